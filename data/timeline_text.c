@@ -1,146 +1,297 @@
+#include "data/timeline_text.h"
+
+#include <jansson.h>
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/chart.h"
-#include "data/timeline_file.h"
 
 enum { LABEL = 10, LEAST = 20, MOST = 1000 }; // columns before the picture, and of it
+enum { FINE = 64 };                           // bins of a column
+enum { MAX_PROCESSES = 4097 };                // train_gpt's ranks
+static const double shortest = 1e-3;          // us; times have three digits
 
-/* Shares of the time of one column. */
-typedef struct Cell {
-    double part[TIMELINE_PARTS], hidden, exposed;
-} Cell;
+/* What a rank does in a bin of time: flags, and 1 + the part that is computed (0: none). */
+enum { UNDER_WAY = 16, EXPOSED = 32, PART = 15 };
+enum { PARTS = 6 };
+static const char *const part_names[PARTS] = {"products",           "attention", "norms",
+                                              "embedding and loss", "update",    "the rest"};
+static const int part_colours[PARTS] = {25, 68, 110, 73, 97, 146};
+enum { GREEN = 71, RED = 160 };
 
-static void fill_cells(Cell *cell, int n, double ms_each, const TimelineRow *r) {
-    memset(cell, 0, (size_t)n * sizeof *cell);
-    for (int kind = 0; kind < TIMELINE_KINDS; kind++)
-        for (size_t i = 0; i < r->n[kind]; i++) {
-            const TimelineSpan *s = &r->span[kind][i];
-            int first = (int)(s->begin / ms_each);
-            for (int k = first < 0 ? 0 : first; k < n && k * ms_each < s->end; k++) {
-                double share = fmin(s->end, (k + 1) * ms_each) - fmax(s->begin, k * ms_each);
-                double *to = kind == TIMELINE_COMPUTE  ? &cell[k].part[s->part]
-                             : kind == TIMELINE_HIDDEN ? &cell[k].hidden
-                                                       : &cell[k].exposed;
-                *to += fmax(0, share) / ms_each;
-            }
-        }
+/* A rank in a step. */
+typedef struct Row {
+    bool there;
+    double begin, end; // us
+    int64_t number;    // of the step
+    uint8_t *bin;      // [columns * FINE] from the beginning of the step's first rank on
+} Row;
+
+typedef struct Process {
+    char name[80]; // "rank 0 on node7"
+    Row row[TIMELINE_STEPS];
+} Process;
+
+typedef struct Picture {
+    FILE *f;
+    int only, columns;
+    bool colours;
+    int colour; // of the terminal now; 0: none
+    int blanks; // not put yet
+    const json_t *events, *about;
+    Process *process;
+    int n;
+    double first[TIMELINE_STEPS], us[TIMELINE_STEPS]; // beginning and length of a step; 0: none
+    double axis;                                      // us of all columns
+    Err *e;
+} Picture;
+
+/* ---- events */
+
+static const char *text_of(const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+/* Terminals obey some characters: only those that are seen stay. */
+static void copy_text(char *to, size_t n, const char *s) {
+    snprintf(to, n, "%s", s);
+    for (; *to; to++)
+        if (*to < 32 || *to > 126) *to = '?';
+}
+
+/* Times have 15 digits at most; more would be no microseconds of a step. */
+static bool sane(double begin, double end) {
+    return end >= begin && begin > -1e15 && end < 1e15;
+}
+
+/* The process of an event; NULL when it names none. */
+static Process *process_of(Picture *d, const json_t *event) {
+    json_int_t pid = json_integer_value(json_object_get(event, "pid"));
+    if (!json_is_integer(json_object_get(event, "pid")) || pid < 0 || pid >= MAX_PROCESSES)
+        return NULL;
+    while (d->n <= pid) {
+        if ((d->n & (d->n - 1)) == 0) // 0, 1, 2, 4, ...: full
+            d->process = mem_realloc(d->process, d->n ? 2 * (size_t)d->n : 1, sizeof *d->process);
+        d->process[d->n++] = (Process){0};
+    }
+    return &d->process[pid];
+}
+
+/* Names and steps, which the other events lie in. */
+static bool read_frame(Picture *d, const json_t *event) {
+    static const char *const names[TIMELINE_STEPS] = {"serial", "overlap"};
+    const json_t *args = json_object_get(event, "args");
+    const char *name = text_of(event, "name");
+    Process *p = process_of(d, event);
+    if (!p) return true;
+    if (strcmp(text_of(event, "ph"), "M") == 0 && strcmp(name, "process_name") == 0)
+        copy_text(p->name, sizeof p->name, text_of(args, "name"));
+    if (strcmp(text_of(event, "cat"), "step") != 0) return true;
+    for (int k = 0; k < TIMELINE_STEPS; k++) {
+        Row *r = &p->row[k];
+        if (strcmp(name, names[k]) != 0) continue;
+        r->there = true;
+        r->begin = json_number_value(json_object_get(event, "ts"));
+        r->end = r->begin + json_number_value(json_object_get(event, "dur"));
+        r->number = json_integer_value(json_object_get(args, "step"));
+        if (!sane(r->begin, r->end) || r->end - r->begin < shortest)
+            return err(d->e, "a step of %.60s takes no time", p->name);
+    }
+    return true;
+}
+
+/* The axis, which all drawn steps share; a step begins with its first rank. */
+static bool measure(Picture *d) {
+    bool any = false;
+    for (int k = 0; k < TIMELINE_STEPS; k++) {
+        d->first[k] = INFINITY;
+        for (int i = 0; i < d->n; i++)
+            if (d->process[i].row[k].there)
+                d->first[k] = fmin(d->first[k], d->process[i].row[k].begin), any = true;
+        for (int i = 0; i < d->n; i++)
+            if (d->process[i].row[k].there)
+                d->us[k] = fmax(d->us[k], d->process[i].row[k].end - d->first[k]);
+        if (d->only < 0 || d->only == k) d->axis = fmax(d->axis, d->us[k]);
+    }
+    if (!any) return err(d->e, "no step is in it: train_gpt --trace writes such files");
+    return d->axis > 0 || err(d->e, "that step is not in it");
+}
+
+static int part_of(const char *word) {
+    int k = 0;
+    while (k < PARTS - 1 && strcmp(word, part_names[k]) != 0) k++;
+    return k;
+}
+
+/* A span goes to the step in which it begins; what lies outside of the steps is passed over. */
+static bool paint_span(Picture *d, const json_t *event, size_t at) {
+    const char *kind = text_of(event, "cat");
+    int flag = strcmp(kind, "collective") == 0 ? UNDER_WAY
+               : strcmp(kind, "exposed") == 0  ? EXPOSED
+                                               : 0;
+    const json_t *ts = json_object_get(event, "ts"), *dur = json_object_get(event, "dur");
+    double begin = json_number_value(ts), end = begin + json_number_value(dur);
+    Process *p = process_of(d, event);
+    if (!flag && strcmp(kind, "kernel") != 0) return true;
+    if (!p || !json_is_number(ts) || !json_is_number(dur) || !sane(begin, end))
+        return err(d->e, "event %zu lacks one of pid, ts and dur, or ends before it begins", at);
+    int what = flag ? flag : 1 + part_of(text_of(json_object_get(event, "args"), "part"));
+    for (int k = 0; k < TIMELINE_STEPS; k++) {
+        Row *r = &p->row[k];
+        // ts has three digits: a span may begin a thousandth before its step
+        if (!r->there || begin < r->begin - 0.01 || begin >= r->end) continue;
+        if (d->only >= 0 && d->only != k) continue;
+        if (!r->bin) r->bin = mem_calloc((size_t)d->columns, FINE);
+        double bins = d->columns * FINE / d->axis; // of a microsecond
+        long stop = lround((fmin(end, r->end) - d->first[k]) * bins);
+        for (long i = lround((fmax(begin, r->begin) - d->first[k]) * bins); i < stop; i++)
+            r->bin[i] = (uint8_t)(flag ? r->bin[i] | flag : (r->bin[i] & ~PART) | what);
+    }
+    return true;
+}
+
+static bool read_events(Picture *d) {
+    size_t i;
+    const json_t *event;
+    if (!json_is_array(d->events))
+        return err(d->e, "no \"traceEvents\": train_gpt --trace writes them");
+    json_array_foreach(d->events, i, event) if (!read_frame(d, event)) return false;
+    if (!measure(d)) return false;
+    json_array_foreach(d->events, i, event) if (!paint_span(d, event, i)) return false;
+    return true;
 }
 
 /* ---- what a column looks like */
 
-/* A bar of that height; what is there at all is seen. */
-static const char *bar(double share) {
+/* A bar of that many bins; what is there at all is seen. */
+static const char *bar(int bins) {
     static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    int eighths = (int)lround(8 * fmin(share, 1));
-    return bars[eighths == 0 && share > 0.01 ? 1 : eighths];
+    int eighths = (8 * bins + FINE / 2) / FINE;
+    return bars[eighths == 0 && bins > 0 ? 1 : eighths];
 }
 
-static const int part_colours[TIMELINE_PARTS] = {25, 68, 110, 73, 97, 146};
-enum { GREEN = 71, RED = 160 };
-
-typedef struct Screen {
-    FILE *f;
-    bool colours;
-    int now;    // colour; 0: none
-    int blanks; // not put yet
-} Screen;
-
-static void colour(Screen *s, int c) {
-    if (!s->colours || c == s->now) return;
-    fprintf(s->f, c ? "\033[38;5;%dm" : "\033[0m", c);
-    s->now = c;
+static void put_colour(Picture *d, int c) {
+    if (!d->colours || c == d->colour) return;
+    fprintf(d->f, c ? "\033[38;5;%dm" : "\033[0m", c);
+    d->colour = c;
 }
 
 /* Blanks have no colour, and none are put at the end of a line. */
-static void put(Screen *s, int c, const char *glyph) {
+static void put(Picture *d, int c, const char *glyph) {
     if (glyph[0] == ' ') {
-        s->blanks++;
+        d->blanks++;
         return;
     }
-    fprintf(s->f, "%*s", s->blanks, "");
-    s->blanks = 0;
-    colour(s, c);
-    fputs(glyph, s->f);
+    fprintf(d->f, "%*s", d->blanks, "");
+    d->blanks = 0;
+    put_colour(d, c);
+    fputs(glyph, d->f);
 }
 
-static void end_line(Screen *s) {
-    colour(s, 0);
-    fputc('\n', s->f);
-    s->blanks = 0;
+static void end_line(Picture *d) {
+    put_colour(d, 0);
+    fputc('\n', d->f);
+    d->blanks = 0;
 }
 
-static void put_compute(Screen *s, const Cell *c) {
-    int most = 0;
-    double sum = 0;
-    for (int k = 0; k < TIMELINE_PARTS; k++) {
-        sum += c->part[k];
-        if (c->part[k] > c->part[most]) most = k;
+static void put_compute(Picture *d, const uint8_t bin[FINE]) {
+    int n[1 + PARTS] = {0}, most = 1;
+    for (int i = 0; i < FINE; i++) n[bin[i] & PART]++;
+    for (int k = 2; k <= PARTS; k++)
+        if (n[k] > n[most]) most = k;
+    put(d, part_colours[most - 1], bar(FINE - n[0]));
+}
+
+static void put_communication(Picture *d, const uint8_t bin[FINE]) {
+    int hidden = 0, exposed = 0;
+    for (int i = 0; i < FINE; i++) {
+        exposed += (bin[i] & EXPOSED) != 0;
+        hidden += (bin[i] & (EXPOSED | UNDER_WAY)) == UNDER_WAY;
     }
-    put(s, part_colours[most], bar(sum));
-}
-
-static void put_communication(Screen *s, const Cell *c) {
-    if (c->hidden > c->exposed)
-        put(s, GREEN, "░");
+    if (hidden > exposed)
+        put(d, GREEN, "░");
     else
-        put(s, RED, bar(c->exposed));
+        put(d, RED, bar(exposed));
 }
 
 /* ---- rows */
 
-/* "rank 0" of "rank 0 on node7". */
-static void put_label(Screen *s, const char *name) {
-    const char *on = strstr(name, " on ");
-    fprintf(s->f, "%-*.*s", LABEL, on && on - name < LABEL ? (int)(on - name) : LABEL - 1, name);
-}
-
-static void put_row(Screen *s, Cell *cell, int n, double ms_each, const TimelineRow *r) {
-    fill_cells(cell, n, ms_each, r);
-    put_label(s, r->name);
-    for (int i = 0; i < n; i++) put_compute(s, &cell[i]);
-    end_line(s);
-    s->blanks = LABEL;
-    for (int i = 0; i < n; i++) put_communication(s, &cell[i]);
-    end_line(s);
+static void put_row(Picture *d, const Process *p, const Row *r) {
+    static const uint8_t nothing[FINE];
+    const char *on = strstr(p->name, " on "); // "rank 0" of "rank 0 on node7"
+    fprintf(d->f, "%-*.*s", LABEL, on && on - p->name < LABEL ? (int)(on - p->name) : LABEL - 1,
+            p->name);
+    for (int i = 0; i < d->columns; i++) put_compute(d, r->bin ? r->bin + i * FINE : nothing);
+    end_line(d);
+    d->blanks = LABEL;
+    for (int i = 0; i < d->columns; i++) put_communication(d, r->bin ? r->bin + i * FINE : nothing);
+    end_line(d);
 }
 
 /* Ticks of 1, 2 or 5 times a power of ten, each where its label begins. */
-static void put_axis(Screen *s, int n, double ms_each) {
-    double tick = chart_tick(n * ms_each, n / 9 < 1 ? 1 : n / 9);
-    int column = 0;
-    fprintf(s->f, "%*s", LABEL, "");
-    for (int k = 0; k * tick < n * ms_each; k++) {
+static void put_axis(Picture *d) {
+    int n = d->columns, column = 0;
+    double ms = d->axis / 1e3, tick = chart_tick(ms, n / 9 < 1 ? 1 : n / 9);
+    fprintf(d->f, "%*s", LABEL, "");
+    for (int k = 0; k * tick < ms; k++) {
         char label[32];
-        int at = (int)lround(k * tick / ms_each);
+        int at = (int)lround(k * tick / ms * n);
         int width = snprintf(label, sizeof label, k ? "%g" : "%g ms", k * tick);
         if (at < column || at + width > n) continue;
-        fprintf(s->f, "%*s%s", at - column, "", label);
+        fprintf(d->f, "%*s%s", at - column, "", label);
         column = at + width;
     }
-    fputc('\n', s->f);
+    fputc('\n', d->f);
 }
 
-void timeline_text(FILE *f, const Timeline *t, int only, int width, bool colours) {
-    Screen s = {.f = f, .colours = colours};
-    int n = width - LABEL < LEAST ? LEAST : width - LABEL > MOST ? MOST : width - LABEL;
-    double ms_each = timeline_axis(t, only) / n;
-    Cell *cell = mem_calloc((size_t)n, sizeof *cell);
-    for (int k = 0; k < TIMELINE_STEPS; k++) {
-        const TimelineStep *step = &t->step[k];
-        if (step->n == 0 || (only >= 0 && only != k)) continue;
-        fprintf(f, "step %lld, ", (long long)step->number);
-        if (k == TIMELINE_SERIAL)
-            fprintf(f, "every collective waited for where it starts: %.2f ms\n", step->ms);
-        else
-            fprintf(f, "--overlap %s: %.2f ms\n", t->overlap, step->ms);
-        put_axis(&s, n, ms_each);
-        for (int i = 0; i < step->n; i++) put_row(&s, cell, n, ms_each, &step->row[i]);
-        fputc('\n', f);
-    }
-    put(&s, part_colours[0], "█"), colour(&s, 0), fputs(" computes   ", f);
-    put(&s, RED, "█"), colour(&s, 0), fputs(" below it: exposed, blocked on others   ", f);
-    put(&s, GREEN, "░"), colour(&s, 0), fputs(" hidden: under way meanwhile\n", f);
-    mem_free(cell);
+static void put_title(const Picture *d) {
+    static const char *const keys[] = {"layout", "backend", "model"};
+    char text[3][200];
+    for (int i = 0; i < 3; i++) copy_text(text[i], sizeof text[i], text_of(d->about, keys[i]));
+    fprintf(d->f, "%s on %d ranks (%s): %s\n\n", text[0],
+            (int)json_integer_value(json_object_get(d->about, "ranks")), text[1], text[2]);
+}
+
+static void put_step(Picture *d, int k) {
+    char words[80];
+    int first = 0;
+    while (!d->process[first].row[k].there) first++;
+    copy_text(words, sizeof words, text_of(d->about, "overlap"));
+    fprintf(d->f, "step %lld, ", (long long)d->process[first].row[k].number);
+    if (k == TIMELINE_SERIAL)
+        fprintf(d->f, "every collective waited for where it starts: %.2f ms\n", d->us[k] / 1e3);
+    else
+        fprintf(d->f, "--overlap %s: %.2f ms\n", words, d->us[k] / 1e3);
+    put_axis(d);
+    for (int i = first; i < d->n; i++)
+        if (d->process[i].row[k].there) put_row(d, &d->process[i], &d->process[i].row[k]);
+    fputc('\n', d->f);
+}
+
+static void put_picture(Picture *d) {
+    put_title(d);
+    for (int k = 0; k < TIMELINE_STEPS; k++)
+        if (d->us[k] > 0 && (d->only < 0 || d->only == k)) put_step(d, k);
+    put(d, part_colours[0], "█"), put_colour(d, 0), fputs(" computes   ", d->f);
+    put(d, RED, "█"), put_colour(d, 0), fputs(" below it: exposed, blocked on others   ", d->f);
+    put(d, GREEN, "░"), put_colour(d, 0), fputs(" hidden: under way meanwhile\n", d->f);
+}
+
+bool timeline_draw(FILE *f, const char *p, size_t n, int only, int width, bool colours, Err *e) {
+    json_error_t why;
+    json_t *root = json_loadb(p, n, 0, &why);
+    if (!root) return err(e, "no JSON: line %d: %.200s", why.line, why.text);
+    Picture d = {.f = f, .only = only, .colours = colours, .e = e};
+    d.columns = width - LABEL < LEAST ? LEAST : width - LABEL > MOST ? MOST : width - LABEL;
+    d.events = json_object_get(root, "traceEvents"), d.about = json_object_get(root, "otherData");
+    bool ok = read_events(&d);
+    if (ok) put_picture(&d);
+    for (int i = 0; i < d.n; i++)
+        for (int k = 0; k < TIMELINE_STEPS; k++) mem_free(d.process[i].row[k].bin);
+    mem_free(d.process);
+    json_decref(root);
+    return ok;
 }

@@ -171,6 +171,7 @@ refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@
     --trace nowhere/trace.json
 echo '{}' >other.json
 works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
+works "the E of a trace" test "$(grep -c 'ms      E$' out)" = 1
 if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" \
     "it is not whole"; fi
 refuses "a picture of no file" 2 "no file: gpt-timeline FILE" "$programs/timeline" --width 70
@@ -399,11 +400,9 @@ says "a trace of cold steps" "so overlap is not measured: 4 steps" "${train[@]:0
     --steps 3 --threads 1 \
     --ranks 2 --layout d2 --trace cold.json --eval-every 0
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
-works "nor later" test "$("$programs/timeline" cold.json | grep -c ' E is \|ms      E$')" = 0
 says "a trace of no overlap" "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json
 works "without E, either" test "$(grep -c ' E is \|ms      E$' out)" = 0
-works "the E of a trace" test "$("$programs/timeline" trace.json | grep -c 'ms      E$')" = 1
 works "the records" \
     test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv)" = "4 5"
 

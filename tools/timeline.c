@@ -1,6 +1,5 @@
 /* timeline -- draws a file of train_gpt --trace: one step of every rank without overlap, and one
  * with it. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +7,9 @@
 #include <unistd.h>
 
 #include "base/die.h"
-#include "base/mem.h"
 #include "base/opt.h"
-#include "data/io.h"
 #include "data/io_map.h"
-#include "data/timeline_file.h"
-#include "parallel/plan/trace.h"
+#include "data/timeline_text.h"
 
 static const char usage[] =
     "gpt-timeline: what every rank computes in a step, and what it is blocked on\n"
@@ -34,21 +30,6 @@ static bool colourful(void) {
     return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0 && !(no && *no);
 }
 
-static void print_layers(const Timeline *t) {
-    TraceTable table = {.kernels = {t->kernels_ms[0] / 1e3, t->kernels_ms[1] / 1e3}};
-    for (; table.n < t->n_layers; table.n++) {
-        const TimelineLayer *l = &t->layer[table.n];
-        table.row[table.n] = (TraceLayer){.name = l->name,
-                                          .calls = l->collectives,
-                                          .bytes = l->bytes,
-                                          .serial = l->serial_ms / 1e3,
-                                          .exposed = l->exposed_ms / 1e3};
-    }
-    if (table.n == 0) return;
-    printf("\n");
-    trace_print(stdout, &table, t->says_hidden);
-}
-
 int main(int argc, char **argv) {
     int64_t width;
     int step;
@@ -62,15 +43,11 @@ int main(int argc, char **argv) {
     if (n_files != 1)
         die_usage("%s: gpt-timeline FILE [options]; train_gpt --trace FILE writes one",
                   n_files ? "one file is drawn at a time" : "no file");
-    Timeline t;
     Err e;
     IoMap map = io_open(path);
-    int only = step < TIMELINE_STEPS ? step : -1;
-    if (!timeline_parse(&t, (const char *)map.p, map.n, &e)) die_user("%s: %s", path, e.text);
-    if (timeline_axis(&t, only) <= 0) die_user("%s: that step is not in it", path);
-    printf("%s on %d ranks (%s): %s\n\n", t.layout, t.ranks, t.backend, t.model);
-    timeline_text(stdout, &t, only, width ? (int)width : columns(), colourful());
-    print_layers(&t);
-    timeline_free(&t), io_unmap(&map);
+    if (!timeline_draw(stdout, (const char *)map.p, map.n, step < TIMELINE_STEPS ? step : -1,
+                       width ? (int)width : columns(), colourful(), &e))
+        die_user("%s: %s", path, e.text);
+    io_unmap(&map);
     return 0;
 }

@@ -45,39 +45,18 @@ void run_trace_before(Run *r) {
 
 /* ---- the file */
 
-/* Can the two steps be compared? They must differ in overlap only. */
-static bool says_something(const Run *r) {
-    return !r->trace_cold && !overlap_equal(&r->m.shape.overlap, &(Overlap){0});
-}
-
-static json_t *layers_json(const TraceTable *table, bool efficiency) {
-    json_t *all = json_array();
-    for (int i = 0; i < table->n; i++) {
-        const TraceLayer *row = &table->row[i];
-        double e = 1 - row->exposed / row->serial; // also for rows too short to print
-        json_array_append_new(
-            all, json_pack("{s:s,s:f,s:f,s:f,s:f,s:o}", "layer", row->name, "collectives",
-                           row->calls, "bytes", row->bytes, "serial_ms", 1e3 * row->serial,
-                           "exposed_ms", 1e3 * row->exposed, "efficiency",
-                           efficiency && isfinite(e) ? json_real(e) : json_null()));
-    }
-    return all;
-}
-
 /* Metadata of the file, with the number of lost spans and the error of the clocks. */
-static char *about(const Run *r, const TraceTable *table, double lost, double error) {
+static char *about(const Run *r, double lost, double error) {
     char model[512], spec[64], flags[OVERLAP_TEXT], dtype[16];
     config_print(&r->config, model, sizeof model);
     opt_text(opt_find(r->options, "dtype"), dtype, sizeof dtype);
-    json_t *j = json_pack(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:f,s:f,s:o,s:f,s:f}", "model", model, "layout",
-        layout_print(&r->grid.layout, spec), "overlap", overlap_print(&r->m.shape.overlap, flags),
-        "recompute", recompute_word(r->m.shape.recompute), "dtype", dtype, "backend",
-        world_backend(r->world), "ranks", r->group.size, "threads", team_size(r->team), "micro",
-        (json_int_t)r->micro, "batch", (json_int_t)r->batch, "clock_error_us", 1e6 * error,
-        "spans_lost", lost, "layers", layers_json(table, says_something(r)), "kernels_serial_ms",
-        1e3 * table->kernels[TRACE_SERIAL], "kernels_overlap_ms",
-        1e3 * table->kernels[TRACE_OVERLAP]);
+    json_t *j = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:f,s:f}", "model", model,
+                          "layout", layout_print(&r->grid.layout, spec), "overlap",
+                          overlap_print(&r->m.shape.overlap, flags), "recompute",
+                          recompute_word(r->m.shape.recompute), "dtype", dtype, "backend",
+                          world_backend(r->world), "ranks", r->group.size, "threads",
+                          team_size(r->team), "micro", (json_int_t)r->micro, "batch",
+                          (json_int_t)r->batch, "clock_error_us", 1e6 * error, "spans_lost", lost);
     char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (!text) die("no memory for the file of --trace");
     json_decref(j);
@@ -156,6 +135,11 @@ static void write_file(Run *r, const char *about_text) {
 
 /* ---- the table */
 
+/* Can the two steps be compared? They must differ in overlap only. */
+static bool says_something(const Run *r) {
+    return !r->trace_cold && !overlap_equal(&r->m.shape.overlap, &(Overlap){0});
+}
+
 static void print(const Run *r, const TraceTable *table, double lost, double error) {
     const Trace *t = r->trace;
     char *text = NULL, flags[OVERLAP_TEXT];
@@ -203,7 +187,7 @@ void run_trace_after(Run *r) {
         group_all_gather(&r->group, &mine, sizeof mine, errors);
         for (int i = 0; i < r->group.size; i++) error = fmax(error, errors[i]);
         trace_table(&table, t, &r->group);
-        char *text = about(r, &table, lost, error);
+        char *text = about(r, lost, error);
         write_file(r, text);
         if (r->lead) print(r, &table, lost, error);
         mem_free(errors), mem_free(text);
