@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/die.h"
@@ -16,6 +15,7 @@
 #include "data/hellaswag_write.h"
 #include "data/io.h"
 #include "data/io_map.h"
+#include "data/progress.h"
 #include "data/replace.h"
 #include "data/token_shard_write.h"
 #include "data/tokenizer.h"
@@ -40,30 +40,25 @@ static const char usage[] =
     "<|endoftext|> separate documents. `gpt-tokenize COMMAND --help` lists the options of a "
     "command.\n";
 
-/* Progress on stderr: a line that rewrites itself on a terminal, else a line every ten seconds. */
-static struct {
-    double begin, last;
-    bool shown;
-} clock_of;
+/* A part of the work, shown on stderr. */
+typedef struct Part {
+    const char *what;
+    Progress *progress;
+    double begin; // seconds
+} Part;
 
-static void progress_begin(void) {
-    clock_of.begin = clock_of.last = now_s();
-    clock_of.shown = false;
+static Part part_begin(const char *what) {
+    return (Part){what, progress_open(stderr, 0), now_s()};
 }
 
-static void progress(const char *what, double done, double all, double unit, const char *name) {
-    bool terminal = isatty(STDERR_FILENO);
-    double t = now_s(), spent = t - clock_of.begin;
-    if (t - clock_of.last < (terminal ? 0.1 : 10) || done <= 0) return;
-    clock_of.last = t;
-    clock_of.shown = terminal;
-    fprintf(stderr, "%s%s: %.1f of %.1f %s, %.1f %s/s, %.0f s left%s", terminal ? "\r" : "", what,
-            done / unit, all / unit, name, done / unit / spent, name, (all - done) * spent / done,
-            terminal ? "\033[K" : "\n");
+static void part_show(const Part *p, double done) {
+    progress_part(p->progress, p->what, done, now_s() - p->begin);
 }
 
-static void progress_end(void) {
-    if (clock_of.shown) fprintf(stderr, "\r\033[K");
+/* Seconds that it took. */
+static double part_end(Part *p) {
+    progress_close(p->progress);
+    return now_s() - p->begin;
 }
 
 /* The texts that --text names. */
@@ -119,8 +114,7 @@ static void close_texts(Texts *x) {
 }
 
 static void show_training(void *ctx, int32_t done, int32_t wanted) {
-    (void)ctx;
-    progress("merge", done - 257, wanted - 257, 1, "tokens");
+    part_show(ctx, (double)(done - 257) / (wanted - 257));
 }
 
 static int train(int argc, char **argv) {
@@ -138,17 +132,15 @@ static int train(int argc, char **argv) {
     if (!out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
     Texts x = open_texts(text);
     BpeTrain *b = bpe_train_open();
-    size_t done = 0;
-    progress_begin();
-    for (int i = 0; i < x.n; i++) {
+    Part count = part_begin("counting");
+    for (size_t i = 0, done = 0; i < (size_t)x.n; i++) {
         bpe_train_count(b, x.maps[i].p, x.maps[i].n);
-        progress("count", (double)(done += x.maps[i].n), (double)x.n_bytes, 1e6, "MB");
+        part_show(&count, (double)(done += x.maps[i].n) / (double)x.n_bytes);
     }
-    double counted = now_s() - clock_of.begin;
-    clock_of.begin = clock_of.last = now_s();
-    Tokenizer *t = bpe_train_finish(b, (int32_t)vocab, min_count, show_training, NULL);
-    double merged = now_s() - clock_of.begin;
-    progress_end();
+    double counted = part_end(&count);
+    Part merge = part_begin("merging");
+    Tokenizer *t = bpe_train_finish(b, (int32_t)vocab, min_count, show_training, &merge);
+    double merged = part_end(&merge);
     tokenizer_save(t, out);
     printf("%s: %d tokens, %lld merges from %.1f MB of text; counted in %.2f s, merged in %.2f s\n",
            out, (int)tokenizer_vocab(t), (long long)tokenizer_merges(t), (double)x.n_bytes / 1e6,
@@ -175,6 +167,7 @@ typedef struct Encoding {
     const Tokenizer *t;
     Team *team;
     ShardWriter *train, *val;
+    Part part;
     size_t done, all; // bytes
     int64_t val_left; // of --val-tokens
 } Encoding;
@@ -202,7 +195,7 @@ static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to
         e->val_left -= val;
         e->done += d.at - before;
         mem_free(ids);
-        progress("encode", (double)e->done, (double)e->all, 1e6, "MB");
+        part_show(&e->part, (double)e->done / (double)e->all);
     }
 }
 
@@ -281,15 +274,14 @@ static int encode(int argc, char **argv) {
     die_set_hook(replace_abandon_all);
     signal(SIGINT, interrupted);
     signal(SIGTERM, interrupted);
-    progress_begin();
+    e.part = part_begin("encoding");
     for (int i = 0; i < x.n; i++) {
         const uint8_t *p = x.maps[i].p;
         size_t cut = validation_at(p, x.maps[i].n, o.val_fraction);
         if (cut) encode_text(&e, p, cut, e.train);
         if (cut < x.maps[i].n) encode_text(&e, p + cut, x.maps[i].n - cut, e.val);
     }
-    double spent = now_s() - clock_of.begin;
-    progress_end();
+    double spent = part_end(&e.part);
     if (!o.out[0]) return fflush(stdout) != 0;
     int64_t n_train = shard_writer_finish(e.train), n_val = shard_writer_finish(e.val);
     int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
