@@ -1,26 +1,34 @@
-/* The matmul of a linear layer on tensor cores from Ampere on: the ladder of product.cu goes on
- * here, and further in matmul_sm90.cu.
+/* The matmul of a linear layer on tensor cores from Ampere on: the third rung of the ladder of
+ * product.cu; the next one is matmul_sm90.cu.
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
  *
- * Each rung takes away what bounds the one before. Bytes are those of a multiprocessor in a cycle:
- * on an A100 shared memory gives 128, L2 some 47. Tensor cores do 1,024 multiply-adds: 312 TFLOP/s.
- * Nothing here was measured.
+ * The roofline. Tensor cores of an A100 do 1,024 multiply-adds in a cycle: 108 x 1,024 x 2 x 1.41
+ * GHz = 312 TFLOP/s. In that cycle shared memory gives 128 bytes to a multiprocessor, L2 some 47.
  *
- *     product.cu   a thread for each element: loads, 5 TFLOP/s
- *                  tiles in shared memory: fp32 units, 19 TFLOP/s
- *     1  mma.sync: a warp multiplies 16 x 8 x 16 from registers. With one such accumulator it reads
- *        768 bytes for 2,048 multiply-adds: shared memory, 384
- *     2  64 x 64 of y to a warp, 128 registers of each lane: 4 KB for 65,536, shared memory 64
- *     3  ldmatrix reads 8 rows of 16 bytes at once. Rows in a column of a tile lie in the same
- *        banks, which takes 8 times as long; so the chunks of a row are turned (Operand)
- *     4  cp.async writes past registers into a ring of STAGES steps of k: three are on their way
- *        while one is multiplied, and no warp waits for memory. Then L2: 32 for tiles of 128 x 128,
- *        24 for 128 x 256
- *     5  two blocks of 128 x 128 on a multiprocessor: one is in its epilogue while the other
- *        multiplies. Or one of 128 x 256. Blocks stay, and fetch the first steps of their next tile
- *        before they finish one
- *     6  Stream-K (cuda/matmul_schedule.h): no wave that is partly filled
+ *     tile of a warp    64 x 64 over 16     64 cycles      4 KB of shared memory     64 of 128
+ *     tile of a block   128 x 128 over 32   512 cycles    16 KB from L2              32 of 47
+ *                       128 x 256 over 32   1,024 cycles  24 KB from L2              24 of 47
+ *
+ * So tensor cores bound all of it, waves that are not full aside (cuda/matmul_cost.h). On an H100
+ * or H200 mma.sync reaches some 63 % of 989 TFLOP/s: that is why there is a next rung. Nothing here
+ * was measured.
+ *
+ * What this rung adds to the tiles of product.cu, each for what would bound it otherwise; in
+ * brackets is where. The kernel has all of it; for tiles of fp32 Boehm ("How to Optimize a CUDA
+ * Matmul Kernel for cuBLAS-like Performance", 2022) has a kernel for each such step.
+ *
+ *     mma.sync [multiply_step]: a warp multiplies 16 x 8 x 16 from registers. With one such
+ *         accumulator it reads 768 bytes for 2,048 multiply-adds: 384 in a cycle, of 128
+ *     64 x 64 of y to a warp [Sums], 128 registers of each lane: 4 KB for 65,536, 64 in a cycle
+ *     ldmatrix [Operand] reads 8 rows of 16 bytes at once. Rows in a column of a tile lie in the
+ *         same banks, which takes 8 times as long; so the chunks of a row are turned
+ *     cp.async [fetch_step] writes past registers into a ring of STAGES steps of k: three are on
+ *         their way while one is multiplied, and no warp waits for memory
+ *     two blocks of 128 x 128 on a multiprocessor [blocks_of]: one is in its epilogue while the
+ *         other multiplies. Or one of 128 x 256, which takes less from L2. Blocks stay, and fetch
+ *         the first steps of their next tile before they finish one [sm80_matmul]
+ *     k divided by split-K or Stream-K [matmul_next, Parts]: no wave that is partly filled
  *
  * A block goes through the ring in this order. One barrier for a step says both that it has come,
  * for all, and that nobody reads the one before any more, whose place is then filled:

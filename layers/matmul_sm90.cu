@@ -1,15 +1,17 @@
-/* The matmul of a linear layer on Hopper: the ladder of product.cu goes on here, on tensor cores.
+/* The matmul of a linear layer on Hopper: the last rung of the ladder of product.cu, which
+ * matmul_sm80.cu comes before.
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
  *
- * Each rung takes away what bounds the one before. The kernel below is the last one; in brackets
- * is where it does what a rung adds. Bytes are those of a multiprocessor in a cycle: shared memory
- * gives 128, L2 some 44. TFLOP/s are of an H100 at 4096^3, published for kernels like these
- * (fast.cu, 2024), and 989 at most; none of this file's was measured.
+ * The roofline. Tensor cores of an H100 or H200 do 2,048 multiply-adds in a cycle: 132 x 2,048 x 2
+ * x 1.83 GHz = 989 TFLOP/s. In that cycle shared memory gives 128 bytes to a multiprocessor, L2
+ * some 44.
  *
- *     product.cu   a thread for each element: loads from L1                                   2
- *                  tiles in shared memory: fp32 units, 67 at most                            32
- *     matmul_sm80.cu   tensor cores by mma.sync: at most two thirds of their rate            600
+ * What this rung adds, each for what would bound it otherwise; in brackets is where. The kernel has
+ * all of it. fast.cu (github.com/pranjalssh/fast.cu, 2024) has a kernel for each of the first six,
+ * as reference: TFLOP/s are those that it publishes of an H100 at 4096^3. There a thread for each
+ * element reaches 2, tiles in shared memory 32. None of this file's was measured.
+ *
  *     1  tensor cores, wgmma [begin_step]: a step along k of a tile of 64 x 64 is
  *        copied, then multiplied: the wait for the copy                                     317
  *     2  a ring of steps that one thread fetches [fetch_all] while others multiply.
@@ -22,7 +24,7 @@
  *     6  the epilogue by boxes that TMA stores, beside the next tile [Out]                  758
  *     7  IN_TURNS [wait_turn]: one warpgroup multiplies while the other is in its
  *        epilogue: for short sums, where that is a third of a tile's time
- *     8  Stream-K [matmul_next, Parts]: no wave that is partly filled
+ *     8  split-K or Stream-K [matmul_next, Parts]: no wave that is partly filled
  *
  * The roofline of a tile of 128 x N. wgmma multiplies 64 x N x 16 in N / 2 cycles, and reads 2 KB
  * of a and 32 N bytes of b from shared memory: 80 of 128 cycles for N = 256, 32 of 32 for N = 64.
