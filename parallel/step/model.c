@@ -33,13 +33,15 @@ static void cut_gradients(Model *m) {
     const TensorTable *t = &m->tensors;
     for (int i = 0; m->exact && i < t->n; i++) // what the integers become in the end
         t->t[i].grad = floats(&m->arena[ARENA_GRADS], tensor_part(&t->t[i], PART_GRAD));
+    int n = 0;
     for (int i = 0; i < t->n; i++)
-        if (shard_stored(t, i)) take_gradient(m, i);
+        if (shard_stored(t, i)) m->grad_order[n++] = i;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < t->n; i++)
             if (!shard_stored(t, i) &&
                 axes_equal(shard_partial_axes(t, i, &m->grid->layout), axes_of(partial[k])))
-                take_gradient(m, i);
+                m->grad_order[n++] = i;
+    for (int k = 0; k < n; k++) take_gradient(m, m->grad_order[k]);
 }
 
 /* Each a copy of the arena of parameters. */
@@ -127,6 +129,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->halves = halves ? 2 : 1;
     m->program = step_run_plan(m, shape->output);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
+    m->grad_order = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_order);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
     m->head = shape->config.tied ? m->wte : tensors_find(&m->tensors, "head");
     for (int i = 0; i < N_ARENAS; i++) {
@@ -175,7 +178,7 @@ void model_free(Model *m) {
     replay_free(m); // recordings have addresses in the arenas
     for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
     step_run_free(m->program);
-    mem_free(m->grad_64);
+    mem_free(m->grad_64), mem_free(m->grad_order);
     mirror_free(m);
     step_end_free(m);
     tensors_free(&m->tensors);
@@ -188,34 +191,25 @@ bool model_clears(const Model *m, int i) {
 }
 
 /* Gradients that lie side by side, with the padding between them, are zeroed by one call: vectors
- * are many and small. Those of a table's tensors lie in a few such runs (cut_gradients). */
-typedef struct ZeroRun {
-    char *begin, *end;
-} ZeroRun;
-enum { ZERO_RUNS = 4 }; // the token table, and vectors by the axes along which they are partial
-
+ * are many and small. */
 void model_zero_grads(Model *m, int64_t micro_batches) {
-    ZeroRun run[ZERO_RUNS] = {{0}};
+    char *begin = NULL, *end = NULL;
     assert(micro_batches == 1 || !m->shape.one_micro_batch);
-    for (int i = 0; i < m->tensors.n; i++) {
-        Tensor *t = &m->tensors.t[i];
+    for (int k = 0; k < m->tensors.n; k++) {
+        int i = m->grad_order[k];
         if (!model_clears(m, i)) continue;
-        size_t n = (size_t)tensor_part(t, PART_GRAD);
+        size_t n = (size_t)tensor_part(&m->tensors.t[i], PART_GRAD);
         if (m->exact) {
             memset(m->grad_64[i], 0, n * sizeof **m->grad_64);
             continue;
         }
-        char *begin = (char *)t->grad;
-        int r = 0;
-        while (run[r].begin && (begin < run[r].end || begin - run[r].end >= ARENA_ALIGN)) {
-            r++;
-            assert(r < ZERO_RUNS);
-        }
-        if (!run[r].begin) run[r].begin = begin;
-        run[r].end = begin + n * sizeof(float);
+        char *grad = (char *)m->tensors.t[i].grad;
+        if (begin && grad - end >= ARENA_ALIGN)
+            m->k->zero(m->team, begin, (size_t)(end - begin)), begin = NULL;
+        if (!begin) begin = grad;
+        end = grad + n * sizeof(float);
     }
-    for (int r = 0; r < ZERO_RUNS; r++)
-        if (run[r].begin) m->k->zero(m->team, run[r].begin, (size_t)(run[r].end - run[r].begin));
+    if (begin) m->k->zero(m->team, begin, (size_t)(end - begin));
     model_zero_losses(m);
     m->grads_fresh = true;
     m->left = micro_batches;

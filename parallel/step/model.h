@@ -106,6 +106,7 @@ struct Model {
     void *product_work, *attention_work, *norm_work, *embedding_work;
     bool exact;        // grid->layout.exact
     int64_t **grad_64; // [tensors.n]
+    int *grad_order;   // [tensors.n] in the order in which gradients lie in memory
     float scale;       // of the last model_step
     int64_t loss_64[2];
     StepEnd end;

@@ -45,18 +45,13 @@ void run_unpack_copies(const Call *c) {
 
 /* ---- squares of gradients: each element counts on the first rank that holds it ---- */
 
-enum { MATRICES, VECTORS, VECTORS_OVER_X, N_REGIONS };
-
-/* On the host each gradient is added by itself, in the order of the calls. On a device gradients
- * that lie side by side are one kernel, which takes less time than a launch for each: matrices in
- * one region, vectors in regions by the axes along which their gradients are partial. */
+/* On the host each gradient is added by itself, in the order of the table. On a device gradients
+ * that lie side by side are one kernel, which takes less time than a launch for each. */
 typedef struct Squares {
     Model *m;
     double here, *there; // there: on the device; NULL: here
     bool begun;
-    struct {
-        const float *begin, *end;
-    } open[N_REGIONS]; // still to be added
+    const float *begin, *end; // on a device: still to be added
 } Squares;
 
 static void add_there(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
@@ -64,9 +59,9 @@ static void add_there(Squares *s, const float *x, int64_t ld, int64_t rows, int6
     s->begun = true;
 }
 
-static void close_region(Squares *s, int region) {
-    const float *begin = s->open[region].begin, *end = s->open[region].end;
-    if (begin != end) add_there(s, begin, end - begin, 1, end - begin);
+static void add_side_by_side(Squares *s) {
+    if (s->begin != s->end) add_there(s, s->begin, s->end - s->begin, 1, s->end - s->begin);
+    s->begin = s->end = NULL;
 }
 
 /* Rows that are not side by side. */
@@ -77,22 +72,13 @@ static void add_squares_of(Squares *s, const float *x, const TensorRect *r, int6
 }
 
 /* x[n], followed by `zeros` of them. */
-static void add_squares(Squares *s, int region, const float *x, int64_t n, int64_t zeros) {
+static void add_squares(Squares *s, const float *x, int64_t n, int64_t zeros) {
     if (!s->there) {
         s->here += s->m->k->sum_of_squares(s->m->team, x, n);
         return;
     }
-    if (s->open[region].end != x) {
-        close_region(s, region);
-        s->open[region].begin = x;
-    }
-    s->open[region].end = x + n + zeros;
-}
-
-static int region_of(const Model *m, int i) {
-    if (shard_stored(&m->tensors, i)) return MATRICES;
-    Axes partial = shard_partial_axes(&m->tensors, i, &m->grid->layout);
-    return axes_equal(partial, axes_of("d.z")) ? VECTORS : VECTORS_OVER_X;
+    if (s->end != x) add_side_by_side(s), s->begin = x;
+    s->end = x + n + zeros;
 }
 
 /* With zero1 only the shard of the moments is complete; replicas that take local steps have
@@ -101,7 +87,6 @@ static void squares_add(Squares *s, int i) {
     const int64_t unit = ARENA_ALIGN / sizeof(float);
     const Tensor *t = &s->m->tensors.t[i];
     TensorPart part = s->m->grid->local_steps ? PART_GRAD : PART_MOMENTS;
-    int region = region_of(s->m, i);
     const float *g = t->grad + (t->begin[part] - t->begin[PART_GRAD]);
     int64_t n = tensor_part(t, part), gap = (unit - n % unit) % unit;
     bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
@@ -109,7 +94,7 @@ static void squares_add(Squares *s, int i) {
     if (all_first) {
         // padding is zero, and so is what nobody writes, from the last element to where the next
         // tensor begins
-        add_squares(s, region, g, n, whole ? gap : 0);
+        add_squares(s, g, n, whole ? gap : 0);
         return;
     }
     TensorRect r;
@@ -118,7 +103,7 @@ static void squares_add(Squares *s, int i) {
 }
 
 static void squares_end(Squares *s) {
-    for (int i = 0; i < N_REGIONS; i++) close_region(s, i);
+    add_side_by_side(s);
     if (s->there && !s->begun) s->m->k->zero(s->m->team, s->there, sizeof *s->there);
 }
 
@@ -128,7 +113,9 @@ void run_squares(const Call *c) {
     const double *before = c->op->n_in > 1 ? at(c, c->op->in[1]) : NULL;
     Squares s = {.m = c->m, .here = before ? *before : 0};
     if (c->m->k->squares_to) s.there = at(c, out), s.here = 0;
-    for (int i = 0; i < c->n; i++) squares_add(&s, index_of(c, c->op[i].in[0]));
+    assert(!s.there || c->n == c->m->tensors.n);
+    for (int i = 0; i < c->n; i++)
+        squares_add(&s, s.there ? c->m->grad_order[i] : index_of(c, c->op[i].in[0]));
     squares_end(&s);
     if (!s.there) *(double *)at(c, out) = s.here;
 }
