@@ -332,7 +332,7 @@ bool mesh_sampled(int i, int model) {
 }
 
 bool mesh_sampled_thinly(int i) {
-    return BASE_DEBUG ? mesh_sampled(i, 0) : test_long() || i % 7 % 3 == 0;
+    return BASE_DEBUG ? mesh_sampled(i, 0) : test_long() || i % 7 % 4 == 0;
 }
 
 void mesh_every_layout(int p, void (*f)(const char *, void *), void *ctx) {

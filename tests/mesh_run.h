@@ -86,7 +86,7 @@ extern const char *const mesh_overlaps[N_MESH_OVERLAPS];
  * that they look at. */
 bool mesh_sampled(int i, int model);
 /* The same for sweeps over what mesh_exact_every_layout_... and its like have tested on each
- * layout: three of seven, next to each other none. */
+ * layout: two of seven, next to each other none. */
 bool mesh_sampled_thinly(int i);
 
 #endif

@@ -11,7 +11,7 @@
 #                        them, and how
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of
 #                        threads under TSan
-#   fuzzers              every reader of foreign bytes, 5 seconds each
+#   fuzzers              every reader of foreign bytes, 3 seconds each
 #
 # `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly
 # wait: the builds of the last three stages use that time, behind everything else. They share with
@@ -100,6 +100,6 @@ wait $!
 stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086
 stage "threads under TSan" sanitized tsan $threads
-stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=5
+stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
 echo "$passed passed, $failed failed, $skipped skipped" | tee -a $summary
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
