@@ -60,8 +60,7 @@ def table(d):
         cells = [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "exposed_ms")]
         cells += [f"{100 * m:+.1f} ± {100 * e:.1f} %" for m, e in c["cost"].values()]
         out.append(" | ".join([f"| {c['case']}"] + cells) + " |")
-    out += ["", f"{MODEL}. {d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, "
-            f"commit {bench_page.commits(d['cases'])}: `{d['command']}`."]
+    out += ["", f"{MODEL}. {bench_page.origin(d)}"]
     return "\n".join(out) + "\n"
 
 

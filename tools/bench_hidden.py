@@ -120,8 +120,7 @@ def table(d):
         costs = " | ".join(f"{100 * s['cost'][o][0]:+.2f} ± {100 * s['cost'][o][1]:.2f} %"
                            for o in ("none", "bulk"))
         out.append(f"| {s['case']} | {s['ms']:.1f} | {s['steps']} | {costs} |")
-    out += ["", f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit "
-            f"{d['commit']}: `{d['command']}`."]
+    out += ["", bench_page.origin(d)]
     return "\n".join(out) + "\n"
 
 

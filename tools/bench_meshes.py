@@ -104,17 +104,14 @@ def measure(cluster, args, folder):
 # ---- table and figure
 
 def table(d):
-    out = ["| hosts | channels, weights of a rank | scheme | layout | MiB received | MiB of memory "
-           "| ms | of 1-D | predicted ms |",
-           "|---|---|---|---|---|---|---|---|---|"]
-    for c in d["cases"]:
-        one = c["rows"][0]["ms"]
-        for r in c["rows"]:
-            out.append(f"| {c['hosts']} | {c['channels']}, {c['weights'] / 1e6:.2f} M | "
-                       f"{r['scheme']} | {r['layout']} | {r['received'] / 2**20:.1f} "
-                       f"| {r['memory'] / 2**20:.1f} | {r['ms']:.0f} | {one / r['ms']:.2f}x | "
-                       f"{r['predicted_ms']:.0f} ({100 * (r['predicted_ms'] / r['ms'] - 1):+.0f} "
-                       f"%) |")
+    out = bench_page.markdown(
+        "hosts | channels, weights of a rank | scheme | layout | MiB received | MiB of memory "
+        "| ms | of 1-D | predicted ms",
+        [[c["hosts"], f"{c['channels']}, {c['weights'] / 1e6:.2f} M", r["scheme"], r["layout"],
+          f"{r['received'] / 2**20:.1f}", f"{r['memory'] / 2**20:.1f}", f"{r['ms']:.0f}",
+          f"{c['rows'][0]['ms'] / r['ms']:.2f}x",
+          f"{r['predicted_ms']:.0f} ({100 * (r['predicted_ms'] / r['ms'] - 1):+.0f} %)"]
+         for c in d["cases"] for r in c["rows"]])
     out.append("")
     out.append(f"{LAYERS} layers, {SEQUENCES} sequences of {SEQ} tokens in a step, medians of one "
                f"or two steps after one to warm up, no overlap, one rank on each host, cards of "
@@ -128,53 +125,20 @@ def table(d):
 
 def draw(d, path):
     """Milliseconds of a step by hosts, a line for each scheme; predictions are dashed."""
-    width, height, left, right, top, bottom = 780, 340, 60, 190, 20, 46
-    colors = ["#1f77b4", "#7fb2d9", "#d62728", "#2ca02c", "#888888"]
-    hosts = [c["hosts"] for c in d["cases"]]
+    colours = ["#1f77b4", "#7fb2d9", "#d62728", "#2ca02c"]
     shown = [s for s in SCHEMES if s != "SUMMA"]  # its steps are several times as long
-    values = [r[k] for c in d["cases"] for r in c["rows"] if r["scheme"] in shown
-              for k in ("ms", "predicted_ms")]
-    most = 1000 * (int(max(values)) // 1000 + 1)
-
-    def x(n):
-        return left + (width - left - right) * hosts.index(n) / max(1, len(hosts) - 1)
-
-    def y(ms):
-        return height - bottom - (height - top - bottom) * ms / most
-
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-           f'font-family="sans-serif" font-size="12">',
-           f'<rect width="{width}" height="{height}" fill="white"/>']
-    for ms in range(0, most + 1, 1000):
-        out.append(f'<line x1="{left}" x2="{width - right}" y1="{y(ms):.1f}" y2="{y(ms):.1f}" '
-                   f'stroke="#ddd"/>'
-                   f'<text x="{left - 8}" y="{y(ms) + 4:.1f}" text-anchor="end">{ms // 1000} '
-                   f's</text>')
-    for n in hosts:
-        out.append(f'<text x="{x(n):.1f}" y="{height - bottom + 18}" '
-                   f'text-anchor="middle">{n}</text>')
-    out.append(f'<text x="{(left + width - right) / 2:.0f}" y="{height - 8}" '
-               f'text-anchor="middle">hosts with a rank each, cards of {RATE} Mbit/s; '
-               'the same number of weights per rank</text>')
-    ends = []
-    for i, scheme in enumerate(shown):
-        rows = [(c["hosts"], r) for c in d["cases"] for r in c["rows"] if r["scheme"] == scheme]
-        for key, style in (("predicted_ms", ' stroke-dasharray="3 4" opacity="0.7"'),
-                           ("ms", ' stroke-width="2.5"')):
-            points = " ".join(f"{x(n):.1f},{y(r[key]):.1f}" for n, r in rows)
-            out.append(f'<polyline points="{points}" fill="none" stroke="{colors[i]}"{style}/>')
-        out += [f'<circle cx="{x(n):.1f}" cy="{y(r["ms"]):.1f}" r="3.5" fill="{colors[i]}"/>' for n,
-                r in rows]
-        ends.append([y(rows[-1][1]["ms"]), colors[i], scheme])
-    ends.sort()
-    for above, below in zip(ends, ends[1:]):
-        below[0] = max(below[0], above[0] + 15)  # names do not overlap
-    out += [f'<text x="{width - right + 10}" y="{at + 4:.1f}" fill="{color}">{scheme}</text>'
-            for at, color, scheme in ends]
-    out.append(f'<text x="{left + 10}" y="{top + 10}" fill="#555">time of a step; dashed: '
-               f'predicted</text>')
-    with open(path, "w") as f:
-        f.write("\n".join(out) + "\n</svg>\n")
+    x = {c["hosts"]: i / max(1, len(d["cases"]) - 1) for i, c in enumerate(d["cases"])}
+    rows = [(c["hosts"], r) for c in d["cases"] for r in c["rows"] if r["scheme"] in shown]
+    most = int(max(r[key] for _, r in rows for key in ("ms", "predicted_ms"))) // 1000 + 1
+    styles = {"ms": ' stroke-width="2.5"', "predicted_ms": ' stroke-dasharray="3 4" opacity="0.7"'}
+    lines = [(scheme, colour, [([(x[n], r[key] / 1000 / most) for n, r in rows
+                                 if r["scheme"] == scheme], style)
+                               for key, style in styles.items()])
+             for scheme, colour in zip(shown, colours)]
+    bench_page.chart(path, 340, [f"hosts with a rank each, cards of {RATE} Mbit/s; the same number "
+                                 "of weights per rank", *((at, n) for n, at in x.items())],
+                     [(s / most, f"{s} s") for s in range(most + 1)],
+                     "time of a step; dashed: predicted", lines)
 
 
 def main():

