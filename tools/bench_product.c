@@ -24,11 +24,12 @@
 #include "base/arena.h"
 #include "base/die.h"
 #include "base/median.h"
-#include "base/mem.h"
 #include "base/opt.h"
 #include "base/processor.h"
 #include "base/simd.h"
 #include "base/team.h"
+#include "base/version.h"
+#include "data/stamp.h"
 #include "layers/kernels.h"
 
 typedef void (*CblasSgemm)(int order, int ta, int tb, int M, int N, int K, float alpha,
@@ -391,20 +392,6 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     return row;
 }
 
-/* First line of a command's output or of a file's line that begins with `key`, as a fresh string.
- */
-static char *line_of(FILE *f, const char *key) {
-    char line[512];
-    char *found = NULL;
-    while (f && !found && fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, strlen(key)) != 0) continue;
-        char *value = *key && strchr(line, ':') ? strchr(line, ':') + 2 : line;
-        value[strcspn(value, "\n")] = 0;
-        found = mem_strdup(value);
-    }
-    return found ? found : mem_strdup("unknown");
-}
-
 static bool same_product(const json_t *x, const json_t *y) {
     static const char *const keys[] = {"set", "dtype", "form", "M", "K", "N"};
     for (int i = 0; i < 6; i++)
@@ -413,9 +400,8 @@ static bool same_product(const json_t *x, const json_t *y) {
 }
 
 static void write_json(json_t *rows, int argc, char **argv) {
-    FILE *cpu = fopen("/proc/cpuinfo", "r"),
-         *git = popen("git describe --always --dirty 2>/dev/null", "r");
-    char *model = line_of(cpu, "model name"), *commit = line_of(git, "");
+    char model[256];
+    stamp_cpu(model, sizeof model);
     json_t *file = json_load_file(o.json, 0, NULL), *old = json_object_get(file, "rows"), *row;
     const char *processor = NULL;
     json_unpack(file, "{s:{s:s}}", "machine", "processor", &processor);
@@ -432,14 +418,12 @@ static void write_json(json_t *rows, int argc, char **argv) {
     for (int k = 0; k < argc; k++)
         snprintf(command + strlen(command), sizeof command - strlen(command), "%s%s", k ? " " : "",
                  argv[k]);
-    json_t *out = json_pack("{s:{s:s, s:I}, s:s, s:s, s:s, s:o}", "machine", "processor", model,
-                            "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "commit", commit,
-                            "command", command, "unit", "GFLOP/s, medians", "rows", all);
+    json_t *out =
+        json_pack("{s:{s:s, s:I}, s:s, s:s, s:s, s:o}", "machine", "processor", model, "cores",
+                  (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "commit", version_commit(), "command",
+                  command, "unit", "GFLOP/s, medians", "rows", all);
     if (json_dump_file(out, o.json, JSON_INDENT(1) | JSON_REAL_PRECISION(5)))
         die("cannot write %s", o.json);
-    if (cpu) fclose(cpu);
-    if (git) pclose(git);
-    mem_free(model), mem_free(commit);
     json_decref(out), json_decref(file);
 }
 
