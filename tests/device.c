@@ -26,6 +26,9 @@ void emu_set_devices(int n) {
 void emu_set_peers(bool reach) {
     (void)reach;
 }
+void emu_set_ipc_within(bool yes) {
+    (void)yes;
+}
 void emu_lose_flags(bool lost) {
     (void)lost;
 }

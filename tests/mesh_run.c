@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
-#include "parallel/comm/devices.h"
+#include "parallel/comm/coll_device.h"
 #include "parallel/plan/count.h"
 #include "parallel/plan/price.h"
 #include "parallel/step/mirror.h"
@@ -176,7 +176,12 @@ static int rank_main(World *w, void *ctx) {
     if (!outer.every) outer.every = 1;
     if (r->cuda) {
         device_open(rank % device_count(NULL), 1 << 20);
-        world_use_devices(w);
+        Err e;
+        if (!r->ipc)
+            world_use_devices(w);
+        else
+            world_use_nccl(w);
+        if (r->ipc && !world_share_memory(w, &e)) die("%s", e.text);
     }
     place_make(p, w, job, &outer, team);
     tensors_init(model_host(&p->m), team, 42);

@@ -18,6 +18,7 @@ typedef struct MeshRun {
     int64_t sequences, S;       // of a step, over the whole mesh
     int64_t micro;       // sequences of a micro-batch at each coordinate of d x z; 0: all at once
     const char *kernels; // NULL: the best of the CPU
+    bool ipc;            // ranks stand for processes: by NCCL, and handles of each other's memory
     bool cuda,
         bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
     int threads; // of each rank; 0: 1

@@ -108,6 +108,57 @@ TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
     }
 }
 
+/* Ranks with handles of each other's memory in the place of pointers. Their steps are not
+ * recorded. */
+TEST(cuda_mesh_of_fused_matmuls_between_processes_changes_no_bit) {
+    NEEDS_EMULATION();
+    static const char *const layouts[] = {"x2+sp", "d2.x2+sp", "z2.x2+sp", "x2.y2+sp", "x4+sp"};
+    emu_set_ipc_within(true);
+    for (int i = 0; i < (BASE_DEBUG ? 2 : 5); i++) {
+        MeshRun r = {.model = i % 2 ? llama : model, .layout = layouts[i], .cuda = true};
+        r.bf16 = i % 2, r.before = own_matmuls, r.overlap = "bulk";
+        r.ipc = true;
+        double apart = i < 4 ? 0 : 2e-4; // NCCL sums four in another order than slots are
+        r.replay = REPLAY_ALWAYS, r.next = i == 2 ? r.layout : NULL, r.move = 1;
+        MeshRun bulk = run_on(r, i ? 4 : 2, (Streams){0});
+        int64_t before = emu_calls.replays;
+        r.overlap = i % 3 ? "bulk+fused" : "fused";
+        MeshRun fused = run_on(r, i ? 4 : 2, (Streams){i > 0, (unsigned)i / 2});
+        MeshDiff d = mesh_diff(&fused, &bulk);
+        CHECK(fused.agreed && d.loss <= apart && d.norm <= apart && d.weights <= apart);
+        CHECK(emu_calls.replays == before && emu_nccl_open() == 0);
+        mesh_run_free(&bulk), mesh_run_free(&fused);
+    }
+    emu_set_ipc_within(false);
+}
+
+static void limit_waits(Model *m, void *ctx) {
+    (void)ctx;
+    world_set_limit(m->grid->world, 0.3);
+}
+static void lose_flags(void *ctx) {
+    MeshRun r = {.model = model, .layout = "x2+sp", .cuda = true, .ipc = true, .overlap = "fused"};
+    (void)ctx;
+    r.before = limit_waits;
+    emu_set_ipc_within(true), emu_lose_flags(true);
+    run_on(r, 2, (Streams){true, 1});
+}
+/* As the library: handles are for other processes, and for devices that are reached. */
+static void refuse_handles(void *ctx) {
+    MeshRun r = {.model = model, .layout = "x2+sp", .cuda = true, .ipc = true, .overlap = "fused"};
+    (void)ctx;
+    run_on(r, 2, (Streams){0});
+}
+
+TEST(cuda_mesh_of_fused_matmuls_between_processes_ends_where_a_flag_never_comes) {
+    NEEDS_EMULATION();
+    char text[4096];
+    CHECK(test_in_child(lose_flags, NULL, text, sizeof text) == 75);
+    CHECK(strstr(text, "matmul with ") && strstr(text, "not there: rank "));
+    CHECK(test_in_child(refuse_handles, NULL, text, sizeof text) == 1);
+    CHECK(strstr(text, "CUDA IPC opens no memory: mapping of buffer object failed"));
+}
+
 TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     static const Case cases[] = {{"x2.y2+stay=y", "bulk", 1, NULL},
                                  {"x2.y2+heads", "none", 2, NULL},
@@ -127,7 +178,10 @@ TEST(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
     r.cuda = r.bf16 = true, r.before = tensor_cores, r.steps = 1, r.S = 64, r.overlap = "bulk";
     MeshRun bulk = run_on(r, 2, (Streams){0});
     r.overlap = "bulk+fused";
-    for (int forget = 0; forget < 2; forget++) {
+    emu_set_ipc_within(true);
+    for (int i = 0; i < 4; i++) {
+        bool forget = i % 2;
+        r.ipc = i / 2;
         emu_forget_flags(forget);
         MeshRun fused = run_on(r, 2, (Streams){true, 1});
         emu_forget_flags(false);
@@ -136,6 +190,7 @@ TEST(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
         CHECK(same == !forget);
         mesh_run_free(&fused);
     }
+    emu_set_ipc_within(false);
     mesh_run_free(&bulk);
 }
 

@@ -162,8 +162,7 @@ static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
 
 /* ---- calls */
 
-/* Of a call by blocks, what kernels or copies are to fill. */
-static void poison(const Comm *c, const CollCall *call) {
+void device_poison_blocks(const Comm *c, const CollCall *call) {
     size_t bytes = (size_t)(c->size * coll_block_bytes(call));
     if (coll_spreads(call->op))
         device_poison((void *)(uintptr_t)call->src, bytes);
@@ -178,7 +177,7 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
         return;
     }
     Places *p = places_of(c, number);
-    if (BASE_DEBUG && call->by_blocks) poison(c, call);
+    if (BASE_DEBUG && call->by_blocks) device_poison_blocks(c, call);
     device_record(p->ready, device_stream());
     threads_publish(c, number, call, p);
 }

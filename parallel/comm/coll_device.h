@@ -62,6 +62,10 @@ FoldType fold_type(const CollCall *call);
  * complete with the last operation put into s. */
 void device_begins(Comm *c, uint64_t number, Stream s);
 void device_completes(Comm *c, uint64_t number, Stream s);
+/* Local. Of a call by blocks: NaN where kernels or copies are to write, in the own stream; and
+ * dst of a reduce_scatter, the sum of its slots, in stream s. */
+void device_poison_blocks(const Comm *c, const CollCall *call);
+void device_fold_slots(const Comm *c, const CollCall *call, Stream s);
 /* Local. A collective of a group of one rank, in the rank's own stream: copies src to dst if they
  * differ. */
 void device_run_alone(Comm *c, uint64_t number, const CollCall *call);

@@ -74,17 +74,20 @@ const uint32_t *peers_flags(Comm *c, uint64_t number, const CollCall *call, uint
 
 /* ---- reduce_scatter */
 
-static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
-    Stream s = peers_of(c)->comm;
+void device_fold_slots(const Comm *c, const CollCall *call, Stream s) {
     int64_t n = coll_elements(call);
     Fold f = {.n_src = c->size, .n_dst = 1, .rows = 1, .cols = n, .src_ld = n};
     f.dst[0] = call->dst;
-    for (int i = 0; i < c->size; i++) {
+    for (int i = 0; i < c->size; i++)
         f.src[i] = (const char *)call->src + i * coll_block_bytes(call);
-        device_follow(s, their_places(c, i, number)->part[c->rank]);
-    }
-    device_begins(c, number, s);
     device_fold(s, &f, fold_type(call));
+}
+
+static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
+    Stream s = peers_of(c)->comm;
+    for (int i = 0; i < c->size; i++) device_follow(s, their_places(c, i, number)->part[c->rank]);
+    device_begins(c, number, s);
+    device_fold_slots(c, call, s);
     device_completes(c, number, s);
     device_record(places_of(c, number)->done, s);
     device_follow(device_stream(), places_of(c, number)->done);

@@ -51,6 +51,7 @@ static void nccl_open(Comm *c, int color, int key) {
     nccl_watch_open(n, g);
     nccl_watch_host(n, c, "registered memory");
     nccl_register_all(n, g);
+    if (nccl_shares(n)) nccl_blocks_open(g);
     nccl_watch_host(n, c, NULL);
 }
 
@@ -62,6 +63,7 @@ static void nccl_close(Comm *c) {
         coll_barrier(c); // no rank reads the memory of others any more
         nccl_watch_host(n, c, "the end of a communicator");
         nccl_deregister_all(n, g);
+        nccl_blocks_close(g);
         nccl_watch_close(n, g);
         nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
         nccl_watch_host(n, c, NULL);
@@ -224,6 +226,10 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
         device_run_alone(c, number, call);
         return;
     }
+    if (call->by_blocks) {
+        nccl_blocks_start(c, number, call);
+        return;
+    }
     NcclQueued *t = NULL;
     if (n->recording) {
         g->done[at] = g->recorded[at];
@@ -245,8 +251,11 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
 
 static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
     const NcclGroup *g = c->device;
-    (void)call;
     if (c->size == 1) return;
+    if (call->by_blocks) {
+        nccl_blocks_wait(c, number, call);
+        return;
+    }
     device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
     leave_multiprocessors(c->world->device_impl, -1);
 }
@@ -261,6 +270,7 @@ static const CollBackend coll_nccl = {.name = "nccl",
                                       .register_memory = nccl_register,
                                       .deregister_memory = nccl_deregister,
                                       .recorder = &nccl_recorder,
+                                      .share = nccl_share,
                                       .leave = nccl_leave};
 
 /* ---- the world */
@@ -312,7 +322,7 @@ void world_use_nccl(World *w) {
     if (!world_nccl_fits(w, &e)) die("%s", e.text);
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
-    n->f = f;
+    n->f = f, n->backend = coll_nccl;
     n->comm_stream = device_urgent_stream(), n->notes = device_urgent_stream(),
     n->fork = device_event();
     for (int i = 0; i < MAX_QUEUED; i++)
@@ -320,5 +330,5 @@ void world_use_nccl(World *w) {
         n->queue[i].done = device_event();
     nccl_record_open(n);
     nccl_watch_start(n);
-    world_set_device(w, &coll_nccl, n);
+    world_set_device(w, &n->backend, n);
 }

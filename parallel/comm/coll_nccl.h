@@ -1,6 +1,7 @@
 /* coll_nccl -- shared by the files of the NCCL backend: coll_nccl.c (groups and calls),
- * coll_nccl_record.c (recorded calls), coll_nccl_memory.c (registered memory), coll_nccl_watch.c
- * (watchdog for stalled calls, end of the job). */
+ * coll_nccl_record.c (recorded calls), coll_nccl_memory.c (registered memory), coll_nccl_blocks.c
+ * (memory of other processes, calls by blocks), coll_nccl_watch.c (watchdog for stalled calls, end
+ * of the job). */
 #ifndef PARALLEL_COMM_COLL_NCCL_H
 #define PARALLEL_COMM_COLL_NCCL_H
 
@@ -34,8 +35,10 @@ typedef struct NcclQueued {
     bool in_stream;              // completely
 } NcclQueued;
 
+typedef struct NcclBlocks NcclBlocks;
 typedef struct NcclGroup {
     NcclComm comm;
+    NcclBlocks *blocks; // of a group whose ranks open each other's memory; or NULL
     Comm *of;
     struct NcclGroup *next, *next_open; // list of the world; list of the process
     Event done[COLL_IN_FLIGHT];         // events after its calls
@@ -46,6 +49,7 @@ typedef struct NcclGroup {
 
 typedef struct NcclWorld {
     const Nccl *f;
+    CollBackend backend; // with calls by blocks where ranks open each other's memory
     Stream comm_stream;
     int under_way;            // calls in flight
     NcclRecording *recording; // in progress; or NULL
@@ -54,6 +58,7 @@ typedef struct NcclWorld {
     struct {
         void *p; // NULL: free
         size_t n_bytes;
+        void **theirs; // [ranks of the world] the memory of each, at its address here; or NULL
     } registered[MAX_REGISTERED];
     Watchdog watchdog;            // its lock: of all fields below
     NcclQueued queue[MAX_QUEUED]; // entry k is queue[k % MAX_QUEUED]
@@ -90,6 +95,25 @@ void nccl_deregister(World *w, void *p);
  * world. */
 void nccl_register_all(NcclWorld *n, NcclGroup *g);
 void nccl_deregister_all(const NcclWorld *n, NcclGroup *g);
+
+/* Ranks open each other's memory, so NCCL registers none: it is cudaMalloc's, for which CUDA has
+ * handles. */
+static inline bool nccl_shares(const NcclWorld *n) {
+    return n->backend.block != NULL;
+}
+bool nccl_share(World *w, Err *e);
+/* Collective over the group. p of each rank, allocated alike, at its address here; NULL, with the
+ * reason, on all ranks. To be closed by all before any rank frees its own. */
+void **nccl_open_memory(Comm *c, void *p, Err *e);
+void nccl_close_memory(const Comm *c, void **theirs);
+void nccl_blocks_open(NcclGroup *g);
+void nccl_blocks_close(NcclGroup *g);
+/* Calls by blocks: as in CollBackend. */
+void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call);
+void nccl_blocks_wait(Comm *c, uint64_t number, const CollCall *call);
+void *nccl_block(Comm *c, uint64_t number, const CollCall *call, int o);
+void nccl_block_done(Comm *c, uint64_t number, const CollCall *call, int o);
+const uint32_t *nccl_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said);
 
 /* Local. Start and stop the watchdog thread of the world's calls. */
 void nccl_watch_start(NcclWorld *n);

@@ -43,7 +43,7 @@ static void unmap(void *p) {
 const ArenaMemory *nccl_memory(const World *w, const ArenaMemory *memory) {
     static _Thread_local ArenaMemory from_nccl;
     const NcclWorld *n = w->device_impl;
-    if (!n->f->mem_alloc || !n->f->mem_free) return memory;
+    if (nccl_shares(n) || !n->f->mem_alloc || !n->f->mem_free) return memory;
     from_nccl = *memory;
     from_nccl.map = map, from_nccl.unmap = unmap;
     return &from_nccl;
@@ -87,7 +87,7 @@ static void enter_all(const NcclWorld *n, NcclGroup *g, int i) {
 }
 
 void nccl_register_all(NcclWorld *n, NcclGroup *g) {
-    for (int i = 0; i < MAX_REGISTERED; i++)
+    for (int i = 0; i < MAX_REGISTERED && !nccl_shares(n); i++)
         if (n->registered[i].p) enter_all(n, g, i);
 }
 
@@ -105,13 +105,16 @@ static int find(const NcclWorld *n, const void *p) {
 void nccl_register(World *w, void *p, size_t n_bytes) {
     NcclWorld *n = w->device_impl;
     int i = find(n, NULL);
-    if (!n->f->buffer_register || !n->f->buffer_deregister) return;
-    if (i == MAX_REGISTERED)
-        die("more than %d allocations are registered with NCCL", MAX_REGISTERED);
+    bool shares = nccl_shares(n);
+    Err e = {{0}};
+    if (!shares && (!n->f->buffer_register || !n->f->buffer_deregister)) return;
+    if (i == MAX_REGISTERED) die("more than %d allocations are registered", MAX_REGISTERED);
     n->registered[i].p = p, n->registered[i].n_bytes = n_bytes;
     nccl_settle(n);
     coll_barrier(w->all); // the calls of other ranks are done too
-    for (NcclGroup *g = n->groups; g; g = g->next) {
+    if (shares && !(n->registered[i].theirs = nccl_open_memory(w->all, p, &e)))
+        die("ranks cannot open each other's memory: %s", e.text);
+    for (NcclGroup *g = n->groups; g && !shares; g = g->next) {
         nccl_watch_host(n, g->of, "registered memory");
         enter_all(n, g, i);
     }
@@ -125,5 +128,9 @@ void nccl_deregister(World *w, void *p) {
     nccl_settle(n);
     coll_barrier(w->all); // kernels of other ranks read it too
     for (NcclGroup *g = n->groups; g; g = g->next) leave(n, g, i);
-    n->registered[i].p = NULL;
+    if (n->registered[i].theirs) {
+        nccl_close_memory(w->all, n->registered[i].theirs);
+        coll_barrier(w->all); // its owner may free it
+    }
+    n->registered[i].p = n->registered[i].theirs = NULL;
 }

@@ -22,6 +22,7 @@
 #include "parallel/comm/coll_record.h"
 
 static const char *obstacle(const World *w, bool risk) {
+    if (nccl_shares(w->device_impl)) return "flags of matmuls with collectives count calls";
     return risk || w->backend != &coll_threads
                ? NULL
                : "there are several GPUs in this process (--graphs all takes the risk)";

@@ -23,6 +23,11 @@ bool world_devices_fit(World *w, Err *e);
 /* Collective over the world. The thread of each rank has opened a device. Dies if no backend can
  * serve them. */
 void world_use_devices(World *w);
+/* Collective over the world, before any collective on device memory: from now on kernels use other
+ * ranks' memory that is registered (coll_block), by CUDA IPC where ranks are processes. True where
+ * they do already. False, with the reason, on every rank. Collectives are no longer recorded, nor
+ * is memory registered with NCCL. */
+bool world_share_memory(World *w, Err *e);
 /* Collective over the world, before devices are closed. Does nothing if none are in use. */
 void world_leave_devices(World *w);
 

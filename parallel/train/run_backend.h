@@ -13,7 +13,8 @@ typedef struct Device {
     int ranks; // ranks that share it
     int all;   // number of devices of all ranks
     DeviceFacts facts;
-    Err unused; // why a present GPU is not used; "": none present, or it is used
+    Err unused;   // why a present GPU is not used; "": none present, or it is used
+    Err unshared; // why ranks do not use each other's memory, where --overlap fused asks for it
 } Device;
 
 /* Local, before ranks start. Ends the program for options that --backend cuda does not support. */

@@ -44,8 +44,10 @@ void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size)
 static const char *unfused(const Run *r) {
     bool described = *r->o->cluster;
     if (described || !r->world || r->group.size == 1 || world_shares_memory(r->world)) return NULL;
-    return strcmp(world_backend(r->world), "threads") == 0
-               ? "its GPUs do not reach each other's memory"
+    if (strcmp(world_backend(r->world), "threads") == 0)
+        return "its GPUs do not reach each other's memory";
+    return r->device.used
+               ? r->device.unshared.text
                : "its ranks are processes, which share no memory (threads do: --ranks N)";
 }
 

@@ -1,8 +1,10 @@
 #include "tests/emu/emu_memory.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,9 +29,12 @@ typedef struct Memory {
     int device;
     uint64_t number;
     bool open;
+    int file;        // that its pages are of; 0: none
+    MemoryName from; // of memory that was opened: what it was opened by
 } Memory;
 static Memory memory[PIECES];
 static int n_memory, n_inside;
+static _Atomic uint64_t numbers;
 static __thread int inside;      // this thread does work of a device
 static struct sigaction earlier; // who had the signal
 static struct {
@@ -91,9 +96,15 @@ static void fill(char *p, unsigned char byte, size_t n_bytes) {
     for (size_t i = n_bytes / 4 * 4; i < n_bytes; i++) p[i] = (char)byte;
 }
 
+static void keep(const Memory *m) {
+    pthread_mutex_lock(&lock);
+    if (n_memory == PIECES) die("more than %d pieces of device memory", PIECES);
+    memory[n_memory++] = *m;
+    pthread_mutex_unlock(&lock);
+}
+
 void *memory_take(size_t n_bytes, size_t align, int device) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static _Atomic uint64_t numbers;
     pthread_once(&once, catch_touches);
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = round_up(n_bytes, align);
     Memory m = {.n_bytes = n_bytes, .device = device, .mapped = round_up(room + STRIP, page)};
@@ -105,10 +116,7 @@ void *memory_take(size_t n_bytes, size_t align, int device) {
     fill(m.p - STRIP, STRIP_BYTE, STRIP + room);
     fill(m.p, POISON, n_bytes);
     allow(&m, false);
-    pthread_mutex_lock(&lock);
-    if (n_memory == PIECES) die("more than %d pieces of device memory", PIECES);
-    memory[n_memory++] = m;
-    pthread_mutex_unlock(&lock);
+    keep(&m);
     return m.p;
 }
 
@@ -124,17 +132,70 @@ static void check_edges(const Memory *m, const char *what) {
     }
 }
 
-void memory_give(void *p) {
-    pthread_mutex_lock(&lock);
+static int index_of(const void *p, bool opened) {
     int i = 0;
-    while (i < n_memory && memory[i].p != p) i++;
-    if (i == n_memory) die("cudaFree of %p, which cudaMalloc did not give", p);
+    while (i < n_memory && (memory[i].p != p || (memory[i].from.process != 0) != opened)) i++;
+    return i;
+}
+
+static void give(void *p, const char *what, bool opened) {
+    pthread_mutex_lock(&lock);
+    int i = index_of(p, opened);
+    if (i == n_memory) die("%s of %p, which is no such memory", what, p);
     Memory m = memory[i];
     memory[i] = memory[--n_memory];
+    for (i = 0; m.file && i < n_memory; i++)
+        if (memory[i].from.process == getpid() && memory[i].from.file == m.file)
+            die("%s of %p, which a rank has opened and not closed", what, p);
     pthread_mutex_unlock(&lock);
     allow(&m, true);
-    check_edges(&m, "cudaFree");
+    check_edges(&m, what);
     munmap(m.pages, m.mapped + (size_t)sysconf(_SC_PAGESIZE));
+    if (m.file) close(m.file);
+}
+void memory_give(void *p) {
+    give(p, "cudaFree", false);
+}
+void memory_close(void *p) {
+    give(p, "cudaIpcCloseMemHandle", true);
+}
+
+/* The file takes the place of the pages, which keep their address. */
+bool memory_share(void *p, MemoryName *name) {
+    pthread_mutex_lock(&lock);
+    int i = index_of(p, false);
+    Memory *m = &memory[i];
+    bool found = i < n_memory;
+    if (found && !m->file) {
+        allow(m, true);
+        m->file = memfd_create("device memory", MFD_CLOEXEC);
+        bool kept = m->file > 0 && pwrite(m->file, m->pages, m->mapped, 0) == (ssize_t)m->mapped;
+        void *at = mmap(m->pages, m->mapped, PROT_NONE, MAP_SHARED | MAP_FIXED, m->file, 0);
+        if (!kept || at == MAP_FAILED) die("no file for %zu bytes of device memory", m->mapped);
+        m->open = false;
+    }
+    if (found)
+        *name = (MemoryName){getpid(), m->file, m->device, m->n_bytes, (size_t)(m->p - m->pages),
+                             m->mapped};
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void *memory_open(const MemoryName *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", name->process, name->file);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return NULL;
+    Memory m = {.n_bytes = name->n_bytes, .mapped = name->mapped, .device = name->device};
+    m.from = *name, m.number = ++numbers;
+    m.pages = map_pages(m.mapped + (size_t)sysconf(_SC_PAGESIZE));
+    if (!m.pages ||
+        mmap(m.pages, m.mapped, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+        die("no place for %zu bytes of another rank's device memory", m.mapped);
+    close(file);
+    m.p = m.pages + name->before;
+    keep(&m);
+    return m.p;
 }
 
 void memory_enter(void) {
@@ -176,7 +237,8 @@ uint64_t memory_number(const void *p) {
 size_t memory_in_use(int device) {
     size_t sum = 0;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < n_memory; i++) sum += memory[i].device == device ? memory[i].n_bytes : 0;
+    for (int i = 0; i < n_memory; i++)
+        sum += memory[i].device == device && !memory[i].from.process ? memory[i].n_bytes : 0;
     pthread_mutex_unlock(&lock);
     return sum;
 }

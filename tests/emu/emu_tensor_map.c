@@ -43,9 +43,11 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
                        CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                        CUtensorMapFloatOOBfill) = cuTensorMapEncodeTiled;
     CUresult (*write)(cudaStream_t, CUdeviceptr, cuuint32_t, unsigned) = cuStreamWriteValue32;
+    CUresult (*wait)(cudaStream_t, CUdeviceptr, cuuint32_t, unsigned) = cuStreamWaitValue32;
     *function = NULL;
     if (!strcmp(symbol, "cuTensorMapEncodeTiled")) memcpy(function, &encode, sizeof encode);
     if (!strcmp(symbol, "cuStreamWriteValue32")) memcpy(function, &write, sizeof write);
+    if (!strcmp(symbol, "cuStreamWaitValue32")) memcpy(function, &wait, sizeof wait);
     *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }

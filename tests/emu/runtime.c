@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -15,7 +16,7 @@
 const bool test_on_device = false;
 
 static int n_devices = 1;
-static bool peers = true;
+static bool peers = true, ipc_within;
 static __thread int device;
 static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
 enum { GIB = 1 << 30 };
@@ -25,6 +26,10 @@ void emu_set_devices(int n) {
 }
 void emu_set_peers(bool reach) {
     peers = reach;
+}
+
+void emu_set_ipc_within(bool yes) {
+    ipc_within = yes;
 }
 
 __attribute__((constructor)) static void look_at_environment(void) {
@@ -47,6 +52,8 @@ const char *cudaGetErrorString(cudaError_t e) {
         return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle:
         return "invalid resource handle";
+    case cudaErrorMapBufferObjectFailed:
+        return "mapping of buffer object failed";
     case cudaErrorNotReady:
         return "device not ready";
     case cudaErrorPeerAccessAlreadyEnabled:
@@ -141,6 +148,28 @@ cudaError_t cudaFree(void *p) {
     if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     emu_called(&emu_calls.memory);
     if (p) memory_give(p);
+    return cudaSuccess;
+}
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
+    MemoryName name;
+    *h = (cudaIpcMemHandle_t){{0}};
+    if (!memory_share(p, &name)) return cudaErrorInvalidValue;
+    memcpy(h, &name, sizeof name);
+    return cudaSuccess;
+}
+/* The device whose memory it is has the same number in all processes. */
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags) {
+    MemoryName name;
+    memcpy(&name, &h, sizeof name);
+    if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
+    bool reached_here = peers && name.device >= 0 && name.device < n_devices;
+    if (!reached_here || (name.process == getpid() && !ipc_within))
+        return cudaErrorMapBufferObjectFailed;
+    *p = memory_open(&name);
+    return *p ? cudaSuccess : cudaErrorMapBufferObjectFailed;
+}
+cudaError_t cudaIpcCloseMemHandle(void *p) {
+    memory_close(p);
     return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {

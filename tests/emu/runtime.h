@@ -32,6 +32,7 @@ typedef enum cudaError {
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorPeerAccessAlreadyEnabled = 704,
+    cudaErrorMapBufferObjectFailed = 205,
     cudaErrorIllegalState = 401,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
@@ -62,6 +63,11 @@ enum { cudaEventDefault, cudaEventBlockingSync, cudaEventDisableTiming };
 enum { cudaHostAllocDefault, cudaHostAllocPortable };
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+typedef struct cudaIpcMemHandle_t {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+
 typedef struct cudaUUID_t {
     char bytes[16];
 } cudaUUID_t;
@@ -90,6 +96,9 @@ typedef struct cudaPointerAttributes {
  * that depends on the number. */
 void emu_set_devices(int n);
 void emu_set_peers(bool reach);
+/* Local. May handles of memory be opened in the process that made them, too, as the library refuses
+ * to (no at first)? For ranks that are threads in the place of processes. */
+void emu_set_ipc_within(bool yes);
 void emu_set_late(bool late);
 void emu_set_shuffle(unsigned seed);
 /* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts
@@ -131,6 +140,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p);
 cudaError_t cudaMalloc(void **p, size_t n_bytes);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p);
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind);

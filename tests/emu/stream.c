@@ -233,6 +233,29 @@ CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, u
     return CUDA_SUCCESS;
 }
 
+/* Device memory can be read while work of a device runs. */
+static bool is_said(const void *ctx) {
+    const Said *s = ctx;
+    memory_enter();
+    uint32_t x = __atomic_load_n(s->where, __ATOMIC_ACQUIRE);
+    memory_leave("cuStreamWaitValue32");
+    return (int32_t)(x - s->x) >= 0;
+}
+static void go_on(void *ctx) {
+    (void)ctx;
+}
+
+CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags) {
+    uint32_t *of = (uint32_t *)(uintptr_t)where;
+    if (flags != CU_STREAM_WAIT_VALUE_GEQ || where % sizeof x || !emu_is_reached(of))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (forgotten && --forgotten == 0) return CUDA_SUCCESS;
+    Said *said = mem_alloc(sizeof *said);
+    *said = (Said){of, x};
+    enqueue(s, (Task){"cuStreamWaitValue32", is_said, go_on, mem_free, said, true});
+    return CUDA_SUCCESS;
+}
+
 cudaGraph_t stream_graph(cudaStream_t s, int *lane) {
     *lane = s->lane;
     return s->into;

@@ -39,8 +39,10 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
 
 typedef unsigned long long CUdeviceptr;
 enum { CU_STREAM_WRITE_VALUE_DEFAULT };
+enum { CU_STREAM_WAIT_VALUE_GEQ };
 /* tests/emu/stream.c */
 CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
+CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
 
 typedef enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointSuccess,

@@ -1,0 +1,48 @@
+extern "C" {
+#include "layers/cuda/peer.h"
+#include <cuda.h>
+}
+
+#include <cstring>
+
+#include "layers/cuda/launch.cuh"
+
+static_assert(sizeof(DeviceHandle) == sizeof(cudaIpcMemHandle_t), "of as many bytes");
+
+/* The error is no longer the thread's: else the next launch reports it. */
+static bool refused(cudaError_t error, const char *what, Err *e) {
+    if (error == cudaSuccess) return false;
+    cudaGetLastError();
+    err(e, "%s: %s", what, cudaGetErrorString(error));
+    return true;
+}
+
+extern "C" {
+
+bool device_handle(void *p, DeviceHandle *h, Err *e) {
+    cudaIpcMemHandle_t handle;
+    if (refused(cudaIpcGetMemHandle(&handle, p), "CUDA IPC gives no handle", e)) return false;
+    memcpy(h, &handle, sizeof handle);
+    return true;
+}
+
+void *device_open_handle(const DeviceHandle *h, Err *e) {
+    cudaIpcMemHandle_t handle;
+    void *p = nullptr;
+    memcpy(&handle, h, sizeof handle);
+    cudaError_t error = cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess);
+    return refused(error, "CUDA IPC opens no memory", e) ? nullptr : p;
+}
+
+void device_close_handle(void *p) {
+    device_check(cudaIpcCloseMemHandle(p));
+}
+
+void device_wait_said(Stream s, const uint32_t *where, uint32_t x) {
+    using Wait = decltype(&cuStreamWaitValue32);
+    static thread_local Wait wait;
+    if (!wait) wait = reinterpret_cast<Wait>(device_driver_function("cuStreamWaitValue32"));
+    int e = wait(s, reinterpret_cast<CUdeviceptr>(where), x, CU_STREAM_WAIT_VALUE_GEQ);
+    if (e) die("the driver refuses to let a stream wait for a number: error %d", e);
+}
+}
