@@ -51,8 +51,8 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
     threads_all_here(c, number, call);
     for (int i = 0; i < c->size; i++) device_follow(s, their_places(c, i, number)->ready);
     device_begins(c, number, s);
+    peers_watch_begin(c, number, call, s); // before the event, so that no call is done before it
     device_record(p->begun, s);
-    peers_watch_begin(c, number, call, s);
     for (int i = 0; i < c->size; i++) {
         int o = (c->rank + i) % c->size;
         void *note, *to = coll_own_block(call, o);
