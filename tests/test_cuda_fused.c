@@ -7,6 +7,7 @@
 #include "layers/cuda/products.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"
+#include "parallel/comm/coll_device.h"
 #include "parallel/comm/ranks.h"
 #include "tests/cuda_ranks.h"
 #include "tests/cuda_test.h"
@@ -17,15 +18,18 @@ typedef struct Ranks {
     unsigned shuffle;
 } Ranks;
 
-static int run(Ranks r, int (*rank_main)(World *w, void *ctx), void *ctx) {
+static int run_as(Ranks r, int (*rank)(World *w, void *ctx), void *ctx) {
     emu_set_devices(r.devices);
     emu_set_order(r.shuffle ? EMU_RANDOM : EMU_FORWARD, r.shuffle);
     emu_set_late(true), emu_set_shuffle(r.shuffle);
-    int result = ranks_run(r.n, cuda_rank, &(CudaJob){rank_main, ctx});
+    int result = ranks_run(r.n, rank, ctx);
     emu_set_shuffle(0), emu_set_late(false);
     emu_set_order(EMU_FORWARD, 0);
     emu_set_devices(1);
     return result;
+}
+static int run(Ranks r, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    return run_as(r, cuda_rank, &(CudaJob){rank_main, ctx});
 }
 
 /* Each rank has a part of k: y = the sum of all a b, a block of `rows` rows for each. */
@@ -372,8 +376,9 @@ TEST(cuda_fused_reduce_scatter_needs_each_wait_that_it_has) {
 
 typedef struct Rounds {
     Sizes s;
-    int devices, forget; // the wait that one of the ranks forgets; -1: none
-    double limit;        // of a wait; 0: none
+    int forget;   // the wait that one of the ranks forgets; -1: none
+    double limit; // of a wait; 0: none
+    bool handles; // NCCL, and x and h are opened by handles, as between processes
     _Atomic int wrong;
 } Rounds;
 
@@ -399,6 +404,9 @@ static int gather_rounds(World *w, void *ctx) {
     Gathered g = gathered(&r->s, rank, n);
     size_t bytes = (size_t)(r->s.rows * r->s.K) * g.word, y = (size_t)(g.y.M * g.y.N) * g.word;
     char *x = random_words(r->s.rows * r->s.K, (unsigned)rank + 1, r->s.bf16);
+    Arena shared[] = {{.name = "x", .base = g.x, .cap = bytes},
+                      {.name = "h", .base = g.h, .cap = (size_t)n * bytes}};
+    for (int i = 0; i < 2 && r->handles; i++) world_register(w, &shared[i]);
     world_set_limit(w, r->limit);
     product_set_rung(r->s.rung);
     unfused_gather(w, &g, &r->s);
@@ -415,6 +423,7 @@ static int gather_rounds(World *w, void *ctx) {
         mem_free(got);
     }
     settle(w);
+    for (int i = 0; i < 2 && r->handles; i++) world_unregister(w, &shared[i]);
     mem_free(want), device_free(x);
     product_set_rung(PRODUCT_LIBRARY);
     gathered_free(&g);
@@ -436,6 +445,35 @@ TEST(cuda_fused_all_gather_needs_each_wait_that_it_has) {
         if ((r.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
         CHECK((r.wrong > 0) == (forget >= 0));
     }
+}
+
+/* A rank that opens the other's memory by a handle of it. */
+static int handles_rank(World *w, void *ctx) {
+    Err e;
+    device_open(world_rank(w), 4096);
+    world_use_nccl(w);
+    if (!world_share_memory(w, &e)) die("%s", e.text);
+    int result = gather_rounds(w, ctx);
+    world_leave_devices(w);
+    device_close();
+    return result;
+}
+
+/* Before the copies, for both of x; before each block is read; and before x is written again. The
+ * third is for kernels that wait for flags themselves, which these do not. */
+TEST(cuda_fused_all_gather_between_processes_needs_each_wait_that_it_has) {
+    NEEDS_EMULATION();
+    enum { WAITS = 2 * 6, SEEDS = 12, MANY = 300 };
+    emu_set_ipc_within(true);
+    for (int forget = -1; forget < WAITS; forget++) {
+        if (forget / 2 == 2) continue;
+        Rounds r = {.s = by_streams, .forget = forget, .handles = true};
+        unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
+        for (; seed < seeds && !r.wrong; seed++) run_as((Ranks){2, 2, seed}, handles_rank, &r);
+        if ((r.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
+        CHECK((r.wrong > 0) == (forget >= 0));
+    }
+    emu_set_ipc_within(false);
 }
 
 TEST(cuda_fused_all_gather_needs_its_flags) {
