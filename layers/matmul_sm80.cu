@@ -25,7 +25,7 @@
  *         same banks, which takes 8 times as long; so the chunks of a row are turned
  *     cp.async [fetch_step] writes past registers into a ring of STAGES steps of k: three are on
  *         their way while one is multiplied, and no warp waits for memory
- *     two blocks of 128 x 128 on a multiprocessor [blocks_of]: one is in its epilogue while the
+ *     two blocks of 128 x 128 on a multiprocessor [BLOCKS]: one is in its epilogue while the
  *         other multiplies. Or one of 128 x 256, which takes less from L2. Blocks stay, and fetch
  *         the first steps of their next tile before they finish one [sm80_matmul]
  *     k divided by split-K or Stream-K [matmul_next, Parts]: no wave that is partly filled
@@ -69,11 +69,9 @@ constexpr int LINE = 128, CHUNK = 8; // bytes of a line of shared memory; elemen
 /* K_MAJOR: neighbours along k are neighbours in memory; MN_MAJOR: those along m of a, n of b. */
 enum Major { K_MAJOR, MN_MAJOR };
 
-constexpr int blocks_of(int width) { // that share a multiprocessor
-    return 256 / width;
-}
 template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE> struct Kind {
     static constexpr int N = WIDTH, THREADS = ROWS / SIDE * (N / SIDE) * WARP;
+    static constexpr int BLOCKS = 256 / N; // that share a multiprocessor
     static constexpr Major A = MAJOR_A, B = MAJOR_B;
     static constexpr bool WIDE = sizeof(TYPE) == sizeof(float);
     using Y = TYPE;
@@ -331,7 +329,7 @@ __device__ __forceinline__ void leave_columns(const float (&columns)[J], const E
 }
 
 template <class K>
-__global__ void __launch_bounds__(K::THREADS, blocks_of(K::N))
+__global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
     sm80_matmul(Operands x, Result<typename K::Y> to, MatmulSchedule s, Ends e, float *slots,
                 int *flags) {
     Layout<K> at = {shared_address(dynamic_shared<char>())};
