@@ -6,7 +6,8 @@
 #include "base/arena.h"
 #include "base/die.h"
 #include "base/mem.h"
-#include "parallel/step/program.h"
+#include "parallel/step/passes.h"
+#include "parallel/step/schedule.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -16,7 +17,12 @@ static const char *const models[] = {
     "layers=4,heads=3,channels=21,vocab=70,tied=0,bias=0",
 };
 
-/* When a tensor is made and last read, by kernels. */
+/* Does a collective, which reads until its wait, sum into the memory of its operand? */
+static bool sums_in_place(const Program *p, const Op *wait) {
+    return p->tensor[wait->in[0]].offset == p->tensor[wait->in[1]].offset;
+}
+
+/* When a tensor is made and last read, by kernels and by collectives under way. */
 typedef struct Lives {
     const Program *p;
     int *made, *read;
@@ -30,9 +36,10 @@ static Lives lives_of(const Program *p) {
     for (int i = 0, kernel = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         if (!op->fused) kernel = i;
-        l.made[op->out] = kernel;
+        bool wait = op->kind == OP_WAIT, again = wait && sums_in_place(p, op);
+        if (!wait) l.made[op->out] = kernel;
         if (op->also >= 0) l.made[op->also] = kernel;
-        for (int k = 0; k < op->n_in; k++)
+        for (int k = 0; k < (again ? 1 : op->n_in); k++)
             if (l.read[op->in[k]] < kernel) l.read[op->in[k]] = kernel;
     }
     l.read[p->result] = p->n_ops;
@@ -127,6 +134,7 @@ static void on_layout(const char *spec, void *ctx) {
     g.layout.exact = w->n / 9 % 2;
     ModelShape s = mesh_shape(models[model], &g);
     s.recompute = (Recompute)(w->n / 3 % 3);
+    s.overlap.bulk = true;
     Program p = program_make(&s);
     program_forward(&p);
     program_differentiate(&p);
@@ -139,6 +147,11 @@ static void on_layout(const char *spec, void *ctx) {
     if (w->n % 4 == 1) program_split(&p, 2 + w->n % 3, false);
     if (w->n % 4 == 2) program_split(&p, 1, true);
     if (w->n % 4 > 1) program_halves(&p);
+    if (w->n / 3 % 2) {
+        Schedule order = schedule_nominal(&p);
+        program_order(&p, &order);
+        schedule_free(&order);
+    }
     check_program(&p, spec, w);
     program_free(&p);
 }
@@ -150,6 +163,60 @@ TEST(step_allocate_keeps_live_values_apart) {
     if (w.ratio > 1.16)
         test_fail(__FILE__, __LINE__, "%s: arena %.3f of values at once", w.spec, w.ratio);
     printf("%d programs; arena / values at once: at most %.3f\n", w.n, w.ratio);
+}
+
+/* ---- all_reduce in place, beside other kernels */
+
+static Program reduced(ModelShape *s, const Grid *g) {
+    *s = mesh_shape(models[0], g);
+    s->overlap.bulk = true;
+    return program_passes(s, PASS_SCHEDULE, NULL);
+}
+
+/* The operation that operation i waits for; -1: it waits for no all_reduce of a temporary. */
+static int reduces(const Program *p, int i) {
+    const Op *op = &p->op[i];
+    if (op->kind != OP_WAIT || p->tensor[op->in[1]].storage != STORAGE_TEMPORARY) return -1;
+    while (--i >= 0)
+        if (p->op[i].kind == OP_ALL_REDUCE && p->op[i].out == op->out) return i;
+    return -1;
+}
+
+TEST(step_allocate_sums_in_place_what_is_reduced) {
+    Grid g = mesh_grid("x2.y2", 0);
+    ModelShape s;
+    Program p = reduced(&s, &g);
+    int n = 0;
+    program_allocate(&p);
+    for (int i = 0; i < p.n_ops; i++)
+        if (reduces(&p, i) >= 0 && has_memory(&p, p.op[i].out) && ++n)
+            CHECK(sums_in_place(&p, &p.op[i]));
+    CHECK(n > 8);
+    program_free(&p);
+}
+
+/* A kernel between the all_reduce and its wait, or behind the wait, reads the partial sums. */
+TEST(step_allocate_keeps_partial_sums_that_another_kernel_reads) {
+    Grid g = mesh_grid("x2.y2", 0);
+    int n[2] = {0};
+    for (int i = 0, more = 1; more; i++)
+        for (int later = 0; later < 2; later++) {
+            ModelShape s;
+            Program p = reduced(&s, &g);
+            int reader = later ? i + 1 : i - 1;
+            more = i + 1 < p.n_ops;
+            if (more && reduces(&p, i) >= 0 && reader > reduces(&p, i) &&
+                p.op[reader].kind != OP_WAIT && !op_info(p.op[reader].kind)->collective) {
+                p.op[reader].in[0] = p.op[i].in[1];
+                program_allocate(&p);
+                Lives l = lives_of(&p);
+                check_apart(&l, later ? "behind" : "between");
+                mem_free(l.made);
+                n[later]++;
+            }
+            program_free(&p);
+        }
+    CHECK(n[0] > 0 && n[1] > 0);
 }
 
 TEST(step_allocate_of_an_empty_list_takes_nothing) {

@@ -8,7 +8,7 @@
  *
  * The peak is the memory of the step. Tensors that share memory are one block:
  *   in place     a kernel that computes element by element writes over an operand that nobody reads
- *                later
+ *                later; so does an all_reduce, from its start to its wait
  *   rows         rows of a whole lie in the whole
  *   gradients    what is added to a stored gradient in place is computed where that is stored
  * A value between operations that are fused in one kernel is in registers: it has no memory, unless
@@ -81,14 +81,27 @@ static bool has_room(const Program *p, const StepTensor *result, const StepTenso
     return more == 0 || (more > 0 && result->storage == STORAGE_GRADIENT);
 }
 
+/* Is operation i the last to read block b? A collective reads until it is waited for. */
+static bool reads_last(const Life *l, int i, int b) {
+    const Op *op = l->p->op;
+    int last = l->read[b];
+    if (last <= l->kernel[i]) return true;
+    for (int k = i + 1; k <= last; k++) {
+        if (op[k].kind == OP_WAIT && op[k].in[0] == op[i].out) return k == last;
+        for (int in = 0; in < op[k].n_in; in++)
+            if (block_of(l, op[k].in[in]) == b) return false;
+    }
+    return false;
+}
+
 /* May operation i write its result over tensor t? Only where the operation is the last to read the
  * memory of t. A stored gradient is such a result, never such an operand. */
 static bool dies(const Life *l, int i, int t) {
     const Program *p = l->p;
     int b = block_of(l, t), out = p->op[i].out;
     return p->tensor[t].storage == STORAGE_TEMPORARY && !l->fixed[b] &&
-           !l->fixed[block_of(l, out)] && l->read[b] <= l->kernel[i] &&
-           has_room(p, &p->tensor[out], &p->tensor[t]);
+           !l->fixed[block_of(l, out)] && has_room(p, &p->tensor[out], &p->tensor[t]) &&
+           reads_last(l, i, b);
 }
 
 /* Memory that holds a value before the kernel starts is better than that of a value inside of
