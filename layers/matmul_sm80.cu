@@ -63,7 +63,9 @@ namespace {
 /* A block computes tiles of ROWS x N in steps of DEPTH along k, a warp SIDE x SIDE of a tile, in
  * slabs of 16 rows. */
 enum { ROWS = 128, DEPTH = 32, SIDE = 64, SLABS = SIDE / 16, J = SIDE / COLUMNS, STAGES = 4 };
-static_assert(int{ROWS} == MATMUL_ROWS && int{DEPTH} == MATMUL_DEPTH_SM80, "as they are priced");
+static_assert(int{ROWS} == MATMUL_ROWS && int{DEPTH} == MATMUL_DEPTH_SM80 &&
+                  int{SLABS} == MATMUL_PIECES_SM80,
+              "as they are priced");
 constexpr int LINE = 128, CHUNK = 8; // bytes of a line of shared memory; elements of 16 bytes
 
 /* K_MAJOR: neighbours along k are neighbours in memory; MN_MAJOR: those along m of a, n of b. */
