@@ -7,6 +7,7 @@
 #include "layers/cuda/products.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"
+#include "parallel/comm/coll_blocks.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/ranks.h"
 #include "tests/cuda_ranks.h"
@@ -98,20 +99,13 @@ static CollCall scatter_of(const Operands *o, int64_t rows, void *dst, bool by_b
                       .file = "model.c"};
 }
 
-static Act *begin(void *ticket, int block) {
-    return coll_block(*(Ticket *)ticket, block);
-}
-static void done(void *ticket, int block) {
-    coll_block_done(*(Ticket *)ticket, block);
-}
-
 /* As parallel/step/run.c does it. */
 static void fused(World *w, const Operands *o, const Sizes *s, void *dst) {
     CollCall call = scatter_of(o, s->rows, dst, true);
     Ticket t = coll_start(world_comm(w), &call);
-    int n = world_size(w);
-    RowBlocks blocks = {s->rows, n, (world_rank(w) + 1) % n, BLOCKS_OF_Y, begin, done, &t, NULL, 0};
+    RowBlocks blocks = coll_row_blocks(&t, s->rows);
     Product p = o->p;
+    blocks.of = BLOCKS_OF_Y;
     p.y = o->slots, p.blocks = &blocks;
     product_set_rung(s->rung);
     kernels_cuda(s->bf16)->product(NULL, &p);
@@ -126,7 +120,7 @@ static void whole_sums(const Product *p, const Sizes *s) {
         return;
     }
     matmul_sm90_ways(p, ways);
-    while (ways[n] / 1024 % 4) n++;
+    while (matmul_way(ways[n]).kind != MATMUL_DATA_PARALLEL) n++;
     matmul_sm90(p, ways[n]);
 }
 
@@ -240,15 +234,14 @@ static void unfused_gather(World *w, const Gathered *g, const Sizes *s) {
 static void fused_gather(World *w, const Gathered *g, const Sizes *s, bool dw) {
     CollCall call = gather_of(g, s, true);
     Ticket t = coll_start(world_comm(w), &call);
-    RowBlocks blocks = {s->rows, world_size(w), world_rank(w), BLOCKS_OF_A, begin, NULL, &t, NULL,
-                        0};
+    RowBlocks all = coll_row_blocks(&t, s->rows), blocks = all;
     Product y = g->y, of_w = g->dw;
-    blocks.flags = coll_flags(t, &blocks.said);
     y.blocks = of_w.blocks = &blocks;
-    if (!dw) blocks.done = done;
+    blocks.of = BLOCKS_OF_A;
+    if (dw) blocks.done = NULL;
     product_set_rung(s->rung);
     kernels_cuda(s->bf16)->product(NULL, &y);
-    blocks.of = BLOCKS_OF_AT, blocks.done = done;
+    blocks.of = BLOCKS_OF_AT, blocks.done = all.done;
     if (dw) kernels_cuda(s->bf16)->product(NULL, &of_w);
     coll_wait(t);
 }
