@@ -158,6 +158,7 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Program p = program_passes(&s, PASS_FUSE, NULL);
     OpCost *costs = program_costs(&p, &m, false);
     Schedule order = schedule_make(&p, costs, WINDOW_BULK);
+    schedule_time(&order, &p, costs);
     char text[65536], data[262144];
     FILE *f = fmemopen(text, sizeof text, "w");
     listing_print(f, &p, costs, &order);

@@ -119,6 +119,7 @@ static void check_orders(const char *spec, void *ctx) {
     double none = 0;
     for (int window = WINDOW_NONE; window <= WINDOW_HALVES; window *= 4) {
         Schedule o = schedule_make(&s.p, s.cost, window);
+        schedule_time(&o, &s.p, s.cost);
         const char *why = wrong(&s, &o);
         if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
         if (fabs(o.spent.compute + o.spent.exposed - o.seconds) > 1e-9 * o.seconds)
@@ -179,6 +180,7 @@ static int beside(const char *spec, int window, const char *what, OpKind under) 
                false);
     step_costs(&s, "v100:2");
     Schedule o = schedule_make(&s.p, s.cost, window);
+    schedule_time(&o, &s.p, s.cost);
     for (int i = 0; i < s.p.n_ops; i++) {
         const OpTime *t = &o.time[i];
         if (s.p.op[i].layer != 1 ||

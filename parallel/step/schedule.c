@@ -324,7 +324,7 @@ static void move_sums(Scheduler *s) {
 
 Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_alloc(n * sizeof(OpTime))};
+    Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_calloc(n, sizeof(OpTime))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.able = s.ready + n,
     s.waited = mem_alloc(n * sizeof *s.waited);
@@ -337,7 +337,6 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     find_deps(&s);
     if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
-    schedule_time(&out, p, costs);
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
     mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep), mem_free(s.reader);
     return out;

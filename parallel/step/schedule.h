@@ -92,7 +92,8 @@ typedef struct Schedule {
 
 /* Local, pure. Of --overlap's flags. */
 int schedule_window(const Overlap *overlap);
-/* Local, pure. costs: of p's operations. Freed by schedule_free. */
+/* Local, pure. The order alone: its times are 0 until schedule_time. costs: of p's operations.
+ * Freed by schedule_free. */
 Schedule schedule_make(const Program *p, const OpCost *costs, int window);
 /* Local, pure. The order in which every rank runs p. A model is planned where no machine was
  * measured, so costs are nominal ones: functions of sizes that all ranks have alike. order.c */
