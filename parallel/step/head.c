@@ -109,14 +109,15 @@ static void emit_chunk(Chunk *c, const Op *old, int n) {
     }
 }
 
-/* From the logits to the gradients that are made of theirs: operations [first, end). */
+/* From the logits to the gradients that are made of theirs, of which the last is the wgrad:
+ * operations [first, end). */
 static void find_head(const Program *p, int *first, int *end) {
     int i = 0;
     while (strcmp(p->tensor[p->op[i].out].dist.name, "logits") != 0) i++;
     *first = i;
-    while (i < p->n_ops && p->op[i].out != p->result) i++;
+    while (p->op[i].out != p->result) i++;
+    while (i + 1 < p->n_ops && p->op[i].kind != OP_MATMUL_AT) i++;
     *end = i + 1;
-    if (*end < p->n_ops) *end += 3; // loss_backward, dgrad, wgrad
 }
 
 void program_chunk_head(Program *p, int64_t rows) {
