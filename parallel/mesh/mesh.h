@@ -1,4 +1,4 @@
-/* mesh -- p ranks as a box d x z x x y, and which ranks share which data.
+/* mesh -- p ranks as a box of four axes d, z, x and y, and which ranks share which data.
  *
  *   d  data parallel: tokens sharded, weights replicated
  *   z  depth (FSDP): tokens sharded, weights stored sharded and gathered before use
@@ -28,6 +28,9 @@
  * A list of axes (Axes) shards a dimension in nested blocks, the first axis outermost: T/d.z.x. The
  * ranks that differ in those axes only form a group (one communicator). The index of a rank in its
  * group is the number of the block that the rank holds.
+ *
+ * The first word of a comment on a function says who calls it, here and in all headers. Local: one
+ * rank alone, nothing is sent. Collective: all ranks of the group, in the same order.
  */
 #ifndef PARALLEL_MESH_MESH_H
 #define PARALLEL_MESH_MESH_H
@@ -61,7 +64,8 @@ typedef struct Mesh {
 } Mesh;
 
 /* Local. Appends a factor as the innermost. Size 1 is dropped and a neighbour of the same axis is
- * merged, so lists that mean the same order are equal. False, without a change: MAX_FACTORS. */
+ * merged, so lists that mean the same order are equal. False, and the list is as it was, when it
+ * would have more than MAX_FACTORS. */
 bool factors_add(Factors *f, int axis, int size);
 /* Local. The mesh of these factors seen from a rank; axes without a factor have size 1. */
 Mesh mesh_make(const Factors *f, int rank);

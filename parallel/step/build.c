@@ -23,8 +23,8 @@ typedef struct Builder {
 
 static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "down", "head"};
 
-static Dist typed(const char *name, const char *dim0, Axes cut0, const char *dim1, Axes cut1) {
-    Dist d = {.n_dims = dim1 ? 2 : 1, .shard = {cut0, cut1}};
+static Dist typed(const char *name, const char *dim0, Axes over0, const char *dim1, Axes over1) {
+    Dist d = {.n_dims = dim1 ? 2 : 1, .shard = {over0, over1}};
     dist_name(d.name, name);
     memcpy(d.dim[0], dim0, strlen(dim0) + 1); // a few letters
     if (dim1) memcpy(d.dim[1], dim1, strlen(dim1) + 1);
@@ -178,15 +178,16 @@ static int activation(Builder *b, int up) {
 }
 
 static int block(Builder *b, int x) {
-    int h = norm(b, "ln1", "h1", x);                        // [T/d.z.x, C/y]
-    int qkv = linear(b, LINEAR_QKV, "qkv", h);              // [T/d.z, N/x]      column-parallel
-    int att = attention(b, qkv);                            // [T/d.z, K/x]      heads over x
-    int o = linear(b, LINEAR_ATTN_OUT, "o", att);           // [T/d.z.x, C/y]    row-parallel
-    x = add(b, "x2", x, o);                                 // [T/d.z.x, C/y]
-    h = norm(b, "ln2", "h2", x);                            // [T/d.z.x, C/y]
-    int act = activation(b, linear(b, LINEAR_UP, "up", h)); // [T/d.z, N/x]
-    int down = linear(b, LINEAR_DOWN, "down", act);         // [T/d.z.x, C/y]
-    return add(b, "x3", x, down);                           // [T/d.z.x, C/y]
+    int h = norm(b, "ln1", "h1", x);                // [T/d.z.x, C/y]
+    int qkv = linear(b, LINEAR_QKV, "qkv", h);      // [T/d.z, N/x]      column-parallel
+    int att = attention(b, qkv);                    // [T/d.z, K/x]      heads over x
+    int o = linear(b, LINEAR_ATTN_OUT, "o", att);   // [T/d.z.x, C/y]    row-parallel
+    x = add(b, "x2", x, o);                         // [T/d.z.x, C/y]
+    h = norm(b, "ln2", "h2", x);                    // [T/d.z.x, C/y]
+    int up = linear(b, LINEAR_UP, "up", h);         // [T/d.z, N/x]      column-parallel
+    int act = activation(b, up);                    // [T/d.z, K/x]
+    int down = linear(b, LINEAR_DOWN, "down", act); // [T/d.z.x, C/y]    row-parallel
+    return add(b, "x3", x, down);                   // [T/d.z.x, C/y]
 }
 
 /* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one

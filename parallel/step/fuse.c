@@ -1,21 +1,22 @@
 /* fuse -- operations that run in the kernel of another one.
  *
  *   before                                          after
- *   up   = matmul  h2, up.weight                    up   = matmul  h2, up.weight
- *   up   = bias    up, up.bias                      up   = + bias  up, up.bias
- *   act  = gelu    up                               act  = + gelu  up
+ *   up   = matmul  h2, up.weight                      up   = matmul  h2, up.weight
+ *   up   = bias    up, up.bias                      + up   = bias    up, up.bias
+ *   act  = gelu    up                               + act  = gelu    up
  *
- *   y    = matmul  act, down.weight                 y    = matmul  act, down.weight
- *   y    = reduce_scatter x  y                      y    = reduce_scatter x  y
- *   y    = bias    y, down.bias                     y    = bias    y, down.bias        one kernel:
- *   x    = add     x, y                             x    = + add   x, y                residual add
- *   s    = norm_statistics  x                       s    = + norm_statistics  x        and norm
- *   s    = norm_merge  s                            s    = + norm_merge  s
- *   h1   = norm    x, s, ln1.weight, ln1.bias       h1   = + norm  x, s, ...
+ *   y    = matmul  act, down.weight                   y    = matmul  act, down.weight
+ *   y    = reduce_scatter x  y                        y    = reduce_scatter x  y
+ *   y    = bias    y, down.bias                       y    = bias    y, down.bias      one kernel:
+ *   x    = add     x, y                             + x    = add     x, y              residual add
+ *   s    = norm_statistics  x                       + s    = norm_statistics  x        and norm
+ *   s    = norm_merge  s                            + s    = norm_merge  s
+ *   h1   = norm    x, s, ln1.weight, ln1.bias       + h1   = norm    x, s, ...
  *
- * No collective may lie between the two. A group stands where its last member stood, so that all
- * operands are there. Values between members stay in the list: most are read again in backward.
- * Without fusion (ModelShape.unfused) those are one kernel that no backend has two of.
+ * `+` marks what is fused (Op.fused), as in listings. No collective may lie between the two. A
+ * group stands where its last member stood, so that all operands are there. Values between members
+ * stay in the list: most are read again in backward. Without fusion (ModelShape.unfused) only pairs
+ * that are `always` one kernel join.
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
@@ -55,12 +56,15 @@ static const Pair pairs[] = {
     {OP_MATMUL_AT, OP_ADD, false, true},           // of chunks
     {OP_BIAS_BACKWARD, OP_MATMUL_AT, true, false}, // where kernels sum the columns of dy beside dw
 };
-enum { N_PAIRS = sizeof pairs / sizeof *pairs, REACH = 24 };
+enum {
+    N_PAIRS = sizeof pairs / sizeof *pairs,
+    REACH = 24 // operations back in the list that a group is looked for
+};
 
 typedef struct Fuse {
     Program *p;
-    int *group;                           // [ops] first member of its group; itself
-    int *last;                            // [ops] of a first member: the last one
+    int *group;                           // [ops] first member of its group, which may be itself
+    int *last;                            // [ops] of a first member: the last member
     int *maker;                           // [tensors] operation that makes it; -1
     uint8_t pair[N_OP_KINDS][N_OP_KINDS]; // of first and member: index into pairs, and 1; 0: none
 } Fuse;

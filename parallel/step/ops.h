@@ -8,7 +8,7 @@
 typedef enum {
     OP_EMBEDDING,       // x = rows of wte that this rank holds           in: wte
     OP_POSITION,        // x + wpe                                        in: x, wpe
-    OP_NORM_STATISTICS, // mean and sum of squares of a rank's features   in: x
+    OP_NORM_STATISTICS, // mean and sum of squared deviations of a rank's features   in: x
     OP_NORM_MERGE,      // mean and 1 / deviation of whole rows            in: all parts' statistics
     OP_NORM,            // in: x, moments, weight[, bias]
     OP_MATMUL,          // a b
@@ -20,7 +20,7 @@ typedef enum {
     OP_CACHE,           // keys and values of qkv, at the positions of the pass   in: qkv
     OP_ATTENTION_CACHE, // of one token, over all positions so far                in: qkv, cache
     OP_ACT,             // of one number each; in: hidden before the activation
-    OP_SWIGLU,          //
+    OP_SWIGLU,          // silu(gate) up; in: [gate, up]
     OP_ADD,             // a + b
     OP_LOSS_STATISTICS, // exp(logit - largest); also the largest, sum of all, the target's logit
     OP_LOSS, // losses; also logs of sums     in: exponentials, statistics, those of all parts

@@ -63,7 +63,7 @@ typedef struct StepTensor {
     int parameter;
     int bytes;      // of an element
     bool is_double; // of 8 bytes: a double, else an integer of --exact
-    bool largest;   // what is pending is the largest of the parts, not their sum
+    bool largest;   // pending is the maximum of the parts, not their sum
     Storage storage;
     // of a matrix that is stored: axes of dimension 0 that shard it, further ones shard the local
     // block in flat parts (ZeRO, z). NO_FLAT_PARTS: of a vector, or a temporary
@@ -72,7 +72,8 @@ typedef struct StepTensor {
     int whole;        // of which it is rows, from `row` on; -1
     int64_t row;      // of the whole: the first that it has; of the tokens of both halves, too
     int64_t column;   // of the whole: the first that it has
-    int64_t every; // its rows are some of each block of so many of the whole; 0: they lie together
+    int64_t every;   // its rows are the first ones of each block of so many rows of the whole, from
+                     // `row` on; 0: its rows follow each other
     int64_t padding; // of dimension 0, at the end: what no operation writes
     int stride;      // elements from row to row; 0: as many as columns
     int gradient;    // that is stored, in whose memory it lies; -1: none. program_allocate
@@ -110,7 +111,7 @@ typedef struct Program {
     int result;    // tensor: losses or logits, as shape->output says; of the end of a step, totals
     int n_values;  // of forward and backward
     bool copied;   // what matmuls gather has memory, into which it is copied: on devices
-    bool complete; // both are there: no tensor that a pass adds is a further value
+    bool complete; // forward and backward are: a tensor that a pass adds is no further value
     int layer;     // of what is added next
     Phase phase;
     int64_t kept; // bytes of temporaries when the loss is there. program_allocate
@@ -184,10 +185,11 @@ int step_tensor_tokens(const StepTensor *t);
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
 /* Local, pure. Where its local row r lies: so many rows behind its first one. */
 int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r);
-/* Local, pure. Behind operation i of n and those that are fused into it. */
+/* Local, pure. The index behind operation i of a list of n and behind those fused into it. */
 int op_kernel_end(const Op *op, int n, int i);
 bool op_is_matmul(const Op *op);
-/* Local, pure. How many operands its kernel reads: those of a matmul behind them order it. */
+/* Local, pure. How many of its operands the kernel reads. Further ones, which only a matmul has,
+ * make it wait for the operations that make them. */
 int op_operands(const Op *op);
 /* Local, pure. Bytes that this rank receives in a collective (ring algorithms); 0 of a kernel. */
 int64_t op_bytes(const Program *p, const Op *op);
@@ -197,7 +199,8 @@ double op_flops(const Program *p, const Op *op);
 
 /* Local. The forward pass, from tokens to what shape->output names: build.c. */
 void program_forward(Program *p);
-/* Local. Sizes of tensors for the sequences that p->shape has now; whole tensors alone. build.c */
+/* Local. Sets the tokens of every tensor to those of the sequences that p->shape has now. No tensor
+ * may be rows of another one yet. build.c */
 void program_resize(Program *p);
 /* Local. Appends the backward pass: differentiate.c. */
 void program_differentiate(Program *p);
@@ -225,7 +228,7 @@ BlocksOf op_blocks_of(const Op *matmul, const Op *collective);
 /* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks
  * hold, where tokens are gathered or scattered. */
 void program_split(Program *p, int chunks, bool ring);
-/* Local. Of the program of half the sequences of a micro-batch, that of both halves: halves.c. */
+/* Local. Turns the program of half a micro-batch into that of both halves: halves.c. */
 void program_halves(Program *p);
 /* Local. The last micro-batch of a step: its gradients become complete: sums.c. */
 void program_sums(Program *p);

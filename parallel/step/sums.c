@@ -46,7 +46,7 @@ typedef struct Sums {
     int *member; // [n] of all buckets
 } Sums;
 
-/* ---- which there are ---- */
+/* ---- the gradients ---- */
 
 /* The last operation of a kernel that makes a tensor, or rows of it, for each. */
 static int *last_makers(const Program *p) {
