@@ -82,7 +82,7 @@ void run_open_backend(Run *r) {
         r->device.used = true;
         device_open(r->device.index, DEVICE_SCRATCH);
         if (r->group.size > 1) world_use_devices(r->world);
-        if (r->group.size > 1 && strstr(r->o->overlap, "fused"))
+        if (r->group.size > 1 && run_asks_for_fused(r))
             world_share_memory(r->world, &r->device.unshared);
         r->kernels = kernels_cuda(r->o->dtype == 1);
     }

@@ -40,6 +40,11 @@ void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size)
              r->o->micro, batch / seq, data_size, share);
 }
 
+bool run_asks_for_fused(const Run *r) {
+    Overlap flags;
+    return overlap_parse(&flags, r->o->overlap, NULL) && flags.fused;
+}
+
 /* Why no matmul is fused with a collective on these ranks; NULL: they may be. */
 static const char *unfused(const Run *r) {
     bool described = *r->o->cluster;
@@ -54,8 +59,7 @@ static const char *unfused(const Run *r) {
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l) {
     int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
     char spec[64];
-    bool fused = strstr(r->o->overlap, "fused") != NULL;
-    if (fused && unfused(r))
+    if (run_asks_for_fused(r) && unfused(r))
         warn("--overlap fused does nothing: %s", unfused(r));
     else if (flags->fused && (!l->sp || X < 2 || l->stay))
         warn("--overlap fused does nothing on %s: its tokens are gathered along no axis (needs x "

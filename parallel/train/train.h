@@ -154,6 +154,8 @@ void run_check_halves(const Run *r, int64_t micro);
 /* Local. Warn of a --micro above a rank's share; of flags of --overlap without effect. */
 void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size);
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l);
+/* Local. Does --overlap ask for matmuls that are fused with their collectives? */
+bool run_asks_for_fused(const Run *r);
 /* Local. The value of --overlap; for auto the choice of the plan, or bulk. */
 Overlap run_overlap(const Run *r);
 void run_print_plan(const Run *r); // local, of rank 0: a line of the header
