@@ -14,15 +14,21 @@ static Machine preset(const char *name) {
     return m;
 }
 
-static void explained(Text *t, const char *shape, const char *cluster) {
-    Machine m = preset(cluster);
+/* The caller frees it. */
+static char *printed(const Machine *m, const char *shape) {
     Work w;
     char *text;
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f || !explain_matmul_parse(&w, shape, NULL)) die("open_memstream");
-    explain_matmul_print(f, &m, &w);
+    explain_matmul_print(f, m, &w);
     fclose(f);
+    return text;
+}
+
+static void explained(Text *t, const char *shape, const char *cluster) {
+    Machine m = preset(cluster);
+    char *text = printed(&m, shape);
     t->n = 0;
     text_put(t, "$ train_gpt --explain-matmul %s --cluster %s\n%s", shape, cluster, text);
     free(text);
@@ -39,6 +45,21 @@ TEST(explain_matmul_stands_in_the_page_of_gpus) {
         for (char *line = t.s, *end; (end = strchr(line, '\n')); line = end + 1)
             CHECK(end - line <= 80);
     }
+}
+
+/* Of many tiles, and of signs only those that the table has. */
+TEST(explain_matmul_keeps_columns_apart) {
+    Machine a100 = preset("a100:1"), consumer = preset("consumer:1");
+    int n, tiles;
+    double waves;
+    char *text = printed(&a100, "200000,50257,768");
+    CHECK(sscanf(strstr(text, "\ndata-parallel"), " data-parallel 1/2:128x128 %d %lf %n", &tiles,
+                 &waves, &n) == 2);
+    CHECK(tiles == 1563 * 393 && strstr(text, "\n1/2: "));
+    free(text);
+    text = printed(&consumer, "4096,768,768");
+    CHECK(!strstr(text, "1/2:") && !strstr(text, "2x"));
+    free(text);
 }
 
 TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
@@ -73,12 +94,20 @@ TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
 }
 
 TEST(explain_matmul_shapes_that_are_none_are_named) {
-    static const char *const wrong[] = {
-        "", "1,2", "1,2,3,4", "0,2,3", "1,2,3,dgrad", "1,2,x", "1,2,99999999999"};
+    static const char *const wrong[] = {"",
+                                        "1,2",
+                                        "1,2,3,4",
+                                        "0,2,3",
+                                        "1,2,3,dgrad",
+                                        "1,2,x",
+                                        "-1,2,3",
+                                        "1,2,99999999999",
+                                        "16777216,16777216,16777216"};
     Work w;
     Err e;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CHECK(!explain_matmul_parse(&w, wrong[i], &e));
-        CHECK(strstr(e.text, "M,N,K,wgrad is needed") || strstr(e.text, "sizes are from 1"));
+        CHECK(strstr(e.text, "M,N,K,wgrad is needed") || strstr(e.text, "sizes are from 1") ||
+              strstr(e.text, "smaller sizes"));
     }
 }

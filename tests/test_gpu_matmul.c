@@ -177,4 +177,9 @@ TEST(gpu_matmul_is_priced_by_its_waves) {
     fp32.flags = 0;
     CHECK(!gpu_matmul_is(m, &fp32) && !gpu_matmul_is(m, &none) && !gpu_matmul_is(m, &norm));
     CHECK(machine_work(m, &none) > 0);
+    // more steps than a schedule counts: by FLOPs
+    Work most = forward(1 << 23, 1 << 23, 1 << 23), more = most;
+    more.rows *= 2;
+    CHECK(!gpu_matmul_is(m, &most) && machine_work(m, &most) > work_flops(&most) / m->flops[1]);
+    CHECK(machine_work(m, &more) > 1.9 * machine_work(m, &most));
 }

@@ -17,17 +17,12 @@ static bool lies_aligned(const Product *p, size_t word) {
            aligned(p->aux, 0, word);
 }
 
-/* At least as many as there are, of all tiles. */
-static double steps_of(const Product *p) {
-    return ((double)p->M / 128 + 1) * ((double)p->N / 128 + 1) * ((double)p->K / 32 + 1);
-}
-
 const char *matmul_refuses(const Product *p, size_t word) {
     bool k_major_a = p->a_col == 1, k_major_b = p->b_row == 1;
     if (word != 2) return "activations are not bf16";
     if (p->M < 1 || p->N < 1 || p->K < 1) return "there is nothing to multiply";
     if (p->M > INT32_MAX / 2 || p->N > INT32_MAX / 2 || p->K > INT32_MAX / 2 ||
-        steps_of(p) > INT32_MAX)
+        !matmul_is_countable(p->M, p->N, p->K))
         return "a dimension is too large";
     if (p->bias_grad && !p->wide) return "the gradient of a bias beside sums in bf16";
     if (p->wide && (k_major_a || k_major_b)) return "no gradient of weights lies like that";

@@ -19,6 +19,8 @@ bool explain_matmul_parse(Work *w, const char *text, Err *e) {
         return err(e, "\"%.60s\": M,N,K or M,N,K,wgrad is needed, like 768,3072,32768,wgrad", text);
     if (M < 1 || N < 1 || K < 1 || M > MOST || N > MOST || K > MOST)
         return err(e, "\"%.60s\": sizes are from 1 to %d", text, MOST);
+    if (!matmul_is_countable(M, N, K))
+        return err(e, "\"%.60s\": more steps of tiles than a schedule counts: smaller sizes", text);
     *w = wgrad ? (Work){.kind = WORK_DW, .flags = WORK_ADDEND, .rows = K, .a = M, .b = N}
                : (Work){.kind = WORK_XW, .rows = M, .a = K, .b = N};
     w->flags |= WORK_BF16 | WORK_BF16_STORED;
@@ -45,7 +47,7 @@ static void print_row(FILE *f, const Work *w, const GpuMatmul *g, bool chosen) {
     snprintf(tile, sizeof tile, "%s%dx%d", of, g->tile.m, g->tile.n);
     snprintf(name, sizeof name, g->kind == MATMUL_SPLIT_K ? "%s by %d" : "%s", kinds[g->kind],
              g->parts);
-    fprintf(f, "%-14s %-11s%5" PRId64 "%7.2f%8.1f %%%9.1f us%8.0f TFLOP/s%s\n", name, tile,
+    fprintf(f, "%-14s %-11s %4" PRId64 " %6.2f %7.1f %% %8.1f us %7.0f TFLOP/s%s\n", name, tile,
             g->tiles, g->waves, 100 * (1 - g->busy), 1e6 * g->seconds,
             1e-12 * work_flops(w) / g->seconds, chosen ? "  <-" : "");
 }
@@ -107,17 +109,23 @@ static Kinds kinds_of(const Machine *m, const Work *w) {
 
 void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
     Kinds k = kinds_of(m, w);
-    bool clusters = k.of[0].tile.k == MATMUL_DEPTH; // of matmul_sm90.cu
+/* What the signs before a tile mean; of those that the table has. */
+static void print_signs(FILE *f, const Kinds *k) {
+    bool clusters = false, sharing = false;
+    for (int i = 0; i < k->n; i++) clusters |= k->of[i].blocks > 1, sharing |= k->of[i].sharing > 1;
+    if (clusters) fprintf(f, "2x: on two multiprocessors, a cluster, which fetch b once.\n");
+    if (sharing)
+        fprintf(f, "1/2: two blocks share a multiprocessor, each with tiles of its own.\n");
+}
+
     print_head(f, m, w, &k.of[0]);
     fprintf(f, "%-14s %-11s%5s%7s%10s%12s\n", "schedule", "tile", "tiles", "waves", "lost",
             "predicted");
     for (int i = 0; i < k.n; i++) print_row(f, w, &k.of[i], i == k.chosen);
     fprintf(f,
-            "%s\n"
             "\nTime to the right, of all %.1f us. A digit is the last one of a tile's "
+    print_signs(f, &k);
             "number;\n+ sums of parts are written or added; = a tile is finished; . idle.\n",
-            clusters ? "2x: on two multiprocessors, a cluster, which fetch b once."
-                     : "1/2: two blocks share a multiprocessor, each with tiles of its own.",
             1e6 * k.longest);
     for (int i = 0; i < k.n; i++) {
         MatmulSchedule s = gpu_matmul_schedule(m, w, &k.of[i]);

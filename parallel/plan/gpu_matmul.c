@@ -51,7 +51,11 @@ static MatmulJob job_of(const Work *w) {
 /* ---- the fastest ---- */
 
 bool gpu_matmul_is(const Machine *m, const Work *w) {
-    return m->sms > 0 && w->kind <= WORK_DW && (w->flags & WORK_BF16) != 0 && work_flops(w) > 0;
+    int64_t size[3];
+    if (m->sms == 0 || w->kind > WORK_DW || !(w->flags & WORK_BF16) || work_flops(w) == 0)
+        return false;
+    gpu_matmul_sizes(w, size);
+    return matmul_is_countable(size[0], size[1], size[2]);
 }
 
 void gpu_matmul_sizes(const Work *w, int64_t size[3]) {

@@ -23,8 +23,8 @@ typedef struct GpuMatmul {
     double step, epilogue, slot, memory; // seconds of each; memory: of all bytes
 } GpuMatmul;
 
-/* Local, pure. Is it a matmul that is priced here: bf16, no size 0, on a GPU whose multiprocessors
- * are known? */
+/* Local, pure. Is it a matmul that is priced here: bf16, no size 0, of countable steps
+ * (matmul_cost.h), on a GPU whose multiprocessors are known? */
 bool gpu_matmul_is(const Machine *m, const Work *w);
 /* Local, pure. The fastest tile of a kind of schedule; with split-K also the number of parts, at
  * least 2 (seconds 0: K is one step). */
