@@ -47,6 +47,27 @@ TEST(explain_matmul_stands_in_the_page_of_gpus) {
     }
 }
 
+TEST(explain_matmul_says_whose_tiles_a_gpu_has_not) {
+    static const struct {
+        int capability;
+        const char *says; // NULL: nothing, as a kernel is meant for it
+    } gpus[] = {{70, "By the tiles of matmul_sm80.cu, which capability 7.0 does not run.\n"},
+                {80, NULL},
+                {89, NULL},
+                {90, NULL},
+                {100, "By the tiles of matmul_sm90.cu, which capability 10.0 does not run.\n"},
+                {103, "By the tiles of matmul_sm90.cu, which capability 10.3 does not run.\n"},
+                {120, NULL}};
+    Machine m = preset("a100:1");
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        m.capability = gpus[i].capability;
+        char *text = printed(&m, "4096,768,768");
+        CHECK(gpus[i].says ? strstr(text, gpus[i].says) != NULL : !strstr(text, "By the tiles"));
+        CHECK(gpu_matmul_runs(&m) == !gpus[i].says);
+        free(text);
+    }
+}
+
 /* Of many tiles, and of signs only those that the table has. */
 TEST(explain_matmul_keeps_columns_apart) {
     Machine a100 = preset("a100:1"), consumer = preset("consumer:1");

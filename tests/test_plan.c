@@ -108,6 +108,25 @@ TEST(plan_as_json_is_what_is_printed) {
     mem_free(table);
 }
 
+/* Of GPUs for whose capability there is no kernel. */
+TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
+    static const char *const cluster[] = {"v100:1", "h100:1"};
+    Plan p;
+    Err e;
+    char *table = NULL;
+    size_t n;
+    for (int i = 0; i < 2; i++) {
+        plan_of(&p, cluster[i], "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+        CHECK(plan_search(&p, &e));
+        FILE *f = open_memstream(&table, &n);
+        plan_print(&p, f);
+        fclose(f);
+        const char *says = strstr(table, "matmul_sm80.cu, which capability 7.0 does not run\n");
+        CHECK((says != NULL) == (i == 0) && (i == 0 || !strstr(table, "does not run")));
+        mem_free(table);
+    }
+}
+
 static bool pure(const Choice *c, int a, int b) {
     int others = 1;
     for (int i = 0; i < N_AXES; i++) others *= i == a || i == b ? 1 : c->layout.size[i];

@@ -39,6 +39,9 @@ static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul
             m->name, m->sms);
     fprintf(f, "Predicted, not measured. FLOPs alone take %.1f us, bytes alone %.1f us.\n",
             1e6 * work_flops(w) / m->flops[1], 1e6 * g->memory);
+    if (!gpu_matmul_runs(m))
+        fprintf(f, "By the tiles of %s, which capability %d.%d does not run.\n",
+                gpu_matmul_kernel(m), m->capability / 10, m->capability % 10);
 }
 
 static void print_row(FILE *f, const Work *w, const GpuMatmul *g, bool chosen) {
@@ -107,8 +110,6 @@ static Kinds kinds_of(const Machine *m, const Work *w) {
     return k;
 }
 
-void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
-    Kinds k = kinds_of(m, w);
 /* What the signs before a tile mean; of those that the table has. */
 static void print_signs(FILE *f, const Kinds *k) {
     bool clusters = false, sharing = false;
@@ -118,13 +119,15 @@ static void print_signs(FILE *f, const Kinds *k) {
         fprintf(f, "1/2: two blocks share a multiprocessor, each with tiles of its own.\n");
 }
 
+void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
+    Kinds k = kinds_of(m, w);
     print_head(f, m, w, &k.of[0]);
     fprintf(f, "%-14s %-11s%5s%7s%10s%12s\n", "schedule", "tile", "tiles", "waves", "lost",
             "predicted");
     for (int i = 0; i < k.n; i++) print_row(f, w, &k.of[i], i == k.chosen);
+    print_signs(f, &k);
     fprintf(f,
             "\nTime to the right, of all %.1f us. A digit is the last one of a tile's "
-    print_signs(f, &k);
             "number;\n+ sums of parts are written or added; = a tile is finished; . idle.\n",
             1e6 * k.longest);
     for (int i = 0; i < k.n; i++) {
@@ -165,11 +168,12 @@ void explain_matmul_json(FILE *f, const Machine *m, const Work *w) {
     json_t *schedules = json_array();
     gpu_matmul_sizes(w, size);
     for (int i = 0; i < k.n; i++) json_array_append_new(schedules, json_kind(m, w, &k.of[i]));
-    json_t *all =
-        json_pack("{s:I,s:I,s:I,s:b,s:s,s:i,s:f,s:s,s:o}", "M", (json_int_t)size[0], "N",
-                  (json_int_t)size[1], "K", (json_int_t)size[2], "wgrad", w->kind == WORK_DW,
-                  "cluster", m->name, "multiprocessors", m->sms, "memory_us", 1e6 * k.of[0].memory,
-                  "chosen", kinds[k.of[k.chosen].kind], "schedules", schedules);
+    json_t *all = json_pack("{s:I,s:I,s:I,s:b,s:s,s:i,s:i,s:s,s:b,s:f,s:s,s:o}", "M",
+                            (json_int_t)size[0], "N", (json_int_t)size[1], "K", (json_int_t)size[2],
+                            "wgrad", w->kind == WORK_DW, "cluster", m->name, "multiprocessors",
+                            m->sms, "capability", m->capability, "tiles_of", gpu_matmul_kernel(m),
+                            "runs", gpu_matmul_runs(m), "memory_us", 1e6 * k.of[0].memory, "chosen",
+                            kinds[k.of[k.chosen].kind], "schedules", schedules);
     json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fprintf(f, "\n");
     json_decref(all);

@@ -6,9 +6,17 @@
  * overlaps the kernel before: half of it. */
 static const double fill = 2e-6;
 
-/* Tiles of data centers' newer GPUs count as Hopper's. */
+/* Tiles of data centers' newer GPUs count as Hopper's, those of older GPUs as an A100's. */
 static MatmulKernel kernel_of(const Machine *m) {
     return m->capability >= 90 && m->capability < 120 ? MATMUL_SM90 : MATMUL_SM80;
+}
+
+const char *gpu_matmul_kernel(const Machine *m) {
+    return kernel_of(m) == MATMUL_SM90 ? "matmul_sm90.cu" : "matmul_sm80.cu";
+}
+
+bool gpu_matmul_runs(const Machine *m) {
+    return kernel_of(m) == MATMUL_SM90 ? m->capability / 10 == 9 : m->capability >= 80;
 }
 
 /* Bytes of shared memory that a block may have. Source: CUDA C++ Programming Guide, "Technical

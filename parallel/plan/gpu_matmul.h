@@ -1,6 +1,8 @@
 /* gpu_matmul -- predicted time of a bf16 matmul on a GPU: that of the fastest way to compute it
  * (layers/cuda/matmul_cost.h), at the rates of a described machine, or that of its bytes. The ways
- * are those of matmul_sm90.cu or matmul_sm80.cu, by the machine's compute capability.
+ * are those of matmul_sm90.cu or matmul_sm80.cu, by the machine's compute capability. They stand
+ * for other kernels where neither is meant for the machine: of capabilities 10.x and 11.x those of
+ * matmul_sm90.cu, below 8.0 those of matmul_sm80.cu.
  */
 #ifndef PARALLEL_PLAN_GPU_MATMUL_H
 #define PARALLEL_PLAN_GPU_MATMUL_H
@@ -26,6 +28,9 @@ typedef struct GpuMatmul {
 /* Local, pure. Is it a matmul that is priced here: bf16, no size 0, of countable steps
  * (matmul_cost.h), on a GPU whose multiprocessors are known? */
 bool gpu_matmul_is(const Machine *m, const Work *w);
+/* Local, pure. The file of the kernel whose tiles prices go by; does it run on such a GPU? */
+const char *gpu_matmul_kernel(const Machine *m);
+bool gpu_matmul_runs(const Machine *m);
 /* Local, pure. The fastest tile of a kind of schedule; with split-K also the number of parts, at
  * least 2 (seconds 0: K is one step). */
 GpuMatmul gpu_matmul_of_kind(const Machine *m, const Work *w, MatmulKind kind);

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
+#include "parallel/plan/gpu_matmul.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/quantity.h"
 #include "parallel/plan/search_parts.h"
@@ -81,6 +82,12 @@ void plan_print(const Plan *p, FILE *f) {
             " too large for %s a rank, %" PRId64 " priced, %.0f ms\n",
             p->space.p, p->machine.name, n->candidates, n->too_large,
             gib(p->machine.memory, memory), n->priced, ms(n->seconds));
+    if (p->machine.gpu && p->machine.sms > 0 && !gpu_matmul_runs(&p->machine))
+        fprintf(f,
+                "         matmuls are priced by the tiles of %s, which capability %d.%d does not "
+                "run\n",
+                gpu_matmul_kernel(&p->machine), p->machine.capability / 10,
+                p->machine.capability % 10);
     fprintf(f, "%-12s %-26s %-13s %5s %-9s %10s %7s %9s %8s %8s %8s %10s %9s\n", "a step", "layout",
             "overlap", "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting",
             "MiB recv", "MiB rank");
