@@ -13,11 +13,11 @@
 #include "layers/cuda/device.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/plan/count.h"
-#include "parallel/plan/price.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/passes.h"
 #include "parallel/step/relayout.h"
 #include "parallel/step/run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 typedef struct Job {
@@ -107,18 +107,13 @@ typedef struct Place {
 } Place;
 
 Grid mesh_grid(const char *spec, int rank) {
-    Grid g = {0};
-    Err e;
-    if (!layout_parse(&g.layout, spec, 0, &e)) die("%s", e.text);
+    Grid g = {.layout = layout_of(spec)};
     g.mesh = mesh_make(&g.layout.factors, rank);
     return g;
 }
 
 ModelShape mesh_shape(const char *model, const Grid *g) {
-    ModelShape s = {.B = 4, .S = 10, .training = true, .grid = g};
-    Err e;
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
-    return s;
+    return (ModelShape){.config = config_of(model), .B = 4, .S = 10, .training = true, .grid = g};
 }
 
 static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) {
@@ -166,13 +161,68 @@ static void place_free(Place *p) {
     model_free(&p->m);
 }
 
+PriceShape mesh_price_shape(const MeshRun *r) {
+    Layout l = layout_of(r->layout);
+    return (PriceShape){.config = config_of(r->model),
+                        .S = r->S,
+                        .batch = r->sequences * r->S,
+                        .micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]),
+                        .bf16 = r->bf16,
+                        .recompute = r->recompute,
+                        .overlap = overlap_of(r->overlap ? r->overlap : "none"),
+                        .threads = r->threads ? r->threads : 1,
+                        .outer = r->outer.every > 1 ? outer_copies(&r->outer) : 0,
+                        .apart = r->outer.every > 1,
+                        .whole = true,
+                        .kernels = r->cuda ? kernels_cuda_sizes(r->bf16) : NULL};
+}
+
+static bool row_in(const CollCount *row, const CollCount *rows, int n) {
+    for (int i = 0; i < n; i++)
+        if (rows[i].op == row->op && strcmp(rows[i].what, row->what) == 0 &&
+            strcmp(rows[i].label, row->label) == 0)
+            return rows[i].size == row->size && rows[i].calls == row->calls &&
+                   rows[i].bytes == row->bytes;
+    return false;
+}
+
+/* What this rank's collectives have sent since their counters were reset, a whole step, and what it
+ * holds, against the price of that step. Prints what differs, and returns how much does. */
+static int unpredicted(Model *m, const MeshRun *r) {
+    PriceShape shape = mesh_price_shape(r);
+    shape.micro = m->shape.B, shape.whole = false;
+    if (!r->cuda) shape.kernels = m->k;
+    OWNED(test_mem_end) StepLists *t = mem_alloc(sizeof *t);
+    CollCount counted[COUNT_ROWS], predicted[COUNT_ROWS];
+    World *w = m->grid->world;
+    int n = w ? world_counts(w, counted, COUNT_ROWS) : 0, rank = m->grid->mesh.rank;
+    price_lists(t, &shape, &m->grid->layout, rank, 0);
+    int n_predicted = price_counts(t, predicted, COUNT_ROWS), bad = n != n_predicted;
+    for (int i = 0; i < n; i++)
+        if (!row_in(&counted[i], predicted, n_predicted)) {
+            printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
+                   r->model, r->layout, r->overlap, rank, (long long)counted[i].calls,
+                   (long long)counted[i].bytes, counted[i].what, counted[i].label);
+            bad++;
+        }
+    int64_t held = 0;
+    for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
+    if (held != price_memory(t)) {
+        printf("    %s on %s, overlap %s: %lld bytes held, %lld predicted\n", r->model, r->layout,
+               r->overlap, (long long)held, (long long)price_memory(t));
+        bad++;
+    }
+    price_free(t);
+    return bad;
+}
+
 static int rank_main(World *w, void *ctx) {
     Job *job = ctx;
     MeshRun *r = job->r;
     Place place, *p = &place;
     Outer outer = r->outer;
     int rank = world_rank(w), steps = r->steps ? r->steps : MESH_STEPS;
-    Team *team = team_create(r->threads ? r->threads : 1);
+    OWNED(test_team_end) Team *team = team_create(r->threads ? r->threads : 1);
     if (!outer.every) outer.every = 1;
     if (r->cuda) {
         device_open(rank % device_count(NULL), 1 << 20);
@@ -193,6 +243,7 @@ static int rank_main(World *w, void *ctx) {
     world_count_reset(w);
     for (int step = 0; step < steps; step++) {
         if (r->next && step == r->move) place_move(p, job, &outer);
+        if (r->priced && step == steps - 1) world_count_reset(w);
         one_step(job, &p->m, step, p->inputs, p->targets);
         model_sums_begin(&p->m);
         model_update_clipped(
@@ -208,6 +259,8 @@ static int rank_main(World *w, void *ctx) {
         StepSums sums = model_sums_end(&p->m);
         job->losses[rank][step] = sums.loss / (double)counted(job, &p->grid.mesh);
         job->norms[rank][step] = outer_mean(&p->m, sums.norm);
+        if (r->priced && step == steps - 1)
+            __atomic_add_fetch(&r->unpredicted, unpredicted(&p->m, r), __ATOMIC_RELAXED);
         outer_step(&outer, &p->m, step + 1);
         if (r->after) r->after(&p->m, step, r->ctx);
     }
@@ -217,7 +270,6 @@ static int rank_main(World *w, void *ctx) {
     place_free(p);
     world_leave_devices(w);
     if (r->cuda) device_close();
-    team_destroy(team);
     return 0;
 }
 
@@ -235,13 +287,9 @@ int mesh_ranks_run(int n, int (*main_of)(World *w, void *ctx), void *ctx) {
 }
 
 void mesh_run(MeshRun *r) {
-    Job job = {.r = r};
-    Err e;
-    if (!config_parse(&job.config, r->model, &e)) die("%s", e.text);
-    if (!layout_parse(&job.layout, r->layout, 0, &e)) die("%s", e.text);
-    if (r->next && !layout_parse(&job.next, r->next, layout_ranks(&job.layout), &e))
-        die("%s", e.text);
-    if (r->overlap && !overlap_parse(&job.overlap, r->overlap, &e)) die("%s", e.text);
+    Job job = {.r = r, .config = config_of(r->model), .layout = layout_of(r->layout)};
+    if (r->next) job.next = layout_of(r->next);
+    if (r->overlap) job.overlap = overlap_of(r->overlap);
     job.layout.exact = job.next.exact = r->exact;
     int p = layout_ranks(&job.layout);
     r->n_params = config_parameters(&job.config);
@@ -267,49 +315,6 @@ void mesh_run_free(MeshRun *r) {
     r->start = r->weights = NULL;
 }
 
-static bool row_in(const CollCount *row, const CollCount *rows, int n) {
-    for (int i = 0; i < n; i++)
-        if (rows[i].op == row->op && strcmp(rows[i].what, row->what) == 0 &&
-            strcmp(rows[i].label, row->label) == 0)
-            return rows[i].calls == row->calls && rows[i].bytes == row->bytes;
-    return false;
-}
-
-int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels) {
-    PriceShape shape = {.config = m->shape.config,
-                        .S = r->S,
-                        .batch = r->sequences * r->S,
-                        .micro = m->shape.B,
-                        .bf16 = r->bf16,
-                        .recompute = r->recompute,
-                        .overlap = m->shape.overlap,
-                        .threads = team_size(m->team),
-                        .kernels = kernels};
-    StepLists *t = mem_alloc(sizeof *t);
-    CollCount counted[COUNT_ROWS], predicted[COUNT_ROWS];
-    World *w = m->grid->world;
-    int n = w ? world_counts(w, counted, COUNT_ROWS) : 0, rank = m->grid->mesh.rank;
-    price_lists(t, &shape, &m->grid->layout, rank, 0);
-    int n_predicted = price_counts(t, predicted, COUNT_ROWS), bad = n != n_predicted;
-    for (int i = 0; i < n; i++)
-        if (!row_in(&counted[i], predicted, n_predicted)) {
-            printf("    %s on %s, overlap %s, rank %d: %lld calls, %lld bytes of %s along %s\n",
-                   r->model, r->layout, r->overlap, rank, (long long)counted[i].calls,
-                   (long long)counted[i].bytes, counted[i].what, counted[i].label);
-            bad++;
-        }
-    int64_t held = 0;
-    for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
-    if (held != price_memory(t)) {
-        printf("    %s on %s, overlap %s: %lld bytes held, %lld predicted\n", r->model, r->layout,
-               r->overlap, (long long)held, (long long)price_memory(t));
-        bad++;
-    }
-    price_free(t);
-    mem_free(t);
-    return bad;
-}
-
 MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
     MeshDiff d = {0};
     double far = 0, moved = 0;
@@ -324,6 +329,12 @@ MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b) {
     d.weights = sqrt(far / moved);
     if (!isfinite(d.loss + d.norm + d.weights)) d.loss = INFINITY;
     return d;
+}
+
+bool mesh_same_bits(const MeshRun *a, const MeshRun *b) {
+    return a->agreed && b->agreed && memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
+           memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
+           memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
 }
 
 const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
@@ -370,8 +381,7 @@ static int kernels_of(const Program *p) {
 }
 
 int mesh_kernels(const Model *m) {
-    Program end = program_end_passes(&m->shape, PASS_SCHEDULE, m->k);
+    OWNED(program_free) Program end = program_end_passes(&m->shape, PASS_SCHEDULE, m->k);
     int n = kernels_of(step_run_last(m->program)) + kernels_of(&end);
-    program_free(&end);
     return n;
 }

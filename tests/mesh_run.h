@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "parallel/comm/ranks.h"
+#include "parallel/plan/price.h"
 #include "parallel/step/outer.h"
 
 /* Three steps: moments of two, weights that moved twice. */
@@ -36,6 +37,7 @@ typedef struct MeshRun {
         stream; // the stream has so many sequences a step (0: `sequences`); the first are skipped
     bool alike; // every coordinate of d sees the same `sequences`
     bool exact;
+    bool priced; // hold the last step against its price (not where ranks move to another layout)
     // another layout of the same ranks, to which the model moves before step `move`; or NULL
     const char *next;
     int move;
@@ -44,6 +46,7 @@ typedef struct MeshRun {
     int64_t n_params;
     float *start,
         *weights;     // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
+    int unpredicted;  // how much of the last step its price does not tell, if `priced`
     bool agreed;      // every rank saw the same losses and norms, bit for bit
     int64_t received; // bytes, by rank 0, for meetings
 } MeshRun;
@@ -61,10 +64,8 @@ int mesh_ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 void mesh_run(MeshRun *r);
 void mesh_run_free(MeshRun *r);
 
-/* Of r->after: what this rank's collectives have sent since their counters were reset, a whole
- * step, and what it holds, against the price of that step with such kernels (PriceShape). Prints
- * what differs, and returns how much does. */
-int mesh_unpredicted(Model *m, const MeshRun *r, const Kernels *kernels);
+/* The same step for price_lists, with all layers. Sequences divide by d x z. */
+PriceShape mesh_price_shape(const MeshRun *r);
 
 /* Kernels of a step of one micro-batch, each with all that is fused into it: of its two lists. */
 int mesh_kernels(const Model *m);
@@ -75,6 +76,8 @@ typedef struct MeshDiff {
     double loss, norm, weights;
 } MeshDiff;
 MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b);
+/* Losses, norms and weights, with the same ones on every rank. */
+bool mesh_same_bits(const MeshRun *a, const MeshRun *b);
 
 /* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d,
  * z, x, y. */

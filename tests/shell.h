@@ -6,21 +6,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/die.h"
 #include "base/mem.h"
 #include "data/io.h"
 #include "tests/test.h"
 
-/* A fresh directory with train.bin: n tokens below 61, of 16 bits each. NULL: it cannot be
- * written. */
-static inline const char *shell_directory(int n) {
+/* A fresh directory with train.bin: n tokens below `below`, no two neighbourhoods alike. */
+static inline const char *shell_directory_below(int n, int below) {
     const char *dir = test_tmpdir();
     uint16_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     char path[160];
-    for (int i = 0; i < n; i++) tokens[i] = (uint16_t)(i * 7 % 61);
+    for (int i = 0; i < n; i++) tokens[i] = (uint16_t)((i * i + i / 7) % below);
     snprintf(path, sizeof path, "%s/train.bin", dir);
-    bool written = io_write_file(path, tokens, (size_t)n * sizeof *tokens, NULL, NULL);
+    if (!io_write_file(path, tokens, (size_t)n * sizeof *tokens, NULL, NULL)) die("%s", path);
     mem_free(tokens);
-    return written ? dir : NULL;
+    return dir;
+}
+static inline const char *shell_directory(int n) {
+    return shell_directory_below(n, 61);
 }
 
 /* Runs a command in `dir`, checks its status and looks for a word in what it printed. */

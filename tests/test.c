@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
+#include "base/team.h"
 
 static bool failed, skipped;
 static char tmpdir[64];
@@ -90,6 +92,18 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+bool test_child_says(const char *file, int line, int status, void (*f)(void *), void *arg,
+                     const char *const *words) {
+    char text[4096];
+    int is = test_in_child(f, arg, text, sizeof text);
+    bool good = is == status;
+    for (; good && *words; words++) good = strstr(text, *words) != NULL;
+    if (!good)
+        test_fail(file, line, "status %d, not %d, or not all of the words in: %s", is, status,
+                  text);
+    return good;
+}
+
 int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...) {
     char build[1024] = "", what[2048], command[4096];
     va_list ap;
@@ -143,6 +157,15 @@ const char *test_tmpdir(void) {
     snprintf(p, sizeof path[0], "%s/%d_XXXXXX", tmpdir, n++);
     if (!mkdtemp(p)) abort();
     return p;
+}
+
+void test_team_end(Team **t) {
+    team_destroy(*t);
+}
+void test_mem_end(void *pointer) {
+    void *p;
+    memcpy(&p, pointer, sizeof p);
+    mem_free(p);
 }
 
 double test_nmse(const float *a, const float *b, size_t n) {

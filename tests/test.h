@@ -50,6 +50,14 @@ bool test_long(void);
 /* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr
  * (a die() line, for instance) is left in text. */
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
+/* Runs f(arg) in a child process, which must end with that status and say all of these words. */
+#define CHECK_CHILD(status, f, arg, ...)                                                           \
+    do {                                                                                           \
+        const char *words_[] = {__VA_ARGS__, NULL};                                                \
+        if (!test_child_says(__FILE__, __LINE__, status, f, arg, words_)) return;                  \
+    } while (0)
+bool test_child_says(const char *file, int line, int status, void (*f)(void *), void *arg,
+                     const char *const *words);
 /* Runs a shell command in a folder, $BUILD standing for the folder of this build's programs. Its
  * exit status, -1 when a signal ended it; the end of what it printed on both streams is left in
  * text. */
@@ -76,6 +84,18 @@ bool test_balanced(const char *html);
         test_register(#name, __FILE__, test_##name, alone);                                        \
     }                                                                                              \
     static void test_##name(void)
+
+/* Before a declaration with its value: f(&variable) is called where its scope ends, also by a CHECK
+ * that fails.
+ *
+ *     OWNED(program_free) Program p = program_make(&shape);
+ *     OWNED(test_team_end) Team *t = team_create(2);
+ *     OWNED(test_mem_end) float *x = mem_alloc(n * sizeof *x);
+ */
+#define OWNED(f) __attribute__((cleanup(f)))
+struct Team;
+void test_team_end(struct Team **t);
+void test_mem_end(void *pointer);
 
 #define CHECK(cond)                                                                                \
     do {                                                                                           \

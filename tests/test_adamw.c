@@ -1,18 +1,8 @@
-#include "tests/layers.h"
+#include "tests/layers_double.h"
 
 typedef struct Model {
     float *param, *m, *v, *grad;
 } Model;
-
-/* torch.optim.AdamW, in double: decay, moments, then the step with its corrections of bias. */
-static void reference(const AdamW *o, double *p, double *m, double *v, double grad, bool decay) {
-    double g = grad * o->grad_scale;
-    if (decay) *p *= 1 - o->lr * o->weight_decay;
-    *m += (g - *m) * (1 - o->beta1);
-    *v = *v * o->beta2 + g * g * (1 - o->beta2);
-    double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
-    *p -= o->lr / c1 * *m / (sqrt(*v) / sqrt(c2) + o->eps);
-}
 
 static Model model_new(int64_t n) {
     return (Model){floats(n, 1, 1), floats(n, 0, 2), floats(n, 0, 3), floats(n, 0, 4)};
@@ -21,12 +11,11 @@ static Model model_new(int64_t n) {
 enum { STEPS = 5 };
 
 static void train(const char *set, int threads, AdamW o, Model *a, int64_t n, bool decay) {
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     for (o.step = 1; o.step <= STEPS; o.step++) {
         test_fill(a->grad, (size_t)n, 1, (unsigned)o.step);
         kernels_cpu(set)->adamw(t, &o, a->param, a->m, a->v, a->grad, n, decay);
     }
-    team_destroy(t);
 }
 
 static const AdamW usual = {
@@ -54,7 +43,7 @@ TEST(adamw_matches_double_for_any_team) {
             for (o.step = 1; o.step <= STEPS; o.step++) {
                 test_fill(a.grad, (size_t)n, 1, (unsigned)o.step);
                 for (int64_t k = 0; k < n; k++)
-                    reference(&o, p + k, m + k, v + k, (double)a.grad[k], decay);
+                    adamw_double(&o, p + k, m + k, v + k, (double)a.grad[k], decay);
             }
             // Five updates, each rounded a few times: units of 6e-8 of values up to 1.
             CHECK(near_all("param", a.param, p, n, 6e-7));
@@ -71,9 +60,8 @@ TEST(adamw_first_step_is_lr) {
     AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-12, .grad_scale = 1, .step = 1};
     for (EACH_SET(s)) {
         float p[3] = {0, 0, 0}, m[3] = {0}, v[3] = {0}, g[3] = {1e-4f, -1, 3e4f};
-        Team *t = team_create(1);
+        OWNED(test_team_end) Team *t = team_create(1);
         kernels_cpu(*s)->adamw(t, &o, p, m, v, g, 3, true);
-        team_destroy(t);
         CHECK_NEAR(p[0], -1e-3, 1e-9);
         CHECK_NEAR(p[1], 1e-3, 1e-9);
         CHECK_NEAR(p[2], -1e-3, 1e-9);
@@ -85,9 +73,8 @@ TEST(adamw_leaves_a_parameter_without_gradient) {
     o.step = 1000000; // beta^step is 0
     for (EACH_SET(s)) {
         float p[2] = {0.5f, -2}, m[2] = {0}, v[2] = {0}, g[2] = {0};
-        Team *t = team_create(1);
+        OWNED(test_team_end) Team *t = team_create(1);
         kernels_cpu(*s)->adamw(t, &o, p, m, v, g, 2, false);
-        team_destroy(t);
         CHECK(p[0] == 0.5f && p[1] == -2 && m[0] == 0 && v[1] == 0);
     }
 }
@@ -101,9 +88,8 @@ TEST(sum_of_squares_is_exact_in_double_for_any_team) {
             double want = 0, first = 0;
             for (int64_t k = 0; k < n; k++) want += (double)x[k] * (double)x[k];
             for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
                 double got = kernels_cpu(*s)->sum_of_squares(t, x, n);
-                team_destroy(t);
                 if (j == 0) first = got;
                 CHECK(memcmp(&got, &first, sizeof got) == 0);
             }
@@ -115,13 +101,12 @@ TEST(sum_of_squares_is_exact_in_double_for_any_team) {
 TEST(sum_of_squares_does_not_overflow_and_shows_nan) {
     enum { N = 10000 };
     for (EACH_SET(s)) {
-        Team *t = team_create(2);
+        OWNED(test_team_end) Team *t = team_create(2);
         float *x = floats(N, 0, 0);
         x[1] = 3e38f, x[N - 1] = 2e38f; // squares that no float holds
         CHECK_NEAR(kernels_cpu(*s)->sum_of_squares(t, x, N) / 1.3e77, 1, 1e-6);
         x[7777] = NAN;
         CHECK(isnan(kernels_cpu(*s)->sum_of_squares(t, x, N)));
-        team_destroy(t);
         CHECK(scratch_end());
     }
 }
@@ -130,14 +115,13 @@ TEST(sum_of_squares_does_not_overflow_and_shows_nan) {
 TEST(adamw_keeps_subnormal_moments_on_every_set) {
     enum { N = 100003 };
     for (EACH_SET(s)) {
-        Team *t = team_create(5);
+        OWNED(test_team_end) Team *t = team_create(5);
         Model a = model_new(N);
         int64_t lost = 0;
         for (int64_t i = 0; i < N; i++) a.m[i] = 1e-40f, a.v[i] = 1e-41f, a.grad[i] = 0;
         AdamW o = usual;
         o.step = 1;
         kernels_cpu(*s)->adamw(t, &o, a.param, a.m, a.v, a.grad, N, true);
-        team_destroy(t);
         // each product is rounded to a unit of 1.4e-45, once or twice
         for (int64_t i = 0; i < N; i++)
             lost += !(fabs((double)a.m[i] - 0.9e-40) < 3e-45) ||

@@ -84,8 +84,9 @@ TEST(agree_options_have_roles) {
 /* A sample sees another size, and another block at any of the sampled places. */
 TEST(io_samples_tell_files_apart) {
     enum { N = 1 << 20 };
+    OWNED(test_mem_end)
     char *path = mem_printf("%s/file", test_tmpdir()), *pipe = mem_printf("%s/pipe", test_tmpdir());
-    uint8_t *p = mem_calloc(N, 1);
+    OWNED(test_mem_end) uint8_t *p = mem_calloc(N, 1);
     uint64_t n_bytes;
     uint32_t crc, other;
     Err e;
@@ -105,7 +106,4 @@ TEST(io_samples_tell_files_apart) {
               n_bytes == n);
     CHECK(mkfifo(pipe, 0600) == 0 && !io_sample(pipe, &n_bytes, &crc, &e));
     CHECK(!io_sample("nowhere", &n_bytes, &crc, &e) && strstr(e.text, "cannot open nowhere"));
-    mem_free(p);
-    mem_free(path);
-    mem_free(pipe);
 }

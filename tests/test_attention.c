@@ -2,88 +2,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/simd_block.h"
-#include "layers/kernels.h"
-#include "tests/test.h"
+#include "tests/layers_double.h"
 
 typedef struct Case {
     int64_t B, S, H, Hkv, D;
 } Case;
 
-/* What one case reads and writes, with the truth beside it. */
+/* What one case reads and writes, with the truth beside it; all in the test's scratch. */
 typedef struct Data {
     Case c;
     int64_t n_qkv, n_out, n_lse;
     float *qkv, *dout;
-    float *out, *lse, *dqkv;                // of the kernels under test
-    float *true_out, *true_lse, *true_dqkv; // in double precision, rounded
-    void *workspace;
-    size_t n_workspace;
+    float *out, *lse, *dqkv; // of the kernels under test
+    AttentionDouble truth;
 } Data;
 
-static float *floats(int64_t n) {
-    return mem_calloc((size_t)n, sizeof(float));
+static Attention attention_of(Case c, bool bf16) {
+    return (Attention){.B = c.B, .S = c.S, .H = c.H, .Hkv = c.Hkv, .D = c.D, .bf16 = bf16};
 }
 
-static double dot(const float *x, const float *y, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)y[i];
-    return sum;
-}
-
-/* One query of one head: forward, and its share of the gradients. g holds dqkv in double. */
-static void truth_row(Data *t, double *g, int64_t b, int64_t h, int64_t i, double *p) {
-    Case c = t->c;
-    int64_t W = (c.H + 2 * c.Hkv) * c.D, at = (b * c.S + i) * W + h * c.D;
-    int64_t key = b * c.S * W + (c.H + h / (c.H / c.Hkv)) * c.D, value = key + c.Hkv * c.D;
-    const float *dout = t->dout + ((b * c.S + i) * c.H + h) * c.D;
-    double scale = 1 / sqrt((double)c.D), max = -INFINITY, sum = 0, delta = 0;
-    for (int64_t j = 0; j <= i; j++) {
-        p[j] = dot(t->qkv + at, t->qkv + key + j * W, c.D) * scale;
-        max = fmax(max, p[j]);
-    }
-    for (int64_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
-    t->true_lse[(b * c.H + h) * c.S + i] = (float)(max + log(sum));
-    for (int64_t d = 0; d < c.D; d++) {
-        double o = 0;
-        for (int64_t j = 0; j <= i; j++) o += p[j] / sum * (double)t->qkv[value + j * W + d];
-        t->true_out[((b * c.S + i) * c.H + h) * c.D + d] = (float)o;
-        delta += o * (double)dout[d];
-    }
-    for (int64_t j = 0; j <= i; j++) {
-        double pj = p[j] / sum, dp = dot(dout, t->qkv + value + j * W, c.D);
-        double ds = pj * (dp - delta) * scale;
-        for (int64_t d = 0; d < c.D; d++) {
-            g[at + d] += ds * (double)t->qkv[key + j * W + d];
-            g[key + j * W + d] += ds * (double)t->qkv[at + d];
-            g[value + j * W + d] += pj * (double)dout[d];
-        }
-    }
-}
-
-static Data data_create(Case c, float scale) {
+/* Without its truth, for comparisons of the kernels with themselves. */
+static Data data_plain(Case c, float scale, unsigned seed) {
     Data t = {.c = c};
     t.n_qkv = c.B * c.S * (c.H + 2 * c.Hkv) * c.D;
     t.n_out = c.B * c.S * c.H * c.D, t.n_lse = c.B * c.H * c.S;
-    t.qkv = floats(t.n_qkv), t.dqkv = floats(t.n_qkv), t.true_dqkv = floats(t.n_qkv);
-    t.out = floats(t.n_out), t.dout = floats(t.n_out), t.true_out = floats(t.n_out);
-    t.lse = floats(t.n_lse), t.true_lse = floats(t.n_lse);
-    test_fill(t.qkv, (size_t)t.n_qkv, scale, (unsigned)(c.S * 131 + c.D));
-    test_fill(t.dout, (size_t)t.n_out, 1, (unsigned)(c.S * 131 + c.D + 1));
-    double *p = mem_calloc((size_t)c.S, sizeof *p), *g = mem_calloc((size_t)t.n_qkv, sizeof *g);
-    for (int64_t i = 0; i < c.B * c.H * c.S; i++)
-        truth_row(&t, g, i / (c.H * c.S), i / c.S % c.H, i % c.S, p);
-    for (int64_t i = 0; i < t.n_qkv; i++) t.true_dqkv[i] = (float)g[i];
-    mem_free(p), mem_free(g);
+    t.qkv = floats(t.n_qkv, scale, seed), t.dout = floats(t.n_out, 1, seed + 1);
+    t.dqkv = floats(t.n_qkv, 0, 0), t.out = floats(t.n_out, 0, 0), t.lse = floats(t.n_lse, 0, 0);
     return t;
 }
 
-static void data_destroy(Data *t) {
-    float *all[] = {t->qkv,  t->dout,     t->out,      t->lse,
-                    t->dqkv, t->true_out, t->true_lse, t->true_dqkv};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) mem_free(all[i]);
-    mem_free(t->workspace);
+static Data data_create(Case c, float scale) {
+    Data t = data_plain(c, scale, (unsigned)(c.S * 131 + c.D));
+    Attention a = attention_of(c, false);
+    t.truth = attention_double(&a, t.qkv, t.dout);
+    return t;
 }
 
 static void fill_nan(float *x, int64_t n) {
@@ -95,28 +48,34 @@ static void fill_nan(float *x, int64_t n) {
  * error. */
 static void compute(const Kernels *k, Data *t, int threads, bool bf16) {
     Case c = t->c;
-    Team *team = team_create(threads);
-    Attention a = {.B = c.B, .S = c.S, .H = c.H, .Hkv = c.Hkv, .D = c.D, .bf16 = bf16};
-    mem_free(t->workspace);
-    t->n_workspace = k->attention_workspace(threads, c.B, c.S, c.H, c.Hkv, c.D);
-    a.workspace = t->workspace = mem_alloc(t->n_workspace);
-    fill_nan(t->workspace, (int64_t)(t->n_workspace / sizeof(float)));
+    OWNED(test_team_end) Team *team = team_create(threads);
+    Attention a = attention_of(c, bf16);
+    size_t n = k->attention_workspace(threads, c.B, c.S, c.H, c.Hkv, c.D);
+    a.workspace = mem_alloc(n);
+    fill_nan(a.workspace, (int64_t)(n / sizeof(float)));
     fill_nan(t->out, t->n_out), fill_nan(t->lse, t->n_lse), fill_nan(t->dqkv, t->n_qkv);
     k->attention_forward(team, &a, t->out, t->lse, t->qkv);
-    fill_nan(t->workspace, (int64_t)(t->n_workspace / sizeof(float)));
+    fill_nan(a.workspace, (int64_t)(n / sizeof(float)));
     k->attention_backward(team, &a, t->dqkv, t->dout, t->qkv, t->out, t->lse);
-    team_destroy(team);
+    mem_free(a.workspace);
 }
 
 /* Largest difference in units of the root mean square of the truth; infinite for a NaN. */
-static double worst(const float *x, const float *truth, int64_t n) {
+static double worst(const float *x, const double *truth, int64_t n) {
     double most = 0, square = 0;
     for (int64_t i = 0; i < n; i++) {
-        double d = fabs((double)x[i] - (double)truth[i]);
+        double d = fabs((double)x[i] - truth[i]);
         if (!(d <= most)) most = isnan(d) ? INFINITY : d;
-        square += (double)truth[i] * (double)truth[i];
+        square += truth[i] * truth[i];
     }
     return most == 0 ? 0 : most / sqrt(square / (double)n + 1e-30);
+}
+
+static double nmse(const float *x, const double *truth, int64_t n) {
+    double far = 0, square = 1e-30;
+    for (int64_t i = 0; i < n; i++)
+        far += pow((double)x[i] - truth[i], 2), square += truth[i] * truth[i];
+    return isnan(far) ? INFINITY : far / square;
 }
 
 static const Case cases[] = {
@@ -131,61 +90,49 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 TEST(attention_equals_double_precision) {
     for (int i = 0; i < N_CASES; i++) {
         Data t = data_create(cases[i], 2);
-        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        for (EACH_SET(set)) {
             compute(kernels_cpu(*set), &t, 2, false);
             /* Rounding of sums of a few hundred fp32 terms: a few hundred times 6e-8 at worst, and
              * exp(s - lse) has the rounding of s and lse, |s| up to about 20 here. */
-            double e[] = {worst(t.out, t.true_out, t.n_out), worst(t.lse, t.true_lse, t.n_lse),
-                          worst(t.dqkv, t.true_dqkv, t.n_qkv)};
+            double e[] = {worst(t.out, t.truth.out, t.n_out), worst(t.lse, t.truth.lse, t.n_lse),
+                          worst(t.dqkv, t.truth.dqkv, t.n_qkv)};
             if (!(e[0] < 1e-5 && e[1] < 2e-6 && e[2] < 2e-5))
                 test_fail(__FILE__, __LINE__, "%s S=%d H=%d D=%d: out %.2g lse %.2g dqkv %.2g",
                           *set, (int)t.c.S, (int)t.c.H, (int)t.c.D, e[0], e[1], e[2]);
         }
-        data_destroy(&t);
+        CHECK(scratch_end());
     }
 }
 
 TEST(attention_in_bf16_is_near) {
     for (int i = 0; i < N_CASES; i++) {
         Data t = data_create(cases[i], 1);
-        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        for (EACH_SET(set)) {
             compute(kernels_cpu(*set), &t, 2, true);
             /* Rounding to 8 bits: a relative error of at most 2^-9, with a mean square of about
              * 1.3e-6, for q, k, v, P, and in the backward pass for dout, dS as well. Half a dozen
              * such errors add up to 1e-5 of the mean square; with D = 1 two numbers may cancel. */
-            double e[] = {test_nmse(t.out, t.true_out, (size_t)t.n_out),
-                          test_nmse(t.dqkv, t.true_dqkv, (size_t)t.n_qkv),
-                          worst(t.lse, t.true_lse, t.n_lse)};
+            double e[] = {nmse(t.out, t.truth.out, t.n_out), nmse(t.dqkv, t.truth.dqkv, t.n_qkv),
+                          worst(t.lse, t.truth.lse, t.n_lse)};
             if (!(e[0] < 2e-5 && e[1] < 5e-5 && e[2] < 1e-2))
                 test_fail(__FILE__, __LINE__, "%s S=%d H=%d D=%d: out %.2g dqkv %.2g lse %.2g",
                           *set, (int)t.c.S, (int)t.c.H, (int)t.c.D, e[0], e[1], e[2]);
             if (t.c.D > 16 && t.c.S > 16 && e[0] < 1e-7)
                 test_fail(__FILE__, __LINE__, "%s: bf16 was not used", *set);
         }
-        data_destroy(&t);
+        CHECK(scratch_end());
     }
 }
 
 TEST(attention_survives_large_scores) { // of about 1e4: exp() of them is infinite
     Data t = data_create((Case){1, 140, 2, 1, 64}, 70);
-    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+    for (EACH_SET(set)) {
         compute(kernels_cpu(*set), &t, 2, false);
         /* Scores of 1e4 are rounded by 1e-3, and so are the logarithms of the probabilities. */
-        CHECK(worst(t.out, t.true_out, t.n_out) < 2e-2);
-        CHECK(worst(t.lse, t.true_lse, t.n_lse) < 1e-6);
+        CHECK(worst(t.out, t.truth.out, t.n_out) < 2e-2);
+        CHECK(worst(t.lse, t.truth.lse, t.n_lse) < 1e-6);
     }
-    data_destroy(&t);
-}
-
-/* A Data without its truth, for comparisons of the kernels with themselves. */
-static Data data_plain(Case c) {
-    Data t = {.c = c};
-    t.n_qkv = c.B * c.S * (c.H + 2 * c.Hkv) * c.D;
-    t.n_out = c.B * c.S * c.H * c.D, t.n_lse = c.B * c.H * c.S;
-    t.qkv = floats(t.n_qkv), t.dqkv = floats(t.n_qkv);
-    t.out = floats(t.n_out), t.dout = floats(t.n_out), t.lse = floats(t.n_lse);
-    test_fill(t.qkv, (size_t)t.n_qkv, 1, 1), test_fill(t.dout, (size_t)t.n_out, 1, 2);
-    return t;
+    CHECK(scratch_end());
 }
 
 TEST(attention_is_the_same_for_any_number_of_threads) {
@@ -196,20 +143,19 @@ TEST(attention_is_the_same_for_any_number_of_threads) {
                                 {1, 64, 2, 1, 64},
                                 {1, 1, 1, 1, 3}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        for (EACH_SET(set)) {
             for (int bf16 = 0; bf16 < 2; bf16++) {
-                Data one = data_plain(some[i]);
+                Data one = data_plain(some[i], 1, 1);
                 compute(kernels_cpu(*set), &one, 1, bf16);
                 for (int threads = 2; threads <= 7; threads += threads < 3 ? 1 : 4) {
-                    Data more = data_plain(some[i]);
+                    Data more = data_plain(some[i], 1, 1);
                     compute(kernels_cpu(*set), &more, threads, bf16);
                     CHECK(memcmp(one.out, more.out, (size_t)one.n_out * 4) == 0);
                     CHECK(memcmp(one.lse, more.lse, (size_t)one.n_lse * 4) == 0);
                     CHECK(memcmp(one.dqkv, more.dqkv, (size_t)one.n_qkv * 4) == 0);
-                    data_destroy(&more);
                 }
                 CHECK(!isnan(one.out[0]) && !isnan(one.dqkv[0]));
-                data_destroy(&one);
+                CHECK(scratch_end());
             }
         }
     }
@@ -218,15 +164,15 @@ TEST(attention_is_the_same_for_any_number_of_threads) {
 TEST(attention_looks_at_no_later_position) {
     Case c = {1, 200, 2, 1, 24};
     int64_t keep = 131, W = (c.H + 2 * c.Hkv) * c.D;
-    for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+    for (EACH_SET(set)) {
         for (int bf16 = 0; bf16 < 2; bf16++) {
-            Data a = data_plain(c), b = data_plain(c);
+            Data a = data_plain(c, 1, 1), b = data_plain(c, 1, 1);
             test_fill(b.qkv + keep * W, (size_t)((c.S - keep) * W), 3, 9);
             compute(kernels_cpu(*set), &a, 2, bf16);
             compute(kernels_cpu(*set), &b, 2, bf16);
             CHECK(memcmp(a.out, b.out, (size_t)(keep * c.H * c.D) * 4) == 0);
             CHECK(memcmp(a.out, b.out, (size_t)a.n_out * 4) != 0);
-            data_destroy(&a), data_destroy(&b);
+            CHECK(scratch_end());
         }
     }
 }
@@ -234,12 +180,11 @@ TEST(attention_looks_at_no_later_position) {
 /* sum of out times dout: the loss whose gradient the backward pass computes. */
 static double loss_at(const Kernels *k, Data *t, const float *direction, double step) {
     float *saved = t->qkv;
-    t->qkv = floats(t->n_qkv);
+    t->qkv = floats(t->n_qkv, 0, 0);
     for (int64_t i = 0; i < t->n_qkv; i++)
         t->qkv[i] = (float)((double)saved[i] + step * (double)direction[i]);
     compute(k, t, 1, false);
     double loss = dot(t->out, t->dout, t->n_out);
-    mem_free(t->qkv);
     t->qkv = saved;
     return loss;
 }
@@ -247,10 +192,10 @@ static double loss_at(const Kernels *k, Data *t, const float *direction, double 
 TEST(attention_gradient_equals_finite_differences) {
     static const Case some[] = {{2, 67, 4, 2, 16}, {1, 131, 2, 2, 64}, {1, 2, 1, 1, 3}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        for (EACH_SET(set)) {
             const Kernels *k = kernels_cpu(*set);
-            Data t = data_plain(some[i]);
-            float *direction = floats(t.n_qkv);
+            Data t = data_plain(some[i], 1, 1);
+            float *direction = floats(t.n_qkv, 0, 0);
             for (unsigned seed = 0; seed < 4; seed++) {
                 test_fill(direction, (size_t)t.n_qkv, 1, 100 + seed);
                 double h = 1e-2, up = loss_at(k, &t, direction, h),
@@ -262,8 +207,7 @@ TEST(attention_gradient_equals_finite_differences) {
                  * costs some 1e-4 of it, rounding of the loss 1e-6 / h. */
                 CHECK_NEAR((up - down) / (2 * h), slope, 2e-3 * size);
             }
-            mem_free(direction);
-            data_destroy(&t);
+            CHECK(scratch_end());
         }
     }
 }
@@ -273,10 +217,10 @@ TEST(attention_decode_equals_the_last_row_of_forward) {
                                 {3, 33, 2, 2, 128}, {2, 300, 1, 1, 80}, {1, 9, 1, 1, 1}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         Case c = some[i];
-        Data t = data_plain(c);
+        Data t = data_plain(c, 1, 1);
         int64_t W = (c.H + 2 * c.Hkv) * c.D, R = 2 * c.Hkv * c.D, room = c.S + 7, last = c.S - 1;
-        float *q = floats(c.B * c.H * c.D), *out = floats(c.B * c.H * c.D);
-        float *cache = floats(c.B * room * R);
+        float *q = floats(c.B * c.H * c.D, 0, 0), *out = floats(c.B * c.H * c.D, 0, 0);
+        float *cache = floats(c.B * room * R, 0, 0);
         fill_nan(cache, c.B * room * R); // rows after the position are not looked at
         for (int64_t b = 0; b < c.B; b++) {
             for (int64_t j = 0; j < c.S; j++)
@@ -285,22 +229,17 @@ TEST(attention_decode_equals_the_last_row_of_forward) {
             memcpy(q + b * c.H * c.D, t.qkv + (b * c.S + last) * W,
                    (size_t)(c.H * c.D) * sizeof(float));
         }
-        for (const char *const *set = kernels_cpu_sets(); *set; set++) {
+        for (EACH_SET(set)) {
             const Kernels *k = kernels_cpu(*set);
             compute(k, &t, 2, false);
             for (int threads = 1; threads <= 2; threads++) {
-                Team *team = team_create(threads);
+                OWNED(test_team_end) Team *team = team_create(threads);
                 size_t n = k->attention_workspace(threads, c.B, room, c.H, c.Hkv, c.D);
-                Attention a = {.B = c.B,
-                               .S = room,
-                               .H = c.H,
-                               .Hkv = c.Hkv,
-                               .D = c.D,
-                               .workspace = mem_alloc(n)};
+                Attention a = attention_of(c, false);
+                a.S = room, a.workspace = mem_alloc(n);
                 fill_nan(a.workspace, (int64_t)(n / sizeof(float)));
                 fill_nan(out, c.B * c.H * c.D);
                 k->attention_decode(team, &a, out, q, cache, last);
-                team_destroy(team);
                 mem_free(a.workspace);
                 for (int64_t b = 0; b < c.B; b++)
                     for (int64_t d = 0; d < c.H * c.D; d++) // both are sums of S products in fp32
@@ -308,8 +247,7 @@ TEST(attention_decode_equals_the_last_row_of_forward) {
                                    2e-6);
             }
         }
-        mem_free(q), mem_free(out), mem_free(cache);
-        data_destroy(&t);
+        CHECK(scratch_end());
     }
 }
 

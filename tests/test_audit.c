@@ -48,11 +48,11 @@ static void after(Model *m, int step, void *ctx) {
 }
 
 static Flip run(const char *layout, Flip f) {
+    OWNED(mesh_run_free)
     MeshRun r = {
         .model = model, .layout = layout, .sequences = 5, .S = 4, .after = after, .ctx = &f};
     r.outer = f.outer;
     mesh_run(&r);
-    mesh_run_free(&r);
     return f;
 }
 

@@ -35,7 +35,7 @@ TEST(batch_epoch_is_a_permutation) {
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
     for (int64_t S = 1; S <= 100; S += 9) {
-        Batches b = batches_make(&set, S, 3, 1234, true);
+        OWNED(batches_free) Batches b = batches_make(&set, S, 3, 1234, true);
         CHECK(b.n_samples == expected_samples(S));
         int32_t in[MOST], to[MOST];
         for (int64_t epoch = 0; epoch < 3; epoch++) {
@@ -49,7 +49,6 @@ TEST(batch_epoch_is_a_permutation) {
                 CHECK(seen[s][at]++ == 0);
             }
         }
-        batches_free(&b);
     }
 }
 
@@ -66,8 +65,9 @@ static int differences(const Batches *x, int64_t gx, const Batches *y, int64_t g
 TEST(batch_order_depends_on_seed_and_epoch) {
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
+    OWNED(batches_free)
     Batches b = batches_make(&set, 2, 1, 7, true), same = batches_make(&set, 2, 1, 7, true);
-    Batches other = batches_make(&set, 2, 1, 8, true);
+    OWNED(batches_free) Batches other = batches_make(&set, 2, 1, 8, true);
     int64_t n = b.n_samples;
     CHECK(n > 100);
     CHECK(differences(&b, 0, &same, 0) == 0);
@@ -75,16 +75,15 @@ TEST(batch_order_depends_on_seed_and_epoch) {
     CHECK(differences(&b, 0, &b, n) > n / 2);
     CHECK(differences(&b, n, &b, 2 * n) > n / 2);
     CHECK(differences(&b, 0, &other, 0) > n / 2);
-    Batches order = batches_make(&set, 2, 1, 7, false);
+    OWNED(batches_free) Batches order = batches_make(&set, 2, 1, 7, false);
     CHECK(differences(&b, 0, &order, 0) > n / 2);
-    batches_free(&b), batches_free(&same), batches_free(&other), batches_free(&order);
 }
 
 TEST(batch_any_split_of_a_step_is_the_same) {
     enum { STEP = 12, S = 5 };
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
-    Batches b = batches_make(&set, S, STEP, 99, true);
+    OWNED(batches_free) Batches b = batches_make(&set, S, STEP, 99, true);
     for (int64_t step = 0; step < 20; step++) { // across the ends of epochs
         int32_t in[STEP * S], to[STEP * S], part_in[STEP * S], part_to[STEP * S];
         batch_fill(&b, step, 0, STEP, in, to);
@@ -98,26 +97,25 @@ TEST(batch_any_split_of_a_step_is_the_same) {
             CHECK(memcmp(in, part_in, sizeof in) == 0 && memcmp(to, part_to, sizeof to) == 0);
         }
     }
-    batches_free(&b);
 }
 
 TEST(batch_size_does_not_change_the_order) {
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
+    OWNED(batches_free)
     Batches one = batches_make(&set, 5, 1, 3, true), eight = batches_make(&set, 5, 8, 3, true);
     int64_t p1, p8;
     for (int64_t g = 0; g < 200; g++) {
         int s1 = batch_locate(&one, g, 0, &p1), s8 = batch_locate(&eight, g / 8, g % 8, &p8);
         CHECK(s1 == s8 && p1 == p8);
     }
-    batches_free(&one), batches_free(&eight);
 }
 
 TEST(batch_in_order) {
     enum { S = 10 };
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
-    Batches b = batches_make(&set, S, 4, 3, false);
+    OWNED(batches_free) Batches b = batches_make(&set, S, 4, 3, false);
     int64_t g = 0, at;
     for (int s = 0; s < SHARDS; s++)
         for (int64_t i = 0; i < (sizes[s] - 1) / S; i++, g++) {
@@ -128,27 +126,24 @@ TEST(batch_in_order) {
     CHECK(batch_steps(&b) == 7);
     CHECK(batch_sequences(&b, 5) == 4 && batch_sequences(&b, 6) == 3);
     CHECK(batch_sequences(&b, 7) == 0 && batch_sequences(&b, 1000) == 0);
-    batches_free(&b);
 }
 
 TEST(batch_epochs_are_counted) {
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
-    Batches b = batches_make(&set, 10, 4, 3, true); // 27 samples
+    OWNED(batches_free) Batches b = batches_make(&set, 10, 4, 3, true); // 27 samples
     CHECK(batch_steps(&b) == 6);
     CHECK(batch_epochs(&b, 0) == 0);
     CHECK(batch_epochs(&b, 6) < 1); // samples 24 .. 27: the last is of epoch 1
     CHECK(batch_epochs(&b, 7) > 1 && batch_epochs(&b, 7) < 2);
     CHECK(batch_sequences(&b, 1000000) == 4);
     CHECK_NEAR(batch_epochs(&b, 27), 4, 0); // 27 * 4 / 27 is exact
-    batches_free(&b);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static void too_long(void *arg) {
-    Batches b = batches_make(arg, 128, 1, 0, true);
-    batches_free(&b);
+    OWNED(batches_free) Batches b = batches_make(arg, 128, 1, 0, true);
 }
 
 static void past_the_end(void *arg) {
@@ -166,14 +161,10 @@ static void past_the_step(void *arg) {
 TEST(batch_failures) {
     Shard shards[SHARDS];
     ShardSet set = make_set(shards);
-    char text[1024];
+    OWNED(batches_free)
     Batches b = batches_make(&set, 127, 1, 0, true); // S+1 = 128 tokens: the largest shard, once
     CHECK(b.n_samples == 1);
-    batches_free(&b);
-    CHECK(test_in_child(too_long, &set, text, sizeof text) == 1);
-    CHECK(strstr(text, "no file holds the 129"));
-    CHECK(test_in_child(past_the_end, &set, text, sizeof text) == 1);
-    CHECK(strstr(text, "the step has 3"));
-    CHECK(test_in_child(past_the_step, &set, text, sizeof text) == 1);
-    CHECK(strstr(text, "the step has 4"));
+    CHECK_CHILD(1, too_long, &set, "no file holds the 129");
+    CHECK_CHILD(1, past_the_end, &set, "the step has 3");
+    CHECK_CHILD(1, past_the_step, &set, "the step has 4");
 }

@@ -9,9 +9,8 @@
 
 /* As JSON, in which every number of the table is. */
 static bool same_table(const Calibration *a, const Calibration *b) {
-    char *x = calibration_print(a, ""), *y = calibration_print(b, "");
+    OWNED(test_mem_end) char *x = calibration_print(a, ""), *y = calibration_print(b, "");
     bool same = strcmp(x, y) == 0;
-    mem_free(x), mem_free(y);
     return same;
 }
 
@@ -50,14 +49,13 @@ static Calibration *some_table(void) {
 TEST(calibration_is_read_back_as_it_was_written) {
     Err e;
     Calibration *a = some_table(), *b = calibration_new();
-    char *text = calibration_print(a, "key");
+    OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
     CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3 && b->n_fused == 3);
     CHECK(b->send[0].beside == 1.25 && b->slowest == 1.5);
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
     CHECK(same_table(a, b)); // left as it was
-    mem_free(text);
     calibration_free(a), calibration_free(b);
 }
 
@@ -85,7 +83,7 @@ static bool sane(const Calibration *c) {
 TEST(calibration_of_a_damaged_file_is_refused_or_sane) {
     Err e;
     Calibration *c = some_table();
-    char *text = calibration_print(c, "key");
+    OWNED(test_mem_end) char *text = calibration_print(c, "key");
     size_t n = strlen(text), read = 0;
     for (size_t i = 0; i < n; i++) CHECK(!calibration_parse(c, text, i, "key", &e));
     for (uint64_t i = 0; i < 20000; i++) {
@@ -97,7 +95,6 @@ TEST(calibration_of_a_damaged_file_is_refused_or_sane) {
         calibration_free(b), mem_free(bad);
     }
     CHECK(read > 0 && read < 20000); // another digit is no damage that can be seen
-    mem_free(text);
     calibration_free(c);
 }
 
@@ -117,17 +114,16 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"most\": 5000", "\"most\": \"5000\""}};
     Calibration *c = some_table();
     Err e;
-    char *text = calibration_print(c, "key");
+    OWNED(test_mem_end) char *text = calibration_print(c, "key");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char *at = strstr(text, bad[i][0]);
         if (!at && strcmp(bad[i][0], "1e-6") == 0) continue; // printed in another way
         CHECK(at);
+        OWNED(test_mem_end)
         char *damaged =
             mem_printf("%.*s%s%s", (int)(at - text), text, bad[i][1], at + strlen(bad[i][0]));
         CHECK(!calibration_parse(c, damaged, strlen(damaged), "key", &e));
-        mem_free(damaged);
     }
-    mem_free(text);
     calibration_free(c);
 }
 

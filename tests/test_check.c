@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* --- a fault: one collective whose result is thrown away -------------------------------------- */
@@ -112,7 +113,7 @@ static int rank_main(World *w, void *ctx) {
     Job *j = ctx;
     Grid grid;
     Model m;
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     grid_make(&grid, w, &j->l, &j->config);
     if (fault.what) make_faulty(w);
     calls = 0;
@@ -141,15 +142,13 @@ static int rank_main(World *w, void *ctx) {
     for (Comm *c = w->all; c; c = c->next)
         if (c->size > 1) c->backend = w->backend;
     model_free(&m);
-    team_destroy(team);
     return 0;
 }
 
 /* Did all ranks hear the same? The table is in j->text, freed by the caller. */
 static bool run(Job *j) {
-    Err e;
-    if (!config_parse(&j->config, j->model, &e)) die("%s", e.text);
-    if (!layout_parse(&j->l, j->layout, 0, &e)) die("%s", e.text);
+    j->config = config_of(j->model);
+    j->l = layout_of(j->layout);
     int p = layout_ranks(&j->l);
     j->text = NULL;
     mesh_ranks_run(p, rank_main, j);
@@ -249,7 +248,7 @@ typedef struct Fault {
 
 static bool named(const char *model, const Fault *f) {
     char first[128], missing[128];
-    char *said = verdict(model, f->layout, f->what, f->label);
+    OWNED(test_mem_end) char *said = verdict(model, f->layout, f->what, f->label);
     snprintf(first, sizeof first, "BAD in step 1: %s", f->tensor);
     snprintf(missing, sizeof missing, "%s \"%s\"", f->op, f->what);
     bool ok = said && strncmp(said, first, strlen(first)) == 0 && strstr(said, missing) &&
@@ -257,7 +256,6 @@ static bool named(const char *model, const Fault *f) {
     if (!ok)
         printf("    %s without %s over %s: %s\n", f->layout, f->what, f->label,
                said ? said : "passed");
-    mem_free(said);
     return ok;
 }
 

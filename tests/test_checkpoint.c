@@ -43,30 +43,27 @@ static bool has_step(const char *dir, int step) {
 static bool newest_is(const char *dir, int64_t want_step, const Model *want) {
     int64_t step = -1;
     Err e = {""};
-    char *path = checkpoint_latest(dir, &step, &group_alone), *state = NULL;
+    OWNED(test_mem_end) char *path = checkpoint_latest(dir, &step, &group_alone), *state = NULL;
     char config[512];
     config_print(&want->t.config, config, sizeof config);
-    Model got = model_make(config, 3, 0);
+    OWNED(model_free) Model got = model_make(config, 3, 0);
     bool ok = path && step == want_step &&
               checkpoint_load(path, &got.t, &state, &group_alone, &e) && same(&got, want, 3);
     if (e.text[0]) printf("    %s\n", e.text);
-    mem_free(path);
-    mem_free(state);
-    model_free(&got);
     return ok;
 }
 
 /* Of other models: checkpoint_of_any_ranks_... */
 TEST(checkpoint_round_trip_keeps_every_bit) {
     const char *dir = test_tmpdir();
-    Model a = model_make(MIXED, 3, 1), b = model_make(MIXED, 3, 0);
+    OWNED(model_free) Model a = model_make(MIXED, 3, 1), b = model_make(MIXED, 3, 0);
     Err e = {""};
-    char *state = NULL;
+    OWNED(test_mem_end) char *state = NULL;
     int64_t step = 0;
     a.values[0] = -0.0f, a.values[1] = NAN, a.values[2] = 1e-42f; // bits, not numbers
     bool saved =
         checkpoint_save(dir, 7, &a.t, "{\"step\": 7, \"x\": [1.5]}", NULL, &group_alone, &e);
-    char *path = checkpoint_latest(dir, &step, &group_alone);
+    OWNED(test_mem_end) char *path = checkpoint_latest(dir, &step, &group_alone);
     CHECK(saved && path && step == 7);
     CHECK(checkpoint_verify(path, &e));
     CHECK(checkpoint_load(path, &b.t, &state, &group_alone, &e));
@@ -76,31 +73,24 @@ TEST(checkpoint_round_trip_keeps_every_bit) {
     CHECK(checkpoint_config(path, &c, &e) && config_equal(&c, &a.t.config));
     CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
     CHECK(count_names(dir, "") == 1);
-    mem_free(path);
-    mem_free(state);
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(checkpoint_names_the_difference_of_another_model) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1);
-    Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 3, 0);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1);
+    OWNED(model_free) Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 3, 0);
     Err e = {""};
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-    char *path = checkpoint_latest(dir, NULL, &group_alone);
+    OWNED(test_mem_end) char *path = checkpoint_latest(dir, NULL, &group_alone);
     CHECK(!checkpoint_load(path, &b.t, NULL, &group_alone, &e));
     CHECK(strstr(e.text, "another model: it has heads=2, this run heads=4"));
     CHECK(!checkpoint_save(dir, 2, &a.t, "[]", NULL, &group_alone, &e));
     CHECK(strstr(e.text, "JSON object"));
-    mem_free(path);
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(checkpoint_rotation_keeps_last_and_every) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     Err e = {""};
     CheckpointOptions o = {.keep_last = 2, .keep_every = 4};
     CHECK(checkpoint_save(dir, 100, &a.t, "{}", NULL, &group_alone,
@@ -115,25 +105,22 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
     o.keep_last = 1, o.keep_every = 0;
     CHECK(checkpoint_save(dir, 8, &a.t, "{}", &o, &group_alone, &e));
     CHECK(has_step(dir, 8) && count_names(dir, "") == 2);
-    model_free(&a);
 }
 
 TEST(checkpoint_replaces_the_same_step) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     CHECK(checkpoint_save(dir, 3, &a.t, "{}", NULL, &group_alone, &e));
     CHECK(checkpoint_save(dir, 3, &b.t, "{}", NULL, &group_alone, &e));
     CHECK(newest_is(dir, 3, &b));
     CHECK(count_names(dir, "") == 1);
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(checkpoint_copies_further_files) {
     const char *dir = test_tmpdir();
     char file[160], copy[256], text[64];
-    Model a = model_make(GPT2, 3, 1);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     Err e = {""};
     snprintf(file, sizeof file, "%s/tokenizer.json", test_tmpdir());
     CHECK(io_write_file(file, "{\"a\":1}", 7, NULL, &e));
@@ -150,7 +137,6 @@ TEST(checkpoint_copies_further_files) {
     CHECK(strstr(e.text, "/nowhere/vocab.json") && count_names(dir, "") == 1);
     o.files = (const char *const[]){copy, copy, NULL};
     CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
-    model_free(&a);
 }
 
 /* ---- two runs ---- */
@@ -195,7 +181,7 @@ TEST(checkpoint_notices_every_flipped_byte) {
     static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
                                         "train_state.json"};
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
     Err e = {""};
     CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &group_alone, &e));
     for (int k = 0; k < 4; k++) {
@@ -213,13 +199,11 @@ TEST(checkpoint_notices_every_flipped_byte) {
         }
         CHECK(checkpoint_verify(folder, &e));
     }
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(checkpoint_passes_over_incomplete_ones) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char path[256];
     CHECK(checkpoint_latest(dir, NULL, &group_alone) == NULL);
@@ -237,13 +221,11 @@ TEST(checkpoint_passes_over_incomplete_ones) {
     snprintf(path, sizeof path, "%s/step_00000006/checkpoint.json", dir);
     CHECK(truncate(path, 0) == 0);
     CHECK(newest_is(dir, 1, &a));
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
     Err e = {""};
     char path[256], folder[192];
     struct stat st;
@@ -262,12 +244,11 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
         overwrite(path, at, 1 << at % 8);
     }
     CHECK(refused > st.st_size * 3 / 4); // the rest is indentation
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(checkpoint_serves_a_model_without_optimizer) {
     const char *dir = test_tmpdir();
+    OWNED(model_free)
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0), c = model_make(GPT2, 3, 0);
     Err e = {""};
     for (int i = 0; i < b.t.n; i++) b.t.t[i].m = b.t.t[i].v = NULL;
@@ -281,9 +262,6 @@ TEST(checkpoint_serves_a_model_without_optimizer) {
     CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e) &&
           strstr(e.text, "optimizer.safetensors"));
     mem_free(path);
-    model_free(&a);
-    model_free(&b);
-    model_free(&c);
 }
 
 /* ---- failures while saving ---- */
@@ -305,7 +283,7 @@ static void save_and_be_killed(void *arg) {
 
 TEST(checkpoint_replacement_survives_kill_at_every_write) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char text[256];
     CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e));
@@ -317,8 +295,6 @@ TEST(checkpoint_replacement_survives_kill_at_every_write) {
         CHECK(newest_is(dir, 2, replaced ? &b : &a));
     }
     CHECK(newest_is(dir, 2, &b) && count_names(dir, "") == 1);
-    model_free(&a);
-    model_free(&b);
 }
 
 /* In a mount namespace of its own: a disk of 64 KiB on which one checkpoint fits and two do not. */
@@ -341,7 +317,6 @@ TEST(checkpoint_survives_a_full_disk) {
     char text[1024];
     int status =
         test_in_child(save_on_a_small_disk, &(Victim){test_tmpdir(), &a, 0, 0}, text, sizeof text);
-    model_free(&a);
     if (status == 77) {
         test_skip("mounting a small disk needs root");
         return;
@@ -360,7 +335,7 @@ static void save_over_the_limit(void *arg) {
 
 TEST(checkpoint_over_the_file_size_limit_is_one_line) {
     const char *dir = test_tmpdir();
-    Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
     char text[1024];
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
@@ -368,6 +343,4 @@ TEST(checkpoint_over_the_file_size_limit_is_one_line) {
     CHECK(strstr(text, "model.safetensors: File too large"));
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);
     CHECK(count_names(dir, "") == 1 && newest_is(dir, 1, &a));
-    model_free(&a);
-    model_free(&b);
 }

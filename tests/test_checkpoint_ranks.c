@@ -1,5 +1,6 @@
 /* Checkpoints of several ranks: threads here, each with a table of its own that holds cuts of every
  * kind. */
+#include "tests/parsed.h"
 #include "tests/values.h"
 
 #include <dirent.h>
@@ -132,9 +133,7 @@ static TensorPart part_of(int kind) {
 }
 
 static CutModel cut_model_make(const char *config, int mesh, int rank, unsigned cut) {
-    Config c;
-    Err e;
-    if (!config_parse(&c, config, &e)) die("%s", e.text);
+    Config c = config_of(config);
     CutModel m = {tensors_describe(&c), cut};
     for (int i = 0; i < m.t.n; i++) {
         cut_tensor(&m.t.t[i], (Cut)(((unsigned)i + cut) % N_CUTS), meshes[mesh], rank);
@@ -331,12 +330,12 @@ TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests st
     Config c;
     Err e;
     CHECK(config_parse(&c, MIXED, &e));
-    TensorTable logical = tensors_describe(&c);
+    OWNED(tensors_free) TensorTable logical = tensors_describe(&c);
     for (int mesh = 0; mesh < N_MESHES; mesh++)
         for (int i = 0; i < logical.n; i++)
             for (int kind = 0; kind < 2; kind++) {
                 int64_t n = tensor_size(&logical.t[i]), wrong = 0;
-                int *times = mem_calloc((size_t)n, sizeof *times);
+                OWNED(test_mem_end) int *times = mem_calloc((size_t)n, sizeof *times);
                 for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
                     CutModel m = cut_model_make(MIXED, mesh, rank, (unsigned)mesh);
                     const Tensor *t = &m.t.t[i];
@@ -346,10 +345,8 @@ TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests st
                     cut_model_free(&m);
                 }
                 for (int64_t j = 0; j < n; j++) wrong += times[j] != 1;
-                mem_free(times);
                 CHECK(wrong == 0);
             }
-    tensors_free(&logical);
 }
 
 static void any_ranks(const char *config) {
@@ -554,10 +551,8 @@ TEST(llmc_of_any_ranks_is_the_same_and_any_ranks_read_it) {
 }
 
 TEST(weights_digest_is_that_of_the_logical_model) {
-    Config c;
-    Err e;
-    CHECK(config_parse(&c, MIXED, &e));
-    TensorTable t = tensors_describe(&c);
+    Config c = config_of(MIXED);
+    OWNED(tensors_free) TensorTable t = tensors_describe(&c);
     uint8_t want[SHA256_BYTES];
     Sha256 h = sha256_start();
     for (int i = 0; i < t.n; i++)
@@ -566,7 +561,6 @@ TEST(weights_digest_is_that_of_the_logical_model) {
             sha256_add(&h, &x, sizeof x);
         }
     sha256_end(&h, want);
-    tensors_free(&t);
     for (int p = 0; p < N_MESHES; p++) {
         Job j = {.what = DIGEST, .config = MIXED, .mesh = p, .seed = 9, .cut = (unsigned)p};
         CHECK(job_run(&j));

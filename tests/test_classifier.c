@@ -22,7 +22,7 @@ static int32_t *targets_new(const Case *c) {
 
 static void run(const char *set, int threads, const Case *c, const int32_t *targets, bool grad,
                 float *loss, float *x) {
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     Classifier k = {.T = c->T,
                     .V = c->V,
                     .ld = c->ld,
@@ -30,7 +30,6 @@ static void run(const char *set, int threads, const Case *c, const int32_t *targ
                     .scale = 1.0f / (float)c->T,
                     .backward = grad};
     kernels_cpu(set)->classifier(t, &k, loss, x);
-    team_destroy(t);
 }
 
 /* As run, with the columns in parts as ranks hold them. Columns of a part beyond V are 0 after
@@ -38,7 +37,7 @@ static void run(const char *set, int threads, const Case *c, const int32_t *targ
 static void run_cut(const char *set, int threads, const Case *c, const int32_t *targets, bool grad,
                     float *loss, float *x, int how) {
     const Kernels *k = kernels_cpu(set);
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     int64_t width[MAX_PARTS], first = 0, T = c->T;
     int n_parts = cut(how, c->V, width);
     float *stats = floats(n_parts * T * 3, 0, 0), *log_sum = floats(T, 0, 0), *part[MAX_PARTS];
@@ -64,7 +63,6 @@ static void run_cut(const char *set, int threads, const Case *c, const int32_t *
                 test_fail(__FILE__, __LINE__, "padding holds %g", (double)part[i][j]);
         }
     }
-    team_destroy(t);
 }
 
 static bool row_matches(const Case *c, const float *x, int32_t target, float loss,

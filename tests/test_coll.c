@@ -51,7 +51,7 @@ TEST(coll_threads_of_64_ranks) {
 static int with_team(World *w, void *ctx) {
     enum { ROWS = 301, COLS = 1009 };
     (void)ctx;
-    Team *team = team_create(3);
+    OWNED(test_team_end) Team *team = team_create(3);
     world_set_team(w, team);
     Comm *c = world_comm(w);
     int64_t n = ROWS * COLS, p = comm_size(c), me = comm_rank(c), wrong = 0;
@@ -79,7 +79,6 @@ static int with_team(World *w, void *ctx) {
     for (int64_t i = 0; i < n; i++)
         wrong += mine[i] != (float)(p * p * (i % 1000) + p * p * (p - 1) / 2);
     free(mine), free(all);
-    team_destroy(team);
     return wrong != 0;
 }
 
@@ -429,13 +428,12 @@ static void launched_by(void *arg) {
 }
 
 TEST(ranks_other_than_the_launcher_says_are_refused) {
-    char text[512], *const variables[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                             {"PMI_SIZE", "PMI_RANK"},
-                                             {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+    char *const variables[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                  {"PMI_SIZE", "PMI_RANK"},
+                                  {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     CHECK(ranks_launched() == 0);
     for (int i = 0; i < 3; i++) {
-        CHECK(test_in_child(launched_by, (void *)variables[i], text, sizeof text) == 2);
-        CHECK(strstr(text, "--ranks 3, but the launcher started 2"));
+        CHECK_CHILD(2, launched_by, (void *)variables[i], "--ranks 3, but the launcher started 2");
     }
 }
 
@@ -444,7 +442,5 @@ static void too_many(void *arg) {
 }
 
 TEST(ranks_beyond_64_threads_are_refused) {
-    char text[512];
-    CHECK(test_in_child(too_many, NULL, text, sizeof text) == 2);
-    CHECK(strstr(text, "at most 64"));
+    CHECK_CHILD(2, too_many, NULL, "at most 64");
 }

@@ -121,14 +121,10 @@ TEST(coll_wrong_calls_die_at_their_call_site) {
     static const char *const word[] = {"wrong root",       "wrong rows or cols", "wrong dim",
                                        "wrong src or dst", "wrong root",         "wrong stride",
                                        "wrong stride"};
-    char text[512];
     for (int i = 0; i < 7; i++) {
-        CHECK(test_in_child(start_wrong, &i, text, sizeof text) == 1);
-        CHECK(strstr(text, word[i]) && strstr(text, "\"numbers\" along all"));
-        CHECK(strstr(text, "(tests/test_coll_self.c:"));
+        CHECK_CHILD(1, start_wrong, &i, word[i], "\"numbers\" along all",
+                    "(tests/test_coll_self.c:");
     }
-    CHECK(test_in_child(open_too_many, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "the one 32 before it is still in flight"));
-    CHECK(test_in_child(wait_twice, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "ticket 2 along all is waited for twice"));
+    CHECK_CHILD(1, open_too_many, NULL, "the one 32 before it is still in flight");
+    CHECK_CHILD(1, wait_twice, NULL, "ticket 2 along all is waited for twice");
 }

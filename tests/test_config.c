@@ -61,7 +61,7 @@ TEST(tensor_table_holds_every_parameter_once) {
         Config c;
         Err e;
         CHECK(config_parse(&c, texts[i], &e));
-        TensorTable t = tensors_describe(&c);
+        OWNED(tensors_free) TensorTable t = tensors_describe(&c);
         int64_t n = 0, in_pieces = 0;
         for (int j = 0; j < t.n; j++) n += tensor_size(&t.t[j]);
         for (int j = 0; j < t.n_pieces; j++)
@@ -69,6 +69,5 @@ TEST(tensor_table_holds_every_parameter_once) {
         CHECK(n == config_parameters(&c));
         CHECK(in_pieces == n);
         CHECK(tensors_find(&t, "h.0.qkv.weight") > 0 && tensors_find(&t, "nothing") == -1);
-        tensors_free(&t);
     }
 }

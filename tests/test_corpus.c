@@ -12,12 +12,11 @@ TEST(corpus_is_a_function_of_seed_and_story) {
     int same = 0;
     for (uint64_t i = 0; i < 50; i++) {
         size_t n, m, k, l;
-        char *a = corpus_story(7, i, &n), *b = corpus_story(7, i, &m);
-        char *c = corpus_story(8, i, &k), *d = corpus_story(7, i + 1, &l);
+        OWNED(test_mem_end) char *a = corpus_story(7, i, &n), *b = corpus_story(7, i, &m);
+        OWNED(test_mem_end) char *c = corpus_story(8, i, &k), *d = corpus_story(7, i + 1, &l);
         CHECK_STR(a, b);
         CHECK(n == m && n == strlen(a) && n > 40);
         same += strcmp(a, c) == 0, same += strcmp(a, d) == 0;
-        mem_free(a), mem_free(b), mem_free(c), mem_free(d);
     }
     CHECK(same == 0);
 }
@@ -89,7 +88,7 @@ TEST(corpus_keeps_its_rules) {
     size_t bytes = 0;
     for (uint64_t i = 0; i < STORIES && !test_failed(); i++) {
         size_t n;
-        char *s = corpus_story(1, i, &n);
+        OWNED(test_mem_end) char *s = corpus_story(1, i, &n);
         check_shape(s, n);
         articles += check_articles(s);
         sums += check_sums(s);
@@ -97,7 +96,6 @@ TEST(corpus_keeps_its_rules) {
               !strstr(s, " i "));
         if (test_failed()) printf("%s", s);
         bytes += n;
-        mem_free(s);
     }
     CHECK(articles > STORIES / 4 && sums > STORIES / 4); // the checks above saw something
     CHECK(bytes > 200 * STORIES);

@@ -1,17 +1,14 @@
-/* tests/theory: against the closed formulas, and against what a run counts; parallel/count: its
- * table. */
+/* tests/theory: against the closed formulas; parallel/count: its table. */
 #include "parallel/plan/count.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "data/io.h"
 #include "parallel/comm/ranks.h"
-#include "parallel/step/outer.h"
 #include "tests/mesh_run.h"
 #include "tests/page.h"
-#include "tests/test.h"
+#include "tests/parsed.h"
+#include "tests/shell.h"
 #include "tests/theory.h"
 
 static ModelShape shape_of(const char *model, const Grid *g, int64_t B, int64_t S) {
@@ -118,7 +115,7 @@ static int cost_main(World *w, void *ctx) {
     grid_make(&g, w, &of->layout, &s.config);
     s.grid = &g, s.B = 8 / mesh_blocks(&g.mesh, axes_of("d.z"));
     Theory step = {.n = 0}, end = {.n = 0};
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     Model m;
     model_plan(&m, &s, kernels_cpu(NULL), team);
     theory_micro_batch(&step, &s);
@@ -130,15 +127,12 @@ static int cost_main(World *w, void *ctx) {
             of->c.states += (double)m.arena[i].used / mib;
     }
     model_free(&m);
-    team_destroy(team);
     return 0;
 }
 
 /* Of a model of n layers: the difference of two is a block. */
 static Cost cost_of(const char *layout, int layers) {
-    Costs of = {.layers = layers};
-    Err e;
-    if (!layout_parse(&of.layout, layout, 0, &e)) die("%s", e.text);
+    Costs of = {.layout = layout_of(layout), .layers = layers};
     ranks_run(layout_ranks(&of.layout), cost_main, &of);
     return of.c;
 }
@@ -165,154 +159,6 @@ TEST(costs_of_the_readme_are_what_the_code_counts) {
             CHECK_NEAR(b.received - a.received - plain, 5 * 32.0 / 8, 1e-9);
     }
     CHECK(text_stands_in_readme(&t, "costs"));
-}
-
-/* --- a run ----------------------------------------------------------------------------------- */
-
-typedef struct Job {
-    const char *model, *layout;
-    Recompute recompute;
-    int micro_batches, bad;
-    bool apart; // replicas along d
-    Config config;
-    Layout l;
-} Job;
-
-static void differ(Job *job, int rank, const CollCount *a, const char *why) {
-    printf("    %s on %s, rank %d: %s %s along %s of %d: %lld calls, %lld bytes: %s\n", job->model,
-           job->layout, rank, coll_op_name(a->op), a->what, a->label, a->size, (long long)a->calls,
-           (long long)a->bytes, why);
-    job->bad++;
-}
-
-/* All rows of a that b has otherwise, or not at all. */
-static void compare(Job *job, int rank, const CollCount *a, int n, const CollCount *b, int n_b,
-                    const char *why) {
-    for (int i = 0; i < n; i++) {
-        bool found = false;
-        for (int j = 0; j < n_b; j++)
-            found |= a[i].op == b[j].op && strcmp(a[i].what, b[j].what) == 0 &&
-                     strcmp(a[i].label, b[j].label) == 0 && a[i].size == b[j].size &&
-                     a[i].calls == b[j].calls && a[i].bytes == b[j].bytes;
-        if (!found) differ(job, rank, &a[i], why);
-    }
-}
-
-static void train(Job *job, World *w, Model *m) {
-    int64_t n = m->shape.B * m->shape.S;
-    int32_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
-    for (int64_t i = 0; i < n; i++) tokens[i] = (int32_t)(i * i % job->config.vocab);
-    world_count_reset(w);
-    model_zero_grads(m, job->micro_batches);
-    for (int i = 0; i < job->micro_batches; i++) model_step(m, tokens, tokens, 0.01f);
-    outer_mean(m, model_sums(m).norm);
-    model_update_clipped(
-        m, &(AdamW){.lr = 0.001f, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f, .step = 1}, 0);
-    mem_free(tokens);
-}
-
-static int rank_main(World *w, void *ctx) {
-    Job *job = ctx;
-    Grid grid;
-    grid_make(&grid, w, &job->l, &job->config);
-    if (job->apart) grid_set_local_steps(&grid);
-    ModelShape s = {.config = job->config,
-                    .B = 3,
-                    .S = 4,
-                    .recompute = job->recompute,
-                    .training = true,
-                    .grid = &grid};
-    Team *team = team_create(1);
-    Model m;
-    model_plan(&m, &s, kernels_cpu(NULL), team);
-    model_allocate(&m);
-    tensors_init(&m.tensors, team, 1);
-    train(job, w, &m);
-    CollCount counted[COUNT_ROWS];
-    int n = world_counts(w, counted, COUNT_ROWS);
-    Theory predicted = {.n = 0};
-    theory_micro_batch(&predicted, &s);
-    for (int i = 0; i < predicted.n; i++)
-        predicted.row[i].calls *= job->micro_batches, predicted.row[i].bytes *= job->micro_batches;
-    theory_update(&predicted, &s);
-    coll_barrier(world_comm(w));
-    for (int r = 0; r < world_size(w); r++) { // one at a time: they print
-        if (r == world_rank(w)) {
-            compare(job, r, counted, n, predicted.row, predicted.n, "counted, not predicted");
-            compare(job, r, predicted.row, predicted.n, counted, n, "predicted, not counted");
-        }
-        coll_barrier(world_comm(w));
-    }
-    model_free(&m);
-    team_destroy(team);
-    return 0;
-}
-
-static int run_job(Job *job) {
-    Err e;
-    if (!config_parse(&job->config, job->model, &e)) die("%s", e.text);
-    if (!layout_parse(&job->l, job->layout, 0, &e)) die("%s", e.text);
-    ranks_run(layout_ranks(&job->l), rank_main, job);
-    return job->bad;
-}
-
-static int run(const char *model, const char *layout, Recompute recompute, int micro_batches) {
-    Job job = {
-        .model = model, .layout = layout, .recompute = recompute, .micro_batches = micro_batches};
-    return run_job(&job);
-}
-
-static const char divides[] = "layers=2,heads=8,channels=48,ffn=96,seq=8,vocab=96";
-static const char awkward[] =
-    "layers=2,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0";
-
-TEST(count_predicts_every_preset_to_the_byte) {
-    static const char *const presets[] = {"d1",
-                                          "dp:4",
-                                          "fsdp:3",
-                                          "megatron:4",
-                                          "megatron-sp:2",
-                                          "atp:2x2",
-                                          "atp:4x2",
-                                          "tensor3d:2x2x2",
-                                          "axonn:1x2x2x2",
-                                          "optimus:2x2",
-                                          "optimus:3x2",
-                                          "tesseract:2x2x2",
-                                          "cube:2",
-                                          "d2.z2+zero3",
-                                          "d2.x2+sp+zero1",
-                                          "d2.z2.y2+zero2"};
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
-        CHECK(run(divides, presets[i], RECOMPUTE_NONE, 2) == 0);
-        CHECK(run(awkward, presets[i], RECOMPUTE_NONE, 1) == 0);
-    }
-}
-
-static void check_run(const char *spec, void *ctx) {
-    int *bad = ctx;
-    *bad += run(awkward, spec, RECOMPUTE_NONE, 1);
-}
-
-TEST(count_predicts_every_layout_of_1_to_6_ranks) {
-    int bad = 0;
-    for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_run, &bad);
-    CHECK(bad == 0);
-}
-
-TEST(count_predicts_a_step_of_replicas_apart) {
-    static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
-                                          "x2.d2+stay=y"};
-    for (int i = 0; i < 5; i++) {
-        Job job = {.model = awkward, .layout = layouts[i], .micro_batches = 2, .apart = true};
-        CHECK(run_job(&job) == 0);
-    }
-}
-
-TEST(count_predicts_recomputation) {
-    CHECK(run(divides, "z2.x2.y2+heads", RECOMPUTE_SELECTIVE, 1) == 0);
-    CHECK(run(divides, "z2.x2.y2+sp", RECOMPUTE_FULL, 1) == 0);
-    CHECK(run(awkward, "x3.y2+stay=y", RECOMPUTE_FULL, 1) == 0);
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -361,14 +207,9 @@ TEST(count_prints_both_and_what_nobody_predicted) {
 /* The program: every row of its table but those of its own groups (has a signal come?) is
  * predicted. */
 TEST(count_of_a_run_is_printed_beside_what_was_predicted) {
-    const char *dir = test_tmpdir();
-    char text[16384], path[256];
-    uint16_t tokens[4000];
-    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61);
-    snprintf(path, sizeof path, "%s/count.bin", dir);
-    CHECK(io_write_file(path, tokens, sizeof tokens, NULL, NULL));
-    int status = test_shell(dir, text, sizeof text,
-                            "$BUILD/train_gpt --train count.bin --model "
+    char text[16384];
+    int status = test_shell(shell_directory(4000), text, sizeof text,
+                            "$BUILD/train_gpt --train train.bin --model "
                             "layers=1,heads=4,channels=32,seq=16,vocab=61 --batch 288 --micro 3 "
                             "--steps 2 --ranks 4 --layout z2.x2+sp --count --eval-every 0");
     if (status) printf("%s\n", text);

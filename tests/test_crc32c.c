@@ -33,7 +33,6 @@ TEST(crc32c_of_two_pieces_is_joined) {
     uint32_t whole = crc32c(0, x, sizeof x);
     for (size_t n = 0; n <= sizeof x; n++)
         CHECK(crc32c_join(crc32c(0, x, n), crc32c(0, x + n, sizeof x - n), sizeof x - n) == whole);
-    uint8_t *zeros = mem_calloc(1, 100000); // many bits of the length
+    OWNED(test_mem_end) uint8_t *zeros = mem_calloc(1, 100000); // many bits of the length
     CHECK(crc32c_join(whole, crc32c(0, zeros, 100000), 100000) == crc32c(whole, zeros, 100000));
-    mem_free(zeros);
 }

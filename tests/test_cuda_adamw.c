@@ -1,18 +1,10 @@
 /* layers/adamw.cu: the update against torch.optim.AdamW in double, its copy in words of storage,
  * and sums of squares. */
 #include "tests/cuda_test.h"
+#include "tests/layers_double.h"
 
 static const AdamW usual = {
     .lr = 6e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.7};
-
-static void reference(const AdamW *o, double *p, double *m, double *v, double grad, bool decay) {
-    double g = grad * o->grad_scale;
-    if (decay) *p *= 1 - o->lr * o->weight_decay;
-    *m += (g - *m) * (1 - o->beta1);
-    *v = *v * o->beta2 + g * g * (1 - o->beta2);
-    double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
-    *p -= o->lr / c1 * *m / (sqrt(*v) / sqrt(c2) + o->eps);
-}
 
 typedef struct Model {
     Words param, m, v, grad, words;
@@ -60,8 +52,8 @@ TEST(cuda_adamw_matches_double) {
                                               a.grad.device, n, decay);
                     device_wait(); // the gradients of this step are overwritten
                     for (int64_t j = 0; j < n; j++)
-                        reference(&o, a.p + j, a.m_want + j, a.v_want + j, (double)a.grad.host[j],
-                                  decay);
+                        adamw_double(&o, a.p + j, a.m_want + j, a.v_want + j,
+                                     (double)a.grad.host[j], decay);
                 }
                 model_get(&a);
                 // Five updates, each rounded a few times: units of 6e-8 of values up to 1.

@@ -2,59 +2,15 @@
  * by tiles in bf16. */
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
+#include "tests/layers_double.h"
 
 typedef struct Case {
     int64_t B, S, H, Hkv, D, skew;
     float scale; // of qkv: with 4, some weights are near 1
 } Case;
 
-/* What attention.h says, in double. */
-typedef struct Truth {
-    double *out, *lse, *dqkv;
-} Truth;
-
-static double dot(const float *x, const float *y, int64_t D) {
-    double s = 0;
-    for (int64_t d = 0; d < D; d++) s += (double)x[d] * (double)y[d];
-    return s;
-}
-
-/* Query i of head h of sequence b. */
-static void truth_row(const Case *c, Truth *t, const float *qkv, const float *dout, int64_t b,
-                      int64_t h, int64_t i, double *p) {
-    int64_t W = (c->H + 2 * c->Hkv) * c->D, D = c->D, g = h / (c->H / c->Hkv);
-    int64_t q = (b * c->S + i) * W + h * D, o = ((b * c->S + i) * c->H + h) * D;
-    int64_t k = b * c->S * W + (c->H + g) * D, v = k + c->Hkv * D;
-    double scale = 1 / sqrt((double)D), max = -INFINITY, sum = 0, delta = 0;
-    for (int64_t j = 0; j <= i; j++) {
-        p[j] = dot(qkv + q, qkv + k + j * W, D) * scale;
-        max = fmax(max, p[j]);
-    }
-    for (int64_t j = 0; j <= i; j++) sum += p[j] = exp(p[j] - max);
-    t->lse[(b * c->H + h) * c->S + i] = max + log(sum);
-    for (int64_t j = 0; j <= i; j++) {
-        p[j] /= sum;
-        for (int64_t d = 0; d < D; d++) t->out[o + d] += p[j] * (double)qkv[v + j * W + d];
-    }
-    for (int64_t d = 0; d < D; d++) delta += t->out[o + d] * (double)dout[o + d];
-    for (int64_t j = 0; j <= i; j++) {
-        double ds = p[j] * (dot(dout + o, qkv + v + j * W, D) - delta) * scale;
-        for (int64_t d = 0; d < D; d++) {
-            t->dqkv[q + d] += ds * (double)qkv[k + j * W + d];
-            t->dqkv[k + j * W + d] += ds * (double)qkv[q + d];
-            t->dqkv[v + j * W + d] += p[j] * (double)dout[o + d];
-        }
-    }
-}
-
-static Truth truth(const Case *c, const float *qkv, const float *dout) {
-    int64_t rows = c->B * c->S;
-    Truth t = {doubles_copy(NULL, rows * c->H * c->D), doubles_copy(NULL, rows * c->H),
-               doubles_copy(NULL, rows * (c->H + 2 * c->Hkv) * c->D)};
-    double *p = doubles_copy(NULL, c->S);
-    for (int64_t i = 0; i < rows * c->H; i++)
-        truth_row(c, &t, qkv, dout, i / (c->H * c->S), i / c->S % c->H, i % c->S, p);
-    return t;
+static Attention attention_of(const Case *c, bool bf16) {
+    return (Attention){.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D, .bf16 = bf16};
 }
 
 static double rms(const double *x, int64_t n) {
@@ -95,7 +51,7 @@ static Run forward(const Case *c, bool bf16) {
     const Kernels *k = kernels_cuda(bf16);
     int64_t rows = c->B * c->S, n_out = rows * c->H * c->D;
     int64_t n_qkv = rows * (c->H + 2 * c->Hkv) * c->D;
-    Attention a = {.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D, .bf16 = bf16};
+    Attention a = attention_of(c, bf16);
     Run r = {words(n_qkv, c->scale, (unsigned)(c->S + c->D), bf16, c->skew),
              words(n_out, 1, (unsigned)(c->S + c->D + 1), bf16, c->skew),
              words_empty(n_out, bf16, c->skew), words_empty(rows * c->H, false, 0),
@@ -106,7 +62,7 @@ static Run forward(const Case *c, bool bf16) {
 }
 static Run compute(const Case *c, bool bf16) {
     const Kernels *k = kernels_cuda(bf16);
-    Attention a = {.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D, .bf16 = bf16};
+    Attention a = attention_of(c, bf16);
     Run r = forward(c, bf16);
     size_t bytes = k->attention_workspace(1, a.B, a.S, a.H, a.Hkv, a.D);
     a.workspace = cuda_take((int64_t)bytes, 1, 0);
@@ -118,9 +74,10 @@ static Run compute(const Case *c, bool bf16) {
 
 /* Is sequence b what it should be? */
 static bool check_sequence(const Case *c, const Run *r, bool bf16, int64_t b) {
-    const Case one = {1, c->S, c->H, c->Hkv, c->D, 0, c->scale};
+    Attention one = attention_of(c, bf16);
+    one.B = 1;
     int64_t n_out = r->out.n / c->B, n_lse = r->lse.n / c->B, n_qkv = r->dqkv.n / c->B;
-    Truth t = truth(&one, r->qkv.host + b * n_qkv, r->dout.host + b * n_out);
+    AttentionDouble t = attention_double(&one, r->qkv.host + b * n_qkv, r->dout.host + b * n_out);
     return near_units("out", r->out.host + b * n_out, t.out, n_out, (double)c->scale,
                       tolerance(bf16)) &&
            near_units("lse", r->lse.host + b * n_lse, t.lse, n_lse, 1, 1e-5) &&
@@ -195,10 +152,12 @@ TEST(cuda_attention_of_long_sequences_matches_double) {
     cuda_begin(cuda_orders[2]);
     Run r = forward(&c, true);
     int64_t n_qkv = c.B * c.S * (c.H + 2 * c.Hkv) * c.D, wide = c.H * c.D;
-    Truth t = {doubles_copy(NULL, r.out.n), doubles_copy(NULL, r.lse.n), doubles_copy(NULL, n_qkv)};
+    Attention a = attention_of(&c, true);
+    AttentionDouble t = {doubles_copy(NULL, r.out.n), doubles_copy(NULL, r.lse.n),
+                         doubles_copy(NULL, n_qkv)};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int64_t h = 0; h < c.H; h++) {
-            truth_row(&c, &t, r.qkv.host, r.dout.host, 0, h, rows[i], p);
+            attention_row_double(&a, &t, r.qkv.host, r.dout.host, 0, h, rows[i], p);
             int64_t at = h * c.S + rows[i];
             CHECK_NEAR(r.lse.host[at], t.lse[at], 1e-5 * fmax(1, fabs(t.lse[at])));
         }
@@ -252,7 +211,7 @@ TEST(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
     NEEDS_EMULATION();
     const Case c = {2, 70, 4, 2, 64, 0, 2};
     int64_t blocks[3];
-    float *first = mem_alloc(2 * 70 * 8 * 64 * sizeof *first);
+    OWNED(test_mem_end) float *first = mem_alloc(2 * 70 * 8 * 64 * sizeof *first);
     for (int left = 0; left < 3; left++) {
         cuda_begin(cuda_orders[0]);
         device_leave(left);
@@ -264,7 +223,6 @@ TEST(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
         CHECK(cuda_end());
     }
     CHECK(blocks[0] > blocks[1] && blocks[1] > blocks[2]);
-    mem_free(first);
 }
 
 /* One position after the other gives what the whole pass gives. */
@@ -278,7 +236,7 @@ TEST(cuda_attention_decodes_what_forward_gives) {
                 cuda_begin(*o);
                 Run r = forward(c, bf16);
                 int64_t W = (c->H + 2 * c->Hkv) * c->D, Q = c->H * c->D, n = W - Q;
-                Attention a = {.B = c->B, .S = c->S, .H = c->H, .Hkv = c->Hkv, .D = c->D};
+                Attention a = attention_of(c, false);
                 Words cache = words_empty(c->B * c->S * n, bf16, 0);
                 for (int64_t j = 0; j < c->B * c->S * n; j++)
                     cache.host[j] = r.qkv.host[j / n * W + Q + j % n];
@@ -308,16 +266,15 @@ TEST(cuda_attention_decodes_what_forward_gives) {
 /* The table of the CPU means the same. */
 TEST(cuda_attention_means_what_the_cpu_means) {
     const Case c = {2, 37, 4, 2, 16, 0, 2};
-    Attention a = {.B = c.B, .S = c.S, .H = c.H, .Hkv = c.Hkv, .D = c.D};
+    Attention a = attention_of(&c, false);
     const Kernels *cpu = kernels_cpu("portable");
     cuda_begin(cuda_orders[0]);
     Run r = compute(&c, false);
     float *out = floats(r.out.n, 0, 0), *lse = floats(r.lse.n, 0, 0), *d = floats(r.dqkv.n, 0, 0);
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     a.workspace = scratch_take(cpu->attention_workspace(1, c.B, c.S, c.H, c.Hkv, c.D));
     cpu->attention_forward(team, &a, out, lse, r.qkv.host);
     cpu->attention_backward(team, &a, d, r.dout.host, r.qkv.host, out, lse);
-    team_destroy(team);
     double *d_64 = doubles_copy(d, r.dqkv.n);
     CHECK(near_units("out", r.out.host, doubles_copy(out, r.out.n), r.out.n, 1, 1e-5));
     CHECK(near_units("lse", r.lse.host, doubles_copy(lse, r.lse.n), r.lse.n, 1, 1e-5));

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/debug.h"
-#include "parallel/plan/price.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 enum { RANKS = 2, STEPS = 2 };
@@ -36,14 +36,9 @@ typedef struct Products {
 } Products;
 
 static Products predicted(const MeshRun *r) {
-    Layout l;
-    PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
+    Layout l = layout_of(r->layout);
+    PriceShape s = mesh_price_shape(r);
     Products n = {0, 0};
-    s.kernels = kernels_cuda_sizes(r->bf16);
-    if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, RANKS, NULL) ||
-        !overlap_parse(&s.overlap, r->overlap, NULL))
-        abort();
-    s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
     for (int rank = 0; rank < RANKS; rank++) {
         StepLists t;
         StepPart part[STEP_PARTS];
@@ -64,12 +59,11 @@ static Products predicted(const MeshRun *r) {
 }
 
 static Products done(const Case *c, const MeshRun *run) {
-    MeshRun r = *run;
+    OWNED(mesh_run_free) MeshRun r = *run;
     r.after = note;
     emu_set_devices(RANKS), emu_set_peers(c->peers);
     mesh_run(&r);
     emu_set_devices(1), emu_set_peers(true);
-    mesh_run_free(&r);
     return (Products){calls[1].products - calls[0].products, calls[1].narrow - calls[0].narrow};
 }
 

@@ -1,6 +1,7 @@
 /* Gradients of biases that come with dw = x' dy (Product.bias_grad), over layouts and schedules:
  * those of a library that does not sum, and as many as there are products whose dy is the rank's
  * own. */
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -51,6 +52,7 @@ typedef struct Case {
 } Case;
 
 static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
+    OWNED(mesh_run_free)
     MeshRun r = {.model = "layers=1,heads=4,channels=16,seq=4,vocab=13",
                  .layout = c->layout,
                  .overlap = c->overlap,
@@ -68,7 +70,6 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
     emu_lt_mood(mood);
     emu_set_late(c->i % 2), emu_set_shuffle((unsigned)c->i);
     mesh_run(&r);
-    mesh_run_free(&r);
     emu_set_late(false), emu_set_shuffle(0);
     emu_lt_mood(EMU_LT_FINE);
 }
@@ -76,9 +77,7 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
 /* Of a rank, in a step: the two layers that widen gather dy by heads, the two that narrow by
  * tokens; panels serve many. */
 static int64_t expected(const Case *c) {
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, c->layout, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(c->layout);
     if (l.stay) return 0;
     int of_block = (l.heads && l.size[AXIS_Y] > 1 ? 0 : 2) + (l.sp && l.size[AXIS_X] > 1 ? 0 : 2);
     int n = l.size[AXIS_D] * l.size[AXIS_Z] * MICRO,

@@ -57,14 +57,13 @@ static char *poisoned(int64_t n, size_t word) {
 
 /* Of numbers whose sums are rounded. */
 static void *random_words(int64_t n, unsigned seed, bool bf16) {
-    uint32_t *x = mem_alloc((size_t)n * sizeof *x);
+    OWNED(test_mem_end) uint32_t *x = mem_alloc((size_t)n * sizeof *x);
     test_fill((float *)(void *)x, (size_t)n, 1, seed);
     uint16_t *half = (uint16_t *)(void *)x;
     for (int64_t i = 0; bf16 && i < n; i++) half[i] = (uint16_t)(x[i] >> 16);
     void *p = device_alloc((size_t)n * (bf16 ? 2 : 4));
     device_put(p, x, (size_t)n * (bf16 ? 2 : 4));
     device_wait();
-    mem_free(x);
     return p;
 }
 
@@ -257,10 +256,9 @@ static char *results(const Gathered *g) {
 }
 static int results_differ(const Gathered *g, const char *want) {
     size_t bytes = (size_t)(2 * g->y.M * g->y.N) * g->word + (size_t)(g->dw.M * g->dw.N) * 4;
-    char *got = results(g);
+    OWNED(test_mem_end) char *got = results(g);
     int wrong = 0;
     for (size_t i = 0; i < bytes; i++) wrong += got[i] != want[i];
-    mem_free(got);
     return wrong;
 }
 static void poison_results(const Gathered *g) {
@@ -276,13 +274,12 @@ static int gathers(World *w, void *ctx) {
     Gathered g = gathered(s, world_rank(w), world_size(w));
     product_set_rung(s->rung);
     unfused_gather(w, &g, s);
-    char *want = results(&g);
+    OWNED(test_mem_end) char *want = results(&g);
     for (int round = 0; round < 2; round++) {
         poison_results(&g);
         fused_gather(w, &g, s, true);
         wrong += results_differ(&g, want);
     }
-    mem_free(want);
     product_set_rung(PRODUCT_LIBRARY);
     gathered_free(&g);
     return wrong;
@@ -411,9 +408,8 @@ static int gather_rounds(World *w, void *ctx) {
         fused_gather(w, &g, &r->s, false);
         emu_forget_wait(0);
         device_poison(g.x, bytes);
-        char *got = results(&g);
+        OWNED(test_mem_end) char *got = results(&g);
         for (size_t k = 0; k < y; k++) r->wrong += got[k] != want[k];
-        mem_free(got);
     }
     settle(w);
     for (int i = 0; i < 2 && r->handles; i++) world_unregister(w, &shared[i]);
@@ -501,9 +497,6 @@ static void lose_flags(void *ctx) {
 
 TEST(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
     NEEDS_EMULATION();
-    char text[4096];
-    CHECK(test_in_child(begin_too_early, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "wait for ever") && strstr(text, "a flag of a copy"));
-    CHECK(test_in_child(lose_flags, NULL, text, sizeof text) == 75);
-    CHECK(strstr(text, "matmul with all_gather \"x of up\"") && strstr(text, "not there: "));
+    CHECK_CHILD(1, begin_too_early, NULL, "wait for ever", "a flag of a copy");
+    CHECK_CHILD(75, lose_flags, NULL, "matmul with all_gather \"x of up\"", "not there: ");
 }

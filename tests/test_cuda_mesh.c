@@ -60,6 +60,7 @@ static bool near(const char *what, const Case *c, const MeshRun *got, const Mesh
 }
 
 static int wrong_of(const char *config, const Case *cases, int n) {
+    OWNED(mesh_run_free)
     MeshRun one = run_on((MeshRun){.model = config, .layout = "d1", .cuda = true}, 1, (Streams){0});
     int wrong = 0;
     for (int i = 0; i < n; i += BASE_DEBUG && !test_long() ? 4 : 1) { // sanitizers are slow
@@ -67,13 +68,12 @@ static int wrong_of(const char *config, const Case *cases, int n) {
         MeshRun r = {.model = config, .layout = c->layout, .overlap = c->overlap};
         r.next = c->next, r.move = 2;
         r.in_halves = !strstr(c->overlap, "halves"); // the same sums with halves and without
-        MeshRun cpu = run_on(r, 1, (Streams){0});
+        OWNED(mesh_run_free) MeshRun cpu = run_on(r, 1, (Streams){0});
         r.cuda = true;
+        OWNED(mesh_run_free)
         MeshRun gpu = run_on(r, c->devices, (Streams){i % 3 > 0, i % 3 == 2 ? (unsigned)i : 0});
         wrong += !near("one rank", c, &gpu, &one) + !near("the CPU", c, &gpu, &cpu);
-        mesh_run_free(&cpu), mesh_run_free(&gpu);
     }
-    mesh_run_free(&one);
     return wrong;
 }
 
@@ -99,12 +99,12 @@ TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
     for (int i = 0; i < (BASE_DEBUG ? 2 : 4); i++) {
         MeshRun r = {.model = i % 2 ? llama : model, .layout = layouts[i], .cuda = true};
         r.bf16 = i % 2, r.before = own_matmuls, r.overlap = "bulk";
-        MeshRun bulk = run_on(r, 1, (Streams){0});
+        OWNED(mesh_run_free) MeshRun bulk = run_on(r, 1, (Streams){0});
         r.overlap = i % 3 ? "bulk+fused" : "fused";
+        OWNED(mesh_run_free)
         MeshRun fused = run_on(r, 1 + i % 4, (Streams){i > 0, (unsigned)i / 2});
         MeshDiff d = mesh_diff(&fused, &bulk);
         CHECK(fused.agreed && d.loss == 0 && d.norm == 0 && d.weights == 0);
-        mesh_run_free(&bulk), mesh_run_free(&fused);
     }
 }
 
@@ -120,14 +120,14 @@ TEST(cuda_mesh_of_fused_matmuls_between_processes_changes_no_bit) {
         r.ipc = true;
         double apart = i < 4 ? 0 : 2e-4; // NCCL sums four in another order than slots are
         r.replay = REPLAY_ALWAYS, r.next = i == 2 ? r.layout : NULL, r.move = 1;
-        MeshRun bulk = run_on(r, i ? 4 : 2, (Streams){0});
+        OWNED(mesh_run_free) MeshRun bulk = run_on(r, i ? 4 : 2, (Streams){0});
         int64_t before = emu_calls.replays;
         r.overlap = i % 3 ? "bulk+fused" : "fused";
+        OWNED(mesh_run_free)
         MeshRun fused = run_on(r, i ? 4 : 2, (Streams){i > 0, (unsigned)i / 2});
         MeshDiff d = mesh_diff(&fused, &bulk);
         CHECK(fused.agreed && d.loss <= apart && d.norm <= apart && d.weights <= apart);
         CHECK(emu_calls.replays == before && emu_nccl_open() == 0);
-        mesh_run_free(&bulk), mesh_run_free(&fused);
     }
     emu_set_ipc_within(false);
 }
@@ -152,11 +152,9 @@ static void refuse_handles(void *ctx) {
 
 TEST(cuda_mesh_of_fused_matmuls_between_processes_ends_where_a_flag_never_comes) {
     NEEDS_EMULATION();
-    char text[4096];
-    CHECK(test_in_child(lose_flags, NULL, text, sizeof text) == 75);
-    CHECK(strstr(text, "matmul with ") && strstr(text, "not there: rank "));
-    CHECK(test_in_child(refuse_handles, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "CUDA IPC opens no memory: mapping of buffer object failed"));
+    CHECK_CHILD(75, lose_flags, NULL, "matmul with ", "not there: rank ");
+    CHECK_CHILD(1, refuse_handles, NULL,
+                "CUDA IPC opens no memory: mapping of buffer object failed");
 }
 
 TEST(cuda_mesh_of_llama_and_stationary_outputs) {
@@ -176,22 +174,20 @@ TEST(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
     NEEDS_EMULATION();
     MeshRun r = {.model = "layers=1,heads=2,channels=32,seq=64,vocab=40", .layout = "x2+sp"};
     r.cuda = r.bf16 = true, r.before = tensor_cores, r.steps = 1, r.S = 64, r.overlap = "bulk";
-    MeshRun bulk = run_on(r, 2, (Streams){0});
+    OWNED(mesh_run_free) MeshRun bulk = run_on(r, 2, (Streams){0});
     r.overlap = "bulk+fused";
     emu_set_ipc_within(true);
     for (int i = 0; i < 4; i++) {
         bool forget = i % 2;
         r.ipc = i / 2;
         emu_forget_flags(forget);
-        MeshRun fused = run_on(r, 2, (Streams){true, 1});
+        OWNED(mesh_run_free) MeshRun fused = run_on(r, 2, (Streams){true, 1});
         emu_forget_flags(false);
         MeshDiff d = mesh_diff(&fused, &bulk);
         bool same = fused.agreed && d.loss == 0 && d.norm == 0 && d.weights == 0;
         CHECK(same == !forget);
-        mesh_run_free(&fused);
     }
     emu_set_ipc_within(false);
-    mesh_run_free(&bulk);
 }
 
 /* ---- master weights and their bf16 copies */
@@ -252,6 +248,7 @@ TEST(cuda_mesh_copies_in_bf16_are_the_rounded_masters) {
                                  {"d2+zero3", "none", 1, "x2+stay=y"}};
     for (int i = 0; i < 5; i += BASE_DEBUG && !test_long() ? 4 : 1) { // sanitizers are slow
         const Case *c = &cases[i];
+        OWNED(mesh_run_free)
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
         r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1;
         r.after = check_casts;
@@ -259,7 +256,6 @@ TEST(cuda_mesh_copies_in_bf16_are_the_rounded_masters) {
         r = run_on(r, c->devices, (Streams){0});
         if (wrong_casts)
             test_fail(__FILE__, __LINE__, "%s: %lld", c->layout, (long long)wrong_casts);
-        mesh_run_free(&r);
     }
 }
 
@@ -283,10 +279,12 @@ TEST(cuda_mesh_gathers_bf16_copies_of_sharded_masters) {
                  {{"d2+zero2", "bulk", 2, "d2"}, 0},
                  {{"d3+zero1", "bulk", 1, NULL}, 1e-3}, // parts of odd sizes
                  {{"d2.z2+zero1", "bulk", 1, "d2.x2+zero2"}, 1e-3}};
+    OWNED(mesh_run_free)
     MeshRun all = {.model = small, .layout = "d2", .cuda = true, .bf16 = true, .steps = STEPS};
     all = run_on(all, 1, (Streams){0});
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 5 : 1) { // sanitizers are slow
         const Case *c = &cases[i].c;
+        OWNED(mesh_run_free)
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
         r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1, r.after = check_casts;
         held = wrong_casts = 0;
@@ -297,9 +295,7 @@ TEST(cuda_mesh_gathers_bf16_copies_of_sharded_masters) {
         if (apart > cases[i].apart) printf("    %s: %g apart\n", c->layout, apart);
         CHECK(wrong_casts == 0 && held == r.n_params * STEPS);
         CHECK(apart <= cases[i].apart);
-        mesh_run_free(&r);
     }
-    mesh_run_free(&all);
 }
 
 /* Each rank has a device that the others do not reach; what NCCL can register of its memory depends
@@ -333,6 +329,7 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
     static const int versions[] = {22809, 21903};
     emu_set_peers(false);
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
+        OWNED(mesh_run_free)
         MeshRun r = {.model = i % 2 ? llama : model,
                      .layout = cases[i].layout,
                      .overlap = cases[i].overlap,
@@ -341,7 +338,6 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
                      .steps = 1};
         emu_nccl_version(versions[i % 2]);
         r = run_on(r, cases[i].devices, (Streams){0});
-        mesh_run_free(&r);
         EmuNcclCounts n = emu_nccl_counts();
         if (n.direct != n.calls)
             printf("    %s: %lld of %lld calls\n", cases[i].layout, (long long)n.direct,
@@ -368,28 +364,12 @@ typedef struct Recorded {
     const char *next; // as in Case
 } Recorded;
 
-static atomic_int unpredicted;
-
-/* What a step sends is what is predicted, of steps that are called, recorded and replayed; the
- * first also opens communicators. */
-static void look_each(Model *m, int step, void *ctx) {
-    const MeshRun *r = ctx;
-    if (step > 0 && !r->next) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
-    world_count_reset(m->grid->world);
-}
-
 static MeshRun run_recorded(const Recorded *c, ReplayWhere where, Streams s) {
     MeshRun r = {.model = model, .layout = c->layout, .overlap = c->overlap, .micro = c->micro};
     r.recompute = c->recompute, r.bf16 = c->bf16, r.next = c->next, r.move = STAY;
     r.steps = c->next ? 2 * STAY : STAY;
-    r.cuda = true, r.replay = where, r.after = look_each;
+    r.cuda = true, r.replay = where, r.priced = !c->next;
     return run_on(r, c->ranks, s);
-}
-
-static bool same_training(const MeshRun *a, const MeshRun *b) {
-    return a->agreed && b->agreed && memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
-           memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
-           memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof(float)) == 0;
 }
 
 /* Of each kind the first micro-batch on a model is called, all others are replayed: each by one
@@ -414,19 +394,17 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
     emu_set_peers(false);
     for (int i = 0; i < (test_long() ? 9 : 6); i += BASE_DEBUG && !test_long() ? 3 : 1) {
         Streams s = {i % 3 > 0, i % 3 == 2 ? 5 : 0};
-        unpredicted = 0;
         emu_nccl_version(versions[i % 3]);
-        MeshRun called = run_recorded(&cases[i], REPLAY_NEVER, s);
+        OWNED(mesh_run_free) MeshRun called = run_recorded(&cases[i], REPLAY_NEVER, s);
         int64_t before = emu_calls.replays;
-        MeshRun replayed = run_recorded(&cases[i], REPLAY_ALWAYS, s);
+        OWNED(mesh_run_free) MeshRun replayed = run_recorded(&cases[i], REPLAY_ALWAYS, s);
         int64_t replays = emu_calls.replays - before;
-        bool good = same_training(&called, &replayed) && replays == replays_of(&cases[i]);
+        bool good = mesh_same_bits(&called, &replayed) && replays == replays_of(&cases[i]);
         if (!good)
             printf("    %s, %s: %s bits, %lld replays instead of %lld\n", cases[i].layout,
-                   cases[i].overlap, same_training(&called, &replayed) ? "the same" : "other",
+                   cases[i].overlap, mesh_same_bits(&called, &replayed) ? "the same" : "other",
                    (long long)replays, (long long)replays_of(&cases[i]));
-        CHECK(good && unpredicted == 0 && emu_nccl_open() == 0);
-        mesh_run_free(&called), mesh_run_free(&replayed);
+        CHECK(good && called.unpredicted + replayed.unpredicted == 0 && emu_nccl_open() == 0);
     }
     emu_nccl_version(22809);
     emu_set_peers(true);
@@ -439,9 +417,9 @@ TEST(cuda_mesh_records_where_it_is_safe) {
     for (int peers = 0; peers < 2; peers++) {
         int64_t before = emu_calls.replays;
         emu_set_peers(peers);
+        OWNED(mesh_run_free)
         MeshRun r = run_recorded(&d2, peers ? REPLAY_ALWAYS : REPLAY_AUTO, (Streams){0});
         CHECK(emu_calls.replays == before);
-        mesh_run_free(&r);
     }
     emu_set_peers(true);
 }

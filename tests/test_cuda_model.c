@@ -1,4 +1,5 @@
 /* The training step on the CUDA kernels, emulated: the losses of the CPU, and how many launches. */
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -17,11 +18,10 @@ typedef struct Losses {
 
 /* Some steps with larger weights than a real start, so that every path carries signal. */
 static Losses train(const char *config, const Kernels *k, bool bf16, Recompute recompute) {
-    ModelShape shape = {.B = 2, .training = true, .bf16 = bf16, .recompute = recompute};
+    ModelShape shape = {.config = config_of(config), .B = 2, .training = true, .bf16 = bf16};
     Model m;
-    Err e;
     Losses l;
-    if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
+    shape.recompute = recompute;
     shape.S = shape.config.seq;
     Team *team = team_create(1);
     model_plan(&m, &shape, k, team);
@@ -88,9 +88,7 @@ TEST(cuda_model_trains_as_on_the_cpu) {
 }
 
 static Team *model_begin(Model *m, const char *config) {
-    ModelShape shape = {.B = 2, .training = true, .bf16 = true};
-    Err e;
-    if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
+    ModelShape shape = {.config = config_of(config), .B = 2, .training = true, .bf16 = true};
     shape.S = shape.config.seq;
     Team *team = team_create(1);
     model_plan(m, &shape, kernels_cuda(true), team);

@@ -1,6 +1,7 @@
 /* layers/norm.cu against double precision: whole rows and rows that are cut, in both words of
  * storage. */
 #include "tests/cuda_test.h"
+#include "tests/layers_double.h"
 
 typedef struct Case {
     NormKind kind;
@@ -8,8 +9,6 @@ typedef struct Case {
     bool beta;
     float offset; // added to x: a large mean with a small variance
 } Case;
-
-static const double eps = 1e-5;
 
 /* Sizes that take each kernel: rows of a warp, of a block, in single words; several batches of rows
  * in a panel. */
@@ -24,6 +23,10 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
+static Norm norm_of(const Case *c, int64_t T, int64_t C) {
+    return (Norm){.kind = c->kind, .T = T, .C = C, .eps = 1e-5f};
+}
+
 typedef struct Reference {
     double *y, *mean, *rstd, *dx, *dgamma, *dbeta;
 } Reference;
@@ -35,26 +38,11 @@ static Reference reference(const Case *c, const Words *x, const Words *gamma, co
     Reference r = {doubles_copy(NULL, T * C),     doubles_copy(NULL, T),
                    doubles_copy(NULL, T),         doubles_copy(dx->host, T * C),
                    doubles_copy(dgamma->host, C), doubles_copy(dbeta->host, C)};
-    for (int64_t t = 0; t < T; t++) {
-        double m = 0, v = 0, sum_g = 0, sum_gh = 0;
-        const float *row = x->host + t * C, *d = dy->host + t * C;
-        for (int64_t i = 0; i < C && c->kind == NORM_LAYER; i++) m += (double)row[i] / (double)C;
-        for (int64_t i = 0; i < C; i++) v += pow((double)row[i] - m, 2) / (double)C;
-        double s = 1 / sqrt(v + eps);
-        r.mean[t] = m, r.rstd[t] = s;
-        for (int64_t i = 0; i < C; i++) {
-            double h = ((double)row[i] - m) * s, g = (double)d[i] * (double)gamma->host[i];
-            r.y[t * C + i] = h * (double)gamma->host[i] + (c->beta ? (double)beta->host[i] : 0);
-            sum_g += g, sum_gh += g * h;
-            r.dgamma[i] += (double)d[i] * h;
-            r.dbeta[i] += c->beta ? (double)d[i] : 0;
-        }
-        if (c->kind == NORM_RMS) sum_g = 0;
-        for (int64_t i = 0; i < C; i++) {
-            double h = ((double)row[i] - m) * s, g = (double)d[i] * (double)gamma->host[i];
-            r.dx[t * C + i] += s * (g - sum_g / (double)C - h * sum_gh / (double)C);
-        }
-    }
+    Norm n = norm_of(c, T, C);
+    double *in = doubles_copy(x->host, T * C), *d = doubles_copy(dy->host, T * C),
+           *g = doubles_copy(gamma->host, C), *b = doubles_copy(beta->host, C);
+    norm_double(&n, in, g, c->beta ? b : NULL, r.y, r.mean, r.rstd);
+    norm_backward_double(&n, in, g, d, r.mean, r.rstd, r.dx, r.dgamma, c->beta ? r.dbeta : NULL);
     return r;
 }
 
@@ -82,8 +70,8 @@ static bool check_case(const Case *c, bool bf16) {
     Words mean = words_empty(T, false, 0), rstd = words_empty(T, false, 0);
     Words dgamma = words(C, 1, 6, false, 0), dbeta = words(C, 1, 7, false, 0);
     Reference r = reference(c, &x, &gamma, &beta, &dy, &dx, &dgamma, &dbeta);
-    Norm norm = {.kind = c->kind, .T = T, .C = C, .eps = (float)eps, .gamma = gamma.device};
-    norm.beta = c->beta ? beta.device : NULL;
+    Norm norm = norm_of(c, T, C);
+    norm.gamma = gamma.device, norm.beta = c->beta ? beta.device : NULL;
     norm.dgamma = dgamma.device, norm.dbeta = c->beta ? dbeta.device : NULL;
     norm.workspace = cuda_take((int64_t)k->norm_workspace(T, C), 1, 0);
     float *m = c->kind == NORM_LAYER ? mean.device : NULL;
@@ -130,8 +118,8 @@ static bool check_residual(const Case *c, bool bf16, bool bias) {
     double *sum = doubles_copy(x.host, n);
     for (int64_t i = 0; i < n; i++)
         sum[i] += (double)a.host[i] + (bias ? (double)b.host[i % C] : 0);
-    Norm norm = {.kind = c->kind, .T = T, .C = C, .eps = (float)eps, .gamma = gamma.device};
-    norm.beta = c->beta ? beta.device : NULL;
+    Norm norm = norm_of(c, T, C);
+    norm.gamma = gamma.device, norm.beta = c->beta ? beta.device : NULL;
     float *biases = bias ? b.device : NULL;
     k->residual_norm(NULL, &norm, x.device, a.device, biases, y.device, stats.device,
                      stats.device + T);
@@ -204,7 +192,7 @@ static Part part_new(const Case *c, const Kernels *k, const Words all[7], int64_
     p.beta = part_of(&all[4], 1, C, first, width, width);
     p.dgamma = part_of(&all[5], 1, C, first, width, width);
     p.dbeta = part_of(&all[6], 1, C, first, width, width);
-    p.norm = (Norm){.kind = c->kind, .T = T, .C = width, .ld = ld, .C_all = C, .eps = (float)eps};
+    p.norm = norm_of(c, T, width), p.norm.ld = ld, p.norm.C_all = C;
     p.norm.gamma = p.gamma.device, p.norm.dgamma = p.dgamma.device;
     p.norm.beta = c->beta ? p.beta.device : NULL, p.norm.dbeta = c->beta ? p.dbeta.device : NULL;
     p.norm.workspace = cuda_take((int64_t)k->norm_workspace(T, width), 1, 0);
@@ -289,8 +277,8 @@ TEST(cuda_norm_backward_has_the_same_bits_in_any_order) {
         Words dx = words((int64_t)T * C, 0, 2, true, 0), gamma = words(C, 1, 3, false, 0);
         Words sums = words(2 * C, 0, 3, false, 0), rstd = words_empty(T, false, 0);
         Words mean = words_empty(T, false, 0);
-        Norm norm = {.kind = c.kind, .T = T, .C = C, .eps = (float)eps, .gamma = gamma.device};
-        norm.dgamma = sums.device, norm.dbeta = sums.device + C;
+        Norm norm = norm_of(&c, T, C);
+        norm.gamma = gamma.device, norm.dgamma = sums.device, norm.dbeta = sums.device + C;
         norm.workspace = cuda_take((int64_t)k->norm_workspace(T, C), 1, 0);
         Words stats = words_empty(2 * T, false, 0);
         k->norm_statistics(NULL, &norm, stats.device, x.device);

@@ -506,10 +506,9 @@ static void product_of_broken_library(void *unused) {
 
 TEST(cuda_product_names_the_shape_when_the_library_breaks) {
     NEEDS_EMULATION();
-    char text[1024];
-    CHECK(test_in_child(product_of_broken_library, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "y[24,40] = a b over 32, words of 2 and 2 bytes"));
-    CHECK(strstr(text, "the library was not initialized"));
+    CHECK_CHILD(1, product_of_broken_library, NULL,
+                "y[24,40] = a b over 32, words of 2 and 2 bytes",
+                "the library was not initialized");
 }
 
 TEST(cuda_product_needs_all_of_the_library) {

@@ -309,12 +309,9 @@ void make_mistake(void *arg) {
 }
 
 TEST(cuda_sm90_emulation_names_each_mistake) {
-    char text[2048];
     for (const Mistake &m : mistakes) {
         Mistake copy = m;
-        int status = test_in_child(make_mistake, &copy, text, sizeof text);
-        if (status != 1 || !strstr(text, m.name) || !strstr(text, m.says))
-            test_fail(__FILE__, __LINE__, "%s: %s", m.name, text);
+        CHECK_CHILD(1, make_mistake, &copy, m.name, m.says);
     }
 }
 

@@ -1,5 +1,6 @@
 /* Micro-batches that are recorded and replayed: the bits of those that are called; and what is done
  * before the first step. */
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <string.h>
@@ -32,8 +33,7 @@ typedef struct Made {
 static Model model_of(const Training *t, Team *team, int64_t B, const TensorTable *weights) {
     ModelShape shape = {.B = B, .training = true, .bf16 = t->bf16, .recompute = t->recompute};
     Model m;
-    Err e;
-    if (!config_parse(&shape.config, t->config, &e)) die("%s", e.text);
+    shape.config = config_of(t->config);
     shape.S = S, shape.replay = t->replay, shape.overlap.halves = t->halves;
     model_plan(&m, &shape, kernels_cuda(t->bf16), team);
     model_allocate(&m);

@@ -3,8 +3,6 @@
  * rounding, is tested by test_cuda_mesh.c, test_cuda_replay.c and test_cuda_model.c. */
 #include "tests/test.h"
 
-#include <stdatomic.h>
-
 #include "base/debug.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
@@ -26,21 +24,12 @@ typedef struct Case {
     bool bf16;
 } Case;
 
-static atomic_int unpredicted; // of the last run: what it sent and held, and its price has not
-
-static void look(Model *m, int step, void *ctx) {
-    const MeshRun *r = ctx;
-    if (step > 0) unpredicted += mesh_unpredicted(m, r, kernels_cuda_sizes(r->bf16));
-    world_count_reset(m->grid->world);
-}
-
 static MeshRun run_on(const Case *c, ReplayWhere replay, int order) {
     MeshRun r = {.model = models[c->model], .layout = c->layout, .overlap = c->overlap};
     r.sequences = 4, r.S = 4, r.micro = c->micro, r.steps = STEPS;
     r.recompute = c->recompute, r.bf16 = c->bf16;
     r.cuda = true, r.replay = replay;
-    r.after = look, r.ctx = &r;
-    unpredicted = 0;
+    r.priced = true;
     emu_set_devices(c->devices);
     emu_set_order(order ? EMU_RANDOM : EMU_FORWARD, 3);
     emu_set_late(order > 0), emu_set_shuffle(order > 1 ? (unsigned)order : 0);
@@ -58,7 +47,8 @@ static int every(void) {
 
 static bool same(const char *what, const Case *c, const MeshRun *got, const MeshRun *want) {
     MeshDiff d = mesh_diff(got, want);
-    bool good = got->agreed && unpredicted == 0 && d.loss == 0 && d.norm == 0 && d.weights == 0;
+    bool good =
+        got->agreed && got->unpredicted == 0 && d.loss == 0 && d.norm == 0 && d.weights == 0;
     if (!good)
         printf("    %s, %s, %s%s: loss %.2g, norm %.2g, weights %.2g%s\n", what, c->layout,
                c->overlap, c->bf16 ? ", bf16" : "", d.loss, d.norm, d.weights,
@@ -88,9 +78,9 @@ TEST(cuda_step_program_has_the_same_bits_in_any_order) {
     for (int i = 0; i < N_CASES; i += every()) {
         const Case *c = &cases[i];
         emu_set_peers(c->devices == 1); // else by NCCL
+        OWNED(mesh_run_free)
         MeshRun was = run_on(c, REPLAY_NEVER, 0), is = run_on(c, REPLAY_NEVER, 1 + i % 3);
         wrong += !same("bits", c, &is, &was);
-        mesh_run_free(&was), mesh_run_free(&is);
     }
     emu_set_peers(true);
     CHECK(wrong == 0);
@@ -106,10 +96,9 @@ TEST(cuda_step_program_sums_gradients_under_backward) {
     emu_set_peers(false);
     for (int i = 0; i < 3; i++) {
         int64_t before = emu_calls.narrow;
-        MeshRun r = run_on(&cases[i], REPLAY_NEVER, 2);
-        CHECK(r.agreed && unpredicted == 0);
+        OWNED(mesh_run_free) MeshRun r = run_on(&cases[i], REPLAY_NEVER, 2);
+        CHECK(r.agreed && r.unpredicted == 0);
         CHECK((emu_calls.narrow > before) == (i > 0));
-        mesh_run_free(&r);
     }
     emu_set_peers(true);
 }

@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/debug.h"
-#include "parallel/plan/price.h"
 #include "parallel/plan/trace.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static const double tick = 1e-6; // that times between events may be wrong: they are floats of ms
@@ -49,13 +49,8 @@ static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t ti
 
 /* What a step of each rank has, and room for it. */
 static void predict(Traced *all, const MeshRun *r) {
-    Layout l;
-    PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .bf16 = r->bf16, .whole = true};
-    s.kernels = kernels_cuda_sizes(r->bf16);
-    if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, all->ranks, NULL))
-        abort();
-    s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
-    if (r->overlap && !overlap_parse(&s.overlap, r->overlap, NULL)) abort();
+    Layout l = layout_of(r->layout);
+    PriceShape s = mesh_price_shape(r);
     for (int rank = 0; rank < all->ranks; rank++) {
         StepLists lists;
         price_lists(&lists, &s, &l, rank, 0);
@@ -94,9 +89,8 @@ static MeshRun run_with(const Case *c, Traced *all) {
 /* Steps take the bits that they take untraced; spans are to be looked at. */
 static bool trace(const Case *c, Traced *all) {
     *all = (Traced){.ranks = strcmp(c->layout, "d1") == 0 ? 1 : RANKS};
-    MeshRun plain = run_with(c, NULL), r = run_with(c, all);
+    OWNED(mesh_run_free) MeshRun plain = run_with(c, NULL), r = run_with(c, all);
     MeshDiff d = mesh_diff(&plain, &r);
-    mesh_run_free(&plain), mesh_run_free(&r);
     return d.loss == 0 && d.norm == 0 && d.weights == 0;
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/version.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect_parts.h"
@@ -93,9 +92,12 @@ typedef struct Job {
     RankFacts rank[MOST_RANKS];
 } Job;
 
-/* Nodes of two sockets with 4 cores each, and per_node ranks that divide them. */
+/* Nodes of two sockets with 4 cores each, and per_node ranks that divide them; until the next one
+ * is made. */
 static Job *job_make(int nodes, int per_node) {
-    Job *j = mem_calloc(1, sizeof *j);
+    static Job job;
+    Job *j = &job;
+    *j = (Job){0};
     j->d = (Detected){.n_ranks = nodes * per_node,
                       .n_nodes = nodes,
                       .node = j->node,
@@ -151,7 +153,6 @@ TEST(detect_has_nothing_to_say_of_good_bindings) {
     for (int i = 0; i < 4; i++) {
         Job *j = job_make(3, per_node[i]);
         CHECK_STR(warnings(j), "");
-        mem_free(j);
     }
 }
 
@@ -160,7 +161,6 @@ TEST(detect_names_ranks_on_one_core_while_others_idle) {
     bind_to(&j->rank[0], 2, 1), bind_to(&j->rank[1], 2, 1);
     CHECK_STR(warnings(j), "ranks 0 and 1 are bound to core 1 of h0, and 7 of its 8 cores to none: "
                            "mpirun --map-by slot:PE=4, srun --cpus-per-task 4\n");
-    mem_free(j);
 }
 
 TEST(detect_tells_cores_without_a_rank) { // as mpirun -n 2 leaves them
@@ -168,7 +168,6 @@ TEST(detect_tells_cores_without_a_rank) { // as mpirun -n 2 leaves them
     for (int r = 0; r < 6; r++) bind_to(&j->rank[r], 1u << (r % 2), 1);
     CHECK_STR(warnings(j), "no rank may use 6 of the 8 cores of h0: mpirun --map-by slot:PE=4, "
                            "srun --cpus-per-task 4 (and so on 2 more)\n");
-    mem_free(j);
 }
 
 TEST(detect_tells_more_ranks_or_threads_than_cores) {
@@ -178,14 +177,12 @@ TEST(detect_tells_more_ranks_or_threads_than_cores) {
     j->node[0].sockets = 1;
     CHECK_STR(warnings(j),
               "8 ranks with 8 threads share 6 cores of h0 and take turns: fewer ranks\n");
-    mem_free(j);
     j = job_make(1, 2);
     j->rank[0].threads = 5;
     CHECK_STR(warnings(j),
               "2 ranks with 9 threads share 8 cores of h0 and take turns: fewer --threads\n");
     j->node[0].threads = 16; // two to a core
     CHECK_STR(warnings(j), "");
-    mem_free(j);
 }
 
 TEST(detect_tells_a_rank_on_two_sockets_that_could_have_one) {
@@ -193,7 +190,6 @@ TEST(detect_tells_a_rank_on_two_sockets_that_could_have_one) {
     bind_to(&j->rank[0], 0x33, 4), bind_to(&j->rank[1], 0xcc, 4);
     CHECK_STR(warnings(j), "rank 0 on h0 runs 4 threads on 2 sockets, and one has room: mpirun "
                            "--map-by slot:PE=4, srun --cpus-per-task 4\n");
-    mem_free(j);
 }
 
 TEST(detect_tells_what_a_control_group_does_not_grant) {
@@ -203,7 +199,6 @@ TEST(detect_tells_what_a_control_group_does_not_grant) {
     j->node[0].quota = 2;
     CHECK_STR(warnings(j), "a control group grants h0 the time of 2 cores, and 8 threads will be "
                            "stopped in between: --threads\n");
-    mem_free(j);
 }
 
 TEST(detect_names_stragglers) {
@@ -215,7 +210,6 @@ TEST(detect_names_stragglers) {
     j->rank[3].speed = 0.7;
     CHECK_STR(warnings(j),
               "rank 5 on h2 reaches 62 % of the median rank's speed: all wait (slow: 3 5)\n");
-    mem_free(j);
 }
 
 TEST(detect_tells_nodes_that_differ) {
@@ -223,19 +217,16 @@ TEST(detect_tells_nodes_that_differ) {
     strcpy(j->node[2].cpu, "AMD EPYC 7351");
     CHECK_STR(warnings(j),
               "nodes differ: h0 has 8 cores of AMD EPYC 7543, h2 8 of AMD EPYC 7351\n");
-    mem_free(j);
     j = job_make(2, 2);
     j->d.n_ranks = 3;
     bind_to(&j->rank[2], 0xf, 4);
     CHECK(
         strstr(warnings(j), "h0 has 2 ranks, h1 1: costs are those of a cluster with the fewest"));
-    mem_free(j);
     j = job_make(2, 2);
     for (int r = 0; r < 4; r++)
         j->rank[r].node = r % 2, bind_to(&j->rank[r], r < 2 ? 0xf : 0xf0, 4);
     CHECK(strstr(warnings(j), "ranks are dealt out to the nodes in turn"));
     CHECK(j->d.n_warnings == 1);
-    mem_free(j);
 }
 
 /* ---- the tree ---- */
@@ -264,7 +255,6 @@ TEST(detect_prints_nodes_and_ranks) {
               "          rank 2  cores 0-3       rank 3  cores 4-7\n"
               "warning: no rank may use 3 of the 8 cores of h0: mpirun --map-by slot:PE=4, srun "
               "--cpus-per-task 4\n");
-    mem_free(j);
 }
 
 TEST(detect_prints_equal_nodes_once) {
@@ -286,7 +276,6 @@ TEST(detect_prints_equal_nodes_once) {
               "rank 59  core 3\n"
               "          rank 60  core 4         rank 61  core 5         rank 62  core 6         "
               "rank 63  core 7\n");
-    mem_free(j);
 }
 
 TEST(detect_lists_are_shortened) {
@@ -322,7 +311,6 @@ TEST(detect_racks_where_far_nodes_are_slower) {
     CHECK(rack->latency == 30e-6 && network->latency == 5e-3);
     CHECK(network->ranks == 8 && network->rank_rate == 24e6 && network->port_rate == 24e6);
     CHECK(m.level[0].latency == 2e-6 && m.level[0].rank_rate == 5e9);
-    mem_free(j);
 }
 
 /* ---- the Machine ---- */
@@ -341,7 +329,6 @@ TEST(detect_machine_has_the_levels_of_the_job) {
     CHECK(m.level[2].port_rate == 0.956 * 1e9 / 8); // of the preset
     CHECK(m.flops[0] == 50e9 && m.flops[1] == 90e9 && m.slowest == 1);
     CHECK(m.travel == TRAVEL_DIRECT && !m.measured);
-    mem_free(j);
 }
 
 TEST(detect_machine_reads_as_a_description) {
@@ -356,7 +343,6 @@ TEST(detect_machine_reads_as_a_description) {
             test_fail(__FILE__, __LINE__, "%s", e.text);
         free(text);
         CHECK(back.ranks == m.ranks && back.n_levels == m.n_levels);
-        mem_free(j);
     }
 }
 
@@ -371,7 +357,6 @@ TEST(detect_machine_goes_by_the_smallest_and_slowest) {
     CHECK(m.ranks == 3 && m.ranks_per_node == 1 && m.n_levels == 1);
     CHECK(m.level[0].ranks == 3 && m.level[0].rank_rate == 0.956 * 1e9 / 8);
     CHECK(m.threads == 3 && m.slowest == 2 && m.memory == (int64_t)5 << 30);
-    mem_free(j);
 }
 
 TEST(detect_machine_knows_no_near_ranks_where_they_are_dealt_out) {
@@ -381,7 +366,6 @@ TEST(detect_machine_knows_no_near_ranks_where_they_are_dealt_out) {
     detect_machine(&j->d, &m);
     CHECK(m.n_levels == 1 && m.level[0].ranks == 4 && m.level[0].port_rate == 0);
     CHECK(m.level[0].rank_rate == 0.956 * 1e9 / 8 / 2); // two ranks share a card
-    mem_free(j);
 }
 
 /* ---- the key ---- */
@@ -405,14 +389,13 @@ TEST(detect_key_is_of_what_costs_depend_on) {
     strcpy(j->node[1].name, "h9");
     detect_key(&j->d, other);
     CHECK(strcmp(key, other) != 0);
-    mem_free(j);
 }
 
 /* ---- ranks ---- */
 
 static int detect_here(World *w, void *ctx) {
     const Kernels *k = kernels_cpu(NULL);
-    Team *team = team_create(2);
+    OWNED(test_team_end) Team *team = team_create(2);
     Group g = comm_group(world_comm(w));
     Detected d;
     char key[256], keys[4][256];
@@ -436,7 +419,6 @@ static int detect_here(World *w, void *ctx) {
     wrong += !(least > 0) || !(d.flops[0] > 1e6) || !(d.flops[1] > 1e6);
     wrong += least == 1 && most == 1; // four measurements are never the same
     detect_free(&d);
-    team_destroy(team);
     return wrong;
 }
 

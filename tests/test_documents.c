@@ -20,22 +20,20 @@
 static char *document_block(const char *file, const char *after) {
     IoMap m;
     if (!io_map(&m, file, NULL)) return NULL;
-    char *text = mem_printf("\n%.*s", (int)m.n, (const char *)m.p);
+    OWNED(test_mem_end) char *text = mem_printf("\n%.*s", (int)m.n, (const char *)m.p);
     char *line = mem_printf("\n%s\n", after), *block = NULL;
     char *at = strstr(text, line), *begin = at ? strstr(at, "\n```") : NULL;
     char *first = begin ? strchr(begin + 1, '\n') : NULL,
          *end = first ? strstr(first, "\n```") : NULL;
     if (end) block = mem_printf("%.*s\n", (int)(end - first - 1), first + 1);
     io_unmap(&m);
-    mem_free(text);
     mem_free(line);
     return block;
 }
 
 static bool write_text(const char *dir, const char *name, const char *text) {
-    char *path = mem_printf("%s/%s", dir, name);
+    OWNED(test_mem_end) char *path = mem_printf("%s/%s", dir, name);
     bool ok = io_write_file(path, text, strlen(text), NULL, NULL);
-    mem_free(path);
     return ok;
 }
 
@@ -242,7 +240,7 @@ static void write_shards(const char *prefix) {
 
 static void want_batches(FILE *f, const char *pattern, uint64_t seed) {
     ShardSet set = shards_open(pattern, VOCAB, NULL);
-    Batches b = batches_make(&set, SEQ, PER_STEP, seed, true);
+    OWNED(batches_free) Batches b = batches_make(&set, SEQ, PER_STEP, seed, true);
     for (int step = 0; step < STEPS; step++) {
         int32_t x[2][PER_STEP * SEQ];
         batch_fill(&b, step, 0, PER_STEP, x[0], x[1]);
@@ -250,7 +248,6 @@ static void want_batches(FILE *f, const char *pattern, uint64_t seed) {
             fprintf(f, "%d ", x[i / (PER_STEP * SEQ)][i % (PER_STEP * SEQ)]);
         fprintf(f, "\n");
     }
-    batches_free(&b);
     shards_close(&set);
 }
 
@@ -258,7 +255,7 @@ static void want_batches(FILE *f, const char *pattern, uint64_t seed) {
 static void want_groups(FILE *f, FILE *script, const char *model) {
     Config c;
     if (!config_parse(&c, model, NULL)) return;
-    TensorTable t = tensors_describe(&c);
+    OWNED(tensors_free) TensorTable t = tensors_describe(&c);
     fprintf(script, "show([");
     for (int i = 0; i < t.n_pieces; i++) {
         int64_t dims[2];
@@ -268,7 +265,6 @@ static void want_groups(FILE *f, FILE *script, const char *model) {
     }
     fprintf(script, "])\n");
     fprintf(f, "\n");
-    tensors_free(&t);
 }
 
 static const char driver[] =
@@ -295,6 +291,7 @@ TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_
         test_skip("python3 is not here");
         return;
     }
+    OWNED(test_mem_end)
     char *block = document_block("docs/training.md", "## The same batches in Python");
     snprintf(prefix, sizeof prefix, "%s/d", dir);
     snprintf(pattern, sizeof pattern, "%s_train_*.bin", prefix);
@@ -304,7 +301,6 @@ TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_
     FILE *f = fopen(want, "w"), *py = fopen(script, "w");
     CHECK(block && f && py);
     fputs(block, py);
-    mem_free(block);
     fprintf(py, driver, STEPS, SEQ, PER_STEP, STEPS, STEPS);
     for (int i = 0; i < 2; i++) want_batches(f, pattern, seeds[i]);
     for (int step = 0; step < STEPS; step++) fprintf(f, "%.10e\n", learning_rate(&cosine, step));

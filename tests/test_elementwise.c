@@ -100,7 +100,7 @@ TEST(elements_have_the_same_bits_wherever_they_lie) {
     for (EACH_SET(s))
         for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
             const Kernels *k = kernels_cpu(*s);
-            Team *t = team_create(1);
+            OWNED(test_team_end) Team *t = team_create(1);
             float whole[N], part[N];
             kernels[i].f(k, t, &in, 0, N, whole);
             for (int64_t n = 1; n <= 70;
@@ -111,7 +111,6 @@ TEST(elements_have_the_same_bits_wherever_they_lie) {
                         test_fail(__FILE__, __LINE__, "%s: %s of %lld from %lld differs", *s,
                                   kernels[i].name, (long long)n, (long long)begin);
                 }
-            team_destroy(t);
             CHECK(!test_failed());
         }
 }
@@ -137,7 +136,7 @@ static void one_group(const Heads *a, int64_t b, int64_t g, const float *all, fl
 /* rope, then attention there and back, of all in `a`: what is cut by heads and by sequences. */
 static void attend(const Kernels *k, int threads, const Heads *a, float *qkv, const float *dout,
                    float *out, float *lse, float *dqkv) {
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     Attention at = {a->B, a->S, a->H, a->Hkv, a->D, false, NULL};
     size_t bytes = k->attention_workspace(threads, a->B, a->S, a->H, a->Hkv, a->D);
     float *table = floats(a->S * a->D, 0, 0);
@@ -150,7 +149,6 @@ static void attend(const Kernels *k, int threads, const Heads *a, float *qkv, co
     k->attention_backward(t, &at, dqkv, dout, qkv, out, lse);
     k->rope(t, &r, dqkv, -1);
     mem_free(at.workspace);
-    team_destroy(t);
 }
 
 /* Tiles are 96 queries by 128 keys. */

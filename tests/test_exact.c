@@ -40,13 +40,12 @@ static Product product_of(const Case *c, const float *a, const float *b) {
 
 static void run(const char *set, int threads, Product p, ProductExact x) {
     const Kernels *k = kernels_cpu(set);
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     size_t n = k->product_workspace(threads);
     p.workspace = mem_alloc_aligned(n, 64);
     memset(p.workspace, 0xff, n); // NaN: what was not packed shows
     k->product_exact(t, &p, &x);
     mem_free(p.workspace);
-    team_destroy(t);
 }
 
 /* Every panel's sum as its chain of multiply-adds, and the sum of those on the grid. */
@@ -105,7 +104,7 @@ static void add_part(const char *set, const Case *c, const Product *whole, int64
     int64_t rows = 1 + c->M / 4 + (int64_t)(random % (uint64_t)c->M),
             columns = 1 + c->N / 4 + (int64_t)(random / 7 % (uint64_t)c->N),
             n_y = c->M * whole->ldy;
-    int64_t *part = mem_calloc((size_t)n_y, sizeof *part);
+    OWNED(test_mem_end) int64_t *part = mem_calloc((size_t)n_y, sizeof *part);
     for (int64_t m = 0; m < c->M; m += rows)
         for (int64_t n = 0; n < c->N; n += columns) {
             Product p = *whole;
@@ -118,7 +117,6 @@ static void add_part(const char *set, const Case *c, const Product *whole, int64
             run(set, 1 + (int)(random % 3), p, x);
         }
     add_parts(y_64, part, n_y);
-    mem_free(part);
 }
 
 TEST(exact_product_in_parts_has_the_bits_of_the_whole) {
@@ -179,9 +177,8 @@ TEST(exact_product_shows_what_is_out_of_range) {
                 a[3 * K + where] = 0; // later terms, in or out of range, do not mend it
                 for (int again = 0; again < 3; again++)
                     run(*s, 2, p, (ProductExact){y_64, 64, 0, 0, EXPONENT, false});
-                Team *t = team_create(1);
+                OWNED(test_team_end) Team *t = team_create(1);
                 kernels_cpu(*s)->exact_to_float(t, y, y_64, M * N, EXPONENT);
-                team_destroy(t);
                 CHECK(y_64[3 * N + 5] == EXACT_POISON);
                 for (int j = 0; j < M * N; j++) {
                     bool same_row = j / N == 3 && i < 3; // NaN and infinity reach all of it
@@ -234,7 +231,7 @@ TEST(exact_floats_are_rounded_once) {
                 if (i % 2) v[i] = -v[i];
             }
             v[0] = range - 1, v[1] = -range, v[2] = 0;
-            Team *t = team_create(2);
+            OWNED(test_team_end) Team *t = team_create(2);
             for (int odd = 0; odd < 2; odd++) {
                 kernels_cpu(*s)->exact_to_float(t, y, v, N, exponent);
                 for (int i = odd ? 3 : 0; i < N; i++)
@@ -242,7 +239,6 @@ TEST(exact_floats_are_rounded_once) {
                 CHECK(!odd || (isnan(y[0]) && isnan(y[1]) && isnan(y[2])));
                 v[0] = range, v[1] = -range - 1, v[2] = EXACT_POISON; // what is not in range
             }
-            team_destroy(t);
             CHECK(scratch_end());
         }
 }
@@ -250,7 +246,7 @@ TEST(exact_floats_are_rounded_once) {
 /* Parts of ranks are added as plain integers; a poisoned one among them always shows. */
 TEST(exact_poison_survives_the_addition_of_parts) {
     const Kernels *k = kernels_cpu(NULL);
-    Team *t = team_create(1);
+    OWNED(test_team_end) Team *t = team_create(1);
     for (int64_t poisoned = 1; poisoned <= 4095; poisoned++)
         for (int64_t others = -range + 1; others < range; others += range - 1) {
             int64_t sum = (int64_t)((uint64_t)poisoned * (uint64_t)EXACT_POISON + (uint64_t)others);
@@ -260,7 +256,6 @@ TEST(exact_poison_survives_the_addition_of_parts) {
             CHECK(isnan(y));
             CHECK(isnan(k->exact_wide_to_double(wide)));
         }
-    team_destroy(t);
 }
 
 __extension__ typedef __int128 Big;
@@ -291,7 +286,7 @@ TEST(exact_sum_is_the_sum_in_any_parts) {
                     if (fabsf(x[j]) < 0x1p-18f) x[j] = 0;
                 }
                 if (n > 100000 && i % 2 + squares == 1 && **s == 'p') continue; // slow, nothing new
-                Team *t = team_create(3);
+                OWNED(test_team_end) Team *t = team_create(3);
                 void (*f)(Team *, int64_t *, const float *, int64_t) =
                     squares ? k->exact_sum_of_squares : k->exact_sum;
                 f(t, whole, x, n);
@@ -307,7 +302,6 @@ TEST(exact_sum_is_the_sum_in_any_parts) {
                     }
                     CHECK(k->exact_wide_to_double(sum) == want);
                 }
-                team_destroy(t);
                 CHECK(scratch_end());
             }
 }
@@ -321,9 +315,8 @@ TEST(exact_add_adds_each_integer_for_any_team) {
                 from[i] = i % 5 ? (int64_t)rng_u64(1, 2, (uint64_t)i) / 8 : EXACT_POISON;
                 to[i] = want[i] = (int64_t)rng_u64(1, 3, (uint64_t)i) / 8;
             }
-            Team *t = team_create(threads);
+            OWNED(test_team_end) Team *t = team_create(threads);
             kernels_cpu(*s)->exact_add(t, to, from, N - 1);
-            team_destroy(t);
             add_parts(want, from, N - 1);
             CHECK(same_sums(to, want, N));
             CHECK(scratch_end());
@@ -338,13 +331,12 @@ TEST(exact_sum_shows_what_is_out_of_range) {
             for (int where = 0; where < N; where += 1111) {
                 float *x = floats(N, 1, 1);
                 int64_t sum[WIDE] = {0}, squares[WIDE] = {0};
-                Team *t = team_create(2);
+                OWNED(test_team_end) Team *t = team_create(2);
                 x[where] = bad[i];
                 kernels_cpu(*s)->exact_sum(t, sum, x, N);
                 kernels_cpu(*s)->exact_sum_of_squares(t, squares, x, N);
                 x[where] = 0;
                 kernels_cpu(*s)->exact_sum(t, sum, x, N); // is not mended
-                team_destroy(t);
                 CHECK(isnan(kernels_cpu(*s)->exact_wide_to_double(sum)));
                 CHECK(isnan(kernels_cpu(*s)->exact_wide_to_double(squares)));
                 CHECK(scratch_end());
@@ -357,10 +349,9 @@ TEST(exact_sum_does_not_wrap) {
     for (EACH_SET(s)) {
         float *x = floats(N, 0, 0);
         int64_t sum[WIDE] = {0};
-        Team *t = team_create(2);
+        OWNED(test_team_end) Team *t = team_create(2);
         for (int i = 0; i < N; i++) x[i] = 0x1p36f;
         kernels_cpu(*s)->exact_sum(t, sum, x, N);
-        team_destroy(t);
         CHECK(isnan(kernels_cpu(*s)->exact_wide_to_double(sum)));
         CHECK(scratch_end());
     }

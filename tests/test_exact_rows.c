@@ -41,7 +41,7 @@ static NormOut norm_out(const NormCase *c) {
 /* Features cut one way, and tokens of the gradients of gamma and beta in two calls. */
 static NormOut norm_in_parts(const Kernels *k, int threads, const NormCase *c, int how) {
     NormOut o = norm_out(c);
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     int64_t T = c->T, C = c->C, half = T / 3, width[MAX_PARTS], first = 0;
     int n_parts = cut(how, C, width);
     float *x_all = floats(T * C, 1, 1), *dy_all = floats(T * C, c->scale, 4),
@@ -93,7 +93,6 @@ static NormOut norm_in_parts(const Kernels *k, int threads, const NormCase *c, i
             o.dx[to] = dx[from], o.y[to] = x[i][from];
         }
     }
-    team_destroy(t);
     return o;
 }
 
@@ -132,10 +131,9 @@ TEST(exact_norm_is_the_norm) {
             n.dgamma = want.dgamma, n.dbeta = want.dbeta;
             n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
             float *mean = c->kind == NORM_LAYER ? want.mean : NULL;
-            Team *t = team_create(2);
+            OWNED(test_team_end) Team *t = team_create(2);
             k->norm_forward(t, &n, want.y, mean, want.rstd, x);
             k->norm_backward(t, &n, want.dx, floats(n_x, c->scale, 4), x, mean, want.rstd);
-            team_destroy(t);
             // Rounding of a mean of 1000 is 3e-5, of which y has rstd = 1.7 times; E[x^2] - E[x]^2
             // would be off by 0.1 and more. Sums over tokens: rounding of each term, at random.
             double tol = c->offset == 1000 ? 4e-4 : 4e-6, sum_tol = tol * sqrt((double)c->T);
@@ -170,7 +168,7 @@ typedef struct ClassifierOut {
 static ClassifierOut classify(const Kernels *k, int threads, int64_t T, int64_t V,
                               const int32_t *targets, const float *logits, int how) {
     ClassifierOut o = {floats(T, 0, 0), floats(T * V, 0, 0)};
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     int64_t width[MAX_PARTS], first = 0, *all = whole_numbers(T * WIDE),
                               *part = whole_numbers(T * WIDE);
     int n_parts = cut(how, V, width);
@@ -200,7 +198,6 @@ static ClassifierOut classify(const Kernels *k, int threads, int64_t T, int64_t 
                 test_fail(__FILE__, __LINE__, "padding holds %g", (double)x[i][j]);
         }
     }
-    team_destroy(t);
     return o;
 }
 
@@ -208,10 +205,9 @@ static ClassifierOut classify_fused(const Kernels *k, int64_t T, int64_t V, cons
                                     const float *logits) {
     ClassifierOut o = {floats(T, 0, 0), floats_copy(logits, T * V)};
     Classifier c = {.T = T, .V = V, .ld = V, .targets = targets, .scale = 1.0f / (float)T};
-    Team *t = team_create(1);
+    OWNED(test_team_end) Team *t = team_create(1);
     c.backward = true;
     k->classifier(t, &c, o.loss, o.gradient);
-    team_destroy(t);
     return o;
 }
 
@@ -278,11 +274,10 @@ TEST(exact_bias_gradient_is_the_sum_in_any_parts) {
             for (int how = 0; how < CUTS && T > 0; how++) {
                 int64_t *sum = whole_numbers(N), first = 0;
                 int n_parts = cut(how, T, width);
-                Team *t = team_create(team_sizes[how % TEAMS]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[how % TEAMS]);
                 for (int j = 0; j < n_parts; first += width[j++])
                     kernels_cpu(*s)->exact_bias_backward(t, sum, dy + first * N, width[j], N,
                                                          EXACT_WEIGHTS);
-                team_destroy(t);
                 CHECK(memcmp(sum, want, (size_t)N * sizeof *sum) == 0);
             }
             CHECK(scratch_end());
@@ -296,12 +291,11 @@ TEST(exact_bias_gradient_shows_what_is_out_of_range) {
         int64_t *sum = whole_numbers(N);
         for (int t = 0; t < T; t++) dy[t * N + 3] = 64; // 2^50 steps: all of them are 2^64
         dy[7000 * N + 5] = NAN, dy[16383 * N + 18] = -INFINITY, dy[9] = 128;
-        Team *t = team_create(2);
+        OWNED(test_team_end) Team *t = team_create(2);
         kernels_cpu(*s)->exact_bias_backward(t, sum, dy, T, N, EXACT_WEIGHTS);
         dy[9] = 0;
         kernels_cpu(*s)->exact_bias_backward(t, sum, dy, 1, N, EXACT_WEIGHTS); // is not mended
         kernels_cpu(*s)->exact_to_float(t, y, sum, N, EXACT_WEIGHTS);
-        team_destroy(t);
         for (int n = 0; n < N; n++)
             CHECK(n == 3 || n == 5 || n == 18 || n == 9 ? isnan(y[n]) : y[n] == 0);
         CHECK(scratch_end());
@@ -326,7 +320,7 @@ TEST(exact_embedding_gradient_is_the_sum_in_any_parts) {
                 want_w[tokens[j / C] * C + j % C] += v;
                 want_p[(FIRST + j / C % S) * C + j % C] += v;
             }
-            Team *t = team_create(team_sizes[how % TEAMS]);
+            OWNED(test_team_end) Team *t = team_create(team_sizes[how % TEAMS]);
             int n_parts = cut(how, V, width);
             for (int i = 0; i < n_parts; first += width[i++]) {
                 Embedding e = {.B = B, .S = S, .C = C, .V = width[i], .first = FIRST};
@@ -339,7 +333,6 @@ TEST(exact_embedding_gradient_is_the_sum_in_any_parts) {
             for (int i = 0; i < n_parts; first += width[i++])
                 k->exact_position_backward(t, &e, dp2, width[i], first, dx + first * C,
                                            EXACT_WEIGHTS);
-            team_destroy(t);
             CHECK(memcmp(dw, want_w, V * C * sizeof *dw) == 0);
             CHECK(memcmp(dp, want_p, (FIRST + S) * C * sizeof *dp) == 0);
             CHECK(memcmp(dp2, want_p, (FIRST + S) * C * sizeof *dp) == 0);
@@ -355,14 +348,13 @@ TEST(exact_embedding_gradient_shows_what_is_out_of_range) {
             float dx[4 * C], y[2 * C];
             int64_t dw[2 * C] = {0};
             Embedding e = {.B = 1, .S = 4, .C = C, .V = 2, .tokens = tokens};
-            Team *t = team_create(1);
+            OWNED(test_team_end) Team *t = team_create(1);
             for (int i = 0; i < 4 * C; i++) dx[i] = 1;
             dx[at] =
                 at % 2 ? NAN : 127; // twice 127 leaves the range of 128, and nothing leads back
             dx[C + at] = 127, dx[2 * C + at] = -127, dx[3 * C + at] = 127;
             kernels_cpu(*s)->exact_embedding_backward(t, &e, dw, NULL, dx, EXACT_WEIGHTS);
             kernels_cpu(*s)->exact_to_float(t, y, dw, 2 * C, EXACT_WEIGHTS);
-            team_destroy(t);
             for (int i = 0; i < 2 * C; i++) {
                 float want = i < C ? i == at ? 127 : 1 : 3;
                 CHECK(i == C + at ? isnan(y[i]) : y[i] == want);

@@ -6,13 +6,8 @@
 #include <string.h>
 
 #include "tests/page.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
-
-static Machine preset(const char *name) {
-    Machine m;
-    if (!machine_open(&m, name, NULL)) die("no preset");
-    return m;
-}
 
 /* The caller frees it. */
 static char *printed(const Machine *m, const char *shape) {
@@ -27,7 +22,7 @@ static char *printed(const Machine *m, const char *shape) {
 }
 
 static void explained(Text *t, const char *shape, const char *cluster) {
-    Machine m = preset(cluster);
+    Machine m = machine_of(cluster);
     char *text = printed(&m, shape);
     t->n = 0;
     text_put(t, "$ train_gpt --explain-matmul %s --cluster %s\n%s", shape, cluster, text);
@@ -58,7 +53,7 @@ TEST(explain_matmul_says_whose_tiles_a_gpu_has_not) {
                 {100, "By the tiles of matmul_sm90.cu, which capability 10.0 does not run.\n"},
                 {103, "By the tiles of matmul_sm90.cu, which capability 10.3 does not run.\n"},
                 {120, NULL}};
-    Machine m = preset("a100:1");
+    Machine m = machine_of("a100:1");
     for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
         m.capability = gpus[i].capability;
         char *text = printed(&m, "4096,768,768");
@@ -70,7 +65,7 @@ TEST(explain_matmul_says_whose_tiles_a_gpu_has_not) {
 
 /* Of many tiles, and of signs only those that the table has. */
 TEST(explain_matmul_keeps_columns_apart) {
-    Machine a100 = preset("a100:1"), consumer = preset("consumer:1");
+    Machine a100 = machine_of("a100:1"), consumer = machine_of("consumer:1");
     int n, tiles;
     double waves;
     char *text = printed(&a100, "200000,50257,768");
@@ -84,7 +79,7 @@ TEST(explain_matmul_keeps_columns_apart) {
 }
 
 TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
-    Machine m = preset("h200:1");
+    Machine m = machine_of("h200:1");
     Work w;
     char *text;
     size_t n;

@@ -19,7 +19,6 @@
 
 TEST(faults_truncated_shard_ends_with_a_line_and_a_checkpoint) {
     const char *dir = shell_directory(40000);
-    CHECK(dir);
     static const char *const sizes[] = {"0", "70000"}; // 70,000 bytes end in the midst of a page
     for (int i = 0; i < 2; i++) {
         SHELL(1, "train.bin became shorter while it was in use",
@@ -54,21 +53,17 @@ static void survive_what_is_gone(void *arg) {
 }
 
 TEST(faults_truncated_file_is_named) {
-    char text[1024], path[160];
+    char path[160];
     const char *dir = shell_directory(40000);
-    CHECK(dir);
     snprintf(path, sizeof path, "%s/train.bin", dir);
-    CHECK(test_in_child(read_what_is_gone, path, text, sizeof text) == 1);
-    CHECK(strstr(text, "train.bin became shorter while it was read\n"));
+    CHECK_CHILD(1, read_what_is_gone, path, "train.bin became shorter while it was read\n");
     dir = shell_directory(40000);
     snprintf(path, sizeof path, "%s/train.bin", dir);
-    CHECK(test_in_child(survive_what_is_gone, path, text, sizeof text) == 1);
-    CHECK(strstr(text, "survived: ") && strstr(text, "train.bin became shorter"));
+    CHECK_CHILD(1, survive_what_is_gone, path, "survived: ", "train.bin became shorter");
 }
 
 TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
     const char *dir = shell_directory(40000);
-    CHECK(dir);
     SHELL(0, "status 0",
           "( " TRAIN
           "--steps 400 --json - 2>err; echo status $? >code ) | head -1 >out; cat code && "
@@ -90,7 +85,6 @@ TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
 
 TEST(faults_signals_are_heard_before_the_first_step) {
     const char *dir = shell_directory(40000);
-    CHECK(dir);
     // the search for a layout of a deep model takes longer than this test
     SHELL(143, "before anything was computed",
           "timeout --foreground 60 $BUILD/train_gpt --train train.bin --ranks 12 --steps 2 "
@@ -118,7 +112,6 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
         {2, "--micro 1000000000 --model layers=2,heads=1,channels=8,seq=16000000,vocab=16000000",
          "overflow 64 bits"}};
     const char *dir = shell_directory(40000);
-    CHECK(dir);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         SHELL(cases[i].status, cases[i].word,
               "ulimit -v 3000000; timeout 30 $BUILD/train_gpt --train train.bin --steps 2 %s",
@@ -129,7 +122,6 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
  * others go, even when their process ids are in use. */
 TEST(faults_left_over_directories_of_saves_are_removed) {
     const char *dir = shell_directory(40000);
-    CHECK(dir);
     SHELL(0, "0 left",
           "for p in 1 $$ 99999999; do mkdir -p run/.step_00000009.tmp-$(hostname)-$p; done; mkdir "
           "run/.step_00000009.tmp-elsewhere-7; " TRAIN

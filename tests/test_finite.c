@@ -8,6 +8,7 @@
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static char found[16][160];
@@ -40,14 +41,14 @@ static void find(Model *m, int step, void *ctx) {
     model_first_nonfinite(m, name, sizeof name);
     was_finite[rank] = name[0] == 0;
     make_huge(m);
-    float *before = parameters(m, &n);
+    OWNED(test_mem_end) float *before = parameters(m, &n);
     model_first_nonfinite(m, found[rank], sizeof found[rank]);
-    float *after = parameters(m, &n);
+    OWNED(test_mem_end) float *after = parameters(m, &n);
     kept[rank] = memcmp(before, after, (size_t)n * sizeof *before) == 0;
-    mem_free(before), mem_free(after);
 }
 
 static void check(const char *spec, const char *overlap, int recompute, bool cuda) {
+    OWNED(mesh_run_free)
     MeshRun r = {.model = "layers=3,heads=3,channels=21,ffn=35,seq=6,vocab=37",
                  .layout = spec,
                  .sequences = 12,
@@ -59,9 +60,7 @@ static void check(const char *spec, const char *overlap, int recompute, bool cud
                  .after = find};
     r.cuda = r.bf16 = cuda;
     if (cuda) r.replay = REPLAY_ALWAYS, r.sequences = 4; // two micro-batches on one rank
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(spec);
     mesh_run(&r);
     // recomputed: what is between the matmul and the activation is in registers
     bool hidden =
@@ -72,7 +71,6 @@ static void check(const char *spec, const char *overlap, int recompute, bool cud
             test_fail(__FILE__, __LINE__, "%s, %s, rank %d: \"%s\"%s%s", spec,
                       overlap ? overlap : "none", i, found[i],
                       was_finite[i] ? "" : ", all were finite", kept[i] ? "" : ", weights changed");
-    mesh_run_free(&r);
 }
 
 static void on_layout(const char *spec, void *ctx) {

@@ -9,6 +9,7 @@
 #include "base/debug.h"
 #include "base/mem.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 enum { N_MODELS = 3, SEQ = 10, VOCAB = 71, TOKENS = 2 * SEQ + 4, MAX_RANKS = 8 };
@@ -38,13 +39,12 @@ static int32_t token(int64_t i) {
  * sequences of other tokens. */
 static void at_once(Model *m, int64_t first, int64_t from, float logits[][VOCAB]) {
     int64_t n = m->shape.B * SEQ;
-    int32_t *inputs = mem_alloc((size_t)n * sizeof *inputs);
-    float *all = mem_alloc((size_t)(n * VOCAB) * sizeof *all);
+    OWNED(test_mem_end) int32_t *inputs = mem_alloc((size_t)n * sizeof *inputs);
+    OWNED(test_mem_end) float *all = mem_alloc((size_t)(n * VOCAB) * sizeof *all);
     for (int64_t i = 0; i < n; i++) inputs[i] = i < SEQ ? token(first + i) : token(i * 3);
     model_logits(m, inputs, all);
     for (int64_t i = from; i < first + SEQ && i < TOKENS; i++)
         memcpy(logits[i], all + (i - first) * VOCAB, sizeof logits[0]);
-    mem_free(inputs), mem_free(all);
 }
 
 /* Past the end of the cache, twice: half of the sequence is forgotten. */
@@ -77,22 +77,19 @@ static double apart(const float a[][VOCAB], const float b[][VOCAB], int64_t firs
 }
 
 static void run(const MeshRun *how, const char *layout, Job *job) {
-    MeshRun r = *how;
+    OWNED(mesh_run_free) MeshRun r = *how;
     r.layout = layout;
     r.before = generate_all, r.ctx = job;
     r.sequences = 8, r.S = SEQ, r.steps = 1;
     memset(job->seen, 0, sizeof job->seen);
     mesh_run(&r);
-    mesh_run_free(&r);
 }
 
 /* Against `one`, what one rank has. limit: of logits of order 1; 0: the same bits on every
  * layout. */
 static void compare(const MeshRun *how, const char *layout, const Job *one, double limit) {
     static Job on;
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, layout, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(layout);
     on.prompt = limit > 0 ? 1 + (int64_t)(strlen(layout) * 7 % SEQ) : one->prompt;
     run(how, layout, &on);
     for (int r = 1; r < layout_ranks(&l); r++)
@@ -128,7 +125,7 @@ static void on_layout(const char *spec, void *ctx) {
 }
 
 TEST(generate_has_the_logits_of_one_rank_on_every_layout) {
-    Sweep *s = mem_calloc(1, sizeof *s);
+    OWNED(test_mem_end) Sweep *s = mem_calloc(1, sizeof *s);
     for (int model = 0; model < N_MODELS; model++)
         for (int exact = 0; exact < 2; exact++) {
             s->one[model][exact].prompt = 4;
@@ -136,7 +133,6 @@ TEST(generate_has_the_logits_of_one_rank_on_every_layout) {
         }
     for (int ranks = 1; ranks <= MAX_RANKS; ranks++) mesh_every_layout(ranks, on_layout, s);
     CHECK(s->n > 300);
-    mem_free(s);
 }
 
 /* Words of 8 bits of fraction: another order of sums rounds some of them the other way. */

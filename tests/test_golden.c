@@ -4,6 +4,7 @@
  * PyTorch's own fp32 (see the .txt files) is 8e-7 off in a loss, 6e-7 of a norm, 2e-6 in a logit,
  * 6e-13 (nmse) in the worst gradient.
  */
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <inttypes.h>
@@ -141,7 +142,7 @@ static Golden *read_golden(const char *kind) {
     char path[128], *save = NULL;
     size_t n;
     snprintf(path, sizeof path, TEST_DATA("golden/%s.txt"), kind);
-    char *text = read_file(path, &n);
+    OWNED(test_mem_end) char *text = read_file(path, &n);
     int inputs = 0, targets = 0;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         char *rest = strchr(line, ' ');
@@ -164,7 +165,6 @@ static Golden *read_golden(const char *kind) {
         } else if (strcmp(line, "final") == 0)
             read_final(&g->final[g->n_final++], rest);
     }
-    mem_free(text);
     if (g->B * g->S > MAX_TOKENS || inputs != g->steps || targets != g->steps)
         die("%s is not whole: make it again with tests/golden_gpt.py", path);
     read_bin(&g->weights, kind, "weights");
@@ -231,14 +231,13 @@ static void check_logits(const Golden *g, Model *m, double limit) {
     const Named *want = find(&g->grads, "logits");
     int64_t n = m->shape.B * m->shape.S * m->shape.config.vocab;
     CHECK(want && want->rows * want->cols == g->B * g->S * m->shape.config.vocab);
-    float *got = mem_alloc((size_t)n * sizeof *got);
+    OWNED(test_mem_end) float *got = mem_alloc((size_t)n * sizeof *got);
     model_logits(m, g->inputs[0], got); // of the first micro-batch
     double worst = 0;
     for (int64_t i = 0; i < n; i++) {
         double d = fabs((double)got[i] - (double)want->data[i]);
         if (!(d <= worst)) worst = d; // keeps a NaN
     }
-    mem_free(got);
     CHECK_NEAR(worst, 0, limit);
 }
 
@@ -273,8 +272,7 @@ static void run(const Golden *g, Team *team, Way w) {
         .B = g->B / w.micro, .S = g->S, .bf16 = w.bf16, .recompute = w.recompute, .training = true};
     const Tolerance *limit = w.bf16 ? &bf16_limits : &fp32_limits;
     Model m;
-    Err e;
-    if (!config_parse(&shape.config, g->config, &e)) die("%s", e.text);
+    shape.config = config_of(g->config);
     model_plan(&m, &shape, kernels_cpu(w.set), team);
     model_allocate(&m);
     CHECK(g->weights.n == m.tensors.n);
@@ -294,12 +292,11 @@ static void run(const Golden *g, Team *team, Way w) {
 
 static void run_all_ways(const char *kind, bool bf16) {
     Golden *g = read_golden(kind);
-    Team *team = team_create(2);
+    OWNED(test_team_end) Team *team = team_create(2);
     for (const char *const *set = kernels_cpu_sets(); *set; set++)
         for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
             for (int micro = 1; micro <= 2; micro++)
                 if (!test_failed()) run(g, team, (Way){*set, bf16, (Recompute)r, micro});
-    team_destroy(team);
     free_golden(g);
 }
 

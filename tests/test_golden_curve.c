@@ -2,6 +2,7 @@
  * initial weights, order of the data, schedule, clipping and AdamW are this trainer's own;
  * tests/golden_curve.py wrote all of them a second time. The text and GPT-2's vocabulary are not
  * committed: without them this test is skipped. */
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <inttypes.h>
@@ -104,14 +105,13 @@ static bool make_shard(const char *folder, Curve *c, char *path, size_t n_path) 
     if (f && !v) fclose(f);
     if (!f || !v) return false;
     enum { ROOM = 2 << 20 };
-    uint8_t *text = mem_alloc(ROOM);
+    OWNED(test_mem_end) uint8_t *text = mem_alloc(ROOM);
     size_t n = fread(text, 1, ROOM, f);
     fclose(f);
     Tokenizer *t = tokenizer_load(vocab);
     int32_t *ids;
     int64_t n_ids = tokenizer_encode(t, text, n, &ids), sum = 0, weighted = 0;
     tokenizer_free(t);
-    mem_free(text);
     snprintf(path, n_path, "%s/shakespeare.bin", test_tmpdir());
     f = fopen(path, "wb");
     if (!f) die("cannot write %s", path);
@@ -137,6 +137,7 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
                .eps = (float)c->eps,
                .weight_decay = (float)c->decay};
     size_t n = (size_t)(c->B * c->S);
+    OWNED(test_mem_end)
     int32_t *inputs = mem_alloc(n * sizeof *inputs), *targets = mem_alloc(n * sizeof *targets);
     for (int step = 0; step < c->steps; step++) {
         batch_fill(b, step, 0, c->B, inputs, targets);
@@ -148,27 +149,23 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
         o.lr = (float)learning_rate(&c->lr, step);
         model_update_clipped(m, &o, c->clip);
     }
-    mem_free(inputs), mem_free(targets);
 }
 
 static void run_curve(const Curve *c, const char *shard, bool bf16, double limit) {
     ModelShape shape = {.B = c->B, .S = c->S, .bf16 = bf16, .training = true};
-    Err e;
     Model m;
     double loss[MAX_STEPS], norm[MAX_STEPS], worst = 0;
-    if (!config_parse(&shape.config, c->config, &e)) die("%s", e.text);
-    Team *team = team_create(2);
+    shape.config = config_of(c->config);
+    OWNED(test_team_end) Team *team = team_create(2);
     ShardSet set = shards_open(shard, shape.config.vocab, team);
-    Batches b = batches_make(&set, c->S, c->B, (uint64_t)c->seed, true);
+    OWNED(batches_free) Batches b = batches_make(&set, c->S, c->B, (uint64_t)c->seed, true);
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     tensors_init(&m.tensors, team, (uint64_t)c->seed);
     check_initial(&m);
     train_curve(c, &m, &b, loss, norm);
     model_free(&m);
-    batches_free(&b);
     shards_close(&set);
-    team_destroy(team);
     for (int i = 0; i < c->steps; i++) {
         if (!(fabs(loss[i] - c->loss[i]) <= worst)) worst = fabs(loss[i] - c->loss[i]);
         if (!(worst <= limit)) printf("    step %d\n", i + 1);

@@ -2,6 +2,7 @@
 #include "layers/cuda/products.h"
 #include "parallel/plan/detect.h"
 #include "tests/cuda_test.h"
+#include "tests/parsed.h"
 
 #include <string.h>
 
@@ -108,8 +109,7 @@ static Detected ranks_of(RankFacts *rank, NodeFacts *node, int nodes, int per_no
 TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     RankFacts rank[16];
     NodeFacts node[2] = {{.name = "a"}, {.name = "b"}};
-    Machine m, h100, a100;
-    CHECK(machine_open(&h100, "h100:2", NULL) && machine_open(&a100, "a100:1", NULL));
+    Machine m, h100 = machine_of("h100:2"), a100 = machine_of("a100:1");
     Detected d = ranks_of(rank, node, 2, 8);
     Gpus b200 = {.facts = {"NVIDIA B200", 10, 0, 148, 1965}, .memory = 180e9, .sharing = 1};
     detect_gpu_machine(&d, &b200, &m);

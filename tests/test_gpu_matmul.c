@@ -3,15 +3,11 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
-static Machine preset(const char *name) {
-    Machine m;
-    if (!machine_open(&m, name, NULL)) die("no preset");
-    return m;
-}
 static Machine h200(void) {
-    return preset("h200:1");
+    return machine_of("h200:1");
 }
 static Work forward(int64_t M, int64_t N, int64_t K) {
     return (Work){
@@ -32,9 +28,9 @@ static Work wgrad(int64_t M, int64_t N, int64_t K) {
 static double makespan(const MatmulSchedule *s, const GpuMatmul *g, int64_t *most) {
     int n = matmul_shares(s);
     double *clock = mem_calloc((size_t)s->workers, sizeof *clock), end = 0;
-    double *flag = mem_calloc((size_t)n, sizeof *flag);
-    MatmulPart *at = mem_calloc((size_t)s->workers, sizeof *at);
-    int64_t *steps = mem_calloc((size_t)s->workers, sizeof *steps);
+    OWNED(test_mem_end) double *flag = mem_calloc((size_t)n, sizeof *flag);
+    OWNED(test_mem_end) MatmulPart *at = mem_calloc((size_t)s->workers, sizeof *at);
+    OWNED(test_mem_end) int64_t *steps = mem_calloc((size_t)s->workers, sizeof *steps);
     for (int w = 0; w < s->workers; w++) at[w] = matmul_begin(s, w);
     double epilogue = g->hidden ? 0 : g->epilogue;
     *most = 0;
@@ -54,7 +50,7 @@ static double makespan(const MatmulSchedule *s, const GpuMatmul *g, int64_t *mos
         end = fmax(end, clock[w]);
         if (steps[w] > *most) *most = steps[w];
     }
-    mem_free(clock), mem_free(flag), mem_free(at), mem_free(steps);
+    mem_free(clock);
     return g->hidden ? end + g->epilogue : end;
 }
 
@@ -86,7 +82,7 @@ TEST(gpu_matmul_is_the_time_of_its_schedule) {
     int parts = 0;
     for (uint64_t i = 0; i < 1200; i++) {
         int64_t size[3];
-        Machine m = preset(presets[i / 7 % 3]);
+        Machine m = machine_of(presets[i / 7 % 3]);
         for (uint64_t k = 0; k < 3; k++)
             size[k] = (int64_t)exp(log(16) + (log(40000) - log(16)) * rng_uniform(3, k, i));
         if (i % 5 == 0) m.sms = 1 + (int)(rng_u64(4, 0, i) % 160);
@@ -116,7 +112,8 @@ TEST(gpu_matmul_of_full_waves_runs_at_the_rate_of_large_matmuls) {
 /* The tiles of a device are those of the kernel for its tensor cores: two blocks of 128 x 128 share
  * a multiprocessor of an A100, one fits into that of a GeForce, and none of 128 x 256. */
 TEST(gpu_matmul_has_the_tiles_of_the_capability) {
-    Machine a100 = preset("a100:1"), small = preset("consumer:1"), hopper = preset("a100:1");
+    Machine a100 = machine_of("a100:1"), small = machine_of("consumer:1"),
+            hopper = machine_of("a100:1");
     hopper.capability = 90;
     Work even = forward(128 * 108 * 16, 512, 1 << 14), few = forward(700, 2304, 32768);
     for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++) {

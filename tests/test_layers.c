@@ -19,13 +19,12 @@ TEST(gelu_reference_is_the_tanh_form) {
 TEST(gelu_matches_double_over_its_range) {
     enum { N = 40003 };
     for (EACH_SET(s)) {
-        Team *t = team_create(2);
+        OWNED(test_team_end) Team *t = team_create(2);
         float *x = floats(N, 0, 0), *y = floats(N, 0, 0), *dy = floats(N, 1, 3),
               *dx = floats(N, 0, 0);
         for (int i = 0; i < N; i++) x[i] = ((float)i - 20000) * 5e-4f; // -10 .. 10
         kernels_cpu(*s)->act_forward(t, ACT_GELU, y, x, N);
         kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, dy, x, N);
-        team_destroy(t);
         for (int i = 0; i < N; i++) {
             // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a
             // relative error. Results below 1e-35 may be flushed to 0.
@@ -46,12 +45,11 @@ TEST(gelu_has_the_right_ends) {
     static const float slope[] = {.5f, .5f, .5f, 1, 1, 1, 0, 0, 0, NAN, 1};
     enum { N = sizeof ends / sizeof *ends };
     for (EACH_SET(s)) {
-        Team *t = team_create(1);
+        OWNED(test_team_end) Team *t = team_create(1);
         float y[N], dx[N], one[N];
         for (int i = 0; i < N; i++) one[i] = 1;
         kernels_cpu(*s)->act_forward(t, ACT_GELU, y, ends, N);
         kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, one, ends, N);
-        team_destroy(t);
         for (int i = 0; i < N; i++) {
             CHECK(isnan(want[i]) ? isnan(y[i]) : y[i] == want[i]);
             CHECK(isnan(slope[i]) ? isnan(dx[i]) : dx[i] == slope[i]);
@@ -63,12 +61,11 @@ TEST(relu2_squares_what_is_positive) {
     static const float x[] = {-3, -0.0f, 0, 1e-30f, 0.3f, 3, 1e20f, -1e20f, NAN, INFINITY};
     enum { N = sizeof x / sizeof *x };
     for (EACH_SET(s)) {
-        Team *t = team_create(1);
+        OWNED(test_team_end) Team *t = team_create(1);
         float y[N], dx[N], two[N];
         for (int i = 0; i < N; i++) two[i] = 2;
         kernels_cpu(*s)->act_forward(t, ACT_RELU2, y, x, N);
         kernels_cpu(*s)->act_backward(t, ACT_RELU2, dx, two, x, N);
-        team_destroy(t);
         for (int i = 0; i < N; i++) {
             float up = x[i] > 0 ? x[i] : 0;
             CHECK(isnan(x[i]) ? isnan(y[i]) && isnan(dx[i])
@@ -80,7 +77,7 @@ TEST(relu2_squares_what_is_positive) {
 static void same_for_any_team(const char *set, ActKind act, int64_t n) {
     float *x = floats(n, 4, 1), *dy = floats(n, 1, 2), *y = NULL, *dx = NULL;
     for (int j = 0; j < TEAMS; j++) {
-        Team *t = team_create(team_sizes[j]);
+        OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
         float *y2 = floats(n, 0, 0), *dx2 = floats_copy(dy, n);
         kernels_cpu(set)->act_forward(t, act, y2, x, n);
         kernels_cpu(set)->act_backward(t, act, dx2, dx2, x, n); // in place
@@ -88,7 +85,6 @@ static void same_for_any_team(const char *set, ActKind act, int64_t n) {
             y = y2, dx = floats(n, 0, 0);
             kernels_cpu(set)->act_backward(t, act, dx, dy, x, n);
         }
-        team_destroy(t);
         CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, n));
     }
     CHECK(scratch_end());
@@ -111,11 +107,10 @@ TEST(swiglu_matches_double_for_any_team) {
             int64_t T = swiglu_cases[i].T, F = swiglu_cases[i].F, n = T * F;
             float *x = floats(2 * n, 6, 1), *dy = floats(n, 1, 2), *y = NULL, *dx = NULL;
             for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
                 float *y2 = floats(n, 0, 0), *dx2 = floats(2 * n, 0, 0);
                 kernels_cpu(*s)->swiglu_forward(t, y2, x, T, F);
                 kernels_cpu(*s)->swiglu_backward(t, dx2, dy, x, T, F);
-                team_destroy(t);
                 if (j == 0) y = y2, dx = dx2;
                 CHECK(same_bits(y, y2, n) && same_bits(dx, dx2, 2 * n));
             }
@@ -135,11 +130,10 @@ TEST(swiglu_matches_double_for_any_team) {
 TEST(swiglu_gates_do_not_overflow) {
     static const float x[] = {-3e38f, -200, 200, 3e38f, 1, 1, 1, 1};
     for (EACH_SET(s)) {
-        Team *t = team_create(1);
+        OWNED(test_team_end) Team *t = team_create(1);
         float y[4], dx[8], dy[4] = {1, 1, 1, 1};
         kernels_cpu(*s)->swiglu_forward(t, y, x, 1, 4);
         kernels_cpu(*s)->swiglu_backward(t, dx, dy, x, 1, 4);
-        team_destroy(t);
         CHECK(y[0] == 0 && y[1] == 0 && y[2] == 200 && y[3] == 3e38f);
         CHECK(dx[0] == 0 && dx[1] == 0 && dx[2] == 1 && dx[3] == 1);
     }
@@ -158,10 +152,9 @@ TEST(bias_gradient_is_the_column_sum_for_any_team) {
             for (int64_t t = 0; t < T; t++)
                 for (int64_t n = 0; n < N; n++) want[n] += (double)dy[t * N + n];
             for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
                 float *sum2 = floats_copy(start, N); // accumulates
                 kernels_cpu(*s)->bias_backward(t, sum2, dy, T, N);
-                team_destroy(t);
                 if (j == 0) sum = sum2;
                 CHECK(same_bits(sum, sum2, N));
             }
@@ -178,10 +171,9 @@ TEST(bias_and_residual_are_added_in_the_order_of_a_product) {
             float *y = floats(T * N, 1, 1), *addend = i / 6 & 1 ? floats(T * N, 1, 2) : NULL,
                   *bias = i / 6 & 2 ? floats(N, 1, 3) : NULL;
             for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
                 float *z = floats_copy(y, T * N);
                 kernels_cpu(*s)->bias_residual(t, z, addend, bias, T, N);
-                team_destroy(t);
                 for (int64_t k = 0; k < T * N; k++) {
                     float want = addend ? addend[k] + y[k] : y[k];
                     CHECK(z[k] == (bias ? want + bias[k % N] : want));
@@ -206,7 +198,7 @@ TEST(rope_turns_pairs_and_back_for_any_team) {
             rope_table(table, positions, r.D, 10000);
             r.table = table;
             for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
                 float *y2 = floats_copy(x, T * W);
                 kernels_cpu(*s)->rope(t, &r, y2, 1);
                 if (j == 0) y = floats_copy(y2, T * W);
@@ -214,7 +206,6 @@ TEST(rope_turns_pairs_and_back_for_any_team) {
                 kernels_cpu(*s)->rope(t, &r, y2, -1); // backward is the turn back
                 CHECK(test_nmse(y2, x, (size_t)(T * W)) <
                       1e-13); // cos^2 + sin^2 of rounded values: 1 +- 1e-7
-                team_destroy(t);
             }
             for (int64_t k = 0; k < T * W; k++) {
                 int64_t t = k / W, d = k % r.D, pair = d % half, first = k - d;
@@ -247,12 +238,11 @@ TEST(embedding_matches_double_for_any_team) {
             float *x = NULL, *dw = NULL, *dp = NULL;
             e.tokens = tokens, e.wte = wte, e.wpe = learned ? wpe : NULL;
             for (int j = 0; j < TEAMS; j++) {
-                Team *t = team_create(team_sizes[j]);
+                OWNED(test_team_end) Team *t = team_create(team_sizes[j]);
                 float *x2 = floats(n, 0, 0), *dw2 = floats(nw, 1, 4), *dp2 = floats(np, 1, 5);
                 e.dwte = dw2, e.dwpe = learned ? dp2 : NULL;
                 kernels_cpu(*s)->embedding_forward(t, &e, x2);
                 kernels_cpu(*s)->embedding_backward(t, &e, dx);
-                team_destroy(t);
                 if (j == 0) x = x2, dw = dw2, dp = dp2;
                 CHECK(same_bits(x, x2, n) && same_bits(dw, dw2, nw) && same_bits(dp, dp2, np));
             }
@@ -284,7 +274,7 @@ TEST(embedding_by_vocabulary_adds_up_to_the_whole) {
                   *sum = floats(n, 0, 0), *part = floats(n, 1, 9);
             float *dw = floats(e.V * e.C, 1, 4), *dw_parts = floats_copy(dw, e.V * e.C);
             int n_parts = cut(how, e.V, width);
-            Team *t = team_create(2);
+            OWNED(test_team_end) Team *t = team_create(2);
             e.tokens = tokens, e.wte = wte, e.dwte = dw;
             kernels_cpu(*s)->embedding_forward(t, &e, x);
             kernels_cpu(*s)->embedding_backward(t, &e, dx);
@@ -296,7 +286,6 @@ TEST(embedding_by_vocabulary_adds_up_to_the_whole) {
                 kernels_cpu(*s)->embedding_backward(t, &e, dx);
                 for (int64_t k = 0; k < n; k++) sum[k] += part[k];
             }
-            team_destroy(t);
             CHECK(same_bits(x, sum, n) && same_bits(dw, dw_parts, 11 * e.C));
             CHECK(scratch_end());
         }
@@ -314,7 +303,7 @@ TEST(positions_by_blocks_of_tokens_are_those_of_the_embedding) {
             float *wte = floats(2 * e.C, 1, 1), *wpe = floats(np, 1, 2), *dw = floats(np, 1, 4),
                   *dw2 = floats_copy(dw, np), *x = floats(n, 0, 0), *x2 = floats(rows * e.C, 0, 0),
                   *dx = floats(rows * e.C, 1, 3);
-            Team *t = team_create(3);
+            OWNED(test_team_end) Team *t = team_create(3);
             e.tokens = tokens, e.wte = wte, e.wpe = wpe, e.dwpe = dw;
             kernels_cpu(*s)->embedding_forward(t, &e, x);
             kernels_cpu(*s)->embedding_backward(t, &e, dx);
@@ -324,7 +313,6 @@ TEST(positions_by_blocks_of_tokens_are_those_of_the_embedding) {
                 kernels_cpu(*s)->position_forward(t, &p, block, t0, x2 + t0 * e.C);
                 kernels_cpu(*s)->position_backward(t, &p, block, t0, dx + t0 * e.C);
             }
-            team_destroy(t);
             for (int64_t k = n; k < rows * e.C; k++) CHECK(x2[k] == 0);
             CHECK(same_bits(x, x2, n) && same_bits(dw, dw2, np));
             CHECK(scratch_end());
@@ -343,7 +331,7 @@ TEST(kernels_that_take_long_poll) {
     enum { N = 600, S = 1024, H = 4, D = 64, V = 100, T = 16384, C = 512 };
     const Kernels *k = kernels_cpu(layer_sets()[0]);
     for (int size = 1; size <= 2; size++) {
-        Team *t = team_create(size);
+        OWNED(test_team_end) Team *t = team_create(size);
         int wanted = 1, calls = 0;
         team_set_poll(t, &wanted, count_poll, &calls);
         Product p = product_xw(N, N, N, floats(N * N, 1, 1), N, floats(N * N, 1, 2));
@@ -371,7 +359,6 @@ TEST(kernels_that_take_long_poll) {
                        .dwpe = floats(S * C, 0, 0)};
         calls = 0, k->embedding_backward(t, &e, floats(T * C, 1, 5));
         CHECK(calls >= 2);
-        team_destroy(t);
         CHECK(scratch_end());
     }
 }

@@ -299,6 +299,7 @@ TEST(layout_orders_of_small_meshes_can_be_listed) {
         Layout l = layout_of(rows[i].spec);
         char all[1024] = "";
         int n;
+        OWNED(test_mem_end)
         Layout *out = layout_orders(&l, rows[i].unit, rows[i].unit[1] ? 2 : 1, &n);
         for (int k = 0; k < n; k++) {
             size_t at = strlen(all);
@@ -306,7 +307,6 @@ TEST(layout_orders_of_small_meshes_can_be_listed) {
             snprintf(all + at, sizeof all - at, "%s%s", k ? " " : "", layout_print(&out[k], spec));
         }
         CHECK_STR(all, rows[i].orders);
-        mem_free(out);
     }
 }
 
@@ -354,9 +354,8 @@ static bool are_right(const Layout *l, int unit, const Layout *out, int n) {
 
 static bool orders_are_right(const Layout *l, int unit) {
     int n;
-    Layout *out = layout_orders(l, &unit, 1, &n);
+    OWNED(test_mem_end) Layout *out = layout_orders(l, &unit, 1, &n);
     bool right = are_right(l, unit, out, n);
-    mem_free(out);
     return right;
 }
 
@@ -393,7 +392,7 @@ TEST(layout_orders_of_units_in_units_are_all_there_and_can_be_read_back) {
         Layout l = layout_of(rows[i].spec);
         int unit[3], n, most = 0;
         for (int k = 0; k < rows[i].n; k++) unit[k] = (k ? unit[k - 1] : 1) * rows[i].ratio[k];
-        Layout *out = layout_orders(&l, unit, rows[i].n, &n);
+        OWNED(test_mem_end) Layout *out = layout_orders(&l, unit, rows[i].n, &n);
         CHECK(n > 128 && n == ways(l.size, rows[i].ratio, rows[i].n));
         for (int k = 0; k < n; k++) {
             char spec[64];
@@ -405,7 +404,6 @@ TEST(layout_orders_of_units_in_units_are_all_there_and_can_be_read_back) {
         CHECK(most >= rows[i].most);
         qsort(out, (size_t)n, sizeof *out, by_bytes);
         for (int k = 1; k < n; k++) CHECK(by_bytes(&out[k - 1], &out[k]) != 0);
-        mem_free(out);
     }
 }
 

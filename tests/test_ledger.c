@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 static const LedgerLine some = {.time = "2026-01-31T12:00:00Z",
                                 .machine = "a \"processor\"\nwith words",
@@ -130,8 +130,7 @@ static void find(void *arg) {
     _exit(ok ? 0 : 1);
 }
 TEST(ledger_lies_in_the_cache_of_the_user) {
-    char text[64];
-    CHECK(test_in_child(find, NULL, text, sizeof text) == 0);
+    CHECK_CHILD(0, find, NULL, "");
 }
 
 TEST(ledger_errors_are_medians_by_machine) {
@@ -154,12 +153,6 @@ TEST(ledger_errors_are_medians_by_machine) {
 
 /* The program itself. */
 static int train_text(const char *dir, const char *more, char *text, size_t n) {
-    char run[512];
-    uint16_t tokens[4000];
-    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61);
-    snprintf(run, sizeof run, "%s/train.bin", dir);
-    FILE *f = fopen(run, "wb");
-    if (!f || fwrite(tokens, sizeof tokens, 1, f) != 1 || fclose(f)) return -1;
     return test_shell(
         dir, text, n,
         "XDG_CACHE_HOME=$PWD/cache $BUILD/train_gpt --train train.bin --model "
@@ -174,7 +167,7 @@ static int train(const char *dir, const char *more) {
 }
 
 TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(4000);
     char path[200], text[16384];
     LedgerLine l[2];
     LedgerDamage damage;
@@ -204,7 +197,7 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
 }
 
 TEST(ledger_gets_a_line_from_every_run_that_trains) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(4000);
     char path[200], text[16384];
     LedgerLine l[4];
     LedgerDamage damage;
@@ -230,7 +223,7 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
 }
 
 TEST(ledger_is_about_steps_without_meetings) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(4000);
     char path[200];
     LedgerLine l[3];
     LedgerDamage damage;

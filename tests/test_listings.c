@@ -192,8 +192,8 @@ static void list_times(Lines *l, const Request *r, const Program *p) {
     Err e;
     text_of_readme(&t, "lab");
     if (!machine_parse(&m, t.s, t.n, &e)) die("%s", e.text);
-    OpCost *costs = program_costs(p, &m, false);
-    Schedule order = schedule_nominal(p);
+    OWNED(test_mem_end) OpCost *costs = program_costs(p, &m, false);
+    OWNED(schedule_free) Schedule order = schedule_nominal(p);
     schedule_time(&order, p, costs);
     for (int k = 0; k < order.n_slots; k++) {
         int first = order.slot[k].op, i = first;
@@ -203,8 +203,6 @@ static void list_times(Lines *l, const Request *r, const Program *p) {
             if (i == first) put_time(l, &order.time[i]);
         } while (++i < p->n_ops && p->op[i].fused);
     }
-    schedule_free(&order);
-    mem_free(costs);
 }
 
 static bool list_of(Lines *l, Request *r) {
@@ -215,11 +213,11 @@ static bool list_of(Lines *l, Request *r) {
     r->shape.B = r->times || r->shape.overlap.halves ? 2 : 4, r->shape.S = r->shape.config.seq;
     r->shape.grid = &r->grid, r->shape.training = true;
     bool end = strcmp(r->phase, "end") == 0;
+    OWNED(program_free)
     Program p = (end ? program_end_passes : program_passes)(&r->shape, r->last, NULL);
     if (r->times) list_times(l, r, &p);
     for (int i = 0; !r->times && i < p.n_ops; i++)
         if (shown(&p, &p.op[i], r)) put_operation(l, &p, &p.op[i]);
-    program_free(&p);
     return l->n > 0;
 }
 

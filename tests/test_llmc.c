@@ -84,7 +84,7 @@ TEST(llmc_failed_write_leaves_the_old_file) {
     CHECK(weights_load(V3, &p.t, &group_alone, &e));
     snprintf(path, sizeof path, "%s/model.bin", test_tmpdir());
     CHECK(io_write_file(path, "old", 3, NULL, &e));
-    char *part = temporary_name(path);
+    OWNED(test_mem_end) char *part = temporary_name(path);
     int calls = 1;
     for (;; calls++) {
         io_inject(calls, false);
@@ -95,7 +95,6 @@ TEST(llmc_failed_write_leaves_the_old_file) {
         CHECK(st.st_size == 3);
     }
     CHECK(calls > 5 && st.st_size > 1024); // create, resize, write, sync, rename
-    mem_free(part);
     params_free(&p);
 }
 
@@ -124,7 +123,7 @@ TEST(llmc_refuses_other_files_by_name) {
     Err e = {""};
     LlmcModel x;
     CHECK(io_map(&m, V3, &e));
-    uint8_t *copy = mem_alloc(m.n);
+    OWNED(test_mem_end) uint8_t *copy = mem_alloc(m.n);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         memcpy(copy, m.p, m.n);
         memcpy(copy + 4 * wrong[i].word, &wrong[i].value, 4);
@@ -135,7 +134,6 @@ TEST(llmc_refuses_other_files_by_name) {
     memcpy(copy, m.p, m.n);
     for (size_t n = 0; n < m.n; n += n < 1030 ? 1 : 997) CHECK(!llmc_model_parse(copy, n, &x, &e));
     CHECK(llmc_model_parse(copy, m.n, &x, &e));
-    mem_free(copy);
     io_unmap(&m);
 }
 
@@ -173,7 +171,7 @@ TEST(llmc_model_has_the_logits_and_the_loss_of_pytorch) {
     memcpy(tokens, state.p + 1024, sizeof tokens);
     memcpy(want, state.p + 1024 + sizeof tokens, sizeof want);
     io_unmap(&state);
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     for (int i = 0; i < 2; i++) {
         ModelShape shape = {.B = 2, .S = 9, .training = true};
         Model m;
@@ -188,5 +186,4 @@ TEST(llmc_model_has_the_logits_and_the_loss_of_pytorch) {
         CHECK_NEAR(model_losses(&m) / N / (double)want[N * V], 1, limit[i]);
         model_free(&m);
     }
-    team_destroy(team);
 }

@@ -4,16 +4,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/die.h"
 #include "base/rng.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
-
-static Machine preset(const char *name) {
-    Machine m;
-    Err e;
-    if (!machine_open(&m, name, &e)) die("%s", e.text);
-    return m;
-}
 
 /* ---- works ---- */
 
@@ -342,7 +335,7 @@ TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
  * more of bus bandwidth without the switches' sums, on 16 at about the eight adapters' 8 x 46; 8
  * bytes in 20 to 40 us. */
 TEST(machine_an_h100_reduces_at_the_bus_bandwidth_that_is_published) {
-    Machine m = preset("h100:2");
+    Machine m = machine_of("h100:2");
     SendGroup node = stretch(8, 1), all = stretch(16, 1);
     double bus8 = 2 * 7 / 8. * 1e9 / send_of(&m, &node, COLL_ALL_REDUCE, 1000000000);
     double bus16 = 2 * 15 / 16. * 1e9 / send_of(&m, &all, COLL_ALL_REDUCE, 1000000000);
@@ -378,7 +371,7 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
 
 /* The search asks a million times. */
 TEST(machine_a_cost_does_not_walk_over_ranks) {
-    Machine m = preset("h100:2048");
+    Machine m = machine_of("h100:2048");
     SendGroup g = group_of(&(Placement){2, {128, 4}, {64, 2}});
     enum { CALLS = 20000 };
     double sum = 0;

@@ -213,7 +213,7 @@ TEST(machine_neither_file_nor_preset_names_the_nearest) {
 }
 
 TEST(machine_is_read_from_a_file_that_messages_name) {
-    char *path = mem_printf("%s/lab.txt", test_tmpdir());
+    OWNED(test_mem_end) char *path = mem_printf("%s/lab.txt", test_tmpdir());
     Machine m;
     Err e;
     FILE *f = fopen(path, "w");
@@ -233,5 +233,4 @@ TEST(machine_is_read_from_a_file_that_messages_name) {
     CHECK(strstr(e.text, "lab.txt: 65536 bytes or more"));
     CHECK(!machine_open(&m, test_tmpdir(), &e)); // a folder opens, but has nothing to read
     CHECK(strstr(e.text, "Is a directory"));
-    mem_free(path);
 }

@@ -40,7 +40,7 @@ static int n_cases(void) {
 static void check_covers(const MatmulSchedule *s) {
     int tiles = matmul_tiles(s), n = 0, many = 0;
     int64_t size = (int64_t)tiles * s->steps;
-    int *share = mem_alloc((size_t)size * sizeof *share);
+    OWNED(test_mem_end) int *share = mem_alloc((size_t)size * sizeof *share);
     for (int64_t i = 0; i < size; i++) share[i] = -1;
     for (int w = 0; w < s->workers; w++)
         for (MatmulPart p = matmul_begin(s, w); matmul_next(s, &p); n++) {
@@ -63,7 +63,6 @@ static void check_covers(const MatmulSchedule *s) {
         }
     for (int64_t i = 0; i < size; i++) CHECK(share[i] >= 0);
     CHECK(n >= tiles && (many > 0 || n == tiles));
-    mem_free(share);
 }
 TEST(matmul_schedule_covers_every_step_once) {
     for (int i = 0; i < n_cases() && !test_failed(); i++) {
@@ -138,7 +137,7 @@ static int64_t flags_at(const MatmulPart *p, const MatmulSchedule *s, const int6
 /* Runs workers in an order at random, `resident` at once, started in the order of their numbers;
  * returns the most that a part had to wait in steps, or -1 when all that are resident wait. */
 static int64_t run(const MatmulSchedule *s, int resident, uint64_t seed) {
-    Worker *worker = mem_alloc((size_t)s->workers * sizeof *worker);
+    OWNED(test_mem_end) Worker *worker = mem_alloc((size_t)s->workers * sizeof *worker);
     int64_t *flag = mem_alloc((size_t)matmul_shares(s) * sizeof *flag), waited = 0;
     int started = 0, left = 0, idle = 0;
     for (int i = 0; i < matmul_shares(s); i++) flag[i] = -1;
@@ -164,7 +163,7 @@ static int64_t run(const MatmulSchedule *s, int resident, uint64_t seed) {
         w->free_at = at > ends ? at : ends, idle = 0;
         w->busy = matmul_next(s, &w->p), left -= !w->busy;
     }
-    mem_free(worker), mem_free(flag);
+    mem_free(flag);
     return waited;
 }
 

@@ -1,12 +1,11 @@
-/* Every layout trains the same model as one rank: losses, gradient norms, weights. */
+/* Every layout trains the same model as one rank: losses, gradient norms, weights, from the same
+ * start. What a step sends and holds is what its price predicts. */
 #include "tests/test.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/debug.h"
-#include "base/mem.h"
-#include "data/weights.h"
 #include "tests/mesh_run.h"
 
 /* Awkward on purpose: nothing divides. */
@@ -17,12 +16,6 @@ static const char *const models[] = {
 };
 enum { N_MODELS = sizeof models / sizeof *models, SEQUENCES = 5 };
 
-static MeshRun run_on(const char *model, const char *layout, int64_t micro) {
-    MeshRun r = {.model = model, .layout = layout, .sequences = SEQUENCES, .S = 4, .micro = micro};
-    mesh_run(&r);
-    return r;
-}
-
 /* What another order of the same sums makes of a run on one rank: the largest of some reorderings,
  * by smaller micro-batches and by narrower vectors. */
 static MeshDiff reordering(const char *model, const MeshRun *one) {
@@ -30,6 +23,7 @@ static MeshDiff reordering(const char *model, const MeshRun *one) {
     const char *const *sets = kernels_cpu_sets();
     for (int set = 0; sets[set]; set++)
         for (int micro = 1; micro <= 3; micro++) {
+            OWNED(mesh_run_free)
             MeshRun r = {
                 .model = model, .layout = "d1", .sequences = SEQUENCES, .S = 4, .micro = micro};
             r.kernels = sets[set];
@@ -37,7 +31,6 @@ static MeshDiff reordering(const char *model, const MeshRun *one) {
             MeshDiff d = mesh_diff(&r, one);
             worst.loss = fmax(worst.loss, d.loss), worst.norm = fmax(worst.norm, d.norm);
             worst.weights = fmax(worst.weights, d.weights);
-            mesh_run_free(&r);
         }
     return worst;
 }
@@ -47,16 +40,21 @@ typedef struct Compare {
     int number; // of the model
     MeshRun one;
     MeshDiff bound; // 10 times what reordering gives
-    int64_t micro;
     int seen, n, bad;
 } Compare;
 
 static void compare(const char *spec, void *ctx) {
     Compare *c = ctx;
     if (!mesh_sampled(c->seen++, c->number)) return;
-    MeshRun r = run_on(c->model, spec, c->micro);
+    OWNED(mesh_run_free)
+    MeshRun r = {.model = c->model, .layout = spec, .sequences = SEQUENCES, .S = 4};
+    r.micro = c->n % 3, r.recompute = (Recompute)(c->n / 3 % 3), r.priced = true;
+    mesh_run(&r);
     MeshDiff d = mesh_diff(&r, &c->one);
     c->n++;
+    c->bad += r.unpredicted;
+    if (memcmp(r.start, c->one.start, (size_t)r.n_params * sizeof *r.start) != 0)
+        c->bad++, printf("    %s starts from other weights on %s\n", c->model, spec);
     if (!r.agreed || !(d.loss <= c->bound.loss) || !(d.norm <= c->bound.norm) ||
         !(d.weights <= c->bound.weights)) {
         printf("    %s on %s: loss %.2g (%.2g), norm %.2g (%.2g), weights %.2g (%.2g)%s\n",
@@ -64,12 +62,12 @@ static void compare(const char *spec, void *ctx) {
                c->bound.weights, r.agreed ? "" : "; ranks disagree");
         c->bad++;
     }
-    mesh_run_free(&r);
 }
 
 static Compare comparison(int number) {
     Compare c = {.model = models[number], .number = number};
-    c.one = run_on(c.model, "d1", 0);
+    c.one = (MeshRun){.model = c.model, .layout = "d1", .sequences = SEQUENCES, .S = 4};
+    mesh_run(&c.one);
     MeshDiff d = reordering(c.model, &c.one);
     // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the
     // last place.
@@ -85,58 +83,6 @@ TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
         mesh_run_free(&c.one);
         CHECK(c.n > (BASE_DEBUG ? 6 : 100));
         CHECK(c.bad == 0);
-    }
-}
-
-/* ---- before the first step ---- */
-
-typedef struct Start {
-    Config config;
-    Layout layout;
-    uint8_t digest[SHA256_BYTES], one[SHA256_BYTES]; // of rank 0; of one rank
-    int number, seen, n, bad;
-} Start;
-
-static int start_main(World *w, void *ctx) {
-    Start *s = ctx;
-    Grid grid;
-    Model m;
-    uint8_t digest[SHA256_BYTES];
-    grid_make(&grid, w, &s->layout, &s->config);
-    Group all = comm_group(world_comm(w));
-    Team *team = team_create(1);
-    model_plan(&m,
-               &(ModelShape){.config = s->config, .B = 1, .S = 4, .training = true, .grid = &grid},
-               kernels_cpu(NULL), team);
-    model_allocate(&m);
-    tensors_init(&m.tensors, team, 42);
-    weights_digest(&m.tensors, &all, digest);
-    if (world_rank(w) == 0) memcpy(s->digest, digest, sizeof digest);
-    model_free(&m);
-    team_destroy(team);
-    return 0;
-}
-
-static void compare_start(const char *spec, void *ctx) {
-    Start *s = ctx;
-    Err e;
-    if (s->seen++ && !mesh_sampled(s->seen - 1, s->number)) return; // the first one is the measure
-    if (!layout_parse(&s->layout, spec, 0, &e)) die("%s", e.text);
-    mesh_ranks_run(layout_ranks(&s->layout), start_main, s);
-    if (s->n++ == 0) memcpy(s->one, s->digest, sizeof s->one);
-    if (memcmp(s->digest, s->one, sizeof s->one) == 0) return;
-    printf("    %s starts from other weights\n", spec);
-    s->bad++;
-}
-
-TEST(mesh_every_layout_of_1_to_8_ranks_starts_from_the_same_weights) {
-    for (int i = 0; i < N_MODELS; i++) {
-        Start s = {.number = i};
-        Err e;
-        CHECK(config_parse(&s.config, models[i], &e));
-        for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_start, &s);
-        CHECK(s.n > (BASE_DEBUG ? 6 : 100));
-        CHECK(s.bad == 0);
     }
 }
 
@@ -156,13 +102,13 @@ TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
         .model = models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
     for (int i = 0; i < N_OTHERS; i += BASE_DEBUG ? 5 : 1) {
+        OWNED(mesh_run_free)
         MeshRun r = {
             .model = models[0], .layout = others[i], .sequences = SEQUENCES, .S = 4, .exact = true};
         c.seen = 0;
         compare(others[i], &c);
         mesh_run(&r);
         c.bad += !r.agreed || memcmp(r.loss, exact.loss, sizeof r.loss) != 0;
-        mesh_run_free(&r);
     }
     mesh_run_free(&exact), mesh_run_free(&c.one);
     CHECK(c.n > 0 && c.bad == 0);
@@ -177,23 +123,16 @@ static MeshRun exact_on(const char *model, const char *layout, int64_t micro, Re
     return r;
 }
 
-static bool same_bits(const MeshRun *a, const MeshRun *b) {
-    return memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
-           memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
-           memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
-}
-
 static void compare_bits(const char *spec, void *ctx) {
     Compare *c = ctx;
     if (!mesh_sampled(c->seen++, c->number)) return;
     // every layout with some other micro-batch and recompute: none of it may matter
-    MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
-    if (!r.agreed || !same_bits(&r, &c->one)) {
+    OWNED(mesh_run_free) MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
+    if (!mesh_same_bits(&r, &c->one)) {
         printf("    %s on %s differs%s\n", c->model, spec, r.agreed ? "" : "; ranks disagree");
         c->bad++;
     }
     c->n++;
-    mesh_run_free(&r);
 }
 
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
@@ -221,7 +160,7 @@ TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
                          .layout = layouts[i]};
         r[i].sequences = 24, r[i].S = 60, r[i].exact = true, r[i].steps = 1;
         mesh_run(&r[i]);
-        CHECK(i == 0 || same_bits(&r[i], &r[0]));
+        CHECK(i == 0 || mesh_same_bits(&r[i], &r[0]));
     }
     for (int i = 0; i < 3 && !BASE_DEBUG; i++) mesh_run_free(&r[i]);
 }

@@ -1,5 +1,6 @@
 /* The whole model without reference numbers: finite differences, recompute, accumulation, threads,
  * decoding. */
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <stdlib.h>
@@ -28,8 +29,7 @@ typedef struct Setup {
 
 static void set_up(Setup *s, const char *config, int64_t B, Recompute r, int threads) {
     ModelShape shape = {.B = B, .recompute = r, .training = true};
-    Err e;
-    if (!config_parse(&shape.config, config, &e)) die("%s", e.text);
+    shape.config = config_of(config);
     shape.S = shape.config.seq;
     s->team = team_create(threads);
     model_plan(&s->m, &shape, kernels_cpu(NULL), s->team);
@@ -108,7 +108,7 @@ TEST(model_recompute_and_threads_change_no_bit) {
             model_zero_grads(&s.m, 1);
             model_step(&s.m, s.inputs, s.targets, 0.1f);
             double loss = model_losses(&s.m);
-            float *g = gradients(&s.m, &n);
+            OWNED(test_mem_end) float *g = gradients(&s.m, &n);
             tear_down(&s);
             if (!want) {
                 want = g, want_loss = loss;
@@ -116,7 +116,6 @@ TEST(model_recompute_and_threads_change_no_bit) {
             }
             CHECK(loss == want_loss);
             CHECK(memcmp(g, want, (size_t)n * sizeof *g) == 0);
-            mem_free(g);
         }
         mem_free(want);
     }
@@ -132,9 +131,8 @@ TEST(model_accumulates_over_micro_batches) {
     model_step(&two.m, one.inputs, one.targets, 1);
     model_step(&two.m, one.inputs + 20, one.targets + 20, 1);
     double a = model_losses(&one.m), b = model_losses(&two.m);
-    float *x = gradients(&one.m, &n), *y = gradients(&two.m, &n);
+    OWNED(test_mem_end) float *x = gradients(&one.m, &n), *y = gradients(&two.m, &n);
     double nmse = test_nmse(y, x, (size_t)n);
-    mem_free(x), mem_free(y);
     tear_down(&one), tear_down(&two);
     CHECK_NEAR(a, b, 1e-4);
     CHECK_NEAR(nmse, 0, 1e-11); // another order of the same fp32 sums
@@ -145,7 +143,7 @@ TEST(model_decodes_what_it_computes_at_once) {
         Setup s;
         set_up(&s, shapes[c], 1, RECOMPUTE_NONE, 2);
         int64_t S = s.m.shape.S, V = s.m.shape.config.vocab;
-        float *all = mem_alloc((size_t)(S * V) * sizeof *all);
+        OWNED(test_mem_end) float *all = mem_alloc((size_t)(S * V) * sizeof *all);
         model_logits(&s.m, s.inputs, all);
         Generator *g = generator_create(&s.m);
         const float *got = generator_prompt(g, s.inputs, 2);
@@ -158,7 +156,6 @@ TEST(model_decodes_what_it_computes_at_once) {
         for (int i = 0; i < 2 * S; i++)
             generator_next(g, s.inputs[i % S]); // past the end of the cache
         generator_free(g);
-        mem_free(all);
         tear_down(&s);
         CHECK_NEAR(worst, 0, 2e-5); // logits of order 1 in fp32, sums in another order
     }
@@ -229,15 +226,13 @@ TEST(schedules_have_the_right_ends) {
 TEST(memory_shrinks_with_recompute) {
     int64_t need[3];
     for (int r = 0; r < 3; r++) {
-        ModelShape shape = {.B = 4, .S = 1024, .recompute = (Recompute)r, .training = true};
-        Team *t = team_create(2);
+        ModelShape shape = {.config = config_of("d12"), .B = 4, .S = 1024, .training = true};
+        OWNED(test_team_end) Team *t = team_create(2);
         Model m;
-        Err e;
-        config_parse(&shape.config, "d12", &e);
+        shape.recompute = (Recompute)r;
         model_plan(&m, &shape, kernels_cpu(NULL), t);
         need[r] = memory_needed(&m);
         model_free(&m);
-        team_destroy(t);
     }
     CHECK(need[0] > need[1] && need[1] > need[2]);
     CHECK(need[2] > 16 * 124439808ll); // weights, gradients, m and v are fp32

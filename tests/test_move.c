@@ -6,7 +6,7 @@
 enum { ROWS = 37, N = 5, TO_LD = 11, FROM_LD = 7, GUARD = 9 };
 
 TEST(copy_moves_rows_and_nothing_between_them) {
-    Team *team = team_create(3);
+    OWNED(test_team_end) Team *team = team_create(3);
     const Kernels *k = kernels_cpu(NULL);
     float from[ROWS * FROM_LD], to[ROWS * TO_LD];
     for (int i = 0; i < ROWS * FROM_LD; i++) from[i] = (float)(i + 1);
@@ -19,22 +19,19 @@ TEST(copy_moves_rows_and_nothing_between_them) {
         }
     k->copy(team, to, TO_LD, from, FROM_LD, ROWS, 0, sizeof *to); // no columns: nothing
     CHECK(to[0] == 1);
-    team_destroy(team);
 }
 
 TEST(zero_clears_n_floats_with_any_number_of_threads) {
     const int64_t n = 300001; // several pieces, the last one odd
     const Kernels *k = kernels_cpu(NULL);
-    float *x = mem_alloc((size_t)(n + GUARD) * sizeof *x);
+    OWNED(test_mem_end) float *x = mem_alloc((size_t)(n + GUARD) * sizeof *x);
     for (int threads = 1; threads <= 4; threads += 3) {
-        Team *team = team_create(threads);
+        OWNED(test_team_end) Team *team = team_create(threads);
         for (int64_t i = 0; i < n + GUARD; i++) x[i] = 3;
         k->zero(team, x, (size_t)n * sizeof *x);
         CHECK(k->sum_of(x, n) == 0);
         CHECK(k->sum_of(x + n, GUARD) == 3 * GUARD);
-        team_destroy(team);
     }
-    mem_free(x);
 }
 
 TEST(tokens_are_copied_and_padded) {
@@ -49,8 +46,9 @@ TEST(tokens_are_copied_and_padded) {
 TEST(add_to_adds_every_element_once) {
     const int64_t n = 200003;
     const Kernels *k = kernels_cpu(NULL);
+    OWNED(test_mem_end)
     float *x = mem_alloc((size_t)n * sizeof *x), *y = mem_alloc((size_t)(n + GUARD) * sizeof *y);
-    Team *team = team_create(3);
+    OWNED(test_team_end) Team *team = team_create(3);
     for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7);
     for (int64_t i = 0; i < n + GUARD; i++) y[i] = (float)(i % 5);
     k->add_to(team, y, x, n);
@@ -58,6 +56,4 @@ TEST(add_to_adds_every_element_once) {
     for (int64_t i = 0; i < n + GUARD; i++)
         wrong += y[i] != (float)(i % 5) + (i < n ? (float)(i % 7) : 0);
     CHECK(wrong == 0);
-    team_destroy(team);
-    mem_free(x), mem_free(y);
 }

@@ -1,4 +1,4 @@
-#include "tests/layers.h"
+#include "tests/layers_double.h"
 
 typedef struct Case {
     NormKind kind;
@@ -7,42 +7,9 @@ typedef struct Case {
     float offset; // added to x: a large mean with a small variance
 } Case;
 
-static const double eps = 1e-5;
-
-/* y, mean and rstd as the header of norm states them. */
-static void forward(const Case *c, const double *x, const double *gamma, const double *beta,
-                    double *y, double *mean, double *rstd) {
-    for (int64_t t = 0; t < c->T; t++) {
-        double m = 0, v = 0;
-        for (int64_t i = 0; i < c->C && c->kind == NORM_LAYER; i++)
-            m += x[t * c->C + i] / (double)c->C;
-        for (int64_t i = 0; i < c->C; i++) v += pow(x[t * c->C + i] - m, 2) / (double)c->C;
-        double r = 1 / sqrt(v + eps);
-        for (int64_t i = 0; i < c->C; i++)
-            y[t * c->C + i] = (x[t * c->C + i] - m) * r * gamma[i] + (c->beta ? beta[i] : 0);
-        mean[t] = m, rstd[t] = r;
-    }
-}
-
-static void backward(const Case *c, const double *x, const double *gamma, const double *dy,
-                     const double *mean, const double *rstd, double *dx, double *dgamma,
-                     double *dbeta) {
-    double C = (double)c->C;
-    for (int64_t t = 0; t < c->T; t++) {
-        double sum_g = 0, sum_gh = 0;
-        for (int64_t i = 0; i < c->C; i++) {
-            double d = dy[t * c->C + i], h = (x[t * c->C + i] - mean[t]) * rstd[t];
-            sum_g += d * gamma[i], sum_gh += d * gamma[i] * h;
-            dgamma[i] += d * h;
-            if (c->beta) dbeta[i] += d;
-        }
-        if (c->kind == NORM_RMS) sum_g = 0;
-        for (int64_t i = 0; i < c->C; i++) {
-            double h = (x[t * c->C + i] - mean[t]) * rstd[t];
-            dx[t * c->C + i] +=
-                rstd[t] * (dy[t * c->C + i] * gamma[i] - sum_g / C - h * sum_gh / C);
-        }
-    }
+/* With what the tests ask of all kernels; rows of C. */
+static Norm norm_of(const Case *c) {
+    return (Norm){.kind = c->kind, .T = c->T, .C = c->C, .eps = 1e-5f};
 }
 
 typedef struct In {
@@ -74,20 +41,14 @@ static bool out_same(const Out *a, const Out *b, const Case *c) {
 
 static Out run(const Kernels *k, int threads, const Case *c, const In *in) {
     Out o = out_new(c);
-    Team *t = team_create(threads);
-    Norm n = {.kind = c->kind,
-              .T = c->T,
-              .C = c->C,
-              .eps = (float)eps,
-              .gamma = in->gamma,
-              .beta = c->beta ? in->beta : NULL,
-              .dgamma = o.dgamma,
-              .dbeta = c->beta ? o.dbeta : NULL,
-              .workspace = scratch_take(k->norm_workspace(c->T, c->C))};
+    OWNED(test_team_end) Team *t = team_create(threads);
+    Norm n = norm_of(c);
+    n.gamma = in->gamma, n.beta = c->beta ? in->beta : NULL;
+    n.dgamma = o.dgamma, n.dbeta = c->beta ? o.dbeta : NULL;
+    n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
     float *mean = c->kind == NORM_LAYER ? o.mean : NULL; // RMS norm has none
     k->norm_forward(t, &n, o.y, mean, o.rstd, in->x);
     k->norm_backward(t, &n, o.dx, in->dy, in->x, mean, o.rstd);
-    team_destroy(t);
     return o;
 }
 
@@ -100,8 +61,9 @@ static void check(const char *set, const Case *c, const Out *o, const In *in) {
     double *mean = doubles_copy(NULL, c->T), *rstd = doubles_copy(NULL, c->T);
     double *dx = doubles_copy(start.dx, n), *dg = doubles_copy(start.dgamma, C),
            *db = doubles_copy(start.dbeta, C);
-    forward(c, x, g, b, y, mean, rstd);
-    backward(c, x, g, dy, mean, rstd, dx, dg, db);
+    Norm of = norm_of(c);
+    norm_double(&of, x, g, c->beta ? b : NULL, y, mean, rstd);
+    norm_backward_double(&of, x, g, dy, mean, rstd, dx, dg, c->beta ? db : NULL);
     // Values of size 1 and sums of at most 1,023 of them in 64 partial sums: some units of 6e-8.
     // With a mean of 1000 the mean is known to some units of 6e-5 / 2, and so is all else; E[x^2] -
     // E[x]^2 would be wrong by 0.1 and more.
@@ -145,15 +107,15 @@ static bool part_back(const float *part, float *x, int64_t T, int64_t C, int64_t
 /* As run, with the rows in parts as ranks hold them, each part with memory of its own. */
 static Out run_cut(const Kernels *k, int threads, const Case *c, const In *in, int how) {
     Out o = out_new(c);
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     int64_t T = c->T, C = c->C, width[MAX_PARTS], first = 0;
     int n_parts = cut(how, C, width);
     float *stats = floats(n_parts * T * 2, 0, 0), *sums = floats(T * 2, 0, 0);
     float *mean = c->kind == NORM_LAYER ? o.mean : NULL, *x[MAX_PARTS], *dy[MAX_PARTS];
     Norm n[MAX_PARTS];
     for (int i = 0; i < n_parts; first += width[i++]) {
-        n[i] = (Norm){.kind = c->kind, .T = T, .C = width[i], .ld = width[i] + GAP, .C_all = C};
-        n[i].eps = (float)eps, n[i].gamma = in->gamma + first;
+        n[i] = norm_of(c), n[i].C = width[i], n[i].ld = width[i] + GAP, n[i].C_all = C;
+        n[i].gamma = in->gamma + first;
         n[i].beta = c->beta ? in->beta + first : NULL;
         n[i].dgamma = o.dgamma + first, n[i].dbeta = c->beta ? o.dbeta + first : NULL;
         n[i].workspace = scratch_take(k->norm_workspace(T, width[i]));
@@ -176,7 +138,6 @@ static Out run_cut(const Kernels *k, int threads, const Case *c, const In *in, i
             !part_back(x[i], o.y, T, C, first, width[i]))
             test_fail(__FILE__, __LINE__, "columns beyond C were touched");
     }
-    team_destroy(t);
     return o;
 }
 
@@ -228,17 +189,16 @@ TEST(norm_in_two_steps_is_the_fused_one) {
             const Kernels *k = kernels_cpu(*s);
             In in = in_new(c);
             Out fused = run(k, 2, c, &in), o = out_new(c);
-            Norm n = {.kind = c->kind, .T = c->T, .C = c->C, .eps = (float)eps};
+            Norm n = norm_of(c);
             n.gamma = in.gamma, n.beta = c->beta ? in.beta : NULL;
             n.dgamma = o.dgamma, n.dbeta = c->beta ? o.dbeta : NULL;
             n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
             float *sums = floats(2 * c->T, 0, 0);
-            Team *t = team_create(2);
+            OWNED(test_team_end) Team *t = team_create(2);
             o.mean = fused.mean, o.rstd = fused.rstd;
             k->norm_apply(t, &n, o.y, in.x, o.mean, o.rstd);
             k->norm_backward_sums(t, &n, sums, in.dy, in.x, o.mean, o.rstd);
             k->norm_backward_apply(t, &n, o.dx, in.dy, in.x, o.mean, o.rstd, sums);
-            team_destroy(t);
             CHECK(out_same(&fused, &o, c));
             CHECK(scratch_end());
         }
@@ -249,15 +209,10 @@ TEST(norm_may_work_in_place_and_keep_nothing) {
     for (EACH_SET(s)) {
         In in = in_new(&c);
         Out o = run(kernels_cpu(*s), 2, &c, &in);
-        Team *t = team_create(2);
-        Norm n = {.kind = c.kind,
-                  .T = c.T,
-                  .C = c.C,
-                  .eps = (float)eps,
-                  .gamma = in.gamma,
-                  .beta = in.beta};
+        OWNED(test_team_end) Team *t = team_create(2);
+        Norm n = norm_of(&c);
+        n.gamma = in.gamma, n.beta = in.beta;
         kernels_cpu(*s)->norm_forward(t, &n, in.x, NULL, NULL, in.x);
-        team_destroy(t);
         CHECK(same_bits(in.x, o.y, c.T * c.C));
         CHECK(scratch_end());
     }
@@ -278,8 +233,8 @@ TEST(residual_norm_has_the_bits_of_both_its_halves) {
             float *addend = floats(T * C, 1, 8), *bias = i / 5 % 2 ? floats(C, 1, 9) : NULL;
             float *x = floats_copy(in.x, T * C);
             Out one = out_new(c), two = out_new(c);
-            Norm n = {.kind = c->kind, .T = T, .C = C, .eps = (float)eps, .gamma = in.gamma};
-            n.beta = c->beta ? in.beta : NULL;
+            Norm n = norm_of(c);
+            n.gamma = in.gamma, n.beta = c->beta ? in.beta : NULL;
             Team *t = team_create(team_sizes[i / 10]);
             k->residual_norm(t, &n, in.x, addend, bias, one.y, one.mean, one.rstd);
             team_destroy(t);
@@ -299,7 +254,8 @@ static double loss(const void *ctx, const double *p) {
     double y[64], mean[8], rstd[8], sum = 0;
     float dy[64];
     test_fill(dy, (size_t)n, 1, 4);
-    forward(c, p, p + n, p + n + c->C, y, mean, rstd);
+    Norm of = norm_of(c);
+    norm_double(&of, p, p + n, p + n + c->C, y, mean, rstd);
     for (int64_t i = 0; i < n; i++) sum += (double)dy[i] * y[i];
     return sum;
 }

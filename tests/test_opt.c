@@ -96,10 +96,8 @@ TEST(opt_names_of_other_programs) {
     };
     opt_set_foreign(names_elsewhere);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char text[512];
         Line line = rows[i].line;
-        CHECK(test_in_child(parse, &line, text, sizeof text) == 2);
-        if (!strstr(text, rows[i].says)) test_fail(__FILE__, __LINE__, "\"%s\"", text);
+        CHECK_CHILD(2, parse, &line, rows[i].says);
     }
     opt_set_foreign(NULL);
 }
@@ -199,11 +197,8 @@ TEST(opt_config_names_file_and_line) {
     };
     opt_set_foreign(names_elsewhere);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        char text[1024];
         Line line = {{"--config", config_file(rows[i].text)}};
-        CHECK(test_in_child(parse, &line, text, sizeof text) == 2);
-        if (!strstr(text, "opt.conf:") || !strstr(text, rows[i].says))
-            test_fail(__FILE__, __LINE__, "\"%s\"", text);
+        CHECK_CHILD(2, parse, &line, "opt.conf:", rows[i].says);
     }
     opt_set_foreign(NULL);
 }

@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static const char MODEL[] = "layers=2,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0";
@@ -17,7 +17,6 @@ enum { STEPS = 11, MAX_REPLICAS = 3 };
 /* ---- outer steps of replicas that walk at random, beside the same in double precision ---- */
 
 typedef struct Walk {
-    const char *layout;
     Outer outer;
     Config config;
     Layout l;
@@ -100,14 +99,13 @@ static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bo
     Comm *d = grid_comm(m->grid, axes_of("d"));
     if (!d) return;
     Group g = comm_group(d);
-    float *all = mem_calloc((size_t)(g.size * n), sizeof *all);
+    OWNED(test_mem_end) float *all = mem_calloc((size_t)(g.size * n), sizeof *all);
     group_all_gather(&g, t->param, (size_t)n * sizeof *all, all);
     for (int k = 1; k < g.size; k++) {
         bool same = memcmp(all, all + k * n, (size_t)n * sizeof *all) == 0;
         if (averaged && !same) w->disagree++;
         if (!averaged && same && t->n_rects) w->unmoved++;
     }
-    mem_free(all);
 }
 
 static void check_swap(Walk *w, Model *m) {
@@ -148,7 +146,7 @@ static int walk_main(World *world, void *ctx) {
                         .grid = &grid,
                         .outer = outer_copies(&w.outer)};
     Model m;
-    Team *team = team_create(2);
+    OWNED(test_team_end) Team *team = team_create(2);
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     Reference r = reference_make(grid_replicas(&grid), config_parameters(&w.config));
@@ -175,16 +173,14 @@ static int walk_main(World *world, void *ctx) {
     check_moments(&w, &m, STEPS);
     reference_free(&r);
     model_free(&m);
-    team_destroy(team);
     Group g = comm_group(world_comm(world));
-    Walk *of = mem_calloc((size_t)g.size, sizeof *of);
+    OWNED(test_mem_end) Walk *of = mem_calloc((size_t)g.size, sizeof *of);
     group_all_gather(&g, &w, sizeof w, of);
     for (int i = 0; g.rank == 0 && i < g.size; i++) {
         all->error = fmax(all->error, of[i].error), all->disagree += of[i].disagree;
         all->unmoved += of[i].unmoved, all->wrong_swap += of[i].wrong_swap;
         all->outer_steps += of[i].outer_steps;
     }
-    mem_free(of);
     return 0;
 }
 
@@ -195,9 +191,7 @@ TEST(outer_steps_follow_the_formula_on_every_kind_of_mesh) {
         {2, 1, 1, 0, 0}, {4, 1, 0.7f, 0.9f, 0}, {4, 3, 0.7f, 0.9f, 0}, {5, 5, 0.5f, 0, 0}};
     for (int i = 0; i < 7; i++)
         for (int k = 0; k < 4; k++) {
-            Walk w = {.layout = layouts[i], .outer = settings[k]};
-            Err e;
-            CHECK(config_parse(&w.config, MODEL, &e) && layout_parse(&w.l, w.layout, 0, &e));
+            Walk w = {.config = config_of(MODEL), .l = layout_of(layouts[i]), .outer = settings[k]};
             mesh_ranks_run(layout_ranks(&w.l), walk_main, &w);
             // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum
             // adds up tenfold
@@ -222,7 +216,7 @@ static int predicted_main(World *w, void *ctx) {
     Predicted *f = ctx;
     Outer outer = f->outer; // a rank's own
     int rank = world_rank(w), calls = 0;
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     Grid grid;
     Model m;
     StepLists t;
@@ -247,25 +241,21 @@ static int predicted_main(World *w, void *ctx) {
     f->extra_calls[rank] = (int)row[0].calls - calls;
     price_free(&t);
     model_free(&m);
-    team_destroy(team);
     return 0;
 }
 
 static Predicted predicted_of(const char *layout, int64_t every, int fragments) {
+    const char *model = "layers=5,heads=6,kv_heads=2,channels=30,ffn=22,seq=4,vocab=29,act=swiglu";
     Predicted f = {.outer = {every, fragments, 1, 0, 0},
-                   .shape = {.S = 4,
+                   .l = layout_of(layout),
+                   .shape = {.config = config_of(model),
+                             .S = 4,
                              .batch = 48,
                              .micro = 1,
                              .outer = 1,
                              .apart = true,
                              .every = every,
                              .fragments = fragments}};
-    Err e;
-    if (!config_parse(&f.shape.config,
-                      "layers=5,heads=6,kv_heads=2,channels=30,ffn=22,seq=4,vocab=29,act=swiglu",
-                      &e))
-        die("%s", e.text);
-    if (!layout_parse(&f.l, layout, 0, &e)) die("%s", e.text);
     return f;
 }
 
@@ -325,6 +315,19 @@ static MeshRun train(const char *layout, int64_t every, int fragments, bool alik
     return r;
 }
 
+/* Between two outer steps. */
+TEST(outer_replicas_send_and_hold_what_is_predicted) {
+    static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
+                                          "x2.d2+stay=y"};
+    for (int i = 0; i < 5; i++) {
+        OWNED(mesh_run_free)
+        MeshRun r = {.model = MODEL, .layout = layouts[i], .sequences = 12, .S = 4};
+        r.micro = 1, r.outer = (Outer){MESH_STEPS + 1, 1, 1, 0, 0}, r.priced = true;
+        mesh_run(&r);
+        CHECK(r.unpredicted == 0);
+    }
+}
+
 static bool same_weights(const MeshRun *a, const MeshRun *b) {
     return memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
 }
@@ -332,11 +335,11 @@ static bool same_weights(const MeshRun *a, const MeshRun *b) {
 TEST(outer_loop_of_one_replica_is_plain_training) {
     static const char *const layouts[] = {"d1", "z2", "x2+sp", "x2.y2+heads", "x2.y2+stay=y"};
     for (int i = 0; i < 5; i++) {
+        OWNED(mesh_run_free)
         MeshRun a = train(layouts[i], 1, 1, false), b = train(layouts[i], 2, 2, false);
         CHECK(a.agreed && b.agreed && same_weights(&a, &b));
         CHECK(memcmp(a.loss, b.loss, sizeof a.loss) == 0);
         CHECK(memcmp(a.norm, b.norm, sizeof a.norm) == 0);
-        mesh_run_free(&a), mesh_run_free(&b);
     }
 }
 
@@ -346,6 +349,7 @@ TEST(outer_loop_of_replicas_with_the_same_data_trains_what_one_does) {
         {"d2.x2+sp", "x2+sp"}, {"d2.y2+heads", "y2+heads"},
         {"x2.d2", "x2"},       {"d2.x2.y2+stay=y", "x2.y2+stay=y"}};
     for (int i = 0; i < 6; i++) {
+        OWNED(mesh_run_free)
         MeshRun one = train(layouts[i][1], 1, 1, false), apart = train(layouts[i][0], 2, 2, true),
                 together = train(layouts[i][0], 1, 1, true);
         // the mean of two equal numbers is that number
@@ -355,7 +359,6 @@ TEST(outer_loop_of_replicas_with_the_same_data_trains_what_one_does) {
         CHECK_NEAR(d.loss, 0, 1e-6);
         CHECK_NEAR(d.norm, 0, 1e-6);
         CHECK_NEAR(d.weights, 0, 2e-5);
-        mesh_run_free(&one), mesh_run_free(&apart), mesh_run_free(&together);
     }
 }
 
@@ -377,10 +380,9 @@ TEST(outer_loop_makes_the_mean_of_runs_on_shares_of_the_data) {
 }
 
 TEST(outer_fragments_receive_the_same_bytes) {
-    MeshRun one = train("d2", 2, 1, false), two = train("d2", 2, 2, false);
+    OWNED(mesh_run_free) MeshRun one = train("d2", 2, 1, false), two = train("d2", 2, 2, false);
     int64_t outer_steps = 2; // after step 2 and the last one
     int64_t least = outer_steps * one.n_params * (int64_t)sizeof(float); // 2 (D-1)/D = 1
     CHECK(one.received >= least && one.received < least + outer_steps * 32 * ARENA_ALIGN);
     CHECK(two.received == one.received);
-    mesh_run_free(&one), mesh_run_free(&two);
 }

@@ -19,7 +19,6 @@
 
 TEST(outputs_follow_links_and_keep_them) {
     const char *dir = shell_directory(2000);
-    CHECK(dir);
     SHELL(0, "",
           "mkdir there; for i in json csv trace export-llmc ledger; do "
           "ln -s there/$i.file $i; done; ln -s there dir; " TRAIN
@@ -37,7 +36,6 @@ TEST(outputs_follow_links_and_keep_them) {
 
 TEST(outputs_keep_what_is_no_regular_file) {
     const char *dir = shell_directory(2000);
-    CHECK(dir);
     SHELL(0, "still a pipe",
           "mkfifo alone; $BUILD/corpus --bytes 9 --out alone 2>refused & " TRAIN
           "--steps 6 --trace trace.json && mkfifo pipe; for c in "
@@ -58,7 +56,6 @@ TEST(outputs_keep_what_is_no_regular_file) {
 
 TEST(outputs_never_take_an_input_or_one_another) {
     const char *dir = shell_directory(2000);
-    CHECK(dir);
     SHELL(0, "",
           "mkdir hf && cp train.bin before && ln train.bin hard && ln -s train.bin soft && " TRAIN
           "--steps 4 --export-hf hf --export-llmc m.bin --trace t.json --json log && cp log "
@@ -78,7 +75,6 @@ TEST(outputs_never_take_an_input_or_one_another) {
 
 TEST(outputs_continue_no_foreign_file) {
     const char *dir = shell_directory(2000);
-    CHECK(dir);
     SHELL(0, "", TRAIN "--steps 2 --save run --json log.jsonl && echo my notes >notes");
     for (int i = 0; i < 2; i++)
         SHELL(1, "something else than the records",
@@ -90,7 +86,6 @@ TEST(outputs_continue_no_foreign_file) {
 
 TEST(outputs_keep_the_permissions_of_what_they_replace) {
     const char *dir = shell_directory(2000);
-    CHECK(dir);
     SHELL(
         0, "600 600 640 604 600 ",
         "umask 022; mkdir hf; for f in json t.json m.bin hf/config.json c.csv; do echo >$f; done; "
@@ -102,7 +97,6 @@ TEST(outputs_keep_the_permissions_of_what_they_replace) {
 /* As a process that was killed leaves them. */
 TEST(outputs_of_killed_processes_are_removed) {
     const char *dir = shell_directory(2000);
-    CHECK(dir);
     SHELL(0, "",
           "( exec sleep 0 ) & p=$!; wait; h=$(hostname); for f in m.bin t.json "
           "hf/model.safetensors; do "
@@ -115,7 +109,7 @@ TEST(claims_are_of_files_not_of_names) {
     Err e;
     IoMap m;
     const char *dir = shell_directory(2000);
-    CHECK(dir);
+    OWNED(test_mem_end)
     char *train = mem_printf("%s/train.bin", dir), *other = mem_printf("%s/other", dir),
          *again = mem_printf("%s/./other", dir), *fresh = mem_printf("%s/new", dir),
          *same = mem_printf("%s/./new", dir);
@@ -129,6 +123,5 @@ TEST(claims_are_of_files_not_of_names) {
          claim_output("--d", "/dev/null", &e) && claim_output("--e", "/dev/null", &e);
     for (int i = 0; i < 5; i++)
         claim_output_end((const char *[]){"--a", "--b", "--c", "--d", "--e"}[i]);
-    mem_free(train), mem_free(other), mem_free(again), mem_free(fresh), mem_free(same);
     CHECK(ok);
 }

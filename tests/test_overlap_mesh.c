@@ -1,16 +1,15 @@
 /* Overlap changes when a rank waits, and no sum: whatever its words, steps have the bits of those
  * without, send and hold what their price predicts. */
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/debug.h"
-#include "base/die.h"
 #include "base/rng.h"
 #include "parallel/plan/count.h"
 #include "parallel/plan/price.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* Awkward on purpose: nothing divides. */
@@ -38,20 +37,6 @@ static bool same_bits(const MeshRun *a, const MeshRun *b) {
                a->layout, a->exact ? " --exact" : "", recompute[a->recompute], a->overlap, differs,
                step);
     return !differs;
-}
-
-/* ---- what a step of it sends and holds, and what its price predicts ---- */
-
-typedef struct Predicted {
-    const MeshRun *run;
-    atomic_int bad;
-} Predicted;
-
-/* Counts the third step. */
-static void look(Model *m, int step, void *ctx) {
-    Predicted *f = ctx;
-    if (step == 1 && m->grid->world) world_count_reset(m->grid->world);
-    if (step == 2) f->bad += mesh_unpredicted(m, f->run, m->k);
 }
 
 /* ---- with and without ---- */
@@ -83,9 +68,7 @@ static MeshRun drawn(const Sweep *s) {
  * a matrix's gradient is reduced in every micro-batch, halves add in another order, so a few units
  * in the last place. So they do to the gradient of a tied table, which is made in two places. */
 static bool adds_in_another_order(const MeshRun *halves) {
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, halves->layout, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(halves->layout);
     return halves->model == models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
 }
 
@@ -103,18 +86,16 @@ static void compare(const char *spec, void *ctx) {
     Sweep *s = ctx;
     if (s->only && !strstr(spec, s->only)) return;
     if (s->seen++ % s->every != s->number % s->every) return;
-    MeshRun with = drawn(s), without = with;
-    Predicted f = {.run = &with};
+    OWNED(mesh_run_free) MeshRun with = drawn(s), without = with;
     with.layout = without.layout = spec;
     with.overlap = s->overlap;
-    if (!s->exact) with.after = look, with.ctx = &f;
+    with.priced = !s->exact;
     without.in_halves = !s->exact && strstr(s->overlap, "halves");
     mesh_run(&with), mesh_run(&without);
     bool reordered = without.in_halves && adds_in_another_order(&with);
     s->bad += reordered ? !same_but_for_rounding(&with, &without) : !same_bits(&with, &without);
-    s->bad += f.bad;
+    s->bad += with.unpredicted;
     s->n++;
-    mesh_run_free(&with), mesh_run_free(&without);
 }
 
 /* All layouts take part, each with some of the words. */
@@ -208,6 +189,7 @@ TEST(overlap_of_halves_evaluates_every_token_alike) {
     static const char *const layouts[] = {"d1", "x2", "z2.x2+sp", "x2.y2+stay=y"};
     for (int i = 0; i < 4; i++) {
         static Evaluation with, without;
+        OWNED(mesh_run_free)
         MeshRun a = {.model = models[1],
                      .layout = layouts[i],
                      .sequences = EVAL_B,
@@ -223,7 +205,6 @@ TEST(overlap_of_halves_evaluates_every_token_alike) {
         CHECK(memcmp(with.logits, without.logits, sizeof with.logits) == 0);
         CHECK(fabs(with.sum - without.sum) < 1e-9 * without.sum); // of sums of halves, in double
         CHECK(with.losses[EVAL_B * EVAL_S - 1] > 0 && with.logits[EVAL_B * EVAL_S * 29 - 1] != 0);
-        mesh_run_free(&a), mesh_run_free(&b);
     }
 }
 
@@ -233,6 +214,7 @@ TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
                              *const words[] = {"chunk=2", "bulk+chunk=3", "ring", "bulk+ring"};
     for (int i = 0; i < 4 * N_MODELS; i++) {
         static Evaluation with, without;
+        OWNED(mesh_run_free)
         MeshRun a = {.model = models[i % N_MODELS],
                      .layout = layouts[i % 4],
                      .sequences = EVAL_B,
@@ -246,7 +228,6 @@ TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
         CHECK(memcmp(with.losses, without.losses, sizeof with.losses) == 0);
         CHECK(memcmp(with.logits, without.logits, sizeof with.logits) == 0);
         CHECK(with.sum == without.sum && with.sum > 0);
-        mesh_run_free(&a), mesh_run_free(&b);
     }
 }
 
@@ -291,13 +272,14 @@ static int sends_of(const char *layout, const char *overlap,
                     bool (*such)(const Program *p, const Op *op), int *alone) {
     StepLists t;
     StepPart part[STEP_PARTS];
-    PriceShape shape = {.S = 8, .batch = 32, .micro = 4, .whole = true};
-    Layout l;
-    Err e;
+    PriceShape shape = {.config = config_of("layers=4,heads=4,channels=16,seq=8,vocab=32"),
+                        .S = 8,
+                        .batch = 32,
+                        .micro = 4,
+                        .overlap = overlap_of(overlap),
+                        .whole = true};
+    Layout l = layout_of(layout);
     int n = 0;
-    if (!config_parse(&shape.config, "layers=4,heads=4,channels=16,seq=8,vocab=32", &e) ||
-        !layout_parse(&l, layout, 0, &e) || !overlap_parse(&shape.overlap, overlap, &e))
-        die("%s", e.text);
     price_lists(&t, &shape, &l, 0, 0);
     *alone = 0;
     for (int parts = price_parts(&t, 0, part), k = 0; k < parts; k++)

@@ -2,6 +2,7 @@
  * and repeated while it fails: other programs and a changing clock rate disturb some repetitions, a
  * wrong peak fails all of them. */
 #include "tests/layers.h"
+#include "tests/parsed.h"
 
 #include "base/clock.h"
 #include "parallel/step/profile.h"
@@ -33,7 +34,7 @@ TEST_ALONE(peak_is_above_products_and_not_far) {
     for (EACH_SET(s))
         for (int bf16 = 0; bf16 < 2; bf16++) {
             const Kernels *k = kernels_cpu(*s);
-            Team *t = team_create(1);
+            OWNED(test_team_end) Team *t = team_create(1);
             // Tile registers multiply faster than fp32 operands are rounded and packed.
             double least = bf16 && strcmp(*s, "avx512_amx") == 0 ? 0.1 : 0.5;
             double share = INFINITY, product = 0; // the fastest of all tries: others may compute
@@ -42,7 +43,6 @@ TEST_ALONE(peak_is_above_products_and_not_far) {
                 product = fmax(product, fastest_product(k, t, bf16));
                 share = product / peak;
             }
-            team_destroy(t);
             if (!(share > least && share < 1))
                 test_fail(__FILE__, __LINE__, "%s, %s: a product does %.1f %% of the peak", *s,
                           bf16 ? "bf16" : "fp32", 100 * share);
@@ -69,12 +69,10 @@ TEST(profile_prints_no_share_above_the_peak) {
     ModelShape shape = {.B = 2, .S = 8, .training = true};
     int32_t tokens[16] = {0};
     char text[8192] = "";
-    Team *t = team_create(1);
+    OWNED(test_team_end) Team *t = team_create(1);
     FILE *f = fmemopen(text, sizeof text, "w");
     Model m;
-    Err e;
-    if (!config_parse(&shape.config, "layers=2,heads=2,channels=16,vocab=24,seq=8", &e))
-        die("%s", e.text);
+    shape.config = config_of("layers=2,heads=2,channels=16,vocab=24,seq=8");
     model_plan(&m, &shape, kernels_cpu("portable"), t);
     model_allocate(&m);
     profile_reset();
@@ -86,7 +84,6 @@ TEST(profile_prints_no_share_above_the_peak) {
     fclose(f);
     profile_reset();
     model_free(&m);
-    team_destroy(t);
     CHECK(strstr(text, "  matmul up[T, N] ") && strstr(text, "  attention_backward dqkv[T, N] "));
     CHECK(strstr(text, " 100.0%\n"));
     CHECK(strstr(text, "shares of peak are of the fastest row"));

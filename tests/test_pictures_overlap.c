@@ -1,25 +1,23 @@
 /* The schedules in parallel/README.md: what each word of --overlap makes of a step on the page's
  * cluster. */
-#include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
 #include "tests/page.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static PriceShape page_shape(Machine *m) {
     static Text t;
-    PriceShape s = {.S = 256, .batch = 16 * 256, .micro = 4};
+    PriceShape s = {.config = config_of("layers=4,heads=8,channels=512,seq=256,vocab=4096")};
     Err e;
     text_of_readme(&t, "lab");
-    if (!machine_parse(m, t.s, t.n, &e) ||
-        !config_parse(&s.config, "layers=4,heads=8,channels=512,seq=256,vocab=4096", &e))
-        die("%s", e.text);
-    s.threads = m->threads;
+    if (!machine_parse(m, t.s, t.n, &e)) die("%s", e.text);
+    s.S = 256, s.batch = 16 * 256, s.micro = 4, s.threads = m->threads;
     return s;
 }
 
 static Price price_with(const Machine *m, PriceShape s, const Layout *l, const char *words) {
     Price p;
-    if (!overlap_parse(&s.overlap, words, NULL)) die("%s", words);
+    s.overlap = overlap_of(words);
     price_step(&s, l, m, &p);
     return p;
 }
@@ -38,8 +36,7 @@ TEST(the_schedules_of_the_readme_are_what_the_clocks_say) {
     for (int w = 0; w < 6; w++) {
         text_put(&t, "%-21s", words[w]);
         for (int i = 0; i < 6; i++) {
-            Layout l;
-            CHECK(layout_parse(&l, layouts[i], 4, NULL));
+            Layout l = layout_of(layouts[i]);
             Price p = price_with(&m, s, &l, words[w]);
             text_put(&t, "%7.0f %5.0f ", 1e3 * p.seconds, 1e3 * p.exposed);
         }

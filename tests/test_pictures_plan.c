@@ -4,6 +4,7 @@
 
 #include "parallel/plan/plan.h"
 #include "tests/page.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* The page's cluster and model. */
@@ -12,9 +13,8 @@ static Space lab(Machine *m) {
     Space s = {.free_micro = true, .free_recompute = true};
     Err e;
     text_of_readme(&t, "lab");
-    if (!machine_parse(m, t.s, t.n, &e) ||
-        !config_parse(&s.shape.config, "layers=4,heads=8,channels=512,seq=256,vocab=4096", &e))
-        die("%s", e.text);
+    if (!machine_parse(m, t.s, t.n, &e)) die("%s", e.text);
+    s.shape.config = config_of("layers=4,heads=8,channels=512,seq=256,vocab=4096");
     s.p = m->ranks, s.shape.threads = m->threads;
     s.shape.S = 256, s.shape.batch = 16 * 256;
     return s;

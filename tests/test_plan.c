@@ -9,18 +9,17 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/io.h"
 #include "layers/kernels.h"
 #include "parallel/train/options.h"
-#include "tests/test.h"
+#include "tests/parsed.h"
+#include "tests/shell.h"
 
 static void plan_of(Plan *p, const char *cluster, const char *model, int64_t sequences) {
-    Err e;
     *p = (Plan){.error = 0.1};
-    if (!machine_open(&p->machine, cluster, &e)) die("%s", e.text);
+    p->machine = machine_of(cluster);
     p->space = (Space){
         .p = p->machine.ranks, .free_micro = true, .free_recompute = true, .free_overlap = true};
-    if (!config_parse(&p->space.shape.config, model, &e)) die("%s", e.text);
+    p->space.shape.config = config_of(model);
     p->space.shape.S = p->space.shape.config.seq;
     p->space.shape.batch = sequences * p->space.shape.S;
     p->space.shape.threads = p->machine.threads;
@@ -161,13 +160,12 @@ TEST(plan_tries_layouts_of_other_kinds_beside_near_ties) {
 TEST(plan_takes_fused_matmuls_where_they_were_measured_to_be_faster) {
     static const double ratios[] = {0, 1.05, 0.8, 0.1}; // 0: not measured
     Err e;
-    Layout only;
     for (int i = 0; i < 4; i++) {
         Plan p;
         Choice brute;
         CalibrateList list;
         plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-        CHECK(layout_parse(&only, "x4+sp", 4, &e));
+        Layout only = layout_of("x4+sp");
         p.space.only = &only, p.space.fuses = true;
         if (i == 3) p.machine.level[0].rank_rate /= 1000; // links are what a step takes
         plan_list(&p.space, &p.machine, &list);
@@ -280,11 +278,9 @@ TEST(plan_lists_what_its_candidates_do) {
 TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
     Plan p;
     CalibrateList list;
-    Layout only;
-    Err e;
     int others = 0;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    CHECK(layout_parse(&only, "d2.x2", 4, &e));
+    Layout only = layout_of("d2.x2");
     p.space.only = &only;
     plan_list(&p.space, &p.machine, &list);
     for (int i = 0; i < list.n_groups; i++) {
@@ -335,15 +331,10 @@ TEST(plan_of_the_program_explains_a_described_cluster) {
 
 /* The choice changes how a step is computed, not what: --exact makes that bits. */
 TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
-    const char *dir = test_tmpdir();
-    char text[16384], path[256];
-    uint16_t tokens[6000];
-    for (int i = 0; i < 6000; i++) tokens[i] = (uint16_t)(i * i % 61);
-    snprintf(path, sizeof path, "%s/plan.bin", dir);
-    CHECK(io_write_file(path, tokens, sizeof tokens, NULL, NULL));
+    char text[16384];
     int status = test_shell(
-        dir, text, sizeof text,
-        "run() { $BUILD/train_gpt --train plan.bin --model "
+        shell_directory(6000), text, sizeof text,
+        "run() { $BUILD/train_gpt --train train.bin --model "
         "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256 --steps 14 --ranks 4 --exact "
         "--eval-every 0 --json $1 $2 && sed -n 's/^\\({\"step\":[0-9]*,.*\"lr\":[^,]*\\),.*/\\1/p' "
         "$1 "
@@ -380,10 +371,7 @@ TEST(plan_for_the_cluster_of_the_example) {
 TEST(plan_of_ranks_that_share_cores_lets_one_compute_while_another_waits) {
     Plan p;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    Choice alone = {.micro = 4}, shared;
-    Err e;
-    CHECK(layout_parse(&alone.layout, "d2.x2", 4, &e));
-    shared = alone;
+    Choice alone = {.layout = layout_of("d2.x2"), .micro = 4}, shared = alone;
     search_price(&p.space, &p.machine, &alone);
     p.machine.crowd = 2;
     search_price(&p.space, &p.machine,

@@ -1,5 +1,5 @@
 /* parallel/price: the lists that are priced are those that run. What it sends is held against
- * tests/theory.h, which other tests hold against runs; what it allocates against the model itself;
+ * tests/theory.h and, as what it allocates, against every layout that runs (test_mesh_model.c);
  * what it computes against the closed form. */
 #include "parallel/plan/price.h"
 
@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/count.h"
-#include "parallel/plan/machine.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 #include "tests/theory.h"
 
@@ -28,12 +28,9 @@ typedef struct Case {
 } Case;
 
 static Case case_of(const char *model, int64_t batch, int64_t micro, Recompute recompute) {
-    Case c = {.model = model,
-              .shape = {.S = 8, .batch = batch, .micro = micro, .recompute = recompute}};
-    Err e;
-    c.shape.threads = 3;
-    if (!config_parse(&c.shape.config, model, &e)) die("%s", e.text);
-    return c;
+    PriceShape shape = {.config = config_of(model), .S = 8, .batch = batch, .micro = micro};
+    shape.recompute = recompute, shape.threads = 3;
+    return (Case){.model = model, .shape = shape};
 }
 
 static void predict(Theory *c, const PriceShape *s, const Grid *g) {
@@ -70,14 +67,13 @@ static void same_rows(Case *k, const char *spec, int rank, const CollCount *a, i
 static void check_counts(const char *spec, void *ctx) {
     Case *k = ctx;
     StepLists t;
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(spec);
     int p = layout_ranks(&l);
+    if (k->shape.apart && l.zero) return;                  // which shards the state of one model
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
         Theory predicted;
         CollCount rows[COUNT_ROWS];
-        Grid g = {.layout = l};
+        Grid g = grid_described(&l, k->shape.apart);
         g.mesh = mesh_make(&l.factors, rank);
         price_lists(&t, &k->shape, &l, rank, 0);
         int n = price_counts(&t, rows, COUNT_ROWS);
@@ -92,21 +88,21 @@ static void check_counts(const char *spec, void *ctx) {
 TEST(price_sends_what_theory_predicts_on_every_layout) {
     Case cases[] = {
         case_of(divides, 8 * 24, 4, RECOMPUTE_NONE), case_of(llama, 8 * 7, 1, RECOMPUTE_SELECTIVE),
-        case_of(divides, 8 * 12, 3, RECOMPUTE_FULL), case_of(awkward, 8 * 12, 2, RECOMPUTE_FULL)};
+        case_of(divides, 8 * 12, 3, RECOMPUTE_FULL), case_of(awkward, 8 * 12, 2, RECOMPUTE_FULL),
+        case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE)};
     cases[3].shape.kernels = kernels_cuda_sizes(true);
-    for (int i = 0; i < 4; i++) {
+    cases[4].shape.apart = true; // replicas along d
+    for (int i = 0; i < 5; i++) {
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, check_counts, &cases[i]);
         CHECK(cases[i].bad == 0);
-        CHECK(cases[i].n > 600);
+        CHECK(cases[i].n > (i < 4 ? 600 : 200));
     }
 }
 
 static void check_memory(const char *spec, void *ctx) {
     Case *k = ctx;
     StepLists t, whole;
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(spec);
     PriceShape all = k->shape;
     all.whole = true;
     price_lists(&t, &k->shape, &l, 0, 0);
@@ -179,8 +175,7 @@ TEST(price_of_works_in_bf16_is_that_of_their_bytes) {
     Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_SELECTIVE);
     StepLists t;
     Seen seen = {.bf16 = 0};
-    Layout l;
-    CHECK(layout_parse(&l, "d2.x2.y2+sp+heads", 0, NULL));
+    Layout l = layout_of("d2.x2.y2+sp+heads");
     k.shape.kernels = kernels_cuda_sizes(true);
     price_lists(&t, &k.shape, &l, 0, 0);
     price_each_work(&t, see_bf16, &seen);
@@ -232,8 +227,7 @@ TEST(price_of_the_norm_is_one_kernel_on_a_device) {
     Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
     StepLists t;
     for (int i = 0; i < 4; i++) {
-        Layout l;
-        CHECK(layout_parse(&l, rows[i].layout, 0, NULL));
+        Layout l = layout_of(rows[i].layout);
         k.shape.kernels = rows[i].device ? kernels_cuda_sizes(true) : NULL;
         price_lists(&t, &k.shape, &l, 0, 0);
         for (int more = 0; more < 2; more++)
@@ -269,8 +263,7 @@ static void check_place(void *ctx, const SendGroup *g, const Send *s, int64_t ti
 static void check_places(const char *spec, void *ctx) {
     Case *k = ctx;
     StepLists t;
-    Layout l;
-    CHECK(layout_parse(&l, spec, 0, NULL));
+    Layout l = layout_of(spec);
     price_lists(&t, &k->shape, &l, 0, 0);
     price_each_send(&t, check_place, &(Places){k, layout_ranks(&l)});
     price_free(&t);
@@ -298,12 +291,11 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
             for (int rank = 0; rank < 3; rank++) {
                 char model[96];
                 StepLists t;
-                Layout l;
                 snprintf(model, sizeof model,
                          "layers=3,heads=8,kv_heads=2,channels=%d,seq=8,vocab=96", wide ? 512 : 64);
                 Case k = case_of(model, 8 * 16, 1, RECOMPUTE_NONE);
                 k.shape.kernels = kernels_cuda_sizes(true);
-                CHECK(layout_parse(&l, layouts[i], 0, NULL));
+                Layout l = layout_of(layouts[i]);
                 price_lists(&t, &k.shape, &l, rank, 0);
                 const StepRun *r = t.model[0].program;
                 calls[wide][rank] = works_of(&t, 0, step_run_last(r), WORK_COPY) +
@@ -337,9 +329,8 @@ TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int cuda = 0; cuda < 2; cuda++) {
             StepLists t;
-            Layout l;
             int sums[2] = {0};
-            CHECK(layout_parse(&l, cases[i].layout, 0, NULL));
+            Layout l = layout_of(cases[i].layout);
             k.shape.kernels = cuda ? kernels_cuda_sizes(true) : NULL;
             price_lists(&t, &k.shape, &l, 0, 0);
             price_each_work(&t, count_bias_sums, sums);
@@ -365,14 +356,12 @@ static double matmuls(const PriceShape *shape, const Layout *l) {
 
 TEST(price_computes_what_the_model_computes) {
     Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, RECOMPUTE_NONE);
-    Layout one = layout_one(), four;
-    Err e;
+    Layout one = layout_one(), four = layout_of("x2.y2");
     k.shape.whole = true;
     const double T = 32, C = 64, V = 128,
                  L = 3; // y, dx and dw of 12 C^2 weights a layer, and of the head
     double want = 3 * 2 * T * (12 * C * C * L + C * V);
     CHECK(matmuls(&k.shape, &one) == want);
-    CHECK(layout_parse(&four, "x2.y2", 0, &e));
     CHECK(matmuls(&k.shape, &four) == want / 4);
     k.shape.recompute = RECOMPUTE_FULL; // all of a block but its last product
     CHECK(matmuls(&k.shape, &one) == want + 2 * T * 8 * C * C * L);
@@ -390,8 +379,7 @@ static void count_stream(void *ctx, const Work *w) {
 static void stream_works(const char *spec, Recompute recompute, int n[3]) {
     Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, recompute);
     StepLists t;
-    Layout l;
-    CHECK(layout_parse(&l, spec, 0, NULL));
+    Layout l = layout_of(spec);
     k.shape.whole = true;
     n[0] = n[1] = n[2] = 0;
     price_lists(&t, &k.shape, &l, 0, 0);
@@ -433,10 +421,8 @@ static void play_one_rank(const Machine *m, double seconds[2]) {
 }
 
 TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
-    Machine m;
-    Err e;
     double seconds[2];
-    CHECK(machine_open(&m, "cpu:1", &e));
+    Machine m = machine_of("cpu:1");
     play_one_rank(&m, seconds);
     CHECK(seconds[0] == seconds[1]); // described: nothing is known of it
     Calibration *c = calibration_new();
@@ -450,8 +436,7 @@ TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
 TEST(price_has_starts_and_waits_in_pairs) {
     Case k = case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE);
     StepLists t;
-    Layout l;
-    CHECK(layout_parse(&l, "d2.z2.x3.y2+sp+heads+zero1", 0, NULL));
+    Layout l = layout_of("d2.z2.x3.y2+sp+heads+zero1");
     k.shape.overlap.bulk = true;
     price_lists(&t, &k.shape, &l, 5, 0);
     const Program *p = step_run_last(t.model[0].program);
@@ -474,8 +459,8 @@ TEST(price_has_starts_and_waits_in_pairs) {
 TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
     Case k = case_of(divides, 8 * 12, 4, RECOMPUTE_NONE);
     StepLists t;
-    Layout l;
-    CHECK(layout_parse(&l, "x2", 0, NULL) && overlap_parse(&k.shape.overlap, "bulk+halves", NULL));
+    Layout l = layout_of("x2");
+    k.shape.overlap = overlap_of("bulk+halves");
     price_lists(&t, &k.shape, &l, 0, 0);
     const Program *p = step_run_last(t.model[0].program);
     int waits = 0, starts = 0, matmuls = 0;
@@ -502,9 +487,7 @@ TEST(price_of_a_thousand_ranks_needs_one) {
                      RECOMPUTE_FULL);
     k.shape.S = 2048;
     StepLists t;
-    Layout l;
-    Err e;
-    CHECK(layout_parse(&l, "d16.z8.x8.y16+sp+heads", 0, &e));
+    Layout l = layout_of("d16.z8.x8.y16+sp+heads");
     price_lists(&t, &k.shape, &l, 16383, 0);
     int n = step_run_last(t.model[0].program)->n_ops;
     CHECK(layout_ranks(&l) == 16384 && n > 50 && n < 1000);
@@ -522,10 +505,8 @@ static Price in_turns(const char *layout, double memory_rate) {
                  .slowest = 1,
                  .threads = 3};
     Case k = case_of(divides, 8 * 8, 2, RECOMPUTE_NONE);
-    Layout l;
-    Err e;
     Price p;
-    if (!layout_parse(&l, layout, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(layout);
     price_step(&k.shape, &l, &m, &p);
     return p;
 }
@@ -552,12 +533,9 @@ static double together(int n, int64_t bytes, double latency, double *sent) {
                  .slowdown = 1,
                  .slowest = 1,
                  .threads = 1};
-    Grid g = {.layout = layout_one()};
-    if (!layout_parse(&g.layout, "x2", 0, NULL)) die("x2");
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    ModelShape shape = {.grid = &g, .B = 1, .S = 1};
-    if (!config_parse(&shape.config, divides, NULL)) die("%s", divides);
-    Program p = program_make(&shape);
+    Grid g = mesh_grid("x2", 0);
+    ModelShape shape = {.config = config_of(divides), .grid = &g, .B = 1, .S = 1};
+    OWNED(program_free) Program p = program_make(&shape);
     Dist d = {.n_dims = 1, .name = "t", .dim = {"T"}}, part = d;
     part.shard[0] = axes_of("x");
     int whole[8];
@@ -566,7 +544,7 @@ static double together(int n, int64_t bytes, double latency, double *sent) {
         int t = program_tensor(&p, part, size, 4);
         whole[i] = program_redistribute(&p, t, &d, "test");
     }
-    OpCost *cost = program_costs(&p, &m, false);
+    OWNED(test_mem_end) OpCost *cost = program_costs(&p, &m, false);
     Clocks c = {.now = 0};
     double end[8];
     for (int i = 0; i < n; i++) end[i] = clocks_start(&c, &cost[i]);
@@ -574,8 +552,6 @@ static double together(int n, int64_t bytes, double latency, double *sent) {
     if (p.n_ops != n || whole[n - 1] != p.op[n - 1].out || c.spent.exposed != c.now)
         test_fail(__FILE__, __LINE__, "%d collectives of %d", p.n_ops, n);
     *sent = c.spent.sent;
-    mem_free(cost);
-    program_free(&p);
     return c.now;
 }
 

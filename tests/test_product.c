@@ -125,14 +125,13 @@ static void case_free(Case *c) {
 }
 
 static void run_product(const Kernels *k, const Product *p, int threads) {
-    Team *t = team_create(threads);
+    OWNED(test_team_end) Team *t = team_create(threads);
     Product q = *p;
     size_t n = k->product_workspace(threads);
     q.workspace = mem_alloc_aligned(n, 64);
     memset(q.workspace, 0xff, n); // NaN: what was not packed shows
     k->product(t, &q);
     mem_free(q.workspace);
-    team_destroy(t);
 }
 
 /* Sums of K products in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
@@ -168,7 +167,7 @@ static void check_case(const char *set, const Form *f, const Case *c, int thread
 static void check_form(const Form *f, int threads, unsigned seed) {
     Case c = case_make(f, seed);
     size_t bytes = (size_t)((f->M - 1) * c.p.ldy + f->N) * sizeof(float);
-    float *y = mem_alloc(bytes), *aux = mem_alloc(bytes);
+    OWNED(test_mem_end) float *y = mem_alloc(bytes), *aux = mem_alloc(bytes);
     case_solve(&c, f);
     memcpy(y, c.y, bytes), memcpy(aux, c.aux, bytes);
     for (const char *const *set = product_sets(); *set && !test_failed(); set++) {
@@ -177,7 +176,6 @@ static void check_form(const Form *f, int threads, unsigned seed) {
         run_product(kernels_of(*set), &c.p, threads);
         check_case(*set, f, &c, threads);
     }
-    mem_free(y), mem_free(aux);
     case_free(&c);
 }
 
@@ -327,9 +325,8 @@ TEST(product_adds_the_columns_of_b) {
         Product p = product_dw(T, K, N, x, K, dy);
         p.y = dw, p.bias_grad = sums, p.bf16 = true;
         run_product(k, &p, 2);
-        Team *t = team_create(1);
+        OWNED(test_team_end) Team *t = team_create(1);
         k->bias_backward(t, want, dy, T, N);
-        team_destroy(t);
         CHECK(memcmp(sums, want, sizeof want) == 0);
     }
 }

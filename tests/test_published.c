@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/die.h"
-#include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 enum { H = 2048, SEQUENCES = 64, MAX_ROWS = 128 }; // they divide by every mesh of up to 64 ranks
@@ -33,14 +32,11 @@ static double received(StepLists *t, bool once) {
 
 static double volume_of(const char *spec, double rho, bool once) {
     static StepLists t;
-    Layout l;
-    Err e;
-    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(spec);
     double T = H / rho;
     PriceShape s = {.S = (int64_t)T / SEQUENCES, .batch = (int64_t)T};
     s.micro = SEQUENCES / (l.size[AXIS_D] * l.size[AXIS_Z]);
-    if (!config_parse(&s.config, "layers=3,heads=64,channels=2048,seq=4096,vocab=64", &e))
-        die("%s", e.text);
+    s.config = config_of("layers=3,heads=64,channels=2048,seq=4096,vocab=64");
     price_lists(&t, &s, &l, 0, 0);
     double three = received(&t, once);
     t.layers = t.model[0].shape.config.layers;

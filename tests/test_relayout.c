@@ -11,6 +11,7 @@
 #include "data/weights.h"
 #include "parallel/step/audit.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* Awkward on purpose: nothing divides; key heads that ranks hold in copies; no biases, an untied
@@ -67,13 +68,12 @@ static bool same(const Model *a, const Model *b, int arena) {
 static void there_and_back(Model *m, int step, void *ctx) {
     Trip *t = ctx;
     World *w = m->grid->world;
-    Layout l;
     Grid g[2];
     Model there, back;
     Err e;
     uint8_t before[32], after[32];
     if (step != 1) return; // moments of two steps
-    if (!layout_parse(&l, t->there, m->grid->mesh.p, &e)) die("%s", e.text);
+    Layout l = layout_of(t->there);
     build(&there, &g[0], w, &l, m);
     build(&back, &g[1], w, &m->grid->layout, m);
     relayout(&there, m);
@@ -97,6 +97,7 @@ TEST(relayout_there_and_back_restores_every_bit) {
             uint64_t at = (uint64_t)(100 * p + i);
             const char *a = s->text[rng_u64(3, 1, at) % (uint64_t)s->n];
             Trip trip = {.there = s->text[rng_u64(3, 2, at) % (uint64_t)s->n]};
+            OWNED(mesh_run_free)
             MeshRun r = {.model = models[i % N_MODELS],
                          .layout = a,
                          .sequences = 5,
@@ -104,7 +105,6 @@ TEST(relayout_there_and_back_restores_every_bit) {
                          .after = there_and_back,
                          .ctx = &trip};
             mesh_run(&r);
-            mesh_run_free(&r);
             CHECK(trip.n == p);
             if (trip.bad) printf("    %s to %s and back\n", a, trip.there), bad++;
         }
@@ -121,19 +121,20 @@ TEST(relayout_is_not_noticed_by_an_exact_run) {
                                            {"d2.x3+zero1", "z3.y2+heads"}};
     for (int model = 0; model < N_MODELS; model++)
         for (int i = 0; i < (BASE_DEBUG ? 2 : 6); i++) {
+            OWNED(mesh_run_free)
             MeshRun stays = run_on(models[model], moves[i][0], NULL, true),
                     goes = run_on(models[model], moves[i][0], moves[i][1], true);
             size_t n = (size_t)stays.n_params * sizeof *stays.weights;
             bool equal = memcmp(stays.loss, goes.loss, sizeof stays.loss) == 0 &&
                          memcmp(stays.norm, goes.norm, sizeof stays.norm) == 0 &&
                          memcmp(stays.weights, goes.weights, n) == 0;
-            mesh_run_free(&stays), mesh_run_free(&goes);
             CHECK(equal);
         }
 }
 
 TEST(relayout_keeps_losses_within_reordering) {
     for (int model = 0; model < N_MODELS; model++) {
+        OWNED(mesh_run_free)
         MeshRun stays = run_on(models[model], "d2.x2", NULL, false),
                 other = run_on(models[model], "z2.y2+heads", NULL, false),
                 goes = run_on(models[model], "d2.x2", "z2.y2+heads", false);
@@ -141,7 +142,6 @@ TEST(relayout_keeps_losses_within_reordering) {
         // What another order of the same sums makes of the whole run is what it may make of the
         // last two steps; ten times that, as few numbers may agree by chance.
         MeshDiff bound = mesh_diff(&other, &stays), d = mesh_diff(&goes, &stays);
-        mesh_run_free(&stays), mesh_run_free(&other), mesh_run_free(&goes);
         CHECK(goes.agreed && d.loss <= 10 * bound.loss + 6e-8 && d.norm <= 10 * bound.norm + 2e-7);
         CHECK(bound.weights > 0 && d.weights <= 10 * bound.weights);
     }
@@ -155,12 +155,11 @@ static void large(Model *m, int step, void *ctx) {
     int64_t before = 0, after = 0;
     World *w = m->grid->world;
     for (int k = 0, n = world_counts(w, rows, 128); k < n; k++) before += rows[k].bytes;
-    Layout l;
     Grid g;
     Model there;
     Err e;
     if (step != 0) return;
-    if (!layout_parse(&l, t->there, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(t->there);
     build(&there, &g, w, &l, m);
     relayout(&there, m);
     for (int k = 0, n = world_counts(w, rows, 128); k < n; k++) after += rows[k].bytes;
@@ -179,37 +178,35 @@ TEST(relayout_moves_tensors_of_several_pieces) {
     }
     const char *model = "layers=1,heads=2,channels=40,seq=4,vocab=250007";
     Trip trip = {.there = "y2"};
+    OWNED(mesh_run_free)
     MeshRun r = {.model = model, .layout = "x2", .sequences = 1, .S = 4, .exact = true};
     mesh_run(&r);
-    MeshRun moved = r;
+    OWNED(mesh_run_free) MeshRun moved = r;
     moved.after = large, moved.ctx = &trip;
     mesh_run(&moved);
     CHECK(trip.n == 2 && trip.bad == 0 && r.n_params > 2 * RELAYOUT_PIECE);
     bool equal = memcmp(r.weights, moved.weights, (size_t)r.n_params * sizeof(float)) == 0;
-    mesh_run_free(&r), mesh_run_free(&moved);
     CHECK(equal);
 }
 
 /* More tokens at once than any machine has memory for. */
 static void too_large(Model *m, int step, void *ctx) {
     Trip *t = ctx;
-    Layout l;
-    Err e;
     ModelShape s = m->shape;
     if (step != 1) return;
-    if (!layout_parse(&l, t->there, m->grid->mesh.p, &e)) die("%s", e.text);
-    s.B = INT64_C(1) << 34;
+    Layout l = layout_of(t->there);
+    s.B = INT64_C(1) << 30;
     t->n += relayout_model(m, (Grid *)m->grid, &l, &s, m->team);
 }
 
 TEST(relayout_that_does_not_fit_changes_nothing) {
     Trip trip = {.there = "x3"};
+    OWNED(mesh_run_free)
     MeshRun stays = run_on(models[0], "d3+zero1", NULL, false), refused = stays;
     refused.after = too_large, refused.ctx = &trip;
     mesh_run(&refused);
     size_t n = (size_t)stays.n_params * sizeof *stays.weights;
     bool equal = memcmp(stays.loss, refused.loss, sizeof stays.loss) == 0 &&
                  memcmp(stays.weights, refused.weights, n) == 0;
-    mesh_run_free(&stays), mesh_run_free(&refused);
     CHECK(trip.n == 0 && equal);
 }

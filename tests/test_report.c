@@ -66,7 +66,7 @@ TEST(report_page_is_whole_and_escaped) {
     report_read(&r[0], "a<b", canned, sizeof canned - 1);
     report_read(&r[1], "b&c", canned, sizeof canned - 1);
     for (int n = 1; n <= 2; n++) {
-        char *page = page_of(r, n);
+        OWNED(test_mem_end) char *page = page_of(r, n);
         CHECK(page && strncmp(page, "<!DOCTYPE html>", 15) == 0);
         CHECK(test_balanced(page));
         CHECK(!strstr(page, "<script>alert"));
@@ -78,7 +78,6 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(count(page, "'chart wide'") == 1 && count(page, "'chart narrow'") == 1);
         CHECK(strstr(page, "max-width:640px){.wide{display:none}.narrow{display:block}"));
         CHECK(n > 1 || strstr(page, "<span>mean of the last "));
-        mem_free(page);
     }
     report_free(&r[0]), report_free(&r[1]);
 }

@@ -1,6 +1,6 @@
 /* The program itself: a run that was stopped, killed or out of disk ends with the same bits as one
  * that was not. */
-#include "tests/test.h"
+#include "tests/shell.h"
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -10,53 +10,37 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "data/checkpoint.h"
-#include "data/io.h"
 #include "data/io_map.h"
 
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
 static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
 
-/* Folder of this test's files, with tokens in train.bin. */
-typedef struct Place {
-    const char *dir;
-} Place;
-
-static bool place_make(Place *p) {
-    uint16_t tokens[4000];
-    char path[160];
-    p->dir = test_tmpdir();
-    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61 + i % 3);
-    snprintf(path, sizeof path, "%s/train.bin", p->dir);
-    return io_write_file(path, tokens, sizeof tokens, NULL, NULL);
-}
-
 /* Runs a shell command in the test's folder, $RUN standing for the program and the options that all
  * runs share. Its exit status; the end of what it printed is left in text. */
-static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...)
+static int shell(const char *dir, const char *model, char *text, size_t n, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-static int shell(const Place *p, const char *model, char *text, size_t n, const char *fmt, ...) {
+static int shell(const char *dir, const char *model, char *text, size_t n, const char *fmt, ...) {
     char what[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    return test_shell(p->dir, text, n,
+    return test_shell(dir, text, n,
                       "RUN=\"$BUILD/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
                       "--schedule constant --eval-every 0\"; %s",
                       model, what);
 }
 
 /* Do the two folders hold the same parameters and moments after that step? */
-static bool same_end(const Place *p, const char *a, const char *b, long long step) {
+static bool same_end(const char *dir, const char *a, const char *b, long long step) {
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
                                         "config.json"};
     for (int i = 0; i < 3; i++) {
         char x[256], y[256];
         IoMap m, k;
-        snprintf(x, sizeof x, "%s/%s/step_%08lld/%s", p->dir, a, step, files[i]);
-        snprintf(y, sizeof y, "%s/%s/step_%08lld/%s", p->dir, b, step, files[i]);
+        snprintf(x, sizeof x, "%s/%s/step_%08lld/%s", dir, a, step, files[i]);
+        snprintf(y, sizeof y, "%s/%s/step_%08lld/%s", dir, b, step, files[i]);
         if (!io_map(&m, x, NULL)) return false;
         bool ok = io_map(&k, y, NULL);
         if (ok) {
@@ -69,29 +53,27 @@ static bool same_end(const Place *p, const char *a, const char *b, long long ste
     return true;
 }
 
-static long long newest(const Place *p, const char *name) {
+static long long newest(const char *dir, const char *name) {
     char path[160];
     int64_t step = -1;
-    snprintf(path, sizeof path, "%s/%s", p->dir, name);
-    char *found = checkpoint_latest(path, &step, &group_alone);
-    mem_free(found);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    OWNED(test_mem_end) char *found = checkpoint_latest(path, &step, &group_alone);
     return step;
 }
 
 static void resume(const char *model, const char *more) {
-    Place p;
+    const char *dir = shell_directory(4000);
     char text[4096];
-    CHECK(place_make(&p));
-    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 14 --save whole", more) == 0);
-    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 3 --save parts", more) == 0);
-    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 4 --save parts --resume", more) ==
+    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 14 --save whole", more) == 0);
+    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 3 --save parts", more) == 0);
+    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 4 --save parts --resume", more) ==
           0);
-    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 14 --save parts --resume", more) ==
+    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 14 --save parts --resume", more) ==
           0);
-    CHECK(same_end(&p, "whole", "parts", 14));
-    CHECK(shell(&p, model, text, sizeof text, "$RUN %s --steps 14 --seed 2 --save other", more) ==
+    CHECK(same_end(dir, "whole", "parts", 14));
+    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 14 --seed 2 --save other", more) ==
           0);
-    CHECK(!same_end(&p, "whole", "other", 14)); // the comparison can tell runs apart
+    CHECK(!same_end(dir, "whole", "other", 14)); // the comparison can tell runs apart
 }
 
 TEST(resume_is_bit_identical_gpt2) {
@@ -106,24 +88,24 @@ TEST(resume_is_bit_identical_bf16) {
 
 /* Saves make all replicas meet, so both runs save after the same steps: 3 is rounded up to 4. */
 static void resume_outer(const char *more) {
-    Place p;
+    const char *dir = shell_directory(4000);
     char text[4096], run[256];
     snprintf(run, sizeof run, "--sync-every 4 --save-every 3 --keep 0 --outer-lr 0.7 %s", more);
-    CHECK(place_make(&p));
-    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN %s --steps 16 --save whole", run) == 0);
+    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN %s --steps 16 --save whole", run) == 0);
     for (int steps = 4; steps <= 16; steps *= 2)
-        CHECK(shell(&p, GPT2, text, sizeof text, "$RUN %s --steps %d --save parts --resume", run,
+        CHECK(shell(dir, GPT2, text, sizeof text, "$RUN %s --steps %d --save parts --resume", run,
                     steps) == 0);
-    CHECK(same_end(&p, "whole", "parts", 4) && same_end(&p, "whole", "parts", 16));
-    CHECK(shell(&p, GPT2, text, sizeof text, "ls whole | wc -l | grep -x 4") == 0);
+    CHECK(same_end(dir, "whole", "parts", 4) && same_end(dir, "whole", "parts", 16));
+    CHECK(shell(dir, GPT2, text, sizeof text, "ls whole | wc -l | grep -x 4") == 0);
     // the comparison tells other runs apart; evaluations and samples change nothing
-    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN %s --steps 16 --save other --seed 2", run) == 0);
-    CHECK(!same_end(&p, "whole", "other", 16));
-    CHECK(shell(&p, GPT2, text, sizeof text,
+    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN %s --steps 16 --save other --seed 2", run) ==
+          0);
+    CHECK(!same_end(dir, "whole", "other", 16));
+    CHECK(shell(dir, GPT2, text, sizeof text,
                 "$(echo $RUN | sed 's/every 0/every 1/') %s --steps 16 --save seen --val train.bin "
                 "--eval-batches 2 --sample-every 3 --sample-tokens 4",
                 run) == 0);
-    CHECK(strstr(text, "step 15: val loss") && same_end(&p, "whole", "seen", 16));
+    CHECK(strstr(text, "step 15: val loss") && same_end(dir, "whole", "seen", 16));
 }
 
 TEST(resume_is_bit_identical_with_an_outer_loop) {
@@ -139,12 +121,11 @@ TEST(resume_is_bit_identical_with_averaged_parameters) {
 TEST(resume_after_a_signal_loses_no_step) {
     static const char *const signals[] = {"TERM", "INT"};
     for (int i = 0; i < 2; i++) {
-        Place p;
+        const char *dir = shell_directory(4000);
         char text[4096];
-        CHECK(place_make(&p));
         // INT is ignored by a background process of a shell without job control: exec through env
         // resets it
-        CHECK(shell(&p, GPT2, text, sizeof text,
+        CHECK(shell(dir, GPT2, text, sizeof text,
                     "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --keep 0 "
                     "--save stopped "
                     "& P=$!; "
@@ -152,59 +133,57 @@ TEST(resume_after_a_signal_loses_no_step) {
                     "-%s $P; "
                     "wait $P",
                     signals[i]) > 0);
-        long long step = newest(&p, "stopped");
+        long long step = newest(dir, "stopped");
         CHECK(step >= 7);
-        CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save stopped --resume",
+        CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save stopped --resume",
                     step + 5) == 0);
-        CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
-        CHECK(same_end(&p, "whole", "stopped", step + 5));
+        CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
+        CHECK(same_end(dir, "whole", "stopped", step + 5));
     }
 }
 
 TEST(resume_after_kill_is_bit_identical) {
-    Place p;
+    const char *dir = shell_directory(4000);
     char text[4096];
     long long step = 0;
-    CHECK(place_make(&p));
     for (int i = 0; i < 4;
          i++) { // saving after every step: some kills hit a half-written checkpoint
-        shell(&p, GPT2, text, sizeof text,
+        shell(dir, GPT2, text, sizeof text,
               "$RUN --steps 100000000 --save-every 1 --keep 0 --save killed --resume & P=$!; "
               "while kill -0 $P && [ ! -e killed/step_%08lld ]; do sleep 0.001; done; sleep 0.0%d; "
               "kill -9 $P; wait $P",
               step + 3, i);
-        CHECK(newest(&p, "killed") >= step + 3);
-        step = newest(&p, "killed");
+        CHECK(newest(dir, "killed") >= step + 3);
+        step = newest(dir, "killed");
     }
-    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save killed --resume",
+    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save killed --resume",
                 step + 5) == 0);
-    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
-    CHECK(same_end(&p, "whole", "killed", step + 5));
-    CHECK(shell(&p, GPT2, text, sizeof text, "ls -A killed | grep -c tmp") ==
+    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
+    CHECK(same_end(dir, "whole", "killed", step + 5));
+    CHECK(shell(dir, GPT2, text, sizeof text, "ls -A killed | grep -c tmp") ==
           1); // no left-overs: grep finds none
 }
 
 TEST(resume_refuses_in_one_line) {
-    Place p;
+    const char *dir = shell_directory(4000);
     char text[4096];
-    CHECK(place_make(&p));
-    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps 4 --save-every 2 --save run") == 0);
-    CHECK(shell(&p, LLAMA, text, sizeof text, "$RUN --steps 8 --save run --resume >/dev/null") ==
+    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps 4 --save-every 2 --save run") == 0);
+    CHECK(shell(dir, LLAMA, text, sizeof text, "$RUN --steps 8 --save run --resume >/dev/null") ==
           1);
     CHECK(strstr(text, "is a checkpoint of another model: it has") && strchr(text, '\n')[1] == 0);
-    CHECK(shell(&p, GPT2, text, sizeof text, "$RUN --steps 8 --save run") ==
+    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps 8 --save run") ==
           1); // neither resumed nor overwritten
-    CHECK(shell(&p, GPT2, text, sizeof text,
+    CHECK(shell(dir, GPT2, text, sizeof text,
                 "ulimit -f 8; $RUN --steps 8 --save run --resume >/dev/null") == 1);
     CHECK(strstr(text, "cannot write") && strstr(text, "File too large"));
     CHECK(strchr(text, '\n')[1] == 0);
-    CHECK(newest(&p, "run") == 4);
-    CHECK(shell(&p, GPT2, text, sizeof text,
+    CHECK(newest(dir, "run") == 4);
+    CHECK(shell(dir, GPT2, text, sizeof text,
                 "printf X | dd of=run/step_00000004/optimizer.safetensors bs=1 seek=5000 "
                 "conv=notrunc 2>/dev/null; "
                 "$RUN --steps 8 --save run --resume >/dev/null") == 1);
     CHECK(strstr(text, "optimizer.safetensors is damaged: checksum") && strchr(text, '\n')[1] == 0);
-    CHECK(shell(&p, GPT2, text, sizeof text,
+    CHECK(shell(dir, GPT2, text, sizeof text,
                 "mv run/step_00000004 aside; $RUN --steps 8 --save run --resume") == 0);
-    CHECK(newest(&p, "run") == 8);
+    CHECK(newest(dir, "run") == 8);
 }

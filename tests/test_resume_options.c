@@ -111,14 +111,13 @@ static const Case cases[] = {
 
 /* The row that has the option, -1: none, -2: several. */
 static int row_of(const char *document, const char *name) {
-    char *quoted = mem_printf("`--%s`", name);
+    OWNED(test_mem_end) char *quoted = mem_printf("`--%s`", name);
     int found = -1;
     for (int row = 0; row < N_ROWS; row++) {
         const char *at = strstr(document, row_text[row]);
         const char *here = at ? strstr(at, quoted) : NULL;
         if (here && here < at + strcspn(at, "\n")) found = found == -1 ? row : -2;
     }
-    mem_free(quoted);
     return found;
 }
 
@@ -167,8 +166,8 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
     int status;
     IoMap m;
     const char *dir = shell_directory(4000);
-    CHECK(dir && io_map(&m, "docs/training.md", NULL));
-    char *document = mem_printf("%.*s", (int)m.n, (const char *)m.p);
+    CHECK(io_map(&m, "docs/training.md", NULL));
+    OWNED(test_mem_end) char *document = mem_printf("%.*s", (int)m.n, (const char *)m.p);
     io_unmap(&m);
     SHELL(0, "step_00000004",
           "tail -c 6000 train.bin >other.bin; echo '# nothing' >empty.conf; "
@@ -200,5 +199,4 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
             test_fail(__FILE__, __LINE__, "%s: not \"%s\": status %d, loss %.17g, before %.17g: %s",
                       option, row_text[row], status, loss, before, text);
     }
-    mem_free(document);
 }

@@ -1,3 +1,4 @@
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -26,11 +27,11 @@ static bool parses(const char *header, size_t n_data, Err *e) {
     uint8_t buf[2048];
     SafeTensors s;
     size_t n = make(buf, header, n_data);
+    OWNED(test_mem_end)
     uint8_t *exact = mem_alloc(n); // of this size, so that the sanitizer sees any byte read beyond
     memcpy(exact, buf, n);
     bool ok = safetensors_parse(exact, n, &s, e);
     safetensors_free(&s);
-    mem_free(exact);
     return ok;
 }
 
@@ -64,13 +65,12 @@ TEST(safetensors_refuses_every_truncation) {
     Err e = {""};
     size_t n = make(buf, PAIR, 12);
     for (size_t cut = 0; cut < n; cut++) {
-        uint8_t *part = mem_alloc(cut);
+        OWNED(test_mem_end) uint8_t *part = mem_alloc(cut);
         memcpy(part, buf, cut);
         e.text[0] = 0;
         CHECK(!safetensors_parse(part, cut, &s, &e));
         CHECK(e.text[0]);
         safetensors_free(&s);
-        mem_free(part);
     }
 }
 
@@ -130,8 +130,8 @@ TEST(safetensors_names_every_defect) {
 TEST(safetensors_half_precision_widens_exactly) {
     // value = (-1)^s 2^(e-15) (1 + f/1024), subnormal 2^-24 f: every finite half is exact in fp32
     static const char header[] = "{" T("a", "F16", "[65536]", "0", "131072") "}";
-    uint8_t *buf = mem_alloc(8 + sizeof header + 131072);
-    float *x = mem_alloc(65536 * sizeof *x);
+    OWNED(test_mem_end) uint8_t *buf = mem_alloc(8 + sizeof header + 131072);
+    OWNED(test_mem_end) float *x = mem_alloc(65536 * sizeof *x);
     size_t n = make(buf, header, 131072);
     for (size_t i = 0; i < 65536; i++) {
         uint16_t h = (uint16_t)i;
@@ -152,8 +152,6 @@ TEST(safetensors_half_precision_widens_exactly) {
         wrong += !same;
     }
     safetensors_free(&s);
-    mem_free(buf);
-    mem_free(x);
     CHECK(ok && wrong == 0);
 }
 
@@ -215,12 +213,11 @@ static bool config_round_trips(const char *text, HfKind kind) {
     Config c, back;
     Err e = {""};
     if (!config_parse(&c, text, &e)) return false;
-    char *json = hf_config_text(&c);
+    OWNED(test_mem_end) char *json = hf_config_text(&c);
     bool ok = hf_config_kind(&c) == kind && hf_config_parse(json, strlen(json), &back, &e);
     if (!ok) printf("    %s\n", e.text);
     // What a shape does not use (rope_theta of GPT-2) need not come back.
     if (kind == HF_GPT2) back.rope_theta = c.rope_theta;
-    mem_free(json);
     return ok && config_equal(&c, &back);
 }
 
@@ -289,11 +286,9 @@ TEST(hf_config_keeps_the_ids_of_ends_and_begins) {
                       "1"));
     CHECK(
         ids_written(",\"eos_token_id\":50256,\"bos_token_id\":-1", "null", "null")); // of 11 tokens
-    Config c;
-    CHECK(config_parse(&c, "d12", NULL)); // GPT-2's vocabulary: GPT-2's id
-    char *text = hf_generation_text(&c);
+    Config c = config_of("d12"); // GPT-2's vocabulary: GPT-2's id
+    OWNED(test_mem_end) char *text = hf_generation_text(&c);
     CHECK(text && strstr(text, "\"eos_token_id\": 50256"));
-    mem_free(text);
 }
 
 TEST(hf_config_refuses_what_we_would_compute_wrongly) {

@@ -8,12 +8,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static Space space_of(const char *model, int p, int64_t sequences) {
     Space s = {.p = p, .free_micro = true, .free_recompute = true, .free_overlap = true};
-    Err e;
-    if (!config_parse(&s.shape.config, model, &e)) die("%s", e.text);
+    s.shape.config = config_of(model);
     s.shape.S = s.shape.config.seq;
     s.shape.batch = sequences * s.shape.S;
     s.shape.threads = 1;
@@ -95,10 +95,8 @@ TEST(search_finds_what_brute_force_finds) {
 /* Units in units: a mesh has hundreds of orders, and the fastest links are for the axes that come
  * last in it. */
 TEST(search_looks_at_every_order_of_three_levels) {
-    Err e;
-    Machine m;
     Space s = space_of("layers=48,heads=64,channels=8192,seq=2048,vocab=50257", 2048, 64);
-    CHECK(machine_open(&m, "h100:256", &e));
+    Machine m = machine_of("h100:256");
     m.n_levels = 3;
     m.level[1] = (Level){
         .name = "rack", .ranks = 64, .latency = 8e-6, .rank_rate = 23e9, .port_rate = 184e9};
@@ -109,7 +107,7 @@ TEST(search_looks_at_every_order_of_three_levels) {
     Choice best;
     CHECK(search_best(&s, &m, &best, 1, NULL) == 1);
     int unit[] = {8, 64}, n, at = -1;
-    Layout *order = layout_orders(&best.layout, unit, 2, &n);
+    OWNED(test_mem_end) Layout *order = layout_orders(&best.layout, unit, 2, &n);
     for (int k = 0; k < n; k++) {
         Choice in = best;
         in.layout = order[k];
@@ -118,7 +116,6 @@ TEST(search_looks_at_every_order_of_three_levels) {
         if (memcmp(&order[k], &best.layout, sizeof(Layout)) == 0) at = k;
     }
     CHECK(at > 128); // one of the last
-    mem_free(order);
 }
 
 typedef struct Bounds {
@@ -154,14 +151,13 @@ static void check_bound(const Choice *c, void *ctx) {
     int64_t memory;
     if (b->seen++ % (test_long() ? 1 : 37)) return; // a sample
     for (int i = 0; i < b->m->n_levels; i++) unit[i] = b->m->level[i].ranks;
-    Layout *order = layout_orders(&c->layout, unit, b->m->n_levels, &n);
+    OWNED(test_mem_end) Layout *order = layout_orders(&c->layout, unit, b->m->n_levels, &n);
     b->least = INFINITY;
     for (int k = 0; k < n; k++) {
         Choice ordered = *c;
         ordered.layout = order[k];
         check_order(b, &ordered);
     }
-    mem_free(order);
     if (search_bound(b->s, b->m, c, &memory) > b->least * (1 + 1e-12)) b->bad++;
 }
 
@@ -196,10 +192,9 @@ TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
     static const char *const shape[] = {"layers=96,heads=96,channels=12288,seq=2048,vocab=50257",
                                         "layers=13,heads=96,channels=12288,seq=2048,vocab=50257"};
     for (int k = 0; k < 2; k++) {
-        Err e;
-        Machine m;
+        Machine m = machine_of("h100:128");
         Space s = {.p = 1024, .free_micro = true, .free_recompute = true, .free_overlap = true};
-        CHECK(machine_open(&m, "h100:128", &e) && config_parse(&s.shape.config, shape[k], &e));
+        s.shape.config = config_of(shape[k]);
         m.slowest = 1; // which would hide a bound that is not much too high
         s.shape.S = 2048, s.shape.batch = 3145728, s.shape.bf16 = true, s.shape.threads = 1;
         s.shape.kernels = machine_kernels(&m, true);
@@ -215,17 +210,15 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
     static const char *const cases[] = {"x8+sp bulk+chunk=4", "x8+sp bulk+ring",
                                         "x4.y2+stay=y bulk", "x4.y2+stay=y bulk+halves"};
     for (int i = 0; i < 4; i++) {
-        Err e;
-        Machine m;
         Choice c = {.micro = 4};
         Space s = space_of("layers=4,heads=96,channels=12288,seq=2048,vocab=50257", 8, 8);
         int64_t memory;
-        CHECK(machine_open(&m, "h100:1", &e));
+        Machine m = machine_of("h100:1");
         m.level[0].latency = 0, m.level[0].rank_rate = 1e18, m.slowdown = m.slowest = 1;
         s.shape.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
         char layout[32], words[32];
         CHECK(sscanf(cases[i], "%31s %31s", layout, words) == 2);
-        CHECK(layout_parse(&c.layout, layout, 8, &e) && overlap_parse(&c.overlap, words, &e));
+        c.layout = layout_of(layout), c.overlap = overlap_of(words);
         search_price(&s, &m, &c);
         double bound = search_bound(&s, &m, &c, &memory);
         CHECK(bound > 0.95 * c.price.seconds && bound <= c.price.seconds * (1 + 1e-12));
@@ -236,11 +229,9 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
  * measured beyond that of no bytes, though the rate of the links was measured far too low. */
 TEST(search_lines_of_long_links_are_those_that_were_measured) {
     static const CollOp ops[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE};
-    Err e;
-    Machine m;
     Space s = space_of(models[0], 4, 4);
     Orders o = {.n = 0};
-    CHECK(machine_open(&m, "cpu:4", &e));
+    Machine m = machine_of("cpu:4");
     m.n_levels = 1, m.nodes = 4, m.ranks = 4, m.ranks_per_node = 1;
     m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
     Calibration *c = calibration_new();
@@ -275,10 +266,8 @@ TEST(search_lines_of_long_links_are_those_that_were_measured) {
 /* Whose chunks are most of what a step holds, and of its calls. */
 TEST(search_bounds_undercut_prices_of_a_head) {
     for (int device = 0; device < 2; device++) {
-        Err e;
-        Machine m;
         Space s = space_of("layers=1,heads=2,channels=256,seq=1024,vocab=50257", 8, 512);
-        CHECK(machine_open(&m, "h100:1", &e));
+        Machine m = machine_of("h100:1");
         m.slowest = 1, m.call = 1e-3, s.shape.bf16 = device;
         if (device) s.shape.kernels = machine_kernels(&m, true);
         Bounds b = {.s = &s, .m = &m};
@@ -290,10 +279,9 @@ TEST(search_bounds_undercut_prices_of_a_head) {
 static void check_ranks(const Choice *c, void *ctx) {
     const Space *s = ctx;
     CHECK(layout_ranks(&c->layout) == s->p);
-    Layout again;
     char spec[80];
-    Err e;
-    CHECK(layout_parse(&again, layout_print(&c->layout, spec), s->p, &e));
+    Layout again;
+    CHECK(layout_parse(&again, layout_print(&c->layout, spec), s->p, NULL));
 }
 
 static void count_heads(const Choice *c, void *ctx) {
@@ -328,9 +316,7 @@ TEST(search_obeys_what_is_fixed) {
     Space s = space_of(models[0], 8, 16);
     Machine m = random_machine(8);
     Choice best[4];
-    Layout only;
-    Err e;
-    CHECK(layout_parse(&only, "y2.x4+sp", 8, &e));
+    Layout only = layout_of("y2.x4+sp");
     s.only = &only, s.free_micro = false, s.shape.micro = 2, s.shape.recompute = RECOMPUTE_FULL;
     s.free_recompute = s.free_overlap = false;
     CHECK(search_best(&s, &m, best, 4, NULL) == 1);
@@ -395,12 +381,10 @@ TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
         for (int i = 0; i < 3; i++) {
             char spec[32];
             Space s = space_of(models[0], ranks[i], 4);
-            Layout l;
-            Err e;
             s.shape.overlap = (Overlap){.bulk = true, .chunks = chunks ? 2 : 0};
             s.shape.micro = 4 * ranks[i], s.shape.batch = s.shape.micro * s.shape.S;
             snprintf(spec, sizeof spec, "x%d+sp", ranks[i]);
-            CHECK(layout_parse(&l, spec, ranks[i], &e));
+            Layout l = layout_of(spec);
             price_lists(&t, &s.shape, &l, 0, 0);
             kernels[chunks][i] = kernels_of(&t);
             price_free(&t);
@@ -441,8 +425,7 @@ TEST(search_of_more_layers_prices_as_long_lists) {
         PriceShape shape = s.shape;
         shape.micro = 2;
         for (int k = 0; k < 3; k++) {
-            Layout l;
-            CHECK(layout_parse(&l, layouts[k], 16, NULL));
+            Layout l = layout_of(layouts[k]);
             price_lists(&t, &shape, &l, 0, 0);
             events[i][k] = step_run_last(t.model[0].program)->n_ops;
             price_free(&t);
@@ -570,18 +553,16 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
                 {"x2.y2+stay=y", 2, "none bulk bulk+halves"},
                 {"x16+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4 bulk+fused"}};
     for (int i = 0; i < 7; i++) {
-        Layout only;
-        Err e;
         Space s = space_of(models[0], 1, 64);
         char text[128] = "", words[OVERLAP_TEXT];
-        CHECK(layout_parse(&only, rows[i].layout, 0, &e));
+        Layout only = layout_of(rows[i].layout);
         s.p = layout_ranks(&only);
         s.fuses = true;
         s.only = &only, s.free_micro = s.free_recompute = false, s.shape.micro = rows[i].micro;
         search_each(&s, list_words, text);
         CHECK_STR(text + 1, rows[i].words);
         s.free_overlap = false;
-        CHECK(overlap_parse(&s.shape.overlap, "bulk+halves", &e));
+        s.shape.overlap = overlap_of("bulk+halves");
         *text = 0;
         search_each(&s, list_words, text); // asked for: wherever it can be
         CHECK_STR(text, rows[i].micro % 2 ? "" : " bulk+halves");
@@ -598,7 +579,7 @@ static void check_pairs(const Choice *c, void *ctx) {
     price_lists(&t, &shape, &c->layout, 0, 0);
     for (int parts = price_parts(&t, 0, part), k = 0; k < parts; k++) {
         const Program *p = part[k].p;
-        bool *waited = mem_calloc((size_t)p->n_tensors, sizeof *waited);
+        OWNED(test_mem_end) bool *waited = mem_calloc((size_t)p->n_tensors, sizeof *waited);
         int open = 0;
         for (int i = 0; i < p->n_ops; i++)
             if (p->op[i].kind == OP_WAIT) waited[p->op[i].in[0]] = true;
@@ -608,7 +589,6 @@ static void check_pairs(const Choice *c, void *ctx) {
             CHECK(open <= COLL_IN_FLIGHT); // of all groups together
         }
         CHECK(open == 0);
-        mem_free(waited);
     }
     price_free(&t);
 }

@@ -20,10 +20,9 @@ TEST(sha256_gives_the_digests_of_the_standard) {
     CHECK_STR(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
     CHECK_STR(hash(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    char *million = mem_calloc(1000001, 1);
+    OWNED(test_mem_end) char *million = mem_calloc(1000001, 1);
     memset(million, 'a', 1000000);
     CHECK_STR(hash(million), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-    mem_free(million);
 }
 
 TEST(sha256_of_pieces_is_that_of_the_whole) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "parallel/mesh/layout.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* --- the simulator --------------------------------------------------------------------------- */
@@ -188,8 +189,7 @@ static void example(Text *t) {
     static const long vv[] = {1, 0, 0, 1, 0, 1, 1, 0, 2, 0, 1, 0, 0, 1, 0, 1};
     static Whole X, W, V, DY;
     static Cut x, w, v, y, z, dy, dx, dw, wt, xt;
-    Layout l;
-    if (!layout_parse(&l, "x2.y2", 4, NULL)) die("x2.y2");
+    Layout l = layout_of("x2.y2");
     Mesh m = mesh_make(&l.factors, 0);
     LinearDist up = layout_linear(&l, LINEAR_UP), down = layout_linear(&l, LINEAR_DOWN);
     whole_set(&X, 2, 4, vx), whole_set(&W, 4, 4, vw), whole_set(&V, 4, 4, vv);

@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/die.h"
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/head.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static ModelShape shape_of(const char *model, const Grid *g, Recompute r) {
@@ -40,7 +40,7 @@ static void check_panels(const char *spec, void *ctx) {
     if (!g.layout.stay) return;
     for (int model = 0; model < 3; model++) {
         ModelShape s = shape_of(models[model], &g, (Recompute)(*n % 2 ? RECOMPUTE_SELECTIVE : 0));
-        Program p = step_of(&s);
+        OWNED(program_free) Program p = step_of(&s);
         program_panels(&p);
         for (int i = 0; i < p.n_ops; i++) {
             const Op *op = &p.op[i];
@@ -51,7 +51,6 @@ static void check_panels(const char *spec, void *ctx) {
             if (strcmp(t->what, "statistics of norm") != 0)
                 test_fail(__FILE__, __LINE__, "%s: a whole %s", spec, t->dist.name);
         }
-        program_free(&p);
         ++*n;
     }
 }
@@ -66,14 +65,13 @@ TEST(step_panels_leave_no_operand_whole) {
 static int collectives(const char *spec, OpKind kind, Phase phase) {
     Grid g = mesh_grid(spec, 0);
     ModelShape s = shape_of(models[0], &g, RECOMPUTE_NONE);
-    Program p = program_make(&s);
+    OWNED(program_free) Program p = program_make(&s);
     int n = 0;
     program_forward(&p);
     program_differentiate(&p);
     for (int i = 0; i < p.n_ops; i++)
         n += p.op[i].kind == kind && p.op[i].phase == phase && p.op[i].layer == 1 &&
              axes_has(p.op[i].axes, AXIS_X);
-    program_free(&p);
     return n;
 }
 
@@ -95,12 +93,11 @@ static void recomputed(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = mesh_grid(spec, 0);
     ModelShape s = shape_of(models[*n % 3], &g, RECOMPUTE_FULL);
-    Program p = step_of(&s);
+    OWNED(program_free) Program p = step_of(&s);
     for (int i = 0; i < p.n_ops; i++)
         if (p.op[i].phase == PHASE_RECOMPUTE &&
             strcmp(p.tensor[p.op[i].out].dist.name, "down") == 0)
             test_fail(__FILE__, __LINE__, "%s: the last matmul of a layer is computed again", spec);
-    program_free(&p);
     ++*n;
 }
 
@@ -113,9 +110,8 @@ TEST(step_program_with_full_recompute_leaves_out_the_last_matmul) {
 /* The listing of a program behind that pass, without costs. */
 static void list(char *text, size_t n, const ModelShape *s, Pass last) {
     FILE *f = fmemopen(text, n, "w");
-    Program p = program_passes(s, last, NULL);
+    OWNED(program_free) Program p = program_passes(s, last, NULL);
     listing_print(f, &p, NULL, NULL);
-    program_free(&p);
     fclose(f);
 }
 
@@ -152,12 +148,10 @@ TEST(step_listing_shows_panels_and_their_owners) {
 TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Grid g = mesh_grid("z2.x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=64,vocab=64", &g, RECOMPUTE_SELECTIVE);
-    Machine m;
-    Err e;
-    if (!machine_open(&m, "cpu:4", &e)) die("%s", e.text);
-    Program p = program_passes(&s, PASS_FUSE, NULL);
-    OpCost *costs = program_costs(&p, &m, false);
-    Schedule order = schedule_make(&p, costs, WINDOW_BULK);
+    Machine m = machine_of("cpu:4");
+    OWNED(program_free) Program p = program_passes(&s, PASS_FUSE, NULL);
+    OWNED(test_mem_end) OpCost *costs = program_costs(&p, &m, false);
+    OWNED(schedule_free) Schedule order = schedule_make(&p, costs, WINDOW_BULK);
     schedule_time(&order, &p, costs);
     char text[65536], data[262144];
     FILE *f = fmemopen(text, sizeof text, "w");
@@ -186,9 +180,6 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     CHECK_NEAR(end / (1e3 * order.seconds), 1, 0.1); // kernels are slower while collectives run
     CHECK(beside > 8 && beside == test_count(data, "\"under\""));
     json_decref(all);
-    schedule_free(&order);
-    mem_free(costs);
-    program_free(&p);
 }
 
 /* Every token has a place; on a device those of a micro-batch of GPT-2 are one chunk, and of more

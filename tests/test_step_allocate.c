@@ -135,7 +135,7 @@ static void on_layout(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(models[model], &g);
     s.recompute = (Recompute)(w->n / 3 % 3);
     s.overlap.bulk = true;
-    Program p = program_make(&s);
+    OWNED(program_free) Program p = program_make(&s);
     program_forward(&p);
     program_differentiate(&p);
     program_recompute(&p);
@@ -148,12 +148,10 @@ static void on_layout(const char *spec, void *ctx) {
     if (w->n % 4 == 2) program_split(&p, 1, true);
     if (w->n % 4 > 1) program_halves(&p);
     if (w->n / 3 % 2) {
-        Schedule order = schedule_nominal(&p);
+        OWNED(schedule_free) Schedule order = schedule_nominal(&p);
         program_order(&p, &order);
-        schedule_free(&order);
     }
     check_program(&p, spec, w);
-    program_free(&p);
 }
 
 TEST(step_allocate_keeps_live_values_apart) {
@@ -185,14 +183,13 @@ static int reduces(const Program *p, int i) {
 TEST(step_allocate_sums_in_place_what_is_reduced) {
     Grid g = mesh_grid("x2.y2", 0);
     ModelShape s;
-    Program p = reduced(&s, &g);
+    OWNED(program_free) Program p = reduced(&s, &g);
     int n = 0;
     program_allocate(&p);
     for (int i = 0; i < p.n_ops; i++)
         if (reduces(&p, i) >= 0 && has_memory(&p, p.op[i].out) && ++n)
             CHECK(sums_in_place(&p, &p.op[i]));
     CHECK(n > 8);
-    program_free(&p);
 }
 
 /* A kernel between the all_reduce and its wait, or behind the wait, reads the partial sums. */
@@ -202,7 +199,7 @@ TEST(step_allocate_keeps_partial_sums_that_another_kernel_reads) {
     for (int i = 0, more = 1; more; i++)
         for (int later = 0; later < 2; later++) {
             ModelShape s;
-            Program p = reduced(&s, &g);
+            OWNED(program_free) Program p = reduced(&s, &g);
             int reader = later ? i + 1 : i - 1;
             more = i + 1 < p.n_ops;
             if (more && reduces(&p, i) >= 0 && reader > reduces(&p, i) &&
@@ -214,16 +211,14 @@ TEST(step_allocate_keeps_partial_sums_that_another_kernel_reads) {
                 mem_free(l.made);
                 n[later]++;
             }
-            program_free(&p);
         }
     CHECK(n[0] > 0 && n[1] > 0);
 }
 
 TEST(step_allocate_of_an_empty_list_takes_nothing) {
     ModelShape s = {.B = 1};
-    Program p = program_make(&s);
+    OWNED(program_free) Program p = program_make(&s);
     CHECK(program_allocate(&p) == 0 && program_in_use(&p) == 0);
-    program_free(&p);
 }
 
 /* ---- a list for fewer tokens, in the places of the longest ---- */
@@ -258,18 +253,16 @@ static void prompts_on(const char *spec, void *ctx) {
     ModelShape longest = mesh_shape(models[*n % 3], &g), shorter;
     longest.B = 1, longest.training = false, longest.output = OUTPUT_NEXT;
     shorter = longest;
-    Program p = prompt_of(&longest, 16);
+    OWNED(program_free) Program p = prompt_of(&longest, 16);
     size_t peak = program_allocate(&p);
     for (int64_t S = 2 + *n % 3; S <= 16; S += 5) {
-        Program q = prompt_of(&shorter, S);
+        OWNED(program_free) Program q = prompt_of(&shorter, S);
         program_allocate_like(&q, &p);
         Lives l = lives_of(&q);
         check_apart(&l, spec);
         check_inside(&q, peak, spec);
         mem_free(l.made);
-        program_free(&q);
     }
-    program_free(&p);
     ++*n;
 }
 

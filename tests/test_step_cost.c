@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/recording.h"
 #include "tests/test.h"
 
@@ -59,7 +60,7 @@ static void recorded_work(void *ctx, const Work *w) {
 static int recorded_main(World *w, void *ctx) {
     Recorded mine = *(Recorded *)ctx;
     Recording to = {recorded_work, &mine, 1};
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     ModelShape shape = *mine.shape;
     Grid g;
     Model m;
@@ -75,7 +76,6 @@ static int recorded_main(World *w, void *ctx) {
     mine.on = false;
     model_free(&m);
     grid_free(&g);
-    team_destroy(team);
     return 0;
 }
 
@@ -97,7 +97,7 @@ static void compare_works(const char *spec, void *ctx) {
     m.overlap.chunks = c->chunks;
     Widths widths = widths_of(&m.config, &g);
     Works w = {.n = 0};
-    Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
+    OWNED(program_free) Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
     if (c->chunks) program_split(&p, c->chunks, false);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
@@ -115,7 +115,6 @@ static void compare_works(const char *spec, void *ctx) {
                    (long long)w.work[i].rows, w.work[i].flags);
     }
     c->n++;
-    program_free(&p);
 }
 
 TEST(step_cost_is_of_the_kernels_that_training_runs) {
@@ -142,13 +141,13 @@ static void check_groups(const char *spec, void *ctx) {
     for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
         ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
         m.recompute = (Recompute)r;
-        Program plain = program_make(&m), p = step_of(&m, *n % 2);
+        OWNED(program_free) Program plain = program_make(&m), p = step_of(&m, *n % 2);
         program_forward(&plain);
         program_differentiate(&plain);
         program_recompute(&plain);
         program_panels(&plain);
         CHECK(p.n_ops == plain.n_ops && !p.op[0].fused);
-        bool *made = mem_calloc((size_t)p.n_tensors, sizeof *made);
+        OWNED(test_mem_end) bool *made = mem_calloc((size_t)p.n_tensors, sizeof *made);
         for (int i = 0; i < p.n_ops; i++) {
             made[p.op[i].out] = true;
             if (p.op[i].also >= 0) made[p.op[i].also] = true;
@@ -162,9 +161,6 @@ static void check_groups(const char *spec, void *ctx) {
             CHECK(!p.op[i].fused || !op_info(p.op[i].kind)->collective);
             CHECK(!p.op[i].fused || !op_info(p.op[i - 1].kind)->collective);
         }
-        mem_free(made);
-        program_free(&plain);
-        program_free(&p);
         ++*n;
     }
 }
@@ -180,10 +176,11 @@ static void check_fused(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = mesh_grid(spec, 0);
     ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
-    Program p = step_of(&m, false);
+    OWNED(program_free) Program p = step_of(&m, false);
     int before = p.n_ops, found = 0;
     program_fuse_collectives(&p, false);
     CHECK(p.n_ops == before);
+    OWNED(test_mem_end)
     int *made = mem_calloc((size_t)p.n_tensors, sizeof *made); // by which operation, from 1 on
     for (int i = 0; i < p.n_ops; i++) made[p.op[i].out] = i + 1;
     for (int i = 0; i < p.n_ops; i++) {
@@ -202,8 +199,6 @@ static void check_fused(const char *spec, void *ctx) {
     bool heads = g.layout.heads && g.layout.size[AXIS_Y] > 1;
     CHECK(found == (!sp ? 0 : heads ? 24 : 30));
     *n += found;
-    mem_free(made);
-    program_free(&p);
 }
 
 TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
@@ -213,25 +208,18 @@ TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
 }
 
 static double seconds_of(const char *model, const char *machine, bool collectives) {
-    Grid g = {0};
-    Machine m;
-    Err e;
+    Grid g = mesh_grid("x4+sp", 0);
+    Machine m = machine_of(machine);
     double sum = 0;
-    if (!layout_parse(&g.layout, "x4+sp", 0, &e) || !machine_open(&m, machine, &e))
-        die("%s", e.text);
-    g.mesh = mesh_make(&g.layout.factors, 0);
-    ModelShape s = {.B = 2, .S = 64, .training = true, .grid = &g};
-    if (!config_parse(&s.config, model, &e)) die("%s", e.text);
-    Program p = step_of(&s, false);
-    OpCost *cost = program_costs(&p, &m, false);
+    ModelShape s = {.config = config_of(model), .B = 2, .S = 64, .training = true, .grid = &g};
+    OWNED(program_free) Program p = step_of(&s, false);
+    OWNED(test_mem_end) OpCost *cost = program_costs(&p, &m, false);
     for (int i = 0; i < p.n_ops; i++) {
         bool sends = p.op[i].axes.n > 0, right = (cost[i].level >= 0) == sends;
         if (!right || (cost[i].seconds > 0) == p.op[i].fused)
             test_fail(__FILE__, __LINE__, "%s: cost of operation %d", machine, i);
         if ((cost[i].level >= 0) == collectives) sum += cost[i].seconds;
     }
-    mem_free(cost);
-    program_free(&p);
     return sum;
 }
 

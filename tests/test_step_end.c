@@ -30,11 +30,10 @@ static int64_t elements(const Program *p, OpKind kind) {
     return n;
 }
 static int64_t moments(const ModelShape *s) {
-    TensorTable t = tensors_describe(&s->config);
+    OWNED(tensors_free) TensorTable t = tensors_describe(&s->config);
     int64_t n = 0;
     shard_tensors(&t, s->grid, false);
     for (int i = 0; i < t.n; i++) n += tensor_part(&t.t[i], PART_MOMENTS);
-    tensors_free(&t);
     return n;
 }
 
@@ -55,14 +54,13 @@ static void compare(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(models[*n % 3], &g);
     bool words = *n / 3 % 2;
     Kernels k = {.word = words ? 2 : 4};
-    Program p = program_end_passes(&s, PASS_HALVES, &k);
+    OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k);
     int64_t all = moments(&s);
     CHECK(elements(&p, OP_ADAMW) == all);
     CHECK(work_rows(&p, &s, WORK_ADAMW) == all && work_rows(&p, &s, WORK_SQUARES) == all);
     CHECK((elements(&p, OP_CAST) > 0) == words);
     for (int i = 0; i < p.n_ops; i++)
         CHECK(!op_info(p.op[i].kind)->collective || mesh_blocks(&g.mesh, p.op[i].axes) > 1);
-    program_free(&p);
     ++*n;
 }
 
@@ -82,7 +80,7 @@ static void check_order(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(models[*n % 3], &g);
     s.overlap.bulk = true;
     Kernels k = {.word = 2};
-    Program p = program_end_passes(&s, PASS_SCHEDULE, &k);
+    OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, &k);
     while (p.op[clip].kind != OP_CLIP) clip++;
     for (int i = 0; i < p.n_ops; i++) {
         OpKind kind = p.op[i].kind;
@@ -94,7 +92,6 @@ static void check_order(const char *spec, void *ctx) {
     }
     CHECK(under_way == 0);
     CHECK((gathers > 0) == (g.layout.zero == 1 || g.layout.zero == 2));
-    program_free(&p);
     ++*n;
 }
 
@@ -110,12 +107,11 @@ TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
     ModelShape s = mesh_shape(models[0], &g);
     for (int device = 0; device < 2; device++) {
         const Kernels *k = device ? kernels_cuda_sizes(true) : NULL;
-        Program p = program_end_passes(&s, PASS_HALVES, k);
+        OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, k);
         int kernels = 0, gradients = 0;
         for (int i = 0; i < p.n_ops; i++)
             if (p.op[i].kind == OP_SQUARES) gradients++, kernels += !p.op[i].fused;
         CHECK(gradients == 29 && kernels == (device ? 1 : gradients));
-        program_free(&p);
     }
 }
 
@@ -123,7 +119,7 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     char text[16384];
     Grid g = grid_at("d2.x2+zero1", 0);
     ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
-    Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2});
+    OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2});
     FILE *f = fmemopen(text, sizeof text, "w");
     listing_print(f, &p, NULL, NULL);
     fclose(f);
@@ -134,7 +130,6 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     CHECK(strstr(text, "end  ~ wte[V/x, C]                        = all_gather d "));
     CHECK(test_count(text, "... 3 more layers") == 2);
     CHECK(strstr(text, " at the end of a step on this rank"));
-    program_free(&p);
 }
 
 /* ---- sums of gradients ---- */
@@ -144,7 +139,7 @@ static void order_of(const char *spec, int rank, const char *model, char *text, 
     Grid g = grid_at(spec, rank);
     ModelShape s = mesh_shape(model, &g);
     s.overlap.bulk = s.sums = true;
-    Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+    OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     size_t at = 0;
     for (int i = 0; i < p.n_ops && at < size; i++) {
         char axes[2 * N_AXES + 1];
@@ -152,7 +147,6 @@ static void order_of(const char *spec, int rank, const char *model, char *text, 
         at += (size_t)snprintf(text + at, size - at, "%s %s;", p.tensor[p.op[i].out].what,
                                axes_print(p.op[i].axes, axes));
     }
-    program_free(&p);
 }
 
 /* No rank waits for one that waits for it, though ranks hold different parts of copied heads. */
@@ -180,7 +174,7 @@ TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
     Grid g = grid_at("d2", 0);
     ModelShape s = mesh_shape("layers=3,heads=4,channels=32,vocab=64", &g);
     s.overlap.bulk = s.sums = true;
-    Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+    OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     int started = -1, ended = -1, backward = 0;
     for (int i = 0; i < p.n_ops; i++) {
         bool of_layer = p.tensor[p.op[i].kind == OP_WAIT ? p.op[i].in[0] : p.op[i].out].layer == 2;
@@ -191,5 +185,4 @@ TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
     for (int i = started; i < ended; i++)
         backward += p.op[i].kind == OP_MATMUL_AT && p.op[i].layer < 2;
     CHECK(started >= 0 && ended > started && backward >= 4);
-    program_free(&p);
 }

@@ -46,7 +46,7 @@ static void on_program(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(models[*n / 3 % 3], &g);
     s.recompute = (Recompute)((*n)++ % 3);
     g.layout.exact = true;
-    Program p = program_passes(&s, PASS_EXACT, NULL);
+    OWNED(program_free) Program p = program_passes(&s, PASS_EXACT, NULL);
     for (int i = 0; i < p.n_ops; i++) {
         const Op *op = &p.op[i];
         bool reduces =
@@ -63,7 +63,6 @@ static void on_program(const char *spec, void *ctx) {
     }
     bool only_d = g.layout.size[AXIS_D] == g.mesh.p && g.layout.zero < 2;
     CHECK(only_d ? sums == 0 : sums > 0);
-    program_free(&p);
 }
 
 TEST(step_exact_adds_no_floats_of_ranks_on_any_layout) {
@@ -79,13 +78,12 @@ TEST(step_exact_every_kernel_has_a_price) {
         ModelShape s = mesh_shape(models[i % 3], &g);
         g.layout.exact = true;
         Widths widths = widths_of(&s.config, &g);
-        Program p = program_passes(&s, PASS_FUSE, NULL);
+        OWNED(program_free) Program p = program_passes(&s, PASS_FUSE, NULL);
         for (int k = 0; k < p.n_ops; k++) {
             Work w = {.rows = -1};
             bool kernel = !p.op[k].fused && !op_info(p.op[k].kind)->collective;
             CHECK(op_work(&p, k, &widths, false, &w) == kernel);
             CHECK(!kernel || (w.rows > 0 && work_bytes(&w) > 0));
         }
-        program_free(&p);
     }
 }

@@ -7,6 +7,7 @@
 #include "parallel/plan/price.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static void shape_of(ModelShape *s, Grid *g, const char *spec, const char *model, Recompute r) {
@@ -30,7 +31,9 @@ static Sums sums_of(const Program *p) {
 /* Every tensor is made once, before it is read: rows after their whole, a whole after all of its
  * rows. */
 static void check_order(const char *spec, const Program *p) {
+    OWNED(test_mem_end)
     bool *made_by = mem_calloc((size_t)p->n_tensors, sizeof *made_by); // an operation of its own
+    OWNED(test_mem_end)
     int *left =
         mem_calloc((size_t)p->n_tensors, sizeof *left); // operations that make it, or rows of it
     for (int i = 0; i < p->n_ops; i++) {
@@ -52,17 +55,13 @@ static void check_order(const char *spec, const Program *p) {
         if (whole >= 0) left[whole]--;
         if (op->also >= 0) left[op->also]--;
     }
-    mem_free(left);
-    mem_free(made_by);
 }
 
 /* The order that the scheduler finds, as a list. */
 static void check_schedule(const char *spec, Program *p, int window) {
-    Machine m;
-    Err e;
-    if (!machine_open(&m, "v100:2", &e)) die("%s", e.text);
-    OpCost *costs = program_costs(p, &m, false);
-    Schedule s = schedule_make(p, costs, window);
+    Machine m = machine_of("v100:2");
+    OWNED(test_mem_end) OpCost *costs = program_costs(p, &m, false);
+    OWNED(schedule_free) Schedule s = schedule_make(p, costs, window);
     Op *list = p->op, *ordered = mem_alloc((size_t)p->n_ops * sizeof *ordered);
     int n = 0;
     for (int k = 0; k < s.n_slots; k++) {
@@ -76,8 +75,6 @@ static void check_schedule(const char *spec, Program *p, int window) {
     check_order(spec, p);
     p->op = list;
     mem_free(ordered);
-    mem_free(costs);
-    schedule_free(&s);
 }
 
 static void check_sums(const char *spec, void *ctx) {
@@ -87,11 +84,11 @@ static void check_sums(const char *spec, void *ctx) {
     shape_of(&s, &g, spec, "layers=3,heads=4,channels=64,vocab=96,seq=42", (Recompute)(*n % 3));
     int X = g.mesh.size[AXIS_X];
     bool padded = g.layout.stay ? 2 % X : g.layout.sp && 84 % X; // tokens of a half, or sequences
-    Program whole = program_passes(&s, PASS_FUSE, NULL);
+    OWNED(program_free) Program whole = program_passes(&s, PASS_FUSE, NULL);
     s.overlap.chunks = 2 + *n % 3;
-    Program chunks = program_passes(&s, PASS_SPLIT, NULL);
+    OWNED(program_free) Program chunks = program_passes(&s, PASS_SPLIT, NULL);
     s.overlap.chunks = 0, s.overlap.halves = true, s.B /= 2;
-    Program both = program_passes(&s, PASS_HALVES, NULL);
+    OWNED(program_free) Program both = program_passes(&s, PASS_HALVES, NULL);
     Sums a = sums_of(&whole), b = sums_of(&both), c = sums_of(&chunks);
     // parts of an all_reduce that is not a multiple of its ranks differ by an element
     double round = 16.0 * chunks.n_ops;
@@ -110,9 +107,6 @@ static void check_sums(const char *spec, void *ctx) {
                   (long long)a.bytes, a.flops, (long long)c.bytes, c.flops);
     bool moves = g.mesh.size[AXIS_X] * g.mesh.size[AXIS_Y] > 1 && !g.layout.stay;
     if ((chunks.n_ops > whole.n_ops) != moves) test_fail(__FILE__, __LINE__, "%s: chunks", spec);
-    program_free(&whole);
-    program_free(&both);
-    program_free(&chunks);
     ++*n;
 }
 
@@ -127,11 +121,10 @@ static void check_names(const char *spec, void *ctx) {
     int *n = ctx, overlap = ++*n % N_MESH_OVERLAPS;
     Grid g;
     ModelShape s;
-    Err e;
     shape_of(&s, &g, spec, "layers=2,heads=4,channels=64,vocab=96,seq=42", (Recompute)(*n % 3));
-    if (!overlap_parse(&s.overlap, mesh_overlaps[overlap], &e)) die("%s", e.text);
+    s.overlap = overlap_of(mesh_overlaps[overlap]);
     if (s.overlap.halves) s.B /= 2;
-    Program p = program_passes(&s, PASS_HALVES, NULL);
+    OWNED(program_free) Program p = program_passes(&s, PASS_HALVES, NULL);
     for (int i = 0; i < p.n_ops; i++) {
         const char *what = p.tensor[p.op[i].out].what;
         if (op_info(p.op[i].kind)->collective && (!what || !*what))
@@ -139,7 +132,6 @@ static void check_names(const char *spec, void *ctx) {
                       mesh_overlaps[overlap], op_info(p.op[i].kind)->name,
                       p.tensor[p.op[i].out].dist.name);
     }
-    program_free(&p);
 }
 
 TEST(step_halves_and_chunks_name_every_collective) {
@@ -149,16 +141,17 @@ TEST(step_halves_and_chunks_name_every_collective) {
 }
 
 static Price price(const char *spec, const char *machine, const char *overlap) {
-    PriceShape s = {.S = 1024, .batch = 8 * 1024, .micro = 8, .bf16 = true};
-    Layout l;
-    Machine m;
+    Layout l = layout_of(spec);
+    Machine m = machine_of(machine);
+    PriceShape s = {.config = config_of("layers=12,heads=16,channels=2048,vocab=8192,seq=1024"),
+                    .S = 1024,
+                    .batch = 8 * 1024,
+                    .micro = 8,
+                    .bf16 = true,
+                    .overlap = overlap_of(overlap),
+                    .threads = m.threads,
+                    .kernels = machine_kernels(&m, true)};
     Price p;
-    Err e;
-    if (!config_parse(&s.config, "layers=12,heads=16,channels=2048,vocab=8192,seq=1024", &e) ||
-        !layout_parse(&l, spec, 0, &e) || !machine_open(&m, machine, &e) ||
-        !overlap_parse(&s.overlap, overlap, &e))
-        die("%s", e.text);
-    s.threads = m.threads, s.kernels = machine_kernels(&m, true);
     price_step(&s, &l, &m, &p);
     return p;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static const char *const models[] = {
@@ -12,13 +13,6 @@ static const char *const models[] = {
     "llama,layers=5,heads=16,channels=1024,vocab=32000,seq=512,ffn=2816",
     "layers=24,heads=32,channels=4096,vocab=50257,seq=2048"};
 static const char *const machines[] = {"cpu:8", "h100:1", "v100:2", "consumer:1", "h100:8"};
-
-static Machine machine_of(const char *name) {
-    Machine m;
-    Err e;
-    if (!machine_open(&m, name, &e)) die("%s", e.text);
-    return m;
-}
 
 typedef struct Deep {
     int seen, n;
@@ -30,17 +24,15 @@ static void check_depth(const char *spec, void *ctx) {
     Deep *c = ctx;
     int i = c->seen++;
     if (!mesh_sampled_thinly(i)) return;
-    Layout l;
-    Err e;
     Machine m = machine_of(machines[i % 5]);
-    if (!layout_parse(&l, spec, 0, &e)) die("%s", e.text);
+    Layout l = layout_of(spec);
     int64_t places = (int64_t)l.size[AXIS_D] * l.size[AXIS_Z];
-    PriceShape s = {.micro = 2 + i % 3,
+    PriceShape s = {.config = config_of(models[i / 2 % 4]),
+                    .micro = 2 + i % 3,
                     .recompute = (Recompute)(i / 3 % 3),
                     .bf16 = m.gpu,
                     .overlap = {.bulk = c->bulk},
                     .threads = m.threads};
-    if (!config_parse(&s.config, models[i / 2 % 4], &e)) die("%s", e.text);
     s.S = s.config.seq < 2048 ? s.config.seq : 512;
     s.batch = (1 + i % 4) * s.micro * places * s.S;
     s.kernels = machine_kernels(&m, s.bf16);

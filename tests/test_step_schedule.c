@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "parallel/plan/cost.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 typedef struct Step {
@@ -33,9 +34,7 @@ static void step_build(Step *s, const char *spec, const char *model, Recompute r
 }
 
 static void step_costs(Step *s, const char *machine) {
-    Machine m;
-    Err e;
-    if (!machine_open(&m, machine, &e)) die("%s", e.text);
+    Machine m = machine_of(machine);
     s->cost = program_costs(&s->p, &m, false);
 }
 
@@ -49,7 +48,7 @@ static const char *wrong(const Step *s, const Schedule *o) {
     const Program *p = &s->p;
     const char *why = NULL;
     enum { ABSENT, STARTED, THERE };
-    char *state = mem_calloc((size_t)p->n_tensors, 1);
+    OWNED(test_mem_end) char *state = mem_calloc((size_t)p->n_tensors, 1);
     int done = 0, open = 0;
     memset(state, THERE, (size_t)p->n_tensors);
     for (int i = 0; i < p->n_ops; i++) {
@@ -84,7 +83,6 @@ static const char *wrong(const Step *s, const Schedule *o) {
     }
     if (!why && done != p->n_ops) why = "some operations are left out";
     if (!why && open) why = "something is still under way";
-    mem_free(state);
     return why;
 }
 
@@ -118,7 +116,7 @@ static void check_orders(const char *spec, void *ctx) {
     if (k % 4 == 3) draw_costs(&s, &count->drawn);
     double none = 0;
     for (int window = WINDOW_NONE; window <= WINDOW_HALVES; window *= 4) {
-        Schedule o = schedule_make(&s.p, s.cost, window);
+        OWNED(schedule_free) Schedule o = schedule_make(&s.p, s.cost, window);
         schedule_time(&o, &s.p, s.cost);
         const char *why = wrong(&s, &o);
         if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
@@ -130,7 +128,6 @@ static void check_orders(const char *spec, void *ctx) {
             test_fail(__FILE__, __LINE__, "%s on %s, window %d: slower by %.2f %%", spec,
                       machines[k % 3], window, 100 * (o.seconds / none - 1));
         count->faster += o.seconds < 0.99 * none;
-        schedule_free(&o);
     }
     step_free(&s);
 }
@@ -153,20 +150,18 @@ TEST(step_schedule_is_the_same_on_every_rank) {
         Step s, other;
         step_build(&s, specs[k], models[k % 2], (Recompute)(k % 3), 0, false);
         step_costs(&s, "v100:2");
-        Schedule a = schedule_make(&s.p, s.cost, WINDOW_BULK);
+        OWNED(schedule_free) Schedule a = schedule_make(&s.p, s.cost, WINDOW_BULK);
         for (int rank = 1; rank < s.grid.mesh.p; rank++) {
             step_build(&other, specs[k], models[k % 2], (Recompute)(k % 3), rank, false);
             step_costs(&other, "v100:2");
-            Schedule b = schedule_make(&other.p, other.cost, WINDOW_BULK);
+            OWNED(schedule_free) Schedule b = schedule_make(&other.p, other.cost, WINDOW_BULK);
             CHECK(a.n_slots == b.n_slots);
             for (int i = 0; i < a.n_slots; i++) {
                 CHECK(a.slot[i].kind == b.slot[i].kind && a.slot[i].op == b.slot[i].op);
                 CHECK(axes_equal(s.p.op[a.slot[i].op].axes, other.p.op[b.slot[i].op].axes));
             }
-            schedule_free(&b);
             step_free(&other);
         }
-        schedule_free(&a);
         step_free(&s);
     }
 }
@@ -179,7 +174,7 @@ static int beside(const char *spec, int window, const char *what, OpKind under) 
     step_build(&s, spec, "layers=3,heads=8,channels=512,vocab=1024,seq=1024", RECOMPUTE_NONE, 0,
                false);
     step_costs(&s, "v100:2");
-    Schedule o = schedule_make(&s.p, s.cost, window);
+    OWNED(schedule_free) Schedule o = schedule_make(&s.p, s.cost, window);
     schedule_time(&o, &s.p, s.cost);
     for (int i = 0; i < s.p.n_ops; i++) {
         const OpTime *t = &o.time[i];
@@ -194,7 +189,6 @@ static int beside(const char *spec, int window, const char *what, OpKind under) 
                 break;
             }
     }
-    schedule_free(&o);
     step_free(&s);
     return n;
 }
@@ -257,9 +251,8 @@ TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
             Step s;
             step_build(&s, specs[i], models[0], (Recompute)mode, 0, false);
             s.shape.overlap.bulk = true;
-            Schedule o = schedule_nominal(&s.p);
+            OWNED(schedule_free) Schedule o = schedule_nominal(&s.p);
             CHECK(in_the_way(&s.p, &o) == 0);
-            schedule_free(&o);
             program_free(&s.p);
         }
 }
@@ -288,9 +281,8 @@ TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
         Step s;
         step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0, false);
         s.shape.overlap.bulk = true;
-        Schedule o = schedule_nominal(&s.p);
+        OWNED(schedule_free) Schedule o = schedule_nominal(&s.p);
         CHECK(latest_sum(&s.p, &o) <= 2);
-        schedule_free(&o);
         program_free(&s.p);
     }
 }
@@ -304,7 +296,7 @@ TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
             step_build(&s, specs[i], "layers=3,heads=16,channels=64,seq=16,vocab=96",
                        (Recompute)mode, 0, false);
             s.shape.overlap.bulk = true;
-            Schedule o = schedule_nominal(&s.p);
+            OWNED(schedule_free) Schedule o = schedule_nominal(&s.p);
             int *number = mem_calloc((size_t)s.p.n_ops, sizeof *number), n = 0, late = 0;
             for (int k = 0; k < o.n_slots; k++) {
                 int op = o.slot[k].op;
@@ -313,7 +305,6 @@ TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
             }
             CHECK(n > 0 && late == 0);
             mem_free(number);
-            schedule_free(&o);
             program_free(&s.p);
         }
 }

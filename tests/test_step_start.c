@@ -46,15 +46,14 @@ static void rows_on(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g;
     ModelShape s = shape_of(&g, spec, models[*n % 3]);
-    TensorTable table = tensors_describe(&s.config);
+    OWNED(tensors_free) TensorTable table = tensors_describe(&s.config);
     Kernels k = {.word = *n / 3 % 2 ? 2 : 4};
     s.overlap.halves = *n % 4 == 1;
     g.layout.exact = *n % 7 == 2;
+    OWNED(program_free)
     Program p = program_passes(&s, PASS_SUMS, &k), end = program_end_passes(&s, PASS_SUMS, &k);
     CHECK(check_rows(&p, &table, spec) >= 2 * table.n);
     CHECK(check_rows(&end, &table, spec) >= 5 * table.n);
-    program_free(&p), program_free(&end);
-    tensors_free(&table);
     ++*n;
 }
 
@@ -70,9 +69,8 @@ TEST(step_start_orders_a_list_of_nothing) {
     ModelShape s = shape_of(&g, "d2.x2", models[0]);
     s.overlap.bulk = true;
     for (int i = 0; i < 10; i++) {
-        Program p = program_casts_passes(&s, PASS_SCHEDULE, NULL);
+        OWNED(program_free) Program p = program_casts_passes(&s, PASS_SCHEDULE, NULL);
         CHECK(p.n_ops == 0 && p.n_tensors == 0);
-        program_free(&p);
     }
 }
 
@@ -90,10 +88,9 @@ static double seconds_of(ModelShape s, int layers) {
     s.config.layers = layers;
     for (int i = 0; i < 3; i++) {
         double begin = processor_seconds();
-        Program p = program_passes(&s, PASS_SCHEDULE, NULL);
-        Program end = program_end_passes(&s, PASS_SCHEDULE, NULL);
+        OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+        OWNED(program_free) Program end = program_end_passes(&s, PASS_SCHEDULE, NULL);
         double seconds = processor_seconds() - begin;
-        program_free(&p), program_free(&end);
         if (i == 0 || seconds < least) least = seconds;
     }
     return least;

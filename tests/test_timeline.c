@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 /* Two ranks, two steps of 8 and 6 ms. */
 static const char small[] =
@@ -96,20 +96,18 @@ TEST(timeline_refuses_what_is_no_trace_in_words) {
     Err e;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         bool alone = i < 2;
+        OWNED(test_mem_end)
         char *trace = mem_printf("{\"traceEvents\":[%s%s%s]}", alone ? "" : step, alone ? "" : ",",
                                  wrong[i].events);
-        char *text = draw(trace, -1, 50, false, &e);
+        OWNED(test_mem_end) char *text = draw(trace, -1, 50, false, &e);
         CHECK(!text == (wrong[i].words != NULL));
         if (!text) CHECK(strstr(e.text, wrong[i].words));
-        mem_free(text);
-        mem_free(trace);
     }
     CHECK(!draw("step 1/8", -1, 50, false, &e) && strstr(e.text, "no JSON: line 1"));
     CHECK(!draw("{\"run\":1}", -1, 50, false, &e) && strstr(e.text, "no \"traceEvents\""));
     CHECK(!draw("[1]", -1, 50, false, &e) && strstr(e.text, "no \"traceEvents\""));
-    char *serial = mem_printf("{\"traceEvents\":[%s]}", step);
+    OWNED(test_mem_end) char *serial = mem_printf("{\"traceEvents\":[%s]}", step);
     CHECK(!draw(serial, TIMELINE_OVERLAP, 50, false, &e) && strstr(e.text, "that step is not in"));
-    mem_free(serial);
 }
 
 TEST(timeline_hides_what_is_under_way_and_not_exposed_whatever_overlaps) {
@@ -150,14 +148,8 @@ TEST(timeline_hides_what_is_under_way_and_not_exposed_whatever_overlaps) {
 /* ---- the programs */
 
 TEST(timeline_draws_what_train_gpt_traced) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(4000);
     static char text[1 << 16];
-    uint16_t tokens[4000];
-    char path[200];
-    for (int i = 0; i < 4000; i++) tokens[i] = (uint16_t)(i * i % 61);
-    snprintf(path, sizeof path, "%s/train.bin", dir);
-    FILE *f = fopen(path, "wb");
-    CHECK(f && fwrite(tokens, sizeof tokens, 1, f) == 1 && fclose(f) == 0);
     static const char train[] =
         "$BUILD/train_gpt --train train.bin --model "
         "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 384 --micro 2 "

@@ -93,12 +93,11 @@ static void check_cases(const Tokenizer *t, int column) {
     for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
         const json_t *c = json_array_get(cases, i);
         size_t n;
-        uint8_t *p = case_text(c, &n);
+        OWNED(test_mem_end) uint8_t *p = case_text(c, &n);
         if (column == 2)
             check_pieces(c, i, p, n);
         else
             check_ids(t, json_array_get(c, (size_t)column), i, p, n);
-        mem_free(p);
     }
     json_decref(cases);
 }
@@ -209,14 +208,13 @@ TEST(tokenizer_merges_short_and_long_pieces) {
 TEST(tokenizer_long_piece_is_not_quadratic) {
     enum { N = 4 << 20 }; // a quadratic merge would take hours
     Tokenizer *t = tokenizer_load(SMALL_PAIR);
-    uint8_t *p = mem_alloc(N);
+    OWNED(test_mem_end) uint8_t *p = mem_alloc(N);
     for (size_t i = 0; i < N; i++) p[i] = (uint8_t) "the"[i % 3];
     int32_t *ids;
     int64_t n = tokenizer_encode(t, p, N, &ids);
     CHECK(n < N);
     mem_free(ids);
     check_round_trip(t, p, N);
-    mem_free(p);
     tokenizer_free(t);
 }
 
@@ -253,7 +251,7 @@ static uint8_t *mixed_text(size_t n, uint64_t seed, bool separators) {
 
 TEST(presplit_safe_places_are_begins_of_pieces) {
     enum { N = 20000 };
-    uint8_t *p = mixed_text(N, 3, false), *begins = mem_calloc(N + 1, 1);
+    OWNED(test_mem_end) uint8_t *p = mixed_text(N, 3, false), *begins = mem_calloc(N + 1, 1);
     for (size_t at = 0; at < N; at += presplit_next(p + at, N - at)) begins[at] = 1;
     begins[N] = 1;
     bool ok = true;
@@ -262,15 +260,13 @@ TEST(presplit_safe_places_are_begins_of_pieces) {
         ok = ok && safe >= i && safe <= N && begins[safe];
     }
     CHECK(ok);
-    mem_free(p);
-    mem_free(begins);
 }
 
 TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
     enum { N = 5 << 18 };
     Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes();
-    uint8_t *p = mixed_text(N, 4, true);
-    Team *team = team_create(3);
+    OWNED(test_mem_end) uint8_t *p = mixed_text(N, 4, true);
+    OWNED(test_team_end) Team *team = team_create(3);
     for (int which = 0; which < 2; which++) {
         const Tokenizer *x = which ? bytes : t;
         int32_t *one, *many, *part;
@@ -292,8 +288,6 @@ TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
         CHECK(at == n_one);
         mem_free(one);
     }
-    team_destroy(team);
-    mem_free(p);
     tokenizer_free(t);
     tokenizer_free(bytes);
 }

@@ -28,10 +28,8 @@ static char *read_text(const char *path, size_t *n) {
 
 static bool same_files(const char *a, const char *b) {
     size_t n = 0, m = 0;
-    char *p = read_text(a, &n), *q = read_text(b, &m);
+    OWNED(test_mem_end) char *p = read_text(a, &n), *q = read_text(b, &m);
     bool same = p && q && n == m && memcmp(p, q, n) == 0;
-    mem_free(p);
-    mem_free(q);
     return same;
 }
 
@@ -49,10 +47,11 @@ static bool same_tokens(const Tokenizer *a, const Tokenizer *b) {
 TEST(tokenizer_formats_agree_and_round_trip) {
     Tokenizer *pair = tokenizer_load(SMALL_PAIR), *json = tokenizer_load(SMALL_JSON);
     CHECK(same_tokens(pair, json) && tokenizer_merges(pair) == tokenizer_merges(json));
-    char *dir = mem_printf("%s/vocabulary", test_tmpdir());
+    OWNED(test_mem_end) char *dir = mem_printf("%s/vocabulary", test_tmpdir());
     tokenizer_save(json, dir);
     Tokenizer *saved = tokenizer_load(dir);
     CHECK(same_tokens(pair, saved) && tokenizer_merges(saved) == tokenizer_merges(pair));
+    OWNED(test_mem_end)
     char *merges = mem_printf("%s/merges.txt", dir),
          *bin = mem_printf("%s/gpt2_tokenizer.bin", dir);
     CHECK(same_files(merges, TEST_DATA("golden/tokenizer/merges.txt")));
@@ -64,9 +63,6 @@ TEST(tokenizer_formats_agree_and_round_trip) {
     tokenizer_free(json);
     tokenizer_free(saved);
     tokenizer_free(decoder);
-    mem_free(dir);
-    mem_free(merges);
-    mem_free(bin);
 }
 
 TEST(tokenizer_gpt2_files_are_written_as_they_were) {
@@ -76,6 +72,7 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
         return;
     }
     Tokenizer *t = tokenizer_load("../shared/data/gpt2_vocab.json");
+    OWNED(test_mem_end)
     char *dir = mem_printf("%s/gpt2", test_tmpdir()), *merges = mem_printf("%s/merges.txt", dir);
     tokenizer_save(t, dir);
     CHECK(same_files(merges, gpt2));
@@ -83,8 +80,6 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
     CHECK(same_tokens(t, again));
     tokenizer_free(t);
     tokenizer_free(again);
-    mem_free(dir);
-    mem_free(merges);
 }
 
 /* What of the good tokenizer.json is replaced by what, and a word of the reason. */
@@ -120,18 +115,18 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         {"\"merges\":", "\"Merges\":", "merges"},
         {"\"version\":", "{\"version\":", "JSON"}};
     size_t n;
-    char *good = read_text(SMALL_JSON, &n);
+    OWNED(test_mem_end) char *good = read_text(SMALL_JSON, &n);
     CHECK(good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *at = strstr(good, cases[i][0]);
         if (!at) test_fail(__FILE__, __LINE__, "%s is not in the file", cases[i][0]);
         CHECK(at);
+        OWNED(test_mem_end)
         char *bad =
             mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
         Tokenizer *t = NULL;
         Err e = {""};
         bool ok = tokenizer_parse_json((uint8_t *)bad, strlen(bad), &t, &e);
-        mem_free(bad);
         if (ok || !strstr(e.text, cases[i][2]))
             test_fail(__FILE__, __LINE__, "%s: %s", cases[i][1], ok ? "was read" : e.text);
         CHECK(!ok && !t);
@@ -141,7 +136,6 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         Err e;
         CHECK(!tokenizer_parse_json((uint8_t *)good, cut, &t, &e));
     }
-    mem_free(good);
 }
 
 TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
@@ -150,12 +144,12 @@ TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
     CHECK(json_array_size(merges) > 400);
     for (size_t i = 0; i < json_array_size(merges); i++) { // ["a", "b"] -> "a b"
         json_t *m = json_array_get(merges, i);
+        OWNED(test_mem_end)
         char *both = mem_printf("%s %s", json_string_value(json_array_get(m, 0)),
                                 json_string_value(json_array_get(m, 1)));
         json_array_set_new(merges, i, json_string(both));
-        mem_free(both);
     }
-    char *text = json_dumps(root, JSON_COMPACT);
+    OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
     Err e = {""};
@@ -174,7 +168,6 @@ TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
     CHECK(n_a == n_b && memcmp(a, b, (size_t)n_a * 4) == 0);
     mem_free(a);
     mem_free(b);
-    mem_free(text);
     tokenizer_free(t);
     tokenizer_free(pair);
 }
@@ -206,18 +199,14 @@ static void load_it(void *path) {
 }
 
 TEST(tokenizer_load_says_what_is_wrong) {
-    char text[1024];
-    char *junk = mem_printf("%s/junk", test_tmpdir());
+    OWNED(test_mem_end) char *junk = mem_printf("%s/junk", test_tmpdir());
     FILE *f = fopen(junk, "w");
     CHECK(f);
     fputs("hello\n", f);
     fclose(f);
-    CHECK(test_in_child(load_it, junk, text, sizeof text) == 1 && strstr(text, "is no tokenizer"));
-    CHECK(test_in_child(load_it, "/nowhere/at/all", text, sizeof text) == 1 &&
-          strstr(text, "/nowhere"));
-    CHECK(test_in_child(load_it, (void *)(size_t)test_tmpdir(), text, sizeof text) == 1);
-    CHECK(strstr(text, "holds no tokenizer"));
-    mem_free(junk);
+    CHECK_CHILD(1, load_it, junk, "is no tokenizer");
+    CHECK_CHILD(1, load_it, "/nowhere/at/all", "/nowhere");
+    CHECK_CHILD(1, load_it, (void *)(size_t)test_tmpdir(), "holds no tokenizer");
 }
 
 static Tokenizer *learn(const char *text, int32_t vocab, int64_t min_count) {
@@ -274,7 +263,7 @@ TEST(bpe_train_equals_hf_trainer) {
         test_skip("../shared/data/tinyshakespeare.txt is absent");
         return;
     }
-    char *text = mem_calloc(2 << 20, 1);
+    OWNED(test_mem_end) char *text = mem_calloc(2 << 20, 1);
     size_t n = fread(text, 1, (2 << 20) - 1, f);
     fclose(f);
     CHECK(n > 1000000);
@@ -283,7 +272,6 @@ TEST(bpe_train_equals_hf_trainer) {
     CHECK(same_tokens(t, want) && tokenizer_merges(t) == tokenizer_merges(want));
     tokenizer_free(t);
     tokenizer_free(want);
-    mem_free(text);
 }
 
 static void check_shard(const char *path, ShardFormat format, const int32_t *want, int64_t n) {
@@ -299,7 +287,7 @@ TEST(shard_write_is_read_back) {
     static const int32_t ids[7] = {50256, 0, 1, 65535, 300, 5, 6};
     static const ShardFormat formats[] = {SHARD_LLMC16, SHARD_LLMC32, SHARD_NANOGPT};
     for (int i = 0; i < 3; i++) {
-        char *prefix = mem_printf("%s/w%d", test_tmpdir(), i);
+        OWNED(test_mem_end) char *prefix = mem_printf("%s/w%d", test_tmpdir(), i);
         ShardWriter *w = shard_writer_open(prefix, "train", formats[i], 65536, 0);
         shard_writer_put(w, ids, 3);
         shard_writer_put(w, ids + 3, 4);
@@ -320,7 +308,6 @@ TEST(shard_write_is_read_back) {
         }
         w = shard_writer_open(prefix, "none", formats[i], 65536, 0);
         CHECK(shard_writer_commit(w) == 0);
-        mem_free(prefix);
     }
 }
 
@@ -338,13 +325,11 @@ static void fill_disk(void *prefix) {
 }
 
 TEST(shard_write_on_a_full_disk_leaves_nothing) {
-    char *dir = mem_printf("%s/full", test_tmpdir()), *prefix = mem_printf("%s/x", dir), text[1024];
+    OWNED(test_mem_end)
+    char *dir = mem_printf("%s/full", test_tmpdir()), *prefix = mem_printf("%s/x", dir);
     CHECK(mkdir(dir, 0777) == 0);
-    CHECK(test_in_child(fill_disk, prefix, text, sizeof text) == 1);
-    CHECK(strstr(text, "cannot write") && strstr(text, "x_val.bin"));
+    CHECK_CHILD(1, fill_disk, prefix, "cannot write", "x_val.bin");
     CHECK(rmdir(dir) == 0); // that is, it is empty
-    mem_free(dir);
-    mem_free(prefix);
 }
 
 static void too_big(void *arg) {
@@ -353,6 +338,5 @@ static void too_big(void *arg) {
 }
 
 TEST(shard_write_checks_the_width) {
-    char text[1024];
-    CHECK(test_in_child(too_big, NULL, text, sizeof text) == 1 && strstr(text, "llmc32"));
+    CHECK_CHILD(1, too_big, NULL, "llmc32");
 }

@@ -6,9 +6,9 @@
 #include "parallel/comm/coll.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
-#include "parallel/plan/price.h"
 #include "parallel/plan/trace.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* ---- what a world reports to its watcher */
@@ -144,12 +144,8 @@ static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t ti
 }
 
 static void price_traced(Traced *all, const MeshRun *r) {
-    Layout l;
-    PriceShape s = {.S = r->S, .batch = r->sequences * r->S, .whole = true};
-    if (!config_parse(&s.config, r->model, NULL) || !layout_parse(&l, r->layout, RANKS, NULL))
-        abort();
-    s.micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]);
-    if (r->overlap && !overlap_parse(&s.overlap, r->overlap, NULL)) abort();
+    Layout l = layout_of(r->layout);
+    PriceShape s = mesh_price_shape(r);
     for (int rank = 0; rank < RANKS; rank++) {
         StepLists lists;
         price_lists(&lists, &s, &l, rank, 0);
@@ -159,6 +155,7 @@ static void price_traced(Traced *all, const MeshRun *r) {
 }
 
 static void run_traced(Traced *all, const char *layout, const char *overlap, int64_t room) {
+    OWNED(mesh_run_free)
     MeshRun plain = {.model = "layers=3,heads=4,channels=16,vocab=24,seq=8",
                      .layout = layout,
                      .overlap = overlap,
@@ -173,7 +170,6 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
     price_traced(all, &r);
     if (memcmp(plain.loss, r.loss, sizeof r.loss) || memcmp(plain.norm, r.norm, sizeof r.norm))
         test_fail(__FILE__, __LINE__, "%s: traced steps make other bits", layout);
-    mesh_run_free(&plain), mesh_run_free(&r);
 }
 
 static void free_traced(Traced *all) {
@@ -329,7 +325,7 @@ TEST(trace_without_room_says_how_many_spans_are_lost) {
 /* Events of a category that begin and end within the steps of their process; -1: it is no JSON, or
  * one does not. */
 static int events_of(const char *text, const char *category) {
-    char *array = mem_printf("[%s{}]", text);
+    OWNED(test_mem_end) char *array = mem_printf("[%s{}]", text);
     json_t *all = json_loads(array, 0, NULL), *e;
     size_t i;
     int n = 0;
@@ -343,7 +339,6 @@ static int events_of(const char *text, const char *category) {
     }
     if (!all) n = -1;
     json_decref(all);
-    mem_free(array);
     return n;
 }
 

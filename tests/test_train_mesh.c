@@ -1,6 +1,6 @@
 /* train_gpt itself on meshes: one run, whatever the ranks, and however often they change on the
  * way. */
-#include "tests/test.h"
+#include "tests/shell.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "data/io.h"
-
-enum { MAX_STEPS = 256, VOCAB = 61 };
+enum { MAX_STEPS = 256 };
 
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=16,vocab=64",
@@ -22,15 +19,6 @@ static const char *const models[] = {
 #define RUN                                                                                        \
     "RUN=\"$BUILD/train_gpt --train train.bin --threads 1 --schedule constant --eval-every 0 "     \
     "--lr 1e-2 --eps 1e-4\"; "
-
-/* n tokens below `below`, no two neighbourhoods alike. */
-static bool write_tokens(const char *dir, int n, int below) {
-    uint16_t tokens[4000];
-    char path[160];
-    snprintf(path, sizeof path, "%s/train.bin", dir);
-    for (int i = 0; i < n; i++) tokens[i] = (uint16_t)((i * i + i / 7) % below);
-    return io_write_file(path, tokens, (size_t)n * sizeof *tokens, NULL, NULL);
-}
 
 /* What a run wrote with --json: step i at place i - 1. */
 typedef struct Log {
@@ -110,9 +98,8 @@ static void moves(const char *model) {
     static const char *const legs[] = {"--steps 3 --ranks 4 --layout x2.y2+sp",
                                        "--steps 7 --ranks 3 --layout x3", "--steps 13",
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(55 * 16 + 1);
     char what[256], command[512];
-    CHECK(write_tokens(dir, 55 * 16 + 1, VOCAB));
     snprintf(what, sizeof what, "--model %s --micro 1 --batch 80 --steps 18", model);
     snprintf(command, sizeof command, "$RUN %s --json one.jsonl", what);
     CHECK(runs(dir, command));
@@ -149,9 +136,8 @@ TEST(train_exact_moves_between_meshes_bit_for_bit) {
                                        "--steps 7 --ranks 3 --layout x3", "--steps 13",
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
     for (int i = 0; i < 2; i++) {
-        const char *dir = test_tmpdir();
+        const char *dir = shell_directory(55 * 16 + 1);
         char command[512];
-        CHECK(write_tokens(dir, 55 * 16 + 1, VOCAB));
         snprintf(command, sizeof command,
                  "$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one", models[i]);
         CHECK(runs(dir, command));
@@ -169,8 +155,7 @@ TEST(train_exact_moves_between_meshes_bit_for_bit) {
 
 /* The batch is the same as before even where --batch was left to the first mesh. */
 TEST(train_resumed_on_another_mesh_keeps_the_batch) {
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir, 2000, VOCAB));
+    const char *dir = shell_directory(2000);
     char command[512];
     snprintf(command, sizeof command,
              "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
@@ -198,9 +183,8 @@ enum { N_MESHES = sizeof meshes / sizeof *meshes };
 
 TEST(train_writes_the_same_first_checkpoint_on_every_mesh) {
     for (int i = 0; i < 2; i++) {
-        const char *dir = test_tmpdir();
+        const char *dir = shell_directory(1000);
         char command[1024];
-        CHECK(write_tokens(dir, 1000, VOCAB));
         snprintf(command, sizeof command,
                  "$RUN --model %s --micro 1 --batch 80 --steps 0 --save one", models[i]);
         CHECK(runs(dir, command));
@@ -217,9 +201,8 @@ TEST(train_writes_the_same_first_checkpoint_on_every_mesh) {
 
 /* The digest that --count prints is that of the logical model, in the records too. */
 TEST(train_counts_with_the_digest_of_the_weights) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(1000);
     char text[8192], digest[80] = "";
-    CHECK(write_tokens(dir, 1000, VOCAB));
     for (int i = -1; i < N_MESHES; i++) {
         int status = test_shell(dir, text, sizeof text,
                                 RUN "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --json "
@@ -249,9 +232,8 @@ static double peak_of(const char *dir, int ranks) {
  * programs may slow down either measurement, never make it faster: the best of a few tells. Each of
  * 16 ranks with a core of its own would be 8 times as much on two cores. */
 TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(1000);
     double alone = 0, together = 0;
-    CHECK(write_tokens(dir, 1000, VOCAB));
     for (int i = 0; i < 8; i++) {
         alone = fmax(alone, peak_of(dir, 1));
         if (i == 0) together = peak_of(dir, 16);
@@ -303,9 +285,8 @@ static const struct {
 };
 
 TEST(train_awkward_sizes_are_those_of_one_rank_and_padding_is_told) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory_below(1000, 31);
     char what[256], command[768], text[8192];
-    CHECK(write_tokens(dir, 1000, 31));
     for (size_t i = 0; i < sizeof awkward / sizeof *awkward; i++) {
         snprintf(what, sizeof what, "--model %s %s --steps 5", awkward[i].model,
                  awkward[i].options);
@@ -349,9 +330,8 @@ static int terminated(const char *dir, char *text, size_t n, const char *command
 #define MESHED "--ranks 4 --layout x2.y2+sp --model "
 
 TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(4000);
     char text[4096], what[256], command[768];
-    CHECK(write_tokens(dir, 4000, VOCAB));
     snprintf(what, sizeof what, "--model %s --micro 1 --batch 1024", models[0]); // 64 micro-batches
     snprintf(command, sizeof command,
              "$RUN %s --ranks 4 --layout x2.y2+sp --steps 100000 --save run --json run.jsonl",
@@ -378,9 +358,8 @@ TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
 TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
     static const char *const busy[] = {"--val long.bin --eval-batches 0 --eval-every 1",
                                        "--sample-every 1 --sample-tokens 10000000"};
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(4000);
     char text[4096], command[512];
-    CHECK(write_tokens(dir, 4000, VOCAB));
     CHECK(runs(dir, "truncate -s 64M long.bin"));
     for (int i = 0; i < 2; i++) {
         char condition[64];
@@ -413,14 +392,13 @@ TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
 TEST(train_on_ranks_ends_with_one_line_when_the_disk_is_full) {
     static const char full[] =
         "unshare -rm sh -c 'mkdir -p disk && mount -t tmpfs -o size=%s none disk && ";
-    const char *dir = test_tmpdir();
+    const char *dir = shell_directory(1000);
     char text[4096], mount[256];
     snprintf(mount, sizeof mount, full, "64k");
     if (test_shell(dir, text, sizeof text, "%s true'", mount) != 0) {
         test_skip("no file system can be made here: unshare -rm and tmpfs are needed");
         return;
     }
-    CHECK(write_tokens(dir, 1000, VOCAB));
     // room for one checkpoint and part of the next
     int status = test_shell(
         dir, text, sizeof text,

@@ -1,26 +1,18 @@
 /* Mistakes that published implementations of tensor parallelism made, and the test that fails when
  * one of them is made here. Each was put into the code once, to see it fail.
  *
- *   the mistake
- *       the tests that catch it
- *   norm with the statistics of its own features
- *       trap_norms_take_statistics_of_whole_rows, check_names_statistics_...
+ *   what is trained: mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
+ *       norm with the statistics of its own features
+ *       no sum of dw over the depth axis; tested at depth 1
+ *       gradients of biases and norms not summed over all axes of tokens; bias added before the sum
+ *       positions added before the sum
+ *       gradients of copied key heads not added
+ *       gradient norm counts copies as often as they are held
+ *       tied head: one of its two gradients lost
+ *       no gradient of a layer's input, or a partial one
+ *       only squares and cubes; sizes that must divide
  *   variance as E[x^2] - E[x]^2
  *       norm_of_rows_in_parts_matches_double_for_any_team (mean 1000)
- *   no sum of dw over the depth axis; tested at depth 1
- *       trap_depth_sums_its_gradients
- *   gradients of biases and norms not summed over all axes of tokens; bias added before the sum
- *       trap_biases_are_added_once_and_their_gradients_are_whole, trap_norms_...
- *   positions added before the sum
- *       trap_positions_are_added_once
- *   gradients of copied key heads not added
- *       trap_copies_of_a_key_head_share_its_gradient
- *   gradient norm counts copies as often as they are held
- *       trap_gradient_norm_counts_copies_once
- *   tied head: one of its two gradients lost
- *       trap_tied_head_gets_both_gradients
- *   no gradient of a layer's input, or a partial one
- *       trap_inputs_get_whole_gradients
  *   gathered x and w kept for backward: 1/q^2 for 1/q^3
  *       trap_memory_of_every_preset_is_that_of_its_scheme
  *   attention on all ranks of the second axis
@@ -30,10 +22,9 @@
  *   head: sums of the size of the logits
  *       trap_no_bytes_of_activations_depend_on_the_vocabulary
  *   costs of K x N taken for N x K; broadcasts priced as if they were not pipelined
- *       count_of_a_block_is_the_closed_formula, count_predicts_every_preset_to_the_byte
- *   only squares and cubes; sizes that must divide
- *       mesh_every_layout_of_1_to_8_ranks_trains_the_same_model
+ *       count_of_a_block_is_the_closed_formula, price_sends_what_theory_predicts_on_every_layout
  */
+#include "tests/parsed.h"
 #include "tests/test.h"
 #include "tests/theory.h"
 
@@ -41,83 +32,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/die.h"
 #include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
-
-/* --- what is trained
- * --------------------------------------------------------------------------- */
-
-static const char gpt2[] = "layers=2,heads=5,channels=20,seq=6,vocab=37";
-static const char llama[] = "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29";
-
-/* Do these layouts (ended by NULL) train what one rank trains? A trap changes a gradient by a good
- * part of itself; rounding gives 1e-5 at most, to which mesh_every_layout_... holds every
- * layout. */
-static bool train_the_same(const char *model, int64_t micro, const char *const *layouts) {
-    MeshRun one = {.model = model, .layout = "d1", .sequences = 5, .S = 4};
-    bool same = true;
-    mesh_run(&one);
-    for (; *layouts; layouts++) {
-        MeshRun r = {.model = model, .layout = *layouts, .sequences = 5, .S = 4, .micro = micro};
-        mesh_run(&r);
-        MeshDiff d = mesh_diff(&r, &one);
-        if (!r.agreed || !(d.loss < 1e-4 && d.norm < 1e-3 && d.weights < 1e-2)) {
-            printf("    %s: loss %.1g, norm %.1g, weights %.1g%s\n", *layouts, d.loss, d.norm,
-                   d.weights, r.agreed ? "" : "; ranks disagree");
-            same = false;
-        }
-        mesh_run_free(&r);
-    }
-    mesh_run_free(&one);
-    return same;
-}
-#define LAYOUTS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-TEST(trap_norms_take_statistics_of_whole_rows) {
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("y2", "y3", "x2.y2+sp", "optimus:2x2")));
-    CHECK(train_the_same(llama, 0, LAYOUTS("y2", "optimus:2x2")));
-}
-
-TEST(trap_depth_sums_its_gradients) {
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("tesseract:2x2x2", "tesseract:3x1x2")));
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("axonn:2x2x2x1", "z3", "d2.z2", "d2.z2+zero1")));
-}
-
-TEST(trap_biases_are_added_once_and_their_gradients_are_whole) {
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("x2", "y2", "x2.y2", "x2+sp", "y2+heads")));
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("d2.x2+sp", "cube:2", "optimus:2x2", "tesseract:2x2x2")));
-}
-
-TEST(trap_positions_are_added_once) {
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("x2", "y2", "x2+sp", "x3.y2+sp", "z2.x2+sp")));
-}
-
-TEST(trap_copies_of_a_key_head_share_its_gradient) {
-    CHECK(train_the_same(llama, 0, LAYOUTS("x6", "x6+sp", "y6+stay=y", "z2.x6")));
-}
-
-TEST(trap_tied_head_gets_both_gradients) { // in several micro-batches, stored whole and cut
-    CHECK(train_the_same(gpt2, 1, LAYOUTS("d2", "z2", "x2.y2", "d2+zero1", "d2+zero2", "fsdp:3")));
-}
-
-TEST(trap_inputs_get_whole_gradients) {
-    CHECK(train_the_same(gpt2, 0, LAYOUTS("x2", "y2", "x2+sp", "y2+heads", "optimus:2x2")));
-    CHECK(train_the_same(llama, 0, LAYOUTS("x2", "y2", "x2.y2+sp+heads", "optimus:2x2")));
-}
-
-TEST(trap_gradient_norm_counts_copies_once) {
-    static const char *const layouts[] = {"d3", "x4", "y3", "z2.x2", "x6", "d2.x2+sp+zero1"};
-    MeshRun one = {.model = llama, .layout = "d1", .sequences = 5, .S = 4};
-    mesh_run(&one);
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        MeshRun r = {.model = llama, .layout = layouts[i], .sequences = 5, .S = 4};
-        mesh_run(&r);
-        CHECK_NEAR(r.norm[0] / one.norm[0], 1, 1e-5); // rounding; a copy counted twice gives 1e-2
-        mesh_run_free(&r);
-    }
-    mesh_run_free(&one);
-}
 
 /* --- what is sent
  * ------------------------------------------------------------------------------ */
@@ -206,7 +122,7 @@ static int plan_main(World *w, void *ctx) {
     const Scheme *s = &h->scheme;
     Grid grid;
     Model m;
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     grid_make(&grid, w, &h->l, &h->config);
     ModelShape shape = {
         .config = h->config, .B = BATCH, .S = POSITIONS, .training = true, .grid = &grid};
@@ -229,18 +145,15 @@ static int plan_main(World *w, void *ctx) {
     if (!ok) __atomic_add_fetch(&h->bad, 1, __ATOMIC_RELAXED);
     if (rank == 0) h->work = (double)m.arena[ARENA_WORK].used, h->kept = kept;
     model_free(&m);
-    team_destroy(team);
     return 0;
 }
 
 static Held plan(const Scheme *s, int layers) {
-    Held h = {.scheme = *s, .layers = layers};
     char model[96];
-    Err e;
     snprintf(model, sizeof model, "layers=%d,heads=%d,channels=%d,seq=%d,vocab=%d", layers, HEADS,
              C, POSITIONS, V);
-    if (!config_parse(&h.config, model, &e)) die("%s", e.text);
-    if (!layout_parse(&h.l, s->layout, 0, &e)) die("%s", e.text);
+    Held h = {
+        .scheme = *s, .l = layout_of(s->layout), .config = config_of(model), .layers = layers};
     ranks_run(layout_ranks(&h.l), plan_main, &h);
     return h;
 }

@@ -12,7 +12,7 @@
 
 static void export_round_trip(const char *config, const char *dtype) {
     const char *dir = test_tmpdir();
-    Model a = model_make(config, 1, 1), b = model_make(config, 1, 0);
+    OWNED(model_free) Model a = model_make(config, 1, 1), b = model_make(config, 1, 0);
     Err e = {""};
     Config c;
     CHECK(weights_export(dir, &a.t, dtype, &group_alone, &e));
@@ -27,8 +27,6 @@ static void export_round_trip(const char *config, const char *dtype) {
     CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
     CHECK(weights_load(path, &b.t, &group_alone, &e));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
-    model_free(&a);
-    model_free(&b);
 }
 
 TEST(weights_export_round_trips) {
@@ -46,7 +44,7 @@ TEST(weights_export_keeps_the_ids_of_ends) {
     char path[160];
     Config c;
     Err e = {""};
-    Model a = model_make(GPT2, 1, 1);
+    OWNED(model_free) Model a = model_make(GPT2, 1, 1);
     a.t.config.ids = (SpecialIds){.n_eos = 1, .eos = {5}, .has_bos = true, .bos = 1};
     CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 1 && c.ids.eos[0] == 5 && c.ids.has_bos && c.ids.bos == 1);
@@ -56,12 +54,12 @@ TEST(weights_export_keeps_the_ids_of_ends) {
     a.t.config.ids = (SpecialIds){0}; // that file goes when nothing is known
     CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 0 && !io_exists(path));
-    model_free(&a);
 }
 
 TEST(weights_failed_export_leaves_what_was_there) {
     const char *dir = test_tmpdir();
     char path[160], tmp[192];
+    OWNED(model_free)
     Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 2), c = model_make(GPT2, 1, 0);
     Err e = {""};
     snprintf(path, sizeof path, "%s/new/folder", dir);
@@ -83,13 +81,10 @@ TEST(weights_failed_export_leaves_what_was_there) {
         CHECK(!saved || weights_export(path, &a.t, "F32", &group_alone, &e));
     }
     CHECK(saved_all == 1); // after config.json's rename; after the last rename nothing is injected
-    model_free(&a);
-    model_free(&b);
-    model_free(&c);
 }
 
 TEST(weights_pieces_are_columns_transposed) {
-    Model m = model_make(LLAMA, 1, 1);
+    OWNED(model_free) Model m = model_make(LLAMA, 1, 1);
     char path[160];
     Err e;
     IoMap map;
@@ -105,7 +100,6 @@ TEST(weights_pieces_are_columns_transposed) {
     for (int c = 0; c < 16; c++) CHECK(row[c] == x->param[c * x->cols + 16 + 3]);
     safetensors_free(&s);
     io_unmap(&map);
-    model_free(&m);
 }
 
 /* ---- files made by others: GPT-2's tensors under other names, of other types, in shards ---- */
@@ -143,13 +137,11 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
 
 static bool loads_foreign(Foreign f, Err *e) {
     char path[160];
-    Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
+    OWNED(model_free) Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     snprintf(path, sizeof path, "%s/x.safetensors", test_tmpdir());
     bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) &&
               weights_load(path, &b.t, &group_alone, e) &&
               memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
-    model_free(&a);
-    model_free(&b);
     return ok;
 }
 
@@ -182,7 +174,7 @@ TEST(weights_names_what_does_not_fit) {
 TEST(weights_come_in_shards) {
     const char *dir = test_tmpdir();
     char path[192], index[192];
-    Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
+    OWNED(model_free) Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     Err e = {""};
     Foreign f = {"transformer.", "F32", 0, 0, 0};
     static const char map[] =
@@ -197,6 +189,4 @@ TEST(weights_come_in_shards) {
     CHECK(write_foreign(path, &a, f, 10, a.t.n_pieces));
     CHECK(weights_load(dir, &b.t, &group_alone, &e));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
-    model_free(&a);
-    model_free(&b);
 }

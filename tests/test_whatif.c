@@ -6,14 +6,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static WhatIf question(const char *cluster, const char *model, int64_t sequences) {
     WhatIf w = {.space = {.free_micro = true, .free_recompute = true}, .layout = "auto"};
     PriceShape *s = &w.space.shape;
-    Err e;
-    if (!machine_open(&w.machine, cluster, &e) || !config_parse(&s->config, model, &e))
-        die("%s", e.text);
+    w.machine = machine_of(cluster), s->config = config_of(model);
     s->S = s->config.seq, s->batch = sequences * s->S, s->bf16 = true;
     s->threads = w.machine.threads, s->kernels = machine_kernels(&w.machine, true);
     w.space.p = w.machine.ranks;
@@ -111,9 +110,8 @@ TEST(whatif_values_double_or_are_as_many_as_asked) {
 }
 
 TEST(whatif_says_that_the_name_of_a_level_is_its_rate) {
-    WhatIf w = {0};
+    WhatIf w = {.machine = machine_of("cpu:4")};
     Err e;
-    CHECK(machine_open(&w.machine, "cpu:4", &e));
     CHECK(!whatif_vary(&w, "network.rate=1..10Gb/s", 3, &e));
     CHECK_STR(e.text, "unknown number \"network.rate\": network alone is its rate");
 }

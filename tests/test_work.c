@@ -88,8 +88,8 @@ static bool all_finite(const float *x, size_t n) {
 static bool runs(const Work *w, const Kernels *k, Team *team) {
     WorkMemory m = work_memory(w, k, team_size(team));
     size_t bytes = m.operands, n = bytes / sizeof(float);
-    void *workspace = mem_alloc_aligned(m.workspace + 128, 128);
-    float *x = mem_alloc_aligned(bytes, 128), *before = mem_alloc(bytes);
+    OWNED(test_mem_end) void *workspace = mem_alloc_aligned(m.workspace + 128, 128);
+    OWNED(test_mem_end) float *x = mem_alloc_aligned(bytes, 128), *before = mem_alloc(bytes);
     test_fill(x, n, 0.04f, 1);
     for (size_t i = 0; i < n; i++) x[i] += 0.05f;
     memcpy(before, x, bytes);
@@ -98,7 +98,6 @@ static bool runs(const Work *w, const Kernels *k, Team *team) {
     // tokens are words of another kind: as floats they may be anything
     bool floats = !(w->kind >= WORK_CLASSIFIER && w->kind <= WORK_EMBEDDING_BACKWARD);
     if (floats) well &= all_finite(x, n);
-    mem_free(x), mem_free(before), mem_free(workspace);
     return well;
 }
 
@@ -108,7 +107,7 @@ TEST(work_run_of_every_kind_stays_inside_its_memory_and_finite) {
     char name[64], wrong[64] = "";
     for (const char *const *set = kernels_cpu_sets(); *set; set++) {
         const Kernels *k = kernels_cpu(*set);
-        Team *team = team_create(2);
+        OWNED(test_team_end) Team *team = team_create(2);
         for (int kind = 0; kind < N_WORKS; kind++)
             for (size_t f = 0; f < sizeof flags / sizeof *flags; f++) {
                 Work w = odd_work(kind);
@@ -116,7 +115,6 @@ TEST(work_run_of_every_kind_stays_inside_its_memory_and_finite) {
                 if (kind == WORK_BIAS_RESIDUAL) w.flags |= WORK_ADDEND; // else y stays y
                 if (!runs(&w, k, team)) snprintf(wrong, sizeof wrong, "%s", work_name(&w, name));
             }
-        team_destroy(team);
     }
     CHECK_STR(wrong, "");
 }
@@ -133,7 +131,7 @@ static void keep_work(void *ctx, const Work *w) {
  * a name is what the recorded step means by it. */
 TEST(work_run_asks_the_kernels_for_that_work) {
     char name[64], wrong[64] = "";
-    Team *team = team_create(2);
+    OWNED(test_team_end) Team *team = team_create(2);
     Work said;
     Recording r = {keep_work, &said, 2};
     const Kernels *k = recording_kernels(&r, NULL);
@@ -148,15 +146,14 @@ TEST(work_run_asks_the_kernels_for_that_work) {
         if (w.kind >= WORK_ACT && w.kind <= WORK_ACT_BACKWARD) w.a = 0;
         if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.a = 0;
         WorkMemory m = work_memory(&w, k, 2);
+        OWNED(test_mem_end)
         void *operands = mem_alloc_aligned(m.operands, 128),
              *workspace = mem_alloc_aligned(m.workspace + 128, 128);
         said = (Work){.kind = N_WORKS};
         work_run(&w, k, team, operands, workspace);
-        mem_free(operands), mem_free(workspace);
         if (!work_alike(&said, &w) || said.rows != w.rows)
             snprintf(wrong, sizeof wrong, "%s", work_name(&w, name));
     }
-    team_destroy(team);
     CHECK_STR(wrong, "");
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "data/weights.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
@@ -20,9 +21,7 @@ typedef struct Model {
 /* Local. A model of `parts` parts: 1, params alone (m and v stay NULL), or 3, with the moments of
  * AdamW. Values are a function of the seed; seed 0: zeros. Dies of a bad config. */
 static inline Model model_make(const char *config, int parts, unsigned seed) {
-    Config c;
-    Err e;
-    if (!config_parse(&c, config, &e)) die("%s", e.text);
+    Config c = config_of(config);
     Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
     size_t n = (size_t)parts * m.n;
     m.values = mem_calloc(n, sizeof *m.values);
