@@ -1,5 +1,6 @@
 #include "base/die.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -58,10 +59,13 @@ void die_set_wipe(void (*wipe)(void)) {
     wipe_line = wipe;
 }
 
-/* One write() per message: lines of several ranks never interleave. */
+/* One write() per message: lines of several ranks never interleave. What begins with the name of a
+ * rank (group_agree) is that rank's message, whoever prints it. */
 static void put_line(const char *kind, const char *text, const char *where) {
     char line[1536];
-    int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, who.text, kind, text, where);
+    bool of_rank = strncmp(text, "rank ", 5) == 0 && isdigit((unsigned char)text[5]);
+    const char *whose = of_rank ? "" : who.text;
+    int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, whose, kind, text, where);
     size_t len = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
     line[len - 1] = '\n';
     if (wipe_line) wipe_line();

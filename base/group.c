@@ -1,5 +1,6 @@
 #include "base/group.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -30,13 +31,15 @@ bool group_agree(const Group *g, bool ok, Err *e) {
     if (group_all(g, ok)) return true;
     struct {
         bool ok;
+        DieRank name;
         char why[sizeof e->text];
-    } mine = {.ok = ok}, *all = mem_calloc((size_t)g->size, sizeof *all);
+    } mine = {.ok = ok, .name = die_rank()}, *all = mem_calloc((size_t)g->size, sizeof *all);
+    if (!mine.name.text[0]) snprintf(mine.name.text, sizeof mine.name.text, "rank %d: ", g->rank);
     if (!ok && e) memcpy(mine.why, e->text, sizeof mine.why);
     group_all_gather(g, &mine, sizeof mine, all);
     int first = 0;
     while (all[first].ok) first++;
-    if (ok) err(e, "rank %d: %.480s", first, all[first].why);
+    if (ok) err(e, "%s%.380s", all[first].name.text, all[first].why);
     mem_free(all);
     return false;
 }

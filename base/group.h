@@ -26,7 +26,8 @@ void group_all_gather(const Group *g, const void *mine, size_t n_bytes, void *al
 /* Collective. True when ok is true on every rank. */
 bool group_all(const Group *g, bool ok);
 /* Collective. group_all that tells why: where this rank's part went well and another's did not, e
- * names that rank and gives its reason; a rank that failed keeps its own. */
+ * names that rank as die() does ("rank 3 on node7: ") and gives its reason, and die("%s", e->text)
+ * names no other; a rank that failed keeps its own. */
 bool group_agree(const Group *g, bool ok, Err *e);
 /* Collective. Sum over the ranks, in their order. */
 double group_sum(const Group *g, double x);

@@ -438,10 +438,11 @@ unlike_devices() {
     why=
     while IFS=: read -r unlike words; do
         UNLIKE=$unlike mpi 2 "${each[@]}" >out 2>err || why="$unlike: status $?"
-        grep -q "not on the GPU that is here: rank 1: $words" out || why="$unlike: no line says so"
+        grep -q "not on the GPU that is here: rank 1 on [^:]*: $words" out ||
+            why="$unlike: no line says so"
         UNLIKE=$unlike mpi 2 "${each[@]}" --backend cuda >out 2>err &&
             why="$unlike: --backend cuda is not refused"
-        [ "$(lines "train_gpt_emu: --backend cuda: rank 1: $words")" = 1 ] ||
+        [ "$(lines "train_gpt_emu: --backend cuda: rank 1 on [^:]*: $words")" = 1 ] ||
             why="$unlike: --backend cuda does not say why"
     done <<'UNLIKE'
 EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here

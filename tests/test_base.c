@@ -232,6 +232,19 @@ TEST(die_writes_one_line_and_ends_with_1) {
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);
 }
 
+static void die_of_another_rank(void *arg) {
+    (void)arg;
+    die_set_program("prog");
+    die_set_rank(3, "node7");
+    die_user("rank 5 on node2: the disk is full"); // as group_agree has it
+}
+
+TEST(die_of_what_failed_on_another_rank_names_that_rank_alone) {
+    char text[512];
+    CHECK(test_in_child(die_of_another_rank, NULL, text, sizeof text) == 1);
+    CHECK_STR(text, "prog: rank 5 on node2: the disk is full\n");
+}
+
 static void die_of_usage(void *arg) {
     (void)arg;
     die_set_program("prog");

@@ -259,6 +259,7 @@ static bool work(Job *j, CutModel *m, const Group *g, Err *e) {
         weights_digest(&m->t, g, j->digest[r]);
         return true;
     default:
+        if (r == 2) die_adopt_rank((DieRank){"rank 2 on node7: "});
         return group_agree(g, r != j->fail_rank || err(e, "the reason of %d", r), e);
     }
 }
@@ -438,7 +439,7 @@ TEST(group_gives_the_reason_of_the_rank_that_failed) {
     CHECK(!job_run(&j));
     for (int r = 0; r < 4; r++) {
         CHECK(!j.ok[r]);
-        CHECK_STR(j.e[r].text, r == 2 ? "the reason of 2" : "rank 2: the reason of 2");
+        CHECK_STR(j.e[r].text, r == 2 ? "the reason of 2" : "rank 2 on node7: the reason of 2");
     }
     j.fail_rank = -1;
     CHECK(job_run(&j));
