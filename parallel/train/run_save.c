@@ -56,8 +56,10 @@ void run_save(Run *r) {
     outer_average(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
     if (r->lead) metrics_sync(r->metrics); // records must reach at least as far as the checkpoint
-    if (!checkpoint_save(r->o->save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e))
-        die_user("%s", e.text);
+    if (!checkpoint_save(r->o->save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e)) {
+        if (r->saved_step < 0) die_user("%s; nothing was saved before", e.text);
+        die_user("%s; --resume continues from step %" PRId64, e.text, r->saved_step);
+    }
     r->saved_step = r->state.step;
     run_note(r, "step %" PRId64 ": saved in %s", r->state.step, r->o->save);
     mem_free(text);
