@@ -154,17 +154,25 @@ static void print_cost(FILE *f, const Listing *l, int i) {
         fprintf(f, "  waited %.4f for %%%d", 1e3 * t->waited, l->line[l->waited[i]]);
 }
 
+static char mark_of(const Program *p, int i) {
+    return op_in_kernel(p, i)                   ? '&'
+           : op_info(p->op[i].kind)->collective ? '~'
+           : p->op[i].fused                     ? '+'
+                                                : ' ';
+}
+
+/* Is a tensor the second result of its operation? */
+static bool is_second(const Listing *l, int t) {
+    return l->maker[t] >= 0 && l->p->op[l->maker[t]].also == t;
+}
+
 static void print_line(FILE *f, const Listing *l, int i) {
     const Op *op = &l->p->op[i];
     char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[OPERAND_TEXT];
     for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++)
-        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s", k ? ", " : "",
-                      operand(l, op->in[k], one));
-    fprintf(f, "%4d %s %c %-34s = %-20s %-28s ", l->line[i], phases[op->phase],
-            op_in_kernel(l->p, i)           ? '&'
-            : op_info(op->kind)->collective ? '~'
-            : op->fused                     ? '+'
-                                            : ' ',
+        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s%s", k ? ", " : "",
+                      operand(l, op->in[k], one), is_second(l, op->in[k]) ? "'" : "");
+    fprintf(f, "%4d %s %c %-34s = %-20s %-28s ", l->line[i], phases[op->phase], mark_of(l->p, i),
             result(l, op->out, type), operation(l->p, op, name), operands);
     print_cost(f, l, i);
     fprintf(f, "\n");
@@ -201,6 +209,22 @@ static void print_total(FILE *f, const Listing *l) {
         fprintf(f, "predicted %.4f ms: %.4f computing, %.4f waiting for collectives\n",
                 1e3 * l->order->seconds, 1e3 * l->order->spent.compute,
                 1e3 * l->order->spent.exposed);
+}
+
+/* What the marks mean that are in the list. */
+static void print_marks(FILE *f, const Program *p) {
+    static const struct {
+        char mark;
+        const char *meaning;
+    } marks[] = {{'~', "a collective"},
+                 {'&', "a collective in the kernel of its matmul"},
+                 {'+', "in the kernel of the line before"}};
+    fprintf(f, "  %%7  the result of line 7; %%7': its second result\n");
+    for (size_t k = 0; k < sizeof marks / sizeof *marks; k++) {
+        bool found = false;
+        for (int i = 0; i < p->n_ops && !found; i++) found = mark_of(p, i) == marks[k].mark;
+        if (found) fprintf(f, "  %c   %s\n", marks[k].mark, marks[k].meaning);
+    }
 }
 
 /* What the dimensions mean that are in the list. */
@@ -244,6 +268,7 @@ void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedul
                 layers == 2 ? "" : "s", next - k);
     }
     print_total(f, &l);
+    print_marks(f, p);
     print_dimensions(f, p);
     listing_free(&l);
 }

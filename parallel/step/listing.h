@@ -1,5 +1,6 @@
 /* listing -- the list of a micro-batch, or of the end of a step, as text or JSON, one line per
- * operation: number, phase, result with its type, operation, operands (%n is the result of line n),
+ * operation: number, phase, result with its type, operation, operands (%n is the result of line n,
+ * in text %n' its second one),
  * and what it costs this rank: bytes received by a collective (~), floating-point operations of a
  * kernel (+: it runs in the kernel of the line before). With costs: predicted milliseconds of each.
  * With an order: the lines in that order; when each starts, what the compute stream waited in front
@@ -10,7 +11,7 @@
  *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
  *
  * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line. Below the list
- * stands what its dimensions (T, 2Y, ...) mean.
+ * stands what its marks and its dimensions (T, 2Y, ...) mean.
  */
 #ifndef PARALLEL_STEP_LISTING_H
 #define PARALLEL_STEP_LISTING_H
