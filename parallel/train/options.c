@@ -21,7 +21,7 @@ static size_t training_rows(Options *o, Opt *table) {
         {.type = OPT_GROUP, .help = "Model"},
         {"model", OPT_STR, &o->model, "d12", 0, 0, "NAME|k=v,...",
          "d6 d12 (GPT-2 124M) d24 d36 d48, llama, layers= heads= kv_heads= channels= ffn= seq= "
-         "vocab= norm= pos= act= bias= tied="},
+         "vocab= norm= pos= act= bias= tied= eps= theta="},
         {"init", OPT_STR, &o->init, "", 0, 0, "FILE",
          "start from a Hugging Face folder, .safetensors, or llm.c .bin"},
         {"backend", OPT_CHOICE, &o->backend, "auto", 0, 0, "auto|cpu|cuda",
