@@ -12,5 +12,13 @@ void *mem_alloc_aligned(size_t n_bytes, size_t align); // align is a power of tw
 char *mem_strdup(const char *s);
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); // fresh string
 void mem_free(void *p);                                                       // NULL is fine
+/* Room for one element more behind the n of an array that has room for cap of them. */
+#define mem_grow(array, n, cap)                                                                    \
+    do {                                                                                           \
+        if ((n) == (cap)) {                                                                        \
+            (cap) = 2 * (cap) + 16;                                                                \
+            (array) = mem_realloc((array), (size_t)(cap), sizeof *(array));                        \
+        }                                                                                          \
+    } while (0)
 
 #endif

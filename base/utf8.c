@@ -1,23 +1,26 @@
 #include "base/utf8.h"
 
-#include <stdint.h>
+#include <stdbool.h>
+#include <string.h>
 
-size_t utf8_length(const char *s) {
-    const uint8_t *p = (const uint8_t *)s;
-    uint8_t a = p[0], low = 0x80, high = 0xbf;
-    size_t n = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
-    if (a == 0xe0) low = 0xa0;
-    if (a == 0xed) high = 0x9f;
-    if (a == 0xf0) low = 0x90;
-    if (a == 0xf4) high = 0x8f;
-    for (size_t i = 1; i < n; i++, low = 0x80, high = 0xbf)
-        if (p[i] < low || p[i] > high) return 0; // the end mark of the string is caught here too
-    return n;
+size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; // of so many bytes
+    uint32_t a = p[0];
+    size_t len = a < 0x80 ? 1 : a < 0xc0 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf8 ? 4 : 0;
+    if (len == 0 || len > n) return 0;
+    *code = len == 1 ? a : a & 0x7fu >> len;
+    for (size_t i = 1; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+        *code = *code << 6 | (p[i] & 0x3f);
+    }
+    bool surrogate = *code >= 0xd800 && *code < 0xe000;
+    return *code < least[len] || surrogate || *code > 0x10ffff ? 0 : len;
 }
 
 void utf8_mend(char *s) {
+    uint32_t code;
     for (size_t n; *s; s += n) {
-        n = utf8_length(s);
+        n = utf8_decode((const uint8_t *)s, strnlen(s, 4), &code);
         if (n == 0) *s = '?', n = 1;
     }
 }

@@ -4,10 +4,12 @@
 #define BASE_UTF8_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-/* Local, pure. Bytes of the character at s, which a zero ends; 0: there is none (overlong forms,
- * surrogates, what lies beyond U+10FFFF, and sequences cut short included). */
-size_t utf8_length(const char *s);
+/* Local, pure. Bytes of the character with which the n >= 1 bytes at p begin, and its code; 0: none
+ * begins there (Unicode 3.9, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF;
+ * nor is a sequence that is cut short one). */
+size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code);
 /* Local. Every byte that belongs to no character becomes '?': in place, the text does not grow. */
 void utf8_mend(char *s);
 

@@ -64,7 +64,8 @@ static char *utf8_clean(const char *s) {
     size_t n = strlen(s), used = 0;
     char *out = mem_alloc(3 * n + 1);
     for (size_t i = 0; i < n;) {
-        size_t len = utf8_length(s + i);
+        uint32_t code;
+        size_t len = utf8_decode((const uint8_t *)s + i, n - i, &code);
         memcpy(out + used, len ? s + i : "\xef\xbf\xbd", len ? len : 3);
         used += len ? len : 3, i += len ? len : 1;
     }

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "data/unicode_table.h"
 
 static uint8_t class_of[0x110000]; // of code points, once `unpacked`
@@ -22,33 +23,11 @@ CharClass unicode_class(uint32_t code) {
     return code <= 0x10FFFF ? (CharClass)class_of[code] : CLASS_OTHER;
 }
 
-static bool is_tail(uint8_t byte) {
-    return (byte & 0xC0) == 0x80;
-}
-
 CharClass utf8_class(const uint8_t *p, size_t n, int *len) {
-    uint32_t a = p[0];
-    *len = 1;
-    if (a < 0x80) return unicode_class(a);
-    if (a < 0xC2 || a > 0xF4) return CLASS_OTHER;
-    if (n < 2 || !is_tail(p[1])) return CLASS_OTHER;
-    if (a < 0xE0) {
-        *len = 2;
-        return unicode_class((a & 0x1F) << 6 | (p[1] & 0x3F));
-    }
-    if (n < 3 || !is_tail(p[2])) return CLASS_OTHER;
-    if (a < 0xF0) {
-        uint32_t code = (a & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 | (p[2] & 0x3F);
-        if (code < 0x800 || (code >= 0xD800 && code < 0xE000)) return CLASS_OTHER;
-        *len = 3;
-        return unicode_class(code);
-    }
-    if (n < 4 || !is_tail(p[3])) return CLASS_OTHER;
-    uint32_t code = (a & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
-                    (uint32_t)(p[2] & 0x3F) << 6 | (p[3] & 0x3F);
-    if (code < 0x10000 || code > 0x10FFFF) return CLASS_OTHER;
-    *len = 4;
-    return unicode_class(code);
+    uint32_t code;
+    size_t found = utf8_decode(p, n, &code);
+    *len = found ? (int)found : 1;
+    return found ? unicode_class(code) : CLASS_OTHER;
 }
 
 /* utf8_class with ASCII answered in place. */

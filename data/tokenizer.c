@@ -3,16 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/tokenizer_parts.h"
-
-void bytes_put(Bytes *b, const void *p, size_t n) {
-    if (b->n + n > b->cap) {
-        b->cap = (b->n + n) * 2;
-        b->p = mem_realloc(b->p, b->cap, 1);
-    }
-    if (n) memcpy(b->p + b->n, p, n);
-    b->n += n;
-}
 
 static bool is_printable(int byte) {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
@@ -42,73 +34,29 @@ void gpt2_byte_order(uint8_t order[256]) {
         if (!is_printable(i)) order[n++] = (uint8_t)i;
 }
 
-bool bytes_put_chars(Bytes *b, const char *s, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t c = (uint8_t)s[i];
-        if (c >= 0x80) { // the characters in question have at most two bytes
-            if ((c & 0xE0) != 0xC0 || i + 1 == n || ((uint8_t)s[i + 1] & 0xC0) != 0x80)
-                return false;
-            c = (c & 0x1F) << 6 | ((uint8_t)s[++i] & 0x3F);
-        }
-        int byte = char_to_byte(c);
-        if (byte < 0) return false;
-        uint8_t one = (uint8_t)byte;
-        bytes_put(b, &one, 1);
+int64_t bytes_of_chars(const char *s, size_t n, uint8_t *out) {
+    size_t at = 0, len;
+    int64_t n_bytes = 0;
+    for (uint32_t c; at < n; at += len) {
+        len = utf8_decode((const uint8_t *)s + at, n - at, &c);
+        int byte = len ? char_to_byte(c) : -1;
+        if (byte < 0) return -1;
+        out[n_bytes++] = (uint8_t)byte;
     }
-    return true;
+    return n_bytes;
 }
 
-/* FNV-1a. */
-static size_t hash_bytes(const uint8_t *p, size_t n) {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001B3u;
-    return (size_t)(h ^ h >> 29);
-}
-
-static size_t slots_for(size_t n) {
-    size_t slots = 16;
-    while (slots < 2 * n) slots *= 2;
-    return slots;
-}
-
-/* The slot that holds these bytes, or the free one where they belong. */
-static int32_t *find_slot(const Tokenizer *t, const uint8_t *bytes, size_t n) {
-    for (size_t i = hash_bytes(bytes, n) & (t->n_slots - 1);; i = (i + 1) & (t->n_slots - 1)) {
-        int32_t id = t->ids_of_bytes[i];
-        if (id < 0) return &t->ids_of_bytes[i];
-        size_t len = t->first[id + 1] - t->first[id];
-        if (len == n && memcmp(t->blob.p + t->first[id], bytes, n) == 0) return &t->ids_of_bytes[i];
-    }
-}
-
-Tokenizer *tokenizer_make(const char *format, int32_t vocab, Bytes blob, size_t *first) {
+Tokenizer *tokenizer_make(const char *format, Strings tokens) {
     Tokenizer *t = mem_calloc(1, sizeof *t);
-    bytes_put(&blob, "", 1); // so that blob.p is never NULL
-    *t = (Tokenizer){.format = format,
-                     .vocab = vocab,
-                     .eot = -1,
-                     .use_pieces = true,
-                     .blob = blob,
-                     .first = first};
-    t->n_slots = slots_for((size_t)vocab);
-    t->ids_of_bytes = mem_alloc(t->n_slots * sizeof(int32_t));
-    memset(t->ids_of_bytes, 0xFF, t->n_slots * sizeof(int32_t));
-    memset(t->byte_id, 0xFF, sizeof t->byte_id);
-    for (int32_t id = 0; id < vocab; id++) {
-        size_t n;
-        const uint8_t *p = tokenizer_token(t, id, &n);
-        int32_t *slot = find_slot(t, p, n);
-        if (*slot < 0) *slot = id;
-        if (n == 1 && t->byte_id[p[0]] < 0) t->byte_id[p[0]] = id;
-    }
+    *t = (Tokenizer){.format = format, .eot = -1, .use_pieces = true, .tokens = tokens};
+    for (int i = 0; i < 256; i++)
+        t->byte_id[i] = (int32_t)strings_find(&tokens, &(uint8_t){(uint8_t)i}, 1);
     return t;
 }
 
 void tokenizer_free(Tokenizer *t) {
     if (!t) return;
-    mem_free(t->blob.p);
-    mem_free(t->first);
-    mem_free(t->ids_of_bytes);
+    strings_free(&t->tokens);
     mem_free(t->merges);
     mem_free(t->list);
     mem_free(t);
@@ -121,9 +69,8 @@ static void place_merge(Merge *table, size_t n_slots, Merge m) {
 }
 
 static void grow_merges(Tokenizer *t) {
-    size_t n = slots_for((size_t)t->n_merges + 1) * 2;
+    size_t n = t->n_merge_slots = t->n_merge_slots ? 4 * t->n_merge_slots : 64;
     mem_free(t->merges);
-    t->n_merge_slots = n;
     t->merges = mem_alloc(n * sizeof(Merge));
     memset(t->merges, 0xFF, n * sizeof(Merge));
     t->list = mem_realloc(t->list, n / 2, sizeof(Merge));
@@ -135,11 +82,10 @@ bool tokenizer_add_merge(Tokenizer *t, int32_t left, int32_t right, Err *e) {
     const uint8_t *l = tokenizer_token(t, left, &a), *r = tokenizer_token(t, right, &b);
     if (t->n_merges >= (int64_t)(t->n_merge_slots / 2)) grow_merges(t);
     if (tokenizer_merge(t, left, right)) return err(e, "the same pair comes twice");
-    Bytes whole = {0};
-    bytes_put(&whole, l, a);
-    bytes_put(&whole, r, b);
-    int32_t id = tokenizer_find(t, whole.p, whole.n);
-    mem_free(whole.p);
+    uint8_t *whole = mem_alloc(a + b);
+    memcpy(whole, l, a), memcpy(whole + a, r, b);
+    int32_t id = tokenizer_find(t, whole, a + b);
+    mem_free(whole);
     if (id < 0) return err(e, "its product is not in the vocabulary");
     Merge m = {left, right, (uint32_t)t->n_merges, id};
     t->list[t->n_merges++] = m;
@@ -165,18 +111,10 @@ bool tokenizer_check_bytes(const Tokenizer *t, Err *e) {
 }
 
 Tokenizer *tokenizer_bytes(void) {
-    static const char eot[] = "<|endoftext|>";
-    Bytes blob = {0};
-    size_t *first = mem_alloc(258 * sizeof(size_t));
-    for (size_t i = 0; i < 256; i++) {
-        uint8_t byte = (uint8_t)i;
-        first[i] = i;
-        bytes_put(&blob, &byte, 1);
-    }
-    bytes_put(&blob, eot, sizeof eot - 1);
-    first[256] = 256;
-    first[257] = blob.n;
-    Tokenizer *t = tokenizer_make("bytes", 257, blob, first);
+    Strings s = {0};
+    for (int i = 0; i < 256; i++) strings_add(&s, &(uint8_t){(uint8_t)i}, 1);
+    strings_add(&s, (const uint8_t *)"<|endoftext|>", strlen("<|endoftext|>"));
+    Tokenizer *t = tokenizer_make("bytes", s);
     t->can_encode = true;
     tokenizer_choose_eot(t);
     grow_merges(t);
@@ -184,7 +122,7 @@ Tokenizer *tokenizer_bytes(void) {
 }
 
 int32_t tokenizer_vocab(const Tokenizer *t) {
-    return t->vocab;
+    return (int32_t)t->tokens.n;
 }
 int32_t tokenizer_eot(const Tokenizer *t) {
     return t->eot;
@@ -201,27 +139,26 @@ const char *tokenizer_format(const Tokenizer *t) {
 
 const uint8_t *tokenizer_token(const Tokenizer *t, int32_t id, size_t *n) {
     *n = 0;
-    if (id < 0 || id >= t->vocab) return NULL;
-    *n = t->first[id + 1] - t->first[id];
-    return t->blob.p + t->first[id];
+    return id < 0 || id >= tokenizer_vocab(t) ? NULL : strings_at(&t->tokens, (size_t)id, n);
 }
 
 int32_t tokenizer_find(const Tokenizer *t, const uint8_t *bytes, size_t n) {
-    return *find_slot(t, bytes, n);
+    return (int32_t)strings_find(&t->tokens, bytes, n);
 }
 
 int64_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n, uint8_t **text) {
-    Bytes out = {0};
-    for (int64_t i = 0; i < n; i++) {
-        size_t len;
-        const uint8_t *p = tokenizer_token(t, ids[i], &len);
-        if (!p)
+    size_t len, n_bytes = 0;
+    for (int64_t i = 0; i < n; i++, n_bytes += len)
+        if (!tokenizer_token(t, ids[i], &len))
             die("cannot decode id %d at position %lld: the vocabulary has %d tokens; is this the "
                 "tokenizer that made it?",
-                (int)ids[i], (long long)i, (int)t->vocab);
-        bytes_put(&out, p, len);
+                (int)ids[i], (long long)i, (int)tokenizer_vocab(t));
+    *text = mem_alloc(n_bytes + 1);
+    uint8_t *to = *text;
+    for (int64_t i = 0; i < n; i++, to += len) {
+        const uint8_t *p = tokenizer_token(t, ids[i], &len);
+        memcpy(to, p, len);
     }
-    bytes_put(&out, "", 1);
-    *text = out.p;
-    return (int64_t)out.n - 1;
+    *to = 0;
+    return (int64_t)n_bytes;
 }

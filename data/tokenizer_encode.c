@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "data/presplit.h"
-#include "data/tokenizer_merge.h"
+#include "data/tokenizer_parts.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "piece_key masks the low bytes of words");
 
@@ -123,11 +123,11 @@ static void encode_range(const Tokenizer *t, Slot *cache, const uint8_t *text, s
         encode_pieces(t, cache, text, begin, end, n, out);
         return;
     }
-    Bytes with = {0};
-    bytes_put(&with, " ", 1);
-    bytes_put(&with, text, n);
-    encode_pieces(t, cache, with.p, 0, end + 1, n + 1, out);
-    mem_free(with.p);
+    uint8_t *with = mem_alloc(n + 1);
+    *with = ' ';
+    memcpy(with + 1, text, n);
+    encode_pieces(t, cache, with, 0, end + 1, n + 1, out);
+    mem_free(with);
 }
 
 /* Bytes of the line at p that is only the separator, its end included; 0 if there is none. */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/path.h"
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/replace.h"
@@ -12,11 +13,6 @@
 static bool is_folder(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
 }
 
 static Tokenizer *load_gpt2(const char *vocab, const char *merges) {
@@ -69,79 +65,71 @@ Tokenizer *tokenizer_load(const char *path) {
     static const char vocab[] = "vocab.json";
     if (strcmp(path, "bytes") == 0) return tokenizer_bytes();
     if (is_folder(path)) return load_folder(path);
-    if (!ends_with(path, vocab)) return load_one(path);
+    if (!path_ends(path, vocab)) return load_one(path);
     char *merges = mem_printf("%.*smerges.txt", (int)(strlen(path) - strlen(vocab)), path);
     Tokenizer *t = load_gpt2(path, merges);
     mem_free(merges);
     return t;
 }
 
-/* Appends the token in GPT-2's characters; inside JSON with " and \ escaped (all others are
- * printable). */
-static void put_chars(Bytes *out, const uint8_t *p, size_t n, bool json) {
+/* The token in GPT-2's characters; inside JSON with " and \ escaped (all others are printable). */
+static void put_token(FILE *f, const Tokenizer *t, int32_t id, bool json) {
+    size_t n;
+    const uint8_t *p = tokenizer_token(t, id, &n);
     for (size_t i = 0; i < n; i++) {
         uint32_t c = byte_to_char(p[i]);
-        uint8_t two[2] = {(uint8_t)(0xC0 | c >> 6), (uint8_t)(0x80 | (c & 0x3F))};
-        uint8_t one[2] = {'\\', (uint8_t)c};
-        bool escaped = json && (c == '"' || c == '\\');
-        if (c >= 0x80)
-            bytes_put(out, two, 2);
-        else
-            bytes_put(out, one + !escaped, 1u + escaped);
+        if (json && (c == '"' || c == '\\')) fputc('\\', f);
+        if (c >= 0x80) fputc((int)(0xC0 | c >> 6), f);
+        fputc((int)(c >= 0x80 ? 0x80 | (c & 0x3F) : c), f);
     }
 }
 
-static void write_whole(const char *dir, const char *name, const Bytes *b) {
-    char *path = mem_printf("%s/%s", dir, name);
-    Replace *r = replace_open(path);
-    replace_write(r, b->p, b->n);
-    replace_commit(r);
-    mem_free(path);
-}
-
-static Bytes vocab_text(const Tokenizer *t) {
-    Bytes out = {0};
-    for (int32_t id = 0; id < t->vocab; id++) {
-        size_t n;
-        const uint8_t *p = tokenizer_token(t, id, &n);
-        char *end = mem_printf("\": %d", (int)id);
-        bytes_put(&out, id ? ", \"" : "{\"", id ? 3 : 2);
-        put_chars(&out, p, n, true);
-        bytes_put(&out, end, strlen(end));
-        mem_free(end);
+static void put_vocab(FILE *f, const Tokenizer *t) {
+    for (int32_t id = 0; id < tokenizer_vocab(t); id++) {
+        fputs(id ? ", \"" : "{\"", f);
+        put_token(f, t, id, true);
+        fprintf(f, "\": %d", (int)id);
     }
-    bytes_put(&out, "}\n", 2);
-    return out;
+    fputs("}\n", f);
 }
 
-static Bytes merges_text(const Tokenizer *t) {
-    Bytes out = {0};
-    bytes_put(&out, "#version: 0.2\n", 14);
+static void put_merges(FILE *f, const Tokenizer *t) {
+    fputs("#version: 0.2\n", f);
     for (int64_t i = 0; i < t->n_merges; i++) {
-        size_t n;
-        const uint8_t *p = tokenizer_token(t, t->list[i].left, &n);
-        put_chars(&out, p, n, false);
-        bytes_put(&out, " ", 1);
-        p = tokenizer_token(t, t->list[i].right, &n);
-        put_chars(&out, p, n, false);
-        bytes_put(&out, "\n", 1);
+        put_token(f, t, t->list[i].left, false);
+        fputc(' ', f);
+        put_token(f, t, t->list[i].right, false);
+        fputc('\n', f);
     }
-    return out;
 }
 
-/* llm.c's version 2; false when a token is empty or too long for it. */
-static bool bin_text(const Tokenizer *t, Bytes *out) {
-    int32_t header[256] = {20240328, 2, t->vocab, t->eot};
-    bytes_put(out, header, sizeof header);
-    for (int32_t id = 0; id < t->vocab; id++) {
+/* Can llm.c's version 2 hold it? */
+static bool fits_bin(const Tokenizer *t) {
+    size_t n = 1;
+    for (int32_t id = 0; id < tokenizer_vocab(t) && n >= 1 && n <= 255; id++)
+        tokenizer_token(t, id, &n);
+    return t->eot >= 0 && n >= 1 && n <= 255;
+}
+
+static void put_bin(FILE *f, const Tokenizer *t) {
+    int32_t header[256] = {20240328, 2, tokenizer_vocab(t), t->eot};
+    fwrite(header, sizeof header, 1, f);
+    for (int32_t id = 0; id < tokenizer_vocab(t); id++) {
         size_t n;
         const uint8_t *p = tokenizer_token(t, id, &n);
-        uint8_t len = (uint8_t)n;
-        if (n == 0 || n > 255) return false;
-        bytes_put(out, &len, 1);
-        bytes_put(out, p, n);
+        fputc((int)n, f);
+        fwrite(p, 1, n, f);
     }
-    return true;
+}
+
+static void save_one(const Tokenizer *t, const char *dir, const char *name,
+                     void (*put)(FILE *f, const Tokenizer *t)) {
+    char *path = mem_printf("%s/%s", dir, name);
+    ReplaceText text;
+    replace_text_begin(&text);
+    put(text.f, t);
+    replace_text_end(&text, "", path);
+    mem_free(path);
 }
 
 void tokenizer_save(const Tokenizer *t, const char *dir) {
@@ -153,16 +141,12 @@ void tokenizer_save(const Tokenizer *t, const char *dir) {
             "add_prefix_space and use_regex");
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         die_user("cannot make the folder %s: %s", dir, strerror(errno));
-    Bytes vocab = vocab_text(t), merges = merges_text(t), bin = {0};
-    write_whole(dir, "vocab.json", &vocab);
-    write_whole(dir, "merges.txt", &merges);
-    if (t->eot >= 0 && bin_text(t, &bin))
-        write_whole(dir, "gpt2_tokenizer.bin", &bin);
+    save_one(t, dir, "vocab.json", put_vocab);
+    save_one(t, dir, "merges.txt", put_merges);
+    if (fits_bin(t))
+        save_one(t, dir, "gpt2_tokenizer.bin", put_bin);
     else
         warn("%s/gpt2_tokenizer.bin is not written: it needs an end of text and tokens of 1 to 255 "
              "bytes",
              dir);
-    mem_free(vocab.p);
-    mem_free(merges.p);
-    mem_free(bin.p);
 }

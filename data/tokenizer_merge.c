@@ -1,4 +1,4 @@
-#include "data/tokenizer_merge.h"
+#include "data/tokenizer_parts.h"
 
 #include <string.h>
 
@@ -38,27 +38,23 @@ typedef struct Node {
 #define NOWHERE UINT32_MAX
 #define NO_RANK UINT32_MAX
 
-typedef struct Heap {
-    uint64_t *p; // rank in the high half, place in the low half; the smallest at p[0]
-    size_t n, cap;
-} Heap;
+static bool before(HeapItem a, HeapItem b) {
+    return a.first != b.first ? a.first < b.first : a.second < b.second;
+}
 
-static void heap_push(Heap *h, uint64_t x) {
-    if (h->n == h->cap) {
-        h->cap = h->cap * 2 + 64;
-        h->p = mem_realloc(h->p, h->cap, sizeof *h->p);
-    }
+void heap_push(Heap *h, HeapItem x) {
+    mem_grow(h->p, h->n, h->cap);
     size_t i = h->n++;
-    for (; i > 0 && h->p[(i - 1) / 2] > x; i = (i - 1) / 2) h->p[i] = h->p[(i - 1) / 2];
+    for (; i > 0 && before(x, h->p[(i - 1) / 2]); i = (i - 1) / 2) h->p[i] = h->p[(i - 1) / 2];
     h->p[i] = x;
 }
 
-static uint64_t heap_pop(Heap *h) {
-    uint64_t top = h->p[0], x = h->p[--h->n];
+HeapItem heap_pop(Heap *h) {
+    HeapItem top = h->p[0], x = h->p[--h->n];
     size_t i = 0;
     for (size_t c; (c = 2 * i + 1) < h->n; i = c) {
-        if (c + 1 < h->n && h->p[c + 1] < h->p[c]) c++;
-        if (h->p[c] >= x) break;
+        if (c + 1 < h->n && before(h->p[c + 1], h->p[c])) c++;
+        if (!before(h->p[c], x)) break;
         h->p[i] = h->p[c];
     }
     h->p[i] = x;
@@ -73,7 +69,7 @@ static void offer(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
     const Merge *m = tokenizer_merge(t, a->id, nodes[a->after].id);
     if (!m) return;
     a->rank = m->rank;
-    heap_push(h, (uint64_t)m->rank << 32 | i);
+    heap_push(h, (HeapItem){m->rank, i});
 }
 
 static void merge_at(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
@@ -95,9 +91,8 @@ static size_t merge_long(const Tokenizer *t, const uint8_t *p, size_t n, int32_t
                           i + 1 < n ? (uint32_t)i + 1 : NOWHERE, NO_RANK};
     for (size_t i = 0; i < n; i++) offer(t, nodes, (uint32_t)i, &h);
     while (h.n) {
-        uint64_t top = heap_pop(&h);
-        uint32_t i = (uint32_t)top;
-        if (nodes[i].rank == (uint32_t)(top >> 32)) merge_at(t, nodes, i, &h);
+        HeapItem top = heap_pop(&h);
+        if (nodes[top.second].rank == top.first) merge_at(t, nodes, (uint32_t)top.second, &h);
     }
     size_t count = 0;
     for (uint32_t i = 0; i != NOWHERE; i = nodes[i].after) ids[count++] = nodes[i].id;

@@ -6,82 +6,114 @@
 
 /* Tokens as they are read, in any order of id. */
 typedef struct Vocab {
-    Bytes blob;
-    size_t n, *at, *len; // [n] where in blob; at SIZE_MAX: not yet seen
+    size_t n;
+    struct Named {
+        const char *text; // NULL: not yet seen
+        bool is_bytes;    // as it is, not in GPT-2's characters
+    } * at;               // [n]
 } Vocab;
 
-static Vocab vocab_new(size_t n) {
-    Vocab v = {.n = n, .at = mem_alloc(n * sizeof(size_t)), .len = mem_calloc(n, sizeof(size_t))};
-    memset(v.at, 0xFF, n * sizeof(size_t));
-    return v;
-}
-
-static void vocab_free(Vocab *v) {
-    mem_free(v->blob.p);
-    mem_free(v->at);
-    mem_free(v->len);
-}
-
-/* Bytes of a token were appended to the blob from `begin` on: they are token `id`. */
-static bool vocab_set(Vocab *v, json_int_t id, size_t begin, Err *e) {
-    if (id < 0 || (uint64_t)id >= v->n)
+static bool vocab_set(Vocab *v, const json_t *id, const char *text, bool is_bytes, Err *e) {
+    json_int_t i = json_integer_value(id);
+    if (!json_is_integer(id)) return err(e, "the id of token \"%.99s\" is no whole number", text);
+    if (i < 0 || (uint64_t)i >= v->n)
         return err(
-            e, "id %" JSON_INTEGER_FORMAT " among %zu tokens: ids must be 0 to %zu without gaps",
-            id, v->n, v->n - 1);
-    if (v->at[id] != SIZE_MAX) return err(e, "id %" JSON_INTEGER_FORMAT " is given twice", id);
-    v->at[id] = begin;
-    v->len[id] = v->blob.n - begin;
+            e, "id %" JSON_INTEGER_FORMAT " among %zu tokens: ids must be 0 to %zu without gaps", i,
+            v->n, v->n - 1);
+    if (v->at[i].text) return err(e, "id %" JSON_INTEGER_FORMAT " is given twice", i);
+    v->at[i] = (struct Named){text, is_bytes};
     return true;
 }
 
-/* Every id is set, as n tokens have distinct ids below n. Frees v. */
-static Tokenizer *vocab_make(Vocab *v, const char *format) {
-    Bytes blob = {0};
-    size_t *first = mem_alloc((v->n + 1) * sizeof(size_t));
+/* Every id is set, as n tokens have distinct ids below n. */
+static bool vocab_strings(const Vocab *v, Strings *s, Err *e) {
     for (size_t i = 0; i < v->n; i++) {
-        first[i] = blob.n;
-        if (v->len[i]) bytes_put(&blob, v->blob.p + v->at[i], v->len[i]);
-    }
-    first[v->n] = blob.n;
-    Tokenizer *t = tokenizer_make(format, (int32_t)v->n, blob, first);
-    vocab_free(v);
-    return t;
-}
-
-/* The entries {"token": id} of model.vocab, in GPT-2's characters. */
-static bool read_vocab(Vocab *v, json_t *object, Err *e) {
-    const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value) {
-        size_t begin = v->blob.n;
-        if (!json_is_integer(value))
-            return err(e, "the id of token \"%.99s\" is no whole number", key);
-        if (!bytes_put_chars(&v->blob, key, strlen(key)))
+        const char *text = v->at[i].text;
+        size_t len = strlen(text);
+        uint8_t *bytes = mem_alloc(len);
+        int64_t n = v->at[i].is_bytes ? -1 : bytes_of_chars(text, len, bytes);
+        bool ok = n >= 0 || v->at[i].is_bytes;
+        if (ok) strings_add(s, n < 0 ? (const uint8_t *)text : bytes, n < 0 ? len : (size_t)n);
+        mem_free(bytes);
+        if (!ok)
             return err(
                 e,
                 "token \"%.99s\" has a character that stands for no byte: only GPT-2's byte-level "
                 "vocabularies are read",
-                key);
-        if (!vocab_set(v, json_integer_value(value), begin, e)) return false;
+                text);
     }
     return true;
 }
 
-/* Ids of the two tokens of a merge. */
+/* Adds the special tokens that the vocabulary lacks. */
+static bool read_added(Vocab *v, const json_t *added, const json_t *vocab, Err *e) {
+    size_t i;
+    json_t *token;
+    json_array_foreach(added, i, token) {
+        const json_t *id = json_object_get(token, "id"),
+                     *content = json_object_get(token, "content");
+        if (!json_is_integer(id) || !json_is_string(content))
+            return err(e, "added token %zu has no id or no content", i);
+        const char *text = json_string_value(content);
+        if (!json_is_true(json_object_get(token, "special")))
+            return err(e,
+                       "added token \"%.99s\" is not special: tokens that are cut out of text "
+                       "first are not implemented",
+                       text);
+        const json_t *same = json_object_get(vocab, text);
+        if (same && json_integer_value(same) != json_integer_value(id))
+            return err(e, "added token \"%.99s\" has another id in the vocabulary", text);
+        if (same) continue;
+        if (!vocab_set(v, id, text, true, e)) return false;
+    }
+    return true;
+}
+
+static size_t count_added(const json_t *added, const json_t *vocab) {
+    size_t i, n = 0;
+    json_t *token;
+    json_array_foreach(added, i, token) {
+        const char *text = json_string_value(json_object_get(token, "content"));
+        n += text && !json_object_get(vocab, text);
+    }
+    return n;
+}
+
+/* The entries {"token": id} of a vocabulary, and the special tokens that it lacks:
+ * {"id": 50256, "content": "<|endoftext|>", "special": true}; NULL when something is wrong. */
+static Tokenizer *read_tokens(json_t *vocab, const json_t *added, const char *format, Err *e) {
+    Vocab v = {.n = json_object_size(vocab) + count_added(added, vocab)};
+    if (!json_is_object(vocab) || v.n == 0 || v.n > INT32_MAX / 2)
+        return err(e, "a vocabulary of %zu tokens", v.n), NULL;
+    v.at = mem_calloc(v.n, sizeof *v.at);
+    const char *key;
+    json_t *value;
+    Strings s = {0};
+    bool ok = true;
+    json_object_foreach(vocab, key, value) ok = ok && vocab_set(&v, value, key, false, e);
+    ok = ok && read_added(&v, added, vocab, e) && vocab_strings(&v, &s, e);
+    mem_free(v.at);
+    if (!ok) return strings_free(&s), NULL;
+    Tokenizer *t = tokenizer_make(format, s);
+    tokenizer_choose_eot(t);
+    return t;
+}
+
+/* The token of n GPT-2 characters; -1: there is none. */
+static int32_t find_chars(const Tokenizer *t, const char *s, size_t n) {
+    uint8_t *bytes = mem_alloc(n);
+    int64_t n_bytes = bytes_of_chars(s, n, bytes);
+    int32_t id = n_bytes > 0 ? tokenizer_find(t, bytes, (size_t)n_bytes) : -1;
+    mem_free(bytes);
+    return id;
+}
+
 static bool add_merge(Tokenizer *t, const char *a, size_t n_a, const char *b, size_t n_b,
                       size_t line, Err *e) {
     Err why = {""};
-    Bytes left = {0}, right = {0};
-    int32_t l = -1, r = -1;
-    if (n_a && n_b && bytes_put_chars(&left, a, n_a) && bytes_put_chars(&right, b, n_b)) {
-        l = tokenizer_find(t, left.p, left.n);
-        r = tokenizer_find(t, right.p, right.n);
-    }
-    bool ok = l >= 0 && r >= 0;
-    if (!ok) err(&why, "it is not two tokens of the vocabulary");
-    ok = ok && tokenizer_add_merge(t, l, r, &why);
-    mem_free(left.p);
-    mem_free(right.p);
+    int32_t left = find_chars(t, a, n_a), right = find_chars(t, b, n_b);
+    bool ok = left >= 0 && right >= 0 ? tokenizer_add_merge(t, left, right, &why)
+                                      : err(&why, "it is not two tokens of the vocabulary");
     if (!ok)
         err(e, "merge %zu (\"%.*s %.*s\"): %.200s", line, (int)(n_a < 60 ? n_a : 60), a,
             (int)(n_b < 60 ? n_b : 60), b, why.text);
@@ -131,20 +163,9 @@ bool tokenizer_parse_gpt2(const uint8_t *vocab, size_t n_vocab, const uint8_t *m
                           size_t n_merges, Tokenizer **out, Err *e) {
     json_t *root = load_json(vocab, n_vocab, e);
     if (!root) return false;
-    size_t n = json_object_size(root);
-    if (n == 0 || n > INT32_MAX / 2) {
-        json_decref(root);
-        return err(e, "%zu tokens", n);
-    }
-    Vocab v = vocab_new(n);
-    bool ok = read_vocab(&v, root, e);
+    Tokenizer *t = read_tokens(root, NULL, "GPT-2 vocab.json and merges.txt", e);
     json_decref(root);
-    if (!ok) {
-        vocab_free(&v);
-        return false;
-    }
-    Tokenizer *t = vocab_make(&v, "GPT-2 vocab.json and merges.txt");
-    tokenizer_choose_eot(t);
+    if (!t) return false;
     if (!read_merges(t, (const char *)merges, n_merges, e) || !finish(t, e)) {
         tokenizer_free(t);
         return false;
@@ -198,43 +219,6 @@ static bool check_pipeline(const json_t *root, const json_t *model, Err *e) {
     return true;
 }
 
-/* Special tokens: {"id": 50256, "content": "<|endoftext|>", "special": true}. Adds those that
- * model.vocab lacks. */
-static bool read_added(Vocab *v, const json_t *added, const json_t *vocab, Err *e) {
-    size_t i;
-    json_t *token;
-    json_array_foreach(added, i, token) {
-        const json_t *id = json_object_get(token, "id"),
-                     *content = json_object_get(token, "content");
-        if (!json_is_integer(id) || !json_is_string(content))
-            return err(e, "added token %zu has no id or no content", i);
-        const char *text = json_string_value(content);
-        if (!json_is_true(json_object_get(token, "special")))
-            return err(e,
-                       "added token \"%.99s\" is not special: tokens that are cut out of text "
-                       "first are not implemented",
-                       text);
-        const json_t *same = json_object_get(vocab, text);
-        if (same && json_integer_value(same) != json_integer_value(id))
-            return err(e, "added token \"%.99s\" has another id in the vocabulary", text);
-        if (same) continue;
-        size_t begin = v->blob.n;
-        bytes_put(&v->blob, text, json_string_length(content));
-        if (!vocab_set(v, json_integer_value(id), begin, e)) return false;
-    }
-    return true;
-}
-
-static size_t count_added(const json_t *added, const json_t *vocab) {
-    size_t i, n = 0;
-    json_t *token;
-    json_array_foreach(added, i, token) {
-        const char *text = json_string_value(json_object_get(token, "content"));
-        n += text && !json_object_get(vocab, text);
-    }
-    return n;
-}
-
 static bool read_json_merges(Tokenizer *t, const json_t *merges, Err *e) {
     size_t i;
     json_t *m;
@@ -260,13 +244,9 @@ static Tokenizer *read_json(const json_t *root, Err *e) {
                  *added = json_object_get(root, "added_tokens");
     json_t *vocab = json_object_get(model, "vocab");
     if (!check_pipeline(root, model, e)) return NULL;
-    size_t n = json_object_size(vocab) + count_added(added, vocab);
-    if (!json_is_object(vocab) || n == 0 || n > INT32_MAX / 2)
-        return err(e, "no model.vocab"), NULL;
-    Vocab v = vocab_new(n);
-    if (!read_vocab(&v, vocab, e) || !read_added(&v, added, vocab, e)) return vocab_free(&v), NULL;
-    Tokenizer *t = vocab_make(&v, "Hugging Face tokenizer.json");
-    tokenizer_choose_eot(t);
+    if (!json_object_size(vocab)) return err(e, "no model.vocab"), NULL;
+    Tokenizer *t = read_tokens(vocab, added, "Hugging Face tokenizer.json", e);
+    if (!t) return NULL;
     const json_t *level = json_object_get(root, "pre_tokenizer");
     const json_t *regex = json_object_get(level, "use_regex"); // absent in old files: true
     t->add_prefix_space = json_is_true(json_object_get(level, "add_prefix_space"));
@@ -297,24 +277,17 @@ bool tokenizer_parse_bin(const uint8_t *p, size_t n, Tokenizer **out, Err *e) {
     if (vocab == 0 || vocab > n - HEADER) return err(e, "%zu tokens in %zu bytes", vocab, n);
     uint32_t eot = h[1] == 2 ? h[3] : 50256;
     if (eot >= vocab) return err(e, "the end of text is token %u of %zu", eot, vocab);
-    size_t *first = mem_alloc((vocab + 1) * sizeof(size_t)), at = HEADER;
-    Bytes blob = {0};
+    Strings s = {0};
+    size_t at = HEADER;
     for (size_t i = 0; i < vocab; i++) {
-        first[i] = blob.n;
         size_t len = at < n ? p[at] : 0;
-        if (at >= n || len > n - at - 1) {
-            mem_free(first);
-            mem_free(blob.p);
-            return err(e, "the file ends inside token %zu of %zu", i, vocab);
-        }
-        bytes_put(&blob, p + at + 1, len);
+        if (at >= n || len > n - at - 1)
+            return strings_free(&s), err(e, "the file ends inside token %zu of %zu", i, vocab);
+        strings_add(&s, p + at + 1, len);
         at += 1 + len;
     }
-    first[vocab] = blob.n;
-    *out = tokenizer_make("gpt2_tokenizer.bin", (int32_t)vocab, blob, first);
+    if (at != n) return strings_free(&s), err(e, "%zu bytes follow the last token", n - at);
+    *out = tokenizer_make("gpt2_tokenizer.bin", s);
     (*out)->eot = (int32_t)eot;
-    if (at == n) return true;
-    tokenizer_free(*out);
-    *out = NULL;
-    return err(e, "%zu bytes follow the last token", n - at);
+    return true;
 }

@@ -2,15 +2,20 @@
 #ifndef DATA_TOKENIZER_PARTS_H
 #define DATA_TOKENIZER_PARTS_H
 
+#include "data/strings.h"
 #include "data/tokenizer.h"
 
-/* A growing array of bytes. */
-typedef struct Bytes {
-    uint8_t *p;
+/* The least first: by `first`, then by `second`. */
+typedef struct HeapItem {
+    uint64_t first, second;
+} HeapItem;
+typedef struct Heap {
+    HeapItem *p;
     size_t n, cap;
-} Bytes;
+} Heap;
 
-void bytes_put(Bytes *b, const void *p, size_t n);
+void heap_push(Heap *h, HeapItem x);
+HeapItem heap_pop(Heap *h);
 
 /* One merge: ids `left` and `right`, side by side, become `id`. Free slots of the table have id -1.
  */
@@ -22,22 +27,18 @@ typedef struct Merge {
 
 struct Tokenizer {
     const char *format;
-    int32_t vocab, eot;
+    int32_t eot;
     bool can_encode, use_pieces, add_prefix_space; // use_pieces: presplit first
-    Bytes blob;                                    // the bytes of all tokens
-    size_t *first;         // [vocab + 1] token i is blob[first[i]..first[i+1])
-    int32_t *ids_of_bytes; // [n_slots] hash table by bytes, -1: free
-    size_t n_slots;        // a power of two
-    int32_t byte_id[256];  // -1: the vocabulary lacks the byte
-    Merge *merges;         // [n_merge_slots] hash table by (left, right)
+    Strings tokens;                                // by id
+    int32_t byte_id[256];                          // -1: the vocabulary lacks the byte
+    Merge *merges;                                 // [n_merge_slots] hash table by (left, right)
     size_t n_merge_slots;
     int64_t n_merges;
     Merge *list; // [n_merges] in order of rank
 };
 
-/* Local. Tokens come as n spans of blob in order of id; takes over blob and first (n + 1 entries).
- */
-Tokenizer *tokenizer_make(const char *format, int32_t vocab, Bytes blob, size_t *first);
+/* Local. Takes over the tokens. */
+Tokenizer *tokenizer_make(const char *format, Strings tokens);
 /* Local. Appends the merge of the next rank. false when a pair comes twice or its product is no
  * token. */
 bool tokenizer_add_merge(Tokenizer *t, int32_t left, int32_t right, Err *e);
@@ -65,8 +66,12 @@ static inline const Merge *tokenizer_merge(const Tokenizer *t, int32_t left, int
 uint32_t byte_to_char(uint8_t byte);
 /* Local. GPT-2's order of the bytes: the id of a byte in its vocabulary is its place here. */
 void gpt2_byte_order(uint8_t order[256]);
-/* Local. Decodes a string of such characters (UTF-8) and appends its bytes; false when a character
- * is none of the 256. */
-bool bytes_put_chars(Bytes *b, const char *s, size_t n);
+/* Local. Writes the bytes of a string of n bytes of such characters (UTF-8) to out, which has room
+ * for n, and returns their number; -1 when a character is none of the 256. */
+int64_t bytes_of_chars(const char *s, size_t n, uint8_t *out);
+/* Local. The bytes of one piece to ids, by merging the pair of lowest rank until none is left; of
+ * equal ranks the leftmost is merged first. Writes at most n ids and returns their number.
+ * n < 2^32. */
+size_t merge_piece(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "data/presplit.h"
-#include "data/tokenizer_merge.h"
+#include "data/tokenizer_parts.h"
 #include "tests/test.h"
 
 static const char gpt2_path[] = "../shared/data/gpt2_vocab.json";
