@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/path.h"
 
 /* A file, or (name != NULL) a name in a directory in which no such file is yet. */
 typedef struct Claim {
@@ -28,14 +29,14 @@ static bool same(const Claim *a, const Claim *b) {
  * exists. */
 static bool identify(const char *path, Claim *c) {
     struct stat st;
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (stat(path, &st) == 0) {
         *c = (Claim){.device = st.st_dev, .inode = st.st_ino};
         return !S_ISCHR(st.st_mode);
     }
-    char *directory = slash ? mem_printf("%.*s", (int)(slash - path + 1), path) : mem_strdup(".");
+    char *directory = path_folder(path);
     bool found = stat(directory, &st) == 0;
-    if (found) *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = mem_strdup(name)};
+    if (found)
+        *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = mem_strdup(path_name(path))};
     mem_free(directory);
     return found;
 }

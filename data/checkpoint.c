@@ -1,17 +1,285 @@
 #include "data/checkpoint.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/mem.h"
-#include "data/checkpoint_parts.h"
+#include "base/path.h"
 #include "data/hf_config.h"
 #include "data/io.h"
 #include "data/io_map.h"
+#include "data/output.h"
 #include "data/piece.h"
 #include "data/safetensors.h"
-#include "data/temporary.h"
 #include "data/weights.h"
+
+#define CHECKPOINT_MANIFEST "checkpoint.json"
+
+/* ---- checkpoint.json: the list of files with their checksums ---- */
+
+static const char FORMAT[] = "train_gpt checkpoint 1";
+
+/* Checksum of the manifest itself: of its canonical text without this key. */
+static json_int_t manifest_crc(const json_t *m) {
+    json_t *rest = json_copy((json_t *)(uintptr_t)m);
+    json_object_del(rest, "crc32c");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS);
+    json_int_t crc = (json_int_t)crc32c(0, text, strlen(text));
+    mem_free(text);
+    json_decref(rest);
+    return crc;
+}
+
+/* NULL and the reason when it is not sound. Sizes of files are checked, contents are not. */
+static json_t *manifest_read(const char *path, Err *e) {
+    char *file = mem_printf("%s/%s", path, CHECKPOINT_MANIFEST);
+    json_t *m = json_load_file(file, JSON_REJECT_DUPLICATES, NULL), *files, *info;
+    const char *format = json_string_value(json_object_get(m, "format")), *name;
+    const json_t *crc = json_object_get(m, "crc32c");
+    bool ok = true;
+    if (!m)
+        ok = err(e, io_exists(file) ? "%s is damaged" : "%s is missing: no complete checkpoint",
+                 file);
+    else if (!format || strncmp(format, FORMAT, strlen(FORMAT) - 1) != 0)
+        ok = err(e, "%s is not a train_gpt checkpoint", path);
+    else if (strcmp(format, FORMAT) != 0)
+        ok = err(e, "%s: format \"%.60s\"; this program reads \"%s\"", path, format, FORMAT);
+    else if (!json_is_integer(crc) || json_integer_value(crc) != manifest_crc(m))
+        ok = err(e, "%s is damaged (checksum)", file);
+    files = json_object_get(m, "files");
+    json_object_foreach(files, name, info) {
+        struct stat st;
+        char *one = mem_printf("%s/%s", path, name);
+        json_int_t want = json_integer_value(json_object_get(info, "bytes"));
+        if (ok && stat(one, &st))
+            ok = err(e, "%s is missing", one);
+        else if (ok && st.st_size != want)
+            ok = err(e, "%s has %lld bytes instead of %lld: it is cut off or damaged", one,
+                     (long long)st.st_size, (long long)want);
+        mem_free(one);
+    }
+    mem_free(file);
+    if (ok) return m;
+    json_decref(m);
+    return NULL;
+}
+
+/* Collective. The same, as rank 0 finds it. */
+static json_t *manifest_share(const char *path, const Group *g, Err *e) {
+    json_t *mine = g->rank == 0 ? manifest_read(path, e) : NULL;
+    if (!group_agree(g, g->rank != 0 || mine, e)) return NULL;
+    char *text = mine ? json_dumps(mine, JSON_COMPACT) : NULL;
+    char *shared = group_share_text(g, text);
+    json_t *m = json_loads(shared, 0, NULL);
+    json_decref(mine);
+    mem_free(text);
+    mem_free(shared);
+    return m;
+}
+
+/* Text of a new one; files: {NAME: {"bytes", "crc32c"}}. */
+static char *manifest_print(int64_t step, const Config *c, json_t *files) {
+    char model[512];
+    config_print(c, model, sizeof model);
+    json_t *m = json_pack("{s:s,s:I,s:s,s:O}", "format", FORMAT, "step", (json_int_t)step, "model",
+                          model, "files", files);
+    json_object_set_new(m, "crc32c", json_integer(manifest_crc(m)));
+    char *text = json_dumps(m, JSON_INDENT(2));
+    json_decref(m);
+    return text;
+}
+
+static bool verify_file(const char *file, const json_t *info, const Group *g, Err *e) {
+    uint64_t n_bytes = (uint64_t)json_integer_value(json_object_get(info, "bytes"));
+    json_int_t want = json_integer_value(json_object_get(info, "crc32c"));
+    uint32_t have;
+    if (!io_share_checksum(file, n_bytes, g, &have, e)) return false;
+    return (json_int_t)have == want ||
+           err(e,
+               "%s is damaged: checksum %08llx instead of %08llx; resume from an older "
+               "checkpoint by moving this folder away",
+               file, (long long)have, (long long)want);
+}
+
+static bool manifest_verify(const char *path, const json_t *m, const Group *g, Err *e) {
+    json_t *files = json_object_get(m, "files"), *info;
+    const char *name;
+    bool ok = true;
+    json_object_foreach(files, name, info) {
+        char *file = mem_printf("%s/%s", path, name);
+        ok = ok && verify_file(file, info, g, e);
+        mem_free(file);
+    }
+    return ok;
+}
+
+bool checkpoint_verify(const char *path, Err *e) {
+    json_t *m = manifest_read(path, e);
+    bool ok = m && manifest_verify(path, m, &group_alone, e);
+    json_decref(m);
+    return ok;
+}
+
+static bool manifest_config(const char *path, const json_t *m, Config *c, Err *e) {
+    const char *text = json_string_value(json_object_get(m, "model"));
+    Err why;
+    if (!text) return err(e, "%s/%s: the key \"model\" is missing", path, CHECKPOINT_MANIFEST);
+    return config_parse(c, text, &why) ||
+           err(e, "%.200s/%s: %.250s", path, CHECKPOINT_MANIFEST, why.text);
+}
+
+bool checkpoint_config(const char *path, Config *c, Err *e) {
+    json_t *m = manifest_read(path, e);
+    bool ok = m && manifest_config(path, m, c, e);
+    json_decref(m);
+    return ok;
+}
+
+/* ---- the folder of all checkpoints ---- */
+
+/* The step of "step_00001000", or -1. */
+static int64_t step_of(const char *name) {
+    char *end;
+    if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    long long step = strtoll(name + 5, &end, 10);
+    return *end ? -1 : step;
+}
+
+static char *step_build_path(const char *save_dir, int64_t step) {
+    char *hidden = mem_printf("%s/.step_%08lld", save_dir, (long long)step);
+    char *path = temporary_name(hidden);
+    mem_free(hidden);
+    return path;
+}
+
+static int newest_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* Steps of all folders step_*, newest first; freed by mem_free. */
+static int64_t *list_steps(const char *save_dir, int *n) {
+    int64_t *steps = NULL;
+    *n = 0;
+    DIR *d = opendir(save_dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        int64_t step = step_of(x->d_name);
+        if (step < 0) continue;
+        steps = mem_realloc(steps, (size_t)*n + 1, sizeof *steps);
+        steps[(*n)++] = step;
+    }
+    if (d) closedir(d);
+    if (*n) qsort(steps, (size_t)*n, sizeof *steps, newest_first);
+    return steps;
+}
+
+static char *step_path(const char *save_dir, int64_t step) {
+    return mem_printf("%s/step_%08lld", save_dir, (long long)step);
+}
+
+/* One run at a time. The file is never removed: who opened it before and locks it after its removal
+ * would hold nothing. */
+static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e) {
+    char who[160] = "", host[64] = "host";
+    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*lock < 0) return err(e, "cannot create %s: %s", path, strerror(errno));
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) {
+        gethostname(host, sizeof host - 1);
+        int n = snprintf(who, sizeof who, "process %ld on %s\n", (long)getpid(), host);
+        if (ftruncate(*lock, 0) || pwrite(*lock, who, (size_t)n, 0) != n)
+            warn("%s: %s", path, strerror(errno)); // locked all the same, without a name
+        // The holder alone saves here: every temporary is of a run that has ended. Process ids do
+        // not say so, as a killed process that its parent has not yet waited for still has one.
+        temporary_clean(save_dir, ".step_", true);
+        return true;
+    }
+    if (errno != EWOULDBLOCK) {
+        warn("%s: %s; see to it that no other run saves there", path, strerror(errno));
+        return true;
+    }
+    ssize_t n = pread(*lock, who, sizeof who - 1, 0);
+    who[n > 0 ? n : 0] = 0;
+    who[strcspn(who, "\n")] = 0;
+    checkpoint_unlock(*lock), *lock = -1;
+    return err(e, "%.300s is held by %s, another run: wait for its end, or name another folder",
+               path, *who ? who : "some process");
+}
+
+bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
+    char *path = mem_printf("%s/.lock", save_dir);
+    *lock = -1;
+    bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(save_dir, path, lock, e));
+    mem_free(path);
+    return group_agree(g, mine, e);
+}
+
+void checkpoint_unlock(int lock) {
+    if (lock >= 0) close(lock);
+}
+
+/* Of this machine's view; what is not whole is named. */
+static char *latest(const char *save_dir, int64_t *step) {
+    int n;
+    int64_t *steps = list_steps(save_dir, &n);
+    char *found = NULL;
+    for (int i = 0; i < n && !found; i++) {
+        Err why;
+        char *path = step_path(save_dir, steps[i]);
+        json_t *m = manifest_read(path, &why);
+        if (m) {
+            found = path;
+            *step = steps[i];
+        } else {
+            warn("passed over: %s", why.text);
+            mem_free(path);
+        }
+        json_decref(m);
+    }
+    mem_free(steps);
+    return found;
+}
+
+char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
+    int64_t newest = -1;
+    char *mine = g->rank == 0 ? latest(save_dir, &newest) : NULL, *path = group_share_text(g, mine);
+    group_share(g, &newest, sizeof newest);
+    if (step && path) *step = newest;
+    mem_free(mine);
+    return path;
+}
+
+/* Renamed first: a folder that is half removed must not look like a checkpoint. */
+static void remove_checkpoint(const char *path, const char *aside) {
+    Err e;
+    if (!io_rename(path, aside, &e) || !io_remove_tree(aside, &e))
+        warn("old checkpoint not removed: %s", e.text);
+}
+
+/* Removes old checkpoints as the options say, by way of the name `aside`. */
+static void steps_rotate(const char *save_dir, int64_t newest, const CheckpointOptions *o,
+                         const char *aside) {
+    if (!o || o->keep_last <= 0) return;
+    int n, kept = 1;
+    int64_t *steps = list_steps(save_dir, &n);
+    for (int i = 0; i < n; i++) {
+        if (steps[i] >= newest || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
+        char *path = step_path(save_dir, steps[i]);
+        json_t *m = manifest_read(path, NULL);
+        if (m && ++kept > o->keep_last) remove_checkpoint(path, aside);
+        json_decref(m);
+        mem_free(path);
+    }
+    mem_free(steps);
+}
 
 /* ---- saving ---- */
 
@@ -94,7 +362,7 @@ static bool put_optimizer(Build *b, Err *e) {
 
 static bool put_copies(Build *b, const char *const *files, Err *e) {
     for (; files && *files; files++) {
-        const char *slash = strrchr(*files, '/'), *name = slash ? slash + 1 : *files;
+        const char *name = path_name(*files);
         IoMap m;
         if (json_object_get(b->files, name))
             return err(e, "%s would replace the checkpoint's own", *files);

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "base/die.h"
+#include "base/group.h"
 
 typedef struct IoFile {
     int fd;
@@ -67,6 +68,23 @@ bool io_sync_dir(const char *path, Err *e);
  */
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
+
+/* One file, written by all ranks at once:
+ *
+ *     io_share(&f, path, n_bytes, group, e)         rank 0 makes it, the others join
+ *     ok = io_put(&f, at, p, n, e) && ...           each rank its own parts, in any order
+ *     io_share_finish(&f, ok, group, &crc, e)       synced and closed; removed when a rank failed
+ *
+ * Returns and reasons agree on all ranks (group_agree). The checksum of several ranks' work is that
+ * of the file as it is read back, each rank a range of bytes; a single rank sums up what it writes.
+ */
+/* Collective. After success io_share_finish follows on every rank. */
+bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err *e);
+/* Collective. ok: have all puts of this rank succeeded? If not, e has its reason. crc may be
+ * NULL. */
+bool io_share_finish(IoFile *f, bool ok, const Group *g, uint32_t *crc, Err *e);
+/* Collective. CRC-32C of a file of n_bytes, each rank reading its share. */
+bool io_share_checksum(const char *path, uint64_t n_bytes, const Group *g, uint32_t *crc, Err *e);
 
 /* Local. "-" as the name of an output is the standard output, which from here on holds nothing
  * else: what is printed for people goes to the standard error. Before anything is printed. */

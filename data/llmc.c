@@ -8,7 +8,6 @@
 #include "data/hf_config.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/io_share.h"
 #include "data/output.h"
 #include "data/piece.h"
 

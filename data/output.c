@@ -1,15 +1,57 @@
 #include "data/output.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/claim.h"
 #include "base/mem.h"
-#include "data/io.h"
-#include "data/temporary.h"
+#include "base/path.h"
+
+/* ---- names of what is under construction */
+
+/* "HOST-" of this machine: a process id means nothing elsewhere. */
+static char *host_prefix(void) {
+    char host[64] = "host";
+    gethostname(host, sizeof host - 1);
+    return mem_printf("%s-", host);
+}
+
+char *temporary_name(const char *path) {
+    char *host = host_prefix(), *name = mem_printf("%s.tmp-%s%ld", path, host, (long)getpid());
+    mem_free(host);
+    return name;
+}
+
+/* Is "HOST-PID" a process that may still be writing? Of another machine: yes. */
+static bool alive(const char *owner, const char *host) {
+    char *end;
+    if (strncmp(owner, host, strlen(host)) != 0) return true;
+    long pid = strtol(owner + strlen(host), &end, 10);
+    if (*end || pid <= 0) return true;
+    return pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+void temporary_clean(const char *dir, const char *prefix, bool all) {
+    char *host = host_prefix();
+    DIR *d = opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        if (strncmp(x->d_name, prefix, strlen(prefix)) != 0) continue;
+        const char *tail = strstr(x->d_name + strlen(prefix), ".tmp-");
+        if (!tail || (!all && alive(tail + 5, host))) continue;
+        char *path = mem_printf("%s/%s", dir, x->d_name);
+        if (!io_remove_tree(path, NULL)) warn("cannot remove the left-over %s", path);
+        mem_free(path);
+    }
+    if (d) closedir(d);
+    mem_free(host);
+}
+
+/* ---- outputs */
 
 /* The file that a chain of links ends at, which need not exist; NULL: the links form a circle. */
 static char *follow(const char *path) {
@@ -18,8 +60,7 @@ static char *follow(const char *path) {
         ssize_t n = readlink(now, to, sizeof to - 1);
         if (n < 0) return now;
         to[n] = 0;
-        char *slash = strrchr(now, '/');
-        int dir = to[0] != '/' && slash ? (int)(slash - now + 1) : 0;
+        int dir = to[0] == '/' ? 0 : (int)(path_name(now) - now);
         char *next = mem_printf("%.*s%s", dir, now, to);
         mem_free(now), now = next;
     }
@@ -46,7 +87,9 @@ bool output_open(Output *o, const char *path, Err *e) {
     o->in_place = standard >= 0 || (there && (!S_ISREG(st.st_mode) || is_stream(&st)));
     o->path = o->in_place ? mem_strdup(path) : follow(path);
     if (!o->path) return err(e, "cannot write %s: %s", path, strerror(ELOOP));
-    if (!o->in_place) temporary_clean_file(o->path);
+    char *dir = path_folder(o->path);
+    if (!o->in_place) temporary_clean(dir, path_name(o->path), false);
+    mem_free(dir);
     o->part = o->in_place ? mem_strdup(path) : temporary_name(o->path);
     return true;
 }
@@ -61,8 +104,7 @@ bool output_open_regular(Output *o, const char *path, Err *e) {
 /* So that the new name survives a power cut, too. */
 static void sync_dir_of(const char *path) {
     Err e;
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? mem_printf("%.*s", (int)(slash - path + 1), path) : mem_strdup(".");
+    char *dir = path_folder(path);
     if (!io_sync_dir(dir, &e)) warn("%s", e.text);
     mem_free(dir);
 }
@@ -99,4 +141,104 @@ bool output_possible(const char *path, bool regular, Err *e) {
     if (ok && !o.in_place) io_abandon(&f);
     output_abandon(&o);
     return ok;
+}
+
+/* ---- written from front to back */
+
+struct Replace {
+    const char *what; // of messages: "--svg", or ""
+    Output out;
+    IoFile file;
+    bool finished;
+    Replace *next; // list of all that are open
+};
+
+static Replace *open_ones;
+
+void replace_abandon_all(int status) {
+    (void)status;
+    for (Replace *r = open_ones; r; r = r->next)
+        if (r->out.part && !r->out.in_place) unlink(r->out.part);
+}
+
+static void check(const Replace *r, bool ok, const Err *e) {
+    if (ok) return;
+    replace_abandon_all(0);
+    open_ones = NULL;
+    die_user("%s%s%s; no file was left half-written", r->what, *r->what ? ": " : "", e->text);
+}
+
+static Replace *begin(const char *what, const char *path, bool regular) {
+    Err e;
+    Replace *r = mem_calloc(1, sizeof *r);
+    r->what = what;
+    check(r, (regular ? output_open_regular : output_open)(&r->out, path, &e), &e);
+    if (!*what) { // what has a name was claimed by it, before inputs were opened
+        check(r, claim_output("the output", r->out.path, &e), &e);
+        claim_output_end("the output");
+    }
+    r->next = open_ones;
+    open_ones = r; // before the file exists, so that a signal finds it
+    check(r, io_create(&r->file, r->out.part, &e), &e);
+    return r;
+}
+
+Replace *replace_open(const char *path) {
+    return begin("", path, false);
+}
+
+Replace *replace_open_regular(const char *path) {
+    return begin("", path, true);
+}
+
+void replace_write(Replace *r, const void *p, size_t n) {
+    Err e;
+    check(r, io_put(&r->file, r->file.n_bytes, p, n, &e), &e);
+}
+
+void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n) {
+    Err e;
+    check(r, io_put(&r->file, offset, p, n, &e), &e);
+}
+
+void replace_finish(Replace *r) {
+    Err e;
+    if (!r->finished) check(r, io_finish(&r->file, NULL, NULL, &e), &e);
+    r->finished = true;
+}
+
+void replace_commit(Replace *r) {
+    Err e;
+    replace_finish(r);
+    check(r, output_commit(&r->out, &e), &e);
+    Replace **link = &open_ones;
+    while (*link != r) link = &(*link)->next;
+    *link = r->next;
+    mem_free(r);
+}
+
+void replace_whole(const char *what, const char *path, const void *p, size_t n) {
+    Replace *r = begin(what, path, false);
+    replace_write(r, p, n);
+    replace_commit(r);
+}
+
+void replace_text_begin(ReplaceText *t) {
+    *t = (ReplaceText){0};
+    t->f = open_memstream(&t->text, &t->n);
+    if (!t->f) die("no memory for a file");
+}
+
+void replace_text_end(ReplaceText *t, const char *what, const char *path) {
+    if (fclose(t->f)) die("no memory for %s", path);
+    replace_whole(what, path, t->text, t->n);
+    mem_free(t->text);
+}
+
+void replace_json(const char *what, const char *path, const json_t *x, size_t how) {
+    ReplaceText text;
+    replace_text_begin(&text);
+    json_dumpf(x, text.f, how);
+    fputc('\n', text.f);
+    replace_text_end(&text, what, path);
 }

@@ -1,7 +1,7 @@
 /* output -- how a file that the user named is written: the one way for every output of every
  * program.
  *
- *     a regular file, or none yet    written beside it (data/temporary.h), then renamed over it:
+ *     a regular file, or none yet    written beside it as PATH.tmp-HOST-PID, then renamed over it:
  *                                    whole or not at all, with the permissions of the file that it
  *                                    replaces
  *     a symbolic link                the same for the file that the link points to; the link stays
@@ -12,16 +12,28 @@
  *     output_open(&o, path, &e), io_create(&f, o.part, &e), io_put, io_finish,
  *     output_commit(&o, &e) or output_abandon(&o)
  *
- * data/replace.h is that for a file written from front to back by one process. Files that grow by
- * records are data/logfile.h's; they follow links in the same way.
+ * and for a file that one process writes from front to back, with a line and the end of the program
+ * where that fails:
+ *
+ *     Replace *r = replace_open("x.bin");     makes x.bin.tmp-HOST-PID
+ *     replace_write(r, p, n);
+ *     replace_finish(r);                      everything is on the disk
+ *     replace_commit(r);                      now it is x.bin
+ *
+ * Several files appear together (nearly) when all are finished before the first is committed. Files
+ * that grow by records are data/logfile.h's; they follow links in the same way.
  */
 #ifndef DATA_OUTPUT_H
 #define DATA_OUTPUT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #include "base/die.h"
+#include "data/io.h"
 
 typedef struct Output {
     char *path; // where it will be, links followed
@@ -42,5 +54,48 @@ void output_abandon(Output *o);
 /* Local. Could a file be written here at the end of a long run? `regular`: of a format for
  * output_open_regular. */
 bool output_possible(const char *path, bool regular, Err *e);
+
+/* Names of what is under construction say which process writes it, so what a killed process left
+ * behind can be found and removed. */
+/* Local. "PATH.tmp-HOST-PID" of this process; freed by mem_free. */
+char *temporary_name(const char *path);
+/* Local. Removes temporaries in a directory whose name begins with `prefix`: those of processes of
+ * this machine that have ended and of this process, or (all) of every process. */
+void temporary_clean(const char *dir, const char *prefix, bool all);
+
+/* A failed write (a full disk) removes every temporary file and dies. From one thread only. */
+typedef struct Replace Replace;
+
+/* Local. Dies when the temporary file cannot be made, or when `path` is a file that this program
+ * reads. */
+Replace *replace_open(const char *path);
+/* Local. The same for a file of which replace_patch will change bytes: refuses what is no regular
+ * file. */
+Replace *replace_open_regular(const char *path);
+/* Local. Appends n bytes. */
+void replace_write(Replace *r, const void *p, size_t n);
+/* Local. Overwrites the n bytes at `offset`, which were written before: for numbers known only at
+ * the end. */
+void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n);
+/* Local. Writes what is buffered and waits for the disk. */
+void replace_finish(Replace *r);
+/* Local. Renames the finished file into place and frees r. */
+void replace_commit(Replace *r);
+/* Local. All of that for n bytes. `what` names the option of the file in messages, and has claimed
+ * the path (base/claim.h): "--svg"; or it is "". */
+void replace_whole(const char *what, const char *path, const void *p, size_t n);
+/* Local. The same for a text that is made in memory first: write to f. */
+typedef struct ReplaceText {
+    FILE *f;
+    char *text;
+    size_t n;
+} ReplaceText;
+void replace_text_begin(ReplaceText *t);
+void replace_text_end(ReplaceText *t, const char *what, const char *path);
+/* Local. The same for JSON, written as json_dumpf does with these flags. */
+void replace_json(const char *what, const char *path, const json_t *x, size_t how);
+/* Local. Removes the temporary files of all that are open. May be called in a signal handler and by
+ * die_set_hook. */
+void replace_abandon_all(int status);
 
 #endif

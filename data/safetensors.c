@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/simd.h"
-#include "data/io_share.h"
+#include "data/io.h"
 
 enum { MAX_HEADER = 100000000 }; // the limit of the reference reader
 

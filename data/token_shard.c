@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/path.h"
+#include "data/io.h"
 
 enum {
     HEADER_BYTES = 1024, // llm.c: int32[256]
@@ -370,21 +372,11 @@ const char *shard_format_name(const Shard *s) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n > m && memcmp(s + n - m, end, m) == 0;
-}
-
-static bool exists(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0;
-}
-
 /* NAME.bin -> NAME.idx when there is such a file, else NULL. Fresh string. */
 static char *idx_beside(const char *path) {
-    if (!ends_with(path, ".bin")) return NULL;
+    if (!path_ends(path, ".bin")) return NULL;
     char *idx = mem_printf("%.*s.idx", (int)(strlen(path) - 4), path);
-    if (exists(idx)) return idx;
+    if (io_exists(idx)) return idx;
     mem_free(idx);
     return NULL;
 }
@@ -392,7 +384,7 @@ static char *idx_beside(const char *path) {
 bool shard_map(const char *path, Shard *out, Err *e) {
     *out = (Shard){0};
     IoMap bin, idx = {0};
-    char *bin_path = ends_with(path, ".idx") // either half names a Megatron pair
+    char *bin_path = path_ends(path, ".idx") // either half names a Megatron pair
                          ? mem_printf("%.*s.bin", (int)(strlen(path) - 4), path)
                          : mem_strdup(path);
     char *idx_path = NULL;
@@ -402,7 +394,7 @@ bool shard_map(const char *path, Shard *out, Err *e) {
         bool llmc = bin.n >= 4 && (get_i32(bin.p) == MAGIC_16 || get_i32(bin.p) == MAGIC_32);
         if (!llmc) idx_path = idx_beside(bin_path);
         if (!idx_path) {
-            ok = shard_parse(bin.p, bin.n, ends_with(bin_path, ".bin"), out, &why);
+            ok = shard_parse(bin.p, bin.n, path_ends(bin_path, ".bin"), out, &why);
             if (!ok) err(e, "%s: %.400s", bin_path, why.text);
         } else if ((ok = io_map(&idx, idx_path, e))) {
             ok = shard_parse_megatron(idx.p, idx.n, bin.p, bin.n, out, &why);
@@ -440,22 +432,22 @@ static void names_add(ShardNames *names, char *path) {
 /* A pair found twice by one pattern ("x*" finds x.bin and x.idx) counts once: .idx goes when its
  * .bin is there. */
 static bool bin_was_found(const glob_t *g, const char *path) {
-    if (!ends_with(path, ".idx")) return false;
+    if (!path_ends(path, ".idx")) return false;
     size_t stem = strlen(path) - 4;
     for (size_t i = 0; i < g->gl_pathc; i++)
         if (strlen(g->gl_pathv[i]) == stem + 4 && strncmp(g->gl_pathv[i], path, stem) == 0 &&
-            ends_with(g->gl_pathv[i], ".bin"))
+            path_ends(g->gl_pathv[i], ".bin"))
             return true;
     return false;
 }
 
 static void names_expand(ShardNames *names, const char *word) {
-    if (exists(word)) { // also when its name has brackets or stars
+    if (io_exists(word)) { // also when its name has brackets or stars
         names_add(names, mem_strdup(word));
         return;
     }
     char *bin = mem_printf("%s.bin", word), *idx = mem_printf("%s.idx", word);
-    if (exists(bin) && exists(idx)) { // as Megatron names its pairs
+    if (io_exists(bin) && io_exists(idx)) { // as Megatron names its pairs
         mem_free(idx);
         names_add(names, bin);
         return;
@@ -476,7 +468,7 @@ static void names_expand(ShardNames *names, const char *word) {
 
 ShardNames shard_names(const char *text) {
     ShardNames names = {0};
-    if (exists(text)) { // a comma may be part of a name
+    if (io_exists(text)) { // a comma may be part of a name
         names_expand(&names, text);
         return names;
     }

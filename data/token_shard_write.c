@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "data/replace.h"
+#include "data/output.h"
 
 struct ShardWriter {
     char *stem; // "PREFIX_train"

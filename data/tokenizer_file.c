@@ -7,7 +7,7 @@
 #include "base/path.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/replace.h"
+#include "data/output.h"
 #include "data/tokenizer_parts.h"
 
 static bool is_folder(const char *path) {

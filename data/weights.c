@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/path.h"
 #include "data/hf_config.h"
 #include "data/io_map.h"
 #include "data/llmc.h"
@@ -109,16 +110,10 @@ static bool source_add(Source *s, const char *path, Err *e) {
     return true;
 }
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
 /* Path of a file of the model: in the folder, or beside FILE.safetensors. */
 static char *member(const char *path, const char *name) {
-    const char *slash = strrchr(path, '/');
-    if (!ends_with(path, ".safetensors")) return mem_printf("%s/%s", path, name);
-    return slash ? mem_printf("%.*s/%s", (int)(slash - path), path, name) : mem_strdup(name);
+    if (!path_ends(path, ".safetensors")) return mem_printf("%s/%s", path, name);
+    return mem_printf("%.*s%s", (int)(path_name(path) - path), path, name);
 }
 
 static bool source_add_shards(Source *s, const char *dir, const char *index, Err *e) {
@@ -140,7 +135,7 @@ static bool source_add_shards(Source *s, const char *dir, const char *index, Err
 }
 
 static bool source_open(Source *s, const char *path, Err *e) {
-    if (ends_with(path, ".safetensors")) return source_add(s, path, e);
+    if (path_ends(path, ".safetensors")) return source_add(s, path, e);
     char *whole = member(path, "model.safetensors");
     char *index = member(path, "model.safetensors.index.json");
     bool ok = io_exists(whole)   ? source_add(s, whole, e)
@@ -160,8 +155,8 @@ static const char *bare(const char *name) {
 }
 
 static bool ignored(const char *name, const Config *c) {
-    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-           ends_with(name, "rotary_emb.inv_freq") ||
+    return path_ends(name, ".attn.bias") || path_ends(name, ".attn.masked_bias") ||
+           path_ends(name, "rotary_emb.inv_freq") ||
            (c->tied && strcmp(name, "lm_head.weight") == 0);
 }
 
@@ -236,13 +231,13 @@ static bool load_here(const char *path, const TensorTable *t, Err *e) {
 }
 
 bool weights_load(const char *path, const TensorTable *t, const Group *g, Err *e) {
-    bool bin = ends_with(path, ".bin");
+    bool bin = path_ends(path, ".bin");
     return group_agree(g, bin ? llmc_model_load(path, t, e) : load_here(path, t, e), e);
 }
 
 bool weights_described(const char *path) {
     char *config = member(path, "config.json");
-    bool yes = ends_with(path, ".bin") || io_exists(config);
+    bool yes = path_ends(path, ".bin") || io_exists(config);
     mem_free(config);
     return yes;
 }
@@ -262,7 +257,7 @@ void weights_ids(const char *path, Config *c) {
 }
 
 bool weights_config(const char *path, Config *c, Err *e) {
-    if (ends_with(path, ".bin")) return llmc_model_config(path, c, e);
+    if (path_ends(path, ".bin")) return llmc_model_config(path, c, e);
     char *config = member(path, "config.json");
     IoMap m;
     Err why;

@@ -12,7 +12,7 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/llmc.h"
-#include "data/temporary.h"
+#include "data/output.h"
 #include "data/weights.h"
 #include "parallel/step/model.h"
 

@@ -11,7 +11,6 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/output.h"
-#include "data/temporary.h"
 
 #define TRAIN                                                                                      \
     "$BUILD/train_gpt --train train.bin --model layers=1,heads=1,channels=8,seq=8,vocab=61 "       \

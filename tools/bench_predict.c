@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/version.h"
-#include "data/replace.h"
+#include "data/output.h"
 #include "data/stamp.h"
 #include "parallel/plan/gpu_matmul.h"
 #include "parallel/plan/price.h"
@@ -133,13 +133,7 @@ int main(int argc, char **argv) {
     stamp_time(now, sizeof now);
     json_t *all = json_pack("{s:s, s:s, s:s, s:o}", "what", "predicted, not measured", "commit",
                             version_commit(), "date", now, "cases", cases);
-    if (*json) {
-        ReplaceText text;
-        replace_text_begin(&text);
-        json_dumpf(all, text.f, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-        fprintf(text.f, "\n");
-        replace_text_end(&text, "--json", json);
-    }
+    if (*json) replace_json("--json", json, all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(all);
     return 0;
 }

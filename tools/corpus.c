@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/corpus_text.h"
-#include "data/replace.h"
+#include "data/output.h"
 
 /* Whole stories, the last one cut so that exactly n_bytes are written; r == NULL: to the standard
  * output. */

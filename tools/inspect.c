@@ -19,6 +19,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/path.h"
 #include "data/checkpoint.h"
 #include "data/hellaswag.h"
 #include "data/io.h"
@@ -229,11 +230,6 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     return true;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n > k && strcmp(s + n - k, end) == 0;
-}
-
 /* A line on stderr, after what was printed so far. */
 static void complain(const Err *e) {
     fflush(stdout);
@@ -262,11 +258,11 @@ static bool show(const char *path, Err *e) {
         ok = show_tokenizer(&m, false, &why);
     else if (magic == EVALUATION)
         ok = show_evaluation(&m, &why);
-    else if (ends_with(path, ".safetensors"))
+    else if (path_ends(path, ".safetensors"))
         ok = show_safetensors(&m, &why);
-    else if (ends_with(path, "config.json") || ends_with(path, "train_state.json"))
+    else if (path_ends(path, "config.json") || path_ends(path, "train_state.json"))
         ok = err(&why, "part of a model or checkpoint: name its folder");
-    else if (ends_with(path, ".json") && m.n)
+    else if (path_ends(path, ".json") && m.n)
         ok = show_tokenizer(&m, true, &why);
     else {
         io_unmap(&m);
@@ -333,8 +329,8 @@ static bool show_files(const char *path, char **names, int n, Err *e) {
     for (int i = 0; i < n; i++) {
         Err why;
         char *file = mem_printf("%s/%s", path, names[i]);
-        bool known = ends_with(file, ".bin") || ends_with(file, ".safetensors") ||
-                     ends_with(file, "tokenizer.json");
+        bool known = path_ends(file, ".bin") || path_ends(file, ".safetensors") ||
+                     path_ends(file, "tokenizer.json");
         if (known && show(file, &why))
             shown++;
         else if (known)

@@ -11,7 +11,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "data/replace.h"
+#include "data/output.h"
 #include "data/weights.h"
 #include "parallel/step/model.h"
 
@@ -58,9 +58,7 @@ int main(int argc, char **argv) {
     size_t bytes = (size_t)(shape.S * shape.config.vocab) * sizeof(float);
     float *logits = mem_alloc(bytes);
     model_logits(&m, ids, logits);
-    Replace *out = replace_open(out_path);
-    replace_write(out, logits, bytes);
-    replace_commit(out);
+    replace_whole("", out_path, logits, bytes);
     mem_free(logits);
     mem_free(ids);
     model_free(&m);

@@ -10,7 +10,8 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "data/replace.h"
+#include "base/path.h"
+#include "data/output.h"
 #include "data/report_page.h"
 
 static const char usage[] =
@@ -44,8 +45,7 @@ static char *read_file(const char *path, size_t *n) {
 
 /* run/log.jsonl -> log, freed never: the runs need their names to the end. */
 static char *run_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *name = mem_strdup(slash ? slash + 1 : path), *dot = strrchr(name, '.');
+    char *name = mem_strdup(path_name(path)), *dot = strrchr(name, '.');
     if (dot && dot != name) *dot = 0;
     return name;
 }

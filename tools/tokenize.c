@@ -10,13 +10,14 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/path.h"
 #include "base/team.h"
 #include "data/bpe_train.h"
 #include "data/hellaswag_write.h"
 #include "data/io.h"
 #include "data/io_map.h"
+#include "data/output.h"
 #include "data/progress.h"
-#include "data/replace.h"
 #include "data/token_shard_write.h"
 #include "data/tokenizer.h"
 
@@ -217,9 +218,8 @@ static double default_fraction(size_t n_bytes) {
 /* The folder of a file that is to be written, if it is not there. */
 static void make_folder_of(const char *path) {
     Err e;
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? mem_printf("%.*s", (int)(slash - path), path) : NULL;
-    if (folder && *folder && !io_make_dirs(folder, &e)) die_user("--out: %s", e.text);
+    char *folder = path_folder(path);
+    if (!io_make_dirs(folder, &e)) die_user("--out: %s", e.text);
     mem_free(folder);
 }
 
@@ -373,10 +373,7 @@ static int hellaswag(int argc, char **argv) {
     if (!bytes) die_user("%s: %s", x.names[0], e.text);
     make_folder_of(o.out);
     die_set_hook(replace_abandon_all);
-    Replace *r = replace_open(o.out);
-    replace_write(r, bytes, n);
-    replace_finish(r);
-    replace_commit(r);
+    replace_whole("", o.out, bytes, n);
     int32_t examples;
     memcpy(&examples, bytes + 8, sizeof examples);
     printf("%s: %d examples\n", o.out, examples);

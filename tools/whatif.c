@@ -19,8 +19,8 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "data/io.h"
+#include "data/output.h"
 #include "data/progress.h"
-#include "data/replace.h"
 #include "parallel/plan/whatif_vary.h"
 
 enum { PARTS = 3 }; // of a step: computing, waiting for collectives, for slower ranks
@@ -268,11 +268,7 @@ static void write_json(const WhatIf *w, const WhatIfPoint *p) {
     for (int i = 0; i < w->n; i++) json_array_append_new(points, json_point(w, i, &p[i]));
     json_t *all = json_pack("{s:s,s:s,s:s,s:o}", "vary", w->name, "cluster", o.cluster, "model",
                             o.model, "points", points);
-    ReplaceText text;
-    replace_text_begin(&text);
-    json_dumpf(all, text.f, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    fprintf(text.f, "\n");
-    replace_text_end(&text, "--json", o.json);
+    replace_json("--json", o.json, all, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(all);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/version.h"
 #include "data/io.h"
 #include "parallel/plan/detect.h"
@@ -159,9 +160,8 @@ static void add_path(Facts *f, const char *option, const char *path) {
         return;
     }
     add_file(f, option, path);
-    const char *slash = strrchr(path, '/'), *end = strrchr(path, '.');
-    if (!end || strcmp(end, ".safetensors") != 0) return;
-    char *config = mem_printf("%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path);
+    if (!path_ends(path, ".safetensors")) return;
+    char *config = mem_printf("%.*sconfig.json", (int)(path_name(path) - path), path);
     add_file(f, option, config);
     mem_free(config);
 }

@@ -1,5 +1,5 @@
 /* --explain-matmul: how a matmul is scheduled on a described GPU. */
-#include "data/replace.h"
+#include "data/output.h"
 #include "parallel/plan/explain_matmul.h"
 #include "parallel/train/train.h"
 

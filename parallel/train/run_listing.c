@@ -1,7 +1,7 @@
 /* --listing: the step of a micro-batch as a list of operations, after one of the passes that make
  * it. */
 #include "base/mem.h"
-#include "data/replace.h"
+#include "data/output.h"
 #include "parallel/plan/cost.h"
 #include "parallel/plan/detect.h"
 #include "parallel/step/listing.h"

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
-#include "data/replace.h"
+#include "data/output.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
 
