@@ -174,10 +174,7 @@ static int draw(Writer *w, int n) {
 static void put_char(Writer *w, char c) {
     if (c == '\n' && w->length && w->text[w->length - 1] == ' ')
         w->length--; // no blanks at the end
-    if (w->length == w->cap) {
-        w->cap = 2 * w->cap + 1024;
-        w->text = mem_realloc(w->text, w->cap, 1);
-    }
+    mem_grow(w->text, w->length, w->cap);
     w->text[w->length++] = c;
 }
 

@@ -6,6 +6,14 @@
  *     65535, bytes of this example, its index, label, 4, length and tokens of the context,
  *     4 times length and tokens of a completion
  *
+ * It is made from HellaSwag's own JSON lines
+ *
+ *     {"ctx": "A man is", "label": 3, "endings": ["sitting.", "up a tree.", "a fish.", "a."], ...}
+ *
+ * whose label may be a text ("3"), as in the copy of the data set that Hugging Face hosts. As in
+ * llm.c a completion is encoded with a blank before it, the context as it is, and no token of an
+ * end of text is added.
+ *
  * A model's answer is the completion whose tokens have the lowest mean loss after the context
  * ("acc_norm"). Source: llm.c dev/data/data_common.py and llmc/dataloader.h (layout only).
  */
@@ -18,6 +26,7 @@
 
 #include "base/die.h"
 #include "data/io_map.h"
+#include "data/tokenizer.h"
 
 enum { HELLASWAG_CHOICES = 4 };
 
@@ -60,5 +69,9 @@ typedef struct HellaSwagRows {
 HellaSwagRows hellaswag_rows_make(int64_t S);
 void hellaswag_rows_free(HellaSwagRows *r);
 void hellaswag_fill(void *ctx, int64_t i, int32_t *inputs, int32_t *targets);
+
+/* Local. The bytes of the file of such JSON lines, freed by mem_free; NULL and a reason that names
+ * the line. */
+uint8_t *hellaswag_encode(const uint8_t *text, size_t n, const Tokenizer *t, size_t *n_out, Err *e);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "data/unicode_table.h"
 
 static uint8_t class_of[0x110000]; // of code points, once `unpacked`
 static atomic_bool unpacked;

@@ -16,6 +16,9 @@
 #include <stdint.h>
 
 typedef enum { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE } CharClass;
+/* Runs of code points of one class (L, N, White_Space), from U+0000 on: 4 * their number + the
+ * class; 0 ends them, and all later code points are of no class. */
+extern const uint32_t unicode_runs[];
 
 /* Local. Class of a code point; CLASS_OTHER above U+10FFFF. */
 CharClass unicode_class(uint32_t code);

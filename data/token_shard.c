@@ -230,9 +230,9 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
 
 /* ---- the ids --------------------------------------------------------------------------------- */
 
-/* Largest of n little-endian unsigned integers; one function per width so that each becomes vector
- * code. */
-#define LARGEST(bits)                                                                              \
+/* Of n little-endian unsigned integers the largest, and all of them as int32_t; functions for each
+ * width so that each becomes vector code. */
+#define WIDTH(bits)                                                                                \
     __attribute__((no_sanitize("thread"))) static uint64_t largest_##bits(const uint8_t *p,        \
                                                                           int64_t n) {             \
         uint##bits##_t most = 0;                                                                   \
@@ -242,31 +242,31 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
             most = id > most ? id : most;                                                          \
         }                                                                                          \
         return most;                                                                               \
+    }                                                                                              \
+    static void widen_##bits(const uint8_t *p, int64_t n, int32_t *out) {                          \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            uint##bits##_t id;                                                                     \
+            memcpy(&id, p + i * (int64_t)sizeof id, sizeof id);                                    \
+            out[i] = (int32_t)id;                                                                  \
+        }                                                                                          \
     }
-LARGEST(8)
-LARGEST(16)
-LARGEST(32)
-LARGEST(64)
+WIDTH(8)
+WIDTH(16)
+WIDTH(32)
+WIDTH(64)
+static const struct {
+    uint64_t (*largest)(const uint8_t *p, int64_t n);
+    void (*widen)(const uint8_t *p, int64_t n, int32_t *out);
+} of_width[9] = {[1] = {largest_8, widen_8},
+                 [2] = {largest_16, widen_16},
+                 [4] = {largest_32, widen_32},
+                 [8] = {largest_64, widen_64}};
 
 /* Token i as an unsigned number. */
 static uint64_t get_token(const Shard *s, int64_t i) {
     uint64_t v = 0;
     memcpy(&v, s->tokens + i * s->width, (size_t)s->width);
     return v;
-}
-
-static uint64_t largest(const Shard *s, int64_t first, int64_t n) {
-    const uint8_t *p = s->tokens + first * s->width;
-    switch (s->width) {
-    case 1:
-        return largest_8(p, n);
-    case 2:
-        return largest_16(p, n);
-    case 4:
-        return largest_32(p, n);
-    default:
-        return largest_64(p, n);
-    }
 }
 
 typedef struct CheckJob {
@@ -278,13 +278,13 @@ typedef struct CheckJob {
 static void check_piece(void *ctx, int64_t begin, int64_t end) {
     CheckJob *j = ctx;
     enum { BLOCK = 1 << 20 };
+    int width = j->s->width;
     for (int64_t b = begin; b < end; b += BLOCK) {
         int64_t n = end - b < BLOCK ? end - b : BLOCK;
         if (b >= atomic_load_explicit(&j->first_wrong, memory_order_relaxed)) return;
         int64_t ahead = j->s->n_tokens - b < 3 * BLOCK ? j->s->n_tokens - b : 3 * BLOCK;
-        if (j->s->file.p)
-            io_prefetch(j->s->tokens + b * j->s->width, (size_t)(ahead * j->s->width));
-        if (largest(j->s, b, n) < j->limit) continue;
+        if (j->s->file.p) io_prefetch(j->s->tokens + b * width, (size_t)(ahead * width));
+        if (of_width[width].largest(j->s->tokens + b * width, n) < j->limit) continue;
         while (get_token(j->s, b) < j->limit) b++;
         int64_t seen = atomic_load(&j->first_wrong);
         while (b < seen && !atomic_compare_exchange_weak(&j->first_wrong, &seen, b)) {
@@ -320,38 +320,11 @@ bool shard_check(const Shard *s, int64_t vocab, Team *team, Err *e) {
                at, s->n_tokens, (int64_t)id, vocab - 1, shard_format_name(s));
 }
 
-#define WIDEN(bits)                                                                                \
-    static void widen_##bits(const uint8_t *p, int64_t n, int32_t *out) {                          \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            uint##bits##_t id;                                                                     \
-            memcpy(&id, p + i * (int64_t)sizeof id, sizeof id);                                    \
-            out[i] = (int32_t)id;                                                                  \
-        }                                                                                          \
-    }
-WIDEN(8)
-WIDEN(16)
-WIDEN(32)
-WIDEN(64)
-
 void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out) {
     if (first < 0 || n < 0 || first > s->n_tokens - n)
         die("%s: tokens %" PRId64 "..%" PRId64 " asked of %" PRId64, s->path, first, first + n - 1,
             s->n_tokens);
-    const uint8_t *p = s->tokens + first * s->width;
-    switch (s->width) {
-    case 1:
-        widen_8(p, n, out);
-        break;
-    case 2:
-        widen_16(p, n, out);
-        break;
-    case 4:
-        widen_32(p, n, out);
-        break;
-    default:
-        widen_64(p, n, out);
-        break;
-    }
+    of_width[s->width].widen(s->tokens + first * s->width, n, out);
 }
 
 const char *shard_format_name(const Shard *s) {

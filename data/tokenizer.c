@@ -1,5 +1,6 @@
 #include "data/tokenizer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -161,4 +162,32 @@ int64_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n, uint
     }
     *to = 0;
     return (int64_t)n_bytes;
+}
+
+char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n) {
+    char *text = NULL;
+    size_t size, len;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) die("no memory for a sample");
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *bytes = t ? tokenizer_token(t, ids[i], &len) : NULL;
+        if (bytes) fwrite(bytes, 1, len, f);
+        if (!t) fprintf(f, "%d ", ids[i]);
+    }
+    if (fclose(f)) die("no memory for a sample");
+    return text;
+}
+
+int64_t sample_prompt(const Tokenizer *t, const char *prompt, int64_t most, int64_t vocab,
+                      int32_t **ids) {
+    int64_t n = 0;
+    if (*prompt) n = tokenizer_encode(t, (const uint8_t *)prompt, strlen(prompt), ids);
+    if (n == 0) {
+        int32_t eot = t ? tokenizer_eot(t) : -1;
+        *ids = mem_alloc(sizeof **ids);
+        (*ids)[0] = eot >= 0 && eot < vocab ? eot : 0;
+        return 1;
+    }
+    if (n > most) memmove(*ids, *ids + n - most, (size_t)most * sizeof **ids);
+    return n < most ? n : most;
 }

@@ -1,6 +1,6 @@
 /* Unicode 18.0.0. Made by tools/unicode_table.py (regex 2026.11.15); do not edit. */
 /* clang-format off */
-#include "data/unicode_table.h"
+#include "data/presplit.h"
 
 const uint32_t unicode_runs[] = {
     36, 23, 72, 7, 60, 42, 28, 105, 24, 105, 40, 7, 104, 7, 36, 5, 28, 10, 4, 5, 12, 6, 5, 4, 14, 4,

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/hellaswag_write.h"
 #include "tests/test.h"
 
 /* ---- a file written as the format says ------------------------------------------------------- */

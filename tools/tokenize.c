@@ -13,7 +13,7 @@
 #include "base/path.h"
 #include "base/team.h"
 #include "data/bpe_train.h"
-#include "data/hellaswag_write.h"
+#include "data/hellaswag.h"
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/output.h"

@@ -29,7 +29,7 @@ def main():
     made_by = f"tools/unicode_table.py (regex {regex.__version__})"
     print(f"""/* Unicode {VERSION}. Made by {made_by}; do not edit. */
 /* clang-format off */
-#include "data/unicode_table.h"
+#include "data/presplit.h"
 
 const uint32_t unicode_runs[] = {{""")
     text = ", ".join(map(str, runs[:-1] + [0]))  # the last run is of no class

@@ -1,4 +1,5 @@
 /* Evaluation and checks of a run: validation loss, HellaSwag, samples, --check-tp. */
+#include "data/tokenizer.h"
 #include "parallel/train/train.h"
 
 #include <inttypes.h>
@@ -7,7 +8,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/sample_text.h"
 #include "data/weights.h"
 #include "parallel/step/check.h"
 #include "parallel/step/evaluate.h"

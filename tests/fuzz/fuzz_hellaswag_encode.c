@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "data/hellaswag.h"
-#include "data/hellaswag_write.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
