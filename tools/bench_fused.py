@@ -41,14 +41,14 @@ def steps_of(case, overlap):
     return statistics.median(row["each_ms"][1:]), row["tensor_ms"]
 
 
-def measure(case, rounds):
+def measure(case, args, _):
     ms, exposed = {o: [] for o in OVERLAPS}, {o: [] for o in OVERLAPS}
-    for i in range(rounds):
+    for i in range(args.rounds):
         for o in OVERLAPS if i % 2 else OVERLAPS[::-1]:
             step, waits = steps_of(case, o)
             ms[o].append(step), exposed[o].append(waits)
     median = lambda of: {o: round(statistics.median(of[o]), 2) for o in OVERLAPS}
-    return {"case": name(case), "processes": rounds, "ms": median(ms),
+    return {"case": name(case), "processes": args.rounds, "ms": median(ms),
             "exposed_ms": median(exposed),
             "cost": {o: bench_page.against(ms["bulk"], ms[o]) for o in OVERLAPS[1:]}}
 
@@ -68,16 +68,8 @@ def main():
     p = bench_page.arguments(__doc__, "overlap.json")
     p.add_argument("--only", default="", help="cases whose names contain this")
     p.add_argument("--rounds", type=int, default=6)
-    args = p.parse_args()
-    if args.page:
-        return bench_page.put(args, "fused", table(bench_page.load(args.out)["fused"]))
-    for case in CASES:
-        if args.only not in name(case):
-            continue
-        r = measure(case, args.rounds)
-        bench_page.put_case(args.out, "fused", "python3 tools/bench_fused.py", r,
-                            lambda c: c["case"], [name(c) for c in CASES])
-        print(r, flush=True)
+    bench_page.campaign(p.parse_args(), "fused", "fused", "python3 tools/bench_fused.py", CASES,
+                        name, lambda r: r["case"], measure, table, str)
 
 
 main()

@@ -23,7 +23,6 @@ runs.
 import json
 import os
 import subprocess
-import tempfile
 
 import bench_page
 from bench_page import build
@@ -141,29 +140,23 @@ def draw(d, path):
                      "time of a step; dashed: predicted", lines)
 
 
+def say(case):
+    return "\n".join(f"{case['hosts']:3d} hosts  {r['scheme']:22s} {r['layout']:18s} "
+                     f"{r['received'] / 2**20:6.1f} MiB {r['ms']:8.0f} ms, "
+                     f"predicted {r['predicted_ms']:8.0f}" for r in case["rows"])
+
+
 def main():
     p = bench_page.arguments(__doc__, "meshes.json")
-    p.add_argument("--only", type=int, help="hosts of the one cluster to measure")
+    p.add_argument("--only", default="", help="hosts of the one cluster to measure")
     p.add_argument("--scheme", default="", help="part of the names of the schemes to measure")
     p.add_argument("--steps", type=int, default=2)
     args = p.parse_args()
-    if args.page:
-        data = bench_page.load(args.out)
-        if not args.check:
-            draw(data, os.path.splitext(args.out)[0] + ".svg")
-        return bench_page.put(args, "meshes", table(data))
-    with tempfile.TemporaryDirectory() as folder:
-        for cluster in CLUSTERS:
-            if args.only and cluster[0] != args.only:
-                continue
-            case = measure(cluster, args, folder)
-            bench_page.put_case(args.out, None, "python3 tools/bench_meshes.py", case,
-                                lambda c: c["hosts"], [c[0] for c in CLUSTERS])
-            for r in case["rows"]:
-                print(f"{case['hosts']:3d} hosts  {r['scheme']:22s} {r['layout']:18s} "
-                      f"{r['received'] / 2**20:6.1f} MiB {r['ms']:8.0f} ms, "
-                      f"predicted {r['predicted_ms']:8.0f}", flush=True)
-    bench_page.lab("down")
+    if args.page and not args.check:
+        draw(bench_page.load(args.out), os.path.splitext(args.out)[0] + ".svg")
+    bench_page.campaign(args, "meshes", None, "python3 tools/bench_meshes.py", CLUSTERS,
+                        lambda c: f"{c[0]} hosts", lambda c: f"{c['hosts']} hosts", measure, table,
+                        say)
 
 
 main()

@@ -22,7 +22,6 @@ import os
 import re
 import statistics
 import subprocess
-import tempfile
 import time
 
 import bench_page
@@ -113,6 +112,7 @@ def name_of(row):
 
 
 def measure(cluster, args, folder):
+    up(cluster)
     kept, trained_ms, calibrated = bench_page.choose(
         trainer(cluster, folder), os.path.join(folder, "log.json"), STEPS, cluster[0], spec_of)
     cached = max(0, start_s(cluster, folder, "auto") - start_s(cluster, folder, "none"))
@@ -163,6 +163,13 @@ def table(d):
     return "\n".join(out) + "\n"
 
 
+def say(r):
+    return (f"{r['cluster']}: keeps {r['kept']} {r['kept_ms']:.0f} ms, predicted "
+            f"{r['predicted_ms']:.0f}; fastest {r['best']} {r['best_ms']:.0f} ms: regret "
+            f"{100 * r['regret']:.1f} %, error {100 * r['error']:.0f} %; calibration "
+            f"{r['calibrate_s']:.1f} s, cached {r['cached_s']:.1f}")
+
+
 def main():
     p = bench_page.arguments(__doc__, "networks.json")
     p.add_argument("--only", default="", help="clusters whose names contain this")
@@ -170,27 +177,12 @@ def main():
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--finals", type=int, default=2)
     args = p.parse_args()
-    if args.page:
-        return bench_page.put(args, "networks", table(bench_page.load(args.out)))
     there = []
     if args.missing and os.path.exists(args.out):
         there = [c["cluster"] for c in bench_page.load(args.out)["cases"]]
-    for cluster in CLUSTERS:
-        if args.only not in cluster[0] or cluster[0] in there:
-            continue
-        begin = time.time()
-        up(cluster)
-        with tempfile.TemporaryDirectory() as folder:
-            case = measure(cluster, args, folder)
-        bench_page.put_case(args.out, None, f"python3 tools/bench_networks.py --steps {args.steps} "
-                            f"--finals {args.finals}", case,
-                            lambda c: c["cluster"], [c[0] for c in CLUSTERS])
-        print(f"{case['cluster']}: keeps {case['kept']} {case['kept_ms']:.0f} ms, predicted "
-              f"{case['predicted_ms']:.0f}; fastest {case['best']} "
-              f"{case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} %, error "
-              f"{100 * case['error']:.0f} %; calibration {case['calibrate_s']:.1f} s, "
-              f"cached {case['cached_s']:.1f}; {time.time() - begin:.0f} s", flush=True)
-    bench_page.lab("down")
+    command = f"python3 tools/bench_networks.py --steps {args.steps} --finals {args.finals}"
+    bench_page.campaign(args, "networks", None, command, CLUSTERS, lambda c: c[0],
+                        lambda r: r["cluster"], measure, table, say, there)
 
 
 main()

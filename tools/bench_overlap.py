@@ -33,7 +33,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 import bench_page
 from bench_page import LAB, TOP, build
@@ -129,7 +128,7 @@ def candidates(still, most):
     return list({name(c): c for c in best + near}.values())
 
 
-def measure(case, cache):
+def measure(case, _, cache):
     if case[1]:
         bench_page.lab("up", *case[1])
     case = sized(case, cache)
@@ -193,27 +192,19 @@ def table(d):
     return "\n".join(out) + "\n"
 
 
+def say(r):
+    return (f"{r['cluster']}: megatron {r['megatron_ms']:.0f} ms "
+            f"({100 * r['megatron_communication']:.0f} % communication; with overlap "
+            f"{r['megatron_overlap_ms']:.0f}), {r['none']} {r['none_ms']:.0f} ms, chosen "
+            f"{r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, {r['over_none']}x, "
+            f"hidden {r['hidden']}, regret {r['regret']} by {r['best']}")
+
+
 def main():
     p = bench_page.arguments(__doc__, "overlap.json")
     p.add_argument("--only", default="", help="cases whose names contain this")
-    args = p.parse_args()
-    if args.page:
-        return bench_page.put(args, "overlap", table(bench_page.load(args.out)))
-    with tempfile.TemporaryDirectory() as cache:
-        for i, case in enumerate(CASES):
-            if args.only not in case[0]:
-                continue
-            begin = time.time()
-            r = measure(case, os.path.join(cache, str(i)))
-            bench_page.put_case(args.out, None, "python3 tools/bench_overlap.py", r,
-                                lambda c: c["cluster"], [c[0] for c in CASES])
-            print(f"{r['cluster']}: megatron {r['megatron_ms']:.0f} ms "
-                  f"({100 * r['megatron_communication']:.0f} % communication; with overlap "
-                  f"{r['megatron_overlap_ms']:.0f}), {r['none']} {r['none_ms']:.0f} ms, chosen "
-                  f"{r['chosen']} {r['chosen_ms']:.0f} ms: {r['over_megatron']}x, "
-                  f"{r['over_none']}x, hidden {r['hidden']}, regret {r['regret']} by {r['best']}; "
-                  f"{time.time() - begin:.0f} s", flush=True)
-    bench_page.lab("down", check=False)
+    bench_page.campaign(p.parse_args(), "overlap", None, "python3 tools/bench_overlap.py", CASES,
+                        lambda c: c[0], lambda r: r["cluster"], measure, table, say)
 
 
 main()

@@ -11,6 +11,7 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -72,6 +73,24 @@ def put_case(path, key, command, case, name, order):
              if "commit" in c} | {name(case): {"commit": new.pop("commit")} | case}
     kept = {k: v for k, v in old.items() if k != "commit"}
     save(path, key, kept | new | {"cases": [cases[n] for n in order if n in cases]})
+
+
+def campaign(args, page, key, command, cases, named, of, measure, table, say, skip=()):
+    """With --page puts the table of a key of the file (None: of the file) into it. Else measures
+    those cases whose name has --only in it and is not in `skip`, each into the file as soon as it
+    is done; named(case) is also of(result). measure(case, args, folder) has a folder for caches."""
+    if args.page:
+        data = load(args.out)
+        return put(args, page, table(data[key] if key else data))
+    for case in cases:
+        if args.only not in named(case) or named(case) in skip:
+            continue
+        begin = time.time()
+        with tempfile.TemporaryDirectory() as folder:
+            r = measure(case, args, folder)
+        put_case(args.out, key, command, r, of, [named(c) for c in cases])
+        print(f"{say(r)}; {time.time() - begin:.0f} s", flush=True)
+    lab("down", check=False)
 
 
 def commits(cases):

@@ -20,8 +20,6 @@ times the best ("within") are trained for a single step.
 import os
 import statistics
 import sys
-import tempfile
-import time
 
 import bench_page
 from bench_page import build
@@ -58,8 +56,10 @@ def choose(cluster, shape, folder):
                              f"{cluster[0]}, {shape[0]}", lambda text: text.split(",")[0])
 
 
-def measure(cluster, shape, args, cache):
+def measure(case, args, cache):
+    cluster, shape = case
     name, within = cluster[0], cluster[5]
+    bench_page.lab("up", cluster[1], cluster[3], *[cluster[4]] * bool(cluster[4]))
     layout, trained_ms, calibrated = choose(cluster, shape, cache)
     what, model, batch, micro = shape
     bench = [build("bench_layouts"), "--predict", "--model", model, "--batch",
@@ -125,6 +125,13 @@ def table(d):
     return "\n".join(out) + "\n"
 
 
+def say(r):
+    return (f"{r['cluster']}, {r['shape']}: {r['layouts']} layouts, {r['pick']} "
+            f"{r['pick_ms']:.0f} ms, {r['best']} {r['best_ms']:.0f} ms: regret "
+            f"{100 * r['regret']:.1f} %, kept {r['kept']} {r['kept_ms']:.0f} ms, error "
+            f"{100 * r['error']:.0f} %, {r['bytes_equal']} equal in bytes")
+
+
 def main():
     p = bench_page.arguments(__doc__, "search.json")
     p.add_argument("--only", default="", help="clusters and shapes whose names contain this")
@@ -132,30 +139,12 @@ def main():
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--finals", type=int, default=4)
     args = p.parse_args()
-    if args.page:
-        return bench_page.put(args, "regret", table(bench_page.load(args.out)["regret"]))
     command = (f"python3 tools/bench_regret.py --steps {args.steps} --rounds {args.rounds} "
                f"--finals {args.finals}")
-    with tempfile.TemporaryDirectory() as cache:
-        for cluster in CLUSTERS:
-            for shape in SHAPES:
-                if args.only not in f"{cluster[0]}, {shape[0]}":
-                    continue
-                bench_page.lab("up", cluster[1], cluster[3], *[cluster[4]] * bool(cluster[4]))
-                begin = time.time()
-                mine = f"{CLUSTERS.index(cluster)}{SHAPES.index(shape)}"
-                case = measure(cluster, shape, args, os.path.join(cache, mine))
-                bench_page.put_case(args.out, "regret", command, case,
-                                    lambda c: (c["cluster"], c["shape"]),
-                                    [(c[0], s[0]) for c in CLUSTERS for s in SHAPES])
-                print(f"{case['cluster']}, {case['shape']}: {case['layouts']} layouts, "
-                      f"{case['pick']} {case['pick_ms']:.0f} ms, "
-                      f"{case['best']} {case['best_ms']:.0f} ms: regret {100 * case['regret']:.1f} "
-                      f"%, "
-                      f"kept {case['kept']} {case['kept_ms']:.0f} ms, error "
-                      f"{100 * case['error']:.0f} %, {case['bytes_equal']} equal in bytes; "
-                      f"{time.time() - begin:.0f} s", flush=True)
-    bench_page.lab("down")
+    cases = [(c, s) for c in CLUSTERS for s in SHAPES]
+    bench_page.campaign(args, "regret", "regret", command, cases,
+                        lambda c: f"{c[0][0]}, {c[1][0]}",
+                        lambda r: f"{r['cluster']}, {r['shape']}", measure, table, say)
 
 
 main()
