@@ -245,8 +245,12 @@ static Dist matmul(const char *name, Dist a, Dist b) {
     return y;
 }
 
+bool layout_tokens_over_x(const Layout *l) {
+    return l->sp || l->stay;
+}
+
 Dist layout_residual(const Layout *l) {
-    return matrix(l, "x", "T", l->sp || l->stay ? "d.z.x" : "d.z", "C", "y");
+    return matrix(l, "x", "T", layout_tokens_over_x(l) ? "d.z.x" : "d.z", "C", "y");
 }
 
 /* A hidden tensor, between a column-parallel and a row-parallel layer: QKV, attention's output, the

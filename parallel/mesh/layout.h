@@ -80,8 +80,9 @@ Layout *layout_orders(const Layout *l, const int *unit, int n_units, int *n);
 
 /* Local, pure. Types of a linear layer's tensors, derived by dist_matmul. */
 LinearDist layout_linear(const Layout *l, LinearKind kind);
-/* Local, pure. The residual stream x[T, C]. */
+/* Local, pure. The residual stream x[T, C]. And: are its tokens sharded over x (sp, stay=y)? */
 Dist layout_residual(const Layout *l);
+bool layout_tokens_over_x(const Layout *l);
 /* Local, pure. Axes over which flat parts of a matrix's weight, gradient and moments are sharded,
  * outermost first: z, then d as zero1 to zero3 say. */
 typedef enum { STORE_PARAM, STORE_GRAD, STORE_MOMENTS } StoreKind;

@@ -137,7 +137,7 @@ Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
     const Tensor *x = &t->t[i];
     if (shard_stored(t, i)) return axes_of("d");
     bool of_hidden = is(x, "qkv.bias") || is(x, "up.bias");
-    bool tokens_over_x = l->stay || (l->sp && !of_hidden);
+    bool tokens_over_x = l->stay || (layout_tokens_over_x(l) && !of_hidden);
     return tokens_over_x ? axes_of("d.z.x") : axes_of("d.z");
 }
 

@@ -26,6 +26,8 @@
 
 #include "layers/kernels.h"
 
+/* In groups (matmuls, attention, norms, ...), which cost.c, work.c and work_run.c ask for by their
+ * first and last kind. */
 typedef enum {
     WORK_XW, // y = x w
     WORK_DX, // dx = dy w'

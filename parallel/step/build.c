@@ -254,7 +254,7 @@ static int64_t tokens(const Program *p) {
     const ModelShape *s = p->shape;
     int64_t X = p->mesh->size[AXIS_X], T = s->B * s->S;
     if (p->layout->stay) T = (s->B + X - 1) / X * s->S * X; // whole sequences over x
-    if (p->layout->sp) T = (T + X - 1) / X * X;
+    if (layout_tokens_over_x(p->layout)) T = (T + X - 1) / X * X;
     return T * mesh_blocks(p->mesh, axes_of("d.z"));
 }
 

@@ -225,7 +225,7 @@ Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
     Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
     if (l->stay) { // whole sequences
         t.B = up_to(B, X), t.T_x = t.B * S, t.rows = t.T_x;
-    } else if (l->sp) {
+    } else if (layout_tokens_over_x(l)) {
         t.T_x = up_to(T, X), t.rows = X * t.T_x;
     } else {
         return t;
