@@ -100,8 +100,10 @@ def train(tmp, setting, args):
 
 # ---- the picture
 
-COLOURS = {"gradients": "#222222", "averaging": "#2563b0", "DiLoCo": "#c2571a",
-           "DiLoCo, 4 fragments": "#8a8a2a"}
+COLOURS = {"gradients": {1: "#222222"},  # by H: the longer the local phase, the lighter
+           "averaging": {4: "#143f78", 16: "#2f74cc", 64: "#6c9be0"},
+           "DiLoCo": {4: "#7d3408", 16: "#cc5f1f", 64: "#e08a4e"},
+           "DiLoCo, 4 fragments": {16: "#8a8a2a"}}
 
 
 def draw(study, path):
@@ -115,7 +117,7 @@ def draw(study, path):
     def place(p):
         return (math.log10(p["received"]) - x0) / (x1 - x0), (p["val_loss"] - y0) / (y1 - y0)
 
-    lines = [(f"{r['name']}, H = {r['every']}", COLOURS[r["name"]],
+    lines = [(f"{r['name']}, H = {r['every']}", COLOURS[r["name"]][r["every"]],
               [([place(p) for p in r["points"] if p["received"] > 0 and p["val_loss"] <= y1],
                 ' stroke-width="1.8"')]) for r in study["runs"]]
     powers = range(math.ceil(x0), math.floor(x1) + 1)
