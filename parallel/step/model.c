@@ -41,6 +41,7 @@ static void cut_gradients(Model *m) {
             if (!shard_stored(t, i) &&
                 axes_equal(shard_partial_axes(t, i, &m->grid->layout), axes_of(partial[k])))
                 m->grad_order[n++] = i;
+    assert(n == t->n); // none is partial over other axes
     for (int k = 0; k < n; k++) take_gradient(m, m->grad_order[k]);
 }
 
