@@ -381,7 +381,7 @@ static int kernels_of(const Program *p) {
 }
 
 int mesh_kernels(const Model *m) {
-    OWNED(program_free) Program end = program_end_passes(&m->shape, PASS_SCHEDULE, m->k);
+    OWNED(program_free) Program end = program_end_passes(&m->shape, PASS_SCHEDULE, m->k, false);
     int n = kernels_of(step_run_last(m->program)) + kernels_of(&end);
     return n;
 }

@@ -7,7 +7,7 @@
 #include "layers/cuda/products.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"
-#include "parallel/comm/coll_blocks.h"
+#include "parallel/comm/coll.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/ranks.h"
 #include "tests/cuda_ranks.h"

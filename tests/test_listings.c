@@ -214,7 +214,8 @@ static bool list_of(Lines *l, Request *r) {
     r->shape.grid = &r->grid, r->shape.training = true;
     bool end = strcmp(r->phase, "end") == 0;
     OWNED(program_free)
-    Program p = (end ? program_end_passes : program_passes)(&r->shape, r->last, NULL);
+    Program p = end ? program_end_passes(&r->shape, r->last, NULL, false)
+                    : program_passes(&r->shape, r->last, NULL);
     if (r->times) list_times(l, r, &p);
     for (int i = 0; !r->times && i < p.n_ops; i++)
         if (shown(&p, &p.op[i], r)) put_operation(l, &p, &p.op[i]);

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
-#include "parallel/step/head.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"

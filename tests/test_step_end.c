@@ -54,7 +54,7 @@ static void compare(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(models[*n % 3], &g);
     bool words = *n / 3 % 2;
     Kernels k = {.word = words ? 2 : 4};
-    OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k);
+    OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k, false);
     int64_t all = moments(&s);
     CHECK(elements(&p, OP_ADAMW) == all);
     CHECK(work_rows(&p, &s, WORK_ADAMW) == all && work_rows(&p, &s, WORK_SQUARES) == all);
@@ -80,7 +80,7 @@ static void check_order(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(models[*n % 3], &g);
     s.overlap.bulk = true;
     Kernels k = {.word = 2};
-    OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, &k);
+    OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, &k, false);
     while (p.op[clip].kind != OP_CLIP) clip++;
     for (int i = 0; i < p.n_ops; i++) {
         OpKind kind = p.op[i].kind;
@@ -107,7 +107,7 @@ TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
     ModelShape s = mesh_shape(models[0], &g);
     for (int device = 0; device < 2; device++) {
         const Kernels *k = device ? kernels_cuda_sizes(true) : NULL;
-        OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, k);
+        OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, k, false);
         int kernels = 0, gradients = 0;
         for (int i = 0; i < p.n_ops; i++)
             if (p.op[i].kind == OP_SQUARES) gradients++, kernels += !p.op[i].fused;
@@ -119,7 +119,8 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     char text[16384];
     Grid g = grid_at("d2.x2+zero1", 0);
     ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
-    OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2});
+    OWNED(program_free)
+    Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2}, false);
     FILE *f = fmemopen(text, sizeof text, "w");
     listing_print(f, &p, NULL, NULL);
     fclose(f);

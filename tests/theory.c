@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/die.h"
-#include "parallel/step/head.h"
+#include "parallel/step/program.h"
 
 enum { F32 = 4, F64 = 8 };
 

@@ -11,7 +11,7 @@
 #include "layers/matmul_sm90.h"
 #include "parallel/plan/detect.h"
 #include "parallel/plan/gpu_matmul.h"
-#include "parallel/step/head.h"
+#include "parallel/step/program.h"
 #include "tools/bench_gpu.h"
 
 enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128, MOST_WAYS = 8 };

@@ -200,6 +200,7 @@ static void group_gather(void *ctx, const void *mine, size_t n_bytes, void *all)
 }
 
 Group comm_group(Comm *c) {
+    if (!c) return group_alone;
     return (Group){.rank = c->rank,
                    .size = c->size,
                    .ctx = c,
@@ -247,35 +248,26 @@ static const CollBackend *server_of(const Comm *c, const CollCall *call) {
 }
 
 static void check_call(const Comm *c, const CollCall *call) {
-    const char *wrong = NULL;
     bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
     bool shift = call->op == COLL_SHIFT;
     bool read_only = call->by_blocks && call->op == COLL_ALL_GATHER;
     bool needs_dst = !read_only && (call->op != COLL_REDUCE || c->rank == call->root);
     bool whole_blocks = coll_has_blocks(call->op) && call->dim == 0 && !call->stride;
-    if ((unsigned)call->op >= N_COLL_OPS)
-        wrong = "op";
-    else if ((unsigned)call->type > COLL_BF16)
-        wrong = "type";
-    else if ((unsigned)call->reduction > COLL_MAX)
-        wrong = "reduction";
-    else if (call->dim != 0 && call->dim != 1)
-        wrong = "dim";
-    else if (call->rows < 0 || call->cols < 0)
-        wrong = "rows or cols";
-    else if (rooted && (call->root < 0 || call->root >= c->size))
-        wrong = "root";
-    else if (shift && (call->root < 1 || call->root >= c->size))
-        wrong = "root";
-    else if (call->stride && (call->dim != 0 || call->stride < coll_elements(call)))
-        wrong = "stride";
-    else if (call->by_blocks && !(whole_blocks && c->size > 1 && server_of(c, call)->block))
-        wrong = "by_blocks";
-    else if (coll_elements(call) > 0 &&
-             (!call->src || (needs_dst && !call->dst) || (shift && call->src == call->dst)))
-        wrong = "src or dst";
-    else if (!call->what || !call->file)
-        wrong = "what or file";
+    bool has_root = !(rooted || shift) || (call->root >= shift && call->root < c->size);
+    bool in_memory = call->src && (!needs_dst || call->dst) && !(shift && call->src == call->dst);
+    const char *wrong =
+        (unsigned)call->op >= N_COLL_OPS                                         ? "op"
+        : (unsigned)call->type > COLL_BF16                                       ? "type"
+        : (unsigned)call->reduction > COLL_MAX                                   ? "reduction"
+        : call->dim != 0 && call->dim != 1                                       ? "dim"
+        : call->rows < 0 || call->cols < 0                                       ? "rows or cols"
+        : !has_root                                                              ? "root"
+        : call->stride && (call->dim != 0 || call->stride < coll_elements(call)) ? "stride"
+        : call->by_blocks && !(whole_blocks && c->size > 1 && server_of(c, call)->block)
+            ? "by_blocks"
+        : coll_elements(call) > 0 && !in_memory ? "src or dst"
+        : !call->what || !call->file            ? "what or file"
+                                                : NULL;
     if (wrong)
         die_at(call->file ? call->file : __FILE__, call->line, "coll_start", 1,
                "collective \"%s\" along %s: wrong %s", call->what ? call->what : "", c->label,
@@ -422,6 +414,26 @@ const uint32_t *coll_flags(Ticket t, uint32_t *said) {
     int at = (int)(t.number % COLL_IN_FLIGHT);
     const CollBackend *by = t.comm->open[at].by;
     return by->flags ? by->flags(t.comm, t.number, &t.comm->open[at].call, said) : NULL;
+}
+
+static Act *begin_block(void *ticket, int block) {
+    return coll_block(*(Ticket *)ticket, block);
+}
+static void end_block(void *ticket, int block) {
+    coll_block_done(*(Ticket *)ticket, block);
+}
+
+RowBlocks coll_row_blocks(Ticket *t, int64_t rows) {
+    const Comm *c = t->comm;
+    bool gather = c->open[t->number % COLL_IN_FLIGHT].call.op == COLL_ALL_GATHER;
+    RowBlocks blocks = {.rows = rows,
+                        .n = c->size,
+                        .first = (c->rank + !gather) % c->size,
+                        .begin = begin_block,
+                        .done = end_block,
+                        .ctx = t};
+    if (gather) blocks.flags = coll_flags(*t, &blocks.said);
+    return blocks;
 }
 
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {

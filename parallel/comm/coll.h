@@ -41,6 +41,7 @@
 
 #include "base/group.h"
 #include "base/team.h"
+#include "layers/product.h"
 
 typedef enum {
     COLL_ALL_GATHER,
@@ -139,13 +140,18 @@ void coll_progress(World *w);
 void *coll_block(Ticket t, int o);
 void coll_block_done(Ticket t, int o);
 const uint32_t *coll_flags(Ticket t, uint32_t *said);
+/* Local. The blocks of a call that has started as the rows that a matmul reads or writes: so many
+ * of each rank, beginning with those that are here or, of a reduce_scatter, ending with those that
+ * stay here. A kernel sets `of`; where several use the blocks, `done` is of the last alone. Life of
+ * t: until the call is waited for. */
+RowBlocks coll_row_blocks(Ticket *t, int64_t rows);
 bool world_shares_memory(const World *w);
 static inline void coll_run(Comm *c, const CollCall *call) {
     coll_wait(coll_start(c, call));
 }
 /* Collective over the group. Returns when all have entered. */
 void coll_barrier(Comm *c);
-/* Local. The group as a Group of base/group.h, for folders below parallel/. */
+/* Local. The group, of one rank where it is NULL, as a Group of base/group.h. */
 Group comm_group(Comm *c);
 
 /* Local. The team that helps with copies and sums; NULL: none. While the team computes, its first

@@ -35,19 +35,8 @@ FOLD(max_f64, double, b > a ? b : a)
 FOLD(max_i64, int64_t, b > a ? b : a)
 FOLD(max_i32, int32_t, b > a ? b : a)
 FOLD(max_u8, uint8_t, b > a ? b : a)
-
-/* Rounds after every addition. */
-static void sum_bf16(void *dst, const void *x, const void *y, int64_t n) {
-    uint16_t *to = dst;
-    const uint16_t *p = x, *q = y;
-    for (int64_t i = 0; i < n; i++)
-        to[i] = bf16_from_float(bf16_to_float(p[i]) + bf16_to_float(q[i]));
-}
-static void max_bf16(void *dst, const void *x, const void *y, int64_t n) {
-    uint16_t *to = dst;
-    const uint16_t *p = x, *q = y;
-    for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(q[i]) > bf16_to_float(p[i]) ? q[i] : p[i];
-}
+FOLD(sum_bf16, uint16_t, bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded each time
+FOLD(max_bf16, uint16_t, bf16_to_float(b) > bf16_to_float(a) ? b : a)
 
 void coll_fold_to(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
                   int64_t n) {

@@ -108,22 +108,14 @@ static bool is_prefix(Axes a, Axes of) {
     return a.n <= of.n && memcmp(a.axis, of.axis, a.n) == 0;
 }
 
-static void remove_axis(Axes *a, int axis) {
-    Axes left = axes_none();
-    for (int i = 0; i < a->n; i++)
-        if (a->axis[i] != axis) left.axis[left.n++] = a->axis[i];
-    *a = left;
-}
-
 static bool may_change(const Dist *from, const Dist *to, Err *e) {
     char a[DIST_TEXT], b[DIST_TEXT];
     if (!dist_check(from, e) || !dist_check(to, e)) return false;
     if (!same_shape(from, to))
         return err(e, "%s -> %s: different dimensions", dist_print(from, a), dist_print(to, b));
-    for (int i = 0; i < to->partial.n; i++)
-        if (!axes_has(from->partial, to->partial.axis[i]))
-            return err(e, "%s -> %s: a partial sum cannot appear", dist_print(from, a),
-                       dist_print(to, b));
+    if (axes_without(to->partial, from->partial).n)
+        return err(e, "%s -> %s: a partial sum cannot appear", dist_print(from, a),
+                   dist_print(to, b));
     for (int i = 0; i < to->n_dims; i++)
         if (!is_prefix(from->shard[i], to->shard[i]) && !is_prefix(to->shard[i], from->shard[i]))
             return err(e, "%s -> %s: the outer axis that shards %s would change",
@@ -142,6 +134,17 @@ static bool is_sharded(const Dist *d, int axis) {
     return false;
 }
 
+/* Makes a change of a type along one axis. */
+static bool change(Dist *now, Change *c, ChangeKind kind, int axis, int dim) {
+    Axes one = {1, {(uint8_t)axis}};
+    now->partial = axes_without(now->partial, one);
+    if (kind == CHANGE_GATHER) now->shard[dim].n--;
+    if (kind == CHANGE_SCATTER || kind == CHANGE_SLICE)
+        now->shard[dim] = axes_join(now->shard[dim], one);
+    *c = (Change){kind, axis, dim, *now};
+    return true;
+}
+
 /* The next collective towards `to`. Changes that shrink the block come first (slice, scatter), then
  * the one that keeps its size (reduce), then those that grow it (gather, innermost axis first):
  * this order moves the fewest bytes. */
@@ -150,22 +153,16 @@ static bool step(Dist *now, const Dist *to, Change *c) {
         int axis = next_axis(now, to, i);
         if (axis < 0 || is_sharded(now, axis)) continue;
         bool partial = axes_has(now->partial, axis);
-        *c = (Change){partial ? CHANGE_SCATTER : CHANGE_SLICE, axis, i};
-        remove_axis(&now->partial, axis);
-        now->shard[i].axis[now->shard[i].n++] = (uint8_t)axis;
-        return true;
+        return change(now, c, partial ? CHANGE_SCATTER : CHANGE_SLICE, axis, i);
     }
     for (int i = 0; i < now->partial.n; i++) {
         int axis = now->partial.axis[i];
-        if (axes_has(to->partial, axis) || is_sharded(to, axis)) continue;
-        *c = (Change){CHANGE_REDUCE, axis, -1};
-        remove_axis(&now->partial, axis);
-        return true;
+        if (!axes_has(to->partial, axis) && !is_sharded(to, axis))
+            return change(now, c, CHANGE_REDUCE, axis, -1);
     }
     for (int i = 0; i < now->n_dims; i++) {
-        if (now->shard[i].n <= to->shard[i].n) continue;
-        *c = (Change){CHANGE_GATHER, now->shard[i].axis[--now->shard[i].n], i};
-        return true;
+        const Axes *own = &now->shard[i];
+        if (own->n > to->shard[i].n) return change(now, c, CHANGE_GATHER, own->axis[own->n - 1], i);
     }
     return false;
 }

@@ -57,6 +57,7 @@ typedef struct Change {
     ChangeKind kind;
     int axis;
     int dim; // dimension that is gathered or scattered; -1 for CHANGE_REDUCE
+    Dist to; // the type after it
 } Change;
 enum { MAX_CHANGES = 2 * N_AXES };
 

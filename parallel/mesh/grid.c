@@ -100,10 +100,7 @@ void grid_set_local_steps(Grid *g) {
 }
 
 Axes grid_summed(const Grid *g, Axes axes) {
-    Axes sum = {0};
-    for (int i = 0; i < axes.n; i++)
-        if (!g->local_steps || axes.axis[i] != AXIS_D) sum.axis[sum.n++] = axes.axis[i];
-    return sum;
+    return g->local_steps ? axes_without(axes, axes_of("d")) : axes;
 }
 
 int grid_replicas(const Grid *g) {

@@ -84,6 +84,13 @@ Axes axes_join(Axes outer, Axes inner) {
     return outer;
 }
 
+Axes axes_without(Axes a, Axes others) {
+    Axes left = axes_none();
+    for (int i = 0; i < a.n; i++)
+        if (!axes_has(others, a.axis[i])) left.axis[left.n++] = a.axis[i];
+    return left;
+}
+
 Axes mesh_real(const Mesh *m, Axes a) {
     Axes real = axes_none();
     for (int i = 0; i < a.n; i++)

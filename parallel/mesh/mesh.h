@@ -73,6 +73,11 @@ Mesh mesh_make(const Factors *f, int rank);
 void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]);
 int mesh_rank(const Mesh *m, const int coord[N_AXES]);
 
+/* Local, pure. Parts of so many elements that hold n. */
+static inline int64_t div_up(int64_t n, int64_t part) {
+    return (n + part - 1) / part;
+}
+
 static inline Axes axes_none(void) {
     return (Axes){0};
 }
@@ -110,6 +115,7 @@ static inline Axes axes_of(const char *text) { // axes_parse of a constant
 const char *axes_print(Axes a, char buf[2 * N_AXES + 1]);
 bool axes_equal(Axes a, Axes b);
 Axes axes_join(Axes outer, Axes inner);
+Axes axes_without(Axes a, Axes others);
 /* Local. a without its axes of size 1 on this mesh. */
 Axes mesh_real(const Mesh *m, Axes a);
 /* Local. Number of blocks of a dimension sharded over these axes, and the block that this rank, or

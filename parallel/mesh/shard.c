@@ -4,10 +4,6 @@
 
 #include "base/mem.h"
 
-static int64_t up_to(int64_t n, int64_t blocks) {
-    return (n + blocks - 1) / blocks;
-}
-
 /* Number of elements of [begin, begin + n) below `all`: the rest is padding. */
 static int64_t real(int64_t begin, int64_t n, int64_t all) {
     return begin >= all ? 0 : begin + n > all ? all - begin : n;
@@ -29,21 +25,17 @@ Widths widths_of(const Config *c, const Grid *g) {
     int64_t in_C = exact ? exact_panel(c->channels) : 1, in_F = exact ? exact_panel(c->ffn) : 1;
     int64_t in_V = exact ? exact_panel(c->vocab) : 1, in_att = exact ? config_head_size(c) : 1;
     Widths w = {.H = h.heads, .Hkv = h.kv_heads, .D = config_head_size(c)};
-    w.C = up_to(up_to(c->channels, in_C), Y) * in_C;
+    w.C = div_up(div_up(c->channels, in_C), Y) * in_C;
     w.C_0 = m->coord[AXIS_Y] * w.C, w.C_n = real(w.C_0, w.C, c->channels);
     w.C_all = w.C * Y;
-    w.V = up_to(up_to(c->vocab, in_V), X * Y) * in_V;
+    w.V = div_up(div_up(c->vocab, in_V), X * Y) * in_V;
     w.V_0 = mesh_block(m, axes_of("x.y")) * w.V, w.V_n = real(w.V_0, w.V, c->vocab);
     w.qkv = (w.H + 2 * w.Hkv) * w.D, w.att = w.H * w.D;
-    w.F = up_to(up_to(c->ffn, in_F), n) * in_F, w.up = c->act == ACT_SWIGLU ? 2 * w.F : w.F;
+    w.F = div_up(div_up(c->ffn, in_F), n) * in_F, w.up = c->act == ACT_SWIGLU ? 2 * w.F : w.F;
     w.blocks = g->layout.heads && !g->layout.stay ? Y : 1;
-    w.K_C = g->layout.stay ? w.C_all : w.C;
-    w.K_att = g->layout.stay ? n * w.att : w.blocks * w.att;
-    w.K_F = g->layout.stay ? n * w.F : w.blocks * w.F;
-    int n_x = g->layout.stay ? X : 1;
-    w.rows_C = up_to(w.K_C / in_C, n_x) * in_C;
-    w.rows_att = up_to(w.K_att / in_att, n_x) * in_att;
-    w.rows_F = up_to(w.K_F / in_F, n_x) * in_F;
+    w.rows_C = div_up(w.C_all / in_C, X) * in_C;
+    w.rows_att = div_up(n * w.att / in_att, X) * in_att;
+    w.rows_F = div_up(n * w.F / in_F, X) * in_F;
     return w;
 }
 
@@ -91,33 +83,23 @@ static DimShard up_side(const Config *c, const Widths *w, int64_t from, int64_t 
     return d;
 }
 
-DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind) {
+DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool wide) {
     Widths w = widths_of(c, g);
-    int n = mesh_blocks(&g->mesh, grid_hidden_axes(g));
-    int64_t copies = head_blocks(c, n, g->layout.heads || g->layout.exact).copies;
-    int64_t own = mesh_block(&g->mesh, grid_hidden_axes(g)), from = own / w.blocks * w.blocks;
-    int64_t C = c->channels, att = c->heads * w.D, F = c->ffn;
+    int blocks = mesh_blocks(&g->mesh, grid_hidden_axes(g));
+    int64_t copies = head_blocks(c, blocks, g->layout.heads || g->layout.exact).copies;
+    int64_t own = mesh_block(&g->mesh, grid_hidden_axes(g)), n = wide ? w.blocks : 1;
+    int64_t from = own / n * n, C = c->channels;
     switch (kind) {
     case FEATURES_STREAM:
-        return block(w.C_0, w.C, C, w.C);
-    case FEATURES_CHANNELS:
-        return block(0, C, C, w.C_all);
+        return wide ? block(0, C, C, w.C_all) : block(w.C_0, w.C, C, w.C);
     case FEATURES_QKV:
-        return qkv_side(c, &w, copies, own, 1);
+        return qkv_side(c, &w, copies, from, n);
     case FEATURES_ATT:
-        return block(own * w.att, w.att, att, w.att);
+        return block(from * w.att, n * w.att, c->heads * w.D, n * w.att);
     case FEATURES_UP:
-        return up_side(c, &w, own, 1);
+        return up_side(c, &w, from, n);
     case FEATURES_ACT:
-        return block(own * w.F, w.F, F, w.F);
-    case FEATURES_QKV_WIDE:
-        return qkv_side(c, &w, copies, from, w.blocks);
-    case FEATURES_ATT_WIDE:
-        return block(from * w.att, w.K_att, att, w.K_att);
-    case FEATURES_UP_WIDE:
-        return up_side(c, &w, from, w.blocks);
-    case FEATURES_ACT_WIDE:
-        return block(from * w.F, w.K_F, F, w.K_F);
+        return block(from * w.F, n * w.F, c->ffn, n * w.F);
     case FEATURES_ONE:
         break;
     }
@@ -145,7 +127,8 @@ Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
 static DimShard rows_in(const Config *c, const Grid *g, FeatureKind kind, int64_t rows,
                         int64_t all) {
     int64_t x = g->mesh.coord[AXIS_X];
-    return g->layout.stay ? block(x * rows, rows, all, rows) : shard_features(c, g, kind);
+    if (g->layout.stay) return block(x * rows, rows, all, rows);
+    return shard_features(c, g, kind, kind != FEATURES_STREAM);
 }
 
 /* The rows and columns of a tensor in this rank's block, and the axes that shard it. */
@@ -154,24 +137,25 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimS
     const Config *c = &table->config;
     Widths w = widths_of(c, g);
     FeatureKind across = FEATURES_STREAM;
+    bool wide = false;
     *rows = side(0), *axes = axes_of("x.y"); // of a matmul weight
     if (is(t, "wte") || is(t, "head")) {
         *rows = block(w.V_0, w.V, c->vocab, w.V);
-        across = FEATURES_CHANNELS;
+        wide = true;
     } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
         across = is(t, "qkv.bias") ? FEATURES_QKV : FEATURES_UP, *axes = grid_hidden_axes(g);
     } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
         *rows = rows_in(c, g, FEATURES_STREAM, w.rows_C, c->channels);
-        across = is(t, "qkv.weight") ? FEATURES_QKV_WIDE : FEATURES_UP_WIDE;
+        across = is(t, "qkv.weight") ? FEATURES_QKV : FEATURES_UP, wide = true;
     } else if (is(t, "attn_out.weight")) {
-        *rows = rows_in(c, g, FEATURES_ATT_WIDE, w.rows_att, c->heads * w.D);
+        *rows = rows_in(c, g, FEATURES_ATT, w.rows_att, c->heads * w.D);
     } else if (is(t, "down.weight")) {
-        *rows = rows_in(c, g, FEATURES_ACT_WIDE, w.rows_F, c->ffn);
+        *rows = rows_in(c, g, FEATURES_ACT, w.rows_F, c->ffn);
     } else {
         *axes = axes_of("y");
     }
     if (rows->size == 0) *rows = block(0, t->rows, t->rows, t->rows);
-    *cols = shard_features(c, g, across);
+    *cols = shard_features(c, g, across, wide);
 }
 
 /* Splits the block into equal flat parts. The parts of the moments are the smallest; coarser parts
@@ -185,7 +169,7 @@ static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool
     bool stored = shard_stored(table, i);
     int64_t n = t->local_rows * t->local_cols;
     int all = stored ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
-    int64_t fine = up_to(n, all);
+    int64_t fine = div_up(n, all);
     for (int part = 0; part < N_PARTS; part++) {
         Axes a = stored ? layout_store(&g->layout, kinds[part]) : axes_none();
         int64_t size = fine * (all / mesh_blocks(&g->mesh, a));

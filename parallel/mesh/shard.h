@@ -33,7 +33,6 @@ typedef struct Widths {
     int64_t qkv, att, up, F; // stored blocks: (H+2Hkv)D, HD, F or 2F, F
     int64_t blocks;          // blocks in the output of a local matmul: Y with heads, else 1
     int64_t rows_C, rows_att, rows_F; // stay=y: local rows of a weight
-    int64_t K_C, K_att, K_F;          // input features of a local matmul, padded
 } Widths;
 
 Widths widths_of(const Config *c, const Grid *g);
@@ -55,20 +54,16 @@ typedef struct DimShard {
 
 /* Feature dimensions of local activations. */
 typedef enum {
-    FEATURES_STREAM,   // C/y: the residual stream
-    FEATURES_CHANNELS, // C, padded to Y equal blocks
-    FEATURES_QKV,      // hidden tensors as they are stored
+    FEATURES_STREAM, // C/y: the residual stream
+    FEATURES_QKV,    // hidden tensors
     FEATURES_ATT,
     FEATURES_UP,
     FEATURES_ACT,
-    // hidden tensors as matmul operands: with `heads` the Y blocks of the group along y
-    FEATURES_QKV_WIDE,
-    FEATURES_ATT_WIDE,
-    FEATURES_UP_WIDE,
-    FEATURES_ACT_WIDE,
     FEATURES_ONE // one number per token
 } FeatureKind;
-DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind);
+/* Local, pure. As a tensor is stored; or wide, as an operand of a matmul: all channels, and of
+ * hidden tensors with `heads` the Y blocks of the group along y. */
+DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool wide);
 
 /* Local. Shards every tensor of the table for this rank. bf16_copies: matmuls read a bf16 copy, so
  * only AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "parallel/comm/coll_blocks.h"
+#include "parallel/comm/coll.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"
 

@@ -11,7 +11,6 @@
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
-#include "parallel/step/head.h"
 #include "parallel/step/passes.h"
 
 static inline double later(double a, double b) {

@@ -65,6 +65,10 @@ int64_t step_tensor_bytes(const Program *p, const StepTensor *t) {
     return n * t->bytes;
 }
 
+int64_t step_tensor_aligned(const Program *p, const StepTensor *t) {
+    return div_up(step_tensor_bytes(p, t), ARENA_ALIGN) * ARENA_ALIGN;
+}
+
 /* The operands over which an operation may write its result, best first; -1: none. Of a sum either
  * will do. */
 static void operands_in_place(const Op *op, int operand[2]) {
@@ -267,10 +271,6 @@ static void find_gradients(const Life *l, Program *p) {
         p->tensor[t].gradient = p->tensor[block_of(l, t)].gradient;
 }
 
-static int64_t aligned(int64_t bytes) {
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 /* The blocks that need memory in the arena, as large as the largest of their tensors. */
 static Block *make_blocks(const Life *l, int *n) {
     const Program *p = l->p;
@@ -288,7 +288,7 @@ static Block *make_blocks(const Life *l, int *n) {
     for (int t = 0; t < p->n_tensors; t++) {
         int k = number[block_of(l, t)];
         if (k < 0) continue;
-        int64_t bytes = aligned(step_tensor_bytes(p, &p->tensor[t]));
+        int64_t bytes = step_tensor_aligned(p, &p->tensor[t]);
         if (block[k].bytes < bytes) block[k].bytes = bytes;
     }
     mem_free(number);

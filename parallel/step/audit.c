@@ -107,7 +107,7 @@ static bool compare(const Model *m, const Entry *e, int n, Err *why) {
 }
 
 bool audit_replicas(Model *m, Err *e) {
-    Group g = m->grid->all ? comm_group(m->grid->all) : group_alone;
+    Group g = comm_group(m->grid->all);
     if (g.size == 1) return true; // nothing is held twice
     int n_tensors = m->tensors.n, mine = 0, most = 0;
     int *first = mem_calloc((size_t)n_tensors, sizeof *first),

@@ -7,7 +7,6 @@
  */
 #include <string.h>
 
-#include "parallel/step/head.h"
 #include "parallel/step/program.h"
 
 typedef struct Builder {
@@ -251,10 +250,7 @@ static int head(Builder *b, int h) {
 }
 
 static int64_t tokens(const Program *p) {
-    const ModelShape *s = p->shape;
-    int64_t X = p->mesh->size[AXIS_X], T = s->B * s->S;
-    if (p->layout->stay) T = (s->B + X - 1) / X * s->S * X; // whole sequences over x
-    if (layout_tokens_over_x(p->layout)) T = (T + X - 1) / X * X;
+    int64_t T = tokens_of(p->grid, p->shape->B, p->shape->S, 0).T;
     return T * mesh_blocks(p->mesh, axes_of("d.z"));
 }
 

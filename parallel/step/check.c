@@ -41,7 +41,7 @@ static int64_t round_of(const Model *m) {
 
 static Check check_of(const Model *m) {
     Check c = {.p = step_run_last(m->program),
-               .group = m->grid->all ? comm_group(m->grid->all) : group_alone,
+               .group = comm_group(m->grid->all),
                .round = round_of(m),
                .tokens = round_of(m) * m->shape.S};
     check_plan(&c);

@@ -74,29 +74,22 @@ void ranges_of(Check *c, const Tensor *t, TensorPart part) {
 
 /* The features of a tensor, as this rank has them; false: it has none that are compared. Logits are
  * not: they are there by chunks, so as to need no memory. */
-static bool features_of(const Program *p, const StepTensor *t, FeatureKind *kind) {
+static bool features_of(const StepTensor *t, FeatureKind *kind) {
     static const struct {
         const char *name;
-        FeatureKind stored, wide;
-    } hidden[] = {{"qkv", FEATURES_QKV, FEATURES_QKV_WIDE},
-                  {"att", FEATURES_ATT, FEATURES_ATT_WIDE},
-                  {"up", FEATURES_UP, FEATURES_UP_WIDE},
-                  {"act", FEATURES_ACT, FEATURES_ACT_WIDE}};
+        FeatureKind kind;
+    } hidden[] = {
+        {"qkv", FEATURES_QKV}, {"att", FEATURES_ATT}, {"up", FEATURES_UP}, {"act", FEATURES_ACT}};
     const char *name = t->dist.name;
-    bool stored = axes_equal(t->dist.shard[1], mesh_real(p->mesh, grid_hidden_axes(p->grid)));
     *kind = FEATURES_ONE;
     if (strcmp(t->dist.dim[0], "T") != 0) return false;
     if (t->dist.n_dims == 1) return strcmp(name, "losses") == 0;
-    if (strcmp(t->dist.dim[1], "C") == 0) {
-        *kind = t->dist.shard[1].n ? FEATURES_STREAM : FEATURES_CHANNELS;
-        return true;
+    *kind = FEATURES_STREAM;
+    if (strcmp(t->dist.dim[1], "C") == 0) return true;
+    for (int i = 0; i < 4; i++) {
+        *kind = hidden[i].kind;
+        if (strcmp(name + (name[0] == 'd'), hidden[i].name) == 0) return true;
     }
-    for (int i = 0; i < 4; i++)
-        if (strcmp(name, hidden[i].name) == 0 ||
-            (name[0] == 'd' && strcmp(name + 1, hidden[i].name) == 0)) {
-            *kind = stored ? hidden[i].stored : hidden[i].wide;
-            return true;
-        }
     return false;
 }
 
@@ -104,8 +97,12 @@ static bool features_of(const Program *p, const StepTensor *t, FeatureKind *kind
 static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *kind) {
     const StepTensor *t = &p->tensor[tensor];
     bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
-    if (!complete || !features_of(p, t, kind)) return false;
-    *side = shard_features(&p->shape->config, p->grid, *kind);
+    if (!complete || !features_of(t, kind)) return false;
+    Axes cut = t->dist.shard[1];
+    bool wide = *kind == FEATURES_STREAM
+                    ? cut.n == 0
+                    : !axes_equal(cut, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
+    *side = shard_features(&p->shape->config, p->grid, *kind, wide);
     if (side->size == (t->dist.n_dims == 1 ? 1 : step_tensor_local(p, t, 1))) return true;
     mem_free(side->s); // of a panel
     return false;
@@ -113,7 +110,7 @@ static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *
 
 /* Features of the logical tensor: those of one rank. */
 static int64_t width_of(const Config *config, FeatureKind kind) {
-    DimShard side = shard_features(config, grid_one(), kind);
+    DimShard side = shard_features(config, grid_one(), kind, false);
     mem_free(side.s);
     return side.size;
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/step/rules.h"
+#include "parallel/step/program.h"
 
 /* The type of tensor t with no sum pending, named d<name>. */
 static Dist gradient_type(const Program *p, int t) {
@@ -56,18 +56,13 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
 
 /* ---- matmuls ---- */
 
-/* The gradient of a matmul's result, gathered where the result was scattered. */
-static int gathered(Program *p, const Op *op, int g, const char *y_of) {
-    return complete(p, g, op->out, linear_what_like(y_of, WHAT_DY));
-}
-
 /* y = x w gives dx = dy w' and dw = x' dy; y = x w' gives dx = dy w and dw = dy' x. */
-static void matmul_gradients(Program *p, const Op *op, int g, int *grads, OpKind dgrad) {
+void matmul_rule(Program *p, const Op *op, int g, int *grads) {
+    bool plain = op->kind == OP_MATMUL; // y = x w
     const char *y_of = p->tensor[op->out].what;
-    g = gathered(p, op, g, y_of);
+    g = complete(p, g, op->out, linear_what_like(y_of, WHAT_DY)); // gathered as y was scattered
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
-    bool plain = dgrad == OP_MATMUL_BT; // of y = x w
-    int x = program_matmul(p, dgrad, dx.name, g, op->in[1]);
+    int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);
     p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
     p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // of values, whose padding may differ
     int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
@@ -75,13 +70,6 @@ static void matmul_gradients(Program *p, const Op *op, int g, int *grads, OpKind
     p->tensor[w].size[0] = p->tensor[op->in[1]].size[0];
     add_gradient(p, grads, op->in[0], x);
     add_gradient(p, grads, op->in[1], w);
-}
-
-void matmul_rule(Program *p, const Op *op, int g, int *grads) {
-    matmul_gradients(p, op, g, grads, OP_MATMUL_BT);
-}
-void matmul_bt_rule(Program *p, const Op *op, int g, int *grads) {
-    matmul_gradients(p, op, g, grads, OP_MATMUL);
 }
 
 /* ---- what acts on each token by itself ---- */
@@ -98,31 +86,25 @@ static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, in
     add_gradient(p, grads, vector, g);
 }
 
-void bias_rule(Program *p, const Op *op, int g, int *grads) {
+/* y = x + b. */
+void vector_rule(Program *p, const Op *op, int g, int *grads) {
+    OpKind kind = op->kind == OP_BIAS ? OP_BIAS_BACKWARD : OP_POSITION_BACKWARD;
     g = complete(p, g, op->out, NULL);
-    vector_gradient(p, OP_BIAS_BACKWARD, &g, 1, op->in[1], grads);
+    vector_gradient(p, kind, &g, 1, op->in[1], grads);
     add_gradient(p, grads, op->in[0], g);
 }
 
-/* dx = kind(dy, x[, y, also]). */
-static void unary(Program *p, const Op *op, OpKind kind, int g, int *grads, int y) {
+/* dx = kind(dy[, x[, y, also]]). */
+void unary_rule(Program *p, const Op *op, int g, int *grads) {
+    static const OpKind kinds[] = {[OP_ROPE] = OP_ROPE_BACKWARD,
+                                   [OP_ATTENTION] = OP_ATTENTION_BACKWARD,
+                                   [OP_ACT] = OP_ACT_BACKWARD,
+                                   [OP_SWIGLU] = OP_SWIGLU_BACKWARD};
+    int x = op->in[0], y = op->also >= 0 ? op->out : -1;
     g = complete(p, g, op->out, NULL);
-    int dx = gradient_like(p, op->in[0]);
-    add_gradient(p, grads, op->in[0], EMIT(p, kind, dx, g, op->in[0], y, op->also));
-}
-
-void rope_rule(Program *p, const Op *op, int g, int *grads) {
-    g = complete(p, g, op->out, NULL);
-    add_gradient(p, grads, op->in[0], EMIT(p, OP_ROPE_BACKWARD, gradient_like(p, op->in[0]), g));
-}
-void attention_rule(Program *p, const Op *op, int g, int *grads) {
-    unary(p, op, OP_ATTENTION_BACKWARD, g, grads, op->out);
-}
-void act_rule(Program *p, const Op *op, int g, int *grads) {
-    unary(p, op, OP_ACT_BACKWARD, g, grads, -1);
-}
-void swiglu_rule(Program *p, const Op *op, int g, int *grads) {
-    unary(p, op, OP_SWIGLU_BACKWARD, g, grads, -1);
+    int dx = gradient_like(p, x);
+    EMIT(p, kinds[op->kind], dx, g, op->kind == OP_ROPE ? -1 : x, y, op->also);
+    add_gradient(p, grads, x, dx);
 }
 
 void add_rule(Program *p, const Op *op, int g, int *grads) {
@@ -149,12 +131,6 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
 }
 
 /* ---- the ends of the model ---- */
-
-void position_rule(Program *p, const Op *op, int g, int *grads) {
-    g = complete(p, g, op->out, NULL);
-    vector_gradient(p, OP_POSITION_BACKWARD, &g, 1, op->in[1], grads);
-    add_gradient(p, grads, op->in[0], g);
-}
 
 void embedding_rule(Program *p, const Op *op, int g, int *grads) {
     StepTensor w = p->tensor[op->in[0]];
@@ -206,11 +182,7 @@ static int store_matrix(Program *p, int g, int weight) {
             p->tensor[g].n_block = to.shard[0].n;
             to.shard[0] = axes_join(to.shard[0], parts);
         }
-        Axes pending = p->tensor[g].dist.partial;
-        to.partial = axes_none();
-        for (int i = 0; i < pending.n; i++)
-            if (!axes_has(to.shard[0], pending.axis[i]))
-                to.partial.axis[to.partial.n++] = pending.axis[i];
+        to.partial = axes_without(p->tensor[g].dist.partial, to.shard[0]);
         g = program_redistribute(p, g, &to, what);
     }
     return g;

@@ -149,30 +149,26 @@ static int totals_of(End *e, bool one_kernel) {
     return totals;
 }
 
-/* ---- the lists ---- */
+/* ---- the list ---- */
 
-void program_end(Program *p, bool one_kernel) {
-    End e = end_of(p);
-    p->phase = PHASE_END;
-    p->result = totals_of(&e, one_kernel);
+static int clip_of(End *e, bool one_kernel) {
+    e->p->result = totals_of(e, one_kernel);
     Dist d = {.n_dims = 1, .name = "clip", .dim = {"2"}};
-    int clip = program_tensor(p, d, (int64_t[]){2, 1}, sizeof(float));
-    EMIT(p, OP_CLIP, clip, p->result);
-    for (int i = 0; i < e.n; i++) {
-        p->layer = e.parameter[i].read.layer;
-        update(&e, &e.parameter[i], clip);
-    }
-    p->layer = -1;
-    mem_free(e.parameter);
+    int clip = program_tensor(e->p, d, (int64_t[]){2, 1}, sizeof(float));
+    return EMIT(e->p, OP_CLIP, clip, e->p->result);
 }
 
-void program_casts(Program *p) {
+void program_end(Program *p, bool one_kernel, bool casts_alone) {
     End e = end_of(p);
     p->phase = PHASE_END;
+    int clip = casts_alone ? -1 : clip_of(&e, one_kernel);
     for (int i = 0; i < e.n; i++) {
-        p->layer = e.parameter[i].read.layer;
-        if (!e.parameter[i].cast) continue;
-        copies(&e, &e.parameter[i], of_parameter(&e, &e.parameter[i].read, STORAGE_MASTER, ""));
+        const Parameter *of = &e.parameter[i];
+        p->layer = of->read.layer;
+        if (!casts_alone)
+            update(&e, of, clip);
+        else if (of->cast)
+            copies(&e, of, of_parameter(&e, &of->read, STORAGE_MASTER, ""));
     }
     p->layer = -1;
     mem_free(e.parameter);

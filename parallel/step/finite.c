@@ -58,24 +58,15 @@ static void find(void *ctx, Model *m, const StepResult *r) {
     listing_result(r->p, r->op, r->tensor, first->name, sizeof first->name);
 }
 
-/* Parameters, in the order of the table. */
-static Found find_parameter(Model *m) {
+/* Parameters, in the order of the table; gradients, from the head back. */
+static Found find_stored(Model *m, bool gradients) {
     Found f = {0};
-    for (; f.place < m->tensors.n && !f.name[0]; f.place++) {
-        const Tensor *t = &m->tensors.t[f.place];
-        if (!finite_all(m, t->param, tensor_part(t, PART_PARAM)))
-            snprintf(f.name, sizeof f.name, "parameter %s", t->name);
-    }
-    return f;
-}
-
-/* Gradients, from the head back. */
-static Found find_gradient(Model *m) {
-    Found f = {0};
-    for (; f.place < m->tensors.n && !f.name[0]; f.place++) {
-        const Tensor *t = &m->tensors.t[m->tensors.n - 1 - f.place];
-        if (!finite_all(m, t->grad, tensor_part(t, PART_GRAD)))
-            snprintf(f.name, sizeof f.name, "gradient of %s", t->name);
+    for (int n = m->tensors.n; f.place < n && !f.name[0]; f.place++) {
+        const Tensor *t = &m->tensors.t[gradients ? n - 1 - f.place : f.place];
+        const float *x = gradients ? t->grad : t->param;
+        if (!finite_all(m, x, tensor_part(t, gradients ? PART_GRAD : PART_PARAM)))
+            snprintf(f.name, sizeof f.name, "%s %s", gradients ? "gradient of" : "parameter",
+                     t->name);
     }
     return f;
 }
@@ -102,8 +93,8 @@ static Found first_of_all(const Group *g, Found mine) {
 }
 
 void model_first_nonfinite(Model *m, char *name, size_t n) {
-    Group g = m->grid->all ? comm_group(m->grid->all) : group_alone;
-    Found gradient = find_gradient(m), first = first_of_all(&g, find_parameter(m));
+    Group g = comm_group(m->grid->all);
+    Found gradient = find_stored(m, true), first = first_of_all(&g, find_stored(m, false));
     if (!first.name[0]) first = first_of_all(&g, find_result(m));
     if (!first.name[0]) first = first_of_all(&g, gradient);
     snprintf(name, n, "%s", first.name);

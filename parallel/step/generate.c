@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "parallel/step/memory.h"
 #include "parallel/step/run.h"
 
 struct Generator {
@@ -31,8 +32,7 @@ static void plan(Generator *g, const Model *m) {
 int64_t generator_bytes(const Model *m) {
     Generator g = {0};
     plan(&g, m);
-    int64_t n = 0;
-    for (int i = 0; i < N_ARENAS; i++) n += (int64_t)g.m.arena[i].used;
+    int64_t n = memory_needed(&g.m);
     model_free(&g.m);
     return n;
 }

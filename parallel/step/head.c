@@ -13,8 +13,6 @@
  * first operation has a result of that as an operand, which no kernel reads, so that no pass can
  * mix them.
  */
-#include "parallel/step/head.h"
-
 #include <string.h>
 
 #include "base/mem.h"
@@ -30,20 +28,16 @@
 enum { HEAD_BYTES = 256 << 20, WAVE = 132 * 128 };
 static const int64_t head_bytes_device = (int64_t)8 << 30;
 
-static int64_t up_to(int64_t n, int64_t part) {
-    return (n + part - 1) / part;
-}
-
 int64_t head_ld(int64_t V) {
-    return up_to(V, 16) * 16;
+    return div_up(V, 16) * 16;
 }
 
 int64_t head_chunk(int64_t T, int64_t V, bool device) {
     int64_t bytes = device ? head_bytes_device : HEAD_BYTES;
     int64_t most = bytes / (head_ld(V) * (int64_t)sizeof(float)); // whatever the word
     if (device && T > most && most >= WAVE) return most / WAVE * WAVE;
-    int64_t chunks = most > 0 ? up_to(T, most) : T;
-    int64_t rows = up_to(up_to(T, chunks), 64) * 64; // chunks of about equal length
+    int64_t chunks = most > 0 ? div_up(T, most) : T;
+    int64_t rows = div_up(div_up(T, chunks), 64) * 64; // chunks of about equal length
     return rows < T ? rows : T;
 }
 

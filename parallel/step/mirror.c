@@ -6,7 +6,7 @@
 
 struct Mirror {
     TensorTable tensors;
-    Arena arena;
+    Arena weights, moments; // as the model's arenas have them
 };
 
 static void cut(Mirror *h, const Model *m) {
@@ -14,10 +14,10 @@ static void cut(Mirror *h, const Model *m) {
         const Tensor *t = &m->tensors.t[i];
         Tensor *own = &h->tensors.t[i];
         size_t moments = (size_t)tensor_part(t, PART_MOMENTS) * sizeof(float);
-        own->param = arena_take(&h->arena, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
+        own->param = arena_take(&h->weights, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
         own->cast = own->param;
         if (!m->shape.training) continue;
-        own->m = arena_take(&h->arena, moments), own->v = arena_take(&h->arena, moments);
+        own->m = arena_take(&h->moments, moments), own->v = arena_take(&h->moments, moments);
     }
 }
 
@@ -25,15 +25,16 @@ void mirror_make(Model *m) {
     Mirror *h = m->mirror = mem_calloc(1, sizeof *h);
     h->tensors = tensors_describe(&m->shape.config);
     shard_tensors(&h->tensors, m->grid, has_bf16_copies(m));
-    h->arena = arena_measure("weights and moments on the host");
+    h->weights = arena_measure("weights on the host");
+    h->moments = arena_measure("moments on the host");
     cut(h, m);
-    arena_commit(&h->arena);
+    arena_commit(&h->weights), arena_commit(&h->moments);
     cut(h, m);
 }
 
 void mirror_free(Model *m) {
     if (!m->mirror) return;
-    arena_free(&m->mirror->arena);
+    arena_free(&m->mirror->weights), arena_free(&m->mirror->moments);
     tensors_free(&m->mirror->tensors);
     mem_free(m->mirror);
     m->mirror = NULL;
@@ -44,24 +45,16 @@ TensorTable *model_host(Model *m) {
 }
 
 TensorTable *model_pull(Model *m) {
-    TensorTable *host = model_host(m);
-    for (int i = 0; m->mirror && i < host->n; i++) {
-        const Tensor *t = &m->tensors.t[i], *h = &host->t[i];
-        size_t moments = (size_t)tensor_part(t, PART_MOMENTS) * sizeof(float);
-        model_get(m, h->param, t->param, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
-        if (t->m) model_get(m, h->m, t->m, moments), model_get(m, h->v, t->v, moments);
-    }
-    return host;
+    const Mirror *h = m->mirror;
+    if (h) model_get(m, h->weights.base, m->arena[ARENA_PARAMS].base, h->weights.used);
+    if (h) model_get(m, h->moments.base, m->arena[ARENA_OPTIMIZER].base, h->moments.used);
+    return model_host(m);
 }
 
 void model_push(Model *m) {
-    const TensorTable *host = model_host(m);
-    for (int i = 0; m->mirror && i < host->n; i++) {
-        const Tensor *t = &m->tensors.t[i], *h = &host->t[i];
-        size_t moments = (size_t)tensor_part(t, PART_MOMENTS) * sizeof(float);
-        model_put(m, t->param, h->param, (size_t)tensor_part(t, PART_PARAM) * sizeof(float));
-        if (t->m) model_put(m, t->m, h->m, moments), model_put(m, t->v, h->v, moments);
-    }
+    const Mirror *h = m->mirror;
+    if (h) model_put(m, m->arena[ARENA_PARAMS].base, h->weights.base, h->weights.used);
+    if (h) model_put(m, m->arena[ARENA_OPTIMIZER].base, h->moments.base, h->moments.used);
     model_cast(m);
 }
 

@@ -125,7 +125,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->w = widths_of(&shape->config, m->grid);
     bool halves = shape->overlap.halves && shape->training && shape->B % 2 == 0;
     m->B = halves ? shape->B / 2 : shape->B;
-    m->tk = tokens_of(m, m->B, shape->S, 0);
+    m->tk = tokens_of(m->grid, m->B, shape->S, 0);
     shard_tensors(&m->tensors, m->grid, has_bf16_copies(m));
     m->halves = halves ? 2 : 1;
     m->program = step_run_plan(m, shape->output);
@@ -216,18 +216,14 @@ void model_zero_grads(Model *m, int64_t micro_batches) {
     m->left = micro_batches;
 }
 
-static int64_t up_to(int64_t n, int64_t part) {
-    return (n + part - 1) / part;
-}
-
-Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first) {
-    const Layout *l = &m->grid->layout;
-    int64_t X = m->grid->mesh.size[AXIS_X], x = m->grid->mesh.coord[AXIS_X], T = B * S;
+Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first) {
+    const Layout *l = &g->layout;
+    int64_t X = g->mesh.size[AXIS_X], x = g->mesh.coord[AXIS_X], T = B * S;
     Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
     if (l->stay) { // whole sequences
-        t.B = up_to(B, X), t.T_x = t.B * S, t.rows = t.T_x;
+        t.B = div_up(B, X), t.T_x = t.B * S, t.rows = t.T_x;
     } else if (layout_tokens_over_x(l)) {
-        t.T_x = up_to(T, X), t.rows = X * t.T_x;
+        t.T_x = div_up(T, X), t.rows = X * t.T_x;
     } else {
         return t;
     }

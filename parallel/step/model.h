@@ -145,7 +145,7 @@ void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float s
 /* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
 /* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
-Tokens tokens_of(const Model *m, int64_t B, int64_t S, int64_t first);
+Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first);
 /* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them
  * to tk->T. */
 void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,

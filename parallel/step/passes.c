@@ -1,6 +1,5 @@
 #include "parallel/step/passes.h"
 
-#include "parallel/step/head.h"
 #include "parallel/step/schedule.h"
 
 static void chunk_head(Program *p, const Kernels *k, bool exact) {
@@ -56,16 +55,9 @@ Program program_micro_batch(Program p) {
     return completed(p, PASS_SCHEDULE);
 }
 
-Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k) {
+Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone) {
     Program p = program_make(shape);
     if (k) p.word = (int)k->word;
-    program_end(&p, k && k->memory);
-    return ordered(p, last);
-}
-
-Program program_casts_passes(const ModelShape *shape, Pass last, const Kernels *k) {
-    Program p = program_make(shape);
-    if (k) p.word = (int)k->word;
-    program_casts(&p);
+    program_end(&p, k && k->memory, casts_alone);
     return ordered(p, last);
 }

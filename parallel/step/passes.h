@@ -44,8 +44,7 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
  * sums of the last micro-batch where its shape has them. */
 Program program_micro_batch(Program p);
 
-/* The end of a step (end.c), ordered after PASS_SCHEDULE; and its casts alone. */
-Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k);
-Program program_casts_passes(const ModelShape *shape, Pass last, const Kernels *k);
+/* The end of a step (end.c), or its casts alone; ordered after PASS_SCHEDULE. */
+Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone);
 
 #endif

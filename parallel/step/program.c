@@ -118,13 +118,10 @@ int op_operands(const Op *op) {
 
 /* ---- redistribute ---- */
 
+#define WHATS(kind)                                                                                \
+    { "x of " kind, "y of " kind, "dy of " kind, "dx of " kind, "w of " kind, "dw of " kind }
 static const char *const linear_whats[N_LINEARS][N_WHATS] = {
-    {"x of qkv", "y of qkv", "dy of qkv", "dx of qkv", "w of qkv", "dw of qkv"},
-    {"x of attn_out", "y of attn_out", "dy of attn_out", "dx of attn_out", "w of attn_out",
-     "dw of attn_out"},
-    {"x of up", "y of up", "dy of up", "dx of up", "w of up", "dw of up"},
-    {"x of down", "y of down", "dy of down", "dx of down", "w of down", "dw of down"},
-    {"x of head", "y of head", "dy of head", "dx of head", "w of head", "dw of head"}};
+    WHATS("qkv"), WHATS("attn_out"), WHATS("up"), WHATS("down"), WHATS("head")};
 
 const char *linear_what(LinearKind kind, What what) {
     return linear_whats[kind][what];
@@ -145,19 +142,6 @@ const char *linear_what_like(const char *name, What what) {
     return linear_whats[linear_named(name, &own)][what];
 }
 
-/* Applies one change to a type. */
-static void change_dist(Dist *d, const Change *c) {
-    if (c->kind == CHANGE_GATHER) {
-        d->shard[c->dim].n--;
-        return;
-    }
-    Axes left = axes_none();
-    for (int i = 0; i < d->partial.n; i++)
-        if (d->partial.axis[i] != c->axis) left.axis[left.n++] = d->partial.axis[i];
-    d->partial = left;
-    if (c->kind != CHANGE_REDUCE) d->shard[c->dim].axis[d->shard[c->dim].n++] = (uint8_t)c->axis;
-}
-
 int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
     static const OpKind kinds[] = {[CHANGE_GATHER] = OP_ALL_GATHER,
                                    [CHANGE_SCATTER] = OP_REDUCE_SCATTER,
@@ -167,7 +151,6 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
     int n = dist_path(&p->tensor[t].dist, to, change, &e);
     if (n < 0) die("%s: %s", what, e.text);
     for (int i = 0, next; i < n; i = next) {
-        Dist dist = p->tensor[t].dist;
         Axes axes = axes_none();
         assert(change[i].kind != CHANGE_SLICE);
         // neighbours of one kind and dimension are one collective along both axes: fewer starts
@@ -176,10 +159,9 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
              next++) {
             Axes one = {1, {(uint8_t)change[next].axis}};
             axes = change[i].kind == CHANGE_GATHER ? axes_join(one, axes) : axes_join(axes, one);
-            change_dist(&dist, &change[next]);
         }
         int out = program_tensor_like(p, t);
-        p->tensor[out].dist = dist;
+        p->tensor[out].dist = change[next - 1].to;
         p->tensor[out].what = what;
         EMIT(p, kinds[change[i].kind], out, t);
         p->op[p->n_ops - 1].axes = axes;

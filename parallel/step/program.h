@@ -117,8 +117,13 @@ typedef struct Program {
     int64_t kept; // bytes of temporaries when the loss is there. program_allocate
 } Program;
 
-/* The derivative of a kind (rules.h); NULL: no gradient flows through it. */
+/* The derivative of a kind (differentiate.c): of an operation of the forward pass it gets the
+ * gradient of the result, and grads[tensor], the gradients found so far (-1: none); it appends
+ * operations and adds to grads. */
 typedef void Rule(Program *p, const Op *op, int grad, int *grads);
+Rule embedding_rule, norm_rule, matmul_rule, vector_rule, unary_rule, add_rule, loss_rule;
+/* A gradient passes a collective as it is: it is redistributed where it is read. */
+Rule collective_rule;
 /* Calls the kernel of an operation (run_call.h). */
 struct Call;
 typedef void Kernel(const struct Call *c);
@@ -127,13 +132,12 @@ typedef void Kernel(const struct Call *c);
 typedef struct OpInfo {
     const char *name;
     bool collective;
-    CollOp op; // of a collective
-    Rule *backward;
-    Kernel *run;       // NULL: a collective, a wait, or fused into others alone
-    Kernel *run_exact; // where the result is a sum of integers (--exact); NULL: as run
-    bool sums;         // over a dimension that some mesh shards: exact_sums.c
-    bool cheap;        // to be computed again: recompute.c
-    bool in_place;     // may write over its first operand: allocate.c
+    CollOp op;      // of a collective
+    Rule *backward; // NULL: no gradient flows through it
+    Kernel *run;    // NULL: a collective, a wait, or fused into others alone
+    bool sums;      // over a dimension that some mesh shards: integers with --exact, exact_sums.c
+    bool cheap;     // to be computed again: recompute.c
+    bool in_place;  // may write over its first operand: allocate.c
 } OpInfo;
 const OpInfo *op_info(OpKind kind);
 
@@ -174,7 +178,9 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b);
  * parts, with the padding that makes them equal). */
 int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim);
 int64_t step_tensor_elements(const Program *p, const StepTensor *t);
-int64_t step_tensor_bytes(const Program *p, const StepTensor *t); // of its memory
+/* Local, pure. Bytes of its memory; and with what aligns the next one in an arena. */
+int64_t step_tensor_bytes(const Program *p, const StepTensor *t);
+int64_t step_tensor_aligned(const Program *p, const StepTensor *t);
 /* Local, pure. Where in its whole a tensor begins, in elements. And the elements of this rank's
  * block, in rows, that are not padding. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
@@ -210,6 +216,10 @@ void program_recompute(Program *p);
 void program_panels(Program *p);
 /* Local. The head, its loss and its backward by chunks of `rows` tokens: head.c. */
 void program_chunk_head(Program *p, int64_t rows);
+/* Local, pure. Elements from row to row of logits, of a head of V columns here: whole vectors. */
+int64_t head_ld(int64_t V);
+/* Local, pure. Tokens of a chunk, of T; on the host, or on a device. */
+int64_t head_chunk(int64_t T, int64_t V, bool device);
 /* Local. --exact: sums over what a mesh may shard become sums of integers: exact_sums.c. */
 void program_exact(Program *p);
 /* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
@@ -233,10 +243,9 @@ void program_halves(Program *p);
 /* Local. The last micro-batch of a step: its gradients become complete: sums.c. */
 void program_sums(Program *p);
 /* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
- * are added up in one kernel. The other list makes what matmuls read of master
- * weights that did not come from AdamW. */
-void program_end(Program *p, bool one_kernel);
-void program_casts(Program *p);
+ * are added up in one kernel. casts_alone: makes what matmuls read of master weights that did not
+ * come from AdamW. */
+void program_end(Program *p, bool one_kernel, bool casts_alone);
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and
  * gradient of tensors. Returns the bytes of the arena: allocate.c. */
 size_t program_allocate(Program *p);

@@ -1,7 +1,6 @@
 #include "parallel/step/run.h"
 
 #include "base/clock.h"
-#include "parallel/comm/coll_blocks.h"
 #include "parallel/step/run_call.h"
 
 /* ---- collectives ---- */
@@ -83,7 +82,7 @@ static void run_kernel(const Call *c) {
     bool timed = hook && hook->kernel && c->op->kind != OP_BUCKET;
     StepSpan s = {.p = c->p, .op = c->op, .begin = timed ? moment(c->m) : 0};
     place_sums(c);
-    run_kernel_of(c)(c);
+    op_info(c->op->kind)->run(c);
     if (!timed || s.begin == 0) return;
     s.end = moment(c->m);
     for (int i = 0; i < c->n; i++) s.flops += op_flops(c->p, &c->op[i]);
@@ -119,7 +118,7 @@ static const Op *collective_of(const Call *c) {
 }
 
 /* A kernel; or the start or the end of a collective, which have a watch of their own
- * (coll_watch.h). */
+ * (coll_backend.h). */
 static void run_op(const Call *c) {
     const Op *fused = collective_of(c);
     if (fused)

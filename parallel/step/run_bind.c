@@ -35,14 +35,11 @@ static size_t staging_bytes(const Program *p) {
     return most;
 }
 
-/* Bytes of one layer's cache. */
-static size_t cache_bytes(const Program *p, const StepTensor *t) {
-    return ((size_t)step_tensor_bytes(p, t) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
 static size_t caches_bytes(const Program *p) {
     size_t bytes = 0;
     for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensor[t].storage == STORAGE_CACHE) bytes += cache_bytes(p, &p->tensor[t]);
+        if (p->tensor[t].storage == STORAGE_CACHE)
+            bytes += (size_t)step_tensor_aligned(p, &p->tensor[t]);
     return bytes;
 }
 
@@ -60,9 +57,12 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->made = true;
 }
 
-static void plan(Bound *b, const ModelShape *shape, const Kernels *k) {
+static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool casts) {
     b->shape = *shape;
-    plan_list(b, program_passes(&b->shape, PASS_SCHEDULE, k), k);
+    plan_list(b,
+              casts ? program_end_passes(&b->shape, PASS_SCHEDULE, k, true)
+                    : program_passes(&b->shape, PASS_SCHEDULE, k),
+              k);
 }
 
 /* The list of a micro-batch, and that of the last one, where ranks have sums; of a step of one
@@ -84,14 +84,9 @@ void step_run_plan_end(StepRun *r, const Kernels *k) {
     Bound *b = &r->list[END];
     b->shape = r->list[r->list[LAST].made ? LAST : TRAIN].shape;
     b->shape.unplaced = false; // a host's totals are memory in any case
-    plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k), k);
+    plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k, false), k);
     while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
     if (!k->memory) r->totals = mem_calloc(b->bytes, 1);
-}
-
-static void plan_casts(Bound *b, const ModelShape *shape, const Kernels *k) {
-    b->shape = *shape;
-    plan_list(b, program_casts_passes(&b->shape, PASS_SCHEDULE, k), k);
 }
 
 StepRun *step_run_plan(const Model *m, PassOutput output) {
@@ -104,11 +99,11 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
     if (s.training) plan_training(r, &s, m->k, m->grid->mesh.p > 1 || m->exact);
     if (s.step_alone) return r;
     if (s.training) step_run_plan_end(r, m->k);
-    if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan_casts(&r->list[CASTS], &s, m->k);
+    if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan(&r->list[CASTS], &s, m->k, true);
     s.training = false;
-    plan(&r->list[FORWARD], &s, m->k);
+    plan(&r->list[FORWARD], &s, m->k, false);
     s.S = 1;
-    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k);
+    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k, false);
     return r;
 }
 
@@ -165,7 +160,7 @@ static void bind(Bound *b, const Model *m) {
         const StepTensor *x = &p->tensor[t], *own = x->gradient < 0 ? x : &p->tensor[x->gradient];
         char *at = x->offset < 0 ? NULL : b->base + x->offset;
         if (x->storage == STORAGE_CACHE) {
-            at = b->cache + (size_t)x->layer * cache_bytes(p, x);
+            at = b->cache + x->layer * step_tensor_aligned(p, x);
         } else if (own->storage != STORAGE_TEMPORARY) {
             b->tensor[t] = step_run_row(m, own);
             at = in_storage(m, p, own, b->tensor[t]);
@@ -204,7 +199,7 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
 
 void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first) {
     Bound *b = &r->list[FORWARD];
-    m->tk = tokens_of(m, 1, n, first);
+    m->tk = tokens_of(m->grid, 1, n, first);
     if (n == 1 || n == b->shape.S) return;
     Program before = b->p;
     b->shape.S = n;

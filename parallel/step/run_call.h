@@ -71,6 +71,10 @@ static inline float *vector(const Call *c, int t) {
 static inline const StepTensor *tensor(const Call *c, int t) {
     return &c->p->tensor[t];
 }
+/* A sum of --exact. */
+static inline bool is_integers(const Call *c, int t) {
+    return tensor(c, t)->bytes == sizeof(int64_t) && !tensor(c, t)->is_double;
+}
 static inline int64_t rows(const Call *c, int t) {
     return step_tensor_local(c->p, tensor(c, t), 0);
 }
@@ -124,11 +128,11 @@ static inline bool adds(const Call *c, int t) {
     return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
 }
 
-/* Prepares the sum that a kernel adds to, with what is fused into it: the other operand of an add,
- * what is stored already, or zeros. Returns the result. */
-static inline int start_sum(const Call *c) {
+/* Prepares the sum that a kernel adds its result to, with what is fused into it: the other operand
+ * of an add, what is stored already, or zeros. Returns the sum. */
+static inline int start_sum(const Call *c, int result) {
     const Op *add = with(c, OP_ADD);
-    int out = add ? add->out : c->op->out;
+    int out = add ? add->out : result;
     if (add)
         in_place(c, out, addend_of(c, add));
     else if (tensor(c, out)->gradient < 0 && !adds(c, out))
@@ -191,9 +195,6 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .first = m->w.V_0};
 }
 
-/* The kernel of an operation: of its row in ops.c. */
-Kernel *run_kernel_of(const Call *c);
-
 /* ---- the kernels of ops.c ---- */
 
 /* run_kernels.c */
@@ -201,16 +202,14 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
     run_matmul_bt, run_matmul_at, run_residual, run_rope, run_attention, run_cache,
     run_attention_cache, run_act, run_swiglu, run_loss_statistics, run_loss, run_embedding_backward,
     run_position_backward, run_norm_backward, run_norm_weight_backward, run_bias_backward,
-    run_rope_backward, run_attention_backward, run_act_backward, run_swiglu_backward,
-    run_loss_backward, run_accumulate, run_copy, run_bucket;
+    run_attention_backward, run_act_backward, run_swiglu_backward, run_loss_backward,
+    run_accumulate, run_copy, run_bucket;
 /* Of gradients and of the end of a step: run_end.c */
-Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_exact_squares, run_clip,
-    run_adamw, run_cast;
+Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_clip, run_adamw,
+    run_cast;
 /* Of --exact: run_exact.c */
-Kernel run_exact_add, run_exact_embedding_backward, run_exact_position_backward,
-    run_exact_norm_weight_backward, run_exact_bias_backward, run_round, run_norm_sum, run_norm_mean,
-    run_norm_squares, run_norm_deviation, run_loss_largest, run_loss_target, run_loss_of_sums,
-    run_loss_gradient;
+Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_deviation,
+    run_loss_largest, run_loss_target, run_loss_of_sums, run_loss_gradient;
 
 /* A matmul of `stripes` times p.M rows into a sum of integers; fresh: which begins with it. */
 void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool fresh);

@@ -107,20 +107,7 @@ static void squares_end(Squares *s) {
     if (s->there && !s->begun) s->m->k->zero(s->m->team, s->there, sizeof *s->there);
 }
 
-/* Behind the sum of the gradients before; on a device all of them are one kernel. */
-void run_squares(const Call *c) {
-    int out = c->op[c->n - 1].out;
-    const double *before = c->op->n_in > 1 ? at(c, c->op->in[1]) : NULL;
-    Squares s = {.m = c->m, .here = before ? *before : 0};
-    if (c->m->k->squares_to) s.there = at(c, out), s.here = 0;
-    assert(!s.there || c->n == c->m->tensors.n);
-    for (int i = 0; i < c->n; i++)
-        squares_add(&s, s.there ? c->m->grad_order[i] : index_of(c, c->op[i].in[0]));
-    squares_end(&s);
-    if (!s.there) *(double *)at(c, out) = s.here;
-}
-
-void run_exact_squares(const Call *c) {
+static void exact_squares(const Call *c) {
     int dw = c->op->in[0];
     int64_t *sum = at(c, c->op->out);
     const Tensor *t = c->b->tensor[dw];
@@ -131,6 +118,23 @@ void run_exact_squares(const Call *c) {
         memset(sum, 0, WIDE * sizeof *sum);
     for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
         c->m->k->exact_sum_of_squares(c->m->team, sum, (float *)at(c, dw) + r.at, r.n);
+}
+
+/* Behind the sum of the gradients before; on a device all of them are one kernel. */
+void run_squares(const Call *c) {
+    if (is_integers(c, c->op->out)) {
+        exact_squares(c);
+        return;
+    }
+    int out = c->op[c->n - 1].out;
+    const double *before = c->op->n_in > 1 ? at(c, c->op->in[1]) : NULL;
+    Squares s = {.m = c->m, .here = before ? *before : 0};
+    if (c->m->k->squares_to) s.there = at(c, out), s.here = 0;
+    assert(!s.there || c->n == c->m->tensors.n);
+    for (int i = 0; i < c->n; i++)
+        squares_add(&s, s.there ? c->m->grad_order[i] : index_of(c, c->op[i].in[0]));
+    squares_end(&s);
+    if (!s.there) *(double *)at(c, out) = s.here;
 }
 
 /* ---- the update ---- */

@@ -1,5 +1,5 @@
-/* Kernels of --exact: the operations whose results are integers, and those that exact_sums.c alone
- * has. */
+/* Kernels of --exact: matmuls whose results are integers, and the operations that exact_sums.c alone
+ * has. Others ask in run_kernels.c for the type of their result. */
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
@@ -48,37 +48,6 @@ void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool 
     }
 }
 
-/* ---- sums over tokens ---- */
-
-void run_exact_bias_backward(const Call *c) {
-    int dy = c->op->in[0];
-    c->m->k->exact_bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy),
-                                 EXACT_WEIGHTS);
-}
-
-void run_exact_embedding_backward(const Call *c) {
-    int dx = c->op->in[0];
-    Embedding e = embedding_of(c, dx);
-    int64_t *sum = at(c, start_sum(c));
-    c->m->k->exact_embedding_backward(c->m->team, &e, sum, NULL, at(c, dx), EXACT_WEIGHTS);
-}
-
-void run_exact_position_backward(const Call *c) {
-    int dx = c->op->in[0];
-    Embedding e = positions_of(c, dx);
-    c->m->k->exact_position_backward(c->m->team, &e, at(c, c->op->out), rows(c, dx), c->m->tk.t0,
-                                     at(c, dx), EXACT_WEIGHTS);
-}
-
-/* The sum of two integers, in the place of either. */
-void run_exact_add(const Call *c) {
-    int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
-    bool in_b = at(c, out) == at(c, b);
-    in_place(c, out, in_b ? b : a);
-    c->m->k->exact_add(c->m->team, at(c, out), at(c, in_b ? a : b),
-                       step_tensor_elements(c->p, tensor(c, out)));
-}
-
 /* A wide sum has WIDE integers for each float. */
 void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
@@ -125,17 +94,6 @@ void run_norm_deviation(const Call *c) {
         c->m->k->copy(c->m->team, mean(c, op->out), n.T, at(c, op->in[1]), n.T, 1, n.T,
                       sizeof(float));
     c->m->k->exact_norm_rstd(&n, deviation(c, op->out), at(c, op->in[0]));
-}
-
-/* The sums that dx needs, and the gradients of the weights. */
-void run_exact_norm_weight_backward(const Call *c) {
-    const Op *sums = with(c, OP_NORM_SUMS), *beta = with(c, OP_NORM_WEIGHT_BACKWARD);
-    int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
-    Norm n = norm_of_rows(c, x);
-    n.gamma = vector(c, sums->in[3]);
-    c->m->k->exact_norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, c->op->out),
-                                      beta ? at(c, beta->out) : NULL, at(c, dy), at(c, x),
-                                      mean(c, moments), deviation(c, moments));
 }
 
 /* ---- loss ---- */

@@ -2,13 +2,10 @@
  * fused into it. ops.c has the table. */
 #include <assert.h>
 
+#include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
 /* ---- matmuls ---- */
-
-static bool is_integers(const Call *c, int t) {
-    return tensor(c, t)->bytes == sizeof(int64_t) && !tensor(c, t)->is_double;
-}
 
 /* y = a b, added to the other operand of `add` or to what is in its place. Of a chunk of tokens:
  * the rows in each block. */
@@ -70,6 +67,9 @@ void run_bias_backward(const Call *c) {
     const Op *dw = with(c, OP_MATMUL_AT);
     if (dw)
         wgrad(c, dw, NULL, at(c, c->op->out));
+    else if (is_integers(c, c->op->out))
+        c->m->k->exact_bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy),
+                                     cols(c, dy), EXACT_WEIGHTS);
     else
         c->m->k->bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy));
 }
@@ -126,43 +126,55 @@ void run_norm(const Call *c) {
 /* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the
  * weights. */
 void run_norm_weight_backward(const Call *c) {
-    const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD), *add = with(c, OP_ADD),
+    const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD),
              *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
     int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
     Norm n = norm_of_rows(c, x);
+    void *dbeta = beta ? at(c, beta->out) : NULL;
     n.gamma = vector(c, sums->in[3]);
-    n.dgamma = at(c, c->op->out), n.dbeta = beta ? at(c, beta->out) : NULL;
+    if (is_integers(c, c->op->out)) {
+        c->m->k->exact_norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, c->op->out),
+                                          dbeta, at(c, dy), at(c, x), mean(c, moments),
+                                          deviation(c, moments));
+        return;
+    }
+    n.dgamma = at(c, c->op->out), n.dbeta = dbeta;
     if (!dx) {
         c->m->k->norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, dy), at(c, x),
                                     mean(c, moments), deviation(c, moments));
         return;
     }
-    int out = add ? add->out : dx->out;
-    if (add)
-        in_place(c, out, addend_of(c, add));
-    else
-        clear(c, out);
+    int out = start_sum(c, dx->out);
     c->m->k->norm_backward(c->m->team, &n, at(c, out), at(c, dy), at(c, x), mean(c, moments),
                            deviation(c, moments));
 }
 
 void run_norm_backward(const Call *c) {
-    const Op *op = c->op, *add = with(c, OP_ADD);
-    int out = add ? add->out : op->out, x = op->in[1], moments = op->in[2];
+    const Op *op = c->op;
+    int out = start_sum(c, op->out), x = op->in[1], moments = op->in[2];
     Norm n = norm_of_rows(c, x);
     n.gamma = vector(c, op->in[3]);
-    if (add)
-        in_place(c, out, addend_of(c, add));
-    else
-        clear(c, out);
     c->m->k->norm_backward_apply(c->m->team, &n, at(c, out), at(c, op->in[0]), at(c, x),
                                  mean(c, moments), deviation(c, moments), at(c, op->in[4]));
 }
 
 /* ---- what is added to a sum that a collective has completed ---- */
 
+/* The sum of two integers, in the place of either. */
+static void add_integers(const Call *c) {
+    int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
+    bool in_b = at(c, out) == at(c, b);
+    in_place(c, out, in_b ? b : a);
+    c->m->k->exact_add(c->m->team, at(c, out), at(c, in_b ? a : b),
+                       step_tensor_elements(c->p, tensor(c, out)));
+}
+
 /* (y + the residual stream) + bias; then its norm. */
 void run_residual(const Call *c) {
+    if (is_integers(c, c->op->out)) {
+        add_integers(c);
+        return;
+    }
     const Op *op = c->op, *bias = op->kind == OP_BIAS ? op : NULL,
              *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM);
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
@@ -190,7 +202,7 @@ void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     if (!is_root(c) || at(c, part) == at(c, out)) return;
-    if (tensor(c, out)->bytes == sizeof(int64_t))
+    if (is_integers(c, out))
         c->m->k->exact_add(c->m->team, at(c, out), at(c, part), n);
     else
         c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
@@ -202,8 +214,7 @@ void run_bucket(const Call *c) {
     for (int k = 0; k < c->op->n_in; k++) {
         int t = c->op->in[k];
         assert((const char *)at(c, t) == end);
-        end +=
-            (step_tensor_bytes(c->p, tensor(c, t)) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        end += step_tensor_aligned(c->p, tensor(c, t));
     }
     assert(end == (const char *)at(c, c->op->out) + step_tensor_bytes(c->p, tensor(c, c->op->out)));
     (void)end;
@@ -286,7 +297,7 @@ void run_attention_cache(const Call *c) {
                               c->m->tk.first);
     clear_rows(c, op->out);
 }
-static void rotate_rows(const Call *c, int direction) {
+void run_rope(const Call *c) {
     const Model *m = c->m;
     Rope r = {.B = m->tk.B,
               .S = m->tk.S,
@@ -296,13 +307,7 @@ static void rotate_rows(const Call *c, int direction) {
               .first = m->tk.first,
               .table = m->rope_table};
     in_place(c, c->op->out, c->op->in[0]);
-    m->k->rope(m->team, &r, at(c, c->op->out), direction);
-}
-void run_rope(const Call *c) {
-    rotate_rows(c, +1);
-}
-void run_rope_backward(const Call *c) {
-    rotate_rows(c, -1);
+    m->k->rope(m->team, &r, at(c, c->op->out), c->op->kind == OP_ROPE ? +1 : -1);
 }
 
 /* ---- the ends of the model ---- */
@@ -328,12 +333,23 @@ void run_position(const Call *c) {
 void run_embedding_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
-    e.dwte = at(c, start_sum(c));
+    int out = start_sum(c, c->op->out);
+    if (is_integers(c, out)) {
+        c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), NULL, at(c, dx),
+                                          EXACT_WEIGHTS);
+        return;
+    }
+    e.dwte = at(c, out);
     c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
 }
 void run_position_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = positions_of(c, dx);
+    if (is_integers(c, c->op->out)) {
+        c->m->k->exact_position_backward(c->m->team, &e, at(c, c->op->out), rows(c, dx),
+                                         c->m->tk.t0, at(c, dx), EXACT_WEIGHTS);
+        return;
+    }
     e.dwpe = at(c, c->op->out);
     c->m->k->position_backward(c->m->team, &e, rows(c, dx), c->m->tk.t0, at(c, dx));
 }
@@ -363,9 +379,4 @@ void run_loss_backward(const Call *c) {
     in_place(c, op->out, op->in[0]);
     c->m->k->classifier_gradient(c->m->team, &f, at(c, op->in[1]), at(c, op->in[2]),
                                  at(c, op->out));
-}
-
-Kernel *run_kernel_of(const Call *c) {
-    const OpInfo *info = op_info(c->op->kind);
-    return info->run_exact && is_integers(c, c->op->out) ? info->run_exact : info->run;
 }

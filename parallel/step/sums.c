@@ -133,12 +133,6 @@ static int in_memory_of(Program *p, int t, int dw) {
     return t;
 }
 
-/* Elements of a gradient, with what aligns the next one. */
-static int64_t aligned(const Program *p, int dw) {
-    int64_t unit = ARENA_ALIGN / p->tensor[dw].bytes;
-    return (step_tensor_elements(p, &p->tensor[dw]) + unit - 1) / unit * unit;
-}
-
 /* All gradients of a bucket as one tensor. */
 static int together(const Sums *s, const Bucket *b) {
     Program *p = s->p;
@@ -151,7 +145,7 @@ static int together(const Sums *s, const Bucket *b) {
         if (t >= 0) in[n++] = t;
         for (; n < OP_INPUTS && k < b->n; k++) {
             in[n++] = s->gradient[b->i[k]].dw;
-            size[0] += aligned(p, in[n - 1]);
+            size[0] += step_tensor_aligned(p, &p->tensor[in[n - 1]]) / p->tensor[first].bytes;
         }
         t = program_tensor(p, d, size, p->tensor[first].bytes);
         program_emit(p, OP_BUCKET, in_memory_of(p, t, first), in, n);
@@ -165,10 +159,7 @@ static const char *what_of(const Gradient *g) {
 
 static Dist summed_type(const Program *p, int t) {
     Dist d = p->tensor[t].dist;
-    Axes over = to_be_summed(p, t), left = axes_none();
-    for (int i = 0; i < d.partial.n; i++)
-        if (!axes_has(over, d.partial.axis[i])) left.axis[left.n++] = d.partial.axis[i];
-    d.partial = left;
+    d.partial = axes_without(d.partial, to_be_summed(p, t));
     return d;
 }
 

@@ -6,17 +6,13 @@
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"
 
-static double all_sum(Comm *c, double x, const char *what) {
-    coll_sum(c, COLL_F64, &x, 1, what);
-    return x;
-}
-
 static Comm *over_losses(const Model *m) {
     return grid_comm(m->grid, axes_of("d.z"));
 }
 
 double model_sum(Model *m, double x) {
-    return all_sum(over_losses(m), x, "sum of losses");
+    coll_sum(over_losses(m), COLL_F64, &x, 1, "sum of losses");
+    return x;
 }
 
 void model_sum_floats(Model *m, float *x, int64_t n) {

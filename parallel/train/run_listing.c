@@ -76,7 +76,7 @@ void run_print_listing(const Run *r) {
     Priced micro_batch = priced(program_passes(&shape, last, k), last, &m, ordered);
     Priced end = {.costs = NULL};
     if (last > PASS_BUILD && shape.training)
-        end = priced(program_end_passes(&shape, last, k), last, &m, ordered);
+        end = priced(program_end_passes(&shape, last, k, false), last, &m, ordered);
     print(r, listed(&micro_batch), listed(&end));
     priced_free(&micro_batch), priced_free(&end);
 }
