@@ -29,43 +29,77 @@
 
 _Static_assert((int)FOLD_MOST >= (int)MAX_THREAD_RANKS, "a src for each rank");
 
+/* Events of a call: src may be read and dst written; this rank has done its part. */
+typedef struct Places {
+    Event ready, done;
+} Places;
+
+/* Of a group: call k uses entry k % COLL_IN_FLIGHT. */
+typedef struct PeersGroup {
+    DeviceGroup blocks;
+    Places at[COLL_IN_FLIGHT];
+} PeersGroup;
+
+static Places *places_of(const Comm *c, uint64_t number) {
+    return &((PeersGroup *)c->device)->at[number % COLL_IN_FLIGHT];
+}
+static const Places *their_places(const Comm *c, int rank, uint64_t number) {
+    void *group;
+    threads_call(c, rank, number, &group);
+    return &((PeersGroup *)group)->at[number % COLL_IN_FLIGHT];
+}
+static Event their_part(const Comm *c, int rank, uint64_t number) {
+    void *group;
+    threads_call(c, rank, number, &group);
+    return ((PeersGroup *)group)->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
+}
 static void peers_open(Comm *c, int color, int key) {
     PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
-    size_t flags = COLL_IN_FLIGHT * (size_t)c->size * sizeof *g->flags;
     (void)color, (void)key;
-    for (int i = 0; i < COLL_IN_FLIGHT; i++) {
-        Places *p = &g->at[i];
-        p->ready = device_event(), p->done = device_event(), p->begun = device_event();
-        for (int o = 0; o < c->size; o++) p->part[o] = device_event();
-    }
-    g->flags = device_alloc(flags);
-    device_zero(g->flags, flags);
+    for (int i = 0; i < COLL_IN_FLIGHT; i++)
+        g->at[i].ready = device_event(), g->at[i].done = device_event();
+    device_blocks_open(c);
 }
 
 /* After this barrier no rank waits for an event of this one. */
 static void peers_close(Comm *c) {
     PeersGroup *g = c->device;
     coll_barrier(c);
-    for (int i = 0; i < COLL_IN_FLIGHT; i++) {
-        const Places *p = &g->at[i];
-        device_event_free(p->ready), device_event_free(p->done), device_event_free(p->begun);
-        for (int o = 0; o < c->size; o++) device_event_free(p->part[o]);
-    }
-    device_free(g->flags);
+    for (int i = 0; i < COLL_IN_FLIGHT; i++)
+        device_event_free(g->at[i].ready), device_event_free(g->at[i].done);
+    device_blocks_close(c);
     mem_free(g);
     c->device = NULL;
 }
 
-static Stream stream_of(const Comm *c) {
-    return ((const Peers *)c->world->device_impl)->comm;
-}
-
 static void peers_leave(World *w) {
-    Peers *p = w->device_impl;
-    peers_watch_stop(p);
+    DeviceWorld *p = w->device_impl;
+    if (p->queue) queue_close(p->queue);
     device_stream_free(p->comm);
     mem_free(p);
 }
+
+/* ---- calls by blocks */
+
+/* Streams wait for events, which are there when the host has seen the other rank come. */
+static void hear(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call) {
+    bool ready = sign == SIGN_READY;
+    ready ? (void)threads_block(c, number, call, o) : threads_blocks_done(c, number, call);
+    device_follow(s, ready ? their_places(c, o, number)->ready : their_part(c, o, number));
+}
+
+static void tell(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call) {
+    (void)s, (void)sign; // the events of blocks are recorded
+    threads_block_done(c, number, call, o);
+}
+
+static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call) {
+    void *note;
+    (void)call;
+    return threads_call(c, o, number, &note)->src;
+}
+
+static const BlockWay by_events = {.host_waits = true, .tell = tell, .hear = hear, .src = src_of};
 
 /* ---- time stamps for tracing */
 
@@ -176,17 +210,16 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
         device_run_alone(c, number, call);
         return;
     }
-    Places *p = places_of(c, number);
     if (BASE_DEBUG && call->by_blocks) device_poison_blocks(c, call);
-    device_record(p->ready, device_stream());
-    threads_publish(c, number, call, p);
+    device_record(places_of(c, number)->ready, device_stream());
+    threads_publish(c, number, call, c->device);
 }
 
 static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
-    Stream comm_stream = stream_of(c);
+    Stream comm_stream = device_world(c)->comm;
     if (c->size == 1) return;
     if (call->by_blocks) {
-        peers_wait_for_blocks(c, number, call);
+        device_blocks_wait(c, number, call);
         return;
     }
     threads_all_here(c, number, call);
@@ -213,9 +246,9 @@ static const CollBackend coll_peers = {.name = "peers",
                                        .close = peers_close,
                                        .start = peers_start,
                                        .wait = peers_wait,
-                                       .block = peers_block,
-                                       .block_done = peers_block_done,
-                                       .flags = peers_flags,
+                                       .block = device_block,
+                                       .block_done = device_block_done,
+                                       .flags = device_flags,
                                        .leave = peers_leave};
 
 /* The devices of all ranks. Freed by the caller. */
@@ -255,7 +288,7 @@ void world_use_devices(World *w) {
         world_use_nccl(w);
         return;
     }
-    Peers *p = mem_calloc(1, sizeof *p);
-    p->comm = device_urgent_stream(), p->apart = have_devices_each(w);
+    DeviceWorld *p = mem_calloc(1, sizeof *p);
+    p->comm = device_urgent_stream(), p->apart = have_devices_each(w), p->way = &by_events;
     world_set_device(w, &coll_peers, p);
 }

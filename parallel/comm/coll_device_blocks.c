@@ -1,23 +1,25 @@
-/* coll_device_blocks -- calls by blocks (coll_block) on device memory, between ranks that are
- * threads of one process. Names are those of coll_device.c; time goes down. reduce_scatter of a
- * matmul that stores its rows where they are summed:
+/* coll_device_blocks -- calls by blocks (coll_block) on device memory. Ranks reach each other's
+ * memory: threads of one process (coll_device.c), or processes of one node (coll_nccl_blocks.c).
+ * The two differ in how a rank tells another one that its stream has come to a point, and hears it
+ * (BlockWay): `>` and `?`. Time goes down. reduce_scatter of a matmul that stores its rows where
+ * they are summed:
  *
  *      rank 0: own       comm                   rank 1: own       comm
- *      start: ready 0                           start: ready 1
- *      after ready 1                            after ready 0
- *      matmul, to slot 0 of both: part 0        matmul, to slot 1 of both: part 1
- *      matmul   |  after part 0, part 1         matmul   |  after part 0, part 1
+ *      start: ready 0 >                         start: ready 1 >
+ *      ready 1?                                 ready 0?
+ *      matmul, to slot 0 of both: slot 0 >      matmul, to slot 1 of both: slot 1 >
+ *      matmul   |  slot 0? slot 1?              matmul   |  slot 0? slot 1?
  *               |  dst = slot 0 + slot 1                 |  dst = slot 0 + slot 1
- *      wait: after done 0                       wait: after done 1
+ *      wait: after the sum                      wait: after the sum
  *
  * all_gather of a matmul that waits for the flag of each block itself:
  *
  *      rank 0: own       comm
- *      start: ready 0    after ready 0, ready 1
+ *      start: ready 0 >  ready 0? ready 1?
  *      after begun       begun
  *      matmul   |        block 0 of dst = src of rank 0; flag 0
- *               |        block 1 of dst = src of rank 1; flag 1
- *      wait: after this rank's block has come to all
+ *               |        block 1 of dst = src of rank 1; flag 1; read 1 >
+ *      wait: has rank 1 read?
  *
  * A kernel that waits keeps its multiprocessors, and what it waits for must come without one. When
  * it begins, behind `begun`, the sources are ready and all earlier work of the communication stream
@@ -25,18 +27,56 @@
  * The driver may copy within one device by a kernel; so where ranks share one no kernel waits, but
  * the stream does, block by block (coll_block).
  *
- * An event is recorded again COLL_IN_FLIGHT calls later, behind a wait of all ranks for its call.
+ * An event is recorded again COLL_IN_FLIGHT calls later, behind a wait of all ranks for its call. A
+ * flag is the number of the last call of which a block has come.
  */
-#include "base/die.h"
+#include "base/mem.h"
 #include "parallel/comm/coll_device.h"
 
-static Peers *peers_of(const Comm *c) {
-    return c->world->device_impl;
+static BlockEvents *events_of(const Comm *c, uint64_t number) {
+    return &device_group(c)->at[number % COLL_IN_FLIGHT];
+}
+static uint32_t *flags_of(const Comm *c, uint64_t number) {
+    return device_group(c)->flags + number % COLL_IN_FLIGHT * (uint64_t)c->size;
 }
 
-static uint32_t *flags_of(const Comm *c, uint64_t number) {
-    const PeersGroup *g = c->device;
-    return g->flags + number % COLL_IN_FLIGHT * (uint64_t)c->size;
+void device_blocks_open(Comm *c) {
+    DeviceGroup *g = device_group(c);
+    size_t size = (size_t)c->size, flags = COLL_IN_FLIGHT * size * sizeof *g->flags;
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) {
+        g->at[i].begun = device_event(), g->at[i].part = mem_calloc(size, sizeof(Event));
+        for (int o = 0; o < c->size; o++) g->at[i].part[o] = device_event();
+    }
+    g->flags = device_alloc(flags);
+    device_zero(g->flags, flags);
+}
+
+void device_blocks_close(Comm *c) {
+    DeviceGroup *g = device_group(c);
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) {
+        for (int o = 0; o < c->size; o++) device_event_free(g->at[i].part[o]);
+        device_event_free(g->at[i].begun), mem_free(g->at[i].part);
+    }
+    device_free(g->flags);
+}
+
+/* ---- the queue, where a thread watches calls */
+
+void device_blocks_begin(Comm *c, uint64_t number, const CollCall *call, Stream s) {
+    BlockEvents *at = events_of(c, number);
+    DeviceWorld *w = device_world(c);
+    if (!w->queue) w->queue = queue_open(NULL, NULL);
+    at->queued = queue_take(w->queue, &(Queued){.called = {*call, c},
+                                                .part = w->way->host_waits ? at->part : NULL,
+                                                .limit = c->world->limit});
+    device_record(at->queued->begun, s);
+}
+
+static void end(const Comm *c, BlockEvents *at) {
+    if (!at->queued) return;
+    device_record(at->queued->done, device_stream());
+    queue_given(device_world(c)->queue, at->queued);
+    at->queued = NULL;
 }
 
 /* ---- all_gather */
@@ -44,83 +84,81 @@ static uint32_t *flags_of(const Comm *c, uint64_t number) {
 /* Puts the copies of an all_gather into the stream, once: this rank's block, then its
  * neighbour's. */
 static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
-    Places *p = places_of(c, number);
-    Stream s = peers_of(c)->comm;
-    if (p->copied == number) return;
-    p->copied = number, p->left = c->size;
-    threads_all_here(c, number, call);
-    for (int i = 0; i < c->size; i++) device_follow(s, their_places(c, i, number)->ready);
-    device_begins(c, number, s);
-    peers_watch_begin(c, number, call, s); // before the event, so that no call is done before it
-    device_record(p->begun, s);
+    const DeviceWorld *w = device_world(c);
+    BlockEvents *at = events_of(c, number);
+    if (at->copied == number) return;
+    at->copied = number;
+    for (int o = 0; o < c->size; o++) w->way->hear(c, w->comm, o, SIGN_READY, number, call);
+    device_begins(c, number, w->comm);
+    if (!at->queued) device_blocks_begin(c, number, call, w->comm);
+    device_record(at->begun, w->comm);
     for (int i = 0; i < c->size; i++) {
         int o = (c->rank + i) % c->size;
-        void *note, *to = coll_own_block(call, o);
-        const void *src = threads_call(c, o, number, &note)->src;
-        if (src != to) device_copy_in(s, to, src, (size_t)coll_block_bytes(call));
-        device_say(s, flags_of(c, number) + o, (uint32_t)number);
-        device_record(p->part[o], s);
+        void *to = coll_own_block(call, o);
+        const void *src = w->way->src(c, o, number, call);
+        if (src != to) device_copy_in(w->comm, to, src, (size_t)coll_block_bytes(call));
+        device_say(w->comm, flags_of(c, number) + o, (uint32_t)number);
+        device_record(at->part[o], w->comm);
+        w->way->tell(c, w->comm, o, SIGN_READ, number, call);
     }
-    device_completes(c, number, s);
+    device_completes(c, number, w->comm);
 }
 
-const uint32_t *peers_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said) {
-    if (!peers_of(c)->apart || call->op != COLL_ALL_GATHER) return NULL;
+const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said) {
+    if (!device_world(c)->apart || call->op != COLL_ALL_GATHER) return NULL;
     begin_copies(c, number, call);
-    device_follow(device_stream(), places_of(c, number)->begun);
+    device_follow(device_stream(), events_of(c, number)->begun);
     *said = (uint32_t)number;
     return flags_of(c, number);
 }
 
 /* ---- reduce_scatter */
 
-void device_fold_slots(const Comm *c, const CollCall *call, Stream s) {
+/* dst is the sum of this rank's slots. */
+static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
+    const DeviceWorld *w = device_world(c);
     int64_t n = coll_elements(call);
     Fold f = {.n_src = c->size, .n_dst = 1, .rows = 1, .cols = n, .src_ld = n};
     f.dst[0] = call->dst;
-    for (int i = 0; i < c->size; i++)
-        f.src[i] = (const char *)call->src + i * coll_block_bytes(call);
-    device_fold(s, &f, fold_type(call));
-}
-
-static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
-    Stream s = peers_of(c)->comm;
-    for (int i = 0; i < c->size; i++) device_follow(s, their_places(c, i, number)->part[c->rank]);
-    device_begins(c, number, s);
-    device_fold_slots(c, call, s);
-    device_completes(c, number, s);
-    device_record(places_of(c, number)->done, s);
-    device_follow(device_stream(), places_of(c, number)->done);
+    for (int o = 0; o < c->size; o++) {
+        f.src[o] = (const char *)call->src + o * coll_block_bytes(call);
+        w->way->hear(c, w->comm, o, SIGN_SLOT, number, call);
+    }
+    device_begins(c, number, w->comm);
+    device_fold(w->comm, &f, fold_type(call));
+    device_completes(c, number, w->comm);
+    device_record(events_of(c, number)->begun, w->comm);
+    device_follow(device_stream(), events_of(c, number)->begun);
 }
 
 /* ---- both */
 
-void *peers_block(Comm *c, uint64_t number, const CollCall *call, int o) {
+void *device_block(Comm *c, uint64_t number, const CollCall *call, int o) {
+    const BlockWay *way = device_world(c)->way;
     if (call->op == COLL_ALL_GATHER) {
         begin_copies(c, number, call);
-        device_follow(device_stream(), places_of(c, number)->part[o]);
+        device_follow(device_stream(), events_of(c, number)->part[o]);
         return coll_own_block(call, o);
     }
-    void *slot = threads_block(c, number, call, o);
-    if (o != c->rank) device_follow(device_stream(), their_places(c, o, number)->ready);
-    return slot;
+    if (o == c->rank) return (char *)(uintptr_t)call->src + o * coll_block_bytes(call);
+    way->hear(c, device_stream(), o, SIGN_READY, number, call);
+    return (char *)(uintptr_t)way->src(c, o, number, call) + c->rank * coll_block_bytes(call);
 }
 
-void peers_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
-    Places *p = places_of(c, number);
-    if (call->op == COLL_REDUCE_SCATTER)
-        device_record(p->part[o], device_stream());
-    else if (--p->left == 0)
-        peers_watch_end(c, device_stream());
-    threads_block_done(c, number, call, o);
+void device_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
+    if (call->op != COLL_REDUCE_SCATTER) return; // the copies have told
+    device_record(events_of(c, number)->part[o], device_stream());
+    device_world(c)->way->tell(c, device_stream(), o, SIGN_SLOT, number, call);
 }
 
-void peers_wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
-    threads_blocks_done(c, number, call);
+void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call) {
+    const BlockWay *way = device_world(c)->way;
+    BlockEvents *at = events_of(c, number);
+    if (way->host_waits) end(c, at); // with a limit of its own
     if (call->op == COLL_REDUCE_SCATTER)
         sum_slots(c, number, call);
     else
-        for (int i = 0; i < c->size; i++) // then src is free; the matmul was behind its own copy
-            if (i != c->rank)
-                device_follow(device_stream(), their_places(c, i, number)->part[c->rank]);
+        for (int o = 0; o < c->size; o++) // then src is free; the matmul was behind its own copy
+            if (o != c->rank) way->hear(c, device_stream(), o, SIGN_READ, number, call);
+    end(c, at);
 }

@@ -1,88 +1,135 @@
-/* coll_device_watch -- watchdog of calls by blocks on device memory. A kernel that waits for a flag
- * waits for ever if none comes, and a host that waits for the device waits with it. So the streams
- * write how many calls have begun, and of how many the blocks were used, into memory of the host,
- * and a thread looks at both numbers.
+/* coll_device_watch -- a queue of calls on a device, and a thread that looks at the oldest that is
+ * not done. A kernel or a stream that waits for another rank waits for ever if none comes, and a
+ * host that waits for the device waits with it: the thread ends the job when a call is in flight
+ * for longer than the World's limit.
  */
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "parallel/comm/coll_device.h"
-#include "parallel/comm/coll_device_watchdog.h"
 
-enum { WATCHED = 256 }; // calls that the host may be ahead
+enum { LOOK_NS = 20000000 };
 
-typedef struct Watched {
-    Comm *comm;
-    CollCall call;
-    uint64_t number;
-    double limit;
-} Watched;
+/* ---- the queue */
 
-typedef struct PeersWatch {
-    Watchdog watchdog;
-    uint32_t *note; // pinned: calls that have begun; those that are done
-    uint32_t begun, done;
-    uint32_t seen; // of the calls that are done, when it looked last; that has been so
-    double since;  // for so long
-    Watched call[WATCHED];
-} PeersWatch;
+Queued *queue_take(CallQueue *q, const Queued *of) {
+    Queued *t = &q->at[q->end % MAX_QUEUED];
+    if (q->end >= MAX_QUEUED) device_await(t->done);
+    pthread_mutex_lock(&q->lock);
+    if (q->end - q->first == MAX_QUEUED) q->first++;
+    t->called = of->called, t->replay = of->replay, t->part = of->part, t->limit = of->limit;
+    t->since = 0, t->in_stream = false;
+    q->end++;
+    pthread_mutex_unlock(&q->lock);
+    return t;
+}
 
-/* The ranks whose blocks have not come. */
-static void list_missing(const Watched *t, char *text, size_t n_text) {
-    const Comm *c = t->comm;
-    const Places *p = &((const PeersGroup *)c->device)->at[t->number % COLL_IN_FLIGHT];
+void queue_given(CallQueue *q, Queued *t) {
+    pthread_mutex_lock(&q->lock);
+    t->in_stream = true;
+    pthread_mutex_unlock(&q->lock);
+}
+
+void queue_settle(const CallQueue *q) {
+    if (q->end > 0) device_await(q->at[(q->end - 1) % MAX_QUEUED].done);
+}
+
+/* ---- what the thread sees */
+
+bool queue_too_long(double since, double limit) {
+    return coll_expired() || (limit > 0 && coll_now() - since > limit);
+}
+
+void queue_others(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
     text[0] = 0;
     for (int i = 0; i < c->size; i++) {
         size_t at = strlen(text);
-        if (device_reached(p->part[i])) continue;
-        snprintf(text + at, n_text - at, "%srank %d", at ? ", " : "", c->member[i]);
+        if (i != c->rank && !(part && device_reached(part[i])))
+            snprintf(text + at, QUEUE_TEXT - at, "%srank %d",
+                     !at    ? ""
+                     : part ? ", "
+                            : " or ",
+                     c->member[i]);
     }
 }
 
-static void look(void *ctx) {
-    PeersWatch *w = ctx;
-    // in this order, for both go on meanwhile: done is never ahead
-    uint32_t done = device_noted(&w->note[1]), begun = device_noted(&w->note[0]);
-    const Watched *oldest = &w->call[(done + 1) % WATCHED];
-    double now = coll_now();
-    if (begun == done || done != w->seen) w->since = now, w->seen = done;
-    if (begun != done && now - w->since > oldest->limit) {
-        char missing[MAX_THREAD_RANKS * 12];
-        list_missing(oldest, missing, sizeof missing);
-        coll_expire(oldest->comm, &oldest->call, now - w->since, missing);
+static void forget_done(CallQueue *q) {
+    while (q->first < q->end && q->at[q->first % MAX_QUEUED].in_stream &&
+           device_reached(q->at[q->first % MAX_QUEUED].done))
+        q->first++;
+}
+
+/* The call of a queue entry that is in flight, or that the host is still enqueuing; NULL: none. */
+static const Called *under_way(Queued *t) {
+    const Recorded *r = t->replay;
+    if (!r) return t->since > 0 || !t->in_stream || device_reached(t->begun) ? &t->called : NULL;
+    uint32_t note = device_noted(r->note);
+    if (note != t->note) t->note = note, t->since = 0; // it progresses
+    return note % 2 ? &r->called[note / 2] : t->in_stream ? NULL : &r->called[0];
+}
+
+/* Is a call of the oldest queue entry in flight for too long? */
+static void look_at_oldest(CallQueue *q) {
+    if (q->first == q->end) return;
+    Queued *t = &q->at[q->first % MAX_QUEUED];
+    const Called *c = under_way(t);
+    if (!c || t->since == 0) t->since = c ? coll_now() : 0;
+    if (!c || !queue_too_long(t->since, t->limit)) return;
+    char others[QUEUE_TEXT];
+    queue_others(c->comm, t->part, others);
+    coll_expire(c->comm, &c->call, coll_now() - t->since, others);
+}
+
+/* ---- the thread */
+
+static void *watch(void *ctx) {
+    CallQueue *q = ctx;
+    die_adopt_rank(q->name);
+    device_visit(q->device);
+    pthread_mutex_lock(&q->lock);
+    while (!q->ends) {
+        struct timespec t;
+        forget_done(q);
+        if (q->look) q->look(q->ctx);
+        look_at_oldest(q);
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_nsec += LOOK_NS;
+        t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&q->change, &q->lock, &t);
     }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
 }
 
-static PeersWatch *watch_start(void) {
-    PeersWatch *w = mem_calloc(1, sizeof *w);
-    w->note = device_pin(2 * sizeof *w->note);
-    w->note[0] = w->note[1] = 0;
-    w->since = coll_now();
-    watchdog_start(&w->watchdog, "devices", look, w);
-    return w;
+CallQueue *queue_open(void (*look)(void *ctx), void *ctx) {
+    pthread_condattr_t monotonic; // a clock that is set back must not stop the watching
+    CallQueue *q = mem_calloc(1, sizeof *q);
+    q->look = look, q->ctx = ctx;
+    q->name = die_rank(), q->device = device_index();
+    for (int i = 0; i < MAX_QUEUED; i++)
+        q->at[i].ready = device_event(), q->at[i].begun = device_event(),
+        q->at[i].done = device_event();
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->change, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    int rc = pthread_create(&q->thread, NULL, watch, q);
+    if (rc) die("cannot start a thread that watches a device: %s", strerror(rc));
+    return q;
 }
 
-void peers_watch_begin(Comm *c, uint64_t number, const CollCall *call, Stream s) {
-    Peers *p = c->world->device_impl;
-    if (!p->watch) p->watch = watch_start();
-    PeersWatch *w = p->watch;
-    double limit = c->world->limit;
-    pthread_mutex_lock(&w->watchdog.lock);
-    w->call[++w->begun % WATCHED] = (Watched){c, *call, number, limit > 0 ? limit : 1e30};
-    pthread_mutex_unlock(&w->watchdog.lock);
-    device_say(s, &w->note[0], w->begun);
-}
-
-void peers_watch_end(Comm *c, Stream s) {
-    PeersWatch *w = ((Peers *)c->world->device_impl)->watch;
-    device_say(s, &w->note[1], ++w->done);
-}
-
-void peers_watch_stop(Peers *p) {
-    PeersWatch *w = p->watch;
-    if (!w) return;
-    watchdog_stop(&w->watchdog);
-    device_wait();
-    device_unpin(w->note);
-    mem_free(w);
+void queue_close(CallQueue *q) {
+    pthread_mutex_lock(&q->lock);
+    q->ends = true;
+    pthread_cond_signal(&q->change);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    pthread_mutex_destroy(&q->lock);
+    pthread_cond_destroy(&q->change);
+    for (int i = 0; i < MAX_QUEUED; i++)
+        device_event_free(q->at[i].ready), device_event_free(q->at[i].begun),
+            device_event_free(q->at[i].done);
+    mem_free(q);
 }

@@ -45,25 +45,25 @@ static void nccl_open(Comm *c, int color, int key) {
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
-    nccl_settle(n);
+    queue_settle(n->on.queue);
     nccl_watch_host(n, c, "a communicator");
     nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
     nccl_watch_open(n, g);
     nccl_watch_host(n, c, "registered memory");
     nccl_register_all(n, g);
-    if (nccl_shares(n)) nccl_blocks_open(g);
+    if (nccl_shares(n)) nccl_signs_open(g);
     nccl_watch_host(n, c, NULL);
 }
 
 static void nccl_close(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
-    nccl_settle(n);
+    queue_settle(n->on.queue);
     if (c->size > 1) {
         coll_barrier(c); // no rank reads the memory of others any more
         nccl_watch_host(n, c, "the end of a communicator");
         nccl_deregister_all(n, g);
-        nccl_blocks_close(g);
+        nccl_signs_close(g);
         nccl_watch_close(n, g);
         nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
         nccl_watch_host(n, c, NULL);
@@ -75,12 +75,9 @@ static void nccl_close(Comm *c) {
 
 static void nccl_leave(World *w) {
     NcclWorld *n = w->device_impl;
-    nccl_watch_stop(n);
-    for (int i = 0; i < MAX_QUEUED; i++)
-        device_event_free(n->queue[i].ready), device_event_free(n->queue[i].begun),
-            device_event_free(n->queue[i].done);
+    queue_close(n->on.queue);
     device_event_free(n->fork);
-    device_stream_free(n->comm_stream), device_stream_free(n->notes);
+    device_stream_free(n->on.comm), device_stream_free(n->notes);
     mem_free(n);
 }
 
@@ -111,7 +108,7 @@ static void move_blocks(const NcclWorld *n, const CollCall *call, int size, char
     int64_t apart = call->dim ? cols : coll_block_stride(call) * bytes;
     int64_t ld = call->dim ? size * cols : cols;
     Blocks there = {whole, ld, apart}, here = {call->staging.p, cols, call->rows * cols};
-    device_move_blocks(n->comm_stream, size, call->rows, cols, to_place ? here : there,
+    device_move_blocks(n->on.comm, size, call->rows, cols, to_place ? here : there,
                        to_place ? there : here);
 }
 
@@ -119,14 +116,13 @@ static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) 
     int64_t bytes = coll_type_bytes(call->type), block = coll_elements(call) * bytes;
     int size = g->of->size, rank = g->of->rank;
     if (touch(call))
-        return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm,
-                                n->comm_stream);
+        return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm, n->on.comm);
     char *place = place_of(call, size), *own = place + rank * block;
     Gather mine = {.n = 1, .rows = call->rows, .cols = call->cols * bytes};
     mine.dst_ld = mine.cols, mine.src_ld[0] = coll_src_stride(call, rank, size) * bytes;
     mine.src[0] = call->src, mine.dst[0] = own;
-    device_gather(n->comm_stream, &mine);
-    int result = n->f->all_gather(own, place, (size_t)block, NCCL_U8, g->comm, n->comm_stream);
+    device_gather(n->on.comm, &mine);
+    int result = n->f->all_gather(own, place, (size_t)block, NCCL_U8, g->comm, n->on.comm);
     move_blocks(n, call, size, call->dst, false);
     return result;
 }
@@ -139,7 +135,7 @@ static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall
         move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
     }
     return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
-                                reduction, g->comm, n->comm_stream);
+                                reduction, g->comm, n->on.comm);
 }
 
 static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
@@ -147,8 +143,8 @@ static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     int size = g->of->size, to = (g->of->rank + call->root) % size,
         from = (g->of->rank - call->root + size) % size;
     nccl_check(n, n->f->group_start(), "a group", g->of);
-    int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->comm_stream);
-    int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->comm_stream);
+    int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->on.comm);
+    int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->on.comm);
     nccl_check(n, sent, call->what, g->of);
     nccl_check(n, got, call->what, g->of);
     return n->f->group_end();
@@ -163,14 +159,13 @@ static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     case COLL_REDUCE_SCATTER:
         return reduce_scatter(n, g, call, reduction);
     case COLL_ALL_REDUCE:
-        return n->f->all_reduce(call->src, call->dst, count, type, reduction, g->comm,
-                                n->comm_stream);
+        return n->f->all_reduce(call->src, call->dst, count, type, reduction, g->comm, n->on.comm);
     case COLL_BROADCAST:
         return n->f->broadcast(call->src, call->dst, count * (size_t)coll_type_bytes(call->type),
-                               NCCL_U8, call->root, g->comm, n->comm_stream);
+                               NCCL_U8, call->root, g->comm, n->on.comm);
     case COLL_REDUCE:
         return n->f->reduce(call->src, call->dst, count, type, reduction, call->root, g->comm,
-                            n->comm_stream);
+                            n->on.comm);
     case COLL_SHIFT:
         return shift(n, g, call);
     case N_COLL_OPS:
@@ -181,32 +176,10 @@ static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
 
 /* ---- calls */
 
-NcclQueued *nccl_queue_take(NcclWorld *n, const NcclQueued *of) {
-    NcclQueued *t = &n->queue[n->end % MAX_QUEUED];
-    if (n->end >= MAX_QUEUED) device_await(t->done);
-    pthread_mutex_lock(&n->watchdog.lock);
-    if (n->end - n->first == MAX_QUEUED) n->first++;
-    t->called = of->called, t->replay = of->replay, t->limit = of->limit;
-    t->since = 0, t->in_stream = false;
-    n->end++;
-    pthread_mutex_unlock(&n->watchdog.lock);
-    return t;
-}
-
-void nccl_queue_given(NcclWorld *n, NcclQueued *t) {
-    pthread_mutex_lock(&n->watchdog.lock);
-    t->in_stream = true;
-    pthread_mutex_unlock(&n->watchdog.lock);
-}
-
-void nccl_settle(const NcclWorld *n) {
-    if (n->end > 0) device_await(n->queue[(n->end - 1) % MAX_QUEUED].done);
-}
-
 /* The communication stream waits for the work that the rank has put into its own stream so far. */
 static void catch_up(const NcclWorld *n, Event ready) {
     device_record(ready, device_stream());
-    device_follow(n->comm_stream, ready);
+    device_follow(n->on.comm, ready);
 }
 
 /* Between start and wait a call runs beside the kernels in the rank's own stream, which leave to it
@@ -230,22 +203,22 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
         nccl_blocks_start(c, number, call);
         return;
     }
-    NcclQueued *t = NULL;
+    Queued *t = NULL;
     if (n->recording) {
         g->done[at] = g->recorded[at];
         catch_up(n, n->fork);
         nccl_record_begin(n, c, call);
     } else {
-        t = nccl_queue_take(n, &(NcclQueued){.called = {*call, c}, .limit = c->world->limit});
+        t = queue_take(n->on.queue, &(Queued){.called = {*call, c}, .limit = c->world->limit});
         g->done[at] = t->done;
         catch_up(n, t->ready);
-        device_record(t->begun, n->comm_stream);
+        device_record(t->begun, n->on.comm);
     }
-    device_begins(c, number, n->comm_stream);
+    device_begins(c, number, n->on.comm);
     nccl_check(n, run(n, g, call), call->what, c);
-    device_completes(c, number, n->comm_stream);
-    device_record(g->done[at], n->comm_stream);
-    t ? nccl_queue_given(n, t) : nccl_record_end(n, g->done[at]);
+    device_completes(c, number, n->on.comm);
+    device_record(g->done[at], n->on.comm);
+    t ? queue_given(n->on.queue, t) : nccl_record_end(n, g->done[at]);
     leave_multiprocessors(n, 1);
 }
 
@@ -253,7 +226,7 @@ static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
     const NcclGroup *g = c->device;
     if (c->size == 1) return;
     if (call->by_blocks) {
-        nccl_blocks_wait(c, number, call);
+        device_blocks_wait(c, number, call);
         return;
     }
     device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
@@ -323,12 +296,9 @@ void world_use_nccl(World *w) {
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
     n->f = f, n->backend = coll_nccl;
-    n->comm_stream = device_urgent_stream(), n->notes = device_urgent_stream(),
+    n->on.comm = device_urgent_stream(), n->notes = device_urgent_stream(),
     n->fork = device_event();
-    for (int i = 0; i < MAX_QUEUED; i++)
-        n->queue[i].ready = device_event(), n->queue[i].begun = device_event(),
-        n->queue[i].done = device_event();
     nccl_record_open(n);
-    nccl_watch_start(n);
+    n->on.apart = true, n->on.way = &nccl_by_signs, n->on.queue = queue_open(nccl_look, n);
     world_set_device(w, &n->backend, n);
 }

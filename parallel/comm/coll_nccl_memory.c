@@ -110,7 +110,7 @@ void nccl_register(World *w, void *p, size_t n_bytes) {
     if (!shares && (!n->f->buffer_register || !n->f->buffer_deregister)) return;
     if (i == MAX_REGISTERED) die("more than %d allocations are registered", MAX_REGISTERED);
     n->registered[i].p = p, n->registered[i].n_bytes = n_bytes;
-    nccl_settle(n);
+    queue_settle(n->on.queue);
     coll_barrier(w->all); // the calls of other ranks are done too
     if (shares && !(n->registered[i].theirs = nccl_open_memory(w->all, p, &e)))
         die("ranks cannot open each other's memory: %s", e.text);
@@ -125,7 +125,7 @@ void nccl_deregister(World *w, void *p) {
     NcclWorld *n = w->device_impl;
     int i = find(n, p);
     if (i == MAX_REGISTERED) return;
-    nccl_settle(n);
+    queue_settle(n->on.queue);
     coll_barrier(w->all); // kernels of other ranks read it too
     for (NcclGroup *g = n->groups; g; g = g->next) leave(n, g, i);
     if (n->registered[i].theirs) {

@@ -30,7 +30,7 @@ static const char *obstacle(const World *w, bool risk) {
 
 static void *record(World *w) {
     NcclWorld *n = w->device_impl;
-    NcclRecording *r = mem_calloc(1, sizeof *r);
+    Recorded *r = mem_calloc(1, sizeof *r);
     r->note = device_pin(sizeof *r->note);
     *r->note = 0;
     return n->recording = r;
@@ -53,13 +53,13 @@ static void note(const NcclWorld *n, Event here, int value) {
 }
 
 void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
-    NcclRecording *r = n->recording;
+    Recorded *r = n->recording;
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 64;
         r->called = mem_realloc(r->called, (size_t)r->cap, sizeof *r->called);
     }
     r->called[r->n++] = (Called){*call, c};
-    device_record(n->fork, n->comm_stream);
+    device_record(n->fork, n->on.comm);
     note(n, n->fork, 2 * r->n - 1);
 }
 
@@ -70,7 +70,7 @@ void nccl_record_end(NcclWorld *n, Event done) {
 /* The rank's own stream has joined all calls, and now joins their notes. */
 static void recorded(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
-    const NcclRecording *r = recording;
+    const Recorded *r = recording;
     if (r->n > 0) {
         device_record(n->fork, n->notes);
         device_follow(device_stream(), n->fork);
@@ -80,23 +80,23 @@ static void recorded(World *w, void *recording) {
 
 static void replay(World *w, void *r, void (*launch)(void *recording), void *recording) {
     NcclWorld *n = w->device_impl;
-    if (((NcclRecording *)r)->n == 0) {
+    if (((Recorded *)r)->n == 0) {
         launch(recording);
         return;
     }
-    NcclQueued *t = nccl_queue_take(n, &(NcclQueued){.replay = r, .limit = w->limit});
+    Queued *t = queue_take(n->on.queue, &(Queued){.replay = r, .limit = w->limit});
     launch(recording);
     device_record(t->done, device_stream());
-    nccl_queue_given(n, t);
+    queue_given(n->on.queue, t);
 }
 
 static void forget(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
-    NcclRecording *r = recording;
-    nccl_settle(n);
-    pthread_mutex_lock(&n->watchdog.lock);
-    n->first = n->end; // the watchdog no longer looks at it
-    pthread_mutex_unlock(&n->watchdog.lock);
+    Recorded *r = recording;
+    queue_settle(n->on.queue);
+    pthread_mutex_lock(&n->on.queue->lock);
+    n->on.queue->first = n->on.queue->end; // the watchdog no longer looks at it
+    pthread_mutex_unlock(&n->on.queue->lock);
     device_unpin(r->note);
     mem_free(r->called);
     mem_free(r);

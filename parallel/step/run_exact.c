@@ -1,5 +1,5 @@
-/* Kernels of --exact: matmuls whose results are integers, and the operations that exact_sums.c alone
- * has. Others ask in run_kernels.c for the type of their result. */
+/* Kernels of --exact: matmuls whose results are integers, and the operations that exact_sums.c
+ * alone has. Others ask in run_kernels.c for the type of their result. */
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
