@@ -162,8 +162,9 @@ $(B)/bench_gpu_emu: $(call obj,$(BENCH_GPU)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
-# the tests run the programs of their own build
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(PRODUCT_TILES) $(B)/libgpt.a | $(PROGRAMS:%=$(B)/%) $(COMMANDS:%=$(B)/bin/%) $(B)/train_gpt_emu $(B)/bench_gpu_emu $(B)/ranks_job $(FAKE_LIBRARY)
+# the tests run the programs of their own build; TEST_PROGRAMS='NAME ...': those of TESTED
+TEST_PROGRAMS ?= $(PROGRAMS) $(COMMANDS:%=bin/%) train_gpt_emu bench_gpu_emu ranks_job $(FAKE_LIBRARY:$(B)/%=%)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(PRODUCT_TILES) $(B)/libgpt.a | $(TEST_PROGRAMS:%=$(B)/%)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as NVIDIA's libraries are: no sanitizer in it
 $(FAKE_LIBRARY): tests/fake_library.c

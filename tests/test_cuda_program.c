@@ -2,29 +2,40 @@
  * (train_gpt_emu), or on a device. */
 #include "tests/test.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/die.h"
 #include "base/rng.h"
 #include "data/io.h"
 
 enum { VOCAB = 61, N_TOKENS = 2000, STEPS = 5 };
 
-/* Most tokens follow from the one before. */
-static bool write_tokens(const char *dir) {
+/* A fresh folder with train.bin, where most tokens follow from the one before. */
+static const char *tokens_directory(void) {
+    const char *dir = test_tmpdir();
     uint16_t tokens[N_TOKENS];
     char path[160];
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (uint16_t)(i % 20 ? (5 * tokens[i - 1] + 7) % VOCAB
                                       : (int)(rng_u64(1, 0, (uint64_t)i) % VOCAB));
     snprintf(path, sizeof path, "%s/train.bin", dir);
-    return io_write_file(path, tokens, sizeof tokens, NULL, NULL);
+    if (!io_write_file(path, tokens, sizeof tokens, NULL, NULL)) die("%s", path);
+    return dir;
 }
 
 /* Runs $EMU (and $CPU: the same program on the processor) in a folder with tokens; complains of a
  * status that is not expected. */
-static bool run(const char *dir, int status, char *text, size_t n, const char *command) {
+static bool run(const char *dir, int status, char *text, size_t n, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+static bool run(const char *dir, int status, char *text, size_t n, const char *fmt, ...) {
+    char command[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(command, sizeof command, fmt, ap);
+    va_end(ap);
     int got =
         test_shell(dir, text, n,
                    "P=$BUILD/train_gpt%s; export CPU=\"$P --backend cpu --threads 1\" "
@@ -55,19 +66,17 @@ static const char *const models[] = {
     "llama,layers=1,heads=4,kv_heads=2,channels=32,seq=16,vocab=61"};
 
 TEST(cuda_program_trains_as_on_the_cpu) {
-    const char *dir = test_tmpdir();
-    char text[8192], command[1024];
-    CHECK(write_tokens(dir));
+    const char *dir = tokens_directory();
+    char text[8192];
     for (int i = 0; i < 4; i += test_long() ? 1 : 3) {
         bool bf16 = i % 2;
-        snprintf(command, sizeof command,
-                 "O=\"$TRAIN --model %s --steps %d --dtype %s --recompute %s --batch 64 "
-                 "--sample-every %d --sample-tokens 6 --temperature 0\"; "
-                 "$CPU $O --json cpu%d >cpu.txt 2>&1 && $EMU $O --json emu%d >emu.txt 2>&1; "
-                 "s=$?; cat emu.txt; exit $s",
-                 models[i / 2], STEPS, bf16 ? "bf16" : "fp32", i == 3 ? "full" : "none", STEPS, i,
-                 i);
-        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(run(dir, 0, text, sizeof text,
+                  "O=\"$TRAIN --model %s --steps %d --dtype %s --recompute %s --batch 64 "
+                  "--sample-every %d --sample-tokens 6 --temperature 0\"; "
+                  "$CPU $O --json cpu%d >cpu.txt 2>&1 && $EMU $O --json emu%d >emu.txt 2>&1; "
+                  "s=$?; cat emu.txt; exit $s",
+                  models[i / 2], STEPS, bf16 ? "bf16" : "fp32", i == 3 ? "full" : "none", STEPS, i,
+                  i));
         CHECK(test_on_device ||
               strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
         CHECK(strstr(text, "available on the device"));
@@ -98,15 +107,13 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
         ("--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 3 --layout d3+zero2 "
          "--overlap bulk+halves"),
         "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout auto"};
-    const char *dir = test_tmpdir();
-    char text[8192], command[1024];
-    CHECK(write_tokens(dir));
+    const char *dir = tokens_directory();
+    char text[8192];
     for (int i = 0; i < 3; i++) {
-        snprintf(command, sizeof command,
-                 "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2\"; set -- %s; "
-                 "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1",
-                 cases[i]);
-        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(run(dir, 0, text, sizeof text,
+                  "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2\"; set -- %s; "
+                  "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1",
+                  cases[i]));
         CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
         CHECK(strstr(text, "not replayed as graphs: a recording has only one rank"));
         for (int k = 0; k < 2; k++)
@@ -121,12 +128,11 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
 /* Two micro-batches on each rank. */
 static bool count_calls(const char *dir, const char *machine, int ranks, const char *options,
                         int steps, const char *file) {
-    char text[8192], command[512];
-    snprintf(command, sizeof command,
-             "EMU_CALLS=%s %s $EMU --train train.bin --micro 2 --batch %d --ranks %d --schedule "
-             "constant --no-tune --eval-every 0 --steps %d %s",
-             file, machine, 64 * ranks, ranks, steps, options);
-    return run(dir, 0, text, sizeof text, command);
+    char text[8192];
+    return run(dir, 0, text, sizeof text,
+               "EMU_CALLS=%s %s $EMU --train train.bin --micro 2 --batch %d --ranks %d --schedule "
+               "constant --no-tune --eval-every 0 --steps %d %s",
+               file, machine, 64 * ranks, ranks, steps, options);
 }
 
 /* Longer runs are the same but for more steps; no run times algorithms, as a later one would not.
@@ -141,17 +147,14 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     } cases[] = {
         {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16", "", 2},
         {2,
-         "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2 "
-         "--skip-norm-z 9",
-         "", 0},
-        {2, "--model layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 --overlap bulk",
+         "--model llama,layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 "
+         "--overlap bulk --skip-norm-z 9",
          "", 0},
         {2, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2+sp --graphs all",
          "EMU_DEVICES=2 EMU_PEERS=0", 2 * 4},
     };
     static const char *const none[] = {"memory ", "objects ", "unpinned ", "choices "};
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir));
+    const char *dir = tokens_directory();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int many = 0; many < 2; many++)
             CHECK(count_calls(dir, cases[i].machine, cases[i].ranks, cases[i].options,
@@ -172,12 +175,11 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
 /* The device has begun the next update when the host learns that there shall be none. */
 TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
     static const char *const options[] = {"", "--skip-loss-z 9", "--ranks 2 --layout x2"};
-    const char *dir = test_tmpdir();
-    char text[8192], command[1024];
-    CHECK(write_tokens(dir));
+    const char *dir = tokens_directory();
+    char text[8192];
     for (int i = 0; i < 3; i++) {
-        snprintf(
-            command, sizeof command,
+        CHECK(run(
+            dir, 0, text, sizeof text,
             "O=$(echo $TRAIN | sed 's/1e-2/1e6/')\" --schedule constant --weight-decay 1e6 "
             "--steps 9 "
             "--save-every 1 --model layers=1,heads=2,channels=16,seq=16,vocab=61 %s\"; "
@@ -187,26 +189,22 @@ TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
             "cat cpu emu; S='s/.* at step \\([0-9]*\\); first tensor.*; step \\([0-9]*\\) in run "
             "holds these very weights.*/$((\\1-\\2))/p'; "
             "eval echo $(sed -n \"$S\" cpu) $(sed -n \"$S\" emu) >apart; grep -qx '1 1' apart",
-            options[i]);
-        CHECK(run(dir, 0, text, sizeof text, command));
+            options[i]));
     }
 }
 
 TEST(cuda_program_resumes_with_the_same_bits) {
-    const char *dir = test_tmpdir();
+    const char *dir = tokens_directory();
     char text[8192];
-    CHECK(write_tokens(dir));
     for (int i = 0; i < 2; i++) {
-        char command[512];
-        snprintf(command, sizeof command,
-                 "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
-                 "--schedule constant %s --export-hf\"; rm -rf run; "
-                 "$EMU $O one --steps 4 --json one.json --graphs none && "
-                 "$EMU $O half --steps 2 --save run && "
-                 "$EMU $O two --steps 4 --save run --resume --json two.json && "
-                 "cmp one/model.safetensors two/model.safetensors",
-                 i ? "--ranks 2 --layout d2+zero1" : "");
-        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(run(dir, 0, text, sizeof text,
+                  "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
+                  "--schedule constant %s --export-hf\"; rm -rf run; "
+                  "$EMU $O one --steps 4 --json one.json --graphs none && "
+                  "$EMU $O half --steps 2 --save run && "
+                  "$EMU $O two --steps 4 --save run --resume --json two.json && "
+                  "cmp one/model.safetensors two/model.safetensors",
+                  i ? "--ranks 2 --layout d2+zero1" : ""));
         for (int k = 0; k < 2; k++)
             CHECK(recorded(dir, "one.json", "\"loss\":", k + 2) ==
                   recorded(dir, "two.json", "\"loss\":", k));
@@ -221,9 +219,8 @@ TEST(cuda_program_resumes_with_the_same_bits) {
 }
 
 TEST(cuda_program_continues_a_prompt) {
-    const char *dir = test_tmpdir();
+    const char *dir = tokens_directory();
     char text[8192];
-    CHECK(write_tokens(dir));
     CHECK(
         run(dir, 0, text, sizeof text,
             "$CPU --train train.bin --tokenizer bytes --model "
@@ -235,9 +232,8 @@ TEST(cuda_program_continues_a_prompt) {
 
 TEST(cuda_program_shows_where_time_and_memory_go) {
     NEEDS_EMULATION();
-    const char *dir = test_tmpdir();
+    const char *dir = tokens_directory();
     char text[8192];
-    CHECK(write_tokens(dir));
     CHECK(
         run(dir, 0, text, sizeof text,
             "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
@@ -255,19 +251,17 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
 /* On memory that they share, and by NCCL. */
 TEST(cuda_program_traces_and_profiles_ranks) {
     static const char *const devices[] = {"", "EMU_DEVICES=2 EMU_PEERS=0"};
-    const char *dir = test_tmpdir();
-    char text[16384], command[1024];
-    CHECK(write_tokens(dir));
+    const char *dir = tokens_directory();
+    char text[16384];
     for (int i = 0; i < (test_on_device ? 1 : 2); i++) {
-        snprintf(command, sizeof command,
-                 "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 64 "
-                 "--model layers=1,heads=2,channels=16,seq=16,vocab=61\"; "
-                 "$EMU $O --json plain >out && $EMU $O --json traced --trace trace.json && "
-                 "for r in 0 1; do for c in kernel collective exposed; do echo $r $c "
-                 "$(grep -c \"cat.*$c.*pid.:$r\" trace.json); done; done && "
-                 "$BUILD/timeline trace.json --width 80",
-                 devices[i]);
-        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(run(dir, 0, text, sizeof text,
+                  "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 64 "
+                  "--model layers=1,heads=2,channels=16,seq=16,vocab=61\"; "
+                  "$EMU $O --json plain >out && $EMU $O --json traced --trace trace.json && "
+                  "for r in 0 1; do for c in kernel collective exposed; do echo $r $c "
+                  "$(grep -c \"cat.*$c.*pid.:$r\" trace.json); done; done && "
+                  "$BUILD/timeline trace.json --width 80",
+                  devices[i]));
         for (int k = 0; k < 4; k++)
             CHECK(recorded(dir, "plain", "\"loss\":", k) ==
                   recorded(dir, "traced", "\"loss\":", k));
@@ -298,13 +292,11 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
         {"--sync-every 2", "--backend cuda: --sync-every averages"},
         {"--kernels portable", "--backend cuda: --kernels names"},
     };
-    const char *dir = test_tmpdir();
-    char text[8192], command[256];
-    CHECK(write_tokens(dir));
+    const char *dir = tokens_directory();
+    char text[8192];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        snprintf(command, sizeof command, "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out",
-                 models[0], cases[i].options);
-        CHECK(run(dir, 2, text, sizeof text, command));
+        CHECK(run(dir, 2, text, sizeof text, "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out",
+                  models[0], cases[i].options));
         CHECK(strstr(text, cases[i].words));
         CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
     }
@@ -324,9 +316,8 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
 
 /* The bits of weights and moments move between layouts, on memory that ranks share as by NCCL. */
 TEST(cuda_program_moves_to_another_layout) {
-    const char *dir = test_tmpdir();
+    const char *dir = tokens_directory();
     char text[8192];
-    CHECK(write_tokens(dir));
     CHECK(run(dir, 0, text, sizeof text,
               "$EMU --train train.bin --lr 1e-2 --eval-every 0 --ranks 2 --layout auto --refine 2 "
               "--calibrate none --ledger none --model layers=1,heads=2,channels=8,seq=16,vocab=61 "
@@ -344,16 +335,15 @@ TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
                  {"21200", "need NCCL, which is not here (libnccl.so.2 is of version 21200, before "
                            "21801)"},
                  {"22809", NULL}};
-    const char *dir = test_tmpdir();
+    const char *dir = tokens_directory();
     char text[8192], command[512], words[256];
-    CHECK(write_tokens(dir));
     for (int i = 0; i < 3; i++) {
         snprintf(
             command, sizeof command,
             "export EMU_DEVICES=2 EMU_PEERS=0 EMU_NCCL=%s; $BUILD/train_gpt_emu $TRAIN --threads 1 "
             "--ranks 2 --model layers=1,heads=2,channels=8,seq=16 --layout d2 --steps 1",
             cases[i].nccl);
-        CHECK(run(dir, 0, text, sizeof text, command));
+        CHECK(run(dir, 0, text, sizeof text, "%s", command));
         if (!cases[i].words) {
             CHECK(strstr(text, "cuda kernels") && strstr(text, "2 ranks on 2 devices\n"));
             CHECK(strstr(text, "not replayed as graphs: there are several GPUs in this process "
@@ -366,7 +356,7 @@ TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
         CHECK(strstr(text, "1 threads a rank") && strstr(text, words));
         snprintf(command + strlen(command), sizeof command - strlen(command),
                  " --backend cuda 2>&1 >out");
-        CHECK(run(dir, 2, text, sizeof text, command));
+        CHECK(run(dir, 2, text, sizeof text, "%s", command));
         CHECK(strstr(text, "--backend cuda: ranks on GPUs") && strstr(text, cases[i].words));
         CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
     }

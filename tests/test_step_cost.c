@@ -89,7 +89,7 @@ static bool left_out(const Work *w) {
 static void compare_works(const char *spec, void *ctx) {
     Case *c = ctx;
     Grid g = mesh_grid(spec, 0);
-    if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 7 != 0) return; // a sample
+    if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 9 != 0) return; // a sample
     if (g.layout.stay || g.layout.size[AXIS_X] == 7 || g.layout.size[AXIS_Y] == 7) return;
     ModelShape m = mesh_shape(c->model, &g);
     m.S = 30, m.recompute = c->recompute;
@@ -129,7 +129,7 @@ TEST(step_cost_is_of_the_kernels_that_training_runs) {
     for (int i = 0; i < 6; i++) {
         for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_works, &cases[i]);
         CHECK(cases[i].bad == 0);
-        CHECK(cases[i].n > 30);
+        CHECK(cases[i].n > 20);
     }
 }
 

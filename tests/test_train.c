@@ -117,7 +117,8 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
                      "$BUILD/train_gpt --train train.bin --tokenizer bytes --eval-every 0 --model "
                      "layers=2,heads=5,channels=20,seq=16 --micro 8 --steps 12 --lr 1e-2 "
                      "--threads 1 --save base") == 0);
-    for (int i = -1; i < (int)(sizeof meshes / sizeof *meshes); i += BASE_DEBUG ? 4 : 1) {
+    int every = BASE_DEBUG ? 4 : test_long() ? 1 : 2;
+    for (int i = -1; i < (int)(sizeof meshes / sizeof *meshes); i += every) {
         const char *mesh = i < 0 ? "1" : meshes[i];
         int status = test_shell(
             dir, text, sizeof text,
@@ -189,7 +190,7 @@ TEST(train_refuses_what_does_not_fit_in_memory) {
     char text[8192];
     int status = test_shell(
         test_tmpdir(), text, sizeof text,
-        "$BUILD/train_gpt --train nothing.bin --model d48 --micro 100000 --recompute none");
+        "$BUILD/train_gpt --train nothing.bin --model d48 --micro 2000 --recompute none");
     CHECK(status == 1);
     CHECK(strstr(text, "--micro ") && strstr(text, "--recompute full") &&
           strstr(text, "nothing was allocated"));

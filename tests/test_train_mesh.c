@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,8 +68,13 @@ static Apart apart(const Log *a, const Log *b) {
 }
 
 /* Runs commands of the test's folder; prints what they said if the status is another than 0. */
-static bool runs(const char *dir, const char *command) {
-    char text[8192];
+static bool runs(const char *dir, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool runs(const char *dir, const char *fmt, ...) {
+    char text[8192], command[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(command, sizeof command, fmt, ap);
+    va_end(ap);
     int status = test_shell(dir, text, sizeof text, RUN "%s", command);
     if (status) printf("    %s\n    status %d: %s\n", command, status, text);
     return status == 0;
@@ -99,18 +105,15 @@ static void moves(const char *model) {
                                        "--steps 7 --ranks 3 --layout x3", "--steps 13",
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
     const char *dir = shell_directory(55 * 16 + 1);
-    char what[256], command[512];
+    char what[256];
     snprintf(what, sizeof what, "--model %s --micro 1 --batch 80 --steps 18", model);
-    snprintf(command, sizeof command, "$RUN %s --json one.jsonl", what);
-    CHECK(runs(dir, command));
+    CHECK(runs(dir, "$RUN %s --json one.jsonl", what));
     Log one = read_log(dir, "one.jsonl");
     CHECK(one.n == 18);
     Apart bound = reordered(dir, &one, what);
     for (int i = 0; i < 4; i++) {
-        snprintf(command, sizeof command,
-                 "$RUN --model %s --micro 1 --batch 80 --save run %s %s --json run.jsonl", model,
-                 legs[i], i ? "--resume" : "");
-        CHECK(runs(dir, command));
+        CHECK(runs(dir, "$RUN --model %s --micro 1 --batch 80 --save run %s %s --json run.jsonl",
+                   model, legs[i], i ? "--resume" : ""));
     }
     Log run = read_log(dir, "run.jsonl");
     Apart d = apart(&run, &one);
@@ -137,15 +140,11 @@ TEST(train_exact_moves_between_meshes_bit_for_bit) {
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
     for (int i = 0; i < 2; i++) {
         const char *dir = shell_directory(55 * 16 + 1);
-        char command[512];
-        snprintf(command, sizeof command,
-                 "$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one", models[i]);
-        CHECK(runs(dir, command));
+        CHECK(runs(dir, "$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one",
+                   models[i]));
         for (int k = 0; k < 4; k++) {
-            snprintf(command, sizeof command,
-                     "$RUN --exact --model %s --micro 1 --batch 160 --save run %s --resume",
-                     models[i], legs[k]);
-            CHECK(runs(dir, command));
+            CHECK(runs(dir, "$RUN --exact --model %s --micro 1 --batch 160 --save run %s --resume",
+                       models[i], legs[k]));
         }
         CHECK(runs(dir, "for f in model optimizer; do "
                         "cmp one/step_00000018/$f.safetensors run/step_00000018/$f.safetensors || "
@@ -156,21 +155,18 @@ TEST(train_exact_moves_between_meshes_bit_for_bit) {
 /* The batch is the same as before even where --batch was left to the first mesh. */
 TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     const char *dir = shell_directory(2000);
-    char command[512];
-    snprintf(command, sizeof command,
-             "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
-             "$RUN --ranks 3 --layout dp --steps 2 && $RUN --steps 3 --resume && "
-             "$RUN --ranks 2 --layout dp --steps 4 --resume",
-             models[0]);
-    CHECK(runs(dir, command));
+    CHECK(runs(dir,
+               "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
+               "$RUN --ranks 3 --layout dp --steps 2 && $RUN --steps 3 --resume && "
+               "$RUN --ranks 2 --layout dp --steps 4 --resume",
+               models[0]));
     Log run = read_log(dir, "run.jsonl");
     CHECK(run.n == 4 && run.tokens[1] == 2 * 3 * 2 * 16);
     CHECK(run.tokens[2] == 3 * 3 * 2 * 16 && run.tokens[3] == 4 * 3 * 2 * 16);
     // a batch that is asked for is the one that is taken
-    snprintf(command, sizeof command,
-             "$RUN --model %s --micro 2 --save run --json run.jsonl --steps 5 --resume --batch 64",
-             models[0]);
-    CHECK(runs(dir, command));
+    CHECK(runs(
+        dir, "$RUN --model %s --micro 2 --save run --json run.jsonl --steps 5 --resume --batch 64",
+        models[0]));
     run = read_log(dir, "run.jsonl");
     CHECK(run.tokens[4] == run.tokens[3] + 64);
 }
@@ -184,17 +180,13 @@ enum { N_MESHES = sizeof meshes / sizeof *meshes };
 TEST(train_writes_the_same_first_checkpoint_on_every_mesh) {
     for (int i = 0; i < 2; i++) {
         const char *dir = shell_directory(1000);
-        char command[1024];
-        snprintf(command, sizeof command,
-                 "$RUN --model %s --micro 1 --batch 80 --steps 0 --save one", models[i]);
-        CHECK(runs(dir, command));
+        CHECK(runs(dir, "$RUN --model %s --micro 1 --batch 80 --steps 0 --save one", models[i]));
         for (int k = 0; k < N_MESHES; k++) {
-            snprintf(command, sizeof command,
-                     "$RUN --model %s --micro 1 --batch 80 --steps 0 --save m%d --ranks %s && "
-                     "for f in config.json model.safetensors optimizer.safetensors; do "
-                     "cmp one/step_00000000/$f m%d/step_00000000/$f || exit 1; done",
-                     models[i], k, meshes[k], k);
-            CHECK(runs(dir, command));
+            CHECK(runs(dir,
+                       "$RUN --model %s --micro 1 --batch 80 --steps 0 --save m%d --ranks %s && "
+                       "for f in config.json model.safetensors optimizer.safetensors; do "
+                       "cmp one/step_00000000/$f m%d/step_00000000/$f || exit 1; done",
+                       models[i], k, meshes[k], k));
         }
     }
 }
@@ -213,7 +205,7 @@ TEST(train_counts_with_the_digest_of_the_weights) {
         if (i < 0) snprintf(digest, sizeof digest, "%.64s", line + 17);
         CHECK(strlen(digest) == 64 && strncmp(line + 17, digest, 64) == 0);
         snprintf(text, sizeof text, "grep -q '\"weights_sha256\":\"%s\"' ./%d.jsonl", digest, i);
-        CHECK(runs(dir, text));
+        CHECK(runs(dir, "%s", text));
     }
 }
 
@@ -296,8 +288,7 @@ TEST(train_awkward_sizes_are_those_of_one_rank_and_padding_is_told) {
                          strtol(strstr(what, ",seq=") + 5, NULL, 10);
         if (!batch)
             snprintf(what + strlen(what), sizeof what - strlen(what), " --batch %d", (int)tokens);
-        snprintf(command, sizeof command, "$RUN %s --json one.jsonl", what);
-        CHECK(runs(dir, command));
+        CHECK(runs(dir, "$RUN %s --json one.jsonl", what));
         Log one = read_log(dir, "one.jsonl");
         Apart bound = reordered(dir, &one, what);
         int status = test_shell(dir, text, sizeof text, RUN "$RUN %s --json run.jsonl --ranks %s",
@@ -341,11 +332,10 @@ TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
     CHECK(run.n >= 3 && run.n < MAX_STEPS - 3);
     snprintf(command, sizeof command, "stopped by signal 15 after step %d; --resume", run.n);
     CHECK(strstr(text, command) && !strchr(strchr(text, '\n') + 1, '\n'));
-    snprintf(command, sizeof command,
-             "test -d run/step_%08d && $RUN %s --ranks 3 --layout x3 --steps %d --save run "
-             "--resume --json run.jsonl && $RUN %s --steps %d --json one.jsonl",
-             run.n, what, run.n + 3, what, run.n + 3);
-    CHECK(runs(dir, command));
+    CHECK(runs(dir,
+               "test -d run/step_%08d && $RUN %s --ranks 3 --layout x3 --steps %d --save run "
+               "--resume --json run.jsonl && $RUN %s --steps %d --json one.jsonl",
+               run.n, what, run.n + 3, what, run.n + 3));
     Log one = read_log(dir, "one.jsonl");
     snprintf(what + strlen(what), sizeof what - strlen(what), " --steps %d", run.n + 3);
     Apart bound = reordered(dir, &one, what);
@@ -369,18 +359,15 @@ TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
         snprintf(condition, sizeof condition, "grep -qs '\"step\":1,' log%d && sleep 0.2", i);
         CHECK(terminated(dir, text, sizeof text, command, condition) == 143);
         CHECK(strstr(text, "stopped by signal 15 after step 1; --resume continues"));
-        snprintf(command, sizeof command, "test -d run%d/step_00000001", i);
-        CHECK(runs(dir, command));
+        CHECK(runs(dir, "test -d run%d/step_00000001", i));
     }
     CHECK(terminated(dir, text, sizeof text,
                      "$BUILD/train_gpt --ranks 4 --layout optimus:2x2 --init run0 --val long.bin "
                      "--eval-batches 0",
                      "grep -qs available out && sleep 0.2") == 143);
     CHECK(strstr(text, "stopped by signal 15") && strstr(text, "nothing was saved"));
-    snprintf(command, sizeof command,
-             "$RUN --model layers=1,heads=2,channels=8,seq=16 --tokenizer bytes --steps 1 "
-             "--save bytes");
-    CHECK(runs(dir, command));
+    CHECK(runs(dir, "$RUN --model layers=1,heads=2,channels=8,seq=16 --tokenizer bytes --steps 1 "
+                    "--save bytes"));
     CHECK(terminated(dir, text, sizeof text,
                      "$BUILD/train_gpt --ranks 4 --layout d2.x2 --init bytes --tokenizer bytes "
                      "--prompt word --sample-tokens 10000000",

@@ -54,12 +54,13 @@ stage() {
     printf '== %s\n%s\n   (%d s)\n' "$title" "${line:-no result}" $((SECONDS - start)) >>$summary
 }
 
-# CONFIG WORD...: builds the files that have such tests with a sanitizer, and the portable kernels.
+# CONFIG WORD...: builds with a sanitizer the files that have such tests, the programs that those
+# run, and the portable kernels.
 build_sanitized() {
     local emulated=none
     [ "$1" != asan ] || emulated="layers/embedding.cu tests/test_cuda_emu.cu"
     make -s -j"$jobs" CONFIG="$1" SETS=portable TESTED="${*:2}" EMULATED="$emulated" \
-        "build-$1/run_tests"
+        TEST_PROGRAMS="train_gpt tokenize" "build-$1/run_tests"
 }
 
 # CONFIG WORD...: builds the suite with a sanitizer and runs the tests that contain a word.
