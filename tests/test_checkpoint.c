@@ -313,7 +313,7 @@ static void save_on_a_small_disk(void *arg) {
 }
 
 TEST(checkpoint_survives_a_full_disk) {
-    Model a = model_make(GPT2, 3, 1);
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     char text[1024];
     int status =
         test_in_child(save_on_a_small_disk, &(Victim){test_tmpdir(), &a, 0, 0}, text, sizeof text);
