@@ -131,6 +131,18 @@ IoMap io_open(const char *path) {
     if (!io_map(&m, path, &e)) die_user("%s", e.text);
     return m;
 }
+
+IoMap io_read(FILE *f, const char *name) {
+    uint8_t *p = NULL;
+    size_t n = 0, cap = 0, got;
+    do {
+        if (n == cap) p = mem_realloc(p, cap = 2 * cap + (1 << 16), 1);
+        n += got = fread(p + n, 1, cap - n, f);
+    } while (got > 0);
+    if (ferror(f)) die_user("cannot read %s: %s", name, strerror(errno));
+    return (IoMap){.p = p, .n = n};
+}
+
 void io_prefetch(const void *p, size_t n) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
     union {
@@ -149,7 +161,10 @@ void io_unmap(IoMap *m) {
         claim_input_end(m->region->device, m->region->inode);
         m->region->n = 0; // from here on it may be another map's
     }
-    if (m->n > 0) munmap(p.out, m->n);
+    if (!m->region)
+        mem_free(p.out);
+    else if (m->n > 0)
+        munmap(p.out, m->n);
     mem_free(m->path);
     *m = (IoMap){0};
 }

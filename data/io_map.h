@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/die.h"
 
@@ -30,6 +31,8 @@ bool io_map(IoMap *m, const char *path, Err *e);
 void io_unmap(IoMap *m);
 /* Local. io_map that dies. */
 IoMap io_open(const char *path);
+/* Local. All bytes of an open file that may be no regular one; dies when they cannot be read. */
+IoMap io_read(FILE *f, const char *name);
 /* Local. Asks the system to read n bytes at p, inside some map, in the background. Advice: it
  * cannot fail. */
 void io_prefetch(const void *p, size_t n);

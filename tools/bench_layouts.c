@@ -37,7 +37,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/die.h"
 #include "base/median.h"
@@ -45,6 +44,7 @@
 #include "base/opt.h"
 #include "base/rng.h"
 #include "base/version.h"
+#include "data/progress.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/plan.h"
@@ -89,7 +89,8 @@ typedef struct Bench {
     int unit[MAX_UNITS], n_units;
     Entry *entry;
     int n, max;
-    double begin, printed;
+    Progress *progress; // of rank 0
+    double begin;
 } Bench;
 
 /* ---- candidates */
@@ -100,10 +101,7 @@ static void reserve(Times *t, int64_t n) {
 }
 
 static void add(Bench *b, const Choice *c, const Layout *l) {
-    if (b->n == b->max) {
-        b->max = b->max ? 2 * b->max : 64;
-        b->entry = mem_realloc(b->entry, (size_t)b->max, sizeof *b->entry);
-    }
+    mem_grow(b->entry, b->n, b->max);
     Entry *e = &b->entry[b->n++];
     *e = (Entry){.choice = *c};
     e->choice.layout = *l;
@@ -470,20 +468,14 @@ static void print_regret(const Bench *b, double calibrated) {
            calibrated);
 }
 
-/* On a terminal one line that changes, else one every ten seconds. */
-static void print_progress(Bench *b, int64_t round, int i) {
+static void show_progress(const Bench *b, int64_t round, int i) {
     const Entry *e = &b->entry[i];
-    double now = coll_now(), done = (double)(round * b->n + i + 1) / (double)(o.rounds * b->n);
-    double left = (now - b->begin) * (1 - done) / done;
-    bool terminal = isatty(STDERR_FILENO), last = done >= 1;
-    char spec[64];
-    if (!terminal && now - b->printed < 10 && !last) return;
-    b->printed = now;
-    fprintf(stderr, "%sround %" PRId64 "/%" PRId64 ", %d/%d: %s, %.2f ms; %.0f s, %.0f to go%s",
-            terminal ? "\r\033[K" : "", round + 1, o.rounds, i + 1, b->n,
-            layout_print(&e->choice.layout, spec),
-            e->steps.n ? e->steps.ms[TIME_ALL][e->steps.n - 1] : 0, now - b->begin, left,
-            terminal && !last ? "" : "\n");
+    char spec[64], what[160];
+    snprintf(what, sizeof what, "round %" PRId64 "/%" PRId64 ", %d/%d: %s, %.2f ms", round + 1,
+             o.rounds, i + 1, b->n, layout_print(&e->choice.layout, spec),
+             e->steps.n ? e->steps.ms[TIME_ALL][e->steps.n - 1] : 0);
+    progress_part(b->progress, what, (double)(round * b->n + i + 1) / (double)(o.rounds * b->n),
+                  coll_now() - b->begin);
 }
 
 /* Marks what takes more turns now: what nobody has marked yet and comes near the fastest, or is
@@ -532,13 +524,14 @@ static int rank_main(World *w, void *ctx) {
     b->team = team_create(b->space.shape.threads);
     world_set_team(w, b->team);
     Calibration *c = o.predict ? predict(b) : NULL;
-    if (lead) print_run(b);
+    if (lead) print_run(b), b->progress = progress_open(stderr, 0);
     for (int64_t round = 0; o.alternate && round < o.rounds; round++) measure_all(b);
     for (int64_t round = 0; !o.alternate && round < o.rounds; round++)
         for (int i = 0; i < b->n; i++) {
             measure(b, &b->entry[i]);
-            if (lead) print_progress(b, round, i);
+            if (lead) show_progress(b, round, i);
         }
+    progress_close(b->progress);
     play_finals(b);
     for (int i = 0; i < b->n && lead; i++) print_entry(&b->entry[i]);
     if (lead && c) print_regret(b, c->seconds);

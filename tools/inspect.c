@@ -300,35 +300,16 @@ static bool show_model_folder(const char *path, Err *e) {
     return true;
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The names in a folder, sorted, without hidden ones. Each is freed by mem_free, as the list. */
-static char **names_in(const char *path, int *n, Err *e) {
-    DIR *d = opendir(path);
-    char **names = NULL;
-    *n = d ? 0 : -1;
-    if (!d) {
-        err(e, "cannot open %s: %s", path, strerror(errno));
-        return NULL;
-    }
-    for (const struct dirent *x; (x = readdir(d));) {
-        if (x->d_name[0] == '.') continue;
-        if (*n % 64 == 0) names = mem_realloc(names, (size_t)*n + 64, sizeof *names);
-        names[(*n)++] = mem_strdup(x->d_name);
-    }
-    closedir(d);
-    if (names) qsort(names, (size_t)*n, sizeof *names, by_name);
-    return names;
+static int not_hidden(const struct dirent *x) {
+    return x->d_name[0] != '.';
 }
 
 /* Every file in a folder that may be one of ours by its name; damaged ones get a line on stderr. */
-static bool show_files(const char *path, char **names, int n, Err *e) {
+static bool show_files(const char *path, struct dirent **names, int n, Err *e) {
     int shown = 0, bad = 0;
     for (int i = 0; i < n; i++) {
         Err why;
-        char *file = mem_printf("%s/%s", path, names[i]);
+        char *file = mem_printf("%s/%s", path, names[i]->d_name);
         bool known = path_ends(file, ".bin") || path_ends(file, ".safetensors") ||
                      path_ends(file, "tokenizer.json");
         if (known && show(file, &why))
@@ -343,11 +324,12 @@ static bool show_files(const char *path, char **names, int n, Err *e) {
 }
 
 static bool show_folder(const char *path, Err *e) {
-    int n, checkpoints = 0;
+    int checkpoints = 0;
+    struct dirent **names;
     if (is_in(path, "config.json")) return show_model_folder(path, e);
-    char **names = names_in(path, &n, e);
-    if (!names && n < 0) return false; // it cannot be opened
-    for (int i = 0; i < n; i++) checkpoints += strncmp(names[i], "step_", 5) == 0;
+    int n = scandir(path, &names, not_hidden, alphasort);
+    if (n < 0) return err(e, "cannot open %s: %s", path, strerror(errno));
+    for (int i = 0; i < n; i++) checkpoints += strncmp(names[i]->d_name, "step_", 5) == 0;
     char *newest = checkpoints ? checkpoint_latest(path, NULL, &group_alone) : NULL;
     bool ok;
     if (newest) {

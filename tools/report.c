@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/path.h"
+#include "data/io_map.h"
 #include "data/output.h"
 #include "data/report_page.h"
 
@@ -22,25 +23,17 @@ static const char usage[] =
     "Several files are drawn over each other. A run that is still going can be reported at any "
     "time.\n";
 
-/* Reads the whole file; dies when that is not possible. */
-static char *read_file(const char *path, size_t *n) {
+/* Reads the whole file, which may be a pipe; dies when that is not possible. */
+static IoMap read_file(const char *path) {
     Err e;
     FILE *f = fopen(path, "rb");
     if (f && !claim_input_path(path, &e)) die_usage("%s", e.text);
     if (!f)
         die_user("cannot open %s: %s; name a file that train_gpt --json wrote", path,
                  strerror(errno));
-    char *p = NULL;
-    size_t cap = 0, got;
-    *n = 0;
-    do {
-        if (*n == cap) cap = cap ? 2 * cap : 1 << 16, p = mem_realloc(p, cap, 1);
-        got = fread(p + *n, 1, cap - *n, f);
-        *n += got;
-    } while (got > 0);
-    if (ferror(f)) die_user("cannot read %s: %s", path, strerror(errno));
+    IoMap m = io_read(f, path);
     fclose(f);
-    return p;
+    return m;
 }
 
 /* run/log.jsonl -> log, freed never: the runs need their names to the end. */
@@ -71,10 +64,9 @@ int main(int argc, char **argv) {
     if (!claim_output("--out", out, &e)) die_usage("%s", e.text);
     ReportRun *runs = mem_calloc((size_t)n_files, sizeof *runs);
     for (int i = 0; i < n_files; i++) {
-        size_t n;
-        char *p = read_file(files[i], &n);
-        report_read(&runs[i], run_name(files[i]), p, n);
-        mem_free(p);
+        IoMap m = read_file(files[i]);
+        report_read(&runs[i], run_name(files[i]), (const char *)m.p, m.n);
+        io_unmap(&m);
         if (runs[i].lines == runs[i].bad_lines)
             die_user("%s holds no JSON lines; name a file that train_gpt --json wrote", files[i]);
         if (runs[i].bad_lines > 1)

@@ -70,17 +70,6 @@ typedef struct Texts {
     size_t n_bytes;
 } Texts;
 
-static IoMap read_stdin(void) {
-    size_t n = 0, cap = 1 << 16;
-    uint8_t *p = mem_alloc(cap);
-    for (size_t got; (got = fread(p + n, 1, cap - n, stdin)) > 0;) {
-        n += got;
-        if (n == cap) p = mem_realloc(p, cap *= 2, 1);
-    }
-    if (ferror(stdin)) die_user("cannot read the standard input");
-    return (IoMap){.p = p, .n = n};
-}
-
 static Texts open_texts(const char *pattern) {
     Texts x = {0};
     glob_t found = {0};
@@ -94,7 +83,7 @@ static Texts open_texts(const char *pattern) {
     x.maps = mem_calloc((size_t)x.n, sizeof *x.maps);
     for (int i = 0; i < x.n; i++) {
         x.names[i] = mem_strdup(standard ? "the standard input" : found.gl_pathv[i]);
-        x.maps[i] = standard ? read_stdin() : io_open(x.names[i]);
+        x.maps[i] = standard ? io_read(stdin, x.names[i]) : io_open(x.names[i]);
         x.n_bytes += x.maps[i].n;
     }
     globfree(&found);
@@ -104,10 +93,7 @@ static Texts open_texts(const char *pattern) {
 
 static void close_texts(Texts *x) {
     for (int i = 0; i < x->n; i++) {
-        if (x->maps[i].path)
-            io_unmap(&x->maps[i]);
-        else
-            mem_free((void *)(uintptr_t)x->maps[i].p); // the standard input
+        io_unmap(&x->maps[i]);
         mem_free(x->names[i]);
     }
     mem_free(x->names);

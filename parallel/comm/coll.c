@@ -291,10 +291,7 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
         }
     for (int i = 0; i < w->n_rows && free_row < 0; i++)
         if (!w->rows[i].comm) free_row = i;
-    if (free_row < 0 && w->n_rows == w->max_rows) {
-        w->max_rows = w->max_rows ? 2 * w->max_rows : 64;
-        w->rows = mem_realloc(w->rows, (size_t)w->max_rows, sizeof *w->rows);
-    }
+    if (free_row < 0) mem_grow(w->rows, w->n_rows, w->max_rows);
     if (free_row < 0) free_row = w->n_rows++;
     w->rows[free_row] = (CountRow){
         .comm = c,

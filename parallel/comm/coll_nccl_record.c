@@ -54,10 +54,7 @@ static void note(const NcclWorld *n, Event here, int value) {
 
 void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
     Recorded *r = n->recording;
-    if (r->n == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 64;
-        r->called = mem_realloc(r->called, (size_t)r->cap, sizeof *r->called);
-    }
+    mem_grow(r->called, r->n, r->cap);
     r->called[r->n++] = (Called){*call, c};
     device_record(n->fork, n->on.comm);
     note(n, n->fork, 2 * r->n - 1);

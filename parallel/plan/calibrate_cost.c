@@ -46,18 +46,11 @@ const WorkCost *calibration_find_work(const Calibration *c, const Work *w) {
     return i < c->n_works && work_alike(&c->work[i].work, w) ? &c->work[i] : NULL;
 }
 
-/* Room for one more entry behind n. */
-static void *one_more(void *entries, int n, int *max, size_t bytes) {
-    if (n < *max) return entries;
-    *max = *max ? 2 * *max : 32;
-    return mem_realloc(entries, (size_t)*max, bytes);
-}
-
 void calibration_add_work(Calibration *c, const WorkCost *w) {
     int i = place_of(c, &w->work);
     bool same = i < c->n_works && work_alike(&c->work[i].work, &w->work);
     if (!same) {
-        c->work = one_more(c->work, c->n_works, &c->max_works, sizeof *c->work);
+        mem_grow(c->work, c->n_works, c->max_works);
         memmove(&c->work[i + 1], &c->work[i], (size_t)(c->n_works - i) * sizeof *c->work);
         c->n_works++;
     }
@@ -73,7 +66,7 @@ const SendCost *calibration_find_send(const Calibration *c, const Placement *p, 
 void calibration_add_send(Calibration *c, const SendCost *s) {
     const SendCost *same = calibration_find_send(c, &s->place, s->op);
     int i = same ? (int)(same - c->send) : c->n_sends;
-    c->send = one_more(c->send, i, &c->max_sends, sizeof *c->send);
+    mem_grow(c->send, c->n_sends, c->max_sends);
     c->send[i] = *s;
     if (!same) c->n_sends++;
 }
@@ -92,7 +85,7 @@ const FusedCost *calibration_find_fused(const Calibration *c, const FusedWork *a
 void calibration_add_fused(Calibration *c, const FusedCost *f) {
     const FusedCost *same = calibration_find_fused(c, &f->fused);
     int i = same ? (int)(same - c->fused) : c->n_fused;
-    c->fused = one_more(c->fused, i, &c->max_fused, sizeof *c->fused);
+    mem_grow(c->fused, c->n_fused, c->max_fused);
     c->fused[i] = *f;
     if (!same) c->n_fused++;
 }

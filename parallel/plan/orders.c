@@ -19,10 +19,7 @@ typedef struct Found {
 /* The levels from the outermost in, each with its axes as d, z, x, y; but one that goes on inside
  * comes last, so that it is not split. */
 static void put(Found *o) {
-    if (o->n == o->max) {
-        o->max = o->max ? 2 * o->max : 16;
-        o->out = mem_realloc(o->out, (size_t)o->max, sizeof *o->out);
-    }
+    mem_grow(o->out, o->n, o->max);
     Layout *l = &o->out[o->n++];
     *l = *o->l;
     l->factors = (Factors){0};

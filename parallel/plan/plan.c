@@ -69,10 +69,7 @@ static void list_fused(void *ctx, const FusedWork *f) {
     CalibrateList *to = l->list;
     for (int i = 0; i < to->n_fused; i++)
         if (fused_alike(&to->fused[i], f)) return;
-    if (to->n_fused == l->max_fused) {
-        l->max_fused = l->max_fused ? 2 * l->max_fused : 32;
-        to->fused = mem_realloc(to->fused, (size_t)l->max_fused, sizeof *to->fused);
-    }
+    mem_grow(to->fused, to->n_fused, l->max_fused);
     to->fused[to->n_fused++] = *f;
 }
 

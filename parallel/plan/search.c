@@ -132,10 +132,7 @@ static void sink(Seed *s, int64_t n, int64_t i) {
 }
 
 static void push(Search *w, const Seed *seed) {
-    if (w->n_seeds == w->max_seeds) {
-        w->max_seeds = w->max_seeds ? 2 * w->max_seeds : 4096;
-        w->seed = mem_realloc(w->seed, (size_t)w->max_seeds, sizeof *w->seed);
-    }
+    mem_grow(w->seed, w->n_seeds, w->max_seeds);
     int64_t i = w->n_seeds++;
     for (; i > 0 && sooner(seed, &w->seed[(i - 1) / 2]); i = (i - 1) / 2)
         w->seed[i] = w->seed[(i - 1) / 2];

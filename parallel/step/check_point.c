@@ -56,10 +56,7 @@ Limit check_limit(double accepted, const float *reference, int64_t n) {
 
 static void add_range(Check *c, int64_t at, int64_t global, int64_t n) {
     Ranges *s = &c->ranges;
-    if (s->n == s->cap) {
-        s->cap = s->cap ? 2 * s->cap : 1024;
-        s->s = mem_realloc(s->s, (size_t)s->cap, sizeof *s->s);
-    }
+    mem_grow(s->s, s->n, s->cap);
     s->s[s->n].at = at, s->s[s->n].global = global, s->s[s->n++].n = n;
 }
 

@@ -38,10 +38,7 @@ static void name_row(char name[64], const StepSpan *s) {
 }
 
 static void add_call(int row, const StepSpan *s) {
-    if (n_calls == max_calls) {
-        max_calls = max_calls ? 2 * max_calls : 1024;
-        calls = mem_realloc(calls, (size_t)max_calls, sizeof *calls);
-    }
+    mem_grow(calls, n_calls, max_calls);
     calls[n_calls++] = (Call){row, s->begin, s->end};
 }
 

@@ -33,10 +33,7 @@ void program_free(Program *p) {
 }
 
 static int add_tensor(Program *p, StepTensor t) {
-    if (p->n_tensors == p->cap_tensors) {
-        p->cap_tensors = 2 * p->cap_tensors + 64;
-        p->tensor = mem_realloc(p->tensor, (size_t)p->cap_tensors, sizeof *p->tensor);
-    }
+    mem_grow(p->tensor, p->n_tensors, p->cap_tensors);
     p->tensor[p->n_tensors] = t;
     return p->n_tensors++;
 }
@@ -73,10 +70,7 @@ int program_tensor_copy(Program *p, int t) {
 }
 
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
-    if (p->n_ops == p->cap_ops) {
-        p->cap_ops = 2 * p->cap_ops + 64;
-        p->op = mem_realloc(p->op, (size_t)p->cap_ops, sizeof *p->op);
-    }
+    mem_grow(p->op, p->n_ops, p->cap_ops);
     Op *op = &p->op[p->n_ops++];
     *op = (Op){.kind = kind,
                .phase = p->phase,
