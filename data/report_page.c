@@ -301,75 +301,57 @@ static void put_comparison(FILE *f, const ReportRun *runs, int n) {
     fputs("</table></div><p></p>\n", f);
 }
 
-/* The loss of one run: each step, smoothed, validation. Of several: smoothed and validation of
- * each. */
-static void put_loss(FILE *f, const ReportRun *runs, int n) {
+/* The curve `offset` bytes into each run, smoothed where it is noisy; of one run each step is drawn
+ * faint behind it. Beside the loss, that of validation. False: there is nothing to draw. */
+static bool put_curves(FILE *f, const Chart *charts, int n_charts, const ReportRun *runs, int n,
+                       size_t offset, bool noisy) {
     ChartSeries *s = mem_calloc(3 * (size_t)n, sizeof *s);
     double **smoothed = mem_calloc((size_t)n, sizeof *smoothed);
     char **labels = mem_calloc((size_t)n, sizeof *labels);
+    bool one = n == 1, loss = offset == offsetof(ReportRun, loss), drawn = true;
     int used = 0;
     for (int k = 0; k < n; k++) {
-        const ReportRun *r = &runs[k];
-        smoothed[k] = smooth(&r->loss);
-        labels[k] = mem_printf("%s, validation", r->name);
-        int a = k % COLOURS;
-        if (n == 1)
-            s[used++] = (ChartSeries){"each step", r->loss.x, r->loss.y, r->loss.n, 0, CHART_FAINT};
-        s[used++] = (ChartSeries){
-            n == 1 ? "train, smoothed" : r->name, r->loss.x, smoothed[k], r->loss.n, a, CHART_LINE};
-        if (r->val.n)
-            s[used++] = (ChartSeries){
-                n == 1 ? "validation" : labels[k], r->val.x, r->val.y, r->val.n, n == 1 ? 1 : a,
-                n == 1 ? CHART_DOTS : CHART_DASHED};
-    }
-    // two drawings, of which the page shows one: text does not shrink with the width of the screen
-    Chart wide = {.title = "Loss", .unit = "", .width = 1040, .height = 400, .shown = "wide"};
-    Chart narrow = {.title = "Loss", .unit = "", .width = 380, .height = 300, .shown = "narrow"};
-    if (!chart_write(f, &wide, s, used) || !chart_write(f, &narrow, s, used))
-        fputs("<p class='sub'>Fewer than two steps with a finite loss.</p>\n", f);
-    for (int k = 0; k < n; k++) mem_free(smoothed[k]), mem_free(labels[k]);
-    mem_free(smoothed), mem_free(labels), mem_free(s);
-}
-
-/* The curve `offset` bytes into each run; a noisy one is drawn faint under its smoothed self. */
-static void put_small(FILE *f, const char *title, const ReportRun *runs, int n, size_t offset,
-                      bool noisy) {
-    ChartSeries *s = mem_calloc(2 * (size_t)n, sizeof *s);
-    double **smoothed = mem_calloc((size_t)n, sizeof *smoothed);
-    int used = 0;
-    for (int k = 0; k < n; k++) {
-        const Curve *y = (const Curve *)((const char *)&runs[k] + offset);
-        const char *label = n == 1 ? title : runs[k].name;
+        const Curve *y = (const Curve *)((const char *)&runs[k] + offset), *val = &runs[k].val;
+        const char *alone = loss ? "train, smoothed" : noisy ? "smoothed" : charts->title;
         int colour = k % COLOURS;
         smoothed[k] = smooth(y);
-        if (noisy && n == 1)
+        labels[k] = mem_printf("%s, validation", runs[k].name);
+        if (noisy && one)
             s[used++] = (ChartSeries){"each step", y->x, y->y, y->n, colour, CHART_FAINT};
-        s[used++] = (ChartSeries){noisy && n == 1 ? "smoothed" : label,
-                                  y->x,
-                                  noisy ? smoothed[k] : y->y,
-                                  y->n,
-                                  colour,
-                                  CHART_LINE};
+        s[used++] = (ChartSeries){
+            one ? alone : runs[k].name, y->x, noisy ? smoothed[k] : y->y, y->n, colour, CHART_LINE};
+        if (loss && val->n)
+            s[used++] = (ChartSeries){
+                one ? "validation" : labels[k], val->x, val->y, val->n, one ? 1 : colour,
+                one ? CHART_DOTS : CHART_DASHED};
     }
-    // the first step pays for cold caches and must not set the scale
-    Chart c = {.title = title,
-               .unit = "",
-               .width = 350,
-               .height = 220,
-               .from_zero = true,
-               .floor_step = 2};
-    chart_write(f, &c, s, used);
-    for (int k = 0; k < n; k++) mem_free(smoothed[k]);
-    mem_free(smoothed), mem_free(s);
+    for (int i = 0; i < n_charts; i++) drawn = chart_write(f, &charts[i], s, used) && drawn;
+    for (int k = 0; k < n; k++) mem_free(smoothed[k]), mem_free(labels[k]);
+    mem_free(smoothed), mem_free(labels), mem_free(s);
+    return drawn;
 }
 
 static void put_charts(FILE *f, const ReportRun *runs, int n) {
-    put_loss(f, runs, n);
+    // two drawings, of which the page shows one: text does not shrink with the width of the screen
+    static const Chart loss[] = {
+        {.title = "Loss", .unit = "", .width = 1040, .height = 400, .shown = "wide"},
+        {.title = "Loss", .unit = "", .width = 380, .height = 300, .shown = "narrow"}};
+    static const struct {
+        const char *title;
+        size_t offset;
+        bool noisy;
+    } small[] = {{"Tokens per second", offsetof(ReportRun, speed), true},
+                 {"Gradient norm", offsetof(ReportRun, norm), true},
+                 {"Learning rate", offsetof(ReportRun, lr), false},
+                 {"HellaSwag accuracy", offsetof(ReportRun, hellaswag), false}};
+    if (!put_curves(f, loss, 2, runs, n, offsetof(ReportRun, loss), true))
+        fputs("<p class='sub'>Fewer than two steps with a finite loss.</p>\n", f);
     fputs("<div class='small'>\n", f);
-    put_small(f, "Tokens per second", runs, n, offsetof(ReportRun, speed), true);
-    put_small(f, "Gradient norm", runs, n, offsetof(ReportRun, norm), true);
-    put_small(f, "Learning rate", runs, n, offsetof(ReportRun, lr), false);
-    put_small(f, "HellaSwag accuracy", runs, n, offsetof(ReportRun, hellaswag), false);
+    for (int i = 0; i < 4; i++) {
+        // the first step pays for cold caches and must not set the scale
+        Chart c = {small[i].title, "", 350, 220, .from_zero = true, .floor_step = 2};
+        put_curves(f, &c, 1, runs, n, small[i].offset, small[i].noisy);
+    }
     fputs("</div>\n", f);
 }
 
