@@ -1,7 +1,7 @@
 #!/bin/bash
 # fuzz.sh SECONDS: runs every fuzzer of build-fuzz that long, on all cores; called by `make fuzz`
-# and `make fuzz-long`. Inputs that found something new stay in build-fuzz/corpus/NAME;
-# tests/fuzz/corpus/NAME has the seeds.
+# and `make fuzz-long`. Inputs that found something new stay in build-fuzz/corpus/NAME, where each
+# fuzzer puts its seeds first (tests/fuzz/seeds.h).
 set -u
 seconds=${1:-10}
 top=build-fuzz
@@ -9,12 +9,9 @@ run_one() {
     name=$1
     corpus=$top/corpus/$name
     mkdir -p "$corpus"
-    seeds=()
-    [ -d "tests/fuzz/corpus/$name" ] && seeds=("tests/fuzz/corpus/$name")
     if timeout $((seconds + 120)) "$top/fuzz_$name" -max_total_time="$seconds" -timeout=20 \
         -rss_limit_mb=2048 \
-        -artifact_prefix="$top/crash_${name}_" "$corpus" ${seeds[@]+"${seeds[@]}"} \
-        >"$top/$name.log" 2>&1; then
+        -artifact_prefix="$top/crash_${name}_" "$corpus" >"$top/$name.log" 2>&1; then
         echo "ok   fuzz_$name: $(grep -o 'Done [0-9]* runs' "$top/$name.log" |
             grep -o '[0-9]*') inputs"
     else

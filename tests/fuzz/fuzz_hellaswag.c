@@ -3,8 +3,21 @@
 #include <stdlib.h>
 
 #include "data/hellaswag.h"
+#include "tests/fuzz/seeds.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+static void seeds(void) {
+    static const char text[] =
+        "{\"ctx\": \"A man is\", \"label\": 3, \"endings\": [\"up.\", \"a tree.\", \"a\", \"b\"]}\n"
+        "{\"ctx\": \"It\", \"label\": 0, \"endings\": [\"is\", \"was not yet\", \"a\", \"b\"]}\n";
+    Err e;
+    size_t n;
+    Tokenizer *t = tokenizer_bytes();
+    uint8_t *file = hellaswag_encode((const uint8_t *)text, sizeof text - 1, t, &n, &e);
+    if (!file) die("%s", e.text);
+    seed("two", file, n);
+    mem_free(file);
+    tokenizer_free(t);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     enum { S = 32 };

@@ -4,8 +4,12 @@
 
 #include "base/mem.h"
 #include "data/hellaswag.h"
+#include "tests/fuzz/seeds.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+static void seeds(void) {
+    seed_text("two", "{'ctx': 'A b', 'label': '1', 'endings': ['c', 'd.', 'e', 'f g']}\n\n"
+                     "{'ctx': 'Z', 'ind': 4, 'label': 0, 'endings': ['1', '2', '3', '4']}");
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     static const Tokenizer *t;

@@ -5,9 +5,34 @@
 #include <string.h>
 
 #include "parallel/plan/machine.h"
+#include "tests/fuzz/seeds.h"
 #include "tests/machine_text.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+static void seeds(void) {
+    seed_text("lab", "# two racks of eight nodes\n"
+                     "name = lab\n"
+                     "nodes = 16\n"
+                     "ranks_per_node = 2\n"
+                     "threads = 4\n"
+                     "flops_fp32 = 400G\n"
+                     "flops_bf16 = 800GFLOP/s\n"
+                     "flops_half = 16\n"
+                     "memory = 32GiB\n"
+                     "memory_rate = 20GB/s\n"
+                     "call = 2us\n"
+                     "slowdown = 1.1\n"
+                     "slowest = 1.05\n"
+                     "travel = ring\n"
+                     "level = node ranks=2 latency=2us rank_rate=10GB/s\n"
+                     "level = rack ranks=16 latency=15us rank_rate=1Gb/s port_rate=1Gb/s\n"
+                     "level = trunk ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s\n");
+    seed_text("least", "nodes=3\n"
+                       "ranks=3\n"
+                       "ranks_per_node=1\n"
+                       "flops_fp32=1T\n"
+                       "memory_rate=1G\n"
+                       "level=net ranks=all latency=0us rank_rate=1kB/s\n");
+}
 
 static void check(const Machine *m) {
     if (m->ranks < 1 || m->ranks != m->nodes * m->ranks_per_node || m->threads < 1) abort();

@@ -4,8 +4,13 @@
 #include <string.h>
 
 #include "base/opt_file.h"
+#include "tests/fuzz/seeds.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+static void seeds(void) {
+    seed_text("lines", "# a comment\nlr = 6e-4 # another\n--steps 10\nseq: 4\nname '#x'\nresume\n");
+    seed_text("json", "{'lr': 6e-4,\n 'steps': 10,\n 'resume': true, 'name': 'x'}\n");
+    seed_text("record", "{'run':{'options':{'lr':0.1,'layout':'x2'}}}\n{'step':1}\n");
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     OptFile f;

@@ -4,8 +4,29 @@
 #include <string.h>
 
 #include "data/token_shard.h"
+#include "data/token_shard_write.h"
+#include "tests/fuzz/seeds.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+static void seeds(void) {
+    static const int32_t ids[] = {1, 60, 50256, 9, 0};
+    static const ShardFormat formats[] = {SHARD_LLMC16, SHARD_LLMC32, SHARD_NANOGPT};
+    static const char *const names[] = {"llmc16", "llmc32", "nanogpt"};
+    char *path = seed_path("x_train.bin");
+    for (int i = 0; i < 3; i++) {
+        char *prefix = seed_path("x");
+        ShardWriter *w = shard_writer_open(prefix, "train", formats[i], 50257, 0);
+        shard_writer_put(w, ids, 5);
+        shard_writer_commit(w);
+        seed_behind(names[i], "\0\0", 2, path);
+        mem_free(prefix);
+    }
+    io_remove_tree(path, NULL);
+    mem_free(path);
+    // an index of 62 bytes: of uint16, one sequence of four tokens, one document
+    SEED("megatron",
+         "\76\0MMIDIDX\0\0\1\0\0\0\0\0\0\0\10\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"
+         "\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\2\0\74\0\120\304");
+}
 
 static void read_all(const Shard *s, const uint8_t *p, size_t n) {
     if (s->n_tokens < 1 || s->tokens < p || s->n_tokens > (int64_t)n) abort();

@@ -2,6 +2,7 @@
  *   0 tokenizer.json   1 vocab.json, a byte 0, merges.txt   2 gpt2_tokenizer.bin
  *   3 text for a vocabulary of bytes and a few merges: what decodes must be what was encoded,
  *   however it is cut 4 text to learn a vocabulary from: it must encode that text */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,55 @@
 #include "data/bpe_train.h"
 #include "data/presplit.h"
 #include "data/tokenizer.h"
+#include "tests/fuzz/seeds.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+static Tokenizer *learn(const uint8_t *p, size_t n, int32_t vocab) {
+    BpeTrain *b = bpe_train_open();
+    bpe_train_count(b, p, n);
+    return bpe_train_finish(b, vocab, 1, NULL, NULL);
+}
+
+static const char few[] = "the then there this is his it its  it's\n\nin and hand";
+
+/* tokenizer.json of vocab.json's text and the lines of merges.txt. */
+static char *json_of(const char *vocab, char *merges, int eot) {
+    json_t *list = json_array();
+    strsep(&merges, "\n"); // #version
+    for (char *line; (line = strsep(&merges, "\n")) && *line;)
+        json_array_append_new(list, json_string(line));
+    json_t *root = json_pack("{s:{s:s,s:o,s:o},s:[{s:i,s:s,s:b}],s:{s:s,s:b}}", "model", "type",
+                             "BPE", "vocab", json_loads(vocab, 0, NULL), "merges", list,
+                             "added_tokens", "id", eot, "content", "<|endoftext|>", "special", 1,
+                             "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 1);
+    char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    return text;
+}
+
+static void seeds(void) {
+    Tokenizer *t = learn((const uint8_t *)few, sizeof few - 1, 263);
+    char *folder = seed_path("x"), *names[] = {"vocab.json", "merges.txt", "gpt2_tokenizer.bin"};
+    char *text[3], *path[3];
+    tokenizer_save(t, folder);
+    for (int i = 0; i < 3; i++) {
+        path[i] = mem_printf("%s/%s", folder, names[i]);
+        IoMap m = io_open(path[i]);
+        text[i] = mem_printf("%.*s", (int)m.n, (const char *)m.p);
+        io_unmap(&m);
+    }
+    seed_behind("bin", "\2", 1, path[2]);
+    char *pair = mem_printf("\1%s%c%s", text[0], 0, text[1]);
+    seed("pair", pair, strlen(text[0]) + strlen(text[1]) + 2);
+    char *json = json_of(text[0], text[1], tokenizer_eot(t)), *whole = mem_printf("%c%s", 0, json);
+    seed("json", whole, strlen(json) + 1);
+    SEED("encode", "\3It's the  end,\n\nis it? \xc3\xa9\xff 1234");
+    SEED("learn", "\4the then\n<|endoftext|>\nthere aaaa \xe2\x82\xac");
+    mem_free(pair), mem_free(json), mem_free(whole);
+    for (int i = 0; i < 3; i++) mem_free(text[i]), mem_free(path[i]);
+    io_remove_tree(folder, NULL);
+    mem_free(folder);
+    tokenizer_free(t);
+}
 
 static void round_trip(const Tokenizer *t, const uint8_t *p, size_t n) {
     int32_t *ids;
@@ -45,14 +93,7 @@ static void split(const uint8_t *p, size_t n) {
     if (!met) abort();
 }
 
-static Tokenizer *learn(const uint8_t *p, size_t n, int32_t vocab) {
-    BpeTrain *b = bpe_train_open();
-    bpe_train_count(b, p, n);
-    return bpe_train_finish(b, vocab, 1, NULL, NULL);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
-    static const char few[] = "the then there this is his it its  it's\n\nin and hand";
     static Tokenizer *small;
     Tokenizer *t = NULL;
     Err e;
