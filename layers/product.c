@@ -327,7 +327,7 @@ static void pack_steps_of(const Member *w, Pack *pack, BlocksOf of, Range k, int
 }
 
 static void pack_a(const Member *w, const Step *s, float *to) {
-    enum { GROUP = 8 };
+    enum { GROUP = 16 };
     const Product *p = w->p;
     Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), NULL,
                  p->a_row, p->a_col,           length(s->k)};
