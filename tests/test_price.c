@@ -115,7 +115,8 @@ static void check_memory(const char *spec, void *ctx) {
         int64_t more = (int64_t)(m[1].arena[i].used - m[0].arena[i].used);
         int64_t few = k->shape.config.layers - 3;
         if (i == ARENA_ACTS) // placed with three layers alone
-            more = step_run_kept(m[1].program) - step_run_kept(m[0].program);
+            more =
+                step_run_micro_batch(m[1].program)->kept - step_run_micro_batch(m[0].program)->kept;
         int64_t want = (int64_t)whole.model[0].arena[i].used;
         int64_t got = (int64_t)m[1].arena[i].used + few * more;
         if (want != got)

@@ -114,48 +114,15 @@ void device_completes(Comm *c, uint64_t number, Stream s) {
 
 /* ---- a rank's part of a call */
 
-/* all_gather: copies the blocks of all ranks; this rank's own only if it is not in place. */
-static void gather_blocks(Comm *c, uint64_t number, const CollCall *call, Stream s) {
-    int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
-    Gather g = {.rows = call->rows, .cols = cols, .dst_ld = call->dim ? c->size * cols : cols};
-    // the neighbour's first, so that not all ranks read the same one
-    for (int i = 1; i <= c->size; i++) {
-        int o = (c->rank + i) % c->size;
-        void *note, *to = coll_own_block(call, o);
-        const CollCall *theirs = threads_call(c, o, number, &note);
-        if (theirs->src == to) continue;
-        g.src[g.n] = theirs->src, g.dst[g.n] = to;
-        g.src_ld[g.n++] = coll_src_stride(theirs, o, c->size) * bytes;
-    }
-    device_gather(s, &g);
-}
-
-/* Copies src to dst if they differ. */
-static void copy_to_dst(const CollCall *call, const void *src, Stream s) {
-    int64_t bytes = coll_block_bytes(call);
-    Gather g = {.n = src != call->dst, .rows = 1, .cols = bytes, .dst_ld = bytes};
-    g.src[0] = src, g.dst[0] = call->dst, g.src_ld[0] = bytes;
-    device_gather(s, &g);
-}
-
 void device_run_alone(Comm *c, uint64_t number, const CollCall *call) {
     Stream own = device_stream();
+    int64_t bytes = coll_block_bytes(call);
+    Gather g = {.n = call->src != call->dst, .rows = 1, .cols = bytes, .dst_ld = bytes};
+    g.src[0] = call->src, g.dst[0] = call->dst, g.src_ld[0] = bytes;
     device_begins(c, number, own);
-    copy_to_dst(call, call->src, own);
+    device_gather(own, &g);
     device_completes(c, number, own);
     c->open[number % COLL_IN_FLIGHT].started = c->open[number % COLL_IN_FLIGHT].complete;
-}
-
-static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call, Stream s) {
-    void *note;
-    copy_to_dst(call, threads_call(c, rank, number, &note)->src, s);
-}
-
-/* First element of the part of rank r, a multiple of 16 bytes. */
-static int64_t part_begin(const CollCall *call, int size, int r) {
-    int64_t n = coll_elements(call), word = 16 / coll_type_bytes(call->type);
-    int64_t begin = coll_part((n + word - 1) / word, size, r) * word;
-    return begin < n ? begin : n;
 }
 
 FoldType fold_type(const CollCall *call) {
@@ -169,29 +136,23 @@ FoldType fold_type(const CollCall *call) {
            call->what);
 }
 
-/* Sums this rank's part and writes it to its destinations. reduce_scatter: this rank's block;
- * all_reduce: a part, for all ranks; reduce: a part, for the root. */
-static void sum_part(Comm *c, uint64_t number, const CollCall *call, Stream s) {
-    int64_t bytes = coll_type_bytes(call->type), at = 0;
-    bool blocks = call->op == COLL_REDUCE_SCATTER, all = call->op == COLL_ALL_REDUCE;
-    Fold f = {.n_src = c->size, .n_dst = all ? c->size : 1, .rows = 1};
-    if (blocks) {
-        f.rows = call->rows, f.cols = call->cols;
-        f.src_ld = call->dim ? c->size * call->cols : call->cols;
-    } else {
-        at = part_begin(call, c->size, c->rank);
-        f.cols = f.src_ld = part_begin(call, c->size, c->rank + 1) - at;
+static void do_work(const ThreadsWork *w, const CollCall *call, Stream s) {
+    int64_t bytes = coll_type_bytes(call->type);
+    if (w->sums) {
+        Fold f = {.n_src = w->n_src,
+                  .n_dst = w->n_dst,
+                  .rows = w->rows,
+                  .cols = w->row_bytes / bytes,
+                  .src_ld = w->src_ld[0] / bytes};
+        for (int i = 0; i < w->n_src; i++) f.src[i] = w->src[i];
+        for (int i = 0; i < w->n_dst; i++) f.dst[i] = w->dst[i];
+        device_fold(s, &f, fold_type(call));
+        return;
     }
-    for (int i = 0; i < c->size; i++) {
-        void *note;
-        const CollCall *theirs = threads_call(c, i, number, &note);
-        if (blocks) at = c->rank * (call->dim ? call->cols : coll_block_stride(theirs));
-        f.src[i] = (const char *)theirs->src + at * bytes;
-        if (all) f.dst[i] = (char *)theirs->dst + at * bytes;
-        if (call->op == COLL_REDUCE && i == call->root) f.dst[0] = (char *)theirs->dst + at * bytes;
-    }
-    if (blocks) f.dst[0] = call->dst;
-    device_fold(s, &f, fold_type(call));
+    Gather g = {.n = w->n_src, .rows = w->rows, .cols = w->row_bytes, .dst_ld = w->dst_ld};
+    for (int i = 0; i < w->n_src; i++)
+        g.src[i] = w->src[i], g.src_ld[i] = w->src_ld[i], g.dst[i] = w->dst[i];
+    device_gather(s, &g);
 }
 
 /* ---- calls */
@@ -225,14 +186,8 @@ static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
     threads_all_here(c, number, call);
     for (int i = 0; i < c->size; i++) device_follow(comm_stream, their_places(c, i, number)->ready);
     device_begins(c, number, comm_stream);
-    if (call->op == COLL_ALL_GATHER)
-        gather_blocks(c, number, call, comm_stream);
-    else if (call->op == COLL_BROADCAST)
-        take_from(c, call->root, number, call, comm_stream);
-    else if (call->op == COLL_SHIFT)
-        take_from(c, (c->rank - call->root + c->size) % c->size, number, call, comm_stream);
-    else
-        sum_part(c, number, call, comm_stream);
+    ThreadsWork w = threads_work(c, number, call);
+    do_work(&w, call, comm_stream);
     device_completes(c, number, comm_stream);
     device_record(places_of(c, number)->done, comm_stream);
     threads_all_done(c, number, call);

@@ -38,8 +38,10 @@ FOLD(max_u8, uint8_t, b > a ? b : a)
 FOLD(sum_bf16, uint16_t, bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded each time
 FOLD(max_bf16, uint16_t, bf16_to_float(b) > bf16_to_float(a) ? b : a)
 
-void coll_fold_to(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
-                  int64_t n) {
+/* dst[i] = a[i] + b[i], or the maximum, for n elements; dst may be a or b. Integers wrap around.
+ * Maximum: a NaN in a is kept, one in b is ignored. */
+static void fold(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
+                 int64_t n) {
     static const FoldFn table[][2] = {
         [COLL_F32] = {sum_f32, max_f32}, [COLL_F64] = {sum_f64, max_f64},
         [COLL_I64] = {sum_i64, max_i64}, [COLL_I32] = {sum_i32, max_i32},
@@ -47,12 +49,29 @@ void coll_fold_to(CollType type, CollReduction reduction, void *dst, const void 
     table[type][reduction](dst, a, b, n);
 }
 
-void coll_stack_add(CollStack *s, const void *term, int adds, void *dst) {
+/* Additions after term i of `size` is pushed. */
+static int adds_after(int i, int size) {
+    return i + 1 < size ? __builtin_ctz((unsigned)i + 1) : __builtin_popcount((unsigned)i);
+}
+
+/* Terms are arrays of n elements, at most CHUNK bytes. */
+enum { CHUNK = 4096, DEEPEST = 24 }; // DEEPEST: log2 of the ranks + 2
+typedef struct Stack {
+    CollType type;
+    CollReduction reduction;
+    int64_t n;
+    int top; // 0 before the first term
+    const void *on[DEEPEST];
+    _Alignas(64) char sum[DEEPEST][CHUNK];
+} Stack;
+
+/* Pushes a term and adds. dst: NULL, but with the last term where the sum goes; may be any term. */
+static void add_term(Stack *s, const void *term, int adds, void *dst) {
     s->on[s->top++] = term;
     for (; adds > 0; adds--, s->top--) {
         int to = s->top - 2;
         void *at = dst && to == 0 ? dst : s->sum[to]; // the last addition: all terms have been read
-        coll_fold_to(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
+        fold(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
         s->on[to] = at;
     }
     if (dst && s->on[0] != dst) memcpy(dst, s->on[0], (size_t)(s->n * coll_type_bytes(s->type)));
@@ -62,19 +81,19 @@ void coll_stack_add(CollStack *s, const void *term, int adds, void *dst) {
  * read from all terms before it is written anywhere. */
 static void sum_piece(void *ctx, int64_t begin, int64_t end) {
     const CollSum *s = ctx;
-    _Alignas(64) char sum[COLL_CHUNK];
-    CollStack stack;
+    _Alignas(64) char sum[CHUNK];
+    Stack stack;
     int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
     stack.type = s->type, stack.reduction = s->reduction;
     for (int64_t n; begin < end; begin += n, at += n) {
         if (at == s->row_bytes) row++, at = 0;
-        n = s->row_bytes - at < COLL_CHUNK ? s->row_bytes - at : COLL_CHUNK;
+        n = s->row_bytes - at < CHUNK ? s->row_bytes - at : CHUNK;
         if (n > end - begin) n = end - begin;
         void *to = s->n_dst == 1 ? s->dst[0] + begin : sum;
         stack.n = n / bytes, stack.top = 0;
         for (int i = 0; i < s->n_src; i++)
-            coll_stack_add(&stack, s->src[i] + row * s->stride[i] + at, coll_adds(i, s->n_src),
-                           i + 1 == s->n_src ? to : NULL);
+            add_term(&stack, s->src[i] + row * s->stride[i] + at, adds_after(i, s->n_src),
+                     i + 1 == s->n_src ? to : NULL);
         for (int i = 0; i < s->n_dst && s->n_dst > 1; i++)
             memcpy(s->dst[i] + begin, sum, (size_t)n);
     }

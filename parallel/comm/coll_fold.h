@@ -2,7 +2,7 @@
  *
  * A sum over ranks is a tree: neighbours in pairs, then pairs of pairs; a term without a partner
  * goes to the next round. Below the tree of five terms, and how a stack evaluates it: each term is
- * pushed, then the two topmost are added coll_adds(i, size) times.
+ * pushed, then the two topmost are added so many times.
  *
  *     ((b0 + b1) + (b2 + b3)) + b4            term  b0  b1  b2  b3  b4
  *                                             adds   0   1   0   2   1
@@ -17,33 +17,6 @@
 static inline int64_t coll_type_bytes(CollType t) {
     return (const int64_t[]){4, 8, 8, 4, 1, 2}[t];
 }
-/* Local. dst[i] = a[i] + b[i], or the maximum, for n elements; dst may be a or b. Integers wrap
- * around. Maximum: a NaN in a is kept, one in b is ignored. */
-void coll_fold_to(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
-                  int64_t n);
-static inline void coll_fold(CollType type, CollReduction reduction, void *dst, const void *src,
-                             int64_t n) {
-    coll_fold_to(type, reduction, dst, dst, src, n);
-}
-
-/* Local, pure. Additions after term i of `size` is pushed. */
-static inline int coll_adds(int i, int size) {
-    return i + 1 < size ? __builtin_ctz((unsigned)i + 1) : __builtin_popcount((unsigned)i);
-}
-/* Terms are arrays of n elements, at most COLL_CHUNK bytes. */
-enum { COLL_CHUNK = 4096, COLL_DEEPEST = 24 }; // COLL_DEEPEST: log2 of the ranks + 2
-typedef struct CollStack {
-    CollType type;
-    CollReduction reduction;
-    int64_t n;
-    int top; // 0 before the first term
-    const void *on[COLL_DEEPEST];
-    _Alignas(64) char sum[COLL_DEEPEST][COLL_CHUNK];
-} CollStack;
-/* Local. Pushes a term and adds. dst: NULL, but with the last term where the sum goes; may be any
- * term. */
-void coll_stack_add(CollStack *s, const void *term, int adds, void *dst);
-
 /* The sum of a matrix over all ranks of a group: one term of each, in their order. */
 typedef struct CollSum {
     CollType type;

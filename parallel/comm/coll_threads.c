@@ -296,20 +296,29 @@ void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
     gate_count(c, &m->slot[o].blocks[at], lap * (uint32_t)c->size);
 }
 
+static void do_work(const Comm *c, const CollCall *call, const ThreadsWork *w) {
+    Team *team = c->world->team;
+    for (int i = 0; i < w->n_src && !w->sums; i++)
+        coll_copy(team, w->dst[i], w->dst_ld, w->src[i], w->src_ld[i], w->rows, w->row_bytes);
+    if (!w->sums) return;
+    coll_sum_terms(team, &(CollSum){.type = call->type,
+                                    .reduction = call->reduction,
+                                    .n_src = w->n_src,
+                                    .n_dst = w->n_dst,
+                                    .src = w->src,
+                                    .stride = w->src_ld,
+                                    .dst = w->dst,
+                                    .rows = w->rows,
+                                    .row_bytes = w->row_bytes});
+}
+
 static void sum_of_slots(Comm *c, const CollCall *call) {
-    const char *src[MAX_THREAD_RANKS];
-    int64_t stride[MAX_THREAD_RANKS], bytes = coll_block_bytes(call);
+    int64_t bytes = coll_block_bytes(call);
+    ThreadsWork w = {.sums = true, .n_src = c->size, .n_dst = 1, .rows = 1, .row_bytes = bytes};
     for (int i = 0; i < c->size; i++)
-        src[i] = (const char *)call->src + i * bytes, stride[i] = bytes;
-    coll_sum_terms(c->world->team, &(CollSum){.type = call->type,
-                                              .reduction = call->reduction,
-                                              .n_src = c->size,
-                                              .n_dst = 1,
-                                              .src = src,
-                                              .stride = stride,
-                                              .dst = (char *[]){call->dst},
-                                              .rows = 1,
-                                              .row_bytes = bytes});
+        w.src[i] = (const char *)call->src + i * bytes, w.src_ld[i] = bytes;
+    w.dst[0] = call->dst;
+    do_work(c, call, &w);
 }
 
 void threads_blocks_done(Comm *c, uint64_t number, const CollCall *call) {
@@ -323,57 +332,76 @@ static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
     if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
 }
 
+/* ---- a rank's part of other calls */
+
+static void add_copy(ThreadsWork *w, const void *src, int64_t src_ld, void *dst) {
+    if (src == dst) return;
+    w->src[w->n_src] = src, w->src_ld[w->n_src] = src_ld, w->dst[w->n_src++] = dst;
+}
+
 /* all_gather: block o of dst is the src of rank o. */
-static void all_gather(Comm *c, uint64_t number, const CollCall *call) {
+static ThreadsWork gather_blocks(Comm *c, uint64_t number, const CollCall *call) {
     int64_t bytes = coll_type_bytes(call->type), row = call->cols * bytes;
-    int64_t stride = call->dim == 1 ? c->size * row : row;
+    ThreadsWork w = {
+        .rows = call->rows, .row_bytes = row, .dst_ld = call->dim == 1 ? c->size * row : row};
     // the neighbour's first, so that not all ranks read the same one
     for (int i = 1; i <= c->size; i++) {
         int o = (c->rank + i) % c->size;
         const CollCall *theirs = call_of(c, o, number);
-        void *to = coll_own_block(call, o);
-        if (theirs->src != to)
-            coll_copy(c->world->team, to, stride, theirs->src,
-                      coll_src_stride(theirs, o, c->size) * bytes, call->rows, row);
+        add_copy(&w, theirs->src, coll_src_stride(theirs, o, c->size) * bytes,
+                 coll_own_block(call, o));
     }
+    return w;
 }
 
 /* Copies the src of another rank. broadcast: the root; shift: the rank `root` before this one. */
-static void take_from(Comm *c, int rank, uint64_t number, const CollCall *call) {
-    const void *src = call_of(c, rank, number)->src;
+static ThreadsWork take_from(Comm *c, int rank, uint64_t number, const CollCall *call) {
     int64_t bytes = coll_block_bytes(call);
-    if (src != call->dst) coll_copy(c->world->team, call->dst, bytes, src, bytes, 1, bytes);
+    ThreadsWork w = {.rows = 1, .row_bytes = bytes, .dst_ld = bytes};
+    add_copy(&w, call_of(c, rank, number)->src, bytes, call->dst);
+    return w;
+}
+
+/* First element of the part of rank r, a multiple of 16 bytes. */
+static int64_t part_begin(const CollCall *call, int size, int r) {
+    int64_t n = coll_elements(call), word = 16 / coll_type_bytes(call->type);
+    int64_t begin = coll_part((n + word - 1) / word, size, r) * word;
+    return begin < n ? begin : n;
 }
 
 /* Sums this rank's part. reduce_scatter: its block; all_reduce: a part, for all ranks; reduce: a
  * part, for the root. */
-static void sum_of_calls(Comm *c, uint64_t number, const CollCall *call) {
-    const char *src[MAX_THREAD_RANKS];
-    char *dst[MAX_THREAD_RANKS];
-    int64_t stride[MAX_THREAD_RANKS];
-    int64_t bytes = coll_type_bytes(call->type), n = coll_elements(call), begin = 0, end = n;
+static ThreadsWork sum_part(Comm *c, uint64_t number, const CollCall *call) {
+    int64_t bytes = coll_type_bytes(call->type), begin = 0, n = call->cols;
     bool scatter = call->op == COLL_REDUCE_SCATTER, all = call->op == COLL_ALL_REDUCE;
-    if (!scatter) begin = coll_part(n, c->size, c->rank), end = coll_part(n, c->size, c->rank + 1);
-    CollSum s = {.type = call->type,
-                 .reduction = call->reduction,
-                 .n_src = c->size,
-                 .n_dst = all ? c->size : 1,
-                 .src = src,
-                 .stride = stride,
-                 .dst = dst,
-                 .rows = scatter ? call->rows : 1,
-                 .row_bytes = (scatter ? call->cols : end - begin) * bytes};
+    if (!scatter) {
+        begin = part_begin(call, c->size, c->rank);
+        n = part_begin(call, c->size, c->rank + 1) - begin;
+    }
+    ThreadsWork w = {.sums = true,
+                     .n_src = c->size,
+                     .n_dst = all ? c->size : 1,
+                     .rows = scatter ? call->rows : 1,
+                     .row_bytes = n * bytes};
     for (int i = 0; i < c->size; i++) {
         const CollCall *theirs = call_of(c, i, number);
         int64_t at = begin;
         if (scatter) at = c->rank * (call->dim == 0 ? coll_block_stride(theirs) : call->cols);
-        src[i] = (const char *)theirs->src + at * bytes;
-        stride[i] = scatter && call->dim == 1 ? c->size * s.row_bytes : s.row_bytes;
-        if (all) dst[i] = (char *)theirs->dst + begin * bytes;
+        w.src[i] = (const char *)theirs->src + at * bytes;
+        w.src_ld[i] = scatter && call->dim == 1 ? c->size * w.row_bytes : w.row_bytes;
+        if (all) w.dst[i] = (char *)theirs->dst + begin * bytes;
     }
     const CollCall *to = call->op == COLL_REDUCE ? call_of(c, call->root, number) : call;
-    if (!all) dst[0] = (char *)to->dst + begin * bytes;
-    coll_sum_terms(c->world->team, &s);
+    if (!all) w.dst[0] = (char *)to->dst + begin * bytes;
+    return w;
+}
+
+ThreadsWork threads_work(Comm *c, uint64_t number, const CollCall *call) {
+    if (call->op == COLL_ALL_GATHER) return gather_blocks(c, number, call);
+    if (call->op == COLL_BROADCAST) return take_from(c, call->root, number, call);
+    if (call->op == COLL_SHIFT)
+        return take_from(c, (c->rank - call->root + c->size) % c->size, number, call);
+    return sum_part(c, number, call);
 }
 
 static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
@@ -382,14 +410,8 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
         return;
     }
     threads_all_here(c, number, call);
-    if (call->op == COLL_ALL_GATHER)
-        all_gather(c, number, call);
-    else if (call->op == COLL_BROADCAST)
-        take_from(c, call->root, number, call);
-    else if (call->op == COLL_SHIFT)
-        take_from(c, (c->rank - call->root + c->size) % c->size, number, call);
-    else
-        sum_of_calls(c, number, call);
+    ThreadsWork w = threads_work(c, number, call);
+    do_work(c, call, &w);
     // a rank whose src is not read and whose dst no other writes need not wait; in debug builds its
     // call is read
     bool free = call->op == COLL_BROADCAST && c->rank != call->root;

@@ -1,4 +1,5 @@
-/* coll_threads -- synchronization of ranks that are threads, for backends on device memory. */
+/* coll_threads -- what ranks that are threads do of a call, and when, for backends on device
+ * memory. */
 #ifndef PARALLEL_COMM_COLL_THREADS_H
 #define PARALLEL_COMM_COLL_THREADS_H
 
@@ -11,6 +12,18 @@ void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note)
 void threads_all_here(Comm *c, uint64_t number, const CollCall *call);
 /* Local, after threads_all_here: the call of a rank of the group, and its note. */
 const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note);
+/* What a rank does of a call: it copies rectangles, src[i] to dst[i]; or it adds up all src, and
+ * the sum goes to all dst. Rows of dst lie dst_ld bytes apart; of a sum they touch. */
+typedef struct ThreadsWork {
+    bool sums;
+    int n_src, n_dst; // n_dst: of a sum
+    int64_t rows, row_bytes, dst_ld;
+    const char *src[MAX_THREAD_RANKS];
+    int64_t src_ld[MAX_THREAD_RANKS];
+    char *dst[MAX_THREAD_RANKS];
+} ThreadsWork;
+/* Local, after threads_all_here. This rank's part of a call. */
+ThreadsWork threads_work(Comm *c, uint64_t number, const CollCall *call);
 /* Collective. Returns when all ranks have called it. */
 void threads_all_done(Comm *c, uint64_t number, const CollCall *call);
 /* Local. Of a call by blocks: waits until rank o has published it; its src or, of a reduce_scatter,

@@ -129,41 +129,43 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     return result;
 }
 
-/* Ranks on this node among the first `most` ranks. */
-static int count_on_node(World *w, int most) {
+/* A rank, and the cores that it may use. */
+typedef struct Seat {
+    char node[64];
+    cpu_set_t cores;
+} Seat;
+
+/* Ranks on this node among the first `most` ranks; *together: the cores of all of them. */
+static int count_on_node(World *w, int most, cpu_set_t *together) {
     Group g = comm_group(world_comm(w));
-    char mine[64] = "", *all = mem_calloc((size_t)g.size, sizeof mine);
+    Seat mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
     int n = 0;
-    snprintf(mine, sizeof mine, "%s", world_node(w));
-    group_all_gather(&g, mine, sizeof mine, all);
-    for (int i = 0; i < most; i++) n += strcmp(all + (size_t)i * sizeof mine, mine) == 0;
+    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
+    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
+    group_all_gather(&g, &mine, sizeof mine, all);
+    CPU_ZERO(together);
+    for (int i = 0; i < most; i++) {
+        if (strcmp(all[i].node, mine.node) != 0) continue;
+        CPU_OR(together, together, &all[i].cores);
+        n++;
+    }
     mem_free(all);
     return n;
 }
 
 int ranks_on_node(World *w) {
-    return count_on_node(w, world_size(w));
+    cpu_set_t cores;
+    return count_on_node(w, world_size(w), &cores);
 }
 
 int ranks_before(World *w) {
-    return count_on_node(w, world_rank(w));
+    cpu_set_t cores;
+    return count_on_node(w, world_rank(w), &cores);
 }
 
 int ranks_cores(World *w) {
-    typedef struct Seat {
-        char node[64];
-        cpu_set_t cores;
-    } Seat;
-    Group g = comm_group(world_comm(w));
-    Seat mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
     cpu_set_t together;
-    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
-    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
-    group_all_gather(&g, &mine, sizeof mine, all);
-    CPU_ZERO(&together);
-    for (int i = 0; i < g.size; i++)
-        if (strcmp(all[i].node, mine.node) == 0) CPU_OR(&together, &together, &all[i].cores);
-    mem_free(all);
+    count_on_node(w, world_size(w), &together);
     return CPU_COUNT(&together);
 }
 

@@ -68,18 +68,17 @@ void dist_beside(char to[DIST_NAME], const char *other, const char *name) {
 }
 
 bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e) {
-    char tx[DIST_TEXT], tw[DIST_TEXT];
+    char tx[DIST_TEXT], tw[DIST_TEXT], why[DIST_TEXT] = "";
     if (x->n_dims != 2 || w->n_dims != 2)
-        return err(e, "%s %s: a matmul takes two matrices", dist_print(x, tx), dist_print(w, tw));
-    if (x->partial.n || w->partial.n)
-        return err(e, "%s %s: an operand is partial; reduce it before the matmul",
-                   dist_print(x, tx), dist_print(w, tw));
-    if (strcmp(x->dim[1], w->dim[0]) != 0)
-        return err(e, "%s %s: a matmul contracts equal dimensions, not %s and %s",
-                   dist_print(x, tx), dist_print(w, tw), x->dim[1], w->dim[0]);
-    if (!axes_equal(x->shard[1], w->shard[0]))
-        return err(e, "%s %s: both operands must shard %s alike", dist_print(x, tx),
-                   dist_print(w, tw), x->dim[1]);
+        snprintf(why, sizeof why, "a matmul takes two matrices");
+    else if (x->partial.n || w->partial.n)
+        snprintf(why, sizeof why, "an operand is partial; reduce it before the matmul");
+    else if (strcmp(x->dim[1], w->dim[0]) != 0)
+        snprintf(why, sizeof why, "a matmul contracts equal dimensions, not %s and %s", x->dim[1],
+                 w->dim[0]);
+    else if (!axes_equal(x->shard[1], w->shard[0]))
+        snprintf(why, sizeof why, "both operands must shard %s alike", x->dim[1]);
+    if (why[0]) return err(e, "%s %s: %s", dist_print(x, tx), dist_print(w, tw), why);
     *y = (Dist){.n_dims = 2, .shard = {x->shard[0], w->shard[1]}, .partial = x->shard[1]};
     dist_name(y->name, name);
     memcpy(y->dim[0], x->dim[0], sizeof y->dim[0]);

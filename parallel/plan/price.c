@@ -96,7 +96,8 @@ int64_t price_memory(const StepLists *s) {
     int64_t bytes = s->sampling[s->n - 1], more = bytes - s->sampling[0];
     for (int i = 0; i < N_ARENAS; i++) {
         bytes += (int64_t)last->arena[i].used;
-        more += i == ARENA_ACTS ? step_run_kept(last->program) - step_run_kept(first->program)
+        more += i == ARENA_ACTS ? step_run_micro_batch(last->program)->kept -
+                                      step_run_micro_batch(first->program)->kept
                                 : (int64_t)(last->arena[i].used - first->arena[i].used);
     }
     return bytes + (s->n > 1 ? (layers_more(s) - 1) * more : 0);

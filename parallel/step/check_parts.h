@@ -1,5 +1,5 @@
-/* check_parts -- what check.c (steps and table), check_point.c (one tensor) and check_cause.c (what
- * a tensor lacks) share. */
+/* check_parts -- what check.c (steps and table) and check_point.c (one tensor, what it lacks)
+ * share. */
 #ifndef PARALLEL_STEP_CHECK_PARTS_H
 #define PARALLEL_STEP_CHECK_PARTS_H
 
@@ -99,9 +99,5 @@ void check_mesh(void *ctx, Model *m, const StepResult *r);
 
 /* Local. A cause more, unless it is one already; over NULL: there is no such collective here. */
 void check_add_cause(Suspect *s, Comm *over, const char *op, const char *what);
-/* Local. Adds the collectives between a suspect and the tensors that agree, the nearest first. */
-void check_find_causes(const Check *c, Suspect *s);
-/* Local. A result is right, so all that it was made of is. */
-void check_agree(Check *c, const StepResult *r);
 
 #endif

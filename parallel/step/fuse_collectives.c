@@ -28,9 +28,8 @@ typedef struct Fuse {
     Program *p;
     const Op *old;
     int n_ops;
-    int *maker;   // [tensors] the operation that makes it; -1
-    int *readers; // [tensors] how many operations read it
-    int *with;    // [operations] of a matmul: its collective; of that: its first matmul; -1
+    Uses uses;
+    int *with; // [operations] of a matmul: its collective; of that: its first matmul; -1
 } Fuse;
 
 static bool is_matmul(const Op *op) {
@@ -50,10 +49,10 @@ static int kernel_end(const Fuse *f, int i) {
 
 static void find_scatter(Fuse *f, int i) {
     const Op *op = &f->old[i];
-    int maker = f->maker[op->in[0]];
+    int maker = f->uses.maker[op->in[0]];
     if (op->dim != 0 || !has_rows(f->p, op->in[0]) || maker < 0) return;
     bool alone = !f->old[maker].fused && kernel_end(f, maker) == maker + 1;
-    if (!alone || !is_matmul(&f->old[maker]) || f->readers[op->in[0]] != 1) return;
+    if (!alone || !is_matmul(&f->old[maker]) || f->uses.readers[op->in[0]] != 1) return;
     f->with[i] = maker, f->with[maker] = i;
 }
 
@@ -70,7 +69,7 @@ static bool reads_blocks(const Fuse *f, int i, int x, int64_t rows) {
 /* Of an all_gather: all that read its result are matmuls, one behind the other. */
 static void find_gather(Fuse *f, int i) {
     const Op *op = &f->old[i];
-    int first = i + 1, left = f->readers[op->out], end;
+    int first = i + 1, left = f->uses.readers[op->out], end;
     if (op->dim != 0 || !has_rows(f->p, op->in[0]) || left == 0) return;
     int64_t rows = step_tensor_local(f->p, &f->p->tensor[op->in[0]], 0);
     while (first < f->n_ops && !reads_blocks(f, first, op->out, rows)) first++;
@@ -87,15 +86,9 @@ static void append(Fuse *f, int i, bool fused) {
 }
 
 void program_fuse_collectives(Program *p, bool copied) {
-    size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    Fuse f = {.p = p, .old = p->op, .n_ops = p->n_ops};
-    f.maker = mem_alloc((n + 2 * tensors) * sizeof *f.maker);
-    f.readers = f.maker + tensors, f.with = f.readers + tensors;
-    for (size_t t = 0; t < tensors; t++) f.maker[t] = -1, f.readers[t] = 0;
-    for (int i = 0; i < f.n_ops; i++) {
-        f.maker[p->op[i].out] = i, f.with[i] = -1;
-        for (int k = 0; k < p->op[i].n_in; k++) f.readers[p->op[i].in[k]]++;
-    }
+    Fuse f = {.p = p, .old = p->op, .n_ops = p->n_ops, .uses = program_uses(p)};
+    f.with = mem_alloc((size_t)f.n_ops * sizeof *f.with);
+    for (int i = 0; i < f.n_ops; i++) f.with[i] = -1;
     for (int i = 0; i < f.n_ops; i++)
         if (f.old[i].kind == OP_REDUCE_SCATTER) find_scatter(&f, i);
     for (int i = 0; i < f.n_ops; i++)
@@ -111,5 +104,5 @@ void program_fuse_collectives(Program *p, bool copied) {
         if (with >= 0 && !gather) append(&f, with, true);
     }
     mem_free(old);
-    mem_free(f.maker);
+    mem_free(f.with), mem_free(f.uses.maker);
 }

@@ -13,9 +13,6 @@
 static float *floats(Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * sizeof(float));
 }
-static Act *acts(const Model *m, Arena *a, int64_t n) {
-    return arena_take(a, (size_t)n * m->k->word);
-}
 
 static void take_gradient(Model *m, int i) {
     Tensor *t = &m->tensors.t[i];
@@ -62,7 +59,8 @@ static void place_casts(Model *m) {
             t->cast = t->param;
         else
             t->cast = m->shape.borrow ? m->shape.borrow->t[i].cast
-                                      : acts(m, &m->arena[ARENA_PARAMS], tensor_part(t, PART_CAST));
+                                      : arena_take(&m->arena[ARENA_PARAMS],
+                                                   (size_t)tensor_part(t, PART_CAST) * m->k->word);
     }
 }
 

@@ -70,16 +70,10 @@ int64_t outer_floats(const Outer *o, const Model *m, int f) {
     return fragment_begin(o, m, f + 1) - fragment_begin(o, m, f);
 }
 
-/* The parameters [begin, begin + n) of fragment f become their sum over the replicas; returns n. */
-static int64_t sum_fragment(const Outer *o, Model *m, int f, int64_t *begin) {
-    int64_t n = outer_floats(o, m, f);
-    *begin = fragment_begin(o, m, f);
-    if (n > 0) sum_over_d(m, COLL_F32, params(m) + *begin, n, "parameters of replicas");
-    return n;
-}
-
+/* The parameters of fragment f become their mean over the replicas, by the outer step. */
 static void average(const Outer *o, Model *m, int f) {
-    int64_t begin, n = sum_fragment(o, m, f, &begin);
+    int64_t begin = fragment_begin(o, m, f), n = outer_floats(o, m, f);
+    if (n > 0) sum_over_d(m, COLL_F32, params(m) + begin, n, "parameters of replicas");
     OuterUpdate u = {.param = params(m) + begin,
                      .anchor = m->anchor + begin,
                      .velocity = m->velocity ? m->velocity + begin : NULL,

@@ -47,8 +47,8 @@ typedef struct Side {
 typedef struct Panels {
     Program *p;
     const Op *old;
-    int *maker, *reader; // [tensors] operation that makes it, the first that reads it; -1
-    bool *dropped;       // [operations] panels stand for it
+    Uses uses;
+    bool *dropped; // [operations] panels stand for it
 } Panels;
 
 static bool is_along(const Op *op, OpKind kind, int axis, int dim) {
@@ -63,7 +63,7 @@ static int axis_of(int dim) {
 }
 
 static Side operand(const Panels *s, int t, int dim) {
-    int i = s->maker[t];
+    int i = s->uses.maker[t];
     Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1, .is_operand = true};
     if (i >= 0 && is_along(&s->old[i], OP_ALL_GATHER, axis_of(dim), dim))
         side.block = s->old[i].in[0], side.axes = s->old[i].axes, side.phase = s->old[i].phase;
@@ -72,11 +72,11 @@ static Side operand(const Panels *s, int t, int dim) {
 }
 
 static Side result(const Panels *s, int t, int dim) {
-    int i = s->reader[t];
+    int i = s->uses.reader[t];
     Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1};
     if (i >= 0 && is_along(&s->old[i], OP_REDUCE_SCATTER, axis_of(dim), dim)) {
         side.block = s->old[i].out, side.axes = s->old[i].axes;
-        int next = s->reader[side.block];
+        int next = s->uses.reader[side.block];
         if (next >= 0 && s->old[next].kind == OP_ACCUMULATE) side.gradient = s->old[next].out;
     }
     side.n = step_tensor_local(s->p, &s->p->tensor[side.block], dim);
@@ -229,8 +229,9 @@ static void drop(Panels *s, int i) {
     if (!has_panels(s, &s->old[i], side)) return;
     for (int k = 0; k < 2; k++) {
         if (side[k].axes.n == 0) continue;
-        s->dropped[side[k].is_operand ? s->maker[side[k].whole] : s->reader[side[k].whole]] = true;
-        if (side[k].gradient >= 0) s->dropped[s->reader[side[k].block]] = true;
+        s->dropped[side[k].is_operand ? s->uses.maker[side[k].whole]
+                                      : s->uses.reader[side[k].whole]] = true;
+        if (side[k].gradient >= 0) s->dropped[s->uses.reader[side[k].block]] = true;
     }
 }
 
@@ -238,22 +239,16 @@ static void keep_what_others_read(Panels *s, int i) {
     Side side[2];
     if (has_panels(s, &s->old[i], side)) return;
     for (int k = 0; k < s->old[i].n_in; k++) {
-        int maker = s->maker[s->old[i].in[k]];
+        int maker = s->uses.maker[s->old[i].in[k]];
         if (maker >= 0 && s->old[maker].kind == OP_ALL_GATHER) s->dropped[maker] = false;
     }
 }
 
 void program_panels(Program *p) {
-    int n = p->n_ops, n_tensors = p->n_tensors;
+    int n = p->n_ops;
     if (!p->layout->stay) return;
-    int *memory = mem_alloc(2 * (size_t)n_tensors * sizeof *memory);
-    Panels s = {.p = p, .old = p->op, .maker = memory, .reader = memory + n_tensors};
+    Panels s = {.p = p, .old = p->op, .uses = program_uses(p)};
     s.dropped = mem_calloc((size_t)n, sizeof *s.dropped);
-    for (int t = 0; t < 2 * n_tensors; t++) memory[t] = -1;
-    for (int i = n - 1; i >= 0; i--) {
-        s.maker[p->op[i].out] = i;
-        for (int k = 0; k < p->op[i].n_in; k++) s.reader[p->op[i].in[k]] = i;
-    }
     for (int i = 0; i < n; i++) drop(&s, i);
     for (int i = 0; i < n; i++) keep_what_others_read(&s, i);
     Op *old = program_take(p);
@@ -270,5 +265,5 @@ void program_panels(Program *p) {
     p->phase = PHASE_FORWARD, p->layer = -1;
     mem_free(old);
     mem_free(s.dropped);
-    mem_free(memory);
+    mem_free(s.uses.maker);
 }

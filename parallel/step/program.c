@@ -84,6 +84,20 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     return out;
 }
 
+Uses program_uses(const Program *p) {
+    size_t n = (size_t)p->n_tensors;
+    Uses u = {.maker = mem_alloc((3 * n + 1) * sizeof *u.maker)};
+    u.reader = u.maker + n, u.readers = u.reader + n;
+    for (size_t t = 0; t < n; t++) u.maker[t] = u.reader[t] = -1, u.readers[t] = 0;
+    for (int i = p->n_ops; i-- > 0;) {
+        const Op *op = &p->op[i];
+        u.maker[op->out] = i;
+        if (op->also >= 0) u.maker[op->also] = i;
+        for (int k = 0; k < op->n_in; k++) u.reader[op->in[k]] = i, u.readers[op->in[k]]++;
+    }
+    return u;
+}
+
 Op *program_take(Program *p) {
     Op *op = p->op;
     p->op = NULL, p->n_ops = p->cap_ops = 0;

@@ -157,6 +157,14 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
 #define EMIT(p, kind, out, ...)                                                                    \
     program_emit(p, kind, out, (int[]){__VA_ARGS__},                                               \
                  (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
+/* Local. For a pass: who makes and who reads each tensor, in the list as it is. Freed by mem_free
+ * (maker). */
+typedef struct Uses {
+    int *maker;   // [tensors] operation; -1: none
+    int *reader;  // [tensors] the first one; -1
+    int *readers; // [tensors] how many operands it is
+} Uses;
+Uses program_uses(const Program *p);
 /* Local. For a pass: takes the list out of a program, which has none then (freed by mem_free); adds
  * an operation of that list as it is. */
 Op *program_take(Program *p);

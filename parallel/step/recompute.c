@@ -23,8 +23,8 @@ const char *recompute_word(Recompute r) {
 typedef struct Pass {
     Program *p;
     const Op *old; // operations before the pass
-    int *maker;    // [tensors] index of the forward operation that makes it; -1
-    int *clone;    // [tensors] tensor that stands for it in backward; -1
+    Uses uses;
+    int *clone; // [tensors] tensor that stands for it in backward; -1
 } Pass;
 
 /* Is it the residual stream behind a layer, or in the middle of one and reduced along x? */
@@ -46,8 +46,8 @@ static bool kept(const Pass *s, int i) {
 
 /* The tensor that backward reads for t: t itself, or its clone, which is computed here. */
 static int available(Pass *s, int t) {
-    int i = s->maker[t];
-    if (i < 0 || kept(s, i)) return t;
+    int i = s->uses.maker[t];
+    if (i < 0 || s->old[i].phase != PHASE_FORWARD || kept(s, i)) return t;
     if (s->clone[t] >= 0) return s->clone[t];
     Op op = s->old[i];
     for (int k = 0; k < op.n_in; k++) op.in[k] = available(s, op.in[k]);
@@ -60,16 +60,10 @@ static int available(Pass *s, int t) {
 
 void program_recompute(Program *p) {
     int n_ops = p->n_ops, n = p->n_tensors;
+    Pass s = {.p = p, .uses = program_uses(p), .clone = mem_alloc((size_t)n * sizeof(int))};
     Op *old = program_take(p);
-    Pass s = {.p = p, .old = old};
-    s.maker = mem_alloc(2 * (size_t)n * sizeof(int));
-    s.clone = s.maker + n;
-    for (int t = 0; t < n; t++) s.maker[t] = s.clone[t] = -1;
-    for (int i = 0; i < n_ops; i++)
-        if (old[i].phase == PHASE_FORWARD) {
-            s.maker[old[i].out] = i;
-            if (old[i].also >= 0) s.maker[old[i].also] = i;
-        }
+    s.old = old;
+    for (int t = 0; t < n; t++) s.clone[t] = -1;
     for (int i = 0; i < n_ops; i++) {
         Op op = old[i];
         for (int k = 0; op.phase == PHASE_BACKWARD && k < op.n_in; k++)
@@ -77,5 +71,5 @@ void program_recompute(Program *p) {
         program_append(p, &op);
     }
     mem_free(old);
-    mem_free(s.maker);
+    mem_free(s.uses.maker), mem_free(s.clone);
 }

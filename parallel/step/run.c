@@ -198,10 +198,6 @@ void step_run_casts(StepRun *r, Model *m) {
     if (b->made) run_all(b, m, 0, b->p.n_ops);
 }
 
-int64_t step_run_kept(const StepRun *r) {
-    return step_run_micro_batch(r)->kept;
-}
-
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
     const Bound *b = program_of(r, m, backward);
     return (float *)(void *)b->at_first[b->p.result];

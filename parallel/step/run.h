@@ -67,8 +67,6 @@ void step_run(StepRun *r, Model *m, bool backward);
 Totals *step_run_sums(StepRun *r, Model *m);
 void step_run_update(StepRun *r, Model *m);
 void step_run_casts(StepRun *r, Model *m);
-/* Local, pure. Bytes that it keeps from forward to backward. */
-int64_t step_run_kept(const StepRun *r);
 /* Local. Where it leaves the losses of tokens. */
 float *step_run_losses(StepRun *r, const Model *m, bool backward);
 /* Local. With OUTPUT_LOGITS, where it leaves those of token `row` of the pass: the V real ones

@@ -38,8 +38,7 @@ typedef struct Split {
     const Op *old;
     int n_ops, chunks, parts;
     bool ring;
-    int *maker;  // [tensors] operation that makes it; -1
-    int *reader; // [tensors] the collective that alone reads it; negative: none
+    Uses uses;
     int *before; // [operations] of a matmul: the collective that brings its operand; -1
     int *after;  // [operations] the collective that takes its result; -1
     int *matmul; // [operations] of such a collective that comes before: the matmul; -1
@@ -89,14 +88,9 @@ static void emit_chunk(Split *s, const Op *op, int64_t block, int k) {
 
 /* ---- which ---- */
 
-/* The only reader of each tensor where that is a collective. */
-static void find_readers(Split *s) {
-    enum { SEVERAL = -2 };
-    for (int i = 0; i < s->n_ops; i++)
-        for (int k = 0; k < s->old[i].n_in; k++) {
-            int *reader = &s->reader[s->old[i].in[k]];
-            *reader = *reader == -1 && op_info(s->old[i].kind)->collective ? i : SEVERAL;
-        }
+/* The collective that makes a tensor, or that alone reads it; -1: none. */
+static int collective(const Split *s, int i) {
+    return i >= 0 && op_info(s->old[i].kind)->collective ? i : -1;
 }
 
 /* Does a collective gather or scatter blocks of tokens? */
@@ -135,10 +129,9 @@ static void find(Split *s) {
         const Op *op = &s->old[i];
         bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT;
         if (!matmul || op->layer < 0 || s->p->layout->stay) continue;
-        int from = s->maker[op->in[0]];
-        if (from >= 0 && op_info(s->old[from].kind)->collective && !s->how[from])
-            s->before[i] = from;
-        s->after[i] = s->reader[op->out] < 0 ? -1 : s->reader[op->out];
+        int from = collective(s, s->uses.maker[op->in[0]]);
+        if (from >= 0 && !s->how[from]) s->before[i] = from;
+        if (s->uses.readers[op->out] == 1) s->after[i] = collective(s, s->uses.reader[op->out]);
         if (s->before[i] < 0 && s->after[i] < 0) continue;
         int how = way(s, i, block_of(s, i));
         if (how == NOT_SPLIT || how == RING_OUT) s->before[i] = -1;
@@ -282,20 +275,18 @@ void program_split(Program *p, int chunks, bool ring) {
     if (chunks < 1) chunks = 1;
     int parts = ring && MAX_RING > chunks ? MAX_RING : chunks;
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    size_t all = 3 * n + tensors * (size_t)(parts + 2);
+    size_t all = 3 * n + tensors * (size_t)parts;
     Split s = {
         .p = p, .old = p->op, .n_ops = p->n_ops, .chunks = chunks, .parts = parts, .ring = ring};
     int *memory = mem_alloc(all * sizeof *memory);
-    s.before = memory, s.after = s.before + n, s.matmul = s.after + n;
-    s.maker = s.matmul + n, s.reader = s.maker + tensors, s.part = s.reader + tensors;
+    s.before = memory, s.after = s.before + n, s.matmul = s.after + n, s.part = s.matmul + n;
     s.how = mem_calloc(n, sizeof *s.how);
     for (size_t t = 0; t < all; t++) memory[t] = -1;
-    for (int i = 0; i < p->n_ops; i++) s.maker[p->op[i].out] = i;
-    find_readers(&s);
+    s.uses = program_uses(p);
     find(&s);
     Op *old = program_take(p);
     for (int i = 0; i < s.n_ops;) i = emit(&s, i);
     mem_free(old);
-    mem_free(s.how);
+    mem_free(s.how), mem_free(s.uses.maker);
     mem_free(memory);
 }
