@@ -31,7 +31,6 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/count.h"
 #include "parallel/step/profile.h"
-#include "parallel/train/options_foreign.h"
 #include "parallel/train/run_agree.h"
 
 static const char usage[] = "train_gpt: trains, samples and evaluates GPTs on any mesh of ranks\n"

@@ -214,7 +214,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                                                                 int rows, const Tile *t) {
     enum {
         AHEAD = 24,            // steps between the prefetch of a raw row and its use: about 100 ns
-        A_AHEAD = 64 * TILE_M, // 64 steps of the panel of a
+        A_AHEAD = 32 * TILE_M, // 32 steps of the panel of a
     };
     int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
     int64_t steps = t->steps, ld = t->ld;
@@ -269,15 +269,14 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
             UNROLL
             for (int i = 0; i < rows; i++) {
                 UNROLL
-                for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_load(before + j * VF) + acc[i][j];
-                before += ld;
+                for (int j = 0; j < TILE_V; j++)
+                    acc[i][j] = vf_load(before + i * ld + j * VF) + acc[i][j];
             }
         }
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
-            for (int j = 0; j < TILE_V; j++) vf_store(y + j * VF, acc[i][j]);
-            y += ld;
+            for (int j = 0; j < TILE_V; j++) vf_store(y + i * ld + j * VF, acc[i][j]);
         }
     }
 }

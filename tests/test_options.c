@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "parallel/train/options.h"
-#include "parallel/train/options_foreign.h"
 #include "tests/test.h"
 
 /* The next of the names in a list joined by spaces; false: there is none left. */

@@ -31,11 +31,9 @@ static const char usage[] =
     "    gpt-whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s\n"
     "\n"
     "--vary takes batch seq layers channels; the name of a level: what a rank can send there; "
-    "flops; "
-    "or a\n"
+    "flops; or a\n"
     "number of the cluster's description: nodes ranks_per_node memory memory_rate call slowdown "
-    "..., "
-    "of a level\n"
+    "..., of a level\n"
     "network.latency network.port_rate ..., of the outermost one also latency and port_rate.\n\n";
 
 static struct {

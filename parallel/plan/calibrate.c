@@ -101,28 +101,25 @@ typedef struct Beside {
 } Beside;
 
 /* What the collective takes, what the products take, and both at once: the least of some times, in
- * turns, for what else runs on the machine only adds. NULL: not wanted. */
-static void beside_seconds(const Beside *x, int times, double *sends, double *computes,
-                           double *both) {
+ * turns, for what else runs on the machine only adds. */
+enum { SENDS, COMPUTES, BOTH, N_BESIDE };
+static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
     const CalibrateWhere *w = x->b->where;
     WorkMemory bytes = calibrate_work_memory(w, &product_beside);
     char *operands = x->b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
-    double *const wanted[] = {sends, computes, both};
-    for (int i = 0; i < 3 * times; i++) {
-        int which = i % 3;
-        if (!wanted[which]) continue;
+    for (int i = 0; i < N_BESIDE * times; i++) {
+        int which = i % N_BESIDE;
         coll_barrier(world_comm(w->world));
         double begin = coll_now();
         Ticket t = {0};
-        if (which != 1) t = calibrate_send_start(x->comm, x->op, x->bytes, beside);
-        for (int k = 0; which > 0 && k < x->products; k++)
+        if (which != COMPUTES) t = calibrate_send_start(x->comm, x->op, x->bytes, beside);
+        for (int k = 0; which != SENDS && k < x->products; k++)
             work_run(&product_beside, w->kernels, w->team, operands, x->b->memory.base);
         coll_wait(t);
         double s = coll_now() - begin;
-        *wanted[which] = i < 3 ? s : fmin(*wanted[which], s);
+        least[which] = i < N_BESIDE ? s : fmin(least[which], s);
     }
-    for (int i = 0; i < 3; i++)
-        if (wanted[i]) *wanted[i] = meter_agree(&x->b->meter, *wanted[i]).mean;
+    for (int i = 0; i < N_BESIDE; i++) least[i] = meter_agree(&x->b->meter, least[i]).mean;
 }
 
 /* Of a collective of C seconds, h C ran under W > C seconds of kernels, when both took C + W - h
@@ -130,11 +127,12 @@ static void beside_seconds(const Beside *x, int times, double *sends, double *co
 static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     const double nothing = 100;
     Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .products = 1};
-    double C = 0, W = 0, both = 0;
-    beside_seconds(&x, BESIDE_TRIES, &C, &W, NULL);
-    x.products = (int)(1.2 * C / W) + 1;
-    beside_seconds(&x, BESIDE_TIMES, &C, &W, &both);
-    double hidden = fmin(fmax(C + W - both, C / nothing), C);
+    double least[N_BESIDE];
+    beside_seconds(&x, BESIDE_TRIES, least);
+    x.products = (int)(1.2 * least[SENDS] / least[COMPUTES]) + 1;
+    beside_seconds(&x, BESIDE_TIMES, least);
+    double C = least[SENDS], W = least[COMPUTES];
+    double hidden = fmin(fmax(C + W - least[BOTH], C / nothing), C);
     return C / hidden;
 }
 
@@ -217,8 +215,8 @@ static int measure_latencies(Bench *b, double until) {
     return n;
 }
 
-/* Large sizes. What each took corrects what the next are expected to take; where all of them do
- * not fit the last ones are left out. */
+/* Large sizes, with equal shares of the time that is left. What each took corrects what the next
+ * are expected to take; where the shares are too small the last ones are left out. */
 static void measure_bandwidths(Bench *b, int n, double until) {
     const Machine *m = b->where->machine;
     const CollBackend *way = b->where->world->backend;
@@ -227,7 +225,7 @@ static void measure_bandwidths(Bench *b, int n, double until) {
     for (int i = 0; i < n; i++) {
         SendJob *job = &b->job[i];
         double seconds = 0, left = until - b->meter.elapsed;
-        while (n > i && (seconds = calibrate_fit(job, n - i, m, way, slow, left)) == 0) n--;
+        while (n > i && (seconds = calibrate_seconds(job, left / (n - i))) == 0) n--;
         if (n == i) return;
         int64_t largest = calibrate_size(job, m, seconds, slow);
         int n_sizes = calibrate_points(job, largest, way, size);
@@ -324,34 +322,4 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
             if (list->most[g][op] > 0 && !calibration_find_send(c, &list->group[g].place, op))
                 return false;
     return true;
-}
-
-/* ---- the table */
-
-/* What rank 0 has read, to all. */
-static void share(const Group *g, Calibration *c) {
-    Calibration head = *c;
-    group_share(g, &head, sizeof head);
-    head.work = c->work, head.send = c->send, head.fused = c->fused;
-    if (g->rank > 0) {
-        *c = head;
-        c->max_works = head.n_works, c->max_sends = head.n_sends, c->max_fused = head.n_fused;
-        c->work = mem_calloc((size_t)c->n_works + 1, sizeof *c->work);
-        c->send = mem_calloc((size_t)c->n_sends + 1, sizeof *c->send);
-        c->fused = mem_calloc((size_t)c->n_fused + 1, sizeof *c->fused);
-    }
-    if (c->n_works) group_share(g, c->work, (size_t)c->n_works * sizeof *c->work);
-    if (c->n_sends) group_share(g, c->send, (size_t)c->n_sends * sizeof *c->send);
-    if (c->n_fused) group_share(g, c->fused, (size_t)c->n_fused * sizeof *c->fused);
-}
-
-Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify) {
-    Calibration *c = calibration_new();
-    Group all = comm_group(world_comm(w));
-    if (all.rank == 0) {
-        calibration_load(c, key);
-        if (notify->again) c->n_works = c->n_sends = c->n_fused = 0, c->site = (CalibrateSite){0};
-    }
-    share(&all, c);
-    return c;
 }

@@ -28,9 +28,8 @@ const FusedCost *calibration_find_fused(const Calibration *c, const FusedWork *a
 /* Local. The table as JSON (mem_free), and back: false when it is damaged or of another key. */
 char *calibration_print(const Calibration *c, const char *key);
 bool calibration_parse(Calibration *c, const char *text, size_t n, const char *key, Err *e);
-/* Local. From and to the file of this key; what cannot be had is told in a line and left. */
+/* Local. To the file of this key; where that cannot be, a line says so. */
 char *calibration_path(const char *key); // mem_free; NULL: nowhere
-void calibration_load(Calibration *c, const char *key);
 void calibration_save(const Calibration *c, const char *key);
 
 /* The clock. All ranks agree in what it says. */
@@ -103,10 +102,9 @@ SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateL
 /* Local, pure. Bytes with which a job takes so many seconds beyond its latency, which is known.
  * slow: seconds on these links by those of the formula. */
 int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow);
-/* Local, pure. The largest such seconds with which all n jobs fit into the time that is left; 0:
- * not all of them do. way: whose algorithms change where it says. */
-double calibrate_fit(const SendJob *job, int n, const Machine *m, const CollBackend *way,
-                     double slow, double left);
+/* Local, pure. Such seconds with which all large sizes of a job fit into the time that is left for
+ * it; 0: too little is. */
+double calibrate_seconds(const SendJob *job, double left);
 /* Local, pure. The sizes between the small one and this one, and this one; how many. */
 int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way,
                      int64_t size[SEND_POINTS]);

@@ -11,9 +11,8 @@
 #include "base/mem.h"
 #include "parallel/plan/calibrate_parts.h"
 
-static const int64_t most_measured = 64 << 20; // bytes; beyond it time is a line
-static const double shortest = 1e-3,
-                    longest = 60e-3; // seconds that the bytes of a large size take
+static const int64_t most_measured = 64 << 20;        // bytes; beyond it time is a line
+static const double shortest = 1e-3, longest = 60e-3; // seconds of the bytes of a large size
 
 /* Seconds by the formula. */
 static double formula(const Machine *m, const Placement *place, CollOp op, double bytes) {
@@ -104,29 +103,12 @@ int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way
     return n;
 }
 
-/* Seconds that the large sizes of a job take: each is checked, and timed twice or more; and what
- * is about it takes as long as about the small one. */
-static double job_seconds(const SendJob *job, const Machine *m, const CollBackend *way,
-                          double seconds, double slow) {
-    int64_t size[SEND_POINTS];
-    int n = calibrate_points(job, calibrate_size(job, m, seconds, slow), way, size);
-    double first = formula(m, &job->cost.place, job->cost.op, SEND_SMALL), all = n * job->wall;
-    for (int i = 0; i < n; i++)
-        all += calibrate_calls(job->cost.seconds[0]) * slow *
-               (formula(m, &job->cost.place, job->cost.op, (double)size[i]) - first);
-    return all;
-}
-
-double calibrate_fit(const SendJob *job, int n, const Machine *m, const CollBackend *way,
-                     double slow, double left) {
-    double fits = 0;
-    for (double seconds = shortest; seconds <= longest; seconds *= 1.25) {
-        double all = 0;
-        for (int i = 0; i < n; i++) all += job_seconds(&job[i], m, way, seconds, slow);
-        if (all > left) break;
-        fits = seconds;
-    }
-    return fits;
+/* Each size is checked, and timed twice or more; and what is about it takes as long as about the
+ * small one. A quarter of the largest size takes a quarter of its time, what lies below it less. */
+double calibrate_seconds(const SendJob *job, double left) {
+    const double sizes = 2, of_largest = 1.5;
+    double bytes = (left - sizes * job->wall) / of_largest / calibrate_calls(job->cost.seconds[0]);
+    return bytes < shortest ? 0 : fmin(bytes, longest);
 }
 
 /* ---- what follows */

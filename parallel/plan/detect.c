@@ -49,7 +49,7 @@ static double product_rate(const Kernels *k, Team *team, bool bf16) {
 
 /* What a rank tells the others. */
 typedef struct Seat {
-    char node[64];
+    NodeFacts node;
     double rate[2]; // of a product in fp32 and bf16
     RankFacts facts;
 } Seat;
@@ -62,17 +62,15 @@ static double median_rate(const Seat *seat, int n, bool bf16) {
     return median;
 }
 
-/* Nodes in the order of their first ranks. Returns the first rank of this rank's node. */
-static int find_nodes(Detected *d, const Seat *seat, int rank) {
-    int first = rank;
+/* Nodes in the order of their first ranks, as these have found them. */
+static void find_nodes(Detected *d, const Seat *seat) {
     for (int r = 0; r < d->n_ranks; r++) {
         int same = 0;
-        while (strcmp(seat[same].node, seat[r].node) != 0) same++;
+        while (strcmp(seat[same].node.name, seat[r].node.name) != 0) same++;
         d->rank[r] = seat[r].facts;
-        d->rank[r].node = same < r ? d->rank[same].node : d->n_nodes++;
-        if (r == rank) first = same;
+        d->rank[r].node = same < r ? d->rank[same].node : d->n_nodes;
+        if (same == r) d->node[d->n_nodes++] = seat[r].node;
     }
-    return first;
 }
 
 static NodeFacts node_here(const char *name) {
@@ -97,7 +95,7 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     cpu_set_t cores = team_set(team);
     Seat mine = {.facts.threads = team_size(team)}, *seat = mem_calloc((size_t)g.size, sizeof mine);
     memset(d, 0, sizeof *d);
-    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
+    mine.node = node_here(world_node(w));
     rank_cores(&mine.facts, cpus_here(), &cores);
     group_barrier(&g); // ranks that share cores or memory shall find out
     mine.rate[0] = mine.rate[1] = product_rate(k, team, bf16);
@@ -106,20 +104,14 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
 
     d->n_ranks = g.size;
     d->rank = mem_calloc((size_t)g.size, sizeof *d->rank);
-    int first = find_nodes(d, seat, g.rank);
+    d->node = mem_calloc((size_t)g.size, sizeof *d->node);
+    find_nodes(d, seat);
     for (int i = 0; i < 2; i++) d->flops[i] = median_rate(seat, g.size, i);
     for (int r = 0; r < g.size; r++) d->rank[r].speed = seat[r].rate[bf16] / d->flops[bf16];
-    NodeFacts own = {0}, *all = mem_calloc((size_t)g.size, sizeof own);
-    if (first == g.rank) own = node_here(mine.node); // one rank looks for all of its node
-    group_all_gather(&g, &own, sizeof own, all);
-    d->node = mem_calloc((size_t)d->n_nodes, sizeof *d->node);
-    for (int r = g.size - 1; r >= 0; r--)
-        if (*all[r].name) d->node[d->rank[r].node] = all[r];
     snprintf(d->backend, sizeof d->backend, "%s", world_backend(w));
     snprintf(d->kernels, sizeof d->kernels, "%s", kernels_name(k));
     group_share(&g, d->kernels, sizeof d->kernels); // where processors differ, rank 0's
     detect_warn(d);
-    mem_free(all);
     mem_free(seat);
 }
 

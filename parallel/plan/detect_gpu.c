@@ -5,29 +5,27 @@
 
 #include "parallel/plan/detect_parts.h"
 
-/* The preset that is most like them. Newer kinds reach a like share of their peak. */
-static const char *preset_of(const GpuFacts *g) {
-    return g->major >= 9 && g->major < 12   ? "h100:1"
-           : g->major == 8 && g->minor == 0 ? "a100:1"
-                                            : "consumer:1";
+/* Devices of presets, by a preset's numbers for them. */
+static const struct Reference {
+    const char *preset;
+    GpuFacts gpu;
+} references[] = {{"h100:1", {"NVIDIA H100", 9, 0, 132, 1980}},
+                  {"a100:1", {"NVIDIA A100", 8, 0, 108, 1410}},
+                  {"consumer:1", {"NVIDIA GeForce RTX 4090", 8, 9, 128, 2520}}};
+
+/* The one that is most like them. Newer kinds reach a like share of their peak. */
+static const struct Reference *reference_of(const GpuFacts *g) {
+    return &references[g->major >= 9 && g->major < 12 ? 0 : g->major == 8 && g->minor == 0 ? 1 : 2];
 }
 
 /* Shares of what data sheets promise: those that the preset reaches. */
 static void set_rates(Machine *m, const Gpus *g) {
-    static const struct {
-        const char *name;
-        double peak[2];
-        const char *gpu;
-    } of[] = {{"h100", {66.9e12, 989e12}, "H100"},
-              {"a100", {19.5e12, 312e12}, "A100"},
-              {"consumer", {82.6e12, 165e12}, "4090"}};
+    const GpuFacts *of = &reference_of(&g->facts)->gpu;
+    const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of->name);
     const char *how;
-    size_t i = 0;
-    while (strcmp(of[i].name, m->name) != 0) i++;
-    const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of[i].gpu);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         double peak = gpu_peak(&g->facts, bf16, &how);
-        if (peak > 0) m->flops[bf16] *= peak / of[i].peak[bf16];
+        if (peak > 0) m->flops[bf16] *= peak / gpu_peak(of, bf16, &how);
         if (peak == 0 && g->measured[bf16] > 0) m->flops[bf16] = g->measured[bf16];
         m->flops[bf16] /= g->sharing;
     }
@@ -56,7 +54,7 @@ static void set_levels(const Detected *d, Machine *m, const Gpus *g) {
 }
 
 void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m) {
-    machine_open(m, preset_of(&g->facts), NULL);
+    machine_open(m, reference_of(&g->facts)->preset, NULL);
     set_rates(m, g);
     m->ranks = d->n_ranks, m->nodes = d->n_nodes;
     m->ranks_per_node = (d->n_ranks + d->n_nodes - 1) / d->n_nodes;

@@ -102,8 +102,7 @@ static bool not_found(const char *given, const char *name, const char *const *na
     if (near) snprintf(hint, sizeof hint, " Did you mean %s%.20s?", near, colon ? colon : ":16");
     return err(e,
                "cluster %.80s: no such file (%s), and no preset NAME:NODES with NAME one of h200 "
-               "h100 a100 "
-               "v100 consumer cpu.%s",
+               "h100 a100 v100 consumer cpu.%s",
                given, strerror(errno), hint);
 }
 

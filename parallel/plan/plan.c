@@ -18,7 +18,7 @@ typedef struct Lister {
     const Machine *m;
     CalibrateList *list;
     double *weight; // [list->n_works] seconds in all candidates
-    int max_works, max_groups, max_fused;
+    int max_works, max_weights, max_groups, max_most, max_fused;
     int64_t n_choices;
     StepLists lists;
     Orders orders;
@@ -29,12 +29,11 @@ static void list_work(void *ctx, const Work *w) {
     CalibrateList *to = l->list;
     int i = 0;
     while (i < to->n_works && !work_alike(&to->work[i], w)) i++;
-    if (i == l->max_works) {
-        l->max_works = l->max_works ? 2 * l->max_works : 128;
-        to->work = mem_realloc(to->work, (size_t)l->max_works, sizeof *to->work);
-        l->weight = mem_realloc(l->weight, (size_t)l->max_works, sizeof *l->weight);
+    if (i == to->n_works) {
+        mem_grow(to->work, i, l->max_works);
+        mem_grow(l->weight, i, l->max_weights);
+        to->work[to->n_works] = *w, l->weight[to->n_works++] = 0;
     }
-    if (i == to->n_works) to->work[to->n_works] = *w, l->weight[to->n_works++] = 0;
     if (w->rows > to->work[i].rows) to->work[i].rows = w->rows;
     l->weight[i] += machine_work(l->m, w);
 }
@@ -45,12 +44,9 @@ static void list_send(void *ctx, const SendGroup *g, const Send *s, int64_t time
     CalibrateList *to = l->list;
     int i = 0;
     while (i < to->n_groups && !placement_equal(&to->group[i].place, &g->place)) i++;
-    if (i == l->max_groups) {
-        l->max_groups = l->max_groups ? 2 * l->max_groups : 32;
-        to->group = mem_realloc(to->group, (size_t)l->max_groups, sizeof *to->group);
-        to->most = mem_realloc(to->most, (size_t)l->max_groups, sizeof *to->most);
-    }
     if (i == to->n_groups) {
+        mem_grow(to->group, i, l->max_groups);
+        mem_grow(to->most, i, l->max_most);
         to->group[i] = *g;
         to->group[i].size = placement_ranks(&g->place);
         memset(to->most[to->n_groups++], 0, sizeof *to->most);
@@ -268,11 +264,11 @@ static const Choice *fastest_of(const Plan *p, int kind) {
 static int add_fused(const Plan *p, Choice *out, int n, int max) {
     int at = n < max ? n : n - 1;
     for (int i = 0; p->space.fuses && i < at; i++) {
-        const Layout *l = &out[i].layout;
-        if (out[i].overlap.fused) return n;
-        if (!l->sp || l->size[AXIS_X] < 2 || l->stay) continue;
-        if (out[i].overlap.chunks || out[i].overlap.ring) continue;
-        out[at] = out[i], out[at].overlap.fused = true;
+        Choice c = out[i];
+        if (c.overlap.fused) return n;
+        c.overlap.fused = true;
+        if (c.overlap.chunks || c.overlap.ring || overlap_idle(&c.overlap, &c.layout)) continue;
+        out[at] = c;
         return at + 1;
     }
     return n;

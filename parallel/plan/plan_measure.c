@@ -9,21 +9,19 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/plan.h"
 
+static void *share_entries(const Group *g, void *entries, int n, size_t each) {
+    if (g->rank > 0) entries = mem_calloc((size_t)n, each);
+    if (n > 0) group_share(g, entries, (size_t)n * each);
+    return entries;
+}
+
 /* Rank 0's list, to all. */
 static void share_list(const Group *g, CalibrateList *l) {
-    group_share(g, &l->n_works, sizeof l->n_works);
-    group_share(g, &l->n_groups, sizeof l->n_groups);
-    group_share(g, &l->n_fused, sizeof l->n_fused);
-    if (g->rank > 0) {
-        l->work = mem_calloc((size_t)l->n_works, sizeof *l->work);
-        l->group = mem_calloc((size_t)l->n_groups, sizeof *l->group);
-        l->most = mem_calloc((size_t)l->n_groups, sizeof *l->most);
-        l->fused = mem_calloc((size_t)l->n_fused, sizeof *l->fused);
-    }
-    group_share(g, l->work, (size_t)l->n_works * sizeof *l->work);
-    group_share(g, l->group, (size_t)l->n_groups * sizeof *l->group);
-    group_share(g, l->most, (size_t)l->n_groups * sizeof *l->most);
-    if (l->n_fused) group_share(g, l->fused, (size_t)l->n_fused * sizeof *l->fused);
+    group_share(g, l, sizeof *l);
+    l->work = share_entries(g, l->work, l->n_works, sizeof *l->work);
+    l->group = share_entries(g, l->group, l->n_groups, sizeof *l->group);
+    l->most = share_entries(g, l->most, l->n_groups, sizeof *l->most);
+    l->fused = share_entries(g, l->fused, l->n_fused, sizeof *l->fused);
 }
 
 /* Collective. Seconds until the last rank is through with so many matmuls of its own. */
@@ -77,8 +75,7 @@ static bool teams_alike(const CalibrateWhere *w, const Group *all) {
     if (group_all(all, mine == first)) return true;
     if (all->rank == 0)
         warn("ranks have different numbers of threads: nothing is measured, and the plan goes by "
-             "what is known of the "
-             "nodes; --threads makes them alike");
+             "what is known of the nodes; --threads makes them alike");
     return false;
 }
 

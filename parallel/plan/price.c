@@ -209,25 +209,17 @@ static int64_t all_uneven(const StepLists *s) {
 
 /* ---- clocks ---- */
 
-/* Seconds, bytes and calls of a rank. */
+/* Seconds, bytes and calls of a rank: numbers that are added up. */
 typedef struct Played {
     Spent spent;
     double along_d; // the part of exposed in groups along d
-    int64_t received, calls;
+    double received, calls;
 } Played;
 
-static void add(Played *a, const Played *b, int64_t times) {
-    double f = (double)times;
-    a->spent.compute += f * b->spent.compute;
-    a->spent.exposed += f * b->spent.exposed;
-    a->spent.sent += f * b->spent.sent;
-    a->along_d += f * b->along_d;
-    for (int i = 0; i < LINK_LEVELS; i++) {
-        a->spent.own[i] += f * b->spent.own[i];
-        a->spent.busy[i] += f * b->spent.busy[i];
-    }
-    a->received += times * b->received;
-    a->calls += times * b->calls;
+static void add(Played *to, const Played *from, int64_t times) {
+    double *a = (double *)to;
+    const double *b = (const double *)from;
+    for (size_t i = 0; i < sizeof *to / sizeof *a; i++) a[i] += (double)times * b[i];
 }
 
 /* Of a list: where collectives end that the list does not wait for. */
@@ -250,7 +242,7 @@ static Played play(const Program *p, const OpCost *cost) {
         int t = op->kind == OP_WAIT ? op->in[0] : op->out;
         if (op_info(op->kind)->collective) {
             end[t] = clocks_start(&c, &cost[i]), start[t] = i;
-            out.received += op_bytes(p, op), out.calls++;
+            out.received += (double)op_bytes(p, op), out.calls++;
             if (waited[t]) continue;
         } else if (op->kind != OP_WAIT) {
             if (!op_begins_kernel(p, i)) continue;
@@ -326,9 +318,9 @@ static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
     if (!s->grid.local_steps) return 0;
     double seconds = machine_send(m, &g, &mean_of_replicas);
     p->spent.exposed += seconds, p->spent.sent += seconds, p->along_d += seconds;
-    p->received += all_reduced(8, 8, g.size, g.rank), p->calls++;
+    p->received += (double)all_reduced(8, 8, g.size, g.rank), p->calls++;
     if (!price_outer(s, &g, &send, &calls, &received)) return 0;
-    p->received += received / s->shape.every;
+    p->received += (double)(received / s->shape.every);
     return calls * machine_send(m, &g, &send) / (double)s->shape.every;
 }
 
@@ -338,7 +330,7 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
         Played more = play_step(s, 1, m);
         add(&more, &p, -1);
         add(&p, &more, layers_more(s));
-        p.received += all_uneven(s);
+        p.received += (double)all_uneven(s);
     }
     double outer = add_replicas(s, m, &p);
     Spent *spent = &p.spent;
@@ -354,8 +346,8 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
                      .exposed = exposed,
                      .outer = outer,
                      .hidden = hidden > 1e-9 * spent->sent ? hidden : 0, // or rounding
-                     .received = p.received,
-                     .calls = p.calls,
+                     .received = (int64_t)p.received,
+                     .calls = (int64_t)p.calls,
                      .memory = price_memory(s)};
     price->waiting = price->compute * (m->slowest - 1);
     price->seconds = price->compute + price->exposed + price->waiting;

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
-#include "parallel/plan/search_bound.h"
+#include "parallel/plan/search_parts.h"
 
 /* ---- the best so far */
 
@@ -147,41 +147,36 @@ static Seed pop(Search *w) {
 }
 
 static void count_large(Search *w, const Seed *s) {
-    uint8_t schedule[N_SCHEDULES];
-    w->count.too_large += s->schedule == ANY_SCHEDULE ? seed_schedules(w->s, s, schedule) : 1;
+    Seed each[N_SCHEDULES];
+    w->count.too_large += s->schedule == ANY_SCHEDULE ? seed_schedules(w->s, s, each) : 1;
 }
 
-static void add_seed(Search *w, Seed s) {
-    Choice c = seed_choice(w->s, &s);
+static void add_seed(Search *w, Seed *s) {
+    Choice c = seed_choice(w->s, s);
     Bound bound;
-    bool any = s.schedule == ANY_SCHEDULE;
+    bool any = s->schedule == ANY_SCHEDULE;
     if (!machine_fits(w->m, seed_memory(w->lists_read, w->s, w->m, &c, any))) {
-        count_large(w, &s);
+        count_large(w, s);
         return;
     }
     seed_bound(&bound, w->lists_read, w->s, w->m, &c, any);
-    s.bound = bound_least(&bound, orders_at(w, &s));
-    push(w, &s);
+    s->bound = bound_least(&bound, orders_at(w, s));
+    push(w, s);
 }
 
 /* A seed of one schedule is that; one of more takes their place until it is its turn. */
 static void add_schedules(const Seed *seed, void *ctx) {
     Search *w = ctx;
-    uint8_t schedule[N_SCHEDULES];
-    Seed s = *seed;
-    int n = seed_schedules(w->s, seed, schedule);
+    Seed each[N_SCHEDULES], any = *seed;
+    int n = seed_schedules(w->s, seed, each);
     w->count.candidates += n;
-    if (n == 1) s.schedule = schedule[0];
-    if (n > 0) add_seed(w, s);
+    if (n > 0) add_seed(w, n == 1 ? &each[0] : &any);
 }
 
-static void split_seed(Search *w, Seed s) {
-    uint8_t schedule[N_SCHEDULES];
-    int n = seed_schedules(w->s, &s, schedule);
-    for (int i = 0; i < n; i++) {
-        s.schedule = schedule[i];
-        add_seed(w, s);
-    }
+static void split_seed(Search *w, const Seed *seed) {
+    Seed each[N_SCHEDULES];
+    int n = seed_schedules(w->s, seed, each);
+    for (int i = 0; i < n; i++) add_seed(w, &each[i]);
 }
 
 /* A row of a table beside the choice is worth no more prices than these. */
@@ -202,7 +197,7 @@ static void search_bounded(Search *w) {
         Seed next = pop(w);
         if (enough(w, &next)) break;
         if (next.schedule == ANY_SCHEDULE) {
-            split_seed(w, next);
+            split_seed(w, &next);
         } else if (!price_orders(w, &next)) {
             count_large(w, &next);
         }
@@ -211,22 +206,25 @@ static void search_bounded(Search *w) {
 
 static void price_schedules(const Seed *seed, void *ctx) {
     Search *w = ctx;
-    uint8_t schedule[N_SCHEDULES];
-    Seed s = *seed;
-    int n = seed_schedules(w->s, seed, schedule);
+    Seed each[N_SCHEDULES];
+    int n = seed_schedules(w->s, seed, each);
     w->count.candidates += n;
-    for (int i = 0; i < n; i++) {
-        s.schedule = schedule[i];
-        if (!price_orders(w, &s)) w->count.too_large++;
-    }
+    for (int i = 0; i < n; i++) w->count.too_large += !price_orders(w, &each[i]);
 }
 
 /* ---- the searches */
 
+/* read: lists that other searches share; NULL: its own. */
 static int search_in(const Space *s, const Machine *m, const Family *family, bool brute,
                      MicroBatches *read, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
-    Search w = {.s = s, .m = m, .family = family, .max = max, .brute = brute, .lists_read = read};
+    MicroBatches own = {.n = 0};
+    Search w = {.s = s,
+                .m = m,
+                .family = family,
+                .max = max,
+                .brute = brute,
+                .lists_read = read ? read : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     if (brute)
         seed_each(s, family, price_schedules, &w);
@@ -239,26 +237,16 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
         if (w.orders[i]) orders_free(w.orders[i]);
         mem_free(w.orders[i]);
     }
-    mem_free(w.orders);
-    mem_free(w.seed);
-    mem_free(w.best);
+    mem_free(w.orders), mem_free(w.seed), mem_free(w.best), mem_free(own.at);
     return w.n;
 }
 
-static int search_any(const Space *s, const Machine *m, bool brute, Choice *best, int max,
-                      SearchCount *count) {
-    MicroBatches read = {.n = 0};
-    int n = search_in(s, m, NULL, brute, &read, best, max, count);
-    mem_free(read.at);
-    return n;
-}
-
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
-    return search_any(s, m, false, best, max, count);
+    return search_in(s, m, NULL, false, NULL, best, max, count);
 }
 
 int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
-    return search_any(s, m, true, best, max, count);
+    return search_in(s, m, NULL, true, NULL, best, max, count);
 }
 
 void search_price(const Space *s, const Machine *m, Choice *c) {
@@ -288,12 +276,10 @@ typedef struct Each {
 
 static void each_choice(const Seed *seed, void *ctx) {
     Each *e = ctx;
-    uint8_t schedule[N_SCHEDULES];
-    Seed s = *seed;
-    int n = seed_schedules(e->s, seed, schedule);
+    Seed each[N_SCHEDULES];
+    int n = seed_schedules(e->s, seed, each);
     for (int i = 0; i < n; i++) {
-        s.schedule = schedule[i];
-        Choice c = seed_choice(e->s, &s);
+        Choice c = seed_choice(e->s, &each[i]);
         e->f(&c, e->ctx);
     }
 }
@@ -343,11 +329,8 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
 }
 
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
-    MicroBatches read = {.n = 0};
-    bool found = false;
-    for (int i = 0; i < N_FAMILIES && !found; i++)
-        found =
-            strcmp(families[i].name, name) == 0 && search_family(s, m, &families[i], &read, out);
-    mem_free(read.at);
-    return found;
+    for (int i = 0; i < N_FAMILIES; i++)
+        if (strcmp(families[i].name, name) == 0)
+            return search_family(s, m, &families[i], NULL, out);
+    return false;
 }

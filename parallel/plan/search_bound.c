@@ -3,14 +3,13 @@
  * schedule is known, kernels are those of its own chunks or panels. And of the end of the step what
  * is known from the sizes of weights. Tests compare it with prices over every layout.
  */
-#include "parallel/plan/search_bound.h"
-
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
+#include "parallel/plan/search_parts.h"
 #include "parallel/step/passes.h"
 
 static inline double later(double a, double b) {
@@ -43,7 +42,7 @@ static double in_panels(const Reader *r, Work w) {
  * first. */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
-    Part *part = part_of(r, op->layer);
+    Sums *sums = &part_of(r, op->layer)->sums;
     Work w;
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
     if (!op_work(r->p, i, &r->widths, false, &w)) return;
@@ -51,8 +50,8 @@ static void read_kernel(Reader *r, int i) {
     bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
     double once = panels ? in_panels(r, w) : machine_work(r->m, &w);
     double seconds = (double)op_calls(r->p, i) * once;
-    part->kernels += seconds;
-    if (op->phase == PHASE_FORWARD) part->forward += seconds;
+    sums->kernels += seconds;
+    if (op->phase == PHASE_FORWARD) sums->forward += seconds;
 }
 
 /* Without the padding of flat parts. */
@@ -79,31 +78,28 @@ static bool of_linear(const char *what) {
     return false;
 }
 
-static void add_traffic(Traffic *t, int along, double calls, double bytes) {
-    t->calls[along] += calls, t->bytes[along] += bytes;
+static void add_line(Line *l, double calls, double bytes) {
+    l->calls += calls, l->bytes += bytes;
 }
 
 static void read_collective(Reader *r, const Op *op) {
-    Part *part = part_of(r, op->layer);
+    Sums *sums = &part_of(r, op->layer)->sums;
     double bytes = whole_bytes(r->p, op), turns = op->kind == OP_ALL_REDUCE ? 2 : 1;
     if (op->axes.n != 1) return;
     int axis = op->axes.axis[0];
     if (axis == AXIS_Z) {
-        if (op->kind == OP_ALL_GATHER)
-            part->gathers++, part->gathered += bytes;
-        else
-            part->scatters++, part->scattered += bytes;
+        add_line(op->kind == OP_ALL_GATHER ? &sums->gathered : &sums->scattered, 1, bytes);
         return;
     }
     int along = axis == AXIS_X ? ALONG_X : ALONG_Y;
     if (r->panels && op->layer >= 0 && of_linear(r->p->tensor[op->out].what)) {
         along = axis == AXIS_X ? STREAM_X : STREAM_Y;
         double ranks = r->p->mesh->size[axis], blocks = filled(r->p, op);
-        add_traffic(&part->sent, along, ceil(blocks), blocks / ranks * bytes);
+        add_line(&sums->sent[along], ceil(blocks), blocks / ranks * bytes);
         return;
     }
-    add_traffic(&part->sent, along, turns, turns * bytes);
-    if (op->phase == PHASE_FORWARD) add_traffic(&part->chain, along, turns, turns * bytes);
+    add_line(&sums->sent[along], turns, turns * bytes);
+    if (op->phase == PHASE_FORWARD) add_line(&sums->chain[along], turns, turns * bytes);
 }
 
 /* What backward reads of a layer's forward. */
@@ -111,7 +107,8 @@ static void read_kept(Reader *r, const Op *op, const bool *kept) {
     const int made[] = {op->out, op->also};
     for (int k = 0; k < 2; k++)
         if (made[k] >= 0 && kept[made[k]])
-            part_of(r, op->layer)->kept += step_tensor_bytes(r->p, &r->p->tensor[made[k]]);
+            part_of(r, op->layer)->sums.kept +=
+                (double)step_tensor_bytes(r->p, &r->p->tensor[made[k]]);
 }
 
 static bool *kept_of(const Program *p) {
@@ -155,22 +152,10 @@ static Program list_of(const ModelShape *shape, const Kernels *k) {
 
 /* ends: what two layers have beyond twice what the second has. */
 static void split_parts(Reader *r) {
-    const Part *first = &r->part[0], *more = &r->part[1];
-    Part *ends = &r->part[2];
-    ends->kernels += first->kernels - more->kernels,
-        ends->forward += first->forward - more->forward;
-    ends->kept += first->kept - more->kept;
-    ends->gathers += first->gathers - more->gathers;
-    ends->gathered += first->gathered - more->gathered;
-    ends->scatters += first->scatters - more->scatters;
-    ends->scattered += first->scattered - more->scattered;
-    for (int i = 0; i < N_ALONG; i++) {
-        add_traffic(&ends->sent, i, first->sent.calls[i] - more->sent.calls[i],
-                    first->sent.bytes[i] - more->sent.bytes[i]);
-        add_traffic(&ends->chain, i, first->chain.calls[i] - more->chain.calls[i],
-                    first->chain.bytes[i] - more->chain.bytes[i]);
-    }
-    r->to->ends = *ends, r->to->layer = *more;
+    double *ends = (double *)&r->part[2].sums;
+    const double *first = (double *)&r->part[0].sums, *more = (double *)&r->part[1].sums;
+    for (size_t i = 0; i < sizeof(Sums) / sizeof *ends; i++) ends[i] += first[i] - more[i];
+    r->to->ends = r->part[2], r->to->layer = r->part[1];
 }
 
 static Reader reader_of(MicroBatch *to, const Program *p, const Machine *m) {
@@ -196,27 +181,27 @@ static void read_list(MicroBatch *to, const Program *p, const bool *kept, const 
 /* ---- lists that are known ---- */
 
 /* cut: with the chunks or panels of its schedule. */
-static MicroBatch key_of(const Choice *c, bool cut) {
+static MicroBatchKey key_of(const Choice *c, bool cut) {
     const Overlap *o = &c->overlap;
-    return (MicroBatch){.micro = (int32_t)c->micro,
-                        .X = c->layout.size[AXIS_X],
-                        .Y = c->layout.size[AXIS_Y],
-                        .flags = seed_flags(&c->layout),
-                        .recompute = (uint8_t)c->recompute,
-                        .cut = (uint8_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0),
-                        .used = true};
+    return (MicroBatchKey){
+        .micro = (int32_t)c->micro,
+        .X = c->layout.size[AXIS_X],
+        .Y = c->layout.size[AXIS_Y],
+        .flags = seed_flags(&c->layout),
+        .recompute = (uint8_t)c->recompute,
+        .cut = (uint16_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0)};
 }
 
-static MicroBatch *place_of(MicroBatches *all, const MicroBatch *key) {
-    uint64_t h = (uint64_t)key->micro * 31 + (uint64_t)key->X;
-    h = ((h * 31 + (uint64_t)key->Y) * 31 + key->flags) * 31 + key->recompute;
-    h = (h * 31 + key->cut) * 0x9e3779b97f4a7c15u >> 20;
+/* Where it is, or is to be. */
+static MicroBatch *place_of(MicroBatches *all, const MicroBatchKey *key) {
+    uint64_t half[2];
+    static_assert(sizeof half == sizeof *key, "no gaps");
+    memcpy(half, key, sizeof half);
+    uint64_t h = half[0] * 31 + half[1];
+    h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u >> 32;
     for (;; h++) {
         MicroBatch *at = &all->at[h % (uint64_t)all->room];
-        if (!at->used) return at;
-        if (at->micro == key->micro && at->X == key->X && at->Y == key->Y &&
-            at->flags == key->flags && at->recompute == key->recompute && at->cut == key->cut)
-            return at;
+        if (at->key.micro == 0 || memcmp(&at->key, key, sizeof *key) == 0) return at;
     }
 }
 
@@ -226,16 +211,17 @@ static void make_room(MicroBatches *all) {
     all->room = all->room ? 4 * all->room : 256;
     all->at = mem_calloc((size_t)all->room, sizeof *all->at);
     for (int i = 0; i < old.room; i++)
-        if (old.at[i].used) *place_of(all, &old.at[i]) = old.at[i];
+        if (old.at[i].key.micro) *place_of(all, &old.at[i].key) = old.at[i];
     mem_free(old.at);
 }
 
-static MicroBatch *add_micro_batch(MicroBatches *all, const MicroBatch *key) {
+/* NULL: it is there. */
+static MicroBatch *add_micro_batch(MicroBatches *all, const MicroBatchKey *key) {
     make_room(all);
     MicroBatch *at = place_of(all, key);
-    if (at->used) return NULL;
+    if (at->key.micro) return NULL;
     all->n++;
-    *at = *key;
+    at->key = *key;
     return at;
 }
 
@@ -266,7 +252,7 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
     int64_t places = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places;
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
-        MicroBatch key = key_of(c, false);
+        MicroBatchKey key = key_of(c, false);
         if (n > c->micro) key.micro = (int32_t)(n < share ? n : share);
         shape.B = key.micro;
         program_resize(&p);
@@ -281,8 +267,8 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
 /* Of the pass of a choice; until the next call. */
 static const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
                                         const Choice *c) {
-    MicroBatch key = key_of(c, false);
-    if (all->room == 0 || !place_of(all, &key)->used) read_lists(all, s, m, c);
+    MicroBatchKey key = key_of(c, false);
+    if (all->room == 0 || !place_of(all, &key)->key.micro) read_lists(all, s, m, c);
     return place_of(all, &key);
 }
 
@@ -290,7 +276,7 @@ static const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const
 static const MicroBatch *cut_of(MicroBatches *all, const Space *s, const Machine *m,
                                 const Choice *c) {
     const Overlap *o = &c->overlap;
-    MicroBatch key = key_of(c, true);
+    MicroBatchKey key = key_of(c, true);
     MicroBatch *to = add_micro_batch(all, &key);
     if (!to) return place_of(all, &key);
     Grid g;
@@ -321,29 +307,29 @@ typedef struct Walk {
 } Walk;
 
 /* So much of the bytes of each. */
-static void add_share(Traffic *to, const Traffic *t, double times, double share) {
+static void add_share(Line to[N_ALONG], const Line from[N_ALONG], double times, double share) {
     for (int i = 0; i < N_ALONG; i++)
-        add_traffic(to, i, times * t->calls[i], times * share * t->bytes[i]);
+        add_line(&to[i], times * from[i].calls, times * share * from[i].bytes);
 }
 
-static void send(const Walk *b, int along, double calls, double bytes) {
-    add_traffic(&b->to->all, along, calls, bytes);
-    if (b->late) add_traffic(&b->to->exposed, along, calls, bytes);
+static void send(const Walk *b, int along, double times, Line l) {
+    add_line(&b->to->all[along], times * l.calls, times * l.bytes);
+    if (b->late) add_line(&b->to->exposed[along], times * l.calls, times * l.bytes);
 }
 
 /* chained: how often what forward sends is exposed. */
-static void add_part(const Walk *b, const Part *part, double times, double chained) {
+static void add_part(const Walk *b, const Sums *part, double times, double chained) {
     const Layout *l = &b->c->layout;
     Bound *to = b->to;
     to->compute += times * part->kernels;
-    add_share(&to->all, &part->sent, times, 1);
+    add_share(to->all, part->sent, times, 1);
     if (b->late)
-        add_share(&to->exposed, &part->sent, times, 1);
+        add_share(to->exposed, part->sent, times, 1);
     else if (b->share > 0)
-        add_share(&to->exposed, &part->chain, chained, b->share);
+        add_share(to->exposed, part->chain, chained, b->share);
     times /= b->passes; // weights come and go once for both halves
-    send(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times * part->gathers, times * part->gathered);
-    send(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times * part->scatters, times * part->scattered);
+    send(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times, part->gathered);
+    send(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times, part->scattered);
 }
 
 static int64_t all_weights(const MicroBatch *p, int64_t layers) {
@@ -402,18 +388,20 @@ static void update(const Walk *b) {
     to->compute += to->update + to->squares;
     if (b->s->shape.apart) return;
     // all of a layer together, or matrix by matrix
-    double calls = (double)b->layers * (l->zero ? 4 : 1), floats = sizeof(float) * (double)of_z;
+    double calls = (double)b->layers * (l->zero ? 4 : 1);
+    Line floats = {calls, sizeof(float) * (double)of_z};
     if (l->zero < 2) { // gradients: scattered,
-        send(b, ALONG_D, calls, floats);
-        to->sums.calls += calls, to->sums.bytes += floats;
+        send(b, ALONG_D, 1, floats);
+        to->sums = floats;
     }
     if (l->zero == 3) return;
     // and gathered, or what matmuls read of new weights
-    double bytes = l->zero ? (double)(word_of(b->s) * of_z) : floats;
-    send(b, ALONG_D, calls, bytes);
-    Line *t = l->zero ? &to->fresh : &to->sums;
-    if (l->zero && b->late) return;
-    t->calls += calls, t->bytes += bytes;
+    Line read = {calls, l->zero ? (double)(word_of(b->s) * of_z) : floats.bytes};
+    send(b, ALONG_D, 1, read);
+    if (l->zero == 0)
+        add_line(&to->sums, read.calls, read.bytes);
+    else if (!b->late)
+        to->fresh = read;
 }
 
 /* The share of what forward sends under which no kernel runs, as each matmul needs the one before:
@@ -430,10 +418,8 @@ static double chain_share(const Space *s, const Choice *c, bool any) {
 }
 
 /* Those of the cut list, of so many passes. */
-static void set_kernels(MicroBatch *to, const MicroBatch *cut, int passes) {
-    to->ends.kernels = cut->ends.kernels / passes, to->ends.forward = cut->ends.forward / passes;
-    to->layer.kernels = cut->layer.kernels / passes;
-    to->layer.forward = cut->layer.forward / passes;
+static void set_kernels(Sums *to, const Sums *cut, int passes) {
+    to->kernels = cut->kernels / passes, to->forward = cut->forward / passes;
 }
 
 void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
@@ -447,10 +433,12 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
     const MicroBatch *micro = micro_batch_of(all, s, m, &pass);
-    MicroBatch cut;
+    Sums ends = micro->ends.sums, layer = micro->layer.sums;
     if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring)) {
-        cut = *micro, micro = &cut;
-        set_kernels(&cut, cut_of(all, s, m, c), passes);
+        const MicroBatch *cut = cut_of(all, s, m, c);
+        micro = micro_batch_of(all, s, m, &pass); // which may have moved
+        set_kernels(&ends, &cut->ends.sums, passes);
+        set_kernels(&layer, &cut->layer.sums, passes);
     }
     Walk b = {.s = s,
               .m = m,
@@ -467,14 +455,12 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
     bool again = c->recompute != RECOMPUTE_NONE;
     bool fused = any && s->free_overlap ? s->fuses && c->layout.sp : c->overlap.fused;
     double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
-    add_part(&b, &micro->ends, b.steps, again ? 0 : b.steps);
-    add_part(&b, &micro->layer, b.steps * (double)b.layers, b.steps * chained);
-    if (fused) // collectives may cost nothing beside their matmuls
-        to->all.calls[ALONG_X] = to->all.bytes[ALONG_X] = 0;
+    add_part(&b, &ends, b.steps, again ? 0 : b.steps);
+    add_part(&b, &layer, b.steps * (double)b.layers, b.steps * chained);
+    if (fused) to->all[ALONG_X] = (Line){0}; // collectives may cost nothing beside their matmuls
     // all but the backward of the last micro-batch
-    double once = micro->ends.kernels + (double)b.layers * micro->layer.kernels;
-    to->early =
-        (b.steps - passes) * once + micro->ends.forward + (double)b.layers * micro->layer.forward;
+    double once = ends.kernels + (double)b.layers * layer.kernels;
+    to->early = (b.steps - passes) * once + ends.forward + (double)b.layers * layer.forward;
     update(&b);
 }
 
@@ -482,13 +468,13 @@ void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, 
 
 /* Collectives along tensor axes are exposed one after the other; of others some may be in flight
  * together. */
-static double traffic_in(const Traffic *t, const Order *o) {
+static double traffic_in(const Line t[N_ALONG], const Order *o) {
     double s = 0;
     for (int i = 0; i < N_ALONG; i++) {
         bool alone = i != ALONG_Z && i != ALONG_D && i != ALONG_ZD;
         const AlongLine *l = &o->along[i];
-        s += t->calls[i] * (alone ? l->start : l->wire_start);
-        s += t->bytes[i] * (alone ? l->rate : l->wire_rate);
+        s += t[i].calls * (alone ? l->start : l->wire_start);
+        s += t[i].bytes * (alone ? l->rate : l->wire_rate);
     }
     return s;
 }
@@ -499,12 +485,12 @@ static double over_d(const Line *t, const Order *o) {
 }
 
 /* Seconds of the links that have most to do. */
-static double busiest_of(const Traffic *t, const Order *o) {
+static double busiest_of(const Line t[N_ALONG], const Order *o) {
     double links[N_ALONG] = {0}, most = 0; // there are fewer levels
     for (int i = 0; i < N_ALONG; i++) {
         const AlongLine *l = &o->along[i];
         double *link = &links[l->level];
-        *link += t->calls[i] * l->load_start + t->bytes[i] * l->load_rate;
+        *link += t[i].calls * l->load_start + t[i].bytes * l->load_rate;
         most = later(most, *link);
     }
     return most;
@@ -514,8 +500,8 @@ static double busiest_of(const Traffic *t, const Order *o) {
  * work while kernels do; or the sums of gradients, after all that comes before them. Where ranks
  * share cores: price.c. */
 static double seconds_in(const Bound *b, const Order *o) {
-    double k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(&b->all, o);
-    double sums = over_d(&b->sums, o), exposed = traffic_in(&b->exposed, o);
+    double k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
+    double sums = over_d(&b->sums, o), exposed = traffic_in(b->exposed, o);
     double fresh = over_d(&b->fresh, o), more = later(0, fresh - b->update);
     double waits = b->compute + exposed + more;
     double step = b->early + sums + b->squares + b->update + more;
@@ -559,7 +545,8 @@ int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const C
     int64_t layers = s->shape.config.layers;
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
     int64_t kept = halves ? layers - HALVES_APART : layers;
-    return states_of(s, &c->layout, all_weights(p, layers)) + (kept > 0 ? kept * p->layer.kept : 0);
+    return states_of(s, &c->layout, all_weights(p, layers)) +
+           (kept > 0 ? kept * (int64_t)p->layer.sums.kept : 0);
 }
 
 int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
@@ -567,5 +554,5 @@ int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, c
     int64_t layers = s->shape.config.layers,
             kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
     return states_of(s, &c->layout, p->layer.weights) +
-           (kept > 0 ? p->layer.kept * kept / layers : 0);
+           (kept > 0 ? (int64_t)p->layer.sums.kept * kept / layers : 0);
 }

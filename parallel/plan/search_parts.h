@@ -44,7 +44,7 @@ extern const Overlap schedules[N_SCHEDULES];
 /* Local, pure. Those of a seed: where there is nothing to hide none, on d and z alone none and
  * bulk, ring and fused with sp, halves of an even micro-batch; the one that is asked for where it
  * is fixed. Returns how many. */
-int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]);
+int seed_schedules(const Space *s, const Seed *seed, Seed out[N_SCHEDULES]);
 Choice seed_choice(const Space *s, const Seed *seed); // with its axes in the order d, z, x, y
 PriceShape seed_shape(const Space *s, const Choice *c);
 
@@ -73,5 +73,71 @@ void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXE
 void orders_free(Orders *o); // to zero
 /* Local, pure. The flags of one layout in the order of another. */
 Layout reorder(const Layout *flags, const Layout *order);
+
+/* ---- what no price of a candidate undercuts (search_bound.c), from the list of a micro-batch
+ *
+ *   list of two layers, before chunks, panels, halves -> seconds of its kernels, bytes along each
+ *   axis -> with those of the end of a step, and what a byte costs in each order of the axes: Bound
+ *
+ * A further layer adds what the second one has. Candidates that differ in d and z alone, or in what
+ * runs under what, have the list in common. */
+
+/* Collectives along an axis: how many, and bytes of the wholes. An all_reduce is two. */
+typedef struct Line {
+    double calls, bytes;
+} Line;
+
+/* Of a list, what one layer has, or all that is of no layer. */
+typedef struct Sums {
+    double kernels, forward;  // seconds; of forward alone
+    double kept;              // bytes, from forward to backward
+    Line sent[N_ALONG];       // of activations; or panels
+    Line chain[N_ALONG];      // of them those of forward, where each needs the one before
+    Line gathered, scattered; // of weights, and of their gradients, along z
+} Sums;
+typedef struct Part {
+    Sums sums;
+    int64_t weights; // elements, of matrices
+    int matrices, vectors;
+} Part;
+
+/* The list of candidates with the same sizes of x and y, flags, micro-batch, recompute; or, cut,
+ * the kernels of those that have their chunks or panels in common, too. */
+enum { MAX_MATRICES = 8 };
+typedef struct MicroBatchKey {
+    int32_t micro, X, Y; // micro 0: none
+    uint8_t flags, recompute;
+    uint16_t cut;
+} MicroBatchKey;
+typedef struct MicroBatch {
+    MicroBatchKey key;
+    Part ends, layer;
+    int64_t matrix[2][MAX_MATRICES]; // elements of each, of no layer, of a layer
+} MicroBatch;
+/* One place for each hash, more when they fill up. Of one space and machine. */
+typedef struct MicroBatches {
+    MicroBatch *at;
+    int n, room;
+} MicroBatches;
+/* What no price of a candidate undercuts. */
+typedef struct Bound {
+    double compute;         // seconds
+    double early;           // of it, before gradients can be summed over d
+    double squares, update; // of it: the gradients' norm, which needs all sums, and AdamW after it
+    Line all[N_ALONG];
+    Line exposed[N_ALONG]; // those of them under which no kernel runs, whatever comes
+    Line sums, fresh;      // over d: of gradients, and of weights that AdamW has changed
+    double crowd, slowest; // Machine's
+    double slowdown;       // Machine's, where it is the same beside all collectives; else 1
+} Bound;
+/* Local. any: whatever schedule; else the choice's. */
+void seed_bound(Bound *b, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
+                bool any);
+/* Local. Bytes: not more than it takes. */
+int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c, bool any);
+/* Local, pure. Bytes that a layer takes at least, of a model of more layers than two. */
+int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c);
+double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
+double bound_least(const Bound *b, const Orders *o);         // in any order
 
 #endif

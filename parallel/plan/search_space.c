@@ -25,38 +25,6 @@ typedef struct Walk {
     void *ctx;
 } Walk;
 
-static void emit(Walk *w) {
-    w->seed.number = w->number++;
-    w->seed.schedule = ANY_SCHEDULE;
-    w->f(&w->seed, w->ctx);
-}
-
-static void each_zero(Walk *w) {
-    if (w->s->only) {
-        emit(w);
-        return;
-    }
-    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
-    // zero3 would cut weights over d as z does: d4.z2+zero3 is z8
-    for (int zero = 0; zero <= (none ? 0 : 2); zero++) {
-        if (w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
-        w->seed.zero = (uint8_t)zero;
-        emit(w);
-    }
-}
-
-static void each_recompute(Walk *w) {
-    w->seed.recompute = (uint8_t)w->s->shape.recompute;
-    if (!w->s->free_recompute) {
-        each_zero(w);
-        return;
-    }
-    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        w->seed.recompute = (uint8_t)r;
-        each_zero(w);
-    }
-}
-
 /* Replicas that take local steps are at least two, and need equal shares of a step. */
 static bool shares_equal(const Walk *w, int64_t places) {
     int64_t sequences = w->s->shape.batch / w->s->shape.S;
@@ -64,21 +32,35 @@ static bool shares_equal(const Walk *w, int64_t places) {
            (w->seed.size[AXIS_D] > 1 && sequences % (w->seed.micro * places) == 0);
 }
 
-/* Sequences of a micro-batch: powers of two, and the whole share of a coordinate of d x z. What
- * comes after has a pass in common (Pass). */
+/* Stages of ZeRO. zero3 would cut weights over d as z does: d4.z2+zero3 is z8. */
+static void each_zero(Walk *w) {
+    const Layout *only = w->s->only;
+    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
+    int most = none ? 0 : 2;
+    for (int zero = only ? only->zero : 0; zero <= (only ? only->zero : most); zero++) {
+        if (!only && w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
+        w->seed.zero = (uint8_t)zero;
+        w->seed.number = w->number++;
+        w->f(&w->seed, w->ctx);
+    }
+}
+
+/* Sequences of a micro-batch: powers of two, and the whole share of a coordinate of d x z; what is
+ * computed again. What comes after has a list in common. */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
     int64_t places = (int64_t)w->seed.size[AXIS_D] * w->seed.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
-    if (!s->free_micro) {
-        w->seed.micro = (int32_t)(fixed < share ? fixed : share);
-        if (shares_equal(w, places)) each_recompute(w);
-        return;
-    }
     if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
-    for (int64_t n = 1; n < 2 * share; n *= 2) {
+    if (!s->free_micro && fixed < share) share = fixed;
+    int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.recompute,
+        most = s->free_recompute ? RECOMPUTE_FULL : least;
+    for (int64_t n = s->free_micro ? 1 : share; n < 2 * share; n *= 2) {
         w->seed.micro = (int32_t)(n < share ? n : share);
-        if (shares_equal(w, places)) each_recompute(w);
+        for (int r = least; r <= most && shares_equal(w, places); r++) {
+            w->seed.recompute = (uint8_t)r;
+            each_zero(w);
+        }
     }
 }
 
@@ -121,11 +103,10 @@ bool family_has(const Family *f, const Layout *l) {
 
 void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
                void *ctx) {
-    Walk w = {.s = s, .family = family, .f = f, .ctx = ctx};
+    Walk w = {.s = s, .family = family, .seed.schedule = ANY_SCHEDULE, .f = f, .ctx = ctx};
     if (s->only) {
         memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
         w.seed.flags = seed_flags(s->only);
-        w.seed.zero = (uint8_t)s->only->zero;
         each_micro(&w);
         return;
     }
@@ -150,22 +131,21 @@ const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
                                         {.bulk = true, .halves = true},
                                         {.bulk = true, .fused = true}};
 
-int seed_schedules(const Space *s, const Seed *seed, uint8_t out[N_SCHEDULES]) {
-    int X = seed->size[AXIS_X];
-    bool tensor = X * seed->size[AXIS_Y] > 1, stay = seed->flags & SEED_STAY,
-         sp = seed->flags & SEED_SP;
+int seed_schedules(const Space *s, const Seed *seed, Seed out[N_SCHEDULES]) {
+    Layout l = {.sp = seed->flags & SEED_SP, .stay = seed->flags & SEED_STAY};
+    bool tensor = seed->size[AXIS_X] * seed->size[AXIS_Y] > 1, even = seed->micro % 2 == 0;
     int n = 0;
+    memcpy(l.size, seed->size, sizeof l.size);
     if (!s->free_overlap) {
-        out[0] = 0;
-        return !s->shape.overlap.halves || seed->micro % 2 == 0;
+        out[0] = *seed, out[0].schedule = 0;
+        return !s->shape.overlap.halves || even;
     }
     for (uint8_t i = 0; i < N_SCHEDULES; i++) {
         const Overlap *o = &schedules[i];
-        if ((o->bulk && s->p == 1) || (o->halves && (!tensor || seed->micro % 2)) ||
-            (o->chunks && (!tensor || stay || (sp && X > MAX_STRIPES))) ||
-            (o->ring && (!sp || X > MAX_RING)) || (o->fused && (!s->fuses || !sp)))
+        if ((o->bulk && s->p == 1) || (o->halves && !(tensor && even)) || (o->fused && !s->fuses) ||
+            overlap_idle(o, &l))
             continue;
-        out[n++] = i;
+        out[n] = *seed, out[n++].schedule = i;
     }
     return n;
 }

@@ -5,14 +5,15 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/mem.h"
+#include "base/rng.h"
 #include "parallel/plan/work.h"
 
 typedef struct Run {
     const Work *w;
     const Kernels *k;
-    Team *team; // NULL: only sizes
+    Team *team;
     int threads;
+    bool sizes; // only these: there is no memory
     Arena operands, workspace;
 } Run;
 
@@ -20,7 +21,7 @@ static float *workspace(Run *r, int64_t n) {
     return arena_take(&r->operands, (size_t)(n > 0 ? n : 0) * sizeof(float));
 }
 static bool sizing(const Run *r) {
-    return !r->team;
+    return r->sizes;
 }
 static bool has(const Run *r, uint32_t flag) {
     return r->w->flags & flag;
@@ -275,6 +276,7 @@ WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {
     Run r = {.w = w,
              .k = k,
              .threads = threads,
+             .sizes = true,
              .operands = arena_measure("a work's operands"),
              .workspace = arena_measure("a work's workspace")};
     run(&r);
@@ -303,17 +305,42 @@ Product work_product(const Work *w, const Kernels *k, Team *team, void *operands
     return product_of(&r);
 }
 
+/* Numbers between 1/2 and 1 of either sign, as zeros would be quicker on a device than what
+ * training multiplies. Each half of a word is a number in bf16: words of both sizes are numbers. */
+static void fill(const Kernels *k, Team *team, char *x, size_t n) {
+    uint16_t some[4096];
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        some[i] = (uint16_t)(rng_u64(1, 0, i) & 0x807f) | 0x3f00;
+    size_t filled = n < sizeof some ? n : sizeof some;
+    if (k->memory)
+        k->memory->put(x, some, filled);
+    else
+        memcpy(x, some, filled);
+    for (size_t more; filled < n; filled += more) {
+        more = filled < n - filled ? filled : n - filled;
+        int64_t floats = (int64_t)(more / sizeof(float));
+        k->copy(team, x + filled, floats, x, floats, 1, floats, sizeof(float));
+    }
+}
+
+static double now_when_done(const Kernels *k) {
+    if (k->memory && k->memory->wait) k->memory->wait();
+    return now_s();
+}
+
 double work_seconds(const Work *w, const Kernels *k, Team *team, int times) {
     WorkMemory n = work_memory(w, k, team_size(team));
-    size_t bytes = n.operands + n.workspace;
-    char *operands = mem_alloc_aligned(bytes, 128);
+    Arena a = arena_measure("a work");
     double least = INFINITY;
-    memset(operands, 0, bytes); // no page is there before it is written
+    a.memory = k->memory;
+    arena_take(&a, n.operands + n.workspace);
+    arena_commit(&a);
+    fill(k, team, a.base, n.operands);
     for (int i = 0; i < times; i++) {
-        double begin = now_s();
-        work_run(w, k, team, operands, operands + n.operands);
-        least = fmin(least, now_s() - begin);
+        double begin = now_when_done(k);
+        work_run(w, k, team, a.base, a.base + n.operands);
+        least = fmin(least, now_when_done(k) - begin);
     }
-    mem_free(operands);
+    arena_free(&a);
     return least;
 }

@@ -1,5 +1,6 @@
 #include "parallel/step/overlap.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,19 @@ const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]) {
                      o->ring ? "+ring" : "", o->fused ? "+fused" : "", o->halves ? "+halves" : "");
     if (n == 0) return strcpy(buf, "none");
     return memmove(buf, buf + 1, (size_t)n); // without the first '+'
+}
+
+const char *overlap_idle(const Overlap *o, const Layout *l) {
+    int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
+    bool gathered = l->sp && X > 1;
+    static_assert(MAX_RING == 15 && MAX_STRIPES == 256, "numbers of these texts");
+    if ((o->ring && !gathered) || (o->fused && (!gathered || l->stay)))
+        return "its tokens are gathered along no axis (needs x and the flag sp)";
+    if (o->ring && X > MAX_RING) return "a ring is of 15 ranks at most";
+    if (o->chunks && l->stay) return "stay=y already computes its matmuls in panels";
+    if (o->chunks && X * Y < 2) return "its matmuls wait for no collective (needs x or y)";
+    if (o->chunks && l->sp && X > MAX_STRIPES) return "tokens are sharded over more than 256 ranks";
+    return NULL;
 }
 
 bool overlap_equal(const Overlap *a, const Overlap *b) {

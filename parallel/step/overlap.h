@@ -31,6 +31,7 @@
 
 #include "base/die.h"
 #include "parallel/comm/coll.h"
+#include "parallel/mesh/layout.h"
 
 enum { MAX_CHUNKS = 8, MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256, OVERLAP_TEXT = 32 };
 
@@ -44,6 +45,9 @@ typedef struct Overlap {
 bool overlap_parse(Overlap *o, const char *text, Err *e);
 /* Local, pure. The canonical text, which overlap_parse reads back. */
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]);
+/* Local, pure. Why chunks, a ring or fused matmuls do nothing on a layout; NULL: there are none, or
+ * they do something. */
+const char *overlap_idle(const Overlap *o, const Layout *l);
 bool overlap_equal(const Overlap *a, const Overlap *b);
 
 #endif

@@ -20,6 +20,10 @@ typedef struct Options {
     bool tune, plan, resume, memory, profile, count, exact, version;
 } Options;
 
+/* Names of other programs, for opt_set_foreign: nanoGPT, llm.c, Megatron-LM, torchtitan, Hugging
+ * Face's Trainer, and common ones. */
+extern const OptForeign options_foreign[];
+
 /* What must be equal on all ranks of a job (run_agree.c). */
 typedef enum {
     OPTION_ALIKE, // the value of the option

@@ -1,4 +1,4 @@
-#include "parallel/train/options_foreign.h"
+#include "parallel/train/options.h"
 
 /* Notes shared by several rows. */
 #define TOKENS "in tokens: sequences times --seq"
@@ -56,10 +56,8 @@ const OptForeign options_foreign[] = {
      "there is no dropout, as in most pre-training today"},
     {"init-from -e", "init FILE",
      "a folder of Hugging Face's, .safetensors or llm.c's .bin; a new model: --model d12; to go "
-     "on: "
-     "--resume"},
-    {"model-name-or-path pretrained pretrained-model load-hf hf-model "
-     "checkpoint.initial-load-path "
+     "on: --resume"},
+    {"model-name-or-path pretrained pretrained-model load-hf hf-model checkpoint.initial-load-path "
      "pretrained-checkpoint",
      "init", "a folder of Hugging Face's, .safetensors or llm.c's .bin; a new model: --model d12"},
     {"init-method-std initializer-range", NULL,
@@ -83,8 +81,7 @@ const OptForeign options_foreign[] = {
     {"use-flash-attn flash-attention attn-implementation transformer-impl use-flash-attention",
      NULL, "attention never stores its matrix of scores; there is nothing to choose"},
     {"-r gradient-checkpointing activation-checkpointing recompute-granularity "
-     "recompute-activations "
-     "activation-checkpoint.mode activation-checkpoint",
+     "recompute-activations activation-checkpoint.mode activation-checkpoint",
      "recompute", "none, selective or full"},
     {"recompute-method recompute-num-layers", "recompute", "it is of all layers"},
     {"gpu use-cuda cuda device", "backend", "auto, cpu or cuda"},
@@ -137,8 +134,7 @@ const OptForeign options_foreign[] = {
     {"adam-beta2 optimizer.beta2 b2", "beta2", NULL},
     {"adam-eps adam-epsilon optimizer.eps epsilon", "eps", NULL},
     {"grad-clip clip-grad max-grad-norm training.max-norm max-norm grad-clip-norm "
-     "gradient-clip-val "
-     "gradient-clipping clip-norm",
+     "gradient-clip-val gradient-clipping clip-norm",
      "clip", NULL},
     {"optimizer optim optimizer.name optimizer-type use-muon muon", NULL, "the optimizer is AdamW"},
     {"-sl skip-update-lossz", "skip-loss-z", NULL},
@@ -163,22 +159,19 @@ const OptForeign options_foreign[] = {
     {"context-parallel-size cp parallelism.context-parallel-degree", NULL,
      "there is no context parallelism; the flag +sp of --layout shards activations by tokens"},
     {"overlap-grad-reduce overlap-param-gather tp-comm-overlap "
-     "async-tensor-model-parallel-allreduce "
-     "parallelism.enable-async-tensor-parallel",
+     "async-tensor-model-parallel-allreduce parallelism.enable-async-tensor-parallel",
      "overlap bulk", "auto searches"},
     {"nproc-per-node num-processes num-gpus gpus n-gpus world-size -pn -np nprocs", "ranks",
      "threads of this process; mpirun -n N or srun starts processes"},
     {"nnodes nodes -pr -pg node-rank local-rank master-addr master-port rank rdzv-endpoint -pi -pf "
-     "-pm "
-     "-ps -pp",
+     "-pm -ps -pp",
      NULL, LAUNCHER},
     {"comm.init-timeout-seconds distributed-timeout-minutes ddp-timeout", "timeout S",
      "in seconds"},
 
     /* evaluation and sampling */
     {"eval-interval -v val-loss-every eval-steps validator.freq validation.freq val-every "
-     "val-interval "
-     "evaluation-interval",
+     "val-interval evaluation-interval",
      "eval-every", NULL},
     {"eval-iters -m val-max-steps validator.steps validation.steps val-steps max-eval-samples "
      "val-batches",
@@ -193,8 +186,7 @@ const OptForeign options_foreign[] = {
 
     /* checkpoints and records */
     {"out-dir out output output-dir -o checkpoint-dir save-dir ckpt-dir checkpoint.folder "
-     "job.dump-folder "
-     "output-log-dir checkpoints-path",
+     "job.dump-folder output-log-dir checkpoints-path",
      "save", NULL},
     {"save-interval -n save-steps checkpoint-every checkpoint.interval ckpt-every save-frequency "
      "checkpoint-interval",
@@ -204,8 +196,7 @@ const OptForeign options_foreign[] = {
     {"-y resume-from-checkpoint load checkpoint.load-step resume-from auto-resume", "resume",
      "it goes on from the newest checkpoint in --save"},
     {"always-save-checkpoint save-strategy overwrite-output-dir no-save-optim no-load-optim "
-     "finetune "
-     "checkpoint.enable",
+     "finetune checkpoint.enable",
      "save", "every --save-every steps; from other weights: --init"},
     {"log-interval logging-steps metrics.log-freq log-freq print-every print-interval", "log-every",
      NULL},

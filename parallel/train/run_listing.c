@@ -1,9 +1,10 @@
 /* --listing: the step of a micro-batch as a list of operations, after one of the passes that make
- * it. */
+ * it. --explain-matmul: how a matmul is scheduled on a described GPU. */
 #include "base/mem.h"
 #include "data/output.h"
 #include "parallel/plan/cost.h"
 #include "parallel/plan/detect.h"
+#include "parallel/plan/explain_matmul.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
 #include "parallel/train/train.h"
@@ -79,4 +80,25 @@ void run_print_listing(const Run *r) {
         end = priced(program_end_passes(&shape, last, k, false), last, &m, ordered);
     print(r, listed(&micro_batch), listed(&end));
     priced_free(&micro_batch), priced_free(&end);
+}
+
+int run_explain_matmul(const Options *o) {
+    Machine m;
+    Work w;
+    Err e;
+    ReplaceText text;
+    if (die_is_copy()) return 0;
+    if (!explain_matmul_parse(&w, o->explain_matmul, &e)) die_usage("--explain-matmul: %s", e.text);
+    if (!*o->cluster) die_usage("--explain-matmul requires --cluster, like --cluster h200:1");
+    if (!machine_open(&m, o->cluster, &e)) die_usage("--cluster: %s", e.text);
+    if (!gpu_matmul_is(&m, &w))
+        die_usage("--explain-matmul: %s has no GPUs whose multiprocessors are known "
+                  "(multiprocessors = 132)",
+                  m.name);
+    explain_matmul_print(stdout, &m, &w);
+    if (!*o->json) return 0;
+    replace_text_begin(&text);
+    explain_matmul_json(text.f, &m, &w);
+    replace_text_end(&text, "--json", o->json);
+    return 0;
 }

@@ -57,29 +57,16 @@ static const char *unfused(const Run *r) {
 }
 
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l) {
-    int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
+    const char *why = overlap_idle(flags, l);
     char spec[64];
     if (run_asks_for_fused(r) && unfused(r))
         warn("--overlap fused does nothing: %s", unfused(r));
-    else if (flags->fused && (!l->sp || X < 2 || l->stay))
-        warn("--overlap fused does nothing on %s: its tokens are gathered along no axis (needs x "
-             "and the flag sp)",
-             layout_print(l, spec));
-    if (flags->ring && (!l->sp || X < 2))
-        warn("--overlap ring does nothing on %s: its tokens are gathered along no axis (needs x "
-             "and the "
-             "flag sp)",
-             layout_print(l, spec));
-    else if (flags->ring && X > MAX_RING)
-        warn("--overlap ring does nothing on %s: a ring is of %d ranks at most",
-             layout_print(l, spec), MAX_RING);
-    if (flags->chunks && (X * Y < 2 || l->stay))
-        warn("--overlap chunk does nothing on %s: %s", layout_print(l, spec),
-             l->stay ? "stay=y already computes its matmuls in panels"
-                     : "its matmuls wait for no collective (needs x or y)");
-    else if (flags->chunks && l->sp && X > MAX_STRIPES)
-        warn("--overlap chunk does nothing on %s: tokens are sharded over more than %d ranks",
-             layout_print(l, spec), MAX_STRIPES);
+    else if (why)
+        warn("--overlap %s does nothing on %s: %s",
+             flags->fused  ? "fused"
+             : flags->ring ? "ring"
+                           : "chunk",
+             layout_print(l, spec), why);
 }
 
 void run_check_halves(const Run *r, int64_t micro) {

@@ -13,6 +13,8 @@
 #include "data/progress.h"
 #include "data/runstate.h"
 #include "data/tokenizer.h"
+#include "layers/cuda/device.h"
+#include "parallel/plan/gpu.h"
 #include "parallel/plan/ledger_file.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/trace.h"
@@ -20,8 +22,17 @@
 #include "parallel/step/model.h"
 #include "parallel/step/outer.h"
 #include "parallel/train/options.h"
-#include "parallel/train/run_backend.h"
-#include "parallel/train/run_eval.h"
+
+/* Of the kernels of a rank: --backend. */
+typedef struct Device {
+    bool used; // false: kernels run on the CPU
+    int index; // number on the node
+    int ranks; // ranks that share it
+    int all;   // number of devices of all ranks
+    DeviceFacts facts;
+    Err unused;   // why a present GPU is not used; "": none present, or it is used
+    Err unshared; // why ranks do not use each other's memory, where --overlap fused asks for it
+} Device;
 
 /* Times and bytes of the last steps, on rank 0, for the ledger. */
 typedef struct Measured {
@@ -176,5 +187,41 @@ double run_known_error(const Run *r);
  * training. */
 void run_note_step(Run *r, const StepRecord *s);
 void run_write_ledger(const Run *r);
+
+/* ---- --backend (run_backend.c) */
+
+/* Local, before ranks start. Ends the program for options that --backend cuda does not support. */
+void run_check_backend(const Run *r);
+/* Collective. Sets r->kernels and r->device; closes the device. */
+void run_open_backend(Run *r);
+void run_close_backend(const Run *r);
+/* Local. --version: prints what this program was built from and with; returns 0. */
+int run_print_version(void);
+/* Local. "avx512_bf16", "cuda". */
+const char *run_kernels_name(const Run *r);
+GpuFacts device_gpu(const DeviceFacts *f);
+/* Collective. Finds r->peak_flops and r->peak_rank. */
+void run_find_peak(Run *r);
+/* Local, rank 0. A rate of all ranks (FLOP/s) as a fraction of the peak (MFU). At most 1: a rate
+ * above the peak shows that the peak was measured too low, and replaces it. */
+double run_share_of_peak(Run *r, double flops);
+/* Local, rank 0. Prints lines of the header. */
+void run_print_machine(const Run *r);
+
+/* ---- evaluation, samples and checks (run_eval.c) */
+
+/* Collective. Prints and records validation loss and HellaSwag. A signal ends the evaluation early,
+ * without results. */
+void run_evaluate(Run *r);
+/* Collective. --check-tp: trains the same on this mesh and on one rank, compares all tensors; rank
+ * 0 prints. False: they differ. */
+bool run_check_tp(Run *r);
+/* Collective. run_sample: prompt and continuation (mem_free); live: printed token by token.
+ * run_show_sample: a sample between steps, recorded. */
+char *run_sample(Run *r, bool live);
+void run_show_sample(Run *r);
+/* Collective. Ends the run because a loss, norm or logit is not finite at this step; names the
+ * first tensor that is not finite. */
+_Noreturn void run_stop_not_finite(Run *r, const char *what, double value, int64_t step);
 
 #endif
