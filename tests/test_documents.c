@@ -9,7 +9,7 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/piece.h"
-#include "data/token_shard_write.h"
+#include "data/token_shard.h"
 #include "parallel/mesh/layout.h"
 #include "parallel/step/learning_rate.h"
 #include "tests/page.h"

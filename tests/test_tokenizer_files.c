@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "data/bpe_train.h"
 #include "data/output.h"
-#include "data/token_shard_write.h"
+#include "data/token_shard.h"
 #include "data/tokenizer.h"
 #include "tests/test.h"
 

@@ -18,7 +18,7 @@
 #include "data/io_map.h"
 #include "data/output.h"
 #include "data/progress.h"
-#include "data/token_shard_write.h"
+#include "data/token_shard.h"
 #include "data/tokenizer.h"
 
 static const char usage[] =

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "data/token_shard.h"
-#include "data/token_shard_write.h"
 #include "tests/fuzz/seeds.h"
 
 static void seeds(void) {
