@@ -92,7 +92,7 @@ bool test_balanced(const char *html);
  *     OWNED(test_team_end) Team *t = team_create(2);
  *     OWNED(test_mem_end) float *x = mem_alloc(n * sizeof *x);
  */
-#define OWNED(f) __attribute__((cleanup(f)))
+#define OWNED(f) __attribute__((cleanup(f), unused))
 struct Team;
 void test_team_end(struct Team **t);
 void test_mem_end(void *pointer);
