@@ -49,8 +49,8 @@ TEST_ALONE(peak_is_above_products_and_not_far) {
         }
 }
 
-/* Twice as many members as cores: each core is shared. */
-TEST(peak_is_the_same_while_others_compute_and_says_so) {
+/* Twice as many members as cores: each core is shared, by these alone. */
+TEST_ALONE(peak_is_the_same_while_others_compute_and_says_so) {
     int cores = team_cores();
     const Kernels *k = kernels_cpu(NULL);
     double ratio = 0;
