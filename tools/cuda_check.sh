@@ -3,8 +3,8 @@
 # object: registers, shared memory and spills of every kernel; and of the trainer and the tests that
 # are linked with them, that they want no library of CUDA and start without a driver: the trainer
 # trains, the tests say that there is no device. Fails on a warning, on what ptxas says of wgmma
-# (C75..: serialised, or an order that it had to put in itself), on a kernel that spills, and on
-# machine code of matmuls that is not as it should be (cuda_sass.sh).
+# (C75..: serialised, or an order that it had to put in itself), and on a kernel that spills. What
+# machine code must be like is cuda_facts.py's.
 set -u -o pipefail
 folder=$1 bad=0
 while read -r log; do
@@ -25,7 +25,6 @@ while read -r log; do
             if (spill) bad = 1 }
         END { exit bad }' || bad=1
 done < <(find "$folder" -name '*.log' | sort)
-tools/cuda_sass.sh "$folder" || bad=1
 wants=$(ldd "$folder/train_gpt" "$folder/run_tests" | grep -E 'libcu|libnv|libnccl|not found') &&
     { echo "$folder wants $wants"; bad=1; }
 dir=$(mktemp -d)

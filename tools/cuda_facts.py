@@ -11,9 +11,12 @@ instructions, and of each innermost loop with exponentials (MUFU.EX2) or matmuls
 HMMA) its instructions, how many of those there are, and the exponentials beside which a matmul of
 the warpgroup is in flight.
 
-What must be so whatever the compiler: no spills; in matmul_sm80.cu a step of 64 HMMA, which take
-512 cycles, has fewer instructions to issue than cycles; in attention every exponential of a loop
-beside a matmul; in norm's backward no row fetched behind the block's sum; in the embedding's
+What must be so whatever the compiler: no spills; in matmul_sm90.cu wgmma that ptxas did not
+serialise: 4 HGMMA a step for 64 rows, once before the loop and once in it, and two waits, of which
+that of the loop leaves a step in flight; beside them a step has fewer instructions than fit into
+the time of its HGMMA; in matmul_sm80.cu a step of 64 HMMA, which take 512 cycles, has fewer
+instructions to issue than cycles; in attention every exponential of a loop beside a matmul; in
+norm's backward no row fetched behind the block's sum; in the embedding's
 backward rows fetched four at a time; in the classifier at most so many instructions a logit. The
 other numbers must be those of the table where the compiler is the table's; another one may change
 them.
@@ -42,6 +45,7 @@ KERNELS = {  # files, and which of their kernels
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
 HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
+HGMMA, MOST_BESIDE = 4, 200  # of a step, for each 64 rows; other instructions of its loop
 LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
 SHORT = 20  # instructions: loops that wait for a barrier are shorter
 
@@ -148,6 +152,18 @@ def registers(log, arch):
     return facts
 
 
+def serialised(name, code, inner):
+    """What is wrong with the matmuls of a kernel of matmul_sm90.cu; None: nothing."""
+    each = HGMMA * (2 if name.endswith(", 1> >") else 1)  # IN_TURNS: 128 rows of a warpgroup
+    left = [x[-1] for x in code if "WARPGROUP.DEPBAR" in x]
+    n = sum("HGMMA" in x for x in code)
+    steps = [k - m for k, _, _, m, _ in inner if m == each]
+    if n != 2 * each or left != ["1", "0"] or len(steps) != 1:
+        return (f"{n} HGMMA, waits that leave {' '.join(left) or 'none'} in flight, {len(steps)} "
+                f"loops of {each} HGMMA")
+    return f"{steps[0]} instructions beside a step" if steps[0] > MOST_BESIDE else None
+
+
 def table(folder, tool, wrong):
     rows = []
     for file, wanted in KERNELS.items():
@@ -170,6 +186,9 @@ def table(folder, tool, wrong):
             if file in OLDER and not any(w == HMMA and k <= MOST_IN_LOOP
                                          for k, _, _, _, w in inner):
                 wrong.append(f"{name}: no loop of {HMMA} HMMA and at most {MOST_IN_LOOP} in all")
+            if file == "layers/matmul_sm90" and "sm90" in name:
+                said = serialised(name, code, inner)
+                wrong += [f"{name}: {said}"] if said else []
             if "attention" in file and not any(m and e for _, e, _, m, _ in inner):
                 wrong.append(f"{name}: no loop has exponentials and matmuls")
             if "attention" in file and any(m and b < e for _, e, b, m, _ in inner):
