@@ -1,6 +1,7 @@
 /* Matmuls that are fused with collectives, of ranks as threads on emulated GPUs: the bits of the
  * matmul and then the collective, whatever order threads and streams run in. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/debug.h"
 #include "base/mem.h"
@@ -499,4 +500,95 @@ TEST(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
     NEEDS_EMULATION();
     CHECK_CHILD(1, begin_too_early, NULL, "wait for ever", "a flag of a copy");
     CHECK_CHILD(75, lose_flags, NULL, "matmul with all_gather \"x of up\"", "not there: ");
+}
+
+/* ---- blocks that come from the host while a kernel waits for them. One rank: on a single device
+ * ranks share it, and then streams wait instead of kernels */
+
+enum { COME_ROWS = 128, COME_N = 72, COME_K = 136, COME_BLOCKS = 4 };
+typedef struct Coming {
+    Product p; // of h
+    Words h, y;
+    uint16_t *x; // pinned: what h will be
+    uint32_t *flags;
+    Stream copies;
+    Event poisoned, copied;
+} Coming;
+
+/* Copies from pinned memory are copy engines' work, for which no kernel is in the way. */
+static void come(const Coming *c, int first, uint32_t said) {
+    const int64_t some = COME_ROWS * COME_K;
+    for (int i = 0; i < COME_BLOCKS; i++) {
+        int at = (first + i) % COME_BLOCKS;
+        if (test_on_device) usleep(300 * (said + (unsigned)i) % 700);
+        device_check((int)cudaMemcpyAsync((char *)c->h.device + at * some * 2, c->x + at * some,
+                                          (size_t)some * 2, cudaMemcpyHostToDevice, c->copies));
+        device_say(c->copies, c->flags + at, said);
+    }
+    device_record(c->copied, c->copies);
+}
+
+/* y, of an h that is not there when the kernel begins. early: flags say that it is. */
+static void run_coming(Coming *c, int way, uint32_t said, bool early) {
+    RowBlocks blocks = {.rows = COME_ROWS, .n = COME_BLOCKS, .of = BLOCKS_OF_A};
+    Product p = c->p;
+    blocks.first = (int)said % COME_BLOCKS, blocks.flags = c->flags, blocks.said = said;
+    p.blocks = &blocks;
+    device_poison(c->h.device, (size_t)c->h.n * 2), device_poison(c->y.device, (size_t)c->y.n * 2);
+    for (int i = 0; i < COME_BLOCKS && early; i++) device_say(device_stream(), c->flags + i, said);
+    device_record(c->poisoned, device_stream());
+    device_follow(c->copies, c->poisoned);
+    CHECK(!matmul_sm90_refuses(&p, 2));
+    matmul_sm90(&p, way);
+    if (early) device_wait();
+    come(c, blocks.first, said);
+    device_await(c->copied);
+    words_get(&c->y);
+}
+
+static void takes_blocks(unsigned seed) {
+    const int64_t rows = COME_BLOCKS * COME_ROWS;
+    Coming c = {.h = words_empty(rows * COME_K, true, 0), .y = words_empty(rows * COME_N, true, 0)};
+    Words x = words(rows * COME_K, 1, seed + 1, true, 0), w = words(COME_K * COME_N, 1, 9, true, 0);
+    int way[MATMUL_WAYS];
+    c.x = device_pin((size_t)x.n * 2);
+    for (int64_t i = 0; i < x.n; i++) {
+        uint32_t u;
+        memcpy(&u, &x.host[i], sizeof u);
+        c.x[i] = (uint16_t)(u >> 16);
+    }
+    c.flags = device_alloc(COME_BLOCKS * sizeof *c.flags);
+    device_zero(c.flags, COME_BLOCKS * sizeof *c.flags);
+    c.copies = device_urgent_stream(), c.poisoned = device_event(), c.copied = device_event();
+    c.p = product_xw(rows, COME_K, COME_N, x.device, COME_K, w.device);
+    c.p.y = c.y.device, c.p.workspace = cuda_take(WORKSPACE, 1, 0);
+    whole_sums(&c.p, &(Sizes){.rung = PRODUCT_SM90});
+    words_get(&c.y);
+    size_t bytes = (size_t)c.y.n * sizeof *c.y.host;
+    float *want = memcpy(mem_alloc(bytes), c.y.host, bytes);
+    c.p.a = c.h.device;
+    RowBlocks some = {.rows = COME_ROWS, .n = COME_BLOCKS, .of = BLOCKS_OF_A, .flags = c.flags};
+    c.p.blocks = &some;
+    int n = matmul_sm90_ways(&c.p, way);
+    uint32_t said = 0;
+    CHECK(n == 6); // each width, alone and in clusters
+    for (int i = 0; i < n && !test_failed(); i++) {
+        run_coming(&c, way[i], ++said, false);
+        CHECK(memcmp(c.y.host, want, bytes) == 0);
+    }
+    run_coming(&c, way[0], ++said, true);
+    CHECK(memcmp(c.y.host, want, bytes) != 0);
+    mem_free(want), device_unpin(c.x), device_free(c.flags);
+    device_event_free(c.poisoned), device_event_free(c.copied), device_stream_free(c.copies);
+}
+
+TEST(cuda_fused_kernel_takes_blocks_as_they_come) {
+    for (unsigned seed = 1; seed < (BASE_DEBUG ? 2 : 4); seed++) {
+        cuda_begin((CudaOrder){EMU_RANDOM, seed, true});
+        emu_set_shuffle(seed);
+        if (!device_is_sm90()) test_skip("the device is not of capability 9.0");
+        if (device_is_sm90()) takes_blocks(seed);
+        emu_set_shuffle(0);
+        CHECK(cuda_end());
+    }
 }
