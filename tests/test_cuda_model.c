@@ -3,12 +3,15 @@
 #include "tests/test.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/rng.h"
+#include "layers/cuda/products.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
+#include "tests/emu/emu_cublaslt.h"
 
 enum { STEPS = 3, TOKENS = 2 * 12 };
 
@@ -85,6 +88,31 @@ TEST(cuda_model_trains_as_on_the_cpu) {
             close_to(&fp32, &want, 1e-5);
             close_to(&bf16, &want, 1e-2);
         }
+}
+
+/* Of the sizes of the golden model; whatever the order, own matmuls have the same bits. */
+TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
+    static const char config[] = "layers=2,heads=2,channels=32,seq=12,vocab=67";
+    static const ProductRung rung[] = {PRODUCT_LIBRARY, PRODUCT_SM90, PRODUCT_SM90};
+    Losses got[3];
+    for (int i = 0; i < 3; i++) {
+        cuda_begin(cuda_orders[i]);
+        bool here = device_is_sm90();
+        emu_lt_mood(EMU_LT_FINE);
+        ProductCounts before = product_counts();
+        product_set_rung(here ? rung[i] : PRODUCT_LIBRARY);
+        got[i] = train(config, kernels_cuda(true), true, RECOMPUTE_NONE);
+        product_set_rung(PRODUCT_LIBRARY);
+        ProductCounts after = product_counts();
+        CHECK(cuda_end());
+        if (!here) {
+            test_skip("the device is not of capability 9.0");
+            return;
+        }
+        CHECK((after.sm90 > before.sm90) == (i > 0));
+    }
+    close_to(&got[1], &got[0], 1e-2);
+    CHECK(memcmp(&got[1], &got[2], sizeof got[1]) == 0);
 }
 
 static Team *model_begin(Model *m, const char *config) {
