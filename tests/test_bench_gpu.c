@@ -77,7 +77,8 @@ static bool has_row(const char *text, const char *begin, const char *end) {
  * answer as PyTorch and compute-sanitizer would. As if it had been a GPU, its table in a page. */
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
-    char text[16384], path[160];
+    static char text[1 << 15];
+    char path[160];
     if (no_python()) return;
     int status = test_shell(
         ".", text, sizeof text,
@@ -100,6 +101,10 @@ TEST(bench_gpu_script_rehearses) {
     CHECK(has_row(text, "compute-sanitizer memcheck, ", "yes"));
     CHECK(has_row(text, "compute-sanitizer racecheck, ", "yes"));
     CHECK(has_row(text, "losses of 3 steps on LICENSE against the CPU, fp32", "another text"));
+    CHECK(has_row(text, "losses of 3 steps in bf16 by own matmuls against the library's", "yes"));
+    CHECK(has_row(text, "the same by own matmuls again", "yes"));
+    CHECK(has_row(text, "2 ranks on the GPU, x2+sp, overlap bulk+fused: ", "yes"));
+    CHECK(has_row(text, "4 ranks on the GPU, x2.y2+sp, overlap fused: ", "yes"));
     CHECK(strstr(text, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
     CHECK(strstr(text,
                  "4 ranks on the GPU, z2.x2+sp, overlap bulk+chunk=2: losses against one rank"));

@@ -66,7 +66,8 @@ TOKENS = 1 << 19  # of a step
 SIZES = {"d12": (12, 12, 768), "d24": (24, 16, 1024), "d36": (36, 20, 1280), "d48": (48, 25, 1600)}
 # Ranks as threads that share the GPU, each against one rank: ranks, --layout, --overlap
 RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"),
-         (4, "x2.y2", "bulk+halves"), (4, "d2.x2", "bulk"), (4, "z2.x2+sp", "bulk+chunk=2")]
+         (4, "x2.y2", "bulk+halves"), (4, "d2.x2", "bulk"), (4, "z2.x2+sp", "bulk+chunk=2"),
+         (2, "x2+sp", "bulk+fused"), (4, "x2.y2+sp", "fused")]
 
 
 class Run:
@@ -465,9 +466,9 @@ MORE = ["--lr", "1e-3", "--warmup", "10", "--schedule", "constant", "--seed", "1
 
 
 def curves(run):
-    """Losses on text: ranks as threads on the one GPU against one rank; the GPU against the CPU
-    backend in fp32, bf16 beside them. What is slow and could cost the others their time comes
-    last."""
+    """Losses on text: own matmuls against the library's, twice; ranks as threads on the one GPU
+    against one rank; the GPU against the CPU backend in fp32, bf16 beside them. What is slow and
+    could cost the others their time comes last."""
     model = ("layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse
              else "layers=6,heads=6,channels=384,seq=256,vocab=257")
     r = {"text": run.text, "tinyshakespeare": run.tinyshakespeare, "model": model,
@@ -481,15 +482,18 @@ def curves(run):
     return r
 
 
-def curve(run, r, name, **how):
-    head, done = trained(run, r["model"], r["sequences"], 3 if run.rehearse else 100, name, MORE,
-                         **how)
+def curve(run, r, name, steps=100, more=(), **how):
+    head, done = trained(run, r["model"], r["sequences"], 3 if run.rehearse else steps, name,
+                         [*MORE, *more], **how)
     return head, [x["loss"] for x in done]
 
 
 def curves_of_gpu(run, r):
     head, r["fp32"] = curve(run, r, "curve-fp32", dtype="fp32")
-    _, r["bf16"] = curve(run, r, "curve-bf16")
+    _, r["bf16"] = curve(run, r, "curve-bf16", 200)
+    for name in ("own", "own_again"):
+        _, r[name] = curve(run, r, f"curve-{name}", 200, ["--libraries", "none"])
+    r["gap_own"] = loss_gap(r["own"], r["bf16"])
     r["device"] = head.get("device")
 
 

@@ -20,6 +20,7 @@ HIDDEN = (0.8, 0.9)  # of a transfer under a matmul
 OWN, OWN_DW, OWN_SQUARE = (1.0, 1.03), (1.1, 1.1), (0.95, 1.0)
 # of losses: other orders of sums, a hundred steps long; words of bf16
 GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-4
+GAP_OWN = 1e-2  # two hundred steps
 
 
 def share(x):
@@ -80,6 +81,12 @@ def curve_rows(r):
             good = gap <= most
             rows.append(fact(what, f"{gap:.1e} apart at most",
                              "another text" if good and not r["tinyshakespeare"] else good))
+    if "gap_own" in r:
+        rows.append(fact(f"losses of {len(r['own'])} steps in bf16 by own matmuls against the "
+                         "library's", f"{r['gap_own']:.1e} apart at most",
+                         r["gap_own"] <= GAP_OWN))
+        same = r["own"] == r["own_again"]
+        rows.append(fact("the same by own matmuls again", "the same" if same else "others", same))
     for x in r.get("ranks", []):
         text = x.get("failed") or f"{x['gap']:.1e} apart at most"
         rows.append(fact(f"{x['ranks']} ranks on the GPU, {x['layout']}, overlap {x['overlap']}: "
