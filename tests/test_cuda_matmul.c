@@ -129,7 +129,7 @@ enum { PLAIN = -1 };
 static void run(const Own *own, const Case *c, int way, Words *y, Words *aux, Words *sums) {
     Words was_y = c->y, was_aux = c->aux, was_sums = c->sums;
     words_put(&was_y), words_put(&was_aux), words_put(&was_sums);
-    cuda_poison(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
+    device_poison(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
     if (way == PLAIN) {
         product_set_rung(PRODUCT_PLAIN);
         kernels_cuda(true)->product(NULL, &c->p);
@@ -246,6 +246,29 @@ TEST(cuda_matmul_sm90_waits_for_every_lane) {
         bool fine = run_shape(&sm90, &s, 0);
         CHECK(cuda_end() && fine);
     }
+}
+
+/* Without its waits for the sums of other parts y is another one, in some order of blocks. */
+static bool needs_flags(const Own *own, int kind) {
+    bool differs = false;
+    for (unsigned seed = 1; seed < 20 && !differs; seed++) {
+        Words y, want, aux, sums;
+        if (!begin(own, (CudaOrder){EMU_RANDOM, seed, false})) return false;
+        Case c = case_make(&shapes[22]);
+        int way = way_of(own, &c, kind, false, 0);
+        run(own, &c, PLAIN, &want, &aux, &sums);
+        emu_forget_flags(true);
+        run(own, &c, way, &y, &aux, &sums);
+        emu_forget_flags(false);
+        differs = !same_bits(y.host, want.host, y.n);
+        if (!cuda_end()) return false;
+    }
+    return differs;
+}
+TEST(cuda_matmul_needs_its_waits_for_other_parts) {
+    NEEDS_EMULATION();
+    CHECK(needs_flags(&sm80, MATMUL_SPLIT_K) && needs_flags(&sm80, MATMUL_STREAM_K));
+    CHECK(needs_flags(&sm90, MATMUL_SPLIT_K) && needs_flags(&sm90, MATMUL_STREAM_K));
 }
 
 /* Of a tile whose k is long: whole, split and streamed, each by all widths that there are. */

@@ -141,7 +141,8 @@ inline void flag_say(int *flag, int x) {
     emu_tell_outside();
 }
 inline void flag_wait(const int *flag, int x, EMU_HERE) {
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x) emu_wait_outside("a flag", {file, line});
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_flag_forgotten())
+        emu_wait_outside("a flag", {file, line});
 }
 
 inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
