@@ -43,7 +43,7 @@ World *world_create(const CollBackend *b, int rank, int size, int threads, void 
     w->all = comm_new(w, "all", size);
     w->all->rank = rank;
     for (int i = 0; i < size; i++) w->all->member[i] = i;
-    b->open(w->all, 0, rank);
+    if (b->open) b->open(w->all, 0, rank);
     return w;
 }
 
@@ -86,7 +86,7 @@ void world_unregister(World *w, const Arena *a) {
 static void close_comm(Comm *c) {
     const World *w = c->world;
     if (c->device) w->device->close(c);
-    w->backend->close(c);
+    if (w->backend->close) w->backend->close(c);
     mem_free(c->member);
     mem_free(c);
 }
@@ -127,7 +127,7 @@ Comm *world_split(World *w, int color, int key, const char *label) {
     Comm *c = comm_new(w, label, seat_all(seats, w->size, color, member));
     memcpy(c->member, member, (size_t)c->size * sizeof *member);
     while (c->member[c->rank] != w->rank) c->rank++;
-    w->backend->open(c, color, key);
+    if (w->backend->open) w->backend->open(c, color, key);
     mem_free(member);
     mem_free(seats);
     return c;
@@ -349,7 +349,7 @@ static void finish(Comm *c, int at) {
     double wait = coll_now();
     Moment held = moment(c, at, wait);
     enter(c->world);
-    c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
+    if (c->open[at].by->wait) c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
     c->world->n_open--;
     leave(c->world);
     double end = coll_now();

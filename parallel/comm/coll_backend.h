@@ -51,7 +51,8 @@ typedef struct CollBackend {
     // the rank's stream, not when wait returns. Such a backend opens a group (c->device) at its
     // first call, collective over the group, as is close.
     bool (*takes)(const void *p);
-    /* Collective over the world. Makes c->impl; rank, size and member are set. */
+    /* Collective over the world. Makes c->impl; rank, size and member are set. Here and below NULL
+     * has nothing to do. */
     void (*open)(Comm *c, int color, int key);
     void (*close)(Comm *c); // Collective over the world, in the same order everywhere
     /* Local. Must not block. Calls of a group are numbered 1, 2, ...; *call lives until its

@@ -1,14 +1,6 @@
 /* coll_self -- groups of one rank: every collective is a copy, or nothing if src is dst. */
 #include "parallel/comm/coll_backend.h"
 
-static void self_open(Comm *c, int color, int key) {
-    (void)c, (void)color, (void)key;
-}
-
-static void self_close(Comm *c) {
-    (void)c;
-}
-
 static void self_start(Comm *c, uint64_t number, const CollCall *call) {
     (void)number;
     if (call->src == call->dst || coll_elements(call) == 0) return;
@@ -16,12 +8,7 @@ static void self_start(Comm *c, uint64_t number, const CollCall *call) {
     coll_copy(c->world->team, call->dst, bytes, call->src, bytes, 1, bytes);
 }
 
-static void self_wait(Comm *c, uint64_t number, const CollCall *call) {
-    (void)c, (void)number, (void)call;
-}
-
-const CollBackend coll_self = {
-    .name = "self", .open = self_open, .close = self_close, .start = self_start, .wait = self_wait};
+const CollBackend coll_self = {.name = "self", .start = self_start};
 
 World *world_self_open(void) {
     return world_create(&coll_self, 0, 1, team_cores(), NULL);

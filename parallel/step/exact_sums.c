@@ -97,9 +97,7 @@ static int floats(Exact *e, int t) {
     Program *p = e->p;
     if (!integers(e, t)) return t;
     if (e->rounded[t] >= 0) return e->rounded[t];
-    int out = program_tensor_copy(p, t);
-    p->tensor[out] = e->was[t];
-    return e->rounded[t] = EMIT(p, OP_ROUND, out, t);
+    return e->rounded[t] = EMIT(p, OP_ROUND, program_add_tensor(p, e->was[t]), t);
 }
 
 /* ---- statistics ---- */

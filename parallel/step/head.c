@@ -64,9 +64,7 @@ static int chunk_of(Chunk *c, int t) {
     part.size[dim] = c->rows * blocks;
     part.row = c->row;
     part.whole = t == c->h || t == c->dh || t == p->result ? t : -1;
-    c->now[t] = program_tensor_copy(p, t);
-    p->tensor[c->now[t]] = part;
-    return c->now[t];
+    return c->now[t] = program_add_tensor(p, part);
 }
 
 /* dwte of all chunks is a sum, made of one chunk after the other. */

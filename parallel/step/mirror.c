@@ -59,15 +59,9 @@ void model_push(Model *m) {
 }
 
 void model_put(const Model *m, void *to, const void *from, size_t n_bytes) {
-    if (m->k->memory)
-        m->k->memory->put(to, from, n_bytes);
-    else
-        memcpy(to, from, n_bytes);
+    m->k->memory ? m->k->memory->put(to, from, n_bytes) : (void)memcpy(to, from, n_bytes);
 }
 
 void model_get(const Model *m, void *to, const void *from, size_t n_bytes) {
-    if (m->k->memory)
-        m->k->memory->get(to, from, n_bytes);
-    else
-        memcpy(to, from, n_bytes);
+    m->k->memory ? m->k->memory->get(to, from, n_bytes) : (void)memcpy(to, from, n_bytes);
 }

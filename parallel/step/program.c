@@ -32,41 +32,41 @@ void program_free(Program *p) {
     *p = (Program){0};
 }
 
-static int add_tensor(Program *p, StepTensor t) {
+int program_add_tensor(Program *p, StepTensor t) {
     mem_grow(p->tensor, p->n_tensors, p->cap_tensors);
     p->tensor[p->n_tensors] = t;
     return p->n_tensors++;
 }
 
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes) {
-    return add_tensor(p, (StepTensor){.dist = dist,
-                                      .size = {size[0], size[1]},
-                                      .layer = p->layer,
-                                      .value = p->complete ? -1 : p->n_values++,
-                                      .parameter = -1,
-                                      .bytes = bytes,
-                                      .n_block = NO_FLAT_PARTS,
-                                      .what = "",
-                                      .whole = -1});
+    return program_add_tensor(p, (StepTensor){.dist = dist,
+                                              .size = {size[0], size[1]},
+                                              .layer = p->layer,
+                                              .value = p->complete ? -1 : p->n_values++,
+                                              .parameter = -1,
+                                              .bytes = bytes,
+                                              .n_block = NO_FLAT_PARTS,
+                                              .what = "",
+                                              .whole = -1});
 }
 
 int program_tensor_like(Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
-    return add_tensor(p, (StepTensor){.dist = x->dist,
-                                      .size = {x->size[0], x->size[1]},
-                                      .layer = p->layer,
-                                      .value = x->value,
-                                      .parameter = x->parameter,
-                                      .bytes = x->bytes,
-                                      .is_double = x->is_double,
-                                      .largest = x->largest,
-                                      .n_block = x->n_block,
-                                      .what = "",
-                                      .whole = -1});
+    return program_add_tensor(p, (StepTensor){.dist = x->dist,
+                                              .size = {x->size[0], x->size[1]},
+                                              .layer = p->layer,
+                                              .value = x->value,
+                                              .parameter = x->parameter,
+                                              .bytes = x->bytes,
+                                              .is_double = x->is_double,
+                                              .largest = x->largest,
+                                              .n_block = x->n_block,
+                                              .what = "",
+                                              .whole = -1});
 }
 
 int program_tensor_copy(Program *p, int t) {
-    return add_tensor(p, p->tensor[t]);
+    return program_add_tensor(p, p->tensor[t]);
 }
 
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {

@@ -152,6 +152,8 @@ int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int byt
 /* Local. A tensor of the type of t, with the same value; or all else alike, too. */
 int program_tensor_like(Program *p, int t);
 int program_tensor_copy(Program *p, int t);
+/* Local. A tensor as it is. */
+int program_add_tensor(Program *p, StepTensor t);
 /* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
 #define EMIT(p, kind, out, ...)                                                                    \
@@ -211,31 +213,32 @@ int64_t op_bytes(const Program *p, const Op *op);
  * costs. */
 double op_flops(const Program *p, const Op *op);
 
-/* Local. The forward pass, from tokens to what shape->output names: build.c. */
+/* Local. The passes: passes.h lists them with their files, where each has its picture. */
 void program_forward(Program *p);
+void program_differentiate(Program *p);
+void program_recompute(Program *p);
+void program_panels(Program *p);
+void program_exact(Program *p);
+void program_halves(Program *p);
+void program_sums(Program *p);
+/* Local. Likewise: the head by chunks of `rows` tokens. */
+void program_chunk_head(Program *p, int64_t rows);
+/* Local. Likewise. bias_with_dw: Kernels. copied: what is gathered has memory. */
+void program_fuse(Program *p, bool bias_with_dw);
+void program_fuse_collectives(Program *p, bool copied);
+/* Local. Likewise. ring: in the blocks that ranks hold, where tokens are gathered or scattered. */
+void program_split(Program *p, int chunks, bool ring);
+/* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
+ * are added up in one kernel. casts_alone: makes what matmuls read of master weights that did not
+ * come from AdamW. */
+void program_end(Program *p, bool one_kernel, bool casts_alone);
 /* Local. Sets the tokens of every tensor to those of the sequences that p->shape has now. No tensor
  * may be rows of another one yet. build.c */
 void program_resize(Program *p);
-/* Local. Appends the backward pass: differentiate.c. */
-void program_differentiate(Program *p);
-/* Local. What is not kept for backward is computed, and gathered, again: recompute.c. */
-void program_recompute(Program *p);
-/* Local. With stay=y, matmuls of layers in panels: panels.c. */
-void program_panels(Program *p);
-/* Local. The head, its loss and its backward by chunks of `rows` tokens: head.c. */
-void program_chunk_head(Program *p, int64_t rows);
 /* Local, pure. Elements from row to row of logits, of a head of V columns here: whole vectors. */
 int64_t head_ld(int64_t V);
-/* Local, pure. Tokens of a chunk, of T; on the host, or on a device. */
+/* Local, pure. Tokens of a chunk of the head, of T; on the host, or on a device. */
 int64_t head_chunk(int64_t T, int64_t V, bool device);
-/* Local. --exact: sums over what a mesh may shard become sums of integers: exact_sums.c. */
-void program_exact(Program *p);
-/* Local. Marks the operations that run in another one's kernel, and puts them behind it: fuse.c.
- * bias_with_dw: Kernels. */
-void program_fuse(Program *p, bool bias_with_dw);
-/* Local. Matmuls with the collective of their operand or result in one kernel; `copied`: what is
- * gathered has memory. fuse_collectives.c. */
-void program_fuse_collectives(Program *p, bool copied);
 /* Local, pure. Does collective i run in the kernel of matmuls? Does operation i begin a kernel: is
  * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);
@@ -243,17 +246,7 @@ bool op_begins_kernel(const Program *p, int i);
 /* Local, pure. The part of a matmul's operands or result that a collective in its kernel brings or
  * takes. */
 BlocksOf op_blocks_of(const Op *matmul, const Op *collective);
-/* Local. Matmuls and their collectives in chunks of tokens: split.c. ring: in the blocks that ranks
- * hold, where tokens are gathered or scattered. */
-void program_split(Program *p, int chunks, bool ring);
-/* Local. Turns the program of half a micro-batch into that of both halves: halves.c. */
-void program_halves(Program *p);
-/* Local. The last micro-batch of a step: its gradients become complete: sums.c. */
-void program_sums(Program *p);
-/* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
- * are added up in one kernel. casts_alone: makes what matmuls read of master weights that did not
- * come from AdamW. */
-void program_end(Program *p, bool one_kernel, bool casts_alone);
+
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and
  * gradient of tensors. Returns the bytes of the arena: allocate.c. */
 size_t program_allocate(Program *p);

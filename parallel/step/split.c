@@ -60,9 +60,7 @@ static int rows_of(Split *s, int t, int64_t row, int64_t n, int64_t every) {
     int64_t rows = every ? every : local_rows(s, t);
     x.size[0] = x.size[0] / rows * n;
     x.whole = t, x.row = row, x.every = every;
-    int out = program_tensor_copy(s->p, t);
-    s->p->tensor[out] = x;
-    return out;
+    return program_add_tensor(s->p, x);
 }
 
 /* Chunk k of blocks of `block` rows; the tensor itself where it has no rows of tokens. A tensor may
