@@ -281,13 +281,15 @@ static void blocks_done(const Member *w, const Step *s) {
 }
 
 /* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose
- * busiest thread does least; packing a tile's columns costs about as much as one tile. */
-static int grid_columns(int size, int64_t panels, int64_t tiles) {
+ * busiest thread does least; packing a tile's columns costs about as much as one tile. Where
+ * columns stay, so does a panel of rows, which then comes from the L3, or from the core that packed
+ * it. */
+static int grid_columns(int size, int64_t panels, int64_t tiles, bool stay) {
     int best = 1;
     int64_t least = INT64_MAX;
     for (int c = 1; c <= size; c++) {
         if (size % c) continue;
-        int64_t work = ceil_div(tiles, c) * (ceil_div(panels, size / c) + 1);
+        int64_t work = (ceil_div(tiles, c) + stay) * (ceil_div(panels, size / c) + 1);
         if (work < least) least = work, best = c;
     }
     return best;
@@ -301,7 +303,7 @@ typedef struct Share {
 
 static Share share_of(const Member *w, const Step *s) {
     int64_t tiles = ceil_div(length(s->n), TILE_N);
-    int columns = grid_columns(w->size, s->panels, tiles);
+    int columns = grid_columns(w->size, s->panels, tiles, w->blocking.columns_stay);
     Share h = {.panels = part((Range){0, s->panels}, w->me / columns, w->size / columns),
                .tiles = part((Range){0, tiles}, w->me % columns, columns)};
     h.chunks = length(h.panels) ? ceil_div(length(h.tiles), w->blocking.chunk / TILE_N) : 0;
