@@ -32,7 +32,8 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
 
 /* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read
  * nearly in its order. A row of TILE_M may be narrower than the vector that is stored: the surplus
- * lanes fall on the next row, which is stored later; the last row is stored exactly. */
+ * lanes fall on the next row, which is stored later; the last row is stored exactly. Rows come to the
+ * L2: where they are a multiple of 4 KiB apart, the L1 has room for eight. */
 static inline __attribute__((always_inline)) void
 pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) {
     enum { AT_ONCE = 8, AHEAD = 16 };
@@ -48,7 +49,7 @@ pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) 
                 int64_t per = kind == PACK_PAIR ? 2 : 1;
                 for (int64_t k1 = per * (k0 + AHEAD);
                      k1 < per * (k0 + AHEAD + AT_ONCE) && k1 < p->K; k1++)
-                    __builtin_prefetch(src + k1 * p->k_stride);
+                    __builtin_prefetch(src + k1 * p->k_stride, 0, 2);
                 int64_t end = k0 + AT_ONCE < steps ? k0 + AT_ONCE : steps - 1, k = k0;
                 if (got == VF)
                     for (; k < end; k++)
