@@ -48,9 +48,8 @@
  * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
  * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
  * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
- * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; with 6 x 16 (Zen 4) half
- * as many are 0.5 % faster, and runs of tiles 2 % faster than single ones. tools/bench_product.c
- * measures it.
+ * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; with 6 x 16 (Zen 4) runs
+ * of tiles are 2 % faster than single ones. tools/bench_product.c measures it.
  */
 #include "layers/product.h"
 
@@ -148,11 +147,11 @@ enum { MOST_PANELS = BLOCK_M / (TILE_M < PAIRS_M ? TILE_M : PAIRS_M) + 1 };
  *     rows stay      a panel of a in the L1, a chunk of b in the L2: of b 10.7 bytes per cycle come
  *                    from the L2 with a tile of 6 x 16, 9.1 with one of 14 x 32
  *     columns stay   a panel of b in the L1, a block of a in the L2: of a 4 bytes per cycle with 6
- *                    x 16. Where the L1 holds a panel of b (25 KB with 6 x 16) and has room for
- *                    what streams beside it, or the L2 holds no chunk of the usual width.
+ *                    x 16. Where the L1 holds a panel of b (25 KB with 6 x 16) beside what streams.
  *
- * With an L1 of 48 KB and an L2 of 2 MB (Xeon, AVX2) columns that stay are 5 to 10 % faster; there
- * blocks of a of 0.3 to 0.6 MB are 2 to 4 % faster than larger ones. */
+ * With AVX2 columns that stay are 5 to 10 % faster where the caches have 48 KB and 2 MB (Xeon), 3 %
+ * where they have 32 KB and 1 MB (Zen 4). Blocks of a of 0.3 to 0.6 MB are 2 to 4 % faster than
+ * larger ones on the former; on the latter one of 0.4 MB shares the L2 with a chunk of b. */
 typedef struct Blocking {
     bool columns_stay;
     int64_t rows, chunk; // panels of rows and columns of b at a time
@@ -164,12 +163,10 @@ static int64_t a_panel(PackKind kind) {
 
 static Blocking blocking_of(Caches c, PackKind kind) {
     const int64_t a = a_panel(kind) * (int64_t)sizeof(float), b = B_PANEL * sizeof(float),
-                  fit = c.l2 * 5 / 8;
-    int64_t usual = kind == PACK_PAIR && !SIMD_TILES ? CHUNK_N / 2 : CHUNK_N;
-    bool fits = usual / TILE_N * b <= fit, stay = b <= (fits ? c.l1 * 5 / 8 : c.l1);
-    const int64_t block = fit < 640 << 10 ? fit : 640 << 10; // of a, where columns stay
-    // Beside the packed chunk the next one has to fit, which is fetched meanwhile.
-    if (VF == 8 && fits && 2 * usual / TILE_N * b > fit) usual = fit / (2 * b) * TILE_N;
+                  fit = c.l2 * 5 / 8,
+                  usual = kind == PACK_PAIR && !SIMD_TILES ? CHUNK_N / 2 : CHUNK_N;
+    bool fits = usual / TILE_N * b <= fit, stay = b <= c.l1 * 7 / 8;
+    const int64_t block = fit < 400 << 10 ? fit : 400 << 10; // of a, where columns stay
     return (Blocking){
         .columns_stay = stay,
         .rows = stay && block < BLOCK_M / tile_rows(kind) * a ? block / a + (block < a) : BLOCK_M,
@@ -332,7 +329,7 @@ static void pack_steps_of(const Member *w, Pack *pack, BlocksOf of, Range k, int
 }
 
 static void pack_a(const Member *w, const Step *s, float *to) {
-    enum { GROUP = 8 };
+    enum { GROUP = 16 };
     const Product *p = w->p;
     Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), NULL,
                  p->a_row, p->a_col,           length(s->k)};

@@ -32,8 +32,8 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
 
 /* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read
  * nearly in its order. A row of TILE_M may be narrower than the vector that is stored: the surplus
- * lanes fall on the next row, which is stored later; the last row is stored exactly. Rows come to the
- * L2: where they are a multiple of 4 KiB apart, the L1 has room for eight. */
+ * lanes fall on the next row, which is stored later; the last row is stored exactly. Rows come to
+ * the L2: where they are a multiple of 4 KiB apart, the L1 has room for eight. */
 static inline __attribute__((always_inline)) void
 pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) {
     enum { AT_ONCE = 8, AHEAD = 16 };
@@ -215,7 +215,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                                                                 int rows, const Tile *t) {
     enum {
         AHEAD = 24,            // steps between the prefetch of a raw row and its use: about 100 ns
-        A_AHEAD = 32 * TILE_M, // 32 steps of the panel of a
+        A_AHEAD = 64 * TILE_M, // 64 steps of the panel of a
     };
     int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
     int64_t steps = t->steps, ld = t->ld;
@@ -270,14 +270,15 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
             UNROLL
             for (int i = 0; i < rows; i++) {
                 UNROLL
-                for (int j = 0; j < TILE_V; j++)
-                    acc[i][j] = vf_load(before + i * ld + j * VF) + acc[i][j];
+                for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_load(before + j * VF) + acc[i][j];
+                before += ld;
             }
         }
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
-            for (int j = 0; j < TILE_V; j++) vf_store(y + i * ld + j * VF, acc[i][j]);
+            for (int j = 0; j < TILE_V; j++) vf_store(y + j * VF, acc[i][j]);
+            y += ld;
         }
     }
 }
