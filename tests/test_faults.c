@@ -109,6 +109,9 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
         {1, "--ranks 4 --layout x4 --model layers=9000,heads=1,channels=65536,vocab=100",
          "on all ranks together"},
         {1, "--ranks 4 --model layers=9000,heads=1,channels=65536,vocab=100", "together"},
+        {1, "--micro 100000000 --model layers=2,heads=4,channels=256,vocab=100",
+         "a smaller --micro"},
+        {1, "--model layers=8000,heads=4,channels=64,seq=65536,vocab=100", "what would"},
         {2, "--micro 1000000000 --model layers=2,heads=1,channels=8,seq=16000000,vocab=16000000",
          "overflow 64 bits"}};
     const char *dir = shell_directory(40000);
