@@ -135,8 +135,8 @@ enum { MATMUL_DEPTH = 64, MATMUL_DEPTH_SM80 = 32, MATMUL_PIECES_SM80 = 4 };
 
 /* Are the steps of all tiles, by whichever way, so few that a schedule counts them? */
 static inline bool matmul_is_countable(int64_t M, int64_t N, int64_t K) {
-    double m = (double)M / MATMUL_ROWS + 1, n = (double)N / 128 + 1;
-    return m * n * ((double)K / MATMUL_DEPTH_SM80 + 1) <= INT32_MAX;
+    double m = (double)(M / MATMUL_ROWS + 1), n = (double)(N / 128 + 1);
+    return m * n * (double)(K / MATMUL_DEPTH_SM80 + 1) <= INT32_MAX;
 }
 
 typedef struct MatmulWay {
