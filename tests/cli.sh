@@ -171,6 +171,8 @@ refuses_early "a trace that cannot be written" 1 "nowhere/trace.json" "${train[@
     --trace nowhere/trace.json
 echo '{}' >other.json
 works "a trace of two ranks" "${train[@]}" --ranks 2 --layout d2 --trace trace.json
+if grep -q "trace.json, for ui.perfetto.dev and gpt-timeline" out; then passed=$((passed + 1))
+else fail "a trace and who reads it" "the tool has another name"; fi
 works "the E of a trace" test "$(grep -c 'ms      E$' out)" = 1
 if ! tail -n 1 trace.json | grep -q '"layout":"d2"'; then fail "a trace of two ranks" \
     "it is not whole"; fi

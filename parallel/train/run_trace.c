@@ -166,7 +166,7 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
     else if (trace_efficiency(&table->row[table->n - 1]) <= 0 || trace_charged(table) <= 0)
         fprintf(f,
                 "trace: E <= 0: this schedule hides nothing here; --overlap none is no slower\n");
-    fprintf(f, "trace: %s, for ui.perfetto.dev and timeline\n", r->o->trace);
+    fprintf(f, "trace: %s, for ui.perfetto.dev and gpt-timeline\n", r->o->trace);
     fclose(f);
     text[size - 1] = 0; // run_note adds the newline
     run_note(r, "%s", text);
