@@ -149,9 +149,9 @@ enum { MOST_PANELS = BLOCK_M / (TILE_M < PAIRS_M ? TILE_M : PAIRS_M) + 1 };
  *     columns stay   a panel of b in the L1, a block of a in the L2: of a 4 bytes per cycle with 6
  *                    x 16. Where the L1 holds a panel of b (25 KB with 6 x 16) beside what streams.
  *
- * With AVX2 columns that stay are 5 to 10 % faster where the caches have 48 KB and 2 MB (Xeon), 3 %
- * where they have 32 KB and 1 MB (Zen 4). Blocks of a of 0.3 to 0.6 MB are 2 to 4 % faster than
- * larger ones on the former; on the latter one of 0.4 MB shares the L2 with a chunk of b. */
+ * With AVX2 columns that stay are 5 to 10 % faster where the caches have 48 KB and 2 MB (Xeon), up
+ * to 3 % where they have 32 KB and 1 MB (Zen 4). Blocks of a of 0.3 to 0.6 MB are 2 to 4 % faster
+ * than larger ones on the former; on the latter one of 0.4 MB shares the L2 with a chunk of b. */
 typedef struct Blocking {
     bool columns_stay;
     int64_t rows, chunk; // panels of rows and columns of b at a time
