@@ -16,8 +16,8 @@ Grid grid_described(const Layout *l, bool local_steps) {
 
 HeadBlocks head_blocks(const Config *c, int64_t n, bool whole) {
     int64_t group = c->heads / c->kv_heads; // query heads per key head
-    for (int64_t h = (c->heads + n - 1) / n;; h++) {
-        bool fits = (c->heads + h - 1) / h <= n;
+    for (int64_t h = div_up(c->heads, n);; h++) {
+        bool fits = div_up(c->heads, h) <= n;
         if (fits && h % group == 0) return (HeadBlocks){h, h / group, 1};
         if (fits && group % h == 0 && !whole) return (HeadBlocks){h, 1, group / h};
     }

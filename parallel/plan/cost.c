@@ -48,7 +48,7 @@ static void activation(const OpCall *k, Work *w) {
  * them. */
 static void heads(const OpCall *k, Work *w) {
     const ModelShape *s = k->p->shape;
-    int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? (s->B + X - 1) / X : s->B;
+    int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? div_up(s->B, X) : s->B;
     w->rows = B, w->a = s->S, w->b = k->w->H, w->c = k->w->Hkv, w->d = k->w->D;
 }
 static void rotations(const OpCall *k, Work *w) {

@@ -17,7 +17,7 @@ _Static_assert((int)LINK_LEVELS == (int)MAX_LEVELS, "levels of a schedule are th
 int64_t price_micro_batches(const PriceShape *s, const Layout *l) {
     int64_t places = (int64_t)l->size[AXIS_D] * l->size[AXIS_Z], round = s->micro * places,
             sequences = s->batch / s->S;
-    return (sequences + round - 1) / round;
+    return div_up(sequences, round);
 }
 
 /* A model of so many layers. */

@@ -99,7 +99,7 @@ static double whole_step(Check *c, Model *m, int64_t step,
     const CheckJob *j = c->job;
     StepHook hook = {.look = look, .ctx = c};
     int64_t tokens = j->sequences * m->shape.S;
-    model_zero_grads(m, (j->sequences + m->shape.B - 1) / m->shape.B);
+    model_zero_grads(m, div_up(j->sequences, m->shape.B));
     for (c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
         j->batch(j->ctx, step, c->first, m->shape.B, inputs, targets);
         m->hook = c->first < c->round ? &hook : NULL;
@@ -116,7 +116,7 @@ static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *target
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
     memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
-    int64_t rounds = (j->sequences + c->round - 1) / c->round;
+    int64_t rounds = div_up(j->sequences, c->round);
     model_zero_grads(m, rounds);
     for (int64_t i = rounds - 1; i >= 0; i--) { // the first is looked at, in the list of the last
         j->batch(j->ctx, step, i * c->round + place, m->shape.B, inputs, targets);

@@ -6,7 +6,7 @@ static void chunk_head(Program *p, const Kernels *k, bool exact) {
     int64_t T = step_tensor_local(p, &p->tensor[p->result], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
     int64_t rows = head_chunk(T, V, k && k->memory);
-    if (exact) rows = (rows + S - 1) / S * S; // whole sequences
+    if (exact) rows = div_up(rows, S) * S; // whole sequences
     program_chunk_head(p, rows);
 }
 

@@ -205,7 +205,7 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     int64_t n = t->size[0] / blocks * (t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1);
     if (t->n_block == NO_FLAT_PARTS) return n;
     int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
-    n = (n + parts - 1) / parts;
+    n = div_up(n, parts);
     return flat ? n * (parts / (mesh_blocks(p->mesh, t->dist.shard[0]) / blocks)) : n * parts;
 }
 

@@ -39,7 +39,7 @@ static Outer outer_of(Options *o) {
                   o->fragments, o->sync_every);
     if (o->sync_every == 1 && (o->outer_lr != 1 || o->outer_momentum > 0))
         die_usage("--outer-lr and --outer-momentum require --sync-every of 2 or more steps");
-    o->save_every = (o->save_every + o->sync_every - 1) / o->sync_every * o->sync_every;
+    o->save_every = div_up(o->save_every, o->sync_every) * o->sync_every;
     return (Outer){.every = o->sync_every,
                    .fragments = (int)o->fragments,
                    .rate = (float)o->outer_lr,

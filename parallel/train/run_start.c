@@ -316,7 +316,7 @@ static void load_weights(Run *r, const char *checkpoint) {
 
 int64_t run_micro_batches(const Run *r) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size;
-    return (per_step + round - 1) / round;
+    return div_up(per_step, round);
 }
 
 /* Of all micro-batches: a device may still be copying those of the first when the host fills in
@@ -366,8 +366,7 @@ static void check_outputs(const Run *r) {
 
 /* Fraction of the computed tokens that is padding. */
 static double batch_waste(const Run *r) {
-    int64_t round = r->micro * r->data_size, n = r->batch / r->seq,
-            rounds = (n + round - 1) / round,
+    int64_t round = r->micro * r->data_size, n = r->batch / r->seq, rounds = div_up(n, round),
             tokens = r->m.tk.T * r->m.halves; // of a micro-batch
     return 1 - (double)r->batch / (double)(rounds * r->data_size * tokens);
 }
