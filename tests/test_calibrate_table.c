@@ -1,4 +1,5 @@
 /* The table of a calibration: kept in a file, read as lines. */
+#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +97,20 @@ TEST(calibration_of_a_damaged_file_is_refused_or_sane) {
     }
     CHECK(read > 0 && read < 20000); // another digit is no damage that can be seen
     calibration_free(c);
+}
+
+/* Each entry is looked for among those before it: a file of hundreds of thousands would hold up the
+ * start. */
+TEST(calibration_refuses_more_entries_than_are_measured) {
+    Calibration *c = some_table(), *read = calibration_new();
+    Err e;
+    OWNED(test_mem_end) char *text = calibration_print(c, "key");
+    json_t *o = json_loads(text, 0, NULL), *works = json_object_get(o, "works");
+    while (json_array_size(works) <= 1 << 16) json_array_append(works, json_array_get(works, 0));
+    OWNED(test_mem_end) char *many = json_dumps(o, 0);
+    json_decref(o);
+    CHECK(!calibration_parse(read, many, strlen(many), "key", &e));
+    calibration_free(read), calibration_free(c);
 }
 
 TEST(calibration_refuses_numbers_that_no_measurement_gives) {

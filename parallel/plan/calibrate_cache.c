@@ -13,7 +13,7 @@
 #include "base/sha256.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 9, MOST_BYTES = 64 << 20 };
+enum { VERSION = 9, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -150,7 +150,8 @@ static void walk_list(Walk *k, const char *key, Calibration *c, int n,
                       void (*entry)(Walk *k, Calibration *c, int i)) {
     json_t *list = k->reads ? json_object_get(k->o, key) : json_array();
     if (!k->reads) json_object_set_new(k->o, key, list);
-    k->ok &= json_is_array(list);
+    // each entry is looked for among those before it
+    k->ok &= json_is_array(list) && json_array_size(list) <= MOST_ENTRIES;
     if (k->reads) n = (int)json_array_size(list);
     for (int i = 0; i < n && k->ok; i++) {
         if (!k->reads) json_array_append_new(list, json_object());
