@@ -147,8 +147,10 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     } cases[] = {
         {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16", "", 2},
         {2,
-         "--model llama,layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 "
-         "--overlap bulk --skip-norm-z 9",
+         "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2 "
+         "--skip-norm-z 9",
+         "", 0},
+        {2, "--model layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 --overlap bulk",
          "", 0},
         {2, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2+sp --graphs all",
          "EMU_DEVICES=2 EMU_PEERS=0", 2 * 4},
