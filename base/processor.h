@@ -1,21 +1,16 @@
-/* processor -- sizes of the caches of the core that this program runs on.
+/* processor -- the second level of cache of the core that this program runs on.
  *
- * Kernels choose their blocking by them. Results must not depend on them: tests run every matmul
- * with several sizes and compare bits.
+ * Matmuls choose their blocking by its size. Results must not depend on it: tests run matmuls with
+ * several sizes and compare bits.
  */
 #ifndef BASE_PROCESSOR_H
 #define BASE_PROCESSOR_H
 
 #include <stdint.h>
 
-typedef struct Caches {
-    int64_t l1, l2; // bytes of the data cache and of the second level
-} Caches;
-
-/* Local. As the system reports them; 32 KiB and 512 KiB where it reports nothing. */
-Caches processor_caches(void);
-/* Local. From now on processor_caches returns these; sizes of 0 return to the system's. For
- * tests. */
-void processor_set_caches(Caches c);
+/* Local. Bytes, as the system reports them; 512 KiB where it reports nothing. */
+int64_t processor_l2(void);
+/* Local. From now on processor_l2 returns this; 0 returns to the system's. For tests. */
+void processor_set_l2(int64_t bytes);
 
 #endif

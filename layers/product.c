@@ -2,18 +2,20 @@
  *
  *     blocks of columns of y        BLOCK_N     a block of y stays in the L3 while K is finished
  *       blocks of rows of y         BLOCK_M
- *         panels of K               PANEL_K     one step: a is packed by all threads, barrier, then
+ *         panels of K               PANEL_K     one step
  *           chunks of columns       chunk       each thread packs b for its own part of the step
  *             blocks of rows        rows
  *               panels x tiles      TILE_M, TILE_N   y += a panel times b panel, sums in registers
  *
- * Which of the two innermost loops is the outer one follows from the caches (blocking_of):
+ * Which of the two innermost loops is the outer one follows from the shape of a tile:
  *
- *     rows stay      a panel of a stays in the L1 for a row of tiles; a chunk of b, packed, is in
- *                    the L2 and streams from there once for each panel of rows
- *     columns stay   a panel of b stays in the L1 for a column of tiles; a block of rows of a is in
- *                    the L2 and streams from there once for each panel of columns (the order of
- *                    BLIS)
+ *     rows stay      14 x 32, AVX-512: a panel of a stays in the L1 for a row of tiles; a chunk of
+ *                    b, packed, is in the L2 and streams from there once for each panel of rows.
+ *                    All threads pack a, then they meet at a barrier: one barrier for each step.
+ *     columns stay   6 x 16, 4 x 8: a panel of b stays in the L1 for a column of tiles; a block of
+ *                    rows of a is in the L2 and streams from there once for each panel of columns
+ *                    (the order of BLIS). Each thread packs the rows that it needs, so that threads
+ *                    do not wait for each other (6 x 16, two threads: 2 % at 256 tokens).
  *
  *            +----+----+----+----+
  *            |    |////|    |    | PANEL_K      ////  panel of b
@@ -34,9 +36,10 @@
  * Nothing waits for memory. Where rows stay, each step of a tile asks for one cache line of what
  * comes next: the next panel of rows, then the columns of the next chunk (of the next panel of K
  * after the last one). Where columns stay, all tiles of a column ask for a few lines of the next
- * panel of b each; one line with each step of few tiles was 5 % slower (Xeon, AVX2). Where columns
- * lie side by side the first panel of rows reads b unpacked and packs it. Packing prefetches its
- * own source.
+ * panel of b each; one line with each step of few tiles was 5 % slower (Xeon, AVX2), a line of a
+ * with each step 2 % (Zen 4). Where columns lie side by side the first panel of rows reads b
+ * unpacked and packs it; where columns stay the first column reads a unpacked and packs it (up to
+ * 9 % of small wgrads). Packing prefetches its own source.
  *
  * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of
  * 4.
@@ -76,13 +79,17 @@ enum {
     A_PANEL = TILE_M * PANEL_K + 3 * 16,
     B_PANEL = TILE_N * PAIRS_K + 5 * 16,
     PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where steps are pairs
-    A_FLOATS =
-        SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL : (BLOCK_M / TILE_M + 1) * A_PANEL,
+    // where columns stay: panels of rows in the L2 of a thread
+    OWN_PANELS = (400 << 10) / (int)(A_PANEL * sizeof(float)) + 1,
+    A_FLOATS = COLUMNS_STAY ? OWN_PANELS * A_PANEL
+               : SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL
+                            : (BLOCK_M / TILE_M + 1) * A_PANEL,
     B_FLOATS = CHUNK_N / TILE_N * B_PANEL,
 };
 
 size_t product_workspace(int n_threads) {
-    return sizeof(float) * ((size_t)2 * A_FLOATS + (size_t)n_threads * B_FLOATS);
+    size_t own = COLUMNS_STAY ? A_FLOATS + B_FLOATS : B_FLOATS;
+    return sizeof(float) * ((COLUMNS_STAY ? 0 : (size_t)2 * A_FLOATS) + (size_t)n_threads * own);
 }
 
 /* A run of whole numbers [begin, end); part i of n nearly equal ones. */
@@ -142,18 +149,14 @@ typedef struct RowPanel {
 } RowPanel;
 enum { MOST_PANELS = BLOCK_M / (TILE_M < PAIRS_M ? TILE_M : PAIRS_M) + 1 };
 
-/* The order of tiles and the sizes of blocks, by the caches. They change no order of a sum.
+/* The sizes of blocks, by the L2. They change no order of a sum.
  *
- *     rows stay      a panel of a in the L1, a chunk of b in the L2: of b 10.7 bytes per cycle come
- *                    from the L2 with a tile of 6 x 16, 9.1 with one of 14 x 32
- *     columns stay   a panel of b in the L1, a block of a in the L2: of a 4 bytes per cycle with 6
- *                    x 16. Where the L1 holds a panel of b (25 KB with 6 x 16) beside what streams.
- *
- * With AVX2 columns that stay are 5 to 10 % faster where the caches have 48 KB and 2 MB (Xeon), up
- * to 3 % where they have 32 KB and 1 MB (Zen 4). Blocks of a of 0.3 to 0.6 MB are 2 to 4 % faster
- * than larger ones on the former; on the latter one of 0.4 MB shares the L2 with a chunk of b. */
+ *     rows stay      a chunk of b in the L2: of b 9.1 bytes per cycle come from there
+ *     columns stay   a block of a in the L2: of a 4 bytes per cycle with a tile of 6 x 16. Blocks
+ *                    of 0.3 to 0.6 MB are 2 to 4 % faster than larger ones where the L2 has 2 MB
+ *                    (Xeon); where it has 1 MB (Zen 4) one of 0.4 MB leaves room for a chunk of
+ *                    b. */
 typedef struct Blocking {
-    bool columns_stay;
     int64_t rows, chunk; // panels of rows and columns of b at a time
 } Blocking;
 
@@ -161,18 +164,15 @@ static int64_t a_panel(PackKind kind) {
     return kind == PACK_PAIR ? PAIRS_PANEL : A_PANEL;
 }
 
-static Blocking blocking_of(Caches c, PackKind kind) {
-    const int64_t a = a_panel(kind) * (int64_t)sizeof(float), b = B_PANEL * sizeof(float),
-                  fit = c.l2 * 5 / 8,
+static Blocking blocking_of(int64_t l2, PackKind kind) {
+    const int64_t a = A_PANEL * sizeof(float), b = B_PANEL * sizeof(float), fit = l2 * 5 / 8,
                   usual = kind == PACK_PAIR && !SIMD_TILES ? CHUNK_N / 2 : CHUNK_N;
-    bool fits = usual / TILE_N * b <= fit, stay = b <= c.l1 * 7 / 8;
-    const int64_t block = fit < 400 << 10 ? fit : 400 << 10; // of a, where columns stay
-    return (Blocking){
-        .columns_stay = stay,
-        .rows = stay && block < BLOCK_M / tile_rows(kind) * a ? block / a + (block < a) : BLOCK_M,
-        .chunk = fits || stay ? usual
-                 : fit > b    ? fit / b * TILE_N
-                              : TILE_N};
+    if (COLUMNS_STAY) {
+        int64_t rows = fit / a < OWN_PANELS ? fit / a : OWN_PANELS;
+        return (Blocking){.rows = rows > 0 ? rows : 1, .chunk = usual};
+    }
+    bool fits = usual / TILE_N * b <= fit;
+    return (Blocking){.rows = BLOCK_M, .chunk = fits ? usual : fit > b ? fit / b * TILE_N : TILE_N};
 }
 
 /* What one thread knows while it works. */
@@ -185,8 +185,8 @@ typedef struct Member {
     PackKind kind;
     int me, size;
     int64_t blocks_m, blocks_n, panels_k, panel_k;
-    float *a[2],
-        *b; // packed rows, shared, of the step at hand and of the next; packed columns, its own
+    // Packed rows: where rows stay those of the step at hand and of the next, shared, else its own.
+    float *a[2], *b; // packed columns, its own
     Blocking blocking;
     RowBlocks rows;         // all rows are one block where the matmul has none
     const RowBlocks *steps; // of rows of x or dy; NULL
@@ -278,15 +278,14 @@ static void blocks_done(const Member *w, const Step *s) {
 }
 
 /* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose
- * busiest thread does least; packing a tile's columns costs about as much as one tile. Where
- * columns stay, so does a panel of rows, which then comes from the L3, or from the core that packed
- * it. */
-static int grid_columns(int size, int64_t panels, int64_t tiles, bool stay) {
+ * busiest thread does least; packing a tile's columns costs about as much as one tile. So does,
+ * where columns stay, packing a panel of rows. */
+static int grid_columns(int size, int64_t panels, int64_t tiles) {
     int best = 1;
     int64_t least = INT64_MAX;
     for (int c = 1; c <= size; c++) {
         if (size % c) continue;
-        int64_t work = (ceil_div(tiles, c) + stay) * (ceil_div(panels, size / c) + 1);
+        int64_t work = (ceil_div(tiles, c) + COLUMNS_STAY) * (ceil_div(panels, size / c) + 1);
         if (work < least) least = work, best = c;
     }
     return best;
@@ -300,7 +299,7 @@ typedef struct Share {
 
 static Share share_of(const Member *w, const Step *s) {
     int64_t tiles = ceil_div(length(s->n), TILE_N);
-    int columns = grid_columns(w->size, s->panels, tiles, w->blocking.columns_stay);
+    int columns = grid_columns(w->size, s->panels, tiles);
     Share h = {.panels = part((Range){0, s->panels}, w->me / columns, w->size / columns),
                .tiles = part((Range){0, tiles}, w->me % columns, columns)};
     h.chunks = length(h.panels) ? ceil_div(length(h.tiles), w->blocking.chunk / TILE_N) : 0;
@@ -328,17 +327,16 @@ static void pack_steps_of(const Member *w, Pack *pack, BlocksOf of, Range k, int
     }
 }
 
-static void pack_a(const Member *w, const Step *s, float *to) {
+static void pack_a(const Member *w, const Step *s, Range panels, float *to) {
     enum { GROUP = 16 };
     const Product *p = w->p;
     Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), NULL,
                  p->a_row, p->a_col,           length(s->k)};
-    Range panels = part((Range){0, s->panels}, w->me, w->size);
     for (int64_t i = panels.begin, n; i < panels.end; i += n) {
         int64_t edge[GROUP + 1] = {0}, alike = s->per - i % s->per; // of the same block
         for (n = 0; n < GROUP && n < alike && i + n < panels.end; n++)
             edge[n + 1] = edge[n] + w->panel[i + n].rows;
-        float *dst = to + i * pack.panel_floats;
+        float *dst = to + (i - panels.begin) * pack.panel_floats;
         if (w->steps) {
             pack_steps_of(w, &pack, BLOCKS_OF_AT, s->k, w->panel[i].row, dst, edge, (int)n);
             continue;
@@ -379,8 +377,8 @@ static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
 }
 
 /* Of a chunk's columns what is packed before its tiles: all, where columns stay only a panel. */
-static Range first_read(const Member *w, Range columns) {
-    return clip(columns, w->blocking.columns_stay ? columns.begin + TILE_N : columns.end);
+static Range first_read(Range columns) {
+    return clip(columns, COLUMNS_STAY ? columns.begin + TILE_N : columns.end);
 }
 
 /* At most n lines of a column; none where all are taken. */
@@ -504,8 +502,9 @@ typedef struct Chunk {
     const Member *w;
     const Step *s;
     Range columns;
-    const float *a;             // packed rows of the step
-    int64_t first, end;         // panels of rows; the first one's tiles pack b while they multiply
+    float *a;                   // packed rows from panel `from` on
+    bool raw_a;                 // where columns stay: the tiles of the first column pack them
+    int64_t from, first, end;   // panels of rows; the first one's tiles pack b while they multiply
     const float *b;             // the first row of the step, unpacked
     int64_t raw;                // number of tiles of columns packed so
     Ahead *ahead;               // what is read first after this chunk
@@ -540,44 +539,52 @@ static void set_panel_ahead(Chunk *c, bool first, bool last, int64_t x, Range ro
 
 /* How many tiles from panel i of the rows and panel j of the columns on, at most `most`, make one
  * run: they are direct, have as many rows, and pack b or do not. */
-static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most, bool down) {
+static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
     bool raw = i == c->first && j < c->raw;
     if (c->w->exact || j >= whole || !direct(c->w->p, s)) return 1;
-    if (down && raw) return 1;
+    if (COLUMNS_STAY && raw) return 1;
     int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
-    int64_t alike = down ? left - in_block : (raw ? c->raw : whole) - j;
+    int64_t alike = COLUMNS_STAY ? left - in_block : (raw ? c->raw : whole) - j;
     return alike < n ? alike : n;
 }
 
 /* A run of n tiles: panel i of the rows times panel j of the columns is the first. */
-static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n, bool down) {
+static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     const Member *w = c->w;
     const Product *p = w->p;
     Fetch fetch[RUN];
     Range columns = {c->columns.begin + j * TILE_N, c->columns.begin + (j + 1) * TILE_N};
     const RowPanel *m = &w->panel[i];
     Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(c->s->k))};
-    t.down = down, t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
-    t.a = c->a + i * a_panel(w->kind), t.b = w->b + j * B_PANEL;
-    if (i == c->first && j < c->raw) t.raw = c->b + columns.begin;
-    if (down)
-        t.next_a = a_panel(w->kind), t.next_y = m->rows * p->ldy;
+    t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
+    t.a = c->a + (i - c->from) * a_panel(w->kind), t.b = w->b + j * B_PANEL;
+    if (i == c->first && j < c->raw)
+        t.raw = c->b + columns.begin;
+    else if (c->raw_a && j == 0)
+        t.raw_a = m->a + c->s->k.begin * p->a_col, t.raw_row = p->a_row, t.raw_col = p->a_col;
+    if (COLUMNS_STAY)
+        t.next_a = a_panel(w->kind), t.next_y = m->rows * p->ldy, t.next_raw_a = m->rows * p->a_row;
     else
         t.next_b = B_PANEL, t.next_y = t.next_raw = TILE_N;
     for (int64_t at = 0; at < n; at++)
-        fetch[at] = down ? ahead_take(&c->panel, c->share)
-                         : rows_fetch(c, t.a, j + at == 0 && i + 1 < c->end);
+        fetch[at] = COLUMNS_STAY ? ahead_take(&c->panel, c->share)
+                                 : rows_fetch(c, t.a, j + at == 0 && i + 1 < c->end);
     Range whole = clip(columns, c->columns.end);
     (w->exact                                     ? exact_tile_at
      : length(whole) == TILE_N && direct(p, c->s) ? tiles_at
                                                   : finished_tile_at)(w, c->s, m, whole, &t);
 }
 
+/* May tiles read rows of a as they are? */
+static bool plain_a(const Member *w) {
+    return w->kind == PACK_FLOAT && !w->exact && !(w->steps && w->steps->of == BLOCKS_OF_AT);
+}
+
 /* Packs one chunk of columns and multiplies it with all panels of rows. */
-static void multiply(const Member *w, const Step *s, Range panels, Range columns, const float *a,
-                     Ahead *ahead) {
+static void multiply(const Member *w, const Step *s, Range panels, Range columns, float *a,
+                     bool packed, Ahead *ahead) {
     const Product *p = w->p;
     int64_t together;
     const float *b = row_of(w, BLOCKS_OF_B, s->k.begin, &together);
@@ -594,22 +601,31 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
                .end = panels.end,
                .ahead = ahead};
     c.all = length(panels) * tiles, c.raw = raw ? length(columns) / TILE_N : 0;
-    bool stay = w->blocking.columns_stay;
-    if (!stay && c.raw < tiles)
+    if (!COLUMNS_STAY && c.raw < tiles)
         pack_b(w, s, (Range){columns.begin + c.raw * TILE_N, columns.end}, w->b + c.raw * B_PANEL);
     for (int64_t block = 0; block < blocks; block++) {
         Range rows = part(panels, block, blocks);
-        int64_t outer = stay ? tiles : length(rows), inner = stay ? length(rows) : tiles;
+        if (COLUMNS_STAY) {
+            bool ready = packed && blocks == 1;
+            c.from = rows.begin;
+            c.raw_a = !ready && plain_a(w);
+            if (c.raw_a && block == 0 && c.raw)
+                pack_a(w, s, (Range){rows.begin, rows.begin + 1}, a);
+            else if (!ready && !c.raw_a)
+                pack_a(w, s, rows, a);
+        }
+        int64_t outer = COLUMNS_STAY ? tiles : length(rows),
+                inner = COLUMNS_STAY ? length(rows) : tiles;
         for (int64_t x = 0; x < outer; x++, team_poll(w->polled)) {
-            if (stay && block == 0 && x >= c.raw) {
+            if (COLUMNS_STAY && block == 0 && x >= c.raw) {
                 int64_t from = columns.begin + x * TILE_N;
                 pack_b(w, s, clip((Range){from, from + TILE_N}, columns.end), w->b + x * B_PANEL);
             }
-            if (stay) set_panel_ahead(&c, block == 0, block == blocks - 1, x, rows);
+            if (COLUMNS_STAY) set_panel_ahead(&c, block == 0, block == blocks - 1, x, rows);
             for (int64_t z = 0, n; z < inner; z += n) {
-                int64_t i = rows.begin + (stay ? z : x), j = stay ? x : z;
-                n = run_length(&c, i, j, inner - z, stay);
-                chunk_run(&c, i, j, n, stay);
+                int64_t i = rows.begin + (COLUMNS_STAY ? z : x), j = COLUMNS_STAY ? x : z;
+                n = run_length(&c, i, j, inner - z);
+                chunk_run(&c, i, j, n);
             }
         }
     }
@@ -656,9 +672,14 @@ static void member(void *ctx, int me, int size) {
     w.panel = panel;
     set_panels(&w);
     set_rows(&w);
-    w.blocking = blocking_of(processor_caches(), w.kind);
+    w.blocking = blocking_of(processor_l2(), w.kind);
     w.blocks_n = ceil_div(p->N, BLOCK_N);
-    w.a[0] = work, w.a[1] = work + A_FLOATS, w.b = work + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
+    if (COLUMNS_STAY) {
+        w.a[0] = w.a[1] = work + (int64_t)me * (A_FLOATS + B_FLOATS), w.b = w.a[0] + A_FLOATS;
+    } else {
+        w.a[0] = work, w.a[1] = work + A_FLOATS;
+        w.b = work + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
+    }
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0), before = next;
     if (tile_registers(w.kind)) tiles_begin();
@@ -667,16 +688,19 @@ static void member(void *ctx, int me, int size) {
         Share h = share_of(&w, &s), h_next = {0};
         if (i + 1 < steps) next = step_at(&w, i + 1), h_next = share_of(&w, &next);
         set_row_panels(&w, &s);
-        pack_a(&w, &s, w.a[i % 2]);
-        if (size > 1) team_barrier(job->team);
+        if (!COLUMNS_STAY) {
+            Range mine = part((Range){0, s.panels}, me, size);
+            pack_a(&w, &s, mine, w.a[i % 2] + mine.begin * a_panel(w.kind));
+        }
+        if (size > 1 && (!COLUMNS_STAY || p->blocks)) team_barrier(job->team);
         if (size > 1 && me == 0 && i > 0) blocks_done(&w, &before); // all threads have left it
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
             if (c + 1 < h.chunks)
-                ahead = ahead_of(&w, &s, first_read(&w, chunk_columns(&s, &h, c + 1)));
+                ahead = ahead_of(&w, &s, first_read(chunk_columns(&s, &h, c + 1)));
             else if (h_next.chunks)
-                ahead = ahead_of(&w, &next, first_read(&w, chunk_columns(&next, &h_next, 0)));
-            multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], &ahead);
+                ahead = ahead_of(&w, &next, first_read(chunk_columns(&next, &h_next, 0)));
+            multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], c > 0, &ahead);
         }
         if (size == 1) blocks_done(&w, &s);
         before = s;

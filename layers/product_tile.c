@@ -211,34 +211,41 @@ static void multiply_tiles(const Tile *t, int tile) {
     }
 }
 
-static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, bool down,
+/* How a tile reads its rows of a. */
+typedef enum {
+    A_PACKED,
+    A_LANES, // not packed yet: the rows' elements of one step lie side by side
+    A_ROWS,  // not packed yet: those of one row do
+} ReadA;
+
+static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, ReadA read,
                                                                 int rows, const Tile *t) {
-    enum {
-        AHEAD = 24,            // steps between the prefetch of a raw row and its use: about 100 ns
-        A_AHEAD = 64 * TILE_M, // 64 steps of the panel of a
-    };
+    enum { AHEAD = 24 }; // steps between the prefetch of a raw row and its use: about 100 ns
     int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
-    int64_t steps = t->steps, ld = t->ld;
+    int64_t steps = t->steps, ld = t->ld, lanes_step = t->raw_col;
     for (int tile = 0; tile < t->n; tile++) {
-        const float *a = t->a + tile * t->next_a, *from = raw ? t->raw + tile * t->next_raw : NULL;
-        float *b = t->b + tile * t->next_b, *y = t->y + tile * t->next_y;
+        const float *from = raw ? t->raw + tile * t->next_raw : NULL, *row_a[TILE_M] = {NULL};
+        float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
+              *y = t->y + tile * t->next_y;
         const float *fetch = t->fetch[tile].from;
-        int64_t n = down ? t->fetch[tile].n : 0, stride = t->fetch[tile].stride;
+        int64_t n = COLUMNS_STAY ? t->fetch[tile].n : 0, stride = t->fetch[tile].stride;
         vf acc[TILE_M][TILE_V];
         fetch_tile(y, ld, rows);
         for (int64_t i = 0; i < n; i++) __builtin_prefetch(fetch + i * stride, 0, 2);
         UNROLL
         for (int i = 0; i < rows; i++) {
+            if (read != A_PACKED) row_a[i] = t->raw_a + tile * t->next_raw_a + i * t->raw_row;
+            // a register for each row: gcc would compute them from two, and spill both
+            if (read == A_ROWS) __asm__("" : "+r"(row_a[i]));
             UNROLL
             for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
         }
-        // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon; down: a streams from
-        // the L2
+        // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon
 #pragma GCC unroll 4
         for (int64_t k = 0; k < steps; k++, a += TILE_M, b += TILE_N) {
-            if (down)
-                __builtin_prefetch(a + A_AHEAD);
-            else
+            if (read == A_LANES)
+                __builtin_prefetch(row_a[0] + AHEAD * lanes_step);
+            else if (!COLUMNS_STAY)
                 __builtin_prefetch(fetch + k * stride, 0, 2);
             vf row[TILE_V];
             UNROLL
@@ -258,11 +265,18 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
             if (raw) from += raw_step;
             UNROLL
             for (int i = 0; i < rows; i++) {
-                vf x = vf_set1(a[i]);
+                vf x = vf_set1(read == A_PACKED  ? a[i]
+                               : read == A_LANES ? row_a[0][i]
+                                                 : row_a[i][k]);
+                if (read == A_ROWS) a[i] = x[0];
                 UNROLL
                 for (int j = 0; j < TILE_V; j++)
                     acc[i][j] =
                         pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
+            }
+            if (read == A_LANES) {
+                memcpy(a, row_a[0], (size_t)rows * sizeof *a);
+                row_a[0] += lanes_step;
             }
         }
         const float *before = t->before ? t->before + tile * t->next_y : NULL;
@@ -284,7 +298,6 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
 }
 
 void tile_multiply(const Tile *t) {
-    enum { DOWN = VF < 16 }; // with more registers columns stay on no processor known
     if (SIMD_TILES && t->pairs) {
         for (int tile = 0; tile < t->n; tile++) multiply_tiles(t, tile);
         return;
@@ -293,17 +306,17 @@ void tile_multiply(const Tile *t) {
     case r:                                                                                        \
         if (r > TILE_M) break;                                                                     \
         if (SIMD_BF16 && t->pairs && t->raw)                                                       \
-            multiply_rows(true, true, false, r % (TILE_M + 1), t);                                 \
+            multiply_rows(true, true, A_PACKED, r % (TILE_M + 1), t);                              \
         else if (SIMD_BF16 && t->pairs)                                                            \
-            multiply_rows(true, false, false, r % (TILE_M + 1), t);                                \
-        else if (DOWN && t->down && t->raw)                                                        \
-            multiply_rows(false, true, true, r % (TILE_M + 1), t);                                 \
-        else if (DOWN && t->down)                                                                  \
-            multiply_rows(false, false, true, r % (TILE_M + 1), t);                                \
+            multiply_rows(true, false, A_PACKED, r % (TILE_M + 1), t);                             \
         else if (t->raw)                                                                           \
-            multiply_rows(false, true, false, r % (TILE_M + 1), t);                                \
+            multiply_rows(false, true, A_PACKED, r % (TILE_M + 1), t);                             \
+        else if (COLUMNS_STAY && t->raw_a && t->raw_row == 1)                                      \
+            multiply_rows(false, false, A_LANES, r % (TILE_M + 1), t);                             \
+        else if (COLUMNS_STAY && t->raw_a)                                                         \
+            multiply_rows(false, false, A_ROWS, r % (TILE_M + 1), t);                              \
         else                                                                                       \
-            multiply_rows(false, false, false, r % (TILE_M + 1), t);                               \
+            multiply_rows(false, false, A_PACKED, r % (TILE_M + 1), t);                            \
         break
     switch (t->rows) {
         ROWS(1);

@@ -28,7 +28,11 @@ enum {
     TILE_V = 2,                          // vectors in a row of the tile
     TILE_N = TILE_V * VF,
     PAIRS_M = SIMD_TILES ? 2 * TILE_SIDE : TILE_M, // rows where steps are pairs
-    MOST_M = PAIRS_M > TILE_M ? PAIRS_M : TILE_M,
+    COLUMNS_STAY = VF<16, // in the L1, rows stream from the L2; with more registers rows stay
+                      MOST_M = PAIRS_M>
+                           TILE_M
+                       ? PAIRS_M
+                       : TILE_M,
 };
 
 typedef enum {
@@ -64,8 +68,8 @@ void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
  * 16][PAIRS_M][16], the last one filled up with 0. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n);
 
-/* Memory that is wanted soon, as cache lines `stride` floats apart: of tiles side by side one line
- * with each step of the sum, of tiles one under the other n lines before it. */
+/* Memory that is wanted soon, as cache lines `stride` floats apart: where rows stay one line with
+ * each step of the sum, where columns stay n lines before it. */
 typedef struct Fetch {
     const float *from;
     int64_t stride, n;
@@ -86,22 +90,26 @@ static inline __attribute__((always_inline)) void fetch_tile(const float *x, int
  * tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
  * (0). pairs: the panels are PACK_PAIR.
  *
- * Computes a run of n such tiles, side by side or one under the other: time between two tiles is
- * time without a multiplication, so as little as possible happens there. */
+ * Computes a run of n such tiles, side by side or, where columns stay, one under the other: time
+ * between two tiles is time without a multiplication, so as little as possible happens there. */
 typedef struct Tile {
-    bool pairs, down; // down: one under the other, b in the L1 and a streaming from the L2
+    bool pairs;
     int rows;
     int64_t steps, ld;
-    const float *a, *before;
-    float *b, *y;
+    const float *before;
+    float *a, *b, *y;
     // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to
     // b on the way, which costs nothing beside the multiplications. TILE_N columns; with pairs an
     // even number of rows.
     const float *raw;
     int64_t raw_stride;
+    // Not NULL, without raw and pairs and where columns stay: likewise a, of which element k of row
+    // i is here at i * raw_row + k * raw_col; one of the two is 1.
+    const float *raw_a;
+    int64_t raw_row, raw_col;
     int n;
-    int64_t next_a, next_b, next_y,
-        next_raw;       // floats from a tile to the next one; before goes with y
+    // floats from a tile to the next one; before goes with y
+    int64_t next_a, next_b, next_y, next_raw, next_raw_a;
     const Fetch *fetch; // [n]
 } Tile;
 void tile_multiply(const Tile *t);

@@ -259,13 +259,11 @@ TEST(product_does_not_depend_on_threads) {
         }
 }
 
-/* Blocking follows the caches; the order of a sum does not. The sizes choose both orders of tiles,
- * blocks of one panel and chunks of one tile. */
+/* Blocking follows the L2; the order of a sum does not. The sizes choose blocks of one panel and
+ * chunks of one tile. */
 TEST(product_does_not_depend_on_caches) {
-    static const Caches caches[] = {{1 << 10, 1 << 10},    {1 << 20, 64 << 10},
-                                    {32 << 10, 512 << 10}, {48 << 10, 1024 << 10},
-                                    {1 << 20, 1 << 10},    {1 << 20, 64 << 20}};
-    enum { N_CACHES = sizeof caches / sizeof *caches };
+    static const int64_t l2[] = {1 << 10, 64 << 10, 512 << 10, 1 << 20, 64 << 20};
+    enum { N_CACHES = sizeof l2 / sizeof *l2 };
     for (const char *const *set = kernels_cpu_sets(); *set; set++)
         for (unsigned i = 0; i < 4; i++) {
             Form f = {.M = 60 - (int64_t)i, .N = 140 + i, .K = 800, .addend = (int)(i % 3)};
@@ -273,7 +271,7 @@ TEST(product_does_not_depend_on_caches) {
             Case first = {0};
             for (unsigned j = 0; j < N_CACHES; j++) {
                 Case c = case_make(&f, i);
-                processor_set_caches(caches[j]);
+                processor_set_l2(l2[j]);
                 run_product(kernels_cpu(*set), &c.p, 1);
                 size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
                 if (j == 0) {
@@ -284,7 +282,7 @@ TEST(product_does_not_depend_on_caches) {
                     test_fail(__FILE__, __LINE__, "%s: case %u differs with caches %u", *set, i, j);
                 case_free(&c);
             }
-            processor_set_caches((Caches){0, 0});
+            processor_set_l2(0);
             case_free(&first);
             CHECK(!test_failed());
         }

@@ -3,12 +3,13 @@
  *
  * Peers are loaded at run time where they are installed (Debian: libopenblas0-pthread, libdnnl2;
  * MKL: libmkl_rt.so.3 or .2 in LD_LIBRARY_PATH). Every matmul runs as ours, OpenBLAS, oneDNN, MKL,
- * ours, ... ; the table shows medians, "ratio" is ours over the best peer, and the last line of a
- * type is the median of its ratios. Each instruction set of --set runs in a process of its own with
- * the peers held to the same set. A peer's threads spin for a while after a call, so each turn
- * begins with a pause and a call that is not measured. bf16: ours reads and writes fp32, as the
- * trainer keeps all tensors, and rounds while packing. oneDNN rounds both operands first for the
- * same work ("ratio"), and is timed with operands in bf16 already beside it ("given bf16").
+ * ours, ... ; the table shows medians, "ratio" is the median over turns of ours over a peer, of the
+ * peer for which it is least, and the last line of a type is the median of its ratios. Each
+ * instruction set of --set runs in a process of its own with the peers held to the same set. A
+ * peer's threads spin for a while after a call, so each turn begins with a pause and a call that is
+ * not measured. bf16: ours reads and writes fp32, as the trainer keeps all tensors, and rounds
+ * while packing. oneDNN rounds both operands first for the same work ("ratio"), and is timed with
+ * operands in bf16 already beside it ("given bf16").
  */
 #include <dlfcn.h>
 #include <jansson.h>
@@ -62,8 +63,8 @@ typedef struct Shape {
 
 static struct {
     const char *set, *json, *dtype, *form;
-    int64_t threads, runs, tokens, min_n, max_n, l1, l2;
-    bool small, gpt2, ours_only, best;
+    int64_t threads, runs, tokens, min_n, max_n, l2;
+    bool small, gpt2, ours_only;
 } o;
 static const Opt options[] = {
     {"set", OPT_STR, &o.set, "auto", 0, 0, "NAME",
@@ -79,11 +80,8 @@ static const Opt options[] = {
     {"small", OPT_BOOL, &o.small, "1", 0, 0, "",
      "products of a model of 384 channels, vocabulary 256"},
     {"ours-only", OPT_BOOL, &o.ours_only, "0", 0, 0, "", "without the peers"},
-    {"l1", OPT_INT, &o.l1, "0", 0, 1 << 20, "KIB",
-     "ours is blocked for such an L1 (0: this one's)"},
-    {"l2", OPT_INT, &o.l2, "0", 0, 1 << 20, "KIB", "likewise for such an L2"},
-    {"best", OPT_BOOL, &o.best, "0", 0, 0, "",
-     "show the best turn instead of the median: for a machine that is not idle"},
+    {"l2", OPT_INT, &o.l2, "0", 0, 1 << 20, "KIB",
+     "ours is blocked for such an L2 (0: this one's)"},
     {"json", OPT_STR, &o.json, "", 0, 0, "FILE",
      "add these rows to FILE (rows of the same product are replaced)"},
     {0}};
@@ -198,6 +196,8 @@ static void hold_peers_to(const char *set) {
     setenv("OPENBLAS_NUM_THREADS", n, 1);
     setenv("MKL_NUM_THREADS", n, 1);
     setenv("MKL_DYNAMIC", "FALSE", 1);
+    setenv("OMP_PROC_BIND", "close", 1); // else both threads may sit on one core for a whole turn
+    setenv("OMP_PLACES", "cores", 1);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         if (strcmp(set, of[i].set) != 0) continue;
         setenv("OPENBLAS_CORETYPE", of[i].openblas, 1); // old releases do not know new processors
@@ -259,11 +259,12 @@ static bool can(int who, bool bf16) {
     return bf16 ? peers.dnnl_bf16 != NULL : peers.dnnl != NULL;
 }
 
-/* The team binds its threads to cores, the caller too. Peers start their threads in the first call
- * and the threads inherit the caller's cores, so the caller is unbound before a peer's call. */
-static cpu_set_t free_cores, team_core;
-static void bind_caller(int who) {
-    sched_setaffinity(0, sizeof free_cores, who == OURS ? &team_core : &free_cores);
+/* The team binds its threads to cores, the caller too. Peers start their threads when they are
+ * loaded or in the first call, and share out the cores that the caller has then: all. Later the
+ * caller is on the same core in everybody's calls, and the peers' threads are on the others. */
+static cpu_set_t all_cores, team_core;
+static void bind_caller(bool bound) {
+    sched_setaffinity(0, sizeof all_cores, bound ? &team_core : &all_cores);
 }
 
 static void multiply(int who, const Shape *s, Data *d) {
@@ -288,7 +289,7 @@ static double turn(int who, const Shape *s, Data *d) {
     double flops = 2.0 * (double)s->M * (double)s->N * (double)s->K, start, spent;
     struct timespec pause = {0, 30 * 1000 * 1000};
     int calls = 0;
-    bind_caller(who);
+    bind_caller(true);
     nanosleep(&pause, NULL);
     multiply(who, s, d);
     start = now_s();
@@ -299,8 +300,14 @@ static double turn(int who, const Shape *s, Data *d) {
 
 static double median(double *x, int n) {
     sort_numbers(x, n);
-    if (o.best) return x[n - 1];
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* The median over turns of x by y: what slows a whole turn down slows both. */
+static double median_ratio(const double *x, const double *y, int n) {
+    double ratio[1000];
+    for (int i = 0; i < n; i++) ratio[i] = x[i] / y[i];
+    return median(ratio, n);
 }
 
 /* Operands live as in the trainer, on huge pages where the system gives them. The first walk
@@ -352,7 +359,7 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     double want[4], rate[N_WHO][1000], result[N_WHO] = {0};
     for (int who = 0; who < N_WHO; who++) {
         if (!can(who, bf16)) continue;
-        bind_caller(who);
+        bind_caller(who == OURS);
         multiply(who, &once, d);
         if (who == OURS)
             for (int i = 0; i < 4; i++) want[i] = (double)d->y[i * (s->M * s->N - 1) / 3];
@@ -363,13 +370,13 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     for (int r = 0; r < o.runs; r++)
         for (int who = 0; who < N_WHO; who++)
             if (can(who, bf16)) rate[who][r] = turn(who, s, d);
+    double ratio = can(OPENBLAS, bf16) || can(ONEDNN, bf16) || can(MKL, bf16) ? INFINITY : 0;
+    for (int who = OPENBLAS; who <= MKL; who++)
+        if (can(who, bf16)) ratio = fmin(ratio, median_ratio(rate[OURS], rate[who], (int)o.runs));
     for (int who = 0; who < N_WHO; who++)
         if (can(who, bf16)) result[who] = median(rate[who], (int)o.runs);
     d->p.addend = NULL;
-    double best = 0;
-    for (int who = OPENBLAS; who <= MKL; who++)
-        if (result[who] > best) best = result[who];
-    if (best > 0) d->ratio[bf16][d->n_ratios[bf16]++] = result[OURS] / best;
+    if (ratio > 0) d->ratio[bf16][d->n_ratios[bf16]++] = ratio;
     printf("%-4s %-8s %6d %6d %6d %8.0f %6.1f%%", bf16 ? "bf16" : "fp32", s->form, (int)s->M,
            (int)s->K, (int)s->N, result[OURS], 100e9 * result[OURS] / peak);
     for (int who = OPENBLAS; who <= MKL; who++)
@@ -377,14 +384,13 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
             printf(" %9.0f", result[who]);
         else
             printf(" %9s", "-");
-    if (best > 0) printf(" %7.2f", result[OURS] / best);
+    if (ratio > 0) printf(" %7.2f", ratio);
     if (result[ONEDNN_GIVEN] > 0) printf(" %12.2f", result[OURS] / result[ONEDNN_GIVEN]);
     printf("\n");
     json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "set", d->set, "dtype",
                             bf16 ? "bf16" : "fp32", "form", s->form, "M", (json_int_t)s->M, "K",
                             (json_int_t)s->K, "N", (json_int_t)s->N, "peak_gflops", peak * 1e-9,
-                            "share_of_peak", 1e9 * result[OURS] / peak, "best_peer_ratio",
-                            best > 0 ? result[OURS] / best : 0.0);
+                            "share_of_peak", 1e9 * result[OURS] / peak, "best_peer_ratio", ratio);
     for (int who = 0; who < N_WHO; who++)
         if (result[who] > 0) json_object_set_new(row, who_name[who], json_real(result[who]));
     arena_free(&arena);
@@ -452,14 +458,14 @@ static bool bench_set(const char *set, int argc, char **argv) {
                  {1536, 384, 1, 0},  {384, 256, 1, 1}};
     if (!kernels_cpu(set)) return false;
     printf("\nset %s\n", set);
+    sched_getaffinity(0, sizeof all_cores, &all_cores);
     hold_peers_to(set);
-    Caches caches = processor_caches();
-    processor_set_caches((Caches){o.l1 ? o.l1 << 10 : caches.l1, o.l2 ? o.l2 << 10 : caches.l2});
+    processor_set_l2(o.l2 << 10);
     if (o.ours_only)
         printf("without peers\n");
     else
         load_peers();
-    sched_getaffinity(0, sizeof free_cores, &free_cores);
+    bind_caller(false); // a runtime of OpenMP has bound it when it was loaded
     static Data d;
     d.set = set, d.team = team_create((int)o.threads), d.kernels = kernels_cpu(set);
     sched_getaffinity(0, sizeof team_core, &team_core);
