@@ -210,7 +210,7 @@ $(B)/emu/%.o: %.cu Makefile
 # what ptxas says of registers and spills lies beside the object
 $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(CXX) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(lastword $(CXX)) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
 	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without CUDA, the trainer

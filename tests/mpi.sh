@@ -407,6 +407,9 @@ unlike_starts() {
     grep -q '"kernels":"portable"' run.json || unlike "ranks of --exact with other kernels" 2 \
         "ranks 2-3 were started with --exact and kernels portable, rank 0 with " \
         --kernels portable
+    both=(--val shard.bin)
+    unlike "ranks without an input of others" 2 \
+        "ranks 2-3 were started with --val left out, rank 0 with a path$" --val ""
     both=()
     unlike "ranks with outputs of their own" 0 "" --csv losses.csv
     mkdir -p stale

@@ -67,6 +67,8 @@ TEST(init_that_is_contradicted_or_missing_is_named) {
         {"--init out --train t_train.bin --model layers=3",
          "--model says layers=3, but --init out has layers=2: leave --model out"},
         {"--init out --train t_train.bin --model d12", "--model says layers=12"},
+        {"--init out --train t_train.bin --model heads=1",
+         "--model: kv_heads=2 do not divide heads=1, and --init out has layers=2,heads=2"},
         {"--init out --train t_train.bin --model seq=32",
          "--model says seq=32, but --init out has seq=16"},
     };

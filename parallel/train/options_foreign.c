@@ -9,8 +9,8 @@
 
 const OptForeign options_foreign[] = {
     /* data */
-    {"data data-path train-data train-data-path train-file dataset dataset-path input-bin -i "
-     "training.dataset-path",
+    {"data data-path train-data train-data-path train-file train-files dataset dataset-path "
+     "input-bin -i training.dataset-path",
      "train", "a file, or a pattern in quotes"},
     {"dataset-name training.dataset data-dir dataset-config-name", "train",
      "token shards; gpt-tokenize makes them from text"},
@@ -48,7 +48,7 @@ const OptForeign options_foreign[] = {
     {"norm-epsilon layernorm-epsilon layer-norm-epsilon rms-norm-eps", "model eps=X", NULL},
     {"bias disable-bias-linear add-bias-linear add-qkv-bias", "model bias=0", "0 or 1"},
     {"untie-embeddings-and-output-weights tie-word-embeddings tied", "model tied=0", "0 or 1"},
-    {"model-name model-type model.flavor config-name model-size", "model",
+    {"model-name model-type model.name model.flavor config-name model-size", "model",
      "d6 d12 d24 d36 d48, llama, or layers=...; a folder's is read by --init"},
     {"make-vocab-size-divisible-by", NULL,
      "a vocabulary is sharded as it is, also where ranks do not divide it"},

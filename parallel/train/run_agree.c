@@ -181,9 +181,9 @@ void run_agree_on_inputs(Run *r, const char *checkpoint) {
         const char *text = *(const char **)row->at;
         bool init = strcmp(row->name, "init") == 0,
              shards = strcmp(row->name, "train") == 0 || strcmp(row->name, "val") == 0;
-        if (!*text)
-            facts_add(&f, mem_printf("--%s", row->name), mem_strdup("\"\""));
-        else if (shards)
+        facts_add(&f, mem_printf("--%s", row->name), mem_strdup(*text ? "a path" : "left out"));
+        if (!*text) continue;
+        if (shards)
             add_shards(&f, row->name, text);
         else
             add_path(&f, row->name, init ? r->init : text);

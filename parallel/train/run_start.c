@@ -76,7 +76,11 @@ static void config_from_init(Run *r) {
     if (!weights_config(r->init, &held, &e)) die_user("%s", e.text);
     r->config = held;
     if (!opt_given(opt_find(r->options, "model"))) return;
-    if (!config_change(&r->config, r->o->model, &e)) die_usage("--%s", e.text);
+    if (!config_change(&r->config, r->o->model, &e)) {
+        char text[512];
+        config_print(&held, text, sizeof text);
+        die_usage("--%s, and --init %s has %s: leave --model out", e.text, r->o->init, text);
+    }
     said = r->config;
     said.norm_eps = held.norm_eps, said.rope_theta = held.rope_theta;
     if (held.pos == POS_ROPE && said.pos == POS_ROPE) said.seq = held.seq;
