@@ -33,7 +33,7 @@
 #include "layers/rope.h"
 
 typedef struct Kernels {
-    size_t word;               // bytes of an element of an activation
+    size_t elem_bytes;         // bytes of an element of an activation
     const ArenaMemory *memory; // allocator of all buffers; NULL: host memory
     // host memory for asynchronous copies of tokens and totals; NULL: any
     const ArenaMemory *pinned;
@@ -113,7 +113,7 @@ typedef struct Kernels {
                                       const float *log_sum);
     void (*zero)(Team *, void *x, size_t n_bytes);
     void (*copy)(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
-                 int64_t n, size_t word);
+                 int64_t n, size_t elem_bytes);
     void (*add_to)(Team *, float *y, const float *x, int64_t n);
     void (*to_floats)(float *to, const Act *from, int64_t n);
     void (*to_bf16)(Act *to, const float *from, int64_t n); // NULL in tables of fp32

@@ -410,8 +410,8 @@ void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
 
 } // namespace
 
-extern "C" const char *matmul_sm80_refuses(const Product *p, size_t word) {
-    return device_has_mma() ? matmul_refuses(p, word) : "the device is below capability 8.0";
+extern "C" const char *matmul_sm80_refuses(const Product *p, size_t elem_bytes) {
+    return device_has_mma() ? matmul_refuses(p, elem_bytes) : "the device is below capability 8.0";
 }
 
 extern "C" int matmul_sm80_ways(const Product *p, int number[MATMUL_WAYS]) {

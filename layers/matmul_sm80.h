@@ -6,7 +6,7 @@
 
 #include "layers/cuda/matmul_ways.h"
 
-const char *matmul_sm80_refuses(const Product *p, size_t word);
+const char *matmul_sm80_refuses(const Product *p, size_t elem_bytes);
 int matmul_sm80_ways(const Product *p, int number[MATMUL_WAYS]);
 void matmul_sm80(const Product *p, int number);
 

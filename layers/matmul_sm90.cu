@@ -406,9 +406,9 @@ const char *refuses_blocks(const Product *p) {
 
 } // namespace
 
-extern "C" const char *matmul_sm90_refuses(const Product *p, size_t word) {
+extern "C" const char *matmul_sm90_refuses(const Product *p, size_t elem_bytes) {
     if (!device_is_sm90()) return "the device is not of capability 9.0";
-    const char *why = matmul_refuses(p, word);
+    const char *why = matmul_refuses(p, elem_bytes);
     return why ? why : refuses_blocks(p);
 }
 

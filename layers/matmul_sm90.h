@@ -6,9 +6,9 @@
 
 #include "layers/cuda/matmul_ways.h"
 
-/* Local. NULL, or why these kernels do not take p on the calling thread's device; word: bytes of an
- * element of its activations. */
-const char *matmul_sm90_refuses(const Product *p, size_t word);
+/* Local. NULL, or why these kernels do not take p on the calling thread's device; elem_bytes:
+ * bytes of an element of its activations. */
+const char *matmul_sm90_refuses(const Product *p, size_t elem_bytes);
 /* Local. The numbers of the ways that there are to compute p, the likely fastest first
  * (cuda/matmul_ways.h). How many; p is not refused. */
 int matmul_sm90_ways(const Product *p, int number[MATMUL_WAYS]);

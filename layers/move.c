@@ -30,8 +30,8 @@ static void copy_rows(void *ctx, int64_t begin, int64_t end) {
 }
 
 void copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
-          int64_t n, size_t word) {
-    int64_t w = (int64_t)word, n_bytes = n * w;
+          int64_t n, size_t elem_bytes) {
+    int64_t w = (int64_t)elem_bytes, n_bytes = n * w;
     Move m = {to, from, to_ld * w, from_ld * w, n_bytes};
     if (n > 0) team_for(t, rows, n_bytes < GRAIN ? GRAIN / n_bytes : 1, copy_rows, &m);
 }

@@ -56,22 +56,22 @@ void launch_copy(void *to, int64_t to_ld, const void *from, int64_t from_ld, int
 }
 
 void copy_of(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
-             int64_t n, size_t word) {
+             int64_t n, size_t elem_bytes) {
     if (n == 0 || rows == 0) return;
     if (rows == 1 || (to_ld == n && from_ld == n))
-        return device_copy(to, from, static_cast<size_t>(rows * n) * word);
-    int64_t words = 16 / static_cast<int64_t>(word);
+        return device_copy(to, from, static_cast<size_t>(rows * n) * elem_bytes);
+    int64_t words = 16 / static_cast<int64_t>(elem_bytes);
     bool whole = reinterpret_cast<uintptr_t>(to) % 16 == 0 &&
                  reinterpret_cast<uintptr_t>(from) % 16 == 0 && to_ld % words == 0 &&
                  from_ld % words == 0 && n % words == 0;
     if (whole)
         launch_copy<uint4>(to, to_ld, from, from_ld, rows, n, words);
-    else if (word == 4)
+    else if (elem_bytes == 4)
         launch_copy<uint32_t>(to, to_ld, from, from_ld, rows, n, 1);
-    else if (word == 2)
+    else if (elem_bytes == 2)
         launch_copy<uint16_t>(to, to_ld, from, from_ld, rows, n, 1);
     else
-        die("copy of words of %zu bytes", word);
+        die("copy of elements of %zu bytes", elem_bytes);
 }
 
 void add_to_of(Team *, float *y, const float *x, int64_t n) {
@@ -111,9 +111,10 @@ template <class E> void to_floats_of(float *to, const Act *from, int64_t n) {
     device_get(at, from, bytes);
     device_wait();
     for (int64_t i = 0; i < n; i++) {
-        E word;
-        memcpy(static_cast<void *>(&word), at + static_cast<size_t>(i) * sizeof word, sizeof word);
-        to[i] = to_float(word);
+        E element;
+        memcpy(static_cast<void *>(&element), at + static_cast<size_t>(i) * sizeof element,
+               sizeof element);
+        to[i] = to_float(element);
     }
 }
 

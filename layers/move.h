@@ -12,9 +12,10 @@
 
 /* Local. Sets bytes to 0. */
 void zero(Team *t, void *x, size_t n_bytes);
-/* Local. Copies rows of n elements of `word` bytes; rows are to_ld and from_ld elements apart. */
+/* Local. Copies rows of n elements of `elem_bytes` bytes; rows are to_ld and from_ld elements
+ * apart. */
 void copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
-          int64_t n, size_t word);
+          int64_t n, size_t elem_bytes);
 /* Local. y[n] += x[n]. */
 void add_to(Team *t, float *y, const float *x, int64_t n);
 /* Local. Copies activations to host memory as floats. */

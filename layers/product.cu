@@ -197,9 +197,9 @@ template <class E, class Y> void start(const Product *p, Kernel kernel) {
         LAUNCH((kernel == END ? product_end<E, Y> : product_plain<E, Y>), tiles(p, ROWS, COLUMNS),
                dim3(COLUMNS, ROWS), 0, t);
 }
-/* word: bytes of an activation. */
-void start(const Product *p, size_t word, Kernel kernel) {
-    if (word == sizeof(float))
+/* elem_bytes: bytes of an activation. */
+void start(const Product *p, size_t elem_bytes, Kernel kernel) {
+    if (elem_bytes == sizeof(float))
         start<float, float>(p, kernel);
     else if (p->wide)
         start<bf16, float>(p, kernel);
@@ -211,33 +211,33 @@ void start(const Product *p, size_t word, Kernel kernel) {
 
 /* By tensor cores, by tiles where a tile is not mostly empty, or plain. Returns whether the
  * gradient of a bias came with it. */
-bool by_own_kernel(const Product *p, size_t word, int way) {
+bool by_own_kernel(const Product *p, size_t elem_bytes, int way) {
     ProductCounts *n = product_counts_mine();
     ProductRung rung = product_rung();
     bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
-    if (rung <= PRODUCT_SM90 && !matmul_sm90_refuses(p, word))
+    if (rung <= PRODUCT_SM90 && !matmul_sm90_refuses(p, elem_bytes))
         return n->sm90++, matmul_sm90(p, way), true;
-    if (rung <= PRODUCT_SM80 && !matmul_sm80_refuses(p, word))
+    if (rung <= PRODUCT_SM80 && !matmul_sm80_refuses(p, elem_bytes))
         return n->sm80++, matmul_sm80(p, way), true;
     if (rung <= PRODUCT_TILED && !thin)
-        n->tiled++, start(p, word, TILED);
+        n->tiled++, start(p, elem_bytes, TILED);
     else
-        n->plain++, start(p, word, PLAIN);
+        n->plain++, start(p, elem_bytes, PLAIN);
     return false;
 }
 
-void add_columns(const Product *p, size_t word) {
-    const Kernels *k = kernels_cuda(word == sizeof(bf16));
+void add_columns(const Product *p, size_t elem_bytes) {
+    const Kernels *k = kernels_cuda(elem_bytes == sizeof(bf16));
     if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
 }
 
 /* What the library has not done. */
-void rest(const Product *p, size_t word, ProductDone done, int way, const float *sums) {
+void rest(const Product *p, size_t elem_bytes, ProductDone done, int way, const float *sums) {
     if (done == DONE_ALL && p->bias_grad)
         launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
-    if (done == DONE_SUM && (p->bias || p->epilogue != EPI_NONE)) start(p, word, END);
-    if (done == DONE_SUM || (done == DONE_NOTHING && !by_own_kernel(p, word, way)))
-        add_columns(p, word);
+    if (done == DONE_SUM && (p->bias || p->epilogue != EPI_NONE)) start(p, elem_bytes, END);
+    if (done == DONE_SUM || (done == DONE_NOTHING && !by_own_kernel(p, elem_bytes, way)))
+        add_columns(p, elem_bytes);
 }
 
 /* Floats for the gradient of a bias, which the library writes and does not add to. */
@@ -246,45 +246,45 @@ float *sums_workspace(const Product *p) {
     return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
 }
 
-void run(const Product *p, size_t word) {
+void run(const Product *p, size_t elem_bytes) {
     bool own_only = product_rung() != PRODUCT_LIBRARY || p->K == 0;
-    ProductPlan *plan = own_only ? nullptr : product_plan(p, word);
+    ProductPlan *plan = own_only ? nullptr : product_plan(p, elem_bytes);
     float *sums = plan ? sums_workspace(p) : nullptr;
     ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
     ProductCounts *n = product_counts_mine();
     n->fused += done == DONE_ALL, n->bare += done == DONE_SUM;
     n->bias_grads += done == DONE_ALL && p->bias_grad;
-    rest(p, word, done, plan ? product_plan_way(plan) : 0, sums);
+    rest(p, elem_bytes, done, plan ? product_plan_way(plan) : 0, sums);
 }
 
-void run_block(const Product *p, size_t word, int block) {
+void run_block(const Product *p, size_t elem_bytes, int block) {
     const RowBlocks *r = p->blocks;
     int64_t at = block * r->rows;
     Act *here = r->begin(r->ctx, block);
     Product q = *p;
     q.M = r->rows, q.blocks = nullptr;
-    q.a = act_at(p->a, at * p->a_row, word);
-    q.y = r->of == BLOCKS_OF_Y ? here : act_at(p->y, at * p->ldy, word);
-    if (p->addend) q.addend = act_at(p->addend, at * p->ldy, word);
-    if (p->aux) q.aux = act_at(p->aux, at * p->ldy, word);
-    run(&q, word);
+    q.a = act_at(p->a, at * p->a_row, elem_bytes);
+    q.y = r->of == BLOCKS_OF_Y ? here : act_at(p->y, at * p->ldy, elem_bytes);
+    if (p->addend) q.addend = act_at(p->addend, at * p->ldy, elem_bytes);
+    if (p->aux) q.aux = act_at(p->aux, at * p->ldy, elem_bytes);
+    run(&q, elem_bytes);
 }
 
 /* Rows of a or y in blocks: one kernel, or one for each block. Of b, or of a transposed: one, when
  * all are there. */
-void run_blocks(const Product *p, size_t word) {
+void run_blocks(const Product *p, size_t elem_bytes) {
     const RowBlocks *r = p->blocks;
     bool rows = r->of == BLOCKS_OF_Y || r->of == BLOCKS_OF_A;
-    bool one = product_rung() <= PRODUCT_SM90 && !matmul_sm90_refuses(p, word);
+    bool one = product_rung() <= PRODUCT_SM90 && !matmul_sm90_refuses(p, elem_bytes);
     Product whole = *p;
     whole.blocks = nullptr;
     if (one) product_counts_mine()->sm90++, matmul_sm90(p, 0);
     for (int i = 0; i < r->n && !one; i++)
         if (rows)
-            run_block(p, word, (r->first + i) % r->n);
+            run_block(p, elem_bytes, (r->first + i) % r->n);
         else
             r->begin(r->ctx, i);
-    if (!rows) run(&whole, word);
+    if (!rows) run(&whole, elem_bytes);
     for (int i = 0; i < r->n && r->done; i++) r->done(r->ctx, (r->first + i) % r->n);
 }
 
@@ -303,8 +303,8 @@ extern "C" void product_cuda(Kernels *k, bool is_bf16) {
     k->product_choose = is_bf16 ? choose<bf16> : choose<float>;
 }
 
-extern "C" void product_prepare(const Product *p, size_t word) {
+extern "C" void product_prepare(const Product *p, size_t elem_bytes) {
     bool timed = p->M && p->N && p->K && !p->blocks; // others may be summing what it would store
-    ProductPlan *plan = timed ? product_plan(p, word) : nullptr;
+    ProductPlan *plan = timed ? product_plan(p, elem_bytes) : nullptr;
     if (plan) product_plan_time(plan, p, sums_workspace(p), rest);
 }

@@ -4,7 +4,7 @@
 #include "base/simd_block.h"
 
 const Kernels kernels_table = {
-    .word = sizeof(float),
+    .elem_bytes = sizeof(float),
     .bf16_units = SIMD_BF16,
     .product = product,
     .product_workspace = product_workspace,

@@ -191,9 +191,9 @@ static void record_zero(Team *t, void *x, size_t n_bytes) {
     work(WORK_ZERO, 0, (int64_t)(n_bytes / sizeof(float)), 0, 0, 0, 0);
 }
 static void record_copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld,
-                        int64_t rows, int64_t n, size_t word) {
+                        int64_t rows, int64_t n, size_t elem_bytes) {
     (void)t, (void)to, (void)to_ld, (void)from, (void)from_ld;
-    work(WORK_COPY, 0, rows, n * (int64_t)word / (int64_t)sizeof(float), 0, 0, 0);
+    work(WORK_COPY, 0, rows, n * (int64_t)elem_bytes / (int64_t)sizeof(float), 0, 0, 0);
 }
 static void record_add_to(Team *t, float *y, const float *x, int64_t n) {
     (void)t, (void)y, (void)x;
@@ -309,8 +309,8 @@ const Kernels *recording_kernels(Recording *r, const Kernels *like) {
     recording = r;
     real = like ? like : kernels_cpu("portable");
     mine = table;
-    mine.word = real->word, mine.bias_with_dw = real->bias_with_dw;
-    bf16 = mine.word == sizeof(float) ? 0 : WORK_BF16_STORED;
+    mine.elem_bytes = real->elem_bytes, mine.bias_with_dw = real->bias_with_dw;
+    bf16 = mine.elem_bytes == sizeof(float) ? 0 : WORK_BF16_STORED;
     if (real->memory) {
         mine.memory = &plain;
         mine.sum_to = record_sum_to, mine.squares_to = record_squares_to;

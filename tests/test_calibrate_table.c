@@ -120,7 +120,7 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"slowest\": 1.5", "\"slowest\": 0.5"},
                                          {"256.0", "1000.0"},
                                          {"\"op\": 0", "\"op\": 99"},
-                                         {"\"calibration\": 9", "\"calibration\": 1"},
+                                         {"\"calibration\": 10", "\"calibration\": 1"},
                                          {"\"blocks\": 3", "\"blocks\": 4"},
                                          {"\"ranks\": 2", "\"ranks\": 1"},
                                          {"\"ratio\": 0.875", "\"ratio\": -0.875"},

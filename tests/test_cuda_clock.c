@@ -21,7 +21,7 @@ TEST(cuda_clock_tells_when_streams_came_to_their_marks) {
     for (EACH_ORDER(o)) {
         cuda_begin(*o);
         Moment at[N];
-        Stream urgent = device_urgent_stream();
+        Stream urgent = device_comm_stream();
         Event before = device_event(), after = device_event();
         void *x = cuda_take(BYTES, 1, 0);
         CHECK(clock->mark() == 0); // nobody has begun

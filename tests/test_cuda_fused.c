@@ -47,12 +47,12 @@ typedef struct Sizes {
 typedef struct Operands {
     Product p;
     char *slots, *sum, *want;
-    size_t word;
+    size_t elem_bytes;
 } Operands;
 
-static char *poisoned(int64_t n, size_t word) {
-    char *p = device_alloc((size_t)n * word);
-    device_poison(p, (size_t)n * word);
+static char *poisoned(int64_t n, size_t elem_bytes) {
+    char *p = device_alloc((size_t)n * elem_bytes);
+    device_poison(p, (size_t)n * elem_bytes);
     return p;
 }
 
@@ -69,13 +69,13 @@ static void *random_words(int64_t n, unsigned seed, bool bf16) {
 }
 
 static Operands operands(const Sizes *s, int rank, int n) {
-    Operands o = {product_sized(n * s->rows, s->N, s->K), .word = s->bf16 ? 2 : 4};
+    Operands o = {product_sized(n * s->rows, s->N, s->K), .elem_bytes = s->bf16 ? 2 : 4};
     Product *p = &o.p;
     p->a = random_words(p->M * p->K, 2 * (unsigned)rank + 1, s->bf16), p->a_row = p->K;
     p->b = random_words(p->K * p->N, 2 * (unsigned)rank + 2, s->bf16), p->b_row = p->N;
     p->a_col = p->b_col = 1;
-    o.slots = poisoned(p->M * p->N, o.word);
-    o.sum = poisoned(s->rows * s->N, o.word), o.want = poisoned(s->rows * s->N, o.word);
+    o.slots = poisoned(p->M * p->N, o.elem_bytes);
+    o.sum = poisoned(s->rows * s->N, o.elem_bytes), o.want = poisoned(s->rows * s->N, o.elem_bytes);
     p->workspace = device_alloc(s->rung == PRODUCT_SM90 ? WORKSPACE : 16);
     return o;
 }
@@ -89,7 +89,7 @@ static void operands_free(const Operands *o) {
 
 static CollCall scatter_of(const Operands *o, int64_t rows, void *dst, bool by_blocks) {
     return (CollCall){.op = COLL_REDUCE_SCATTER,
-                      .type = o->word == 2 ? COLL_BF16 : COLL_F32,
+                      .type = o->elem_bytes == 2 ? COLL_BF16 : COLL_F32,
                       .rows = rows,
                       .cols = o->p.N,
                       .src = o->slots,
@@ -135,7 +135,7 @@ static void unfused(World *w, const Operands *o, const Sizes *s, void *dst) {
 
 /* How many bytes differ. */
 static int different(const Operands *o, int64_t n) {
-    size_t bytes = (size_t)n * o->word;
+    size_t bytes = (size_t)n * o->elem_bytes;
     char *got = mem_alloc(2 * bytes), *want = got + bytes;
     int wrong = 0;
     device_get(got, o->sum, bytes), device_get(want, o->want, bytes);
@@ -153,8 +153,8 @@ static int scatters(World *w, void *ctx) {
     int wrong = 0;
     unfused(w, &o, s, o.want);
     for (int round = 0; round < 2; round++) {
-        device_poison(o.slots, (size_t)(o.p.M * o.p.N) * o.word);
-        device_poison(o.sum, (size_t)(s->rows * s->N) * o.word);
+        device_poison(o.slots, (size_t)(o.p.M * o.p.N) * o.elem_bytes);
+        device_poison(o.sum, (size_t)(s->rows * s->N) * o.elem_bytes);
         fused(w, &o, s, o.sum);
         wrong += different(&o, s->rows * s->N);
     }
@@ -186,18 +186,19 @@ TEST(cuda_fused_reduce_scatter_has_the_bits_of_matmul_and_reduce_scatter) {
 typedef struct Gathered {
     Product y, dw;
     char *x, *h;
-    size_t word;
+    size_t elem_bytes;
 } Gathered;
 
 static Gathered gathered(const Sizes *s, int rank, int n) {
-    size_t word = s->bf16 ? 2 : 4;
+    size_t elem_bytes = s->bf16 ? 2 : 4;
     int64_t M = n * s->rows;
-    Gathered g = {.word = word, .x = random_words(s->rows * s->K, (unsigned)rank + 1, s->bf16)};
-    g.h = poisoned(M * s->K, word);
+    Gathered g = {.elem_bytes = elem_bytes,
+                  .x = random_words(s->rows * s->K, (unsigned)rank + 1, s->bf16)};
+    g.h = poisoned(M * s->K, elem_bytes);
     g.y = product_xw(M, s->K, s->N, g.h, s->K, random_words(s->K * s->N, 90, s->bf16));
     g.y.bias = random_words(s->N, 91, s->bf16);
     g.y.epilogue = EPI_ACT, g.y.act = ACT_RELU2;
-    g.y.aux = poisoned(M * s->N, word), g.y.y = poisoned(M * s->N, word);
+    g.y.aux = poisoned(M * s->N, elem_bytes), g.y.y = poisoned(M * s->N, elem_bytes);
     g.dw = product_dw(M, s->K, s->N, g.h, s->K, random_words(M * s->N, 92, s->bf16));
     g.dw.y = poisoned(s->K * s->N, sizeof(float));
     g.y.workspace = g.dw.workspace = device_alloc(s->rung == PRODUCT_SM90 ? WORKSPACE : 16);
@@ -213,7 +214,7 @@ static void gathered_free(const Gathered *g) {
 
 static CollCall gather_of(const Gathered *g, const Sizes *s, bool by_blocks) {
     return (CollCall){.op = COLL_ALL_GATHER,
-                      .type = g->word == 2 ? COLL_BF16 : COLL_F32,
+                      .type = g->elem_bytes == 2 ? COLL_BF16 : COLL_F32,
                       .rows = s->rows,
                       .cols = s->K,
                       .src = g->x,
@@ -248,7 +249,7 @@ static void fused_gather(World *w, const Gathered *g, const Sizes *s, bool dw) {
 
 /* y, aux and dw, one behind the other. */
 static char *results(const Gathered *g) {
-    size_t y = (size_t)(g->y.M * g->y.N) * g->word, dw = (size_t)(g->dw.M * g->dw.N) * 4;
+    size_t y = (size_t)(g->y.M * g->y.N) * g->elem_bytes, dw = (size_t)(g->dw.M * g->dw.N) * 4;
     char *all = mem_alloc(2 * y + dw);
     device_get(all, g->y.y, y), device_get(all + y, g->y.aux, y);
     device_get(all + 2 * y, g->dw.y, dw);
@@ -256,16 +257,16 @@ static char *results(const Gathered *g) {
     return all;
 }
 static int results_differ(const Gathered *g, const char *want) {
-    size_t bytes = (size_t)(2 * g->y.M * g->y.N) * g->word + (size_t)(g->dw.M * g->dw.N) * 4;
+    size_t bytes = (size_t)(2 * g->y.M * g->y.N) * g->elem_bytes + (size_t)(g->dw.M * g->dw.N) * 4;
     OWNED(test_mem_end) char *got = results(g);
     int wrong = 0;
     for (size_t i = 0; i < bytes; i++) wrong += got[i] != want[i];
     return wrong;
 }
 static void poison_results(const Gathered *g) {
-    device_poison(g->h, (size_t)(g->y.M * g->y.K) * g->word);
-    device_poison(g->y.y, (size_t)(g->y.M * g->y.N) * g->word);
-    device_poison(g->y.aux, (size_t)(g->y.M * g->y.N) * g->word);
+    device_poison(g->h, (size_t)(g->y.M * g->y.K) * g->elem_bytes);
+    device_poison(g->y.y, (size_t)(g->y.M * g->y.N) * g->elem_bytes);
+    device_poison(g->y.aux, (size_t)(g->y.M * g->y.N) * g->elem_bytes);
     device_poison(g->dw.y, (size_t)(g->dw.M * g->dw.N) * 4);
 }
 
@@ -393,7 +394,8 @@ static int gather_rounds(World *w, void *ctx) {
     Rounds *r = ctx;
     int rank = world_rank(w), n = world_size(w);
     Gathered g = gathered(&r->s, rank, n);
-    size_t bytes = (size_t)(r->s.rows * r->s.K) * g.word, y = (size_t)(g.y.M * g.y.N) * g.word;
+    size_t bytes = (size_t)(r->s.rows * r->s.K) * g.elem_bytes,
+           y = (size_t)(g.y.M * g.y.N) * g.elem_bytes;
     char *x = random_words(r->s.rows * r->s.K, (unsigned)rank + 1, r->s.bf16);
     Arena shared[] = {{.name = "x", .base = g.x, .cap = bytes},
                       {.name = "h", .base = g.h, .cap = (size_t)n * bytes}};
@@ -559,7 +561,7 @@ static void takes_blocks(unsigned seed) {
     }
     c.flags = device_alloc(COME_BLOCKS * sizeof *c.flags);
     device_zero(c.flags, COME_BLOCKS * sizeof *c.flags);
-    c.copies = device_urgent_stream(), c.poisoned = device_event(), c.copied = device_event();
+    c.copies = device_comm_stream(), c.poisoned = device_event(), c.copied = device_event();
     c.p = product_xw(rows, COME_K, COME_N, x.device, COME_K, w.device);
     c.p.y = c.y.device, c.p.workspace = cuda_take(WORKSPACE, 1, 0);
     whole_sums(&c.p, &(Sizes){.rung = PRODUCT_SM90});

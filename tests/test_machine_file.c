@@ -38,7 +38,8 @@ TEST(machine_file_says_what_it_says) {
     CHECK(m.memory == (int64_t)32 << 30 && m.memory_rate == 20e9 && m.call == 2e-6);
     CHECK(m.slowdown == 1.1 && m.slowest == 1.05 && m.travel == TRAVEL_RING && !m.measured);
     CHECK(m.gpu && m.capability == 90);
-    CHECK(machine_kernels(&m, true)->word == 2 && machine_kernels(&m, false)->word == 4);
+    CHECK(machine_kernels(&m, true)->elem_bytes == 2 &&
+          machine_kernels(&m, false)->elem_bytes == 4);
     CHECK(m.n_levels == 3 && m.level[0].ranks == 2 && m.level[1].ranks == 16);
     CHECK(m.level[2].ranks == 32);
     CHECK_STR(m.level[2].name, "trunk");

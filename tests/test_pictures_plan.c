@@ -27,7 +27,7 @@ static double ms(double seconds) {
 static void put_choice(Text *t, const char *name, const Choice *c, const Choice *best) {
     char spec[64];
     text_put(t, "%-12s %-16s %5lld %-9s %8.1f %8.1f %8.1f %7.0f %% %9.1f %8.1f", name,
-             layout_print(&c->layout, spec), (long long)c->micro, recompute_word(c->recompute),
+             layout_print(&c->layout, spec), (long long)c->micro, recompute_name(c->recompute),
              ms(c->price.seconds), ms(c->price.compute), ms(c->price.exposed),
              100 * (c->price.seconds / best->price.seconds - 1),
              (double)c->price.received / 1048576, (double)c->price.memory / 1048576);

@@ -31,8 +31,8 @@ TEST(recompute_has_the_words_of_its_option) {
     char word[16], why[64];
     const Opt *row = opt_find(options_table(&o), "recompute");
     for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        CHECK(opt_set(row, recompute_word(r), why, sizeof why) && o.recompute == (int)r);
-        CHECK_STR(opt_text(row, word, sizeof word), recompute_word(r));
+        CHECK(opt_set(row, recompute_name(r), why, sizeof why) && o.recompute == (int)r);
+        CHECK_STR(opt_text(row, word, sizeof word), recompute_name(r));
     }
 }
 
@@ -373,7 +373,7 @@ TEST(plan_of_ranks_that_share_cores_lets_one_compute_while_another_waits) {
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     Choice alone = {.layout = layout_of("d2.x2"), .micro = 4}, shared = alone;
     search_price(&p.space, &p.machine, &alone);
-    p.machine.crowd = 2;
+    p.machine.oversubscription = 2;
     search_price(&p.space, &p.machine,
                  &shared); // its kernels take as long, when both ranks of a core compute
     CHECK(shared.price.exposed == alone.price.exposed && alone.price.exposed > 0);

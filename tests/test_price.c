@@ -41,7 +41,7 @@ static void predict(Theory *c, const PriceShape *s, const Grid *g) {
                     .training = true,
                     .grid = g};
     int64_t micro_batches = price_micro_batches(s, &g->layout);
-    c->n = 0, c->word = s->kernels ? (int)s->kernels->word : 0;
+    c->n = 0, c->elem_bytes = s->kernels ? (int)s->kernels->elem_bytes : 0;
     theory_micro_batch(c, &m);
     for (int i = 0; i < c->n; i++)
         c->row[i].calls *= micro_batches, c->row[i].bytes *= micro_batches;

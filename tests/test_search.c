@@ -32,7 +32,7 @@ static Machine random_machine(int p) {
     m.flops[0] = between(1e10, 1e14), m.flops[1] = 2 * m.flops[0];
     m.flops_half = between(1, 300);
     m.memory_rate = between(1e9, 3e12), m.call = between(1e-8, 1e-5), m.slowdown = 1;
-    m.crowd = drawn % 3 ? 0 : between(1, 4);
+    m.oversubscription = drawn % 3 ? 0 : between(1, 4);
     m.travel = drawn % 2 ? TRAVEL_RING : TRAVEL_DIRECT;
     for (int inner = 2; inner < p; inner *= 2)
         if (p % inner == 0 && between(1, 4) < 2 && m.n_levels < 2)
@@ -463,7 +463,7 @@ typedef struct Errors {
 
 static void compare_whole(const Choice *c, void *ctx) {
     Errors *e = ctx;
-    PriceShape shape = seed_shape(e->s, c);
+    PriceShape shape = candidate_shape(e->s, c);
     Price few, unplaced, all;
     int k = 0;
     if (e->seen++ % (test_long() ? 5 : 149)) return; // a sample
@@ -495,7 +495,7 @@ TEST(search_prices_few_layers_as_if_all_were_there) {
         for (int p = 2; p <= 12; p++) {
             Space s = space_of(deep[k], p, 10);
             Machine m = random_machine(p);
-            m.crowd = 0;
+            m.oversubscription = 0;
             if (p % 2) m.slowdown = between(1, 1.5);
             e.s = &s, e.m = &m;
             search_each(&s, compare_whole, &e);
@@ -572,7 +572,7 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
 
 static void check_pairs(const Choice *c, void *ctx) {
     const Space *s = ctx;
-    PriceShape shape = seed_shape(s, c);
+    PriceShape shape = candidate_shape(s, c);
     StepLists t;
     StepPart part[STEP_PARTS];
     shape.whole = true;

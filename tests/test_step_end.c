@@ -53,7 +53,7 @@ static void compare(const char *spec, void *ctx) {
     g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
     ModelShape s = mesh_shape(models[*n % 3], &g);
     bool words = *n / 3 % 2;
-    Kernels k = {.word = words ? 2 : 4};
+    Kernels k = {.elem_bytes = words ? 2 : 4};
     OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k, false);
     int64_t all = moments(&s);
     CHECK(elements(&p, OP_ADAMW) == all);
@@ -79,7 +79,7 @@ static void check_order(const char *spec, void *ctx) {
     Grid g = grid_at(spec, 0);
     ModelShape s = mesh_shape(models[*n % 3], &g);
     s.overlap.bulk = true;
-    Kernels k = {.word = 2};
+    Kernels k = {.elem_bytes = 2};
     OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, &k, false);
     while (p.op[clip].kind != OP_CLIP) clip++;
     for (int i = 0; i < p.n_ops; i++) {
@@ -120,7 +120,7 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     Grid g = grid_at("d2.x2+zero1", 0);
     ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
     OWNED(program_free)
-    Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.word = 2}, false);
+    Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.elem_bytes = 2}, false);
     FILE *f = fmemopen(text, sizeof text, "w");
     listing_print(f, &p, NULL, NULL);
     fclose(f);

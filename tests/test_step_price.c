@@ -36,7 +36,7 @@ static void check_depth(const char *spec, void *ctx) {
     s.S = s.config.seq < 2048 ? s.config.seq : 512;
     s.batch = (1 + i % 4) * s.micro * places * s.S;
     s.kernels = machine_kernels(&m, s.bf16);
-    if (i % 7 == 0) m.crowd = 3;
+    if (i % 7 == 0) m.oversubscription = 3;
     Price all, few;
     price_step(&s, &l, &m, &few);
     s.whole = true;

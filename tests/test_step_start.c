@@ -47,7 +47,7 @@ static void rows_on(const char *spec, void *ctx) {
     Grid g;
     ModelShape s = shape_of(&g, spec, models[*n % 3]);
     OWNED(tensors_free) TensorTable table = tensors_describe(&s.config);
-    Kernels k = {.word = *n / 3 % 2 ? 2 : 4};
+    Kernels k = {.elem_bytes = *n / 3 % 2 ? 2 : 4};
     s.overlap.halves = *n % 4 == 1;
     g.layout.exact = *n % 7 == 2;
     OWNED(program_free)

@@ -43,7 +43,7 @@ static void micro_batch_of(Theory *c, const char *spec, const char *model) {
     Grid g = mesh_grid(spec, 0);
     ModelShape s = mesh_shape(model, &g);
     s.S = s.config.seq;
-    c->n = c->word = 0;
+    c->n = c->elem_bytes = 0;
     theory_micro_batch(c, &s);
 }
 

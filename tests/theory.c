@@ -55,8 +55,8 @@ static void call(Walk *k, const char *what, CollOp op, Axes axes, int64_t n, int
 }
 
 /* Bytes of an activation, and of a weight as products read it. */
-static int word(const Walk *k) {
-    return k->c->word ? k->c->word : F32;
+static int elem_bytes(const Walk *k) {
+    return k->c->elem_bytes ? k->c->elem_bytes : F32;
 }
 
 static int64_t local(const Walk *k, Axes cut, int64_t whole) {
@@ -111,7 +111,8 @@ static void path(Walk *k, const char *what, const Dist *from, const Dist *to, in
         Axes one = {1, {(uint8_t)change[i].axis}};
         int size = mesh_blocks(k->m, one);
         if (change[i].kind == CHANGE_GATHER) here *= size;
-        if (change[i].kind != CHANGE_SLICE) call(k, what, ops[change[i].kind], one, here, word(k));
+        if (change[i].kind != CHANGE_SLICE)
+            call(k, what, ops[change[i].kind], one, here, elem_bytes(k));
         if (change[i].kind == CHANGE_SCATTER || change[i].kind == CHANGE_SLICE) here /= size;
     }
 }
@@ -128,7 +129,8 @@ static int64_t weight_block(const Walk *k, LinearKind kind) {
 }
 
 static void weight(Walk *k, LinearKind kind, const char *what) {
-    call(k, what, COLL_ALL_GATHER, layout_store(k->l, STORE_PARAM), weight_block(k, kind), word(k));
+    call(k, what, COLL_ALL_GATHER, layout_store(k->l, STORE_PARAM), weight_block(k, kind),
+         elem_bytes(k));
 }
 
 static void weight_gradient(Walk *k, LinearKind kind, const char *what) {
@@ -173,10 +175,10 @@ static void summa(Walk *k, LinearKind kind, Pass pass) {
         at = at_most(s.K, at_most((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
     int64_t own_w = s.K > x * of_w ? at_most(of_w, s.K - x * of_w) : 0, N = s.N / Y;
     if (pass != AGAIN) weight(k, kind, name[NAME_W]);
-    panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x * word(k));
-    panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N * word(k));
+    panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x * elem_bytes(k));
+    panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N * elem_bytes(k));
     if (pass != BACKWARD) return;
-    panels(k, name[NAME_DX], COLL_REDUCE, "y", n, s.K, of_x, k->T_x * word(k));
+    panels(k, name[NAME_DX], COLL_REDUCE, "y", n, s.K, of_x, k->T_x * elem_bytes(k));
     panels(k, name[NAME_DW], COLL_REDUCE, "x", n, s.K, own_w, N * F32);
     weight_gradient(k, kind, name[NAME_DW]);
 }
@@ -373,7 +375,8 @@ static void new_weights(Walk *k, const TensorTable *t) {
     for (int i = 0; i < t->n; i++) {
         int64_t n = tensor_part(&t->t[i], PART_MOMENTS);
         if (n != tensor_part(&t->t[i], PART_CAST))
-            call(k, "new weights", COLL_ALL_GATHER, axes_of("d"), n * k->m->size[AXIS_D], word(k));
+            call(k, "new weights", COLL_ALL_GATHER, axes_of("d"), n * k->m->size[AXIS_D],
+                 elem_bytes(k));
     }
 }
 

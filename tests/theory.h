@@ -16,7 +16,7 @@ typedef struct Theory {
     CollCount row[COUNT_ROWS_OF_THEORY];
     char label[COUNT_ROWS_OF_THEORY][2 * N_AXES + 1]; // rows' labels point here: it is not copied
     int n;
-    int word; // bytes of an activation; 0: of a float
+    int elem_bytes; // bytes of an activation; 0: of a float
 } Theory;
 
 /* Adds what the rank of s->grid does and receives: forward and backward of one block; of one

@@ -130,7 +130,7 @@ static void read_overlap(Space *s, const char *words) {
 
 static Recompute read_recompute(const char *word) {
     for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
-        if (strcmp(word, recompute_word(r)) == 0) return r;
+        if (strcmp(word, recompute_name(r)) == 0) return r;
     die_usage("--layouts: recompute is none, selective or full, not %s", word);
 }
 
@@ -428,7 +428,7 @@ static void print_entry(Entry *e) {
     char spec[64], words[OVERLAP_TEXT];
     printf("{\"layout\":\"%s\",\"overlap\":\"%s\",\"micro\":%" PRId64 ",\"recompute\":\"%s\"",
            layout_print(&c->layout, spec), overlap_print(&c->overlap, words), c->micro,
-           recompute_word(c->recompute));
+           recompute_name(c->recompute));
     if (e->steps.n) {
         print_each(&e->steps);
         print_times(&e->steps, "");

@@ -216,7 +216,7 @@ static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint 
         return;
     }
     printf("%-*s %-13s %5" PRId64 " %-9s %10.2f %9.0f  ", wide, layout_print(&c->layout, spec),
-           overlap_print(&c->overlap, words), c->micro, recompute_word(c->recompute),
+           overlap_print(&c->overlap, words), c->micro, recompute_name(c->recompute),
            1e3 * c->price.seconds, (double)p->space.shape.batch / c->price.seconds);
     print_bar(&c->price);
     for (int k = 0; k < w->n_schemes; k++) {
@@ -244,7 +244,7 @@ static json_t *json_choice(const Choice *c) {
     char spec[64], words[OVERLAP_TEXT];
     return json_pack("{s:s,s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I}", "layout",
                      layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, words),
-                     "micro", (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "ms",
+                     "micro", (json_int_t)c->micro, "recompute", recompute_name(c->recompute), "ms",
                      1e3 * c->price.seconds, "compute_ms", 1e3 * c->price.compute, "exposed_ms",
                      1e3 * c->price.exposed, "hidden_ms", 1e3 * c->price.hidden, "waiting_ms",
                      1e3 * c->price.waiting, "received_bytes", (json_int_t)c->price.received,

@@ -25,7 +25,7 @@ const Kernels *kernels_cuda_sizes(bool bf16) {
     static const ArenaMemory elsewhere; // nothing can be had of it
 #define SIZES(bytes)                                                                               \
     {                                                                                              \
-        .word = (bytes), .memory = &elsewhere, .bias_with_dw = true,                               \
+        .elem_bytes = (bytes), .memory = &elsewhere, .bias_with_dw = true,                         \
         .product_workspace = product_bytes, .attention_workspace = attention_bytes,                \
         .norm_workspace = norm_bytes, .embedding_workspace = embedding_bytes,                      \
         .sum_to = sum_elsewhere                                                                    \

@@ -36,7 +36,7 @@ typedef struct MatmulGpu {
 /* y[M,N] = epilogue(a[M,K] b[K,N] + bias + addend). */
 typedef struct MatmulJob {
     int64_t M, N, K;
-    int y_word, aux_word; // bytes of an element; aux_word 0: none
+    int y_bytes, aux_bytes; // bytes of an element; aux_bytes 0: none
     bool addend, bias;
     Epilogue epilogue;
 } MatmulJob;
@@ -67,13 +67,13 @@ static inline double matmul_instructions(const MatmulJob *j) {
 }
 /* Bytes for an element of y: stored, addend and aux. */
 static inline double matmul_element_bytes(const MatmulJob *j) {
-    return j->y_word * (j->addend ? 2 : 1) + j->aux_word;
+    return j->y_bytes * (j->addend ? 2 : 1) + j->aux_bytes;
 }
 
 static inline MatmulJob matmul_job(const Product *p) {
-    int aux_word = p->epilogue != EPI_NONE && p->aux ? 2 : 0;
+    int aux_bytes = p->epilogue != EPI_NONE && p->aux ? 2 : 0;
     MatmulJob j = {
-        p->M,       p->N, p->K, p->wide ? 4 : 2, aux_word, p->addend != NULL, p->bias != NULL,
+        p->M,       p->N, p->K, p->wide ? 4 : 2, aux_bytes, p->addend != NULL, p->bias != NULL,
         p->epilogue};
     return j;
 }
@@ -206,7 +206,7 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
     x->tile.k = sm80 ? MATMUL_DEPTH_SM80 : MATMUL_DEPTH;
     x->sms = (double)w->blocks / (sharing > 0 ? sharing : 1);
     x->slower = sm80 ? 1 : matmul_slower(w->width, w->blocks);
-    x->hidden = sm80 ? sharing > 1 : w->width == MATMUL_TURNS && j->y_word == 2;
+    x->hidden = sm80 ? sharing > 1 : w->width == MATMUL_TURNS && j->y_bytes == 2;
     x->pieces = sm80 ? MATMUL_PIECES_SM80 : w->blocks * MATMUL_ROWS / 64;
     return sharing > 0;
 }

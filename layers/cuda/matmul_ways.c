@@ -5,21 +5,21 @@
 /* ---- what is taken ---- */
 
 /* As copies of 16 bytes want addresses and the distances of rows. */
-static bool aligned(const void *x, int64_t ld, size_t word) {
-    return (uintptr_t)x % 16 == 0 && (size_t)ld * word % 16 == 0;
+static bool aligned(const void *x, int64_t ld, size_t elem_bytes) {
+    return (uintptr_t)x % 16 == 0 && (size_t)ld * elem_bytes % 16 == 0;
 }
 
-static bool lies_aligned(const Product *p, size_t word) {
-    size_t y_word = p->wide ? sizeof(float) : word;
-    return aligned(p->a, p->a_col == 1 ? p->a_row : p->a_col, word) &&
-           aligned(p->b, p->b_row == 1 ? p->b_col : p->b_row, word) &&
-           aligned(p->y, p->ldy, y_word) && aligned(p->addend, 0, y_word) &&
-           aligned(p->aux, 0, word);
+static bool lies_aligned(const Product *p, size_t elem_bytes) {
+    size_t y_bytes = p->wide ? sizeof(float) : elem_bytes;
+    return aligned(p->a, p->a_col == 1 ? p->a_row : p->a_col, elem_bytes) &&
+           aligned(p->b, p->b_row == 1 ? p->b_col : p->b_row, elem_bytes) &&
+           aligned(p->y, p->ldy, y_bytes) && aligned(p->addend, 0, y_bytes) &&
+           aligned(p->aux, 0, elem_bytes);
 }
 
-const char *matmul_refuses(const Product *p, size_t word) {
+const char *matmul_refuses(const Product *p, size_t elem_bytes) {
     bool k_major_a = p->a_col == 1, k_major_b = p->b_row == 1;
-    if (word != 2) return "activations are not bf16";
+    if (elem_bytes != 2) return "activations are not bf16";
     if (p->M < 1 || p->N < 1 || p->K < 1) return "there is nothing to multiply";
     if (p->M > INT32_MAX / 2 || p->N > INT32_MAX / 2 || p->K > INT32_MAX / 2 ||
         !matmul_is_countable(p->M, p->N, p->K))
@@ -31,7 +31,7 @@ const char *matmul_refuses(const Product *p, size_t word) {
     if (p->wide && p->addend && p->addend != p->y) return "fp32 sums with an addend beside y";
     if (p->addend && p->epilogue != EPI_NONE) return "an addend beside an activation";
     if (p->bias && (p->N % 2 || (uintptr_t)p->bias % 4)) return "the bias does not lie in pairs";
-    return lies_aligned(p, word) ? NULL : "rows do not begin at multiples of 16 bytes";
+    return lies_aligned(p, elem_bytes) ? NULL : "rows do not begin at multiples of 16 bytes";
 }
 
 /* ---- ways ---- */

@@ -6,8 +6,9 @@
 
 #include "layers/cuda/matmul_cost.h"
 
-/* Local, pure. NULL, or why none of them takes p; word: bytes of an element of its activations. */
-const char *matmul_refuses(const Product *p, size_t word);
+/* Local, pure. NULL, or why none of them takes p; elem_bytes: bytes of an element of its
+ * activations. */
+const char *matmul_refuses(const Product *p, size_t elem_bytes);
 
 /* Local, pure. The numbers of the ways of a kernel to compute p, the likely fastest first: widths
  * of tiles, each kind of schedule, on sm_90 alone or in clusters of two. How many; p is not

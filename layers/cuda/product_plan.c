@@ -25,7 +25,7 @@ typedef struct Key {
     int64_t bias_grad; // columns of b that are to be summed: N or 0
     int64_t act;       // of the epilogue; as wide as bias_grad: no holes
     Side a, b;
-    int sms, compute, word, y_word, epilogue;
+    int sms, compute, elem_bytes, y_bytes, epilogue;
     int align_a, align_b, align_c, align_y; // bytes
     int bias, aux, addend;                  // is it there; aligned as an epilogue wants it: 2
 } Key;
@@ -77,8 +77,8 @@ ProductCounts product_counts(void) {
 static void check(const Key *k, int status, const char *what) {
     if (status == LT_SUCCESS) return;
     die("cuBLASLt: %s of y[%lld,%lld] = a b over %lld, words of %d and %d bytes, epilogue %d: %s",
-        what, (long long)k->M, (long long)k->N, (long long)k->K, k->word, k->y_word, k->epilogue,
-        plans->lt->status_string(status));
+        what, (long long)k->M, (long long)k->N, (long long)k->K, k->elem_bytes, k->y_bytes,
+        k->epilogue, plans->lt->status_string(status));
 }
 
 /* --- what is asked for */
@@ -102,15 +102,15 @@ static int present(const void *p) {
     return !p ? 0 : alignment(p) >= AUX_ALIGNED ? 2 : 1;
 }
 
-static Key key_of(const Product *p, size_t word) {
+static Key key_of(const Product *p, size_t elem_bytes) {
     Key k;
     memset(&k, 0, sizeof k);
     k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
     k.a = side(p->M, p->K, p->a_row, p->a_col);
     k.b = side(p->K, p->N, p->b_row, p->b_col);
-    k.sms = device_left() ? device_sms() : 0, k.word = (int)word,
-    k.y_word = p->wide ? 4 : (int)word;
-    k.compute = word != 2 && p->bf16 ? LT_32F_FAST_16BF : LT_32F;
+    k.sms = device_left() ? device_sms() : 0, k.elem_bytes = (int)elem_bytes,
+    k.y_bytes = p->wide ? 4 : (int)elem_bytes;
+    k.compute = elem_bytes != 2 && p->bf16 ? LT_32F_FAST_16BF : LT_32F;
     k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : p->act;
     k.align_a = alignment(p->a), k.align_b = alignment(p->b), k.align_y = alignment(p->y);
     k.align_c = p->addend ? alignment(p->addend) : k.align_y;
@@ -124,8 +124,8 @@ static Key key_of(const Product *p, size_t word) {
 static bool possible(const Key *k) {
     const int64_t most = INT32_MAX;
     return k->M > 0 && k->N > 0 && k->K > 0 && k->M <= most && k->N <= most && k->K <= most &&
-           k->a.ld > 0 && k->b.ld > 0 && k->ldy >= k->N && k->align_a >= k->word &&
-           k->align_b >= k->word && k->align_y >= k->y_word && k->align_c >= k->y_word;
+           k->a.ld > 0 && k->b.ld > 0 && k->ldy >= k->N && k->align_a >= k->elem_bytes &&
+           k->align_b >= k->elem_bytes && k->align_y >= k->y_bytes && k->align_c >= k->y_bytes;
 }
 
 /* Is there more to do than addend + a b? */
@@ -139,10 +139,10 @@ static bool has_more(const Product *p) {
  * are of y's type, too, and a fraction of 8 bits would not do; b is its first matrix, which it sums
  * as it lies, not turned, and not rounded before. */
 static int epilogue_of(const Key *k) {
-    bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_word == k->word;
-    if (k->epilogue != EPI_NONE && (k->word != 2 || k->act != ACT_GELU)) return 0;
+    bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_bytes == k->elem_bytes;
+    if (k->epilogue != EPI_NONE && (k->elem_bytes != 2 || k->act != ACT_GELU)) return 0;
     if (k->bias_grad) {
-        bool sums = k->y_word == 4 && k->b.operation == LT_OP_N && k->compute == LT_32F;
+        bool sums = k->y_bytes == 4 && k->b.operation == LT_OP_N && k->compute == LT_32F;
         return sums && k->epilogue == EPI_NONE && !k->bias ? LT_EPILOGUE_BGRADA : 0;
     }
     switch (k->epilogue) {
@@ -164,8 +164,8 @@ static void set(const ProductPlan *plan, int attribute, const void *value, size_
     check(&plan->key, plans->lt->desc_set(plan->desc, attribute, value, n_bytes), "an attribute");
 }
 
-static int type_of(int word) {
-    return word == 2 ? LT_R_16BF : LT_R_32F;
+static int type_of(int elem_bytes) {
+    return elem_bytes == 2 ? LT_R_16BF : LT_R_32F;
 }
 
 static void layout(const Key *k, LtLayout *l, int type, int64_t rows, int64_t cols, int64_t ld) {
@@ -179,9 +179,9 @@ static void describe(ProductPlan *plan) {
     set(plan, LT_DESC_TRANSA, &of_b, sizeof of_b);
     set(plan, LT_DESC_TRANSB, &of_a, sizeof of_a);
     if (sms > 0) set(plan, LT_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
-    layout(k, &plan->a, type_of(k->word), k->a.rows, k->a.cols, k->a.ld);
-    layout(k, &plan->b, type_of(k->word), k->b.rows, k->b.cols, k->b.ld);
-    layout(k, &plan->y, type_of(k->y_word), k->N, k->M, k->ldy);
+    layout(k, &plan->a, type_of(k->elem_bytes), k->a.rows, k->a.cols, k->a.ld);
+    layout(k, &plan->b, type_of(k->elem_bytes), k->b.rows, k->b.cols, k->b.ld);
+    layout(k, &plan->y, type_of(k->y_bytes), k->N, k->M, k->ldy);
 }
 
 /* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are
@@ -202,7 +202,7 @@ static LtPreference preference(const Key *k) {
     check(k, lt->preference_create(&f), "a preference");
     check(k, lt->preference_set(f, LT_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
           "the size of the workspace");
-    if (k->y_word == 2) { // sums of parts of K are added before they are rounded, not after
+    if (k->y_bytes == 2) { // sums of parts of K are added before they are rounded, not after
         uint32_t scheme = LT_REDUCTION_COMPUTE_TYPE;
         check(k, lt->preference_set(f, LT_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme),
               "how parts of sums are added");
@@ -282,10 +282,10 @@ static unsigned hash(const Key *k) {
     return (unsigned)(h >> 40) % PLANS;
 }
 
-ProductPlan *product_plan(const Product *p, size_t word) {
+ProductPlan *product_plan(const Product *p, size_t elem_bytes) {
     const CublasLt *lt = plans ? plans->lt : cublaslt();
     if (!lt) return NULL;
-    Key k = key_of(p, word);
+    Key k = key_of(p, elem_bytes);
     if (!plans) {
         plans = mem_calloc(1, sizeof *plans);
         plans->lt = lt;
@@ -356,7 +356,7 @@ typedef struct Trial {
 /* i: of the library's algorithms, or -1 - i a way of the own kernel. */
 static bool once(const Trial *t, int i) {
     if (i >= 0 && !start(t->plan, i, t->p)) return false;
-    t->rest(t->p, (size_t)t->plan->key.word, i < 0 ? DONE_NOTHING : done_by(t->plan),
+    t->rest(t->p, (size_t)t->plan->key.elem_bytes, i < 0 ? DONE_NOTHING : done_by(t->plan),
             i < 0 ? -1 - i : 0, t->sums);
     return true;
 }
@@ -410,7 +410,7 @@ static double take_fastest(const Trial *t) {
 static double take_best(const Trial *t) {
     ProductPlan *plan = t->plan;
     double whole = take_fastest(t);
-    bool rounds = plan->key.y_word == 2; // a pass of its own, once more
+    bool rounds = plan->key.y_bytes == 2; // a pass of its own, once more
     if (!plan->whole || !has_more(t->p) || (plan->n && rounds)) return whole;
     ProductPlan fused = *plan;
     ask(plan, false, t->p);
@@ -422,15 +422,15 @@ static double take_best(const Trial *t) {
 }
 
 /* The ways of the own kernel that serves on this device; how many. */
-static int own_ways(const Product *p, int word, int way[MATMUL_WAYS]) {
-    if (!matmul_sm90_refuses(p, (size_t)word)) return matmul_sm90_ways(p, way);
-    return matmul_sm80_refuses(p, (size_t)word) ? 0 : matmul_sm80_ways(p, way);
+static int own_ways(const Product *p, int elem_bytes, int way[MATMUL_WAYS]) {
+    if (!matmul_sm90_refuses(p, (size_t)elem_bytes)) return matmul_sm90_ways(p, way);
+    return matmul_sm80_refuses(p, (size_t)elem_bytes) ? 0 : matmul_sm80_ways(p, way);
 }
 
 /* Takes the fastest way of the own kernel, where it is faster than what takes these seconds. One
  * that takes twice as long is not timed on. */
 static void take_own_if_faster(const Trial *t, double least) {
-    int way[MATMUL_WAYS], n = own_ways(t->p, t->plan->key.word, way);
+    int way[MATMUL_WAYS], n = own_ways(t->p, t->plan->key.elem_bytes, way);
     for (int i = 0; i < n && i < MOST_TRIED; i++) {
         once(t, -1 - way[i]); // and warm
         if (seconds(t, -1 - way[i], 1) > 2 * least) continue;
@@ -468,7 +468,7 @@ static bool recall(const Trial *t, int file) {
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
     if (c.done == DONE_NOTHING) {
-        int way[MATMUL_WAYS], n = own_ways(t->p, plan->key.word, way);
+        int way[MATMUL_WAYS], n = own_ways(t->p, plan->key.elem_bytes, way);
         while (n > 0 && way[n - 1] != (int)c.algorithm.data[0]) n--;
         plan->way = n > 0 ? way[n - 1] : 0;
         return n > 0;

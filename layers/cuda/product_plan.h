@@ -12,15 +12,15 @@ typedef struct ProductPlan ProductPlan;
 typedef enum ProductDone { DONE_NOTHING, DONE_SUM, DONE_ALL } ProductDone;
 
 /* Local. The plan of p with elements of so many bytes, or NULL when the library cannot be asked. */
-ProductPlan *product_plan(const Product *p, size_t word);
+ProductPlan *product_plan(const Product *p, size_t elem_bytes);
 /* Local. Runs it. sums: N floats where p has the gradient of a bias. */
 ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums);
 /* Local. The way of matmul_sm90 or matmul_sm80, whichever serves, that is faster than the library;
  * 0: none. */
 int product_plan_way(const ProductPlan *plan);
-/* What is left of p when the library has done that much; word: bytes of an activation; way: of the
- * own kernel. */
-typedef void ProductRest(const Product *p, size_t word, ProductDone done, int way,
+/* What is left of p when the library has done that much; elem_bytes: bytes of an activation;
+ * way: of the own kernel. */
+typedef void ProductRest(const Product *p, size_t elem_bytes, ProductDone done, int way,
                          const float *sums);
 /* Local. Takes the best algorithm, once for a plan: the one that was chosen before
  * (product_choices.h), or by time. Of those that do all of it; and where y is floats, which a pass

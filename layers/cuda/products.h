@@ -53,7 +53,7 @@ ProductRung product_rung(void);
  * than 2 %, and an epilogue is taken where the sum alone with a pass of its own is not faster by as
  * much; the own kernel, where it is faster by as much. Overwrites y, aux and bias_grad. Waits; not
  * inside a step. */
-void product_prepare(const Product *p, size_t word);
+void product_prepare(const Product *p, size_t elem_bytes);
 
 /* Matmuls so far, by who did them, and the plans there are. */
 typedef struct ProductCounts {

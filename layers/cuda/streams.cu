@@ -16,7 +16,7 @@ __global__ void put_note(uint32_t *where, uint32_t note) {
 
 extern "C" {
 
-Stream device_urgent_stream(void) {
+Stream device_comm_stream(void) {
     int least, greatest;
     Stream s;
     device_check(cudaDeviceGetStreamPriorityRange(&least, &greatest));

@@ -21,7 +21,7 @@ typedef struct CUevent_st *Event; // CUDA's cudaEvent_t, for C
 
 /* Local. A communication stream of the calling thread's device: high priority, its kernels get free
  * multiprocessors first. */
-Stream device_urgent_stream(void);
+Stream device_comm_stream(void);
 void device_stream_free(Stream s);
 /* Local. An event of the calling thread's device. Following an event that was never recorded does
  * not wait. */

@@ -82,13 +82,15 @@ static void peers_leave(World *w) {
 /* ---- calls by blocks */
 
 /* Streams wait for events, which are there when the host has seen the other rank come. */
-static void hear(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call) {
+static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+                        const CollCall *call) {
     bool ready = sign == SIGN_READY;
     ready ? (void)threads_block(c, number, call, o) : threads_blocks_done(c, number, call);
     device_follow(s, ready ? their_places(c, o, number)->ready : their_part(c, o, number));
 }
 
-static void tell(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call) {
+static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+                        const CollCall *call) {
     (void)s, (void)sign; // the events of blocks are recorded
     threads_block_done(c, number, call, o);
 }
@@ -99,7 +101,8 @@ static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call)
     return threads_call(c, o, number, &note)->src;
 }
 
-static const BlockWay by_events = {.host_waits = true, .tell = tell, .hear = hear, .src = src_of};
+static const BlockWay by_events = {
+    .host_waits = true, .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 /* ---- time stamps for tracing */
 
@@ -244,6 +247,6 @@ void world_use_devices(World *w) {
         return;
     }
     DeviceWorld *p = mem_calloc(1, sizeof *p);
-    p->comm = device_urgent_stream(), p->apart = have_devices_each(w), p->way = &by_events;
+    p->comm = device_comm_stream(), p->apart = have_devices_each(w), p->way = &by_events;
     world_set_device(w, &coll_peers, p);
 }

@@ -67,16 +67,18 @@ void queue_others(const Comm *c, const Event *part, char text[QUEUE_TEXT]);
 
 /* ---- calls by blocks: coll_device_blocks.c */
 
-/* What a rank tells another one: src may be read and dst written; its part of the other's sum is
+/* What a signal says: src may be read and dst written; its part of the other's sum is
  * stored; the other's block is read. */
 typedef enum { SIGN_READY, SIGN_SLOT, SIGN_READ, N_SIGNS } BlockSign;
 
-/* How ranks hear each other, and reach each other's memory. */
+/* How ranks signal each other, and reach each other's memory. */
 typedef struct BlockWay {
-    bool host_waits; // in hear, for the call of the other rank
-    /* Local. Rank o will hear that stream s has come here; stream s waits for that of rank o. */
-    void (*tell)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call);
-    void (*hear)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call);
+    bool host_waits; // in wait_signal, for the call of the other rank
+    /* Local. Stream s signals rank o; stream s waits for the signal of rank o. */
+    void (*send_signal)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+                        const CollCall *call);
+    void (*wait_signal)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+                        const CollCall *call);
     const void *(*src)(Comm *c, int o, uint64_t number, const CollCall *call); // of rank o
 } BlockWay;
 

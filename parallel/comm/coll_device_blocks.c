@@ -88,7 +88,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
     BlockEvents *at = events_of(c, number);
     if (at->copied == number) return;
     at->copied = number;
-    for (int o = 0; o < c->size; o++) w->way->hear(c, w->comm, o, SIGN_READY, number, call);
+    for (int o = 0; o < c->size; o++) w->way->wait_signal(c, w->comm, o, SIGN_READY, number, call);
     device_begins(c, number, w->comm);
     if (!at->queued) device_blocks_begin(c, number, call, w->comm);
     device_record(at->begun, w->comm);
@@ -99,7 +99,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
         if (src != to) device_copy_in(w->comm, to, src, (size_t)coll_block_bytes(call));
         device_say(w->comm, flags_of(c, number) + o, (uint32_t)number);
         device_record(at->part[o], w->comm);
-        w->way->tell(c, w->comm, o, SIGN_READ, number, call);
+        w->way->send_signal(c, w->comm, o, SIGN_READ, number, call);
     }
     device_completes(c, number, w->comm);
 }
@@ -122,7 +122,7 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     f.dst[0] = call->dst;
     for (int o = 0; o < c->size; o++) {
         f.src[o] = (const char *)call->src + o * coll_block_bytes(call);
-        w->way->hear(c, w->comm, o, SIGN_SLOT, number, call);
+        w->way->wait_signal(c, w->comm, o, SIGN_SLOT, number, call);
     }
     device_begins(c, number, w->comm);
     device_fold(w->comm, &f, fold_type(call));
@@ -141,14 +141,14 @@ void *device_block(Comm *c, uint64_t number, const CollCall *call, int o) {
         return coll_own_block(call, o);
     }
     if (o == c->rank) return (char *)(uintptr_t)call->src + o * coll_block_bytes(call);
-    way->hear(c, device_stream(), o, SIGN_READY, number, call);
+    way->wait_signal(c, device_stream(), o, SIGN_READY, number, call);
     return (char *)(uintptr_t)way->src(c, o, number, call) + c->rank * coll_block_bytes(call);
 }
 
 void device_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
-    if (call->op != COLL_REDUCE_SCATTER) return; // the copies have told
+    if (call->op != COLL_REDUCE_SCATTER) return; // the copies have signalled
     device_record(events_of(c, number)->part[o], device_stream());
-    device_world(c)->way->tell(c, device_stream(), o, SIGN_SLOT, number, call);
+    device_world(c)->way->send_signal(c, device_stream(), o, SIGN_SLOT, number, call);
 }
 
 void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call) {
@@ -159,6 +159,6 @@ void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call) {
         sum_slots(c, number, call);
     else
         for (int o = 0; o < c->size; o++) // then src is free; the matmul was behind its own copy
-            if (o != c->rank) way->hear(c, device_stream(), o, SIGN_READ, number, call);
+            if (o != c->rank) way->wait_signal(c, device_stream(), o, SIGN_READ, number, call);
     end(c, at);
 }

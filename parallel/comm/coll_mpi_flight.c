@@ -320,7 +320,7 @@ void flights_open(MpiComm *m) {
         Flight *f = &m->flight[i];
         f->home = m;
         f->step = FLIGHT_LANDED;
-        f->heard = mem_calloc(size, sizeof *f->heard);
+        f->arrived = mem_calloc(size, sizeof *f->arrived);
         f->move = mem_calloc(moves, sizeof *f->move);
         f->request = mem_calloc(moves, sizeof(MPI_Request));
     }
@@ -328,7 +328,7 @@ void flights_open(MpiComm *m) {
 
 void flights_close(MpiComm *m) {
     for (int i = 0; i <= COLL_IN_FLIGHT; i++) {
-        mem_free(m->flight[i].heard);
+        mem_free(m->flight[i].arrived);
         mem_free(m->flight[i].move);
         mem_free(m->flight[i].request);
     }
@@ -385,7 +385,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     f->near = 1;
     if (parted && !f->whole && !barrier && bytes >= nodes_from)
         f->near = bytes <= rounds_to ? f->home->near_small : f->home->near;
-    memset(f->heard, 0, (size_t)c->size * sizeof *f->heard);
+    memset(f->arrived, 0, (size_t)c->size * sizeof *f->arrived);
     take_memory(f);
     flight_count.flying++;
     begin_piece(f, c->world->team);
@@ -458,7 +458,7 @@ void flight_advance(Flight *f, Team *team) {
     flight_count.messages += (uint64_t)n;
     for (int i = 0; i < n; i++) {
         const FlightMove *move = &f->move[m->done[i]];
-        if (move->receive) f->heard[move->peer] = true;
+        if (move->receive) f->arrived[move->peer] = true;
     }
 }
 
@@ -466,14 +466,14 @@ const char *flight_missing(const Flight *f, char *text, size_t n_text) {
     const Comm *c = f->home->group;
     size_t n = 0;
     text[0] = 0;
-    for (int heard = 0; heard < 2 && n == 0; heard++)
+    for (int arrived = 0; arrived < 2 && n == 0; arrived++)
         for (int j = 0; j < c->size; j++) {
             bool open = false;
             for (int i = 0; i < f->n_moves; i++)
                 open |= f->move[i].peer == j && f->request[i] != MPI_REQUEST_NULL;
-            if (!open || f->heard[j] != heard || n >= n_text) continue;
+            if (!open || f->arrived[j] != arrived || n >= n_text) continue;
             n += (size_t)snprintf(text + n, n_text - n, "%srank %d%s", n ? ", " : "", c->member[j],
-                                  heard ? " (has begun, not finished)" : "");
+                                  arrived ? " (has begun, not finished)" : "");
         }
     return text;
 }

@@ -69,7 +69,7 @@ typedef struct Flight {
     int64_t lines, piece, from; // lines of the largest part; of one chunk; before this chunk
     char *kept;                 // [size - 1, chunk, width] terms of sums
     char *packed;               // [size, chunk, width] packed blocks of dim 1
-    bool *heard;                // [size] has a message of that rank arrived?
+    bool *arrived;              // [size] has a message of that rank arrived?
     int n_moves;                // of this step
     FlightMove *move;           // [2 size]
     MPI_Request *request;       // [2 size]

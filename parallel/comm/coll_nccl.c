@@ -296,8 +296,7 @@ void world_use_nccl(World *w) {
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
     n->f = f, n->backend = coll_nccl;
-    n->on.comm = device_urgent_stream(), n->notes = device_urgent_stream(),
-    n->fork = device_event();
+    n->on.comm = device_comm_stream(), n->notes = device_comm_stream(), n->fork = device_event();
     nccl_record_open(n);
     n->on.apart = true, n->on.way = &nccl_by_signs, n->on.queue = queue_open(nccl_look, n);
     world_set_device(w, &n->backend, n);

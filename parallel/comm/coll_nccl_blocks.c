@@ -120,14 +120,16 @@ static const NcclSigns *signs_of(const Comm *c) {
 }
 
 /* Writes this rank's sign in the memory of rank o. */
-static void tell(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call) {
+static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+                        const CollCall *call) {
     uint32_t *theirs = signs_of(c)->theirs[o];
     (void)call;
     if (o != c->rank) device_say(s, theirs + (int)sign * c->size + c->rank, (uint32_t)number);
 }
 
 /* Waits for the sign of rank o; for this rank's own work by an event. */
-static void hear(Comm *c, Stream s, int o, BlockSign sign, uint64_t number, const CollCall *call) {
+static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+                        const CollCall *call) {
     const BlockEvents *at = &device_group(c)->at[number % COLL_IN_FLIGHT];
     (void)call;
     if (o != c->rank)
@@ -141,10 +143,11 @@ static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call)
     return at_rank(c, call, o, call->src);
 }
 
-const BlockWay nccl_by_signs = {.tell = tell, .hear = hear, .src = src_of};
+const BlockWay nccl_by_signs = {
+    .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call) {
     device_blocks_begin(c, number, call, device_stream());
     if (BASE_DEBUG) device_poison_blocks(c, call);
-    for (int o = 0; o < c->size; o++) tell(c, device_stream(), o, SIGN_READY, number, call);
+    for (int o = 0; o < c->size; o++) send_signal(c, device_stream(), o, SIGN_READY, number, call);
 }

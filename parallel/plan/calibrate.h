@@ -53,14 +53,14 @@ typedef struct CalibrateWhere {
     const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
     double budget;   // seconds from now on
     CalibrateNotify notify;
-    bool crowded; // ranks share cores: a work takes until the last of them is through
+    bool oversubscribed; // ranks share cores: a work takes until the last of them is through
 } CalibrateWhere;
 
 /* What the key cannot have, since it is measured: the links, and how kernels of ranks that share
- * cores slow each other (Machine.crowd; 0: not known). Kept with the table. */
+ * cores slow each other (Machine.oversubscription; 0: not known). Kept with the table. */
 typedef struct CalibrateSite {
     Links links;
-    double crowd;
+    double oversubscription;
 } CalibrateSite;
 /* Seconds = fixed + per_row * rows. */
 typedef struct WorkCost {

@@ -13,7 +13,7 @@
 #include "base/sha256.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 9, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 10, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -137,7 +137,7 @@ static void walk_link(Walk *k, const char *key, LinkCost *l) {
 
 static void walk_site(Walk *k, CalibrateSite *s) {
     Walk o = inside(k, "site");
-    s->crowd = real(&o, "crowd", s->crowd, 0, 1e3);
+    s->oversubscription = real(&o, "oversubscription", s->oversubscription, 0, 1e3);
     s->links.rack_nodes = (int)whole(&o, "rack_nodes", s->links.rack_nodes, 0, INT32_MAX);
     walk_link(&o, "node", &s->links.node);
     walk_link(&o, "rack", &s->links.rack);

@@ -13,7 +13,7 @@ static const double always_enough = 15e-3; // seconds
 /* Seconds from a barrier until n calls are done. */
 static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool together) {
     Comm *all = world_comm(m->world);
-    bool wait = together && m->crowded;
+    bool wait = together && m->oversubscribed;
     coll_barrier(all);
     double begin = coll_now();
     for (int64_t i = 0; i < n; i++) call(ctx);
@@ -35,7 +35,7 @@ Took meter_agree(Meter *m, double seconds) {
     }
     // Where ranks share cores each may get its turn first: only the last one has seen the work of
     // all.
-    if (m->crowded) t.mean = t.most;
+    if (m->oversubscribed) t.mean = t.most;
     return t;
 }
 
@@ -44,7 +44,8 @@ Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
 }
 
 Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together) {
-    double least = m->crowded ? 1e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
+    double least =
+        m->oversubscribed ? 1e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
     int64_t batch = about >= least / 10 ? 1 : about > 0 ? (int64_t)(least / about) + 1 : 1000;
     // on far links ranks leave a barrier a millisecond apart
     if (about > 0 && about * (double)batch < 2 * m->barrier)
@@ -72,14 +73,14 @@ static void nothing(void *ctx) {
     (void)ctx;
 }
 
-void meter_start(Meter *m, World *w, bool crowded) {
+void meter_start(Meter *m, World *w, bool oversubscribed) {
     double s[MOST_REPEATS];
     *m = (Meter){.world = w,
                  .all = comm_group(world_comm(w)),
-                 .crowded = crowded,
+                 .oversubscribed = oversubscribed,
                  .begin = coll_now(),
                  .rank = mem_calloc((size_t)world_size(w), 2 * sizeof(double))};
-    if (!crowded) return;
+    if (!oversubscribed) return;
     for (int i = 0; i < MOST_REPEATS; i++) s[i] = timed(m, nothing, NULL, 1, true);
     m->barrier = meter_agree(m, quartile_of(s, MOST_REPEATS)).mean;
 }

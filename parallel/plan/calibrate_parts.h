@@ -39,7 +39,7 @@ typedef struct Meter {
     CalibrateProgress progress;
     World *world;
     Group all;
-    bool crowded;
+    bool oversubscribed;
     double begin, elapsed; // seconds since the beginning, by rank 0
     double barrier;        // seconds of one
     MeterCall *tidy;       // called after calls, while the clock stands; NULL: nothing to do
@@ -50,7 +50,7 @@ typedef struct Took {
     double mean, most;
 } Took;
 /* Collective over the world. */
-void meter_start(Meter *m, World *w, bool crowded);
+void meter_start(Meter *m, World *w, bool oversubscribed);
 void meter_end(Meter *m);
 /* Local. What comes next, for rank 0's listener. */
 void meter_progress(Meter *m, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -149,7 +149,7 @@ static void choose_rows(Meter *m, Job *j, double *busy) {
 }
 
 static void measure(Meter *m, Job *j, double *busy, bool first) {
-    int repeats = m->crowded ? 1 : REPEATS;
+    int repeats = m->oversubscribed ? 1 : REPEATS;
     if (!first || j->many == INFINITY) {
         set_rows(j, j->rows);
         j->many = fmin(j->many, meter_run(m, work_once, j, j->about, repeats, true).mean);

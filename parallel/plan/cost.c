@@ -167,7 +167,7 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool o
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
     bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
-    bool bf16 = p->word == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
+    bool bf16 = p->elem_bytes == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
                 op->phase != PHASE_END;
     if (bf16) w.flags |= WORK_BF16_STORED;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;

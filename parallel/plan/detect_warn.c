@@ -49,7 +49,7 @@ static int count_threads(const Detected *d, int node) {
     return n;
 }
 
-static bool crowded(const Detected *d, int node, char *text) {
+static bool oversubscribed(const Detected *d, int node, char *text) {
     const NodeFacts *f = &d->node[node];
     int ranks = detect_ranks(d, node), threads = count_threads(d, node);
     if (f->cores == 0 || (ranks <= f->cores && threads <= f->threads)) return false;
@@ -148,7 +148,7 @@ static bool straggler(const Detected *d, char *text) {
     int *slow = mem_calloc((size_t)d->n_ranks, sizeof *slow), n = 0, worst = -1;
     char list[48], unused[TEXT];
     for (int r = 0; r < d->n_ranks; r++) {
-        if (d->rank[r].speed >= enough || crowded(d, d->rank[r].node, unused) ||
+        if (d->rank[r].speed >= enough || oversubscribed(d, d->rank[r].node, unused) ||
             on_one_core(d, d->rank[r].node, unused))
             continue;
         slow[n++] = r;
@@ -166,7 +166,8 @@ static bool straggler(const Detected *d, char *text) {
 /* ---- all ---- */
 
 void detect_warn(Detected *d) {
-    static NodeCheck *const of_node[] = {crowded, on_one_core, idle_cores, across_sockets, quota};
+    static NodeCheck *const of_node[] = {oversubscribed, on_one_core, idle_cores, across_sockets,
+                                         quota};
     static JobCheck *const of_job[] = {unlike_processors, unlike_numbers, dealt_out, straggler};
     char text[TEXT] = "", more[40];
     d->n_warnings = 0;

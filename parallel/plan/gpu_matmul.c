@@ -44,13 +44,13 @@ static MatmulGpu gpu_of(const Machine *m) {
 static MatmulJob job_of(const Work *w) {
     int64_t size[3];
     gpu_matmul_sizes(w, size);
-    int word = w->flags & WORK_BF16_STORED ? 2 : 4;
+    int elem_bytes = w->flags & WORK_BF16_STORED ? 2 : 4;
     Epilogue e = w->flags & WORK_EPI_ACT ? EPI_ACT : w->flags & WORK_EPI_DACT ? EPI_DACT : EPI_NONE;
     return (MatmulJob){.M = size[0],
                        .N = size[1],
                        .K = size[2],
-                       .y_word = w->kind == WORK_DW ? 4 : word,
-                       .aux_word = e == EPI_NONE ? 0 : word,
+                       .y_bytes = w->kind == WORK_DW ? 4 : elem_bytes,
+                       .aux_bytes = e == EPI_NONE ? 0 : elem_bytes,
                        .addend = (w->flags & WORK_ADDEND) != 0,
                        .bias = w->flags & WORK_BIAS && w->kind != WORK_DW,
                        .epilogue = e};

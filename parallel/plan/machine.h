@@ -83,7 +83,7 @@ typedef struct Machine {
     double slowest;          // kernel time of the slowest rank relative to this rank
     // oversubscription: kernel time when all ranks compute, relative to one alone: 2 if two ranks
     // share each core; 0 or 1: none
-    double crowd;
+    double oversubscription;
     Travel travel;
     // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
     bool gpu;

@@ -73,7 +73,7 @@ static void list_fused(void *ctx, const FusedWork *f) {
 static void list_choice(const Choice *c, void *ctx) {
     Lister *l = ctx;
     if (!listed(l->s, c)) return;
-    PriceShape shape = seed_shape(l->s, c);
+    PriceShape shape = candidate_shape(l->s, c);
     orders_of(&l->orders, l->s, l->m, c->layout.size);
     price_lists(&l->lists, &shape, &c->layout, 0, 0);
     price_each_work(&l->lists, list_work, l);
@@ -181,7 +181,7 @@ static void least_memory(const Choice *c, void *ctx) {
                  (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
                  (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
     if (!small) return;
-    PriceShape shape = seed_shape(l->s, c);
+    PriceShape shape = candidate_shape(l->s, c);
     if (price_lists(&l->lists, &shape, &c->layout, 0, l->most)) {
         l->c = *c;
         l->c.price.memory = price_memory(&l->lists);

@@ -16,7 +16,7 @@ const char *choice_print(const Choice *c, char text[128]) {
     bool none = overlap_equal(&c->overlap, &(Overlap){0});
     snprintf(text, 128, "%s, %s%s, micro %" PRId64 ", recompute %s", layout_print(&c->layout, spec),
              none ? "overlap " : "", overlap_print(&c->overlap, flags), c->micro,
-             recompute_word(c->recompute));
+             recompute_name(c->recompute));
     return text;
 }
 
@@ -44,7 +44,7 @@ static void print_row(FILE *f, const Plan *p, const char *name, const Choice *c)
             "%-12s %-26s %-13s %5" PRId64
             " %-9s %10.2f %7s %9.2f %8.2f %8.2f %8.2f %10.1f %9.1f%s\n",
             name, layout_print(&c->layout, spec), overlap_print(&c->overlap, flags), c->micro,
-            recompute_word(c->recompute), ms(c->price.seconds), more, ms(c->price.compute),
+            recompute_name(c->recompute), ms(c->price.seconds), more, ms(c->price.compute),
             ms(c->price.exposed), ms(c->price.hidden), ms(c->price.waiting),
             (double)c->price.received / 1048576.0, (double)c->price.memory / 1048576.0,
             c->fits ? "" : "  does not fit");
@@ -128,7 +128,7 @@ static void add_send(void *ctx, const SendGroup *g, const Send *s, int64_t times
 static Senders senders_of(const Plan *p) {
     Senders all = {.m = &p->machine};
     StepLists *s = mem_alloc(sizeof *s);
-    PriceShape shape = seed_shape(&p->space, &p->best[0]);
+    PriceShape shape = candidate_shape(&p->space, &p->best[0]);
     price_lists(s, &shape, &p->best[0].layout, 0, 0);
     price_each_send(s, add_send, &all);
     price_free(s);
@@ -269,7 +269,7 @@ static json_t *json_choice(const Choice *c, const char *name) {
     json_t *o = json_pack(
         "{s:s,s:s,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:I,s:b}", "layout",
         layout_print(&c->layout, spec), "overlap", overlap_print(&c->overlap, flags), "micro",
-        (json_int_t)c->micro, "recompute", recompute_word(c->recompute), "predicted_ms",
+        (json_int_t)c->micro, "recompute", recompute_name(c->recompute), "predicted_ms",
         ms(c->price.seconds), "compute_ms", ms(c->price.compute), "exposed_ms",
         ms(c->price.exposed), "hidden_ms", ms(c->price.hidden), "waiting_ms", ms(c->price.waiting),
         "received_bytes", (json_int_t)c->price.received, "collectives", (json_int_t)c->price.calls,

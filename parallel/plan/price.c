@@ -281,7 +281,7 @@ static Played play_step(const StepLists *s, int more, const Machine *m) {
  *     t = a (1 + (k-1) k a / t) + E        which is k a without collectives, and a + E with long
  *                                          ones
  */
-double price_crowded(double compute, double exposed, double k) {
+double price_oversubscribed(double compute, double exposed, double k) {
     if (k <= 1) return compute;
     double a = compute / k, b = a + exposed;
     return (b + sqrt(b * b + 4 * k * (k - 1) * a * a)) / 2 - exposed;
@@ -342,7 +342,7 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
     for (int i = 0; i < LINK_LEVELS; i++)
         spent->exposed = fmax(spent->exposed, spent->busy[i] - spent->compute);
     double exposed = spent->exposed + outer, hidden = spent->sent - spent->exposed;
-    *price = (Price){.compute = price_crowded(spent->compute, exposed, m->crowd),
+    *price = (Price){.compute = price_oversubscribed(spent->compute, exposed, m->oversubscription),
                      .exposed = exposed,
                      .outer = outer,
                      .hidden = hidden > 1e-9 * spent->sent ? hidden : 0, // or rounding

@@ -108,6 +108,6 @@ bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64
 /* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute
  * at once, beside `exposed` seconds in which one waits for a collective and the others have its
  * core. k <= 1: none share. */
-double price_crowded(double compute, double exposed, double k);
+double price_oversubscribed(double compute, double exposed, double k);
 
 #endif

@@ -29,8 +29,8 @@ typedef struct Search {
     const Family *family; // whose candidates alone are searched; NULL: all
     Found *best;          // [max]
     int n, max;
-    Seed *seed; // a heap: the least bound first
-    int64_t n_seeds, max_seeds;
+    Candidate *open; // a heap: the least bound first
+    int64_t n_open, max_open;
     bool brute;
     StepLists lists;
     Orders **orders; // of each place
@@ -46,8 +46,8 @@ static void keep(Search *w, const Found *f) {
     w->best[at] = *f;
 }
 
-/* Of a seed's sizes: its place among them. */
-static const Orders *orders_at(Search *w, const Seed *s) {
+/* Of a candidate's sizes: its place among them. */
+static const Orders *orders_at(Search *w, const Candidate *s) {
     if (s->place >= w->n_orders) { // some have no candidates
         w->orders = mem_realloc(w->orders, (size_t)s->place + 1, sizeof *w->orders);
         while (w->n_orders <= s->place) w->orders[w->n_orders++] = NULL;
@@ -74,19 +74,19 @@ static bool beyond(const Search *w, double bound) {
 
 /* Prices a candidate in the orders of its axes, the most promising first, as long as one that is
  * left may be its best and kept; the best is kept. False when it turns out not to fit. */
-static bool price_orders(Search *w, const Seed *seed) {
+static bool price_orders(Search *w, const Candidate *candidate) {
     Bound bound;
-    Choice c = seed_choice(w->s, seed);
-    PriceShape shape = seed_shape(w->s, &c);
-    Found best = {.number = seed->number, .schedule = seed->schedule};
-    const Orders *o = orders_at(w, seed);
+    Choice c = candidate_choice(w->s, candidate);
+    PriceShape shape = candidate_shape(w->s, &c);
+    Found best = {.number = candidate->number, .schedule = candidate->schedule};
+    const Orders *o = orders_at(w, candidate);
     shape.unplaced = true;
-    if (!w->brute) shape.layer_bytes = seed_layer_memory(w->lists_read, w->s, w->m, &c);
+    if (!w->brute) shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
     }
-    seed_bound(&bound, w->lists_read, w->s, w->m, &c, false);
+    candidate_bound(&bound, w->lists_read, w->s, w->m, &c, false);
     double *in = mem_alloc((size_t)o->n * sizeof *in); // INFINITY: priced
     for (int k = 0; k < o->n; k++) in[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
@@ -116,13 +116,13 @@ static bool price_orders(Search *w, const Seed *seed) {
 
 /* ---- the heap of bounds */
 
-static bool sooner(const Seed *a, const Seed *b) {
+static bool sooner(const Candidate *a, const Candidate *b) {
     if (a->bound != b->bound) return a->bound < b->bound;
     return a->number != b->number ? a->number < b->number : a->schedule < b->schedule;
 }
 
-static void sink(Seed *s, int64_t n, int64_t i) {
-    Seed x = s[i];
+static void sink(Candidate *s, int64_t n, int64_t i) {
+    Candidate x = s[i];
     for (int64_t child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && sooner(&s[child + 1], &s[child])) child++;
         if (!sooner(&s[child], &x)) break;
@@ -131,59 +131,60 @@ static void sink(Seed *s, int64_t n, int64_t i) {
     s[i] = x;
 }
 
-static void push(Search *w, const Seed *seed) {
-    mem_grow(w->seed, w->n_seeds, w->max_seeds);
-    int64_t i = w->n_seeds++;
-    for (; i > 0 && sooner(seed, &w->seed[(i - 1) / 2]); i = (i - 1) / 2)
-        w->seed[i] = w->seed[(i - 1) / 2];
-    w->seed[i] = *seed;
+static void push(Search *w, const Candidate *candidate) {
+    mem_grow(w->open, w->n_open, w->max_open);
+    int64_t i = w->n_open++;
+    for (; i > 0 && sooner(candidate, &w->open[(i - 1) / 2]); i = (i - 1) / 2)
+        w->open[i] = w->open[(i - 1) / 2];
+    w->open[i] = *candidate;
 }
 
-static Seed pop(Search *w) {
-    Seed first = w->seed[0];
-    w->seed[0] = w->seed[--w->n_seeds];
-    sink(w->seed, w->n_seeds, 0);
+static Candidate pop(Search *w) {
+    Candidate first = w->open[0];
+    w->open[0] = w->open[--w->n_open];
+    sink(w->open, w->n_open, 0);
     return first;
 }
 
-static void count_large(Search *w, const Seed *s) {
-    Seed each[N_SCHEDULES];
-    w->count.too_large += s->schedule == ANY_SCHEDULE ? seed_schedules(w->s, s, each) : 1;
+static void count_large(Search *w, const Candidate *s) {
+    Candidate each[N_SCHEDULES];
+    w->count.too_large += s->schedule == ANY_SCHEDULE ? candidate_schedules(w->s, s, each) : 1;
 }
 
-static void add_seed(Search *w, Seed *s) {
-    Choice c = seed_choice(w->s, s);
+static void add_candidate(Search *w, Candidate *s) {
+    Choice c = candidate_choice(w->s, s);
     Bound bound;
     bool any = s->schedule == ANY_SCHEDULE;
-    if (!machine_fits(w->m, seed_memory(w->lists_read, w->s, w->m, &c, any))) {
+    if (!machine_fits(w->m, candidate_memory(w->lists_read, w->s, w->m, &c, any))) {
         count_large(w, s);
         return;
     }
-    seed_bound(&bound, w->lists_read, w->s, w->m, &c, any);
+    candidate_bound(&bound, w->lists_read, w->s, w->m, &c, any);
     s->bound = bound_least(&bound, orders_at(w, s));
     push(w, s);
 }
 
-/* A seed of one schedule is that; one of more takes their place until it is its turn. */
-static void add_schedules(const Seed *seed, void *ctx) {
+/* A candidate with one schedule enters the heap as it is; of one with several a single entry, with
+ * the least bound of all, stands for them until it is the first of the heap: split_candidate. */
+static void add_schedules(const Candidate *candidate, void *ctx) {
     Search *w = ctx;
-    Seed each[N_SCHEDULES], any = *seed;
-    int n = seed_schedules(w->s, seed, each);
+    Candidate each[N_SCHEDULES], any = *candidate;
+    int n = candidate_schedules(w->s, candidate, each);
     w->count.candidates += n;
-    if (n > 0) add_seed(w, n == 1 ? &each[0] : &any);
+    if (n > 0) add_candidate(w, n == 1 ? &each[0] : &any);
 }
 
-static void split_seed(Search *w, const Seed *seed) {
-    Seed each[N_SCHEDULES];
-    int n = seed_schedules(w->s, seed, each);
-    for (int i = 0; i < n; i++) add_seed(w, &each[i]);
+static void split_candidate(Search *w, const Candidate *candidate) {
+    Candidate each[N_SCHEDULES];
+    int n = candidate_schedules(w->s, candidate, each);
+    for (int i = 0; i < n; i++) add_candidate(w, &each[i]);
 }
 
 /* A row of a table beside the choice is worth no more prices than these. */
 enum { FAMILY_PRICES = 100 };
 
 /* Does nothing that is left belong among the best? */
-static bool enough(const Search *w, const Seed *next) {
+static bool enough(const Search *w, const Candidate *next) {
     if (w->n == 0) return false;
     if (w->family && w->count.priced >= FAMILY_PRICES) return true;
     const Choice *first = &w->best[0].c;
@@ -192,22 +193,22 @@ static bool enough(const Search *w, const Seed *next) {
 }
 
 static void search_bounded(Search *w) {
-    seed_each(w->s, w->family, add_schedules, w);
-    while (w->n_seeds > 0) {
-        Seed next = pop(w);
+    candidate_each(w->s, w->family, add_schedules, w);
+    while (w->n_open > 0) {
+        Candidate next = pop(w);
         if (enough(w, &next)) break;
         if (next.schedule == ANY_SCHEDULE) {
-            split_seed(w, &next);
+            split_candidate(w, &next);
         } else if (!price_orders(w, &next)) {
             count_large(w, &next);
         }
     }
 }
 
-static void price_schedules(const Seed *seed, void *ctx) {
+static void price_schedules(const Candidate *candidate, void *ctx) {
     Search *w = ctx;
-    Seed each[N_SCHEDULES];
-    int n = seed_schedules(w->s, seed, each);
+    Candidate each[N_SCHEDULES];
+    int n = candidate_schedules(w->s, candidate, each);
     w->count.candidates += n;
     for (int i = 0; i < n; i++) w->count.too_large += !price_orders(w, &each[i]);
 }
@@ -227,7 +228,7 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
                 .lists_read = read ? read : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     if (brute)
-        seed_each(s, family, price_schedules, &w);
+        candidate_each(s, family, price_schedules, &w);
     else
         search_bounded(&w);
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
@@ -237,7 +238,7 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
         if (w.orders[i]) orders_free(w.orders[i]);
         mem_free(w.orders[i]);
     }
-    mem_free(w.orders), mem_free(w.seed), mem_free(w.best), mem_free(own.at);
+    mem_free(w.orders), mem_free(w.open), mem_free(w.best), mem_free(own.at);
     return w.n;
 }
 
@@ -250,7 +251,7 @@ int search_brute(const Space *s, const Machine *m, Choice *best, int max, Search
 }
 
 void search_price(const Space *s, const Machine *m, Choice *c) {
-    PriceShape shape = seed_shape(s, c);
+    PriceShape shape = candidate_shape(s, c);
     price_step(&shape, &c->layout, m, &c->price);
     c->fits = machine_fits(m, c->price.memory);
 }
@@ -259,9 +260,9 @@ double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *
     Bound b;
     Orders o = {.n = 0};
     MicroBatches read = {.n = 0};
-    seed_bound(&b, &read, s, m, c, false);
+    candidate_bound(&b, &read, s, m, c, false);
     orders_of(&o, s, m, c->layout.size);
-    *memory = seed_memory(&read, s, m, c, false);
+    *memory = candidate_memory(&read, s, m, c, false);
     mem_free(read.at);
     double least = bound_least(&b, &o);
     orders_free(&o);
@@ -274,19 +275,19 @@ typedef struct Each {
     void *ctx;
 } Each;
 
-static void each_choice(const Seed *seed, void *ctx) {
+static void each_choice(const Candidate *candidate, void *ctx) {
     Each *e = ctx;
-    Seed each[N_SCHEDULES];
-    int n = seed_schedules(e->s, seed, each);
+    Candidate each[N_SCHEDULES];
+    int n = candidate_schedules(e->s, candidate, each);
     for (int i = 0; i < n; i++) {
-        Choice c = seed_choice(e->s, &each[i]);
+        Choice c = candidate_choice(e->s, &each[i]);
         e->f(&c, e->ctx);
     }
 }
 
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx) {
     Each e = {s, f, ctx};
-    seed_each(s, NULL, each_choice, &e);
+    candidate_each(s, NULL, each_choice, &e);
 }
 
 /* What does not fit is shown as well. */

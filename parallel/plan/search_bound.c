@@ -141,7 +141,7 @@ static void read_weights(Reader *r) {
  * d, wherever there are more ranks than one. */
 static Program list_of(const ModelShape *shape, const Kernels *k) {
     Program p = program_make(shape);
-    if (k) p.word = (int)k->word;
+    if (k) p.elem_bytes = (int)k->elem_bytes;
     program_forward(&p);
     program_differentiate(&p);
     p.complete = true;
@@ -187,7 +187,7 @@ static MicroBatchKey key_of(const Choice *c, bool cut) {
         .micro = (int32_t)c->micro,
         .X = c->layout.size[AXIS_X],
         .Y = c->layout.size[AXIS_Y],
-        .flags = seed_flags(&c->layout),
+        .flags = candidate_flags(&c->layout),
         .recompute = (uint8_t)c->recompute,
         .cut = (uint16_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0)};
 }
@@ -370,11 +370,11 @@ static double squares(const Walk *b, int64_t cut) {
                                                : beside(b, WORK_SQUARES, 0, weights / cut));
 }
 
-static int64_t word_of(const Space *s) {
-    return s->shape.kernels ? (int64_t)s->shape.kernels->word : (int64_t)sizeof(float);
+static int64_t elem_bytes_of(const Space *s) {
+    return s->shape.kernels ? (int64_t)s->shape.kernels->elem_bytes : (int64_t)sizeof(float);
 }
 static uint32_t words_flag(const Space *s) {
-    return word_of(s) == 2 ? WORK_BF16_STORED : 0;
+    return elem_bytes_of(s) == 2 ? WORK_BF16_STORED : 0;
 }
 
 /* The end of a step: sums over d, and AdamW. */
@@ -396,7 +396,7 @@ static void update(const Walk *b) {
     }
     if (l->zero == 3) return;
     // and gathered, or what matmuls read of new weights
-    Line read = {calls, l->zero ? (double)(word_of(b->s) * of_z) : floats.bytes};
+    Line read = {calls, l->zero ? (double)(elem_bytes_of(b->s) * of_z) : floats.bytes};
     send(b, ALONG_D, 1, read);
     if (l->zero == 0)
         add_line(&to->sums, read.calls, read.bytes);
@@ -422,9 +422,9 @@ static void set_kernels(Sums *to, const Sums *cut, int passes) {
     to->kernels = cut->kernels / passes, to->forward = cut->forward / passes;
 }
 
-void seed_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                bool any) {
-    *to = (Bound){.crowd = m->crowd > 1 ? m->crowd : 1,
+void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m,
+                     const Choice *c, bool any) {
+    *to = (Bound){.oversubscription = m->oversubscription > 1 ? m->oversubscription : 1,
                   .slowest = m->slowest,
                   .slowdown = m->measured ? 1 : m->slowdown};
     PriceShape shape = s->shape;
@@ -500,7 +500,7 @@ static double busiest_of(const Line t[N_ALONG], const Order *o) {
  * work while kernels do; or the sums of gradients, after all that comes before them. Where ranks
  * share cores: price.c. */
 static double seconds_in(const Bound *b, const Order *o) {
-    double k = b->crowd, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
+    double k = b->oversubscription, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
     double sums = over_d(&b->sums, o), exposed = traffic_in(b->exposed, o);
     double fresh = over_d(&b->fresh, o), more = later(0, fresh - b->update);
     double waits = b->compute + exposed + more;
@@ -511,7 +511,7 @@ static double seconds_in(const Bound *b, const Order *o) {
     // with E = S - C exposed beside C of kernels, a step takes 4k/(5k - 1) of S at least, with C =
     // 2k/(5k - 1) of it
     step *= 4 * k / (5 * k - 1);
-    return later(step, b->slowest * price_crowded(b->compute, exposed, k) + exposed);
+    return later(step, b->slowest * price_oversubscribed(b->compute, exposed, k) + exposed);
 }
 
 double bound_in(const Bound *b, const Orders *o, int order) {
@@ -528,19 +528,19 @@ double bound_least(const Bound *b, const Orders *o) {
 
 /* Weights, gradients, moments. */
 static int64_t states_of(const Space *s, const Layout *l, int64_t weights) {
-    int64_t word = word_of(s), Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D];
+    int64_t elem_bytes = elem_bytes_of(s), Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D];
     int64_t read = weights / (l->zero == 3 ? ZD : Z), grads = weights / (l->zero >= 2 ? ZD : Z);
-    int64_t moments = weights / (l->zero ? ZD : Z), params = word == 2 ? moments : read;
+    int64_t moments = weights / (l->zero ? ZD : Z), params = elem_bytes == 2 ? moments : read;
     int64_t states = (int64_t)sizeof(float) * (params + grads + 2 * moments);
-    return word == 2 ? states + word * read : states;
+    return elem_bytes == 2 ? states + elem_bytes * read : states;
 }
 
 /* Of two halves one may have gone through some layers backward already when the other one begins
  * to. */
 enum { HALVES_APART = 3 };
 
-int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                    bool any) {
+int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
+                         bool any) {
     const MicroBatch *p = micro_batch_of(all, s, m, c);
     int64_t layers = s->shape.config.layers;
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
@@ -549,7 +549,8 @@ int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const C
            (kept > 0 ? kept * (int64_t)p->layer.sums.kept : 0);
 }
 
-int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
+int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
+                               const Choice *c) {
     const MicroBatch *p = micro_batch_of(all, s, m, c);
     int64_t layers = s->shape.config.layers,
             kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;

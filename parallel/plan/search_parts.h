@@ -7,16 +7,16 @@
 #include "parallel/plan/search.h"
 
 /* A candidate in any order of its axes. */
-typedef struct Seed {
+typedef struct Candidate {
     double bound; // seconds that none of its prices undercuts
     int size[N_AXES];
     int place;             // of these sizes among all
     int32_t micro, number; // number: in the order of enumeration
     uint8_t flags, zero, recompute;
     uint8_t schedule; // index into schedules
-} Seed;
-enum { SEED_SP = 1, SEED_HEADS = 2, SEED_STAY = 4 };
-uint8_t seed_flags(const Layout *l); // local, pure
+} Candidate;
+enum { FLAG_SP = 1, FLAG_HEADS = 2, FLAG_STAY = 4 };
+uint8_t candidate_flags(const Layout *l); // local, pure
 
 /* A named scheme: axes that may have more than one rank, the flags that it has; zero -1: any
  * stage. */
@@ -28,8 +28,8 @@ extern const Family families[];
 enum { N_FAMILIES = 10 };
 
 /* Local, pure. Calls f for each candidate of the space, of one family (NULL: of any). */
-void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
-               void *ctx);
+void candidate_each(const Space *s, const Family *family,
+                    void (*f)(const Candidate *candidate, void *ctx), void *ctx);
 /* Local, pure. Is a candidate of the whole space one of the family's? */
 bool family_has(const Family *f, const Layout *l);
 /* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
@@ -39,14 +39,15 @@ bool family_has(const Family *f, const Layout *l);
 enum {
     N_SCHEDULES = 7,
     ANY_SCHEDULE = N_SCHEDULES
-}; // ANY: a seed that stands for all of its schedules
+}; // ANY: a candidate that stands for all of its schedules
 extern const Overlap schedules[N_SCHEDULES];
-/* Local, pure. Those of a seed: where there is nothing to hide none, on d and z alone none and
+/* Local, pure. Those of a candidate: where there is nothing to hide none, on d and z alone none and
  * bulk, ring and fused with sp, halves of an even micro-batch; the one that is asked for where it
  * is fixed. Returns how many. */
-int seed_schedules(const Space *s, const Seed *seed, Seed out[N_SCHEDULES]);
-Choice seed_choice(const Space *s, const Seed *seed); // with its axes in the order d, z, x, y
-PriceShape seed_shape(const Space *s, const Choice *c);
+int candidate_schedules(const Space *s, const Candidate *candidate, Candidate out[N_SCHEDULES]);
+Choice candidate_choice(const Space *s,
+                        const Candidate *candidate); // with its axes in the order d, z, x, y
+PriceShape candidate_shape(const Space *s, const Choice *c);
 
 /* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each.
  */
@@ -125,18 +126,20 @@ typedef struct Bound {
     double early;           // of it, before gradients can be summed over d
     double squares, update; // of it: the gradients' norm, which needs all sums, and AdamW after it
     Line all[N_ALONG];
-    Line exposed[N_ALONG]; // those of them under which no kernel runs, whatever comes
-    Line sums, fresh;      // over d: of gradients, and of weights that AdamW has changed
-    double crowd, slowest; // Machine's
-    double slowdown;       // Machine's, where it is the same beside all collectives; else 1
+    Line exposed[N_ALONG];            // those of them under which no kernel runs, whatever comes
+    Line sums, fresh;                 // over d: of gradients, and of weights that AdamW has changed
+    double oversubscription, slowest; // Machine's
+    double slowdown; // Machine's, where it is the same beside all collectives; else 1
 } Bound;
 /* Local. any: whatever schedule; else the choice's. */
-void seed_bound(Bound *b, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                bool any);
+void candidate_bound(Bound *b, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
+                     bool any);
 /* Local. Bytes: not more than it takes. */
-int64_t seed_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c, bool any);
+int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
+                         bool any);
 /* Local, pure. Bytes that a layer takes at least, of a model of more layers than two. */
-int64_t seed_layer_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c);
+int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
+                               const Choice *c);
 double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
 double bound_least(const Bound *b, const Orders *o);         // in any order
 

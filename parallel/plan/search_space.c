@@ -7,21 +7,21 @@ const Family families[N_FAMILIES] = {
     {"dp", "d", 0, -1},
     {"fsdp", "z", 0, 0},
     {"megatron", "x", 0, 0},
-    {"megatron-sp", "x", SEED_SP, 0},
-    {"atp", "xy", SEED_HEADS, 0},
-    {"tensor3d", "dxy", SEED_HEADS, -1},
-    {"axonn", "dzxy", SEED_HEADS, -1},
-    {"optimus", "xy", SEED_STAY, 0},
-    {"tesseract", "dxy", SEED_STAY, -1},
-    {"cube", "zxy", SEED_SP | SEED_HEADS, 0},
+    {"megatron-sp", "x", FLAG_SP, 0},
+    {"atp", "xy", FLAG_HEADS, 0},
+    {"tensor3d", "dxy", FLAG_HEADS, -1},
+    {"axonn", "dzxy", FLAG_HEADS, -1},
+    {"optimus", "xy", FLAG_STAY, 0},
+    {"tesseract", "dxy", FLAG_STAY, -1},
+    {"cube", "zxy", FLAG_SP | FLAG_HEADS, 0},
 };
 
 typedef struct Walk {
     const Space *s;
     const Family *family;
-    Seed seed;
+    Candidate candidate;
     int32_t number;
-    void (*f)(const Seed *seed, void *ctx);
+    void (*f)(const Candidate *candidate, void *ctx);
     void *ctx;
 } Walk;
 
@@ -29,19 +29,19 @@ typedef struct Walk {
 static bool shares_equal(const Walk *w, int64_t places) {
     int64_t sequences = w->s->shape.batch / w->s->shape.S;
     return !w->s->shape.apart ||
-           (w->seed.size[AXIS_D] > 1 && sequences % (w->seed.micro * places) == 0);
+           (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * places) == 0);
 }
 
 /* Stages of ZeRO. zero3 would cut weights over d as z does: d4.z2+zero3 is z8. */
 static void each_zero(Walk *w) {
     const Layout *only = w->s->only;
-    bool none = w->seed.size[AXIS_D] == 1 || w->s->no_zero;
+    bool none = w->candidate.size[AXIS_D] == 1 || w->s->no_zero;
     int most = none ? 0 : 2;
     for (int zero = only ? only->zero : 0; zero <= (only ? only->zero : most); zero++) {
         if (!only && w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
-        w->seed.zero = (uint8_t)zero;
-        w->seed.number = w->number++;
-        w->f(&w->seed, w->ctx);
+        w->candidate.zero = (uint8_t)zero;
+        w->candidate.number = w->number++;
+        w->f(&w->candidate, w->ctx);
     }
 }
 
@@ -49,16 +49,16 @@ static void each_zero(Walk *w) {
  * computed again. What comes after has a list in common. */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
-    int64_t places = (int64_t)w->seed.size[AXIS_D] * w->seed.size[AXIS_Z];
+    int64_t places = (int64_t)w->candidate.size[AXIS_D] * w->candidate.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
     if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
     if (!s->free_micro && fixed < share) share = fixed;
     int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.recompute,
         most = s->free_recompute ? RECOMPUTE_FULL : least;
     for (int64_t n = s->free_micro ? 1 : share; n < 2 * share; n *= 2) {
-        w->seed.micro = (int32_t)(n < share ? n : share);
+        w->candidate.micro = (int32_t)(n < share ? n : share);
         for (int r = least; r <= most && shares_equal(w, places); r++) {
-            w->seed.recompute = (uint8_t)r;
+            w->candidate.recompute = (uint8_t)r;
             each_zero(w);
         }
     }
@@ -66,19 +66,19 @@ static void each_micro(Walk *w) {
 
 /* Words without an effect would make the same candidate twice. */
 static int words_with_effect(int X, int Y) {
-    return (X > 1 ? SEED_SP : 0) | (Y > 1 ? SEED_HEADS : 0) | (X * Y > 1 ? SEED_STAY : 0);
+    return (X > 1 ? FLAG_SP : 0) | (Y > 1 ? FLAG_HEADS : 0) | (X * Y > 1 ? FLAG_STAY : 0);
 }
 
 /* Heads, which are for y, keep key heads whole, too: without them ranks along x may have copies,
  * whose gradients are summed up. */
 static void each_words(Walk *w) {
-    static const int flags[] = {0, SEED_SP, SEED_HEADS, SEED_SP | SEED_HEADS, SEED_STAY};
-    int X = w->seed.size[AXIS_X], all = words_with_effect(X, w->seed.size[AXIS_Y]);
+    static const int flags[] = {0, FLAG_SP, FLAG_HEADS, FLAG_SP | FLAG_HEADS, FLAG_STAY};
+    int X = w->candidate.size[AXIS_X], all = words_with_effect(X, w->candidate.size[AXIS_Y]);
     bool copies = head_blocks(&w->s->shape.config, X, false).copies > 1;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        int without = ~(all | (copies ? SEED_HEADS : 0));
+        int without = ~(all | (copies ? FLAG_HEADS : 0));
         if (w->family ? flags[i] != (w->family->flags & all) : (flags[i] & without) != 0) continue;
-        w->seed.flags = (uint8_t)flags[i];
+        w->candidate.flags = (uint8_t)flags[i];
         each_micro(w);
     }
 }
@@ -90,27 +90,27 @@ static bool family_has_sizes(const Family *f, const int size[N_AXES]) {
     return strcmp(f->name, "cube") != 0 || (z == size[AXIS_X] && z == size[AXIS_Y]);
 }
 
-uint8_t seed_flags(const Layout *l) {
-    return (uint8_t)((l->sp ? SEED_SP : 0) | (l->heads ? SEED_HEADS : 0) |
-                     (l->stay ? SEED_STAY : 0));
+uint8_t candidate_flags(const Layout *l) {
+    return (uint8_t)((l->sp ? FLAG_SP : 0) | (l->heads ? FLAG_HEADS : 0) |
+                     (l->stay ? FLAG_STAY : 0));
 }
 
 bool family_has(const Family *f, const Layout *l) {
     int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
-    return family_has_sizes(f, l->size) && seed_flags(l) == (f->flags & all) &&
+    return family_has_sizes(f, l->size) && candidate_flags(l) == (f->flags & all) &&
            (f->zero < 0 || f->zero == l->zero);
 }
 
-void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed, void *ctx),
-               void *ctx) {
-    Walk w = {.s = s, .family = family, .seed.schedule = ANY_SCHEDULE, .f = f, .ctx = ctx};
+void candidate_each(const Space *s, const Family *family,
+                    void (*f)(const Candidate *candidate, void *ctx), void *ctx) {
+    Walk w = {.s = s, .family = family, .candidate.schedule = ANY_SCHEDULE, .f = f, .ctx = ctx};
     if (s->only) {
-        memcpy(w.seed.size, s->only->size, sizeof w.seed.size);
-        w.seed.flags = seed_flags(s->only);
+        memcpy(w.candidate.size, s->only->size, sizeof w.candidate.size);
+        w.candidate.flags = candidate_flags(s->only);
         each_micro(&w);
         return;
     }
-    int *size = w.seed.size;
+    int *size = w.candidate.size;
     for (int d = 1; d <= s->p; d++)
         for (int z = 1; s->p % d == 0 && z <= s->p / d; z++)
             for (int x = 1; s->p / d % z == 0 && x <= s->p / d / z; x++) {
@@ -119,7 +119,7 @@ void seed_each(const Space *s, const Family *family, void (*f)(const Seed *seed,
                 size[AXIS_Y] = s->p / d / z / x;
                 if (size[AXIS_Y] > MAX_Y || (family && !family_has_sizes(family, size))) continue;
                 each_words(&w);
-                w.seed.place++;
+                w.candidate.place++;
             }
 }
 
@@ -131,13 +131,14 @@ const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
                                         {.bulk = true, .halves = true},
                                         {.bulk = true, .fused = true}};
 
-int seed_schedules(const Space *s, const Seed *seed, Seed out[N_SCHEDULES]) {
-    Layout l = {.sp = seed->flags & SEED_SP, .stay = seed->flags & SEED_STAY};
-    bool tensor = seed->size[AXIS_X] * seed->size[AXIS_Y] > 1, even = seed->micro % 2 == 0;
+int candidate_schedules(const Space *s, const Candidate *candidate, Candidate out[N_SCHEDULES]) {
+    Layout l = {.sp = candidate->flags & FLAG_SP, .stay = candidate->flags & FLAG_STAY};
+    bool tensor = candidate->size[AXIS_X] * candidate->size[AXIS_Y] > 1,
+         even = candidate->micro % 2 == 0;
     int n = 0;
-    memcpy(l.size, seed->size, sizeof l.size);
+    memcpy(l.size, candidate->size, sizeof l.size);
     if (!s->free_overlap) {
-        out[0] = *seed, out[0].schedule = 0;
+        out[0] = *candidate, out[0].schedule = 0;
         return !s->shape.overlap.halves || even;
     }
     for (uint8_t i = 0; i < N_SCHEDULES; i++) {
@@ -145,25 +146,25 @@ int seed_schedules(const Space *s, const Seed *seed, Seed out[N_SCHEDULES]) {
         if ((o->bulk && s->p == 1) || (o->halves && !(tensor && even)) || (o->fused && !s->fuses) ||
             overlap_idle(o, &l))
             continue;
-        out[n] = *seed, out[n++].schedule = i;
+        out[n] = *candidate, out[n++].schedule = i;
     }
     return n;
 }
 
-Choice seed_choice(const Space *s, const Seed *seed) {
-    bool known = s->free_overlap && seed->schedule < N_SCHEDULES;
-    Choice c = {.layout = layout_of_sizes(seed->size),
-                .micro = seed->micro,
-                .recompute = (Recompute)seed->recompute,
-                .overlap = known ? schedules[seed->schedule] : s->shape.overlap};
-    c.layout.sp = seed->flags & SEED_SP;
-    c.layout.heads = seed->flags & SEED_HEADS;
-    c.layout.stay = seed->flags & SEED_STAY;
-    c.layout.zero = seed->zero;
+Choice candidate_choice(const Space *s, const Candidate *candidate) {
+    bool known = s->free_overlap && candidate->schedule < N_SCHEDULES;
+    Choice c = {.layout = layout_of_sizes(candidate->size),
+                .micro = candidate->micro,
+                .recompute = (Recompute)candidate->recompute,
+                .overlap = known ? schedules[candidate->schedule] : s->shape.overlap};
+    c.layout.sp = candidate->flags & FLAG_SP;
+    c.layout.heads = candidate->flags & FLAG_HEADS;
+    c.layout.stay = candidate->flags & FLAG_STAY;
+    c.layout.zero = candidate->zero;
     return c;
 }
 
-PriceShape seed_shape(const Space *s, const Choice *c) {
+PriceShape candidate_shape(const Space *s, const Choice *c) {
     PriceShape p = s->shape;
     p.micro = c->micro;
     p.recompute = c->recompute;

@@ -6,7 +6,7 @@
 enum { FLOAT = sizeof(float) };
 
 /* Of an activation. */
-static double word_of(const Work *w) {
+static double elem_bytes_of(const Work *w) {
     return w->flags & WORK_BF16_STORED ? 2 : FLOAT;
 }
 
@@ -31,17 +31,17 @@ double work_flops(const Work *w) {
 
 /* Weights are read in the dtype of activations, their gradients are floats. */
 static double product_bytes(const Work *w) {
-    double T = (double)w->rows, K = (double)w->a, N = (double)w->b, word = word_of(w);
+    double T = (double)w->rows, K = (double)w->a, N = (double)w->b, elem_bytes = elem_bytes_of(w);
     double result = w->kind == WORK_XW ? T * N : w->kind == WORK_DX ? T * K : K * N;
-    double all = T * K + K * N + T * N, out = w->kind == WORK_DW ? FLOAT : word;
+    double all = T * K + K * N + T * N, out = w->kind == WORK_DW ? FLOAT : elem_bytes;
     if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) all += result;
-    return word * (all - result) + out * result * (w->flags & WORK_ADDEND ? 2 : 1);
+    return elem_bytes * (all - result) + out * result * (w->flags & WORK_ADDEND ? 2 : 1);
 }
 
 static double attention_bytes(const Work *w) {
     double T = (double)w->rows * (double)w->a, H = (double)w->b, D = (double)w->d;
     double qkv = T * (H + 2 * (double)w->c) * D, out = T * H * D, lse = T * H;
-    return word_of(w) * (w->kind == WORK_ATTENTION ? 1 : 2) * (qkv + out) + FLOAT * lse;
+    return elem_bytes_of(w) * (w->kind == WORK_ATTENTION ? 1 : 2) * (qkv + out) + FLOAT * lse;
 }
 
 /* What a call reads and writes, for each of its rows: passes over `a` activations (over one where a
@@ -92,10 +92,11 @@ double work_bytes(const Work *w) {
     if (w->kind <= WORK_DW) return product_bytes(w);
     if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
     if (w->kind == WORK_ROPE) // query and key heads both ways
-        return word_of(w) * 2 * rows * (double)((w->a + w->b) * w->c);
+        return elem_bytes_of(w) * 2 * rows * (double)((w->a + w->b) * w->c);
     double acts = kinds[w->kind].acts + (w->flags & kinds[w->kind].one_more ? 1 : 0);
     double beside = kinds[w->kind].beside + kinds[w->kind].parts * (double)w->b;
-    return rows * ((word_of(w) * acts + FLOAT * kinds[w->kind].floats) * width + FLOAT * beside);
+    return rows *
+           ((elem_bytes_of(w) * acts + FLOAT * kinds[w->kind].floats) * width + FLOAT * beside);
 }
 
 const char *work_name(const Work *w, char buf[64]) {

@@ -91,7 +91,7 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     if (stored < 0) {
         int64_t size[2];
         weight_sizes(b, kind, size);
-        stored = parameter(b, flat, size[0], size[1], b->p.word);
+        stored = parameter(b, flat, size[0], size[1], b->p.elem_bytes);
         b->p.tensor[stored].n_block = block.shard[0].n;
     }
     if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
@@ -145,7 +145,7 @@ static int add(Builder *b, const char *name, int x, int y) {
 static int cache(Builder *b, Axes heads) {
     Dist d = typed("cache", "S", axes_none(), "KV", heads);
     int64_t row = 2 * b->w.Hkv * b->w.D * mesh_blocks(b->p.mesh, heads);
-    int t = program_tensor(&b->p, d, (int64_t[]){b->c->seq, row}, b->p.word);
+    int t = program_tensor(&b->p, d, (int64_t[]){b->c->seq, row}, b->p.elem_bytes);
     b->p.tensor[t].storage = STORAGE_CACHE;
     return t;
 }
@@ -158,7 +158,7 @@ static int attention(Builder *b, int qkv) {
     if (b->c->pos == POS_ROPE) qkv = EMIT(p, OP_ROPE, like(b, qkv, "qkv"), qkv);
     const LinearDist *d = &b->linear[LINEAR_ATTN_OUT];
     int64_t size[] = {b->T, b->hidden}, heads = b->hidden / b->w.D;
-    int att = program_tensor(p, named("att", d->x_stored), size, p->word), kv = -1;
+    int att = program_tensor(p, named("att", d->x_stored), size, p->elem_bytes), kv = -1;
     if (s->output == OUTPUT_NEXT) kv = EMIT(p, OP_CACHE, cache(b, d->x_stored.shard[1]), qkv);
     if (s->output == OUTPUT_NEXT && s->S == 1) return EMIT(p, OP_ATTENTION_CACHE, att, qkv, kv);
     Dist logs = typed("lse", "T", d->x_stored.shard[0], "H", d->x_stored.shard[1]);
@@ -173,7 +173,7 @@ static int activation(Builder *b, int up) {
     bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
     Dist d = named("act", b->linear[LINEAR_DOWN].x_stored);
     int64_t size[] = {b->T, p->tensor[up].size[1] / (gated ? 2 : 1)};
-    return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->word), up);
+    return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->elem_bytes), up);
 }
 
 static int block(Builder *b, int x) {
@@ -197,7 +197,7 @@ static int embedding(Builder *b) {
     Dist stream = layout_residual(p->layout), partial = named("x", d->dx);
     int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
     int64_t size[] = {b->T, b->channels};
-    int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->word), wte);
+    int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->elem_bytes), wte);
     x = program_redistribute(p, x, &stream, "x of embedding");
     if (b->c->pos != POS_LEARNED) return x;
     Dist wpe = typed("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);

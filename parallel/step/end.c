@@ -42,10 +42,10 @@ typedef struct End {
  * and what kernels read as fp32. */
 static End end_of(Program *p) {
     Program forward = program_make(p->shape);
-    forward.word = p->word;
+    forward.elem_bytes = p->elem_bytes;
     program_forward(&forward);
     End e = {.p = p};
-    bool copy = p->word != sizeof(float);
+    bool copy = p->elem_bytes != sizeof(float);
     p->complete = true; // no tensor of the end is a value of forward or backward
     e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
     for (int t = 0; t < forward.n_tensors; t++) {
@@ -68,7 +68,7 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
         d.shard[0].n = (uint8_t)read->n_block;
         d.shard[0] = axes_join(d.shard[0], layout_store(e->p->layout, STORE_MOMENTS));
     }
-    int bytes = storage == STORAGE_PARAMETER ? e->p->word : (int)sizeof(float);
+    int bytes = storage == STORAGE_PARAMETER ? e->p->elem_bytes : (int)sizeof(float);
     int t = program_tensor(e->p, d, read->size, bytes);
     e->p->tensor[t].n_block = read->n_block, e->p->tensor[t].parameter = read->parameter;
     e->p->tensor[t].storage = storage;

@@ -39,7 +39,7 @@ static bool result_finite(Model *m, const StepResult *r) {
         if (t->stride) stride = t->stride;
         if (strcmp(t->dist.dim[1], "V") == 0) cols = m->w.V_n;
     }
-    if (t->bytes != (int)m->k->word) return finite_all(m, r->at, rows * cols); // losses
+    if (t->bytes != (int)m->k->elem_bytes) return finite_all(m, r->at, rows * cols); // losses
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = step_tensor_row(r->p, t, i) * stride;
         if (!acts_finite(m, acts_at(m, r->at, at), cols)) return false;

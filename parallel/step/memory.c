@@ -90,7 +90,7 @@ void memory_require(const Model *m, int ranks, FILE *f) {
             int64_t with = needed_with(m, B, (Recompute)r);
             if (with > have) continue;
             fprintf(f, "  --micro %" PRId64 " --recompute %s  needs %.1f MiB\n", B,
-                    recompute_word((Recompute)r), mib(with));
+                    recompute_name((Recompute)r), mib(with));
             found++;
             break; // smaller micro-batches fit as well
         }

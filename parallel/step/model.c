@@ -58,9 +58,10 @@ static void place_casts(Model *m) {
         if (!has_bf16_copies(m) || !t->in_products)
             t->cast = t->param;
         else
-            t->cast = m->shape.borrow ? m->shape.borrow->t[i].cast
-                                      : arena_take(&m->arena[ARENA_PARAMS],
-                                                   (size_t)tensor_part(t, PART_CAST) * m->k->word);
+            t->cast = m->shape.borrow
+                          ? m->shape.borrow->t[i].cast
+                          : arena_take(&m->arena[ARENA_PARAMS],
+                                       (size_t)tensor_part(t, PART_CAST) * m->k->elem_bytes);
     }
 }
 

@@ -37,7 +37,7 @@
 #include "parallel/step/update.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
-const char *recompute_word(Recompute r); // as --recompute has it
+const char *recompute_name(Recompute r); // as --recompute has it
 
 /* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z;
  * where the residual stream is sharded by tokens, T is padded to X equal parts (whole sequences for
@@ -117,9 +117,9 @@ struct Model {
 };
 
 /* Local, pure. Do matmuls read bf16 copies of the weights? */
-#define has_bf16_copies(m) ((m)->k->word != sizeof(float))
+#define has_bf16_copies(m) ((m)->k->elem_bytes != sizeof(float))
 /* Local, pure. Activations n elements after x. */
-#define acts_at(m, x, n) act_at(x, n, (m)->k->word)
+#define acts_at(m, x, n) act_at(x, n, (m)->k->elem_bytes)
 
 /* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the
  * caller's. */

@@ -36,7 +36,7 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     const Overlap *o = &shape->overlap;
     bool exact = shape->grid && shape->grid->layout.exact;
     Program p = program_make(shape);
-    if (k) p.word = (int)k->word;
+    if (k) p.elem_bytes = (int)k->elem_bytes;
     program_forward(&p);
     if (last >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
     p.complete = true;
@@ -57,7 +57,7 @@ Program program_micro_batch(Program p) {
 
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone) {
     Program p = program_make(shape);
-    if (k) p.word = (int)k->word;
+    if (k) p.elem_bytes = (int)k->elem_bytes;
     program_end(&p, k && k->memory, casts_alone);
     return ordered(p, last);
 }

@@ -11,7 +11,7 @@ Program program_make(const ModelShape *shape) {
                      .grid = g,
                      .layout = &g->layout,
                      .mesh = &g->mesh,
-                     .word = shape->bf16 ? 2 : 4,
+                     .elem_bytes = shape->bf16 ? 2 : 4,
                      .layer = -1};
 }
 
@@ -186,7 +186,7 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b) {
     Err e;
     if (!dist_matmul(&y, name, &left, &right, &e)) die("%s", e.text);
     int64_t size[] = {x->size[kind == OP_MATMUL_AT], w->size[kind != OP_MATMUL_BT]};
-    int out = program_tensor(p, y, size, kind == OP_MATMUL_AT ? (int)sizeof(float) : p->word);
+    int out = program_tensor(p, y, size, kind == OP_MATMUL_AT ? (int)sizeof(float) : p->elem_bytes);
     return EMIT(p, kind, out, a, b);
 }
 

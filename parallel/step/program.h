@@ -107,12 +107,12 @@ typedef struct Program {
     StepTensor *tensor;
     Op *op;
     int n_tensors, n_ops, cap_tensors, cap_ops;
-    int word;      // bytes of an activation, and of a weight as matmuls read it
-    int result;    // tensor: losses or logits, as shape->output says; of the end of a step, totals
-    int n_values;  // of forward and backward
-    bool copied;   // what matmuls gather has memory, into which it is copied: on devices
-    bool complete; // forward and backward are: a tensor that a pass adds is no further value
-    int layer;     // of what is added next
+    int elem_bytes; // bytes of an activation, and of a weight as matmuls read it
+    int result;     // tensor: losses or logits, as shape->output says; of the end of a step, totals
+    int n_values;   // of forward and backward
+    bool copied;    // what matmuls gather has memory, into which it is copied: on devices
+    bool complete;  // forward and backward are: a tensor that a pass adds is no further value
+    int layer;      // of what is added next
     Phase phase;
     int64_t kept; // bytes of temporaries when the loss is there. program_allocate
 } Program;

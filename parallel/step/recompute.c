@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-const char *recompute_word(Recompute r) {
+const char *recompute_name(Recompute r) {
     static const char *const names[] = {"none", "selective", "full"};
     return names[r];
 }

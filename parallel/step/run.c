@@ -206,7 +206,8 @@ float *step_run_losses(StepRun *r, const Model *m, bool backward) {
 const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
     const Bound *b = program_of(r, m, false);
     const StepTensor *logits = &b->p.tensor[b->p.result];
-    return act_at(b->at_first[b->p.result], row * step_tensor_local(&b->p, logits, 1), m->k->word);
+    return act_at(b->at_first[b->p.result], row * step_tensor_local(&b->p, logits, 1),
+                  m->k->elem_bytes);
 }
 
 const Program *step_run_micro_batch(const StepRun *r) {

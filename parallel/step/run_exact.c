@@ -44,7 +44,7 @@ void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool 
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
         x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
         c->m->k->product_exact(c->m->team, &p, &x);
-        p.a = act_at(p.a, every * p.a_row, c->m->k->word);
+        p.a = act_at(p.a, every * p.a_row, c->m->k->elem_bytes);
     }
 }
 

@@ -12,7 +12,7 @@
 static void product_run(const Call *c, Product p, const Op *add, int y) {
     Model *m = c->m;
     int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
-    size_t word = m->k->word;
+    size_t elem_bytes = m->k->elem_bytes;
     p.y = at(c, y), p.workspace = m->product_work;
     p.M /= stripes;
     if (is_integers(c, y)) {
@@ -24,9 +24,10 @@ static void product_run(const Call *c, Product p, const Op *add, int y) {
     p.blocks = c->blocks, p.bf16 = m->shape.bf16, p.act = m->shape.config.act;
     for (int64_t i = 0; i < stripes; i++) {
         m->k->product(m->team, &p);
-        p.a = act_at(p.a, every * p.a_row, word), p.y = act_at(p.y, every * p.ldy, word);
-        if (p.addend) p.addend = act_at(p.addend, every * p.ldy, word);
-        if (p.aux) p.aux = act_at(p.aux, every * p.ldy, word);
+        p.a = act_at(p.a, every * p.a_row, elem_bytes),
+        p.y = act_at(p.y, every * p.ldy, elem_bytes);
+        if (p.addend) p.addend = act_at(p.addend, every * p.ldy, elem_bytes);
+        if (p.aux) p.aux = act_at(p.aux, every * p.ldy, elem_bytes);
     }
 }
 
@@ -262,10 +263,10 @@ static Attention attention_of(const Call *c) {
 /* Rows of padding follow the last sequence where tokens do not divide by the ranks along x. */
 static void clear_rows(const Call *c, int t) {
     int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
-    size_t word = c->m->k->word;
+    size_t elem_bytes = c->m->k->elem_bytes;
     if (padding > 0)
-        c->m->k->zero(c->m->team, act_at(at(c, t), n * cols(c, t), word),
-                      (size_t)(padding * cols(c, t)) * word);
+        c->m->k->zero(c->m->team, act_at(at(c, t), n * cols(c, t), elem_bytes),
+                      (size_t)(padding * cols(c, t)) * elem_bytes);
 }
 void run_attention(const Call *c) {
     const Op *op = c->op;
@@ -285,9 +286,9 @@ void run_cache(const Call *c) {
     const Tokens *tk = &c->m->tk;
     int qkv = c->op->in[0], cache = c->op->out;
     int64_t row = cols(c, cache), wide = cols(c, qkv);
-    size_t word = c->m->k->word;
-    c->m->k->copy(c->m->team, act_at(at(c, cache), tk->first * row, word), row,
-                  act_at(at(c, qkv), wide - row, word), wide, tk->S, row, word);
+    size_t elem_bytes = c->m->k->elem_bytes;
+    c->m->k->copy(c->m->team, act_at(at(c, cache), tk->first * row, elem_bytes), row,
+                  act_at(at(c, qkv), wide - row, elem_bytes), wide, tk->S, row, elem_bytes);
 }
 void run_attention_cache(const Call *c) {
     const Op *op = c->op;

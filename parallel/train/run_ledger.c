@@ -135,7 +135,7 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
         snprintf(l->calibration, sizeof l->calibration, "%s", r->calibration->measured);
     snprintf(l->backend, sizeof l->backend, "%s", world_backend(r->world));
     opt_text(opt_find(r->options, "dtype"), l->dtype, sizeof l->dtype);
-    snprintf(l->recompute, sizeof l->recompute, "%s", recompute_word(r->m.shape.recompute));
+    snprintf(l->recompute, sizeof l->recompute, "%s", recompute_name(r->m.shape.recompute));
 }
 
 void run_write_ledger(const Run *r) {

@@ -263,7 +263,7 @@ static void print_hints(const Run *r, const Plan *p) {
     if (p->space.only && !told)
         printf("A run of --layout %s chooses nothing else by itself; this plan is --micro %" PRId64
                " --recompute %s --overlap %s.\n",
-               layout_print(&c->layout, spec), c->micro, recompute_word(c->recompute),
+               layout_print(&c->layout, spec), c->micro, recompute_name(c->recompute),
                overlap_print(&c->overlap, flags));
     if (r->o->exact)
         printf("This is the step without --exact, whose sums of integers of 8 bytes are not "

@@ -53,7 +53,7 @@ static char *about(const Run *r, double lost, double error) {
     json_t *j = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:I,s:I,s:f,s:f}", "model", model,
                           "layout", layout_print(&r->grid.layout, spec), "overlap",
                           overlap_print(&r->m.shape.overlap, flags), "recompute",
-                          recompute_word(r->m.shape.recompute), "dtype", dtype, "backend",
+                          recompute_name(r->m.shape.recompute), "dtype", dtype, "backend",
                           world_backend(r->world), "ranks", r->group.size, "threads",
                           team_size(r->team), "micro", (json_int_t)r->micro, "batch",
                           (json_int_t)r->batch, "clock_error_us", 1e6 * error, "spans_lost", lost);
