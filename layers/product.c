@@ -10,12 +10,15 @@
  * Which of the two innermost loops is the outer one follows from the shape of a tile:
  *
  *     rows stay      14 x 32, AVX-512: a panel of a stays in the L1 for a row of tiles; a chunk of
- *                    b, packed, is in the L2 and streams from there once for each panel of rows.
- *                    All threads pack a, then they meet at a barrier: one barrier for each step.
+ *                    b, packed, is in the L2 and streams from there once for each panel of rows
  *     columns stay   6 x 16, 4 x 8: a panel of b stays in the L1 for a column of tiles; a block of
  *                    rows of a is in the L2 and streams from there once for each panel of columns
- *                    (the order of BLIS). Each thread packs the rows that it needs, so that threads
- *                    do not wait for each other (6 x 16, two threads: 2 % at 256 tokens).
+ *                    (the order of BLIS)
+ *
+ * Each thread packs the rows and columns that it needs, so that threads do not wait for each other.
+ * With tile registers (AMX) packing a takes longer than multiplying it by 384 columns: there all
+ * threads pack a for all, and meet at a barrier in each step. Rows of a that lie row by row
+ * (forward, dgrad) are copied so; turning them took 4 % of a matmul with 384 columns.
  *
  *            +----+----+----+----+
  *            |    |////|    |    | PANEL_K      ////  panel of b
@@ -24,8 +27,8 @@
  *   +------+ +----+----+----+----+
  *   |      | |    |    |    |    |
  *   +------+ +----+----+----+----+
- *   |######| |    | 14 |    |    |              ####  panel of a; all of a's block is in
- *   +------+ +----+-x32+----+----+                    the L3, shared by threads
+ *   |######| |    | 14 |    |    |              ####  panel of a
+ *   +------+ +----+-x32+----+----+
  *   |      | |    |    |    |    |
  *   +------+ +----+----+----+----+
  *
@@ -33,13 +36,13 @@
  * then bias and epilogue. It depends on K and PANEL_K alone. Neither threads nor caches nor the
  * extents of y change a bit of the result.
  *
- * Nothing waits for memory. Where rows stay, each step of a tile asks for one cache line of what
- * comes next: the next panel of rows, then the columns of the next chunk (of the next panel of K
- * after the last one). Where columns stay, all tiles of a column ask for a few lines of the next
- * panel of b each; one line with each step of few tiles was 5 % slower (Xeon, AVX2), a line of a
- * with each step 2 % (Zen 4). Where columns lie side by side the first panel of rows reads b
- * unpacked and packs it; where columns stay the first column reads a unpacked and packs it (up to
- * 9 % of small wgrads). Packing prefetches its own source.
+ * Nothing waits for memory. Where rows stay, each step of a tile asks for one cache line of the
+ * columns of the next chunk (of the next panel of K after the last one). Where columns stay, all
+ * tiles of a column ask for a few lines of the next panel of b each; one line with each step of few
+ * tiles was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie
+ * side by side the first panel of rows reads b unpacked and packs it; where rows of a do (wgrad)
+ * the first column of tiles reads a unpacked and packs it: up to 9 % of small ones. Packing
+ * prefetches its own source.
  *
  * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of
  * 4.
@@ -65,7 +68,7 @@
 #include "layers/product_tile.h"
 
 enum {
-    PANEL_K = 384, // steps of K summed in registers; part of the result: the order of summation
+    PANEL_K = A_STEPS, // of K summed in registers; part of the result: the order of summation
     // The same where steps are pairs. Tile registers are so fast that reading and writing y between
     // two panels counts: 1,024 tokens of a wgrad are one.
     PAIRS_K = SIMD_TILES ? 512 : PANEL_K,
@@ -76,20 +79,17 @@ enum {
     RUN = 32,       // most tiles of a run
     // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the
     // same sets of the L1.
-    A_PANEL = TILE_M * PANEL_K + 3 * 16,
+    A_PANEL = TILE_M * A_ROW + 3 * 16,
     B_PANEL = TILE_N * PAIRS_K + 5 * 16,
-    PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where steps are pairs
-    // where columns stay: panels of rows in the L2 of a thread
-    OWN_PANELS = (400 << 10) / (int)(A_PANEL * sizeof(float)) + 1,
-    A_FLOATS = COLUMNS_STAY ? OWN_PANELS * A_PANEL
-               : SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL
-                            : (BLOCK_M / TILE_M + 1) * A_PANEL,
-    B_FLOATS = CHUNK_N / TILE_N * B_PANEL,
+    PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where tile registers multiply pairs
+    // panels of a thread's own: where columns stay those that its L2 holds, else one in its L1
+    OWN_PANELS = COLUMNS_STAY ? (400 << 10) / (int)(A_PANEL * sizeof(float)) + 1 : 1,
+    OWN_FLOATS = OWN_PANELS * A_PANEL + CHUNK_N / TILE_N * B_PANEL,
+    SHARED_FLOATS = SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL : 0,
 };
 
 size_t product_workspace(int n_threads) {
-    size_t own = COLUMNS_STAY ? A_FLOATS + B_FLOATS : B_FLOATS;
-    return sizeof(float) * ((COLUMNS_STAY ? 0 : (size_t)2 * A_FLOATS) + (size_t)n_threads * own);
+    return sizeof(float) * ((size_t)2 * SHARED_FLOATS + (size_t)n_threads * OWN_FLOATS);
 }
 
 /* A run of whole numbers [begin, end); part i of n nearly equal ones. */
@@ -161,7 +161,7 @@ typedef struct Blocking {
 } Blocking;
 
 static int64_t a_panel(PackKind kind) {
-    return kind == PACK_PAIR ? PAIRS_PANEL : A_PANEL;
+    return tile_registers(kind) ? PAIRS_PANEL : A_PANEL;
 }
 
 static Blocking blocking_of(int64_t l2, PackKind kind) {
@@ -185,8 +185,10 @@ typedef struct Member {
     PackKind kind;
     int me, size;
     int64_t blocks_m, blocks_n, panels_k, panel_k;
-    // Packed rows: where rows stay those of the step at hand and of the next, shared, else its own.
-    float *a[2], *b; // packed columns, its own
+    // With tile registers packed rows of this step and of the next, which threads share; its own
+    // packed rows and columns.
+    float *shared[2], *a, *b;
+    bool by_rows; // its own rows are packed row by row
     Blocking blocking;
     RowBlocks rows;         // all rows are one block where the matmul has none
     const RowBlocks *steps; // of rows of x or dy; NULL
@@ -278,14 +280,14 @@ static void blocks_done(const Member *w, const Step *s) {
 }
 
 /* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose
- * busiest thread does least; packing a tile's columns costs about as much as one tile. So does,
- * where columns stay, packing a panel of rows. */
-static int grid_columns(int size, int64_t panels, int64_t tiles) {
+ * busiest thread does least; packing a tile's columns costs about as much as one tile. So does
+ * packing a panel of rows that is not shared. */
+static int grid_columns(int size, int64_t panels, int64_t tiles, bool shared) {
     int best = 1;
     int64_t least = INT64_MAX;
     for (int c = 1; c <= size; c++) {
         if (size % c) continue;
-        int64_t work = (ceil_div(tiles, c) + COLUMNS_STAY) * (ceil_div(panels, size / c) + 1);
+        int64_t work = (ceil_div(tiles, c) + !shared) * (ceil_div(panels, size / c) + 1);
         if (work < least) least = work, best = c;
     }
     return best;
@@ -299,7 +301,7 @@ typedef struct Share {
 
 static Share share_of(const Member *w, const Step *s) {
     int64_t tiles = ceil_div(length(s->n), TILE_N);
-    int columns = grid_columns(w->size, s->panels, tiles);
+    int columns = grid_columns(w->size, s->panels, tiles, tile_registers(w->kind));
     Share h = {.panels = part((Range){0, s->panels}, w->me / columns, w->size / columns),
                .tiles = part((Range){0, tiles}, w->me % columns, columns)};
     h.chunks = length(h.panels) ? ceil_div(length(h.tiles), w->blocking.chunk / TILE_N) : 0;
@@ -342,7 +344,9 @@ static void pack_a(const Member *w, const Step *s, Range panels, float *to) {
             continue;
         }
         pack.src = w->panel[i].a + s->k.begin * p->a_col;
-        (tile_registers(w->kind) ? pack_tiles : pack_panels)(&pack, dst, edge, (int)n);
+        (tile_registers(w->kind) ? pack_tiles
+         : w->by_rows            ? pack_by_rows
+                                 : pack_panels)(&pack, dst, edge, (int)n);
     }
 }
 
@@ -481,7 +485,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
             for (int i = 0; i < rows * TILE_N; i++) bad[i] |= !grid_good(&w->grid, part[i]);
             any_bad = true;
         }
-        t->a += length(k) * TILE_M, t->b += length(k) * TILE_N;
+        t->a += t->a_by_rows ? length(k) : length(k) * TILE_M, t->b += length(k) * TILE_N;
         if (t->raw) t->raw += length(k) * t->raw_stride;
         fetch.from += length(k) * fetch.stride, fetch.n = 0;
         begin = k.end;
@@ -503,8 +507,8 @@ typedef struct Chunk {
     const Step *s;
     Range columns;
     float *a;                   // packed rows from panel `from` on
-    bool raw_a;                 // where columns stay: the tiles of the first column pack them
-    int64_t from, first, end;   // panels of rows; the first one's tiles pack b while they multiply
+    bool raw_a;                 // the tiles of the first column pack them while they multiply
+    int64_t from, first;        // panels of rows; the first one's tiles pack b while they multiply
     const float *b;             // the first row of the step, unpacked
     int64_t raw;                // number of tiles of columns packed so
     Ahead *ahead;               // what is read first after this chunk
@@ -513,12 +517,11 @@ typedef struct Chunk {
     int64_t share;              // of which each tile fetches so many lines
 } Chunk;
 
-/* What a tile fetches where rows stay: the next panel of rows, else a piece of `ahead`. */
-static Fetch rows_fetch(Chunk *c, const float *a, bool next) {
+/* What a tile fetches where rows stay: a piece of `ahead`. */
+static Fetch rows_fetch(Chunk *c) {
     Ahead *f = c->ahead;
     int64_t done = c->done++, pieces = f->lines * ceil_div(f->rows, PANEL_K);
-    if (next) return (Fetch){a + a_panel(c->w->kind), 16, 0};
-    if (c->fetched >= pieces || c->fetched * c->all > pieces * done) return (Fetch){a, 0, 0};
+    if (c->fetched >= pieces || c->fetched * c->all > pieces * done) return (Fetch){c->a, 0, 0};
     c->fetched++;
     return ahead_take(f, PANEL_K);
 }
@@ -544,7 +547,7 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
     bool raw = i == c->first && j < c->raw;
     if (c->w->exact || j >= whole || !direct(c->w->p, s)) return 1;
-    if (COLUMNS_STAY && raw) return 1;
+    if (COLUMNS_STAY ? raw : c->raw_a && j == 0 && !raw) return 1;
     int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
     int64_t alike = COLUMNS_STAY ? left - in_block : (raw ? c->raw : whole) - j;
     return alike < n ? alike : n;
@@ -558,19 +561,19 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     Range columns = {c->columns.begin + j * TILE_N, c->columns.begin + (j + 1) * TILE_N};
     const RowPanel *m = &w->panel[i];
     Tile t = {.pairs = w->kind == PACK_PAIR, .steps = pack_steps(w->kind, length(c->s->k))};
-    t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch, t.raw_stride = p->b_row;
+    t.a_by_rows = w->by_rows, t.rows = (int)m->rows, t.n = (int)n, t.fetch = fetch,
+    t.raw_stride = p->b_row;
     t.a = c->a + (i - c->from) * a_panel(w->kind), t.b = w->b + j * B_PANEL;
     if (i == c->first && j < c->raw)
         t.raw = c->b + columns.begin;
     else if (c->raw_a && j == 0)
-        t.raw_a = m->a + c->s->k.begin * p->a_col, t.raw_row = p->a_row, t.raw_col = p->a_col;
+        t.raw_a = m->a + c->s->k.begin * p->a_col, t.raw_a_stride = p->a_col;
     if (COLUMNS_STAY)
         t.next_a = a_panel(w->kind), t.next_y = m->rows * p->ldy, t.next_raw_a = m->rows * p->a_row;
     else
         t.next_b = B_PANEL, t.next_y = t.next_raw = TILE_N;
     for (int64_t at = 0; at < n; at++)
-        fetch[at] = COLUMNS_STAY ? ahead_take(&c->panel, c->share)
-                                 : rows_fetch(c, t.a, j + at == 0 && i + 1 < c->end);
+        fetch[at] = COLUMNS_STAY ? ahead_take(&c->panel, c->share) : rows_fetch(c);
     Range whole = clip(columns, c->columns.end);
     (w->exact                                     ? exact_tile_at
      : length(whole) == TILE_N && direct(p, c->s) ? tiles_at
@@ -579,54 +582,66 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
 
 /* May tiles read rows of a as they are? */
 static bool plain_a(const Member *w) {
-    return w->kind == PACK_FLOAT && !w->exact && !(w->steps && w->steps->of == BLOCKS_OF_AT);
+    bool blocks = w->steps && w->steps->of == BLOCKS_OF_AT;
+    return w->kind == PACK_FLOAT && !w->exact && !w->by_rows && !blocks;
 }
 
-/* Packs one chunk of columns and multiplies it with all panels of rows. */
+/* Makes some panels of rows ready for tiles: those of the first column pack them, or they are
+ * packed now. The tiles of the first panel of a chunk pack b, and find a packed. */
+static void begin_rows(Chunk *c, Range panels) {
+    c->from = panels.begin, c->raw_a = plain_a(c->w);
+    if (!c->raw_a)
+        pack_a(c->w, c->s, panels, c->a);
+    else if (panels.begin == c->first && c->raw)
+        pack_a(c->w, c->s, (Range){panels.begin, panels.begin + 1}, c->a);
+}
+
+/* One column of tiles, where columns stay. */
+static void multiply_column(Chunk *c, Range rows, int64_t j, bool first, bool last) {
+    const Member *w = c->w;
+    int64_t from = c->columns.begin + j * TILE_N;
+    if (first && j >= c->raw)
+        pack_b(w, c->s, clip((Range){from, from + TILE_N}, c->columns.end), w->b + j * B_PANEL);
+    set_panel_ahead(c, first, last, j, rows);
+    for (int64_t i = rows.begin, n; i < rows.end; i += n) {
+        n = run_length(c, i, j, rows.end - i);
+        chunk_run(c, i, j, n);
+    }
+    team_poll(w->polled);
+}
+
+/* Packs one chunk of columns and multiplies it with all panels of rows. packed: the last chunk left
+ * these rows packed, if they are one block. */
 static void multiply(const Member *w, const Step *s, Range panels, Range columns, float *a,
                      bool packed, Ahead *ahead) {
     const Product *p = w->p;
+    bool shared = tile_registers(w->kind);
     int64_t together;
     const float *b = row_of(w, BLOCKS_OF_B, s->k.begin, &together);
-    bool raw = p->b_col == 1 && together >= length(s->k) && w->kind != PACK_ROUND &&
-               !tile_registers(w->kind) && (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
+    bool raw = p->b_col == 1 && together >= length(s->k) && w->kind != PACK_ROUND && !shared &&
+               (w->kind != PACK_PAIR || length(s->k) % 2 == 0);
     int64_t tiles = ceil_div(length(columns), TILE_N),
             blocks = ceil_div(length(panels), w->blocking.rows);
-    Chunk c = {.w = w,
-               .s = s,
-               .columns = columns,
-               .a = a,
-               .b = b,
-               .first = panels.begin,
-               .end = panels.end,
-               .ahead = ahead};
+    Chunk c = {.w = w, .s = s, .columns = columns, .a = a, .b = b, .first = panels.begin};
+    c.ahead = ahead;
     c.all = length(panels) * tiles, c.raw = raw ? length(columns) / TILE_N : 0;
-    if (!COLUMNS_STAY && c.raw < tiles)
-        pack_b(w, s, (Range){columns.begin + c.raw * TILE_N, columns.end}, w->b + c.raw * B_PANEL);
-    for (int64_t block = 0; block < blocks; block++) {
-        Range rows = part(panels, block, blocks);
-        if (COLUMNS_STAY) {
-            bool ready = packed && blocks == 1;
-            c.from = rows.begin;
-            c.raw_a = !ready && plain_a(w);
-            if (c.raw_a && block == 0 && c.raw)
-                pack_a(w, s, (Range){rows.begin, rows.begin + 1}, a);
-            else if (!ready && !c.raw_a)
-                pack_a(w, s, rows, a);
+    if (COLUMNS_STAY) {
+        for (int64_t block = 0; block < blocks; block++) {
+            Range rows = part(panels, block, blocks);
+            c.raw_a = false, c.from = rows.begin;
+            if (!packed || blocks > 1) begin_rows(&c, rows);
+            for (int64_t j = 0; j < tiles; j++)
+                multiply_column(&c, rows, j, block == 0, block == blocks - 1);
         }
-        int64_t outer = COLUMNS_STAY ? tiles : length(rows),
-                inner = COLUMNS_STAY ? length(rows) : tiles;
-        for (int64_t x = 0; x < outer; x++, team_poll(w->polled)) {
-            if (COLUMNS_STAY && block == 0 && x >= c.raw) {
-                int64_t from = columns.begin + x * TILE_N;
-                pack_b(w, s, clip((Range){from, from + TILE_N}, columns.end), w->b + x * B_PANEL);
-            }
-            if (COLUMNS_STAY) set_panel_ahead(&c, block == 0, block == blocks - 1, x, rows);
-            for (int64_t z = 0, n; z < inner; z += n) {
-                int64_t i = rows.begin + (COLUMNS_STAY ? z : x), j = COLUMNS_STAY ? x : z;
-                n = run_length(&c, i, j, inner - z);
-                chunk_run(&c, i, j, n);
-            }
+        return;
+    }
+    if (c.raw < tiles)
+        pack_b(w, s, (Range){columns.begin + c.raw * TILE_N, columns.end}, w->b + c.raw * B_PANEL);
+    for (int64_t i = panels.begin; i < panels.end; i++, team_poll(w->polled)) {
+        if (!shared) begin_rows(&c, (Range){i, i + 1});
+        for (int64_t j = 0, n; j < tiles; j += n) {
+            n = run_length(&c, i, j, tiles - j);
+            chunk_run(&c, i, j, n);
         }
     }
 }
@@ -674,25 +689,22 @@ static void member(void *ctx, int me, int size) {
     set_rows(&w);
     w.blocking = blocking_of(processor_l2(), w.kind);
     w.blocks_n = ceil_div(p->N, BLOCK_N);
-    if (COLUMNS_STAY) {
-        w.a[0] = w.a[1] = work + (int64_t)me * (A_FLOATS + B_FLOATS), w.b = w.a[0] + A_FLOATS;
-    } else {
-        w.a[0] = work, w.a[1] = work + A_FLOATS;
-        w.b = work + 2 * A_FLOATS + (int64_t)me * B_FLOATS;
-    }
+    bool shared = tile_registers(w.kind);
+    w.shared[0] = work, w.shared[1] = work + SHARED_FLOATS;
+    w.a = work + 2 * SHARED_FLOATS + (int64_t)me * OWN_FLOATS, w.b = w.a + OWN_PANELS * A_PANEL;
+    w.by_rows = p->a_col == 1 && p->a_row != 1 && !shared;
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0), before = next;
-    if (tile_registers(w.kind)) tiles_begin();
+    if (shared) tiles_begin();
     for (int64_t i = 0; i < steps; i++) {
         Step s = next;
         Share h = share_of(&w, &s), h_next = {0};
         if (i + 1 < steps) next = step_at(&w, i + 1), h_next = share_of(&w, &next);
         set_row_panels(&w, &s);
-        if (!COLUMNS_STAY) {
-            Range mine = part((Range){0, s.panels}, me, size);
-            pack_a(&w, &s, mine, w.a[i % 2] + mine.begin * a_panel(w.kind));
-        }
-        if (size > 1 && (!COLUMNS_STAY || p->blocks)) team_barrier(job->team);
+        float *a = shared ? w.shared[i % 2] : w.a;
+        Range mine = part((Range){0, s.panels}, me, size);
+        if (shared) pack_a(&w, &s, mine, a + mine.begin * a_panel(w.kind));
+        if (size > 1 && (shared || p->blocks)) team_barrier(job->team);
         if (size > 1 && me == 0 && i > 0) blocks_done(&w, &before); // all threads have left it
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
@@ -700,7 +712,7 @@ static void member(void *ctx, int me, int size) {
                 ahead = ahead_of(&w, &s, first_read(chunk_columns(&s, &h, c + 1)));
             else if (h_next.chunks)
                 ahead = ahead_of(&w, &next, first_read(chunk_columns(&next, &h_next, 0)));
-            multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), w.a[i % 2], c > 0, &ahead);
+            multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), a, c > 0, &ahead);
         }
         if (size == 1) blocks_done(&w, &s);
         before = s;
@@ -709,7 +721,7 @@ static void member(void *ctx, int me, int size) {
     if (size > 1 && me == 0) blocks_done(&w, &before);
     for (int i = 0; me == 0 && w.steps && w.steps->done && i < w.steps->n; i++)
         w.steps->done(w.steps->ctx, i);
-    if (tile_registers(w.kind)) tiles_end();
+    if (shared) tiles_end();
 }
 
 static void run(Job *job) {

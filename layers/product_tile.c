@@ -111,6 +111,32 @@ void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n) {
         pack(PACK_PAIR, p, dst, edge, n);
 }
 
+static inline __attribute__((always_inline)) void copy_steps(PackKind kind, const Pack *p,
+                                                             float *dst, const float *src) {
+    enum { AHEAD = 4 }; // rows
+    int64_t steps = pack_steps(kind, p->K), per = kind == PACK_PAIR ? 2 : 1;
+    const float *soon = src + AHEAD * p->lane_stride;
+    for (int64_t k = 0; k < steps; k += VF) {
+        vf_store(dst + k, run(kind, src, k, p->K));
+        __builtin_prefetch(soon + per * k);
+        if (per * VF > 16) __builtin_prefetch(soon + per * k + 16);
+    }
+}
+
+void pack_by_rows(const Pack *p, float *dst, const int64_t *edge, int n) {
+    for (int i = 0; i < n; i++)
+        for (int64_t row = 0; row < edge[i + 1] - edge[i]; row++) {
+            const float *src = p->src + (edge[i] + row) * p->lane_stride;
+            float *to = dst + i * p->panel_floats + row * A_ROW;
+            if (p->kind == PACK_FLOAT)
+                copy_steps(PACK_FLOAT, p, to, src);
+            else if (p->kind == PACK_ROUND)
+                copy_steps(PACK_ROUND, p, to, src);
+            else
+                copy_steps(PACK_PAIR, p, to, src);
+        }
+}
+
 /* One block of 16 steps of up to 16 rows, `rows` of them not 0. */
 static void pack_block(const Pack *p, float *dst, const float *src, int64_t rows, int64_t k) {
     int64_t steps = pack_steps(PACK_PAIR, p->K);
@@ -212,19 +238,16 @@ static void multiply_tiles(const Tile *t, int tile) {
 }
 
 /* How a tile reads its rows of a. */
-typedef enum {
-    A_PACKED,
-    A_LANES, // not packed yet: the rows' elements of one step lie side by side
-    A_ROWS,  // not packed yet: those of one row do
-} ReadA;
+typedef enum { A_BY_STEPS, A_BY_ROWS, A_RAW } ReadA;
 
 static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, ReadA read,
                                                                 int rows, const Tile *t) {
     enum { AHEAD = 24 }; // steps between the prefetch of a raw row and its use: about 100 ns
     int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
-    int64_t steps = t->steps, ld = t->ld, lanes_step = t->raw_col;
+    int64_t steps = t->steps, ld = t->ld;
     for (int tile = 0; tile < t->n; tile++) {
-        const float *from = raw ? t->raw + tile * t->next_raw : NULL, *row_a[TILE_M] = {NULL};
+        const float *from = raw ? t->raw + tile * t->next_raw : NULL,
+                    *from_a = read == A_RAW ? t->raw_a + tile * t->next_raw_a : NULL;
         float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
               *y = t->y + tile * t->next_y;
         const float *fetch = t->fetch[tile].from;
@@ -234,17 +257,14 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
         for (int64_t i = 0; i < n; i++) __builtin_prefetch(fetch + i * stride, 0, 2);
         UNROLL
         for (int i = 0; i < rows; i++) {
-            if (read != A_PACKED) row_a[i] = t->raw_a + tile * t->next_raw_a + i * t->raw_row;
-            // a register for each row: gcc would compute them from two, and spill both
-            if (read == A_ROWS) __asm__("" : "+r"(row_a[i]));
             UNROLL
             for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
         }
         // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon
 #pragma GCC unroll 4
-        for (int64_t k = 0; k < steps; k++, a += TILE_M, b += TILE_N) {
-            if (read == A_LANES)
-                __builtin_prefetch(row_a[0] + AHEAD * lanes_step);
+        for (int64_t k = 0; k < steps; k++, a += read == A_BY_ROWS ? 1 : TILE_M, b += TILE_N) {
+            if (read == A_RAW)
+                __builtin_prefetch(from_a + AHEAD * t->raw_a_stride);
             else if (!COLUMNS_STAY)
                 __builtin_prefetch(fetch + k * stride, 0, 2);
             vf row[TILE_V];
@@ -265,18 +285,15 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
             if (raw) from += raw_step;
             UNROLL
             for (int i = 0; i < rows; i++) {
-                vf x = vf_set1(read == A_PACKED  ? a[i]
-                               : read == A_LANES ? row_a[0][i]
-                                                 : row_a[i][k]);
-                if (read == A_ROWS) a[i] = x[0];
+                vf x = vf_set1(read == A_RAW ? from_a[i] : a[read == A_BY_ROWS ? i * A_ROW : i]);
                 UNROLL
                 for (int j = 0; j < TILE_V; j++)
                     acc[i][j] =
                         pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
             }
-            if (read == A_LANES) {
-                memcpy(a, row_a[0], (size_t)rows * sizeof *a);
-                row_a[0] += lanes_step;
+            if (read == A_RAW) {
+                memcpy(a, from_a, (size_t)rows * sizeof *a);
+                from_a += t->raw_a_stride;
             }
         }
         const float *before = t->before ? t->before + tile * t->next_y : NULL;
@@ -297,6 +314,28 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
     }
 }
 
+static inline __attribute__((always_inline)) void multiply_any(int rows, const Tile *t) {
+    bool raw = t->raw != NULL;
+    if (SIMD_BF16 && t->pairs && raw && t->a_by_rows)
+        multiply_rows(true, true, A_BY_ROWS, rows, t);
+    else if (SIMD_BF16 && t->pairs && raw)
+        multiply_rows(true, true, A_BY_STEPS, rows, t);
+    else if (SIMD_BF16 && t->pairs && t->a_by_rows)
+        multiply_rows(true, false, A_BY_ROWS, rows, t);
+    else if (SIMD_BF16 && t->pairs)
+        multiply_rows(true, false, A_BY_STEPS, rows, t);
+    else if (raw && t->a_by_rows)
+        multiply_rows(false, true, A_BY_ROWS, rows, t);
+    else if (raw)
+        multiply_rows(false, true, A_BY_STEPS, rows, t);
+    else if (t->raw_a)
+        multiply_rows(false, false, A_RAW, rows, t);
+    else if (t->a_by_rows)
+        multiply_rows(false, false, A_BY_ROWS, rows, t);
+    else
+        multiply_rows(false, false, A_BY_STEPS, rows, t);
+}
+
 void tile_multiply(const Tile *t) {
     if (SIMD_TILES && t->pairs) {
         for (int tile = 0; tile < t->n; tile++) multiply_tiles(t, tile);
@@ -304,19 +343,7 @@ void tile_multiply(const Tile *t) {
     }
 #define ROWS(r)                                                                                    \
     case r:                                                                                        \
-        if (r > TILE_M) break;                                                                     \
-        if (SIMD_BF16 && t->pairs && t->raw)                                                       \
-            multiply_rows(true, true, A_PACKED, r % (TILE_M + 1), t);                              \
-        else if (SIMD_BF16 && t->pairs)                                                            \
-            multiply_rows(true, false, A_PACKED, r % (TILE_M + 1), t);                             \
-        else if (t->raw)                                                                           \
-            multiply_rows(false, true, A_PACKED, r % (TILE_M + 1), t);                             \
-        else if (COLUMNS_STAY && t->raw_a && t->raw_row == 1)                                      \
-            multiply_rows(false, false, A_LANES, r % (TILE_M + 1), t);                             \
-        else if (COLUMNS_STAY && t->raw_a)                                                         \
-            multiply_rows(false, false, A_ROWS, r % (TILE_M + 1), t);                              \
-        else                                                                                       \
-            multiply_rows(false, false, A_PACKED, r % (TILE_M + 1), t);                            \
+        if (r <= TILE_M) multiply_any(r % (TILE_M + 1), t);                                        \
         break
     switch (t->rows) {
         ROWS(1);

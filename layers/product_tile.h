@@ -1,8 +1,9 @@
 /* product_tile -- the two inner parts of the product: packing a panel, and one register tile of y.
  *
- * A panel is what the innermost loop reads: for each step k of the sum, the values of TILE_M rows
- * of a (or TILE_N columns of b) side by side. A step is one element of K, or in bf16 on sets with a
- * dot product a dword with two elements of K, so that both types have the same loops:
+ * A panel is what the innermost loop reads: for each step k of the sum, the values of TILE_N
+ * columns of b side by side, and those of TILE_M rows of a; or, where a lies so in memory, row by
+ * row. A step is one element of K, or in bf16 on sets with a dot product a dword with two elements
+ * of K, so that both types have the same loops:
  *
  *      a panel [steps][TILE_M]     b panel [steps][TILE_N]     tile of y in registers (AVX-512)
  *      k=0  a0 a1 ... a13          b0 b1 ............ b31      14 x 2 vectors of 16: 28 sums,
@@ -28,11 +29,11 @@ enum {
     TILE_V = 2,                          // vectors in a row of the tile
     TILE_N = TILE_V * VF,
     PAIRS_M = SIMD_TILES ? 2 * TILE_SIDE : TILE_M, // rows where steps are pairs
-    COLUMNS_STAY = VF<16, // in the L1, rows stream from the L2; with more registers rows stay
-                      MOST_M = PAIRS_M>
-                           TILE_M
-                       ? PAIRS_M
-                       : TILE_M,
+    MOST_M = PAIRS_M > TILE_M ? PAIRS_M : TILE_M,
+    // in the L1, while rows stream from the L2; with more registers rows stay
+    COLUMNS_STAY = (VF < 16),
+    A_STEPS = 384,        // most steps of a panel of a
+    A_ROW = A_STEPS + 16, // floats from row to row of a panel that lies row by row
 };
 
 typedef enum {
@@ -64,6 +65,8 @@ typedef struct Pack {
     int64_t lane_stride, k_stride, K;
 } Pack;
 void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
+/* Local. The same row by row, A_ROW floats apart; k_stride is 1. */
+void pack_by_rows(const Pack *p, float *dst, const int64_t *edge, int n);
 /* Local. The same for panels of a that tile registers read: blocks of 16 steps, [steps /
  * 16][PAIRS_M][16], the last one filled up with 0. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n);
@@ -103,10 +106,11 @@ typedef struct Tile {
     // even number of rows.
     const float *raw;
     int64_t raw_stride;
-    // Not NULL, without raw and pairs and where columns stay: likewise a, of which element k of row
-    // i is here at i * raw_row + k * raw_col; one of the two is 1.
+    bool a_by_rows; // the panels of a are pack_by_rows's
+    // Not NULL, without raw, pairs and a_by_rows: likewise a. The elements of a step lie side by
+    // side here, for all rows, raw_a_stride floats behind those of the step before.
     const float *raw_a;
-    int64_t raw_row, raw_col;
+    int64_t raw_a_stride;
     int n;
     // floats from a tile to the next one; before goes with y
     int64_t next_a, next_b, next_y, next_raw, next_raw_a;
