@@ -14,13 +14,14 @@
 #   fuzzers              every reader of foreign bytes, 3 seconds each
 #
 # `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly
-# wait: the builds of the last three stages use that time, behind everything else. They share with
-# build/ the kernels of CUDA that their tests do not launch, or that TSan does not see (Makefile).
+# wait: the last three stages and their builds use that time, behind everything else; what they
+# print is shown when it is their turn. They share with build/ the kernels of CUDA that their tests
+# do not launch, or that TSan does not see (Makefile).
 set -u -o pipefail
 jobs=$(nproc)
-passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+scratch=$(mktemp -d)
+trap 'trap - TERM; kill 0' INT TERM # with what runs behind
+trap 'rm -rf "$scratch"' EXIT
 
 summary=build/test.txt # of the run, for tools/readme_examples.py
 : >$summary
@@ -30,11 +31,12 @@ summary=build/test.txt # of the run, for tools/readme_examples.py
 limited=(timeout --kill-after=30 "${TEST_LIMIT:-15m}")
 if [ -n "${TEST_LONG:-}" ] || [ -t 1 ]; then limited=(); fi
 
-# Runs a stage and adds its "N passed, N failed[, N skipped]" line; a stage without that line counts
-# as failed.
+# Runs a stage and notes its "N passed, N failed[, N skipped]" line; a stage without that line, or
+# that ends with an error in spite of it, counts as failed.
 stage() {
-    local title=$1 start=$SECONDS status line
+    local title=$1 start=$SECONDS status line log
     shift
+    log=$(mktemp -p "$scratch")
     echo "== $title"
     "${limited[@]}" bash -c '"$@"' "$title" "$@" 2>&1 | tee "$log" | grep --line-buffered -v '^ok '
     status=${PIPESTATUS[0]}
@@ -42,16 +44,15 @@ stage() {
     124 | 137) echo "FAIL $title was killed, or did not end within ${limited[2]:-its time}" ;;
     esac
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -1)
-    if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)? ]]; then
-        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) \
-            skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
-        [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || failed=$((failed + 1))
-    else
+    if [ -z "$line" ]; then
         echo "FAIL $title ended with status $status and no result"
-        failed=$((failed + 1))
+        line="0 passed, 1 failed"
+    elif [ "$status" != 0 ] && [[ $line =~ ,\ 0\ failed ]]; then
+        echo "FAIL $title ended with status $status"
+        line=${line/, 0 failed/, 1 failed}
     fi
     echo "   ($((SECONDS - start)) s)"
-    printf '== %s\n%s\n   (%d s)\n' "$title" "${line:-no result}" $((SECONDS - start)) >>$summary
+    printf '== %s\n%s\n   (%d s)\n' "$title" "$line" $((SECONDS - start)) >>$summary
 }
 
 # CONFIG WORD...: builds with a sanitizer the files that have such tests, the programs that those
@@ -82,25 +83,27 @@ threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are r
 export jobs
 export -f build_sanitized sanitized # to the shell of a stage
 
-build_the_rest() {
+last_stages() {
+    summary=$scratch/summary
     # shellcheck disable=SC2086
-    build_sanitized asan $files
+    stage "files and parsers under ASan and UBSan" sanitized asan $files
     # shellcheck disable=SC2086
-    build_sanitized tsan $threads
-    make -s -j"$jobs" CONFIG=fuzz CC=clang fuzzers
+    stage "threads under TSan" sanitized tsan $threads
+    stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
 }
 
 stage "the suite" build/run_tests
-(renice -n 19 -p $BASHPID && build_the_rest) >/dev/null 2>&1 & # what fails is shown by its stage
+(renice -n 19 -p $BASHPID >/dev/null && last_stages) >"$scratch/last" 2>&1 &
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
 if command -v python3 >/dev/null; then stage "losses and weights against the record" \
     tests/steps.py; fi
 if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
+tail -n +1 -f --pid=$! "$scratch/last"
 wait $!
-# shellcheck disable=SC2086
-stage "files and parsers under ASan and UBSan" sanitized asan $files
-# shellcheck disable=SC2086
-stage "threads under TSan" sanitized tsan $threads
-stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
-echo "$passed passed, $failed failed, $skipped skipped" | tee -a $summary
-[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+cat "$scratch/summary" >>$summary
+awk '/ passed, / { passed += $1; failed += $3; skipped += $5 }
+    END { print passed + 0 " passed, " failed + 0 " failed, " skipped + 0 " skipped"
+        exit failed > 0 || passed == 0 }' $summary >"$scratch/sum"
+status=$?
+tee -a $summary <"$scratch/sum"
+exit $status
