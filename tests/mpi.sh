@@ -557,7 +557,8 @@ counted_bytes() {
 }
 
 # Two racks with a host each: what leaves h0's card leaves its rack by the trunk, as fast as that
-# is.
+# is. The card is five times as fast, so that the trunk's queue may drop frames, which TCP sends
+# again: up to a tenth less leaves than came.
 racks() {
     local sent trunk us try
     "$lab" up "1 1" 1gbit 200mbit
@@ -572,7 +573,7 @@ racks() {
     done
     sent=$("$lab" bytes h0)
     trunk=$("$lab" bytes r0)
-    [ $((trunk * 100)) -ge $((sent * 99)) ] || why="the trunk carried $trunk bytes of $sent"
+    [ $((trunk * 10)) -ge $((sent * 9)) ] || why="the trunk carried $trunk bytes of $sent"
     verdict "a trunk between racks"
 }
 
