@@ -48,6 +48,8 @@ enum { VF_REGISTERS = 32 }; // vectors that a loop holds without spilling
 enum { VF_REGISTERS = 16 };
 #endif
 
+#define LOG2_E 1.44269504088896341f
+
 typedef float vf __attribute__((vector_size(VF * 4)));
 typedef int32_t vi __attribute__((vector_size(VF * 4)));
 typedef float vf_any
@@ -153,31 +155,36 @@ static inline vi vf_to_vi(vf a) {
 } // of whole numbers
 #endif
 
-// a 2^n for whole n in [-125, 128], through the exponent bits; in two steps, 2^128 is no float
+// a 2^n for whole n in [-126, 127], through the exponent bits
 static inline vf vf_scale2(vf a, vf n) {
-    return a * (vf)((vf_to_vi(n) + 126) << 23) * vf_set1(2.0f);
+    return a * (vf)((vf_to_vi(n) + 127) << 23);
 }
 
+// Whole vectors go without a mask: on AMD a masked store of AVX2 is microcode.
 #if defined(__AVX2__)
 static inline __m256i vf_first(int n) { // all ones in the first n lanes
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 static inline vf vf_load_n(const float *p, int n) {
-    return (vf)_mm256_maskload_ps(p, vf_first(n));
+    return n == VF ? vf_load(p) : (vf)_mm256_maskload_ps(p, vf_first(n));
 }
 static inline void vf_store_n(float *p, vf x, int n) {
-    _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
+    if (n == VF)
+        vf_store(p, x);
+    else
+        _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
 }
 #else
 static inline vf vf_load_n(const float *p, int n) {
+    if (n == VF) return vf_load(p);
     float x[VF] = {0};
     memcpy(x, p, (size_t)n * sizeof *x);
     return vf_load(x);
 }
 static inline void vf_store_n(float *p, vf x, int n) {
     float y[VF];
-    vf_store(y, x);
-    memcpy(p, y, (size_t)n * sizeof *y);
+    vf_store(n == VF ? p : y, x);
+    if (n < VF) memcpy(p, y, (size_t)n * sizeof *y);
 }
 #endif
 
@@ -221,13 +228,13 @@ static inline vf vf_first_lanes(vf x, int64_t n, vf fill) {
     return vf_select(*(const vi_any *)lane < vi_set1(k), x, fill);
 }
 
-/* e^x within 1.5 units in the last place for x in [-86.5, 88.7]; below that 0, above clamped; NaN
+/* e^x within 1.5 units in the last place for x in [-86.5, 88.3]; below that 0, above clamped; NaN
  * stays NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients),
  * then times 2^n. */
 static inline vf vf_exp(vf x) {
-    vf lo = vf_set1(-86.5f), hi = vf_set1(88.72f); // n = -125 .. 128: no denormal
+    vf lo = vf_set1(-86.5f), hi = vf_set1(88.37f); // n = -125 .. 127: no denormal
     vf t = vf_min(hi, vf_max(lo, x));              // operand order keeps NaN
-    vf n = vf_round(t * vf_set1(1.44269504088896341f));
+    vf n = vf_round(t * vf_set1(LOG2_E));
     vf r = vf_fma(n, vf_set1(-0.693359375f), t);
     r = vf_fma(n, vf_set1(2.12194440e-4f), r);
     vf p = vf_set1(1.9875691500e-4f);

@@ -147,11 +147,11 @@ static void softmax_tile(const Shape *s, const Tile *t, const Work *w) {
 static inline vf log2_of(vf x) {
     vi e = ((vi)x - vi_set1(0x3f3504f3)) >> 23;
     vf m = (vf)((vi)x - (e << 23)), one = vf_set1(1);
-    vf t = (m - one) / (m + one), u = t * t, p = vf_set1(2 * LOG2E / 9);
-    p = vf_fma(p, u, vf_set1(2 * LOG2E / 7));
-    p = vf_fma(p, u, vf_set1(2 * LOG2E / 5));
-    p = vf_fma(p, u, vf_set1(2 * LOG2E / 3));
-    p = vf_fma(p, u, vf_set1(2 * LOG2E));
+    vf t = (m - one) / (m + one), u = t * t, p = vf_set1(2 * LOG2_E / 9);
+    p = vf_fma(p, u, vf_set1(2 * LOG2_E / 7));
+    p = vf_fma(p, u, vf_set1(2 * LOG2_E / 5));
+    p = vf_fma(p, u, vf_set1(2 * LOG2_E / 3));
+    p = vf_fma(p, u, vf_set1(2 * LOG2_E));
     return vf_fma(p, t, __builtin_convertvector(e, vf)) + (x - x);
 }
 
@@ -197,7 +197,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
     const Shape *s = &f->s;
     int64_t rows = a->S - row0 < BR ? a->S - row0 : BR;
     attention_pack_tile(s, w->q, queries(f, b, h, row0), f->stride, rows,
-                        LOG2E / sqrtf((float)a->D));
+                        LOG2_E / sqrtf((float)a->D));
     for (int64_t i = 0; i < BR; i++) w->max[i] = -FLT_MAX;
     memset(w->sum, 0, BR * VF * sizeof(float));
     memset(w->o, 0, (size_t)(rows * s->Do) * sizeof(float));
@@ -282,7 +282,7 @@ typedef struct Decode {
 static float decode_scores(const Decode *d, float *score, const float *q, const float *k,
                            int64_t stride) {
     int64_t D = d->a->D, whole = D / VF * VF;
-    float max = -FLT_MAX, scale = LOG2E / sqrtf((float)D);
+    float max = -FLT_MAX, scale = LOG2_E / sqrtf((float)D);
     vf tail = vf_load_n(q + whole, (int)(D - whole));
     for (int64_t j = 0; j < d->n; j++, k += stride) {
         vf sum = D > whole ? tail * vf_load_n(k + whole, (int)(D - whole)) : vf_zero();

@@ -119,7 +119,7 @@ static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t
             sum = vf_fma(vf_load_n(x + whole, (int)(D - whole)),
                          vf_load_n(y + whole, (int)(D - whole)), sum);
         w->delta[r] = vf_sum(sum);
-        w->lse[r] = lse[r] * LOG2E;
+        w->lse[r] = lse[r] * LOG2_E;
     }
 }
 
@@ -172,7 +172,7 @@ static void backward_rows(const Backward *f, const Work *w, const Item *it, int6
     const float *q = f->qkv + in_qkv(f, it->b, h, row0);
     const float *dout = f->dout + in_out(f, it->b, h, row0);
     float scale = 1 / sqrtf((float)D);
-    attention_pack_tile(s, w->q, q, f->stride, rows, scale * LOG2E);
+    attention_pack_tile(s, w->q, q, f->stride, rows, scale * LOG2_E);
     attention_pack_tile(s, w->dout, dout, wide, rows, 1);
     if (it->want_dkv) {
         attention_pack_rows(s, w->q_rows, panel, q, f->stride, rows, scale);

@@ -23,8 +23,7 @@
 #include "base/simd_block.h"
 #include "layers/attention.h"
 
-#define LOG2E 1.44269504088896341f
-#define LN2   0.693147180559945309f
+#define LN2 0.693147180559945309f
 
 enum {
     NR = 2 * VF,

@@ -110,26 +110,6 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* n <= VF finished sums of one row of a tile go to y(m, n0..), which lies at y. */
-static inline void finish_vector(const Product *p, int64_t m, int64_t n0, float *y, int n, vf sum,
-                                 bool first, bool last) {
-    int64_t at = m * p->ldy + n0;
-    const float *addend = p->addend, *bias = p->bias, *before = addend ? addend + at : NULL;
-    float *aux = p->aux;
-    if (!first) before = y;
-    if (before) sum = vf_load_n(before, n) + sum;
-    if (last) {
-        if (bias) sum += vf_load_n(bias + n0, n);
-        if (p->epilogue == EPI_ACT) {
-            if (aux) vf_store_n(aux + at, sum, n);
-            sum = pointwise(p->act, sum);
-        } else if (p->epilogue == EPI_DACT) {
-            sum *= pointwise_slope(p->act, vf_load_n(aux + at, n));
-        }
-    }
-    vf_store_n(y, sum, n);
-}
-
 /* One step of the loops: some rows by a block of columns over one panel of K. Its rows are those of
  * whole blocks of RowBlocks, or a part of one block. */
 typedef struct Step {
@@ -396,18 +376,54 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
 }
 
 /* Tiles that are whole and need no more than adding go straight to y. */
-static bool direct(const Product *p, const Step *s) {
-    return !s->last || (!p->bias && p->epilogue == EPI_NONE);
+static bool direct(const Member *w, const Step *s) {
+    const Product *p = w->p;
+    return !s->last || (p->epilogue == EPI_NONE && !(p->bias && tile_registers(w->kind)));
 }
 
 static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Product *p = w->p;
+    if (s->last && p->bias) t->bias = (const float *)p->bias + n.begin;
     int64_t at = m->row * p->ldy + n.begin;
     const float *addend = p->addend, *before = addend ? addend + at : NULL;
     t->ld = p->ldy, t->y = m->y + n.begin, t->before = s->first ? before : t->y;
     if (s->first && addend && before != t->y)
         for (int64_t i = 0; i < t->n; i++) fetch_tile(before + i * t->next_y, p->ldy, t->rows);
     tile_multiply(t);
+}
+
+/* The sums of one tile, or of the part of it that y has, go to y. The activation has a loop of its
+ * own: its chains of some 40 dependent operations overlap only where little lies between them. */
+static void finish_tile(const Product *p, const Step *s, const RowPanel *m, Range n, float *sum) {
+    const float *addend = p->addend, *bias = p->bias;
+    float *y = m->y + n.begin, *aux = p->aux;
+    int64_t ldy = p->ldy, at = m->row * ldy + n.begin;
+    const float *before = !s->first ? y : addend ? addend + at : NULL;
+    Epilogue epilogue = s->last ? p->epilogue : EPI_NONE;
+    ActKind act = p->act;
+    int rows = (int)m->rows, width = (int)length(n);
+    if (aux) aux += at;
+    if (!s->last) bias = NULL;
+    if (bias) bias += n.begin;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < width; j += VF) {
+            int lanes = width - j < VF ? width - j : VF;
+            vf x = vf_load(sum + i * TILE_N + j);
+            if (before) x = vf_load_n(before + i * ldy + j, lanes) + x;
+            if (bias) x += vf_load_n(bias + j, lanes);
+            if (epilogue == EPI_ACT && aux) vf_store_n(aux + i * ldy + j, x, lanes);
+            vf_store(sum + i * TILE_N + j, x);
+        }
+    for (int i = 0; epilogue == EPI_ACT && i < rows * TILE_N; i += VF)
+        vf_store(sum + i, pointwise(act, vf_load(sum + i)));
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < width; j += VF) {
+            int lanes = width - j < VF ? width - j : VF;
+            vf x = vf_load(sum + i * TILE_N + j);
+            if (epilogue == EPI_DACT)
+                x *= pointwise_slope(act, vf_load_n(aux + i * ldy + j, lanes));
+            vf_store_n(y + i * ldy + j, x, lanes);
+        }
 }
 
 /* One tile that goes through a buffer. */
@@ -423,12 +439,7 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
     if (s->first && addend && addend + at != y) fetch_tile(addend + at, p->ldy, t->rows);
     if (s->last && aux) fetch_tile(aux + at, p->ldy, t->rows);
     tile_multiply(t);
-    for (int64_t i = 0; i < m->rows; i++)
-        for (int64_t j = 0; j < length(n); j += VF) {
-            int lanes = length(n) - j < VF ? (int)(length(n) - j) : VF;
-            finish_vector(p, m->row + i, n.begin + j, y + i * p->ldy + j, lanes,
-                          vf_load(buffer + i * TILE_N + j), s->first, s->last);
-        }
+    finish_tile(p, s, m, n, buffer);
 }
 
 /* sum[rows, TILE_N] += the whole numbers of part, where the first replaces what is there. False if
@@ -546,7 +557,7 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
     bool raw = i == c->first && j < c->raw;
-    if (c->w->exact || j >= whole || !direct(c->w->p, s)) return 1;
+    if (c->w->exact || j >= whole || !direct(c->w, s)) return 1;
     if (COLUMNS_STAY ? raw : c->raw_a && j == 0 && !raw) return 1;
     int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
     int64_t alike = COLUMNS_STAY ? left - in_block : (raw ? c->raw : whole) - j;
@@ -571,12 +582,12 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     if (COLUMNS_STAY)
         t.next_a = a_panel(w->kind), t.next_y = m->rows * p->ldy, t.next_raw_a = m->rows * p->a_row;
     else
-        t.next_b = B_PANEL, t.next_y = t.next_raw = TILE_N;
+        t.next_b = B_PANEL, t.next_y = t.next_bias = t.next_raw = TILE_N;
     for (int64_t at = 0; at < n; at++)
         fetch[at] = COLUMNS_STAY ? ahead_take(&c->panel, c->share) : rows_fetch(c);
     Range whole = clip(columns, c->columns.end);
     (w->exact                                     ? exact_tile_at
-     : length(whole) == TILE_N && direct(p, c->s) ? tiles_at
+     : length(whole) == TILE_N && direct(w, c->s) ? tiles_at
                                                   : finished_tile_at)(w, c->s, m, whole, &t);
 }
 

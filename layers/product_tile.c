@@ -305,6 +305,15 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                 before += ld;
             }
         }
+        const float *bias = t->bias ? t->bias + tile * t->next_bias : NULL;
+        if (bias) {
+            UNROLL
+            for (int j = 0; j < TILE_V; j++) {
+                vf x = vf_load(bias + j * VF);
+                UNROLL
+                for (int i = 0; i < rows; i++) acc[i][j] += x;
+            }
+        }
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL

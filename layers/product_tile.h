@@ -89,9 +89,9 @@ static inline __attribute__((always_inline)) void fetch_tile(const float *x, int
     }
 }
 
-/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel, for i < rows <=
+/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows <=
  * tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
- * (0). pairs: the panels are PACK_PAIR.
+ * (0). bias may be NULL, and is where tile registers multiply. pairs: the panels are PACK_PAIR.
  *
  * Computes a run of n such tiles, side by side or, where columns stay, one under the other: time
  * between two tiles is time without a multiplication, so as little as possible happens there. */
@@ -99,7 +99,7 @@ typedef struct Tile {
     bool pairs;
     int rows;
     int64_t steps, ld;
-    const float *before;
+    const float *before, *bias;
     float *a, *b, *y;
     // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to
     // b on the way, which costs nothing beside the multiplications. TILE_N columns; with pairs an
@@ -113,7 +113,7 @@ typedef struct Tile {
     int64_t raw_a_stride;
     int n;
     // floats from a tile to the next one; before goes with y
-    int64_t next_a, next_b, next_y, next_raw, next_raw_a;
+    int64_t next_a, next_b, next_y, next_bias, next_raw, next_raw_a;
     const Fetch *fetch; // [n]
 } Tile;
 void tile_multiply(const Tile *t);
