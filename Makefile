@@ -92,7 +92,7 @@ FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
 # with tile registers only these differ from avx512_bf16
-TILED := layers/product.c layers/product_tile.c layers/peak.c
+TILED := layers/matmul.c layers/matmul_tile.c layers/peak.c
 LAYERS := $(wildcard layers/*.c)
 CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
 LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
@@ -113,11 +113,11 @@ FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c
 CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
-# EMULATED='FILE.cu ...': only these kernels, and tests in CUDA, are built here. The others, and products
+# EMULATED='FILE.cu ...': only these kernels, and tests in CUDA, are built here. The others, and matmuls
 # with tile registers, are taken from build/: a sanitizer need not see what its tests do not run.
 emulated = $(foreach f,$(1),$(if $(filter $(f),$(EMULATED)),$(B),build)/emu/$(f:%.cu=%.o))
 CUDA_TESTS := $(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu
-PRODUCT_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/product_tiles.o
+MATMUL_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/matmul_amx_tiles.o
 EMULATED ?= $(CUDA_SOURCES) $(CUDA_TESTS)
 EMU_OBJECTS = $(call obj,$(EMU)) $(call emulated,$(CUDA_SOURCES))
 EMU_TESTS = $(call emulated,$(CUDA_TESTS))
@@ -148,7 +148,7 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 $(CUDA_B)/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
-$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/product_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt
+$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
 $(CUDA_B)/probes: $(CUDA_B)/tests/cuda_probes_main_sm90.o $(CUDA_B)/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
@@ -164,7 +164,7 @@ $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # the tests run the programs of their own build; TEST_PROGRAMS='NAME ...': those of TESTED
 TEST_PROGRAMS ?= $(PROGRAMS) $(COMMANDS:%=bin/%) train_gpt_emu bench_gpu_emu ranks_job $(FAKE_LIBRARY:$(B)/%=%)
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(PRODUCT_TILES) $(B)/libgpt.a | $(TEST_PROGRAMS:%=$(B)/%)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(MATMUL_TILES) $(B)/libgpt.a | $(TEST_PROGRAMS:%=$(B)/%)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # loaded as NVIDIA's libraries are: no sanitizer in it
 $(FAKE_LIBRARY): tests/fake_library.c
@@ -191,14 +191,14 @@ $(B)/tests/test%.o $(B)/tests/mesh_run.o $(B)/tests/theory.o: \
 # of these lint sees the sources as each set has them
 $(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O%,$(ALL_CFLAGS)) -O1
 # the callers of base/amx.h for the tests, with tile registers in plain C
-TILED_TEST := layers/product.c layers/product_tile.c layers/activation.c
+TILED_TEST := layers/matmul.c layers/matmul_tile.c layers/activation.c
 $(B)/tiles/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) -Itests/emu/include -DSIMD_WIDE -Wno-psabi $(ALL_CFLAGS) -c -o $@ $<
-$(B)/product_tiles.o: $(TILED_TEST:%.c=$(B)/tiles/%.o)
+$(B)/matmul_amx_tiles.o: $(TILED_TEST:%.c=$(B)/tiles/%.o)
 	@$(CROSS)ld -r -o $@ $^
-	@$(CROSS)objcopy --redefine-sym product=product_tiles --redefine-sym product_workspace=product_tiles_workspace \
-	    --keep-global-symbol=product_tiles --keep-global-symbol=product_tiles_workspace $@
+	@$(CROSS)objcopy --redefine-sym matmul=matmul_amx_tiles --redefine-sym matmul_workspace=matmul_amx_tiles_workspace \
+	    --keep-global-symbol=matmul_amx_tiles --keep-global-symbol=matmul_amx_tiles_workspace $@
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<

@@ -1,4 +1,4 @@
-/* amx -- the tile registers of AMX: 8 tiles of 16 rows of 64 bytes, and products of bf16 pairs.
+/* amx -- the tile registers of AMX: 8 tiles of 16 rows of 64 bytes, and dot products of bf16 pairs.
  *
  *     tile_dot(c, a, b)   c[m][n] += a[m][k].low * b[k][n].low + a[m][k].high * b[k][n].high
  *

@@ -244,7 +244,7 @@ int64_t config_parameters(const Config *c) {
 
 double config_flops_per_token(const Config *c, int64_t seq) {
     int64_t looked_up = (c->pos == POS_LEARNED ? c->seq : 0) +
-                        (c->tied ? 0 : c->vocab); // rows that no product reads
+                        (c->tied ? 0 : c->vocab); // rows that no matmul reads
     double n = (double)(config_parameters(c) - looked_up * c->channels);
     return 6 * n + 6 * (double)(c->layers * c->channels) * (double)seq;
 }

@@ -67,7 +67,7 @@ static void add_matrix(const Place *p, int64_t rows, int64_t cols, float std, co
                        const char *tail) {
     Tensor *x = add(p, rows, cols, name, tail);
     x->init_std = std;
-    x->decay = x->in_products = true;
+    x->decay = x->in_matmuls = true;
 }
 
 static Tensor *add_vector(const Place *p, int64_t n, float value, const char *name,
@@ -122,7 +122,7 @@ static void linear(const Place *p, int64_t rows, float std, const char *ours, co
     for (int b = 0; b < (c->bias ? 2 : 1); b++, col = 0) {
         const char *tail = b ? ".bias" : ".weight";
         if (b)
-            add_vector(p, cols, 0.0f, ours, tail)->in_products = true;
+            add_vector(p, cols, 0.0f, ours, tail)->in_matmuls = true;
         else
             add_matrix(p, rows, cols, std, ours, tail);
         if (!llama_names(c))
@@ -137,7 +137,7 @@ static void block(TensorTable *t, int l) {
     const Config *c = &t->config;
     Place p = place_of(t, l);
     int64_t C = c->channels, D = config_head_size(c), F = c->ffn;
-    // GPT-2: the two products that add to the residual stream start smaller, by the number of such
+    // GPT-2: the two matmuls that add to the residual stream start smaller, by the number of such
     // additions.
     float std = 0.02f, residual = 0.02f / sqrtf(2.0f * (float)c->layers);
     norm(&p, "ln1", "ln_1", "input_layernorm");
@@ -163,7 +163,7 @@ TensorTable tensors_describe(const Config *c) {
     whole_piece(&outside, "wte", "model.embed_tokens", ".weight");
     if (c->pos == POS_LEARNED) {
         add_matrix(&outside, c->seq, c->channels, 0.02f, "wpe", "");
-        t.t[t.n - 1].in_products = false;
+        t.t[t.n - 1].in_matmuls = false;
         whole_piece(&outside, "wpe", "model.embed_positions", ".weight");
     }
     for (int l = 0; l < c->layers; l++) block(&t, l);

@@ -53,7 +53,7 @@ typedef struct Tensor {
     int layer;          // -1 outside the blocks
     int64_t rows, cols; // of the logical model; a vector is [1, n]
     bool decay;         // weight decay: 2-D weights only
-    bool in_products;   // products read it: matrices but for wpe, and the biases that they add
+    bool in_matmuls;    // matmuls read it: matrices but for wpe, and the biases that they add
     float init_std;     // 0: constant init_value instead
     float init_value;
     int64_t local_rows, local_cols;

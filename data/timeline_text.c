@@ -16,8 +16,8 @@ static const double shortest = 1e-3;          // us; times have three digits
 /* What a rank does in a bin of time: flags, and 1 + the part that is computed (0: none). */
 enum { UNDER_WAY = 16, EXPOSED = 32, PART = 15 };
 enum { PARTS = 6 };
-static const char *const part_names[PARTS] = {"products",           "attention", "norms",
-                                              "embedding and loss", "update",    "the rest"};
+static const char *const part_names[PARTS] = {"matmuls", "attention", "norms", "embedding and loss",
+                                              "update",  "the rest"};
 static const int part_colours[PARTS] = {25, 68, 110, 73, 97, 146};
 enum { GREEN = 71, RED = 160 };
 

@@ -2,8 +2,8 @@
  * parameter (param, m, v read and written, the gradient read) and 2 more for the copy in bf16. The
  * sum of squares reads 4.
  *
- * The ladder: W = 1, an element in a thread, is plain and takes what is not aligned; W = 4 is 16
- * bytes of each array, seven accesses of them on their way in a thread, and no number is used
+ * From plain to fast: W = 1, an element in a thread, is plain and takes what is not aligned; W = 4
+ * is 16 bytes of each array, seven accesses of them on their way in a thread, and no number is used
  * twice: there is nothing to keep. What is left is the calls. GPT-2 124M has 148 tensors, 98 of
  * them vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of 124M x 30 bytes at
  * 4.2 TB/s (calculated). So a kernel takes a list of tensors, and a block finds its own in it. */

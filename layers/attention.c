@@ -21,7 +21,7 @@
  * An item of work is a key head with the query heads that share it. Members of the team take items
  * as they become free; no two write the same number, and every sum has one order: the bits do not
  * depend on the number of threads. When heads are few, forward items are cut by queries; backward
- * items are cut by queries for dQ and by keys for dK and dV, which costs 7 products instead of 5.
+ * items are cut by queries for dQ and by keys for dK and dV, which costs 7 matmuls instead of 5.
  *
  * Measured on one core of Zen 5 by bench_attention --best, D = 64, share of the peak of the units,
  * counted on the causal half (forward, backward):
@@ -31,7 +31,7 @@
  *      4  12    256    64 %  66 %    53 %  54 %
  *      4  12    1024   75 %  81 %    64 %  72 %
  *
- * At S = 1024 three quarters of the forward time are products at the peak, an eighth is the
+ * At S = 1024 three quarters of the forward time are matmuls at the peak, an eighth is the
  * softmax, an eighth packing. Without fetching ahead (Ahead) S = 256 has 59 % and 56 % in fp32.
  */
 #include "layers/attention.h"

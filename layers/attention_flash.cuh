@@ -130,7 +130,7 @@ __device__ __forceinline__ void times(Sums<SLABS, D> &o, const Operand<SLABS, N>
         }
 }
 
-/* Accumulators, rounded, as the operand of the next product. */
+/* Accumulators, rounded, as the operand of the next matmul. */
 template <int SLABS, int N>
 __device__ __forceinline__ void to_operand(Operand<SLABS, N> &p, const Scores<SLABS, N> &c) {
 #pragma unroll

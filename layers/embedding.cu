@@ -15,12 +15,12 @@
  * Most runs have one token: rows of dx, and rows of dwte that runs end in, are fetched AHEAD at a
  * time, else a token would take two times as long as memory does to answer.
  *
- * The ladder of dwte: sums_plain goes over all tokens for each of its numbers, V T looks at tokens
- * for each piece of a row; no step takes it, the tests hold the other one against it. atomicAdd was
- * not taken: its sums have the order of the threads. The sort is what an order costs: of 32,768
- * tokens and 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls in all.
- * The other kernels are W = 1, plain, where rows are not aligned, and W elements (16 bytes). None
- * was measured.
+ * dwte, from plain to fast: sums_plain goes over all tokens for each of its numbers, V T looks at
+ * tokens for each piece of a row; no step takes it, the tests hold the other one against it.
+ * atomicAdd was not taken: its sums have the order of the threads. The sort is what an order costs:
+ * of 32,768 tokens and 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls
+ * in all. The other kernels are W = 1, plain, where rows are not aligned, and W elements (16
+ * bytes). None was measured.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sort.cuh"

@@ -39,8 +39,8 @@
 #include "base/team.h"
 #include "layers/classifier.h"
 #include "layers/embedding.h"
+#include "layers/matmul.h"
 #include "layers/norm.h"
-#include "layers/product.h"
 
 enum { EXACT_BITS = 51, EXACT_ACTIVATIONS = 36, EXACT_GRADIENTS = 40, EXACT_WEIGHTS = 44 };
 #define EXACT_POISON (INT64_C(1) << (EXACT_BITS + 1))
@@ -58,15 +58,15 @@ static inline int exact_gradients(double scale) {
  * last of a unit may be shorter. k_first is the place of k = 0 in its unit, the start of a panel.
  * The same panels must exist on every mesh: for sums over tokens a unit is a sequence, for sums
  * over features a head, or the whole. */
-typedef struct ProductExact {
+typedef struct MatmulExact {
     int64_t *y_64;                    // rows of ldy, as the matmul's y
     int64_t k_panel, k_unit, k_first; // k_unit 0: one unit
     int exponent;                     // e
     bool fresh;                       // y_64 = a b
-} ProductExact;
+} MatmulExact;
 /* Of the matmul M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and
  * applies the activation once the sum is complete (bias_residual, act_forward, act_backward). */
-void product_exact(Team *t, const Product *p, const ProductExact *x);
+void matmul_exact(Team *t, const Matmul *p, const MatmulExact *x);
 
 /* y[i] = y_64[i] 2^-exponent, rounded once; NaN where poisoned or out of range. */
 void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent);

@@ -1,7 +1,7 @@
 /* kernels -- the computations on one rank's block, as a table of functions. No communication.
  *
  * The training step is written against this table. Every entry is declared with its full contract
- * in the header of its layer (product.h, attention.h, norm.h, ...); the table only lists them.
+ * in the header of its layer (matmul.h, attention.h, norm.h, ...); the table only lists them.
  *
  * Each layer is one plain C file over base/simd.h. The build compiles all of them once per
  * instruction set, joins each set into one object and hides all of its names but its table,
@@ -26,10 +26,10 @@
 #include "layers/device_clock.h"
 #include "layers/embedding.h"
 #include "layers/exact.h"
+#include "layers/matmul.h"
 #include "layers/move.h"
 #include "layers/norm.h"
 #include "layers/peak.h"
-#include "layers/product.h"
 #include "layers/rope.h"
 
 typedef struct Kernels {
@@ -38,9 +38,9 @@ typedef struct Kernels {
     // host memory for asynchronous copies of tokens and totals; NULL: any
     const ArenaMemory *pinned;
     bool bf16_units;   // CPU: has the instruction set a bf16 dot product?
-    bool bias_with_dw; // is Product.bias_grad never slower than bias_backward?
-    void (*product)(Team *, const Product *);
-    size_t (*product_workspace)(int n_threads);
+    bool bias_with_dw; // is Matmul.bias_grad never slower than bias_backward?
+    void (*matmul)(Team *, const Matmul *);
+    size_t (*matmul_workspace)(int n_threads);
     size_t (*attention_workspace)(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
                                   int64_t D);
     size_t (*embedding_workspace)(int64_t T, int64_t C);
@@ -84,7 +84,7 @@ typedef struct Kernels {
     void (*classifier)(Team *, const Classifier *, float *loss, Act *logits);
     double (*sum_of_squares)(Team *, const float *x, int64_t n);
     Peak (*peak)(Team *, bool bf16);
-    void (*product_exact)(Team *, const Product *, const ProductExact *);
+    void (*matmul_exact)(Team *, const Matmul *, const MatmulExact *);
     void (*exact_to_float)(Team *, float *y, const int64_t *y_64, int64_t n, int exponent);
     void (*exact_wide_to_float)(float *y, const int64_t *sum_64, int64_t n, double factor);
     double (*exact_wide_to_double)(const int64_t *sum_64);
@@ -137,7 +137,7 @@ typedef struct Kernels {
     void *(*recorded)(void);
     void (*replay)(void *recording);
     void (*forget)(void *recording);
-    void (*product_choose)(const Product *);
+    void (*matmul_choose)(const Matmul *);
     const DeviceClock *clock; // times of calls; NULL: calls run when they are made
 } Kernels;
 

@@ -1,5 +1,5 @@
-/* The matmul of a linear layer on tensor cores from Ampere on: the third rung of the ladder of
- * product.cu; the next one is matmul_sm90.cu.
+/* The matmul of a linear layer on tensor cores from Ampere on: the third of the kernels of
+ * matmul.cu; the next one is matmul_sm90.cu.
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
  *
@@ -11,10 +11,10 @@
  *                       128 x 256 over 32   1,024 cycles  24 KB from L2              24 of 47
  *
  * So tensor cores bound all of it, waves that are not full aside (cuda/matmul_cost.h). On an H100
- * or H200 mma.sync reaches some 63 % of 989 TFLOP/s: that is why there is a next rung. Nothing here
+ * or H200 mma.sync reaches some 63 % of 989 TFLOP/s: that is why there is a next one. Nothing here
  * was measured.
  *
- * What this rung adds to the tiles of product.cu, each for what would bound it otherwise; in
+ * What this kernel adds to the tiles of matmul.cu, each for what would bound it otherwise; in
  * brackets is where. The kernel has all of it; for tiles of fp32 Boehm ("How to Optimize a CUDA
  * Matmul Kernel for cuBLAS-like Performance", 2022) has a kernel for each such step.
  *
@@ -53,8 +53,8 @@
 #include <algorithm>
 
 extern "C" {
+#include "layers/cuda/matmul_configs.h"
 #include "layers/cuda/matmul_cost.h"
-#include "layers/cuda/matmul_ways.h"
 #include "layers/matmul_sm80.h"
 }
 
@@ -380,14 +380,14 @@ int as_int(int64_t n) {
     return static_cast<int>(n);
 }
 
-template <class K> Result<typename K::Y> result_of(const Product *p) {
+template <class K> Result<typename K::Y> result_of(const Matmul *p) {
     using Y = typename K::Y;
     const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
     return {reinterpret_cast<Y *>(p->y), reinterpret_cast<Y *>(const_cast<Act *>(beside)), p->ldy,
             as_int(p->M), as_int(p->N)};
 }
 
-template <class K> void run(const Product *p, const MatmulSchedule &s) {
+template <class K> void run(const Matmul *p, const MatmulSchedule &s) {
     Ends e = ends_of(p);
     e.reads |= e.adds;
     if (K::WIDE) begin_columns(p, s, e);
@@ -401,7 +401,7 @@ template <class K> void run(const Product *p, const MatmulSchedule &s) {
 }
 
 template <Major A, Major B, class Y>
-void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
+void run(const Matmul *p, const MatmulSchedule &s, const MatmulConfig &w) {
     if (w.width == 256)
         run<Kind<256, A, B, Y>>(p, s);
     else
@@ -410,18 +410,18 @@ void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
 
 } // namespace
 
-extern "C" const char *matmul_sm80_refuses(const Product *p, size_t elem_bytes) {
+extern "C" const char *matmul_sm80_refuses(const Matmul *p, size_t elem_bytes) {
     return device_has_mma() ? matmul_refuses(p, elem_bytes) : "the device is below capability 8.0";
 }
 
-extern "C" int matmul_sm80_ways(const Product *p, int number[MATMUL_WAYS]) {
+extern "C" int matmul_sm80_configs(const Matmul *p, int number[MATMUL_CONFIGS]) {
     MatmulGpu g = gpu();
-    return matmul_ways(p, MATMUL_SM80, &g, number);
+    return matmul_configs(p, MATMUL_SM80, &g, number);
 }
 
-extern "C" void matmul_sm80(const Product *p, int number) {
+extern "C" void matmul_sm80(const Matmul *p, int number) {
     MatmulGpu g = gpu();
-    MatmulWay w;
+    MatmulConfig w;
     MatmulSchedule s = matmul_schedule_of(p, MATMUL_SM80, &g, number, &w);
     if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, s, w);
     if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, s, w);

@@ -4,10 +4,10 @@
 #ifndef LAYERS_MATMUL_SM80_H
 #define LAYERS_MATMUL_SM80_H
 
-#include "layers/cuda/matmul_ways.h"
+#include "layers/cuda/matmul_configs.h"
 
-const char *matmul_sm80_refuses(const Product *p, size_t elem_bytes);
-int matmul_sm80_ways(const Product *p, int number[MATMUL_WAYS]);
-void matmul_sm80(const Product *p, int number);
+const char *matmul_sm80_refuses(const Matmul *p, size_t elem_bytes);
+int matmul_sm80_configs(const Matmul *p, int number[MATMUL_CONFIGS]);
+void matmul_sm80(const Matmul *p, int number);
 
 #endif

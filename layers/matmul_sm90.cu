@@ -1,4 +1,4 @@
-/* The matmul of a linear layer on Hopper: the last rung of the ladder of product.cu, which
+/* The matmul of a linear layer on Hopper: the last of the kernels of matmul.cu, which
  * matmul_sm80.cu comes before.
  *
  *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
@@ -7,10 +7,10 @@
  * x 1.83 GHz = 989 TFLOP/s. In that cycle shared memory gives 128 bytes to a multiprocessor, L2
  * some 44.
  *
- * What this rung adds, each for what would bound it otherwise; in brackets is where. The kernel has
- * all of it. fast.cu (github.com/pranjalssh/fast.cu, 2024) has a kernel for each of the first six,
- * as reference: TFLOP/s are those that it publishes of an H100 at 4096^3. There a thread for each
- * element reaches 2, tiles in shared memory 32. None of this file's was measured.
+ * What this kernel adds, each for what would bound it otherwise; in brackets is where. The kernel
+ * has all of it. fast.cu (github.com/pranjalssh/fast.cu, 2024) has a kernel for each of the first
+ * six, as reference: TFLOP/s are those that it publishes of an H100 at 4096^3. There a thread for
+ * each element reaches 2, tiles in shared memory 32. None of this file's was measured.
  *
  *     1  tensor cores, wgmma [begin_step]: a step along k of a tile of 64 x 64 is
  *        copied, then multiplied: the wait for the copy                                     317
@@ -83,7 +83,7 @@
 #include <algorithm>
 
 extern "C" {
-#include "layers/cuda/matmul_ways.h"
+#include "layers/cuda/matmul_configs.h"
 #include "layers/matmul_sm90.h"
 }
 
@@ -357,7 +357,7 @@ MatmulGpu gpu() {
     return {device_sms(), 4096, 128, 44, 0, static_cast<int>(device_shared())};
 }
 
-Rows rows_of(const Product *p) {
+Rows rows_of(const Matmul *p) {
     const RowBlocks *r = p->blocks;
     if (!r) return {0, INT32_MAX, INT32_MAX, 1, nullptr, 0};
     int all = static_cast<int>(p->M), each = static_cast<int>(r->rows), first = r->first * each;
@@ -365,7 +365,7 @@ Rows rows_of(const Product *p) {
     return {first, all, INT32_MAX, each, r->flags, r->said};
 }
 
-template <class K> void run(const Product *p, const MatmulSchedule &s, int blocks) {
+template <class K> void run(const Matmul *p, const MatmulSchedule &s, int blocks) {
     const RowBlocks *r = p->blocks;
     Ends e = ends_of(p);
     begin_columns(p, s, e);
@@ -386,7 +386,7 @@ template <class K> void run(const Product *p, const MatmulSchedule &s, int block
 }
 
 template <Major A, Major B, class Y>
-void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
+void run(const Matmul *p, const MatmulSchedule &s, const MatmulConfig &w) {
     if (w.width == 256)
         run<Kind<256, A, B, Y, share<256, Y>>>(p, s, w.blocks);
     else if (w.width == 192)
@@ -395,7 +395,7 @@ void run(const Product *p, const MatmulSchedule &s, const MatmulWay &w) {
         run<Kind<128, A, B, Y, share<128, Y>>>(p, s, w.blocks);
 }
 
-const char *refuses_blocks(const Product *p) {
+const char *refuses_blocks(const Matmul *p) {
     const RowBlocks *r = p->blocks;
     if (!r) return nullptr;
     bool here = r->of == BLOCKS_OF_Y || (r->of == BLOCKS_OF_A && r->flags);
@@ -406,20 +406,20 @@ const char *refuses_blocks(const Product *p) {
 
 } // namespace
 
-extern "C" const char *matmul_sm90_refuses(const Product *p, size_t elem_bytes) {
+extern "C" const char *matmul_sm90_refuses(const Matmul *p, size_t elem_bytes) {
     if (!device_is_sm90()) return "the device is not of capability 9.0";
     const char *why = matmul_refuses(p, elem_bytes);
     return why ? why : refuses_blocks(p);
 }
 
-extern "C" int matmul_sm90_ways(const Product *p, int number[MATMUL_WAYS]) {
+extern "C" int matmul_sm90_configs(const Matmul *p, int number[MATMUL_CONFIGS]) {
     MatmulGpu g = gpu();
-    return matmul_ways(p, MATMUL_SM90, &g, number);
+    return matmul_configs(p, MATMUL_SM90, &g, number);
 }
 
-extern "C" void matmul_sm90(const Product *p, int number) {
+extern "C" void matmul_sm90(const Matmul *p, int number) {
     MatmulGpu g = gpu();
-    MatmulWay w;
+    MatmulConfig w;
     MatmulSchedule s = matmul_schedule_of(p, MATMUL_SM90, &g, number, &w);
     if (p->wide) return run<MN_MAJOR, MN_MAJOR, float>(p, s, w);
     if (p->b_row == 1) return run<K_MAJOR, K_MAJOR, bf16>(p, s, w);

@@ -1,20 +1,20 @@
-/* matmul_sm90 -- matmuls by the tensor cores of Hopper (layers/matmul_sm90.cu), as one more way for
- * those of product.cu: bf16 operands, fp32 sums.
+/* matmul_sm90 -- matmuls by the tensor cores of Hopper (layers/matmul_sm90.cu), one more backend of
+ * matmul.cu: bf16 operands, fp32 sums.
  */
 #ifndef LAYERS_MATMUL_SM90_H
 #define LAYERS_MATMUL_SM90_H
 
-#include "layers/cuda/matmul_ways.h"
+#include "layers/cuda/matmul_configs.h"
 
 /* Local. NULL, or why these kernels do not take p on the calling thread's device; elem_bytes:
  * bytes of an element of its activations. */
-const char *matmul_sm90_refuses(const Product *p, size_t elem_bytes);
-/* Local. The numbers of the ways that there are to compute p, the likely fastest first
- * (cuda/matmul_ways.h). How many; p is not refused. */
-int matmul_sm90_ways(const Product *p, int number[MATMUL_WAYS]);
+const char *matmul_sm90_refuses(const Matmul *p, size_t elem_bytes);
+/* Local. The numbers of the configs that there are to compute p, the likely fastest first
+ * (cuda/matmul_configs.h). How many; p is not refused. */
+int matmul_sm90_configs(const Matmul *p, int number[MATMUL_CONFIGS]);
 /* Local. y = epilogue(a b + bias + addend), and the gradient of a bias, of a p that is not refused,
- * by way `number` or, 0, by the likely fastest. Same bits in every run by the same way with the
- * same number of multiprocessors. */
-void matmul_sm90(const Product *p, int number);
+ * by config `number` or, 0, by the likely fastest. Same bits in every run by the same config with
+ * the same number of multiprocessors. */
+void matmul_sm90(const Matmul *p, int number);
 
 #endif

@@ -2,7 +2,7 @@
  * memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4, to_bf16
  * reads 4 and writes 2.
  *
- * The ladder of copies: rows by their elements, which is plain; rows by 16 bytes, where both
+ * Copies, from plain to fast: rows by their elements, which is plain; rows by 16 bytes, where both
  * matrices lie so; one copy of the driver's, where nothing lies between rows. Sums and to_bf16: a
  * float in a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is
  * cleared is the driver's from the start. */

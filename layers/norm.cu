@@ -5,10 +5,10 @@
  *     residual   read 4C, write 4C          residual add and norm fused: saves reading the stream
  *     cut rows   the statistics read 2C more, the sums of backward 4C more
  *
- * The ladder of each direction: `_plain` goes over a row in single elements as often as the formula
- * does, for rows that are not aligned; the fast one keeps a row in registers between the sums and
- * their use. With a residual each makes the elements of the stream first, and goes on with what
- * those elements hold, not with the float before it was rounded: backward has nothing but the
+ * Each direction, from plain to fast: `_plain` goes over a row in single elements as often as the
+ * formula does, for rows that are not aligned; the fast one keeps a row in registers between the
+ * sums and their use. With a residual each makes the elements of the stream first, and goes on with
+ * what those elements hold, not with the float before it was rounded: backward has nothing but the
  * elements, and so both ways to the stream's norm have the same bits.
  */
 #include "layers/cuda/launch.cuh"

@@ -1,5 +1,5 @@
 /* pointwise -- activations that take one number each, on a vector of lanes: activation.c and the
- * epilogues of product.c share them. One function and one slope for each kind; pointwise.cuh has
+ * epilogues of matmul.c share them. One function and one slope for each kind; pointwise.cuh has
  * the same for CUDA, base/config.c their names.
  *
  *   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)

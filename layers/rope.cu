@@ -2,11 +2,11 @@
  * memory: the elements of query and key heads are read and written once, 4 (H + Hkv) D bytes per
  * token in bf16 each way; the table stays in L2.
  *
- * The ladder is one kernel: W = 1, a thread for each pair, is plain and takes any even size and
- * rows that are not aligned; W elements (16 bytes) take all others. Not taken: turning queries and
- * keys while attention loads them would save the whole pass; but each tile of keys is loaded once
- * for every tile of queries and would be turned as often, backward would have to turn dq and dk
- * back before it writes them, and the cache of samples wants keys that are turned. Nothing of it
+ * One kernel, from plain to fast: W = 1, a thread for each pair, is plain and takes any even size
+ * and rows that are not aligned; W elements (16 bytes) take all others. Not taken: turning queries
+ * and keys while attention loads them would save the whole pass; but each tile of keys is loaded
+ * once for every tile of queries and would be turned as often, backward would have to turn dq and
+ * dk back before it writes them, and the cache of samples wants keys that are turned. Nothing of it
  * was measured. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/vec.cuh"

@@ -1,5 +1,5 @@
 /* Probes of the instructions of layers/cuda/ptx_sm90.cuh, and of those of warps in ptx.cuh. Words
- * are small integers: products and sums are exact in any order. */
+ * are small integers: matmuls and sums are exact in any order. */
 #include <cstring>
 
 #include "layers/cuda/launch.cuh"
@@ -477,7 +477,7 @@ inline ProbeResult run_bring_halves() {
     return compare(out, want, 4 * 64 * 64);
 }
 
-#define PRODUCTS(n)                                                                                \
+#define MATMULS(n)                                                                                 \
     {"wgmma_" #n "_k_k", run_multiply<K_MAJOR, K_MAJOR, n, false>},                                \
         {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>},                          \
         {"wgmma_" #n "_mn_k", run_multiply<MN_MAJOR, K_MAJOR, n, false>},                          \
@@ -485,7 +485,7 @@ inline ProbeResult run_bring_halves() {
         {"wgmma_" #n "_registers_k", run_multiply<K_MAJOR, K_MAJOR, n, true>}, {                   \
         "wgmma_" #n "_registers_mn", run_multiply<K_MAJOR, MN_MAJOR, n, true>                      \
     }
-#define PRODUCTS_OF_SHARED(n)                                                                      \
+#define MATMULS_OF_SHARED(n)                                                                       \
     {"wgmma_" #n "_k_k", run_multiply<K_MAJOR, K_MAJOR, n, false>},                                \
         {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>}, {                        \
         "wgmma_" #n "_mn_mn", run_multiply<MN_MAJOR, MN_MAJOR, n, false>                           \
@@ -504,12 +504,12 @@ inline ProbeResult run_bring_halves() {
 
 } // namespace
 
-extern "C" const Probe probes[] = {PRODUCTS(32),
-                                   PRODUCTS(64),
-                                   PRODUCTS(128),
-                                   PRODUCTS_OF_SHARED(160),
-                                   PRODUCTS_OF_SHARED(192),
-                                   PRODUCTS_OF_SHARED(256),
+extern "C" const Probe probes[] = {MATMULS(32),
+                                   MATMULS(64),
+                                   MATMULS(128),
+                                   MATMULS_OF_SHARED(160),
+                                   MATMULS_OF_SHARED(192),
+                                   MATMULS_OF_SHARED(256),
                                    BOXES(2),
                                    BOXES(3),
                                    BOXES(4),

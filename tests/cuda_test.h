@@ -62,7 +62,7 @@ static inline void cuda_begin_with(CudaOrder o, size_t scratch_bytes) {
     device_open(0, scratch_bytes);
 }
 
-/* Algorithms of products that were chosen so far are chosen no more. */
+/* Algorithms of matmuls that were chosen so far are chosen no more. */
 static inline void cuda_forget_choices(void) {
     setenv("XDG_CACHE_HOME", test_tmpdir(), 1);
 }

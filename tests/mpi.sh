@@ -689,7 +689,7 @@ one_way() {
 
 # Half of an all_reduce of 4 MiB at 200 Mbit/s is 88 ms of the link, which takes next to nothing of
 # the processor, but for the kernel's own part of sending and what the emulated switch does: some 15
-# % of the products' time. Nothing moves between two calls of MPI: products that do not look after
+# % of the matmuls' time. Nothing moves between two calls of MPI: matmuls that do not look after
 # it hide but what was under way before.
 hidden() {
     local with without try
@@ -698,12 +698,12 @@ hidden() {
         FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" overlap >out 2>err || why="status $?"
         without=$(sed -n 's/^without polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
         with=$(sed -n 's/^with polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
-        [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the products are hidden, not 80"
+        [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the matmuls are hidden, not 80"
         [ "${without:-100}" -le 25 ] ||
-            why="without polls ${without:-no} % of the products are hidden, not hardly any"
+            why="without polls ${without:-no} % of the matmuls are hidden, not hardly any"
         [ -n "$why" ] || break
     done
-    verdict "an all_reduce under products"
+    verdict "an all_reduce under matmuls"
 }
 
 # Two hosts are two nodes, the second like the first.

@@ -12,8 +12,8 @@
  *   ranks_job bytes      one all_reduce of 4 MB, an all_gather and a reduce_scatter of 4 MB wholes;
  *                        prints the bytes that each rank counted
  *
- *   ranks_job overlap    an all_reduce of 4 MB, products that take about 0.8 of its time, and both
- *                        at once: what share of the shorter one is hidden when the products look
+ *   ranks_job overlap    an all_reduce of 4 MB, matmuls that take about 0.8 of its time, and both
+ *                        at once: what share of the shorter one is hidden when the matmuls look
  *                        after the message between their panels, and when they do not
  *
  *   ranks_job together   milliseconds of an all_gather of 256 KiB, and of four that are under way
@@ -276,12 +276,12 @@ typedef struct Both {
     World *w;
     Team *team;
     float *reduced;
-    Product product;
-    int products;
+    Matmul matmul;
+    int matmuls;
 } Both;
 
 /* Seconds, the mean of all ranks, the median of some times; with or without the all_reduce and the
- * products. */
+ * matmuls. */
 static double both_seconds(Both *b, bool reduces, bool computes) {
     double s[REPEATS];
     Group all = comm_group(world_comm(b->w));
@@ -291,8 +291,8 @@ static double both_seconds(Both *b, bool reduces, bool computes) {
         coll_barrier(world_comm(b->w));
         double begin = coll_now();
         Ticket t = reduces ? coll_start(world_comm(b->w), &k) : (Ticket){0};
-        for (int n = 0; n < b->products && computes; n++)
-            kernels_cpu("auto")->product(b->team, &b->product);
+        for (int n = 0; n < b->matmuls && computes; n++)
+            kernels_cpu("auto")->matmul(b->team, &b->matmul);
         coll_wait(t);
         s[i] = group_sum(&all, coll_now() - begin) / all.size;
     }
@@ -308,26 +308,26 @@ static void print_hidden(Both *b, const char *how) {
     double reduce = both_seconds(b, true, false), compute = both_seconds(b, false, true),
            both = both_seconds(b, true, true), least = reduce < compute ? reduce : compute;
     if (world_rank(b->w) == 0)
-        printf("%s: all_reduce %.1f ms, products %.1f ms, both %.1f ms: %.0f %% hidden\n", how,
+        printf("%s: all_reduce %.1f ms, matmuls %.1f ms, both %.1f ms: %.0f %% hidden\n", how,
                1e3 * reduce, 1e3 * compute, 1e3 * both, 100 * (reduce + compute - both) / least);
 }
 
 static int run_overlap(World *w) {
     const Kernels *k = kernels_cpu("auto");
     float *m = mem_calloc(3 * SIDE * SIDE, sizeof *m);
-    Both b = {.w = w, .team = team_create(1), .reduced = mem_calloc(REDUCED, 4), .products = 20};
-    b.product = (Product){.M = SIDE, .N = SIDE, .K = SIDE, .a = m, .a_row = SIDE, .a_col = 1};
-    b.product.b = m + SIDE * SIDE, b.product.b_row = SIDE, b.product.b_col = 1;
-    b.product.y = m + 2 * SIDE * SIDE, b.product.ldy = SIDE;
-    b.product.workspace = mem_alloc_aligned(k->product_workspace(1), 64);
+    Both b = {.w = w, .team = team_create(1), .reduced = mem_calloc(REDUCED, 4), .matmuls = 20};
+    b.matmul = (Matmul){.M = SIDE, .N = SIDE, .K = SIDE, .a = m, .a_row = SIDE, .a_col = 1};
+    b.matmul.b = m + SIDE * SIDE, b.matmul.b_row = SIDE, b.matmul.b_col = 1;
+    b.matmul.y = m + 2 * SIDE * SIDE, b.matmul.ldy = SIDE;
+    b.matmul.workspace = mem_alloc_aligned(k->matmul_workspace(1), 64);
     double reduce = both_seconds(&b, true, false), some = both_seconds(&b, false, true);
-    b.products = (int)(0.8 * b.products * reduce / some) + 1;
+    b.matmuls = (int)(0.8 * b.matmuls * reduce / some) + 1;
     print_hidden(&b, "without polls");
     world_set_team(w, b.team);
     print_hidden(&b, "with polls");
     world_set_team(w, NULL);
     team_destroy(b.team);
-    mem_free(b.product.workspace), mem_free(b.reduced), mem_free(m);
+    mem_free(b.matmul.workspace), mem_free(b.reduced), mem_free(m);
     return 0;
 }
 

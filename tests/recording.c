@@ -21,9 +21,9 @@ static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int
     work(kind, flags | bf16, rows, a, b, c, d);
 }
 
-/* ---- products and attention */
+/* ---- matmuls and attention */
 
-static void record_product(Team *t, const Product *p) {
+static void record_matmul(Team *t, const Matmul *p) {
     (void)t;
     uint32_t flags = (p->bf16 ? WORK_BF16 : 0u) | (p->addend ? WORK_ADDEND : 0u) |
                      (p->bias || p->bias_grad ? WORK_BIAS : 0u) |
@@ -31,11 +31,11 @@ static void record_product(Team *t, const Product *p) {
                      (p->epilogue == EPI_DACT ? WORK_EPI_DACT : 0u);
     int64_t act = p->epilogue == EPI_NONE ? 0 : p->act;
     if (p->a_col != 1) // dw[K,N] = x' dy: M is K, K is T
-        act_work(WORK_DW, flags, p->K, p->M, p->N, 0, act);
+        act_work(WORK_WGRAD, flags, p->K, p->M, p->N, 0, act);
     else if (p->b_col != 1) // dx[T,K] = dy w': N is K, K is N
-        act_work(WORK_DX, flags, p->M, p->N, p->K, 0, act);
+        act_work(WORK_DGRAD, flags, p->M, p->N, p->K, 0, act);
     else
-        act_work(WORK_XW, flags, p->M, p->K, p->N, 0, act);
+        act_work(WORK_MATMUL, flags, p->M, p->K, p->N, 0, act);
 }
 
 static void attention_work(const Attention *a, WorkKind kind) {
@@ -251,9 +251,9 @@ static const ArenaMemory plain = {
 
 /* ---- sizes are those of the real kernels, for as many threads as the rank will have */
 
-static size_t record_product_workspace(int n_threads) {
+static size_t record_matmul_workspace(int n_threads) {
     (void)n_threads;
-    return real->product_workspace(recording->threads);
+    return real->matmul_workspace(recording->threads);
 }
 static size_t record_attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H,
                                          int64_t Hkv, int64_t D) {
@@ -268,8 +268,8 @@ static size_t record_embedding_workspace(int64_t T, int64_t C) {
 }
 
 const Kernels *recording_kernels(Recording *r, const Kernels *like) {
-    static const Kernels table = {.product = record_product,
-                                  .product_workspace = record_product_workspace,
+    static const Kernels table = {.matmul = record_matmul,
+                                  .matmul_workspace = record_matmul_workspace,
                                   .attention_workspace = record_attention_workspace,
                                   .norm_workspace = record_norm_workspace,
                                   .embedding_workspace = record_embedding_workspace,

@@ -122,7 +122,7 @@ TEST(adamw_keeps_subnormal_moments_on_every_set) {
         AdamW o = usual;
         o.step = 1;
         kernels_cpu(*s)->adamw(t, &o, a.param, a.m, a.v, a.grad, N, true);
-        // each product is rounded to a unit of 1.4e-45, once or twice
+        // each matmul is rounded to a unit of 1.4e-45, once or twice
         for (int64_t i = 0; i < N; i++)
             lost += !(fabs((double)a.m[i] - 0.9e-40) < 3e-45) ||
                     !(fabs((double)a.v[i] - 0.95e-41) < 3e-45);

@@ -242,7 +242,7 @@ TEST(attention_decode_equals_the_last_row_of_forward) {
                 k->attention_decode(team, &a, out, q, cache, last);
                 mem_free(a.workspace);
                 for (int64_t b = 0; b < c.B; b++)
-                    for (int64_t d = 0; d < c.H * c.D; d++) // both are sums of S products in fp32
+                    for (int64_t d = 0; d < c.H * c.D; d++) // both are sums of S matmuls in fp32
                         CHECK_NEAR(out[b * c.H * c.D + d], t.out[(b * c.S + last) * c.H * c.D + d],
                                    2e-6);
             }

@@ -30,17 +30,17 @@ static double number_of(json_t *row, const char *name) {
     return json_number_value(json_object_get(row, name));
 }
 
-/* 2 lengths of sequences fit; each by both ways of products, forward and backward. */
-enum { LAYERS = 20, ATTENTIONS = 2 * 2 * 2, PRODUCTS = 1 + 6 * 3 + 4, FUSED = 2 * 2 };
+/* 2 lengths of sequences fit; each by both ways of matmuls, forward and backward. */
+enum { LAYERS = 20, ATTENTIONS = 2 * 2 * 2, MATMULS = 1 + 6 * 3 + 4, FUSED = 2 * 2 };
 
 /* Of 16 tokens, 64 channels and 100 parameters. */
 static void check_kernels(json_t *rows) {
     double us = 0, rate = 0;
     CHECK(rows_of(rows, "memory", "us", &us) == LAYERS);
     CHECK(rows_of(rows, "attention", "us", &us) == ATTENTIONS);
-    CHECK(rows_of(rows, "products", "library_tflops", &rate) == PRODUCTS);
-    CHECK(rows_of(rows, "products", "predicted_us", &us) == PRODUCTS);
-    CHECK(rows_of(rows, "products", "sm90_tflops", &rate) == PRODUCTS);
+    CHECK(rows_of(rows, "matmuls", "library_tflops", &rate) == MATMULS);
+    CHECK(rows_of(rows, "matmuls", "predicted_us", &us) == MATMULS);
+    CHECK(rows_of(rows, "matmuls", "sm90_tflops", &rate) == MATMULS);
     CHECK(rows_of(rows, "fused", "us", &us) == FUSED);
     CHECK(us > 0 && rate > 0);
     CHECK(number_of(row_of(rows, "norm"), "bytes") == 4 * 16 * 64 + 8 * 16);
@@ -52,8 +52,8 @@ static void check_kernels(json_t *rows) {
 
 TEST(bench_gpu_names_a_word_that_it_does_not_know) {
     char text[1024];
-    CHECK(test_shell(".", text, sizeof text, "$BUILD/bench_gpu_emu --what memory,product") == 2);
-    CHECK(strstr(text, "--what product: "));
+    CHECK(test_shell(".", text, sizeof text, "$BUILD/bench_gpu_emu --what memory,matmul") == 2);
+    CHECK(strstr(text, "--what matmul: "));
 }
 
 static bool no_python(void) {
@@ -119,7 +119,7 @@ TEST(bench_gpu_script_rehearses) {
                    dir, dir, dir, dir, dir) == 0);
     CHECK(strstr(text, "| 50.0 % | 55.0 % | MISSED |\n") && strstr(text, "emulated, driver none"));
     CHECK(strstr(text, "PyTorch 9.8.7+fake, CUDA 13.0, cuDNN 91002; "));
-    CHECK(strstr(text, "products by the own kernel as predicted, median error | "));
+    CHECK(strstr(text, "matmuls by the own kernel as predicted, median error | "));
     CHECK(strstr(text, "| d12, B = 32, h200, predicted | K | form | "));
 }
 

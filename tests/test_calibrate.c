@@ -17,7 +17,7 @@
 
 enum { RANKS = 3, N_SMALL = 3 };
 static Work small_works[N_SMALL] = {
-    {.kind = WORK_XW, .rows = 40, .a = 24, .b = 48},
+    {.kind = WORK_MATMUL, .rows = 40, .a = 24, .b = 48},
     {.kind = WORK_NORM, .rows = 40, .a = 24},
     {.kind = WORK_ACT, .rows = 2000},
 };
@@ -162,7 +162,7 @@ static void fused_free(FusedRun *r) {
     for (int i = 0; i < RANKS; i++) calibration_free(r->c[i]);
 }
 static const FusedWork one_fused = {
-    {.kind = WORK_XW, .rows = 30, .a = 8, .b = 16}, BLOCKS_OF_A, RANKS};
+    {.kind = WORK_MATMUL, .rows = 30, .a = 8, .b = 16}, BLOCKS_OF_A, RANKS};
 
 TEST(calibration_of_fused_matmuls_ends_where_its_time_has_passed) {
     FusedRun none = {.list = {one_fused}, .n = 1, .until = 0},
@@ -191,14 +191,14 @@ TEST(calibration_of_fused_matmuls_measures_each_once) {
 /* Ranks that are threads share memory: all forms of a fused matmul, whatever divides their rows. */
 TEST(calibration_measures_fused_matmuls_beside_their_parts) {
     FusedWork fused[] = {
-        {{.kind = WORK_XW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, RANKS},
-        {{.kind = WORK_DX, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, RANKS},
-        {{.kind = WORK_XW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_Y, RANKS},
-        {{.kind = WORK_DX, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_Y, RANKS},
-        {{.kind = WORK_DW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_AT, RANKS},
-        {{.kind = WORK_DW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_B, RANKS},
-        {{.kind = WORK_DW, .rows = 90, .a = 24, .b = 40}, BLOCKS_OF_B, RANKS},
-        {{.kind = WORK_XW, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, 2},
+        {{.kind = WORK_MATMUL, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, RANKS},
+        {{.kind = WORK_DGRAD, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, RANKS},
+        {{.kind = WORK_MATMUL, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_Y, RANKS},
+        {{.kind = WORK_DGRAD, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_Y, RANKS},
+        {{.kind = WORK_WGRAD, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_AT, RANKS},
+        {{.kind = WORK_WGRAD, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_B, RANKS},
+        {{.kind = WORK_WGRAD, .rows = 90, .a = 24, .b = 40}, BLOCKS_OF_B, RANKS},
+        {{.kind = WORK_MATMUL, .rows = 100, .a = 24, .b = 40}, BLOCKS_OF_A, 2},
     };
     enum { N = sizeof fused / sizeof *fused, NOT = 2 }; // too few rows; ranks that do not divide
     cache_in(test_tmpdir());
@@ -240,7 +240,7 @@ typedef struct Heard {
 static void note_progress(void *ctx, const CalibrateProgress *progress) {
     Heard *h = ctx;
     h->ascends = (h->times == 0 || h->ascends) && progress->seconds >= h->last;
-    h->works |= strncmp(progress->what, "xw", 2) == 0;
+    h->works |= strncmp(progress->what, "matmul", 6) == 0;
     h->collectives |= strcmp(progress->what, "all_gather of 3 ranks, 8.79 KiB") == 0;
     h->times++, h->last = progress->seconds;
     snprintf(h->path, sizeof h->path, "%s", progress->path);
@@ -280,7 +280,7 @@ TEST_ALONE(calibration_keeps_its_budget_of_works) {
     enum { MANY = 400 };
     Work work[MANY];
     for (int i = 0; i < MANY; i++)
-        work[i] = (Work){.kind = WORK_XW, .rows = 400, .a = 200, .b = 200 + i};
+        work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .a = 200, .b = 200 + i};
     Run r;
     for (double budget = 1; budget <= 4; budget *= 2) { // a busy machine does less in a second
         cache_in(test_tmpdir());
@@ -313,7 +313,7 @@ static double asleep(int64_t rows) {
 }
 /* Every third call is disturbed; those of 67 columns are at first, for longer than the usual
  * rounds last. */
-static void product_asleep(Team *t, const Product *p) {
+static void matmul_asleep(Team *t, const Matmul *p) {
     (void)t;
     bool third = n_calls++ % 3 == 0, at_first = p->N == 67 && n_disturbed++ < 7;
     sleep_s(asleep(p->M) + (third || at_first ? 30e-3 : 0));
@@ -325,9 +325,9 @@ static double error_asleep(void) {
     Kernels k = *kernels_cpu(NULL);
     Work work[N];
     double s, worst = 0;
-    k.product = product_asleep;
+    k.matmul = matmul_asleep;
     for (int i = 0; i < N; i++)
-        work[i] = (Work){.kind = WORK_XW, .rows = 400, .a = 64, .b = 64 + i};
+        work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .a = 64, .b = 64 + i};
     cache_in(test_tmpdir());
     Run r = small_run("a disturbed machine");
     r.kernels = &k, r.list.work = work, r.list.n_works = N;

@@ -37,7 +37,7 @@ static Calibration *some_table(void) {
         calibration_add_send(c, &s);
     }
     for (int i = 0; i < 3; i++) {
-        FusedWork f = {.work = {.kind = WORK_DW, .rows = 64 << i, .a = 90, .b = 30},
+        FusedWork f = {.work = {.kind = WORK_WGRAD, .rows = 64 << i, .a = 90, .b = 30},
                        .of = BLOCKS_OF_B,
                        .ranks = 2};
         calibration_add_fused(c, &(FusedCost){f, 0.875 + 0.25 * i});
@@ -181,7 +181,7 @@ TEST(calibration_goes_on_no_steeper_than_from_nothing) {
 
 TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
     Calibration *c = calibration_new();
-    Work w = {.kind = WORK_XW, .rows = 100, .a = 64, .b = 32}, x = w;
+    Work w = {.kind = WORK_MATMUL, .rows = 100, .a = 64, .b = 32}, x = w;
     double s;
     calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1e-3, .per_row = 1e-5});
     w.b = 3200;

@@ -69,10 +69,10 @@ TEST(count_of_collectives_is_what_the_literature_counts) {
         {"fsdp:4", 12, {8, 4, 0}},              // weights twice, gradients once
         {"megatron:4", 4, {0, 0, 4}},           // 2 forward, 2 backward
         {"megatron-sp:4", 10, {6, 4, 0}},       // each in two, and 2 gathers again
-        {"x2.y2", 8, {0, 0, 8}},                // one for each product
+        {"x2.y2", 8, {0, 0, 8}},                // one for each matmul
         {"atp:2x2", 14, {6, 4, 4}},             // the wide tensor: in two, and 2 gathers again
         {"z2.x2.y2", 20, {8, 4, 8}},            // AxoNN: 8 sums, 8 gathers, 4 scatters
-        {"cube:2", 32, {20, 12, 0}},            // 3 + 3 of each product, x and w again
+        {"cube:2", 32, {20, 12, 0}},            // 3 + 3 of each matmul, x and w again
         {"optimus:2x2", 48, {0, 0, 0, 32, 16}}, // 4 layers x 6 streams x 2 panels
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -119,7 +119,7 @@ static const Case tiles[] = {
     {1, 65, 2, 2, 64, 0, 2},  {1, 130, 3, 1, 64, 0, 2},  {1, 1, 2, 1, 128, 0, 2},
     {1, 70, 2, 2, 128, 0, 2}, {1, 129, 2, 1, 128, 0, 2},
 };
-/* On devices with products of warps, and on those with products of warpgroups. */
+/* On devices with matmuls of warps, and on those with matmuls of warpgroups. */
 #define EACH_CAPABILITY(major)                                                                     \
     int major = 8;                                                                                 \
     device_at_most(major), major < 10;                                                             \

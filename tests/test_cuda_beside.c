@@ -1,4 +1,4 @@
-/* Products beside collectives of NCCL: the library is told of fewer multiprocessors for those that
+/* Matmuls beside collectives of NCCL: the library is told of fewer multiprocessors for those that
  * are put into the stream between a start and its wait, as many as the price of the step has there,
  * and for no others. */
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { RANKS = 2, STEPS = 2 };
 typedef struct Case {
     const char *layout, *overlap;
     bool peers; // else NCCL
-    bool some;  // are products beside collectives? else none
+    bool some;  // are matmuls beside collectives? else none
 } Case;
 
 static EmuCalls calls[STEPS]; // after each step, by all ranks
@@ -30,15 +30,15 @@ static void note(Model *m, int step, void *ctx) {
     coll_barrier(all);
 }
 
-/* Products of a step over all ranks, and those of them that a ticket is open beside. */
-typedef struct Products {
+/* Matmuls of a step over all ranks, and those of them that a ticket is open beside. */
+typedef struct Matmuls {
     int64_t all, beside;
-} Products;
+} Matmuls;
 
-static Products predicted(const MeshRun *r) {
+static Matmuls predicted(const MeshRun *r) {
     Layout l = layout_of(r->layout);
     PriceShape s = mesh_price_shape(r);
-    Products n = {0, 0};
+    Matmuls n = {0, 0};
     for (int rank = 0; rank < RANKS; rank++) {
         StepLists t;
         StepPart part[STEP_PARTS];
@@ -50,7 +50,8 @@ static Products predicted(const MeshRun *r) {
                 // without overlap a collective ends where it starts
                 if (strcmp(r->overlap, "none") != 0)
                     open += op_info(op->kind)->collective - (op->kind == OP_WAIT);
-                if (!op_work(part[k].p, i, &t.model[0].w, false, &w) || w.kind > WORK_DW) continue;
+                if (!op_work(part[k].p, i, &t.model[0].w, false, &w) || w.kind > WORK_WGRAD)
+                    continue;
                 n.all += (int)part[k].times, n.beside += open > 0 ? (int)part[k].times : 0;
             }
         price_free(&t);
@@ -58,16 +59,16 @@ static Products predicted(const MeshRun *r) {
     return n;
 }
 
-static Products done(const Case *c, const MeshRun *run) {
+static Matmuls done(const Case *c, const MeshRun *run) {
     OWNED(mesh_run_free) MeshRun r = *run;
     r.after = note;
     emu_set_devices(RANKS), emu_set_peers(c->peers);
     mesh_run(&r);
     emu_set_devices(1), emu_set_peers(true);
-    return (Products){calls[1].products - calls[0].products, calls[1].narrow - calls[0].narrow};
+    return (Matmuls){calls[1].matmuls - calls[0].matmuls, calls[1].narrow - calls[0].narrow};
 }
 
-TEST(cuda_products_beside_collectives_leave_multiprocessors_to_them) {
+TEST(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
     NEEDS_EMULATION();
     static const Case cases[] = {{"x2", "none", false, false},
                                  {"x2", "bulk", false, true},
@@ -79,10 +80,10 @@ TEST(cuda_products_beside_collectives_leave_multiprocessors_to_them) {
         MeshRun r = {.model = "layers=3,heads=2,channels=16,vocab=32,seq=8", .layout = c->layout};
         r.overlap = c->overlap, r.sequences = 4, r.S = 8, r.steps = STEPS;
         r.cuda = r.bf16 = true;
-        Products want = predicted(&r), got = done(c, &r);
+        Matmuls want = predicted(&r), got = done(c, &r);
         if (c->peers) want.beside = 0;
         if (got.all != want.all || got.beside != want.beside)
-            test_fail(__FILE__, __LINE__, "%s, %s: %d of %d products, not %d of %d", c->layout,
+            test_fail(__FILE__, __LINE__, "%s, %s: %d of %d matmuls, not %d of %d", c->layout,
                       c->overlap, (int)got.beside, (int)got.all, (int)want.beside, (int)want.all);
         CHECK((got.beside > 0) == c->some);
     }

@@ -1,5 +1,5 @@
-/* Gradients of biases that come with dw = x' dy (Product.bias_grad), over layouts and schedules:
- * those of a library that does not sum, and as many as there are products whose dy is the rank's
+/* Gradients of biases that come with dw = x' dy (Matmul.bias_grad), over layouts and schedules:
+ * those of a library that does not sum, and as many as there are matmuls whose dy is the rank's
  * own. */
 #include "tests/parsed.h"
 #include "tests/test.h"
@@ -10,7 +10,7 @@
 
 #include "base/debug.h"
 #include "layers/cuda/device.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "parallel/step/model.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/emu_cublaslt.h"
@@ -23,7 +23,7 @@ enum { RANKS = 4, LAYERS = 1, FLOATS = 512, SEQUENCES = 4, MICRO = 2 };
 typedef struct Seen {
     float grad[RANKS][FLOATS];
     int n[RANKS];
-    int64_t with_dw[RANKS]; // products that brought one
+    int64_t with_dw[RANKS]; // matmuls that brought one
 } Seen;
 
 static _Thread_local int64_t before; // of this thread's counts, which go on
@@ -41,7 +41,7 @@ static void look(Model *m, int step, void *ctx) {
         n += (int)here;
     }
     device_wait();
-    s->n[rank] = n, s->with_dw[rank] = product_counts().bias_grads - before;
+    s->n[rank] = n, s->with_dw[rank] = matmul_counts().bias_grads - before;
 }
 
 typedef struct Case {
@@ -66,7 +66,7 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
                  .after = look,
                  .ctx = seen};
     memset(seen, 0, sizeof *seen);
-    before = product_counts().bias_grads;
+    before = matmul_counts().bias_grads;
     emu_lt_mood(mood);
     emu_set_late(c->i % 2), emu_set_shuffle((unsigned)c->i);
     mesh_run(&r);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "layers/cuda/graph.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "parallel/comm/nccl.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/emu_cublaslt.h"
@@ -27,7 +27,7 @@ enum { LINEAR = sizeof linear / sizeof *linear };
 
 /* A matmul, and what it writes. */
 typedef struct Operands {
-    Product p;
+    Matmul p;
     Words y, aux, sums;
 } Operands;
 
@@ -38,9 +38,9 @@ static Operands operands(const Linear *l, Form f) {
     Words w = words(f == DW ? T * N : K * N, 1, 2, true, 0);
     const Act *a = x.device, *b = w.device;
     Operands o;
-    o.p = f == XW   ? product_xw(T, K, N, a, K, b)
-          : f == DX ? product_dx(T, K, N, a, N, b)
-                    : product_dw(T, K, N, a, K, b);
+    o.p = f == XW   ? matmul_forward(T, K, N, a, K, b)
+          : f == DX ? matmul_dgrad(T, K, N, a, N, b)
+                    : matmul_wgrad(T, K, N, a, K, b);
     o.y = words(o.p.M * o.p.N, 1, 3, f != DW, 0);
     o.aux = words(o.p.M * o.p.N, 2, 4, true, 0), o.sums = words(N, 1, 5, false, 0);
     o.p.y = o.y.device, o.p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
@@ -48,7 +48,7 @@ static Operands operands(const Linear *l, Form f) {
     if (f == XW) o.p.bias = words(N, 1, 6, true, 0).device;
     if (f == XW && l->residual) o.p.addend = words(T * N, 1, 7, true, 0).device;
     if (f == DW) o.p.addend = o.p.y, o.p.bias_grad = o.sums.device;
-    o.p.workspace = cuda_take((int64_t)kernels_cuda(true)->product_workspace(1), 1, 0);
+    o.p.workspace = cuda_take((int64_t)kernels_cuda(true)->matmul_workspace(1), 1, 0);
     return o;
 }
 
@@ -62,12 +62,12 @@ static Words result(Words w) {
     return w;
 }
 
-/* What a rung makes of the operands as they were at first. */
-static Results run(Operands *o, ProductRung rung) {
+/* What a backend makes of the operands as they were at first. */
+static Results run(Operands *o, MatmulBackend backend) {
     words_put(&o->y), words_put(&o->aux), words_put(&o->sums);
-    product_set_rung(rung);
-    kernels_cuda(true)->product(NULL, &o->p);
-    product_set_rung(PRODUCT_LIBRARY);
+    matmul_set_backend(backend);
+    kernels_cuda(true)->matmul(NULL, &o->p);
+    matmul_set_backend(BACKEND_LIBRARY);
     return (Results){result(o->y), result(o->aux), result(o->sums)};
 }
 
@@ -89,24 +89,24 @@ static bool alike(const char *what, const Linear *l, Form f, const Words *a, con
 
 /* By the library's first algorithm, by the kernels for tensor cores, and by what of these is chosen
  * by time. */
-TEST(cuda_product_of_each_kind_of_d12_is_that_of_own_tiles) {
+TEST(cuda_matmul_of_each_kind_of_d12_is_that_of_own_tiles) {
     cuda_forget_choices();
     for (int i = 0; i < LINEAR; i++)
         for (Form f = XW; f < FORMS; f++) {
             cuda_begin(cuda_orders[2]);
             emu_lt_mood(EMU_LT_FINE), emu_lt_slow(-1), emu_lt_slow_epilogue(0);
             Operands o = operands(&linear[i], f);
-            ProductCounts before = product_counts();
-            Results got[4] = {run(&o, PRODUCT_LIBRARY), run(&o, PRODUCT_SM90),
-                              run(&o, PRODUCT_SM80)};
-            Results tiled = run(&o, PRODUCT_TILED);
-            ProductCounts after = product_counts();
+            MatmulCounts before = matmul_counts();
+            Results got[4] = {run(&o, BACKEND_LIBRARY), run(&o, BACKEND_SM90),
+                              run(&o, BACKEND_SM80)};
+            Results tiled = run(&o, BACKEND_TILED);
+            MatmulCounts after = matmul_counts();
             int64_t whole = after.fused - before.fused, bare = after.bare - before.bare;
             CHECK(test_on_device ? whole + bare == 1 : whole == 1);
             CHECK(after.tiled == before.tiled + 1 && after.sm80 > before.sm80);
             CHECK(after.sm90 + after.sm80 == before.sm90 + before.sm80 + 2);
-            product_prepare(&o.p, 2);
-            got[3] = run(&o, PRODUCT_LIBRARY);
+            matmul_prepare(&o.p, 2);
+            got[3] = run(&o, BACKEND_LIBRARY);
             for (int j = 0; j < 4; j++) {
                 CHECK(alike("y", &linear[i], f, &got[j].y, &tiled.y));
                 CHECK(alike("aux", &linear[i], f, &got[j].aux, &tiled.aux));

@@ -5,7 +5,7 @@
 
 #include "base/debug.h"
 #include "base/mem.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"
 #include "parallel/comm/coll.h"
@@ -38,14 +38,14 @@ static int run(Ranks r, int (*rank_main)(World *w, void *ctx), void *ctx) {
 typedef struct Sizes {
     int64_t rows, N, K;
     bool bf16;
-    ProductRung rung;
+    MatmulBackend backend;
 } Sizes;
 
 /* Of sums of as many tiles as the emulated device has multiprocessors. */
-#define WORKSPACE (test_on_device ? PRODUCT_WORKSPACE : 1 << 20)
+#define WORKSPACE (test_on_device ? MATMUL_WORKSPACE : 1 << 20)
 
 typedef struct Operands {
-    Product p;
+    Matmul p;
     char *slots, *sum, *want;
     size_t elem_bytes;
 } Operands;
@@ -69,14 +69,14 @@ static void *random_words(int64_t n, unsigned seed, bool bf16) {
 }
 
 static Operands operands(const Sizes *s, int rank, int n) {
-    Operands o = {product_sized(n * s->rows, s->N, s->K), .elem_bytes = s->bf16 ? 2 : 4};
-    Product *p = &o.p;
+    Operands o = {matmul_sized(n * s->rows, s->N, s->K), .elem_bytes = s->bf16 ? 2 : 4};
+    Matmul *p = &o.p;
     p->a = random_words(p->M * p->K, 2 * (unsigned)rank + 1, s->bf16), p->a_row = p->K;
     p->b = random_words(p->K * p->N, 2 * (unsigned)rank + 2, s->bf16), p->b_row = p->N;
     p->a_col = p->b_col = 1;
     o.slots = poisoned(p->M * p->N, o.elem_bytes);
     o.sum = poisoned(s->rows * s->N, o.elem_bytes), o.want = poisoned(s->rows * s->N, o.elem_bytes);
-    p->workspace = device_alloc(s->rung == PRODUCT_SM90 ? WORKSPACE : 16);
+    p->workspace = device_alloc(s->backend == BACKEND_SM90 ? WORKSPACE : 16);
     return o;
 }
 
@@ -104,31 +104,31 @@ static void fused(World *w, const Operands *o, const Sizes *s, void *dst) {
     CollCall call = scatter_of(o, s->rows, dst, true);
     Ticket t = coll_start(world_comm(w), &call);
     RowBlocks blocks = coll_row_blocks(&t, s->rows);
-    Product p = o->p;
+    Matmul p = o->p;
     blocks.of = BLOCKS_OF_Y;
     p.y = o->slots, p.blocks = &blocks;
-    product_set_rung(s->rung);
-    kernels_cuda(s->bf16)->product(NULL, &p);
+    matmul_set_backend(s->backend);
+    kernels_cuda(s->bf16)->matmul(NULL, &p);
     coll_wait(t);
 }
 
 /* A matmul whose k is not divided. */
-static void whole_sums(const Product *p, const Sizes *s) {
-    int ways[MATMUL_WAYS], n = 0;
-    if (s->rung != PRODUCT_SM90) {
-        kernels_cuda(s->bf16)->product(NULL, p);
+static void whole_sums(const Matmul *p, const Sizes *s) {
+    int configs[MATMUL_CONFIGS], n = 0;
+    if (s->backend != BACKEND_SM90) {
+        kernels_cuda(s->bf16)->matmul(NULL, p);
         return;
     }
-    matmul_sm90_ways(p, ways);
-    while (matmul_way(ways[n]).kind != MATMUL_DATA_PARALLEL) n++;
-    matmul_sm90(p, ways[n]);
+    matmul_sm90_configs(p, configs);
+    while (matmul_config(configs[n]).kind != MATMUL_DATA_PARALLEL) n++;
+    matmul_sm90(p, configs[n]);
 }
 
 static void unfused(World *w, const Operands *o, const Sizes *s, void *dst) {
     CollCall call = scatter_of(o, s->rows, dst, false);
-    Product p = o->p;
+    Matmul p = o->p;
     p.y = o->slots;
-    product_set_rung(s->rung);
+    matmul_set_backend(s->backend);
     whole_sums(&p, s);
     coll_run(world_comm(w), &call);
 }
@@ -149,7 +149,7 @@ static int scatters(World *w, void *ctx) {
     const Sizes *s = ctx;
     int n = world_size(w);
     Operands o = operands(s, world_rank(w), n);
-    int64_t before = product_counts().sm90;
+    int64_t before = matmul_counts().sm90;
     int wrong = 0;
     unfused(w, &o, s, o.want);
     for (int round = 0; round < 2; round++) {
@@ -159,20 +159,20 @@ static int scatters(World *w, void *ctx) {
         wrong += different(&o, s->rows * s->N);
     }
     bool one_kernel = s->bf16 && s->rows % 128 == 0;
-    if (s->rung == PRODUCT_SM90)
-        wrong += product_counts().sm90 - before != (one_kernel ? 2 : 2 * n);
-    product_set_rung(PRODUCT_LIBRARY);
+    if (s->backend == BACKEND_SM90)
+        wrong += matmul_counts().sm90 - before != (one_kernel ? 2 : 2 * n);
+    matmul_set_backend(BACKEND_LIBRARY);
     operands_free(&o);
     return wrong;
 }
 
 TEST(cuda_fused_reduce_scatter_has_the_bits_of_matmul_and_reduce_scatter) {
-    static const Sizes sizes[] = {{128, 200, 136, true, PRODUCT_SM90},
-                                  {256, 264, 72, true, PRODUCT_SM90},
-                                  {128, 72, 1104, true, PRODUCT_SM90},
-                                  {40, 72, 80, true, PRODUCT_SM90}, // a kernel for each block
-                                  {48, 40, 33, false, PRODUCT_TILED},
-                                  {5, 7, 9, false, PRODUCT_PLAIN}};
+    static const Sizes sizes[] = {{128, 200, 136, true, BACKEND_SM90},
+                                  {256, 264, 72, true, BACKEND_SM90},
+                                  {128, 72, 1104, true, BACKEND_SM90},
+                                  {40, 72, 80, true, BACKEND_SM90}, // a kernel for each block
+                                  {48, 40, 33, false, BACKEND_TILED},
+                                  {5, 7, 9, false, BACKEND_PLAIN}};
     for (int i = 0; i < 6; i++)
         for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 3); k += 2) {
             Ranks r = {(i + k) % 3 + 2, k + 1, (unsigned)k};
@@ -184,7 +184,7 @@ TEST(cuda_fused_reduce_scatter_has_the_bits_of_matmul_and_reduce_scatter) {
 
 /* h = the rows of x of all ranks; y = h w, and the gradient of a w: dw = h' y. */
 typedef struct Gathered {
-    Product y, dw;
+    Matmul y, dw;
     char *x, *h;
     size_t elem_bytes;
 } Gathered;
@@ -195,13 +195,13 @@ static Gathered gathered(const Sizes *s, int rank, int n) {
     Gathered g = {.elem_bytes = elem_bytes,
                   .x = random_words(s->rows * s->K, (unsigned)rank + 1, s->bf16)};
     g.h = poisoned(M * s->K, elem_bytes);
-    g.y = product_xw(M, s->K, s->N, g.h, s->K, random_words(s->K * s->N, 90, s->bf16));
+    g.y = matmul_forward(M, s->K, s->N, g.h, s->K, random_words(s->K * s->N, 90, s->bf16));
     g.y.bias = random_words(s->N, 91, s->bf16);
     g.y.epilogue = EPI_ACT, g.y.act = ACT_RELU2;
     g.y.aux = poisoned(M * s->N, elem_bytes), g.y.y = poisoned(M * s->N, elem_bytes);
-    g.dw = product_dw(M, s->K, s->N, g.h, s->K, random_words(M * s->N, 92, s->bf16));
+    g.dw = matmul_wgrad(M, s->K, s->N, g.h, s->K, random_words(M * s->N, 92, s->bf16));
     g.dw.y = poisoned(s->K * s->N, sizeof(float));
-    g.y.workspace = g.dw.workspace = device_alloc(s->rung == PRODUCT_SM90 ? WORKSPACE : 16);
+    g.y.workspace = g.dw.workspace = device_alloc(s->backend == BACKEND_SM90 ? WORKSPACE : 16);
     return g;
 }
 
@@ -228,7 +228,7 @@ static void unfused_gather(World *w, const Gathered *g, const Sizes *s) {
     CollCall call = gather_of(g, s, false);
     coll_run(world_comm(w), &call);
     whole_sums(&g->y, s);
-    kernels_cuda(s->bf16)->product(NULL, &g->dw);
+    kernels_cuda(s->bf16)->matmul(NULL, &g->dw);
 }
 
 /* As parallel/step/run.c does it. What was gathered may be overwritten as soon as it is over. */
@@ -236,14 +236,14 @@ static void fused_gather(World *w, const Gathered *g, const Sizes *s, bool dw) {
     CollCall call = gather_of(g, s, true);
     Ticket t = coll_start(world_comm(w), &call);
     RowBlocks all = coll_row_blocks(&t, s->rows), blocks = all;
-    Product y = g->y, of_w = g->dw;
+    Matmul y = g->y, of_w = g->dw;
     y.blocks = of_w.blocks = &blocks;
     blocks.of = BLOCKS_OF_A;
     if (dw) blocks.done = NULL;
-    product_set_rung(s->rung);
-    kernels_cuda(s->bf16)->product(NULL, &y);
+    matmul_set_backend(s->backend);
+    kernels_cuda(s->bf16)->matmul(NULL, &y);
     blocks.of = BLOCKS_OF_AT, blocks.done = all.done;
-    if (dw) kernels_cuda(s->bf16)->product(NULL, &of_w);
+    if (dw) kernels_cuda(s->bf16)->matmul(NULL, &of_w);
     coll_wait(t);
 }
 
@@ -274,7 +274,7 @@ static int gathers(World *w, void *ctx) {
     const Sizes *s = ctx;
     int wrong = 0;
     Gathered g = gathered(s, world_rank(w), world_size(w));
-    product_set_rung(s->rung);
+    matmul_set_backend(s->backend);
     unfused_gather(w, &g, s);
     OWNED(test_mem_end) char *want = results(&g);
     for (int round = 0; round < 2; round++) {
@@ -282,19 +282,19 @@ static int gathers(World *w, void *ctx) {
         fused_gather(w, &g, s, true);
         wrong += results_differ(&g, want);
     }
-    product_set_rung(PRODUCT_LIBRARY);
+    matmul_set_backend(BACKEND_LIBRARY);
     gathered_free(&g);
     return wrong;
 }
 
 /* With a device for each rank kernels wait for flags, else streams do. */
 TEST(cuda_fused_all_gather_has_the_bits_of_all_gather_and_matmul) {
-    static const Sizes sizes[] = {{128, 200, 136, true, PRODUCT_SM90},
-                                  {256, 264, 72, true, PRODUCT_SM90},
-                                  {128, 72, 400, true, PRODUCT_SM90},
-                                  {40, 72, 80, true, PRODUCT_SM90}, // blocks end within tiles
-                                  {48, 40, 33, false, PRODUCT_TILED},
-                                  {5, 7, 9, false, PRODUCT_PLAIN}};
+    static const Sizes sizes[] = {{128, 200, 136, true, BACKEND_SM90},
+                                  {256, 264, 72, true, BACKEND_SM90},
+                                  {128, 72, 400, true, BACKEND_SM90},
+                                  {40, 72, 80, true, BACKEND_SM90}, // blocks end within tiles
+                                  {48, 40, 33, false, BACKEND_TILED},
+                                  {5, 7, 9, false, BACKEND_PLAIN}};
     for (int i = 0; i < 6; i++)
         for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 4); k += 2) {
             int n = (i + k) % 3 + 2;
@@ -339,7 +339,7 @@ static int rounds(World *w, void *ctx) {
         device_copy(o.sum, kept + (size_t)r * bytes, bytes);
         f->wrong += different(&o, some);
     }
-    product_set_rung(PRODUCT_LIBRARY);
+    matmul_set_backend(BACKEND_LIBRARY);
     operands_free(&o);
     return 0;
 }
@@ -356,7 +356,7 @@ TEST(cuda_fused_reduce_scatter_needs_each_wait_that_it_has) {
     NEEDS_EMULATION();
     enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
     for (int forget = -1; forget < WAITS; forget++) {
-        Forgotten f = {{3, 5, 4, false, PRODUCT_PLAIN}, forget, {NULL, NULL}, 0};
+        Forgotten f = {{3, 5, 4, false, BACKEND_PLAIN}, forget, {NULL, NULL}, 0};
         unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
         for (; seed < seeds && !f.wrong; seed++) run_rounds(&f, seed);
         if ((f.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
@@ -401,7 +401,7 @@ static int gather_rounds(World *w, void *ctx) {
                       {.name = "h", .base = g.h, .cap = (size_t)n * bytes}};
     for (int i = 0; i < 2 && r->handles; i++) world_register(w, &shared[i]);
     world_set_limit(w, r->limit);
-    product_set_rung(r->s.rung);
+    matmul_set_backend(r->s.backend);
     unfused_gather(w, &g, &r->s);
     char *want = results(&g);
     for (int i = 0; i < ROUNDS; i++) {
@@ -417,13 +417,13 @@ static int gather_rounds(World *w, void *ctx) {
     settle(w);
     for (int i = 0; i < 2 && r->handles; i++) world_unregister(w, &shared[i]);
     mem_free(want), device_free(x);
-    product_set_rung(PRODUCT_LIBRARY);
+    matmul_set_backend(BACKEND_LIBRARY);
     gathered_free(&g);
     return 0;
 }
 
-static const Sizes by_streams = {3, 5, 4, false, PRODUCT_PLAIN},
-                   by_flags = {128, 72, 64, true, PRODUCT_SM90};
+static const Sizes by_streams = {3, 5, 4, false, BACKEND_PLAIN},
+                   by_flags = {128, 72, 64, true, BACKEND_SM90};
 
 /* Of two ranks on one device: before the copies, for both of x; before each block is read; and
  * before x is written again. */
@@ -509,7 +509,7 @@ TEST(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
 
 enum { COME_ROWS = 128, COME_N = 72, COME_K = 136, COME_BLOCKS = 4 };
 typedef struct Coming {
-    Product p; // of h
+    Matmul p; // of h
     Words h, y;
     uint16_t *x; // pinned: what h will be
     uint32_t *flags;
@@ -531,9 +531,9 @@ static void come(const Coming *c, int first, uint32_t said) {
 }
 
 /* y, of an h that is not there when the kernel begins. early: flags say that it is. */
-static void run_coming(Coming *c, int way, uint32_t said, bool early) {
+static void run_coming(Coming *c, int config, uint32_t said, bool early) {
     RowBlocks blocks = {.rows = COME_ROWS, .n = COME_BLOCKS, .of = BLOCKS_OF_A};
-    Product p = c->p;
+    Matmul p = c->p;
     blocks.first = (int)said % COME_BLOCKS, blocks.flags = c->flags, blocks.said = said;
     p.blocks = &blocks;
     device_poison(c->h.device, (size_t)c->h.n * 2), device_poison(c->y.device, (size_t)c->y.n * 2);
@@ -541,7 +541,7 @@ static void run_coming(Coming *c, int way, uint32_t said, bool early) {
     device_record(c->poisoned, device_stream());
     device_follow(c->copies, c->poisoned);
     CHECK(!matmul_sm90_refuses(&p, 2));
-    matmul_sm90(&p, way);
+    matmul_sm90(&p, config);
     if (early) device_wait();
     come(c, blocks.first, said);
     device_await(c->copied);
@@ -552,7 +552,7 @@ static void takes_blocks(unsigned seed) {
     const int64_t rows = COME_BLOCKS * COME_ROWS;
     Coming c = {.h = words_empty(rows * COME_K, true, 0), .y = words_empty(rows * COME_N, true, 0)};
     Words x = words(rows * COME_K, 1, seed + 1, true, 0), w = words(COME_K * COME_N, 1, 9, true, 0);
-    int way[MATMUL_WAYS];
+    int config[MATMUL_CONFIGS];
     c.x = device_pin((size_t)x.n * 2);
     for (int64_t i = 0; i < x.n; i++) {
         uint32_t u;
@@ -562,23 +562,23 @@ static void takes_blocks(unsigned seed) {
     c.flags = device_alloc(COME_BLOCKS * sizeof *c.flags);
     device_zero(c.flags, COME_BLOCKS * sizeof *c.flags);
     c.copies = device_comm_stream(), c.poisoned = device_event(), c.copied = device_event();
-    c.p = product_xw(rows, COME_K, COME_N, x.device, COME_K, w.device);
+    c.p = matmul_forward(rows, COME_K, COME_N, x.device, COME_K, w.device);
     c.p.y = c.y.device, c.p.workspace = cuda_take(WORKSPACE, 1, 0);
-    whole_sums(&c.p, &(Sizes){.rung = PRODUCT_SM90});
+    whole_sums(&c.p, &(Sizes){.backend = BACKEND_SM90});
     words_get(&c.y);
     size_t bytes = (size_t)c.y.n * sizeof *c.y.host;
     float *want = memcpy(mem_alloc(bytes), c.y.host, bytes);
     c.p.a = c.h.device;
     RowBlocks some = {.rows = COME_ROWS, .n = COME_BLOCKS, .of = BLOCKS_OF_A, .flags = c.flags};
     c.p.blocks = &some;
-    int n = matmul_sm90_ways(&c.p, way);
+    int n = matmul_sm90_configs(&c.p, config);
     uint32_t said = 0;
     CHECK(n == 6); // each width, alone and in clusters
     for (int i = 0; i < n && !test_failed(); i++) {
-        run_coming(&c, way[i], ++said, false);
+        run_coming(&c, config[i], ++said, false);
         CHECK(memcmp(c.y.host, want, bytes) == 0);
     }
-    run_coming(&c, way[0], ++said, true);
+    run_coming(&c, config[0], ++said, true);
     CHECK(memcmp(c.y.host, want, bytes) != 0);
     mem_free(want), device_unpin(c.x), device_free(c.flags);
     device_event_free(c.poisoned), device_event_free(c.copied), device_stream_free(c.copies);

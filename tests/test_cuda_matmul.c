@@ -5,8 +5,8 @@
 
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/matmul_cost.h"
-#include "layers/cuda/product_plan.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmul_plan.h"
+#include "layers/cuda/matmuls.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
@@ -15,13 +15,13 @@
 
 /* Kernels of a capability of devices. */
 typedef struct Own {
-    const char *(*refuses)(const Product *p, size_t word);
-    int (*ways)(const Product *p, int number[]);
-    void (*run)(const Product *p, int number);
+    const char *(*refuses)(const Matmul *p, size_t word);
+    int (*configs)(const Matmul *p, int number[]);
+    void (*run)(const Matmul *p, int number);
     int major; // the device is treated as of this capability
 } Own;
-static const Own sm80 = {matmul_sm80_refuses, matmul_sm80_ways, matmul_sm80, 8};
-static const Own sm90 = {matmul_sm90_refuses, matmul_sm90_ways, matmul_sm90, 9};
+static const Own sm80 = {matmul_sm80_refuses, matmul_sm80_configs, matmul_sm80, 8};
+static const Own sm90 = {matmul_sm90_refuses, matmul_sm90_configs, matmul_sm90, 9};
 
 typedef enum Kind { FORWARD, DGRAD, WGRAD } Kind; // b along n; along k; both along m and n
 typedef enum Addend { NONE, ITSELF, OTHER } Addend;
@@ -86,7 +86,7 @@ static Words integers(int64_t n, int most, unsigned seed, bool bf16) {
 }
 
 typedef struct Case {
-    Product p;
+    Matmul p;
     Words y, other, aux, sums;
 } Case;
 
@@ -98,10 +98,10 @@ static Case case_make(const Shape *s) {
     Words a = integers((wide ? s->K : s->M) * lda, 2, 1, true),
           b = integers((s->kind == DGRAD ? s->N : s->K) * ldb, 2, 2, true),
           bias = integers(s->N, 3, 3, true);
-    Case c = {product_sized(s->M, s->N, s->K), integers(s->M * ldy, 9, 4, !wide),
+    Case c = {matmul_sized(s->M, s->N, s->K), integers(s->M * ldy, 9, 4, !wide),
               integers(s->M * ldy, 9, 5, !wide), integers(s->M * ldy, 2, 6, true),
               integers(s->N, 9, 7, false)};
-    Product *p = &c.p;
+    Matmul *p = &c.p;
     p->a = a.device, p->a_row = wide ? 1 : lda, p->a_col = wide ? lda : 1;
     p->b = b.device, p->b_row = s->kind == DGRAD ? 1 : ldb, p->b_col = s->kind == DGRAD ? ldb : 1;
     p->y = c.y.device, p->ldy = ldy, p->wide = wide;
@@ -109,33 +109,33 @@ static Case case_make(const Shape *s) {
     p->bias_grad = s->sums ? c.sums.device : NULL;
     p->bias = s->bias ? bias.device : NULL;
     p->epilogue = s->epilogue, p->act = s->act, p->aux = s->aux ? c.aux.device : NULL;
-    p->workspace = cuda_take(test_on_device ? PRODUCT_WORKSPACE : WORKSPACE, 1, 0);
+    p->workspace = cuda_take(test_on_device ? MATMUL_WORKSPACE : WORKSPACE, 1, 0);
     return c;
 }
 
-/* The n-th way of those of a kind, in clusters of two or by blocks alone; of all, where there is
+/* The n-th config of those of a kind, in clusters of two or by blocks alone; of all, where there is
  * none such. */
 enum { ANY = -1 };
-static int way_of(const Own *own, const Case *c, int kind, bool pairs, int n) {
-    int all[MATMUL_WAYS], some[MATMUL_WAYS], n_all = own->ways(&c->p, all), found = 0;
+static int config_of(const Own *own, const Case *c, int kind, bool pairs, int n) {
+    int all[MATMUL_CONFIGS], some[MATMUL_CONFIGS], n_all = own->configs(&c->p, all), found = 0;
     for (int i = 0; i < n_all; i++)
         if ((kind == ANY || (all[i] >> 10 & 3) == kind) && (all[i] >> 12 & 1) == pairs)
             some[found++] = all[i];
     return found ? some[n % found] : all[n % n_all];
 }
 
-/* y and aux, from what they were: a thread for each element, or on tensor cores by a way. */
+/* y and aux, from what they were: a thread for each element, or on tensor cores by a config. */
 enum { PLAIN = -1 };
-static void run(const Own *own, const Case *c, int way, Words *y, Words *aux, Words *sums) {
+static void run(const Own *own, const Case *c, int config, Words *y, Words *aux, Words *sums) {
     Words was_y = c->y, was_aux = c->aux, was_sums = c->sums;
     words_put(&was_y), words_put(&was_aux), words_put(&was_sums);
-    device_poison(c->p.workspace, test_on_device ? PRODUCT_WORKSPACE : WORKSPACE);
-    if (way == PLAIN) {
-        product_set_rung(PRODUCT_PLAIN);
-        kernels_cuda(true)->product(NULL, &c->p);
-        product_set_rung(PRODUCT_LIBRARY);
+    device_poison(c->p.workspace, test_on_device ? MATMUL_WORKSPACE : WORKSPACE);
+    if (config == PLAIN) {
+        matmul_set_backend(BACKEND_PLAIN);
+        kernels_cuda(true)->matmul(NULL, &c->p);
+        matmul_set_backend(BACKEND_LIBRARY);
     } else {
-        own->run(&c->p, way);
+        own->run(&c->p, config);
     }
     *y = c->y, *aux = c->aux, *sums = c->sums;
     y->host = floats(y->n, 0, 0), aux->host = floats(aux->n, 0, 0);
@@ -177,7 +177,7 @@ static bool run_shape(const Own *own, const Shape *s, int n) {
     for (int i = 0; i < (parts ? 5 : 2); i++) {
         int kind = parts ? divided[i].kind : whole[i].kind;
         bool pairs = own == &sm90 && (parts ? divided[i].pairs : whole[i].pairs);
-        run(own, &c, way_of(own, &c, kind, pairs, n + i), &y, &aux, &sums);
+        run(own, &c, config_of(own, &c, kind, pairs, n + i), &y, &aux, &sums);
         if (!check_same(s, "y", &y, &want_y) || !check_same(s, "aux", &aux, &want_aux) ||
             !check_same(s, "sums", &sums, &want_sums))
             return false;
@@ -217,7 +217,7 @@ static void has_the_same_bits_in_any_order(const Own *own) {
             Words y, aux, sums, a = words(OPERAND, 1, 8, true, 0),
                                 b = words(OPERAND, 1, 9, true, 0);
             c.p.a = a.device, c.p.b = b.device;
-            run(own, &c, way_of(own, &c, i < 2 ? ANY : i, i % 2 == 0, i), &y, &aux, &sums);
+            run(own, &c, config_of(own, &c, i < 2 ? ANY : i, i % 2 == 0, i), &y, &aux, &sums);
             if (!seed) memcpy(first, y.host, (size_t)y.n * sizeof *first);
             CHECK(same_bits(first, y.host, y.n));
             CHECK(cuda_end());
@@ -255,10 +255,10 @@ static bool needs_flags(const Own *own, int kind) {
         Words y, want, aux, sums;
         if (!begin(own, (CudaOrder){EMU_RANDOM, seed, false})) return false;
         Case c = case_make(&shapes[22]);
-        int way = way_of(own, &c, kind, false, 0);
+        int config = config_of(own, &c, kind, false, 0);
         run(own, &c, PLAIN, &want, &aux, &sums);
         emu_forget_flags(true);
-        run(own, &c, way, &y, &aux, &sums);
+        run(own, &c, config, &y, &aux, &sums);
         emu_forget_flags(false);
         differs = !same_bits(y.host, want.host, y.n);
         if (!cuda_end()) return false;
@@ -273,11 +273,11 @@ TEST(cuda_matmul_needs_its_waits_for_other_parts) {
 
 /* Of a tile whose k is long: whole, split and streamed, each by all widths that there are. */
 static void has_every_kind(const Own *own, int of_each) {
-    int way[MATMUL_WAYS], found[3] = {0};
+    int config[MATMUL_CONFIGS], found[3] = {0};
     if (!begin(own, cuda_orders[0])) return;
     Case c = case_make(&shapes[22]);
-    int n = own->ways(&c.p, way);
-    for (int i = 0; i < n; i++) found[matmul_way(way[i]).kind]++;
+    int n = own->configs(&c.p, config);
+    for (int i = 0; i < n; i++) found[matmul_config(config[i]).kind]++;
     for (int kind = 0; kind < 3; kind++) CHECK(found[kind] == of_each);
     CHECK(cuda_end());
 }
@@ -287,7 +287,7 @@ TEST(cuda_matmul_has_every_kind_of_schedule) {
     has_every_kind(&sm90, 6);
 }
 
-static bool says(const Product *p, size_t word, const char *why) {
+static bool says(const Matmul *p, size_t word, const char *why) {
     const char *is = matmul_sm90_refuses(p, word);
     return is && strstr(is, why);
 }
@@ -295,7 +295,7 @@ static bool says(const Product *p, size_t word, const char *why) {
 TEST(cuda_matmul_sm90_says_what_it_does_not_take) {
     if (!begin(&sm90, cuda_orders[0])) return;
     Case forward = case_make(&shapes[3]), wgrad = case_make(&shapes[17]);
-    Product p = forward.p, w = wgrad.p;
+    Matmul p = forward.p, w = wgrad.p;
     CHECK(!matmul_sm90_refuses(&p, 2) && !matmul_sm90_refuses(&w, 2));
     CHECK(says(&p, 4, "not bf16"));
     p.K = 0;
@@ -334,12 +334,12 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
         Case c = case_make(&shapes[0]);
         if (round == 1) { // slower by 30 ms
             emu_lt_slow_epilogue(LT_EPILOGUE_DEFAULT);
-            product_prepare(&c.p, 2);
+            matmul_prepare(&c.p, 2);
             emu_lt_slow_epilogue(0);
         }
-        if (round == 2) product_prepare(&c.p, 2); // finds what was chosen
+        if (round == 2) matmul_prepare(&c.p, 2); // finds what was chosen
         int64_t before = *count;
-        kernels_cuda(true)->product(NULL, &c.p);
+        kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(*count == before + 1);
         emu_lt_mood(EMU_LT_FINE);
         CHECK(cuda_end());
@@ -347,9 +347,9 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
 }
 TEST(cuda_matmul_sm80_runs_where_the_library_does_not) {
     NEEDS_EMULATION();
-    runs_where_the_library_does_not(&sm80, &product_counts_mine()->sm80);
+    runs_where_the_library_does_not(&sm80, &matmul_counts_mine()->sm80);
 }
 TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
     NEEDS_EMULATION();
-    runs_where_the_library_does_not(&sm90, &product_counts_mine()->sm90);
+    runs_where_the_library_does_not(&sm90, &matmul_counts_mine()->sm90);
 }

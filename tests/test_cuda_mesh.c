@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/debug.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
@@ -91,7 +91,7 @@ TEST(cuda_mesh_of_2_and_4_ranks_trains_what_one_rank_trains) {
 /* Sums of K in one order, of however many rows. */
 static void own_matmuls(Model *m, void *ctx) {
     (void)m, (void)ctx;
-    product_set_rung(PRODUCT_TILED);
+    matmul_set_backend(BACKEND_TILED);
 }
 
 TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
@@ -166,7 +166,7 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
 
 static void tensor_cores(Model *m, void *ctx) {
     (void)m, (void)ctx;
-    product_set_rung(PRODUCT_SM90);
+    matmul_set_backend(BACKEND_SM90);
 }
 
 /* Blocks of whole tiles: one kernel, which waits for flags or stores in other ranks' memory. */
@@ -231,7 +231,7 @@ static void check_casts(Model *m, int step, void *ctx) {
     coll_barrier(all);
     for (int i = 0; i < m->tensors.n; whole += tensor_size(&m->tensors.t[i++])) {
         const Tensor *t = &m->tensors.t[i];
-        wrong_casts += (t->cast != t->param) != t->in_products;
+        wrong_casts += (t->cast != t->param) != t->in_matmuls;
         if (t->cast != t->param) wrong_casts += wrong_casts_of(m, t, whole);
         wrong_casts += tensor_part(t, PART_PARAM) != tensor_part(t, PART_MOMENTS);
     }

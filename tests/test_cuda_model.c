@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
@@ -93,17 +93,17 @@ TEST(cuda_model_trains_as_on_the_cpu) {
 /* Of the sizes of the golden model; whatever the order, own matmuls have the same bits. */
 TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
     static const char config[] = "layers=2,heads=2,channels=32,seq=12,vocab=67";
-    static const ProductRung rung[] = {PRODUCT_LIBRARY, PRODUCT_SM90, PRODUCT_SM90};
+    static const MatmulBackend backend[] = {BACKEND_LIBRARY, BACKEND_SM90, BACKEND_SM90};
     Losses got[3];
     for (int i = 0; i < 3; i++) {
         cuda_begin(cuda_orders[i]);
         bool here = device_is_sm90();
         emu_lt_mood(EMU_LT_FINE);
-        ProductCounts before = product_counts();
-        product_set_rung(here ? rung[i] : PRODUCT_LIBRARY);
+        MatmulCounts before = matmul_counts();
+        matmul_set_backend(here ? backend[i] : BACKEND_LIBRARY);
         got[i] = train(config, kernels_cuda(true), true, RECOMPUTE_NONE);
-        product_set_rung(PRODUCT_LIBRARY);
-        ProductCounts after = product_counts();
+        matmul_set_backend(BACKEND_LIBRARY);
+        MatmulCounts after = matmul_counts();
         CHECK(cuda_end());
         if (!here) {
             test_skip("the device is not of capability 9.0");
@@ -185,8 +185,8 @@ TEST(cuda_model_launches_no_more_around_a_step_for_more_layers) {
     CHECK(cuda_end());
 }
 
-/* Words of biases are made where those of weights are, once in a step, and not at each product. */
-TEST(cuda_model_launches_nothing_for_biases_of_products) {
+/* Words of biases are made where those of weights are, once in a step, and not at each matmul. */
+TEST(cuda_model_launches_nothing_for_biases_of_matmuls) {
     NEEDS_EMULATION();
     cuda_begin(cuda_orders[0]);
     int64_t with = launches_forward("layers=2,heads=2,channels=16,seq=12,vocab=37"),

@@ -110,7 +110,7 @@ TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
     emu_nccl_mood(EMU_NCCL_FINE);
 }
 
-/* Collectives go before products where both wait for multiprocessors, and leave most of them to
+/* Collectives go before matmuls where both wait for multiprocessors, and leave most of them to
  * those. */
 TEST(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
     NEEDS_EMULATION();

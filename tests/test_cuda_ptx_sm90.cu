@@ -167,7 +167,7 @@ __global__ void stores_unseen(CUtensorMap map) {
     if (threadIdx.x == 0) tma_store(map, p.box, 0, 0);
 }
 
-/* What products are asked for. */
+/* What matmuls are asked for. */
 struct Asked {
     bool fence, same, commit, wait, touch;
 };
@@ -205,7 +205,7 @@ __global__ void still_under_way(CUtensorMap) {
     wgmma_commit();
     wgmma_wait<1>(d);
 }
-/* One product is still under way, and registers of the other have been the thread's. */
+/* One matmul is still under way, and registers of the other have been the thread's. */
 __global__ void no_fence_after_a_wait(CUtensorMap) {
     Place p = begin_block();
     float d[8][4] = {}, e[8][4] = {};

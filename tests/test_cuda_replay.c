@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
@@ -160,11 +160,11 @@ TEST(cuda_replay_prepares_what_steps_would_meet) {
         if (way > 0) replay_prepare(&m, inputs, targets, 1.0f / TOKENS, 2, way == 2);
         // which are not those that the library proposes first
         CHECK((emu_lt.runs[3] > lt.runs[3] && emu_lt.runs[4] > lt.runs[4]) == (way == 2));
-        ProductCounts plans = product_counts();
+        MatmulCounts plans = matmul_counts();
         EmuCalls before = emu_calls;
         for (int step = 0; step < 3; step++) step_of(&m, step, &made);
         loss[way] = made.loss[2];
-        bool made_none = product_counts().plans == plans.plans &&
+        bool made_none = matmul_counts().plans == plans.plans &&
                          emu_calls.choices == before.choices && emu_calls.memory == before.memory &&
                          emu_calls.objects == before.objects;
         CHECK(made_none == (way > 0));
@@ -177,7 +177,7 @@ TEST(cuda_replay_prepares_what_steps_would_meet) {
     CHECK_NEAR(loss[2], loss[0], 1e-4 * loss[0]); // algorithms add in other orders
 }
 
-TEST(cuda_replay_times_a_product_once_for_all_layers) {
+TEST(cuda_replay_times_a_matmul_once_for_all_layers) {
     static const char *const config[] = {"layers=2,heads=2,channels=16,seq=8,vocab=37",
                                          "layers=4,heads=2,channels=16,seq=8,vocab=37"};
     int64_t waits[2];

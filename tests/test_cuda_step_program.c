@@ -86,7 +86,7 @@ TEST(cuda_step_program_has_the_same_bits_in_any_order) {
     CHECK(wrong == 0);
 }
 
-/* Sums of gradients run beside the backward pass of the layers before: products then leave
+/* Sums of gradients run beside the backward pass of the layers before: matmuls then leave
  * multiprocessors to them. */
 TEST(cuda_step_program_sums_gradients_under_backward) {
     NEEDS_EMULATION();

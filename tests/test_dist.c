@@ -64,7 +64,7 @@ TEST(dist_equal_looks_at_all_but_the_name) {
     }
 }
 
-/* The three products of a linear layer, from its two operands. */
+/* The three matmuls of a linear layer, from its two operands. */
 static const char *derive(const char *x, const char *w, char text[3 * DIST_TEXT]) {
     char one[3][DIST_TEXT];
     Dist X = dist_of(x), W = dist_of(w), y, dx, dw, wt = dist_transposed(&W),
@@ -80,7 +80,7 @@ static const char *derive(const char *x, const char *w, char text[3 * DIST_TEXT]
     return text;
 }
 
-TEST(dist_product_derives_the_three_products_of_a_linear_layer) {
+TEST(dist_matmul_derives_the_three_matmuls_of_a_linear_layer) {
     char text[3 * DIST_TEXT];
     CHECK_STR(derive("x[T/d.z, K/y]", "w[K/y, N/x]", text),
               "y[T/d.z, N/x] +y; dx[T/d.z, K/y] +x; dw[K/y, N/x] +d.z");
@@ -91,7 +91,7 @@ TEST(dist_product_derives_the_three_products_of_a_linear_layer) {
     CHECK_STR(derive("x[T, K]", "w[K, N]", text), "y[T, N]; dx[T, K]; dw[K, N]");
 }
 
-TEST(dist_product_refuses_wrong_ones) {
+TEST(dist_matmul_refuses_wrong_ones) {
     static const struct {
         const char *x, *w, *says;
     } bad[] = {
@@ -147,7 +147,7 @@ static const char *path_text(const char *from, const char *to, char text[512]) {
 TEST(dist_path_gives_the_collectives_of_every_scheme) {
     static const struct {
         const char *scheme, *x_stored, *w_stored, *y_stored; // tensors as they are stored
-        const char *x, *w;                                   // as the local product wants them
+        const char *x, *w;                                   // as the local matmul wants them
         const char *gather_x, *gather_w, *pay_y, *gather_dy, *pay_dx, *pay_dw;
     } rows[] = {
         {"one rank", "x[T, K]", "w[K, N]", "y[T, N]", "x[T, K]", "w[K, N]", "", "", "", "", "", ""},

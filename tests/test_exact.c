@@ -31,25 +31,25 @@ static const Case cases[] = {{1, 1, 1, 64, 0, 0, 0},        {3, 5, 64, 64, 0, 0,
                              {14, 32, 256, 64, 64, 0, 1},   {45, 403, 800, 100, 160, 1, 0}};
 enum { N_CASES = sizeof cases / sizeof *cases, EXPONENT = 36 };
 
-static Product product_of(const Case *c, const float *a, const float *b) {
-    Product p = {.M = c->M, .N = c->N, .K = c->K, .a = a, .b = b, .ldy = c->N + 3};
+static Matmul matmul_of(const Case *c, const float *a, const float *b) {
+    Matmul p = {.M = c->M, .N = c->N, .K = c->K, .a = a, .b = b, .ldy = c->N + 3};
     p.a_row = c->a_turned ? 1 : c->K, p.a_col = c->a_turned ? c->M : 1;
     p.b_row = c->b_turned ? 1 : c->N, p.b_col = c->b_turned ? c->K : 1;
     return p;
 }
 
-static void run(const char *set, int threads, Product p, ProductExact x) {
+static void run(const char *set, int threads, Matmul p, MatmulExact x) {
     const Kernels *k = kernels_cpu(set);
     OWNED(test_team_end) Team *t = team_create(threads);
-    size_t n = k->product_workspace(threads);
+    size_t n = k->matmul_workspace(threads);
     p.workspace = mem_alloc_aligned(n, 64);
     memset(p.workspace, 0xff, n); // NaN: what was not packed shows
-    k->product_exact(t, &p, &x);
+    k->matmul_exact(t, &p, &x);
     mem_free(p.workspace);
 }
 
 /* Every panel's sum as its chain of multiply-adds, and the sum of those on the grid. */
-static bool is_the_sum_of_chains(const char *set, const Case *c, const Product *p,
+static bool is_the_sum_of_chains(const char *set, const Case *c, const Matmul *p,
                                  const int64_t *y_64) {
     bool fused = strcmp(set, "portable") != 0;
     for (int64_t m = 0; m < c->M; m += 1 + c->M / 40)
@@ -73,13 +73,13 @@ static bool is_the_sum_of_chains(const char *set, const Case *c, const Product *
     return true;
 }
 
-TEST(exact_product_is_the_sum_of_chains_over_panels) {
+TEST(exact_matmul_is_the_sum_of_chains_over_panels) {
     for (EACH_SET(s))
         for (int i = 0; i < N_CASES; i++) {
             const Case *c = &cases[i];
-            Product p = product_of(c, floats(c->M * c->K, 1, 1), floats(c->K * c->N, 1, 2));
+            Matmul p = matmul_of(c, floats(c->M * c->K, 1, 1), floats(c->K * c->N, 1, 2));
             int64_t n_y = c->M * p.ldy, *y = whole_numbers(n_y), *z = whole_numbers(n_y);
-            ProductExact x = {y, c->panel, c->unit, 0, EXPONENT, true};
+            MatmulExact x = {y, c->panel, c->unit, 0, EXPONENT, true};
             for (int64_t j = 0; j < n_y; j++) y[j] = j % p.ldy < c->N ? -999 : 7;
             run(*s, 1, p, x);
             CHECK(is_the_sum_of_chains(*s, c, &p, y));
@@ -99,7 +99,7 @@ static int64_t panel_start(const Case *c, int64_t k) {
 }
 
 /* Part i of n of the sum, of rows and columns in pieces of their own, as other tiles meet them. */
-static void add_part(const char *set, const Case *c, const Product *whole, int64_t *y_64,
+static void add_part(const char *set, const Case *c, const Matmul *whole, int64_t *y_64,
                      int64_t begin, int64_t end, uint64_t random) {
     int64_t rows = 1 + c->M / 4 + (int64_t)(random % (uint64_t)c->M),
             columns = 1 + c->N / 4 + (int64_t)(random / 7 % (uint64_t)c->N),
@@ -107,28 +107,28 @@ static void add_part(const char *set, const Case *c, const Product *whole, int64
     OWNED(test_mem_end) int64_t *part = mem_calloc((size_t)n_y, sizeof *part);
     for (int64_t m = 0; m < c->M; m += rows)
         for (int64_t n = 0; n < c->N; n += columns) {
-            Product p = *whole;
+            Matmul p = *whole;
             p.M = c->M - m < rows ? c->M - m : rows, p.N = c->N - n < columns ? c->N - n : columns;
             p.K = end - begin;
             p.a = act_at(p.a, m * p.a_row + begin * p.a_col, sizeof(float));
             p.b = act_at(p.b, n * p.b_col + begin * p.b_row, sizeof(float));
-            ProductExact x = {part + m * p.ldy + n, c->panel, c->unit, begin, EXPONENT, random & 1};
+            MatmulExact x = {part + m * p.ldy + n, c->panel, c->unit, begin, EXPONENT, random & 1};
             if (c->unit) x.k_first %= c->unit;
             run(set, 1 + (int)(random % 3), p, x);
         }
     add_parts(y_64, part, n_y);
 }
 
-TEST(exact_product_in_parts_has_the_bits_of_the_whole) {
+TEST(exact_matmul_in_parts_has_the_bits_of_the_whole) {
     for (EACH_SET(s))
         for (int i = 0; i < N_CASES; i++)
             for (int n_parts = 1; n_parts <= 8; n_parts++) {
                 const Case *c = &cases[i];
                 if (c->M * c->N > 20000 && n_parts % 3) continue; // enough of the large ones
-                Product p = product_of(c, floats(c->M * c->K, 1, 1), floats(c->K * c->N, 1, 2));
+                Matmul p = matmul_of(c, floats(c->M * c->K, 1, 1), floats(c->K * c->N, 1, 2));
                 int64_t n_y = c->M * p.ldy, *y = whole_numbers(n_y), *z = whole_numbers(n_y);
                 int64_t edge[9] = {0};
-                run(*s, 2, p, (ProductExact){y, c->panel, c->unit, 0, EXPONENT, false});
+                run(*s, 2, p, (MatmulExact){y, c->panel, c->unit, 0, EXPONENT, false});
                 for (int j = 1; j < n_parts;
                      j++) // even cuts, or any that are in order; some are empty
                     edge[j] = panel_start(c, n_parts % 2 ? c->K * j / n_parts
@@ -145,21 +145,21 @@ TEST(exact_product_in_parts_has_the_bits_of_the_whole) {
             }
 }
 
-TEST(exact_product_of_nothing_is_zero) {
+TEST(exact_matmul_of_nothing_is_zero) {
     for (EACH_SET(s)) {
         float x[4] = {1, 2, 3, 4};
         int64_t y[6] = {5, 5, 5, 5, 5, 5}, zero[6] = {0};
-        Product p = {.M = 2, .N = 3, .K = 0, .a = x, .a_row = 1, .a_col = 1, .b = x, .b_row = 3};
+        Matmul p = {.M = 2, .N = 3, .K = 0, .a = x, .a_row = 1, .a_col = 1, .b = x, .b_row = 3};
         p.b_col = 1, p.ldy = 3;
-        run(*s, 1, p, (ProductExact){y, 64, 0, 0, EXPONENT, false});
+        run(*s, 1, p, (MatmulExact){y, 64, 0, 0, EXPONENT, false});
         for (int i = 0; i < 6; i++) CHECK(y[i] == 5);
-        run(*s, 1, p, (ProductExact){y, 64, 0, 0, EXPONENT, true});
+        run(*s, 1, p, (MatmulExact){y, 64, 0, 0, EXPONENT, true});
         CHECK(same_sums(y, zero, 6));
     }
 }
 
 /* One bad panel among many poisons its element, for good, and no other. */
-TEST(exact_product_shows_what_is_out_of_range) {
+TEST(exact_matmul_shows_what_is_out_of_range) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 40000, -40000, 32768};
     enum { M = 20, N = 40, K = 1000 };
     for (EACH_SET(s))
@@ -168,15 +168,15 @@ TEST(exact_product_shows_what_is_out_of_range) {
                 float *a = floats(M * K, 0.01f, 1), *b = floats(K * N, 0.01f, 2), y[M * N];
                 Case c = {M, N, K, 64, 0, 0, 0};
                 int64_t *y_64 = whole_numbers(M * N);
-                Product p = product_of(&c, a, b);
+                Matmul p = matmul_of(&c, a, b);
                 p.ldy = N;
                 a[3 * K + where] =
                     bad[i]; // times 1 in column 5; 32768 is the first float out of range
                 for (int k = 0; k < K; k++) b[k * N + 5] = k == where;
-                run(*s, 2, p, (ProductExact){y_64, 64, 0, 0, EXPONENT, true});
+                run(*s, 2, p, (MatmulExact){y_64, 64, 0, 0, EXPONENT, true});
                 a[3 * K + where] = 0; // later terms, in or out of range, do not mend it
                 for (int again = 0; again < 3; again++)
-                    run(*s, 2, p, (ProductExact){y_64, 64, 0, 0, EXPONENT, false});
+                    run(*s, 2, p, (MatmulExact){y_64, 64, 0, 0, EXPONENT, false});
                 OWNED(test_team_end) Team *t = team_create(1);
                 kernels_cpu(*s)->exact_to_float(t, y, y_64, M * N, EXPONENT);
                 CHECK(y_64[3 * N + 5] == EXACT_POISON);
@@ -189,13 +189,13 @@ TEST(exact_product_shows_what_is_out_of_range) {
 }
 
 /* The bits of these two, added to the grid as if they were in range, would come to 0. */
-TEST(exact_product_keeps_bad_panels_apart) {
+TEST(exact_matmul_keeps_bad_panels_apart) {
     for (EACH_SET(s)) {
         float a[] = {-163840, -229376}, b[] = {1, 1};
         int64_t y = 0;
-        Product p = {.M = 1, .N = 1, .K = 2, .a = a, .a_row = 2, .a_col = 1, .b = b, .b_row = 1};
+        Matmul p = {.M = 1, .N = 1, .K = 2, .a = a, .a_row = 2, .a_col = 1, .b = b, .b_row = 1};
         p.b_col = 1, p.ldy = 1;
-        run(*s, 1, p, (ProductExact){&y, 1, 0, 0, EXPONENT, false});
+        run(*s, 1, p, (MatmulExact){&y, 1, 0, 0, EXPONENT, false});
         CHECK(y == EXACT_POISON);
     }
 }
@@ -206,16 +206,16 @@ TEST(exact_sums_that_leave_the_range_are_poisoned) {
         float a[8], b[8];
         int64_t y[1] = {0};
         for (int i = 0; i < 8; i++) a[i] = 1, b[i] = 32767;
-        Product p = {.M = 1, .N = 1, .K = 8, .a = a, .a_row = 8, .a_col = 1, .b = b, .b_row = 1};
+        Matmul p = {.M = 1, .N = 1, .K = 8, .a = a, .a_row = 8, .a_col = 1, .b = b, .b_row = 1};
         p.b_col = 1, p.ldy = 1;
         p.K = 1;
-        run(*s, 1, p, (ProductExact){y, 1, 0, 0, EXPONENT, true});
+        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
         CHECK(y[0] == INT64_C(32767) << EXPONENT);
         p.K = 8; // within one panel of K
-        run(*s, 1, p, (ProductExact){y, 1, 0, 0, EXPONENT, true});
+        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
         CHECK(y[0] == EXACT_POISON);
         p.K = 1, y[0] = INT64_C(2) << EXPONENT; // and from one call to the next
-        run(*s, 1, p, (ProductExact){y, 1, 0, 0, EXPONENT, false});
+        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, false});
         CHECK(y[0] == EXACT_POISON);
     }
 }

@@ -65,7 +65,7 @@ static const Tolerance fp32_limits = {.logit = 8e-6,
                                       .weight = 2e-6,
                                       .sum = 1e-6};
 /* bf16: operands carry 8 bits, each is up to 2^-9 of itself off: nmse 2 * 2^-18 / 3 = 2.5e-6 of one
- * product, and the worst gradient has some forty such products before it. In AdamW the sign of a
+ * matmul, and the worst gradient has some forty such matmuls before it. In AdamW the sign of a
  * small gradient may change: 2 lr. */
 static const Tolerance bf16_limits = {.logit = 8e-2,
                                       .loss = 6e-3,

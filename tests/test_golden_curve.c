@@ -185,5 +185,5 @@ TEST(tinyshakespeare_100_steps_equal_pytorch) {
         return;
     }
     if (!test_failed()) run_curve(&c, shard, false, 1e-3); // PyTorch in double differs by 1e-4
-    if (!test_failed()) run_curve(&c, shard, true, 1e-2);  // bf16: 8 bits in every product
+    if (!test_failed()) run_curve(&c, shard, true, 1e-2);  // bf16: 8 bits in every matmul
 }

@@ -1,5 +1,5 @@
 /* What GPUs could do at best. */
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "parallel/plan/detect.h"
 #include "tests/cuda_test.h"
 #include "tests/parsed.h"
@@ -82,17 +82,17 @@ TEST(gpu_sheet_is_of_the_whole_name) {
     CHECK(!gpu_sheet("NVIDIA RTX A3000 Laptop GPU") && !gpu_sheet("NVIDIA X900"));
 }
 
-static int64_t products(void) {
-    ProductCounts c = product_counts();
+static int64_t matmuls(void) {
+    MatmulCounts c = matmul_counts();
     return c.fused + c.bare + c.sm90 + c.sm80 + c.tiled + c.plain;
 }
 
-TEST(gpu_of_an_unknown_kind_is_measured_by_products) {
+TEST(gpu_of_an_unknown_kind_is_measured_by_matmuls) {
     for (EACH_WORD(bf16)) {
         cuda_begin(cuda_orders[0]);
-        int64_t before = products();
+        int64_t before = matmuls();
         double rate = gpu_measure(kernels_cuda(bf16), bf16);
-        int64_t made = products() - before;
+        int64_t made = matmuls() - before;
         CHECK(cuda_end());
         CHECK(rate > 1e6 && rate < 1e12); // one core computes for it
         CHECK(made >= 4);

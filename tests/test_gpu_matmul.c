@@ -11,10 +11,10 @@ static Machine h200(void) {
 }
 static Work forward(int64_t M, int64_t N, int64_t K) {
     return (Work){
-        .kind = WORK_XW, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = M, .a = K, .b = N};
+        .kind = WORK_MATMUL, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = M, .a = K, .b = N};
 }
 static Work wgrad(int64_t M, int64_t N, int64_t K) {
-    return (Work){.kind = WORK_DW,
+    return (Work){.kind = WORK_WGRAD,
                   .flags = WORK_BF16 | WORK_BF16_STORED | WORK_ADDEND,
                   .rows = K,
                   .a = M,

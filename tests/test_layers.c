@@ -1,4 +1,4 @@
-/* Activations, rope and embeddings; norm, classifier, AdamW, product and attention have files of
+/* Activations, rope and embeddings; norm, classifier, AdamW, matmul and attention have files of
  * their own. */
 #include "tests/layers.h"
 #include "tests/pointwise_double.h"
@@ -118,7 +118,7 @@ TEST(swiglu_matches_double_for_any_team) {
                 int64_t at = k / F * 2 * F + k % F;
                 double g = (double)x[at], u = (double)x[at + F], d = (double)dy[k], h = 1e-5;
                 double slope = ((g + h) * sigmoid(g + h) - (g - h) * sigmoid(g - h)) / (2 * h);
-                double tol = 6e-6; // products of size 36 and less, some roundings of 2^-24 each
+                double tol = 6e-6; // matmuls of size 36 and less, some roundings of 2^-24 each
                 CHECK_NEAR(y[k], g * sigmoid(g) * u, tol);
                 CHECK_NEAR(dx[at], d * u * slope, tol);
                 CHECK_NEAR(dx[at + F], d * g * sigmoid(g), tol);
@@ -164,7 +164,7 @@ TEST(bias_gradient_is_the_column_sum_for_any_team) {
         }
 }
 
-TEST(bias_and_residual_are_added_in_the_order_of_a_product) {
+TEST(bias_and_residual_are_added_in_the_order_of_a_matmul) {
     for (EACH_SET(s))
         for (int i = 0; i < 6 * 4; i++) {
             int64_t T = bias_cases[i % 6].T, N = bias_cases[i % 6].N;
@@ -334,11 +334,11 @@ TEST(kernels_that_take_long_poll) {
         OWNED(test_team_end) Team *t = team_create(size);
         int wanted = 1, calls = 0;
         team_set_poll(t, &wanted, count_poll, &calls);
-        Product p = product_xw(N, N, N, floats(N * N, 1, 1), N, floats(N * N, 1, 2));
+        Matmul p = matmul_forward(N, N, N, floats(N * N, 1, 1), N, floats(N * N, 1, 2));
         p.y = floats(N * N, 0, 0), p.ldy = N,
-        p.workspace = floats((int64_t)k->product_workspace(size) / 4 + 16, 0, 0);
+        p.workspace = floats((int64_t)k->matmul_workspace(size) / 4 + 16, 0, 0);
         p.workspace = (void *)(((uintptr_t)p.workspace + 63) & ~(uintptr_t)63);
-        k->product(t, &p);
+        k->matmul(t, &p);
         CHECK(calls >= 2);
         Attention a = {.B = 1, .S = S, .H = H, .Hkv = H, .D = D};
         a.workspace = floats((int64_t)k->attention_workspace(size, 1, S, H, H, D) / 4, 0, 0);

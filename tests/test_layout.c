@@ -1,4 +1,4 @@
-/* parallel/layout: SPECs, presets, and the three products of each layer. */
+/* parallel/layout: SPECs, presets, and the three matmuls of each layer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,7 +183,7 @@ TEST(layout_mistakes_are_named_with_what_was_meant) {
 }
 
 /* The table in layout.h, row by row. */
-TEST(layout_linear_derives_the_products_of_every_layer) {
+TEST(layout_linear_derives_the_matmuls_of_every_layer) {
     static const struct {
         const char *spec;
         LinearKind kind;
@@ -226,7 +226,7 @@ TEST(layout_linear_derives_the_products_of_every_layer) {
     }
 }
 
-/* What one layer stores the next one reads, and a path leads from every storage to its product and
+/* What one layer stores the next one reads, and a path leads from every storage to its matmul and
  * back: no layout needs anything but these collectives. */
 TEST(layout_layers_fit_together_on_every_layout) {
     static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};

@@ -10,8 +10,8 @@
 
 /* ---- works ---- */
 
-static Work matmul(int64_t T, int64_t K, int64_t N) {
-    return (Work){.kind = WORK_XW, .flags = WORK_BF16, .rows = T, .a = K, .b = N};
+static Work matmul_work(int64_t T, int64_t K, int64_t N) {
+    return (Work){.kind = WORK_MATMUL, .flags = WORK_BF16, .rows = T, .a = K, .b = N};
 }
 
 static Machine plain(void) {
@@ -22,9 +22,9 @@ static Machine plain(void) {
 static const double round_off = 1e-12;
 #define CHECK_SAME(a, b) CHECK_NEAR((a) / (b), 1, round_off)
 
-TEST(machine_a_large_product_runs_at_the_rate_of_its_type) {
+TEST(machine_a_large_matmul_runs_at_the_rate_of_its_type) {
     Machine m = plain();
-    Work w = matmul(4096, 4096, 4096);
+    Work w = matmul_work(4096, 4096, 4096);
     CHECK_SAME(machine_work(&m, &w), 2 * pow(4096, 3) / 4e12);
     w.flags = 0;
     CHECK_SAME(machine_work(&m, &w), 2 * pow(4096, 3) / 1e12);
@@ -32,13 +32,14 @@ TEST(machine_a_large_product_runs_at_the_rate_of_its_type) {
     CHECK_SAME(machine_work(&m, &w), 2 * pow(4096, 3) / 1e12 + 1e-3);
 }
 
-TEST(machine_the_smallest_dimension_of_a_product_makes_it_slow) {
+TEST(machine_the_smallest_dimension_of_a_matmul_makes_it_slow) {
     Machine m = plain();
     m.flops_half = 64;
     double large = 2 * pow(4096, 2) * 64 / 4e12;
-    Work ways[] = {matmul(64, 4096, 4096), matmul(4096, 64, 4096), matmul(4096, 4096, 64)};
+    Work ways[] = {matmul_work(64, 4096, 4096), matmul_work(4096, 64, 4096),
+                   matmul_work(4096, 4096, 64)};
     for (int i = 0; i < 3; i++) CHECK_SAME(machine_work(&m, &ways[i]), 2 * large);
-    // scores of attention are products of [S,D] with [D,S]
+    // scores of attention are matmuls of [S,D] with [D,S]
     Work heads = {.kind = WORK_ATTENTION, .rows = 8, .a = 4096, .b = 16, .c = 16, .d = 64};
     CHECK_SAME(machine_work(&m, &heads), 2 * work_flops(&heads) / 1e12);
 }
@@ -47,7 +48,7 @@ TEST(machine_what_computes_little_waits_for_memory) {
     Machine m = plain();
     Work w = {.kind = WORK_ADAMW, .rows = 1000000};
     CHECK_SAME(machine_work(&m, &w), work_bytes(&w) / 1e12);
-    Work thin = matmul(4096, 4096, 1);
+    Work thin = matmul_work(4096, 4096, 1);
     CHECK_SAME(machine_work(&m, &thin), work_bytes(&thin) / 1e12);
 }
 

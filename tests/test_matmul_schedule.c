@@ -238,8 +238,8 @@ TEST(matmul_schedule_workspace_has_a_slot_for_each_divided_share) {
                    split = matmul_schedule(768, 2304, 32768, t, 132, MATMUL_SPLIT_K, 2),
                    even = matmul_schedule(512, 256, 64, t, 4, MATMUL_STREAM_K, 1);
     const size_t slot = 128 * 256 * 4;
-    CHECK(matmul_workspace(&whole, &t) == 0 && matmul_workspace(&even, &t) == 0);
-    CHECK(matmul_workspace(&stream, &t) == 132 * (slot + 4));
-    CHECK(matmul_workspace(&split, &t) == 108 * (slot + 4));
+    CHECK(matmul_schedule_workspace(&whole, &t) == 0 && matmul_schedule_workspace(&even, &t) == 0);
+    CHECK(matmul_schedule_workspace(&stream, &t) == 132 * (slot + 4));
+    CHECK(matmul_schedule_workspace(&split, &t) == 108 * (slot + 4));
     CHECK(matmul_waves(&whole) == 4 && matmul_waves(&stream) == 1);
 }

@@ -9,24 +9,24 @@
 
 enum { TRIES = 10 };
 
-/* FLOP/s of one thread on a product that stays in the caches: the fastest of some calls. */
-static double fastest_product(const Kernels *k, Team *t, bool bf16) {
+/* FLOP/s of one thread on a matmul that stays in the caches: the fastest of some calls. */
+static double fastest_matmul(const Kernels *k, Team *t, bool bf16) {
     enum { M = 168, N = 384, K = 384, CALLS = 12 };
     float *x = floats(M * K, 1, 1), *w = floats(K * N, 1, 2), *y = floats(M * N, 0, 0);
-    Product p = product_xw(M, K, N, x, K, w);
-    size_t bytes = k->product_workspace(1);
+    Matmul p = matmul_forward(M, K, N, x, K, w);
+    size_t bytes = k->matmul_workspace(1);
     p.y = y, p.bf16 = bf16, p.workspace = mem_alloc_aligned(bytes, 64);
     double least = INFINITY;
     for (int i = 0; i < CALLS; i++) {
         double start = now_s();
-        k->product(t, &p);
+        k->matmul(t, &p);
         least = fmin(least, now_s() - start);
     }
     mem_free(p.workspace);
     return scratch_end() ? 2.0 * M * N * K / least : NAN;
 }
 
-TEST_ALONE(peak_is_above_products_and_not_far) {
+TEST_ALONE(peak_is_above_matmuls_and_not_far) {
     if (BASE_DEBUG) {
         test_skip("sanitized loops are measured");
         return;
@@ -37,14 +37,14 @@ TEST_ALONE(peak_is_above_products_and_not_far) {
             OWNED(test_team_end) Team *t = team_create(1);
             // Tile registers multiply faster than fp32 operands are rounded and packed.
             double least = bf16 && strcmp(*s, "avx512_amx") == 0 ? 0.1 : 0.5;
-            double share = INFINITY, product = 0; // the fastest of all tries: others may compute
+            double share = INFINITY, matmul = 0; // the fastest of all tries: others may compute
             for (int i = 0; i < TRIES && !(share > least && share < 1); i++) {
                 double peak = k->peak(t, bf16).core;
-                product = fmax(product, fastest_product(k, t, bf16));
-                share = product / peak;
+                matmul = fmax(matmul, fastest_matmul(k, t, bf16));
+                share = matmul / peak;
             }
             if (!(share > least && share < 1))
-                test_fail(__FILE__, __LINE__, "%s, %s: a product does %.1f %% of the peak", *s,
+                test_fail(__FILE__, __LINE__, "%s, %s: a matmul does %.1f %% of the peak", *s,
                           bf16 ? "bf16" : "fp32", 100 * share);
         }
 }

@@ -261,7 +261,7 @@ TEST(plan_lists_what_its_candidates_do) {
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     plan_list(&p.space, &p.machine, &list);
     CHECK(list.n_works > 40 && list.n_groups >= 2);
-    CHECK(list.work[0].kind <= WORK_DW); // a product
+    CHECK(list.work[0].kind <= WORK_WGRAD); // a matmul
     for (int i = 0; i < list.n_works; i++)
         for (int k = 0; k < i; k++) CHECK(!work_alike(&list.work[i], &list.work[k]));
     bool all = false;
@@ -269,7 +269,7 @@ TEST(plan_lists_what_its_candidates_do) {
     CHECK(all);
     int64_t rows = 0; // all tokens of the batch on one coordinate of d x z
     for (int i = 0; i < list.n_works; i++)
-        if (list.work[i].kind == WORK_XW && list.work[i].rows > rows) rows = list.work[i].rows;
+        if (list.work[i].kind == WORK_MATMUL && list.work[i].rows > rows) rows = list.work[i].rows;
     CHECK(rows == 32 * 128);
     plan_list_free(&list);
 }

@@ -145,10 +145,10 @@ static bool halved(const Work *w, double bytes, double floats) {
     case WORK_NORM_MERGE:
     case WORK_CLASSIFIER_MERGE:
         return bytes == floats;
-    case WORK_ADAMW: // and a copy in words of what products read
+    case WORK_ADAMW: // and a copy in words of what matmuls read
         return bytes == floats * (w->flags & WORK_BF16_STORED ? 30 / 28.0 : 1);
-    case WORK_XW:
-    case WORK_DX:
+    case WORK_MATMUL:
+    case WORK_DGRAD:
     case WORK_ACT:
     case WORK_ACT_BACKWARD:
     case WORK_BIAS_BACKWARD:
@@ -180,8 +180,8 @@ TEST(price_of_works_in_bf16_is_that_of_their_bytes) {
     k.shape.kernels = kernels_cuda_sizes(true);
     price_lists(&t, &k.shape, &l, 0, 0);
     price_each_work(&t, see_bf16, &seen);
-    CHECK(seen.n[WORK_XW] && seen.n[WORK_DW] && seen.n[WORK_ADAMW] && seen.n[WORK_NORM_APPLY] &&
-          seen.bf16 > 20);
+    CHECK(seen.n[WORK_MATMUL] && seen.n[WORK_WGRAD] && seen.n[WORK_ADAMW] &&
+          seen.n[WORK_NORM_APPLY] && seen.bf16 > 20);
     price_free(&t);
 }
 
@@ -313,7 +313,7 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
 /* Sums of biases: with dw, by themselves. */
 static void count_bias_sums(void *ctx, const Work *w) {
     int *sums = ctx;
-    sums[0] += w->kind == WORK_DW && w->flags & WORK_BIAS;
+    sums[0] += w->kind == WORK_WGRAD && w->flags & WORK_BIAS;
     sums[1] += w->kind == WORK_BIAS_BACKWARD;
 }
 
@@ -342,7 +342,7 @@ TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
 }
 
 static void add_flops(void *ctx, const Work *w) {
-    if (w->kind <= WORK_DW) *(double *)ctx += work_flops(w);
+    if (w->kind <= WORK_WGRAD) *(double *)ctx += work_flops(w);
 }
 
 /* Multiplications and additions of all matmuls of a step. */
@@ -364,7 +364,7 @@ TEST(price_computes_what_the_model_computes) {
     double want = 3 * 2 * T * (12 * C * C * L + C * V);
     CHECK(matmuls(&k.shape, &one) == want);
     CHECK(matmuls(&k.shape, &four) == want / 4);
-    k.shape.recompute = RECOMPUTE_FULL; // all of a block but its last product
+    k.shape.recompute = RECOMPUTE_FULL; // all of a block but its last matmul
     CHECK(matmuls(&k.shape, &one) == want + 2 * T * 8 * C * C * L);
 }
 
@@ -394,7 +394,7 @@ TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_pending) 
         Recompute recompute;
         int n[3];
     } cases[] = {
-        {"x1", RECOMPUTE_NONE, {7, 0, 0}}, // the product's epilogue adds
+        {"x1", RECOMPUTE_NONE, {7, 0, 0}}, // the matmul's epilogue adds
         {"d2.x2", RECOMPUTE_NONE, {1, 0, 6}},     {"x2+sp", RECOMPUTE_SELECTIVE, {1, 0, 6}},
         {"x2+sp", RECOMPUTE_FULL, {1 + 6, 0, 6}}, // what is there is not added again
         {"x2+stay=y", RECOMPUTE_NONE, {1, 0, 6}}, {"y2", RECOMPUTE_NONE, {7, 0, 0}},

@@ -138,7 +138,7 @@ TEST(published_gains_of_two_axes_over_megatron) {
     CHECK(volume("megatron:64", 1) > volume("megatron:16", 1));
 }
 
-/* SUMMA with outputs that stay gathers both operands of every product. The mesh of the same size
+/* SUMMA with outputs that stay gathers both operands of every matmul. The mesh of the same size
  * that exchanges roles, tokens cut by one axis and features by the other, holds as little and moves
  * less, whatever rho is. */
 TEST(published_optimus_is_dominated_by_megatron_within_fsdp) {

@@ -511,7 +511,7 @@ TEST(search_prices_few_layers_as_if_all_were_there) {
 }
 
 /* Its efficiency 1 - exposed / exposed without it is what charges slower kernels and smaller
- * products to a schedule; seconds do that, too. */
+ * matmuls to a schedule; seconds do that, too. */
 TEST(search_never_chooses_a_schedule_that_costs_more_than_it_hides) {
     int chosen = 0, worse = 0;
     drawn = 0;

@@ -1,5 +1,5 @@
 /* The theory on simulated ranks: the worked example of parallel/README.md. That every layout's
- * products are those of one rank: test_mesh_model.c. */
+ * matmuls are those of one rank: test_mesh_model.c. */
 #include "tests/page.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ typedef struct Cut {
 /* Names of ChangeKind. */
 static const char *const change_names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
 
-static void whole_product(Whole *y, const Whole *a, const Whole *b) {
+static void whole_matmul(Whole *y, const Whole *a, const Whole *b) {
     *y = (Whole){.rows = a->rows, .cols = b->cols};
     for (int i = 0; i < a->rows; i++)
         for (int j = 0; j < b->cols; j++)
@@ -70,11 +70,11 @@ static void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
     }
 }
 
-static void cut_product(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
+static void cut_matmul(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
     Err e;
     if (!dist_matmul(&y->dist, name, &a->dist, &b->dist, &e)) die("%s", e.text);
     y->n = 0;
-    for (int r = 0; r < m->p; r++) whole_product(&y->rank[r], &a->rank[r], &b->rank[r]);
+    for (int r = 0; r < m->p; r++) whole_matmul(&y->rank[r], &a->rank[r], &b->rank[r]);
 }
 
 static void cut_transpose(Cut *t, const Mesh *m, const Cut *c) {
@@ -210,22 +210,22 @@ static void example(Text *t) {
     cut_whole(&x, &m, &up.x, &X), cut_whole(&w, &m, &up.w, &W);
     put_cut(t, &m, &x), put_cut(t, &m, &w);
     text_put(t, "\ny = x w\n");
-    cut_product(&y, &m, "y", &x, &w), put_cut(t, &m, &y);
+    cut_matmul(&y, &m, "y", &x, &w), put_cut(t, &m, &y);
     put_path(t, &m, &y, &up.y_stored);
     text_put(t, "\nz = y v: x and y have exchanged their roles\n");
     cut_whole(&v, &m, &down.w, &V);
     snprintf(v.dist.name, sizeof v.dist.name, "v");
     memcpy(v.dist.dim[0], y.dist.dim[1], sizeof v.dist.dim[0]);
     put_cut(t, &m, &v);
-    cut_product(&z, &m, "z", &y, &v), put_cut(t, &m, &z);
+    cut_matmul(&z, &m, "z", &y, &v), put_cut(t, &m, &z);
     put_path(t, &m, &z, &down.y_stored);
     text_put(t, "\nbackward of y = x w\n");
     Dist ddy = up.y_stored;
     snprintf(ddy.name, sizeof ddy.name, "dy");
     cut_whole(&dy, &m, &ddy, &DY), put_cut(t, &m, &dy);
-    cut_transpose(&wt, &m, &w), cut_product(&dx, &m, "dx", &dy, &wt), put_cut(t, &m, &dx);
+    cut_transpose(&wt, &m, &w), cut_matmul(&dx, &m, "dx", &dy, &wt), put_cut(t, &m, &dx);
     put_path(t, &m, &dx, &up.x_stored);
-    cut_transpose(&xt, &m, &x), cut_product(&dw, &m, "dw", &xt, &dy), put_cut(t, &m, &dw);
+    cut_transpose(&xt, &m, &x), cut_matmul(&dw, &m, "dw", &xt, &dy), put_cut(t, &m, &dw);
 }
 
 TEST(the_worked_example_of_the_readme_is_what_the_code_computes) {

@@ -167,7 +167,7 @@ TEST(train_on_ranks_counts_the_memory_of_its_samples) {
     }
     CHECK(mib[0] >
           70); // 12 blocks of 1024 positions with 2 x 768 floats: 72 MiB of keys and values alone
-    // a quarter of the cache and of what lies between products; the residual stream is whole on
+    // a quarter of the cache and of what lies between matmuls; the residual stream is whole on
     // each rank
     CHECK(mib[1] > 18 && mib[1] < 0.4 * mib[0]);
 }

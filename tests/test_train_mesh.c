@@ -238,7 +238,7 @@ TEST(train_peak_is_that_of_the_cores_whatever_the_ranks) {
 /* ---- awkward sizes ---- */
 
 /* Where nothing divides: a few steps like those of one rank, and the padding in the header of the
- * run, in percent of the weights that products read and of the tokens. Weights by hand, stored
+ * run, in percent of the weights that matmuls read and of the tokens. Weights by hand, stored
  * against logical, as qkv + attn_out + up + down + wte (or wte and head):
  *
  *   5 heads on 3       20*72 + 24*20 + 2*20*81 + 39*20 = 5940               5540

@@ -11,8 +11,8 @@ static Work work_of(WorkKind kind, int64_t rows, int64_t a, int64_t b, int64_t c
     return (Work){.kind = kind, .rows = rows, .a = a, .b = b, .c = c, .d = d};
 }
 
-TEST(work_flops_of_products_and_attention_are_their_closed_forms) {
-    for (int kind = WORK_XW; kind <= WORK_DW; kind++) {
+TEST(work_flops_of_matmuls_and_attention_are_their_closed_forms) {
+    for (int kind = WORK_MATMUL; kind <= WORK_WGRAD; kind++) {
         Work w = work_of((WorkKind)kind, 7, 5, 3, 0, 0);
         CHECK(work_flops(&w) == 2 * 7 * 5 * 3);
     }
@@ -26,7 +26,7 @@ TEST(work_flops_of_products_and_attention_are_their_closed_forms) {
 }
 
 TEST(work_bytes_count_what_is_read_and_written) {
-    Work xw = work_of(WORK_XW, 7, 5, 3, 0, 0), dw = work_of(WORK_DW, 7, 5, 3, 0, 0);
+    Work xw = work_of(WORK_MATMUL, 7, 5, 3, 0, 0), dw = work_of(WORK_WGRAD, 7, 5, 3, 0, 0);
     CHECK(work_bytes(&xw) == 4 * (7 * 5 + 5 * 3 + 7 * 3));
     xw.flags = WORK_ADDEND | WORK_EPI_ACT; // the residual is read, the sum before gelu written
     CHECK(work_bytes(&xw) == 4 * (7 * 5 + 5 * 3 + 3 * 7 * 3));
@@ -42,7 +42,7 @@ TEST(work_bytes_count_what_is_read_and_written) {
 }
 
 TEST(work_bytes_of_bf16_words) {
-    Work xw = work_of(WORK_XW, 7, 5, 3, 0, 0), dw = work_of(WORK_DW, 7, 5, 3, 0, 0);
+    Work xw = work_of(WORK_MATMUL, 7, 5, 3, 0, 0), dw = work_of(WORK_WGRAD, 7, 5, 3, 0, 0);
     xw.flags = dw.flags = WORK_BF16_STORED | WORK_ADDEND;
     CHECK(work_bytes(&xw) == 2 * (7 * 5 + 5 * 3 + 2 * 7 * 3));
     CHECK(work_bytes(&dw) ==
@@ -62,9 +62,9 @@ TEST(work_bytes_of_bf16_words) {
 /* A work of every kind, of sizes that divide by nothing. */
 static Work odd_work(int kind) {
     static const int64_t sizes[N_WORKS][5] = {
-        [WORK_XW] = {37, 53, 71},
-        [WORK_DX] = {37, 53, 71},
-        [WORK_DW] = {37, 53, 71},
+        [WORK_MATMUL] = {37, 53, 71},
+        [WORK_DGRAD] = {37, 53, 71},
+        [WORK_WGRAD] = {37, 53, 71},
         [WORK_ATTENTION] = {3, 37, 6, 2, 7},
         [WORK_ATTENTION_BACKWARD] = {3, 37, 6, 2, 7},
         [WORK_NORM_MERGE] = {37, 53, 3},
@@ -137,7 +137,7 @@ TEST(work_run_asks_the_kernels_for_that_work) {
     const Kernels *k = recording_kernels(&r, NULL);
     for (int kind = 0; kind < N_WORKS; kind++) {
         Work w = odd_work(kind);
-        w.flags = kind <= WORK_DW ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DACT
+        w.flags = kind <= WORK_WGRAD ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DACT
                   : kind <= WORK_ATTENTION_BACKWARD                             ? WORK_BF16
                   : kind <= WORK_NORM_BACKWARD_APPLY                            ? WORK_RMS
                   : kind == WORK_BIAS_RESIDUAL                                  ? WORK_ADDEND
@@ -167,12 +167,12 @@ TEST(work_memory_does_not_grow_with_a_vocabulary_beyond_the_caches) {
 
 TEST(works_are_alike_but_for_rows) {
     char name[64];
-    Work x = work_of(WORK_XW, 7, 768, 2304, 0, 0), y = x;
+    Work x = work_of(WORK_MATMUL, 7, 768, 2304, 0, 0), y = x;
     y.rows = 9;
     CHECK(work_alike(&x, &y));
     y.flags = WORK_BIAS;
     CHECK(!work_alike(&x, &y));
     y = x, y.b = 768;
     CHECK(!work_alike(&x, &y));
-    CHECK_STR(work_name(&x, name), "xw 768x2304");
+    CHECK_STR(work_name(&x, name), "matmul 768x2304");
 }

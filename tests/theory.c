@@ -54,7 +54,7 @@ static void call(Walk *k, const char *what, CollOp op, Axes axes, int64_t n, int
                mesh_block(k->m, real), n, n_bytes);
 }
 
-/* Bytes of an activation, and of a weight as products read it. */
+/* Bytes of an activation, and of a weight as matmuls read it. */
 static int elem_bytes(const Walk *k) {
     return k->c->elem_bytes ? k->c->elem_bytes : F32;
 }

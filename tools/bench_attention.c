@@ -1,6 +1,6 @@
 /* bench_attention -- attention beside the peak of the multiply units.
  *
- * Operations are those of the causal half alone: 2 products of S (S + 1) / 2 times D multiply-adds
+ * Operations are those of the causal half alone: 2 matmuls of S (S + 1) / 2 times D multiply-adds
  * forward, 5 backward; the exponentials and what tiles compute above the diagonal count nothing.
  * The matrices are read from and written to a pool that is larger than the second-level caches, as
  * in training. Every figure is the median of several turns of at least 20 ms.
@@ -94,9 +94,9 @@ static void bench(Bench *b, double peak) {
     take(b, &m, bytes);
     arena_commit(&m);
     take(b, &m, bytes);
-    double product = (double)(a->B * a->H) * (double)a->S * (double)(a->S + 1) * (double)a->D;
+    double matmul = (double)(a->B * a->H) * (double)a->S * (double)(a->S + 1) * (double)a->D;
     double f = seconds(b, FORWARD), g = seconds(b, BACKWARD);
-    double rate[3] = {2 * product / f, 5 * product / g, 7 * product / (f + g)};
+    double rate[3] = {2 * matmul / f, 5 * matmul / g, 7 * matmul / (f + g)};
     printf("%s  %d  B=%-2d S=%-5d H=%-3d D=%-3d  %8.3f ms %5.0f %3.0f %%  %8.3f ms %5.0f %3.0f %%  "
            "%3.0f %%  %5.1f MiB\n",
            a->bf16 ? "bf16" : "fp32", n, (int)a->B, (int)a->S, (int)a->H, (int)a->D, f * 1e3,

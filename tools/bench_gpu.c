@@ -2,8 +2,8 @@
  *
  *     layers that are bound by memory    as share of the rate of a copy, measured in the same run
  *     attention                          TFLOP/s of the causal half, forward and backward, by
- *                                        products of warpgroups and of warps
- *     products                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt,
+ *                                        matmuls of warpgroups and of warps
+ *     matmuls                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt,
  *                                        with the same epilogue
  *     matmuls with collectives           how much of a transfer is hidden, where the link is
  *                                        emulated
@@ -30,8 +30,8 @@
 
 GpuOptions gpu_options;
 static const Opt options[] = {
-    {"what", OPT_STR, &gpu_options.what, "memory,attention,products,fused", 0, 0, "LIST",
-     "of memory, attention, products, fused"},
+    {"what", OPT_STR, &gpu_options.what, "memory,attention,matmuls,fused", 0, 0, "LIST",
+     "of memory, attention, matmuls, fused"},
     {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-batch"},
     {"seq", OPT_INT, &gpu_options.seq, "1024", 1, 1e6, "N", "positions of a sequence"},
     {"channels", OPT_STR, &gpu_options.channels, "768,1024,1280,1600", 0, 0, "LIST",
@@ -155,17 +155,17 @@ void gpu_write(const char *stage, json_t *row) {
     json_decref(row);
 }
 
-enum { MEMORY, ATTENTION, PRODUCTS, FUSED, STAGES };
+enum { MEMORY, ATTENTION, MATMULS, FUSED, STAGES };
 static bool asked_for[STAGES];
 
 static void read_what(void) {
-    static const char *const words[STAGES] = {"memory", "attention", "products", "fused"};
+    static const char *const words[STAGES] = {"memory", "attention", "matmuls", "fused"};
     for (const char *w = gpu_options.what; *w; w += strcspn(w, ","), w += *w == ',') {
         size_t n = strcspn(w, ",");
         int i = 0;
         while (i < STAGES && (strlen(words[i]) != n || strncmp(words[i], w, n) != 0)) i++;
         if (i == STAGES)
-            die_usage("--what %.*s: the words are memory, attention, products, fused", (int)n, w);
+            die_usage("--what %.*s: the words are memory, attention, matmuls, fused", (int)n, w);
         asked_for[i] = true;
     }
 }
@@ -209,11 +209,11 @@ int main(int argc, char **argv) {
         close_device();
     }
     device_at_most(f.major);
-    if (asked_for[PRODUCTS]) name_library();
+    if (asked_for[MATMULS]) name_library();
     for (const char *c = gpu_options.channels; *c; c += strcspn(c, ","), c += *c == ',') {
         int64_t channels = strtoll(c, NULL, 10);
         open_device(f.major);
-        if (asked_for[PRODUCTS]) gpu_products(k, channels);
+        if (asked_for[MATMULS]) gpu_matmuls(k, channels);
         if (asked_for[FUSED]) gpu_fused(k, channels);
         close_device();
     }

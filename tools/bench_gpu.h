@@ -45,10 +45,10 @@ void gpu_time_rounds(GpuJob *jobs, int n, int rounds);
 void gpu_write(const char *stage, json_t *row);
 
 /* Local. What there is to measure: layers bound by memory, beside the rate of a copy; attention by
- * the kernels of a device of at most this capability; products beside the library's best. */
+ * the kernels of a device of at most this capability; matmuls beside the library's best. */
 void gpu_memory(const Kernels *k);
 void gpu_attention(const Kernels *k, int major);
-void gpu_products(const Kernels *k, int64_t C);
+void gpu_matmuls(const Kernels *k, int64_t C);
 /* Local. Matmuls with collectives, those of a rank of 2 and of 4, where the link is emulated. */
 void gpu_fused(const Kernels *k, int64_t C);
 
@@ -58,8 +58,8 @@ typedef struct GpuLibrary GpuLibrary;
 enum { GPU_ALGORITHMS = 16 };
 GpuLibrary *gpu_library_open(void); // NULL: it is not here
 void gpu_library_close(GpuLibrary *l);
-/* Finds it for `sets` products alike but for their addresses. `whole`: with p's epilogue; false
+/* Finds it for `sets` matmuls alike but for their addresses. `whole`: with p's epilogue; false
  * when it has none like it. */
-bool gpu_library_best(GpuLibrary *l, const Product *p, int sets, GpuJob *job);
+bool gpu_library_best(GpuLibrary *l, const Matmul *p, int sets, GpuJob *job);
 
 #endif

@@ -307,10 +307,10 @@ def lines_of(path):
 
 
 def kernels(run):
-    """Layers, attention, products and those with collectives, saved kind by kind; torch's attention
+    """Layers, attention, matmuls and those with collectives, saved kind by kind; torch's attention
     in the same run."""
     r = {"rows": [], "watch": {}}
-    for what in ("memory", "attention", "products", "fused"):
+    for what in ("memory", "attention", "matmuls", "fused"):
         path = os.path.join(run.scratch, f"{what}.jsonl")
         command = [run.program("bench_gpu"), "--what", what, "--json", path]
         if run.rehearse:

@@ -28,7 +28,7 @@ static struct {
     uint32_t *flags;   // pinned: of blocks
     uint32_t launched; // kernels that wait for flags, so far
     atomic_bool ends;
-    Product p[MOST_SETS];
+    Matmul p[MOST_SETS];
     void *slot[MOST_RANKS];
 } b;
 
@@ -47,7 +47,7 @@ static void *arrivals(void *ctx) {
     return NULL;
 }
 
-static RowBlocks blocks_of(const Product *p, BlocksOf of) {
+static RowBlocks blocks_of(const Matmul *p, BlocksOf of) {
     return (RowBlocks){.rows = p->M / b.ranks, .n = b.ranks, .of = of};
 }
 
@@ -58,7 +58,7 @@ static void run_alone(void *ctx, int set) {
 
 static void run_gathered(void *ctx, int set) {
     (void)ctx;
-    Product p = b.p[set];
+    Matmul p = b.p[set];
     RowBlocks blocks = blocks_of(&p, BLOCKS_OF_A);
     blocks.flags = b.flags, blocks.said = ++b.launched;
     p.blocks = &blocks;
@@ -72,16 +72,16 @@ static Act *slot(void *ctx, int block) {
 }
 static void run_scattered(void *ctx, int set) {
     (void)ctx;
-    Product p = b.p[set];
+    Matmul p = b.p[set];
     RowBlocks blocks = blocks_of(&p, BLOCKS_OF_Y);
     blocks.first = 1, blocks.begin = slot;
     p.blocks = &blocks;
     matmul_sm90(&p, 0);
 }
 
-static void operands(Product p) {
+static void operands(Matmul p) {
     b.sets = gpu_sets(2 * (p.M * p.K + p.K * p.N + p.M * p.N));
-    p.workspace = gpu_take((int64_t)b.k->product_workspace(1), GPU_ZEROS);
+    p.workspace = gpu_take((int64_t)b.k->matmul_workspace(1), GPU_ZEROS);
     for (int i = 0; i < b.sets; i++) {
         p.a = gpu_take(2 * p.M * p.K, GPU_RANDOM), p.b = gpu_take(2 * p.K * p.N, GPU_RANDOM);
         p.y = gpu_take(2 * p.M * p.N, GPU_RANDOM);
@@ -91,7 +91,7 @@ static void operands(Product p) {
 }
 
 static void write_row(const char *name, int64_t C, double alone, double fused) {
-    const Product *p = &b.p[0];
+    const Matmul *p = &b.p[0];
     double hidden = b.transfer > 0 ? 1 - (fused - alone) / b.transfer : 0;
     printf("%-15s %5d %7d %6d %6d %9.1f %9.1f %9.1f %8.1f\n", name, b.ranks, (int)p->M, (int)p->K,
            (int)p->N, alone * 1e6, b.transfer * 1e6, fused * 1e6, 100 * hidden);
@@ -104,7 +104,7 @@ static void write_row(const char *name, int64_t C, double alone, double fused) {
 }
 
 static void gather(int64_t T, int64_t K, int64_t N) {
-    operands(product_xw(T, K, N, NULL, K, NULL));
+    operands(matmul_forward(T, K, N, NULL, K, NULL));
     b.transfer = 2 * (double)(T * K) * (b.ranks - 1) / b.ranks / link;
     GpuJob job[2] = {{run_alone, NULL, b.sets, 0}, {run_gathered, NULL, b.sets, 0}};
     pthread_t thread;
@@ -119,7 +119,7 @@ static void gather(int64_t T, int64_t K, int64_t N) {
 }
 
 static void scatter(int64_t T, int64_t K, int64_t N) {
-    operands(product_xw(T, K, N, NULL, K, NULL));
+    operands(matmul_forward(T, K, N, NULL, K, NULL));
     b.transfer = 0;
     GpuJob job[2] = {{run_alone, NULL, b.sets, 0}, {run_scattered, NULL, b.sets, 0}};
     gpu_time(job, 2);
@@ -128,7 +128,7 @@ static void scatter(int64_t T, int64_t K, int64_t N) {
 
 void gpu_fused(const Kernels *k, int64_t C) {
     int64_t T = gpu_options.tokens;
-    Product some = product_xw(T, C, C, NULL, C, NULL);
+    Matmul some = matmul_forward(T, C, C, NULL, C, NULL);
     const char *why = matmul_sm90_refuses(&some, 2);
     if (!why && T % (128 * MOST_RANKS)) why = "blocks of tokens end within tiles";
     if (why) printf("\nmatmuls with collectives: none: %s\n", why);

@@ -1,4 +1,4 @@
-/* cuBLASLt as a peer: of up to 16 algorithms that it proposes for a product the one that is fastest
+/* cuBLASLt as a peer: of up to 16 algorithms that it proposes for a matmul the one that is fastest
  * here. */
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct GpuLibrary {
     const void *bias; // of the first set; or floats, room for a gradient
     LtDesc desc;
     LtLayout a, b, y;
-    const Product *p; // of each set
+    const Matmul *p; // of each set
     LtHeuristic choice[GPU_ALGORITHMS];
     int now; // the one that runs
 };
@@ -56,7 +56,7 @@ static LtLayout layout(const GpuLibrary *l, int64_t r, int64_t c, int64_t row, i
 
 /* The library's own for all that p ends with; 0: it has none. Its GELU' takes neither bias nor
  * addend. */
-static uint32_t epilogue_of(const Product *p) {
+static uint32_t epilogue_of(const Matmul *p) {
     switch (p->epilogue) {
     case EPI_NONE:
         return p->bias ? LT_EPILOGUE_BIAS : p->bias_grad ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT;
@@ -69,7 +69,7 @@ static uint32_t epilogue_of(const Product *p) {
 }
 
 /* y' = b' a': the library's matrices lie column by column, so its first is b. */
-static void describe(GpuLibrary *l, const Product *p, uint32_t epilogue) {
+static void describe(GpuLibrary *l, const Matmul *p, uint32_t epilogue) {
     int32_t turn_a, turn_b;
     check(l, l->lt->desc_create(&l->desc, LT_32F, LT_R_32F), "a description");
     l->a = layout(l, p->M, p->K, p->a_row, p->a_col, &turn_a);
@@ -103,7 +103,7 @@ static int ask(GpuLibrary *l) {
 
 static int start(GpuLibrary *l, int algorithm, int of_set) {
     const float one = 1, beta = l->p[of_set].addend ? 1 : 0;
-    const Product *p = &l->p[of_set];
+    const Matmul *p = &l->p[of_set];
     const LtHeuristic *h = &l->choice[algorithm];
     if (p->epilogue != EPI_NONE) set(l, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
     return l->lt->matmul(l->handle, l->desc, &one, p->b, l->b, p->a, l->a, &beta,
@@ -112,7 +112,7 @@ static int start(GpuLibrary *l, int algorithm, int of_set) {
 }
 static void run(void *ctx, int of_set) {
     GpuLibrary *l = ctx;
-    check(l, start(l, l->now, of_set), "the product");
+    check(l, start(l, l->now, of_set), "the matmul");
 }
 
 static int best_of(GpuLibrary *l, int n, int sets) {
@@ -135,7 +135,7 @@ static void forget(GpuLibrary *l) {
     l->lt->layout_destroy(l->a), l->lt->layout_destroy(l->b), l->lt->layout_destroy(l->y);
 }
 
-bool gpu_library_best(GpuLibrary *l, const Product *p, int sets, GpuJob *job) {
+bool gpu_library_best(GpuLibrary *l, const Matmul *p, int sets, GpuJob *job) {
     bool whole = epilogue_of(p) != 0;
     l->p = p;
     l->workspace = gpu_take(WORKSPACE, GPU_ZEROS);
@@ -146,7 +146,7 @@ bool gpu_library_best(GpuLibrary *l, const Product *p, int sets, GpuJob *job) {
         l->now = best_of(l, ask(l), sets);
         if (l->now >= 0 || !whole) break;
     }
-    if (l->now < 0) die("cuBLASLt has no algorithm for a product");
+    if (l->now < 0) die("cuBLASLt has no algorithm for a matmul");
     *job = (GpuJob){run, l, sets, 0};
     return whole;
 }

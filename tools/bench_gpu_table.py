@@ -16,7 +16,7 @@ ATTENTION = {"forward": (1.0, 1.1), "backward": (0.8, 1.05)}
 ATTENTION_128 = {"forward": (484, 532), "backward": (370, 407)}
 MEMORY = (0.85, 0.93)  # of the rate of a copy
 HIDDEN = (0.8, 0.9)  # of a transfer under a matmul
-# the own kernel's rate, of cuBLASLt's best: a step's products, gradients of weights, 8192^3
+# the own kernel's rate, of cuBLASLt's best: a step's matmuls, gradients of weights, 8192^3
 OWN, OWN_DW, OWN_SQUARE = (1.0, 1.03), (1.1, 1.1), (0.95, 1.0)
 # of losses: other orders of sums, a hundred steps long; words of bf16
 GAP_FP32, GAP_BF16, GAP_RANKS = 1e-3, 2e-2, 1e-4
@@ -149,12 +149,12 @@ def find(rows, **want):
     return next((r for r in rows if all(r.get(k) == v for k, v in want.items())), None)
 
 
-def own_rows(products):
+def own_rows(matmuls):
     """The own kernel beside the library's best; goals are for the smallest model, C = 768."""
-    out, own = [], [r for r in products if r.get("sm90_tflops") and r["same_epilogue"]]
+    out, own = [], [r for r in matmuls if r.get("sm90_tflops") and r["same_epilogue"]]
     for C in sorted({r["C"] for r in own}):
         step = [r for r in own if r["C"] == C and r["name"] not in ("square", "padded")]
-        for what, goals, mine in ((f"{len(step)} products of a step", OWN, step),
+        for what, goals, mine in ((f"{len(step)} matmuls of a step", OWN, step),
                                   ("dw", OWN_DW, [r for r in step if r["form"] == "dw"
                                                   and r["name"] != "head"])):
             us = [sum(r["us"] * r["tflops"] / r[who] for r in mine)
@@ -166,39 +166,39 @@ def own_rows(products):
                            else fact(what, ratio(us[0] / us[1])))
     for r in own:
         if r["name"] == "square" and r["T"] == 8192:
-            out.append(goal("own kernel, square product of 8192: of cuBLASLt's best",
+            out.append(goal("own kernel, square matmul of 8192: of cuBLASLt's best",
                             r["sm90_tflops"] / r["library_tflops"], OWN_SQUARE, ratio))
             break
     return out
 
 
-def product_rows(rows):
-    out, products = [], [r for r in rows if r["stage"] == "products" and r["library_tflops"] > 0]
-    for C in sorted({r["C"] for r in products}):
-        mine = [r for r in products if r["C"] == C and r["name"] not in ("square", "padded")
+def matmul_rows(rows):
+    out, matmuls = [], [r for r in rows if r["stage"] == "matmuls" and r["library_tflops"] > 0]
+    for C in sorted({r["C"] for r in matmuls}):
+        mine = [r for r in matmuls if r["C"] == C and r["name"] not in ("square", "padded")
                 and r["same_epilogue"]]
         own = sum(r["us"] for r in mine)
         if own:
             library = sum(r["us"] * r["tflops"] / r["library_tflops"] for r in mine)
-            out.append(fact(f"{len(mine)} products of a step, C = {C}: cuBLASLt's best of 16 takes "
+            out.append(fact(f"{len(mine)} matmuls of a step, C = {C}: cuBLASLt's best of 16 takes "
                             f"so many times as long", ratio(library / own)))
-        head, padded = ([r for r in products if r["C"] == C and r["name"] == name]
+        head, padded = ([r for r in matmuls if r["C"] == C and r["name"] == name]
                         for name in ("head", "padded"))
         if head and padded:
             us, us_padded = (sum(r["us"] for r in x) for x in (head, padded))
-            out.append(fact(f"the head's products, C = {C}: vocabulary {head[0]['N']} takes so "
+            out.append(fact(f"the head's matmuls, C = {C}: vocabulary {head[0]['N']} takes so "
                             f"many times as long as {padded[0]['N']}",
                             ratio(us / us_padded)))
-    out += own_rows(products)
+    out += own_rows(matmuls)
     errors = [abs(r["predicted_us"] * r["sm90_tflops"] / (r["us"] * r["tflops"]) - 1)
-              for r in products if r.get("sm90_tflops")]
+              for r in matmuls if r.get("sm90_tflops")]
     if errors:
-        out.append(fact(f"time of {len(errors)} products by the own kernel as predicted, "
+        out.append(fact(f"time of {len(errors)} matmuls by the own kernel as predicted, "
                         "median error",
                         share(statistics.median(errors))))
-    square = find(rows, stage="products", name="square")
+    square = find(rows, stage="matmuls", name="square")
     if square:
-        out.append(fact(f"square product of {square['T']}",
+        out.append(fact(f"square matmul of {square['T']}",
                         f"{square['tflops']:.4g} TFLOP/s, cuBLASLt's best "
                         f"{square['library_tflops']:.4g}"))
     return out
@@ -228,7 +228,7 @@ def kernel_rows(r):
         elif x["stage"] == "memory":
             out.append(goal(f"{x['name']} ({x['formula']} bytes), share of the copy", x["share"],
                             MEMORY, share))
-    return out + product_rows(rows) + fused_rows(rows)
+    return out + matmul_rows(rows) + fused_rows(rows)
 
 
 def train_line(x, turn):

@@ -55,8 +55,8 @@ static void add_list(Rows *r, const Program *p, const Widths *widths) {
     for (int i = 0; i < p->n_ops; i++) {
         Work w;
         bool forward = p->op[i].phase == PHASE_FORWARD;
-        if (!op_work(p, i, widths, false, &w) || w.kind > WORK_DW) continue;
-        add(r, &w, w.kind == WORK_DW ? "wgrad" : forward ? "forward" : "dgrad", op_calls(p, i));
+        if (!op_work(p, i, widths, false, &w) || w.kind > WORK_WGRAD) continue;
+        add(r, &w, w.kind == WORK_WGRAD ? "wgrad" : forward ? "forward" : "dgrad", op_calls(p, i));
     }
 }
 

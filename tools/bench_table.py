@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print the tables of bench/results/train_cpu_SET.json and products*.json, or put them into a page.
+"""Print the tables of bench/results/train_cpu_SET.json and matmuls*.json, or put them into a page.
 
     python3 tools/bench_table.py
         prints Markdown: steps for each instruction set, then matmuls
@@ -79,7 +79,7 @@ def table(d):
     return "\n".join(out) + "\n\n" + text + "\n"
 
 
-def products(d):
+def matmuls(d):
     """A table for each instruction set: GFLOP/s of ours and of the best peer, and the median of the
     ratios."""
     out = []
@@ -112,8 +112,8 @@ def everything():
     for path in sorted(glob.glob(os.path.join(results, "train_cpu_*.json"))):
         d = bench_page.load(path)
         out += [f"#### Steps, {d['kernels']}", "", table(d)]
-    for path in sorted(glob.glob(os.path.join(results, "products*.json"))):
-        out.append(products(bench_page.load(path)))
+    for path in sorted(glob.glob(os.path.join(results, "matmuls*.json"))):
+        out.append(matmuls(bench_page.load(path)))
     return "\n".join(out)
 
 

@@ -102,7 +102,7 @@ def time_attention(a, backend, S, D):
     def backward(i):
         torch.autograd.grad(outs[i], made[i], dout, retain_graph=True)
     rows = []
-    for name, run, products in (("forward", forward, 2), ("backward", backward, 5)):
+    for name, run, matmuls in (("forward", forward, 2), ("backward", backward, 5)):
         for i in range(sets):
             run(i)
         rounds = []
@@ -113,7 +113,7 @@ def time_attention(a, backend, S, D):
             rounds.append(between(start, now()) / a.steps)
         ms = sorted(rounds)[len(rounds) // 2]
         rows.append({"backend": backend, "name": name, "D": D, "S": S, "B": B, "H": H,
-                     "us": 1e3 * ms, "tflops": products * B * H * S * S * D / ms * 1e-9})
+                     "us": 1e3 * ms, "tflops": matmuls * B * H * S * S * D / ms * 1e-9})
     return rows
 
 

@@ -30,7 +30,7 @@ static const char usage[] =
     "    gpt-ledger [--last 20] [--file FILE] [--json]\n"
     "\n"
     "Memory is predicted as it is reserved, and measured as it is touched: a small model does not\n"
-    "fill the room (some 4 MiB a rank) in which products pack their operands.\n\n";
+    "fill the room (some 4 MiB a rank) in which matmuls pack their operands.\n\n";
 
 enum { HALF = 10 }; // columns of a bar on each side of zero; a column is 5 %
 

@@ -22,7 +22,7 @@ void classifier_cuda(Kernels *k, bool bf16);
 void embedding_cuda(Kernels *k, bool bf16);
 void move_cuda(Kernels *k, bool bf16);
 void norm_cuda(Kernels *k, bool bf16);
-void product_cuda(Kernels *k, bool bf16);
+void matmul_cuda(Kernels *k, bool bf16);
 void rope_cuda(Kernels *k, bool bf16);
 
 #endif

@@ -66,7 +66,7 @@ static void fill(void) {
         embedding_cuda(&table[bf16], bf16);
         move_cuda(&table[bf16], bf16);
         norm_cuda(&table[bf16], bf16);
-        product_cuda(&table[bf16], bf16);
+        matmul_cuda(&table[bf16], bf16);
         rope_cuda(&table[bf16], bf16);
     }
 }

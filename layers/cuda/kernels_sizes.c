@@ -2,9 +2,9 @@
 #include "layers/cuda/sizes.h"
 #include "layers/kernels.h"
 
-static size_t product_bytes(int n_threads) {
+static size_t matmul_bytes(int n_threads) {
     (void)n_threads;
-    return PRODUCT_WORKSPACE + WORKSPACE_ALIGN;
+    return MATMUL_WORKSPACE + WORKSPACE_ALIGN;
 }
 static size_t attention_bytes(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
                               int64_t D) {
@@ -26,7 +26,7 @@ const Kernels *kernels_cuda_sizes(bool bf16) {
 #define SIZES(bytes)                                                                               \
     {                                                                                              \
         .elem_bytes = (bytes), .memory = &elsewhere, .bias_with_dw = true,                         \
-        .product_workspace = product_bytes, .attention_workspace = attention_bytes,                \
+        .matmul_workspace = matmul_bytes, .attention_workspace = attention_bytes,                  \
         .norm_workspace = norm_bytes, .embedding_workspace = embedding_bytes,                      \
         .sum_to = sum_elsewhere                                                                    \
     }

@@ -1,6 +1,6 @@
 /* matmul_cost -- predicted time of a bf16 matmul on a GPU from its schedule (matmul_schedule.h).
  * One model for two uses: the planner's prices, in seconds (parallel/plan/gpu_matmul.h), and the
- * order in which the ways of matmul_sm80.cu and matmul_sm90.cu are timed, in cycles.
+ * order in which the configs of matmul_sm80.cu and matmul_sm90.cu are timed, in cycles.
  *
  *     time = fill + steps x step + epilogues x epilogue + slots x slot
  *
@@ -21,7 +21,7 @@
 #define LAYERS_CUDA_MATMUL_COST_H
 
 #include "layers/cuda/matmul_schedule.h"
-#include "layers/product.h"
+#include "layers/matmul.h"
 
 /* What a GPU does in a unit of time; the rates are of one multiprocessor. */
 typedef struct MatmulGpu {
@@ -70,7 +70,7 @@ static inline double matmul_element_bytes(const MatmulJob *j) {
     return j->y_bytes * (j->addend ? 2 : 1) + j->aux_bytes;
 }
 
-static inline MatmulJob matmul_job(const Product *p) {
+static inline MatmulJob matmul_job(const Matmul *p) {
     int aux_bytes = p->epilogue != EPI_NONE && p->aux ? 2 : 0;
     MatmulJob j = {
         p->M,       p->N, p->K, p->wide ? 4 : 2, aux_bytes, p->addend != NULL, p->bias != NULL,
@@ -118,7 +118,7 @@ static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJo
     return true;
 }
 
-/* ---- ways to compute it ---- */
+/* ---- configs to compute it ---- */
 
 /* Tiles of a block are MATMUL_ROWS x a width.
  *
@@ -133,36 +133,36 @@ typedef enum MatmulKernel { MATMUL_SM90, MATMUL_SM80 } MatmulKernel;
 enum { MATMUL_ROWS = 128, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
 enum { MATMUL_DEPTH = 64, MATMUL_DEPTH_SM80 = 32, MATMUL_PIECES_SM80 = 4 };
 
-/* Are the steps of all tiles, by whichever way, so few that a schedule counts them? */
+/* Are the steps of all tiles, by whichever config, so few that a schedule counts them? */
 static inline bool matmul_is_countable(int64_t M, int64_t N, int64_t K) {
     double m = (double)(M / MATMUL_ROWS + 1), n = (double)(N / 128 + 1);
     return m * n * (double)(K / MATMUL_DEPTH_SM80 + 1) <= INT32_MAX;
 }
 
-typedef struct MatmulWay {
+typedef struct MatmulConfig {
     MatmulKernel kernel;
     MatmulKind kind;
     int width, blocks; // of a tile; of a cluster, or 1
     int parts;         // of a tile with split-K; else 1
-} MatmulWay;
+} MatmulConfig;
 
-/* The number of a way, which may be kept in a file, says all of it. */
+/* The number of a config, which may be kept in a file, says all of it. */
 enum { MATMUL_NUMBER_SM80 = 80 << 16 }; // more than any of matmul_sm90.cu
-static inline int matmul_way_number(const MatmulWay *w) {
+static inline int matmul_config_number(const MatmulConfig *w) {
     return w->width + 1024 * (int)w->kind + 4096 * (w->blocks - 1) + 8192 * (w->parts - 1) +
            (w->kernel == MATMUL_SM80 ? MATMUL_NUMBER_SM80 : 0);
 }
-static inline MatmulWay matmul_way(int number) {
+static inline MatmulConfig matmul_config(int number) {
     bool sm80 = number >= MATMUL_NUMBER_SM80;
     int n = sm80 ? number - MATMUL_NUMBER_SM80 : number;
-    MatmulWay w = {sm80 ? MATMUL_SM80 : MATMUL_SM90, (MatmulKind)(n / 1024 % 4), n % 1024,
-                   1 + n / 4096 % 2, 1 + n / 8192};
+    MatmulConfig w = {sm80 ? MATMUL_SM80 : MATMUL_SM90, (MatmulKind)(n / 1024 % 4), n % 1024,
+                      1 + n / 4096 % 2, 1 + n / 8192};
     return w;
 }
 
-/* The i-th way of a kernel, kind by kind, blocks alone before clusters; those of split-K without
+/* The i-th config of a kernel, kind by kind, blocks alone before clusters; those of split-K without
  * parts. False: there are no more. */
-static inline bool matmul_way_at(MatmulWay *w, MatmulKernel kernel, int i) {
+static inline bool matmul_config_at(MatmulConfig *w, MatmulKernel kernel, int i) {
     bool sm90 = kernel == MATMUL_SM90;
     int widths = sm90 ? 3 : 2, most_blocks = sm90 ? MATMUL_PAIR : 1;
     w->kernel = kernel, w->kind = (MatmulKind)(i / (widths * most_blocks));
@@ -199,7 +199,7 @@ static inline int matmul_sharing(const MatmulGpu *g, int width) {
 
 /* Local, pure. False: no block fits. */
 static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const MatmulJob *j,
-                                 const MatmulWay *w) {
+                                 const MatmulConfig *w) {
     bool sm80 = w->kernel == MATMUL_SM80;
     int sharing = sm80 ? matmul_sharing(g, w->width) : 1;
     x->tile.m = MATMUL_ROWS * w->blocks, x->tile.n = w->width;
@@ -211,11 +211,11 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
     return sharing > 0;
 }
 
-/* Local, pure. matmul_cost of a way; split-K in the parts that w has, or, where it has one, in the
- * fastest number of parts, which w then has: more than fill a wave are not tried. x: its
+/* Local, pure. matmul_cost of a config; split-K in the parts that w has, or, where it has one, in
+ * the fastest number of parts, which w then has: more than fill a wave are not tried. x: its
  * worker. */
-static inline bool matmul_cost_of_way(MatmulCost *c, MatmulWorker *x, const MatmulGpu *g,
-                                      const MatmulJob *j, MatmulWay *w) {
+static inline bool matmul_cost_of_config(MatmulCost *c, MatmulWorker *x, const MatmulGpu *g,
+                                         const MatmulJob *j, MatmulConfig *w) {
     MatmulCost one;
     bool any = false, more = true;
     if (!matmul_worker(x, g, j, w)) return false;

@@ -15,7 +15,7 @@
 
 extern "C" {
 #include "layers/cuda/matmul_schedule.h"
-#include "layers/product.h"
+#include "layers/matmul.h"
 }
 
 enum { COLUMNS = 8 }; // of a fragment
@@ -119,20 +119,20 @@ __device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p,
 
 /* --- on the host */
 
-inline Ends ends_of(const Product *p) {
+inline Ends ends_of(const Matmul *p) {
     bool reads = !p->wide && (p->addend || p->epilogue == EPI_DACT);
     return {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
         p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0};
 }
 /* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. */
-inline void begin_columns(const Product *p, const MatmulSchedule &s, Ends &e) {
+inline void begin_columns(const Matmul *p, const MatmulSchedule &s, Ends &e) {
     if (!p->bias_grad) return;
     e.most_parts = matmul_most_parts(&s);
     e.columns = static_cast<float *>(
         device_scratch(static_cast<size_t>(e.most_parts * p->N) * sizeof(float)));
 }
-inline void add_columns(const Product *p, const Ends &e) {
+inline void add_columns(const Matmul *p, const Ends &e) {
     if (p->bias_grad)
         launch_add_panels(p->bias_grad, nullptr, e.columns, static_cast<unsigned>(e.most_parts),
                           p->N, p->N);

@@ -154,7 +154,7 @@ HOST_DEVICE bool matmul_fixes_up(const MatmulSchedule *s) {
 HOST_DEVICE size_t matmul_slot_bytes(const MatmulTile *t) {
     return (size_t)t->m * (size_t)t->n * sizeof(float);
 }
-HOST_DEVICE size_t matmul_workspace(const MatmulSchedule *s, const MatmulTile *t) {
+HOST_DEVICE size_t matmul_schedule_workspace(const MatmulSchedule *s, const MatmulTile *t) {
     if (!matmul_fixes_up(s)) return 0;
     return (size_t)s->divided * (matmul_slot_bytes(t) + sizeof(int32_t));
 }
@@ -172,7 +172,8 @@ HOST_DEVICE int matmul_most_parts(const MatmulSchedule *s) {
 /* Do the sums and flags of its parts have room? pieces: flags of a share. */
 enum { MATMUL_FLAGS = 2048 };
 HOST_DEVICE bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces) {
-    return s->divided * pieces <= MATMUL_FLAGS && matmul_workspace(s, t) <= PRODUCT_WORKSPACE;
+    return s->divided * pieces <= MATMUL_FLAGS &&
+           matmul_schedule_workspace(s, t) <= MATMUL_WORKSPACE;
 }
 
 /* ---- schedules ---- */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Of the workspace of a matmul: what the library may use, and room to align it. */
-enum { PRODUCT_WORKSPACE = 32 << 20, WORKSPACE_ALIGN = 256 };
+enum { MATMUL_WORKSPACE = 32 << 20, WORKSPACE_ALIGN = 256 };
 
 /* Sums over tokens of a norm's backward go by panels of them: enough for every multiprocessor, few
  * enough that their sums are some percent of the rows. */

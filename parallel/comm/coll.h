@@ -41,7 +41,7 @@
 
 #include "base/group.h"
 #include "base/team.h"
-#include "layers/product.h"
+#include "layers/matmul.h"
 
 typedef enum {
     COLL_ALL_GATHER,

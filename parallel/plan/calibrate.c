@@ -43,10 +43,10 @@ static bool lacks_work(const Bench *b, const Work *w) {
     return !have || have->work.rows * 2 < w->rows;
 }
 
-/* A product of about a millisecond, and the largest collective that is to run beside such. A
+/* A matmul of about a millisecond, and the largest collective that is to run beside such. A
  * smaller one does where it takes long enough. */
 enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
-static const Work product_beside = {.kind = WORK_XW, .rows = 128, .a = 512, .b = 512};
+static const Work matmul_beside = {.kind = WORK_MATMUL, .rows = 128, .a = 512, .b = 512};
 
 static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
@@ -71,7 +71,7 @@ static void find_works(Bench *b) {
 
 /* What is missing, and memory for it; false: nothing is. */
 static bool find_missing(Bench *b) {
-    WorkMemory beside = calibrate_work_memory(b->where, &product_beside);
+    WorkMemory beside = calibrate_work_memory(b->where, &matmul_beside);
     size_t memory = beside.workspace + beside.operands + (size_t)calibrate_send_bytes(BESIDE_BYTES);
     find_works(b);
     memory = larger(memory, b->bytes.workspace + b->bytes.operands);
@@ -89,23 +89,23 @@ static bool find_missing(Bench *b) {
     return b->n_jobs > 0 || b->n_works > 0 || b->lacks_fused;
 }
 
-/* ---- collectives, and products beside them */
+/* ---- collectives, and matmuls beside them */
 
-/* A collective, and products that take a little longer than it: alone or together. */
+/* A collective, and matmuls that take a little longer than it: alone or together. */
 typedef struct Beside {
     Bench *b;
     Comm *comm;
     CollOp op;
     int64_t bytes;
-    int products;
+    int matmuls;
 } Beside;
 
-/* What the collective takes, what the products take, and both at once: the least of some times, in
+/* What the collective takes, what the matmuls take, and both at once: the least of some times, in
  * turns, for what else runs on the machine only adds. */
 enum { SENDS, COMPUTES, BOTH, N_BESIDE };
 static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
     const CalibrateWhere *w = x->b->where;
-    WorkMemory bytes = calibrate_work_memory(w, &product_beside);
+    WorkMemory bytes = calibrate_work_memory(w, &matmul_beside);
     char *operands = x->b->memory.base + bytes.workspace, *beside = operands + bytes.operands;
     for (int i = 0; i < N_BESIDE * times; i++) {
         int which = i % N_BESIDE;
@@ -113,8 +113,8 @@ static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
         double begin = coll_now();
         Ticket t = {0};
         if (which != COMPUTES) t = calibrate_send_start(x->comm, x->op, x->bytes, beside);
-        for (int k = 0; which != SENDS && k < x->products; k++)
-            work_run(&product_beside, w->kernels, w->team, operands, x->b->memory.base);
+        for (int k = 0; which != SENDS && k < x->matmuls; k++)
+            work_run(&matmul_beside, w->kernels, w->team, operands, x->b->memory.base);
         coll_wait(t);
         double s = coll_now() - begin;
         least[which] = i < N_BESIDE ? s : fmin(least[which], s);
@@ -126,10 +126,10 @@ static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
  * C: while it was under way kernels did h of what they do alone. */
 static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     const double nothing = 100;
-    Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .products = 1};
+    Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .matmuls = 1};
     double least[N_BESIDE];
     beside_seconds(&x, BESIDE_TRIES, least);
-    x.products = (int)(1.2 * least[SENDS] / least[COMPUTES]) + 1;
+    x.matmuls = (int)(1.2 * least[SENDS] / least[COMPUTES]) + 1;
     beside_seconds(&x, BESIDE_TIMES, least);
     double C = least[SENDS], W = least[COMPUTES];
     double hidden = fmin(fmax(C + W - least[BOTH], C / nothing), C);

@@ -98,7 +98,7 @@ static void walk_fused(Walk *k, Calibration *c, int i) {
     f.fused.of = (BlocksOf)whole(k, "blocks", f.fused.of, BLOCKS_OF_A, BLOCKS_OF_B);
     f.fused.ranks = (int32_t)whole(k, "ranks", f.fused.ranks, 2, INT32_MAX);
     f.ratio = real(k, "ratio", f.ratio, 1e-9, 1e3);
-    k->ok &= f.fused.work.kind <= WORK_DW;
+    k->ok &= f.fused.work.kind <= WORK_WGRAD;
     if (k->reads && k->ok) calibration_add_fused(c, &f);
 }
 

@@ -14,7 +14,7 @@ typedef struct Pair {
     const FusedWork *f;
     const CalibrateWhere *where;
     Comm *comm;
-    Product matmul;
+    Matmul matmul;
     void *mine;
     int64_t rows, cols; // of this rank
 } Pair;
@@ -26,13 +26,13 @@ static bool gathers(const FusedWork *f) {
 /* As many rows of each rank; wgrads in bf16 take 32 at a time. */
 static Work whole_blocks(const FusedWork *f) {
     Work w = f->work;
-    w.rows -= w.rows % (w.kind == WORK_DW ? 32 * f->ranks : f->ranks);
+    w.rows -= w.rows % (w.kind == WORK_WGRAD ? 32 * f->ranks : f->ranks);
     return w;
 }
 
 /* Columns of what is gathered, or scattered. */
 static int64_t columns(const FusedWork *f) {
-    bool forward = f->work.kind == WORK_XW;
+    bool forward = f->work.kind == WORK_MATMUL;
     switch (f->of) {
     case BLOCKS_OF_A:
         return forward ? f->work.a : f->work.b;
@@ -60,7 +60,7 @@ static Pair pair_of(const CalibrateWhere *where, const FusedWork *f, Comm *comm,
     return (Pair){.f = f,
                   .where = where,
                   .comm = comm,
-                  .matmul = work_product(&w, where->kernels, where->team, operands, workspace),
+                  .matmul = work_matmul(&w, where->kernels, where->team, operands, workspace),
                   .mine = workspace + bytes.workspace,
                   .rows = w.rows / f->ranks,
                   .cols = columns(f)};
@@ -69,7 +69,7 @@ static Pair pair_of(const CalibrateWhere *where, const FusedWork *f, Comm *comm,
 /* fused: the receive buffer of a reduce_scatter is as large as the whole. */
 static Ticket start(const Pair *p, bool fused) {
     bool gather = gathers(p->f);
-    const Product *x = &p->matmul;
+    const Matmul *x = &p->matmul;
     void *whole = gather ? (void *)(uintptr_t)(p->f->of == BLOCKS_OF_B ? x->b : x->a) : x->y;
     CollOp op = gather ? COLL_ALL_GATHER : COLL_REDUCE_SCATTER;
     return coll_start(p->comm, &(CollCall){.op = op,
@@ -89,7 +89,7 @@ static void apart(void *ctx) {
     const Pair *p = ctx;
     const CalibrateWhere *w = p->where;
     if (gathers(p->f)) coll_wait(start(p, false));
-    w->kernels->product(w->team, &p->matmul);
+    w->kernels->matmul(w->team, &p->matmul);
     if (!gathers(p->f)) coll_wait(start(p, false));
 }
 
@@ -99,10 +99,10 @@ static void together(void *ctx) {
     const CalibrateWhere *w = p->where;
     Ticket ticket = start(p, true);
     RowBlocks blocks = coll_row_blocks(&ticket, p->rows);
-    Product matmul = p->matmul;
+    Matmul matmul = p->matmul;
     blocks.of = p->f->of;
     matmul.blocks = &blocks;
-    w->kernels->product(w->team, &matmul);
+    w->kernels->matmul(w->team, &matmul);
     coll_wait(ticket);
 }
 

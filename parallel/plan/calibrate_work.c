@@ -62,8 +62,8 @@ static void pool_clean(Pool *p) {
 
 /* ---- works */
 
-/* Rows that are tried first, and the most that are measured. Products: a multiple of three
- * register tiles of 14 rows (layers/product_tile.h), a third of which hides the packing of weights
+/* Rows that are tried first, and the most that are measured. Matmuls: a multiple of three
+ * register tiles of 14 rows (layers/matmul_tile.h), a third of which hides the packing of weights
  * already. What goes through memory needs no more than 16 MiB. */
 static int64_t first_rows(const Work *w) {
     bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
@@ -75,19 +75,19 @@ static int64_t last_rows(const Work *w) {
     one.rows = 1;
     double bytes = work_bytes(&one);
     int64_t first = first_rows(w), rows = 336;
-    if (w->kind > WORK_DW) rows = bytes > 0 ? (int64_t)((16 << 20) / bytes) : w->rows;
+    if (w->kind > WORK_WGRAD) rows = bytes > 0 ? (int64_t)((16 << 20) / bytes) : w->rows;
     if (rows < first) rows = first;
     return rows < w->rows ? rows : w->rows;
 }
 
-/* Products with more weights than this are measured on a part of their longer side: what they cost
+/* Matmuls with more weights than this are measured on a part of their longer side: what they cost
  * is proportional. So a call lasts some milliseconds, less than the turn that another program
  * takes on a core. */
 enum { MOST_WEIGHTS = 2 << 20 };
 static Work part_of(const Work *w, double *scale) {
     Work part = *w;
     *scale = 1;
-    while (w->kind <= WORK_DW && part.a * part.b > MOST_WEIGHTS) {
+    while (w->kind <= WORK_WGRAD && part.a * part.b > MOST_WEIGHTS) {
         int64_t *longer = part.a > part.b ? &part.a : &part.b;
         *longer = (*longer + 1) / 2;
         *scale = (double)(w->a * w->b) / (double)(part.a * part.b);
@@ -161,11 +161,11 @@ static void measure(Meter *m, Job *j, double *busy, bool first) {
     j->few = fmin(j->few, meter_run(m, work_once, j, about, repeats, true).mean);
 }
 
-/* Seconds for each FLOP of a product that takes its time; 0 of other works. */
+/* Seconds for each FLOP of a matmul that takes its time; 0 of other works. */
 static double pace(const Job *j) {
     Work w = j->work;
     w.rows = j->rows;
-    return w.kind <= WORK_DW && j->about > short_time / 2 ? j->many / work_flops(&w) : 0;
+    return w.kind <= WORK_WGRAD && j->about > short_time / 2 ? j->many / work_flops(&w) : 0;
 }
 static double usual_pace(const Job *job, int n) {
     double *x = mem_calloc((size_t)n + 1, sizeof *x);
@@ -177,7 +177,7 @@ static double usual_pace(const Job *job, int n) {
     return usual;
 }
 
-/* Products differ by less: one that is far slower than most was disturbed, and where more rows
+/* Matmuls differ by less: one that is far slower than most was disturbed, and where more rows
  * take hardly longer the fewer were. */
 static bool looks_disturbed(const Job *j, double usual) {
     double more = (double)(j->rows - j->fewer) /

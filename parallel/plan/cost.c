@@ -26,13 +26,13 @@ static int64_t blocks(const OpCall *k, int tensor, int dim) {
 /* Sizes of a Work from the tensors of an operation. */
 typedef void Sizes(const OpCall *k, Work *w);
 
-static void matmul(const OpCall *k, Work *w) {
+static void matmul_dims(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = in(k, 0, 1), w->b = out(k, 1);
 }
-static void matmul_bt(const OpCall *k, Work *w) {
+static void dgrad_dims(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1), w->b = in(k, 0, 1);
 }
-static void matmul_at(const OpCall *k, Work *w) {
+static void wgrad_dims(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 0), w->a = out(k, 0), w->b = out(k, 1);
 }
 static void features(const OpCall *k, Work *w) {
@@ -103,9 +103,9 @@ static const Row op_rows[N_OP_KINDS] = {
     [OP_NORM_STATISTICS] = {WORK_NORM_STATISTICS, features, 0, 0},
     [OP_NORM_MERGE] = {WORK_NORM_MERGE, merged, 0, 0},
     [OP_NORM] = {WORK_NORM_APPLY, features, 0, 0},
-    [OP_MATMUL] = {WORK_XW, matmul, 0, 0},
-    [OP_MATMUL_BT] = {WORK_DX, matmul_bt, 0, 0},
-    [OP_MATMUL_AT] = {WORK_DW, matmul_at, 0, 0},
+    [OP_MATMUL] = {WORK_MATMUL, matmul_dims, 0, 0},
+    [OP_MATMUL_BT] = {WORK_DGRAD, dgrad_dims, 0, 0},
+    [OP_MATMUL_AT] = {WORK_WGRAD, wgrad_dims, 0, 0},
     [OP_BIAS] = {WORK_BIAS_RESIDUAL, features_out, WORK_BIAS, WORK_BIAS},
     [OP_ROPE] = {WORK_ROPE, rotations, 0, 0},
     [OP_ATTENTION] = {WORK_ATTENTION, heads, 0, 0},
@@ -180,7 +180,7 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool o
 
 static void join(const Program *p, Work *w, const Op *op, const Op *first, const Widths *widths,
                  bool overwrites) {
-    bool matmul = w->kind <= WORK_DW;
+    bool matmul = w->kind <= WORK_WGRAD;
     if (op->kind == OP_MATMUL_AT) {
         uint32_t flags = op_rows[first->kind].joined;
         *w = work_of(p, op, widths, overwrites);

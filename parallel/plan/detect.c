@@ -39,8 +39,8 @@ static cpu_set_t team_set(Team *team) {
 
 /* FLOP/s of a matmul of a millisecond for each thread. The fastest of some: what else the system
  * did meanwhile says nothing about this rank's cores. */
-static double product_rate(const Kernels *k, Team *team, bool bf16) {
-    Work w = {.kind = WORK_XW, .flags = bf16 ? WORK_BF16 : 0, .a = 512, .b = 512};
+static double matmul_rate(const Kernels *k, Team *team, bool bf16) {
+    Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .a = 512, .b = 512};
     w.rows = (int64_t)128 * team_size(team);
     return work_flops(&w) / work_seconds(&w, k, team, 7);
 }
@@ -50,7 +50,7 @@ static double product_rate(const Kernels *k, Team *team, bool bf16) {
 /* What a rank tells the others. */
 typedef struct Seat {
     NodeFacts node;
-    double rate[2]; // of a product in fp32 and bf16
+    double rate[2]; // of a matmul in fp32 and bf16
     RankFacts facts;
 } Seat;
 
@@ -98,8 +98,8 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     mine.node = node_here(world_node(w));
     rank_cores(&mine.facts, cpus_here(), &cores);
     group_barrier(&g); // ranks that share cores or memory shall find out
-    mine.rate[0] = mine.rate[1] = product_rate(k, team, bf16);
-    if (k->bf16_units) mine.rate[!bf16] = product_rate(k, team, !bf16);
+    mine.rate[0] = mine.rate[1] = matmul_rate(k, team, bf16);
+    if (k->bf16_units) mine.rate[!bf16] = matmul_rate(k, team, !bf16);
     group_all_gather(&g, &mine, sizeof mine, seat);
 
     d->n_ranks = g.size;

@@ -21,8 +21,8 @@ bool explain_matmul_parse(Work *w, const char *text, Err *e) {
         return err(e, "\"%.60s\": sizes are from 1 to %d", text, MOST);
     if (!matmul_is_countable(M, N, K))
         return err(e, "\"%.60s\": more steps of tiles than a schedule counts: smaller sizes", text);
-    *w = wgrad ? (Work){.kind = WORK_DW, .flags = WORK_ADDEND, .rows = K, .a = M, .b = N}
-               : (Work){.kind = WORK_XW, .rows = M, .a = K, .b = N};
+    *w = wgrad ? (Work){.kind = WORK_WGRAD, .flags = WORK_ADDEND, .rows = K, .a = M, .b = N}
+               : (Work){.kind = WORK_MATMUL, .rows = M, .a = K, .b = N};
     w->flags |= WORK_BF16 | WORK_BF16_STORED;
     return true;
 }
@@ -35,8 +35,8 @@ static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul
     fprintf(f,
             "y[%" PRId64 ",%" PRId64 "] %s a[%" PRId64 ",%" PRId64 "] b[%" PRId64 ",%" PRId64
             "] in bf16 on %s, %d SMs\n",
-            size[0], size[1], w->kind == WORK_DW ? "+=" : "=", size[0], size[2], size[2], size[1],
-            m->name, m->sms);
+            size[0], size[1], w->kind == WORK_WGRAD ? "+=" : "=", size[0], size[2], size[2],
+            size[1], m->name, m->sms);
     fprintf(f, "Predicted, not measured. FLOPs alone take %.1f us, bytes alone %.1f us.\n",
             1e6 * work_flops(w) / m->flops[1], 1e6 * g->memory);
     if (!gpu_matmul_runs(m))
@@ -153,13 +153,13 @@ static json_t *json_kind(const Machine *m, const Work *w, const GpuMatmul *g) {
     for (int i = 0; i < s.workers * g->blocks; i++)
         json_array_append_new(blocks, json_parts(&s, g->blocks, i));
     MatmulTile t = {g->tile.m * g->blocks, g->tile.n, g->tile.k};
-    return json_pack("{s:s,s:[i,i,i],s:i,s:i,s:i,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o}",
-                     "schedule", kinds[g->kind], "tile", g->tile.m, g->tile.n, g->tile.k, "cluster",
-                     g->blocks, "sharing", g->sharing, "parts", g->parts, "tiles",
-                     (json_int_t)g->tiles, "waves", g->waves, "lost", 1 - g->busy, "us",
-                     1e6 * g->seconds, "tflops", 1e-12 * work_flops(w) / g->seconds, "step_us",
-                     1e6 * g->step, "epilogue_us", 1e6 * g->epilogue, "slot_us", 1e6 * g->slot,
-                     "workspace_bytes", (json_int_t)matmul_workspace(&s, &t), "blocks", blocks);
+    return json_pack(
+        "{s:s,s:[i,i,i],s:i,s:i,s:i,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "schedule",
+        kinds[g->kind], "tile", g->tile.m, g->tile.n, g->tile.k, "cluster", g->blocks, "sharing",
+        g->sharing, "parts", g->parts, "tiles", (json_int_t)g->tiles, "waves", g->waves, "lost",
+        1 - g->busy, "us", 1e6 * g->seconds, "tflops", 1e-12 * work_flops(w) / g->seconds,
+        "step_us", 1e6 * g->step, "epilogue_us", 1e6 * g->epilogue, "slot_us", 1e6 * g->slot,
+        "workspace_bytes", (json_int_t)matmul_schedule_workspace(&s, &t), "blocks", blocks);
 }
 
 void explain_matmul_json(FILE *f, const Machine *m, const Work *w) {
@@ -170,7 +170,7 @@ void explain_matmul_json(FILE *f, const Machine *m, const Work *w) {
     for (int i = 0; i < k.n; i++) json_array_append_new(schedules, json_kind(m, w, &k.of[i]));
     json_t *all = json_pack("{s:I,s:I,s:I,s:b,s:s,s:i,s:i,s:s,s:b,s:f,s:s,s:o}", "M",
                             (json_int_t)size[0], "N", (json_int_t)size[1], "K", (json_int_t)size[2],
-                            "wgrad", w->kind == WORK_DW, "cluster", m->name, "multiprocessors",
+                            "wgrad", w->kind == WORK_WGRAD, "cluster", m->name, "multiprocessors",
                             m->sms, "capability", m->capability, "tiles_of", gpu_matmul_kernel(m),
                             "runs", gpu_matmul_runs(m), "memory_us", 1e6 * k.of[0].memory, "chosen",
                             kinds[k.of[k.chosen].kind], "schedules", schedules);

@@ -77,10 +77,10 @@ double gpu_peak(const GpuFacts *g, bool bf16, const char **how) {
 
 double gpu_measure(const Kernels *k, bool bf16) {
     enum { LEAST = 256, MOST = 8192, TIMES = 4 }; // the first one makes the plan
-    const double enough = 5e-3; // seconds of a product: what launches take no longer counts
+    const double enough = 5e-3; // seconds of a matmul: what launches take no longer counts
     double best = 0, least = 0;
     for (int64_t n = LEAST; n <= MOST && least < enough; n *= 2) {
-        Work w = {.kind = WORK_XW, .flags = bf16 ? WORK_BF16 : 0, .rows = n, .a = n, .b = n};
+        Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .rows = n, .a = n, .b = n};
         least = work_seconds(&w, k, NULL, TIMES);
         best = fmax(best, work_flops(&w) / least);
     }

@@ -49,10 +49,10 @@ static MatmulJob job_of(const Work *w) {
     return (MatmulJob){.M = size[0],
                        .N = size[1],
                        .K = size[2],
-                       .y_bytes = w->kind == WORK_DW ? 4 : elem_bytes,
+                       .y_bytes = w->kind == WORK_WGRAD ? 4 : elem_bytes,
                        .aux_bytes = e == EPI_NONE ? 0 : elem_bytes,
                        .addend = (w->flags & WORK_ADDEND) != 0,
-                       .bias = w->flags & WORK_BIAS && w->kind != WORK_DW,
+                       .bias = w->flags & WORK_BIAS && w->kind != WORK_WGRAD,
                        .epilogue = e};
 }
 
@@ -60,29 +60,29 @@ static MatmulJob job_of(const Work *w) {
 
 bool gpu_matmul_is(const Machine *m, const Work *w) {
     int64_t size[3];
-    if (m->sms == 0 || w->kind > WORK_DW || !(w->flags & WORK_BF16) || work_flops(w) == 0)
+    if (m->sms == 0 || w->kind > WORK_WGRAD || !(w->flags & WORK_BF16) || work_flops(w) == 0)
         return false;
     gpu_matmul_sizes(w, size);
     return matmul_is_countable(size[0], size[1], size[2]);
 }
 
 void gpu_matmul_sizes(const Work *w, int64_t size[3]) {
-    size[0] = w->kind == WORK_DW ? w->a : w->rows;
-    size[1] = w->kind == WORK_DX ? w->a : w->b;
-    size[2] = w->kind == WORK_XW ? w->a : w->kind == WORK_DX ? w->b : w->rows;
+    size[0] = w->kind == WORK_WGRAD ? w->a : w->rows;
+    size[1] = w->kind == WORK_DGRAD ? w->a : w->b;
+    size[2] = w->kind == WORK_MATMUL ? w->a : w->kind == WORK_DGRAD ? w->b : w->rows;
 }
 
-static GpuMatmul describe(const Machine *m, const Work *w, const MatmulWay *way,
+static GpuMatmul describe(const Machine *m, const Work *w, const MatmulConfig *config,
                           const MatmulWorker *x, const MatmulCost *c) {
     MatmulTile tile = {MATMUL_ROWS, x->tile.n, x->tile.k};
-    int64_t tiles = (int64_t)matmul_tiles(&c->schedule) * way->blocks;
-    double at_once = m->sms * way->blocks / x->sms; // tiles
+    int64_t tiles = (int64_t)matmul_tiles(&c->schedule) * config->blocks;
+    double at_once = m->sms * config->blocks / x->sms; // tiles
     double flops = 2.0 * tile.m * tile.n * tile.k * (double)c->steps * at_once;
-    return (GpuMatmul){.kind = way->kind,
+    return (GpuMatmul){.kind = config->kind,
                        .tile = tile,
-                       .blocks = way->blocks,
-                       .sharing = (int)(way->blocks / x->sms),
-                       .parts = way->parts,
+                       .blocks = config->blocks,
+                       .sharing = (int)(config->blocks / x->sms),
+                       .parts = config->parts,
                        .tiles = tiles,
                        .waves = (double)tiles / at_once,
                        .busy = work_flops(w) / flops,
@@ -92,21 +92,21 @@ static GpuMatmul describe(const Machine *m, const Work *w, const MatmulWay *way,
                        .slot = c->slot};
 }
 
-/* The fastest of all ways of these kinds; of equal ones the first. */
+/* The fastest of all configs of these kinds; of equal ones the first. */
 static GpuMatmul fastest(const Machine *m, const Work *w, MatmulKind from, MatmulKind to) {
     MatmulGpu gpu = gpu_of(m);
     MatmulJob job = job_of(w);
-    MatmulWay way;
+    MatmulConfig config;
     MatmulWorker worker;
     double memory = work_bytes(w) / m->memory_rate;
     GpuMatmul best = {.seconds = 0};
-    for (int i = 0; matmul_way_at(&way, kernel_of(m), i); i++) {
+    for (int i = 0; matmul_config_at(&config, kernel_of(m), i); i++) {
         MatmulCost c = {.time = 0};
-        if (way.kind < from || way.kind > to) continue;
-        if (!matmul_cost_of_way(&c, &worker, &gpu, &job, &way)) continue;
+        if (config.kind < from || config.kind > to) continue;
+        if (!matmul_cost_of_config(&c, &worker, &gpu, &job, &config)) continue;
         double seconds = fmax(c.time, memory);
         if (best.seconds > 0 && seconds >= best.seconds) continue;
-        best = describe(m, w, &way, &worker, &c);
+        best = describe(m, w, &config, &worker, &c);
         best.seconds = seconds, best.memory = memory;
     }
     return best;

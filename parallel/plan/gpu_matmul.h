@@ -1,8 +1,8 @@
-/* gpu_matmul -- predicted time of a bf16 matmul on a GPU: that of the fastest way to compute it
- * (layers/cuda/matmul_cost.h), at the rates of a described machine, or that of its bytes. The ways
- * are those of matmul_sm90.cu or matmul_sm80.cu, by the machine's compute capability. They stand
- * for other kernels where neither is meant for the machine: of capabilities 10.x and 11.x those of
- * matmul_sm90.cu, below 8.0 those of matmul_sm80.cu.
+/* gpu_matmul -- predicted time of a bf16 matmul on a GPU: that of the fastest config to compute it
+ * (layers/cuda/matmul_cost.h), at the rates of a described machine, or that of its bytes. The
+ * configs are those of matmul_sm90.cu or matmul_sm80.cu, by the machine's compute capability. They
+ * stand for other kernels where neither is meant for the machine: of capabilities 10.x and 11.x
+ * those of matmul_sm90.cu, below 8.0 those of matmul_sm80.cu.
  */
 #ifndef PARALLEL_PLAN_GPU_MATMUL_H
 #define PARALLEL_PLAN_GPU_MATMUL_H

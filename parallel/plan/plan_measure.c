@@ -25,8 +25,8 @@ static void share_list(const Group *g, CalibrateList *l) {
 }
 
 /* Collective. Seconds until the last rank is through with so many matmuls of its own. */
-static double products(const CalibrateWhere *w, const Group *all, const Work *work, const Arena *a,
-                       int times) {
+static double matmuls(const CalibrateWhere *w, const Group *all, const Work *work, const Arena *a,
+                      int times) {
     char *workspace = a->base + work_memory(work, w->kernels, team_size(w->team)).operands;
     group_barrier(all);
     double begin = coll_now();
@@ -42,25 +42,25 @@ static double products(const CalibrateWhere *w, const Group *all, const Work *wo
  * leave the first barrier when others have had theirs. */
 static double take_turns(const CalibrateWhere *w, const Group *all) {
     const double enough = 20e-3;
-    const Work work = {.kind = WORK_XW, .rows = 512, .a = 512, .b = 768};
+    const Work work = {.kind = WORK_MATMUL, .rows = 512, .a = 512, .b = 768};
     double alone = INFINITY, together = INFINITY;
     double known = (double)(ranks_on_node(w->world) * team_size(w->team)) / ranks_cores(w->world);
     if (!group_all(all, known <= 1)) {
         group_share(all, &known, sizeof known);
         return known > 1 ? known : 2; // another node's ranks do
     }
-    Arena a = arena_measure("product");
+    Arena a = arena_measure("matmul");
     WorkMemory n = work_memory(&work, w->kernels, team_size(w->team));
     arena_take(&a, n.operands + n.workspace);
     arena_commit(&a);
     bool lead = all->rank == 0;
-    for (int i = 0; i < 2; i++) alone = fmin(alone, products(w, all, &work, &a, lead));
+    for (int i = 0; i < 2; i++) alone = fmin(alone, matmuls(w, all, &work, &a, lead));
     int times = (int)fmax(1, fmin(16, enough / alone));
     group_share(all, &times, sizeof times);
     alone = INFINITY;
     for (int i = 0; i < 4; i++) {
-        alone = fmin(alone, products(w, all, &work, &a, lead ? times : 0));
-        together = fmin(together, products(w, all, &work, &a, times));
+        alone = fmin(alone, matmuls(w, all, &work, &a, lead ? times : 0));
+        together = fmin(together, matmuls(w, all, &work, &a, times));
     }
     arena_free(&a);
     double ratio = together / alone;

@@ -46,8 +46,8 @@ static void read_kernel(Reader *r, int i) {
     Work w;
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
     if (!op_work(r->p, i, &r->widths, false, &w)) return;
-    if (w.kind == WORK_DW) w.flags &= ~(uint32_t)WORK_ADDEND;
-    bool panels = w.kind <= WORK_DW && r->panels && op->layer >= 0;
+    if (w.kind == WORK_WGRAD) w.flags &= ~(uint32_t)WORK_ADDEND;
+    bool panels = w.kind <= WORK_WGRAD && r->panels && op->layer >= 0;
     double once = panels ? in_panels(r, w) : machine_work(r->m, &w);
     double seconds = (double)op_calls(r->p, i) * once;
     sums->kernels += seconds;

@@ -34,7 +34,7 @@ void candidate_each(const Space *s, const Family *family,
 bool family_has(const Family *f, const Layout *l);
 /* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
  * beside a collective; the others take its place under what it leaves exposed, so they come with
- * it. Chunks and rings cut what a product waits for; halves hide that and all else: more of them at
+ * it. Chunks and rings cut what a matmul waits for; halves hide that and all else: more of them at
  * once have nothing left to hide. Fused matmuls come with bulk where they were measured. */
 enum {
     N_SCHEDULES = 7,

@@ -74,17 +74,17 @@ static void exposed_event(FILE *f, const char *name, int pid, double begin, doub
 
 /* ---- a rank */
 
-static const char *const parts[] = {"products",           "attention", "norms",
-                                    "embedding and loss", "update",    "the rest"};
-enum { PRODUCTS, ATTENTION, NORMS, ENDS, UPDATE, REST };
+static const char *const parts[] = {"matmuls", "attention", "norms", "embedding and loss",
+                                    "update",  "the rest"};
+enum { MATMULS, ATTENTION, NORMS, ENDS, UPDATE, REST };
 
 static const char *part_of(const char *kernel) {
     static const struct {
         const char *begins;
         int part;
-    } known[] = {{"matmul", PRODUCTS}, {"attention", ATTENTION}, {"norm", NORMS},
-                 {"embedding", ENDS},  {"position", ENDS},       {"loss", ENDS},
-                 {"squares", UPDATE},  {"clip", UPDATE},         {"adamw", UPDATE},
+    } known[] = {{"matmul", MATMULS}, {"attention", ATTENTION}, {"norm", NORMS},
+                 {"embedding", ENDS}, {"position", ENDS},       {"loss", ENDS},
+                 {"squares", UPDATE}, {"clip", UPDATE},         {"adamw", UPDATE},
                  {"cast", UPDATE}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strncmp(kernel, known[i].begins, strlen(known[i].begins)) == 0)

@@ -16,9 +16,9 @@ double work_flops(const Work *w) {
     // D each
     double tile = rows * (double)w->b * (double)w->d * a * (a + 1);
     switch (w->kind) {
-    case WORK_XW:
-    case WORK_DX:
-    case WORK_DW:
+    case WORK_MATMUL:
+    case WORK_DGRAD:
+    case WORK_WGRAD:
         return 2 * rows * a * (double)w->b;
     case WORK_ATTENTION:
         return 2 * tile; // scores; O
@@ -30,10 +30,10 @@ double work_flops(const Work *w) {
 }
 
 /* Weights are read in the dtype of activations, their gradients are floats. */
-static double product_bytes(const Work *w) {
+static double matmul_bytes(const Work *w) {
     double T = (double)w->rows, K = (double)w->a, N = (double)w->b, elem_bytes = elem_bytes_of(w);
-    double result = w->kind == WORK_XW ? T * N : w->kind == WORK_DX ? T * K : K * N;
-    double all = T * K + K * N + T * N, out = w->kind == WORK_DW ? FLOAT : elem_bytes;
+    double result = w->kind == WORK_MATMUL ? T * N : w->kind == WORK_DGRAD ? T * K : K * N;
+    double all = T * K + K * N + T * N, out = w->kind == WORK_WGRAD ? FLOAT : elem_bytes;
     if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) all += result;
     return elem_bytes * (all - result) + out * result * (w->flags & WORK_ADDEND ? 2 : 1);
 }
@@ -52,9 +52,9 @@ static const struct {
     double acts, floats, beside, parts;
     uint32_t one_more;
 } kinds[N_WORKS] = {
-    [WORK_XW] = {"xw", 0, 0, 0, 0, 0},
-    [WORK_DX] = {"dx", 0, 0, 0, 0, 0},
-    [WORK_DW] = {"dw", 0, 0, 0, 0, 0},
+    [WORK_MATMUL] = {"matmul", 0, 0, 0, 0, 0},
+    [WORK_DGRAD] = {"dgrad", 0, 0, 0, 0, 0},
+    [WORK_WGRAD] = {"wgrad", 0, 0, 0, 0, 0},
     [WORK_ATTENTION] = {"attention", 0, 0, 0, 0, 0},
     [WORK_ATTENTION_BACKWARD] = {"attention backward", 0, 0, 0, 0, 0},
     [WORK_NORM] = {"norm", 2, 0, 2, 0, 0},
@@ -89,7 +89,7 @@ static const struct {
 
 double work_bytes(const Work *w) {
     double rows = (double)w->rows, width = w->a > 0 ? (double)w->a : 1;
-    if (w->kind <= WORK_DW) return product_bytes(w);
+    if (w->kind <= WORK_WGRAD) return matmul_bytes(w);
     if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
     if (w->kind == WORK_ROPE) // query and key heads both ways
         return elem_bytes_of(w) * 2 * rows * (double)((w->a + w->b) * w->c);

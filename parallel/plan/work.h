@@ -29,9 +29,9 @@
 /* In groups (matmuls, attention, norms, ...), which cost.c, work.c and work_run.c ask for by their
  * first and last kind. */
 typedef enum {
-    WORK_XW, // y = x w
-    WORK_DX, // dx = dy w'
-    WORK_DW, // dw = x' dy
+    WORK_MATMUL, // y = x w
+    WORK_DGRAD,  // dx = dy w'
+    WORK_WGRAD,  // dw = x' dy
     WORK_ATTENTION,
     WORK_ATTENTION_BACKWARD,
     WORK_NORM,
@@ -83,7 +83,7 @@ typedef struct Work {
 } Work;
 
 /* Local, pure. Multiplications and additions of matmuls and attention (0 of others); bytes that a
- * call must at least read and write in memory; a name for tables: "xw 768x2304". */
+ * call must at least read and write in memory; a name for tables: "matmul 768x2304". */
 double work_flops(const Work *w);
 double work_bytes(const Work *w);
 const char *work_name(const Work *w, char buf[64]);
@@ -98,7 +98,7 @@ typedef struct WorkMemory {
 WorkMemory work_memory(const Work *w, const Kernels *k, int threads);
 void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
 /* Local. The matmul that work_run calls. */
-Product work_product(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
+Matmul work_matmul(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
 /* Local. The least seconds of so many calls, in memory of their own. */
 double work_seconds(const Work *w, const Kernels *k, Team *team, int times);
 

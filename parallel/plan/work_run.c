@@ -45,18 +45,18 @@ static int32_t *tokens(Run *r, int64_t T, int64_t n) {
 
 /* ---- matmuls and attention */
 
-static Product product_of(Run *r) {
+static Matmul matmul_of(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, K = w->a, N = w->b;
-    float *x = workspace(r, w->kind == WORK_DX ? T * N : T * K);
-    float *y = workspace(r, w->kind == WORK_DW ? T * N : K * N);
-    Product p = w->kind == WORK_XW   ? product_xw(T, K, N, x, K, y)
-                : w->kind == WORK_DX ? product_dx(T, K, N, x, N, y)
-                                     : product_dw(T, K, N, x, K, y);
+    float *x = workspace(r, w->kind == WORK_DGRAD ? T * N : T * K);
+    float *y = workspace(r, w->kind == WORK_WGRAD ? T * N : K * N);
+    Matmul p = w->kind == WORK_MATMUL  ? matmul_forward(T, K, N, x, K, y)
+               : w->kind == WORK_DGRAD ? matmul_dgrad(T, K, N, x, N, y)
+                                       : matmul_wgrad(T, K, N, x, K, y);
     p.y = workspace(r, p.M * p.N);
-    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_DW ? p.y : workspace(r, p.M * p.N);
+    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_WGRAD ? p.y : workspace(r, p.M * p.N);
     float *bias = has(r, WORK_BIAS) ? workspace(r, p.N) : NULL;
-    if (w->kind == WORK_DW)
+    if (w->kind == WORK_WGRAD)
         p.bias_grad = bias;
     else
         p.bias = bias;
@@ -65,13 +65,13 @@ static Product product_of(Run *r) {
         p.aux = workspace(r, p.M * p.N);
     }
     p.bf16 = has(r, WORK_BF16);
-    p.workspace = arena_take(&r->workspace, r->k->product_workspace(r->threads));
+    p.workspace = arena_take(&r->workspace, r->k->matmul_workspace(r->threads));
     return p;
 }
 
-static void run_product(Run *r) {
-    Product p = product_of(r);
-    if (!sizing(r)) r->k->product(r->team, &p);
+static void run_matmul(Run *r) {
+    Matmul p = matmul_of(r);
+    if (!sizing(r)) r->k->matmul(r->team, &p);
 }
 
 static void run_attention(Run *r) {
@@ -248,8 +248,8 @@ static void run_move(Run *r) {
 
 static void run(Run *r) {
     WorkKind kind = r->w->kind;
-    if (kind <= WORK_DW)
-        run_product(r);
+    if (kind <= WORK_WGRAD)
+        run_matmul(r);
     else if (kind <= WORK_ATTENTION_BACKWARD)
         run_attention(r);
     else if (kind == WORK_NORM_MERGE)
@@ -300,9 +300,9 @@ void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void 
     run(&r);
 }
 
-Product work_product(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+Matmul work_matmul(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
     Run r = run_in(w, k, team, operands, workspace);
-    return product_of(&r);
+    return matmul_of(&r);
 }
 
 /* Numbers between 1/2 and 1 of either sign, as zeros would be quicker on a device than what

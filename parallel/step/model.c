@@ -55,7 +55,7 @@ static void cut_outer(Model *m) {
 static void place_casts(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
-        if (!has_bf16_copies(m) || !t->in_products)
+        if (!has_bf16_copies(m) || !t->in_matmuls)
             t->cast = t->param;
         else
             t->cast = m->shape.borrow
@@ -93,7 +93,7 @@ static void cut_scratch(Model *m, Arena *a) {
         m->norm_work = arena_take(a, m->k->norm_workspace(m->tk.T_x, m->w.C));
         m->embedding_work = arena_take(a, m->k->embedding_workspace(m->tk.T, m->w.C_all));
     }
-    m->product_work = arena_take(a, m->k->product_workspace(threads));
+    m->matmul_work = arena_take(a, m->k->matmul_workspace(threads));
     m->attention_work = arena_take(
         a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
 }

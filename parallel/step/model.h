@@ -103,7 +103,7 @@ struct Model {
     int halves; // passes that the program has in one list: 2 with --overlap halves, or 1
     int32_t *inputs, *targets;  // [halves * T] of a micro-batch, padded
     float *losses, *rope_table; // [halves * T]; [seq, D]
-    void *product_work, *attention_work, *norm_work, *embedding_work;
+    void *matmul_work, *attention_work, *norm_work, *embedding_work;
     bool exact;        // grid->layout.exact
     int64_t **grad_64; // [tensors.n]
     int *grad_order;   // [tensors.n] in the order in which gradients lie in memory

@@ -55,9 +55,9 @@ void replay(Model *m, void (*pass)(void *ctx), void *ctx) {
 
 static _Thread_local const Kernels *inner; // the table's functions have no room for it
 
-static void choose_and_run(Team *t, const Product *p) {
-    inner->product_choose(p);
-    inner->product(t, p);
+static void choose_and_run(Team *t, const Matmul *p) {
+    inner->matmul_choose(p);
+    inner->matmul(t, p);
 }
 
 static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
@@ -75,7 +75,7 @@ void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, flo
     Kernels choosing = *k;
     if (!k->memory) return;
     inner = k;
-    if (choose) choosing.product = choose_and_run;
+    if (choose) choosing.matmul = choose_and_run;
     step_for_nobody(m, &choosing, inputs, targets, scale, micro_batches);
     step_for_nobody(m, k, inputs, targets, scale, micro_batches);
 }

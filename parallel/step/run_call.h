@@ -212,6 +212,6 @@ Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_deviat
     run_loss_largest, run_loss_target, run_loss_of_sums, run_loss_gradient;
 
 /* A matmul of `stripes` times p.M rows into a sum of integers; fresh: which begins with it. */
-void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool fresh);
+void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool fresh);
 
 #endif

@@ -34,16 +34,16 @@ static int exponent_of(const Model *m, What what) {
                              : EXACT_WEIGHTS;
 }
 
-void run_exact_product(const Call *c, Product p, int out, int64_t stripes, bool fresh) {
+void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool fresh) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // of tokens' sums alike
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     Panels k = panels_of(c->m, kind, what);
-    ProductExact x = {
+    MatmulExact x = {
         .k_panel = k.size, .k_unit = k.unit, .exponent = exponent_of(c->m, what), .fresh = fresh};
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
         x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
-        c->m->k->product_exact(c->m->team, &p, &x);
+        c->m->k->matmul_exact(c->m->team, &p, &x);
         p.a = act_at(p.a, every * p.a_row, c->m->k->elem_bytes);
     }
 }

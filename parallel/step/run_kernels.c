@@ -9,21 +9,21 @@
 
 /* y = a b, added to the other operand of `add` or to what is in its place. Of a chunk of tokens:
  * the rows in each block. */
-static void product_run(const Call *c, Product p, const Op *add, int y) {
+static void matmul_run(const Call *c, Matmul p, const Op *add, int y) {
     Model *m = c->m;
     int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
     size_t elem_bytes = m->k->elem_bytes;
-    p.y = at(c, y), p.workspace = m->product_work;
+    p.y = at(c, y), p.workspace = m->matmul_work;
     p.M /= stripes;
     if (is_integers(c, y)) {
         if (add) in_place(c, y, addend_of(c, add));
-        run_exact_product(c, p, y, stripes, !add && !adds(c, y));
+        run_exact_matmul(c, p, y, stripes, !add && !adds(c, y));
         return;
     }
     p.addend = add ? at(c, addend_of(c, add)) : adds(c, y) ? p.y : NULL;
     p.blocks = c->blocks, p.bf16 = m->shape.bf16, p.act = m->shape.config.act;
     for (int64_t i = 0; i < stripes; i++) {
-        m->k->product(m->team, &p);
+        m->k->matmul(m->team, &p);
         p.a = act_at(p.a, every * p.a_row, elem_bytes),
         p.y = act_at(p.y, every * p.ldy, elem_bytes);
         if (p.addend) p.addend = act_at(p.addend, every * p.ldy, elem_bytes);
@@ -34,29 +34,29 @@ static void product_run(const Call *c, Product p, const Op *add, int y) {
 void run_matmul(const Call *c) {
     const Op *op = c->op, *bias = with(c, OP_BIAS), *add = with(c, OP_ADD), *act = with(c, OP_ACT);
     int x = op->in[0], w = op->in[1], y = c->op[c->n - 1].out;
-    Product p =
-        product_xw(rows(c, x), real_cols(c, x), cols(c, op->out), at(c, x), stride(c, x), at(c, w));
+    Matmul p = matmul_forward(rows(c, x), real_cols(c, x), cols(c, op->out), at(c, x), stride(c, x),
+                              at(c, w));
     if (bias) p.bias = at(c, bias->in[1]);
     if (act) p.epilogue = EPI_ACT, p.aux = at(c, act->in[0]);
-    product_run(c, p, add, y);
+    matmul_run(c, p, add, y);
 }
 
 void run_matmul_bt(const Call *c) {
     const Op *op = c->op, *act = with(c, OP_ACT_BACKWARD);
     int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
-    Product p = product_dx(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
-                           stride(c, dy), at(c, w));
+    Matmul p = matmul_dgrad(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
+                            stride(c, dy), at(c, w));
     p.ldy = stride(c, dx);
     if (act) p.epilogue = EPI_DACT, p.aux = at(c, act->in[1]);
-    product_run(c, p, NULL, dx);
+    matmul_run(c, p, NULL, dx);
 }
 
 static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) {
     int x = op->in[0], dy = op->in[1], dw = add ? add->out : op->out;
-    Product p =
-        product_dw(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
+    Matmul p =
+        matmul_wgrad(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
     p.bias_grad = bias_grad;
-    product_run(c, p, add, dw);
+    matmul_run(c, p, add, dw);
     if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
 }
 void run_matmul_at(const Call *c) {

@@ -35,8 +35,8 @@ static void free_block(Block *b) {
     for (int i = 0; i < b->n_fibers; i++) {
         fiber_close(&b->thread[i].fiber);
         mem_free(b->thread[i].copies.at);
-        mem_free(b->thread[i].products.at);
-        mem_free(b->thread[i].products.accumulators);
+        mem_free(b->thread[i].matmuls.at);
+        mem_free(b->thread[i].matmuls.accumulators);
     }
     hopper_free(&b->hopper);
     shared_free(&b->shared);
@@ -145,9 +145,9 @@ static bool waits_outside(const Block *b) {
     return b->n_outside > 0 || b->n_cluster > 1;
 }
 
-/* The thread that runs gives way to the next; it goes on when it is taken again. Where all wait,
+/* The thread that runs yields to the next; it goes on when it is taken again. Where all wait,
  * and some of them for another block, other blocks run. */
-static void give_way(Block *b) {
+static void give_config(Block *b) {
     EmuThread *me = b->self, *next = take_or_copy(b);
     if (!next && !waits_outside(b)) report_deadlock(b);
     if (!next) {
@@ -162,7 +162,7 @@ static void give_way(Block *b) {
 void emu_sleep(const char *what, EmuPlace place) {
     EmuThread *me = emu_block->self;
     me->what = what, me->place = place;
-    give_way(emu_block);
+    give_config(emu_block);
 }
 
 EmuThread *emu_self(void) {
@@ -175,7 +175,7 @@ void emu_wake(EmuThread *t) {
 
 void emu_yield(void) {
     push(emu_block, emu_block->self, emu_block->order == EMU_REVERSE);
-    give_way(emu_block);
+    give_config(emu_block);
 }
 
 void emu_wait_outside(const char *what, EmuPlace place) {
@@ -307,7 +307,7 @@ static void thread_main(void) {
     fiber_arrive(&me->fiber);
     b->body(b->ctx);
     copies_end(me);
-    products_end(me);
+    matmuls_end(me);
     bulk_thread_end(me);
     leave(b);
     EmuThread *next = b->n_live ? take_or_copy(b) : NULL;

@@ -31,7 +31,7 @@ struct EmuThread {
     const char *what; // it waits for
     EmuPlace place;
     Copies copies;
-    Products products;
+    Matmuls matmuls;
     int store_group;          // of bulk stores that are begun now
     int dirty_from, dirty_to; // chunks of shared memory that it wrote and did not fence
 };

@@ -100,7 +100,7 @@ static Bulk box_of(const void *shared, const EmuTensorMap *map, int n, const int
     if (map->magic != MAP_MAGIC) emu_fail(place, "TMA: no tensor map");
     if (map->rank != n) emu_fail(place, "TMA: %d coordinates in %d dimensions", n, map->rank);
     b.n_bytes = box_bytes(map);
-    int align = map->swizzle ? 8 * map->swizzle : 128; // else no product reads it as it lies
+    int align = map->swizzle ? 8 * map->swizzle : 128; // else no matmul reads it as it lies
     if (emu_shared_offset(shared) < 0 || emu_shared_offset(shared) % align ||
         emu_shared_offset(b.shared + b.n_bytes - 1) < 0)
         emu_fail(place,

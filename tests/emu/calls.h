@@ -12,7 +12,7 @@ typedef struct EmuCalls {
     int64_t launches; // kernels, copies and graphs that were put into streams
     int64_t replays;  // of graphs
     int64_t choices;  // of algorithms that cuBLASLt was asked for
-    int64_t products, narrow;    // of cuBLASLt; those for fewer multiprocessors than there are
+    int64_t matmuls, narrow;     // of cuBLASLt; those for fewer multiprocessors than there are
     int64_t blocks;              // of kernels that have run
     int64_t times, urgent_times; // that events take, in streams of low and of high priority
 } EmuCalls;

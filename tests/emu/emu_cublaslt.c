@@ -222,7 +222,7 @@ static int algorithm_check(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayou
     return status;
 }
 
-/* --- a product as it waits in a stream */
+/* --- a matmul as it waits in a stream */
 
 typedef struct Call {
     struct LtDescOf d;
@@ -244,7 +244,7 @@ static void set_number(char *p, int type, int64_t i, float x) {
         ((float *)(void *)p)[i] = x;
 }
 
-/* An operand of this product's units. */
+/* An operand of this matmul's units. */
 static float operand(const Call *c, const char *p, int type, int64_t i) {
     float x = number(p, type, i);
     return c->d.compute == LT_32F_FAST_16BF ? bf16_to_float(bf16_from_float(x)) : x;
@@ -342,7 +342,7 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     Call *call = mem_alloc(sizeof *call);
     *call = (Call){*d, *la, *lb, *ly, a, b, c, y, workspace, add, i};
     emu_lt.runs[i]++, emu_lt.sms = d->sms, emu_lt.epilogue = (int)d->epilogue;
-    emu_called(&emu_calls.products);
+    emu_called(&emu_calls.matmuls);
     if (d->sms) emu_called(&emu_calls.narrow);
     emu_enqueue(s, "cublasLtMatmul", run, call);
     return LT_SUCCESS;

@@ -1,9 +1,9 @@
 /* hopper -- what capability 9.0 adds to a block: mbarriers (mbarrier.c), bulk copies by tensor maps
- * (bulk.c), products of warpgroups (wgmma.c); and clusters of blocks (cluster.c).
+ * (bulk.c), matmuls of warpgroups (wgmma.c); and clusters of blocks (cluster.c).
  *
  * What is asynchronous on hardware happens here as late as it can. Bytes that a copy will write are
  * poisoned when it begins; it is done when no thread of the block can go on without it, one at a
- * time, in the order of the block. A store reads what it stores when it is waited for. A product is
+ * time, in the order of the block. A store reads what it stores when it is waited for. A matmul is
  * computed when its warp waits for it; its accumulators are poisoned until then. So what was not
  * waited for is NaN, and so is what was overwritten while others still needed it.
  *
@@ -42,11 +42,11 @@ void emu_tma_multicast(void *to, const EmuTensorMap *map, void *mbarrier, unsign
                        const int *at, EmuPlace place);
 
 /* Of a thread: it has written 16 bytes of shared memory that only a fence shows to copies and
- * products; the fence. */
+ * matmuls; the fence. */
 void emu_written(const void *p, EmuPlace place);
 void emu_fence_async(void);
 
-/* Of a lane. A product d[n / 8][4] (+)= a b of a warpgroup. */
+/* Of a lane. A matmul d[n / 8][4] (+)= a b of a warpgroup. */
 typedef struct EmuWgmma {
     float *d;
     int n;
@@ -58,7 +58,7 @@ void emu_wgmma(const EmuWgmma *w, EmuPlace place);
 void emu_wgmma_fence(void);
 void emu_wgmma_commit(void);
 void emu_wgmma_wait(int left, EmuPlace place);
-/* Dies when these accumulators belong to a product that is under way. */
+/* Dies when these accumulators belong to a matmul that is under way. */
 void emu_wgmma_check(const float *d, EmuPlace place);
 
 /* Of a thread: setmaxnreg. */

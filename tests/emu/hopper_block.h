@@ -7,11 +7,11 @@
 enum { MAX_THREADS = 1024 };
 typedef struct Block Block;
 
-/* Products of a lane that are under way; wgmma.c. */
+/* Matmuls of a lane that are under way; wgmma.c. */
 enum { ACCUMULATORS = 8, MOST_N = 256 };
 typedef struct Accumulator {
     float *d;
-    int n, pending;          // columns; products under way
+    int n, pending;          // columns; matmuls under way
     float value[MOST_N / 2]; // what it is while d is poisoned
 } Accumulator;
 typedef struct WgmmaLater {
@@ -20,13 +20,13 @@ typedef struct WgmmaLater {
     int group;
     EmuPlace place;
 } WgmmaLater;
-typedef struct Products {
+typedef struct Matmuls {
     WgmmaLater *at;
     int n, room, group, n_in_group, n_begun;
     bool fenced;
-    Accumulator *accumulators; // ACCUMULATORS of them, NULL before the first product
-} Products;
-void products_end(EmuThread *t);
+    Accumulator *accumulators; // ACCUMULATORS of them, NULL before the first matmul
+} Matmuls;
+void matmuls_end(EmuThread *t);
 
 /* Barriers in shared memory; mbarrier.c. */
 enum { MBARRIERS = 64 };
@@ -67,7 +67,7 @@ typedef struct Hopper {
     Bulk *bulk;
     int n_bulk, room;
     unsigned short *dirty; // per chunk of 16 bytes: 1 + the thread that wrote it and did not fence
-    // Per warpgroup: registers of a thread, calls of setmaxnreg; descriptors of its last products.
+    // Per warpgroup: registers of a thread, calls of setmaxnreg; descriptors of its last matmuls.
     struct {
         int registers, called;
         WgmmaSaid log[64];

@@ -78,8 +78,8 @@ void emu_mbarrier_wait(void *at, int parity, EmuPlace place) {
         m->waiting[m->n_waiting++] = (unsigned short)(emu_self() - emu_block->thread);
         emu_sleep(m->text, place);
     }
-    emu_self()->products.fenced =
-        false; // a loop: ptxas says that products behind it want a fence of their own (C7519)
+    emu_self()->matmuls.fenced =
+        false; // a loop: ptxas says that matmuls behind it want a fence of their own (C7519)
 }
 
 /* --- setmaxnreg: what a block was launched with, at most, is all that its warpgroups have
@@ -125,8 +125,8 @@ void hopper_begin(Block *b) {
     if (!h->dirty) h->dirty = mem_calloc(chunks, sizeof *h->dirty);
     for (int i = 0; i < b->n_fibers; i++) { // those of an earlier launch, too
         EmuThread *t = &b->thread[i];
-        t->store_group = t->products.n = t->products.group = t->products.n_in_group = 0;
-        t->products.n_begun = 0, t->products.fenced = false;
+        t->store_group = t->matmuls.n = t->matmuls.group = t->matmuls.n_in_group = 0;
+        t->matmuls.n_begun = 0, t->matmuls.fenced = false;
         for (int j = t->dirty_from; j < t->dirty_to; j++) h->dirty[j] = 0;
         t->dirty_from = t->dirty_to = 0;
     }

@@ -1,7 +1,7 @@
-/* wgmma: products of warpgroups.
+/* wgmma: matmuls of warpgroups.
  *
  * A lane keeps what it began; a warp computes its 16 rows when it waits for them. Warps of a
- * warpgroup may be at different places, but what they multiply must be the same: each product is
+ * warpgroup may be at different places, but what they multiply must be the same: each matmul is
  * compared with what the first warp that came to it said. */
 #include <string.h>
 
@@ -53,7 +53,7 @@ static void take_matrix(float (*to)[MOST_N], uint64_t descriptor, bool mn_major,
         }
 }
 
-/* --- a warp's part of a product */
+/* --- a warp's part of a matmul */
 
 static float half_of(unsigned r, int i) {
     uint32_t bits = i ? r & 0xffff0000 : r << 16;
@@ -103,7 +103,7 @@ static bool poisoned(const Accumulator *c) {
     return true;
 }
 
-static Accumulator *accumulator_of(Products *p, const EmuWgmma *w, EmuPlace place) {
+static Accumulator *accumulator_of(Matmuls *p, const EmuWgmma *w, EmuPlace place) {
     Accumulator *none = NULL;
     if (!p->accumulators) p->accumulators = mem_calloc(ACCUMULATORS, sizeof *p->accumulators);
     for (int i = 0; i < ACCUMULATORS; i++) {
@@ -133,7 +133,7 @@ static void compare(const EmuWgmma *w, int number, EmuPlace place) {
 }
 
 void emu_wgmma(const EmuWgmma *w, EmuPlace place) {
-    Products *p = &emu_self()->products;
+    Matmuls *p = &emu_self()->matmuls;
     if (w->n % 8 || w->n < 8 || w->n > MOST_N) emu_fail(place, "wgmma of %d columns", w->n);
     if (!p->fenced) emu_fail(place, "wgmma without wgmma_fence() since the last wait");
     compare(w, ++p->n_begun, place);
@@ -147,11 +147,11 @@ void emu_wgmma(const EmuWgmma *w, EmuPlace place) {
 }
 
 void emu_wgmma_fence(void) {
-    emu_self()->products.fenced = true;
+    emu_self()->matmuls.fenced = true;
 }
 
 void emu_wgmma_commit(void) {
-    Products *p = &emu_self()->products;
+    Matmuls *p = &emu_self()->matmuls;
     p->group++, p->n_in_group = 0;
 }
 
@@ -159,7 +159,7 @@ void emu_wgmma_commit(void) {
 
 typedef struct Wait {
     EmuThread *thread;
-    int n; // products that it waits for
+    int n; // matmuls that it waits for
 } Wait;
 
 static void give_back(Accumulator *c, EmuPlace place) {
@@ -173,11 +173,11 @@ static void compute(void *const lanes[32]) {
     EmuPlace place = emu_block->self->place;
     for (int l = 0; l < 32; l++)
         if (!wait[l] || wait[l]->n != wait[0]->n)
-            emu_fail(place, "wgmma: lane %d has begun other products, or has ended", l);
+            emu_fail(place, "wgmma: lane %d has begun other matmuls, or has ended", l);
     int warp = (int)(wait[0]->thread - emu_block->thread) / 32;
     for (int i = 0; i < wait[0]->n; i++) {
         WgmmaLater *lane[32];
-        for (int l = 0; l < 32; l++) lane[l] = &wait[l]->thread->products.at[i];
+        for (int l = 0; l < 32; l++) lane[l] = &wait[l]->thread->matmuls.at[i];
         multiply(lane, warp);
         for (int l = 0; l < 32; l++)
             if (--lane[l]->into->pending == 0) give_back(lane[l]->into, place);
@@ -186,25 +186,25 @@ static void compute(void *const lanes[32]) {
 
 void emu_wgmma_wait(int left, EmuPlace place) {
     EmuThread *me = emu_self();
-    Products *p = &me->products;
+    Matmuls *p = &me->matmuls;
     Wait wait = {me, 0};
-    if (p->n_in_group) emu_fail(place, "wgmma: a wait for products without wgmma_commit()");
+    if (p->n_in_group) emu_fail(place, "wgmma: a wait for matmuls without wgmma_commit()");
     while (wait.n < p->n && p->at[wait.n].group < p->group - left) wait.n++;
     me->place = place;
     emu_meet(0xffffffff, "wgmma.wait_group", &wait, compute, place);
     p->n -= wait.n;
     if (p->n) memmove(p->at, p->at + wait.n, (size_t)p->n * sizeof *p->at);
-    // what a thread waits for it reads or writes, though other products are still under way
+    // what a thread waits for it reads or writes, though other matmuls are still under way
     p->fenced = false;
 }
 
 void emu_wgmma_check(const float *d, EmuPlace place) {
-    const Products *p = &emu_self()->products;
+    const Matmuls *p = &emu_self()->matmuls;
     for (int i = 0; p->accumulators && i < ACCUMULATORS; i++)
         if (p->accumulators[i].pending && p->accumulators[i].d == d)
             emu_fail(place, "wgmma: these accumulators are still under way");
 }
 
-void products_end(EmuThread *t) {
-    if (t->products.n) emu_fail(t->products.at[0].place, "a wgmma that nobody waited for");
+void matmuls_end(EmuThread *t) {
+    if (t->matmuls.n) emu_fail(t->matmuls.at[0].place, "a wgmma that nobody waited for");
 }

@@ -1,11 +1,11 @@
-/* layers/product.cu and its plans for cuBLASLt against double precision: every rung of the ladder,
+/* layers/matmul.cu and its plans for cuBLASLt against double precision: every kernel,
  * all transposes and epilogues, in both words; what the library refuses; how often it is asked. */
 #include <string.h>
 #include <unistd.h>
 
 #include "layers/cuda/cublaslt.h"
-#include "layers/cuda/product_choices.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmul_choices.h"
+#include "layers/cuda/matmuls.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu_cublaslt.h"
@@ -56,7 +56,7 @@ static const Form forms[] = {
 enum { FORMS = sizeof forms / sizeof *forms };
 
 typedef struct Case {
-    Product p;
+    Matmul p;
     Words a, b, y, addend, bias, aux, sums;
 } Case;
 
@@ -80,7 +80,7 @@ static void *workspace;
 static Case case_make(const Form *f, bool bf16) {
     Case c;
     memset(&c, 0, sizeof c);
-    Product *p = &c.p;
+    Matmul *p = &c.p;
     int64_t pad = f->skew ? 3 : 0, rows_a = f->a_turned ? f->K : f->M,
             cols_a = (f->a_turned ? f->M : f->K) + pad, rows_b = f->b_turned ? f->N : f->K,
             cols_b = (f->b_turned ? f->K : f->N) + pad;
@@ -90,7 +90,7 @@ static Case case_make(const Form *f, bool bf16) {
     c.y = rows(f, 3, bf16 && !f->wide), c.addend = rows(f, 4, bf16 && !f->wide);
     c.aux = rows(f, 5, bf16), c.bias = words(f->N, 1, 6, bf16 && !f->wide, 0);
     c.sums = words(f->N, 1, 7, false, f->skew);
-    *p = product_sized(f->M, f->N, f->K);
+    *p = matmul_sized(f->M, f->N, f->K);
     p->ldy = f->N + f->gap;
     p->a = c.a.device, p->a_row = f->a_turned ? 1 : cols_a, p->a_col = f->a_turned ? cols_a : 1;
     p->b = c.b.device, p->b_row = f->b_turned ? 1 : cols_b, p->b_col = f->b_turned ? cols_b : 1;
@@ -107,11 +107,11 @@ typedef struct Want {
     double y, aux, y_off, aux_off;
 } Want;
 
-/* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
+/* Sums of K matmuls in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
  * bits of each operand. Words of bf16 round y, and what the library may round besides: y before a
  * pass of its own ends it. */
 static Want want_at(const Form *f, const Case *c, bool bf16, int64_t m, int64_t n) {
-    const Product *p = &c->p;
+    const Matmul *p = &c->p;
     double sum = 0, size = 1, add = 0, bias = 0;
     bool halves = !bf16 && f->rounds;
     for (int64_t k = 0; k < f->K; k++) {
@@ -186,61 +186,61 @@ static void begin(CudaOrder o) {
     device_at_most(9);
     emu_lt_mood(EMU_LT_FINE);
     emu_lt_slow(-1), emu_lt_slow_epilogue(0);
-    product_set_rung(PRODUCT_LIBRARY);
-    size_t all = kernels_cuda(true)->product_workspace(1);
+    matmul_set_backend(BACKEND_LIBRARY);
+    size_t all = kernels_cuda(true)->matmul_workspace(1);
     workspace = cuda_take(test_on_device ? (int64_t)all : WORKSPACE, 1, 0);
 }
 
 static bool run_form(const Form *f, bool bf16, const char *what) {
     Case c = case_make(f, bf16);
-    kernels_cuda(bf16)->product(NULL, &c.p);
+    kernels_cuda(bf16)->matmul(NULL, &c.p);
     return check_case(f, &c, bf16, what) && check_sums(f, &c, bf16, what);
 }
 
 /* Pieces of memory that a test may hold are not endless: some forms at a time. */
-static bool run_forms(CudaOrder o, bool bf16, ProductRung rung, const char *what) {
+static bool run_forms(CudaOrder o, bool bf16, MatmulBackend first, const char *what) {
     bool fine = true;
     for (int i = 0; i < FORMS && fine; i++) {
-        if (i % 8 == 0) begin(o), product_set_rung(rung);
+        if (i % 8 == 0) begin(o), matmul_set_backend(first);
         fine = run_form(&forms[i], bf16, what);
         if (i % 8 == 7 || i == FORMS - 1) fine = cuda_end() && fine;
     }
-    product_set_rung(PRODUCT_LIBRARY);
+    matmul_set_backend(BACKEND_LIBRARY);
     return fine;
 }
 
-TEST(cuda_product_by_the_library_matches_double) {
+TEST(cuda_matmul_by_the_library_matches_double) {
     for (EACH_WORD(bf16)) {
-        CHECK(run_forms(cuda_orders[0], bf16, PRODUCT_LIBRARY, "eager"));
-        CHECK(run_forms(cuda_orders[2], bf16, PRODUCT_LIBRARY, "late"));
+        CHECK(run_forms(cuda_orders[0], bf16, BACKEND_LIBRARY, "eager"));
+        CHECK(run_forms(cuda_orders[2], bf16, BACKEND_LIBRARY, "late"));
     }
 }
 
-TEST(cuda_product_by_own_kernels_matches_double) {
+TEST(cuda_matmul_by_own_kernels_matches_double) {
     for (EACH_WORD(bf16))
         for (EACH_ORDER(o)) {
-            CHECK(run_forms(*o, bf16, PRODUCT_TILED, "tiled"));
-            CHECK(run_forms(*o, bf16, PRODUCT_PLAIN, "plain"));
+            CHECK(run_forms(*o, bf16, BACKEND_TILED, "tiled"));
+            CHECK(run_forms(*o, bf16, BACKEND_PLAIN, "plain"));
         }
 }
 
-/* Which rung did form i take? */
+/* Which kernel did form i take? */
 typedef struct Took {
     int64_t fused, bare, tiled, plain, heuristics;
 } Took;
 static Took took(int i, bool bf16) {
-    ProductCounts b = product_counts();
+    MatmulCounts b = matmul_counts();
     if (!run_form(&forms[i], bf16, "took")) return (Took){-1, -1, -1, -1, -1};
-    ProductCounts e = product_counts();
+    MatmulCounts e = matmul_counts();
     return (Took){e.fused - b.fused, e.bare - b.bare, e.tiled - b.tiled, e.plain - b.plain,
                   e.heuristics - b.heuristics};
 }
 
-TEST(cuda_product_workspace_has_room_for_the_librarys) {
-    for (EACH_WORD(bf16)) CHECK(kernels_cuda(bf16)->product_workspace(4) >= (32 << 20) + 255);
+TEST(cuda_matmul_workspace_has_room_for_the_librarys) {
+    for (EACH_WORD(bf16)) CHECK(kernels_cuda(bf16)->matmul_workspace(4) >= (32 << 20) + 255);
 }
 
-TEST(cuda_product_takes_the_highest_rung_that_serves) {
+TEST(cuda_matmul_takes_the_first_backend_that_serves) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[0]);
@@ -256,44 +256,44 @@ TEST(cuda_product_takes_the_highest_rung_that_serves) {
         CHECK(took(7, bf16).bare == 1); // rows of aux that are no multiple of 8
         CHECK(took(10, bf16).fused == 1 && emu_lt.runs[1] > 0);
         CHECK(took(16, bf16).plain == 1); // K = 0
-        product_set_rung(PRODUCT_TILED);
+        matmul_set_backend(BACKEND_TILED);
         CHECK(took(0, bf16).tiled == 1 && took(12, bf16).plain == 1);
         CHECK(cuda_end());
     }
 }
 
 /* The library reads the bias where it lies: nothing else is launched. */
-TEST(cuda_product_with_its_epilogue_is_one_launch) {
+TEST(cuda_matmul_with_its_epilogue_is_one_launch) {
     NEEDS_EMULATION();
     static const int some[] = {0, 1, 2, 12};
     begin(cuda_orders[0]);
     for (int i = 0; i < 4; i++) {
         Case c = case_make(&forms[some[i]], true);
         int64_t before = emu_calls.launches;
-        kernels_cuda(true)->product(NULL, &c.p);
+        kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(emu_calls.launches == before + 1);
     }
     CHECK(cuda_end());
 }
 
-TEST(cuda_product_sums_columns_where_the_librarys_sums_are_floats) {
+TEST(cuda_matmul_sums_columns_where_the_librarys_sums_are_floats) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[0]);
-        int64_t before = product_counts().bias_grads;
+        int64_t before = matmul_counts().bias_grads;
         CHECK(took(18, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_BGRADA);
         CHECK(took(19, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_BGRADA);
-        CHECK(product_counts().bias_grads == before + 2);
+        CHECK(matmul_counts().bias_grads == before + 2);
         Took t = took(21, bf16); // in 8 bits they would not do
         CHECK(bf16 ? t.bare == 1 : t.fused == 1);
         CHECK(took(22, bf16).bare == 1 && took(23, bf16).plain == 1);
         CHECK(took(24, bf16).heuristics == 0); // M = 0: sums alone
-        CHECK(product_counts().bias_grads == before + 2 + !bf16);
+        CHECK(matmul_counts().bias_grads == before + 2 + !bf16);
         CHECK(cuda_end());
     }
 }
 
-TEST(cuda_product_goes_on_where_the_library_refuses) {
+TEST(cuda_matmul_goes_on_where_the_library_refuses) {
     NEEDS_EMULATION();
     begin(cuda_orders[2]);
     int refused = emu_lt.runs[2];
@@ -308,11 +308,11 @@ TEST(cuda_product_goes_on_where_the_library_refuses) {
     CHECK(t.bare == 1 && t.heuristics == 0);
     for (int round = 0; round < 2; round++) { // when it is run, and when the plan is made
         emu_lt_mood(round ? EMU_LT_NO_SUMS : EMU_LT_BARE);
-        int64_t sums = product_counts().bias_grads;
+        int64_t sums = matmul_counts().bias_grads;
         t = took(18 + round, true);
         CHECK(t.bare == 1 && t.heuristics == 2);
         t = took(18 + round, true);
-        CHECK(t.bare == 1 && t.heuristics == 0 && product_counts().bias_grads == sums);
+        CHECK(t.bare == 1 && t.heuristics == 0 && matmul_counts().bias_grads == sums);
     }
     emu_lt_mood(EMU_LT_NOTHING);
     t = took(3, true);
@@ -323,71 +323,71 @@ TEST(cuda_product_goes_on_where_the_library_refuses) {
 }
 
 /* A plan for each shape, alignment and number of multiprocessors; none of a closed device. */
-TEST(cuda_product_asks_once_for_each_shape) {
+TEST(cuda_matmul_asks_once_for_each_shape) {
     NEEDS_EMULATION();
     for (int round = 0; round < 2; round++) {
         begin(cuda_orders[round]);
-        CHECK(product_counts().plans == 0);
+        CHECK(matmul_counts().plans == 0);
         CHECK(took(0, true).heuristics == 1 && took(0, true).heuristics == 0);
         CHECK(took(0, false).heuristics == 1 && took(0, false).heuristics == 0);
         Form f = forms[0];
         f.skew = 1;
-        CHECK(run_form(&f, true, "skewed") && product_counts().plans == 3);
+        CHECK(run_form(&f, true, "skewed") && matmul_counts().plans == 3);
         device_leave(1);
         CHECK(took(0, true).heuristics == 1 && emu_lt.sms == device_sms() && device_sms() == 3);
         device_leave(0);
         CHECK(took(0, true).heuristics == 0 && emu_lt.sms == 0);
-        CHECK(product_counts().plans == 4);
+        CHECK(matmul_counts().plans == 4);
         CHECK(cuda_end());
     }
 }
 
-/* The very same product: another one's operands may be aligned otherwise, and have a plan of their
+/* The very same matmul: another one's operands may be aligned otherwise, and have a plan of their
  * own. */
-static Took took_again(const Product *p, bool bf16) {
-    ProductCounts b = product_counts();
-    kernels_cuda(bf16)->product(NULL, p);
+static Took took_again(const Matmul *p, bool bf16) {
+    MatmulCounts b = matmul_counts();
+    kernels_cuda(bf16)->matmul(NULL, p);
     device_wait();
-    ProductCounts e = product_counts();
+    MatmulCounts e = matmul_counts();
     return (Took){e.fused - b.fused, e.bare - b.bare, e.tiled - b.tiled, e.plain - b.plain,
                   e.heuristics - b.heuristics};
 }
 
 /* The library's first choice takes 30 ms more than the others. */
-TEST(cuda_product_prepare_takes_the_fastest) {
+TEST(cuda_matmul_prepare_takes_the_fastest) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[2]);
         Case c = case_make(&forms[0], bf16);
-        kernels_cuda(bf16)->product(NULL, &c.p);
+        kernels_cuda(bf16)->matmul(NULL, &c.p);
         device_wait();
         int first = emu_lt.runs[1];
         CHECK(first > 0);
         emu_lt_slow(1);
-        product_prepare(&c.p, bf16 ? 2 : 4);
+        matmul_prepare(&c.p, bf16 ? 2 : 4);
         CHECK(emu_lt.runs[1] > first && emu_lt.runs[2] > 0 && emu_lt.runs[3] > 0 &&
               emu_lt.runs[4] > 0);
-        CHECK(product_counts().heuristics > 0);
+        CHECK(matmul_counts().heuristics > 0);
         CHECK(emu_lt.runs[5] == 0); // adds rounded sums
         first = emu_lt.runs[1];
         CHECK(took_again(&c.p, bf16).heuristics == 0 && emu_lt.runs[1] == first);
         EmuLt timed = emu_lt; // and once
-        product_prepare(&c.p, bf16 ? 2 : 4);
+        matmul_prepare(&c.p, bf16 ? 2 : 4);
         CHECK(memcmp(&timed, &emu_lt, sizeof timed) == 0);
         Form sum = forms[9]; // beta = 1: prepare drops what is refused
         Case d = case_make(&sum, bf16);
-        product_prepare(&d.p, bf16 ? 2 : 4);
+        matmul_prepare(&d.p, bf16 ? 2 : 4);
         first = emu_lt.runs[1];
         CHECK(took_again(&d.p, bf16).fused == 1 && emu_lt.runs[1] == first);
         Case none = case_make(&forms[16], bf16);
-        product_prepare(&none.p, bf16 ? 2 : 4); // K = 0: nothing to time
+        matmul_prepare(&none.p, bf16 ? 2 : 4); // K = 0: nothing to time
         CHECK(cuda_end());
     }
 }
 
 /* What is fast alone need not be so beside others. */
-TEST(cuda_product_prepare_times_nothing_where_multiprocessors_are_left_to_others) {
+TEST(cuda_matmul_prepare_times_nothing_where_multiprocessors_are_left_to_others) {
     NEEDS_EMULATION();
     cuda_forget_choices();
     begin(cuda_orders[0]);
@@ -395,7 +395,7 @@ TEST(cuda_product_prepare_times_nothing_where_multiprocessors_are_left_to_others
     for (int left = 1; left >= 0; left--) {
         EmuLt before = emu_lt;
         device_leave(left);
-        product_prepare(&c.p, 2);
+        matmul_prepare(&c.p, 2);
         CHECK(left ? memcmp(&before, &emu_lt, sizeof before) == 0
                    : emu_lt.runs[4] > before.runs[4]);
     }
@@ -403,14 +403,14 @@ TEST(cuda_product_prepare_times_nothing_where_multiprocessors_are_left_to_others
 }
 
 /* All algorithms that sum the columns of b take 30 ms more; then those that do not. */
-TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
+TEST(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
     NEEDS_EMULATION();
     for (int alone = 0; alone < 2; alone++) {
         cuda_forget_choices();
         begin(cuda_orders[2]);
         emu_lt_slow_epilogue(alone ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT);
         Case c = case_make(&forms[18], true);
-        product_prepare(&c.p, 2);
+        matmul_prepare(&c.p, 2);
         emu_lt_slow_epilogue(0);
         words_put(&c.y), words_put(&c.sums); // as they were
         Took t = took_again(&c.p, true);
@@ -423,14 +423,14 @@ TEST(cuda_product_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
 
 /* Where nothing that was proposed with the epilogue runs, that without is chosen, whatever the
  * words. */
-TEST(cuda_product_prepare_finds_what_runs) {
+TEST(cuda_matmul_prepare_finds_what_runs) {
     NEEDS_EMULATION();
     for (EACH_WORD(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[0]);
         emu_lt_mood(EMU_LT_BARE);
         Case c = case_make(&forms[1], bf16);
-        product_prepare(&c.p, bf16 ? 2 : 4);
+        matmul_prepare(&c.p, bf16 ? 2 : 4);
         Took t = took_again(&c.p, bf16);
         CHECK(t.bare == 1 && t.heuristics == 0);
         CHECK(cuda_end());
@@ -444,7 +444,7 @@ static int taken(int slow, int *timed) {
     Case c = case_make(&forms[0], true);
     emu_lt_slow(slow);
     EmuLt before = emu_lt;
-    product_prepare(&c.p, 2);
+    matmul_prepare(&c.p, 2);
     *timed = 0;
     for (int i = 0; i < EMU_LT_ALGORITHMS; i++) *timed += emu_lt.runs[i] > before.runs[i];
     before = emu_lt;
@@ -465,7 +465,7 @@ static void choose_another(uint64_t algorithm) {
     choices_let_go(file);
 }
 
-TEST(cuda_product_prepare_takes_what_was_chosen_before) {
+TEST(cuda_matmul_prepare_takes_what_was_chosen_before) {
     NEEDS_EMULATION();
     int timed;
     cuda_forget_choices();
@@ -479,7 +479,7 @@ TEST(cuda_product_prepare_takes_what_was_chosen_before) {
 }
 
 /* A half entry, and one whose bytes are not those that were written, are none. */
-TEST(cuda_product_choices_may_be_damaged) {
+TEST(cuda_matmul_choices_may_be_damaged) {
     Choice c = {.key = {1}, .done = 1}, d = c;
     char byte = 7;
     cuda_forget_choices();
@@ -497,21 +497,20 @@ TEST(cuda_product_choices_may_be_damaged) {
     choices_let_go(file);
 }
 
-static void product_of_broken_library(void *unused) {
+static void matmul_of_broken_library(void *unused) {
     (void)unused;
     begin(cuda_orders[0]);
     emu_lt_mood(EMU_LT_BROKEN);
     run_form(&forms[0], true, "broken");
 }
 
-TEST(cuda_product_names_the_shape_when_the_library_breaks) {
+TEST(cuda_matmul_names_the_shape_when_the_library_breaks) {
     NEEDS_EMULATION();
-    CHECK_CHILD(1, product_of_broken_library, NULL,
-                "y[24,40] = a b over 32, words of 2 and 2 bytes",
+    CHECK_CHILD(1, matmul_of_broken_library, NULL, "y[24,40] = a b over 32, words of 2 and 2 bytes",
                 "the library was not initialized");
 }
 
-TEST(cuda_product_needs_all_of_the_library) {
+TEST(cuda_matmul_needs_all_of_the_library) {
     NEEDS_EMULATION();
     CublasLt lt;
     Err e;
@@ -526,19 +525,19 @@ TEST(cuda_product_needs_all_of_the_library) {
     CHECK(strstr(e.text, "has no cublasLtGetVersion"));
 }
 
-TEST(cuda_product_has_the_same_bits_in_any_order) {
+TEST(cuda_matmul_has_the_same_bits_in_any_order) {
     Form f = forms[1];
     f.K = 200;
     float first[70 * 80];
     for (EACH_ORDER(o)) {
         begin(*o);
-        product_set_rung(PRODUCT_TILED);
+        matmul_set_backend(BACKEND_TILED);
         Case c = case_make(&f, true);
-        kernels_cuda(true)->product(NULL, &c.p);
+        kernels_cuda(true)->matmul(NULL, &c.p);
         words_get(&c.y);
         if (o == cuda_orders) memcpy(first, c.y.host, sizeof first);
         CHECK(c.y.n == 70 * 80 && same_bits(first, c.y.host, c.y.n));
-        product_set_rung(PRODUCT_LIBRARY);
+        matmul_set_backend(BACKEND_LIBRARY);
         CHECK(cuda_end());
     }
 }

@@ -1,4 +1,4 @@
-/* bench_product -- the matmul beside the peak of the units and beside other libraries, all in one
+/* bench_matmul -- the matmul beside the peak of the units and beside other libraries, all in one
  * run.
  *
  * Peers are loaded at run time where they are installed (Debian: libopenblas0-pthread, libdnnl2;
@@ -53,7 +53,7 @@ enum { OURS, OPENBLAS, ONEDNN, MKL, ONEDNN_GIVEN, N_WHO };
 static const char *const who_name[N_WHO] = {"ours", "openblas", "onednn", "mkl",
                                             "onednn_given_bf16"};
 
-/* One product. Forms: forward y = x w; dx = dy w'; dw += x' dy; head is forward by a transposed
+/* One matmul. Forms: forward y = x w; dx = dy w'; dw += x' dy; head is forward by a transposed
  * matrix. */
 typedef struct Shape {
     const char *form;
@@ -70,20 +70,20 @@ static const Opt options[] = {
     {"set", OPT_STR, &o.set, "auto", 0, 0, "NAME",
      "instruction sets, one after the other: avx512_amx, avx512_bf16, avx512, avx2, portable"},
     {"threads", OPT_INT, &o.threads, "2", 1, 1024, "N", "threads of every contender"},
-    {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N", "turns per product; the median is shown"},
+    {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N", "turns per matmul; the median is shown"},
     {"tokens", OPT_INT, &o.tokens, "0", 0, 1e6, "N", "tokens (0: 256 and 1024)"},
     {"dtype", OPT_STR, &o.dtype, "", 0, 0, "fp32|bf16", "one type only"},
     {"form", OPT_STR, &o.form, "", 0, 0, "WORD", "forward, dx or dw only"},
     {"max-n", OPT_INT, &o.max_n, "1000000", 1, 1e6, "N", "skip layers with more output features"},
     {"min-n", OPT_INT, &o.min_n, "0", 0, 1e6, "N", "skip layers with fewer output features"},
-    {"gpt2", OPT_BOOL, &o.gpt2, "1", 0, 0, "", "products of GPT-2 124M"},
+    {"gpt2", OPT_BOOL, &o.gpt2, "1", 0, 0, "", "matmuls of GPT-2 124M"},
     {"small", OPT_BOOL, &o.small, "1", 0, 0, "",
-     "products of a model of 384 channels, vocabulary 256"},
+     "matmuls of a model of 384 channels, vocabulary 256"},
     {"ours-only", OPT_BOOL, &o.ours_only, "0", 0, 0, "", "without the peers"},
     {"l2", OPT_INT, &o.l2, "0", 0, 1 << 20, "KIB",
      "ours is blocked for such an L2 (0: this one's)"},
     {"json", OPT_STR, &o.json, "", 0, 0, "FILE",
-     "add these rows to FILE (rows of the same product are replaced)"},
+     "add these rows to FILE (rows of the same matmul are replaced)"},
     {0}};
 
 /* One thread is timed by processor time: a machine that is not idle disturbs it less. */
@@ -237,9 +237,9 @@ static void load_peers(void) {
     printf("MKL: %s\n", mkl ? text : "peer absent");
 }
 
-/* Operands of one product in every form the contenders want. */
+/* Operands of one matmul in every form the contenders want. */
 typedef struct Data {
-    Product p;
+    Matmul p;
     float *a, *b, *y;
     uint16_t *a16, *b16;
     Round round[2]; // of a and b
@@ -272,7 +272,7 @@ static void multiply(int who, const Shape *s, Data *d) {
     char ta = s->a_turned ? 'T' : 'N', tb = s->b_turned ? 'T' : 'N';
     float beta = s->add ? 1 : 0;
     if (who == OURS)
-        d->kernels->product(d->team, &d->p);
+        d->kernels->matmul(d->team, &d->p);
     else if (who == OPENBLAS || who == MKL)
         (who == MKL ? peers.mkl : peers.openblas)(
             101, s->a_turned ? 112 : 111, s->b_turned ? 112 : 111, (int)s->M, (int)s->N, (int)s->K,
@@ -398,7 +398,7 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     return row;
 }
 
-static bool same_product(const json_t *x, const json_t *y) {
+static bool same_matmul(const json_t *x, const json_t *y) {
     static const char *const keys[] = {"set", "dtype", "form", "M", "K", "N"};
     for (int i = 0; i < 6; i++)
         if (!json_equal(json_object_get(x, keys[i]), json_object_get(y, keys[i]))) return false;
@@ -416,7 +416,7 @@ static void write_json(json_t *rows, int argc, char **argv) {
     json_t *all = json_array(), *x;
     json_array_foreach(old, i, row) {
         bool replaced = false;
-        json_array_foreach(rows, j, x) replaced |= same_product(row, x);
+        json_array_foreach(rows, j, x) replaced |= same_matmul(row, x);
         if (!replaced) json_array_append(all, row);
     }
     json_array_extend(all, rows);
@@ -470,7 +470,7 @@ static bool bench_set(const char *set, int argc, char **argv) {
     d.set = set, d.team = team_create((int)o.threads), d.kernels = kernels_cpu(set);
     sched_getaffinity(0, sizeof team_core, &team_core);
     Arena workspace = arena_measure("workspace");
-    size_t bytes = d.kernels->product_workspace((int)o.threads);
+    size_t bytes = d.kernels->matmul_workspace((int)o.threads);
     arena_take(&workspace, bytes);
     arena_commit(&workspace);
     d.p.workspace = arena_take(&workspace, bytes);
@@ -506,7 +506,7 @@ static bool bench_set(const char *set, int argc, char **argv) {
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     opt_parse(options, argc, argv,
-              "bench_product: the matmul beside OpenBLAS, oneDNN, MKL and the units' peak");
+              "bench_matmul: the matmul beside OpenBLAS, oneDNN, MKL and the units' peak");
     bool all = true;
     char sets[200];
     snprintf(sets, sizeof sets, "%s", strcmp(o.set, "auto") ? o.set : kernels_cpu_sets()[0]);

@@ -14,8 +14,8 @@
  * fp32. The result does not depend on the number of threads. Source: Van Zee, van de Geijn, "BLIS",
  * TOMS 41(3), 2015.
  */
-#ifndef LAYERS_PRODUCT_H
-#define LAYERS_PRODUCT_H
+#ifndef LAYERS_MATMUL_H
+#define LAYERS_MATMUL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ typedef enum {
  *           order of K, and so are blocks. Where two elements of K are packed together (bf16), rows
  *           is a multiple of 32. No bias_grad
  *
- * On a device the blocks of a and b lie where Product says, one behind the other. begin and done
+ * On a device the blocks of a and b lie where Matmul says, one behind the other. begin and done
  * are called by the rank's thread while it puts kernels into its stream: later ones may read or
  * write the block; those that do are in the stream. Or a kernel waits itself for each block of a,
  * until flags[block] is `said`. */
@@ -61,7 +61,7 @@ typedef struct RowBlocks {
     uint32_t said;
 } RowBlocks;
 
-typedef struct Product {
+typedef struct Matmul {
     int64_t M, N, K;
     const Act *a; // a(m,k) = a[m * a_row + k * a_col]; one of the strides is 1
     int64_t a_row, a_col;
@@ -79,34 +79,34 @@ typedef struct Product {
     bool bf16;
     bool wide; // y and addend are fp32 even with bf16 activations: gradients of weights
     const RowBlocks *blocks; // NULL: rows of a and y lie where these pointers say
-    void *workspace; // product_workspace() bytes, aligned to 64; one matmul at a time may use it
-} Product;
+    void *workspace; // matmul_workspace() bytes, aligned to 64; one matmul at a time may use it
+} Matmul;
 
 /* The three matmuls of a linear layer: forward y[T,N] = x w, dgrad dx[T,K] = dy w', wgrad dw[K,N] =
  * x' dy. Rows of the first operand are ld apart; the caller sets result and addend. */
-static inline Product product_sized(int64_t M, int64_t N, int64_t K) {
-    Product p;
+static inline Matmul matmul_sized(int64_t M, int64_t N, int64_t K) {
+    Matmul p;
     memset(&p, 0, sizeof p);
     p.M = M, p.N = N, p.K = K, p.ldy = N;
     return p;
 }
-static inline Product product_xw(int64_t T, int64_t K, int64_t N, const Act *x, int64_t ld,
-                                 const Act *w) {
-    Product p = product_sized(T, N, K);
+static inline Matmul matmul_forward(int64_t T, int64_t K, int64_t N, const Act *x, int64_t ld,
+                                    const Act *w) {
+    Matmul p = matmul_sized(T, N, K);
     p.a = x, p.a_row = ld, p.a_col = 1;
     p.b = w, p.b_row = N, p.b_col = 1;
     return p;
 }
-static inline Product product_dx(int64_t T, int64_t K, int64_t N, const Act *dy, int64_t ld,
-                                 const Act *w) {
-    Product p = product_sized(T, K, N);
+static inline Matmul matmul_dgrad(int64_t T, int64_t K, int64_t N, const Act *dy, int64_t ld,
+                                  const Act *w) {
+    Matmul p = matmul_sized(T, K, N);
     p.a = dy, p.a_row = ld, p.a_col = 1;
     p.b = w, p.b_row = 1, p.b_col = N;
     return p;
 }
-static inline Product product_dw(int64_t T, int64_t K, int64_t N, const Act *x, int64_t ld,
-                                 const Act *dy) {
-    Product p = product_sized(K, N, T);
+static inline Matmul matmul_wgrad(int64_t T, int64_t K, int64_t N, const Act *x, int64_t ld,
+                                  const Act *dy) {
+    Matmul p = matmul_sized(K, N, T);
     p.a = x, p.a_row = 1, p.a_col = ld;
     p.b = dy, p.b_row = N, p.b_col = 1;
     p.wide = true;
@@ -116,8 +116,8 @@ static inline Product product_dw(int64_t T, int64_t K, int64_t N, const Act *x, 
 /* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b.
  * With bias_grad rows of b touch (of dw = x' dy: dy), and it is added up as it is stored, as
  * bias_backward does it. */
-void product(Team *t, const Product *p);
+void matmul(Team *t, const Matmul *p);
 /* Local. Bytes of workspace that any matmul needs with this many threads. */
-size_t product_workspace(int n_threads);
+size_t matmul_workspace(int n_threads);
 
 #endif

@@ -1,4 +1,4 @@
-#include "layers/cuda/product_choices.h"
+#include "layers/cuda/matmul_choices.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static char *path_of(const char *device, uint64_t version) {
     Sha256 h = sha256_start();
     sha256_add(&h, of, strlen(of));
     sha256_end(&h, digest);
-    snprintf(name, sizeof name, "products-%.16s.bin", sha256_print(digest, hash));
+    snprintf(name, sizeof name, "matmuls-%.16s.bin", sha256_print(digest, hash));
     mem_free(of);
     return cache_path(name);
 }
@@ -43,7 +43,7 @@ int choices_hold(const char *device, uint64_t version) {
     char *path = path_of(device, version);
     Err e;
     int file = open_file(path, &e);
-    if (file < 0) warn("chosen algorithms of products are not kept: %s", e.text);
+    if (file < 0) warn("chosen algorithms of matmuls are not kept: %s", e.text);
     while (file >= 0 && flock(file, LOCK_EX) && errno == EINTR) continue;
     mem_free(path);
     return file; // held or, where a file system has no locks, only open
@@ -74,5 +74,5 @@ void choices_add(int file, Choice *c) {
     off_t end = s.st_size / (off_t)sizeof *c * (off_t)sizeof *c; // half an entry is written over
     c->crc = crc_of(c);
     if (pwrite(file, c, sizeof *c, end) != sizeof *c)
-        warn("a chosen algorithm of a product is not kept: %s", strerror(errno));
+        warn("a chosen algorithm of a matmul is not kept: %s", strerror(errno));
 }

@@ -1,12 +1,12 @@
-/* The products of a step, with the epilogues that the step gives them: as this program does them,
- * by the library's first choice and after product_prepare; by the fastest way of its own kernel for
+/* The matmuls of a step, with the epilogues that the step gives them: as this program does them, by
+ * the library's first choice and after matmul_prepare; by the fastest config of its own kernel for
  * Hopper, and as that was predicted (parallel/plan/gpu_matmul.h); by the one for sm_80; and by the
  * fastest of 16 algorithms of cuBLASLt. */
 #include <stdio.h>
 
 #include "layers/cuda/device.h"
 #include "layers/cuda/matmul_cost.h"
-#include "layers/cuda/products.h"
+#include "layers/cuda/matmuls.h"
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 #include "parallel/plan/detect.h"
@@ -18,7 +18,7 @@ enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128, MOST_WAYS = 8 };
 
 /* The last one: dw with the gradient of the bias. */
 typedef enum Form { XW, DX, DW, DW_BIAS } Form;
-/* A linear layer; what its forward product and its dx end with. */
+/* A linear layer; what its forward matmul and its dx end with. */
 typedef struct Layer {
     const char *name;
     int64_t T, K, N, ld;         // ld: of y and dy
@@ -31,35 +31,35 @@ static struct {
     Machine machine; // the device, as the planner sees it
     GpuLibrary *library;
     int sets;
-    Product p[MOST_SETS];
+    Matmul p[MOST_SETS];
 } b;
 
 static void run(void *ctx, int set) {
     (void)ctx;
-    b.k->product(NULL, &b.p[set]);
+    b.k->matmul(NULL, &b.p[set]);
 }
 
-static Product shape_of(const Layer *l, Form f) {
+static Matmul shape_of(const Layer *l, Form f) {
     int64_t T = l->T, K = l->K, N = l->N, ld = l->ld;
     if (!l->turned)
-        return f == XW   ? product_xw(T, K, N, NULL, K, NULL)
-               : f == DX ? product_dx(T, K, N, NULL, ld, NULL)
-                         : product_dw(T, K, N, NULL, K, NULL);
-    Product p = f == XW   ? product_dx(T, N, K, NULL, K, NULL)
-                : f == DX ? product_xw(T, N, K, NULL, ld, NULL)
-                          : product_dw(T, N, K, NULL, ld, NULL);
+        return f == XW   ? matmul_forward(T, K, N, NULL, K, NULL)
+               : f == DX ? matmul_dgrad(T, K, N, NULL, ld, NULL)
+                         : matmul_wgrad(T, K, N, NULL, K, NULL);
+    Matmul p = f == XW   ? matmul_dgrad(T, N, K, NULL, K, NULL)
+               : f == DX ? matmul_forward(T, N, K, NULL, ld, NULL)
+                         : matmul_wgrad(T, N, K, NULL, ld, NULL);
     if (f == XW) p.ldy = ld;
     return p;
 }
 
 /* Sets of operands. */
 static void operands(const Layer *l, Form f) {
-    Product p = shape_of(l, f);
+    Matmul p = shape_of(l, f);
     int64_t a = 2 * (p.a_col == 1 ? p.M * p.a_row : p.K * p.a_col);
     int64_t w = 2 * (p.b_col == 1 ? p.K * p.b_row : p.N * p.b_col);
     int64_t y = (p.wide ? 4 : 2) * p.M * p.ldy;
     p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
-    p.workspace = gpu_take((int64_t)b.k->product_workspace(1), GPU_ZEROS);
+    p.workspace = gpu_take((int64_t)b.k->matmul_workspace(1), GPU_ZEROS);
     if (f == XW && l->bias) p.bias = gpu_take(2 * p.N, GPU_RANDOM);
     if (f == DW_BIAS) p.bias_grad = gpu_take(4 * p.N, GPU_ZEROS);
     b.sets = gpu_sets(a + w + y);
@@ -79,25 +79,25 @@ static void run_sm80(void *ctx, int set) {
 static void run_sm90(void *ctx, int set) {
     matmul_sm90(&b.p[set], *(int *)ctx);
 }
-/* The fastest of its likely ways; false: it does not take the shape. */
-static bool best_sm90(GpuJob *job, int *way) {
+/* The fastest of its likely configs; false: it does not take the shape. */
+static bool best_sm90(GpuJob *job, int *config) {
     enum { ROUNDS = 3 }; // at most
-    static int ways[MATMUL_WAYS];
-    GpuJob each[MATMUL_WAYS];
+    static int configs[MATMUL_CONFIGS];
+    GpuJob each[MATMUL_CONFIGS];
     if (matmul_sm90_refuses(&b.p[0], 2)) return false;
-    int n = matmul_sm90_ways(&b.p[0], ways), best = 0;
+    int n = matmul_sm90_configs(&b.p[0], configs), best = 0;
     if (n > MOST_WAYS) n = MOST_WAYS;
-    for (int i = 0; i < n; i++) each[i] = (GpuJob){run_sm90, &ways[i], b.sets, 0};
+    for (int i = 0; i < n; i++) each[i] = (GpuJob){run_sm90, &configs[i], b.sets, 0};
     gpu_time_rounds(each, n, gpu_options.rounds < ROUNDS ? 1 : ROUNDS);
     for (int i = 1; i < n; i++)
         if (each[i].seconds < each[best].seconds) best = i;
-    *job = each[best], *way = ways[best];
+    *job = each[best], *config = configs[best];
     return true;
 }
 
-static const char *way_name(int number, char name[32]) {
+static const char *config_name(int number, char name[32]) {
     static const char *const kinds[] = {"", " split-K", " Stream-K"};
-    MatmulWay w = matmul_way(number);
+    MatmulConfig w = matmul_config(number);
     snprintf(name, 32, "%s%dx%d%s", w.blocks > 1 ? "2x" : "", MATMUL_ROWS, w.width, kinds[w.kind]);
     return name;
 }
@@ -113,9 +113,9 @@ static void describe_device(void) {
 
 /* Seconds. */
 static double predicted(const Layer *l, Form f) {
-    Work w = {.kind = f == XW   ? WORK_XW
-                      : f == DX ? WORK_DX
-                                : WORK_DW,
+    Work w = {.kind = f == XW   ? WORK_MATMUL
+                      : f == DX ? WORK_DGRAD
+                                : WORK_WGRAD,
               .flags = WORK_BF16 | WORK_BF16_STORED,
               .rows = l->T,
               .a = l->K,
@@ -145,14 +145,14 @@ static json_t *row_of(const Layer *l, const char *form, int64_t C, const Rates *
 static void measure(const Layer *l, Form f, int64_t C) {
     static const char *const forms[] = {"xw", "dx", "dw", "dw+"};
     char name[32] = "";
-    int way = 0, n = 1, sm90 = 0, sm80 = 0, library = 0;
+    int config = 0, n = 1, sm90 = 0, sm80 = 0, library = 0;
     bool whole = false;
     operands(l, f);
     double tera = 2e-12 * (double)l->T * (double)l->K * (double)l->N;
     GpuJob first = {run, NULL, b.sets, 0}, job[4] = {first, first, first, first};
     gpu_time(&first, 1);
-    product_prepare(&b.p[0], 2); // whose plan is all sets'
-    if (best_sm90(&job[n], &way)) sm90 = n++;
+    matmul_prepare(&b.p[0], 2); // whose plan is all sets'
+    if (best_sm90(&job[n], &config)) sm90 = n++;
     if (!matmul_sm80_refuses(&b.p[0], 2)) job[n].run = run_sm80, sm80 = n++;
     if (b.library) library = n++, whole = gpu_library_best(b.library, b.p, b.sets, &job[library]);
     gpu_time(job, n);
@@ -165,18 +165,18 @@ static void measure(const Layer *l, Form f, int64_t C) {
     printf("%-6d %-6s %-3s %7d %6d %6d %8.1f %8.1f %8.1f %6.2f %9.1f %6.1f %6.1f %s%s\n", (int)C,
            l->name, forms[f], (int)l->T, (int)l->K, (int)l->N, r.first, r.prepared, r.library,
            library ? r.prepared / r.library : 0, r.predicted, r.sm90, r.sm80,
-           sm90 ? way_name(way, name) : "",
+           sm90 ? config_name(config, name) : "",
            !library ? ", no library"
            : whole  ? ""
                     : ", library without the epilogue");
     json_t *row = row_of(l, forms[f], C, &r, tera);
     json_object_set_new(row, "way", json_string(name));
     json_object_set_new(row, "same_epilogue", json_boolean(whole));
-    gpu_write("products", row);
+    gpu_write("matmuls", row);
     gpu_give_all();
 }
 
-void gpu_products(const Kernels *k, int64_t C) {
+void gpu_matmuls(const Kernels *k, int64_t C) {
     int64_t T = gpu_options.tokens, V = gpu_options.vocab, F = 4 * C;
     if (C > 1024) T /= 2; // of the larger models fewer sequences are trained at a time
     int64_t most = T < SQUARE ? T : SQUARE, tokens = head_chunk(T, V, true);
@@ -194,7 +194,7 @@ void gpu_products(const Kernels *k, int64_t C) {
     describe_device();
     b.k = k, b.library = gpu_library_open();
     printf(
-        "\nTFLOP/s of products, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s %9s %6s %6s\n",
+        "\nTFLOP/s of matmuls, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s %9s %6s %6s\n",
         (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio",
         "predicted", "sm_90", "sm_80");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)

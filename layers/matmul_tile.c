@@ -1,4 +1,4 @@
-#include "layers/product_tile.h"
+#include "layers/matmul_tile.h"
 
 #include <string.h>
 

@@ -55,17 +55,17 @@
  * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
  * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
  * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; with 6 x 16 (Zen 4) runs
- * of tiles are 2 % faster than single ones. tools/bench_product.c measures it.
+ * of tiles are 2 % faster than single ones. tools/bench_matmul.c measures it.
  */
-#include "layers/product.h"
+#include "layers/matmul.h"
 
 #include <assert.h>
 
 #include "base/processor.h"
 #include "layers/activation.h"
 #include "layers/exact_grid.h"
+#include "layers/matmul_tile.h"
 #include "layers/pointwise.h"
-#include "layers/product_tile.h"
 
 enum {
     PANEL_K = A_STEPS, // of K summed in registers; part of the result: the order of summation
@@ -88,7 +88,7 @@ enum {
     SHARED_FLOATS = SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL : 0,
 };
 
-size_t product_workspace(int n_threads) {
+size_t matmul_workspace(int n_threads) {
     return sizeof(float) * ((size_t)2 * SHARED_FLOATS + (size_t)n_threads * OWN_FLOATS);
 }
 
@@ -157,9 +157,9 @@ static Blocking blocking_of(int64_t l2, PackKind kind) {
 
 /* What one thread knows while it works. */
 typedef struct Member {
-    const Product *p;
-    const ProductExact *exact; // or NULL
-    Team *polled;              // of member 0, NULL of others
+    const Matmul *p;
+    const MatmulExact *exact; // or NULL
+    Team *polled;             // of member 0, NULL of others
     Grid grid;
     int64_t unit, first; // of exact: elements of K in a unit, the place of k = 0 in the first
     PackKind kind;
@@ -190,7 +190,7 @@ static Range panel_range(const Member *w, int64_t i) {
 
 /* Steps in their order: panels of K within blocks of rows within blocks of columns. */
 static Step step_at(const Member *w, int64_t i) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     int64_t k = i % w->panels_k, m = i / w->panels_k % w->blocks_m,
             n = i / w->panels_k / w->blocks_m;
     Step s = {.m = part((Range){0, w->rows.rows}, m % w->parts, w->parts)};
@@ -207,7 +207,7 @@ static Step step_at(const Member *w, int64_t i) {
 
 /* Cuts the rows of a matmul into steps. */
 static void set_rows(Member *w) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     int64_t most = BLOCK_M / tile_rows(w->kind);
     bool of_rows = p->blocks && p->blocks->of <= BLOCKS_OF_Y;
     w->rows = of_rows ? *p->blocks : (RowBlocks){.rows = p->M, .n = 1};
@@ -220,7 +220,7 @@ static void set_rows(Member *w) {
 
 /* The panels of a step, of which blocks may be waited for. */
 static void set_row_panels(Member *w, const Step *s) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     const RowBlocks *r = &w->rows;
     RowPanel *to = w->panel;
     for (int64_t i = s->blocks.begin; i < s->blocks.end; i++) {
@@ -244,7 +244,7 @@ static void set_row_panels(Member *w, const Step *s) {
 
 /* Row k of the operand x or dy of dw = x' dy. *n: so many rows lie together from there on. */
 static const float *row_of(const Member *w, BlocksOf of, int64_t k, int64_t *n) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     const RowBlocks *r = w->steps;
     int64_t stride = of == BLOCKS_OF_AT ? p->a_col : p->b_row;
     *n = p->K - k;
@@ -311,7 +311,7 @@ static void pack_steps_of(const Member *w, Pack *pack, BlocksOf of, Range k, int
 
 static void pack_a(const Member *w, const Step *s, Range panels, float *to) {
     enum { GROUP = 16 };
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), NULL,
                  p->a_row, p->a_col,           length(s->k)};
     for (int64_t i = panels.begin, n; i < panels.end; i += n) {
@@ -331,7 +331,7 @@ static void pack_a(const Member *w, const Step *s, Range panels, float *to) {
 }
 
 static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     int64_t edge[CHUNK_N / TILE_N + 1];
     int n = 0;
     Pack pack = {w->kind, TILE_N, B_PANEL, NULL, p->b_col, p->b_row, length(s->k)};
@@ -349,7 +349,7 @@ typedef struct Ahead {
 
 /* Columns of b that will be packed. */
 static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     bool rows = p->b_col == 1;
     if (w->steps && w->steps->of == BLOCKS_OF_B) return (Ahead){0}; // which may not be there yet
     int64_t all;
@@ -377,12 +377,12 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
 
 /* Tiles that are whole and need no more than adding go straight to y. */
 static bool direct(const Member *w, const Step *s) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     return !s->last || (p->epilogue == EPI_NONE && !(p->bias && tile_registers(w->kind)));
 }
 
 static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     if (s->last && p->bias) t->bias = (const float *)p->bias + n.begin;
     int64_t at = m->row * p->ldy + n.begin;
     const float *addend = p->addend, *before = addend ? addend + at : NULL;
@@ -394,7 +394,7 @@ static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n,
 
 /* The sums of one tile, or of the part of it that y has, go to y. The activation has a loop of its
  * own: its chains of some 40 dependent operations overlap only where little lies between them. */
-static void finish_tile(const Product *p, const Step *s, const RowPanel *m, Range n, float *sum) {
+static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range n, float *sum) {
     const float *addend = p->addend, *bias = p->bias;
     float *y = m->y + n.begin, *aux = p->aux;
     int64_t ldy = p->ldy, at = m->row * ldy + n.begin;
@@ -428,7 +428,7 @@ static void finish_tile(const Product *p, const Step *s, const RowPanel *m, Rang
 
 /* One tile that goes through a buffer. */
 static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     const float *addend = p->addend, *aux = p->aux;
     float *y = m->y + n.begin;
     int64_t at = m->row * p->ldy + n.begin;
@@ -478,7 +478,7 @@ static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool fresh) 
 
 /* The sums that one tile makes over a panel of K. */
 static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
-    const ProductExact *x = w->exact;
+    const MatmulExact *x = w->exact;
     float part[TILE_M * TILE_N] __attribute__((aligned(64)));
     uint64_t sum[TILE_M * TILE_N] __attribute__((aligned(64)));
     bool bad[TILE_M * TILE_N], any_bad = false, fresh = s->first && x->fresh;
@@ -567,7 +567,7 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
 /* A run of n tiles: panel i of the rows times panel j of the columns is the first. */
 static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     const Member *w = c->w;
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     Fetch fetch[RUN];
     Range columns = {c->columns.begin + j * TILE_N, c->columns.begin + (j + 1) * TILE_N};
     const RowPanel *m = &w->panel[i];
@@ -625,7 +625,7 @@ static void multiply_column(Chunk *c, Range rows, int64_t j, bool first, bool la
  * these rows packed, if they are one block. */
 static void multiply(const Member *w, const Step *s, Range panels, Range columns, float *a,
                      bool packed, Ahead *ahead) {
-    const Product *p = w->p;
+    const Matmul *p = w->p;
     bool shared = tile_registers(w->kind);
     int64_t together;
     const float *b = row_of(w, BLOCKS_OF_B, s->k.begin, &together);
@@ -659,13 +659,13 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
 
 typedef struct Job {
     Team *team;
-    const Product *p;
-    const ProductExact *exact;
+    const Matmul *p;
+    const MatmulExact *exact;
 } Job;
 
 /* How K is cut into panels. */
 static void set_panels(Member *w) {
-    const ProductExact *x = w->exact;
+    const MatmulExact *x = w->exact;
     int64_t K = w->p->K;
     w->panel_k = w->kind == PACK_PAIR ? 2 * PAIRS_K : PANEL_K;
     w->unit = K > 0 ? K : 1;
@@ -684,7 +684,7 @@ static void set_panels(Member *w) {
 
 static void member(void *ctx, int me, int size) {
     const Job *job = ctx;
-    const Product *p = job->p;
+    const Matmul *p = job->p;
     float *work = p->workspace;
     Member w = {.p = p,
                 .exact = job->exact,
@@ -736,7 +736,7 @@ static void member(void *ctx, int me, int size) {
 }
 
 static void run(Job *job) {
-    const Product *p = job->p;
+    const Matmul *p = job->p;
     if (p->M <= 0 || p->N <= 0) return;
     if ((double)p->M * (double)p->N * (double)p->K < 200e3)
         member(job, 0, 1); // not worth waking the others
@@ -744,10 +744,10 @@ static void run(Job *job) {
         team_run(job->team, member, job);
 }
 
-void product(Team *t, const Product *p) {
+void matmul(Team *t, const Matmul *p) {
     run(&(Job){t, p, NULL});
     if (p->bias_grad) bias_backward(t, p->bias_grad, p->b, p->K, p->N);
 }
-void product_exact(Team *t, const Product *p, const ProductExact *x) {
+void matmul_exact(Team *t, const Matmul *p, const MatmulExact *x) {
     run(&(Job){t, p, x});
 }

@@ -1,4 +1,4 @@
-#include "layers/cuda/product_plan.h"
+#include "layers/cuda/matmul_plan.h"
 
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "layers/cuda/cublaslt.h"
-#include "layers/cuda/product_choices.h"
+#include "layers/cuda/matmul_choices.h"
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 
@@ -37,11 +37,11 @@ _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
  * activation's aux wants less. */
 enum { MOST = 8, MOST_TRIED = 6, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
 
-struct ProductPlan {
+struct MatmulPlan {
     Key key;
     bool whole; // with the epilogue; else the sum alone
     bool timed; // choice[0] is the fastest
-    int way;    // of the own kernel, if that is faster; or 0
+    int config; // of the own kernel, if that is faster; or 0
     LtDesc desc;
     LtLayout a, b, y;
     LtHeuristic choice[MOST]; // of algorithms: the best first
@@ -52,25 +52,25 @@ struct ProductPlan {
 typedef struct Plans {
     LtHandle handle;
     const CublasLt *lt;
-    ProductPlan *slot[PLANS];
+    MatmulPlan *slot[PLANS];
 } Plans;
 static _Thread_local Plans *plans;
-static _Thread_local ProductRung highest;
-static _Thread_local ProductCounts counts;
+static _Thread_local MatmulBackend highest;
+static _Thread_local MatmulCounts counts;
 
-int product_plan_way(const ProductPlan *plan) {
-    return plan->way;
+int matmul_plan_config(const MatmulPlan *plan) {
+    return plan->config;
 }
-void product_set_rung(ProductRung rung) {
-    highest = rung;
+void matmul_set_backend(MatmulBackend backend) {
+    highest = backend;
 }
-ProductRung product_rung(void) {
+MatmulBackend matmul_backend(void) {
     return highest;
 }
-ProductCounts *product_counts_mine(void) {
+MatmulCounts *matmul_counts_mine(void) {
     return &counts;
 }
-ProductCounts product_counts(void) {
+MatmulCounts matmul_counts(void) {
     return counts;
 }
 
@@ -102,7 +102,7 @@ static int present(const void *p) {
     return !p ? 0 : alignment(p) >= AUX_ALIGNED ? 2 : 1;
 }
 
-static Key key_of(const Product *p, size_t elem_bytes) {
+static Key key_of(const Matmul *p, size_t elem_bytes) {
     Key k;
     memset(&k, 0, sizeof k);
     k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
@@ -129,7 +129,7 @@ static bool possible(const Key *k) {
 }
 
 /* Is there more to do than addend + a b? */
-static bool has_more(const Product *p) {
+static bool has_more(const Matmul *p) {
     return p->bias || p->bias_grad || p->epilogue != EPI_NONE;
 }
 
@@ -160,7 +160,7 @@ static int epilogue_of(const Key *k) {
 
 /* --- the plan */
 
-static void set(const ProductPlan *plan, int attribute, const void *value, size_t n_bytes) {
+static void set(const MatmulPlan *plan, int attribute, const void *value, size_t n_bytes) {
     check(&plan->key, plans->lt->desc_set(plan->desc, attribute, value, n_bytes), "an attribute");
 }
 
@@ -172,7 +172,7 @@ static void layout(const Key *k, LtLayout *l, int type, int64_t rows, int64_t co
     check(k, plans->lt->layout_create(l, type, (uint64_t)rows, (uint64_t)cols, ld), "a layout");
 }
 
-static void describe(ProductPlan *plan) {
+static void describe(MatmulPlan *plan) {
     const Key *k = &plan->key;
     check(k, plans->lt->desc_create(&plan->desc, k->compute, LT_R_32F), "a description");
     int32_t sms = k->sms, of_a = (int32_t)k->a.operation, of_b = (int32_t)k->b.operation;
@@ -186,7 +186,7 @@ static void describe(ProductPlan *plan) {
 
 /* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are
  * aligned. */
-static void set_addresses(const ProductPlan *plan, const Product *p, const float *sums) {
+static void set_addresses(const MatmulPlan *plan, const Matmul *p, const float *sums) {
     const void *vector = p->bias_grad ? sums : p->bias;
     if (!plan->whole) return;
     if (vector) set(plan, LT_DESC_BIAS_POINTER, &vector, sizeof vector);
@@ -196,7 +196,7 @@ static void set_addresses(const ProductPlan *plan, const Product *p, const float
 static LtPreference preference(const Key *k) {
     const CublasLt *lt = plans->lt;
     LtPreference f;
-    uint64_t bytes = PRODUCT_WORKSPACE;
+    uint64_t bytes = MATMUL_WORKSPACE;
     const int align[] = {k->align_b, k->align_a, k->align_c,
                          k->align_y}; // A, B, C, D of the library
     check(k, lt->preference_create(&f), "a preference");
@@ -215,7 +215,7 @@ static LtPreference preference(const Key *k) {
 }
 
 /* False: the library has none. */
-static bool set_epilogue(const ProductPlan *plan) {
+static bool set_epilogue(const MatmulPlan *plan) {
     const Key *k = &plan->key;
     uint32_t epilogue = (uint32_t)(plan->whole ? epilogue_of(k) : LT_EPILOGUE_DEFAULT);
     int64_t ld = k->ldy;
@@ -226,7 +226,7 @@ static bool set_epilogue(const ProductPlan *plan) {
 }
 
 /* Asks for algorithms, with the epilogue or without. */
-static void ask(ProductPlan *plan, bool whole, const Product *p) {
+static void ask(MatmulPlan *plan, bool whole, const Matmul *p) {
     const Key *k = &plan->key;
     const CublasLt *lt = plans->lt;
     plan->n = 0, plan->whole = whole;
@@ -241,11 +241,11 @@ static void ask(ProductPlan *plan, bool whole, const Product *p) {
     check(k, status, "a choice of algorithms");
     for (int i = 0; i < n; i++)
         if (plan->choice[i].status == LT_SUCCESS &&
-            plan->choice[i].workspace_bytes <= PRODUCT_WORKSPACE)
+            plan->choice[i].workspace_bytes <= MATMUL_WORKSPACE)
             plan->choice[plan->n++] = plan->choice[i];
 }
 
-static void plan_free(ProductPlan *plan) {
+static void plan_free(MatmulPlan *plan) {
     const CublasLt *lt = plans->lt;
     if (plan->desc) {
         lt->desc_destroy(plan->desc);
@@ -263,8 +263,8 @@ static void forget(void) {
     counts.plans = 0;
 }
 
-static ProductPlan *plan_new(const Key *k, const Product *p) {
-    ProductPlan *plan = mem_calloc(1, sizeof *plan);
+static MatmulPlan *plan_new(const Key *k, const Matmul *p) {
+    MatmulPlan *plan = mem_calloc(1, sizeof *plan);
     plan->key = *k;
     counts.plans++;
     if (!possible(k)) return plan;
@@ -282,7 +282,7 @@ static unsigned hash(const Key *k) {
     return (unsigned)(h >> 40) % PLANS;
 }
 
-ProductPlan *product_plan(const Product *p, size_t elem_bytes) {
+MatmulPlan *matmul_plan(const Matmul *p, size_t elem_bytes) {
     const CublasLt *lt = plans ? plans->lt : cublaslt();
     if (!lt) return NULL;
     Key k = key_of(p, elem_bytes);
@@ -294,24 +294,24 @@ ProductPlan *product_plan(const Product *p, size_t elem_bytes) {
     }
     unsigned at = hash(&k);
     for (int tries = 0; tries < PLANS; tries++, at = (at + 1) % PLANS) {
-        ProductPlan **slot = &plans->slot[at];
+        MatmulPlan **slot = &plans->slot[at];
         if (!*slot) *slot = plan_new(&k, p);
         if (memcmp(&(*slot)->key, &k, sizeof k) == 0) return *slot;
     }
-    die("products of more than %d shapes: the one of y[%lld,%lld] over %lld has no place", PLANS,
+    die("matmuls of more than %d shapes: the one of y[%lld,%lld] over %lld has no place", PLANS,
         (long long)p->M, (long long)p->N, (long long)p->K);
 }
 
 /* --- running it */
 
-static void *workspace_of(const Product *p) {
+static void *workspace_of(const Matmul *p) {
     uintptr_t at = (uintptr_t)p->workspace + WORKSPACE_ALIGN - 1;
     return (void *)(at - at % WORKSPACE_ALIGN);
 }
 
 /* Puts algorithm i into the stream. False when the library refuses: not all that is proposed is
  * also done. */
-static bool start(const ProductPlan *plan, int i, const Product *p) {
+static bool start(const MatmulPlan *plan, int i, const Matmul *p) {
     const float one = 1, beta = p->addend ? 1 : 0;
     const LtHeuristic *h = &plan->choice[i];
     int status =
@@ -320,21 +320,21 @@ static bool start(const ProductPlan *plan, int i, const Product *p) {
                           workspace_of(p), h->workspace_bytes, device_stream());
     if (status == LT_NOT_SUPPORTED || status == LT_INVALID_VALUE || status == LT_ARCH_MISMATCH)
         return false;
-    check(&plan->key, status, "the product");
+    check(&plan->key, status, "the matmul");
     return true;
 }
 
-static void drop(ProductPlan *plan, int i) {
+static void drop(MatmulPlan *plan, int i) {
     plan->n--;
     memmove(&plan->choice[i], &plan->choice[i + 1], (size_t)(plan->n - i) * sizeof *plan->choice);
 }
 
-static ProductDone done_by(const ProductPlan *plan) {
+static MatmulDone done_by(const MatmulPlan *plan) {
     return plan->whole ? DONE_ALL : DONE_SUM;
 }
 
-ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums) {
-    if (plan->way) return DONE_NOTHING;
+MatmulDone matmul_plan_run(MatmulPlan *plan, const Matmul *p, float *sums) {
+    if (plan->config) return DONE_NOTHING;
     set_addresses(plan, p, sums);
     while (plan->n > 0) {
         if (start(plan, 0, p)) return done_by(plan);
@@ -347,13 +347,13 @@ ProductDone product_plan_run(ProductPlan *plan, const Product *p, float *sums) {
 /* --- choosing by time */
 
 typedef struct Trial {
-    ProductPlan *plan;
-    const Product *p;
+    MatmulPlan *plan;
+    const Matmul *p;
     const float *sums;
-    ProductRest *rest;
+    MatmulRest *rest;
 } Trial;
 
-/* i: of the library's algorithms, or -1 - i a way of the own kernel. */
+/* i: of the library's algorithms, or -1 - i a config of the own kernel. */
 static bool once(const Trial *t, int i) {
     if (i >= 0 && !start(t->plan, i, t->p)) return false;
     t->rest(t->p, (size_t)t->plan->key.elem_bytes, i < 0 ? DONE_NOTHING : done_by(t->plan),
@@ -387,7 +387,7 @@ static const double much_faster = 0.98;
 
 /* Takes the fastest of the plan's algorithms; its seconds. */
 static double take_fastest(const Trial *t) {
-    ProductPlan *plan = t->plan;
+    MatmulPlan *plan = t->plan;
     double least = 1e30;
     int best = 0;
     for (int i = 0; i < plan->n;) {
@@ -408,11 +408,11 @@ static double take_fastest(const Trial *t) {
 
 /* Of those with the epilogue or, if they may be faster, of those without; the seconds. */
 static double take_best(const Trial *t) {
-    ProductPlan *plan = t->plan;
+    MatmulPlan *plan = t->plan;
     double whole = take_fastest(t);
     bool rounds = plan->key.y_bytes == 2; // a pass of its own, once more
     if (!plan->whole || !has_more(t->p) || (plan->n && rounds)) return whole;
-    ProductPlan fused = *plan;
+    MatmulPlan fused = *plan;
     ask(plan, false, t->p);
     double alone = take_fastest(t);
     if (alone < much_faster * whole && plan->n) return alone;
@@ -421,21 +421,21 @@ static double take_best(const Trial *t) {
     return whole;
 }
 
-/* The ways of the own kernel that serves on this device; how many. */
-static int own_ways(const Product *p, int elem_bytes, int way[MATMUL_WAYS]) {
-    if (!matmul_sm90_refuses(p, (size_t)elem_bytes)) return matmul_sm90_ways(p, way);
-    return matmul_sm80_refuses(p, (size_t)elem_bytes) ? 0 : matmul_sm80_ways(p, way);
+/* The configs of the own kernel that serves on this device; how many. */
+static int own_configs(const Matmul *p, int elem_bytes, int config[MATMUL_CONFIGS]) {
+    if (!matmul_sm90_refuses(p, (size_t)elem_bytes)) return matmul_sm90_configs(p, config);
+    return matmul_sm80_refuses(p, (size_t)elem_bytes) ? 0 : matmul_sm80_configs(p, config);
 }
 
-/* Takes the fastest way of the own kernel, where it is faster than what takes these seconds. One
+/* Takes the fastest config of the own kernel, where it is faster than what takes these seconds. One
  * that takes twice as long is not timed on. */
 static void take_own_if_faster(const Trial *t, double least) {
-    int way[MATMUL_WAYS], n = own_ways(t->p, t->plan->key.elem_bytes, way);
+    int config[MATMUL_CONFIGS], n = own_configs(t->p, t->plan->key.elem_bytes, config);
     for (int i = 0; i < n && i < MOST_TRIED; i++) {
-        once(t, -1 - way[i]); // and warm
-        if (seconds(t, -1 - way[i], 1) > 2 * least) continue;
-        double s = time_of(t, -1 - way[i]);
-        if (s < much_faster * least) least = s, t->plan->way = way[i];
+        once(t, -1 - config[i]); // and warm
+        if (seconds(t, -1 - config[i], 1) > 2 * least) continue;
+        double s = time_of(t, -1 - config[i]);
+        if (s < much_faster * least) least = s, t->plan->config = config[i];
     }
 }
 
@@ -443,34 +443,34 @@ static void take_own_if_faster(const Trial *t, double least) {
 
 _Static_assert(sizeof(Key) <= CHOICE_KEY, "a key has room");
 
-static Choice choice_of(const ProductPlan *plan) {
-    Choice c = {.done = plan->way ? DONE_NOTHING : done_by(plan),
+static Choice choice_of(const MatmulPlan *plan) {
+    Choice c = {.done = plan->config ? DONE_NOTHING : done_by(plan),
                 .algorithm = plan->choice[0].algorithm};
-    if (plan->way) c.algorithm = (LtAlgorithm){{(uint64_t)plan->way}};
+    if (plan->config) c.algorithm = (LtAlgorithm){{(uint64_t)plan->config}};
     memcpy(c.key, &plan->key, sizeof plan->key);
     return c;
 }
 
 /* Would the library run it? Then it is the plan's only one. */
-static bool takes(ProductPlan *plan, const LtAlgorithm *algorithm) {
+static bool takes(MatmulPlan *plan, const LtAlgorithm *algorithm) {
     LtHeuristic h;
     int status = plans->lt->algorithm_check(plans->handle, plan->desc, plan->b, plan->a, plan->y,
                                             plan->y, algorithm, &h);
-    if (status != LT_SUCCESS || h.workspace_bytes > PRODUCT_WORKSPACE) return false;
+    if (status != LT_SUCCESS || h.workspace_bytes > MATMUL_WORKSPACE) return false;
     h.algorithm = *algorithm; // which the library leaves as it is
     plan->choice[0] = h, plan->n = 1;
     return true;
 }
 
 static bool recall(const Trial *t, int file) {
-    ProductPlan *plan = t->plan;
+    MatmulPlan *plan = t->plan;
     Choice c = choice_of(plan);
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
     if (c.done == DONE_NOTHING) {
-        int way[MATMUL_WAYS], n = own_ways(t->p, plan->key.elem_bytes, way);
-        while (n > 0 && way[n - 1] != (int)c.algorithm.data[0]) n--;
-        plan->way = n > 0 ? way[n - 1] : 0;
+        int config[MATMUL_CONFIGS], n = own_configs(t->p, plan->key.elem_bytes, config);
+        while (n > 0 && config[n - 1] != (int)c.algorithm.data[0]) n--;
+        plan->config = n > 0 ? config[n - 1] : 0;
         return n > 0;
     }
     plan->whole = c.done == DONE_ALL;
@@ -480,7 +480,7 @@ static bool recall(const Trial *t, int file) {
     return false;
 }
 
-void product_plan_time(ProductPlan *plan, const Product *p, float *sums, ProductRest *rest) {
+void matmul_plan_time(MatmulPlan *plan, const Matmul *p, float *sums, MatmulRest *rest) {
     Trial t = {plan, p, sums, rest};
     if (plan->timed || !plan->n) return; // as those of all layers but the first are
     // Alone, an algorithm that takes all multiprocessors is faster than one that leaves some; not

@@ -1,4 +1,4 @@
-/* product_choices -- the algorithms of matmuls that were found to be the fastest, of the library or
+/* matmul_choices -- the algorithms of matmuls that were found to be the fastest, of the library or
  * own, kept for all ranks and all later runs: a file of the cache folder (base/cache.h) for each
  * kind of device and version of the library.
  *
@@ -7,8 +7,8 @@
  * may wait for nothing that another rank has still to do. Where there is no such folder every rank
  * chooses for itself.
  */
-#ifndef LAYERS_CUDA_PRODUCT_CHOICES_H
-#define LAYERS_CUDA_PRODUCT_CHOICES_H
+#ifndef LAYERS_CUDA_MATMUL_CHOICES_H
+#define LAYERS_CUDA_MATMUL_CHOICES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +19,8 @@ enum { CHOICE_KEY = 192 }; // bytes of what a choice depends on, zeros at its en
 
 typedef struct Choice {
     unsigned char key[CHOICE_KEY];
-    LtAlgorithm algorithm; // of the library; where that does nothing, the way of matmul_sm90
-    uint32_t done;         // what the library does with it: ProductDone of product_plan.h
+    LtAlgorithm algorithm; // of the library; where that does nothing, the config of matmul_sm90
+    uint32_t done;         // what the library does with it: MatmulDone of matmul_plan.h
     uint32_t crc;          // of all before it
 } Choice;
 

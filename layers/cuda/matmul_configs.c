@@ -1,4 +1,4 @@
-#include "layers/cuda/matmul_ways.h"
+#include "layers/cuda/matmul_configs.h"
 
 #include "base/die.h"
 
@@ -9,7 +9,7 @@ static bool aligned(const void *x, int64_t ld, size_t elem_bytes) {
     return (uintptr_t)x % 16 == 0 && (size_t)ld * elem_bytes % 16 == 0;
 }
 
-static bool lies_aligned(const Product *p, size_t elem_bytes) {
+static bool lies_aligned(const Matmul *p, size_t elem_bytes) {
     size_t y_bytes = p->wide ? sizeof(float) : elem_bytes;
     return aligned(p->a, p->a_col == 1 ? p->a_row : p->a_col, elem_bytes) &&
            aligned(p->b, p->b_row == 1 ? p->b_col : p->b_row, elem_bytes) &&
@@ -17,7 +17,7 @@ static bool lies_aligned(const Product *p, size_t elem_bytes) {
            aligned(p->aux, 0, elem_bytes);
 }
 
-const char *matmul_refuses(const Product *p, size_t elem_bytes) {
+const char *matmul_refuses(const Matmul *p, size_t elem_bytes) {
     bool k_major_a = p->a_col == 1, k_major_b = p->b_row == 1;
     if (elem_bytes != 2) return "activations are not bf16";
     if (p->M < 1 || p->N < 1 || p->K < 1) return "there is nothing to multiply";
@@ -34,7 +34,7 @@ const char *matmul_refuses(const Product *p, size_t elem_bytes) {
     return lies_aligned(p, elem_bytes) ? NULL : "rows do not begin at multiples of 16 bytes";
 }
 
-/* ---- ways ---- */
+/* ---- configs ---- */
 
 /* The cheapest first. */
 static void sort(int n, double cost[], int number[]) {
@@ -47,42 +47,42 @@ static void sort(int n, double cost[], int number[]) {
     }
 }
 
-int matmul_ways(const Product *p, MatmulKernel kernel, const MatmulGpu *g,
-                int number[MATMUL_WAYS]) {
-    double time[MATMUL_WAYS];
+int matmul_configs(const Matmul *p, MatmulKernel kernel, const MatmulGpu *g,
+                   int number[MATMUL_CONFIGS]) {
+    double time[MATMUL_CONFIGS];
     MatmulJob j = matmul_job(p);
     MatmulWorker worker;
-    MatmulWay w;
+    MatmulConfig w;
     int n = 0;
-    for (int i = 0; matmul_way_at(&w, kernel, i); i++) {
+    for (int i = 0; matmul_config_at(&w, kernel, i); i++) {
         bool whole = w.kind == MATMUL_DATA_PARALLEL;
         MatmulCost c = {.time = 0};
         if (p->blocks && (!whole || p->M % (w.blocks * MATMUL_ROWS))) continue;
-        if (!matmul_cost_of_way(&c, &worker, g, &j, &w)) continue;
+        if (!matmul_cost_of_config(&c, &worker, g, &j, &w)) continue;
         if (!whole && !c.schedule.divided) continue; // the same
-        time[n] = c.time, number[n++] = matmul_way_number(&w);
+        time[n] = c.time, number[n++] = matmul_config_number(&w);
     }
     sort(n, time, number);
     return n;
 }
 
-static bool has_way(MatmulKernel kernel, const MatmulWay *w) {
-    MatmulWay one;
-    for (int i = 0; matmul_way_at(&one, kernel, i); i++)
+static bool has_config(MatmulKernel kernel, const MatmulConfig *w) {
+    MatmulConfig one;
+    for (int i = 0; matmul_config_at(&one, kernel, i); i++)
         if (one.kind == w->kind && one.width == w->width && one.blocks == w->blocks)
             return w->kernel == kernel;
     return false;
 }
 
-MatmulSchedule matmul_schedule_of(const Product *p, MatmulKernel kernel, const MatmulGpu *g,
-                                  int number, MatmulWay *way) {
-    int likely[MATMUL_WAYS];
+MatmulSchedule matmul_schedule_of(const Matmul *p, MatmulKernel kernel, const MatmulGpu *g,
+                                  int number, MatmulConfig *config) {
+    int likely[MATMUL_CONFIGS];
     MatmulJob j = matmul_job(p);
     MatmulWorker worker;
     MatmulCost c = {.time = 0};
-    if (!number && matmul_ways(p, kernel, g, likely)) number = likely[0];
-    *way = matmul_way(number);
-    if (!has_way(kernel, way)) die("there is no way %d to multiply", number);
-    if (!matmul_cost_of_way(&c, &worker, g, &j, way)) die("there is no room for parts");
+    if (!number && matmul_configs(p, kernel, g, likely)) number = likely[0];
+    *config = matmul_config(number);
+    if (!has_config(kernel, config)) die("this kernel has no config %d", number);
+    if (!matmul_cost_of_config(&c, &worker, g, &j, config)) die("there is no room for parts");
     return c.schedule;
 }

@@ -12,18 +12,18 @@
 #include "layers/kernels.h"
 #include "tests/pointwise_double.h"
 
-/* Every set of this machine, and products by tile registers (AMX) in plain C: base/amx.h of
+/* Every set of this machine, and matmuls by tile registers (AMX) in plain C: base/amx.h of
  * tests/emu/. */
-void product_tiles(Team *t, const Product *p);
-size_t product_tiles_workspace(int n_threads);
+void matmul_amx_tiles(Team *t, const Matmul *p);
+size_t matmul_amx_tiles_workspace(int n_threads);
 static const Kernels *kernels_of(const char *set) {
     static Kernels tiles;
     if (strcmp(set, "emulated tiles") != 0) return kernels_cpu(set);
     tiles = *kernels_cpu("portable");
-    tiles.product = product_tiles, tiles.product_workspace = product_tiles_workspace;
+    tiles.matmul = matmul_amx_tiles, tiles.matmul_workspace = matmul_amx_tiles_workspace;
     return &tiles;
 }
-static const char *const *product_sets(void) {
+static const char *const *matmul_sets(void) {
     static const char *names[17];
     int n = 0;
     for (const char *const *set = kernels_cpu_sets(); *set; set++) names[n++] = *set;
@@ -38,10 +38,10 @@ static bool set_differs(const char *set, bool bf16) {
 enum { GUARD = 7 }; // columns between the rows of y that nobody may touch
 static const float untouched = -12345.5f;
 
-/* One random case: the product and what it reads and writes, every operand in a block of exactly
+/* One random case: the matmul and what it reads and writes, every operand in a block of exactly
  * its own size (so that the address sanitizer sees a read beyond it). */
 typedef struct Case {
-    Product p;
+    Matmul p;
     float *a, *b, *y, *addend, *bias, *aux;
     double *want, *want_aux; // [M, N] by sums in double
     double *size;            // [M, N] sum of |a b|: what rounding errors are measured by
@@ -69,7 +69,7 @@ static float *numbers(int64_t n, bool whole, unsigned seed) {
 
 static Case case_make(const Form *f, unsigned seed) {
     Case c = {0};
-    Product *p = &c.p;
+    Matmul *p = &c.p;
     p->M = f->M, p->N = f->N, p->K = f->K, p->bf16 = f->bf16, p->epilogue = f->epilogue,
     p->act = f->act;
     p->a_row = f->a_turned ? 1 : f->K + 3, p->a_col = f->a_turned ? f->M + 5 : 1;
@@ -93,9 +93,9 @@ static Case case_make(const Form *f, unsigned seed) {
     return c;
 }
 
-/* What the product must give. */
+/* What the matmul must give. */
 static void case_solve(Case *c, const Form *f) {
-    const Product *p = &c->p;
+    const Matmul *p = &c->p;
     c->want = mem_calloc((size_t)(f->M * f->N), sizeof *c->want);
     c->want_aux = mem_calloc((size_t)(f->M * f->N), sizeof *c->want_aux);
     c->size = mem_calloc((size_t)(f->M * f->N), sizeof *c->size);
@@ -124,17 +124,17 @@ static void case_free(Case *c) {
     mem_free(c->want), mem_free(c->want_aux), mem_free(c->size);
 }
 
-static void run_product(const Kernels *k, const Product *p, int threads) {
+static void run_matmul(const Kernels *k, const Matmul *p, int threads) {
     OWNED(test_team_end) Team *t = team_create(threads);
-    Product q = *p;
-    size_t n = k->product_workspace(threads);
+    Matmul q = *p;
+    size_t n = k->matmul_workspace(threads);
     q.workspace = mem_alloc_aligned(n, 64);
     memset(q.workspace, 0xff, n); // NaN: what was not packed shows
-    k->product(t, &q);
+    k->matmul(t, &q);
     mem_free(q.workspace);
 }
 
-/* Sums of K products in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
+/* Sums of K matmuls in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
  * by sqrt(K) eps. The approximated gelu adds 4e-7 of its argument. */
 static void check_case(const char *set, const Form *f, const Case *c, int threads) {
     double eps =
@@ -170,10 +170,10 @@ static void check_form(const Form *f, int threads, unsigned seed) {
     OWNED(test_mem_end) float *y = mem_alloc(bytes), *aux = mem_alloc(bytes);
     case_solve(&c, f);
     memcpy(y, c.y, bytes), memcpy(aux, c.aux, bytes);
-    for (const char *const *set = product_sets(); *set && !test_failed(); set++) {
+    for (const char *const *set = matmul_sets(); *set && !test_failed(); set++) {
         if (!set_differs(*set, f->bf16)) continue;
         memcpy(c.y, y, bytes), memcpy(c.aux, aux, bytes);
-        run_product(kernels_of(*set), &c.p, threads);
+        run_matmul(kernels_of(*set), &c.p, threads);
         check_case(*set, f, &c, threads);
     }
     case_free(&c);
@@ -194,7 +194,7 @@ static Form any_form(uint64_t i) {
     return f;
 }
 
-TEST(product_equals_the_exact_sum) {
+TEST(matmul_equals_the_exact_sum) {
     for (unsigned i = 0; i < 400 && !test_failed(); i++) {
         Form f = any_form(i);
         check_form(&f, 1 + (int)(i % 3), i);
@@ -202,7 +202,7 @@ TEST(product_equals_the_exact_sum) {
 }
 
 /* Whole numbers up to 8: every sum is below 2^24, so fp32 is exact and the order cannot matter. */
-TEST(product_of_whole_numbers_is_exact) {
+TEST(matmul_of_whole_numbers_is_exact) {
     for (unsigned i = 0; i < 200 && !test_failed(); i++) {
         Form f = any_form(1000 + i);
         f.whole_numbers = true, f.epilogue = EPI_NONE;
@@ -211,7 +211,7 @@ TEST(product_of_whole_numbers_is_exact) {
 }
 
 /* Several panels of K, blocks of rows and of columns, with the edges one short and one over. */
-TEST(product_crosses_every_block) {
+TEST(matmul_crosses_every_block) {
     static const struct {
         int64_t M, N, K;
     } big[] = {{1, 4099, 5},   {2051, 1, 9},    {1100, 70, 33},  {30, 2100, 40},
@@ -230,9 +230,9 @@ TEST(product_crosses_every_block) {
         }
 }
 
-TEST(product_does_not_depend_on_threads) {
+TEST(matmul_does_not_depend_on_threads) {
     static const int threads[] = {2, 3, 5};
-    for (const char *const *set = product_sets(); *set; set++)
+    for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 6; i++) {
             Form f = {.M = 131 - (int64_t)i,
                       .N = 300 + 37 * i,
@@ -243,11 +243,11 @@ TEST(product_does_not_depend_on_threads) {
             f.epilogue = (Epilogue)(i % 3), f.aux = true;
             if (!set_differs(*set, f.bf16)) continue;
             Case one = case_make(&f, i);
-            run_product(kernels_of(*set), &one.p, 1);
+            run_matmul(kernels_of(*set), &one.p, 1);
             size_t n = (size_t)((f.M - 1) * one.p.ldy + f.N) * sizeof(float);
             for (unsigned j = 0; j < 3; j++) {
                 Case many = case_make(&f, i);
-                run_product(kernels_of(*set), &many.p, threads[j]);
+                run_matmul(kernels_of(*set), &many.p, threads[j]);
                 bool same = memcmp(one.y, many.y, n) == 0 && memcmp(one.aux, many.aux, n) == 0;
                 case_free(&many);
                 if (!same)
@@ -261,7 +261,7 @@ TEST(product_does_not_depend_on_threads) {
 
 /* Blocking follows the L2; the order of a sum does not. The sizes choose blocks of one panel and
  * chunks of one tile. */
-TEST(product_does_not_depend_on_caches) {
+TEST(matmul_does_not_depend_on_caches) {
     static const int64_t l2[] = {1 << 10, 64 << 10, 512 << 10, 1 << 20, 64 << 20};
     enum { N_CACHES = sizeof l2 / sizeof *l2 };
     for (const char *const *set = kernels_cpu_sets(); *set; set++)
@@ -272,7 +272,7 @@ TEST(product_does_not_depend_on_caches) {
             for (unsigned j = 0; j < N_CACHES; j++) {
                 Case c = case_make(&f, i);
                 processor_set_l2(l2[j]);
-                run_product(kernels_cpu(*set), &c.p, 1);
+                run_matmul(kernels_cpu(*set), &c.p, 1);
                 size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
                 if (j == 0) {
                     first = c;
@@ -288,41 +288,41 @@ TEST(product_does_not_depend_on_caches) {
         }
 }
 
-TEST(product_of_nothing_writes_nothing) {
-    for (const char *const *set = product_sets(); *set; set++) {
+TEST(matmul_of_nothing_writes_nothing) {
+    for (const char *const *set = matmul_sets(); *set; set++) {
         float y[4] = {1, 2, 3, 4}, x[4] = {0};
-        Product p = {.M = 0,
-                     .N = 4,
-                     .K = 4,
-                     .a = x,
-                     .a_row = 4,
-                     .a_col = 1,
-                     .b = x,
-                     .b_row = 4,
-                     .b_col = 1,
-                     .y = y,
-                     .ldy = 4};
-        run_product(kernels_of(*set), &p, 2);
+        Matmul p = {.M = 0,
+                    .N = 4,
+                    .K = 4,
+                    .a = x,
+                    .a_row = 4,
+                    .a_col = 1,
+                    .b = x,
+                    .b_row = 4,
+                    .b_col = 1,
+                    .y = y,
+                    .ldy = 4};
+        run_matmul(kernels_of(*set), &p, 2);
         p.M = 1, p.N = 0;
-        run_product(kernels_of(*set), &p, 2);
+        run_matmul(kernels_of(*set), &p, 2);
         CHECK(y[0] == 1 && y[1] == 2 && y[2] == 3 && y[3] == 4);
         p.N = 4, p.K = 0; // an empty sum is 0
-        run_product(kernels_of(*set), &p, 2);
+        run_matmul(kernels_of(*set), &p, 2);
         CHECK(y[0] == 0 && y[1] == 0 && y[2] == 0 && y[3] == 0);
     }
 }
 
 /* The bits of bias_backward. */
-TEST(product_adds_the_columns_of_b) {
+TEST(matmul_adds_the_columns_of_b) {
     enum { T = 70, K = 5, N = 37 };
-    for (const char *const *set = product_sets(); *set; set++) {
+    for (const char *const *set = matmul_sets(); *set; set++) {
         const Kernels *k = kernels_of(*set);
         float x[T * K], dy[T * N], dw[K * N], sums[N], want[N];
         test_fill(x, T * K, 1, 1), test_fill(dy, T * N, 1, 2), test_fill(sums, N, 1, 3);
         memcpy(want, sums, sizeof want);
-        Product p = product_dw(T, K, N, x, K, dy);
+        Matmul p = matmul_wgrad(T, K, N, x, K, dy);
         p.y = dw, p.bias_grad = sums, p.bf16 = true;
-        run_product(k, &p, 2);
+        run_matmul(k, &p, 2);
         OWNED(test_team_end) Team *t = team_create(1);
         k->bias_backward(t, want, dy, T, N);
         CHECK(memcmp(sums, want, sizeof want) == 0);
@@ -331,13 +331,13 @@ TEST(product_adds_the_columns_of_b) {
 
 /* A NaN or an infinity must reach y, in bf16 too: the step's guard against bad numbers looks there.
  */
-TEST(product_passes_nan_and_infinity) {
-    for (const char *const *set = product_sets(); *set; set++)
+TEST(matmul_passes_nan_and_infinity) {
+    for (const char *const *set = matmul_sets(); *set; set++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             Form f = {.M = 20, .N = 40, .K = 30, .bf16 = bf16};
             Case c = case_make(&f, 1);
             c.a[3 * c.p.a_row + 7] = NAN, c.a[5 * c.p.a_row + 8] = INFINITY;
-            run_product(kernels_of(*set), &c.p, 1);
+            run_matmul(kernels_of(*set), &c.p, 1);
             bool good = true;
             for (int n = 0; n < 40; n++)
                 good &= isnan(c.y[3 * c.p.ldy + n]) && isinf(c.y[5 * c.p.ldy + n]) &&
@@ -380,7 +380,7 @@ static void end_block(void *ctx, int block) {
 static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_t n, BlocksOf of,
                            int threads) {
     Case whole = case_make(f, seed), parts = case_make(f, seed);
-    const Product *p = &whole.p;
+    const Matmul *p = &whole.p;
     bool of_y = of == BLOCKS_OF_Y, steps = of > BLOCKS_OF_Y;
     int64_t rows = (steps ? f->K : f->M) / n, first = steps ? 0 : seed % (unsigned)n;
     int64_t ld = (const int64_t[]){p->a_row, p->ldy, p->a_col, p->b_row}[of];
@@ -400,11 +400,11 @@ static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_
         const float *from = of == BLOCKS_OF_B ? parts.b : parts.a;
         if (!of_y) memcpy(e.block[i], from + i * rows * ld, bytes);
     }
-    run_product(kernels_of(set), &whole.p, 1);
+    run_matmul(kernels_of(set), &whole.p, 1);
     parts.p.blocks = &blocks;
     if (of == BLOCKS_OF_B) parts.p.b = NULL;
     if (of == BLOCKS_OF_A || of == BLOCKS_OF_AT) parts.p.a = NULL;
-    run_product(kernels_of(set), &parts.p, threads);
+    run_matmul(kernels_of(set), &parts.p, threads);
     bool same = !e.wrong && e.begun == n && e.done == n;
     for (int64_t m = 0; m < f->M; m++) {
         const float *y = of_y ? e.block[m / rows] + m % rows * ld : parts.y + m * whole.p.ldy;
@@ -417,9 +417,9 @@ static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_
     return same;
 }
 
-TEST(product_of_row_blocks_elsewhere_has_the_same_bits) {
+TEST(matmul_of_row_blocks_elsewhere_has_the_same_bits) {
     static const int64_t rows[] = {1, 3, 14, 29, 64, 100, 515, 1100};
-    for (const char *const *set = product_sets(); *set; set++)
+    for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 48; i++) {
             int64_t n = 1 + i % MOST_BLOCKS, size = rows[i / 3 % 8];
             bool of_y = i & 1, large = size > 500;
@@ -435,9 +435,9 @@ TEST(product_of_row_blocks_elsewhere_has_the_same_bits) {
 }
 
 /* Panels of K cross the edges of blocks; in bf16 not within a pair. */
-TEST(product_of_step_blocks_elsewhere_has_the_same_bits) {
+TEST(matmul_of_step_blocks_elsewhere_has_the_same_bits) {
     static const int64_t rows[] = {1, 7, 33, 200, 383, 385, 900};
-    for (const char *const *set = product_sets(); *set; set++)
+    for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 42; i++) {
             int64_t n = 1 + i % MOST_BLOCKS, size = rows[i / 3 % 7];
             Form f = {.M = 20 + 30 * (i % 3), .N = i % 5 ? 45 : 400, .a_turned = true};

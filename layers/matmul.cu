@@ -1,16 +1,16 @@
-/* matmul on CUDA. The ladder, from plain to fast: two rungs here, one in each of two more files,
- * which say what they do about the bound of the rung before. All end alike: addend, bias, epilogue,
- * one rounding to the dtype of y. 2MNK FLOPs.
+/* matmul on CUDA. Four kernels, from plain to fast: two here, one in each of two more files, which
+ * say what they do about the bound of the one before. All end alike: addend, bias, epilogue, one
+ * rounding to the dtype of y. 2MNK FLOPs.
  *
  *                                                   bound by       TFLOP/s at most: A100  H100/H200
  *     a thread for each element    here             loads                               5      8
  *     tiles in shared memory       here             shared memory                      19     33
  *     mma.sync, cp.async           matmul_sm80.cu   tensor cores                      312    620
  *     wgmma, TMA                   matmul_sm90.cu   tensor cores                             989
- *     cuBLASLt                     cuda/products.h  tensor cores                      312    989
+ *     cuBLASLt                     cuda/matmuls.h   tensor cores                      312    989
  *
  * Of the library and the own kernel for the device's tensor cores the faster one is taken, shape by
- * shape. The first two rungs serve what neither takes, and are what they are checked against.
+ * shape. The first two serve what neither takes, and are what they are checked against.
  *
  * The arithmetic. TFLOP/s are multiprocessors x multiply-adds in a cycle x 2 x clock: 108 at 1.41
  * GHz in an A100, 132 at 1.98 in an H100 or H200, 1.83 while tensor cores work.
@@ -23,9 +23,10 @@
  *              (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
  *              Microbenchmarking", 2024)
  *
- * Memory bounds no rung where M, N and K are all large: a matmul of bf16 does 1 / (1/M + 1/N + 1/K)
- * FLOPs for a byte. 989 TFLOP/s over the 3.35 TB/s of an H100 are 295, over the 4.8 of an H200 206;
- * 312 over the 2.04 of an A100 are 153. The smallest of GPT-2 124M, 32768 x 768 over 768, does 379.
+ * Memory bounds none of them where M, N and K are all large: a matmul of bf16 does 1 / (1/M + 1/N +
+ * 1/K) FLOPs for a byte. 989 TFLOP/s over the 3.35 TB/s of an H100 are 295, over the 4.8 of an H200
+ * 206; 312 over the 2.04 of an A100 are 153. The smallest of GPT-2 124M, 32768 x 768 over 768, does
+ * 379.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -34,7 +35,7 @@
 
 extern "C" {
 #include "layers/cuda/families.h"
-#include "layers/cuda/product_plan.h"
+#include "layers/cuda/matmul_plan.h"
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 }
@@ -88,7 +89,7 @@ __device__ __forceinline__ bool this_element(const Task<E, Y> &p, int64_t &m, in
     return m < p.M && n < p.N;
 }
 
-template <class E, class Y> __global__ void product_plain(Task<E, Y> p) {
+template <class E, class Y> __global__ void matmul_plain(Task<E, Y> p) {
     int64_t m, n;
     if (!this_element(p, m, n)) return;
     float sum = 0;
@@ -100,7 +101,7 @@ template <class E, class Y> __global__ void product_plain(Task<E, Y> p) {
 
 /* y holds the sums, addend included: what is left of a matmul that the library did without its
  * epilogue. */
-template <class E, class Y> __global__ void product_end(Task<E, Y> p) {
+template <class E, class Y> __global__ void matmul_end(Task<E, Y> p) {
     int64_t m, n;
     if (this_element(p, m, n)) finish(p, m, n, to_float(p.y[m * p.ldy + n]));
 }
@@ -135,7 +136,7 @@ __device__ __forceinline__ void fetch(float (&tile)[STEP][TILE + 1], const E *x,
     }
 }
 
-template <class E, class Y> __global__ void __launch_bounds__(THREADS) product_tiled(Task<E, Y> p) {
+template <class E, class Y> __global__ void __launch_bounds__(THREADS) matmul_tiled(Task<E, Y> p) {
     auto &tile = shared<Tiles>();
     int64_t across = (p.N + TILE - 1) / TILE, block = blockIdx.x;
     int64_t m0 = block / across * TILE, n0 = block % across * TILE;
@@ -168,12 +169,12 @@ template <class E, class Y> __global__ void __launch_bounds__(THREADS) product_t
 
 /* --- launchers */
 
-unsigned tiles(const Product *p, int64_t rows, int64_t columns) {
+unsigned tiles(const Matmul *p, int64_t rows, int64_t columns) {
     return blocks_for(p->M, rows) * blocks_for(p->N, columns);
 }
 
 enum Kernel { PLAIN, END, TILED };
-template <class E, class Y> void start(const Product *p, Kernel kernel) {
+template <class E, class Y> void start(const Matmul *p, Kernel kernel) {
     Task<E, Y> t = {p->M,
                     p->N,
                     p->K,
@@ -192,13 +193,13 @@ template <class E, class Y> void start(const Product *p, Kernel kernel) {
                     p->act,
                     p->bf16};
     if (kernel == TILED)
-        LAUNCH((product_tiled<E, Y>), tiles(p, TILE, TILE), dim3(SIDE, SIDE), 0, t);
+        LAUNCH((matmul_tiled<E, Y>), tiles(p, TILE, TILE), dim3(SIDE, SIDE), 0, t);
     else
-        LAUNCH((kernel == END ? product_end<E, Y> : product_plain<E, Y>), tiles(p, ROWS, COLUMNS),
+        LAUNCH((kernel == END ? matmul_end<E, Y> : matmul_plain<E, Y>), tiles(p, ROWS, COLUMNS),
                dim3(COLUMNS, ROWS), 0, t);
 }
 /* elem_bytes: bytes of an activation. */
-void start(const Product *p, size_t elem_bytes, Kernel kernel) {
+void start(const Matmul *p, size_t elem_bytes, Kernel kernel) {
     if (elem_bytes == sizeof(float))
         start<float, float>(p, kernel);
     else if (p->wide)
@@ -207,61 +208,61 @@ void start(const Product *p, size_t elem_bytes, Kernel kernel) {
         start<bf16, bf16>(p, kernel);
 }
 
-/* --- which rung */
+/* --- which kernel */
 
 /* By tensor cores, by tiles where a tile is not mostly empty, or plain. Returns whether the
  * gradient of a bias came with it. */
-bool by_own_kernel(const Product *p, size_t elem_bytes, int way) {
-    ProductCounts *n = product_counts_mine();
-    ProductRung rung = product_rung();
+bool by_own_kernel(const Matmul *p, size_t elem_bytes, int config) {
+    MatmulCounts *n = matmul_counts_mine();
+    MatmulBackend first = matmul_backend();
     bool thin = p->M < SIDE || p->N < SIDE || p->K < STEP;
-    if (rung <= PRODUCT_SM90 && !matmul_sm90_refuses(p, elem_bytes))
-        return n->sm90++, matmul_sm90(p, way), true;
-    if (rung <= PRODUCT_SM80 && !matmul_sm80_refuses(p, elem_bytes))
-        return n->sm80++, matmul_sm80(p, way), true;
-    if (rung <= PRODUCT_TILED && !thin)
+    if (first <= BACKEND_SM90 && !matmul_sm90_refuses(p, elem_bytes))
+        return n->sm90++, matmul_sm90(p, config), true;
+    if (first <= BACKEND_SM80 && !matmul_sm80_refuses(p, elem_bytes))
+        return n->sm80++, matmul_sm80(p, config), true;
+    if (first <= BACKEND_TILED && !thin)
         n->tiled++, start(p, elem_bytes, TILED);
     else
         n->plain++, start(p, elem_bytes, PLAIN);
     return false;
 }
 
-void add_columns(const Product *p, size_t elem_bytes) {
+void add_columns(const Matmul *p, size_t elem_bytes) {
     const Kernels *k = kernels_cuda(elem_bytes == sizeof(bf16));
     if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
 }
 
 /* What the library has not done. */
-void rest(const Product *p, size_t elem_bytes, ProductDone done, int way, const float *sums) {
+void rest(const Matmul *p, size_t elem_bytes, MatmulDone done, int config, const float *sums) {
     if (done == DONE_ALL && p->bias_grad)
         launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
     if (done == DONE_SUM && (p->bias || p->epilogue != EPI_NONE)) start(p, elem_bytes, END);
-    if (done == DONE_SUM || (done == DONE_NOTHING && !by_own_kernel(p, elem_bytes, way)))
+    if (done == DONE_SUM || (done == DONE_NOTHING && !by_own_kernel(p, elem_bytes, config)))
         add_columns(p, elem_bytes);
 }
 
 /* Floats for the gradient of a bias, which the library writes and does not add to. */
-float *sums_workspace(const Product *p) {
+float *sums_workspace(const Matmul *p) {
     auto N = static_cast<size_t>(p->N);
     return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
 }
 
-void run(const Product *p, size_t elem_bytes) {
-    bool own_only = product_rung() != PRODUCT_LIBRARY || p->K == 0;
-    ProductPlan *plan = own_only ? nullptr : product_plan(p, elem_bytes);
+void run(const Matmul *p, size_t elem_bytes) {
+    bool own_only = matmul_backend() != BACKEND_LIBRARY || p->K == 0;
+    MatmulPlan *plan = own_only ? nullptr : matmul_plan(p, elem_bytes);
     float *sums = plan ? sums_workspace(p) : nullptr;
-    ProductDone done = plan ? product_plan_run(plan, p, sums) : DONE_NOTHING;
-    ProductCounts *n = product_counts_mine();
+    MatmulDone done = plan ? matmul_plan_run(plan, p, sums) : DONE_NOTHING;
+    MatmulCounts *n = matmul_counts_mine();
     n->fused += done == DONE_ALL, n->bare += done == DONE_SUM;
     n->bias_grads += done == DONE_ALL && p->bias_grad;
-    rest(p, elem_bytes, done, plan ? product_plan_way(plan) : 0, sums);
+    rest(p, elem_bytes, done, plan ? matmul_plan_config(plan) : 0, sums);
 }
 
-void run_block(const Product *p, size_t elem_bytes, int block) {
+void run_block(const Matmul *p, size_t elem_bytes, int block) {
     const RowBlocks *r = p->blocks;
     int64_t at = block * r->rows;
     Act *here = r->begin(r->ctx, block);
-    Product q = *p;
+    Matmul q = *p;
     q.M = r->rows, q.blocks = nullptr;
     q.a = act_at(p->a, at * p->a_row, elem_bytes);
     q.y = r->of == BLOCKS_OF_Y ? here : act_at(p->y, at * p->ldy, elem_bytes);
@@ -272,13 +273,13 @@ void run_block(const Product *p, size_t elem_bytes, int block) {
 
 /* Rows of a or y in blocks: one kernel, or one for each block. Of b, or of a transposed: one, when
  * all are there. */
-void run_blocks(const Product *p, size_t elem_bytes) {
+void run_blocks(const Matmul *p, size_t elem_bytes) {
     const RowBlocks *r = p->blocks;
     bool rows = r->of == BLOCKS_OF_Y || r->of == BLOCKS_OF_A;
-    bool one = product_rung() <= PRODUCT_SM90 && !matmul_sm90_refuses(p, elem_bytes);
-    Product whole = *p;
+    bool one = matmul_backend() <= BACKEND_SM90 && !matmul_sm90_refuses(p, elem_bytes);
+    Matmul whole = *p;
     whole.blocks = nullptr;
-    if (one) product_counts_mine()->sm90++, matmul_sm90(p, 0);
+    if (one) matmul_counts_mine()->sm90++, matmul_sm90(p, 0);
     for (int i = 0; i < r->n && !one; i++)
         if (rows)
             run_block(p, elem_bytes, (r->first + i) % r->n);
@@ -288,23 +289,23 @@ void run_blocks(const Product *p, size_t elem_bytes) {
     for (int i = 0; i < r->n && r->done; i++) r->done(r->ctx, (r->first + i) % r->n);
 }
 
-template <class E> void product_of(Team *, const Product *p) {
+template <class E> void matmul_of(Team *, const Matmul *p) {
     if (p->M == 0) add_columns(p, sizeof(E));
     if (p->M > 0 && p->N > 0) (p->blocks ? run_blocks : run)(p, sizeof(E));
 }
-template <class E> void choose(const Product *p) {
-    product_prepare(p, sizeof(E));
+template <class E> void choose(const Matmul *p) {
+    matmul_prepare(p, sizeof(E));
 }
 
 } // namespace
 
-extern "C" void product_cuda(Kernels *k, bool is_bf16) {
-    k->product = is_bf16 ? product_of<bf16> : product_of<float>;
-    k->product_choose = is_bf16 ? choose<bf16> : choose<float>;
+extern "C" void matmul_cuda(Kernels *k, bool is_bf16) {
+    k->matmul = is_bf16 ? matmul_of<bf16> : matmul_of<float>;
+    k->matmul_choose = is_bf16 ? choose<bf16> : choose<float>;
 }
 
-extern "C" void product_prepare(const Product *p, size_t elem_bytes) {
+extern "C" void matmul_prepare(const Matmul *p, size_t elem_bytes) {
     bool timed = p->M && p->N && p->K && !p->blocks; // others may be summing what it would store
-    ProductPlan *plan = timed ? product_plan(p, elem_bytes) : nullptr;
-    if (plan) product_plan_time(plan, p, sums_workspace(p), rest);
+    MatmulPlan *plan = timed ? matmul_plan(p, elem_bytes) : nullptr;
+    if (plan) matmul_plan_time(plan, p, sums_workspace(p), rest);
 }

@@ -1,4 +1,4 @@
-/* product_tile -- the two inner parts of the product: packing a panel, and one register tile of y.
+/* matmul_tile -- the two inner parts of the matmul: packing a panel, and one register tile of y.
  *
  * A panel is what the innermost loop reads: for each step k of the sum, the values of TILE_N
  * columns of b side by side, and those of TILE_M rows of a; or, where a lies so in memory, row by
@@ -16,8 +16,8 @@
  *      avx2             6 x 16   12    2 + 6
  *      portable         4 x 8     8    2 + 4
  */
-#ifndef LAYERS_PRODUCT_TILE_H
-#define LAYERS_PRODUCT_TILE_H
+#ifndef LAYERS_MATMUL_TILE_H
+#define LAYERS_MATMUL_TILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,7 +48,7 @@ static inline int64_t pack_steps(PackKind kind, int64_t K) {
 static inline int tile_rows(PackKind kind) {
     return kind == PACK_PAIR ? PAIRS_M : TILE_M;
 }
-/* Are products of this kind done by tile registers (AMX)? */
+/* Are matmuls of this kind done by tile registers (AMX)? */
 static inline bool tile_registers(PackKind kind) {
     return SIMD_TILES && kind == PACK_PAIR;
 }
@@ -89,9 +89,10 @@ static inline __attribute__((always_inline)) void fetch_tile(const float *x, int
     }
 }
 
-/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows <=
- * tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
- * (0). bias may be NULL, and is where tile registers multiply. pairs: the panels are PACK_PAIR.
+/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows
+ * <= tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
+ * (0). bias may be NULL (and is NULL where tile registers multiply). pairs: the panels are
+ * PACK_PAIR.
  *
  * Computes a run of n such tiles, side by side or, where columns stay, one under the other: time
  * between two tiles is time without a multiplication, so as little as possible happens there. */
