@@ -21,7 +21,7 @@ static inline char *machine_text(const Machine *m) {
     fprintf(f, "memory = %lldB\nmemory_rate = %.17gB/s\ncall = %.17gs\n", (long long)m->memory,
             m->memory_rate, m->call);
     fprintf(f, "slowdown = %.17g\nslowest = %.17g\n", m->slowdown, m->slowest);
-    fprintf(f, "travel = %s\n", m->travel == TRAVEL_RING ? "ring" : "direct");
+    fprintf(f, "algorithm = %s\n", m->algorithm == ALGORITHM_RING ? "ring" : "direct");
     if (m->gpu) fprintf(f, "kernels = sm_%d\n", m->capability);
     for (int l = 0; l < m->n_levels; l++) {
         const Level *v = &m->level[l];

@@ -103,7 +103,7 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     int most = large ? 1500 : round % 2 ? 120 : 40;
     k.rows = pick(at, most);
     k.cols = pick(at, most);
-    if (round == 7) // more than one piece of what is kept for a fold
+    if (round == 7) // more than one piece of what is kept for a reduction
         k.op = COLL_ALL_REDUCE, k.type = COLL_F32, k.rows = 2003, k.cols = 3001;
     if (round == 9)
         k.op = COLL_REDUCE_SCATTER, k.type = COLL_F32, k.rows = 1501, k.cols = 1001, k.dim = 1;

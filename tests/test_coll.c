@@ -17,7 +17,7 @@ static int all_cases(World *w, void *ctx) {
     return case_run_all(world_comm(w), BASE_DEBUG ? 11 : p < 5 || test_long() ? 1 : 3);
 }
 
-TEST(coll_threads_every_op_type_fold_dim_and_shape_is_right) {
+TEST(coll_threads_every_op_type_reduction_dim_and_shape_is_right) {
     for (int p = 1; p <= 8; p++) CHECK(ranks_run(p, all_cases, &p) == 0);
 }
 

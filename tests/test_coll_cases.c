@@ -26,7 +26,7 @@ static void put(CollType type, unsigned char *at, int64_t i, int64_t v) {
     memcpy(at + i * n, from[type], (size_t)n);
 }
 
-static int64_t fold_of(const Case *x, int64_t i) {
+static int64_t reduce_of(const Case *x, int64_t i) {
     int64_t v = value(x->call.type, 0, i, x->salt);
     for (int r = 1; r < x->size; r++) {
         int64_t o = value(x->call.type, r, i, x->salt);
@@ -106,7 +106,7 @@ static int64_t right_answer(const Case *x, int64_t i) {
     int before = (x->rank - c->root + x->size) % x->size;
     if (c->op == COLL_SHIFT) return value(c->type, before, i, x->salt);
     if (c->op == COLL_BROADCAST) return value(c->type, c->root, i, x->salt);
-    return fold_of(x, c->op == COLL_REDUCE_SCATTER ? in_whole(x, x->rank, i) : i);
+    return reduce_of(x, c->op == COLL_REDUCE_SCATTER ? in_whole(x, x->rank, i) : i);
 }
 
 bool case_check(Case *x) {

@@ -280,7 +280,7 @@ TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
 
 /* A case of this number whose sums are of fp32. */
 static Case sum_case(uint64_t dice, const Comm *c) {
-    enum { OPS = N_COLL_OPS, TYPES_AND_FOLDS = 5 * 2, STEP = OPS * TYPES_AND_FOLDS };
+    enum { OPS = N_COLL_OPS, TYPES_AND_REDUCTIONS = 5 * 2, STEP = OPS * TYPES_AND_REDUCTIONS };
     return case_make((int)(dice % OPS + dice / OPS % (COLL_CASES / STEP) * STEP), c);
 }
 

@@ -328,7 +328,7 @@ TEST(detect_machine_has_the_levels_of_the_job) {
     CHECK(m.memory == (int64_t)8 << 30);            // a quarter of a node's
     CHECK(m.level[2].port_rate == 0.956 * 1e9 / 8); // of the preset
     CHECK(m.flops[0] == 50e9 && m.flops[1] == 90e9 && m.slowest == 1);
-    CHECK(m.travel == TRAVEL_DIRECT && !m.measured);
+    CHECK(m.algorithm == ALGORITHM_DIRECT && !m.measured);
 }
 
 TEST(detect_machine_reads_as_a_description) {

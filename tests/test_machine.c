@@ -114,8 +114,8 @@ static double rate(Dice *d) {
 }
 
 /* Up to four levels of units that have nothing in common with each other but that they nest. */
-static Machine any_machine(Dice *d, Travel travel) {
-    Machine m = {.n_levels = 1 + pick(d, MAX_LEVELS), .ranks = 1, .travel = travel};
+static Machine any_machine(Dice *d, CollAlgorithm algorithm) {
+    Machine m = {.n_levels = 1 + pick(d, MAX_LEVELS), .ranks = 1, .algorithm = algorithm};
     for (int l = 0; l < m.n_levels; l++) {
         m.ranks *= 1 + pick(d, m.n_levels > 2 ? 4 : 12);
         m.level[l] = (Level){.ranks = m.ranks, .latency = 1e-6 * pick(d, 50), .rank_rate = rate(d)};
@@ -165,7 +165,7 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
     Dice d = {1, 0};
     int same = 0, other = 0;
     for (int i = 0; i < 3000; i++) {
-        Machine m = any_machine(&d, TRAVEL_DIRECT);
+        Machine m = any_machine(&d, ALGORITHM_DIRECT);
         SendGroup g = any_group(&d, &m);
         for (int l = 0; l < m.n_levels; l++) m.level[l].latency = 0;
         if (m.ranks > 300 || g.size < 2) continue;
@@ -188,15 +188,15 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
 /* ---- by hand ---- */
 
 /* Four nodes of eight: 100 GB/s inside, 10 GB/s a rank and 40 GB/s a node outside. */
-static Machine small_cluster(Travel travel) {
+static Machine small_cluster(CollAlgorithm algorithm) {
     return (Machine){.ranks = 32,
                      .n_levels = 2,
                      .level = {{"node", 8, 1e-6, 100e9, 0}, {"network", 32, 10e-6, 10e9, 40e9}},
-                     .travel = travel};
+                     .algorithm = algorithm};
 }
 
 TEST(machine_direct_messages_wait_for_the_processor_one_by_one) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     SendGroup across = stretch(4, 8), all = stretch(24, 1);
     CHECK_SAME(send_of(&m, &across, COLL_BROADCAST, 0), 10e-6 * (0.5 + 0.5 * 3));
     m.ranks = m.level[1].ranks = 24;
@@ -214,7 +214,7 @@ static double in_turn(const Machine *m, const SendGroup *g, const Send *s) {
 /* A group across nodes, and replicas beside each other inside them: each rank's share of the port
  * grows with them until its own rate is what counts. */
 TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     Send s = {.op = COLL_ALL_GATHER, .bytes = 1000000};
     SendGroup across = stretch(4, 8);
     double start = 10e-6 * (0.5 + 0.5 * 3), bytes = 3 / 4. * 1e6;
@@ -230,7 +230,7 @@ TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
 
 /* One exchange sends everything to all: more bytes, one latency less. */
 TEST(machine_a_small_all_reduce_is_of_all_of_it) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     m.ranks = m.level[1].ranks = 64;
     SendGroup three = group_of(&(Placement){1, {3}, {8}}), four = stretch(4, 8),
               eight = stretch(8, 8);
@@ -246,7 +246,7 @@ TEST(machine_a_small_all_reduce_is_of_all_of_it) {
 
 /* All of it inside each node of eight, an eighth of it by each rank between nodes. */
 TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks_of_a_node) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     m.ranks_per_node = 8;
     SendGroup all = stretch(32, 1), node = stretch(8, 1), across = stretch(4, 8);
     double near = 7 / 8. * 1e6 / 100e9 + 1e-6 * (0.5 + 0.5 * 7);
@@ -267,7 +267,7 @@ TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks
 }
 
 TEST(machine_a_shift_is_one_message_of_every_rank) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     CHECK_SAME(send_of(&m, &node, COLL_SHIFT, 1000000), 1e-6 + 1e6 / 100e9);
     CHECK_SAME(send_of(&m, &across, COLL_SHIFT, 0), 10e-6);
@@ -279,7 +279,7 @@ TEST(machine_a_shift_is_one_message_of_every_rank) {
 }
 
 TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighbours) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     m.ranks = m.level[1].ranks = 48;
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
     m.level[1].port_rate = 0;
@@ -290,7 +290,7 @@ TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighb
 }
 
 TEST(machine_a_direct_root_sends_to_each) {
-    Machine m = small_cluster(TRAVEL_DIRECT);
+    Machine m = small_cluster(ALGORITHM_DIRECT);
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
     SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     CHECK_SAME(send_of(&m, &node, COLL_REDUCE, 1000000), 7 * 1e6 / 100e9);
@@ -300,7 +300,7 @@ TEST(machine_a_direct_root_sends_to_each) {
 }
 
 TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
-    Machine m = small_cluster(TRAVEL_RING);
+    Machine m = small_cluster(ALGORITHM_RING);
     const int64_t N = 1000000000; // latencies are a thousandth of the time of the bytes
     SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     double step = 1e-6;
@@ -316,7 +316,7 @@ TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
 }
 
 TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
-    Machine m = small_cluster(TRAVEL_RING);
+    Machine m = small_cluster(ALGORITHM_RING);
     const double N = 1e9;
     SendGroup all = stretch(32, 1), few = stretch(16, 1);
     // 3/4 of the whole comes into a node once, spread over its ranks, then 7/8 of it goes around
@@ -353,7 +353,7 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
     Dice d = {2, 0};
     int n = 0, tight = 0;
     for (int i = 0; i < 50000; i++) {
-        Machine m = any_machine(&d, pick(&d, 2) ? TRAVEL_RING : TRAVEL_DIRECT);
+        Machine m = any_machine(&d, pick(&d, 2) ? ALGORITHM_RING : ALGORITHM_DIRECT);
         SendGroup g = any_group(&d, &m);
         m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
         CollOp op = (CollOp)pick(&d, N_COLL_OPS);

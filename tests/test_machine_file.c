@@ -22,7 +22,7 @@ static const char lab[] = "# two racks\n"
                           "call = 2us\n"
                           "slowdown = 1.1\n"
                           "slowest = 1.05\n"
-                          "travel = ring\n"
+                          "algorithm = ring\n"
                           "kernels = cuda\n"
                           "level = node ranks=2 latency=800ns rank_rate=10GB/s\n"
                           "level = rack ranks=16 latency=15us rank_rate=1Gb/s port_rate=2Gb/s\n"
@@ -36,7 +36,7 @@ TEST(machine_file_says_what_it_says) {
     CHECK(m.nodes == 16 && m.ranks_per_node == 2 && m.ranks == 32 && m.threads == 4);
     CHECK(m.flops[0] == 400e9 && m.flops[1] == 800e9 && m.flops_half == 16);
     CHECK(m.memory == (int64_t)32 << 30 && m.memory_rate == 20e9 && m.call == 2e-6);
-    CHECK(m.slowdown == 1.1 && m.slowest == 1.05 && m.travel == TRAVEL_RING && !m.measured);
+    CHECK(m.slowdown == 1.1 && m.slowest == 1.05 && m.algorithm == ALGORITHM_RING && !m.measured);
     CHECK(m.gpu && m.capability == 90);
     CHECK(machine_kernels(&m, true)->elem_bytes == 2 &&
           machine_kernels(&m, false)->elem_bytes == 4);
@@ -64,7 +64,7 @@ TEST(machine_file_needs_only_what_nobody_can_guess) {
     Err e;
     if (!machine_parse(&m, text, sizeof text - 1, &e)) die("%s", e.text);
     CHECK(m.ranks == 3 && m.level[0].ranks == 3 && m.threads == 1 && m.flops[1] == 1e12);
-    CHECK(m.slowdown == 1 && m.slowest == 1 && m.memory == 0 && m.travel == TRAVEL_DIRECT);
+    CHECK(m.slowdown == 1 && m.slowest == 1 && m.memory == 0 && m.algorithm == ALGORITHM_DIRECT);
     CHECK(!m.gpu && !machine_kernels(&m, true));
 }
 
@@ -104,7 +104,7 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
         {"400G", "1e30", "flops_fp32 = 1e30: a rate like 60T"},
         {"400G", "400GB/s", "flops_fp32 = 400GB/s: a rate like 60T"},
         {"32GiB", "32GiB/s", "memory = 32GiB/s: a size like 80G"},
-        {"= ring", "= rings", "line 14: travel is direct or ring, not \"rings\""},
+        {"= ring", "= rings", "line 14: algorithm is direct or ring, not \"rings\""},
         {"= cuda", "= gpu", "line 15: kernels is cpu, cuda or like sm_80, not \"gpu\""},
         {"= cuda", "= sm_8x", "line 15: kernels is cpu, cuda or like sm_80, not \"sm_8x\""},
         {"= cuda", "= sm_-8", "line 15: kernels is cpu, cuda or like sm_80, not \"sm_-8\""},
@@ -155,7 +155,7 @@ static bool same(const Machine *a, const Machine *b) {
            a->flops[0] == b->flops[0] && a->flops[1] == b->flops[1] &&
            a->flops_half == b->flops_half && a->sms == b->sms && a->memory_rate == b->memory_rate &&
            a->call == b->call && a->memory == b->memory && a->threads == b->threads &&
-           a->slowdown == b->slowdown && a->slowest == b->slowest && a->travel == b->travel &&
+           a->slowdown == b->slowdown && a->slowest == b->slowest && a->algorithm == b->algorithm &&
            a->gpu == b->gpu && a->capability == b->capability;
 }
 

@@ -167,7 +167,7 @@ TEST(published_bandwidth_between_nodes_falls_with_the_groups_that_share_a_node) 
                 {"Frontier", 8, 5e9, {1, 2, 4, 8}, {40, 20, 10, 5}}};
     for (int i = 0; i < 2; i++) {
         int node = rows[i].node;
-        Machine m = {.ranks = 64 * node, .n_levels = 2, .travel = TRAVEL_RING};
+        Machine m = {.ranks = 64 * node, .n_levels = 2, .algorithm = ALGORITHM_RING};
         m.level[0] = (Level){.ranks = node, .rank_rate = 100e9};
         m.level[1] = (Level){.ranks = m.ranks,
                              .rank_rate = rows[i].rank_rate,

@@ -33,7 +33,7 @@ static Machine random_machine(int p) {
     m.flops_half = between(1, 300);
     m.memory_rate = between(1e9, 3e12), m.call = between(1e-8, 1e-5), m.slowdown = 1;
     m.oversubscription = drawn % 3 ? 0 : between(1, 4);
-    m.travel = drawn % 2 ? TRAVEL_RING : TRAVEL_DIRECT;
+    m.algorithm = drawn % 2 ? ALGORITHM_RING : ALGORITHM_DIRECT;
     for (int inner = 2; inner < p; inner *= 2)
         if (p % inner == 0 && between(1, 4) < 2 && m.n_levels < 2)
             m.level[m.n_levels++] = (Level){.name = "inner", .ranks = inner};

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
-#include "layers/cuda/fold.h"
+#include "layers/cuda/reduce.h"
 #include "tools/bench_gpu.h"
 
 enum { BUFFERS = 5, MOST_SETS = 8, RANKS = 2, HEAD = 64 };
@@ -119,10 +119,10 @@ static void do_rope(char *const at[]) {
     r.table = (float *)(void *)at[1];
     b.k->rope(NULL, &r, at[0], 1);
 }
-static void do_fold(char *const at[]) {
-    Fold f = {.n_src = RANKS, .n_dst = RANKS, .rows = 1, .cols = b.T * b.C, .src_ld = b.T * b.C};
+static void do_reduce(char *const at[]) {
+    Reduce f = {.n_src = RANKS, .n_dst = RANKS, .rows = 1, .cols = b.T * b.C, .src_ld = b.T * b.C};
     for (int i = 0; i < RANKS; i++) f.src[i] = at[i], f.dst[i] = at[i];
-    device_fold(device_stream(), &f, FOLD_BF16);
+    device_reduce(device_stream(), &f, REDUCE_BF16);
 }
 
 /* Random tokens; how many rows of the table they are. */
@@ -217,7 +217,7 @@ void gpu_memory(const Kernels *k) {
         {"squares", "4n", 4.0 * (double)n, {4 * n}, do_squares},
         {"zero", "4n", 4.0 * (double)n, {4 * n}, do_zero},
         {"to bf16", "6n", 6.0 * (double)n, {2 * n, 4 * n}, do_to_bf16},
-        {"fold of 2 ranks", "8TC", 4.0 * (double)x, {x, x}, do_fold},
+        {"reduce of 2 ranks", "8TC", 4.0 * (double)x, {x, x}, do_reduce},
     };
     double rate = 0; // of the copy
     printf("\nT = %lld, C = %lld, V = %lld, n = %lld\n%-24s %-16s %10s %9s %6s\n", (long long)T,

@@ -20,7 +20,7 @@ words=("$@")
         golden model_gr model_acc
     model_dec checkpoint_ safetensors tokenizer shard json batch simd coll_threads_of
         coll_threads_sums team_ kernel_sets version resume_is_bit_identical_llama
-    emulation cuda_fold)
+    emulation cuda_reduce)
 
 skip() {
     echo "skip aarch64: $1"

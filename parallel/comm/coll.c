@@ -102,17 +102,17 @@ void world_free(World *w) {
     mem_free(w);
 }
 
-typedef struct Seat {
+typedef struct SplitKey {
     int color, key;
-} Seat;
+} SplitKey;
 
 /* The ranks of a color, ordered by (key, rank). */
-static int seat_all(const Seat *seats, int n, int color, int *member) {
+static int split_members(const SplitKey *all_keys, int n, int color, int *member) {
     int size = 0;
     for (int r = 0; r < n; r++) {
-        if (seats[r].color != color) continue;
+        if (all_keys[r].color != color) continue;
         int at = size++;
-        for (; at > 0 && seats[member[at - 1]].key > seats[r].key; at--)
+        for (; at > 0 && all_keys[member[at - 1]].key > all_keys[r].key; at--)
             member[at] = member[at - 1];
         member[at] = r;
     }
@@ -120,16 +120,16 @@ static int seat_all(const Seat *seats, int n, int color, int *member) {
 }
 
 Comm *world_split(World *w, int color, int key, const char *label) {
-    Seat mine = {color, key}, *seats = mem_calloc((size_t)w->size, sizeof *seats);
+    SplitKey mine = {color, key}, *all_keys = mem_calloc((size_t)w->size, sizeof *all_keys);
     int *member = mem_calloc((size_t)w->size, sizeof *member);
     Group all = comm_group(w->all);
-    group_all_gather(&all, &mine, sizeof mine, seats);
-    Comm *c = comm_new(w, label, seat_all(seats, w->size, color, member));
+    group_all_gather(&all, &mine, sizeof mine, all_keys);
+    Comm *c = comm_new(w, label, split_members(all_keys, w->size, color, member));
     memcpy(c->member, member, (size_t)c->size * sizeof *member);
     while (c->member[c->rank] != w->rank) c->rank++;
     if (w->backend->open) w->backend->open(c, color, key);
     mem_free(member);
-    mem_free(seats);
+    mem_free(all_keys);
     return c;
 }
 

@@ -17,7 +17,7 @@
  *               [ b2 ]
  *
  * The order of a sum depends on the group alone, not on sizes or on who arrives first: ranks in
- * pairs, then pairs of pairs (coll_fold.h). So threads and processes give the same bits. After an
+ * pairs, then pairs of pairs (coll_reduce.h). So threads and processes give the same bits. After an
  * all_reduce all ranks have the same bits. bf16 sums are rounded after every addition.
  *
  * Counted bytes are the bytes that this rank receives, as ring volumes whatever the algorithm:

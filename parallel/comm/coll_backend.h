@@ -4,14 +4,14 @@
  * backend moves the bytes: it is called when a collective starts and when it is waited for, and may
  * do the work in either. Groups of one rank use coll_self.c.
  *
- * Every backend on host memory sums in the tree of coll_fold.h.
+ * Every backend on host memory sums in the tree of coll_reduce.h.
  */
 #ifndef PARALLEL_COMM_COLL_BACKEND_H
 #define PARALLEL_COMM_COLL_BACKEND_H
 
 #include "base/arena.h"
 #include "layers/device_clock.h"
-#include "parallel/comm/coll_fold.h"
+#include "parallel/comm/coll_reduce.h"
 
 /* When a rank's collectives were in flight and when they were exposed (parallel/plan/trace.h).
  *

@@ -15,7 +15,7 @@
  *
  * The host reaches coll_wait long before the device, so the sums are enqueued in time to run beside
  * the matmul. No kernel spins for another one, so ranks may share a device. Sums use the tree of
- * coll_fold.h: the same bits as coll_threads.c.
+ * coll_reduce.h: the same bits as coll_threads.c.
  */
 #include <string.h>
 
@@ -23,11 +23,11 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "layers/cuda/clock_cuda.h"
-#include "layers/cuda/fold.h"
+#include "layers/cuda/reduce.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/coll_threads.h"
 
-_Static_assert((int)FOLD_MOST >= (int)MAX_THREAD_RANKS, "a src for each rank");
+_Static_assert((int)REDUCE_MOST >= (int)MAX_THREAD_RANKS, "a src for each rank");
 
 /* Events of a call: src may be read and dst written; this rank has done its part. */
 typedef struct Places {
@@ -128,12 +128,12 @@ void device_run_alone(Comm *c, uint64_t number, const CollCall *call) {
     c->open[number % COLL_IN_FLIGHT].started = c->open[number % COLL_IN_FLIGHT].complete;
 }
 
-FoldType fold_type(const CollCall *call) {
+ReduceType reduce_type(const CollCall *call) {
     bool sum = call->reduction == COLL_SUM;
-    if (sum && call->type == COLL_F32) return FOLD_F32;
-    if (sum && call->type == COLL_BF16) return FOLD_BF16;
-    if (sum && call->type == COLL_F64) return FOLD_F64;
-    if (sum && call->type == COLL_I32) return FOLD_I32;
+    if (sum && call->type == COLL_F32) return REDUCE_F32;
+    if (sum && call->type == COLL_BF16) return REDUCE_BF16;
+    if (sum && call->type == COLL_F64) return REDUCE_F64;
+    if (sum && call->type == COLL_I32) return REDUCE_I32;
     die_at(call->file, call->line, "coll_start", 1,
            "collective \"%s\": on devices only sums of fp32, bf16, fp64 and int32 are supported",
            call->what);
@@ -142,14 +142,14 @@ FoldType fold_type(const CollCall *call) {
 static void do_work(const ThreadsWork *w, const CollCall *call, Stream s) {
     int64_t bytes = coll_type_bytes(call->type);
     if (w->sums) {
-        Fold f = {.n_src = w->n_src,
-                  .n_dst = w->n_dst,
-                  .rows = w->rows,
-                  .cols = w->row_bytes / bytes,
-                  .src_ld = w->src_ld[0] / bytes};
+        Reduce f = {.n_src = w->n_src,
+                    .n_dst = w->n_dst,
+                    .rows = w->rows,
+                    .cols = w->row_bytes / bytes,
+                    .src_ld = w->src_ld[0] / bytes};
         for (int i = 0; i < w->n_src; i++) f.src[i] = w->src[i];
         for (int i = 0; i < w->n_dst; i++) f.dst[i] = w->dst[i];
-        device_fold(s, &f, fold_type(call));
+        device_reduce(s, &f, reduce_type(call));
         return;
     }
     Gather g = {.n = w->n_src, .rows = w->rows, .cols = w->row_bytes, .dst_ld = w->dst_ld};
@@ -169,7 +169,8 @@ void device_poison_blocks(const Comm *c, const CollCall *call) {
 }
 
 static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
-    if (coll_spreads(call->op)) fold_type(call); // dies here for other types, before any rank waits
+    if (coll_spreads(call->op))
+        reduce_type(call); // dies here for other types, before any rank waits
     if (c->size == 1) {
         device_run_alone(c, number, call);
         return;

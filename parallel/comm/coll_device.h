@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "layers/cuda/fold.h"
+#include "layers/cuda/reduce.h"
 #include "layers/cuda/streams.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/devices.h"
@@ -125,7 +125,7 @@ const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uin
 /* ---- all backends */
 
 /* Dies for a type without a kernel. */
-FoldType fold_type(const CollCall *call);
+ReduceType reduce_type(const CollCall *call);
 
 /* Local. Time stamps for tracing: the call begins with the next operation of stream s; it is
  * complete with the last operation put into s. */

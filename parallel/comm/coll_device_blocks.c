@@ -118,14 +118,14 @@ const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uin
 static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     const DeviceWorld *w = device_world(c);
     int64_t n = coll_elements(call);
-    Fold f = {.n_src = c->size, .n_dst = 1, .rows = 1, .cols = n, .src_ld = n};
+    Reduce f = {.n_src = c->size, .n_dst = 1, .rows = 1, .cols = n, .src_ld = n};
     f.dst[0] = call->dst;
     for (int o = 0; o < c->size; o++) {
         f.src[o] = (const char *)call->src + o * coll_block_bytes(call);
         w->way->wait_signal(c, w->comm, o, SIGN_SLOT, number, call);
     }
     device_begins(c, number, w->comm);
-    device_fold(w->comm, &f, fold_type(call));
+    device_reduce(w->comm, &f, reduce_type(call));
     device_completes(c, number, w->comm);
     device_record(events_of(c, number)->begun, w->comm);
     device_follow(device_stream(), events_of(c, number)->begun);

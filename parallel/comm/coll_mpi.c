@@ -19,10 +19,10 @@
 #include "parallel/comm/coll_mpi_flight.h"
 #include "parallel/comm/coll_mpi_job.h"
 
-enum { VOLLEY = 16 };                 // polls between two naps
-static const double spin_for = 20e-6; // seconds without a message before the first nap
-static const double term_grace = 0.3; // seconds; after a SIGTERM shorter waits are not reported
-static const double longest_nap = 1;  // seconds; a longer nap means that this process was stopped
+enum { VOLLEY = 16 };                  // polls between two sleeps
+static const double spin_for = 20e-6;  // seconds without a message before the first sleep
+static const double term_grace = 0.3;  // seconds; after a SIGTERM shorter waits are not reported
+static const double longest_sleep = 1; // seconds; a longer one means that this process was stopped
 
 /* State of this process. */
 static struct {
@@ -55,9 +55,9 @@ static void terminated(const Flight *f, double waited) {
 }
 
 /* Seconds to sleep after so many without a message: a quarter of them bounds the delay. */
-static double nap_after(double still) {
-    double nap = still / 4;
-    return nap < 5e-6 ? 5e-6 : nap > 1e-4 ? 1e-4 : nap;
+static double sleep_after(double still) {
+    double pause = still / 4;
+    return pause < 5e-6 ? 5e-6 : pause > 1e-4 ? 1e-4 : pause;
 }
 
 /* Spins while messages arrive, then sleeps between volleys of polls: one poll advances MPI by one
@@ -71,7 +71,7 @@ static void fly(Flight *f) {
         advance_all(w->team);
         if (f->step == FLIGHT_LANDED) break;
         double now = coll_now();
-        if (now - last > longest_nap) begin += now - last, job.revived = now;
+        if (now - last > longest_sleep) begin += now - last, job.revived = now;
         last = now;
         double waited = now - begin;
         if (flight_count.messages != before) moved = now;
@@ -79,7 +79,7 @@ static void fly(Flight *f) {
             sched_yield();
             continue;
         }
-        if (mpi_job_nap(nap_after(now - moved)) && waited > term_grace) terminated(f, waited);
+        if (mpi_job_sleep(sleep_after(now - moved)) && waited > term_grace) terminated(f, waited);
         char text[256];
         if (w->limit > 0 && waited > w->limit)
             coll_expire(c, named(f), waited, flight_missing(f, text, sizeof text));

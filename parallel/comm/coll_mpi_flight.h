@@ -11,7 +11,7 @@
  * done for one chunk of all parts after the other.
  *
  *     spread     reduce_scatter, all_reduce, reduce    all ranks send each part to its owner, which
- *                                                      sums in the tree of coll_fold.h
+ *                                                      sums in the tree of coll_reduce.h
  *     collect    all_gather, all_reduce, broadcast     owners send their parts to all ranks
  *     shift      one message to a rank, one from another, as a step of its own (collect)
  *
@@ -28,8 +28,8 @@
  *     collect, near    carriers send them to the ranks of their node            0 - 1, 2 - 3
  *
  * So the link carries a part once for each other node, not for each rank there. The tree of
- * coll_fold.h adds such blocks of ranks first, too: the sums have the same bits. Small wholes go so
- * between ranks on nodes of their own as well: neighbours are often in one rack.
+ * coll_reduce.h adds such blocks of ranks first, too: the sums have the same bits. Small wholes go
+ * so between ranks on nodes of their own as well: neighbours are often in one rack.
  *
  * Flights progress only in flight_advance, which waits call, and kernels now and then.
  */

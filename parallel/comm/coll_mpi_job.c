@@ -40,7 +40,7 @@ static sigset_t term_set(void) {
     return s;
 }
 
-bool mpi_job_nap(double seconds) {
+bool mpi_job_sleep(double seconds) {
     sigset_t s = term_set();
     if (sigtimedwait(&s, NULL, &(struct timespec){.tv_nsec = (long)(seconds * 1e9)}) == SIGTERM)
         terminated = true;
@@ -200,7 +200,7 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     int first = *rank; // number by the launcher; MPI may count each process as rank 0
     set_tcp();
     sigset_t s = term_set();
-    prctl(PR_SET_TIMERSLACK, 1000L);      // nanoseconds; by default the shortest nap takes 55 us
+    prctl(PR_SET_TIMERSLACK, 1000L);      // nanoseconds; by default the shortest sleep takes 55 us
     pthread_sigmask(SIG_BLOCK, &s, NULL); // before other threads start, which inherit the mask
     gethostname(node, sizeof node - 1);
     die_set_rank(*rank, node);

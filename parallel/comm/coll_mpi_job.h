@@ -27,8 +27,8 @@ void mpi_job_nodes(int *node);
 void mpi_job_watch(const char *not_yet, double seconds);
 void mpi_job_watched(void);
 
-/* Local. Sleeps for `seconds` < 1. True if a SIGTERM has arrived, now or in an earlier nap. */
-bool mpi_job_nap(double seconds);
+/* Local. Sleeps for `seconds` < 1. True if a SIGTERM has arrived, now or in an earlier call. */
+bool mpi_job_sleep(double seconds);
 /* Local. Delivers a held SIGTERM: the program's handler runs, or the process ends. */
 void mpi_job_deliver(void);
 /* Local. Dies with MPI's error text if rc is an error; function: name of the call. */

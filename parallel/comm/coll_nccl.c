@@ -15,7 +15,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
-#include "layers/cuda/fold.h"
+#include "layers/cuda/reduce.h"
 #include "parallel/comm/coll_nccl.h"
 
 /* Most multiprocessors of a call, which matmuls beside it do without (leave_multiprocessors): half

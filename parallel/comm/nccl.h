@@ -25,7 +25,7 @@ enum NcclType {
     NCCL_F64 = 8,
     NCCL_BF16 = 9
 };
-enum NcclFold { NCCL_SUM = 0, NCCL_MAX = 2 };
+enum NcclOp { NCCL_SUM = 0, NCCL_MAX = 2 };
 
 /* As in version 2.18; later versions read only `size` bytes. */
 enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_OLDEST = 21801, NCCL_UNDEFINED = -2147483647 - 1 };
@@ -53,14 +53,13 @@ typedef struct Nccl {
     const char *(*error_string)(int result);
     const char *(*last_error)(NcclComm c);
     int (*async_error)(NcclComm c, int *result);
-    int (*all_reduce)(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
-                      Stream s);
-    int (*reduce_scatter)(const void *src, void *dst, size_t n_dst, int type, int fold, NcclComm c,
+    int (*all_reduce)(const void *src, void *dst, size_t n, int type, int op, NcclComm c, Stream s);
+    int (*reduce_scatter)(const void *src, void *dst, size_t n_dst, int type, int op, NcclComm c,
                           Stream s);
     int (*all_gather)(const void *src, void *dst, size_t n_src, int type, NcclComm c, Stream s);
     int (*broadcast)(const void *src, void *dst, size_t n, int type, int root, NcclComm c,
                      Stream s);
-    int (*reduce)(const void *src, void *dst, size_t n, int type, int fold, int root, NcclComm c,
+    int (*reduce)(const void *src, void *dst, size_t n, int type, int op, int root, NcclComm c,
                   Stream s);
     int (*send)(const void *src, size_t n, int type, int to, NcclComm c, Stream s);
     int (*receive)(void *dst, size_t n, int type, int from, NcclComm c, Stream s);

@@ -130,15 +130,15 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
 }
 
 /* A rank, and the cores that it may use. */
-typedef struct Seat {
+typedef struct RankCores {
     char node[64];
     cpu_set_t cores;
-} Seat;
+} RankCores;
 
 /* Ranks on this node among the first `most` ranks; *together: the cores of all of them. */
 static int count_on_node(World *w, int most, cpu_set_t *together) {
     Group g = comm_group(world_comm(w));
-    Seat mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
+    RankCores mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
     int n = 0;
     snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
     if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);

@@ -47,29 +47,29 @@ static double matmul_rate(const Kernels *k, Team *team, bool bf16) {
 
 /* ---- all of them ---- */
 
-/* What a rank tells the others. */
-typedef struct Seat {
+/* What each rank reports to the others. */
+typedef struct RankReport {
     NodeFacts node;
     double rate[2]; // of a matmul in fp32 and bf16
     RankFacts facts;
-} Seat;
+} RankReport;
 
-static double median_rate(const Seat *seat, int n, bool bf16) {
+static double median_rate(const RankReport *report, int n, bool bf16) {
     double *rate = mem_calloc((size_t)n, sizeof *rate);
-    for (int r = 0; r < n; r++) rate[r] = seat[r].rate[bf16];
+    for (int r = 0; r < n; r++) rate[r] = report[r].rate[bf16];
     double median = median_of(rate, n);
     mem_free(rate);
     return median;
 }
 
 /* Nodes in the order of their first ranks, as these have found them. */
-static void find_nodes(Detected *d, const Seat *seat) {
+static void find_nodes(Detected *d, const RankReport *report) {
     for (int r = 0; r < d->n_ranks; r++) {
         int same = 0;
-        while (strcmp(seat[same].node.name, seat[r].node.name) != 0) same++;
-        d->rank[r] = seat[r].facts;
+        while (strcmp(report[same].node.name, report[r].node.name) != 0) same++;
+        d->rank[r] = report[r].facts;
         d->rank[r].node = same < r ? d->rank[same].node : d->n_nodes;
-        if (same == r) d->node[d->n_nodes++] = seat[r].node;
+        if (same == r) d->node[d->n_nodes++] = report[r].node;
     }
 }
 
@@ -93,26 +93,27 @@ static const char *kernels_name(const Kernels *k) {
 void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     Group g = comm_group(world_comm(w));
     cpu_set_t cores = team_set(team);
-    Seat mine = {.facts.threads = team_size(team)}, *seat = mem_calloc((size_t)g.size, sizeof mine);
+    RankReport mine = {.facts.threads = team_size(team)},
+               *report = mem_calloc((size_t)g.size, sizeof mine);
     memset(d, 0, sizeof *d);
     mine.node = node_here(world_node(w));
     rank_cores(&mine.facts, cpus_here(), &cores);
     group_barrier(&g); // ranks that share cores or memory shall find out
     mine.rate[0] = mine.rate[1] = matmul_rate(k, team, bf16);
     if (k->bf16_units) mine.rate[!bf16] = matmul_rate(k, team, !bf16);
-    group_all_gather(&g, &mine, sizeof mine, seat);
+    group_all_gather(&g, &mine, sizeof mine, report);
 
     d->n_ranks = g.size;
     d->rank = mem_calloc((size_t)g.size, sizeof *d->rank);
     d->node = mem_calloc((size_t)g.size, sizeof *d->node);
-    find_nodes(d, seat);
-    for (int i = 0; i < 2; i++) d->flops[i] = median_rate(seat, g.size, i);
-    for (int r = 0; r < g.size; r++) d->rank[r].speed = seat[r].rate[bf16] / d->flops[bf16];
+    find_nodes(d, report);
+    for (int i = 0; i < 2; i++) d->flops[i] = median_rate(report, g.size, i);
+    for (int r = 0; r < g.size; r++) d->rank[r].speed = report[r].rate[bf16] / d->flops[bf16];
     snprintf(d->backend, sizeof d->backend, "%s", world_backend(w));
     snprintf(d->kernels, sizeof d->kernels, "%s", kernels_name(k));
     group_share(&g, d->kernels, sizeof d->kernels); // where processors differ, rank 0's
     detect_warn(d);
-    mem_free(seat);
+    mem_free(report);
 }
 
 void detect_free(Detected *d) {

@@ -245,10 +245,10 @@ static double by_levels(const Machine *m, const double *in, CollOp op, double p,
     return turns * (bytes + steps);
 }
 
-static double travel(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
+static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
     double p = size, N = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, N);
-    if (m->travel == TRAVEL_DIRECT) {
+    if (m->algorithm == ALGORITHM_DIRECT) {
         double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
         return op == COLL_ALL_REDUCE ? smaller(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
     }
@@ -268,10 +268,10 @@ double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
     bool known = m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds);
     if (known && !m->near) return seconds;
     spread_of(&s, m, g);
-    double near = travel(m, &s, send->op, g->size, send->bytes), none;
+    double near = sent_seconds(m, &s, send->op, g->size, send->bytes), none;
     if (!known) return near;
     calibration_send(m->measured, g, send->op, 0, &none);
-    return smaller(near, seconds - none + travel(m, &s, send->op, g->size, 0));
+    return smaller(near, seconds - none + sent_seconds(m, &s, send->op, g->size, 0));
 }
 
 bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
@@ -292,7 +292,7 @@ int machine_level(const Machine *m, const SendGroup *g) {
 
 bool machine_long(const Machine *m, const SendGroup *g) {
     double latency = 0;
-    if (m->travel == TRAVEL_RING) return false;
+    if (m->algorithm == ALGORITHM_RING) return false;
     for (int l = machine_level(m, g); l >= 0; l--) latency = larger(latency, m->level[l].latency);
     return latency > 2 * busy_most;
 }
@@ -332,7 +332,8 @@ double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
     spread_of(&s, m, g);
     for (int i = 0; i < 2; i++) {
         const Machine *at = i ? &alone : m;
-        rate[i] = travel(at, &s, op, g->size, 2 * much) - travel(at, &s, op, g->size, much);
+        rate[i] =
+            sent_seconds(at, &s, op, g->size, 2 * much) - sent_seconds(at, &s, op, g->size, much);
     }
     return rate[1] / rate[0];
 }

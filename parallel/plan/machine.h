@@ -53,7 +53,7 @@ typedef struct SendGroup {
 /* Algorithms of collectives. DIRECT: every rank sends to every other, or inside nodes
  * first (threads, MPI); RING: rings
  * and trees of nodes (NCCL). */
-typedef enum { TRAVEL_DIRECT, TRAVEL_RING } Travel;
+typedef enum { ALGORITHM_DIRECT, ALGORITHM_RING } CollAlgorithm;
 
 typedef struct Level {
     char name[24];
@@ -84,7 +84,7 @@ typedef struct Machine {
     // oversubscription: kernel time when all ranks compute, relative to one alone: 2 if two ranks
     // share each core; 0 or 1: none
     double oversubscription;
-    Travel travel;
+    CollAlgorithm algorithm;
     // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
     bool gpu;
     int capability; // compute capability of a GPU, 90 for 9.0: the tiles of its matmuls

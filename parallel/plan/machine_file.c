@@ -14,7 +14,7 @@
  *     call           = 2us
  *     slowdown       = 1.1                of kernels while a collective is in flight
  *     slowest        = 1.05               rank, by the others
- *     travel         = direct             or ring
+ *     algorithm      = direct             or ring
  *     kernels        = cpu                or cuda, where activations in bf16 are two bytes; sm_80:
  *                                         cuda, of that compute capability (without: sm_90)
  *     level          = node    ranks=2   latency=2us  rank_rate=10GB/s
@@ -72,7 +72,7 @@ enum {
     N_KEYS = sizeof keys / sizeof *keys,
     N_LEVEL_KEYS = sizeof level_keys / sizeof *level_keys,
     KEY_NAME = N_KEYS,
-    KEY_TRAVEL,
+    KEY_ALGORITHM,
     KEY_KERNELS,
     KEY_LEVEL,
     N_NAMES
@@ -177,14 +177,14 @@ static bool read_kernels(const Reader *r, const char *value) {
 
 static bool read_travel(const Reader *r, const char *value) {
     bool ring = strcmp(value, "ring") == 0;
-    r->m->travel = ring ? TRAVEL_RING : TRAVEL_DIRECT;
+    r->m->algorithm = ring ? ALGORITHM_RING : ALGORITHM_DIRECT;
     return ring || strcmp(value, "direct") == 0 ||
-           wrong(r, "travel is direct or ring, not \"%.60s\"", value);
+           wrong(r, "algorithm is direct or ring, not \"%.60s\"", value);
 }
 
 static bool read_pair(Reader *r, const char *name, char *value) {
     const char *names[N_NAMES] = {[KEY_NAME] = "name",
-                                  [KEY_TRAVEL] = "travel",
+                                  [KEY_ALGORITHM] = "algorithm",
                                   [KEY_KERNELS] = "kernels",
                                   [KEY_LEVEL] = "level"};
     for (int i = 0; i < N_KEYS; i++) names[i] = keys[i].name;

@@ -39,27 +39,27 @@ static const struct {
 } presets[] = {
     {"h200", "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"
              "multiprocessors=132\n memory=141G\n memory_rate=4.3TB/s\n call=5us\n"
-             "slowdown=1.14\n slowest=1.02\n travel=ring\n kernels=cuda\n"
+             "slowdown=1.14\n slowest=1.02\n algorithm=ring\n kernels=cuda\n"
              "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"
              "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"},
     {"h100", "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"
              "multiprocessors=132\n memory=80G\n memory_rate=3TB/s\n call=5us\n"
-             "slowdown=1.14\n slowest=1.02\n travel=ring\n kernels=cuda\n"
+             "slowdown=1.14\n slowest=1.02\n algorithm=ring\n kernels=cuda\n"
              "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"
              "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"},
     {"a100", "ranks_per_node=8\n flops_fp32=17T\n flops_bf16=280T\n flops_half=115\n"
              "multiprocessors=108\n memory=80G\n memory_rate=1.75TB/s\n call=5us\n"
-             "slowdown=1.17\n slowest=1.02\n travel=ring\n kernels=sm_80\n"
+             "slowdown=1.17\n slowest=1.02\n algorithm=ring\n kernels=sm_80\n"
              "level=NVLink ranks=8 latency=5us rank_rate=230GB/s\n"
              "level=network ranks=all latency=10us rank_rate=23GB/s port_rate=184GB/s\n"},
     {"v100", "ranks_per_node=4\n flops_fp32=14T\n flops_bf16=90T\n flops_half=64\n"
              "multiprocessors=80\n memory=32G\n memory_rate=0.8TB/s\n call=5us\n"
-             "slowdown=1.05\n slowest=1.02\n travel=ring\n kernels=sm_70\n"
+             "slowdown=1.05\n slowest=1.02\n algorithm=ring\n kernels=sm_70\n"
              "level=PCIe ranks=4 latency=8us rank_rate=11GB/s\n"
              "level=network ranks=all latency=12us rank_rate=11GB/s port_rate=11.5GB/s\n"},
     {"consumer", "ranks_per_node=8\n flops_fp32=60T\n flops_bf16=140T\n flops_half=96\n"
                  "multiprocessors=128\n memory=24G\n memory_rate=0.92TB/s\n call=5us\n"
-                 "slowdown=1.05\n slowest=1.05\n travel=ring\n kernels=sm_89\n"
+                 "slowdown=1.05\n slowest=1.05\n algorithm=ring\n kernels=sm_89\n"
                  "level=PCIe ranks=8 latency=10us rank_rate=10GB/s\n"
                  "level=network ranks=all latency=30us rank_rate=2.9GB/s port_rate=2.9GB/s\n"},
     {"cpu", "ranks_per_node=1\n threads=2\n flops_fp32=130G\n flops_bf16=128G\n flops_half=12\n"

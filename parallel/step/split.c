@@ -22,7 +22,7 @@
  *
  *   y = matmul  x, w         rank r:  y.r+1 = matmul x.r+1, w      the block of the next rank first
  *   y = reduce_scatter x y            p.r-1 = shift 1 x  y.r+1     under the next matmul; then the
- *                                     y     = add of all parts     sum, in the tree of coll_fold.h
+ *                                     y     = add of all parts   sum, in the tree of coll_reduce.h
  *
  * Source: Wang et al. (ASPLOS 2023).
  */

@@ -401,17 +401,17 @@ static int ask(NcclComm c, Stream s, Part p) {
     return NCCL_SUCCESS;
 }
 
-static Part part(Kind kind, const void *src, void *dst, size_t n, int type, int fold, int peer) {
+static Part part(Kind kind, const void *src, void *dst, size_t n, int type, int op, int peer) {
     return (Part){
-        .kind = kind, .src = src, .dst = dst, .n = n, .type = type, .fold = fold, .peer = peer};
+        .kind = kind, .src = src, .dst = dst, .n = n, .type = type, .op = op, .peer = peer};
 }
-static int all_reduce(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
+static int all_reduce(const void *src, void *dst, size_t n, int type, int op, NcclComm c,
                       Stream s) {
-    return ask(c, s, part(ALL_REDUCE, src, dst, n, type, fold, 0));
+    return ask(c, s, part(ALL_REDUCE, src, dst, n, type, op, 0));
 }
-static int reduce_scatter(const void *src, void *dst, size_t n, int type, int fold, NcclComm c,
+static int reduce_scatter(const void *src, void *dst, size_t n, int type, int op, NcclComm c,
                           Stream s) {
-    return ask(c, s, part(REDUCE_SCATTER, src, dst, n, type, fold, 0));
+    return ask(c, s, part(REDUCE_SCATTER, src, dst, n, type, op, 0));
 }
 static int all_gather(const void *src, void *dst, size_t n, int type, NcclComm c, Stream s) {
     return ask(c, s, part(ALL_GATHER, src, dst, n, type, 0, 0));
@@ -420,9 +420,9 @@ static int broadcast(const void *src, void *dst, size_t n, int type, int root, N
                      Stream s) {
     return ask(c, s, part(BROADCAST, src, dst, n, type, 0, root));
 }
-static int reduce(const void *src, void *dst, size_t n, int type, int fold, int root, NcclComm c,
+static int reduce(const void *src, void *dst, size_t n, int type, int op, int root, NcclComm c,
                   Stream s) {
-    return ask(c, s, part(REDUCE, src, dst, n, type, fold, root));
+    return ask(c, s, part(REDUCE, src, dst, n, type, op, root));
 }
 static int send(const void *src, size_t n, int type, int to, NcclComm c, Stream s) {
     return ask(c, s, part(SEND, src, NULL, n, type, 0, to));

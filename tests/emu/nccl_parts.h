@@ -20,7 +20,7 @@ typedef struct Part {
     const char *src;
     char *dst;
     size_t n; // as the call has it
-    int type, fold, peer;
+    int type, op, peer;
     size_t src_bytes, dst_bytes; // that it reads and writes
     Place from, to;
 } Part;

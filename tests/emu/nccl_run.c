@@ -49,8 +49,8 @@ static void put_number(const Part *p, char *at, size_t i, double x) {
         ((float *)(void *)at)[i] = (float)x;
 }
 
-/* Elements begin, ... of all ranks' src, folded from the last rank to the first. */
-static char *folded(int size, Asked *const *asked, size_t n) {
+/* Elements begin, ... of all ranks' src, reduced from the last rank to the first. */
+static char *reduced(int size, Asked *const *asked, size_t n) {
     const Part *p = &asked[0]->part[0];
     char *sum = mem_alloc(n * emu_nccl_bytes(p->type) + 1);
     for (size_t i = 0; i < n; i++) {
@@ -58,7 +58,7 @@ static char *folded(int size, Asked *const *asked, size_t n) {
         for (int r = size - 2; r >= 0; r--) {
             double y = number(p, asked[r]->part[0].src, i), both = x + y;
             bool whole = p->type == NCCL_I32 || p->type == NCCL_F64;
-            x = p->fold == NCCL_MAX ? (y > x ? y : x) : whole ? both : (double)(float)both;
+            x = p->op == NCCL_MAX ? (y > x ? y : x) : whole ? both : (double)(float)both;
         }
         put_number(p, sum, i, x);
     }
@@ -75,7 +75,7 @@ static void run_collective(int n_ranks, Asked *const *asked) {
         for (size_t r = 0; r < (p->kind == BROADCAST ? 1 : size); r++)
             memcpy(all + r * n, asked[p->kind == BROADCAST ? (size_t)p->peer : r]->part[0].src, n);
     } else {
-        all = folded(n_ranks, asked, p->n * (blocks ? size : 1));
+        all = reduced(n_ranks, asked, p->n * (blocks ? size : 1));
     }
     for (size_t r = 0; r < size; r++) {
         char *dst = asked[r]->part[0].dst;
@@ -114,7 +114,7 @@ void emu_nccl_run(int size, Asked *const *asked) {
         if (asked[r]->recorded != asked[0]->recorded)
             die("NCCL: %s: recorded on one of ranks 0 and %d, not on both", emu_nccl_words[p->kind],
                 r);
-        if (o->kind != p->kind || o->n != p->n || o->type != p->type || o->fold != p->fold ||
+        if (o->kind != p->kind || o->n != p->n || o->type != p->type || o->op != p->op ||
             o->peer != p->peer)
             die("NCCL: rank 0 calls %s of %zu, rank %d %s of %zu", emu_nccl_words[p->kind], p->n, r,
                 emu_nccl_words[o->kind], o->n);

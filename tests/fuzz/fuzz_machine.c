@@ -22,7 +22,7 @@ static void seeds(void) {
                      "call = 2us\n"
                      "slowdown = 1.1\n"
                      "slowest = 1.05\n"
-                     "travel = ring\n"
+                     "algorithm = ring\n"
                      "level = node ranks=2 latency=2us rank_rate=10GB/s\n"
                      "level = rack ranks=16 latency=15us rank_rate=1Gb/s port_rate=1Gb/s\n"
                      "level = trunk ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s\n");

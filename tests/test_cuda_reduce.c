@@ -1,6 +1,6 @@
-/* layers/cuda/fold.cu where there is more than ranks that are threads ask of it (those are
+/* layers/cuda/reduce.cu where there is more than ranks that are threads ask of it (those are
  * test_cuda_coll.c's). */
-#include "layers/cuda/fold.h"
+#include "layers/cuda/reduce.h"
 #include "tests/cuda_test.h"
 
 enum { WARPS = 16 }; // of a block
@@ -33,8 +33,8 @@ static void check_move(const Move *m) {
 
 /* More blocks than one kernel takes, side by side in one of the two places, as ranks of a long axis
  * have them. */
-TEST(cuda_fold_moves_any_number_of_blocks) {
-    static const int n[] = {FOLD_MOST, FOLD_MOST + 1, 2 * FOLD_MOST + 2};
+TEST(cuda_reduce_moves_any_number_of_blocks) {
+    static const int n[] = {REDUCE_MOST, REDUCE_MOST + 1, 2 * REDUCE_MOST + 2};
     for (int i = 0; i < 3; i++) {
         const Move moves[] = {{n[i], 3, 16, n[i] * 16, 16, 16, 3 * 16},
                               {n[i], 3, 5, 5, 3 * 5, n[i] * 5, 5},
@@ -48,7 +48,7 @@ TEST(cuda_fold_moves_any_number_of_blocks) {
 }
 
 /* More rows than the warps of all multiprocessors: each goes on with another one. */
-TEST(cuda_fold_moves_more_rows_than_there_are_warps) {
+TEST(cuda_reduce_moves_more_rows_than_there_are_warps) {
     for (EACH_ORDER(o)) {
         cuda_begin(*o);
         int64_t rows = 2 * WARPS * device_sms() + 3;
@@ -57,19 +57,19 @@ TEST(cuda_fold_moves_more_rows_than_there_are_warps) {
     }
 }
 
-TEST(cuda_fold_adds_more_rows_than_there_are_warps) {
+TEST(cuda_reduce_adds_more_rows_than_there_are_warps) {
     enum { COLS = 4, SRC_LD = 8, N_SRC = 3 };
     for (EACH_ORDER(o)) {
         cuda_begin(*o);
         int64_t rows = 2 * WARPS * device_sms() + 3;
-        Fold f = {.n_src = N_SRC, .n_dst = 1, .rows = rows, .cols = COLS, .src_ld = SRC_LD};
+        Reduce f = {.n_src = N_SRC, .n_dst = 1, .rows = rows, .cols = COLS, .src_ld = SRC_LD};
         Words src[N_SRC], dst = words_empty(rows * COLS, false, 0);
         for (int i = 0; i < N_SRC; i++) {
             src[i] = words(rows * SRC_LD, 1, (unsigned)i, false, 0);
             f.src[i] = src[i].device;
         }
         f.dst[0] = dst.device;
-        device_fold(device_stream(), &f, FOLD_F32);
+        device_reduce(device_stream(), &f, REDUCE_F32);
         words_get(&dst);
         for (int64_t i = 0; i < dst.n; i++) {
             int64_t at = i / COLS * SRC_LD + i % COLS;

@@ -1,4 +1,4 @@
-/* coll_fold -- reductions and copies, shared by all backends.
+/* coll_reduce -- reductions and copies, shared by all backends.
  *
  * A sum over ranks is a tree: neighbours in pairs, then pairs of pairs; a term without a partner
  * goes to the next round. Below the tree of five terms, and how a stack evaluates it: each term is
@@ -9,8 +9,8 @@
  *
  * The depth of the tree bounds the rounding, and a rank holds a few partial sums at a time.
  */
-#ifndef PARALLEL_COMM_COLL_FOLD_H
-#define PARALLEL_COMM_COLL_FOLD_H
+#ifndef PARALLEL_COMM_COLL_REDUCE_H
+#define PARALLEL_COMM_COLL_REDUCE_H
 
 #include "parallel/comm/coll.h"
 

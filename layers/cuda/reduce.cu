@@ -1,5 +1,5 @@
-/* fold on CUDA: a warp for each row, a lane for 16 bytes of it. What touches is one long row, which
- * is cut into many.
+/* reduce on CUDA: a warp for each row, a lane for 16 bytes of it. What touches is one long row,
+ * which is cut into many.
  *
  * A collective runs beside matmuls: it has no more blocks than there are multiprocessors, and no
  * shared memory.
@@ -14,7 +14,7 @@
 #include "layers/cuda/vec.cuh"
 
 extern "C" {
-#include "layers/cuda/fold.h"
+#include "layers/cuda/reduce.h"
 }
 
 namespace {
@@ -33,7 +33,7 @@ bool aligned(const void *p, int64_t n_bytes) {
     return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(n_bytes) == 0;
 }
 
-/* --- fold */
+/* --- reduce */
 
 template <class E> __device__ __forceinline__ E added(E a, E b) {
     E y;
@@ -49,7 +49,7 @@ __device__ __forceinline__ uint32_t added(uint32_t a, uint32_t b) {
 
 /* sum = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are. */
 template <class E, int W, int LEVEL>
-__device__ __forceinline__ void tree(Words<E, W> &sum, const Fold &f, int first, int64_t from) {
+__device__ __forceinline__ void tree(Words<E, W> &sum, const Reduce &f, int first, int64_t from) {
     if constexpr (LEVEL == 0) {
         sum = *reinterpret_cast<const Words<E, W> *>(static_cast<const E *>(f.src[first]) + from);
     } else {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void tree(Words<E, W> &sum, const Fold &f, int first,
 }
 
 template <class E, int W, int LEVEL>
-__device__ __forceinline__ void fold_words(const Fold &f, int64_t to, int64_t from) {
+__device__ __forceinline__ void reduce_words(const Reduce &f, int64_t to, int64_t from) {
     Words<E, W> sum;
     tree<E, W, LEVEL>(sum, f, 0, from);
     for (int i = 0; i < f.n_dst; i++)
@@ -73,19 +73,19 @@ __device__ __forceinline__ void fold_words(const Fold &f, int64_t to, int64_t fr
 
 /* n: elements in all; the last row may end before its columns do. */
 template <class E, int W, int LEVEL>
-__global__ void fold_rows(const __grid_constant__ Fold f, int64_t n) {
+__global__ void reduce_rows(const __grid_constant__ Reduce f, int64_t n) {
     int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     for (; row < f.rows; row += static_cast<int64_t>(gridDim.x) * WARPS)
         for (int64_t col = this_lane() * W; col < f.cols; col += WARP * W) {
             int64_t to = row * f.cols + col, from = row * f.src_ld + col;
             if (to + W <= n)
-                fold_words<E, W, LEVEL>(f, to, from);
+                reduce_words<E, W, LEVEL>(f, to, from);
             else
-                for (; to < n; to++, from++) fold_words<E, 1, LEVEL>(f, to, from);
+                for (; to < n; to++, from++) reduce_words<E, 1, LEVEL>(f, to, from);
         }
 }
 
-template <class E> bool whole_fold(const Fold &f) {
+template <class E> bool whole_reduce(const Reduce &f) {
     bool whole = f.rows == 1 || (f.cols % width<E> == 0 && f.src_ld % width<E> == 0);
     for (int i = 0; i < f.n_src; i++) whole = whole && aligned(f.src[i], 16);
     for (int i = 0; i < f.n_dst; i++) whole = whole && aligned(f.dst[i], 16);
@@ -93,24 +93,24 @@ template <class E> bool whole_fold(const Fold &f) {
 }
 
 /* Of up to 8 src, as ranks mostly are, or of all there may be. */
-template <class E, int W> void launch_fold(Stream s, Fold f) {
+template <class E, int W> void launch_reduce(Stream s, Reduce f) {
     constexpr int FEW = 3, ALL = 6;
-    static_assert(1 << ALL == FOLD_MOST, "a tree over all src");
+    static_assert(1 << ALL == REDUCE_MOST, "a tree over all src");
     int64_t n = f.rows * f.cols;
     if (f.rows == 1) f.rows = (n + cut<W> - 1) / cut<W>, f.cols = f.src_ld = cut<W>;
     if (f.n_src <= 1 << FEW)
-        LAUNCH_ON(s, (fold_rows<E, W, FEW>), blocks_of(f.rows), THREADS, 0, f, n);
+        LAUNCH_ON(s, (reduce_rows<E, W, FEW>), blocks_of(f.rows), THREADS, 0, f, n);
     else
-        LAUNCH_ON(s, (fold_rows<E, W, ALL>), blocks_of(f.rows), THREADS, 0, f, n);
+        LAUNCH_ON(s, (reduce_rows<E, W, ALL>), blocks_of(f.rows), THREADS, 0, f, n);
 }
 
-template <class E> void fold_of(Stream s, Fold f) {
+template <class E> void reduce_of(Stream s, Reduce f) {
     if (f.rows * f.cols == 0) return;
     if (f.src_ld == f.cols) f.cols *= f.rows, f.rows = 1;
-    if (whole_fold<E>(f))
-        launch_fold<E, width<E>>(s, f);
+    if (whole_reduce<E>(f))
+        launch_reduce<E, width<E>>(s, f);
     else
-        launch_fold<E, 1>(s, f);
+        launch_reduce<E, 1>(s, f);
 }
 
 /* --- gather: a row of blocks for each src */
@@ -169,19 +169,19 @@ void gather_of(Stream s, Gather g) {
 
 extern "C" {
 
-void device_fold(Stream s, const Fold *f, FoldType type) {
+void device_reduce(Stream s, const Reduce *f, ReduceType type) {
     switch (type) {
-    case FOLD_BF16:
-        fold_of<bf16>(s, *f);
+    case REDUCE_BF16:
+        reduce_of<bf16>(s, *f);
         break;
-    case FOLD_F32:
-        fold_of<float>(s, *f);
+    case REDUCE_F32:
+        reduce_of<float>(s, *f);
         break;
-    case FOLD_F64:
-        fold_of<double>(s, *f);
+    case REDUCE_F64:
+        reduce_of<double>(s, *f);
         break;
-    case FOLD_I32:
-        fold_of<uint32_t>(s, *f);
+    case REDUCE_I32:
+        reduce_of<uint32_t>(s, *f);
         break;
     }
 }
@@ -191,9 +191,9 @@ void device_gather(Stream s, const Gather *g) {
 }
 
 void device_move_blocks(Stream s, int n, int64_t rows, int64_t cols, Blocks dst, Blocks src) {
-    for (int first = 0; first < n; first += FOLD_MOST) {
+    for (int first = 0; first < n; first += REDUCE_MOST) {
         Gather g = {};
-        g.n = std::min(n - first, static_cast<int>(FOLD_MOST)), g.rows = rows, g.cols = cols,
+        g.n = std::min(n - first, static_cast<int>(REDUCE_MOST)), g.rows = rows, g.cols = cols,
         g.dst_ld = dst.ld;
         for (int i = 0; i < g.n; i++) {
             g.src[i] = src.p + (first + i) * src.apart, g.dst[i] = dst.p + (first + i) * dst.apart;

@@ -1,14 +1,14 @@
-#include "parallel/comm/coll_fold.h"
+#include "parallel/comm/coll_reduce.h"
 
 #include <string.h>
 
 #include "base/bf16.h"
 
-typedef void (*FoldFn)(void *dst, const void *x, const void *y, int64_t n);
+typedef void (*ReduceFn)(void *dst, const void *x, const void *y, int64_t n);
 
 /* Computes a cache line at a time in a local array, which cannot alias: compilers then vectorize
  * although dst may be x or y. */
-#define FOLD(name, T, expression)                                                                  \
+#define REDUCE(name, T, expression)                                                                \
     static void name(void *dst, const void *x, const void *y, int64_t n) {                         \
         enum { LINE = 64 / sizeof(T) };                                                            \
         T *to = dst, line[LINE];                                                                   \
@@ -25,24 +25,25 @@ typedef void (*FoldFn)(void *dst, const void *x, const void *y, int64_t n);
             to[i] = (T)(expression);                                                               \
         }                                                                                          \
     }
-FOLD(sum_f32, float, a + b)
-FOLD(sum_f64, double, a + b)
-FOLD(sum_i64, uint64_t, a + b) // unsigned: overflow wraps around
-FOLD(sum_i32, uint32_t, a + b)
-FOLD(sum_u8, uint8_t, a + b)
-FOLD(max_f32, float, b > a ? b : a)
-FOLD(max_f64, double, b > a ? b : a)
-FOLD(max_i64, int64_t, b > a ? b : a)
-FOLD(max_i32, int32_t, b > a ? b : a)
-FOLD(max_u8, uint8_t, b > a ? b : a)
-FOLD(sum_bf16, uint16_t, bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded each time
-FOLD(max_bf16, uint16_t, bf16_to_float(b) > bf16_to_float(a) ? b : a)
+REDUCE(sum_f32, float, a + b)
+REDUCE(sum_f64, double, a + b)
+REDUCE(sum_i64, uint64_t, a + b) // unsigned: overflow wraps around
+REDUCE(sum_i32, uint32_t, a + b)
+REDUCE(sum_u8, uint8_t, a + b)
+REDUCE(max_f32, float, b > a ? b : a)
+REDUCE(max_f64, double, b > a ? b : a)
+REDUCE(max_i64, int64_t, b > a ? b : a)
+REDUCE(max_i32, int32_t, b > a ? b : a)
+REDUCE(max_u8, uint8_t, b > a ? b : a)
+REDUCE(sum_bf16, uint16_t,
+       bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded each time
+REDUCE(max_bf16, uint16_t, bf16_to_float(b) > bf16_to_float(a) ? b : a)
 
 /* dst[i] = a[i] + b[i], or the maximum, for n elements; dst may be a or b. Integers wrap around.
  * Maximum: a NaN in a is kept, one in b is ignored. */
-static void fold(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
-                 int64_t n) {
-    static const FoldFn table[][2] = {
+static void reduce(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
+                   int64_t n) {
+    static const ReduceFn table[][2] = {
         [COLL_F32] = {sum_f32, max_f32}, [COLL_F64] = {sum_f64, max_f64},
         [COLL_I64] = {sum_i64, max_i64}, [COLL_I32] = {sum_i32, max_i32},
         [COLL_U8] = {sum_u8, max_u8},    [COLL_BF16] = {sum_bf16, max_bf16}};
@@ -71,7 +72,7 @@ static void add_term(Stack *s, const void *term, int adds, void *dst) {
     for (; adds > 0; adds--, s->top--) {
         int to = s->top - 2;
         void *at = dst && to == 0 ? dst : s->sum[to]; // the last addition: all terms have been read
-        fold(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
+        reduce(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
         s->on[to] = at;
     }
     if (dst && s->on[0] != dst) memcpy(dst, s->on[0], (size_t)(s->n * coll_type_bytes(s->type)));
