@@ -1,4 +1,5 @@
-/* act -- addresses of activations, whose element size depends on the table of kernels
+/* act -- addresses of activations (the tensors; functions like GELU are in pointwise.h), whose
+ * element size depends on the table of kernels
  * (layers/kernels.h: elem_bytes).
  *
  * Activations, their gradients and the operands of matmuls are fp32, or bf16 where a table says so.

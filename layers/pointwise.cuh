@@ -45,17 +45,21 @@ __device__ __forceinline__ float pointwise(ActKind act, float x) {
     switch (act) {
     case ACT_RELU2:
         return relu2(x);
-    default:
-        return gelu(x);
+    case ACT_GELU:
+    case ACT_SWIGLU: // which has kernels of its own
+        break;
     }
+    return gelu(x);
 }
 __device__ __forceinline__ float pointwise_slope(ActKind act, float x) {
     switch (act) {
     case ACT_RELU2:
         return relu2_slope(x);
-    default:
-        return gelu_slope(x);
+    case ACT_GELU:
+    case ACT_SWIGLU:
+        break;
     }
+    return gelu_slope(x);
 }
 
 #endif

@@ -42,17 +42,21 @@ static inline vf pointwise(ActKind act, vf x) {
     switch (act) {
     case ACT_RELU2:
         return relu2(x);
-    default:
-        return gelu(x);
+    case ACT_GELU:
+    case ACT_SWIGLU: // which has kernels of its own
+        break;
     }
+    return gelu(x);
 }
 static inline vf pointwise_slope(ActKind act, vf x) {
     switch (act) {
     case ACT_RELU2:
         return relu2_slope(x);
-    default:
-        return gelu_slope(x);
+    case ACT_GELU:
+    case ACT_SWIGLU:
+        break;
     }
+    return gelu_slope(x);
 }
 
 #endif

@@ -172,7 +172,7 @@ PriceShape mesh_price_shape(const MeshRun *r) {
                         .overlap = overlap_of(r->overlap ? r->overlap : "none"),
                         .threads = r->threads ? r->threads : 1,
                         .outer = r->outer.every > 1 ? outer_copies(&r->outer) : 0,
-                        .apart = r->outer.every > 1,
+                        .local_steps = r->outer.every > 1,
                         .whole = true,
                         .kernels = r->cuda ? kernels_cuda_sizes(r->bf16) : NULL};
 }

@@ -253,7 +253,7 @@ static Predicted predicted_of(const char *layout, int64_t every, int fragments) 
                              .batch = 48,
                              .micro = 1,
                              .outer = 1,
-                             .apart = true,
+                             .local_steps = true,
                              .every = every,
                              .fragments = fragments}};
     return f;

@@ -69,11 +69,11 @@ static void check_counts(const char *spec, void *ctx) {
     StepLists t;
     Layout l = layout_of(spec);
     int p = layout_ranks(&l);
-    if (k->shape.apart && l.zero) return;                  // which shards the state of one model
+    if (k->shape.local_steps && l.zero) return;                  // which shards the state of one model
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
         Theory predicted;
         CollCount rows[COUNT_ROWS];
-        Grid g = grid_described(&l, k->shape.apart);
+        Grid g = grid_described(&l, k->shape.local_steps);
         g.mesh = mesh_make(&l.factors, rank);
         price_lists(&t, &k->shape, &l, rank, 0);
         int n = price_counts(&t, rows, COUNT_ROWS);
@@ -91,7 +91,7 @@ TEST(price_sends_what_theory_predicts_on_every_layout) {
         case_of(divides, 8 * 12, 3, RECOMPUTE_FULL), case_of(awkward, 8 * 12, 2, RECOMPUTE_FULL),
         case_of(awkward, 8 * 12, 2, RECOMPUTE_NONE)};
     cases[3].shape.kernels = kernels_cuda_sizes(true);
-    cases[4].shape.apart = true; // replicas along d
+    cases[4].shape.local_steps = true; // replicas along d
     for (int i = 0; i < 5; i++) {
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, check_counts, &cases[i]);
         CHECK(cases[i].bad == 0);

@@ -50,7 +50,7 @@ bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int ran
     if (shape->whole || layers < few) few = layers;
     *s = (StepLists){.shape = *shape, .layers = layers, .n = layers > few ? 2 : 1};
     price_reorder(s, l, rank);
-    s->grid.local_steps = shape->apart && l->size[AXIS_D] > 1;
+    s->grid.local_steps = shape->local_steps && l->size[AXIS_D] > 1;
     s->micro_batches = price_micro_batches(shape, l);
     for (int k = 0, n = s->n; k < n; k++) { // the memory of temporaries is that of the longer one
         plan(s, k, few + k, shape->unplaced || k < n - 1);

@@ -26,7 +26,7 @@ typedef struct PriceShape {
     Overlap overlap;
     int threads;            // of a rank's team
     int outer;              // ModelShape.outer
-    bool apart;             // replicas along d take local steps (grid_set_local_steps),
+    bool local_steps;       // replicas along d take local steps (grid_set_local_steps),
     int64_t every;          // an outer step once in so many; 0: what it sends is not counted
     int fragments;          // in so many parts
     bool whole;             // the lists of all layers: for tests

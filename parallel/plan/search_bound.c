@@ -386,7 +386,7 @@ static void update(const Walk *b) {
     to->update = each_tensor(b, WORK_ADAMW, words_flag(b->s), cut);
     to->squares = squares(b, cut);
     to->compute += to->update + to->squares;
-    if (b->s->shape.apart) return;
+    if (b->s->shape.local_steps) return;
     // all of a layer together, or matrix by matrix
     double calls = (double)b->layers * (l->zero ? 4 : 1);
     Line floats = {calls, sizeof(float) * (double)of_z};

@@ -28,7 +28,7 @@ typedef struct Walk {
 /* Replicas that take local steps are at least two, and need equal shares of a step. */
 static bool shares_equal(const Walk *w, int64_t places) {
     int64_t sequences = w->s->shape.batch / w->s->shape.S;
-    return !w->s->shape.apart ||
+    return !w->s->shape.local_steps ||
            (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * places) == 0);
 }
 

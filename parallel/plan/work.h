@@ -30,7 +30,7 @@
  * first and last kind. */
 typedef enum {
     WORK_MATMUL, // y = x w
-    WORK_DGRAD,  // dx = dy w'
+    WORK_DGRAD,  // dx = dy w', and the logits = x wte'
     WORK_WGRAD,  // dw = x' dy
     WORK_ATTENTION,
     WORK_ATTENTION_BACKWARD,

@@ -42,7 +42,7 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     p.complete = true;
     if (last >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
     if (last >= PASS_PANELS) program_panels(&p);
-    if (last >= PASS_EXACT && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
+    if (last >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
     if (last >= PASS_EXACT && exact) program_exact(&p);
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
     if (last >= PASS_FUSE && fuses_collectives(&p)) program_fuse_collectives(&p, k && k->memory);

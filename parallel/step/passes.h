@@ -4,8 +4,8 @@
  *   differentiate   backward                                           differentiate.c
  *   recompute       what is not kept from forward to backward          recompute.c
  *   panels          matmuls of layers with stay=y                      panels.c
- *   exact           the head by chunks of tokens; sums of integers,    head.c
- *                   with --exact                                       exact_sums.c
+ *   head            logits and losses by chunks of tokens              head.c
+ *   exact           with --exact: sums of integers                     exact_sums.c
  *   fuse            which operations run in one kernel                 fuse.c,
  *                                                                      fuse_collectives.c
  *   split           chunks of tokens, with chunk=n or ring             split.c
@@ -26,6 +26,7 @@ typedef enum {
     PASS_DIFFERENTIATE,
     PASS_RECOMPUTE,
     PASS_PANELS,
+    PASS_HEAD,
     PASS_EXACT,
     PASS_FUSE,
     PASS_SPLIT,

@@ -8,8 +8,8 @@
  *
  * A collective starts when its operands are there. The compute stream runs the first of the next
  * `window` kernels whose operands are there; when there is none, it waits for the first that
- * arrives; meanwhile nothing starts that only later kernels need, as collectives under way together
- * share a link, and all would arrive late. With a window of 1 every collective is waited for where
+ * arrives. While it waits, it starts no further collective that only kernels behind the awaited one
+ * read: collectives under way together share a link, and all would arrive late. With a window of 1 every collective is waited for where
  * it starts. So with a window the gather of the next weight runs under this matmul, dx is reduced
  * under dw, and gradients are reduced under the backward of the layers before: none of it is
  * written anywhere.

@@ -1,16 +1,15 @@
 /* sums -- the sums that complete the gradients of a step, in the list of its last micro-batch.
  *
- *   matrices of a layer    dlayer  [G] +d    = bucket          dqkv.weight, dattn_out.weight, ...
- *                          dlayer  [G]       = all_reduce d    dlayer
+ *   matrices of a layer    dmatrices [G] +d  = bucket          dqkv.weight, dattn_out.weight, ...
+ *                          dmatrices [G]     = all_reduce d    dmatrices
  *   of zero1, one by one   dup.weight [C/d, N/x] = reduce_scatter d  dup.weight
  *   vectors of all layers  dvectors [G] +d.z = bucket          dqkv.bias, dup.bias, ...
  *                          dvectors [G]      = all_reduce d.z  dvectors
- *   with sp, stay=y another dvectors [G] +d.x = bucket          dln1.weight, ddown.bias, ...
+ *   with sp, stay=y also   dvectors [G] +d.x = bucket          dln1.weight, ddown.bias, ...
  *
  * A collective stands behind the last operation that adds to one of its gradients, so the scheduler
- * starts it under the backward of the layers before. Gradients lie in memory as buckets have them
- * (model.c): a bucket is a name for them and costs nothing, and one all_reduce has the latency of
- * one. Zero2 and zero3 have scattered the gradients of matrices in every micro-batch.
+ * starts it under the backward of the layers before. The gradients of a bucket are contiguous in
+ * memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency of one. Zero2 and zero3 have scattered the gradients of matrices in every micro-batch.
  *
  * Where neighbours along the axes of heads hold copies of a key head, their gradients are added
  * first. With --exact sums are of integers, and become floats here.
@@ -139,7 +138,7 @@ static int together(const Sums *s, const Bucket *b) {
     int first = s->gradient[b->i[0]].dw, t = -1;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
-    dist_name(d.name, s->gradient[b->i[0]].matrix ? "dlayer" : "dvectors");
+    dist_name(d.name, s->gradient[b->i[0]].matrix ? "dmatrices" : "dvectors");
     for (int k = 0; k < b->n;) {
         int in[OP_INPUTS], n = 0;
         if (t >= 0) in[n++] = t;

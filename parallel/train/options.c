@@ -39,7 +39,7 @@ static const Opt rows[] = {
      "activations that backward recomputes instead of storing"},
     {"memory", OPT_BOOL, AT(memory), "0", 0, 0, "", "print the memory table and exit"},
     {"listing", OPT_CHOICE, AT(listing), "none", 0, 1,
-     "none|build|differentiate|recompute|panels|exact|fuse|split|halves|sums|schedule",
+     "none|build|differentiate|recompute|panels|head|exact|fuse|split|halves|sums|schedule",
      "print a micro-batch as a list of kernels and collectives on typed tensors, after that "
      "pass, and exit: the forward pass; with its derived backward pass; with what is computed "
      "again; with matmuls of stay=y in panels; with sums of integers; which operations are one "

@@ -101,7 +101,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .recompute = (Recompute)r->o->recompute,
                          .threads = threads,
                          .outer = outer_copies(&r->outer),
-                         .apart = r->outer.every > 1,
+                         .local_steps = r->outer.every > 1,
                          .every = r->outer.every > 1 ? r->outer.every : 0,
                          .fragments = r->outer.fragments},
                .free_micro = !given(r, "micro"),
@@ -136,7 +136,7 @@ PriceShape run_step_shape(const Run *r) {
                         .overlap = m->overlap,
                         .threads = team_size(r->team),
                         .outer = m->outer,
-                        .apart = r->grid.local_steps,
+                        .local_steps = r->grid.local_steps,
                         .kernels = r->m.k};
 }
 
