@@ -36,13 +36,14 @@
  * then bias and epilogue. It depends on K and PANEL_K alone. Neither threads nor caches nor the
  * extents of y change a bit of the result.
  *
- * Nothing waits for memory. Where rows stay, each step of a tile asks for one cache line of the
- * columns of the next chunk (of the next panel of K after the last one). Where columns stay, all
- * tiles of a column ask for a few lines of the next panel of b each; one line with each step of few
- * tiles was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie
- * side by side the first panel of rows reads b unpacked and packs it; where rows of a do (wgrad)
- * the first column of tiles reads a unpacked and packs it: up to 9 % of small ones. Packing
- * prefetches its own source.
+ * Nothing waits for memory. Each tile asks for the rows of y, addend and aux that it finishes, one
+ * after the other: all at once they hold up the panels, by 10 % of a matmul with K = 384. Where
+ * rows stay, each step of a tile asks for one cache line of the columns of the next chunk (of the
+ * next panel of K after the last one). Where columns stay, all tiles of a column ask for a few
+ * lines of the next panel of b each; one line with each step of few tiles was 5 % slower (Xeon,
+ * AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie side by side the first
+ * panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the first column of tiles
+ * reads a unpacked and packs it: up to 9 % of small ones. Packing prefetches its own source.
  *
  * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of
  * 4.
@@ -387,24 +388,24 @@ static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n,
     int64_t at = m->row * p->ldy + n.begin;
     const float *addend = p->addend, *before = addend ? addend + at : NULL;
     t->ld = p->ldy, t->y = m->y + n.begin, t->before = s->first ? before : t->y;
-    if (s->first && addend && before != t->y)
-        for (int64_t i = 0; i < t->n; i++) fetch_tile(before + i * t->next_y, p->ldy, t->rows);
+    t->wanted[0] = t->y, t->wanted[1] = t->before != t->y ? t->before : NULL, t->ld_wanted = p->ldy;
     tile_multiply(t);
 }
 
-/* The sums of one tile, or of the part of it that y has, go to y. The activation has a loop of its
- * own: its chains of some 40 dependent operations overlap only where little lies between them. */
-static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range n, float *sum) {
-    const float *addend = p->addend, *bias = p->bias;
-    float *y = m->y + n.begin, *aux = p->aux;
-    int64_t ldy = p->ldy, at = m->row * ldy + n.begin;
+/* The first `width` columns of a tile's sums go to y. The activation has a loop of its own: its
+ * chains of some 40 dependent operations overlap only where little lies between them. */
+static inline __attribute__((always_inline)) void finish_columns(const Matmul *p, const Step *s,
+                                                                 const RowPanel *m, int64_t n0,
+                                                                 int width, float *sum) {
+    const float *addend = p->addend, *bias = s->last ? p->bias : NULL;
+    float *y = m->y + n0, *aux = p->aux;
+    int64_t ldy = p->ldy, at = m->row * ldy + n0;
     const float *before = !s->first ? y : addend ? addend + at : NULL;
     Epilogue epilogue = s->last ? p->epilogue : EPI_NONE;
     ActKind act = p->act;
-    int rows = (int)m->rows, width = (int)length(n);
+    int rows = (int)m->rows;
     if (aux) aux += at;
-    if (!s->last) bias = NULL;
-    if (bias) bias += n.begin;
+    if (bias) bias += n0;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < width; j += VF) {
             int lanes = width - j < VF ? width - j : VF;
@@ -425,6 +426,12 @@ static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range
             vf_store_n(y + i * ldy + j, x, lanes);
         }
 }
+static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range n, float *sum) {
+    if (length(n) == TILE_N)
+        finish_columns(p, s, m, n.begin, TILE_N, sum);
+    else
+        finish_columns(p, s, m, n.begin, (int)length(n), sum);
+}
 
 /* One tile that goes through a buffer. */
 static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
@@ -434,10 +441,9 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
     int64_t at = m->row * p->ldy + n.begin;
     float buffer[MOST_M * TILE_N] __attribute__((aligned(64)));
     t->ld = TILE_N, t->y = buffer, t->before = NULL;
-    // What the finished tile meets comes from far away while it is summed.
-    fetch_tile(y, p->ldy, t->rows);
-    if (s->first && addend && addend + at != y) fetch_tile(addend + at, p->ldy, t->rows);
-    if (s->last && aux) fetch_tile(aux + at, p->ldy, t->rows);
+    t->wanted[0] = y, t->ld_wanted = p->ldy;
+    if (s->first && addend && addend + at != y) t->wanted[1] = addend + at;
+    if (s->last && aux) t->wanted[1] = aux + at;
     tile_multiply(t);
     finish_tile(p, s, m, n, buffer);
 }
@@ -486,7 +492,8 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
     int rows = (int)m->rows;
     Fetch fetch = *t->fetch;
     t->ld = TILE_N, t->y = part, t->before = NULL, t->fetch = &fetch;
-    for (int i = 0; i < rows; i++) fetch_tile((const float *)(y_64 + i * w->p->ldy), TILE_N, 2);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < 2; j++) fetch_row((const float *)(y_64 + i * w->p->ldy) + j * TILE_N);
     do { // at least one, which writes 0 where K is 0
         Range k = clip((Range){begin, begin + x->k_panel}, s->k.end);
         t->steps = length(k);

@@ -250,50 +250,62 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                     *from_a = read == A_RAW ? t->raw_a + tile * t->next_raw_a : NULL;
         float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
               *y = t->y + tile * t->next_y;
-        const float *fetch = t->fetch[tile].from;
+        const float *fetch = t->fetch[tile].from, *wanted[2];
         int64_t n = COLUMNS_STAY ? t->fetch[tile].n : 0, stride = t->fetch[tile].stride;
         vf acc[TILE_M][TILE_V];
-        fetch_tile(y, ld, rows);
+        for (int i = 0; i < 2; i++)
+            wanted[i] = t->wanted[i] ? t->wanted[i] + tile * t->next_y : NULL;
         for (int64_t i = 0; i < n; i++) __builtin_prefetch(fetch + i * stride, 0, 2);
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
             for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
         }
-        // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon
+        int64_t part = steps / (2 * rows) / 4 * 4, k = 0; // steps for each row that is fetched
+#pragma GCC unroll 1
+        for (int row_wanted = 0; row_wanted <= rows; row_wanted++) {
+            int64_t until = row_wanted < rows ? k + part : steps;
+            if (row_wanted < rows)
+                for (int i = 0; i < 2; i++) {
+                    fetch_row(wanted[i]);
+                    if (wanted[i]) wanted[i] += t->ld_wanted;
+                }
+                // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon
 #pragma GCC unroll 4
-        for (int64_t k = 0; k < steps; k++, a += read == A_BY_ROWS ? 1 : TILE_M, b += TILE_N) {
-            if (read == A_RAW)
-                __builtin_prefetch(from_a + AHEAD * t->raw_a_stride);
-            else if (!COLUMNS_STAY)
-                __builtin_prefetch(fetch + k * stride, 0, 2);
-            vf row[TILE_V];
-            UNROLL
-            for (int j = 0; j < TILE_V; j++) {
-                if (!raw) {
-                    row[j] = vf_load(b + j * VF);
-                    continue;
-                }
-                row[j] = vf_load(from + j * VF);
-                __builtin_prefetch(from + j * VF + AHEAD * raw_step);
-                if (pairs) {
-                    row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
-                    __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step);
-                }
-                vf_store(b + j * VF, row[j]);
-            }
-            if (raw) from += raw_step;
-            UNROLL
-            for (int i = 0; i < rows; i++) {
-                vf x = vf_set1(read == A_RAW ? from_a[i] : a[read == A_BY_ROWS ? i * A_ROW : i]);
+            for (; k < until; k++, a += read == A_BY_ROWS ? 1 : TILE_M, b += TILE_N) {
+                if (read == A_RAW)
+                    __builtin_prefetch(from_a + AHEAD * t->raw_a_stride);
+                else if (!COLUMNS_STAY)
+                    __builtin_prefetch(fetch + k * stride, 0, 2);
+                vf row[TILE_V];
                 UNROLL
-                for (int j = 0; j < TILE_V; j++)
-                    acc[i][j] =
-                        pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
-            }
-            if (read == A_RAW) {
-                memcpy(a, from_a, (size_t)rows * sizeof *a);
-                from_a += t->raw_a_stride;
+                for (int j = 0; j < TILE_V; j++) {
+                    if (!raw) {
+                        row[j] = vf_load(b + j * VF);
+                        continue;
+                    }
+                    row[j] = vf_load(from + j * VF);
+                    __builtin_prefetch(from + j * VF + AHEAD * raw_step);
+                    if (pairs) {
+                        row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
+                        __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step);
+                    }
+                    vf_store(b + j * VF, row[j]);
+                }
+                if (raw) from += raw_step;
+                UNROLL
+                for (int i = 0; i < rows; i++) {
+                    vf x =
+                        vf_set1(read == A_RAW ? from_a[i] : a[read == A_BY_ROWS ? i * A_ROW : i]);
+                    UNROLL
+                    for (int j = 0; j < TILE_V; j++)
+                        acc[i][j] =
+                            pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
+                }
+                if (read == A_RAW) {
+                    memcpy(a, from_a, (size_t)rows * sizeof *a);
+                    from_a += t->raw_a_stride;
+                }
             }
         }
         const float *before = t->before ? t->before + tile * t->next_y : NULL;

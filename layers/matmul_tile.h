@@ -78,15 +78,12 @@ typedef struct Fetch {
     int64_t stride, n;
 } Fetch;
 
-/* Local. Asks for the tile of a matrix like y that begins at x; x may be NULL. Inlined, as gcc 12
- * drops calls that only prefetch. */
-static inline __attribute__((always_inline)) void fetch_tile(const float *x, int64_t ld, int rows) {
-    bool straddles = (uintptr_t)x % 64 || ld % 16; // a row ends in one more cache line
-    UNROLL
-    for (int i = 0; x && i < rows; i++) {
-        for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + i * ld + j, 1);
-        if (straddles) __builtin_prefetch(x + i * ld + TILE_N - 1, 1);
-    }
+/* Local. Asks for a row of a tile of y; x may be NULL. Inlined, as gcc 12 drops calls that only
+ * prefetch. */
+static inline __attribute__((always_inline)) void fetch_row(const float *x) {
+    if (!x) return;
+    for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + j, 1);
+    if ((uintptr_t)x % 64) __builtin_prefetch(x + TILE_N - 1, 1); // it ends in one more cache line
 }
 
 /* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows
@@ -102,6 +99,10 @@ typedef struct Tile {
     int64_t steps, ld;
     const float *before, *bias;
     float *a, *b, *y;
+    // Rows of matrices like y, ld_wanted apart, which the finished tile reads or writes; NULL. They
+    // are fetched one by one while it is summed: all at once would hold up the panels.
+    const float *wanted[2];
+    int64_t ld_wanted;
     // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to
     // b on the way, which costs nothing beside the multiplications. TILE_N columns; with pairs an
     // even number of rows.
@@ -113,7 +114,7 @@ typedef struct Tile {
     const float *raw_a;
     int64_t raw_a_stride;
     int n;
-    // floats from a tile to the next one; before goes with y
+    // floats from a tile to the next one; before and wanted go with y
     int64_t next_a, next_b, next_y, next_bias, next_raw, next_raw_a;
     const Fetch *fetch; // [n]
 } Tile;
