@@ -55,8 +55,9 @@ static int word_of(const char *word, const char *const *words, int n) {
 }
 
 static bool option(Request *r, const char *name, const char *value) {
-    static const char *const passes[] = {"build", "differentiate", "recompute", "panels", "head",
-                                         "exact", "fuse", "split", "halves", "sums", "schedule"};
+    static const char *const passes[] = {"build",  "differentiate", "recompute", "panels",
+                                         "head",   "exact",         "fuse",      "split",
+                                         "halves", "sums",          "schedule"};
     static const char *const kept[] = {"none", "selective", "full"};
     if (strcmp(name, "--layout") == 0) return layout_parse(&r->grid.layout, value, 0, NULL);
     if (strcmp(name, "--overlap") == 0) return overlap_parse(&r->shape.overlap, value, NULL);

@@ -69,7 +69,7 @@ static void check_counts(const char *spec, void *ctx) {
     StepLists t;
     Layout l = layout_of(spec);
     int p = layout_ranks(&l);
-    if (k->shape.local_steps && l.zero) return;                  // which shards the state of one model
+    if (k->shape.local_steps && l.zero) return;            // which shards the state of one model
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
         Theory predicted;
         CollCount rows[COUNT_ROWS];

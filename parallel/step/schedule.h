@@ -9,10 +9,10 @@
  * A collective starts when its operands are there. The compute stream runs the first of the next
  * `window` kernels whose operands are there; when there is none, it waits for the first that
  * arrives. While it waits, it starts no further collective that only kernels behind the awaited one
- * read: collectives under way together share a link, and all would arrive late. With a window of 1 every collective is waited for where
- * it starts. So with a window the gather of the next weight runs under this matmul, dx is reduced
- * under dw, and gradients are reduced under the backward of the layers before: none of it is
- * written anywhere.
+ * read: collectives under way together share a link, and all would arrive late. With a window of 1
+ * every collective is waited for where it starts. So with a window the gather of the next weight
+ * runs under this matmul, dx is reduced under dw, and gradients are reduced under the backward of
+ * the layers before: none of it is written anywhere.
  *
  * What is "there" is predicted: two clocks run along, one of the kernels, one for the links of each
  * level of the cluster. The costs are alike on all ranks, so all ranks find the same order, and

@@ -9,7 +9,8 @@
  *
  * A collective stands behind the last operation that adds to one of its gradients, so the scheduler
  * starts it under the backward of the layers before. The gradients of a bucket are contiguous in
- * memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency of one. Zero2 and zero3 have scattered the gradients of matrices in every micro-batch.
+ * memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency of one. Zero2
+ * and zero3 have scattered the gradients of matrices in every micro-batch.
  *
  * Where neighbours along the axes of heads hold copies of a key head, their gradients are added
  * first. With --exact sums are of integers, and become floats here.
