@@ -80,7 +80,7 @@ size_t attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H, int64
 }
 
 /* correction[r] = the maximum of row r with this tile. */
-static void tile_maximum(const Tile *t, const Work *w, float *correction) {
+static void tile_maximum(const AttentionTile *t, const Work *w, float *correction) {
     for (int64_t r = 0; r < t->rows; r++) {
         const float *row = w->c + r * LD;
         int64_t n = tile_seen(t, r) < BC ? tile_seen(t, r) : BC, j = 0;
@@ -118,7 +118,7 @@ exponentials(float *row, int64_t seen, int64_t end, vf max, const bool pair, con
 
 /* Adds one tile to the running softmax of its rows: c becomes exp(c - max); the sums and the rows
  * of o so far are brought to the new maximum. */
-static void softmax_tile(const Shape *s, const Tile *t, const Work *w) {
+static void softmax_tile(const Shape *s, const AttentionTile *t, const Work *w) {
     float correction[BR] = {0};
     tile_maximum(t, w, correction);
     for (int64_t r = 0; r < t->rows; r += VF) {
@@ -202,7 +202,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
     memset(w->sum, 0, BR * VF * sizeof(float));
     memset(w->o, 0, (size_t)(rows * s->Do) * sizeof(float));
     for (int64_t key0 = 0; key0 < row0 + rows; key0 += BC) {
-        Tile t = {row0, rows, key0, ahead};
+        AttentionTile t = {row0, rows, key0, ahead};
         attention_scores(s, &t, w->c, w->q, w->k + key0 * s->Dw);
         softmax_tile(s, &t, w);
         attention_sum_keys(s, &t, w->o, w->c, w->v + (s->pair ? key0 / 2 : key0) * NR);

@@ -71,7 +71,7 @@ static inline void row_gradient(const Work *w, int64_t r, int64_t j, int64_t see
     }
 }
 
-static void gradient_tile(const Tile *t, const Work *w, bool round) {
+static void gradient_tile(const AttentionTile *t, const Work *w, bool round) {
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < tile_read(t, r); j += NR) {
             vf p[2], ds[2];
@@ -85,7 +85,7 @@ static void gradient_tile(const Tile *t, const Work *w, bool round) {
 
 /* The same in pairs. Sums over keys want dS paired along a row: ds. Sums over queries want P and dS
  * paired along a column: row r of p gets P and row r + 1 gets dS of queries r, r + 1. */
-static void gradient_tile_pair(const Tile *t, const Work *w) {
+static void gradient_tile_pair(const AttentionTile *t, const Work *w) {
     for (int64_t r = 0; r < t->rows; r += 2) {
         int64_t seen1 = r + 1 < t->rows ? tile_seen(t, r + 1) : 0;
         for (int64_t j = 0; j < tile_read(t, r + 1); j += NR) {
@@ -181,7 +181,7 @@ static void backward_rows(const Backward *f, const Work *w, const Item *it, int6
     load_statistics(f, w, it->b, h, row0, rows);
     if (it->want_dq) memset(w->dq, 0, (size_t)(rows * s->Do) * sizeof(float));
     for (int64_t key0 = it->key_begin; key0 < it->key_end && key0 < row0 + rows; key0 += BC) {
-        Tile t = {row0, rows, key0, ahead};
+        AttentionTile t = {row0, rows, key0, ahead};
         attention_scores(s, &t, w->p, w->q, w->k + key0 * s->Dw);
         attention_scores(s, &t, w->ds, w->dout, w->v + key0 * s->Dw);
         if (SIMD_BF16 && s->pair)

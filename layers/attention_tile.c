@@ -163,7 +163,7 @@ static inline int64_t min64(int64_t x, int64_t y) {
     return x < y ? x : y;
 }
 
-void attention_scores(const Shape *s, const Tile *t, float *c, const float *left,
+void attention_scores(const Shape *s, const AttentionTile *t, float *c, const float *left,
                       const float *right) {
     TileFn *tile = SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
     int64_t columns = min64(BC, tile_seen(t, t->rows - 1));
@@ -178,7 +178,7 @@ void attention_scores(const Shape *s, const Tile *t, float *c, const float *left
         }
 }
 
-void attention_sum_keys(const Shape *s, const Tile *t, float *o, const float *c,
+void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const float *c,
                         const float *right) {
     TileFn *tile = SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
     for (int64_t d = 0; d < s->D; d += NR, right += s->Sw * NR)
@@ -191,7 +191,7 @@ void attention_sum_keys(const Shape *s, const Tile *t, float *o, const float *c,
         }
 }
 
-void attention_sum_queries(const Shape *s, const Tile *t, float *o, const float *c,
+void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, const float *c,
                            const float *right) {
     TileFn *tile = SIMD_BF16 && s->pair ? along_columns_pair : along_columns;
     int64_t keys = min64(BC, s->S - t->key0), words = s->pair ? (t->rows + 1) / 2 : t->rows;

@@ -100,28 +100,28 @@ static inline void ahead_add(Ahead *f, const float *at, int64_t stride, int64_t 
 
 /* A tile of queries row0 .. row0 + rows and keys key0 .. of the causal matrix: what of it lies on
  * or below the diagonal is computed, in whole register tiles. */
-typedef struct Tile {
+typedef struct AttentionTile {
     int64_t row0, rows, key0;
     Ahead *ahead;
-} Tile;
+} AttentionTile;
 
 /* Local. c[BR][LD] = left[rows][D] right'[BC][D]: scores, or dP from dO and V. */
-void attention_scores(const Shape *s, const Tile *t, float *c, const float *left,
+void attention_scores(const Shape *s, const AttentionTile *t, float *c, const float *left,
                       const float *right);
 /* Local. o[rows][Do] += c right, a sum over the tile's keys: O from P and V, dQ from dS and K. */
-void attention_sum_keys(const Shape *s, const Tile *t, float *o, const float *c,
+void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const float *c,
                         const float *right);
 /* Local. o[BC][Do] += c' right, a sum over the tile's queries: dV from P and dO, dK from dS and Q.
  * c[BR][LD], or for pairs c[BR / 2][2 LD] of words that hold queries 2i and 2i + 1. */
-void attention_sum_queries(const Shape *s, const Tile *t, float *o, const float *c,
+void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, const float *c,
                            const float *right);
 
 /* How many keys of the tile its query r sees; may be negative or beyond BC. */
-static inline int64_t tile_seen(const Tile *t, int64_t r) {
+static inline int64_t tile_seen(const AttentionTile *t, int64_t r) {
     return t->row0 + r + 1 - t->key0;
 }
 /* Columns of row r that a matmul may read: what is not seen of them must be 0. */
-static inline int64_t tile_read(const Tile *t, int64_t r) {
+static inline int64_t tile_read(const AttentionTile *t, int64_t r) {
     int64_t n = (tile_seen(t, r) + MR + NR - 1) / NR * NR;
     return n < 0 ? 0 : n < BC ? n : BC;
 }

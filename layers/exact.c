@@ -39,7 +39,7 @@ static void to_float_piece(void *ctx, int64_t begin, int64_t end) {
 }
 
 void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent) {
-    Floats f = {y, y_64, grid_of(exponent).magic, ldexp(1, -exponent)};
+    Floats f = {y, y_64, exact_grid_of(exponent).magic, ldexp(1, -exponent)};
     team_for(t, n, GRAIN, to_float_piece, &f);
 }
 
@@ -107,7 +107,7 @@ typedef struct Columns {
     int64_t *sum_64;
     const float *x;
     int64_t T, N;
-    Grid grid;
+    ExactGrid grid;
 } Columns;
 
 static void bias_columns(void *ctx, int64_t begin, int64_t end) {
@@ -131,7 +131,8 @@ static void bias_columns(void *ctx, int64_t begin, int64_t end) {
 
 void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
                          int exponent) {
-    team_for(t, N, VECTORS * VF, bias_columns, &(Columns){dbias_64, dy, T, N, grid_of(exponent)});
+    team_for(t, N, VECTORS * VF, bias_columns,
+             &(Columns){dbias_64, dy, T, N, exact_grid_of(exponent)});
 }
 
 /* Whole numbers of grid steps of VD lanes; any bits where they are out of range. */
@@ -140,16 +141,17 @@ static inline vu steps_of(vd x, double magic) {
 }
 
 /* What the vectors below made of elements that are out of range, or were, is put right. */
-static void repair(int64_t *sum_64, const float *x, int64_t n, const Grid *g) {
+static void repair(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
     for (int64_t i = 0; i < n; i++) {
         uint64_t v = double_bits((double)x[i] + g->magic) - double_bits(g->magic);
-        sum_64[i] = grid_good(g, x[i]) ? exact_join((int64_t)((uint64_t)sum_64[i] - v), (int64_t)v)
-                                       : EXACT_POISON;
+        sum_64[i] = exact_grid_good(g, x[i])
+                        ? exact_join((int64_t)((uint64_t)sum_64[i] - v), (int64_t)v)
+                        : EXACT_POISON;
     }
 }
 
 /* sum_64[n] += x[n] */
-static void add_row(int64_t *sum_64, const float *x, int64_t n, const Grid *g) {
+static void add_row(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
     vu out = {0};
     uint32_t over = 0;
     int64_t i = 0;
@@ -162,7 +164,7 @@ static void add_row(int64_t *sum_64, const float *x, int64_t n, const Grid *g) {
     if (over >> 31 || vu_any_out(out)) repair(sum_64, x, i, g);
     for (; i < n; i++) {
         int64_t v = (int64_t)(double_bits((double)x[i] + g->magic) - double_bits(g->magic));
-        sum_64[i] = exact_join(sum_64[i], grid_good(g, x[i]) ? v : EXACT_POISON);
+        sum_64[i] = exact_join(sum_64[i], exact_grid_good(g, x[i]) ? v : EXACT_POISON);
     }
 }
 
@@ -172,7 +174,7 @@ typedef struct Rows {
     int64_t *dwte_64, *dwpe_64;
     const float *dx;
     int64_t T, t0;
-    Grid grid;
+    ExactGrid grid;
 } Rows;
 
 static void table_channels(void *ctx, int member, int size) {
@@ -192,13 +194,13 @@ static void table_channels(void *ctx, int member, int size) {
 
 void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
                               const float *dx, int exponent) {
-    Rows r = {t, e, dwte_64, dwpe_64, dx, e->B * e->S, 0, grid_of(exponent)};
+    Rows r = {t, e, dwte_64, dwpe_64, dx, e->B * e->S, 0, exact_grid_of(exponent)};
     team_run(t, table_channels, &r);
 }
 
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
                              const float *dx, int exponent) {
     int64_t left = e->B * e->S - t0;
-    Rows r = {t, e, NULL, dwpe_64, dx, left < T ? left : T, t0, grid_of(exponent)};
+    Rows r = {t, e, NULL, dwpe_64, dx, left < T ? left : T, t0, exact_grid_of(exponent)};
     team_run(t, table_channels, &r);
 }

@@ -37,19 +37,19 @@ static inline uint32_t float_bits(float x) {
     return u;
 }
 
-typedef struct Grid {
+typedef struct ExactGrid {
     double magic;
     uint32_t over; // added to the bits of |x|, sets the sign bit where x is out of range or NaN
-} Grid;
-static inline Grid grid_of(int exponent) {
-    return (Grid){ldexp(1.5, EXACT_BITS + 1 - exponent),
-                  0x80000000u - float_bits(ldexpf(1, EXACT_BITS - exponent))};
+} ExactGrid;
+static inline ExactGrid exact_grid_of(int exponent) {
+    return (ExactGrid){ldexp(1.5, EXACT_BITS + 1 - exponent),
+                       0x80000000u - float_bits(ldexpf(1, EXACT_BITS - exponent))};
 }
 
-static inline vb grid_over(const Grid *g, vf x) {
+static inline vb exact_grid_over(const ExactGrid *g, vf x) {
     return ((vb)x & 0x7fffffffu) + g->over;
 }
-static inline bool grid_good(const Grid *g, float x) {
+static inline bool exact_grid_good(const ExactGrid *g, float x) {
     return ((float_bits(x) & 0x7fffffffu) + g->over) >> 31 == 0;
 }
 static inline bool vb_any(vb over) {
@@ -84,13 +84,13 @@ typedef struct Lanes {
 } Lanes;
 enum { LANES_MOST = 4096 }; // terms that cannot wrap: below 2^51 each
 
-static inline void lanes_add(Lanes *s, const Grid *g, vf x) {
+static inline void lanes_add(Lanes *s, const ExactGrid *g, vf x) {
     s->bits[0] += (vu)(vd_low(x) + g->magic);
     s->bits[1] += (vu)(vd_high(x) + g->magic);
-    s->over |= grid_over(g, x);
+    s->over |= exact_grid_over(g, x);
 }
 /* sum_64[n] += the sums of `terms` terms each. */
-static inline void lanes_join(const Lanes *s, const Grid *g, int64_t *sum_64, int64_t n,
+static inline void lanes_join(const Lanes *s, const ExactGrid *g, int64_t *sum_64, int64_t n,
                               int64_t terms) {
     for (int i = 0; i < n && i < VF; i++) {
         int64_t v = (int64_t)(s->bits[i / VD][i % VD] - (uint64_t)terms * double_bits(g->magic));
@@ -101,7 +101,7 @@ static inline void lanes_join(const Lanes *s, const Grid *g, int64_t *sum_64, in
 /* A wide sum of all lanes. */
 enum { WIDE_HI = 14, WIDE_LO = 64 };
 typedef struct WideSum {
-    Grid hi, lo;
+    ExactGrid hi, lo;
     vu bits[4]; // of both halves: hi, then lo
     vb over;
     int64_t terms;     // in the lanes
@@ -109,7 +109,7 @@ typedef struct WideSum {
 } WideSum;
 
 static inline WideSum wide_start(void) {
-    return (WideSum){.hi = grid_of(WIDE_HI), .lo = grid_of(WIDE_LO)};
+    return (WideSum){.hi = exact_grid_of(WIDE_HI), .lo = exact_grid_of(WIDE_LO)};
 }
 /* to += from; lo is carried into hi, so that it stays below 2^50. */
 static inline void wide_join(int64_t to[WIDE], const int64_t from[WIDE]) {
@@ -137,7 +137,7 @@ static inline void wide_add(WideSum *s, vf x) {
         s->bits[i] += (vu)hi;
         s->bits[2 + i] += (vu)(rest + s->lo.magic);
     }
-    s->over |= grid_over(&s->hi, x);
+    s->over |= exact_grid_over(&s->hi, x);
     s->terms += VF;
     if (s->terms == LANES_MOST) wide_flush(s);
 }

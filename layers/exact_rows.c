@@ -13,7 +13,7 @@ typedef struct NormRows {
     const Norm *n;
     int64_t *sums_64, *dgamma_64, *dbeta_64;
     const float *dy, *x, *mean, *rstd;
-    Grid grid;
+    ExactGrid grid;
 } NormRows;
 
 static int64_t row_stride(const Norm *n) {
@@ -111,7 +111,7 @@ static void backward_columns(void *ctx, int64_t begin, int64_t end) {
 void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t *dgamma_64,
                               int64_t *dbeta_64, const float *dy, const float *x, const float *mean,
                               const float *rstd) {
-    NormRows r = {n, sums_64, dgamma_64, dbeta_64, dy, x, mean, rstd, grid_of(EXACT_WEIGHTS)};
+    NormRows r = {n, sums_64, dgamma_64, dbeta_64, dy, x, mean, rstd, exact_grid_of(EXACT_WEIGHTS)};
     team_for(t, n->T, row_grain(n), backward_rows, &r);
     team_for(t, n->C, 4 * VF, backward_columns, &r);
 }

@@ -161,7 +161,7 @@ typedef struct Member {
     const Matmul *p;
     const MatmulExact *exact; // or NULL
     Team *polled;             // of member 0, NULL of others
-    Grid grid;
+    ExactGrid grid;
     int64_t unit, first; // of exact: elements of K in a unit, the place of k = 0 in the first
     PackKind kind;
     int me, size;
@@ -450,14 +450,15 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
 
 /* sum[rows, TILE_N] += the whole numbers of part, where the first replaces what is there. False if
  * one is out of range. */
-static bool tile_steps(uint64_t *sum, const float *part, int rows, const Grid *grid, bool first) {
+static bool tile_steps(uint64_t *sum, const float *part, int rows, const ExactGrid *grid,
+                       bool first) {
     vb over = {0};
-    Grid g = *grid;
+    ExactGrid g = *grid;
     for (int i = 0; i < rows * TILE_N; i += VF) {
         vf x = vf_load(part + i);
         vu low = (vu)(vd_low(x) + g.magic) - double_bits(g.magic),
            high = (vu)(vd_high(x) + g.magic) - double_bits(g.magic);
-        over |= grid_over(&g, x);
+        over |= exact_grid_over(&g, x);
         vu_store(sum + i, first ? low : vu_load(sum + i) + low);
         vu_store(sum + i + VD, first ? high : vu_load(sum + i + VD) + high);
     }
@@ -500,7 +501,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
         tile_multiply(t);
         if (!tile_steps(sum, part, rows, &w->grid, begin == s->k.begin)) {
             if (!any_bad) memset(bad, 0, sizeof bad);
-            for (int i = 0; i < rows * TILE_N; i++) bad[i] |= !grid_good(&w->grid, part[i]);
+            for (int i = 0; i < rows * TILE_N; i++) bad[i] |= !exact_grid_good(&w->grid, part[i]);
             any_bad = true;
         }
         t->a += t->a_by_rows ? length(k) : length(k) * TILE_M, t->b += length(k) * TILE_N;
@@ -679,7 +680,7 @@ static void set_panels(Member *w) {
     if (x) {
         assert(x->k_panel >= 1 && x->k_panel <= PANEL_K);
         assert((x->k_unit ? x->k_first % x->k_unit : x->k_first) % x->k_panel == 0);
-        w->grid = grid_of(x->exponent);
+        w->grid = exact_grid_of(x->exponent);
         w->panel_k = PANEL_K / x->k_panel * x->k_panel;
         // Units of whole panels change nothing: all is one.
         bool one = x->k_unit == 0 || x->k_unit % x->k_panel == 0;

@@ -458,7 +458,7 @@ static int taken(int slow, int *timed) {
 /* The entry that is there, changed, as the latest one. */
 static void choose_another(uint64_t algorithm) {
     int file = choices_hold(device_facts(0).name, cublaslt()->version());
-    Choice c;
+    AlgorithmChoice c;
     CHECK(pread(file, &c, sizeof c, 0) == sizeof c && choices_find(file, &c));
     c.algorithm.data[1] = algorithm;
     choices_add(file, &c);
@@ -480,7 +480,7 @@ TEST(cuda_matmul_prepare_takes_what_was_chosen_before) {
 
 /* A half entry, and one whose bytes are not those that were written, are none. */
 TEST(cuda_matmul_choices_may_be_damaged) {
-    Choice c = {.key = {1}, .done = 1}, d = c;
+    AlgorithmChoice c = {.key = {1}, .done = 1}, d = c;
     char byte = 7;
     cuda_forget_choices();
     int file = choices_hold("some device", 1);

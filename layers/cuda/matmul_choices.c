@@ -15,14 +15,14 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 
-_Static_assert(sizeof(Choice) == CHOICE_KEY + sizeof(LtAlgorithm) + 8, "no holes");
+_Static_assert(sizeof(AlgorithmChoice) == CHOICE_KEY + sizeof(LtAlgorithm) + 8, "no holes");
 
 /* The file's name tells all that every entry depends on. */
 static char *path_of(const char *device, uint64_t version) {
     uint8_t digest[SHA256_BYTES];
     char hash[2 * SHA256_BYTES + 1], name[64],
         *of = mem_printf("%s, cuBLASLt %" PRIu64 " or own, entries of %zu bytes", device, version,
-                         sizeof(Choice));
+                         sizeof(AlgorithmChoice));
     Sha256 h = sha256_start();
     sha256_add(&h, of, strlen(of));
     sha256_end(&h, digest);
@@ -53,12 +53,12 @@ void choices_let_go(int file) {
     if (file >= 0) close(file);
 }
 
-static uint32_t crc_of(const Choice *c) {
-    return crc32c(0, c, offsetof(Choice, crc));
+static uint32_t crc_of(const AlgorithmChoice *c) {
+    return crc32c(0, c, offsetof(AlgorithmChoice, crc));
 }
 
-bool choices_find(int file, Choice *c) {
-    Choice one;
+bool choices_find(int file, AlgorithmChoice *c) {
+    AlgorithmChoice one;
     bool found = false;
     for (off_t at = 0; file >= 0; at += (off_t)sizeof one) {
         if (pread(file, &one, sizeof one, at) != sizeof one) break;
@@ -68,7 +68,7 @@ bool choices_find(int file, Choice *c) {
     return found;
 }
 
-void choices_add(int file, Choice *c) {
+void choices_add(int file, AlgorithmChoice *c) {
     struct stat s;
     if (file < 0 || fstat(file, &s)) return;
     off_t end = s.st_size / (off_t)sizeof *c * (off_t)sizeof *c; // half an entry is written over

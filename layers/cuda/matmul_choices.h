@@ -17,19 +17,19 @@
 
 enum { CHOICE_KEY = 192 }; // bytes of what a choice depends on, zeros at its end
 
-typedef struct Choice {
+typedef struct AlgorithmChoice {
     unsigned char key[CHOICE_KEY];
     LtAlgorithm algorithm; // of the library; where that does nothing, the config of matmul_sm90
     uint32_t done;         // what the library does with it: MatmulDone of matmul_plan.h
     uint32_t crc;          // of all before it
-} Choice;
+} AlgorithmChoice;
 
 /* Local. Opens and holds the file for devices of this name; -1: there is none. */
 int choices_hold(const char *device, uint64_t version);
 void choices_let_go(int file);
 /* Local. Looks c->key up and fills in the rest; the latest one counts. Damaged entries are none. */
-bool choices_find(int file, Choice *c);
+bool choices_find(int file, AlgorithmChoice *c);
 /* Local. Adds c, whose crc is made here. */
-void choices_add(int file, Choice *c);
+void choices_add(int file, AlgorithmChoice *c);
 
 #endif

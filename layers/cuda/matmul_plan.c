@@ -443,9 +443,9 @@ static void take_own_if_faster(const Trial *t, double least) {
 
 _Static_assert(sizeof(Key) <= CHOICE_KEY, "a key has room");
 
-static Choice choice_of(const MatmulPlan *plan) {
-    Choice c = {.done = plan->config ? DONE_NOTHING : done_by(plan),
-                .algorithm = plan->choice[0].algorithm};
+static AlgorithmChoice choice_of(const MatmulPlan *plan) {
+    AlgorithmChoice c = {.done = plan->config ? DONE_NOTHING : done_by(plan),
+                         .algorithm = plan->choice[0].algorithm};
     if (plan->config) c.algorithm = (LtAlgorithm){{(uint64_t)plan->config}};
     memcpy(c.key, &plan->key, sizeof plan->key);
     return c;
@@ -464,7 +464,7 @@ static bool takes(MatmulPlan *plan, const LtAlgorithm *algorithm) {
 
 static bool recall(const Trial *t, int file) {
     MatmulPlan *plan = t->plan;
-    Choice c = choice_of(plan);
+    AlgorithmChoice c = choice_of(plan);
     bool before = plan->whole;
     if (!choices_find(file, &c)) return false;
     if (c.done == DONE_NOTHING) {
@@ -493,7 +493,7 @@ void matmul_plan_time(MatmulPlan *plan, const Matmul *p, float *sums, MatmulRest
     set_addresses(plan, p, sums);
     if (!recall(&t, file)) {
         take_own_if_faster(&t, take_best(&t));
-        Choice c = choice_of(plan);
+        AlgorithmChoice c = choice_of(plan);
         if (plan->n) choices_add(file, &c);
     }
     choices_let_go(file);

@@ -238,7 +238,7 @@ static Dist matrix(const Layout *l, const char *name, const char *dim0, const ch
     return d;
 }
 
-static Dist matmul(const char *name, Dist a, Dist b) {
+static Dist matmul_type(const char *name, Dist a, Dist b) {
     Dist y;
     Err e;
     if (!dist_matmul(&y, name, &a, &b, &e)) die("%s", e.text);
@@ -264,9 +264,9 @@ static LinearDist head(const Layout *l) {
     LinearDist d = {.x = matrix(l, "x", "T", "d.z", "C", ""),
                     .w = matrix(l, "w", "V", "x.y", "C", ""),
                     .x_stored = layout_residual(l)};
-    d.y = matmul("y", d.x, dist_transposed(&d.w));
-    d.dx = matmul("dx", d.y, d.w);
-    d.dw = matmul("dw", dist_transposed(&d.y), d.x);
+    d.y = matmul_type("y", d.x, dist_transposed(&d.w));
+    d.dx = matmul_type("dx", d.y, d.w);
+    d.dw = matmul_type("dw", dist_transposed(&d.y), d.x);
     d.w_stored = d.w;
     d.y_stored = d.y;
     return d;
@@ -286,11 +286,11 @@ LinearDist layout_linear(const Layout *l, LinearKind kind) {
                     .x_stored = column ? layout_residual(l) : hidden(l, "x", K),
                     .w_stored = matrix(l, "w", K, l->stay ? "x" : a, N, b),
                     .y_stored = column ? hidden(l, "y", N) : layout_residual(l)};
-    d.y = matmul("y", d.x, d.w);
+    d.y = matmul_type("y", d.x, d.w);
     Dist dy = d.y;
     dy.partial = axes_none(); // the gradient of y arrives complete
-    d.dx = matmul("dx", dy, dist_transposed(&d.w));
-    d.dw = matmul("dw", dist_transposed(&d.x), dy);
+    d.dx = matmul_type("dx", dy, dist_transposed(&d.w));
+    d.dw = matmul_type("dw", dist_transposed(&d.x), dy);
     dist_name(d.y_stored.name, "y");
     return d;
 }
