@@ -160,33 +160,39 @@ static inline vf vf_scale2(vf a, vf n) {
     return a * (vf)((vf_to_vi(n) + 127) << 23);
 }
 
-// Whole vectors go without a mask: on AMD a masked store of AVX2 is microcode.
 #if defined(__AVX2__)
 static inline __m256i vf_first(int n) { // all ones in the first n lanes
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
+static inline vf vf_load_part(const float *p, int n) {
+    return (vf)_mm256_maskload_ps(p, vf_first(n));
+}
+static inline void vf_store_part(float *p, vf x, int n) {
+    _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
+}
+#else
+static inline vf vf_load_part(const float *p, int n) {
+    float x[VF] = {0};
+    memcpy(x, p, (size_t)n * sizeof *x);
+    return vf_load(x);
+}
+static inline void vf_store_part(float *p, vf x, int n) {
+    float y[VF];
+    vf_store(y, x);
+    memcpy(p, y, (size_t)n * sizeof *y);
+}
+#endif
+
+// Whole vectors go without a mask: on AMD a masked store of AVX2 is microcode.
 static inline vf vf_load_n(const float *p, int n) {
-    return n == VF ? vf_load(p) : (vf)_mm256_maskload_ps(p, vf_first(n));
+    return n == VF ? vf_load(p) : vf_load_part(p, n);
 }
 static inline void vf_store_n(float *p, vf x, int n) {
     if (n == VF)
         vf_store(p, x);
     else
-        _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
+        vf_store_part(p, x, n);
 }
-#else
-static inline vf vf_load_n(const float *p, int n) {
-    if (n == VF) return vf_load(p);
-    float x[VF] = {0};
-    memcpy(x, p, (size_t)n * sizeof *x);
-    return vf_load(x);
-}
-static inline void vf_store_n(float *p, vf x, int n) {
-    float y[VF];
-    vf_store(n == VF ? p : y, x);
-    if (n < VF) memcpy(p, y, (size_t)n * sizeof *y);
-}
-#endif
 
 #endif
 

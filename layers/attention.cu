@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS)
 /* delta[b, h, s] of a warp's row. */
 template <class E>
 __global__ void __launch_bounds__(THREADS)
-    row_matmuls(float *delta, const E *out, const E *dout, Attention a) {
+    row_dots(float *delta, const E *out, const E *dout, Attention a) {
     int64_t row = this_block() * WARPS + this_warp(), n = a.B * a.S * a.H;
     if (row >= n) return;
     int D = static_cast<int>(a.D);
@@ -211,7 +211,7 @@ template <class E> struct Launchers {
                 return sm90_backward(*a, out(dqkv), in(dout), in(qkv), in(o), lse);
         int64_t rows = a->B * a->S * a->H;
         auto *delta = static_cast<float *>(a->workspace);
-        LAUNCH(row_matmuls<E>, blocks_for(rows, WARPS), THREADS, 0, delta, in(o), in(dout), *a);
+        LAUNCH(row_dots<E>, blocks_for(rows, WARPS), THREADS, 0, delta, in(o), in(dout), *a);
         if constexpr (std::is_same<E, bf16>::value)
             if (flash) return flash_backward(*a, out(dqkv), in(dout), in(qkv), lse, delta);
         Gradients<E> x = {out(dqkv), in(dout), in(qkv), lse, delta};

@@ -42,8 +42,9 @@ static const Opt rows[] = {
      "none|build|differentiate|recompute|panels|head|exact|fuse|split|halves|sums|schedule",
      "print a micro-batch as a list of kernels and collectives on typed tensors, after that "
      "pass, and exit: the forward pass; with its derived backward pass; with what is computed "
-     "again; with matmuls of stay=y in panels; with sums of integers; which operations are one "
-     "kernel, with predicted times; in chunks; in halves; with the sums that complete "
+     "again; with matmuls of stay=y in panels; with the head in chunks of tokens; with sums of "
+     "integers; which operations are one kernel, with predicted times; in chunks; in halves; with "
+     "the sums that complete "
      "gradients, in the last micro-batch of a step; in the order in which they run, with what "
      "runs under what (schedule: also without a word). The end of a step follows, from "
      "backward on. --json writes it as data, --cluster prices it for other ranks"},
