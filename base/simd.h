@@ -27,8 +27,11 @@
 #endif
 
 /* Before a loop of a constant number of turns over vectors in registers: each turn becomes code of
- * its own. For "GCC unroll" clang 14 does so too late: the vectors then lie in memory. */
-#ifdef __clang__
+ * its own. For "GCC unroll" clang 14 does so too late: the vectors then lie in memory. Vectors in
+ * plain C lie there anyway, and loops are compiled in a quarter of the time. */
+#ifdef SIMD_WIDE
+#define UNROLL
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 24")
