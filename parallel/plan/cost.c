@@ -288,9 +288,9 @@ bool op_fused_work(const Program *p, int i, const Widths *widths, bool overwrite
 }
 
 /* near: the machine with links that are not long (machine_near). */
-static OpCost collective_cost(const Program *p, const Op *op, const SendGroup *group,
-                              const Machine *m, const Machine *near) {
-    SendGroup g = *group;
+static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
+                              const Machine *near) {
+    SendGroup g = op_group(p, op);
     Send s = op_send(p, op);
     Work packing;
     double load = machine_send(m, &g, &s);
@@ -308,28 +308,6 @@ static OpCost collective_cost(const Program *p, const Op *op, const SendGroup *g
     double seconds = machine_work(m, &packing) / g.size; // each rank is the root of some
     c.seconds += seconds, c.wire += seconds;
     return c;
-}
-
-/* Groups of a list, each made once. */
-typedef struct Groups {
-    struct {
-        Axes axes;
-        bool copies;
-        SendGroup group;
-    } at[MAX_COMMS + 2];
-    int n;
-} Groups;
-
-static const SendGroup *group_in(Groups *all, const Program *p, const Op *op) {
-    int i = 0;
-    while (i < all->n &&
-           (all->at[i].copies != op->copies || !axes_equal(all->at[i].axes, op->axes)))
-        i++;
-    if (i == all->n) {
-        all->at[i].axes = op->axes, all->at[i].copies = op->copies;
-        all->at[all->n++].group = op_group(p, op);
-    }
-    return &all->at[i].group;
 }
 
 bool op_of_numbers(const Op *op) {
@@ -354,13 +332,11 @@ OpCost *program_costs(const Program *p, const Machine *m, bool overwrites) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
     Machine near = machine_near(m);
-    Groups groups = {.n = 0};
     for (int i = 0; i < p->n_ops; i++) {
         Work work;
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
-        if (op_info(op->kind)->collective)
-            cost[i] = collective_cost(p, op, group_in(&groups, p, op), m, &near);
+        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near);
         if (!op_work(p, i, &widths, overwrites, &work) || (!m->gpu && op_of_numbers(op))) continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
