@@ -106,23 +106,6 @@ static void read_question(WhatIf *w) {
     if (!whatif_vary(w, o.vary, (int)o.points, &e)) die_usage("--vary: %s", e.text);
 }
 
-/* The band of every point: the index of its layout among the different ones. */
-typedef struct Forms {
-    int band[WHATIF_POINTS], n;
-    char name[WHATIF_POINTS][96];
-} Forms;
-
-static void add_form(Forms *f, const WhatIf *w, int i, const WhatIfPoint *p) {
-    char text[96];
-    int k = 0;
-    f->band[i] = -1;
-    if (!p->found) return;
-    whatif_form(w, &p->best, text);
-    while (k < f->n && strcmp(f->name[k], text) != 0) k++;
-    if (k == f->n) memcpy(f->name[f->n++], text, sizeof text);
-    f->band[i] = k;
-}
-
 /* ---- the table */
 
 /* computing, waiting for collectives, waiting for slower ranks */
@@ -160,7 +143,7 @@ static char *others(const WhatIf *w) {
                       m->name, ranks);
 }
 
-/* Of the widest layout, and of a scheme's column. */
+/* Of the widest layout. */
 static int layout_width(const WhatIf *w, const WhatIfPoint *p) {
     char spec[64];
     size_t widest = strlen("best layout");
@@ -171,32 +154,35 @@ static int layout_width(const WhatIf *w, const WhatIfPoint *p) {
     return (int)widest;
 }
 
-static int name_width(const WhatIf *w) {
-    int n = (int)strlen(w->name);
-    return n > 12 ? n : 12;
-}
+enum { VALUES = 12, SCHEMES = 7 }; // least widths of columns
 
-static int scheme_width(const char *name) {
-    int n = (int)strlen(name);
-    return n > 7 ? n : 7;
+static int width(const char *head, int least) {
+    int n = (int)strlen(head);
+    return n > least ? n : least;
 }
 
 static void print_head(const WhatIf *w, int wide) {
     char *stays = others(w);
     printf("%s\n", stays);
     mem_free(stays);
-    printf("%*s   %-*s %-13s %5s %-9s %10s %9s  %s", name_width(w), w->name, wide, "best layout",
-           "overlap", "micro", "recompute", "ms", "tokens/s", "█ computes ▒ waits  ");
+    printf("%*s   %-*s %-13s %5s %-9s %10s %9s  %s", width(w->name, VALUES), w->name, wide,
+           "best layout", "overlap", "micro", "recompute", "ms", "tokens/s",
+           "█ computes ▒ waits  ");
     for (int k = 0; k < w->n_schemes; k++)
-        printf("  %*s", scheme_width(w->scheme[k]), w->scheme[k]);
+        printf("  %*s", width(w->scheme[k], SCHEMES), w->scheme[k]);
     printf("\n");
 }
 
+static bool same_form(const WhatIf *w, const WhatIfPoint *a, const WhatIfPoint *b) {
+    char x[96], y[96];
+    if (!a->found || !b->found) return a->found == b->found;
+    return strcmp(whatif_form(w, &a->best, x), whatif_form(w, &b->best, y)) == 0;
+}
+
 /* ┌ │ └ join the rows of one layout; ─ stands alone. */
-static const char *bracket(const Forms *f, const WhatIf *w, int i) {
-    const int *band = f->band + i;
-    bool above = i > 0 && band[-1] == band[0];
-    bool below = i + 1 < w->n && band[1] == band[0];
+static const char *bracket(const WhatIf *w, int i, const WhatIfPoint *p) {
+    bool above = i > 0 && same_form(w, p - 1, p);
+    bool below = i + 1 < w->n && same_form(w, p, p + 1);
     return above ? below ? "│" : "└" : below ? "┌" : "─";
 }
 
@@ -207,10 +193,10 @@ static const char *times(double ratio, char buf[64]) {
     return buf;
 }
 
-static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint *p, int wide) {
+static void print_row(const WhatIf *w, int i, const WhatIfPoint *p, int wide) {
     char value[64], spec[64], words[OVERLAP_TEXT], text[64];
     const Choice *c = &p->best;
-    printf("%*s %s ", name_width(w), whatif_value(w, i, value), bracket(f, w, i));
+    printf("%*s %s ", width(w->name, VALUES), whatif_value(w, i, value), bracket(w, i, p));
     if (!p->found) {
         printf("nothing fits\n");
         return;
@@ -220,22 +206,19 @@ static void print_row(const WhatIf *w, const Forms *f, int i, const WhatIfPoint 
            1e3 * c->price.seconds, (double)p->space.shape.batch / c->price.seconds);
     print_bar(&c->price);
     for (int k = 0; k < w->n_schemes; k++) {
-        int width = scheme_width(w->scheme[k]);
-        if (p->has[k])
-            printf("  %*s", width, times(p->scheme[k].price.seconds / c->price.seconds, text));
-        else
-            printf("  %*s", width, "-");
+        double ratio = p->scheme[k].price.seconds / c->price.seconds;
+        printf("  %*s", width(w->scheme[k], SCHEMES), p->has[k] ? times(ratio, text) : "-");
     }
     printf("\n");
 }
 
-static void print_table(const WhatIf *w, const Forms *f, const WhatIfPoint *p) {
+static void print_table(const WhatIf *w, const WhatIfPoint *p) {
     char unit[64];
     int wide = layout_width(w, p);
     if (w->merged && *whatif_unit(w, unit))
         warn("%d of the values are others of them, as %s are whole", w->merged, unit);
     print_head(w, wide);
-    for (int i = 0; i < w->n; i++) print_row(w, f, i, &p[i], wide);
+    for (int i = 0; i < w->n; i++) print_row(w, i, &p[i], wide);
 }
 
 /* ---- files */
@@ -271,7 +254,7 @@ static void write_json(const WhatIf *w, const WhatIfPoint *p) {
 }
 
 /* Every value is a search. */
-static void search_all(WhatIf *w, Forms *f, WhatIfPoint *p) {
+static void search_all(const WhatIf *w, WhatIfPoint *p) {
     Err e;
     char value[64], what[128];
     Progress *progress = progress_open(stderr, 0);
@@ -281,7 +264,6 @@ static void search_all(WhatIf *w, Forms *f, WhatIfPoint *p) {
                  whatif_value(w, i, value), i + 1, w->n);
         progress_part(progress, what, (double)i / w->n, now_s() - begin);
         if (!whatif_at(w, i, &p[i], &e)) die_usage("%s", e.text);
-        add_form(f, w, i, &p[i]);
     }
     progress_close(progress);
 }
@@ -293,14 +275,13 @@ int main(int argc, char **argv) {
     Err e;
     if (!claim_output("--json", o.json, &e)) die_usage("%s", e.text);
     WhatIf *w = mem_calloc(1, sizeof *w);
-    Forms *f = mem_calloc(1, sizeof *f);
     char *schemes = mem_strdup(o.schemes);
     read_question(w);
     read_schemes(w, schemes);
     WhatIfPoint *p = mem_calloc((size_t)w->n, sizeof *p);
-    search_all(w, f, p);
-    print_table(w, f, p);
+    search_all(w, p);
+    print_table(w, p);
     if (*o.json) write_json(w, p);
-    mem_free(p), mem_free(f), mem_free(w), mem_free(schemes);
+    mem_free(p), mem_free(w), mem_free(schemes);
     return 0;
 }
