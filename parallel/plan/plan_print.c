@@ -20,10 +20,6 @@ const char *choice_print(const Choice *c, char text[128]) {
     return text;
 }
 
-static const char *gib_like(int64_t bytes, char buf[64]) {
-    return quantity_short((double)bytes, AS_BYTES, "KiB", buf);
-}
-
 /* ---- the table */
 
 enum { RUNNERS = 3 };
@@ -32,7 +28,7 @@ static double ms(double seconds) {
     return 1e3 * seconds;
 }
 
-static const char *gib(int64_t bytes, char buf[64]) {
+static const char *size_text(int64_t bytes, char buf[64]) {
     return quantity_short((double)bytes, AS_BYTES, "GiB", buf);
 }
 
@@ -81,7 +77,7 @@ void plan_print(const Plan *p, FILE *f) {
             "plan     %d ranks on %s: %" PRId64 " candidates, %" PRId64
             " too large for %s a rank, %" PRId64 " priced, %.0f ms\n",
             p->space.p, p->machine.name, n->candidates, n->too_large,
-            gib(p->machine.memory, memory), n->priced, ms(n->seconds));
+            size_text(p->machine.memory, memory), n->priced, ms(n->seconds));
     if (p->machine.gpu && p->machine.sms > 0 && !gpu_matmul_runs(&p->machine))
         fprintf(f,
                 "         matmuls are priced by the tiles of %s, which capability %d.%d does not "
@@ -221,7 +217,7 @@ static void say_sources(const Plan *p, FILE *f) {
                                    : "Measured:",
                         coll_op_name(op), g->label);
                 if (reach > 0 && reach < most)
-                    fprintf(f, " up to %s of %s", gib_like(reach, upto), gib_like(most, of));
+                    fprintf(f, " up to %s of %s", size_text(reach, upto), size_text(most, of));
                 n[derived]++;
             }
     if (n[0] + n[1]) fprintf(f, ".\n");
