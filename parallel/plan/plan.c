@@ -170,6 +170,7 @@ typedef struct Least {
     StepLists lists;
     Choice c;
     int64_t most; // bytes, with which one would be smaller; 0: any
+    bool first;   // one is enough
 } Least;
 
 /* Only what can be the smallest: all is made again, one sequence at a time, without room for what
@@ -180,7 +181,7 @@ static void least_memory(const Choice *c, void *ctx) {
     bool small = (!l->s->free_micro || c->micro == least) &&
                  (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
                  (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
-    if (!small) return;
+    if (!small || (l->first && l->c.price.memory > 0)) return;
     PriceShape shape = candidate_shape(l->s, c);
     if (price_lists(&l->lists, &shape, &c->layout, 0, l->most)) {
         l->c = *c;
@@ -190,23 +191,10 @@ static void least_memory(const Choice *c, void *ctx) {
     price_free(&l->lists);
 }
 
-typedef struct Fit {
-    const Plan *p;
-    bool any;
-} Fit;
-
-static void note_fit(const Choice *c, void *ctx) {
-    Fit *f = ctx;
-    int64_t memory;
-    if (f->any) return;
-    search_bound(&f->p->space, &f->p->machine, c, &memory);
-    f->any = machine_fits(&f->p->machine, memory);
-}
-
 bool plan_may_fit(const Plan *p) {
-    Fit f = {.p = p};
-    search_each(&p->space, note_fit, &f);
-    return f.any;
+    Least l = {.s = &p->space, .most = p->machine.memory, .first = true};
+    search_each(&p->space, least_memory, &l);
+    return l.c.price.memory > 0;
 }
 
 bool plan_search(Plan *p, Err *e) {

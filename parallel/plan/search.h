@@ -49,7 +49,7 @@ int search_brute(const Space *s, const Machine *m, Choice *best, int max, Search
 /* Local. Prices one choice; fits is set. */
 void search_price(const Space *s, const Machine *m, Choice *c);
 /* Local, pure. Seconds that no price of the choice undercuts, in any order of its axes that
- * layout_orders tells apart (or in that of s->only); bytes of memory likewise. */
+ * layout_orders tells apart (or in that of s->only); bytes of memory likewise. For tests. */
 double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory);
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);

@@ -102,6 +102,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .threads = threads,
                          .outer = outer_copies(&r->outer),
                          .local_steps = r->outer.every > 1,
+                         .kernels = r->kernels,
                          .every = r->outer.every > 1 ? r->outer.every : 0,
                          .fragments = r->outer.fragments},
                .free_micro = !given(r, "micro"),
@@ -302,9 +303,8 @@ bool run_choose_layout(Run *r) {
     p->space.fuses = p->space.free_overlap && !described && !r->o->exact && !unfused(r);
     if (!described) measure(r, p);
     // A described cluster specifies its ranks: the plan does not depend on this processor.
-    p->space.shape.kernels = described || r->device.used
-                                 ? machine_kernels(&p->machine, p->space.shape.bf16)
-                                 : r->kernels;
+    if (described || r->device.used)
+        p->space.shape.kernels = machine_kernels(&p->machine, p->space.shape.bf16);
     search(r, p);
     // the ledger has medians over steps, without outer steps
     r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.outer);
