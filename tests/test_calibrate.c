@@ -104,7 +104,7 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
         for (int op = 0; op < N_COLL_OPS; op++)
             CHECK(calibration_send(r.c[i], &all_ranks, (CollOp)op, 5000, &s) && s > 0 && s < 1);
         // threads move bytes while they wait, and at no other time
-        CHECK(calibration_beside(r.c[i], &all_ranks, COLL_ALL_REDUCE, &s) && s == 100);
+        CHECK(calibration_find_send(r.c[i], &all_ranks.place, COLL_ALL_REDUCE)->beside == 100);
     }
     CHECK(r.c[0]->slowest >= 1);
     run_free(&r);
@@ -402,7 +402,7 @@ TEST(calibration_knows_latency_and_bandwidth_however_slow_links_are) {
                 worst = fmax(worst, s / (on_link(bytes) + 1e-3));
             }
         CHECK(worst < 1.5); // on a busy machine it wakes late
-        CHECK(calibration_reach(r.c[0], &all_ranks, COLL_ALL_GATHER) > 10000);
+        CHECK(calibration_find_send(r.c[0], &all_ranks.place, COLL_ALL_GATHER)->measured > 10000);
         run_free(&r);
     }
 }
@@ -435,7 +435,7 @@ static bool derived_in_time(double budget) {
     r.list.most = most, r.budget = budget;
     run_on_link(&r, 2e-3, 6e6, 6e6);
     for (CollOp op = 0; op < N_COLL_OPS; op++) {
-        int64_t reach = calibration_reach(r.c[0], &all_ranks, op);
+        int64_t reach = calibration_find_send(r.c[0], &all_ranks.place, op)->measured;
         ok &= reach<64 << 20, some |= reach> 0;
         ok &= calibration_send(r.c[0], &all_ranks, op, 64 << 20, &s) && s > 5 && s < 30; // 11
     }
@@ -502,8 +502,8 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
         CHECK(calibration_send(c, &pair, COLL_ALL_GATHER, bytes, &s));
         CHECK_NEAR(s / (2 * machine_send(&m, &pair, &small)), 1, 0.02); // between points
     }
-    CHECK(calibration_reach(c, &pair, COLL_ALL_GATHER) == 0);
-    CHECK(calibration_reach(c, &g, COLL_ALL_REDUCE) == 1 << 18);
+    CHECK(calibration_find_send(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
+    CHECK(calibration_find_send(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
     calibration_free(c);
 }
 

@@ -79,7 +79,8 @@ typedef struct SendCost {
     int n;
     int64_t most;     // bytes that were asked for
     int64_t measured; // bytes up to which points are measured; 0: all are derived
-    double beside;    // time of kernels while it is under way, by that of them alone
+    // time of kernels while it is under way, by that of them alone: 100 where nothing is hidden
+    double beside;
     double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
 } SendCost;
 
@@ -123,14 +124,10 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
 /* Local, pure. Of the nearest fused matmul that was measured; false: each has a size that is more
  * than twice as large or small. */
 bool calibration_fused(const Calibration *c, const FusedWork *f, double *ratio);
-/* Local, pure. Bytes up to which it was measured; 0: it was derived from others, or is not known
- * at all. */
-int64_t calibration_reach(const Calibration *c, const SendGroup *g, CollOp op);
 /* Local, pure. A line that calibration_send never falls below: start + rate * bytes. */
 bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
                       double *rate);
-/* Local, pure. Time of kernels while such a collective is under way, by that of them alone: 100
- * where nothing is hidden. */
-bool calibration_beside(const Calibration *c, const SendGroup *g, CollOp op, double *slow);
+/* Local, pure. NULL: none. */
+const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op);
 
 #endif

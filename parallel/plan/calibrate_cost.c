@@ -180,17 +180,6 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
     return true;
 }
 
-int64_t calibration_reach(const Calibration *c, const SendGroup *g, CollOp op) {
-    const SendCost *s = calibration_find_send(c, &g->place, op);
-    return s ? s->measured : 0;
-}
-
-bool calibration_beside(const Calibration *c, const SendGroup *g, CollOp op, double *slow) {
-    const SendCost *s = calibration_find_send(c, &g->place, op);
-    if (s) *slow = s->beside;
-    return s != NULL;
-}
-
 bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
                       double *rate) {
     const SendCost *s = calibration_find_send(c, &g->place, op);

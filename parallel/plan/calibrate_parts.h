@@ -21,7 +21,6 @@ void calibration_add_work(Calibration *c, const WorkCost *w);
 void calibration_add_send(Calibration *c, const SendCost *s);
 /* Local, pure. NULL: none. */
 const WorkCost *calibration_find_work(const Calibration *c, const Work *alike);
-const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op);
 void calibration_add_fused(Calibration *c, const FusedCost *f);
 const FusedCost *calibration_find_fused(const Calibration *c, const FusedWork *alike);
 

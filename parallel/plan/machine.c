@@ -257,8 +257,9 @@ static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int siz
 }
 
 double machine_beside(const Machine *m, const SendGroup *g, const Send *send) {
-    double slow;
-    return m->measured && calibration_beside(m->measured, g, send->op, &slow) ? slow : m->slowdown;
+    const SendCost *s =
+        m->measured ? calibration_find_send(m->measured, &g->place, send->op) : NULL;
+    return s ? s->beside : m->slowdown;
 }
 
 double machine_send(const Machine *m, const SendGroup *g, const Send *send) {

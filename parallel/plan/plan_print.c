@@ -208,7 +208,8 @@ static void say_sources(const Plan *p, FILE *f) {
             for (CollOp op = 0; op < N_COLL_OPS; op++) {
                 const SendGroup *g = &senders.at[i].group;
                 int64_t most = senders.at[i].most[op];
-                int64_t reach = calibration_reach(p->machine.measured, g, op);
+                const SendCost *cost = calibration_find_send(p->machine.measured, &g->place, op);
+                int64_t reach = cost ? cost->measured : 0;
                 char upto[64], of[64];
                 if (most == 0 || g->size < 2 || (reach == 0) != derived) continue;
                 fprintf(f, "%s %s along %s",
