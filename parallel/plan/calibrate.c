@@ -166,7 +166,8 @@ static double beside_of(Bench *b, bool across) {
     int group;
     CollOp op;
     double seconds;
-    if (!b->where->world->backend->polled || (b->where->oversubscribed && !across)) return nothing;
+    if (!b->where->world->backend->polled || (b->c->oversubscription > 1 && !across))
+        return nothing;
     for (int i = 0; i < b->c->n_sends; i++) // of an earlier list
         if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].beside > 0)
             return b->c->send[i].beside;
@@ -279,15 +280,16 @@ static void derive_works(Bench *b) {
 
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
+    bool share = b->c->oversubscription > 1; // cores
     char *path = calibration_path(w->key);
     arena_commit(&b->memory);
-    meter_start(&b->meter, w->world, w->oversubscribed);
+    meter_start(&b->meter, w->world, share);
     b->neighbours = ranks_on_node(w->world);
     b->meter.progress = (CalibrateProgress){.path = path};
     b->meter.notify = &w->notify;
     double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
-    if (b->n_works > 0) b->c->slowest = w->oversubscribed ? 1 : slowest;
+    if (b->n_works > 0) b->c->slowest = share ? 1 : slowest;
     derive_works(b);
     calibrate_fused(&b->meter, w, b->list->fused, b->list->n_fused, b->memory.base,
                     b->meter.elapsed + fused_share * w->budget, b->c);

@@ -53,15 +53,8 @@ typedef struct CalibrateWhere {
     const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
     double budget;   // seconds from now on
     CalibrateNotify notify;
-    bool oversubscribed; // ranks share cores: a work takes until the last of them is through
 } CalibrateWhere;
 
-/* What the key cannot have, since it is measured: the links, and how kernels of ranks that share
- * cores slow each other (Machine.oversubscription; 0: not known). Kept with the table. */
-typedef struct CalibrateSite {
-    Links links;
-    double oversubscription;
-} CalibrateSite;
 /* Seconds = fixed + per_row * rows. */
 typedef struct WorkCost {
     Work work; // rows: the most that was asked for
@@ -97,7 +90,11 @@ struct Calibration {
     SendCost *send;
     FusedCost *fused;
     int n_works, max_works, n_sends, max_sends, n_fused, max_fused;
-    CalibrateSite site;
+    // what the key cannot have, since it is measured: the links, and how kernels of ranks that
+    // share cores slow each other (Machine.oversubscription; 0: not known): more than 1, a work
+    // takes until the last of them is through
+    Links links;
+    double oversubscription;
     double slowest;    // time of the slowest rank's kernels by the mean
     double seconds;    // that measuring took, 0 from the cache
     char measured[24]; // when last: "2026-01-31T12:00:00Z"

@@ -135,7 +135,7 @@ static void walk_link(Walk *k, const char *key, LinkCost *l) {
     end(k, &o);
 }
 
-static void walk_site(Walk *k, CalibrateSite *s) {
+static void walk_site(Walk *k, Calibration *s) {
     Walk o = inside(k, "site");
     s->oversubscription = real(&o, "oversubscription", s->oversubscription, 0, 1e3);
     s->links.rack_nodes = (int)whole(&o, "rack_nodes", s->links.rack_nodes, 0, INT32_MAX);
@@ -163,7 +163,7 @@ static void walk_list(Walk *k, const char *key, Calibration *c, int n,
 
 static void walk(Walk *k, Calibration *c) {
     c->slowest = real(k, "slowest", c->slowest, 1, 1e3);
-    walk_site(k, &c->site);
+    walk_site(k, c);
     walk_list(k, "works", c, c->n_works, walk_cost);
     walk_list(k, "sends", c, c->n_sends, walk_send);
     walk_list(k, "fused", c, c->n_fused, walk_fused);

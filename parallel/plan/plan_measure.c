@@ -85,15 +85,18 @@ static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char 
                                bool measure) {
     Group all = comm_group(world_comm(w->world));
     Calibration *c = calibrate_open(w->world, key, &w->notify);
-    CalibrateSite *site = &c->site;
-    if (site->oversubscription == 0 && !measure) return calibration_free(c), NULL;
-    if (site->oversubscription == 0) {
+    if (c->oversubscription == 0 && !measure) return calibration_free(c), NULL;
+    if (c->oversubscription == 0) {
         detect_links(d, w->world);
         group_share(&all, &d->links, sizeof d->links);
-        site->links = d->links, site->oversubscription = take_turns(w, &all);
+        c->links = d->links, c->oversubscription = take_turns(w, &all);
     }
-    d->links = site->links;
+    d->links = c->links;
     return c;
+}
+
+static void use_table(Machine *m, const Calibration *c) {
+    m->measured = c, m->oversubscription = c->oversubscription, m->slowest = c->slowest;
 }
 
 Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detected *d) {
@@ -105,19 +108,15 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detect
     if (!measure || !teams_alike(w, &all)) return NULL;
     detect_key(d, key);
     Calibration *c = open_table(w, d, key, true);
-    double oversubscription = c->site.oversubscription;
     detect_machine(d, &p->machine); // with its links
     if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
     share_list(&all, &list);
     double left = PLAN_MEASURE_S - (coll_now() - begin);
     group_share(&all, &left, sizeof left);
     CalibrateWhere where = *w;
-    where.machine = &p->machine, where.key = key, where.budget = left,
-    where.oversubscribed = oversubscription > 1;
+    where.machine = &p->machine, where.key = key, where.budget = left;
     calibrate(c, &where, &list);
-    p->machine.measured = c;
-    p->machine.oversubscription = oversubscription;
-    p->machine.slowest = c->slowest;
+    use_table(&p->machine, c);
     plan_list_free(&list);
     return c;
 }
@@ -140,8 +139,7 @@ double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Ca
         *kept = NULL;
         return 0;
     }
-    m.measured = *kept, m.oversubscription = (*kept)->site.oversubscription;
-    m.slowest = (*kept)->slowest;
+    use_table(&m, *kept);
     price_of(s, &m, &price);
     return price.seconds - price.outer; // outer steps are not in the median of steps
 }
