@@ -15,25 +15,20 @@
 
 /* ---- one rank ---- */
 
-/* The cores of a team are those of all its members: where it is as large as the rank's share, each
- * is tied to one. */
-typedef struct TeamSets {
-    cpu_set_t *member;
-} TeamSets;
-
 static void member_set(void *ctx, int member, int size) {
-    cpu_set_t *set = &((TeamSets *)ctx)->member[member];
+    cpu_set_t *set = (cpu_set_t *)ctx + member;
     (void)size;
     if (sched_getaffinity(0, sizeof *set, set)) CPU_ZERO(set);
 }
 
+/* The cores of a team are those of all its members: where it is as large as the rank's share, each
+ * is tied to one. */
 static cpu_set_t team_set(Team *team) {
-    TeamSets sets = {mem_calloc((size_t)team_size(team), sizeof(cpu_set_t))};
-    cpu_set_t all;
-    team_run(team, member_set, &sets);
+    cpu_set_t *set = mem_calloc((size_t)team_size(team), sizeof *set), all;
+    team_run(team, member_set, set);
     CPU_ZERO(&all);
-    for (int i = 0; i < team_size(team); i++) CPU_OR(&all, &all, &sets.member[i]);
-    mem_free(sets.member);
+    for (int i = 0; i < team_size(team); i++) CPU_OR(&all, &all, &set[i]);
+    mem_free(set);
     return all;
 }
 

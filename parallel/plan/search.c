@@ -33,7 +33,7 @@ typedef struct Search {
     int64_t n_open, max_open;
     bool brute;
     StepLists lists;
-    Orders **orders; // of each place
+    Orders *orders; // of each place, where some have no candidates
     int n_orders;
     MicroBatches *lists_read; // by bounds of this space and machine: searches share them
     SearchCount count;
@@ -46,17 +46,14 @@ static void keep(Search *w, const Found *f) {
     w->best[at] = *f;
 }
 
-/* Of a candidate's sizes: its place among them. */
+/* Of a candidate's sizes: its place among them. Until the next call. */
 static const Orders *orders_at(Search *w, const Candidate *s) {
-    if (s->place >= w->n_orders) { // some have no candidates
+    if (s->place >= w->n_orders) {
         w->orders = mem_realloc(w->orders, (size_t)s->place + 1, sizeof *w->orders);
-        while (w->n_orders <= s->place) w->orders[w->n_orders++] = NULL;
+        while (w->n_orders <= s->place) w->orders[w->n_orders++] = (Orders){0};
     }
-    if (!w->orders[s->place]) {
-        w->orders[s->place] = mem_calloc(1, sizeof **w->orders);
-        orders_of(w->orders[s->place], w->s, w->m, s->size);
-    }
-    return w->orders[s->place];
+    orders_of(&w->orders[s->place], w->s, w->m, s->size);
+    return &w->orders[s->place];
 }
 
 /* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
@@ -121,16 +118,6 @@ static bool sooner(const Candidate *a, const Candidate *b) {
     return a->number != b->number ? a->number < b->number : a->schedule < b->schedule;
 }
 
-static void sink(Candidate *s, int64_t n, int64_t i) {
-    Candidate x = s[i];
-    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && sooner(&s[child + 1], &s[child])) child++;
-        if (!sooner(&s[child], &x)) break;
-        s[i] = s[child];
-    }
-    s[i] = x;
-}
-
 static void push(Search *w, const Candidate *candidate) {
     mem_grow(w->open, w->n_open, w->max_open);
     int64_t i = w->n_open++;
@@ -140,9 +127,14 @@ static void push(Search *w, const Candidate *candidate) {
 }
 
 static Candidate pop(Search *w) {
-    Candidate first = w->open[0];
-    w->open[0] = w->open[--w->n_open];
-    sink(w->open, w->n_open, 0);
+    Candidate *open = w->open, first = open[0], last = open[--w->n_open];
+    int64_t i = 0;
+    for (int64_t child; (child = 2 * i + 1) < w->n_open; i = child) {
+        if (child + 1 < w->n_open && sooner(&open[child + 1], &open[child])) child++;
+        if (!sooner(&open[child], &last)) break;
+        open[i] = open[child];
+    }
+    open[i] = last;
     return first;
 }
 
@@ -234,10 +226,7 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
-    for (int i = 0; i < w.n_orders; i++) {
-        if (w.orders[i]) orders_free(w.orders[i]);
-        mem_free(w.orders[i]);
-    }
+    for (int i = 0; i < w.n_orders; i++) orders_free(&w.orders[i]);
     mem_free(w.orders), mem_free(w.open), mem_free(w.best), mem_free(own.at);
     return w.n;
 }
