@@ -28,9 +28,6 @@ typedef struct Bench {
     Arena memory;
     Meter meter;
     int neighbours; // ranks on this node
-    // of groups inside a node, across nodes: kernels while their collectives are under way; 0: not
-    // known
-    double beside[2];
     Calibration *c;
 } Bench;
 
@@ -185,7 +182,7 @@ static double beside_of(Bench *b, bool across) {
 }
 
 static void measure_besides(Bench *b) {
-    double beside[2];
+    double beside[2]; // of groups inside a node, across nodes
     for (int across = 0; across < 2; across++) beside[across] = beside_of(b, across);
     for (int i = 0; i < b->c->n_sends; i++)
         if (b->c->send[i].beside == 0)
