@@ -158,11 +158,11 @@ static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, 
 
 static void look_at_limits(const Comm *c, int stage, uint32_t number, const CollCall *call,
                            double seconds) {
-    char missing[MAX_THREAD_RANKS * 24];
+    char missing[MAX_THREAD_RANKS * 24], what[COLL_TEXT];
     double limit = c->world->limit;
     if (list_missing(c, stage, number, missing, sizeof missing) || coll_expired() ||
         (limit > 0 && seconds > limit))
-        coll_expire(c, call, seconds, missing);
+        coll_expire(c, coll_describe(c, call, what), seconds, missing);
 }
 
 /* Returns when `target` ranks were counted: spins, then sleeps. A rank that shares its core looks
