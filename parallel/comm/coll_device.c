@@ -44,14 +44,12 @@ static Places *places_of(const Comm *c, uint64_t number) {
     return &((PeersGroup *)c->device)->at[number % COLL_IN_FLIGHT];
 }
 static const Places *their_places(const Comm *c, int rank, uint64_t number) {
-    void *group;
-    threads_call(c, rank, number, &group);
-    return &((PeersGroup *)group)->at[number % COLL_IN_FLIGHT];
+    const PeersGroup *g = threads_published(c, rank, number)->note;
+    return &g->at[number % COLL_IN_FLIGHT];
 }
 static Event their_part(const Comm *c, int rank, uint64_t number) {
-    void *group;
-    threads_call(c, rank, number, &group);
-    return ((PeersGroup *)group)->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
+    const PeersGroup *g = threads_published(c, rank, number)->note;
+    return g->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
 }
 static void peers_open(Comm *c, int color, int key) {
     PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
@@ -96,9 +94,8 @@ static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t numbe
 }
 
 static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call) {
-    void *note;
     (void)call;
-    return threads_call(c, o, number, &note)->src;
+    return threads_published(c, o, number)->call.src;
 }
 
 static const BlockWay by_events = {
