@@ -15,19 +15,17 @@
  * Most runs have one token: rows of dx, and rows of dwte that runs end in, are fetched AHEAD at a
  * time, else a token would take two times as long as memory does to answer.
  *
- * dwte, from plain to fast: sums_plain goes over all tokens for each of its numbers, V T looks at
- * tokens for each piece of a row; no step takes it, the tests hold the other one against it.
- * atomicAdd was not taken: its sums have the order of the threads. The sort is what an order costs:
- * of 32,768 tokens and 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls
- * in all. The other kernels are W = 1, plain, where rows are not aligned, and W elements (16
- * bytes). None was measured.
+ * Not taken for dwte: a pass over all tokens for each of its rows, V T looks at tokens; atomicAdd,
+ * whose sums have the order of the threads. The sort is what an order costs: of 32,768 tokens and
+ * 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls in all. The other
+ * kernels are W = 1, plain, where rows are not aligned, and W elements (16 bytes). None was
+ * measured.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sort.cuh"
 #include "layers/cuda/vec.cuh"
 
 extern "C" {
-#include "layers/cuda/embedding_plain.h"
 #include "layers/cuda/families.h"
 }
 
@@ -92,16 +90,6 @@ __global__ void position_sums(const E *dx, Embedding e, int64_t T, int64_t t0) {
 }
 
 /* --- dwte */
-
-/* A thread for each number: the sum over the tokens of its row, in their order. */
-template <class E> __global__ void sums_plain(const E *dx, Embedding e) {
-    int64_t row = blockIdx.x, c = this_column(), T = e.B * e.S;
-    if (c >= e.C) return;
-    float sum = 0;
-    for (int64_t t = 0; t < T; t++)
-        if (token_row(e, t) == row) sum += to_float(dx[t * e.C + c]);
-    e.dwte[row * e.C + c] += sum;
-}
 
 /* Keys for the sort: rows; V of those that are not here, so they come last. */
 __global__ void list_tokens(int *keys, int *numbers, Embedding e, int T) {
@@ -294,11 +282,6 @@ template <class E> struct Launchers {
             runs<1>(e, s, dx);
     }
 
-    static void plain_of(const Embedding *e, const Act *dx) {
-        if (e->V == 0 || e->C == 0) return;
-        LAUNCH((sums_plain<E>), pieces(e->V, e->C, 1), THREADS, 0, in(dx), *e);
-    }
-
     static void fill(Kernels *k) {
         k->embedding_forward = forward_of;
         k->embedding_backward = backward_of;
@@ -308,13 +291,6 @@ template <class E> struct Launchers {
 };
 
 } // namespace
-
-extern "C" void embedding_backward_plain(const Embedding *e, const Act *dx, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::plain_of(e, dx);
-    else
-        Launchers<float>::plain_of(e, dx);
-}
 
 extern "C" void embedding_cuda(Kernels *k, bool is_bf16) {
     if (is_bf16)

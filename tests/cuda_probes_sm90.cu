@@ -169,7 +169,6 @@ __global__ void __launch_bounds__(THREADS)
         mbarrier_fence();
         mbarrier_expect(barrier, n * 2);
         if constexpr (DIMENSIONS == 2) tma_load(to, map, barrier, at.c[0], at.c[1]);
-        if constexpr (DIMENSIONS == 3) tma_load(to, map, barrier, at.c[0], at.c[1], at.c[2]);
         if constexpr (DIMENSIONS == 4)
             tma_load(to, map, barrier, at.c[0], at.c[1], at.c[2], at.c[3]);
     }
@@ -188,7 +187,6 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (threadIdx.x > 0) return;
     if constexpr (DIMENSIONS == 2) tma_store(map, from, at.c[0], at.c[1]);
-    if constexpr (DIMENSIONS == 3) tma_store(map, from, at.c[0], at.c[1], at.c[2]);
     if constexpr (DIMENSIONS == 4) tma_store(map, from, at.c[0], at.c[1], at.c[2], at.c[3]);
     tma_commit();
     tma_wait<0>();
@@ -360,36 +358,36 @@ inline ProbeResult run_multiply_in_warp() {
 
 /* --- ldmatrix: row r of matrix i lies where lane 8 i + r says, in the opposite order */
 
-template <int N, bool TRANS>
+template <bool TRANS>
 __global__ void __launch_bounds__(32) load_matrices(unsigned *out, const uint16_t *in) {
     auto *words = dynamic_shared<uint16_t>();
     int lane = static_cast<int>(threadIdx.x);
     for (int i = 0; i < 8; i++) words[lane * 8 + i] = in[lane * 8 + i];
     __syncthreads();
-    unsigned r[N];
+    unsigned r[4];
     Shared row = shared_address(words + (31 - lane) * 8);
     if constexpr (TRANS)
         ldmatrix_trans(r, row);
     else
         ldmatrix(r, row);
-    for (int i = 0; i < N; i++) out[i * 32 + lane] = r[i];
+    for (int i = 0; i < 4; i++) out[i * 32 + lane] = r[i];
 }
-template <int N, bool TRANS> ProbeResult run_load_matrices() {
+template <bool TRANS> ProbeResult run_load_matrices() {
     static uint16_t in[256];
-    static unsigned out[N * 32], want[N * 32];
+    static unsigned out[128], want[128];
     for (int i = 0; i < 256; i++) in[i] = static_cast<uint16_t>(7 * i);
-    for (int i = 0; i < N * 32; i++) {
+    for (int i = 0; i < 128; i++) {
         int g = i % 32 / 4, t = i % 4 * 2, matrix = i / 32 * 8;
         const uint16_t *low = in + (31 - matrix - (TRANS ? t : g)) * 8 + (TRANS ? g : t);
         want[i] = *low | static_cast<unsigned>(TRANS ? low[-8] : low[1]) << 16;
     }
     Memory memory;
     device_put(memory.in, in, sizeof in);
-    LAUNCH((load_matrices<N, TRANS>), 1, 32, sizeof in, static_cast<unsigned *>(memory.out),
+    LAUNCH((load_matrices<TRANS>), 1, 32, sizeof in, static_cast<unsigned *>(memory.out),
            static_cast<const uint16_t *>(memory.in));
     device_get(out, memory.out, sizeof out);
     device_wait();
-    return compare(out, want, N * 32);
+    return compare(out, want, 128);
 }
 
 /* --- cp.async: two groups, of 16 bytes to a lane and of 4; zeros where nothing is there */
@@ -490,10 +488,6 @@ inline ProbeResult run_bring_halves() {
         {"wgmma_" #n "_k_mn", run_multiply<K_MAJOR, MN_MAJOR, n, false>}, {                        \
         "wgmma_" #n "_mn_mn", run_multiply<MN_MAJOR, MN_MAJOR, n, false>                           \
     }
-#define MATRICES(n)                                                                                \
-    {"ldmatrix_" #n, run_load_matrices<n, false>}, {                                               \
-        "ldmatrix_" #n "_trans", run_load_matrices<n, true>                                        \
-    }
 #define BOXES(n)                                                                                   \
     {"load_" #n "d_before", run_box<n, 0, false>}, {"load_" #n "d_behind", run_box<n, 1, false>},  \
         {"load_" #n "d_inside", run_box<n, 2, false>},                                             \
@@ -504,21 +498,18 @@ inline ProbeResult run_bring_halves() {
 
 } // namespace
 
-extern "C" const Probe probes[] = {MATMULS(32),
-                                   MATMULS(64),
+extern "C" const Probe probes[] = {MATMULS(64),
                                    MATMULS(128),
-                                   MATMULS_OF_SHARED(160),
+                                   MATMULS_OF_SHARED(32),
                                    MATMULS_OF_SHARED(192),
                                    MATMULS_OF_SHARED(256),
                                    BOXES(2),
-                                   BOXES(3),
                                    BOXES(4),
                                    {"add_2d", run_add_box},
                                    {"stmatrix", run_matrices},
                                    {"mma_bf16", run_multiply_in_warp},
-                                   MATRICES(1),
-                                   MATRICES(2),
-                                   MATRICES(4),
+                                   {"ldmatrix", run_load_matrices<false>},
+                                   {"ldmatrix_trans", run_load_matrices<true>},
                                    {"cp_async", run_copy_later},
                                    {"cluster", run_bring_halves}};
 extern "C" const int n_probes = sizeof probes / sizeof *probes;

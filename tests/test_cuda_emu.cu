@@ -254,7 +254,7 @@ const Mistake mistakes[] = {
 void make_mistake(void *arg) {
     const auto *m = static_cast<const Mistake *>(arg);
     Device d;
-    launch(m->name, __FILE__, __LINE__, device_stream(), m->kernel, 1, m->threads, 0, d.p);
+    launch(m->name, __FILE__, __LINE__, device_stream(), 1, m->kernel, 1, m->threads, 0, d.p);
 }
 void pass_host_memory(void *) {
     Device d;

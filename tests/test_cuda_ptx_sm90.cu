@@ -303,8 +303,8 @@ void make_mistake(void *arg) {
     TensorShape shape = {2, {64, 64}, {1, 64}, {64, 64}, false};
     begin(EMU_FORWARD);
     CUtensorMap map = tensor_map(device_alloc(8192), &shape);
-    launch_clusters(m->name, __FILE__, __LINE__, device_stream(), std::min(m->blocks, 2u),
-                    m->kernel, m->blocks, 128, sizeof(Room), map);
+    launch(m->name, __FILE__, __LINE__, device_stream(), std::min(m->blocks, 2u), m->kernel,
+           m->blocks, 128, sizeof(Room), map);
     end();
 }
 

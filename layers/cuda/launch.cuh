@@ -19,8 +19,8 @@ extern "C" {
 enum { STATIC_SHARED = 48 << 10 }; // bytes; a kernel that wants more must say so first
 
 template <class... P, class... A>
-void launch_clusters(const char *name, const char *file, int line, Stream stream, unsigned cluster,
-                     void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args) {
+void launch(const char *name, const char *file, int line, Stream stream, unsigned cluster,
+            void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args) {
     if (shared_bytes > STATIC_SHARED) {
         int e = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -36,22 +36,16 @@ void launch_clusters(const char *name, const char *file, int line, Stream stream
         device_check_at(cudaStreamSynchronize(stream), name, file, line);
 }
 
-template <class... P, class... A>
-void launch(const char *name, const char *file, int line, Stream stream, void (*kernel)(P...),
-            dim3 grid, dim3 block, size_t shared_bytes, A... args) {
-    launch_clusters(name, file, line, stream, 1, kernel, grid, block, shared_bytes, args...);
-}
-
 /* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several
  * template arguments stands in parentheses. LAUNCH_ON: in another stream than the rank's own.
  * LAUNCH_CLUSTERS: in clusters of so many blocks, on a device of capability 9.0. */
 #define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
     LAUNCH_ON(device_stream(), kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                                  \
-    launch(#kernel, __FILE__, __LINE__, stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+    launch(#kernel, __FILE__, __LINE__, stream, 1, kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_CLUSTERS(cluster, kernel, grid, block, shared_bytes, ...)                           \
-    launch_clusters(#kernel, __FILE__, __LINE__, device_stream(), cluster, kernel, grid, block,    \
-                    shared_bytes, __VA_ARGS__)
+    launch(#kernel, __FILE__, __LINE__, device_stream(), cluster, kernel, grid, block,             \
+           shared_bytes, __VA_ARGS__)
 
 /* The block's object of type S in shared memory, one per type and kernel, of any value at first:
  *     auto &tile = shared<Tile>(); */

@@ -36,17 +36,6 @@ const char *matmul_refuses(const Matmul *p, size_t elem_bytes) {
 
 /* ---- configs ---- */
 
-/* The cheapest first. */
-static void sort(int n, double cost[], int number[]) {
-    for (int i = 1; i < n; i++) {
-        double c = cost[i];
-        int w = number[i], at = i;
-        for (; at > 0 && cost[at - 1] > c; at--)
-            cost[at] = cost[at - 1], number[at] = number[at - 1];
-        cost[at] = c, number[at] = w;
-    }
-}
-
 int matmul_configs(const Matmul *p, MatmulKernel kernel, const MatmulGpu *g,
                    int number[MATMUL_CONFIGS]) {
     double time[MATMUL_CONFIGS];
@@ -60,9 +49,12 @@ int matmul_configs(const Matmul *p, MatmulKernel kernel, const MatmulGpu *g,
         if (p->blocks && (!whole || p->M % (w.blocks * MATMUL_ROWS))) continue;
         if (!matmul_cost_of_config(&c, &worker, g, &j, &w)) continue;
         if (!whole && !c.schedule.divided) continue; // the same
-        time[n] = c.time, number[n++] = matmul_config_number(&w);
+
+        int at = n++; // behind those that are as cheap
+        for (; at > 0 && time[at - 1] > c.time; at--)
+            time[at] = time[at - 1], number[at] = number[at - 1];
+        time[at] = c.time, number[at] = matmul_config_number(&w);
     }
-    sort(n, time, number);
     return n;
 }
 

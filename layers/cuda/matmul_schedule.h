@@ -83,10 +83,6 @@ HOST_DEVICE int matmul_tiles(const MatmulSchedule *s) {
 HOST_DEVICE int matmul_shares(const MatmulSchedule *s) {
     return s->divided + matmul_tiles(s) - s->streamed;
 }
-/* Waves of whole tiles; the last one may be partly filled. */
-HOST_DEVICE int matmul_waves(const MatmulSchedule *s) {
-    return (matmul_tiles(s) + s->workers - 1) / s->workers;
-}
 
 /* ---- the line ---- */
 

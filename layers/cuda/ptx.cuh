@@ -48,34 +48,10 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 1, 2 or 4 matrices; lanes 0 .. 8 N - 1 give addresses. All lanes of the warp. */
-__device__ __forceinline__ void ldmatrix(unsigned (&r)[1], Shared row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
-                 : "=r"(r[0])
-                 : "r"(row)
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix(unsigned (&r)[2], Shared row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(row)
-                 : "memory");
-}
+/* All lanes of the warp. */
 __device__ __forceinline__ void ldmatrix(unsigned (&r)[4], Shared row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(row)
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[1], Shared row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                 : "=r"(r[0])
-                 : "r"(row)
-                 : "memory");
-}
-__device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[2], Shared row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
                  : "r"(row)
                  : "memory");
 }

@@ -85,9 +85,6 @@ __device__ __forceinline__ void fence_async() {
 __device__ __forceinline__ void fence_async_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-__device__ __forceinline__ void tma_prefetch(const CUtensorMap &map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
 
 /* The box at these coordinates, innermost first. It is here when the barrier's phase is
  * complete. */
@@ -96,13 +93,6 @@ __device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shar
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
                  "l"(&map), "r"(barrier), "r"(c0), "r"(c1)
-                 : "memory");
-}
-__device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0,
-                                         int c1, int c2) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
-                 "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
                  : "memory");
 }
 __device__ __forceinline__ void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0,
@@ -135,13 +125,6 @@ __device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, i
         "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
         "r"(from), "r"(c0), "r"(c1)
         : "memory");
-}
-__device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, int c0, int c1,
-                                          int c2) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], "
-                 "[%1];" ::"l"(&map),
-                 "r"(from), "r"(c0), "r"(c1), "r"(c2)
-                 : "memory");
 }
 __device__ __forceinline__ void tma_store(const CUtensorMap &map, Shared from, int c0, int c1,
                                           int c2, int c3) {
@@ -267,17 +250,15 @@ __device__ __forceinline__ unsigned anew(unsigned x) {
 
 /* d (+)= a b, begun; `add` says whether it is +=. The instruction for n columns names its n / 2
  * accumulators one by one and after them its operands: D_ and ACC_ are their lists, and each n that
- * is used has a line below for A in shared memory and one for A in registers. */
+ * is used has a line below, for A in shared memory or in registers. */
 // clang-format off
 #define D_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define D_32 D_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, " \
     "%31"
 #define D_64 D_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, " \
     "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define D_80 D_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
-    "%79"
-#define D_96 D_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, " \
-    "%95"
+#define D_96 D_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
+    "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define D_128 D_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
     "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, " \
     "%123, %124, %125, %126, %127"
@@ -310,10 +291,8 @@ __device__ __forceinline__ unsigned anew(unsigned x) {
 WGMMA_SHARED(32, LIST(ACC_4(0)), D_16, "%16", "%17", "%18", "%19", "%20")
 WGMMA_SHARED(64, LIST(ACC_8(0)), D_32, "%32", "%33", "%34", "%35", "%36")
 WGMMA_SHARED(128, LIST(ACC_16(0)), D_64, "%64", "%65", "%66", "%67", "%68")
-WGMMA_SHARED(160, LIST(ACC_16(0), ACC_4(16)), D_80, "%80", "%81", "%82", "%83", "%84")
 WGMMA_SHARED(192, LIST(ACC_16(0), ACC_8(16)), D_96, "%96", "%97", "%98", "%99", "%100")
 WGMMA_SHARED(256, LIST(ACC_16(0), ACC_16(16)), D_128, "%128", "%129", "%130", "%131", "%132")
-WGMMA_REGISTERS(32, LIST(ACC_4(0)), D_16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 WGMMA_REGISTERS(64, LIST(ACC_8(0)), D_32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
 WGMMA_REGISTERS(128, LIST(ACC_16(0)), D_64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
 #undef WGMMA_REGISTERS
@@ -326,7 +305,6 @@ WGMMA_REGISTERS(128, LIST(ACC_16(0)), D_64, "%64", "%65", "%66", "%67", "%68", "
 #undef ACC
 #undef D_128
 #undef D_96
-#undef D_80
 #undef D_64
 #undef D_32
 #undef D_16

@@ -3,8 +3,6 @@ extern "C" {
 #include <cuda.h>
 }
 
-#include <cstring>
-
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/ptx.cuh"
 
@@ -91,15 +89,6 @@ double device_seconds(Event from, Event to) {
 
 void device_visit(int device) {
     device_check(cudaSetDevice(device));
-}
-
-DeviceId device_id(void) {
-    cudaDeviceProp p;
-    DeviceId id;
-    static_assert(sizeof id == sizeof p.uuid, "of 16 bytes");
-    device_check(cudaGetDeviceProperties(&p, device_index()));
-    memcpy(&id, &p.uuid, sizeof id);
-    return id;
 }
 
 bool device_holds(const void *p) {

@@ -51,14 +51,9 @@ double device_seconds(Event from, Event to);
 bool device_holds(const void *p);
 /* Local. Sets the device of a thread that is no rank but queries a rank's events. */
 void device_visit(int device);
-/* Local. A unique id of a device. */
-typedef struct DeviceId {
-    char bytes[16];
-} DeviceId;
-DeviceId device_id(void);
+int device_index(void); // of the calling thread's device
 /* Local. Enables kernels of the calling thread's device to access memory of another one. False:
  * they cannot. */
-int device_index(void);
 bool device_reaches(int other);
 
 #endif

@@ -516,27 +516,17 @@ const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TE
     return text;
 }
 
-static void say_waiting(const Comm *c, const char *what, double seconds, const char *missing) {
+void coll_say_waiting(const Comm *c, const char *what, double seconds, const char *missing) {
     const World *w = c->world;
     die_line("waited %.1f s for %s%s%s; not there: %s", seconds, what, w->phase[0] ? " in " : "",
              w->phase, missing[0] ? missing : "all ranks have begun, and not all have finished");
 }
 
-void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing) {
-    char what[COLL_TEXT];
-    say_waiting(c, coll_describe(c, call, what), seconds, missing);
-}
-
-void coll_expire_at(const Comm *c, const char *what, double seconds, const char *missing) {
+void coll_expire(const Comm *c, const char *what, double seconds, const char *missing) {
     bool first = !atomic_exchange(&expired, true);
-    say_waiting(c, what, seconds, missing);
+    coll_say_waiting(c, what, seconds, missing);
     if (!first) // the first rank to come here ends the job
         for (;;) pause();
     usleep(400 * 1000); // other ranks poll coll_expired() far more often
     die_end(COLL_EXPIRED);
-}
-
-void coll_expire(const Comm *c, const CollCall *call, double seconds, const char *missing) {
-    char what[COLL_TEXT];
-    coll_expire_at(c, coll_describe(c, call, what), seconds, missing);
 }

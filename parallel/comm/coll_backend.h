@@ -183,12 +183,11 @@ const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TE
 double coll_now(void); // seconds
 // has a rank of this process reached its limit? Then the others stop waiting too
 bool coll_expired(void);
-/* Local. Prints that this rank waits for call (NULL: a barrier). missing: "rank 2, rank 5". */
-void coll_say_waiting(const Comm *c, const CollCall *call, double seconds, const char *missing);
+/* Local. Prints that this rank waits for this, mostly as coll_describe has it. missing: "rank 2,
+ * rank 5". */
+void coll_say_waiting(const Comm *c, const char *what, double seconds, const char *missing);
 /* Local. coll_say_waiting, then a pause for the lines of other ranks, then the end of the job with
- * status COLL_EXPIRED. coll_expire_at: the same for a wait that is no collective. */
-_Noreturn void coll_expire(const Comm *c, const CollCall *call, double seconds,
-                           const char *missing);
-_Noreturn void coll_expire_at(const Comm *c, const char *what, double seconds, const char *missing);
+ * status COLL_EXPIRED. */
+_Noreturn void coll_expire(const Comm *c, const char *what, double seconds, const char *missing);
 
 #endif

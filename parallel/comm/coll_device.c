@@ -44,14 +44,12 @@ static Places *places_of(const Comm *c, uint64_t number) {
     return &((PeersGroup *)c->device)->at[number % COLL_IN_FLIGHT];
 }
 static const Places *their_places(const Comm *c, int rank, uint64_t number) {
-    void *group;
-    threads_call(c, rank, number, &group);
-    return &((PeersGroup *)group)->at[number % COLL_IN_FLIGHT];
+    const PeersGroup *g = threads_published(c, rank, number)->note;
+    return &g->at[number % COLL_IN_FLIGHT];
 }
 static Event their_part(const Comm *c, int rank, uint64_t number) {
-    void *group;
-    threads_call(c, rank, number, &group);
-    return ((PeersGroup *)group)->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
+    const PeersGroup *g = threads_published(c, rank, number)->note;
+    return g->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
 }
 static void peers_open(Comm *c, int color, int key) {
     PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
@@ -96,9 +94,8 @@ static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t numbe
 }
 
 static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call) {
-    void *note;
     (void)call;
-    return threads_call(c, o, number, &note)->src;
+    return threads_published(c, o, number)->call.src;
 }
 
 static const BlockWay by_events = {
@@ -210,44 +207,40 @@ static const CollBackend coll_peers = {.name = "peers",
                                        .flags = device_flags,
                                        .leave = peers_leave};
 
-/* The devices of all ranks. Freed by the caller. */
-static int *all_devices(World *w) {
+/* Can the kernels of each rank access the memory of all others? */
+static bool reach_all(World *w) {
     int mine = device_index(), *all = mem_calloc((size_t)w->size, sizeof *all);
+    bool good = w->size == 1 || w->backend == &coll_threads;
     Group g = comm_group(w->all);
     group_all_gather(&g, &mine, sizeof mine, all);
-    return all;
-}
-
-/* Can this rank's kernels access the memory of all others? */
-static bool reaches_all(World *w) {
-    bool good = w->size == 1 || strcmp(w->backend->name, coll_threads.name) == 0;
-    int *all = all_devices(w);
     for (int r = 0; good && r < w->size; r++) good = device_reaches(all[r]);
     mem_free(all);
-    return good;
+    return group_all(&g, good);
 }
 
-static bool have_devices_each(World *w) {
-    bool apart = true;
-    int *all = all_devices(w);
-    for (int r = 0; r < w->size; r++)
-        for (int o = 0; o < r; o++) apart &= all[o] != all[r];
+int device_sharer(World *w) {
+    DeviceFacts f = device_facts(device_index());
+    char *all = mem_calloc((size_t)w->size, sizeof f.id);
+    Group g = comm_group(w->all);
+    int r = 0;
+    group_all_gather(&g, f.id, sizeof f.id, all);
+    while (memcmp(all + (size_t)r * sizeof f.id, f.id, sizeof f.id) != 0) r++;
     mem_free(all);
-    return apart;
+    return r < w->rank ? r : -1;
 }
 
 bool world_devices_fit(World *w, Err *e) {
-    Group g = comm_group(w->all);
-    return group_all(&g, reaches_all(w)) || world_nccl_fits(w, e);
+    return reach_all(w) || world_nccl_fits(w, e);
 }
 
 void world_use_devices(World *w) {
-    Group g = comm_group(w->all);
-    if (!group_all(&g, reaches_all(w))) {
+    if (!reach_all(w)) {
         world_use_nccl(w);
         return;
     }
     DeviceWorld *p = mem_calloc(1, sizeof *p);
-    p->comm = device_comm_stream(), p->apart = have_devices_each(w), p->way = &by_events;
+    Group g = comm_group(w->all);
+    p->comm = device_comm_stream(), p->way = &by_events;
+    p->apart = group_all(&g, device_sharer(w) < 0);
     world_set_device(w, &coll_peers, p);
 }

@@ -136,6 +136,8 @@ void device_poison_blocks(const Comm *c, const CollCall *call);
 /* Local. A collective of a group of one rank, in the rank's own stream: copies src to dst if they
  * differ. */
 void device_run_alone(Comm *c, uint64_t number, const CollCall *call);
+/* Collective over the world. The first earlier rank with the same device, or -1. */
+int device_sharer(World *w);
 /* Collective over the world. Do all ranks have the same NCCL, and each a device of its own? */
 bool world_nccl_fits(World *w, Err *e);
 /* Collective over the world. Makes NCCL the backend for device memory; dies if it cannot. */

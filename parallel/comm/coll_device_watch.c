@@ -76,9 +76,9 @@ static void look_at_oldest(CallQueue *q) {
     const Called *c = under_way(t);
     if (!c || t->since == 0) t->since = c ? coll_now() : 0;
     if (!c || !queue_too_long(t->since, t->limit)) return;
-    char others[QUEUE_TEXT];
+    char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_others(c->comm, t->part, others);
-    coll_expire(c->comm, &c->call, coll_now() - t->since, others);
+    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), coll_now() - t->since, others);
 }
 
 /* ---- the thread */

@@ -40,17 +40,17 @@ static void advance_all(Team *team) {
 
 /* ---- waiting */
 
-/* The call for messages; NULL: a barrier. */
-static const CollCall *named(const Flight *f) {
-    return f->call == &flight_barrier ? NULL : f->call;
+static const char *describe(const Flight *f, char what[COLL_TEXT]) {
+    return coll_describe(f->home->group, f->call == &flight_barrier ? NULL : f->call, what);
 }
 
 /* A launcher has sent SIGTERM because a rank is gone. A rank that died has printed the reason; a
  * rank that was stopped is the one that others name as missing. */
 static void terminated(const Flight *f, double waited) {
-    char text[256];
+    char text[256], what[COLL_TEXT];
     if (coll_now() - job.revived > 5 && !mpi_job_is_dying())
-        coll_say_waiting(f->home->group, named(f), waited, flight_missing(f, text, sizeof text));
+        coll_say_waiting(f->home->group, describe(f, what), waited,
+                         flight_missing(f, text, sizeof text));
     mpi_job_deliver();
 }
 
@@ -80,9 +80,9 @@ static void fly(Flight *f) {
             continue;
         }
         if (mpi_job_sleep(sleep_after(now - moved)) && waited > term_grace) terminated(f, waited);
-        char text[256];
+        char text[256], what[COLL_TEXT];
         if (w->limit > 0 && waited > w->limit)
-            coll_expire(c, named(f), waited, flight_missing(f, text, sizeof text));
+            coll_expire(c, describe(f, what), waited, flight_missing(f, text, sizeof text));
     }
     mpi_job_deliver();
 }

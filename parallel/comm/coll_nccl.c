@@ -11,12 +11,10 @@
  * Strided blocks (dim 1, stride) are packed in the call's staging buffer: nothing is allocated in a
  * call, and the buffer is registered like the caller's other memory. Sums are NCCL's, in its order.
  */
-#include <string.h>
-
+#include "parallel/comm/coll_nccl.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "layers/cuda/reduce.h"
-#include "parallel/comm/coll_nccl.h"
 
 /* Most multiprocessors of a call, which matmuls beside it do without (leave_multiprocessors): half
  * of NCCL's maximum of 32 (user guide, types: maxCTAs). On registered memory NCCL uses fewer by
@@ -248,17 +246,6 @@ static const CollBackend coll_nccl = {.name = "nccl",
 
 /* ---- the world */
 
-/* The first earlier rank with the same device, or -1. */
-static int who_shares(World *w) {
-    DeviceId mine = device_id(), *all = mem_calloc((size_t)w->size, sizeof *all);
-    Group g = comm_group(w->all);
-    int r = 0;
-    group_all_gather(&g, &mine, sizeof mine, all);
-    while (memcmp(&all[r], &mine, sizeof mine) != 0) r++;
-    mem_free(all);
-    return r < w->rank ? r : -1;
-}
-
 /* All ranks need the library version of rank 0. */
 static bool has_version_of_all(World *w, const Nccl *f, Err *e) {
     Group g = comm_group(w->all);
@@ -275,7 +262,7 @@ bool world_nccl_fits(World *w, Err *e) {
     Group g = comm_group(w->all);
     Err why = {{0}};
     const Nccl *f = nccl(&why);
-    int other = who_shares(w);
+    int other = device_sharer(w);
     bool alike = has_version_of_all(w, f, e);
     if (!f)
         err(e,

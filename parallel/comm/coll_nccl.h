@@ -10,11 +10,13 @@
 
 enum { MAX_REGISTERED = 32 }; // allocations
 
-typedef struct NcclSigns NcclSigns;
 typedef struct NcclGroup {
     DeviceGroup blocks;
     NcclComm comm;
-    NcclSigns *signs; // of a group whose ranks open each other's memory; or NULL
+    // of a group whose ranks open each other's memory, or NULL: [N_SIGNS][size] the sign of each
+    // rank; [size] where each has its own
+    uint32_t *signs;
+    void **their_signs;
     Comm *of;
     struct NcclGroup *next, *next_open; // list of the world; list of the process
     Event done[COLL_IN_FLIGHT];         // events after its calls

@@ -17,11 +17,6 @@
 #include "layers/cuda/peer.h"
 #include "parallel/comm/coll_nccl.h"
 
-struct NcclSigns {
-    uint32_t *mine; // [N_SIGNS][size]: of this rank; the sign of each rank
-    void **theirs;  // [size] those of each rank
-};
-
 /* ---- memory of other ranks */
 
 void nccl_close_memory(const Comm *c, void **theirs) {
@@ -97,32 +92,25 @@ void nccl_signs_open(NcclGroup *g) {
     Comm *c = g->of;
     Err e = {{0}};
     size_t bytes = N_SIGNS * (size_t)c->size * sizeof(uint32_t);
-    NcclSigns *b = g->signs = mem_calloc(1, sizeof *b);
-    b->mine = device_alloc(bytes);
-    device_zero(b->mine, bytes);
-    b->theirs = nccl_open_memory(c, b->mine, &e);
-    if (!b->theirs) die("ranks along %s cannot open each other's flags: %s", c->label, e.text);
+    g->signs = device_alloc(bytes);
+    device_zero(g->signs, bytes);
+    g->their_signs = nccl_open_memory(c, g->signs, &e);
+    if (!g->their_signs) die("ranks along %s cannot open each other's flags: %s", c->label, e.text);
     device_blocks_open(c);
 }
 
 void nccl_signs_close(NcclGroup *g) {
-    NcclSigns *b = g->signs;
-    if (!b) return;
-    nccl_close_memory(g->of, b->theirs);
+    if (!g->signs) return;
+    nccl_close_memory(g->of, g->their_signs);
     coll_barrier(g->of);
     device_blocks_close(g->of);
-    device_free(b->mine);
-    mem_free(b);
-}
-
-static const NcclSigns *signs_of(const Comm *c) {
-    return ((const NcclGroup *)c->device)->signs;
+    device_free(g->signs);
 }
 
 /* Writes this rank's sign in the memory of rank o. */
 static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call) {
-    uint32_t *theirs = signs_of(c)->theirs[o];
+    uint32_t *theirs = ((const NcclGroup *)c->device)->their_signs[o];
     (void)call;
     if (o != c->rank) device_say(s, theirs + (int)sign * c->size + c->rank, (uint32_t)number);
 }
@@ -130,10 +118,11 @@ static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t numbe
 /* Waits for the sign of rank o; for this rank's own work by an event. */
 static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call) {
-    const BlockEvents *at = &device_group(c)->at[number % COLL_IN_FLIGHT];
+    const NcclGroup *g = c->device;
+    const BlockEvents *at = &g->blocks.at[number % COLL_IN_FLIGHT];
     (void)call;
     if (o != c->rank)
-        device_wait_said(s, signs_of(c)->mine + (int)sign * c->size + o, (uint32_t)number);
+        device_wait_said(s, g->signs + (int)sign * c->size + o, (uint32_t)number);
     else
         device_follow(s, sign == SIGN_READY ? at->queued->begun : at->part[o]);
 }

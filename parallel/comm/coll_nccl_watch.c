@@ -102,7 +102,7 @@ static void look_at_host(const NcclWorld *n) {
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_others(c, NULL, others);
     snprintf(what, sizeof what, "%s along %s", n->opening.what, comm_label(c));
-    coll_expire_at(c, what, coll_now() - n->opening.since, others);
+    coll_expire(c, what, coll_now() - n->opening.since, others);
 }
 
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {

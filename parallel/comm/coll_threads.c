@@ -52,8 +52,7 @@ typedef struct Slot {
     // last call that passed each gate: waits may come in any order; barriers
     _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
     uint32_t laps[2][COLL_IN_FLIGHT]; // how often the rank has passed each gate
-    CollCall call[COLL_IN_FLIGHT];
-    void *note[COLL_IN_FLIGHT]; // published with the call
+    Published published[COLL_IN_FLIGHT];
     // [size * COLL_IN_FLIGHT] last call by blocks in which a rank was done with this rank's block
     _Atomic uint32_t *block_done;
     Gate blocks[COLL_IN_FLIGHT];         // counts these ranks
@@ -158,11 +157,11 @@ static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, 
 
 static void look_at_limits(const Comm *c, int stage, uint32_t number, const CollCall *call,
                            double seconds) {
-    char missing[MAX_THREAD_RANKS * 24];
+    char missing[MAX_THREAD_RANKS * 24], what[COLL_TEXT];
     double limit = c->world->limit;
     if (list_missing(c, stage, number, missing, sizeof missing) || coll_expired() ||
         (limit > 0 && seconds > limit))
-        coll_expire(c, call, seconds, missing);
+        coll_expire(c, coll_describe(c, call, what), seconds, missing);
 }
 
 /* Returns when `target` ranks were counted: spins, then sleeps. A rank that shares its core looks
@@ -220,15 +219,13 @@ static void threads_close(Comm *c) {
 
 /* ---- calls */
 
-static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
+const Published *threads_published(const Comm *c, int rank, uint64_t number) {
     const Rendezvous *m = c->impl;
-    return &m->slot[rank].call[number % COLL_IN_FLIGHT];
+    return &m->slot[rank].published[number % COLL_IN_FLIGHT];
 }
 
-const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note) {
-    const Rendezvous *m = c->impl;
-    *note = m->slot[rank].note[number % COLL_IN_FLIGHT];
-    return call_of(c, rank, number);
+static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
+    return &threads_published(c, rank, number)->call;
 }
 
 static void pass(Comm *c, int stage, uint64_t number) {
@@ -249,10 +246,9 @@ static Slot *slot_of(const Comm *c) {
 }
 
 void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note) {
-    Rendezvous *m = c->impl;
-    if (call->by_blocks) slot_of(c)->block_laps[number % COLL_IN_FLIGHT]++;
-    m->slot[c->rank].call[number % COLL_IN_FLIGHT] = *call;
-    m->slot[c->rank].note[number % COLL_IN_FLIGHT] = note;
+    Slot *s = slot_of(c);
+    if (call->by_blocks) s->block_laps[number % COLL_IN_FLIGHT]++;
+    s->published[number % COLL_IN_FLIGHT] = (Published){*call, note};
     pass(c, ARRIVED, number);
 }
 

@@ -10,8 +10,12 @@ void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note)
 /* Collective. Returns when all ranks have published the call; dies after the limit
  * (world_set_limit). */
 void threads_all_here(Comm *c, uint64_t number, const CollCall *call);
-/* Local, after threads_all_here: the call of a rank of the group, and its note. */
-const CollCall *threads_call(const Comm *c, int rank, uint64_t number, void **note);
+/* Local, after threads_all_here: what a rank of the group has published. */
+typedef struct Published {
+    CollCall call;
+    void *note;
+} Published;
+const Published *threads_published(const Comm *c, int rank, uint64_t number);
 /* What a rank does of a call: it copies rectangles, src[i] to dst[i]; or it adds up all src, and
  * the sum goes to all dst. Rows of dst lie dst_ld bytes apart; of a sum they touch. */
 typedef struct ThreadsWork {

@@ -28,12 +28,9 @@ Axes grid_hidden_axes(const Grid *g) {
     return g->layout.heads ? axes_of("x.y") : axes_of("x");
 }
 
-/* The ranks that differ in these axes only, in the order of the blocks that they hold. */
-static Comm *make(Grid *g, Axes axes, const char *label) {
-    int coord[N_AXES];
-    mesh_coords(&g->mesh, g->mesh.rank, coord);
-    for (int i = 0; i < axes.n; i++) coord[axes.axis[i]] = 0;
-    return world_split(g->world, mesh_rank(&g->mesh, coord), mesh_block(&g->mesh, axes), label);
+/* The number of the group of ranks that differ in these axes only. */
+static int group_along(const Grid *g, Axes axes) {
+    return mesh_block(&g->mesh, axes_without(axes_of("d.z.x.y"), axes));
 }
 
 HeadCopies grid_head_copies(const Grid *g, const Config *c) {
@@ -49,11 +46,9 @@ HeadCopies grid_head_copies(const Grid *g, const Config *c) {
 static Comm *make_kv(Grid *g, const Config *c) {
     Axes hidden = grid_hidden_axes(g);
     HeadCopies h = grid_head_copies(g, c);
-    int coord[N_AXES], group = mesh_block(&g->mesh, hidden) / h.max;
+    int of = mesh_block(&g->mesh, hidden) / h.max;
     if (h.max == 1) return NULL;
-    mesh_coords(&g->mesh, g->mesh.rank, coord);
-    for (int i = 0; i < hidden.n; i++) coord[hidden.axis[i]] = 0;
-    return world_split(g->world, mesh_rank(&g->mesh, coord) * g->mesh.p + group, h.rank, "kv");
+    return world_split(g->world, group_along(g, hidden) * g->mesh.p + of, h.rank, "kv");
 }
 
 /* The communicator along axes that all have more than one rank; NULL: not made. */
@@ -69,7 +64,9 @@ static void add_groups(Grid *g, const char *const *lists, size_t n) {
         Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z becomes d where z has size 1
         if (real.n == 0 || find(g, real)) continue;
         g->comms[g->n_comms].axes = real;
-        g->comms[g->n_comms++].comm = make(g, real, axes_print(real, label));
+        // in the order of the blocks that they hold
+        g->comms[g->n_comms++].comm = world_split(
+            g->world, group_along(g, real), mesh_block(&g->mesh, real), axes_print(real, label));
     }
 }
 

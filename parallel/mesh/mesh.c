@@ -43,18 +43,6 @@ void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]) {
     }
 }
 
-int mesh_rank(const Mesh *m, const int coord[N_AXES]) {
-    int rank = 0, unit = 1, rest[N_AXES];
-    memcpy(rest, coord, sizeof rest);
-    for (int i = m->factors.n - 1; i >= 0; i--) {
-        int axis = m->factors.at[i].axis, size = m->factors.at[i].size;
-        rank += rest[axis] % size * unit;
-        rest[axis] /= size;
-        unit *= size;
-    }
-    return rank;
-}
-
 const char *axes_print(Axes a, char buf[2 * N_AXES + 1]) {
     char *p = buf;
     for (int i = 0; i < a.n; i++) {

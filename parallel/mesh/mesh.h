@@ -69,9 +69,8 @@ typedef struct Mesh {
 bool factors_add(Factors *f, int axis, int size);
 /* Local. The mesh of these factors seen from a rank; axes without a factor have size 1. */
 Mesh mesh_make(const Factors *f, int rank);
-/* Local. Coordinates of a rank, and back. */
+/* Local. Coordinates of a rank. */
 void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]);
-int mesh_rank(const Mesh *m, const int coord[N_AXES]);
 
 /* Local, pure. Parts of so many elements that hold n. */
 static inline int64_t div_up(int64_t n, int64_t part) {

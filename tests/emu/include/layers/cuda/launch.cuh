@@ -36,8 +36,8 @@ template <class T> void emu_check_argument(const char *name, T arg, const char *
 }
 
 template <class... P, class... A>
-void launch_clusters(const char *name, const char *file, int line, Stream stream, unsigned cluster,
-                     void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args) {
+void launch(const char *name, const char *file, int line, Stream stream, unsigned cluster,
+            void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args) {
     static_assert((std::is_trivially_copyable<P>::value && ...), "arguments are copied as bytes");
     (emu_check_argument<P>(name, static_cast<P>(args), file, line), ...);
     emu_load(stream, name, reinterpret_cast<const void *>(kernel));
@@ -48,19 +48,13 @@ void launch_clusters(const char *name, const char *file, int line, Stream stream
     emu_enqueue(stream, name, emu_call<P...>, c);
 }
 
-template <class... P, class... A>
-void launch(const char *name, const char *file, int line, Stream stream, void (*kernel)(P...),
-            dim3 grid, dim3 block, size_t shared_bytes, A... args) {
-    launch_clusters(name, file, line, stream, 1, kernel, grid, block, shared_bytes, args...);
-}
-
 #define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
     LAUNCH_ON(device_stream(), kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                                  \
-    launch(#kernel, __FILE__, __LINE__, stream, kernel, grid, block, shared_bytes, __VA_ARGS__)
+    launch(#kernel, __FILE__, __LINE__, stream, 1, kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_CLUSTERS(cluster, kernel, grid, block, shared_bytes, ...)                           \
-    launch_clusters(#kernel, __FILE__, __LINE__, device_stream(), cluster, kernel, grid, block,    \
-                    shared_bytes, __VA_ARGS__)
+    launch(#kernel, __FILE__, __LINE__, device_stream(), cluster, kernel, grid, block,             \
+           shared_bytes, __VA_ARGS__)
 
 template <class S> S &shared() {
     static char tag; // one address per type

@@ -85,10 +85,10 @@ struct EmuLdmatrix {
     const char *row;
     unsigned *r;
 };
-template <int N, bool TRANS> void emu_ldmatrix(void *const lane[32]) {
+template <bool TRANS> void emu_ldmatrix(void *const lane[32]) {
     for (int l = 0; l < 32; l++)
         if (!lane[l]) emu_fail({__FILE__, __LINE__}, "ldmatrix: lane %d has ended", l);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < 4; i++) {
         uint16_t matrix[8][8];
         for (int row = 0; row < 8; row++)
             memcpy(matrix[row], static_cast<EmuLdmatrix *>(lane[i * 8 + row])->row, 16);
@@ -100,21 +100,17 @@ template <int N, bool TRANS> void emu_ldmatrix(void *const lane[32]) {
         }
     }
 }
-template <int N, bool TRANS> void emu_meet_ldmatrix(unsigned *r, const char *row, EmuPlace at) {
-    if (emu_lane() < 8 * N) // other lanes' addresses are not looked at
-        if (emu_shared_offset(row) < 0 || reinterpret_cast<uintptr_t>(row) % 16)
-            emu_fail(at, "ldmatrix: lane %d gives no address of 16 bytes of shared memory",
-                     emu_lane());
+template <bool TRANS> void emu_meet_ldmatrix(unsigned *r, const char *row, EmuPlace at) {
+    if (emu_shared_offset(row) < 0 || reinterpret_cast<uintptr_t>(row) % 16)
+        emu_fail(at, "ldmatrix: lane %d gives no address of 16 bytes of shared memory", emu_lane());
     EmuLdmatrix m = {row, r};
-    emu_meet(0xffffffff, "ldmatrix", &m, emu_ldmatrix<N, TRANS>, at);
+    emu_meet(0xffffffff, "ldmatrix", &m, emu_ldmatrix<TRANS>, at);
 }
-template <int N> void ldmatrix(unsigned (&r)[N], Shared row, EMU_HERE) {
-    static_assert(N == 1 || N == 2 || N == 4, "what there is");
-    emu_meet_ldmatrix<N, false>(r, row, {file, line});
+inline void ldmatrix(unsigned (&r)[4], Shared row, EMU_HERE) {
+    emu_meet_ldmatrix<false>(r, row, {file, line});
 }
-template <int N> void ldmatrix_trans(unsigned (&r)[N], Shared row, EMU_HERE) {
-    static_assert(N == 1 || N == 2 || N == 4, "what there is");
-    emu_meet_ldmatrix<N, true>(r, row, {file, line});
+inline void ldmatrix_trans(unsigned (&r)[4], Shared row, EMU_HERE) {
+    emu_meet_ldmatrix<true>(r, row, {file, line});
 }
 
 /* Copies are done when they are waited for, not before (tests/emu/async.c). */

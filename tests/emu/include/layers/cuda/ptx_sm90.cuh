@@ -38,16 +38,10 @@ inline void fence_async() {
     emu_fence_async();
 }
 inline void fence_async_global() {}
-inline void tma_prefetch(const CUtensorMap &) {}
 
 inline void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0, int c1, EMU_HERE) {
     const int at[] = {c0, c1};
     emu_tma_load(to, &map, barrier, 2, at, {file, line});
-}
-inline void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0, int c1, int c2,
-                     EMU_HERE) {
-    const int at[] = {c0, c1, c2};
-    emu_tma_load(to, &map, barrier, 3, at, {file, line});
 }
 inline void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0, int c1, int c2,
                      int c3, EMU_HERE) {
@@ -60,10 +54,6 @@ inline void bulk_load(Shared to, const void *from, int n_bytes, Shared barrier, 
 inline void tma_store(const CUtensorMap &map, Shared from, int c0, int c1, EMU_HERE) {
     const int at[] = {c0, c1};
     emu_tma_store(&map, from, 2, at, {file, line});
-}
-inline void tma_store(const CUtensorMap &map, Shared from, int c0, int c1, int c2, EMU_HERE) {
-    const int at[] = {c0, c1, c2};
-    emu_tma_store(&map, from, 3, at, {file, line});
 }
 inline void tma_store(const CUtensorMap &map, Shared from, int c0, int c1, int c2, int c3,
                       EMU_HERE) {
