@@ -69,6 +69,20 @@ int program_tensor_copy(Program *p, int t) {
     return program_add_tensor(p, p->tensor[t]);
 }
 
+int program_tensor_part(Program *p, int t) {
+    StepTensor x = p->tensor[t];
+    int part = program_tensor(p, x.dist, x.size, x.bytes);
+    p->tensor[part].what = x.what, p->tensor[part].n_block = x.n_block;
+    return part;
+}
+
+int program_rows(Program *p, int t, int64_t row, int64_t n, int64_t every) {
+    StepTensor x = p->tensor[t];
+    x.size[0] = x.size[0] / (every ? every : step_tensor_local(p, &x, 0)) * n;
+    x.whole = t, x.row = row, x.every = every;
+    return program_add_tensor(p, x);
+}
+
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     mem_grow(p->op, p->n_ops, p->cap_ops);
     Op *op = &p->op[p->n_ops++];
@@ -82,6 +96,14 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     for (int i = 0; i < n_in; i++)
         if (in[i] >= 0) op->in[op->n_in++] = in[i];
     return out;
+}
+
+int program_add_term(Program *p, OpKind kind, int out, int sum, const int *in, int n_in,
+                     bool last) {
+    bool first = sum < 0;
+    int term = first && last ? out : program_tensor_part(p, out);
+    program_emit(p, kind, term, in, n_in);
+    return first ? term : EMIT(p, OP_ADD, last ? out : program_tensor_part(p, out), sum, term);
 }
 
 Uses program_uses(const Program *p) {

@@ -154,11 +154,18 @@ int program_tensor_like(Program *p, int t);
 int program_tensor_copy(Program *p, int t);
 /* Local. A tensor as it is. */
 int program_add_tensor(Program *p, StepTensor t);
+/* Local. A tensor of the type of t for a part of the sum that t is. */
+int program_tensor_part(Program *p, int t);
+/* Local. n local rows of tensor t from `row` on, of each block of `every` rows; 0: of all rows. */
+int program_rows(Program *p, int t, int64_t row, int64_t n, int64_t every);
 /* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
 #define EMIT(p, kind, out, ...)                                                                    \
     program_emit(p, kind, out, (int[]){__VA_ARGS__},                                               \
                  (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
+/* Local. One more term kind(in...) of the sum `out`: adds it to `sum`, the terms so far (-1: it is
+ * the first one). Returns the sum of all of them, which is `out` behind the last one. */
+int program_add_term(Program *p, OpKind kind, int out, int sum, const int *in, int n_in, bool last);
 /* Local. For a pass: who makes and who reads each tensor, in the list as it is. Freed by mem_free
  * (maker). */
 typedef struct Uses {

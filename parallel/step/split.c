@@ -60,21 +60,14 @@ typedef struct Rows {
     int64_t k, row, n, every;
 } Rows;
 
-static int rows_of(Split *s, int t, Rows r) {
-    StepTensor x = s->p->tensor[t];
-    x.size[0] = x.size[0] / (r.every ? r.every : local_rows(s, t)) * r.n;
-    x.whole = t, x.row = r.row, x.every = r.every;
-    return program_add_tensor(s->p, x);
-}
-
-/* The same; the tensor itself where it has no rows of tokens. A tensor may be in chunks of several
- * matmuls, whose blocks differ: each of those makes or reads chunks of its own. */
+/* Those rows of a tensor; the tensor itself where it has no rows of tokens. A tensor may be in
+ * chunks of several matmuls, whose blocks differ: each of those makes or reads its own. */
 static int part_of(Split *s, int t, Rows r) {
     if (!of_tokens(s, t)) return t;
     int *part = &s->part[t * s->parts + r.k];
     const StepTensor *x = &s->p->tensor[*part < 0 ? t : *part];
     bool same = *part >= 0 && x->every == r.every && (r.every || local_rows(s, *part) == r.n);
-    if (!same) *part = rows_of(s, t, r);
+    if (!same) *part = program_rows(s->p, t, r.row, r.n, r.every);
     return *part;
 }
 
@@ -215,22 +208,20 @@ static void emit_ring_out(Split *s, int i) {
     int64_t X = mesh_blocks(s->p->mesh, scatter->axes), me = mesh_block(s->p->mesh, scatter->axes);
     int64_t rows = local_rows(s, scatter->out);
     int part[MAX_RING], own = -1; // of this rank's sum: what each rank has
-    StepTensor like = s->p->tensor[scatter->out];
-    int64_t all[] = {like.size[0] * (X - 1), like.size[1]};
-    int came = program_tensor(s->p, like.dist, all, like.bytes);
-    s->p->tensor[came].what = like.what;
+    int came = program_tensor_part(s->p, scatter->out);
+    s->p->tensor[came].size[0] *= X - 1;
     for (int64_t k = 1; k <= X; k++) {
         own = emit_part(s, i, block((me + k) % X, rows), own);
         if (k == X) break;
-        shift(s, scatter, k, rows_of(s, came, block(k - 1, rows)), own);
-        part[(me - k + X) % X] = rows_of(s, came, block(k - 1, rows));
+        shift(s, scatter, k, program_rows(s->p, came, (k - 1) * rows, rows, 0), own);
+        part[(me - k + X) % X] = program_rows(s->p, came, (k - 1) * rows, rows, 0);
     }
     part[me] = own;
     set_place(s, scatter);
     for (int64_t apart = 1; apart < X; apart *= 2)
         for (int64_t r = 0; r + apart < X; r += 2 * apart) {
             bool last = 2 * apart >= X;
-            int sum = last ? scatter->out : program_tensor(s->p, like.dist, like.size, like.bytes);
+            int sum = last ? scatter->out : program_tensor_part(s->p, scatter->out);
             part[r] = EMIT(s->p, OP_ADD, sum, part[r], part[r + apart], own);
         }
 }
