@@ -1,7 +1,6 @@
 /* One tensor of the mesh against one of the reference, and what its difference says. check.h has
  * the idea. */
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

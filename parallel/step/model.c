@@ -1,10 +1,8 @@
 #include "parallel/step/model.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
-#include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/devices.h"
 #include "parallel/step/mirror.h"
@@ -218,11 +216,11 @@ void model_zero_grads(Model *m, int64_t micro_batches) {
 Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first) {
     const Layout *l = &g->layout;
     int64_t X = g->mesh.size[AXIS_X], x = g->mesh.coord[AXIS_X], T = B * S;
-    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
+    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .first = first};
     if (l->stay) { // whole sequences
-        t.B = div_up(B, X), t.T_x = t.B * S, t.rows = t.T_x;
+        t.B = div_up(B, X), t.T_x = t.B * S;
     } else if (layout_tokens_over_x(l)) {
-        t.T_x = div_up(T, X), t.rows = X * t.T_x;
+        t.T_x = div_up(T, X);
     } else {
         return t;
     }

@@ -47,7 +47,6 @@ typedef struct Tokens {
     int64_t T;    // T/d.z
     int64_t T_x;  // rows of the residual stream here: T/d.z.x where it is sharded by tokens, else T
     int64_t t0;   // the first of them
-    int64_t rows; // of matmuls, qkv, att, pre, act: T, or T_x for stay=y
     int64_t first; // position of the first token of every sequence
 } Tokens;
 

@@ -19,7 +19,6 @@
  */
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
