@@ -131,13 +131,13 @@ typedef void Kernel(const struct Call *c);
 /* What there is to know of a kind: a row of ops.c. */
 typedef struct OpInfo {
     const char *name;
-    bool collective;
-    CollOp op;      // of a collective
     Rule *backward; // NULL: no gradient flows through it
     Kernel *run;    // NULL: a collective, a wait, or fused into others alone
-    bool sums;      // over a dimension that some mesh shards: integers with --exact, exact_sums.c
-    bool cheap;     // to be computed again: recompute.c
-    bool in_place;  // may write over its first operand: allocate.c
+    bool collective;
+    CollOp op;     // of a collective
+    bool sums;     // over a dimension that some mesh shards: integers with --exact, exact_sums.c
+    bool cheap;    // to be computed again: recompute.c
+    bool in_place; // may write over its first operand: allocate.c
 } OpInfo;
 const OpInfo *op_info(OpKind kind);
 
