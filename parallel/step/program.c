@@ -224,7 +224,7 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     bool flat = rows.n > t->n_block;
     if (flat) rows.n = (uint8_t)t->n_block;
     int blocks = mesh_blocks(p->mesh, rows);
-    int64_t n = t->size[0] / blocks * (t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1);
+    int64_t n = t->size[0] / blocks * step_tensor_local(p, t, 1);
     if (t->n_block == NO_FLAT_PARTS) return n;
     int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
     n = div_up(n, parts);

@@ -53,7 +53,8 @@ typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What
  * complete when all operations that make rows of it have run; likewise columns. */
 typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
-    int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
+    int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal; {n, 1}: a
+                             // vector
     int layer;               // -1: of no layer
     // which value of the forward and backward pass it is, or has rows of: a number, the same on
     // every mesh, for a collective does not change a value but its type. -1: none
