@@ -110,7 +110,7 @@ TEST(step_program_with_full_recompute_leaves_out_the_last_matmul) {
 static void list(char *text, size_t n, const ModelShape *s, Pass last) {
     FILE *f = fmemopen(text, n, "w");
     OWNED(program_free) Program p = program_passes(s, last, NULL);
-    listing_print(f, &p, NULL, NULL);
+    listing_print(f, &(Listed){.p = p});
     fclose(f);
 }
 
@@ -157,14 +157,14 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     schedule_time(&order, &p, costs);
     char text[65536], data[262144];
     FILE *f = fmemopen(text, sizeof text, "w");
-    listing_print(f, &p, costs, &order);
+    listing_print(f, &(Listed){p, costs, order});
     fclose(f);
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
           strstr(text, "back + dx2[T/z.x, C]"));
     CHECK(test_count(text, "... 3 more layers") >= 2);
     CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
     f = fmemopen(data, sizeof data, "w");
-    listing_json(f, &(Listed){&p, costs, &order}, &(Listed){NULL, NULL, NULL});
+    listing_json(f, &(Listed){p, costs, order}, &(Listed){.costs = NULL});
     fclose(f);
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;

@@ -122,7 +122,7 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     OWNED(program_free)
     Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.elem_bytes = 2}, false);
     FILE *f = fmemopen(text, sizeof text, "w");
-    listing_print(f, &p, NULL, NULL);
+    listing_print(f, &(Listed){.p = p});
     fclose(f);
     CHECK(strstr(text, "end    squares[1] +d.z.x.y"));
     CHECK(strstr(text, "end  ~ squares[1]") && strstr(text, "= all_reduce d.z.x.y "));

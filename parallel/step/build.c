@@ -225,21 +225,12 @@ static int losses(Builder *b, int logits) {
     return out;
 }
 
-/* The row of the last token; rows of padding may follow. */
-static int last_row(Builder *b, int h) {
-    StepTensor x = b->p.tensor[h];
-    int t = program_tensor(&b->p, x.dist, x.size, x.bytes);
-    x.whole = h, x.row = b->p.shape->S - 1;
-    x.size[0] = mesh_blocks(b->p.mesh, x.dist.shard[0]);
-    b->p.tensor[t] = x;
-    return t;
-}
-
 static int head(Builder *b, int h) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
     h = program_redistribute(p, h, &d->x, linear_what(LINEAR_HEAD, WHAT_X));
-    if (p->shape->output == OUTPUT_NEXT) h = last_row(b, h);
+    if (p->shape->output == OUTPUT_NEXT) // the last token; rows of padding may follow
+        h = program_rows(p, h, p->shape->S - 1, 1, 0);
     int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
     int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w); // [T/d.z, V/x.y]
     p->tensor[logits].what = linear_what(LINEAR_HEAD, WHAT_Y);

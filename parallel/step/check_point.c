@@ -1,7 +1,6 @@
 /* One tensor of the mesh against one of the reference, and what its difference says. check.h has
  * the idea. */
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,7 +99,7 @@ static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *
                     ? cut.n == 0
                     : !axes_equal(cut, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
     *side = shard_features(&p->shape->config, p->grid, *kind, wide);
-    if (side->size == (t->dist.n_dims == 1 ? 1 : step_tensor_local(p, t, 1))) return true;
+    if (side->size == step_tensor_local(p, t, 1)) return true;
     mem_free(side->s); // of a panel
     return false;
 }
@@ -395,8 +394,7 @@ static bool check_tokens(Check *c, const StepResult *r, const char *name) {
     const StepTensor *t = &r->p->tensor[r->tensor];
     const Point *x = c->group.rank == 0 ? &c->points[t->value] : NULL;
     int64_t n = point_size(c, &c->points[t->value]);
-    int64_t rows = step_tensor_local(r->p, t, 0);
-    int64_t cols = t->dist.n_dims == 2 ? step_tensor_local(r->p, t, 1) : 1;
+    int64_t rows = step_tensor_local(r->p, t, 0), cols = step_tensor_local(r->p, t, 1);
     Diff d;
     Suspect s = {.name = name,
                  .local = r->at,

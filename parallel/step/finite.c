@@ -33,12 +33,9 @@ static bool acts_finite(Model *m, const Act *x, int64_t n) {
 /* Rows of tokens, without the padding of the vocabulary. */
 static bool result_finite(Model *m, const StepResult *r) {
     const StepTensor *t = &r->p->tensor[r->tensor];
-    int64_t rows = step_tensor_local(r->p, t, 0), cols = 1, stride = 1;
-    if (t->dist.n_dims == 2) {
-        cols = stride = step_tensor_local(r->p, t, 1);
-        if (t->stride) stride = t->stride;
-        if (strcmp(t->dist.dim[1], "V") == 0) cols = m->w.V_n;
-    }
+    int64_t rows = step_tensor_local(r->p, t, 0), cols = step_tensor_local(r->p, t, 1);
+    int64_t stride = t->stride ? t->stride : cols;
+    if (strcmp(t->dist.dim[1], "V") == 0) cols = m->w.V_n;
     if (t->bytes != (int)m->k->elem_bytes) return finite_all(m, r->at, rows * cols); // losses
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = step_tensor_row(r->p, t, i) * stride;

@@ -57,7 +57,7 @@ void generator_free(Generator *g) {
 static const float *append(Generator *g, int64_t n) {
     Model *m = &g->m;
     step_run_tokens(m->program, m, n, g->n);
-    model_tokens(m, &m->tk, n, g->seen + g->n, NULL);
+    model_tokens(m, 0, n, g->seen + g->n, NULL);
     step_run(m->program, m, false);
     g->n += n;
     m->k->to_floats(g->logits, step_run_logits(m->program, m, 0), m->shape.config.vocab);

@@ -67,31 +67,15 @@ static int chunk_of(Chunk *c, int t) {
     return c->now[t] = program_add_tensor(p, part);
 }
 
-/* dwte of all chunks is a sum, made of one chunk after the other. */
-static void add_chunk(Chunk *c, const Op *op) {
-    Program *p = c->p;
-    bool first = c->sum < 0;
-    int parts[2] = {op->out, op->out};
-    for (int i = 0; i < 2; i++) {
-        StepTensor like = p->tensor[op->out];
-        bool whole = c->last && i == !first;
-        if (!whole) {
-            parts[i] = program_tensor(p, like.dist, like.size, like.bytes);
-            p->tensor[parts[i]].n_block = like.n_block;
-        }
-    }
-    EMIT(p, OP_MATMUL_AT, parts[0], c->now[op->in[0]], c->now[op->in[1]], c->now[c->dh]);
-    c->sum = first ? parts[0] : EMIT(p, OP_ADD, parts[1], c->sum, parts[0]);
-}
-
 static void emit_chunk(Chunk *c, const Op *old, int n) {
     Program *p = c->p;
     for (int i = 0; i < n; i++) {
         Op op = old[i];
         p->phase = op.phase;
         for (int k = 0; k < op.n_in; k++) op.in[k] = chunk_of(c, op.in[k]);
-        if (op.kind == OP_MATMUL_AT) {
-            add_chunk(c, &old[i]);
+        if (op.kind == OP_MATMUL_AT) { // a term of dwte, behind dh of its chunk
+            op.in[op.n_in++] = c->now[c->dh];
+            c->sum = program_add_term(p, op.kind, op.out, c->sum, op.in, op.n_in, c->last);
             continue;
         }
         op.out = chunk_of(c, op.out);

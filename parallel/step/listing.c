@@ -31,10 +31,12 @@ static void add_line(Listing *l, int op) {
     l->line[op] = l->n, l->at[l->n++] = op;
 }
 
-static Listing listing_make(const Program *p, const OpCost *costs, const Schedule *order) {
+static Listing listing_make(const Listed *of) {
+    const Program *p = &of->p;
+    const Schedule *order = of->order.slot ? &of->order : NULL;
     size_t n = (size_t)p->n_ops;
     int *memory = mem_alloc((3 * n + (size_t)p->n_tensors) * sizeof *memory), last_wait = -1;
-    Listing l = {p, costs, order, memory, memory + n, memory + 3 * n, memory + 2 * n, 0};
+    Listing l = {p, of->costs, order, memory, memory + n, memory + 3 * n, memory + 2 * n, 0};
     for (int t = 0; t < p->n_tensors; t++) l.maker[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
         l.maker[p->op[i].out] = i, l.waited[i] = -1;
@@ -252,9 +254,9 @@ static void print_dimensions(FILE *f, const Program *p) {
     }
 }
 
-void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order) {
-    Listing l = listing_make(p, costs, order);
-    long long layers = p->shape->config.layers;
+void listing_print(FILE *f, const Listed *list) {
+    Listing l = listing_make(list);
+    long long layers = l.p->shape->config.layers;
     bool fold = false;
     for (int k = 0, next; k < l.n; k = next) {
         next = k + 1;
@@ -268,8 +270,8 @@ void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedul
                 layers == 2 ? "" : "s", next - k);
     }
     print_total(f, &l);
-    print_marks(f, p);
-    print_dimensions(f, p);
+    print_marks(f, l.p);
+    print_dimensions(f, l.p);
     listing_free(&l);
 }
 
@@ -314,18 +316,18 @@ static json_t *json_operation(const Listing *l, int k) {
 }
 
 static json_t *json_list(const Listed *of) {
-    Listing l = listing_make(of->p, of->costs, of->order);
+    Listing l = listing_make(of);
     json_t *operations = json_array();
     for (int k = 0; k < l.n; k++) json_array_append_new(operations, json_operation(&l, k));
     json_t *all = json_pack("{s:o}", "operations", operations);
-    if (of->order) json_object_set_new(all, "predicted_ms", json_real(1e3 * of->order->seconds));
+    if (l.order) json_object_set_new(all, "predicted_ms", json_real(1e3 * l.order->seconds));
     listing_free(&l);
     return all;
 }
 
 void listing_json(FILE *f, const Listed *micro_batch, const Listed *end) {
     json_t *all = json_list(micro_batch);
-    if (end->p) json_object_set_new(all, "end", json_list(end));
+    if (end->p.n_ops) json_object_set_new(all, "end", json_list(end));
     json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fprintf(f, "\n");
     json_decref(all);

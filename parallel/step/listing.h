@@ -20,15 +20,17 @@
 
 #include "parallel/step/schedule.h"
 
-/* Local. costs, order: NULL where there are none; an order comes with costs. */
-void listing_print(FILE *f, const Program *p, const OpCost *costs, const Schedule *order);
-/* Local. All operations, no layer folded: one object with an array of operations. The end of a step
- * (its p may be NULL: none) is such an object in "end". */
+/* What is listed; an order comes with costs. */
 typedef struct Listed {
-    const Program *p;
-    const OpCost *costs;
-    const Schedule *order;
+    Program p;
+    OpCost *costs;  // NULL: none
+    Schedule order; // without slots: none
 } Listed;
+
+/* Local. */
+void listing_print(FILE *f, const Listed *list);
+/* Local. All operations, no layer folded: one object with an array of operations. The end of a step
+ * (without operations: none) is such an object in "end". */
 void listing_json(FILE *f, const Listed *micro_batch, const Listed *end);
 /* Local. A result in a line: "x3 of layer 1 (add x2, down)",
  * "down of layer 1 (reduce_scatter over x)". */

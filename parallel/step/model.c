@@ -1,10 +1,8 @@
 #include "parallel/step/model.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
-#include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/devices.h"
 #include "parallel/step/mirror.h"
@@ -218,11 +216,11 @@ void model_zero_grads(Model *m, int64_t micro_batches) {
 Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first) {
     const Layout *l = &g->layout;
     int64_t X = g->mesh.size[AXIS_X], x = g->mesh.coord[AXIS_X], T = B * S;
-    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .rows = T, .first = first};
+    Tokens t = {.B = B, .S = S, .T = T, .T_x = T, .first = first};
     if (l->stay) { // whole sequences
-        t.B = div_up(B, X), t.T_x = t.B * S, t.rows = t.T_x;
+        t.B = div_up(B, X), t.T_x = t.B * S;
     } else if (layout_tokens_over_x(l)) {
-        t.T_x = div_up(T, X), t.rows = X * t.T_x;
+        t.T_x = div_up(T, X);
     } else {
         return t;
     }
@@ -230,27 +228,19 @@ Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first) {
     return t;
 }
 
-static void tokens_at(Model *m, int64_t at, const Tokens *tk, int64_t n, const int32_t *inputs,
-                      const int32_t *targets) {
-    m->k->copy_tokens(m->inputs + at, tk->T, inputs, n, 0);
-    m->k->copy_tokens(m->targets + at, tk->T, targets, n, -1);
-}
-void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
-                  const int32_t *targets) {
-    tokens_at(m, 0, tk, n, inputs, targets);
+void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const int32_t *targets) {
+    m->k->copy_tokens(m->inputs + at, m->tk.T, inputs, n, 0);
+    m->k->copy_tokens(m->targets + at, m->tk.T, targets, n, -1);
 }
 
 /* A pass over the sequences of a micro-batch, whose tokens are there. */
-typedef struct Pass {
-    Model *m;
-    bool backward;
-} Pass;
-
-static void pass_run(void *ctx) {
-    const Pass *p = ctx;
-    Model *m = p->m;
-    step_run(m->program, m, p->backward);
+static void pass(Model *m, bool backward) {
+    step_run(m->program, m, backward);
     for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
+}
+
+static void pass_with_backward(Model *m) {
+    pass(m, true);
 }
 
 /* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
@@ -258,22 +248,22 @@ static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, boo
     int64_t n = m->B * m->shape.S;
     m->losses = step_run_losses(m->program, m, backward);
     for (int i = 0; i < m->halves; i++)
-        tokens_at(m, i * m->tk.T, &m->tk, n, inputs ? inputs + i * n : NULL,
-                  targets ? targets + i * n : NULL);
+        model_tokens(m, i * m->tk.T, n, inputs ? inputs + i * n : NULL,
+                     targets ? targets + i * n : NULL);
 }
 
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
     assert(m->shape.training && m->left > 0);
     m->scale = scale;
     prepare(m, inputs, targets, true);
-    replay(m, pass_run, &(Pass){m, true});
+    replay(m, pass_with_backward);
     m->left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     size_t n = (size_t)(m->B * m->shape.S);
     prepare(m, inputs, targets, false);
-    pass_run(&(Pass){.m = m});
+    pass(m, false);
     for (int i = 0; losses && i < m->halves; i++)
         model_get(m, losses + (size_t)i * n, m->losses + i * m->tk.T, n * sizeof *losses);
 }
@@ -287,7 +277,7 @@ void model_logits(Model *m, const int32_t *inputs, float *logits) {
     arena_commit(&a);
     step_run_bind(r, m, &a);
     for (int64_t b = 0; b < m->shape.B; b += m->B) { // halves one after the other
-        model_tokens(m, &m->tk, m->B * S, inputs + b * S, NULL);
+        model_tokens(m, 0, m->B * S, inputs + b * S, NULL);
         step_run(r, m, false);
         for (int64_t t = 0; t < m->B * S; t++)
             m->k->to_floats(logits + (b * S + t) * V, step_run_logits(r, m, t), V);

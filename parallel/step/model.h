@@ -47,7 +47,6 @@ typedef struct Tokens {
     int64_t T;    // T/d.z
     int64_t T_x;  // rows of the residual stream here: T/d.z.x where it is sharded by tokens, else T
     int64_t t0;   // the first of them
-    int64_t rows; // of matmuls, qkv, att, pre, act: T, or T_x for stay=y
     int64_t first; // position of the first token of every sequence
 } Tokens;
 
@@ -146,10 +145,9 @@ void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float s
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
 /* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
 Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first);
-/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL) and pads them
- * to tk->T. */
-void model_tokens(Model *m, const Tokens *tk, int64_t n, const int32_t *inputs,
-                  const int32_t *targets);
+/* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL), from `at` on,
+ * and pads them to m->tk.T. */
+void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const int32_t *targets);
 /* Collective over d x z. The sum of a number, or of n floats, of each coordinate. */
 double model_sum(Model *m, double x);
 void model_sum_floats(Model *m, float *x, int64_t n);

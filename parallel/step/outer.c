@@ -1,7 +1,6 @@
 #include "parallel/step/outer.h"
 #include "parallel/comm/coll.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 int outer_copies(const Outer *o) {

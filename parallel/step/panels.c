@@ -136,16 +136,9 @@ static int view(Program *p, int t, int dim, int64_t at, Span s) {
     return program_add_tensor(p, v);
 }
 
-static int like(Program *p, int t) {
-    StepTensor x = p->tensor[t];
-    int out = program_tensor(p, x.dist, x.size, x.bytes);
-    p->tensor[out].what = x.what;
-    return out;
-}
-
 /* A tensor like t, of some features. */
 static int panel(Program *p, int t, int dim, Span s) {
-    int out = like(p, t);
+    int out = program_tensor_part(p, t);
     narrow(&p->tensor[out], dim, s);
     return out;
 }
@@ -186,13 +179,6 @@ static void take(Program *p, const Side *side, int part, Span s) {
     if (!direct) emit(p, side->gradient < 0 ? OP_COPY : OP_ACCUMULATE, place, sum, side, s);
 }
 
-/* y = y + x w. */
-static int add_panel(Program *p, int y, int sum, int x, int w, bool last) {
-    bool first = sum < 0;
-    int part = EMIT(p, OP_MATMUL, first && last ? y : like(p, y), x, w);
-    return first ? part : EMIT(p, OP_ADD, last ? y : like(p, y), sum, part);
-}
-
 /* Where the panel that begins at k ends. */
 static int64_t panel_end(const Side side[2], int64_t k, int64_t K) {
     int64_t end = K;
@@ -213,7 +199,7 @@ static void emit_panels(Program *p, const Op *op, const Side side[2]) {
         int in[2];
         for (int i = 0; i < 2; i++) in[i] = side[i].is_operand ? bring(p, &side[i], span) : -1;
         if (op->kind == OP_MATMUL) {
-            sum = add_panel(p, op->out, sum, in[0], in[1], end == K);
+            sum = program_add_term(p, op->kind, op->out, sum, in, 2, end == K); // y = y + x w
             continue;
         }
         bool dx = op->kind == OP_MATMUL_BT;

@@ -14,20 +14,16 @@ static bool fuses_collectives(const Program *p) {
     return p->shape->overlap.fused && !p->shape->unfused && !p->layout->exact;
 }
 
-static void order(Program *p) {
-    Schedule s = schedule_nominal(p);
-    program_order(p, &s);
-    schedule_free(&s);
-}
-
 static Program ordered(Program p, Pass last) {
     bool beside = p.mesh->p > 1 && schedule_window(&p.shape->overlap) > WINDOW_NONE;
-    if (last >= PASS_SCHEDULE && beside) order(&p);
+    if (last < PASS_SCHEDULE || !beside) return p;
+    Schedule s = schedule_nominal(&p);
+    program_order(&p, &s);
+    schedule_free(&s);
     return p;
 }
 
-/* Of a micro-batch: the passes behind PASS_HALVES. */
-static Program completed(Program p, Pass last) {
+Program program_micro_batch(Program p, Pass last) {
     if (last >= PASS_SUMS && p.shape->sums) program_sums(&p);
     return ordered(p, last);
 }
@@ -48,11 +44,7 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     if (last >= PASS_FUSE && fuses_collectives(&p)) program_fuse_collectives(&p, k && k->memory);
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (last >= PASS_HALVES && o->halves) program_halves(&p);
-    return completed(p, last);
-}
-
-Program program_micro_batch(Program p) {
-    return completed(p, PASS_SCHEDULE);
+    return program_micro_batch(p, last);
 }
 
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone) {

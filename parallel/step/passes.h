@@ -41,9 +41,9 @@ typedef enum {
  * not known. */
 Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
 
-/* Local. Of a program after PASS_HALVES, which is freed: the program after PASS_SCHEDULE, with the
- * sums of the last micro-batch where its shape has them. */
-Program program_micro_batch(Program p);
+/* Local. Of a program after PASS_HALVES, which it takes: the program after that pass, with the sums
+ * of the last micro-batch where its shape has them. */
+Program program_micro_batch(Program p, Pass last);
 
 /* The end of a step (end.c), or its casts alone; ordered after PASS_SCHEDULE. */
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone);

@@ -69,6 +69,20 @@ int program_tensor_copy(Program *p, int t) {
     return program_add_tensor(p, p->tensor[t]);
 }
 
+int program_tensor_part(Program *p, int t) {
+    StepTensor x = p->tensor[t];
+    int part = program_tensor(p, x.dist, x.size, x.bytes);
+    p->tensor[part].what = x.what, p->tensor[part].n_block = x.n_block;
+    return part;
+}
+
+int program_rows(Program *p, int t, int64_t row, int64_t n, int64_t every) {
+    StepTensor x = p->tensor[t];
+    x.size[0] = x.size[0] / (every ? every : step_tensor_local(p, &x, 0)) * n;
+    x.whole = t, x.row = row, x.every = every;
+    return program_add_tensor(p, x);
+}
+
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     mem_grow(p->op, p->n_ops, p->cap_ops);
     Op *op = &p->op[p->n_ops++];
@@ -82,6 +96,14 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
     for (int i = 0; i < n_in; i++)
         if (in[i] >= 0) op->in[op->n_in++] = in[i];
     return out;
+}
+
+int program_add_term(Program *p, OpKind kind, int out, int sum, const int *in, int n_in,
+                     bool last) {
+    bool first = sum < 0;
+    int term = first && last ? out : program_tensor_part(p, out);
+    program_emit(p, kind, term, in, n_in);
+    return first ? term : EMIT(p, OP_ADD, last ? out : program_tensor_part(p, out), sum, term);
 }
 
 Uses program_uses(const Program *p) {
@@ -202,7 +224,7 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     bool flat = rows.n > t->n_block;
     if (flat) rows.n = (uint8_t)t->n_block;
     int blocks = mesh_blocks(p->mesh, rows);
-    int64_t n = t->size[0] / blocks * (t->dist.n_dims > 1 ? step_tensor_local(p, t, 1) : 1);
+    int64_t n = t->size[0] / blocks * step_tensor_local(p, t, 1);
     if (t->n_block == NO_FLAT_PARTS) return n;
     int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
     n = div_up(n, parts);

@@ -53,7 +53,8 @@ typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What
  * complete when all operations that make rows of it have run; likewise columns. */
 typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
-    int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal
+    int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal; {n, 1}: a
+                             // vector
     int layer;               // -1: of no layer
     // which value of the forward and backward pass it is, or has rows of: a number, the same on
     // every mesh, for a collective does not change a value but its type. -1: none
@@ -131,13 +132,13 @@ typedef void Kernel(const struct Call *c);
 /* What there is to know of a kind: a row of ops.c. */
 typedef struct OpInfo {
     const char *name;
-    bool collective;
-    CollOp op;      // of a collective
     Rule *backward; // NULL: no gradient flows through it
     Kernel *run;    // NULL: a collective, a wait, or fused into others alone
-    bool sums;      // over a dimension that some mesh shards: integers with --exact, exact_sums.c
-    bool cheap;     // to be computed again: recompute.c
-    bool in_place;  // may write over its first operand: allocate.c
+    bool collective;
+    CollOp op;     // of a collective
+    bool sums;     // over a dimension that some mesh shards: integers with --exact, exact_sums.c
+    bool cheap;    // to be computed again: recompute.c
+    bool in_place; // may write over its first operand: allocate.c
 } OpInfo;
 const OpInfo *op_info(OpKind kind);
 
@@ -154,11 +155,18 @@ int program_tensor_like(Program *p, int t);
 int program_tensor_copy(Program *p, int t);
 /* Local. A tensor as it is. */
 int program_add_tensor(Program *p, StepTensor t);
+/* Local. A tensor of the type of t for a part of the sum that t is. */
+int program_tensor_part(Program *p, int t);
+/* Local. n local rows of tensor t from `row` on, of each block of `every` rows; 0: of all rows. */
+int program_rows(Program *p, int t, int64_t row, int64_t n, int64_t every);
 /* Local. Adds out = kind(in...). Returns out. Inputs that are -1 are left out. */
 int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in);
 #define EMIT(p, kind, out, ...)                                                                    \
     program_emit(p, kind, out, (int[]){__VA_ARGS__},                                               \
                  (int)(sizeof(int[]){__VA_ARGS__} / sizeof(int)))
+/* Local. One more term kind(in...) of the sum `out`: adds it to `sum`, the terms so far (-1: it is
+ * the first one). Returns the sum of all of them, which is `out` behind the last one. */
+int program_add_term(Program *p, OpKind kind, int out, int sum, const int *in, int n_in, bool last);
 /* Local. For a pass: who makes and who reads each tensor, in the list as it is. Freed by mem_free
  * (maker). */
 typedef struct Uses {

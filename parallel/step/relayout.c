@@ -2,7 +2,6 @@
 
 #include <assert.h>
 
-#include "base/mem.h"
 #include "parallel/comm/coll.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/step/memory.h"

@@ -32,21 +32,21 @@ static Replay *kind_of(Model *m) {
     return r;
 }
 
-static void record(Model *m, Replay *r, void (*pass)(void *ctx), void *ctx) {
+static void record(Model *m, Replay *r, void (*pass)(Model *m)) {
     r->calls = world_record(m->grid->world);
     m->k->record();
-    pass(ctx);
+    pass(m);
     world_recorded(r->calls);
     r->recording = m->k->recorded();
 }
 
-void replay(Model *m, void (*pass)(void *ctx), void *ctx) {
+void replay(Model *m, void (*pass)(Model *m)) {
     Replay *r = replay_obstacle(m) ? NULL : kind_of(m);
     if (!r || r->seen++ == 0) {
-        pass(ctx);
+        pass(m);
         return;
     }
-    if (!r->recording) record(m, r, pass, ctx);
+    if (!r->recording) record(m, r, pass);
     world_replay(r->calls, m->k->replay, r->recording);
     m->grads_fresh = false;
 }

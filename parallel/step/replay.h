@@ -50,9 +50,9 @@ typedef struct Replay {
     float scale;
 } Replay;
 
-/* Collective over the mesh. Runs pass(ctx), forward and backward of a micro-batch, or what was
+/* Collective over the mesh. Runs pass(m), forward and backward of a micro-batch, or what was
  * recorded of it. */
-void replay(Model *m, void (*pass)(void *ctx), void *ctx);
+void replay(Model *m, void (*pass)(Model *m));
 /* Local. Why the model's micro-batches are not recorded, as a message; NULL: they are. */
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);

@@ -76,8 +76,9 @@ static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k,
         return;
     }
     Program p = program_passes(&b->shape, PASS_HALVES, k);
-    if (sums) plan_list(last, program_micro_batch(program_copy(&p, &last->shape)), k);
-    plan_list(b, program_micro_batch(p), k);
+    if (sums)
+        plan_list(last, program_micro_batch(program_copy(&p, &last->shape), PASS_SCHEDULE), k);
+    plan_list(b, program_micro_batch(p, PASS_SCHEDULE), k);
 }
 
 void step_run_plan_end(StepRun *r, const Kernels *k) {

@@ -54,34 +54,36 @@ static int64_t local_rows(const Split *s, int t) {
     return step_tensor_local(s->p, &s->p->tensor[t], 0);
 }
 
-/* n local rows of a tensor from `row` on, of each block of `every` rows; 0: of all of it. */
-static int rows_of(Split *s, int t, int64_t row, int64_t n, int64_t every) {
-    StepTensor x = s->p->tensor[t];
-    int64_t rows = every ? every : local_rows(s, t);
-    x.size[0] = x.size[0] / rows * n;
-    x.whole = t, x.row = row, x.every = every;
-    return program_add_tensor(s->p, x);
-}
+/* Rows of which a chunk, or block, k is: n local ones from `row` on, of each block of `every` rows;
+ * 0: of all rows. */
+typedef struct Rows {
+    int64_t k, row, n, every;
+} Rows;
 
-/* Chunk k of blocks of `block` rows; the tensor itself where it has no rows of tokens. A tensor may
- * be in chunks of several matmuls, whose blocks differ: each of those makes or reads chunks of its
- * own. */
-static int chunk(Split *s, int t, int64_t block, int k) {
+/* Those rows of a tensor; the tensor itself where it has no rows of tokens. A tensor may be in
+ * chunks of several matmuls, whose blocks differ: each of those makes or reads its own. */
+static int part_of(Split *s, int t, Rows r) {
     if (!of_tokens(s, t)) return t;
-    int *part = &s->part[t * s->parts + k];
-    if (*part < 0 || s->p->tensor[*part].every != block) {
-        int64_t begin = k * block / s->chunks, end = (k + 1) * block / s->chunks;
-        *part = rows_of(s, t, begin, end - begin, block);
-    }
+    int *part = &s->part[t * s->parts + r.k];
+    const StepTensor *x = &s->p->tensor[*part < 0 ? t : *part];
+    bool same = *part >= 0 && x->every == r.every && (r.every || local_rows(s, *part) == r.n);
+    if (!same) *part = program_rows(s->p, t, r.row, r.n, r.every);
     return *part;
 }
 
-static void emit_chunk(Split *s, const Op *op, int64_t block, int k) {
-    Op new = *op;
-    for (int i = 0; i < op->n_in; i++) new.in[i] = chunk(s, op->in[i], block, k);
-    new.out = chunk(s, op->out, block, k);
-    if (op->also >= 0) new.also = chunk(s, op->also, block, k);
-    program_append(s->p, &new);
+/* Those rows of operation i with what is fused into it; returns its result. It runs behind the one
+ * that makes `before`; -1: behind none. */
+static int emit_part(Split *s, int i, Rows r, int before) {
+    int end = op_kernel_end(s->old, s->n_ops, i);
+    for (int j = i; j < end; j++) {
+        Op op = s->old[j];
+        for (int k = 0; k < op.n_in; k++) op.in[k] = part_of(s, op.in[k], r);
+        if (j == i && before >= 0) op.in[op.n_in++] = before;
+        op.out = part_of(s, op.out, r);
+        if (op.also >= 0) op.also = part_of(s, op.also, r);
+        program_append(s->p, &op);
+    }
+    return part_of(s, s->old[i].out, r);
 }
 
 /* ---- which ---- */
@@ -142,61 +144,41 @@ static void find(Split *s) {
 
 /* ---- chunks ---- */
 
+/* Chunk k of blocks of `block` rows. */
+static Rows chunk(const Split *s, int64_t block, int k) {
+    int64_t begin = k * block / s->chunks, end = (k + 1) * block / s->chunks;
+    return (Rows){k, begin, end - begin, block};
+}
+
 /* The chunks of a matmul with what is fused into it, each before the collective that takes it. An
  * all_reduce is in place: the whole before it is that after it. */
 static void emit_matmul(Split *s, int i) {
-    const Op *after = s->after[i] < 0 ? NULL : &s->old[s->after[i]];
-    int64_t block = block_rows(s, after ? s->after[i] : s->before[i]);
-    if (after && after->kind == OP_ALL_REDUCE) s->p->tensor[after->in[0]].whole = after->out;
+    int after = s->after[i];
+    int64_t block = block_rows(s, after < 0 ? s->before[i] : after);
+    if (after >= 0 && s->old[after].kind == OP_ALL_REDUCE)
+        s->p->tensor[s->old[after].in[0]].whole = s->old[after].out;
     for (int k = 0; k < s->chunks; k++) {
-        emit_chunk(s, &s->old[i], block, k);
-        for (int j = i + 1; j < s->n_ops && s->old[j].fused; j++)
-            emit_chunk(s, &s->old[j], block, k);
-        if (after) emit_chunk(s, after, block, k);
+        emit_part(s, i, chunk(s, block, k), -1);
+        if (after >= 0) emit_part(s, after, chunk(s, block, k), -1);
     }
 }
 
 /* ---- rings ---- */
 
-/* Rows of block b; the tensor itself where it has no rows of tokens. */
-static int block(Split *s, int t, int64_t b, int64_t rows) {
-    if (!of_tokens(s, t)) return t;
-    int *part = &s->part[t * s->parts + b];
-    const StepTensor *x = &s->p->tensor[*part < 0 ? t : *part];
-    if (*part < 0 || x->every || local_rows(s, *part) != rows)
-        *part = rows_of(s, t, b * rows, rows, 0);
-    return *part;
-}
-
-/* A matmul of block b with what is fused into it; returns its result. It runs behind the one that
- * makes `before`; -1: behind none. */
-static int emit_block(Split *s, int i, int64_t b, int64_t rows, int before) {
-    for (int j = i; j == i || (j < s->n_ops && s->old[j].fused); j++) {
-        Op op = s->old[j];
-        for (int k = 0; k < op.n_in; k++) op.in[k] = block(s, op.in[k], b, rows);
-        if (j == i && before >= 0) op.in[op.n_in++] = before;
-        op.out = block(s, op.out, b, rows);
-        program_append(s->p, &op);
-    }
-    return block(s, s->old[i].out, b, rows);
-}
-
-static int shift(Split *s, const Op *like, int64_t k, int out, int in) {
-    program_append(s->p, &(Op){.kind = OP_SHIFT,
-                               .phase = like->phase,
-                               .layer = like->layer,
-                               .in = {in},
-                               .n_in = 1,
-                               .out = out,
-                               .also = -1,
-                               .axes = like->axes,
-                               .dim = (int)k,
-                               .root = -1});
-    return out;
+/* Block b, of `rows` rows. */
+static Rows block(int64_t b, int64_t rows) {
+    return (Rows){b, b * rows, rows, 0};
 }
 
 static void set_place(Split *s, const Op *like) {
     s->p->phase = like->phase, s->p->layer = like->layer;
+}
+
+static void shift(Split *s, const Op *like, int64_t k, int out, int in) {
+    set_place(s, like);
+    EMIT(s->p, OP_SHIFT, out, in);
+    Op *op = &s->p->op[s->p->n_ops - 1];
+    op->axes = like->axes, op->dim = (int)k;
 }
 
 /* What a gather brings, block after block. */
@@ -205,16 +187,16 @@ static void emit_ring_gather(Split *s, const Op *gather) {
     int64_t rows = local_rows(s, gather->in[0]);
     int here = gather->in[0];
     set_place(s, gather);
-    EMIT(s->p, OP_COPY, block(s, gather->out, me, rows), here);
+    EMIT(s->p, OP_COPY, part_of(s, gather->out, block(me, rows)), here);
     for (int64_t k = 1; k < X; k++)
-        shift(s, gather, k, block(s, gather->out, (me - k + X) % X, rows), here);
+        shift(s, gather, k, part_of(s, gather->out, block((me - k + X) % X, rows)), here);
 }
 
 static void emit_ring_in(Split *s, int i) {
     const Op *gather = &s->old[s->before[i]];
     int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
     for (int64_t k = 0; k < X; k++)
-        emit_block(s, i, (me - k + X) % X, local_rows(s, gather->in[0]), -1);
+        emit_part(s, i, block((me - k + X) % X, local_rows(s, gather->in[0])), -1);
 }
 
 /* What has come lies in one tensor, of which sums read rows that no operation makes by itself: so
@@ -226,22 +208,20 @@ static void emit_ring_out(Split *s, int i) {
     int64_t X = mesh_blocks(s->p->mesh, scatter->axes), me = mesh_block(s->p->mesh, scatter->axes);
     int64_t rows = local_rows(s, scatter->out);
     int part[MAX_RING], own = -1; // of this rank's sum: what each rank has
-    StepTensor like = s->p->tensor[scatter->out];
-    int64_t all[] = {like.size[0] * (X - 1), like.size[1]};
-    int came = program_tensor(s->p, like.dist, all, like.bytes);
-    s->p->tensor[came].what = like.what;
+    int came = program_tensor_part(s->p, scatter->out);
+    s->p->tensor[came].size[0] *= X - 1;
     for (int64_t k = 1; k <= X; k++) {
-        own = emit_block(s, i, (me + k) % X, rows, own);
+        own = emit_part(s, i, block((me + k) % X, rows), own);
         if (k == X) break;
-        shift(s, scatter, k, rows_of(s, came, (k - 1) * rows, rows, 0), own);
-        part[(me - k + X) % X] = rows_of(s, came, (k - 1) * rows, rows, 0);
+        shift(s, scatter, k, program_rows(s->p, came, (k - 1) * rows, rows, 0), own);
+        part[(me - k + X) % X] = program_rows(s->p, came, (k - 1) * rows, rows, 0);
     }
     part[me] = own;
     set_place(s, scatter);
     for (int64_t apart = 1; apart < X; apart *= 2)
         for (int64_t r = 0; r + apart < X; r += 2 * apart) {
             bool last = 2 * apart >= X;
-            int sum = last ? scatter->out : program_tensor(s->p, like.dist, like.size, like.bytes);
+            int sum = last ? scatter->out : program_tensor_part(s->p, scatter->out);
             part[r] = EMIT(s->p, OP_ADD, sum, part[r], part[r + apart], own);
         }
 }
@@ -255,7 +235,7 @@ static int emit(Split *s, int i) {
     int end = op_kernel_end(s->old, s->n_ops, i);
     if (collective && s->how[i] && s->matmul[i] < 0) return end; // behind its matmul
     if (collective && s->how[i] == CHUNKS)
-        for (int k = 0; k < s->chunks; k++) emit_chunk(s, op, block_rows(s, i), k);
+        for (int k = 0; k < s->chunks; k++) emit_part(s, i, chunk(s, block_rows(s, i), k), -1);
     else if (collective && s->how[i] == RING_IN)
         emit_ring_gather(s, op);
     else if (s->how[i] == CHUNKS)

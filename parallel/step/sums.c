@@ -19,7 +19,6 @@
  */
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
@@ -30,20 +29,20 @@ typedef struct Gradient {
     int next; // of those with the same last operation; -1
 } Gradient;
 
-/* Gradients [i] whose sums begin together. */
+/* Gradients whose sums begin together. */
 typedef struct Bucket {
-    int *i, n;
+    Gradient *g;
+    int n;
     int last; // operation
     int next; // as of gradients
 } Bucket;
 
 typedef struct Sums {
     Program *p;
-    Gradient *gradient; // [n] in the order of the table of tensors
+    Gradient *gradient; // [n] in the order in which they lie in memory: that of buckets
     int n;
     Bucket *bucket;
     int n_buckets;
-    int *member; // [n] of all buckets
 } Sums;
 
 /* ---- the gradients ---- */
@@ -63,11 +62,16 @@ static int *last_makers(const Program *p) {
     return last;
 }
 
+/* Matrices, then vectors by the axes along which they are partial. */
+static int place_of(const Program *p, const Gradient *g) {
+    return g->matrix ? 0 : axes_has(p->tensor[g->dw].dist.partial, AXIS_X) ? 2 : 1;
+}
+
 /* Of both halves the second adds to what the first has made: its tensor is the gradient. */
 static void find_gradients(Sums *s) {
     const Program *p = s->p;
     int *last = last_makers(p), n = 0;
-    Gradient *of = s->gradient = mem_calloc((size_t)p->n_tensors, sizeof *of);
+    Gradient *of = mem_calloc((size_t)p->n_tensors, sizeof *of);
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage == STORAGE_PARAMETER)
             of[n++] =
@@ -77,9 +81,11 @@ static void find_gradients(Sums *s) {
         if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;
         of[x->parameter].dw = t, of[x->parameter].last = last[t];
     }
-    for (int i = 0; i < n; i++)
-        if (of[i].dw >= 0) of[s->n++] = of[i];
-    mem_free(last);
+    s->gradient = mem_calloc((size_t)n, sizeof *of);
+    for (int place = 0; place < 3; place++)
+        for (int i = 0; i < n; i++)
+            if (of[i].dw >= 0 && place_of(p, &of[i]) == place) s->gradient[s->n++] = of[i];
+    mem_free(last), mem_free(of);
 }
 
 /* ---- buckets ---- */
@@ -88,40 +94,20 @@ static Axes to_be_summed(const Program *p, int t) {
     return grid_summed(p->grid, p->tensor[t].dist.partial);
 }
 
-static Bucket *add_bucket(Sums *s) {
-    Bucket *b = &s->bucket[s->n_buckets], *before = b - 1;
-    *b = (Bucket){.i = s->n_buckets ? before->i + before->n : s->member, .last = -1};
-    s->n_buckets++;
-    return b;
+/* Matrices of a layer, unless each of them is scattered; vectors of one place. */
+static bool in_one_bucket(const Program *p, const Gradient *a, const Gradient *b) {
+    if (place_of(p, a) != place_of(p, b)) return false;
+    return !a->matrix || (p->layout->zero == 0 && p->tensor[a->dw].layer == p->tensor[b->dw].layer);
 }
 
-static void put(const Sums *s, Bucket *b, int i) {
-    b->i[b->n++] = i;
-    if (s->gradient[i].last > b->last) b->last = s->gradient[i].last;
-}
-
-/* Matrices of a layer, then vectors by the axes along which they are partial: the order in which
- * gradients lie in memory. */
 static void find_buckets(Sums *s) {
-    const Program *p = s->p;
-    Bucket *b = NULL;
     s->bucket = mem_calloc((size_t)s->n + 1, sizeof *s->bucket);
-    s->member = mem_calloc((size_t)s->n + 1, sizeof *s->member);
-    for (int i = 0, layer = 0; i < s->n; i++) {
-        if (!s->gradient[i].matrix) continue;
-        int own = p->tensor[s->gradient[i].dw].layer;
-        if (!b || own != layer || p->layout->zero > 0) b = add_bucket(s);
-        layer = own;
-        put(s, b, i);
-    }
-    for (int over_x = 0; over_x < 2; over_x++) {
-        b = NULL;
-        for (int i = 0; i < s->n; i++) {
-            const Dist *d = &p->tensor[s->gradient[i].dw].dist;
-            if (s->gradient[i].matrix || axes_has(d->partial, AXIS_X) != over_x) continue;
-            if (!b) b = add_bucket(s);
-            put(s, b, i);
-        }
+    for (Gradient *g = s->gradient; g < s->gradient + s->n; g++) {
+        if (g == s->gradient || !in_one_bucket(s->p, g - 1, g))
+            s->bucket[s->n_buckets++] = (Bucket){.g = g, .last = -1};
+        Bucket *b = &s->bucket[s->n_buckets - 1];
+        b->n++;
+        if (g->last > b->last) b->last = g->last;
     }
 }
 
@@ -134,17 +120,16 @@ static int in_memory_of(Program *p, int t, int dw) {
 }
 
 /* All gradients of a bucket as one tensor. */
-static int together(const Sums *s, const Bucket *b) {
-    Program *p = s->p;
-    int first = s->gradient[b->i[0]].dw, t = -1;
+static int together(Program *p, const Bucket *b) {
+    int first = b->g->dw, t = -1;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
-    dist_name(d.name, s->gradient[b->i[0]].matrix ? "dmatrices" : "dvectors");
+    dist_name(d.name, b->g->matrix ? "dmatrices" : "dvectors");
     for (int k = 0; k < b->n;) {
         int in[OP_INPUTS], n = 0;
         if (t >= 0) in[n++] = t;
         for (; n < OP_INPUTS && k < b->n; k++) {
-            in[n++] = s->gradient[b->i[k]].dw;
+            in[n++] = b->g[k].dw;
             size[0] += step_tensor_aligned(p, &p->tensor[in[n - 1]]) / p->tensor[first].bytes;
         }
         t = program_tensor(p, d, size, p->tensor[first].bytes);
@@ -174,41 +159,30 @@ static int scatter(Program *p, int dw, const char *what) {
     return t;
 }
 
-/* What is complete as integers becomes floats. */
-static void round_gradients(const Sums *s, const Bucket *b, int sum) {
-    Program *p = s->p;
-    for (int k = 0; k < b->n; k++) {
-        int dw = s->gradient[b->i[k]].dw;
-        if (p->tensor[dw].bytes != sizeof(int64_t)) continue;
-        bool alone = p->tensor[sum].storage == STORAGE_GRADIENT;
-        int from = alone ? sum : dw, out = program_tensor_like(p, from);
-        p->tensor[out].bytes = sizeof(float), p->tensor[out].storage = STORAGE_GRADIENT;
-        p->tensor[out].dist = summed_type(p, from);
-        p->layer = p->tensor[out].layer = p->tensor[dw].layer;
-        EMIT(p, OP_ROUND, out, from, alone ? -1 : sum);
-    }
+/* What is complete as integers becomes floats: a gradient, in its place or as it was scattered,
+ * once the sum is there (-1: there was none). */
+static void round_gradient(Program *p, int dw, int sum) {
+    bool scattered = sum >= 0 && p->tensor[sum].storage == STORAGE_GRADIENT;
+    int from = scattered ? sum : dw, out = program_tensor_like(p, from);
+    p->tensor[out].bytes = sizeof(float), p->tensor[out].storage = STORAGE_GRADIENT;
+    p->tensor[out].dist = summed_type(p, from);
+    p->layer = p->tensor[out].layer = p->tensor[dw].layer;
+    EMIT(p, OP_ROUND, out, from, scattered ? -1 : sum);
 }
 
-static void sum_bucket(const Sums *s, const Bucket *b) {
-    Program *p = s->p;
-    const Gradient *first = &s->gradient[b->i[0]];
-    int t = first->dw;
-    p->phase = PHASE_BACKWARD, p->layer = first->matrix ? p->tensor[t].layer : -1;
-    if (to_be_summed(p, t).n == 0) {
-        for (int k = 0; k < b->n; k++) {
-            Bucket one = {&b->i[k], 1, b->last, -1};
-            round_gradients(s, &one, s->gradient[b->i[k]].dw);
-        }
-        return;
+static void sum_bucket(Program *p, const Bucket *b) {
+    const Gradient *first = b->g;
+    int sum = -1;
+    p->phase = PHASE_BACKWARD, p->layer = first->matrix ? p->tensor[first->dw].layer : -1;
+    if (to_be_summed(p, first->dw).n > 0 && first->matrix && p->layout->zero > 0) {
+        sum = scatter(p, first->dw, what_of(first));
+    } else if (to_be_summed(p, first->dw).n > 0) {
+        sum = together(p, b);
+        Dist to = summed_type(p, sum);
+        sum = in_memory_of(p, program_redistribute(p, sum, &to, what_of(first)), first->dw);
     }
-    if (first->matrix && p->layout->zero > 0) {
-        t = scatter(p, t, what_of(first));
-    } else {
-        t = together(s, b);
-        Dist to = summed_type(p, t);
-        t = in_memory_of(p, program_redistribute(p, t, &to, what_of(first)), first->dw);
-    }
-    round_gradients(s, b, t);
+    for (int k = 0; k < b->n; k++)
+        if (p->tensor[b->g[k].dw].bytes == sizeof(int64_t)) round_gradient(p, b->g[k].dw, sum);
 }
 
 /* ---- copies of key and value heads ---- */
@@ -262,9 +236,9 @@ void program_sums(Program *p) {
         program_append(p, &old[i]);
         for (int g = complete[i]; g >= 0; g = s.gradient[g].next)
             add_copies(p, &table, &s.gradient[g]);
-        for (int b = full[i]; b >= 0; b = s.bucket[b].next) sum_bucket(&s, &s.bucket[b]);
+        for (int b = full[i]; b >= 0; b = s.bucket[b].next) sum_bucket(p, &s.bucket[b]);
     }
     mem_free(old), mem_free(complete);
-    mem_free(s.gradient), mem_free(s.bucket), mem_free(s.member);
+    mem_free(s.gradient), mem_free(s.bucket);
     tensors_free(&table);
 }

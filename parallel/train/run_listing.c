@@ -28,14 +28,8 @@ static Machine machine_of(const Run *r) {
 }
 
 /* A list with its costs and its order, where it has them. */
-typedef struct Priced {
-    Program p;
-    OpCost *costs;
-    Schedule order;
-} Priced;
-
-static Priced priced(Program p, Pass last, const Machine *m, bool ordered) {
-    Priced out = {.p = p};
+static Listed listed(Program p, Pass last, const Machine *m, bool ordered) {
+    Listed out = {.p = p};
     if (last >= PASS_FUSE) out.costs = program_costs(&p, m, false);
     if (!ordered) return out;
     out.order = schedule_nominal(&p);
@@ -43,24 +37,19 @@ static Priced priced(Program p, Pass last, const Machine *m, bool ordered) {
     return out;
 }
 
-/* p is NULL where there is no such list. */
-static Listed listed(const Priced *of) {
-    return (Listed){of->p.n_ops ? &of->p : NULL, of->costs, of->order.slot ? &of->order : NULL};
-}
-
-static void priced_free(Priced *of) {
+static void listed_free(Listed *of) {
     schedule_free(&of->order);
     mem_free(of->costs);
     program_free(&of->p);
 }
 
-static void print(const Run *r, Listed micro_batch, Listed end) {
+static void print(const Run *r, const Listed *micro_batch, const Listed *end) {
     ReplaceText text;
-    listing_print(stdout, micro_batch.p, micro_batch.costs, micro_batch.order);
-    if (end.p) listing_print(stdout, end.p, end.costs, end.order);
+    listing_print(stdout, micro_batch);
+    if (end->p.n_ops) listing_print(stdout, end);
     if (!*r->o->json) return;
     replace_text_begin(&text);
-    listing_json(text.f, &micro_batch, &end);
+    listing_json(text.f, micro_batch, end);
     replace_text_end(&text, "--json", r->o->json);
 }
 
@@ -74,12 +63,12 @@ void run_print_listing(const Run *r) {
     shape.sums = shape.training; // the last micro-batch of a step
     if (last >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
-    Priced micro_batch = priced(program_passes(&shape, last, k), last, &m, ordered);
-    Priced end = {.costs = NULL};
+    Listed micro_batch = listed(program_passes(&shape, last, k), last, &m, ordered);
+    Listed end = {.costs = NULL};
     if (last > PASS_BUILD && shape.training)
-        end = priced(program_end_passes(&shape, last, k, false), last, &m, ordered);
-    print(r, listed(&micro_batch), listed(&end));
-    priced_free(&micro_batch), priced_free(&end);
+        end = listed(program_end_passes(&shape, last, k, false), last, &m, ordered);
+    print(r, &micro_batch, &end);
+    listed_free(&micro_batch), listed_free(&end);
 }
 
 int run_explain_matmul(const Options *o) {

@@ -4,14 +4,11 @@
  * Rank 0 searches and broadcasts its choices. */
 #include "parallel/train/train.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/output.h"

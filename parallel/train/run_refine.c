@@ -3,11 +3,9 @@
 #include "parallel/train/train.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "parallel/plan/refine.h"
 #include "parallel/step/relayout.h"
 

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/die.h"
@@ -16,7 +15,6 @@
 #include "data/output.h"
 #include "data/weights.h"
 #include "parallel/comm/ranks.h"
-#include "parallel/plan/detect.h"
 #include "parallel/step/check.h"
 #include "parallel/step/memory.h"
 #include "parallel/train/run_agree.h"

@@ -1,7 +1,6 @@
 /* The tokens, the update rule and the counters of a step. */
 #include "parallel/train/train.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "base/die.h"

@@ -15,7 +15,6 @@
 #include "data/tokenizer.h"
 #include "layers/cuda/device.h"
 #include "parallel/plan/gpu.h"
-#include "parallel/plan/ledger_file.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/trace.h"
 #include "parallel/step/mirror.h"
