@@ -21,43 +21,24 @@ static int64_t most(int64_t a, int64_t b) {
 
 /* ---- along the rows ---- */
 
-/* Elements [first, first + n) of the file tensor are values[at], values[at + 1], ... */
-typedef struct Range {
-    int64_t first, n, at;
-} Range;
-
-typedef struct Rows {
-    const Piece *piece;
-    TensorRuns runs;
-    Range ahead; // n = 0: there are no more
-} Rows;
-
-/* The next run that meets the piece's columns, cut to them. */
-static Range next_run(Rows *i) {
-    const Piece *p = i->piece;
-    for (TensorRun r; tensor_next(&i->runs, &r);) {
-        int64_t from = most(r.col, p->col), to = least(r.col + r.n, p->col + p->cols);
-        if (from < to)
-            return (Range){r.row * p->cols + from - p->col, to - from, r.at + from - r.col};
+/* All rows of a piece: put to f, or, where f is NULL, got. */
+static bool rows(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
+    const Piece *p = h->piece;
+    TensorRect r;
+    for (TensorRuns i = tensor_runs(h->tensor, h->part, f != NULL); tensor_next_rect(&i, &r);) {
+        int64_t from = most(r.col, p->col), n = least(r.col + r.cols, p->col + p->cols) - from;
+        int64_t first = r.row * p->cols + from - p->col, at = r.at + from - r.col;
+        int64_t ld = h->tensor->local_cols;
+        // rows that follow one another in the file and in memory are one stretch
+        if (n == p->cols && n == ld) n *= r.rows, r.rows = 1;
+        for (int64_t k = 0; k < r.rows && n > 0; k++) {
+            float *values = h->values + at + k * ld;
+            if (!f)
+                safetensors_get(s, first + k * p->cols, n, values);
+            else if (!safetensors_put(f, s, first + k * p->cols, n, values, e))
+                return false;
+        }
     }
-    return (Range){0};
-}
-
-static Rows rows_of(const PieceHeld *h, bool first) {
-    Rows i = {.piece = h->piece, .runs = tensor_runs(h->tensor, h->part, first)};
-    i.ahead = next_run(&i);
-    return i;
-}
-
-/* Runs that follow one another in memory and in the file make one stretch. */
-static bool rows_next(Rows *i, Range *s) {
-    *s = i->ahead;
-    if (s->n == 0) return false;
-    do {
-        i->ahead = next_run(i);
-        if (i->ahead.first != s->first + s->n || i->ahead.at != s->at + s->n) break;
-        s->n += i->ahead.n;
-    } while (i->ahead.n > 0);
     return true;
 }
 
@@ -151,18 +132,9 @@ static bool columns(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) 
 /* ---- both ---- */
 
 bool piece_put(const PieceHeld *h, IoFile *f, const SafeTensor *to, Err *e) {
-    if (h->piece->transposed) return columns(h, f, to, e);
-    Range s;
-    for (Rows i = rows_of(h, true); rows_next(&i, &s);)
-        if (!safetensors_put(f, to, s.first, s.n, h->values + s.at, e)) return false;
-    return true;
+    return (h->piece->transposed ? columns : rows)(h, f, to, e);
 }
 
 void piece_get(const PieceHeld *h, const SafeTensor *from) {
-    Range s;
-    if (h->piece->transposed)
-        columns(h, NULL, from, NULL);
-    else
-        for (Rows i = rows_of(h, false); rows_next(&i, &s);)
-            safetensors_get(from, s.first, s.n, h->values + s.at);
+    (h->piece->transposed ? columns : rows)(h, NULL, from, NULL);
 }
