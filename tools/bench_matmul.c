@@ -298,16 +298,11 @@ static double turn(int who, const Shape *s, Data *d) {
     return flops * calls / spent * 1e-9;
 }
 
-static double median(double *x, int n) {
-    sort_numbers(x, n);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
 /* The median over turns of x by y: what slows a whole turn down slows both. */
 static double median_ratio(const double *x, const double *y, int n) {
     double ratio[1000];
     for (int i = 0; i < n; i++) ratio[i] = x[i] / y[i];
-    return median(ratio, n);
+    return median_of(ratio, n);
 }
 
 /* Operands live as in the trainer, on huge pages where the system gives them. The first walk
@@ -374,7 +369,7 @@ static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     for (int who = OPENBLAS; who <= MKL; who++)
         if (can(who, bf16)) ratio = fmin(ratio, median_ratio(rate[OURS], rate[who], (int)o.runs));
     for (int who = 0; who < N_WHO; who++)
-        if (can(who, bf16)) result[who] = median(rate[who], (int)o.runs);
+        if (can(who, bf16)) result[who] = median_of(rate[who], (int)o.runs);
     d->p.addend = NULL;
     if (ratio > 0) d->ratio[bf16][d->n_ratios[bf16]++] = ratio;
     printf("%-4s %-8s %6d %6d %6d %8.0f %6.1f%%", bf16 ? "bf16" : "fp32", s->form, (int)s->M,
@@ -491,10 +486,9 @@ static bool bench_set(const char *set, int argc, char **argv) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         int n = d.n_ratios[bf16];
         if (n == 0) continue;
-        sort_numbers(d.ratio[bf16], (int)n);
+        double middle = median_of(d.ratio[bf16], n); // sorts them
         printf("%s of %d matmuls: ratio to the best peer: median %.2f, least %.2f\n",
-               bf16 ? "bf16" : "fp32", n, (d.ratio[bf16][(n - 1) / 2] + d.ratio[bf16][n / 2]) / 2,
-               d.ratio[bf16][0]);
+               bf16 ? "bf16" : "fp32", n, middle, d.ratio[bf16][0]);
     }
     if (*o.json) write_json(rows, argc, argv);
     json_decref(rows);

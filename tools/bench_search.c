@@ -13,9 +13,9 @@
  *     plan_ms      plan_search: and each named scheme
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "parallel/comm/coll_backend.h"
@@ -35,16 +35,6 @@ static const struct {
     {"gpt-3", "heads=96,channels=12288,seq=2048,vocab=50257", 96, 3145728},
 };
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *s, int n) {
-    qsort(s, (size_t)n, sizeof *s, ascending);
-    return s[n / 2];
-}
-
 static void measure(Plan *p, const char *model, bool limited, const char *options) {
     static double search[MAX_ROUNDS], plan[MAX_ROUNDS];
     int rounds = (int)o.rounds;
@@ -62,8 +52,9 @@ static void measure(Plan *p, const char *model, bool limited, const char *option
            "\"candidates\":%" PRId64 ",\"too_large\":%" PRId64 ",\"priced\":%" PRId64
            ",\"search_ms\":%.3f,\"plan_ms\":%.3f,\"best\":\"%s\"}\n",
            model, p->space.shape.config.layers, p->space.p, limited ? "limited" : "any", options,
-           p->count.candidates, p->count.too_large, p->count.priced, 1e3 * median(search, rounds),
-           1e3 * median(plan, rounds), found ? choice_print(&p->best[0], text) : "");
+           p->count.candidates, p->count.too_large, p->count.priced,
+           1e3 * median_of(search, rounds), 1e3 * median_of(plan, rounds),
+           found ? choice_print(&p->best[0], text) : "");
     fflush(stdout);
 }
 
