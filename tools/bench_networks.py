@@ -143,16 +143,14 @@ def brief(name):
 
 
 def table(d):
-    out = ["| cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | "
-           "others | error of predictions | calibration, s | cached |",
-           "|---|---|---|---|---|---|---|---|---|---|---|"]
-    for c in d["cases"]:
-        out.append(f"| {c['cluster']} | {brief(c['kept'])} | {c['kept_ms']:.0f} | "
-                   f"{c['predicted_ms']:.0f} ({100 * (c['predicted_ms'] / c['kept_ms'] - 1):+.0f} "
-                   f"%) "
-                   f"| {brief(c['best'])} | {c['best_ms']:.0f} | {100 * c['regret']:.1f} % | "
-                   f"{c['others']} | {100 * c['error']:.0f} % "
-                   f"| {c['calibrate_s']:.1f} | {c['cached_s']:.1f} |")
+    out = bench_page.markdown(
+        "cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | others "
+        "| error of predictions | calibration, s | cached",
+        [[c["cluster"], brief(c["kept"]), f"{c['kept_ms']:.0f}",
+          f"{c['predicted_ms']:.0f} ({100 * (c['predicted_ms'] / c['kept_ms'] - 1):+.0f} %)",
+          brief(c["best"]), f"{c['best_ms']:.0f}", f"{100 * c['regret']:.1f} %", c["others"],
+          f"{100 * c['error']:.0f} %", f"{c['calibrate_s']:.1f}", f"{c['cached_s']:.1f}"]
+         for c in d["cases"]])
     within = sum(c["regret"] <= GOAL for c in d["cases"])
     out += ["", f"`--layout auto` is within {100 * GOAL:.0f} % of the fastest in {within} of "
             f"{len(d['cases'])} cases. One rank has one thread. The choice is of "

@@ -146,8 +146,9 @@ def put(args, name, text):
 
 def markdown(head, rows):
     """Lines of a table: its head with ' | ' between the cells, rows as lists of cells."""
-    return ([f"| {head} |", "|" + "---|" * (head.count(" | ") + 1)]
-            + ["| " + " | ".join(map(str, r)) + " |" for r in rows])
+    head = head.split(" | ")
+    line = lambda cells: "|" + "".join(f" {c} |" if c != "" else " |" for c in cells)
+    return [line(head), "|" + "---|" * len(head)] + [line(r) for r in rows]
 
 
 def origin(d):

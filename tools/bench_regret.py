@@ -100,16 +100,14 @@ def memory(r):
 
 
 def table(d):
-    out = ["| cluster | shape | layouts | predicted the fastest | ms | regret | kept by `--layout "
-           "auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
-           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
-    for r in d["cases"]:
-        out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | "
-                   f"{r['pick_ms']:.0f} | {100 * r['regret']:.1f} % "
-                   f"| {r['kept']} | {r['kept_ms']:.0f} | {100 * r['kept_regret']:.1f} % | "
-                   f"{r['best']} | {r['best_ms']:.0f} "
-                   f"| {100 * r['error']:.0f} % | {memory(r)} | {r['bytes_equal']} of "
-                   f"{r['layouts']} |")
+    out = bench_page.markdown(
+        "cluster | shape | layouts | predicted the fastest | ms | regret | kept by `--layout "
+        "auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal",
+        [[r["cluster"], r["shape"], r["layouts"], r["pick"], f"{r['pick_ms']:.0f}",
+          f"{100 * r['regret']:.1f} %", r["kept"], f"{r['kept_ms']:.0f}",
+          f"{100 * r['kept_regret']:.1f} %", r["best"], f"{r['best_ms']:.0f}",
+          f"{100 * r['error']:.0f} %", memory(r), f"{r['bytes_equal']} of {r['layouts']}"]
+         for r in d["cases"]])
     out.append("")
     out += [f"{what} is within 5 % of the fastest in {sum(r[key] <= 0.05 for r in d['cases'])} of "
             f"{len(d['cases'])} cases, "
