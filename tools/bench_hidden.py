@@ -29,7 +29,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 
 import bench_page
@@ -43,11 +42,6 @@ SMALL = ["--model", "layers=4,heads=8,channels=256,seq=128,vocab=1024", "--batch
          "--micro", "4", "--steps", "10"]
 STILL = [("1 rank", 1, "d1"), ("2 threads", 2, "x2"), ("2 threads", 2, "d2"),
          ("2 threads", 2, "z2")]
-
-
-def rows_of(out):
-    rows = [r for r in bench_page.json_lines(out) if r.get("ms")]
-    return rows or sys.exit("nothing was measured: " + out)
 
 
 def on_lab(cache, program, options):
@@ -67,9 +61,9 @@ def point(rate, rounds):
     bench_page.lab("up", "2", rate)
     with tempfile.TemporaryDirectory() as cache:
         best = chosen(cache)
-        r = rows_of(on_lab(cache, "bench_layouts", ["--layouts", f"x2@{best['overlap']}@none",
-                                                    "--serial", "--steps", "2", "--rounds",
-                                                    str(rounds)]))[0]
+        r = bench_page.measured(on_lab(cache, "bench_layouts", [
+            "--layouts", f"x2@{best['overlap']}@none", "--serial", "--steps", "2", "--rounds",
+            str(rounds)]))[0]
     rest = {k: r[k + "ms"] - r[k + "tensor_ms"] - r[k + "other_ms"] for k in ("", "serial_")}
     compute = rest["serial_"] - r["serial_update_ms"]
     return {"rate": rate, "overlap": r["overlap"], "ms": r["ms"], "serial_ms": r["serial_ms"],
@@ -82,19 +76,10 @@ def point(rate, rounds):
             "gained": round((r["serial_ms"] - r["ms"]) / r["serial_tensor_ms"], 3)}
 
 
-def steps_of(ranks, layout, overlaps, options):
-    """A process: rows of overlaps, whose steps take turns."""
-    lists = ",".join(f"{layout}@{o}" for o in overlaps)
-    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", lists, "--alternate",
-               "--rounds", "1"] + options
-    return rows_of(subprocess.run(command, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL).stdout.decode())
-
-
 def still(case, rounds):
     what, ranks, layout = case
-    processes = [steps_of(ranks, layout, ("none", "none", "bulk"), SMALL)
-                 for _ in range(2 * rounds)]
+    layouts = [f"{layout}@{overlap}" for overlap in ("none", "none", "bulk")]
+    processes = [bench_page.alternate(ranks, layouts, SMALL) for _ in range(2 * rounds)]
     rows = [dict(p[0], each_ms=[ms for one in processes for ms in one[i]["each_ms"]]) for i,
             p in enumerate(zip(*processes))]
     costs = dict(zip(("none", "bulk"), (bench_page.against(rows[0]["each_ms"], r["each_ms"])

@@ -39,10 +39,6 @@ SHAPES = [
 STEPS = 6  # of the layout that a run keeps, after one
 
 
-def on_lab(cluster, folder):
-    return bench_page.on_lab(sum(int(h) for h in cluster[1].split()), cluster[2], folder)
-
-
 def choose(cluster, shape, folder):
     """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the
     seconds that measuring the machine took."""
@@ -52,7 +48,7 @@ def choose(cluster, shape, folder):
     bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
     train = [build("train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch),
              "--micro", str(micro), "--recompute", "none", "--overlap", "none", "--threads", "1"]
-    return bench_page.choose(on_lab(cluster, folder) + train, log, STEPS,
+    return bench_page.choose(bench_page.on_lab(cluster[1], cluster[2], folder) + train, log, STEPS,
                              f"{cluster[0]}, {shape[0]}", lambda text: text.split(",")[0])
 
 
@@ -67,8 +63,8 @@ def measure(case, args, cache):
              "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals",
              str(args.finals), "--contest", layout]
     bench += ["--within", str(within)] if within else []
-    lines = bench_page.rows_of(on_lab(cluster, cache) + bench, 1500, f"{name}, {what}",
-                               lambda lines: "regret" in lines[-1])
+    lines = bench_page.rows_of(bench_page.on_lab(cluster[1], cluster[2], cache) + bench, 1500,
+                               f"{name}, {what}", lambda lines: "regret" in lines[-1])
     last, rows = lines[-1], [r for r in lines[1:-1] if r["ms"]]
     n = lines[0]["ranks"]
     kept = next((r for r in rows if r["layout"] == layout), None)
