@@ -79,9 +79,6 @@ def busy_seconds():
 
 def run(command, env, prefix):
     """Output of a process, and the share of the machine that others used while it ran."""
-    def own():
-        t = os.times()
-        return t.children_user + t.children_system
     with tempfile.TemporaryFile("w+") as err:
         # The prefix may wait for its turn: the clock that counts starts when the command itself
         # starts.
