@@ -18,13 +18,6 @@ static void add(OptFile *f, char *name, char *value, int line) {
     f->pair[f->n++] = (OptPair){name, value, line};
 }
 
-static char *copy(const char *p, size_t n) {
-    char *s = mem_alloc(n + 1);
-    memcpy(s, p, n);
-    s[n] = 0;
-    return s;
-}
-
 void opt_file_free(OptFile *f) {
     for (int i = 0; i < f->n; i++) mem_free(f->pair[i].name), mem_free(f->pair[i].value);
     mem_free(f->pair), mem_free(f->path);
@@ -71,7 +64,8 @@ static bool parse_line(const char *p, const char *end, int line, OptFile *f, Err
         value_ends = value_end(value, end);
     }
     bool none = !sign && value == value_ends;
-    add(f, copy(name, n_name), none ? NULL : copy(value, (size_t)(value_ends - value)), line);
+    add(f, mem_printf("%.*s", (int)n_name, name),
+        none ? NULL : mem_printf("%.*s", (int)(value_ends - value), value), line);
     return true;
 }
 

@@ -7,6 +7,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#elif defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 /* A stack. That of the thread itself is all zero: its place is learnt when it is first left. */
 typedef struct StackNote {
     const void *bottom;
@@ -15,68 +21,42 @@ typedef struct StackNote {
     void *fiber; // ThreadSanitizer's
 } StackNote;
 
-/* stack_note_open   this memory is a stack
- * stack_note_leave  just before the change from one to another; last: the code on `from` has ended
- * stack_note_arrive first thing afterwards, on `self`, which was changed to from `from`
- * stack_note_clean  nothing that ran on it is left: it may begin again */
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
+/* This memory is a stack. */
 static inline void stack_note_open(StackNote *n, const void *bottom, size_t size) {
     *n = (StackNote){.bottom = bottom, .size = size};
+#ifdef __SANITIZE_THREAD__
+    n->fiber = __tsan_create_fiber(0);
+#endif
 }
+
 static inline void stack_note_close(StackNote *n) {
     (void)n;
+#ifdef __SANITIZE_THREAD__
+    __tsan_destroy_fiber(n->fiber);
+#endif
 }
-static inline void stack_note_clean(StackNote *n) {
-    __asan_unpoison_memory_region(n->bottom, n->size);
-}
+
+/* Just before the change from one to another; last: the code on `from` has ended. */
 static inline void stack_note_leave(StackNote *from, const StackNote *to, bool last) {
+    (void)from, (void)to, (void)last;
+#if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(last ? NULL : &from->fake, to->bottom, to->size);
+#elif defined(__SANITIZE_THREAD__)
+    if (!from->fiber) from->fiber = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(to->fiber, 0);
+#endif
 }
+
+/* First thing afterwards, on `self`, which was changed to from `from`. */
 static inline void stack_note_arrive(StackNote *self, StackNote *from) {
+    (void)self, (void)from;
+#ifdef __SANITIZE_ADDRESS__
     const void *bottom;
     size_t size;
     __sanitizer_finish_switch_fiber(self->fake, &bottom, &size);
     self->fake = NULL;
     if (!from->bottom) from->bottom = bottom, from->size = size;
-}
-#elif defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-static inline void stack_note_open(StackNote *n, const void *bottom, size_t size) {
-    (void)bottom, (void)size;
-    *n = (StackNote){.fiber = __tsan_create_fiber(0)};
-}
-static inline void stack_note_close(StackNote *n) {
-    __tsan_destroy_fiber(n->fiber);
-}
-static inline void stack_note_clean(StackNote *n) {
-    (void)n;
-}
-static inline void stack_note_leave(StackNote *from, const StackNote *to, bool last) {
-    (void)last;
-    if (!from->fiber) from->fiber = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(to->fiber, 0);
-}
-static inline void stack_note_arrive(StackNote *self, StackNote *from) {
-    (void)self, (void)from;
-}
-#else
-static inline void stack_note_open(StackNote *n, const void *bottom, size_t size) {
-    (void)n, (void)bottom, (void)size;
-}
-static inline void stack_note_close(StackNote *n) {
-    (void)n;
-}
-static inline void stack_note_clean(StackNote *n) {
-    (void)n;
-}
-static inline void stack_note_leave(StackNote *from, const StackNote *to, bool last) {
-    (void)from, (void)to, (void)last;
-}
-static inline void stack_note_arrive(StackNote *self, StackNote *from) {
-    (void)self, (void)from;
-}
 #endif
+}
 
 #endif

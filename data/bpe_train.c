@@ -27,9 +27,9 @@ struct BpeTrain {
     size_t cap_counts;
     Word *words;
     int32_t *ids;
+    Strings pair_ids; // left and right as bytes, by which pairs are found
     Pair *pairs;
-    uint32_t n_pairs, cap_pairs, *pair_slots; // number + 1; 0: free
-    size_t n_pair_slots;
+    uint32_t n_pairs, cap_pairs;
     Heap heap; // of pairs: the most frequent first, as often as they were when put there
     int32_t (*merges)[2];
     size_t n_merges, cap_merges;
@@ -56,30 +56,14 @@ void bpe_train_count(BpeTrain *b, const uint8_t *text, size_t n) {
         }
 }
 
-static size_t pair_slot(const BpeTrain *b, int32_t left, int32_t right) {
-    size_t i = merge_slot(left, right, b->n_pair_slots);
-    for (; b->pair_slots[i]; i = (i + 1) & (b->n_pair_slots - 1)) {
-        const Pair *p = &b->pairs[b->pair_slots[i] - 1];
-        if (p->left == left && p->right == right) break;
-    }
-    return i;
-}
-
 static uint32_t pair_number(BpeTrain *b, int32_t left, int32_t right) {
-    if (b->n_pairs >= b->n_pair_slots / 2) {
-        mem_free(b->pair_slots);
-        b->n_pair_slots = b->n_pair_slots ? b->n_pair_slots * 4 : 1 << 16;
-        b->pair_slots = mem_calloc(b->n_pair_slots, sizeof *b->pair_slots);
-        for (uint32_t i = 0; i < b->n_pairs; i++)
-            b->pair_slots[pair_slot(b, b->pairs[i].left, b->pairs[i].right)] = i + 1;
-    }
-    uint32_t *slot = &b->pair_slots[pair_slot(b, left, right)];
-    if (!*slot) {
+    const int32_t ids[2] = {left, right};
+    size_t i = strings_number(&b->pair_ids, (const uint8_t *)ids, sizeof ids);
+    if (i == b->n_pairs) { // a new pair
         mem_grow(b->pairs, b->n_pairs, b->cap_pairs);
         b->pairs[b->n_pairs++] = (Pair){.left = left, .right = right, .fresh = -1};
-        *slot = b->n_pairs;
     }
-    return *slot - 1;
+    return (uint32_t)i;
 }
 
 /* Of equally frequent ones that with the smaller left id, then that with the smaller right one. */
@@ -221,13 +205,12 @@ Tokenizer *bpe_train_finish(BpeTrain *b, int32_t vocab, int64_t min_count, BpePr
     prepare(b);
     learn(b, (size_t)vocab - 1, min_count, progress, ctx);
     Tokenizer *t = make_tokenizer(b);
-    strings_free(&b->pieces);
+    strings_free(&b->pieces), strings_free(&b->pair_ids);
     for (uint32_t i = 0; i < b->n_pairs; i++) mem_free(b->pairs[i].words);
     mem_free(b->counts);
     mem_free(b->words);
     mem_free(b->ids);
     mem_free(b->pairs);
-    mem_free(b->pair_slots);
     mem_free(b->heap.p);
     mem_free(b->merges);
     mem_free(b->grown);

@@ -316,48 +316,40 @@ static bool put_model(Build *b, Err *e) {
     return ok;
 }
 
-/* What an optimizer remembers of a tensor: AdamW's moments, and the velocity of the outer loop
- * where there is one. False: no such state. */
+/* What an optimizer remembers: AdamW's moments of all tensors, then the velocity of the outer loop
+ * where there is one. State i as a piece of that name; false: there is none. */
 enum { N_STATES = 3 };
-static bool state_of(const Tensor *x, int k, char name[80], PieceHeld *h) {
+static bool state_of(const TensorTable *t, int i, Piece *p, PieceHeld *h) {
     static const char *const names[N_STATES] = {"m", "v", "velocity"};
+    const Tensor *x = &t->t[i % t->n];
+    int k = i / t->n;
     float *const values[N_STATES] = {x->m, x->v, x->velocity};
-    *h = (PieceHeld){.tensor = x, .part = k < 2 ? PART_MOMENTS : PART_PARAM, .values = values[k]};
-    snprintf(name, 80, "%s.%s", names[k], x->name);
+    *p = piece_whole(x, false);
+    snprintf(p->name, sizeof p->name, "%s.%s", names[k], x->name);
+    *h = (PieceHeld){p, x, k < 2 ? PART_MOMENTS : PART_PARAM, values[k]};
     return values[k] != NULL;
 }
 
-static bool put_states(const TensorTable *t, SafeWriter *w, Err *e) {
-    char name[80];
-    PieceHeld h;
-    for (int k = 0, n = 0; k < N_STATES; k++)
-        for (int i = 0; i < t->n && state_of(&t->t[i], k, name, &h); i++) {
-            Piece p = piece_whole(&t->t[i], false);
-            h.piece = &p;
-            if (!piece_put(&h, &w->file, &w->list.t[n++], e)) return false;
-        }
-    return true;
-}
-
 static bool put_optimizer(Build *b, Err *e) {
-    if (!b->t->t[0].m) return true;
-    char *path = mem_printf("%s/optimizer.safetensors", b->dir);
+    const TensorTable *t = b->t;
+    if (!t->t[0].m) return true;
     SafeTensors list = {0};
     SafeWriter w;
-    for (int k = 0; k < N_STATES; k++)
-        for (int i = 0; i < b->t->n; i++) {
-            const Tensor *x = &b->t->t[i];
-            char name[80];
-            PieceHeld h;
-            if (state_of(x, k, name, &h))
-                safetensors_add(&list, name, "F32", 2, (int64_t[]){x->rows, x->cols});
-        }
-    uint64_t n = 0;
+    Piece p;
+    PieceHeld h;
+    for (int i = 0; i < N_STATES * t->n; i++)
+        if (state_of(t, i, &p, &h))
+            safetensors_add(&list, p.name, "F32", 2, (int64_t[]){h.tensor->rows, p.cols});
+    char *path = mem_printf("%s/optimizer.safetensors", b->dir);
+    uint64_t n_bytes = 0;
     uint32_t crc = 0;
     bool ok = safetensors_create(&w, path, &list, b->g, e);
     mem_free(path);
-    return ok && safetensors_finish(&w, put_states(b->t, &w, e), &n, &crc, e) &&
-           record(b, "optimizer.safetensors", n, crc);
+    if (!ok) return false;
+    for (int i = 0, n = 0; ok && i < N_STATES * t->n; i++)
+        if (state_of(t, i, &p, &h)) ok = piece_put(&h, &w.file, &w.list.t[n++], e);
+    return safetensors_finish(&w, ok, &n_bytes, &crc, e) &&
+           record(b, "optimizer.safetensors", n_bytes, crc);
 }
 
 static bool put_copies(Build *b, const char *const *files, Err *e) {
@@ -444,16 +436,15 @@ static bool check_same_model(const char *path, const Config *saved, const Config
 }
 
 /* A run without an outer loop leaves no velocity: it begins at zero, as this one does. */
-static bool get_state(const SafeTensors *s, int k, const Tensor *x, Err *e) {
-    char name[80];
+static bool get_state(const SafeTensors *s, const TensorTable *t, int i, Err *e) {
+    Piece p;
     PieceHeld h;
-    if (!state_of(x, k, name, &h) || (k == 2 && !safetensors_find(s, name))) return true;
-    const SafeTensor *f = safetensors_find(s, name);
-    if (!f || f->size != tensor_size(x) || strcmp(f->dtype, "F32") != 0)
-        return err(e, "tensor %s [%lld, %lld] is missing or of another shape", name,
-                   (long long)x->rows, (long long)x->cols);
-    Piece p = piece_whole(x, false);
-    h.piece = &p;
+    if (!state_of(t, i, &p, &h)) return true;
+    const SafeTensor *f = safetensors_find(s, p.name);
+    if (!f && h.part == PART_PARAM) return true;
+    if (!f || f->size != tensor_size(h.tensor) || strcmp(f->dtype, "F32") != 0)
+        return err(e, "tensor %s [%lld, %lld] is missing or of another shape", p.name,
+                   (long long)h.tensor->rows, (long long)p.cols);
     piece_get(&h, f);
     return true;
 }
@@ -467,8 +458,7 @@ static bool load_optimizer(const char *path, const TensorTable *t, Err *e) {
     bool ok = io_map(&map, file, e);
     if (ok) {
         bool good = safetensors_parse(map.p, map.n, &s, &why);
-        for (int i = 0; good && i < t->n * N_STATES; i++)
-            good = get_state(&s, i % N_STATES, &t->t[i / N_STATES], &why);
+        for (int i = 0; good && i < N_STATES * t->n; i++) good = get_state(&s, t, i, &why);
         if (!good) ok = err(e, "%.250s: %.240s", file, why.text);
     }
     safetensors_free(&s);

@@ -77,19 +77,6 @@ bool io_create(IoFile *f, const char *path, Err *e) {
     return open_file(f, path, O_CREAT | O_TRUNC, e);
 }
 
-bool io_join(IoFile *f, const char *path, Err *e) {
-    bool ok = open_file(f, path, 0, e);
-    if (ok) f->guest = true;
-    return ok;
-}
-
-bool io_resize(IoFile *f, uint64_t n_bytes, Err *e) {
-    if (f->special) return err(e, "%s is no regular file", f->path);
-    if (injected() || ftruncate(f->fd, (off_t)n_bytes)) return fail(e, "write", f->path);
-    f->n_bytes = n_bytes;
-    return true;
-}
-
 static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e) {
     f->in_order = f->in_order && at == f->crc_end && !f->guest;
     if (f->special && !f->in_order)
@@ -144,36 +131,20 @@ static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t
     return ok;
 }
 
-bool io_checksum(const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail(e, "open", path);
-    bool ok = checksum(fd, path, at, n, crc, e);
-    close(fd);
-    return ok;
-}
-
-bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e) {
+bool io_finish(IoFile *f, uint32_t *crc, Err *e) {
     bool ok = flush(f, e);
     bool known = f->in_order && f->crc_end == f->n_bytes;
     if (ok && crc && !known) ok = checksum(f->fd, f->path, 0, f->n_bytes, &f->crc, e);
     if (ok && !f->special && (injected() || fsync(f->fd))) ok = fail(e, "write", f->path);
-    if (!ok) {
-        io_abandon(f);
-        return false;
+    if (ok) {
+        int failed = close(f->fd); // some network file systems report a full disk only now
+        f->fd = -1;
+        if (failed && errno != EINTR) ok = fail(e, "write", f->path);
     }
-    int failed = close(f->fd); // some network file systems report a full disk only now
-    f->fd = -1;
-    if (failed && errno != EINTR) {
-        fail(e, "write", f->path);
-        io_abandon(f);
-        return false;
-    }
-    if (n_bytes) *n_bytes = f->n_bytes;
-    if (crc) *crc = f->crc;
-    mem_free(f->path);
-    mem_free(f->buffer);
-    *f = (IoFile){.fd = -1};
-    return true;
+    if (ok && crc) *crc = f->crc;
+    if (ok) f->guest = true; // it stays
+    io_abandon(f);
+    return ok;
 }
 
 void io_abandon(IoFile *f) {
@@ -210,7 +181,7 @@ bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err
         io_abandon(&f);
         return false;
     }
-    return io_finish(&f, NULL, crc, e);
+    return io_finish(&f, crc, e);
 }
 
 bool io_make_dir(const char *path, Err *e) {
@@ -289,15 +260,20 @@ int io_stdout(const char *path) {
 
 /* ---- one file of all ranks */
 
+/* Rank 0: a new file of n_bytes zeros. */
+static bool create_sized(IoFile *f, const char *path, uint64_t n_bytes, Err *e) {
+    if (!io_create(f, path, e)) return false;
+    if (f->special) return err(e, "%s is no regular file", path);
+    return !(injected() || ftruncate(f->fd, (off_t)n_bytes)) || fail(e, "write", path);
+}
+
 bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err *e) {
+    bool first = g->rank == 0;
     *f = (IoFile){.fd = -1};
-    bool made = g->rank != 0 || (io_create(f, path, e) && io_resize(f, n_bytes, e));
-    bool ok = group_agree(g, made, e) &&
-              group_agree(g, g->rank == 0 || io_join(f, path, e), e); // once it is there
-    if (ok)
-        f->n_bytes = n_bytes;
-    else
-        io_abandon(f);
+    bool ok = group_agree(g, !first || create_sized(f, path, n_bytes, e), e) &&
+              group_agree(g, first || open_file(f, path, 0, e), e); // once it is there
+    f->guest = !first, f->n_bytes = n_bytes;
+    if (!ok) io_abandon(f);
     return ok;
 }
 
@@ -311,7 +287,10 @@ bool io_share_checksum(const char *path, uint64_t n_bytes, const Group *g, uint3
     uint32_t mine = 0, *all = mem_alloc((size_t)g->size * sizeof *all);
     uint64_t begin = share_begin(n_bytes, g->rank, g->size);
     uint64_t end = share_begin(n_bytes, g->rank + 1, g->size);
-    bool ok = group_agree(g, io_checksum(path, begin, end - begin, &mine, e), e);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool good = fd < 0 ? fail(e, "open", path) : checksum(fd, path, begin, end - begin, &mine, e);
+    bool ok = group_agree(g, good, e);
+    if (fd >= 0) close(fd);
     if (ok) {
         group_all_gather(g, &mine, sizeof mine, all);
         *crc = all[0];
@@ -329,7 +308,7 @@ bool io_share_finish(IoFile *f, bool ok, const Group *g, uint32_t *crc, Err *e) 
     uint64_t n_bytes = f->n_bytes;
     bool alone = g->size == 1;
     if (ok)
-        ok = io_finish(f, NULL, alone ? crc : NULL, e);
+        ok = io_finish(f, alone ? crc : NULL, e);
     else
         io_abandon(f);
     ok = group_agree(g, ok, e);

@@ -22,7 +22,7 @@ typedef struct IoFile {
     uint64_t n_bytes;     // size; of a new file the end of what was put
     uint32_t crc;         // of [0, crc_end) while writes came in order
     uint64_t crc_end;     // end of the last write
-    bool in_order, guest; // guest: another rank made the file
+    bool in_order, guest; // guest: another rank made the file, which stays where this one fails
     bool special;         // a pipe or a device: written front to back, never cut or removed
     uint8_t *buffer;      // neighbours, on their way to one write at buffer_at
     uint64_t buffer_at;
@@ -34,22 +34,15 @@ typedef struct IoFile {
  * opened as they are; io_put fails on them where it does not follow the last one. A FIFO that
  * nobody reads for two seconds is an error. */
 bool io_create(IoFile *f, const char *path, Err *e);
-/* Local. The same for a file that another rank has created: io_finish and io_abandon leave it in
- * place. */
-bool io_join(IoFile *f, const char *path, Err *e);
-/* Local. Makes the file n_bytes long; what is never put stays zero. */
-bool io_resize(IoFile *f, uint64_t n_bytes, Err *e);
 /* Local. Writes n bytes at offset `at`: at once, or, a small stretch, together with those that
  * follow on it. */
 bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e);
-/* Local. Syncs and closes; size and CRC-32C of the whole file to n_bytes and crc (either may be
- * NULL). A file that was not written from front to back is read back for its checksum. On failure
- * the file is closed and removed. */
-bool io_finish(IoFile *f, uint64_t *n_bytes, uint32_t *crc, Err *e);
+/* Local. Syncs and closes; CRC-32C of the whole file to crc (may be NULL). A file that was not
+ * written from front to back is read back for its checksum. On failure the file is closed and
+ * removed. */
+bool io_finish(IoFile *f, uint32_t *crc, Err *e);
 /* Local. Closes and removes. */
 void io_abandon(IoFile *f);
-/* Local. CRC-32C of n bytes from offset `at` of a file that has as many. */
-bool io_checksum(const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e);
 /* Local. Size of a file, and CRC-32C of 16 blocks of 4 KiB spread evenly from its first byte to its
  * last: two files of another origin differ in it. Takes less than a millisecond. */
 bool io_sample(const char *path, uint64_t *n_bytes, uint32_t *crc, Err *e);
@@ -78,7 +71,8 @@ bool io_exists(const char *path);
  * Returns and reasons agree on all ranks (group_agree). The checksum of several ranks' work is that
  * of the file as it is read back, each rank a range of bytes; a single rank sums up what it writes.
  */
-/* Collective. After success io_share_finish follows on every rank. */
+/* Collective. The file has n_bytes, and what is never put stays zero. After success
+ * io_share_finish follows on every rank. */
 bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err *e);
 /* Collective. ok: have all puts of this rank succeeded? If not, e has its reason. crc may be
  * NULL. */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/simd.h"
 #include "data/hf_config.h"
 #include "data/io.h"
 #include "data/io_map.h"
@@ -18,71 +17,21 @@ enum {
     HEADER_BYTES = 1024
 };
 
-enum { LLMC_TENSORS = 16 };
-
-/* Rows and columns in units of C (or 1, V, S), as the file stores one layer. */
-static const struct {
-    const char *theirs, *ours; // names
-    int rows, cols;            // in C; 0 rows is a vector of one row; wte and wpe are set apart
-    bool layered, transposed;
-} kinds[LLMC_TENSORS] = {{"wte", "wte", 0, 1, false, false},
-                         {"wpe", "wpe", 0, 1, false, false},
-                         {"ln1w", "ln1.weight", 0, 1, true, false},
-                         {"ln1b", "ln1.bias", 0, 1, true, false},
-                         {"qkvw", "qkv.weight", 3, 1, true, true},
-                         {"qkvb", "qkv.bias", 0, 3, true, false},
-                         {"attprojw", "attn_out.weight", 1, 1, true, true},
-                         {"attprojb", "attn_out.bias", 0, 1, true, false},
-                         {"ln2w", "ln2.weight", 0, 1, true, false},
-                         {"ln2b", "ln2.bias", 0, 1, true, false},
-                         {"fcw", "up.weight", 4, 1, true, true},
-                         {"fcb", "up.bias", 0, 4, true, false},
-                         {"fcprojw", "down.weight", 1, 4, true, true},
-                         {"fcprojb", "down.bias", 0, 1, true, false},
-                         {"lnfw", "lnf.weight", 0, 1, false, false},
-                         {"lnfb", "lnf.bias", 0, 1, false, false}};
+/* Our names in the order of the file; of those of the blocks each lies there for all layers. */
+static const char *const names[] = {"wte",         "wpe",       "ln1.weight",      "ln1.bias",
+                                    "qkv.weight",  "qkv.bias",  "attn_out.weight", "attn_out.bias",
+                                    "ln2.weight",  "ln2.bias",  "up.weight",       "up.bias",
+                                    "down.weight", "down.bias", "lnf.weight",      "lnf.bias"};
+enum { FIRST_OF_BLOCKS = 2, AFTER_BLOCKS = 14, N_NAMES = 16 };
 
 static int64_t padded_vocab(int64_t vocab) {
     return (vocab + 127) / 128 * 128;
 }
 
-/* One of the sixteen, and where it lies in our table. */
-typedef struct LlmcTensor {
-    int64_t layers;     // L, or 1
-    int64_t rows, cols; // of one layer in the file
-    int64_t offset;     // elements before it
-    bool transposed;    // ours is [cols, rows]
-} LlmcTensor;
-
-static LlmcTensor llmc_tensor(const Config *c, int k) {
-    LlmcTensor t = {0};
-    for (int64_t at = 0, i = 0; i <= k; i++) {
-        t = (LlmcTensor){.offset = at, .transposed = kinds[i].transposed};
-        t.layers = kinds[i].layered ? c->layers : 1;
-        t.rows = i == 0 ? padded_vocab(c->vocab) : i == 1 ? c->seq : kinds[i].rows * c->channels;
-        if (t.rows == 0) t.rows = 1;
-        t.cols = kinds[i].cols * c->channels;
-        at += t.layers * t.rows * t.cols;
-    }
-    return t;
-}
-
-static int64_t all_elements(const Config *c) {
-    LlmcTensor last = llmc_tensor(c, LLMC_TENSORS - 1);
-    return last.offset + last.layers * last.rows * last.cols;
-}
-
-static int llmc_find(const TensorTable *t, int k, int l) {
-    char name[64];
-    if (!kinds[k].layered) return tensors_find(t, kinds[k].ours);
-    snprintf(name, sizeof name, "h.%d.%s", l, kinds[k].ours);
-    return tensors_find(t, name);
-}
-
-static bool read_header(const uint8_t *p, size_t n, int32_t h[8], Err *e) {
-    if (n < HEADER_BYTES) return err(e, "not an llm.c file: %zu bytes", n);
-    memcpy(h, p, 8 * sizeof *h);
-    return true;
+/* Bytes of a file. At most 2^50 parameters (config_check) overflow nothing. */
+static uint64_t file_size(const Config *c, int version) {
+    int64_t elements = config_parameters(c) + (padded_vocab(c->vocab) - c->vocab) * c->channels;
+    return HEADER_BYTES + (uint64_t)elements * (version == LLMC_FP32 ? 4 : 2);
 }
 
 static bool check_model_version(const int32_t h[8], Err *e) {
@@ -104,7 +53,9 @@ static bool check_model_version(const int32_t h[8], Err *e) {
 
 bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     int32_t h[8];
-    if (!read_header(p, n, h, e) || !check_model_version(h, e)) return false;
+    if (n < HEADER_BYTES) return err(e, "not an llm.c file: %zu bytes", n);
+    memcpy(h, p, sizeof h);
+    if (!check_model_version(h, e)) return false;
     Config c = {.seq = h[2],
                 .vocab = h[3],
                 .layers = h[4],
@@ -120,12 +71,8 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     if (h[7] != padded_vocab(c.vocab))
         return err(e, "vocabulary %d padded to %d; %lld was expected", h[3], h[7],
                    (long long)padded_vocab(c.vocab));
-    *out = (LlmcModel){.config = c, .version = h[1], .padded = h[7], .data = p + HEADER_BYTES};
-    // Every dimension is at most 2^24, so layers * 4C * C needs 74 bits: check by division.
-    uint64_t width = h[1] == LLMC_FP32 ? 4 : 2, have = (n - HEADER_BYTES) / width;
-    uint64_t C = (uint64_t)c.channels;
-    if ((uint64_t)c.layers > have / C / C || (uint64_t)all_elements(&c) != have ||
-        n != HEADER_BYTES + have * width)
+    *out = (LlmcModel){.config = c, .version = h[1], .padded = h[7], .file = p};
+    if (n != file_size(&c, h[1]))
         return err(e,
                    "the file has %zu bytes, not what a model of %d layers, %d channels and "
                    "vocabulary %d takes: it is cut off or damaged",
@@ -133,27 +80,29 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     return true;
 }
 
-/* Tensor k of layer l of a file, as an array without a name: its place, and what this rank holds of
- * it. */
-static SafeTensor place(const Config *c, int version, int k, int l) {
-    LlmcTensor x = llmc_tensor(c, k);
-    uint64_t width = version == LLMC_FP32 ? 4 : 2;
-    uint64_t first = (uint64_t)(x.offset + l * x.rows * x.cols);
-    return (SafeTensor){.dtype = version == LLMC_FP32 ? "F32" : "BF16",
-                        .begin = HEADER_BYTES + first * width};
+/* All tensors of a file: put to `to`, or, where that is NULL, read from `file`. */
+static bool move(const TensorTable *t, int version, const uint8_t *file, IoFile *to, Err *e) {
+    uint64_t at = HEADER_BYTES, width = version == LLMC_FP32 ? 4 : 2;
+    for (int k = 0; k < N_NAMES; k++) {
+        bool in_blocks = k >= FIRST_OF_BLOCKS && k < AFTER_BLOCKS;
+        for (int l = 0; l < (in_blocks ? t->config.layers : 1); l++) {
+            char name[64];
+            snprintf(name, sizeof name, "h.%d.%s", l, names[k]);
+            const Tensor *x = &t->t[tensors_find(t, in_blocks ? name : names[k])];
+            Piece p = piece_whole(x, in_blocks && x->rows > 1);
+            PieceHeld h = {&p, x, PART_PARAM, x->param};
+            SafeTensor s = {.dtype = width == 4 ? "F32" : "BF16", .begin = at};
+            if (to && !piece_put(&h, to, &s, e)) return false;
+            if (file) s.data = file + at, piece_get(&h, &s);
+            int64_t rows = k == 0 ? padded_vocab(x->rows) : x->rows; // the others stay zero
+            at += (uint64_t)(rows * x->cols) * width;
+        }
+    }
+    return true;
 }
 
 void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
-    for (int k = 0; k < LLMC_TENSORS; k++) {
-        LlmcTensor x = llmc_tensor(&m->config, k);
-        for (int l = 0; l < x.layers; l++) {
-            const Tensor *to = &t->t[llmc_find(t, k, l)];
-            SafeTensor from = place(&m->config, m->version, k, l);
-            from.data = m->data + (from.begin - HEADER_BYTES);
-            Piece p = piece_whole(to, x.transposed);
-            piece_get(&(PieceHeld){&p, to, PART_PARAM, to->param}, &from);
-        }
-    }
+    move(t, m->version, m->file, NULL, NULL);
 }
 
 /* ---- files ---- */
@@ -188,21 +137,6 @@ bool llmc_model_load(const char *path, const TensorTable *t, Err *e) {
     return ok || err(e, "%.100s holds %.160s; the model is %.160s", path, have, need);
 }
 
-/* The rows that pad the vocabulary are never put: zero. */
-static bool put_tensors(IoFile *f, const TensorTable *t, int version, Err *e) {
-    for (int k = 0; k < LLMC_TENSORS; k++) {
-        LlmcTensor x = llmc_tensor(&t->config, k);
-        for (int l = 0; l < x.layers; l++) {
-            const Tensor *from = &t->t[llmc_find(t, k, l)];
-            SafeTensor to = place(&t->config, version, k, l);
-            Piece p = piece_whole(from, x.transposed);
-            if (!piece_put(&(PieceHeld){&p, from, PART_PARAM, from->param}, f, &to, e))
-                return false;
-        }
-    }
-    return true;
-}
-
 bool llmc_model_fits(const Config *c, Err *e) {
     const char *key = hf_config_kind(c) != HF_GPT2        ? "norm, pos, act, bias, kv_heads"
                       : c->ffn != 4 * c->channels         ? "ffn"
@@ -221,13 +155,12 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
                       (int32_t)c->channels, (int32_t)padded_vocab(c->vocab)};
     IoFile f;
     Output out = {0};
-    uint64_t width = version == LLMC_FP32 ? 4 : 2;
     bool first = g->rank == 0;
     bool ok = group_agree(g, !first || output_open_regular(&out, path, e), e);
     char *part = group_share_text(g, out.part);
-    ok = ok && io_share(&f, part, HEADER_BYTES + (uint64_t)all_elements(c) * width, g, e);
+    ok = ok && io_share(&f, part, file_size(c, version), g, e);
     if (ok) {
-        bool put = (!first || io_put(&f, 0, h, sizeof h, e)) && put_tensors(&f, t, version, e);
+        bool put = (!first || io_put(&f, 0, h, sizeof h, e)) && move(t, version, NULL, &f, e);
         ok = io_share_finish(&f, put, g, NULL, e);
     }
     ok = ok && group_agree(g, !first || output_commit(&out, e), e);

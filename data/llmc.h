@@ -30,7 +30,7 @@ typedef struct LlmcModel {
     Config config;
     int version;         // LLMC_FP32 or LLMC_BF16
     int64_t padded;      // Vp
-    const uint8_t *data; // the tensors, of any alignment
+    const uint8_t *file; // of any alignment
 } LlmcModel;
 
 /* Local, pure. Checks magic, version and that the file has exactly the bytes its header promises.

@@ -203,7 +203,7 @@ void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n) {
 
 void replace_finish(Replace *r) {
     Err e;
-    if (!r->finished) check(r, io_finish(&r->file, NULL, NULL, &e), &e);
+    if (!r->finished) check(r, io_finish(&r->file, NULL, &e), &e);
     r->finished = true;
 }
 

@@ -61,9 +61,6 @@ int32_t tokenizer_find(const Tokenizer *t, const uint8_t *bytes, size_t n);
 /* Local. *ids is a fresh array (mem_free) of as many ids as the function returns. Dies when t
  * cannot encode. */
 int64_t tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids);
-/* Local. The same ids, found by all threads of the team; NULL: by the caller alone. */
-int64_t tokenizer_encode_team(const Tokenizer *t, Team *team, const uint8_t *text, size_t n,
-                              int32_t **ids);
 /* A text of documents and how far it is encoded. A line that is only <|endoftext|> stands between
  * two documents and is no text itself; empty documents are none. */
 typedef struct Documents {
@@ -78,8 +75,8 @@ Documents documents_of(const uint8_t *text, size_t n);
 bool documents_next(Documents *d, const uint8_t **p, size_t *n);
 /* Local. Encodes the next `most` bytes, or some more, or the rest; d->at == d->n afterwards when
  * all is done. With eot the end-of-text token comes before each document; dies when there is no
- * such token. The ids of all calls together do not depend on `most` or on the team. Result as
- * above. */
+ * such token. The ids of all calls together do not depend on `most` or on the team, which may be
+ * NULL: the caller alone. Result as above. */
 int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot, size_t most,
                          int32_t **ids);
 /* Local. *text is a fresh array of as many bytes as the function returns. Dies on an id outside the

@@ -271,13 +271,8 @@ static int64_t encode(const Tokenizer *t, Team *team, Documents *d, bool separat
 }
 
 int64_t tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids) {
-    return tokenizer_encode_team(t, NULL, text, n, ids);
-}
-
-int64_t tokenizer_encode_team(const Tokenizer *t, Team *team, const uint8_t *text, size_t n,
-                              int32_t **ids) {
     Documents d = documents_of(text, n);
-    return encode(t, team, &d, false, false, SIZE_MAX, ids);
+    return encode(t, NULL, &d, false, false, SIZE_MAX, ids);
 }
 
 Documents documents_of(const uint8_t *text, size_t n) {

@@ -25,7 +25,6 @@ reserves for Intel's. Both do the same work as train_gpt: SDPA, fused AdamW, cli
 autocast.
 """
 import argparse
-import datetime
 import json
 import os
 import platform
@@ -80,9 +79,6 @@ def busy_seconds():
 
 def run(command, env, prefix):
     """Output of a process, and the share of the machine that others used while it ran."""
-    def own():
-        t = os.times()
-        return t.children_user + t.children_system
     with tempfile.TemporaryFile("w+") as err:
         # The prefix may wait for its turn: the clock that counts starts when the command itself
         # starts.
@@ -210,14 +206,6 @@ def llmc_peer(args, row):
     return Contestant("llm.c", "fp32", command, {"OMP_NUM_THREADS": "2"}, parse, {"threads": 2})
 
 
-def cpu_name():
-    try:
-        with open("/proc/cpuinfo") as f:
-            return next(x.split(":")[1].strip() for x in f if x.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
-
-
 def first_line(command):
     try:
         return subprocess.run(command, capture_output=True, text=True,
@@ -301,8 +289,7 @@ def merged(path, record):
     when it was made."""
     rows = {}
     if os.path.exists(path):
-        with open(path) as f:
-            old = json.load(f)
+        old = bench_page.load(path)
         if (old["machine"], old.get("kernels")) == (record["machine"], record["kernels"]):
             rows = {r["row"]: r for r in old["rows"]}
     for r in record["rows"]:
@@ -316,25 +303,23 @@ def main():
     if sys.argv[1:2] == ["--measure"]:
         measure(sys.argv[2:])
     args, peak, rows = options(), {}, []
+    record = bench_page.stamp("python3 tools/bench.py " + " ".join(
+        ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat",
+         str(args.repeat), "--dtypes", ",".join(args.dtypes)]
+        + (["--mode", args.mode] if args.mode else [])
+        + (["--python", "PYTHON"] if args.python else [])
+        + (["--llmc", "COMMAND"] if args.llmc else [])))
+    record["machine"]["kernel"] = platform.release()
     with tempfile.TemporaryDirectory() as tmp:
         for vocab in {r[1]["vocab"] for r in args.rows}:
             bench_page.write_tokens(os.path.join(tmp, f"{vocab}.bin"), vocab, 200_000)
         tuned = dict(TUNED)
-        key = mkl_key(tmp) if args.python and "AMD" in cpu_name() else None
+        key = mkl_key(tmp) if args.python and "AMD" in record["machine"]["cpu"] else None
         if key:
             tuned["LD_PRELOAD"] = key
         for row in args.rows:
             rows.append(bench_row(args, tmp, row, tuned, peak))
-    record = {
-        "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), "kernel": platform.release()},
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": first_line(["git", "describe", "--always", "--dirty"]),
-        "command": "python3 tools/bench.py " + " ".join(
-            ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat",
-             str(args.repeat), "--dtypes", ",".join(args.dtypes)]
-            + (["--mode", args.mode] if args.mode else [])
-            + (["--python", "PYTHON"] if args.python else [])
-            + (["--llmc", "COMMAND"] if args.llmc else [])),
+    record |= {
         "kernels": rows[0][1][0].runs[0]["kernels"],
         "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]),
                      "python": platform.python_version()},
@@ -354,9 +339,7 @@ def main():
                                         f"train_cpu_{record['kernels']}.json")
     record["rows"] = merged(args.out, record)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
-    with open(args.out, "w") as f:
-        json.dump(record, f, indent=1)
-        f.write("\n")
+    bench_page.save(args.out, None, record)
     subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), args.out], check=True)
 
 

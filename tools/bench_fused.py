@@ -14,10 +14,8 @@ standard error. Exposed: milliseconds of a step in which rank 0 waits for collec
 or copies what they bring; not what a fused matmul waits.
 """
 import statistics
-import subprocess
 
 import bench_page
-from bench_page import build
 
 MODEL = "layers=4,heads=8,channels=256,seq=128,vocab=1024"
 # tokens of a micro-batch, ranks, layout
@@ -33,11 +31,9 @@ def name(case):
 def steps_of(case, overlap):
     """Milliseconds of the median step of a process, and those in which it waits."""
     tokens, ranks, layout = case
-    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", f"{layout}@{overlap}",
-               "--alternate", "--rounds", "1", "--model", MODEL, "--batch", str(tokens), "--micro",
-               str(tokens // 128), "--threads", "1", "--steps", str(16384 // tokens + 4)]
-    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    row = next(r for r in bench_page.json_lines(out.stdout.decode()) if r.get("each_ms"))
+    row = bench_page.alternate(ranks, [f"{layout}@{overlap}"], [
+        "--model", MODEL, "--batch", str(tokens), "--micro", str(tokens // 128), "--threads", "1",
+        "--steps", str(16384 // tokens + 4)])[0]
     return statistics.median(row["each_ms"][1:]), row["tensor_ms"]
 
 
@@ -54,12 +50,12 @@ def measure(case, args, _):
 
 
 def table(d):
-    out = ["| | `bulk`, ms | exposed | `bulk+fused`, ms | exposed | by `bulk` | `fused` by "
-           "`bulk` |", "|---|---|---|---|---|---|---|"]
-    for c in d["cases"]:
-        cells = [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "exposed_ms")]
-        cells += [f"{100 * m:+.1f} ± {100 * e:.1f} %" for m, e in c["cost"].values()]
-        out.append(" | ".join([f"| {c['case']}"] + cells) + " |")
+    out = bench_page.markdown(
+        " | `bulk`, ms | exposed | `bulk+fused`, ms | exposed | by `bulk` | `fused` by `bulk`",
+        [[c["case"]]
+         + [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "exposed_ms")]
+         + [f"{100 * m:+.1f} ± {100 * e:.1f} %" for m, e in c["cost"].values()]
+         for c in d["cases"]])
     out += ["", f"{MODEL}. {bench_page.origin(d)}"]
     return "\n".join(out) + "\n"
 

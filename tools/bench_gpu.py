@@ -34,12 +34,10 @@ A machine that has neither jansson nor a compiler runs the programs of another o
     python3 tools/bench_gpu.py --no-build --programs FOLDER --out RESULTS --stages second
 """
 import argparse
-import array
 import glob
 import hashlib
 import json
 import os
-import random
 import re
 import shlex
 import shutil
@@ -302,8 +300,10 @@ class Watch:
 
 
 def lines_of(path):
+    if not os.path.exists(path):
+        return []
     with open(path) as f:
-        return [json.loads(x) for x in f if x.strip()]
+        return bench_page.json_lines(f.read())
 
 
 def kernels(run):
@@ -319,7 +319,7 @@ def kernels(run):
                                    "--parameters 100 --rounds 1 --round-ms 0 --sets 1")
         with Watch(run) as watch:
             status, out = run.shell(command, check=False)
-        r["rows"] += lines_of(path) if os.path.exists(path) else []
+        r["rows"] += lines_of(path)
         r["watch"][what] = watch.seen()
         run.say(out.rstrip())
         if status:  # rows that were done are kept
@@ -356,7 +356,7 @@ def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backe
                              "--train", data or run.tokens, "--model", model, "--micro",
                              str(micro), "--steps", str(steps), "--eval-every", "0", "--ledger",
                              "none", "--json", path, *extra], check=False)
-    rows = lines_of(path) if os.path.exists(path) else []
+    rows = lines_of(path)
     done = [x for x in rows if "step" in x and "loss" in x]
     if status or len(done) < steps:
         raise Failed(f"{name}: status {status}: {last_line(out)}")
@@ -381,7 +381,9 @@ def train(run):
     """Whole steps of all models; then torch.compile's, and of the smallest ours again right after
     it, which counts for their ratio."""
     models, seq, rows = (TINY, 16, []) if run.rehearse else (MODELS, 1024, [])
-    data = random_tokens(run, 257 if run.rehearse else 50257)
+    # all of a vocabulary: a text of bytes would look up a hundred rows of the embedding
+    data = os.path.join(run.scratch, "random_train.bin")
+    bench_page.write_tokens(data, *((257, 20000) if run.rehearse else (50257, 1 << 20)))
     for turn in ("first", "again"):
         for i, (name, model, micro, steps) in enumerate(models):
             batch = 2 * micro * seq if run.rehearse else TOKENS
@@ -403,18 +405,6 @@ def train(run):
               if "failed" in x["torch"]]
     return {"formula": bench_gpu_table.FORMULA,
             "rows": rows} | ({"broke": silent[0]} if silent else {})
-
-
-def random_tokens(run, vocab):
-    """All of a vocabulary, as often as each other: a text of bytes would look up a hundred rows of
-    the embedding."""
-    path = os.path.join(run.scratch, "random_train.bin")
-    rng = random.Random(1)
-    tokens = array.array("H", (rng.randrange(vocab)
-                               for _ in range(20000 if run.rehearse else 1 << 20)))
-    with open(path, "wb") as f:
-        tokens.tofile(f)
-    return path
 
 
 def torch_command(run, name, micro, seq, batch, steps):

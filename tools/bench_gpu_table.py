@@ -1,8 +1,9 @@
 """The table of tools/bench_gpu.py: what was measured beside its goals."""
 import glob
-import json
 import os
 import statistics
+
+import bench_page
 
 PEAK = 989e12  # FLOP/s of dense bf16 by the data sheet of an H100 or H200 SXM
 FORMULA = ("MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, "
@@ -246,8 +247,7 @@ def train_line(x, turn):
 def load(folder, prefix):
     data = {}
     for path in glob.glob(os.path.join(folder, f"{glob.escape(prefix)}-*.json")):
-        with open(path) as f:
-            data.update(json.load(f))
+        data.update(bench_page.load(path))
     return data
 
 
@@ -280,8 +280,7 @@ def newest(folder):
     """The prefix of the latest measurement; a rehearsal is none."""
     dates = {}
     for path in glob.glob(os.path.join(folder, "*-facts.json")):
-        with open(path) as f:
-            facts = json.load(f).get("facts", {})
+        facts = bench_page.load(path).get("facts", {})
         if not facts.get("rehearsal", True):
             dates[os.path.basename(path)[:-len("-facts.json")]] = facts["date"]
     return max(dates, key=dates.get) if dates else None
@@ -296,31 +295,29 @@ def predicted_row(r):
     form = r["form"] + (", activation" if r["activation"] else "") + (
         ", added" if r["addend"] else "")
     schedule = best["schedule"] + (f" by {best['parts']}" if best["parts"] > 1 else "")
-    cells = [f"{r['M']} x {r['N']}", r["K"], form, r["times"], schedule,
-             ("2 of " if best["cluster"] > 1 else "") + f"{best['tile'][0]} x {best['tile'][1]}",
-             f"{best['waves']:.2f}",
-             f"{best['us']:.1f}", f"{best['tflops']:.0f}", f"{tiles['us']:.1f}",
-             f"{tiles['tflops']:.0f}"]
-    return "| " + " | ".join(map(str, cells)) + " |"
+    return [f"{r['M']} x {r['N']}", r["K"], form, r["times"], schedule,
+            ("2 of " if best["cluster"] > 1 else "") + f"{best['tile'][0]} x {best['tile'][1]}",
+            f"{best['waves']:.2f}",
+            f"{best['us']:.1f}", f"{best['tflops']:.0f}", f"{tiles['us']:.1f}",
+            f"{tiles['tflops']:.0f}"]
 
 
 def predicted():
     """Matmuls of training steps as tools/bench_predict.c predicted them, as Markdown: sums of all,
     rows of the smallest and of the largest model on an H200."""
-    with open(PREDICTION) as f:
-        data = json.load(f)
-    out = ["| predicted, not measured | ms of matmuls a micro-batch | data-parallel | |",
-           "|---|---|---|---|"]
-    for c in data["cases"]:
-        out.append(f"| {c['model']}, B = {c['B']}, {c['cluster']} | {c['ms']:.1f} "
-                   f"| {c['data_parallel_ms']:.1f} | {ratio(c['data_parallel_ms'] / c['ms'])} |")
+    data = bench_page.load(PREDICTION)
+    out = bench_page.markdown(
+        "predicted, not measured | ms of matmuls a micro-batch | data-parallel | ",
+        [[f"{c['model']}, B = {c['B']}, {c['cluster']}", f"{c['ms']:.1f}",
+          f"{c['data_parallel_ms']:.1f}", ratio(c["data_parallel_ms"] / c["ms"])]
+         for c in data["cases"]])
     for c in data["cases"]:
         if (c["cluster"], c["model"]) not in (("h200", "d12"), ("h200", "d48")):
             continue
-        out += ["", f"| {c['model']}, B = {c['B']}, {c['cluster']}, predicted | K | form | times "
-                "| schedule | tile | waves | us | TFLOP/s | data-parallel us | TFLOP/s |",
-                "|---" * 11 + "|"]
-        out += [predicted_row(r) for r in c["rows"]]
+        out += [""] + bench_page.markdown(
+            f"{c['model']}, B = {c['B']}, {c['cluster']}, predicted | K | form | times | schedule "
+            "| tile | waves | us | TFLOP/s | data-parallel us | TFLOP/s",
+            [predicted_row(r) for r in c["rows"]])
     return ("\n".join(out) + f"\n\nPredicted at commit {data['commit']}, {data['date'][:10]}: "
             "`build/bench_predict --json bench/results/gpu_matmul_prediction.json`, which has the "
             "rows of all.\n")
@@ -332,8 +329,8 @@ def page(folder):
     if not prefix:
         return "No GPU has been measured yet.\n"
     data = load(folder, prefix)
-    out = ["| | measured | must | aim | |", "|---|---|---|---|---|"]
-    out += ["| " + " | ".join(cell.replace("|", "/") for cell in r) + " |" for r in lines(data)]
+    out = bench_page.markdown(" | measured | must | aim | ",
+                              [[cell.replace("|", "/") for cell in r] for r in lines(data)])
     f = data["facts"]
     torch = next((x["torch"]["version"] for x in data.get("train", {}).get("rows", [])
                   if "version" in x.get("torch", {})), f["torch"] or "absent")

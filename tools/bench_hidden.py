@@ -29,7 +29,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 
 import bench_page
@@ -43,11 +42,6 @@ SMALL = ["--model", "layers=4,heads=8,channels=256,seq=128,vocab=1024", "--batch
          "--micro", "4", "--steps", "10"]
 STILL = [("1 rank", 1, "d1"), ("2 threads", 2, "x2"), ("2 threads", 2, "d2"),
          ("2 threads", 2, "z2")]
-
-
-def rows_of(out):
-    rows = [r for r in bench_page.json_lines(out) if r.get("ms")]
-    return rows or sys.exit("nothing was measured: " + out)
 
 
 def on_lab(cache, program, options):
@@ -67,9 +61,9 @@ def point(rate, rounds):
     bench_page.lab("up", "2", rate)
     with tempfile.TemporaryDirectory() as cache:
         best = chosen(cache)
-        r = rows_of(on_lab(cache, "bench_layouts", ["--layouts", f"x2@{best['overlap']}@none",
-                                                    "--serial", "--steps", "2", "--rounds",
-                                                    str(rounds)]))[0]
+        r = bench_page.measured(on_lab(cache, "bench_layouts", [
+            "--layouts", f"x2@{best['overlap']}@none", "--serial", "--steps", "2", "--rounds",
+            str(rounds)]))[0]
     rest = {k: r[k + "ms"] - r[k + "tensor_ms"] - r[k + "other_ms"] for k in ("", "serial_")}
     compute = rest["serial_"] - r["serial_update_ms"]
     return {"rate": rate, "overlap": r["overlap"], "ms": r["ms"], "serial_ms": r["serial_ms"],
@@ -82,19 +76,10 @@ def point(rate, rounds):
             "gained": round((r["serial_ms"] - r["ms"]) / r["serial_tensor_ms"], 3)}
 
 
-def steps_of(ranks, layout, overlaps, options):
-    """A process: rows of overlaps, whose steps take turns."""
-    lists = ",".join(f"{layout}@{o}" for o in overlaps)
-    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", lists, "--alternate",
-               "--rounds", "1"] + options
-    return rows_of(subprocess.run(command, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL).stdout.decode())
-
-
 def still(case, rounds):
     what, ranks, layout = case
-    processes = [steps_of(ranks, layout, ("none", "none", "bulk"), SMALL)
-                 for _ in range(2 * rounds)]
+    layouts = [f"{layout}@{overlap}" for overlap in ("none", "none", "bulk")]
+    processes = [bench_page.alternate(ranks, layouts, SMALL) for _ in range(2 * rounds)]
     rows = [dict(p[0], each_ms=[ms for one in processes for ms in one[i]["each_ms"]]) for i,
             p in enumerate(zip(*processes))]
     costs = dict(zip(("none", "bulk"), (bench_page.against(rows[0]["each_ms"], r["each_ms"])
@@ -105,21 +90,19 @@ def still(case, rounds):
 
 def table(d):
     percent = lambda x: f"{100 * x:.0f} %"
-    out = ["| link, Mbit/s | compute, ms | communication, ms | compute by it | chosen | exposed, "
-           "ms | hidden | step, ms | without overlap | kernels slower | gained |",
-           "|---|---|---|---|---|---|---|---|---|---|---|"]
-    for r in sorted(d["points"], key=lambda r: r["ratio"]):
-        out.append(f"| {r['rate'].removesuffix('mbit')} | {r['compute_ms']:.0f} | "
-                   f"{r['communication_ms']:.0f} | {r['ratio']:.1f} | x2, {r['overlap']} | "
-                   f"{r['exposed_ms']:.0f} "
-                   f"| {percent(r['hidden'])} | {r['ms']:.0f} | {r['serial_ms']:.0f} | "
-                   f"{percent(r['slower'])} | {percent(r['gained'])} |")
-    out += ["", "What schedules cost where there is nothing to hide, by `none`:", "",
-            "| | ms | steps | `none` again | `bulk` |", "|---|---|---|---|---|"]
-    for s in d["still"]:
-        costs = " | ".join(f"{100 * s['cost'][o][0]:+.2f} ± {100 * s['cost'][o][1]:.2f} %"
-                           for o in ("none", "bulk"))
-        out.append(f"| {s['case']} | {s['ms']:.1f} | {s['steps']} | {costs} |")
+    out = bench_page.markdown(
+        "link, Mbit/s | compute, ms | communication, ms | compute by it | chosen | exposed, ms "
+        "| hidden | step, ms | without overlap | kernels slower | gained",
+        [[r["rate"].removesuffix("mbit"), f"{r['compute_ms']:.0f}", f"{r['communication_ms']:.0f}",
+          f"{r['ratio']:.1f}", f"x2, {r['overlap']}", f"{r['exposed_ms']:.0f}",
+          percent(r["hidden"]), f"{r['ms']:.0f}", f"{r['serial_ms']:.0f}", percent(r["slower"]),
+          percent(r["gained"])] for r in sorted(d["points"], key=lambda r: r["ratio"])])
+    out += ["", "What schedules cost where there is nothing to hide, by `none`:", ""]
+    out += bench_page.markdown(
+        " | ms | steps | `none` again | `bulk`",
+        [[s["case"], f"{s['ms']:.1f}", s["steps"]]
+         + [f"{100 * m:+.2f} ± {100 * e:.2f} %" for m, e in s["cost"].values()]
+         for s in d["still"]])
     out += ["", bench_page.origin(d)]
     return "\n".join(out) + "\n"
 

@@ -388,8 +388,7 @@ static void measure_all(Bench *b) {
 /* ---- what it says */
 
 static double median(const Times *t, TimeKind kind) {
-    double *ms = t->ms[kind];
-    return median_of(ms, t->n);
+    return median_of(t->ms[kind], t->n);
 }
 
 /* Of ascending values: the median of a normal distribution errs by 1.253 sigma / sqrt(n), its

@@ -11,7 +11,6 @@
  * while packing. oneDNN rounds both operands first for the same work ("ratio"), and is timed with
  * operands in bf16 already beside it ("given bf16").
  */
-#include <dlfcn.h>
 #include <jansson.h>
 #include <math.h>
 #include <sched.h>
@@ -24,6 +23,7 @@
 
 #include "base/arena.h"
 #include "base/die.h"
+#include "base/library.h"
 #include "base/median.h"
 #include "base/opt.h"
 #include "base/processor.h"
@@ -105,33 +105,30 @@ typedef struct ExecArg {
 static struct {
     int (*engine)(Handle *, int kind, size_t index);
     int (*stream)(Handle *, Handle engine, unsigned flags);
-    int (*describe_2)(void *desc, int n_dims, const int64_t *dims, int type, const int64_t *stride);
-    int (*describe_3)(Handle *desc, int n_dims, const int64_t *dims, int type,
-                      const int64_t *stride);
     int (*memory)(Handle *, const void *desc, Handle engine, void *at);
     int (*reorder)(Handle *, const void *from, Handle, const void *to, Handle, Handle attributes);
     int (*primitive)(Handle *, Handle described);
     int (*execute)(Handle primitive, Handle stream, int n, const ExecArg *);
     int (*wait)(Handle stream);
+    // the last ones, of which there is one
+    int (*describe_2)(void *desc, int n_dims, const int64_t *dims, int type, const int64_t *stride);
+    int (*describe_3)(Handle *desc, int n_dims, const int64_t *dims, int type,
+                      const int64_t *stride);
     Handle cpu, in_order;
 } dnnl_api;
 
 static bool round_load(void *library) {
     static const char *const names[] = {"dnnl_engine_create",
                                         "dnnl_stream_create",
-                                        "dnnl_memory_desc_init_by_strides",
-                                        "dnnl_memory_desc_create_with_strides",
                                         "dnnl_memory_create",
                                         "dnnl_reorder_primitive_desc_create",
                                         "dnnl_primitive_create",
                                         "dnnl_primitive_execute",
-                                        "dnnl_stream_wait"};
-    enum { N = sizeof names / sizeof *names };
-    void *f[N];
-    for (int i = 0; i < N; i++) f[i] = dlsym(library, names[i]);
-    memcpy(&dnnl_api, f, sizeof f);
-    for (int i = 0; i < N; i++)
-        if (!f[i] && !((i == 2 && f[3]) || (i == 3 && f[2]))) return false;
+                                        "dnnl_stream_wait",
+                                        "dnnl_memory_desc_init_by_strides",
+                                        "dnnl_memory_desc_create_with_strides"};
+    if (library_find(library, names, 9, &dnnl_api) < 7) return false;
+    if (!dnnl_api.describe_2 && !dnnl_api.describe_3) return false;
     return dnnl_api.engine(&dnnl_api.cpu, 1, 0) == 0 &&
            dnnl_api.stream(&dnnl_api.in_order, dnnl_api.cpu, 1) == 0;
 }
@@ -174,13 +171,12 @@ static void round_run(const Round *r) {
         die("oneDNN: rounding failed");
 }
 
-static void *open_first(const char *const *names) {
-    void *library = NULL;
-    for (; *names && !library; names++) library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
-    return library;
-}
-static void *symbol(void *library, const char *name) {
-    return library ? dlsym(library, name) : NULL;
+/* The first of these libraries that has the function. */
+static void *open_first(const char *const *libraries, const char *name, void *function) {
+    void *handle = NULL;
+    for (; *libraries && !handle; libraries++)
+        handle = library_open(*libraries, &name, 1, function, NULL);
+    return handle;
 }
 
 /* Libraries choose their kernels by these variables when they are loaded. */
@@ -207,31 +203,27 @@ static void hold_peers_to(const char *set) {
 }
 
 static void load_peers(void) {
-    void *blas = open_first((const char *const[]){"libopenblas.so.0", NULL});
+    static const char *const names[] = {"openblas_get_config", "openblas_get_corename",
+                                        "mkl_get_version_string", "dnnl_gemm_bf16bf16f32"};
+    void *blas =
+        open_first((const char *const[]){"libopenblas.so.0", NULL}, "cblas_sgemm", &peers.openblas);
     void *dnnl =
-        open_first((const char *const[]){"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so", NULL});
-    void *mkl = open_first((const char *const[]){"libmkl_rt.so.3", "libmkl_rt.so.2", NULL});
-    // ISO C has no cast from an object to a function pointer.
-    void *f[4] = {symbol(blas, "cblas_sgemm"), symbol(mkl, "cblas_sgemm"),
-                  symbol(dnnl, "dnnl_sgemm"),
-                  dnnl && round_load(dnnl) ? symbol(dnnl, "dnnl_gemm_bf16bf16f32") : NULL};
-    memcpy(&peers.openblas, &f[0], sizeof f[0]);
-    memcpy(&peers.mkl, &f[1], sizeof f[1]);
-    memcpy(&peers.dnnl, &f[2], sizeof f[2]);
-    memcpy(&peers.dnnl_bf16, &f[3], sizeof f[3]);
-    char *(*config)(void) = NULL, *(*core)(void) = NULL;
+        open_first((const char *const[]){"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so", NULL},
+                   "dnnl_sgemm", &peers.dnnl);
+    void *mkl = open_first((const char *const[]){"libmkl_rt.so.3", "libmkl_rt.so.2", NULL},
+                           "cblas_sgemm", &peers.mkl);
+    char *(*of_blas[2])(void) = {NULL, NULL}; // configuration, kernels
     void (*version)(char *, int) = NULL;
-    void *g[3] = {symbol(blas, "openblas_get_config"), symbol(blas, "openblas_get_corename"),
-                  symbol(mkl, "mkl_get_version_string")};
-    memcpy(&config, &g[0], sizeof g[0]), memcpy(&core, &g[1], sizeof g[1]);
-    memcpy(&version, &g[2], sizeof g[2]);
+    if (blas) library_find(blas, names, 2, of_blas);
+    if (mkl) library_find(mkl, names + 2, 1, &version);
+    if (dnnl && round_load(dnnl)) library_find(dnnl, names + 3, 1, &peers.dnnl_bf16);
     char text[200] = "present";
     if (version) version(text, (int)sizeof text - 1);
     printf("OpenBLAS: %s%s%s\n",
-           !blas    ? "peer absent"
-           : config ? config()
-                    : "present",
-           core ? ", kernels: " : "", core ? core() : "");
+           !blas        ? "peer absent"
+           : of_blas[0] ? of_blas[0]()
+                        : "present",
+           of_blas[1] ? ", kernels: " : "", of_blas[1] ? of_blas[1]() : "");
     printf("oneDNN: %s%s\n", dnnl ? "present" : "peer absent",
            dnnl && !peers.dnnl_bf16 ? ", no bf16 entry" : "");
     printf("MKL: %s\n", mkl ? text : "peer absent");
@@ -486,10 +478,9 @@ static bool bench_set(const char *set, int argc, char **argv) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         int n = d.n_ratios[bf16];
         if (n == 0) continue;
-        sort_numbers(d.ratio[bf16], (int)n);
+        double middle = median_of(d.ratio[bf16], n); // sorts them
         printf("%s of %d matmuls: ratio to the best peer: median %.2f, least %.2f\n",
-               bf16 ? "bf16" : "fp32", n, (d.ratio[bf16][(n - 1) / 2] + d.ratio[bf16][n / 2]) / 2,
-               d.ratio[bf16][0]);
+               bf16 ? "bf16" : "fp32", n, middle, d.ratio[bf16][0]);
     }
     if (*o.json) write_json(rows, argc, argv);
     json_decref(rows);

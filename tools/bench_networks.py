@@ -77,18 +77,14 @@ def up(cluster):
         bench_page.lab("delay", str(cluster[5]))
 
 
-def on_lab(cluster, folder):
-    return bench_page.on_lab(sum(int(h) for h in cluster[1].split()), cluster[2], folder)
-
-
 def trainer(cluster, folder):
     model, batch = cluster[6]
     tokens = os.path.join(folder, "tokens.bin")
     if not os.path.exists(tokens):
         bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
-    return on_lab(cluster, folder) + [build("train_gpt"), "--train", tokens,
-                                      "--model", model, "--batch", str(batch),
-                                      "--recompute", "none", "--threads", "1", "--ledger", "none"]
+    return bench_page.on_lab(cluster[1], cluster[2], folder) + [
+        build("train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch),
+        "--recompute", "none", "--threads", "1", "--ledger", "none"]
 
 
 def spec_of(text):
@@ -122,8 +118,8 @@ def measure(cluster, args, folder):
              str(batch), "--threads", "1", "--layouts",
              ",".join(layouts), "--steps", str(args.steps), "--rounds", "1", "--finals",
              str(args.finals), "--contest", kept.split("@")[0]]
-    lines = bench_page.rows_of(on_lab(cluster, folder) + bench, 600, cluster[0],
-                               lambda lines: "regret" in lines[-1])
+    lines = bench_page.rows_of(bench_page.on_lab(cluster[1], cluster[2], folder) + bench, 600,
+                               cluster[0], lambda lines: "regret" in lines[-1])
     rows = {name_of(r): {"layout": name_of(r), "ms": r["ms"], "predicted_ms": r["predicted_ms"]}
             for r in lines[1:-1]}
     mine, best = rows[kept], min(rows.values(), key=lambda r: r["ms"])
@@ -143,16 +139,14 @@ def brief(name):
 
 
 def table(d):
-    out = ["| cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | "
-           "others | error of predictions | calibration, s | cached |",
-           "|---|---|---|---|---|---|---|---|---|---|---|"]
-    for c in d["cases"]:
-        out.append(f"| {c['cluster']} | {brief(c['kept'])} | {c['kept_ms']:.0f} | "
-                   f"{c['predicted_ms']:.0f} ({100 * (c['predicted_ms'] / c['kept_ms'] - 1):+.0f} "
-                   f"%) "
-                   f"| {brief(c['best'])} | {c['best_ms']:.0f} | {100 * c['regret']:.1f} % | "
-                   f"{c['others']} | {100 * c['error']:.0f} % "
-                   f"| {c['calibrate_s']:.1f} | {c['cached_s']:.1f} |")
+    out = bench_page.markdown(
+        "cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | others "
+        "| error of predictions | calibration, s | cached",
+        [[c["cluster"], brief(c["kept"]), f"{c['kept_ms']:.0f}",
+          f"{c['predicted_ms']:.0f} ({100 * (c['predicted_ms'] / c['kept_ms'] - 1):+.0f} %)",
+          brief(c["best"]), f"{c['best_ms']:.0f}", f"{100 * c['regret']:.1f} %", c["others"],
+          f"{100 * c['error']:.0f} %", f"{c['calibrate_s']:.1f}", f"{c['cached_s']:.1f}"]
+         for c in d["cases"]])
     within = sum(c["regret"] <= GOAL for c in d["cases"])
     out += ["", f"`--layout auto` is within {100 * GOAL:.0f} % of the fastest in {within} of "
             f"{len(d['cases'])} cases. One rank has one thread. The choice is of "

@@ -29,7 +29,6 @@ one is taken for which Megatron is predicted to spend at most 55 % of its step o
 much computing that is depends on the machine.
 """
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -175,20 +174,19 @@ def words(choice):
 
 
 def table(d):
-    out = ["| cluster | layers x C, tokens | Megatron, ms | communicates | with overlap, ms | best "
-           "without overlap | ms | chosen | ms | by Megatron | by the best without | hidden |",
-           "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    rows = []
     for r in d["cases"]:
         model = dict(w.split("=") for w in r["model"].split(","))
-        hidden = "-" if r["hidden"] is None else f"{100 * r['hidden']:.0f} %"
-        out.append(f"| {r['cluster']} | {model['layers']} x {model['channels']}, {r['batch']:,} | "
-                   f"{r['megatron_ms']:.0f} | {100 * r['megatron_communication']:.0f} % | "
-                   f"{r['megatron_overlap_ms']:.0f} "
-                   f"| {words(r['none'])} | {r['none_ms']:.0f} | {words(r['chosen'])} | "
-                   f"{r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f} "
-                   f"| {r['over_megatron']:.2f}x | {r['over_none']:.2f}x | {hidden} |")
-    out.append("")
-    out.append(f"With full recompute all of a row has it. {bench_page.origin(d)}")
+        rows.append([r["cluster"], f"{model['layers']} x {model['channels']}, {r['batch']:,}",
+                     f"{r['megatron_ms']:.0f}", f"{100 * r['megatron_communication']:.0f} %",
+                     f"{r['megatron_overlap_ms']:.0f}", words(r["none"]), f"{r['none_ms']:.0f}",
+                     words(r["chosen"]), f"{r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f}",
+                     f"{r['over_megatron']:.2f}x", f"{r['over_none']:.2f}x",
+                     "-" if r["hidden"] is None else f"{100 * r['hidden']:.0f} %"])
+    out = bench_page.markdown(
+        "cluster | layers x C, tokens | Megatron, ms | communicates | with overlap, ms | best "
+        "without overlap | ms | chosen | ms | by Megatron | by the best without | hidden", rows)
+    out += ["", f"With full recompute all of a row has it. {bench_page.origin(d)}"]
     return "\n".join(out) + "\n"
 
 

@@ -146,8 +146,9 @@ def put(args, name, text):
 
 def markdown(head, rows):
     """Lines of a table: its head with ' | ' between the cells, rows as lists of cells."""
-    return ([f"| {head} |", "|" + "---|" * (head.count(" | ") + 1)]
-            + ["| " + " | ".join(map(str, r)) + " |" for r in rows])
+    head = head.split(" | ")
+    line = lambda cells: "|" + "".join(f" {c} |" if c != "" else " |" for c in cells)
+    return [line(head), "|" + "---|" * len(head)] + [line(r) for r in rows]
 
 
 def origin(d):
@@ -207,8 +208,9 @@ def lab(*words, check=True):
 
 def on_lab(hosts, ranks, folder):
     """The beginning of a command that runs on so many ranks of a host each, with caches in a
-    folder."""
-    return [LAB, "mpirun", str(hosts), str(ranks), "env", f"XDG_CACHE_HOME={folder}"]
+    folder. hosts: of each rack, "2 2", or their number."""
+    n = sum(int(h) for h in str(hosts).split())
+    return [LAB, "mpirun", str(n), str(ranks), "env", f"XDG_CACHE_HOME={folder}"]
 
 
 def lab_env(seconds):
@@ -223,6 +225,20 @@ def rows_of(command, seconds, who, is_whole):
         sys.exit(f"{who}: {os.path.basename(command[0])} ended with status {run.returncode}:\n"
                  f"{run.stdout}")
     return lines
+
+
+def measured(text):
+    """Rows of bench_layouts with a time of a step."""
+    rows = [r for r in json_lines(text) if r.get("ms")]
+    return rows or sys.exit(f"nothing was measured: {text}")
+
+
+def alternate(ranks, layouts, options):
+    """Rows of bench_layouts: ranks as threads take single steps of each layout in turns."""
+    command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", ",".join(layouts),
+               "--alternate", "--rounds", "1"] + options
+    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return measured(out.stdout)
 
 
 def steps_of(log):

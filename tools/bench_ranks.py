@@ -47,10 +47,10 @@ def run(args, extra, folder):
 
 
 def table(d):
-    out = ["| | ms a step | tokens/s | against one rank |", "|---|---|---|---|"]
-    for r in d["rows"]:
-        out.append(f"| {r['name']} | {r['median_ms']:.0f} | {r['tokens_per_s']:.0f} | "
-                   f"{r['ratio']:.2f}x |")
+    out = bench_page.markdown(
+        " | ms a step | tokens/s | against one rank",
+        [[r["name"], f"{r['median_ms']:.0f}", f"{r['tokens_per_s']:.0f}", f"{r['ratio']:.2f}x"]
+         for r in d["rows"]])
     text = (f"{d['model']}, on {d['machine']['cores']} cores of {d['machine']['cpu']}, "
             f"{d['date'][:10]}, commit {d['commit']}: "
             f"`{d['command']}`, medians of {d['rows'][0]['steps']} steps each, in turns.")

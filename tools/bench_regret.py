@@ -39,10 +39,6 @@ SHAPES = [
 STEPS = 6  # of the layout that a run keeps, after one
 
 
-def on_lab(cluster, folder):
-    return bench_page.on_lab(sum(int(h) for h in cluster[1].split()), cluster[2], folder)
-
-
 def choose(cluster, shape, folder):
     """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the
     seconds that measuring the machine took."""
@@ -52,7 +48,7 @@ def choose(cluster, shape, folder):
     bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
     train = [build("train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch),
              "--micro", str(micro), "--recompute", "none", "--overlap", "none", "--threads", "1"]
-    return bench_page.choose(on_lab(cluster, folder) + train, log, STEPS,
+    return bench_page.choose(bench_page.on_lab(cluster[1], cluster[2], folder) + train, log, STEPS,
                              f"{cluster[0]}, {shape[0]}", lambda text: text.split(",")[0])
 
 
@@ -67,8 +63,8 @@ def measure(case, args, cache):
              "--threads", "1", "--steps", str(args.steps), "--rounds", str(args.rounds), "--finals",
              str(args.finals), "--contest", layout]
     bench += ["--within", str(within)] if within else []
-    lines = bench_page.rows_of(on_lab(cluster, cache) + bench, 1500, f"{name}, {what}",
-                               lambda lines: "regret" in lines[-1])
+    lines = bench_page.rows_of(bench_page.on_lab(cluster[1], cluster[2], cache) + bench, 1500,
+                               f"{name}, {what}", lambda lines: "regret" in lines[-1])
     last, rows = lines[-1], [r for r in lines[1:-1] if r["ms"]]
     n = lines[0]["ranks"]
     kept = next((r for r in rows if r["layout"] == layout), None)
@@ -100,16 +96,14 @@ def memory(r):
 
 
 def table(d):
-    out = ["| cluster | shape | layouts | predicted the fastest | ms | regret | kept by `--layout "
-           "auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal |",
-           "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
-    for r in d["cases"]:
-        out.append(f"| {r['cluster']} | {r['shape']} | {r['layouts']} | {r['pick']} | "
-                   f"{r['pick_ms']:.0f} | {100 * r['regret']:.1f} % "
-                   f"| {r['kept']} | {r['kept_ms']:.0f} | {100 * r['kept_regret']:.1f} % | "
-                   f"{r['best']} | {r['best_ms']:.0f} "
-                   f"| {100 * r['error']:.0f} % | {memory(r)} | {r['bytes_equal']} of "
-                   f"{r['layouts']} |")
+    out = bench_page.markdown(
+        "cluster | shape | layouts | predicted the fastest | ms | regret | kept by `--layout "
+        "auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal",
+        [[r["cluster"], r["shape"], r["layouts"], r["pick"], f"{r['pick_ms']:.0f}",
+          f"{100 * r['regret']:.1f} %", r["kept"], f"{r['kept_ms']:.0f}",
+          f"{100 * r['kept_regret']:.1f} %", r["best"], f"{r['best_ms']:.0f}",
+          f"{100 * r['error']:.0f} %", memory(r), f"{r['bytes_equal']} of {r['layouts']}"]
+         for r in d["cases"]])
     out.append("")
     out += [f"{what} is within 5 % of the fastest in {sum(r[key] <= 0.05 for r in d['cases'])} of "
             f"{len(d['cases'])} cases, "

@@ -18,24 +18,21 @@ from bench_page import build
 
 def table(d):
     names = {"gpt-2": "GPT-2 124M", "gpt-3": "GPT-3 175B"}
-    out = ["| model | ranks | candidates | priced | ms | with named schemes, ms | bulk / no "
-           "recompute / layout alone, ms | 12 / 96 / 960 layers, ms |",
-           "|---|---|---|---|---|---|---|---|"]
+    rows = []
     for r in d["rows"]:
         if r["memory"] != "limited" or r["options"] != "all":
             continue
-        fixed = {s["options"]: s["search_ms"] for s in d["rows"]
-                 if s["memory"] == "limited" and (s["model"],
-                                                  s["ranks"]) == (r["model"], r["ranks"])}
-        deep = [s for s in d["rows"] if s["memory"] == "any"
-                and (s["model"], s["ranks"]) == (r["model"], r["ranks"])]
-        deep.sort(key=lambda s: s["layers"])
+        alike = [s for s in d["rows"] if (s["model"], s["ranks"]) == (r["model"], r["ranks"])]
+        fixed = {s["options"]: s["search_ms"] for s in alike if s["memory"] == "limited"}
+        deep = sorted((s["layers"], s["search_ms"]) for s in alike if s["memory"] == "any")
         fits = "" if r["best"] else " (nothing fits)"
-        out.append(f"| {names[r['model']]} | {r['ranks']:,} | {r['candidates']:,} | "
-                   f"{r['priced']:,}{fits} | {r['search_ms']:.0f} "
-                   f"| {r['plan_ms']:.0f} | "
-                   f"{' / '.join('%.0f' % fixed[o] for o in ('bulk', 'no recompute', 'layout'))} | "
-                   f"{' / '.join('%.0f' % s['search_ms'] for s in deep)} |")
+        rows.append([names[r["model"]], f"{r['ranks']:,}", f"{r['candidates']:,}",
+                     f"{r['priced']:,}{fits}", f"{r['search_ms']:.0f}", f"{r['plan_ms']:.0f}",
+                     " / ".join(f"{fixed[o]:.0f}" for o in ("bulk", "no recompute", "layout")),
+                     " / ".join(f"{ms:.0f}" for _, ms in deep)])
+    out = bench_page.markdown(
+        "model | ranks | candidates | priced | ms | with named schemes, ms | bulk / no recompute "
+        "/ layout alone, ms | 12 / 96 / 960 layers, ms", rows)
     text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: "
             f"`{d['command']}`. The last column is for "
             "ranks with any memory: otherwise deeper models have fewer candidates. Before it: the "

@@ -33,29 +33,24 @@ def cell(ours, theirs):
 
 
 def table(d):
-    out = ["| model, B x T | type | train_gpt, tokens/s | ms | share of peak | PyTorch | PyTorch "
-           "tuned | llm.c |",
-           "|---|---|---|---|---|---|---|---|"]
+    rows, notes = [], []
     for row in d["rows"]:
         m = row["model"]
         big = m["layers"] == 12 and m["channels"] == 768
         sizes = f"{m['layers']} layers, {m['channels']} channels, vocabulary {m['vocab']}"
         name = "GPT-2 124M" if big else sizes
         for dtype in ("fp32", "bf16"):
-            ours = find(row, "train_gpt", dtype)
+            ours, one = find(row, "train_gpt", dtype), find(row, "1 thread", dtype)
             if not ours:
                 continue
-            out.append(f"| {name}, {row['B']} x {row['T']} | {dtype} | {ours['tokens_per_s']:.4g} "
-                       f"| {ours['median_ms']:.0f} | {ours['peak_share']:.0%} "
-                       f"| {cell(ours, find(row, 'torch', dtype))} | "
-                       f"{cell(ours, find(row, 'torch tuned', dtype))} "
-                       f"| {cell(ours, find(row, 'llm.c', dtype))} |")
-    notes = []
-    for row in d["rows"]:
-        for dtype in ("fp32", "bf16"):
-            one, two = find(row, "1 thread", dtype), find(row, "train_gpt", dtype)
-            if one and two:
-                notes.append(f"{one['median_ms'] / two['median_ms']:.2f}x in {dtype}")
+            rows.append([f"{name}, {row['B']} x {row['T']}", dtype, f"{ours['tokens_per_s']:.4g}",
+                         f"{ours['median_ms']:.0f}", f"{ours['peak_share']:.0%}"]
+                        + [cell(ours, find(row, peer, dtype))
+                           for peer in ("torch", "torch tuned", "llm.c")])
+            if one:
+                notes.append(f"{one['median_ms'] / ours['median_ms']:.2f}x in {dtype}")
+    out = bench_page.markdown("model, B x T | type | train_gpt, tokens/s | ms | share of peak "
+                              "| PyTorch | PyTorch tuned | llm.c", rows)
     repeats = sorted({row.get("repeat", d["repeat"]) for row in d["rows"]})
     turns = " or ".join(str(n) for n in repeats)
     peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
@@ -86,20 +81,18 @@ def matmuls(d):
     for name in dict.fromkeys((r["set"], r["dtype"]) for r in d["rows"]):
         rows = [r for r in d["rows"] if (r["set"], r["dtype"]) == name]
         peers = [p for p in ("openblas", "onednn", "mkl") if any(p in r for r in rows)]
-        out += [f"#### Matmuls, {name[0]}, {name[1]}", "",
-                "| M, K, N | form | GFLOP/s | share of peak | " + " | ".join(peers) + " | ratio to "
-                "the best |",
-                "|---|---|---|---|" + "---|" * len(peers) + "---|"]
-        for r in rows:
-            rates = " | ".join(f"{r[p]:.0f}" if p in r else "-" for p in peers)
-            out.append(f"| {r['M']}, {r['K']}, {r['N']} | {r['form']} | {r['ours']:.0f} | "
-                       f"{r['share_of_peak']:.0%} "
-                       f"| {rates} | {r['best_peer_ratio']:.2f} |")
         ratios = [r["best_peer_ratio"] for r in rows]
-        out += [f"| **median of {len(rows)}** | | | "
-                f"{statistics.median(r['share_of_peak'] for r in rows):.0%} |"
-                + " |" * len(peers) + f" **{statistics.median(ratios):.2f}** (least "
-                f"{min(ratios):.2f}) |", ""]
+        cells = [[f"{r['M']}, {r['K']}, {r['N']}", r["form"], f"{r['ours']:.0f}",
+                  f"{r['share_of_peak']:.0%}"]
+                 + [f"{r[p]:.0f}" if p in r else "-" for p in peers]
+                 + [f"{r['best_peer_ratio']:.2f}"] for r in rows]
+        cells.append([f"**median of {len(rows)}**", "", "",
+                      f"{statistics.median(r['share_of_peak'] for r in rows):.0%}"]
+                     + [""] * len(peers)
+                     + [f"**{statistics.median(ratios):.2f}** (least {min(ratios):.2f})"])
+        out += [f"#### Matmuls, {name[0]}, {name[1]}", ""] + bench_page.markdown(
+            " | ".join(["M, K, N | form | GFLOP/s | share of peak", *peers, "ratio to the best"]),
+            cells) + [""]
     return "\n".join(out) + (f"\nGFLOP/s, medians, on {d['machine']['cores']} cores of "
                              f"{d['machine']['processor']}, commit "
                              f"{d['commit']}: `{d['command']}`. Peers are held to the same "

@@ -5,11 +5,11 @@
  *     convert --init gpt2/ --out small/ --dtype bf16      half the bytes, rounded to nearest
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/path.h"
 #include "data/io.h"
 #include "data/llmc.h"
 #include "data/weights.h"
@@ -38,8 +38,7 @@ int main(int argc, char **argv) {
     float *values = mem_alloc((size_t)config_parameters(&c) * sizeof *values), *at = values;
     for (int i = 0; i < t.n; at += tensor_size(&t.t[i++])) t.t[i].param = at;
     if (!weights_load(init_path, &t, &group_alone, &e)) die_user("%s", e.text);
-    size_t n = strlen(out_path);
-    bool ok = n > 4 && strcmp(out_path + n - 4, ".bin") == 0
+    bool ok = path_ends(out_path, ".bin")
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
                   : io_make_dirs(out_path, &e) &&
                         weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e);

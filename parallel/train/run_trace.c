@@ -126,8 +126,7 @@ static void write_file(Run *r, const char *about_text) {
     put(&out, head, sizeof head - 1);
     put_events(r, &out);
     put(&out, tail, strlen(tail));
-    bool whole =
-        out.open && io_finish(&out.file, NULL, NULL, &out.e) && output_commit(&out.out, &out.e);
+    bool whole = out.open && io_finish(&out.file, NULL, &out.e) && output_commit(&out.out, &out.e);
     if (r->lead && !whole) warn("--trace: %s", out.e.text);
     output_abandon(&out.out);
     mem_free(tail);
