@@ -61,17 +61,11 @@ __global__ void exchange(int *wrong) {
     bad += __shfl_sync(all, i, 5) != i / 32 * 32 + 5;
     bad += __shfl_sync(all, i, 3, 8) != i / 8 * 8 + 3;
     bad += __shfl_xor_sync(all, i, 17) != (i ^ 17);
-    bad += __shfl_down_sync(all, i, 3) != (lane < 29 ? i + 3 : i);
     bad += __shfl_up_sync(all, i, 4) != (lane >= 4 ? i - 4 : i);
     bad += __shfl_xor_sync(half, i, 8) != (i ^ 8); // two halves apart
-    bad += __ballot_sync(all, lane % 3 == 0) != 0x49249249u;
-    bad += __any_sync(all, lane == 31) != 1 || __any_sync(all, 0) != 0;
-    bad += __all_sync(all, lane < 31) != 0 || __all_sync(all, 1) != 1;
     bad += __match_any_sync(all, lane / 5) != (lane < 30 ? 31u << lane / 5 * 5 : 0xc0000000u);
     bad += warp_sum(static_cast<float>(lane)) != 496.0f;
     bad += warp_max(static_cast<float>(lane ^ 9)) != 31.0f;
-    bad += __syncthreads_count(i % 2) != N / 2 || __syncthreads_or(i == 95) != 1 ||
-           __syncthreads_and(i < 95) != 0;
     if (lane < 8) bad += __shfl_sync(0xff, i, 7) != i / 32 * 32 + 7; // the others have ended
     wrong[i] = bad;
 }

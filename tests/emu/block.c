@@ -204,26 +204,24 @@ void emu_tell_outside(void) {
 /* --- barriers */
 
 static void release(Block *b, Barrier *r) {
-    r->result = r->said;
-    r->arrived = r->said = 0;
+    r->arrived = 0;
     for (int i = 0; i < r->n_waiting; i++) emu_wake(&b->thread[r->waiting[i]]);
     r->n_waiting = 0;
 }
 
-int emu_sync(bool said, EmuPlace place) {
+void emu_sync(EmuPlace place) {
     Block *b = emu_block;
     Barrier *r = &b->barrier[0];
     if (r->arrived && r->place.line != place.line)
         emu_fail(place, "__syncthreads here, but others of the block wait at %s:%d", r->place.file,
                  r->place.line);
-    r->place = place, r->arrived++, r->said += said;
+    r->place = place, r->arrived++;
     if (r->arrived == b->n_live) {
         release(b, r);
     } else {
         r->waiting[r->n_waiting++] = (unsigned short)(b->self - b->thread);
         emu_sleep("__syncthreads", place);
     }
-    return r->result;
 }
 
 void emu_barrier(int id, int count, bool wait, EmuPlace place) {
@@ -321,8 +319,7 @@ static void begin_block(Block *b, uint3 index) {
     b->index = index;
     b->n_live = b->n_threads, b->n_ready = b->n_outside = 0, b->first = 0;
     for (int i = 0; i < MAX_THREADS / 32; i++) b->warp[i].ended = b->warp[i].open = 0;
-    for (int i = 0; i < BARRIERS; i++)
-        b->barrier[i].arrived = b->barrier[i].said = b->barrier[i].n_waiting = 0;
+    for (int i = 0; i < BARRIERS; i++) b->barrier[i].arrived = b->barrier[i].n_waiting = 0;
     shared_poison(&b->shared);
     hopper_begin(b);
     for (int i = 0; i < b->n_threads; i++) {

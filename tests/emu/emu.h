@@ -57,8 +57,8 @@ typedef struct EmuLaunch {
  * launch. */
 void emu_run(const EmuLaunch *l);
 
-/* Of a thread: __syncthreads. Returns the number of threads that said true. */
-int emu_sync(bool said, EmuPlace place);
+/* Of a thread: __syncthreads. */
+void emu_sync(EmuPlace place);
 /* Of a thread: arrives at named barrier `id` of `count` threads; waits until all have arrived, or
  * goes on. */
 void emu_barrier(int id, int count, bool wait, EmuPlace place);
