@@ -11,29 +11,9 @@
 
 const bool test_on_device = true;
 
-void emu_set_order(EmuOrder order, unsigned seed) {
-    (void)order, (void)seed;
-}
-void emu_set_late(bool late) {
-    (void)late;
-}
-void emu_set_shuffle(unsigned seed) {
-    (void)seed;
-}
-void emu_set_devices(int n) {
-    (void)n;
-}
-void emu_set_peers(bool reach) {
-    (void)reach;
-}
-void emu_set_ipc_within(bool yes) {
-    (void)yes;
-}
-void emu_lose_flags(bool lost) {
-    (void)lost;
-}
-void emu_forget_flags(bool forgotten) {
-    (void)forgotten;
+EmuSetup emu_setup;
+void emu_set(EmuSetup s) {
+    (void)s;
 }
 void emu_forget_wait(int n) {
     (void)n;

@@ -298,7 +298,9 @@ void mesh_run(MeshRun *r) {
     job.losses = mem_calloc((size_t)p, sizeof *job.losses);
     job.norms = mem_calloc((size_t)p, sizeof *job.norms);
     on_devices = r->cuda;
+    if (r->cuda) emu_set(r->emu);
     mesh_ranks_run(p, rank_main, &job);
+    if (r->cuda) emu_set((EmuSetup){0});
     on_devices = false;
     memcpy(r->loss, job.losses[0], sizeof r->loss);
     memcpy(r->norm, job.norms[0], sizeof r->norm);

@@ -9,6 +9,7 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/price.h"
 #include "parallel/step/outer.h"
+#include "tests/emu/emu.h"
 
 /* Three steps: moments of two, weights that moved twice. */
 enum { MESH_STEPS = 3, MESH_MOST = 4, MESH_SEED = 4711 };
@@ -20,10 +21,10 @@ typedef struct MeshRun {
     int64_t micro;       // sequences of a micro-batch at each coordinate of d x z; 0: all at once
     const char *kernels; // NULL: the best of the CPU
     bool ipc;            // ranks stand for processes: by NCCL, and handles of each other's memory
-    bool cuda,
-        bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
-    int threads; // of each rank; 0: 1
-    int steps;   // at most MESH_MOST; 0: MESH_STEPS
+    bool cuda, bf16;     // on GPUs, rank r on device r modulo their number; words of activations
+    EmuSetup emu;        // of GPUs that are emulated
+    int threads;         // of each rank; 0: 1
+    int steps;           // at most MESH_MOST; 0: MESH_STEPS
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
     ReplayWhere replay;  // of micro-batches

@@ -92,7 +92,7 @@ static bool check(const Case *c, bool bf16) {
     return good;
 }
 
-static void check_all(const Case *cases, size_t n, bool bf16, CudaOrder o) {
+static void check_all(const Case *cases, size_t n, bool bf16, EmuSetup o) {
     for (size_t i = 0; i < n; i++) {
         cuda_begin(o);
         if (!check(&cases[i], bf16)) {

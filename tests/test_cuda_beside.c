@@ -62,9 +62,8 @@ static Matmuls predicted(const MeshRun *r) {
 static Matmuls done(const Case *c, const MeshRun *run) {
     OWNED(mesh_run_free) MeshRun r = *run;
     r.after = note;
-    emu_set_devices(RANKS), emu_set_peers(c->peers);
+    r.emu = (EmuSetup){.devices = RANKS, .apart = !c->peers};
     mesh_run(&r);
-    emu_set_devices(1), emu_set_peers(true);
     return (Matmuls){calls[1].matmuls - calls[0].matmuls, calls[1].narrow - calls[0].narrow};
 }
 

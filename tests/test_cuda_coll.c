@@ -18,25 +18,14 @@
 #include "tests/test.h"
 
 /* How streams run: at once, when somebody waits, in some order. */
-typedef struct Streams {
-    bool late;
-    unsigned shuffle;
-} Streams;
-static const Streams orders[] = {{false, 0}, {true, 0}, {true, 1}, {true, 2}};
+static const EmuSetup orders[] = {
+    {.late = false}, {.late = true}, {.late = true, .shuffle = 1}, {.late = true, .shuffle = 2}};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
 /* n ranks on so many devices. */
-static int run(int n, int devices, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
-    emu_set_devices(devices);
-    emu_set_order(EMU_RANDOM, 3);
-    emu_set_late(s.late);
-    emu_set_shuffle(s.shuffle);
-    int result = ranks_run(n, cuda_rank, &(CudaJob){rank_main, ctx});
-    emu_set_shuffle(0);
-    emu_set_late(false);
-    emu_set_order(EMU_FORWARD, 0);
-    emu_set_devices(1);
-    return result;
+static int run(int n, int devices, EmuSetup s, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    s.devices = devices, s.order = EMU_RANDOM, s.seed = 3;
+    return cuda_ranks_run(n, s, rank_main, ctx);
 }
 
 /* ---- every call */
@@ -255,25 +244,19 @@ static int rounds(World *w, void *ctx) {
     return 0;
 }
 
-static void run_rounds(Rounds *job, unsigned seed) {
+static int run_rounds(int forget, unsigned seed) {
+    Rounds job = {.forget = forget};
     for (int r = 0; r < 2; r++)
-        job->memory[r] = device_alloc((2 + ROUNDS) * N * sizeof *job->memory[r]);
-    run(2, 1, (Streams){true, seed}, rounds, job);
-    for (int r = 0; r < 2; r++) device_free(job->memory[r]);
+        job.memory[r] = device_alloc((2 + ROUNDS) * N * sizeof *job.memory[r]);
+    run(2, 1, (EmuSetup){.late = true, .shuffle = seed}, rounds, &job);
+    for (int r = 0; r < 2; r++) device_free(job.memory[r]);
+    return job.wrong;
 }
 
-/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done.
- * Some order of streams shows which wait is forgotten: the first one in ten or so. */
+/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done. */
 TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
     NEEDS_EMULATION();
-    enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
-    for (int forget = -1; forget < WAITS; forget++) {
-        Rounds job = {.forget = forget};
-        unsigned seed = 0, seeds = forget < 0 ? SEEDS : MANY;
-        for (; seed < seeds && !job.wrong; seed++) run_rounds(&job, seed);
-        if ((job.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
-        CHECK((job.wrong > 0) == (forget >= 0));
-    }
+    CHECK(cuda_needs_waits(2 * 4, run_rounds));
 }
 
 /* ---- many at once */
@@ -315,11 +298,9 @@ TEST(cuda_coll_many_tickets_on_two_groups) {
 
 /* ---- NCCL, where devices do not reach each other */
 
-static int run_apart(int n, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
-    emu_set_peers(false);
-    int result = run(n, n, s, rank_main, ctx);
-    emu_set_peers(true);
-    return result;
+static int run_apart(int n, EmuSetup s, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    s.apart = true;
+    return run(n, n, s, rank_main, ctx);
 }
 
 TEST(cuda_coll_of_nccl_every_op_dim_and_shape_is_right) {
@@ -379,8 +360,7 @@ static int nothing(World *w, void *ctx) {
 
 static void three_ranks_two_devices_apart(void *arg) {
     (void)arg;
-    emu_set_peers(false);
-    run(3, 2, orders[0], nothing, NULL);
+    run(3, 2, (EmuSetup){.apart = true}, nothing, NULL);
 }
 
 static int largest(World *w, void *ctx) {

@@ -18,17 +18,17 @@ namespace {
 enum { N = 96 };
 
 struct Device {
-    explicit Device(EmuOrder order = EMU_FORWARD, bool late = false) {
-        emu_set_order(order, 7);
-        emu_set_late(late);
+    explicit Device(EmuOrder order = EMU_FORWARD, bool late = false, unsigned shuffle = 0) {
+        EmuSetup s = {};
+        s.order = order, s.seed = 7, s.late = late, s.shuffle = shuffle;
+        emu_set(s);
         device_open(0, 4096);
         p = static_cast<int *>(device_alloc(N * sizeof(int)));
     }
     ~Device() {
         device_free(p);
         device_close();
-        emu_set_order(EMU_FORWARD, 0);
-        emu_set_late(false);
+        emu_set({});
     }
     int *p;
 };
@@ -287,7 +287,8 @@ __global__ void add_number(int *x, int number) {
 }
 /* The kernel is there before it is recorded. */
 struct Recorder : Device {
-    explicit Recorder(bool late = false) : Device(EMU_FORWARD, late) {
+    explicit Recorder(bool late = false, unsigned shuffle = 0)
+        : Device(EMU_FORWARD, late, shuffle) {
         LAUNCH(add_number, 1, 1, 0, p, 0);
         device_wait();
     }
@@ -381,10 +382,9 @@ struct Streams {
 /* x += 5, then in the other stream y = x and y += 1, then x = y: six more each time. */
 TEST(cuda_emulation_of_graphs_forks_and_joins) {
     for (unsigned order = 0; order < 6; order++) {
-        Recorder d(order > 0);
+        Recorder d(order > 0, order > 1 ? order : 0);
         Streams s;
         int x[2] = {0, 0};
-        emu_set_shuffle(order > 1 ? order : 0);
         device_put(d.p, x, sizeof x);
         device_capture();
         LAUNCH(add_number, 1, 1, 0, d.p, 5);
@@ -401,7 +401,6 @@ TEST(cuda_emulation_of_graphs_forks_and_joins) {
         device_wait();
         CHECK(x[0] == 24 && x[1] == 24);
         device_graph_free(g);
-        emu_set_shuffle(0);
     }
 }
 

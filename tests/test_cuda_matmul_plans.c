@@ -180,7 +180,7 @@ static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
     return true;
 }
 
-static void begin(CudaOrder o) {
+static void begin(EmuSetup o) {
     device_at_most(7); // without the kernels that are timed beside the library's
     cuda_begin(o);
     device_at_most(9);
@@ -198,7 +198,7 @@ static bool run_form(const Form *f, bool bf16, const char *what) {
 }
 
 /* Pieces of memory that a test may hold are not endless: some forms at a time. */
-static bool run_forms(CudaOrder o, bool bf16, MatmulBackend first, const char *what) {
+static bool run_forms(EmuSetup o, bool bf16, MatmulBackend first, const char *what) {
     bool fine = true;
     for (int i = 0; i < FORMS && fine; i++) {
         if (i % 8 == 0) begin(o), matmul_set_backend(first);

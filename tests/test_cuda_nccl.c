@@ -28,11 +28,8 @@ typedef struct Job {
 
 static int run_counted(Job job, EmuNcclCounts *counts) {
     emu_nccl_version(job.version);
-    emu_set_devices(job.n), emu_set_peers(false);
-    emu_set_late(job.late);
-    int result = ranks_run(job.n, cuda_rank, &(CudaJob){job.main, job.ctx});
-    emu_set_late(false);
-    emu_set_devices(1), emu_set_peers(true);
+    EmuSetup s = {.late = job.late, .devices = job.n, .apart = true};
+    int result = cuda_ranks_run(job.n, s, job.main, job.ctx);
     *counts = emu_nccl_counts();
     emu_nccl_version(NEWEST);
     return result;

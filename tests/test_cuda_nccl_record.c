@@ -27,12 +27,8 @@ typedef struct Job {
 } Job;
 
 static int run(Job job) {
-    emu_set_devices(job.n), emu_set_peers(false);
-    emu_set_late(job.late), emu_set_shuffle(job.shuffle);
-    int result = ranks_run(job.n, cuda_rank, &(CudaJob){job.main, job.ctx});
-    emu_set_late(false), emu_set_shuffle(0);
-    emu_set_devices(1), emu_set_peers(true);
-    return result;
+    EmuSetup s = {.late = job.late, .shuffle = job.shuffle, .devices = job.n, .apart = true};
+    return cuda_ranks_run(job.n, s, job.main, job.ctx);
 }
 
 /* ---- a pass: kernels of the rank's own between collectives, all of which need what was before

@@ -14,13 +14,6 @@
 __thread EmuPosition emu_at;
 __thread Block *emu_block;
 
-static EmuOrder chosen_order;
-static unsigned chosen_seed;
-
-void emu_set_order(EmuOrder order, unsigned seed) {
-    chosen_order = order, chosen_seed = seed;
-}
-
 /* The Blocks of a thread of the host, kept for its next launch: one, or as many as have waited for
  * each other at once. */
 enum { MOST_BLOCKS = 32 };
@@ -84,7 +77,7 @@ static void push(Block *b, EmuThread *t, bool in_front) {
 
 static bool lags(const Block *b, unsigned at) {
     unsigned i = b->ready[at % MAX_THREADS];
-    return b->order == EMU_LAG && i / 32 == chosen_seed && i % 32 > 0;
+    return b->order == EMU_LAG && i / 32 == emu_setup.seed && i % 32 > 0;
 }
 
 /* The next thread in the order, NULL when all wait, or those that do not lag. */
@@ -379,7 +372,7 @@ static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
     if (*n == pool->n) pool->at[pool->n++] = mem_calloc(1, sizeof **pool->at);
     Block *b = emu_block = pool->at[*n];
     b->name = l->name, b->body = l->body, b->ctx = l->ctx;
-    b->order = chosen_order, b->random = chosen_seed + (unsigned)*n;
+    b->order = emu_setup.order, b->random = emu_setup.seed + (unsigned)*n;
     b->host = (Fiber){0};
     number_threads(b, l->block);
     shared_size(&b->shared, l->dynamic_bytes);
@@ -427,9 +420,9 @@ void emu_run(const EmuLaunch *l) {
     emu_at.grid_dim = l->grid, emu_at.block_dim = l->block;
     uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z / l->cluster;
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t at = chosen_order == EMU_FORWARD   ? i
-                      : chosen_order == EMU_REVERSE ? n - 1 - i
-                                                    : rng_permute(i, n, chosen_seed, 0);
+        uint64_t at = emu_setup.order == EMU_FORWARD   ? i
+                      : emu_setup.order == EMU_REVERSE ? n - 1 - i
+                                                       : rng_permute(i, n, emu_setup.seed, 0);
         Block *new[CLUSTER];
         begin_cluster(pool, &n_used, l, at * l->cluster, new);
         for (unsigned j = 0; j < l->cluster; j++) run_block(new[j]);
