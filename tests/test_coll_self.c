@@ -1,19 +1,12 @@
 /* What coll.c does for every backend, on one rank: checks, tickets, counters. */
 #include <string.h>
 
+#include "tests/coll_call.h"
 #include "tests/coll_cases.h"
 #include "tests/test.h"
 
 static CollCall call_of(CollOp op, const void *src, void *dst, int64_t n) {
-    return (CollCall){.op = op,
-                      .type = COLL_F32,
-                      .rows = 1,
-                      .cols = n,
-                      .src = src,
-                      .dst = dst,
-                      .what = "numbers",
-                      .file = __FILE__,
-                      .line = __LINE__};
+    return COLL_CALL(op, 1, n, src, dst, "numbers");
 }
 
 TEST(coll_of_one_rank_is_a_copy) {

@@ -10,6 +10,7 @@
 #include "parallel/comm/devices.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/coll_cases.h"
 #include "tests/cuda_ranks.h"
 #include "tests/emu/emu.h"
@@ -164,15 +165,10 @@ static int same_bits_as_host(World *w, void *ctx) {
     for (int i = 0; i < 4 * SHAPES; i++) {
         CollType type = types[i % 4];
         Buffers a = buffers(type, comm_rank(c), 1), b = buffers(type, comm_rank(c), 2);
-        CollCall call = {.op = shapes[i / 4].op,
-                         .type = type,
-                         .dim = shapes[i / 4].dim,
-                         .rows = shapes[i / 4].rows,
-                         .cols = shapes[i / 4].cols,
-                         .stride = shapes[i / 4].stride,
-                         .root = 1,
-                         .what = "bits",
-                         .file = __FILE__};
+        CollCall call =
+            COLL_CALL(shapes[i / 4].op, shapes[i / 4].rows, shapes[i / 4].cols, NULL, NULL, "bits");
+        call.type = type, call.root = 1;
+        call.dim = shapes[i / 4].dim, call.stride = shapes[i / 4].stride;
         char *place = place_for(&call, comm_size(c));
         int64_t at = shapes[i / 4].skew * coll_type_bytes(type);
         bool in_place = shapes[i / 4].in_place,
@@ -222,13 +218,7 @@ static int rounds(World *w, void *ctx) {
         for (int i = 0; i < N; i++) x[i] = number(r, rank, i);
         device_put(src, x, sizeof x);
         if (job->forget >= 0 && rank == job->forget % p) emu_forget_wait(job->forget / p + 1);
-        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                            .rows = 1,
-                                            .cols = N,
-                                            .src = src,
-                                            .dst = dst,
-                                            .what = "rounds",
-                                            .file = __FILE__});
+        coll_run(world_comm(w), &COLL_CALL(COLL_ALL_REDUCE, 1, N, src, dst, "rounds"));
         device_copy(kept + (ptrdiff_t)r * N, dst, sizeof x);
         device_zero(src, sizeof x), device_zero(dst, sizeof x);
     }
@@ -325,13 +315,7 @@ static int long_line(World *w, void *ctx) {
     for (int i = 0; i < CALLS; i++) {
         x = number(i, world_rank(w), 0);
         device_put(at, &x, sizeof x);
-        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                            .rows = 1,
-                                            .cols = 1,
-                                            .src = at,
-                                            .dst = at + 1,
-                                            .what = "line",
-                                            .file = __FILE__});
+        coll_run(world_comm(w), &COLL_CALL(COLL_ALL_REDUCE, 1, 1, at, at + 1, "line"));
     }
     device_get(&x, at + 1, sizeof x);
     device_wait();
@@ -366,14 +350,9 @@ static void three_ranks_two_devices_apart(void *arg) {
 static int largest(World *w, void *ctx) {
     (void)ctx;
     float *x = device_alloc(sizeof *x);
-    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .reduction = COLL_MAX,
-                                        .rows = 1,
-                                        .cols = 1,
-                                        .src = x,
-                                        .dst = x,
-                                        .what = "largest",
-                                        .file = __FILE__});
+    CollCall call = COLL_CALL(COLL_ALL_REDUCE, 1, 1, x, x, "largest");
+    call.reduction = COLL_MAX;
+    coll_run(world_comm(w), &call);
     return 0;
 }
 static void ask_for_largest(void *arg) {
@@ -384,15 +363,9 @@ static void ask_for_largest(void *arg) {
 static int side_by_side(World *w, void *ctx) {
     float *x = device_alloc(6 * sizeof *x);
     (void)ctx;
-    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_GATHER,
-                                        .dim = 1,
-                                        .rows = 2,
-                                        .cols = 1,
-                                        .src = x,
-                                        .dst = x + 2,
-                                        .staging = {x, 3 * sizeof *x},
-                                        .what = "side by side",
-                                        .file = __FILE__});
+    CollCall call = COLL_CALL(COLL_ALL_GATHER, 2, 1, x, x + 2, "side by side");
+    call.dim = 1, call.staging = (CollStaging){x, 3 * sizeof *x};
+    coll_run(world_comm(w), &call);
     return 0;
 }
 static void give_too_small_a_place(void *arg) {

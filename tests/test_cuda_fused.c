@@ -8,9 +8,9 @@
 #include "layers/cuda/matmuls.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"
-#include "parallel/comm/coll.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/cuda_ranks.h"
 #include "tests/cuda_test.h"
 
@@ -77,15 +77,9 @@ static void operands_free(const Operands *o) {
 }
 
 static CollCall scatter_of(const Operands *o, int64_t rows, void *dst, bool by_blocks) {
-    return (CollCall){.op = COLL_REDUCE_SCATTER,
-                      .type = o->elem_bytes == 2 ? COLL_BF16 : COLL_F32,
-                      .rows = rows,
-                      .cols = o->p.N,
-                      .src = o->slots,
-                      .dst = dst,
-                      .by_blocks = by_blocks,
-                      .what = "y of down",
-                      .file = "model.c"};
+    CollCall call = COLL_CALL(COLL_REDUCE_SCATTER, rows, o->p.N, o->slots, dst, "y of down");
+    call.type = o->elem_bytes == 2 ? COLL_BF16 : COLL_F32, call.by_blocks = by_blocks;
+    return call;
 }
 
 /* As parallel/step/run.c does it. */
@@ -203,15 +197,9 @@ static void gathered_free(const Gathered *g) {
 }
 
 static CollCall gather_of(const Gathered *g, const Sizes *s, bool by_blocks) {
-    return (CollCall){.op = COLL_ALL_GATHER,
-                      .type = g->elem_bytes == 2 ? COLL_BF16 : COLL_F32,
-                      .rows = s->rows,
-                      .cols = s->K,
-                      .src = g->x,
-                      .dst = g->h,
-                      .by_blocks = by_blocks,
-                      .what = "x of up",
-                      .file = "model.c"};
+    CollCall call = COLL_CALL(COLL_ALL_GATHER, s->rows, s->K, g->x, g->h, "x of up");
+    call.type = g->elem_bytes == 2 ? COLL_BF16 : COLL_F32, call.by_blocks = by_blocks;
+    return call;
 }
 
 static void unfused_gather(World *w, const Gathered *g, const Sizes *s) {
@@ -361,14 +349,8 @@ typedef struct Rounds {
 
 /* Nothing of any rank is under way. */
 static void settle(World *w) {
-    float *x = device_alloc(2 * sizeof *x);
-    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .rows = 1,
-                                        .cols = 1,
-                                        .src = x,
-                                        .dst = x + 1,
-                                        .what = "all",
-                                        .file = __FILE__});
+    float *x = device_alloc(sizeof *x);
+    coll_sum(world_comm(w), COLL_F32, x, 1, "all");
     device_wait();
     coll_barrier(world_comm(w));
     device_free(x);
