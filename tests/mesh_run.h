@@ -62,6 +62,15 @@ ModelShape mesh_shape(const char *model, const Grid *g);
  * with sanitizers, have all cores, so that ranks also run truly beside each other. */
 int mesh_ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 
+/* Initial weights, larger than those of a real start, so that every path carries signal: biases and
+ * norms too. */
+void mesh_weights(TensorTable *table, Team *team, uint64_t seed);
+/* n tokens of a stream from place `at` on, and what follows them; but for the first `real` they are
+ * padding. */
+void mesh_tokens(int64_t at, int64_t n, int64_t real, int64_t vocab, int32_t *inputs,
+                 int32_t *targets);
+AdamW mesh_rule(int64_t step);
+
 void mesh_run(MeshRun *r);
 void mesh_run_free(MeshRun *r);
 
