@@ -69,11 +69,9 @@ static Matmuls done(const Case *c, const MeshRun *run) {
 
 TEST(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
     NEEDS_EMULATION();
-    static const Case cases[] = {{"x2", "none", false, false},
-                                 {"x2", "bulk", false, true},
-                                 {"x2", "bulk", true, false},
-                                 {"x2+sp", "bulk+ring", false, true},
-                                 {"d2+zero1", "bulk", false, true}};
+    static const Case cases[] = {{"x2", "none", false, false}, {"x2", "bulk", false, true},
+                                 {"x2", "bulk", true, false},  {"x2+sp", "bulk+ring", false, true},
+                                 {"d2", "bulk", false, true},  {"d2+zero1", "bulk", false, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += BASE_DEBUG && !test_long() ? 3 : 1) {
         const Case *c = &cases[i];
         MeshRun r = {.model = "layers=3,heads=2,channels=16,vocab=32,seq=8", .layout = c->layout};

@@ -5,8 +5,6 @@
 
 #include "base/debug.h"
 #include "tests/cuda_test.h"
-#include "tests/emu/calls.h"
-#include "tests/emu/emu_nccl.h"
 #include "tests/mesh_run.h"
 
 static const char *const models[] = {
@@ -80,19 +78,4 @@ TEST(cuda_step_program_has_the_same_bits_in_any_order) {
         wrong += !same("bits", c, &is, &was);
     }
     CHECK(wrong == 0);
-}
-
-/* Sums of gradients run beside the backward pass of the layers before: matmuls then leave
- * multiprocessors to them. */
-TEST(cuda_step_program_sums_gradients_under_backward) {
-    NEEDS_EMULATION();
-    static const Case cases[] = {{0, "d2", "none", 2, 1, RECOMPUTE_NONE, true},
-                                 {0, "d2", "bulk", 2, 1, RECOMPUTE_NONE, true},
-                                 {0, "d2+zero1", "bulk", 2, 1, RECOMPUTE_FULL, true}};
-    for (int i = 0; i < 3; i++) {
-        int64_t before = emu_calls.narrow;
-        OWNED(mesh_run_free) MeshRun r = run_on(&cases[i], REPLAY_NEVER, 2);
-        CHECK(r.agreed && r.unpredicted == 0);
-        CHECK((emu_calls.narrow > before) == (i > 0));
-    }
 }
