@@ -25,18 +25,8 @@ void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void
 
 EmuCalls emu_calls; // it counts none
 EmuLt emu_lt;
-void emu_lt_slow(int algorithm) {
-    (void)algorithm;
-}
-void emu_lt_slow_epilogue(int epilogue) {
-    (void)epilogue;
-}
-void emu_lt_mood(EmuLtMood mood) {
-    (void)mood;
-}
-void emu_nccl_mood(EmuNcclMood mood) {
-    (void)mood;
-}
+EmuLtSetup emu_lt_setup;
+EmuNcclMood emu_nccl_mood;
 int emu_nccl_open(void) {
     return 0;
 }

@@ -68,9 +68,9 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
                  .ctx = seen};
     memset(seen, 0, sizeof *seen);
     before = matmul_counts().bias_grads;
-    emu_lt_mood(mood);
+    emu_lt_setup.mood = mood;
     mesh_run(&r);
-    emu_lt_mood(EMU_LT_FINE);
+    emu_lt_setup.mood = EMU_LT_FINE;
 }
 
 /* Of a rank, in a step: the two layers that widen gather dy by heads, the two that narrow by

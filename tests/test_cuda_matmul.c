@@ -331,18 +331,18 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
     cuda_forget_choices();
     for (int round = 0; round < 3; round++) {
         begin(own, cuda_orders[0]);
-        emu_lt_mood(round ? EMU_LT_FINE : EMU_LT_NOTHING);
+        emu_lt_setup.mood = round ? EMU_LT_FINE : EMU_LT_NOTHING;
         Case c = case_make(&shapes[0]);
         if (round == 1) { // slower by 30 ms
-            emu_lt_slow_epilogue(LT_EPILOGUE_DEFAULT);
+            emu_lt_setup.slow_epilogue = LT_EPILOGUE_DEFAULT;
             matmul_prepare(&c.p, 2);
-            emu_lt_slow_epilogue(0);
+            emu_lt_setup.slow_epilogue = 0;
         }
         if (round == 2) matmul_prepare(&c.p, 2); // finds what was chosen
         int64_t before = *count;
         kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(*count == before + 1);
-        emu_lt_mood(EMU_LT_FINE);
+        emu_lt_setup.mood = EMU_LT_FINE;
         CHECK(cuda_end());
     }
 }

@@ -90,7 +90,7 @@ TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
     for (int i = 0; i < 3; i++) {
         cuda_begin(cuda_orders[i]);
         bool here = device_is_sm90();
-        emu_lt_mood(EMU_LT_FINE);
+        emu_lt_setup.mood = EMU_LT_FINE;
         MatmulCounts before = matmul_counts();
         matmul_set_backend(here ? backend[i] : BACKEND_LIBRARY);
         got[i] = train(config, kernels_cuda(true), true, RECOMPUTE_NONE);

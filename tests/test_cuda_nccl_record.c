@@ -201,7 +201,7 @@ static int stays_away(World *w, void *ctx) {
     device_wait();
     coll_barrier(world_comm(w));
     if (stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
-    emu_nccl_mood(stall->mood);
+    emu_nccl_mood = stall->mood;
     for (int i = 0; i < ROUNDS - last; i++) replay(&p);
     device_wait();
     coll_barrier(world_comm(w));

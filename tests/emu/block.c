@@ -86,10 +86,7 @@ static EmuThread *take(Block *b, bool all) {
     while (!all && at != end && lags(b, at)) at++;
     if (at == end) return NULL;
     if (b->order == EMU_REVERSE) at += (unsigned)b->n_ready - 1;
-    if (b->order == EMU_RANDOM) {
-        b->random = b->random * 6364136223846793005u + 1442695040888963407u;
-        at += (unsigned)((b->random >> 33) % (unsigned)b->n_ready);
-    }
+    if (b->order == EMU_RANDOM) at += emu_dice(&b->random, (unsigned)b->n_ready);
     unsigned short i = b->ready[at % MAX_THREADS];
     if (b->order == EMU_REVERSE) {
         b->n_ready--;

@@ -62,6 +62,11 @@ typedef struct EmuSetup {
 extern EmuSetup emu_setup;
 /* Local. From now on so. */
 void emu_set(EmuSetup s);
+/* A number below n, the next one of a row. */
+static inline unsigned emu_dice(uint64_t *state, unsigned n) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)((*state >> 33) % n);
+}
 
 typedef struct EmuLaunch {
     const char *name;

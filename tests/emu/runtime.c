@@ -27,38 +27,31 @@ __attribute__((constructor)) static void look_at_environment(void) {
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
-    switch (e) {
-    case cudaSuccess:
-        return "no error";
-    case cudaErrorInvalidValue:
-        return "invalid argument";
-    case cudaErrorMemoryAllocation:
-        return "out of memory";
-    case cudaErrorNoDevice:
-        return "no CUDA-capable device is detected";
-    case cudaErrorInvalidDevice:
-        return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-        return "invalid resource handle";
-    case cudaErrorMapBufferObjectFailed:
-        return "mapping of buffer object failed";
-    case cudaErrorNotReady:
-        return "device not ready";
-    case cudaErrorPeerAccessAlreadyEnabled:
-        return "peer access is already enabled";
-    case cudaErrorIllegalState:
-        return "the operation cannot be performed in the present state";
-    case cudaErrorStreamCaptureUnsupported:
-        return "operation not permitted when stream is capturing";
-    case cudaErrorStreamCaptureInvalidated:
-        return "operation failed due to a previous error during capture";
-    case cudaErrorStreamCaptureUnjoined:
-        return "capturing stream has unjoined work";
-    case cudaErrorStreamCaptureIsolation:
-        return "dependency created on uncaptured work in another stream";
-    case cudaErrorCapturedEvent:
-        return "operation not permitted on an event last recorded in a capturing stream";
-    }
+    static const struct {
+        cudaError_t e;
+        const char *text;
+    } texts[] = {
+        {cudaSuccess, "no error"},
+        {cudaErrorInvalidValue, "invalid argument"},
+        {cudaErrorMemoryAllocation, "out of memory"},
+        {cudaErrorNoDevice, "no CUDA-capable device is detected"},
+        {cudaErrorInvalidDevice, "invalid device ordinal"},
+        {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+        {cudaErrorMapBufferObjectFailed, "mapping of buffer object failed"},
+        {cudaErrorNotReady, "device not ready"},
+        {cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"},
+        {cudaErrorIllegalState, "the operation cannot be performed in the present state"},
+        {cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
+        {cudaErrorStreamCaptureInvalidated,
+         "operation failed due to a previous error during capture"},
+        {cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"},
+        {cudaErrorStreamCaptureIsolation,
+         "dependency created on uncaptured work in another stream"},
+        {cudaErrorCapturedEvent,
+         "operation not permitted on an event last recorded in a capturing stream"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].e == e) return texts[i].text;
     return "unknown error";
 }
 

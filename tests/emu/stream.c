@@ -115,8 +115,7 @@ static bool run_some(bool copies) {
         if (w && !stream[i].busy && may_run(w) && !(copies && is_kernel)) ready[n++] = &stream[i];
     }
     if (!n) return false;
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    run_first(ready[(random_state >> 33) % n]);
+    run_first(ready[emu_dice(&random_state, n)]);
     return true;
 }
 

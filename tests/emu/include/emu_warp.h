@@ -16,8 +16,6 @@
 /* Where a function was called: its last two parameters. */
 #define EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-constexpr int warpSize = 32;
-
 inline void __syncthreads(EMU_HERE) {
     emu_sync({file, line});
 }
