@@ -1,12 +1,14 @@
-/* cuda_ranks -- ranks as threads that have a device each, or share some:
- *
- *     ranks_run(n, cuda_rank, &(CudaJob){main, ctx})
- */
+/* cuda_ranks -- ranks as threads that have a device each, or share some. */
 #ifndef TESTS_CUDA_RANKS_H
 #define TESTS_CUDA_RANKS_H
 
+#include <stdbool.h>
+#include <stdio.h>
+
 #include "layers/cuda/device.h"
 #include "parallel/comm/devices.h"
+#include "parallel/comm/ranks.h"
+#include "tests/emu/emu.h"
 
 typedef struct CudaJob {
     int (*main)(World *w, void *ctx);
@@ -20,6 +22,30 @@ static inline int cuda_rank(World *w, void *ctx) {
     world_leave_devices(w);
     device_close();
     return result;
+}
+
+/* ranks_run, of such ranks, on what is emulated so. */
+static inline int cuda_ranks_run(int n, EmuSetup s, int (*main)(World *w, void *ctx), void *ctx) {
+    emu_set(s);
+    int result = ranks_run(n, cuda_rank, &(CudaJob){main, ctx});
+    emu_set((EmuSetup){0});
+    return result;
+}
+
+/* Is each of so many waits needed, and nothing else? run(forget, seed): how much is wrong without
+ * wait number `forget` (-1: with all), in an order of streams that depends on the seed. Some order
+ * shows which wait is forgotten: the first one in ten or so. */
+static inline bool cuda_needs_waits(int waits, int (*run)(int forget, unsigned seed)) {
+    enum { SEEDS = 12, MANY = 300 };
+    for (int forget = -1; forget < waits; forget++) {
+        int wrong = 0;
+        unsigned seeds = forget < 0 ? SEEDS : MANY;
+        for (unsigned seed = 1; seed <= seeds && !wrong; seed++) wrong = run(forget, seed);
+        if ((wrong > 0) == (forget >= 0)) continue;
+        printf("    without wait %d\n", forget);
+        return false;
+    }
+    return true;
 }
 
 #endif

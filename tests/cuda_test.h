@@ -22,15 +22,10 @@
 #include "tests/layers.h"
 
 /* Orders in which threads run; the last one also makes streams run late. */
-typedef struct CudaOrder {
-    EmuOrder order;
-    unsigned seed;
-    bool late;
-} CudaOrder;
-static const CudaOrder cuda_orders[] = {
-    {EMU_FORWARD, 0, false}, {EMU_REVERSE, 0, false}, {EMU_RANDOM, 1, true}};
+static const EmuSetup cuda_orders[] = {
+    {.order = EMU_FORWARD}, {.order = EMU_REVERSE}, {.order = EMU_RANDOM, .seed = 1, .late = true}};
 #define EACH_ORDER(o)                                                                              \
-    const CudaOrder *o = cuda_orders;                                                              \
+    const EmuSetup *o = cuda_orders;                                                               \
     o < cuda_orders + sizeof cuda_orders / sizeof *cuda_orders;                                    \
     o++
 #define EACH_WORD(bf16)                                                                            \
@@ -45,18 +40,17 @@ static inline void *cuda_poison(void *p, size_t n_bytes) {
 }
 
 static inline bool cuda_end(void);
-static inline void cuda_begin(CudaOrder o) {
+static inline void cuda_begin(EmuSetup o) {
     // of scratch for a test: all of it is poisoned each time; more multiprocessors want more
     size_t enough = test_on_device ? DEVICE_SCRATCH : 1 << 20;
     if (device_stream()) cuda_end(); // a test that failed has left it open
-    emu_set_order(o.order, o.seed);
-    emu_set_late(o.late);
+    emu_set(o);
     device_open(0, enough);
     cuda_poison(device_scratch(enough), enough);
 }
 
 /* Of scratch no more than this. */
-static inline void cuda_begin_with(CudaOrder o, size_t scratch_bytes) {
+static inline void cuda_begin_with(EmuSetup o, size_t scratch_bytes) {
     cuda_begin(o);
     device_close();
     device_open(0, scratch_bytes);
@@ -134,8 +128,7 @@ static inline Words words(int64_t n, float scale, unsigned seed, bool bf16, int6
 static inline bool cuda_end(void) {
     device_close();
     while (n_cuda_pieces > 0) device_free(cuda_piece[--n_cuda_pieces]);
-    emu_set_late(false);
-    emu_set_order(EMU_FORWARD, 0);
+    emu_set((EmuSetup){0});
     return scratch_end();
 }
 

@@ -11,29 +11,9 @@
 
 const bool test_on_device = true;
 
-void emu_set_order(EmuOrder order, unsigned seed) {
-    (void)order, (void)seed;
-}
-void emu_set_late(bool late) {
-    (void)late;
-}
-void emu_set_shuffle(unsigned seed) {
-    (void)seed;
-}
-void emu_set_devices(int n) {
-    (void)n;
-}
-void emu_set_peers(bool reach) {
-    (void)reach;
-}
-void emu_set_ipc_within(bool yes) {
-    (void)yes;
-}
-void emu_lose_flags(bool lost) {
-    (void)lost;
-}
-void emu_forget_flags(bool forgotten) {
-    (void)forgotten;
+EmuSetup emu_setup;
+void emu_set(EmuSetup s) {
+    (void)s;
 }
 void emu_forget_wait(int n) {
     (void)n;
@@ -45,18 +25,8 @@ void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void
 
 EmuCalls emu_calls; // it counts none
 EmuLt emu_lt;
-void emu_lt_slow(int algorithm) {
-    (void)algorithm;
-}
-void emu_lt_slow_epilogue(int epilogue) {
-    (void)epilogue;
-}
-void emu_lt_mood(EmuLtMood mood) {
-    (void)mood;
-}
-void emu_nccl_mood(EmuNcclMood mood) {
-    (void)mood;
-}
+EmuLtSetup emu_lt_setup;
+EmuNcclMood emu_nccl_mood;
 int emu_nccl_open(void) {
     return 0;
 }

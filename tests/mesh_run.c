@@ -28,9 +28,9 @@ typedef struct Job {
     double (*losses)[MESH_MOST], (*norms)[MESH_MOST]; // [ranks]
 } Job;
 
-/* Larger weights than a real start, so that every path carries signal: biases and norms too. */
-static void perturb(TensorTable *table) {
+void mesh_weights(TensorTable *table, Team *team, uint64_t seed) {
     TensorRun r;
+    tensors_init(table, team, seed);
     for (int i = 0; i < table->n; i++) {
         Tensor *t = &table->t[i];
         for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &r);)
@@ -52,19 +52,23 @@ static void collect(const TensorTable *table, float *out) {
     }
 }
 
-/* Sequences [first, first + n) of a step; those that it does not have are padding. */
-static void tokens(const Job *job, int step, int64_t first, int64_t n, int32_t *inputs,
-                   int32_t *targets) {
-    int64_t S = job->r->S, V = job->config.vocab;
-    int64_t stream = job->r->stream ? job->r->stream : job->r->sequences;
-    for (int64_t b = 0; b < n; b++)
-        for (int64_t s = 0; s < S; s++) {
-            int64_t g = first + b;
-            uint64_t at = (uint64_t)((step * stream + job->r->skip + g) * S + s);
-            bool real = g < job->r->sequences;
-            inputs[b * S + s] = real ? (int32_t)(rng_u64(1, 1, at) % (uint64_t)V) : 0;
-            targets[b * S + s] = real ? (int32_t)(rng_u64(1, 2, at) % (uint64_t)V) : -1;
-        }
+void mesh_tokens(int64_t at, int64_t n, int64_t real, int64_t vocab, int32_t *inputs,
+                 int32_t *targets) {
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t place = (uint64_t)(at + i), V = (uint64_t)vocab;
+        inputs[i] = i < real ? (int32_t)(rng_u64(1, 1, place) % V) : 0;
+        targets[i] = i < real ? (int32_t)(rng_u64(1, 2, place) % V) : -1;
+    }
+}
+
+AdamW mesh_rule(int64_t step) {
+    return (AdamW){.lr = 0.01f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.95f,
+                   .eps =
+                       1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
+                   .weight_decay = 0.1f,
+                   .step = step + 1};
 }
 
 static int64_t parts(const MeshRun *r) {
@@ -80,10 +84,13 @@ static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_
     Axes places = axes_of(job->r->alike ? "z" : "d.z");
     int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places),
             B = m->shape.B * parts(job->r), part = m->shape.B * m->shape.S;
-    int64_t all = job->r->sequences, count = counted(job, mesh);
+    int64_t all = job->r->sequences, count = counted(job, mesh), S = job->r->S;
+    int64_t stream = job->r->stream ? job->r->stream : all;
     model_zero_grads(m, (all + n * B - 1) / (n * B) * parts(job->r));
     for (int64_t first = 0; first < all; first += n * B) {
-        tokens(job, step, first + here * B, B, inputs, targets);
+        int64_t at = first + here * B; // sequences that the step does not have are padding
+        mesh_tokens((step * stream + job->r->skip + at) * S, B * S, (all - at) * S,
+                    job->config.vocab, inputs, targets);
         for (int64_t i = 0; i < parts(job->r); i++)
             model_step(m, inputs + i * part, targets + i * part,
                        (float)grid_replicas(m->grid) / (float)count);
@@ -234,8 +241,7 @@ static int rank_main(World *w, void *ctx) {
         if (r->ipc && !world_share_memory(w, &e)) die("%s", e.text);
     }
     place_make(p, w, job, &outer, team);
-    tensors_init(model_host(&p->m), team, 42);
-    perturb(model_host(&p->m));
+    mesh_weights(model_host(&p->m), team, 42);
     collect(model_host(&p->m), r->start);
     model_push(&p->m);
     outer_begin(&outer, &p->m, 0);
@@ -246,16 +252,8 @@ static int rank_main(World *w, void *ctx) {
         if (r->priced && step == steps - 1) world_count_reset(w);
         one_step(job, &p->m, step, p->inputs, p->targets);
         model_sums_begin(&p->m);
-        model_update_clipped(
-            &p->m,
-            &(AdamW){
-                .lr = 0.01f,
-                .beta1 = 0.9f,
-                .beta2 = 0.95f,
-                .eps = 1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
-                .weight_decay = 0.1f,
-                .step = step + 1},
-            1);
+        AdamW rule = mesh_rule(step);
+        model_update_clipped(&p->m, &rule, 1);
         StepSums sums = model_sums_end(&p->m);
         job->losses[rank][step] = sums.loss / (double)counted(job, &p->grid.mesh);
         job->norms[rank][step] = outer_mean(&p->m, sums.norm);
@@ -298,7 +296,9 @@ void mesh_run(MeshRun *r) {
     job.losses = mem_calloc((size_t)p, sizeof *job.losses);
     job.norms = mem_calloc((size_t)p, sizeof *job.norms);
     on_devices = r->cuda;
+    if (r->cuda) emu_set(r->emu);
     mesh_ranks_run(p, rank_main, &job);
+    if (r->cuda) emu_set((EmuSetup){0});
     on_devices = false;
     memcpy(r->loss, job.losses[0], sizeof r->loss);
     memcpy(r->norm, job.norms[0], sizeof r->norm);

@@ -9,6 +9,7 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/price.h"
 #include "parallel/step/outer.h"
+#include "tests/emu/emu.h"
 
 /* Three steps: moments of two, weights that moved twice. */
 enum { MESH_STEPS = 3, MESH_MOST = 4, MESH_SEED = 4711 };
@@ -20,10 +21,10 @@ typedef struct MeshRun {
     int64_t micro;       // sequences of a micro-batch at each coordinate of d x z; 0: all at once
     const char *kernels; // NULL: the best of the CPU
     bool ipc;            // ranks stand for processes: by NCCL, and handles of each other's memory
-    bool cuda,
-        bf16;    // on emulated GPUs, rank r on device r modulo their number; words of activations
-    int threads; // of each rank; 0: 1
-    int steps;   // at most MESH_MOST; 0: MESH_STEPS
+    bool cuda, bf16;     // on GPUs, rank r on device r modulo their number; words of activations
+    EmuSetup emu;        // of GPUs that are emulated
+    int threads;         // of each rank; 0: 1
+    int steps;           // at most MESH_MOST; 0: MESH_STEPS
     Recompute recompute;
     const char *overlap; // words of --overlap; NULL: none
     ReplayWhere replay;  // of micro-batches
@@ -60,6 +61,15 @@ ModelShape mesh_shape(const char *model, const Grid *g);
  * other core, which on virtual machines takes half the time of a sweep. Every eighth call, and all
  * with sanitizers, have all cores, so that ranks also run truly beside each other. */
 int mesh_ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
+
+/* Initial weights, larger than those of a real start, so that every path carries signal: biases and
+ * norms too. */
+void mesh_weights(TensorTable *table, Team *team, uint64_t seed);
+/* n tokens of a stream from place `at` on, and what follows them; but for the first `real` they are
+ * padding. */
+void mesh_tokens(int64_t at, int64_t n, int64_t real, int64_t vocab, int32_t *inputs,
+                 int32_t *targets);
+AdamW mesh_rule(int64_t step);
 
 void mesh_run(MeshRun *r);
 void mesh_run_free(MeshRun *r);

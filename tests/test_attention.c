@@ -177,41 +177,6 @@ TEST(attention_looks_at_no_later_position) {
     }
 }
 
-/* sum of out times dout: the loss whose gradient the backward pass computes. */
-static double loss_at(const Kernels *k, Data *t, const float *direction, double step) {
-    float *saved = t->qkv;
-    t->qkv = floats(t->n_qkv, 0, 0);
-    for (int64_t i = 0; i < t->n_qkv; i++)
-        t->qkv[i] = (float)((double)saved[i] + step * (double)direction[i]);
-    compute(k, t, 1, false);
-    double loss = dot(t->out, t->dout, t->n_out);
-    t->qkv = saved;
-    return loss;
-}
-
-TEST(attention_gradient_equals_finite_differences) {
-    static const Case some[] = {{2, 67, 4, 2, 16}, {1, 131, 2, 2, 64}, {1, 2, 1, 1, 3}};
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        for (EACH_SET(set)) {
-            const Kernels *k = kernels_cpu(*set);
-            Data t = data_plain(some[i], 1, 1);
-            float *direction = floats(t.n_qkv, 0, 0);
-            for (unsigned seed = 0; seed < 4; seed++) {
-                test_fill(direction, (size_t)t.n_qkv, 1, 100 + seed);
-                double h = 1e-2, up = loss_at(k, &t, direction, h),
-                       down = loss_at(k, &t, direction, -h);
-                compute(k, &t, 1, false);
-                double slope = dot(t.dqkv, direction, t.n_qkv);
-                double size = sqrt(dot(t.dqkv, t.dqkv, t.n_qkv));
-                /* The slope is a sum of n_qkv terms, of about `size` in all. Cutting off at h^2
-                 * costs some 1e-4 of it, rounding of the loss 1e-6 / h. */
-                CHECK_NEAR((up - down) / (2 * h), slope, 2e-3 * size);
-            }
-            CHECK(scratch_end());
-        }
-    }
-}
-
 TEST(attention_decode_equals_the_last_row_of_forward) {
     static const Case some[] = {{2, 130, 4, 2, 64}, {1, 70, 3, 1, 5},   {1, 1, 2, 2, 16},
                                 {3, 33, 2, 2, 128}, {2, 300, 1, 1, 80}, {1, 9, 1, 1, 1}};

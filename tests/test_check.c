@@ -7,7 +7,6 @@
 
 #include "base/debug.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
@@ -73,40 +72,20 @@ typedef struct Job {
 } Job;
 
 static void load(void *ctx, TensorTable *table, Team *team, const Group *g) {
-    TensorRun r;
     (void)ctx, (void)g;
-    tensors_init(table, team, 42);
-    for (int i = 0; i < table->n; i++) { // biases and norms carry signal, too
-        Tensor *t = &table->t[i];
-        for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &r);)
-            for (int64_t k = 0; k < r.n; k++)
-                t->param[r.at + k] +=
-                    0.2f * (float)(rng_uniform(9, rng_stream(t->name),
-                                               (uint64_t)(r.row * t->cols + r.col + k)) -
-                                   0.5);
-    }
+    mesh_weights(table, team, 42);
 }
 
 static void batch(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                   int32_t *targets) {
     const Job *j = ctx;
-    for (int64_t i = 0; i < n * j->S; i++) {
-        bool real = first + i / j->S < j->sequences;
-        uint64_t at = (uint64_t)((step * j->sequences + first) * j->S + i);
-        inputs[i] = real ? (int32_t)(rng_u64(1, 1, at) % (uint64_t)j->config.vocab) : 0;
-        targets[i] = real ? (int32_t)(rng_u64(1, 2, at) % (uint64_t)j->config.vocab) : -1;
-    }
+    mesh_tokens((step * j->sequences + first) * j->S, n * j->S, (j->sequences - first) * j->S,
+                j->config.vocab, inputs, targets);
 }
 
 static AdamW rule(void *ctx, int64_t step) {
     (void)ctx;
-    return (AdamW){.lr = 0.01f,
-                   .beta1 = 0.9f,
-                   .beta2 = 0.95f,
-                   .eps =
-                       1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
-                   .weight_decay = 0.1f,
-                   .step = step + 1};
+    return mesh_rule(step);
 }
 
 static int rank_main(World *w, void *ctx) {
@@ -124,8 +103,7 @@ static int rank_main(World *w, void *ctx) {
                     .recompute = j->recompute,
                     .training = true,
                     .grid = &grid};
-    Err e;
-    if (j->overlap && !overlap_parse(&s.overlap, j->overlap, &e)) die("%s", e.text);
+    if (j->overlap) s.overlap = overlap_of(j->overlap);
     model_plan(&m, &s, kernels_cpu(NULL), team);
     model_allocate(&m);
     CheckJob job = {.steps = j->steps,
@@ -164,20 +142,15 @@ static const char *const models[] = {
 };
 
 typedef struct Tally {
-    const char *model, *overlap;
-    bool every_overlap; // one after the other, with each --recompute
-    int number, seen, n, bad;
+    bool halves, every_overlap; // every one: one after the other, with each --recompute
+    int model, seen, n, bad;
 } Tally;
 
 static void check_good(const char *spec, void *ctx) {
     Tally *t = ctx;
-    if (!mesh_sampled(t->seen++, t->number)) return;
-    Job j = {.model = t->model,
-             .layout = spec,
-             .sequences = 5,
-             .S = 4,
-             .steps = 2,
-             .overlap = t->overlap};
+    if (!mesh_sampled(t->seen++, t->model)) return;
+    Job j = {.model = models[t->model], .layout = spec, .sequences = 5, .S = 4, .steps = 2};
+    if (t->halves) j.overlap = t->model ? "bulk+halves" : "halves";
     if (t->every_overlap) {
         j.overlap = mesh_overlaps[t->n % N_MESH_OVERLAPS];
         j.recompute = (Recompute)(t->n / N_MESH_OVERLAPS % 3);
@@ -187,42 +160,37 @@ static void check_good(const char *spec, void *ctx) {
     t->n++;
     if (!heard || !j.ok[0]) {
         const char *bad = strstr(j.text, "BAD in step");
-        printf("    %s on %s, %s: %s\n", t->model, spec, j.overlap ? j.overlap : "none",
+        printf("    %s on %s, %s: %s\n", j.model, spec, j.overlap ? j.overlap : "none",
                bad ? bad : "ranks disagree");
         t->bad++;
     }
     free(j.text);
 }
 
-TEST(check_passes_what_is_right_on_every_layout) {
+/* Each model on the layouts of up to so many ranks. */
+static void check_passes(Tally how, int ranks) {
     for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
-        Tally t = {.model = models[i], .number = i};
-        for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_good, &t);
-        CHECK(t.n > (BASE_DEBUG ? 3 : 50));
+        Tally t = how;
+        t.model = i;
+        for (int p = 1; p <= ranks; p++) mesh_every_layout(p, check_good, &t);
+        CHECK(t.n > (ranks > 4 ? 50 : 15) / (BASE_DEBUG ? 16 : 1));
         CHECK(t.bad == 0);
     }
+}
+
+TEST(check_passes_what_is_right_on_every_layout) {
+    check_passes((Tally){0}, 6);
 }
 
 TEST(check_passes_halves_on_every_layout) {
-    for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
-        Tally t = {.model = models[i], .number = i, .overlap = i ? "bulk+halves" : "halves"};
-        for (int p = 1; p <= 4; p++) mesh_every_layout(p, check_good, &t);
-        CHECK(t.n > (BASE_DEBUG ? 1 : 15));
-        CHECK(t.bad == 0);
-    }
+    check_passes((Tally){.halves = true}, 4);
 }
 
 TEST(check_passes_overlaps_on_every_layout) {
-    for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
-        Tally t = {.model = models[i], .number = i, .every_overlap = true};
-        for (int p = 1; p <= 4; p++) mesh_every_layout(p, check_good, &t);
-        CHECK(t.n > (BASE_DEBUG ? 1 : 15));
-        CHECK(t.bad == 0);
-    }
+    check_passes((Tally){.every_overlap = true}, 4);
 }
 
-/* --- faults
- * ------------------------------------------------------------------------------------ */
+/* --- faults ----------------------------------------------------------------------------------- */
 
 /* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
 static char *verdict(const char *model, const char *layout, const char *what, const char *label) {
@@ -259,6 +227,12 @@ static bool named(const char *model, const Fault *f) {
     return ok;
 }
 
+static bool all_named(const Fault *faults, size_t n) {
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) bad += !named(models[0], &faults[i]);
+    return bad == 0;
+}
+
 TEST(check_names_the_sum_that_is_missing) {
     static const Fault faults[] = {
         {"x2", "y of attn_out", "x", "o of layer 0 (all_reduce over x): ", "all_reduce", true},
@@ -287,10 +261,7 @@ TEST(check_names_the_sum_that_is_missing) {
          "dup of layer 1 (activation_backward dact, up): ", "reduce", false},
         {"x2.y2+stay=y", "dw of up", "x", "gradient of h.1.up.weight: ", "reduce", false},
     };
-    int bad = 0;
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        bad += !named(models[0], &faults[i]);
-    CHECK(bad == 0);
+    CHECK(all_named(faults, sizeof faults / sizeof *faults));
     CHECK(named(models[1], &(Fault){"x6", "gradients of copied heads", "kv",
                                     "gradient of h.1.qkv.weight: ", "all_reduce", false}));
 }
@@ -308,12 +279,10 @@ TEST(check_names_the_half_that_lacks_a_sum) {
          "h1 of layer 0 (norm x, ln1.moments, ln1.weight, ln1.bias), second half: ", "all_gather",
          false},
     };
-    int bad = 0;
     fault.second = true, fault.overlap = "bulk+halves";
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        bad += !named(models[0], &faults[i]);
+    bool good = all_named(faults, sizeof faults / sizeof *faults);
     fault.second = false, fault.overlap = NULL;
-    CHECK(bad == 0);
+    CHECK(good);
 }
 
 TEST(check_names_sums_that_are_missing_under_others) {
@@ -323,12 +292,10 @@ TEST(check_names_sums_that_are_missing_under_others) {
         {"z2", "dw of up", "z", "gradient of h.1.up.weight: ", "reduce_scatter", false},
         {"z2", "w of up", "z", "up of layer 0 (bias up, up.bias): ", "all_gather", false},
     };
-    int bad = 0;
     fault.overlap = "bulk";
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        bad += !named(models[0], &faults[i]);
+    bool good = all_named(faults, sizeof faults / sizeof *faults);
     fault.overlap = NULL;
-    CHECK(bad == 0);
+    CHECK(good);
 }
 
 TEST(check_names_statistics_and_gathers_that_are_missing) {
@@ -352,8 +319,5 @@ TEST(check_names_statistics_and_gathers_that_are_missing) {
         {"x2.y2+stay=y", "w of down", "x", "down of layer 0 (add down, down): ", "broadcast",
          false},
     };
-    int bad = 0;
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        bad += !named(models[0], &faults[i]);
-    CHECK(bad == 0);
+    CHECK(all_named(faults, sizeof faults / sizeof *faults));
 }

@@ -107,16 +107,6 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
     CHECK(has_step(dir, 8) && count_names(dir, "") == 2);
 }
 
-TEST(checkpoint_replaces_the_same_step) {
-    const char *dir = test_tmpdir();
-    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
-    Err e = {""};
-    CHECK(checkpoint_save(dir, 3, &a.t, "{}", NULL, &group_alone, &e));
-    CHECK(checkpoint_save(dir, 3, &b.t, "{}", NULL, &group_alone, &e));
-    CHECK(newest_is(dir, 3, &b));
-    CHECK(count_names(dir, "") == 1);
-}
-
 TEST(checkpoint_copies_further_files) {
     const char *dir = test_tmpdir();
     char file[160], copy[256], text[64];

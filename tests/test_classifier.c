@@ -213,30 +213,6 @@ TEST(classifier_keeps_its_head_at_extremes) {
     }
 }
 
-static double loss_of(const void *ctx, const double *x) { // mean loss of two rows of five
-    const int32_t *targets = ctx;
-    double loss = 0;
-    for (int t = 0; t < 2; t++) {
-        double sum = 0;
-        for (int v = 0; v < 5; v++) sum += exp(x[t * 5 + v]);
-        loss += (log(sum) - x[t * 5 + targets[t]]) / 2;
-    }
-    return loss;
-}
-
-TEST(classifier_gradient_is_a_slope) {
-    Case c = {2, 5, 5, 2};
-    int32_t targets[2] = {4, 1};
-    for (EACH_SET(s)) {
-        float *x = logits_new(&c), loss[2];
-        double *dx = doubles_copy(NULL, 10);
-        slopes(loss_of, targets, doubles_copy(x, 10), 10, dx);
-        run(*s, 1, &c, targets, true, loss, x);
-        CHECK(near_all("dlogits", x, dx, 10, 3e-7)); // rounding of values below 1
-        CHECK(scratch_end());
-    }
-}
-
 /* The exponential of every set, through the softmax of {x, 0}: e^x / (1 + e^x). */
 TEST(exponentials_of_every_set_are_exact_to_an_ulp_or_two) {
     enum { N = 20000 };

@@ -9,6 +9,7 @@
 #include "base/die.h"
 #include "base/rng.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/coll_cases.h"
 #include "tests/test.h"
 
@@ -57,15 +58,8 @@ static int with_team(World *w, void *ctx) {
     int64_t n = ROWS * COLS, p = comm_size(c), me = comm_rank(c), wrong = 0;
     float *mine = malloc((size_t)(n * p) * 4), *all = malloc((size_t)(n * p) * 4);
     for (int64_t i = 0; i < n; i++) mine[i] = (float)(i % 1000 + me);
-    CollCall call = {.op = COLL_ALL_GATHER,
-                     .dim = 1,
-                     .rows = ROWS,
-                     .cols = COLS,
-                     .src = mine,
-                     .dst = all,
-                     .what = "large",
-                     .file = __FILE__,
-                     .line = __LINE__};
+    CollCall call = COLL_CALL(COLL_ALL_GATHER, ROWS, COLS, mine, all, "large");
+    call.dim = 1;
     coll_run(c, &call);
     for (int64_t i = 0; i < n * p; i++) {
         int64_t col = i % (COLS * p), in_block = i / (COLS * p) * COLS + col % COLS;
@@ -74,8 +68,7 @@ static int with_team(World *w, void *ctx) {
     call.op = COLL_REDUCE_SCATTER, call.src = all, call.dst = mine;
     coll_run(c, &call);
     for (int64_t i = 0; i < n; i++) wrong += mine[i] != (float)(p * (i % 1000 + me));
-    call.op = COLL_ALL_REDUCE, call.src = call.dst = mine;
-    coll_run(c, &call);
+    coll_sum(c, COLL_F32, mine, n, "large");
     for (int64_t i = 0; i < n; i++)
         wrong += mine[i] != (float)(p * p * (i % 1000) + p * p * (p - 1) / 2);
     free(mine), free(all);
@@ -100,13 +93,7 @@ static int in_pairs(World *w, void *ctx) {
             right[i] = ((b[0] + b[1]) + (b[2] + b[3])) + ((b[4] + b[5]) + (b[6] + b[7]));
         }
         usleep((unsigned)(rng_u64(7, (uint64_t)me, (uint64_t)round) % 3000));
-        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                            .rows = 1,
-                                            .cols = N,
-                                            .src = x,
-                                            .dst = x,
-                                            .what = "floats",
-                                            .file = __FILE__});
+        coll_sum(world_comm(w), COLL_F32, x, N, "floats");
         wrong |= memcmp(x, right, N * 4) != 0;
     }
     free(x), free(right);
@@ -126,14 +113,9 @@ static int counted(World *w, void *ctx) {
     world_count_reset(w);
     for (int op = 0; op < N_COLL_OPS; op++) {
         bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
-        CollCall call = {.op = (CollOp)op,
-                         .cols = 240 / (blocks ? p : 1),
-                         .rows = 1,
-                         .root = 1,
-                         .src = buffer[0],
-                         .dst = buffer[1],
-                         .what = coll_op_name((CollOp)op),
-                         .file = __FILE__};
+        CollCall call = COLL_CALL((CollOp)op, 1, 240 / (blocks ? p : 1), buffer[0], buffer[1],
+                                  coll_op_name((CollOp)op));
+        call.root = 1;
         coll_run(c, &call);
         coll_run(c, &call);
     }
@@ -161,14 +143,10 @@ static int come_and_go(World *w, void *ctx) {
         Comm *kept = world_split(w, world_rank(w) / 3, 0, "kept"),
              *gone = world_split(w, world_rank(w) % 2, 0, "gone");
         int32_t x[2] = {1, 1}, *size = ctx;
-        CollCall k = {.op = COLL_ALL_REDUCE, .type = COLL_I32, .rows = 1, .cols = 1};
-        k.what = "count", k.file = __FILE__, k.src = k.dst = &x[0];
         world_count_reset(w);
-        coll_run(gone, &k);
+        coll_sum(gone, COLL_I32, &x[0], 1, "count");
         comm_free(gone);
-        k.src = k.dst = &x[1];
-        coll_run(kept, &k);
-        coll_run(kept, &k);
+        for (int j = 0; j < 2; j++) coll_sum(kept, COLL_I32, &x[1], 1, "count");
         int n = world_counts(w, rows, 8);
         for (int j = 0; j < n && j < 8; j++) ok = ok && strcmp(rows[j].label, "gone") != 0;
         for (int j = 0; j < n && j < 8; j++)
@@ -238,14 +216,9 @@ TEST(coll_threads_barrier_waits_for_all) {
 /* ---- how jobs end */
 
 static CollCall step_call(float *x) {
-    return (CollCall){.op = COLL_ALL_REDUCE,
-                      .rows = 1,
-                      .cols = 4,
-                      .src = x,
-                      .dst = x,
-                      .what = "dx of qkv",
-                      .file = "model.c",
-                      .line = 12};
+    CollCall call = COLL_CALL(COLL_ALL_REDUCE, 1, 4, x, x, "dx of qkv");
+    call.file = "model.c", call.line = 12;
+    return call;
 }
 
 typedef int RankMain(World *w, void *ctx);

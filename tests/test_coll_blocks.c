@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
@@ -24,16 +25,9 @@ static void delay(int call, int rank, int place) {
 }
 
 static CollCall call_of(CollOp op, const float *src, float *dst) {
-    return (CollCall){.op = op,
-                      .type = COLL_F32,
-                      .rows = ROWS,
-                      .cols = COLS,
-                      .src = src,
-                      .dst = dst,
-                      .what = "y of down",
-                      .file = "model.c",
-                      .line = 12,
-                      .by_blocks = true};
+    CollCall call = COLL_CALL(op, ROWS, COLS, src, dst, "y of down");
+    call.file = "model.c", call.line = 12, call.by_blocks = true;
+    return call;
 }
 
 /* What a matmul with a reduce_scatter does, its own block last. Returns how many elements of the
@@ -92,16 +86,9 @@ static int blocks_rank(World *w, void *ctx) {
         Comm *group = call % 3 ? c : all;
         if (call % 5 == 4) coll_barrier(group);
         if (call % 7 == 6) {
-            float one = 1, sum = 0;
-            coll_run(group, &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .rows = 1,
-                                        .cols = 1,
-                                        .src = &one,
-                                        .dst = &sum,
-                                        .what = "ones",
-                                        .file = __FILE__,
-                                        .line = __LINE__});
-            bad += sum != (float)comm_size(group);
+            float one = 1;
+            coll_sum(group, COLL_F32, &one, 1, "ones");
+            bad += one != (float)comm_size(group);
         }
         bad += call % 2 ? gather(group, call, memory) : scatter(group, call, memory, call % 4);
     }

@@ -1,19 +1,12 @@
 /* What coll.c does for every backend, on one rank: checks, tickets, counters. */
 #include <string.h>
 
+#include "tests/coll_call.h"
 #include "tests/coll_cases.h"
 #include "tests/test.h"
 
 static CollCall call_of(CollOp op, const void *src, void *dst, int64_t n) {
-    return (CollCall){.op = op,
-                      .type = COLL_F32,
-                      .rows = 1,
-                      .cols = n,
-                      .src = src,
-                      .dst = dst,
-                      .what = "numbers",
-                      .file = __FILE__,
-                      .line = __LINE__};
+    return COLL_CALL(op, 1, n, src, dst, "numbers");
 }
 
 TEST(coll_of_one_rank_is_a_copy) {
@@ -68,18 +61,9 @@ TEST(coll_counts_by_what_op_and_group) {
     world_free(w);
 }
 
-TEST(coll_bytes_are_ring_volumes) {
-    CollCall c = call_of(COLL_ALL_GATHER, NULL, NULL, 60);
-    for (int p = 1; p <= 6; p++) {
-        int64_t whole = 60 * 4;
-        c.cols = 60 / p, c.op = COLL_ALL_GATHER;
-        CHECK(coll_bytes(&c, p - 1, p) == whole / p * (p - 1));
-        c.op = COLL_REDUCE_SCATTER;
-        CHECK(coll_bytes(&c, p - 1, p) == whole / p * (p - 1));
-        c.cols = 60, c.op = COLL_ALL_REDUCE;
-        CHECK(coll_bytes(&c, p - 1, p) == 2 * whole / p * (p - 1));
-    }
-    c.cols = 7; // does not divide: the ranks together receive what a ring moves
+/* Those that divide: coll_threads_counts_ring_volumes. */
+TEST(coll_bytes_that_do_not_divide_are_together_what_a_ring_moves) {
+    CollCall c = call_of(COLL_ALL_REDUCE, NULL, NULL, 7);
     CHECK(coll_bytes(&c, 0, 3) + coll_bytes(&c, 1, 3) + coll_bytes(&c, 2, 3) == 4 * 2 * 7 * 2);
 }
 

@@ -62,19 +62,16 @@ static Matmuls predicted(const MeshRun *r) {
 static Matmuls done(const Case *c, const MeshRun *run) {
     OWNED(mesh_run_free) MeshRun r = *run;
     r.after = note;
-    emu_set_devices(RANKS), emu_set_peers(c->peers);
+    r.emu = (EmuSetup){.devices = RANKS, .apart = !c->peers};
     mesh_run(&r);
-    emu_set_devices(1), emu_set_peers(true);
     return (Matmuls){calls[1].matmuls - calls[0].matmuls, calls[1].narrow - calls[0].narrow};
 }
 
 TEST(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
     NEEDS_EMULATION();
-    static const Case cases[] = {{"x2", "none", false, false},
-                                 {"x2", "bulk", false, true},
-                                 {"x2", "bulk", true, false},
-                                 {"x2+sp", "bulk+ring", false, true},
-                                 {"d2+zero1", "bulk", false, true}};
+    static const Case cases[] = {{"x2", "none", false, false}, {"x2", "bulk", false, true},
+                                 {"x2", "bulk", true, false},  {"x2+sp", "bulk+ring", false, true},
+                                 {"d2", "bulk", false, true},  {"d2+zero1", "bulk", false, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += BASE_DEBUG && !test_long() ? 3 : 1) {
         const Case *c = &cases[i];
         MeshRun r = {.model = "layers=3,heads=2,channels=16,vocab=32,seq=8", .layout = c->layout};

@@ -61,17 +61,16 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
                  .S = 4,
                  .micro = MICRO,
                  .cuda = true,
+                 .emu = {.late = c->i % 2, .shuffle = (unsigned)c->i},
                  .bf16 = c->bf16,
                  .steps = 1,
                  .after = look,
                  .ctx = seen};
     memset(seen, 0, sizeof *seen);
     before = matmul_counts().bias_grads;
-    emu_lt_mood(mood);
-    emu_set_late(c->i % 2), emu_set_shuffle((unsigned)c->i);
+    emu_lt_setup.mood = mood;
     mesh_run(&r);
-    emu_set_late(false), emu_set_shuffle(0);
-    emu_lt_mood(EMU_LT_FINE);
+    emu_lt_setup.mood = EMU_LT_FINE;
 }
 
 /* Of a rank, in a step: the two layers that widen gather dy by heads, the two that narrow by

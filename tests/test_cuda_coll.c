@@ -10,6 +10,7 @@
 #include "parallel/comm/devices.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/coll_cases.h"
 #include "tests/cuda_ranks.h"
 #include "tests/emu/emu.h"
@@ -18,25 +19,14 @@
 #include "tests/test.h"
 
 /* How streams run: at once, when somebody waits, in some order. */
-typedef struct Streams {
-    bool late;
-    unsigned shuffle;
-} Streams;
-static const Streams orders[] = {{false, 0}, {true, 0}, {true, 1}, {true, 2}};
+static const EmuSetup orders[] = {
+    {.late = false}, {.late = true}, {.late = true, .shuffle = 1}, {.late = true, .shuffle = 2}};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
 /* n ranks on so many devices. */
-static int run(int n, int devices, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
-    emu_set_devices(devices);
-    emu_set_order(EMU_RANDOM, 3);
-    emu_set_late(s.late);
-    emu_set_shuffle(s.shuffle);
-    int result = ranks_run(n, cuda_rank, &(CudaJob){rank_main, ctx});
-    emu_set_shuffle(0);
-    emu_set_late(false);
-    emu_set_order(EMU_FORWARD, 0);
-    emu_set_devices(1);
-    return result;
+static int run(int n, int devices, EmuSetup s, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    s.devices = devices, s.order = EMU_RANDOM, s.seed = 3;
+    return cuda_ranks_run(n, s, rank_main, ctx);
 }
 
 /* ---- every call */
@@ -175,15 +165,10 @@ static int same_bits_as_host(World *w, void *ctx) {
     for (int i = 0; i < 4 * SHAPES; i++) {
         CollType type = types[i % 4];
         Buffers a = buffers(type, comm_rank(c), 1), b = buffers(type, comm_rank(c), 2);
-        CollCall call = {.op = shapes[i / 4].op,
-                         .type = type,
-                         .dim = shapes[i / 4].dim,
-                         .rows = shapes[i / 4].rows,
-                         .cols = shapes[i / 4].cols,
-                         .stride = shapes[i / 4].stride,
-                         .root = 1,
-                         .what = "bits",
-                         .file = __FILE__};
+        CollCall call =
+            COLL_CALL(shapes[i / 4].op, shapes[i / 4].rows, shapes[i / 4].cols, NULL, NULL, "bits");
+        call.type = type, call.root = 1;
+        call.dim = shapes[i / 4].dim, call.stride = shapes[i / 4].stride;
         char *place = place_for(&call, comm_size(c));
         int64_t at = shapes[i / 4].skew * coll_type_bytes(type);
         bool in_place = shapes[i / 4].in_place,
@@ -233,13 +218,7 @@ static int rounds(World *w, void *ctx) {
         for (int i = 0; i < N; i++) x[i] = number(r, rank, i);
         device_put(src, x, sizeof x);
         if (job->forget >= 0 && rank == job->forget % p) emu_forget_wait(job->forget / p + 1);
-        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                            .rows = 1,
-                                            .cols = N,
-                                            .src = src,
-                                            .dst = dst,
-                                            .what = "rounds",
-                                            .file = __FILE__});
+        coll_run(world_comm(w), &COLL_CALL(COLL_ALL_REDUCE, 1, N, src, dst, "rounds"));
         device_copy(kept + (ptrdiff_t)r * N, dst, sizeof x);
         device_zero(src, sizeof x), device_zero(dst, sizeof x);
     }
@@ -255,25 +234,19 @@ static int rounds(World *w, void *ctx) {
     return 0;
 }
 
-static void run_rounds(Rounds *job, unsigned seed) {
+static int run_rounds(int forget, unsigned seed) {
+    Rounds job = {.forget = forget};
     for (int r = 0; r < 2; r++)
-        job->memory[r] = device_alloc((2 + ROUNDS) * N * sizeof *job->memory[r]);
-    run(2, 1, (Streams){true, seed}, rounds, job);
-    for (int r = 0; r < 2; r++) device_free(job->memory[r]);
+        job.memory[r] = device_alloc((2 + ROUNDS) * N * sizeof *job.memory[r]);
+    run(2, 1, (EmuSetup){.late = true, .shuffle = seed}, rounds, &job);
+    for (int r = 0; r < 2; r++) device_free(job.memory[r]);
+    return job.wrong;
 }
 
-/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done.
- * Some order of streams shows which wait is forgotten: the first one in ten or so. */
+/* Each of two ranks waits before it sums for both to be ready, and after it for both to be done. */
 TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
     NEEDS_EMULATION();
-    enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
-    for (int forget = -1; forget < WAITS; forget++) {
-        Rounds job = {.forget = forget};
-        unsigned seed = 0, seeds = forget < 0 ? SEEDS : MANY;
-        for (; seed < seeds && !job.wrong; seed++) run_rounds(&job, seed);
-        if ((job.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
-        CHECK((job.wrong > 0) == (forget >= 0));
-    }
+    CHECK(cuda_needs_waits(2 * 4, run_rounds));
 }
 
 /* ---- many at once */
@@ -315,11 +288,9 @@ TEST(cuda_coll_many_tickets_on_two_groups) {
 
 /* ---- NCCL, where devices do not reach each other */
 
-static int run_apart(int n, Streams s, int (*rank_main)(World *w, void *ctx), void *ctx) {
-    emu_set_peers(false);
-    int result = run(n, n, s, rank_main, ctx);
-    emu_set_peers(true);
-    return result;
+static int run_apart(int n, EmuSetup s, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    s.apart = true;
+    return run(n, n, s, rank_main, ctx);
 }
 
 TEST(cuda_coll_of_nccl_every_op_dim_and_shape_is_right) {
@@ -344,13 +315,7 @@ static int long_line(World *w, void *ctx) {
     for (int i = 0; i < CALLS; i++) {
         x = number(i, world_rank(w), 0);
         device_put(at, &x, sizeof x);
-        coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                            .rows = 1,
-                                            .cols = 1,
-                                            .src = at,
-                                            .dst = at + 1,
-                                            .what = "line",
-                                            .file = __FILE__});
+        coll_run(world_comm(w), &COLL_CALL(COLL_ALL_REDUCE, 1, 1, at, at + 1, "line"));
     }
     device_get(&x, at + 1, sizeof x);
     device_wait();
@@ -379,21 +344,15 @@ static int nothing(World *w, void *ctx) {
 
 static void three_ranks_two_devices_apart(void *arg) {
     (void)arg;
-    emu_set_peers(false);
-    run(3, 2, orders[0], nothing, NULL);
+    run(3, 2, (EmuSetup){.apart = true}, nothing, NULL);
 }
 
 static int largest(World *w, void *ctx) {
     (void)ctx;
     float *x = device_alloc(sizeof *x);
-    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .reduction = COLL_MAX,
-                                        .rows = 1,
-                                        .cols = 1,
-                                        .src = x,
-                                        .dst = x,
-                                        .what = "largest",
-                                        .file = __FILE__});
+    CollCall call = COLL_CALL(COLL_ALL_REDUCE, 1, 1, x, x, "largest");
+    call.reduction = COLL_MAX;
+    coll_run(world_comm(w), &call);
     return 0;
 }
 static void ask_for_largest(void *arg) {
@@ -404,15 +363,9 @@ static void ask_for_largest(void *arg) {
 static int side_by_side(World *w, void *ctx) {
     float *x = device_alloc(6 * sizeof *x);
     (void)ctx;
-    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_GATHER,
-                                        .dim = 1,
-                                        .rows = 2,
-                                        .cols = 1,
-                                        .src = x,
-                                        .dst = x + 2,
-                                        .staging = {x, 3 * sizeof *x},
-                                        .what = "side by side",
-                                        .file = __FILE__});
+    CollCall call = COLL_CALL(COLL_ALL_GATHER, 2, 1, x, x + 2, "side by side");
+    call.dim = 1, call.staging = (CollStaging){x, 3 * sizeof *x};
+    coll_run(world_comm(w), &call);
     return 0;
 }
 static void give_too_small_a_place(void *arg) {

@@ -94,7 +94,7 @@ TEST(cuda_matmul_of_each_kind_of_d12_is_that_of_own_tiles) {
     for (int i = 0; i < LINEAR; i++)
         for (Form f = XW; f < FORMS; f++) {
             cuda_begin(cuda_orders[2]);
-            emu_lt_mood(EMU_LT_FINE), emu_lt_slow(-1), emu_lt_slow_epilogue(0);
+            emu_lt_setup = (EmuLtSetup){0};
             Operands o = operands(&linear[i], f);
             MatmulCounts before = matmul_counts();
             Results got[4] = {run(&o, BACKEND_LIBRARY), run(&o, BACKEND_SM90),

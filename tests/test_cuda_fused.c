@@ -8,30 +8,19 @@
 #include "layers/cuda/matmuls.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"
-#include "parallel/comm/coll.h"
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/cuda_ranks.h"
 #include "tests/cuda_test.h"
 
-/* Ranks on so many devices, whose streams run late, in an order of `shuffle`. */
-typedef struct Ranks {
-    int n, devices;
-    unsigned shuffle;
-} Ranks;
-
-static int run_as(Ranks r, int (*rank)(World *w, void *ctx), void *ctx) {
-    emu_set_devices(r.devices);
-    emu_set_order(r.shuffle ? EMU_RANDOM : EMU_FORWARD, r.shuffle);
-    emu_set_late(true), emu_set_shuffle(r.shuffle);
-    int result = ranks_run(r.n, rank, ctx);
-    emu_set_shuffle(0), emu_set_late(false);
-    emu_set_order(EMU_FORWARD, 0);
-    emu_set_devices(1);
-    return result;
-}
-static int run(Ranks r, int (*rank_main)(World *w, void *ctx), void *ctx) {
-    return run_as(r, cuda_rank, &(CudaJob){rank_main, ctx});
+/* So many devices, whose streams run late, in an order of `shuffle`. */
+static EmuSetup on(int devices, unsigned shuffle) {
+    return (EmuSetup){.order = shuffle ? EMU_RANDOM : EMU_FORWARD,
+                      .seed = shuffle,
+                      .late = true,
+                      .shuffle = shuffle,
+                      .devices = devices};
 }
 
 /* Each rank has a part of k: y = the sum of all a b, a block of `rows` rows for each. */
@@ -88,15 +77,9 @@ static void operands_free(const Operands *o) {
 }
 
 static CollCall scatter_of(const Operands *o, int64_t rows, void *dst, bool by_blocks) {
-    return (CollCall){.op = COLL_REDUCE_SCATTER,
-                      .type = o->elem_bytes == 2 ? COLL_BF16 : COLL_F32,
-                      .rows = rows,
-                      .cols = o->p.N,
-                      .src = o->slots,
-                      .dst = dst,
-                      .by_blocks = by_blocks,
-                      .what = "y of down",
-                      .file = "model.c"};
+    CollCall call = COLL_CALL(COLL_REDUCE_SCATTER, rows, o->p.N, o->slots, dst, "y of down");
+    call.type = o->elem_bytes == 2 ? COLL_BF16 : COLL_F32, call.by_blocks = by_blocks;
+    return call;
 }
 
 /* As parallel/step/run.c does it. */
@@ -175,8 +158,9 @@ TEST(cuda_fused_reduce_scatter_has_the_bits_of_matmul_and_reduce_scatter) {
                                   {5, 7, 9, false, BACKEND_PLAIN}};
     for (int i = 0; i < 6; i++)
         for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 3); k += 2) {
-            Ranks r = {(i + k) % 3 + 2, k + 1, (unsigned)k};
-            CHECK(run(r, scatters, (void *)(uintptr_t)&sizes[i]) == 0);
+            int n = (i + k) % 3 + 2;
+            CHECK(cuda_ranks_run(n, on(k + 1, (unsigned)k), scatters,
+                                 (void *)(uintptr_t)&sizes[i]) == 0);
         }
 }
 
@@ -213,15 +197,9 @@ static void gathered_free(const Gathered *g) {
 }
 
 static CollCall gather_of(const Gathered *g, const Sizes *s, bool by_blocks) {
-    return (CollCall){.op = COLL_ALL_GATHER,
-                      .type = g->elem_bytes == 2 ? COLL_BF16 : COLL_F32,
-                      .rows = s->rows,
-                      .cols = s->K,
-                      .src = g->x,
-                      .dst = g->h,
-                      .by_blocks = by_blocks,
-                      .what = "x of up",
-                      .file = "model.c"};
+    CollCall call = COLL_CALL(COLL_ALL_GATHER, s->rows, s->K, g->x, g->h, "x of up");
+    call.type = g->elem_bytes == 2 ? COLL_BF16 : COLL_F32, call.by_blocks = by_blocks;
+    return call;
 }
 
 static void unfused_gather(World *w, const Gathered *g, const Sizes *s) {
@@ -298,8 +276,8 @@ TEST(cuda_fused_all_gather_has_the_bits_of_all_gather_and_matmul) {
     for (int i = 0; i < 6; i++)
         for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 4); k += 2) {
             int n = (i + k) % 3 + 2;
-            Ranks r = {n, k == 3 ? 1 : n, (unsigned)k};
-            CHECK(run(r, gathers, (void *)(uintptr_t)&sizes[i]) == 0);
+            CHECK(cuda_ranks_run(n, on(k == 3 ? 1 : n, (unsigned)k), gathers,
+                                 (void *)(uintptr_t)&sizes[i]) == 0);
         }
 }
 
@@ -344,24 +322,19 @@ static int rounds(World *w, void *ctx) {
     return 0;
 }
 
-static void run_rounds(Forgotten *f, unsigned seed) {
-    size_t bytes = (size_t)(f->s.rows * f->s.N) * sizeof(float);
-    for (int r = 0; r < 2; r++) f->memory[r] = device_alloc((3 + ROUNDS) * bytes);
-    run((Ranks){2, 1, seed}, rounds, f);
-    for (int r = 0; r < 2; r++) device_free(f->memory[r]);
+static int run_rounds(int forget, unsigned seed) {
+    Forgotten f = {.s = {3, 5, 4, false, BACKEND_PLAIN}, .wait = forget};
+    size_t bytes = (size_t)(f.s.rows * f.s.N) * sizeof(float);
+    for (int r = 0; r < 2; r++) f.memory[r] = device_alloc((3 + ROUNDS) * bytes);
+    cuda_ranks_run(2, on(1, seed), rounds, &f);
+    for (int r = 0; r < 2; r++) device_free(f.memory[r]);
+    return f.wrong;
 }
 
 /* Of two ranks: before it stores at the other one, before it sums, for both parts, and after it. */
 TEST(cuda_fused_reduce_scatter_needs_each_wait_that_it_has) {
     NEEDS_EMULATION();
-    enum { WAITS = 2 * 4, SEEDS = 12, MANY = 300 };
-    for (int forget = -1; forget < WAITS; forget++) {
-        Forgotten f = {{3, 5, 4, false, BACKEND_PLAIN}, forget, {NULL, NULL}, 0};
-        unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
-        for (; seed < seeds && !f.wrong; seed++) run_rounds(&f, seed);
-        if ((f.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
-        CHECK((f.wrong > 0) == (forget >= 0));
-    }
+    CHECK(cuda_needs_waits(2 * 4, run_rounds));
 }
 
 /* ---- the same of an all_gather, by streams or by a kernel's flags */
@@ -376,14 +349,8 @@ typedef struct Rounds {
 
 /* Nothing of any rank is under way. */
 static void settle(World *w) {
-    float *x = device_alloc(2 * sizeof *x);
-    coll_run(world_comm(w), &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .rows = 1,
-                                        .cols = 1,
-                                        .src = x,
-                                        .dst = x + 1,
-                                        .what = "all",
-                                        .file = __FILE__});
+    float *x = device_alloc(sizeof *x);
+    coll_sum(world_comm(w), COLL_F32, x, 1, "all");
     device_wait();
     coll_barrier(world_comm(w));
     device_free(x);
@@ -425,18 +392,17 @@ static int gather_rounds(World *w, void *ctx) {
 static const Sizes by_streams = {3, 5, 4, false, BACKEND_PLAIN},
                    by_flags = {128, 72, 64, true, BACKEND_SM90};
 
+static int run_gathers(int forget, unsigned seed) {
+    Rounds r = {.s = by_streams, .forget = forget};
+    cuda_ranks_run(2, on(1, seed), gather_rounds, &r);
+    return r.wrong;
+}
+
 /* Of two ranks on one device: before the copies, for both of x; before each block is read; and
  * before x is written again. */
 TEST(cuda_fused_all_gather_needs_each_wait_that_it_has) {
     NEEDS_EMULATION();
-    enum { WAITS = 2 * 5, SEEDS = 12, MANY = 300 };
-    for (int forget = -1; forget < WAITS; forget++) {
-        Rounds r = {.s = by_streams, .forget = forget};
-        unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
-        for (; seed < seeds && !r.wrong; seed++) run((Ranks){2, 1, seed}, gather_rounds, &r);
-        if ((r.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
-        CHECK((r.wrong > 0) == (forget >= 0));
-    }
+    CHECK(cuda_needs_waits(2 * 5, run_gathers));
 }
 
 /* A rank that opens the other's memory by a handle of it. */
@@ -451,32 +417,33 @@ static int handles_rank(World *w, void *ctx) {
     return result;
 }
 
-/* Before the copies, for both of x; before each block is read; and before x is written again. The
- * third is for kernels that wait for flags themselves, which these do not. */
+/* The third wait is for kernels that wait for flags themselves, which these do not. */
+static int run_handles(int forget, unsigned seed) {
+    Rounds r = {.s = by_streams, .forget = forget, .handles = true};
+    EmuSetup s = on(2, seed);
+    if (forget / 2 == 2) return 1;
+    s.ipc_within = true;
+    emu_set(s);
+    ranks_run(2, handles_rank, &r);
+    emu_set((EmuSetup){0});
+    return r.wrong;
+}
+
+/* Before the copies, for both of x; before each block is read; and before x is written again. */
 TEST(cuda_fused_all_gather_between_processes_needs_each_wait_that_it_has) {
     NEEDS_EMULATION();
-    enum { WAITS = 2 * 6, SEEDS = 12, MANY = 300 };
-    emu_set_ipc_within(true);
-    for (int forget = -1; forget < WAITS; forget++) {
-        if (forget / 2 == 2) continue;
-        Rounds r = {.s = by_streams, .forget = forget, .handles = true};
-        unsigned seed = 1, seeds = forget < 0 ? SEEDS : MANY;
-        for (; seed < seeds && !r.wrong; seed++) run_as((Ranks){2, 2, seed}, handles_rank, &r);
-        if ((r.wrong > 0) != (forget >= 0)) printf("    without wait %d\n", forget);
-        CHECK((r.wrong > 0) == (forget >= 0));
-    }
-    emu_set_ipc_within(false);
+    CHECK(cuda_needs_waits(2 * 6, run_handles));
 }
 
 TEST(cuda_fused_all_gather_needs_its_flags) {
     NEEDS_EMULATION();
     for (unsigned seed = 0; seed < 3; seed++) {
         Rounds r = {.s = by_flags, .forget = -1};
-        run((Ranks){2, 2, seed}, gather_rounds, &r);
+        EmuSetup s = on(2, seed);
+        cuda_ranks_run(2, s, gather_rounds, &r);
         CHECK(r.wrong == 0);
-        emu_forget_flags(true);
-        run((Ranks){2, 2, seed}, gather_rounds, &r);
-        emu_forget_flags(false);
+        s.forget_flags = true;
+        cuda_ranks_run(2, s, gather_rounds, &r);
         CHECK(r.wrong > 0);
     }
 }
@@ -487,15 +454,15 @@ static void begin_too_early(void *ctx) {
     (void)ctx;
     for (unsigned seed = 1; seed < 100; seed++) {
         Rounds r = {.s = by_flags, .forget = 2 * 2};
-        run((Ranks){2, 2, seed}, gather_rounds, &r);
+        cuda_ranks_run(2, on(2, seed), gather_rounds, &r);
     }
 }
 
 static void lose_flags(void *ctx) {
     Rounds r = {.s = by_flags, .forget = -1, .limit = 0.3};
     (void)ctx;
-    emu_lose_flags(true);
-    run((Ranks){2, 2, 0}, gather_rounds, &r);
+    cuda_ranks_run(2, (EmuSetup){.late = true, .devices = 2, .lose_flags = true}, gather_rounds,
+                   &r);
 }
 
 TEST(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
@@ -586,11 +553,9 @@ static void takes_blocks(unsigned seed) {
 
 TEST(cuda_fused_kernel_takes_blocks_as_they_come) {
     for (unsigned seed = 1; seed < (BASE_DEBUG ? 2 : 4); seed++) {
-        cuda_begin((CudaOrder){EMU_RANDOM, seed, true});
-        emu_set_shuffle(seed);
+        cuda_begin(on(1, seed));
         if (!device_is_sm90()) test_skip("the device is not of capability 9.0");
         if (device_is_sm90()) takes_blocks(seed);
-        emu_set_shuffle(0);
         CHECK(cuda_end());
     }
 }

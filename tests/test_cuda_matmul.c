@@ -186,7 +186,7 @@ static bool run_shape(const Own *own, const Shape *s, int n) {
 }
 
 /* Opens the device; false: these kernels do not run on it. */
-static bool begin(const Own *own, CudaOrder o) {
+static bool begin(const Own *own, EmuSetup o) {
     device_at_most(own->major);
     cuda_begin(o);
     device_at_most(9);
@@ -212,7 +212,8 @@ static void has_the_same_bits_in_any_order(const Own *own) {
     static float first[300 * 528];
     for (int i = 0; i < 4; i++)
         for (unsigned seed = 0; seed < 3; seed++) {
-            if (!begin(own, (CudaOrder){seed ? EMU_RANDOM : EMU_FORWARD, seed, seed > 1})) return;
+            EmuSetup o = {seed ? EMU_RANDOM : EMU_FORWARD, seed, .late = seed > 1};
+            if (!begin(own, o)) return;
             Case c = case_make(&shapes[some[i]]);
             Words y, aux, sums, a = words(OPERAND, 1, 8, true, 0),
                                 b = words(OPERAND, 1, 9, true, 0);
@@ -242,7 +243,7 @@ TEST(cuda_matmul_sm90_waits_for_every_lane) {
     NEEDS_EMULATION();
     static const Shape s = {WGRAD, 72, 72, 600, ITSELF, false, EPI_NONE, false, ACT_GELU, true};
     for (unsigned warp = 0; warp < 12; warp++) {
-        if (!begin(&sm90, (CudaOrder){EMU_LAG, warp, false})) return;
+        if (!begin(&sm90, (EmuSetup){.order = EMU_LAG, .seed = warp})) return;
         bool fine = run_shape(&sm90, &s, 0);
         CHECK(cuda_end() && fine);
     }
@@ -253,13 +254,13 @@ static bool needs_flags(const Own *own, int kind) {
     bool differs = false;
     for (unsigned seed = 1; seed < 20 && !differs; seed++) {
         Words y, want, aux, sums;
-        if (!begin(own, (CudaOrder){EMU_RANDOM, seed, false})) return false;
+        if (!begin(own, (EmuSetup){.order = EMU_RANDOM, .seed = seed})) return false;
         Case c = case_make(&shapes[22]);
         int config = config_of(own, &c, kind, false, 0);
         run(own, &c, PLAIN, &want, &aux, &sums);
-        emu_forget_flags(true);
+        emu_setup.forget_flags = true;
         run(own, &c, config, &y, &aux, &sums);
-        emu_forget_flags(false);
+        emu_setup.forget_flags = false;
         differs = !same_bits(y.host, want.host, y.n);
         if (!cuda_end()) return false;
     }
@@ -330,18 +331,18 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
     cuda_forget_choices();
     for (int round = 0; round < 3; round++) {
         begin(own, cuda_orders[0]);
-        emu_lt_mood(round ? EMU_LT_FINE : EMU_LT_NOTHING);
+        emu_lt_setup.mood = round ? EMU_LT_FINE : EMU_LT_NOTHING;
         Case c = case_make(&shapes[0]);
         if (round == 1) { // slower by 30 ms
-            emu_lt_slow_epilogue(LT_EPILOGUE_DEFAULT);
+            emu_lt_setup.slow_epilogue = LT_EPILOGUE_DEFAULT;
             matmul_prepare(&c.p, 2);
-            emu_lt_slow_epilogue(0);
+            emu_lt_setup.slow_epilogue = 0;
         }
         if (round == 2) matmul_prepare(&c.p, 2); // finds what was chosen
         int64_t before = *count;
         kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(*count == before + 1);
-        emu_lt_mood(EMU_LT_FINE);
+        emu_lt_setup.mood = EMU_LT_FINE;
         CHECK(cuda_end());
     }
 }

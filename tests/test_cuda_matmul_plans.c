@@ -180,12 +180,11 @@ static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
     return true;
 }
 
-static void begin(CudaOrder o) {
+static void begin(EmuSetup o) {
     device_at_most(7); // without the kernels that are timed beside the library's
     cuda_begin(o);
     device_at_most(9);
-    emu_lt_mood(EMU_LT_FINE);
-    emu_lt_slow(-1), emu_lt_slow_epilogue(0);
+    emu_lt_setup = (EmuLtSetup){0};
     matmul_set_backend(BACKEND_LIBRARY);
     size_t all = kernels_cuda(true)->matmul_workspace(1);
     workspace = cuda_take(test_on_device ? (int64_t)all : WORKSPACE, 1, 0);
@@ -198,7 +197,7 @@ static bool run_form(const Form *f, bool bf16, const char *what) {
 }
 
 /* Pieces of memory that a test may hold are not endless: some forms at a time. */
-static bool run_forms(CudaOrder o, bool bf16, MatmulBackend first, const char *what) {
+static bool run_forms(EmuSetup o, bool bf16, MatmulBackend first, const char *what) {
     bool fine = true;
     for (int i = 0; i < FORMS && fine; i++) {
         if (i % 8 == 0) begin(o), matmul_set_backend(first);
@@ -301,20 +300,20 @@ TEST(cuda_matmul_goes_on_where_the_library_refuses) {
     CHECK(t.fused == 1 && emu_lt.runs[2] == refused + 1);
     t = took(9, true);
     CHECK(t.fused == 1 && t.heuristics == 0); // and not tried again
-    emu_lt_mood(EMU_LT_BARE);
+    emu_lt_setup.mood = EMU_LT_BARE;
     t = took(1, true);
     CHECK(t.bare == 1 && t.heuristics == 2);
     t = took(1, true);
     CHECK(t.bare == 1 && t.heuristics == 0);
     for (int round = 0; round < 2; round++) { // when it is run, and when the plan is made
-        emu_lt_mood(round ? EMU_LT_NO_SUMS : EMU_LT_BARE);
+        emu_lt_setup.mood = round ? EMU_LT_NO_SUMS : EMU_LT_BARE;
         int64_t sums = matmul_counts().bias_grads;
         t = took(18 + round, true);
         CHECK(t.bare == 1 && t.heuristics == 2);
         t = took(18 + round, true);
         CHECK(t.bare == 1 && t.heuristics == 0 && matmul_counts().bias_grads == sums);
     }
-    emu_lt_mood(EMU_LT_NOTHING);
+    emu_lt_setup.mood = EMU_LT_NOTHING;
     t = took(3, true);
     CHECK(t.tiled == 1 && t.heuristics == 2);
     t = took(3, true);
@@ -364,7 +363,7 @@ TEST(cuda_matmul_prepare_takes_the_fastest) {
         device_wait();
         int first = emu_lt.runs[1];
         CHECK(first > 0);
-        emu_lt_slow(1);
+        emu_lt_setup.slow = 1;
         matmul_prepare(&c.p, bf16 ? 2 : 4);
         CHECK(emu_lt.runs[1] > first && emu_lt.runs[2] > 0 && emu_lt.runs[3] > 0 &&
               emu_lt.runs[4] > 0);
@@ -408,10 +407,10 @@ TEST(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
     for (int alone = 0; alone < 2; alone++) {
         cuda_forget_choices();
         begin(cuda_orders[2]);
-        emu_lt_slow_epilogue(alone ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT);
+        emu_lt_setup.slow_epilogue = alone ? LT_EPILOGUE_BGRADA : LT_EPILOGUE_DEFAULT;
         Case c = case_make(&forms[18], true);
         matmul_prepare(&c.p, 2);
-        emu_lt_slow_epilogue(0);
+        emu_lt_setup.slow_epilogue = 0;
         words_put(&c.y), words_put(&c.sums); // as they were
         Took t = took_again(&c.p, true);
         CHECK(t.fused == !alone && t.bare == alone && t.heuristics == 0);
@@ -428,7 +427,7 @@ TEST(cuda_matmul_prepare_finds_what_runs) {
     for (EACH_WORD(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[0]);
-        emu_lt_mood(EMU_LT_BARE);
+        emu_lt_setup.mood = EMU_LT_BARE;
         Case c = case_make(&forms[1], bf16);
         matmul_prepare(&c.p, bf16 ? 2 : 4);
         Took t = took_again(&c.p, bf16);
@@ -442,7 +441,7 @@ TEST(cuda_matmul_prepare_finds_what_runs) {
 static int taken(int slow, int *timed) {
     begin(cuda_orders[0]);
     Case c = case_make(&forms[0], true);
-    emu_lt_slow(slow);
+    emu_lt_setup.slow = slow;
     EmuLt before = emu_lt;
     matmul_prepare(&c.p, 2);
     *timed = 0;
@@ -473,7 +472,7 @@ TEST(cuda_matmul_prepare_takes_what_was_chosen_before) {
     CHECK(one > 1 && timed == 4);
     CHECK(taken(one, &timed) == one && timed == 0);
     choose_another(1);
-    CHECK(taken(-1, &timed) == 1 && timed == 0);
+    CHECK(taken(0, &timed) == 1 && timed == 0);
     choose_another(77); // the library has it no more
     CHECK(taken(1, &timed) > 1 && timed == 4);
 }
@@ -500,7 +499,7 @@ TEST(cuda_matmul_choices_may_be_damaged) {
 static void matmul_of_broken_library(void *unused) {
     (void)unused;
     begin(cuda_orders[0]);
-    emu_lt_mood(EMU_LT_BROKEN);
+    emu_lt_setup.mood = EMU_LT_BROKEN;
     run_form(&forms[0], true, "broken");
 }
 

@@ -22,22 +22,13 @@ static const char model[] = "layers=2,heads=4,channels=16,seq=4,vocab=13";
 static const char small[] = "layers=1,heads=2,channels=10,seq=4,vocab=13";
 static const char llama[] = "llama,layers=1,heads=4,kv_heads=2,channels=16,ffn=20,seq=4,vocab=13";
 
-typedef struct Streams {
-    bool late;
-    unsigned shuffle;
-} Streams;
-
-static MeshRun run_on(MeshRun r, int devices, Streams s) {
-    emu_set_devices(devices);
-    emu_set_order(s.late ? EMU_RANDOM : EMU_FORWARD, 3);
-    emu_set_late(s.late), emu_set_shuffle(s.shuffle);
+static MeshRun run_on(MeshRun r, EmuSetup s) {
+    s.order = s.late ? EMU_RANDOM : EMU_FORWARD, s.seed = 3;
+    r.emu = s;
     r.sequences = 4;
     if (!r.S) r.S = 4;
     if (r.after) r.ctx = &r;
     mesh_run(&r);
-    emu_set_late(false), emu_set_shuffle(0);
-    emu_set_order(EMU_FORWARD, 0);
-    emu_set_devices(1);
     return r;
 }
 
@@ -59,19 +50,21 @@ static bool near(const char *what, const Case *c, const MeshRun *got, const Mesh
     return good;
 }
 
-static int wrong_of(const char *config, const Case *cases, int n) {
+/* apart: by NCCL. */
+static int wrong_of(const char *config, const Case *cases, int n, bool apart) {
     OWNED(mesh_run_free)
-    MeshRun one = run_on((MeshRun){.model = config, .layout = "d1", .cuda = true}, 1, (Streams){0});
+    MeshRun one = run_on((MeshRun){.model = config, .layout = "d1", .cuda = true}, (EmuSetup){0});
     int wrong = 0;
     for (int i = 0; i < n; i += BASE_DEBUG && !test_long() ? 4 : 1) { // sanitizers are slow
         const Case *c = &cases[i];
         MeshRun r = {.model = config, .layout = c->layout, .overlap = c->overlap};
         r.next = c->next, r.move = 2;
         r.in_halves = !strstr(c->overlap, "halves"); // the same sums with halves and without
-        OWNED(mesh_run_free) MeshRun cpu = run_on(r, 1, (Streams){0});
+        OWNED(mesh_run_free) MeshRun cpu = run_on(r, (EmuSetup){0});
         r.cuda = true;
-        OWNED(mesh_run_free)
-        MeshRun gpu = run_on(r, c->devices, (Streams){i % 3 > 0, i % 3 == 2 ? (unsigned)i : 0});
+        EmuSetup s = {.late = i % 3 > 0, .devices = c->devices, .apart = apart};
+        s.shuffle = i % 3 == 2 ? (unsigned)i : 0;
+        OWNED(mesh_run_free) MeshRun gpu = run_on(r, s);
         wrong += !near("one rank", c, &gpu, &one) + !near("the CPU", c, &gpu, &cpu);
     }
     return wrong;
@@ -85,7 +78,7 @@ TEST(cuda_mesh_of_2_and_4_ranks_trains_what_one_rank_trains) {
         {"x2+sp", "bulk+ring", 1, NULL},   {"x4+sp", "chunk=2", 4, NULL},
         {"z2.x2", "bulk+halves", 2, NULL}, {"x2+sp", "fused", 2, NULL},
         {"x4+sp", "bulk+fused", 1, NULL},  {"x2.y2+sp", "bulk+fused+halves", 4, NULL}};
-    CHECK(wrong_of(model, cases, sizeof cases / sizeof *cases) == 0);
+    CHECK(wrong_of(model, cases, sizeof cases / sizeof *cases, false) == 0);
 }
 
 /* Sums of K in one order, of however many rows. */
@@ -99,12 +92,11 @@ TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
     for (int i = 0; i < (BASE_DEBUG ? 2 : 4); i++) {
         MeshRun r = {.model = i % 2 ? llama : model, .layout = layouts[i], .cuda = true};
         r.bf16 = i % 2, r.before = own_matmuls, r.overlap = "bulk";
-        OWNED(mesh_run_free) MeshRun bulk = run_on(r, 1, (Streams){0});
+        OWNED(mesh_run_free) MeshRun bulk = run_on(r, (EmuSetup){0});
         r.overlap = i % 3 ? "bulk+fused" : "fused";
-        OWNED(mesh_run_free)
-        MeshRun fused = run_on(r, 1 + i % 4, (Streams){i > 0, (unsigned)i / 2});
-        MeshDiff d = mesh_diff(&fused, &bulk);
-        CHECK(fused.agreed && d.loss == 0 && d.norm == 0 && d.weights == 0);
+        EmuSetup s = {.late = i > 0, .shuffle = (unsigned)i / 2, .devices = 1 + i % 4};
+        OWNED(mesh_run_free) MeshRun fused = run_on(r, s);
+        CHECK(mesh_same_bits(&fused, &bulk));
     }
 }
 
@@ -113,23 +105,22 @@ TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
 TEST(cuda_mesh_of_fused_matmuls_between_processes_changes_no_bit) {
     NEEDS_EMULATION();
     static const char *const layouts[] = {"x2+sp", "d2.x2+sp", "z2.x2+sp", "x2.y2+sp", "x4+sp"};
-    emu_set_ipc_within(true);
     for (int i = 0; i < (BASE_DEBUG ? 2 : 5); i++) {
         MeshRun r = {.model = i % 2 ? llama : model, .layout = layouts[i], .cuda = true};
         r.bf16 = i % 2, r.before = own_matmuls, r.overlap = "bulk";
         r.ipc = true;
+        EmuSetup s = {.devices = i ? 4 : 2, .ipc_within = true};
         double apart = i < 4 ? 0 : 2e-4; // NCCL sums four in another order than slots are
         r.replay = REPLAY_ALWAYS, r.next = i == 2 ? r.layout : NULL, r.move = 1;
-        OWNED(mesh_run_free) MeshRun bulk = run_on(r, i ? 4 : 2, (Streams){0});
+        OWNED(mesh_run_free) MeshRun bulk = run_on(r, s);
         int64_t before = emu_calls.replays;
         r.overlap = i % 3 ? "bulk+fused" : "fused";
-        OWNED(mesh_run_free)
-        MeshRun fused = run_on(r, i ? 4 : 2, (Streams){i > 0, (unsigned)i / 2});
+        s.late = i > 0, s.shuffle = (unsigned)i / 2;
+        OWNED(mesh_run_free) MeshRun fused = run_on(r, s);
         MeshDiff d = mesh_diff(&fused, &bulk);
         CHECK(fused.agreed && d.loss <= apart && d.norm <= apart && d.weights <= apart);
         CHECK(emu_calls.replays == before && emu_nccl_open() == 0);
     }
-    emu_set_ipc_within(false);
 }
 
 static void limit_waits(Model *m, void *ctx) {
@@ -140,14 +131,15 @@ static void lose_flags(void *ctx) {
     MeshRun r = {.model = model, .layout = "x2+sp", .cuda = true, .ipc = true, .overlap = "fused"};
     (void)ctx;
     r.before = limit_waits;
-    emu_set_ipc_within(true), emu_lose_flags(true);
-    run_on(r, 2, (Streams){true, 1});
+    run_on(r,
+           (EmuSetup){
+               .late = true, .shuffle = 1, .devices = 2, .ipc_within = true, .lose_flags = true});
 }
 /* As the library: handles are for other processes, and for devices that are reached. */
 static void refuse_handles(void *ctx) {
     MeshRun r = {.model = model, .layout = "x2+sp", .cuda = true, .ipc = true, .overlap = "fused"};
     (void)ctx;
-    run_on(r, 2, (Streams){0});
+    run_on(r, (EmuSetup){.devices = 2});
 }
 
 TEST(cuda_mesh_of_fused_matmuls_between_processes_ends_where_a_flag_never_comes) {
@@ -161,7 +153,7 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     static const Case cases[] = {{"x2.y2+stay=y", "bulk", 1, NULL},
                                  {"x2.y2+heads", "none", 2, NULL},
                                  {"d2.x2+zero1", "bulk", 4, NULL}};
-    CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases) == 0);
+    CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases, false) == 0);
 }
 
 static void tensor_cores(Model *m, void *ctx) {
@@ -174,20 +166,14 @@ TEST(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
     NEEDS_EMULATION();
     MeshRun r = {.model = "layers=1,heads=2,channels=32,seq=64,vocab=40", .layout = "x2+sp"};
     r.cuda = r.bf16 = true, r.before = tensor_cores, r.steps = 1, r.S = 64, r.overlap = "bulk";
-    OWNED(mesh_run_free) MeshRun bulk = run_on(r, 2, (Streams){0});
+    OWNED(mesh_run_free) MeshRun bulk = run_on(r, (EmuSetup){.devices = 2});
     r.overlap = "bulk+fused";
-    emu_set_ipc_within(true);
     for (int i = 0; i < 4; i++) {
-        bool forget = i % 2;
-        r.ipc = i / 2;
-        emu_forget_flags(forget);
-        OWNED(mesh_run_free) MeshRun fused = run_on(r, 2, (Streams){true, 1});
-        emu_forget_flags(false);
-        MeshDiff d = mesh_diff(&fused, &bulk);
-        bool same = fused.agreed && d.loss == 0 && d.norm == 0 && d.weights == 0;
-        CHECK(same == !forget);
+        EmuSetup s = {.late = true, .shuffle = 1, .devices = 2, .forget_flags = i % 2};
+        r.ipc = s.ipc_within = i / 2;
+        OWNED(mesh_run_free) MeshRun fused = run_on(r, s);
+        CHECK(mesh_same_bits(&fused, &bulk) == !s.forget_flags);
     }
-    emu_set_ipc_within(false);
 }
 
 /* ---- master weights and their bf16 copies */
@@ -253,7 +239,7 @@ TEST(cuda_mesh_copies_in_bf16_are_the_rounded_masters) {
         r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1;
         r.after = check_casts;
         wrong_casts = 0;
-        r = run_on(r, c->devices, (Streams){0});
+        r = run_on(r, (EmuSetup){.devices = c->devices});
         if (wrong_casts)
             test_fail(__FILE__, __LINE__, "%s: %lld", c->layout, (long long)wrong_casts);
     }
@@ -281,16 +267,16 @@ TEST(cuda_mesh_gathers_bf16_copies_of_sharded_masters) {
                  {{"d2.z2+zero1", "bulk", 1, "d2.x2+zero2"}, 1e-3}};
     OWNED(mesh_run_free)
     MeshRun all = {.model = small, .layout = "d2", .cuda = true, .bf16 = true, .steps = STEPS};
-    all = run_on(all, 1, (Streams){0});
+    all = run_on(all, (EmuSetup){0});
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 5 : 1) { // sanitizers are slow
         const Case *c = &cases[i].c;
         OWNED(mesh_run_free)
         MeshRun r = {.model = small, .layout = c->layout, .overlap = c->overlap, .next = c->next};
         r.cuda = r.bf16 = true, r.steps = STEPS, r.move = 1, r.after = check_casts;
         held = wrong_casts = 0;
-        emu_set_peers(c->devices == 1); // else by NCCL
-        r = run_on(r, c->devices, (Streams){i % 2 > 0, (unsigned)i});
-        emu_set_peers(true);
+        EmuSetup s = {.late = i % 2 > 0, .shuffle = (unsigned)i, .devices = c->devices};
+        s.apart = c->devices > 1; // by NCCL
+        r = run_on(r, s);
         double apart = loss_apart(&r, &all, STEPS);
         if (apart > cases[i].apart) printf("    %s: %g apart\n", c->layout, apart);
         CHECK(wrong_casts == 0 && held == r.n_params * STEPS);
@@ -307,16 +293,14 @@ TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
         {"d2.x2+zero1", "bulk", 4, NULL},           {"y3", "bulk", 3, "z3"},
         {"x3+sp", "bulk", 3, "d3+zero2"},           {"x2.y2+heads", "chunk=2", 4, "x2.y2+stay=y"}};
     static const int versions[] = {22809, 21903, 21801};
-    emu_set_peers(false);
     for (int i = 0; i < (test_long() ? 6 : 3); i++) {
         emu_nccl_version(versions[i % 3]);
-        int wrong = wrong_of(model, &cases[i], 1);
+        int wrong = wrong_of(model, &cases[i], 1, true);
         EmuNcclCounts n = emu_nccl_counts();
         emu_nccl_version(22809);
         CHECK(wrong == 0 && emu_nccl_open() == 0 && n.registered == 0);
         CHECK(n.calls > 0 && (versions[i % 3] < 21900 ? n.direct == 0 : n.direct > n.calls / 2));
     }
-    emu_set_peers(true);
 }
 
 /* What a step sends lies in memory that NCCL knows, blocks that do not touch, too. */
@@ -327,7 +311,6 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
         {"y3+heads", "none", 3, NULL},     {"x3+sp", "chunk=4", 3, NULL},
         {"x2.y2+stay=y", "bulk", 4, NULL}, {"z2.x2+zero2", "bulk+ring", 4, NULL}};
     static const int versions[] = {22809, 21903};
-    emu_set_peers(false);
     for (int i = 0; i < 6; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
         OWNED(mesh_run_free)
         MeshRun r = {.model = i % 2 ? llama : model,
@@ -337,7 +320,7 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
                      .cuda = true,
                      .steps = 1};
         emu_nccl_version(versions[i % 2]);
-        r = run_on(r, cases[i].devices, (Streams){0});
+        r = run_on(r, (EmuSetup){.devices = cases[i].devices, .apart = true});
         EmuNcclCounts n = emu_nccl_counts();
         if (n.direct != n.calls)
             printf("    %s: %lld of %lld calls\n", cases[i].layout, (long long)n.direct,
@@ -345,7 +328,6 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
         CHECK(n.calls > 0 && n.direct == n.calls);
     }
     emu_nccl_version(22809);
-    emu_set_peers(true);
 }
 
 /* ---- recorded micro-batches */
@@ -364,12 +346,13 @@ typedef struct Recorded {
     const char *next; // as in Case
 } Recorded;
 
-static MeshRun run_recorded(const Recorded *c, ReplayWhere where, Streams s) {
+static MeshRun run_recorded(const Recorded *c, ReplayWhere where, EmuSetup s) {
     MeshRun r = {.model = model, .layout = c->layout, .overlap = c->overlap, .micro = c->micro};
     r.recompute = c->recompute, r.bf16 = c->bf16, r.next = c->next, r.move = STAY;
     r.steps = c->next ? 2 * STAY : STAY;
     r.cuda = true, r.replay = where, r.priced = !c->next;
-    return run_on(r, c->ranks, s);
+    s.devices = c->ranks;
+    return run_on(r, s);
 }
 
 /* Of each kind the first micro-batch on a model is called, all others are replayed: each by one
@@ -391,9 +374,8 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
         {"d2", "bulk", 2, 1, 2, 2, RECOMPUTE_NONE, false, "z2"},
         {"d2.x2", "bulk+halves", 4, 2, 1, 1, RECOMPUTE_FULL, false, NULL}};
     static const int versions[] = {22809, 21903, 21801};
-    emu_set_peers(false);
     for (int i = 0; i < (test_long() ? 9 : 6); i += BASE_DEBUG && !test_long() ? 3 : 1) {
-        Streams s = {i % 3 > 0, i % 3 == 2 ? 5 : 0};
+        EmuSetup s = {.late = i % 3 > 0, .shuffle = i % 3 == 2 ? 5 : 0, .apart = true};
         emu_nccl_version(versions[i % 3]);
         OWNED(mesh_run_free) MeshRun called = run_recorded(&cases[i], REPLAY_NEVER, s);
         int64_t before = emu_calls.replays;
@@ -407,7 +389,6 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
         CHECK(good && called.unpredicted + replayed.unpredicted == 0 && emu_nccl_open() == 0);
     }
     emu_nccl_version(22809);
-    emu_set_peers(true);
 }
 
 /* Threads of one process do so on request alone; ranks that share memory never. */
@@ -416,10 +397,8 @@ TEST(cuda_mesh_records_where_it_is_safe) {
     static const Recorded d2 = {"d2", "none", 2, 0, 1, 1, RECOMPUTE_NONE, false, NULL};
     for (int peers = 0; peers < 2; peers++) {
         int64_t before = emu_calls.replays;
-        emu_set_peers(peers);
-        OWNED(mesh_run_free)
-        MeshRun r = run_recorded(&d2, peers ? REPLAY_ALWAYS : REPLAY_AUTO, (Streams){0});
+        ReplayWhere where = peers ? REPLAY_ALWAYS : REPLAY_AUTO;
+        OWNED(mesh_run_free) MeshRun r = run_recorded(&d2, where, (EmuSetup){.apart = !peers});
         CHECK(emu_calls.replays == before);
     }
-    emu_set_peers(true);
 }

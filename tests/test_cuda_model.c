@@ -5,13 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/rng.h"
 #include "layers/cuda/matmuls.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu_cublaslt.h"
+#include "tests/mesh_run.h"
 
 enum { STEPS = 3, TOKENS = 2 * 12 };
 
@@ -19,7 +19,7 @@ typedef struct Losses {
     double of[STEPS], norm[STEPS], evaluated, logit;
 } Losses;
 
-/* Some steps with larger weights than a real start, so that every path carries signal. */
+/* Some steps. */
 static Losses train(const char *config, const Kernels *k, bool bf16, Recompute recompute) {
     ModelShape shape = {.config = config_of(config), .B = 2, .training = true, .bf16 = bf16};
     Model m;
@@ -29,18 +29,10 @@ static Losses train(const char *config, const Kernels *k, bool bf16, Recompute r
     Team *team = team_create(1);
     model_plan(&m, &shape, k, team);
     model_allocate(&m);
-    TensorTable *host = model_host(&m);
-    tensors_init(host, team, 7);
-    for (int i = 0; i < host->n; i++)
-        for (int64_t j = 0; j < tensor_size(&host->t[i]); j++)
-            host->t[i].param[j] +=
-                0.2f * (float)(rng_uniform(9, rng_stream(host->t[i].name), (uint64_t)j) - 0.5);
+    mesh_weights(model_host(&m), team, 7);
     model_push(&m);
     int32_t inputs[TOKENS], targets[TOKENS];
-    for (int i = 0; i < TOKENS; i++) {
-        inputs[i] = (int32_t)(rng_u64(1, 1, (uint64_t)i) % (uint64_t)shape.config.vocab);
-        targets[i] = (int32_t)(rng_u64(1, 2, (uint64_t)i) % (uint64_t)shape.config.vocab);
-    }
+    mesh_tokens(0, TOKENS, TOKENS, shape.config.vocab, inputs, targets);
     targets[3] = -1;
     for (int s = 0; s < STEPS; s++) {
         AdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
@@ -98,7 +90,7 @@ TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
     for (int i = 0; i < 3; i++) {
         cuda_begin(cuda_orders[i]);
         bool here = device_is_sm90();
-        emu_lt_mood(EMU_LT_FINE);
+        emu_lt_setup.mood = EMU_LT_FINE;
         MatmulCounts before = matmul_counts();
         matmul_set_backend(here ? backend[i] : BACKEND_LIBRARY);
         got[i] = train(config, kernels_cuda(true), true, RECOMPUTE_NONE);

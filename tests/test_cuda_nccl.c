@@ -28,11 +28,8 @@ typedef struct Job {
 
 static int run_counted(Job job, EmuNcclCounts *counts) {
     emu_nccl_version(job.version);
-    emu_set_devices(job.n), emu_set_peers(false);
-    emu_set_late(job.late);
-    int result = ranks_run(job.n, cuda_rank, &(CudaJob){job.main, job.ctx});
-    emu_set_late(false);
-    emu_set_devices(1), emu_set_peers(true);
+    EmuSetup s = {.late = job.late, .devices = job.n, .apart = true};
+    int result = cuda_ranks_run(job.n, s, job.main, job.ctx);
     *counts = emu_nccl_counts();
     emu_nccl_version(NEWEST);
     return result;
@@ -105,9 +102,9 @@ TEST(cuda_nccl_registers_what_the_library_can) {
 TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
     NEEDS_EMULATION();
     int64_t pieces = 2;
-    emu_nccl_mood(EMU_NCCL_APART);
+    emu_nccl_mood = EMU_NCCL_APART;
     CHECK(run((Job){NEWEST, 3, two_arenas, &pieces, false}) == 0);
-    emu_nccl_mood(EMU_NCCL_FINE);
+    emu_nccl_mood = EMU_NCCL_FINE;
 }
 
 /* Collectives go before matmuls where both wait for multiprocessors, and leave most of them to
@@ -288,7 +285,8 @@ static int stay_away(World *w, void *ctx) {
     coll_sum(pair, COLL_F32, x, N, "first");
     for (int i = 0; i < 2; i++) {
         if (i == 1 && world_rank(w) == world_size(w) - 1) break;
-        if (i == 1) device_wait(), emu_nccl_mood(stall->mood); // all is done but for what comes now
+        if (i == 1)
+            device_wait(), emu_nccl_mood = stall->mood; // all is done but for what comes now
         if (i == 1 && stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
         coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
     }

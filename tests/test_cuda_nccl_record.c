@@ -5,11 +5,11 @@
 #include "base/die.h"
 #include "layers/cuda/graph.h"
 #include "layers/cuda/streams.h"
-#include "parallel/comm/coll.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/coll_record.h"
 #include "parallel/comm/devices.h"
 #include "parallel/comm/ranks.h"
+#include "tests/coll_call.h"
 #include "tests/cuda_ranks.h"
 #include "tests/emu/emu_nccl.h"
 #include "tests/emu/runtime.h"
@@ -27,12 +27,8 @@ typedef struct Job {
 } Job;
 
 static int run(Job job) {
-    emu_set_devices(job.n), emu_set_peers(false);
-    emu_set_late(job.late), emu_set_shuffle(job.shuffle);
-    int result = ranks_run(job.n, cuda_rank, &(CudaJob){job.main, job.ctx});
-    emu_set_late(false), emu_set_shuffle(0);
-    emu_set_devices(1), emu_set_peers(true);
-    return result;
+    EmuSetup s = {.late = job.late, .shuffle = job.shuffle, .devices = job.n, .apart = true};
+    return cuda_ranks_run(job.n, s, job.main, job.ctx);
 }
 
 /* ---- a pass: kernels of the rank's own between collectives, all of which need what was before
@@ -56,36 +52,16 @@ static Pass pass_make(World *w) {
 
 /* Blocks of two ranks side by side. */
 static void gather(const Pass *p) {
-    coll_run(p->pair, &(CollCall){.op = COLL_ALL_GATHER,
-                                  .type = COLL_F32,
-                                  .dim = 1,
-                                  .rows = 2,
-                                  .cols = N / 2,
-                                  .src = p->y,
-                                  .dst = p->whole,
-                                  .staging = {p->place, 2 * N * sizeof *p->place},
-                                  .what = "first",
-                                  .file = __FILE__,
-                                  .line = __LINE__});
-}
-
-static Ticket start(Comm *c, CollOp op, const float *src, float *dst, const char *what) {
-    return coll_start(c, &(CollCall){.op = op,
-                                     .type = COLL_F32,
-                                     .rows = 1,
-                                     .cols = N,
-                                     .src = src,
-                                     .dst = dst,
-                                     .what = what,
-                                     .file = __FILE__,
-                                     .line = __LINE__});
+    CollCall call = COLL_CALL(COLL_ALL_GATHER, 2, N / 2, p->y, p->whole, "first");
+    call.dim = 1, call.staging = (CollStaging){p->place, 2 * N * sizeof *p->place};
+    coll_run(p->pair, &call);
 }
 
 static void pass(const Pass *p) {
     device_copy(p->y, p->x, N * sizeof *p->x);
     gather(p);
     device_copy(p->copy, p->whole, 2 * N * sizeof *p->x);
-    coll_wait(start(p->pair, COLL_REDUCE_SCATTER, p->copy, p->x, "between"));
+    coll_run(p->pair, &COLL_CALL(COLL_REDUCE_SCATTER, 1, N, p->copy, p->x, "between"));
     device_copy(p->y, p->x, N * sizeof *p->x);
     coll_sum(world_comm(p->w), COLL_F32, p->y, N, "second");
     device_copy(p->x, p->y, N * sizeof *p->x);
@@ -225,7 +201,7 @@ static int stays_away(World *w, void *ctx) {
     device_wait();
     coll_barrier(world_comm(w));
     if (stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
-    emu_nccl_mood(stall->mood);
+    emu_nccl_mood = stall->mood;
     for (int i = 0; i < ROUNDS - last; i++) replay(&p);
     device_wait();
     coll_barrier(world_comm(w));
@@ -282,7 +258,7 @@ static int leaves_open(World *w, void *ctx) {
     pass(&p);
     p.calls = world_record(w);
     device_capture();
-    start(p.pair, COLL_ALL_GATHER, p.x, p.whole, "open");
+    coll_start(p.pair, &COLL_CALL(COLL_ALL_GATHER, 1, N, p.x, p.whole, "open"));
     world_recorded(p.calls);
     return 0;
 }

@@ -16,7 +16,7 @@ enum { LANES = 32, MOST = 1024 };
 
 /* A kernel of one warp gives numbers[MOST] for numbers[MOST]. */
 template <class T> void run(void (*kernel)(T *, const T *), T *out, const T *in, EmuOrder order) {
-    emu_set_order(order, 3);
+    emu_setup.order = order, emu_setup.seed = 3;
     device_open(0, 4096);
     auto *x = static_cast<T *>(device_alloc(MOST * sizeof(T)));
     auto *y = static_cast<T *>(device_alloc(MOST * sizeof(T)));
@@ -26,7 +26,7 @@ template <class T> void run(void (*kernel)(T *, const T *), T *out, const T *in,
     device_wait();
     device_free(x), device_free(y);
     device_close();
-    emu_set_order(EMU_FORWARD, 0);
+    emu_set({});
 }
 const EmuOrder orders[] = {EMU_FORWARD, EMU_REVERSE, EMU_RANDOM};
 

@@ -18,12 +18,12 @@ namespace {
 const EmuOrder orders[] = {EMU_FORWARD, EMU_REVERSE, EMU_RANDOM};
 
 void begin(EmuOrder order) {
-    emu_set_order(order, 3);
+    emu_setup.order = order, emu_setup.seed = 3;
     device_open(0, 4096);
 }
 void end() {
     device_close();
-    emu_set_order(EMU_FORWARD, 0);
+    emu_set({});
 }
 
 TEST(cuda_sm90_instructions_do_what_is_said_of_them) {

@@ -129,10 +129,10 @@ TEST(cuda_replay_changes_no_bit) {
         for (int replay = 0; replay < 2; replay++) {
             Training t = trainings[i];
             t.replay = replay;
-            cuda_begin(cuda_orders[i ? 2 : 0]);
-            emu_set_shuffle(i ? 5 : 0);
+            EmuSetup s = cuda_orders[i ? 2 : 0];
+            s.shuffle = i ? 5 : 0;
+            cuda_begin(s);
             made[replay] = train(&t, i == 1 ? SEQUENCES : SEQUENCES / 2);
-            emu_set_shuffle(0);
             CHECK(cuda_end());
         }
         CHECK(test_on_device || (made[0].replays == 0 && made[1].replays == replays[i]));

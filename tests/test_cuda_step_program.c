@@ -5,8 +5,6 @@
 
 #include "base/debug.h"
 #include "tests/cuda_test.h"
-#include "tests/emu/calls.h"
-#include "tests/emu/emu_nccl.h"
 #include "tests/mesh_run.h"
 
 static const char *const models[] = {
@@ -24,19 +22,17 @@ typedef struct Case {
     bool bf16;
 } Case;
 
+/* Ranks with a device each are apart: by NCCL. */
 static MeshRun run_on(const Case *c, ReplayWhere replay, int order) {
     MeshRun r = {.model = models[c->model], .layout = c->layout, .overlap = c->overlap};
     r.sequences = 4, r.S = 4, r.micro = c->micro, r.steps = STEPS;
     r.recompute = c->recompute, r.bf16 = c->bf16;
     r.cuda = true, r.replay = replay;
     r.priced = true;
-    emu_set_devices(c->devices);
-    emu_set_order(order ? EMU_RANDOM : EMU_FORWARD, 3);
-    emu_set_late(order > 0), emu_set_shuffle(order > 1 ? (unsigned)order : 0);
+    r.emu = (EmuSetup){order ? EMU_RANDOM : EMU_FORWARD, 3, .late = order > 0};
+    r.emu.shuffle = order > 1 ? (unsigned)order : 0;
+    r.emu.devices = c->devices, r.emu.apart = c->devices > 1;
     mesh_run(&r);
-    emu_set_late(false), emu_set_shuffle(0);
-    emu_set_order(EMU_FORWARD, 0);
-    emu_set_devices(1);
     return r;
 }
 
@@ -77,28 +73,9 @@ TEST(cuda_step_program_has_the_same_bits_in_any_order) {
     int wrong = 0;
     for (int i = 0; i < N_CASES; i += every()) {
         const Case *c = &cases[i];
-        emu_set_peers(c->devices == 1); // else by NCCL
         OWNED(mesh_run_free)
         MeshRun was = run_on(c, REPLAY_NEVER, 0), is = run_on(c, REPLAY_NEVER, 1 + i % 3);
         wrong += !same("bits", c, &is, &was);
     }
-    emu_set_peers(true);
     CHECK(wrong == 0);
-}
-
-/* Sums of gradients run beside the backward pass of the layers before: matmuls then leave
- * multiprocessors to them. */
-TEST(cuda_step_program_sums_gradients_under_backward) {
-    NEEDS_EMULATION();
-    static const Case cases[] = {{0, "d2", "none", 2, 1, RECOMPUTE_NONE, true},
-                                 {0, "d2", "bulk", 2, 1, RECOMPUTE_NONE, true},
-                                 {0, "d2+zero1", "bulk", 2, 1, RECOMPUTE_FULL, true}};
-    emu_set_peers(false);
-    for (int i = 0; i < 3; i++) {
-        int64_t before = emu_calls.narrow;
-        OWNED(mesh_run_free) MeshRun r = run_on(&cases[i], REPLAY_NEVER, 2);
-        CHECK(r.agreed && r.unpredicted == 0);
-        CHECK((emu_calls.narrow > before) == (i > 0));
-    }
-    emu_set_peers(true);
 }

@@ -69,20 +69,18 @@ typedef struct Case {
 } Case;
 
 static MeshRun run_with(const Case *c, Traced *all) {
-    MeshRun r = {.model = "layers=1,heads=2,channels=8,vocab=13,seq=4",
-                 .layout = c->layout,
-                 .overlap = c->overlap,
-                 .sequences = 4,
-                 .S = 4,
-                 .steps = STEPS,
-                 .cuda = true,
-                 .bf16 = c->bf16};
+    MeshRun r = {
+        .model = "layers=1,heads=2,channels=8,vocab=13,seq=4",
+        .layout = c->layout,
+        .overlap = c->overlap,
+        .sequences = 4,
+        .S = 4,
+        .steps = STEPS,
+        .cuda = true,
+        .emu = {.late = c->late, .shuffle = c->shuffle, .devices = c->devices, .apart = c->nccl},
+        .bf16 = c->bf16};
     if (all) predict(all, &r), r.after = trace_some, r.ctx = all;
-    emu_set_devices(c->devices), emu_set_peers(!c->nccl);
-    emu_set_late(c->late), emu_set_shuffle(c->shuffle);
     mesh_run(&r);
-    emu_set_late(false), emu_set_shuffle(0);
-    emu_set_devices(1), emu_set_peers(true);
     return r;
 }
 

@@ -226,33 +226,6 @@ TEST(layout_linear_derives_the_matmuls_of_every_layer) {
     }
 }
 
-/* What one layer stores the next one reads, and a path leads from every storage to its matmul and
- * back: no layout needs anything but these collectives. */
-TEST(layout_layers_fit_together_on_every_layout) {
-    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
-    for (int sizes = 0; sizes < 16; sizes++)
-        for (size_t w = 0; w < N_OF(words); w++) {
-            char text[64];
-            snprintf(text, sizeof text, "d%d.z%d.x%d.y%d%s", 1 + (sizes & 1), 1 + (sizes >> 1 & 1),
-                     1 + (sizes >> 2 & 1), 1 + (sizes >> 3), words[w]);
-            Layout l = layout_of(text);
-            Dist residual = layout_residual(&l);
-            for (int kind = 0; kind < N_LINEARS; kind++) {
-                LinearDist d = layout_linear(&l, (LinearKind)kind);
-                Change path[MAX_CHANGES];
-                bool widens = kind != LINEAR_ATTN_OUT && kind != LINEAR_DOWN;
-                CHECK(dist_equal(widens ? &d.x_stored : &d.y_stored, &residual));
-                Dist dy = d.y;
-                dy.partial = axes_none();
-                CHECK(dist_path(&d.x_stored, &d.x, path, NULL) >= 0);
-                CHECK(dist_path(&d.w_stored, &d.w, path, NULL) >= 0);
-                CHECK(dist_path(&d.y, &d.y_stored, path, NULL) >= 0);
-                CHECK(dist_path(&d.y_stored, &dy, path, NULL) >= 0);
-                CHECK(dist_path(&d.dx, &d.x_stored, path, NULL) >= 0);
-            }
-        }
-}
-
 TEST(layout_zero_stores_over_d_what_its_number_says) {
     static const char *const rows[][4] = {
         {"d2.z2", "z", "z", "z"},           {"d2.z2+zero1", "z", "z", "z.d"},

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "tests/emu/block.h"
 
-enum { POISON = 0xff, FIRST_ROOM = 64 };
+enum { POISON = 0xff };
 
 void emu_copy_later(void *to, const void *from, int n_bytes, int n_there, EmuPlace place) {
     Copies *c = &emu_self()->copies;
@@ -20,10 +20,7 @@ void emu_copy_later(void *to, const void *from, int n_bytes, int n_there, EmuPla
     if (emu_shared_offset(to) < 0 || (uintptr_t)to % n || (n_there && (uintptr_t)from % n))
         emu_fail(place, "cp.async of %d bytes: not from aligned memory to aligned shared memory",
                  n_bytes);
-    if (c->n == c->room) {
-        c->room = c->room ? 2 * c->room : FIRST_ROOM;
-        c->at = mem_realloc(c->at, (size_t)c->room, sizeof *c->at);
-    }
+    mem_grow(c->at, c->n, c->room);
     memset(to, POISON, n);
     c->at[c->n++] = (CopyLater){to, from, n, (size_t)n_there, c->group, place};
 }

@@ -14,13 +14,6 @@
 __thread EmuPosition emu_at;
 __thread Block *emu_block;
 
-static EmuOrder chosen_order;
-static unsigned chosen_seed;
-
-void emu_set_order(EmuOrder order, unsigned seed) {
-    chosen_order = order, chosen_seed = seed;
-}
-
 /* The Blocks of a thread of the host, kept for its next launch: one, or as many as have waited for
  * each other at once. */
 enum { MOST_BLOCKS = 32 };
@@ -84,7 +77,7 @@ static void push(Block *b, EmuThread *t, bool in_front) {
 
 static bool lags(const Block *b, unsigned at) {
     unsigned i = b->ready[at % MAX_THREADS];
-    return b->order == EMU_LAG && i / 32 == chosen_seed && i % 32 > 0;
+    return b->order == EMU_LAG && i / 32 == emu_setup.seed && i % 32 > 0;
 }
 
 /* The next thread in the order, NULL when all wait, or those that do not lag. */
@@ -93,10 +86,7 @@ static EmuThread *take(Block *b, bool all) {
     while (!all && at != end && lags(b, at)) at++;
     if (at == end) return NULL;
     if (b->order == EMU_REVERSE) at += (unsigned)b->n_ready - 1;
-    if (b->order == EMU_RANDOM) {
-        b->random = b->random * 6364136223846793005u + 1442695040888963407u;
-        at += (unsigned)((b->random >> 33) % (unsigned)b->n_ready);
-    }
+    if (b->order == EMU_RANDOM) at += emu_dice(&b->random, (unsigned)b->n_ready);
     unsigned short i = b->ready[at % MAX_THREADS];
     if (b->order == EMU_REVERSE) {
         b->n_ready--;
@@ -204,26 +194,24 @@ void emu_tell_outside(void) {
 /* --- barriers */
 
 static void release(Block *b, Barrier *r) {
-    r->result = r->said;
-    r->arrived = r->said = 0;
+    r->arrived = 0;
     for (int i = 0; i < r->n_waiting; i++) emu_wake(&b->thread[r->waiting[i]]);
     r->n_waiting = 0;
 }
 
-int emu_sync(bool said, EmuPlace place) {
+void emu_sync(EmuPlace place) {
     Block *b = emu_block;
     Barrier *r = &b->barrier[0];
     if (r->arrived && r->place.line != place.line)
         emu_fail(place, "__syncthreads here, but others of the block wait at %s:%d", r->place.file,
                  r->place.line);
-    r->place = place, r->arrived++, r->said += said;
+    r->place = place, r->arrived++;
     if (r->arrived == b->n_live) {
         release(b, r);
     } else {
         r->waiting[r->n_waiting++] = (unsigned short)(b->self - b->thread);
         emu_sleep("__syncthreads", place);
     }
-    return r->result;
 }
 
 void emu_barrier(int id, int count, bool wait, EmuPlace place) {
@@ -321,8 +309,7 @@ static void begin_block(Block *b, uint3 index) {
     b->index = index;
     b->n_live = b->n_threads, b->n_ready = b->n_outside = 0, b->first = 0;
     for (int i = 0; i < MAX_THREADS / 32; i++) b->warp[i].ended = b->warp[i].open = 0;
-    for (int i = 0; i < BARRIERS; i++)
-        b->barrier[i].arrived = b->barrier[i].said = b->barrier[i].n_waiting = 0;
+    for (int i = 0; i < BARRIERS; i++) b->barrier[i].arrived = b->barrier[i].n_waiting = 0;
     shared_poison(&b->shared);
     hopper_begin(b);
     for (int i = 0; i < b->n_threads; i++) {
@@ -382,7 +369,7 @@ static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
     if (*n == pool->n) pool->at[pool->n++] = mem_calloc(1, sizeof **pool->at);
     Block *b = emu_block = pool->at[*n];
     b->name = l->name, b->body = l->body, b->ctx = l->ctx;
-    b->order = chosen_order, b->random = chosen_seed + (unsigned)*n;
+    b->order = emu_setup.order, b->random = emu_setup.seed + (unsigned)*n;
     b->host = (Fiber){0};
     number_threads(b, l->block);
     shared_size(&b->shared, l->dynamic_bytes);
@@ -430,9 +417,9 @@ void emu_run(const EmuLaunch *l) {
     emu_at.grid_dim = l->grid, emu_at.block_dim = l->block;
     uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z / l->cluster;
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t at = chosen_order == EMU_FORWARD   ? i
-                      : chosen_order == EMU_REVERSE ? n - 1 - i
-                                                    : rng_permute(i, n, chosen_seed, 0);
+        uint64_t at = emu_setup.order == EMU_FORWARD   ? i
+                      : emu_setup.order == EMU_REVERSE ? n - 1 - i
+                                                       : rng_permute(i, n, emu_setup.seed, 0);
         Block *new[CLUSTER];
         begin_cluster(pool, &n_used, l, at * l->cluster, new);
         for (unsigned j = 0; j < l->cluster; j++) run_block(new[j]);

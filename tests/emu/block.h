@@ -51,7 +51,7 @@ typedef struct Warp {
 } Warp;
 
 typedef struct Barrier {
-    int arrived, count, said, result, n_waiting;
+    int arrived, count, n_waiting;
     EmuPlace place;
     unsigned short waiting[MAX_THREADS];
 } Barrier;

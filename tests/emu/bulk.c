@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "tests/emu/block.h"
 
-enum { POISON = 0xff, FIRST_ROOM = 16, CHUNK = 16 };
+enum { POISON = 0xff, CHUNK = 16 };
 
 static int box_bytes(const EmuTensorMap *m) {
     int n = m->element;
@@ -73,10 +73,9 @@ bool bulk_do_one(Block *b) {
     int loads = 0, i = -1, chosen;
     for (int j = 0; j < h->n_bulk; j++) loads += h->bulk[j].mbarrier != NULL;
     if (!loads) return false;
-    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
     chosen = b->order == EMU_FORWARD   ? 0
              : b->order == EMU_REVERSE ? loads - 1
-                                       : (int)((b->random >> 33) % (unsigned)loads);
+                                       : (int)emu_dice(&b->random, (unsigned)loads);
     while (chosen >= 0) chosen -= h->bulk[++i].mbarrier != NULL;
     Bulk one = h->bulk[i];
     forget(h, i);
@@ -86,10 +85,7 @@ bool bulk_do_one(Block *b) {
 
 static void begin(Bulk b) {
     Hopper *h = &emu_block->hopper;
-    if (h->n_bulk == h->room) {
-        h->room = h->room ? 2 * h->room : FIRST_ROOM;
-        h->bulk = mem_realloc(h->bulk, (size_t)h->room, sizeof *h->bulk);
-    }
+    mem_grow(h->bulk, h->n_bulk, h->room);
     b.thread = emu_self(), b.group = b.thread->store_group;
     h->bulk[h->n_bulk++] = b;
 }

@@ -39,11 +39,34 @@ typedef struct EmuPlace {
     int line;
 } EmuPlace;
 
+/* How threads of a block, and blocks of a grid, follow each other. EMU_LAG: of warp `seed` of each
+ * block all lanes but the first run only when nothing else can go on, copies included. */
 typedef enum EmuOrder { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM, EMU_LAG } EmuOrder;
-/* Local. How threads of a block, and blocks of a grid, follow each other from now on. EMU_LAG: of
- * warp `seed` of each block all lanes but the first run only when nothing else can go on, copies
- * included. */
-void emu_set_order(EmuOrder order, unsigned seed);
+/* What is emulated; {0}: as it is at first. */
+typedef struct EmuSetup {
+    EmuOrder order;
+    unsigned seed;
+    bool late; // do streams run late? Then, when somebody waits:
+    // 0: what he waits for, and nothing else; other numbers: also what other streams could do now,
+    // in an order that depends on the number
+    unsigned shuffle;
+    int devices; // that there are; 0: 1
+    bool apart;  // they do not reach each other's memory
+    // handles of memory may be opened in the process that made them, too, as the library refuses
+    // to: for ranks that are threads in the place of processes
+    bool ipc_within;
+    // mistakes: flags that streams write into device memory are lost, and kernels wait for them for
+    // ever; kernels of all threads wait for none
+    bool lose_flags, forget_flags;
+} EmuSetup;
+extern EmuSetup emu_setup;
+/* Local. From now on so. */
+void emu_set(EmuSetup s);
+/* A number below n, the next one of a row. */
+static inline unsigned emu_dice(uint64_t *state, unsigned n) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)((*state >> 33) % n);
+}
 
 typedef struct EmuLaunch {
     const char *name;
@@ -57,8 +80,8 @@ typedef struct EmuLaunch {
  * launch. */
 void emu_run(const EmuLaunch *l);
 
-/* Of a thread: __syncthreads. Returns the number of threads that said true. */
-int emu_sync(bool said, EmuPlace place);
+/* Of a thread: __syncthreads. */
+void emu_sync(EmuPlace place);
 /* Of a thread: arrives at named barrier `id` of `count` threads; waits until all have arrived, or
  * goes on. */
 void emu_barrier(int id, int count, bool wait, EmuPlace place);
@@ -76,11 +99,10 @@ void emu_sleep(const char *what, EmuPlace place);
 void emu_wait_outside(const char *what, EmuPlace place);
 void emu_tell_outside(void);
 /* Where all blocks of a kernel wait for others: runs what a copy engine could do meanwhile, in some
- * order; false: there is nothing. And: are such waits forgotten (tests/emu/runtime.h)? */
+ * order; false: there is nothing. */
 bool emu_run_copy(void);
 /* Of a thread: waits for the host, which may go on meanwhile. */
 void emu_wait_host(const char *what, EmuPlace place);
-bool emu_flag_forgotten(void);
 EmuThread *emu_self(void);
 void emu_wake(EmuThread *t);
 

@@ -34,19 +34,7 @@ struct LtPreferenceOf {
 };
 
 EmuLt emu_lt;
-static int slow = -1;
-static int slow_epilogue;
-static EmuLtMood mood;
-
-void emu_lt_slow(int algorithm) {
-    slow = algorithm;
-}
-void emu_lt_slow_epilogue(int epilogue) {
-    slow_epilogue = epilogue;
-}
-void emu_lt_mood(EmuLtMood m) {
-    mood = m;
-}
+EmuLtSetup emu_lt_setup;
 
 static size_t version(void) {
     return 130100;
@@ -167,7 +155,8 @@ static int check_epilogue(LtDesc d, LtLayout a, LtLayout y, float beta) {
                             LT_EPILOGUE_DGELU,     LT_EPILOGUE_BGRADA};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) known = known || d->epilogue == all[i];
     bool sums = d->epilogue == LT_EPILOGUE_BGRADA; // of rows of A, which must not be turned
-    if (!known || mood == EMU_LT_NOTHING || (sums && mood == EMU_LT_NO_SUMS))
+    if (!known || emu_lt_setup.mood == EMU_LT_NOTHING ||
+        (sums && emu_lt_setup.mood == EMU_LT_NO_SUMS))
         return LT_NOT_SUPPORTED;
     if ((sums || d->epilogue & LT_EPILOGUE_BIAS) &&
         (!d->bias || !aligned(d->bias, (uint64_t)bytes_of(y->type))))
@@ -305,7 +294,7 @@ static void run(void *ctx) {
     for (int64_t n = 0; n < c->y.cols; n++)
         for (int64_t m = 0; m < c->y.rows; m++) end(c, m, n, sum_by(c, m, n, K));
     for (int64_t m = 0; m < c->y.rows && c->d.epilogue == LT_EPILOGUE_BGRADA; m++) sum_row(c, m);
-    if (c->algorithm == slow || (int)c->d.epilogue == slow_epilogue)
+    if (c->algorithm == emu_lt_setup.slow || (int)c->d.epilogue == emu_lt_setup.slow_epilogue)
         nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
@@ -325,10 +314,11 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     float times, add;
     memcpy(&times, alpha, sizeof times), memcpy(&add, beta, sizeof add);
     if (h->magic != MAGIC || algorithm->data[0] != MAGIC || times != 1) return LT_INVALID_VALUE;
-    if (mood == EMU_LT_BROKEN) return LT_NOT_INITIALIZED;
+    if (emu_lt_setup.mood == EMU_LT_BROKEN) return LT_NOT_INITIALIZED;
     int i = (int)algorithm->data[1], status = check_all(d, la, lb, lc, ly, add);
     if (status) return status;
-    if (mood == EMU_LT_BARE && d->epilogue & ~(uint32_t)(LT_EPILOGUE_DEFAULT | LT_EPILOGUE_BIAS))
+    if (emu_lt_setup.mood == EMU_LT_BARE &&
+        d->epilogue & ~(uint32_t)(LT_EPILOGUE_DEFAULT | LT_EPILOGUE_BIAS))
         return LT_NOT_SUPPORTED;
     if (i == 0 || (i == 1 && add != 0)) return LT_NOT_SUPPORTED;
     if (i == 3 && (workspace_bytes < NEEDS || !aligned(workspace, 16))) return LT_INVALID_VALUE;

@@ -22,11 +22,7 @@ typedef struct EmuLt {
     int runs[EMU_LT_ALGORITHMS], sms, epilogue;
 } EmuLt;
 extern EmuLt emu_lt;
-/* Local. The slow algorithm takes 30 ms more; -1: none. */
-void emu_lt_slow(int algorithm);
-/* Local. And so does every algorithm with this epilogue; 0: with none. */
-void emu_lt_slow_epilogue(int epilogue);
-/* Local. The library refuses every epilogue but bias (as some devices do when it is run), or that
+/* The library refuses every epilogue but bias (as some devices do when it is run), or that
  * which sums, or everything; it breaks down. */
 typedef enum EmuLtMood {
     EMU_LT_FINE,
@@ -35,6 +31,11 @@ typedef enum EmuLtMood {
     EMU_LT_NOTHING,
     EMU_LT_BROKEN
 } EmuLtMood;
-void emu_lt_mood(EmuLtMood mood);
+/* How it is from now on. */
+typedef struct EmuLtSetup {
+    EmuLtMood mood;
+    int slow, slow_epilogue; // algorithm and epilogue that take 30 ms more; 0: none
+} EmuLtSetup;
+extern EmuLtSetup emu_lt_setup;
 
 #endif

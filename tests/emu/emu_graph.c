@@ -67,10 +67,7 @@ cudaError_t graph_asked(GraphPlace p) {
 /* ---- recordings */
 
 static void add(cudaGraph_t g, Op op) {
-    if (g->n == g->room) {
-        g->room = g->room ? 2 * g->room : 64;
-        g->op = mem_realloc(g->op, (size_t)g->room, sizeof *g->op);
-    }
+    mem_grow(g->op, g->n, g->room);
     op.at = g->length[op.lane]++;
     g->op[g->n++] = op;
 }

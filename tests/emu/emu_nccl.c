@@ -54,13 +54,10 @@ static _Atomic int under_config[RANKS]; // calls of ranks with these devices, bu
 static int of_version = NEWEST;
 static EmuNcclCounts counts;
 static void *allocated[PIECES]; // by the library
-static EmuNcclMood mood;
+EmuNcclMood emu_nccl_mood;
 static __thread bool stuck;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void emu_nccl_mood(EmuNcclMood m) {
-    mood = m;
-}
 void emu_nccl_stuck(void) {
     stuck = true;
 }
@@ -151,7 +148,7 @@ static int destroy(NcclComm c) {
 /* Frees nothing: a process ends that uses it. */
 static int abort_(NcclComm c) {
     dprintf(STDERR_FILENO, "abort of rank %d of %d\n", c->rank, c->clique->size);
-    while (mood == EMU_NCCL_DEAF) pause();
+    while (emu_nccl_mood == EMU_NCCL_DEAF) pause();
     return NCCL_SUCCESS;
 }
 
@@ -164,7 +161,7 @@ static const char *last_error(NcclComm c) {
     return "no socket";
 }
 static int async_error(NcclComm c, int *result) {
-    *result = mood >= EMU_NCCL_BROKEN && c->calls > c->done ? 6 : NCCL_SUCCESS;
+    *result = emu_nccl_mood >= EMU_NCCL_BROKEN && c->calls > c->done ? 6 : NCCL_SUCCESS;
     return NCCL_SUCCESS;
 }
 
@@ -228,7 +225,7 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
     pthread_mutex_unlock(&lock);
     if (!good) return NCCL_INVALID_USAGE;
     *window = NULL;
-    if (mood == EMU_NCCL_APART) return NCCL_SUCCESS;
+    if (emu_nccl_mood == EMU_NCCL_APART) return NCCL_SUCCESS;
     int result = enter_piece(c, p, n_bytes, window, true);
     pthread_mutex_lock(&lock);
     int until = (q->windows++ / q->size + 1) * q->size;
@@ -306,7 +303,7 @@ static void arrive(void *ctx) {
 static bool all_there(const void *ctx) {
     const Call *c = ctx;
     pthread_mutex_lock(&lock);
-    bool there = mood < EMU_NCCL_BROKEN && c->clique->arrived[c->at] == c->clique->size;
+    bool there = emu_nccl_mood < EMU_NCCL_BROKEN && c->clique->arrived[c->at] == c->clique->size;
     pthread_mutex_unlock(&lock);
     return there;
 }

@@ -24,7 +24,7 @@ typedef enum EmuNcclMood {
     EMU_NCCL_BROKEN,
     EMU_NCCL_DEAF
 } EmuNcclMood;
-void emu_nccl_mood(EmuNcclMood m);
+extern EmuNcclMood emu_nccl_mood;
 /* The calling rank never comes to its next communicator. */
 void emu_nccl_stuck(void);
 /* Communicators that are open. */

@@ -9,68 +9,49 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "tests/emu/calls.h"
+#include "tests/emu/emu.h"
 #include "tests/emu/emu_graph.h"
 #include "tests/emu/emu_memory.h"
 #include "tests/test.h"
 
 const bool test_on_device = false;
 
-static int n_devices = 1;
-static bool peers = true, ipc_within;
 static __thread int device;
 static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
 enum { GIB = 1 << 30 };
 
-void emu_set_devices(int n) {
-    n_devices = n;
-}
-void emu_set_peers(bool reach) {
-    peers = reach;
-}
-
-void emu_set_ipc_within(bool yes) {
-    ipc_within = yes;
-}
-
 __attribute__((constructor)) static void look_at_environment(void) {
     const char *devices = getenv("EMU_DEVICES"), *reach = getenv("EMU_PEERS");
-    if (devices) n_devices = atoi(devices);
-    if (reach) peers = atoi(reach) != 0;
+    if (devices) emu_setup.devices = atoi(devices);
+    if (reach) emu_setup.apart = atoi(reach) == 0;
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
-    switch (e) {
-    case cudaSuccess:
-        return "no error";
-    case cudaErrorInvalidValue:
-        return "invalid argument";
-    case cudaErrorMemoryAllocation:
-        return "out of memory";
-    case cudaErrorNoDevice:
-        return "no CUDA-capable device is detected";
-    case cudaErrorInvalidDevice:
-        return "invalid device ordinal";
-    case cudaErrorInvalidResourceHandle:
-        return "invalid resource handle";
-    case cudaErrorMapBufferObjectFailed:
-        return "mapping of buffer object failed";
-    case cudaErrorNotReady:
-        return "device not ready";
-    case cudaErrorPeerAccessAlreadyEnabled:
-        return "peer access is already enabled";
-    case cudaErrorIllegalState:
-        return "the operation cannot be performed in the present state";
-    case cudaErrorStreamCaptureUnsupported:
-        return "operation not permitted when stream is capturing";
-    case cudaErrorStreamCaptureInvalidated:
-        return "operation failed due to a previous error during capture";
-    case cudaErrorStreamCaptureUnjoined:
-        return "capturing stream has unjoined work";
-    case cudaErrorStreamCaptureIsolation:
-        return "dependency created on uncaptured work in another stream";
-    case cudaErrorCapturedEvent:
-        return "operation not permitted on an event last recorded in a capturing stream";
-    }
+    static const struct {
+        cudaError_t e;
+        const char *text;
+    } texts[] = {
+        {cudaSuccess, "no error"},
+        {cudaErrorInvalidValue, "invalid argument"},
+        {cudaErrorMemoryAllocation, "out of memory"},
+        {cudaErrorNoDevice, "no CUDA-capable device is detected"},
+        {cudaErrorInvalidDevice, "invalid device ordinal"},
+        {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+        {cudaErrorMapBufferObjectFailed, "mapping of buffer object failed"},
+        {cudaErrorNotReady, "device not ready"},
+        {cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"},
+        {cudaErrorIllegalState, "the operation cannot be performed in the present state"},
+        {cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
+        {cudaErrorStreamCaptureInvalidated,
+         "operation failed due to a previous error during capture"},
+        {cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"},
+        {cudaErrorStreamCaptureIsolation,
+         "dependency created on uncaptured work in another stream"},
+        {cudaErrorCapturedEvent,
+         "operation not permitted on an event last recorded in a capturing stream"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].e == e) return texts[i].text;
     return "unknown error";
 }
 
@@ -78,11 +59,11 @@ cudaError_t cudaGetLastError(void) {
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int *n) {
-    *n = n_devices;
-    return n_devices ? cudaSuccess : cudaErrorNoDevice;
+    *n = emu_setup.devices;
+    return emu_setup.devices ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int d) {
-    if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
+    if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
     device = d, reached = 0;
     return cudaSuccess;
 }
@@ -92,7 +73,7 @@ cudaError_t cudaGetDevice(int *d) {
 }
 /* A small one of the kind of an H200. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
-    if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
+    if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
     *p = (cudaDeviceProp){
         .name = "emulated", .totalGlobalMem = (size_t)16 * GIB, .sharedMemPerBlock = 48 << 10};
     p->sharedMemPerBlockOptin = 227 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
@@ -104,7 +85,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
-    if (d < 0 || d >= n_devices) return cudaErrorInvalidDevice;
+    if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
     if (attribute != cudaDevAttrClockRate) return cudaErrorInvalidValue;
     *value = 1000; // 1 MHz
     return cudaSuccess;
@@ -116,13 +97,15 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int d, int peer) {
-    if (d < 0 || d >= n_devices || peer < 0 || peer >= n_devices) return cudaErrorInvalidDevice;
-    *can = peers && d != peer;
+    if (d < 0 || d >= emu_setup.devices || peer < 0 || peer >= emu_setup.devices)
+        return cudaErrorInvalidDevice;
+    *can = !emu_setup.apart && d != peer;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     if (flags) return cudaErrorInvalidValue;
-    if (peer < 0 || peer >= n_devices || peer == device || !peers) return cudaErrorInvalidDevice;
+    if (peer < 0 || peer >= emu_setup.devices || peer == device || emu_setup.apart)
+        return cudaErrorInvalidDevice;
     if (reached >> peer & 1) return cudaErrorPeerAccessAlreadyEnabled;
     reached |= 1u << peer;
     return cudaSuccess;
@@ -162,8 +145,8 @@ cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags)
     MemoryName name;
     memcpy(&name, &h, sizeof name);
     if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
-    bool reached_here = peers && name.device >= 0 && name.device < n_devices;
-    if (!reached_here || (name.process == getpid() && !ipc_within))
+    bool reached_here = !emu_setup.apart && name.device >= 0 && name.device < emu_setup.devices;
+    if (!reached_here || (name.process == getpid() && !emu_setup.ipc_within))
         return cudaErrorMapBufferObjectFailed;
     *p = memory_open(&name);
     return *p ? cudaSuccess : cudaErrorMapBufferObjectFailed;

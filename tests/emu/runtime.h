@@ -4,7 +4,7 @@
  *   memory    filled with NaN when allocated; behind it lies a page that nobody may touch, around
  *             it strips that nobody may write (looked at after every kernel). Host code may not
  *             touch it at all: it is readable only while a kernel or a copy runs.
- *   streams   what is put into a stream runs at once; or, after emu_set_late(true), not before
+ *   streams   what is put into a stream runs at once; or, late (EmuSetup of emu.h), not before
  *             somebody waits for it: what lacks a wait then finds NaN, or what was there before, or
  *             in another order what comes after.
  *   graphs    hold what was put into a stream and those that follow it; what CUDA refuses meanwhile
@@ -90,24 +90,9 @@ typedef struct cudaPointerAttributes {
     void *devicePointer, *hostPointer;
 } cudaPointerAttributes;
 
-/* Local. Of the emulation: devices there are (1 at first), and whether they reach each other's
- * memory (yes at first); whether streams run late; what is then run when somebody waits: 0, what he
- * waits for, and nothing else; other numbers: also what other streams could do now, in an order
- * that depends on the number. */
-void emu_set_devices(int n);
-void emu_set_peers(bool reach);
-/* Local. May handles of memory be opened in the process that made them, too, as the library refuses
- * to (no at first)? For ranks that are threads in the place of processes. */
-void emu_set_ipc_within(bool yes);
-void emu_set_late(bool late);
-void emu_set_shuffle(unsigned seed);
 /* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts
  * into a stream from now on is forgotten. 0: none. */
 void emu_forget_wait(int n);
-/* Local. Two more: flags that streams write into device memory are lost, and kernels wait for them
- * for ever; kernels of all threads wait for none. */
-void emu_lose_flags(bool lost);
-void emu_forget_flags(bool forgotten);
 /* Local. Of a stream: -5 is the highest, 0 the lowest. */
 int emu_priority(cudaStream_t s);
 /* Local. Is all of [p, p + n_bytes) memory of a device? May kernels use p: that, or pinned

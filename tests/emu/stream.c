@@ -40,7 +40,7 @@ struct CUevent_st {
     bool timed;
 };
 
-static bool late, shuffled, flags_lost, flags_forgotten;
+EmuSetup emu_setup = {.devices = 1};
 static uint64_t random_state;
 static __thread int forgotten; // waits to the one that is forgotten
 static struct CUstream_st null_stream = {.end = &null_stream.first};
@@ -63,24 +63,13 @@ static void leave(void) {
     pthread_mutex_unlock(&lock);
 }
 
-void emu_set_late(bool on) {
-    late = on;
-}
-void emu_set_shuffle(unsigned seed) {
-    shuffled = seed != 0, random_state = seed;
+void emu_set(EmuSetup s) {
+    emu_setup = s, random_state = s.shuffle;
+    if (!s.devices) emu_setup.devices = 1;
 }
 
 void emu_forget_wait(int n) {
     forgotten = n;
-}
-void emu_lose_flags(bool lost) {
-    flags_lost = lost;
-}
-void emu_forget_flags(bool yes) {
-    flags_forgotten = yes;
-}
-bool emu_flag_forgotten(void) {
-    return flags_forgotten;
 }
 
 static double now_ms(void) {
@@ -126,8 +115,7 @@ static bool run_some(bool copies) {
         if (w && !stream[i].busy && may_run(w) && !(copies && is_kernel)) ready[n++] = &stream[i];
     }
     if (!n) return false;
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    run_first(ready[(random_state >> 33) % n]);
+    run_first(ready[emu_dice(&random_state, n)]);
     return true;
 }
 
@@ -154,16 +142,16 @@ static void nap(void) {
 }
 
 bool emu_run_copy(void) {
-    bool ran = late && run_some(true);
-    if (!ran && flags_lost) nap();
-    return ran || flags_lost;
+    bool ran = emu_setup.late && run_some(true);
+    if (!ran && emu_setup.lose_flags) nap();
+    return ran || emu_setup.lose_flags;
 }
 
 static void run_until(cudaStream_t s, uint64_t until) {
-    if (!late) return; // all has run
+    if (!emu_setup.late) return; // all has run
     enter();
     while (s->done < until)
-        if (!(shuffled ? run_any() : run_wanted(s))) {
+        if (!(emu_setup.shuffle ? run_any() : run_wanted(s))) {
             leave();
             nap();
             enter();
@@ -173,7 +161,7 @@ static void run_until(cudaStream_t s, uint64_t until) {
 
 static void put(cudaStream_t s, Work w) {
     if (!s) s = &null_stream;
-    if (!late || s == &null_stream) {
+    if (!emu_setup.late || s == &null_stream) {
         while (!may_run(&w)) nap();
         do_work(&w);
         __atomic_fetch_add(&s->put_in, 1, __ATOMIC_RELAXED);
@@ -220,7 +208,7 @@ typedef struct Said {
 
 static void say(void *ctx) {
     const Said *s = ctx;
-    if (!(flags_lost && emu_is_device(s->where, sizeof s->x)))
+    if (!(emu_setup.lose_flags && emu_is_device(s->where, sizeof s->x)))
         __atomic_store_n(s->where, s->x, __ATOMIC_RELEASE);
 }
 
@@ -271,7 +259,7 @@ void stream_repeat(cudaStream_t s, Task t) {
     put(s, (Work){.task = t});
 }
 void stream_wait(cudaStream_t s, cudaStream_t of, uint64_t until) {
-    if (late) put(s, (Work){.of = of, .until = until});
+    if (emu_setup.late) put(s, (Work){.of = of, .until = until});
 }
 void stream_settle(cudaStream_t s) {
     run_until(s, s->put_in);

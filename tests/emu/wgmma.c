@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "tests/emu/block.h"
 
-enum { POISON = 0xff, FIRST_ROOM = 16, ROWS = 16, DEPTH = 16, LOG = 64 };
+enum { POISON = 0xff, ROWS = 16, DEPTH = 16, LOG = 64 };
 
 /* --- what a descriptor points to */
 
@@ -137,10 +137,7 @@ void emu_wgmma(const EmuWgmma *w, EmuPlace place) {
     if (w->n % 8 || w->n < 8 || w->n > MOST_N) emu_fail(place, "wgmma of %d columns", w->n);
     if (!p->fenced) emu_fail(place, "wgmma without wgmma_fence() since the last wait");
     compare(w, ++p->n_begun, place);
-    if (p->n == p->room) {
-        p->room = p->room ? 2 * p->room : FIRST_ROOM;
-        p->at = mem_realloc(p->at, (size_t)p->room, sizeof *p->at);
-    }
+    mem_grow(p->at, p->n, p->room);
     Accumulator *c = accumulator_of(p, w, place);
     c->pending++, p->n_in_group++;
     p->at[p->n++] = (WgmmaLater){*w, c, p->group, place};

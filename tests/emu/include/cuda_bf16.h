@@ -22,12 +22,6 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
     return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
 }
-inline float2 __bfloat1622float2(__nv_bfloat162 x) {
-    return {__bfloat162float(x.x), __bfloat162float(x.y)};
-}
-inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) {
-    return {x};
-}
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) {
     return x.bits;
 }

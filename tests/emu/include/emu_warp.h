@@ -16,19 +16,8 @@
 /* Where a function was called: its last two parameters. */
 #define EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-constexpr int warpSize = 32;
-
 inline void __syncthreads(EMU_HERE) {
-    emu_sync(false, {file, line});
-}
-inline int __syncthreads_count(int said, EMU_HERE) {
-    return emu_sync(said != 0, {file, line});
-}
-inline int __syncthreads_or(int said, EMU_HERE) {
-    return emu_sync(said != 0, {file, line}) > 0;
-}
-inline int __syncthreads_and(int said, EMU_HERE) {
-    return emu_sync(said == 0, {file, line}) == 0;
+    emu_sync({file, line});
 }
 
 inline void emu_no_work(void *const *) {}
@@ -74,45 +63,12 @@ template <class T> T __shfl_xor_sync(unsigned mask, T x, int with, int width = 3
     return emu_take(mask, x, from / width <= lane / width ? from : lane, "__shfl_xor_sync",
                     {file, line});
 }
-template <class T> T __shfl_down_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
-    int lane = emu_lane(), from = lane + by;
-    return emu_take(mask, x, from / width == lane / width ? from : lane, "__shfl_down_sync",
-                    {file, line});
-}
 template <class T> T __shfl_up_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
     int lane = emu_lane(), from = lane - by;
     return emu_take(mask, x, from >= lane / width * width ? from : lane, "__shfl_up_sync",
                     {file, line});
 }
 
-/* What a lane brings to a vote: what it says; what it takes: who said so. */
-struct EmuVote {
-    bool said;
-    unsigned who, present;
-};
-inline void emu_vote(void *const lane[32]) {
-    unsigned who = 0, present = 0;
-    for (int i = 0; i < 32; i++) {
-        if (!lane[i]) continue;
-        present |= 1u << i;
-        if (static_cast<EmuVote *>(lane[i])->said) who |= 1u << i;
-    }
-    for (int i = 0; i < 32; i++)
-        if (lane[i]) {
-            static_cast<EmuVote *>(lane[i])->who = who;
-            static_cast<EmuVote *>(lane[i])->present = present;
-        }
-}
-inline unsigned __ballot_sync(unsigned mask, int said, EMU_HERE) {
-    EmuVote v = {said != 0, 0, 0};
-    emu_meet(mask, "__ballot_sync", &v, emu_vote, {file, line});
-    return v.who;
-}
-inline int __any_sync(unsigned mask, int said, EMU_HERE) {
-    EmuVote v = {said != 0, 0, 0};
-    emu_meet(mask, "__any_sync", &v, emu_vote, {file, line});
-    return v.who != 0;
-}
 /* What a lane brings: a number; what it takes: the lanes with the same. */
 struct EmuMatch {
     int value;
@@ -129,11 +85,6 @@ inline unsigned __match_any_sync(unsigned mask, int value, EMU_HERE) {
     EmuMatch m = {value, 0};
     emu_meet(mask, "__match_any_sync", &m, emu_match, {file, line});
     return m.same;
-}
-inline int __all_sync(unsigned mask, int said, EMU_HERE) {
-    EmuVote v = {said != 0, 0, 0};
-    emu_meet(mask, "__all_sync", &v, emu_vote, {file, line});
-    return v.who == v.present;
 }
 
 #endif

@@ -137,13 +137,13 @@ inline void flag_say(int *flag, int x) {
     emu_tell_outside();
 }
 inline void flag_wait(const int *flag, int x, EMU_HERE) {
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_flag_forgotten())
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_setup.forget_flags)
         emu_wait_outside("a flag", {file, line});
 }
 
 inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
     bool of_device = emu_is_device(flag, sizeof x);
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_flag_forgotten())
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_setup.forget_flags)
         (of_device ? emu_wait_outside : emu_wait_host)("a flag of a copy", {file, line});
 }
 

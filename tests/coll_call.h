@@ -1,0 +1,18 @@
+/* coll_call -- a collective of fp32 on blocks that touch, with the place where this stands as its
+ * call site. Sums in place: coll_sum of parallel/comm/coll.h. */
+#ifndef TESTS_COLL_CALL_H
+#define TESTS_COLL_CALL_H
+
+#include "parallel/comm/coll.h"
+
+#define COLL_CALL(op_, rows_, cols_, src_, dst_, what_)                                            \
+    ((CollCall){.op = (op_),                                                                       \
+                .rows = (rows_),                                                                   \
+                .cols = (cols_),                                                                   \
+                .src = (src_),                                                                     \
+                .dst = (dst_),                                                                     \
+                .what = (what_),                                                                   \
+                .file = __FILE__,                                                                  \
+                .line = __LINE__})
+
+#endif
