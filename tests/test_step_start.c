@@ -1,4 +1,4 @@
-/* What is made before the first step: the lists of a model, and where each tensor lies. */
+/* What is made before the first step: the lists of a model. */
 #include <string.h>
 #include <time.h>
 
@@ -17,51 +17,6 @@ static ModelShape shape_of(Grid *g, const char *spec, const char *model) {
     ModelShape s = mesh_shape(model, g);
     s.sums = true;
     return s;
-}
-
-/* ---- rows of the table of tensors ---- */
-
-/* What is stored is called by the name of its parameter, behind d, m. or v. */
-static int check_rows(const Program *p, const TensorTable *table, const char *spec) {
-    static const int prefix[N_STORAGES] = {
-        [STORAGE_GRADIENT] = 1, [STORAGE_MOMENT] = 2, [STORAGE_SECOND_MOMENT] = 2};
-    int n = 0;
-    for (int t = 0; t < p->n_tensors; t++) {
-        const StepTensor *x = &p->tensor[t];
-        char name[64];
-        if (x->storage == STORAGE_TEMPORARY || x->storage == STORAGE_BUCKET) continue;
-        int layers = x->layer < 0 ? 0 : snprintf(name, sizeof name, "h.%d.", x->layer);
-        snprintf(name + layers, sizeof name - (size_t)layers, "%s",
-                 x->dist.name + prefix[x->storage]);
-        int row = tensors_find(table, name);
-        if (row < 0 || row != x->parameter)
-            test_fail(__FILE__, __LINE__, "%s: %s is in row %d, not %d", spec, name, row,
-                      x->parameter);
-        n++;
-    }
-    return n;
-}
-
-static void rows_on(const char *spec, void *ctx) {
-    int *n = ctx;
-    Grid g;
-    ModelShape s = shape_of(&g, spec, models[*n % 3]);
-    OWNED(tensors_free) TensorTable table = tensors_describe(&s.config);
-    Kernels k = {.elem_bytes = *n / 3 % 2 ? 2 : 4};
-    s.overlap.halves = *n % 4 == 1;
-    g.layout.exact = *n % 7 == 2;
-    OWNED(program_free)
-    Program p = program_passes(&s, PASS_SUMS, &k),
-            end = program_end_passes(&s, PASS_SUMS, &k, false);
-    CHECK(check_rows(&p, &table, spec) >= 2 * table.n);
-    CHECK(check_rows(&end, &table, spec) >= 5 * table.n);
-    ++*n;
-}
-
-TEST(step_start_finds_the_row_of_every_parameter) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, rows_on, &n);
-    CHECK(n > 300);
 }
 
 /* Where matmuls read fp32, no weight is cast. */
