@@ -9,60 +9,32 @@
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" // what it is told it does not obey
+
 const bool test_on_device = true;
 
-void emu_set_order(EmuOrder order, unsigned seed) {
-    (void)order, (void)seed;
-}
-void emu_set_late(bool late) {
-    (void)late;
-}
-void emu_set_shuffle(unsigned seed) {
-    (void)seed;
-}
-void emu_set_devices(int n) {
-    (void)n;
-}
-void emu_set_peers(bool reach) {
-    (void)reach;
-}
-void emu_set_ipc_within(bool yes) {
-    (void)yes;
-}
-void emu_lose_flags(bool lost) {
-    (void)lost;
-}
-void emu_forget_flags(bool forgotten) {
-    (void)forgotten;
-}
-void emu_forget_wait(int n) {
-    (void)n;
-}
+void emu_set_order(EmuOrder order, unsigned seed) {}
+void emu_set_late(bool late) {}
+void emu_set_shuffle(unsigned seed) {}
+void emu_set_devices(int n) {}
+void emu_set_peers(bool reach) {}
+void emu_set_ipc_within(bool yes) {}
+void emu_lose_flags(bool lost) {}
+void emu_forget_flags(bool forgotten) {}
+void emu_forget_wait(int n) {}
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
-                      void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx) {
-    (void)s, (void)name, (void)ready, (void)run, (void)drop, (void)ctx;
-}
+                      void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx) {}
 
 EmuCalls emu_calls; // it counts none
 EmuLt emu_lt;
-void emu_lt_slow(int algorithm) {
-    (void)algorithm;
-}
-void emu_lt_slow_epilogue(int epilogue) {
-    (void)epilogue;
-}
-void emu_lt_mood(EmuLtMood mood) {
-    (void)mood;
-}
-void emu_nccl_mood(EmuNcclMood mood) {
-    (void)mood;
-}
+void emu_lt_slow(int algorithm) {}
+void emu_lt_slow_epilogue(int epilogue) {}
+void emu_lt_mood(EmuLtMood mood) {}
+void emu_nccl_mood(EmuNcclMood mood) {}
 int emu_nccl_open(void) {
     return 0;
 }
-void emu_nccl_version(int version) {
-    (void)version;
-}
+void emu_nccl_version(int version) {}
 EmuNcclCounts emu_nccl_counts(void) {
     return (EmuNcclCounts){0};
 }
