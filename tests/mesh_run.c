@@ -90,15 +90,6 @@ static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_
     }
 }
 
-static int64_t received(const World *w, const char *what) {
-    CollCount rows[64];
-    int n = world_counts(w, rows, 64);
-    int64_t bytes = 0;
-    for (int i = 0; i < n && i < 64; i++)
-        if (strcmp(rows[i].what, what) == 0) bytes += rows[i].bytes;
-    return bytes;
-}
-
 /* A rank's place on one of the layouts. */
 typedef struct Place {
     Grid grid;
@@ -265,7 +256,6 @@ static int rank_main(World *w, void *ctx) {
         if (r->after) r->after(&p->m, step, r->ctx);
     }
     outer_average(&outer, &p->m, steps);
-    if (rank == 0) r->received = received(w, "parameters of replicas");
     collect(model_pull(&p->m), r->weights);
     place_free(p);
     world_leave_devices(w);

@@ -11,7 +11,7 @@
 #include "parallel/step/outer.h"
 
 /* Three steps: moments of two, weights that moved twice. */
-enum { MESH_STEPS = 3, MESH_MOST = 4, MESH_SEED = 4711 };
+enum { MESH_STEPS = 3, MESH_MOST = 4 };
 
 typedef struct MeshRun {
     // what
@@ -45,10 +45,9 @@ typedef struct MeshRun {
     double loss[MESH_MOST], norm[MESH_MOST];
     int64_t n_params;
     float *start,
-        *weights;     // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
-    int unpredicted;  // how much of the last step its price does not tell, if `priced`
-    bool agreed;      // every rank saw the same losses and norms, bit for bit
-    int64_t received; // bytes, by rank 0, for meetings
+        *weights;    // [n_params] the logical model, tensor after tensor; freed by mesh_run_free
+    int unpredicted; // how much of the last step its price does not tell, if `priced`
+    bool agreed;     // every rank saw the same losses and norms, bit for bit
 } MeshRun;
 
 /* The grid of a rank of a described mesh, without communicators; and a step of 4 sequences of 10

@@ -113,36 +113,20 @@ static void sweep(const char *overlap, int number) {
     CHECK(n > (BASE_DEBUG ? 4 : 20));
 }
 
-TEST(overlap_none_is_predicted) {
-    sweep("none", 0);
-}
-TEST(overlap_bulk_changes_no_bit) {
-    sweep("bulk", 1);
-}
-TEST(overlap_chunks_change_no_bit) {
-    sweep("chunk=2", 2);
-}
-TEST(overlap_bulk_with_chunks_changes_no_bit) {
-    sweep("bulk+chunk=3", 3);
-}
-TEST(overlap_rings_change_no_bit) {
-    sweep("ring", 4);
-}
-TEST(overlap_bulk_with_rings_changes_no_bit) {
-    sweep("bulk+ring", 5);
-}
-TEST(overlap_fused_changes_no_bit) {
-    sweep("fused", 10);
-}
-TEST(overlap_bulk_with_fused_changes_no_bit) {
-    sweep("bulk+fused", 11);
-}
-TEST(overlap_halves_have_the_bits_of_smaller_micro_batches) {
-    sweep("halves", 6);
-}
-TEST(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_batches) {
-    sweep("bulk+halves", 7);
-}
+#define TEST_SWEEP(name, overlap, number)                                                          \
+    TEST(name) {                                                                                   \
+        sweep(overlap, number);                                                                    \
+    }
+TEST_SWEEP(overlap_none_is_predicted, "none", 0)
+TEST_SWEEP(overlap_bulk_changes_no_bit, "bulk", 1)
+TEST_SWEEP(overlap_chunks_change_no_bit, "chunk=2", 2)
+TEST_SWEEP(overlap_bulk_with_chunks_changes_no_bit, "bulk+chunk=3", 3)
+TEST_SWEEP(overlap_rings_change_no_bit, "ring", 4)
+TEST_SWEEP(overlap_bulk_with_rings_changes_no_bit, "bulk+ring", 5)
+TEST_SWEEP(overlap_fused_changes_no_bit, "fused", 10)
+TEST_SWEEP(overlap_bulk_with_fused_changes_no_bit, "bulk+fused", 11)
+TEST_SWEEP(overlap_halves_have_the_bits_of_smaller_micro_batches, "halves", 6)
+TEST_SWEEP(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_batches, "bulk+halves", 7)
 TEST(overlap_of_all_kinds_has_the_bits_of_smaller_micro_batches) {
     sweep("bulk+chunk=2+halves", 8);
     sweep("bulk+ring+halves", 9);

@@ -124,11 +124,7 @@ TEST(relayout_is_not_noticed_by_an_exact_run) {
             OWNED(mesh_run_free)
             MeshRun stays = run_on(models[model], moves[i][0], NULL, true),
                     goes = run_on(models[model], moves[i][0], moves[i][1], true);
-            size_t n = (size_t)stays.n_params * sizeof *stays.weights;
-            bool equal = memcmp(stays.loss, goes.loss, sizeof stays.loss) == 0 &&
-                         memcmp(stays.norm, goes.norm, sizeof stays.norm) == 0 &&
-                         memcmp(stays.weights, goes.weights, n) == 0;
-            CHECK(equal);
+            CHECK(mesh_same_bits(&stays, &goes));
         }
 }
 
@@ -185,8 +181,7 @@ TEST(relayout_moves_tensors_of_several_pieces) {
     moved.after = large, moved.ctx = &trip;
     mesh_run(&moved);
     CHECK(trip.n == 2 && trip.bad == 0 && r.n_params > 2 * RELAYOUT_PIECE);
-    bool equal = memcmp(r.weights, moved.weights, (size_t)r.n_params * sizeof(float)) == 0;
-    CHECK(equal);
+    CHECK(mesh_same_bits(&r, &moved));
 }
 
 /* More tokens at once than any machine has memory for. */
@@ -205,8 +200,5 @@ TEST(relayout_that_does_not_fit_changes_nothing) {
     MeshRun stays = run_on(models[0], "d3+zero1", NULL, false), refused = stays;
     refused.after = too_large, refused.ctx = &trip;
     mesh_run(&refused);
-    size_t n = (size_t)stays.n_params * sizeof *stays.weights;
-    bool equal = memcmp(stays.loss, refused.loss, sizeof stays.loss) == 0 &&
-                 memcmp(stays.weights, refused.weights, n) == 0;
-    CHECK(trip.n == 0 && equal);
+    CHECK(trip.n == 0 && mesh_same_bits(&stays, &refused));
 }
