@@ -584,7 +584,9 @@ static void check_pairs(const Choice *c, void *ctx) {
         for (int i = 0; i < p->n_ops; i++)
             if (p->op[i].kind == OP_WAIT) waited[p->op[i].in[0]] = true;
         for (int i = 0; i < p->n_ops; i++) {
-            open += op_info(p->op[i].kind)->collective && waited[p->op[i].out];
+            bool sends = op_info(p->op[i].kind)->collective;
+            CHECK(!sends || waited[p->op[i].out] || !c->overlap.bulk);
+            open += sends && waited[p->op[i].out];
             open -= p->op[i].kind == OP_WAIT;
             CHECK(open <= COLL_IN_FLIGHT); // of all groups together
         }
