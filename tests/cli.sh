@@ -3,6 +3,7 @@
 # status that is not 0. Run from the top of the tree after `make`; PROGRAMS names another folder of
 # programs.
 set -u
+. tests/common.sh
 top=$PWD
 programs=${PROGRAMS:-$PWD/build}
 dir=$(mktemp -d)
@@ -10,7 +11,6 @@ dir=$(mktemp -d)
 trap 'if [ $BASHPID = $$ ]; then rm -rf "$dir"; fi' EXIT
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir # what runs leave for others
-export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
 passed=0 failed=0
 
 fail() {
@@ -43,28 +43,6 @@ works() {
     local name=$1
     shift
     if timeout 60 "$@" >out 2>err; then passed=$((passed + 1)); else fail "$name" "status $?"; fi
-}
-# comes COMMAND...: waits until the command says yes; false when it has not for a minute.
-comes() {
-    local i
-    for ((i = 0; i < 600; i++)); do
-        if "$@"; then return 0; fi
-        sleep 0.1
-    done
-    return 1
-}
-# Little-endian 32-bit words of a shard's header.
-word() {
-    local x
-    printf -v x '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255))
-    printf "$x"
-}
-# shard FILE MAGIC VERSION SAYS TOKENS: llm.c's header that says SAYS tokens, then TOKENS of them
-# below 64.
-shard() {
-    local x text=
-    for ((i = 0; i < $5; i++)); do printf -v x '\\x%02x\\x00' $((i * i % 61)) && text+=$x; done
-    { word "$2" && word "$3" && word "$4" && head -c 1012 /dev/zero && printf "$text"; } >"$1"
 }
 shard good.bin 20240520 1 2000 2000
 shard short.bin 20240520 1 5000 2000
@@ -277,21 +255,7 @@ refuses_early "halves of one sequence" 2 "an even --micro" "${train[@]:0:5}" --r
 ranks 3 optimus:2x2 "layout: optimus:2x2 makes 4 ranks, there are 3"
 ranks 1 x2 "layout: x2 makes 2 ranks, there is 1"
 ranks 0 x2.y2 "layout: x2.y2 makes 4 ranks, there is 1"
-ranks 6 d2.x4 "layout: d2.x4 makes 8 ranks, there are 6"
 ranks 4 megatorn 'did you mean "megatron"?'
-ranks 4 optmus:2x2 'did you mean "optimus"?'
-ranks 4 x2.y2+head 'did you mean "heads"?'
-ranks 4 x2.y2+stay 'did you mean "stay=y"?'
-ranks 4 x2.y2+sp+sp "sp given twice"
-ranks 4 x2.y "column 5: expected a size"
-ranks 4 x2y2 "column 3: expected . or +"
-ranks 4 w4 "column 1: expected an axis"
-ranks 4 x0.y4 "column 2: sizes are from 1 to"
-ranks 4 cube "cube takes 1 size: cube:2"
-ranks 4 cube:2 "layout: cube:2 makes 8 ranks, there are 4"
-ranks 4 atp:4 "atp takes 2 sizes, not 1"
-ranks 4 x4+stay=y+heads "leave heads out"
-ranks 4 d4+zero1+zero2 "one of zero1, zero2, zero3 is enough"
 ranks 4 "" "layout: empty"
 refuses_early "a batch on ranks" 2 "no multiple of a micro-batch" "${train[@]}" --ranks 3 \
     --layout dp --batch 40
