@@ -19,7 +19,7 @@
  *   ranks_job together   milliseconds of an all_gather of 256 KiB, and of four that are under way
  *                        at once
  *
- * LIMIT in the environment: seconds that a wait may last (3). START: until all ranks are there (60).
+ * In the environment LIMIT: seconds that a wait may last (3); START: until all ranks are there (60)
  */
 #include <inttypes.h>
 #include <math.h>
