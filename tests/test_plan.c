@@ -78,15 +78,10 @@ TEST(plan_as_json_is_what_is_printed) {
     Plan p;
     Err e;
     char *text = NULL, *table = NULL, spec[64], words[OVERLAP_TEXT];
-    size_t n;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
-    FILE *f = open_memstream(&text, &n);
-    plan_json(&p, f);
-    fclose(f);
-    f = open_memstream(&table, &n);
-    plan_print(&p, f);
-    fclose(f);
+    PRINTED(text, plan_json(&p, f));
+    PRINTED(table, plan_print(&p, f));
     json_t *all = json_loads(text, 0, NULL), *plan = json_object_get(all, "plan");
     CHECK(plan);
     CHECK_STR(json_string_value(json_object_get(plan, "layout")),
@@ -113,13 +108,10 @@ TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
     Plan p;
     Err e;
     char *table = NULL;
-    size_t n;
     for (int i = 0; i < 2; i++) {
         plan_of(&p, cluster[i], "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
         CHECK(plan_search(&p, &e));
-        FILE *f = open_memstream(&table, &n);
-        plan_print(&p, f);
-        fclose(f);
+        PRINTED(table, plan_print(&p, f));
         const char *says = strstr(table, "matmul_sm80.cu, which capability 7.0 does not run\n");
         CHECK((says != NULL) == (i == 0) && (i == 0 || !strstr(table, "does not run")));
         mem_free(table);
@@ -212,16 +204,12 @@ TEST(plan_says_that_the_error_of_predictions_is_unknown) {
     Plan p;
     Err e;
     char *text;
-    size_t n;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
     for (int known = 0; known < 2; known++) {
         p.error = known ? 0.07 : NAN;
         p.best[0].price.seconds = known ? 1 : 2.6 * 3600;
-        FILE *f = open_memstream(&text, &n);
-        plan_reasons(&p, f);
-        plan_json(&p, f);
-        fclose(f);
+        PRINTED(text, plan_reasons(&p, f), plan_json(&p, f));
         CHECK((strstr(text, "is unknown: the ledger has no run.") == NULL) == known);
         CHECK((strstr(text, "\"error\":null") == NULL) == known);
         CHECK((strstr(text, "Half of the predictions here erred by less than 7 %.") != NULL) ==

@@ -46,19 +46,18 @@ TEST(step_program_of_megatron_has_its_collectives) {
 }
 
 /* The listing of a program behind that pass, without costs. */
-static void list(char *text, size_t n, const ModelShape *s, Pass last) {
-    FILE *f = fmemopen(text, n, "w");
+static char *list(const ModelShape *s, Pass last) {
+    char *text;
     OWNED(program_free) Program p = program_passes(s, last, NULL);
-    listing_print(f, &p, NULL, NULL);
-    fclose(f);
+    PRINTED(text, listing_print(f, &p, NULL, NULL));
+    return text;
 }
 
 /* Operations of forward of one layer, in order, without collectives and with their types. */
 TEST(step_listing_shows_types_and_costs) {
     Grid g = mesh_grid("x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
-    char text[32768];
-    list(text, sizeof text, &s, PASS_RECOMPUTE);
+    OWNED(test_mem_end) char *text = list(&s, PASS_RECOMPUTE);
     CHECK(strstr(text, "qkv[T, N/x]"));
     CHECK(strstr(text, "= all_gather x"));
     CHECK(strstr(text, "dh1[T, C] +x"));
@@ -76,8 +75,7 @@ TEST(step_listing_shows_types_and_costs) {
 TEST(step_listing_shows_panels_and_their_owners) {
     Grid g = mesh_grid("x2.y3+stay=y", 0);
     ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
-    char text[32768];
-    list(text, sizeof text, &s, PASS_PANELS);
+    OWNED(test_mem_end) char *text = list(&s, PASS_PANELS);
     CHECK(strstr(text, "h1[T/x, C[11:17]]                  = broadcast y[1]       %7@0,0 "));
     CHECK(strstr(text, "h1[T/x, C[17:22]]                  = broadcast y[1]       %7@0,6 "));
     CHECK(strstr(text, "qkv.weight[C[22:33], N/y]          = broadcast x[1]       qkv.weight@5 "));
@@ -94,17 +92,13 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     OWNED(test_mem_end) OpCost *costs = program_costs(&p, &m, false);
     OWNED(schedule_free) Schedule order = schedule_make(&p, costs, WINDOW_BULK);
     schedule_time(&order, &p, costs);
-    char text[65536], data[262144];
-    FILE *f = fmemopen(text, sizeof text, "w");
-    listing_print(f, &p, costs, &order);
-    fclose(f);
+    OWNED(test_mem_end) char *text = NULL, *data = NULL;
+    PRINTED(text, listing_print(f, &p, costs, &order));
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
           strstr(text, "back + dx2[T/z.x, C]"));
     CHECK(test_count(text, "... 3 more layers") >= 2);
     CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
-    f = fmemopen(data, sizeof data, "w");
-    listing_json(f, &(Listed){&p, costs, &order}, &(Listed){NULL, NULL, NULL});
-    fclose(f);
+    PRINTED(data, listing_json(f, &(Listed){&p, costs, &order}, &(Listed){NULL, NULL, NULL}));
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
     CHECK(all && (int)json_array_size(ops) == p.n_ops);

@@ -116,14 +116,12 @@ TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
 }
 
 TEST(step_end_is_listed_with_the_types_of_its_shards) {
-    char text[16384];
+    OWNED(test_mem_end) char *text = NULL;
     Grid g = grid_at("d2.x2+zero1", 0);
     ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
     OWNED(program_free)
     Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.elem_bytes = 2}, false);
-    FILE *f = fmemopen(text, sizeof text, "w");
-    listing_print(f, &p, NULL, NULL);
-    fclose(f);
+    PRINTED(text, listing_print(f, &p, NULL, NULL));
     CHECK(strstr(text, "end    squares[1] +d.z.x.y"));
     CHECK(strstr(text, "end  ~ squares[1]") && strstr(text, "= all_reduce d.z.x.y "));
     CHECK(strstr(text, "end    wte[V/x.d, C]                      = adamw                dwte, "));

@@ -131,11 +131,9 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     if (which != TRACE_STEPS) return;
     Group g = comm_group(world_comm(w));
     double zero = t->step[TRACE_SERIAL].begin;
-    size_t size;
     group_share(&g, &zero, sizeof zero);
     trace_table(&all->table[rank], t, &g);
-    FILE *f = open_memstream(&all->text[rank], &size);
-    if (f) trace_events(f, t, rank, "here", zero), fclose(f);
+    PRINTED(all->text[rank], trace_events(f, t, rank, "here", zero));
 }
 
 static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
@@ -281,12 +279,9 @@ TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
 }
 
 TEST(trace_table_of_one_rank_has_no_rows_of_zeros) {
-    char text[512] = "";
+    OWNED(test_mem_end) char *text = NULL;
     TraceTable t = {.n = 1, .row = {{.name = "all"}}, .kernels = {1e-3, 1e-3}};
-    FILE *f = fmemopen(text, sizeof text, "w");
-    CHECK(f);
-    trace_print(f, &t, false);
-    fclose(f);
+    PRINTED(text, trace_print(f, &t, false));
     CHECK_STR(text, "no collective sends a byte: nothing is waited for\n"
                     "kernels take 1.000 ms, beside communication 1.000\n");
 }
