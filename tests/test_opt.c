@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/opt_file.h"
+#include "data/io.h"
 #include "tests/test.h"
 
 static int64_t steps;
@@ -163,9 +164,7 @@ TEST(opt_file_names_the_line_that_is_wrong) {
 static const char *config_file(const char *text) {
     static char path[256];
     snprintf(path, sizeof path, "%s/opt.conf", test_tmpdir());
-    FILE *f = fopen(path, "w");
-    fputs(text, f);
-    fclose(f);
+    if (!io_write_file(path, text, strlen(text), NULL, NULL)) abort();
     return path;
 }
 

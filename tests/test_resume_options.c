@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/io_map.h"
 #include "parallel/train/options.h"
 
 /* The rows of the table, by what they begin with. */
@@ -164,11 +163,9 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
     static Options options;
     char text[8192], option[256];
     int status;
-    IoMap m;
     const char *dir = shell_directory(4000);
-    CHECK(io_map(&m, "docs/training.md", NULL));
-    OWNED(test_mem_end) char *document = mem_printf("%.*s", (int)m.n, (const char *)m.p);
-    io_unmap(&m);
+    OWNED(test_mem_end) char *document = test_read("docs/training.md", NULL);
+    CHECK(document);
     SHELL(0, "step_00000004",
           "tail -c 6000 train.bin >other.bin; echo '# nothing' >empty.conf; "
           "echo '{\"ctx\":\"A\",\"label\":1,\"endings\":[\"b\",\"c\",\"d\",\"e\"]}' >h.jsonl; "
