@@ -42,10 +42,11 @@ static void on_layout(const char *spec, void *ctx) {
                     .overlap = words},
             again = kept;
     again.recompute = *n / 3 % 2 ? RECOMPUTE_SELECTIVE : RECOMPUTE_FULL;
+    again.threads = 1 + *n / 2 % 2;
     compare(kept, again, 0, 0, 0);
 }
 
-TEST(step_run_has_the_same_bits_whatever_is_computed_again_on_every_layout) {
+TEST(step_run_has_the_same_bits_whatever_is_computed_again_and_by_however_many_threads) {
     int n = 0;
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_layout, &n);
     CHECK(n > 100);

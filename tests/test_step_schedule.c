@@ -142,30 +142,6 @@ TEST(step_schedule_is_an_order_that_ranks_can_run) {
     CHECK(count.n > 200);
 }
 
-/* The same collectives, in the same order, along the same axes. */
-TEST(step_schedule_is_the_same_on_every_rank) {
-    static const char *const specs[] = {"x2.y2+sp", "d2.z2.x2", "z2.y4+heads+zero3", "x3.y2",
-                                        "d2.x2.y2+stay=y"};
-    for (int k = 0; k < 5; k++) {
-        Step s, other;
-        step_build(&s, specs[k], models[k % 2], (Recompute)(k % 3), 0, false);
-        step_costs(&s, "v100:2");
-        OWNED(schedule_free) Schedule a = schedule_make(&s.p, s.cost, WINDOW_BULK);
-        for (int rank = 1; rank < s.grid.mesh.p; rank++) {
-            step_build(&other, specs[k], models[k % 2], (Recompute)(k % 3), rank, false);
-            step_costs(&other, "v100:2");
-            OWNED(schedule_free) Schedule b = schedule_make(&other.p, other.cost, WINDOW_BULK);
-            CHECK(a.n_slots == b.n_slots);
-            for (int i = 0; i < a.n_slots; i++) {
-                CHECK(a.slot[i].kind == b.slot[i].kind && a.slot[i].op == b.slot[i].op);
-                CHECK(axes_equal(s.p.op[a.slot[i].op].axes, other.p.op[b.slot[i].op].axes));
-            }
-            step_free(&other);
-        }
-        step_free(&s);
-    }
-}
-
 /* Collectives of the middle layer, of this name, that are on the links while the compute stream
  * runs an operation `under` (N_OP_KINDS: any kernel). */
 static int beside(const char *spec, int window, const char *what, OpKind under) {
