@@ -327,6 +327,11 @@ bool mesh_same_bits(const MeshRun *a, const MeshRun *b) {
            memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
 }
 
+const char *const mesh_models[N_MESH_MODELS] = {
+    "layers=3,heads=5,channels=20,seq=10,vocab=37",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=10,vocab=29",
+    "layers=1,heads=3,channels=9,seq=10,vocab=11,bias=0,tied=0,act=relu2"};
+
 const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
     "bulk",         "none",      "chunk=2",   "bulk+halves",         "ring",
     "bulk+chunk=3", "halves",    "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves",

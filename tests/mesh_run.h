@@ -81,6 +81,10 @@ bool mesh_same_bits(const MeshRun *a, const MeshRun *b);
 /* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d,
  * z, x, y. */
 void mesh_every_layout(int p, void (*f)(const char *spec, void *ctx), void *ctx);
+/* Awkward on purpose, nothing divides: GPT-2; key heads that ranks hold in copies; no biases, an
+ * untied head. */
+enum { N_MESH_MODELS = 3 };
+extern const char *const mesh_models[N_MESH_MODELS];
 /* Words of --overlap, each alone and those that go together. */
 enum { N_MESH_OVERLAPS = 12 };
 extern const char *const mesh_overlaps[N_MESH_OVERLAPS];

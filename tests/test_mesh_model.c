@@ -8,13 +8,7 @@
 #include "base/debug.h"
 #include "tests/mesh_run.h"
 
-/* Awkward on purpose: nothing divides. */
-static const char *const models[] = {
-    "layers=2,heads=5,channels=20,seq=6,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
-    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0,act=relu2",
-};
-enum { N_MODELS = sizeof models / sizeof *models, SEQUENCES = 5 };
+enum { SEQUENCES = 5 };
 
 /* What another order of the same sums makes of a run on one rank: the largest of some reorderings,
  * by smaller micro-batches and by narrower vectors. */
@@ -65,7 +59,7 @@ static void compare(const char *spec, void *ctx) {
 }
 
 static Compare comparison(int number) {
-    Compare c = {.model = models[number], .number = number};
+    Compare c = {.model = mesh_models[number], .number = number};
     c.one = (MeshRun){.model = c.model, .layout = "d1", .sequences = SEQUENCES, .S = 4};
     mesh_run(&c.one);
     MeshDiff d = reordering(c.model, &c.one);
@@ -79,7 +73,7 @@ static Compare comparison(int number) {
 }
 
 TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
-    for (int i = 0; i < N_MODELS; i++) {
+    for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare, &c);
         mesh_run_free(&c.one);
@@ -101,12 +95,15 @@ enum { N_OTHERS = sizeof others / sizeof *others };
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
     Compare c = comparison(0);
     MeshRun exact = {
-        .model = models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
+        .model = mesh_models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
     for (int i = 0; i < N_OTHERS; i += BASE_DEBUG ? 5 : 1) {
         OWNED(mesh_run_free)
-        MeshRun r = {
-            .model = models[0], .layout = others[i], .sequences = SEQUENCES, .S = 4, .exact = true};
+        MeshRun r = {.model = mesh_models[0],
+                     .layout = others[i],
+                     .sequences = SEQUENCES,
+                     .S = 4,
+                     .exact = true};
         c.seen = 0;
         compare(others[i], &c);
         mesh_run(&r);
@@ -138,10 +135,10 @@ static void compare_bits(const char *spec, void *ctx) {
 }
 
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
-    for (int i = 0; i < N_MODELS; i++) {
+    for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i);
         MeshRun plain = c.one;
-        c.one = exact_on(models[i], "d1", 0, RECOMPUTE_NONE);
+        c.one = exact_on(mesh_models[i], "d1", 0, RECOMPUTE_NONE);
         MeshDiff d = mesh_diff(&c.one, &plain); // and it is the same model
         CHECK(d.loss <= c.bound.loss && d.norm <= c.bound.norm && d.weights <= c.bound.weights);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_bits, &c);

@@ -12,13 +12,7 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-/* Awkward on purpose: nothing divides. */
-static const char *const models[] = {
-    "layers=3,heads=5,channels=20,seq=6,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
-    "layers=1,heads=3,channels=9,seq=5,vocab=11,bias=0,tied=0",
-};
-enum { TIED, N_MODELS = sizeof models / sizeof *models };
+enum { TIED }; // of mesh_models
 
 /* Says where two runs of a model differ first. */
 static bool same_bits(const MeshRun *a, const MeshRun *b) {
@@ -55,7 +49,7 @@ static MeshRun drawn(const Sweep *s) {
     uint64_t dice = rng_u64(1, (uint64_t)s->number, (uint64_t)s->seen);
     static const int64_t cuts[][2] = {{2, 5}, {4, 9}, {2, 2}, {6, 5}}; // micro, sequences
     const int64_t *cut = cuts[dice / 9 % 4];
-    return (MeshRun){.model = models[dice % N_MODELS],
+    return (MeshRun){.model = mesh_models[dice % N_MESH_MODELS],
                      .recompute = (Recompute)(dice / 3 % 3),
                      .S = 5,
                      .micro = cut[0],
@@ -69,7 +63,7 @@ static MeshRun drawn(const Sweep *s) {
  * in the last place. So they do to the gradient of a tied table, which is made in two places. */
 static bool adds_in_another_order(const MeshRun *halves) {
     Layout l = layout_of(halves->layout);
-    return halves->model == models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
+    return halves->model == mesh_models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
 }
 
 static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
@@ -174,7 +168,7 @@ TEST(overlap_of_halves_evaluates_every_token_alike) {
     for (int i = 0; i < 4; i++) {
         static Evaluation with, without;
         OWNED(mesh_run_free)
-        MeshRun a = {.model = models[1],
+        MeshRun a = {.model = mesh_models[1],
                      .layout = layouts[i],
                      .sequences = EVAL_B,
                      .micro = EVAL_B,
@@ -196,10 +190,10 @@ TEST(overlap_of_halves_evaluates_every_token_alike) {
 TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
     static const char *const layouts[] = {"x3", "x2+sp", "x2.y2+heads", "z2.x2+sp"},
                              *const words[] = {"chunk=2", "bulk+chunk=3", "ring", "bulk+ring"};
-    for (int i = 0; i < 4 * N_MODELS; i++) {
+    for (int i = 0; i < 4 * N_MESH_MODELS; i++) {
         static Evaluation with, without;
         OWNED(mesh_run_free)
-        MeshRun a = {.model = models[i % N_MODELS],
+        MeshRun a = {.model = mesh_models[i % N_MESH_MODELS],
                      .layout = layouts[i % 4],
                      .sequences = EVAL_B,
                      .S = EVAL_S,
@@ -207,7 +201,7 @@ TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
                      .after = evaluate,
                      .ctx = &without},
                 b = a;
-        b.overlap = words[i / N_MODELS], b.ctx = &with;
+        b.overlap = words[i / N_MESH_MODELS], b.ctx = &with;
         mesh_run(&a), mesh_run(&b);
         CHECK(memcmp(with.losses, without.losses, sizeof with.losses) == 0);
         CHECK(memcmp(with.logits, without.logits, sizeof with.logits) == 0);

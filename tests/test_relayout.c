@@ -14,14 +14,7 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-/* Awkward on purpose: nothing divides; key heads that ranks hold in copies; no biases, an untied
- * head. */
-static const char *const models[] = {
-    "layers=2,heads=5,channels=20,seq=6,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
-    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0",
-};
-enum { N_MODELS = sizeof models / sizeof *models, MAX_SPECS = 2048 };
+enum { MAX_SPECS = 2048 };
 
 typedef struct Specs {
     char text[MAX_SPECS][64];
@@ -91,14 +84,14 @@ TEST(relayout_there_and_back_restores_every_bit) {
     static Specs specs[7];
     int pairs = BASE_DEBUG ? 1 : 8, bad = 0;
     for (int p = 2; p <= 6; p++)
-        for (int i = 0; i < pairs * N_MODELS; i++) {
+        for (int i = 0; i < pairs * N_MESH_MODELS; i++) {
             if (i == 0) specs[p].n = 0, mesh_every_layout(p, take, &specs[p]);
             const Specs *s = &specs[p];
             uint64_t at = (uint64_t)(100 * p + i);
             const char *a = s->text[rng_u64(3, 1, at) % (uint64_t)s->n];
             Trip trip = {.there = s->text[rng_u64(3, 2, at) % (uint64_t)s->n]};
             OWNED(mesh_run_free)
-            MeshRun r = {.model = models[i % N_MODELS],
+            MeshRun r = {.model = mesh_models[i % N_MESH_MODELS],
                          .layout = a,
                          .sequences = 5,
                          .S = 4,
@@ -119,11 +112,11 @@ TEST(relayout_is_not_noticed_by_an_exact_run) {
                                            {"z2.x2", "x2.y2+stay=y"},
                                            {"d2.y2+zero2", "x4+sp"},
                                            {"d2.x3+zero1", "z3.y2+heads"}};
-    for (int model = 0; model < N_MODELS; model++)
+    for (int model = 0; model < N_MESH_MODELS; model++)
         for (int i = 0; i < (BASE_DEBUG ? 2 : 6); i++) {
             OWNED(mesh_run_free)
-            MeshRun stays = run_on(models[model], moves[i][0], NULL),
-                    goes = run_on(models[model], moves[i][0], moves[i][1]);
+            MeshRun stays = run_on(mesh_models[model], moves[i][0], NULL),
+                    goes = run_on(mesh_models[model], moves[i][0], moves[i][1]);
             CHECK(mesh_same_bits(&stays, &goes));
         }
 }
@@ -182,7 +175,7 @@ static void too_large(Model *m, int step, void *ctx) {
 TEST(relayout_that_does_not_fit_changes_nothing) {
     Trip trip = {.there = "x3"};
     OWNED(mesh_run_free)
-    MeshRun stays = run_on(models[0], "d3+zero1", NULL), refused = stays;
+    MeshRun stays = run_on(mesh_models[0], "d3+zero1", NULL), refused = stays;
     refused.after = too_large, refused.ctx = &trip;
     mesh_run(&refused);
     CHECK(trip.n == 0 && mesh_same_bits(&stays, &refused));

@@ -11,12 +11,6 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-static const char *const models[] = {
-    "layers=3,heads=4,channels=24,ffn=40,vocab=70",
-    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
-    "layers=4,heads=3,channels=21,vocab=70,tied=0,bias=0",
-};
-
 /* Does a collective, which reads until its wait, sum into the memory of its operand? */
 static bool sums_in_place(const Program *p, const Op *wait) {
     return p->tensor[wait->in[0]].offset == p->tensor[wait->in[1]].offset;
@@ -132,7 +126,7 @@ static void on_layout(const char *spec, void *ctx) {
         return;
     }
     g.layout.exact = w->n / 9 % 2;
-    ModelShape s = mesh_shape(models[model], &g);
+    ModelShape s = mesh_shape(mesh_models[model], &g);
     s.recompute = (Recompute)(w->n / 3 % 3);
     s.overlap.bulk = true;
     OWNED(program_free) Program p = program_make(&s);
@@ -166,7 +160,7 @@ TEST(step_allocate_keeps_live_values_apart) {
 /* ---- all_reduce in place, beside other kernels */
 
 static Program reduced(ModelShape *s, const Grid *g) {
-    *s = mesh_shape(models[0], g);
+    *s = mesh_shape(mesh_models[0], g);
     s->overlap.bulk = true;
     return program_passes(s, PASS_SCHEDULE, NULL);
 }
@@ -250,7 +244,7 @@ static void prompts_on(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = mesh_grid(spec, 0);
     g.layout.exact = *n / 3 % 4 == 0;
-    ModelShape longest = mesh_shape(models[*n % 3], &g), shorter;
+    ModelShape longest = mesh_shape(mesh_models[*n % 3], &g), shorter;
     longest.B = 1, longest.training = false, longest.output = OUTPUT_NEXT;
     shorter = longest;
     OWNED(program_free) Program p = prompt_of(&longest, 16);

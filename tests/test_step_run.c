@@ -8,12 +8,6 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-static const char *const models[] = {
-    "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=70,tied=0",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71",
-    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=70,act=relu2",
-};
-
 /* Two ways to run the same: how far apart they may be. */
 static void compare(MeshRun a, MeshRun b, double loss, double norm, double weights) {
     mesh_run(&a);
@@ -33,7 +27,7 @@ static void on_layout(const char *spec, void *ctx) {
     int *n = ctx, model = *n % 3;
     if (!mesh_sampled_thinly((*n)++)) return;
     const char *words = mesh_overlaps[*n % N_MESH_OVERLAPS];
-    MeshRun kept = {.model = models[model],
+    MeshRun kept = {.model = mesh_models[model],
                     .layout = spec,
                     .sequences = 8,
                     .S = 10,
@@ -58,7 +52,7 @@ TEST(step_run_trains_in_bf16_what_one_rank_trains) {
     static const char *const specs[] = {"x2+sp", "d2.y2+zero3", "x2.y2+stay=y"};
     for (int i = 0; i < 3; i++)
         for (int model = 0; model < 3; model++) {
-            MeshRun one = {.model = models[model],
+            MeshRun one = {.model = mesh_models[model],
                            .layout = "d1",
                            .sequences = 4,
                            .S = 10,
@@ -71,7 +65,7 @@ TEST(step_run_trains_in_bf16_what_one_rank_trains) {
 
 /* Two gradients of a tied table, over micro-batches, in blocks that have padding. */
 TEST(step_run_adds_gradients_of_a_tied_table_whose_parts_have_padding) {
-    MeshRun one = {.model = models[2],
+    MeshRun one = {.model = mesh_models[0],
                    .layout = "d1",
                    .sequences = 6,
                    .S = 10,

@@ -6,12 +6,6 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-static const char *const models[] = {
-    "layers=3,heads=4,channels=24,ffn=40,vocab=70",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,vocab=70",
-    "layers=4,heads=3,channels=21,vocab=70,tied=0,bias=0",
-};
-
 static ModelShape shape_of(Grid *g, const char *spec, const char *model) {
     *g = mesh_grid(spec, 0);
     ModelShape s = mesh_shape(model, g);
@@ -22,7 +16,7 @@ static ModelShape shape_of(Grid *g, const char *spec, const char *model) {
 /* Where matmuls read fp32, no weight is cast. */
 TEST(step_start_orders_a_list_of_nothing) {
     Grid g;
-    ModelShape s = shape_of(&g, "d2.x2", models[0]);
+    ModelShape s = shape_of(&g, "d2.x2", mesh_models[0]);
     s.overlap.bulk = true;
     for (int i = 0; i < 10; i++) {
         OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, NULL, true);
@@ -61,7 +55,7 @@ TEST(step_start_takes_time_linear_in_layers) {
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 5; k++) {
             Grid g;
-            ModelShape s = shape_of(&g, specs[i], models[(i + k) % 3]);
+            ModelShape s = shape_of(&g, specs[i], mesh_models[(i + k) % 3]);
             s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3);
             double few = seconds_of(s, 32), many = seconds_of(s, 256);
             if (many > 4 * 8 * few)
