@@ -22,10 +22,8 @@ static ModelShape shape_of(const char *model, const Grid *g, Recompute r) {
 static int collectives(const char *spec, OpKind kind, Phase phase) {
     Grid g = mesh_grid(spec, 0);
     ModelShape s = shape_of("layers=2,heads=4,channels=24,vocab=70", &g, RECOMPUTE_NONE);
-    OWNED(program_free) Program p = program_make(&s);
+    OWNED(program_free) Program p = program_passes(&s, PASS_DIFFERENTIATE, NULL);
     int n = 0;
-    program_forward(&p);
-    program_differentiate(&p);
     for (int i = 0; i < p.n_ops; i++)
         n += p.op[i].kind == kind && p.op[i].phase == phase && p.op[i].layer == 1 &&
              axes_has(p.op[i].axes, AXIS_X);

@@ -129,11 +129,7 @@ static void on_layout(const char *spec, void *ctx) {
     ModelShape s = mesh_shape(mesh_models[model], &g);
     s.recompute = (Recompute)(w->n / 3 % 3);
     s.overlap.bulk = true;
-    OWNED(program_free) Program p = program_make(&s);
-    program_forward(&p);
-    program_differentiate(&p);
-    program_recompute(&p);
-    program_panels(&p);
+    OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
     program_chunk_head(&p, w->n % 2 ? 3 : 1000);
     if (g.layout.exact) program_exact(&p);
     program_fuse(&p, false);
@@ -219,12 +215,7 @@ TEST(step_allocate_of_an_empty_list_takes_nothing) {
 
 static Program prompt_of(ModelShape *s, int64_t n) {
     s->S = n;
-    Program p = program_make(s);
-    program_forward(&p);
-    program_panels(&p);
-    if (p.layout->exact) program_exact(&p);
-    program_fuse(&p, false);
-    return p;
+    return program_passes(s, PASS_FUSE, NULL);
 }
 
 /* All lies in the arena, rows in their whole. */

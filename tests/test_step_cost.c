@@ -28,16 +28,6 @@ static void count_work(Works *w, const Work *one, int times) {
     w->count[i] += times;
 }
 
-static Program step_of(const ModelShape *s, bool bias_with_dw) {
-    Program p = program_make(s);
-    program_forward(&p);
-    program_differentiate(&p);
-    program_recompute(&p);
-    program_panels(&p);
-    program_fuse(&p, bias_with_dw);
-    return p;
-}
-
 typedef struct Case {
     const char *model;
     const Kernels *kernels;
@@ -100,8 +90,7 @@ static void compare_works(const char *spec, void *ctx) {
     m.overlap.chunks = c->chunks;
     Widths widths = widths_of(&m.config, &g);
     Works w = {.n = 0};
-    OWNED(program_free) Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
-    if (c->chunks) program_split(&p, c->chunks, false);
+    OWNED(program_free) Program p = program_passes(&m, PASS_SPLIT, c->kernels);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
         if (op_work(&p, i, &widths, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
@@ -139,7 +128,7 @@ static void check_fused(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = mesh_grid(spec, 0);
     ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
-    OWNED(program_free) Program p = step_of(&m, false);
+    OWNED(program_free) Program p = program_passes(&m, PASS_FUSE, NULL);
     int before = p.n_ops, found = 0;
     program_fuse_collectives(&p, false);
     CHECK(p.n_ops == before);

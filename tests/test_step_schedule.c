@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/plan/cost.h"
+#include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
@@ -24,12 +25,7 @@ static void step_build(Step *s, const char *spec, const char *model, Recompute r
     *s = (Step){.grid = mesh_grid(spec, rank)};
     s->shape = mesh_shape(model, &s->grid);
     s->shape.S = s->shape.config.seq, s->shape.recompute = r;
-    s->p = program_make(&s->shape);
-    program_forward(&s->p);
-    program_differentiate(&s->p);
-    program_recompute(&s->p);
-    program_panels(&s->p);
-    program_fuse(&s->p, false);
+    s->p = program_passes(&s->shape, PASS_FUSE, NULL);
     if (fused) program_fuse_collectives(&s->p, false);
 }
 
