@@ -327,6 +327,20 @@ bool mesh_same_bits(const MeshRun *a, const MeshRun *b) {
            memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
 }
 
+bool mesh_near(const MeshRun *a, const MeshRun *b, MeshDiff most) {
+    MeshDiff d = mesh_diff(a, b);
+    bool bits = most.loss + most.norm + most.weights == 0, agreed = a->agreed && b->agreed;
+    if (bits ? mesh_same_bits(a, b)
+             : agreed && d.loss <= most.loss && d.norm <= most.norm && d.weights <= most.weights)
+        return true;
+    printf("    %s on %s%s, overlap %s, recompute %s, and on %s: losses differ by %.2g (%.2g), "
+           "norms %.2g (%.2g), weights %.2g (%.2g)%s\n",
+           a->model, a->layout, a->exact ? " --exact" : "", a->overlap ? a->overlap : "none",
+           recompute_name(a->recompute), b->layout, d.loss, most.loss, d.norm, most.norm, d.weights,
+           most.weights, agreed ? "" : "; ranks disagree");
+    return false;
+}
+
 const char *const mesh_models[N_MESH_MODELS] = {
     "layers=3,heads=5,channels=20,seq=10,vocab=37",
     "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=10,vocab=29",

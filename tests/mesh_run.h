@@ -77,6 +77,8 @@ typedef struct MeshDiff {
 MeshDiff mesh_diff(const MeshRun *a, const MeshRun *b);
 /* Losses, norms and weights, with the same ones on every rank. */
 bool mesh_same_bits(const MeshRun *a, const MeshRun *b);
+/* Are they that near, or (all 0) have the same bits? Else says how far they are apart. */
+bool mesh_near(const MeshRun *a, const MeshRun *b, MeshDiff most);
 
 /* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d,
  * z, x, y. */

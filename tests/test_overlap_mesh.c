@@ -14,25 +14,6 @@
 
 enum { TIED }; // of mesh_models
 
-/* Says where two runs of a model differ first. */
-static bool same_bits(const MeshRun *a, const MeshRun *b) {
-    static const char *const recompute[] = {"none", "selective", "full"};
-    const char *differs = NULL;
-    int step = 0;
-    for (int i = MESH_MOST - 1; i >= 0; i--) {
-        if (memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[0]) != 0) differs = "norm", step = i;
-        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[0]) != 0) differs = "loss", step = i;
-    }
-    if (!differs && memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) != 0)
-        differs = "a weight";
-    if (!a->agreed) differs = "one rank from another";
-    if (differs)
-        printf("    %s on %s%s, recompute %s, overlap %s: %s differs, step %d\n", a->model,
-               a->layout, a->exact ? " --exact" : "", recompute[a->recompute], a->overlap, differs,
-               step);
-    return !differs;
-}
-
 /* ---- with and without ---- */
 
 typedef struct Sweep {
@@ -66,15 +47,6 @@ static bool adds_in_another_order(const MeshRun *halves) {
     return halves->model == mesh_models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
 }
 
-static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
-    MeshDiff d = mesh_diff(a, b);
-    bool same = a->agreed && d.loss <= 6e-7 && d.norm <= 2e-6 && d.weights <= 1e-5;
-    if (!same)
-        printf("    %s on %s, overlap %s: loss %.2g, norm %.2g, weights %.2g\n", a->model,
-               a->layout, a->overlap, d.loss, d.norm, d.weights);
-    return same;
-}
-
 /* Halves are micro-batches half as long; with --exact sums do not depend on those either. */
 static void compare(const char *spec, void *ctx) {
     Sweep *s = ctx;
@@ -87,7 +59,8 @@ static void compare(const char *spec, void *ctx) {
     without.in_halves = !s->exact && strstr(s->overlap, "halves");
     mesh_run(&with), mesh_run(&without);
     bool reordered = without.in_halves && adds_in_another_order(&with);
-    s->bad += reordered ? !same_but_for_rounding(&with, &without) : !same_bits(&with, &without);
+    MeshDiff bits = {0, 0, 0}, rounding = {6e-7, 2e-6, 1e-5};
+    s->bad += !mesh_near(&with, &without, reordered ? rounding : bits);
     s->bad += with.unpredicted;
     s->n++;
 }
