@@ -1,6 +1,7 @@
 /* parallel/step/end and sums: the list of the end of a step, and the sums that complete gradients
  * in the last micro-batch. What they send is held against tests/theory.c in test_price.c. */
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
@@ -125,6 +126,17 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     CHECK(strstr(text, " at the end of a step on this rank"));
 }
 
+/* Where matmuls read fp32, no weight is cast. */
+TEST(step_end_orders_a_list_of_nothing) {
+    Grid g = mesh_grid("d2.x2", 0);
+    ModelShape s = mesh_shape(mesh_models[0], &g);
+    s.overlap.bulk = true;
+    for (int i = 0; i < 10; i++) {
+        OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, NULL, true);
+        CHECK(p.n_ops == 0 && p.n_tensors == 0);
+    }
+}
+
 /* ---- sums of gradients ---- */
 
 /* The order of collectives, by name and axes. */
@@ -178,4 +190,44 @@ TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
     for (int i = started; i < ended; i++)
         backward += p.op[i].kind == OP_MATMUL_AT && p.op[i].layer < 2;
     CHECK(started >= 0 && ended > started && backward >= 4);
+}
+
+/* ---- time ---- */
+
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* To make the lists of a step: the least of three times. */
+static double seconds_of(ModelShape s, int layers) {
+    double least = 0;
+    s.config.layers = layers;
+    for (int i = 0; i < 3; i++) {
+        double begin = processor_seconds();
+        OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+        OWNED(program_free) Program end = program_end_passes(&s, PASS_SCHEDULE, NULL, false);
+        double seconds = processor_seconds() - begin;
+        if (i == 0 || seconds < least) least = seconds;
+    }
+    return least;
+}
+
+/* What is quadratic in layers takes 64 times as long for 8 times the layers; what is linear, 10
+ * to 20 times, as the lists of few are in the caches, and more beside other processes. */
+TEST(step_end_and_micro_batch_are_made_in_time_linear_in_layers) {
+    static const Overlap overlaps[] = {
+        {0}, {.bulk = true}, {.chunks = 2}, {.ring = true}, {.halves = true}};
+    static const char *const specs[] = {"x1", "x2", "d2.x2+sp+zero1", "x2.y2+stay=y"};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 5; k++) {
+            Grid g = mesh_grid(specs[i], 0);
+            ModelShape s = mesh_shape(mesh_models[(i + k) % 3], &g);
+            s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3), s.sums = true;
+            double few = seconds_of(s, 32), many = seconds_of(s, 256);
+            if (many > 4 * 8 * few)
+                test_fail(__FILE__, __LINE__, "%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s",
+                          specs[i], k, few, many);
+        }
 }
