@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/time.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,14 +38,6 @@ int clock_gettime(clockid_t id, struct timespec *t) {
     if (!next) next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int status = next(id, t);
     if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) t->tv_sec += jump();
-    return status;
-}
-
-int gettimeofday(struct timeval *t, void *zone) {
-    struct timespec now;
-    (void)zone;
-    int status = clock_gettime(CLOCK_REALTIME, &now);
-    t->tv_sec = now.tv_sec, t->tv_usec = now.tv_nsec / 1000;
     return status;
 }
 

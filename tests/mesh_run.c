@@ -97,15 +97,6 @@ static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_
     }
 }
 
-static int64_t received(const World *w, const char *what) {
-    CollCount rows[64];
-    int n = world_counts(w, rows, 64);
-    int64_t bytes = 0;
-    for (int i = 0; i < n && i < 64; i++)
-        if (strcmp(rows[i].what, what) == 0) bytes += rows[i].bytes;
-    return bytes;
-}
-
 /* A rank's place on one of the layouts. */
 typedef struct Place {
     Grid grid;
@@ -263,7 +254,6 @@ static int rank_main(World *w, void *ctx) {
         if (r->after) r->after(&p->m, step, r->ctx);
     }
     outer_average(&outer, &p->m, steps);
-    if (rank == 0) r->received = received(w, "parameters of replicas");
     collect(model_pull(&p->m), r->weights);
     place_free(p);
     world_leave_devices(w);
@@ -336,6 +326,25 @@ bool mesh_same_bits(const MeshRun *a, const MeshRun *b) {
            memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
            memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) == 0;
 }
+
+bool mesh_near(const MeshRun *a, const MeshRun *b, MeshDiff most) {
+    MeshDiff d = mesh_diff(a, b);
+    bool bits = most.loss + most.norm + most.weights == 0, agreed = a->agreed && b->agreed;
+    if (bits ? mesh_same_bits(a, b)
+             : agreed && d.loss <= most.loss && d.norm <= most.norm && d.weights <= most.weights)
+        return true;
+    printf("    %s on %s%s, overlap %s, recompute %s, and on %s: losses differ by %.2g (%.2g), "
+           "norms %.2g (%.2g), weights %.2g (%.2g)%s\n",
+           a->model, a->layout, a->exact ? " --exact" : "", a->overlap ? a->overlap : "none",
+           recompute_name(a->recompute), b->layout, d.loss, most.loss, d.norm, most.norm, d.weights,
+           most.weights, agreed ? "" : "; ranks disagree");
+    return false;
+}
+
+const char *const mesh_models[N_MESH_MODELS] = {
+    "layers=3,heads=5,channels=20,seq=10,vocab=37",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=10,vocab=29",
+    "layers=1,heads=3,channels=9,seq=10,vocab=11,bias=0,tied=0,act=relu2"};
 
 const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
     "bulk",         "none",      "chunk=2",   "bulk+halves",         "ring",

@@ -13,12 +13,12 @@
 # each in a folder of its own; but not "links", which measures. Where a wait is what is tested,
 # LIMIT is short; everywhere else limits are what no busy machine comes to.
 set -u
+. tests/common.sh
 programs=${PROGRAMS:-$PWD/build}
 lab=$PWD/tests/netlab/lab.sh
 job=$programs/ranks_job
 dir=$(mktemp -d)
 cd "$dir" || exit 1
-export CUDA_VISIBLE_DEVICES= # a GPU that is here changes nothing
 passed=0 failed=0 skipped=0
 export LIMIT=100 # seconds that a wait may last
 export START=100 # and that the start may take
@@ -49,26 +49,18 @@ skip() {
 verdict() { if [ -z "$why" ]; then ok; else fail "$1" "$why"; fi; }
 lines() { grep -c -- "$1" err; }
 
+mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none --timeout 200
+    --mca pml ob1 --mca btl self,vader,tcp)
 # mpi RANKS COMMAND...: processes of this machine, which may have fewer cores than there are ranks.
 mpi() {
     local n=$1
     shift
     # shellcheck disable=SC2086
-    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
-        --mca pml ob1 --mca btl self,vader,tcp --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
+    "${mpirun[@]}" ${says--q} --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
 # The same on an emulated cluster of two hosts.
 cluster() { LIMIT_S=200 "$lab" mpirun 2 2 "$@"; }
 
-# comes COMMAND...: waits until the command says yes; false when it has not for a minute.
-comes() {
-    local i
-    for ((i = 0; i < 600; i++)); do
-        if "$@"; then return 0; fi
-        sleep 0.1
-    done
-    return 1
-}
 has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
 
 # gone PID...: true when they have ended, or do so within ten seconds.
@@ -94,17 +86,16 @@ started() {
     done
 }
 
-# twice NAME TEST...: a test that leaves what failed in $why; it may fail once: mpirun gives ranks
-# one second for their lines, and a virtual machine can stand still for longer.
-twice() {
-    local name=$1
-    shift
-    "$@"
-    if [ -n "$why" ]; then
+# tries N NAME TEST...: a test that leaves what failed in $why; it may fail, but not N times: mpirun
+# gives ranks one second for their lines, a virtual machine can stand still for longer, and what is
+# measured takes longer while other programs have the processors.
+tries() {
+    local left=$1 name=$2
+    shift 2
+    while "$@"; [ -n "$why" ] && [ $((left -= 1)) -gt 0 ]; do
         echo "again $name: $why"
         sed 's/^/     /' err | head -8
-        "$@"
-    fi
+    done
     verdict "$name"
 }
 
@@ -114,7 +105,7 @@ twice() {
 fault() {
     local name=$1
     shift
-    twice "$name" fault_once "$@"
+    tries 2 "$name" fault_once "$@"
 }
 fault_once() {
     local action=$1 who=$2 want=$3 least=$4 job_pid pids victim start status n
@@ -163,10 +154,10 @@ ends() {
 
 same_sums() {
     local n
-    for n in 2 3 4 5 7; do twice "sums of $n ranks" same_sums_once "$n"; done
+    for n in 2 3 4 5 7; do tries 2 "sums of $n ranks" same_sums_once "$n"; done
     # nodes that hold several ranks of a group: all, or all but those of the last one
     for n in "4 2" "8 2" "8 4" "6 2" "5 4" "4 1" "6 1"; do
-        MESH_NODE_RANKS=${n#* } twice "sums of ${n% *} ranks, ${n#* } a node" same_sums_once \
+        MESH_NODE_RANKS=${n#* } tries 2 "sums of ${n% *} ranks, ${n#* } a node" same_sums_once \
             "${n% *}"
     done
 }
@@ -179,17 +170,6 @@ same_sums_once() {
         why="${why:-sums of $1 processes are not those of $1 threads}"
 }
 
-word() {
-    local x
-    printf -v x '\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255))
-    printf "$x"
-}
-# A shard of 4000 tokens below 64 with llm.c's header.
-shard() {
-    local i x text=
-    for ((i = 0; i < 4000; i++)); do printf -v x '\\x%02x\\x00' $((i * i % 61)) && text+=$x; done
-    { word 20240520 && word 1 && word 4000 && head -c 1012 /dev/zero && printf "$text"; } >shard.bin
-}
 train=("$programs/train_gpt" --train shard.bin
     --model layers=2,heads=4,channels=32,seq=16,vocab=64 --micro 2 --batch 128
     --eval-every 0 --threads 1 --timeout $LIMIT)
@@ -261,6 +241,18 @@ every_layout() {
     verdict "schedules beside each other in one job"
 }
 
+# Threads continue the newest checkpoint.
+continues() {
+    local job_pid
+    # the child empties it when it starts, and the steps of the run before must not be counted
+    : >out
+    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
+    job_pid=$!
+    comes has_lines 3 '^step' out || why="the newest checkpoint cannot be continued"
+    kill $job_pid
+    wait $job_pid
+}
+
 # interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is
 # whole: threads continue it.
 interrupted() {
@@ -279,13 +271,7 @@ interrupted() {
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] ||
         why="no survivor said what it waited for"
-    # the child empties it when it starts, and the steps of the run before must not be counted
-    : >out
-    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
-    job_pid=$!
-    comes has_lines 3 '^step' out || why="the newest checkpoint cannot be continued"
-    kill $job_pid
-    wait $job_pid
+    continues
 }
 
 # A rank of a training run stops: those that wait for it name it, along z or, where its group of z
@@ -366,8 +352,7 @@ unlike_teams() {
     local unlike=("$programs/train_gpt" --train shard.bin
         --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
         --eval-every 0 --steps 2)
-    mpirun -q --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
-        -n 1 taskset -c 0 "${unlike[@]}" : \
+    "${mpirun[@]}" -q -n 1 taskset -c 0 "${unlike[@]}" : \
         -n 1 taskset -c 0,1 "${unlike[@]}" </dev/null >out 2>err || why="status $?"
     [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err ||
         why="no line says that nothing is measured"
@@ -381,10 +366,7 @@ unlike() {
     local name=$1 want=$2 line=$3 status
     shift 3
     why=
-    # shellcheck disable=SC2086
-    mpirun ${says--q} --allow-run-as-root --oversubscribe --bind-to none --timeout 200 \
-        --mca pml ob1 --mca btl self,vader,tcp -n 2 "${train[@]}" --steps 2 --layout d4 \
-        "${both[@]}" : \
+    "${mpirun[@]}" -q -n 2 "${train[@]}" --steps 2 --layout d4 "${both[@]}" : \
         -n 2 -wdir "${folder:-$dir}" "${other:-${train[0]}}" \
         "${train[@]:1}" --steps 2 --layout d4 "${both[@]}" "$@" </dev/null >out 2>err
     status=$?
@@ -494,10 +476,10 @@ saves() {
     failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" \
         --save save
-    twice "a signal to the launcher" signalled
-    twice "a rank of a training run is killed" interrupted KILL
-    twice "a rank of a training run is stopped" interrupted STOP
-    twice "a rank is stopped, those that wait name it" stopped_is_named
+    tries 2 "a signal to the launcher" signalled
+    tries 2 "a rank of a training run is killed" interrupted KILL
+    tries 2 "a rank of a training run is stopped" interrupted STOP
+    tries 2 "a rank is stopped, those that wait name it" stopped_is_named
 }
 
 # ---- launchers that are not there
@@ -556,25 +538,30 @@ counted_bytes() {
     verdict "bytes on the link"
 }
 
+# takes OP BYTES LEAST MOST: so many microseconds between two hosts; else $why says how many.
+takes() {
+    local us
+    why=
+    FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only "$1" \
+        --from "$2" --to "$2" --pool 16 --reps 1 >out 2>err || why="status $?"
+    us=$(awk -v op="$1" '$1 == op { print int($3) }' out)
+    [ "${us:-0}" -ge "$3" ] && [ "$us" -le "$4" ] ||
+        why="$1 of $2 bytes took ${us:-no} us, not $3 to $4"
+}
+
 # Two racks with a host each: what leaves h0's card leaves its rack by the trunk, as fast as that
-# is. The card is five times as fast, so that the trunk's queue may drop frames, which TCP sends
-# again: up to a tenth less leaves than came.
-racks() {
-    local sent trunk us try
-    "$lab" up "1 1" 1gbit 200mbit
-    for try in 1 2 3; do
-        why=
-        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_gather \
-            --from 4194304 --to 4194304 --pool 16 --reps 1 >out 2>err || why="status $?"
-        us=$(awk '$1 == "all_gather" { print int($3) }' out)
-        [ "${us:-0}" -ge 84000 ] && [ "$us" -le 130000 ] ||
-            why="2 MiB over the trunk took ${us:-no} us, not 88000"
-        [ -n "$why" ] || break
-    done
+# is: 2 MiB take 88 ms. The card is five times as fast, so that the trunk's queue may drop frames,
+# which TCP sends again: up to a tenth less leaves than came.
+over_the_trunk() {
+    local sent trunk
+    takes all_gather 4194304 84000 130000
     sent=$("$lab" bytes h0)
     trunk=$("$lab" bytes r0)
     [ $((trunk * 10)) -ge $((sent * 9)) ] || why="the trunk carried $trunk bytes of $sent"
-    verdict "a trunk between racks"
+}
+racks() {
+    "$lab" up "1 1" 1gbit 200mbit
+    tries 3 "a trunk between racks" over_the_trunk
 }
 
 # Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost,
@@ -617,12 +604,7 @@ cut_in_training() {
     grep -q 'on h0: waited .* s for .*not there: .*rank [23]' err &&
         grep -q 'on h1: waited .* s for .*not there: .*rank [01]' err ||
         why="no line of each host names a rank of the other"
-    : >out
-    "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
-    job_pid=$!
-    comes has_lines 3 '^step' out || why="the newest checkpoint cannot be continued"
-    kill $job_pid
-    wait $job_pid
+    continues
 }
 
 # With a link that is cut already MPI itself waits, and tells nobody.
@@ -642,49 +624,31 @@ without_a_link() {
 # Mbit/s, which a busy machine can keep up with, when both directions flow at once, 352 when they
 # take turns.
 both_directions() {
-    local us try
     "$lab" up 2 200mbit
-    for try in 1 2 3; do # while other programs have the processors it may take longer
-        why=
-        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_reduce \
-            --from 4194304 --to 4194304 --pool 16 --reps 1 >out 2>err || why="status $?"
-        us=$(awk '$1 == "all_reduce" { print int($3) }' out)
-        [ "${us:-0}" -gt 0 ] && [ "$us" -le 260000 ] || why="4 MiB took ${us:-no} us, not 176000"
-        [ -n "$why" ] || break
-    done
-    verdict "both directions of a link at once"
+    tries 3 "both directions of a link at once" takes all_reduce 4194304 1 260000
 }
 
 # Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a
 # question and an answer would make 61. Four all_gathers of this that are under way together take 4
 # ms longer than one, as parallel/step/schedule.h has it; one after the other 64.
 one_way() {
-    local us more missing try
+    local missing
     "$lab" up 2 1gbit
     if ! missing=$("$lab" delay 20000); then
         skip "a message of 128 KiB takes one way" "$missing"
         return
     fi
-    for try in 1 2 3; do
-        why=
-        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only all_gather \
-            --from 262144 --to 262144 --pool 16 --reps 1 >out 2>err || why="status $?"
-        us=$(awk '$1 == "all_gather" { print int($3) }' out)
-        [ "${us:-0}" -gt 20000 ] && [ "$us" -le 45000 ] ||
-            why="128 KiB took ${us:-no} us, not 21000"
-        [ -n "$why" ] || break
-    done
-    verdict "a message of 128 KiB takes one way"
-    for try in 1 2 3; do
-        why=
-        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" together >out 2>err || why="status $?"
-        more=$(awk '$1 == "one" { print int($5 - $2) }' out)
-        [ -n "$more" ] && [ "$more" -le 20 ] ||
-            why="$(cat out): four at once take ${more:-no} ms longer than one, not 4"
-        [ -n "$why" ] || break
-    done
-    verdict "what is under way together has one latency"
+    tries 3 "a message of 128 KiB takes one way" takes all_gather 262144 20000 45000
+    tries 3 "what is under way together has one latency" one_latency
     "$lab" delay 0
+}
+one_latency() {
+    local more
+    why=
+    FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" together >out 2>err || why="status $?"
+    more=$(awk '$1 == "one" { print int($5 - $2) }' out)
+    [ -n "$more" ] && [ "$more" -le 20 ] ||
+        why="$(cat out): four at once take ${more:-no} ms longer than one, not 4"
 }
 
 # Half of an all_reduce of 4 MiB at 200 Mbit/s is 88 ms of the link, which takes next to nothing of
@@ -692,18 +656,14 @@ one_way() {
 # % of the matmuls' time. Nothing moves between two calls of MPI: matmuls that do not look after
 # it hide but what was under way before.
 hidden() {
-    local with without try
-    for try in 1 2 3; do # while other programs have the processors it may take longer
-        why=
-        FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" overlap >out 2>err || why="status $?"
-        without=$(sed -n 's/^without polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
-        with=$(sed -n 's/^with polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
-        [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the matmuls are hidden, not 80"
-        [ "${without:-100}" -le 25 ] ||
-            why="without polls ${without:-no} % of the matmuls are hidden, not hardly any"
-        [ -n "$why" ] || break
-    done
-    verdict "an all_reduce under matmuls"
+    local with without
+    why=
+    FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" overlap >out 2>err || why="status $?"
+    without=$(sed -n 's/^without polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
+    with=$(sed -n 's/^with polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
+    [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the matmuls are hidden, not 80"
+    [ "${without:-100}" -le 25 ] ||
+        why="without polls ${without:-no} % of the matmuls are hidden, not hardly any"
 }
 
 # Two hosts are two nodes, the second like the first.
@@ -747,7 +707,7 @@ cluster_of_two() {
     verdict "sums on two hosts"
     no_questions
     detected
-    twice "a link is cut" cut_off
+    tries 2 "a link is cut" cut_off
     "$lab" stop
     without_a_link
 }
@@ -755,8 +715,8 @@ cluster_of_two() {
 lost_hosts() {
     can_lab hosts || return
     "$lab" up 2 1gbit
-    twice "a link is cut for a second" cut_for_a_second
-    twice "a link is cut in training" cut_in_training
+    tries 2 "a link is cut for a second" cut_for_a_second
+    tries 2 "a link is cut in training" cut_in_training
     "$lab" up 2 1gbit
     # before the limit: who is told first may not have come to the call, and be the one who is
     # missed
@@ -769,7 +729,7 @@ links() {
     "$lab" up 2 1gbit
     counted_bytes
     both_directions
-    hidden
+    tries 3 "an all_reduce under matmuls" hidden
     one_way
     racks
 }
@@ -806,7 +766,7 @@ if ! [ -s "$programs/mpi.txt" ]; then
 elif ! mpirun --version 2>/dev/null | grep -q "Open MPI"; then
     skip "all" "these tests use Open MPI's mpirun, which is not here"
 else
-    shard
+    shard shard.bin 20240520 1 4000 4000
     for name in "${parts[@]}"; do
         mkdir "$name" && cp shard.bin "$name"
         if [ "$name" = links ]; then

@@ -19,16 +19,12 @@
  *   ranks_job together   milliseconds of an all_gather of 256 KiB, and of four that are under way
  *                        at once
  *
- *   ranks_job wait       how often rank 0 gives its core up while it waits for 0.3 s, in each way
- *
- * LIMIT in the environment: seconds that a wait may last (3). SPIN: waits spin. START: until all
- * ranks are there (60).
+ * In the environment LIMIT: seconds that a wait may last (3); START: until all ranks are there (60)
  */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/bf16.h"

@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" // kernels that compute nothing
+
 static _Thread_local Recording *recording; // the table's functions have no argument for it
 static _Thread_local const Kernels *real;
 static _Thread_local uint32_t bf16; // WORK_BF16_STORED where activations are bf16
@@ -24,7 +26,6 @@ static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int
 /* ---- matmuls and attention */
 
 static void record_matmul(Team *t, const Matmul *p) {
-    (void)t;
     uint32_t flags = (p->bf16 ? WORK_BF16 : 0u) | (p->addend ? WORK_ADDEND : 0u) |
                      (p->bias || p->bias_grad ? WORK_BIAS : 0u) |
                      (p->epilogue == EPI_ACT ? WORK_EPI_ACT : 0u) |
@@ -43,16 +44,13 @@ static void attention_work(const Attention *a, WorkKind kind) {
 }
 static void record_attention_forward(Team *t, const Attention *a, Act *out, float *lse,
                                      const Act *qkv) {
-    (void)t, (void)out, (void)lse, (void)qkv;
     attention_work(a, WORK_ATTENTION);
 }
 static void record_attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout,
                                       const Act *qkv, const Act *out, const float *lse) {
-    (void)t, (void)dqkv, (void)dout, (void)qkv, (void)out, (void)lse;
     attention_work(a, WORK_ATTENTION_BACKWARD);
 }
 static void record_rope(Team *t, const Rope *r, Act *qkv, int direction) {
-    (void)t, (void)qkv, (void)direction;
     act_work(WORK_ROPE, 0, r->B * r->S, r->H, r->Hkv, r->D, 0);
 }
 
@@ -66,72 +64,58 @@ static void norm_work(const Norm *n, WorkKind kind, int64_t parts) {
 }
 static void record_norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd,
                                 const Act *x) {
-    (void)t, (void)y, (void)mean, (void)rstd, (void)x;
     norm_work(n, WORK_NORM, 0);
 }
 static void record_residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend,
                                  const float *bias, Act *y, float *mean, float *rstd) {
-    (void)t, (void)stream, (void)addend, (void)y, (void)mean, (void)rstd;
     act_work(WORK_RESIDUAL_NORM, norm_flags(n) | (bias ? WORK_BIAS : 0u), n->T, n->C, 0, 0, 0);
 }
 static void record_norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                                  const float *mean, const float *rstd) {
-    (void)t, (void)dx, (void)dy, (void)x, (void)mean, (void)rstd;
     norm_work(n, WORK_NORM_BACKWARD, 0);
 }
 static void record_norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
-    (void)t, (void)stats, (void)x;
     norm_work(n, WORK_NORM_STATISTICS, 0);
 }
 static void record_norm_merge(const Norm *n, float *mean, float *rstd, const float *parts,
                               const int64_t *counts, int n_parts) {
-    (void)mean, (void)rstd, (void)parts, (void)counts;
     norm_work(n, WORK_NORM_MERGE, n_parts);
 }
 static void record_norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
                               const float *rstd) {
-    (void)t, (void)y, (void)x, (void)mean, (void)rstd;
     norm_work(n, WORK_NORM_APPLY, 0);
 }
 static void record_norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy,
                                       const Act *x, const float *mean, const float *rstd) {
-    (void)t, (void)sums, (void)dy, (void)x, (void)mean, (void)rstd;
     norm_work(n, WORK_NORM_BACKWARD_SUMS, 0);
 }
 static void record_norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                                        const float *mean, const float *rstd, const float *sums) {
-    (void)t, (void)dx, (void)dy, (void)x, (void)mean, (void)rstd, (void)sums;
     norm_work(n, WORK_NORM_BACKWARD_APPLY, 0);
 }
 
 /* ---- activations, biases */
 
 static void record_act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n) {
-    (void)t, (void)y, (void)x;
     act_work(WORK_ACT, 0, n, 0, 0, 0, act);
 }
 static void record_act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x,
                                 int64_t n) {
-    (void)t, (void)dx, (void)dy, (void)x;
     act_work(WORK_ACT_BACKWARD, 0, n, 0, 0, 0, act);
 }
 static void record_swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
-    (void)t, (void)y, (void)x;
     act_work(WORK_SWIGLU, 0, T, F, 0, 0, 0);
 }
 static void record_swiglu_backward(Team *t, Act *dx, const Act *dy, const Act *x, int64_t T,
                                    int64_t F) {
-    (void)t, (void)dx, (void)dy, (void)x;
     act_work(WORK_SWIGLU_BACKWARD, 0, T, F, 0, 0, 0);
 }
 static void record_bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T,
                                  int64_t N) {
-    (void)t, (void)y;
     act_work(WORK_BIAS_RESIDUAL, (addend ? WORK_ADDEND : 0u) | (bias ? WORK_BIAS : 0u), T, N, 0, 0,
              0);
 }
 static void record_bias_backward(Team *t, float *dbias, const Act *dy, int64_t T, int64_t N) {
-    (void)t, (void)dbias, (void)dy;
     act_work(WORK_BIAS_BACKWARD, 0, T, N, 0, 0, 0);
 }
 
@@ -141,99 +125,81 @@ static void embedding_work(const Embedding *e, WorkKind kind, int64_t T) {
     act_work(kind, 0, T, e->C, e->V, 0, 0);
 }
 static void record_embedding_forward(Team *t, const Embedding *e, Act *x) {
-    (void)t, (void)x;
     embedding_work(e, WORK_EMBEDDING, e->B * e->S);
 }
 static void record_embedding_backward(Team *t, const Embedding *e, const Act *dx) {
-    (void)t, (void)dx;
     embedding_work(e, WORK_EMBEDDING_BACKWARD, e->B * e->S);
 }
 static void record_position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x) {
-    (void)t, (void)t0, (void)x;
     embedding_work(e, WORK_POSITION, T);
 }
 static void record_position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0,
                                      const Act *dx) {
-    (void)t, (void)t0, (void)dx;
     embedding_work(e, WORK_POSITION_BACKWARD, T);
 }
 static void classifier_work(const Classifier *c, WorkKind kind, int64_t parts) {
     act_work(kind, c->backward ? WORK_BACKWARD : 0, c->T, c->V, parts, 0, 0);
 }
 static void record_classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
-    (void)t, (void)loss, (void)logits;
     classifier_work(c, WORK_CLASSIFIER, 0);
 }
 static void record_classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits) {
-    (void)t, (void)stats, (void)logits;
     classifier_work(c, WORK_CLASSIFIER_STATISTICS, 0);
 }
 static void record_classifier_merge(const Classifier *c, float *loss, float *log_sum,
                                     const float *parts, int n_parts) {
-    (void)loss, (void)log_sum, (void)parts;
     classifier_work(c, WORK_CLASSIFIER_MERGE, n_parts);
 }
 static void record_classifier_gradient(Team *t, const Classifier *c, const float *stats,
                                        const float *log_sum, Act *logits) {
-    (void)t, (void)stats, (void)log_sum, (void)logits;
     classifier_work(c, WORK_CLASSIFIER_GRADIENT, 0);
 }
 
 /* ---- moves and the update */
 
 static double record_sum_of_squares(Team *t, const float *x, int64_t n) {
-    (void)t, (void)x;
     work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
     return 1;
 }
 static void record_zero(Team *t, void *x, size_t n_bytes) {
-    (void)t, (void)x;
     work(WORK_ZERO, 0, (int64_t)(n_bytes / sizeof(float)), 0, 0, 0, 0);
 }
 static void record_copy(Team *t, void *to, int64_t to_ld, const void *from, int64_t from_ld,
                         int64_t rows, int64_t n, size_t elem_bytes) {
-    (void)t, (void)to, (void)to_ld, (void)from, (void)from_ld;
     work(WORK_COPY, 0, rows, n * (int64_t)elem_bytes / (int64_t)sizeof(float), 0, 0, 0);
 }
 static void record_add_to(Team *t, float *y, const float *x, int64_t n) {
-    (void)t, (void)y, (void)x;
     work(WORK_BIAS_RESIDUAL, WORK_ADDEND, 1, n, 0, 0, 0);
 }
 static void record_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n,
                                int32_t pad) {
-    (void)to, (void)T, (void)from, (void)n, (void)pad; // a few KiB: nothing
+    // a few KiB: nothing
 }
 static double record_sum_of(const float *x, int64_t n) {
-    (void)x, (void)n;
     return 1;
 }
 static void record_adamw(Team *t, const AdamW *o, float *param, float *m, float *v,
                          const float *grad, int64_t n, bool decay) {
-    (void)t, (void)param, (void)m, (void)v, (void)grad, (void)decay;
     work(WORK_ADAMW, o->cast ? bf16 : 0, n, 0, 0, 0, 0);
 }
 
 /* ---- where the host does not wait for numbers */
 
 static void record_sum_to(double *sum, const float *x, int64_t n, bool add) {
-    (void)sum, (void)x, (void)add;
     work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
 }
 static void record_squares_to(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n,
                               bool add) {
-    (void)ld;
     record_sum_to(sum, x, rows * n, add);
 }
 static void record_adamw_begin(AdamWNow *now, const Totals *totals, double clip) {
-    (void)now, (void)totals, (void)clip;
     work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: a call
 }
 static void record_adamw_list(const AdamW *o, const AdamWTensor *list, int n) {
-    (void)o;
     for (int i = 0; i < n; i++) work(WORK_ADAMW, list[i].cast ? bf16 : 0, list[i].n, 0, 0, 0, 0);
 }
 static void record_copy_out(void *to, const void *from, size_t n_bytes) {
-    (void)to, (void)from, (void)n_bytes; // nobody waits for it but the host
+    // nobody waits for it but the host
 }
 static void record_wait_out(void) {}
 static void *plain_map(size_t n_bytes) {
@@ -252,12 +218,10 @@ static const ArenaMemory plain = {
 /* ---- sizes are those of the real kernels, for as many threads as the rank will have */
 
 static size_t record_matmul_workspace(int n_threads) {
-    (void)n_threads;
     return real->matmul_workspace(recording->threads);
 }
 static size_t record_attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H,
                                          int64_t Hkv, int64_t D) {
-    (void)n_threads;
     return real->attention_workspace(recording->threads, B, S, H, Hkv, D);
 }
 static size_t record_norm_workspace(int64_t T, int64_t C) {

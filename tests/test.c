@@ -137,6 +137,19 @@ static void remove_tmpdir(void) {
     if (tmpdir[0] && getpid() == tmpdir_owner) nftw(tmpdir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+char *test_read(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    size_t size = (size_t)ftell(f);
+    char *text = mem_calloc(size + 1, 1);
+    rewind(f);
+    if (fread(text, 1, size, f) != size) abort();
+    fclose(f);
+    if (n) *n = size;
+    return text;
+}
+
 int test_count(const char *text, const char *word) {
     int n = 0;
     for (; (text = strstr(text, word)); text++) n++;

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
@@ -69,7 +70,22 @@ const char *test_tmpdir(void);
  * end of the test does: whether ranks take turns on a processor is then known, and a busy machine
  * cannot change what is measured of it. */
 bool test_one_processor(bool one);
+/* The whole file, with a 0 behind it, for mem_free; NULL: it is not there. n may be NULL. */
+char *test_read(const char *path, size_t *n);
 int test_count(const char *text, const char *word); // how often it is there
+/* Into the char *text, for mem_free, what statements print to f:
+ *
+ *     OWNED(test_mem_end) char *text = NULL;
+ *     PRINTED(text, plan_print(&p, f));
+ */
+#define PRINTED(text, ...)                                                                         \
+    do {                                                                                           \
+        size_t n_;                                                                                 \
+        FILE *f = open_memstream(&(text), &n_);                                                    \
+        if (!f) abort();                                                                           \
+        __VA_ARGS__;                                                                               \
+        fclose(f);                                                                                 \
+    } while (0)
 /* Is every tag that is opened in a page or picture closed, in the right order? */
 bool test_balanced(const char *html);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */

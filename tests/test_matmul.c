@@ -230,8 +230,14 @@ TEST(matmul_crosses_every_block) {
         }
 }
 
-TEST(matmul_does_not_depend_on_threads) {
-    static const int threads[] = {2, 3, 5};
+/* Blocking follows the L2; the order of a sum follows neither that nor threads. The sizes choose
+ * blocks of one panel and chunks of one tile. */
+TEST(matmul_does_not_depend_on_threads_and_caches) {
+    static const struct {
+        int threads;
+        int64_t l2; // 0: that of this machine
+    } ways[] = {{1, 0},        {2, 0},         {3, 0},       {5, 0},       {1, 1 << 10},
+                {1, 64 << 10}, {1, 512 << 10}, {1, 1 << 20}, {1, 64 << 20}};
     for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 6; i++) {
             Form f = {.M = 131 - (int64_t)i,
@@ -242,44 +248,19 @@ TEST(matmul_does_not_depend_on_threads) {
             f.a_turned = i & 1, f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0,
             f.epilogue = (Epilogue)(i % 3), f.aux = true;
             if (!set_differs(*set, f.bf16)) continue;
-            Case one = case_make(&f, i);
-            run_matmul(kernels_of(*set), &one.p, 1);
-            size_t n = (size_t)((f.M - 1) * one.p.ldy + f.N) * sizeof(float);
-            for (unsigned j = 0; j < 3; j++) {
-                Case many = case_make(&f, i);
-                run_matmul(kernels_of(*set), &many.p, threads[j]);
-                bool same = memcmp(one.y, many.y, n) == 0 && memcmp(one.aux, many.aux, n) == 0;
-                case_free(&many);
-                if (!same)
-                    test_fail(__FILE__, __LINE__, "%s: case %u differs with %d threads", *set, i,
-                              threads[j]);
-            }
-            case_free(&one);
-            CHECK(!test_failed());
-        }
-}
-
-/* Blocking follows the L2; the order of a sum does not. The sizes choose blocks of one panel and
- * chunks of one tile. */
-TEST(matmul_does_not_depend_on_caches) {
-    static const int64_t l2[] = {1 << 10, 64 << 10, 512 << 10, 1 << 20, 64 << 20};
-    enum { N_CACHES = sizeof l2 / sizeof *l2 };
-    for (const char *const *set = kernels_cpu_sets(); *set; set++)
-        for (unsigned i = 0; i < 4; i++) {
-            Form f = {.M = 60 - (int64_t)i, .N = 140 + i, .K = 800, .addend = (int)(i % 3)};
-            f.a_turned = i & 1, f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0;
             Case first = {0};
-            for (unsigned j = 0; j < N_CACHES; j++) {
+            for (unsigned j = 0; j < sizeof ways / sizeof *ways; j++) {
                 Case c = case_make(&f, i);
-                processor_set_l2(l2[j]);
-                run_matmul(kernels_cpu(*set), &c.p, 1);
                 size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
+                processor_set_l2(ways[j].l2);
+                run_matmul(kernels_of(*set), &c.p, ways[j].threads);
                 if (j == 0) {
                     first = c;
                     continue;
                 }
-                if (memcmp(first.y, c.y, n) != 0)
-                    test_fail(__FILE__, __LINE__, "%s: case %u differs with caches %u", *set, i, j);
+                if (memcmp(first.y, c.y, n) != 0 || memcmp(first.aux, c.aux, n) != 0)
+                    test_fail(__FILE__, __LINE__, "%s: case %u differs with %d threads, %lld of L2",
+                              *set, i, ways[j].threads, (long long)ways[j].l2);
                 case_free(&c);
             }
             processor_set_l2(0);

@@ -42,14 +42,6 @@ TEST(mesh_the_last_axis_is_innermost) {
     }
 }
 
-TEST(mesh_a_spec_may_name_the_axes_in_any_order) {
-    Factors f = factors_of("x3.d2");
-    Mesh m = mesh_make(&f, 3);
-    CHECK(m.coord[AXIS_X] == 1 && m.coord[AXIS_D] == 1);
-    m = mesh_make(&f, 2);
-    CHECK(m.coord[AXIS_X] == 1 && m.coord[AXIS_D] == 0); // neighbours 2 and 3 differ in d
-}
-
 TEST(mesh_a_node_holds_a_tile) {
     static const int picture[4][4] = {
         {0, 1, 4, 5}, {2, 3, 6, 7}, {8, 9, 12, 13}, {10, 11, 14, 15}}; // in mesh.h
@@ -249,33 +241,5 @@ TEST(placement_lists_the_ranks_that_agree_in_the_other_axes) {
         Factors f = random_factors(i);
         Mesh m = mesh_make(&f, 0);
         if (!placements_are_right(&m)) test_fail(__FILE__, __LINE__, "list %d", i);
-    }
-}
-
-TEST(placement_merges_what_continues) {
-    static const struct {
-        const char *factors, *axes;
-        Placement is;
-    } rows[] = {
-        {"d2.z3.x4", "", {0}},
-        {"d2.z3.x4", "y", {0}},
-        {"d2.z3.x4", "x", {1, {4}, {1}}},
-        {"d2.z3.x4", "z", {1, {3}, {4}}},
-        {"d2.z3.x4", "d", {1, {2}, {12}}},
-        {"d2.z3.x4", "d.z.x", {1, {24}, {1}}},
-        {"d2.z3.x4", "x.z", {1, {12}, {1}}}, // the set of ranks, whatever the nesting of blocks
-        {"d2.z3.x4", "d.z", {1, {6}, {4}}},
-        {"d2.z3.x4", "x.y.d", {2, {2, 4}, {12, 1}}},
-        {"x2.y2.x2.y2", "x", {2, {2, 2}, {8, 2}}},
-        {"x2.y2.x2.y2", "y", {2, {2, 2}, {4, 1}}},
-        {"x2.y2.x2.y2", "x.y", {1, {16}, {1}}},
-        {"x2.d2.y2.x2", "x.y", {2, {2, 4}, {8, 1}}},
-        {"x2.d1.x3", "x", {1, {6}, {1}}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Factors f = factors_of(rows[i].factors);
-        Mesh m = mesh_make(&f, 1);
-        Placement g = placement_of(&m, axes_of(rows[i].axes));
-        CHECK(memcmp(&g, &rows[i].is, sizeof g) == 0);
     }
 }

@@ -8,13 +8,7 @@
 #include "base/debug.h"
 #include "tests/mesh_run.h"
 
-/* Awkward on purpose: nothing divides. */
-static const char *const models[] = {
-    "layers=2,heads=5,channels=20,seq=6,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
-    "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0,act=relu2",
-};
-enum { N_MODELS = sizeof models / sizeof *models, SEQUENCES = 5 };
+enum { SEQUENCES = 5 };
 
 /* What another order of the same sums makes of a run on one rank: the largest of some reorderings,
  * by smaller micro-batches and by narrower vectors. */
@@ -50,25 +44,20 @@ static void compare(const char *spec, void *ctx) {
     MeshRun r = {.model = c->model, .layout = spec, .sequences = SEQUENCES, .S = 4};
     r.micro = c->n % 3, r.recompute = (Recompute)(c->n / 3 % 3), r.priced = true;
     mesh_run(&r);
-    MeshDiff d = mesh_diff(&r, &c->one);
     c->n++;
     c->bad += r.unpredicted;
     if (memcmp(r.start, c->one.start, (size_t)r.n_params * sizeof *r.start) != 0)
         c->bad++, printf("    %s starts from other weights on %s\n", c->model, spec);
-    if (!r.agreed || !(d.loss <= c->bound.loss) || !(d.norm <= c->bound.norm) ||
-        !(d.weights <= c->bound.weights)) {
-        printf("    %s on %s: loss %.2g (%.2g), norm %.2g (%.2g), weights %.2g (%.2g)%s\n",
-               c->model, spec, d.loss, c->bound.loss, d.norm, c->bound.norm, d.weights,
-               c->bound.weights, r.agreed ? "" : "; ranks disagree");
-        c->bad++;
-    }
+    c->bad += !mesh_near(&r, &c->one, c->bound);
 }
 
 static Compare comparison(int number) {
-    Compare c = {.model = models[number], .number = number};
+    Compare c = {.model = mesh_models[number], .number = number};
     c.one = (MeshRun){.model = c.model, .layout = "d1", .sequences = SEQUENCES, .S = 4};
     mesh_run(&c.one);
     MeshDiff d = reordering(c.model, &c.one);
+    if (!(d.loss < 1e-6 && d.norm < 1e-5 && d.weights < 1e-4)) // micro-batches that are not added
+        test_fail(__FILE__, __LINE__, "%s: more than another order of sums", c.model);
     // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the
     // last place.
     c.bound =
@@ -77,7 +66,7 @@ static Compare comparison(int number) {
 }
 
 TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
-    for (int i = 0; i < N_MODELS; i++) {
+    for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare, &c);
         mesh_run_free(&c.one);
@@ -99,12 +88,15 @@ enum { N_OTHERS = sizeof others / sizeof *others };
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
     Compare c = comparison(0);
     MeshRun exact = {
-        .model = models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
+        .model = mesh_models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
     for (int i = 0; i < N_OTHERS; i += BASE_DEBUG ? 5 : 1) {
         OWNED(mesh_run_free)
-        MeshRun r = {
-            .model = models[0], .layout = others[i], .sequences = SEQUENCES, .S = 4, .exact = true};
+        MeshRun r = {.model = mesh_models[0],
+                     .layout = others[i],
+                     .sequences = SEQUENCES,
+                     .S = 4,
+                     .exact = true};
         c.seen = 0;
         compare(others[i], &c);
         mesh_run(&r);
@@ -128,18 +120,15 @@ static void compare_bits(const char *spec, void *ctx) {
     if (!mesh_sampled(c->seen++, c->number)) return;
     // every layout with some other micro-batch and recompute: none of it may matter
     OWNED(mesh_run_free) MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
-    if (!mesh_same_bits(&r, &c->one)) {
-        printf("    %s on %s differs%s\n", c->model, spec, r.agreed ? "" : "; ranks disagree");
-        c->bad++;
-    }
+    c->bad += !mesh_near(&r, &c->one, (MeshDiff){0, 0, 0});
     c->n++;
 }
 
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
-    for (int i = 0; i < N_MODELS; i++) {
+    for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i);
         MeshRun plain = c.one;
-        c.one = exact_on(models[i], "d1", 0, RECOMPUTE_NONE);
+        c.one = exact_on(mesh_models[i], "d1", 0, RECOMPUTE_NONE);
         MeshDiff d = mesh_diff(&c.one, &plain); // and it is the same model
         CHECK(d.loss <= c.bound.loss && d.norm <= c.bound.norm && d.weights <= c.bound.weights);
         for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_bits, &c);

@@ -11,30 +11,13 @@
 
 #include "base/crc32c.h"
 #include "base/mem.h"
+#include "data/io.h"
 #include "data/logfile.h"
 #include "data/metrics.h"
 #include "data/tfevents.h"
 
 static char *path_in(const char *dir, const char *name) {
     return mem_printf("%s/%s", dir, name);
-}
-
-/* The whole file as a string; NULL when it is not there. */
-static char *slurp(const char *path, size_t *n) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    char *s = mem_calloc(1, 1 << 20);
-    size_t got = fread(s, 1, (1 << 20) - 1, f);
-    fclose(f);
-    if (n) *n = got;
-    return s;
-}
-
-static void spew(const char *path, const char *text) {
-    FILE *f = fopen(path, "wb");
-    if (!f) return;
-    fputs(text, f);
-    fclose(f);
 }
 
 /* Line i of the text as JSON. */
@@ -91,7 +74,7 @@ static void run(MetricsFiles f, int64_t resume_step, int64_t steps) {
 TEST(metrics_json_keeps_every_bit) {
     MetricsFiles f = files_in(test_tmpdir());
     run(f, 0, 10);
-    char *text = slurp(f.json, NULL);
+    char *text = test_read(f.json, NULL);
     CHECK(text);
     json_t *o = line_of(text, 0);
     CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "threads")) == 2);
@@ -124,7 +107,7 @@ TEST(metrics_json_names_what_is_not_finite) {
     metrics_step(m, &(StepRecord){.step = 1, .loss = NAN, .norm = -INFINITY});
     metrics_eval(m, 1, "val_loss", INFINITY);
     metrics_close(m);
-    char *text = slurp(f.json, NULL);
+    char *text = test_read(f.json, NULL);
     json_t *o = line_of(text, 0), *names = json_object_get(o, "nonfinite");
     CHECK(json_is_null(json_object_get(o, "loss")) && json_is_null(json_object_get(o, "norm")));
     CHECK_STR(json_string_value(json_object_get(names, "loss")), "nan");
@@ -145,11 +128,11 @@ TEST(metrics_files_continue_after_the_resumed_step) {
     FILE *torn = fopen(cut.json, "a");
     CHECK(torn && fputs("{\"step\":28,\"lo", torn) >= 0 && fclose(torn) == 0);
     run(cut, 20, 30);
-    char *a = slurp(whole.csv, NULL), *b = slurp(cut.csv, NULL);
+    char *a = test_read(whole.csv, NULL), *b = test_read(cut.csv, NULL);
     CHECK(a && b);
     CHECK_STR(a, b);
     mem_free(a), mem_free(b);
-    a = slurp(whole.json, NULL), b = slurp(cut.json, NULL);
+    a = test_read(whole.json, NULL), b = test_read(cut.json, NULL);
     int64_t next = 1, runs = 0;
     for (int i = 0; i < 38; i++) { // 30 steps, 3 evaluations, 3 samples, 2 run lines
         json_t *o = line_of(b, i);
@@ -184,10 +167,10 @@ TEST(metrics_resume_never_loses_older_records) {
 
 TEST(metrics_new_run_keeps_the_old_file) {
     MetricsFiles f = files_in(test_tmpdir());
-    spew(f.json, "{\"step\":1}\n");
+    CHECK(io_write_file(f.json, "{\"step\":1}\n", 11, NULL, NULL));
     Metrics *m = metrics_open(&f, 0);
     metrics_close(m);
-    char *old = mem_printf("%s.old", f.json), *text = slurp(old, NULL);
+    char *old = mem_printf("%s.old", f.json), *text = test_read(old, NULL);
     CHECK(text);
     CHECK_STR(text, "{\"step\":1}\n");
     struct stat st;
@@ -254,7 +237,7 @@ TEST(metrics_event_file_is_whole) {
     for (struct dirent *e; (e = readdir(d));) {
         if (strncmp(e->d_name, "events.out.tfevents.", 20) != 0) continue;
         size_t n = 0;
-        char *path = path_in(f.tensorboard, e->d_name), *p = slurp(path, &n);
+        char *path = path_in(f.tensorboard, e->d_name), *p = test_read(path, &n);
         // version, start, 20 steps, 2 evaluations, 2 samples
         CHECK(count_records((uint8_t *)p, n) == 26);
         mem_free(path), mem_free(p), found++;
@@ -282,7 +265,7 @@ TEST(metrics_full_disk_warns_once_and_goes_on) {
     const char *warning = strstr(text, "cannot write to /dev/full: No space left on device");
     CHECK(warning && !strstr(warning + 1, "cannot write"));
     CHECK(strstr(text, "/dev/full lacks 3 records"));
-    OWNED(test_mem_end) char *rows = slurp(csv, NULL); // the other file has everything
+    OWNED(test_mem_end) char *rows = test_read(csv, NULL); // the other file has everything
     CHECK(rows && strstr(rows, "\n3,192,"));
     mem_free(csv);
 }
@@ -312,7 +295,7 @@ static void outgrow_the_limit(void *arg) {
 TEST(logfile_cuts_off_a_record_that_did_not_fit) {
     OWNED(test_mem_end) char *path = path_in(test_tmpdir(), "x");
     CHECK_CHILD(0, outgrow_the_limit, path, "File too large", "lacks 1 records");
-    OWNED(test_mem_end) char *got = slurp(path, NULL);
+    OWNED(test_mem_end) char *got = test_read(path, NULL);
     CHECK(got);
     CHECK_STR(got, "one\ntwo\n4\n");
 }

@@ -1,5 +1,4 @@
-/* The whole model without reference numbers: finite differences, recompute, accumulation, threads,
- * decoding. */
+/* The whole model without reference numbers: finite differences, decoding. */
 #include "tests/parsed.h"
 #include "tests/test.h"
 
@@ -27,8 +26,8 @@ typedef struct Setup {
     int32_t inputs[64], targets[64];
 } Setup;
 
-static void set_up(Setup *s, const char *config, int64_t B, Recompute r, int threads) {
-    ModelShape shape = {.B = B, .recompute = r, .training = true};
+static void set_up(Setup *s, const char *config, int64_t B, int threads) {
+    ModelShape shape = {.B = B, .training = true};
     shape.config = config_of(config);
     shape.S = shape.config.seq;
     s->team = team_create(threads);
@@ -53,20 +52,11 @@ static void tear_down(Setup *s) {
     team_destroy(s->team);
 }
 
-static float *gradients(Model *m, int64_t *n) {
-    *n = 0;
-    for (int i = 0; i < m->tensors.n; i++) *n += tensor_size(&m->tensors.t[i]);
-    float *g = mem_alloc((size_t)*n * sizeof *g), *p = g;
-    for (int i = 0; i < m->tensors.n; p += tensor_size(&m->tensors.t[i++]))
-        memcpy(p, m->tensors.t[i].grad, (size_t)tensor_size(&m->tensors.t[i]) * sizeof *p);
-    return g;
-}
-
 /* The directional derivative along a tensor's own gradient is the gradient's squared length. */
 TEST(model_gradients_agree_with_finite_differences) {
     for (int c = 0; c < N_SHAPES; c++) {
         Setup s;
-        set_up(&s, shapes[c], 2, RECOMPUTE_NONE, 1);
+        set_up(&s, shapes[c], 2, 1);
         model_zero_grads(&s.m, 1);
         model_step(&s.m, s.inputs, s.targets, 1);
         for (int i = 0; i < s.m.tensors.n; i++) {
@@ -97,52 +87,10 @@ TEST(model_gradients_agree_with_finite_differences) {
     }
 }
 
-TEST(model_recompute_and_threads_change_no_bit) {
-    for (int c = 0; c < N_SHAPES; c++) {
-        float *want = NULL;
-        double want_loss = 0;
-        int64_t n = 0;
-        for (int variant = 0; variant < 6; variant++) {
-            Setup s;
-            set_up(&s, shapes[c], 3, (Recompute)(variant % 3), variant / 3 + 1);
-            model_zero_grads(&s.m, 1);
-            model_step(&s.m, s.inputs, s.targets, 0.1f);
-            double loss = model_losses(&s.m);
-            float *g = gradients(&s.m, &n);
-            tear_down(&s);
-            if (!want) {
-                want = g, want_loss = loss;
-                continue;
-            }
-            CHECK(loss == want_loss);
-            CHECK(memcmp(g, want, (size_t)n * sizeof *g) == 0);
-            mem_free(g);
-        }
-        mem_free(want);
-    }
-}
-
-TEST(model_accumulates_over_micro_batches) {
-    Setup one, two;
-    int64_t n;
-    set_up(&one, shapes[2], 4, RECOMPUTE_NONE, 1);
-    set_up(&two, shapes[2], 2, RECOMPUTE_NONE, 1);
-    model_zero_grads(&one.m, 1), model_zero_grads(&two.m, 2);
-    model_step(&one.m, one.inputs, one.targets, 1);
-    model_step(&two.m, one.inputs, one.targets, 1);
-    model_step(&two.m, one.inputs + 20, one.targets + 20, 1);
-    double a = model_losses(&one.m), b = model_losses(&two.m);
-    OWNED(test_mem_end) float *x = gradients(&one.m, &n), *y = gradients(&two.m, &n);
-    double nmse = test_nmse(y, x, (size_t)n);
-    tear_down(&one), tear_down(&two);
-    CHECK_NEAR(a, b, 1e-4);
-    CHECK_NEAR(nmse, 0, 1e-11); // another order of the same fp32 sums
-}
-
 TEST(model_decodes_what_it_computes_at_once) {
     for (int c = 0; c < N_SHAPES; c++) {
         Setup s;
-        set_up(&s, shapes[c], 1, RECOMPUTE_NONE, 2);
+        set_up(&s, shapes[c], 1, 2);
         int64_t S = s.m.shape.S, V = s.m.shape.config.vocab;
         OWNED(test_mem_end) float *all = mem_alloc((size_t)(S * V) * sizeof *all);
         model_logits(&s.m, s.inputs, all);
@@ -165,7 +113,7 @@ TEST(model_decodes_what_it_computes_at_once) {
 TEST(model_names_the_first_tensor_that_is_not_finite) {
     Setup s;
     char name[128];
-    set_up(&s, shapes[0], 1, RECOMPUTE_NONE, 1);
+    set_up(&s, shapes[0], 1, 1);
     model_zero_grads(&s.m, 1);
     model_step(&s.m, s.inputs, s.targets, 1);
     model_first_nonfinite(&s.m, name, sizeof name);

@@ -151,31 +151,22 @@ static const Case cases[] = {
     {NORM_RMS, 2, 1023, false, 0},    {NORM_LAYER, 0, 5, true, 0},
 };
 
-TEST(norm_matches_double_for_any_team) {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !test_failed(); i++)
-        for (EACH_SET(s)) {
-            const Case *c = &cases[i];
-            In in = in_new(c);
-            Out first = run(kernels_cpu(*s), 1, c, &in);
-            check(*s, c, &first, &in);
-            for (int j = 1; j < TEAMS; j++) {
-                Out o = run(kernels_cpu(*s), team_sizes[j], c, &in);
-                CHECK(out_same(&first, &o, c));
-            }
-            CHECK(scratch_end());
-        }
+static Out run_either(const Kernels *k, int threads, const Case *c, const In *in, int how) {
+    return how < 0 ? run(k, threads, c, in) : run_cut(k, threads, c, in, how);
 }
 
-TEST(norm_of_rows_in_parts_matches_double_for_any_team) {
+TEST(norm_of_rows_in_parts_matches_double_for_any_team) { // and of whole ones
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !test_failed(); i++)
         for (EACH_SET(s))
-            for (int how = 0; how < CUTS; how++) {
+            for (int how = -1; how < CUTS; how++) {
                 const Case *c = &cases[i];
                 In in = in_new(c);
-                Out first = run_cut(kernels_cpu(*s), 1, c, &in, how);
+                Out first = run_either(kernels_cpu(*s), 1, c, &in, how);
                 check(*s, c, &first, &in);
-                Out o = run_cut(kernels_cpu(*s), 5, c, &in, how);
-                CHECK(out_same(&first, &o, c));
+                for (int j = 1; j < TEAMS; j++) {
+                    Out o = run_either(kernels_cpu(*s), team_sizes[j], c, &in, how);
+                    CHECK(out_same(&first, &o, c));
+                }
                 CHECK(scratch_end());
             }
 }
@@ -263,12 +254,9 @@ static double loss(const void *ctx, const double *p) {
 TEST(norm_gradients_are_slopes) {
     for (int how = 0; how < 4; how++)
         for (EACH_SET(s)) {
-            bool cut_too = how >= 2;
             Case c = {how % 2 ? NORM_RMS : NORM_LAYER, 4, 5, true, 0};
             In in = in_new(&c);
-            Out o = cut_too ? run_cut(kernels_cpu(*s), 2, &c, &in, 4)
-                            : run(kernels_cpu(*s), 2, &c, &in),
-                start = out_new(&c);
+            Out o = run_either(kernels_cpu(*s), 2, &c, &in, how < 2 ? -1 : 4), start = out_new(&c);
             int64_t n = c.T * c.C, C = c.C, all = n + 2 * C;
             float *p = floats(all, 0, 0);
             memcpy(p, in.x, (size_t)n * 4), memcpy(p + n, in.gamma, (size_t)C * 4);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/opt_file.h"
+#include "data/io.h"
 #include "tests/test.h"
 
 static int64_t steps;
@@ -163,9 +164,7 @@ TEST(opt_file_names_the_line_that_is_wrong) {
 static const char *config_file(const char *text) {
     static char path[256];
     snprintf(path, sizeof path, "%s/opt.conf", test_tmpdir());
-    FILE *f = fopen(path, "w");
-    fputs(text, f);
-    fclose(f);
+    if (!io_write_file(path, text, strlen(text), NULL, NULL)) abort();
     return path;
 }
 
@@ -262,18 +261,13 @@ TEST(opt_text_reads_back) {
 }
 
 TEST(opt_prints_help_and_man) {
-    char text[4096] = "";
+    OWNED(test_mem_end) char *help = NULL, *text = NULL;
     parse(&(Line){{"--steps", "5"}});
-    FILE *f = fmemopen(text, sizeof text, "w");
-    opt_print_help(table, "usage: prog\n", f);
-    fclose(f);
-    CHECK(strncmp(text, "usage: prog\n", 12) == 0);
-    CHECK(strstr(text, "Training:") && strstr(text, "--learning-rate X") && strstr(text, "6e-4"));
-    memset(text, 0, sizeof text);
-    f = fmemopen(text, sizeof text, "w");
-    opt_print_man(table, "prog: does .it\n\n    prog --out DIR\n", f);
-    opt_print_words(table, f);
-    fclose(f);
+    PRINTED(help, opt_print_help(table, "usage: prog\n", f));
+    CHECK(strncmp(help, "usage: prog\n", 12) == 0);
+    CHECK(strstr(help, "Training:") && strstr(help, "--learning-rate X") && strstr(help, "6e-4"));
+    PRINTED(text, opt_print_man(table, "prog: does .it\n\n    prog --out DIR\n", f),
+            opt_print_words(table, f));
     CHECK(strstr(text, ".TH prog 1 ") == text && strstr(text, "\nprog \\- does .it\n"));
     CHECK(strstr(text, ".SS Training:\n"));
     CHECK(strstr(text,

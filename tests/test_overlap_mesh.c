@@ -12,32 +12,7 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-/* Awkward on purpose: nothing divides. */
-static const char *const models[] = {
-    "layers=3,heads=5,channels=20,seq=6,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
-    "layers=1,heads=3,channels=9,seq=5,vocab=11,bias=0,tied=0",
-};
-enum { TIED, N_MODELS = sizeof models / sizeof *models };
-
-/* Says where two runs of a model differ first. */
-static bool same_bits(const MeshRun *a, const MeshRun *b) {
-    static const char *const recompute[] = {"none", "selective", "full"};
-    const char *differs = NULL;
-    int step = 0;
-    for (int i = MESH_MOST - 1; i >= 0; i--) {
-        if (memcmp(&a->norm[i], &b->norm[i], sizeof a->norm[0]) != 0) differs = "norm", step = i;
-        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[0]) != 0) differs = "loss", step = i;
-    }
-    if (!differs && memcmp(a->weights, b->weights, (size_t)a->n_params * sizeof *a->weights) != 0)
-        differs = "a weight";
-    if (!a->agreed) differs = "one rank from another";
-    if (differs)
-        printf("    %s on %s%s, recompute %s, overlap %s: %s differs, step %d\n", a->model,
-               a->layout, a->exact ? " --exact" : "", recompute[a->recompute], a->overlap, differs,
-               step);
-    return !differs;
-}
+enum { TIED }; // of mesh_models
 
 /* ---- with and without ---- */
 
@@ -55,7 +30,7 @@ static MeshRun drawn(const Sweep *s) {
     uint64_t dice = rng_u64(1, (uint64_t)s->number, (uint64_t)s->seen);
     static const int64_t cuts[][2] = {{2, 5}, {4, 9}, {2, 2}, {6, 5}}; // micro, sequences
     const int64_t *cut = cuts[dice / 9 % 4];
-    return (MeshRun){.model = models[dice % N_MODELS],
+    return (MeshRun){.model = mesh_models[dice % N_MESH_MODELS],
                      .recompute = (Recompute)(dice / 3 % 3),
                      .S = 5,
                      .micro = cut[0],
@@ -69,16 +44,7 @@ static MeshRun drawn(const Sweep *s) {
  * in the last place. So they do to the gradient of a tied table, which is made in two places. */
 static bool adds_in_another_order(const MeshRun *halves) {
     Layout l = layout_of(halves->layout);
-    return halves->model == models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
-}
-
-static bool same_but_for_rounding(const MeshRun *a, const MeshRun *b) {
-    MeshDiff d = mesh_diff(a, b);
-    bool same = a->agreed && d.loss <= 6e-7 && d.norm <= 2e-6 && d.weights <= 1e-5;
-    if (!same)
-        printf("    %s on %s, overlap %s: loss %.2g, norm %.2g, weights %.2g\n", a->model,
-               a->layout, a->overlap, d.loss, d.norm, d.weights);
-    return same;
+    return halves->model == mesh_models[TIED] || l.size[AXIS_Z] > 1 || l.zero >= 2 || l.stay;
 }
 
 /* Halves are micro-batches half as long; with --exact sums do not depend on those either. */
@@ -93,7 +59,8 @@ static void compare(const char *spec, void *ctx) {
     without.in_halves = !s->exact && strstr(s->overlap, "halves");
     mesh_run(&with), mesh_run(&without);
     bool reordered = without.in_halves && adds_in_another_order(&with);
-    s->bad += reordered ? !same_but_for_rounding(&with, &without) : !same_bits(&with, &without);
+    MeshDiff bits = {0, 0, 0}, rounding = {6e-7, 2e-6, 1e-5};
+    s->bad += !mesh_near(&with, &without, reordered ? rounding : bits);
     s->bad += with.unpredicted;
     s->n++;
 }
@@ -113,36 +80,20 @@ static void sweep(const char *overlap, int number) {
     CHECK(n > (BASE_DEBUG ? 4 : 20));
 }
 
-TEST(overlap_none_is_predicted) {
-    sweep("none", 0);
-}
-TEST(overlap_bulk_changes_no_bit) {
-    sweep("bulk", 1);
-}
-TEST(overlap_chunks_change_no_bit) {
-    sweep("chunk=2", 2);
-}
-TEST(overlap_bulk_with_chunks_changes_no_bit) {
-    sweep("bulk+chunk=3", 3);
-}
-TEST(overlap_rings_change_no_bit) {
-    sweep("ring", 4);
-}
-TEST(overlap_bulk_with_rings_changes_no_bit) {
-    sweep("bulk+ring", 5);
-}
-TEST(overlap_fused_changes_no_bit) {
-    sweep("fused", 10);
-}
-TEST(overlap_bulk_with_fused_changes_no_bit) {
-    sweep("bulk+fused", 11);
-}
-TEST(overlap_halves_have_the_bits_of_smaller_micro_batches) {
-    sweep("halves", 6);
-}
-TEST(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_batches) {
-    sweep("bulk+halves", 7);
-}
+#define TEST_SWEEP(name, overlap, number)                                                          \
+    TEST(name) {                                                                                   \
+        sweep(overlap, number);                                                                    \
+    }
+TEST_SWEEP(overlap_none_is_predicted, "none", 0)
+TEST_SWEEP(overlap_bulk_changes_no_bit, "bulk", 1)
+TEST_SWEEP(overlap_chunks_change_no_bit, "chunk=2", 2)
+TEST_SWEEP(overlap_bulk_with_chunks_changes_no_bit, "bulk+chunk=3", 3)
+TEST_SWEEP(overlap_rings_change_no_bit, "ring", 4)
+TEST_SWEEP(overlap_bulk_with_rings_changes_no_bit, "bulk+ring", 5)
+TEST_SWEEP(overlap_fused_changes_no_bit, "fused", 10)
+TEST_SWEEP(overlap_bulk_with_fused_changes_no_bit, "bulk+fused", 11)
+TEST_SWEEP(overlap_halves_have_the_bits_of_smaller_micro_batches, "halves", 6)
+TEST_SWEEP(overlap_bulk_with_halves_has_the_bits_of_smaller_micro_batches, "bulk+halves", 7)
 TEST(overlap_of_all_kinds_has_the_bits_of_smaller_micro_batches) {
     sweep("bulk+chunk=2+halves", 8);
     sweep("bulk+ring+halves", 9);
@@ -190,7 +141,7 @@ TEST(overlap_of_halves_evaluates_every_token_alike) {
     for (int i = 0; i < 4; i++) {
         static Evaluation with, without;
         OWNED(mesh_run_free)
-        MeshRun a = {.model = models[1],
+        MeshRun a = {.model = mesh_models[1],
                      .layout = layouts[i],
                      .sequences = EVAL_B,
                      .micro = EVAL_B,
@@ -212,10 +163,10 @@ TEST(overlap_of_halves_evaluates_every_token_alike) {
 TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
     static const char *const layouts[] = {"x3", "x2+sp", "x2.y2+heads", "z2.x2+sp"},
                              *const words[] = {"chunk=2", "bulk+chunk=3", "ring", "bulk+ring"};
-    for (int i = 0; i < 4 * N_MODELS; i++) {
+    for (int i = 0; i < 4 * N_MESH_MODELS; i++) {
         static Evaluation with, without;
         OWNED(mesh_run_free)
-        MeshRun a = {.model = models[i % N_MODELS],
+        MeshRun a = {.model = mesh_models[i % N_MESH_MODELS],
                      .layout = layouts[i % 4],
                      .sequences = EVAL_B,
                      .S = EVAL_S,
@@ -223,7 +174,7 @@ TEST(overlap_of_chunks_and_rings_evaluates_every_token_alike) {
                      .after = evaluate,
                      .ctx = &without},
                 b = a;
-        b.overlap = words[i / N_MODELS], b.ctx = &with;
+        b.overlap = words[i / N_MESH_MODELS], b.ctx = &with;
         mesh_run(&a), mesh_run(&b);
         CHECK(memcmp(with.losses, without.losses, sizeof with.losses) == 0);
         CHECK(memcmp(with.logits, without.logits, sizeof with.logits) == 0);

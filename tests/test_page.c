@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "tests/test.h"
 
 void text_put(Text *t, const char *fmt, ...) {
     va_list ap;
@@ -19,16 +20,6 @@ void text_put(Text *t, const char *fmt, ...) {
 void text_end_line(Text *t) {
     while (t->n && t->s[t->n - 1] == ' ') t->n--;
     t->n += (size_t)snprintf(t->s + t->n, sizeof t->s - t->n, "\n");
-}
-
-/* All of an open file; freed by mem_free. */
-static char *all_of(FILE *f) {
-    size_t n = 0, room = 1 << 18;
-    char *text = mem_alloc(room);
-    rewind(f);
-    n = fread(text, 1, room - 1, f);
-    text[n] = 0;
-    return text;
 }
 
 /* Where the block of that name begins and ends; NULL: there is none. */
@@ -45,28 +36,24 @@ static char *find_block(char *page, const char *fence, char **end) {
 
 /* The block below the line "```FENCE" of a file; empty: there is none. */
 static void page_block(Text *t, const char *file, const char *fence) {
-    FILE *f = fopen(file, "r");
+    OWNED(test_mem_end) char *page = test_read(file, NULL);
+    char *end, *at = page ? find_block(page, fence, &end) : NULL;
     t->s[t->n = 0] = 0;
-    if (!f) return;
-    char *page = all_of(f), *end, *at = find_block(page, fence, &end);
     if (at) text_put(t, "%.*s", (int)(end - at), at);
-    mem_free(page);
-    fclose(f);
 }
 
 /* Tests run at the same time: the file is locked. */
 static bool rewrite(const char *file, const char *fence, const Text *want) {
     FILE *f = fopen(file, "r+");
     if (!f || flock(fileno(f), LOCK_EX) != 0) return false;
-    char *page = all_of(f), *end, *at = find_block(page, fence, &end);
+    OWNED(test_mem_end) char *page = test_read(file, NULL);
+    char *end, *at = find_block(page, fence, &end);
     bool ok = at != NULL;
     if (ok) {
-        rewind(f);
         ok = fprintf(f, "%.*s%s%s", (int)(at - page), page, want->s, end) > 0 && fflush(f) == 0 &&
              ftruncate(fileno(f), ftell(f)) == 0;
         printf("%s: wrote %s\n", file, fence);
     }
-    mem_free(page);
     fclose(f);
     return ok;
 }

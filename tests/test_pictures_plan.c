@@ -1,5 +1,5 @@
-/* The plan in parallel/README.md: the cluster that the page describes, the prices of the layouts
- * of its ranks. */
+/* The plan and the schedules in parallel/README.md: the cluster that the page describes, the prices
+ * of the layouts of its ranks, what each word of --overlap makes of a step. */
 #include <string.h>
 
 #include "parallel/plan/plan.h"
@@ -54,4 +54,30 @@ TEST(the_plan_of_the_readme_is_what_the_search_finds) {
             put_choice(&t, p.preset_name[i], &p.preset[i], &p.best[0]);
     }
     CHECK(text_stands_in_readme(&t, "plan"));
+}
+
+TEST(the_schedules_of_the_readme_are_what_the_clocks_say) {
+    static const char *const layouts[] = {"d4", "z4", "x4", "x4+sp", "x2.y2+heads", "x2.y2+stay=y"};
+    static const char *const words[] = {"none",      "bulk",        "bulk+chunk=4",
+                                        "bulk+ring", "bulk+halves", "bulk+chunk=4+halves"};
+    static Text t;
+    Machine m;
+    PriceShape s = lab(&m).shape;
+    s.micro = 4;
+    t.n = 0;
+    text_put(&t, "%-21s", "");
+    for (int i = 0; i < 6; i++) text_put(&t, "%14s", layouts[i]);
+    text_end_line(&t);
+    for (int w = 0; w < 6; w++) {
+        text_put(&t, "%-21s", words[w]);
+        for (int i = 0; i < 6; i++) {
+            Price p;
+            Layout l = layout_of(layouts[i]);
+            s.overlap = overlap_of(words[w]);
+            price_step(&s, &l, &m, &p);
+            text_put(&t, "%7.0f %5.0f ", 1e3 * p.seconds, 1e3 * p.exposed);
+        }
+        text_end_line(&t);
+    }
+    CHECK(text_stands_in_readme(&t, "schedules"));
 }

@@ -77,17 +77,12 @@ TEST(plan_counts_who_is_within_its_error) {
 TEST(plan_as_json_is_what_is_printed) {
     Plan p;
     Err e;
-    char *text = NULL, *table = NULL, spec[64], words[OVERLAP_TEXT];
-    size_t n;
+    char *json = NULL, *table = NULL, spec[64], words[OVERLAP_TEXT];
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
-    FILE *f = open_memstream(&text, &n);
-    plan_json(&p, f);
-    fclose(f);
-    f = open_memstream(&table, &n);
-    plan_print(&p, f);
-    fclose(f);
-    json_t *all = json_loads(text, 0, NULL), *plan = json_object_get(all, "plan");
+    PRINTED(json, plan_json(&p, f));
+    PRINTED(table, plan_print(&p, f));
+    json_t *all = json_loads(json, 0, NULL), *plan = json_object_get(all, "plan");
     CHECK(plan);
     CHECK_STR(json_string_value(json_object_get(plan, "layout")),
               layout_print(&p.best[0].layout, spec));
@@ -103,7 +98,7 @@ TEST(plan_as_json_is_what_is_printed) {
     CHECK(strstr(table, "A step is ") && strstr(table, "named scheme"));
     CHECK(p.n_presets == N_FAMILIES - 1 && !strstr(table, "cube"));
     json_decref(all);
-    mem_free(text);
+    mem_free(json);
     mem_free(table);
 }
 
@@ -113,13 +108,10 @@ TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
     Plan p;
     Err e;
     char *table = NULL;
-    size_t n;
     for (int i = 0; i < 2; i++) {
         plan_of(&p, cluster[i], "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
         CHECK(plan_search(&p, &e));
-        FILE *f = open_memstream(&table, &n);
-        plan_print(&p, f);
-        fclose(f);
+        PRINTED(table, plan_print(&p, f));
         const char *says = strstr(table, "matmul_sm80.cu, which capability 7.0 does not run\n");
         CHECK((says != NULL) == (i == 0) && (i == 0 || !strstr(table, "does not run")));
         mem_free(table);
@@ -212,16 +204,12 @@ TEST(plan_says_that_the_error_of_predictions_is_unknown) {
     Plan p;
     Err e;
     char *text;
-    size_t n;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
     for (int known = 0; known < 2; known++) {
         p.error = known ? 0.07 : NAN;
         p.best[0].price.seconds = known ? 1 : 2.6 * 3600;
-        FILE *f = open_memstream(&text, &n);
-        plan_reasons(&p, f);
-        plan_json(&p, f);
-        fclose(f);
+        PRINTED(text, plan_reasons(&p, f), plan_json(&p, f));
         CHECK((strstr(text, "is unknown: the ledger has no run.") == NULL) == known);
         CHECK((strstr(text, "\"error\":null") == NULL) == known);
         CHECK((strstr(text, "Half of the predictions here erred by less than 7 %.") != NULL) ==
@@ -297,41 +285,34 @@ TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
 
 /* ---- the program */
 
-static int plan_program(char *text, size_t n, const char *options) {
-    char command[600];
-    snprintf(command, sizeof command, "$BUILD/train_gpt --plan %s", options);
-    return test_shell(test_tmpdir(), text, n, "%s", command);
+static char text[1 << 14]; // the end of what the last command printed
+
+static bool plan_says(const char *options, int status, const char *words) {
+    int is = test_shell(test_tmpdir(), text, sizeof text, "$BUILD/train_gpt --plan %s", options);
+    bool good = is == status && strstr(text, words);
+    if (!good) printf("    --plan %s: status %d: %s\n", options, is, text);
+    return good;
 }
 
 TEST(plan_of_the_program_explains_a_described_cluster) {
-    char text[16384];
-    int status = plan_program(text, sizeof text,
-                              "--cluster h100:2 --model d36 --batch 131072 --json plan.json");
-    if (status) printf("%s\n", text);
-    CHECK(status == 0);
-    CHECK(strstr(text, "plan     16 ranks on h100") && strstr(text, "chosen"));
-    CHECK(strstr(text, "tesseract") && strstr(text, "A step is "));
-    CHECK(plan_program(text, sizeof text, "--cluster h1000:2 --model d12") == 2);
-    CHECK(strstr(text, "h100"));
-    CHECK(plan_program(text, sizeof text, "--cluster nowhere.txt --model d12") != 0);
-    CHECK(plan_program(text, sizeof text,
-                       "--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1") == 0);
-    CHECK(strstr(text, "chosen       x2.y2+stay=y"));
-    CHECK(plan_program(text, sizeof text, "--cluster cpu:4 --ranks 2 --model d12") == 2);
-    CHECK(strstr(text, "leave --ranks out"));
-    CHECK(plan_program(text, sizeof text, "--cluster cpu:4 --model d12 --overlap bulk+ring") == 0);
-    CHECK(strstr(text, " bulk+ring ") && !strstr(text, " bulk+halves "));
-    const char *slow = "Matmuls in bf16 run at 98 % of the rate of those in fp32";
-    CHECK(!strstr(text, slow));
-    CHECK(plan_program(text, sizeof text, "--cluster cpu:4 --model d12 --dtype bf16") == 0);
-    CHECK(strstr(text, slow));
-    CHECK(plan_program(text, sizeof text, "--cluster h100:1 --model d12 --dtype bf16") == 0);
+    static const char slow[] = "Matmuls in bf16 run at 98 % of the rate of those in fp32";
+    CHECK(plan_says("--cluster h100:2 --model d36 --batch 131072 --json plan.json", 0, "chosen"));
+    CHECK(strstr(text, "plan     16 ranks on h100") && strstr(text, "tesseract"));
+    CHECK(strstr(text, "A step is "));
+    CHECK(plan_says("--cluster h1000:2 --model d12", 2, "h100"));
+    CHECK(plan_says("--cluster nowhere.txt --model d12", 2, "nowhere.txt"));
+    CHECK(plan_says("--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1", 0,
+                    "chosen       x2.y2+stay=y"));
+    CHECK(plan_says("--cluster cpu:4 --ranks 2 --model d12", 2, "leave --ranks out"));
+    CHECK(plan_says("--cluster cpu:4 --model d12 --overlap bulk+ring", 0, " bulk+ring "));
+    CHECK(!strstr(text, " bulk+halves ") && !strstr(text, slow));
+    CHECK(plan_says("--cluster cpu:4 --model d12 --dtype bf16", 0, slow));
+    CHECK(plan_says("--cluster h100:1 --model d12 --dtype bf16", 0, "chosen"));
     CHECK(!strstr(text, "Matmuls in bf16"));
 }
 
 /* The choice changes how a step is computed, not what: --exact makes that bits. */
 TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
-    char text[16384];
     int status = test_shell(
         shell_directory(6000), text, sizeof text,
         "run() { $BUILD/train_gpt --train train.bin --model "
@@ -348,23 +329,19 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
 }
 
 TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
-    char text[16384];
-    int status = plan_program(text, sizeof text,
-                              "--ranks 4 --layout d2.x2 --model "
-                              "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256");
-    if (status) printf("%s\n", text);
-    CHECK(status == 0 && strstr(text, "chosen       d2.x2") && strstr(text, "fsdp"));
+    CHECK(plan_says("--ranks 4 --layout d2.x2 --batch 256 --model "
+                    "layers=2,heads=4,channels=32,seq=16,vocab=61",
+                    0, "chosen       d2.x2"));
+    CHECK(strstr(text, "fsdp"));
     CHECK(strstr(text, "\nMeasured: ") || strstr(text, "\n; derived: ")); // with no time at all
 }
 
 TEST(plan_for_the_cluster_of_the_example) {
-    char text[16384];
-    int status =
-        test_shell(".", text, sizeof text,
-                   "$BUILD/train_gpt --plan --cluster bench/clusters/two_racks.txt --model "
-                   "d48 --batch 524288 --dtype bf16");
-    if (status) printf("%s\n", text);
-    CHECK(status == 0 && strstr(text, "plan     64 ranks on two racks"));
+    const char *dir = ".";
+    SHELL(
+        0, "plan     64 ranks on two racks",
+        "$BUILD/train_gpt --plan --cluster bench/clusters/two_racks.txt --model d48 --batch 524288 "
+        "--dtype bf16");
 }
 
 /* Ranks that share cores: between all at once and one after the other. */
@@ -392,18 +369,18 @@ TEST(plan_of_ranks_that_share_cores_lets_one_compute_while_another_waits) {
 TEST(plan_of_a_described_cluster_is_the_same_on_every_processor) {
     static const char *const clusters[] = {"cpu:8 --dtype fp32", "cpu:8 --dtype bf16",
                                            "consumer:1 --dtype bf16"};
-    static char first[1 << 16], text[1 << 16];
+    static char first[1 << 16], other[1 << 16];
     for (int i = 0; i < 3; i++) {
         const char *const *set = kernels_cpu_sets();
         for (int k = 0; set[k]; k++) {
             CHECK(test_shell(
-                      test_tmpdir(), k ? text : first, sizeof text,
+                      test_tmpdir(), k ? other : first, sizeof other,
                       "TRAIN_GPT_KERNELS=%s $BUILD/train_gpt --plan --cluster %s --model "
                       "layers=2,heads=4,channels=64,seq=32,vocab=512 --layout auto 2>/dev/null | "
                       "sed 's/, [0-9]* ms$//'",
                       set[k], clusters[i]) == 0);
             CHECK(strstr(first, "MiB"));
-            if (k) CHECK_STR(text, first);
+            if (k) CHECK_STR(other, first);
         }
     }
 }

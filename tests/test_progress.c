@@ -67,15 +67,13 @@ TEST(progress_of_waiting_never_exceeds_the_width) {
 }
 
 TEST(progress_of_parts_is_silent_at_first_then_a_line_every_ten_seconds) {
-    char text[4096] = "", line[128];
-    FILE *f = tmpfile();
-    CHECK(f);
-    Progress *p = progress_open(f, 0);
-    for (double s = 0; s < 30; s += 0.25) progress_part(p, "searching", s / 60, s);
-    progress_close(p);
-    rewind(f);
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    OWNED(test_mem_end) char *text = NULL;
+    char line[128];
+    PRINTED(text, {
+        Progress *p = progress_open(f, 0);
+        for (double s = 0; s < 30; s += 0.25) progress_part(p, "searching", s / 60, s);
+        progress_close(p);
+    });
     CHECK_STR(text, "searching, 0:02, ETA 0:58\nsearching, 0:12, ETA 0:49\n"
                     "searching, 0:22, ETA 0:39\n");
     progress_part_line(line, sizeof line, "searching", 0, 3); // nobody knows

@@ -21,24 +21,10 @@ static const char canned[] =
     "[1,2]\n"
     "{\"step\":5,\"lo";
 
-/* The page as a string, freed by the caller. */
 static char *page_of(const ReportRun *runs, int n) {
-    FILE *f = tmpfile();
-    if (!f) return NULL;
-    report_write(f, "A <title>", runs, n);
-    size_t size = (size_t)ftell(f);
-    char *text = mem_calloc(size + 1, 1);
-    rewind(f);
-    size_t got = fread(text, 1, size, f);
-    fclose(f);
-    text[got] = 0;
+    char *text;
+    PRINTED(text, report_write(f, "A <title>", runs, n));
     return text;
-}
-
-static int count(const char *text, const char *word) {
-    int n = 0;
-    for (; (text = strstr(text, word)); text += strlen(word)) n++;
-    return n;
 }
 
 TEST(report_reads_what_is_there) {
@@ -70,12 +56,12 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(page && strncmp(page, "<!DOCTYPE html>", 15) == 0);
         CHECK(test_balanced(page));
         CHECK(!strstr(page, "<script>alert"));
-        CHECK(count(page, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; so on") == n);
+        CHECK(test_count(page, "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; so on") == n);
         CHECK(!strstr(page, "</td><b>") && strstr(page, "&lt;/td&gt;&lt;b&gt;"));
         CHECK(!strstr(page, "http:") && !strstr(page, "https:")); // no network
         CHECK(!strstr(page, "nan") || strstr(page, "nan") > strstr(page, "<script>\n"));
-        CHECK(count(page, "<svg") == 5); // loss wide and narrow, speed, norm, learning rate
-        CHECK(count(page, "'chart wide'") == 1 && count(page, "'chart narrow'") == 1);
+        CHECK(test_count(page, "<svg") == 5); // loss wide and narrow, speed, norm, learning rate
+        CHECK(test_count(page, "'chart wide'") == 1 && test_count(page, "'chart narrow'") == 1);
         CHECK(strstr(page, "max-width:640px){.wide{display:none}.narrow{display:block}"));
         CHECK(n > 1 || strstr(page, "<span>mean of the last "));
     }
@@ -91,7 +77,7 @@ TEST(report_of_nothing_is_still_a_page) {
         report_read(&r, "a", inputs[i], strlen(inputs[i]));
         char *page = page_of(&r, 1);
         CHECK(page && test_balanced(page));
-        CHECK(count(page, "<svg") == 0);
+        CHECK(test_count(page, "<svg") == 0);
         mem_free(page), report_free(&r);
     }
 }

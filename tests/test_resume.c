@@ -11,22 +11,23 @@
 #include <unistd.h>
 
 #include "data/checkpoint.h"
-#include "data/io_map.h"
 
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
 static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
 
+static char text[4096]; // the end of what the last command printed
+
 /* Runs a shell command in the test's folder, $RUN standing for the program and the options that all
- * runs share. Its exit status; the end of what it printed is left in text. */
-static int shell(const char *dir, const char *model, char *text, size_t n, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-static int shell(const char *dir, const char *model, char *text, size_t n, const char *fmt, ...) {
+ * runs share. Its exit status. */
+static int shell(const char *dir, const char *model, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static int shell(const char *dir, const char *model, const char *fmt, ...) {
     char what[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    return test_shell(dir, text, n,
+    return test_shell(dir, text, sizeof text,
                       "RUN=\"$BUILD/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
                       "--schedule constant --eval-every 0\"; %s",
                       model, what);
@@ -34,23 +35,10 @@ static int shell(const char *dir, const char *model, char *text, size_t n, const
 
 /* Do the two folders hold the same parameters and moments after that step? */
 static bool same_end(const char *dir, const char *a, const char *b, long long step) {
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
-                                        "config.json"};
-    for (int i = 0; i < 3; i++) {
-        char x[256], y[256];
-        IoMap m, k;
-        snprintf(x, sizeof x, "%s/%s/step_%08lld/%s", dir, a, step, files[i]);
-        snprintf(y, sizeof y, "%s/%s/step_%08lld/%s", dir, b, step, files[i]);
-        if (!io_map(&m, x, NULL)) return false;
-        bool ok = io_map(&k, y, NULL);
-        if (ok) {
-            ok = m.n == k.n && memcmp(m.p, k.p, m.n) == 0;
-            io_unmap(&k);
-        }
-        io_unmap(&m);
-        if (!ok) return false;
-    }
-    return true;
+    return test_shell(dir, text, sizeof text,
+                      "for f in model.safetensors optimizer.safetensors config.json; do "
+                      "cmp %s/step_%08lld/$f %s/step_%08lld/$f || exit 1; done",
+                      a, step, b, step) == 0;
 }
 
 static long long newest(const char *dir, const char *name) {
@@ -63,16 +51,12 @@ static long long newest(const char *dir, const char *name) {
 
 static void resume(const char *model, const char *more) {
     const char *dir = shell_directory(4000);
-    char text[4096];
-    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 14 --save whole", more) == 0);
-    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 3 --save parts", more) == 0);
-    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 4 --save parts --resume", more) ==
-          0);
-    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 14 --save parts --resume", more) ==
-          0);
+    CHECK(shell(dir, model, "$RUN %s --steps 14 --save whole", more) == 0);
+    CHECK(shell(dir, model, "$RUN %s --steps 3 --save parts", more) == 0);
+    CHECK(shell(dir, model, "$RUN %s --steps 4 --save parts --resume", more) == 0);
+    CHECK(shell(dir, model, "$RUN %s --steps 14 --save parts --resume", more) == 0);
     CHECK(same_end(dir, "whole", "parts", 14));
-    CHECK(shell(dir, model, text, sizeof text, "$RUN %s --steps 14 --seed 2 --save other", more) ==
-          0);
+    CHECK(shell(dir, model, "$RUN %s --steps 14 --seed 2 --save other", more) == 0);
     CHECK(!same_end(dir, "whole", "other", 14)); // the comparison can tell runs apart
 }
 
@@ -89,19 +73,17 @@ TEST(resume_is_bit_identical_bf16) {
 /* Saves make all replicas meet, so both runs save after the same steps: 3 is rounded up to 4. */
 static void resume_outer(const char *more) {
     const char *dir = shell_directory(4000);
-    char text[4096], run[256];
+    char run[256];
     snprintf(run, sizeof run, "--sync-every 4 --save-every 3 --keep 0 --outer-lr 0.7 %s", more);
-    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN %s --steps 16 --save whole", run) == 0);
+    CHECK(shell(dir, GPT2, "$RUN %s --steps 16 --save whole", run) == 0);
     for (int steps = 4; steps <= 16; steps *= 2)
-        CHECK(shell(dir, GPT2, text, sizeof text, "$RUN %s --steps %d --save parts --resume", run,
-                    steps) == 0);
+        CHECK(shell(dir, GPT2, "$RUN %s --steps %d --save parts --resume", run, steps) == 0);
     CHECK(same_end(dir, "whole", "parts", 4) && same_end(dir, "whole", "parts", 16));
-    CHECK(shell(dir, GPT2, text, sizeof text, "ls whole | wc -l | grep -x 4") == 0);
+    CHECK(shell(dir, GPT2, "ls whole | wc -l | grep -x 4") == 0);
     // the comparison tells other runs apart; evaluations and samples change nothing
-    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN %s --steps 16 --save other --seed 2", run) ==
-          0);
+    CHECK(shell(dir, GPT2, "$RUN %s --steps 16 --save other --seed 2", run) == 0);
     CHECK(!same_end(dir, "whole", "other", 16));
-    CHECK(shell(dir, GPT2, text, sizeof text,
+    CHECK(shell(dir, GPT2,
                 "$(echo $RUN | sed 's/every 0/every 1/') %s --steps 16 --save seen --val train.bin "
                 "--eval-batches 2 --sample-every 3 --sample-tokens 4",
                 run) == 0);
@@ -122,10 +104,9 @@ TEST(resume_after_a_signal_loses_no_step) {
     static const char *const signals[] = {"TERM", "INT"};
     for (int i = 0; i < 2; i++) {
         const char *dir = shell_directory(4000);
-        char text[4096];
         // INT is ignored by a background process of a shell without job control: exec through env
         // resets it
-        CHECK(shell(dir, GPT2, text, sizeof text,
+        CHECK(shell(dir, GPT2,
                     "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --keep 0 "
                     "--save stopped "
                     "& P=$!; "
@@ -135,20 +116,18 @@ TEST(resume_after_a_signal_loses_no_step) {
                     signals[i]) > 0);
         long long step = newest(dir, "stopped");
         CHECK(step >= 7);
-        CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save stopped --resume",
-                    step + 5) == 0);
-        CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
+        CHECK(shell(dir, GPT2, "$RUN --steps %lld --save stopped --resume", step + 5) == 0);
+        CHECK(shell(dir, GPT2, "$RUN --steps %lld --save whole", step + 5) == 0);
         CHECK(same_end(dir, "whole", "stopped", step + 5));
     }
 }
 
 TEST(resume_after_kill_is_bit_identical) {
     const char *dir = shell_directory(4000);
-    char text[4096];
     long long step = 0;
     for (int i = 0; i < 4;
          i++) { // saving after every step: some kills hit a half-written checkpoint
-        shell(dir, GPT2, text, sizeof text,
+        shell(dir, GPT2,
               "$RUN --steps 100000000 --save-every 1 --keep 0 --save killed --resume & P=$!; "
               "while kill -0 $P && [ ! -e killed/step_%08lld ]; do sleep 0.001; done; sleep 0.0%d; "
               "kill -9 $P; wait $P",
@@ -156,34 +135,27 @@ TEST(resume_after_kill_is_bit_identical) {
         CHECK(newest(dir, "killed") >= step + 3);
         step = newest(dir, "killed");
     }
-    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save killed --resume",
-                step + 5) == 0);
-    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps %lld --save whole", step + 5) == 0);
+    CHECK(shell(dir, GPT2, "$RUN --steps %lld --save killed --resume", step + 5) == 0);
+    CHECK(shell(dir, GPT2, "$RUN --steps %lld --save whole", step + 5) == 0);
     CHECK(same_end(dir, "whole", "killed", step + 5));
-    CHECK(shell(dir, GPT2, text, sizeof text, "ls -A killed | grep -c tmp") ==
-          1); // no left-overs: grep finds none
+    CHECK(shell(dir, GPT2, "ls -A killed | grep -c tmp") == 1); // no left-overs: grep finds none
 }
 
 TEST(resume_refuses_in_one_line) {
     const char *dir = shell_directory(4000);
-    char text[4096];
-    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps 4 --save-every 2 --save run") == 0);
-    CHECK(shell(dir, LLAMA, text, sizeof text, "$RUN --steps 8 --save run --resume >/dev/null") ==
-          1);
+    CHECK(shell(dir, GPT2, "$RUN --steps 4 --save-every 2 --save run") == 0);
+    CHECK(shell(dir, LLAMA, "$RUN --steps 8 --save run --resume >/dev/null") == 1);
     CHECK(strstr(text, "is a checkpoint of another model: it has") && strchr(text, '\n')[1] == 0);
-    CHECK(shell(dir, GPT2, text, sizeof text, "$RUN --steps 8 --save run") ==
-          1); // neither resumed nor overwritten
-    CHECK(shell(dir, GPT2, text, sizeof text,
-                "ulimit -f 8; $RUN --steps 8 --save run --resume >/dev/null") == 1);
+    CHECK(shell(dir, GPT2, "$RUN --steps 8 --save run") == 1); // neither resumed nor overwritten
+    CHECK(shell(dir, GPT2, "ulimit -f 8; $RUN --steps 8 --save run --resume >/dev/null") == 1);
     CHECK(strstr(text, "cannot write") && strstr(text, "File too large"));
     CHECK(strchr(text, '\n')[1] == 0);
     CHECK(newest(dir, "run") == 4);
-    CHECK(shell(dir, GPT2, text, sizeof text,
+    CHECK(shell(dir, GPT2,
                 "printf X | dd of=run/step_00000004/optimizer.safetensors bs=1 seek=5000 "
                 "conv=notrunc 2>/dev/null; "
                 "$RUN --steps 8 --save run --resume >/dev/null") == 1);
     CHECK(strstr(text, "optimizer.safetensors is damaged: checksum") && strchr(text, '\n')[1] == 0);
-    CHECK(shell(dir, GPT2, text, sizeof text,
-                "mv run/step_00000004 aside; $RUN --steps 8 --save run --resume") == 0);
+    CHECK(shell(dir, GPT2, "mv run/step_00000004 aside; $RUN --steps 8 --save run --resume") == 0);
     CHECK(newest(dir, "run") == 8);
 }

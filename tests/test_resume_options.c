@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/io_map.h"
 #include "parallel/train/options.h"
 
 /* The rows of the table, by what they begin with. */
@@ -135,7 +134,7 @@ static double resumed(const char *dir, const char *more, const char *option, int
     return at ? strtod(at + 5, NULL) : (double)NAN;
 }
 
-static bool as_said(Row row, bool unseen, int status, double loss, double before) {
+static bool as_said(Row row, int status, double loss, double before) {
     bool done = status == 0 && isfinite(loss);
     switch (row) {
     case REFUSED:
@@ -150,7 +149,7 @@ static bool as_said(Row row, bool unseen, int status, double loss, double before
     case SAME:
         return done && loss == before;
     default:
-        return unseen;
+        return false;
     }
 }
 
@@ -164,11 +163,9 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
     static Options options;
     char text[8192], option[256];
     int status;
-    IoMap m;
     const char *dir = shell_directory(4000);
-    CHECK(io_map(&m, "docs/training.md", NULL));
-    OWNED(test_mem_end) char *document = mem_printf("%.*s", (int)m.n, (const char *)m.p);
-    io_unmap(&m);
+    OWNED(test_mem_end) char *document = test_read("docs/training.md", NULL);
+    CHECK(document);
     SHELL(0, "step_00000004",
           "tail -c 6000 train.bin >other.bin; echo '# nothing' >empty.conf; "
           "echo '{\"ctx\":\"A\",\"label\":1,\"endings\":[\"b\",\"c\",\"d\",\"e\"]}' >h.jsonl; "
@@ -195,7 +192,7 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
         snprintf(option, sizeof option, "--%s=%s", o->name, c->value);
         double before = *c->with ? resumed(dir, c->with, "", &status, text, sizeof text) : same;
         double loss = resumed(dir, c->with, option, &status, text, sizeof text);
-        if (!c->unseen && !as_said((Row)row, c->unseen, status, loss, before))
+        if (!c->unseen && !as_said((Row)row, status, loss, before))
             test_fail(__FILE__, __LINE__, "%s: not \"%s\": status %d, loss %.17g, before %.17g: %s",
                       option, row_text[row], status, loss, before, text);
     }

@@ -403,14 +403,11 @@ TEST(search_of_more_sequences_than_a_number_holds_ends) {
     CHECK(best.micro > 0 && best.price.seconds > 0);
 }
 
-/* The price of a layout grows with the layers, the time to find it does not: as many candidates,
- * and as long lists of each. */
-TEST(search_of_more_layers_prices_as_long_lists) {
+/* The price of a layout grows with the layers, the time to find it does not: as many candidates. Of
+ * each there are lists of two and three layers, whatever the model (test_price.c). */
+TEST(search_of_more_layers_prices_as_many_candidates) {
     static const int layers[] = {12, 96, 960};
-    static const char *const layouts[] = {"x4.y2.d2", "x16+sp", "d4.z4+zero2"};
-    int64_t candidates[3];
-    int events[3][3];
-    StepLists t;
+    int64_t candidates = 0;
     for (int i = 0; i < 3; i++) {
         char model[80];
         snprintf(model, sizeof model, "layers=%d,heads=16,channels=512,seq=128,vocab=1000",
@@ -421,21 +418,9 @@ TEST(search_of_more_layers_prices_as_long_lists) {
         Choice best;
         SearchCount count;
         CHECK(search_best(&s, &m, &best, 1, &count) == 1);
-        candidates[i] = count.candidates;
-        PriceShape shape = s.shape;
-        shape.micro = 2;
-        for (int k = 0; k < 3; k++) {
-            Layout l = layout_of(layouts[k]);
-            price_lists(&t, &shape, &l, 0, 0);
-            events[i][k] = step_run_last(t.model[0].program)->n_ops;
-            price_free(&t);
-        }
+        CHECK(i == 0 || count.candidates == candidates);
+        candidates = count.candidates;
     }
-    for (int i = 1; i < 3; i++) {
-        CHECK(candidates[i] == candidates[0]);
-        for (int k = 0; k < 3; k++) CHECK(events[i][k] == events[0][k]);
-    }
-    CHECK(events[0][0] > 100);
 }
 
 static void check_shares(const Choice *c, void *ctx) {
@@ -584,7 +569,9 @@ static void check_pairs(const Choice *c, void *ctx) {
         for (int i = 0; i < p->n_ops; i++)
             if (p->op[i].kind == OP_WAIT) waited[p->op[i].in[0]] = true;
         for (int i = 0; i < p->n_ops; i++) {
-            open += op_info(p->op[i].kind)->collective && waited[p->op[i].out];
+            bool sends = op_info(p->op[i].kind)->collective;
+            CHECK(!sends || waited[p->op[i].out] || !c->overlap.bulk);
+            open += sends && waited[p->op[i].out];
             open -= p->op[i].kind == OP_WAIT;
             CHECK(open <= COLL_IN_FLIGHT); // of all groups together
         }

@@ -390,30 +390,25 @@ TEST(shards_names) {
     save(dir, "x_03.bin", bin);
     save(dir, "odd,[name].bin", raw);
     struct {
-        const char *pattern;
-        int64_t tokens[4]; // of each shard, in order
+        const char *pattern; // @ is the folder
+        int64_t tokens[4];   // of each shard, in order
     } cases[] = {
-        {"%s/x_*.bin", {2, 3, 4}},
-        {"%s/x_*", {2, 3, 4}}, // the pair counts once
-        {"%s/x_02.bin", {3}},
-        {"%1$s/x_02.bin,%1$s/x_01.bin", {3, 2}},
-        {"%1$s/x_01.bin,,%1$s/x_03", {2, 4}},
-        {"%s/x_03.idx", {4}},
-        {"%s/odd,[name].bin", {5}},
-        {"%s/x_0[12].bin,", {2, 3}},
-        {"%s/x_*.idx", {4}},
+        {"@/x_*.bin", {2, 3, 4}},
+        {"@/x_*", {2, 3, 4}}, // the pair counts once
+        {"@/x_02.bin", {3}},
+        {"@/x_02.bin,@/x_01.bin", {3, 2}},
+        {"@/x_01.bin,,@/x_03", {2, 4}},
+        {"@/x_03.idx", {4}},
+        {"@/odd,[name].bin", {5}},
+        {"@/x_0[12].bin,", {2, 3}},
+        {"@/x_*.idx", {4}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        // the two %1$s are the same folder
         char text[512] = "";
-        for (const char *c = cases[i].pattern; *c;) {
+        for (const char *c = cases[i].pattern; *c; c++) {
             size_t n = strlen(text);
-            if (strncmp(c, "%s", 2) == 0)
-                strcpy(text + n, dir), c += 2;
-            else if (strncmp(c, "%1$s", 4) == 0)
-                strcpy(text + n, dir), c += 4;
-            else
-                text[n] = *c++, text[n + 1] = 0;
+            snprintf(text + n, sizeof text - n, "%.*s", *c == '@' ? (int)strlen(dir) : 1,
+                     *c == '@' ? dir : c);
         }
         ShardSet set = shards_open(text, 50257, NULL);
         int64_t sum = 0;

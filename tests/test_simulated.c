@@ -11,22 +11,18 @@
 
 /* --- the simulator --------------------------------------------------------------------------- */
 
-enum { SIM_RANKS = 64, SIM_SIZE = 36 };
+enum { SIM_RANKS = 4, SIM_SIZE = 4 };
 
 typedef struct Whole {
     int rows, cols;
     long v[SIM_SIZE * SIM_SIZE];
 } Whole;
 
-/* A tensor on every rank; n: elements that each rank has received since it was cut. */
+/* A tensor on every rank. */
 typedef struct Cut {
     Dist dist;
     Whole rank[SIM_RANKS];
-    int n;
 } Cut;
-
-/* Names of ChangeKind. */
-static const char *const change_names[] = {"all_gather", "reduce_scatter", "all_reduce", "slice"};
 
 static void whole_matmul(Whole *y, const Whole *a, const Whole *b) {
     *y = (Whole){.rows = a->rows, .cols = b->cols};
@@ -52,16 +48,8 @@ static void take_block(Whole *out, const Whole *m, int dim, int i, int n) {
     *out = b;
 }
 
-static void put_block(Whole *m, const Whole *b, int dim, int i) {
-    for (int r = 0; r < b->rows; r++)
-        for (int c = 0; c < b->cols; c++)
-            m->v[(dim ? r : i * b->rows + r) * m->cols + (dim ? i * b->cols + c : c)] =
-                b->v[r * b->cols + c];
-}
-
 static void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
     out->dist = *d;
-    out->n = 0;
     for (int r = 0; r < m->p; r++) {
         take_block(&out->rank[r], w, 0, mesh_block_of(m, d->shard[0], r),
                    mesh_blocks(m, d->shard[0]));
@@ -73,7 +61,6 @@ static void cut_whole(Cut *out, const Mesh *m, const Dist *d, const Whole *w) {
 static void cut_matmul(Cut *y, const Mesh *m, const char *name, const Cut *a, const Cut *b) {
     Err e;
     if (!dist_matmul(&y->dist, name, &a->dist, &b->dist, &e)) die("%s", e.text);
-    y->n = 0;
     for (int r = 0; r < m->p; r++) whole_matmul(&y->rank[r], &a->rank[r], &b->rank[r]);
 }
 
@@ -91,50 +78,17 @@ static int partner(const Mesh *m, int r, int axis, int i) {
     return other;
 }
 
-static void sum_along(Whole *sum, const Cut *c, const Mesh *m, int r, int axis) {
-    *sum = c->rank[partner(m, r, axis, 0)];
-    for (int i = 1; i < m->size[axis]; i++)
-        for (int k = 0; k < sum->rows * sum->cols; k++)
-            sum->v[k] += c->rank[partner(m, r, axis, i)].v[k];
-}
-
-static void gather_along(Whole *all, const Cut *c, const Mesh *m, int r, int axis, int dim) {
-    int n = m->size[axis];
-    const Whole *own = &c->rank[r];
-    all->rows = dim ? own->rows : own->rows * n, all->cols = dim ? own->cols * n : own->cols;
-    for (int i = 0; i < n; i++) put_block(all, &c->rank[partner(m, r, axis, i)], dim, i);
-}
-
-static void forget(Axes *a, int axis) {
-    Axes left = axes_none();
-    for (int i = 0; i < a->n; i++)
-        if (a->axis[i] != axis) left.axis[left.n++] = a->axis[i];
-    *a = left;
-}
-
-static void cut_change(Cut *c, const Mesh *m, const Change *ch) {
-    static Whole next[SIM_RANKS];
-    int n = m->size[ch->axis], whole = c->rank[0].rows * c->rank[0].cols, own[N_AXES];
-    Axes one = {1, {(uint8_t)ch->axis}};
+/* An all_reduce along an axis. */
+static void cut_sum(Cut *c, const Mesh *m, int axis) {
+    static Whole sum[SIM_RANKS];
     for (int r = 0; r < m->p; r++) {
-        mesh_coords(m, r, own);
-        if (ch->kind == CHANGE_GATHER) gather_along(&next[r], c, m, r, ch->axis, ch->dim);
-        if (ch->kind == CHANGE_REDUCE || ch->kind == CHANGE_SCATTER)
-            sum_along(&next[r], c, m, r, ch->axis);
-        if (ch->kind == CHANGE_SCATTER) take_block(&next[r], &next[r], ch->dim, own[ch->axis], n);
-        if (ch->kind == CHANGE_SLICE) take_block(&next[r], &c->rank[r], ch->dim, own[ch->axis], n);
+        sum[r] = (Whole){.rows = c->rank[r].rows, .cols = c->rank[r].cols};
+        for (int i = 0; i < m->size[axis]; i++) {
+            const Whole *term = &c->rank[partner(m, r, axis, i)];
+            for (int k = 0; k < sum[r].rows * sum[r].cols; k++) sum[r].v[k] += term->v[k];
+        }
     }
-    memcpy(c->rank, next, (size_t)m->p * sizeof *next);
-    if (ch->kind == CHANGE_GATHER) {
-        c->n += (n - 1) * whole;
-        c->dist.shard[ch->dim].n--;
-    } else {
-        c->n += ch->kind == CHANGE_REDUCE    ? 2 * (n - 1) * whole / n
-                : ch->kind == CHANGE_SCATTER ? (n - 1) * whole / n
-                                             : 0;
-        forget(&c->dist.partial, ch->axis);
-        if (ch->dim >= 0) c->dist.shard[ch->dim] = axes_join(c->dist.shard[ch->dim], one);
-    }
+    memcpy(c->rank, sum, sizeof sum);
 }
 
 /* --- the worked example of parallel/README.md ------------------------------------------------ */
@@ -164,17 +118,18 @@ static void put_cut(Text *t, const Mesh *m, const Cut *c) {
     }
 }
 
+/* To the type in which it is stored, which on this mesh is an all_reduce. */
 static void put_path(Text *t, const Mesh *m, Cut *c, const Dist *to) {
     Change path[MAX_CHANGES];
-    int n = dist_path(&c->dist, to, path, NULL);
-    for (int i = 0; i < n; i++) {
-        char axis[2 * N_AXES + 1];
-        int before = c->n;
-        Axes one = {1, {(uint8_t)path[i].axis}};
-        cut_change(c, m, &path[i]);
-        text_put(t, "  %s along %s: each rank receives %d numbers\n", change_names[path[i].kind],
-                 axes_print(one, axis), c->n - before);
-    }
+    char name[2 * N_AXES + 1];
+    if (dist_path(&c->dist, to, path, NULL) != 1 || path[0].kind != CHANGE_REDUCE)
+        die("%s: more than an all_reduce", c->dist.name);
+    int axis = path[0].axis, n = m->size[axis], received = c->rank[0].rows * c->rank[0].cols;
+    received = 2 * (n - 1) * received / n;
+    cut_sum(c, m, axis);
+    c->dist.partial = axes_none();
+    text_put(t, "  all_reduce along %s: each rank receives %d numbers\n",
+             axes_print((Axes){1, {(uint8_t)axis}}, name), received);
     put_cut(t, m, c);
 }
 

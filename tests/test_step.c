@@ -18,56 +18,12 @@ static ModelShape shape_of(const char *model, const Grid *g, Recompute r) {
     return s;
 }
 
-static Program step_of(const ModelShape *s) {
-    Program p = program_make(s);
-    program_forward(&p);
-    program_differentiate(&p);
-    program_recompute(&p);
-    return p;
-}
-
-static const char *const models[] = {
-    "layers=2,heads=4,channels=24,ffn=40,vocab=70,tied=0",
-    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
-    "layers=3,heads=3,channels=21,vocab=70,tied=0,bias=0",
-};
-
-static void check_panels(const char *spec, void *ctx) {
-    int *n = ctx;
-    Grid g = mesh_grid(spec, 0);
-    g.mesh = mesh_make(&g.layout.factors, *n % g.mesh.p);
-    if (!g.layout.stay) return;
-    for (int model = 0; model < 3; model++) {
-        ModelShape s = shape_of(models[model], &g, (Recompute)(*n % 2 ? RECOMPUTE_SELECTIVE : 0));
-        OWNED(program_free) Program p = step_of(&s);
-        program_panels(&p);
-        for (int i = 0; i < p.n_ops; i++) {
-            const Op *op = &p.op[i];
-            bool whole = op->kind == OP_ALL_GATHER || op->kind == OP_REDUCE_SCATTER;
-            bool panels = axes_has(op->axes, AXIS_X) || axes_has(op->axes, AXIS_Y);
-            if (!whole || !panels || op->layer < 0) continue;
-            const StepTensor *t = &p.tensor[op->out];
-            if (strcmp(t->what, "statistics of norm") != 0)
-                test_fail(__FILE__, __LINE__, "%s: a whole %s", spec, t->dist.name);
-        }
-        ++*n;
-    }
-}
-
-TEST(step_panels_leave_no_operand_whole) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_panels, &n);
-    CHECK(n > 100);
-}
-
 /* Collectives of one kind along x in one layer, forward and backward. */
 static int collectives(const char *spec, OpKind kind, Phase phase) {
     Grid g = mesh_grid(spec, 0);
-    ModelShape s = shape_of(models[0], &g, RECOMPUTE_NONE);
-    OWNED(program_free) Program p = program_make(&s);
+    ModelShape s = shape_of("layers=2,heads=4,channels=24,vocab=70", &g, RECOMPUTE_NONE);
+    OWNED(program_free) Program p = program_passes(&s, PASS_DIFFERENTIATE, NULL);
     int n = 0;
-    program_forward(&p);
-    program_differentiate(&p);
     for (int i = 0; i < p.n_ops; i++)
         n += p.op[i].kind == kind && p.op[i].phase == phase && p.op[i].layer == 1 &&
              axes_has(p.op[i].axes, AXIS_X);
@@ -87,39 +43,19 @@ TEST(step_program_of_megatron_has_its_collectives) {
     CHECK(collectives("d4", OP_ALL_REDUCE, PHASE_BACKWARD) == 0); // at the end of the step
 }
 
-/* Of the last matmul of a layer backward reads no result. */
-static void recomputed(const char *spec, void *ctx) {
-    int *n = ctx;
-    Grid g = mesh_grid(spec, 0);
-    ModelShape s = shape_of(models[*n % 3], &g, RECOMPUTE_FULL);
-    OWNED(program_free) Program p = step_of(&s);
-    for (int i = 0; i < p.n_ops; i++)
-        if (p.op[i].phase == PHASE_RECOMPUTE &&
-            strcmp(p.tensor[p.op[i].out].dist.name, "down") == 0)
-            test_fail(__FILE__, __LINE__, "%s: the last matmul of a layer is computed again", spec);
-    ++*n;
-}
-
-TEST(step_program_with_full_recompute_leaves_out_the_last_matmul) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks += 3) mesh_every_layout(ranks, recomputed, &n);
-    CHECK(n > 20);
-}
-
 /* The listing of a program behind that pass, without costs. */
-static void list(char *text, size_t n, const ModelShape *s, Pass last) {
-    FILE *f = fmemopen(text, n, "w");
+static char *list(const ModelShape *s, Pass last) {
+    char *text;
     OWNED(program_free) Program p = program_passes(s, last, NULL);
-    listing_print(f, &(Listed){.p = p});
-    fclose(f);
+    PRINTED(text, listing_print(f, &(Listed){.p = p}));
+    return text;
 }
 
 /* Operations of forward of one layer, in order, without collectives and with their types. */
 TEST(step_listing_shows_types_and_costs) {
     Grid g = mesh_grid("x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
-    char text[32768];
-    list(text, sizeof text, &s, PASS_RECOMPUTE);
+    OWNED(test_mem_end) char *text = list(&s, PASS_RECOMPUTE);
     CHECK(strstr(text, "qkv[T, N/x]"));
     CHECK(strstr(text, "= all_gather x"));
     CHECK(strstr(text, "dh1[T, C] +x"));
@@ -137,8 +73,7 @@ TEST(step_listing_shows_types_and_costs) {
 TEST(step_listing_shows_panels_and_their_owners) {
     Grid g = mesh_grid("x2.y3+stay=y", 0);
     ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
-    char text[32768];
-    list(text, sizeof text, &s, PASS_PANELS);
+    OWNED(test_mem_end) char *text = list(&s, PASS_PANELS);
     CHECK(strstr(text, "h1[T/x, C[11:17]]                  = broadcast y[1]       %7@0,0 "));
     CHECK(strstr(text, "h1[T/x, C[17:22]]                  = broadcast y[1]       %7@0,6 "));
     CHECK(strstr(text, "qkv.weight[C[22:33], N/y]          = broadcast x[1]       qkv.weight@5 "));
@@ -155,17 +90,13 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     OWNED(test_mem_end) OpCost *costs = program_costs(&p, &m, false);
     OWNED(schedule_free) Schedule order = schedule_make(&p, costs, WINDOW_BULK);
     schedule_time(&order, &p, costs);
-    char text[65536], data[262144];
-    FILE *f = fmemopen(text, sizeof text, "w");
-    listing_print(f, &(Listed){p, costs, order});
-    fclose(f);
+    OWNED(test_mem_end) char *text = NULL, *data = NULL;
+    PRINTED(text, listing_print(f, &(Listed){p, costs, order}));
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
           strstr(text, "back + dx2[T/z.x, C]"));
     CHECK(test_count(text, "... 3 more layers") >= 2);
     CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
-    f = fmemopen(data, sizeof data, "w");
-    listing_json(f, &(Listed){p, costs, order}, &(Listed){.costs = NULL});
-    fclose(f);
+    PRINTED(data, listing_json(f, &(Listed){p, costs, order}, &(Listed){.costs = NULL}));
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
     CHECK(all && (int)json_array_size(ops) == p.n_ops);

@@ -11,12 +11,6 @@
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 
-static const char *const models[] = {
-    "layers=3,heads=4,channels=24,ffn=40,vocab=70",
-    "llama,layers=2,heads=5,channels=30,ffn=50,vocab=70",
-    "layers=4,heads=3,channels=21,vocab=70,tied=0,bias=0",
-};
-
 /* Does a collective, which reads until its wait, sum into the memory of its operand? */
 static bool sums_in_place(const Program *p, const Op *wait) {
     return p->tensor[wait->in[0]].offset == p->tensor[wait->in[1]].offset;
@@ -132,14 +126,10 @@ static void on_layout(const char *spec, void *ctx) {
         return;
     }
     g.layout.exact = w->n / 9 % 2;
-    ModelShape s = mesh_shape(models[model], &g);
+    ModelShape s = mesh_shape(mesh_models[model], &g);
     s.recompute = (Recompute)(w->n / 3 % 3);
     s.overlap.bulk = true;
-    OWNED(program_free) Program p = program_make(&s);
-    program_forward(&p);
-    program_differentiate(&p);
-    program_recompute(&p);
-    program_panels(&p);
+    OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
     program_chunk_head(&p, w->n % 2 ? 3 : 1000);
     if (g.layout.exact) program_exact(&p);
     program_fuse(&p, false);
@@ -166,7 +156,7 @@ TEST(step_allocate_keeps_live_values_apart) {
 /* ---- all_reduce in place, beside other kernels */
 
 static Program reduced(ModelShape *s, const Grid *g) {
-    *s = mesh_shape(models[0], g);
+    *s = mesh_shape(mesh_models[0], g);
     s->overlap.bulk = true;
     return program_passes(s, PASS_SCHEDULE, NULL);
 }
@@ -225,12 +215,7 @@ TEST(step_allocate_of_an_empty_list_takes_nothing) {
 
 static Program prompt_of(ModelShape *s, int64_t n) {
     s->S = n;
-    Program p = program_make(s);
-    program_forward(&p);
-    program_panels(&p);
-    if (p.layout->exact) program_exact(&p);
-    program_fuse(&p, false);
-    return p;
+    return program_passes(s, PASS_FUSE, NULL);
 }
 
 /* All lies in the arena, rows in their whole. */
@@ -250,7 +235,7 @@ static void prompts_on(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = mesh_grid(spec, 0);
     g.layout.exact = *n / 3 % 4 == 0;
-    ModelShape longest = mesh_shape(models[*n % 3], &g), shorter;
+    ModelShape longest = mesh_shape(mesh_models[*n % 3], &g), shorter;
     longest.B = 1, longest.training = false, longest.output = OUTPUT_NEXT;
     shorter = longest;
     OWNED(program_free) Program p = prompt_of(&longest, 16);

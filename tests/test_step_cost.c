@@ -6,10 +6,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
-#include "tests/parsed.h"
 #include "tests/recording.h"
 #include "tests/test.h"
+
+static const char gpt[] = "layers=2,heads=120,channels=240,vocab=240,seq=30,tied=0";
+static const char llama[] = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30";
 
 enum { MAX_WORKS = 512 };
 
@@ -23,16 +26,6 @@ static void count_work(Works *w, const Work *one, int times) {
     while (i < w->n && (!work_alike(&w->work[i], one) || w->work[i].rows != one->rows)) i++;
     if (i == w->n) w->work[w->n] = *one, w->count[w->n++] = 0;
     w->count[i] += times;
-}
-
-static Program step_of(const ModelShape *s, bool bias_with_dw) {
-    Program p = program_make(s);
-    program_forward(&p);
-    program_differentiate(&p);
-    program_recompute(&p);
-    program_panels(&p);
-    program_fuse(&p, bias_with_dw);
-    return p;
 }
 
 typedef struct Case {
@@ -97,8 +90,7 @@ static void compare_works(const char *spec, void *ctx) {
     m.overlap.chunks = c->chunks;
     Widths widths = widths_of(&m.config, &g);
     Works w = {.n = 0};
-    OWNED(program_free) Program p = step_of(&m, c->kernels && c->kernels->bias_with_dw);
-    if (c->chunks) program_split(&p, c->chunks, false);
+    OWNED(program_free) Program p = program_passes(&m, PASS_SPLIT, c->kernels);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
         if (op_work(&p, i, &widths, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
@@ -118,8 +110,6 @@ static void compare_works(const char *spec, void *ctx) {
 }
 
 TEST(step_cost_is_of_the_kernels_that_training_runs) {
-    const char *const gpt = "layers=2,heads=120,channels=240,vocab=240,seq=30,tied=0";
-    const char *const llama = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30";
     Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0, 0, 0},
                     {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0, 0, 0},
                     {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0, 0, 0},
@@ -133,50 +123,12 @@ TEST(step_cost_is_of_the_kernels_that_training_runs) {
     }
 }
 
-/* All operations stay, operands come before their readers, and what is fused has no collective in
- * between. */
-static void check_groups(const char *spec, void *ctx) {
-    int *n = ctx;
-    Grid g = mesh_grid(spec, 0);
-    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-        ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
-        m.recompute = (Recompute)r;
-        OWNED(program_free) Program plain = program_make(&m), p = step_of(&m, *n % 2);
-        program_forward(&plain);
-        program_differentiate(&plain);
-        program_recompute(&plain);
-        program_panels(&plain);
-        CHECK(p.n_ops == plain.n_ops && !p.op[0].fused);
-        OWNED(test_mem_end) bool *made = mem_calloc((size_t)p.n_tensors, sizeof *made);
-        for (int i = 0; i < p.n_ops; i++) {
-            made[p.op[i].out] = true;
-            if (p.op[i].also >= 0) made[p.op[i].also] = true;
-        }
-        for (int t = 0; t < p.n_tensors; t++) made[t] = !made[t]; // parameters are there
-        for (int i = 0; i < p.n_ops; i++) {
-            for (int k = 0; k < p.op[i].n_in; k++) CHECK(made[p.op[i].in[k]]);
-            CHECK(!made[p.op[i].out]);
-            made[p.op[i].out] = true;
-            if (p.op[i].also >= 0) made[p.op[i].also] = true;
-            CHECK(!p.op[i].fused || !op_info(p.op[i].kind)->collective);
-            CHECK(!p.op[i].fused || !op_info(p.op[i - 1].kind)->collective);
-        }
-        ++*n;
-    }
-}
-
-TEST(step_fuse_keeps_operands_before_their_readers) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_groups, &n);
-    CHECK(n > 600);
-}
-
 /* Collectives in kernels of matmuls: the others are as they were, and operands come first. */
 static void check_fused(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = mesh_grid(spec, 0);
     ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
-    OWNED(program_free) Program p = step_of(&m, false);
+    OWNED(program_free) Program p = program_passes(&m, PASS_FUSE, NULL);
     int before = p.n_ops, found = 0;
     program_fuse_collectives(&p, false);
     CHECK(p.n_ops == before);
@@ -207,32 +159,19 @@ TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
     CHECK(n > 100);
 }
 
-static double seconds_of(const char *model, const char *machine, bool collectives) {
-    Grid g = mesh_grid("x4+sp", 0);
-    Machine m = machine_of(machine);
-    double sum = 0;
-    ModelShape s = {.config = config_of(model), .B = 2, .S = 64, .training = true, .grid = &g};
-    OWNED(program_free) Program p = step_of(&s, false);
-    OWNED(test_mem_end) OpCost *cost = program_costs(&p, &m, false);
-    for (int i = 0; i < p.n_ops; i++) {
-        bool sends = p.op[i].axes.n > 0, right = (cost[i].level >= 0) == sends;
-        if (!right || (cost[i].seconds > 0) == p.op[i].fused)
-            test_fail(__FILE__, __LINE__, "%s: cost of operation %d", machine, i);
-        if ((cost[i].level >= 0) == collectives) sum += cost[i].seconds;
-    }
-    return sum;
-}
-
-/* Two layers more cost what two layers do, and a slower machine costs more. */
-TEST(step_costs_are_those_of_the_machine) {
-    const char *two = "layers=2,heads=4,channels=64,vocab=96",
-               *four = "layers=4,heads=4,channels=64,vocab=96",
-               *six = "layers=6,heads=4,channels=64,vocab=96";
-    for (int collectives = 0; collectives < 2; collectives++) {
-        double a = seconds_of(two, "cpu:4", collectives),
-               b = seconds_of(four, "cpu:4", collectives);
-        CHECK_NEAR(seconds_of(six, "cpu:4", collectives), 2 * b - a,
-                   1e-9 * b); // sums of rounded terms
-        CHECK(seconds_of(two, "h100:1", collectives) < a);
+TEST(step_cost_every_kernel_has_a_price) {
+    static const char *const layouts[] = {"d1", "x2.y2+sp", "z4"};
+    for (int i = 0; i < 12; i++) {
+        Grid g = mesh_grid(layouts[i / 4], 0);
+        ModelShape s = mesh_shape(i % 2 ? gpt : llama, &g);
+        g.layout.exact = i / 2 % 2;
+        Widths widths = widths_of(&s.config, &g);
+        OWNED(program_free) Program p = program_passes(&s, PASS_FUSE, NULL);
+        for (int k = 0; k < p.n_ops; k++) {
+            Work w = {.rows = -1};
+            bool kernel = !p.op[k].fused && !op_info(p.op[k].kind)->collective;
+            CHECK(op_work(&p, k, &widths, false, &w) == kernel);
+            CHECK(!kernel || (w.rows > 0 && work_bytes(&w) > 0));
+        }
     }
 }

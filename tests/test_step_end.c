@@ -1,6 +1,7 @@
 /* parallel/step/end and sums: the list of the end of a step, and the sums that complete gradients
  * in the last micro-batch. What they send is held against tests/theory.c in test_price.c. */
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "parallel/plan/cost.h"
@@ -8,12 +9,6 @@
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
-
-static const char *const models[] = {
-    "layers=2,heads=4,channels=24,ffn=40,vocab=70,tied=0",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,vocab=70",
-    "layers=3,heads=3,channels=21,vocab=70,bias=0",
-};
 
 static Grid grid_at(const char *spec, int rank) {
     Grid g = mesh_grid(spec, 0);
@@ -51,7 +46,7 @@ static void compare(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = grid_at(spec, *n);
     g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
-    ModelShape s = mesh_shape(models[*n % 3], &g);
+    ModelShape s = mesh_shape(mesh_models[*n % 3], &g);
     bool words = *n / 3 % 2;
     Kernels k = {.elem_bytes = words ? 2 : 4};
     OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k, false);
@@ -77,7 +72,7 @@ TEST(step_end_updates_every_moment) {
 static void check_order(const char *spec, void *ctx) {
     int *n = ctx, clip = 0, under_way = 0, gathers = 0;
     Grid g = grid_at(spec, 0);
-    ModelShape s = mesh_shape(models[*n % 3], &g);
+    ModelShape s = mesh_shape(mesh_models[*n % 3], &g);
     s.overlap.bulk = true;
     Kernels k = {.elem_bytes = 2};
     OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, &k, false);
@@ -104,26 +99,24 @@ TEST(step_end_has_its_sums_in_front_of_the_clip_in_every_order) {
 /* On a device squares of all gradients are one kernel. */
 TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
     Grid g = grid_at("d2+zero1", 0);
-    ModelShape s = mesh_shape(models[0], &g);
+    ModelShape s = mesh_shape(mesh_models[0], &g);
     for (int device = 0; device < 2; device++) {
         const Kernels *k = device ? kernels_cuda_sizes(true) : NULL;
         OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, k, false);
         int kernels = 0, gradients = 0;
         for (int i = 0; i < p.n_ops; i++)
             if (p.op[i].kind == OP_SQUARES) gradients++, kernels += !p.op[i].fused;
-        CHECK(gradients == 29 && kernels == (device ? 1 : gradients));
+        CHECK(gradients == 40 && kernels == (device ? 1 : gradients));
     }
 }
 
 TEST(step_end_is_listed_with_the_types_of_its_shards) {
-    char text[16384];
+    OWNED(test_mem_end) char *text = NULL;
     Grid g = grid_at("d2.x2+zero1", 0);
     ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
     OWNED(program_free)
     Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.elem_bytes = 2}, false);
-    FILE *f = fmemopen(text, sizeof text, "w");
-    listing_print(f, &(Listed){.p = p});
-    fclose(f);
+    PRINTED(text, listing_print(f, &(Listed){.p = p}));
     CHECK(strstr(text, "end    squares[1] +d.z.x.y"));
     CHECK(strstr(text, "end  ~ squares[1]") && strstr(text, "= all_reduce d.z.x.y "));
     CHECK(strstr(text, "end    wte[V/x.d, C]                      = adamw                dwte, "));
@@ -131,6 +124,17 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     CHECK(strstr(text, "end  ~ wte[V/x, C]                        = all_gather d "));
     CHECK(test_count(text, "... 3 more layers") == 2);
     CHECK(strstr(text, " at the end of a step on this rank"));
+}
+
+/* Where matmuls read fp32, no weight is cast. */
+TEST(step_end_orders_a_list_of_nothing) {
+    Grid g = mesh_grid("d2.x2", 0);
+    ModelShape s = mesh_shape(mesh_models[0], &g);
+    s.overlap.bulk = true;
+    for (int i = 0; i < 10; i++) {
+        OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, NULL, true);
+        CHECK(p.n_ops == 0 && p.n_tensors == 0);
+    }
 }
 
 /* ---- sums of gradients ---- */
@@ -156,7 +160,7 @@ static void compare_orders(const char *spec, void *ctx) {
     int *n = ctx;
     Grid g = grid_at(spec, 0);
     for (int rank = 0; rank < g.mesh.p; rank++) {
-        order_of(spec, rank, models[*n % 3], rank ? other : one, sizeof one);
+        order_of(spec, rank, mesh_models[*n % 3], rank ? other : one, sizeof one);
         if (rank && strcmp(one, other) != 0)
             test_fail(__FILE__, __LINE__, "%s: rank %d has another order", spec, rank);
     }
@@ -186,4 +190,44 @@ TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
     for (int i = started; i < ended; i++)
         backward += p.op[i].kind == OP_MATMUL_AT && p.op[i].layer < 2;
     CHECK(started >= 0 && ended > started && backward >= 4);
+}
+
+/* ---- time ---- */
+
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* To make the lists of a step: the least of three times. */
+static double seconds_of(ModelShape s, int layers) {
+    double least = 0;
+    s.config.layers = layers;
+    for (int i = 0; i < 3; i++) {
+        double begin = processor_seconds();
+        OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
+        OWNED(program_free) Program end = program_end_passes(&s, PASS_SCHEDULE, NULL, false);
+        double seconds = processor_seconds() - begin;
+        if (i == 0 || seconds < least) least = seconds;
+    }
+    return least;
+}
+
+/* What is quadratic in layers takes 64 times as long for 8 times the layers; what is linear, 10
+ * to 20 times, as the lists of few are in the caches, and more beside other processes. */
+TEST(step_end_and_micro_batch_are_made_in_time_linear_in_layers) {
+    static const Overlap overlaps[] = {
+        {0}, {.bulk = true}, {.chunks = 2}, {.ring = true}, {.halves = true}};
+    static const char *const specs[] = {"x1", "x2", "d2.x2+sp+zero1", "x2.y2+stay=y"};
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 5; k++) {
+            Grid g = mesh_grid(specs[i], 0);
+            ModelShape s = mesh_shape(mesh_models[(i + k) % 3], &g);
+            s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3), s.sums = true;
+            double few = seconds_of(s, 32), many = seconds_of(s, 256);
+            if (many > 4 * 8 * few)
+                test_fail(__FILE__, __LINE__, "%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s",
+                          specs[i], k, few, many);
+        }
 }

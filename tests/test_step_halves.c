@@ -16,6 +16,7 @@ static void shape_of(ModelShape *s, Grid *g, const char *spec, const char *model
     s->S = 42, s->recompute = r;
 }
 
+/* Sums over all operations. Counters, traces and messages call collectives by their names. */
 typedef struct Sums {
     int64_t bytes;
     double flops;
@@ -23,8 +24,12 @@ typedef struct Sums {
 
 static Sums sums_of(const Program *p) {
     Sums s = {0};
-    for (int i = 0; i < p->n_ops; i++)
+    for (int i = 0; i < p->n_ops; i++) {
+        const StepTensor *out = &p->tensor[p->op[i].out];
         s.bytes += op_bytes(p, &p->op[i]), s.flops += op_flops(p, &p->op[i]);
+        if (op_info(p->op[i].kind)->collective && (!out->what || !*out->what))
+            test_fail(__FILE__, __LINE__, "%s has no name", out->dist.name);
+    }
     return s;
 }
 
@@ -114,30 +119,6 @@ TEST(step_halves_and_chunks_compute_and_send_what_the_whole_does) {
     int n = 0;
     for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_sums, &n);
     CHECK(n > 200);
-}
-
-/* By which counters, traces and messages call it. */
-static void check_names(const char *spec, void *ctx) {
-    int *n = ctx, overlap = ++*n % N_MESH_OVERLAPS;
-    Grid g;
-    ModelShape s;
-    shape_of(&s, &g, spec, "layers=2,heads=4,channels=64,vocab=96,seq=42", (Recompute)(*n % 3));
-    s.overlap = overlap_of(mesh_overlaps[overlap]);
-    if (s.overlap.halves) s.B /= 2;
-    OWNED(program_free) Program p = program_passes(&s, PASS_HALVES, NULL);
-    for (int i = 0; i < p.n_ops; i++) {
-        const char *what = p.tensor[p.op[i].out].what;
-        if (op_info(p.op[i].kind)->collective && (!what || !*what))
-            test_fail(__FILE__, __LINE__, "%s, %s: %s of %s has no name", spec,
-                      mesh_overlaps[overlap], op_info(p.op[i].kind)->name,
-                      p.tensor[p.op[i].out].dist.name);
-    }
-}
-
-TEST(step_halves_and_chunks_name_every_collective) {
-    int n = 0;
-    for (int ranks = 2; ranks <= 6; ranks++) mesh_every_layout(ranks, check_names, &n);
-    CHECK(n > 100);
 }
 
 static Price price(const char *spec, const char *machine, const char *overlap) {

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/plan/cost.h"
+#include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
@@ -24,12 +25,7 @@ static void step_build(Step *s, const char *spec, const char *model, Recompute r
     *s = (Step){.grid = mesh_grid(spec, rank)};
     s->shape = mesh_shape(model, &s->grid);
     s->shape.S = s->shape.config.seq, s->shape.recompute = r;
-    s->p = program_make(&s->shape);
-    program_forward(&s->p);
-    program_differentiate(&s->p);
-    program_recompute(&s->p);
-    program_panels(&s->p);
-    program_fuse(&s->p, false);
+    s->p = program_passes(&s->shape, PASS_FUSE, NULL);
     if (fused) program_fuse_collectives(&s->p, false);
 }
 
@@ -140,30 +136,6 @@ TEST(step_schedule_is_an_order_that_ranks_can_run) {
     count = (Count){.fused = true};
     for (int ranks = 2; ranks <= 8; ranks++) mesh_every_layout(ranks, check_orders, &count);
     CHECK(count.n > 200);
-}
-
-/* The same collectives, in the same order, along the same axes. */
-TEST(step_schedule_is_the_same_on_every_rank) {
-    static const char *const specs[] = {"x2.y2+sp", "d2.z2.x2", "z2.y4+heads+zero3", "x3.y2",
-                                        "d2.x2.y2+stay=y"};
-    for (int k = 0; k < 5; k++) {
-        Step s, other;
-        step_build(&s, specs[k], models[k % 2], (Recompute)(k % 3), 0, false);
-        step_costs(&s, "v100:2");
-        OWNED(schedule_free) Schedule a = schedule_make(&s.p, s.cost, WINDOW_BULK);
-        for (int rank = 1; rank < s.grid.mesh.p; rank++) {
-            step_build(&other, specs[k], models[k % 2], (Recompute)(k % 3), rank, false);
-            step_costs(&other, "v100:2");
-            OWNED(schedule_free) Schedule b = schedule_make(&other.p, other.cost, WINDOW_BULK);
-            CHECK(a.n_slots == b.n_slots);
-            for (int i = 0; i < a.n_slots; i++) {
-                CHECK(a.slot[i].kind == b.slot[i].kind && a.slot[i].op == b.slot[i].op);
-                CHECK(axes_equal(s.p.op[a.slot[i].op].axes, other.p.op[b.slot[i].op].axes));
-            }
-            step_free(&other);
-        }
-        step_free(&s);
-    }
 }
 
 /* Collectives of the middle layer, of this name, that are on the links while the compute stream

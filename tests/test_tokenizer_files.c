@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "data/bpe_train.h"
+#include "data/io.h"
 #include "data/output.h"
 #include "data/token_shard.h"
 #include "data/tokenizer.h"
@@ -16,19 +17,9 @@
 #define SMALL_JSON TEST_DATA("golden/tokenizer/tokenizer.json")
 #define SMALL_PAIR TEST_DATA("golden/tokenizer/vocab.json")
 
-static char *read_text(const char *path, size_t *n) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    char *p = mem_alloc(1 << 20);
-    *n = fread(p, 1, (1 << 20) - 1, f);
-    p[*n] = 0;
-    fclose(f);
-    return p;
-}
-
 static bool same_files(const char *a, const char *b) {
     size_t n = 0, m = 0;
-    OWNED(test_mem_end) char *p = read_text(a, &n), *q = read_text(b, &m);
+    OWNED(test_mem_end) char *p = test_read(a, &n), *q = test_read(b, &m);
     bool same = p && q && n == m && memcmp(p, q, n) == 0;
     return same;
 }
@@ -115,7 +106,7 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         {"\"merges\":", "\"Merges\":", "merges"},
         {"\"version\":", "{\"version\":", "JSON"}};
     size_t n;
-    OWNED(test_mem_end) char *good = read_text(SMALL_JSON, &n);
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, &n);
     CHECK(good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *at = strstr(good, cases[i][0]);
@@ -200,10 +191,7 @@ static void load_it(void *path) {
 
 TEST(tokenizer_load_says_what_is_wrong) {
     OWNED(test_mem_end) char *junk = mem_printf("%s/junk", test_tmpdir());
-    FILE *f = fopen(junk, "w");
-    CHECK(f);
-    fputs("hello\n", f);
-    fclose(f);
+    CHECK(io_write_file(junk, "hello\n", 6, NULL, NULL));
     CHECK_CHILD(1, load_it, junk, "is no tokenizer");
     CHECK_CHILD(1, load_it, "/nowhere/at/all", "/nowhere");
     CHECK_CHILD(1, load_it, (void *)(size_t)test_tmpdir(), "holds no tokenizer");
@@ -258,15 +246,11 @@ TEST(bpe_train_of_nothing_is_bytes) {
 /* tests/golden/tokenizer was trained by HF's BpeTrainer on this text. */
 TEST(bpe_train_equals_hf_trainer) {
     static const char path[] = "../shared/data/tinyshakespeare.txt";
-    FILE *f = fopen(path, "rb");
-    if (!f) {
+    OWNED(test_mem_end) char *text = test_read(path, NULL);
+    if (!text) {
         test_skip("../shared/data/tinyshakespeare.txt is absent");
         return;
     }
-    OWNED(test_mem_end) char *text = mem_calloc(2 << 20, 1);
-    size_t n = fread(text, 1, (2 << 20) - 1, f);
-    fclose(f);
-    CHECK(n > 1000000);
     Tokenizer *t = learn(text, 700, 2);
     Tokenizer *want = tokenizer_load(SMALL_PAIR);
     CHECK(same_tokens(t, want) && tokenizer_merges(t) == tokenizer_merges(want));

@@ -131,11 +131,9 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     if (which != TRACE_STEPS) return;
     Group g = comm_group(world_comm(w));
     double zero = t->step[TRACE_SERIAL].begin;
-    size_t size;
     group_share(&g, &zero, sizeof zero);
     trace_table(&all->table[rank], t, &g);
-    FILE *f = open_memstream(&all->text[rank], &size);
-    if (f) trace_events(f, t, rank, "here", zero), fclose(f);
+    PRINTED(all->text[rank], trace_events(f, t, rank, "here", zero));
 }
 
 static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
@@ -221,19 +219,6 @@ static const char *wrong_spans(const Traced *all, int rank) {
     return t->lost ? "there was no room" : NULL;
 }
 
-TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
-    for (int i = 0; i < N_CASES; i++) {
-        Traced all;
-        run_traced(&all, cases[i].layout, cases[i].overlap, 4096);
-        for (int r = 0; r < RANKS; r++) {
-            const char *wrong = wrong_spans(&all, r);
-            if (wrong)
-                test_fail(__FILE__, __LINE__, "%s, rank %d: a span %s", cases[i].layout, r, wrong);
-        }
-        free_traced(&all);
-    }
-}
-
 /* Kernels that begin while a collective is under way that is waited for later. */
 static int hidden_under(const Trace *t, int step) {
     int n = 0;
@@ -245,60 +230,58 @@ static int hidden_under(const Trace *t, int step) {
     return n;
 }
 
-TEST(trace_sees_kernels_under_collectives_in_the_second_step_alone) {
+static void check_table(const Traced *all, const char *layout) {
+    TraceLayer sum = {0};
+    const TraceLayer *row = all->table[0].row;
+    int n = all->table[0].n;
+    for (int k = 0; k < n - 1; k++) {
+        if (strcmp(row[k].name, "others") == 0)
+            test_fail(__FILE__, __LINE__, "%s: a collective of no layer", layout);
+        sum.calls += row[k].calls, sum.bytes += row[k].bytes;
+        sum.serial += row[k].serial, sum.exposed += row[k].exposed;
+    }
+    double exposed = 0, busy = 0;
+    for (int r = 0; r < RANKS; r++)
+        for (int64_t k = 0; k < all->t[r].n; k++) {
+            const TraceSpan *s = &all->t[r].span[k];
+            if (!s->label && s->step == TRACE_OVERLAP) busy += (s->end - s->begin) / RANKS;
+        }
+    if (fabs(busy - all->table[0].kernels[TRACE_OVERLAP]) > 1e-9)
+        test_fail(__FILE__, __LINE__, "%s: kernels are not added up", layout);
+    for (int r = 0; r < RANKS; r++) exposed += all->exposed[r][TRACE_OVERLAP] / RANKS;
+    if (fabs(sum.exposed - exposed) > 1e-9 || fabs(row[n - 1].exposed - exposed) > 1e-9 ||
+        fabs(row[n - 1].serial - sum.serial) > 1e-9 || row[n - 1].calls != all->sends[0])
+        test_fail(__FILE__, __LINE__, "%s: the sum is not that of the rows", layout);
+    if (memcmp(row, all->table[RANKS - 1].row, (size_t)n * sizeof *row))
+        test_fail(__FILE__, __LINE__, "%s: ranks print other tables", layout);
+}
+
+/* Kernels run under collectives in the second step alone; the table knows the layer of every
+ * collective and adds up. */
+TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
     for (int i = 0; i < N_CASES; i++) {
         Traced all;
-        run_traced(&all, cases[i].layout, cases[i].overlap, 4096);
+        const char *layout = cases[i].layout;
+        run_traced(&all, layout, cases[i].overlap, 4096);
         for (int r = 0; r < RANKS; r++) {
+            const char *wrong = wrong_spans(&all, r);
+            if (wrong) test_fail(__FILE__, __LINE__, "%s, rank %d: a span %s", layout, r, wrong);
             int serial = hidden_under(&all.t[r], TRACE_SERIAL),
                 overlap = hidden_under(&all.t[r], TRACE_OVERLAP);
             if (serial || !overlap != !cases[i].overlap)
                 test_fail(__FILE__, __LINE__,
                           "%s, --overlap %s, rank %d: %d kernels under collectives, serial %d",
-                          cases[i].layout, cases[i].overlap ? cases[i].overlap : "none", r, overlap,
-                          serial);
+                          layout, cases[i].overlap ? cases[i].overlap : "none", r, overlap, serial);
         }
-        free_traced(&all);
-    }
-}
-
-TEST(trace_table_knows_the_layer_of_every_collective_and_adds_up) {
-    for (int i = 0; i < N_CASES; i++) {
-        Traced all;
-        run_traced(&all, cases[i].layout, cases[i].overlap, 4096);
-        TraceLayer sum = {0}, *row = all.table[0].row;
-        int n = all.table[0].n;
-        for (int k = 0; k < n - 1; k++) {
-            if (strcmp(row[k].name, "others") == 0)
-                test_fail(__FILE__, __LINE__, "%s: a collective of no layer", cases[i].layout);
-            sum.calls += row[k].calls, sum.bytes += row[k].bytes;
-            sum.serial += row[k].serial, sum.exposed += row[k].exposed;
-        }
-        double exposed = 0, busy = 0;
-        for (int r = 0; r < RANKS; r++)
-            for (int64_t k = 0; k < all.t[r].n; k++) {
-                const TraceSpan *s = &all.t[r].span[k];
-                if (!s->label && s->step == TRACE_OVERLAP) busy += (s->end - s->begin) / RANKS;
-            }
-        if (fabs(busy - all.table[0].kernels[TRACE_OVERLAP]) > 1e-9)
-            test_fail(__FILE__, __LINE__, "%s: kernels are not added up", cases[i].layout);
-        for (int r = 0; r < RANKS; r++) exposed += all.exposed[r][TRACE_OVERLAP] / RANKS;
-        if (fabs(sum.exposed - exposed) > 1e-9 || fabs(row[n - 1].exposed - exposed) > 1e-9 ||
-            fabs(row[n - 1].serial - sum.serial) > 1e-9 || row[n - 1].calls != all.sends[0])
-            test_fail(__FILE__, __LINE__, "%s: the sum is not that of the rows", cases[i].layout);
-        if (memcmp(row, all.table[RANKS - 1].row, (size_t)n * sizeof *row))
-            test_fail(__FILE__, __LINE__, "%s: ranks print other tables", cases[i].layout);
+        check_table(&all, layout);
         free_traced(&all);
     }
 }
 
 TEST(trace_table_of_one_rank_has_no_rows_of_zeros) {
-    char text[512] = "";
+    OWNED(test_mem_end) char *text = NULL;
     TraceTable t = {.n = 1, .row = {{.name = "all"}}, .kernels = {1e-3, 1e-3}};
-    FILE *f = fmemopen(text, sizeof text, "w");
-    CHECK(f);
-    trace_print(f, &t, false);
-    fclose(f);
+    PRINTED(text, trace_print(f, &t, false));
     CHECK_STR(text, "no collective sends a byte: nothing is waited for\n"
                     "kernels take 1.000 ms, beside communication 1.000\n");
 }

@@ -35,8 +35,7 @@
 #include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 
-/* --- what is sent
- * ------------------------------------------------------------------------------ */
+/* --- what is sent --- */
 
 /* Collectives of one micro-batch of rank 0 of a layout. */
 static void micro_batch_of(Theory *c, const char *spec, const char *model) {
@@ -76,8 +75,7 @@ TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
     }
 }
 
-/* --- what is held
- * ------------------------------------------------------------------------------ */
+/* --- what is held --- */
 
 enum {
     MAX_RANKS = 16,

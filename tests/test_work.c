@@ -78,6 +78,44 @@ static Work odd_work(int kind) {
     return work_of((WorkKind)kind, s[0], s[1], s[2], s[3], s[4]);
 }
 
+/* Bytes of a work in bf16 words by those in floats, where all of it are activations, part of it, or
+ * nothing. */
+static bool halved(int kind, double words, double floats) {
+    switch (kind) {
+    case WORK_SQUARES:
+    case WORK_ZERO:
+    case WORK_COPY:
+    case WORK_NORM_MERGE:
+    case WORK_CLASSIFIER_MERGE:
+        return words == floats;
+    case WORK_ADAMW: // and a copy in words of what matmuls read
+        return words == floats * 30 / 28;
+    case WORK_MATMUL:
+    case WORK_DGRAD:
+    case WORK_ROPE:
+    case WORK_ACT:
+    case WORK_ACT_BACKWARD:
+    case WORK_SWIGLU:
+    case WORK_SWIGLU_BACKWARD:
+    case WORK_BIAS_RESIDUAL:
+    case WORK_BIAS_BACKWARD:
+    case WORK_EMBEDDING:
+        return words == floats / 2;
+    default: // gradients of weights and tables, statistics
+        return words > floats / 2 && words < floats;
+    }
+}
+
+TEST(work_bytes_of_bf16_words_are_half_where_all_are_activations) {
+    char name[64];
+    for (int kind = 0; kind < N_WORKS; kind++) {
+        Work w = odd_work(kind), words = w;
+        words.flags = WORK_BF16_STORED;
+        if (!halved(kind, work_bytes(&words), work_bytes(&w)))
+            test_fail(__FILE__, __LINE__, "%s", work_name(&w, name));
+    }
+}
+
 static bool all_finite(const float *x, size_t n) {
     bool finite = true;
     for (size_t i = 0; i < n; i++) finite &= isfinite(x[i]);

@@ -137,13 +137,10 @@ static void weight_gradient(Walk *k, LinearKind kind, const char *what) {
     call(k, what, COLL_REDUCE_SCATTER, layout_store(k->l, STORE_GRAD), weight_block(k, kind), F32);
 }
 
-static const char *const names[N_LINEARS][6] = {
-    {"x of qkv", "w of qkv", "y of qkv", "dy of qkv", "dx of qkv", "dw of qkv"},
-    {"x of attn_out", "w of attn_out", "y of attn_out", "dy of attn_out", "dx of attn_out",
-     "dw of attn_out"},
-    {"x of up", "w of up", "y of up", "dy of up", "dx of up", "dw of up"},
-    {"x of down", "w of down", "y of down", "dy of down", "dx of down", "dw of down"},
-    {"x of head", "w of head", "y of head", "dy of head", "dx of head", "dw of head"}};
+#define NAMES(of)                                                                                  \
+    { "x of " of, "w of " of, "y of " of, "dy of " of, "dx of " of, "dw of " of }
+static const char *const names[N_LINEARS][6] = {NAMES("qkv"), NAMES("attn_out"), NAMES("up"),
+                                                NAMES("down"), NAMES("head")};
 enum { NAME_X, NAME_W, NAME_Y, NAME_DY, NAME_DX, NAME_DW };
 
 /* stay=y: all panels of one operand, of `each` bytes per feature; this rank owns `own` of the K
