@@ -62,10 +62,11 @@ TEST(step_listing_shows_types_and_costs) {
     CHECK(strstr(text, "reco ~ h1[T, C]")); // gathered again for dw
     CHECK(test_count(text, "... 3 more layers") == 2);
     CHECK(strstr(text, "dwte[V/x, C]") && !strstr(text, "dhead"));
-    CHECK(strstr(text, "\n  ~   a collective\n") && !strstr(text, "\n  +   in the kernel"));
+    CHECK(strstr(text, "\n  ~         a collective\n") && !strstr(text, "\n  +         in"));
+    CHECK(strstr(text, "\n  [T/x]     sharded: ") && strstr(text, "\n  [T] +x    partial: "));
     const char *attention = strstr(text, "= attention_backward");
     CHECK(attention && strcspn(attention, "'") < strcspn(attention, "\n")); // of its logs of sums
-    CHECK(strstr(text, "\n  2Y  mean and sum") && !strstr(text, "\n  G   all gradients"));
+    CHECK(strstr(text, "\n  2Y        mean and sum") && !strstr(text, "\n  G         all"));
     CHECK(strstr(text, " x2[T/x, C] ") && strstr(text, " dx2[T/x, C] "));
 }
 

@@ -132,7 +132,10 @@ static const char *amount(double n, const char *unit, char text[AMOUNT_TEXT]) {
     return text;
 }
 
-static void print_cost(FILE *f, const Listing *l, int i) {
+/* Columns of a line: operands, then an amount in the next one and what operands leave of theirs. */
+enum { OPERANDS_COLUMN = 28, AMOUNT_COLUMN = 14 };
+
+static void print_cost(FILE *f, const Listing *l, int i, int operands) {
     const Op *op = &l->p->op[i];
     double bytes = (double)op_bytes(l->p, op), flops = op_flops(l->p, op);
     char text[AMOUNT_TEXT] = "";
@@ -142,7 +145,8 @@ static void print_cost(FILE *f, const Listing *l, int i) {
         fprintf(f, "%s", text);
         return;
     }
-    fprintf(f, "%-14s", text);
+    int over = operands > OPERANDS_COLUMN ? operands - OPERANDS_COLUMN : 0;
+    fprintf(f, "%-*s", over < AMOUNT_COLUMN ? AMOUNT_COLUMN - over : 0, text);
     if (!l->order) {
         fprintf(f, "%9.4f ms", 1e3 * l->costs[i].seconds);
         return;
@@ -174,9 +178,9 @@ static void print_line(FILE *f, const Listing *l, int i) {
     for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++)
         n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s%s", k ? ", " : "",
                       operand(l, op->in[k], one), is_second(l, op->in[k]) ? "'" : "");
-    fprintf(f, "%4d %s %c %-34s = %-20s %-28s ", l->line[i], phases[op->phase], mark_of(l->p, i),
-            result(l, op->out, type), operation(l->p, op, name), operands);
-    print_cost(f, l, i);
+    fprintf(f, "%4d %s %c %-34s = %-20s %-*s ", l->line[i], phases[op->phase], mark_of(l->p, i),
+            result(l, op->out, type), operation(l->p, op, name), OPERANDS_COLUMN, operands);
+    print_cost(f, l, i, (int)strlen(operands));
     fprintf(f, "\n");
 }
 
@@ -213,20 +217,36 @@ static void print_total(FILE *f, const Listing *l) {
                 1e3 * l->order->spent.exposed);
 }
 
+static void explain(FILE *f, const char *sign, const char *meaning) {
+    fprintf(f, "  %-8s  %s\n", sign, meaning);
+}
+
 /* What the marks mean that are in the list. */
 static void print_marks(FILE *f, const Program *p) {
     static const struct {
-        char mark;
-        const char *meaning;
-    } marks[] = {{'~', "a collective"},
-                 {'&', "a collective in the kernel of its matmul"},
-                 {'+', "in the kernel of the line before"}};
-    fprintf(f, "  %%7  the result of line 7; %%7': its second result\n");
+        const char *mark, *meaning;
+    } marks[] = {{"~", "a collective"},
+                 {"&", "a collective in the kernel of its matmul"},
+                 {"+", "in the kernel of the line before"}};
+    explain(f, "%7", "the result of line 7; %7': its second result");
     for (size_t k = 0; k < sizeof marks / sizeof *marks; k++) {
         bool found = false;
-        for (int i = 0; i < p->n_ops && !found; i++) found = mark_of(p, i) == marks[k].mark;
-        if (found) fprintf(f, "  %c   %s\n", marks[k].mark, marks[k].meaning);
+        for (int i = 0; i < p->n_ops && !found; i++) found = mark_of(p, i) == *marks[k].mark;
+        if (found) explain(f, marks[k].mark, marks[k].meaning);
     }
+}
+
+/* What types say of the mesh, where the list has such a type. */
+static void print_types(FILE *f, const Program *p) {
+    bool sharded = false, partial = false;
+    for (int i = 0; i < p->n_ops; i++) {
+        const Dist *d = &p->tensor[p->op[i].out].dist;
+        for (int n = 0; n < d->n_dims; n++) sharded |= d->shard[n].n > 0;
+        partial |= d->partial.n > 0;
+    }
+    if (sharded)
+        explain(f, "[T/x]", "sharded: this rank has one block of T, of those along axis x");
+    if (partial) explain(f, "[T] +x", "partial: the sum over the ranks along axis x is pending");
 }
 
 /* What the dimensions mean that are in the list. */
@@ -250,7 +270,7 @@ static void print_dimensions(FILE *f, const Program *p) {
             const Dist *d = &p->tensor[p->op[i].out].dist;
             for (int n = 0; n < d->n_dims; n++) found |= strcmp(d->dim[n], meaning[k][0]) == 0;
         }
-        if (found) fprintf(f, "  %-2s  %s\n", meaning[k][0], meaning[k][1]);
+        if (found) explain(f, meaning[k][0], meaning[k][1]);
     }
 }
 
@@ -271,6 +291,8 @@ void listing_print(FILE *f, const Listed *list) {
     }
     print_total(f, &l);
     print_marks(f, l.p);
+    if (l.order) explain(f, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
+    print_types(f, l.p);
     print_dimensions(f, l.p);
     listing_free(&l);
 }

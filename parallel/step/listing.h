@@ -11,7 +11,7 @@
  *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
  *
  * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line. Below the list
- * stands what its marks and its dimensions (T, 2Y, ...) mean.
+ * stands what its marks, its types (sharded, partial) and its dimensions (T, 2Y, ...) mean.
  */
 #ifndef PARALLEL_STEP_LISTING_H
 #define PARALLEL_STEP_LISTING_H
