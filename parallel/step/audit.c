@@ -34,7 +34,7 @@ static void sum_up(void *ctx, int64_t begin, int64_t end) {
         const float *anchor = a->m->anchor;
         if (anchor) anchor += t->param - a->host->t[0].param;
         const float *values[N_KINDS] = {t->param, t->m, t->v, anchor, t->velocity};
-        // Replicas that train apart share the anchor and its velocity only.
+        // Replicas that take local steps share the anchor and its velocity only.
         bool own = a->m->grid->local_steps && kind <= MOMENTS_V;
         Entry *e = a->entries + a->first[i / N_KINDS] + kind * t->n_rects;
         for (int k = 0; k < t->n_rects; k++)

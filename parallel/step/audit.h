@@ -5,8 +5,8 @@
  * apart and the loss get slowly worse. The audit takes a CRC-32C of every rectangle that a rank
  * stores of weights and moments, shows it to all, and compares those of the same logical elements:
  * bit for bit, for equal inputs give equal bits wherever the same instructions run. Replicas that
- * train apart (parallel/step/outer.h) are compared each within itself, and all of them by the
- * anchor and its velocity.
+ * take local steps (parallel/step/outer.h) are compared each within itself, and all of them by
+ * the anchor and its velocity.
  */
 #ifndef PARALLEL_STEP_AUDIT_H
 #define PARALLEL_STEP_AUDIT_H

@@ -23,7 +23,7 @@
 enum { RELAYOUT_PIECE = 1 << 22 }; // numbers that go round at a time
 
 /* Collective over the world. Both models are allocated, for training, and on grids of the same
- * world where replicas do not train apart. What `to` held is lost; `from` stays as it is. */
+ * world where replicas take no local steps. What `to` held is lost; `from` stays as it is. */
 void relayout(Model *to, const Model *from);
 /* Collective over the world. m, whose grid is g, goes over to layout l (whose exact stays as it
  * was) and to B, recompute and threads as `shape` and `team` say: g and all buffers are made anew,

@@ -20,7 +20,7 @@
 
 typedef struct Model Model;
 
-/* Of all ranks; of a replica where replicas are apart. */
+/* Of all ranks; of one replica where replicas take local steps. */
 typedef struct StepSums {
     double loss, norm; // the sum of losses; of the gradients, every parameter counted once
 } StepSums;
