@@ -137,19 +137,6 @@ static void read_weights(Reader *r) {
     }
 }
 
-/* Before chunks, panels, halves. z is 2: what is gathered and scattered along it is so along z and
- * d, wherever there are more ranks than one. */
-static Program list_of(const ModelShape *shape, const Kernels *k) {
-    Program p = program_make(shape);
-    if (k) p.elem_bytes = (int)k->elem_bytes;
-    program_forward(&p);
-    program_differentiate(&p);
-    p.complete = true;
-    program_recompute(&p);
-    program_fuse(&p, k && k->bias_with_dw);
-    return p;
-}
-
 /* ends: what two layers have beyond twice what the second has. */
 static void split_parts(Reader *r) {
     double *ends = (double *)&r->part[2].sums;
@@ -247,7 +234,9 @@ static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
 static void read_lists(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
     Grid g;
     ModelShape shape = shape_of(&g, s, c);
-    Program p = list_of(&shape, s->shape.kernels);
+    const Kernels *k = s->shape.kernels;
+    Program p = program_passes(&shape, PASS_RECOMPUTE, k);
+    program_fuse(&p, k && k->bias_with_dw); // without chunks, panels, halves before and after it
     bool *kept = kept_of(&p);
     int64_t places = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.S + places - 1) / places;
