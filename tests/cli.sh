@@ -320,45 +320,40 @@ refuses "a ledger that is not there" 1 "cannot open nowhere.jsonl" "$programs/le
 refuses "a ledger that is not there, as JSON" 1 "cannot open nowhere.jsonl" "$programs/ledger" \
     --file nowhere.jsonl --json
 refuses "a ledger that is none" 1 "picture.bin:1: " "$programs/ledger" --file picture.bin
-# says NAME WORDS COMMAND...: status 0, and one line that contains WORDS. says_not: and none.
+# says NAME N WORDS COMMAND...: status 0, and N lines that contain WORDS.
 says() {
-    local name=$1 words=$2
-    shift 2
+    local name=$1 n=$2 words=$3
+    shift 3
     works "$name" "$@"
-    [ "$(cat out err | grep -cF -- "$words")" = 1 ] ||
-        fail "$name" "the words \"$words\" are not there once"
-}
-says_not() {
-    local name=$1 words=$2
-    shift 2
-    works "$name" "$@"
-    if cat out err | grep -qF -- "$words"; then fail "$name" "it says \"$words\""; fi
+    [ "$(cat out err | grep -cF -- "$words")" = "$n" ] ||
+        fail "$name" "the words \"$words\" are not in $n lines"
 }
 plan=("$programs/train_gpt" --plan --cluster cpu:4 --model $model)
 refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" \
     --micro 2 --batch 48
-says "a micro-batch beyond a rank's share" "its only micro-batch is of 1" "${train[@]}" --ranks 2 \
-    --layout d2 --batch 32
-says "and its plan" "its only micro-batch is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
-says_not "a micro-batch of that share" "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 \
+says "a micro-batch beyond a rank's share" 1 "its only micro-batch is of 1" "${train[@]}" \
+    --ranks 2 --layout d2 --batch 32
+says "and its plan" 1 "its only micro-batch is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
+says "a micro-batch of that share" 0 "its only micro-batch" "${train[@]}" --ranks 2 --layout d2 \
     --batch 64
-says "a ring of nothing" "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 \
+says "a ring of nothing" 1 "--overlap ring does nothing on d2" "${train[@]}" --ranks 2 --layout d2 \
     --overlap bulk+ring
-says "and its plan" "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 --overlap bulk+ring
-says "chunks of nothing" "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 --layout d2 \
-    --overlap chunk=2
-says_not "a ring" "does nothing" "${train[@]}" --ranks 2 --layout x2+sp --overlap bulk+ring
-says "a given layout" "overlap bulk (auto of a given layout; --plan prices others)" "${train[@]}" \
-    --ranks 2 --layout x2
-says "a plan of a given layout" "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
-says_not "a plan of a run as it is" "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
+says "and its plan" 1 "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 \
+    --overlap bulk+ring
+says "chunks of nothing" 1 "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 \
+    --layout d2 --overlap chunk=2
+says "a ring" 0 "does nothing" "${train[@]}" --ranks 2 --layout x2+sp --overlap bulk+ring
+says "a given layout" 1 "overlap bulk (auto of a given layout; --plan prices others)" \
+    "${train[@]}" --ranks 2 --layout x2
+says "a plan of a given layout" 1 "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
+says "a plan of a run as it is" 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
     --recompute none --overlap bulk
-says "a plan of --exact" "without --exact" "${plan[@]}" --exact
-says "a trace of cold steps" "so overlap is not measured: 4 steps" "${train[@]:0:5}" --micro 2 \
+says "a plan of --exact" 1 "without --exact" "${plan[@]}" --exact
+says "a trace of cold steps" 1 "so overlap is not measured: 4 steps" "${train[@]:0:5}" --micro 2 \
     --steps 3 --threads 1 \
     --ranks 2 --layout d2 --trace cold.json --eval-every 0
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
-says "a trace of no overlap" "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
+says "a trace of no overlap" 1 "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json
 works "without E, either" test "$(grep -c ' E is \|ms      E$' out)" = 0
 works "the records" \
