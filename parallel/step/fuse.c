@@ -63,9 +63,9 @@ enum {
 
 typedef struct Fuse {
     Program *p;
-    int *group;                           // [ops] first member of its group, which may be itself
-    int *last;                            // [ops] of a first member: the last member
-    int *maker;                           // [tensors] operation that makes it; -1
+    int *group; // [ops] first member of its group, which may be itself
+    int *last;  // [ops] of a first member: the last member
+    Uses uses;
     uint8_t pair[N_OP_KINDS][N_OP_KINDS]; // of first and member: index into pairs, and 1; 0: none
 } Fuse;
 
@@ -83,7 +83,7 @@ static bool has(const Fuse *f, int group, OpKind kind) {
 
 static bool reads_group(const Fuse *f, int group, const Op *op) {
     for (int k = 0; k < op->n_in; k++) {
-        int maker = f->maker[op->in[k]];
+        int maker = f->uses.maker[op->in[k]];
         if (maker >= 0 && f->group[maker] == group) return true;
     }
     return false;
@@ -142,8 +142,6 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
     for (int i = 0; i < f->p->n_ops; i++) {
         const Op *op = &f->p->op[i];
         f->group[i] = f->last[i] = i;
-        f->maker[op->out] = i;
-        if (op->also >= 0) f->maker[op->also] = i;
         if (op_info(op->kind)->collective) continue;
         for (int k = i - 1; k >= 0 && k >= i - REACH; k--) {
             if (f->group[k] != k || !joins(f, k, i, bias_with_dw)) continue;
@@ -154,14 +152,13 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 }
 
 void program_fuse(Program *p, bool bias_with_dw) {
-    int n = p->n_ops, *memory = mem_alloc((2 * (size_t)n + (size_t)p->n_tensors) * sizeof *memory);
-    Fuse f = {.p = p, .group = memory, .last = memory + n, .maker = memory + 2 * n};
+    int n = p->n_ops, *memory = mem_alloc(2 * (size_t)n * sizeof *memory);
+    Fuse f = {.p = p, .group = memory, .last = memory + n, .uses = program_uses(p)};
     for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].first][pairs[i].member] = (uint8_t)(i + 1);
-    for (int t = 0; t < p->n_tensors; t++) f.maker[t] = -1;
     find_groups(&f, bias_with_dw);
     Op *old = program_take(p);
     for (int i = 0; i < n; i++)
         if (f.last[f.group[i]] == i) emit_group(p, old, &f, f.group[i]);
     mem_free(old);
-    mem_free(memory);
+    mem_free(memory), mem_free(f.uses.maker);
 }

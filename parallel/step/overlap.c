@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 
-enum { FLAG_BULK, FLAG_CHUNK, FLAG_RING, FLAG_FUSED, FLAG_HALVES, N_FLAGS };
+enum { FLAG_CHUNK = 1, N_FLAGS = 5 };
 static const char *const flags[N_FLAGS] = {"bulk", "chunk=", "ring", "fused", "halves"};
 
 static bool wrong(Err *e, const char *flag) {
@@ -18,25 +18,22 @@ static bool wrong(Err *e, const char *flag) {
         flag, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* seen: a bit for each flag read before. */
-static bool read_flag(Overlap *o, unsigned *seen, const char *flag, Err *e) {
+static bool read_flag(Overlap *o, const char *flag, Err *e) {
+    bool chunked = o->chunks > 0;
+    bool *const set[N_FLAGS] = {&o->bulk, &chunked, &o->ring, &o->fused, &o->halves}; // as `flags`
+    long n = o->chunks;
     int i = 0;
     while (i < N_FLAGS && strncmp(flag, flags[i], strlen(flags[i])) != 0) i++;
     if (i == N_FLAGS || (i != FLAG_CHUNK && strcmp(flag, flags[i]) != 0)) return wrong(e, flag);
     if (i == FLAG_CHUNK) {
         char *end;
-        long n = strtol(flag + strlen(flags[i]), &end, 10);
+        n = strtol(flag + strlen(flags[i]), &end, 10);
         if (*end || n < 2 || n > MAX_CHUNKS)
             return err_set(e, "overlap: %.40s: a matmul is split into 2 to %d chunks", flag,
                            MAX_CHUNKS);
-        o->chunks = (int)n;
     }
-    if (*seen >> i & 1) return err_set(e, "overlap: %.40s: given twice", flags[i]);
-    *seen |= 1u << i;
-    o->bulk |= i == FLAG_BULK;
-    o->ring |= i == FLAG_RING;
-    o->fused |= i == FLAG_FUSED;
-    o->halves |= i == FLAG_HALVES;
+    if (*set[i]) return err_set(e, "overlap: %.40s: given twice", flags[i]);
+    *set[i] = true, o->chunks = (int)n;
     return true;
 }
 
@@ -45,9 +42,7 @@ bool overlap_parse(Overlap *o, const char *text, Err *e) {
     if (strcmp(text, "none") == 0) return true;
     char *copy = mem_strdup(text), *rest = copy;
     bool good = true;
-    unsigned seen = 0;
-    for (char *flag; good && (flag = strsep(&rest, "+")) != NULL;)
-        good = read_flag(o, &seen, flag, e);
+    for (char *flag; good && (flag = strsep(&rest, "+")) != NULL;) good = read_flag(o, flag, e);
     mem_free(copy);
     if (good && o->ring && o->chunks)
         return err_set(e, "overlap: %s: a matmul is split by chunk or by ring, not by both", text);

@@ -328,17 +328,14 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.able = s.ready + n,
     s.waited = mem_alloc(n * sizeof *s.waited);
-    s.next = mem_alloc((n + 1) * sizeof *s.next), s.reader = mem_alloc(2 * n * sizeof *s.reader);
-    s.lacks = s.reader + n;
-    s.first_dep = mem_alloc((n + 1) * sizeof *s.first_dep);
-    s.maker = mem_alloc(tensors * sizeof *s.maker), s.rows = mem_alloc(tensors * sizeof *s.rows);
-    s.more = mem_alloc(tensors * sizeof *s.more);
+    s.next = mem_alloc((4 * n + 2 + 3 * tensors) * sizeof *s.next);
+    s.first_dep = s.next + n + 1, s.reader = s.first_dep + n + 1, s.lacks = s.reader + n;
+    s.maker = s.lacks + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
     find_makers(&s);
     find_deps(&s);
     if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
-    mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.first_dep);
-    mem_free(s.maker), mem_free(s.rows), mem_free(s.more), mem_free(s.dep), mem_free(s.reader);
+    mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.dep);
     return out;
 }
 

@@ -134,11 +134,6 @@ static void write_file(Run *r, const char *about_text) {
 
 /* ---- the table */
 
-/* Can the two steps be compared? They must differ in overlap only. */
-static bool says_something(const Run *r) {
-    return !r->trace_cold && !overlap_equal(&r->m.shape.overlap, &(Overlap){0});
-}
-
 static void print(const Run *r, const TraceTable *table, double lost, double error) {
     const Trace *t = r->trace;
     char *text = NULL, flags[OVERLAP_TEXT];
@@ -152,9 +147,10 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
             " is --overlap %s, %.2f ms; clocks agree within %.0f us\n",
             t->step[TRACE_SERIAL].number, ms[TRACE_SERIAL], t->step[TRACE_OVERLAP].number,
             overlap_print(&r->m.shape.overlap, flags), ms[TRACE_OVERLAP], 1e6 * error);
-    trace_print(f, table, says_something(r));
-    if (lost > 0) fprintf(f, "trace: the last %.0f spans of all ranks did not fit\n", lost);
+    // the two steps can be compared where they differ in overlap only
     bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
+    trace_print(f, table, !none && !r->trace_cold);
+    if (lost > 0) fprintf(f, "trace: the last %.0f spans of all ranks did not fit\n", lost);
     if (none)
         fprintf(f, "trace: --overlap none hides nothing: both steps are the same\n");
     else if (r->trace_cold)
