@@ -116,6 +116,12 @@ static inline void words_get(Words *w) {
         memcpy(&w->host[i], &u, sizeof u);
     }
 }
+/* What they are on the device now, beside w.host, which stays. */
+static inline Words words_now(Words w) {
+    w.host = floats(w.n, 0, 0);
+    words_get(&w);
+    return w;
+}
 static inline Words words(int64_t n, float scale, unsigned seed, bool bf16, int64_t skew) {
     Words w = words_empty(n, bf16, skew);
     test_fill(w.host, (size_t)n, scale, seed);

@@ -74,6 +74,14 @@ static inline bool same_bits(const float *a, const float *b, int64_t n) {
     return memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
+/* Sums of exact layers: parts are added as a collective adds them, as plain integers. */
+static inline int64_t *whole_numbers(int64_t n) {
+    return scratch_take((size_t)n * sizeof(int64_t));
+}
+static inline void add_parts(int64_t *to, const int64_t *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]);
+}
+
 /* Ways to cut a row of n columns into parts, of awkward widths and none: fills width, returns how
  * many. */
 enum { CUTS = 6, MAX_PARTS = 8 };
@@ -109,6 +117,14 @@ static inline bool near_all(const char *what, const float *got, const double *wa
                   (double)got[i], want[i], bound);
         return false;
     }
+    return true;
+}
+
+/* Are all as near to each other, or equal (as infinities are), or both NaN? */
+static inline bool near_or_nan(const float *a, const float *b, int64_t n, float tol) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabsf(a[i] - b[i]) <= tol))
+            return false;
     return true;
 }
 

@@ -113,10 +113,13 @@ struct Team;
 void test_team_end(struct Team **t);
 void test_mem_end(void *pointer);
 
-#define CHECK(cond)                                                                                \
+#define CHECK(cond) CHECK_SAYS(cond, "%s", #cond)
+
+/* The same, and prints this text, as printf, in place of the condition. */
+#define CHECK_SAYS(cond, ...)                                                                      \
     do {                                                                                           \
         if (!(cond)) {                                                                             \
-            test_fail(__FILE__, __LINE__, "%s", #cond);                                            \
+            test_fail(__FILE__, __LINE__, __VA_ARGS__);                                            \
             return;                                                                                \
         }                                                                                          \
     } while (0)

@@ -88,8 +88,7 @@ TEST(bench_gpu_script_rehearses) {
         "--out .. --stages facts,build,kernels,second --text $top/LICENSE "
         "--python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
         dir, dir, dir, dir, dir);
-    if (status) printf("%s", text);
-    CHECK(status == 0);
+    CHECK_SAYS(status == 0, "%s", text);
     snprintf(path, sizeof path, "%s/rehearsal-kernels.json", dir);
     json_t *kernels = json_load_file(path, 0, NULL);
     check_kernels(json_object_get(json_object_get(kernels, "kernels"), "rows"));

@@ -1,6 +1,5 @@
 #include "tests/test.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,17 +19,6 @@ static const char MIXED[] = "layers=1,heads=2,channels=8,seq=6,vocab=11,pos=rope
 
 static bool same(const Model *a, const Model *b, int parts) {
     return memcmp(a->values, b->values, (size_t)parts * a->n * sizeof *a->values) == 0;
-}
-
-/* Names in a folder that begin so, hidden ones included. */
-static int count_names(const char *dir, const char *prefix) {
-    int n = 0;
-    DIR *d = opendir(dir);
-    for (struct dirent *x; d && (x = readdir(d));)
-        n += strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0 &&
-             strncmp(x->d_name, prefix, strlen(prefix)) == 0;
-    if (d) closedir(d);
-    return n;
 }
 
 static bool has_step(const char *dir, int step) {
@@ -72,7 +60,7 @@ TEST(checkpoint_round_trip_keeps_every_bit) {
     Config c;
     CHECK(checkpoint_config(path, &c, &e) && config_equal(&c, &a.t.config));
     CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
-    CHECK(count_names(dir, "") == 1);
+    CHECK(count_names(dir) == 1);
 }
 
 TEST(checkpoint_names_the_difference_of_another_model) {
@@ -101,10 +89,10 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
     }
     for (int step = 1; step <= 7; step++) CHECK(has_step(dir, step) == (step == 4 || step >= 6));
     CHECK(has_step(dir, 100));
-    CHECK(count_names(dir, "") == 4);
+    CHECK(count_names(dir) == 4);
     o.keep_last = 1, o.keep_every = 0;
     CHECK(checkpoint_save(dir, 8, &a.t, "{}", &o, &group_alone, &e));
-    CHECK(has_step(dir, 8) && count_names(dir, "") == 2);
+    CHECK(has_step(dir, 8) && count_names(dir) == 2);
 }
 
 TEST(checkpoint_copies_further_files) {
@@ -124,7 +112,7 @@ TEST(checkpoint_copies_further_files) {
     CHECK_STR(text, "{\"a\":1}");
     o.files = (const char *const[]){"/nowhere/vocab.json", NULL};
     CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
-    CHECK(strstr(e.text, "/nowhere/vocab.json") && count_names(dir, "") == 1);
+    CHECK(strstr(e.text, "/nowhere/vocab.json") && count_names(dir) == 1);
     o.files = (const char *const[]){copy, copy, NULL};
     CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
 }
@@ -157,16 +145,6 @@ TEST(checkpoint_folder_is_one_runs_at_a_time) {
 
 /* ---- damage ---- */
 
-static void overwrite(const char *path, long at, int flip) {
-    FILE *f = fopen(path, "r+b");
-    if (!f) die("%s", path);
-    fseek(f, at, SEEK_SET);
-    int c = fgetc(f);
-    fseek(f, at, SEEK_SET);
-    fputc(c ^ flip, f);
-    fclose(f);
-}
-
 TEST(checkpoint_notices_every_flipped_byte) {
     static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
                                         "train_state.json"};
@@ -182,10 +160,10 @@ TEST(checkpoint_notices_every_flipped_byte) {
         CHECK(stat(path, &st) == 0);
         long stride = st.st_size / 200 + 1;
         for (long at = 0; at < st.st_size; at += stride) {
-            overwrite(path, at, 1 << at % 8);
+            flip_byte(path, at, 1 << at % 8);
             CHECK(!checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
             CHECK(strstr(e.text, files[k]) && strstr(e.text, "checksum"));
-            overwrite(path, at, 1 << at % 8);
+            flip_byte(path, at, 1 << at % 8);
         }
         CHECK(checkpoint_verify(folder, &e));
     }
@@ -207,7 +185,7 @@ TEST(checkpoint_passes_over_incomplete_ones) {
     snprintf(path, sizeof path, "%s/step_00000004/optimizer.safetensors", dir);
     CHECK(remove(path) == 0);
     snprintf(path, sizeof path, "%s/step_00000005/checkpoint.json", dir);
-    overwrite(path, 40, 1);
+    flip_byte(path, 40, 1);
     snprintf(path, sizeof path, "%s/step_00000006/checkpoint.json", dir);
     CHECK(truncate(path, 0) == 0);
     CHECK(newest_is(dir, 1, &a));
@@ -225,13 +203,13 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     CHECK(stat(path, &st) == 0);
     int refused = 0;
     for (long at = 0; at < st.st_size; at++) {
-        overwrite(path, at, 1 << at % 8);
+        flip_byte(path, at, 1 << at % 8);
         memset(b.values, 0, 3 * b.n * sizeof *b.values);
         if (!checkpoint_load(folder, &b.t, NULL, &group_alone, &e))
             refused++;
         else
             CHECK(same(&a, &b, 3)); // a space between words became a tab or the like
-        overwrite(path, at, 1 << at % 8);
+        flip_byte(path, at, 1 << at % 8);
     }
     CHECK(refused > st.st_size * 3 / 4); // the rest is indentation
 }
@@ -284,7 +262,7 @@ TEST(checkpoint_replacement_survives_kill_at_every_write) {
         replaced = replaced || newest_is(dir, 2, &b);
         CHECK(newest_is(dir, 2, replaced ? &b : &a));
     }
-    CHECK(newest_is(dir, 2, &b) && count_names(dir, "") == 1);
+    CHECK(newest_is(dir, 2, &b) && count_names(dir) == 1);
 }
 
 /* In a mount namespace of its own: a disk of 64 KiB on which one checkpoint fits and two do not. */
@@ -299,7 +277,7 @@ static void save_on_a_small_disk(void *arg) {
     if (checkpoint_save(v->dir, 2, &v->m->t, "{}", NULL, &group_alone, &e))
         die("the second one fits");
     if (!strstr(e.text, "No space left on device")) die("not the reason: %s", e.text);
-    if (count_names(v->dir, "") != 1 || !newest_is(v->dir, 1, v->m)) die("the first is not whole");
+    if (count_names(v->dir) != 1 || !newest_is(v->dir, 1, v->m)) die("the first is not whole");
 }
 
 TEST(checkpoint_survives_a_full_disk) {
@@ -332,5 +310,5 @@ TEST(checkpoint_over_the_file_size_limit_is_one_line) {
     CHECK(test_in_child(save_over_the_limit, &(Victim){dir, &b, 0, 2}, text, sizeof text) == 1);
     CHECK(strstr(text, "model.safetensors: File too large"));
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);
-    CHECK(count_names(dir, "") == 1 && newest_is(dir, 1, &a));
+    CHECK(count_names(dir) == 1 && newest_is(dir, 1, &a));
 }

@@ -141,14 +141,6 @@ TEST(classifier_in_parts_matches_double_for_any_team) {
             }
 }
 
-/* Equal, or both NaN. */
-static bool alike(const float *a, const float *b, int64_t n, float tol) {
-    for (int64_t i = 0; i < n; i++)
-        if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabsf(a[i] - b[i]) <= tol))
-            return false;
-    return true;
-}
-
 /* Infinities and NaN, in any part, come out as they do of the whole row. */
 TEST(classifier_in_parts_treats_extremes_as_the_fused_one) {
     enum { V = 40 };
@@ -164,10 +156,10 @@ TEST(classifier_in_parts_treats_extremes_as_the_fused_one) {
                 y = floats_copy(x, V);
                 run(*s, 1, &c, &target, true, &loss, x);
                 run_cut(*s, 1, &c, &target, true, &loss_cut, y, how);
-                CHECK(alike(&loss, &loss_cut, 1, 1e-6f)); // losses of size 8
+                CHECK(near_or_nan(&loss, &loss_cut, 1, 1e-6f)); // losses of size 8
                 // The cut one rounds log_sum of size 4 to fp32. Where several logits are 3e38 it
                 // rounds away the logarithm of their number, and each exponential counts as 1.
-                CHECK(alike(x, y, V, fabsf(odd[i % 5]) == 3e38f && i >= 5 ? 1 : 1e-6f));
+                CHECK(near_or_nan(x, y, V, fabsf(odd[i % 5]) == 3e38f && i >= 5 ? 1 : 1e-6f));
                 CHECK(scratch_end());
             }
 }

@@ -45,8 +45,7 @@ TEST(config_refuses_with_a_reason) {
         Config c;
         Err e = {0};
         CHECK(!config_parse(&c, bad[i].text, &e));
-        if (!strstr(e.text, bad[i].reason)) printf("    %s: %s\n", bad[i].text, e.text);
-        CHECK(strstr(e.text, bad[i].reason));
+        CHECK_SAYS(strstr(e.text, bad[i].reason), "%s: %s", bad[i].text, e.text);
     }
 }
 

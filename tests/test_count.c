@@ -212,8 +212,7 @@ TEST(count_of_a_run_is_printed_beside_what_was_predicted) {
                             "$BUILD/train_gpt --train train.bin --model "
                             "layers=1,heads=4,channels=32,seq=16,vocab=61 --batch 288 --micro 3 "
                             "--steps 2 --ranks 4 --layout z2.x2+sp --count --eval-every 0");
-    if (status) printf("%s\n", text);
-    CHECK(status == 0);
+    CHECK_SAYS(status == 0, "%s", text);
     int equal = 0, other = 0;
     char *line = strstr(text, "\ncollective ");
     CHECK(line);

@@ -95,10 +95,7 @@ static bool check(const Case *c, bool bf16) {
 static void check_all(const Case *cases, size_t n, bool bf16, EmuSetup o) {
     for (size_t i = 0; i < n; i++) {
         cuda_begin(o);
-        if (!check(&cases[i], bf16)) {
-            test_fail(__FILE__, __LINE__, "case %zu, bf16 %d, order %d", i, bf16, (int)o.order);
-            return;
-        }
+        CHECK_SAYS(check(&cases[i], bf16), "case %zu, bf16 %d, order %d", i, bf16, (int)o.order);
         CHECK(cuda_end());
     }
 }

@@ -74,10 +74,7 @@ TEST(cuda_classifier_matches_double) {
                 if (cases[i].V > 1000 && (i + bf16 + (int)(o - cuda_orders)) % 3 && !test_long())
                     continue;
                 cuda_begin(*o);
-                if (!check_whole(&cases[i], bf16)) {
-                    test_fail(__FILE__, __LINE__, "case %d bf16 %d", i, bf16);
-                    return;
-                }
+                CHECK_SAYS(check_whole(&cases[i], bf16), "case %d bf16 %d", i, bf16);
                 CHECK(cuda_end());
             }
 }
@@ -126,10 +123,8 @@ TEST(cuda_classifier_of_cut_rows_is_that_of_whole_rows) {
                 for (int how = 0; how < CUTS; how++) {
                     if ((i + how + (int)(o - cuda_orders)) % 3 && !test_long()) continue;
                     cuda_begin(*o);
-                    if (!check_cut(&cases[i], bf16, how)) {
-                        test_fail(__FILE__, __LINE__, "case %d cut %d bf16 %d", i, how, bf16);
-                        return;
-                    }
+                    CHECK_SAYS(check_cut(&cases[i], bf16, how), "case %d cut %d bf16 %d", i, how,
+                               bf16);
                     CHECK(cuda_end());
                 }
 }

@@ -71,10 +71,7 @@ TEST(cuda_embedding_matches_double) {
             for (int i = 0; i < CASES; i++) {
                 if (i > 3 && (i + (int)(o - cuda_orders) + bf16) % 3 && !test_long()) continue;
                 cuda_begin(*o);
-                if (!check_case(&cases[i], bf16)) {
-                    test_fail(__FILE__, __LINE__, "case %d bf16 %d", i, bf16);
-                    return;
-                }
+                CHECK_SAYS(check_case(&cases[i], bf16), "case %d bf16 %d", i, bf16);
                 CHECK(cuda_end());
             }
 }

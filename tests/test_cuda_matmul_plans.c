@@ -136,9 +136,7 @@ static Want want_at(const Form *f, const Case *c, bool bf16, int64_t m, int64_t 
 
 /* The columns of b, as it lies in memory, and what was there. */
 static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
-    Words sums = c->sums;
-    sums.host = floats(sums.n, 0, 0);
-    words_get(&sums);
+    Words sums = words_now(c->sums);
     for (int64_t n = 0; n < f->N; n++) {
         double want = (double)c->sums.host[n], size = fabs(want);
         for (int64_t k = 0; k < f->K && f->sums; k++) {
@@ -158,9 +156,7 @@ static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
 /* y and aux as they came back, against what they must be. Host copies still hold what was there
  * before. */
 static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
-    Words y = c->y, aux = c->aux;
-    y.host = floats(y.n, 0, 0), aux.host = floats(aux.n, 0, 0);
-    words_get(&y), words_get(&aux);
+    Words y = words_now(c->y), aux = words_now(c->aux);
     for (int64_t i = 0; i < y.n; i++) {
         int64_t m = i / c->p.ldy, n = i % c->p.ldy;
         bool inside = n < f->N;
@@ -227,12 +223,14 @@ TEST(cuda_matmul_by_own_kernels_matches_double) {
 typedef struct Took {
     int64_t fused, bare, tiled, plain, heuristics;
 } Took;
-static Took took(int i, bool bf16) {
-    MatmulCounts b = matmul_counts();
-    if (!run_form(&forms[i], bf16, "took")) return (Took){-1, -1, -1, -1, -1};
+static Took since(MatmulCounts b) {
     MatmulCounts e = matmul_counts();
     return (Took){e.fused - b.fused, e.bare - b.bare, e.tiled - b.tiled, e.plain - b.plain,
                   e.heuristics - b.heuristics};
+}
+static Took took(int i, bool bf16) {
+    MatmulCounts before = matmul_counts();
+    return run_form(&forms[i], bf16, "took") ? since(before) : (Took){-1, -1, -1, -1, -1};
 }
 
 TEST(cuda_matmul_workspace_has_room_for_the_librarys) {
@@ -344,12 +342,10 @@ TEST(cuda_matmul_asks_once_for_each_shape) {
 /* The very same matmul: another one's operands may be aligned otherwise, and have a plan of their
  * own. */
 static Took took_again(const Matmul *p, bool bf16) {
-    MatmulCounts b = matmul_counts();
+    MatmulCounts before = matmul_counts();
     kernels_cuda(bf16)->matmul(NULL, p);
     device_wait();
-    MatmulCounts e = matmul_counts();
-    return (Took){e.fused - b.fused, e.bare - b.bare, e.tiled - b.tiled, e.plain - b.plain,
-                  e.heuristics - b.heuristics};
+    return since(before);
 }
 
 /* The library's first choice takes 30 ms more than the others. */

@@ -278,9 +278,8 @@ TEST(cuda_mesh_gathers_bf16_copies_of_sharded_masters) {
         s.apart = c->devices > 1; // by NCCL
         r = run_on(r, s);
         double apart = loss_apart(&r, &all, STEPS);
-        if (apart > cases[i].apart) printf("    %s: %g apart\n", c->layout, apart);
         CHECK(wrong_casts == 0 && held == r.n_params * STEPS);
-        CHECK(apart <= cases[i].apart);
+        CHECK_SAYS(apart <= cases[i].apart, "%s: %g apart", c->layout, apart);
     }
 }
 
@@ -322,10 +321,8 @@ TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
         emu_nccl_version(versions[i % 2]);
         r = run_on(r, (EmuSetup){.devices = cases[i].devices, .apart = true});
         EmuNcclCounts n = emu_nccl_counts();
-        if (n.direct != n.calls)
-            printf("    %s: %lld of %lld calls\n", cases[i].layout, (long long)n.direct,
-                   (long long)n.calls);
-        CHECK(n.calls > 0 && n.direct == n.calls);
+        CHECK_SAYS(n.calls > 0 && n.direct == n.calls, "%s: %lld of %lld calls", cases[i].layout,
+                   (long long)n.direct, (long long)n.calls);
     }
     emu_nccl_version(22809);
 }
@@ -381,12 +378,12 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
         int64_t before = emu_calls.replays;
         OWNED(mesh_run_free) MeshRun replayed = run_recorded(&cases[i], REPLAY_ALWAYS, s);
         int64_t replays = emu_calls.replays - before;
-        bool good = mesh_same_bits(&called, &replayed) && replays == replays_of(&cases[i]);
-        if (!good)
-            printf("    %s, %s: %s bits, %lld replays instead of %lld\n", cases[i].layout,
-                   cases[i].overlap, mesh_same_bits(&called, &replayed) ? "the same" : "other",
-                   (long long)replays, (long long)replays_of(&cases[i]));
-        CHECK(good && called.unpredicted + replayed.unpredicted == 0 && emu_nccl_open() == 0);
+        bool same = mesh_same_bits(&called, &replayed);
+        CHECK_SAYS(same && replays == replays_of(&cases[i]),
+                   "%s, %s: %s bits, %lld replays instead of %lld", cases[i].layout,
+                   cases[i].overlap, same ? "the same" : "other", (long long)replays,
+                   (long long)replays_of(&cases[i]));
+        CHECK(called.unpredicted + replayed.unpredicted == 0 && emu_nccl_open() == 0);
     }
     emu_nccl_version(22809);
 }

@@ -97,10 +97,7 @@ TEST(cuda_norm_matches_double) {
                 const Case *c = &cases[i];
                 if (c->C > 1000 && o->order != EMU_RANDOM && !test_long()) continue;
                 cuda_begin(*o);
-                if (!check_case(c, bf16)) {
-                    test_fail(__FILE__, __LINE__, "case %d bf16 %d", i, bf16);
-                    return;
-                }
+                CHECK_SAYS(check_case(c, bf16), "case %d bf16 %d", i, bf16);
                 CHECK(cuda_end());
             }
 }
@@ -145,10 +142,7 @@ TEST(cuda_residual_norm_has_the_bits_of_both_its_halves) {
                 const Case *c = &cases[i / 2];
                 if (c->C > 1000 && (o->order != EMU_RANDOM || i % 2) && !test_long()) continue;
                 cuda_begin(*o);
-                if (!check_residual(c, bf16, i % 2 == 0)) {
-                    test_fail(__FILE__, __LINE__, "case %d bf16 %d", i, bf16);
-                    return;
-                }
+                CHECK_SAYS(check_residual(c, bf16, i % 2 == 0), "case %d bf16 %d", i, bf16);
                 CHECK(cuda_end());
             }
 }
@@ -256,10 +250,7 @@ TEST(cuda_norm_of_cut_rows_is_that_of_whole_rows) {
                     if ((i + how + (int)(o - cuda_orders)) % 3 && !test_long()) continue;
                     c.skew = 0;
                     cuda_begin(*o);
-                    if (!check_parts(&c, bf16, how)) {
-                        test_fail(__FILE__, __LINE__, "case %d cut %d bf16 %d", i, how, bf16);
-                        return;
-                    }
+                    CHECK_SAYS(check_parts(&c, bf16, how), "case %d cut %d bf16 %d", i, how, bf16);
                     CHECK(cuda_end());
                 }
 }

@@ -61,6 +61,11 @@ static double recorded(const char *dir, const char *file, const char *name, int 
     return value;
 }
 
+/* How many times that of another file. */
+static double ratio(const char *dir, const char *file, const char *other, const char *name, int k) {
+    return recorded(dir, file, name, k) / recorded(dir, other, name, k);
+}
+
 static const char *const models[] = {
     "layers=2,heads=2,channels=32,seq=16,vocab=61",
     "llama,layers=1,heads=4,kv_heads=2,channels=32,seq=16,vocab=61"};
@@ -85,13 +90,10 @@ TEST(cuda_program_trains_as_on_the_cpu) {
         char cpu[16], emu[16];
         snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
         for (int k = 0; k < STEPS; k++) {
-            CHECK_NEAR(recorded(dir, emu, "\"loss\":", k) / recorded(dir, cpu, "\"loss\":", k), 1,
-                       bound);
-            CHECK_NEAR(recorded(dir, emu, "\"norm\":", k) / recorded(dir, cpu, "\"norm\":", k), 1,
-                       10 * bound);
+            CHECK_NEAR(ratio(dir, emu, cpu, "\"loss\":", k), 1, bound);
+            CHECK_NEAR(ratio(dir, emu, cpu, "\"norm\":", k), 1, 10 * bound);
         }
-        CHECK_NEAR(recorded(dir, emu, "\"val_loss\":", 0) / recorded(dir, cpu, "\"val_loss\":", 0),
-                   1, bound);
+        CHECK_NEAR(ratio(dir, emu, cpu, "\"val_loss\":", 0), 1, bound);
         // likeliest tokens are the same where they are not near a tie
         if (!bf16)
             CHECK(run(dir, 0, text, sizeof text,
@@ -116,12 +118,8 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
                   cases[i]));
         CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
         CHECK(strstr(text, "not replayed as graphs: a recording has only one rank"));
-        for (int k = 0; k < 2; k++)
-            CHECK_NEAR(recorded(dir, "emu", "\"loss\":", k) / recorded(dir, "cpu", "\"loss\":", k),
-                       1, 1e-5);
-        CHECK_NEAR(recorded(dir, "emu", "\"val_loss\":", 0) /
-                       recorded(dir, "cpu", "\"val_loss\":", 0),
-                   1, 1e-5);
+        for (int k = 0; k < 2; k++) CHECK_NEAR(ratio(dir, "emu", "cpu", "\"loss\":", k), 1, 1e-5);
+        CHECK_NEAR(ratio(dir, "emu", "cpu", "\"val_loss\":", 0), 1, 1e-5);
     }
 }
 
@@ -163,9 +161,7 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
                               many ? MANY : FEW, many ? "many" : "few"));
         for (int k = 0; k < 4; k++) {
             double n = recorded(dir, "many", none[k], 0) - recorded(dir, "few", none[k], 0);
-            if (n != 0)
-                printf("    %s%g in %d steps, %s\n", none[k], n, MANY - FEW, cases[i].options);
-            CHECK(n == 0);
+            CHECK_SAYS(n == 0, "%s%g in %d steps, %s", none[k], n, MANY - FEW, cases[i].options);
         }
         double waits = recorded(dir, "many", "waits ", 0) - recorded(dir, "few", "waits ", 0);
         CHECK_NEAR(waits, (MANY - FEW) * cases[i].ranks, 0);
@@ -215,9 +211,7 @@ TEST(cuda_program_resumes_with_the_same_bits) {
     CHECK(run(dir, 0, text, sizeof text,
               "O='--init run --val train.bin --micro 2 --eval-batches 4 --json'; "
               "$EMU $O val.emu && $CPU $O val.cpu"));
-    CHECK_NEAR(recorded(dir, "val.emu", "\"val_loss\":", 0) /
-                   recorded(dir, "val.cpu", "\"val_loss\":", 0),
-               1, 1e-5); // both in fp32
+    CHECK_NEAR(ratio(dir, "val.emu", "val.cpu", "\"val_loss\":", 0), 1, 1e-5); // both in fp32
 }
 
 TEST(cuda_program_continues_a_prompt) {

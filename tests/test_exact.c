@@ -5,15 +5,8 @@
 
 static const int64_t range = INT64_C(1) << EXACT_BITS;
 
-static int64_t *whole_numbers(int64_t n) {
-    return scratch_take((size_t)n * sizeof(int64_t));
-}
 static bool same_sums(const int64_t *a, const int64_t *b, int64_t n) {
     return memcmp(a, b, (size_t)n * sizeof *a) == 0;
-}
-/* As a collective adds: plain integers. */
-static void add_parts(int64_t *to, const int64_t *from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]);
 }
 
 typedef struct Case {

@@ -4,12 +4,6 @@
 
 #include "tests/layers.h"
 
-static void add_parts(int64_t *to, const int64_t *from, int64_t n) { // as a collective adds
-    for (int64_t i = 0; i < n; i++) to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]);
-}
-static int64_t *whole_numbers(int64_t n) {
-    return scratch_take((size_t)n * sizeof(int64_t));
-}
 /* Columns first .. first + width of x[T,C], in rows of ld. */
 static float *part_of(const float *x, int64_t T, int64_t C, int64_t first, int64_t width,
                       int64_t ld) {
@@ -211,13 +205,6 @@ static ClassifierOut classify_fused(const Kernels *k, int64_t T, int64_t V, cons
     return o;
 }
 
-static bool alike(const float *a, const float *b, int64_t n, float tol) {
-    for (int64_t i = 0; i < n; i++)
-        if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabsf(a[i] - b[i]) <= tol))
-            return false;
-    return true;
-}
-
 TEST(exact_classifier_in_parts_has_the_bits_of_the_whole) {
     static const int64_t sizes[][2] = {{3, 50257}, {9, 5}, {4, 4113}, {7, 1}};
     for (EACH_SET(s))
@@ -231,8 +218,8 @@ TEST(exact_classifier_in_parts_has_the_bits_of_the_whole) {
             ClassifierOut whole = classify(k, 1, T, V, targets, x, 0),
                           fused = classify_fused(k, T, V, targets, x);
             // Both are right to some 1e-6 (losses up to 160, gradients up to 1).
-            CHECK(alike(whole.loss, fused.loss, T, i == 2 ? 3e-5f : 2e-6f));
-            CHECK(alike(whole.gradient, fused.gradient, T * V, 5e-6f));
+            CHECK(near_or_nan(whole.loss, fused.loss, T, i == 2 ? 3e-5f : 2e-6f));
+            CHECK(near_or_nan(whole.gradient, fused.gradient, T * V, 5e-6f));
             for (int how = 1; how < CUTS; how++) {
                 ClassifierOut parts = classify(k, how == 2 ? 5 : 2, T, V, targets, x, how);
                 CHECK(same_bits(whole.loss, parts.loss, T));
@@ -254,9 +241,9 @@ TEST(exact_classifier_treats_extremes_as_the_fused_one) {
                 for (int v = i / 5 ? 0 : 7; v < 8; v++) x[v] = odd[i % 5];
                 ClassifierOut whole = classify_fused(k, 1, V, &target, x),
                               parts = classify(k, 1, 1, V, &target, x, how);
-                CHECK(alike(whole.loss, parts.loss, 1, 1e-6f)); // losses of size 8
+                CHECK(near_or_nan(whole.loss, parts.loss, 1, 1e-6f)); // losses of size 8
                 // log_sum in fp32 rounds away the logarithm of how many logits are 1e30.
-                CHECK(alike(whole.gradient, parts.gradient, V, i == 9 ? 1 : 2e-6f));
+                CHECK(near_or_nan(whole.gradient, parts.gradient, V, i == 9 ? 1 : 2e-6f));
                 CHECK(scratch_end());
             }
 }

@@ -4,16 +4,10 @@
 
 #include "base/mem.h"
 #include "parallel/mesh/layout.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
-static Layout layout_of(const char *text) {
-    Layout l;
-    Err e = {""};
-    if (!layout_parse(&l, text, 0, &e)) test_fail(__FILE__, __LINE__, "%s", e.text);
-    return l;
-}
 
 static bool same(const Layout *a, const Layout *b) {
     return memcmp(a->size, b->size, sizeof a->size) == 0 &&

@@ -128,8 +128,7 @@ TEST(llmc_refuses_other_files_by_name) {
         memcpy(copy, m.p, m.n);
         memcpy(copy + 4 * wrong[i].word, &wrong[i].value, 4);
         bool ok = llmc_model_parse(copy, m.n, &x, &e);
-        if (ok || !strstr(e.text, wrong[i].says)) printf("    case %zu: %s\n", i, e.text);
-        CHECK(!ok && strstr(e.text, wrong[i].says));
+        CHECK_SAYS(!ok && strstr(e.text, wrong[i].says), "case %zu: %s", i, e.text);
     }
     memcpy(copy, m.p, m.n);
     for (size_t n = 0; n < m.n; n += n < 1030 ? 1 : 997) CHECK(!llmc_model_parse(copy, n, &x, &e));

@@ -4,6 +4,9 @@
 #ifndef TESTS_VALUES_H
 #define TESTS_VALUES_H
 
+#include <dirent.h>
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "data/weights.h"
 #include "tests/parsed.h"
@@ -39,6 +42,26 @@ static inline Model model_make(const char *config, int parts, unsigned seed) {
 static inline void model_free(Model *m) {
     mem_free(m->values);
     tensors_free(&m->t);
+}
+
+/* Names in a folder, hidden ones included; of NULL: none. */
+static inline int count_names(const char *dir) {
+    int n = -2; // . and ..
+    DIR *d = dir ? opendir(dir) : NULL;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+/* Turns bits of one byte of a file. */
+static inline void flip_byte(const char *path, long at, int bits) {
+    FILE *f = fopen(path, "r+b");
+    if (!f) die("%s", path);
+    fseek(f, at, SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(c ^ bits, f);
+    fclose(f);
 }
 
 #endif
