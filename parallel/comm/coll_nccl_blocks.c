@@ -136,7 +136,7 @@ const BlockWay nccl_by_signs = {
     .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call) {
+    if (BASE_DEBUG) device_poison_blocks(c, call); // own copies follow the event of the next line
     device_blocks_begin(c, number, call, device_stream());
-    if (BASE_DEBUG) device_poison_blocks(c, call);
     for (int o = 0; o < c->size; o++) send_signal(c, device_stream(), o, SIGN_READY, number, call);
 }
