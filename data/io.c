@@ -131,6 +131,15 @@ static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t
     return ok;
 }
 
+/* Closes; removes what this rank made and does not keep. */
+static void release(IoFile *f, bool keep) {
+    if (f->fd >= 0) close(f->fd);
+    if (f->path && !keep && !f->guest && !f->special) unlink(f->path);
+    mem_free(f->path);
+    mem_free(f->buffer);
+    *f = (IoFile){.fd = -1};
+}
+
 bool io_finish(IoFile *f, uint32_t *crc, Err *e) {
     bool ok = flush(f, e);
     bool known = f->in_order && f->crc_end == f->n_bytes;
@@ -142,17 +151,12 @@ bool io_finish(IoFile *f, uint32_t *crc, Err *e) {
         if (failed && errno != EINTR) ok = fail(e, "write", f->path);
     }
     if (ok && crc) *crc = f->crc;
-    if (ok) f->guest = true; // it stays
-    io_abandon(f);
+    release(f, ok);
     return ok;
 }
 
 void io_abandon(IoFile *f) {
-    if (f->fd >= 0) close(f->fd);
-    if (f->path && !f->guest && !f->special) unlink(f->path);
-    mem_free(f->path);
-    mem_free(f->buffer);
-    *f = (IoFile){.fd = -1};
+    release(f, false);
 }
 
 bool io_sample(const char *path, uint64_t *n_bytes, uint32_t *crc, Err *e) {

@@ -49,8 +49,8 @@ int matmul_configs(const Matmul *p, MatmulKernel kernel, const MatmulGpu *g,
         if (p->blocks && (!whole || p->M % (w.blocks * MATMUL_ROWS))) continue;
         if (!matmul_cost_of_config(&c, &worker, g, &j, &w)) continue;
         if (!whole && !c.schedule.divided) continue; // the same
-
-        int at = n++; // behind those that are as cheap
+        // behind those that are as cheap
+        int at = n++;
         for (; at > 0 && time[at - 1] > c.time; at--)
             time[at] = time[at - 1], number[at] = number[at - 1];
         time[at] = c.time, number[at] = matmul_config_number(&w);

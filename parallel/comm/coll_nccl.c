@@ -12,6 +12,7 @@
  * call, and the buffer is registered like the caller's other memory. Sums are NCCL's, in its order.
  */
 #include "parallel/comm/coll_nccl.h"
+
 #include "base/die.h"
 #include "base/mem.h"
 #include "layers/cuda/reduce.h"
