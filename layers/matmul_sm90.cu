@@ -104,9 +104,10 @@ template <class K>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule &s,
                                           const Layout<K> &at) {
     auto ring = at.ring();
+    unsigned seen = 0;
     for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p);) {
         int m = maps.rows.at(at.row(p.tile_m));
-        maps.rows.wait(m);
+        maps.rows.wait(m, seen);
         for (int k = p.k_begin; k < p.k_end; k++) {
             auto b = at.b(ring.slot);
             ring.open(Layout<K>::STEP);
@@ -209,8 +210,8 @@ template <class K> struct Out {
 /* The epilogue of 64 rows from m on and the columns from n on that there are; rows beyond are not
  * written. Returns with the first box of the next 64 rows on its way where `more` follow. */
 template <class K>
-__device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
-                                       const Ends &e, Out<K> &out, int m, int n, bool more) {
+__device__ __forceinline__ void finish_known(const Fragment<K::J> &c, const Maps &maps,
+                                             const Ends &e, Out<K> &out, int m, int n, bool more) {
     int block = m / maps.rows.stored;
 #pragma unroll
     for (int i = 0; i < K::N / PANEL; i++) {
@@ -224,13 +225,36 @@ __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps
         else
             out.wait_empty();
         if (e.writes_aux) {
-            fill_box(out.box(), c, i * PANEL / COLUMNS, e, true);
+            fill_box(out.box(), c, i * PANEL / COLUMNS, known(e, EPI_NONE, ACT_GELU, false));
             out.store(maps.beside, m, column, false);
             out.wait_empty();
         }
-        fill_box(out.box(), c, i * PANEL / COLUMNS, e, false);
+        fill_box(out.box(), c, i * PANEL / COLUMNS, e);
         out.store(maps.y[block], m - block * maps.rows.stored, column, false);
     }
+}
+/* Of an activation of one number, A or one behind it: each has code of its own. */
+template <class K, int A>
+__device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &maps, const Ends &e,
+                                           Out<K> &out, int m, int n, bool more) {
+    constexpr auto ACT = static_cast<ActKind>(A);
+    if (A + 1 < ACT_SWIGLU && e.act != ACT)
+        finish_act<K, A + 1 < ACT_SWIGLU ? A + 1 : A>(c, maps, e, out, m, n, more);
+    else if (e.epilogue == EPI_ACT)
+        finish_known(c, maps, known(e, EPI_ACT, ACT, false), out, m, n, more);
+    else
+        finish_known(c, maps, known(e, EPI_DACT, ACT, true), out, m, n, more);
+}
+template <class K>
+__device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
+                                       const Ends &e, Out<K> &out, int m, int n, bool more) {
+    if constexpr (K::N < 256) { // as matmul_worker has it
+        if (e.epilogue != EPI_NONE) return finish_act<K, 0>(c, maps, e, out, m, n, more);
+    }
+    if (e.reads)
+        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, true), out, m, n, more);
+    else
+        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, false), out, m, n, more);
 }
 template <class K>
 __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Maps &maps,
@@ -404,11 +428,19 @@ const char *refuses_blocks(const Matmul *p) {
     return r->rows % ROWS ? "blocks of rows end within tiles" : nullptr;
 }
 
+/* TMA stores whole chunks of 16 bytes: a row that ends within one is followed by padding, which may
+ * be written, and by nothing else. */
+const char *refuses_ends(const Matmul *p) {
+    int64_t chunk = p->wide ? 4 : 8, behind = p->ldy - p->N;
+    return p->N % chunk && behind >= chunk ? "rows of y end within 16 bytes of others" : nullptr;
+}
+
 } // namespace
 
 extern "C" const char *matmul_sm90_refuses(const Matmul *p, size_t elem_bytes) {
     if (!device_is_sm90()) return "the device is not of capability 9.0";
     const char *why = matmul_refuses(p, elem_bytes);
+    if (!why) why = refuses_ends(p);
     return why ? why : refuses_blocks(p);
 }
 

@@ -101,9 +101,11 @@ struct Rows {
     __device__ __forceinline__ int at(int m) const {
         return m + first < all ? m + first : m + first - all;
     }
-    /* Of the thread that fetches: this row of a is here. */
-    __device__ __forceinline__ void wait(int m) const {
-        if (!flags) return;
+    /* Of the thread that fetches: this row of a is here. `seen` has a bit for each block that was
+     * waited for: who wrote a flag may be busy writing others. */
+    __device__ __forceinline__ void wait(int m, unsigned &seen) const {
+        if (!flags || seen >> m / copied & 1) return;
+        seen |= 1u << m / copied;
         flag_wait_system(flags + m / copied, said);
         fence_async_global();
     }
@@ -141,11 +143,9 @@ template <class K> struct Layout {
     }
 };
 
-/* 64 columns of c from accumulator j0 on into a box, which may hold what was read. `plain`: as they
- * are. */
+/* 64 columns of c from accumulator j0 on into a box, which may hold what was read. */
 template <int J>
-__device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j0, const Ends &e,
-                                         bool plain) {
+__device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j0, const Ends &e) {
     int lane = this_lane(), r = this_warp() % 4 * 16 + lane % 16;
     Shared at = box + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
 #pragma unroll
@@ -153,9 +153,8 @@ __device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j
         const float(&x)[4] = c[j0 + 2 * i], (&y)[4] = c[j0 + 2 * i + 1];
         unsigned in[4] = {};
         if (e.reads) ldmatrix(in, flipped(at, i * 32));
-        unsigned out[4] = {
-            end_pair(e, plain, x[0], x[1], in[0]), end_pair(e, plain, x[2], x[3], in[1]),
-            end_pair(e, plain, y[0], y[1], in[2]), end_pair(e, plain, y[2], y[3], in[3])};
+        unsigned out[4] = {end_pair(e, x[0], x[1], in[0]), end_pair(e, x[2], x[3], in[1]),
+                           end_pair(e, y[0], y[1], in[2]), end_pair(e, y[2], y[3], in[3])};
         stmatrix(flipped(at, i * 32), out);
     }
 }

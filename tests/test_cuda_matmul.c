@@ -90,10 +90,14 @@ typedef struct Case {
     Words y, other, aux, sums;
 } Case;
 
-/* Rows of y are some elements longer than N, and rows of operands as their alignment wants it. */
+/* Rows of y are as long as their alignment wants it, or 8 elements longer than N; TMA may overwrite
+ * what lies between a row and its alignment, and nothing behind it. */
+static int64_t rows_of_y(const Shape *s) {
+    return s->N % 8 ? round_up(s->N, 8) : s->N + 8;
+}
 static Case case_make(const Shape *s) {
     bool wide = s->kind == WGRAD;
-    int64_t ldy = round_up(s->N, 8) + 8, lda = round_up(wide ? s->M : s->K, 8) + 8,
+    int64_t ldy = rows_of_y(s), lda = round_up(wide ? s->M : s->K, 8) + 8,
             ldb = round_up(s->kind == DGRAD ? s->K : s->N, 8);
     Words a = integers((wide ? s->K : s->M) * lda, 2, 1, true),
           b = integers((s->kind == DGRAD ? s->N : s->K) * ldb, 2, 2, true),
@@ -141,8 +145,9 @@ static void run(const Own *own, const Case *c, int config, Words *y, Words *aux,
 }
 
 static bool check_same(const Shape *s, const char *what, const Words *got, const Words *want) {
-    int64_t ld = round_up(s->N, 8) + 8;
+    int64_t ld = rows_of_y(s);
     for (int64_t i = 0; i < want->n; i++) {
+        if (s->N % 8 && i % ld >= s->N) continue;
         // on a device two kernels may contract an activation differently
         double off = test_on_device ? 0x1p-7 * fabs((double)want->host[i]) : 0;
         if (fabs((double)got->host[i] - (double)want->host[i]) <= off) continue;
@@ -306,6 +311,8 @@ TEST(cuda_matmul_sm90_says_what_it_does_not_take) {
     CHECK(says(&p, 2, "multiples of 16 bytes"));
     p = forward.p, p.N--;
     CHECK(says(&p, 2, "in pairs"));
+    p = forward.p, p.N -= 2;
+    CHECK(says(&p, 2, "within 16 bytes of others"));
     p = forward.p, p.epilogue = EPI_DACT, p.addend = p.y;
     CHECK(says(&p, 2, "an addend beside"));
     w.addend = forward.y.device;

@@ -197,7 +197,8 @@ static inline int matmul_sharing(const MatmulGpu *g, int width) {
     return fit < most ? fit : most;
 }
 
-/* Local, pure. False: no block fits. */
+/* Local, pure. False: no block fits, or a warpgroup's 128 sums a thread leave no registers for an
+ * activation: tiles of 256 columns of matmul_sm90.cu have none. */
 static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const MatmulJob *j,
                                  const MatmulConfig *w) {
     bool sm80 = w->kernel == MATMUL_SM80;
@@ -208,7 +209,7 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
     x->slower = sm80 ? 1 : matmul_slower(w->width, w->blocks);
     x->hidden = sm80 ? sharing > 1 : w->width == MATMUL_TURNS && j->y_bytes == 2;
     x->pieces = sm80 ? MATMUL_PIECES_SM80 : w->blocks * MATMUL_ROWS / 64;
-    return sharing > 0;
+    return sharing > 0 && (sm80 || w->width < 256 || j->epilogue == EPI_NONE);
 }
 
 /* Local, pure. matmul_cost of a config; split-K in the parts that w has, or, where it has one, in

@@ -93,6 +93,12 @@ __device__ __forceinline__ float low_of(unsigned pair) {
 __device__ __forceinline__ float high_of(unsigned pair) {
     return __uint_as_float(pair & 0xffff0000);
 }
+/* The same ends, of which the compiler knows what decides their code. Were they told apart at each
+ * element, the code of a tile would be 200 KB long, and would come from L2 for every tile. */
+__device__ __forceinline__ Ends known(Ends e, Epilogue epilogue, ActKind act, bool reads) {
+    e.epilogue = epilogue, e.act = act, e.reads = reads;
+    return e;
+}
 /* Two neighbours of y from their sums x, y and from what was read beside. */
 __device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float beside_x,
                                         float beside_y) {
@@ -103,10 +109,9 @@ __device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float
     else if (e.reads)
         x = beside_x + x, y = beside_y + y;
 }
-/* The same in a register. `plain`: as they are. */
-__device__ __forceinline__ unsigned end_pair(const Ends &e, bool plain, float x, float y,
-                                             unsigned beside) {
-    if (!plain) end_two(e, x, y, low_of(beside), high_of(beside));
+/* The same in a register. */
+__device__ __forceinline__ unsigned end_pair(const Ends &e, float x, float y, unsigned beside) {
+    end_two(e, x, y, low_of(beside), high_of(beside));
     return pair_of(x, y);
 }
 

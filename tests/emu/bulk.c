@@ -22,9 +22,11 @@ static char *swizzled(const Bulk *b, int offset) {
     return emu_block->shared.memory + at;
 }
 
-/* Is element `inner` of the row at `at` (dimensions from 1 on) inside of the tensor? */
-static bool inside(const EmuTensorMap *m, const int *at, const int *row, int inner) {
-    if (at[0] + inner < 0 || (int64_t)at[0] + inner >= m->size[0]) return false;
+/* Is element `inner` of the row at `at` (dimensions from 1 on) inside of the tensor? Of a store its
+ * chunk of 16 bytes decides: an H200 writes whole ones, also where a row ends within. */
+static bool inside(const EmuTensorMap *m, const int *at, const int *row, int inner, bool store) {
+    int64_t column = (int64_t)at[0] + inner, each = store ? CHUNK / m->element : 1;
+    if (column < 0 || column / each * each >= m->size[0]) return false;
     for (int i = 1; i < m->rank; i++)
         if (at[i] + row[i] < 0 || (int64_t)at[i] + row[i] >= m->size[i]) return false;
     return true;
@@ -38,7 +40,7 @@ static void copy_row(const Bulk *b, const int *row, int offset) {
     for (int i = 0; i < m->box[0]; i++) {
         char *shared = swizzled(b, offset + i * m->element);
         const char *from = global + i * m->element;
-        bool is = inside(m, b->at, row, i);
+        bool is = inside(m, b->at, row, i, !b->mbarrier);
         if (b->mbarrier && is)
             memcpy(shared, from, m->element);
         else if (b->mbarrier)
