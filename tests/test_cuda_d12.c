@@ -32,7 +32,7 @@ typedef struct Operands {
 } Operands;
 
 static Operands operands(const Linear *l, Form f) {
-    int64_t T = test_on_device ? 8192 : 32, C = test_on_device ? 768 : 96;
+    int64_t T = test_on_device ? 2048 : 32, C = test_on_device ? 768 : 96;
     int64_t K = l->K * C, N = l->N * C;
     Words x = words(T * (f == DX ? N : K), 1, 1, true, 0);
     Words w = words(f == DW ? T * N : K * N, 1, 2, true, 0);
