@@ -207,11 +207,14 @@ $(EMU_OBJECTS) $(EMU_TESTS): ALL_CFLAGS := $(filter-out -fsanitize=thread,$(ALL_
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) -Itests/emu/include $(CXX_FLAGS) -x c++ -c -o $@ $<
-# what ptxas says of registers and spills lies beside the object
+# What ptxas says of registers and spills lies beside the object. Of a function for devices alone nvcc makes exit(1) on the host, and
+# where a template calls it there no flag of its own refuses that: nothing else here calls exit.
 $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(lastword $(CXX)) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
-	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Werror cross-execution-space-call -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	@! nm -u $@ | grep -qw exit || { echo "$<: a function for devices alone is called on the host, in"; \
+	    objdump -drC $@ | awk '/>:$$/ { f = $$0 } /[ \t]exit(-0x4)?$$/ { print f }'; rm -f $@; exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
