@@ -148,8 +148,11 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 $(CUDA_B)/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
-$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt
+$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt $(CUDA_B)/timeline
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# which they run, too
+$(CUDA_B)/timeline: $(B)/timeline
+	@mkdir -p $(@D) && ln -sf $(abspath $<) $@
 # what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
 $(CUDA_B)/probes: $(CUDA_B)/tests/cuda_probes_main_sm90.o $(CUDA_B)/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
@@ -267,7 +270,7 @@ bench: $(B)/train_gpt
 bench-gpu:
 	python3 tools/bench_gpu.py $(GPU_BENCH)
 # They want the C library and nothing else. GPU_PROGRAMS: others of the same kind, those of the emulated GPU for a rehearsal.
-GPU_PROGRAMS ?= cuda/train_gpt cuda/bench_gpu cuda/run_tests cuda/probes
+GPU_PROGRAMS ?= cuda/train_gpt cuda/bench_gpu cuda/run_tests cuda/probes timeline
 gpu-programs:
 	@$(MAKE) -s CONFIG=sm90 MPI=0 NVCC_FLAGS='$(NVCC_SM90)' LDLIBS='-l:libjansson.a -lm -ldl -pthread' $(GPU_PROGRAMS:%=build-sm90/%)
 	@tools/gpu_programs.sh build-sm90/programs $(GPU_PROGRAMS:%=build-sm90/%)
