@@ -148,8 +148,11 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 $(CUDA_B)/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # the same tests where a device runs CUDA's kernels: those called cuda_... are for it
-$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt
+$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt $(CUDA_B)/timeline
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# which they run, too
+$(CUDA_B)/timeline: $(B)/timeline
+	@mkdir -p $(@D) && ln -sf $(abspath $<) $@
 # what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
 $(CUDA_B)/probes: $(CUDA_B)/tests/cuda_probes_main_sm90.o $(CUDA_B)/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
@@ -207,11 +210,14 @@ $(EMU_OBJECTS) $(EMU_TESTS): ALL_CFLAGS := $(filter-out -fsanitize=thread,$(ALL_
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) -Itests/emu/include $(CXX_FLAGS) -x c++ -c -o $@ $<
-# what ptxas says of registers and spills lies beside the object
+# What ptxas says of registers and spills lies beside the object. Of a function for devices alone nvcc makes exit(1) on the host, and
+# where a template calls it there no flag of its own refuses that: nothing else here calls exit.
 $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(lastword $(CXX)) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
-	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Werror cross-execution-space-call -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
+	@! nm -u $@ | grep -qw exit || { echo "$<: a function for devices alone is called on the host, in"; \
+	    objdump -drC $@ | awk '/>:$$/ { f = $$0 } /[ \t]exit(-0x4)?$$/ { print f }'; rm -f $@; exit 1; }
 
 # with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
@@ -264,7 +270,7 @@ bench: $(B)/train_gpt
 bench-gpu:
 	python3 tools/bench_gpu.py $(GPU_BENCH)
 # They want the C library and nothing else. GPU_PROGRAMS: others of the same kind, those of the emulated GPU for a rehearsal.
-GPU_PROGRAMS ?= cuda/train_gpt cuda/bench_gpu cuda/run_tests cuda/probes
+GPU_PROGRAMS ?= cuda/train_gpt cuda/bench_gpu cuda/run_tests cuda/probes timeline
 gpu-programs:
 	@$(MAKE) -s CONFIG=sm90 MPI=0 NVCC_FLAGS='$(NVCC_SM90)' LDLIBS='-l:libjansson.a -lm -ldl -pthread' $(GPU_PROGRAMS:%=build-sm90/%)
 	@tools/gpu_programs.sh build-sm90/programs $(GPU_PROGRAMS:%=build-sm90/%)

@@ -118,15 +118,36 @@ template <Major A, Major B, int N, bool REGISTERS> ProbeResult run_multiply() {
 
 /* --- TMA: boxes that begin before and end behind the tensor on every side */
 
-constexpr int SIZE_0 = 80, SIZE_1 = 7, SIZE_2 = 3, SIZE_3 = 2, ROW = 88,
+struct At {
+    int c[4];
+};
+/* Where the box lies: on every side before the tensor, before it in one dimension alone, behind it,
+ * within dimension 0; behind it where rows are no multiple of 16 bytes.
+ *
+ * The first device that ran them ended a store that began before the tensor with an illegal
+ * instruction, and took each load. No kernel of layers/ stores so. */
+enum Side { BEFORE, LEFT, ABOVE, BEHIND, INSIDE, RAGGED };
+constexpr At corner(Side side) {
+    return side == BEFORE   ? At{{-8, -3, -1, -1}}
+           : side == LEFT   ? At{{-8, 0, 0, 0}}
+           : side == ABOVE  ? At{{0, -3, 0, 0}}
+           : side == INSIDE ? At{{8, 0, 0, 0}}
+                            : At{{24, 2, 2, 1}};
+}
+
+constexpr int CHUNK = 8; // words that a store moves at least
+constexpr int SIZE_0 = 80, RAGGED_0 = 77, SIZE_1 = 7, SIZE_2 = 3, SIZE_3 = 2, ROW = 88,
               TENSOR = ROW * SIZE_1 * SIZE_2 * SIZE_3;
 constexpr int BOX_1 = 8, BOX_2 = 2, BOX_3 = 2, BOX = PANEL * BOX_1 * BOX_2 * BOX_3,
               MOST = TENSOR > BOX ? TENSOR : BOX;
 
-/* n dimensions; rows of SIZE_0 words, ROW apart. */
-inline TensorShape shape_of(int n) {
+constexpr int row_words(Side side) {
+    return side == RAGGED ? RAGGED_0 : SIZE_0;
+}
+/* n dimensions; rows ROW words apart. */
+inline TensorShape shape_of(int n, Side side) {
     return {n,
-            {SIZE_0, SIZE_1, SIZE_2, SIZE_3},
+            {row_words(side), SIZE_1, SIZE_2, SIZE_3},
             {1, ROW, ROW * SIZE_1, ROW * SIZE_1 * SIZE_2},
             {PANEL, BOX_1, BOX_2, BOX_3},
             false};
@@ -134,13 +155,10 @@ inline TensorShape shape_of(int n) {
 inline int box_words(int n) {
     return PANEL * BOX_1 * (n > 2 ? BOX_2 : 1) * (n > 3 ? BOX_3 : 1);
 }
-struct At {
-    int c[4];
-};
-/* The tensor's word that belongs to word i of a box, -1 outside; and where in shared memory word i
- * of a box lies. */
-inline int word_at(int n, At at, int i) {
-    const int size[] = {SIZE_0, SIZE_1, SIZE_2, SIZE_3}, box[] = {PANEL, BOX_1, BOX_2, BOX_3};
+/* The tensor's word that belongs to word i of a box, -1 outside of rows of so many words; and where
+ * in shared memory word i of a box lies. */
+inline int word_at(int n, int words, At at, int i) {
+    const int size[] = {words, SIZE_1, SIZE_2, SIZE_3}, box[] = {PANEL, BOX_1, BOX_2, BOX_3};
     const int stride[] = {1, ROW, ROW * SIZE_1, ROW * SIZE_1 * SIZE_2};
     int word = 0;
     for (int d = 0; d < n; i /= box[d++]) {
@@ -192,25 +210,22 @@ __global__ void __launch_bounds__(THREADS)
     tma_wait<0>();
 }
 
-/* SIDE 0: the box begins before the tensor; 1: it ends behind it; 2: inside of dimension 0. */
-template <int SIDE> constexpr At corner() {
-    return SIDE == 0 ? At{{-8, -3, -1, -1}} : SIDE == 1 ? At{{24, 2, 2, 1}} : At{{8, 0, 0, 0}};
-}
-
-template <int DIMENSIONS, int SIDE, bool STORES> ProbeResult run_box() {
+/* Of what a store brings beyond the end of a row, the whole chunk is written in which it ends. */
+template <int DIMENSIONS, Side SIDE, bool STORES> ProbeResult run_box() {
     static uint16_t tensor[TENSOR], box[BOX], want[MOST], out[MOST];
     int n = box_words(DIMENSIONS), n_out = STORES ? TENSOR : n;
-    At at = corner<SIDE>();
+    constexpr int WORDS = row_words(SIDE), STORED = (WORDS + CHUNK - 1) / CHUNK * CHUNK;
+    At at = corner(SIDE);
     for (int i = 0; i < TENSOR; i++) tensor[i] = static_cast<uint16_t>(i + 1);
     for (int i = 0; i < BOX; i++) box[i] = static_cast<uint16_t>(0x8000 + i);
     memcpy(want, tensor, sizeof tensor);
     for (int i = 0; i < n; i++) {
-        int word = word_at(DIMENSIONS, at, i);
+        int word = word_at(DIMENSIONS, STORES ? STORED : WORDS, at, i);
         if (!STORES) want[box_place(i)] = word < 0 ? 0 : tensor[word];
         if (STORES && word >= 0) want[word] = box[box_place(i)];
     }
     Memory memory;
-    TensorShape shape = shape_of(DIMENSIONS);
+    TensorShape shape = shape_of(DIMENSIONS, SIDE);
     void *tensor_there = STORES ? memory.out : memory.in;
     CUtensorMap map = tensor_map(tensor_there, &shape);
     device_put(tensor_there, tensor, sizeof tensor);
@@ -318,7 +333,7 @@ constexpr int WARP_M = 16, WARP_N = 8, WARP_K = 16;
 struct WarpOperands {
     uint16_t a[WARP_M][WARP_K], b[WARP_K][WARP_N];
 };
-__device__ unsigned pair_of(uint16_t low, uint16_t high) {
+__device__ __forceinline__ unsigned pair_of(uint16_t low, uint16_t high) {
     return low | static_cast<unsigned>(high) << 16;
 }
 __global__ void __launch_bounds__(32) multiply_in_warp(float *out, const WarpOperands *in) {
@@ -489,11 +504,12 @@ inline ProbeResult run_bring_halves() {
         "wgmma_" #n "_mn_mn", run_multiply<MN_MAJOR, MN_MAJOR, n, false>                           \
     }
 #define BOXES(n)                                                                                   \
-    {"load_" #n "d_before", run_box<n, 0, false>}, {"load_" #n "d_behind", run_box<n, 1, false>},  \
-        {"load_" #n "d_inside", run_box<n, 2, false>},                                             \
-        {"store_" #n "d_before", run_box<n, 0, true>},                                             \
-        {"store_" #n "d_behind", run_box<n, 1, true>}, {                                           \
-        "store_" #n "d_inside", run_box<n, 2, true>                                                \
+    {"load_" #n "d_before", run_box<n, BEFORE, false>},                                            \
+        {"load_" #n "d_behind", run_box<n, BEHIND, false>},                                        \
+        {"load_" #n "d_inside", run_box<n, INSIDE, false>},                                        \
+        {"store_" #n "d_before", run_box<n, BEFORE, true>},                                        \
+        {"store_" #n "d_behind", run_box<n, BEHIND, true>}, {                                      \
+        "store_" #n "d_inside", run_box<n, INSIDE, true>                                           \
     }
 
 } // namespace
@@ -504,6 +520,10 @@ extern "C" const Probe probes[] = {MATMULS(64),
                                    MATMULS_OF_SHARED(192),
                                    MATMULS_OF_SHARED(256),
                                    BOXES(2),
+                                   {"store_2d_left", run_box<2, LEFT, true>},
+                                   {"store_2d_above", run_box<2, ABOVE, true>},
+                                   {"load_2d_ragged", run_box<2, RAGGED, false>},
+                                   {"store_2d_ragged", run_box<2, RAGGED, true>},
                                    BOXES(4),
                                    {"add_2d", run_add_box},
                                    {"stmatrix", run_matrices},

@@ -249,7 +249,8 @@ TEST(cuda_matmul_takes_the_first_backend_that_serves) {
             CHECK(t.fused == bf16 && t.bare == !bf16);
             CHECK(emu_lt.epilogue == (bf16 ? activation[i] : LT_EPILOGUE_DEFAULT));
         }
-        CHECK(took(5, bf16).bare == 1 && took(6, bf16).bare == 1); // a bias; an addend
+        Took sum = took(6, bf16); // an addend; operands of fp32 are to be rounded
+        CHECK(took(5, bf16).bare == 1 && sum.bare == bf16 && sum.tiled == !bf16); // 5: a bias
         CHECK(took(7, bf16).bare == 1); // rows of aux that are no multiple of 8
         CHECK(took(10, bf16).fused == 1 && emu_lt.runs[1] > 0);
         CHECK(took(16, bf16).plain == 1); // K = 0

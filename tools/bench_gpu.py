@@ -18,13 +18,14 @@ results as files, a table with goals.
 A stage has so many seconds at least, and what those before it left; one that fails or runs out of
 time is written down as such, and the others go on. What a stage found so far lies in its file
 GPU-STAGE.json (GPU is h100, h200, ...), written anew by each group of tests, kind of kernels and
-model; log.txt has everything that was printed. Peers are measured in the same run: torch.compile
-with cuDNN's attention and fused AdamW, torch's attention by cuDNN and by flash, cuBLASLt's best of
-16. Without PyTorch they are left out, with a line. Only the standard library is needed. The text
-for the losses is tinyshakespeare: --text FILE, else tinyshakespeare.txt of TEST_DATA_DIR or
-../shared/data; without it another text, sources, and the table says so. What the probes of
-instructions gave goes to tests/golden/sm90.txt, where there is none yet; from then on it is
-compared with.
+model; log.txt has everything that was printed. The status is 1 where a stage broke, or where a
+test, a probe, the sanitizer or a loss is not as it must be; not where a speed misses its goal.
+Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's
+attention by cuDNN and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a
+line. Only the standard library is needed. The text for the losses is tinyshakespeare: --text FILE,
+else tinyshakespeare.txt of TEST_DATA_DIR or ../shared/data; without it another text, sources, and
+the table says so. What the probes of instructions gave goes to tests/golden/sm90.txt, where there
+is none yet; from then on it is compared with.
 
 A machine that has neither jansson nor a compiler runs the programs of another one:
 
@@ -49,7 +50,7 @@ import time
 
 import bench_gpu_table
 import bench_page
-from bench_gpu_checks import Failed, last_line, sanitized, sanitizer, tests
+from bench_gpu_checks import Failed, ending, last_line, sanitized, sanitizer, tests
 from bench_page import TOP
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -125,9 +126,7 @@ class Run:
         name = command if isinstance(command, str) else shlex.join(command)
         self.log.write(f"\n$ {name}\n{out}[status {status}, {time.monotonic() - start:.1f} s]\n")
         if check and status:
-            raise Failed(f"{name[:200]}: "
-                         f"{'ran out of its time' if status == 124 else f'status {status}'}: "
-                         f"{last_line(out)}")
+            raise Failed(f"{name[:200]}: {ending(status, out)}")
         return status, out
 
 
@@ -230,12 +229,13 @@ def probes(run):
         _, out = run.shell([run.program("run_tests"), "cuda_sm90_instructions_do_what_is_said"])
         return {"probes": 0, "emulated": last_line(out)}
     status, out = run.shell([run.program("probes")], check=False)
-    lines = [x for x in out.splitlines() if re.fullmatch(r"\S+ [0-9a-f]{16}", x)]
+    lines = [x for x in out.splitlines() if re.fullmatch(r"\S+ ([0-9a-f]{16}|died)", x)]
     if not lines:
         raise Failed(last_line(out))
     with open(os.path.join(run.args.out, "sm90.txt"), "w") as f:
         f.write("\n".join(lines) + "\n")
     r = {"probes": len(lines), "status": status,
+         "died": [x.split()[0] for x in lines if x.endswith(" died")],
          "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x]}
     compare_with_golden(lines, r)
     return r
@@ -323,7 +323,7 @@ def kernels(run):
         r["watch"][what] = watch.seen()
         run.say(out.rstrip())
         if status:  # rows that were done are kept
-            r.setdefault("broke", last_line(out))
+            r.setdefault("broke", f"{what}: {ending(status, out)}")
         if what == "attention":
             r["torch_attention"] = torch_attention(run)
         run.save("kernels", r)
@@ -343,7 +343,7 @@ def torch_attention(run):
     try:
         return {"rows": json.loads(out.strip().splitlines()[-1])}
     except (ValueError, IndexError):
-        return {"failed": f"status {status}: {last_line(out)}"}
+        return {"failed": ending(status, out)}
 
 
 def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backend="cuda",
@@ -359,7 +359,7 @@ def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backe
     rows = lines_of(path)
     done = [x for x in rows if "step" in x and "loss" in x]
     if status or len(done) < steps:
-        raise Failed(f"{name}: status {status}: {last_line(out)}")
+        raise Failed(f"{name}: {ending(status, out)}")
     return next(x["run"] for x in rows if "run" in x), done
 
 
@@ -432,7 +432,7 @@ def torch_step(run, name, micro, seq, batch, steps):
                 "sdpa": r["sdpa"], "compiled": r["compiled"],
                 "loss": r["loss"], "version": f"{r['torch']}, CUDA {r['cuda']}, cuDNN {r['cudnn']}"}
     except (ValueError, IndexError, KeyError):
-        return {"failed": f"status {status}: {last_line(out)}"}
+        return {"failed": ending(status, out)}
 
 
 def warm_torch(run):
@@ -614,7 +614,7 @@ def measure(run):
     run.say(f"{time.monotonic() - run.start:.0f} s in all; results in "
             f"{run.args.out}/{run.prefix}-*.json" +
             (f"; broken stages: {', '.join(dict.fromkeys(broken))}" if broken else ""))
-    return bool(broken)
+    return bool(broken or bench_gpu_table.wrong(run.args.out, run.prefix, run.args.stages))
 
 
 def stop(p):

@@ -34,14 +34,24 @@ def last_line(text):
     return lines[-1].strip()[:300] if lines else "no output"
 
 
+OUT_OF_TIME = "ran out of its time"
+
+
+def ending(status, out):
+    """Why a command that did not end well did not; what it said last says nothing of the time."""
+    return OUT_OF_TIME if status == 124 else f"status {status}: {last_line(out)}"
+
+
 def verdict(out, status):
-    """Counts of a run of tests, and the lines that complain; status None: it was not begun."""
+    """Counts of a run of tests, and the lines that complain; status None: it was not begun. Where
+    every test is skipped the tests' program says so by its status."""
     m = COUNTS.search(out)
     r = dict(zip(("passed", "failed", "skipped"), map(int, m.groups()) if m else (0, 0, 0)))
-    if status in (None, 124):
-        r["end"] = "ran out of its time" if status else "no time was left for it"
-    elif status and not r["failed"]:
-        r["end"] = f"status {status}: {last_line(out)}"
+    none_ran = status == 1 and r["skipped"] and "no test was run" in out
+    if status is None:
+        r["end"] = "no time was left for it"
+    elif status == 124 or (status and not r["failed"] and not none_ran):
+        r["end"] = ending(status, out)
     r["complaints"] = [x.strip()[:300] for x in out.splitlines() if x.startswith("FAIL")
                        or re.match(r"\s+tests/\S+:\d+:", x)][:20]
     return r

@@ -4,6 +4,7 @@ import os
 import statistics
 
 import bench_page
+from bench_gpu_checks import OUT_OF_TIME
 
 PEAK = 989e12  # FLOP/s of dense bf16 by the data sheet of an H100 or H200 SXM
 FORMULA = ("MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, "
@@ -65,10 +66,13 @@ def check_rows(data):
     if "absent" in sanitizer:
         rows.append(fact("compute-sanitizer", sanitizer["absent"], "not measured"))
     if probes.get("probes"):
-        wrong, other = len(probes["unexpected"]), len(probes.get("differ", []))
-        rows.append(fact("probes of instructions",
-                         f"{probes['probes']}, {wrong} of them not as the emulator has them, "
-                         f"{other} not as on the first device", wrong + other == 0))
+        odd = {"died": probes.get("died", []),
+               "not as the tests have them": [x.split(":")[0] for x in probes["unexpected"]],
+               "not as on the first device": probes.get("differ", [])}
+        text = [f"{len(names)} {what}" + (f" ({', '.join(names)})" if names else "")
+                for what, names in odd.items()]
+        rows.append(fact("probes of instructions", f"{probes['probes']}, of them {', '.join(text)}",
+                         not any(odd.values())))
     return rows
 
 
@@ -101,7 +105,8 @@ def train_rows(r):
     for x in r.get("rows", []):
         name = f"{x['model']}, B = {x['B']}"
         if "failed" in x:
-            rows.append(fact(name, x["failed"], False))
+            late = x["failed"].endswith(OUT_OF_TIME)
+            rows.append(fact(name, x["failed"], "not measured" if late else False))
         if "first" not in x:
             continue
         first = x["first"]
@@ -274,6 +279,12 @@ def table(folder, prefix):
     wide = [min(70, max(len(r[i]) for r in rows)) for i in range(5)]
     out = [FORMULA] + ["  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip() for r in rows]
     return "\n".join(out)
+
+
+def wrong(folder, prefix, stages):
+    """Rows of these stages that had to be right and are not."""
+    data = {name: value for name, value in load(folder, prefix).items() if name in stages}
+    return [r for r in lines(data) if r[4] == "NO"]
 
 
 def newest(folder):

@@ -22,7 +22,7 @@ typedef enum LtStatus {
     LT_NOT_SUPPORTED = 15,
 } LtStatus;
 enum LtType { LT_R_32F = 0, LT_R_16BF = 14 };
-enum LtCompute { LT_32F = 68, LT_32F_FAST_16BF = 75 };
+enum LtCompute { LT_32F = 68 };
 enum LtOperation { LT_OP_N = 0, LT_OP_T = 1 };
 /* Attributes of a matmul, and how many bytes each has. */
 enum LtDescAttribute {

@@ -25,9 +25,9 @@ typedef struct Key {
     int64_t bias_grad; // columns of b that are to be summed: N or 0
     int64_t act;       // of the epilogue; as wide as bias_grad: no holes
     Side a, b;
-    int sms, compute, elem_bytes, y_bytes, epilogue;
-    int align_a, align_b, align_c, align_y; // bytes
-    int bias, aux, addend;                  // is it there; aligned as an epilogue wants it: 2
+    int sms, rounds, elem_bytes, y_bytes, epilogue; // rounds: fp32 operands to bf16
+    int align_a, align_b, align_c, align_y;         // bytes
+    int bias, aux, addend; // is it there; aligned as an epilogue wants it: 2
 } Key;
 _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
                    sizeof(Key) == 6 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
@@ -110,7 +110,7 @@ static Key key_of(const Matmul *p, size_t elem_bytes) {
     k.b = side(p->K, p->N, p->b_row, p->b_col);
     k.sms = device_left() ? device_sms() : 0, k.elem_bytes = (int)elem_bytes,
     k.y_bytes = p->wide ? 4 : (int)elem_bytes;
-    k.compute = elem_bytes != 2 && p->bf16 ? LT_32F_FAST_16BF : LT_32F;
+    k.rounds = elem_bytes != 2 && p->bf16;
     k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : p->act;
     k.align_a = alignment(p->a), k.align_b = alignment(p->b), k.align_y = alignment(p->y);
     k.align_c = p->addend ? alignment(p->addend) : k.align_y;
@@ -120,12 +120,14 @@ static Key key_of(const Matmul *p, size_t elem_bytes) {
     return k;
 }
 
-/* Dimensions that the library can be asked for at all. */
+/* What the library can be asked for at all. Operands of fp32 it may round to bf16 (its
+ * COMPUTE_32F_FAST_16BF), but need not: on an H200 it kept the bits of TF32. */
 static bool possible(const Key *k) {
     const int64_t most = INT32_MAX;
-    return k->M > 0 && k->N > 0 && k->K > 0 && k->M <= most && k->N <= most && k->K <= most &&
-           k->a.ld > 0 && k->b.ld > 0 && k->ldy >= k->N && k->align_a >= k->elem_bytes &&
-           k->align_b >= k->elem_bytes && k->align_y >= k->y_bytes && k->align_c >= k->y_bytes;
+    return !k->rounds && k->M > 0 && k->N > 0 && k->K > 0 && k->M <= most && k->N <= most &&
+           k->K <= most && k->a.ld > 0 && k->b.ld > 0 && k->ldy >= k->N &&
+           k->align_a >= k->elem_bytes && k->align_b >= k->elem_bytes && k->align_y >= k->y_bytes &&
+           k->align_c >= k->y_bytes;
 }
 
 /* Is there more to do than addend + a b? */
@@ -137,12 +139,12 @@ static bool has_more(const Matmul *p) {
  * GELU' takes neither bias nor addend, and fp32 gradients of bf16 elements have no activation. Its
  * tanh may be the processor's own approximation: good enough for 8 bits, not for fp32. Sums of b
  * are of y's type, too, and a fraction of 8 bits would not do; b is its first matrix, which it sums
- * as it lies, not turned, and not rounded before. */
+ * as it lies, not turned. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_bytes == k->elem_bytes;
     if (k->epilogue != EPI_NONE && (k->elem_bytes != 2 || k->act != ACT_GELU)) return 0;
     if (k->bias_grad) {
-        bool sums = k->y_bytes == 4 && k->b.operation == LT_OP_N && k->compute == LT_32F;
+        bool sums = k->y_bytes == 4 && k->b.operation == LT_OP_N;
         return sums && k->epilogue == EPI_NONE && !k->bias ? LT_EPILOGUE_BGRADA : 0;
     }
     switch (k->epilogue) {
@@ -174,7 +176,7 @@ static void layout(const Key *k, LtLayout *l, int type, int64_t rows, int64_t co
 
 static void describe(MatmulPlan *plan) {
     const Key *k = &plan->key;
-    check(k, plans->lt->desc_create(&plan->desc, k->compute, LT_R_32F), "a description");
+    check(k, plans->lt->desc_create(&plan->desc, LT_32F, LT_R_32F), "a description");
     int32_t sms = k->sms, of_a = (int32_t)k->a.operation, of_b = (int32_t)k->b.operation;
     set(plan, LT_DESC_TRANSA, &of_b, sizeof of_b);
     set(plan, LT_DESC_TRANSB, &of_a, sizeof of_a);

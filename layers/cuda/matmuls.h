@@ -7,9 +7,10 @@
  *
  * In this order: what the library does whole, epilogue included; what it does without the epilogue,
  * which a pass over y, or for the gradient of a bias one over b, then does (an activation in rows
- * that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0). The own
- * kernel for the device's tensor cores (layers/matmul_sm90.h, matmul_sm80.h) takes a shape where
- * matmul_prepare found it faster, and where the library takes it not or is not there.
+ * that are no multiple of 8, a bias beside DGELU); what it does not take at all (K = 0; operands of
+ * fp32 that are to be rounded to bf16, which no step on a device has). The own kernel for the
+ * device's tensor cores (layers/matmul_sm90.h, matmul_sm80.h) takes a shape where matmul_prepare
+ * found it faster, and where the library takes it not or is not there.
  *
  * The gradient of a bias comes with dw = x' dy where the library sums the columns of dy on the way
  * (BGRADA: its first matrix is dy, as it lies in memory), or the own kernel does. That saves

@@ -17,10 +17,11 @@ using bf16 = __nv_bfloat16;
 template <class E> constexpr int width = 16 / static_cast<int>(sizeof(E));
 enum { WARP = 32, FULL = -1 }; // lanes; the mask of all of them
 
-__device__ __forceinline__ float to_float(float x) {
+/* On the host, too, which reads what a device made. */
+__host__ __device__ __forceinline__ float to_float(float x) {
     return x;
 }
-__device__ __forceinline__ float to_float(bf16 x) {
+__host__ __device__ __forceinline__ float to_float(bf16 x) {
     return __bfloat162float(x);
 }
 __device__ __forceinline__ void from_float(float &y, float x) {

@@ -133,11 +133,9 @@ static bool aligned(const void *p, uint64_t to) {
 }
 
 static int check_types(LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y) {
-    if (d->scale_type != LT_R_32F || a->type != b->type || c->type != y->type)
-        return LT_NOT_SUPPORTED;
-    if (a->type == LT_R_16BF) return d->compute == LT_32F ? LT_SUCCESS : LT_NOT_SUPPORTED;
-    bool known = d->compute == LT_32F || d->compute == LT_32F_FAST_16BF;
-    return y->type == LT_R_32F && known ? LT_SUCCESS : LT_NOT_SUPPORTED;
+    bool known = d->compute == LT_32F && d->scale_type == LT_R_32F;
+    if (!known || a->type != b->type || c->type != y->type) return LT_NOT_SUPPORTED;
+    return y->type == LT_R_32F || a->type == LT_R_16BF ? LT_SUCCESS : LT_NOT_SUPPORTED;
 }
 
 static int check_shapes(LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y) {
@@ -233,18 +231,12 @@ static void set_number(char *p, int type, int64_t i, float x) {
         ((float *)(void *)p)[i] = x;
 }
 
-/* An operand of this matmul's units. */
-static float operand(const Call *c, const char *p, int type, int64_t i) {
-    float x = number(p, type, i);
-    return c->d.compute == LT_32F_FAST_16BF ? bf16_to_float(bf16_from_float(x)) : x;
-}
-
 static float sum_over(const Call *c, int64_t m, int64_t n, int64_t begin, int64_t end, int64_t by) {
     float sum = 0;
     for (int64_t k = begin; k != end; k += by) {
         int64_t at_a = c->d.turn_a ? k + m * c->a.ld : m + k * c->a.ld;
         int64_t at_b = c->d.turn_b ? n + k * c->b.ld : k + n * c->b.ld;
-        sum += operand(c, c->a_at, c->a.type, at_a) * operand(c, c->b_at, c->b.type, at_b);
+        sum += number(c->a_at, c->a.type, at_a) * number(c->b_at, c->b.type, at_b);
     }
     return sum;
 }
