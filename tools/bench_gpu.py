@@ -100,6 +100,14 @@ class Run:
         bench_page.save(os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json"), stage,
                         value)
 
+    def saved(self, stage):
+        """What an earlier run left in that file."""
+        try:
+            with open(os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json")) as f:
+                return json.load(f).get(stage, {})
+        except (OSError, ValueError):
+            return {}
+
     def left(self):
         return max(1.0, min(self.stage_end, self.deadline) - time.monotonic())
 
@@ -381,6 +389,12 @@ def train(run):
     """Whole steps of all models; then torch.compile's, and of the smallest ours again right after
     it, which counts for their ratio."""
     models, seq, rows = (TINY, 16, []) if run.rehearse else (MODELS, 1024, [])
+    only = [x for x in run.args.models.split(",") if x]
+    models = [m for m in models if not only or m[0] in only or f"{m[0]}-{m[2]}" in only]
+    if not models:
+        raise Failed(f"--models {run.args.models}: none of these")
+    kept = [x for x in run.saved("train").get("rows", []) if only
+            and not any((m[0], m[2]) == (x["model"], x["B"]) for m in models)]
     # all of a vocabulary: a text of bytes would look up a hundred rows of the embedding
     data = os.path.join(run.scratch, "random_train.bin")
     bench_page.write_tokens(data, *((257, 20000) if run.rehearse else (50257, 1 << 20)))
@@ -388,7 +402,7 @@ def train(run):
         for i, (name, model, micro, steps) in enumerate(models):
             batch = 2 * micro * seq if run.rehearse else TOKENS
             if turn == "first":
-                rows.append({"model": name, "B": micro})
+                rows.append({"model": name, "B": micro, "commit": run.stamp["commit"]})
             else:
                 rows[i]["torch"] = torch_step(run, name, micro, seq, batch, steps)
             try:
@@ -400,11 +414,16 @@ def train(run):
             except Failed as e:
                 rows[i]["failed"] = str(e)
             run.say(bench_gpu_table.train_line(rows[i], turn))
-            run.save("train", {"formula": bench_gpu_table.FORMULA, "rows": rows})
+            run.save("train", {"formula": bench_gpu_table.FORMULA, "rows": in_order(kept + rows)})
     silent = [f"torch.compile of {x['model']}, B = {x['B']}: {x['torch']['failed']}" for x in rows
               if "failed" in x["torch"]]
     return {"formula": bench_gpu_table.FORMULA,
-            "rows": rows} | ({"broke": silent[0]} if silent else {})
+            "rows": in_order(kept + rows)} | ({"broke": silent[0]} if silent else {})
+
+
+def in_order(rows):
+    order = [(m[0], m[2]) for m in TINY + MODELS]
+    return sorted(rows, key=lambda x: order.index((x["model"], x["B"])))
 
 
 def torch_command(run, name, micro, seq, batch, steps):
@@ -633,6 +652,8 @@ def main():
     p.add_argument("--no-build", action="store_true")
     p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of "
                    "a rehearsal build)")
+    p.add_argument("--models", default="", help="of the training steps: d12-32,d24,... (NAME or "
+                   "NAME-B); the rows of others stay in the file as they are (default: all)")
     p.add_argument("--rehearse", action="store_true")
     p.add_argument("--python", default=sys.executable, help="one with PyTorch")
     p.add_argument("--sanitizer", default="",
