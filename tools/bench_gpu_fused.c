@@ -2,50 +2,37 @@
  * link is emulated. No other GPU takes part: this shows how much of a transfer of a given length a
  * kernel hides, and nothing of a link's bandwidth, or of the order of stores between GPUs.
  *
- *   all_gather       up of an MLP. All of x is here, and a thread of the host says the flags at the
- *                    times at which a link would have brought the blocks
+ *   all_gather       up of an MLP. All of x is here. Beside it a stream of its own copies from the
+ *                    host, by a copy engine as a link to another GPU would, what takes as long as
+ *                    the other ranks' blocks by NVLink, and says the flag of each block behind its
+ *                    copy. Flags lie in the device's memory, as those of parallel/comm do: every
+ *                    multiprocessor looks at them for each tile, in the host's memory for longer
+ *                    than the matmul takes. `transfer` is what these copies take alone, measured
  *   reduce_scatter   down. Its blocks go to a buffer for each rank here; no link slows them down
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
-#include "base/clock.h"
-#include "base/die.h"
 #include "layers/cuda/device.h"
 #include "layers/cuda/streams.h"
 #include "layers/matmul_sm90.h"
 #include "tools/bench_gpu.h"
 
-enum { MOST_RANKS = 4, MOST_SETS = 8 };
+enum { MOST_RANKS = 4, MOST_SETS = 8, HOST_BYTES = 8 << 20 }; // a block takes less
 static const double link = 450e9; // bytes a second into one of several GPUs: NVLink of an H200
 
 static struct {
     const Kernels *k;
     int ranks, sets;
+    char *host, *here; // pinned; where its bytes go to
+    size_t block;      // bytes from the host that stand for a block
     double transfer;   // seconds from the first byte to the last
-    uint32_t *go;      // pinned: kernels that may begin, written by the stream
-    uint32_t *flags;   // pinned: of blocks
+    Stream comm;       // of the copies
+    Event begun;       // the kernel may begin, and so may they
+    uint32_t *flags;   // on the device: of blocks, and one that nobody looks at
     uint32_t launched; // kernels that wait for flags, so far
-    atomic_bool ends;
     Matmul p[MOST_SETS];
     void *slot[MOST_RANKS];
 } b;
-
-/* Says the flags of each kernel that may begin: block 0 is the rank's own. */
-static void *arrivals(void *ctx) {
-    (void)ctx;
-    for (uint32_t seen = 0; !atomic_load(&b.ends);) {
-        if (device_noted(b.go) == seen) continue;
-        seen++;
-        double begin = now_s();
-        for (int i = 0; i < b.ranks; i++) {
-            while (now_s() - begin < b.transfer * i / (b.ranks - 1)) continue;
-            __atomic_store_n(&b.flags[i], seen, __ATOMIC_RELEASE);
-        }
-    }
-    return NULL;
-}
 
 static RowBlocks blocks_of(const Matmul *p, BlocksOf of) {
     return (RowBlocks){.rows = p->M / b.ranks, .n = b.ranks, .of = of};
@@ -56,14 +43,32 @@ static void run_alone(void *ctx, int set) {
     matmul_sm90(&b.p[set], 0);
 }
 
+/* Block 0 is the rank's own. */
 static void run_gathered(void *ctx, int set) {
     (void)ctx;
     Matmul p = b.p[set];
     RowBlocks blocks = blocks_of(&p, BLOCKS_OF_A);
     blocks.flags = b.flags, blocks.said = ++b.launched;
     p.blocks = &blocks;
-    device_say(device_stream(), b.go, b.launched);
+    device_record(b.begun, device_stream());
+    device_follow(b.comm, b.begun);
+    for (int i = 0; i < b.ranks; i++) {
+        if (i) device_put_in(b.comm, b.here, b.host, b.block);
+        device_say(b.comm, &b.flags[i], b.launched);
+    }
     matmul_sm90(&p, 0);
+}
+
+static void run_transfer(void *ctx, int set) {
+    (void)ctx, (void)set;
+    for (int i = 1; i < b.ranks; i++) {
+        device_put_in(device_stream(), b.here, b.host, b.block);
+        device_say(device_stream(), &b.flags[b.ranks], 0);
+    }
+}
+static void run_host_copy(void *ctx, int set) {
+    (void)ctx, (void)set;
+    device_put_in(device_stream(), b.here, b.host, HOST_BYTES);
 }
 
 static Act *slot(void *ctx, int block) {
@@ -105,16 +110,17 @@ static void write_row(const char *name, int64_t C, double alone, double fused) {
 
 static void gather(int64_t T, int64_t K, int64_t N) {
     operands(matmul_forward(T, K, N, NULL, K, NULL));
-    b.transfer = 2 * (double)(T * K) * (b.ranks - 1) / b.ranks / link;
-    GpuJob job[2] = {{run_alone, NULL, b.sets, 0}, {run_gathered, NULL, b.sets, 0}};
-    pthread_t thread;
-    *b.go = b.launched = 0, b.ends = false;
-    for (int i = 0; i < b.ranks; i++) b.flags[i] = 0;
-    int rc = pthread_create(&thread, NULL, arrivals, NULL);
-    if (rc) die("no thread for arrivals: error %d", rc);
-    gpu_time(job, 2);
-    b.ends = true;
-    pthread_join(thread, NULL);
+    double seconds = 2 * (double)(T * K) / b.ranks / link; // of a block
+    b.here = gpu_take(HOST_BYTES, GPU_ZEROS);
+    b.flags = gpu_take((b.ranks + 1) * (int64_t)sizeof *b.flags, GPU_ZEROS), b.launched = 0;
+    GpuJob copy = {run_host_copy, NULL, 1, 0};
+    gpu_time(&copy, 1);
+    double bytes = HOST_BYTES / copy.seconds * seconds;
+    b.block = bytes < HOST_BYTES ? (size_t)bytes : HOST_BYTES;
+    GpuJob job[3] = {
+        {run_alone, NULL, b.sets, 0}, {run_gathered, NULL, b.sets, 0}, {run_transfer, NULL, 1, 0}};
+    gpu_time(job, 3);
+    b.transfer = job[2].seconds;
     write_row("all_gather", K, job[0].seconds, job[1].seconds);
 }
 
@@ -133,12 +139,13 @@ void gpu_fused(const Kernels *k, int64_t C) {
     if (!why && T % (128 * MOST_RANKS)) why = "blocks of tokens end within tiles";
     if (why) printf("\nmatmuls with collectives: none: %s\n", why);
     if (why) return;
-    b.k = k, b.go = device_pin(sizeof *b.go), b.flags = device_pin(MOST_RANKS * sizeof *b.flags);
+    b.k = k, b.host = device_pin(HOST_BYTES), b.comm = device_comm_stream(),
+    b.begun = device_event();
     printf("\none GPU, emulated link of %.0f GB/s\n%-15s %5s %7s %6s %6s %9s %9s %9s %8s\n",
            link * 1e-9, "us", "ranks", "M", "K", "N", "alone", "transfer", "fused", "hidden %");
     for (b.ranks = 2; b.ranks <= MOST_RANKS; b.ranks *= 2) {
         gather(T, C, 4 * C / b.ranks);
         scatter(T, 4 * C / b.ranks, C);
     }
-    device_unpin(b.go), device_unpin(b.flags);
+    device_unpin(b.host), device_stream_free(b.comm), device_event_free(b.begun);
 }

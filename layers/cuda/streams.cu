@@ -67,6 +67,10 @@ void device_copy_in(Stream s, void *to, const void *from, size_t n_bytes) {
     device_check(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice, s));
 }
 
+void device_put_in(Stream s, void *to, const void *pinned, size_t n_bytes) {
+    device_check(cudaMemcpyAsync(to, pinned, n_bytes, cudaMemcpyHostToDevice, s));
+}
+
 void device_say(Stream s, uint32_t *where, uint32_t x) {
     using Write = decltype(&cuStreamWriteValue32);
     static thread_local Write write;

@@ -40,6 +40,8 @@ void device_note(Stream s, uint32_t *where, uint32_t note);
 uint32_t device_noted(const uint32_t *where);
 /* Local. Copies between devices, or on one, put into s; between devices by a copy engine. */
 void device_copy_in(Stream s, void *to, const void *from, size_t n_bytes);
+/* Local. device_put from pinned memory (device_pin), put into s. */
+void device_put_in(Stream s, void *to, const void *pinned, size_t n_bytes);
 /* Local. When s reaches this point, x is written to *where, of a device or of device_pin, after all
  * that s did before; by no kernel, which might find no free multiprocessor. */
 void device_say(Stream s, uint32_t *where, uint32_t x);
