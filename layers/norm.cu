@@ -6,13 +6,17 @@
  *     cut rows   the statistics read 2C more, the sums of backward 4C more
  *
  * Each direction, from plain to fast: `_plain` goes over a row in single elements as often as the
- * formula does, for rows that are not aligned; the fast one keeps a row in registers between the
- * sums and their use. With a residual each makes the elements of the stream first, and goes on with
- * what those elements hold, not with the float before it was rounded: backward has nothing but the
- * elements, and so both ways to the stream's norm have the same bits.
+ * formula does, for rows that are not aligned; the fast one fetches a row once and keeps it until
+ * its sums are known, forward in registers, backward in shared memory. A row belongs to one warp as
+ * long as it fits, so that no warp waits for another. With a residual each makes the elements of
+ * the stream first, and goes on with what those elements hold, not with the float before it was
+ * rounded: backward has nothing but the elements, and so both ways to the stream's norm have the
+ * same bits.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
+#include "layers/cuda/ptx.cuh"
+#include <utility>
 
 extern "C" {
 #include "layers/cuda/families.h"
@@ -58,17 +62,19 @@ template <int W, class E> __device__ __forceinline__ const Words<E, W> *words_at
     return reinterpret_cast<const Words<E, W> *>(p);
 }
 
-/* x = (addend + x) + bias, in the dtype of x. */
+/* x = (addend + x) + bias, in the dtype of x; v = what these elements then hold. */
 template <class E, int W>
-__device__ __forceinline__ void add_residual(Words<E, W> &x, const Words<E, W> &addend,
-                                             const float *bias) {
-    float b[W] = {0};
+__device__ __forceinline__ void add_residual(float (&v)[W], Words<E, W> &x,
+                                             const Words<E, W> &addend, const float *bias) {
+    float a[W], b[W] = {0};
     if (bias) load<float, W>(b, bias);
+    unpack(a, addend), unpack(v, x);
 #pragma unroll
     for (int j = 0; j < W; j++) {
-        float v = to_float(addend.at[j]) + to_float(x.at[j]);
-        from_float(x.at[j], bias ? v + b[j] : v);
+        v[j] += a[j];
+        if (bias) v[j] += b[j];
     }
+    pack(x, v), unpack(v, x);
 }
 
 /* A warp for each row, three times over it; a lane makes those elements of a stream that it reads
@@ -77,7 +83,8 @@ template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (t >= f.T) return;
     for (int64_t c = this_lane(); c < f.C && RESIDUAL; c += WARP) {
-        add_residual<E, 1>(*words_at<1>(f.stream + t * f.ld + c),
+        float v[1];
+        add_residual<E, 1>(v, *words_at<1>(f.stream + t * f.ld + c),
                            *words_at<1>(f.addend + t * f.ld + c), f.bias ? f.bias + c : nullptr);
     }
     const E *x = f.x + t * f.ld;
@@ -95,35 +102,50 @@ template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     }
 }
 
-/* Words of a residual that are on their way at once, of the stream and of its addend: more of them,
- * as floats, would leave registers for one block alone. */
-enum { BATCH = 2 };
+/* Words of a row, and of its addend, that are on their way at once: more of them would leave
+ * registers for one block alone. */
+enum { BATCH = 4 };
 
-/* v = row t of x; of a residual, what the elements of the stream hold once they are whole. A batch
- * is read before any of it is written: the compiler cannot know that rows do not overlap, and would
- * wait for each element in turn. */
+/* Where word k of a row begins for the thread `first` of those that share the row. Is it there? The
+ * launcher takes the fewest words for each lane of a warp, so all but the last are. */
+template <class E, int GROUP> __device__ __forceinline__ int column(int first, int k) {
+    return (k * GROUP * WARP + first) * width<E>;
+}
+template <class E, int K, int GROUP>
+__device__ __forceinline__ bool there(const Forward<E> &f, int first, int k) {
+    return (GROUP == 1 && k < K - 1) || column<E, GROUP>(first, k) < static_cast<int>(f.C);
+}
+
+/* v = row t of x; of a residual, what the elements of the stream hold once they are whole; 0 behind
+ * the row's end. A batch is read before any of it is written: the compiler cannot know that rows do
+ * not overlap, and would wait for each element in turn. */
 template <class E, int K, int GROUP, bool RESIDUAL>
 __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<E> &f, int64_t t,
                                          int first) {
-    constexpr int W = width<E>, AT_ONCE = K < BATCH ? K : BATCH;
+    constexpr int W = width<E>, AT_ONCE = K < BATCH ? K : static_cast<int>(BATCH);
+    const E *row = f.x + t * f.ld, *addend_row = RESIDUAL ? f.addend + t * f.ld : nullptr;
 #pragma unroll
     for (int k0 = 0; k0 < K; k0 += AT_ONCE) {
-        Words<E, W> x[AT_ONCE] = {}, addend[AT_ONCE] = {};
+        Words<E, W> x[AT_ONCE], addend[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            int64_t c = static_cast<int64_t>((k0 + k) * GROUP * WARP + first) * W;
-            if (c < f.C) x[k] = *words_at<W>(f.x + t * f.ld + c);
-            if (c < f.C && RESIDUAL) addend[k] = *words_at<W>(f.addend + t * f.ld + c);
+        for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
+            // behind the row's end its first word is read and dropped: no lane takes another way
+            int c = there<E, K, GROUP>(f, first, k0 + k) ? column<E, GROUP>(first, k0 + k) : 0;
+            x[k] = *words_at<W>(row + c);
+            if (RESIDUAL) addend[k] = *words_at<W>(addend_row + c);
         }
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            int64_t c = static_cast<int64_t>((k0 + k) * GROUP * WARP + first) * W;
-            if (c < f.C && RESIDUAL) {
-                add_residual<E, W>(x[k], addend[k], f.bias ? f.bias + c : nullptr);
+        for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
+            int c = column<E, GROUP>(first, k0 + k);
+            bool inside = there<E, K, GROUP>(f, first, k0 + k);
+            if (RESIDUAL && inside) {
+                add_residual<E, W>(v[k0 + k], x[k], addend[k], f.bias ? f.bias + c : nullptr);
                 *words_at<W>(f.stream + t * f.ld + c) = x[k];
+            } else {
+                unpack(v[k0 + k], x[k]);
             }
 #pragma unroll
-            for (int j = 0; j < W; j++) v[k0 + k][j] = to_float(x[k].at[j]);
+            for (int j = 0; j < W; j++) v[k0 + k][j] = inside ? v[k0 + k][j] : 0;
         }
     }
 }
@@ -154,7 +176,7 @@ __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
 #pragma unroll
         for (int j = 0; j < W; j++) {
             float d = v[k][j] - mean;
-            if ((k * GROUP * WARP + first) * W < f.C) squares[0] = fmaf(d, d, squares[0]);
+            if (there<E, K, GROUP>(f, first, k)) squares[0] = fmaf(d, d, squares[0]);
         }
     if (GROUP == 1)
         squares[0] = warp_sum(squares[0]);
@@ -163,8 +185,8 @@ __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
     float rstd = keep(f, t, mean, squares[0], first == 0);
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        int64_t c = static_cast<int64_t>(k * GROUP * WARP + first) * W;
-        if (c >= f.C || !f.y) continue;
+        int c = column<E, GROUP>(first, k);
+        if (!there<E, K, GROUP>(f, first, k) || !f.y) continue;
         float g[W], b[W] = {0};
         load<float, W>(g, f.gamma + c);
         if (f.beta) load<float, W>(b, f.beta + c);
@@ -221,15 +243,24 @@ __global__ void merge(float *mean, float *rstd, const float *parts, Counts count
 
 /* --- backward
  *
- * dx wants sums over a row, dgamma and dbeta sums over tokens. So a block takes a panel of tokens;
- * each of its threads keeps the same columns for all of them, and the sums of columns stay in
- * registers:
+ * dx needs sums over a row, dgamma and dbeta sums over tokens. A block takes a panel of tokens and
+ * each of its warps a run of the panel's rows, so a warp's row sums need no barrier. A lane has the
+ * same columns of all rows of its warp, and the sums of columns stay in registers:
  *
- *                  thread 0   thread 1   ...
- *     tokens 0-3   dy, x      dy, x           -> 8 sums over the block -> dx of 4 rows
- *     tokens 4-7   dy, x      dy, x           -> 8 sums over the block -> dx of 4 rows
- *     ...            |          |
- *                  dgamma, dbeta of its columns -> workspace[panel, 2, C] -> panels.cuh
+ *                  rows of the panel     lane 0   lane 1   ...
+ *     warp 0       0 ... 15              x, dy    x, dy        -> 2 sums over the warp -> dx
+ *     warp 1       16 ... 31             x, dy    x, dy        -> 2 sums over the warp -> dx
+ *     ...                                  |        |
+ *       dgamma, dbeta of the lane's columns, added over the warps in order
+ *                                        -> workspace[panel, 2, C] -> panels.cuh
+ *
+ * Rows come by asynchronous copies into a ring of STAGES rows for each warp: the next row is on its
+ * way while a row is summed, and rows on their way take no registers. A row is read from the ring
+ * twice, for the sums and for dx, so that only sums of columns stay in registers between rows.
+ *
+ * Budget on an H200, C = 768 in bf16: at 4.2 TB/s a multiprocessor reads 24 bytes a ns, and memory
+ * answers after some 1000 ns, so 24 KB must be on their way. 16 warps fit, each with at least one
+ * row of 4.6 KB on its way: 74 KB.
  */
 template <class E> struct Backward {
     E *dx;       // NULL: only the sums
@@ -277,104 +308,189 @@ template <class E> __global__ void backward_plain(Backward<E> b) {
     }
 }
 
-enum { MAX_BACKWARD_THREADS = 256 }; // of which each may have 255 registers
+enum { RUNS = 4, STAGES = 2 }; // warps of a block where each has a run of rows; rows of a ring
 
-/* Rows whose sums are taken together: as many as registers hold. */
-template <int K> constexpr int batch = K == 1 ? 4 : 1;
-
-/* Words of these rows, as they lie in memory: so they take the fewest registers until their sums
- * are there. All that the rows need is on its way at once: were dx fetched when the sums are there,
- * memory would wait for the block's barrier. */
-template <class E, int K> struct Rows {
-    Words<E, width<E>> x[batch<K>][K], dy[batch<K>][K], dx[batch<K>][K];
+/* The shared memory of a block. A row is shared by GROUP warps, K words of 16 bytes in each lane:
+ * one warp, so that warps do not wait for each other; all of the block's where a row is too long
+ * for a ring. Words of neighbouring lanes lie side by side, and so do 16-byte parts of gamma and of
+ * the sums: accesses have no bank conflicts. */
+template <class E, int K, int GROUP> struct Ring {
+    static constexpr int W = width<E>, PARTS = W / 4, LANES = GROUP * WARP;
+    static constexpr int GROUPS = GROUP == 1 ? static_cast<int>(RUNS) : 1, THREADS = GROUPS * LANES;
+    using Four = Words<float, 4>;
+    struct Row {
+        Words<E, W> x[K][LANES], dy[K][LANES], dx[K][LANES];
+    };
+    struct Sums {
+        Four dgamma[K][PARTS][LANES], dbeta[K][PARTS][LANES];
+    };
+    union {
+        Row rows[GROUPS][STAGES];
+        Sums sums[GROUPS]; // once all rows are done
+    };
+    Four gamma[K][PARTS][LANES];
 };
 
-template <class E, int K>
-__device__ __forceinline__ void load_rows(Rows<E, K> &r, const Backward<E> &b, int64_t t,
-                                          int64_t end) {
-    constexpr int W = width<E>;
-#pragma unroll
-    for (int i = 0; i < batch<K>; i++)
+/* What a lane does with its columns, those at (k * LANES + lane) * W for k < K. */
+template <class E, int K, int GROUP> struct Columns {
+    using R = Ring<E, K, GROUP>;
+    static constexpr int W = R::W, LANES = R::LANES;
+    const Backward<E> &b;
+    R &ring;
+    int lane;
+    float dgamma[K][W], dbeta[K][W];
+
+    __device__ __forceinline__ int column(int k) const { return (k * LANES + lane) * W; }
+    /* The launcher takes the fewest words for each lane of a warp: all but the last are there. */
+    __device__ __forceinline__ bool there(int k) const {
+        return (GROUP == 1 && k < K - 1) || column(k) < static_cast<int>(b.C);
+    }
+
+    __device__ __forceinline__ Columns(const Backward<E> &backward, R &shared_ring)
+        : b(backward), ring(shared_ring), lane(static_cast<int>(threadIdx.x) % LANES) {
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            int64_t c = static_cast<int64_t>(k * blockDim.x + threadIdx.x) * W;
-            if (t + i >= end || c >= b.C) continue;
-            r.x[i][k] = *reinterpret_cast<const Words<E, W> *>(b.x + (t + i) * b.ld + c);
-            r.dy[i][k] = *reinterpret_cast<const Words<E, W> *>(b.dy + (t + i) * b.ld + c);
-            if (b.dx)
-                r.dx[i][k] = *reinterpret_cast<const Words<E, W> *>(b.dx + (t + i) * b.ld + c);
+            float gamma[W] = {0};
+            if (there(k)) load<float, W>(gamma, b.gamma + column(k));
+#pragma unroll
+            for (int j = 0; j < W; j++) {
+                dgamma[k][j] = dbeta[k][j] = 0;
+                // each lane of a block's warps writes the same; a lane reads what it wrote
+                ring.gamma[k][j / 4][lane].at[j % 4] = gamma[j];
+            }
         }
-}
+    }
 
-template <class E, int K>
-__global__ void __launch_bounds__(MAX_BACKWARD_THREADS) backward_rows(Backward<E> b) {
-    constexpr int W = width<E>, BATCH = batch<K>;
-    auto &sums = shared<BlockSums<2 * BATCH>[2]>();
+    /* Begins to fetch row t; zeros where there are no columns, so that these add nothing. */
+    __device__ __forceinline__ void fetch(typename R::Row &to, int64_t t) const {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int64_t at = t * b.ld + lane * W + k * LANES * W;
+            int n = there(k) ? 16 : 0;
+            copy_async_first(shared_address(&to.x[k][lane]), b.x + at, n);
+            copy_async_first(shared_address(&to.dy[k][lane]), b.dy + at, n);
+            if (b.dx) copy_async_first(shared_address(&to.dx[k][lane]), b.dx + at, n);
+        }
+    }
+
+    __device__ __forceinline__ float gamma(int k, int j) const {
+        return ring.gamma[k][j / 4][lane].at[j % 4];
+    }
+
+    /* s = sums of g = dy gamma and of g h over this lane's columns of a row. */
+    __device__ __forceinline__ void sum(float (&s)[2], const typename R::Row &row, float mean,
+                                        float rstd) {
+        s[0] = s[1] = 0;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            float x[W], dy[W];
+            unpack(x, row.x[k][lane]), unpack(dy, row.dy[k][lane]);
+#pragma unroll
+            for (int j = 0; j < W; j++) {
+                float h = (x[j] - mean) * rstd, d = dy[j], g = d * gamma(k, j);
+                s[0] += g;
+                s[1] = fmaf(g, h, s[1]);
+                dgamma[k][j] = fmaf(d, h, dgamma[k][j]);
+                dbeta[k][j] += d;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void apply(const typename R::Row &row, int64_t t, float mean,
+                                          float rstd, float mean_g, float mean_gh) const {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            float x[W], dy[W], dx[W];
+            unpack(x, row.x[k][lane]), unpack(dy, row.dy[k][lane]);
+            unpack(dx, row.dx[k][lane]);
+#pragma unroll
+            for (int j = 0; j < W; j++) {
+                float h = (x[j] - mean) * rstd, g = dy[j] * gamma(k, j);
+                dx[j] = fmaf(rstd, g - mean_g - h * mean_gh, dx[j]);
+            }
+            if (there(k)) store<E, W>(b.dx + (t * b.ld + lane * W + k * LANES * W), dx);
+        }
+    }
+
+    /* The panel's sums: those of the block's runs in their order. */
+    __device__ __forceinline__ void finish() {
+        typename R::Sums &own = ring.sums[static_cast<int>(threadIdx.x) / LANES];
+        copy_wait<0>();
+        __syncthreads(); // the sums take the place of rows
+#pragma unroll
+        for (int k = 0; k < K; k++)
+#pragma unroll
+            for (int j = 0; j < W; j++) {
+                own.dgamma[k][j / 4][lane].at[j % 4] = dgamma[k][j];
+                own.dbeta[k][j / 4][lane].at[j % 4] = dbeta[k][j];
+            }
+        __syncthreads();
+        float *panel = b.panels + blockIdx.x * 2 * b.C;
+        for (int i = static_cast<int>(threadIdx.x); i < K * LANES * W / 4; i += R::THREADS) {
+            int k = i * 4 / (LANES * W), c = i * 4, of = c / W % LANES, part = c % W / 4;
+            if (c >= static_cast<int>(b.C)) continue;
+            float g[4] = {0}, d[4] = {0};
+#pragma unroll
+            for (int w = 0; w < R::GROUPS; w++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    g[j] += ring.sums[w].dgamma[k][part][of].at[j];
+                    d[j] += ring.sums[w].dbeta[k][part][of].at[j];
+                }
+            store<float, 4>(panel + c, g);
+            store<float, 4>(panel + b.C + c, d);
+        }
+    }
+};
+
+/* Blocks that a multiprocessor can hold: as many as registers of the sums leave. */
+template <int SUMS> constexpr int blocks = SUMS <= 32 ? 4 : SUMS <= 40 ? 3 : 2;
+
+template <class E, int K, int GROUP>
+__global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
+                                  GROUP == 1 ? blocks<K * width<E>> : 1)
+    backward_rows(Backward<E> b) {
+    using R = Ring<E, K, GROUP>;
+    R &ring = *dynamic_shared<R>();
+    Columns<E, K, GROUP> columns(b, ring);
     PanelRows<E> rows(b);
-    float gamma[K][W], dgamma[K][W], dbeta[K][W];
+    int group = static_cast<int>(threadIdx.x) / R::LANES;
+    int64_t run = (b.rows + R::GROUPS - 1) / R::GROUPS, begin = rows.begin + group * run,
+            end = begin + run < rows.end ? begin + run : rows.end;
+    typename R::Row *stages = ring.rows[group];
 #pragma unroll
-    for (int k = 0; k < K; k++) {
-        int64_t c = static_cast<int64_t>(k * blockDim.x + threadIdx.x) * W;
-#pragma unroll
-        for (int j = 0; j < W; j++) gamma[k][j] = dgamma[k][j] = dbeta[k][j] = 0;
-        if (c < b.C) load<float, W>(gamma[k], b.gamma + c);
+    for (int i = 0; i < STAGES; i++) {
+        if (begin + i < end) columns.fetch(stages[i], begin + i);
+        copy_commit();
     }
-    int turn = 0;
-    for (int64_t t = rows.begin; t < rows.end; t += BATCH, turn ^= 1) {
-        Rows<E, K> r = {};
-        float mean[BATCH], rstd[BATCH], s[2 * BATCH];
-        load_rows(r, b, t, rows.end);
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            bool there = t + i < rows.end;
-            mean[i] = there && b.layer ? b.mean[t + i] : 0, rstd[i] = there ? b.rstd[t + i] : 0;
-            s[2 * i] = s[2 * i + 1] = 0;
-#pragma unroll
-            for (int k = 0; k < K; k++) {
-                if (!there || static_cast<int64_t>(k * blockDim.x + threadIdx.x) * W >= b.C)
-                    continue;
-#pragma unroll
-                for (int j = 0; j < W; j++) {
-                    float h = (to_float(r.x[i][k].at[j]) - mean[i]) * rstd[i];
-                    float d = to_float(r.dy[i][k].at[j]), g = d * gamma[k][j];
-                    s[2 * i] += g;
-                    s[2 * i + 1] = fmaf(g, h, s[2 * i + 1]);
-                    dgamma[k][j] = fmaf(d, h, dgamma[k][j]);
-                    dbeta[k][j] += d;
-                }
+    int stage = 0;
+    for (int64_t first = begin; first < end; first += WARP) {
+        // lane i has the statistics of row first + i
+        bool there = first + this_lane() < end;
+        float means = there && b.layer ? b.mean[first + this_lane()] : 0;
+        float rstds = there ? b.rstd[first + this_lane()] : 0;
+        int n = end - first < WARP ? static_cast<int>(end - first) : static_cast<int>(WARP);
+        for (int i = 0; i < n; i++, stage = (stage + 1) % STAGES) {
+            int64_t t = first + i;
+            float mean = __shfl_sync(static_cast<unsigned>(FULL), means, i), s[2],
+                  rstd = __shfl_sync(static_cast<unsigned>(FULL), rstds, i);
+            copy_wait<STAGES - 1>(); // a lane reads what it fetched itself
+            columns.sum(s, stages[stage], mean, rstd);
+            if constexpr (GROUP == 1) {
+                s[0] = warp_sum(s[0]), s[1] = warp_sum(s[1]);
+                __syncwarp(); // else the row would be kept in registers instead of read again
+            } else {
+                block_sum<2>(s, shared<BlockSums<2>[2]>()[i & 1]);
             }
-        }
-        block_sum<2 * BATCH>(s, sums[turn]);
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            if (t + i >= rows.end) continue;
-            if (b.sums && threadIdx.x == 0)
-                b.sums[2 * (t + i)] = s[2 * i], b.sums[2 * (t + i) + 1] = s[2 * i + 1];
-            float mean_g = b.layer ? s[2 * i] * b.inverse_C : 0,
-                  mean_gh = s[2 * i + 1] * b.inverse_C;
-#pragma unroll
-            for (int k = 0; k < K; k++) {
-                int64_t c = static_cast<int64_t>(k * blockDim.x + threadIdx.x) * W;
-                if (c >= b.C || !b.dx) continue;
-                float dx[W];
-#pragma unroll
-                for (int j = 0; j < W; j++) {
-                    float h = (to_float(r.x[i][k].at[j]) - mean[i]) * rstd[i];
-                    float g = to_float(r.dy[i][k].at[j]) * gamma[k][j];
-                    dx[j] = fmaf(rstd[i], g - mean_g - h * mean_gh, to_float(r.dx[i][k].at[j]));
-                }
-                store<E, W>(b.dx + (t + i) * b.ld + c, dx);
-            }
+            if (b.sums && columns.lane == 0) b.sums[2 * t] = s[0], b.sums[2 * t + 1] = s[1];
+            if (b.dx)
+                columns.apply(stages[stage], t, mean, rstd, b.layer ? s[0] * b.inverse_C : 0,
+                              s[1] * b.inverse_C);
+            if (t + STAGES < end) columns.fetch(stages[stage], t + STAGES);
+            copy_commit();
         }
     }
-    float *panel = b.panels + blockIdx.x * 2 * b.C;
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        int64_t c = static_cast<int64_t>(k * blockDim.x + threadIdx.x) * W;
-        if (c >= b.C) continue;
-        store<float, W>(panel + c, dgamma[k]);
-        store<float, W>(panel + b.C + c, dbeta[k]);
-    }
+    columns.finish();
 }
 
 /* dx of given sums: a warp for each row. */
@@ -411,6 +527,8 @@ void merge_of(const Norm *n, float *mean, float *rstd, const float *parts, const
                static_cast<double>(n->eps));
 }
 
+using WordsOfALane = std::make_integer_sequence<int, 8>; // less one
+
 template <class E> struct Launchers {
     static constexpr int W = width<E>;
     static const E *in(const Act *x) { return static_cast<const E *>(x); }
@@ -432,32 +550,27 @@ template <class E> struct Launchers {
         return f;
     }
 
-    template <bool RESIDUAL, int K, int GROUP> static void launch_rows(const Forward<E> &f) {
+    template <bool RESIDUAL, int K, int GROUP> static bool launch_rows(const Forward<E> &f) {
+        if (f.C > static_cast<int64_t>(K) * GROUP * WARP * W) return false;
         LAUNCH((forward_rows<E, K, GROUP, RESIDUAL>), blocks_for(f.T, WARPS / GROUP), THREADS, 0,
                f);
+        return true;
+    }
+
+    /* The fewest words for each lane of a warp, else of a block; false: rows are too long. */
+    template <bool RESIDUAL, int... LESS>
+    static bool launch_shortest(const Forward<E> &f, std::integer_sequence<int, LESS...>) {
+        return (launch_rows<RESIDUAL, LESS + 1, 1>(f) || ...) ||
+               launch_rows<RESIDUAL, 2, WARPS>(f) || launch_rows<RESIDUAL, 4, WARPS>(f) ||
+               launch_rows<RESIDUAL, 8, WARPS>(f);
     }
 
     template <bool RESIDUAL> static void launch_forward(const Norm *n, const Forward<E> &f) {
-        int64_t words = (f.C + W - 1) / W; // of 16 bytes
         bool fits = aligned(n, f.x, f.y, f.x) && whole_words<E>(f.addend, 0) &&
                     whole_words<float>(f.bias, 0);
         if (f.T == 0) return;
-        if (f.C == 0 || words > THREADS * 8 || !fits)
+        if (f.C == 0 || !fits || !launch_shortest<RESIDUAL>(f, WordsOfALane()))
             LAUNCH((forward_plain<E, RESIDUAL>), blocks_for(f.T, WARPS), THREADS, 0, f);
-        else if (words <= WARP)
-            launch_rows<RESIDUAL, 1, 1>(f);
-        else if (words <= WARP * 2)
-            launch_rows<RESIDUAL, 2, 1>(f);
-        else if (words <= WARP * 4)
-            launch_rows<RESIDUAL, 4, 1>(f);
-        else if (words <= WARP * 8)
-            launch_rows<RESIDUAL, 8, 1>(f);
-        else if (words <= THREADS * 2)
-            launch_rows<RESIDUAL, 2, WARPS>(f);
-        else if (words <= THREADS * 4)
-            launch_rows<RESIDUAL, 4, WARPS>(f);
-        else
-            launch_rows<RESIDUAL, 8, WARPS>(f);
     }
 
     static void forward_of(Team *, const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
@@ -500,23 +613,27 @@ template <class E> struct Launchers {
         return b;
     }
 
-    template <int K>
-    static void launch_panels(const Backward<E> &b, unsigned panels, int64_t words) {
-        LAUNCH((backward_rows<E, K>), panels, blocks_for(words, K * WARP) * WARP, 0, b);
+    template <int K, int GROUP> static bool launch_panels(const Backward<E> &b, unsigned panels) {
+        using R = Ring<E, K, GROUP>;
+        if (b.C > static_cast<int64_t>(K) * R::LANES * W || sizeof(R) > device_shared())
+            return false;
+        LAUNCH((backward_rows<E, K, GROUP>), panels, R::THREADS, sizeof(R), b);
+        return true;
+    }
+
+    /* The fewest words for each lane of a warp, else of a block; false: rows are too long. */
+    template <int... LESS>
+    static bool launch_shortest(const Backward<E> &b, unsigned panels,
+                                std::integer_sequence<int, LESS...>) {
+        return (launch_panels<LESS + 1, 1>(b, panels) || ...) ||
+               launch_panels<2, WARPS>(b, panels) || launch_panels<4, WARPS>(b, panels);
     }
 
     static void launch_backward(const Norm *n, const Backward<E> &b) {
-        int64_t words = (b.C + W - 1) / W;
         if (b.T == 0 || b.C == 0) return;
         unsigned panels = blocks_for(b.T, b.rows);
-        if (words > MAX_BACKWARD_THREADS * 4 || !aligned(n, b.x, b.dx, b.dy))
+        if (!aligned(n, b.x, b.dx, b.dy) || !launch_shortest(b, panels, WordsOfALane()))
             LAUNCH((backward_plain<E>), panels, THREADS, 0, b);
-        else if (words <= MAX_BACKWARD_THREADS)
-            launch_panels<1>(b, panels, words);
-        else if (words <= MAX_BACKWARD_THREADS * 2)
-            launch_panels<2>(b, panels, words);
-        else
-            launch_panels<4>(b, panels, words);
         launch_add_panels(n->dgamma, n->dbeta, b.panels, panels, 2 * b.C, b.C);
     }
 

@@ -10,8 +10,8 @@ typedef struct Case {
     float offset; // added to x: a large mean with a small variance
 } Case;
 
-/* Sizes that take each kernel: rows of a warp, of a block, in single words; several batches of rows
- * in a panel. */
+/* Sizes that take each kernel: rows of a warp, one to eight words of 16 bytes in a lane; rows of a
+ * block; single elements; several rows for each warp of a panel. */
 static const Case cases[] = {
     {NORM_LAYER, 1, 1, 0, true, 0},     {NORM_LAYER, 5, 33, 0, true, 0},
     {NORM_LAYER, 19, 64, 0, true, 0},   {NORM_RMS, 19, 64, 0, false, 0},
@@ -20,6 +20,8 @@ static const Case cases[] = {
     {NORM_LAYER, 2, 1600, 0, true, 0},  {NORM_RMS, 3, 4096, 0, true, 0},
     {NORM_LAYER, 2, 8192, 0, true, 0},  {NORM_LAYER, 2, 16384, 0, true, 0},
     {NORM_LAYER, 1, 16392, 0, true, 0}, {NORM_RMS, 9, 31, 0, false, 0},
+    {NORM_LAYER, 5, 1000, 0, true, 0},  {NORM_RMS, 2, 1280, 0, true, 0},
+    {NORM_LAYER, 2, 1536, 0, true, 0},  {NORM_LAYER, 3, 2048, 0, true, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -255,33 +257,48 @@ TEST(cuda_norm_of_cut_rows_is_that_of_whole_rows) {
                 }
 }
 
-/* More panels of tokens than one warp of panels.cuh adds, and rows per panel that are no multiple
- * of a batch. */
-TEST(cuda_norm_backward_has_the_same_bits_in_any_order) {
-    enum { T = 512 * 16 + 700, C = 8 };
-    static float first[2 * C];
+/* More panels of tokens than one warp of panels.cuh adds, and rows per panel that its warps cannot
+ * share evenly. C columns; the sums of the first order. */
+enum { NARROW = 8 };
+static bool check_panels(int64_t T, bool is_first, float first[2 * NARROW]) {
+    enum { C = NARROW };
     Case c = {NORM_LAYER, T, C, 0, true, 0};
+    const Kernels *k = kernels_cuda(true);
+    Words x = words(T * C, 1, 1, true, 0), dy = words(T * C, 1, 2, true, 0);
+    Words dx = words(T * C, 0, 2, true, 0), gamma = words(C, 1, 3, false, 0);
+    Words sums = words(2 * C, 0, 3, false, 0), rstd = words_empty(T, false, 0);
+    Words mean = words_empty(T, false, 0);
+    Norm norm = norm_of(&c, T, C);
+    norm.gamma = gamma.device, norm.dgamma = sums.device, norm.dbeta = sums.device + C;
+    norm.workspace = cuda_take((int64_t)k->norm_workspace(T, C), 1, 0);
+    Words stats = words_empty(2 * T, false, 0);
+    k->norm_statistics(NULL, &norm, stats.device, x.device);
+    const int64_t all[] = {C};
+    k->norm_merge(&norm, mean.device, rstd.device, stats.device, all, 1);
+    k->norm_backward(NULL, &norm, dx.device, dy.device, x.device, mean.device, rstd.device);
+    words_get(&sums), words_get(&mean), words_get(&rstd);
+    if (is_first) memcpy(first, sums.host, 2 * C * sizeof *first);
+    double want[2 * C] = {0};
+    for (int64_t i = 0; i < T * C; i++) {
+        double d = (double)dy.host[i], m = (double)mean.host[i / C], r = (double)rstd.host[i / C];
+        want[i % C] += d * ((double)x.host[i] - m) * r, want[C + i % C] += d;
+    }
+    return same_bits(first, sums.host, 2 * C) && near_all("sums", sums.host, want, 2 * C, 1e-5);
+}
+
+TEST(cuda_norm_backward_has_the_same_bits_in_any_order) {
+    float first[2 * NARROW];
     for (EACH_ORDER(o)) {
         cuda_begin(*o);
-        const Kernels *k = kernels_cuda(true);
-        Words x = words((int64_t)T * C, 1, 1, true, 0), dy = words((int64_t)T * C, 1, 2, true, 0);
-        Words dx = words((int64_t)T * C, 0, 2, true, 0), gamma = words(C, 1, 3, false, 0);
-        Words sums = words(2 * C, 0, 3, false, 0), rstd = words_empty(T, false, 0);
-        Words mean = words_empty(T, false, 0);
-        Norm norm = norm_of(&c, T, C);
-        norm.gamma = gamma.device, norm.dgamma = sums.device, norm.dbeta = sums.device + C;
-        norm.workspace = cuda_take((int64_t)k->norm_workspace(T, C), 1, 0);
-        Words stats = words_empty(2 * T, false, 0);
-        k->norm_statistics(NULL, &norm, stats.device, x.device);
-        const int64_t all[] = {C};
-        k->norm_merge(&norm, mean.device, rstd.device, stats.device, all, 1);
-        k->norm_backward(NULL, &norm, dx.device, dy.device, x.device, mean.device, rstd.device);
-        words_get(&sums);
-        if (o == cuda_orders) memcpy(first, sums.host, sizeof first);
-        CHECK(same_bits(first, sums.host, 2 * C));
-        double want[C] = {0};
-        for (int64_t i = 0; i < (int64_t)T * C; i++) want[i % C] += (double)dy.host[i];
-        CHECK(near_all("dbeta", sums.host + C, want, C, 1e-5));
+        CHECK(check_panels(512 * 16 + 700, o == cuda_orders, first));
         CHECK(cuda_end());
     }
+}
+
+/* A warp knows the statistics of 32 rows at a time. */
+TEST(cuda_norm_backward_of_many_rows_for_each_warp) {
+    float sums[2 * NARROW];
+    cuda_begin(cuda_orders[0]);
+    CHECK(check_panels(512 * 4 * 32 + 600, true, sums));
+    CHECK(cuda_end());
 }

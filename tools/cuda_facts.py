@@ -16,7 +16,8 @@ serialise: 4 HGMMA a step for 64 rows, once before the loop and once in it, and 
 that of the loop leaves a step in flight; beside them a step has fewer instructions than fit into
 the time of its HGMMA; in matmul_sm80.cu a step of 64 HMMA, which take 512 cycles, has fewer
 instructions to issue than cycles; in attention every exponential of a loop beside a matmul; in
-norm's backward no row fetched behind the block's sum; in the embedding's
+norm's backward a loop that fetches a whole row ahead by asynchronous copies, waits at no barrier
+and has at most so many instructions an element; in the embedding's
 backward rows fetched four at a time; in the classifier at most so many instructions a logit. The
 other numbers must be those of the table where the compiler is the table's; another one may change
 them.
@@ -39,13 +40,14 @@ KERNELS = {  # files, and which of their kernels
     "layers/attention_sm90": ".", "layers/attention_sm90_backward": "gradient_of",
     "layers/matmul_sm80": "sm80", "layers/matmul_sm90": ".",
     "layers/classifier": r"whole_staged<__nv_bfloat16>",
-    "layers/norm": r"backward_rows<__nv_bfloat16, [12]",
+    "layers/norm": r"backward_rows<__nv_bfloat16, [3457], 1>",
     "layers/adamw": r"update_list<__nv_bfloat16>",
     "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
 HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
 HGMMA, MOST_BESIDE = 4, 200  # of a step, for each 64 rows; other instructions of its loop
+WORD, MOST_PER_ELEMENT = 8, 25  # elements of 16 bytes of norm's rows
 LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
 SHORT = 20  # instructions: loops that wait for a barrier are shorter
 
@@ -194,10 +196,16 @@ def table(folder, tool, wrong):
             if "attention" in file and any(m and b < e for _, e, b, m, _ in inner):
                 wrong.append(f"{name}: exponentials without a matmul beside them")
             if file == "layers/norm":
-                after = code[next(i for i, x in enumerate(code) if "BAR.SYNC" in x):]
-                rows[-1] += f"; {sum('LDG' in x for x in after)} loads behind the block's sum"
-                if any("LDG.E.128" in x for x in after):
-                    wrong.append(f"{name}: rows are fetched behind the block's sum")
+                words = int(name.split(", ")[1])  # of each lane
+                turn = next((code[a:b + 1] for a, b in loops(code)
+                             if any("SHFL.BFLY" in x for x in code[a:b + 1])), [])
+                ahead, each = sum("LDGSTS" in x for x in turn), of_loop(turn)[0] / (WORD * words)
+                rows[-1] += f"; {ahead} words fetched ahead, {each:.1f} an element"
+                if ahead != 3 * words or any("LDG.E.128" in x or "BAR.SYNC" in x for x in turn):
+                    wrong.append(f"{name}: a turn does not fetch the next row, or waits")
+                if each > MOST_PER_ELEMENT:
+                    wrong.append(f"{name}: {each:.1f} instructions an element, over "
+                                 f"{MOST_PER_ELEMENT}")
             if file == "layers/embedding":
                 first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
                 ahead = sum("LDG.E.128" in x for x in first)  # 4 rows of dx, 4 of two loads of dwte

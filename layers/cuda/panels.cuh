@@ -15,6 +15,8 @@ struct PanelColumns {
     float of[WARP][WARP];
 };
 
+enum { PANELS_AT_ONCE = 16 }; // panels of a warp: all there are of norm's
+
 /* a[0 .. n_a) += the first n_a columns, b[0 .. n - n_a) += the others; b may be NULL. */
 static __global__ void __launch_bounds__(1024)
     add_panels(float *a, float *b, const float *sums, int panels, int64_t n, int64_t n_a) {
@@ -22,8 +24,16 @@ static __global__ void __launch_bounds__(1024)
     int lane = this_lane(), warp = this_warp();
     int64_t i = static_cast<int64_t>(blockIdx.x) * WARP + lane;
     float s = 0;
-#pragma unroll 8
-    for (int p = warp; p < panels; p += WARP) s += i < n ? sums[p * n + i] : 0;
+    for (int p0 = warp; p0 < panels; p0 += PANELS_AT_ONCE * WARP) {
+        float v[PANELS_AT_ONCE]; // all on their way at once, 0 behind the last panel
+#pragma unroll
+        for (int j = 0; j < PANELS_AT_ONCE; j++) {
+            int p = p0 + j * WARP;
+            v[j] = i < n && p < panels ? sums[p * n + i] : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < PANELS_AT_ONCE; j++) s += v[j];
+    }
     columns.of[warp][lane] = s;
     __syncthreads();
     if (warp > 0 || i >= n) return;

@@ -9,6 +9,7 @@
 #define LAYERS_CUDA_VEC_CUH
 
 #include <cstdint>
+#include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -39,6 +40,36 @@ __device__ __forceinline__ unsigned pair_of(float low, float high) {
 
 /* W elements that are moved by one instruction. */
 template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
+
+/* x[W] = the elements of w. The upper one of two bf16 in a register is a float once the lower is
+ * masked: one instruction, where the compiler would move it down and up again. */
+template <class E, int W>
+__device__ __forceinline__ void unpack(float (&x)[W], const Words<E, W> &w) {
+#pragma unroll
+    for (int i = 0; i < W; i++) x[i] = to_float(w.at[i]);
+}
+template <> __device__ __forceinline__ void unpack(float (&x)[8], const Words<bf16, 8> &w) {
+    unsigned pairs[4];
+    memcpy(pairs, &w, sizeof pairs);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        x[2 * i] = __uint_as_float(pairs[i] << 16);
+        x[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
+    }
+}
+
+/* The opposite: rounded to the type of storage, two to an instruction. */
+template <class E, int W>
+__device__ __forceinline__ void pack(Words<E, W> &w, const float (&x)[W]) {
+#pragma unroll
+    for (int i = 0; i < W; i++) from_float(w.at[i], x[i]);
+}
+template <> __device__ __forceinline__ void pack(Words<bf16, 8> &w, const float (&x)[8]) {
+    unsigned pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) pairs[i] = pair_of(x[2 * i], x[2 * i + 1]);
+    memcpy(&w, pairs, sizeof pairs);
+}
 
 /* x[W] = p[0 .. W) */
 template <class E, int W> __device__ __forceinline__ void load(float (&x)[W], const E *p) {
