@@ -18,8 +18,7 @@
  * Not taken for dwte: a pass over all tokens for each of its rows, V T looks at tokens; atomicAdd,
  * whose sums have the order of the threads. The sort is what an order costs: of 32,768 tokens and
  * 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls in all. The other
- * kernels are W = 1, plain, where rows are not aligned, and W elements (16 bytes). None was
- * measured.
+ * kernels are W = 1, plain, where rows are not aligned, and W elements (16 bytes).
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sort.cuh"

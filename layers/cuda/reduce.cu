@@ -9,6 +9,7 @@
  * gather; 16 bytes. The tree over src is unrolled for 8 of them or for 64, so that its sums stay in
  * registers. Not tried: sums in the switch (multimem), which one GPU has not. */
 #include <algorithm>
+#include <type_traits>
 
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/vec.cuh"
@@ -20,6 +21,10 @@ extern "C" {
 namespace {
 
 enum { THREADS = 512, WARPS = THREADS / WARP, STEPS = 4 };
+enum {
+    FEW = 3,
+    ALL = 6
+}; // levels of a tree: over the ranks there mostly are; over all there may be
 
 /* Of a row that is cut: what a warp moves in some steps. */
 template <int W> constexpr int64_t cut = WARP *W *STEPS;
@@ -35,54 +40,85 @@ bool aligned(const void *p, int64_t n_bytes) {
 
 /* --- reduce */
 
-template <class E> __device__ __forceinline__ E added(E a, E b) {
-    E y;
-    from_float(y, to_float(a) + to_float(b));
-    return y;
-}
-__device__ __forceinline__ double added(double a, double b) {
-    return a + b;
-}
-__device__ __forceinline__ uint32_t added(uint32_t a, uint32_t b) {
-    return a + b;
-}
-
-/* sum = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are. */
-template <class E, int W, int LEVEL>
-__device__ __forceinline__ void tree(Words<E, W> &sum, const Reduce &f, int first, int64_t from) {
-    if constexpr (LEVEL == 0) {
-        sum = *reinterpret_cast<const Words<E, W> *>(static_cast<const E *>(f.src[first]) + from);
-    } else {
-        Words<E, W> x;
-        int second = first + (1 << (LEVEL - 1));
-        tree<E, W, LEVEL - 1>(sum, f, first, from);
-        if (second >= f.n_src) return;
-        tree<E, W, LEVEL - 1>(x, f, second, from);
+/* a += b, in the type of storage. */
+template <class E, int W>
+__device__ __forceinline__ void add_words(Words<E, W> &a, const Words<E, W> &b) {
+    if constexpr (std::is_same_v<E, double> || std::is_same_v<E, uint32_t>) {
 #pragma unroll
-        for (int j = 0; j < W; j++) sum.at[j] = added(sum.at[j], x.at[j]);
+        for (int j = 0; j < W; j++) a.at[j] += b.at[j];
+    } else {
+        float x[W], y[W];
+        unpack(x, a), unpack(y, b);
+#pragma unroll
+        for (int j = 0; j < W; j++) x[j] += y[j];
+        pack(a, x);
     }
 }
 
-template <class E, int W, int LEVEL>
-__device__ __forceinline__ void reduce_words(const Reduce &f, int64_t to, int64_t from) {
-    Words<E, W> sum;
-    tree<E, W, LEVEL>(sum, f, 0, from);
-    for (int i = 0; i < f.n_dst; i++)
-        *reinterpret_cast<Words<E, W> *>(static_cast<E *>(f.dst[i]) + to) = sum;
+/* Words as they lie in registers: elements of 16 bits would be moved to a register each as soon as
+ * they are there, and the thread would wait for one src before it fetches the next. */
+template <class E, int W>
+using Raw = std::conditional_t<sizeof(Words<E, W>) == 16, Words<unsigned, 4>, Words<E, W>>;
+
+/* sum = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are, for N words of a
+ * lane, a warp's width apart: the N of a src are on their way at once. */
+template <class E, int W, int N, int LEVEL>
+__device__ __forceinline__ void tree(Raw<E, W> (&sum)[N], const Reduce &f, int first,
+                                     int64_t from) {
+    if constexpr (LEVEL == 0) {
+        const E *src = static_cast<const E *>(f.src[first]) + from;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum[i] = *reinterpret_cast<const Raw<E, W> *>(src + i * WARP * W);
+    } else {
+        Raw<E, W> x[N];
+        int second = first + (1 << (LEVEL - 1));
+        tree<E, W, N, LEVEL - 1>(sum, f, first, from);
+        if (second >= f.n_src) return;
+        tree<E, W, N, LEVEL - 1>(x, f, second, from);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            Words<E, W> a, b;
+            memcpy(&a, &sum[i], sizeof a), memcpy(&b, &x[i], sizeof b);
+            add_words(a, b);
+            memcpy(&sum[i], &a, sizeof a);
+        }
+    }
 }
 
-/* n: elements in all; the last row may end before its columns do. */
+template <class E, int W, int N, int LEVEL>
+__device__ __forceinline__ void reduce_words(const Reduce &f, int64_t to, int64_t from) {
+    Raw<E, W> sum[N];
+    tree<E, W, N, LEVEL>(sum, f, 0, from);
+    for (int i = 0; i < f.n_dst; i++)
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            Words<E, W> w;
+            memcpy(&w, &sum[k], sizeof w);
+            E *dst = static_cast<E *>(f.dst[i]) + to + k * WARP * W;
+            *reinterpret_cast<Words<E, W> *>(dst) = w;
+        }
+}
+
+/* n: elements in all; the last row may end before its columns do. Of few src a lane takes the words
+ * of all steps of a row that is cut at once: one block's worth of single words would not fill
+ * memory. */
 template <class E, int W, int LEVEL>
 __global__ void reduce_rows(const __grid_constant__ Reduce f, int64_t n) {
+    constexpr int N = LEVEL <= FEW ? static_cast<int>(STEPS) : 1;
     int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
-    for (; row < f.rows; row += static_cast<int64_t>(gridDim.x) * WARPS)
-        for (int64_t col = this_lane() * W; col < f.cols; col += WARP * W) {
+    for (; row < f.rows; row += static_cast<int64_t>(gridDim.x) * WARPS) {
+        int64_t col = this_lane() * W, last = f.cols < n - row * f.cols ? f.cols : n - row * f.cols;
+        for (; N > 1 && col + (N - 1) * WARP * W + W <= last; col += N * WARP * W)
+            reduce_words<E, W, N, LEVEL>(f, row * f.cols + col, row * f.src_ld + col);
+        for (; col < f.cols; col += WARP * W) {
             int64_t to = row * f.cols + col, from = row * f.src_ld + col;
             if (to + W <= n)
-                reduce_words<E, W, LEVEL>(f, to, from);
+                reduce_words<E, W, 1, LEVEL>(f, to, from);
             else
-                for (; to < n; to++, from++) reduce_words<E, 1, LEVEL>(f, to, from);
+                for (; to < n; to++, from++) reduce_words<E, 1, 1, LEVEL>(f, to, from);
         }
+    }
 }
 
 template <class E> bool whole_reduce(const Reduce &f) {
@@ -94,7 +130,6 @@ template <class E> bool whole_reduce(const Reduce &f) {
 
 /* Of up to 8 src, as ranks mostly are, or of all there may be. */
 template <class E, int W> void launch_reduce(Stream s, Reduce f) {
-    constexpr int FEW = 3, ALL = 6;
     static_assert(1 << ALL == REDUCE_MOST, "a tree over all src");
     int64_t n = f.rows * f.cols;
     if (f.rows == 1) f.rows = (n + cut<W> - 1) / cut<W>, f.cols = f.src_ld = cut<W>;

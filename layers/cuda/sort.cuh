@@ -15,6 +15,7 @@
 #include "layers/cuda/vec.cuh"
 
 enum { DIGITS = SORT_DIGITS, SORT_WARPS = 8, SCAN_THREADS = 1024 };
+enum { SORT_STEPS = SORT_ITEMS / WARP, SCAN_STEP = 4 * WARP }; // items of a lane; of a warp at once
 
 struct SortDigits {
     int of[SORT_WARPS][DIGITS];
@@ -37,33 +38,59 @@ static __global__ void sort_count(int *counts, const int *keys, int n, int warps
     int begin = sort_warp() * SORT_ITEMS;
     for (int d = this_lane(); d < DIGITS; d += WARP) count[d] = 0;
     __syncwarp();
-    for (int i = begin + this_lane(); i < begin + SORT_ITEMS && i < n; i += WARP)
-        atomicAdd(&count[digit_of(keys[i], shift)], 1);
+    int key[SORT_STEPS]; // all on their way at once
+#pragma unroll
+    for (int j = 0; j < SORT_STEPS; j++) {
+        int i = begin + j * WARP + this_lane();
+        key[j] = i < n ? keys[i] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < SORT_STEPS; j++)
+        if (begin + j * WARP + this_lane() < n) atomicAdd(&count[digit_of(key[j], shift)], 1);
     __syncwarp();
     for (int d = this_lane(); d < DIGITS && sort_warp() < warps; d += WARP)
         counts[d * warps + sort_warp()] = count[d];
 }
 
-/* Each number becomes the sum of those before it. One block: each thread a piece, then the pieces'
- * sums. */
+/* The sum over the lanes up to this one. */
+static __device__ __forceinline__ int scan_warp(int x) {
+#pragma unroll
+    for (int d = 1; d < WARP; d *= 2) {
+        int other = __shfl_up_sync(static_cast<unsigned>(FULL), x, static_cast<unsigned>(d));
+        if (this_lane() >= d) x += other;
+    }
+    return x;
+}
+
+/* Each number becomes the sum of those before it. One block: each warp a piece, twice over it, four
+ * numbers of a lane beside those of the next. n is a multiple of SCAN_STEP. */
 static __global__ void __launch_bounds__(SCAN_THREADS) sort_scan(int *x, int n) {
     auto &sums = shared<ScanWarps>();
-    int each = (n + SCAN_THREADS - 1) / SCAN_THREADS, begin = static_cast<int>(threadIdx.x) * each;
-    int end = begin + each < n ? begin + each : n, own = 0, lane = this_lane(), before;
-    for (int i = begin; i < end; i++) own += x[i];
-    int sum = own; // of this thread and those before it in its warp
-    for (int d = 1; d < WARP; d *= 2) {
-        int other = __shfl_up_sync(static_cast<unsigned>(FULL), sum, static_cast<unsigned>(d));
-        if (lane >= d) sum += other;
-    }
-    if (lane == WARP - 1) sums.of[this_warp()] = sum;
-    __syncthreads();
-    before = sum - own;
-    for (int w = 0; w < this_warp(); w++) before += sums.of[w];
+    int steps = n / SCAN_STEP, each = (steps + WARP - 1) / WARP, begin = this_warp() * each;
+    int end = begin + each < steps ? begin + each : steps, own = 0, before = 0;
+    auto *words = reinterpret_cast<Words<int, 4> *>(x) + this_lane();
+#pragma unroll 8
     for (int i = begin; i < end; i++) {
-        int here = x[i];
-        x[i] = before;
-        before += here;
+        Words<int, 4> w = words[i * WARP];
+        own += w.at[0] + w.at[1] + w.at[2] + w.at[3];
+    }
+    own = scan_warp(own);
+    if (this_lane() == WARP - 1) sums.of[this_warp()] = own;
+    __syncthreads();
+    for (int w = 0; w < this_warp(); w++) before += sums.of[w];
+#pragma unroll 4
+    for (int i = begin; i < end; i++) {
+        Words<int, 4> w = words[i * WARP];
+        int of_lane = w.at[0] + w.at[1] + w.at[2] + w.at[3], upto = scan_warp(of_lane);
+        int at = before + upto - of_lane;
+        before += __shfl_sync(static_cast<unsigned>(FULL), upto, WARP - 1);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            int here = w.at[j];
+            w.at[j] = at;
+            at += here;
+        }
+        words[i * WARP] = w;
     }
 }
 
@@ -74,12 +101,19 @@ static __global__ void sort_scatter(int *keys_to, int *to, const int *places, co
     for (int d = lane; d < DIGITS && sort_warp() < warps; d += WARP)
         place[d] = places[d * warps + sort_warp()];
     __syncwarp();
-    for (int i = begin; i < begin + SORT_ITEMS && i < n; i += WARP) {
-        bool there = i + lane < n;
-        int key = there ? keys[i + lane] : 0, digit = there ? digit_of(key, shift) : DIGITS;
+    int key[SORT_STEPS], number[SORT_STEPS]; // all on their way at once
+#pragma unroll
+    for (int j = 0; j < SORT_STEPS; j++) {
+        int i = begin + j * WARP + lane;
+        key[j] = i < n ? keys[i] : 0, number[j] = i < n ? from[i] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < SORT_STEPS; j++) {
+        bool there = begin + j * WARP + lane < n;
+        int digit = there ? digit_of(key[j], shift) : DIGITS;
         unsigned same = __match_any_sync(static_cast<unsigned>(FULL), digit);
         int in_line = __popc(same & ((1u << lane) - 1)), at = there ? place[digit] + in_line : 0;
-        if (there) keys_to[at] = key, to[at] = from[i + lane];
+        if (there) keys_to[at] = key[j], to[at] = number[j];
         __syncwarp(); // all have read their places
         if (there && in_line == 0) place[digit] += __popc(same);
         __syncwarp();
