@@ -34,6 +34,7 @@
 #include "layers/pointwise.cuh"
 
 extern "C" {
+#include "layers/cuda/cublaslt.h"
 #include "layers/cuda/families.h"
 #include "layers/cuda/matmul_plan.h"
 #include "layers/matmul_sm80.h"
@@ -249,6 +250,11 @@ float *sums_workspace(const Matmul *p) {
 
 void run(const Matmul *p, size_t elem_bytes) {
     bool own_only = matmul_backend() != BACKEND_LIBRARY || p->K == 0;
+    Matmul part[2];
+    if (!own_only && cublaslt() && matmul_plan_parts(p, elem_bytes, part)) {
+        for (const Matmul &one : part) run(&one, elem_bytes);
+        return;
+    }
     MatmulPlan *plan = own_only ? nullptr : matmul_plan(p, elem_bytes);
     float *sums = plan ? sums_workspace(p) : nullptr;
     MatmulDone done = plan ? matmul_plan_run(plan, p, sums) : DONE_NOTHING;
@@ -305,6 +311,11 @@ extern "C" void matmul_cuda(Kernels *k, bool is_bf16) {
 }
 
 extern "C" void matmul_prepare(const Matmul *p, size_t elem_bytes) {
+    Matmul part[2];
+    if (cublaslt() && matmul_plan_parts(p, elem_bytes, part)) {
+        for (const Matmul &one : part) matmul_prepare(&one, elem_bytes);
+        return;
+    }
     bool timed = p->M && p->N && p->K && !p->blocks; // others may be summing what it would store
     MatmulPlan *plan = timed ? matmul_plan(p, elem_bytes) : nullptr;
     if (plan) matmul_plan_time(plan, p, sums_workspace(p), rest);

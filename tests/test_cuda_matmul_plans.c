@@ -52,8 +52,12 @@ static const Form forms[] = {
     {0, 24, 33, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, true, ACT_GELU},
     {70, 72, 19, 8, 0, false, false, 0, true, EPI_ACT, true, false, false, false, ACT_RELU2},
     {33, 24, 48, 8, 0, false, true, 0, false, EPI_DACT, true, false, false, false, ACT_RELU2},
+    // those of a head whose vocabulary is no multiple of 8, in aligned rows
+    {9, 2053, 24, 3, 0, false, true, 2, false, EPI_NONE, false, false, false, false, ACT_GELU},
+    {9, 24, 2051, 0, 0, false, false, 2, false, EPI_NONE, false, false, false, false, ACT_GELU},
+    {2050, 24, 9, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, false, ACT_GELU},
 };
-enum { FORMS = sizeof forms / sizeof *forms };
+enum { FORMS = sizeof forms / sizeof *forms, HEAD = FORMS - 3, LONG = 2048 };
 
 typedef struct Case {
     Matmul p;
@@ -77,13 +81,16 @@ static Words rows(const Form *f, unsigned seed, bool bf16) {
 enum { WORKSPACE = (1 << 20) + 256 };
 static void *workspace;
 
+/* Elements from a row of an operand to the next. */
+static int64_t row(const Form *f, int64_t n) {
+    return n < LONG ? n + (f->skew ? 3 : 0) : (n + 7) / 8 * 8;
+}
 static Case case_make(const Form *f, bool bf16) {
     Case c;
     memset(&c, 0, sizeof c);
     Matmul *p = &c.p;
-    int64_t pad = f->skew ? 3 : 0, rows_a = f->a_turned ? f->K : f->M,
-            cols_a = (f->a_turned ? f->M : f->K) + pad, rows_b = f->b_turned ? f->N : f->K,
-            cols_b = (f->b_turned ? f->K : f->N) + pad;
+    int64_t rows_a = f->a_turned ? f->K : f->M, cols_a = row(f, f->a_turned ? f->M : f->K),
+            rows_b = f->b_turned ? f->N : f->K, cols_b = row(f, f->b_turned ? f->K : f->N);
     if (f->sums) cols_b = f->N; // rows that touch
     c.a = words(rows_a * cols_a + 1, 1, 1, bf16, f->skew);
     c.b = words(rows_b * cols_b + 1, 1, 2, bf16, f->skew);
@@ -208,6 +215,21 @@ TEST(cuda_matmul_by_the_library_matches_double) {
     for (EACH_WORD(bf16)) {
         CHECK(run_forms(cuda_orders[0], bf16, BACKEND_LIBRARY, "eager"));
         CHECK(run_forms(cuda_orders[2], bf16, BACKEND_LIBRARY, "late"));
+    }
+}
+
+/* What is over of a long side that is no multiple of 8 is a matmul of its own; not where a row's
+ * length is none either, nor without the library. */
+TEST(cuda_matmul_of_a_long_odd_side_is_two) {
+    for (int i = HEAD - 1; i < FORMS; i++) {
+        begin(cuda_orders[0]);
+        Case c = case_make(&forms[i < HEAD ? HEAD : i], true);
+        if (i < HEAD) c.p.ldy = c.p.N;
+        MatmulCounts before = matmul_counts();
+        kernels_cuda(true)->matmul(NULL, &c.p);
+        MatmulCounts after = matmul_counts();
+        CHECK(after.fused + after.bare - before.fused - before.bare == (i < HEAD ? 1 : 2));
+        CHECK(cuda_end());
     }
 }
 

@@ -13,6 +13,8 @@ typedef enum MatmulDone { DONE_NOTHING, DONE_SUM, DONE_ALL } MatmulDone;
 
 /* Local. The plan of p with elements of so many bytes, or NULL when the library cannot be asked. */
 MatmulPlan *matmul_plan(const Matmul *p, size_t elem_bytes);
+/* Local. Is p, which the library is asked for, done as part[0] and then part[1]? */
+bool matmul_plan_parts(const Matmul *p, size_t elem_bytes, Matmul part[2]);
 /* Local. Runs it. sums: N floats where p has the gradient of a bias. */
 MatmulDone matmul_plan_run(MatmulPlan *plan, const Matmul *p, float *sums);
 /* Local. The config of matmul_sm90 or matmul_sm80, whichever serves, that is faster than the
