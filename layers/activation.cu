@@ -47,39 +47,42 @@ __global__ void act_backward(ActKind act, E *dx, const E *dy, const E *x, int64_
     store<E, W>(dx + i, d);
 }
 
-/* --- rows of a gate and what it lets through: blockIdx.x is the row, blockIdx.y a piece of it */
+/* --- rows of a gate and what it lets through: blockIdx.x is the row, blockIdx.y a piece of it
+ *
+ * Rows are whole words, which an offset counted in words tells the compiler: else it stores 2 or 4
+ * bytes at a time. */
 
 __device__ __forceinline__ int64_t this_feature() {
     return static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
 }
 
 template <class E, int W> __global__ void swiglu_forward(E *y, const E *x, int64_t F) {
-    int64_t t = blockIdx.x, f = this_feature() * W;
-    if (f >= F) return;
+    int64_t t = blockIdx.x, f = this_feature(), words = F / W;
+    if (f >= words) return;
     float gate[W], up[W];
-    load<E, W>(gate, x + t * 2 * F + f);
-    load<E, W>(up, x + t * 2 * F + F + f);
+    load<E, W>(gate, x + (t * 2 * words + f) * W);
+    load<E, W>(up, x + (t * 2 * words + words + f) * W);
 #pragma unroll
     for (int j = 0; j < W; j++) up[j] *= gate[j] * sigmoid(gate[j]);
-    store<E, W>(y + t * F + f, up);
+    store<E, W>(y + (t * words + f) * W, up);
 }
 
 template <class E, int W>
 __global__ void swiglu_backward(E *dx, const E *dy, const E *x, int64_t F) {
-    int64_t t = blockIdx.x, f = this_feature() * W;
-    if (f >= F) return;
+    int64_t t = blockIdx.x, f = this_feature(), words = F / W;
+    if (f >= words) return;
     float gate[W], up[W], d[W];
-    load<E, W>(gate, x + t * 2 * F + f);
-    load<E, W>(up, x + t * 2 * F + F + f);
-    load<E, W>(d, dy + t * F + f);
+    load<E, W>(gate, x + (t * 2 * words + f) * W);
+    load<E, W>(up, x + (t * 2 * words + words + f) * W);
+    load<E, W>(d, dy + (t * words + f) * W);
 #pragma unroll
     for (int j = 0; j < W; j++) {
         float rest, s = sigmoid(gate[j], rest), g = gate[j];
         gate[j] = d[j] * up[j] * s * fmaf(g, rest, 1.0f);
         up[j] = d[j] * (g * s);
     }
-    store<E, W>(dx + t * 2 * F + f, gate);
-    store<E, W>(dx + t * 2 * F + F + f, up);
+    store<E, W>(dx + (t * 2 * words + f) * W, gate);
+    store<E, W>(dx + (t * 2 * words + words + f) * W, up);
 }
 
 /* (addend + y) + bias, in the order of a matmul's epilogue. */

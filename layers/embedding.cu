@@ -53,7 +53,8 @@ template <class E, int W> __global__ void forward_rows(E *x, Embedding e) {
 #pragma unroll
         for (int j = 0; j < W; j++) v[j] += p[j];
     }
-    store<E, W>(x + t * e.C + c, v);
+    // counted in words: so the compiler knows that a word is whole, and stores it at once
+    store<E, W>(x + (t * (e.C / W) + this_column()) * W, v);
 }
 
 /* x += wpe, row t of x being token t0 + t. */

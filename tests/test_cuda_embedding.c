@@ -11,8 +11,8 @@ typedef struct Case {
 } Case;
 
 /* Runs of one token within and across chunks of 32, also one that fills several; one and two digits
- * of the sort; more tokens than the scan of their digits takes in one step of its warps; tokens that
- * are not here, in the last case within a chunk. */
+ * of the sort; more tokens than the scan of their digits takes in one step of its warps; tokens
+ * that are not here, in the last case within a chunk. */
 static const Case cases[] = {
     {1, 1, 1, 3, 0, 0, 0, 0, true},       {2, 7, 5, 10, 2, 0, 0, 3, true},
     {3, 50, 16, 20, 0, 0, 0, 5, true},    {3, 50, 16, 20, 0, 5, 1, 0, false},
