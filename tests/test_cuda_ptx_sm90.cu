@@ -39,17 +39,17 @@ TEST(cuda_sm90_instructions_do_what_is_said_of_them) {
     }
 }
 
-/* build/cuda/probes printed it, on the first device that make bench-gpu ran on: of each probe what
- * it gave, or that it died. */
+/* build/cuda/probes printed it, on the first device that ran the probe: what it gave, or that it
+ * died. Probes that no device has run yet are not there. */
 TEST(cuda_sm90_instructions_do_what_hardware_does) {
     char name[64], said[64], hash[64], text[1024];
-    int found = 0;
+    int found = 0, lines = 0;
     FILE *f = fopen(TEST_DATA("golden/sm90.txt"), "r");
     if (!f && test_shell(".", text, sizeof text, "ls bench/results/*-facts.json 2>&1") != 0)
         return test_skip("no device has run build/cuda/probes");
     CHECK(f); // else sm90.txt of the device that has, make bench-gpu's, is to be committed
     begin(EMU_FORWARD);
-    while (fscanf(f, "%63s %63s", name, said) == 2)
+    for (; fscanf(f, "%63s %63s", name, said) == 2; lines++)
         for (int i = 0; i < n_probes; i++)
             if (!strcmp(probes[i].name, name)) {
                 found++;
@@ -59,7 +59,7 @@ TEST(cuda_sm90_instructions_do_what_hardware_does) {
             }
     fclose(f);
     end();
-    CHECK(found == n_probes);
+    CHECK(found > 0 && found == lines);
 }
 
 /* --- mbarrier: two warps hand numbers over and back through one slot, eight times */
