@@ -10,7 +10,8 @@
  * What this kernel adds, each for what would bound it otherwise; in brackets is where. The kernel
  * has all of it. fast.cu (github.com/pranjalssh/fast.cu, 2024) has a kernel for each of the first
  * six, as reference: TFLOP/s are those that it publishes of an H100 at 4096^3. There a thread for
- * each element reaches 2, tiles in shared memory 32. None of this file's was measured.
+ * each element reaches 2, tiles in shared memory 32. This file's kernel was measured once, before
+ * the two mends that docs/gpu.md names: 405 at 8192^3 on an H200.
  *
  *     1  tensor cores, wgmma [begin_step]: a step along k of a tile of 64 x 64 is
  *        copied, then multiplied: the wait for the copy                                     317
