@@ -91,8 +91,10 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
-# with tile registers only these differ from avx512_bf16
+# with tile registers only these differ from avx512_bf16; and what multiplies floats is avx512's in all three
 TILED := layers/matmul.c layers/matmul_tile.c layers/peak.c
+FLOATS := layers/matmul_floats.c
+set_of = $(if $(filter $(FLOATS),$(2)),$(patsubst avx512_%,avx512,$(1)),$(if $(filter $(TILED),$(2)),$(1),$(1:%_amx=%_bf16)))
 LAYERS := $(wildcard layers/*.c)
 CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
 LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
@@ -180,8 +182,7 @@ define set_rules
 $(B)/$(1)/layers/%.o: layers/%.c Makefile
 	@mkdir -p $$(@D)
 	$$(CC) $$(ALL_CFLAGS) $$(FLAGS_$(1)) -c -o $$@ $$<
-$(B)/kernels_$(1).o: $(if $(filter %_amx,$(1)),$(patsubst %.c,$(B)/$(1)/%.o,$(TILED)) \
-    $(patsubst %.c,$(B)/$(1:%_amx=%_bf16)/%.o,$(filter-out $(TILED),$(LAYERS))),$(LAYERS:%.c=$(B)/$(1)/%.o))
+$(B)/kernels_$(1).o: $(foreach f,$(LAYERS),$(B)/$(call set_of,$(1),$(f))/$(f:%.c=%.o))
 	@$(CROSS)ld -r -o $$@ $$^
 	@$(CROSS)objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
 endef
@@ -194,7 +195,7 @@ $(B)/tests/test%.o $(B)/tests/mesh_run.o $(B)/tests/theory.o: \
 # of these lint sees the sources as each set has them
 $(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O%,$(ALL_CFLAGS)) -O1
 # the callers of base/amx.h for the tests, with tile registers in plain C
-TILED_TEST := layers/matmul.c layers/matmul_tile.c layers/activation.c
+TILED_TEST := layers/matmul.c layers/matmul_tile.c $(FLOATS) layers/activation.c
 $(B)/tiles/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) -Itests/emu/include -DSIMD_WIDE -Wno-psabi $(ALL_CFLAGS) -c -o $@ $<

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "layers/matmul_rows.h"
+
 /* VF lanes from consecutive memory: a row of the source becomes a row of the panel. */
 static inline __attribute__((always_inline)) vf lanes(PackKind kind, const float *src, int n,
                                                       int64_t k, int64_t k_stride, int64_t K) {
@@ -240,150 +242,22 @@ static void multiply_tiles(const Tile *t, int tile) {
     }
 }
 
-/* How a tile reads its rows of a. */
-typedef enum { A_BY_STEPS, A_BY_ROWS, A_RAW } ReadA;
-
-static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, ReadA read,
-                                                                int rows, const Tile *t) {
-    enum { AHEAD = 24 }; // steps between the prefetch of a raw row and its use: about 100 ns
-    int64_t raw_stride = t->raw_stride, raw_step = pairs ? 2 * raw_stride : raw_stride;
-    int64_t steps = t->steps, ld = t->ld;
-    for (int tile = 0; tile < t->n; tile++) {
-        const float *from = raw ? t->raw + tile * t->next_raw : NULL,
-                    *from_a = read == A_RAW ? t->raw_a + tile * t->next_raw_a : NULL;
-        float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
-              *y = t->y + tile * t->next_y;
-        const float *fetch = t->fetch[tile].from, *wanted[2];
-        int64_t n = COLUMNS_STAY ? t->fetch[tile].n : 0, stride = t->fetch[tile].stride;
-        vf acc[TILE_M][TILE_V];
-        for (int i = 0; i < 2; i++)
-            wanted[i] = t->wanted[i] ? t->wanted[i] + tile * t->next_y : NULL;
-        for (int64_t i = 0; i < n; i++) __builtin_prefetch(fetch + i * stride, 0, 2);
-        UNROLL
-        for (int i = 0; i < rows; i++) {
-            UNROLL
-            for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
-        }
-        int64_t part = steps / (2 * rows) / 4 * 4, k = 0; // steps for each row that is fetched
-#pragma GCC unroll 1
-        for (int row_wanted = 0; row_wanted <= rows; row_wanted++) {
-            int64_t until = row_wanted < rows ? k + part : steps;
-            if (row_wanted < rows)
-                for (int i = 0; i < 2; i++) {
-                    fetch_row(wanted[i]);
-                    if (wanted[i]) wanted[i] += t->ld_wanted;
-                }
-                // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon
-#pragma GCC unroll 4
-            for (; k < until; k++, a += read == A_BY_ROWS ? 1 : TILE_M, b += TILE_N) {
-                if (read == A_RAW)
-                    __builtin_prefetch(from_a + AHEAD * t->raw_a_stride);
-                else if (!COLUMNS_STAY)
-                    __builtin_prefetch(fetch + k * stride, 0, 2);
-                vf row[TILE_V];
-                UNROLL
-                for (int j = 0; j < TILE_V; j++) {
-                    if (!raw) {
-                        row[j] = vf_load(b + j * VF);
-                        continue;
-                    }
-                    row[j] = vf_load(from + j * VF);
-                    __builtin_prefetch(from + j * VF + AHEAD * raw_step);
-                    if (pairs) {
-                        row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
-                        __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step);
-                    }
-                    vf_store(b + j * VF, row[j]);
-                }
-                if (raw) from += raw_step;
-                UNROLL
-                for (int i = 0; i < rows; i++) {
-                    vf x =
-                        vf_set1(read == A_RAW ? from_a[i] : a[read == A_BY_ROWS ? i * A_ROW : i]);
-                    UNROLL
-                    for (int j = 0; j < TILE_V; j++)
-                        acc[i][j] =
-                            pairs ? vf_dot2(x, row[j], acc[i][j]) : vf_fma(x, row[j], acc[i][j]);
-                }
-                if (read == A_RAW) {
-                    memcpy(a, from_a, (size_t)rows * sizeof *a);
-                    from_a += t->raw_a_stride;
-                }
-            }
-        }
-        const float *before = t->before ? t->before + tile * t->next_y : NULL;
-        if (before) {
-            UNROLL
-            for (int i = 0; i < rows; i++) {
-                UNROLL
-                for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_load(before + j * VF) + acc[i][j];
-                before += ld;
-            }
-        }
-        const float *bias = t->bias ? t->bias + tile * t->next_bias : NULL;
-        if (bias) {
-            UNROLL
-            for (int j = 0; j < TILE_V; j++) {
-                vf x = vf_load(bias + j * VF);
-                UNROLL
-                for (int i = 0; i < rows; i++) acc[i][j] += x;
-            }
-        }
-        UNROLL
-        for (int i = 0; i < rows; i++) {
-            UNROLL
-            for (int j = 0; j < TILE_V; j++) vf_store(y + j * VF, acc[i][j]);
-            y += ld;
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void multiply_any(int rows, const Tile *t) {
-    bool raw = t->raw != NULL;
-    if (SIMD_BF16 && t->pairs && raw && t->a_by_rows)
+static inline __attribute__((always_inline)) void multiply_pairs(int rows, const Tile *t) {
+    if (t->raw && t->a_by_rows)
         multiply_rows(true, true, A_BY_ROWS, rows, t);
-    else if (SIMD_BF16 && t->pairs && raw)
+    else if (t->raw)
         multiply_rows(true, true, A_BY_STEPS, rows, t);
-    else if (SIMD_BF16 && t->pairs && t->a_by_rows)
-        multiply_rows(true, false, A_BY_ROWS, rows, t);
-    else if (SIMD_BF16 && t->pairs)
-        multiply_rows(true, false, A_BY_STEPS, rows, t);
-    else if (raw && t->a_by_rows)
-        multiply_rows(false, true, A_BY_ROWS, rows, t);
-    else if (raw)
-        multiply_rows(false, true, A_BY_STEPS, rows, t);
-    else if (t->raw_a)
-        multiply_rows(false, false, A_RAW, rows, t);
     else if (t->a_by_rows)
-        multiply_rows(false, false, A_BY_ROWS, rows, t);
+        multiply_rows(true, false, A_BY_ROWS, rows, t);
     else
-        multiply_rows(false, false, A_BY_STEPS, rows, t);
+        multiply_rows(true, false, A_BY_STEPS, rows, t);
 }
 
 void tile_multiply(const Tile *t) {
-    if (SIMD_TILES && t->pairs) {
+    if (!SIMD_BF16 || !t->pairs)
+        tile_multiply_floats(t);
+    else if (!SIMD_TILES)
+        MULTIPLY(multiply_pairs, t)
+    else
         for (int tile = 0; tile < t->n; tile++) multiply_tiles(t, tile);
-        return;
-    }
-#define ROWS(r)                                                                                    \
-    case r:                                                                                        \
-        if (r <= TILE_M) multiply_any(r % (TILE_M + 1), t);                                        \
-        break
-    switch (t->rows) {
-        ROWS(1);
-        ROWS(2);
-        ROWS(3);
-        ROWS(4);
-        ROWS(5);
-        ROWS(6);
-        ROWS(7);
-        ROWS(8);
-        ROWS(9);
-        ROWS(10);
-        ROWS(11);
-        ROWS(12);
-        ROWS(13);
-        ROWS(14);
-    }
-#undef ROWS
 }

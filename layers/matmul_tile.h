@@ -119,5 +119,7 @@ typedef struct Tile {
     const Fetch *fetch; // [n]
 } Tile;
 void tile_multiply(const Tile *t);
+/* Local. The same, where steps are elements: one for all sets with such registers. */
+void tile_multiply_floats(const Tile *t);
 
 #endif
