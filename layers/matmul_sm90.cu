@@ -234,7 +234,8 @@ __device__ __forceinline__ void finish_known(const Fragment<K::J> &c, const Maps
         out.store(maps.y[block], m - block * maps.rows.stored, column, false);
     }
 }
-/* Of an activation of one number, A or one behind it: each has code of its own. */
+/* Of an activation of one number, A or one behind it: each has code of its own. ACT_SWIGLU is the
+ * last of ActKind, and is not among them. */
 template <class K, int A>
 __device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &maps, const Ends &e,
                                            Out<K> &out, int m, int n, bool more) {

@@ -154,7 +154,8 @@ TEST(bench_gpu_script_says_who_did_not_answer) {
     CHECK(strstr(text, "1 errors, 0 failed, ") && !strstr(text, "yes\n"));
 }
 
-/* What a device gave is written into the tree, once for each probe, and compared with from then on. */
+/* What a device gave is written into the tree, once for each probe, and compared with from then
+ * on. */
 TEST(bench_gpu_script_keeps_what_probes_gave) {
     const char *dir = test_tmpdir();
     char text[2048];
