@@ -64,6 +64,7 @@ TEST(init_that_is_contradicted_or_missing_is_named) {
     } wrong[] = {
         {"--init nowhere --prompt hi", "--init nowhere: there is no such file or folder"},
         {"--init empty --prompt hi", "--init empty holds no model: no config.json"},
+        {"--init my.txt --prompt hi", "--init my.txt is no model: neither FILE.safetensors nor"},
         {"--init out --train t_train.bin --model layers=3",
          "--model says layers=3, but --init out has layers=2: leave --model out"},
         {"--init out --train t_train.bin --model d12", "--model says layers=12"},
@@ -77,7 +78,7 @@ TEST(init_that_is_contradicted_or_missing_is_named) {
     CHECK(test_shell(
               dir, text, sizeof text,
               SMALL_RUN
-              "mkdir empty && run --init out --prompt 12 --model "
+              "mkdir empty && echo hi >my.txt && run --init out --prompt 12 --model "
               "layers=2,eps=1e-4 --sample-tokens 2 && ! run --init out --prompt 1 --model a=1") ==
           0);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

@@ -8,6 +8,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/io_map.h"
@@ -26,9 +27,10 @@ bool file_in(const char *dir, const char *name) {
     return yes;
 }
 
-/* A file (checked by its reader), or a folder with a model? */
+/* A file of a model by its name (checked by its reader), or a folder with one? */
 static bool holds_model(const char *path) {
-    return (io_exists(path) && !file_in(path, ".")) || file_in(path, "config.json") ||
+    bool named = path_ends(path, ".safetensors") || path_ends(path, ".bin");
+    return (named && io_exists(path)) || file_in(path, "config.json") ||
            file_in(path, "model.safetensors") || file_in(path, "model.safetensors.index.json");
 }
 
@@ -38,6 +40,9 @@ static void find_init(Run *r) {
     char *newest = model ? NULL : checkpoint_latest(r->o->init, NULL, &r->group);
     if (!model && !newest && !io_exists(r->o->init))
         die_user("--init %s: there is no such file or folder", r->o->init);
+    if (!model && !newest && !file_in(r->o->init, "."))
+        die_user("--init %s is no model: neither FILE.safetensors nor llm.c's FILE.bin",
+                 r->o->init);
     if (!model && !newest)
         die_user("--init %s holds no model: no config.json, no model.safetensors, no step_* folder "
                  "of a run; on several nodes, each needs the files",
