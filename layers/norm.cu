@@ -134,6 +134,7 @@ __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<
             x[k] = *words_at<W>(row + c);
             if (RESIDUAL) addend[k] = *words_at<W>(addend_row + c);
         }
+        __syncwarp(); // else the compiler would add up the first words, then fetch the others
 #pragma unroll
         for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
             int c = column<E, GROUP>(first, k0 + k);
