@@ -18,9 +18,9 @@ the time of its HGMMA; in matmul_sm80.cu a step of 64 HMMA, which take 512 cycle
 instructions to issue than cycles; in attention every exponential of a loop beside a matmul; in
 norm's backward a loop that fetches a whole row ahead by asynchronous copies, waits at no barrier
 and has at most so many instructions an element; in norm of a residual all words of a row, in the
-embedding's backward four rows fetched before the first is added; in the classifier at most so many
-instructions a logit. The other numbers must be those of the table where the compiler is the
-table's; another one may change them.
+embedding's backward four rows fetched before the first is added; in a reduce, and where weights
+are cast, stores of whole words; in the classifier at most so many instructions a logit. The other
+numbers must be those of the table where the compiler is the table's; another one may change them.
 
 Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
 pip brings into FOLDER.
@@ -43,6 +43,8 @@ KERNELS = {  # files, and which of their kernels
     "layers/norm": "backward_rows<__nv_bfloat16, [3457], 1>|"
                    "forward_rows<__nv_bfloat16, [34], 1, true>",
     "layers/adamw": r"update_list<__nv_bfloat16>",
+    "layers/cuda/reduce": r"reduce_rows<__nv_bfloat16, 8, 3>",
+    "layers/move": r"round_floats<4>",
     "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
@@ -214,6 +216,11 @@ def table(folder, tool, wrong):
                 rows[-1] += f"; {ahead} loads before a sum"
                 if ahead < least:
                     wrong.append(f"{name}: {ahead} loads before a sum, not {least}")
+            if "reduce_rows" in name or "round_floats" in name:
+                wide = sum("STG.E.128" in x or "STG.E.64" in x for x in code)
+                rows[-1] += f"; {wide} stores of words"
+                if not wide:
+                    wrong.append(f"{name}: words are stored in pieces")
             if file == "layers/classifier":
                 each = sum(k for k, e, *_ in inner if e >= LOGITS) / LOGITS
                 rows[-1] += f"; {each:.1f} a logit"
