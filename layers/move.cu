@@ -82,9 +82,8 @@ void add_to_of(Team *, float *y, const float *x, int64_t n) {
                n - whole);
 }
 
-template <int W>
-__global__ void round_floats(bf16 *to, const float *from, int64_t begin, int64_t n) {
-    int64_t i = begin + (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
+template <int W> __global__ void round_floats(bf16 *to, const float *from, int64_t n) {
+    int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * W;
     if (i >= n) return;
     float a[W];
     load<float, W>(a, from + i);
@@ -94,13 +93,12 @@ __global__ void round_floats(bf16 *to, const float *from, int64_t begin, int64_t
 void to_bf16_of(Act *to, const float *from, int64_t n) {
     auto *words = static_cast<bf16 *>(to);
     bool aligned = whole_words<float>(from, 0) && reinterpret_cast<uintptr_t>(to) % 8 == 0;
-    int64_t whole = aligned ? n / 4 * 4 : 0, zero = 0;
+    int64_t whole = aligned ? n / 4 * 4 : 0;
     if (whole)
-        LAUNCH((round_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, words, from, zero,
-               whole);
+        LAUNCH((round_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, words, from, whole);
     if (whole < n)
-        LAUNCH((round_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, words, from, whole,
-               n);
+        LAUNCH((round_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, words + whole,
+               from + whole, n - whole);
 }
 
 /* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread

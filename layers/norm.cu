@@ -16,6 +16,7 @@
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
 #include "layers/cuda/ptx.cuh"
+#include <algorithm>
 #include <utility>
 
 extern "C" {
@@ -112,8 +113,8 @@ template <class E, int GROUP> __device__ __forceinline__ int column(int first, i
     return (k * GROUP * WARP + first) * width<E>;
 }
 template <class E, int K, int GROUP>
-__device__ __forceinline__ bool there(const Forward<E> &f, int first, int k) {
-    return (GROUP == 1 && k < K - 1) || column<E, GROUP>(first, k) < static_cast<int>(f.C);
+__device__ __forceinline__ bool there(int64_t C, int first, int k) {
+    return (GROUP == 1 && k < K - 1) || column<E, GROUP>(first, k) < static_cast<int>(C);
 }
 
 /* v = row t of x; of a residual, what the elements of the stream hold once they are whole; 0 behind
@@ -130,14 +131,15 @@ __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<
 #pragma unroll
         for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
             // behind the row's end its first word is read and dropped: no lane takes another way
-            int c = there<E, K, GROUP>(f, first, k0 + k) ? column<E, GROUP>(first, k0 + k) : 0;
+            int c = there<E, K, GROUP>(f.C, first, k0 + k) ? column<E, GROUP>(first, k0 + k) : 0;
             x[k] = *words_at<W>(row + c);
             if (RESIDUAL) addend[k] = *words_at<W>(addend_row + c);
         }
+        __syncwarp(); // else the compiler would add up the first words, then fetch the others
 #pragma unroll
         for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
             int c = column<E, GROUP>(first, k0 + k);
-            bool inside = there<E, K, GROUP>(f, first, k0 + k);
+            bool inside = there<E, K, GROUP>(f.C, first, k0 + k);
             if (RESIDUAL && inside) {
                 add_residual<E, W>(v[k0 + k], x[k], addend[k], f.bias ? f.bias + c : nullptr);
                 *words_at<W>(f.stream + t * f.ld + c) = x[k];
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
 #pragma unroll
         for (int j = 0; j < W; j++) {
             float d = v[k][j] - mean;
-            if (there<E, K, GROUP>(f, first, k)) squares[0] = fmaf(d, d, squares[0]);
+            if (there<E, K, GROUP>(f.C, first, k)) squares[0] = fmaf(d, d, squares[0]);
         }
     if (GROUP == 1)
         squares[0] = warp_sum(squares[0]);
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
 #pragma unroll
     for (int k = 0; k < K; k++) {
         int c = column<E, GROUP>(first, k);
-        if (!there<E, K, GROUP>(f, first, k) || !f.y) continue;
+        if (!there<E, K, GROUP>(f.C, first, k) || !f.y) continue;
         float g[W], b[W] = {0};
         load<float, W>(g, f.gamma + c);
         if (f.beta) load<float, W>(b, f.beta + c);
@@ -331,34 +333,27 @@ template <class E, int K, int GROUP> struct Ring {
     Four gamma[K][PARTS][LANES];
 };
 
-/* What a lane does with its columns, those at (k * LANES + lane) * W for k < K. */
+/* What a lane does with its columns, those at column(lane, k) for k < K. */
 template <class E, int K, int GROUP> struct Columns {
     using R = Ring<E, K, GROUP>;
     static constexpr int W = R::W, LANES = R::LANES;
     const Backward<E> &b;
     R &ring;
     int lane;
-    float dgamma[K][W], dbeta[K][W];
-
-    __device__ __forceinline__ int column(int k) const { return (k * LANES + lane) * W; }
-    /* The launcher takes the fewest words for each lane of a warp: all but the last are there. */
-    __device__ __forceinline__ bool there(int k) const {
-        return (GROUP == 1 && k < K - 1) || column(k) < static_cast<int>(b.C);
-    }
+    float dgamma[K][W] = {}, dbeta[K][W] = {};
 
     __device__ __forceinline__ Columns(const Backward<E> &backward, R &shared_ring)
-        : b(backward), ring(shared_ring), lane(static_cast<int>(threadIdx.x) % LANES) {
+        : b(backward), ring(shared_ring), lane(static_cast<int>(threadIdx.x) % LANES) {}
+
+    /* Begins to fetch gamma, for all groups of the block; zeros where there are no columns. */
+    __device__ __forceinline__ void fetch_gamma() const {
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-            float gamma[W] = {0};
-            if (there(k)) load<float, W>(gamma, b.gamma + column(k));
+        for (int k = 0; k < K; k++)
 #pragma unroll
-            for (int j = 0; j < W; j++) {
-                dgamma[k][j] = dbeta[k][j] = 0;
-                // each lane of a block's warps writes the same; a lane reads what it wrote
-                ring.gamma[k][j / 4][lane].at[j % 4] = gamma[j];
-            }
-        }
+            for (int part = 0; part < R::PARTS; part++)
+                copy_async_first(shared_address(&ring.gamma[k][part][lane]),
+                                 b.gamma + column<E, GROUP>(lane, k) + part * 4,
+                                 there<E, K, GROUP>(b.C, lane, k) ? 16 : 0);
     }
 
     /* Begins to fetch row t; zeros where there are no columns, so that these add nothing. */
@@ -366,7 +361,7 @@ template <class E, int K, int GROUP> struct Columns {
 #pragma unroll
         for (int k = 0; k < K; k++) {
             int64_t at = t * b.ld + lane * W + k * LANES * W;
-            int n = there(k) ? 16 : 0;
+            int n = there<E, K, GROUP>(b.C, lane, k) ? 16 : 0;
             copy_async_first(shared_address(&to.x[k][lane]), b.x + at, n);
             copy_async_first(shared_address(&to.dy[k][lane]), b.dy + at, n);
             if (b.dx) copy_async_first(shared_address(&to.dx[k][lane]), b.dx + at, n);
@@ -408,7 +403,8 @@ template <class E, int K, int GROUP> struct Columns {
                 float h = (x[j] - mean) * rstd, g = dy[j] * gamma(k, j);
                 dx[j] = fmaf(rstd, g - mean_g - h * mean_gh, dx[j]);
             }
-            if (there(k)) store<E, W>(b.dx + (t * b.ld + lane * W + k * LANES * W), dx);
+            if (there<E, K, GROUP>(b.C, lane, k))
+                store<E, W>(b.dx + (t * b.ld + lane * W + k * LANES * W), dx);
         }
     }
 
@@ -443,12 +439,14 @@ template <class E, int K, int GROUP> struct Columns {
     }
 };
 
-/* Blocks that a multiprocessor can hold: as many as registers of the sums leave. */
-template <int SUMS> constexpr int blocks = SUMS <= 32 ? 4 : SUMS <= 40 ? 3 : 2;
+/* Blocks that a multiprocessor of Hopper is to hold: what fits into its 228 KB of shared memory, 1
+ * KB more for each; 4 at most, which leave 128 registers to a thread. */
+template <class R>
+constexpr int blocks = std::min(4, (228 << 10) / (static_cast<int>(sizeof(R)) + (1 << 10)));
 
 template <class E, int K, int GROUP>
 __global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
-                                  GROUP == 1 ? blocks<K * width<E>> : 1)
+                                  GROUP == 1 ? blocks<Ring<E, K, GROUP>> : 1)
     backward_rows(Backward<E> b) {
     using R = Ring<E, K, GROUP>;
     R &ring = *dynamic_shared<R>();
@@ -458,11 +456,15 @@ __global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
     int64_t run = (b.rows + R::GROUPS - 1) / R::GROUPS, begin = rows.begin + group * run,
             end = begin + run < rows.end ? begin + run : rows.end;
     typename R::Row *stages = ring.rows[group];
+    if (group == 0) columns.fetch_gamma();
+    copy_commit();
 #pragma unroll
     for (int i = 0; i < STAGES; i++) {
         if (begin + i < end) columns.fetch(stages[i], begin + i);
         copy_commit();
     }
+    copy_wait<STAGES>();
+    __syncthreads(); // gamma is there, for all of the block
     int stage = 0;
     for (int64_t first = begin; first < end; first += WARP) {
         // lane i has the statistics of row first + i

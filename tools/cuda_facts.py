@@ -17,10 +17,10 @@ that of the loop leaves a step in flight; beside them a step has fewer instructi
 the time of its HGMMA; in matmul_sm80.cu a step of 64 HMMA, which take 512 cycles, has fewer
 instructions to issue than cycles; in attention every exponential of a loop beside a matmul; in
 norm's backward a loop that fetches a whole row ahead by asynchronous copies, waits at no barrier
-and has at most so many instructions an element; in the embedding's
-backward rows fetched four at a time; in the classifier at most so many instructions a logit. The
-other numbers must be those of the table where the compiler is the table's; another one may change
-them.
+and has at most so many instructions an element; in norm of a residual all words of a row, in the
+embedding's backward four rows fetched before the first is added; in a reduce, and where weights
+are cast, stores of whole words; in the classifier at most so many instructions a logit. The other
+numbers must be those of the table where the compiler is the table's; another one may change them.
 
 Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
 pip brings into FOLDER.
@@ -40,8 +40,11 @@ KERNELS = {  # files, and which of their kernels
     "layers/attention_sm90": ".", "layers/attention_sm90_backward": "gradient_of",
     "layers/matmul_sm80": "sm80", "layers/matmul_sm90": ".",
     "layers/classifier": r"whole_staged<__nv_bfloat16>",
-    "layers/norm": r"backward_rows<__nv_bfloat16, [3457], 1>",
+    "layers/norm": "backward_rows<__nv_bfloat16, [3457], 1>|"
+                   "forward_rows<__nv_bfloat16, [34], 1, true>",
     "layers/adamw": r"update_list<__nv_bfloat16>",
+    "layers/cuda/reduce": r"reduce_rows<__nv_bfloat16, 8, 3>",
+    "layers/move": r"round_floats<4>",
     "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
@@ -195,8 +198,8 @@ def table(folder, tool, wrong):
                 wrong.append(f"{name}: no loop has exponentials and matmuls")
             if "attention" in file and any(m and b < e for _, e, b, m, _ in inner):
                 wrong.append(f"{name}: exponentials without a matmul beside them")
-            if file == "layers/norm":
-                words = int(name.split(", ")[1])  # of each lane
+            words = int(name.split(", ")[1]) if file == "layers/norm" else 0  # of each lane
+            if "backward_rows" in name:
                 turn = next((code[a:b + 1] for a, b in loops(code)
                              if any("SHFL.BFLY" in x for x in code[a:b + 1])), [])
                 ahead, each = sum("LDGSTS" in x for x in turn), of_loop(turn)[0] / (WORD * words)
@@ -206,12 +209,18 @@ def table(folder, tool, wrong):
                 if each > MOST_PER_ELEMENT:
                     wrong.append(f"{name}: {each:.1f} instructions an element, over "
                                  f"{MOST_PER_ELEMENT}")
-            if file == "layers/embedding":
+            if "forward_rows" in name or file == "layers/embedding":
                 first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
-                ahead = sum("LDG.E.128" in x for x in first)  # 4 rows of dx, 4 of two loads of dwte
+                ahead = sum("LDG.E.128" in x for x in first)
+                least = 2 * words or 12  # of x and its addend; 4 rows of dx, 4 of two loads of dwte
                 rows[-1] += f"; {ahead} loads before a sum"
-                if ahead < 12:
-                    wrong.append(f"{name}: {ahead} loads before a sum, not 12")
+                if ahead < least:
+                    wrong.append(f"{name}: {ahead} loads before a sum, not {least}")
+            if "reduce_rows" in name or "round_floats" in name:
+                wide = sum("STG.E.128" in x or "STG.E.64" in x for x in code)
+                rows[-1] += f"; {wide} stores of words"
+                if not wide:
+                    wrong.append(f"{name}: words are stored in pieces")
             if file == "layers/classifier":
                 each = sum(k for k, e, *_ in inner if e >= LOGITS) / LOGITS
                 rows[-1] += f"; {each:.1f} a logit"

@@ -92,12 +92,9 @@ __device__ __forceinline__ void reduce_words(const Reduce &f, int64_t to, int64_
     tree<E, W, N, LEVEL>(sum, f, 0, from);
     for (int i = 0; i < f.n_dst; i++)
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            Words<E, W> w;
-            memcpy(&w, &sum[k], sizeof w);
-            E *dst = static_cast<E *>(f.dst[i]) + to + k * WARP * W;
-            *reinterpret_cast<Words<E, W> *>(dst) = w;
-        }
+        for (int k = 0; k < N; k++)
+            // counted in words: so the compiler knows that a word is whole, and stores it at once
+            static_cast<Raw<E, W> *>(f.dst[i])[to / W + k * WARP] = sum[k];
 }
 
 /* n: elements in all; the last row may end before its columns do. Of few src a lane takes the words

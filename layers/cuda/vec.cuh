@@ -35,7 +35,9 @@ __device__ __forceinline__ void from_float(bf16 &y, float x) {
 /* Two neighbours in a register. */
 __device__ __forceinline__ unsigned pair_of(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return static_cast<unsigned>(__bfloat16_as_ushort(pair.y)) << 16 | __bfloat16_as_ushort(pair.x);
+    unsigned bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
 }
 
 /* W elements that are moved by one instruction. */
@@ -74,13 +76,11 @@ template <> __device__ __forceinline__ void pack(Words<bf16, 8> &w, const float 
 /* x[W] = p[0 .. W) */
 template <class E, int W> __device__ __forceinline__ void load(float (&x)[W], const E *p) {
     Words<E, W> w = *reinterpret_cast<const Words<E, W> *>(p);
-#pragma unroll
-    for (int i = 0; i < W; i++) x[i] = to_float(w.at[i]);
+    unpack(x, w);
 }
 template <class E, int W> __device__ __forceinline__ void store(E *p, const float (&x)[W]) {
     Words<E, W> w;
-#pragma unroll
-    for (int i = 0; i < W; i++) from_float(w.at[i], x[i]);
+    pack(w, x);
     *reinterpret_cast<Words<E, W> *>(p) = w;
 }
 
