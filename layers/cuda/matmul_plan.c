@@ -113,7 +113,7 @@ bool matmul_plan_parts(const Matmul *p, size_t elem_bytes, Matmul part[2]) {
         part[0].M -= M, part[1].M = M;
         part[1].a = act_at(p->a, part[0].M * p->a_row, elem_bytes);
     } else if (N) {
-        part[0].N -= N, part[1].N = N;
+        part[0].N -= N, part[1].N = N, part[0].padded = false;
         part[1].b = act_at(p->b, part[0].N * p->b_col, elem_bytes);
     } else if (K) { // the few first: what is rounded before the others are added is small
         part[0].K = K, part[1].K -= K;
