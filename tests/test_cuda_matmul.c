@@ -361,3 +361,22 @@ TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
     NEEDS_EMULATION();
     runs_where_the_library_does_not(&sm90, &matmul_counts_mine()->sm90);
 }
+
+/* What was chosen for padded rows is not for those that others' words follow. */
+TEST(cuda_matmul_is_chosen_for_padded_rows_or_others) {
+    NEEDS_EMULATION();
+    static const Shape small = {DGRAD, 64, 66, 64, NONE, false, EPI_NONE, false, ACT_GELU, false};
+    cuda_forget_choices();
+    if (!begin(&sm90, cuda_orders[0])) return;
+    Case c = case_make(&small);
+    emu_lt_setup = (EmuLtSetup){.slow_epilogue = LT_EPILOGUE_DEFAULT}; // slower by 30 ms
+    matmul_prepare(&c.p, 2);
+    emu_lt_setup.slow_epilogue = 0;
+    for (int padded = 1; padded >= 0; padded--) {
+        int64_t before = matmul_counts().sm90;
+        c.p.padded = padded;
+        kernels_cuda(true)->matmul(NULL, &c.p);
+        CHECK(matmul_counts().sm90 - before == padded);
+    }
+    CHECK(cuda_end());
+}
