@@ -380,3 +380,33 @@ TEST(cuda_matmul_is_chosen_for_padded_rows_or_others) {
     }
     CHECK(cuda_end());
 }
+
+static void by_the_table(const Matmul *p, int number) {
+    (void)number;
+    kernels_cuda(true)->matmul(NULL, p);
+}
+
+/* What is over of a long odd side, and the rest: logits, whose padding alone is overwritten, and
+ * the gradient of the head's weight. */
+TEST(cuda_matmul_sm90_runs_both_parts_of_a_long_odd_side) {
+    NEEDS_EMULATION();
+    static const Shape heads[] = {
+        {DGRAD, 9, 2053, 24, NONE, false, EPI_NONE, false, ACT_GELU, false},
+        {DGRAD, 9, 2053, 24, OTHER, false, EPI_NONE, false, ACT_GELU, false},
+        {WGRAD, 2053, 72, 65, ITSELF, false, EPI_NONE, false, ACT_GELU, false}};
+    Own table = sm90;
+    table.run = by_the_table;
+    for (int i = 0; i < 3; i++) {
+        Words y, want, aux, sums;
+        if (!begin(&sm90, cuda_orders[i])) return;
+        emu_lt_setup = (EmuLtSetup){.mood = EMU_LT_NOTHING};
+        Case c = case_make(&heads[i]);
+        run(&sm90, &c, PLAIN, &want, &aux, &sums);
+        int64_t before = matmul_counts().sm90;
+        run(&table, &c, 0, &y, &aux, &sums);
+        CHECK(matmul_counts().sm90 == before + 2);
+        CHECK(check_same(&sm90, &heads[i], "y", &y, &want));
+        emu_lt_setup.mood = EMU_LT_FINE;
+        CHECK(cuda_end());
+    }
+}
