@@ -67,9 +67,10 @@ typedef struct Matmul {
     int64_t a_row, a_col;
     const Act *b; // b(k,n) = b[k * b_row + n * b_col]; one of the strides is 1
     int64_t b_row, b_col;
-    Act *y;      // y(m,n) = y[m * ldy + n]
-    int64_t ldy; // where a row ends within 16 bytes, what is left of them up to ldy is padding, of
-                 // any contents afterwards
+    Act *y; // y(m,n) = y[m * ldy + n]
+    int64_t ldy;
+    bool padded; // what lies behind N in rows of y and aux, up to ldy, is padding, of any contents
+                 // afterwards: a kernel may store whole 16 bytes. Else it stays as it is
     const Act *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
                        // it; rows of ldy
     const Act *bias;   // [N], of y's type, or NULL

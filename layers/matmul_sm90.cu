@@ -430,11 +430,10 @@ const char *refuses_blocks(const Matmul *p) {
     return r->rows % ROWS ? "blocks of rows end within tiles" : nullptr;
 }
 
-/* TMA stores whole chunks of 16 bytes: a row that ends within one is followed by padding, which may
- * be written, and by nothing else. */
+/* TMA stores whole chunks of 16 bytes: behind a row that ends within one only padding may lie. */
 const char *refuses_ends(const Matmul *p) {
-    int64_t chunk = p->wide ? 4 : 8, behind = p->ldy - p->N;
-    return p->N % chunk && behind >= chunk ? "rows of y end within 16 bytes of others" : nullptr;
+    int64_t chunk = p->wide ? 4 : 8;
+    return p->N % chunk && !p->padded ? "rows of y end within 16 bytes of others" : nullptr;
 }
 
 } // namespace

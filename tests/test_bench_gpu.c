@@ -232,6 +232,18 @@ TEST(bench_gpu_script_tells_how_tests_ended) {
                "%s", text);
 }
 
+/* Rows of an earlier run that are kept may be of models that are measured no longer. */
+TEST(bench_gpu_script_keeps_rows_of_other_models) {
+    char text[1024];
+    if (no_python()) return;
+    CHECK(test_shell("tools", text, sizeof text,
+                     "python3 -B -c \"import bench_gpu as b\n"
+                     "rows = [('d24', 32), ('d12', 3), ('d12', 64)]\n"
+                     "rows = b.in_order([{'model': m, 'B': n} for m, n in rows])\n"
+                     "print([(x['model'], x['B']) for x in rows])\"") == 0);
+    CHECK_SAYS(strcmp(text, "[('d12', 64), ('d24', 32), ('d12', 3)]\n") == 0, "%s", text);
+}
+
 /* Neither git nor a checkout is needed. */
 TEST(bench_page_stamps_what_is_no_checkout) {
     char text[256];

@@ -44,6 +44,24 @@ TEST(machine_the_smallest_dimension_of_a_matmul_makes_it_slow) {
     CHECK_SAME(machine_work(&m, &heads), 2 * work_flops(&heads) / 1e12);
 }
 
+/* Of heads that it takes; others are priced as on older devices. */
+TEST(machine_attention_of_hopper_has_rates_of_its_own) {
+    static const int64_t sizes[] = {16, 64, 80, 128};
+    for (int i = 0; i < 4; i++) {
+        int64_t D = sizes[i];
+        Machine older = plain(), m = older;
+        older.gpu = m.gpu = true, older.capability = 80, m.capability = 90;
+        Work w = {.kind = WORK_ATTENTION, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = 8};
+        w.a = 4096, w.b = w.c = 8, w.d = D;
+        double before = machine_work(&older, &w), now = machine_work(&m, &w);
+        CHECK(D == 64 || D == 128 ? now > before : now == before);
+        w.kind = WORK_ATTENTION_BACKWARD;
+        CHECK((machine_work(&m, &w) > machine_work(&older, &w)) == (now > before));
+        w.flags = WORK_BF16;
+        CHECK_SAME(machine_work(&m, &w), machine_work(&older, &w));
+    }
+}
+
 TEST(machine_what_computes_little_waits_for_memory) {
     Machine m = plain();
     Work w = {.kind = WORK_ADAMW, .rows = 1000000};

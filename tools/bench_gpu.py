@@ -422,8 +422,9 @@ def train(run):
 
 
 def in_order(rows):
-    order = [(m[0], m[2]) for m in TINY + MODELS]
-    return sorted(rows, key=lambda x: order.index((x["model"], x["B"])))
+    """As MODELS has them; what an earlier run had besides comes last."""
+    order = {(m[0], m[2]): i for i, m in enumerate(TINY + MODELS)}
+    return sorted(rows, key=lambda x: order.get((x["model"], x["B"]), len(order)))
 
 
 def torch_command(run, name, micro, seq, batch, steps):

@@ -48,7 +48,7 @@ static Matmul shape_of(const Layer *l, Form f) {
     Matmul p = f == XW   ? matmul_dgrad(T, N, K, NULL, K, NULL)
                : f == DX ? matmul_forward(T, N, K, NULL, ld, NULL)
                          : matmul_wgrad(T, N, K, NULL, ld, NULL);
-    if (f == XW) p.ldy = ld;
+    if (f == XW) p.ldy = ld, p.padded = true;
     return p;
 }
 

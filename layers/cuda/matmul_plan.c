@@ -23,14 +23,15 @@ typedef struct Side {
 typedef struct Key {
     int64_t M, N, K, ldy;
     int64_t bias_grad; // columns of b that are to be summed: N or 0
-    int64_t act;       // of the epilogue; as wide as bias_grad: no holes
+    int act;           // of the epilogue
+    int padded;        // a kernel may store behind N
     Side a, b;
     int sms, rounds, elem_bytes, y_bytes, epilogue; // rounds: fp32 operands to bf16
     int align_a, align_b, align_c, align_y;         // bytes
     int bias, aux, addend; // is it there; aligned as an epilogue wants it: 2
 } Key;
 _Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
-                   sizeof(Key) == 6 * sizeof(int64_t) + 2 * sizeof(Side) + 12 * sizeof(int),
+                   sizeof(Key) == 5 * sizeof(int64_t) + 2 * sizeof(Side) + 14 * sizeof(int),
                "no holes");
 
 /* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an
@@ -113,7 +114,7 @@ bool matmul_plan_parts(const Matmul *p, size_t elem_bytes, Matmul part[2]) {
         part[0].M -= M, part[1].M = M;
         part[1].a = act_at(p->a, part[0].M * p->a_row, elem_bytes);
     } else if (N) {
-        part[0].N -= N, part[1].N = N;
+        part[0].N -= N, part[1].N = N, part[0].padded = false;
         part[1].b = act_at(p->b, part[0].N * p->b_col, elem_bytes);
     } else if (K) { // the few first: what is rounded before the others are added is small
         part[0].K = K, part[1].K -= K;
@@ -144,11 +145,11 @@ static Key key_of(const Matmul *p, size_t elem_bytes) {
     k.sms = device_left() ? device_sms() : 0, k.elem_bytes = (int)elem_bytes,
     k.y_bytes = p->wide ? 4 : (int)elem_bytes;
     k.rounds = elem_bytes != 2 && p->bf16;
-    k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : p->act;
+    k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : (int)p->act;
     k.align_a = alignment(p->a), k.align_b = alignment(p->b), k.align_y = alignment(p->y);
     k.align_c = p->addend ? alignment(p->addend) : k.align_y;
     k.bias = present(p->bias), k.aux = p->epilogue == EPI_NONE ? 0 : present(p->aux);
-    k.addend = p->addend ? 1 : 0;
+    k.addend = p->addend ? 1 : 0, k.padded = p->padded && p->N % CHUNK;
     k.bias_grad = p->bias_grad ? p->N : 0;
     return k;
 }

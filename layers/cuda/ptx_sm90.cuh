@@ -66,10 +66,11 @@ __device__ __forceinline__ void mbarrier_wait(Shared at, int parity) {
     } while (!done);
 }
 
-/* The same of the barrier that lies at `at` in block `rank` of the cluster. It says that this warp
- * has read what lay there, and orders no writes of it for the other block: a release at the scope
- * of the cluster would be a barrier for all of this thread's memory (MEMBAR.ALL.GPU), which took
- * half of the time of a matmul. */
+/* Arrives at the barrier that lies at `at` in block `rank` of the cluster. It says that this warp
+ * has read what lay there, and orders no writes of it for the other block: it is released at the
+ * scope of this block, PTX's default, as CUTLASS has it (ClusterBarrier::arrive). A release at the
+ * scope of the cluster would be a barrier for all of this thread's memory (MEMBAR.ALL.GPU), which
+ * took half of the time of a matmul. */
 __device__ __forceinline__ void mbarrier_arrive_at(Shared at, int rank) {
     asm volatile("{.reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
                  "mbarrier.arrive.shared::cluster.b64 _, [there];}" ::"r"(at),

@@ -98,7 +98,8 @@ static double attention_rate(const Machine *m, const Work *w) {
 }
 static bool attention_is_hoppers(const Machine *m, const Work *w) {
     bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
-    return attention && m->gpu && m->capability / 10 == 9 && w->flags & WORK_BF16_STORED;
+    bool serves = w->flags & WORK_BF16_STORED && (w->d == 64 || w->d == 128);
+    return attention && serves && m->gpu && m->capability / 10 == 9;
 }
 
 double machine_work(const Machine *m, const Work *w) {

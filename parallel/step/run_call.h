@@ -81,9 +81,13 @@ static inline int64_t rows(const Call *c, int t) {
 static inline int64_t cols(const Call *c, int t) {
     return step_tensor_local(c->p, tensor(c, t), 1);
 }
+/* Or their gradient, as long: rows are filled up to head_ld. */
+static inline bool is_logits(const Call *c, int t) {
+    return strcmp(tensor(c, t)->dist.dim[1], "V") == 0;
+}
 /* Without the padding of the vocabulary. */
 static inline int64_t real_cols(const Call *c, int t) {
-    return strcmp(tensor(c, t)->dist.dim[1], "V") == 0 ? c->m->w.V_n : cols(c, t);
+    return is_logits(c, t) ? c->m->w.V_n : cols(c, t);
 }
 static inline int64_t stride(const Call *c, int t) {
     return tensor(c, t)->stride ? tensor(c, t)->stride : cols(c, t);

@@ -46,7 +46,7 @@ void run_matmul_bt(const Call *c) {
     int dy = op->in[0], w = op->in[1], dx = c->op[c->n - 1].out;
     Matmul p = matmul_dgrad(rows(c, dy), real_cols(c, op->out), cols(c, dy), at(c, dy),
                             stride(c, dy), at(c, w));
-    p.ldy = stride(c, dx);
+    p.ldy = stride(c, dx), p.padded = is_logits(c, dx);
     if (act) p.epilogue = EPI_DACT, p.aux = at(c, act->in[1]);
     matmul_run(c, p, NULL, dx);
 }
