@@ -27,7 +27,7 @@ namespace {
 template <int D, int KEYS, int WGS> struct Layout {
     using Queries = Box<D, SLAB>;
     using Tile = Box<D, KEYS>;
-    using Own = Sets<2>;
+    using Own = Sets;
     static constexpr int SLOTS = D == 64 ? 512 / KEYS : 4, OUT = 2 * WGS * Queries::BYTES,
                          TILES = 3 * WGS * Queries::BYTES, BARRIERS = TILES + SLOTS * Tile::BYTES,
                          KEPT = BARRIERS + (2 + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
@@ -59,9 +59,10 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
     for (unsigned n = 0;; n++) {
         int piece = pieces.take(n);
         Part<WGS> part(a, piece);
-        own.open(ring, n, filled, piece < pieces.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
+        own.open(ring, n, filled + 1,
+                 piece < pieces.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
         if (piece >= pieces.count) break;
-        int g = part.h / static_cast<int>(a.H / a.Hkv), last = part.last(KEYS);
+        int g = part.h / sharing(a), last = part.last(KEYS);
         int k = key_head(a, g), v = value_head(a, g);
         auto fetch = [&](int head, int tile) {
             ring.open(Box<D, KEYS>::BYTES);
@@ -201,9 +202,10 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
                 lse[(part.b * a.H + part.h) * a.S + row + half * 8] =
                     (w.max[half] * scale + log2f(sum)) * LN_2;
         }
+        wait_stored();
         store_box<D>(maps.out, at.out(group), w.o, f[0], f[1], part.h, row0, part.b);
     }
-    if (threadIdx.x % GROUP == 0) tma_wait<0>();
+    wait_stored();
 }
 
 template <int D, int KEYS, int WGS>

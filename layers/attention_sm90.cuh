@@ -116,6 +116,12 @@ template <int WGS, Side SIDE = QUERIES> struct Part {
     __device__ __forceinline__ int last(int keys) const { return (row(WGS) - 1) / keys; }
 };
 
+/* How many heads of queries share one of keys. In 32 bits: a division in 64 is a
+ * call, for which a thread that fetches has too few registers. */
+__device__ __forceinline__ int sharing(const Attention &a) {
+    return static_cast<int>(a.H) / static_cast<int>(a.Hkv);
+}
+
 /* Which of a head's key and value heads, as packed_head counts them. */
 __device__ __forceinline__ int key_head(const Attention &a, int g) {
     return static_cast<int>(a.H) + g;
@@ -130,16 +136,20 @@ __device__ __forceinline__ void fetch_box(Shared to, const CUtensorMap &map, Sha
     tma_load(to, map, barrier, 0, row, h * panels, b);
 }
 
+/* Of a warpgroup: what it stored was read from its boxes. */
+__device__ __forceinline__ void wait_stored() {
+    if (threadIdx.x % GROUP == 0) tma_wait<0>();
+}
+
 /* Accumulators of the 64 rows of a warpgroup, times a factor per row, rounded, through a box of its
- * own into a head from token `row` on. The box is read until the warpgroup's first thread has
- * waited: with tma_wait, or here, the next time. */
+ * own, which it reads no more, into a head from token `row` on. The box is read until
+ * wait_stored. */
 template <int D>
 __device__ __forceinline__ void store_box(const CUtensorMap &map, Box<D, SLAB> box,
                                           const Fragment<D / COLUMNS> &o, float f0, float f1, int h,
                                           int row, int b) {
     int lane = this_lane(), r = this_warp() % 4 * 16 + lane % 16;
     Shared at = box.at + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
-    if (threadIdx.x % GROUP == 0) tma_wait<0>();
     group_sync();
 #pragma unroll
     for (int j = 0; j < D / 16; j++) { // 16 columns are two chunks, of 2 x 8 rows each

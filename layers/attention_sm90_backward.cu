@@ -5,16 +5,33 @@
  * with 12 heads and 32 sequences.
  *
  *     queries   64 to a warpgroup, keys from the diagonal to the left
- *     tensor cores   C  dP  dQ += dS K   C  dP  dQ += dS K ...
- *     other units        P  dS               P  dS
+ *     tensor cores   dP(3)  C(2)   dQ += dS(3) K(3)   dP(2)  C(1)   dQ += dS(2) K(2) ...
+ *     other units    ..... dS(3)        P(2)          ..... dS(2)        P(1)
  *
  *     keys      64 to a warpgroup, queries from the diagonal down
  *     tensor cores   C'  dP'  dV += P' dout   dK += dS' Q   C'  dP' ...
  *     other units         P'  .............   dS'                P'
  *
- * A first kernel works out what both need of a row, {lse log2(e), out . dout}, side by side; beyond
- * the end of a sequence, up to whole tiles, zeros: as q and dout arrive as zeros there, nothing
- * comes of such rows.
+ * With D = 64, 3 warpgroups of queries have no registers for C and P at once: C and dP of a tile
+ * are begun together, and dS waits for both; another warpgroup's matmuls run meanwhile.
+ *
+ * A first kernel works out what both need of a row, lse log2(e) and out . dout; beyond the end of a
+ * sequence, up to whole slabs, zeros: as q and dout arrive as zeros there, nothing comes of such
+ * rows.
+ *
+ * Cycles of a warpgroup for 64 x 64 scores, D = 128, of which a multiprocessor has two; dense bf16
+ * takes 32 for m64n64k16. Shared memory gives 128 bytes a cycle, all of which a matmul of scores
+ * takes that reads 2 KB of A and 2 KB of B; one with 32 columns waits for A, 24 cycles instead of
+ * 16. Instructions are those that one of 4 schedulers issues, one a cycle.
+ *
+ *                 tensor cores   what they read   exponentials   instructions
+ *     queries              768              640            256            280
+ *     keys                1024              768            256            410
+ *
+ * B = 16, S = 2048, H = 6: 50,688 of them on 132 multiprocessors are 0.69 million cycles, 405 us at
+ * 1.7 GHz. An H200 took 792 us, with the first kernel, when keys met 32 queries at once (1280
+ * cycles instead of 1024), dS was computed beside no matmul of its warpgroup, and a part's keys
+ * were fetched after the part before was done.
  */
 #include "layers/attention_sm90.cuh"
 #include "layers/cuda/sizes.h"
@@ -27,18 +44,24 @@ enum { ROW_THREADS = 256 };
 
 static_assert(SLAB == static_cast<int>(ATTENTION_ROWS), "whole slabs");
 
-__host__ __device__ __forceinline__ int64_t padded(int64_t S) {
-    return (S + SLAB - 1) / SLAB * SLAB;
+/* Of 64 rows of a head: lse log2(e), and out . dout; who computes with columns loads two at a
+ * time. */
+struct Known {
+    float lse[SLAB], delta[SLAB];
+};
+
+__host__ __device__ __forceinline__ int slabs(const Attention &a) {
+    return (static_cast<int>(a.S) + SLAB - 1) / SLAB;
 }
 
-/* rows[B H, padded S]. D / 8 lanes have a row of out and dout, 16 bytes each. */
+/* rows[B H, slabs]. D / 8 lanes have a row of out and dout, 16 bytes each. */
 template <int D>
 __global__ void __launch_bounds__(ROW_THREADS)
-    row_statistics(float2 *rows, const bf16 *out, const bf16 *dout, const float *lse, Attention a) {
+    row_statistics(Known *rows, const bf16 *out, const bf16 *dout, const float *lse, Attention a) {
     constexpr int LANES = D / CHUNK;
     int64_t i = static_cast<int64_t>(blockIdx.x) * (ROW_THREADS / LANES) +
                 static_cast<int>(threadIdx.x) / LANES;
-    int64_t h = i % a.H, at = i / a.H % padded(a.S), b = i / (a.H * padded(a.S));
+    int64_t h = i % a.H, n = slabs(a) * SLAB, at = i / a.H % n, b = i / (a.H * n);
     bool is = b < a.B && at < a.S;
     float sum = 0;
     if (is) {
@@ -52,9 +75,17 @@ __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
     for (int j = LANES / 2; j > 0; j /= 2)
         sum += __shfl_xor_sync(static_cast<unsigned>(FULL), sum, j);
-    if (b < a.B && this_lane() % LANES == 0)
-        rows[(b * a.H + h) * padded(a.S) + at] =
-            is ? make_float2(lse[(b * a.H + h) * a.S + at] * LOG2_E, sum) : make_float2(0, 0);
+    if (b < a.B && this_lane() % LANES == 0) {
+        Known &to = rows[(b * a.H + h) * slabs(a) + at / SLAB];
+        to.lse[at % SLAB] = is ? lse[(b * a.H + h) * a.S + at] * LOG2_E : 0;
+        to.delta[at % SLAB] = is ? sum : 0;
+    }
+}
+
+/* Where that is of head h of the part's sequence. */
+template <class P>
+__device__ __forceinline__ int known_at(const Attention &a, const P &part, int h, int row) {
+    return (part.b * static_cast<int>(a.H) + h) * slabs(a) + row / SLAB;
 }
 
 /* Leaves out keys behind queries: the lane's rows are `row` and `row` + 8, its columns begin with
@@ -68,26 +99,23 @@ __device__ __forceinline__ void leave_out(Fragment<J> &p, int row, int column) {
     }
 }
 
-/* A warpgroup's own boxes: BUFFERS sets of two that are fetched, and N that are stored; then the
- * ring's slots. */
-template <int D, int WGS, int N, int SLOT, int SLOTS_, int BUFFERS> struct Layout {
+/* A warpgroup's own boxes: two sets of two, which are fetched, and then hold what is stored; then
+ * the ring's slots, and of each a few bytes more, KNOWN. */
+template <int D, int WGS, int SLOT, int KNOWN_, int SLOTS_> struct Layout {
     using OwnBox = Box<D, SLAB>;
-    using Own = Sets<BUFFERS>;
-    static constexpr int SLOTS = SLOTS_, OUT = 2 * BUFFERS * WGS * OwnBox::BYTES,
-                         RING = OUT + N * WGS * OwnBox::BYTES, BARRIERS = RING + SLOTS * SLOT,
-                         KEPT = BARRIERS + (BUFFERS + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
+    static constexpr int SLOTS = SLOTS_, RING = 2 * Sets::N * WGS * OwnBox::BYTES,
+                         KNOWN = RING + SLOTS * SLOT, BARRIERS = KNOWN + SLOTS * KNOWN_,
+                         KEPT = BARRIERS + (Sets::N + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
     Shared begin;
     __device__ __forceinline__ OwnBox own(int group, unsigned n, int i) const {
         return {begin +
-                (2 * (BUFFERS * group + static_cast<int>(n % BUFFERS)) + i) * OwnBox::BYTES};
-    }
-    __device__ __forceinline__ OwnBox out(int group, int i) const {
-        return {begin + OUT + (N * group + i) * OwnBox::BYTES};
+                (2 * (Sets::N * group + static_cast<int>(n % Sets::N)) + i) * OwnBox::BYTES};
     }
     __device__ __forceinline__ Shared slot(int i) const { return begin + RING + i * SLOT; }
-    __device__ __forceinline__ Own own_sets() const { return {begin + BARRIERS}; }
+    __device__ __forceinline__ static int known(int i) { return KNOWN + i * KNOWN_; } // an offset
+    __device__ __forceinline__ Sets own_sets() const { return {begin + BARRIERS}; }
     __device__ __forceinline__ Ring<SLOTS> ring() const {
-        return {begin + BARRIERS + BUFFERS * 8, 0, 0};
+        return {begin + BARRIERS + Sets::N * 8, 0, 0};
     }
     /* Of the block's first thread. */
     __device__ __forceinline__ void make() const {
@@ -96,6 +124,13 @@ template <int D, int WGS, int N, int SLOT, int SLOTS_, int BUFFERS> struct Layou
         mbarrier_fence();
     }
 };
+
+/* How many slots back in the ring, of a part that `filled` so many, one lies that no warpgroup
+ * gives back before its stores of the part before are read: each passes over `passed` at most, then
+ * waits for them. One that has no rows in a part does not, but has none in later ones either. */
+__device__ __forceinline__ int not_before_stored(int filled, int passed) {
+    return filled > passed ? filled - passed : 1;
+}
 
 struct Maps {
     CUtensorMap own, own_dout, tiles, tiles_dout,
@@ -106,7 +141,7 @@ struct Maps {
 
 /* Slots hold K(n), V(n), K(n-1), ... */
 template <int D, int KEYS, int WGS>
-using QueryLayout = Layout<D, WGS, 1, Box<D, KEYS>::BYTES, D == 64 ? 8 : 4, 2>;
+using QueryLayout = Layout<D, WGS, Box<D, KEYS>::BYTES, 0, D == 64 ? 8 : 6>;
 
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
@@ -119,10 +154,10 @@ __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
     for (unsigned n = 0;; n++) {
         int piece = pieces.take(n);
         Part<WGS> part(a, piece);
-        own.open(ring, n, filled,
+        own.open(ring, n, not_before_stored(filled, 2 * (WGS - 1) * SLAB / KEYS + 1),
                  piece < pieces.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
         if (piece >= pieces.count) break;
-        int g = part.h / static_cast<int>(a.H / a.Hkv);
+        int g = part.h / sharing(a);
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
             if (!part.has(j)) continue;
@@ -140,54 +175,135 @@ __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
     }
 }
 
-/* The sum over the keys that 64 queries see, `row` the first of this lane's two. */
-template <int D, int KEYS, int WGS>
-__device__ __forceinline__ void sum_keys(Fragment<D / COLUMNS> &dq, const Part<WGS> &part,
-                                         const QueryLayout<D, KEYS, WGS> &at,
-                                         Ring<QueryLayout<D, KEYS, WGS>::SLOTS> &ring, int group,
-                                         int n, const float2 *rows, float scale) {
-    int row0 = part.row(group), row = row0 + this_row(), first = row0 / KEYS;
-    Box<D, SLAB> q = at.own(group, n, 0), dout = at.own(group, n, 1);
-    float2 of[2] = {rows[row], rows[row + 8]};
-    Fragment<KEYS / COLUMNS> p, dp;
+/* What a warpgroup has of its 64 queries: `row` is the first of this lane's two. */
+template <int D, int KEYS> struct Queries {
+    Box<D, SLAB> q, dout;
+    int row;
+    float lse[2], delta[2], scale;
+    Fragment<KEYS / COLUMNS> s, p, dp;
     Operand<1, KEYS> ds;
-    int before = -1; // the slot of the keys that a sum still reads
-    for (int i = part.last(KEYS); i > first; i--) ring.skip(), ring.skip();
+    __device__ __forceinline__ Queries(Box<D, SLAB> q_, Box<D, SLAB> dout_, int row_,
+                                       const Known &known, float scale_)
+        : q(q_), dout(dout_), row(row_), scale(scale_) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            lse[i] = known.lse[row % SLAB + i * 8];
+            delta[i] = known.delta[row % SLAB + i * 8];
+        }
+    }
+    __device__ __forceinline__ void begin_s(Shared k) {
+        wgmma_fence();
+        begin_scores<D, KEYS>(s, q, {k});
+        wgmma_commit();
+    }
+    __device__ __forceinline__ void begin_dp(Shared v) {
+        wgmma_fence();
+        begin_scores<D, KEYS>(dp, dout, {v});
+        wgmma_commit();
+    }
+    /* P of S; on the diagonal, where keys begin with `key`, without those that come behind. */
+    __device__ __forceinline__ void weights() {
+#pragma unroll
+        for (int i = 0; i < KEYS / COLUMNS * 4; i++)
+            p[i / 4][i % 4] = exp2_fast(fmaf(s[i / 4][i % 4], scale, -lse[i % 4 / 2]));
+    }
+    __device__ __forceinline__ void mask(int key) {
+        leave_out<KEYS / COLUMNS, QUERIES>(p, row, key + this_lane() % 4 * 2);
+    }
+    /* dS of P and dP, and its sum. */
+    __device__ __forceinline__ void begin_dq(Fragment<D / COLUMNS> &dq, Shared k) {
+#pragma unroll
+        for (int i = 0; i < KEYS / COLUMNS * 4; i++)
+            p[i / 4][i % 4] *= dp[i / 4][i % 4] - delta[i % 4 / 2];
+        round_to<KEYS>(ds, p);
+        wgmma_fence();
+        begin_sum<D, KEYS>(dq, ds, {k});
+        wgmma_commit();
+    }
+};
+
+/* The sum over the keys of tiles `first` .. 0. With S of the next tile begun before dS: S and P
+ * take registers at once. */
+template <int D, int KEYS, class At, class Slots>
+__device__ __forceinline__ void sum_ahead(Fragment<D / COLUMNS> &dq, Queries<D, KEYS> &of,
+                                          const At &at, Slots &ring, int first) {
+    static_assert(At::SLOTS >= 4, "K of two tiles, V between");
+    int k = ring.take(), before = -1; // before: the slot of the keys that a sum still reads
+    of.begin_s(at.slot(k));
+    wgmma_wait<0>(of.s);
+    wait_stored();
+    of.weights();
+    of.mask(first * KEYS);
+#pragma unroll 1
+    for (int tile = first; tile > 0; tile--) {
+        int v = ring.take();
+        of.begin_dp(at.slot(v));
+        wgmma_wait<1>(dq);
+        if (before >= 0) ring.give(before);
+        int next = ring.take();
+        of.begin_s(at.slot(next));
+        wgmma_wait<1>(of.dp);
+        ring.give(v);
+        of.begin_dq(dq, at.slot(k));
+        before = k, k = next;
+        wgmma_wait<1>(of.s);
+        of.weights();
+    }
+    int v = ring.take();
+    of.begin_dp(at.slot(v));
+    wgmma_wait<0>(of.dp, dq);
+    if (before >= 0) ring.give(before);
+    ring.give(v);
+    of.begin_dq(dq, at.slot(k));
+    wgmma_wait<0>(dq);
+    ring.give(k);
+}
+
+/* The same, tile after tile. */
+template <int D, int KEYS, class At, class Slots>
+__device__ __forceinline__ void sum_in_turn(Fragment<D / COLUMNS> &dq, Queries<D, KEYS> &of,
+                                            const At &at, Slots &ring, int first) {
+    int before = -1;
 #pragma unroll 1
     for (int tile = first; tile >= 0; tile--) {
         int k = ring.take();
-        wgmma_fence();
-        begin_scores<D, KEYS>(p, q, {at.slot(k)});
-        wgmma_commit();
+        of.begin_s(at.slot(k));
         int v = ring.take();
-        wgmma_fence();
-        begin_scores<D, KEYS>(dp, dout, {at.slot(v)});
-        wgmma_commit();
-        wgmma_wait<1>(p, dq);
-        if (before >= 0) ring.give(before);
-#pragma unroll
-        for (int i = 0; i < KEYS / COLUMNS * 4; i++)
-            p[i / 4][i % 4] = exp2_fast(fmaf(p[i / 4][i % 4], scale, -of[i % 4 / 2].x));
-        if (tile == first)
-            leave_out<KEYS / COLUMNS, QUERIES>(p, row, tile * KEYS + this_lane() % 4 * 2);
-        wgmma_wait<0>(dp);
+        of.begin_dp(at.slot(v));
+        wgmma_wait<1>(of.s, dq);
+        if (before >= 0)
+            ring.give(before);
+        else
+            wait_stored();
+        of.weights();
+        if (tile == first) of.mask(tile * KEYS);
+        wgmma_wait<0>(of.dp);
         ring.give(v);
-#pragma unroll
-        for (int i = 0; i < KEYS / COLUMNS * 4; i++)
-            p[i / 4][i % 4] *= dp[i / 4][i % 4] - of[i % 4 / 2].y;
-        round_to<KEYS>(ds, p);
-        wgmma_fence();
-        begin_sum<D, KEYS>(dq, ds, {at.slot(k)});
-        wgmma_commit();
+        of.begin_dq(dq, at.slot(k));
         before = k;
     }
     wgmma_wait<0>(dq);
     ring.give(before);
 }
 
+/* The sum over the keys that 64 queries see. */
+template <int D, int KEYS, int WGS>
+__device__ __forceinline__ void sum_keys(Fragment<D / COLUMNS> &dq, const Part<WGS> &part,
+                                         const QueryLayout<D, KEYS, WGS> &at,
+                                         Ring<QueryLayout<D, KEYS, WGS>::SLOTS> &ring, int group,
+                                         unsigned n, const Known &known, float scale) {
+    int row0 = part.row(group), first = row0 / KEYS;
+    Queries<D, KEYS> of(at.own(group, n, 0), at.own(group, n, 1), row0 + this_row(), known, scale);
+    for (int i = part.last(KEYS); i > first; i--) ring.skip(), ring.skip();
+    if (D == 64)
+        sum_in_turn<D, KEYS>(dq, of, at, ring, first);
+    else
+        sum_ahead<D, KEYS>(dq, of, at, ring, first);
+}
+
 template <int D, int KEYS, int WGS>
 __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
-    sm90_gradient_of_queries(const __grid_constant__ Maps maps, const float2 *rows, Attention a,
+    sm90_gradient_of_queries(const __grid_constant__ Maps maps, const Known *rows, Attention a,
                              int *taken, float scale) {
     QueryLayout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
     Pieces pieces = {Part<WGS>::count(a), taken, at.KEPT};
@@ -213,39 +329,41 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
         }
         Fragment<D / COLUMNS> dq = {};
         sum_keys<D, KEYS, WGS>(dq, part, at, ring, group, n,
-                               rows + (part.b * a.H + part.h) * padded(a.S), scale);
-        store_box<D>(maps.out, at.out(group, 0), dq, scale * LN_2, scale * LN_2, part.h,
+                               rows[known_at(a, part, part.h, part.row(group))], scale);
+        store_box<D>(maps.out, at.own(group, n, 0), dq, scale * LN_2, scale * LN_2, part.h,
                      part.row(group), part.b);
     }
-    if (threadIdx.x % GROUP == 0) tma_wait<0>();
+    wait_stored();
 }
 
 /* --- dK and dV */
 
 /* A slot holds ROWS queries, their dout, and what is known of them. */
 template <int D, int ROWS> struct QueryTile {
-    static constexpr int DOUT = Box<D, ROWS>::BYTES, KNOWN = 2 * DOUT, FILLED = KNOWN + ROWS * 8,
-                         BYTES = (FILLED + 1023) / 1024 * 1024;
+    static_assert(ROWS == SLAB, "of whose rows something is known");
+    static constexpr int DOUT = Box<D, ROWS>::BYTES, BYTES = 2 * DOUT, KNOWN = sizeof(Known);
 };
-/* With D = 128 there is no room for a second set of keys and values. */
 template <int D, int ROWS, int WGS>
-using KeyLayout = Layout<D, WGS, 2, QueryTile<D, ROWS>::BYTES, 4, D == 64 ? 2 : 1>;
+using KeyLayout =
+    Layout<D, WGS, QueryTile<D, ROWS>::BYTES, QueryTile<D, ROWS>::KNOWN, D == 64 ? 4 : 3>;
+/* With D = 128, sums, scores and their operands take 224 registers of a thread. */
+template <int D, int WGS> using KeyRoles = Roles<WGS, D == 64 ? 32 : 24>;
 template <int WGS> using KeyPart = Part<WGS, KEYS_AND_VALUES>;
 
 template <int D, int ROWS, int WGS>
-__device__ __forceinline__ void fetch_queries(const Maps &maps, const float2 *rows,
+__device__ __forceinline__ void fetch_queries(const Maps &maps, const Known *rows,
                                               const Attention &a, const KeyLayout<D, ROWS, WGS> &at,
                                               const Pieces &pieces) {
     using T = QueryTile<D, ROWS>;
     constexpr int PANELS = D / PANEL;
-    int share = static_cast<int>(a.H / a.Hkv);
+    int share = sharing(a);
     auto ring = at.ring();
     auto own = at.own_sets();
     int filled = 0;
     for (unsigned n = 0;; n++) {
         int piece = pieces.take(n);
         KeyPart<WGS> part(a, piece);
-        own.open(ring, n, filled,
+        own.open(ring, n, not_before_stored(filled, (WGS - 1) * SLAB / ROWS),
                  piece < pieces.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
         if (piece >= pieces.count) break;
         for (int j = 0; j < WGS; j++) {
@@ -259,11 +377,11 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const float2 *ro
         for (int h = part.h * share; h < (part.h + 1) * share; h++)
             for (int row = part.row0; row < part.S; row += ROWS) {
                 Shared slot = at.slot(ring.slot);
-                ring.open(T::FILLED);
+                ring.open(T::BYTES + T::KNOWN);
                 fetch_box(slot, maps.tiles, ring.full(), PANELS, h, row, part.b);
                 fetch_box(slot + T::DOUT, maps.tiles_dout, ring.full(), PANELS, h, row, part.b);
-                bulk_load(slot + T::KNOWN, rows + (part.b * a.H + h) * padded(a.S) + row, ROWS * 8,
-                          ring.full());
+                bulk_load(at.begin + at.known(ring.slot), rows + known_at(a, part, h, row),
+                          T::KNOWN, ring.full());
                 ring.next();
             }
         filled = share * ((part.S - part.row0 + ROWS - 1) / ROWS);
@@ -279,8 +397,9 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
             unsigned n, int key, int row0, bool masked, float scale) {
     using T = QueryTile<D, ROWS>;
     Box<D, ROWS> q = {at.slot(slot)}, dout = {at.slot(slot) + T::DOUT};
-    const auto *known = reinterpret_cast<const float4 *>(
-        dynamic_shared<char>() + KeyLayout<D, ROWS, WGS>::RING + slot * T::BYTES + T::KNOWN);
+    const auto *known = reinterpret_cast<const Known *>(dynamic_shared<char>() + at.known(slot));
+    const auto *lse = reinterpret_cast<const float2 *>(known->lse),
+               *delta = reinterpret_cast<const float2 *>(known->delta);
     Fragment<ROWS / COLUMNS> p, dp;
     Operand<1, ROWS> x, y;
     wgmma_fence();
@@ -289,13 +408,16 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     begin_scores<D, ROWS>(dp, at.own(group, n, 1), dout);
     wgmma_commit();
     wgmma_wait<1>(p, dk, dv);
-    if (before >= 0) ring.give(before);
+    if (before >= 0)
+        ring.give(before);
+    else
+        wait_stored();
 #pragma unroll
-    for (int j = 0; j < ROWS / COLUMNS; j++) { // two columns to a lane: {lse, delta, lse, delta}
-        float4 of = known[j * COLUMNS / 2 + this_lane() % 4];
+    for (int j = 0; j < ROWS / COLUMNS; j++) { // two columns to a lane
+        float2 of = lse[j * COLUMNS / 2 + this_lane() % 4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            p[j][i] = exp2_fast(fmaf(p[j][i], scale, -(i % 2 ? of.z : of.x)));
+            p[j][i] = exp2_fast(fmaf(p[j][i], scale, -(i % 2 ? of.y : of.x)));
     }
     if (masked) leave_out<ROWS / COLUMNS, KEYS_AND_VALUES>(p, key, row0 + this_lane() % 4 * 2);
     round_to<ROWS>(x, p);
@@ -305,14 +427,15 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     wgmma_wait<1>(dp);
 #pragma unroll
     for (int j = 0; j < ROWS / COLUMNS; j++) {
-        float4 of = known[j * COLUMNS / 2 + this_lane() % 4];
+        float2 of = delta[j * COLUMNS / 2 + this_lane() % 4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) p[j][i] *= dp[j][i] - (i % 2 ? of.w : of.y);
+        for (int i = 0; i < 4; i++) p[j][i] *= dp[j][i] - (i % 2 ? of.y : of.x);
     }
     round_to<ROWS>(y, p);
     wgmma_fence();
     begin_sum<D, ROWS>(dk, y, q);
     wgmma_commit();
+    wgmma_wait<1>(dv); // and x is free for what the next tile begins
 }
 
 template <int D, int ROWS, int WGS>
@@ -326,7 +449,7 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
                   "else it waits for itself");
     int key0 = part.row(group), before = -1;
 #pragma unroll 1
-    for (int h = 0; h < static_cast<int>(a.H / a.Hkv); h++)
+    for (int h = 0; h < sharing(a); h++)
 #pragma unroll 1
         for (int row = part.row0; row < part.S; row += ROWS) {
             if (row < key0) { // these come before all of the keys
@@ -343,8 +466,8 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
 }
 
 template <int D, int ROWS, int WGS>
-__global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
-    sm90_gradient_of_keys(const __grid_constant__ Maps maps, const float2 *rows, Attention a,
+__global__ void __launch_bounds__(KeyRoles<D, WGS>::THREADS, 1)
+    sm90_gradient_of_keys(const __grid_constant__ Maps maps, const Known *rows, Attention a,
                           int *taken, float scale) {
     KeyLayout<D, ROWS, WGS> at = {shared_address(dynamic_shared<char>())};
     Pieces pieces = {KeyPart<WGS>::count(a), taken, at.KEPT};
@@ -352,11 +475,11 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     __syncthreads();
     int group = this_group();
     if (group == WGS) {
-        Roles<WGS>::few();
+        KeyRoles<D, WGS>::few();
         if (threadIdx.x == WGS * GROUP) fetch_queries<D, ROWS, WGS>(maps, rows, a, at, pieces);
         return;
     }
-    Roles<WGS>::many();
+    KeyRoles<D, WGS>::many();
     auto ring = at.ring();
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
@@ -366,24 +489,24 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
         KeyPart<WGS> part(a, piece);
         int row = part.row(group);
         if (!part.has(group)) {
-            for (int j = 0; j < static_cast<int>(a.H / a.Hkv); j++)
+            for (int j = 0; j < sharing(a); j++)
                 for (int r = part.row0; r < part.S; r += ROWS) ring.skip();
             continue;
         }
         Fragment<D / COLUMNS> dk = {}, dv = {};
         sum_queries<D, ROWS, WGS>(dk, dv, part, at, ring, group, n, a, scale);
         float f = scale * LN_2;
-        store_box<D>(maps.out, at.out(group, 0), dk, f, f, key_head(a, part.h), row, part.b);
-        store_box<D>(maps.out, at.out(group, 1), dv, 1, 1, value_head(a, part.h), row, part.b);
+        store_box<D>(maps.out, at.own(group, n, 0), dk, f, f, key_head(a, part.h), row, part.b);
+        store_box<D>(maps.out, at.own(group, n, 1), dv, 1, 1, value_head(a, part.h), row, part.b);
     }
-    if (threadIdx.x % GROUP == 0) tma_wait<0>();
+    wait_stored();
 }
 
 /* --- launchers */
 
 template <int D, int KEYS, int QUERY_WGS, int ROWS, int KEY_WGS>
 void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
-                     const float2 *rows) {
+                     const Known *rows) {
     float scale = LOG2_E / sqrtf(static_cast<float>(D));
     int64_t packed = a.H + 2 * a.Hkv;
     CUtensorMap own = map_of_heads(qkv, a, packed, SLAB),
@@ -396,7 +519,7 @@ void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf1
     maps.tiles = map_of_heads(qkv, a, packed, ROWS),
     maps.tiles_dout = map_of_heads(dout, a, a.H, ROWS);
     LAUNCH((sm90_gradient_of_keys<D, ROWS, KEY_WGS>), KeyPart<KEY_WGS>::blocks(a),
-           Roles<KEY_WGS>::THREADS, (KeyLayout<D, ROWS, KEY_WGS>::BYTES), maps, rows, a,
+           KeyRoles<D, KEY_WGS>::THREADS, (KeyLayout<D, ROWS, KEY_WGS>::BYTES), maps, rows, a,
            device_zeros(), scale);
 }
 
@@ -404,10 +527,10 @@ void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf1
 
 void sm90_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
                    const bf16 *out, const float *lse) {
-    int64_t n = a.B * a.H * padded(a.S);
-    auto *rows = static_cast<float2 *>(a.workspace);
+    int64_t n = a.B * a.H * slabs(a) * SLAB;
+    auto *rows = static_cast<Known *>(a.workspace);
     LAUNCH((a.D == 64 ? row_statistics<64> : row_statistics<128>),
            blocks_for(n * a.D, ROW_THREADS * CHUNK), ROW_THREADS, 0, rows, out, dout, lse, a);
     (a.D == 64 ? launch_backward<64, 64, 3, 64, 2>
-               : launch_backward<128, 64, 2, 32, 2>)(a, dqkv, dout, qkv, rows);
+               : launch_backward<128, 64, 2, 64, 2>)(a, dqkv, dout, qkv, rows);
 }

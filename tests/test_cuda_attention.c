@@ -222,6 +222,29 @@ TEST(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
     CHECK(blocks[0] > blocks[1] && blocks[1] > blocks[2]);
 }
 
+/* Blocks that take many pieces of work store each from where those after the next will come, with
+ * warpgroups that have nothing to do at the last of them. */
+TEST(cuda_attention_of_two_blocks_has_the_same_bits) {
+    NEEDS_EMULATION();
+    static const Case cases[] = {{4, 257, 1, 1, 128, 0, 2}, {3, 330, 2, 1, 64, 0, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float *first = NULL;
+        for (int left = 0; left <= 2; left += 2) {
+            cuda_begin(cuda_orders[left]);
+            device_leave(left);
+            CHECK(device_sms() == 4 - left);
+            Run r = compute(&cases[i], true);
+            if (!first) {
+                first = mem_alloc((size_t)r.dqkv.n * sizeof *first);
+                memcpy(first, r.dqkv.host, (size_t)r.dqkv.n * sizeof *first);
+            }
+            CHECK(same_bits(first, r.dqkv.host, r.dqkv.n));
+            CHECK(cuda_end());
+        }
+        mem_free(first);
+    }
+}
+
 /* One position after the other gives what the whole pass gives. */
 TEST(cuda_attention_decodes_what_forward_gives) {
     static const Case cases[] = {

@@ -69,28 +69,30 @@ template <int SLOTS> struct Ring {
     }
 };
 
-/* The boxes that each warpgroup has for itself, BUFFERS sets of them: part n of the block's work
- * has set n % BUFFERS, and a barrier of the set says that they have come. With two sets the next
- * part's come, and behind them what all share, while warpgroups still read those of this one. */
-template <int BUFFERS> struct Sets {
+/* The boxes that each warpgroup has for itself, two sets of them: part n of the block's work has
+ * set n % 2, and a barrier of the set says that they have come. The next part's come, and behind
+ * them what all share, while warpgroups still read those of this one. */
+struct Sets {
+    enum { N = 2 };
     Shared barriers;
-    __device__ __forceinline__ Shared here(unsigned n) const { return barriers + n % BUFFERS * 8; }
+    __device__ __forceinline__ Shared here(unsigned n) const { return barriers + n % N * 8; }
     /* Of one thread, before the others begin. */
     __device__ __forceinline__ void make() const {
-        for (int i = 0; i < BUFFERS; i++) mbarrier_init(barriers + i * 8, 1);
+        for (int i = 0; i < N; i++) mbarrier_init(barriers + i * 8, 1);
     }
-    /* Of the thread that fetches: the set may be written, since all warpgroups have given back what
-     * the ring held of part n - BUFFERS, and n_bytes will come. `filled`: slots of the part before
-     * this one. */
+    /* Of the thread that fetches: n_bytes will come into the set. It may be written as soon as all
+     * warpgroups have given back what was put into the ring `back` slots ago: the last slot of part
+     * n - 2, or, where they store from the set, one of part n - 1 that they keep until that is
+     * done. */
     template <int SLOTS>
-    __device__ __forceinline__ void open(const Ring<SLOTS> &ring, unsigned n, int filled,
+    __device__ __forceinline__ void open(const Ring<SLOTS> &ring, unsigned n, int back,
                                          int n_bytes) const {
-        if (n >= BUFFERS) ring.wait_given(BUFFERS == 2 ? filled + 1 : 1);
+        if (n >= N) ring.wait_given(back);
         mbarrier_expect(here(n), n_bytes);
     }
     /* Of those who compute: the set has come. */
     __device__ __forceinline__ void take(unsigned n) const {
-        mbarrier_wait(here(n), static_cast<int>(n / BUFFERS % 2));
+        mbarrier_wait(here(n), static_cast<int>(n / N % 2));
     }
 };
 
