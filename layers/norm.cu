@@ -441,12 +441,13 @@ template <class E, int K, int GROUP> struct Columns {
 
 /* Blocks that a multiprocessor of Hopper is to hold: what fits into its 228 KB of shared memory, 1
  * KB more for each; 4 at most, which leave 128 registers to a thread. */
-template <class R>
-constexpr int blocks = std::min(4, (228 << 10) / (static_cast<int>(sizeof(R)) + (1 << 10)));
+template <class R> constexpr int blocks_of() {
+    return std::min(4, (228 << 10) / (static_cast<int>(sizeof(R)) + (1 << 10)));
+}
 
 template <class E, int K, int GROUP>
 __global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
-                                  GROUP == 1 ? blocks<Ring<E, K, GROUP>> : 1)
+                                  GROUP == 1 ? blocks_of<Ring<E, K, GROUP>>() : 1)
     backward_rows(Backward<E> b) {
     using R = Ring<E, K, GROUP>;
     R &ring = *dynamic_shared<R>();
