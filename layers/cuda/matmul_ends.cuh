@@ -87,12 +87,6 @@ __device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const Ends &e,
     }
 }
 
-__device__ __forceinline__ float low_of(unsigned pair) {
-    return __uint_as_float(pair << 16);
-}
-__device__ __forceinline__ float high_of(unsigned pair) {
-    return __uint_as_float(pair & 0xffff0000);
-}
 /* The same ends, of which the compiler knows what decides their code. Were they told apart at each
  * element, the code of a tile would be 200 KB long, and would come from L2 for every tile. */
 __device__ __forceinline__ Ends known(Ends e, Epilogue epilogue, ActKind act, bool reads) {

@@ -40,11 +40,19 @@ __device__ __forceinline__ unsigned pair_of(float low, float high) {
     return bits;
 }
 
+/* The floats of two bf16 that lie in a register: the upper one is there once the lower is masked,
+ * one instruction, where the compiler would move it down and up again. */
+__device__ __forceinline__ float low_of(unsigned pair) {
+    return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_of(unsigned pair) {
+    return __uint_as_float(pair & 0xffff0000);
+}
+
 /* W elements that are moved by one instruction. */
 template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
 
-/* x[W] = the elements of w. The upper one of two bf16 in a register is a float once the lower is
- * masked: one instruction, where the compiler would move it down and up again. */
+/* x[W] = the elements of w. */
 template <class E, int W>
 __device__ __forceinline__ void unpack(float (&x)[W], const Words<E, W> &w) {
 #pragma unroll
@@ -55,8 +63,7 @@ template <> __device__ __forceinline__ void unpack(float (&x)[8], const Words<bf
     memcpy(pairs, &w, sizeof pairs);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x[2 * i] = __uint_as_float(pairs[i] << 16);
-        x[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
+        x[2 * i] = low_of(pairs[i]), x[2 * i + 1] = high_of(pairs[i]);
     }
 }
 
