@@ -66,8 +66,7 @@ static void pool_clean(Pool *p) {
  * register tiles of 14 rows (layers/matmul_tile.h), a third of which hides the packing of weights
  * already. What goes through memory needs no more than 16 MiB. */
 static int64_t first_rows(const Work *w) {
-    bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
-    int64_t rows = attention ? 1 : w->a == 0 ? 4096 : 84;
+    int64_t rows = work_is_attention(w) ? 1 : w->a == 0 ? 4096 : 84;
     return rows < w->rows ? rows : w->rows;
 }
 static int64_t last_rows(const Work *w) {

@@ -80,8 +80,7 @@ const Kernels *machine_kernels(const Machine *m, bool bf16) {
 /* A matrix unit is full when every dimension of a matmul is large; the smallest decides. Matmuls
  * of GPUs whose multiprocessors are known have a better model (gpu_matmul.h). */
 static double smallest_dimension(const Work *w) {
-    bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
-    if (attention) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
+    if (work_is_attention(w)) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
     int64_t small = w->rows < w->a ? w->rows : w->a;
     return (double)(w->b < small ? w->b : small);
 }
@@ -97,9 +96,8 @@ static double attention_rate(const Machine *m, const Work *w) {
     return w->kind == WORK_ATTENTION ? rate : 0.8 * rate;
 }
 static bool attention_is_hoppers(const Machine *m, const Work *w) {
-    bool attention = w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
     bool serves = w->flags & WORK_BF16_STORED && (w->d == 64 || w->d == 128);
-    return attention && serves && m->gpu && m->capability / 10 == 9;
+    return work_is_attention(w) && serves && m->gpu && m->capability / 10 == 9;
 }
 
 double machine_work(const Machine *m, const Work *w) {

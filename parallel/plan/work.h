@@ -87,6 +87,9 @@ typedef struct Work {
 double work_flops(const Work *w);
 double work_bytes(const Work *w);
 const char *work_name(const Work *w, char buf[64]);
+static inline bool work_is_attention(const Work *w) {
+    return w->kind == WORK_ATTENTION || w->kind == WORK_ATTENTION_BACKWARD;
+}
 /* Local, pure. Equal but for rows? */
 bool work_alike(const Work *a, const Work *b);
 
