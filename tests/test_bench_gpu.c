@@ -154,26 +154,28 @@ TEST(bench_gpu_script_says_who_did_not_answer) {
     CHECK(strstr(text, "1 errors, 0 failed, ") && !strstr(text, "yes\n"));
 }
 
+/* What a script prints that uses what stands in tools/; sys.path[0] is the test's folder. */
+static bool python(char *text, size_t size, const char *script) {
+    const char *dir = test_tmpdir();
+    return test_shell("tools", text, size,
+                      "cat >%s/try.py <<'END'\n%sEND\nPYTHONPATH=. python3 -B %s/try.py", dir,
+                      script, dir) == 0;
+}
+
 /* What a device gave is written into the tree, once for each probe, and compared with from then
  * on. */
 TEST(bench_gpu_script_keeps_what_probes_gave) {
-    const char *dir = test_tmpdir();
     char text[2048];
     if (no_python()) return;
-    CHECK(test_shell(
-              "tools", text, sizeof text,
-              "cat >%s/try.py <<'END'\n"
-              "import os, bench_gpu as b\n"
-              "def tell(lines, **r):\n"
-              "    b.compare_with_golden(lines, r)\n"
-              "    print(r.get('broke', 'fine'))\n"
-              "b.GOLDEN = '%s/sm90.txt'\n"
-              "tell(['a 1', 'b 2']), tell(['a 1', 'b 2', 'c 4']), tell(['a 1', 'b 3', 'c 4'])\n"
-              "tell(['a 1', 'b 2'])\n"
-              "print(open(b.GOLDEN).read())\n"
-              "END\n"
-              "PYTHONPATH=. python3 -B %s/try.py",
-              dir, dir, dir) == 0);
+    CHECK(python(text, sizeof text,
+                 "import sys, bench_gpu as b\n"
+                 "def tell(lines, **r):\n"
+                 "    b.compare_with_golden(lines, r)\n"
+                 "    print(r.get('broke', 'fine'))\n"
+                 "b.GOLDEN = sys.path[0] + '/sm90.txt'\n"
+                 "tell(['a 1', 'b 2']), tell(['a 1', 'b 2', 'c 4']), tell(['a 1', 'b 3', 'c 4'])\n"
+                 "tell(['a 1', 'b 2'])\n"
+                 "print(open(b.GOLDEN).read())\n"));
     CHECK(strstr(text, "fine\nfine\nnot what ") == text && strstr(text, "/sm90.txt says: b\n"));
     CHECK(strstr(text, "/sm90.txt says: c\na 1\nb 2\nc 4\n")); // one that was not given is missed
 }
@@ -181,24 +183,20 @@ TEST(bench_gpu_script_keeps_what_probes_gave) {
 /* A probe whose kernel the device ended is named, and its line kept; one that gave what the tests
  * do not expect is named, too. Neither is fine. */
 TEST(bench_gpu_script_names_probes_that_died) {
-    const char *dir = test_tmpdir();
     char text[2048];
     if (no_python()) return;
-    CHECK(test_shell("tools", text, sizeof text,
-                     "cat >%s/try.py <<'END'\n"
-                     "import json, types, bench_gpu as b\n"
-                     "out = 'a 0123456789abcdef\\nb died\\nb: died, status 1\\n'\n"
-                     "out += 'c 0123456789abcdee\\nc: 1 of 2 words are not what the tests expect'\n"
-                     "b.GOLDEN = '%s/sm90.txt'\n"
-                     "run = types.SimpleNamespace(rehearse=False, program=str, shell=lambda *x, "
-                     "**y: (1, out), args=types.SimpleNamespace(out='%s'))\n"
-                     "json.dump({'probes': b.probes(run)}, open('%s/gpu-tests.json', 'w'))\n"
-                     "print(open(b.GOLDEN).read().split())\n"
-                     "for stages in (['probes'], ['tests']):\n"
-                     "    print(*b.bench_gpu_table.wrong('%s', 'gpu', stages))\n"
-                     "END\n"
-                     "PYTHONPATH=. python3 -B %s/try.py",
-                     dir, dir, dir, dir, dir, dir) == 0);
+    CHECK(python(text, sizeof text,
+                 "import json, sys, types, bench_gpu as b\n"
+                 "dir = sys.path[0]\n"
+                 "out = 'a 0123456789abcdef\\nb died\\nb: died, status 1\\n'\n"
+                 "out += 'c 0123456789abcdee\\nc: 1 of 2 words are not what the tests expect'\n"
+                 "b.GOLDEN = dir + '/sm90.txt'\n"
+                 "run = types.SimpleNamespace(rehearse=False, program=str, shell=lambda *x, "
+                 "**y: (1, out), args=types.SimpleNamespace(out=dir))\n"
+                 "json.dump({'probes': b.probes(run)}, open(dir + '/gpu-tests.json', 'w'))\n"
+                 "print(open(b.GOLDEN).read().split())\n"
+                 "for stages in (['probes'], ['tests']):\n"
+                 "    print(*b.bench_gpu_table.wrong(dir, 'gpu', stages))\n"));
     CHECK_SAYS(strcmp(text, "['a', '0123456789abcdef', 'b', 'died', 'c', '0123456789abcdee']\n"
                             "['probes of instructions', '3, of them 1 died (b), 1 not as the "
                             "tests have them (c), 0 not as on the first device', '', '', 'NO']\n"
@@ -209,22 +207,17 @@ TEST(bench_gpu_script_names_probes_that_died) {
 /* Tests that are skipped to the last one have not ended early. What ran out of its time says so,
  * and not what it said last. */
 TEST(bench_gpu_script_tells_how_tests_ended) {
-    const char *dir = test_tmpdir();
     char text[2048];
     if (no_python()) return;
-    CHECK(test_shell("tools", text, sizeof text,
-                     "cat >%s/try.py <<'END'\n"
-                     "from bench_gpu_checks import ending, verdict\n"
-                     "none = 'no test was run\\n0 passed, 0 failed, '\n"
-                     "for status, out in ((1, none + '2 skipped'), (1, none + '0 skipped'),\n"
-                     "                    (9, none + '2 skipped'), (1, 'stopped'),\n"
-                     "                    (0, '2 passed, 0 failed, 0 skipped'),\n"
-                     "                    (None, ''), (124, 'ok')):\n"
-                     "    print(verdict(out, status).get('end'))\n"
-                     "print(ending(124, 'step 3/5'))\n"
-                     "END\n"
-                     "PYTHONPATH=. python3 -B %s/try.py",
-                     dir, dir) == 0);
+    CHECK(python(text, sizeof text,
+                 "from bench_gpu_checks import ending, verdict\n"
+                 "none = 'no test was run\\n0 passed, 0 failed, '\n"
+                 "for status, out in ((1, none + '2 skipped'), (1, none + '0 skipped'),\n"
+                 "                    (9, none + '2 skipped'), (1, 'stopped'),\n"
+                 "                    (0, '2 passed, 0 failed, 0 skipped'),\n"
+                 "                    (None, ''), (124, 'ok')):\n"
+                 "    print(verdict(out, status).get('end'))\n"
+                 "print(ending(124, 'step 3/5'))\n"));
     CHECK_SAYS(strcmp(text, "None\nstatus 1: 0 passed, 0 failed, 0 skipped\n"
                             "status 9: 0 passed, 0 failed, 2 skipped\nstatus 1: stopped\nNone\n"
                             "no time was left for it\n"

@@ -95,16 +95,17 @@ class Run:
         print(text, flush=True)
         self.log.write(text + "\n")
 
+    def file_of(self, stage):
+        return os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json")
+
     def save(self, stage, value):
         """What a stage found so far."""
-        bench_page.save(os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json"), stage,
-                        value)
+        bench_page.save(self.file_of(stage), stage, value)
 
     def saved(self, stage):
         """What an earlier run left in that file."""
         try:
-            with open(os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json")) as f:
-                return json.load(f).get(stage, {})
+            return bench_page.load(self.file_of(stage)).get(stage, {})
         except (OSError, ValueError):
             return {}
 
