@@ -60,7 +60,7 @@ TEST(step_listing_shows_types_and_costs) {
     CHECK(strstr(text, "= all_gather x"));
     CHECK(strstr(text, "dh1[T, C] +x"));
     CHECK(strstr(text, "reco ~ h1[T, C]")); // gathered again for dw
-    CHECK(test_count(text, "... 3 more layers") == 2);
+    CHECK(test_count(text, " of the other 3 layers") == 2);
     CHECK(strstr(text, "dwte[V/x, C]") && !strstr(text, "dhead"));
     CHECK(strstr(text, "\n  ~         a collective\n") && !strstr(text, "\n  +         in"));
     CHECK(strstr(text, "\n  [T/x]     sharded: ") && strstr(text, "\n  [T] +x    partial: "));
@@ -92,12 +92,13 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     OWNED(schedule_free) Schedule order = schedule_make(&p, costs, WINDOW_BULK);
     schedule_time(&order, &p, costs);
     OWNED(test_mem_end) char *text = NULL, *data = NULL;
-    PRINTED(text, listing_print(f, &(Listed){p, costs, order}));
+    PRINTED(text, listing_print(f, &(Listed){p, costs, order, m.name}));
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
           strstr(text, "back + dx2[T/z.x, C]"));
-    CHECK(test_count(text, "... 3 more layers") >= 2);
-    CHECK(strstr(text, "predicted ") && strstr(text, " KFLOP"));
-    PRINTED(data, listing_json(f, &(Listed){p, costs, order}, &(Listed){.costs = NULL}));
+    CHECK(test_count(text, " of the other 3 layers") >= 2);
+    CHECK(strstr(text, "\npredicted for cpu: ") && strstr(text, " KFLOP"));
+    CHECK(strstr(text, "\n  under     ") && strstr(text, "\n  waited    "));
+    PRINTED(data, listing_json(f, &(Listed){p, costs, order, m.name}, &(Listed){.costs = NULL}));
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
     CHECK(all && (int)json_array_size(ops) == p.n_ops);

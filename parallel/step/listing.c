@@ -200,53 +200,71 @@ static bool folded(const Listing *l, int k, bool before) {
     return decides ? !stands_for_all(l->p, op) : before;
 }
 
-static void print_total(FILE *f, const Listing *l) {
+/* Is an operation a sum of stored gradients? Then the list is of the last micro-batch of a step. */
+static bool completes(const Program *p, const Op *op) {
+    Storage of = p->tensor[op->out].storage;
+    return op_info(op->kind)->collective && (of == STORAGE_BUCKET || of == STORAGE_GRADIENT);
+}
+
+static void print_total(FILE *f, const Listing *l, const char *machine) {
     double bytes = 0, flops = 0;
+    const char *when = l->p->phase == PHASE_END ? "at the end of a step" : "in a micro-batch";
     for (int i = 0; i < l->p->n_ops; i++) {
+        if (completes(l->p, &l->p->op[i])) when = "in the last micro-batch of a step";
         bytes += (double)op_bytes(l->p, &l->p->op[i]);
         flops += op_flops(l->p, &l->p->op[i]);
     }
     char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
-    bool end = l->p->phase == PHASE_END;
     fprintf(f, "%d operations, %s, received %s %s on this rank\n", l->p->n_ops,
-            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text),
-            end ? "at the end of a step" : "a micro-batch");
+            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text), when);
+    if (l->costs) fprintf(f, "predicted for %s", machine);
     if (l->order)
-        fprintf(f, "predicted %.4f ms: %.4f computing, %.4f waiting for collectives\n",
+        fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives",
                 1e3 * l->order->seconds, 1e3 * l->order->spent.compute,
                 1e3 * l->order->spent.exposed);
+    if (l->costs) fprintf(f, "\n");
 }
 
-static void explain(FILE *f, const char *sign, const char *meaning) {
-    fprintf(f, "  %-8s  %s\n", sign, meaning);
+static void explain(FILE *f, bool found, const char *sign, const char *meaning) {
+    if (found) fprintf(f, "  %-8s  %s\n", sign, meaning);
 }
 
 /* What the marks mean that are in the list. */
-static void print_marks(FILE *f, const Program *p) {
-    static const struct {
-        const char *mark, *meaning;
-    } marks[] = {{"~", "a collective"},
-                 {"&", "a collective in the kernel of its matmul"},
-                 {"+", "in the kernel of the line before"}};
-    explain(f, "%7", "the result of line 7; %7': its second result");
-    for (size_t k = 0; k < sizeof marks / sizeof *marks; k++) {
-        bool found = false;
-        for (int i = 0; i < p->n_ops && !found; i++) found = mark_of(p, i) == *marks[k].mark;
-        if (found) explain(f, marks[k].mark, marks[k].meaning);
+static void print_marks(FILE *f, const Listing *l) {
+    const Program *p = l->p;
+    bool mark[128] = {false}, again = false, rows = false;
+    for (int i = 0; i < p->n_ops; i++) {
+        mark[(int)mark_of(p, i)] = true;
+        again |= p->op[i].phase == PHASE_RECOMPUTE;
+        rows |= p->tensor[p->op[i].out].whole >= 0;
     }
+    explain(f, again, "reco", "computed or gathered again for backward: not kept from forward");
+    explain(f, true, "%7", "the result of line 7; %7': its second result");
+    explain(f, rows, "@64", "rows of a tensor, from row 64 on; @64,32: and from column 32 on");
+    explain(f, mark['~'], "~", "a collective");
+    explain(f, mark['&'], "&", "a collective in the kernel of its matmul");
+    explain(f, mark['+'], "+", "in the kernel of the line before");
+    explain(f, l->order != NULL, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
+    explain(f, l->order && mark['~'], "under",
+            "this collective is under way while those lines run");
+    explain(f, l->order && mark['~'], "waited",
+            "so many ms, before it, for the collective of that line");
 }
 
 /* What types say of the mesh, where the list has such a type. */
 static void print_types(FILE *f, const Program *p) {
-    bool sharded = false, partial = false;
+    bool sharded = false, sum = false, largest = false, integers = false, doubles = false;
     for (int i = 0; i < p->n_ops; i++) {
-        const Dist *d = &p->tensor[p->op[i].out].dist;
-        for (int n = 0; n < d->n_dims; n++) sharded |= d->shard[n].n > 0;
-        partial |= d->partial.n > 0;
+        const StepTensor *x = &p->tensor[p->op[i].out];
+        for (int n = 0; n < x->dist.n_dims; n++) sharded |= x->dist.shard[n].n > 0;
+        sum |= x->dist.partial.n > 0 && !x->largest, largest |= x->dist.partial.n > 0 && x->largest;
+        integers |= x->bytes == 8 && !x->is_double, doubles |= x->is_double;
     }
-    if (sharded)
-        explain(f, "[T/x]", "sharded: this rank has one block of T, of those along axis x");
-    if (partial) explain(f, "[T] +x", "partial: the sum over the ranks along axis x is pending");
+    explain(f, sharded, "[T/x]", "sharded: this rank has one block of T, of those along axis x");
+    explain(f, sum, "[T] +x", "partial: the sum over the ranks along axis x is pending");
+    explain(f, largest, "largest", "with +x: the maximum over the ranks along axis x is pending");
+    explain(f, integers, "i64", "a sum as an integer of 64 bits (--exact)");
+    explain(f, doubles, "f64", "double precision");
 }
 
 /* What the dimensions mean that are in the list. */
@@ -270,8 +288,18 @@ static void print_dimensions(FILE *f, const Program *p) {
             const Dist *d = &p->tensor[p->op[i].out].dist;
             for (int n = 0; n < d->n_dims; n++) found |= strcmp(d->dim[n], meaning[k][0]) == 0;
         }
-        if (found) explain(f, meaning[k][0], meaning[k][1]);
+        explain(f, found, meaning[k][0], meaning[k][1]);
     }
+}
+
+/* Does line k name a bucket that lines before it began and the next one goes on with? Gradients of
+ * a bucket are named by a chain of operations that do nothing. */
+static bool inside_bucket(const Listing *l, int k) {
+    if (k == 0 || k + 1 >= l->n) return false;
+    const Op *op = l->p->op, *before = &op[l->at[k - 1]], *it = &op[l->at[k]],
+             *next = &op[l->at[k + 1]];
+    return it->kind == OP_BUCKET && before->kind == OP_BUCKET && next->kind == OP_BUCKET &&
+           it->in[0] == before->out && next->in[0] == it->out;
 }
 
 void listing_print(FILE *f, const Listed *list) {
@@ -281,17 +309,19 @@ void listing_print(FILE *f, const Listed *list) {
     for (int k = 0, next; k < l.n; k = next) {
         next = k + 1;
         fold = folded(&l, k, fold);
-        if (!fold) {
+        if (fold) {
+            while (next < l.n && folded(&l, next, true)) next++;
+            fprintf(f, "     ... %d operation%s of the other %lld layer%s\n", next - k,
+                    next == k + 1 ? "" : "s", layers - 1, layers == 2 ? "" : "s");
+        } else if (inside_bucket(&l, k)) {
+            while (inside_bucket(&l, next)) next++;
+            fprintf(f, "     ... %d operations that name more gradients of the bucket\n", next - k);
+        } else {
             print_line(f, &l, l.at[k]);
-            continue;
         }
-        while (next < l.n && folded(&l, next, true)) next++;
-        fprintf(f, "     ... %lld more layer%s, %d operations\n", layers - 1,
-                layers == 2 ? "" : "s", next - k);
     }
-    print_total(f, &l);
-    print_marks(f, l.p);
-    if (l.order) explain(f, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
+    print_total(f, &l, list->machine);
+    print_marks(f, &l);
     print_types(f, l.p);
     print_dimensions(f, l.p);
     listing_free(&l);

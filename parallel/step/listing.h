@@ -10,8 +10,9 @@
  *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
  *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
  *
- * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line. Below the list
- * stands what its marks, its types (sharded, partial) and its dimensions (T, 2Y, ...) mean.
+ * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line, and what is
+ * between the first and the last operation of a bucket. Below the list stands what its marks, its
+ * types (sharded, partial) and its dimensions (T, 2Y, ...) mean.
  */
 #ifndef PARALLEL_STEP_LISTING_H
 #define PARALLEL_STEP_LISTING_H
@@ -23,8 +24,9 @@
 /* What is listed; an order comes with costs. */
 typedef struct Listed {
     Program p;
-    OpCost *costs;  // NULL: none
-    Schedule order; // without slots: none
+    OpCost *costs;       // NULL: none
+    Schedule order;      // without slots: none
+    const char *machine; // whose costs they are, where there are some; life: until it is printed
 } Listed;
 
 /* Local. */

@@ -16,7 +16,8 @@ bool run_lists_cluster(const Run *r) {
     return r->o->listing && *r->o->cluster;
 }
 
-/* --cluster, or the machine at hand as it describes itself: nothing is measured. */
+/* --cluster, or the machine at hand: its description, and the rate of one small matmul (detect).
+ * Collectives and other kernels are priced by formulas, not measured. */
 static Machine machine_of(const Run *r) {
     Machine m;
     Detected d;
@@ -29,7 +30,7 @@ static Machine machine_of(const Run *r) {
 
 /* A list with its costs and its order, where it has them. */
 static Listed listed(Program p, Pass last, const Machine *m, bool ordered) {
-    Listed out = {.p = p};
+    Listed out = {.p = p, .machine = m->name};
     if (last >= PASS_FUSE) out.costs = program_costs(&p, m, false);
     if (!ordered) return out;
     out.order = schedule_nominal(&p);
