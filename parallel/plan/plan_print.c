@@ -214,8 +214,9 @@ static void say_sources(const Plan *p, FILE *f) {
                 if (most == 0 || g->size < 2 || (reach == 0) != derived) continue;
                 fprintf(f, "%s %s along %s",
                         n[derived] ? ","
-                        : derived  ? "; derived:"
-                                   : "Measured:",
+                        : !derived ? "Measured:"
+                        : n[0]     ? "; derived:"
+                                   : "None of its collectives was measured; derived:",
                         coll_op_name(op), g->label);
                 if (reach > 0 && reach < most)
                     fprintf(f, " up to %s of %s", size_text(reach, upto), size_text(most, of));
