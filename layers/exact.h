@@ -11,7 +11,7 @@
  *           with steps of 2^-64, so that neither squares nor gradients need a grid of their own.
  *
  *   grid of a narrow sum          e                    range, scale           steps
- *     activations, logits         36                   32768                  1.5e-11
+ *     activations                 36                   32768                  1.5e-11
  *     gradients of activations    40 - log2(scale)     2048 scale             9e-13 scale
  *     gradients of weights        44                   128                    6e-14
  *

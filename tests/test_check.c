@@ -276,7 +276,7 @@ TEST(check_names_the_half_that_lacks_a_sum) {
         {"x2.y2+heads", "dx of up", "x",
          "dh2 of layer 1 (all_reduce over x), second half: ", "all_reduce", true},
         {"y2", "statistics of norm", "y",
-         "h1 of layer 0 (norm x, ln1.moments, ln1.weight, ln1.bias), second half: ", "all_gather",
+         "h1 of layer 0 (norm x, ln1.mean_rstd, ln1.weight, ln1.bias), second half: ", "all_gather",
          false},
     };
     fault.second = true, fault.overlap = "bulk+halves";
@@ -301,9 +301,9 @@ TEST(check_names_sums_that_are_missing_under_others) {
 TEST(check_names_statistics_and_gathers_that_are_missing) {
     static const Fault faults[] = {
         {"y2", "statistics of norm", "y",
-         "h1 of layer 0 (norm x, ln1.moments, ln1.weight, ln1.bias): ", "all_gather", false},
+         "h1 of layer 0 (norm x, ln1.mean_rstd, ln1.weight, ln1.bias): ", "all_gather", false},
         {"y2", "sums of dnorm", "y",
-         "dx3 (norm_backward dh, x3, lnf.moments, lnf.weight, lnf.sums): ", "all_reduce", false},
+         "dx3 (norm_backward dh, x3, lnf.mean_rstd, lnf.weight, lnf.sums): ", "all_reduce", false},
         {"x2.y2", "statistics of loss", "x.y",
          "losses (loss exps, loss.stats, loss.stats): ", "all_gather", false},
         {"d2", "sum of losses", "d", "loss: ", "all_reduce", false},

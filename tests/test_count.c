@@ -145,7 +145,7 @@ TEST(costs_of_the_readme_are_what_the_code_counts) {
     double plain = 0;
     t.n = 0;
     text_put(
-        &t, "                   a micro-batch       end of step   held by a rank, MiB\n"
+        &t, "                   a micro-batch       once a step   held by a rank, MiB\n"
             "                   calls  MiB received    MiB received   states  kept for backward\n");
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         Cost a = cost_of(layouts[i], 1), b = cost_of(layouts[i], 2);

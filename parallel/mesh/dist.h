@@ -41,7 +41,7 @@ typedef struct Dist {
 const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
 void dist_name(char to[DIST_NAME], const char *name);             // truncated to DIST_NAME - 1
 void dist_join(char to[DIST_NAME], const char *a, const char *b); // a and b, likewise
-/* Local, pure. "sums" beside "ln1.moments": "ln1.sums", likewise. */
+/* Local, pure. "sums" beside "ln1.mean_rstd": "ln1.sums", likewise. */
 void dist_beside(char to[DIST_NAME], const char *other, const char *name);
 bool dist_equal(const Dist *a, const Dist *b); // all but the name
 

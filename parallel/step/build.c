@@ -1,7 +1,7 @@
 /* build -- the forward pass, from tokens to losses or logits: the one place that knows the model.
  *
- * It reads like a forward pass on one rank. Beside each line stands the type of what it makes on a
- * mesh d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear
+ * It reads like a forward pass on one rank. In block() the type of what each line makes stands beside
+ * it, on a mesh d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear
  * layer is: bring x to the type that the matmul wants, gather the weight if it is stored sharded,
  * multiply, bring y to the type in which it is stored (parallel/mesh/layout.h has the table).
  */
@@ -35,8 +35,8 @@ static Dist named(const char *name, Dist d) {
     return d;
 }
 
-/* A parameter of the layer that is being built. Forward reads them in the order of the table of
- * tensors. */
+/* A parameter of the layer that is being built: the next row of the table of tensors
+ * (base/tensor.c), so they have to be made in the order of that table. */
 static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int bytes) {
     int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, bytes);
     b->p.tensor[t].storage = STORAGE_PARAMETER;
@@ -96,7 +96,7 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     }
     if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
     int w = program_redistribute(&b->p, stored, &block, what);
-    return program_redistribute(&b->p, w, &d->w, what);
+    return program_redistribute(&b->p, w, &d->w, what); // differs from the block with stay=y only
 }
 
 /* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types
@@ -116,20 +116,21 @@ static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     return EMIT(p, OP_BIAS, like(b, y, y_name), y, vector(b, y, bias));
 }
 
-/* Each rank has the statistics of its features [2, T]; with features sharded over y all ranks' are
- * gathered and merged in one order (mean and sum of squared deviations, never E[x^2] - E[x]^2). */
+/* Each rank has the statistics of its features [2, T] (mean and sum of squared deviations, never
+ * E[x^2] - E[x]^2). With features sharded over y they are gathered, and every rank merges them in
+ * the order of the ranks, so that all have the same bits. */
 static int norm(Builder *b, const char *layer, const char *name, int x) {
     Program *p = &b->p;
     StepTensor in = p->tensor[x];
     int64_t Y = mesh_blocks(p->mesh, in.dist.shard[1]), size[] = {2 * Y, in.size[0]};
-    char stats[DIST_NAME], moments[DIST_NAME], weight[DIST_NAME], bias[DIST_NAME];
-    dist_join(stats, layer, ".stats"), dist_join(moments, layer, ".moments");
+    char stats[DIST_NAME], mean_rstd[DIST_NAME], weight[DIST_NAME], bias[DIST_NAME];
+    dist_join(stats, layer, ".stats"), dist_join(mean_rstd, layer, ".mean_rstd");
     dist_join(weight, layer, ".weight"), dist_join(bias, layer, ".bias");
     Dist part = typed(stats, "2Y", in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
     int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, 4), x);
     s = program_redistribute(p, s, &whole, "statistics of norm");
-    Dist merged = typed(moments, "2", axes_none(), "T", in.dist.shard[0]);
+    Dist merged = typed(mean_rstd, "2", axes_none(), "T", in.dist.shard[0]);
     size[0] = 2;
     s = EMIT(p, OP_NORM_MERGE, program_tensor(p, merged, size, 4), s);
     bool biased = b->c->bias && b->c->norm == NORM_LAYER;
@@ -190,7 +191,8 @@ static int block(Builder *b, int x) {
 }
 
 /* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one
- * term is not zero. Positions are added once, after it. */
+ * term is not zero. That is the type of the head's dx, because the table is sharded as the head's
+ * weight. Positions are added once, after the sum. */
 static int embedding(Builder *b) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
@@ -205,7 +207,9 @@ static int embedding(Builder *b) {
     return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
 }
 
-/* Losses of logits that stay sharded by vocabulary: three numbers of each token are gathered. */
+/* Losses of logits that stay sharded by vocabulary: three numbers of each token are gathered. The
+ * exponentials are relative to the largest logit of the own block, so backward reads the numbers of
+ * that block, too. */
 static int losses(Builder *b, int logits) {
     Program *p = &b->p;
     p->tensor[logits].stride = (int)head_ld(b->w.V);

@@ -5,9 +5,10 @@
  *                                                dw [C, N/x] <- x' dy
  *
  * A gradient may differ in type from its value: a sum is pending, or it is still whole where the
- * value is sharded. It is brought to the value's type before anything but a matmul's transpose or a
- * sum reads it, and gradients of one type are added before that. So a collective has no derivative
- * of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C] takes.
+ * value is sharded. It is brought to the value's type before a kernel reads it (`complete`);
+ * collectives pass it on, and gradients of one type are added as they are. So a collective has no
+ * derivative of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C]
+ * takes.
  * Gradients of parameters end in the type in which they are stored; where that is not sharded over
  * the data-parallel ranks, their sum stays pending until the last micro-batch (sums.c).
  * Source: reverse-mode differentiation; Xu et al. 2021 (GSPMD) for the pending sums.
@@ -32,8 +33,8 @@ static int gradient_like(Program *p, int t) {
     return g;
 }
 
-/* Gradient g in the type of tensor t. A pending sum is completed under the name that it was given
- * where it was made; `what` is for a tensor that is gathered. */
+/* Gradient g in the type of tensor t. The label of the collective (--count): a reduction has that of
+ * the sum, given where it arose; a gather has `what`. */
 static int complete(Program *p, int g, int t, const char *what) {
     Dist want = gradient_type(p, t);
     const char *own = p->tensor[g].what;
@@ -64,7 +65,7 @@ void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
     int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);
     p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
-    p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // of values, whose padding may differ
+    p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // x's own size: g's padding may differ
     int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
     p->tensor[w].what = linear_what_like(y_of, WHAT_DW);
     p->tensor[w].size[0] = p->tensor[op->in[1]].size[0];
@@ -74,8 +75,8 @@ void matmul_rule(Program *p, const Op *op, int g, int *grads) {
 
 /* ---- what acts on each token by itself ---- */
 
-/* The gradient of a vector parameter b, from dy whose tokens are sharded: the sum over those axes
- * is pending. */
+/* The gradient of a vector parameter (or the table of positions), from dy whose tokens are sharded:
+ * the sum over those axes is pending. */
 static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, int vector,
                             int *grads) {
     StepTensor v = p->tensor[vector];
@@ -115,19 +116,19 @@ void add_rule(Program *p, const Op *op, int g, int *grads) {
 
 /* dx of a norm needs two sums over all features, of which a rank has its part. */
 void norm_rule(Program *p, const Op *op, int g, int *grads) {
-    int x = op->in[0], moments = op->in[1], weight = op->in[2];
+    int x = op->in[0], mean_rstd = op->in[1], weight = op->in[2];
     g = complete(p, g, op->out, NULL);
     for (int i = 2; i < op->n_in; i++)
-        vector_gradient(p, OP_NORM_WEIGHT_BACKWARD, (int[]){g, x, moments}, 3, op->in[i], grads);
-    StepTensor s = p->tensor[moments];
+        vector_gradient(p, OP_NORM_WEIGHT_BACKWARD, (int[]){g, x, mean_rstd}, 3, op->in[i], grads);
+    StepTensor s = p->tensor[mean_rstd];
     Dist part = s.dist, whole;
     part.partial = p->tensor[x].dist.shard[1];
     dist_beside(part.name, s.dist.name, "sums");
     whole = part, whole.partial = axes_none();
-    int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, moments, weight);
+    int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, mean_rstd, weight);
     sums = program_redistribute(p, sums, &whole, "sums of dnorm");
     int dx = gradient_like(p, x);
-    add_gradient(p, grads, x, EMIT(p, OP_NORM_BACKWARD, dx, g, x, moments, weight, sums));
+    add_gradient(p, grads, x, EMIT(p, OP_NORM_BACKWARD, dx, g, x, mean_rstd, weight, sums));
 }
 
 /* ---- the ends of the model ---- */
@@ -150,7 +151,7 @@ void loss_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[0], d);
 }
 
-void collective_rule(Program *p, const Op *op, int g, int *grads) {
+void pass_on_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[0], g);
 }
 
@@ -170,26 +171,27 @@ static void store(Program *p, int g, int parameter) {
     p->tensor[g].parameter = p->tensor[parameter].parameter;
 }
 
-/* The gradient of a matrix: first the local block, then the flat part of it that this rank stores.
- * What is pending along other axes (data parallel) stays so. */
+/* Gradient g sharded as `to`; what is pending along other axes (data parallel) stays so. */
+static int shard_gradient(Program *p, int g, Dist to, const char *what) {
+    to.partial = axes_without(p->tensor[g].dist.partial, to.shard[0]);
+    return program_redistribute(p, g, &to, what);
+}
+
+/* The gradient of a matrix: first the local block, then the flat part of it that this rank stores
+ * (the block itself without z, zero2 and zero3). */
 static int store_matrix(Program *p, int g, int weight) {
-    Dist to = gradient_type(p, weight);
-    Axes parts = layout_store(p->layout, STORE_GRAD);
     const char *what = p->tensor[g].what;
-    to.shard[0].n = (uint8_t)(to.shard[0].n - layout_store(p->layout, STORE_PARAM).n);
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) {
-            p->tensor[g].n_block = to.shard[0].n;
-            to.shard[0] = axes_join(to.shard[0], parts);
-        }
-        to.partial = axes_without(p->tensor[g].dist.partial, to.shard[0]);
-        g = program_redistribute(p, g, &to, what);
-    }
-    return g;
+    Dist block = gradient_type(p, weight), part;
+    block.shard[0].n = (uint8_t)p->tensor[weight].n_block; // without the weight's flat parts
+    g = shard_gradient(p, g, block, what);
+    p->tensor[g].n_block = block.shard[0].n;
+    part = block, part.shard[0] = axes_join(block.shard[0], layout_store(p->layout, STORE_GRAD));
+    return shard_gradient(p, g, part, what);
 }
 
 /* A layer's gradients are stored when its backward ends; those outside of the layers in the end.
- * t: a tensor of the layer. Those of a layer follow each other. */
+ * t: any tensor of the layer. Tensors of a layer follow each other, so its first one is found by
+ * walking back. The table of positions has no flat parts, like a vector. */
 static void store_layer(Program *p, int *grads, int n, int t) {
     int layer = p->tensor[t].layer;
     while (t > 0 && (layer < 0 || p->tensor[t - 1].layer == layer)) t--;

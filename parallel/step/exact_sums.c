@@ -27,7 +27,7 @@
  *                                          mean    [1, T]        = norm_mean sum
  *                                          squares [W, T] +y i64 = norm_squares x, mean
  *   stats   [2Y, T]   = all_gather y stats squares [W, T] i64    = all_reduce y squares
- *   moments [2, T]    = norm_merge stats   moments [2, T]        = norm_deviation squares, mean
+ *   mean_rstd [2, T]  = norm_merge stats   mean_rstd [2, T]      = norm_rstd squares, mean
  *
  *   exps, stats  = loss_statistics logits  largest        = loss_largest logits
  *                                          largest        = all_reduce x.y largest  (max)
@@ -165,7 +165,7 @@ static bool of_statistics(Exact *e, const Op *op) {
         statistics_of_norm(e, op);
         return true;
     case OP_NORM_MERGE:
-        EMIT(p, OP_NORM_DEVIATION, op->out, of->sums, of->mean);
+        EMIT(p, OP_NORM_RSTD, op->out, of->sums, of->mean);
         return true;
     case OP_LOSS_STATISTICS:
         statistics_of_loss(e, op);

@@ -10,7 +10,7 @@ typedef enum {
     OP_POSITION,        // x + wpe                                        in: x, wpe
     OP_NORM_STATISTICS, // mean and sum of squared deviations of a rank's features   in: x
     OP_NORM_MERGE,      // mean and 1 / deviation of whole rows            in: all parts' statistics
-    OP_NORM,            // in: x, moments, weight[, bias]
+    OP_NORM,            // in: x, mean_rstd, weight[, bias]
     OP_MATMUL,          // a b
     OP_MATMUL_BT,       // a b': dgrad; the head, whose weight is [V, C]
     OP_MATMUL_AT,       // a' b: wgrad
@@ -26,9 +26,9 @@ typedef enum {
     OP_LOSS, // losses; also logs of sums     in: exponentials, statistics, those of all parts
     OP_EMBEDDING_BACKWARD,   // in: dx
     OP_POSITION_BACKWARD,    // in: dx
-    OP_NORM_SUMS,            // two sums over features that dx needs   in: dy, x, moments, weight
-    OP_NORM_BACKWARD,        // in: dy, x, moments, weight, sums
-    OP_NORM_WEIGHT_BACKWARD, // in: dy, x, moments
+    OP_NORM_SUMS,            // two sums over features that dx needs   in: dy, x, mean_rstd, weight
+    OP_NORM_BACKWARD,        // in: dy, x, mean_rstd, weight, sums
+    OP_NORM_WEIGHT_BACKWARD, // in: dy, x, mean_rstd
     OP_BIAS_BACKWARD,        // column sums                                    in: dy
     OP_ROPE_BACKWARD,
     OP_ATTENTION_BACKWARD, // in: datt, qkv, att, logs of sums
@@ -45,7 +45,7 @@ typedef enum {
     OP_NORM_SUM,          // wide, of a rank's features                     in: x
     OP_NORM_MEAN,         // in: their sum of all ranks
     OP_NORM_SQUARES,      // wide, of (x - mean)^2                          in: x[, mean]
-    OP_NORM_DEVIATION,    // mean and 1 / deviation of whole rows           in: squares[, mean]
+    OP_NORM_RSTD,         // mean and rstd of whole rows                    in: squares[, mean]
     OP_LOSS_LARGEST,      // in: logits
     OP_LOSS_TARGET,       // the target's logit, 0 where it is not here     in: logits
     OP_LOSS_EXPONENTIALS, // exp(logit - largest); also their wide sum      in: logits, largest
@@ -55,7 +55,7 @@ typedef enum {
     OP_LOSS_TOTAL, // of this rank's tokens, over all micro-batches
     OP_SQUARES,    // of a gradient, where this rank is the first to hold it   in: dw[, sum so far]
     OP_CLIP,       // the factor of gradients                        in: totals of loss and squares
-    OP_ADAMW,      // updates a weight and its moments               in: dw, factor, w, m, v
+    OP_ADAMW,      // updates a weight and its moments                 in: dw, factor, w, m, v
     OP_CAST,       // a copy of a weight in the dtype of matmuls     in: w
     OP_ALL_GATHER,
     OP_REDUCE_SCATTER,

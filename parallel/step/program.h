@@ -124,7 +124,7 @@ typedef struct Program {
 typedef void Rule(Program *p, const Op *op, int grad, int *grads);
 Rule embedding_rule, norm_rule, matmul_rule, vector_rule, unary_rule, add_rule, loss_rule;
 /* A gradient passes a collective as it is: it is redistributed where it is read. */
-Rule collective_rule;
+Rule pass_on_rule;
 /* Calls the kernel of an operation (run_call.h). */
 struct Call;
 typedef void Kernel(const struct Call *c);

@@ -166,11 +166,11 @@ static inline Norm norm_of_rows(const Call *c, int x) {
 }
 
 /* NULL: backward does not read them. */
-static inline float *mean(const Call *c, int moments) {
-    return at(c, moments);
+static inline float *mean(const Call *c, int mean_rstd) {
+    return at(c, mean_rstd);
 }
-static inline float *deviation(const Call *c, int moments) {
-    return mean(c, moments) ? mean(c, moments) + cols(c, moments) : NULL;
+static inline float *rstd(const Call *c, int mean_rstd) {
+    return mean(c, mean_rstd) ? mean(c, mean_rstd) + cols(c, mean_rstd) : NULL;
 }
 
 static inline Embedding embedding_of(const Call *c, int x) {
@@ -212,8 +212,8 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
 Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_clip, run_adamw,
     run_cast;
 /* Of --exact: run_exact.c */
-Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_deviation,
-    run_loss_largest, run_loss_target, run_loss_of_sums, run_loss_gradient;
+Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_rstd, run_loss_largest,
+    run_loss_target, run_loss_of_sums, run_loss_gradient;
 
 /* A matmul of `stripes` times p.M rows into a sum of integers; fresh: which begins with it. */
 void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool fresh);

@@ -86,14 +86,14 @@ void run_norm_squares(const Call *c) {
     c->m->k->exact_norm_squares(c->m->team, &n, at(c, op->out), at(c, op->in[0]),
                                 op->n_in > 1 ? at(c, op->in[1]) : NULL);
 }
-void run_norm_deviation(const Call *c) {
+void run_norm_rstd(const Call *c) {
     const Op *op = c->op;
     const Config *f = &c->m->shape.config;
     Norm n = {.T = cols(c, op->out), .C_all = f->channels, .eps = (float)f->norm_eps};
     if (op->n_in > 1)
         c->m->k->copy(c->m->team, mean(c, op->out), n.T, at(c, op->in[1]), n.T, 1, n.T,
                       sizeof(float));
-    c->m->k->exact_norm_rstd(&n, deviation(c, op->out), at(c, op->in[0]));
+    c->m->k->exact_norm_rstd(&n, rstd(c, op->out), at(c, op->in[0]));
 }
 
 /* ---- loss ---- */

@@ -97,7 +97,7 @@ void run_norm_statistics(const Call *c) {
     norm_weights(c, &n, norm);
     clear_padding(c, norm->out);
     c->m->k->norm_forward(c->m->team, &n, at(c, norm->out), mean(c, norm->in[1]),
-                          deviation(c, norm->in[1]), at(c, x));
+                          rstd(c, norm->in[1]), at(c, x));
 }
 
 void run_norm_merge(const Call *c) {
@@ -112,7 +112,7 @@ void run_norm_merge(const Call *c) {
         counts[i] = left < 0 ? 0 : left < C ? left : C;
     }
     n.C = c->m->w.C_n, n.ld = C;
-    c->m->k->norm_merge(&n, mean(c, c->op->out), deviation(c, c->op->out), at(c, parts), counts, Y);
+    c->m->k->norm_merge(&n, mean(c, c->op->out), rstd(c, c->op->out), at(c, parts), counts, Y);
 }
 
 void run_norm(const Call *c) {
@@ -121,7 +121,7 @@ void run_norm(const Call *c) {
     norm_weights(c, &n, op);
     clear_padding(c, op->out);
     c->m->k->norm_apply(c->m->team, &n, at(c, op->out), at(c, op->in[0]), mean(c, op->in[1]),
-                        deviation(c, op->in[1]));
+                        rstd(c, op->in[1]));
 }
 
 /* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the
@@ -129,34 +129,34 @@ void run_norm(const Call *c) {
 void run_norm_weight_backward(const Call *c) {
     const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD),
              *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
-    int dy = c->op->in[0], x = c->op->in[1], moments = c->op->in[2];
+    int dy = c->op->in[0], x = c->op->in[1], mean_rstd = c->op->in[2];
     Norm n = norm_of_rows(c, x);
     void *dbeta = beta ? at(c, beta->out) : NULL;
     n.gamma = vector(c, sums->in[3]);
     if (is_integers(c, c->op->out)) {
         c->m->k->exact_norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, c->op->out),
-                                          dbeta, at(c, dy), at(c, x), mean(c, moments),
-                                          deviation(c, moments));
+                                          dbeta, at(c, dy), at(c, x), mean(c, mean_rstd),
+                                          rstd(c, mean_rstd));
         return;
     }
     n.dgamma = at(c, c->op->out), n.dbeta = dbeta;
     if (!dx) {
         c->m->k->norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, dy), at(c, x),
-                                    mean(c, moments), deviation(c, moments));
+                                    mean(c, mean_rstd), rstd(c, mean_rstd));
         return;
     }
     int out = start_sum(c, dx->out);
-    c->m->k->norm_backward(c->m->team, &n, at(c, out), at(c, dy), at(c, x), mean(c, moments),
-                           deviation(c, moments));
+    c->m->k->norm_backward(c->m->team, &n, at(c, out), at(c, dy), at(c, x), mean(c, mean_rstd),
+                           rstd(c, mean_rstd));
 }
 
 void run_norm_backward(const Call *c) {
     const Op *op = c->op;
-    int out = start_sum(c, op->out), x = op->in[1], moments = op->in[2];
+    int out = start_sum(c, op->out), x = op->in[1], mean_rstd = op->in[2];
     Norm n = norm_of_rows(c, x);
     n.gamma = vector(c, op->in[3]);
     c->m->k->norm_backward_apply(c->m->team, &n, at(c, out), at(c, op->in[0]), at(c, x),
-                                 mean(c, moments), deviation(c, moments), at(c, op->in[4]));
+                                 mean(c, mean_rstd), rstd(c, mean_rstd), at(c, op->in[4]));
 }
 
 /* ---- what is added to a sum that a collective has completed ---- */
@@ -189,10 +189,10 @@ void run_residual(const Call *c) {
     const Act *addend = other < 0 ? NULL : at(c, other);
     if (norm) {
         Norm n = norm_of_rows(c, out);
-        int moments = norm->in[1];
+        int mean_rstd = norm->in[1];
         norm_weights(c, &n, norm);
         c->m->k->residual_norm(c->m->team, &n, at(c, out), addend, b, at(c, norm->out),
-                               mean(c, moments), deviation(c, moments));
+                               mean(c, mean_rstd), rstd(c, mean_rstd));
         return;
     }
     c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));

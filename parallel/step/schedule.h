@@ -6,16 +6,16 @@
  *   bulk   compute  [matmul dx][matmul dw]..[norm_backward]
  *          network             [reduce dx ]
  *
- * A collective starts when its operands are there. The compute stream runs the first of the next
- * `window` kernels whose operands are there; when there is none, it waits for the first that
- * arrives. While it waits, it starts no further collective that only kernels behind the awaited one
+ * A collective starts when its operands are there. The compute stream looks at the next `window`
+ * units of the list (a kernel with what is fused into it, or a collective) and runs the first kernel
+ * whose operands are there; when there is none, it waits for the first that arrives. While it waits, it starts no further collective that only kernels behind the awaited one
  * read: collectives under way together share a link, and all would arrive late. With a window of 1
  * every collective is waited for where it starts. So with a window the gather of the next weight
  * runs under this matmul, dx is reduced under dw, and gradients are reduced under the backward of
- * the layers before: none of it is written anywhere.
+ * the layers before: none of it is coded by hand.
  *
- * What is "there" is predicted: two clocks run along, one of the kernels, one for the links of each
- * level of the cluster. The costs are alike on all ranks, so all ranks find the same order, and
+ * What is "there" is predicted: clocks run along, one of the kernels and one for the links (of each
+ * level of the cluster, where the planner prices the order). The costs are alike on all ranks, so all ranks find the same order, and
  * come to their collectives in the same order: no rank waits for one that waits for it.
  *
  * Source: list scheduling (Graham 1969).
@@ -32,12 +32,12 @@ enum { LINK_LEVELS = 4 }; // of a cluster: a socket, a node, ...
 typedef struct OpCost {
     double seconds; // of a kernel with all that is fused into it; 0 of a fused operation
     double wire;    // of a collective: for so long its links are busy with it
-    double load;    // of a collective: the same when all replicas send
-    double beside;  // of a collective: time of kernels while it is under way, by that of them alone
+    double load;    // of a collective: its links' seconds when all replicas along d send at once
+    double beside;  // of a collective: how many times as long kernels take meanwhile; at least 1
     int level;      // of a collective: whose links it uses; -1 of a kernel
 } OpCost;
 
-/* Units of the list (a kernel with what is fused into it, or a collective) that are looked at. */
+/* Units of the list that the compute stream looks at. */
 enum { WINDOW_NONE = 1, WINDOW_BULK = 16, WINDOW_HALVES = 48 };
 
 typedef enum { SLOT_RUN, SLOT_START, SLOT_WAIT } SlotKind;
@@ -62,8 +62,8 @@ typedef struct Spent {
 
 /* The clocks of a rank: one of its kernels; one for the links of each level, so that collectives of
  * different axes share links when they are under way at the same time. A collective begins when it
- * was started and its links are free. It keeps them busy for its `wire` seconds and ends when all
- * its seconds are over: on long links (machine_long) latencies of collectives that are under way
+ * was started and its links are free. It keeps them busy for its `wire` seconds and ends after its
+ * `seconds`, which have latency, too: on long links (machine_long) latencies of collectives that are under way
  * together overlap, their bytes do not.
  *
  *     A   wire === latency .......|          measured, all_gathers of 256 KiB between 2 hosts,
@@ -73,13 +73,14 @@ typedef struct Spent {
 typedef struct Clocks {
     double now;               // of the compute stream
     double link[LINK_LEVELS]; // when a level's links are free
-    double slow[LINK_LEVELS]; // time of kernels until then, by that of them alone
+    double slow[LINK_LEVELS]; // how many times as long kernels take until then
     Spent spent;
 } Clocks;
-/* Local, pure. A kernel; a collective starts, returns when its result is there; the compute stream
- * waits until then. */
+/* Local, pure. The compute stream runs a kernel. */
 void clocks_run(Clocks *c, double seconds);
+/* Local, pure. A collective starts now; returns when its result is there. */
 double clocks_start(Clocks *c, const OpCost *cost);
+/* Local, pure. The compute stream waits until then. */
 void clocks_wait(Clocks *c, double until);
 
 typedef struct Schedule {
@@ -90,13 +91,15 @@ typedef struct Schedule {
     Spent spent;
 } Schedule;
 
-/* Local, pure. Of --overlap's flags. */
+/* Local, pure. WINDOW_HALVES with halves, WINDOW_BULK with bulk, chunk or ring; else WINDOW_NONE:
+ * `fused` alone hides a collective in its matmul and under nothing else. */
 int schedule_window(const Overlap *overlap);
 /* Local, pure. The order alone: its times are 0 until schedule_time. costs: of p's operations.
  * Freed by schedule_free. */
 Schedule schedule_make(const Program *p, const OpCost *costs, int window);
-/* Local, pure. The order in which every rank runs p. A model is planned where no machine was
- * measured, so costs are nominal ones: functions of sizes that all ranks have alike. order.c */
+/* Local, pure. The order in which every rank runs p. It has to be the same on all ranks, and on a
+ * machine that only plans it, so costs are nominal ones: functions of sizes that all ranks have
+ * alike. order.c */
 Schedule schedule_nominal(const Program *p);
 /* Local. Times of that order on a machine with these costs. */
 void schedule_time(Schedule *s, const Program *p, const OpCost *costs);

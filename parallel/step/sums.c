@@ -9,8 +9,9 @@
  *
  * A collective stands behind the last operation that adds to one of its gradients, so the scheduler
  * starts it under the backward of the layers before. The gradients of a bucket are contiguous in
- * memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency of one. Zero2
- * and zero3 have scattered the gradients of matrices in every micro-batch.
+ * memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency of one. Along z,
+ * and with zero2 and zero3 along d, the gradients of matrices were scattered in every micro-batch
+ * (differentiate.c).
  *
  * Where neighbours along the axes of heads hold copies of a key head, their gradients are added
  * first. With --exact sums are of integers, and become floats here.
@@ -47,7 +48,7 @@ typedef struct Sums {
 
 /* ---- the gradients ---- */
 
-/* The last operation of a kernel that makes a tensor, or rows of it, for each. */
+/* Of each tensor: the last operation of the last kernel that makes it, or rows of it. */
 static int *last_makers(const Program *p) {
     int *last = mem_alloc((size_t)p->n_tensors * sizeof *last);
     for (int t = 0; t < p->n_tensors; t++) last[t] = -1;
@@ -62,20 +63,21 @@ static int *last_makers(const Program *p) {
     return last;
 }
 
-/* Matrices, then vectors by the axes along which they are partial. */
-static int place_of(const Program *p, const Gradient *g) {
+/* Order in the arena of gradients: matrices; vectors; vectors that are partial along x, too. */
+static int arena_order(const Program *p, const Gradient *g) {
     return g->matrix ? 0 : axes_has(p->tensor[g->dw].dist.partial, AXIS_X) ? 2 : 1;
 }
 
-/* Of both halves the second adds to what the first has made: its tensor is the gradient. */
+/* With --overlap halves the second half adds to what the first has made: its tensor is the
+ * gradient. */
 static void find_gradients(Sums *s) {
     const Program *p = s->p;
     int *last = last_makers(p), n = 0;
     Gradient *of = mem_calloc((size_t)p->n_tensors, sizeof *of);
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage == STORAGE_PARAMETER)
-            of[n++] =
-                (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS, -1}; // not of a vector
+            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS,
+                                 -1}; // vectors have no flat parts
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
         if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;
@@ -84,7 +86,7 @@ static void find_gradients(Sums *s) {
     s->gradient = mem_calloc((size_t)n, sizeof *of);
     for (int place = 0; place < 3; place++)
         for (int i = 0; i < n; i++)
-            if (of[i].dw >= 0 && place_of(p, &of[i]) == place) s->gradient[s->n++] = of[i];
+            if (of[i].dw >= 0 && arena_order(p, &of[i]) == place) s->gradient[s->n++] = of[i];
     mem_free(last), mem_free(of);
 }
 
@@ -96,7 +98,7 @@ static Axes to_be_summed(const Program *p, int t) {
 
 /* Matrices of a layer, unless each of them is scattered; vectors of one place. */
 static bool in_one_bucket(const Program *p, const Gradient *a, const Gradient *b) {
-    if (place_of(p, a) != place_of(p, b)) return false;
+    if (arena_order(p, a) != arena_order(p, b)) return false;
     return !a->matrix || (p->layout->zero == 0 && p->tensor[a->dw].layer == p->tensor[b->dw].layer);
 }
 
@@ -119,7 +121,8 @@ static int in_memory_of(Program *p, int t, int dw) {
     return t;
 }
 
-/* All gradients of a bucket as one tensor. */
+/* All gradients of a bucket as one tensor. An operation has OP_INPUTS operands at most, so a bucket
+ * of more gradients is a chain: the next one takes what is so far and further gradients. */
 static int together(Program *p, const Bucket *b) {
     int first = b->g->dw, t = -1;
     int64_t size[] = {0, 1};
@@ -148,7 +151,8 @@ static Dist summed_type(const Program *p, int t) {
     return d;
 }
 
-/* The gradient of a matrix in the shard of its moments. */
+/* The gradient of a matrix in the shard of its moments: in its type the flat parts of the stored
+ * gradient give way to those of the moments, which are finer. */
 static int scatter(Program *p, int dw, const char *what) {
     Dist to = summed_type(p, dw);
     int n_block = p->tensor[dw].n_block;
@@ -159,8 +163,8 @@ static int scatter(Program *p, int dw, const char *what) {
     return t;
 }
 
-/* What is complete as integers becomes floats: a gradient, in its place or as it was scattered,
- * once the sum is there (-1: there was none). */
+/* --exact: a gradient that is complete as integers becomes floats, in its place or in the shard to
+ * which it was scattered. sum: what the collective made; -1: none was needed. */
 static void round_gradient(Program *p, int dw, int sum) {
     bool scattered = sum >= 0 && p->tensor[sum].storage == STORAGE_GRADIENT;
     int from = scattered ? sum : dw, out = program_tensor_like(p, from);
@@ -225,20 +229,21 @@ void program_sums(Program *p) {
     shard_tensors(&table, p->grid, false);
     find_gradients(&s);
     find_buckets(&s);
-    int n = p->n_ops, *complete = mem_alloc(2 * (size_t)n * sizeof *complete), *full = complete + n;
-    for (int i = 0; i < n; i++) complete[i] = full[i] = -1;
+    int n = p->n_ops, *gradients_at = mem_alloc(2 * (size_t)n * sizeof *gradients_at),
+        *buckets_at = gradients_at + n;
+    for (int i = 0; i < n; i++) gradients_at[i] = buckets_at[i] = -1;
     for (int g = s.n; g-- > 0 && copies;)
-        s.gradient[g].next = complete[s.gradient[g].last], complete[s.gradient[g].last] = g;
+        s.gradient[g].next = gradients_at[s.gradient[g].last], gradients_at[s.gradient[g].last] = g;
     for (int b = s.n_buckets; b-- > 0;)
-        s.bucket[b].next = full[s.bucket[b].last], full[s.bucket[b].last] = b;
+        s.bucket[b].next = buckets_at[s.bucket[b].last], buckets_at[s.bucket[b].last] = b;
     Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         program_append(p, &old[i]);
-        for (int g = complete[i]; g >= 0; g = s.gradient[g].next)
+        for (int g = gradients_at[i]; g >= 0; g = s.gradient[g].next)
             add_copies(p, &table, &s.gradient[g]);
-        for (int b = full[i]; b >= 0; b = s.bucket[b].next) sum_bucket(p, &s.bucket[b]);
+        for (int b = buckets_at[i]; b >= 0; b = s.bucket[b].next) sum_bucket(p, &s.bucket[b]);
     }
-    mem_free(old), mem_free(complete);
+    mem_free(old), mem_free(gradients_at);
     mem_free(s.gradient), mem_free(s.bucket);
     tensors_free(&table);
 }
