@@ -245,6 +245,28 @@ TEST(cuda_attention_of_two_blocks_has_the_same_bits) {
     }
 }
 
+/* Whichever warpgroup lags behind the others, the one that fetches included: nothing comes to where
+ * it still reads, or where what it stores is still read. */
+TEST(cuda_attention_waits_for_every_warpgroup) {
+    NEEDS_EMULATION();
+    static const Case cases[] = {{4, 257, 1, 1, 128, 0, 2}, {3, 330, 2, 1, 64, 0, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float *first = NULL;
+        for (unsigned group = 0; group < 5; group++) {
+            cuda_begin((EmuSetup){.order = EMU_SLOW, .seed = group});
+            device_leave(2);
+            Run r = compute(&cases[i], true);
+            if (!first) {
+                first = mem_alloc((size_t)r.dqkv.n * sizeof *first);
+                memcpy(first, r.dqkv.host, (size_t)r.dqkv.n * sizeof *first);
+            }
+            CHECK(same_bits(first, r.dqkv.host, r.dqkv.n));
+            CHECK(cuda_end());
+        }
+        mem_free(first);
+    }
+}
+
 /* One position after the other gives what the whole pass gives. */
 TEST(cuda_attention_decodes_what_forward_gives) {
     static const Case cases[] = {

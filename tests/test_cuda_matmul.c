@@ -252,6 +252,22 @@ TEST(cuda_matmul_sm90_waits_for_every_lane) {
     }
 }
 
+/* Whichever warpgroup of each block lags behind the others: together and in turns, with parts of
+ * tiles and with what is read beside y. */
+TEST(cuda_matmul_sm90_waits_for_every_warpgroup) {
+    NEEDS_EMULATION();
+    static const Shape some[] = {
+        {WGRAD, 72, 200, 700, ITSELF, false, EPI_NONE, false, ACT_GELU, true},
+        {FORWARD, 300, 392, 136, ITSELF, false, EPI_NONE, false, ACT_GELU, false},
+        {DGRAD, 300, 392, 136, NONE, false, EPI_DACT, true, ACT_GELU, false}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (unsigned group = 0; group < 3; group++) {
+            if (!begin(&sm90, (EmuSetup){.order = EMU_SLOW, .seed = group})) return;
+            bool fine = run_shape(&sm90, &some[i], 0);
+            CHECK(cuda_end() && fine);
+        }
+}
+
 /* Without its waits for the sums of other parts y is another one, in some order of blocks. */
 static bool needs_flags(const Own *own, int kind) {
     bool differs = false;

@@ -61,7 +61,13 @@ template <int SLOTS> struct Ring {
     __device__ __forceinline__ void give_all(int i, int blocks) const {
         if (this_lane() < blocks) mbarrier_arrive_at(barriers + (SLOTS + i) * 8, this_lane());
     }
-    __device__ __forceinline__ void skip() { give(take()); }
+    /* No lane may still wait for a slot's phase when its first gives it back: the phase after the
+     * next looks the same. A matmul is begun by all lanes; here nothing else makes them meet. */
+    __device__ __forceinline__ void skip() {
+        int i = take();
+        __syncwarp();
+        give(i);
+    }
     /* The next n slots are another one's: this thread has no part in them. */
     __device__ __forceinline__ void pass(int n) {
         phase ^= (slot + n) / SLOTS & 1;

@@ -77,6 +77,7 @@ static void push(Block *b, EmuThread *t, bool in_front) {
 
 static bool lags(const Block *b, unsigned at) {
     unsigned i = b->ready[at % MAX_THREADS];
+    if (b->order == EMU_SLOW) return i / 128 == emu_setup.seed;
     return b->order == EMU_LAG && i / 32 == emu_setup.seed && i % 32 > 0;
 }
 

@@ -40,8 +40,9 @@ typedef struct EmuPlace {
 } EmuPlace;
 
 /* How threads of a block, and blocks of a grid, follow each other. EMU_LAG: of warp `seed` of each
- * block all lanes but the first run only when nothing else can go on, copies included. */
-typedef enum EmuOrder { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM, EMU_LAG } EmuOrder;
+ * block all lanes but the first run only when nothing else can go on, copies included. EMU_SLOW: of
+ * warpgroup `seed` all. */
+typedef enum EmuOrder { EMU_FORWARD, EMU_REVERSE, EMU_RANDOM, EMU_LAG, EMU_SLOW } EmuOrder;
 /* What is emulated; {0}: as it is at first. */
 typedef struct EmuSetup {
     EmuOrder order;
