@@ -435,7 +435,7 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     wgmma_fence();
     begin_sum<D, ROWS>(dk, y, q);
     wgmma_commit();
-    wgmma_wait<1>(dv); // and x is free for what the next tile begins
+    if (D == 128) wgmma_wait<1>(dv); // and x is free for what the next tile begins
 }
 
 template <int D, int ROWS, int WGS>
