@@ -1,9 +1,10 @@
 /* build -- the forward pass, from tokens to losses or logits: the one place that knows the model.
  *
- * It reads like a forward pass on one rank. In block() the type of what each line makes stands beside
- * it, on a mesh d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A linear
- * layer is: bring x to the type that the matmul wants, gather the weight if it is stored sharded,
- * multiply, bring y to the type in which it is stored (parallel/mesh/layout.h has the table).
+ * It reads like a forward pass on one rank. In block() the type of what each line makes stands
+ * beside it, on a mesh d.z.x.y with sequence parallelism; without it the residual stream is
+ * [T/d.z, C/y]. A linear layer is: bring x to the type that the matmul wants, gather the weight if
+ * it is stored sharded, multiply, bring y to the type in which it is stored
+ * (parallel/mesh/layout.h has the table).
  */
 #include <string.h>
 

@@ -33,8 +33,8 @@ static int gradient_like(Program *p, int t) {
     return g;
 }
 
-/* Gradient g in the type of tensor t. The label of the collective (--count): a reduction has that of
- * the sum, given where it arose; a gather has `what`. */
+/* Gradient g in the type of tensor t. The label of the collective (--count): a reduction has that
+ * of the sum, given where it arose; a gather has `what`. */
 static int complete(Program *p, int g, int t, const char *what) {
     Dist want = gradient_type(p, t);
     const char *own = p->tensor[g].what;

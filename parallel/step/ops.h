@@ -55,7 +55,7 @@ typedef enum {
     OP_LOSS_TOTAL, // of this rank's tokens, over all micro-batches
     OP_SQUARES,    // of a gradient, where this rank is the first to hold it   in: dw[, sum so far]
     OP_CLIP,       // the factor of gradients                        in: totals of loss and squares
-    OP_ADAMW,      // updates a weight and its moments                 in: dw, factor, w, m, v
+    OP_ADAMW,      // updates a weight and its moments               in: dw, factor, w, m, v
     OP_CAST,       // a copy of a weight in the dtype of matmuls     in: w
     OP_ALL_GATHER,
     OP_REDUCE_SCATTER,

@@ -7,16 +7,18 @@
  *          network             [reduce dx ]
  *
  * A collective starts when its operands are there. The compute stream looks at the next `window`
- * units of the list (a kernel with what is fused into it, or a collective) and runs the first kernel
- * whose operands are there; when there is none, it waits for the first that arrives. While it waits, it starts no further collective that only kernels behind the awaited one
- * read: collectives under way together share a link, and all would arrive late. With a window of 1
- * every collective is waited for where it starts. So with a window the gather of the next weight
- * runs under this matmul, dx is reduced under dw, and gradients are reduced under the backward of
- * the layers before: none of it is coded by hand.
+ * units of the list (a kernel with what is fused into it, or a collective) and runs the first
+ * kernel whose operands are there; when there is none, it waits for the first that arrives. While
+ * it waits, it starts no further collective that only kernels behind the awaited one read:
+ * collectives under way together share a link, and all would arrive late. With a window of 1 every
+ * collective is waited for where it starts. So with a window the gather of the next weight runs
+ * under this matmul, dx is reduced under dw, and gradients are reduced under the backward of the
+ * layers before: none of it is coded by hand.
  *
- * What is "there" is predicted: clocks run along, one of the kernels and one for the links (of each
- * level of the cluster, where the planner prices the order). The costs are alike on all ranks, so all ranks find the same order, and
- * come to their collectives in the same order: no rank waits for one that waits for it.
+ * What is "there" is predicted: clocks run along, one of the kernels and one for the links (of
+ * each level of the cluster, where the planner prices the order). The costs are alike on all
+ * ranks, so all ranks find the same order, and come to their collectives in the same order: no
+ * rank waits for one that waits for it.
  *
  * Source: list scheduling (Graham 1969).
  */
@@ -63,8 +65,8 @@ typedef struct Spent {
 /* The clocks of a rank: one of its kernels; one for the links of each level, so that collectives of
  * different axes share links when they are under way at the same time. A collective begins when it
  * was started and its links are free. It keeps them busy for its `wire` seconds and ends after its
- * `seconds`, which have latency, too: on long links (machine_long) latencies of collectives that are under way
- * together overlap, their bytes do not.
+ * `seconds`, which have latency, too: on long links (machine_long) latencies of collectives that
+ * are under way together overlap, their bytes do not.
  *
  *     A   wire === latency .......|          measured, all_gathers of 256 KiB between 2 hosts,
  *     B           === ............|          20 ms apart at 1 Gbit/s: one takes 21 ms,

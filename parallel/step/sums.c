@@ -7,11 +7,11 @@
  *                          dvectors [G]      = all_reduce d.z  dvectors
  *   with sp, stay=y also   dvectors [G] +d.x = bucket          dln1.weight, ddown.bias, ...
  *
- * A collective stands behind the last operation that adds to one of its gradients, so the scheduler
- * starts it under the backward of the layers before. The gradients of a bucket are contiguous in
- * memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency of one. Along z,
- * and with zero2 and zero3 along d, the gradients of matrices were scattered in every micro-batch
- * (differentiate.c).
+ * A collective stands behind the last operation that adds to one of its gradients, so the
+ * scheduler starts it under the backward of the layers before. The gradients of a bucket are
+ * contiguous in memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency
+ * of one. Along z, and with zero2 and zero3 along d, the gradients of matrices were scattered in
+ * every micro-batch (differentiate.c).
  *
  * Where neighbours along the axes of heads hold copies of a key head, their gradients are added
  * first. With --exact sums are of integers, and become floats here.
