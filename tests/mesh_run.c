@@ -188,7 +188,7 @@ static bool row_in(const CollCount *row, const CollCount *rows, int n) {
  * holds, against the price of that step. Prints what differs, and returns how much does. */
 static int unpredicted(Model *m, const MeshRun *r) {
     PriceShape shape = mesh_price_shape(r);
-    shape.micro = m->shape.B, shape.whole = false;
+    shape.micro = m->shape.B;
     if (!r->cuda) shape.kernels = m->k;
     OWNED(test_mem_end) StepLists *t = mem_alloc(sizeof *t);
     CollCount counted[COUNT_ROWS], predicted[COUNT_ROWS];
@@ -203,6 +203,9 @@ static int unpredicted(Model *m, const MeshRun *r) {
                    (long long)counted[i].bytes, counted[i].what, counted[i].label);
             bad++;
         }
+    price_free(t);
+    shape.whole = false; // as plans have it
+    price_lists(t, &shape, &m->grid->layout, rank, 0);
     int64_t held = 0;
     for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
     if (held != price_memory(t)) {

@@ -68,14 +68,16 @@ static void check_counts(const char *spec, void *ctx) {
     Case *k = ctx;
     StepLists t;
     Layout l = layout_of(spec);
+    PriceShape all = k->shape;
     int p = layout_ranks(&l);
+    all.whole = true;
     if (k->shape.local_steps && l.zero) return;            // which shards the state of one model
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
         Theory predicted;
         CollCount rows[COUNT_ROWS];
         Grid g = grid_described(&l, k->shape.local_steps);
         g.mesh = mesh_make(&l.factors, rank);
-        price_lists(&t, &k->shape, &l, rank, 0);
+        price_lists(&t, &all, &l, rank, 0);
         int n = price_counts(&t, rows, COUNT_ROWS);
         predict(&predicted, &k->shape, &g);
         same_rows(k, spec, rank, rows, n, predicted.row, predicted.n);
@@ -175,7 +177,8 @@ static void check_depth(const char *spec, void *ctx) {
     if (off > (c->bulk ? 0.07 : 2e-4))
         test_fail(__FILE__, __LINE__, "%s on %s: %.3f ms of few layers, %.3f ms of all", spec,
                   m.name, 1e3 * few.seconds, 1e3 * all.seconds);
-    if (few.received != all.received || few.calls != all.calls)
+    // a sum over the vectors of all layers is cut into parts that are not all alike
+    if (llabs(few.received - all.received) > 64 * layout_ranks(&l) || few.calls != all.calls)
         test_fail(__FILE__, __LINE__, "%s: bytes or calls of few layers", spec);
 }
 

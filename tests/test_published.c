@@ -34,15 +34,17 @@ static double volume_of(const char *spec, double rho, bool once) {
     static StepLists t;
     Layout l = layout_of(spec);
     double T = H / rho;
-    PriceShape s = {.S = (int64_t)T / SEQUENCES, .batch = (int64_t)T};
+    PriceShape s = {.S = (int64_t)T / SEQUENCES, .batch = (int64_t)T, .whole = true};
     s.micro = SEQUENCES / (l.size[AXIS_D] * l.size[AXIS_Z]);
     s.config = config_of("layers=3,heads=64,channels=2048,seq=4096,vocab=64");
-    price_lists(&t, &s, &l, 0, 0);
-    double three = received(&t, once);
-    t.layers = t.model[0].shape.config.layers;
-    double layer = three - received(&t, once);
-    price_free(&t);
-    return layer / sizeof(float) / (T * H);
+    double layer = 0;
+    for (int layers = 3; layers > 1; layers--) {
+        s.config.layers = layers;
+        price_lists(&t, &s, &l, 0, 0);
+        layer = received(&t, once) - layer;
+        price_free(&t);
+    }
+    return -layer / sizeof(float) / (T * H);
 }
 
 static double volume(const char *spec, double rho) {

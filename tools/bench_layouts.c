@@ -48,6 +48,7 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/plan.h"
+#include "parallel/plan/search_parts.h"
 #include "parallel/step/memory.h"
 
 enum { MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
@@ -241,7 +242,15 @@ static Calibration *predict(Bench *b) {
     Calibration *c = plan_measure(&b->plan, &where, true, &d);
     detect_free(&d);
     if (o.best) add_best(b);
-    for (int i = 0; i < b->n; i++) search_price(&b->space, &b->plan.machine, &b->entry[i].choice);
+    for (int i = 0; i < b->n; i++) {
+        Choice *one = &b->entry[i].choice;
+        Price all;
+        PriceShape shape = candidate_shape(&b->space, one);
+        search_price(&b->space, &b->plan.machine, one);
+        shape.whole = true; // the bytes of a plan's few layers are off by some
+        price_step(&shape, &one->layout, &b->plan.machine, &all);
+        one->price.received = all.received;
+    }
     double best = INFINITY;
     for (int i = 0; i < b->n; i++) best = fmin(best, b->entry[i].choice.price.seconds);
     for (int i = 0; i < b->n; i++)

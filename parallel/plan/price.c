@@ -1,5 +1,6 @@
 #include "parallel/plan/price.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -161,52 +162,6 @@ bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64
     return true;
 }
 
-/* ---- bytes that do not grow alike with every layer ---- */
-
-/* The only all_reduce of its kind in a step; NULL: there is none, or there are more. */
-static const Op *only_of_kind(const StepLists *s, int more, const char *what, Axes axes,
-                              const Program **list) {
-    StepPart part[STEP_PARTS];
-    const Op *found = NULL;
-    for (int n = price_parts(s, more, part), k = 0; k < n; k++)
-        for (int i = 0; i < part[k].p->n_ops; i++) {
-            const Op *op = &part[k].p->op[i];
-            if (op->kind != OP_ALL_REDUCE || part[k].p->tensor[op->out].what != what ||
-                !axes_equal(op->axes, axes))
-                continue;
-            if (found || part[k].times > 1) return NULL;
-            found = op, *list = part[k].p;
-        }
-    return found;
-}
-
-/* Most of what a step receives grows by the same bytes with every layer; an all_reduce over the
- * vectors of all layers grows by the parts that ranks sum, which are not all alike: bytes that the
- * line through the two models misses. */
-static int64_t uneven(const StepLists *s, const Program *p, const Op *op) {
-    const Program *lists[2];
-    const char *what = p->tensor[op->out].what;
-    if (s->n < 2 || op->kind != OP_ALL_REDUCE || op->layer >= 0) return 0;
-    if (only_of_kind(s, 0, what, op->axes, &lists[0]) != op) return 0;
-    const Op *of[2] = {op, only_of_kind(s, 1, what, op->axes, &lists[1])};
-    if (!of[1]) return 0;
-    int64_t whole[2], received[2], more = layers_more(s);
-    for (int k = 0; k < 2; k++)
-        whole[k] = op_send(lists[k], of[k]).bytes, received[k] = op_bytes(lists[k], of[k]);
-    SendGroup g = op_group(p, op);
-    return all_reduced(whole[0] + more * (whole[1] - whole[0]), op_send(p, op).type_bytes, g.size,
-                       g.rank) -
-           (received[0] + more * (received[1] - received[0]));
-}
-
-static int64_t all_uneven(const StepLists *s) {
-    StepPart part[STEP_PARTS];
-    int64_t sum = 0;
-    for (int n = price_parts(s, 0, part), k = 0; s->n > 1 && k < n; k++)
-        for (int i = 0; i < part[k].p->n_ops; i++) sum += uneven(s, part[k].p, &part[k].p->op[i]);
-    return sum;
-}
-
 /* ---- clocks ---- */
 
 /* Seconds, bytes and calls of a rank: numbers that are added up. */
@@ -330,7 +285,6 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
         Played more = play_step(s, 1, m);
         add(&more, &p, -1);
         add(&p, &more, layers_more(s));
-        p.received += (double)all_uneven(s);
     }
     double outer = add_replicas(s, m, &p);
     Spent *spent = &p.spent;
@@ -384,26 +338,22 @@ static const char *label_of(StepLists *s, const char *label) {
 
 int price_counts(StepLists *s, CollCount *rows, int max) {
     int n = 0;
-    int64_t extra = layers_more(s);
-    for (int more = 0; more < s->n; more++) {
-        StepPart part[STEP_PARTS];
-        for (int parts = price_parts(s, more, part), k = 0; k < parts; k++)
-            for (int i = 0; i < part[k].p->n_ops; i++) {
-                const Program *p = part[k].p;
-                const Op *op = &p->op[i];
-                if (!op_info(op->kind)->collective) continue;
-                SendGroup g = op_group(p, op);
-                CollCount row = {.what = p->tensor[op->out].what,
-                                 .label = label_of(s, g.label),
-                                 .op = op_send(p, op).op,
-                                 .size = g.size,
-                                 .calls = 1,
-                                 .bytes = op_bytes(p, op)};
-                count(rows, &n, max, &row, part[k].times * (more ? extra : 1 - extra));
-                row.calls = 0, row.bytes = more ? 0 : uneven(s, p, op);
-                count(rows, &n, max, &row, 1);
-            }
-    }
+    StepPart part[STEP_PARTS];
+    assert(s->n == 1);
+    for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
+        for (int i = 0; i < part[k].p->n_ops; i++) {
+            const Program *p = part[k].p;
+            const Op *op = &p->op[i];
+            if (!op_info(op->kind)->collective) continue;
+            SendGroup g = op_group(p, op);
+            CollCount row = {.what = p->tensor[op->out].what,
+                             .label = label_of(s, g.label),
+                             .op = op_send(p, op).op,
+                             .size = g.size,
+                             .calls = 1,
+                             .bytes = op_bytes(p, op)};
+            count(rows, &n, max, &row, part[k].times);
+        }
     SendGroup g = replicas(s);
     CollCount row = {.what = "mean of replicas",
                      .label = "d",

@@ -29,7 +29,7 @@ typedef struct PriceShape {
     bool local_steps;       // replicas along d take local steps (grid_set_local_steps),
     int64_t every;          // an outer step once in so many; 0: what it sends is not counted
     int fragments;          // in so many parts
-    bool whole;             // the lists of all layers: for tests
+    bool whole;             // the lists of all layers
     bool unplaced;          // memory is a bound: ModelShape.unplaced
     int64_t layer_bytes;    // that a layer beyond the first ones takes at least: price_lists
     const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
@@ -89,8 +89,9 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
 /* Local, pure. Bytes of all arenas of the real model. Where temporaries lie is found for each
  * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
 int64_t price_memory(const StepLists *s);
-/* Local, pure. The counters of world_counts for a step: at most max rows, returns how many there
- * are. Their labels live as long as s. */
+/* Local, pure. The counters of world_counts for a step, of lists that have all layers
+ * (PriceShape.whole): at most max rows, returns how many there are. Their labels live as long as
+ * s. */
 int price_counts(StepLists *s, CollCount *rows, int max);
 /* Local. Calls f for every kernel that is priced. And for every collective: those of all layers are
  * the sum of `times`, of which some are negative; those of an outer step have 0. */

@@ -135,6 +135,7 @@ PriceShape run_step_shape(const Run *r) {
                         .threads = team_size(r->team),
                         .outer = m->outer,
                         .local_steps = r->grid.local_steps,
+                        .whole = true,
                         .kernels = r->m.k};
 }
 
