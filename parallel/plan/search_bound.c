@@ -31,25 +31,17 @@ static Part *part_of(Reader *r, int layer) {
     return &r->part[layer < 0 ? 2 : layer];
 }
 
-/* A matmul in panels takes as long as without, at least, but for what only some panels do. Of
- * panels that were measured nothing is known. */
-static double in_panels(const Reader *r, Work w) {
-    w.flags &= ~(uint32_t)(WORK_EPI_ACT | WORK_EPI_DACT | WORK_ADDEND | WORK_BIAS);
-    return r->m->measured ? 0 : machine_work(r->m, &w);
-}
-
-/* Whole matmuls take no longer than their chunks. Gradients of weights are added to, but for the
- * first. */
+/* Whole matmuls take no longer than their chunks; of panels nothing is known until they are cut.
+ * Gradients of weights are added to, but for the first. */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
     Sums *sums = &part_of(r, op->layer)->sums;
     Work w;
     if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
     if (!op_work(r->p, i, &r->widths, false, &w)) return;
+    if (w.kind <= WORK_WGRAD && r->panels && op->layer >= 0) return;
     if (w.kind == WORK_WGRAD) w.flags &= ~(uint32_t)WORK_ADDEND;
-    bool panels = w.kind <= WORK_WGRAD && r->panels && op->layer >= 0;
-    double once = panels ? in_panels(r, w) : machine_work(r->m, &w);
-    double seconds = (double)op_calls(r->p, i) * once;
+    double seconds = (double)op_calls(r->p, i) * machine_work(r->m, &w);
     sums->kernels += seconds;
     if (op->phase == PHASE_FORWARD) sums->forward += seconds;
 }
