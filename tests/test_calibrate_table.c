@@ -36,12 +36,6 @@ static Calibration *some_table(void) {
                       .seconds = {1e-6, 1e-6, 1e-5 / 3}};
         calibration_add_send(c, &s);
     }
-    for (int i = 0; i < 3; i++) {
-        FusedWork f = {.work = {.kind = WORK_WGRAD, .rows = 64 << i, .a = 90, .b = 30},
-                       .of = BLOCKS_OF_B,
-                       .ranks = 2};
-        calibration_add_fused(c, &(FusedCost){f, 0.875 + 0.25 * i});
-    }
     c->slowest = 1.5;
     strcpy(c->measured, "2026-01-31T12:00:00Z");
     return c;
@@ -52,7 +46,7 @@ TEST(calibration_is_read_back_as_it_was_written) {
     Calibration *a = some_table(), *b = calibration_new();
     OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
-    CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3 && b->n_fused == 3);
+    CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3);
     CHECK(b->send[0].beside == 1.25 && b->slowest == 1.5);
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
@@ -73,10 +67,6 @@ static bool sane(const Calibration *c) {
             double s;
             ok &= calibration_send(c, &g, c->send[i].op, bytes, &s) && isfinite(s) && s >= 0;
         }
-    }
-    for (int i = 0; i < c->n_fused; i++) {
-        double ratio;
-        ok &= calibration_fused(c, &c->fused[i].fused, &ratio) && ratio > 0 && ratio < 1e3;
     }
     return ok;
 }
@@ -120,10 +110,7 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"slowest\": 1.5", "\"slowest\": 0.5"},
                                          {"256.0", "1000.0"},
                                          {"\"op\": 0", "\"op\": 99"},
-                                         {"\"calibration\": 10", "\"calibration\": 1"},
-                                         {"\"blocks\": 3", "\"blocks\": 4"},
-                                         {"\"ranks\": 2", "\"ranks\": 1"},
-                                         {"\"ratio\": 0.875", "\"ratio\": -0.875"},
+                                         {"\"calibration\": 11", "\"calibration\": 1"},
                                          {"12:00:00Z", "12:00:00.000000Z"},
                                          {"1e-6", "-1e-6"},
                                          {"\"most\": 5000", "\"most\": \"5000\""}};
@@ -194,29 +181,5 @@ TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
     CHECK_NEAR(s, 2 * (1e-3 + 500e-5), 1e-15);
     x.flags = WORK_BF16;
     CHECK(!calibration_work(c, &x, &s));
-    calibration_free(c);
-}
-
-/* The nearest that has no size more than twice as large or small; else it was not measured. */
-TEST(calibration_of_fused_matmuls_is_of_the_nearest) {
-    Calibration *c = some_table();
-    FusedWork f = c->fused[0].fused;
-    double ratio;
-    static const struct {
-        int64_t rows, a;
-        double ratio; // 0: not measured
-    } cases[] = {{64, 90, 0.875},   {80, 90, 0.875},  {128, 90, 1.125},
-                 {200, 100, 1.375}, {512, 90, 1.375}, {513, 90, 0},
-                 {31, 90, 0},       {64, 181, 0},     {64, 44, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        f.work.rows = cases[i].rows, f.work.a = cases[i].a;
-        bool known = calibration_fused(c, &f, &ratio);
-        CHECK(known == (cases[i].ratio > 0) && (!known || ratio == cases[i].ratio));
-    }
-    f = c->fused[0].fused;
-    f.of = BLOCKS_OF_AT;
-    CHECK(!calibration_fused(c, &f, &ratio));
-    f.of = BLOCKS_OF_B, f.ranks = 4;
-    CHECK(!calibration_fused(c, &f, &ratio));
     calibration_free(c);
 }

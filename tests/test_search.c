@@ -68,7 +68,6 @@ TEST(search_finds_what_brute_force_finds) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
-        s.fuses = p % 2 == 0;
         SearchCount bounded, brute;
         if (p % 3 == 2) { // a GPU, whose matmuls are waves
             s.shape.kernels = kernels_cuda_sizes(true), s.shape.bf16 = true;
@@ -491,7 +490,6 @@ TEST(search_prices_few_layers_as_if_all_were_there) {
     CHECK(e.bad == 0 && e.memory <= 0.03);
     for (int k = 0; k < N_SCHEDULES; k++) {
         bool halves = schedules[k].halves;
-        if (schedules[k].fused) continue; // s.fuses is false
         CHECK(e.n[k] > 10);
         CHECK(e.most[k] <= (halves ? 0.1 : 0.025));
         CHECK(e.sum[k] / e.n[k] <= (halves ? 0.005 : 0.001));
@@ -537,15 +535,14 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
                 {"d4", 2, "none bulk"},
                 {"x4", 2, "none bulk bulk+chunk=2 bulk+chunk=4 bulk+halves"},
                 {"x4", 1, "none bulk bulk+chunk=2 bulk+chunk=4"},
-                {"x4+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4 bulk+ring bulk+fused"},
+                {"x4+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4 bulk+ring"},
                 {"x2.y2+stay=y", 2, "none bulk bulk+halves"},
-                {"x16+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4 bulk+fused"}};
+                {"x16+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4"}};
     for (int i = 0; i < 7; i++) {
         Space s = space_of(models[0], 1, 64);
         char text[128] = "", words[OVERLAP_TEXT];
         Layout only = layout_of(rows[i].layout);
         s.p = layout_ranks(&only);
-        s.fuses = true;
         s.only = &only, s.free_micro = s.free_recompute = false, s.shape.micro = rows[i].micro;
         search_each(&s, list_words, text);
         CHECK_STR(text + 1, rows[i].words);

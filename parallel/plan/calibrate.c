@@ -10,7 +10,6 @@
 #include "parallel/plan/quantity.h"
 
 static const double works_share = 0.5;   // of the budget, at most; the rest is for collectives
-static const double fused_share = 0.2;   // likewise: for fused matmuls, which come between them
 static const double latency_share = 0.5; // of that, at most, for the small sizes
 static const double pace = 0.9;          // of the budget, when the last collective is to be done
 static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
@@ -23,7 +22,6 @@ typedef struct Bench {
     Work *work;   // those that are missing
     SendJob *job; // likewise
     int n_works, n_jobs;
-    bool lacks_fused;
     WorkMemory bytes; // for works
     Arena memory;
     Meter meter;
@@ -77,13 +75,9 @@ static bool find_missing(Bench *b) {
         int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
         memory = larger(memory, (size_t)calibrate_send_bytes(most));
     }
-    for (int i = 0; i < b->list->n_fused; i++) {
-        b->lacks_fused |= !calibration_find_fused(b->c, &b->list->fused[i]);
-        memory = larger(memory, calibrate_fused_memory(b->where, &b->list->fused[i]));
-    }
     b->memory = arena_measure("calibration");
     arena_take(&b->memory, memory);
-    return b->n_jobs > 0 || b->n_works > 0 || b->lacks_fused;
+    return b->n_jobs > 0 || b->n_works > 0;
 }
 
 /* ---- collectives, and matmuls beside them */
@@ -288,8 +282,6 @@ static void measure(Bench *b) {
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = share ? 1 : slowest;
     derive_works(b);
-    calibrate_fused(&b->meter, w, b->list->fused, b->list->n_fused, b->memory.base,
-                    b->meter.elapsed + fused_share * w->budget, b->c);
     measure_sends(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;

@@ -19,16 +19,13 @@
 #include "parallel/plan/machine.h"
 
 /* What shall be measured, each in the order of importance: works (rows: the most that occur); kinds
- * of groups, of which `most` says in which collectives they occur; fused matmuls, where ranks share
- * memory. */
+ * of groups, of which `most` says in which collectives they occur. */
 typedef struct CalibrateList {
     Work *work;
     int n_works;
     SendGroup *group;
     int64_t (*most)[N_COLL_OPS]; // [n_groups] bytes of the largest; 0: not used
     int n_groups;
-    FusedWork *fused;
-    int n_fused;
 } CalibrateList;
 
 /* Passed on rank 0 before each measurement. */
@@ -77,19 +74,10 @@ typedef struct SendCost {
     double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
 } SendCost;
 
-/* Of a fused matmul: its time by that of both one after the other, as they alternate. */
-typedef struct FusedCost {
-    FusedWork fused;
-    double ratio;
-} FusedCost;
-/* Local, pure. Are they one matmul, with as many rows, blocks and ranks? */
-bool fused_alike(const FusedWork *a, const FusedWork *b);
-
 struct Calibration {
     WorkCost *work;
     SendCost *send;
-    FusedCost *fused;
-    int n_works, max_works, n_sends, max_sends, n_fused, max_fused;
+    int n_works, max_works, n_sends, max_sends;
     // what the key cannot have, since it is measured: the links, and how kernels of ranks that
     // share cores slow each other (Machine.oversubscription; 0: not known): more than 1, a work
     // takes until the last of them is through
@@ -118,9 +106,6 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);
 bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
                       double *seconds);
-/* Local, pure. Of the nearest fused matmul that was measured; false: each has a size that is more
- * than twice as large or small. */
-bool calibration_fused(const Calibration *c, const FusedWork *f, double *ratio);
 /* Local, pure. A line that calibration_send never falls below: start + rate * bytes. */
 bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
                       double *rate);

@@ -13,7 +13,7 @@
 #include "base/sha256.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 10, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 11, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -91,17 +91,6 @@ static void walk_cost(Walk *k, Calibration *c, int i) {
     if (k->reads && k->ok) calibration_add_work(c, &w);
 }
 
-static void walk_fused(Walk *k, Calibration *c, int i) {
-    FusedCost f = {.ratio = 0};
-    if (!k->reads) f = c->fused[i];
-    walk_work(k, &f.fused.work);
-    f.fused.of = (BlocksOf)whole(k, "blocks", f.fused.of, BLOCKS_OF_A, BLOCKS_OF_B);
-    f.fused.ranks = (int32_t)whole(k, "ranks", f.fused.ranks, 2, INT32_MAX);
-    f.ratio = real(k, "ratio", f.ratio, 1e-9, 1e3);
-    k->ok &= f.fused.work.kind <= WORK_WGRAD;
-    if (k->reads && k->ok) calibration_add_fused(c, &f);
-}
-
 static void walk_place(Walk *k, Placement *p) {
     double size[MAX_FACTORS], stride[MAX_FACTORS];
     for (int i = 0; i < p->n; i++) size[i] = p->size[i], stride[i] = p->stride[i];
@@ -166,7 +155,6 @@ static void walk(Walk *k, Calibration *c) {
     walk_site(k, c);
     walk_list(k, "works", c, c->n_works, walk_cost);
     walk_list(k, "sends", c, c->n_sends, walk_send);
-    walk_list(k, "fused", c, c->n_fused, walk_fused);
 }
 
 char *calibration_print(const Calibration *c, const char *key) {

@@ -15,7 +15,6 @@ void calibration_free(Calibration *c) {
     if (!c) return;
     mem_free(c->work);
     mem_free(c->send);
-    mem_free(c->fused);
     mem_free(c);
 }
 
@@ -71,25 +70,6 @@ void calibration_add_send(Calibration *c, const SendCost *s) {
     if (!same) c->n_sends++;
 }
 
-bool fused_alike(const FusedWork *a, const FusedWork *b) {
-    return a->of == b->of && a->ranks == b->ranks && work_alike(&a->work, &b->work) &&
-           a->work.rows == b->work.rows;
-}
-
-const FusedCost *calibration_find_fused(const Calibration *c, const FusedWork *alike) {
-    for (int i = 0; i < c->n_fused; i++)
-        if (fused_alike(&c->fused[i].fused, alike)) return &c->fused[i];
-    return NULL;
-}
-
-void calibration_add_fused(Calibration *c, const FusedCost *f) {
-    const FusedCost *same = calibration_find_fused(c, &f->fused);
-    int i = same ? (int)(same - c->fused) : c->n_fused;
-    mem_grow(c->fused, c->n_fused, c->max_fused);
-    c->fused[i] = *f;
-    if (!same) c->n_fused++;
-}
-
 /* ---- reading */
 
 /* How far two works of a kind are apart: the distance of the logarithms of their sizes; a flag
@@ -130,27 +110,6 @@ bool calibration_work(const Calibration *c, const Work *w, double *seconds) {
     }
     *seconds = scale * (cost->fixed + cost->per_row * (double)w->rows);
     return true;
-}
-
-static bool within_twice(int64_t a, int64_t b) {
-    return a <= 2 * b && b <= 2 * a;
-}
-
-bool calibration_fused(const Calibration *c, const FusedWork *f, double *ratio) {
-    const Work *w = &f->work;
-    double least = INFINITY;
-    for (int i = 0; i < c->n_fused; i++) {
-        const FusedWork *g = &c->fused[i].fused;
-        const Work *x = &g->work;
-        bool kin = g->of == f->of && g->ranks == f->ranks && x->kind == w->kind &&
-                   (x->flags & WORK_BF16) == (w->flags & WORK_BF16);
-        bool near =
-            within_twice(x->rows, w->rows) && within_twice(x->a, w->a) && within_twice(x->b, w->b);
-        double rows = log2((double)x->rows / (double)w->rows);
-        double far = kin && near ? distance(x, w) + rows * rows : INFINITY;
-        if (far < least) least = far, *ratio = c->fused[i].ratio;
-    }
-    return least < INFINITY;
 }
 
 /* Seconds a byte beyond the last of several sizes. Not more than what there was to the last one: a

@@ -3,7 +3,6 @@
  *   calibrate.c        what is missing is measured, in order, while the budget lasts
  *   calibrate_meter.c  the clock: one call on all ranks at once
  *   calibrate_work.c   works, on memory as cold as in training
- *   calibrate_fused.c  matmuls in one kernel with a collective, beside both one after the other
  *   calibrate_send.c   one collective, and whether its data are right
  *   calibrate_sizes.c  which collectives at which sizes fit into the time; the others derived
  *   calibrate_cost.c   the tables read
@@ -21,8 +20,6 @@ void calibration_add_work(Calibration *c, const WorkCost *w);
 void calibration_add_send(Calibration *c, const SendCost *s);
 /* Local, pure. NULL: none. */
 const WorkCost *calibration_find_work(const Calibration *c, const Work *alike);
-void calibration_add_fused(Calibration *c, const FusedCost *f);
-const FusedCost *calibration_find_fused(const Calibration *c, const FusedWork *alike);
 
 /* Local. The table as JSON (mem_free), and back: false when it is damaged or of another key. */
 char *calibration_print(const Calibration *c, const char *key);
@@ -67,13 +64,6 @@ WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
  * largest needs at least. Returns the time of the slowest rank by the mean. */
 double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
                        WorkMemory bytes, double until, Calibration *c);
-
-/* Local, pure. Bytes that measuring a fused matmul takes. */
-size_t calibrate_fused_memory(const CalibrateWhere *where, const FusedWork *f);
-/* Collective over the world, whose ranks share memory. Adds what fused matmuls that the table lacks
- * cost, until so many seconds have elapsed. */
-void calibrate_fused(Meter *m, const CalibrateWhere *where, const FusedWork *list, int n,
-                     void *memory, double until, Calibration *c);
 
 /* ---- one collective (calibrate_send.c) */
 

@@ -273,20 +273,6 @@ bool op_packing(const Program *p, const Op *op, Work *out) {
     return true;
 }
 
-static int matmul_of(const Op *collective, int i) {
-    return collective->kind == OP_ALL_GATHER ? i + 1 : i - 1;
-}
-
-bool op_fused_work(const Program *p, int i, const Widths *widths, bool overwrites, FusedWork *out) {
-    const Op *op = &p->op[i];
-    int matmul = matmul_of(op, i);
-    if (!op_in_kernel(p, i) || !op_work(p, matmul, widths, overwrites, &out->work)) return false;
-    out->of = op_blocks_of(&p->op[matmul], op),
-    out->ranks = (int32_t)mesh_blocks(p->mesh, op->axes);
-    if (out->work.rows > FUSED_ROWS * out->ranks) out->work.rows = FUSED_ROWS * out->ranks;
-    return true;
-}
-
 /* near: the machine with links that are not long (machine_near). */
 static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
                               const Machine *near) {
@@ -315,19 +301,6 @@ bool op_of_numbers(const Op *op) {
            (op->kind == OP_ROUND && op->phase == PHASE_END);
 }
 
-/* What a matmul and its collective win or lose in one kernel is counted as the collective's. */
-static void weigh_fused(const Program *p, const Machine *m, const Widths *widths, bool overwrites,
-                        OpCost *cost) {
-    for (int i = 0; i < p->n_ops; i++) {
-        FusedWork fused;
-        double alone = cost[i].seconds;
-        if (alone <= 0 || !op_fused_work(p, i, widths, overwrites, &fused)) continue;
-        double matmul = cost[matmul_of(&p->op[i], i)].seconds;
-        double left = fmax(0, machine_fused(m, &fused) * (matmul + alone) - matmul);
-        cost[i].seconds = left, cost[i].wire *= left / alone, cost[i].load *= left / alone;
-    }
-}
-
 OpCost *program_costs(const Program *p, const Machine *m, bool overwrites) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
@@ -342,6 +315,5 @@ OpCost *program_costs(const Program *p, const Machine *m, bool overwrites) {
         // the roots of panels take turns: of so many such kernels a rank runs one
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);
     }
-    weigh_fused(p, m, &widths, overwrites, cost);
     return cost;
 }

@@ -30,10 +30,6 @@ int64_t op_calls(const Program *p, int i);
 bool op_of_numbers(const Op *op);
 /* Local, pure. What is packed in front of a collective; false: nothing. */
 bool op_packing(const Program *p, const Op *op, Work *out);
-/* Local, pure. Collective i in a kernel with the matmul behind or in front of it; false: in none.
- * Of more than FUSED_ROWS rows a rank this many: more change little. */
-enum { FUSED_ROWS = 512 };
-bool op_fused_work(const Program *p, int i, const Widths *w, bool overwrites, FusedWork *out);
 /* Local, pure. A collective, and its ranks: those that hold copies of key heads are neighbours
  * along the axes that shard heads. */
 Send op_send(const Program *p, const Op *op);

@@ -114,11 +114,6 @@ double machine_work(const Machine *m, const Work *w) {
     return larger(compute, memory) + m->call;
 }
 
-double machine_fused(const Machine *m, const FusedWork *f) {
-    double ratio;
-    return m->measured && calibration_fused(m->measured, f, &ratio) ? ratio : 1;
-}
-
 /* ---- where a group's ranks are ---- */
 
 /* How many of a group are in a unit below each level. Where sizes do not divide some units hold

@@ -32,14 +32,6 @@ typedef struct Send {
     int64_t bytes;
 } Send;
 
-/* A matmul in one kernel with a collective (--overlap fused): the all_gather of an operand's rows,
- * or the reduce_scatter of its result's. work.rows: of the whole. */
-typedef struct FusedWork {
-    Work work;
-    BlocksOf of;
-    int32_t ranks;
-} FusedWork;
-
 /* The ranks of a collective. */
 typedef struct SendGroup {
     // of size ranks, or more: copies of key heads that do not divide a factor of the mesh
@@ -100,8 +92,6 @@ double machine_send(const Machine *m, const SendGroup *g, const Send *s);
 /* Local, pure. Seconds of a collective when replicas send in turns (machine.c). all: its
  * machine_send. */
 double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *s, double all);
-/* Local, pure. The time of a fused matmul by that of both one after the other; 1: not measured. */
-double machine_fused(const Machine *m, const FusedWork *f);
 /* Local, pure. The fraction of the time for bytes that remains then; 1: replicas share no port. */
 double machine_turn(const Machine *m, const SendGroup *g, CollOp op);
 /* Local, pure. Has the group long links, whose latency exceeds the CPU time of a message? During

@@ -1,7 +1,6 @@
 #include "parallel/plan/plan.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,7 +17,7 @@ typedef struct Lister {
     const Machine *m;
     CalibrateList *list;
     double *weight; // [list->n_works] seconds in all candidates
-    int max_works, max_weights, max_groups, max_most, max_fused;
+    int max_works, max_weights, max_groups, max_most;
     int64_t n_choices;
     StepLists lists;
     Orders orders;
@@ -54,19 +53,9 @@ static void list_send(void *ctx, const SendGroup *g, const Send *s, int64_t time
     if (s->bytes > to->most[i][s->op]) to->most[i][s->op] = s->bytes;
 }
 
-/* The flags of overlap divide rows and make the same works; but rings shift, and sum themselves;
- * and matmuls are fused. */
+/* The flags of overlap divide rows and make the same works; but rings shift, and sum themselves. */
 static bool listed(const Space *s, const Choice *c) {
-    return !s->free_overlap || !c->overlap.bulk || c->overlap.ring || c->overlap.fused;
-}
-
-static void list_fused(void *ctx, const FusedWork *f) {
-    Lister *l = ctx;
-    CalibrateList *to = l->list;
-    for (int i = 0; i < to->n_fused; i++)
-        if (fused_alike(&to->fused[i], f)) return;
-    mem_grow(to->fused, to->n_fused, l->max_fused);
-    to->fused[to->n_fused++] = *f;
+    return !s->free_overlap || !c->overlap.bulk || c->overlap.ring;
 }
 
 /* All orders of the axes: a group lies elsewhere in each. */
@@ -77,7 +66,6 @@ static void list_choice(const Choice *c, void *ctx) {
     orders_of(&l->orders, l->s, l->m, c->layout.size);
     price_lists(&l->lists, &shape, &c->layout, 0, 0);
     price_each_work(&l->lists, list_work, l);
-    price_each_fused(&l->lists, list_fused, l);
     for (int k = 0; k < l->orders.n; k++) {
         Layout ordered = reorder(&c->layout, &l->orders.layout[k]);
         price_reorder(&l->lists, &ordered, 0);
@@ -91,8 +79,6 @@ static void list_plain(const Choice *c, Lister *l) {
     Choice plain = *c;
     if (!listed(l->s, c)) plain.overlap = (Overlap){0};
     list_choice(&plain, l);
-    plain.overlap = (Overlap){.bulk = true, .fused = true};
-    if (l->s->free_overlap && l->s->fuses && c->layout.sp) list_choice(&plain, l);
 }
 
 static void count_choice(const Choice *c, void *ctx) {
@@ -111,12 +97,6 @@ static void sort_works(Lister *l) {
             to->work[at] = to->work[at - 1], l->weight[at] = l->weight[at - 1];
         to->work[at] = w, l->weight[at] = weight;
     }
-}
-
-static int larger_first(const void *a, const void *b) {
-    const FusedWork *x = a, *y = b;
-    double more = work_flops(&y->work) - work_flops(&x->work);
-    return more > 0 ? 1 : more < 0 ? -1 : (int)x->of - (int)y->of;
 }
 
 void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
@@ -142,7 +122,6 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }
     sort_works(&l);
-    if (list->n_fused) qsort(list->fused, (size_t)list->n_fused, sizeof *list->fused, larger_first);
     mem_free(l.weight);
     orders_free(&l.orders);
 }
@@ -159,7 +138,6 @@ void plan_list_free(CalibrateList *list) {
     mem_free(list->work);
     mem_free(list->group);
     mem_free(list->most);
-    mem_free(list->fused);
     *list = (CalibrateList){0};
 }
 
@@ -247,13 +225,11 @@ static const Choice *fastest_of(const Plan *p, int kind) {
     return fastest;
 }
 
-/* The first trial whose matmuls can be fused with their collectives, so fused: the last one. Not
- * where the search has taken one. */
+/* The first trial whose matmuls can be fused with their collectives, so fused: the last one. */
 static int add_fused(const Plan *p, Choice *out, int n, int max) {
     int at = n < max ? n : n - 1;
     for (int i = 0; p->space.fuses && i < at; i++) {
         Choice c = out[i];
-        if (c.overlap.fused) return n;
         c.overlap.fused = true;
         if (c.overlap.chunks || c.overlap.ring || overlap_idle(&c.overlap, &c.layout)) continue;
         out[at] = c;

@@ -21,7 +21,6 @@ static void share_list(const Group *g, CalibrateList *l) {
     l->work = share_entries(g, l->work, l->n_works, sizeof *l->work);
     l->group = share_entries(g, l->group, l->n_groups, sizeof *l->group);
     l->most = share_entries(g, l->most, l->n_groups, sizeof *l->most);
-    l->fused = share_entries(g, l->fused, l->n_fused, sizeof *l->fused);
 }
 
 /* Collective. Seconds until the last rank is through with so many matmuls of its own. */

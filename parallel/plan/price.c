@@ -381,15 +381,6 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
     mem_free(extra);
 }
 
-void price_each_fused(const StepLists *s, void (*f)(void *ctx, const FusedWork *w), void *ctx) {
-    StepPart part[STEP_PARTS];
-    const Model *m = &s->model[0];
-    FusedWork w;
-    for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
-        for (int i = 0; i < part[k].p->n_ops; i++)
-            if (op_fused_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
-}
-
 void price_each_send(const StepLists *s,
                      void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
                      void *ctx) {

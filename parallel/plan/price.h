@@ -99,8 +99,6 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
 void price_each_send(const StepLists *s,
                      void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
                      void *ctx);
-/* Local. Calls f for every fused matmul. */
-void price_each_fused(const StepLists *s, void (*f)(void *ctx, const FusedWork *w), void *ctx);
 /* Local, pure. What replicas that take local steps send in an outer step, of which a step has the
  * every-th part: *calls of one kind, each *send, which receive *received together. False: there is
  * none. */

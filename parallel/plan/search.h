@@ -19,7 +19,7 @@ typedef struct Space {
     int p;              // ranks, all of which are used
     const Layout *only; // this layout; NULL: any
     bool free_micro, free_recompute, free_overlap;
-    bool fuses;   // may matmuls be fused with collectives? Ranks share memory, and it is measured
+    bool fuses;   // may a trial fuse matmuls with collectives (plan_trials)? Ranks share memory
     double close; // share: all that take so much longer than the best; 0: any
     bool no_zero; // with --sync-every zero1 to zero3 over d are refused
 } Space;

@@ -434,11 +434,9 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
     // what the last layer and the head send may go on under what that layer computes again; the
     // first layer, whose difference is in the ends, may send less than others
     bool again = c->recompute != RECOMPUTE_NONE;
-    bool fused = any && s->free_overlap ? s->fuses && c->layout.sp : c->overlap.fused;
     double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
     add_part(&b, &ends, b.steps, again ? 0 : b.steps);
     add_part(&b, &layer, b.steps * (double)b.layers, b.steps * chained);
-    if (fused) to->all[ALONG_X] = (Line){0}; // collectives may cost nothing beside their matmuls
     // all but the backward of the last micro-batch
     double once = ends.kernels + (double)b.layers * layer.kernels;
     to->early = (b.steps - passes) * once + ends.forward + (double)b.layers * layer.forward;

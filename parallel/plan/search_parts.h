@@ -35,14 +35,14 @@ bool family_has(const Family *f, const Layout *l);
 /* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
  * beside a collective; the others take its place under what it leaves exposed, so they come with
  * it. Chunks and rings cut what a matmul waits for; halves hide that and all else: more of them at
- * once have nothing left to hide. Fused matmuls come with bulk where they were measured. */
+ * once have nothing left to hide. What fused matmuls bring is tried: plan_trials. */
 enum {
-    N_SCHEDULES = 7,
+    N_SCHEDULES = 6,
     ANY_SCHEDULE = N_SCHEDULES
 }; // ANY: a candidate that stands for all of its schedules
 extern const Overlap schedules[N_SCHEDULES];
 /* Local, pure. Those of a candidate: where there is nothing to hide none, on d and z alone none and
- * bulk, ring and fused with sp, halves of an even micro-batch; the one that is asked for where it
+ * bulk, ring with sp, halves of an even micro-batch; the one that is asked for where it
  * is fixed. Returns how many. */
 int candidate_schedules(const Space *s, const Candidate *candidate, Candidate out[N_SCHEDULES]);
 Choice candidate_choice(const Space *s,

@@ -128,8 +128,7 @@ const Overlap schedules[N_SCHEDULES] = {{.bulk = false},
                                         {.bulk = true, .chunks = 2},
                                         {.bulk = true, .chunks = 4},
                                         {.bulk = true, .ring = true},
-                                        {.bulk = true, .halves = true},
-                                        {.bulk = true, .fused = true}};
+                                        {.bulk = true, .halves = true}};
 
 int candidate_schedules(const Space *s, const Candidate *candidate, Candidate out[N_SCHEDULES]) {
     Layout l = {.sp = candidate->flags & FLAG_SP, .stay = candidate->flags & FLAG_STAY};
@@ -143,8 +142,7 @@ int candidate_schedules(const Space *s, const Candidate *candidate, Candidate ou
     }
     for (uint8_t i = 0; i < N_SCHEDULES; i++) {
         const Overlap *o = &schedules[i];
-        if ((o->bulk && s->p == 1) || (o->halves && !(tensor && even)) || (o->fused && !s->fuses) ||
-            overlap_idle(o, &l))
+        if ((o->bulk && s->p == 1) || (o->halves && !(tensor && even)) || overlap_idle(o, &l))
             continue;
         out[n] = *candidate, out[n++].schedule = i;
     }

@@ -100,8 +100,6 @@ typedef struct WorkMemory {
 } WorkMemory;
 WorkMemory work_memory(const Work *w, const Kernels *k, int threads);
 void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
-/* Local. The matmul that work_run calls. */
-Matmul work_matmul(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
 /* Local. The least seconds of so many calls, in memory of their own. */
 double work_seconds(const Work *w, const Kernels *k, Team *team, int times);
 

@@ -283,26 +283,16 @@ WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {
     return (WorkMemory){r.operands.used, r.workspace.used};
 }
 
-static Run run_in(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
     int threads = team_size(team);
     WorkMemory n = work_memory(w, k, threads);
-    return (Run){
-        .w = w,
-        .k = k,
-        .team = team,
-        .threads = threads,
-        .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
-        .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}};
-}
-
-void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
-    Run r = run_in(w, k, team, operands, workspace);
+    Run r = {.w = w,
+             .k = k,
+             .team = team,
+             .threads = threads,
+             .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
+             .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}};
     run(&r);
-}
-
-Matmul work_matmul(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
-    Run r = run_in(w, k, team, operands, workspace);
-    return matmul_of(&r);
 }
 
 /* Numbers between 1/2 and 1 of either sign, as zeros would be quicker on a device than what
