@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/count.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
@@ -406,30 +405,6 @@ TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_pending) 
             if (n[j] != cases[i].n[j])
                 test_fail(__FILE__, __LINE__, "%s: %d %d %d", cases[i].spec, n[0], n[1], n[2]);
     }
-}
-
-/* Of one rank, under schedules without and with bulk. */
-static void play_one_rank(const Machine *m, double seconds[2]) {
-    Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, RECOMPUTE_NONE);
-    Layout one = layout_one();
-    for (int i = 0; i < 2; i++) {
-        Price price;
-        k.shape.overlap.bulk = i == 1;
-        price_step(&k.shape, &one, m, &price);
-        seconds[i] = price.seconds;
-    }
-}
-
-TEST(price_of_a_schedule_that_hides_nothing_is_more_than_that_of_none) {
-    double seconds[2];
-    Machine m = machine_of("cpu:1");
-    play_one_rank(&m, seconds);
-    CHECK(seconds[0] == seconds[1]); // described: nothing is known of it
-    Calibration *c = calibration_new();
-    m.measured = c;
-    play_one_rank(&m, seconds);
-    CHECK(seconds[1] > 1.001 * seconds[0] && seconds[1] < 1.005 * seconds[0]);
-    calibration_free(c);
 }
 
 /* The second half's starts when that of the first is there, and is complete behind matmuls of the

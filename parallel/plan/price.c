@@ -255,14 +255,6 @@ static double in_turns(const Spent *p, double along_d) {
     return (s + sqrt(s * s + 4 * most)) / 2 - s;
 }
 
-/* Kernels of processors look after collectives that are under way, by the schedule's flags whether
- * there are any or not: -0.1 to +0.5 % of a step, measured where there was nothing to hide
- * (tools/bench_overlap.py). So an overlap that brings nothing is not chosen. */
-static double tending(const StepLists *s, const Machine *m) {
-    bool overlaps = !overlap_equal(&s->shape.overlap, &(Overlap){0});
-    return overlaps && m->measured ? 0.002 : 0;
-}
-
 /* What replicas send that take local steps: seconds of a step's share in the next outer step, which
  * nothing hides. */
 static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
@@ -288,7 +280,6 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
     }
     double outer = add_replicas(s, m, &p);
     Spent *spent = &p.spent;
-    spent->compute *= 1 + tending(s, m);
     spent->exposed += in_turns(spent, p.along_d);
     // a third layer may have filled gaps that a hundredth does not find, or have hidden what only
     // the second one exposed
