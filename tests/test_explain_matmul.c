@@ -1,7 +1,6 @@
 /* How a matmul on a GPU is explained. */
 #include "parallel/plan/explain_matmul.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,37 +75,6 @@ TEST(explain_matmul_keeps_columns_apart) {
     text = printed(&consumer, "4096,768,768");
     CHECK(!strstr(text, "1/2:") && !strstr(text, "2x"));
     free(text);
-}
-
-TEST(explain_matmul_as_json_has_every_part_of_every_multiprocessor) {
-    Machine m = machine_of("h200:1");
-    Work w;
-    char *text;
-    size_t n;
-    CHECK(explain_matmul_parse(&w, "1000,2304,4096", NULL));
-    FILE *f = open_memstream(&text, &n);
-    CHECK(f);
-    explain_matmul_json(f, &m, &w);
-    fclose(f);
-    json_t *all = json_loads(text, 0, NULL), *kinds = json_object_get(all, "schedules");
-    free(text);
-    CHECK(json_array_size(kinds) == 3 && json_is_string(json_object_get(all, "chosen")));
-    for (size_t i = 0; i < 3; i++) {
-        json_t *kind = json_array_get(kinds, i), *sms = json_object_get(kind, "blocks"), *tile;
-        int64_t elements = 0, want = 0;
-        CHECK(json_array_size(sms) == 132);
-        for (size_t k = 0; k < 132; k++)
-            for (size_t p = 0; p < json_array_size(json_array_get(sms, k)); p++) {
-                json_t *part = json_array_get(json_array_get(sms, k), p);
-                elements += json_integer_value(json_array_get(part, 3)) -
-                            json_integer_value(json_array_get(part, 2));
-            }
-        tile = json_object_get(kind, "tile");
-        want = json_integer_value(json_object_get(kind, "tiles")) * 4096 /
-               json_integer_value(json_array_get(tile, 2));
-        CHECK(elements == want);
-    }
-    json_decref(all);
 }
 
 TEST(explain_matmul_shapes_that_are_none_are_named) {

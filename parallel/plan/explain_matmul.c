@@ -1,7 +1,6 @@
 #include "parallel/plan/explain_matmul.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 
 static const char *const kinds[] = {"data-parallel", "split-K", "Stream-K"};
@@ -135,46 +134,4 @@ void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
         fprintf(f, "%s\n", kinds[k.of[i].kind]);
         print_picture(f, &s, &k.of[i], k.longest);
     }
-}
-
-/* ---- JSON ---- */
-
-static json_t *json_parts(const MatmulSchedule *s, int blocks, int block) {
-    json_t *parts = json_array();
-    for (MatmulPart p = matmul_begin(s, block / blocks); matmul_next(s, &p);)
-        json_array_append_new(parts, json_pack("[i,i,i,i]", p.tile_m * blocks + block % blocks,
-                                               p.tile_n, p.k_begin, p.k_end));
-    return parts;
-}
-
-static json_t *json_kind(const Machine *m, const Work *w, const GpuMatmul *g) {
-    MatmulSchedule s = gpu_matmul_schedule(m, w, g);
-    json_t *blocks = json_array();
-    for (int i = 0; i < s.workers * g->blocks; i++)
-        json_array_append_new(blocks, json_parts(&s, g->blocks, i));
-    MatmulTile t = {g->tile.m * g->blocks, g->tile.n, g->tile.k};
-    return json_pack(
-        "{s:s,s:[i,i,i],s:i,s:i,s:i,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "schedule",
-        kinds[g->kind], "tile", g->tile.m, g->tile.n, g->tile.k, "cluster", g->blocks, "sharing",
-        g->sharing, "parts", g->parts, "tiles", (json_int_t)g->tiles, "waves", g->waves, "lost",
-        1 - g->busy, "us", 1e6 * g->seconds, "tflops", 1e-12 * work_flops(w) / g->seconds,
-        "step_us", 1e6 * g->step, "epilogue_us", 1e6 * g->epilogue, "slot_us", 1e6 * g->slot,
-        "workspace_bytes", (json_int_t)matmul_schedule_workspace(&s, &t), "blocks", blocks);
-}
-
-void explain_matmul_json(FILE *f, const Machine *m, const Work *w) {
-    Kinds k = kinds_of(m, w);
-    int64_t size[3];
-    json_t *schedules = json_array();
-    gpu_matmul_sizes(w, size);
-    for (int i = 0; i < k.n; i++) json_array_append_new(schedules, json_kind(m, w, &k.of[i]));
-    json_t *all = json_pack("{s:I,s:I,s:I,s:b,s:s,s:i,s:i,s:s,s:b,s:f,s:s,s:o}", "M",
-                            (json_int_t)size[0], "N", (json_int_t)size[1], "K", (json_int_t)size[2],
-                            "wgrad", w->kind == WORK_WGRAD, "cluster", m->name, "multiprocessors",
-                            m->sms, "capability", m->capability, "tiles_of", gpu_matmul_kernel(m),
-                            "runs", gpu_matmul_runs(m), "memory_us", 1e6 * k.of[0].memory, "chosen",
-                            kinds[k.of[k.chosen].kind], "schedules", schedules);
-    json_dumpf(all, f, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    fprintf(f, "\n");
-    json_decref(all);
 }

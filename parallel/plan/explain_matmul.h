@@ -1,4 +1,4 @@
-/* explain_matmul -- how a matmul is scheduled on a described GPU, as text, as a picture, as JSON:
+/* explain_matmul -- how a matmul is scheduled on a described GPU, as text and as a picture:
  * the figures of the Stream-K paper for a shape of one's own. Everything is predicted
  * (gpu_matmul.h), nothing measured.
  */
@@ -15,7 +15,5 @@ bool explain_matmul_parse(Work *w, const char *text, Err *e);
 /* Local. At most 80 columns: a table of the three kinds of schedules, then some multiprocessors of
  * each (or blocks, where two share one) as rows, time to the right. */
 void explain_matmul_print(FILE *f, const Machine *m, const Work *w);
-/* Local. The same as JSON, with the parts of the block or blocks of each multiprocessor. */
-void explain_matmul_json(FILE *f, const Machine *m, const Work *w);
 
 #endif

@@ -76,9 +76,9 @@ int run_explain_matmul(const Options *o) {
     Machine m;
     Work w;
     Err e;
-    ReplaceText text;
     if (die_is_copy()) return 0;
     if (!explain_matmul_parse(&w, o->explain_matmul, &e)) die_usage("--explain-matmul: %s", e.text);
+    if (*o->json) die_usage("--explain-matmul has no --json");
     if (!*o->cluster) die_usage("--explain-matmul requires --cluster, like --cluster h200:1");
     if (!machine_open(&m, o->cluster, &e)) die_usage("--cluster: %s", e.text);
     if (!gpu_matmul_is(&m, &w))
@@ -86,9 +86,5 @@ int run_explain_matmul(const Options *o) {
                   "(multiprocessors = 132)",
                   m.name);
     explain_matmul_print(stdout, &m, &w);
-    if (!*o->json) return 0;
-    replace_text_begin(&text);
-    explain_matmul_json(text.f, &m, &w);
-    replace_text_end(&text, "--json", o->json);
     return 0;
 }
