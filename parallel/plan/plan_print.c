@@ -125,6 +125,7 @@ static Senders senders_of(const Plan *p) {
     Senders all = {.m = &p->machine};
     StepLists *s = mem_alloc(sizeof *s);
     PriceShape shape = candidate_shape(&p->space, &p->best[0]);
+    shape.whole = true;
     price_lists(s, &shape, &p->best[0].layout, 0, 0);
     price_each_send(s, add_send, &all);
     price_free(s);

@@ -378,17 +378,16 @@ void price_each_send(const StepLists *s,
     StepPart part[STEP_PARTS];
     SendGroup g = replicas(s);
     Send send;
-    int64_t extra = layers_more(s), received;
+    int64_t received;
     int calls;
-    for (int more = 0; more < s->n; more++)
-        for (int parts = price_parts(s, more, part), k = 0; k < parts; k++)
-            for (int i = 0; i < part[k].p->n_ops; i++) {
-                const Op *op = &part[k].p->op[i];
-                if (!op_info(op->kind)->collective) continue;
-                SendGroup of = op_group(part[k].p, op);
-                send = op_send(part[k].p, op);
-                f(ctx, &of, &send, part[k].times * (more ? extra : 1 - extra));
-            }
+    for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
+        for (int i = 0; i < part[k].p->n_ops; i++) {
+            const Op *op = &part[k].p->op[i];
+            if (!op_info(op->kind)->collective) continue;
+            SendGroup of = op_group(part[k].p, op);
+            send = op_send(part[k].p, op);
+            f(ctx, &of, &send, part[k].times);
+        }
     if (s->grid.local_steps) f(ctx, &g, &mean_of_replicas, 1);
     if (price_outer(s, &g, &send, &calls, &received)) f(ctx, &g, &send, 0);
 }

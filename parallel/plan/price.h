@@ -93,8 +93,8 @@ int64_t price_memory(const StepLists *s);
  * (PriceShape.whole): at most max rows, returns how many there are. Their labels live as long as
  * s. */
 int price_counts(StepLists *s, CollCount *rows, int max);
-/* Local. Calls f for every kernel that is priced. And for every collective: those of all layers are
- * the sum of `times`, of which some are negative; those of an outer step have 0. */
+/* Local. Calls f for every kernel of the lists with the fewest layers. And for every collective:
+ * those of an outer step have 0 times. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
 void price_each_send(const StepLists *s,
                      void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
