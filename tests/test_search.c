@@ -284,26 +284,6 @@ static void check_ranks(const Choice *c, void *ctx) {
     CHECK(layout_parse(&again, layout_print(&c->layout, spec), s->p, NULL));
 }
 
-static void count_heads(const Choice *c, void *ctx) {
-    if (c->layout.heads && c->layout.size[AXIS_Y] == 1) ++*(int *)ctx;
-}
-
-/* Heads are for y; but they also keep key heads whole, which ranks along x may have copies of. */
-TEST(search_has_heads_for_x_where_it_would_copy_key_heads) {
-    static const struct {
-        const char *model;
-        bool any;
-    } cases[] = {{"layers=1,heads=6,kv_heads=1,channels=24,seq=8,vocab=29", true},
-                 {"layers=1,heads=6,kv_heads=2,channels=24,seq=8,vocab=29", true},
-                 {"layers=1,heads=6,kv_heads=6,channels=24,seq=8,vocab=29", false}};
-    for (int i = 0; i < 3; i++) {
-        Space s = space_of(cases[i].model, 6, 6);
-        int n = 0;
-        search_each(&s, count_heads, &n);
-        CHECK((n > 0) == cases[i].any);
-    }
-}
-
 TEST(search_never_uses_fewer_ranks) {
     static const int sizes[] = {1, 5, 7, 8, 13, 24};
     for (int i = 0; i < 6; i++) {

@@ -69,15 +69,11 @@ static int words_with_effect(int X, int Y) {
     return (X > 1 ? FLAG_SP : 0) | (Y > 1 ? FLAG_HEADS : 0) | (X * Y > 1 ? FLAG_STAY : 0);
 }
 
-/* Heads, which are for y, keep key heads whole, too: without them ranks along x may have copies,
- * whose gradients are summed up. */
 static void each_words(Walk *w) {
     static const int flags[] = {0, FLAG_SP, FLAG_HEADS, FLAG_SP | FLAG_HEADS, FLAG_STAY};
     int X = w->candidate.size[AXIS_X], all = words_with_effect(X, w->candidate.size[AXIS_Y]);
-    bool copies = head_blocks(&w->s->shape.config, X, false).copies > 1;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        int without = ~(all | (copies ? FLAG_HEADS : 0));
-        if (w->family ? flags[i] != (w->family->flags & all) : (flags[i] & without) != 0) continue;
+        if (w->family ? flags[i] != (w->family->flags & all) : (flags[i] & ~all) != 0) continue;
         w->candidate.flags = (uint8_t)flags[i];
         each_micro(w);
     }
