@@ -196,7 +196,7 @@ TEST(plan_has_the_named_schemes_that_the_ranks_allow) {
     plan_of(&p, "cpu:27", "layers=2,heads=4,channels=64,seq=64,vocab=257", 27);
     CHECK(plan_search(&p, &e) && p.n_presets == N_FAMILIES);
     plan_of(&p, "cpu:4", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
-    p.space.shape.local_steps = p.space.no_zero = true, p.space.shape.every = 4;
+    p.space.shape.local_steps = true, p.space.shape.every = 4;
     CHECK(plan_search(&p, &e) && p.n_presets == N_FAMILIES - 6);
     for (int i = 0; i < p.n_presets; i++) CHECK(p.preset[i].layout.size[AXIS_D] > 1);
 }

@@ -412,7 +412,7 @@ static void check_shares(const Choice *c, void *ctx) {
 
 TEST(search_gives_replicas_apart_equal_shares) {
     Space s = space_of(models[0], 6, 6);
-    s.shape.local_steps = s.no_zero = true;
+    s.shape.local_steps = true;
     search_each(&s, check_shares, &s);
 }
 

@@ -21,7 +21,6 @@ typedef struct Space {
     bool free_micro, free_recompute, free_overlap;
     bool fuses;   // may a trial fuse matmuls with collectives (plan_trials)? Ranks share memory
     double close; // share: all that take so much longer than the best; 0: any
-    bool no_zero; // with --sync-every zero1 to zero3 over d are refused
 } Space;
 
 typedef struct Choice {

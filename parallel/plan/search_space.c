@@ -32,10 +32,11 @@ static bool shares_equal(const Walk *w, int64_t places) {
            (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * places) == 0);
 }
 
-/* Stages of ZeRO. zero3 would cut weights over d as z does: d4.z2+zero3 is z8. */
+/* Stages of ZeRO. zero3 would cut weights over d as z does: d4.z2+zero3 is z8. Replicas that take
+ * local steps share no state. */
 static void each_zero(Walk *w) {
     const Layout *only = w->s->only;
-    bool none = w->candidate.size[AXIS_D] == 1 || w->s->no_zero;
+    bool none = w->candidate.size[AXIS_D] == 1 || w->s->shape.local_steps;
     int most = none ? 0 : 2;
     for (int zero = only ? only->zero : 0; zero <= (only ? only->zero : most); zero++) {
         if (!only && w->family && w->family->zero >= 0 && w->family->zero != zero) continue;

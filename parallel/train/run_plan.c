@@ -104,8 +104,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .fragments = r->outer.fragments},
                .free_micro = !given(r, "micro"),
                .free_recompute = !given(r, "recompute"),
-               .free_overlap = strcmp(r->o->overlap, "auto") == 0,
-               .no_zero = r->outer.every > 1};
+               .free_overlap = strcmp(r->o->overlap, "auto") == 0};
     if (!s.free_overlap) s.shape.overlap = run_overlap(r);
     if (s.shape.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
