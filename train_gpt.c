@@ -184,7 +184,7 @@ static void train(Run *r) {
 
 /* Collective. The exit status. */
 static int run_as_asked(Run *r) {
-    bool only_sample = !*r->o->train && *r->o->prompt;
+    bool only_sample = run_only_samples(r->o, r->options);
     begun = true;
     if (!only_sample && r->lead) run_print_header(r);
     if (r->o->check_tp) return run_check_tp(r) ? 0 : 1;
@@ -239,7 +239,7 @@ int main(int argc, char **argv) {
     if (o.version) return run_print_version();
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
     if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0) io_keep_stdout();
-    Run run = {.o = &o, .options = options, .outer = run_check_options(&o)};
+    Run run = {.o = &o, .options = options, .outer = run_check_options(&o, options)};
     library_folders(o.libraries);
     if (*o.explain_matmul) return run_explain_matmul(&o);
     run_check_backend(&run);

@@ -58,6 +58,8 @@ refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
     --learning_rate=1e-3
 refuses "an option of llm.c" 2 "-b: here it is --micro 4 (" "${train[@]}" -b 4
+refuses "a size of Megatron-LM's" 2 "here it is --layout x4 (" "${train[@]}" \
+    --tensor-model-parallel-size 4
 refuses "an option that nobody has here" 2 "--dropout: not supported: " "${train[@]}" --dropout 0.1
 printf 'train = good.bin\nmodel = %s # small\nmicro: 2\nsteps 9\nthreads=1\neval-every=0' $model \
     >opt.conf
@@ -167,6 +169,12 @@ refuses "a sample that is not a number" 1 \
     "${spoilt[@]}" --tokenizer bytes --prompt a
 refuses "the same on ranks" 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 \
     --layout x2
+refuses "a model and nothing to do with it" 2 "nothing to do with --init ckpt" \
+    "$programs/train_gpt" --init ckpt --steps 100 --save tuned
+# No prompt is a prompt: the sample begins as a document does.
+works "a sample of no prompt" "$programs/train_gpt" --init ckpt --prompt "" --threads 1 \
+    --sample-tokens 3
+works "which is all that is printed" test "$(wc -w <out)" = 3
 # Before the first step: what takes hours, and a vocabulary that the data do not use.
 says_early() { # NAME WORDS OPTIONS...: no step is made
     local name=$1 words=$2

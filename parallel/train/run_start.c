@@ -250,7 +250,7 @@ static ModelShape shape_of(const Run *r) {
                         .one_micro_batch = run_micro_batches(r) == 1,
                         .replay = replay_where(r),
                         .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
-                        .samples = r->o->sample_every > 0 || *r->o->prompt};
+                        .samples = run_samples(r->o, r->options)};
 }
 
 static void plan_model(Run *r) {
