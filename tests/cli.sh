@@ -175,6 +175,13 @@ refuses "a model and nothing to do with it" 2 "nothing to do with --init ckpt" \
 works "a sample of no prompt" "$programs/train_gpt" --init ckpt --prompt "" --threads 1 \
     --sample-tokens 3
 works "which is all that is printed" test "$(wc -w <out)" = 3
+# An export is complete: whoever gets the folder needs no other.
+printf 'one two' >words.txt
+works "a tokenizer of no pairs" "$programs/tokenize" train --text words.txt --vocab 257 --out signs
+works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer signs --export-hf given
+works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1
+works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
+works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
 # Before the first step: what takes hours, and a vocabulary that the data do not use.
 says_early() { # NAME WORDS OPTIONS...: no step is made
     local name=$1 words=$2
