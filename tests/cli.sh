@@ -106,6 +106,10 @@ refuses "a listing of ranks that no cluster has" 2 "h100:1 has 8 ranks, --layout
     "$programs/train_gpt" --listing --model $model --layout x16 --cluster h100:1
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,haeds=2
+refuses "a model by its name elsewhere" 2 'unknown word "gpt2-xl", did you mean "d48"?' \
+    "$programs/train_gpt" --train good.bin --model gpt2-xl
+refuses "text in place of tokens" 1 "but text: gpt-tokenize encode makes tokens of it" \
+    "$programs/train_gpt" --train opt.conf --model $model
 refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
@@ -182,6 +186,10 @@ works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer s
 works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1
 works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
 works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
+rm given/config.json
+refuses "weights of another shape without a description" 1 \
+    "; given has no config.json, so the shape is that of --model" "$programs/train_gpt" \
+    --init given --val good.bin --model layers=2,heads=1,channels=8,seq=16,vocab=257
 # Before the first step: what takes hours, and a vocabulary that the data do not use.
 says_early() { # NAME WORDS OPTIONS...: no step is made
     local name=$1 words=$2
@@ -219,6 +227,10 @@ says_early "hours" "a smaller --batch or --model take less" --model $model --ste
 says_early "a vocabulary of others" \
     "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" --steps 100000 \
     --model layers=1,heads=1,channels=8,seq=16,vocab=5000
+says_early "a rate that rises" "--min-lr 0.01 is more than --lr 0.001: the rate rises" \
+    --model $model --steps 100000000 --lr 1e-3 --min-lr 1e-2
+says_early "a warm-up that has no end" "--warmup 2000000000 is more than --steps 1000000000" \
+    --model $model --steps 1000000000 --warmup 2000000000
 works "a vocabulary that is the tokenizer's" "$programs/train_gpt" --train good.bin --micro 1 \
     --tokenizer bytes --memory
 works "the weights of 257 tokens, not of 50257" \
