@@ -182,7 +182,8 @@ works "which is all that is printed" test "$(wc -w <out)" = 3
 # An export is complete: whoever gets the folder needs no other.
 printf 'one two' >words.txt
 works "a tokenizer of no pairs" "$programs/tokenize" train --text words.txt --vocab 257 --out signs
-works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer signs --export-hf given
+works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer signs \
+    --export-hf given
 works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1
 works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
 works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
@@ -292,8 +293,8 @@ if command -v script >/dev/null; then
     works "a bar on a terminal" test "$(escapes "${train[@]}")" -gt 0
     works "none if it is not wanted" test "$(escapes "${train[@]}" --progress none)" = 0
     # a shell lets its children ignore Ctrl-C
-    timeout 60 script -qec "$(printf '%q ' env --default-signal=INT "${train[@]}" --steps 100000000 \
-        --csv pressed.csv)" /dev/null >pressed </dev/null &
+    timeout 60 script -qec "$(printf '%q ' env --default-signal=INT "${train[@]}" \
+        --steps 100000000 --csv pressed.csv)" /dev/null >pressed </dev/null &
     if comes grep -qs '^3,' pressed.csv; then kill -INT "$(pgrep -P "$(pgrep -P $!)")"; fi
     wait $!
     works "Ctrl-C is answered at once" grep -q 'stopping soon; Ctrl-C again ends at once' pressed
