@@ -14,11 +14,13 @@
  */
 #include "parallel/train/train.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/die.h"
@@ -42,11 +44,20 @@ static const char usage[] = "train_gpt: trains, samples and evaluates GPTs on an
 static _Atomic int caught_signal; // lock-free: handlers and rank threads may both use it
 
 static _Atomic bool begun; // there is something to finish, and perhaps to save
+static bool watched;       // somebody who pressed Ctrl-C looks at the standard error
 
-/* The first signal asks for a checkpoint after this step; a second one ends the program as
- * usual. */
+/* The first signal asks for a checkpoint after this step; a second one ends the program as usual.
+ * Whoever pressed Ctrl-C is told: a micro-batch may take a minute, and who presses again loses the
+ * checkpoint. */
 static void on_signal(int sig) {
     if (!begun) die_in_handler(128 + sig, "stopped by a signal", " before anything was computed");
+    static const char heard[] =
+        "\ntrain_gpt: stopping soon; Ctrl-C again ends at once, without saving\n";
+    if (sig == SIGINT && watched) {
+        int was = errno;
+        ssize_t done = write(STDERR_FILENO, heard, sizeof heard - 1);
+        (void)done, errno = was;
+    }
     caught_signal = sig;
     signal(sig, SIG_DFL);
 }
@@ -54,6 +65,7 @@ static void on_signal(int sig) {
 /* nohup, and shells that ignore the end of their terminal, mean it: what is ignored stays so. */
 static void catch_signals(void) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    watched = isatty(STDERR_FILENO) && !ranks_under_launcher();
     for (int i = 0; i < 3; i++)
         if (signal(ends[i], on_signal) == SIG_IGN) signal(ends[i], SIG_IGN);
     signal(SIGPIPE, SIG_IGN); // a reader that has left is an error of that write
@@ -184,7 +196,7 @@ static void train(Run *r) {
 
 /* Collective. The exit status. */
 static int run_as_asked(Run *r) {
-    bool only_sample = !*r->o->train && *r->o->prompt;
+    bool only_sample = run_only_samples(r->o, r->options);
     begun = true;
     if (!only_sample && r->lead) run_print_header(r);
     if (r->o->check_tp) return run_check_tp(r) ? 0 : 1;
@@ -239,7 +251,7 @@ int main(int argc, char **argv) {
     if (o.version) return run_print_version();
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
     if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0) io_keep_stdout();
-    Run run = {.o = &o, .options = options, .outer = run_check_options(&o)};
+    Run run = {.o = &o, .options = options, .outer = run_check_options(&o, options)};
     library_folders(o.libraries);
     if (*o.explain_matmul) return run_explain_matmul(&o);
     run_check_backend(&run);

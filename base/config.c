@@ -110,8 +110,12 @@ static bool set_word(Config *c, const char *word, Err *e) {
         c->bias = c->tied = false;
         return true;
     }
+    // the same sizes by their names at Hugging Face
+    static const char *const elsewhere[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
     names[N_SIZES] = "llama";
     const char *near = opt_nearest(word, names, N_SIZES + 1);
+    for (int i = 0; i < 4; i++)
+        if (strcmp(word, elsewhere[i]) == 0) near = sizes[i + 1].name;
     return err(e, "model: unknown word \"%s\"%s%s%s: d6 d12 d24 d36 d48 llama, or key=value", word,
                near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }

@@ -210,10 +210,15 @@ static bool foreign_text(const Opt *table, const char *name, const char *value, 
     }
     snprintf(row_name, sizeof row_name, "%.*s", (int)strcspn(r->here, " "), r->here);
     const Opt *o = opt_find(table, row_name);
-    bool alone = !o || o->type == OPT_BOOL || strchr(r->here, ' ');
+    const char *space = strchr(r->here, ' ');
+    bool alone = !o || o->type == OPT_BOOL || space;
     if (!alone && !(value && opt_set(o, value, ignored, sizeof ignored))) value = o->arg;
-    snprintf(why, n_why, "here it is --%s%s%s%s%s%s", r->here, alone ? "" : " ", alone ? "" : value,
-             r->note ? " (" : "", r->note ? r->note : "", r->note ? ")" : "");
+    int here = (int)strlen(r->here);
+    bool number =
+        space && r->here[here - 1] == 'N' && value && *value && !value[strspn(value, "0123456789")];
+    snprintf(why, n_why, "here it is --%.*s%s%s%s%s%s", here - number, r->here, alone ? "" : " ",
+             alone && !number ? "" : value, r->note ? " (" : "", r->note ? r->note : "",
+             r->note ? ")" : "");
     return true;
 }
 

@@ -49,8 +49,9 @@ typedef struct Opt {
 typedef struct OptForeign {
     const char *names; // joined by spaces, with dashes for underscores: "learning-rate optimizer.lr
                        // -l"; a dash in front where one dash is typed
-    const char *here; // the option here, perhaps with its value ("dtype bf16"); NULL: there is none
-    const char *note; // what differs, or why there is none; or NULL
+    const char *here;  // the option here, perhaps with its value ("dtype bf16"), or where the typed
+                       // number stands in it ("layout xN"); NULL: there is none
+    const char *note;  // what differs, or why there is none; or NULL
 } OptForeign;
 
 /* Local. Sets every default, then reads argv; --help prints the table and exits with status 0.

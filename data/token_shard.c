@@ -76,7 +76,7 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
         if (get_i32(p) == magics[i].magic) return magics[i].what;
     if (n >= 10 && p[8] == '{' && p[9] == '"' && get_i64(p) > 1 && (uint64_t)get_i64(p) <= n - 8)
         return "a safetensors file";
-    return is_text(p, n) ? "text; encode it to tokens first" : NULL;
+    return is_text(p, n) ? "text: gpt-tokenize encode makes tokens of it" : NULL;
 }
 
 /* ---- llm.c and nanoGPT ----------------------------------------------------------------------- */

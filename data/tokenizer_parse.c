@@ -196,6 +196,13 @@ static bool absent(const json_t *object, const char *where, const char *const *n
     return true;
 }
 
+/* transformers 5 saves a template with every tokenizer. One of the text alone adds no token. */
+static bool template_of_text(const json_t *stage) {
+    const json_t *single = json_object_get(stage, "single");
+    return type_is(stage, "TemplateProcessing") && json_array_size(single) == 1 &&
+           json_object_get(json_array_get(single, 0), "Sequence");
+}
+
 static bool check_pipeline(const json_t *root, const json_t *model, Err *e) {
     static const char *const outer[] = {"normalizer", "truncation", "padding"};
     static const char *const inner[] = {"dropout", "continuing_subword_prefix",
@@ -211,10 +218,12 @@ static bool check_pipeline(const json_t *root, const json_t *model, Err *e) {
     for (int i = 0; i < 3; i++) {
         const json_t *stage = json_object_get(root, stages[i]);
         if (i > 0 && is_nothing(stage)) continue;
+        if (i == 1 && template_of_text(stage)) continue;
         const char *type = json_string_value(json_object_get(stage, "type"));
         if (!type || strcmp(type, "ByteLevel") != 0)
-            return err(e, "%s \"%.60s\": only ByteLevel is implemented", stages[i],
-                       type ? type : "none");
+            return err(e, "%s \"%.60s\": only ByteLevel is implemented%s", stages[i],
+                       type ? type : "none",
+                       i == 1 ? ", and a TemplateProcessing that adds no token" : "");
     }
     return true;
 }

@@ -58,6 +58,8 @@ refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
     --learning_rate=1e-3
 refuses "an option of llm.c" 2 "-b: here it is --micro 4 (" "${train[@]}" -b 4
+refuses "a size of Megatron-LM's" 2 "here it is --layout x4 (" "${train[@]}" \
+    --tensor-model-parallel-size 4
 refuses "an option that nobody has here" 2 "--dropout: not supported: " "${train[@]}" --dropout 0.1
 printf 'train = good.bin\nmodel = %s # small\nmicro: 2\nsteps 9\nthreads=1\neval-every=0' $model \
     >opt.conf
@@ -104,6 +106,10 @@ refuses "a listing of ranks that no cluster has" 2 "h100:1 has 8 ranks, --layout
     "$programs/train_gpt" --listing --model $model --layout x16 --cluster h100:1
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,haeds=2
+refuses "a model by its name elsewhere" 2 'unknown word "gpt2-xl", did you mean "d48"?' \
+    "$programs/train_gpt" --train good.bin --model gpt2-xl
+refuses "text in place of tokens" 1 "but text: gpt-tokenize encode makes tokens of it" \
+    "$programs/train_gpt" --train opt.conf --model $model
 refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
@@ -167,6 +173,24 @@ refuses "a sample that is not a number" 1 \
     "${spoilt[@]}" --tokenizer bytes --prompt a
 refuses "the same on ranks" 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 \
     --layout x2
+refuses "a model and nothing to do with it" 2 "nothing to do with --init ckpt" \
+    "$programs/train_gpt" --init ckpt --steps 100 --save tuned
+# No prompt is a prompt: the sample begins as a document does.
+works "a sample of no prompt" "$programs/train_gpt" --init ckpt --prompt "" --threads 1 \
+    --sample-tokens 3
+works "which is all that is printed" test "$(wc -w <out)" = 3
+# An export is complete: whoever gets the folder needs no other.
+printf 'one two' >words.txt
+works "a tokenizer of no pairs" "$programs/tokenize" train --text words.txt --vocab 257 --out signs
+works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer signs \
+    --export-hf given
+works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1
+works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
+works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
+rm given/config.json
+refuses "weights of another shape without a description" 1 \
+    "; given has no config.json, so the shape is that of --model" "$programs/train_gpt" \
+    --init given --val good.bin --model layers=2,heads=1,channels=8,seq=16,vocab=257
 # Before the first step: what takes hours, and a vocabulary that the data do not use.
 says_early() { # NAME WORDS OPTIONS...: no step is made
     local name=$1 words=$2
@@ -204,6 +228,10 @@ says_early "hours" "a smaller --batch or --model take less" --model $model --ste
 says_early "a vocabulary of others" \
     "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" --steps 100000 \
     --model layers=1,heads=1,channels=8,seq=16,vocab=5000
+says_early "a rate that rises" "--min-lr 0.01 is more than --lr 0.001: the rate rises" \
+    --model $model --steps 100000000 --lr 1e-3 --min-lr 1e-2
+says_early "a warm-up that has no end" "--warmup 2000000000 is more than --steps 1000000000" \
+    --model $model --steps 1000000000 --warmup 2000000000
 works "a vocabulary that is the tokenizer's" "$programs/train_gpt" --train good.bin --micro 1 \
     --tokenizer bytes --memory
 works "the weights of 257 tokens, not of 50257" \
@@ -264,6 +292,12 @@ escapes() { # OPTIONS...: how many lines have an escape, with a terminal as stan
 if command -v script >/dev/null; then
     works "a bar on a terminal" test "$(escapes "${train[@]}")" -gt 0
     works "none if it is not wanted" test "$(escapes "${train[@]}" --progress none)" = 0
+    # a shell lets its children ignore Ctrl-C
+    timeout 60 script -qec "$(printf '%q ' env --default-signal=INT "${train[@]}" \
+        --steps 100000000 --csv pressed.csv)" /dev/null >pressed </dev/null &
+    if comes grep -qs '^3,' pressed.csv; then kill -INT "$(pgrep -P "$(pgrep -P $!)")"; fi
+    wait $!
+    works "Ctrl-C is answered at once" grep -q 'stopping soon; Ctrl-C again ends at once' pressed
 fi
 refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 \
     OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3

@@ -1,6 +1,7 @@
 /* What the documents tell a reader to type does what they say: blocks are cut out of them and run
  * in an empty folder. */
 #include <dirent.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -312,4 +313,60 @@ TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_
     fclose(f), fclose(py);
     int status = test_shell(dir, text, sizeof text, "python3 -B same.py >have && cmp have want");
     if (status) test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+}
+
+/* ---- what a program prints, on machines that are described ---- */
+
+/* "$ COMMAND" and what it prints. How long a search took is another number each time: 200 ms. */
+static bool prints(const char *page, const char *fence, const char *command) {
+    static Text t;
+    char text[8192];
+    int status = test_shell(test_tmpdir(), text, sizeof text,
+                            "export XDG_CACHE_HOME=$PWD; PATH=$BUILD/bin:$PATH; %s 2>err | "
+                            "sed 's/ priced, [0-9]* ms$/ priced, 200 ms/'",
+                            command);
+    t.n = 0;
+    text_put(&t, "$ %s\n%s", command, text);
+    return status == 0 && page_block_is(page, fence, &t);
+}
+
+TEST(documents_plans_of_the_planner_are_those_that_are_made) {
+    CHECK(prints("docs/planner.md", "text plan",
+                 "train_gpt --plan --cluster h100:16 --model layers=32,heads=32,channels=4096,"
+                 "seq=2048,vocab=50257 --batch 524288 --dtype bf16"));
+    CHECK(prints("docs/planner.md", "text whatif",
+                 "gpt-whatif --cluster h100:1 --model d48 --batch 524288 --vary nodes=1..128 "
+                 "--schemes dp,fsdp,tensor3d"));
+}
+
+/* "| `dp` | 1899 | 784 | 2683 |" of docs/layouts.md, from the table that --memory prints. Packed
+ * operands of other kernels take more or less of the workspace. */
+TEST(documents_memory_of_layouts_is_what_the_page_says) {
+    static const struct {
+        const char *layout;
+        int ranks, batch;
+    } rows[] = {{"dp", 4, 4096},       {"dp+zero1", 4, 4096},
+                {"dp+zero3", 4, 4096}, {"fsdp", 4, 4096},
+                {"megatron", 4, 4096}, {"megatron-sp", 4, 4096},
+                {"atp:2x2", 4, 4096},  {"optimus:2x2", 4, 4096},
+                {"cube:2", 8, 8192},   {"tesseract:2x2x2", 8, 8192}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256], begin[64], line[256] = "";
+        double want[3], have[3] = {0};
+        int status = test_shell(
+            test_tmpdir(), text, sizeof text,
+            "$BUILD/train_gpt --memory --model d12 --micro 1 --batch %d --ranks %d --layout %s "
+            "--threads 1 | awk '/parameters|gradients|optimizer/ { kept += $2 } "
+            "/activations|workspace/ { rest += $2 } /^  all/ { print kept, rest, $2 }'",
+            rows[i].batch, rows[i].ranks, rows[i].layout);
+        CHECK(status == 0 && sscanf(text, "%lf %lf %lf", &want[0], &want[1], &want[2]) == 3);
+        snprintf(begin, sizeof begin, "| `%s` | ", rows[i].layout);
+        for (int n = 0, found = 0; found < 3 && page_line("docs/layouts.md", begin, n, line, 256);)
+            found = sscanf(line + strlen(begin), "%lf | %lf | %lf", &have[0], &have[1], &have[2]),
+            n++;
+        for (int k = 0; k < 3; k++)
+            if (fabs(have[k] - want[k]) > 1.5)
+                test_fail(__FILE__, __LINE__, "%s: docs/layouts.md has %g MiB, not %g",
+                          rows[i].layout, have[k], want[k]);
+    }
 }

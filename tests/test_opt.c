@@ -78,6 +78,7 @@ TEST(opt_files_are_what_belongs_to_no_option) {
 
 static const OptForeign names_elsewhere[] = {{"max-iters -x training.steps", "steps", NULL},
                                              {"bf16", "schedule linear", "of both"},
+                                             {"layers tp", "out xN", "of two"},
                                              {"wandb", NULL, "files are written"},
                                              {0}};
 
@@ -92,6 +93,9 @@ TEST(opt_names_of_other_programs) {
         {{{"-x", "9", "--tied"}}, "unknown option -x: here it is --steps 9\n"},
         {{{"--training.steps", "--tied"}}, "here it is --steps N\n"},
         {{{"--bf16"}}, "here it is --schedule linear (of both)\n"},
+        {{{"--tp", "12"}}, "here it is --out x12 (of two)\n"},
+        {{{"--tp=1.5"}}, "here it is --out xN (of two)\n"},
+        {{{"--layers"}}, "here it is --out xN (of two)\n"},
         {{{"--wandb"}}, "unknown option --wandb: not supported: files are written\n"},
         {{{"-y", "1"}}, "\"-y\" is no option"},
     };

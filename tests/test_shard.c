@@ -195,9 +195,10 @@ TEST(shard_defects_foreign) {
     CHECK(refused((Bytes){0}, true, "is empty"));
     CHECK(refused(literal("\1\0\2", 3), true, "odd"));
     CHECK(refused(literal("\1\0\2\0", 4), false, "ends in .bin"));
-    CHECK(refused(literal("First Citizen:\nBefore we proceed any", 36), true, "text; encode it"));
+    CHECK(refused(literal("First Citizen:\nBefore we proceed any", 36), true,
+                  "text: gpt-tokenize encode"));
     CHECK(refused(literal("K\xc3\xb6nig Drosselbart sprach: sehr sch\xc3\xb6n", 38), true,
-                  "text; enc"));
+                  "text: gpt"));
     CHECK(refused(literal("MMIDIDX\0\0\1\0\0\0\0", 14), true, "Megatron index"));
     CHECK(refused(literal("BIN.TOK\n\1\0", 10), true, "llm.q"));
     CHECK(refused(literal("\x40\0\0\0\0\0\0\0{\"a\":0                                  "

@@ -73,6 +73,24 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
     tokenizer_free(again);
 }
 
+/* transformers 5 writes a template for every tokenizer; this one adds no token to a text. */
+TEST(tokenizer_json_takes_a_template_that_adds_nothing) {
+    static const char null[] = "\"post_processor\":null";
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
+    char *at = strstr(good, null);
+    CHECK(at);
+    OWNED(test_mem_end)
+    char *text = mem_printf("%.*s\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                            "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
+                            "\"special_tokens\":{}}%s",
+                            (int)(at - good), good, at + sizeof null - 1);
+    Tokenizer *t = NULL;
+    Err e = {""};
+    if (!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e))
+        test_fail(__FILE__, __LINE__, "%s", e.text);
+    tokenizer_free(t);
+}
+
 /* What of the good tokenizer.json is replaced by what, and a word of the reason. */
 TEST(tokenizer_json_refuses_what_it_does_not_do) {
     static const char *const cases[][3] = {
@@ -84,6 +102,10 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
          "Metaspace"},
         {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"Fuse\"", "Fuse"},
         {"\"post_processor\":null", "\"post_processor\":{\"type\":\"TemplateProcessing\"}",
+         "TemplateProcessing"},
+        {"\"post_processor\":null",
+         "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+         "{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}}]}",
          "TemplateProcessing"},
         {"\"dropout\":null", "\"dropout\":0.1", "dropout"},
         {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix"},

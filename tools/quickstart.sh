@@ -99,5 +99,5 @@ touch $run/finished
 cat <<END
 
 The model is in $run/model (Hugging Face layout), the curves are in $run/report.html. More of it:
-    ./train_gpt --init $run/model --tokenizer $run/tokenizer --prompt "$prompt"
+    ./train_gpt --init $run/model --tokenizer $run/tokenizer --prompt "${prompt:-The}"
 END

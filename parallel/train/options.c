@@ -148,7 +148,7 @@ static const Opt rows[] = {
     {"resume", OPT_BOOL, AT(resume), "0", 0, 0, "",
      "continue from the newest checkpoint in --save"},
     {"export-hf", OPT_STR, AT(export_hf), "", 0, 0, "DIR",
-     "at the end, write config.json and model.safetensors"},
+     "at the end, write config.json, model.safetensors and the tokenizer"},
     {"export-llmc", OPT_STR, AT(export_llmc), "", 0, 0, "FILE",
      "at the end, write an llm.c .bin (bf16 with --dtype bf16)"},
     {"log-every", OPT_INT, AT(log_every), "0", 0, 1e12, "N",

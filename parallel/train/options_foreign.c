@@ -146,8 +146,8 @@ const OptForeign options_foreign[] = {
     /* ranks */
     {"tensor-model-parallel-size tp tp-size tensor-parallel parallelism.tensor-parallel-degree "
      "model-parallel-size",
-     "layout x2", "x is tensor parallelism; d2.x4 joins axes, auto searches"},
-    {"data-parallel-size dp dp-size parallelism.data-parallel-replicate-degree ddp", "layout d2",
+     "layout xN", "x is tensor parallelism; d2.x4 joins axes, auto searches"},
+    {"data-parallel-size dp dp-size parallelism.data-parallel-replicate-degree ddp", "layout dN",
      "d is data parallelism; d2.x4 joins axes, auto searches"},
     {"fsdp parallelism.data-parallel-shard-degree data-parallel-sharding-strategy", "layout fsdp",
      NULL},

@@ -46,7 +46,15 @@ static Outer outer_of(Options *o) {
                    .momentum = (float)o->outer_momentum};
 }
 
-Outer run_check_options(Options *o) {
+bool run_samples(const Options *o, const Opt *table) {
+    return o->sample_every > 0 || opt_given(opt_find(table, "prompt"));
+}
+
+bool run_only_samples(const Options *o, const Opt *table) {
+    return !*o->train && opt_given(opt_find(table, "prompt"));
+}
+
+Outer run_check_options(Options *o, const Opt *table) {
     claim_outputs(o);
     bool explains = *o->explain_matmul;
     if (*o->cluster && !o->plan && !o->listing && !explains)
@@ -56,6 +64,12 @@ Outer run_check_options(Options *o) {
     if (!*o->train && !*o->init && !o->memory && !o->listing && !o->plan && !explains)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
+    if (!*o->train && *o->init && !o->memory && !o->listing && !o->plan && !explains &&
+        !run_only_samples(o, table) && !*o->val && !*o->hellaswag && !*o->export_hf &&
+        !*o->export_llmc && !o->count)
+        die_usage("nothing to do with --init %s: --train GLOB trains it further, --prompt TEXT "
+                  "samples, --val GLOB evaluates",
+                  o->init);
     if (o->check_tp && (!*o->train || *o->save || o->sync_every > 1 || o->exact))
         die_usage("--check-tp compares a few steps of --train and saves nothing: leave out --save, "
                   "--sync-every and --exact");

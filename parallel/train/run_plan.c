@@ -94,7 +94,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .S = r->seq,
                          .micro = r->o->micro,
                          .bf16 = r->o->dtype == 1,
-                         .samples = r->o->sample_every > 0 || *r->o->prompt,
+                         .samples = run_samples(r->o, r->options),
                          .recompute = (Recompute)r->o->recompute,
                          .threads = threads,
                          .outer = outer_copies(&r->outer),

@@ -1,5 +1,6 @@
-/* Remarks before the first step about what the user may not have intended: hours of training, or a
- * vocabulary that the data hardly use. One line each, with a remedy; the run continues.
+/* Remarks before the first step about what the user may not have intended: hours of training, a
+ * vocabulary that the data hardly use, a learning rate that rises or is never reached. One line
+ * each; the run continues.
  */
 #include "parallel/train/train.h"
 
@@ -7,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "parallel/step/learning_rate.h"
 
 static const double LONG_S = 3600; // seconds of training from which on a remark is printed
 static const double SHARE = 0.6;   // assumed fraction of the peak without a prediction
@@ -69,8 +71,21 @@ static void remark_vocabulary(const Run *r) {
              r->tokenizer ? "another --tokenizer, or --model " : "--tokenizer, or --model ", used);
 }
 
+/* A --min-lr or --warmup that stayed when --lr or --steps became smaller. */
+static void remark_rate(const Run *r) {
+    const Options *o = r->o;
+    if (o->min_lr > o->lr && o->schedule != LR_CONSTANT)
+        run_note(r, "note     --min-lr %g is more than --lr %g: the rate rises", o->min_lr, o->lr);
+    if (o->warmup > o->steps)
+        run_note(r,
+                 "note     --warmup %" PRId64 " is more than --steps %" PRId64
+                 ": no step has the whole --lr",
+                 o->warmup, o->steps);
+}
+
 void run_remark(const Run *r) {
     if (r->state.step >= r->o->steps) return;
     remark_vocabulary(r);
+    remark_rate(r);
     remark_time(r);
 }

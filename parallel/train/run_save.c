@@ -8,7 +8,9 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/checkpoint.h"
+#include "data/io_map.h"
 #include "data/llmc.h"
+#include "data/output.h"
 #include "data/weights.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/step/audit.h"
@@ -41,14 +43,23 @@ void run_stop_not_finite(Run *r, const char *what, double value, int64_t step) {
             : "A lower --lr or --clip, or fp32, may help");
 }
 
-void run_save(Run *r) {
-    // Files of the tokenizer that are copied into a checkpoint if they exist.
-    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer.json"};
-    char *copies[4] = {0};
-    Err e;
-    for (int i = 0, n = 0; i < 3 && *r->vocabulary; i++)
+enum { TOKENIZER_FILES = 3 };
+
+/* Files of the tokenizer, which go with every model; NULL behind the last. */
+static void find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILES + 1]) {
+    static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt",
+                                                       "tokenizer.json"};
+    int n = 0;
+    for (int i = 0; i < TOKENIZER_FILES && *r->vocabulary; i++)
         if (file_in(r->vocabulary, names[i]))
-            copies[n++] = mem_printf("%s/%s", r->vocabulary, names[i]);
+            paths[n++] = mem_printf("%s/%s", r->vocabulary, names[i]);
+    while (n <= TOKENIZER_FILES) paths[n++] = NULL;
+}
+
+void run_save(Run *r) {
+    char *copies[TOKENIZER_FILES + 1];
+    Err e;
+    find_tokenizer_files(r, copies);
     CheckpointOptions co = {.keep_last = (int)r->o->keep,
                             .keep_every = r->o->keep_every,
                             .files = (const char *const *)copies};
@@ -63,7 +74,7 @@ void run_save(Run *r) {
     r->saved_step = r->state.step;
     run_note(r, "step %" PRId64 ": saved in %s", r->state.step, r->o->save);
     mem_free(text);
-    for (int i = 0; i < 3; i++) mem_free(copies[i]);
+    for (int i = 0; i < TOKENIZER_FILES; i++) mem_free(copies[i]);
 }
 
 void run_audit(Run *r) {
@@ -79,10 +90,39 @@ void run_audit(Run *r) {
         r->state.step, e.text);
 }
 
+/* Rank 0. A file that is there already with these bytes stays: it may be the one that is mapped. */
+static bool copy_file(const char *from, const char *to, Err *e) {
+    IoMap source, there = {0};
+    Output out = {0};
+    if (!io_map(&source, from, e)) return false;
+    bool same = io_exists(to) && io_map(&there, to, e) && there.n == source.n &&
+                memcmp(there.p, source.p, source.n) == 0;
+    bool ok =
+        same || (output_open_regular(&out, to, e) &&
+                 io_write_file(out.part, source.p, source.n, NULL, e) && output_commit(&out, e));
+    output_abandon(&out);
+    io_unmap(&there), io_unmap(&source);
+    return ok;
+}
+
+static bool export_tokenizer(const Run *r, Err *e) {
+    char *files[TOKENIZER_FILES + 1];
+    bool ok = true;
+    find_tokenizer_files(r, files);
+    for (int i = 0; i < TOKENIZER_FILES; i++) {
+        char *to = files[i] ? mem_printf("%s%s", r->o->export_hf, strrchr(files[i], '/')) : NULL;
+        ok = ok && (!to || copy_file(files[i], to, e));
+        mem_free(to), mem_free(files[i]);
+    }
+    return ok;
+}
+
 void run_export(Run *r) {
     Err e;
     if (*r->o->export_hf &&
         !weights_export(r->o->export_hf, model_pull(&r->m), "F32", &r->group, &e))
+        die_user("%s", e.text);
+    if (*r->o->export_hf && !group_agree(&r->group, !r->lead || export_tokenizer(r, &e), &e))
         die_user("%s", e.text);
     if (*r->o->export_llmc && !llmc_model_save(r->o->export_llmc, model_pull(&r->m),
                                                r->o->dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))

@@ -250,7 +250,7 @@ static ModelShape shape_of(const Run *r) {
                         .one_micro_batch = run_micro_batches(r) == 1,
                         .replay = replay_where(r),
                         .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
-                        .samples = r->o->sample_every > 0 || *r->o->prompt};
+                        .samples = run_samples(r->o, r->options)};
 }
 
 static void plan_model(Run *r) {
@@ -313,7 +313,10 @@ static void load_weights(Run *r, const char *checkpoint) {
         if (r->lead) runstate_differences(text, r->options, stdout);
         mem_free(text);
     } else if (*r->init) {
-        if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) die_user("%s", e.text);
+        if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) {
+            if (weights_described(r->init)) die_user("%s", e.text);
+            die_user("%s; %s has no config.json, so the shape is that of --model", e.text, r->init);
+        }
     } else {
         tensors_init(model_host(&r->m), r->team, (uint64_t)r->o->seed);
     }

@@ -113,7 +113,11 @@ bool file_in(const char *dir, const char *name);
 /* Local, before ranks start. Ends the program (usage) for contradictory options, and for outputs
  * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
  * whole outer steps. */
-Outer run_check_options(Options *o);
+Outer run_check_options(Options *o, const Opt *table);
+/* Local. Does the run sample, and is one sample all that it was started for? An empty --prompt asks
+ * for a sample, too: it begins as a document does. */
+bool run_samples(const Options *o, const Opt *table);
+bool run_only_samples(const Options *o, const Opt *table);
 /* Local. Prints what --explain-matmul asks for; the exit status. */
 int run_explain_matmul(const Options *o);
 /* Collective. Frees the run. */
