@@ -113,8 +113,9 @@ void *memory_take(size_t n_bytes, size_t align, int device) {
     if (!m.pages) return NULL;
     m.p = m.pages + m.mapped - room;
     allow(&m, true);
-    fill(m.p - STRIP, STRIP_BYTE, STRIP + room);
+    memset(m.p - STRIP, STRIP_BYTE, STRIP);
     fill(m.p, POISON, n_bytes);
+    memset(m.p + n_bytes, STRIP_BYTE, room - n_bytes);
     allow(&m, false);
     keep(&m);
     return m.p;
