@@ -10,6 +10,15 @@
 static const ActKind pointwise_acts[] = {ACT_GELU, ACT_RELU2};
 enum { N_POINTWISE = sizeof pointwise_acts / sizeof *pointwise_acts };
 
+/* The gate of SwiGLU: x sigmoid(x). */
+static inline double silu_of(double x) {
+    return x > 0 ? x / (1 + exp(-x)) : x * exp(x) / (1 + exp(x));
+}
+static inline double silu_slope_of(double x) {
+    double s = 1 / (1 + exp(-x));
+    return s * (1 + x * (1 - s));
+}
+
 /* GELU is x/2 (1 + tanh u) = x sigmoid(2u), here without the cancellation of the first form. */
 static inline double act_of(ActKind act, double x) {
     if (act == ACT_RELU2) return x > 0 ? x * x : 0;
@@ -20,15 +29,6 @@ static inline double act_slope_of(ActKind act, double x) {
     if (act == ACT_RELU2) return x > 0 ? 2 * x : 0;
     double k = sqrt(2 / acos(-1)), u = k * (x + 0.044715 * x * x * x), th = tanh(u);
     return 0.5 * (1 + th) + 0.5 * x * (1 - th * th) * k * (1 + 3 * 0.044715 * x * x);
-}
-
-/* The gate of SwiGLU: x sigmoid(x). */
-static inline double silu_of(double x) {
-    return x > 0 ? x / (1 + exp(-x)) : x * exp(x) / (1 + exp(x));
-}
-static inline double silu_slope_of(double x) {
-    double s = 1 / (1 + exp(-x));
-    return s * (1 + x * (1 - s));
 }
 
 #endif
