@@ -14,7 +14,7 @@ from bench_page import TOP
 # in names of tests, a group a line
 FIRST = ["cuda_attention_takes_no_scratch", "cuda_attention_by_tiles",
          "cuda_norm_of_cut cuda_norm_backward", "cuda_classifier_matches", "cuda_embedding_matches",
-         "cuda_matmul_by_own cuda_matmul_has", "cuda_coll_gives",
+         "cuda_matmul_by_own", "cuda_coll_gives",
          "cuda_adamw cuda_sums cuda_swiglu cuda_bias_backward cuda_rope cuda_copy",
          "cuda_model_trains_as", "cuda_mesh_of_llama"]
 # of what comes after those: a program starts slowly under compute-sanitizer, and one that does not
