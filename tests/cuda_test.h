@@ -74,7 +74,7 @@ static inline double word_error(bool bf16) {
     return bf16 ? 0x1p-8 : 0x1p-24;
 }
 
-/* n words on the device, and the floats they stand for. */
+/* n words on the device, and the floats they stand for. For the CPU's kernels both are the same. */
 typedef struct Words {
     float *device; // of bf16 words an address all the same
     float *host;
@@ -84,20 +84,25 @@ typedef struct Words {
 
 static void *cuda_piece[SCRATCH];
 static int n_cuda_pieces;
+static bool words_on_host;  // a test of the CPU's kernels (everywhere.h)
+static uint64_t words_seen; // a hash of the bits that words_get has brought
 
-/* `skew` words behind an aligned address. */
+/* `skew` words behind an aligned address, full of NaN. */
 static inline void *cuda_take(int64_t n, size_t word_bytes, int64_t skew) {
-    size_t bytes = (size_t)(n + skew + 1) * word_bytes;
-    char *p = cuda_poison(device_alloc(bytes), bytes);
+    size_t bytes = (size_t)(n + skew + !words_on_host) * word_bytes;
+    char *p = words_on_host ? memset(scratch_take(bytes), 0xff, bytes)
+                            : cuda_poison(device_alloc(bytes), bytes);
     if (n_cuda_pieces == SCRATCH) abort();
-    cuda_piece[n_cuda_pieces++] = p;
+    if (!words_on_host) cuda_piece[n_cuda_pieces++] = p;
     return p + (size_t)skew * word_bytes;
 }
 static inline Words words_empty(int64_t n, bool bf16, int64_t skew) {
-    return (Words){cuda_take(n, bf16 ? 2 : 4, skew), floats(n, 0, 0), n, bf16};
+    float *device = cuda_take(n, bf16 ? 2 : 4, skew);
+    return (Words){device, words_on_host ? device : floats(n, 0, 0), n, bf16};
 }
 /* host -> device, rounding host on the way. */
 static inline void words_put(Words *w) {
+    if (words_on_host) return;
     uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
     for (int64_t i = 0; i < w->n; i++) {
         uint32_t u;
@@ -108,17 +113,22 @@ static inline void words_put(Words *w) {
     device_put(w->device, w->bf16 ? (void *)half : w->host, (size_t)w->n * (w->bf16 ? 2 : 4));
 }
 static inline void words_get(Words *w) {
-    uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
-    device_get(w->bf16 ? (void *)half : w->host, w->device, (size_t)w->n * (w->bf16 ? 2 : 4));
-    device_wait();
-    for (int64_t i = 0; i < w->n && w->bf16; i++) {
-        uint32_t u = (uint32_t)half[i] << 16;
-        memcpy(&w->host[i], &u, sizeof u);
+    uint32_t u;
+    if (!words_on_host) {
+        uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
+        device_get(w->bf16 ? (void *)half : w->host, w->device, (size_t)w->n * (w->bf16 ? 2 : 4));
+        device_wait();
+        for (int64_t i = 0; i < w->n && w->bf16; i++)
+            u = (uint32_t)half[i] << 16, memcpy(&w->host[i], &u, sizeof u);
+    }
+    for (int64_t i = 0; i < w->n; i++) {
+        memcpy(&u, &w->host[i], sizeof u);
+        words_seen = (words_seen ^ u) * 0x100000001b3;
     }
 }
 /* What they are on the device now, beside w.host, which stays. */
 static inline Words words_now(Words w) {
-    w.host = floats(w.n, 0, 0);
+    w.host = floats_copy(w.host, w.n);
     words_get(&w);
     return w;
 }

@@ -1,14 +1,14 @@
 #!/bin/sh
 # A compute-sanitizer that sees nothing, for the rehearsal of tools/bench_gpu.py: it prints a
 # last line as the true one does, after it has run the program; in a mood, and for races, it says
-# instead that all tests passed. FAKE_SANITIZER=stops: where rope is tested it ends before that;
+# instead that all tests passed. FAKE_SANITIZER=stops: where copies are tested it ends before that;
 # errors: it has seen one there.
 tool=$2
 while [ "${1#--}" != "$1" ]; do shift 2; done
 echo "========= COMPUTE-SANITIZER"
 case "$*:$FAKE_SANITIZER" in
-*cuda_rope*:stops) exit 1 ;;
-*cuda_rope*:errors) errors=1 ;;
+*cuda_copy*:stops) exit 1 ;;
+*cuda_copy*:errors) errors=1 ;;
 esac
 [ "$errors" ] && echo "========= Invalid __global__ read of size 4 bytes"
 case "$tool:$FAKE_SANITIZER" in

@@ -336,11 +336,12 @@ bool mesh_near(const MeshRun *a, const MeshRun *b, MeshDiff most) {
     if (bits ? mesh_same_bits(a, b)
              : agreed && d.loss <= most.loss && d.norm <= most.norm && d.weights <= most.weights)
         return true;
-    printf("    %s on %s%s, overlap %s, recompute %s, and on %s: losses differ by %.2g (%.2g), "
-           "norms %.2g (%.2g), weights %.2g (%.2g)%s\n",
-           a->model, a->layout, a->exact ? " --exact" : "", a->overlap ? a->overlap : "none",
-           recompute_name(a->recompute), b->layout, d.loss, most.loss, d.norm, most.norm, d.weights,
-           most.weights, agreed ? "" : "; ranks disagree");
+    printf("    %s on %s%s%s%s%s, overlap %s, recompute %s, and on %s%s: losses differ by %.2g "
+           "(%.2g), norms %.2g (%.2g), weights %.2g (%.2g)%s\n",
+           a->model, a->layout, a->next ? " then " : "", a->next ? a->next : "",
+           a->exact ? " --exact" : "", a->cuda ? " of GPUs" : "", a->overlap ? a->overlap : "none",
+           recompute_name(a->recompute), b->layout, b->cuda ? " of GPUs" : "", d.loss, most.loss,
+           d.norm, most.norm, d.weights, most.weights, agreed ? "" : "; ranks disagree");
     return false;
 }
 

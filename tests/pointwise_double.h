@@ -8,10 +8,16 @@
 #include "base/config.h"
 
 static const ActKind pointwise_acts[] = {ACT_GELU, ACT_RELU2};
-#define EACH_ACT(a)                                                                                \
-    const ActKind *a = pointwise_acts;                                                             \
-    a < (&pointwise_acts)[1];                                                                      \
-    a++
+enum { N_POINTWISE = sizeof pointwise_acts / sizeof *pointwise_acts };
+
+/* The gate of SwiGLU: x sigmoid(x). */
+static inline double silu_of(double x) {
+    return x > 0 ? x / (1 + exp(-x)) : x * exp(x) / (1 + exp(x));
+}
+static inline double silu_slope_of(double x) {
+    double s = 1 / (1 + exp(-x));
+    return s * (1 + x * (1 - s));
+}
 
 /* GELU is x/2 (1 + tanh u) = x sigmoid(2u), here without the cancellation of the first form. */
 static inline double act_of(ActKind act, double x) {

@@ -33,6 +33,15 @@ struct Device {
     int *p;
 };
 
+/* What a kernel makes of N zeros. */
+void run(EmuOrder order, void (*kernel)(int *), dim3 blocks, dim3 threads, int out[N]) {
+    Device d(order);
+    device_zero(d.p, N * sizeof(int));
+    LAUNCH(kernel, blocks, threads, 0, d.p);
+    device_get(out, d.p, N * sizeof *out);
+    device_wait();
+}
+
 struct Slots {
     int at[N];
 };
@@ -107,21 +116,15 @@ TEST(cuda_emulation_shows_a_missing_barrier_in_some_order) {
 TEST(cuda_emulation_exchanges_lanes) {
     int wrong[N];
     for (EmuOrder o : orders) {
-        Device d(o);
-        LAUNCH(exchange, 1, N, 0, d.p);
-        device_get(wrong, d.p, sizeof wrong);
-        device_wait();
+        run(o, exchange, 1, N, wrong);
         for (int i = 0; i < N; i++) CHECK(wrong[i] == 0);
     }
 }
 
 TEST(cuda_emulation_hands_over_at_a_named_barrier) {
-    int x[32];
+    int x[N];
     for (EmuOrder o : orders) {
-        Device d(o);
-        LAUNCH(hand_over, 1, 64, 0, d.p);
-        device_get(x, d.p, sizeof x);
-        device_wait();
+        run(o, hand_over, 1, 64, x);
         for (int i = 0; i < 32; i++) CHECK(x[i] == 100 + i);
     }
 }
@@ -138,20 +141,12 @@ __global__ void relay(int *x) {
     flag_wait(flag, 1); // the last block's
 }
 
-int relay_numbers(EmuOrder order, int out[32]) {
-    Device d(order);
-    device_zero(d.p, N * sizeof(int));
-    LAUNCH(relay, 5, 32, 0, d.p);
-    device_get(out, d.p, 32 * sizeof *out);
-    device_wait();
-    int wrong = 0;
-    for (int i = 0; i < 32; i++) wrong += out[i] != 5;
-    return wrong;
-}
-
 TEST(cuda_emulation_runs_blocks_that_wait_for_each_other) {
-    int x[32];
-    for (EmuOrder o : orders) CHECK(relay_numbers(o, x) == 0);
+    int x[N];
+    for (EmuOrder o : orders) {
+        run(o, relay, 5, 32, x);
+        for (int i = 0; i < 32; i++) CHECK(x[i] == 5);
+    }
 }
 
 /* Says so before it writes. */
@@ -166,15 +161,8 @@ __global__ void says_too_early(int *x) {
 }
 
 TEST(cuda_emulation_shows_a_flag_that_is_said_too_early) {
-    int x[3], shown = 0;
-    for (EmuOrder o : orders) {
-        Device d(o);
-        device_zero(d.p, N * sizeof(int));
-        LAUNCH(says_too_early, 2, 1, 0, d.p);
-        device_get(x, d.p, sizeof x);
-        device_wait();
-        shown += x[2] != 7;
-    }
+    int x[N], shown = 0;
+    for (EmuOrder o : orders) run(o, says_too_early, 2, 1, x), shown += x[2] != 7;
     CHECK(shown > 0);
 }
 
@@ -187,10 +175,7 @@ __global__ void number_blocks(int *x) {
 TEST(cuda_emulation_runs_every_thread_of_every_block_once) {
     int x[N];
     for (EmuOrder o : orders) {
-        Device d(o);
-        LAUNCH(number_blocks, dim3(4, 3, 2), dim3(1, 2, 2), 0, d.p);
-        device_get(x, d.p, sizeof x);
-        device_wait();
+        run(o, number_blocks, dim3(4, 3, 2), dim3(1, 2, 2), x);
         for (int i = 0; i < N; i++) CHECK(x[i] == i);
     }
 }

@@ -13,99 +13,91 @@
 #include "tests/emu/emu_cublaslt.h"
 #include "tests/mesh_run.h"
 
-enum { STEPS = 3, TOKENS = 2 * 12 };
+enum { SEQUENCES = 3, MICRO = 2, S = 12, TOKENS = MICRO * S };
 
-typedef struct Losses {
-    double of[STEPS], norm[STEPS], evaluated, logit;
-} Losses;
+/* A run on one rank, in the last micro-batch of which a sequence is padding; what it ends with. */
+typedef struct Training {
+    MeshRun run;
+    MatmulBackend backend;
+    MatmulCounts counts[2]; // before and after it
+    bool sm90;
+    double evaluated, logit;
+} Training;
 
-/* Some steps. */
-static Losses train(const char *config, const Kernels *k, bool bf16, Recompute recompute) {
-    ModelShape shape = {.config = config_of(config), .B = 2, .training = true, .bf16 = bf16};
-    Model m;
-    Losses l;
-    shape.recompute = recompute;
-    shape.S = shape.config.seq;
-    Team *team = team_create(1);
-    model_plan(&m, &shape, k, team);
-    model_allocate(&m);
-    mesh_weights(model_host(&m), team, 7);
-    model_push(&m);
-    int32_t inputs[TOKENS], targets[TOKENS];
-    mesh_tokens(0, TOKENS, TOKENS, shape.config.vocab, inputs, targets);
-    targets[3] = -1;
-    for (int s = 0; s < STEPS; s++) {
-        AdamW o = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-        o.step = s + 1;
-        model_zero_grads(&m, 1);
-        model_step(&m, inputs, targets, 1.0f / TOKENS);
-        StepSums sums = model_sums(&m);
-        l.of[s] = sums.loss, l.norm[s] = sums.norm;
-        model_update_clipped(&m, &o, 0);
-    }
-    model_zero_losses(&m);
-    model_loss(&m, inputs, targets, NULL);
-    l.evaluated = model_losses(&m);
-    Generator *g = generator_create(&m);
-    generator_prompt(g, inputs, 5);
-    l.logit = (double)generator_next(g, inputs[5])[1];
-    generator_free(g);
-    model_free(&m);
-    team_destroy(team);
-    return l;
+static void choose(Model *m, void *ctx) {
+    Training *t = ctx;
+    (void)m;
+    t->sm90 = t->run.cuda && device_is_sm90();
+    t->counts[0] = matmul_counts();
+    matmul_set_backend(t->sm90 ? t->backend : BACKEND_LIBRARY);
 }
 
-static void close_to(const Losses *got, const Losses *want, double bound) {
-    for (int s = 0; s < STEPS; s++) {
-        CHECK_NEAR(got->of[s], want->of[s], bound * want->of[s]);
-        CHECK_NEAR(got->norm[s], want->norm[s], 10 * bound * want->norm[s]);
-    }
-    CHECK_NEAR(got->evaluated, want->evaluated, bound * want->evaluated);
-    CHECK_NEAR(got->logit, want->logit, 20 * bound);
+static void look(Model *m, int step, void *ctx) {
+    Training *t = ctx;
+    int32_t inputs[TOKENS], targets[TOKENS];
+    if (step < MESH_STEPS - 1) return;
+    mesh_tokens(0, TOKENS, TOKENS, m->shape.config.vocab, inputs, targets);
+    model_zero_losses(m);
+    model_loss(m, inputs, targets, NULL);
+    t->evaluated = model_losses(m);
+    Generator *g = generator_create(m);
+    generator_prompt(g, inputs, 5);
+    t->logit = (double)generator_next(g, inputs[5])[1];
+    generator_free(g);
+    matmul_set_backend(BACKEND_LIBRARY);
+    t->counts[1] = matmul_counts();
+}
+
+static void train(Training *t, const char *config) {
+    MeshRun *r = &t->run;
+    r->model = config, r->layout = "d1", r->sequences = SEQUENCES, r->micro = MICRO, r->S = S;
+    r->before = choose, r->after = look, r->ctx = t;
+    mesh_run(r);
+}
+
+static bool close_to(const Training *got, const Training *want, double bound) {
+    return mesh_near(&got->run, &want->run, (MeshDiff){bound, 10 * bound, 100 * bound}) &&
+           fabs(got->evaluated - want->evaluated) <= bound * want->evaluated &&
+           fabs(got->logit - want->logit) <= 20 * bound;
 }
 
 TEST(cuda_model_trains_as_on_the_cpu) {
     static const char *const configs[] = {
         "layers=2,heads=3,channels=24,seq=12,vocab=37",
         "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,seq=12,vocab=29"};
-    for (int i = 0; i < 2; i++)
-        for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
-            Losses want = train(configs[i], kernels_cpu(NULL), false, r);
-            cuda_begin(cuda_orders[r]);
-            Losses fp32 = train(configs[i], kernels_cuda(false), false, r);
-            CHECK(cuda_end());
-            cuda_begin(cuda_orders[r]);
-            Losses bf16 = train(configs[i], kernels_cuda(true), true, r);
-            CHECK(cuda_end());
-            close_to(&fp32, &want, 1e-5);
-            close_to(&bf16, &want, 1e-2);
+    for (int i = 0; i < 2 * 3; i++) {
+        Training t[3]; // of the CPU, of CUDA in fp32 and in bf16
+        for (int j = 0; j < 3; j++) {
+            t[j] = (Training){.run = {.recompute = (Recompute)(i % 3), .cuda = j > 0}};
+            t[j].run.bf16 = j == 2, t[j].run.emu = cuda_orders[i % 3];
+            train(&t[j], configs[i / 3]);
         }
+        CHECK(close_to(&t[1], &t[0], 1e-5) && close_to(&t[2], &t[0], 1e-2));
+        for (int j = 0; j < 3; j++) mesh_run_free(&t[j].run);
+    }
 }
 
 /* Of the sizes of the golden model; whatever the order, own matmuls have the same bits. Logits,
  * whose rows end within 16 bytes, are the newest kernel's, too. */
 TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
-    static const char config[] = "layers=2,heads=2,channels=32,seq=12,vocab=67";
     static const MatmulBackend backend[] = {BACKEND_LIBRARY, BACKEND_SM90, BACKEND_SM90};
-    Losses got[3];
+    Training t[3];
+    emu_lt_setup.mood = EMU_LT_FINE;
     for (int i = 0; i < 3; i++) {
-        cuda_begin(cuda_orders[i]);
-        bool here = device_is_sm90();
-        emu_lt_setup.mood = EMU_LT_FINE;
-        MatmulCounts before = matmul_counts();
-        matmul_set_backend(here ? backend[i] : BACKEND_LIBRARY);
-        got[i] = train(config, kernels_cuda(true), true, RECOMPUTE_NONE);
-        matmul_set_backend(BACKEND_LIBRARY);
-        MatmulCounts after = matmul_counts();
-        CHECK(cuda_end());
-        if (!here) {
+        t[i] = (Training){.run = {.cuda = true, .bf16 = true}, .backend = backend[i]};
+        t[i].run.emu = cuda_orders[i];
+        train(&t[i], "layers=2,heads=2,channels=32,seq=12,vocab=67");
+        if (!t[i].sm90) {
             test_skip("the device is not of capability 9.0");
             return;
         }
+        MatmulCounts before = t[i].counts[0], after = t[i].counts[1];
         CHECK((after.sm90 > before.sm90) == (i > 0) && after.sm80 == before.sm80);
     }
-    close_to(&got[1], &got[0], 1e-2);
-    CHECK(memcmp(&got[1], &got[2], sizeof got[1]) == 0);
+    CHECK(close_to(&t[1], &t[0], 1e-2));
+    CHECK(mesh_same_bits(&t[1].run, &t[2].run) && t[1].evaluated == t[2].evaluated &&
+          t[1].logit == t[2].logit);
+    for (int i = 0; i < 3; i++) mesh_run_free(&t[i].run);
 }
 
 static Team *model_begin(Model *m, const char *config) {

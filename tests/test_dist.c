@@ -64,33 +64,7 @@ TEST(dist_equal_looks_at_all_but_the_name) {
     }
 }
 
-/* The three matmuls of a linear layer, from its two operands. */
-static const char *derive(const char *x, const char *w, char text[3 * DIST_TEXT]) {
-    char one[3][DIST_TEXT];
-    Dist X = dist_of(x), W = dist_of(w), y, dx, dw, wt = dist_transposed(&W),
-         xt = dist_transposed(&X);
-    Err e;
-    if (!dist_matmul(&y, "y", &X, &W, &e)) return "y refused";
-    Dist dy = y;
-    dy.partial = axes_none();
-    if (!dist_matmul(&dx, "dx", &dy, &wt, &e)) return "dx refused";
-    if (!dist_matmul(&dw, "dw", &xt, &dy, &e)) return "dw refused";
-    snprintf(text, 3 * DIST_TEXT, "%s; %s; %s", dist_print(&y, one[0]), dist_print(&dx, one[1]),
-             dist_print(&dw, one[2]));
-    return text;
-}
-
-TEST(dist_matmul_derives_the_three_matmuls_of_a_linear_layer) {
-    char text[3 * DIST_TEXT];
-    CHECK_STR(derive("x[T/d.z, K/y]", "w[K/y, N/x]", text),
-              "y[T/d.z, N/x] +y; dx[T/d.z, K/y] +x; dw[K/y, N/x] +d.z");
-    CHECK_STR(derive("x[T/d.z, K/x]", "w[K/x, N/y]", text),
-              "y[T/d.z, N/y] +x; dx[T/d.z, K/x] +y; dw[K/x, N/y] +d.z");
-    CHECK_STR(derive("x[T/d.z.x, K]", "w[K, N/y]", text),
-              "y[T/d.z.x, N/y]; dx[T/d.z.x, K] +y; dw[K, N/y] +d.z.x");
-    CHECK_STR(derive("x[T, K]", "w[K, N]", text), "y[T, N]; dx[T, K]; dw[K, N]");
-}
-
+/* What dist_matmul derives: layout_linear_derives_the_matmuls_of_every_layer. */
 TEST(dist_matmul_refuses_wrong_ones) {
     static const struct {
         const char *x, *w, *says;

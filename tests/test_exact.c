@@ -142,8 +142,8 @@ TEST(exact_matmul_of_nothing_is_zero) {
     for (EACH_SET(s)) {
         float x[4] = {1, 2, 3, 4};
         int64_t y[6] = {5, 5, 5, 5, 5, 5}, zero[6] = {0};
-        Matmul p = {.M = 2, .N = 3, .K = 0, .a = x, .a_row = 1, .a_col = 1, .b = x, .b_row = 3};
-        p.b_col = 1, p.ldy = 3;
+        Matmul p = matmul_of(&(Case){.M = 2, .N = 3}, x, x);
+        p.ldy = 3;
         run(*s, 1, p, (MatmulExact){y, 64, 0, 0, EXPONENT, false});
         for (int i = 0; i < 6; i++) CHECK(y[i] == 5);
         run(*s, 1, p, (MatmulExact){y, 64, 0, 0, EXPONENT, true});
@@ -186,8 +186,7 @@ TEST(exact_matmul_keeps_bad_panels_apart) {
     for (EACH_SET(s)) {
         float a[] = {-163840, -229376}, b[] = {1, 1};
         int64_t y = 0;
-        Matmul p = {.M = 1, .N = 1, .K = 2, .a = a, .a_row = 2, .a_col = 1, .b = b, .b_row = 1};
-        p.b_col = 1, p.ldy = 1;
+        Matmul p = matmul_of(&(Case){.M = 1, .N = 1, .K = 2}, a, b);
         run(*s, 1, p, (MatmulExact){&y, 1, 0, 0, EXPONENT, false});
         CHECK(y == EXACT_POISON);
     }
@@ -199,8 +198,7 @@ TEST(exact_sums_that_leave_the_range_are_poisoned) {
         float a[8], b[8];
         int64_t y[1] = {0};
         for (int i = 0; i < 8; i++) a[i] = 1, b[i] = 32767;
-        Matmul p = {.M = 1, .N = 1, .K = 8, .a = a, .a_row = 8, .a_col = 1, .b = b, .b_row = 1};
-        p.b_col = 1, p.ldy = 1;
+        Matmul p = matmul_of(&(Case){.M = 1, .N = 1, .K = 8}, a, b);
         p.K = 1;
         run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
         CHECK(y[0] == INT64_C(32767) << EXPONENT);

@@ -1,59 +1,115 @@
-/* layers/move: every element that was asked for, and no other. */
-#include "base/mem.h"
-#include "layers/kernels.h"
-#include "tests/test.h"
+/* layers/move: every element that was asked for, and no other, by every table of kernels. */
+#include "base/bf16.h"
+#include "tests/everywhere.h"
 
-enum { ROWS = 37, N = 5, TO_LD = 11, FROM_LD = 7, GUARD = 9 };
+/* Of one row no length is told. */
+static const struct Rows {
+    int64_t rows, n, to_ld, from_ld, skew;
+} copies[] = {{37, 5, 11, 7, 0}, {37, 8, 12, 16, 0}, {37, 8, 12, 16, 1}, {5, 300, 300, 304, 0},
+              {1, 77, 0, 0, 1},  {9, 8, 8, 8, 0},    {3, 0, 4, 4, 0}};
+enum { COPIES = sizeof copies / sizeof *copies };
 
+static bool copied(const Where *w, const void *of, int way) {
+    const struct Rows *c = of;
+    int64_t to_ld = c->rows == 1 ? c->n : c->to_ld, from_ld = c->rows == 1 ? c->n : c->from_ld;
+    Words to = words(c->rows * to_ld, 1, 1, w->bf16, c->skew);
+    Words from = words(c->rows * from_ld, 1, 2, w->bf16, c->skew);
+    float *want = floats_copy(to.host, to.n);
+    (void)way;
+    for (int64_t i = 0; i < c->rows * c->n; i++)
+        want[i / c->n * to_ld + i % c->n] = from.host[i / c->n * from_ld + i % c->n];
+    w->k->copy(w->team, to.device, c->to_ld, from.device, c->from_ld, c->rows, c->n,
+               w->bf16 ? 2 : 4);
+    words_get(&to);
+    return same_bits(to.host, want, to.n);
+}
 TEST(copy_moves_rows_and_nothing_between_them) {
-    OWNED(test_team_end) Team *team = team_create(3);
-    const Kernels *k = kernels_cpu(NULL);
-    float from[ROWS * FROM_LD], to[ROWS * TO_LD];
-    for (int i = 0; i < ROWS * FROM_LD; i++) from[i] = (float)(i + 1);
-    for (int i = 0; i < ROWS * TO_LD; i++) to[i] = -1;
-    k->copy(team, to, TO_LD, from, FROM_LD, ROWS, N, sizeof *to);
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < TO_LD; j++) {
-            float want = j < N ? from[r * FROM_LD + j] : -1;
-            CHECK(to[r * TO_LD + j] == want);
-        }
-    k->copy(team, to, TO_LD, from, FROM_LD, ROWS, 0, sizeof *to); // no columns: nothing
-    CHECK(to[0] == 1);
+    ON_CPU(copied, copies, COPIES, 1);
+}
+TEST(cuda_copy_moves_rows_and_nothing_between_them) {
+    ON_CUDA(copied, copies, COPIES, COPIES, 1);
 }
 
+/* Of several pieces for a team, the last one odd; then of single elements and words of 16 bytes. */
+static const struct Vector {
+    int64_t n, skew;
+} vectors[] = {{300001, 0}, {1, 0}, {7, 0}, {1000, 0}, {1030, 0}, {1030, 1}};
+enum { VECTORS = sizeof vectors / sizeof *vectors };
+
+static bool cleared(const Where *w, const void *of, int way) {
+    const struct Vector *c = of;
+    Words x = words(c->n + 9, 1, 1, false, c->skew);
+    float *want = floats_copy(x.host, x.n);
+    (void)way;
+    memset(want, 0, (size_t)c->n * sizeof *want);
+    w->k->zero(w->team, x.device, (size_t)c->n * sizeof *want);
+    words_get(&x);
+    return same_bits(x.host, want, x.n);
+}
 TEST(zero_clears_n_floats_with_any_number_of_threads) {
-    const int64_t n = 300001; // several pieces, the last one odd
-    const Kernels *k = kernels_cpu(NULL);
-    OWNED(test_mem_end) float *x = mem_alloc((size_t)(n + GUARD) * sizeof *x);
-    for (int threads = 1; threads <= 4; threads += 3) {
-        OWNED(test_team_end) Team *team = team_create(threads);
-        for (int64_t i = 0; i < n + GUARD; i++) x[i] = 3;
-        k->zero(team, x, (size_t)n * sizeof *x);
-        CHECK(k->sum_of(x, n) == 0);
-        CHECK(k->sum_of(x + n, GUARD) == 3 * GUARD);
-    }
+    ON_CPU(cleared, vectors, VECTORS, 1);
+}
+TEST(cuda_zero_clears_n_floats) {
+    ON_CUDA(cleared, vectors + 1, VECTORS - 1, VECTORS, 1);
 }
 
-TEST(tokens_are_copied_and_padded) {
-    const Kernels *k = kernels_cpu(NULL);
-    int32_t from[] = {4, 5, 6}, to[6] = {9, 9, 9, 9, 9, 9};
-    k->copy_tokens(to, 5, from, 3, -1);
-    CHECK(to[0] == 4 && to[2] == 6 && to[3] == -1 && to[4] == -1 && to[5] == 9);
-    k->copy_tokens(to, 5, NULL, 3, 7);
-    CHECK(to[0] == 4 && to[4] == -1);
+static bool added(const Where *w, const void *of, int way) {
+    const struct Vector *c = of;
+    Words y = words(c->n + 9, 1, 1, false, c->skew), x = words(c->n + 9, 1, 2, false, c->skew);
+    float *want = floats_copy(y.host, y.n);
+    (void)way;
+    for (int64_t i = 0; i < c->n; i++) want[i] += x.host[i];
+    w->k->add_to(w->team, y.device, x.device, c->n);
+    words_get(&y);
+    return same_bits(y.host, want, y.n);
 }
-
 TEST(add_to_adds_every_element_once) {
-    const int64_t n = 200003;
-    const Kernels *k = kernels_cpu(NULL);
-    OWNED(test_mem_end)
-    float *x = mem_alloc((size_t)n * sizeof *x), *y = mem_alloc((size_t)(n + GUARD) * sizeof *y);
-    OWNED(test_team_end) Team *team = team_create(3);
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7);
-    for (int64_t i = 0; i < n + GUARD; i++) y[i] = (float)(i % 5);
-    k->add_to(team, y, x, n);
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < n + GUARD; i++)
-        wrong += y[i] != (float)(i % 5) + (i < n ? (float)(i % 7) : 0);
-    CHECK(wrong == 0);
+    ON_CPU(added, vectors, VECTORS, 1);
+}
+TEST(cuda_add_to_adds_every_element_once) {
+    ON_CUDA(added, vectors + 1, VECTORS - 1, VECTORS, 1);
+}
+
+static bool tokens(const Where *w, const void *of, int way) {
+    int32_t from[] = {4, 5, 6}, to[] = {9, 9, 9, 9, 9, 9}, *at = tokens_put(to, 6);
+    (void)of, (void)way;
+    w->k->copy_tokens(at, 5, from, 3, -1);
+    w->k->copy_tokens(at, 5, NULL, 3, 7);
+    from[0] = 77; // the call is done with it
+    if (w->set)
+        memcpy(to, at, sizeof to);
+    else
+        device_get(to, at, sizeof to), device_wait();
+    return memcmp(to, (int32_t[]){4, 5, 6, -1, -1, 9}, sizeof to) == 0;
+}
+TEST(tokens_are_copied_and_padded) {
+    ON_CPU(tokens, vectors, 1, 1);
+}
+TEST(cuda_tokens_are_copied_and_padded) {
+    ON_CUDA(tokens, vectors, 1, 1, 1);
+}
+
+TEST(cuda_floats_become_words) {
+    for (EACH_ORDER(o))
+        for (int64_t n = 1; n < 3000; n = 3 * n + 4) {
+            cuda_begin(*o);
+            Words x = words(n, 1, 1, false, n % 2), y = words(n, 1, 2, true, 0);
+            kernels_cuda(true)->to_bf16(y.device, x.device, n);
+            words_get(&y);
+            for (int64_t i = 0; i < n; i++)
+                CHECK(y.host[i] == bf16_to_float(bf16_from_float(x.host[i])));
+            CHECK(cuda_end());
+        }
+}
+
+TEST(cuda_words_become_floats_of_the_host) {
+    for (EACH_WORD(bf16))
+        for (int n = 1; n < 40; n += 19) {
+            cuda_begin(cuda_orders[2]);
+            Words x = words(n, 1, 1, bf16, 0);
+            float *to = floats(n, 0, 0);
+            kernels_cuda(bf16)->to_floats(to, x.device, n);
+            CHECK(same_bits(to, x.host, n));
+            CHECK(cuda_end());
+        }
 }

@@ -1,276 +1,299 @@
+/* Norms against double precision, by every table of kernels: whole rows and rows that are cut. */
+#include "tests/everywhere.h"
 #include "tests/layers_double.h"
 
 typedef struct Case {
     NormKind kind;
-    int64_t T, C;
+    int64_t T, C, skew;
     bool beta;
     float offset; // added to x: a large mean with a small variance
 } Case;
 
-/* With what the tests ask of all kernels; rows of C. */
-static Norm norm_of(const Case *c) {
-    return (Norm){.kind = c->kind, .T = c->T, .C = c->C, .eps = 1e-5f};
-}
-
-typedef struct In {
-    float *x, *gamma, *beta, *dy;
-} In;
-
-typedef struct Out {
-    float *y, *mean, *rstd, *dx, *dgamma, *dbeta; // the gradients are added to what is there
-} Out;
-
-static In in_new(const Case *c) {
-    In in = {floats(c->T * c->C, 1, 1), floats(c->C, 1, 2), floats(c->C, 1, 3),
-             floats(c->T * c->C, 1, 4)};
-    for (int64_t i = 0; i < c->T * c->C; i++) in.x[i] += c->offset;
-    return in;
-}
-
-static Out out_new(const Case *c) {
-    return (Out){floats(c->T * c->C, 0, 0), floats(c->T, 0, 0), floats(c->T, 0, 0),
-                 floats(c->T * c->C, 1, 5), floats(c->C, 1, 6), floats(c->C, 1, 7)};
-}
-
-static bool out_same(const Out *a, const Out *b, const Case *c) {
-    int64_t T = c->T, C = c->C;
-    return same_bits(a->y, b->y, T * C) && same_bits(a->mean, b->mean, T) &&
-           same_bits(a->rstd, b->rstd, T) && same_bits(a->dx, b->dx, T * C) &&
-           same_bits(a->dgamma, b->dgamma, C) && same_bits(a->dbeta, b->dbeta, C);
-}
-
-static Out run(const Kernels *k, int threads, const Case *c, const In *in) {
-    Out o = out_new(c);
-    OWNED(test_team_end) Team *t = team_create(threads);
-    Norm n = norm_of(c);
-    n.gamma = in->gamma, n.beta = c->beta ? in->beta : NULL;
-    n.dgamma = o.dgamma, n.dbeta = c->beta ? o.dbeta : NULL;
-    n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
-    float *mean = c->kind == NORM_LAYER ? o.mean : NULL; // RMS norm has none
-    k->norm_forward(t, &n, o.y, mean, o.rstd, in->x);
-    k->norm_backward(t, &n, o.dx, in->dy, in->x, mean, o.rstd);
-    return o;
-}
-
-static void check(const char *set, const Case *c, const Out *o, const In *in) {
-    int64_t n = c->T * c->C, C = c->C;
-    Out start = out_new(c);
-    double *x = doubles_copy(in->x, n), *g = doubles_copy(in->gamma, C),
-           *b = doubles_copy(in->beta, C);
-    double *dy = doubles_copy(in->dy, n), *y = doubles_copy(NULL, n);
-    double *mean = doubles_copy(NULL, c->T), *rstd = doubles_copy(NULL, c->T);
-    double *dx = doubles_copy(start.dx, n), *dg = doubles_copy(start.dgamma, C),
-           *db = doubles_copy(start.dbeta, C);
-    Norm of = norm_of(c);
-    norm_double(&of, x, g, c->beta ? b : NULL, y, mean, rstd);
-    norm_backward_double(&of, x, g, dy, mean, rstd, dx, dg, c->beta ? db : NULL);
-    // Values of size 1 and sums of at most 1,023 of them in 64 partial sums: some units of 6e-8.
-    // With a mean of 1000 the mean is known to some units of 6e-5 / 2, and so is all else; E[x^2] -
-    // E[x]^2 would be wrong by 0.1 and more.
-    double tol = c->offset != 0 ? 4e-4 : 4e-6,
-           sum_tol = tol * sqrt((double)c->T); // errors of tokens add up at random
-    bool fine = near_all("y", o->y, y, n, tol) && near_all("rstd", o->rstd, rstd, c->T, tol) &&
-                near_all("mean", o->mean, mean, c->T, 1e-6) &&
-                near_all("dx", o->dx, dx, n, tol * fmax(1, rstd[0])) &&
-                near_all("dgamma", o->dgamma, dg, C, sum_tol) &&
-                near_all("dbeta", o->dbeta, db, C, sum_tol);
-    if (!fine)
-        test_fail(__FILE__, __LINE__, "%s kind %d T %lld C %lld offset %g", set, c->kind,
-                  (long long)c->T, (long long)C, (double)c->offset);
-}
-
-enum { GAP = 3 }; // columns between rows of a part, which nobody may touch
-static const float untouched = -12345.5f;
-
-/* Columns first .. first + width of x[T,C], rows of width + GAP. */
-static float *part_of(const float *x, int64_t T, int64_t C, int64_t first, int64_t width) {
-    int64_t ld = width + GAP;
-    float *part = floats(T * ld, 0, 0);
-    for (int64_t i = 0; i < T * ld; i++)
-        part[i] = i % ld < width ? x[i / ld * C + first + i % ld] : untouched;
-    return part;
-}
-/* The way back; false when the gap was touched. */
-static bool part_back(const float *part, float *x, int64_t T, int64_t C, int64_t first,
-                      int64_t width) {
-    int64_t ld = width + GAP;
-    bool intact = true;
-    for (int64_t i = 0; i < T * ld; i++) {
-        if (i % ld < width)
-            x[i / ld * C + first + i % ld] = part[i];
-        else
-            intact = intact && part[i] == untouched;
-    }
-    return intact;
-}
-
-/* As run, with the rows in parts as ranks hold them, each part with memory of its own. */
-static Out run_cut(const Kernels *k, int threads, const Case *c, const In *in, int how) {
-    Out o = out_new(c);
-    OWNED(test_team_end) Team *t = team_create(threads);
-    int64_t T = c->T, C = c->C, width[MAX_PARTS], first = 0;
-    int n_parts = cut(how, C, width);
-    float *stats = floats(n_parts * T * 2, 0, 0), *sums = floats(T * 2, 0, 0);
-    float *mean = c->kind == NORM_LAYER ? o.mean : NULL, *x[MAX_PARTS], *dy[MAX_PARTS];
-    Norm n[MAX_PARTS];
-    for (int i = 0; i < n_parts; first += width[i++]) {
-        n[i] = norm_of(c), n[i].C = width[i], n[i].ld = width[i] + GAP, n[i].C_all = C;
-        n[i].gamma = in->gamma + first;
-        n[i].beta = c->beta ? in->beta + first : NULL;
-        n[i].dgamma = o.dgamma + first, n[i].dbeta = c->beta ? o.dbeta + first : NULL;
-        n[i].workspace = scratch_take(k->norm_workspace(T, width[i]));
-        x[i] = part_of(in->x, T, C, first, width[i]);
-        dy[i] = part_of(in->dy, T, C, first, width[i]);
-        k->norm_statistics(t, &n[i], stats + i * 2 * T, x[i]);
-    }
-    k->norm_merge(&n[0], mean, o.rstd, stats, width, n_parts);
-    for (int i = 0; i < n_parts; i++) {
-        float *part = stats + i * 2 * T; // used again for the sums
-        k->norm_backward_sums(t, &n[i], part, dy[i], x[i], mean, o.rstd);
-        for (int64_t j = 0; j < 2 * T; j++) sums[j] += part[j];
-    }
-    first = 0;
-    for (int i = 0; i < n_parts; first += width[i++]) {
-        float *dx = part_of(o.dx, T, C, first, width[i]);
-        k->norm_backward_apply(t, &n[i], dx, dy[i], x[i], mean, o.rstd, sums);
-        k->norm_apply(t, &n[i], x[i], x[i], mean, o.rstd); // in place
-        if (!part_back(dx, o.dx, T, C, first, width[i]) ||
-            !part_back(x[i], o.y, T, C, first, width[i]))
-            test_fail(__FILE__, __LINE__, "columns beyond C were touched");
-    }
-    return o;
-}
-
-/* Panels are 32 tokens, vectors up to 16 lanes and 4 at a time. */
-static const Case cases[] = {
-    {NORM_LAYER, 1, 1, true, 0},      {NORM_LAYER, 1, 768, true, 0},
-    {NORM_LAYER, 70, 5, true, 0},     {NORM_LAYER, 33, 768, true, 0},
-    {NORM_LAYER, 67, 100, false, 0},  {NORM_LAYER, 130, 63, true, 1000},
-    {NORM_LAYER, 3, 768, true, 1000}, {NORM_RMS, 1, 1, false, 0},
-    {NORM_RMS, 70, 5, true, 0},       {NORM_RMS, 33, 768, false, 0},
-    {NORM_RMS, 2, 1023, false, 0},    {NORM_LAYER, 0, 5, true, 0},
+/* Of the CPU panels are 32 tokens, vectors up to 16 lanes and 4 at a time. */
+static const Case cpu_cases[] = {
+    {NORM_LAYER, 1, 1, 0, true, 0},      {NORM_LAYER, 1, 768, 0, true, 0},
+    {NORM_LAYER, 70, 5, 0, true, 0},     {NORM_LAYER, 33, 768, 0, true, 0},
+    {NORM_LAYER, 67, 100, 0, false, 0},  {NORM_LAYER, 130, 63, 0, true, 1000},
+    {NORM_LAYER, 3, 768, 0, true, 1000}, {NORM_RMS, 1, 1, 0, false, 0},
+    {NORM_RMS, 70, 5, 0, true, 0},       {NORM_RMS, 33, 768, 0, false, 0},
+    {NORM_RMS, 2, 1023, 0, false, 0},    {NORM_LAYER, 0, 5, 0, true, 0},
+};
+/* Sizes that take each kernel of CUDA: rows of a warp, one to eight words of 16 bytes in a lane;
+ * rows of a block; single elements; several rows for each warp of a panel. */
+static const Case cuda_cases[] = {
+    {NORM_LAYER, 1, 1, 0, true, 0},     {NORM_LAYER, 5, 33, 0, true, 0},
+    {NORM_LAYER, 19, 64, 0, true, 0},   {NORM_RMS, 19, 64, 0, false, 0},
+    {NORM_LAYER, 19, 64, 1, true, 0},   {NORM_LAYER, 4, 96, 0, true, 30},
+    {NORM_RMS, 37, 400, 0, false, 0},   {NORM_LAYER, 3, 768, 0, false, 0},
+    {NORM_RMS, 9, 31, 0, false, 0},     {NORM_LAYER, 5, 1000, 0, true, 0},
+    {NORM_LAYER, 2, 1600, 0, true, 0},  {NORM_RMS, 3, 4096, 0, true, 0},
+    {NORM_LAYER, 2, 8192, 0, true, 0},  {NORM_LAYER, 2, 16384, 0, true, 0},
+    {NORM_LAYER, 1, 16392, 0, true, 0}, {NORM_RMS, 2, 1280, 0, true, 0},
+    {NORM_LAYER, 2, 1536, 0, true, 0},  {NORM_LAYER, 3, 2048, 0, true, 0},
+};
+enum {
+    CPU_CASES = sizeof cpu_cases / sizeof *cpu_cases,
+    CUDA_CASES = sizeof cuda_cases / sizeof *cuda_cases,
+    QUICK = 10
 };
 
-static Out run_either(const Kernels *k, int threads, const Case *c, const In *in, int how) {
-    return how < 0 ? run(k, threads, c, in) : run_cut(k, threads, c, in, how);
+/* What a norm reads and writes, of whole rows or of some of their columns. */
+typedef struct Data {
+    Words x, dy, dx, gamma, beta, dgamma, dbeta, y, mean, rstd;
+    Norm n;
+} Data;
+
+/* dx, dgamma and dbeta are added to what is there. */
+static Data data_of(const Where *w, const Case *c) {
+    int64_t T = c->T, C = c->C, n = T * C;
+    Data d = {.x = words_around(n, 1, c->offset, 1, w->bf16, c->skew),
+              .dy = words(n, 1, 4, w->bf16, c->skew),
+              .dx = words(n, 1, 5, w->bf16, c->skew),
+              .gamma = words(C, 1, 2, false, 0),
+              .beta = words(C, 1, 3, false, 0),
+              .dgamma = words(C, 1, 6, false, 0),
+              .dbeta = words(C, 1, 7, false, 0),
+              .y = words_empty(n, w->bf16, c->skew),
+              .mean = words_empty(T, false, 0),
+              .rstd = words_empty(T, false, 0)};
+    d.n = (Norm){.kind = c->kind, .T = T, .C = C, .eps = 1e-5f};
+    return d;
+}
+static Norm *bind(const Where *w, const Case *c, Data *d) {
+    d->n.gamma = d->gamma.device, d->n.dgamma = d->dgamma.device;
+    d->n.beta = c->beta ? d->beta.device : NULL, d->n.dbeta = c->beta ? d->dbeta.device : NULL;
+    d->n.workspace = workspace_of(w->k->norm_workspace(d->n.T, d->n.C));
+    return &d->n;
+}
+/* RMS norm has none. */
+static float *mean_of(const Case *c, const Data *d) {
+    return c->kind == NORM_LAYER ? d->mean.device : NULL;
 }
 
-TEST(norm_of_rows_in_parts_matches_double_for_any_team) { // and of whole ones
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && !test_failed(); i++)
-        for (EACH_SET(s))
-            for (int how = -1; how < CUTS; how++) {
-                const Case *c = &cases[i];
-                In in = in_new(c);
-                Out first = run_either(kernels_cpu(*s), 1, c, &in, how);
-                check(*s, c, &first, &in);
-                for (int j = 1; j < TEAMS; j++) {
-                    Out o = run_either(kernels_cpu(*s), team_sizes[j], c, &in, how);
-                    CHECK(out_same(&first, &o, c));
-                }
-                CHECK(scratch_end());
-            }
+typedef struct Reference {
+    double *y, *mean, *rstd, *dx, *dgamma, *dbeta;
+    double tol, of_word, of_dx, of_sums;
+} Reference;
+
+/* Of what is there before the norm. Values of size 1 and sums of thousands of them in dozens of
+ * partial sums: some units of 6e-8. With a mean of 1000 the mean is known to some units of
+ * 6e-5 / 2, and so is all else; E[x^2] - E[x]^2 would be wrong by 0.1 and more. Errors of tokens
+ * add up at random. Then the word of storage rounds. */
+static Reference reference(const Where *w, const Case *c, const Data *d) {
+    int64_t T = c->T, C = c->C, n = T * C;
+    Reference r = {doubles_copy(NULL, n),
+                   doubles_copy(NULL, T),
+                   doubles_copy(NULL, T),
+                   doubles_copy(d->dx.host, n),
+                   doubles_copy(d->dgamma.host, C),
+                   doubles_copy(d->dbeta.host, C),
+                   .tol = 4e-6 + 4e-7 * (double)c->offset};
+    double *x = doubles_copy(d->x.host, n), *dy = doubles_copy(d->dy.host, n),
+           *gamma = doubles_copy(d->gamma.host, C), *beta = doubles_copy(d->beta.host, C);
+    norm_double(&d->n, x, gamma, c->beta ? beta : NULL, r.y, r.mean, r.rstd);
+    norm_backward_double(&d->n, x, gamma, dy, r.mean, r.rstd, r.dx, r.dgamma,
+                         c->beta ? r.dbeta : NULL);
+    r.of_word = word_error(w->bf16) + r.tol, r.of_sums = r.tol * sqrt((double)T);
+    r.of_dx = r.of_word * fmax(1, T ? r.rstd[0] : 0);
+    return r;
+}
+
+static bool whole(const Where *w, const void *of, int way) {
+    const Case *c = of;
+    int64_t T = c->T, C = c->C, n = T * C;
+    Data d = data_of(w, c);
+    Reference r = {0};
+    if (!w->again) r = reference(w, c, &d);
+    Norm *norm = bind(w, c, &d);
+    float *mean = mean_of(c, &d);
+    (void)way;
+    w->k->norm_forward(w->team, norm, d.y.device, mean, d.rstd.device, d.x.device);
+    w->k->norm_backward(w->team, norm, d.dx.device, d.dy.device, d.x.device, mean, d.rstd.device);
+    words_get(&d.y), words_get(&d.rstd), words_get(&d.dx), words_get(&d.dgamma);
+    words_get(&d.dbeta);
+    if (mean) words_get(&d.mean);
+    w->k->norm_forward(w->team, norm, d.x.device, NULL, NULL,
+                       d.x.device); // in place, keeps nothing
+    words_get(&d.x);
+    if (w->again) return true;
+    return same_bits(d.x.host, d.y.host, n) && near_all("y", d.y.host, r.y, n, r.of_word) &&
+           near_all("rstd", d.rstd.host, r.rstd, T, r.tol) &&
+           (!mean || near_all("mean", d.mean.host, r.mean, T, 1e-6)) &&
+           near_all("dx", d.dx.host, r.dx, n, r.of_dx) &&
+           near_all("dgamma", d.dgamma.host, r.dgamma, C, r.of_sums) &&
+           near_all("dbeta", d.dbeta.host, r.dbeta, C, r.of_sums);
+}
+TEST(norm_matches_double_for_any_team) {
+    ON_CPU(whole, cpu_cases, CPU_CASES, 1);
+}
+TEST(cuda_norm_matches_double_in_any_order) {
+    ON_CUDA(whole, cuda_cases, CUDA_CASES, QUICK, 1);
+}
+
+/* With statistics as they are in double. */
+static bool backward(const Where *w, const void *of, int way) {
+    const Case *c = of;
+    Data d = data_of(w, c);
+    Reference r = reference(w, c, &d);
+    (void)way;
+    for (int64_t t = 0; t < c->T; t++)
+        d.mean.host[t] = (float)r.mean[t], d.rstd.host[t] = (float)r.rstd[t];
+    words_put(&d.mean), words_put(&d.rstd);
+    w->k->norm_backward(w->team, bind(w, c, &d), d.dx.device, d.dy.device, d.x.device,
+                        d.mean.device, d.rstd.device);
+    words_get(&d.dx), words_get(&d.dgamma), words_get(&d.dbeta);
+    return near_all("dx", d.dx.host, r.dx, c->T * c->C, 10 * r.of_word) && // rstd is up to 10
+           near_all("dgamma", d.dgamma.host, r.dgamma, c->C, 1e-5) &&
+           near_all("dbeta", d.dbeta.host, r.dbeta, c->C, 1e-5);
+}
+/* More panels of tokens than one warp of panels.cuh adds, and rows per panel that its warps cannot
+ * share evenly; more rows for each warp than the 32 whose statistics it knows at a time. */
+TEST(cuda_norm_backward_of_many_rows_in_any_order) {
+    static const Case many[] = {{NORM_LAYER, 512 * 16 + 700, 8, 0, true, 0},
+                                {NORM_LAYER, 512 * 4 * 32 + 600, 8, 0, true, 0}};
+    ON_CUDA(backward, many, 2, 1, 1);
+}
+
+/* The two steps of both directions with the columns in parts, as ranks would take them. */
+static bool cut_rows(const Where *w, const void *of, int way) {
+    const Case *c = of;
+    const Kernels *k = w->k;
+    int64_t T = c->T, C = c->C, width[MAX_PARTS], at = 0;
+    int parts = cut(way, C, width);
+    Data all = data_of(w, c), part[MAX_PARTS];
+    Reference r = {0};
+    if (!w->again) r = reference(w, c, &all);
+    Words stats = words_empty(parts * 2 * T, false, 0), sums = words_empty(parts * 2 * T, false, 0);
+    float *mean = mean_of(c, &all), *rstd = all.rstd.device;
+    for (int i = 0; i < parts; at += width[i++]) {
+        int64_t n = width[i], ld = (n + 15) / 8 * 8;
+        Data *p = &part[i];
+        p->x = part_of(&all.x, T, C, at, n, ld, 0), p->dy = part_of(&all.dy, T, C, at, n, ld, 0);
+        p->dx = part_of(&all.dx, T, C, at, n, ld, 0), p->y = part_of(&all.x, T, C, at, 0, ld, 0);
+        p->gamma = part_of(&all.gamma, 1, C, at, n, n, 0);
+        p->beta = part_of(&all.beta, 1, C, at, n, n, 0);
+        p->dgamma = part_of(&all.dgamma, 1, C, at, n, n, 0);
+        p->dbeta = part_of(&all.dbeta, 1, C, at, n, n, 0);
+        p->n = all.n, p->n.C = n, p->n.ld = ld, p->n.C_all = C;
+        k->norm_statistics(w->team, bind(w, c, p), stats.device + i * 2 * T, p->x.device);
+    }
+    k->norm_merge(&part[0].n, mean, rstd, stats.device, width, parts);
+    for (int i = 0; i < parts; i++) {
+        Data *p = &part[i];
+        k->norm_backward_sums(w->team, &p->n, sums.device + i * 2 * T, p->dy.device, p->x.device,
+                              mean, rstd);
+    }
+    words_get(&sums);
+    Words total = words(2 * T, 0, 0, false, 0);
+    for (int64_t i = 0; i < parts * 2 * T; i++) total.host[i % (2 * T)] += sums.host[i];
+    words_put(&total);
+    bool good = true;
+    at = 0;
+    for (int i = 0; i < parts; at += width[i++]) {
+        Data *p = &part[i];
+        int64_t n = width[i], ld = p->n.ld;
+        k->norm_backward_apply(w->team, &p->n, p->dx.device, p->dy.device, p->x.device, mean, rstd,
+                               total.device);
+        k->norm_apply(w->team, &p->n, p->y.device, p->x.device, mean, rstd);
+        k->norm_apply(w->team, &p->n, p->x.device, p->x.device, mean, rstd); // in place
+        words_get(&p->y), words_get(&p->x), words_get(&p->dx);
+        words_get(&p->dgamma), words_get(&p->dbeta);
+        if (w->again) continue;
+        good = good && part_near("y", &p->y, r.y, T, C, at, n, ld, r.of_word) &&
+               same_bits(p->x.host, p->y.host, T * ld) &&
+               part_near("dx", &p->dx, r.dx, T, C, at, n, ld, r.of_dx) &&
+               part_near("dgamma", &p->dgamma, r.dgamma, 1, C, at, n, n, r.of_sums) &&
+               part_near("dbeta", &p->dbeta, r.dbeta, 1, C, at, n, n, r.of_sums);
+    }
+    return good;
+}
+TEST(norm_of_rows_in_parts_matches_double_for_any_team) {
+    ON_CPU(cut_rows, cpu_cases, CPU_CASES, CUTS);
+}
+TEST(cuda_norm_of_cut_rows_matches_double_in_any_order) {
+    ON_CUDA(cut_rows, cuda_cases + 1, 6, 0, CUTS);
 }
 
 /* The fused norm and the one in two steps are one mathematics: the same bits where nothing is
  * cut. */
+static bool two_steps(const Where *w, const void *of, int way) {
+    const Case *c = of;
+    const Kernels *k = w->k;
+    int64_t T = c->T, n = T * c->C;
+    Data a = data_of(w, c), b = data_of(w, c);
+    Norm *fused = bind(w, c, &a), *steps = bind(w, c, &b);
+    Words sums = words_empty(2 * T, false, 0);
+    float *mean = mean_of(c, &a), *rstd = a.rstd.device;
+    (void)way;
+    k->norm_forward(w->team, fused, a.y.device, mean, rstd, a.x.device);
+    k->norm_backward(w->team, fused, a.dx.device, a.dy.device, a.x.device, mean, rstd);
+    k->norm_apply(w->team, steps, b.y.device, b.x.device, mean, rstd);
+    k->norm_backward_sums(w->team, steps, sums.device, b.dy.device, b.x.device, mean, rstd);
+    k->norm_backward_apply(w->team, steps, b.dx.device, b.dy.device, b.x.device, mean, rstd,
+                           sums.device);
+    return same_bits(a.y.host, b.y.host, n) && same_bits(a.dx.host, b.dx.host, n) &&
+           same_bits(a.dgamma.host, b.dgamma.host, c->C) &&
+           same_bits(a.dbeta.host, b.dbeta.host, c->C);
+}
 TEST(norm_in_two_steps_is_the_fused_one) {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        for (EACH_SET(s)) {
-            const Case *c = &cases[i];
-            const Kernels *k = kernels_cpu(*s);
-            In in = in_new(c);
-            Out fused = run(k, 2, c, &in), o = out_new(c);
-            Norm n = norm_of(c);
-            n.gamma = in.gamma, n.beta = c->beta ? in.beta : NULL;
-            n.dgamma = o.dgamma, n.dbeta = c->beta ? o.dbeta : NULL;
-            n.workspace = scratch_take(k->norm_workspace(c->T, c->C));
-            float *sums = floats(2 * c->T, 0, 0);
-            OWNED(test_team_end) Team *t = team_create(2);
-            o.mean = fused.mean, o.rstd = fused.rstd;
-            k->norm_apply(t, &n, o.y, in.x, o.mean, o.rstd);
-            k->norm_backward_sums(t, &n, sums, in.dy, in.x, o.mean, o.rstd);
-            k->norm_backward_apply(t, &n, o.dx, in.dy, in.x, o.mean, o.rstd, sums);
-            CHECK(out_same(&fused, &o, c));
-            CHECK(scratch_end());
-        }
+    ON_CPU(two_steps, cpu_cases, CPU_CASES, 1);
 }
 
-TEST(norm_may_work_in_place_and_keep_nothing) {
-    Case c = {NORM_LAYER, 40, 37, true, 0};
-    for (EACH_SET(s)) {
-        In in = in_new(&c);
-        Out o = run(kernels_cpu(*s), 2, &c, &in);
-        OWNED(test_team_end) Team *t = team_create(2);
-        Norm n = norm_of(&c);
-        n.gamma = in.gamma, n.beta = in.beta;
-        kernels_cpu(*s)->norm_forward(t, &n, in.x, NULL, NULL, in.x);
-        CHECK(same_bits(in.x, o.y, c.T * c.C));
-        CHECK(scratch_end());
-    }
+/* Bits of a row of the stream that is made whole on the way, and of its norm, are those of
+ * bias_residual and norm_forward, which are held against double. With a bias, and without. */
+static bool residual(const Where *w, const void *of, int way) {
+    const Case *c = of;
+    const Kernels *k = w->k;
+    int64_t T = c->T, C = c->C, n = T * C;
+    Data d = data_of(w, c), two = data_of(w, &(Case){c->kind, T, C, 0, c->beta, c->offset});
+    Words addend = words(n, 1, 8, w->bf16, c->skew), bias = words(C, 1, 9, false, c->skew);
+    double *sum = doubles_copy(d.x.host, n);
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += (double)addend.host[i] + (way ? 0 : (double)bias.host[i % C]);
+    k->residual_norm(w->team, bind(w, c, &d), d.x.device, addend.device, way ? NULL : bias.device,
+                     d.y.device, d.mean.device, d.rstd.device);
+    k->bias_residual(w->team, two.x.device, addend.device, way ? NULL : bias.device, T, C);
+    k->norm_forward(w->team, bind(w, c, &two), two.y.device, two.mean.device, two.rstd.device,
+                    two.x.device);
+    Words *all[] = {&d.x, &two.x, &d.y, &two.y, &d.mean, &two.mean, &d.rstd, &two.rstd};
+    for (int i = 0; i < 8; i++) words_get(all[i]);
+    if (w->again) return true;
+    // a row that is not aligned is added up in another order
+    double off = c->skew ? 4e-6 : 0, off_y = c->skew ? 2 * (word_error(w->bf16) + off) : 0;
+    return near_all("stream", d.x.host, sum, n, word_error(w->bf16) + 2e-7) &&
+           same_bits(d.x.host, two.x.host, n) &&
+           near_all("y", d.y.host, doubles_copy(two.y.host, n), n, off_y) &&
+           near_all("mean", d.mean.host, doubles_copy(two.mean.host, T), T, off) &&
+           near_all("rstd", d.rstd.host, doubles_copy(two.rstd.host, T), T, off);
 }
-
 TEST(residual_norm_has_the_bits_of_both_its_halves) {
-    const Case sizes[] = {{NORM_LAYER, 1, 1, true, 0},
-                          {NORM_LAYER, 40, 37, true, 3},
-                          {NORM_RMS, 67, 64, false, 0},
-                          {NORM_RMS, 0, 5, true, 0},
-                          {NORM_LAYER, 300, 131, false, 0}};
-    for (EACH_SET(s))
-        for (int i = 0; i < 5 * 2 * TEAMS; i++) {
-            const Case *c = &sizes[i % 5];
-            int64_t T = c->T, C = c->C;
-            const Kernels *k = kernels_cpu(*s);
-            In in = in_new(c);
-            float *addend = floats(T * C, 1, 8), *bias = i / 5 % 2 ? floats(C, 1, 9) : NULL;
-            float *x = floats_copy(in.x, T * C);
-            Out one = out_new(c), two = out_new(c);
-            Norm n = norm_of(c);
-            n.gamma = in.gamma, n.beta = c->beta ? in.beta : NULL;
-            Team *t = team_create(team_sizes[i / 10]);
-            k->residual_norm(t, &n, in.x, addend, bias, one.y, one.mean, one.rstd);
-            team_destroy(t);
-            t = team_create(1);
-            k->bias_residual(t, x, addend, bias, T, C);
-            k->norm_forward(t, &n, two.y, two.mean, two.rstd, x);
-            team_destroy(t);
-            CHECK(same_bits(in.x, x, T * C) && out_same(&one, &two, c));
-            CHECK(scratch_end());
-        }
+    ON_CPU(residual, cpu_cases, CPU_CASES, 2);
+}
+TEST(cuda_residual_norm_has_the_bits_of_both_its_halves) {
+    ON_CUDA(residual, cuda_cases, CUDA_CASES, QUICK, 2);
 }
 
 /* sum(dy y) as a function of x[T C], gamma[C], beta[C] in one array. */
+enum { SMALL_T = 4, SMALL_C = 5, SMALL = SMALL_T * SMALL_C };
 static double loss(const void *ctx, const double *p) {
-    const Case *c = ctx;
-    int64_t n = c->T * c->C;
-    double y[64], mean[8], rstd[8], sum = 0;
-    float dy[64];
-    test_fill(dy, (size_t)n, 1, 4);
-    Norm of = norm_of(c);
-    norm_double(&of, p, p + n, p + n + c->C, y, mean, rstd);
-    for (int64_t i = 0; i < n; i++) sum += (double)dy[i] * y[i];
+    double y[SMALL], mean[SMALL_T], rstd[SMALL_T], sum = 0;
+    float dy[SMALL];
+    test_fill(dy, SMALL, 1, 4);
+    norm_double(ctx, p, p + SMALL, p + SMALL + SMALL_C, y, mean, rstd);
+    for (int i = 0; i < SMALL; i++) sum += (double)dy[i] * y[i];
     return sum;
 }
-
-TEST(norm_gradients_are_slopes) {
-    for (int how = 0; how < 4; how++)
-        for (EACH_SET(s)) {
-            Case c = {how % 2 ? NORM_RMS : NORM_LAYER, 4, 5, true, 0};
-            In in = in_new(&c);
-            Out o = run_either(kernels_cpu(*s), 2, &c, &in, how < 2 ? -1 : 4), start = out_new(&c);
-            int64_t n = c.T * c.C, C = c.C, all = n + 2 * C;
-            float *p = floats(all, 0, 0);
-            memcpy(p, in.x, (size_t)n * 4), memcpy(p + n, in.gamma, (size_t)C * 4);
-            memcpy(p + n + C, in.beta, (size_t)C * 4);
-            double *slope = doubles_copy(NULL, all);
-            slopes(loss, &c, doubles_copy(p, all), all, slope);
-            for (int64_t i = 0; i < n; i++) slope[i] += (double)start.dx[i];
-            for (int64_t i = 0; i < C; i++) slope[n + i] += (double)start.dgamma[i];
-            for (int64_t i = 0; i < C; i++) slope[n + C + i] += (double)start.dbeta[i];
-            double tol =
-                1e-5; // fp32 rounding of values of size 1, times rstd of about 2 and sums of 5
-            CHECK(near_all("dx", o.dx, slope, n, tol));
-            CHECK(near_all("dgamma", o.dgamma, slope + n, C, tol));
-            CHECK(near_all("dbeta", o.dbeta, slope + n + C, C, tol));
-            CHECK(scratch_end());
-        }
+TEST(norm_gradients_in_double_are_slopes) {
+    enum { ALL = SMALL + 2 * SMALL_C };
+    for (NormKind kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
+        Norm n = {.kind = kind, .T = SMALL_T, .C = SMALL_C, .eps = 1e-5f};
+        double *p = doubles_copy(floats(ALL, 1, 1), ALL), y[SMALL], mean[SMALL_T], rstd[SMALL_T],
+               got[ALL] = {0}, slope[ALL];
+        norm_double(&n, p, p + SMALL, p + SMALL + SMALL_C, y, mean, rstd);
+        norm_backward_double(&n, p, p + SMALL, doubles_copy(floats(SMALL, 1, 4), SMALL), mean, rstd,
+                             got, got + SMALL, got + SMALL + SMALL_C);
+        slopes(loss, &n, p, ALL, slope);
+        for (int i = 0; i < ALL; i++) CHECK_NEAR(got[i], slope[i], 1e-8);
+        CHECK(scratch_end());
+    }
 }

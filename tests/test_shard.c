@@ -151,15 +151,20 @@ TEST(shard_megatron_with_modes) {
 
 /* ---- each defect has its sentence ------------------------------------------------------------ */
 
-/* Checks that parsing fails with `text` in the reason, and frees b. */
+/* Did parsing fail with `text` in the reason? */
+static bool said(bool ok, const Err *e, const char *text) {
+    if (!ok && strstr(e->text, text)) return true;
+    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e->text, text);
+    return false;
+}
+
+/* Frees b. */
 static bool refused(Bytes b, bool raw, const char *text) {
     Shard s;
     Err e = {{0}};
     bool ok = shard_parse(b.p, b.n, raw, &s, &e);
     mem_free(b.p);
-    if (!ok && strstr(e.text, text)) return true;
-    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e.text, text);
-    return false;
+    return said(ok, &e, text);
 }
 
 static Bytes cut(Bytes b, size_t n) {
@@ -220,9 +225,7 @@ static bool pair_refused(size_t at, int64_t value, size_t n, size_t cut_idx, siz
     Err e = {{0}};
     bool ok = shard_parse_megatron(idx.p, idx.n - cut_idx, bin.p, bin.n - cut_bin, &s, &e);
     mem_free(idx.p), mem_free(bin.p);
-    if (!ok && strstr(e.text, text)) return true;
-    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e.text, text);
-    return false;
+    return said(ok, &e, text);
 }
 
 TEST(shard_defects_megatron) {

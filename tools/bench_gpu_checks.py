@@ -12,10 +12,9 @@ from bench_page import TOP
 
 # What compute-sanitizer has to see first: kernels of each family, then whole steps and ranks. Words
 # in names of tests, a group a line
-FIRST = ["cuda_attention_has_the_same_bits", "cuda_attention_by_tiles",
-         "cuda_norm_of_cut cuda_norm_backward_has", "cuda_classifier_has",
-         "cuda_embedding_matches cuda_embedding_backward_has",
-         "cuda_matmul_by_own cuda_matmul_has", "cuda_coll_gives",
+FIRST = ["cuda_attention_takes_no_scratch", "cuda_attention_by_tiles",
+         "cuda_norm_of_cut cuda_norm_backward", "cuda_classifier_matches", "cuda_embedding_matches",
+         "cuda_matmul_by_own", "cuda_coll_gives",
          "cuda_adamw cuda_sums cuda_swiglu cuda_bias_backward cuda_rope cuda_copy",
          "cuda_model_trains_as", "cuda_mesh_of_llama"]
 # of what comes after those: a program starts slowly under compute-sanitizer, and one that does not
@@ -78,16 +77,17 @@ def tests_of_files(device_only=False):
     """The tests of each file that has some of CUDA's kernels; without those that a device leaves
     out to the emulator."""
     files = {}
-    for path in sorted(glob.glob(os.path.join(TOP, "tests", "test_cuda_*.c"))):
+    for path in sorted(glob.glob(os.path.join(TOP, "tests", "test_*.c"))):
         with open(path) as f:
-            found = re.findall(r"^TEST\((\w+)\) \{$(.*?)^\}$", f.read(), re.M | re.S)
-        files[os.path.basename(path)] = [
-            name for name, body in found if not (device_only and "NEEDS_EMULATION" in body)]
+            found = re.findall(r"^TEST\((cuda_\w+)\) \{$(.*?)^\}$", f.read(), re.M | re.S)
+        if found:
+            files[os.path.basename(path)] = [
+                name for name, body in found if not (device_only and "NEEDS_EMULATION" in body)]
     return files
 
 
 def rehearsed(files):
-    return {name: files[name] for name in ("test_cuda_move.c", "test_cuda_activation.c")}
+    return {name: files[name] for name in ("test_move.c", "test_activation.c")}
 
 
 def tests(run):

@@ -1,0 +1,141 @@
+/* everywhere -- one test of a layer for every table of kernels: those of each instruction set of
+ * the CPU, by teams of several sizes; and CUDA's in both words of storage, with threads in several
+ * orders. Neither teams nor orders change a bit of what words_get brings.
+ *
+ *     static bool squares(const Where *w, const void *of, int way) {
+ *         const Case *c = of;
+ *         Words x = words(c->n, 1, seed, w->bf16, c->skew), y = words_empty(c->n, w->bf16, 0);
+ *         w->k->act_forward(w->team, ACT_RELU2, y.device, x.device, c->n);
+ *         words_get(&y);
+ *         if (w->again) return true;        the bits are those that were compared
+ *         ...                               y.host against double
+ *     }
+ *     TEST(relu2_squares) { ON_CPU(squares, cases, N_CASES, 1); }
+ *     TEST(cuda_relu2_squares) { ON_CUDA(squares, cases, N_CASES, QUICK, 1); }
+ *
+ * `way` counts what a case is done with: ways to cut a row, a bias or none. A way that means
+ * nothing for a case returns true at once. CUDA's cases from QUICK on are in one of the orders
+ * only, until there is time. */
+#ifndef TESTS_EVERYWHERE_H
+#define TESTS_EVERYWHERE_H
+
+#include "tests/cuda_test.h"
+
+typedef struct Where {
+    const Kernels *k;
+    Team *team;      // of the CPU
+    const char *set; // its instructions; NULL: CUDA
+    bool bf16;       // words of activations
+    bool again;      // by another team, or in another order
+} Where;
+typedef bool (*Everywhere)(const Where *w, const void *of, int way);
+
+typedef struct Cases {
+    Everywhere f;
+    const void *at;
+    size_t bytes; // of one
+    int n, quick, ways;
+} Cases;
+
+/* Case i / ways, way i % ways; its bits, beside those of the first time. turn: threads, or which
+ * order. */
+static inline void run_case(const Cases *c, int i, const Where *w, int turn, uint64_t *first) {
+    words_seen = 0;
+    bool fine = c->f(w, (const char *)c->at + (size_t)(i / c->ways) * c->bytes, i % c->ways);
+    if (!w->again) *first = words_seen;
+    if (fine && words_seen == *first) return;
+    test_fail(__FILE__, __LINE__, "case %d, way %d, by %s%s, %s %d: %s", i / c->ways, i % c->ways,
+              w->set ? w->set : "CUDA", w->bf16 ? " in bf16" : "", w->set ? "a team of" : "order",
+              turn, fine ? "other bits" : "wrong");
+}
+
+static inline void on_cpu(Cases c) {
+    Team *team[TEAMS];
+    uint64_t first = 0;
+    for (int j = 0; j < TEAMS; j++) team[j] = team_create(team_sizes[j]);
+    words_on_host = true;
+    for (int i = 0; i < c.n * c.ways; i++)
+        for (EACH_SET(s))
+            for (int j = 0; j < TEAMS && !test_failed(); j += BASE_DEBUG && !test_long() ? 2 : 1) {
+                Where w = {kernels_cpu(*s), team[j], *s, false, .again = j > 0};
+                run_case(&c, i, &w, team_sizes[j], &first);
+                if (!scratch_end()) test_fail(__FILE__, __LINE__, "memory behind a piece");
+            }
+    words_on_host = false;
+    for (int j = 0; j < TEAMS; j++) team_destroy(team[j]);
+}
+
+static inline void on_cuda(Cases c) {
+    enum { ORDERS = sizeof cuda_orders / sizeof *cuda_orders };
+    for (int i = 0; i < c.n * c.ways; i++)
+        for (EACH_WORD(bf16)) {
+            Where w = {.k = kernels_cuda(bf16), .bf16 = bf16};
+            uint64_t first = 0;
+            bool all = i / c.ways < c.quick || test_long();
+            int o = all ? 0 : (i + bf16) % ORDERS;
+            for (; o < ORDERS && !test_failed(); o += all ? 1 : ORDERS, w.again = true) {
+                cuda_begin(cuda_orders[o]);
+                run_case(&c, i, &w, o, &first);
+                if (!cuda_end()) test_fail(__FILE__, __LINE__, "memory behind a piece");
+            }
+        }
+}
+
+#define ON_CPU(f, cases, n, ways) on_cpu((Cases){f, cases, sizeof *(cases), n, 0, ways})
+#define ON_CUDA(f, cases, n, quick, ways)                                                          \
+    on_cuda((Cases){f, cases, sizeof *(cases), n, quick, ways})
+
+/* As words_get: of n bytes that a kernel gave the host. */
+static inline void seen(const void *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        words_seen = (words_seen ^ ((const unsigned char *)p)[i]) * 0x100000001b3;
+}
+
+/* Room for a workspace of so many bytes. */
+static inline void *workspace_of(size_t bytes) {
+    return cuda_take((int64_t)bytes, 1, 0);
+}
+
+/* These tokens where kernels read them. */
+static inline int32_t *tokens_put(const int32_t *t, int64_t n) {
+    int32_t *to = cuda_take(n, sizeof *to, 0);
+    if (words_on_host) return memcpy(to, t, (size_t)n * sizeof *t);
+    return device_put(to, t, (size_t)n * sizeof *t), to;
+}
+
+/* Numbers around an offset. */
+static inline Words words_around(int64_t n, float scale, float offset, unsigned seed, bool bf16,
+                                 int64_t skew) {
+    Words w = words_empty(n, bf16, skew);
+    test_fill(w.host, (size_t)n, scale, seed);
+    for (int64_t i = 0; i < n; i++) w.host[i] += offset;
+    words_put(&w);
+    return w;
+}
+
+/* Columns first .. first + width of x[T,C], in rows of ld with something between them. */
+static const float between_rows = -12; // bf16 holds it
+static inline Words part_of(const Words *x, int64_t T, int64_t C, int64_t first, int64_t width,
+                            int64_t ld, int64_t skew) {
+    Words p = words_empty(T * ld, x->bf16, skew);
+    for (int64_t i = 0; i < T * ld; i++)
+        p.host[i] = i % ld < width ? x->host[i / ld * C + first + i % ld] : between_rows;
+    words_put(&p);
+    return p;
+}
+/* Are these columns as they should be (near_all), and what lies between rows as it was? */
+static inline bool part_near(const char *what, const Words *p, const double *want, int64_t T,
+                             int64_t C, int64_t first, int64_t width, int64_t ld, double tol) {
+    for (int64_t i = 0; i < T * ld; i++) {
+        bool inside = i % ld < width;
+        double is = (double)p->host[i],
+               w = inside ? want[i / ld * C + first + i % ld] : (double)between_rows;
+        if (fabs(is - w) <= (inside ? tol * fmax(1, fabs(w)) : 0)) continue;
+        test_fail(__FILE__, __LINE__, "%s[%lld,%lld] of columns from %lld is %.9g, not %.9g", what,
+                  (long long)(i / ld), (long long)(i % ld), (long long)first, is, w);
+        return false;
+    }
+    return true;
+}
+
+#endif

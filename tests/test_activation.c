@@ -1,0 +1,201 @@
+/* Activations, gates, and biases with their gradients, against double precision by every table of
+ * kernels. */
+#include "tests/everywhere.h"
+#include "tests/pointwise_double.h"
+
+/* Exponentials of hardware are good to a few units in the last place; then the word of storage
+ * rounds. */
+static double tolerance(const Where *w) {
+    return word_error(w->bf16) + 2e-6;
+}
+
+TEST(gelu_reference_is_the_tanh_form) {
+    CHECK_NEAR(act_of(ACT_GELU, 1), 0.841191990608, 1e-12);
+    for (double x = -5; x <= 5; x += 0.37) {
+        double u = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x), h = 1e-5;
+        CHECK_NEAR(act_of(ACT_GELU, x), x / 2 * (1 + tanh(u)), 1e-15);
+        CHECK_NEAR(act_slope_of(ACT_GELU, x),
+                   (act_of(ACT_GELU, x + h) - act_of(ACT_GELU, x - h)) / (2 * h), 1e-9);
+        CHECK_NEAR(silu_slope_of(x), (silu_of(x + h) - silu_of(x - h)) / (2 * h), 1e-9);
+    }
+}
+
+/* The first two are not for a GPU. */
+static const struct Vector {
+    int64_t n, skew;
+} vectors[] = {{0, 0},  {50001, 0}, {1, 0},    {5, 0},    {7, 0},    {17, 0},
+               {64, 0}, {64, 1},    {2051, 0}, {4099, 2}, {16384, 0}};
+enum { VECTORS = sizeof vectors / sizeof *vectors };
+
+static bool pointwise(const Where *w, const void *of, int way) {
+    const struct Vector *c = of;
+    ActKind act = pointwise_acts[way];
+    int64_t n = c->n;
+    Words x = words(n, 15, 1, w->bf16, c->skew), dy = words(n, 3, 2, w->bf16, c->skew);
+    Words y = words_empty(n, w->bf16, c->skew), dx = words_empty(n, w->bf16, c->skew);
+    double *want = doubles_copy(x.host, n), *slope = doubles_copy(dy.host, n);
+    for (int64_t i = 0; i < n && !w->again; i++)
+        slope[i] *= act_slope_of(act, want[i]), want[i] = act_of(act, want[i]);
+    w->k->act_forward(w->team, act, y.device, x.device, n);
+    w->k->act_backward(w->team, act, dx.device, dy.device, x.device, n);
+    w->k->act_backward(w->team, act, dy.device, dy.device, x.device, n); // in place
+    words_get(&y), words_get(&dx), words_get(&dy);
+    return w->again || (same_bits(dy.host, dx.host, n) &&
+                        near_all(config_act_name(act), y.host, want, n, tolerance(w)) &&
+                        near_all("dx", dx.host, slope, n, tolerance(w)));
+}
+TEST(pointwise_activations_match_double_for_any_team) {
+    ON_CPU(pointwise, vectors, VECTORS, N_POINTWISE);
+}
+TEST(cuda_pointwise_activations_match_double_in_any_order) {
+    ON_CUDA(pointwise, vectors + 2, VECTORS - 2, VECTORS, N_POINTWISE);
+}
+
+TEST(gelu_matches_double_over_its_range) {
+    enum { N = 40003 };
+    for (EACH_SET(s)) {
+        OWNED(test_team_end) Team *t = team_create(2);
+        float *x = floats(N, 0, 0), *y = floats(N, 0, 0), *dy = floats(N, 1, 3),
+              *dx = floats(N, 0, 0);
+        for (int i = 0; i < N; i++) x[i] = ((float)i - 20000) * 5e-4f; // -10 .. 10
+        kernels_cpu(*s)->act_forward(t, ACT_GELU, y, x, N);
+        kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, dy, x, N);
+        for (int i = 0; i < N; i++) {
+            // Below 0 an exponential of 2u counts: it turns the rounding of 2u, some 2^-24, into a
+            // relative error. Results below 1e-35 may be flushed to 0.
+            double v = (double)x[i], z = fabs(2 * sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v));
+            double bound = fabs(act_of(ACT_GELU, v)) * (5 + (v < 0 ? 3 * z : 0)) * 0x1p-24 + 1e-35;
+            CHECK_NEAR(y[i], act_of(ACT_GELU, v), bound);
+            CHECK_NEAR(dx[i], (double)dy[i] * act_slope_of(ACT_GELU, v),
+                       5e-7); // some roundings of 2^-24 of values up to 1.13
+        }
+        CHECK(scratch_end());
+    }
+}
+
+TEST(gelu_has_the_right_ends) {
+    static const float ends[] = {0,   -0.0f, 1e-30f, 20,  1e5f,    3e38f,
+                                 -20, -1e5f, -3e38f, NAN, INFINITY};
+    static const float want[] = {0, 0, 5e-31f, 20, 1e5f, 3e38f, 0, 0, 0, NAN, INFINITY};
+    static const float slope[] = {.5f, .5f, .5f, 1, 1, 1, 0, 0, 0, NAN, 1};
+    enum { N = sizeof ends / sizeof *ends };
+    for (EACH_SET(s)) {
+        OWNED(test_team_end) Team *t = team_create(1);
+        float y[N], dx[N], one[N];
+        for (int i = 0; i < N; i++) one[i] = 1;
+        kernels_cpu(*s)->act_forward(t, ACT_GELU, y, ends, N);
+        kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, one, ends, N);
+        for (int i = 0; i < N; i++) {
+            CHECK(isnan(want[i]) ? isnan(y[i]) : y[i] == want[i]);
+            CHECK(isnan(slope[i]) ? isnan(dx[i]) : dx[i] == slope[i]);
+        }
+    }
+}
+
+TEST(relu2_squares_what_is_positive) {
+    static const float x[] = {-3, -0.0f, 0, 1e-30f, 0.3f, 3, 1e20f, -1e20f, NAN, INFINITY};
+    enum { N = sizeof x / sizeof *x };
+    for (EACH_SET(s)) {
+        OWNED(test_team_end) Team *t = team_create(1);
+        float y[N], dx[N], two[N];
+        for (int i = 0; i < N; i++) two[i] = 2;
+        kernels_cpu(*s)->act_forward(t, ACT_RELU2, y, x, N);
+        kernels_cpu(*s)->act_backward(t, ACT_RELU2, dx, two, x, N);
+        for (int i = 0; i < N; i++) {
+            float up = x[i] > 0 ? x[i] : 0;
+            CHECK(isnan(x[i]) ? isnan(y[i]) && isnan(dx[i])
+                              : y[i] == up * up && dx[i] == 2 * (2 * up));
+        }
+    }
+}
+
+/* The first five are not for a GPU; of the last, panels of the bias' gradient grow: more rows than
+ * panels of 64 make. */
+static const struct Matrix {
+    int64_t T, N, skew;
+} matrices[] = {{0, 7, 0},     {1, 40000, 0}, {40, 2048, 0}, {67, 2304, 0},
+                {301, 513, 0}, {1, 1, 0},     {3, 5, 0},     {5, 24, 0},
+                {5, 24, 1},    {130, 40, 0},  {2, 2100, 0},  {200, 257, 0},
+                {7, 333, 0},   {64, 5, 0},    {1, 768, 0},   {128 * 64 + 77, 16, 0}};
+enum { MATRICES = sizeof matrices / sizeof *matrices, CPU_ALONE = 5, ALL = MATRICES - CPU_ALONE };
+
+static bool swiglu(const Where *w, const void *of, int way) {
+    const struct Matrix *c = of;
+    int64_t F = c->N, n = c->T * F;
+    Words x = words(2 * n, 15, 1, w->bf16, c->skew), dy = words(n, 2, 2, w->bf16, c->skew);
+    Words y = words_empty(n, w->bf16, c->skew), dx = words_empty(2 * n, w->bf16, c->skew);
+    (void)way;
+    w->k->swiglu_forward(w->team, y.device, x.device, c->T, F);
+    w->k->swiglu_backward(w->team, dx.device, dy.device, x.device, c->T, F);
+    words_get(&y), words_get(&dx);
+    if (w->again) return true;
+    double *want = doubles_copy(NULL, n), *slope = doubles_copy(NULL, 2 * n);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = i / F * 2 * F + i % F;
+        double g = (double)x.host[at], u = (double)x.host[at + F], d = (double)dy.host[i];
+        want[i] = silu_of(g) * u;
+        slope[at] = d * u * silu_slope_of(g), slope[at + F] = d * silu_of(g);
+    }
+    return near_all("swiglu", y.host, want, n, tolerance(w)) &&
+           near_all("dx of swiglu", dx.host, slope, 2 * n, tolerance(w));
+}
+TEST(swiglu_matches_double_for_any_team) {
+    ON_CPU(swiglu, matrices, MATRICES, 1);
+}
+TEST(cuda_swiglu_matches_double_in_any_order) {
+    ON_CUDA(swiglu, matrices + CPU_ALONE, ALL - 1, ALL, 1);
+}
+
+TEST(swiglu_gates_do_not_overflow) {
+    static const float x[] = {-3e38f, -200, 200, 3e38f, 1, 1, 1, 1};
+    for (EACH_SET(s)) {
+        OWNED(test_team_end) Team *t = team_create(1);
+        float y[4], dx[8], dy[4] = {1, 1, 1, 1};
+        kernels_cpu(*s)->swiglu_forward(t, y, x, 1, 4);
+        kernels_cpu(*s)->swiglu_backward(t, dx, dy, x, 1, 4);
+        CHECK(y[0] == 0 && y[1] == 0 && y[2] == 200 && y[3] == 3e38f);
+        CHECK(dx[0] == 0 && dx[1] == 0 && dx[2] == 1 && dx[3] == 1);
+    }
+}
+
+static bool bias_gradient(const Where *w, const void *of, int way) {
+    const struct Matrix *c = of;
+    Words dy = words(c->T * c->N, 1, 1, w->bf16, c->skew), dbias = words(c->N, 1, 2, false, 0);
+    double *want = doubles_copy(dbias.host, c->N);
+    (void)way;
+    for (int64_t i = 0; i < dy.n; i++) want[i % c->N] += (double)dy.host[i];
+    w->k->bias_backward(w->team, dbias.device, dy.device, c->T, c->N);
+    words_get(&dbias);
+    // sums of up to T numbers below 1, each addition rounded
+    return near_all("dbias", dbias.host, want, c->N, 1e-7 * (double)(c->T + 4));
+}
+TEST(bias_gradient_is_the_column_sum_for_any_team) {
+    ON_CPU(bias_gradient, matrices, MATRICES, 1);
+}
+TEST(cuda_bias_backward_has_the_column_sum_in_any_order) {
+    ON_CUDA(bias_gradient, matrices + CPU_ALONE, ALL, ALL, 1);
+}
+
+/* In the order of a matmul: addend, y, bias; one of them, both, or none. */
+static bool added(const Where *w, const void *of, int way) {
+    const struct Matrix *c = of;
+    int64_t n = c->T * c->N;
+    Words y = words(n, 1, 1, w->bf16, c->skew), a = words(n, 1, 2, w->bf16, c->skew),
+          b = words(c->N, 1, 3, false, 0);
+    float *sum = floats_copy(y.host, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (way & 1) sum[i] = a.host[i] + sum[i];
+        if (way & 2) sum[i] += b.host[i % c->N];
+    }
+    w->k->bias_residual(w->team, y.device, way & 1 ? a.device : NULL, way & 2 ? b.device : NULL,
+                        c->T, c->N);
+    words_get(&y);
+    return w->bf16 ? near_all("y", y.host, doubles_copy(sum, n), n, word_error(true))
+                   : same_bits(y.host, sum, n);
+}
+TEST(bias_and_residual_are_added_in_the_order_of_a_matmul) {
+    ON_CPU(added, matrices, MATRICES, 4);
+}
+TEST(cuda_bias_and_residual_are_added_in_the_order_of_a_matmul) {
+    ON_CUDA(added, matrices + CPU_ALONE, ALL - 1, ALL, 4);
+}
