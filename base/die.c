@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -20,8 +21,17 @@ static void (*exit_hook)(int status);
 static void (*release_process)(void);
 static void (*wipe_line)(void);
 
+/* What is opened with O_PATH is neither read nor written: EBADF, as if it were closed still. */
+static void hold_streams(void) {
+    int fd;
+    while ((fd = open("/", O_PATH)) >= 0 && fd <= STDERR_FILENO) {
+    }
+    close(fd);
+}
+
 void die_set_program(const char *argv0) {
     const char *slash = strrchr(argv0, '/');
+    hold_streams();
     snprintf(program, sizeof program, "%s", slash ? slash + 1 : argv0);
 }
 

@@ -35,7 +35,9 @@ void die_at(const char *file, int line, const char *func, int status, const char
 void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Names the program in messages (argv[0] without its folder). */
+/* First in a program: names it in messages (argv[0] without its folder), and takes the numbers of
+ * standard streams that the caller closed. The next files would have them, and what is printed
+ * would land in those. */
 void die_set_program(const char *argv0);
 /* Names the rank of this thread in messages; node may be NULL. Without this call messages name no
  * rank. From then on the process ends without the handlers of atexit: other ranks may be using what

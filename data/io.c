@@ -253,6 +253,8 @@ static int kept = -1;
 
 void io_keep_stdout(void) {
     fflush(stdout);
+    if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY) // as die_set_program leaves it
+        die_user("-: the standard output is not open: %s", strerror(EBADF));
     kept = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     if (kept < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
         die_user("-: the standard output is not open: %s", strerror(errno));

@@ -398,6 +398,17 @@ works "the records" \
     passed=$((passed + 1)) ||
     fail "full disk under the log" "the run did not go on"
 
+# What a caller closed has a number that the next file would get, and what is printed would land
+# in it.
+"${train[@]}" --json closed.jsonl --save closed <&- >&- 2>&- && ! grep -qv '^{' closed.jsonl &&
+    passed=$((passed + 1)) ||
+    fail "no stream is open" "$(grep -m1 -v '^{' closed.jsonl)"
+no_output=(bash -c '"$@" >&-' -)
+refuses "records to a closed output" 1 "standard output is not open" "${no_output[@]}" \
+    "${train[@]}" --json -
+refuses "text to a closed output" 1 "cannot write: Bad file descriptor" "${no_output[@]}" \
+    "$programs/corpus" --bytes 1000
+
 # A signal saves and leaves; resumed, the run comes to its end and its log has each step once.
 "${train[@]:0:5}" --micro 2 --threads 1 --steps 100000 --eval-every 0 --save stop \
     --json stop.jsonl >out 2>err &

@@ -7,6 +7,7 @@
 #include "base/version.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect_parts.h"
+#include "parallel/step/memory.h"
 #include "tests/machine_text.h"
 #include "tests/test.h"
 
@@ -81,6 +82,31 @@ TEST(detect_reads_the_quota_of_a_control_group) {
     CHECK(test_shell(root, text, sizeof text, "echo max 100000 >sys/fs/cgroup/cpu.max") == 0);
     node_quota(&n, root);
     CHECK(n.quota == 0);
+}
+
+TEST(detect_reads_the_memory_that_control_groups_leave) {
+    const char *root = test_tmpdir();
+    char text[256];
+#define SETS(files) CHECK(test_shell(root, text, sizeof text, files) == 0)
+    SETS("mkdir -p proc/self sys/fs/cgroup/job/step; echo MemAvailable: 8000 kB >proc/meminfo");
+    CHECK(memory_available_under("/nowhere") == 0);
+    CHECK(memory_available_under(root) == 8000 * 1024);
+    // as in a container: files that were read, the data, fill all that is allowed
+    SETS("cd sys/fs/cgroup; echo 5000000 | tee memory.max >memory.current;"
+         "printf 'anon 1000000\nfile 4000000\ninactive_file 2500000\nactive_file 1500000\n'"
+         " >memory.stat");
+    CHECK(memory_available_under(root) == 4000000);
+    SETS("echo max >sys/fs/cgroup/memory.max");
+    CHECK(memory_available_under(root) == 8000 * 1024);
+    // as on a node of a cluster: the job's own group lies below, its limit above the step's
+    SETS("printf '4:memory:/x\n0::/job/step\n' >proc/self/cgroup; cd sys/fs/cgroup/job;"
+         "echo max >step/memory.max; echo 3000000 >memory.max; echo 1000000 >memory.current");
+    CHECK(memory_available_under(root) == 2000000);
+    SETS("echo 3000000 >sys/fs/cgroup/job/memory.current"); // none is left: not the machine's
+    CHECK(memory_available_under(root) == 1);
+    SETS("echo 0::/elsewhere/../.. >proc/self/cgroup");
+    CHECK(memory_available_under(root) == 8000 * 1024);
+#undef SETS
 }
 
 /* ---- jobs that are made up ---- */

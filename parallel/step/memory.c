@@ -18,14 +18,53 @@ static int64_t read_number(const char *path, const char *key) {
     return x;
 }
 
+static int64_t group_number(const char *group, const char *file, const char *key) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", group, file);
+    return read_number(path, key);
+}
+
+/* What the control group in this folder leaves to its processes; INT64_MAX: it sets no limit. Pages
+ * of files count as used, and go where memory is asked for, as those of MemAvailable do. */
+static int64_t group_leaves(const char *group) {
+    int64_t limit = group_number(group, "memory.max", ""),
+            used = group_number(group, "memory.current", ""),
+            inactive = group_number(group, "memory.stat", "inactive_file "),
+            active = group_number(group, "memory.stat", "active_file ");
+    if (limit < 0 || used < 0) return INT64_MAX;
+    used -= (inactive > 0 ? inactive : 0) + (active > 0 ? active : 0);
+    return limit - used > 1 ? limit - used : 1;
+}
+
+/* The folder of this process's control group as far as "0::/of/a/job" names it below the mounted
+ * tree, without a slash at its end. */
+static void find_group(const char *root, char *group, size_t n) {
+    char path[256], line[300];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "r");
+    bool found = false;
+    while (f && !found && fgets(line, sizeof line, f)) found = strncmp(line, "0::/", 4) == 0;
+    if (f) fclose(f);
+    if (found) line[strcspn(line, "\n")] = 0;
+    snprintf(group, n, "%s/sys/fs/cgroup%s", root, found && line[4] ? line + 3 : "");
+}
+
+int64_t memory_available_under(const char *root) {
+    char path[256], group[560];
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    int64_t kib = read_number(path, "MemAvailable:"), least = kib > 0 ? kib * 1024 : INT64_MAX;
+    find_group(root, group, sizeof group);
+    size_t top = strlen(root) + strlen("/sys/fs/cgroup");
+    for (;; *strrchr(group, '/') = 0) { // groups above have limits for all below them
+        int64_t left = group_leaves(group);
+        if (left < least) least = left;
+        if (strlen(group) <= top) break;
+    }
+    return least < INT64_MAX ? least : 0;
+}
+
 int64_t memory_available(void) {
-    int64_t kib = read_number("/proc/meminfo", "MemAvailable:");
-    int64_t limit = read_number("/sys/fs/cgroup/memory.max", ""),
-            used = read_number("/sys/fs/cgroup/memory.current", "");
-    int64_t machine = kib > 0 ? kib * 1024 : 0;
-    if (limit > 0 && used >= 0 && limit > used && (!machine || limit - used < machine))
-        return limit - used;
-    return machine;
+    return memory_available_under("");
 }
 
 int64_t memory_free(const Model *m) {
@@ -60,10 +99,9 @@ void memory_print(const Model *m, FILE *f) {
     if (m->shape.samples)
         fprintf(f, "  %-12s %8.1f  %4.1f %%  %s\n", "sampling", mib(generator_bytes(m)),
                 100.0 * (double)generator_bytes(m) / (double)all, "key-value cache, activations");
-    fprintf(f, "  %-12s %8.1f  of %.1f available%s\n", "all", mib(all), mib(have),
-            m->k->memory          ? " on the device"
-            : m->grid->mesh.p > 1 ? " here"
-                                  : "");
+    fprintf(f, "  %-12s %8.1f", "all", mib(all));
+    if (have) fprintf(f, "  of %.1f available", mib(have)); // else the system does not say
+    fprintf(f, "%s\n", m->k->memory ? " on the device" : m->grid->mesh.p > 1 ? " here" : "");
 }
 
 /* Bytes that the same model would need with another micro-batch and recompute. */

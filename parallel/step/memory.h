@@ -8,9 +8,11 @@
 
 #include "parallel/step/model.h"
 
-/* Local. Bytes that this process may still take: available memory of the machine, less where a
- * control group allows less. 0 when the system does not say. */
+/* Local. Bytes that this process may still take: available memory of the machine, less where its
+ * control group or one above allows less. 0 when the system does not say. */
 int64_t memory_available(void);
+/* Local. The same of a system whose /proc and /sys lie under root. */
+int64_t memory_available_under(const char *root);
 /* Local. The same where the arenas of m lie: of the calling rank's device, where it has one. */
 int64_t memory_free(const Model *m);
 /* Local. Bytes of all arenas of a planned model. */
