@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,11 +190,11 @@ static char *step_path(const char *save_dir, int64_t step) {
 /* One run at a time. The file is never removed: who opened it before and locks it after its removal
  * would hold nothing. */
 static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e) {
-    char who[160] = "", host[64] = "host";
+    char who[160] = "", host[HOST_NAME_MAX + 1] = "host";
     *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (*lock < 0) return err(e, "cannot create %s: %s", path, strerror(errno));
     if (flock(*lock, LOCK_EX | LOCK_NB) == 0) {
-        gethostname(host, sizeof host - 1);
+        gethostname(host, sizeof host);
         int n = snprintf(who, sizeof who, "process %ld on %s\n", (long)getpid(), host);
         if (ftruncate(*lock, 0) || pwrite(*lock, who, (size_t)n, 0) != n)
             warn("%s: %s", path, strerror(errno)); // locked all the same, without a name

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,8 @@
 
 /* "HOST-" of this machine: a process id means nothing elsewhere. */
 static char *host_prefix(void) {
-    char host[64] = "host";
-    gethostname(host, sizeof host - 1);
+    char host[HOST_NAME_MAX + 1] = "host";
+    gethostname(host, sizeof host);
     return mem_printf("%s-", host);
 }
 

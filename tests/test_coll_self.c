@@ -1,5 +1,7 @@
 /* What coll.c does for every backend, on one rank: checks, tickets, counters. */
+#include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/coll_call.h"
 #include "tests/coll_cases.h"
@@ -28,6 +30,23 @@ TEST(coll_of_one_rank_is_a_copy) {
     coll_barrier(c);
     coll_wait((Ticket){0});
     world_free(w);
+}
+
+/* Nodes are told apart by their names, which Linux lets have 64 letters. */
+static void on_a_host_of_64_letters(void *arg) {
+    const char *name = arg;
+    if (unshare(CLONE_NEWUTS) || sethostname(name, strlen(name))) _exit(77);
+    World *w = world_self_open();
+    _exit(strcmp(world_node(w), name) != 0);
+}
+TEST(coll_knows_a_node_whose_name_is_as_long_as_names_can_be) {
+    char name[65], text[256];
+    memset(name, 'n', 64), name[64] = 0;
+    int status = test_in_child(on_a_host_of_64_letters, name, text, sizeof text);
+    if (status == 77)
+        test_skip("only root may change the name of a host");
+    else
+        CHECK(status == 0);
 }
 
 TEST(coll_of_one_rank_many_tickets_in_any_order) {

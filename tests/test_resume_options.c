@@ -45,7 +45,7 @@ static const Case cases[] = {
     {"recompute", "full", "", false},
     {"memory", "1", "", false},
     {"listing", "build", "", false},
-    {"explain-matmul", "256,256,256", "--cluster h100:1", false},
+    {"explain-matmul", "256,256,256", "--cluster h100:1 --json ''", false},
     {"steps", "12", "", false},
     {"batch", "64", "", false},
     {"micro", "1", "", false},

@@ -39,7 +39,7 @@ static Comm *comm_new(World *w, const char *label, int size) {
 World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl) {
     World *w = mem_calloc(1, sizeof *w);
     *w = (World){.backend = b, .rank = rank, .size = size, .threads = threads, .impl = impl};
-    if (gethostname(w->node, sizeof w->node - 1)) snprintf(w->node, sizeof w->node, "unknown");
+    if (gethostname(w->node, sizeof w->node)) snprintf(w->node, sizeof w->node, "unknown");
     w->all = comm_new(w, "all", size);
     w->all->rank = rank;
     for (int i = 0; i < size; i++) w->all->member[i] = i;

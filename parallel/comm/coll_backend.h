@@ -9,6 +9,8 @@
 #ifndef PARALLEL_COMM_COLL_BACKEND_H
 #define PARALLEL_COMM_COLL_BACKEND_H
 
+#include <limits.h>
+
 #include "base/arena.h"
 #include "layers/device_clock.h"
 #include "parallel/comm/coll_reduce.h"
@@ -107,7 +109,7 @@ struct World {
     const CollBackend *backend, *device; // device: for device memory; or NULL
     int rank, size;
     int threads; // of this rank's team: its share of the cores
-    char node[64], phase[64];
+    char node[HOST_NAME_MAX + 1], phase[64];
     Team *team;
     double limit; // seconds, 0: none
     Comm *all, *last;

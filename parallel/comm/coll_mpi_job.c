@@ -1,6 +1,7 @@
 #include "parallel/comm/coll_mpi_job.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -195,14 +196,14 @@ static void set_tcp(void) {
 }
 
 void mpi_job_begin(int *rank, int *size, double limit) {
-    char node[64] = "unknown";
+    char node[HOST_NAME_MAX + 1] = "unknown";
     int provided;
     int first = *rank; // number by the launcher; MPI may count each process as rank 0
     set_tcp();
     sigset_t s = term_set();
     prctl(PR_SET_TIMERSLACK, 1000L);      // nanoseconds; by default the shortest sleep takes 55 us
     pthread_sigmask(SIG_BLOCK, &s, NULL); // before other threads start, which inherit the mask
-    gethostname(node, sizeof node - 1);
+    gethostname(node, sizeof node);
     die_set_rank(*rank, node);
     mpi_job_watch("MPI has not started", limit);
     if (getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMIX_RANK") && !getenv("OMPI_COMM_WORLD_SIZE"))

@@ -1,5 +1,6 @@
 #include "parallel/comm/ranks.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -131,7 +132,7 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
 
 /* A rank, and the cores that it may use. */
 typedef struct RankCores {
-    char node[64];
+    char node[HOST_NAME_MAX + 1];
     cpu_set_t cores;
 } RankCores;
 

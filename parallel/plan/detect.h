@@ -13,14 +13,17 @@
 #ifndef PARALLEL_PLAN_DETECT_H
 #define PARALLEL_PLAN_DETECT_H
 
+#include <limits.h>
+
 #include "parallel/plan/gpu.h"
 #include "parallel/plan/machine.h"
 
 enum { NODE_CORES = 512, MAX_WARNINGS = 16 };
 
 typedef struct NodeFacts {
-    char name[64], cpu[64];      // host; model of the processor
-    int sockets, cores, threads; // usable by the job; hardware threads
+    char name[HOST_NAME_MAX + 1]; // of the host
+    char cpu[64];                 // model of the processor
+    int sockets, cores, threads;  // usable by the job; hardware threads
     int quota;      // CPU quota of the control group in cores, for all ranks; 0: no limit
     int64_t memory; // available bytes
 } NodeFacts;
