@@ -94,7 +94,8 @@ works "a listing of the order" "$programs/train_gpt" --listing --model $model --
 works "a listing of ranks that are not here" "$programs/train_gpt" --listing --model $model \
     --layout d2.x4+sp --cluster h100:1
 works "it is of eight ranks" test "$(grep -c 'reduce_scatter x' out)" -gt 0
-works "a matmul explained" "$programs/train_gpt" --explain-matmul 768,768,4096,wgrad --cluster h200:1
+works "a matmul explained" "$programs/train_gpt" --explain-matmul 768,768,4096,wgrad \
+    --cluster h200:1
 refuses "a matmul of two sizes" 2 "M,N,K or M,N,K,wgrad is needed" "$programs/train_gpt" \
     --explain-matmul 768,768 --cluster h200:1
 refuses "a matmul explained on no cluster" 2 "requires --cluster, like --cluster h200:1" \

@@ -1,5 +1,6 @@
 /* parallel/step: the program of a step, derived from the forward pass, and its listing. What it
  * sends is held against tests/theory.c in test_price.c, whose lists these are. */
+#include <ctype.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -60,13 +61,16 @@ TEST(step_listing_shows_types_and_costs) {
     CHECK(strstr(text, "= all_gather x"));
     CHECK(strstr(text, "dh1[T, C] +x"));
     CHECK(strstr(text, "reco ~ h1[T, C]")); // gathered again for dw
-    CHECK(test_count(text, " of the other 3 layers") == 2);
+    CHECK(strstr(text, " operations of layers 1-3\n") &&
+          strstr(text, " operations of layers 0-2\n"));
+    CHECK(strncmp(text, "a micro-batch on rank 0 of 2, layout x2+sp, overlap none\n", 56) == 0);
+    CHECK(strstr(text, "\n  C          channels of the residual stream: 32\n"));
     CHECK(strstr(text, "dwte[V/x, C]") && !strstr(text, "dhead"));
-    CHECK(strstr(text, "\n  ~         a collective\n") && !strstr(text, "\n  +         in"));
-    CHECK(strstr(text, "\n  [T/x]     sharded: ") && strstr(text, "\n  [T] +x    partial: "));
+    CHECK(strstr(text, "\n  ~          a collective\n") && !strstr(text, "\n  +          in"));
+    CHECK(strstr(text, "\n  [T/x]      sharded: ") && strstr(text, "\n  [T] +x     partial: "));
     const char *attention = strstr(text, "= attention_backward");
     CHECK(attention && strcspn(attention, "'") < strcspn(attention, "\n")); // of its logs of sums
-    CHECK(strstr(text, "\n  2Y        mean and sum") && !strstr(text, "\n  G         all"));
+    CHECK(strstr(text, "\n  2Y         mean and sum") && !strstr(text, "\n  G          all"));
     CHECK(strstr(text, " x2[T/x, C] ") && strstr(text, " dx2[T/x, C] "));
 }
 
@@ -95,9 +99,9 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     PRINTED(text, listing_print(f, &(Listed){p, costs, order, m.name}));
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
           strstr(text, "back + dx2[T/z.x, C]"));
-    CHECK(test_count(text, " of the other 3 layers") >= 2);
-    CHECK(strstr(text, "\npredicted for cpu: ") && strstr(text, " KFLOP"));
-    CHECK(strstr(text, "\n  under     ") && strstr(text, "\n  waited    "));
+    CHECK(test_count(text, " of layers 1-3\n") + test_count(text, " of layers 0-2\n") >= 2);
+    CHECK(strstr(text, "\npredicted for 4 ranks on cpu: ") && strstr(text, " KFLOP"));
+    CHECK(strstr(text, "\n  under      ") && strstr(text, "\n  waited     "));
     PRINTED(data, listing_json(f, &(Listed){p, costs, order, m.name}, &(Listed){.costs = NULL}));
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
@@ -115,6 +119,54 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     CHECK_NEAR(end / (1e3 * order.seconds), 1, 0.1); // kernels are slower while collectives run
     CHECK(beside > 8 && beside == test_count(data, "\"under\""));
     json_decref(all);
+}
+
+/* Milliseconds of a list in the order of a window, as text. */
+static char *timed_list(const Program *p, int window) {
+    char *text;
+    Machine m = machine_of("cpu:4");
+    OWNED(test_mem_end) OpCost *costs = program_costs(p, &m, false);
+    OWNED(schedule_free) Schedule order = schedule_make(p, costs, window);
+    schedule_time(&order, p, costs);
+    PRINTED(text, listing_print(f, &(Listed){*p, costs, order, m.name}));
+    return text;
+}
+
+/* "4.5 +0.3 ms" of a line: when it starts and what it takes. */
+static bool times_of(const char *text, int line, double *start, double *takes) {
+    char number[16];
+    snprintf(number, sizeof number, "\n%4d ", line);
+    const char *at = strstr(text, number), *end = at ? strchr(at + 1, '\n') : NULL;
+    for (; at && at < end; at++)
+        if (at[0] == ' ' && at[1] == '+' && isdigit(at[2])) {
+            const char *from = at;
+            while (from[-1] != ' ') from--;
+            return sscanf(from, "%lf +%lf", start, takes) == 2;
+        }
+    return false;
+}
+
+/* A collective that is waited for where it starts runs under nothing, not even the kernel that
+ * makes its operand; and a kernel that waits for several names the one that comes last. */
+TEST(step_listing_says_what_was_hidden_and_waited_for) {
+    int n = 0;
+    Grid g = mesh_grid("x2.y2+sp", 0);
+    ModelShape s = shape_of("layers=1,heads=4,channels=64,vocab=64", &g, RECOMPUTE_NONE);
+    OWNED(program_free) Program p = program_passes(&s, PASS_FUSE, NULL);
+    OWNED(test_mem_end) char *none = timed_list(&p, WINDOW_NONE);
+    OWNED(test_mem_end) char *bulk = timed_list(&p, WINDOW_BULK);
+    CHECK(strstr(none, "  waited ") && !strstr(none, " ms  under "));
+    for (const char *t = bulk; (t = strstr(t, "  waited ")); t++) {
+        const char *line = t;
+        double waited, start, takes, begin, length;
+        int by;
+        while (line > bulk && line[-1] != '\n') line--;
+        if (sscanf(t, "  waited %lf for %%%d", &waited, &by) != 2) continue; // the legend
+        CHECK(times_of(bulk, atoi(line), &start, &takes) && times_of(bulk, by, &begin, &length));
+        CHECK_NEAR(begin + length, start, 3e-4);
+        n++;
+    }
+    CHECK(n > 2);
 }
 
 /* Every token has a place; on a device those of a micro-batch of GPT-2 are one chunk, and of more

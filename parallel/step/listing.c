@@ -46,8 +46,8 @@ static Listing listing_make(const Listed *of) {
     }
     for (int k = 0; order && k < order->n_slots; k++) {
         int i = order->slot[k].op;
-        if (order->slot[k].kind == SLOT_WAIT) {
-            last_wait = i;
+        if (order->slot[k].kind == SLOT_WAIT) { // of several: for the one that arrives last
+            if (last_wait < 0 || order->time[i].end > order->time[last_wait].end) last_wait = i;
             continue;
         }
         if (order->slot[k].kind == SLOT_RUN) l.waited[i] = last_wait, last_wait = -1;
@@ -175,9 +175,11 @@ static bool is_second(const Listing *l, int t) {
 static void print_line(FILE *f, const Listing *l, int i) {
     const Op *op = &l->p->op[i];
     char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[OPERAND_TEXT];
-    for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++)
-        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s%s", k ? ", " : "",
+    for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++) {
+        const char *before = k == 0 ? "" : k == op_operands(op) ? " after " : ", ";
+        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s%s", before,
                       operand(l, op->in[k], one), is_second(l, op->in[k]) ? "'" : "");
+    }
     fprintf(f, "%4d %s %c %-34s = %-20s %-*s ", l->line[i], phases[op->phase], mark_of(l->p, i),
             result(l, op->out, type), operation(l->p, op, name), OPERANDS_COLUMN, operands);
     print_cost(f, l, i, (int)strlen(operands));
@@ -191,13 +193,21 @@ static bool stands_for_all(const Program *p, const Op *op) {
     return op->layer < 0 || op->layer == (up ? 0 : last);
 }
 
-/* In an order collectives of the next layers are among the kernels of this one: kernels decide. At
- * the end of a step one kernel may be of all layers. */
+/* In an order collectives of other layers are among the kernels of the one that stands for all:
+ * there the line before decides. At the end of a step one kernel may be of all layers. */
 static bool folded(const Listing *l, int k, bool before) {
     const Op *op = &l->p->op[l->at[k]];
     bool begins = !op->fused || op->phase == PHASE_END;
     bool decides = begins && (!l->order || l->costs[l->at[k]].level < 0);
-    return decides ? !stands_for_all(l->p, op) : before;
+    return !stands_for_all(l->p, op) && (decides || before);
+}
+
+static void print_fold(FILE *f, const Program *p, const Op *first, int n) {
+    int layers = (int)p->shape->config.layers;
+    int from = first->phase == PHASE_FORWARD || first->phase == PHASE_END ? 1 : 0;
+    fprintf(f, "     ... %d operation%s of layer%s %d", n, n == 1 ? "" : "s", layers > 2 ? "s" : "",
+            from);
+    fprintf(f, layers > 2 ? "-%d\n" : "\n", from + layers - 2);
 }
 
 /* Is an operation a sum of stored gradients? Then the list is of the last micro-batch of a step. */
@@ -206,18 +216,32 @@ static bool completes(const Program *p, const Op *op) {
     return op_info(op->kind)->collective && (of == STORAGE_BUCKET || of == STORAGE_GRADIENT);
 }
 
+static void print_heading(FILE *f, const Program *p) {
+    char layout[64], overlap[OVERLAP_TEXT];
+    const char *of = p->phase == PHASE_END ? "the end of a step" : "forward pass of a micro-batch";
+    for (int i = 0; i < p->n_ops; i++) {
+        if (p->op[i].phase == PHASE_BACKWARD) of = "a micro-batch";
+        if (completes(p, &p->op[i])) {
+            of = "the last micro-batch of a step";
+            break;
+        }
+    }
+    fprintf(f, "%s on rank %d of %d, layout %s, overlap %s\n", of, p->mesh->rank, p->mesh->p,
+            layout_print(p->layout, layout), overlap_print(&p->shape->overlap, overlap));
+}
+
 static void print_total(FILE *f, const Listing *l, const char *machine) {
     double bytes = 0, flops = 0;
-    const char *when = l->p->phase == PHASE_END ? "at the end of a step" : "in a micro-batch";
     for (int i = 0; i < l->p->n_ops; i++) {
-        if (completes(l->p, &l->p->op[i])) when = "in the last micro-batch of a step";
         bytes += (double)op_bytes(l->p, &l->p->op[i]);
         flops += op_flops(l->p, &l->p->op[i]);
     }
     char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
-    fprintf(f, "%d operations, %s, received %s %s on this rank\n", l->p->n_ops,
-            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text), when);
-    if (l->costs) fprintf(f, "predicted for %s", machine);
+    fprintf(f, "%d operations of this rank, %s, %s received\n", l->p->n_ops,
+            amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text));
+    if (l->costs)
+        fprintf(f, "predicted for %d rank%s on %s", l->p->mesh->p, l->p->mesh->p == 1 ? "" : "s",
+                machine);
     if (l->order)
         fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives",
                 1e3 * l->order->seconds, 1e3 * l->order->spent.compute,
@@ -226,17 +250,20 @@ static void print_total(FILE *f, const Listing *l, const char *machine) {
 }
 
 static void explain(FILE *f, bool found, const char *sign, const char *meaning) {
-    if (found) fprintf(f, "  %-8s  %s\n", sign, meaning);
+    if (found) fprintf(f, "  %-9s  %s\n", sign, meaning);
 }
 
 /* What the marks mean that are in the list. */
 static void print_marks(FILE *f, const Listing *l) {
     const Program *p = l->p;
-    bool mark[128] = {false}, again = false, rows = false;
+    bool mark[128] = {false}, again = false, rows = false, waits = false,
+         kind[N_OP_KINDS] = {false};
     for (int i = 0; i < p->n_ops; i++) {
-        mark[(int)mark_of(p, i)] = true;
-        again |= p->op[i].phase == PHASE_RECOMPUTE;
-        rows |= p->tensor[p->op[i].out].whole >= 0;
+        const Op *op = &p->op[i];
+        mark[(int)mark_of(p, i)] = kind[op->kind] = true;
+        again |= op->phase == PHASE_RECOMPUTE;
+        rows |= p->tensor[op->out].whole >= 0;
+        waits |= op_operands(op) < op->n_in;
     }
     explain(f, again, "reco", "computed or gathered again for backward: not kept from forward");
     explain(f, true, "%7", "the result of line 7; %7': its second result");
@@ -244,6 +271,14 @@ static void print_marks(FILE *f, const Listing *l) {
     explain(f, mark['~'], "~", "a collective");
     explain(f, mark['&'], "&", "a collective in the kernel of its matmul");
     explain(f, mark['+'], "+", "in the kernel of the line before");
+    explain(f, waits, "after", "the operation that makes this has to have run before");
+    explain(f, kind[OP_MATMUL_BT], "matmul_bt",
+            "times the transpose of the second operand: dgrad; the head");
+    explain(f, kind[OP_MATMUL_AT], "matmul_at",
+            "the transpose of the first operand times the second: wgrad");
+    explain(f, kind[OP_BUCKET], "bucket",
+            "names gradients that are summed together; copies nothing");
+    explain(f, mark['~'], "1.5 MB", "received by this rank; FLOP are those of this rank, too");
     explain(f, l->order != NULL, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
     explain(f, l->order && mark['~'], "under",
             "this collective is under way while those lines run");
@@ -283,12 +318,16 @@ static void print_dimensions(FILE *f, const Program *p) {
         {"G", "all gradients of a bucket"},
         {"W", "high and low part of an integer sum (--exact)"}};
     for (size_t k = 0; k < sizeof meaning / sizeof *meaning; k++) {
-        bool found = false;
-        for (int i = 0; i < p->n_ops && !found; i++) {
-            const Dist *d = &p->tensor[p->op[i].out].dist;
-            for (int n = 0; n < d->n_dims; n++) found |= strcmp(d->dim[n], meaning[k][0]) == 0;
+        int64_t size = 0; // of all ranks, with padding; -1: of several sizes
+        for (int i = 0; i < p->n_ops; i++) {
+            const StepTensor *x = &p->tensor[p->op[i].out];
+            for (int n = 0; n < x->dist.n_dims; n++)
+                if (strcmp(x->dist.dim[n], meaning[k][0]) == 0)
+                    size = size == 0 || size == x->size[n] ? x->size[n] : -1;
         }
-        explain(f, found, meaning[k][0], meaning[k][1]);
+        if (size > 0)
+            fprintf(f, "  %-9s  %s: %lld\n", meaning[k][0], meaning[k][1], (long long)size);
+        explain(f, size < 0, meaning[k][0], meaning[k][1]);
     }
 }
 
@@ -304,15 +343,14 @@ static bool inside_bucket(const Listing *l, int k) {
 
 void listing_print(FILE *f, const Listed *list) {
     Listing l = listing_make(list);
-    long long layers = l.p->shape->config.layers;
     bool fold = false;
+    print_heading(f, l.p);
     for (int k = 0, next; k < l.n; k = next) {
         next = k + 1;
         fold = folded(&l, k, fold);
         if (fold) {
             while (next < l.n && folded(&l, next, true)) next++;
-            fprintf(f, "     ... %d operation%s of the other %lld layer%s\n", next - k,
-                    next == k + 1 ? "" : "s", layers - 1, layers == 2 ? "" : "s");
+            print_fold(f, l.p, &l.p->op[l.at[k]], next - k);
         } else if (inside_bucket(&l, k)) {
             while (inside_bucket(&l, next)) next++;
             fprintf(f, "     ... %d operations that name more gradients of the bucket\n", next - k);

@@ -10,9 +10,10 @@
  *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
  *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
  *
- * @512: rows of a chunk, from row 512 on. Layers that repeat are folded into a line, and what is
- * between the first and the last operation of a bucket. Below the list stands what its marks, its
- * types (sharded, partial) and its dimensions (T, 2Y, ...) mean.
+ * @512: rows of a chunk, from row 512 on. Forward and the end of a step show layer 0, backward the
+ * last layer; the other layers are folded into lines, and what is between the first and the last
+ * operation of a bucket. Below the list stands what its marks, its types (sharded, partial) and its
+ * dimensions (T, 2Y, ...) mean.
  */
 #ifndef PARALLEL_STEP_LISTING_H
 #define PARALLEL_STEP_LISTING_H

@@ -340,8 +340,8 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
 }
 
 static void start_time(Schedule *s, Clocks *c, const OpCost *costs, int i) {
-    double end = clocks_start(c, &costs[i]);
-    s->time[i] = (OpTime){end - costs[i].seconds, end, 0};
+    double now = c->now, end = clocks_start(c, &costs[i]);
+    s->time[i] = (OpTime){fmax(now, end - costs[i].seconds), end, 0}; // now: rounding
 }
 
 /* Of a kernel from operation i on, with the collective in it. */

@@ -16,14 +16,14 @@ bool run_lists_cluster(const Run *r) {
     return r->o->listing && *r->o->cluster;
 }
 
-/* --cluster, or the machine at hand: its description, and the rate of one small matmul (detect).
- * Collectives and other kernels are priced by formulas, not measured. */
+/* --cluster, or the machine at hand: its description, and on CPUs the rate of one small matmul
+ * (detect). Collectives and other kernels are priced by formulas, not measured. Collective. */
 static Machine machine_of(const Run *r) {
     Machine m;
     Detected d;
     if (run_lists_cluster(r)) return r->described;
     detect(&d, r->world, kernels_cpu(r->o->kernels), r->team, r->o->dtype == 1);
-    detect_machine(&d, &m);
+    run_machine(r, &d, &m);
     detect_free(&d);
     return m;
 }

@@ -220,7 +220,11 @@ static void search(Run *r, Plan *p) {
 }
 
 /* Devices are priced from their data sheets: nothing is measured. */
-static void gpu_machine(const Run *r, const Detected *d, Machine *m) {
+void run_machine(const Run *r, const Detected *d, Machine *m) {
+    if (!r->device.used) {
+        detect_machine(d, m);
+        return;
+    }
     const DeviceFacts *f = &r->device.facts;
     Gpus g = {.facts = device_gpu(f),
               .memory = (int64_t)r->kernels->memory->available(),
@@ -239,12 +243,11 @@ static void measure(Run *r, Plan *p) {
     if (r->lead && r->o->plan) detect_print(&d, stdout);
     for (int i = 0; i < d.n_warnings && r->lead && !r->o->plan; i++)
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
+    run_machine(r, &d, &p->machine);
     if (r->device.used) {
-        gpu_machine(r, &d, &p->machine);
         detect_free(&d);
         return;
     }
-    detect_machine(&d, &p->machine);
     // search() reports why it ends
     if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p);
     calibrate_candidates(r, p, &d);
@@ -335,7 +338,7 @@ void run_predict(Run *r) {
     detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
     StepLists *s = run_step_lists(r);
     if (r->device.used) {
-        gpu_machine(r, &d, &m);
+        run_machine(r, &d, &m);
         price_of(s, &m, &price);
         r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {

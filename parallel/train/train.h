@@ -14,6 +14,7 @@
 #include "data/runstate.h"
 #include "data/tokenizer.h"
 #include "layers/cuda/device.h"
+#include "parallel/plan/detect.h"
 #include "parallel/plan/gpu.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/trace.h"
@@ -161,6 +162,8 @@ bool run_choose_layout(Run *r);
 StepLists *run_step_lists(const Run *r);
 void run_free_lists(StepLists *s);
 PriceShape run_step_shape(const Run *r);
+/* Collective. The machine of these ranks: GPUs where they are used, else processors. */
+void run_machine(const Run *r, const Detected *d, Machine *m);
 /* Local. End the run for a batch that is no multiple of --micro; for halves of an odd
  * micro-batch. */
 void run_check_batch(const Run *r, int64_t batch, int64_t seq);
