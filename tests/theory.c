@@ -349,8 +349,8 @@ static void matrices(Walk *k, const TensorTable *t) {
         }
         together += gradient(&t->t[i]);
         if (next < t->n && t->t[next].layer == t->t[i].layer) continue;
-        call(k, "gradients of matrices", COLL_ALL_REDUCE, grid_summed(k->s->grid, d), together,
-             F32);
+        call(k, "gradients of matrices", COLL_ALL_REDUCE, grid_axes_of_a_step(k->s->grid, d),
+             together, F32);
         together = 0;
     }
 }
@@ -364,7 +364,8 @@ static void vectors(Walk *k, const TensorTable *t) {
             if (!shard_stored(t, i) && axes_equal(shard_partial_axes(t, i, k->l), axes))
                 n += gradient(&t->t[i]);
         if (n)
-            call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_summed(k->s->grid, axes), n, F32);
+            call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_axes_of_a_step(k->s->grid, axes),
+                 n, F32);
     }
 }
 

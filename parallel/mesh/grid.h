@@ -43,7 +43,7 @@ const Grid *grid_one(void);
 void grid_set_local_steps(Grid *g);
 /* Local. Those of the axes over which a step sums: all, without d while replicas take local
  * steps. */
-Axes grid_summed(const Grid *g, Axes axes);
+Axes grid_axes_of_a_step(const Grid *g, Axes axes);
 /* Local. Number of replicas that take local steps: the size of d; 1 without local steps. */
 int grid_replicas(const Grid *g);
 /* Local. The communicator along these axes; NULL: one rank. All four named are all ranks in their

@@ -90,7 +90,8 @@ static void vocabulary_backward(const OpCall *k, Work *w) {
     w->b = k->w->V;
 }
 
-/* One row a kind. flags: of the kernel alone; joined: what they are in another's kernel. */
+/* One row a kind. flags: of the kernel alone; joined: what it adds to those of the
+ * kernel into which it is fused. */
 typedef struct Row {
     WorkKind work;
     Sizes *sizes;

@@ -1,5 +1,6 @@
-/* The Machine that the facts describe. What they do not say is the preset's for processors, but for
- * sums inside a node, which has no such level. All of it holds until something is measured. */
+/* The Machine that the facts describe. FLOP/s are those of the small matmul that detect.c has
+ * timed; the rest is the preset's for processors, but for sums inside a node, which has no such
+ * level. A calibration (calibrate.h) takes the place of all of it. */
 #include <string.h>
 
 #include "base/utf8.h"

@@ -1,4 +1,5 @@
-/* machine -- the time of one kernel and of one collective, from a few numbers.
+/* machine -- the time of one kernel and of one collective: as measured, where there is a
+ * calibration (calibrate.h), else from a few numbers.
  *
  * A group of p ranks lies in nested units; m is how many of its ranks a unit below level l holds
  * (one rank for l = 0), N the bytes of the whole. Nothing gets quicker outwards: what leaves a unit
@@ -77,8 +78,8 @@ const Kernels *machine_kernels(const Machine *m, bool bf16) {
 
 /* ---- works ---- */
 
-/* A matrix unit is full when every dimension of a matmul is large; the smallest decides. Matmuls
- * of GPUs whose multiprocessors are known have a better model (gpu_matmul.h). */
+/* A matrix unit is full when every dimension of a matmul is large; the smallest decides. In bf16
+ * matmuls of GPUs whose multiprocessors are known have a better model (gpu_matmul.h). */
 static double smallest_dimension(const Work *w) {
     if (work_is_attention(w)) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
     int64_t small = w->rows < w->a ? w->rows : w->a;

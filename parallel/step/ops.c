@@ -16,7 +16,7 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_ATTENTION] = {"attention", unary_rule, .run = run_attention},
     [OP_CACHE] = {"cache", .run = run_cache},
     [OP_ATTENTION_CACHE] = {"attention_cache", .run = run_attention_cache},
-    [OP_ACT] = {"activation", unary_rule, .run = run_act, .cheap = true},
+    [OP_ACT] = {"activation", unary_rule, .run = run_act, .cheap = true}, // listed by its name
     [OP_SWIGLU] = {"swiglu", unary_rule, .run = run_swiglu, .cheap = true},
     [OP_ADD] = {"add", add_rule, .run = run_residual},
     [OP_LOSS_STATISTICS] = {"loss_statistics", pass_on_rule, .run = run_loss_statistics,

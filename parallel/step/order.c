@@ -16,8 +16,9 @@ static bool not_alike(const Op *op) {
            op->kind == OP_BUCKET;
 }
 
-/* Links are much slower than kernels: then a collective is waited for as late as the window allows.
- * Where links are fast, this costs nothing; what is ordered for fast links waits on slow ones. */
+/* Links that are slow on purpose, much slower than kernels: so a collective is waited for as late
+ * as the window allows. Where links are fast, this costs nothing; what is ordered for fast links
+ * waits on slow ones. */
 static OpCost *nominal_costs(const Program *p) {
     const double flops = 50e9, memory = 10e9, link = 30e6, latency = 20e-6;
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);

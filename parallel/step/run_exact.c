@@ -36,7 +36,7 @@ static int exponent_of(const Model *m, What what) {
 
 void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool fresh) {
     What what = WHAT_DW;
-    LinearKind kind = LINEAR_HEAD; // of tokens' sums alike
+    LinearKind kind = LINEAR_HEAD; // wgrad: panels of tokens, of all layers alike
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     Panels k = panels_of(c->m, kind, what);
     MatmulExact x = {

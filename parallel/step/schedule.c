@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* Collectives under way at the same time: fewer than each group has tickets for. */
+/* Collectives under way at the same time: fewer than a group of ranks can have (coll.h). */
 enum { MOST_OPEN = COLL_IN_FLIGHT / 2 };
 
 typedef struct Scheduler {
