@@ -16,9 +16,9 @@ static const struct {
              {"d36", 36, 20, 1280},
              {"d48", 48, 25, 1600}};
 
-/* Tables of a model have rows for every layer, whatever its width: 10,000 layers take 100 MB of
- * them. With at most 2^50 parameters no size of a model overflows 64 bits. */
-enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24, MAX_LAYERS = 10000 };
+/* Tables of a model have rows for every layer, whatever its width: 1,000 layers take 10 MB of them,
+ * and half a second to plan. With at most 2^50 parameters no size of a model overflows 64 bits. */
+enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24, MAX_LAYERS = 1000 };
 static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
 /* Keys whose value is a whole number, and where it goes. */

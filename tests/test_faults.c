@@ -101,19 +101,17 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
         const char *options, *word;
     } cases[] = {
         {2, "--model layers=1000000", "layers=1000000: at most"},
-        {2, "--model layers=9000,heads=1,channels=16777216,ffn=16777216,vocab=100",
+        {2, "--model layers=900,heads=1,channels=16777216,ffn=16777216,vocab=100",
          "parameters: at most"},
-        {1, "--model layers=9000,heads=1,channels=65536,vocab=100", "on all ranks together"},
-        {1, "--memory --model layers=9000,heads=1,channels=65536,vocab=100",
-         "on all ranks together"},
-        {1, "--ranks 4 --layout x4 --model layers=9000,heads=1,channels=65536,vocab=100",
-         "on all ranks together"},
-        {1, "--ranks 4 --model layers=9000,heads=1,channels=65536,vocab=100", "together"},
-        {1, "--micro 100000000 --model layers=2,heads=4,channels=256,vocab=100",
-         "a smaller --micro"},
-        {1, "--model layers=8000,heads=4,channels=64,seq=65536,vocab=100", "what would"},
+        {1, "--model layers=900,heads=1,channels=65536,vocab=100", "only a smaller model"},
+        {1, "--memory --model layers=900,heads=1,channels=65536,vocab=100", "only a smaller model"},
+        {1, "--ranks 4 --layout x4 --model layers=900,heads=1,channels=65536,vocab=100",
+         "only a smaller model"},
+        {1, "--ranks 4 --model layers=900,heads=1,channels=65536,vocab=100", "no layout"},
+        {2, "--micro 100000000 --model layers=2,heads=4,channels=256,vocab=100", "at most"},
+        {1, "--model layers=900,heads=4,channels=64,seq=65536,vocab=100", "what would"},
         {2, "--micro 1000000000 --model layers=2,heads=1,channels=8,seq=16000000,vocab=16000000",
-         "overflow 64 bits"}};
+         "a micro-batch has at most 2097152 tokens"}};
     const char *dir = shell_directory(40000);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         SHELL(cases[i].status, cases[i].word,

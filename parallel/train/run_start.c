@@ -111,39 +111,15 @@ static void ids_of_tokenizer(Run *r) {
         *ids = (SpecialIds){.n_eos = 1, .eos = {eot}, .has_bos = true, .bos = eot};
 }
 
-/* Before any allocation that grows with the layers or with the tokens of a micro-batch: a lower
- * bound of memory over all layouts and schedules. What is above it by little continues to the
- * memory table or the search, which say what would fit. */
-static void refuse_too_large(const Run *r) {
-    bool trains = *r->o->train || !*r->o->init,
-         micro_given = opt_given(opt_find(r->options, "micro"));
+/* Lists have the head in chunks of tokens: of so many they are short, and no size overflows 64
+ * bits. */
+static void check_micro(const Run *r) {
+    enum { MAX_TOKENS = 1 << 21 };
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch, micro = r->o->micro,
-            share = batch ? batch / r->seq + 1 : micro, sequences = micro < share ? micro : share;
-    double tokens = (double)sequences * (double)r->seq, channels = (double)r->config.channels;
-    double widths = (double)r->config.vocab +
-                    16.0 * (double)r->config.layers * (channels + (double)r->config.ffn);
-    if (tokens * widths > 0x1p58)
-        die_usage("--micro %" PRId64 " x --seq %" PRId64 " tokens of this model overflow 64 bits",
-                  micro, r->seq);
-    enum { USUAL_LAYERS = 1000 };
-    bool deep = r->config.layers > USUAL_LAYERS, long_micro = micro_given && tokens > 0x1p20;
-    if ((!deep && !long_micro) || *r->o->cluster) return; // --cluster: other machines
-    int neighbours = ranks_on_node(r->world);
-    double mine = r->device.used ? (double)r->kernels->memory->available() / r->device.ranks
-                                 : (double)memory_available() / neighbours,
-           have = group_sum(&r->group, mine);
-    // weights, in training also gradients and both moments, all fp32, sharded over all ranks; of
-    // each token at least the residual stream
-    double parameters = (trains ? 16.0 : 4.0) * (double)config_parameters(&r->config),
-           residual = tokens * channels * (r->o->dtype == 1 ? 2.0 : 4.0);
-    if (deep && have > 0 && parameters > have)
-        die_user("%.4g parameters need at least %.1f GiB of memory on all ranks together, %.1f GiB "
-                 "are available; nothing was allocated or written",
-                 (double)config_parameters(&r->config), parameters / 0x1p30, have / 0x1p30);
-    if (long_micro && have > 0 && residual > have)
-        die_user("--micro %" PRId64 " x --seq %" PRId64 " tokens need at least %.1f GiB of memory "
-                 "on all ranks together, %.1f GiB are available: a smaller --micro",
-                 micro, r->seq, residual / 0x1p30, have / 0x1p30);
+            share = batch ? batch / r->seq + 1 : micro;
+    if ((micro < share ? micro : share) > MAX_TOKENS / r->seq)
+        die_usage("--micro %" PRId64 " x --seq %" PRId64 ": a micro-batch has at most %d tokens",
+                  micro, r->seq, MAX_TOKENS);
 }
 
 static void choose_config(Run *r, const char *checkpoint) {
@@ -164,7 +140,7 @@ static void choose_config(Run *r, const char *checkpoint) {
     if (r->seq > r->config.seq)
         die_usage("--seq %" PRId64 " is more than the model's %" PRId64 " positions (--model seq=)",
                   r->seq, r->config.seq);
-    refuse_too_large(r);
+    check_micro(r);
 }
 
 /* A resumed run keeps its batch on every mesh; otherwise batch(step) would change. If the sequences
@@ -256,16 +232,6 @@ static ModelShape shape_of(const Run *r) {
 static void plan_model(Run *r) {
     ModelShape s = shape_of(r);
     int neighbours = r->device.used ? r->device.ranks : ranks_on_node(r->world);
-    if (r->lead && r->config.layers > 512) {
-        /* Finding places for temporaries takes time with the square of the layers, which a model
-         * is spared that does not fit even if they lie without gaps. */
-        Model bound;
-        s.unplaced = true;
-        model_plan(&bound, &s, r->kernels, r->team);
-        memory_require(&bound, neighbours, stdout);
-        model_free(&bound);
-        s.unplaced = false;
-    }
     model_plan(&r->m, &s, r->kernels, r->team);
     r->state.batch = r->batch;
     if (r->lead) memory_require(&r->m, neighbours, stdout);
