@@ -177,33 +177,30 @@ TEST(layout_mistakes_are_named_with_what_was_meant) {
 }
 
 /* The table in layout.h, row by row. */
-TEST(layout_linear_derives_the_matmuls_of_every_layer) {
+TEST(layout_linear_has_the_types_of_every_layer) {
     static const struct {
         const char *spec;
         LinearKind kind;
-        const char *x, *w, *y, *dx, *dw, *x_stored, *w_stored, *y_stored;
+        const char *x, *w, *x_stored, *w_stored, *y_stored;
     } rows[] = {
-        {"d2.z3.x4.y5", LINEAR_QKV, "x[T/d.z, C/y]", "w[C/y, N/x]", "y[T/d.z, N/x] +y",
-         "dx[T/d.z, C/y] +x", "dw[C/y, N/x] +d.z", "x[T/d.z, C/y]", "w[C/y, N/x]", "y[T/d.z, N/x]"},
-        {"d2.z3.x4.y5", LINEAR_DOWN, "x[T/d.z, K/x]", "w[K/x, C/y]", "y[T/d.z, C/y] +x",
-         "dx[T/d.z, K/x] +y", "dw[K/x, C/y] +d.z", "x[T/d.z, K/x]", "w[K/x, C/y]", "y[T/d.z, C/y]"},
-        {"d2.z3.x4.y5", LINEAR_HEAD, "x[T/d.z, C]", "w[V/x.y, C]", "y[T/d.z, V/x.y]",
-         "dx[T/d.z, C] +x.y", "dw[V/x.y, C] +d.z", "x[T/d.z, C/y]", "w[V/x.y, C]",
+        {"d2.z3.x4.y5", LINEAR_QKV, "x[T/d.z, C/y]", "w[C/y, N/x]", "x[T/d.z, C/y]", "w[C/y, N/x]",
+         "y[T/d.z, N/x]"},
+        {"d2.z3.x4.y5", LINEAR_DOWN, "x[T/d.z, K/x]", "w[K/x, C/y]", "x[T/d.z, K/x]", "w[K/x, C/y]",
+         "y[T/d.z, C/y]"},
+        {"d2.z3.x4.y5", LINEAR_HEAD, "x[T/d.z, C]", "w[V/x.y, C]", "x[T/d.z, C/y]", "w[V/x.y, C]",
          "y[T/d.z, V/x.y]"},
-        {"d2.x4.y5+sp+heads", LINEAR_UP, "x[T/d, C/y]", "w[C/y, N/x]", "y[T/d, N/x] +y",
-         "dx[T/d, C/y] +x", "dw[C/y, N/x] +d", "x[T/d.x, C/y]", "w[C/y, N/x]", "y[T/d, N/x.y]"},
-        {"d2.x4.y5+sp+heads", LINEAR_ATTN_OUT, "x[T/d, K/x]", "w[K/x, C/y]", "y[T/d, C/y] +x",
-         "dx[T/d, K/x] +y", "dw[K/x, C/y] +d", "x[T/d, K/x.y]", "w[K/x, C/y]", "y[T/d.x, C/y]"},
-        {"d2.x4.y5+sp", LINEAR_HEAD, "x[T/d, C]", "w[V/x.y, C]", "y[T/d, V/x.y]", "dx[T/d, C] +x.y",
-         "dw[V/x.y, C] +d", "x[T/d.x, C/y]", "w[V/x.y, C]", "y[T/d, V/x.y]"},
-        {"d2.x3.y3+stay=y", LINEAR_QKV, "x[T/d.x, C]", "w[C, N/y]", "y[T/d.x, N/y]",
-         "dx[T/d.x, C] +y", "dw[C, N/y] +d.x", "x[T/d.x, C/y]", "w[C/x, N/y]", "y[T/d.x, N/y]"},
-        {"d2.x3.y3+stay=y", LINEAR_DOWN, "x[T/d.x, K]", "w[K, C/y]", "y[T/d.x, C/y]",
-         "dx[T/d.x, K] +y", "dw[K, C/y] +d.x", "x[T/d.x, K/y]", "w[K/x, C/y]", "y[T/d.x, C/y]"},
-        {"x3", LINEAR_QKV, "x[T, C]", "w[C, N/x]", "y[T, N/x]", "dx[T, C] +x", "dw[C, N/x]",
-         "x[T, C]", "w[C, N/x]", "y[T, N/x]"},
-        {"d1", LINEAR_UP, "x[T, C]", "w[C, N]", "y[T, N]", "dx[T, C]", "dw[C, N]", "x[T, C]",
-         "w[C, N]", "y[T, N]"},
+        {"d2.x4.y5+sp+heads", LINEAR_UP, "x[T/d, C/y]", "w[C/y, N/x]", "x[T/d.x, C/y]",
+         "w[C/y, N/x]", "y[T/d, N/x.y]"},
+        {"d2.x4.y5+sp+heads", LINEAR_ATTN_OUT, "x[T/d, K/x]", "w[K/x, C/y]", "x[T/d, K/x.y]",
+         "w[K/x, C/y]", "y[T/d.x, C/y]"},
+        {"d2.x4.y5+sp", LINEAR_HEAD, "x[T/d, C]", "w[V/x.y, C]", "x[T/d.x, C/y]", "w[V/x.y, C]",
+         "y[T/d, V/x.y]"},
+        {"d2.x3.y3+stay=y", LINEAR_QKV, "x[T/d.x, C]", "w[C, N/y]", "x[T/d.x, C/y]", "w[C/x, N/y]",
+         "y[T/d.x, N/y]"},
+        {"d2.x3.y3+stay=y", LINEAR_DOWN, "x[T/d.x, K]", "w[K, C/y]", "x[T/d.x, K/y]", "w[K/x, C/y]",
+         "y[T/d.x, C/y]"},
+        {"x3", LINEAR_QKV, "x[T, C]", "w[C, N/x]", "x[T, C]", "w[C, N/x]", "y[T, N/x]"},
+        {"d1", LINEAR_UP, "x[T, C]", "w[C, N]", "x[T, C]", "w[C, N]", "y[T, N]"},
     };
     for (size_t i = 0; i < N_OF(rows); i++) {
         Layout l = layout_of(rows[i].spec);
@@ -211,9 +208,6 @@ TEST(layout_linear_derives_the_matmuls_of_every_layer) {
         char t[DIST_TEXT];
         CHECK_STR(dist_print(&d.x, t), rows[i].x);
         CHECK_STR(dist_print(&d.w, t), rows[i].w);
-        CHECK_STR(dist_print(&d.y, t), rows[i].y);
-        CHECK_STR(dist_print(&d.dx, t), rows[i].dx);
-        CHECK_STR(dist_print(&d.dw, t), rows[i].dw);
         CHECK_STR(dist_print(&d.x_stored, t), rows[i].x_stored);
         CHECK_STR(dist_print(&d.w_stored, t), rows[i].w_stored);
         CHECK_STR(dist_print(&d.y_stored, t), rows[i].y_stored);

@@ -180,6 +180,19 @@ static void summa(Walk *k, LinearKind kind, Pass pass) {
     weight_gradient(k, kind, name[NAME_DW]);
 }
 
+/* y = x w of a layer, and dx, with their pending sums. */
+static Dist y_of(const LinearDist *d) {
+    Dist y;
+    Err e;
+    if (!dist_matmul(&y, "y", &d->x, &d->w, &e)) die("%s", e.text);
+    return y;
+}
+static Dist dx_of(const LinearDist *d, LinearKind kind) {
+    Dist dx = d->x;
+    dx.partial = d->w.shard[kind != LINEAR_HEAD]; // whose outputs are its rows
+    return dx;
+}
+
 static void forward(Walk *k, LinearKind kind, Pass pass) {
     if (k->l->stay) {
         summa(k, kind, pass);
@@ -189,7 +202,8 @@ static void forward(Walk *k, LinearKind kind, Pass pass) {
     Sizes s = sizes(k, kind);
     if (pass != AGAIN) path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
     if (pass != AGAIN) weight(k, kind, names[kind][NAME_W]);
-    path(k, names[kind][NAME_Y], &d.y, &d.y_stored, s.T, s.N);
+    Dist y = y_of(&d);
+    path(k, names[kind][NAME_Y], &y, &d.y_stored, s.T, s.N);
 }
 
 static void backward(Walk *k, LinearKind kind) {
@@ -199,11 +213,11 @@ static void backward(Walk *k, LinearKind kind) {
     }
     LinearDist d = layout_linear(k->l, kind);
     Sizes s = sizes(k, kind);
-    Dist dy = d.y;
+    Dist dy = y_of(&d), dx = dx_of(&d, kind);
     dy.partial = axes_none();
     path(k, names[kind][NAME_DY], &d.y_stored, &dy, s.T, s.N);
     weight(k, kind, names[kind][NAME_W]);
-    path(k, names[kind][NAME_DX], &d.dx, &d.x_stored, s.T, s.K);
+    path(k, names[kind][NAME_DX], &dx, &d.x_stored, s.T, s.K);
     path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
     weight_gradient(k, kind, names[kind][NAME_DW]);
 }
@@ -251,19 +265,21 @@ static void block_backward_walk(Walk *k) {
  * pending sums. The gradient of a tied table is reduced once, as the head's. */
 static void embedding(Walk *k, bool backward) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
+    Dist partial = dx_of(&d, LINEAR_HEAD);
     Sizes s = sizes(k, LINEAR_HEAD);
     if (backward) {
         path(k, "dx of embedding", &d.x_stored, &d.x, s.T, s.K);
         if (!k->s->config.tied) weight_gradient(k, LINEAR_HEAD, "dw of embedding");
     } else {
         weight(k, LINEAR_HEAD, "w of embedding");
-        path(k, "x of embedding", &d.dx, &d.x_stored, s.T, s.K);
+        path(k, "x of embedding", &partial, &d.x_stored, s.T, s.K);
     }
 }
 
 /* Logits are made in chunks of tokens; three numbers of each token and rank make the loss. */
 static void head(Walk *k) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
+    Dist dx = dx_of(&d, LINEAR_HEAD);
     Sizes s = sizes(k, LINEAR_HEAD);
     int64_t chunk = head_chunk(k->T, k->w.V, false);
     Axes xy = axes_of("x.y");
@@ -273,7 +289,7 @@ static void head(Walk *k) {
         call(k, "statistics of loss", COLL_ALL_GATHER, xy,
              3 * at_most(chunk, k->T - t) * mesh_blocks(k->m, xy), F32);
     weight_gradient(k, LINEAR_HEAD, names[LINEAR_HEAD][NAME_DW]);
-    path(k, names[LINEAR_HEAD][NAME_DX], &d.dx, &d.x_stored, s.T, s.K);
+    path(k, names[LINEAR_HEAD][NAME_DX], &dx, &d.x_stored, s.T, s.K);
 }
 
 static Walk walk(Theory *c, const ModelShape *s) {

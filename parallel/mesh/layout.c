@@ -238,13 +238,6 @@ static Dist matrix(const Layout *l, const char *name, const char *dim0, const ch
     return d;
 }
 
-static Dist matmul_type(const char *name, Dist a, Dist b) {
-    Dist y;
-    Err e;
-    if (!dist_matmul(&y, name, &a, &b, &e)) die("%s", e.text);
-    return y;
-}
-
 bool layout_tokens_over_x(const Layout *l) {
     return l->sp || l->stay;
 }
@@ -261,15 +254,12 @@ static Dist hidden(const Layout *l, const char *name, const char *dim) {
 }
 
 static LinearDist head(const Layout *l) {
-    LinearDist d = {.x = matrix(l, "x", "T", "d.z", "C", ""),
-                    .w = matrix(l, "w", "V", "x.y", "C", ""),
-                    .x_stored = layout_residual(l)};
-    d.y = matmul_type("y", d.x, dist_transposed(&d.w));
-    d.dx = matmul_type("dx", d.y, d.w);
-    d.dw = matmul_type("dw", dist_transposed(&d.y), d.x);
-    d.w_stored = d.w;
-    d.y_stored = d.y;
-    return d;
+    Dist w = matrix(l, "w", "V", "x.y", "C", "");
+    return (LinearDist){.x = matrix(l, "x", "T", "d.z", "C", ""),
+                        .w = w,
+                        .x_stored = layout_residual(l),
+                        .w_stored = w,
+                        .y_stored = matrix(l, "y", "T", "d.z", "V", "x.y")};
 }
 
 LinearDist layout_linear(const Layout *l, LinearKind kind) {
@@ -286,11 +276,6 @@ LinearDist layout_linear(const Layout *l, LinearKind kind) {
                     .x_stored = column ? layout_residual(l) : hidden(l, "x", K),
                     .w_stored = matrix(l, "w", K, l->stay ? "x" : a, N, b),
                     .y_stored = column ? hidden(l, "y", N) : layout_residual(l)};
-    d.y = matmul_type("y", d.x, d.w);
-    Dist dy = d.y;
-    dy.partial = axes_none(); // the gradient of y arrives complete
-    d.dx = matmul_type("dx", dy, dist_transposed(&d.w));
-    d.dw = matmul_type("dw", dist_transposed(&d.x), dy);
     dist_name(d.y_stored.name, "y");
     return d;
 }

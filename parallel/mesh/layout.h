@@ -55,10 +55,10 @@ typedef enum {
 } LinearKind;
 
 /* The tensors of one linear layer: as operands of the local matmul, and as they are stored (w
- * before it is split into flat parts). The head's w is [V, C]: y = x w'. */
+ * before it is split into flat parts). The head's w is [V, C]: y = x w'. Pending sums follow from
+ * the operands (dist_matmul). */
 typedef struct LinearDist {
-    Dist x, w, y; // y = x w, with its pending sum
-    Dist dx, dw;  // dx = dy w', dw = x' dy, with their pending sums
+    Dist x, w;
     Dist x_stored, w_stored, y_stored;
 } LinearDist;
 
@@ -78,7 +78,7 @@ Layout layout_one(void);
  * a new array (mem_free) of *n layouts. */
 Layout *layout_orders(const Layout *l, const int *unit, int n_units, int *n);
 
-/* Local, pure. Types of a linear layer's tensors, derived by dist_matmul. */
+/* Local, pure. Types of a linear layer's tensors. */
 LinearDist layout_linear(const Layout *l, LinearKind kind);
 /* Local, pure. The residual stream x[T, C]. And: are its tokens sharded over x (sp, stay=y)? */
 Dist layout_residual(const Layout *l);

@@ -197,7 +197,8 @@ static int block(Builder *b, int x) {
 static int embedding(Builder *b) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
-    Dist stream = layout_residual(p->layout), partial = named("x", d->dx);
+    Dist stream = layout_residual(p->layout), partial = named("x", d->x);
+    partial.partial = d->w.shard[0];
     int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
     int64_t size[] = {b->T, b->channels};
     int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->elem_bytes), wte);
