@@ -27,7 +27,6 @@
 typedef struct Gradient {
     int dw, last; // tensor; the last operation that makes or adds to it, with its kernel
     bool matrix;
-    int next; // of those with the same last operation; -1
 } Gradient;
 
 /* Gradients whose sums begin together. */
@@ -35,7 +34,6 @@ typedef struct Bucket {
     Gradient *g;
     int n;
     int last; // operation
-    int next; // as of gradients
 } Bucket;
 
 typedef struct Sums {
@@ -76,8 +74,7 @@ static void find_gradients(Sums *s) {
     Gradient *of = mem_calloc((size_t)p->n_tensors, sizeof *of);
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage == STORAGE_PARAMETER)
-            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS,
-                                 -1}; // vectors have no flat parts
+            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS}; // else a vector
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
         if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;
@@ -229,21 +226,15 @@ void program_sums(Program *p) {
     shard_tensors(&table, p->grid, false);
     find_gradients(&s);
     find_buckets(&s);
-    int n = p->n_ops, *gradients_at = mem_alloc(2 * (size_t)n * sizeof *gradients_at),
-        *buckets_at = gradients_at + n;
-    for (int i = 0; i < n; i++) gradients_at[i] = buckets_at[i] = -1;
-    for (int g = s.n; g-- > 0 && copies;)
-        s.gradient[g].next = gradients_at[s.gradient[g].last], gradients_at[s.gradient[g].last] = g;
-    for (int b = s.n_buckets; b-- > 0;)
-        s.bucket[b].next = buckets_at[s.bucket[b].last], buckets_at[s.bucket[b].last] = b;
+    int n = p->n_ops;
     Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         program_append(p, &old[i]);
-        for (int g = gradients_at[i]; g >= 0; g = s.gradient[g].next)
-            add_copies(p, &table, &s.gradient[g]);
-        for (int b = buckets_at[i]; b >= 0; b = s.bucket[b].next) sum_bucket(p, &s.bucket[b]);
+        for (int g = 0; copies && g < s.n; g++)
+            if (s.gradient[g].last == i) add_copies(p, &table, &s.gradient[g]);
+        for (int b = 0; b < s.n_buckets; b++)
+            if (s.bucket[b].last == i) sum_bucket(p, &s.bucket[b]);
     }
-    mem_free(old), mem_free(gradients_at);
-    mem_free(s.gradient), mem_free(s.bucket);
+    mem_free(old), mem_free(s.gradient), mem_free(s.bucket);
     tensors_free(&table);
 }
