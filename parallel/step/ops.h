@@ -63,8 +63,7 @@ typedef enum {
     OP_BROADCAST, // of the rank `root` along the axes                 in: that rank's
     OP_REDUCE,    // to the rank `root`
     OP_SHIFT,     // to the rank `dim` places behind, from the one before: of a ring
-    // in: result and operand of a collective, which runs until here; without one it ends where it
-    // stands
+    // in: result and operand of a collective, which runs until here (Program.ordered)
     OP_WAIT,
     N_OP_KINDS
 } OpKind;

@@ -58,5 +58,6 @@ void program_order(Program *p, const Schedule *s) {
         int end = s->slot[k].kind == SLOT_RUN ? op_kernel_end(old, n, i) : i + 1;
         for (; i < end; i++) program_append(p, &old[i]);
     }
+    p->ordered = true;
     mem_free(old);
 }

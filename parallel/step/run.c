@@ -107,7 +107,7 @@ static void run_fused(const Call *c, const Op *op) {
         blocks.done = i + kernel.n == n ? all.done : NULL;
         run_kernel(&kernel);
     }
-    if (!c->b->waits[op - c->p->op]) end(c, op->out);
+    if (!c->p->ordered) end(c, op->out);
 }
 
 /* The collective of a kernel that has one; NULL. */
@@ -136,7 +136,7 @@ static void run_op(const Call *c) {
 static bool in_registers(const Call *c, int i, int t) {
     const Op *fused = collective_of(c);
     if (!at(c, t) || (fused && t == fused->in[0])) return true;
-    if (fused && t == fused->out && c->b->waits[fused - c->p->op]) return true;
+    if (fused && t == fused->out && c->p->ordered) return true;
     for (int k = i + 1; k < c->n; k++)
         if (at(c, c->op[k].out) == at(c, t)) return true;
     return false;
@@ -169,8 +169,9 @@ static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
         run_op(&c);
-        if (op_info(c.op->kind)->collective && c.n == 1 && !b->waits[i]) end(&c, c.op->out);
-        if (m->hook && m->hook->look && (c.n > 1 || !b->waits[i])) {
+        bool alone = op_info(c.op->kind)->collective && c.n == 1;
+        if (alone && !b->p.ordered) end(&c, c.op->out);
+        if (m->hook && m->hook->look && !(alone && b->p.ordered)) {
             Call made = c;
             if (c.op->kind == OP_WAIT) made.op = waited_for(&b->p, i);
             look(&made);

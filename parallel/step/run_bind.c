@@ -10,18 +10,6 @@
 
 /* ---- lists ---- */
 
-/* Which collectives have an end of their own in the list. */
-static void find_waits(Bound *b) {
-    const Program *p = &b->p;
-    bool *waits = mem_calloc((size_t)p->n_tensors, sizeof *waits);
-    for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].kind == OP_WAIT) waits[p->op[i].in[0]] = true;
-    b->waits = mem_calloc((size_t)p->n_ops, sizeof *b->waits);
-    for (int i = 0; i < p->n_ops; i++)
-        b->waits[i] = p->op[i].kind != OP_WAIT && waits[p->op[i].out];
-    mem_free(waits);
-}
-
 /* Bytes of the largest whole that a collective sends in blocks that are columns, or rows apart. */
 static size_t staging_bytes(const Program *p) {
     size_t most = 0;
@@ -53,7 +41,6 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->at_first = mem_calloc(2 * n, sizeof *b->at_first), b->at_later = b->at_first + n;
     b->tensor = mem_calloc(n, sizeof *b->tensor);
     b->ticket = mem_calloc(n, sizeof *b->ticket);
-    find_waits(b);
     b->made = true;
 }
 
@@ -111,7 +98,7 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
 static void bound_free(Bound *b) {
     if (!b->made) return;
     program_free(&b->p);
-    mem_free(b->at_first), mem_free(b->tensor), mem_free(b->ticket), mem_free(b->waits);
+    mem_free(b->at_first), mem_free(b->tensor), mem_free(b->ticket);
 }
 void step_run_free(StepRun *r) {
     for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);

@@ -27,7 +27,6 @@ typedef struct Bound {
     char *base;     // of temporaries
     char *cache;    // of all layers
     CollStaging staging; // on a device: for collectives of blocks that are columns
-    bool *waits; // [ops] of a collective: the list says where it ends; else it ends where it stands
     bool backward, made;
 } Bound;
 
