@@ -217,7 +217,8 @@ static int rank_main(World *w, void *ctx) {
     r->world = w, r->group = comm_group(world_comm(w)), r->lead = world_rank(w) == 0;
     r->cores = ranks_cores(w);
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
-    r->team = team_create(r->o->threads ? (int)r->o->threads : ranks_threads(w));
+    int threads = ranks_threads(w); // collective; some ranks may have --threads
+    r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     r->set =
         strcmp(r->o->kernels, "auto") ? r->o->kernels : kernels_cpu_auto(r->team, r->o->dtype == 1);
     run_agree_on_options(r);

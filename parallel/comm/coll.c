@@ -36,9 +36,9 @@ static Comm *comm_new(World *w, const char *label, int size) {
     return w->last = c;
 }
 
-World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl) {
+World *world_create(const CollBackend *b, int rank, int size, void *impl) {
     World *w = mem_calloc(1, sizeof *w);
-    *w = (World){.backend = b, .rank = rank, .size = size, .threads = threads, .impl = impl};
+    *w = (World){.backend = b, .rank = rank, .size = size, .impl = impl};
     if (gethostname(w->node, sizeof w->node)) snprintf(w->node, sizeof w->node, "unknown");
     w->all = comm_new(w, "all", size);
     w->all->rank = rank;

@@ -108,7 +108,6 @@ struct Comm {
 struct World {
     const CollBackend *backend, *device; // device: for device memory; or NULL
     int rank, size;
-    int threads; // of this rank's team: its share of the cores
     char node[HOST_NAME_MAX + 1], phase[64];
     Team *team;
     double limit; // seconds, 0: none
@@ -125,9 +124,8 @@ struct World {
     void *impl, *device_impl;
 };
 
-/* Collective over the world. threads: size of this rank's team. */
-World *world_create(const CollBackend *b, int rank, int size, int threads, void *impl);
-/* Collective over the world. */
+/* Collective over the world, both. */
+World *world_create(const CollBackend *b, int rank, int size, void *impl);
 void world_free(World *w);
 /* The world of a single rank, and that of processes of a launcher. The latter ends the job if not
  * all ranks have started within `limit` seconds (0: no limit), and dies in a build without MPI. */
@@ -140,7 +138,7 @@ typedef struct ThreadsJob ThreadsJob;
 enum { MAX_THREAD_RANKS = 64 };
 ThreadsJob *threads_job_create(int n);
 void threads_job_free(ThreadsJob *job);
-World *world_threads_open(ThreadsJob *job, int rank, int threads);
+World *world_threads_open(ThreadsJob *job, int rank);
 void world_threads_left(World *w);
 /* Local. Sets the backend for device memory. */
 void world_set_device(World *w, const CollBackend *b, void *impl);

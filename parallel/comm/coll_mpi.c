@@ -189,7 +189,7 @@ static const CollBackend coll_mpi = {.name = "mpi",
 World *world_mpi_open(int rank, double limit) {
     int size;
     mpi_job_begin(&rank, &size, limit);
-    World *w = world_create(&coll_mpi, rank, size, mpi_job_threads(), NULL);
+    World *w = world_create(&coll_mpi, rank, size, NULL);
     mpi_job_watched();
     die_set_rank(rank, w->node);
     return w;

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <mpi.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/die.h"
-#include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/coll_mpi_flight.h"
 #include "parallel/comm/ranks.h"
@@ -221,38 +219,17 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     die_set_hook(end_all);
 }
 
-static MPI_Comm ranks_beside(void) {
-    MPI_Comm node;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    return node;
-}
-
 void mpi_job_nodes(int *node) {
     const char *emulated = getenv("MESH_NODE_RANKS");
     int near = emulated ? atoi(emulated) : 0, mine;
-    MPI_Comm beside = ranks_beside();
+    MPI_Comm beside;
     MPI_Comm_rank(MPI_COMM_WORLD, &mine);
     MPI_Bcast(&near, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &beside);
     if (near > 0)
         mine /= near;
     else
         MPI_Bcast(&mine, 1, MPI_INT, 0, beside); // its first rank names a node
     MPI_Allgather(&mine, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
     MPI_Comm_free(&beside);
-}
-
-int mpi_job_threads(void) {
-    cpu_set_t mine, *all;
-    MPI_Comm node = ranks_beside();
-    int n, same = 0;
-    MPI_Comm_size(node, &n);
-    CPU_ZERO(&mine);
-    sched_getaffinity(0, sizeof mine, &mine);
-    all = mem_calloc((size_t)n, sizeof *all);
-    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, node);
-    for (int i = 0; i < n; i++) same += CPU_EQUAL(&mine, &all[i]) != 0;
-    MPI_Comm_free(&node);
-    mem_free(all);
-    int threads = CPU_COUNT(&mine) / same;
-    return threads > 0 ? threads : 1;
 }

@@ -14,9 +14,6 @@
 void mpi_job_begin(int *rank, int *size, double limit);
 /* Collective over the world. */
 void mpi_job_end(void);
-/* Collective over the world. Threads for this rank: its cores, divided among the ranks that share
- * them. */
-int mpi_job_threads(void);
 /* Collective over the world. node[ranks] gets equal numbers for ranks that share memory.
  * MESH_NODE_RANKS=2 in the environment of rank 0: for each two ranks, as if on several nodes. */
 void mpi_job_nodes(int *node);

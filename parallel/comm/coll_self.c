@@ -11,5 +11,5 @@ static void self_start(Comm *c, uint64_t number, const CollCall *call) {
 const CollBackend coll_self = {.name = "self", .start = self_start};
 
 World *world_self_open(void) {
-    return world_create(&coll_self, 0, 1, team_cores(), NULL);
+    return world_create(&coll_self, 0, 1, NULL);
 }

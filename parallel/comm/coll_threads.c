@@ -103,8 +103,8 @@ void threads_job_free(ThreadsJob *job) {
     mem_free(job);
 }
 
-World *world_threads_open(ThreadsJob *job, int rank, int threads) {
-    return world_create(&coll_threads, rank, job->size, threads, job);
+World *world_threads_open(ThreadsJob *job, int rank) {
+    return world_create(&coll_threads, rank, job->size, job);
 }
 
 void world_threads_left(World *w) {

@@ -60,15 +60,11 @@ void ranks_set_start_limit(double seconds) {
     start_limit = seconds;
 }
 
-int ranks_threads(const World *w) {
-    return w->threads;
-}
-
 typedef int RankMain(World *w, void *ctx);
 
 typedef struct RankThread {
     ThreadsJob *job;
-    int rank, size, threads, result;
+    int rank, size, result;
     RankMain *rank_main;
     void *ctx;
     pthread_t thread;
@@ -78,7 +74,7 @@ static void *rank_thread(void *arg) {
     RankThread *t = arg;
     die_set_rank(t->rank, NULL);
     team_confine(t->rank, t->size);
-    World *w = world_threads_open(t->job, t->rank, t->threads);
+    World *w = world_threads_open(t->job, t->rank);
     t->result = t->rank_main(w, t->ctx);
     world_threads_left(w);
     world_free(w);
@@ -88,14 +84,9 @@ static void *rank_thread(void *arg) {
 static int run_threads(int n, RankMain *rank_main, void *ctx) {
     RankThread *t = mem_calloc((size_t)n, sizeof *t);
     ThreadsJob *job = threads_job_create(n);
-    int threads = team_cores() / n, result = 0;
+    int result = 0;
     for (int r = 0; r < n; r++) {
-        t[r] = (RankThread){.job = job,
-                            .rank = r,
-                            .size = n,
-                            .threads = threads > 0 ? threads : 1,
-                            .rank_main = rank_main,
-                            .ctx = ctx};
+        t[r] = (RankThread){.job = job, .rank = r, .size = n, .rank_main = rank_main, .ctx = ctx};
         int rc = pthread_create(&t[r].thread, NULL, rank_thread, &t[r]);
         if (rc) die("cannot start rank %d of %d as a thread: %s", r, n, strerror(rc));
     }
@@ -136,38 +127,45 @@ typedef struct RankCores {
     cpu_set_t cores;
 } RankCores;
 
-/* Ranks on this node among the first `most` ranks; *together: the cores of all of them. */
-static int count_on_node(World *w, int most, cpu_set_t *together) {
+/* What the ranks of this node share: how many there are, as many of them with smaller numbers, and
+ * with the cores of this one; the cores of all. */
+typedef struct Shared {
+    int ranks, before, same;
+    cpu_set_t cores;
+} Shared;
+
+static Shared shared_on_node(World *w) {
     Group g = comm_group(world_comm(w));
     RankCores mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
-    int n = 0;
+    Shared s = {0};
     snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
     if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
     group_all_gather(&g, &mine, sizeof mine, all);
-    CPU_ZERO(together);
-    for (int i = 0; i < most; i++) {
+    for (int i = 0; i < g.size; i++) {
         if (strcmp(all[i].node, mine.node) != 0) continue;
-        CPU_OR(together, together, &all[i].cores);
-        n++;
+        CPU_OR(&s.cores, &s.cores, &all[i].cores);
+        s.ranks++, s.before += i < g.rank, s.same += CPU_EQUAL(&all[i].cores, &mine.cores) != 0;
     }
     mem_free(all);
-    return n;
+    return s;
 }
 
 int ranks_on_node(World *w) {
-    cpu_set_t cores;
-    return count_on_node(w, world_size(w), &cores);
+    return shared_on_node(w).ranks;
 }
 
 int ranks_before(World *w) {
-    cpu_set_t cores;
-    return count_on_node(w, world_rank(w), &cores);
+    return shared_on_node(w).before;
 }
 
 int ranks_cores(World *w) {
-    cpu_set_t together;
-    count_on_node(w, world_size(w), &together);
-    return CPU_COUNT(&together);
+    Shared s = shared_on_node(w);
+    return CPU_COUNT(&s.cores);
+}
+
+int ranks_threads(World *w) {
+    int threads = team_cores() / shared_on_node(w).same;
+    return threads > 0 ? threads : 1;
 }
 
 _Noreturn void ranks_follow(const World *w) {

@@ -27,8 +27,9 @@ int ranks_launched(void);
 void ranks_mpi_version(char *text, size_t n);
 /* Local, before main() reads its options. Only the first process reports a wrong command line. */
 void ranks_share_usage(void);
-/* Local. Size of this rank's team: its share of the cores that this process may use, at least 1. */
-int ranks_threads(const World *w);
+/* Collective over the world. Size of this rank's team: its share of the cores that it may use, and
+ * other ranks too; at least 1. */
+int ranks_threads(World *w);
 /* Collective over the world. Number of ranks on this node, with this one. */
 int ranks_on_node(World *w);
 /* Collective over the world. Ranks of this node with smaller numbers. */
