@@ -383,13 +383,9 @@ says "a plan of a given layout" 1 "this plan is --micro" "${plan[@]}" --layout x
 says "a plan of a run as it is" 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
     --recompute none --overlap bulk
 says "a plan of --exact" 1 "without --exact" "${plan[@]}" --exact
-says "a trace of cold steps" 1 "so overlap is not measured: 4 steps" "${train[@]:0:5}" --micro 2 \
-    --steps 3 --threads 1 \
-    --ranks 2 --layout d2 --trace cold.json --eval-every 0
-works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
 says "a trace of no overlap" 1 "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json
-works "without E, either" test "$(grep -c ' E is \|ms      E$' out)" = 0
+works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
 works "the records" \
     test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv)" = "4 5"
 

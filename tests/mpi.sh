@@ -196,7 +196,7 @@ same_losses() {
 traced() {
     why=
     mpi 4 "${train[@]}" --steps 5 --layout d2.x2 --trace trace.json >out 2>err || why="status $?"
-    grep -q 'trace: step 4 .* clocks agree within' out || why="no line of the trace"
+    grep -q 'trace: step 3 .* clocks agree within' out || why="no line of the trace"
     "$programs/timeline" trace.json --width 80 >picture 2>err || why="timeline: status $?"
     [ "$(grep -c '^rank [0-3] ' picture)" = 8 ] ||
         why="$(grep -c '^rank' picture) rows, not those of 4 ranks in 2 steps"

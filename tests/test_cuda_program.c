@@ -236,7 +236,7 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
             "--count --tune"));
     CHECK(strstr(text, "attention_backward dqkv[T, N]") && strstr(text, "adamw wte[V, C]"));
     CHECK(run(dir, 0, text, sizeof text,
-              "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --trace "
+              "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 4 --trace "
               "trace.json && grep -c '\"attention att\"' trace.json"));
     CHECK(run(dir, 0, text, sizeof text, "$EMU --memory --model d12 --micro 1"));
     CHECK(strstr(text, "on the device"));

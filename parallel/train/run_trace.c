@@ -12,8 +12,8 @@
 #include "data/io.h"
 #include "data/output.h"
 
-enum { SETTLED = 3, WARM = 2 }; // steps before the trace (page faults, cold caches); fewest of them
-enum { SPANS = 1 << 17 };       // at least: votes are in no list
+enum { SETTLED = 2 };     // steps before the trace: page faults, cold caches
+enum { SPANS = 1 << 17 }; // at least: votes are in no list
 
 /* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
  * and the wait of each collective. */
@@ -28,13 +28,12 @@ static void allocate_spans(Run *r) {
 void run_trace_prepare(Run *r) {
     int64_t left = r->o->steps - r->state.step;
     if (!*r->o->trace || left < 1) return;
-    if (left < TRACE_STEPS) {
-        run_note(r, "trace: needs %d steps, but the run has only one", TRACE_STEPS);
+    if (left < SETTLED + TRACE_STEPS) {
+        run_note(r, "trace: needs %d steps, the run has %" PRId64, SETTLED + TRACE_STEPS, left);
         return;
     }
     allocate_spans(r);
-    r->trace_after = r->state.step + (left > SETTLED + TRACE_STEPS ? SETTLED : left - TRACE_STEPS);
-    r->trace_cold = r->trace_after - r->state.step < WARM;
+    r->trace_after = r->state.step + SETTLED;
 }
 
 void run_trace_before(Run *r) {
@@ -149,15 +148,10 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
             overlap_print(&r->m.shape.overlap, flags), ms[TRACE_OVERLAP], 1e6 * error);
     // the two steps can be compared where they differ in overlap only
     bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
-    trace_print(f, table, !none && !r->trace_cold);
+    trace_print(f, table, !none);
     if (lost > 0) fprintf(f, "trace: the last %.0f spans of all ranks did not fit\n", lost);
     if (none)
         fprintf(f, "trace: --overlap none hides nothing: both steps are the same\n");
-    else if (r->trace_cold)
-        fprintf(f,
-                "trace: the first steps are slower, so overlap is not measured: %d steps or "
-                "more are needed\n",
-                WARM + TRACE_STEPS);
     else if (trace_efficiency(&table->row[table->n - 1]) <= 0 || trace_charged(table) <= 0)
         fprintf(f,
                 "trace: E <= 0: this schedule hides nothing here; --overlap none is no slower\n");

@@ -84,7 +84,6 @@ typedef struct Run {
     double predicted_ms;       // per step; 0: no prediction
     Trace *trace;              // --trace, until the file is written; NULL: none
     int64_t trace_after;       // the first traced step follows this one
-    bool trace_cold;           // too few warm-up steps before the trace
     bool stopping;             // a signal has arrived, and all ranks know
     Arena tokens;              // of a step on this rank
     int32_t *inputs, *targets; // [micro-batches, micro, S]
