@@ -111,9 +111,8 @@ static void path(Walk *k, const char *what, const Dist *from, const Dist *to, in
         Axes one = {1, {(uint8_t)change[i].axis}};
         int size = mesh_blocks(k->m, one);
         if (change[i].kind == CHANGE_GATHER) here *= size;
-        if (change[i].kind != CHANGE_SLICE)
-            call(k, what, ops[change[i].kind], one, here, elem_bytes(k));
-        if (change[i].kind == CHANGE_SCATTER || change[i].kind == CHANGE_SLICE) here /= size;
+        call(k, what, ops[change[i].kind], one, here, elem_bytes(k));
+        if (change[i].kind == CHANGE_SCATTER) here /= size;
     }
 }
 

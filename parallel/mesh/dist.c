@@ -103,25 +103,6 @@ Dist dist_transposed(const Dist *x) {
 
 /* --- changes ------------------------------------------------------------------------------- */
 
-static bool is_prefix(Axes a, Axes of) {
-    return a.n <= of.n && memcmp(a.axis, of.axis, a.n) == 0;
-}
-
-static bool may_change(const Dist *from, const Dist *to, Err *e) {
-    char a[DIST_TEXT], b[DIST_TEXT];
-    if (!dist_check(from, e) || !dist_check(to, e)) return false;
-    if (!same_shape(from, to))
-        return err(e, "%s -> %s: different dimensions", dist_print(from, a), dist_print(to, b));
-    if (axes_without(to->partial, from->partial).n)
-        return err(e, "%s -> %s: a partial sum cannot appear", dist_print(from, a),
-                   dist_print(to, b));
-    for (int i = 0; i < to->n_dims; i++)
-        if (!is_prefix(from->shard[i], to->shard[i]) && !is_prefix(to->shard[i], from->shard[i]))
-            return err(e, "%s -> %s: the outer axis that shards %s would change",
-                       dist_print(from, a), dist_print(to, b), to->dim[i]);
-    return true;
-}
-
 /* The next axis over which dimension i of `now` has to be sharded; -1: none. */
 static int next_axis(const Dist *now, const Dist *to, int i) {
     return now->shard[i].n < to->shard[i].n ? to->shard[i].axis[now->shard[i].n] : -1;
@@ -138,21 +119,19 @@ static bool change(Dist *now, Change *c, ChangeKind kind, int axis, int dim) {
     Axes one = {1, {(uint8_t)axis}};
     now->partial = axes_without(now->partial, one);
     if (kind == CHANGE_GATHER) now->shard[dim].n--;
-    if (kind == CHANGE_SCATTER || kind == CHANGE_SLICE)
-        now->shard[dim] = axes_join(now->shard[dim], one);
+    if (kind == CHANGE_SCATTER) now->shard[dim] = axes_join(now->shard[dim], one);
     *c = (Change){kind, axis, dim, *now};
     return true;
 }
 
-/* The next collective towards `to`. Changes that shrink the block come first (slice, scatter), then
- * the one that keeps its size (reduce), then those that grow it (gather, innermost axis first):
- * this order moves the fewest bytes. */
+/* The next collective towards `to`. Those that shrink the block come first (scatter), then those
+ * that keep its size (reduce), then those that grow it (gather, innermost axis first): this order
+ * moves the fewest bytes. */
 static bool step(Dist *now, const Dist *to, Change *c) {
     for (int i = 0; i < now->n_dims; i++) {
         int axis = next_axis(now, to, i);
-        if (axis < 0 || is_sharded(now, axis)) continue;
-        bool partial = axes_has(now->partial, axis);
-        return change(now, c, partial ? CHANGE_SCATTER : CHANGE_SLICE, axis, i);
+        if (axis >= 0 && axes_has(now->partial, axis))
+            return change(now, c, CHANGE_SCATTER, axis, i);
     }
     for (int i = 0; i < now->partial.n; i++) {
         int axis = now->partial.axis[i];
@@ -166,10 +145,20 @@ static bool step(Dist *now, const Dist *to, Change *c) {
     return false;
 }
 
+/* Partial over the same axes, in whatever order, and alike in all else. */
+static bool arrived(Dist now, const Dist *to) {
+    bool same = now.partial.n == to->partial.n && axes_without(now.partial, to->partial).n == 0;
+    now.partial = to->partial;
+    return same && dist_equal(&now, to);
+}
+
 int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e) {
-    if (!may_change(from, to, e)) return -1;
+    char a[DIST_TEXT], b[DIST_TEXT];
     Dist now = *from;
     int n = 0;
+    if (!dist_check(from, e) || !dist_check(to, e)) return -1;
     while (n < MAX_CHANGES && step(&now, to, &path[n])) n++;
-    return n;
+    if (arrived(now, to)) return n;
+    err(e, "%s -> %s: no collectives lead there", dist_print(from, a), dist_print(to, b));
+    return -1;
 }

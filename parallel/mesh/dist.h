@@ -15,7 +15,6 @@
  *      X/a -> X            all_gather        S (p-1)/p
  *      +a  -> X/a          reduce_scatter    S (p-1)/p
  *      +a  -> X            all_reduce        2 S (p-1)/p
- *      X   -> X/a          slice             0
  *
  * The code that runs, --count, error messages and tests use this one description. The chapter for
  * readers is parallel/README.md. Source: Elemental's distributions (Poulson et al. 2013); `+a` is
@@ -51,7 +50,7 @@ bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e
 /* Local, pure. The type of x', x transposed: its dimensions in the other order. */
 Dist dist_transposed(const Dist *x);
 
-typedef enum { CHANGE_GATHER, CHANGE_SCATTER, CHANGE_REDUCE, CHANGE_SLICE } ChangeKind;
+typedef enum { CHANGE_GATHER, CHANGE_SCATTER, CHANGE_REDUCE } ChangeKind;
 /* One collective of a change of distribution. */
 typedef struct Change {
     ChangeKind kind;
@@ -62,11 +61,10 @@ typedef struct Change {
 enum { MAX_CHANGES = 2 * N_AXES };
 
 /* Local, pure. The collectives that change `from` into `to`, in order. Returns their number, or -1
- * with the reason: different dimensions; `to` is partial over an axis that `from` is not; the
- * outer axis of a sharded dimension would change. A pending axis over which `to` is sharded becomes
- * a reduce_scatter, any other an all_reduce. The order moves the fewest bytes: first slices and
- * reduce_scatters, which shrink the block, then all_reduces, then all_gathers, innermost axis
- * first. */
+ * with the reason: there are none, for what only a slice or a sum that appears would do. A pending
+ * axis over which `to` is sharded becomes a reduce_scatter, any other an all_reduce. The order
+ * moves the fewest bytes: first reduce_scatters, which shrink the block, then all_reduces, then
+ * all_gathers, innermost axis first. */
 int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e);
 
 #endif

@@ -182,7 +182,6 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
     if (n < 0) die("%s: %s", what, e.text);
     for (int i = 0, next; i < n; i = next) {
         Axes axes = axes_none();
-        assert(change[i].kind != CHANGE_SLICE);
         // neighbours of one kind and dimension are one collective along both axes: fewer starts
         for (next = i;
              next < n && change[next].kind == change[i].kind && change[next].dim == change[i].dim;
