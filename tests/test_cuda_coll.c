@@ -89,7 +89,7 @@ static int all_cases(World *w, void *ctx) {
 
 TEST(cuda_coll_every_op_dim_and_shape_is_right) {
     int step = BASE_DEBUG ? 53 : 13; // prime to the number of cases: every value of every property
-    for (int p = 1; p <= 5; p++)
+    for (int p = 2; p <= 5; p++)
         CHECK(run(p, 1 + p % 2, orders[p % ORDERS], all_cases, &step) == 0);
 }
 

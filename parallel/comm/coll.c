@@ -241,10 +241,11 @@ int64_t coll_src_stride(const CollCall *call, int rank, int size) {
     return call->dim == 1 && in_place ? size * call->cols : call->cols;
 }
 
-/* The backend of the memory that p points to. */
+/* The backend of the memory of a call. Groups of one rank move none of a device. */
 static const CollBackend *server_of(const Comm *c, const CollCall *call) {
     const CollBackend *device = c->world->device;
-    return device && coll_elements(call) > 0 && device->takes(call->src) ? device : c->backend;
+    bool sent = device && c->size > 1 && coll_elements(call) > 0;
+    return sent && device->takes(call->src) ? device : c->backend;
 }
 
 static void check_call(const Comm *c, const CollCall *call) {

@@ -114,17 +114,6 @@ void device_completes(Comm *c, uint64_t number, Stream s) {
 
 /* ---- a rank's part of a call */
 
-void device_run_alone(Comm *c, uint64_t number, const CollCall *call) {
-    Stream own = device_stream();
-    int64_t bytes = coll_block_bytes(call);
-    Gather g = {.n = call->src != call->dst, .rows = 1, .cols = bytes, .dst_ld = bytes};
-    g.src[0] = call->src, g.dst[0] = call->dst, g.src_ld[0] = bytes;
-    device_begins(c, number, own);
-    device_gather(own, &g);
-    device_completes(c, number, own);
-    c->open[number % COLL_IN_FLIGHT].started = c->open[number % COLL_IN_FLIGHT].complete;
-}
-
 ReduceType reduce_type(const CollCall *call) {
     bool sum = call->reduction == COLL_SUM;
     if (sum && call->type == COLL_F32) return REDUCE_F32;
@@ -168,10 +157,6 @@ void device_poison_blocks(const Comm *c, const CollCall *call) {
 static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
     if (coll_spreads(call->op))
         reduce_type(call); // dies here for other types, before any rank waits
-    if (c->size == 1) {
-        device_run_alone(c, number, call);
-        return;
-    }
     if (BASE_DEBUG && call->by_blocks) device_poison_blocks(c, call);
     device_record(places_of(c, number)->ready, device_stream());
     threads_publish(c, number, call, c->device);
@@ -179,7 +164,6 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
 
 static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
     Stream comm_stream = device_world(c)->comm;
-    if (c->size == 1) return;
     if (call->by_blocks) {
         device_blocks_wait(c, number, call);
         return;

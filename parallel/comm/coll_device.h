@@ -133,9 +133,6 @@ void device_begins(Comm *c, uint64_t number, Stream s);
 void device_completes(Comm *c, uint64_t number, Stream s);
 /* Local. Of a call by blocks: NaN where kernels or copies are to write, in the own stream. */
 void device_poison_blocks(const Comm *c, const CollCall *call);
-/* Local. A collective of a group of one rank, in the rank's own stream: copies src to dst if they
- * differ. */
-void device_run_alone(Comm *c, uint64_t number, const CollCall *call);
 /* Collective over the world. The first earlier rank with the same device, or -1. */
 int device_sharer(World *w);
 /* Collective over the world. Do all ranks have the same NCCL, and each a device of its own? */

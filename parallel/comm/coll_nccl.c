@@ -39,7 +39,6 @@ static void nccl_open(Comm *c, int color, int key) {
     Group all = comm_group(c);
     (void)color, (void)key;
     g->of = c;
-    if (c->size == 1) return;
     for (int i = 0; i < COLL_IN_FLIGHT; i++) g->recorded[i] = device_event();
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
@@ -58,16 +57,14 @@ static void nccl_close(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
     queue_settle(n->on.queue);
-    if (c->size > 1) {
-        coll_barrier(c); // no rank reads the memory of others any more
-        nccl_watch_host(n, c, "the end of a communicator");
-        nccl_deregister_all(n, g);
-        nccl_signs_close(g);
-        nccl_watch_close(n, g);
-        nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
-        nccl_watch_host(n, c, NULL);
-        for (int i = 0; i < COLL_IN_FLIGHT; i++) device_event_free(g->recorded[i]);
-    }
+    coll_barrier(c); // no rank reads the memory of others any more
+    nccl_watch_host(n, c, "the end of a communicator");
+    nccl_deregister_all(n, g);
+    nccl_signs_close(g);
+    nccl_watch_close(n, g);
+    nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
+    nccl_watch_host(n, c, NULL);
+    for (int i = 0; i < COLL_IN_FLIGHT; i++) device_event_free(g->recorded[i]);
     mem_free(g);
     c->device = NULL;
 }
@@ -194,10 +191,6 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
     int at = (int)(number % COLL_IN_FLIGHT);
-    if (c->size == 1) {
-        device_run_alone(c, number, call);
-        return;
-    }
     if (call->by_blocks) {
         nccl_blocks_start(c, number, call);
         return;
@@ -223,7 +216,6 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
 
 static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
     const NcclGroup *g = c->device;
-    if (c->size == 1) return;
     if (call->by_blocks) {
         device_blocks_wait(c, number, call);
         return;

@@ -9,7 +9,8 @@
  *
  * After coll_wait the result is complete for later work of the rank's stream
  * (layers/cuda/device.h); the host does not block, except to synchronize with other hosts. Between
- * coll_start and coll_wait the collective runs beside the rank's kernels.
+ * coll_start and coll_wait the collective runs beside the rank's kernels. In a group of one rank
+ * src has to be dst: nothing is done.
  */
 #ifndef PARALLEL_COMM_DEVICES_H
 #define PARALLEL_COMM_DEVICES_H
