@@ -43,7 +43,7 @@ World *world_create(const CollBackend *b, int rank, int size, void *impl) {
     w->all = comm_new(w, "all", size);
     w->all->rank = rank;
     for (int i = 0; i < size; i++) w->all->member[i] = i;
-    if (b->open) b->open(w->all, 0, rank);
+    if (b->open) b->open(w->all);
     return w;
 }
 
@@ -127,7 +127,7 @@ Comm *world_split(World *w, int color, int key, const char *label) {
     Comm *c = comm_new(w, label, split_members(all_keys, w->size, color, member));
     memcpy(c->member, member, (size_t)c->size * sizeof *member);
     while (c->member[c->rank] != w->rank) c->rank++;
-    if (w->backend->open) w->backend->open(c, color, key);
+    if (w->backend->open) w->backend->open(c);
     mem_free(member);
     mem_free(all_keys);
     return c;
@@ -363,7 +363,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
     double begin = coll_now();
     const CollBackend *by = server_of(c, call);
-    if (by == c->world->device && !c->device) by->open(c, 0, 0); // at its first call
+    if (by == c->world->device && !c->device) by->open(c); // at its first call
     uint64_t number = ++c->started;
     int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
     c->open[at].call = *call;

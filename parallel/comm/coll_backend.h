@@ -55,7 +55,7 @@ typedef struct CollBackend {
     bool (*takes)(const void *p);
     /* Collective over the world. Makes c->impl; rank, size and member are set. Here and below NULL
      * has nothing to do. */
-    void (*open)(Comm *c, int color, int key);
+    void (*open)(Comm *c);
     void (*close)(Comm *c); // Collective over the world, in the same order everywhere
     /* Local. Must not block. Calls of a group are numbered 1, 2, ...; *call lives until its
      * wait. */

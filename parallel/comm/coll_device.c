@@ -51,9 +51,8 @@ static Event their_part(const Comm *c, int rank, uint64_t number) {
     const PeersGroup *g = threads_published(c, rank, number)->note;
     return g->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
 }
-static void peers_open(Comm *c, int color, int key) {
+static void peers_open(Comm *c) {
     PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
-    (void)color, (void)key;
     for (int i = 0; i < COLL_IN_FLIGHT; i++)
         g->at[i].ready = device_event(), g->at[i].done = device_event();
     device_blocks_open(c);

@@ -114,12 +114,12 @@ static int square_root(int size) {
     return near;
 }
 
-static void mpi_open(Comm *c, int color, int key) {
+static void mpi_open(Comm *c) {
     MpiComm *m = mem_calloc(1, sizeof *m);
     m->group = c;
     bool starting = c == c->world->all; // mpi_job_watch covers the whole start
     if (!starting) mpi_job_watch("MPI_Comm_split has not returned", c->world->limit);
-    mpi_job_check(MPI_Comm_split(MPI_COMM_WORLD, color, key, &m->mpi), "MPI_Comm_split");
+    mpi_job_check(MPI_Comm_split(MPI_COMM_WORLD, c->member[0], c->rank, &m->mpi), "MPI_Comm_split");
     if (!starting) mpi_job_watched();
     MPI_Comm_set_errhandler(m->mpi, MPI_ERRORS_RETURN);
     if (starting) {

@@ -31,13 +31,12 @@ void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c)
 
 /* ---- groups */
 
-static void nccl_open(Comm *c, int color, int key) {
+static void nccl_open(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device = mem_calloc(1, sizeof *g);
     NcclConfig config = nccl_config();
     NcclId id = {{0}};
     Group all = comm_group(c);
-    (void)color, (void)key;
     g->of = c;
     for (int i = 0; i < COLL_IN_FLIGHT; i++) g->recorded[i] = device_event();
     config.blocking = 1, config.max_ctas = MAX_CTAS;

@@ -200,10 +200,9 @@ static void threads_barrier(Comm *c) {
     gate_wait(c, BARRIER, &m->barrier, number, target, NULL);
 }
 
-static void threads_open(Comm *c, int color, int key) {
+static void threads_open(Comm *c) {
     World *w = c->world;
     ThreadsJob *job = w->impl;
-    (void)color, (void)key;
     c->impl = job->all;
     if (c == w->all) return;
     if (c->rank == 0) job->board[w->rank] = rendezvous_create(c->size);
