@@ -66,6 +66,17 @@ static bool same_elements(const Entry *a, const Entry *b) {
     return a->tensor == b->tensor && a->kind == b->kind && a->where == b->where;
 }
 
+/* The bits that most of n replicas have; of the lowest rank when there is no most. */
+static uint32_t most_common(const Entry *e, int n) {
+    int best = 0, votes = 0;
+    for (int i = 0; i < n; i++) {
+        int same = 0;
+        for (int k = 0; k < n; k++) same += e[k].bits == e[i].bits;
+        if (same > votes) best = i, votes = same;
+    }
+    return e[best].bits;
+}
+
 /* "2, 5": ranks whose bits are these, or are not. */
 static void list_ranks(const Entry *e, int n, uint32_t bits, bool equal, char *text, size_t size) {
     text[0] = 0;
@@ -86,8 +97,9 @@ static bool compare(const Model *m, const Entry *e, int n, Err *why) {
             differ |= e[next].bits != e[i].bits;
         if (!differ) continue;
         char odd[160], rest[160];
-        list_ranks(e + i, next - i, e[i].bits, false, odd, sizeof odd);
-        list_ranks(e + i, next - i, e[i].bits, true, rest, sizeof rest);
+        uint32_t bits = most_common(e + i, next - i);
+        list_ranks(e + i, next - i, bits, false, odd, sizeof odd);
+        list_ranks(e + i, next - i, bits, true, rest, sizeof rest);
         return err(why, "%s %s differ between replicas: rank %s from rank %s", names[e[i].kind],
                    m->tensors.t[e[i].tensor].name, odd, rest);
     }
