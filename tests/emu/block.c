@@ -15,14 +15,21 @@ __thread EmuPosition emu_at;
 __thread Block *emu_block;
 
 /* The Blocks of a thread of the host, kept for its next launch: one, or as many as have waited for
- * each other at once. */
-enum { MOST_BLOCKS = 32 };
+ * each other at once. A thread that ends leaves them to others: ranks live for a few steps, and the
+ * stacks of a block take longer to map than most kernels to run. */
+enum { MOST_BLOCKS = 32, MOST_LEFT = 8192 };
 typedef struct Pool {
     Block *at[MOST_BLOCKS];
     int n;
+    struct Pool *next; // of those that threads left
 } Pool;
 static pthread_key_t pool_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct {
+    Pool *first;
+    int n_fibers; // MOST_LEFT at most
+    pthread_mutex_t lock;
+} vacant = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void free_block(Block *b) {
     for (int i = 0; i < b->n_fibers; i++) {
@@ -35,21 +42,32 @@ static void free_block(Block *b) {
     shared_free(&b->shared);
     mem_free(b);
 }
-static void free_pool(void *p) {
+static int n_fibers(const Pool *pool) {
+    int n = 0;
+    for (int i = 0; i < pool->n; i++) n += pool->at[i]->n_fibers;
+    return n;
+}
+static void leave_pool(void *p) {
     Pool *pool = p;
-    for (int i = 0; i < pool->n; i++) free_block(pool->at[i]);
-    mem_free(pool);
+    pthread_mutex_lock(&vacant.lock);
+    while (pool->n && vacant.n_fibers + n_fibers(pool) > MOST_LEFT) free_block(pool->at[--pool->n]);
+    vacant.n_fibers += n_fibers(pool);
+    pool->next = vacant.first, vacant.first = pool;
+    pthread_mutex_unlock(&vacant.lock);
 }
 static void make_key(void) {
-    if (pthread_key_create(&pool_key, free_pool)) die("no key for a thread's data");
+    if (pthread_key_create(&pool_key, leave_pool)) die("no key for a thread's data");
 }
 static Pool *this_pool(void) {
     pthread_once(&once, make_key);
     Pool *pool = pthread_getspecific(pool_key);
-    if (!pool) {
-        pool = mem_calloc(1, sizeof *pool);
-        pthread_setspecific(pool_key, pool);
-    }
+    if (pool) return pool;
+    pthread_mutex_lock(&vacant.lock);
+    pool = vacant.first;
+    if (pool) vacant.first = pool->next, vacant.n_fibers -= n_fibers(pool);
+    pthread_mutex_unlock(&vacant.lock);
+    if (!pool) pool = mem_calloc(1, sizeof *pool);
+    pthread_setspecific(pool_key, pool);
     return pool;
 }
 
@@ -119,9 +137,12 @@ static void report_deadlock(Block *b) {
     emu_fail(b->self->place, "%d of %d threads wait for ever%s", b->n_live, b->n_threads, text);
 }
 
+static void thread_main(void);
+
 static void enter(Block *b, EmuThread *t) {
     b->self = t;
     emu_at.thread = t->index;
+    if (!t->begun) fiber_begin(&t->fiber, thread_main);
 }
 
 /* The next thread; when all wait, copies under way are done until one can go on. */
@@ -290,20 +311,31 @@ static void leave(Block *b) {
     if (b->barrier[0].arrived && b->barrier[0].arrived == b->n_live) release(b, &b->barrier[0]);
 }
 
+/* The threads that begin on this stack: behind one that has ended the next one that has not begun,
+ * so that threads which do not wait cost no change of the stack. */
 static void thread_main(void) {
     Block *b = emu_block;
-    EmuThread *me = b->self;
-    fiber_arrive(&me->fiber);
-    b->body(b->ctx);
-    copies_end(me);
-    matmuls_end(me);
-    bulk_thread_end(me);
-    leave(b);
-    EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
-    if (!next && b->n_live && !waits_outside(b)) report_deadlock(b);
-    if (next) enter(b, next);
-    fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
-    __builtin_unreachable();
+    fiber_arrive(&b->self->fiber);
+    for (;;) {
+        EmuThread *me = b->self;
+        me->begun = true;
+        b->body(b->ctx);
+        copies_end(me);
+        matmuls_end(me);
+        bulk_thread_end(me);
+        leave(b);
+        EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
+        if (!next && b->n_live && !waits_outside(b)) report_deadlock(b);
+        if (next && !next->begun) {
+            Fiber other = next->fiber;
+            next->fiber = me->fiber, me->fiber = other;
+            b->self = next, emu_at.thread = next->index;
+            continue;
+        }
+        if (next) enter(b, next);
+        fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
+        __builtin_unreachable();
+    }
 }
 
 static void begin_block(Block *b, uint3 index) {
@@ -314,8 +346,7 @@ static void begin_block(Block *b, uint3 index) {
     shared_poison(&b->shared);
     hopper_begin(b);
     for (int i = 0; i < b->n_threads; i++) {
-        b->thread[i].ended = false;
-        fiber_begin(&b->thread[i].fiber, thread_main);
+        b->thread[i].begun = b->thread[i].ended = false;
         push(b, &b->thread[i], false);
     }
     for (int i = b->n_threads; i % 32; i++) b->warp[i / 32].ended |= 1u << i % 32;

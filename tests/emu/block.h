@@ -27,7 +27,7 @@ void copies_end(EmuThread *t);
 struct EmuThread {
     Fiber fiber;
     uint3 index;
-    bool ended;
+    bool begun, ended;
     const char *what; // it waits for
     EmuPlace place;
     Copies copies;

@@ -66,6 +66,7 @@ typedef struct Hopper {
     int n_mbarriers;
     Bulk *bulk;
     int n_bulk, room;
+    int n_threads;         // of the block before
     unsigned short *dirty; // per chunk of 16 bytes: 1 + the thread that wrote it and did not fence
     // Per warpgroup: registers of a thread, calls of setmaxnreg; descriptors of its last matmuls.
     struct {

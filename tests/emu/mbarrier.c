@@ -123,15 +123,19 @@ void hopper_begin(Block *b) {
     size_t chunks = MAX_SHARED / 16;
     h->n_mbarriers = h->n_bulk = 0;
     if (!h->dirty) h->dirty = mem_calloc(chunks, sizeof *h->dirty);
-    for (int i = 0; i < b->n_fibers; i++) { // those of an earlier launch, too
+    int n = h->n_threads > b->n_threads ? h->n_threads : b->n_threads;
+    for (int i = 0; i < n; i++) {
         EmuThread *t = &b->thread[i];
         t->store_group = t->matmuls.n = t->matmuls.group = t->matmuls.n_in_group = 0;
         t->matmuls.n_begun = 0, t->matmuls.fenced = false;
         for (int j = t->dirty_from; j < t->dirty_to; j++) h->dirty[j] = 0;
         t->dirty_from = t->dirty_to = 0;
     }
-    memset(h->group, 0, sizeof h->group);
-    for (int i = 0; i < b->n_threads / 128; i++) h->group[i].registers = at_launch(b);
+    h->n_threads = b->n_threads;
+    for (int i = 0; i < b->n_threads / 128; i++) {
+        memset(&h->group[i], 0, sizeof h->group[i]);
+        h->group[i].registers = at_launch(b);
+    }
 }
 
 void hopper_end(Block *b) {
