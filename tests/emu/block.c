@@ -257,15 +257,18 @@ void emu_barrier(int id, int count, bool wait, EmuPlace place) {
 /* --- warps */
 
 /* Whoever is expected and has not ended is here: do what they met for. */
-static void finish_if_all(Block *b, Warp *w, int i) {
-    Meeting *m = &w->meeting[i];
+static void finish_if_all(Block *b, Warp *w, int meeting) {
+    Meeting *m = &w->meeting[meeting];
     if (m->mask & ~(m->arrived | w->ended)) return;
     m->work(m->lane);
-    w->open &= ~(1u << i);
-    int first = (int)(w - b->warp) * 32;
-    for (int l = 0; l < 32; l++)
-        if (m->arrived >> l & 1 && &b->thread[first + l] != b->self)
-            emu_wake(&b->thread[first + l]);
+    w->open &= ~(1u << meeting);
+    EmuThread *first = &b->thread[(w - b->warp) * 32];
+    // a warp goes on from meeting to meeting while its stacks are in the first cache
+    bool in_front = b->order == EMU_FORWARD;
+    for (int i = 0; i < 32; i++) {
+        int l = in_front ? 31 - i : i;
+        if (m->arrived >> l & 1 && &first[l] != b->self) push(b, &first[l], in_front);
+    }
 }
 
 void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlace place) {
@@ -274,9 +277,9 @@ void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlac
     Warp *w = &b->warp[index / 32];
     if (!(mask >> lane & 1))
         emu_fail(place, "%s with mask %08x, in which lane %d is not", what, mask, lane);
-    for (i = 0; i < 32; i++) {
+    for (uint32_t open = w->open; i = open ? __builtin_ctz(open) : 32, open; open &= open - 1) {
         const Meeting *m = &w->meeting[i];
-        if (!(w->open >> i & 1 && m->mask >> lane & 1)) continue;
+        if (!(m->mask >> lane & 1)) continue;
         if (m->mask == mask && m->work == work && m->place.line == place.line) break;
         if (m->arrived & mask) // else they wait for a later meeting of this lane
             emu_fail(place, "%s with mask %08x, but other lanes wait in %s with mask %08x at %s:%d",

@@ -52,20 +52,20 @@ inline int emu_lane() {
     return static_cast<int>((t.z * d.y + t.y) * d.x + t.x) % 32;
 }
 
-/* Groups of `width` lanes exchange among themselves; a lane that would reach outside keeps its own
- * value. */
+/* Groups of `width` lanes, a power of two, exchange among themselves; a lane that would reach
+ * outside keeps its own value. */
 template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, EMU_HERE) {
-    int lane = emu_lane(), group = lane / width * width;
+    int group = emu_lane() & ~(width - 1);
     return emu_take(mask, x, group + (from & (width - 1)), "__shfl_sync", {file, line});
 }
 template <class T> T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32, EMU_HERE) {
     int lane = emu_lane(), from = lane ^ with; // lower groups can be read, higher ones not
-    return emu_take(mask, x, from / width <= lane / width ? from : lane, "__shfl_xor_sync",
+    return emu_take(mask, x, from <= (lane | (width - 1)) ? from : lane, "__shfl_xor_sync",
                     {file, line});
 }
 template <class T> T __shfl_up_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
     int lane = emu_lane(), from = lane - by;
-    return emu_take(mask, x, from >= lane / width * width ? from : lane, "__shfl_up_sync",
+    return emu_take(mask, x, from >= (lane & ~(width - 1)) ? from : lane, "__shfl_up_sync",
                     {file, line});
 }
 
