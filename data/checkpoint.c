@@ -455,12 +455,11 @@ static bool load_optimizer(const char *path, const TensorTable *t, Err *e) {
     char *file = mem_printf("%s/optimizer.safetensors", path);
     IoMap map = {0};
     SafeTensors s = {0};
-    Err why;
     bool ok = io_map(&map, file, e);
     if (ok) {
-        bool good = safetensors_parse(map.p, map.n, &s, &why);
-        for (int i = 0; good && i < N_STATES * t->n; i++) good = get_state(&s, t, i, &why);
-        if (!good) ok = err(e, "%.250s: %.240s", file, why.text);
+        ok = safetensors_parse(map.p, map.n, &s, e);
+        for (int i = 0; ok && i < N_STATES * t->n; i++) ok = get_state(&s, t, i, e);
+        if (!ok) err_in(e, file);
     }
     safetensors_free(&s);
     io_unmap(&map);

@@ -108,11 +108,10 @@ void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
 /* ---- files ---- */
 
 static bool open_model(const char *path, IoMap *map, LlmcModel *m, Err *e) {
-    Err why;
     if (!io_map(map, path, e)) return false;
-    if (llmc_model_parse(map->p, map->n, m, &why)) return true;
+    if (llmc_model_parse(map->p, map->n, m, e)) return true;
     io_unmap(map);
-    return err(e, "%.200s: %.300s", path, why.text);
+    return err_in(e, path);
 }
 
 bool llmc_model_config(const char *path, Config *c, Err *e) {

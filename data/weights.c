@@ -101,13 +101,10 @@ static void source_close(Source *s) {
 }
 
 static bool source_add(Source *s, const char *path, Err *e) {
-    Err why;
     IoMap *m = &s->maps[s->n];
     if (!io_map(m, path, e)) return false;
     s->n++; // from here on source_close frees it
-    if (!safetensors_parse(m->p, m->n, &s->parts[s->n - 1], &why))
-        return err(e, "%.250s: %.240s", path, why.text);
-    return true;
+    return safetensors_parse(m->p, m->n, &s->parts[s->n - 1], e) || err_in(e, path);
 }
 
 /* Path of a file of the model: in the folder, or beside FILE.safetensors. */
@@ -119,11 +116,10 @@ static char *member(const char *path, const char *name) {
 static bool source_add_shards(Source *s, const char *dir, const char *index, Err *e) {
     char *files[MAX_SHARDS];
     IoMap m;
-    Err why;
     if (!io_map(&m, index, e)) return false;
-    int n = safetensors_index_parse((const char *)m.p, m.n, files, MAX_SHARDS, &why);
+    int n = safetensors_index_parse((const char *)m.p, m.n, files, MAX_SHARDS, e);
     io_unmap(&m);
-    if (n < 0) return err(e, "%.250s: %.240s", index, why.text);
+    if (n < 0) return err_in(e, index);
     bool ok = true;
     for (int i = 0; i < n; i++) {
         char *path = mem_printf("%s/%s", dir, files[i]);
@@ -218,12 +214,10 @@ static bool match(const Source *s, const TensorTable *t, Named *named, Err *e) {
 static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
     Named *named = mem_calloc((size_t)t->n_pieces, sizeof *named);
-    Err why;
-    bool ok = source_open(s, path, e);
-    if (ok && !match(s, t, named, &why)) ok = err(e, "%.250s: %.250s", path, why.text);
+    bool ok = source_open(s, path, e) && (match(s, t, named, e) || err_in(e, path));
     for (int i = 0; ok && i < t->n_pieces; i++) {
         PieceHeld h = held(t, named[i].piece);
-        if (!read_piece(named[i].from, &h, &why)) ok = err(e, "%.250s: %.250s", path, why.text);
+        ok = read_piece(named[i].from, &h, e) || err_in(e, path);
     }
     mem_free(named);
     source_close(s);
@@ -260,12 +254,10 @@ bool weights_config(const char *path, Config *c, Err *e) {
     if (path_ends(path, ".bin")) return llmc_model_config(path, c, e);
     char *config = member(path, "config.json");
     IoMap m;
-    Err why;
     bool ok = io_map(&m, config, e);
     if (ok) {
-        ok = hf_config_parse((const char *)m.p, m.n, c, &why);
+        ok = hf_config_parse((const char *)m.p, m.n, c, e) || err_in(e, config);
         io_unmap(&m);
-        if (!ok) err(e, "%.250s: %.240s", config, why.text);
     }
     if (ok) weights_ids(path, c);
     mem_free(config);
