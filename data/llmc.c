@@ -155,7 +155,7 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
     IoFile f;
     Output out = {0};
     bool first = g->rank == 0;
-    bool ok = group_agree(g, !first || output_open_regular(&out, path, e), e);
+    bool ok = group_agree(g, !first || output_open(&out, path, true, e), e);
     char *part = group_share_text(g, out.part);
     ok = ok && io_share(&f, part, file_size(c, version), g, e);
     if (ok) {

@@ -537,9 +537,9 @@ static void begin_file(ShardWriter *w) {
     static const uint8_t nothing[HEADER_BYTES];
     char *path = file_name(w, w->n_files);
     w->files = mem_realloc(w->files, (size_t)w->n_files + 1, sizeof *w->files);
-    w->files[w->n_files++] =
-        w->format == SHARD_NANOGPT ? replace_open(path) : replace_open_regular(path);
-    if (w->format != SHARD_NANOGPT) replace_write(w->files[w->n_files - 1], nothing, HEADER_BYTES);
+    bool header = w->format != SHARD_NANOGPT; // which is known at the end
+    w->files[w->n_files++] = replace_open(path, header);
+    if (header) replace_write(w->files[w->n_files - 1], nothing, HEADER_BYTES);
     w->in_file = 0;
     w->open = true;
     mem_free(path);

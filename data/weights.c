@@ -51,7 +51,7 @@ void weights_export_paths(const char *dir, char *paths[EXPORT_FILES]) {
 static bool begin_export(Output out[EXPORT_FILES], char *const *paths, char *const *texts, Err *e) {
     for (int i = 0; i < EXPORT_FILES; i++) {
         if (i > 0 && !texts[i]) continue;
-        if (!output_open_regular(&out[i], paths[i], e)) return false;
+        if (!output_open(&out[i], paths[i], true, e)) return false;
         if (i > 0 && !io_write_file(out[i].part, texts[i], strlen(texts[i]), NULL, e)) return false;
     }
     return true;
