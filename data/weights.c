@@ -1,6 +1,5 @@
 #include "data/weights.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -170,37 +169,26 @@ static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
     return true;
 }
 
-/* The pieces in the order of their bare names, for bisection. */
-typedef struct Named {
-    const char *name;
-    int piece;
-    const SafeTensor *from;
-} Named;
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const Named *)a)->name, ((const Named *)b)->name);
-}
-
-static bool match(const Source *s, const TensorTable *t, Named *named, Err *e) {
-    for (int i = 0; i < t->n_pieces; i++)
-        named[i] = (Named){.name = bare(t->pieces[i].name), .piece = i};
-    qsort(named, (size_t)t->n_pieces, sizeof *named, by_name);
+/* from[i]: the tensor of the file that is piece i. */
+static bool match(const Source *s, const TensorTable *t, const SafeTensor **from, Err *e) {
     for (int k = 0; k < s->n; k++)
         for (int i = 0; i < s->parts[k].n; i++) {
             const SafeTensor *x = &s->parts[k].t[i];
-            Named key = {.name = bare(x->name)};
-            Named *to = bsearch(&key, named, (size_t)t->n_pieces, sizeof *named, by_name);
+            const char *name = bare(x->name);
             char shape[160];
-            if (to && to->from) return err(e, "tensor %.200s is there twice", x->name);
-            if (to)
-                to->from = x;
+            int to = 0;
+            while (to < t->n_pieces && strcmp(bare(t->pieces[to].name), name) != 0) to++;
+            if (to < t->n_pieces && from[to])
+                return err(e, "tensor %.200s is there twice", x->name);
+            if (to < t->n_pieces)
+                from[to] = x;
             else if (!ignored(x->name, &t->config))
                 return err(e, "tensor %.200s %s is no part of this model", x->name,
                            safetensors_shape(x, shape, sizeof shape));
         }
     for (int i = 0; i < t->n_pieces; i++)
-        if (!named[i].from) {
-            const Piece *p = &t->pieces[named[i].piece];
+        if (!from[i]) {
+            const Piece *p = &t->pieces[i];
             int64_t dims[2];
             SafeTensor want = {.n_dims = piece_dims(p, &t->t[p->tensor], dims),
                                .dims = {dims[0], dims[1]}};
@@ -213,13 +201,13 @@ static bool match(const Source *s, const TensorTable *t, Named *named, Err *e) {
 
 static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
-    Named *named = mem_calloc((size_t)t->n_pieces, sizeof *named);
-    bool ok = source_open(s, path, e) && (match(s, t, named, e) || err_in(e, path));
+    const SafeTensor **from = mem_calloc((size_t)t->n_pieces, sizeof *from);
+    bool ok = source_open(s, path, e) && (match(s, t, from, e) || err_in(e, path));
     for (int i = 0; ok && i < t->n_pieces; i++) {
-        PieceHeld h = held(t, named[i].piece);
-        ok = read_piece(named[i].from, &h, e) || err_in(e, path);
+        PieceHeld h = held(t, i);
+        ok = read_piece(from[i], &h, e) || err_in(e, path);
     }
-    mem_free(named);
+    mem_free(from);
     source_close(s);
     return ok;
 }
