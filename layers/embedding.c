@@ -9,7 +9,7 @@ typedef struct Rows {
     const Embedding *e;
     float *x;
     const float *dx;
-    int64_t T, t0; // of the position table on its own
+    int64_t T, t0; // rows; the first token, where the position table is on its own
 } Rows;
 
 /* Row of the token table, or -1 where its token is not here. */
@@ -64,16 +64,16 @@ static void backward_channels(void *ctx, int member, int size) {
     const Embedding *e = r->e;
     Channels own = member_channels(e->C, member, size);
     Team *polled = member == 0 ? r->team : NULL;
-    for (int64_t t = 0; t < e->B * e->S; t++, team_poll(polled)) {
+    for (int64_t t = 0; t < r->T; t++, team_poll(polled)) {
         const float *dx = r->dx + t * e->C;
         int64_t row = e->dwte ? token_row(e, t) : -1;
         if (row >= 0) add_channels(e->dwte + row * e->C, dx, own);
-        if (e->dwpe) add_channels(e->dwpe + (e->first + t % e->S) * e->C, dx, own);
+        if (e->dwpe) add_channels(e->dwpe + (e->first + (r->t0 + t) % e->S) * e->C, dx, own);
     }
 }
 
 void embedding_backward(Team *t, const Embedding *e, const Act *dx) {
-    team_run(t, backward_channels, &(Rows){.team = t, .e = e, .dx = dx});
+    team_run(t, backward_channels, &(Rows){.team = t, .e = e, .dx = dx, .T = e->B * e->S});
 }
 
 /* Rows of x that are tokens: those beyond the batch are padding. */
@@ -94,16 +94,9 @@ void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x
     team_for(t, token_rows(e, T, t0), 16, position_rows, &(Rows){.e = e, .x = x, .t0 = t0});
 }
 
-static void position_channels(void *ctx, int member, int size) {
-    const Rows *r = ctx;
-    const Embedding *e = r->e;
-    Channels own = member_channels(e->C, member, size);
-    Team *polled = member == 0 ? r->team : NULL;
-    for (int64_t t = 0; t < r->T; t++, team_poll(polled))
-        add_channels(e->dwpe + (e->first + (r->t0 + t) % e->S) * e->C, r->dx + t * e->C, own);
-}
-
 void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const Act *dx) {
-    team_run(t, position_channels,
-             &(Rows){.team = t, .e = e, .dx = dx, .T = token_rows(e, T, t0), .t0 = t0});
+    Embedding positions = *e;
+    positions.dwte = NULL;
+    Rows r = {.team = t, .e = &positions, .dx = dx, .T = token_rows(e, T, t0), .t0 = t0};
+    team_run(t, backward_channels, &r);
 }
