@@ -21,80 +21,83 @@ static const struct {
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24, MAX_LAYERS = 1000 };
 static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
-/* Keys whose value is a whole number, and where it goes. */
-static const struct {
-    const char *name;
-    size_t offset;
-} whole[] = {{"layers", offsetof(Config, layers)},     {"heads", offsetof(Config, heads)},
-             {"kv_heads", offsetof(Config, kv_heads)}, {"channels", offsetof(Config, channels)},
-             {"ffn", offsetof(Config, ffn)},           {"seq", offsetof(Config, seq)},
-             {"vocab", offsetof(Config, vocab)}};
-
-enum { N_WHOLE = sizeof whole / sizeof whole[0] };
-
-static bool set_whole(Config *c, const char *key, const char *value, bool *found, Err *e) {
-    *found = false;
-    for (int i = 0; i < N_WHOLE; i++) {
-        if (strcmp(key, whole[i].name) != 0) continue;
-        *found = true;
-        char *end;
-        long long x = strtoll(value, &end, 10);
-        if (*end || end == value || x < 1 || x > MAX_DIM)
-            return err(e, "model: %s=%s: a whole number from 1 to %d is needed", key, value,
-                       MAX_DIM);
-        *(int64_t *)(void *)((char *)c + whole[i].offset) = x;
-    }
-    return true;
-}
-
+static const char *const norm_names[] = {[NORM_LAYER] = "layer", [NORM_RMS] = "rms", NULL};
+static const char *const pos_names[] = {[POS_LEARNED] = "learned", [POS_ROPE] = "rope", NULL};
 static const char *const act_names[] = {
-    [ACT_GELU] = "gelu", [ACT_RELU2] = "relu2", [ACT_SWIGLU] = "swiglu"};
-enum { N_ACTS = sizeof act_names / sizeof *act_names };
+    [ACT_GELU] = "gelu", [ACT_RELU2] = "relu2", [ACT_SWIGLU] = "swiglu", NULL};
+static const char *const switch_names[] = {"0", "1", NULL};
 
 const char *config_act_name(ActKind act) {
     return act_names[act];
 }
 
-static bool set_act(Config *c, const char *value, Err *e) {
+/* The keys in the order of config_print: what each takes, where that goes, its words. */
+typedef enum { WHOLE, CHOICE, SWITCH, NUMBER } ValueKind; // int64_t, an enum, bool, double
+typedef struct Key {
+    const char *name;
+    ValueKind kind;
+    size_t offset;
+    const char *const *words; // of a choice or switch, ended by NULL
+} Key;
+static const Key keys[] = {{"layers", WHOLE, offsetof(Config, layers), NULL},
+                           {"heads", WHOLE, offsetof(Config, heads), NULL},
+                           {"kv_heads", WHOLE, offsetof(Config, kv_heads), NULL},
+                           {"channels", WHOLE, offsetof(Config, channels), NULL},
+                           {"ffn", WHOLE, offsetof(Config, ffn), NULL},
+                           {"seq", WHOLE, offsetof(Config, seq), NULL},
+                           {"vocab", WHOLE, offsetof(Config, vocab), NULL},
+                           {"norm", CHOICE, offsetof(Config, norm), norm_names},
+                           {"pos", CHOICE, offsetof(Config, pos), pos_names},
+                           {"act", CHOICE, offsetof(Config, act), act_names},
+                           {"bias", SWITCH, offsetof(Config, bias), switch_names},
+                           {"tied", SWITCH, offsetof(Config, tied), switch_names},
+                           {"eps", NUMBER, offsetof(Config, norm_eps), NULL},
+                           {"theta", NUMBER, offsetof(Config, rope_theta), NULL}};
+enum { N_KEYS = sizeof keys / sizeof *keys };
+
+static const void *value_at(const Config *c, const Key *k) {
+    return (const char *)c + k->offset;
+}
+
+static bool choose(const Key *k, const char *value, int *x, Err *e) {
     char all[64] = "";
-    for (int i = 0; i < N_ACTS; i++) {
-        if (strcmp(value, act_names[i]) == 0) {
-            c->act = (ActKind)i;
-            return true;
-        }
-        strcat(strcat(all, i == 0 ? "" : i == N_ACTS - 1 ? " or " : ", "), act_names[i]);
+    for (int i = 0; k->words[i]; i++) {
+        if (strcmp(value, k->words[i]) == 0) return *x = i, true;
+        strcat(strcat(all, i == 0 ? "" : k->words[i + 1] ? ", " : " or "), k->words[i]);
     }
-    return err(e, "model: act=%s: %s", value, all);
+    return err(e, "model: %s=%s: %s", k->name, value, all);
 }
 
-/* The index of value among two words, or -1. */
-static int which(const char *value, const char *zero, const char *one) {
-    return strcmp(value, zero) == 0 ? 0 : strcmp(value, one) == 0 ? 1 : -1;
-}
-
-static bool set_choice(Config *c, const char *key, const char *value, Err *e) {
-    int i;
-    if (strcmp(key, "norm") == 0) {
-        if ((i = which(value, "layer", "rms")) < 0)
-            return err(e, "model: norm=%s: layer or rms", value);
-        c->norm = (NormKind)i;
-    } else if (strcmp(key, "pos") == 0) {
-        if ((i = which(value, "learned", "rope")) < 0)
-            return err(e, "model: pos=%s: learned or rope", value);
-        c->pos = (PosKind)i;
-    } else if (strcmp(key, "act") == 0) {
-        return set_act(c, value, e);
-    } else if (strcmp(key, "bias") == 0 || strcmp(key, "tied") == 0) {
-        if ((i = which(value, "0", "1")) < 0) return err(e, "model: %s=%s: 0 or 1", key, value);
-        *(key[0] == 'b' ? &c->bias : &c->tied) = i == 1;
-    } else {
-        char *end;
+static bool set_value(Config *c, const Key *k, const char *value, Err *e) {
+    void *to = (char *)c + k->offset;
+    char *end;
+    int word = 0;
+    if (k->kind == WHOLE) {
+        long long x = strtoll(value, &end, 10);
+        if (*end || end == value || x < 1 || x > MAX_DIM)
+            return err(e, "model: %s=%s: a whole number from 1 to %d is needed", k->name, value,
+                       MAX_DIM);
+        *(int64_t *)to = x;
+    } else if (k->kind == NUMBER) {
         double x = strtod(value, &end);
         if (*end || end == value || !(x > 0) || isinf(x))
-            return err(e, "model: %s=%s: a positive number is needed", key, value);
-        *(strcmp(key, "eps") == 0 ? &c->norm_eps : &c->rope_theta) = x;
+            return err(e, "model: %s=%s: a positive number is needed", k->name, value);
+        *(double *)to = x;
+    } else if (!choose(k, value, k->kind == CHOICE ? to : &word, e)) {
+        return false;
+    } else if (k->kind == SWITCH) {
+        *(bool *)to = word;
     }
     return true;
+}
+
+static const char *value_text(const Config *c, const Key *k, char buf[32]) {
+    const void *at = value_at(c, k);
+    if (k->kind == CHOICE) return k->words[*(const int *)at];
+    if (k->kind == SWITCH) return k->words[*(const bool *)at];
+    if (k->kind == NUMBER) return opt_number(*(const double *)at, buf, 32);
+    snprintf(buf, 32, "%lld", (long long)*(const int64_t *)at);
+    return buf;
 }
 
 static bool set_word(Config *c, const char *word, Err *e) {
@@ -121,17 +124,12 @@ static bool set_word(Config *c, const char *word, Err *e) {
 }
 
 static bool set_pair(Config *c, const char *key, const char *value, Err *e) {
-    static const char *const keys[] = {"layers", "heads", "kv_heads", "channels", "ffn",
-                                       "seq",    "vocab", "norm",     "pos",      "act",
-                                       "bias",   "tied",  "eps",      "theta"};
-    enum { N = sizeof keys / sizeof keys[0] };
-    for (int i = 0; i < N; i++) {
-        if (strcmp(key, keys[i]) != 0) continue;
-        bool found;
-        if (!set_whole(c, key, value, &found, e)) return false;
-        return found || set_choice(c, key, value, e);
+    const char *names[N_KEYS];
+    for (int i = 0; i < N_KEYS; i++) {
+        if (strcmp(key, keys[i].name) == 0) return set_value(c, &keys[i], value, e);
+        names[i] = keys[i].name;
     }
-    const char *near = opt_nearest(key, keys, N);
+    const char *near = opt_nearest(key, names, N_KEYS);
     return err(e, "model: unknown key \"%s\"%s%s%s", key, near ? ": did you mean \"" : "",
                near ? near : "", near ? "\"?" : "");
 }
@@ -183,10 +181,10 @@ static double parameters(const Config *c) {
 }
 
 bool config_check(const Config *c, Err *e) {
-    for (int i = 0; i < N_WHOLE; i++) {
-        int64_t x = *(const int64_t *)(const void *)((const char *)c + whole[i].offset);
+    for (int i = 0; i < N_KEYS && keys[i].kind == WHOLE; i++) {
+        int64_t x = *(const int64_t *)value_at(c, &keys[i]);
         if (x < 1 || x > MAX_DIM)
-            return err(e, "model: %s=%lld: from 1 to %d", whole[i].name, (long long)x, MAX_DIM);
+            return err(e, "model: %s=%lld: from 1 to %d", keys[i].name, (long long)x, MAX_DIM);
     }
     if (c->channels % c->heads)
         return err(e, "model: heads=%lld do not divide channels=%lld", (long long)c->heads,
@@ -207,37 +205,25 @@ bool config_check(const Config *c, Err *e) {
 }
 
 void config_print(const Config *c, char *buf, size_t n) {
-    char eps[32], theta[32];
-    snprintf(buf, n,
-             "layers=%lld,heads=%lld,kv_heads=%lld,channels=%lld,ffn=%lld,seq=%lld,vocab=%lld,norm="
-             "%s,pos=%s,act=%s,"
-             "bias=%d,tied=%d,eps=%s,theta=%s",
-             (long long)c->layers, (long long)c->heads, (long long)c->kv_heads,
-             (long long)c->channels, (long long)c->ffn, (long long)c->seq, (long long)c->vocab,
-             c->norm == NORM_RMS ? "rms" : "layer", c->pos == POS_ROPE ? "rope" : "learned",
-             config_act_name(c->act), c->bias, c->tied, opt_number(c->norm_eps, eps, sizeof eps),
-             opt_number(c->rope_theta, theta, sizeof theta));
+    char value[32];
+    for (int i = 0, at = 0; i < N_KEYS && at < (int)n; i++)
+        at += snprintf(buf + at, n - (size_t)at, "%s%s=%s", i ? "," : "", keys[i].name,
+                       value_text(c, &keys[i], value));
 }
 
 bool config_equal(const Config *a, const Config *b) {
-    char x[512], y[512];
-    config_print(a, x, sizeof x);
-    config_print(b, y, sizeof y);
-    return strcmp(x, y) == 0;
+    char in_a[64], in_b[64];
+    return !config_difference(a, b, in_a, in_b);
 }
 
 bool config_difference(const Config *a, const Config *b, char in_a[64], char in_b[64]) {
-    char x[512], y[512];
-    config_print(a, x, sizeof x);
-    config_print(b, y, sizeof y);
-    for (const char *p = x, *q = y; *p && *q;) {
-        size_t n = strcspn(p, ","), m = strcspn(q, ",");
-        if (n != m || memcmp(p, q, n) != 0) {
-            snprintf(in_a, 64, "%.*s", (int)n, p);
-            snprintf(in_b, 64, "%.*s", (int)m, q);
-            return true;
-        }
-        p += n + (p[n] == ','), q += m + (q[m] == ',');
+    char x[32], y[32];
+    for (int i = 0; i < N_KEYS; i++) {
+        const char *p = value_text(a, &keys[i], x), *q = value_text(b, &keys[i], y);
+        if (strcmp(p, q) == 0) continue;
+        snprintf(in_a, 64, "%s=%s", keys[i].name, p);
+        snprintf(in_b, 64, "%s=%s", keys[i].name, q);
+        return true;
     }
     return false;
 }

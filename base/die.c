@@ -170,3 +170,9 @@ bool err_set(Err *e, const char *fmt, ...) {
     }
     return false;
 }
+
+bool err_in(Err *e, const char *place) {
+    if (!e) return false;
+    Err why = *e;
+    return err_set(e, "%.250s: %.250s", place, why.text);
+}

@@ -34,6 +34,8 @@ void die_at(const char *file, int line, const char *func, int status, const char
     __attribute__((noreturn, format(printf, 5, 6)));
 void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Local. Puts "PLACE: " in front of the reason that e has, and yields false. */
+bool err_in(Err *e, const char *place);
 
 /* First in a program: names it in messages (argv[0] without its folder), and takes the numbers of
  * standard streams that the caller closed. The next files would have them, and what is printed

@@ -210,7 +210,7 @@ static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e)
     ssize_t n = pread(*lock, who, sizeof who - 1, 0);
     who[n > 0 ? n : 0] = 0;
     who[strcspn(who, "\n")] = 0;
-    checkpoint_unlock(*lock), *lock = -1;
+    close(*lock), *lock = -1;
     return err(e, "%.300s is held by %s, another run: wait for its end, or name another folder",
                path, *who ? who : "some process");
 }
@@ -221,10 +221,6 @@ bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
     bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(save_dir, path, lock, e));
     mem_free(path);
     return group_agree(g, mine, e);
-}
-
-void checkpoint_unlock(int lock) {
-    if (lock >= 0) close(lock);
 }
 
 /* Of this machine's view; what is not whole is named. */
@@ -455,12 +451,11 @@ static bool load_optimizer(const char *path, const TensorTable *t, Err *e) {
     char *file = mem_printf("%s/optimizer.safetensors", path);
     IoMap map = {0};
     SafeTensors s = {0};
-    Err why;
     bool ok = io_map(&map, file, e);
     if (ok) {
-        bool good = safetensors_parse(map.p, map.n, &s, &why);
-        for (int i = 0; good && i < N_STATES * t->n; i++) good = get_state(&s, t, i, &why);
-        if (!good) ok = err(e, "%.250s: %.240s", file, why.text);
+        ok = safetensors_parse(map.p, map.n, &s, e);
+        for (int i = 0; ok && i < N_STATES * t->n; i++) ok = get_state(&s, t, i, e);
+        if (!ok) err_in(e, file);
     }
     safetensors_free(&s);
     io_unmap(&map);

@@ -45,11 +45,10 @@ typedef struct CheckpointOptions {
 bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
                      const char *state_json, const CheckpointOptions *o, const Group *g, Err *e);
 
-/* Collective. Takes the folder, made where it is missing, for this run, until checkpoint_unlock or
- * until rank 0's process ends, however that comes. Refuses, naming the process and its host, when
- * another run has it. Where the file system knows no locks, it warns. */
+/* Collective. Takes the folder, made where it is missing, for this run, until the descriptor *lock
+ * is closed: at the end of rank 0's process, however that comes. Refuses, naming the process and
+ * its host, when another run has it. Where the file system knows no locks, it warns. */
 bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e);
-void checkpoint_unlock(int lock);
 
 /* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees
  * it; NULL when there is none. `step` may be NULL. */

@@ -152,68 +152,50 @@ int hellaswag_label(const HellaSwag *h, int64_t example) {
     return get_u16(example_at(h, example) + 6);
 }
 
-/* Tokens of the longest row of an example. */
-static int64_t longest_row(const HellaSwag *h, int64_t example) {
-    const uint8_t *x = example_at(h, example) + 2 * (FIXED - 1);
-    int64_t context = get_u16(x), most = 0;
-    x += 2 + 2 * context;
-    for (int c = 0; c < HELLASWAG_CHOICES; c++) {
-        int64_t n = get_u16(x);
-        if (n > most) most = n;
-        x += 2 + 2 * n;
-    }
-    return context + most;
+/* A row in the file: the words of the context, then those of the completion. */
+typedef struct Row {
+    const uint8_t *context, *completion;
+    int64_t n_context, n; // n: of the completion
+} Row;
+
+static Row row_of(const HellaSwag *h, int64_t example, int c) {
+    const uint8_t *x = example_at(h, example) + 2 * FIXED;
+    Row r = {.context = x, .n_context = get_u16(x - 2)};
+    for (x += 2 * r.n_context; c > 0; c--) x += 2 + 2 * get_u16(x);
+    r.completion = x + 2, r.n = get_u16(x);
+    return r;
 }
 
-bool hellaswag_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *inputs,
-                    int32_t *targets) {
-    if (longest_row(h, example) > S + 1) return false;
-    const uint8_t *context = example_at(h, example) + 2 * FIXED;
-    int64_t nc = get_u16(context - 2);
-    const uint8_t *x = context + 2 * nc;
+int64_t hellaswag_length(const HellaSwag *h, int64_t example) {
+    int64_t most = 0;
     for (int c = 0; c < HELLASWAG_CHOICES; c++) {
-        int64_t n = get_u16(x);
-        int32_t *in = inputs + c * S, *to = targets + c * S;
-        for (int64_t t = 0; t < S; t++) in[t] = 0, to[t] = -1;
-        for (int64_t t = 0; t < nc; t++) in[t] = get_u16(context + 2 * t);
-        for (int64_t k = 0; k < n; k++) { // the token at place nc + k of the row
-            int32_t id = get_u16(x + 2 + 2 * k);
-            to[nc + k - 1] = id;
-            if (nc + k < S) in[nc + k] = id;
-        }
-        x += 2 + 2 * n;
+        Row r = row_of(h, example, c);
+        if (r.n_context + r.n > most) most = r.n_context + r.n;
     }
-    return true;
+    return most;
 }
 
-int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S) {
+void hellaswag_row(const HellaSwag *h, int64_t example, int c, int64_t S, int32_t *inputs,
+                   int32_t *targets) {
+    Row r = row_of(h, example, c);
+    for (int64_t t = 0; t < S; t++) inputs[t] = 0, targets[t] = -1;
+    for (int64_t t = 0; t < r.n_context; t++) inputs[t] = get_u16(r.context + 2 * t);
+    for (int64_t k = 0, t = r.n_context; k < r.n; k++, t++) { // token k at place t of the row
+        targets[t - 1] = get_u16(r.completion + 2 * k);
+        if (t < S) inputs[t] = targets[t - 1];
+    }
+}
+
+int hellaswag_pick(const HellaSwag *h, int64_t example, const float *loss, int64_t S) {
     int best = -1;
     double least = INFINITY;
     for (int c = 0; c < HELLASWAG_CHOICES; c++) {
+        Row r = row_of(h, example, c);
         double sum = 0;
-        int64_t n = 0;
-        for (int64_t t = c * S; t < (c + 1) * S; t++)
-            if (targets[t] >= 0) sum += (double)loss[t], n++;
-        double mean = sum / (double)n; // NaN without targets: never less
-        if (mean < least) least = mean, best = c;
+        for (int64_t k = 0; k < r.n; k++) sum += (double)loss[c * S + r.n_context - 1 + k];
+        if (sum / (double)r.n < least) least = sum / (double)r.n, best = c;
     }
     return best;
-}
-
-HellaSwagRows hellaswag_rows_make(int64_t S) {
-    size_t n = HELLASWAG_CHOICES * (size_t)S * sizeof(int32_t);
-    return (HellaSwagRows){mem_alloc(n), mem_alloc(n), S};
-}
-
-void hellaswag_rows_free(HellaSwagRows *r) {
-    mem_free(r->in);
-    mem_free(r->target);
-}
-
-void hellaswag_fill(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
-    const HellaSwagRows *r = ctx;
-    memcpy(inputs, r->in + i * r->S, (size_t)r->S * sizeof *inputs);
-    memcpy(targets, r->target + i * r->S, (size_t)r->S * sizeof *targets);
 }
 
 /* ---- writing ---- */

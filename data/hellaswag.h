@@ -50,25 +50,17 @@ void hellaswag_close(HellaSwag *h);
 
 /* Local. The right answer of an example, 0 .. 3. */
 int hellaswag_label(const HellaSwag *h, int64_t example);
-/* Local. Fills inputs and targets [4, S] of one example: row c is context + completion c; the
- * target is the next token where it belongs to the completion, else -1; inputs after the end are 0
- * (they cannot be seen from before). false, with nothing written, when a row is longer than S+1
- * tokens: the caller skips and counts the example. */
-bool hellaswag_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *inputs,
-                    int32_t *targets);
-/* Local. The row of loss [4, S] with the lowest mean over its targets >= 0; the first of equals; -1
+/* Local. Tokens of its longest row: context + completion. With more than S + 1 of them it cannot be
+ * scored. */
+int64_t hellaswag_length(const HellaSwag *h, int64_t example);
+/* Local. inputs and targets [S] of row c of an example, context + completion c: the target is the
+ * next token where it belongs to the completion, else -1; inputs after the end are 0 (they cannot
+ * be seen from before). */
+void hellaswag_row(const HellaSwag *h, int64_t example, int c, int64_t S, int32_t *inputs,
+                   int32_t *targets);
+/* Local. The row of loss [4, S] with the lowest mean over its completion; the first of equals; -1
  * when no mean is finite. */
-int hellaswag_pick(const float *loss, const int32_t *targets, int64_t S);
-
-/* Room for the rows of one example, filled by hellaswag_rows; hellaswag_fill hands out row i: ctx
- * is the HellaSwagRows. */
-typedef struct HellaSwagRows {
-    int32_t *in, *target; // [HELLASWAG_CHOICES, S]
-    int64_t S;
-} HellaSwagRows;
-HellaSwagRows hellaswag_rows_make(int64_t S);
-void hellaswag_rows_free(HellaSwagRows *r);
-void hellaswag_fill(void *ctx, int64_t i, int32_t *inputs, int32_t *targets);
+int hellaswag_pick(const HellaSwag *h, int64_t example, const float *loss, int64_t S);
 
 /* Local. The bytes of the file of such JSON lines, freed by mem_free; NULL and a reason that names
  * the line. */

@@ -108,11 +108,10 @@ void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
 /* ---- files ---- */
 
 static bool open_model(const char *path, IoMap *map, LlmcModel *m, Err *e) {
-    Err why;
     if (!io_map(map, path, e)) return false;
-    if (llmc_model_parse(map->p, map->n, m, &why)) return true;
+    if (llmc_model_parse(map->p, map->n, m, e)) return true;
     io_unmap(map);
-    return err(e, "%.200s: %.300s", path, why.text);
+    return err_in(e, path);
 }
 
 bool llmc_model_config(const char *path, Config *c, Err *e) {
@@ -156,7 +155,7 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
     IoFile f;
     Output out = {0};
     bool first = g->rank == 0;
-    bool ok = group_agree(g, !first || output_open_regular(&out, path, e), e);
+    bool ok = group_agree(g, !first || output_open(&out, path, true, e), e);
     char *part = group_share_text(g, out.part);
     ok = ok && io_share(&f, part, file_size(c, version), g, e);
     if (ok) {

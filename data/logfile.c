@@ -60,7 +60,7 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
         f->path = mem_strdup("the standard output");
         return;
     }
-    if (!output_open(&out, path, &e)) die_user("%s", e.text);
+    if (!output_open(&out, path, false, &e)) die_user("%s", e.text);
     bool is_there = stat(out.path, &st) == 0;
     bool again = is_there && S_ISREG(st.st_mode) && resume_step <= 0 && st.st_size > 0;
     f->path = mem_strdup(out.path);

@@ -202,10 +202,14 @@ int64_t metrics_keep_csv(const char *p, size_t n, int64_t step) {
 static const char csv_header[] =
     "step,tokens,loss,loss_z,norm,norm_z,lr,ms,tokens_per_s,peak,skipped,val_loss,hellaswag\n";
 
+static void put_event(LogFile *f, TfRecord r) {
+    logfile_write(f, r.p, r.n);
+    mem_free(r.p);
+}
+
 static void open_events(Metrics *m, const char *dir) {
     if (!dir || !dir[0]) return;
     char host[128];
-    uint8_t buf[256];
     if (mkdir(dir, 0777) && errno != EEXIST)
         die_user("cannot make the folder %s: %s; its parent must exist", dir, strerror(errno));
     stamp_host(host, sizeof host);
@@ -215,9 +219,8 @@ static void open_events(Metrics *m, const char *dir) {
                             host, (int)getpid());
     logfile_open(&m->events, path, 0, NULL);
     mem_free(path);
-    logfile_write(&m->events, buf, tfevents_version(buf, sizeof buf, now));
-    size_t n = tfevents_start(buf, sizeof buf, now, m->resume_step > 0 ? m->resume_step + 1 : 0);
-    logfile_write(&m->events, buf, n);
+    put_event(&m->events, tfevents_version(now));
+    put_event(&m->events, tfevents_start(now, m->resume_step > 0 ? m->resume_step + 1 : 0));
 }
 
 Metrics *metrics_open(const MetricsFiles *f, int64_t resume_step) {
@@ -268,16 +271,13 @@ static void step_csv(LogFile *f, const StepRecord *s) {
 }
 
 static void step_events(LogFile *f, const StepRecord *s) {
-    uint8_t buf[1024];
     TfScalar v[6] = {{"train/loss", s->loss},
                      {"train/norm", s->norm},
                      {"train/lr", s->lr},
                      {"speed/ms", s->ms},
                      {"speed/tokens_per_s", s->tokens_per_s},
                      {"speed/peak", s->peak}};
-    int count = s->peak > 0 ? 6 : 5;
-    size_t n = tfevents_scalars(buf, sizeof buf, stamp_clock(), s->step, v, count);
-    logfile_write(f, buf, n);
+    put_event(f, tfevents_scalars(stamp_clock(), s->step, v, s->peak > 0 ? 6 : 5));
 }
 
 void metrics_step(Metrics *m, const StepRecord *s) {
@@ -299,11 +299,8 @@ void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
     int n = snprintf(line, sizeof line, "%" PRId64 ",,,,,,,,,,,%s%.17g%s\n", step,
                      is_loss ? "" : ",", x, is_loss ? "," : "");
     logfile_write(&m->csv, line, (size_t)n);
-    uint8_t buf[256];
     TfScalar v = {is_loss ? "val/loss" : "val/hellaswag", x};
-    if (m->events.fd >= 0)
-        logfile_write(&m->events, buf,
-                      tfevents_scalars(buf, sizeof buf, stamp_clock(), step, &v, 1));
+    if (m->events.fd >= 0) put_event(&m->events, tfevents_scalars(stamp_clock(), step, &v, 1));
 }
 
 void metrics_sample(Metrics *m, int64_t step, const char *text) {
@@ -314,13 +311,8 @@ void metrics_sample(Metrics *m, int64_t step, const char *text) {
         json_object_set_new(o, "sample", json_string(clean));
         write_json(&m->json, o);
     }
-    if (m->events.fd >= 0) {
-        size_t room = strlen(clean) + 256;
-        uint8_t *buf = mem_alloc(room);
-        size_t n = tfevents_text(buf, room, stamp_clock(), step, "sample", clean);
-        logfile_write(&m->events, buf, n);
-        mem_free(buf);
-    }
+    if (m->events.fd >= 0)
+        put_event(&m->events, tfevents_text(stamp_clock(), step, "sample", clean));
     mem_free(clean);
 }
 

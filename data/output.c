@@ -78,7 +78,7 @@ static bool is_stream(const struct stat *st) {
     return false;
 }
 
-bool output_open(Output *o, const char *path, Err *e) {
+bool output_open(Output *o, const char *path, bool regular, Err *e) {
     struct stat st;
     bool there = stat(path, &st) == 0;
     *o = (Output){0};
@@ -86,6 +86,9 @@ bool output_open(Output *o, const char *path, Err *e) {
     int standard = io_stdout(path);
     if (standard >= 0) close(standard);
     o->in_place = standard >= 0 || (there && (!S_ISREG(st.st_mode) || is_stream(&st)));
+    if (regular && o->in_place)
+        return err(e, "%s is no regular file, and this format is not written from front to back",
+                   path);
     o->path = o->in_place ? mem_strdup(path) : follow(path);
     if (!o->path) return err(e, "cannot write %s: %s", path, strerror(ELOOP));
     char *dir = path_folder(o->path);
@@ -93,13 +96,6 @@ bool output_open(Output *o, const char *path, Err *e) {
     mem_free(dir);
     o->part = o->in_place ? mem_strdup(path) : temporary_name(o->path);
     return true;
-}
-
-bool output_open_regular(Output *o, const char *path, Err *e) {
-    if (!output_open(o, path, e)) return false;
-    if (!o->in_place) return true;
-    output_abandon(o);
-    return err(e, "%s is no regular file, and this format is not written from front to back", path);
 }
 
 /* So that the new name survives a power cut, too. */
@@ -137,7 +133,7 @@ void output_abandon(Output *o) {
 bool output_possible(const char *path, bool regular, Err *e) {
     Output o;
     IoFile f;
-    if (!(regular ? output_open_regular : output_open)(&o, path, e)) return false;
+    if (!output_open(&o, path, regular, e)) return false;
     bool ok = o.in_place || io_create(&f, o.part, e);
     if (ok && !o.in_place) io_abandon(&f);
     output_abandon(&o);
@@ -173,7 +169,7 @@ static Replace *begin(const char *what, const char *path, bool regular) {
     Err e;
     Replace *r = mem_calloc(1, sizeof *r);
     r->what = what;
-    check(r, (regular ? output_open_regular : output_open)(&r->out, path, &e), &e);
+    check(r, output_open(&r->out, path, regular, &e), &e);
     if (!*what) { // what has a name was claimed by it, before inputs were opened
         check(r, claim_output("the output", r->out.path, &e), &e);
         claim_output_end("the output");
@@ -184,12 +180,8 @@ static Replace *begin(const char *what, const char *path, bool regular) {
     return r;
 }
 
-Replace *replace_open(const char *path) {
-    return begin("", path, false);
-}
-
-Replace *replace_open_regular(const char *path) {
-    return begin("", path, true);
+Replace *replace_open(const char *path, bool regular) {
+    return begin("", path, regular);
 }
 
 void replace_write(Replace *r, const void *p, size_t n) {

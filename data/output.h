@@ -9,16 +9,16 @@
  *     "-"                            the standard output (io_keep_stdout)
  *     a directory                    refused
  *
- *     output_open(&o, path, &e), io_create(&f, o.part, &e), io_put, io_finish,
+ *     output_open(&o, path, regular, &e), io_create(&f, o.part, &e), io_put, io_finish,
  *     output_commit(&o, &e) or output_abandon(&o)
  *
  * and for a file that one process writes from front to back, with a line and the end of the program
  * where that fails:
  *
- *     Replace *r = replace_open("x.bin");     makes x.bin.tmp-HOST-PID
+ *     Replace *r = replace_open("x.bin", false);   makes x.bin.tmp-HOST-PID
  *     replace_write(r, p, n);
- *     replace_finish(r);                      everything is on the disk
- *     replace_commit(r);                      now it is x.bin
+ *     replace_finish(r);                           everything is on the disk
+ *     replace_commit(r);                           now it is x.bin
  *
  * Several files appear together (nearly) when all are finished before the first is committed. Files
  * that grow by records are data/logfile.h's; they follow links in the same way.
@@ -42,17 +42,14 @@ typedef struct Output {
 } Output;
 
 /* Local. Decides where to write; creates nothing. Removes temporaries of this file that killed
- * processes left. */
-bool output_open(Output *o, const char *path, Err *e);
-/* Local. The same for a format that is not written from front to back: refuses what is no regular
- * file. */
-bool output_open_regular(Output *o, const char *path, Err *e);
+ * processes left. regular: for a format that is not written from front to back, which refuses what
+ * is no regular file. */
+bool output_open(Output *o, const char *path, bool regular, Err *e);
 /* Local. The written file gets its name, durably. Ends o, as does output_abandon, which removes
  * what was written. On failure what was written is removed. */
 bool output_commit(Output *o, Err *e);
 void output_abandon(Output *o);
-/* Local. Could a file be written here at the end of a long run? `regular`: of a format for
- * output_open_regular. */
+/* Local. Could a file be written here at the end of a long run? */
 bool output_possible(const char *path, bool regular, Err *e);
 
 /* Names of what is under construction say which process writes it, so what a killed process left
@@ -67,11 +64,8 @@ void temporary_clean(const char *dir, const char *prefix, bool all);
 typedef struct Replace Replace;
 
 /* Local. Dies when the temporary file cannot be made, or when `path` is a file that this program
- * reads. */
-Replace *replace_open(const char *path);
-/* Local. The same for a file of which replace_patch will change bytes: refuses what is no regular
- * file. */
-Replace *replace_open_regular(const char *path);
+ * reads. regular: replace_patch will change bytes of it. */
+Replace *replace_open(const char *path, bool regular);
 /* Local. Appends n bytes. */
 void replace_write(Replace *r, const void *p, size_t n);
 /* Local. Overwrites the n bytes at `offset`, which were written before: for numbers known only at

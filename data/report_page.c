@@ -119,12 +119,11 @@ static double last_mean(const Curve *c, size_t *of) {
 }
 
 static double median(const Curve *c) {
-    double *v = mem_calloc(c->n, sizeof *v), m;
+    double *v = mem_calloc(c->n, sizeof *v);
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++)
         if (isfinite(c->y[i])) v[n++] = c->y[i];
-    sort_numbers(v, (int)n);
-    m = n ? v[n / 2] : NAN;
+    double m = median_of(v, (int)n);
     mem_free(v);
     return m;
 }

@@ -4,16 +4,19 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/mem.h"
 
-/* A message under construction; `used` runs on past n so that one check at the end is enough. */
+/* A message under construction. */
 typedef struct Buf {
     uint8_t *p;
-    size_t n, used;
+    size_t n, cap;
 } Buf;
 
 static void put(Buf *b, const void *p, size_t n) {
-    if (b->used <= b->n && n <= b->n - b->used) memcpy(b->p + b->used, p, n);
-    b->used += n;
+    for (size_t i = 0; i < n; i++) {
+        mem_grow(b->p, b->n, b->cap);
+        b->p[b->n++] = ((const uint8_t *)p)[i];
+    }
 }
 
 static void put_int(Buf *b, uint64_t x, int n_bytes) {
@@ -43,31 +46,39 @@ static void put_string(Buf *b, int field, const char *s) {
     put_bytes(b, field, s, strlen(s));
 }
 
+/* The message inside another one ends here. */
+static void put_message(Buf *b, int field, Buf *inside) {
+    put_bytes(b, field, inside->p, inside->n);
+    mem_free(inside->p);
+    *inside = (Buf){0};
+}
+
 static uint32_t masked(const void *p, size_t n) {
     uint32_t c = crc32c(0, p, n);
     return (c >> 15 | c << 17) + 0xa282ead8u;
 }
 
-enum { HEAD = 12, TAIL = 4 }; // bytes of a record around its payload
+enum { HEAD = 12 }; // bytes of a record before its payload
 
-/* An Event begins behind the room for the record's head. */
-static Buf begin(uint8_t *buf, size_t n, double wall_time) {
-    Buf b = {buf, n > TAIL ? n - TAIL : 0, HEAD};
+/* An Event, behind the room for the record's head. */
+static Buf begin(double wall_time) {
+    Buf b = {0};
     uint64_t bits;
     memcpy(&bits, &wall_time, sizeof bits);
+    put(&b, (const uint8_t[HEAD]){0}, HEAD);
     put_key(&b, 1, FIXED64);
     put_int(&b, bits, 8);
     return b;
 }
 
-static size_t end(Buf *b) {
-    if (b->used > b->n) return 0;
-    size_t payload = b->used - HEAD;
-    Buf head = {b->p, HEAD, 0}, tail = {b->p + b->used, TAIL, 0};
-    put_int(&head, payload, 8);
-    put_int(&head, masked(b->p, 8), 4);
-    put_int(&tail, masked(b->p + HEAD, payload), 4);
-    return b->used + TAIL;
+static TfRecord end(Buf *b) {
+    Buf head = {0};
+    put_int(&head, b->n - HEAD, 8);
+    put_int(&head, masked(head.p, 8), 4);
+    memcpy(b->p, head.p, HEAD);
+    mem_free(head.p);
+    put_int(b, masked(b->p + HEAD, b->n - HEAD), 4);
+    return (TfRecord){b->p, b->n};
 }
 
 static void put_step(Buf *b, int64_t step) {
@@ -75,73 +86,49 @@ static void put_step(Buf *b, int64_t step) {
     put_varint(b, (uint64_t)step);
 }
 
-size_t tfevents_version(uint8_t *buf, size_t n, double wall_time) {
-    Buf b = begin(buf, n, wall_time);
+TfRecord tfevents_version(double wall_time) {
+    Buf b = begin(wall_time);
     put_string(&b, 3, "brain.Event:2");
     return end(&b);
 }
 
-size_t tfevents_start(uint8_t *buf, size_t n, double wall_time, int64_t step) {
-    Buf b = begin(buf, n, wall_time);
-    put_step(&b, step);
+TfRecord tfevents_start(double wall_time, int64_t step) {
     static const uint8_t start[] = {1 << 3 | VARINT, 1}; // SessionLog { status = START }
+    Buf b = begin(wall_time);
+    put_step(&b, step);
     put_bytes(&b, 7, start, sizeof start);
     return end(&b);
 }
 
-size_t tfevents_scalars(uint8_t *buf, size_t n, double wall_time, int64_t step, const TfScalar *s,
-                        int count) {
-    uint8_t room[1024];
-    Buf values = {room, sizeof room, 0};
+TfRecord tfevents_scalars(double wall_time, int64_t step, const TfScalar *s, int count) {
+    Buf b = begin(wall_time), summary = {0}, value = {0};
     for (int i = 0; i < count; i++) {
-        uint8_t one[128];
-        Buf v = {one, sizeof one, 0};
         float x = (float)s[i].value;
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        put_string(&v, 1, s[i].tag);
-        put_key(&v, 2, FIXED32);
-        put_int(&v, bits, 4);
-        if (v.used > v.n) return 0;
-        put_bytes(&values, 1, one, v.used);
+        put_string(&value, 1, s[i].tag);
+        put_key(&value, 2, FIXED32);
+        put(&value, &x, sizeof x);
+        put_message(&summary, 1, &value);
     }
-    if (values.used > values.n) return 0;
-    Buf b = begin(buf, n, wall_time);
     put_step(&b, step);
-    put_bytes(&b, 5, room, values.used);
+    put_message(&b, 5, &summary);
     return end(&b);
 }
 
-static size_t varint_size(uint64_t x) {
-    size_t n = 1;
-    for (; x >= 0x80; x >>= 7) n++;
-    return n;
-}
-
-size_t tfevents_text(uint8_t *buf, size_t n, double wall_time, int64_t step, const char *tag,
-                     const char *text) {
-    // metadata { plugin_data { plugin_name "text" } }, TensorProto { dtype STRING, shape { dim {
-    // size 1 } }, string_val }
+TfRecord tfevents_text(double wall_time, int64_t step, const char *tag, const char *text) {
+    // metadata { plugin_data { plugin_name "text" } }, shape { dim { size 1 } }
     static const uint8_t metadata[] = {1 << 3 | BYTES, 6, 1 << 3 | BYTES, 4, 't', 'e', 'x', 't'};
     static const uint8_t shape[] = {2 << 3 | BYTES, 2, 1 << 3 | VARINT, 1};
     enum { DT_STRING = 7 };
-    size_t len = strlen(text), tag_len = strlen(tag);
-    size_t tensor = 2 + 2 + sizeof shape + 1 + varint_size(len) + len;
-    size_t value =
-        1 + varint_size(tag_len) + tag_len + 1 + varint_size(tensor) + tensor + 2 + sizeof metadata;
-    Buf b = begin(buf, n, wall_time);
+    Buf b = begin(wall_time), summary = {0}, value = {0}, tensor = {0};
+    put_key(&tensor, 1, VARINT);
+    put_varint(&tensor, DT_STRING);
+    put_bytes(&tensor, 2, shape, sizeof shape);
+    put_string(&tensor, 8, text);
+    put_string(&value, 1, tag);
+    put_message(&value, 8, &tensor);
+    put_bytes(&value, 9, metadata, sizeof metadata);
+    put_message(&summary, 1, &value);
     put_step(&b, step);
-    put_key(&b, 5, BYTES); // Summary, whose only field is the value
-    put_varint(&b, 1 + varint_size(value) + value);
-    put_key(&b, 1, BYTES);
-    put_varint(&b, value);
-    put_string(&b, 1, tag);
-    put_key(&b, 8, BYTES);
-    put_varint(&b, tensor);
-    put_key(&b, 1, VARINT);
-    put_varint(&b, DT_STRING);
-    put_bytes(&b, 2, shape, sizeof shape);
-    put_bytes(&b, 8, text, len);
-    put_bytes(&b, 9, metadata, sizeof metadata);
+    put_message(&b, 5, &summary);
     return end(&b);
 }

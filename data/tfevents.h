@@ -5,8 +5,7 @@
  * step varint, 3 file_version string, 5 summary, 7 session_log { 1 status } } summary = { 1 value {
  * 1 tag string, 2 simple_value float, 8 tensor, 9 metadata { 1 plugin { 1 name } } } }
  *
- * The functions append one whole record to buf and return its length, 0 when it does not fit in n
- * bytes.
+ * The functions return one whole record.
  */
 #ifndef DATA_TFEVENTS_H
 #define DATA_TFEVENTS_H
@@ -19,14 +18,17 @@ typedef struct TfScalar {
     double value;
 } TfScalar;
 
+typedef struct TfRecord {
+    uint8_t *p; // freed by mem_free
+    size_t n;
+} TfRecord;
+
 /* First record of a file. */
-size_t tfevents_version(uint8_t *buf, size_t n, double wall_time);
+TfRecord tfevents_version(double wall_time);
 /* "The session starts at `step`": TensorBoard forgets this step and later ones of older files. */
-size_t tfevents_start(uint8_t *buf, size_t n, double wall_time, int64_t step);
-size_t tfevents_scalars(uint8_t *buf, size_t n, double wall_time, int64_t step, const TfScalar *s,
-                        int count);
+TfRecord tfevents_start(double wall_time, int64_t step);
+TfRecord tfevents_scalars(double wall_time, int64_t step, const TfScalar *s, int count);
 /* UTF-8 text, shown as Markdown by the text tab. */
-size_t tfevents_text(uint8_t *buf, size_t n, double wall_time, int64_t step, const char *tag,
-                     const char *text);
+TfRecord tfevents_text(double wall_time, int64_t step, const char *tag, const char *text);
 
 #endif

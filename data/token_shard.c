@@ -364,15 +364,13 @@ bool shard_map(const char *path, Shard *out, Err *e) {
     char *idx_path = NULL;
     bool ok = io_map(&bin, bin_path, e);
     if (ok) {
-        Err why;
         bool llmc = bin.n >= 4 && (get_i32(bin.p) == MAGIC_16 || get_i32(bin.p) == MAGIC_32);
         if (!llmc) idx_path = idx_beside(bin_path);
         if (!idx_path) {
-            ok = shard_parse(bin.p, bin.n, path_ends(bin_path, ".bin"), out, &why);
-            if (!ok) err(e, "%s: %.400s", bin_path, why.text);
+            ok = shard_parse(bin.p, bin.n, path_ends(bin_path, ".bin"), out, e) ||
+                 err_in(e, bin_path);
         } else if ((ok = io_map(&idx, idx_path, e))) {
-            ok = shard_parse_megatron(idx.p, idx.n, bin.p, bin.n, out, &why);
-            if (!ok) err(e, "%s: %.400s", bin_path, why.text);
+            ok = shard_parse_megatron(idx.p, idx.n, bin.p, bin.n, out, e) || err_in(e, bin_path);
             io_unmap(&idx);
         }
         out->file = bin;
@@ -539,9 +537,9 @@ static void begin_file(ShardWriter *w) {
     static const uint8_t nothing[HEADER_BYTES];
     char *path = file_name(w, w->n_files);
     w->files = mem_realloc(w->files, (size_t)w->n_files + 1, sizeof *w->files);
-    w->files[w->n_files++] =
-        w->format == SHARD_NANOGPT ? replace_open(path) : replace_open_regular(path);
-    if (w->format != SHARD_NANOGPT) replace_write(w->files[w->n_files - 1], nothing, HEADER_BYTES);
+    bool header = w->format != SHARD_NANOGPT; // which is known at the end
+    w->files[w->n_files++] = replace_open(path, header);
+    if (header) replace_write(w->files[w->n_files - 1], nothing, HEADER_BYTES);
     w->in_file = 0;
     w->open = true;
     mem_free(path);

@@ -1,6 +1,5 @@
 #include "data/weights.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -51,7 +50,7 @@ void weights_export_paths(const char *dir, char *paths[EXPORT_FILES]) {
 static bool begin_export(Output out[EXPORT_FILES], char *const *paths, char *const *texts, Err *e) {
     for (int i = 0; i < EXPORT_FILES; i++) {
         if (i > 0 && !texts[i]) continue;
-        if (!output_open_regular(&out[i], paths[i], e)) return false;
+        if (!output_open(&out[i], paths[i], true, e)) return false;
         if (i > 0 && !io_write_file(out[i].part, texts[i], strlen(texts[i]), NULL, e)) return false;
     }
     return true;
@@ -101,13 +100,10 @@ static void source_close(Source *s) {
 }
 
 static bool source_add(Source *s, const char *path, Err *e) {
-    Err why;
     IoMap *m = &s->maps[s->n];
     if (!io_map(m, path, e)) return false;
     s->n++; // from here on source_close frees it
-    if (!safetensors_parse(m->p, m->n, &s->parts[s->n - 1], &why))
-        return err(e, "%.250s: %.240s", path, why.text);
-    return true;
+    return safetensors_parse(m->p, m->n, &s->parts[s->n - 1], e) || err_in(e, path);
 }
 
 /* Path of a file of the model: in the folder, or beside FILE.safetensors. */
@@ -119,11 +115,10 @@ static char *member(const char *path, const char *name) {
 static bool source_add_shards(Source *s, const char *dir, const char *index, Err *e) {
     char *files[MAX_SHARDS];
     IoMap m;
-    Err why;
     if (!io_map(&m, index, e)) return false;
-    int n = safetensors_index_parse((const char *)m.p, m.n, files, MAX_SHARDS, &why);
+    int n = safetensors_index_parse((const char *)m.p, m.n, files, MAX_SHARDS, e);
     io_unmap(&m);
-    if (n < 0) return err(e, "%.250s: %.240s", index, why.text);
+    if (n < 0) return err_in(e, index);
     bool ok = true;
     for (int i = 0; i < n; i++) {
         char *path = mem_printf("%s/%s", dir, files[i]);
@@ -174,37 +169,26 @@ static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
     return true;
 }
 
-/* The pieces in the order of their bare names, for bisection. */
-typedef struct Named {
-    const char *name;
-    int piece;
-    const SafeTensor *from;
-} Named;
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const Named *)a)->name, ((const Named *)b)->name);
-}
-
-static bool match(const Source *s, const TensorTable *t, Named *named, Err *e) {
-    for (int i = 0; i < t->n_pieces; i++)
-        named[i] = (Named){.name = bare(t->pieces[i].name), .piece = i};
-    qsort(named, (size_t)t->n_pieces, sizeof *named, by_name);
+/* from[i]: the tensor of the file that is piece i. */
+static bool match(const Source *s, const TensorTable *t, const SafeTensor **from, Err *e) {
     for (int k = 0; k < s->n; k++)
         for (int i = 0; i < s->parts[k].n; i++) {
             const SafeTensor *x = &s->parts[k].t[i];
-            Named key = {.name = bare(x->name)};
-            Named *to = bsearch(&key, named, (size_t)t->n_pieces, sizeof *named, by_name);
+            const char *name = bare(x->name);
             char shape[160];
-            if (to && to->from) return err(e, "tensor %.200s is there twice", x->name);
-            if (to)
-                to->from = x;
+            int to = 0;
+            while (to < t->n_pieces && strcmp(bare(t->pieces[to].name), name) != 0) to++;
+            if (to < t->n_pieces && from[to])
+                return err(e, "tensor %.200s is there twice", x->name);
+            if (to < t->n_pieces)
+                from[to] = x;
             else if (!ignored(x->name, &t->config))
                 return err(e, "tensor %.200s %s is no part of this model", x->name,
                            safetensors_shape(x, shape, sizeof shape));
         }
     for (int i = 0; i < t->n_pieces; i++)
-        if (!named[i].from) {
-            const Piece *p = &t->pieces[named[i].piece];
+        if (!from[i]) {
+            const Piece *p = &t->pieces[i];
             int64_t dims[2];
             SafeTensor want = {.n_dims = piece_dims(p, &t->t[p->tensor], dims),
                                .dims = {dims[0], dims[1]}};
@@ -217,15 +201,13 @@ static bool match(const Source *s, const TensorTable *t, Named *named, Err *e) {
 
 static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
-    Named *named = mem_calloc((size_t)t->n_pieces, sizeof *named);
-    Err why;
-    bool ok = source_open(s, path, e);
-    if (ok && !match(s, t, named, &why)) ok = err(e, "%.250s: %.250s", path, why.text);
+    const SafeTensor **from = mem_calloc((size_t)t->n_pieces, sizeof *from);
+    bool ok = source_open(s, path, e) && (match(s, t, from, e) || err_in(e, path));
     for (int i = 0; ok && i < t->n_pieces; i++) {
-        PieceHeld h = held(t, named[i].piece);
-        if (!read_piece(named[i].from, &h, &why)) ok = err(e, "%.250s: %.250s", path, why.text);
+        PieceHeld h = held(t, i);
+        ok = read_piece(from[i], &h, e) || err_in(e, path);
     }
-    mem_free(named);
+    mem_free(from);
     source_close(s);
     return ok;
 }
@@ -260,12 +242,10 @@ bool weights_config(const char *path, Config *c, Err *e) {
     if (path_ends(path, ".bin")) return llmc_model_config(path, c, e);
     char *config = member(path, "config.json");
     IoMap m;
-    Err why;
     bool ok = io_map(&m, config, e);
     if (ok) {
-        ok = hf_config_parse((const char *)m.p, m.n, c, &why);
+        ok = hf_config_parse((const char *)m.p, m.n, c, e) || err_in(e, config);
         io_unmap(&m);
-        if (!ok) err(e, "%.250s: %.240s", config, why.text);
     }
     if (ok) weights_ids(path, c);
     mem_free(config);

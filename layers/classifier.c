@@ -114,12 +114,6 @@ void classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
     team_for(t, c->T, 1, classifier_rows, &(Rows){.c = c, .loss = loss, .logits = logits});
 }
 
-/* Whether the column of this token's target is here. */
-static bool has_target(const Classifier *c, int64_t t) {
-    int64_t v = (int64_t)c->targets[t] - c->first;
-    return c->targets[t] >= 0 && v >= 0 && v < c->V;
-}
-
 /* All exponentials are relative to one maximum here, so that the gradient needs one factor: the row
  * is read once more for it, out of the cache. */
 static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
@@ -129,7 +123,7 @@ static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
         float *x = w->logits + t * c->ld, *stats = w->stats + 3 * t;
         stats[0] = -FLT_MAX, stats[1] = 0, stats[2] = 0;
         if (c->targets[t] < 0) continue;
-        if (has_target(c, t)) stats[2] = x[c->targets[t] - c->first];
+        if (classifier_has_target(c, t)) stats[2] = x[c->targets[t] - c->first];
         stats[0] = chunk_max(x, c->V);
         double sum = 0;
         for (int64_t i = 0; i < c->V; i += CHUNK)
@@ -172,7 +166,7 @@ static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
         float f = (float)(exp(max - (double)w->log_sum[t]) * (double)c->scale);
         for (int64_t v = 0; v < n; v++) x[v] *= f;
         for (int64_t v = n; v < c->ld; v++) x[v] = 0;
-        if (has_target(c, t)) x[c->targets[t] - c->first] -= c->scale;
+        if (classifier_has_target(c, t)) x[c->targets[t] - c->first] -= c->scale;
     }
 }
 

@@ -23,6 +23,12 @@ typedef struct Classifier {
     int64_t first;          // first token of these columns (of classifier_*; classifier: 0)
 } Classifier;
 
+/* Is the column of this token's target among these? */
+static inline bool classifier_has_target(const Classifier *c, int64_t t) {
+    int64_t v = (int64_t)c->targets[t] - c->first;
+    return c->targets[t] >= 0 && v >= 0 && v < c->V;
+}
+
 void classifier(Team *t, const Classifier *c, float *loss, Act *logits);
 
 /* The same in two steps for a vocabulary sharded over ranks: these V columns are the tokens first

@@ -1,5 +1,7 @@
 #include "layers/embedding.h"
 
+#include <stdbool.h>
+
 #include "base/simd.h"
 
 enum { LINE = 16 }; // floats in a cache line: threads that own channels share no line
@@ -7,15 +9,20 @@ enum { LINE = 16 }; // floats in a cache line: threads that own channels share n
 typedef struct Rows {
     Team *team;
     const Embedding *e;
-    float *x;
+    float *x, *table; // table: dwte or dwpe
     const float *dx;
-    int64_t T, t0; // of the position table on its own
+    int64_t T, t0; // rows of dx; the first one's token, of the position table
+    bool positions;
 } Rows;
 
 /* Row of the token table, or -1 where its token is not here. */
 static inline int64_t token_row(const Embedding *e, int64_t t) {
     int64_t row = (int64_t)e->tokens[t] - e->token0;
     return row >= 0 && row < e->V ? row : -1;
+}
+
+static inline int64_t position_row(const Rows *r, int64_t t) {
+    return r->e->first + (r->t0 + t) % r->e->S;
 }
 
 static void forward_rows(void *ctx, int64_t begin, int64_t end) {
@@ -25,7 +32,7 @@ static void forward_rows(void *ctx, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++) {
         int64_t row = token_row(e, t);
         float *x = r->x + t * C;
-        const float *position = e->wpe ? e->wpe + (e->first + t % e->S) * C : NULL;
+        const float *position = e->wpe ? e->wpe + position_row(r, t) * C : NULL;
         if (row < 0) {
             for (int64_t c = 0; c < C; c++) x[c] = position ? position[c] : 0;
             continue;
@@ -61,19 +68,18 @@ static inline void add_channels(float *sum, const float *x, Channels own) {
 
 static void backward_channels(void *ctx, int member, int size) {
     const Rows *r = ctx;
-    const Embedding *e = r->e;
-    Channels own = member_channels(e->C, member, size);
+    int64_t C = r->e->C;
+    Channels own = member_channels(C, member, size);
     Team *polled = member == 0 ? r->team : NULL;
-    for (int64_t t = 0; t < e->B * e->S; t++, team_poll(polled)) {
-        const float *dx = r->dx + t * e->C;
-        int64_t row = e->dwte ? token_row(e, t) : -1;
-        if (row >= 0) add_channels(e->dwte + row * e->C, dx, own);
-        if (e->dwpe) add_channels(e->dwpe + (e->first + t % e->S) * e->C, dx, own);
+    for (int64_t t = 0; t < r->T; t++, team_poll(polled)) {
+        int64_t row = r->positions ? position_row(r, t) : token_row(r->e, t);
+        if (row >= 0) add_channels(r->table + row * C, r->dx + t * C, own);
     }
 }
 
 void embedding_backward(Team *t, const Embedding *e, const Act *dx) {
-    team_run(t, backward_channels, &(Rows){.team = t, .e = e, .dx = dx});
+    Rows r = {.team = t, .e = e, .table = e->dwte, .dx = dx, .T = e->B * e->S};
+    team_run(t, backward_channels, &r);
 }
 
 /* Rows of x that are tokens: those beyond the batch are padding. */
@@ -84,26 +90,17 @@ static int64_t token_rows(const Embedding *e, int64_t T, int64_t t0) {
 
 static void position_rows(void *ctx, int64_t begin, int64_t end) {
     const Rows *r = ctx;
-    const Embedding *e = r->e;
+    int64_t C = r->e->C;
     for (int64_t t = begin; t < end; t++)
-        add_channels(r->x + t * e->C, e->wpe + (e->first + (r->t0 + t) % e->S) * e->C,
-                     (Channels){0, e->C});
+        add_channels(r->x + t * C, r->e->wpe + position_row(r, t) * C, (Channels){0, C});
 }
 
 void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x) {
     team_for(t, token_rows(e, T, t0), 16, position_rows, &(Rows){.e = e, .x = x, .t0 = t0});
 }
 
-static void position_channels(void *ctx, int member, int size) {
-    const Rows *r = ctx;
-    const Embedding *e = r->e;
-    Channels own = member_channels(e->C, member, size);
-    Team *polled = member == 0 ? r->team : NULL;
-    for (int64_t t = 0; t < r->T; t++, team_poll(polled))
-        add_channels(e->dwpe + (e->first + (r->t0 + t) % e->S) * e->C, r->dx + t * e->C, own);
-}
-
 void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const Act *dx) {
-    team_run(t, position_channels,
-             &(Rows){.team = t, .e = e, .dx = dx, .T = token_rows(e, T, t0), .t0 = t0});
+    Rows r = {.team = t, .e = e, .table = e->dwpe, .dx = dx, .t0 = t0, .positions = true};
+    r.T = token_rows(e, T, t0);
+    team_run(t, backward_channels, &r);
 }

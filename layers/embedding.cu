@@ -269,9 +269,7 @@ template <class E> struct Launchers {
 
     static void backward_of(Team *, const Embedding *e, const Act *dx) {
         int64_t T = e->B * e->S;
-        if (T == 0 || e->C == 0) return;
-        if (e->dwpe) position_backward_of(nullptr, e, T, 0, dx);
-        if (!e->dwte || e->V == 0) return;
+        if (T == 0 || e->C == 0 || e->V == 0) return;
         Scratch s = scratch_of(e);
         LAUNCH(list_tokens, blocks_for(T, THREADS), THREADS, 0, s.sort.keys[0], s.sort.numbers[0],
                *e, s.sort.n);

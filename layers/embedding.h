@@ -1,5 +1,5 @@
-/* embedding -- x[T,C] = wte[token] + wpe[position], and the two gradients, summed in token order.
- */
+/* embedding -- x[T,C] = wte[token] + wpe[position], and the two gradients, each by a call of its
+ * own, summed in token order. */
 #ifndef LAYERS_EMBEDDING_H
 #define LAYERS_EMBEDDING_H
 
@@ -15,7 +15,8 @@ typedef struct Embedding {
     const int32_t *tokens; // [T]
     const Act *wte;        // [V, C]; V may be 0
     const float *wpe;      // [positions, C] or NULL
-    float *dwte, *dwpe;    // accumulated by backward; each may be NULL
+    float *dwte;           // accumulated by embedding_backward
+    float *dwpe;           // accumulated by position_backward
     void *workspace;       // embedding_workspace() bytes, for dwte
 } Embedding;
 
@@ -24,9 +25,9 @@ void embedding_forward(Team *t, const Embedding *e, Act *x);
 /* Local. Deterministic: each thread owns a range of channels and adds tokens in order. */
 void embedding_backward(Team *t, const Embedding *e, const Act *dx);
 
-/* The position table alone, for x sharded by tokens: x[T,C] += wpe[position], and dwpe += dx. Row t
- * of x is token t0 + t of the B*S, at position first + (t0 + t) % S; rows from B*S on (padding) are
- * skipped. Only T, t0, S, B, C, first and wpe or dwpe are used. */
+/* The position table alone, also for x sharded by tokens: x[T,C] += wpe[position], and dwpe += dx.
+ * Row t of x is token t0 + t of the B*S, at position first + (t0 + t) % S; rows from B*S on
+ * (padding) are skipped. Only T, t0, S, B, C, first and wpe or dwpe are used. */
 void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x);
 void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const Act *dx);
 

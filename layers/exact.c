@@ -171,9 +171,10 @@ static void add_row(int64_t *sum_64, const float *x, int64_t n, const ExactGrid 
 typedef struct Rows {
     Team *team;
     const Embedding *e;
-    int64_t *dwte_64, *dwpe_64;
+    int64_t *table_64; // dwte or dwpe
     const float *dx;
     int64_t T, t0;
+    bool positions;
     ExactGrid grid;
 } Rows;
 
@@ -182,25 +183,24 @@ static void table_channels(void *ctx, int member, int size) {
     const Embedding *e = r->e;
     int64_t C = e->C, share = ((C + size - 1) / size + LINE - 1) / LINE * LINE;
     int64_t begin = member * share, n = (begin + share < C ? begin + share : C) - begin;
+    int64_t rows = r->positions ? e->first + e->S : e->V;
     Team *polled = member == 0 ? r->team : NULL;
     for (int64_t t = 0; t < r->T && n > 0; t++, team_poll(polled)) {
-        const float *dx = r->dx + t * C + begin;
-        int64_t row = r->dwte_64 ? (int64_t)e->tokens[t] - e->token0 : -1;
-        if (row >= 0 && row < e->V) add_row(r->dwte_64 + row * C + begin, dx, n, &r->grid);
-        row = e->first + (r->t0 + t) % e->S;
-        if (r->dwpe_64) add_row(r->dwpe_64 + row * C + begin, dx, n, &r->grid);
+        int64_t row = r->positions ? e->first + (r->t0 + t) % e->S : e->tokens[t] - e->token0;
+        if (row >= 0 && row < rows)
+            add_row(r->table_64 + row * C + begin, r->dx + t * C + begin, n, &r->grid);
     }
 }
 
-void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
-                              const float *dx, int exponent) {
-    Rows r = {t, e, dwte_64, dwpe_64, dx, e->B * e->S, 0, exact_grid_of(exponent)};
+void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, const float *dx,
+                              int exponent) {
+    Rows r = {t, e, dwte_64, dx, e->B * e->S, 0, false, exact_grid_of(exponent)};
     team_run(t, table_channels, &r);
 }
 
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
                              const float *dx, int exponent) {
     int64_t left = e->B * e->S - t0;
-    Rows r = {t, e, NULL, dwpe_64, dx, left < T ? left : T, t0, exact_grid_of(exponent)};
+    Rows r = {t, e, dwpe_64, dx, left < T ? left : T, t0, true, exact_grid_of(exponent)};
     team_run(t, table_channels, &r);
 }

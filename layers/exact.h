@@ -85,10 +85,10 @@ void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t
 /* dbias_64[N] += column sums of dy[T,N]. */
 void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
                          int exponent);
-/* As embedding_backward and position_backward; dwte_64[V,C], dwpe_64[positions,C] may be NULL. e's
- * own dwte and dwpe are not used. */
-void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, int64_t *dwpe_64,
-                              const float *dx, int exponent);
+/* As embedding_backward and position_backward, to dwte_64[V,C] and dwpe_64[positions,C] instead of
+ * e's own. */
+void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, const float *dx,
+                              int exponent);
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
                              const float *dx, int exponent);
 

@@ -16,17 +16,10 @@ typedef struct NormRows {
     ExactGrid grid;
 } NormRows;
 
-static int64_t row_stride(const Norm *n) {
-    return n->ld ? n->ld : n->C;
-}
-static int64_t row_grain(const Norm *n) {
-    return 16384 / (n->C < 1 ? 1 : n->C < 16384 ? n->C : 16384);
-}
-
 static void sum_rows(void *ctx, int64_t begin, int64_t end) {
     const NormRows *r = ctx;
     for (int64_t t = begin; t < end; t++) {
-        const float *x = r->x + t * row_stride(r->n);
+        const float *x = r->x + t * norm_ld(r->n);
         WideSum s = wide_start();
         for (int64_t i = 0; i < r->n->C; i += VF) wide_add(&s, load_up_to(x + i, r->n->C - i));
         wide_end(&s, r->sums_64 + WIDE * t);
@@ -34,13 +27,13 @@ static void sum_rows(void *ctx, int64_t begin, int64_t end) {
 }
 
 void exact_norm_sum(Team *t, const Norm *n, int64_t *sums_64, const float *x) {
-    team_for(t, n->T, row_grain(n), sum_rows, &(NormRows){.n = n, .sums_64 = sums_64, .x = x});
+    team_for(t, n->T, norm_grain(n), sum_rows, &(NormRows){.n = n, .sums_64 = sums_64, .x = x});
 }
 
 static void squares_rows(void *ctx, int64_t begin, int64_t end) {
     const NormRows *r = ctx;
     for (int64_t t = begin; t < end; t++) {
-        const float *x = r->x + t * row_stride(r->n);
+        const float *x = r->x + t * norm_ld(r->n);
         vf mean = vf_set1(r->mean ? r->mean[t] : 0);
         WideSum s = wide_start();
         for (int64_t i = 0; i < r->n->C; i += VF) {
@@ -56,7 +49,7 @@ static void squares_rows(void *ctx, int64_t begin, int64_t end) {
 void exact_norm_squares(Team *t, const Norm *n, int64_t *sums_64, const float *x,
                         const float *mean) {
     NormRows r = {.n = n, .sums_64 = sums_64, .x = x, .mean = mean};
-    team_for(t, n->T, row_grain(n), squares_rows, &r);
+    team_for(t, n->T, norm_grain(n), squares_rows, &r);
 }
 
 void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64) {
@@ -67,7 +60,7 @@ void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64) {
 
 /* h of a vector of row t; lanes beyond the row meet a dy of 0. */
 static inline vf normal(const NormRows *r, int64_t t, int64_t i, int64_t left) {
-    vf x = load_up_to(r->x + t * row_stride(r->n) + i, left);
+    vf x = load_up_to(r->x + t * norm_ld(r->n) + i, left);
     vf mean = vf_set1(r->n->kind == NORM_LAYER ? r->mean[t] : 0);
     return (x - mean) * vf_set1(r->rstd[t]);
 }
@@ -76,7 +69,7 @@ static void backward_rows(void *ctx, int64_t begin, int64_t end) {
     const NormRows *r = ctx;
     const Norm *n = r->n;
     for (int64_t t = begin; t < end; t++) {
-        const float *dy = r->dy + t * row_stride(n);
+        const float *dy = r->dy + t * norm_ld(n);
         WideSum sum_g = wide_start(), sum_gh = wide_start();
         for (int64_t i = 0; i < n->C; i += VF) {
             int64_t left = n->C - i;
@@ -99,7 +92,7 @@ static void backward_columns(void *ctx, int64_t begin, int64_t end) {
             Lanes dgamma = {0}, dbeta = {0};
             int64_t left = end - i, first = t, last = t + LANES_MOST < n->T ? t + LANES_MOST : n->T;
             for (; t < last; t++) {
-                vf d = load_up_to(r->dy + t * row_stride(n) + i, left);
+                vf d = load_up_to(r->dy + t * norm_ld(n) + i, left);
                 lanes_add(&dgamma, &r->grid, d * normal(r, t, i, left));
                 lanes_add(&dbeta, &r->grid, d);
             }
@@ -112,7 +105,7 @@ void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t 
                               int64_t *dbeta_64, const float *dy, const float *x, const float *mean,
                               const float *rstd) {
     NormRows r = {n, sums_64, dgamma_64, dbeta_64, dy, x, mean, rstd, exact_grid_of(EXACT_WEIGHTS)};
-    team_for(t, n->T, row_grain(n), backward_rows, &r);
+    team_for(t, n->T, norm_grain(n), backward_rows, &r);
     team_for(t, n->C, 4 * VF, backward_columns, &r);
 }
 
@@ -122,11 +115,6 @@ typedef struct ClassifierRows {
     int64_t *sums_64;
     const float *all_max, *log_sum;
 } ClassifierRows;
-
-static bool has_target(const Classifier *c, int64_t t) {
-    int64_t v = (int64_t)c->targets[t] - c->first;
-    return c->targets[t] >= 0 && v >= 0 && v < c->V;
-}
 
 static void max_rows(void *ctx, int64_t begin, int64_t end) {
     const ClassifierRows *r = ctx;
@@ -153,7 +141,7 @@ static void exponential_rows(void *ctx, int64_t begin, int64_t end) {
         float *x = r->logits + t * c->ld;
         vf max = vf_set1(r->all_max[t]);
         WideSum s = wide_start();
-        r->target[t] = has_target(c, t) ? x[c->targets[t] - c->first] : 0;
+        r->target[t] = classifier_has_target(c, t) ? x[c->targets[t] - c->first] : 0;
         for (int64_t i = 0; i < c->V && c->targets[t] >= 0; i += VF) {
             int64_t left = c->V - i;
             vf e = vf_exp(load_up_to(x + i, left) - max);

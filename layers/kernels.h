@@ -93,8 +93,8 @@ typedef struct Kernels {
     void (*exact_sum_of_squares)(Team *, int64_t *sum_64, const float *x, int64_t n);
     void (*exact_bias_backward)(Team *, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
                                 int exponent);
-    void (*exact_embedding_backward)(Team *, const Embedding *, int64_t *dwte_64, int64_t *dwpe_64,
-                                     const float *dx, int exponent);
+    void (*exact_embedding_backward)(Team *, const Embedding *, int64_t *dwte_64, const float *dx,
+                                     int exponent);
     void (*exact_position_backward)(Team *, const Embedding *, int64_t *dwpe_64, int64_t T,
                                     int64_t t0, const float *dx, int exponent);
     void (*exact_norm_sum)(Team *, const Norm *, int64_t *sums_64, const float *x);

@@ -72,18 +72,10 @@ static void row_apply(const Norm *n, float *y, const float *x, float mean, float
     }
 }
 
-static int64_t row_stride(const Norm *n) {
-    return n->ld ? n->ld : n->C;
-}
 /* Features of the whole row. */
 static float n_features(const Norm *n) {
     return (float)(n->C_all ? n->C_all : n->C);
 }
-/* Rows per piece: enough to hide the hand-out. */
-static int64_t row_grain(const Norm *n) {
-    return 16384 / (n->C < 1 ? 1 : n->C < 16384 ? n->C : 16384);
-}
-
 typedef struct Forward {
     const Norm *n;
     float *y, *mean, *rstd;
@@ -101,7 +93,7 @@ static inline void row_statistics(const Norm *n, const float *x, float *mean, fl
 }
 
 static void forward_row(const Forward *f, int64_t t) {
-    int64_t ld = row_stride(f->n);
+    int64_t ld = norm_ld(f->n);
     float mean, squares;
     row_statistics(f->n, f->x + t * ld, &mean, &squares);
     float rstd = 1 / sqrtf(squares / (float)f->n->C + f->n->eps);
@@ -116,7 +108,7 @@ static void forward_rows(void *ctx, int64_t begin, int64_t end) {
 
 void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x) {
     Forward f = {.n = n, .y = y, .mean = mean, .rstd = rstd, .x = x};
-    team_for(t, n->T, row_grain(n), forward_rows, &f);
+    team_for(t, n->T, norm_grain(n), forward_rows, &f);
 }
 
 /* A row is still in L1 when its norm reads it. */
@@ -133,17 +125,17 @@ void residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend, const
                    Act *y, float *mean, float *rstd) {
     Forward f = {.n = n, .y = y, .mean = mean, .rstd = rstd, .x = stream};
     f.stream = stream, f.addend = addend, f.bias = bias;
-    team_for(t, n->T, row_grain(n), residual_norm_rows, &f);
+    team_for(t, n->T, norm_grain(n), residual_norm_rows, &f);
 }
 
 static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
     const Forward *f = ctx;
     for (int64_t t = begin; t < end; t++)
-        row_statistics(f->n, f->x + t * row_stride(f->n), f->stats + 2 * t, f->stats + 2 * t + 1);
+        row_statistics(f->n, f->x + t * norm_ld(f->n), f->stats + 2 * t, f->stats + 2 * t + 1);
 }
 
 void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
-    team_for(t, n->T, row_grain(n), statistics_rows, &(Forward){.n = n, .x = x, .stats = stats});
+    team_for(t, n->T, norm_grain(n), statistics_rows, &(Forward){.n = n, .x = x, .stats = stats});
 }
 
 /* Distances from the mean of all are those from a part's own mean, and the distance of that mean:
@@ -169,7 +161,7 @@ void norm_merge(const Norm *n, float *mean, float *rstd, const float *parts, con
 
 static void apply_rows(void *ctx, int64_t begin, int64_t end) {
     const Forward *f = ctx;
-    int64_t ld = row_stride(f->n);
+    int64_t ld = norm_ld(f->n);
     for (int64_t t = begin; t < end; t++) {
         float mean = f->n->kind == NORM_LAYER ? f->mean_given[t] : 0;
         row_apply(f->n, f->y + t * ld, f->x + t * ld, mean, f->rstd_given[t]);
@@ -179,7 +171,7 @@ static void apply_rows(void *ctx, int64_t begin, int64_t end) {
 void norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
                 const float *rstd) {
     Forward f = {.n = n, .y = y, .x = x, .mean_given = mean, .rstd_given = rstd};
-    if (n->C > 0) team_for(t, n->T, row_grain(n), apply_rows, &f);
+    if (n->C > 0) team_for(t, n->T, norm_grain(n), apply_rows, &f);
 }
 
 typedef struct Backward {
@@ -239,7 +231,7 @@ static void backward_apply(const Norm *n, float *dx, const float *dy, const floa
 static void backward_panels(void *ctx, int64_t begin, int64_t end) {
     const Backward *b = ctx;
     const Norm *n = b->n;
-    int64_t C = n->C, ld = row_stride(n);
+    int64_t C = n->C, ld = norm_ld(n);
     for (int64_t p = begin; p < end; p++) {
         float *dgamma = (float *)n->workspace + p * 2 * C, *dbeta = dgamma + C;
         memset(dgamma, 0, (size_t)(2 * C) * sizeof *dgamma);
@@ -293,7 +285,7 @@ void norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy, cons
 
 static void backward_apply_rows(void *ctx, int64_t begin, int64_t end) {
     const Backward *b = ctx;
-    int64_t ld = row_stride(b->n);
+    int64_t ld = norm_ld(b->n);
     for (int64_t t = begin; t < end; t++) {
         RowSums s = {b->sums_given[2 * t], b->sums_given[2 * t + 1]};
         float mean = b->n->kind == NORM_LAYER ? b->mean[t] : 0;
@@ -305,5 +297,5 @@ void norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const A
                          const float *mean, const float *rstd, const float *sums) {
     Backward b = {
         .n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd, .sums_given = sums};
-    if (n->C > 0) team_for(t, n->T, row_grain(n), backward_apply_rows, &b);
+    if (n->C > 0) team_for(t, n->T, norm_grain(n), backward_apply_rows, &b);
 }

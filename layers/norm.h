@@ -28,6 +28,14 @@ typedef struct Norm {
     void *workspace;           // norm_workspace() bytes, for backward
 } Norm;
 
+/* Floats from row to row; rows per piece of work: enough to hide the hand-out. */
+static inline int64_t norm_ld(const Norm *n) {
+    return n->ld ? n->ld : n->C;
+}
+static inline int64_t norm_grain(const Norm *n) {
+    return 16384 / (n->C < 1 ? 1 : n->C < 16384 ? n->C : 16384);
+}
+
 size_t norm_workspace(int64_t T, int64_t C);
 /* Local. Whole rows. Writes y[T,C], mean[T], rstd[T]; mean and rstd may be NULL. y may be x. */
 void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, const Act *x);

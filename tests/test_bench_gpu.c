@@ -50,12 +50,6 @@ static void check_kernels(json_t *rows) {
     CHECK(number_of(gather, "us") >= number_of(gather, "transfer_us"));
 }
 
-TEST(bench_gpu_names_a_word_that_it_does_not_know) {
-    char text[1024];
-    CHECK(test_shell(".", text, sizeof text, "$BUILD/bench_gpu_emu --what memory,matmul") == 2);
-    CHECK(strstr(text, "--what matmul: "));
-}
-
 static bool no_python(void) {
     char text[256];
     bool none = test_shell(".", text, sizeof text, "python3 --version") != 0;

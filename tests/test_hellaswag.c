@@ -56,6 +56,11 @@ static bool parse(const File *f, HellaSwag *h, Err *e) {
     return hellaswag_parse((const uint8_t *)f->words, 2 * f->n, h, e);
 }
 
+static void all_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *in, int32_t *to) {
+    for (int c = 0; c < HELLASWAG_CHOICES; c++)
+        hellaswag_row(h, example, c, S, in + c * S, to + c * S);
+}
+
 TEST(hellaswag_rows_and_masks) {
     File f = two();
     HellaSwag h;
@@ -64,7 +69,7 @@ TEST(hellaswag_rows_and_masks) {
     CHECK(hellaswag_label(&h, 0) == 2 && hellaswag_label(&h, 1) == 0);
     enum { S = 8 };
     int32_t in[4 * S], to[4 * S];
-    CHECK(hellaswag_rows(&h, 0, S, in, to));
+    all_rows(&h, 0, S, in, to);
     const int32_t want_in[4 * S] = {100,  101, 102, 1000, 1001, 0,    0,    0,   100,  101,  102,
                                     2000, 0,   0,   0,    0,    100,  101,  102, 3000, 3001, 3002,
                                     3003, 0,   100, 101,  102,  4000, 4001, 0,   0,    0};
@@ -82,35 +87,37 @@ TEST(hellaswag_rows_at_the_limit) {
     CHECK(parse(&f, &h, NULL));
     int32_t in[4 * 6], to[4 * 6];
     // 7 tokens need 6 positions: the last token is only a target
-    CHECK(hellaswag_rows(&h, 0, 6, in, to));
+    CHECK(hellaswag_length(&h, 0) == 7 && hellaswag_length(&h, 1) == 7);
+    all_rows(&h, 0, 6, in, to);
     CHECK(in[12 + 5] == 3002 && to[12 + 5] == 3003);
-    CHECK(hellaswag_rows(&h, 1, 6, in, to));
+    all_rows(&h, 1, 6, in, to);
     CHECK(in[0] == 100 && to[0] == 1000 && in[1] == 1000 && to[1] == -1);
     CHECK(in[18 + 5] == 4004 && to[18 + 5] == 4005);
-    memset(in, 0x55, sizeof in);
-    CHECK(!hellaswag_rows(&h, 0, 5, in, to));
-    CHECK(in[0] == 0x55555555); // nothing was written
-    CHECK(!hellaswag_rows(&h, 1, 5, in, to));
     hellaswag_close(&h);
 }
 
 TEST(hellaswag_picks_the_lowest_mean) {
-    enum { S = 4 };
-    const int32_t to[4 * S] = {-1, 5, 5, 5, -1, 5, -1, -1, -1, -1, 5, 5, 5, -1, -1, -1};
+    enum { S = 8 };
+    File f = two();
+    HellaSwag h;
+    CHECK(parse(&f, &h, NULL));
+    // example 0: completions of 2, 1, 4 and 2 tokens from place 2 on. Means 2, 3, 1.5, 4; sums 4,
+    // 3, 6, 8: the mean decides. What is masked is far lower and must not count.
     float loss[4 * S];
-    // means 2, 3, 1.5, 4; sums 6, 3, 3, 4: the mean decides. What is masked is far lower and must
-    // not count.
-    const float want[4 * S] = {-99, 1, 2, 3, -99, 3, -99, -99, -99, -99, 1, 2, 4, -99, -99, -99};
-    memcpy(loss, want, sizeof loss);
-    CHECK(hellaswag_pick(loss, to, S) == 2);
-    loss[10] = 100;
-    CHECK(hellaswag_pick(loss, to, S) == 0);
-    loss[5] = 2; // equal to row 0
-    CHECK(hellaswag_pick(loss, to, S) == 0);
-    loss[1] = NAN;
-    CHECK(hellaswag_pick(loss, to, S) == 1);
-    loss[5] = loss[10] = loss[12] = NAN;
-    CHECK(hellaswag_pick(loss, to, S) == -1);
+    for (int i = 0; i < 4 * S; i++) loss[i] = -99;
+    float *row[4] = {loss + 2, loss + S + 2, loss + 2 * S + 2, loss + 3 * S + 2};
+    row[0][0] = 1, row[0][1] = 3, row[1][0] = 3, row[3][0] = 4, row[3][1] = 4;
+    row[2][0] = row[2][2] = 1, row[2][1] = row[2][3] = 2;
+    CHECK(hellaswag_pick(&h, 0, loss, S) == 2);
+    row[2][3] = 100;
+    CHECK(hellaswag_pick(&h, 0, loss, S) == 0);
+    row[1][0] = 2; // equal to row 0
+    CHECK(hellaswag_pick(&h, 0, loss, S) == 0);
+    row[0][0] = NAN;
+    CHECK(hellaswag_pick(&h, 0, loss, S) == 1);
+    row[1][0] = row[2][0] = row[3][1] = NAN;
+    CHECK(hellaswag_pick(&h, 0, loss, S) == -1);
+    hellaswag_close(&h);
 }
 
 /* ---- defects --------------------------------------------------------------------------------- */
@@ -215,7 +222,7 @@ TEST(hellaswag_is_made_of_json_lines) {
     CHECK(h.n == 2 && hellaswag_label(&h, 0) == 2 && hellaswag_label(&h, 1) == 0);
     enum { S = 5 };
     int32_t in[4 * S], to[4 * S];
-    CHECK(hellaswag_rows(&h, 0, S, in, to));
+    all_rows(&h, 0, S, in, to);
     const int32_t want_in[S] = {'H', 'i', ' ', 'b', 'c'}, want_to[S] = {-1, ' ', 'b', 'c', -1};
     CHECK(memcmp(in + S, want_in, sizeof want_in) == 0); // a completion begins with a blank
     CHECK(memcmp(to + S, want_to, sizeof want_to) == 0);

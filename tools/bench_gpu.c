@@ -29,9 +29,10 @@
 #include "layers/cuda/streams.h"
 
 GpuOptions gpu_options;
+enum { MEMORY, ATTENTION, MATMULS, FUSED, ALL };
+static int what;
 static const Opt options[] = {
-    {"what", OPT_STR, &gpu_options.what, "memory,attention,matmuls,fused", 0, 0, "LIST",
-     "of memory, attention, matmuls, fused"},
+    {"what", OPT_CHOICE, &what, "all", 0, 0, "memory|attention|matmuls|fused|all", "is measured"},
     {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-batch"},
     {"seq", OPT_INT, &gpu_options.seq, "1024", 1, 1e6, "N", "positions of a sequence"},
     {"channels", OPT_STR, &gpu_options.channels, "768,1024,1280,1600", 0, 0, "LIST",
@@ -155,19 +156,8 @@ void gpu_write(const char *stage, json_t *row) {
     json_decref(row);
 }
 
-enum { MEMORY, ATTENTION, MATMULS, FUSED, STAGES };
-static bool asked_for[STAGES];
-
-static void read_what(void) {
-    static const char *const words[STAGES] = {"memory", "attention", "matmuls", "fused"};
-    for (const char *w = gpu_options.what; *w; w += strcspn(w, ","), w += *w == ',') {
-        size_t n = strcspn(w, ",");
-        int i = 0;
-        while (i < STAGES && (strlen(words[i]) != n || strncmp(words[i], w, n) != 0)) i++;
-        if (i == STAGES)
-            die_usage("--what %.*s: the words are memory, attention, matmuls, fused", (int)n, w);
-        asked_for[i] = true;
-    }
+static bool asked_for(int stage) {
+    return what == stage || what == ALL;
 }
 
 /* With kernels for devices of at most this capability. */
@@ -190,7 +180,6 @@ static void name_library(void) {
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do");
-    read_what();
     library_folders(gpu_options.libraries);
     Err e;
     if (device_count(&e) == 0 || !device_works(0, &e)) die("no GPU: %s", e.text);
@@ -200,21 +189,21 @@ int main(int argc, char **argv) {
     printf("%s, %d multiprocessors, %.1f GiB, %.0f MiB of cache\n", f.name, f.sms,
            (double)f.memory_bytes / (1 << 30), (double)f.l2_bytes / (1 << 20));
     open_device(f.major);
-    if (asked_for[MEMORY]) gpu_memory(k);
+    if (asked_for(MEMORY)) gpu_memory(k);
     close_device();
     for (int major = 9; major >= 8; major--) {
-        if (!asked_for[ATTENTION] || major > f.major) continue;
+        if (!asked_for(ATTENTION) || major > f.major) continue;
         open_device(major);
         gpu_attention(k, major);
         close_device();
     }
     device_at_most(f.major);
-    if (asked_for[MATMULS]) name_library();
+    if (asked_for(MATMULS)) name_library();
     for (const char *c = gpu_options.channels; *c; c += strcspn(c, ","), c += *c == ',') {
         int64_t channels = strtoll(c, NULL, 10);
         open_device(f.major);
-        if (asked_for[MATMULS]) gpu_matmuls(k, channels);
-        if (asked_for[FUSED]) gpu_fused(k, channels);
+        if (asked_for(MATMULS)) gpu_matmuls(k, channels);
+        if (asked_for(FUSED)) gpu_fused(k, channels);
         close_device();
     }
     return 0;

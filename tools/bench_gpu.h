@@ -13,7 +13,7 @@
 typedef struct GpuOptions {
     int64_t tokens, seq, vocab, rounds, parameters, sets;
     double round_ms;
-    const char *channels, *what, *libraries, *json;
+    const char *channels, *libraries, *json;
 } GpuOptions;
 extern GpuOptions gpu_options;
 

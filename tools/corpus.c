@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
         options, argc, argv,
         "gpt-corpus: English-like text from a grammar; the same options give the same bytes\n\n"
         "    gpt-corpus [--bytes N] [--seed N] [--out FILE]\n\n");
-    Replace *r = *out ? replace_open(out) : NULL;
+    Replace *r = *out ? replace_open(out, false) : NULL;
     write_text(r, bytes, (uint64_t)seed);
     if (r) replace_commit(r);
     if (fflush(stdout)) die_user("cannot write: %s", strerror(errno));

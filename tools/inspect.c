@@ -134,16 +134,12 @@ static void print_ids(const Shard *s) {
 
 static bool show_shard(const char *path, Err *e) {
     Shard s;
-    Err why;
     if (!shard_map(path, &s, e)) return false;
     printf("%s: tokens, %s\n", s.path, shard_format_name(&s));
     printf("  tokens    %s\n", commas(s.n_tokens));
     if (s.n_documents) printf("  documents %s\n", commas(s.n_documents));
-    bool ok = shard_check(&s, MOST_IDS, NULL, &why);
-    if (ok)
-        print_ids(&s);
-    else
-        err(e, "%s: %.400s", path, why.text);
+    bool ok = shard_check(&s, MOST_IDS, NULL, e) || err_in(e, path);
+    if (ok) print_ids(&s);
     shard_close(&s);
     return ok;
 }
@@ -246,31 +242,29 @@ static bool is_in(const char *folder, const char *name) {
 /* The reader that the first bytes, or the name, ask for; reasons without a file name get it. */
 static bool show(const char *path, Err *e) {
     IoMap m;
-    Err why;
     bool ok;
     if (!io_map(&m, path, e)) return false;
     int32_t magic = word(&m, 0);
     if (magic == MODEL || magic == LLAMA)
-        ok = show_model(&m, &why);
+        ok = show_model(&m, e);
     else if (magic == DEBUG_STATE || magic == OPTIMIZER)
-        ok = show_state(&m, &why);
+        ok = show_state(&m, e);
     else if (magic == TOKENIZER)
-        ok = show_tokenizer(&m, false, &why);
+        ok = show_tokenizer(&m, false, e);
     else if (magic == EVALUATION)
-        ok = show_evaluation(&m, &why);
+        ok = show_evaluation(&m, e);
     else if (path_ends(path, ".safetensors"))
-        ok = show_safetensors(&m, &why);
+        ok = show_safetensors(&m, e);
     else if (path_ends(path, "config.json") || path_ends(path, "train_state.json"))
-        ok = err(&why, "part of a model or checkpoint: name its folder");
+        ok = err(e, "part of a model or checkpoint: name its folder");
     else if (path_ends(path, ".json") && m.n)
-        ok = show_tokenizer(&m, true, &why);
+        ok = show_tokenizer(&m, true, e);
     else {
         io_unmap(&m);
         return show_shard(path, e);
     }
-    if (!ok) err(e, "%s: %.400s", path, why.text);
     io_unmap(&m);
-    return ok;
+    return ok || err_in(e, path);
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */

@@ -336,8 +336,7 @@ void run_embedding_backward(const Call *c) {
     Embedding e = embedding_of(c, dx);
     int out = start_sum(c, c->op->out);
     if (is_integers(c, out)) {
-        c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), NULL, at(c, dx),
-                                          EXACT_WEIGHTS);
+        c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), at(c, dx), EXACT_WEIGHTS);
         return;
     }
     e.dwte = at(c, out);

@@ -25,27 +25,37 @@ static double validate(Run *r) {
     return sum.loss / (double)sum.n;
 }
 
+/* An example of HellaSwag, whose rows are the sequences. */
+typedef struct Example {
+    const HellaSwag *h;
+    int64_t number, S;
+} Example;
+
+static void fill_example(void *ctx, int64_t c, int32_t *inputs, int32_t *targets) {
+    const Example *x = ctx;
+    hellaswag_row(x->h, x->number, (int)c, x->S, inputs, targets);
+}
+
 /* Fraction of examples whose correct ending has the lowest mean loss. */
 static double score_hellaswag(Run *r) {
     int64_t right = 0, scored = 0;
-    HellaSwagRows rows = hellaswag_rows_make(r->seq);
+    const HellaSwag *h = &r->hellaswag;
     float *loss = mem_alloc((size_t)(HELLASWAG_CHOICES * r->seq) * sizeof *loss);
-    for (int64_t i = 0; i < r->hellaswag.n && !run_stopping(r); i++) {
-        if (!hellaswag_rows(&r->hellaswag, i, r->seq, rows.in, rows.target)) continue;
-        EvalSum sum = evaluate(&r->m, &(Sequences){&rows, hellaswag_fill}, HELLASWAG_CHOICES, loss,
-                               NULL, NULL);
+    for (int64_t i = 0; i < h->n && !run_stopping(r); i++) {
+        if (hellaswag_length(h, i) > r->seq + 1) continue;
+        Sequences rows = {&(Example){h, i, r->seq}, fill_example};
+        EvalSum sum = evaluate(&r->m, &rows, HELLASWAG_CHOICES, loss, NULL, NULL);
         if (!isfinite(sum.loss))
             run_stop_not_finite(r, "a loss of HellaSwag", sum.loss, r->state.step);
-        right += hellaswag_pick(loss, rows.target, r->seq) == hellaswag_label(&r->hellaswag, i);
+        right += hellaswag_pick(h, i, loss, r->seq) == hellaswag_label(h, i);
         scored++;
     }
-    hellaswag_rows_free(&rows);
     mem_free(loss);
-    if (scored < r->hellaswag.n && !r->stopping)
+    if (scored < h->n && !r->stopping)
         run_note(r,
                  "hellaswag: %" PRId64 " of %" PRId64 " examples are longer than --seq %" PRId64
                  " and were left out",
-                 r->hellaswag.n - scored, r->hellaswag.n, r->seq);
+                 h->n - scored, h->n, r->seq);
     return scored ? (double)right / (double)scored : NAN;
 }
 

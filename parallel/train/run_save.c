@@ -98,7 +98,7 @@ static bool copy_file(const char *from, const char *to, Err *e) {
     bool same = io_exists(to) && io_map(&there, to, e) && there.n == source.n &&
                 memcmp(there.p, source.p, source.n) == 0;
     bool ok =
-        same || (output_open_regular(&out, to, e) &&
+        same || (output_open(&out, to, true, e) &&
                  io_write_file(out.part, source.p, source.n, NULL, e) && output_commit(&out, e));
     output_abandon(&out);
     io_unmap(&there), io_unmap(&source);

@@ -120,7 +120,7 @@ static void write_file(Run *r, const char *about_text) {
         mem_printf("{\"ph\":\"M\",\"name\":\"end\",\"pid\":0}\n],\"otherData\":%s}\n", about_text);
     Out out = {0};
     if (r->lead)
-        out.open = output_open(&out.out, r->o->trace, &out.e) &&
+        out.open = output_open(&out.out, r->o->trace, false, &out.e) &&
                    io_create(&out.file, out.out.part, &out.e);
     put(&out, head, sizeof head - 1);
     put_events(r, &out);
