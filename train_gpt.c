@@ -219,8 +219,9 @@ static int rank_main(World *w, void *ctx) {
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
     int threads = ranks_threads(w); // collective; some ranks may have --threads
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
-    r->set =
-        strcmp(r->o->kernels, "auto") ? r->o->kernels : kernels_cpu_auto(r->team, r->o->dtype == 1);
+    r->set = r->o->kernels;
+    if (strcmp(r->set, "auto") == 0)
+        r->set = kernels_cpu_common(&r->group, kernels_cpu_auto(r->team, r->o->dtype == 1));
     run_agree_on_options(r);
     world_set_team(w, r->team);
     world_set_limit(w, (double)r->o->timeout);

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "base/version.h"
 #include "layers/cpu/sets.h"
+#include "parallel/comm/ranks.h"
 
 TEST(kernel_sets_are_found_by_name) {
     const char *const *names = kernels_cpu_sets();
@@ -44,6 +45,38 @@ static Peak peak_same(Team *t, bool bf16) {
 static Peak peak_half(Team *t, bool bf16) {
     (void)t;
     return rate_of_fp32(bf16, 0.49);
+}
+
+static int busy; // so many measurements are of a machine that others use
+static Peak peak_twice_later(Team *t, bool bf16) {
+    Peak now = peak_twice(t, bf16);
+    return busy-- > 0 ? (Peak){now.core / (bf16 ? 3 : 1), 0.4} : now;
+}
+
+TEST(kernel_set_for_bf16_does_not_depend_on_who_computes_beside) {
+    const Kernels twice = {.bf16_units = true, .peak = peak_twice_later}, none = {0};
+    const CpuSet sets[] = {{"fast", &twice, here}, {"none", &none, here}, {0}};
+    for (busy = 0; busy < 8;) {
+        int first = busy;
+        CHECK_STR(cpu_set_auto(sets, NULL, true), "fast");
+        busy = first + 1;
+    }
+}
+
+/* A rank, whose measurement names the set of its number. */
+static int take_own_set(World *w, void *out) {
+    const char *const *here = kernels_cpu_sets();
+    int n = 0;
+    while (here[n]) n++;
+    Group g = comm_group(world_comm(w));
+    ((const char **)out)[g.rank] = kernels_cpu_common(&g, here[(g.rank + 1) % n]);
+    return 0;
+}
+TEST(kernel_set_of_ranks_on_one_processor_is_the_same) {
+    const char *set[3], *const *here = kernels_cpu_sets();
+    const char *of_rank_0 = here[here[1] ? 1 : 0];
+    CHECK(ranks_run(3, take_own_set, set) == 0);
+    for (int r = 0; r < 3; r++) CHECK_STR(set[r], of_rank_0);
 }
 
 TEST(kernel_sets_with_slow_bf16_units_are_not_chosen_for_bf16) {

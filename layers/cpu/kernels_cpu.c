@@ -1,5 +1,7 @@
 /* Picks the instruction set. The tables come from layers/table.c, compiled once per set and renamed
  * by the build. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,22 +28,43 @@ const Kernels *kernels_cpu(const char *set) {
 }
 
 /* Units for bf16 do twice the work of those for fp32 in the same time (tile registers eight times),
- * or, on some processors, half of it or as much. The limit is far from all three, so a measurement
- * that errs decides alike. */
-static const double worth = 1.4;
+ * or, on some processors, half of it or as much. The limit is far from all three. Others that
+ * compute meanwhile make a rate too low, never too high: then both are measured again. */
+static bool faster_in_bf16(const Kernels *k, Team *t) {
+    const double worth = 1.4, alone = 0.9;
+    double with = 0, without = 0;
+    for (int tries = 0; tries < 5; tries++) {
+        Peak pairs = k->peak(t, true), floats = k->peak(t, false);
+        with = fmax(with, pairs.core), without = fmax(without, floats.core);
+        if (pairs.served > alone && floats.served > alone) break;
+    }
+    return with > worth * without;
+}
 
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
     for (const CpuSet *s = sets; s->name; s++) {
         const Kernels *k = s->table;
         if (!s->runs_here()) continue;
-        if (!bf16 || !k->bf16_units) return s->name;
-        if (k->peak(t, true).core > worth * k->peak(t, false).core) return s->name;
+        if (!bf16 || !k->bf16_units || faster_in_bf16(k, t)) return s->name;
     }
     return NULL;
 }
 
 const char *kernels_cpu_auto(Team *t, bool bf16) {
     return cpu_set_auto(first_set(), t, bf16);
+}
+
+const char *kernels_cpu_common(const Group *g, const char *own) {
+    struct {
+        char best[16], chosen[16];
+    } theirs = {{0}, {0}};
+    const char *const *here = kernels_cpu_sets();
+    snprintf(theirs.best, sizeof theirs.best, "%s", here[0]);
+    snprintf(theirs.chosen, sizeof theirs.chosen, "%s", own);
+    group_share(g, &theirs, sizeof theirs);
+    if (strcmp(theirs.best, here[0]) != 0) return own;
+    while (*here && strcmp(*here, theirs.chosen) != 0) here++;
+    return *here ? *here : own;
 }
 
 const char *const *kernels_cpu_sets(void) {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/group.h"
 #include "layers/kernels.h"
 
 typedef struct CpuSet {
@@ -20,5 +21,9 @@ extern const CpuSet cpu_sets[];
 const char *kernels_cpu_auto(Team *t, bool bf16);
 /* Local. The same among these sets. */
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16);
+/* Collective. The set of all ranks, of those that they have chosen themselves: rank 0's, where the
+ * processor has the same sets as rank 0's; else `own`. On a busy machine ranks may measure
+ * otherwise, and sets round otherwise. */
+const char *kernels_cpu_common(const Group *g, const char *own);
 
 #endif
