@@ -219,9 +219,10 @@ static int rank_main(World *w, void *ctx) {
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
     int threads = ranks_threads(w); // collective; some ranks may have --threads
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
-    r->set = r->o->kernels;
-    if (strcmp(r->set, "auto") == 0)
-        r->set = kernels_cpu_common(&r->group, kernels_cpu_auto(r->team, r->o->dtype == 1));
+    bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on some ranks only
+    r->set = named ? r->o->kernels : kernels_cpu_auto(r->team, r->o->dtype == 1);
+    const char *common = kernels_cpu_common(&r->group, r->set); // collective
+    if (!named) r->set = common;
     run_agree_on_options(r);
     world_set_team(w, r->team);
     world_set_limit(w, (double)r->o->timeout);
