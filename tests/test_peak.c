@@ -53,13 +53,14 @@ TEST_ALONE(peak_is_above_matmuls_and_not_far) {
 TEST_ALONE(peak_is_the_same_while_others_compute_and_says_so) {
     int cores = team_cores();
     const Kernels *k = kernels_cpu(NULL);
-    double ratio = 0;
-    Peak alone, beside = {0};
+    double ratio = 0, alone = 0, together = 0; // the best of all tries: others may compute
+    Peak beside = {0};
     for (int i = 0; i < TRIES && !(ratio > 0.95 && ratio < 1.05); i++) {
         Team *own = team_create(cores), *shared = team_create(2 * cores);
-        alone = k->peak(own, false), beside = k->peak(shared, false);
+        alone = fmax(alone, k->peak(own, false).core), beside = k->peak(shared, false);
+        together = fmax(together, beside.core);
         team_destroy(own), team_destroy(shared);
-        ratio = beside.core / alone.core;
+        ratio = together / alone;
     }
     CHECK_NEAR(ratio, 1, 0.05); // a changing clock rate; shared cores would halve it
     CHECK(beside.served > 0 && beside.served < 0.8);
