@@ -220,9 +220,8 @@ static int rank_main(World *w, void *ctx) {
     int threads = ranks_threads(w); // collective; some ranks may have --threads
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on some ranks only
-    r->set = named ? r->o->kernels : kernels_cpu_auto(r->team, r->o->dtype == 1);
-    const char *common = kernels_cpu_common(&r->group, r->set); // collective
-    if (!named) r->set = common;
+    r->set =
+        kernels_cpu_of_ranks(&r->group, named ? r->o->kernels : NULL, r->team, r->o->dtype == 1);
     run_agree_on_options(r);
     world_set_team(w, r->team);
     world_set_limit(w, (double)r->o->timeout);

@@ -50,21 +50,17 @@ const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
     return NULL;
 }
 
-const char *kernels_cpu_auto(Team *t, bool bf16) {
-    return cpu_set_auto(first_set(), t, bf16);
-}
-
-const char *kernels_cpu_common(const Group *g, const char *own) {
-    struct {
-        char best[16], chosen[16];
-    } theirs = {{0}, {0}};
-    const char *const *here = kernels_cpu_sets();
-    snprintf(theirs.best, sizeof theirs.best, "%s", here[0]);
-    snprintf(theirs.chosen, sizeof theirs.chosen, "%s", own);
-    group_share(g, &theirs, sizeof theirs);
-    if (strcmp(theirs.best, here[0]) != 0) return own;
-    while (*here && strcmp(*here, theirs.chosen) != 0) here++;
-    return *here ? *here : own;
+const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, bool bf16) {
+    char best[16] = "", chosen[16] = "";
+    const char *const *here = kernels_cpu_sets(), *own = named;
+    snprintf(best, sizeof best, "%s", here[0]);
+    group_share(g, best, sizeof best);
+    bool alike = strcmp(best, here[0]) == 0;
+    if (!own && !(alike && g->rank > 0)) own = cpu_set_auto(first_set(), t, bf16);
+    snprintf(chosen, sizeof chosen, "%s", own ? own : "");
+    group_share(g, chosen, sizeof chosen);
+    while (!own && strcmp(*here, chosen) != 0 && here[1]) here++;
+    return own ? own : *here;
 }
 
 const char *const *kernels_cpu_sets(void) {

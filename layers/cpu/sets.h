@@ -16,14 +16,13 @@ typedef struct CpuSet {
 
 extern const CpuSet cpu_sets[];
 
-/* Local. Name of the set that --kernels auto means: the best one. For bf16 the best one whose units
- * for bf16 are faster than those for fp32, which t measures in some 40 ms, or that has none. */
-const char *kernels_cpu_auto(Team *t, bool bf16);
-/* Local. The same among these sets. */
+/* Local. Name of the best of these sets. For bf16 the best one whose units for bf16 are faster than
+ * those for fp32, which t measures in some 40 ms, or that has none. */
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16);
-/* Collective. The set of all ranks, of those that they have chosen themselves: rank 0's, where the
- * processor has the same sets as rank 0's; else `own`. On a busy machine ranks may measure
- * otherwise, and sets round otherwise. */
-const char *kernels_cpu_common(const Group *g, const char *own);
+/* Collective, also where some ranks have a name. The set `named`; NULL, what --kernels auto means:
+ * rank 0's, where the best set here is rank 0's best, too, else cpu_set_auto's. One rank measures
+ * for all that are alike: on a busy machine they may measure otherwise, and sets round otherwise.
+ * */
+const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, bool bf16);
 
 #endif
