@@ -211,7 +211,7 @@ static void print_fold(FILE *f, const Program *p, const Op *first, int n) {
 }
 
 /* Is an operation a sum of stored gradients? Then the list is of the last micro-batch of a step. */
-static bool completes(const Program *p, const Op *op) {
+static bool sums_gradients(const Program *p, const Op *op) {
     Storage of = p->tensor[op->out].storage;
     return op_info(op->kind)->collective && (of == STORAGE_BUCKET || of == STORAGE_GRADIENT);
 }
@@ -221,7 +221,7 @@ static void print_heading(FILE *f, const Program *p) {
     const char *of = p->phase == PHASE_END ? "the end of a step" : "forward pass of a micro-batch";
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].phase == PHASE_BACKWARD) of = "a micro-batch";
-        if (completes(p, &p->op[i])) {
+        if (sums_gradients(p, &p->op[i])) {
             of = "the last micro-batch of a step";
             break;
         }

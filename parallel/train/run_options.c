@@ -61,12 +61,13 @@ Outer run_check_options(Options *o, const Opt *table) {
         die_usage("--cluster requires --plan, --listing or --explain-matmul");
     if (*o->cluster && o->memory)
         die_usage("--memory is of the ranks at hand: leave out --cluster");
-    if (!*o->train && !*o->init && !o->memory && !o->listing && !o->plan && !explains)
+    bool asks = o->memory || o->listing || o->plan || explains; // needs no model
+    bool uses = run_only_samples(o, table) || *o->val || *o->hellaswag || *o->export_hf ||
+                *o->export_llmc || o->count;
+    if (!*o->train && !asks && !*o->init)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
                   "model (--help lists all)");
-    if (!*o->train && *o->init && !o->memory && !o->listing && !o->plan && !explains &&
-        !run_only_samples(o, table) && !*o->val && !*o->hellaswag && !*o->export_hf &&
-        !*o->export_llmc && !o->count)
+    if (!*o->train && !asks && !uses)
         die_usage("nothing to do with --init %s: --train GLOB trains it further, --prompt TEXT "
                   "samples, --val GLOB evaluates",
                   o->init);
