@@ -292,8 +292,8 @@ escapes() { # OPTIONS...: how many lines have an escape, with a terminal as stan
 if command -v script >/dev/null; then
     works "a bar on a terminal" test "$(escapes "${train[@]}")" -gt 0
     works "none if it is not wanted" test "$(escapes "${train[@]}" --progress none)" = 0
-    # a shell lets its children ignore Ctrl-C
-    timeout 60 script -qec "$(printf '%q ' env --default-signal=INT "${train[@]}" \
+    # a shell lets its children ignore Ctrl-C; exec, so that no shell stands before train_gpt
+    timeout 60 script -qec "exec $(printf '%q ' env --default-signal=INT "${train[@]}" \
         --steps 100000000 --csv pressed.csv)" /dev/null >pressed </dev/null &
     if comes grep -qs '^3,' pressed.csv; then kill -INT "$(pgrep -P "$(pgrep -P $!)")"; fi
     wait $!
