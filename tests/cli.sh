@@ -320,7 +320,7 @@ refuses "no such cluster" 2 "Did you mean cpu:4?" "$programs/whatif" --cluster c
 refuses "a file nowhere" 1 "none/x.json" "${whatif[@]}" --vary nodes=1..2 --json none/x.json
 works "what if" "${whatif[@]}" --vary network=1..64Gb/s --json x.json
 works "a row for each value" \
-    test "$(grep -c ' [┌│└─] ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
+    test "$(grep -cE ' (┌|│|└|─) ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
 works "the report" "$programs/report" --out page.html log.jsonl
 works "the page" grep -q '</html>' page.html
 mkfifo pipe && { timeout 90 cat pipe >piped.html 2>/dev/null & }
@@ -344,7 +344,7 @@ works "a plan on the standard output" \
     test "$(wc -l <out) $(grep -c '"layout"' out) $(grep -c '^chosen' err)" = "1 1 1"
 "${whatif[@]}" --vary nodes=1..2 --json - >out 2>err
 works "what if on the standard output" \
-    test "$(wc -l <out) $(grep -c '"points"' out) $(grep -c ' [┌│└─] ' err)" = "1 1 2"
+    test "$(wc -l <out) $(grep -c '"points"' out) $(grep -cE ' (┌|│|└|─) ' err)" = "1 1 2"
 works "no file of that name" test ! -e ./-
 printf '{"time":"now","ranks":2}\nno line\n{"time":"then"}\n\n[1]\n' >torn.jsonl
 refuses "a ledger with lines that are none" 1 "torn.jsonl:2: " "$programs/ledger" --file torn.jsonl
