@@ -86,12 +86,6 @@ Axes mesh_real(const Mesh *m, Axes a) {
     return real;
 }
 
-int mesh_blocks(const Mesh *m, Axes a) {
-    int n = 1;
-    for (int i = 0; i < a.n; i++) n *= m->size[a.axis[i]];
-    return n;
-}
-
 int mesh_block(const Mesh *m, Axes a) {
     return mesh_block_of(m, a, m->rank);
 }

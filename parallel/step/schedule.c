@@ -19,10 +19,14 @@ typedef struct Scheduler {
     int *more;   // [tensors] of such rows: another one of the same whole; -1
     int *reader; // [operations] the first unit that needs it; -1: none
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
-    int *lacks;    // [operations] of a unit: one of those that was not scheduled yet; -1: none
-    double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
-    double *able;  // [operations] when all operands of a unit are there; -1: not known yet
-    bool *waited;  // [operations] of a collective: a WAIT is in the list
+    int *use, *first_use; // of operation i: units use[first_use[i]] to use[first_use[i + 1] - 1],
+                          // which need it
+    int *lacks;           // [operations] of a unit: how many of what it needs are not scheduled yet
+    double *ready;        // [operations] when the result is there, of one that is scheduled
+    double *last;         // [operations] of a unit: the latest of those that it needs
+    double *able; // [operations] when all operands of a unit are there; INFINITY: not known yet
+    bool *waited; // [operations] of a collective: a WAIT is in the list
+    bool *sends;  // [operations] is a unit a collective, or else a kernel?
     int open[MOST_OPEN], n_open; // started and not waited for, in order
     int number[MOST_OPEN];       // of these, among all that were started
     int n_started;
@@ -67,11 +71,6 @@ void clocks_wait(Clocks *c, double until) {
 
 /* ---- dependences ---- */
 
-/* Is a unit a collective, or else a kernel? */
-static bool collective(const Scheduler *s, int i) {
-    return s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
-}
-
 /* Behind unit i: its fused operations are skipped. */
 static int unit_end(const Scheduler *s, int i) {
     return op_kernel_end(s->p->op, s->p->n_ops, i);
@@ -99,22 +98,14 @@ static int add_deps(Scheduler *s, int n, int i) {
     return n;
 }
 
-/* The same for one of which an operand that was lacking is known now. */
-static double all_operands_at(Scheduler *s, int i) {
-    double at = 0;
-    for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++) {
-        s->lacks[i] = s->dep[k];
-        if (s->ready[s->dep[k]] == INFINITY) return INFINITY;
-        if (s->ready[s->dep[k]] > at) at = s->ready[s->dep[k]];
+/* The result of operation i is there at that time: so much is known of all units that need it. */
+static void set_ready(Scheduler *s, int i, double at) {
+    s->ready[i] = at;
+    for (int k = s->first_use[i]; k < s->first_use[i + 1]; k++) {
+        int unit = s->use[k];
+        if (at > s->last[unit]) s->last[unit] = at;
+        if (--s->lacks[unit] == 0) s->able[unit] = s->last[unit];
     }
-    return s->able[i] = at;
-}
-
-/* When all operands of unit i are there; INFINITY: not known yet. */
-static inline double operands_at(Scheduler *s, int i) {
-    if (s->able[i] >= 0) return s->able[i];
-    if (s->lacks[i] >= 0 && s->ready[s->lacks[i]] == INFINITY) return INFINITY;
-    return all_operands_at(s, i);
 }
 
 /* ---- the list ---- */
@@ -141,7 +132,7 @@ static void wait_for_operands(Scheduler *s, int i) {
 static void under_way(Scheduler *s, int i) {
     s->number[s->n_open] = s->n_started++;
     s->open[s->n_open++] = i;
-    s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
+    set_ready(s, i, clocks_start(&s->clocks, &s->cost[i]));
 }
 
 static void start(Scheduler *s, int i) {
@@ -185,7 +176,7 @@ static void run(Scheduler *s, int i) {
     for (int k = i; k < end; k++)
         if (op_begins_kernel(s->p, k)) clocks_run(&s->clocks, s->cost[k].seconds);
     for (int k = i; k < end; k++)
-        if (s->cost[k].level < 0) s->ready[k] = s->clocks.now;
+        if (s->cost[k].level < 0) set_ready(s, k, s->clocks.now);
     if (fused > i) under_way(s, fused);
     if (before < 0) return;
     if (!s->waited[before]) wait_for(s, before);
@@ -197,8 +188,8 @@ static void run(Scheduler *s, int i) {
 static int stalled(Scheduler *s) {
     int end = s->p->n_ops, first = end;
     for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
-        if (collective(s, i)) continue;
-        if (operands_at(s, i) <= s->clocks.now) return end;
+        if (s->sends[i]) continue;
+        if (s->able[i] <= s->clocks.now) return end;
         if (first == end) first = i;
     }
     return first;
@@ -210,21 +201,24 @@ static int stalled(Scheduler *s) {
  * before the first kernel that can run; -1: there is none. *soonest: when an operand arrives that
  * something in the window lacks. */
 static int look(Scheduler *s, double *soonest) {
-    int before = s->p->n_ops, kernel = -1, last = stalled(s);
+    enum { UNKNOWN = -1 };
+    int before = s->p->n_ops, kernel = -1, last = UNKNOWN;
     *soonest = INFINITY;
     for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
         int i = s->next[before];
-        double at = operands_at(s, i);
+        double at = s->able[i];
         if (at > s->clocks.now) {
-            *soonest = fmin(*soonest, at);
-        } else if (!collective(s, i)) {
+            if (at < *soonest) *soonest = at;
+        } else if (!s->sends[i]) {
             if (kernel < 0) kernel = before;
-        } else if (s->reader[i] <= last && may_start(s)) {
-            start(s, i);
-            s->next[before] = s->next[i];
-            continue;
-        } else if (s->reader[i] <= last) {
-            *soonest = fmin(*soonest, s->ready[s->open[0]]);
+        } else {
+            if (last == UNKNOWN) last = stalled(s);
+            if (s->reader[i] <= last && may_start(s)) {
+                start(s, i);
+                s->next[before] = s->next[i];
+                continue;
+            }
+            if (s->reader[i] <= last) *soonest = fmin(*soonest, s->ready[s->open[0]]);
         }
         before = i;
     }
@@ -285,16 +279,30 @@ static size_t most_deps(const Scheduler *s) {
 static void find_deps(Scheduler *s) {
     int n = 0;
     s->dep = mem_alloc(most_deps(s) * sizeof *s->dep);
-    s->next[s->p->n_ops] = s->p->n_ops; // of a list without operations, too
+    s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->ready[i] = INFINITY, s->able[i] = -1, s->waited[i] = false, s->reader[i] = -1;
-        s->first_dep[i] = n, s->lacks[i] = -1;
+        s->waited[i] = false, s->reader[i] = -1, s->first_dep[i] = n;
+        s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, n = add_deps(s, n, i);
         s->first_dep[i + 1] = n;
         for (int k = s->first_dep[i]; k < n; k++)
             if (s->reader[s->dep[k]] < 0) s->reader[s->dep[k]] = i;
+        s->lacks[i] = n - s->first_dep[i];
+        s->last[i] = 0, s->able[i] = s->lacks[i] ? INFINITY : 0;
         s->next[unit] = s->p->n_ops;
     }
+}
+
+/* The same from the operations: who needs each. */
+static void find_uses(Scheduler *s) {
+    int n_ops = s->p->n_ops, n_deps = s->first_dep[n_ops];
+    s->use = mem_alloc((size_t)n_deps * sizeof *s->use);
+    memset(s->first_use, 0, (size_t)(n_ops + 1) * sizeof *s->first_use);
+    for (int k = 0; k < n_deps; k++) s->first_use[s->dep[k]]++;
+    for (int i = 0; i < n_ops; i++) s->first_use[i + 1] += s->first_use[i]; // where each ends
+    for (int i = n_ops - 1; i >= 0; i--)
+        for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++)
+            s->use[--s->first_use[s->dep[k]]] = i; // and, when all are there, begins
 }
 
 /* Is unit i a sum of gradients, which no kernel reads? */
@@ -326,16 +334,19 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_calloc(n, sizeof(OpTime))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
-    s.ready = mem_alloc(2 * n * sizeof *s.ready), s.able = s.ready + n,
-    s.waited = mem_alloc(n * sizeof *s.waited);
-    s.next = mem_alloc((4 * n + 2 + 3 * tensors) * sizeof *s.next);
-    s.first_dep = s.next + n + 1, s.reader = s.first_dep + n + 1, s.lacks = s.reader + n;
+    s.ready = mem_alloc(3 * n * sizeof *s.ready), s.last = s.ready + n, s.able = s.last + n;
+    s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
+    s.next = mem_alloc((5 * n + 3 + 3 * tensors) * sizeof *s.next);
+    s.first_dep = s.next + n + 1, s.first_use = s.first_dep + n + 1;
+    s.reader = s.first_use + n + 1, s.lacks = s.reader + n;
     s.maker = s.lacks + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
     find_makers(&s);
     find_deps(&s);
+    find_uses(&s);
     if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
-    mem_free(s.ready), mem_free(s.waited), mem_free(s.next), mem_free(s.dep);
+    mem_free(s.ready), mem_free(s.waited), mem_free(s.next);
+    mem_free(s.dep), mem_free(s.use);
     return out;
 }
 
