@@ -43,7 +43,6 @@ def choose(cluster, shape, folder):
     """What train_gpt --layout auto keeps for the rest of its run, its time of a step, and the
     seconds that measuring the machine took."""
     model, batch, micro = shape[1:]
-    os.makedirs(folder)
     tokens, log = os.path.join(folder, "tokens.bin"), os.path.join(folder, "log.json")
     bench_page.write_tokens(tokens, int(model.split("vocab=")[1]), 200_000)
     train = [build("train_gpt"), "--train", tokens, "--model", model, "--batch", str(batch),
