@@ -156,14 +156,15 @@ static void add_candidate(Search *w, Candidate *s) {
     push(w, s);
 }
 
-/* A candidate with one schedule enters the heap as it is; of one with several a single entry, with
- * the least bound of all, stands for them until it is the first of the heap: split_candidate. */
+/* A single entry of the heap, with the least bound of all of its schedules, stands for a candidate
+ * until it is the first: split_candidate. Most never are, and of no schedule of these the kernels
+ * of chunks or panels have to be found. */
 static void add_schedules(const Candidate *candidate, void *ctx) {
     Search *w = ctx;
     Candidate each[N_SCHEDULES], any = *candidate;
     int n = candidate_schedules(w->s, candidate, each);
     w->count.candidates += n;
-    if (n > 0) add_candidate(w, n == 1 ? &each[0] : &any);
+    if (n > 0) add_candidate(w, &any);
 }
 
 static void split_candidate(Search *w, const Candidate *candidate) {
