@@ -79,7 +79,7 @@ typedef struct Gpus {
     int sharing;        // ranks per GPU
     double measured[2]; // FLOP/s of matmuls in fp32, bf16 if the peak is unknown; else 0
 } Gpus;
-/* Local, pure. The Machine of such ranks, from data sheets. */
+/* Local, pure. The Machine of such ranks: the most similar preset, scaled by data sheets. */
 void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
 /* Local. The key of a calibration, as part of a file name: hardware names, bindings, options and
  * this build. Nothing measured, which would change the key at every start. */

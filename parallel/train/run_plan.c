@@ -219,7 +219,7 @@ static void search(Run *r, Plan *p) {
     group_share(&r->group, &p->error, sizeof p->error);
 }
 
-/* Devices are priced from their data sheets: nothing is measured. */
+/* Devices are priced from a preset and data sheets; one of unknown peak runs some matmuls. */
 void run_machine(const Run *r, const Detected *d, Machine *m) {
     if (!r->device.used) {
         detect_machine(d, m);
