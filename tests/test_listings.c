@@ -1,5 +1,6 @@
 /* The listings and diffs of parallel/README.md: operations of a program that the passes make, one a
- * line, as `train_gpt --listing` prints them, with names of operands in place of numbers of lines.
+ * line, as `train_gpt --listing` prints them, with names of operands in place of numbers of lines
+ * (and types, where the last tensor of that name is of another type).
  * The first line of a block says what it shows:
  *
  *     ```text listing --layout x2+sp --show up,down
@@ -147,6 +148,16 @@ static void put_kind(Text *t, const Program *p, const Op *op) {
         text_put(t, "%s", op_info(op->kind)->name);
 }
 
+/* Tensors may have one name: a gathered one has that of its blocks. An operand is the last one that
+ * was made, or else its type tells which; not of a wait, nor of a panel, whose results tell. */
+static void put_operand(Text *t, const Program *p, const Op *op, const StepTensor *x) {
+    char type[DIST_TEXT];
+    bool told = op->kind == OP_WAIT || op->kind == OP_BROADCAST;
+    while (op > p->op && strcmp(p->tensor[op[-1].out].dist.name, x->dist.name) != 0) op--;
+    bool is_last = told || op == p->op || dist_equal(&p->tensor[op[-1].out].dist, &x->dist);
+    text_put(t, "%s", is_last ? x->dist.name : dist_print(&x->dist, type));
+}
+
 static void put_operation(Lines *l, const Program *p, const Op *op) {
     static const char *const phases[N_PHASES] = {"forw", "reco", "back", "end "};
     static Text t;
@@ -171,7 +182,8 @@ static void put_operation(Lines *l, const Program *p, const Op *op) {
     text_put(&t, "%*s", t.n < at + 16 ? (int)(at + 16 - t.n) : 0, "");
     for (int k = 0; k < (op->kind == OP_WAIT ? 1 : op->n_in); k++) {
         const StepTensor *x = &p->tensor[op->in[k]];
-        text_put(&t, "%s%s", k ? ", " : " ", x->dist.name);
+        text_put(&t, "%s", k ? ", " : " ");
+        put_operand(&t, p, op, x);
         if (x->storage != STORAGE_TEMPORARY || op->kind == OP_SHIFT) put_place(&t, x);
     }
     if (l->n < MOST) snprintf(l->line[l->n++], LINE, "%.*s", LINE - 1, t.s);
