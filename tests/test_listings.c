@@ -130,10 +130,10 @@ static bool shown(const Program *p, const Op *op, const Request *r) {
     return op->layer == 0 && phase && name;
 }
 
-/* " @32": the first row of a tensor in its whole, or of the second half; " @0,16": the first row
+/* " @32": the first row of a tensor in its parent, or of the second half; " @0,16": the first row
  * and column. */
 static void put_place(Text *t, const StepTensor *x) {
-    if (x->whole < 0 && x->row == 0) return;
+    if (x->parent < 0 && x->row == 0) return;
     text_put(t, " @%lld", (long long)x->row);
     if (x->column || x->stride) text_put(t, ",%lld", (long long)x->column);
 }

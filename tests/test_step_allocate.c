@@ -37,8 +37,8 @@ static Lives lives_of(const Program *p) {
             if (l.read[op->in[k]] < kernel) l.read[op->in[k]] = kernel;
     }
     l.read[p->result] = p->n_ops;
-    for (int t = 0; t < p->n_tensors; t++) { // a whole lives while rows of it do
-        int w = p->tensor[t].whole;
+    for (int t = 0; t < p->n_tensors; t++) { // a parent lives while rows of it do
+        int w = p->tensor[t].parent;
         if (w < 0) continue;
         if (l.made[w] < 0 || (l.made[t] >= 0 && l.made[t] < l.made[w])) l.made[w] = l.made[t];
         if (l.read[t] > l.read[w]) l.read[w] = l.read[t];
@@ -48,7 +48,7 @@ static Lives lives_of(const Program *p) {
 
 static bool has_memory(const Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
-    return x->offset >= 0 && x->storage == STORAGE_TEMPORARY && x->whole < 0;
+    return x->offset >= 0 && x->storage == STORAGE_TEMPORARY && x->parent < 0;
 }
 
 /* May a and b lie where they lie? */
@@ -218,13 +218,13 @@ static Program prompt_of(ModelShape *s, int64_t n) {
     return program_passes(s, PASS_FUSE, NULL);
 }
 
-/* All lies in the arena, rows in their whole. */
+/* All lies in the arena, rows in their parent. */
 static void check_inside(const Program *p, size_t peak, const char *spec) {
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
-        const StepTensor *in = x->whole < 0 ? x : &p->tensor[x->whole];
+        const StepTensor *in = x->parent < 0 ? x : &p->tensor[x->parent];
         int64_t end = x->offset + step_tensor_bytes(p, x);
-        if (x->offset < 0 || x->stride) continue; // columns, whose last row ends with the whole's
+        if (x->offset < 0 || x->stride) continue; // columns, whose last row ends with the parent's
         if (end > (int64_t)peak || x->offset < in->offset ||
             end > in->offset + step_tensor_bytes(p, in))
             test_fail(__FILE__, __LINE__, "%s: %s lies outside", spec, x->dist.name);

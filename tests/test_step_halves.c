@@ -33,7 +33,7 @@ static Sums sums_of(const Program *p) {
     return s;
 }
 
-/* Every tensor is made once, before it is read: rows after their whole, a whole after all of its
+/* Every tensor is made once, before it is read: rows after their parent, a parent after all of its
  * rows. */
 static void check_order(const char *spec, const Program *p) {
     OWNED(test_mem_end)
@@ -42,22 +42,22 @@ static void check_order(const char *spec, const Program *p) {
     int *left =
         mem_calloc((size_t)p->n_tensors, sizeof *left); // operations that make it, or rows of it
     for (int i = 0; i < p->n_ops; i++) {
-        int out = p->op[i].out, whole = p->tensor[out].whole;
+        int out = p->op[i].out, parent = p->tensor[out].parent;
         left[out]++, made_by[out] = true;
-        if (whole >= 0) left[whole]++;
+        if (parent >= 0) left[parent]++;
         if (p->op[i].also >= 0) left[p->op[i].also]++;
     }
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         for (int k = 0; k < op->n_in; k++) {
-            int t = op->in[k], whole = p->tensor[t].whole;
-            bool made = whole < 0 || made_by[t];
-            if (left[t] > 0 || (!made && left[whole] > 0))
+            int t = op->in[k], parent = p->tensor[t].parent;
+            bool made = parent < 0 || made_by[t];
+            if (left[t] > 0 || (!made && left[parent] > 0))
                 test_fail(__FILE__, __LINE__, "%s: operand of operation %d", spec, i);
         }
-        int whole = p->tensor[op->out].whole;
+        int parent = p->tensor[op->out].parent;
         if (--left[op->out] < 0) test_fail(__FILE__, __LINE__, "%s: operation %d twice", spec, i);
-        if (whole >= 0) left[whole]--;
+        if (parent >= 0) left[parent]--;
         if (op->also >= 0) left[op->also]--;
     }
 }

@@ -172,7 +172,7 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool o
                 op->phase != PHASE_END;
     if (bf16) w.flags |= WORK_BF16_STORED;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
-    const StepTensor *whole = result->whole < 0 ? result : &p->tensor[result->whole];
+    const StepTensor *whole = result->parent < 0 ? result : &p->tensor[result->parent];
     bool stored = whole->storage == STORAGE_GRADIENT;
     if (op->kind == OP_MATMUL_AT && ((stored && !overwrites) || op->adds)) w.flags |= WORK_ADDEND;
     if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;

@@ -9,7 +9,7 @@
  * The peak is the memory of the step. Tensors that share memory are one block:
  *   in place     a kernel that computes element by element writes over an operand that nobody reads
  *                later; so does an all_reduce, from its start to its wait
- *   rows         rows of a whole lie in the whole
+ *   rows         rows of a parent lie in the parent
  *   gradients    what is added to a stored gradient in place is computed where that is stored
  * A value between operations that are fused in one kernel is in registers: it has no memory, unless
  * an operation outside of the kernel reads it, or a reduce_scatter in it: what this rank sums comes
@@ -37,7 +37,7 @@ typedef struct Life {
     int *block;       // [tensors] another tensor of its block, or itself: block_of follows them
     int *made, *read; // [tensors] the kernels that make and last read its block; -1: none
     bool *inner;      // [tensors] no other kernel than the one that makes it reads it
-    bool *fixed;      // [tensors] may not be overwritten: part of a whole, or not in the arena
+    bool *fixed;      // [tensors] may not be overwritten: rows of a parent, or not in the arena
 } Life;
 
 /* Outside of the arena, where several lists find it. */
@@ -147,8 +147,8 @@ static void find_lives(Life *l) {
 static void find_inner(Life *l) {
     const Program *p = l->p;
     bool *is_read = mem_calloc((size_t)p->n_tensors, sizeof *is_read);
-    for (int t = 0; t < p->n_tensors; t++) // rows say what a whole is of which nothing is read
-        if (p->tensor[t].whole >= 0) is_read[p->tensor[t].whole] = true;
+    for (int t = 0; t < p->n_tensors; t++) // rows say what a parent is of which nothing is read
+        if (p->tensor[t].parent >= 0) is_read[p->tensor[t].parent] = true;
     for (int i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
     for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->result;
@@ -250,13 +250,13 @@ static Life life_make(const Program *p) {
     l.fixed = l.inner + n;
     for (int t = 0; t < p->n_tensors; t++) {
         l.block[t] = t, l.made[t] = l.read[t] = -1, l.inner[t] = true;
-        l.fixed[t] = has_place(&p->tensor[t]) || p->tensor[t].whole >= 0;
+        l.fixed[t] = has_place(&p->tensor[t]) || p->tensor[t].parent >= 0;
     }
     find_lives(&l);
     find_inner(&l);
     if (p->n_tensors > 0) l.read[p->result] = p->n_ops; // the caller's
     for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensor[t].whole >= 0) join(&l, p->tensor[t].whole, t);
+        if (p->tensor[t].parent >= 0) join(&l, p->tensor[t].parent, t);
     for (int i = 0; i < p->n_ops; i++) reuse(&l, i);
     return l;
 }
@@ -303,7 +303,7 @@ static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
     for (int t = 0; t < p->n_tensors; t++) {
         StepTensor *x = &p->tensor[t];
         x->offset = offset[block_of(l, t)];
-        if (x->offset >= 0 && x->whole >= 0) x->offset += step_tensor_begin(p, x) * x->bytes;
+        if (x->offset >= 0 && x->parent >= 0) x->offset += step_tensor_begin(p, x) * x->bytes;
     }
     mem_free(offset);
 }
@@ -333,14 +333,14 @@ size_t program_in_use(Program *p) {
 }
 
 /* A list for fewer tokens has the same operations on smaller tensors: each fits where that of the
- * other list lies. Only the rows of a whole may begin elsewhere. */
+ * other list lies. Only the rows of a parent may begin elsewhere. */
 void program_allocate_like(Program *p, const Program *other) {
     assert(p->n_tensors == other->n_tensors && p->n_ops == other->n_ops);
     for (int t = 0; t < p->n_tensors; t++) {
         StepTensor *x = &p->tensor[t];
         const StepTensor *o = &other->tensor[t];
         x->gradient = o->gradient, x->offset = o->offset;
-        if (x->offset < 0 || x->whole < 0) continue;
+        if (x->offset < 0 || x->parent < 0) continue;
         x->offset += (step_tensor_begin(p, x) - step_tensor_begin(other, o)) * x->bytes;
     }
 }

@@ -112,11 +112,11 @@ static int64_t width_of(const Config *config, FeatureKind kind) {
 }
 
 /* Where row r of a tensor of tokens is: a token of this rank's coordinate of d x z, in one of the
- * halves of its sequences. Rows of a chunk are some of each block of the whole, and the second
+ * halves of its sequences. Rows of a chunk are some of each block of the parent, and the second
  * half's follow all of the first. */
 static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r, int *half) {
     const StepTensor *t = &p->tensor[tensor];
-    for (; t->whole >= 0; t = &p->tensor[t->whole]) r = t->row + step_tensor_row(p, t, r);
+    for (; t->parent >= 0; t = &p->tensor[t->parent]) r = t->row + step_tensor_row(p, t, r);
     r += t->row;
     bool over_x = axes_has(t->dist.shard[0], AXIS_X);
     *half = (int)(r / m->tk.T);
@@ -267,9 +267,9 @@ void check_add_cause(Suspect *s, Comm *over, const char *op, const char *what) {
     if (over && s->n_causes < MAX_CAUSES) s->cause[s->n_causes++] = (Cause){over, op, what};
 }
 
-/* The tensor of which t is rows or columns; itself. */
-static int whole_of(const Program *p, int t) {
-    while (p->tensor[t].whole >= 0) t = p->tensor[t].whole;
+/* The tensor of which t is rows or columns, which has no parent itself; or t. */
+static int outermost(const Program *p, int t) {
+    while (p->tensor[t].parent >= 0) t = p->tensor[t].parent;
     return t;
 }
 
@@ -289,19 +289,19 @@ static void visit(Walk *w, int i) {
         check_add_cause(w->s, op->copies ? p->grid->kv : grid_comm(p->grid, op->axes),
                         op_info(op->kind)->name, p->tensor[op->out].what);
     for (int k = 0; k < op_operands(op); k++) {
-        int t = op->in[k], whole = whole_of(p, t);
-        if (w->c->agreed[t] || w->c->agreed[whole]) continue;
+        int t = op->in[k], outer = outermost(p, t);
+        if (w->c->agreed[t] || w->c->agreed[outer]) continue;
         for (int j = i - 1; j >= 0; j--) {
             const Op *maker = &p->op[j];
             bool made =
-                maker->kind != OP_WAIT && (whole_of(p, maker->out) == whole || maker->also == t);
+                maker->kind != OP_WAIT && (outermost(p, maker->out) == outer || maker->also == t);
             if (made && !w->c->agreed[maker->out]) visit(w, j);
         }
     }
 }
 
 static bool makes_gradient(const Check *c, const Op *op, const Tensor *t) {
-    const StepTensor *x = &c->p->tensor[whole_of(c->p, op->out)];
+    const StepTensor *x = &c->p->tensor[outermost(c->p, op->out)];
     return op->kind != OP_WAIT && x->storage == STORAGE_GRADIENT && step_run_row(c->m, x) == t;
 }
 

@@ -122,7 +122,7 @@ static void complete(End *e, int t, int totals, int row, const char *what) {
         p->tensor[rounded].is_double = true;
         t = EMIT(p, OP_ROUND, rounded, t);
     }
-    p->tensor[t].whole = totals, p->tensor[t].row = row;
+    p->tensor[t].parent = totals, p->tensor[t].row = row;
 }
 
 static int totals_of(End *e, bool one_kernel) {

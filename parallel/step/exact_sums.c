@@ -85,7 +85,7 @@ static void make_integers(Exact *e, int t, bool wide) {
     if (integers(e, t)) return;
     x->bytes = sizeof(int64_t);
     if (wide) x->size[0] *= WIDE, snprintf(x->dist.dim[0], DIST_DIM, "%dW", WIDE);
-    if (x->whole >= 0) make_integers(e, x->whole, wide);
+    if (x->parent >= 0) make_integers(e, x->parent, wide);
 }
 
 static bool is_wide(const Exact *e, int t) {

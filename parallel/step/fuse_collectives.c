@@ -39,7 +39,7 @@ static bool is_matmul(const Op *op) {
 /* Has a tensor rows of tokens that lie together? */
 static bool has_rows(const Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
-    return strcmp(x->dist.dim[0], "T") == 0 && x->whole < 0 && x->bytes == p->elem_bytes &&
+    return strcmp(x->dist.dim[0], "T") == 0 && x->parent < 0 && x->bytes == p->elem_bytes &&
            x->storage == STORAGE_TEMPORARY;
 }
 

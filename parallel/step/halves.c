@@ -36,9 +36,9 @@ static bool of_tokens(const StepTensor *t) {
  * both. */
 static int second_of(Halves *h, int t) {
     if (h->second[t] >= 0) return h->second[t];
-    int c = h->second[t] = program_tensor_copy(h->p, t), whole = h->p->tensor[t].whole;
-    if (whole >= 0 && whole != h->p->result)
-        whole = second_of(h, whole), h->p->tensor[c].whole = whole;
+    int c = h->second[t] = program_tensor_copy(h->p, t), parent = h->p->tensor[t].parent;
+    if (parent >= 0 && parent != h->p->result)
+        parent = second_of(h, parent), h->p->tensor[c].parent = parent;
     else if (of_tokens(&h->p->tensor[c]))
         h->p->tensor[c].row += h->T;
     return c;
@@ -46,13 +46,13 @@ static int second_of(Halves *h, int t) {
 
 /* Itself, or as rows of one. */
 static bool is_shared(const Halves *h, int t) {
-    int whole = h->p->tensor[t].whole;
-    return h->shared[t] || (whole >= 0 && h->shared[whole]);
+    int parent = h->p->tensor[t].parent;
+    return h->shared[t] || (parent >= 0 && h->shared[parent]);
 }
 static void share(Halves *h, int t) {
-    int whole = h->p->tensor[t].whole;
+    int parent = h->p->tensor[t].parent;
     h->shared[t] = true;
-    if (whole >= 0) h->shared[whole] = true;
+    if (parent >= 0) h->shared[parent] = true;
 }
 
 /* Is a tensor read by operations [i, end)? */
@@ -111,9 +111,9 @@ static void emit_second(Halves *h, int i, int end) {
 static void join_losses(Program *p) {
     int one = p->result, n = p->n_tensors, both = program_tensor_copy(p, one);
     p->tensor[both].size[0] *= 2;
-    p->tensor[one].whole = p->result = both;
+    p->tensor[one].parent = p->result = both;
     for (int t = 0; t < n; t++)
-        if (p->tensor[t].whole == one) p->tensor[t].whole = both;
+        if (p->tensor[t].parent == one) p->tensor[t].parent = both;
 }
 
 void program_halves(Program *p) {

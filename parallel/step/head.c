@@ -63,7 +63,7 @@ static int chunk_of(Chunk *c, int t) {
     int64_t blocks = mesh_blocks(p->mesh, part.dist.shard[dim]);
     part.size[dim] = c->rows * blocks;
     part.row = c->row;
-    part.whole = t == c->h || t == c->dh || t == p->result ? t : -1;
+    part.parent = t == c->h || t == c->dh || t == p->result ? t : -1;
     return c->now[t] = program_add_tensor(p, part);
 }
 

@@ -41,7 +41,7 @@ static Listing listing_make(const Listed *of) {
     for (int i = 0; i < p->n_ops; i++) {
         l.maker[p->op[i].out] = i, l.waited[i] = -1;
         if (p->op[i].also >= 0) l.maker[p->op[i].also] = i;
-        if (p->tensor[p->op[i].out].whole >= 0) l.maker[p->tensor[p->op[i].out].whole] = i;
+        if (p->tensor[p->op[i].out].parent >= 0) l.maker[p->tensor[p->op[i].out].parent] = i;
         if (!order) add_line(&l, i);
     }
     for (int k = 0; order && k < order->n_slots; k++) {
@@ -73,7 +73,7 @@ static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT
     return text;
 }
 
-/* Where a tensor begins in its whole: "@512", the first row; "@0,64", the first row and column. */
+/* Where a tensor begins in its parent: "@512", the first row; "@0,64", the first row and column. */
 static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
     int n = snprintf(text, AMOUNT_TEXT, "@%lld", (long long)x->row);
     if (x->column || x->stride)
@@ -86,8 +86,8 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     char at[AMOUNT_TEXT] = "";
     int letters = DIST_NAME; // of moments the first alone: m or v of the weight beside them
     if (x->storage == STORAGE_MOMENT || x->storage == STORAGE_SECOND_MOMENT) letters = 1;
-    bool part = l->maker[t] < 0 && x->whole >= 0;
-    int maker = part ? l->maker[x->whole] : l->maker[t];
+    bool part = l->maker[t] < 0 && x->parent >= 0;
+    int maker = part ? l->maker[x->parent] : l->maker[t];
     if (part) place(x, at);
     if (maker < 0)
         snprintf(text, OPERAND_TEXT, "%.*s%s", letters, x->dist.name, at);
@@ -96,14 +96,14 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     return text;
 }
 
-/* "qkv[T, N/x]"; rows of a whole: "qkv[T, N/x] @512"; of 8 bytes: "qkv[T, N/x] i64", or f64. */
+/* "qkv[T, N/x]"; rows of a parent: "qkv[T, N/x] @512"; of 8 bytes: "qkv[T, N/x] i64", or f64. */
 static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char type[DIST_TEXT], at[AMOUNT_TEXT];
     dist_print(&x->dist, type);
     const char *wide = x->is_double ? " f64" : x->bytes == 8 ? " i64" : "";
     snprintf(text, DIST_TEXT, "%.66s%s", type, wide);
-    if (x->whole >= 0)
+    if (x->parent >= 0)
         snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, wide,
                  place(x, at));
     return text;
@@ -262,7 +262,7 @@ static void print_marks(FILE *f, const Listing *l) {
         const Op *op = &p->op[i];
         mark[(int)mark_of(p, i)] = kind[op->kind] = true;
         again |= op->phase == PHASE_RECOMPUTE;
-        rows |= p->tensor[op->out].whole >= 0;
+        rows |= p->tensor[op->out].parent >= 0;
         waits |= op_operands(op) < op->n_in;
     }
     explain(f, again, "reco", "computed or gathered again for backward: not kept from forward");

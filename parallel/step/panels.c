@@ -129,7 +129,7 @@ static void narrow(StepTensor *t, int dim, Span s) {
 /* Features of tensor t, which are rows or columns of it from `at` on. */
 static int view(Program *p, int t, int dim, int64_t at, Span s) {
     StepTensor v = p->tensor[t];
-    v.whole = t, v.n_block = NO_FLAT_PARTS, v.storage = STORAGE_TEMPORARY, v.padding = 0;
+    v.parent = t, v.n_block = NO_FLAT_PARTS, v.storage = STORAGE_TEMPORARY, v.padding = 0;
     v.row = dim ? 0 : at, v.column = dim ? at : 0;
     if (dim) v.stride = (int)step_tensor_local(p, &v, 1);
     narrow(&v, dim, s);

@@ -47,7 +47,7 @@ int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int byt
                                               .bytes = bytes,
                                               .n_block = NO_FLAT_PARTS,
                                               .what = "",
-                                              .whole = -1});
+                                              .parent = -1});
 }
 
 int program_tensor_like(Program *p, int t) {
@@ -62,7 +62,7 @@ int program_tensor_like(Program *p, int t) {
                                               .largest = x->largest,
                                               .n_block = x->n_block,
                                               .what = "",
-                                              .whole = -1});
+                                              .parent = -1});
 }
 
 int program_tensor_copy(Program *p, int t) {
@@ -79,7 +79,7 @@ int program_tensor_part(Program *p, int t) {
 int program_rows(Program *p, int t, int64_t row, int64_t n, int64_t every) {
     StepTensor x = p->tensor[t];
     x.size[0] = x.size[0] / (every ? every : step_tensor_local(p, &x, 0)) * n;
-    x.whole = t, x.row = row, x.every = every;
+    x.parent = t, x.row = row, x.every = every;
     return program_add_tensor(p, x);
 }
 
@@ -247,7 +247,7 @@ int step_tensor_tokens(const StepTensor *t) {
 }
 
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t) {
-    return t->every ? step_tensor_local(p, &p->tensor[t->whole], 0) / t->every : 1;
+    return t->every ? step_tensor_local(p, &p->tensor[t->parent], 0) / t->every : 1;
 }
 
 int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r) {

@@ -49,8 +49,8 @@ enum { NO_FLAT_PARTS = N_AXES };
 typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What;
 
 /* A value of the step. Each is made once, by one operation; gradients of parameters
- * (STORAGE_GRADIENT) add up over micro-batches. A tensor may be rows of another one: the whole is
- * complete when all operations that make rows of it have run; likewise columns. */
+ * (STORAGE_GRADIENT) add up over micro-batches. A tensor may be rows of another one, its parent,
+ * which is there when all operations that make rows of it have run; likewise columns. */
 typedef struct StepTensor {
     Dist dist;               // name, dimensions, sharding, pending sums
     int64_t size[DIST_DIMS]; // of the whole, with the padding that makes blocks equal; {n, 1}: a
@@ -70,15 +70,15 @@ typedef struct StepTensor {
     // block in flat parts (ZeRO, z). NO_FLAT_PARTS: of a vector, or a temporary
     int n_block;
     const char *what; // the collective that redistributes it, a constant: "x of qkv"
-    int whole;        // of which it is rows, from `row` on; -1
-    int64_t row;      // of the whole: the first that it has; of the tokens of both halves, too
-    int64_t column;   // of the whole: the first that it has
-    int64_t every;   // its rows are the first ones of each block of so many rows of the whole, from
-                     // `row` on; 0: its rows follow each other
-    int64_t padding; // of dimension 0, at the end: what no operation writes
-    int stride;      // elements from row to row; 0: as many as columns
-    int gradient;    // that is stored, in whose memory it lies; -1: none. program_allocate
-    int64_t offset;  // in the arena of temporaries; -1: no memory. program_allocate
+    int parent;       // the tensor of which it is rows, from `row` on, in whose memory it lies; -1
+    int64_t row;      // of the parent: the first that it has; of the tokens of both halves, too
+    int64_t column;   // of the parent: the first that it has
+    int64_t every;    // its rows are the first ones of each block of so many rows of the parent,
+                      // from `row` on; 0: its rows follow each other
+    int64_t padding;  // of dimension 0, at the end: what no operation writes
+    int stride;       // elements from row to row; 0: as many as columns
+    int gradient;     // that is stored, in whose memory it lies; -1: none. program_allocate
+    int64_t offset;   // in the arena of temporaries; -1: no memory. program_allocate
 } StepTensor;
 
 /* One operation of one rank. A collective is of the ranks that differ in `axes` alone. */
@@ -200,13 +200,13 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes of its memory; and with what aligns the next one in an arena. */
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t);
 int64_t step_tensor_aligned(const Program *p, const StepTensor *t);
-/* Local, pure. Where in its whole a tensor begins, in elements. And the elements of this rank's
+/* Local, pure. Where in its parent a tensor begins, in elements. And the elements of this rank's
  * block, in rows, that are not padding. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
 int64_t step_tensor_filled(const Program *p, const StepTensor *t);
 /* Local, pure. Its dimension of tokens; -1: it has none. */
 int step_tensor_tokens(const StepTensor *t);
-/* Local, pure. Blocks of its whole of which a tensor has rows; 1 where its rows lie together. */
+/* Local, pure. Blocks of its parent of which a tensor has rows; 1 where its rows lie together. */
 int64_t step_tensor_stripes(const Program *p, const StepTensor *t);
 /* Local, pure. Where its local row r lies: so many rows behind its first one. */
 int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r);

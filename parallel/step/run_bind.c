@@ -153,8 +153,8 @@ static void bind(Bound *b, const Model *m) {
             b->tensor[t] = step_run_row(m, own);
             at = in_storage(m, p, own, b->tensor[t]);
             if (own != x) at += step_tensor_begin(p, x) * x->bytes;
-        } else if (x->whole >= 0 && x->offset < 0 && b->at_first[x->whole]) { // of a parameter
-            at = b->at_first[x->whole] + step_tensor_begin(p, x) * x->bytes;
+        } else if (x->parent >= 0 && x->offset < 0 && b->at_first[x->parent]) { // of a parameter
+            at = b->at_first[x->parent] + step_tensor_begin(p, x) * x->bytes;
         }
         b->at_first[t] = b->at_later[t] = at;
     }

@@ -15,8 +15,8 @@ typedef struct Scheduler {
     int window;
     int *next;   // [operations + 1] the next unit that is left; [n_ops]: the first one
     int *maker;  // [tensors] operation that makes it; -1: it is there from the beginning
-    int *rows;   // [tensors] of a whole: the last tensor that is rows of it and is made; -1: none
-    int *more;   // [tensors] of such rows: another one of the same whole; -1
+    int *rows;   // [tensors] of a parent: the last tensor that is rows of it and is made; -1: none
+    int *more;   // [tensors] of such rows: another one of the same parent; -1
     int *reader; // [operations] the first unit that needs it; -1: none
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     int *use, *first_use; // of operation i: units use[first_use[i]] to use[first_use[i + 1] - 1],
@@ -83,14 +83,14 @@ static int add_dep(Scheduler *s, int n, int i, int end, int maker) {
     return n + 1;
 }
 
-/* What unit i reads: rows are there when their whole is, a whole when all its rows are. */
+/* What unit i reads: rows are there when their parent is, a parent when all its rows are. */
 static int add_deps(Scheduler *s, int n, int i) {
     int end = unit_end(s, i);
     for (int k = i; k < end; k++)
         for (int j = 0; j < s->p->op[k].n_in; j++) {
-            int t = s->p->op[k].in[j], whole = s->p->tensor[t].whole;
+            int t = s->p->op[k].in[j], parent = s->p->tensor[t].parent;
             n = add_dep(s, n, i, end, s->maker[t]);
-            int all = s->maker[t] < 0 && whole >= 0 ? whole : t;
+            int all = s->maker[t] < 0 && parent >= 0 ? parent : t;
             if (all != t) n = add_dep(s, n, i, end, s->maker[all]);
             for (int r = s->rows[all]; r >= 0; r = s->more[r])
                 n = add_dep(s, n, i, end, s->maker[r]);
@@ -257,20 +257,20 @@ static void find_makers(Scheduler *s) {
     for (int i = 0; i < p->n_ops; i++) {
         const int made[] = {p->op[i].out, p->op[i].also};
         for (int k = 0; k < 2 && made[k] >= 0; k++) {
-            int whole = p->tensor[made[k]].whole;
+            int parent = p->tensor[made[k]].parent;
             s->maker[made[k]] = i;
-            if (whole >= 0) s->more[made[k]] = s->rows[whole], s->rows[whole] = made[k];
+            if (parent >= 0) s->more[made[k]] = s->rows[parent], s->rows[parent] = made[k];
         }
     }
 }
 
-/* More than all units can need: each operand, and all rows of which it is the whole. */
+/* More than all units can need: each operand, and all rows of which it is the parent. */
 static size_t most_deps(const Scheduler *s) {
     size_t n = 0;
     for (int i = 0; i < s->p->n_ops; i++)
         for (int k = 0; k < s->p->op[i].n_in; k++, n += 2) {
-            int t = s->p->op[i].in[k], whole = s->p->tensor[t].whole;
-            int all = s->maker[t] < 0 && whole >= 0 ? whole : t;
+            int t = s->p->op[i].in[k], parent = s->p->tensor[t].parent;
+            int all = s->maker[t] < 0 && parent >= 0 ? parent : t;
             for (int r = s->rows[all]; r >= 0; r = s->more[r]) n++;
         }
     return n;

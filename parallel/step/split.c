@@ -9,7 +9,7 @@
  *                                   y.1 = matmul  x.1, w
  *                                   y.1 = reduce_scatter x y.1
  *
- * A chunk is rows of its whole, which later operations read. Where tokens are sharded along the
+ * A chunk is rows of its parent, which later operations read. Where tokens are sharded along the
  * axis of the collective, chunk k takes the k-th part of the rows of every rank's block: so what
  * is gathered lies where it belongs. Then no collective along another axis is split: its rows would
  * not lie together. What is fused into a matmul is split with it. Source: ATP (2023), section 4.1.
@@ -151,12 +151,12 @@ static Rows chunk(const Split *s, int64_t block, int k) {
 }
 
 /* The chunks of a matmul with what is fused into it, each before the collective that takes it. An
- * all_reduce is in place: the whole before it is that after it. */
+ * all_reduce is in place: its result is the parent of its operand. */
 static void emit_matmul(Split *s, int i) {
     int after = s->after[i];
     int64_t block = block_rows(s, after < 0 ? s->before[i] : after);
     if (after >= 0 && s->old[after].kind == OP_ALL_REDUCE)
-        s->p->tensor[s->old[after].in[0]].whole = s->old[after].out;
+        s->p->tensor[s->old[after].in[0]].parent = s->old[after].out;
     for (int k = 0; k < s->chunks; k++) {
         emit_part(s, i, chunk(s, block, k), -1);
         if (after >= 0) emit_part(s, after, chunk(s, block, k), -1);

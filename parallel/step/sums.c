@@ -53,9 +53,9 @@ static int *last_makers(const Program *p) {
     for (int i = 0, end; i < p->n_ops; i = end) {
         end = op_kernel_end(p->op, p->n_ops, i);
         for (int k = i; k < end; k++) {
-            int whole = p->tensor[p->op[k].out].whole;
+            int parent = p->tensor[p->op[k].out].parent;
             last[p->op[k].out] = end - 1;
-            if (whole >= 0) last[whole] = end - 1;
+            if (parent >= 0) last[parent] = end - 1;
         }
     }
     return last;
