@@ -153,5 +153,9 @@ const Kernels *kernels_cuda(bool bf16);
 /* Local, in every build. The same table without kernels: element size and workspaces, for plans;
  * memory marks it as a device's. */
 const Kernels *kernels_cuda_sizes(bool bf16);
+/* Local, pure. Do these kernels compute in the memory of a device? NULL, not known: no. */
+static inline bool kernels_on_device(const Kernels *k) {
+    return k && k->memory;
+}
 
 #endif

@@ -363,7 +363,7 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
     Work w;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
-            bool priced = m->k->memory || !op_of_numbers(&part[k].p->op[i]);
+            bool priced = kernels_on_device(m->k) || !op_of_numbers(&part[k].p->op[i]);
             if (priced && op_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
             if (op_packing(part[k].p, &part[k].p->op[i], &w)) f(ctx, &w);
         }

@@ -344,7 +344,7 @@ static double each_tensor(const Walk *b, WorkKind kind, uint32_t flags, int64_t 
 static double squares(const Walk *b, int64_t cut) {
     const Layout *l = &b->c->layout;
     const Kernels *k = b->s->shape.kernels;
-    if (!k || !k->memory) return each_tensor(b, WORK_SQUARES, 0, cut);
+    if (!kernels_on_device(k)) return each_tensor(b, WORK_SQUARES, 0, cut);
     bool gaps = l->zero == 1 && l->size[AXIS_D] > 1;
     int64_t weights = all_weights(b->micro, b->layers);
     return vectors(b, WORK_SQUARES, 1) + (gaps ? each_matrix(b, WORK_SQUARES, 0, cut)

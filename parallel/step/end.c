@@ -125,7 +125,7 @@ static void complete(End *e, int t, int totals, int row, const char *what) {
     p->tensor[t].parent = totals, p->tensor[t].row = row;
 }
 
-static int totals_of(End *e, bool one_kernel) {
+static int totals_of(End *e, bool on_device) {
     Program *p = e->p;
     Dist d = {.n_dims = 1, .name = "totals", .dim = {"2"}};
     int totals = program_tensor(p, d, (int64_t[]){2, 1}, sizeof(double));
@@ -143,7 +143,7 @@ static int totals_of(End *e, bool one_kernel) {
         p->layer = of->read.layer;
         of->dw = of_parameter(e, &of->read, STORAGE_GRADIENT, "d");
         squares = EMIT(p, OP_SQUARES, number(e, "squares", over), of->dw, squares);
-        p->op[p->n_ops - 1].fused = one_kernel && !first;
+        p->op[p->n_ops - 1].fused = on_device && !first; // of all gradients in one kernel
     }
     p->layer = -1;
     complete(e, squares, totals, 1, "gradient norm");
@@ -152,17 +152,17 @@ static int totals_of(End *e, bool one_kernel) {
 
 /* ---- the list ---- */
 
-static int clip_of(End *e, bool one_kernel) {
-    e->p->result = totals_of(e, one_kernel);
+static int clip_of(End *e, bool on_device) {
+    e->p->result = totals_of(e, on_device);
     Dist d = {.n_dims = 1, .name = "clip", .dim = {"2"}};
     int clip = program_tensor(e->p, d, (int64_t[]){2, 1}, sizeof(float));
     return EMIT(e->p, OP_CLIP, clip, e->p->result);
 }
 
-void program_end(Program *p, bool one_kernel, bool casts_alone) {
+void program_end(Program *p, bool on_device, bool casts_alone) {
     End e = end_of(p);
     p->phase = PHASE_END;
-    int clip = casts_alone ? -1 : clip_of(&e, one_kernel);
+    int clip = casts_alone ? -1 : clip_of(&e, on_device);
     for (int i = 0; i < e.n; i++) {
         const Parameter *of = &e.parameter[i];
         p->layer = of->read.layer;

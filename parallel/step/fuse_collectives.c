@@ -85,7 +85,7 @@ static void append(Fuse *f, int i, bool fused) {
     f->p->op[f->p->n_ops - 1].fused = fused;
 }
 
-void program_fuse_collectives(Program *p, bool copied) {
+void program_fuse_collectives(Program *p, bool on_device) {
     Fuse f = {.p = p, .old = p->op, .n_ops = p->n_ops, .uses = program_uses(p)};
     f.with = mem_alloc((size_t)f.n_ops * sizeof *f.with);
     for (int i = 0; i < f.n_ops; i++) f.with[i] = -1;
@@ -94,7 +94,7 @@ void program_fuse_collectives(Program *p, bool copied) {
     for (int i = 0; i < f.n_ops; i++)
         if (f.old[i].kind == OP_ALL_GATHER) find_gather(&f, i);
     Op *old = program_take(p);
-    p->copied = copied;
+    p->copied = on_device;
     for (int i = 0; i < f.n_ops; i++) {
         int with = f.with[i];
         if (with >= 0 && op_info(f.old[i].kind)->collective) continue; // beside its matmul

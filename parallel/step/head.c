@@ -32,10 +32,10 @@ int64_t head_ld(int64_t V) {
     return div_up(V, 16) * 16;
 }
 
-int64_t head_chunk(int64_t T, int64_t V, bool device) {
-    int64_t bytes = device ? head_bytes_device : HEAD_BYTES;
+int64_t head_chunk(int64_t T, int64_t V, bool on_device) {
+    int64_t bytes = on_device ? head_bytes_device : HEAD_BYTES;
     int64_t most = bytes / (head_ld(V) * (int64_t)sizeof(float)); // whatever the word
-    if (device && T > most && most >= WAVE) return most / WAVE * WAVE;
+    if (on_device && T > most && most >= WAVE) return most / WAVE * WAVE;
     int64_t chunks = most > 0 ? div_up(T, most) : T;
     int64_t rows = div_up(div_up(T, chunks), 64) * 64; // chunks of about equal length
     return rows < T ? rows : T;

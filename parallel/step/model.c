@@ -155,7 +155,7 @@ void model_allocate(Model *m) {
     }
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
-    if (m->k->memory && !m->shape.borrow) mirror_make(m);
+    if (kernels_on_device(m->k) && !m->shape.borrow) mirror_make(m);
     step_end_make(m);
 }
 

@@ -5,7 +5,7 @@
 static void chunk_head(Program *p, const Kernels *k, bool exact) {
     int64_t T = step_tensor_local(p, &p->tensor[p->result], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
-    int64_t rows = head_chunk(T, V, k && k->memory);
+    int64_t rows = head_chunk(T, V, kernels_on_device(k));
     if (exact) rows = div_up(rows, S) * S; // whole sequences
     program_chunk_head(p, rows);
 }
@@ -41,7 +41,8 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
     if (last >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
     if (last >= PASS_EXACT && exact) program_exact(&p);
     if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
-    if (last >= PASS_FUSE && fuses_collectives(&p)) program_fuse_collectives(&p, k && k->memory);
+    if (last >= PASS_FUSE && fuses_collectives(&p))
+        program_fuse_collectives(&p, kernels_on_device(k));
     if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (last >= PASS_HALVES && o->halves) program_halves(&p);
     return program_micro_batch(p, last);
@@ -50,6 +51,6 @@ Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
 Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone) {
     Program p = program_make(shape);
     if (k) p.elem_bytes = (int)k->elem_bytes;
-    program_end(&p, k && k->memory, casts_alone);
+    program_end(&p, kernels_on_device(k), casts_alone);
     return ordered(p, last);
 }

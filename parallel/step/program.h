@@ -232,22 +232,22 @@ void program_halves(Program *p);
 void program_sums(Program *p);
 /* Local. Likewise: the head by chunks of `rows` tokens. */
 void program_chunk_head(Program *p, int64_t rows);
-/* Local. Likewise. bias_with_dw: Kernels. copied: what is gathered has memory. */
+/* Local. Likewise. bias_with_dw: Kernels. on_device: what is gathered has memory. */
 void program_fuse(Program *p, bool bias_with_dw);
-void program_fuse_collectives(Program *p, bool copied);
+void program_fuse_collectives(Program *p, bool on_device);
 /* Local. Likewise. ring: in the blocks that ranks hold, where tokens are gathered or scattered. */
 void program_split(Program *p, int chunks, bool ring);
-/* Local. The end of a step, behind its micro-batches: end.c. one_kernel: squares of all gradients
- * are added up in one kernel. casts_alone: makes what matmuls read of master weights that did not
+/* Local. The end of a step, behind its micro-batches: end.c. on_device: one kernel adds up the
+ * squares of all gradients. casts_alone: makes what matmuls read of master weights that did not
  * come from AdamW. */
-void program_end(Program *p, bool one_kernel, bool casts_alone);
+void program_end(Program *p, bool on_device, bool casts_alone);
 /* Local. Sets the tokens of every tensor to those of the sequences that p->shape has now. No tensor
  * may be rows of another one yet. build.c */
 void program_resize(Program *p);
 /* Local, pure. Elements from row to row of logits, of a head of V columns here: whole vectors. */
 int64_t head_ld(int64_t V);
 /* Local, pure. Tokens of a chunk of the head, of T; on the host, or on a device. */
-int64_t head_chunk(int64_t T, int64_t V, bool device);
+int64_t head_chunk(int64_t T, int64_t V, bool on_device);
 /* Local, pure. Does collective i run in the kernel of matmuls? Does operation i begin a kernel: is
  * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);

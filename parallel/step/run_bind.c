@@ -36,7 +36,7 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->p = p;
     b->backward = b->shape.training;
     b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
-    if (k->memory) b->staging.n_bytes = staging_bytes(&b->p);
+    if (kernels_on_device(k)) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at_first = mem_calloc(2 * n, sizeof *b->at_first), b->at_later = b->at_first + n;
     b->tensor = mem_calloc(n, sizeof *b->tensor);
@@ -74,7 +74,7 @@ void step_run_plan_end(StepRun *r, const Kernels *k) {
     b->shape.unplaced = false; // a host's totals are memory in any case
     plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k, false), k);
     while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
-    if (!k->memory) r->totals = mem_calloc(b->bytes, 1);
+    if (!kernels_on_device(k)) r->totals = mem_calloc(b->bytes, 1);
 }
 
 StepRun *step_run_plan(const Model *m, PassOutput output) {
