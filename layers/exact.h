@@ -62,7 +62,7 @@ typedef struct MatmulExact {
     int64_t *y_64;                    // rows of ldy, as the matmul's y
     int64_t k_panel, k_unit, k_first; // k_unit 0: one unit
     int exponent;                     // e
-    bool fresh;                       // y_64 = a b
+    bool overwrite;                   // y_64 = a b, not +=
 } MatmulExact;
 /* Of the matmul M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and
  * applies the activation once the sum is complete (bias_residual, act_forward, act_backward). */

@@ -466,17 +466,17 @@ static bool tile_steps(uint64_t *sum, const float *part, int rows, const ExactGr
 }
 
 /* y_64[n] += sum[n]; false where one is out of range, or was. */
-static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool fresh) {
+static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool overwrite) {
     vu out = {0};
     uint64_t last = 0;
     int64_t j = 0;
     for (; j + VD <= n; j += VD) {
-        vu old = fresh ? (vu){0} : vu_load(y_64 + j), v = old + vu_load(sum + j);
+        vu old = overwrite ? (vu){0} : vu_load(y_64 + j), v = old + vu_load(sum + j);
         vu_store(y_64 + j, v);
         out |= vu_out_of_range(old) | vu_out_of_range(v);
     }
     for (; j < n; j++) {
-        uint64_t old = fresh ? 0 : (uint64_t)y_64[j], v = old + sum[j];
+        uint64_t old = overwrite ? 0 : (uint64_t)y_64[j], v = old + sum[j];
         y_64[j] = (int64_t)v;
         last |= out_of_range(old) | out_of_range(v);
     }
@@ -488,7 +488,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
     const MatmulExact *x = w->exact;
     float part[TILE_M * TILE_N] __attribute__((aligned(64)));
     uint64_t sum[TILE_M * TILE_N] __attribute__((aligned(64)));
-    bool bad[TILE_M * TILE_N], any_bad = false, fresh = s->first && x->fresh;
+    bool bad[TILE_M * TILE_N], any_bad = false, overwrite = s->first && x->overwrite;
     int64_t *y_64 = x->y_64 + m->row * w->p->ldy + n.begin, begin = s->k.begin;
     int rows = (int)m->rows;
     Fetch fetch = *t->fetch;
@@ -510,12 +510,12 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
         begin = k.end;
     } while (begin < s->k.end);
     for (int i = 0; i < rows; i++, y_64 += w->p->ldy) {
-        if (join_row(y_64, sum + i * TILE_N, length(n), fresh) && !any_bad) continue;
+        if (join_row(y_64, sum + i * TILE_N, length(n), overwrite) && !any_bad) continue;
         for (int64_t j = 0; j < length(n); j++) {
             int64_t v = (int64_t)sum[i * TILE_N + j],
                     old = (int64_t)((uint64_t)y_64[j] - (uint64_t)v);
             y_64[j] =
-                any_bad && bad[i * TILE_N + j] ? EXACT_POISON : exact_join(fresh ? 0 : old, v);
+                any_bad && bad[i * TILE_N + j] ? EXACT_POISON : exact_join(overwrite ? 0 : old, v);
         }
     }
 }

@@ -78,7 +78,7 @@ TEST(exact_matmul_is_the_sum_of_chains_over_panels) {
             CHECK(is_the_sum_of_chains(*s, c, &p, y));
             for (int64_t j = 0; j < n_y; j++) CHECK(j % p.ldy < c->N || y[j] == 7);
             memcpy(z, y, (size_t)n_y * sizeof *y);
-            x.y_64 = z, x.fresh = false; // adds the same again
+            x.y_64 = z, x.overwrite = false; // adds the same again
             run(*s, 5, p, x);
             for (int64_t j = 0; j < n_y; j++) CHECK(z[j] == (j % p.ldy < c->N ? 2 * y[j] : 7));
             CHECK(scratch_end());

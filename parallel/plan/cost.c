@@ -160,7 +160,7 @@ static const struct {
     {WORK_CLASSIFIER_STATISTICS, OP_LOSS, WORK_CLASSIFIER},
 };
 
-static Work work_of(const Program *p, const Op *op, const Widths *widths, bool overwrites) {
+static Work work_of(const Program *p, const Op *op, const Widths *widths, bool first_micro_batch) {
     const Row *row = &op_rows[op->kind];
     Work w = {.kind = row->work, .flags = row->flags};
     row->sizes(&(OpCall){p, op, widths}, &w);
@@ -174,17 +174,18 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool o
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->parent < 0 ? result : &p->tensor[result->parent];
     bool stored = whole->storage == STORAGE_GRADIENT;
-    if (op->kind == OP_MATMUL_AT && ((stored && !overwrites) || op->adds)) w.flags |= WORK_ADDEND;
+    if (op->kind == OP_MATMUL_AT && ((stored && !first_micro_batch) || op->adds))
+        w.flags |= WORK_ADDEND;
     if (norm && p->shape->config.norm == NORM_RMS) w.flags |= WORK_RMS;
     return w;
 }
 
 static void join(const Program *p, Work *w, const Op *op, const Op *first, const Widths *widths,
-                 bool overwrites) {
+                 bool first_micro_batch) {
     bool matmul = w->kind <= WORK_WGRAD;
     if (op->kind == OP_MATMUL_AT) {
         uint32_t flags = op_rows[first->kind].joined;
-        *w = work_of(p, op, widths, overwrites);
+        *w = work_of(p, op, widths, first_micro_batch);
         w->flags |= flags;
         return;
     }
@@ -209,14 +210,14 @@ int64_t op_calls(const Program *p, int i) {
     return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
 }
 
-bool op_work(const Program *p, int i, const Widths *widths, bool overwrites, Work *work) {
+bool op_work(const Program *p, int i, const Widths *widths, bool first_micro_batch, Work *work) {
     const Op *op = &p->op[i];
     if (!op_begins_kernel(p, i) || !op_rows[op->kind].sizes ||
-        (overwrites && op->kind == OP_ACCUMULATE))
+        (first_micro_batch && op->kind == OP_ACCUMULATE))
         return false;
-    *work = work_of(p, op, widths, overwrites);
+    *work = work_of(p, op, widths, first_micro_batch);
     for (int k = i + 1; k < p->n_ops && p->op[k].fused && !op_begins_kernel(p, k); k++)
-        join(p, work, &p->op[k], op, widths, overwrites);
+        join(p, work, &p->op[k], op, widths, first_micro_batch);
     work->rows /= op_calls(p, i);
     return true;
 }
@@ -302,7 +303,7 @@ bool op_of_numbers(const Op *op) {
            (op->kind == OP_ROUND && op->phase == PHASE_END);
 }
 
-OpCost *program_costs(const Program *p, const Machine *m, bool overwrites) {
+OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
     Machine near = machine_near(m);
@@ -311,7 +312,8 @@ OpCost *program_costs(const Program *p, const Machine *m, bool overwrites) {
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near);
-        if (!op_work(p, i, &widths, overwrites, &work) || (!m->gpu && op_of_numbers(op))) continue;
+        if (!op_work(p, i, &widths, first_micro_batch, &work) || (!m->gpu && op_of_numbers(op)))
+            continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // the roots of panels take turns: of so many such kernels a rank runs one
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);

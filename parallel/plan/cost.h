@@ -16,12 +16,12 @@
 #include "parallel/step/schedule.h"
 
 /* Local. The costs of all operations, fresh (mem_free): [p->n_ops].
- * overwrites: of the first micro-batch of a step, whose gradients are not added to others. */
-OpCost *program_costs(const Program *p, const Machine *m, bool overwrites);
+ * first_micro_batch: of a step, whose gradients overwrite and are not added to others. */
+OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch);
 
 /* Local, pure. A call of the kernel of operation i with what is fused into it; false: it is a
  * collective, fused itself, or does nothing. */
-bool op_work(const Program *p, int i, const Widths *w, bool overwrites, Work *out);
+bool op_work(const Program *p, int i, const Widths *w, bool first_micro_batch, Work *out);
 /* Local, pure. How often operation i calls its kernel: once for each block of tokens that a chunk
  * has rows of. */
 int64_t op_calls(const Program *p, int i);

@@ -48,7 +48,7 @@ typedef struct StepLists {
     int n_labels;
 } StepLists;
 
-/* A list of a step, `times` in a row. first: gradients are overwritten, not added to. */
+/* A list of a step, `times` in a row. first: of the first micro-batch (Model.first_micro_batch). */
 typedef struct StepPart {
     const Program *p;
     int64_t times;

@@ -209,7 +209,7 @@ void model_zero_grads(Model *m, int64_t micro_batches) {
     }
     if (begin) m->k->zero(m->team, begin, (size_t)(end - begin));
     model_zero_losses(m);
-    m->grads_fresh = true;
+    m->first_micro_batch = true;
     m->left = micro_batches;
 }
 

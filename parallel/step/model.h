@@ -112,7 +112,8 @@ struct Model {
     Replay replays[REPLAY_KINDS];
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
     const struct StepHook *hook; // run.h; NULL: results are not looked at
-    bool grads_fresh; // no gradient of this step exists yet: matrices are overwritten, not added to
+    // of a step, is next or under way: it overwrites gradients of matrices, later ones add to them
+    bool first_micro_batch;
 };
 
 /* Local, pure. Do matmuls read bf16 copies of the weights? */

@@ -26,7 +26,7 @@ void replay_free(Model *m) {
 
 /* Of a micro-batch that begins now. Another scale takes the place of the one before. */
 static Replay *kind_of(Model *m) {
-    Replay *r = &m->replays[2 * (m->left == 1) + m->grads_fresh];
+    Replay *r = &m->replays[2 * (m->left == 1) + m->first_micro_batch];
     if (r->seen && r->scale != m->scale) forget(m, r);
     r->scale = m->scale;
     return r;
@@ -48,7 +48,7 @@ void replay(Model *m, void (*pass)(Model *m)) {
     }
     if (!r->recording) record(m, r, pass);
     world_replay(r->calls, m->k->replay, r->recording);
-    m->grads_fresh = false;
+    m->first_micro_batch = false;
 }
 
 /* ---- before the first step */

@@ -165,7 +165,7 @@ static const Op *waited_for(const Program *p, int i) {
 
 /* Operations [begin, end). */
 static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
-    Call c = {.m = m, .b = b, .p = &b->p, .at = m->grads_fresh ? b->at_first : b->at_later};
+    Call c = {.m = m, .b = b, .p = &b->p, .at = m->first_micro_batch ? b->at_first : b->at_later};
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
         run_op(&c);
@@ -182,7 +182,7 @@ static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
 void step_run(StepRun *r, Model *m, bool backward) {
     Bound *b = program_of(r, m, backward);
     run_all(b, m, 0, b->p.n_ops);
-    if (backward) m->grads_fresh = false;
+    if (backward) m->first_micro_batch = false;
 }
 
 Totals *step_run_sums(StepRun *r, Model *m) {

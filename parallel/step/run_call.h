@@ -18,7 +18,8 @@
 typedef struct Bound {
     ModelShape shape; // of the program
     Program p;
-    // [tensors] addresses: in the first micro-batch of a step, in later ones
+    // [tensors] addresses: in the first micro-batch of a step (Model.first_micro_batch), in later
+    // ones
     char **at_first, **at_later;
     const Tensor *
         *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
@@ -107,7 +108,7 @@ static inline int addend_of(const Call *c, const Op *add) {
 static inline void in_place(const Call *c, int out, int in) {
     const StepTensor *t = tensor(c, in);
     int64_t n = step_tensor_bytes(c->p, t) / t->bytes;
-    assert(at(c, out) == at(c, in) || tensor(c, out)->gradient < 0 || c->m->grads_fresh);
+    assert(at(c, out) == at(c, in) || tensor(c, out)->gradient < 0 || c->m->first_micro_batch);
     if (at(c, out) != at(c, in))
         c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)t->bytes);
 }
@@ -128,7 +129,7 @@ static inline void clear(const Call *c, int t) {
 static inline bool adds(const Call *c, int t) {
     for (int i = 0; i < c->n; i++)
         if (c->op[i].adds && c->op[i].out == t) return true;
-    return tensor(c, t)->gradient >= 0 && !c->m->grads_fresh;
+    return tensor(c, t)->gradient >= 0 && !c->m->first_micro_batch;
 }
 
 /* Prepares the sum that a kernel adds its result to, with what is fused into it: the other operand
@@ -214,7 +215,7 @@ Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_clip
 Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_rstd, run_loss_largest,
     run_loss_target, run_loss_of_sums, run_loss_gradient;
 
-/* A matmul of `stripes` times p.M rows into a sum of integers; fresh: which begins with it. */
-void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool fresh);
+/* A matmul of `stripes` times p.M rows into a sum of integers; overwrite: as its first term. */
+void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite);
 
 #endif

@@ -34,13 +34,15 @@ static int exponent_of(const Model *m, What what) {
                              : EXACT_WEIGHTS;
 }
 
-void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool fresh) {
+void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // wgrad: panels of tokens, of all layers alike
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     Panels k = panels_of(c->m, kind, what);
-    MatmulExact x = {
-        .k_panel = k.size, .k_unit = k.unit, .exponent = exponent_of(c->m, what), .fresh = fresh};
+    MatmulExact x = {.k_panel = k.size,
+                     .k_unit = k.unit,
+                     .exponent = exponent_of(c->m, what),
+                     .overwrite = overwrite};
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
         x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
         c->m->k->matmul_exact(c->m->team, &p, &x);
