@@ -79,7 +79,7 @@ static bool options(Request *r, const char *line, const char **rest) {
     for (; sscanf(line, " %63s%n", name, &n) == 1 && strcmp(name, "against") != 0; line += n) {
         bool *set = strcmp(name, "--exact") == 0   ? &r->grid.layout.exact
                     : strcmp(name, "--bf16") == 0  ? &r->shape.bf16
-                    : strcmp(name, "--last") == 0  ? &r->shape.sums
+                    : strcmp(name, "--last") == 0  ? &r->shape.last_micro_batch
                     : strcmp(name, "--times") == 0 ? &r->times
                                                    : NULL;
         if (set) {

@@ -65,10 +65,10 @@ typedef struct ModelShape {
     int64_t B, S; // sequences of a micro-batch at each coordinate of d x z, positions <= config.seq
     bool bf16;    // matmuls in bf16 with fp32 sums; weights, sums and everything else stay fp32
     Recompute recompute;
-    Overlap overlap;      // halves needs an even B
-    bool training;        // false: no gradients, no optimizer state, nothing kept for backward
-    bool one_micro_batch; // of a step, which is the last one: no list of others is planned
-    bool sums; // of a list: that of the last micro-batch, in which gradients become complete
+    Overlap overlap;       // halves needs an even B
+    bool training;         // false: no gradients, no optimizer state, nothing kept for backward
+    bool one_micro_batch;  // of a step, which is the last one: no list of others is planned
+    bool last_micro_batch; // of a list: the last one of a step, in which gradients become complete
     PassOutput output;
     bool step_alone; // no lists but those of micro-batches: it is priced, and never evaluated
     bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once

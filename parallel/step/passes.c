@@ -1,3 +1,13 @@
+/* The programs that a rank runs, as lists: which passes make them, on which condition. Every list
+ * of a run, of --listing and of the planner comes from one of three functions.
+ *
+ *   program_passes       build to halves, alike for all micro-batches; then program_late_passes
+ *   program_late_passes  sums, of the last micro-batch of a step alone; schedule
+ *   program_end_passes   the end of a step; schedule
+ *
+ * A pass that neither layout nor --overlap asks for is left out. The lists that a rank keeps, and
+ * which one runs when: run_bind.c, run.c.
+ */
 #include "parallel/step/passes.h"
 
 #include "parallel/step/schedule.h"
@@ -14,43 +24,43 @@ static bool fuses_collectives(const Program *p) {
     return p->shape->overlap.fused && !p->shape->unfused && !p->layout->exact;
 }
 
-static Program ordered(Program p, Pass last) {
-    bool beside = p.mesh->p > 1 && schedule_window(&p.shape->overlap) > WINDOW_NONE;
-    if (last < PASS_SCHEDULE || !beside) return p;
+static Program ordered(Program p, Pass upto) {
+    bool overlaps = p.mesh->p > 1 && schedule_window(&p.shape->overlap) > WINDOW_NONE;
+    if (upto < PASS_SCHEDULE || !overlaps) return p;
     Schedule s = schedule_nominal(&p);
     program_order(&p, &s);
     schedule_free(&s);
     return p;
 }
 
-Program program_micro_batch(Program p, Pass last) {
-    if (last >= PASS_SUMS && p.shape->sums) program_sums(&p);
-    return ordered(p, last);
+Program program_late_passes(Program p, Pass upto) {
+    if (upto >= PASS_SUMS && p.shape->last_micro_batch) program_sums(&p);
+    return ordered(p, upto);
 }
 
-Program program_passes(const ModelShape *shape, Pass last, const Kernels *k) {
+Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     const Overlap *o = &shape->overlap;
     bool exact = shape->grid && shape->grid->layout.exact;
     Program p = program_make(shape);
     if (k) p.elem_bytes = (int)k->elem_bytes;
     program_forward(&p);
-    if (last >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
+    if (upto >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
     p.complete = true;
-    if (last >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
-    if (last >= PASS_PANELS) program_panels(&p);
-    if (last >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
-    if (last >= PASS_EXACT && exact) program_exact(&p);
-    if (last >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
-    if (last >= PASS_FUSE && fuses_collectives(&p))
+    if (upto >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
+    if (upto >= PASS_PANELS) program_panels(&p);
+    if (upto >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
+    if (upto >= PASS_EXACT && exact) program_exact(&p);
+    if (upto >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
+    if (upto >= PASS_FUSE && fuses_collectives(&p))
         program_fuse_collectives(&p, kernels_on_device(k));
-    if (last >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
-    if (last >= PASS_HALVES && o->halves) program_halves(&p);
-    return program_micro_batch(p, last);
+    if (upto >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
+    if (upto >= PASS_HALVES && o->halves) program_halves(&p);
+    return program_late_passes(p, upto);
 }
 
-Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone) {
+Program program_end_passes(const ModelShape *shape, Pass upto, const Kernels *k, bool casts_alone) {
     Program p = program_make(shape);
     if (k) p.elem_bytes = (int)k->elem_bytes;
     program_end(&p, kernels_on_device(k), casts_alone);
-    return ordered(p, last);
+    return ordered(p, upto);
 }

@@ -36,16 +36,16 @@ typedef enum {
     N_PASSES
 } Pass;
 
-/* Local. The program of a micro-batch after that pass; forward alone where shape->training is
- * false. With --overlap halves shape->B is half of its sequences. k: the kernels that run it; NULL:
- * not known. */
-Program program_passes(const ModelShape *shape, Pass last, const Kernels *k);
+/* Local. The program of a micro-batch after the passes up to that one; forward alone where
+ * shape->training is false. With --overlap halves shape->B is half of its sequences. k: the kernels
+ * that run it; NULL: not known. */
+Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k);
 
-/* Local. Of a program after PASS_HALVES, which it takes: the program after that pass, with the sums
- * of the last micro-batch where its shape has them. */
-Program program_micro_batch(Program p, Pass last);
+/* Local. The passes behind PASS_HALVES, in which the last micro-batch of a step
+ * (shape->last_micro_batch) differs from others: of a program after PASS_HALVES, which it takes. */
+Program program_late_passes(Program p, Pass upto);
 
 /* The end of a step (end.c), or its casts alone; ordered after PASS_SCHEDULE. */
-Program program_end_passes(const ModelShape *shape, Pass last, const Kernels *k, bool casts_alone);
+Program program_end_passes(const ModelShape *shape, Pass upto, const Kernels *k, bool casts_alone);
 
 #endif

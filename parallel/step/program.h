@@ -147,7 +147,7 @@ const OpInfo *op_info(OpKind kind);
  * shape: as long as the program. Freed by program_free. */
 Program program_make(const ModelShape *shape);
 void program_free(Program *p);
-/* Local. The same list for a shape that differs in `sums` alone. */
+/* Local. The same list for a shape that differs in last_micro_batch alone. */
 Program program_copy(const Program *p, const ModelShape *shape);
 /* Local. A tensor of this type, of these whole sizes. Returns its index. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);

@@ -52,20 +52,20 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool casts
               k);
 }
 
-/* The list of a micro-batch, and that of the last one, where ranks have sums; of a step of one
- * micro-batch that alone. */
+/* TRAIN for all micro-batches of a step but the last, LAST for the last. With one micro-batch a
+ * step: LAST alone. Where ranks have nothing to sum: TRAIN alone, for all of them. */
 static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k, bool sums) {
     Bound *b = &r->list[TRAIN], *last = &r->list[LAST];
     b->shape = last->shape = *shape;
-    last->shape.sums = true;
+    last->shape.last_micro_batch = true;
     if (sums && shape->one_micro_batch) {
         plan_list(last, program_passes(&last->shape, PASS_SCHEDULE, k), k);
         return;
     }
     Program p = program_passes(&b->shape, PASS_HALVES, k);
     if (sums)
-        plan_list(last, program_micro_batch(program_copy(&p, &last->shape), PASS_SCHEDULE), k);
-    plan_list(b, program_micro_batch(p, PASS_SCHEDULE), k);
+        plan_list(last, program_late_passes(program_copy(&p, &last->shape), PASS_SCHEDULE), k);
+    plan_list(b, program_late_passes(p, PASS_SCHEDULE), k);
 }
 
 void step_run_plan_end(StepRun *r, const Kernels *k) {

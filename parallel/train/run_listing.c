@@ -61,7 +61,7 @@ void run_print_listing(const Run *r) {
     // the order is printed beside its list
     Pass last = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
     if (!r->lead) return;
-    shape.sums = shape.training; // the last micro-batch of a step
+    shape.last_micro_batch = shape.training; // the last micro-batch of a step
     if (last >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
     Listed micro_batch = listed(program_passes(&shape, last, k), last, &m, ordered);
