@@ -104,7 +104,7 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
         for (int op = 0; op < N_COLL_OPS; op++)
             CHECK(calibration_send(r.c[i], &all_ranks, (CollOp)op, 5000, &s) && s > 0 && s < 1);
         // threads move bytes while they wait, and at no other time
-        CHECK(calibration_find_send(r.c[i], &all_ranks.place, COLL_ALL_REDUCE)->beside == 100);
+        CHECK(calibration_find_send(r.c[i], &all_ranks.place, COLL_ALL_REDUCE)->slowdown == 100);
     }
     CHECK(r.c[0]->slowest >= 1);
     run_free(&r);

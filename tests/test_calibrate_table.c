@@ -31,7 +31,7 @@ static Calibration *some_table(void) {
                       .n = 3,
                       .most = 5000,
                       .measured = i == 2 ? 0 : 5000,
-                      .beside = 1.25,
+                      .slowdown = 1.25,
                       .bytes = {256, 1000, 5000},
                       .seconds = {1e-6, 1e-6, 1e-5 / 3}};
         calibration_add_send(c, &s);
@@ -47,7 +47,7 @@ TEST(calibration_is_read_back_as_it_was_written) {
     OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
     CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3);
-    CHECK(b->send[0].beside == 1.25 && b->slowest == 1.5);
+    CHECK(b->send[0].slowdown == 1.25 && b->slowest == 1.5);
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
     CHECK(same_table(a, b)); // left as it was

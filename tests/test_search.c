@@ -170,7 +170,7 @@ TEST(search_bounds_undercut_every_price) {
             if (p % 2) m.slowest = between(1, 1.1);
             if (p % 4 == 1) m.call = 1; // calls are all that counts
             for (int i = 0; i < m.n_levels && p % 5 == 2; i++)
-                m.level[i].latency *= 100; // long links
+                m.level[i].latency *= 100; // high latency
             s.shape.bf16 = (p + k) % 4 > 1;
             if ((p + k) % 2) {
                 s.shape.kernels = kernels_cuda_sizes(s.shape.bf16);
@@ -225,9 +225,9 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
     }
 }
 
-/* On long links that were measured: collectives that are under way together share the time that was
+/* Of high latency, measured: collectives that are under way together share the time that was
  * measured beyond that of no bytes, though the rate of the links was measured far too low. */
-TEST(search_lines_of_long_links_are_those_that_were_measured) {
+TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     static const CollOp ops[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE};
     Space s = space_of(models[0], 4, 4);
     Orders o = {.n = 0};
@@ -244,10 +244,10 @@ TEST(search_lines_of_long_links_are_those_that_were_measured) {
                                             .bytes = {256, 1 << 18, 1 << 20},
                                             .seconds = {5e-3, 9e-3, 15e-3}});
     m.measured = c;
-    CHECK(machine_long(&m, &g));
-    Machine near = machine_near(&m);
+    CHECK(machine_high_latency(&m, &g));
+    Machine low = machine_low_latency(&m);
     Send large = {.op = COLL_ALL_GATHER, .type_bytes = 4, .bytes = 1 << 20};
-    double wire = machine_send(&near, &g, &large);
+    double wire = machine_send(&low, &g, &large);
     CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
     orders_of(&o, &s, &m, (int[N_AXES]){4, 1, 1, 1});
     const AlongLine *l = &o.at[0].along[ALONG_D];
@@ -256,7 +256,7 @@ TEST(search_lines_of_long_links_are_those_that_were_measured) {
             Send send = {.op = ops[i], .type_bytes = 4, .bytes = bytes};
             double halves = ops[i] == COLL_ALL_REDUCE ? 2 : 1;
             double line = halves * (l->wire_start + l->wire_rate * (double)bytes);
-            CHECK(line <= machine_send(&near, &g, &send));
+            CHECK(line <= machine_send(&low, &g, &send));
         }
     CHECK(l->wire_rate > 2e-9);
     orders_free(&o);

@@ -93,7 +93,7 @@ static void draw_costs(Step *s, uint64_t *drawn) {
         OpCost *c = &s->cost[i];
         c->seconds = op_begins_kernel(&s->p, i) || c->level >= 0 ? u * u * u : 0;
         if (c->level >= 0)
-            c->wire = c->load = c->seconds, c->beside = 1 + u, c->level = (int)(*drawn % 3);
+            c->wire = c->load = c->seconds, c->slowdown = 1 + u, c->level = (int)(*drawn % 3);
     }
 }
 

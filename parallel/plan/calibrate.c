@@ -115,7 +115,7 @@ static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
 
 /* Of a collective of C seconds, h C ran under W > C seconds of kernels, when both took C + W - h
  * C: while it was under way kernels did h of what they do alone. */
-static double measure_beside(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
+static double measure_slowdown(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     const double nothing = 100;
     Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .matmuls = 1};
     double least[N_BESIDE];
@@ -152,7 +152,7 @@ static bool is_across(const Bench *b, const Placement *p) {
  * collective of any that takes some milliseconds: of a small one most time is handshakes, which
  * are nobody's. Nothing runs by itself between threads; and where ranks share cores, what stays on
  * the node takes the cores that compute, and of what leaves it the network's own work does. */
-static double beside_of(Bench *b, bool across) {
+static double slowdown_of(Bench *b, bool across) {
     const double nothing = 100, some = 10e-3; // seconds of the collective
     int group;
     CollOp op;
@@ -160,8 +160,8 @@ static double beside_of(Bench *b, bool across) {
     if (!b->where->world->backend->polled || (b->c->oversubscription > 1 && !across))
         return nothing;
     for (int i = 0; i < b->c->n_sends; i++) // of an earlier list
-        if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].beside > 0)
-            return b->c->send[i].beside;
+        if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].slowdown > 0)
+            return b->c->send[i].slowdown;
     int64_t most = calibrate_largest(b->list, b->neighbours, across, &group, &op);
     if (most < 1) return nothing;
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
@@ -170,17 +170,17 @@ static double beside_of(Bench *b, bool across) {
         most /= 2;
     meter_progress(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
     Comm *comm = comm_at(b->where->world, g);
-    double beside = measure_beside(b, comm, op, most);
+    double slowdown = measure_slowdown(b, comm, op, most);
     comm_free(comm);
-    return beside;
+    return slowdown;
 }
 
-static void measure_besides(Bench *b) {
-    double beside[2]; // of groups inside a node, across nodes
-    for (int across = 0; across < 2; across++) beside[across] = beside_of(b, across);
+static void measure_slowdowns(Bench *b) {
+    double slowdown[2]; // of groups inside a node, across nodes
+    for (int across = 0; across < 2; across++) slowdown[across] = slowdown_of(b, across);
     for (int i = 0; i < b->c->n_sends; i++)
-        if (b->c->send[i].beside == 0)
-            b->c->send[i].beside = beside[is_across(b, &b->c->send[i].place)];
+        if (b->c->send[i].slowdown == 0)
+            b->c->send[i].slowdown = slowdown[is_across(b, &b->c->send[i].place)];
 }
 
 static void send_one(Bench *b, SendJob *job, int64_t bytes) {
@@ -243,7 +243,7 @@ static void measure_sends(Bench *b) {
         if (!shared) comm_free(job->comm);
     }
     calibrate_fill(b->c, b->where->machine, b->list);
-    measure_besides(b);
+    measure_slowdowns(b);
 }
 
 /* Works for which there was no time: as the nearest of their kind that was measured, or else as

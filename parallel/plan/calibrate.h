@@ -70,7 +70,7 @@ typedef struct SendCost {
     int64_t most;     // bytes that were asked for
     int64_t measured; // bytes up to which points are measured; 0: all are derived
     // time of kernels while it is under way, by that of them alone: 100 where nothing is hidden
-    double beside;
+    double slowdown;
     double bytes[SEND_POINTS], seconds[SEND_POINTS]; // both ascend
 } SendCost;
 

@@ -108,7 +108,7 @@ static void walk_send(Walk *k, Calibration *c, int i) {
     walk_place(k, &s.place);
     s.most = whole(k, "most", s.most, 1, large);
     s.measured = whole(k, "measured", s.measured, 0, large);
-    s.beside = real(k, "beside", s.beside, 1, 1e3);
+    s.slowdown = real(k, "beside", s.slowdown, 1, 1e3);
     int n = numbers(k, "bytes", s.bytes, s.n, SEND_POINTS, 1, (double)large);
     k->ok &= n == numbers(k, "seconds", s.seconds, s.n, SEND_POINTS, 0, long_time);
     s.n = n;

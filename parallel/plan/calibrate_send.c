@@ -68,8 +68,8 @@ int calibrate_calls(double latency) {
     return 2 + (calibrate_far(latency) ? STREAM : 0);
 }
 
-/* TCP's window opens with what is under way, which on long links takes a while: in training many
- * collectives are. */
+/* TCP's window opens with what is under way, which takes a while where latency is high: in
+ * training many collectives are. */
 static void send_stream(void *ctx) {
     const Sender *s = ctx;
     Ticket t[STREAM];

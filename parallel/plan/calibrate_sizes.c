@@ -174,7 +174,7 @@ static bool derive(const Calibration *c, const Machine *m, const SendGroup *g, C
     double first = formula(m, &g->place, op, SEND_SMALL);
     double from = fmin(fmax(scale.from, 2 * SEND_SMALL), (double)most);
     const double size[] = {SEND_SMALL, from, sqrt(from * (double)most), (double)most};
-    *out = (SendCost){.place = g->place, .op = op, .most = most, .beside = nearest->beside};
+    *out = (SendCost){.place = g->place, .op = op, .most = most, .slowdown = nearest->slowdown};
     for (int i = 0; i < 4; i++) {
         double more = scale.bytes * (formula(m, &g->place, op, size[i]) - first);
         if (i > 0 && size[i] <= out->bytes[out->n - 1]) continue;

@@ -275,21 +275,21 @@ bool op_packing(const Program *p, const Op *op, Work *out) {
     return true;
 }
 
-/* near: the machine with links that are not long (machine_near). */
+/* low: machine_low_latency of m. */
 static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
-                              const Machine *near) {
+                              const Machine *low) {
     SendGroup g = op_group(p, op);
     Send s = op_send(p, op);
     Work packing;
     double load = machine_send(m, &g, &s);
     OpCost c = {.seconds = machine_send_in_turn(m, &g, &s, load),
                 .load = load,
-                .beside = machine_beside(m, &g, &s),
+                .slowdown = machine_slowdown(m, &g, &s),
                 .level = machine_level(m, &g)};
     c.wire = c.seconds;
-    if (machine_long(m, &g)) {
-        load = machine_send(near, &g, &s);
-        c.wire = fmin(c.seconds, machine_send_in_turn(near, &g, &s, load));
+    if (machine_high_latency(m, &g)) {
+        load = machine_send(low, &g, &s);
+        c.wire = fmin(c.seconds, machine_send_in_turn(low, &g, &s, load));
         c.load = fmin(c.load, load);
     }
     if (!op_packing(p, op, &packing)) return c;
@@ -306,12 +306,12 @@ bool op_of_numbers(const Op *op) {
 OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
     Widths widths = widths_of(&p->shape->config, p->grid);
-    Machine near = machine_near(m);
+    Machine low = machine_low_latency(m);
     for (int i = 0; i < p->n_ops; i++) {
         Work work;
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
-        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &near);
+        if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &low);
         if (!op_work(p, i, &widths, first_micro_batch, &work) || (!m->gpu && op_of_numbers(op)))
             continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);

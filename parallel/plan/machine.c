@@ -216,10 +216,10 @@ static double direct(const Machine *m, const Spread *s, CollOp op, double p, dou
 static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
     int out = 1;
     while (out < m->n_levels && m->level[out - 1].ranks != m->ranks_per_node) out++;
-    double near = out < m->n_levels ? s->fewest[out] : 1;
-    bool halves = near == s->mean[out] && ((int)near & ((int)near - 1)) == 0;
-    if (near == 1 || near >= p || !halves || rooted(op)) return INFINITY;
-    return direct(m, s, op, near, N) + direct_from(m, s, op, out, p, N);
+    double in_node = out < m->n_levels ? s->fewest[out] : 1; // ranks of the group
+    bool halves = in_node == s->mean[out] && ((int)in_node & ((int)in_node - 1)) == 0;
+    if (in_node == 1 || in_node >= p || !halves || rooted(op)) return INFINITY;
+    return direct(m, s, op, in_node, N) + direct_from(m, s, op, out, p, N);
 }
 
 static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
@@ -267,10 +267,10 @@ static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int siz
     return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));
 }
 
-double machine_beside(const Machine *m, const SendGroup *g, const Send *send) {
+double machine_slowdown(const Machine *m, const SendGroup *g, const Send *send) {
     const SendCost *s =
         m->measured ? calibration_find_send(m->measured, &g->place, send->op) : NULL;
-    return s ? s->beside : m->slowdown;
+    return s ? s->slowdown : m->slowdown;
 }
 
 double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
@@ -278,12 +278,12 @@ double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
     double seconds;
     if (g->size < 2) return 0;
     bool known = m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds);
-    if (known && !m->near) return seconds;
+    if (known && !m->low_latency) return seconds;
     spread_of(&s, m, g);
-    double near = sent_seconds(m, &s, send->op, g->size, send->bytes), none;
-    if (!known) return near;
+    double by_formula = sent_seconds(m, &s, send->op, g->size, send->bytes), none;
+    if (!known) return by_formula;
     calibration_send(m->measured, g, send->op, 0, &none);
-    return smaller(near, seconds - none + sent_seconds(m, &s, send->op, g->size, 0));
+    return smaller(by_formula, seconds - none + sent_seconds(m, &s, send->op, g->size, 0));
 }
 
 bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
@@ -302,19 +302,19 @@ int machine_level(const Machine *m, const SendGroup *g) {
     return l;
 }
 
-bool machine_long(const Machine *m, const SendGroup *g) {
+bool machine_high_latency(const Machine *m, const SendGroup *g) {
     double latency = 0;
     if (m->algorithm == ALGORITHM_RING) return false;
     for (int l = machine_level(m, g); l >= 0; l--) latency = larger(latency, m->level[l].latency);
     return latency > 2 * busy_most;
 }
 
-Machine machine_near(const Machine *m) {
-    Machine near = *m;
-    near.near = true;
+Machine machine_low_latency(const Machine *m) {
+    Machine low = *m;
+    low.low_latency = true;
     for (int l = 0; l < m->n_levels; l++)
-        near.level[l].latency = smaller(m->level[l].latency, 2 * busy_most);
-    return near;
+        low.level[l].latency = smaller(m->level[l].latency, 2 * busy_most);
+    return low;
 }
 
 /* Replicas that send through one port of a level. */

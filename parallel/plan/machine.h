@@ -25,7 +25,8 @@
 
 enum { MAX_LEVELS = 4 }; // of a cluster: sockets, nodes, ...
 
-/* A collective. bytes: of the whole (dst of all_gather, src of reduce_scatter, else the buffer). */
+/* One collective call as numbers, as Work is one kernel call. bytes: of the whole (dst of
+ * all_gather, src of reduce_scatter, else the buffer). */
 typedef struct Send {
     CollOp op;
     int32_t type_bytes; // of an element
@@ -79,8 +80,8 @@ typedef struct Machine {
     CollAlgorithm algorithm;
     // CUDA kernels: parallel/plan/price.h uses their element sizes and workspaces
     bool gpu;
-    int capability; // compute capability of a GPU, 90 for 9.0: the tiles of its matmuls
-    bool near;      // machine_near
+    int capability;   // compute capability of a GPU, 90 for 9.0: the tiles of its matmuls
+    bool low_latency; // made by machine_low_latency
     const Calibration *measured; // or NULL
 } Machine;
 
@@ -94,14 +95,14 @@ double machine_send(const Machine *m, const SendGroup *g, const Send *s);
 double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *s, double all);
 /* Local, pure. The fraction of the time for bytes that remains then; 1: replicas share no port. */
 double machine_turn(const Machine *m, const SendGroup *g, CollOp op);
-/* Local, pure. Has the group long links, whose latency exceeds the CPU time of a message? During
- * the latency links and CPUs are free for other collectives. False: none, or collectives run one
- * after the other (rings, in a stream of a device). */
-bool machine_long(const Machine *m, const SendGroup *g);
-/* Local, pure. The same machine with links that are not long: a collective there takes what on long
- * links keeps links and processors busy, by its formula, or what was measured beyond that of no
- * bytes, whichever is less: on long links TCP may have been slow when the rate was measured. */
-Machine machine_near(const Machine *m);
+/* Local, pure. Is a latency between ranks of the group above 30 us, more than the CPU time of a
+ * message? During the rest of it links and CPUs are free for other collectives. False also where
+ * collectives run one after the other (rings, in a stream of a device). */
+bool machine_high_latency(const Machine *m, const SendGroup *g);
+/* Local, pure. The same machine with latencies of at most 30 us: a collective there takes what in
+ * fact keeps links and CPUs busy. By its formula, or what was measured beyond that of no bytes,
+ * whichever is less: where latency is high TCP may have been slow when the rate was measured. */
+Machine machine_low_latency(const Machine *m);
 /* Local, pure. For PriceShape.kernels: CUDA's, or NULL. */
 const Kernels *machine_kernels(const Machine *m, bool bf16);
 /* Local, pure. Do so many bytes fit into the memory of a rank? */
@@ -110,7 +111,7 @@ static inline bool machine_fits(const Machine *m, int64_t bytes) {
 }
 /* Local, pure. Time of kernels while such a collective is in flight, by that of them alone; 1: it
  * takes nothing from them. */
-double machine_beside(const Machine *m, const SendGroup *g, const Send *s);
+double machine_slowdown(const Machine *m, const SendGroup *g, const Send *s);
 /* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
  * costs the same in both. */
 bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b);

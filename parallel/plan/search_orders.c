@@ -15,13 +15,13 @@ Layout reorder(const Layout *flags, const Layout *order) {
 
 /* What a collective costs is not below a line in its bytes: that from nothing to more than there
  * is, as by its formula it takes the least of one or more lines, and is above its chords
- * (machine.c); or calibration_line where it was measured; of links that are not long the least of
+ * (machine.c); or calibration_line where it was measured; of machine_low_latency the least of
  * both. */
 static void line_of(const Machine *m, const SendGroup *g, CollOp op, double *start, double *rate) {
     Send few = {.op = op, .type_bytes = 4}, many = few;
     double none, below = 0, least = INFINITY; // of what was measured
     bool known = m->measured && calibration_line(m->measured, g, op, start, rate);
-    if (known && !m->near) return;
+    if (known && !m->low_latency) return;
     if (known && calibration_send(m->measured, g, op, 0, &none))
         below = *start - none, least = *rate;
     many.bytes = (int64_t)1 << 50;
@@ -69,13 +69,13 @@ static void least_line(const Machine *m, const SendGroup *g, LineKind kind, bool
     *rate *= 1 - 1e-9;
 }
 
-/* The least of two lines, and of the same collectives on links that are not long. */
+/* The least of two lines, and of the same collectives on links of low latency. */
 static void wire_line(const Machine *m, const SendGroup *g, LineKind kind, bool load, double *start,
                       double *rate) {
-    if (!machine_long(m, g)) return;
-    Machine near = machine_near(m);
+    if (!machine_high_latency(m, g)) return;
+    Machine low = machine_low_latency(m);
     double once, byte;
-    least_line(&near, g, kind, load, &once, &byte);
+    least_line(&low, g, kind, load, &once, &byte);
     *start = fmin(*start, once), *rate = fmin(*rate, byte);
 }
 

@@ -1,4 +1,5 @@
 /* work -- one kernel call as numbers, for the planner to price and the calibration to measure.
+ * (PyTorch's Work, a collective under way, is a Ticket here.)
  *
  * The cost of a call is affine in `rows` (tokens, sequences or elements). So a cost table needs two
  * entries for each (kind, flags, a, b, c, d).

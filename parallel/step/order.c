@@ -31,7 +31,7 @@ static OpCost *nominal_costs(const Program *p) {
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
             cost[i] =
-                (OpCost){.seconds = latency + bytes / link, .wire = bytes / link, .beside = 1};
+                (OpCost){.seconds = latency + bytes / link, .wire = bytes / link, .slowdown = 1};
         else if (op_begins_kernel(p, i))
             cost[i].seconds = op_flops(p, op) / flops + bytes / memory;
     }

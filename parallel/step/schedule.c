@@ -56,7 +56,7 @@ void clocks_run(Clocks *c, double seconds) {
 double clocks_start(Clocks *c, const OpCost *cost) {
     double *link = &c->link[cost->level], begin = fmax(c->now, *link);
     *link = begin + cost->wire;
-    c->slow[cost->level] = cost->beside;
+    c->slow[cost->level] = cost->slowdown;
     c->spent.own[cost->level] += cost->wire;
     c->spent.busy[cost->level] += cost->load;
     c->spent.sent += cost->seconds;

@@ -30,13 +30,19 @@
 enum { LINK_LEVELS = 4 }; // of a cluster: a socket, a node, ...
 
 /* Of one operation: by fixed rates where the order is found (order.c), as measured where the
- * planner prices it (parallel/plan/cost.h). */
+ * planner prices it (parallel/plan/cost.h). A collective of 10 ms of bytes and 2 ms of latency, in
+ * each of two replicas along d that share a port (machine.c):
+ *
+ *   seconds  12 ms   from its start to its result: bytes and latency, while the other computes
+ *   wire     10 ms   its links are busy: bytes alone, where latency is high
+ *   load     20 ms   the port is busy: with the bytes of both replicas
+ */
 typedef struct OpCost {
-    double seconds; // of a kernel with all that is fused into it; 0 of a fused operation
-    double wire;    // of a collective: for so long its links are busy with it
-    double load;    // of a collective: its links' seconds when all replicas along d send at once
-    double beside;  // of a collective: how many times as long kernels take meanwhile; at least 1
-    int level;      // of a collective: whose links it uses; -1 of a kernel
+    double seconds;  // of a kernel with all that is fused into it; 0 of a fused operation
+    double wire;     // of a collective: for so long its links are busy with it
+    double load;     // of a collective: its links' seconds when all replicas along d send at once
+    double slowdown; // of a collective: how many times as long kernels take meanwhile; at least 1
+    int level;       // of a collective: whose links it uses; -1 of a kernel
 } OpCost;
 
 /* Units of the list that the compute stream looks at. */
@@ -65,8 +71,8 @@ typedef struct Spent {
 /* The clocks of a rank: one of its kernels; one for the links of each level, so that collectives of
  * different axes share links when they are under way at the same time. A collective begins when it
  * was started and its links are free. It keeps them busy for its `wire` seconds and ends after its
- * `seconds`, which have latency, too: on long links (machine_long) latencies of collectives that
- * are under way together overlap, their bytes do not.
+ * `seconds`, which have latency, too. Where that is high (machine_high_latency) latencies of
+ * collectives that are under way together overlap, their bytes do not.
  *
  *     A   wire === latency .......|          measured, all_gathers of 256 KiB between 2 hosts,
  *     B           === ............|          20 ms apart at 1 Gbit/s: one takes 21 ms,
