@@ -355,8 +355,8 @@ static void matrices(Walk *k, const TensorTable *t) {
     int64_t together = 0;
     Axes d = axes_of("d");
     for (int i = 0, next; k->l->zero < 2 && i < t->n; i = next) {
-        for (next = i + 1; next < t->n && !shard_stored(t, next);) next++;
-        if (!shard_stored(t, i)) continue;
+        for (next = i + 1; next < t->n && !shard_has_flat_parts(t, next);) next++;
+        if (!shard_has_flat_parts(t, i)) continue;
         if (k->l->zero == 1) {
             call(k, "gradients of matrices", COLL_REDUCE_SCATTER, d,
                  tensor_part(&t->t[i], PART_MOMENTS) * k->m->size[AXIS_D], F32);
@@ -364,8 +364,8 @@ static void matrices(Walk *k, const TensorTable *t) {
         }
         together += gradient(&t->t[i]);
         if (next < t->n && t->t[next].layer == t->t[i].layer) continue;
-        call(k, "gradients of matrices", COLL_ALL_REDUCE, grid_axes_of_a_step(k->s->grid, d),
-             together, F32);
+        call(k, "gradients of matrices", COLL_ALL_REDUCE, grid_summed_axes(k->s->grid, d), together,
+             F32);
         together = 0;
     }
 }
@@ -376,11 +376,11 @@ static void vectors(Walk *k, const TensorTable *t) {
         int64_t n = 0;
         Axes axes = axes_of(partial[a]);
         for (int i = 0; i < t->n; i++)
-            if (!shard_stored(t, i) && axes_equal(shard_partial_axes(t, i, k->l), axes))
+            if (!shard_has_flat_parts(t, i) && axes_equal(shard_partial_axes(t, i, k->l), axes))
                 n += gradient(&t->t[i]);
         if (n)
-            call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_axes_of_a_step(k->s->grid, axes),
-                 n, F32);
+            call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_summed_axes(k->s->grid, axes), n,
+                 F32);
     }
 }
 

@@ -96,7 +96,7 @@ void grid_set_local_steps(Grid *g) {
     add_groups(g, lists, sizeof lists / sizeof *lists);
 }
 
-Axes grid_axes_of_a_step(const Grid *g, Axes axes) {
+Axes grid_summed_axes(const Grid *g, Axes axes) {
     return g->local_steps ? axes_without(axes, axes_of("d")) : axes;
 }
 

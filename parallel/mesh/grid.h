@@ -41,9 +41,9 @@ const Grid *grid_one(void);
  * the same coordinate of d: each replica takes local steps, and an outer step averages the replicas
  * (DiLoCo, parallel/step/outer.h). */
 void grid_set_local_steps(Grid *g);
-/* Local. Those of the axes over which a step sums: all, without d while replicas take local
- * steps. */
-Axes grid_axes_of_a_step(const Grid *g, Axes axes);
+/* Local. Those of the axes along which every step sums: all of them; without d while replicas take
+ * local steps, which an outer step averages. */
+Axes grid_summed_axes(const Grid *g, Axes axes);
 /* Local. Number of replicas that take local steps: the size of d; 1 without local steps. */
 int grid_replicas(const Grid *g);
 /* Local. The communicator along these axes; NULL: one rank. All four named are all ranks in their

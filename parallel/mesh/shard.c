@@ -111,16 +111,17 @@ static bool is(const Tensor *t, const char *tail) {
     return n >= k && strcmp(t->name + n - k, tail) == 0;
 }
 
-bool shard_stored(const TensorTable *t, int i) {
+/* Matrices: those are the tensors with weight decay, but for the table of positions. */
+bool shard_has_flat_parts(const TensorTable *t, int i) {
     return t->t[i].decay && !is(&t->t[i], "wpe");
 }
 
 Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
     const Tensor *x = &t->t[i];
-    if (shard_stored(t, i)) return axes_of("d");
+    if (shard_has_flat_parts(t, i)) return axes_of("d");
     bool of_hidden = is(x, "qkv.bias") || is(x, "up.bias");
-    bool tokens_over_x = l->stay || (layout_tokens_over_x(l) && !of_hidden);
-    return tokens_over_x ? axes_of("d.z.x") : axes_of("d.z");
+    bool partial_over_x = l->stay || (layout_tokens_over_x(l) && !of_hidden);
+    return partial_over_x ? axes_of("d.z.x") : axes_of("d.z");
 }
 
 /* The rows of a weight whose input features are sharded as `kind`; with stay=y over x instead. */
@@ -166,12 +167,12 @@ static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool
                                       [PART_MOMENTS] = STORE_MOMENTS,
                                       [PART_CAST] = STORE_PARAM};
     Tensor *t = &table->t[i];
-    bool stored = shard_stored(table, i);
+    bool flat = shard_has_flat_parts(table, i);
     int64_t n = t->local_rows * t->local_cols;
-    int all = stored ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
+    int all = flat ? mesh_blocks(&g->mesh, layout_store(&g->layout, STORE_MOMENTS)) : 1;
     int64_t fine = div_up(n, all);
     for (int part = 0; part < N_PARTS; part++) {
-        Axes a = stored ? layout_store(&g->layout, kinds[part]) : axes_none();
+        Axes a = flat ? layout_store(&g->layout, kinds[part]) : axes_none();
         int64_t size = fine * (all / mesh_blocks(&g->mesh, a));
         t->begin[part] = mesh_block(&g->mesh, a) * size;
         t->end[part] = t->begin[part] + size;
@@ -235,7 +236,7 @@ double shard_waste(const Config *c, const Grid *g) {
     double held = 0, all = 0;
     for (int i = 0; i < t.n; i++) {
         const Tensor *x = &t.t[i];
-        if (!shard_stored(&t, i)) continue;
+        if (!shard_has_flat_parts(&t, i)) continue;
         held +=
             (double)(x->local_rows * x->local_cols) * g->mesh.size[AXIS_X] * g->mesh.size[AXIS_Y];
         all += (double)tensor_size(x);

@@ -69,9 +69,9 @@ DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool w
  * only AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with
  * zero1 and zero2 no rank holds the master weights of others. */
 void shard_tensors(TensorTable *t, const Grid *g, bool bf16_copies);
-/* Local. Is tensor i a matmul weight, split into flat parts over z (and d with zero)? wpe is
- * not. */
-bool shard_stored(const TensorTable *t, int i);
+/* Local. Is tensor i a matmul weight, whose block is split into flat parts over z (and d with
+ * zero)? wpe is not. */
+bool shard_has_flat_parts(const TensorTable *t, int i);
 /* Local. Axes over which the gradient of tensor i is partial after backward: d for matmul weights;
  * d.z for vectors, d.z.x where the residual stream is sharded by tokens. */
 Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l);

@@ -170,7 +170,7 @@ static void gradient_causes(Check *c, Suspect *s, int i) {
     const Grid *g = c->m->grid;
     const Tensor *t = &c->m->tensors.t[i];
     const Layout *l = &g->layout;
-    if (!shard_stored(&c->m->tensors, i))
+    if (!shard_has_flat_parts(&c->m->tensors, i))
         add(s, grid_comm(g, shard_partial_axes(&c->m->tensors, i, l)), COLL_ALL_REDUCE,
             "gradients of vectors");
     else if (l->zero < 2)

@@ -134,7 +134,7 @@ static int totals_of(End *e, bool on_device) {
     int loss = program_emit(p, OP_LOSS_TOTAL, number(e, "loss", over_tokens), NULL, 0);
     complete(e, loss, totals, 0, "sum of losses");
     Axes over =
-        grid_axes_of_a_step(p->grid, axes_of("d.z.x.y")); // all four: all ranks, in their order
+        grid_summed_axes(p->grid, axes_of("d.z.x.y")); // all four: all ranks, in their order
     if (mesh_real(p->mesh, over).n == 0) over = axes_none();
     int squares = -1;
     for (int i = 0; i < e->n; i++) {

@@ -30,10 +30,10 @@ static void cut_gradients(Model *m) {
         t->t[i].grad = floats(&m->arena[ARENA_GRADS], tensor_part(&t->t[i], PART_GRAD));
     int n = 0;
     for (int i = 0; i < t->n; i++)
-        if (shard_stored(t, i)) m->grad_order[n++] = i;
+        if (shard_has_flat_parts(t, i)) m->grad_order[n++] = i;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < t->n; i++)
-            if (!shard_stored(t, i) &&
+            if (!shard_has_flat_parts(t, i) &&
                 axes_equal(shard_partial_axes(t, i, &m->grid->layout), axes_of(partial[k])))
                 m->grad_order[n++] = i;
     assert(n == t->n); // none is partial over other axes

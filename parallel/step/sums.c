@@ -90,7 +90,7 @@ static void find_gradients(Sums *s) {
 /* ---- buckets ---- */
 
 static Axes to_be_summed(const Program *p, int t) {
-    return grid_axes_of_a_step(p->grid, p->tensor[t].dist.partial);
+    return grid_summed_axes(p->grid, p->tensor[t].dist.partial);
 }
 
 /* Matrices of a layer, unless each of them is scattered; vectors of one place. */
