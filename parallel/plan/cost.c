@@ -252,7 +252,7 @@ static Placement innermost(const Mesh *m, Axes axes, int n) {
 SendGroup op_group(const Program *p, const Op *op) {
     const Mesh *mesh = p->mesh;
     SendGroup g = {.size = mesh_blocks(mesh, op->axes), .rank = mesh_block(mesh, op->axes)};
-    if (op->copies) {
+    if (op->kv) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         g.size = c.size, g.rank = c.rank;
         g.place = innermost(mesh, grid_hidden_axes(p->grid), c.size);

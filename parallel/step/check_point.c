@@ -286,7 +286,7 @@ static void visit(Walk *w, int i) {
     if (w->seen[i]) return;
     w->seen[i] = true;
     if (op_info(op->kind)->collective)
-        check_add_cause(w->s, op->copies ? p->grid->kv : grid_comm(p->grid, op->axes),
+        check_add_cause(w->s, op->kv ? p->grid->kv : grid_comm(p->grid, op->axes),
                         op_info(op->kind)->name, p->tensor[op->out].what);
     for (int k = 0; k < op_operands(op); k++) {
         int t = op->in[k], outer = outermost(p, t);

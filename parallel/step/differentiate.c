@@ -1,11 +1,11 @@
 /* differentiate -- the backward pass, derived from the forward pass by walking its list in reverse.
  *
- *   forward    x [T/x, C]   -- all_gather x -->  x [T, C]  -- matmul w -->  y [T, N/x]
- *   backward  dx [T/x, C]  <- reduce_scatter x - dx [T, C] +x <- matmul w' - dy [T, N/x]
- *                                                dw [C, N/x] <- x' dy
+ *   forward    h1 [T/x, C]   -- all_gather x -->   h1 [T, C]  -- matmul w -->     qkv [T, N/x]
+ *   backward  dh1 [T/x, C]  <- reduce_scatter x - dh1 [T, C] +x <- matmul w' -   dqkv [T, N/x]
+ *                                                  dw [C, N/x] <- matmul h1' -   dqkv [T, N/x]
  *
  * A gradient may differ in type from its value: a sum is pending, or it is still whole where the
- * value is sharded. It is brought to the value's type before a kernel reads it (`complete`);
+ * value is sharded. It is brought to the value's type before a kernel reads it (`gradient_as`);
  * collectives pass it on, and gradients of one type are added as they are. So a collective has no
  * derivative of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C]
  * takes.
@@ -35,7 +35,7 @@ static int gradient_like(Program *p, int t) {
 
 /* Gradient g in the type of tensor t. The label of the collective (--count): a reduction has that
  * of the sum, given where it arose; a gather has `what`. */
-static int complete(Program *p, int g, int t, const char *what) {
+static int gradient_as(Program *p, int g, int t, const char *what) {
     Dist want = gradient_type(p, t);
     const char *own = p->tensor[g].what;
     return program_redistribute(p, g, &want, p->tensor[g].dist.partial.n || !what ? own : what);
@@ -45,7 +45,7 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
     int other = grads[t];
     if (other >= 0) {
         if (!dist_equal(&p->tensor[g].dist, &p->tensor[other].dist))
-            g = complete(p, g, t, NULL), other = complete(p, other, t, NULL);
+            g = gradient_as(p, g, t, NULL), other = gradient_as(p, other, t, NULL);
         StepTensor sum = p->tensor[other];
         dist_join(sum.dist.name, "d", p->tensor[t].dist.name);
         int out = program_tensor(p, sum.dist, sum.size, sum.bytes);
@@ -61,7 +61,7 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
 void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     bool plain = op->kind == OP_MATMUL; // y = x w
     const char *y_of = p->tensor[op->out].what;
-    g = complete(p, g, op->out, linear_what_like(y_of, WHAT_DY)); // gathered as y was scattered
+    g = gradient_as(p, g, op->out, linear_what_like(y_of, WHAT_DY)); // gathered as y was scattered
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
     int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);
     p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
@@ -90,7 +90,7 @@ static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, in
 /* y = x + b. */
 void vector_rule(Program *p, const Op *op, int g, int *grads) {
     OpKind kind = op->kind == OP_BIAS ? OP_BIAS_BACKWARD : OP_POSITION_BACKWARD;
-    g = complete(p, g, op->out, NULL);
+    g = gradient_as(p, g, op->out, NULL);
     vector_gradient(p, kind, &g, 1, op->in[1], grads);
     add_gradient(p, grads, op->in[0], g);
 }
@@ -102,14 +102,14 @@ void unary_rule(Program *p, const Op *op, int g, int *grads) {
                                    [OP_ACT] = OP_ACT_BACKWARD,
                                    [OP_SWIGLU] = OP_SWIGLU_BACKWARD};
     int x = op->in[0], y = op->also >= 0 ? op->out : -1;
-    g = complete(p, g, op->out, NULL);
+    g = gradient_as(p, g, op->out, NULL);
     int dx = gradient_like(p, x);
     EMIT(p, kinds[op->kind], dx, g, op->kind == OP_ROPE ? -1 : x, y, op->also);
     add_gradient(p, grads, x, dx);
 }
 
 void add_rule(Program *p, const Op *op, int g, int *grads) {
-    g = complete(p, g, op->out, NULL);
+    g = gradient_as(p, g, op->out, NULL);
     add_gradient(p, grads, op->in[0], g);
     add_gradient(p, grads, op->in[1], g);
 }
@@ -117,7 +117,7 @@ void add_rule(Program *p, const Op *op, int g, int *grads) {
 /* dx of a norm needs two sums over all features, of which a rank has its part. */
 void norm_rule(Program *p, const Op *op, int g, int *grads) {
     int x = op->in[0], mean_rstd = op->in[1], weight = op->in[2];
-    g = complete(p, g, op->out, NULL);
+    g = gradient_as(p, g, op->out, NULL);
     for (int i = 2; i < op->n_in; i++)
         vector_gradient(p, OP_NORM_WEIGHT_BACKWARD, (int[]){g, x, mean_rstd}, 3, op->in[i], grads);
     StepTensor s = p->tensor[mean_rstd];
@@ -135,7 +135,7 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
 
 void embedding_rule(Program *p, const Op *op, int g, int *grads) {
     StepTensor w = p->tensor[op->in[0]];
-    g = complete(p, g, op->out, "dx of embedding");
+    g = gradient_as(p, g, op->out, "dx of embedding");
     Dist d = gradient_type(p, op->in[0]);
     d.partial = p->tensor[g].dist.shard[0];
     int dw = EMIT(p, OP_EMBEDDING_BACKWARD, program_tensor(p, d, w.size, sizeof(float)), g);

@@ -46,7 +46,7 @@ static End end_of(Program *p) {
     program_forward(&forward);
     End e = {.p = p};
     bool copy = p->elem_bytes != sizeof(float);
-    p->complete = true; // no tensor of the end is a value of forward or backward
+    p->values_fixed = true; // no tensor of the end is a value of forward or backward
     e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
     for (int t = 0; t < forward.n_tensors; t++) {
         const StepTensor *x = &forward.tensor[t];
@@ -75,8 +75,8 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
     return t;
 }
 
-/* What matmuls read of weight w. */
-static void copies(End *e, const Parameter *of, int w) {
+/* The new weight w as matmuls read it: cast, and gathered from its shards. */
+static void new_weight(End *e, const Parameter *of, int w) {
     Program *p = e->p;
     int t = w;
     if (of->cast) t = EMIT(p, OP_CAST, of_parameter(e, &of->read, STORAGE_PARAMETER, ""), w);
@@ -93,7 +93,7 @@ static void update(End *e, const Parameter *of, int clip) {
     int now = of_parameter(e, read, STORAGE_MASTER, "");
     EMIT(p, OP_ADAMW, now, of->dw, clip, w, m, v);
     int cast = p->n_ops;
-    copies(e, of, now);
+    new_weight(e, of, now);
     if (of->cast) p->op[cast].fused = true;
 }
 
@@ -110,8 +110,8 @@ static int number(End *e, const char *name, Axes over) {
     return t;
 }
 
-/* Sum t, complete, as a double in that row of the totals. */
-static void complete(End *e, int t, int totals, int row, const char *what) {
+/* Reduces sum t over its ranks, to a double in that row of the totals. */
+static void reduce_total(End *e, int t, int totals, int row, const char *what) {
     Program *p = e->p;
     Dist whole = p->tensor[t].dist;
     whole.partial = axes_none();
@@ -132,9 +132,9 @@ static int totals_of(End *e, bool on_device) {
     p->tensor[totals].is_double = true;
     Axes over_tokens = mesh_real(p->mesh, axes_of("d.z"));
     int loss = program_emit(p, OP_LOSS_TOTAL, number(e, "loss", over_tokens), NULL, 0);
-    complete(e, loss, totals, 0, "sum of losses");
-    Axes over =
-        grid_summed_axes(p->grid, axes_of("d.z.x.y")); // all four: all ranks, in their order
+    reduce_total(e, loss, totals, 0, "sum of losses");
+    // all four axes: all ranks, in their order
+    Axes over = grid_summed_axes(p->grid, axes_of("d.z.x.y"));
     if (mesh_real(p->mesh, over).n == 0) over = axes_none();
     int squares = -1;
     for (int i = 0; i < e->n; i++) {
@@ -146,7 +146,7 @@ static int totals_of(End *e, bool on_device) {
         p->op[p->n_ops - 1].fused = on_device && !first; // of all gradients in one kernel
     }
     p->layer = -1;
-    complete(e, squares, totals, 1, "gradient norm");
+    reduce_total(e, squares, totals, 1, "gradient norm");
     return totals;
 }
 
@@ -169,7 +169,7 @@ void program_end(Program *p, bool on_device, bool casts_alone) {
         if (!casts_alone)
             update(&e, of, clip);
         else if (of->cast)
-            copies(&e, of, of_parameter(&e, &of->read, STORAGE_MASTER, ""));
+            new_weight(&e, of, of_parameter(&e, &of->read, STORAGE_MASTER, ""));
     }
     p->layer = -1;
     mem_free(e.parameter);

@@ -7,11 +7,13 @@
  *
  *   y    = matmul  act, down.weight                   y    = matmul  act, down.weight
  *   y    = reduce_scatter x  y                        y    = reduce_scatter x  y
- *   y    = bias    y, down.bias                       y    = bias    y, down.bias      one kernel:
- *   x    = add     x, y                             + x    = add     x, y              residual add
- *   s    = norm_statistics  x                       + s    = norm_statistics  x        and norm
+ *
+ *                                                   one kernel, residual add and norm:
+ *   y    = bias    y, down.bias                       y    = bias    y, down.bias
+ *   x    = add     x, y                             + x    = add     x, y
+ *   s    = norm_statistics  x                       + s    = norm_statistics  x
  *   s    = norm_merge  s                            + s    = norm_merge  s
- *   h1   = norm    x, s, ln1.weight, ln1.bias       + h1   = norm    x, s, ...
+ *   h1   = norm    x, s, ln1.weight, ln1.bias       + h1   = norm    x, s, ln1.weight, ln1.bias
  *
  * `+` marks what is fused (Op.fused), as in listings. No collective may lie between the two. A
  * group stands where its last member stood, so that all operands are there. Values between members
@@ -21,11 +23,11 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* `member` joins a group that begins with `first` when it reads a result of the group, or (beside)
- * the first operand of `first`. */
+/* `member` joins a group that begins with `first` when it reads a result of the group, or
+ * (same_input) the first operand of `first`. */
 typedef struct Pair {
     OpKind first, member;
-    bool beside;
+    bool same_input;
     bool always; // the member has no kernel of its own, or adds to a stored gradient
 } Pair;
 
@@ -124,7 +126,7 @@ static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     if (stream && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
     if (stream && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
     if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
-    bool operands = pair->beside ? reads(b, a->in[0]) : reads_group(f, group, b);
+    bool operands = pair->same_input ? reads(b, a->in[0]) : reads_group(f, group, b);
     return operands && !read_before(f, group, i);
 }
 

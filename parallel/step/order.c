@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "parallel/step/schedule.h"
 
-/* Sizes of copied heads without their padding differ between ranks; a bucket is only a name. */
-static bool not_alike(const Op *op) {
-    return op->copies || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES ||
+/* Is an operation priced without its bytes? Those of copied heads, which have no padding, differ
+ * between ranks and would give them different orders; a bucket is only a name. */
+static bool counts_no_bytes(const Op *op) {
+    return op->kv || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES ||
            op->kind == OP_BUCKET;
 }
 
@@ -27,7 +28,7 @@ static OpCost *nominal_costs(const Program *p) {
         bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
         const StepTensor *whole = &p->tensor[grows ? op->out : op->in[0]];
         double bytes = (double)step_tensor_bytes(p, whole);
-        if (not_alike(op)) bytes = 0;
+        if (counts_no_bytes(op)) bytes = 0;
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
             cost[i] =

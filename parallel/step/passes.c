@@ -45,7 +45,7 @@ Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     if (k) p.elem_bytes = (int)k->elem_bytes;
     program_forward(&p);
     if (upto >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
-    p.complete = true;
+    p.values_fixed = true;
     if (upto >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
     if (upto >= PASS_PANELS) program_panels(&p);
     if (upto >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);

@@ -42,7 +42,7 @@ int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int byt
     return program_add_tensor(p, (StepTensor){.dist = dist,
                                               .size = {size[0], size[1]},
                                               .layer = p->layer,
-                                              .value = p->complete ? -1 : p->n_values++,
+                                              .value = p->values_fixed ? -1 : p->n_values++,
                                               .parameter = -1,
                                               .bytes = bytes,
                                               .n_block = NO_FLAT_PARTS,
@@ -277,7 +277,7 @@ int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
     int64_t n = mesh_blocks(p->mesh, op->axes), r = mesh_block(p->mesh, op->axes);
-    if (op->copies) {
+    if (op->kv) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         n = c.size, r = c.rank;
     }

@@ -95,9 +95,9 @@ typedef struct Op {
     // rank along the axes that sends a broadcast, or has the result of a reduce (and runs the copy
     // behind it); -1: none
     int root;
-    bool fused;  // runs in the kernel of the operation before it in the list
-    bool copies; // of a collective: of those along the axes that hold copies of heads
-    bool adds;   // its last operand is a gradient, to which its result is added
+    bool fused; // runs in the kernel of the operation before it in the list
+    bool kv;    // of a collective: of the ranks with copies of the same key heads (Grid.kv)
+    bool adds;  // its last operand is a gradient, to which its result is added
 } Op;
 
 typedef struct Program {
@@ -113,8 +113,8 @@ typedef struct Program {
     int n_values;   // of forward and backward
     bool ordered;   // each collective has an OP_WAIT; else it ends where it stands: order.c
     bool copied;    // what matmuls gather has memory, into which it is copied: on devices
-    bool complete;  // forward and backward are: a tensor that a pass adds is no further value
-    int layer;      // of what is added next
+    bool values_fixed; // forward and backward are there: what later passes add is no new value
+    int layer;         // of what is added next
     Phase phase;
     int64_t kept; // bytes of temporaries when the loss is there. program_allocate
 } Program;

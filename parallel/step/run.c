@@ -17,9 +17,9 @@ static void start_as(const Call *c, bool by_blocks) {
     const StepTensor *t = tensor(c, block);
     int64_t every = tensor(c, block == src ? dst : src)->every;
     bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
-    bool made_here = tensor(c, src)->storage != STORAGE_GRADIENT; // whose padding is zero already
-    if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER &&
-        made_here) { // of flat parts
+    // a stored gradient's padding is zero already; that of a temporary is not
+    bool clears = tensor(c, src)->storage != STORAGE_GRADIENT;
+    if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER && clears) { // of flat parts
         StepTensor whole = *tensor(c, src);
         int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
         if (all > n)
@@ -32,7 +32,7 @@ static void start_as(const Call *c, bool by_blocks) {
         from = at(c, dst);
     }
     c->b->ticket[dst] =
-        coll_start(op->copies ? c->m->grid->kv : grid_comm(c->m->grid, op->axes),
+        coll_start(op->kv ? c->m->grid->kv : grid_comm(c->m->grid, op->axes),
                    &(CollCall){.op = op_info(op->kind)->op,
                                .type = type_of(t),
                                .reduction = t->largest ? COLL_MAX : COLL_SUM,

@@ -5,7 +5,8 @@
  *   of zero1, one by one   dup.weight [C/d, N/x] = reduce_scatter d  dup.weight
  *   vectors of all layers  dvectors [G] +d.z = bucket          dqkv.bias, dup.bias, ...
  *                          dvectors [G]      = all_reduce d.z  dvectors
- *   with sp, stay=y also   dvectors [G] +d.x = bucket          dln1.weight, ddown.bias, ...
+ *   with sp, stay=y also   dvectors [G] +d.z.x = bucket        dln1.weight, ddown.bias, ...
+ *                          dvectors [G]        = all_reduce d.z.x  dvectors
  *
  * A collective stands behind the last operation that adds to one of its gradients, so the
  * scheduler starts it under the backward of the layers before. The gradients of a bucket are
@@ -25,7 +26,8 @@
 
 /* The gradient of a parameter. */
 typedef struct Gradient {
-    int dw, last; // tensor; the last operation that makes or adds to it, with its kernel
+    int dw;      // tensor
+    int last_op; // that makes it or adds to it, with its kernel
     bool matrix;
 } Gradient;
 
@@ -33,7 +35,7 @@ typedef struct Gradient {
 typedef struct Bucket {
     Gradient *g;
     int n;
-    int last; // operation
+    int last_op; // of all of its gradients
 } Bucket;
 
 typedef struct Sums {
@@ -77,8 +79,8 @@ static void find_gradients(Sums *s) {
             of[n++] = (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS}; // else a vector
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
-        if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last) continue;
-        of[x->parameter].dw = t, of[x->parameter].last = last[t];
+        if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last_op) continue;
+        of[x->parameter].dw = t, of[x->parameter].last_op = last[t];
     }
     s->gradient = mem_calloc((size_t)n, sizeof *of);
     for (int place = 0; place < 3; place++)
@@ -103,10 +105,10 @@ static void find_buckets(Sums *s) {
     s->bucket = mem_calloc((size_t)s->n + 1, sizeof *s->bucket);
     for (Gradient *g = s->gradient; g < s->gradient + s->n; g++) {
         if (g == s->gradient || !in_one_bucket(s->p, g - 1, g))
-            s->bucket[s->n_buckets++] = (Bucket){.g = g, .last = -1};
+            s->bucket[s->n_buckets++] = (Bucket){.g = g, .last_op = -1};
         Bucket *b = &s->bucket[s->n_buckets - 1];
         b->n++;
-        if (g->last > b->last) b->last = g->last;
+        if (g->last_op > b->last_op) b->last_op = g->last_op;
     }
 }
 
@@ -199,7 +201,7 @@ static int64_t copied_elements(const TensorTable *table, const StepTensor *dw) {
 }
 
 /* Key and value heads of a gradient are copied out of it, added, and copied back. */
-static void add_copies(Program *p, const TensorTable *table, Gradient *g) {
+static void add_kv_copies(Program *p, const TensorTable *table, Gradient *g) {
     const char *name = p->tensor[g->dw].dist.name;
     if (strncmp(name, "dqkv.", 5) != 0) return;
     p->layer = p->tensor[g->dw].layer, p->phase = PHASE_BACKWARD;
@@ -211,7 +213,7 @@ static void add_copies(Program *p, const TensorTable *table, Gradient *g) {
     p->tensor[sum].what = "gradients of copied heads";
     EMIT(p, OP_ALL_REDUCE, sum, kv);
     p->op[p->n_ops - 1].axes = grid_hidden_axes(p->grid);
-    p->op[p->n_ops - 1].copies = true;
+    p->op[p->n_ops - 1].kv = true;
     int dw = program_tensor_like(p, g->dw);
     p->tensor[dw].storage = STORAGE_GRADIENT;
     g->dw = EMIT(p, OP_UNPACK_COPIES, dw, g->dw, sum);
@@ -222,7 +224,7 @@ static void add_copies(Program *p, const TensorTable *table, Gradient *g) {
 void program_sums(Program *p) {
     Sums s = {.p = p};
     TensorTable table = tensors_describe(&p->shape->config);
-    bool copies = grid_head_copies(p->grid, &p->shape->config).max > 1;
+    bool kv_copies = grid_head_copies(p->grid, &p->shape->config).max > 1;
     shard_tensors(&table, p->grid, false);
     find_gradients(&s);
     find_buckets(&s);
@@ -230,10 +232,10 @@ void program_sums(Program *p) {
     Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         program_append(p, &old[i]);
-        for (int g = 0; copies && g < s.n; g++)
-            if (s.gradient[g].last == i) add_copies(p, &table, &s.gradient[g]);
+        for (int g = 0; kv_copies && g < s.n; g++)
+            if (s.gradient[g].last_op == i) add_kv_copies(p, &table, &s.gradient[g]);
         for (int b = 0; b < s.n_buckets; b++)
-            if (s.bucket[b].last == i) sum_bucket(p, &s.bucket[b]);
+            if (s.bucket[b].last_op == i) sum_bucket(p, &s.bucket[b]);
     }
     mem_free(old), mem_free(s.gradient), mem_free(s.bucket);
     tensors_free(&table);
