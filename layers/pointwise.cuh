@@ -33,7 +33,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
     return fmaf(t * (s * rest), fmaf(t2, 3 * b, a), s);
 }
 
-/* A number that is none stays none: fmaxf would lose it. */
+/* NaN stays NaN: fmaxf(0, NaN) is 0. */
 __device__ __forceinline__ float relu2(float x) {
     return x < 0 ? 0 : x * x;
 }

@@ -29,7 +29,7 @@ static inline vf gelu_slope(vf x) {
     return vf_fma(t * (s * rest), slope, s);
 }
 
-/* max(x, 0)^2: So et al., "Primer", 2021. */
+/* max(x, 0)^2: So et al., "Primer", 2021. NaN stays NaN: of 0 and NaN vf_max gives the second. */
 static inline vf relu2(vf x) {
     vf up = vf_max(vf_set1(0), x);
     return up * up;

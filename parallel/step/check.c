@@ -165,7 +165,7 @@ static void add(Suspect *s, Comm *over, CollOp op, const char *what) {
     check_add_cause(s, over, coll_op_name(op), what);
 }
 
-/* The sums behind the micro-batch that make a gradient whole: of the step's end, of copies. */
+/* The sums behind the micro-batch that complete a gradient: over ranks, over copied heads. */
 static void gradient_causes(Check *c, Suspect *s, int i) {
     const Grid *g = c->m->grid;
     const Tensor *t = &c->m->tensors.t[i];

@@ -14,7 +14,8 @@
  * parallel/mesh/shard.c), so a mesh may leave ranks with more padding than without --exact; key
  * heads are never copied. What has no sum over a dimension that a mesh cuts (attention,
  * activations, AdamW) is as without --exact. The list before and after the pass; i64 is a tensor of
- * integers, W the dimension of the two integers, high and low, that are one wide sum:
+ * integers, W the dimension of the two integers, high and low, that are one wide sum (2W: of two
+ * sums, those of a norm's backward):
  *
  *   before                                 after
  *   y  [T, C/y] +x = matmul att, w         y  [T, C/y] +x i64 = matmul att, w
@@ -84,7 +85,7 @@ static void make_integers(Exact *e, int t, bool wide) {
     StepTensor *x = &e->p->tensor[t];
     if (integers(e, t)) return;
     x->bytes = sizeof(int64_t);
-    if (wide) x->size[0] *= WIDE, snprintf(x->dist.dim[0], DIST_DIM, "%dW", WIDE);
+    if (wide) x->size[0] *= WIDE, snprintf(x->dist.dim[0], DIST_DIM, "2W"); // of two sums
     if (x->parent >= 0) make_integers(e, x->parent, wide);
 }
 

@@ -23,7 +23,7 @@ static Panels panels_of(const Model *m, LinearKind kind, What what) {
     if (what == WHAT_DW) return (Panels){smaller(S, 64), S}; // over tokens
     if (heads) return (Panels){smaller(D, 64), D};
     if (kind == LINEAR_HEAD)
-        return (Panels){exact_panel(c->vocab), 0}; // dx: logits are no such sum
+        return (Panels){exact_panel(c->vocab), 0}; // of dx: the head's y, logits, stays float
     return (Panels){exact_panel(hidden ? c->ffn : c->channels), 0};
 }
 
@@ -36,7 +36,7 @@ static int exponent_of(const Model *m, What what) {
 
 void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
     What what = WHAT_DW;
-    LinearKind kind = LINEAR_HEAD; // wgrad: panels of tokens, of all layers alike
+    LinearKind kind = LINEAR_HEAD; // any: of wgrad, whose panels are of tokens, it is not read
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     Panels k = panels_of(c->m, kind, what);
     MatmulExact x = {.k_panel = k.size,

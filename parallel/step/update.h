@@ -1,4 +1,4 @@
-/* update -- the end of a step: gradients become whole, what the step is judged by, AdamW.
+/* update -- the end of a step: gradients become complete, what the step is judged by, AdamW.
  *
  * Where kernels compute on the host, a number is there when its function returns. Where they
  * compute on a device, losses and squares are added up there, over the mesh too, and the host waits
