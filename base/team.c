@@ -72,6 +72,15 @@ void team_confine(int part, int parts) {
     if (share > 0) pin(&cores, part * share, share);
 }
 
+int team_start_thread(pthread_t *thread, void *(*f)(void *), void *arg) {
+    pthread_attr_t with;
+    pthread_attr_init(&with);
+    pthread_attr_setstacksize(&with, 8 << 20);
+    int rc = pthread_create(thread, &with, f, arg);
+    pthread_attr_destroy(&with);
+    return rc;
+}
+
 static void *member_main(void *arg) {
     struct Member *m = arg;
     Team *t = m->team;
@@ -108,7 +117,7 @@ Team *team_create(int n_threads) {
     if (t->pinned) pin(&t->before, 0, 1);
     for (int i = 1; i < t->size; i++) {
         t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank()};
-        int rc = pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]);
+        int rc = team_start_thread(&t->members[i].thread, member_main, &t->members[i]);
         if (rc) die("cannot start thread %d of %d: %s", i, t->size, strerror(rc));
     }
     return t;

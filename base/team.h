@@ -11,6 +11,7 @@
 #ifndef BASE_TEAM_H
 #define BASE_TEAM_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 typedef struct Team Team;
@@ -27,6 +28,10 @@ int team_cores(void);
 /* Local. Ties the calling thread, and all that it starts from now on, to one of equal parts of its
  * cores, where they divide; a team as large as the part then ties each member to its own core. */
 void team_confine(int part, int parts);
+
+/* Local. pthread_create with a stack of 8 MiB: the default is what `ulimit -s` says, or with musl
+ * 128 KiB, and may be less than kernels need. Returns an error number, or 0. */
+int team_start_thread(pthread_t *thread, void *(*f)(void *), void *arg);
 
 /* Local to the rank. Calls f(ctx, member, size) once on every member and returns when all have
  * returned. */

@@ -54,6 +54,8 @@ train=("$programs/train_gpt" --train good.bin --model $model --micro 2 --steps 4
 
 works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv \
     --tensorboard board
+works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$@"' - \
+    "${train[@]}" --ranks 2 --threads 2
 refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
     --learning_rate=1e-3

@@ -115,7 +115,7 @@ CallQueue *queue_open(void (*look)(void *ctx), void *ctx) {
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&q->change, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    int rc = pthread_create(&q->thread, NULL, watch, q);
+    int rc = team_start_thread(&q->thread, watch, q);
     if (rc) die("cannot start a thread that watches a device: %s", strerror(rc));
     return q;
 }

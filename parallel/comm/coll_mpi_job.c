@@ -115,7 +115,7 @@ static void *watch_call(void *arg) {
 void mpi_job_watch(const char *not_yet, double seconds) {
     watch.not_yet = not_yet, watch.limit = seconds, watch.who = die_rank();
     if (seconds <= 0) return;
-    int rc = pthread_create(&watch.thread, NULL, watch_call, NULL);
+    int rc = team_start_thread(&watch.thread, watch_call, NULL);
     if (rc) die("cannot start a thread: %s", strerror(rc));
 }
 

@@ -36,7 +36,7 @@ static void abort_all(void) {
     pthread_mutex_lock(&open_lock); // no communicator is freed meanwhile
     for (NcclGroup *g = all_open; g; g = g->next_open) {
         atomic_fetch_add(&aborting, 1);
-        if (pthread_create(&thread, NULL, abort_one, g)) atomic_fetch_sub(&aborting, 1);
+        if (team_start_thread(&thread, abort_one, g)) atomic_fetch_sub(&aborting, 1);
     }
     for (int i = 0; i < ABORT_MS && atomic_load(&aborting) > 0; i++) usleep(1000);
 }

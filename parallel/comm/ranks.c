@@ -87,7 +87,7 @@ static int run_threads(int n, RankMain *rank_main, void *ctx) {
     int result = 0;
     for (int r = 0; r < n; r++) {
         t[r] = (RankThread){.job = job, .rank = r, .size = n, .rank_main = rank_main, .ctx = ctx};
-        int rc = pthread_create(&t[r].thread, NULL, rank_thread, &t[r]);
+        int rc = team_start_thread(&t[r].thread, rank_thread, &t[r]);
         if (rc) die("cannot start rank %d of %d as a thread: %s", r, n, strerror(rc));
     }
     for (int r = 0; r < n; r++) {
