@@ -85,12 +85,26 @@ static bool parse_bool(const Opt *o, const char *value, char *why, size_t n_why)
     return false;
 }
 
+double opt_prefix(const char **p) {
+    static const char letters[] = "KMGT";
+    char letter = **p == 'k' ? 'K' : **p;
+    const char *found = letter ? strchr(letters, letter) : NULL;
+    double scale = 1;
+    if (!found) return 1;
+    bool binary = (*p)[1] == 'i';
+    for (const char *c = letters; c <= found; c++) scale *= binary ? 1024 : 1000;
+    *p += binary ? 2 : 1;
+    return scale;
+}
+
 static bool parse_number(const Opt *o, const char *value, char *why, size_t n_why) {
     char *end;
     errno = 0;
     double x = strtod(value, &end);
+    const char *rest = end;
     bool whole = o->type == OPT_INT;
-    if (end == value || *end || errno == ERANGE || isnan(x) || (whole && x != floor(x))) {
+    if (whole && end > value) x *= opt_prefix(&rest);
+    if (end == value || *rest || errno == ERANGE || isnan(x) || (whole && x != floor(x))) {
         snprintf(why, n_why, "--%s takes a %s, not \"%s\"", o->name,
                  whole ? "whole number" : "number", value);
         return false;

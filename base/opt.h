@@ -8,11 +8,12 @@
  *     opt_parse(options, argc, argv, usage);
  *
  * --name value, --name=value, --flag, --no-flag, --flag=0/1; nanoGPT's underscores are read as
- * dashes. Of an option that is given several times the last one wins. Every program has --help and
- * --version; --help=man prints a man page, --help=words what a shell completes. An unknown option,
- * or a value that does not parse or is out of bounds, ends the program with status 2 and a line
- * that names the nearest valid option or the bounds. For names that other programs have, a second
- * table says what they are called here (OptForeign).
+ * dashes. Whole numbers may be written 524288, 512Ki, 1e6 or 1M. Of an option that is given several
+ * times the last one wins. Every program has --help and --version; --help=man prints a man page,
+ * --help=words what a shell completes. An unknown option, or a value that does not parse or is out
+ * of bounds, ends the program with status 2 and a line that names the nearest valid option or the
+ * bounds. For names that other programs have, a second table says what they are called here
+ * (OptForeign).
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -70,6 +71,9 @@ const Opt *opt_find(const Opt *table, const char *name);
 /* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form).
  */
 const char *opt_text(const Opt *row, char *buf, size_t n);
+/* Local, pure. What the prefix of a number says: 1000 for k or K, 1024 for Ki, so on with M, G and
+ * T, and 1 where there is none; *p behind it. */
+double opt_prefix(const char **p);
 /* Local. The shortest text that reads back to exactly x. */
 const char *opt_number(double x, char *buf, size_t n);
 /* Local. Was the option on the command line or in a file of options (in a record: with a value

@@ -56,6 +56,7 @@ works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv \
     --tensorboard board
 works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$@"' - \
     "${train[@]}" --ranks 2 --threads 2
+works "a batch in units of 1024" "${train[@]}" --batch 0.5Ki --steps 1
 refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
     --learning_rate=1e-3

@@ -60,6 +60,18 @@ TEST(opt_reads_every_spelling) {
     parse(
         &(Line){{"--steps", "1e3", "--learning-rate", "0", "--no-resume"}}); // bounds are inclusive
     CHECK(steps == 1000 && lr == 0 && !resume && tied);
+    static const struct {
+        const char *text;
+        int64_t is;
+    } prefixes[] = {{"512Ki", 512 << 10},
+                    {"512k", 512000},
+                    {"1.5K", 1500},
+                    {"64Mi", 64 << 20},
+                    {"1M", 1000000}};
+    for (int i = 0; i < 5; i++) {
+        parse(&(Line){{"--steps", prefixes[i].text}});
+        CHECK(steps == prefixes[i].is);
+    }
 }
 
 TEST(opt_the_last_one_wins) {
@@ -230,6 +242,10 @@ static const struct {
     {{{"--learning-rate=11"}}, {"--learning-rate must be between 0 and 10, not 11", ""}},
     {{{"--steps", "1.5"}}, {"--steps takes a whole number, not \"1.5\"", ""}},
     {{{"--steps", "5x"}}, {"--steps takes a whole number, not \"5x\"", ""}},
+    {{{"--steps", "5Kib"}}, {"--steps takes a whole number, not \"5Kib\"", ""}},
+    {{{"--steps", "k"}}, {"--steps takes a whole number, not \"k\"", ""}},
+    {{{"--steps", "1Gi"}}, {"--steps must be between 1 and 1000000000, not 1Gi", ""}},
+    {{{"--learning-rate", "1k"}}, {"--learning-rate takes a number, not \"1k\"", ""}},
     {{{"--steps", ""}}, {"--steps takes a whole number, not \"\"", ""}},
     {{{"--learning-rate", "nan"}}, {"--learning-rate takes a number, not \"nan\"", ""}},
     {{{"--learning-rate", "1e999"}}, {"--learning-rate takes a number", "1e999"}},

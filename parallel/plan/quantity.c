@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/opt.h"
+
 /* How a quantity is written: x of the text is x * times / by of ours. Dividing makes 5us the same
  * number as 5e-6. */
 typedef struct Unit {
@@ -35,24 +37,12 @@ static const struct {
     [AS_SECONDS] = {seconds, false, "a time like 5us"},
 };
 
-static double take_prefix(const char **p) {
-    static const char letters[] = "KMGT";
-    char letter = **p == 'k' ? 'K' : **p;
-    const char *found = letter ? strchr(letters, letter) : NULL;
-    double scale = 1;
-    if (!found) return 1;
-    bool binary = (*p)[1] == 'i';
-    for (const char *c = letters; c <= found; c++) scale *= binary ? 1024 : 1000;
-    *p += binary ? 2 : 1;
-    return scale;
-}
-
 bool quantity_read(double *x, Quantity q, const char *text) {
     char *end;
     if (!isdigit((unsigned char)text[0]) || text[1] == 'x' || text[1] == 'X') return false;
     *x = strtod(text, &end);
     const char *rest = end + strspn(end, " ");
-    if (writing[q].prefix) *x *= take_prefix(&rest);
+    if (writing[q].prefix) *x *= opt_prefix(&rest);
     const Unit *u = writing[q].units;
     while (u->text && strcmp(rest, u->text) != 0) u++;
     if (!u->text) return false;

@@ -51,7 +51,7 @@ static const Opt rows[] = {
     {.type = OPT_GROUP, .help = "Training"},
     {"steps", OPT_INT, AT(steps), "1000", 0, 1e12, "N", "optimizer steps"},
     {"batch", OPT_INT, AT(batch), "0", 0, 1e12, "TOKENS",
-     "global batch in tokens; 0 is one micro-batch"},
+     "global batch in tokens, like 524288 or 512Ki; 0 is one micro-batch"},
     {"micro", OPT_INT, AT(micro), "4", 1, 1e9, "N", "sequences per micro-batch"},
     {"seq", OPT_INT, AT(seq), "0", 0, 1e9, "S", "positions of a sequence; 0 is the model's"},
     {"lr", OPT_FLOAT, AT(lr), "3e-4", 0, 1e6, "X", "peak learning rate"},
