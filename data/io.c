@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -215,7 +217,8 @@ bool io_rename(const char *from, const char *to, Err *e) {
 
 bool io_exchange(const char *a, const char *b, Err *e) {
     if (injected()) return fail(e, "rename to", b);
-    if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0) return true;
+    // not renameat2(): musl has no such function
+    if (syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0) return true;
     char *aside = mem_printf("%s.old", a);
     bool ok = rename(b, aside) == 0 && rename(a, b) == 0 && rename(aside, a) == 0;
     if (!ok) fail(e, "rename to", b);
