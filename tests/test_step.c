@@ -74,6 +74,23 @@ TEST(step_listing_shows_types_and_costs) {
     CHECK(strstr(text, " x2[T/x, C] ") && strstr(text, " dx2[T/x, C] "));
 }
 
+/* Two chunks of the rank's 20 tokens. */
+TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
+    Grid g = mesh_grid("d2.x2+sp", 0);
+    ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
+    s.bf16 = s.last_micro_batch = true;
+    OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
+    OWNED(test_mem_end) char *text = NULL;
+    program_chunk_head(&p, 24);
+    program_sums(&p);
+    PRINTED(text, listing_print(f, &(Listed){.p = p}));
+    CHECK(strstr(text, " logits[T/d, V/x] ") && strstr(text, " logits[T/d, V/x] @24 "));
+    CHECK(strstr(text, " losses[T/d] f32 @24 ") && strstr(text, " dlogits[T/d, V/x] @24 "));
+    CHECK(strstr(text, " qkv[T/d, N/x]  ") && strstr(text, " dqkv.bias[N/x] +d f32 "));
+    CHECK(strstr(text, "\n  f32        single precision; ") && !strstr(text, "f64"));
+    CHECK(strstr(text, " dvectors[G] f32 ") && strstr(text, " dvectors.x[G] f32 "));
+}
+
 /* Blocks of 11 features of h1 and of 16 rows of the weight: four panels. */
 TEST(step_listing_shows_panels_and_their_owners) {
     Grid g = mesh_grid("x2.y3+stay=y", 0);

@@ -119,7 +119,7 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     PRINTED(text, listing_print(f, &(Listed){.p = p}));
     CHECK(strstr(text, "end    squares[1] +d.z.x.y"));
     CHECK(strstr(text, "end  ~ squares[1]") && strstr(text, "= all_reduce d.z.x.y "));
-    CHECK(strstr(text, "end    wte[V/x.d, C]                      = adamw                dwte, "));
+    CHECK(strstr(text, "end    wte[V/x.d, C] f32                  = adamw                dwte, "));
     CHECK(strstr(text, "end  + wte[V/x.d, C]                      = cast "));
     CHECK(strstr(text, "end  ~ wte[V/x, C]                        = all_gather d "));
     CHECK(test_count(text, " operations of layers 1-3\n") == 2);

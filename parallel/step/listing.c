@@ -76,7 +76,7 @@ static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT
 /* Where a tensor begins in its parent: "@512", the first row; "@0,64", the first row and column. */
 static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
     int n = snprintf(text, AMOUNT_TEXT, "@%lld", (long long)x->row);
-    if (x->column || x->stride)
+    if (x->column || (x->stride && x->parent >= 0)) // without a parent, rows are padded
         snprintf(text + n, (size_t)(AMOUNT_TEXT - n), ",%lld", (long long)x->column);
     return text;
 }
@@ -96,15 +96,21 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     return text;
 }
 
-/* "qkv[T, N/x]"; rows of a parent: "qkv[T, N/x] @512"; of 8 bytes: "qkv[T, N/x] i64", or f64. */
+/* What is wider than activations. */
+static const char *wide(const Program *p, const StepTensor *x) {
+    if (x->bytes <= p->elem_bytes) return "";
+    return x->is_double ? " f64" : x->bytes == 8 ? " i64" : " f32";
+}
+
+/* "qkv[T, N/x]"; rows of a parent, or of the tokens of a chunk: "qkv[T, N/x] @512"; of 8 bytes:
+ * "qkv[T, N/x] i64", or f64; of 4 beside bf16: f32. */
 static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char type[DIST_TEXT], at[AMOUNT_TEXT];
     dist_print(&x->dist, type);
-    const char *wide = x->is_double ? " f64" : x->bytes == 8 ? " i64" : "";
-    snprintf(text, DIST_TEXT, "%.66s%s", type, wide);
-    if (x->parent >= 0)
-        snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, wide,
+    snprintf(text, DIST_TEXT, "%.66s%s", type, wide(l->p, x));
+    if (x->parent >= 0 || x->row > 0)
+        snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, wide(l->p, x),
                  place(x, at));
     return text;
 }
@@ -262,7 +268,7 @@ static void print_marks(FILE *f, const Listing *l) {
         const Op *op = &p->op[i];
         mark[(int)mark_of(p, i)] = kind[op->kind] = true;
         again |= op->phase == PHASE_RECOMPUTE;
-        rows |= p->tensor[op->out].parent >= 0;
+        rows |= p->tensor[op->out].parent >= 0 || p->tensor[op->out].row > 0;
         waits |= op_operands(op) < op->n_in;
     }
     explain(f, again, "reco", "computed or gathered again for backward: not kept from forward");
@@ -288,17 +294,20 @@ static void print_marks(FILE *f, const Listing *l) {
 
 /* What types say of the mesh, where the list has such a type. */
 static void print_types(FILE *f, const Program *p) {
-    bool sharded = false, sum = false, largest = false, integers = false, doubles = false;
+    bool sharded = false, sum = false, largest = false, integers = false, doubles = false,
+         singles = false;
     for (int i = 0; i < p->n_ops; i++) {
         const StepTensor *x = &p->tensor[p->op[i].out];
         for (int n = 0; n < x->dist.n_dims; n++) sharded |= x->dist.shard[n].n > 0;
         sum |= x->dist.partial.n > 0 && !x->largest, largest |= x->dist.partial.n > 0 && x->largest;
         integers |= x->bytes == 8 && !x->is_double, doubles |= x->is_double;
+        singles |= x->bytes == 4 && p->elem_bytes < 4;
     }
     explain(f, sharded, "[T/x]", "sharded: this rank has one block of T, of those along axis x");
     explain(f, sum, "[T] +x", "partial: the sum over the ranks along axis x is pending");
     explain(f, largest, "largest", "with +x: the maximum over the ranks along axis x is pending");
     explain(f, integers, "i64", "a sum as an integer of 64 bits (--exact)");
+    explain(f, singles, "f32", "single precision; what has no mark is bf16");
     explain(f, doubles, "f64", "double precision");
 }
 

@@ -5,8 +5,8 @@
  *   of zero1, one by one   dup.weight [C/d, N/x] = reduce_scatter d  dup.weight
  *   vectors of all layers  dvectors [G] +d.z = bucket          dqkv.bias, dup.bias, ...
  *                          dvectors [G]      = all_reduce d.z  dvectors
- *   with sp, stay=y also   dvectors [G] +d.z.x = bucket        dln1.weight, ddown.bias, ...
- *                          dvectors [G]        = all_reduce d.z.x  dvectors
+ *   with sp, stay=y also   dvectors.x [G] +d.z.x = bucket      dln1.weight, ddown.bias, ...
+ *                          dvectors.x [G]    = all_reduce d.z.x  dvectors.x
  *
  * A collective stands behind the last operation that adds to one of its gradients, so the
  * scheduler starts it under the backward of the layers before. The gradients of a bucket are
@@ -126,7 +126,8 @@ static int together(Program *p, const Bucket *b) {
     int first = b->g->dw, t = -1;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
-    dist_name(d.name, b->g->matrix ? "dmatrices" : "dvectors");
+    bool along_x = axes_has(d.partial, AXIS_X);
+    dist_name(d.name, b->g->matrix ? "dmatrices" : along_x ? "dvectors.x" : "dvectors");
     for (int k = 0; k < b->n;) {
         int in[OP_INPUTS], n = 0;
         if (t >= 0) in[n++] = t;
