@@ -155,12 +155,10 @@ __global__ void sum_runs(float *dwte, float *pieces, const E *dx, const int *key
             bool last = chunk.key[2 + i + j] != key;
             add<W>(sum, v[j]);
             if (!last && i + j < n - 1) continue;
-            if (ends(chunk, i + j)) {
-                add<W>(sum, row[j]);
-                store<float, W>(dwte + key * C + c, sum);
-            } else {
-                store<float, W>(piece + (chunk.key[0] == key ? 0 : C), sum);
-            }
+            // one store for both: of two, nvcc splits those of W = 4 into floats
+            float *to = piece + (chunk.key[0] == key ? 0 : C);
+            if (ends(chunk, i + j)) add<W>(sum, row[j]), to = dwte + key * C + c;
+            store<float, W>(to, sum);
 #pragma unroll
             for (int k = 0; k < W; k++) sum[k] = 0;
         }

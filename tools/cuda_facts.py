@@ -18,8 +18,8 @@ the time of its HGMMA, and no barrier for memory (MEMBAR); in matmul_sm80.cu a s
 which take 512 cycles, has fewer instructions to issue than cycles; in attention every exponential
 of a loop beside a matmul; in norm's backward a loop that fetches a whole row ahead by asynchronous
 copies, waits at no barrier and has at most so many instructions an element; in norm of a residual
-all words of a row, in the embedding's backward four rows fetched before the first is added; in a
-reduce, and where weights are cast, stores of whole words; in the classifier at most so many
+all words of a row, in the embedding's backward four rows fetched before the first is added; there,
+in a reduce, and where weights are cast, stores of whole words; in the classifier at most so many
 instructions a logit. The other numbers must be those of the table where the compiler is the
 table's; another one may change them.
 
@@ -46,7 +46,7 @@ KERNELS = {  # files, and which of their kernels
     "layers/adamw": r"update_list<__nv_bfloat16>",
     "layers/cuda/reduce": r"reduce_rows<__nv_bfloat16, 8, 3>",
     "layers/move": r"round_floats<4>",
-    "layers/embedding": r"sum_runs<__nv_bfloat16, 8>",
+    "layers/embedding": r"sum_runs<(__nv_bfloat16, 8|float, 4)>",
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
 HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
@@ -220,11 +220,13 @@ def table(folder, tool, wrong):
             if "forward_rows" in name or file == "layers/embedding":
                 first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
                 ahead = sum("LDG.E.128" in x for x in first)
-                least = 2 * words or 12  # of x and its addend; 4 rows of dx, 4 of two loads of dwte
+                # of x and its addend; 4 rows of dx, 4 of dwte, whose floats take two loads beside
+                # bf16
+                least = 2 * words or (8 if "float, 4" in name else 12)
                 rows[-1] += f"; {ahead} loads before a sum"
                 if ahead < least:
                     wrong.append(f"{name}: {ahead} loads before a sum, not {least}")
-            if "reduce_rows" in name or "round_floats" in name:
+            if any(x in name for x in ("reduce_rows", "round_floats", "sum_runs")):
                 wide = sum("STG.E.128" in x or "STG.E.64" in x for x in code)
                 rows[-1] += f"; {wide} stores of words"
                 if not wide:
