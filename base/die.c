@@ -29,10 +29,21 @@ static void hold_streams(void) {
     close(fd);
 }
 
+/* A full disk under what was printed is a failure. Readers that have left, and an output that was
+ * closed from the start, are not. */
+static void check_output(void) {
+    if (atomic_load(&ending) || fflush(stdout) == 0 || errno == EPIPE || errno == EBADF) return;
+    die_line("cannot write the standard output: %s", strerror(errno));
+    _exit(1);
+}
+
 void die_set_program(const char *argv0) {
     const char *slash = strrchr(argv0, '/');
     hold_streams();
+    // over the file size limit a write shall fail with EFBIG, not end the process without a word
+    signal(SIGXFSZ, SIG_IGN);
     snprintf(program, sizeof program, "%s", slash ? slash + 1 : argv0);
+    atexit(check_output);
 }
 
 void die_set_rank(int rank, const char *node) {

@@ -398,6 +398,17 @@ works "the records" \
     passed=$((passed + 1)) ||
     fail "full disk under the log" "the run did not go on"
 
+full_output=(bash -c '"$@" >/dev/full' -)
+refuses "a listing to a full disk" 1 "cannot write the standard output: No space left" \
+    "${full_output[@]}" "$programs/train_gpt" --listing --model $model --ranks 2 --layout x2
+refuses "a plan to a full disk" 1 "cannot write the standard output: No space left" \
+    "${full_output[@]}" "$programs/train_gpt" --plan --model d12 --cluster h100:1
+refuses "ids to a full disk" 1 "cannot write the ids" "${full_output[@]}" \
+    "$programs/tokenize" encode --text opt.conf
+refuses "help to a file over the limit" 1 "cannot write the standard output: File too large" \
+    bash -c '(ulimit -f 0; exec "$@" >limited) 2>&1 | cat >&2; exit ${PIPESTATUS[0]}' - \
+    "$programs/train_gpt" --help
+
 # What a caller closed has a number that the next file would get, and what is printed would land
 # in it.
 "${train[@]}" --json closed.jsonl --save closed <&- >&- 2>&- && ! grep -qv '^{' closed.jsonl &&

@@ -268,7 +268,11 @@ static int encode(int argc, char **argv) {
         if (cut < x.maps[i].n) encode_text(&e, p + cut, x.maps[i].n - cut, e.val);
     }
     double spent = part_end(&e.part);
-    if (!o.out[0]) return fflush(stdout) != 0;
+    if (!o.out[0]) {
+        if (fflush(stdout) != 0)
+            die_user("cannot write the ids: the standard output is full or closed");
+        return 0;
+    }
     int64_t n_train = shard_writer_finish(e.train), n_val = shard_writer_finish(e.val);
     int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
     report("train", f_train, n_train);

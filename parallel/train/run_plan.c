@@ -274,7 +274,6 @@ static void print_hints(const Run *r, const Plan *p) {
 static void print_plan(const Run *r, const Plan *p) {
     plan_print(p, stdout);
     print_hints(r, p);
-    fflush(stdout);
     if (!*r->o->json) return;
     ReplaceText text;
     replace_text_begin(&text);
