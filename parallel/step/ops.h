@@ -36,7 +36,7 @@ typedef enum {
     OP_SWIGLU_BACKWARD,
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
     OP_ACCUMULATE,    // gradient += a part that a collective has brought
-    OP_COPY,          // into rows or columns of a whole
+    OP_COPY,          // into rows or columns of a parent
     OP_BUCKET,        // gradients that lie together, as one tensor  in: [those so far,] gradients
     OP_PACK_COPIES,   // of a gradient: key and value heads that other ranks hold copies of
     OP_UNPACK_COPIES, // in: the gradient, their sum
