@@ -65,6 +65,10 @@ static void each_micro(Walk *w) {
     }
 }
 
+/* Ranks along x or y of a layout with stay=y that a search looks at: a matmul of such a layout has
+ * as many panels, and its list is so much longer. */
+enum { MOST_PANELS = 32 };
+
 /* Words without an effect would make the same candidate twice. */
 static int words_with_effect(int X, int Y) {
     return (X > 1 ? FLAG_SP : 0) | (Y > 1 ? FLAG_HEADS : 0) | (X * Y > 1 ? FLAG_STAY : 0);
@@ -72,8 +76,9 @@ static int words_with_effect(int X, int Y) {
 
 static void each_words(Walk *w) {
     static const int flags[] = {0, FLAG_SP, FLAG_HEADS, FLAG_SP | FLAG_HEADS, FLAG_STAY};
-    int X = w->candidate.size[AXIS_X], all = words_with_effect(X, w->candidate.size[AXIS_Y]);
+    int X = w->candidate.size[AXIS_X], Y = w->candidate.size[AXIS_Y], all = words_with_effect(X, Y);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (flags[i] == FLAG_STAY && (X > MOST_PANELS || Y > MOST_PANELS)) continue;
         if (w->family ? flags[i] != (w->family->flags & all) : (flags[i] & ~all) != 0) continue;
         w->candidate.flags = (uint8_t)flags[i];
         each_micro(w);
