@@ -202,6 +202,7 @@ static void list_candidates(Bench *b) {
                   shape->batch, shape->S);
     shape->bf16 = o.dtype == 1;
     shape->threads = o.threads ? (int)o.threads : ranks_threads(b->world);
+    shape->kernels = kernels_cpu(NULL); // whose workspaces are in the predicted memory
     s->free_micro = o.micro == 0;
     s->free_recompute = o.recompute == 3;
     read_overlap(s, o.overlap);
