@@ -13,11 +13,10 @@ typedef struct Scheduler {
     const OpCost *cost;
     Schedule *s;
     int window;
-    int *next;   // [operations + 1] the next unit that is left; [n_ops]: the first one
-    int *maker;  // [tensors] operation that makes it; -1: it is there from the beginning
-    int *rows;   // [tensors] of a parent: the last tensor that is rows of it and is made; -1: none
-    int *more;   // [tensors] of such rows: another one of the same parent; -1
-    int *reader; // [operations] the first unit that needs it; -1: none
+    int *next;  // [operations + 1] the next unit that is left; [n_ops]: the first one
+    int *maker; // [tensors] operation that makes it; -1: it is there from the beginning
+    int *rows;  // [tensors] of a parent: the last tensor that is rows of it and is made; -1: none
+    int *more;  // [tensors] of such rows: another one of the same parent; -1
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     int *use, *first_use; // of operation i: units use[first_use[i]] to use[first_use[i + 1] - 1],
                           // which need it
@@ -106,6 +105,11 @@ static void set_ready(Scheduler *s, int i, double at) {
         if (at > s->last[unit]) s->last[unit] = at;
         if (--s->lacks[unit] == 0) s->able[unit] = s->last[unit];
     }
+}
+
+/* The first unit that needs operation i; -1: none. */
+static int reader(const Scheduler *s, int i) {
+    return s->first_use[i] < s->first_use[i + 1] ? s->use[s->first_use[i]] : -1;
 }
 
 /* ---- the list ---- */
@@ -213,12 +217,13 @@ static int look(Scheduler *s, double *soonest) {
             if (kernel < 0) kernel = before;
         } else {
             if (last == UNKNOWN) last = stalled(s);
-            if (s->reader[i] <= last && may_start(s)) {
+            bool needed = reader(s, i) <= last;
+            if (needed && may_start(s)) {
                 start(s, i);
                 s->next[before] = s->next[i];
                 continue;
             }
-            if (s->reader[i] <= last) *soonest = fmin(*soonest, s->ready[s->open[0]]);
+            if (needed) *soonest = fmin(*soonest, s->ready[s->open[0]]);
         }
         before = i;
     }
@@ -281,19 +286,17 @@ static void find_deps(Scheduler *s) {
     s->dep = mem_alloc(most_deps(s) * sizeof *s->dep);
     s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->waited[i] = false, s->reader[i] = -1, s->first_dep[i] = n;
+        s->waited[i] = false, s->first_dep[i] = n;
         s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, n = add_deps(s, n, i);
         s->first_dep[i + 1] = n;
-        for (int k = s->first_dep[i]; k < n; k++)
-            if (s->reader[s->dep[k]] < 0) s->reader[s->dep[k]] = i;
         s->lacks[i] = n - s->first_dep[i];
         s->last[i] = 0, s->able[i] = s->lacks[i] ? INFINITY : 0;
         s->next[unit] = s->p->n_ops;
     }
 }
 
-/* The same from the operations: who needs each. */
+/* The same from the operations: the units that need each, in their order. */
 static void find_uses(Scheduler *s) {
     int n_ops = s->p->n_ops, n_deps = s->first_dep[n_ops];
     s->use = mem_alloc((size_t)n_deps * sizeof *s->use);
@@ -309,7 +312,8 @@ static void find_uses(Scheduler *s) {
 static bool completes(const Scheduler *s, int i) {
     const Op *op = &s->p->op[i];
     bool sum = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE;
-    return sum && (s->reader[i] < 0 || s->p->op[s->reader[i]].kind == OP_ACCUMULATE);
+    int first = reader(s, i);
+    return sum && (first < 0 || s->p->op[first].kind == OP_ACCUMULATE);
 }
 
 /* A sum of gradients stands behind the kernel whose result it takes. Differentiation completes the
@@ -336,9 +340,9 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
     s.ready = mem_alloc(3 * n * sizeof *s.ready), s.last = s.ready + n, s.able = s.last + n;
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
-    s.next = mem_alloc((5 * n + 3 + 3 * tensors) * sizeof *s.next);
+    s.next = mem_alloc((4 * n + 3 + 3 * tensors) * sizeof *s.next);
     s.first_dep = s.next + n + 1, s.first_use = s.first_dep + n + 1;
-    s.reader = s.first_use + n + 1, s.lacks = s.reader + n;
+    s.lacks = s.first_use + n + 1;
     s.maker = s.lacks + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
     find_makers(&s);
     find_deps(&s);

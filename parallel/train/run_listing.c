@@ -29,9 +29,9 @@ static Machine machine_of(const Run *r) {
 }
 
 /* A list with its costs and its order, where it has them. */
-static Listed listed(Program p, Pass last, const Machine *m, bool ordered) {
+static Listed listed(Program p, Pass upto, const Machine *m, bool ordered) {
     Listed out = {.p = p, .machine = m->name};
-    if (last >= PASS_FUSE) out.costs = program_costs(&p, m, false);
+    if (upto >= PASS_FUSE) out.costs = program_costs(&p, m, false);
     if (!ordered) return out;
     out.order = schedule_nominal(&p);
     schedule_time(&out.order, &p, out.costs);
@@ -59,15 +59,15 @@ void run_print_listing(const Run *r) {
     Machine m = machine_of(r);
     bool described = run_lists_cluster(r), ordered = r->o->listing == LIST_SCHEDULE;
     // the order is printed beside its list
-    Pass last = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
+    Pass upto = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
     if (!r->lead) return;
-    shape.last_micro_batch = shape.training; // the last micro-batch of a step
-    if (last >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
+    shape.last_micro_batch = shape.training;
+    if (upto >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
-    Listed micro_batch = listed(program_passes(&shape, last, k), last, &m, ordered);
+    Listed micro_batch = listed(program_passes(&shape, upto, k), upto, &m, ordered);
     Listed end = {.costs = NULL};
-    if (last > PASS_BUILD && shape.training)
-        end = listed(program_end_passes(&shape, last, k, false), last, &m, ordered);
+    if (upto > PASS_BUILD && shape.training)
+        end = listed(program_end_passes(&shape, upto, k, false), upto, &m, ordered);
     print(r, &micro_batch, &end);
     listed_free(&micro_batch), listed_free(&end);
 }
