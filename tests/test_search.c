@@ -48,6 +48,12 @@ static Machine random_machine(int p) {
     return m;
 }
 
+/* The ranks are GPUs, whose matmuls in bf16 are waves. */
+static void on_a_gpu(Space *s, Machine *m, bool bf16) {
+    s->shape.bf16 = bf16, s->shape.kernels = kernels_cuda_sizes(bf16);
+    m->sms = (int)between(1, 200);
+}
+
 static const char *const models[] = {
     "layers=3,heads=4,channels=64,seq=16,vocab=96",
     "layers=2,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0",
@@ -69,10 +75,7 @@ TEST(search_finds_what_brute_force_finds) {
         Machine m = random_machine(p);
         Choice a[TOP], b[TOP];
         SearchCount bounded, brute;
-        if (p % 3 == 2) { // a GPU, whose matmuls are waves
-            s.shape.kernels = kernels_cuda_sizes(true), s.shape.bf16 = true;
-            m.sms = (int)between(1, 200);
-        }
+        if (p % 3 == 2) on_a_gpu(&s, &m, true);
         if (p % 4 > 1) s.close = 0.05;
         if (p % 2) { // half of the cases have too little memory for most candidates
             search_brute(&s, &m, a, 1, NULL);
@@ -114,10 +117,7 @@ TEST(search_finds_what_brute_force_finds_with_a_given_schedule) {
             Machine m = random_machine(p);
             Choice a[TOP], b[TOP];
             SearchCount bounded, brute;
-            if ((p / 2 + i) % 3 == 2) {
-                s.shape.kernels = kernels_cuda_sizes(true), s.shape.bf16 = true;
-                m.sms = (int)between(1, 200);
-            }
+            if ((p / 2 + i) % 3 == 2) on_a_gpu(&s, &m, true);
             if (i % 3) m.slowdown = between(1, 1.5);
             if (p == 6) { // too little memory for the best
                 CHECK(search_best(&s, &m, a, 1, NULL) == 1);
@@ -165,20 +165,6 @@ typedef struct Bounds {
     double least; // price of a choice in any order
 } Bounds;
 
-/* The bound of all schedules that a space has for a choice together (add_schedules, search.c). */
-static double bound_of_any(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
-    Bound b;
-    Orders o = {.n = 0};
-    MicroBatches read = {.n = 0};
-    candidate_bound(&b, &read, s, m, c, true);
-    orders_of(&o, s, m, c->layout.size);
-    *memory = candidate_memory(&read, s, m, c, true);
-    mem_free(read.at);
-    double least = bound_least(&b, &o);
-    orders_free(&o);
-    return least;
-}
-
 static void check_below(Bounds *b, const Choice *c, const char *of, double bound, int64_t memory) {
     // the same costs, added in another order
     if (bound <= c->price.seconds * (1 + 1e-12) && memory <= c->price.memory) return;
@@ -198,13 +184,13 @@ static void check_order(Bounds *b, const Choice *c) {
     search_price(&one, b->m, &priced);
     b->n++;
     b->least = fmin(b->least, priced.price.seconds);
-    double bound = search_bound(&one, b->m, c, &memory);
+    double bound = search_bound(&one, b->m, c, false, &memory);
     check_below(b, &priced, "its schedule", bound, memory);
-    bound = bound_of_any(&one, b->m, c, &memory);
+    bound = search_bound(&one, b->m, c, true, &memory);
     check_below(b, &priced, "any schedule", bound, memory);
     if (!one.free_overlap) return;
     one.free_overlap = false, one.shape.overlap = c->overlap;
-    bound = bound_of_any(&one, b->m, c, &memory);
+    bound = search_bound(&one, b->m, c, true, &memory);
     check_below(b, &priced, "any, its own alone", bound, memory);
 }
 
@@ -221,7 +207,14 @@ static void check_bound(const Choice *c, void *ctx) {
         ordered.layout = order[k];
         check_order(b, &ordered);
     }
-    if (search_bound(b->s, b->m, c, &memory) > b->least * (1 + 1e-12)) b->bad++;
+    if (search_bound(b->s, b->m, c, false, &memory) > b->least * (1 + 1e-12)) b->bad++;
+}
+
+/* Those of all choices of a space, or of a sample. */
+static bool bounds_undercut(const Space *s, const Machine *m) {
+    Bounds b = {.s = s, .m = m};
+    search_each(s, check_bound, &b);
+    return b.bad == 0 && b.n > 0;
 }
 
 TEST(search_bounds_undercut_every_price) {
@@ -235,13 +228,8 @@ TEST(search_bounds_undercut_every_price) {
             for (int i = 0; i < m.n_levels && p % 5 == 2; i++)
                 m.level[i].latency *= 100; // high latency
             s.shape.bf16 = (p + k) % 4 > 1;
-            if ((p + k) % 2) {
-                s.shape.kernels = kernels_cuda_sizes(s.shape.bf16);
-                m.sms = (int)between(1, 200);
-            }
-            Bounds b = {.s = &s, .m = &m};
-            search_each(&s, check_bound, &b);
-            CHECK(b.bad == 0 && b.n > 0);
+            if ((p + k) % 2) on_a_gpu(&s, &m, s.shape.bf16);
+            CHECK(bounds_undercut(&s, &m));
         }
 }
 
@@ -252,13 +240,8 @@ TEST(search_bounds_undercut_prices_of_a_given_schedule) {
             Machine m = random_machine(p);
             m.slowdown = between(1, 1.5);
             s.shape.bf16 = i % 3 == 0;
-            if (p == 8) {
-                s.shape.kernels = kernels_cuda_sizes(s.shape.bf16);
-                m.sms = (int)between(1, 200);
-            }
-            Bounds b = {.s = &s, .m = &m};
-            search_each(&s, check_bound, &b);
-            CHECK(b.bad == 0 && b.n > 0);
+            if (p == 8) on_a_gpu(&s, &m, s.shape.bf16);
+            CHECK(bounds_undercut(&s, &m));
         }
 }
 
@@ -317,7 +300,7 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
         CHECK(sscanf(cases[i], "%31s %31s", layout, words) == 2);
         c.layout = layout_of(layout), c.overlap = overlap_of(words);
         search_price(&s, &m, &c);
-        double bound = search_bound(&s, &m, &c, &memory);
+        double bound = search_bound(&s, &m, &c, false, &memory);
         CHECK(bound > 0.95 * c.price.seconds && bound <= c.price.seconds * (1 + 1e-12));
     }
 }

@@ -246,13 +246,13 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
     c->fits = machine_fits(m, c->price.memory);
 }
 
-double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory) {
+double search_bound(const Space *s, const Machine *m, const Choice *c, bool any, int64_t *memory) {
     Bound b;
     Orders o = {.n = 0};
     MicroBatches read = {.n = 0};
-    candidate_bound(&b, &read, s, m, c, false);
+    candidate_bound(&b, &read, s, m, c, any);
     orders_of(&o, s, m, c->layout.size);
-    *memory = candidate_memory(&read, s, m, c, false);
+    *memory = candidate_memory(&read, s, m, c, any);
     mem_free(read.at);
     double least = bound_least(&b, &o);
     orders_free(&o);

@@ -48,8 +48,9 @@ int search_brute(const Space *s, const Machine *m, Choice *best, int max, Search
 /* Local. Prices one choice; fits is set. */
 void search_price(const Space *s, const Machine *m, Choice *c);
 /* Local, pure. Seconds that no price of the choice undercuts, in any order of its axes that
- * layout_orders tells apart (or in that of s->only); bytes of memory likewise. For tests. */
-double search_bound(const Space *s, const Machine *m, const Choice *c, int64_t *memory);
+ * layout_orders tells apart (or in that of s->only); bytes of memory likewise. any: with any
+ * schedule that s has for it. For tests. */
+double search_bound(const Space *s, const Machine *m, const Choice *c, bool any, int64_t *memory);
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
 /* Local. The named schemes that p ranks allow, priced: name[i] of them, the best factorization of
