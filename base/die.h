@@ -39,8 +39,8 @@ bool err_in(Err *e, const char *place);
 
 /* First in a program: names it in messages (argv[0] without its folder), and takes the numbers of
  * standard streams that the caller closed. The next files would have them, and what is printed
- * would land in those. Where the end of what a program prints finds no room, it ends
- * with a line and status 1. */
+ * would land in those. At exit, when the standard output cannot take what is left to print (a full
+ * disk), the program ends with a line and status 1. */
 void die_set_program(const char *argv0);
 /* Names the rank of this thread in messages; node may be NULL. Without this call messages name no
  * rank. From then on the process ends without the handlers of atexit: other ranks may be using what
