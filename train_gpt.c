@@ -32,6 +32,7 @@
 #include "layers/cpu/sets.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/count.h"
+#include "parallel/plan/detect.h"
 #include "parallel/step/profile.h"
 #include "parallel/train/run_agree.h"
 
@@ -217,7 +218,7 @@ static int rank_main(World *w, void *ctx) {
     r->world = w, r->group = comm_group(world_comm(w)), r->lead = world_rank(w) == 0;
     r->cores = ranks_cores(w);
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
-    int threads = ranks_threads(w); // collective; some ranks may have --threads
+    int threads = ranks_threads(w, detect_quota("")); // collective; some ranks may have --threads
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on some ranks only
     r->set =
@@ -260,6 +261,7 @@ int main(int argc, char **argv) {
     if (!o.plan) catch_signals();
     io_map_survive(); // run_stopping() asks
     // a launcher may start ranks one by one: a short --timeout is meant for steps
+    if (!o.threads) detect_use_cores((int)o.ranks);
     ranks_set_start_limit(o.timeout == 0 || o.timeout > 60 ? (double)o.timeout : 60);
     return ranks_run((int)o.ranks, rank_main, &run);
 }

@@ -361,7 +361,18 @@ TEST(ranks_run_returns_the_first_result_that_is_not_zero) {
 
 static int cores_of(World *w, void *ctx) {
     cpu_set_t *set = ctx;
-    return sched_getaffinity(0, sizeof *set, &set[world_rank(w)]) || ranks_threads(w) < 1;
+    return sched_getaffinity(0, sizeof *set, &set[world_rank(w)]) || ranks_threads(w, 0) < 1;
+}
+
+static int threads_of(World *w, void *quota) {
+    return ranks_threads(w, *(const int *)quota);
+}
+
+TEST(ranks_have_no_more_threads_than_cores_and_quota) {
+    int cores = team_cores();
+    CHECK(ranks_run(1, threads_of, (int[]){0}) == cores);
+    CHECK(ranks_run(1, threads_of, (int[]){cores + 1}) == cores);
+    CHECK(ranks_run(1, threads_of, (int[]){1}) == 1);
 }
 
 TEST(ranks_are_tied_to_equal_shares_of_the_cores) {

@@ -69,19 +69,29 @@ TEST(detect_counts_what_a_node_and_a_rank_may_use) {
     CHECK(both.n_cores == 2 && both.first_core == 0 && both.socket == 0 && both.sockets == 2);
 }
 
+TEST(detect_takes_one_hardware_thread_of_each_core) {
+    static const char *const from[] = {"0123456", "456", "0415", "3", ""}, *const left[] = {
+                                                                               "0123", "456", "01",
+                                                                               "3", ""};
+    const char *root = two_sockets();
+    Cpus c;
+    CHECK(root && cpus_sysfs(&c, root));
+    for (int i = 0; i < 5; i++) {
+        cpu_set_t set = set_of(from[i]), want = set_of(left[i]);
+        cpus_one_per_core(&c, &set);
+        CHECK(CPU_EQUAL(&set, &want));
+    }
+}
+
 TEST(detect_reads_the_quota_of_a_control_group) {
     const char *root = test_tmpdir();
     char text[256];
-    NodeFacts n = {0}, none = {0};
     CHECK(test_shell(root, text, sizeof text,
                      "mkdir -p sys/fs/cgroup; echo 150000 100000 >sys/fs/cgroup/cpu.max") == 0);
-    node_quota(&n, root);
-    CHECK(n.quota == 2);
-    node_quota(&none, "/nowhere");
-    CHECK(none.quota == 0);
+    CHECK(detect_quota(root) == 2);
+    CHECK(detect_quota("/nowhere") == 0);
     CHECK(test_shell(root, text, sizeof text, "echo max 100000 >sys/fs/cgroup/cpu.max") == 0);
-    node_quota(&n, root);
-    CHECK(n.quota == 0);
+    CHECK(detect_quota(root) == 0);
 }
 
 TEST(detect_reads_the_memory_that_control_groups_leave) {

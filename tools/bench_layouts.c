@@ -201,7 +201,7 @@ static void list_candidates(Bench *b) {
         die_usage("--batch %" PRId64 " tokens is no multiple of %" PRId64 " positions",
                   shape->batch, shape->S);
     shape->bf16 = o.dtype == 1;
-    shape->threads = o.threads ? (int)o.threads : ranks_threads(b->world);
+    shape->threads = o.threads ? (int)o.threads : ranks_threads(b->world, 0);
     shape->kernels = kernels_cpu(NULL); // whose workspaces are in the predicted memory
     s->free_micro = o.micro == 0;
     s->free_recompute = o.recompute == 3;

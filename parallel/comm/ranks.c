@@ -163,8 +163,10 @@ int ranks_cores(World *w) {
     return CPU_COUNT(&s.cores);
 }
 
-int ranks_threads(World *w) {
-    int threads = team_cores() / shared_on_node(w).same;
+int ranks_threads(World *w, int quota) {
+    Shared s = shared_on_node(w);
+    int threads = team_cores() / s.same;
+    if (quota && quota / s.ranks < threads) threads = quota / s.ranks;
     return threads > 0 ? threads : 1;
 }
 

@@ -28,8 +28,8 @@ void ranks_mpi_version(char *text, size_t n);
 /* Local, before main() reads its options. Only the first process reports a wrong command line. */
 void ranks_share_usage(void);
 /* Collective over the world. Size of this rank's team: its share of the cores that it may use, and
- * other ranks too; at least 1. */
-int ranks_threads(World *w);
+ * other ranks too; at least 1. quota: cores whose time the ranks of this node get together, or 0 */
+int ranks_threads(World *w, int quota);
 /* Collective over the world. Number of ranks on this node, with this one. */
 int ranks_on_node(World *w);
 /* Collective over the world. Ranks of this node with smaller numbers. */

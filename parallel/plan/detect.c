@@ -75,7 +75,7 @@ static NodeFacts node_here(const char *name) {
     cpus_allowed(&allowed);
     node_cpus(&n, cpus_here(), &allowed);
     stamp_cpu(n.cpu, sizeof n.cpu);
-    node_quota(&n, "");
+    n.quota = detect_quota("");
     return n;
 }
 

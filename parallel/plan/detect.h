@@ -61,6 +61,14 @@ typedef struct Detected {
     char warning[MAX_WARNINGS][200]; // bad bindings, stragglers
 } Detected;
 
+/* Local, before ranks_run. From now on this process runs on one hardware thread of each core that
+ * it may use, if these are at least n: two on one core share its multiply units, and the caches
+ * that a matmul's blocks are made for. */
+void detect_use_cores(int n);
+/* Local. Cores whose time the control group grants the ranks of this node together; 0: no limit.
+ * root: folder of the system's files, "" for this machine. */
+int detect_quota(const char *root);
+
 /* Collective over the world. Detects the hardware; the result is equal on all ranks. */
 void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16);
 void detect_free(Detected *d);

@@ -128,6 +128,23 @@ void node_cpus(NodeFacts *n, const Cpus *c, const cpu_set_t *allowed) {
     }
 }
 
+void cpus_one_per_core(const Cpus *c, cpu_set_t *set) {
+    bool core[CPU_SETSIZE] = {0};
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        int of = c->cpu[i].core;
+        if (!CPU_ISSET((size_t)i, set) || of < 0) continue;
+        if (core[of]) CPU_CLR((size_t)i, set);
+        core[of] = true;
+    }
+}
+
+void detect_use_cores(int n) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set)) return;
+    cpus_one_per_core(cpus_here(), &set);
+    if (CPU_COUNT(&set) >= n) sched_setaffinity(0, sizeof set, &set);
+}
+
 void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
     NodeFacts sums;
     node_cpus(&sums, c, mine);
@@ -144,10 +161,10 @@ void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
 
 /* ---- time ---- */
 
-void node_quota(NodeFacts *n, const char *root) {
+int detect_quota(const char *root) {
     char line[64];
     int64_t quota, period;
     bool ok = read_line(line, sizeof line, root, "/sys/fs/cgroup/cpu.max") &&
               sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period) == 2 && period > 0;
-    n->quota = ok ? (int)((quota + period - 1) / period) : 0;
+    return ok ? (int)((quota + period - 1) / period) : 0;
 }

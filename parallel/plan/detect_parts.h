@@ -33,8 +33,8 @@ void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine);
 static inline bool rank_has(const RankFacts *r, int core) {
     return r->core[core / 64] >> core % 64 & 1;
 }
-/* Local. Fields that stay zero or empty are unknown. */
-void node_quota(NodeFacts *n, const char *root);
+/* Local, pure. Leaves one hardware thread of each core in a set. */
+void cpus_one_per_core(const Cpus *c, cpu_set_t *set);
 
 /* Local, pure. seconds[n]: exchanges between nodes 2^i apart. The first i from which on they are
  * clearly slower; 0: none. */
