@@ -139,8 +139,8 @@ static Cost cost_of(const char *layout, int layers) {
 
 TEST(costs_of_the_readme_are_what_the_code_counts) {
     static const char *const layouts[] = {
-        "dp:8",  "d8+zero1", "fsdp:8",        "megatron:8", "megatron-sp:8",  "z2.x4+sp",
-        "x4.y2", "atp:4x2",  "axonn:1x2x2x2", "cube:2",     "tesseract:2x2x2"};
+        "dp:8",        "d8+zero1", "fsdp:8",  "d4.x2",         "megatron:8", "megatron-sp:8",
+        "d2.z2.x2+sp", "x4.y2",    "atp:4x2", "axonn:1x2x2x2", "cube:2",     "tesseract:2x2x2"};
     static Text t;
     double plain = 0;
     t.n = 0;
