@@ -210,7 +210,7 @@ void model_zero_grads(Model *m, int64_t micro_batches) {
     if (begin) m->k->zero(m->team, begin, (size_t)(end - begin));
     model_zero_losses(m);
     m->first_micro_batch = true;
-    m->left = micro_batches;
+    m->micro_batches_left = micro_batches;
 }
 
 Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first) {
@@ -253,11 +253,11 @@ static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, boo
 }
 
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {
-    assert(m->shape.training && m->left > 0);
+    assert(m->shape.training && m->micro_batches_left > 0);
     m->scale = scale;
     prepare(m, inputs, targets, true);
     replay(m, pass_with_backward);
-    m->left--;
+    m->micro_batches_left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {

@@ -63,7 +63,7 @@ typedef enum {
 typedef struct ModelShape {
     Config config;
     int64_t B, S; // sequences of a micro-batch at each coordinate of d x z, positions <= config.seq
-    bool bf16;    // matmuls in bf16 with fp32 sums; weights, sums and everything else stay fp32
+    bool bf16;    // operands of matmuls; on devices activations, too. Sums, master weights: fp32
     Recompute recompute;
     Overlap overlap;       // halves needs an even B
     bool training;         // false: no gradients, no optimizer state, nothing kept for backward
@@ -96,8 +96,8 @@ struct Model {
     struct Mirror
         *mirror; // parallel/step/mirror.h; NULL where kernels compute in memory of the host
     Arena arena[N_ARENAS];
-    int wte, wpe, head; // indices into the table; -1: none; head == wte when tied
-    int64_t left;       // micro-batches of the step that are still to come
+    int wte, wpe, head;         // indices into the table; -1: none; head == wte when tied
+    int64_t micro_batches_left; // of the step
     struct StepRun *program;
     int halves; // passes that the program has in one list: 2 with --overlap halves, or 1
     int32_t *inputs, *targets;  // [halves * T] of a micro-batch, padded

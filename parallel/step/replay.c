@@ -26,7 +26,7 @@ void replay_free(Model *m) {
 
 /* Of a micro-batch that begins now. Another scale takes the place of the one before. */
 static Replay *kind_of(Model *m) {
-    Replay *r = &m->replays[2 * (m->left == 1) + m->first_micro_batch];
+    Replay *r = &m->replays[2 * (m->micro_batches_left == 1) + m->first_micro_batch];
     if (r->seen && r->scale != m->scale) forget(m, r);
     r->scale = m->scale;
     return r;

@@ -62,7 +62,7 @@ static void end(const Call *c, int result) {
 /* ---- the loop ---- */
 
 static Bound *program_of(StepRun *r, const Model *m, bool backward) {
-    bool last = r->list[LAST].made && (m->left == 1 || !r->list[TRAIN].made);
+    bool last = r->list[LAST].made && (m->micro_batches_left == 1 || !r->list[TRAIN].made);
     bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
     return &r->list[next ? NEXT : !backward ? FORWARD : last ? LAST : TRAIN];
 }

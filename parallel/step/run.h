@@ -58,8 +58,7 @@ void step_run_free(StepRun *r);
  * addresses. */
 void step_run_bind(StepRun *r, Model *m, Arena *a);
 /* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward
- * alone or with backward. Behind the last one of a step (m->left) gradients are complete: sums.c.
- */
+ * alone or with backward. Behind the last one of a step gradients are complete: sums.c. */
 void step_run(StepRun *r, Model *m, bool backward);
 /* Collective over the mesh. The end of a step (end.c), in two parts: its sums, which lie where
  * kernels compute; and the update by m->end. Or what matmuls read of the master weights
