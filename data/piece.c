@@ -29,7 +29,7 @@ static bool rows(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
         int64_t from = most(r.col, p->col), n = least(r.col + r.cols, p->col + p->cols) - from;
         int64_t first = r.row * p->cols + from - p->col, at = r.at + from - r.col;
         int64_t ld = h->tensor->local_cols;
-        // rows that follow one another in the file and in memory are one stretch
+        // rows that follow one another in the file and in memory are one range
         if (n == p->cols && n == ld) n *= r.rows, r.rows = 1;
         for (int64_t k = 0; k < r.rows && n > 0; k++) {
             float *values = h->values + at + k * ld;

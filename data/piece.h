@@ -2,7 +2,7 @@
  *
  * A file tensor is a Piece (base/tensor.h): columns of a table tensor, as they are or transposed. A
  * rank holds rectangles of the tensor, cut to a flat part of its block; in the file these are
- * stretches: along the rows, or, transposed, along the columns.
+ * ranges: along the rows, or, transposed, along the columns.
  *
  *       the tensor [4, 6],           in the file,               transposed, columns 2 and 3
  *       this rank's elements *       columns 2 to 5             [2, 4]

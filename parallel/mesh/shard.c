@@ -90,7 +90,7 @@ DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool w
     int64_t own = mesh_block(&g->mesh, grid_hidden_axes(g)), n = wide ? w.blocks : 1;
     int64_t from = own / n * n, C = c->channels;
     switch (kind) {
-    case FEATURES_STREAM:
+    case FEATURES_RESIDUAL:
         return wide ? block(0, C, C, w.C_all) : block(w.C_0, w.C, C, w.C);
     case FEATURES_QKV:
         return qkv_side(c, &w, copies, from, n);
@@ -129,7 +129,7 @@ static DimShard rows_in(const Config *c, const Grid *g, FeatureKind kind, int64_
                         int64_t all) {
     int64_t x = g->mesh.coord[AXIS_X];
     if (g->layout.stay) return block(x * rows, rows, all, rows);
-    return shard_features(c, g, kind, kind != FEATURES_STREAM);
+    return shard_features(c, g, kind, kind != FEATURES_RESIDUAL);
 }
 
 /* The rows and columns of a tensor in this rank's block, and the axes that shard it. */
@@ -137,7 +137,7 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimS
                   DimShard *cols, Axes *axes) {
     const Config *c = &table->config;
     Widths w = widths_of(c, g);
-    FeatureKind across = FEATURES_STREAM;
+    FeatureKind across = FEATURES_RESIDUAL;
     bool wide = false;
     *rows = side(0), *axes = axes_of("x.y"); // of a matmul weight
     if (is(t, "wte") || is(t, "head")) {
@@ -146,7 +146,7 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimS
     } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
         across = is(t, "qkv.bias") ? FEATURES_QKV : FEATURES_UP, *axes = grid_hidden_axes(g);
     } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
-        *rows = rows_in(c, g, FEATURES_STREAM, w.rows_C, c->channels);
+        *rows = rows_in(c, g, FEATURES_RESIDUAL, w.rows_C, c->channels);
         across = is(t, "qkv.weight") ? FEATURES_QKV : FEATURES_UP, wide = true;
     } else if (is(t, "attn_out.weight")) {
         *rows = rows_in(c, g, FEATURES_ATT, w.rows_att, c->heads * w.D);

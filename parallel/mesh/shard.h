@@ -54,8 +54,8 @@ typedef struct DimShard {
 
 /* Feature dimensions of local activations. */
 typedef enum {
-    FEATURES_STREAM, // C/y: the residual stream
-    FEATURES_QKV,    // hidden tensors
+    FEATURES_RESIDUAL, // C/y: the residual stream
+    FEATURES_QKV,      // hidden tensors
     FEATURES_ATT,
     FEATURES_UP,
     FEATURES_ACT,

@@ -197,12 +197,12 @@ static int block(Builder *b, int x) {
 static int embedding(Builder *b) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
-    Dist stream = layout_residual(p->layout), partial = named("x", d->x);
+    Dist residual = layout_residual(p->layout), partial = named("x", d->x);
     partial.partial = d->w.shard[0];
     int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
     int64_t size[] = {b->T, b->channels};
     int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->elem_bytes), wte);
-    x = program_redistribute(p, x, &stream, "x of embedding");
+    x = program_redistribute(p, x, &residual, "x of embedding");
     if (b->c->pos != POS_LEARNED) return x;
     Dist wpe = typed("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);
     int table = parameter(b, wpe, b->c->seq, p->tensor[x].size[1], 4);

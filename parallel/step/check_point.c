@@ -80,7 +80,7 @@ static bool features_of(const StepTensor *t, FeatureKind *kind) {
     *kind = FEATURES_ONE;
     if (strcmp(t->dist.dim[0], "T") != 0) return false;
     if (t->dist.n_dims == 1) return strcmp(name, "losses") == 0;
-    *kind = FEATURES_STREAM;
+    *kind = FEATURES_RESIDUAL;
     if (strcmp(t->dist.dim[1], "C") == 0) return true;
     for (int i = 0; i < 4; i++) {
         *kind = hidden[i].kind;
@@ -95,7 +95,7 @@ static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *
     bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
     if (!complete || !features_of(t, kind)) return false;
     Axes cut = t->dist.shard[1];
-    bool wide = *kind == FEATURES_STREAM
+    bool wide = *kind == FEATURES_RESIDUAL
                     ? cut.n == 0
                     : !axes_equal(cut, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
     *side = shard_features(&p->shape->config, p->grid, *kind, wide);

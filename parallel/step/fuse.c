@@ -122,9 +122,9 @@ static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
     if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, group, b->kind)) return false;
     if (b->kind == OP_BIAS && has(f, group, OP_ADD) && before_residual(f, i)) return false;
-    bool stream = a->kind == OP_BIAS || a->kind == OP_ADD;
-    if (stream && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
-    if (stream && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
+    bool residual = a->kind == OP_BIAS || a->kind == OP_ADD;
+    if (residual && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
+    if (residual && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
     if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
     bool operands = pair->same_input ? reads(b, a->in[0]) : reads_group(f, group, b);
     return operands && !read_before(f, group, i);

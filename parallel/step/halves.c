@@ -12,7 +12,7 @@
  * Weights are gathered once for both. A gradient of a weight is one sum of both: what the second
  * half makes is added to what the first has made, in the order of the list, before anything else
  * reads it. So both halves send what the whole would. Losses are one tensor, of which each half has
- * its rows. The scheduler does the rest. Source: half-batches in turns are those of Oases (Li et
+ * its rows. The scheduler does the rest. Source: alternating half-batches are those of Oases (Li et
  * al. 2023) and of Domino (Wang et al. 2024).
  */
 #include "base/mem.h"

@@ -1,12 +1,12 @@
 /* relayout -- a model in the middle of its training changes its layout, in memory.
  *
  * Weights and moments go from one Model to another of the same config, on other Grids of the same
- * ranks; bits do not change. One stretch of a logical tensor after the other is made whole on every
- * rank and taken apart again:
+ * ranks; bits do not change. A logical tensor is gathered on every rank chunk by chunk, and each
+ * chunk sharded again:
  *
  *                 rank 0        rank 1        rank 2
  *     from        a b . .       . . c d       . . c d       z3, say: c d is held twice
- *     piece       a b 0 0       0 0 c d       0 0 0 0       what a rank is the first to hold
+ *     chunk       a b 0 0       0 0 c d       0 0 0 0       what a rank is the first to hold
  *     all_reduce  a b c d       a b c d       a b c d       integers: a sum with zeros is exact
  *     to          a . c .       . b . d       . b . d
  *

@@ -181,8 +181,8 @@ void run_residual(const Call *c) {
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
     int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
     if (add && at(c, out) == at(c, other)) { // in the place of either
-        int stream = other;
-        other = y, y = stream;
+        int residual = other;
+        other = y, y = residual;
     }
     in_place(c, out, y);
     const float *b = bias ? vector(c, bias->in[1]) : NULL;
