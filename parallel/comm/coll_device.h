@@ -90,11 +90,10 @@ typedef struct DeviceWorld {
     CallQueue *queue; // NULL: there was no call to watch
 } DeviceWorld;
 
-/* Copies have begun; block i has come here or, of a reduce_scatter, this rank's slot at rank i is
- * written. */
+/* Block i has come here or, of a reduce_scatter, this rank's slot at rank i is written. */
 typedef struct BlockEvents {
     Queued *queued; // NULL: it is not watched
-    Event begun, *part;
+    Event *part;
     uint64_t copied; // the last all_gather whose copies are in the stream
 } BlockEvents;
 

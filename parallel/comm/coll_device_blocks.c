@@ -16,16 +16,17 @@
  *
  *      rank 0: own       comm
  *      start: ready 0 >  ready 0? ready 1?
- *      after begun       begun
- *      matmul   |        block 0 of dst = src of rank 0; flag 0
- *               |        block 1 of dst = src of rank 1; flag 1; read 1 >
+ *                        block 0 of dst = src of rank 0; flag 0
+ *      after block 0
+ *      matmul   |        block 1 of dst = src of rank 1; flag 1; read 1 >
  *      wait: has rank 1 read?
  *
  * A kernel that waits keeps its multiprocessors, and what it waits for must come without one. When
- * it begins, behind `begun`, the sources are ready and all earlier work of the communication stream
- * is done: what is left is copies, which a copy engine does, and flags, which the stream writes.
- * The driver may copy within one device by a kernel; so where ranks share one no kernel waits, but
- * the stream does, block by block (coll_block).
+ * it begins, the sources are ready, and the rank's own block and all earlier work of the
+ * communication stream are done: what is left is copies from other devices, which a copy engine
+ * does, and flags, which the stream writes. The driver may copy within one device by a kernel; so
+ * the own block comes first, and where ranks share a device no kernel waits, but the stream does,
+ * block by block (coll_block).
  *
  * An event is recorded again COLL_IN_FLIGHT calls later, behind a wait of all ranks for its call. A
  * flag is the number of the last call of which a block has come.
@@ -44,7 +45,7 @@ void device_blocks_open(Comm *c) {
     DeviceGroup *g = device_group(c);
     size_t size = (size_t)c->size, flags = COLL_IN_FLIGHT * size * sizeof *g->flags;
     for (int i = 0; i < COLL_IN_FLIGHT; i++) {
-        g->at[i].begun = device_event(), g->at[i].part = mem_calloc(size, sizeof(Event));
+        g->at[i].part = mem_calloc(size, sizeof(Event));
         for (int o = 0; o < c->size; o++) g->at[i].part[o] = device_event();
     }
     g->flags = device_alloc(flags);
@@ -55,7 +56,7 @@ void device_blocks_close(Comm *c) {
     DeviceGroup *g = device_group(c);
     for (int i = 0; i < COLL_IN_FLIGHT; i++) {
         for (int o = 0; o < c->size; o++) device_event_free(g->at[i].part[o]);
-        device_event_free(g->at[i].begun), mem_free(g->at[i].part);
+        mem_free(g->at[i].part);
     }
     device_free(g->flags);
 }
@@ -91,7 +92,6 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
     for (int o = 0; o < c->size; o++) w->way->wait_signal(c, w->comm, o, SIGN_READY, number, call);
     device_begins(c, number, w->comm);
     if (!at->queued) device_blocks_begin(c, number, call, w->comm);
-    device_record(at->begun, w->comm);
     for (int i = 0; i < c->size; i++) {
         int o = (c->rank + i) % c->size;
         void *to = coll_own_block(call, o);
@@ -107,7 +107,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
 const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said) {
     if (!device_world(c)->apart || call->op != COLL_ALL_GATHER) return NULL;
     begin_copies(c, number, call);
-    device_follow(device_stream(), events_of(c, number)->begun);
+    device_follow(device_stream(), events_of(c, number)->part[c->rank]);
     *said = (uint32_t)number;
     return flags_of(c, number);
 }
@@ -127,8 +127,9 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     device_begins(c, number, w->comm);
     device_reduce(w->comm, &f, reduce_type(call));
     device_completes(c, number, w->comm);
-    device_record(events_of(c, number)->begun, w->comm);
-    device_follow(device_stream(), events_of(c, number)->begun);
+    Event summed = events_of(c, number)->part[c->rank]; // it was that of the own slot, waited for
+    device_record(summed, w->comm);
+    device_follow(device_stream(), summed);
 }
 
 /* ---- both */

@@ -217,7 +217,9 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     *c = (Copy){.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch};
     c->width = width, c->rows = rows;
     if (stage) c->from = memcpy(c->staged, from, from_bytes);
-    emu_enqueue_copy(s, "cudaMemcpy", do_copy, c);
+    // within one device the driver may copy by a kernel
+    bool within = emu_is_device(to, 1) && memory_device(to) == memory_device(from);
+    (within ? emu_enqueue : emu_enqueue_copy)(s, "cudaMemcpy", do_copy, c);
     // and what the host might read must be there
     if (needed) cudaStreamSynchronize(s);
     return cudaSuccess;
