@@ -41,8 +41,15 @@ void device_close_handle(void *p) {
 void device_wait_said(Stream s, const uint32_t *where, uint32_t x) {
     using Wait = decltype(&cuStreamWaitValue32);
     static thread_local Wait wait;
-    if (!wait) wait = reinterpret_cast<Wait>(device_driver_function("cuStreamWaitValue32"));
-    int e = wait(s, reinterpret_cast<CUdeviceptr>(where), x, CU_STREAM_WAIT_VALUE_GEQ);
+    static thread_local unsigned flags;
+    if (!wait) {
+        int flushes = 0;
+        wait = reinterpret_cast<Wait>(device_driver_function("cuStreamWaitValue32"));
+        device_check(
+            cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, device_index()));
+        flags = CU_STREAM_WAIT_VALUE_GEQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
+    }
+    int e = wait(s, reinterpret_cast<CUdeviceptr>(where), x, flags);
     if (e) die("the driver refuses to let a stream wait for a number: error %d", e);
 }
 }

@@ -24,7 +24,9 @@ void *device_open_handle(const DeviceHandle *h, Err *e);
 void device_close_handle(void *p);
 
 /* Local. Work put into s from now on waits until *where, which device_say writes, is x or later:
- * numbers count up, modulo 2^32. Takes no multiprocessor. */
+ * numbers count up, modulo 2^32. It sees what the other process has written into this device's
+ * memory before it said so; a device that may reorder such writes is told to flush them. Takes no
+ * multiprocessor. */
 void device_wait_said(Stream s, const uint32_t *where, uint32_t x);
 
 #endif

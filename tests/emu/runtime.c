@@ -86,8 +86,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
 }
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
     if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
-    if (attribute != cudaDevAttrClockRate) return cudaErrorInvalidValue;
-    *value = 1000; // 1 MHz
+    if (attribute != cudaDevAttrClockRate && attribute != cudaDevAttrCanFlushRemoteWrites)
+        return cudaErrorInvalidValue;
+    *value = attribute == cudaDevAttrClockRate ? 1000 : d % 2; // 1 MHz; every other one can
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {

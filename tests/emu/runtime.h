@@ -57,7 +57,7 @@ typedef enum cudaStreamCaptureMode {
     cudaStreamCaptureModeRelaxed,
 } cudaStreamCaptureMode;
 enum { cudaGraphInstantiateFlagUseNodePriority = 8 };
-enum { cudaDevAttrClockRate = 13 };
+enum { cudaDevAttrClockRate = 13, cudaDevAttrCanFlushRemoteWrites = 98 };
 enum { cudaStreamDefault, cudaStreamNonBlocking };
 enum { cudaEventDefault, cudaEventBlockingSync, cudaEventDisableTiming };
 enum { cudaHostAllocDefault, cudaHostAllocPortable };

@@ -235,8 +235,10 @@ static void go_on(void *ctx) {
 
 CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags) {
     uint32_t *of = (uint32_t *)(uintptr_t)where;
-    if (flags != CU_STREAM_WAIT_VALUE_GEQ || where % sizeof x || !emu_is_reached(of))
-        return CUDA_ERROR_INVALID_VALUE;
+    int flushes = 0; // a device that can has to: it may reorder what others write
+    cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, s->device);
+    unsigned right = CU_STREAM_WAIT_VALUE_GEQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0u);
+    if (flags != right || where % sizeof x || !emu_is_reached(of)) return CUDA_ERROR_INVALID_VALUE;
     if (forgotten && --forgotten == 0) return CUDA_SUCCESS;
     Said *said = mem_alloc(sizeof *said);
     *said = (Said){of, x};

@@ -39,7 +39,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
 
 typedef unsigned long long CUdeviceptr;
 enum { CU_STREAM_WRITE_VALUE_DEFAULT };
-enum { CU_STREAM_WAIT_VALUE_GEQ };
+enum { CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30 };
 /* tests/emu/stream.c */
 CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
 CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
