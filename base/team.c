@@ -123,13 +123,17 @@ Team *team_create(int n_threads) {
     return t;
 }
 
+void team_untie_caller(const Team *t) {
+    if (t->pinned) sched_setaffinity(0, sizeof t->before, &t->before);
+}
+
 void team_destroy(Team *t) {
     if (!t) return;
     atomic_store(&t->quit, true);
     atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
     futex_wake(&t->round);
     for (int i = 1; i < t->size; i++) pthread_join(t->members[i].thread, NULL);
-    if (t->pinned) sched_setaffinity(0, sizeof t->before, &t->before);
+    team_untie_caller(t);
     mem_free(t->members);
     mem_free(t);
 }

@@ -23,6 +23,9 @@ typedef struct Team Team;
 Team *team_create(int n_threads);
 void team_destroy(Team *t);
 int team_size(const Team *t); // 1 for NULL
+/* Local. The caller may use all cores of the team again, and so may threads that it starts from now
+ * on: for a rank that computes on a device, whose libraries start threads that poll. */
+void team_untie_caller(const Team *t);
 /* Local. Cores that the calling thread may use. */
 int team_cores(void);
 /* Local. Ties the calling thread, and all that it starts from now on, to one of equal parts of its

@@ -47,6 +47,16 @@ TEST(team_of_zero_takes_every_core) {
     team_destroy(NULL);
 }
 
+TEST(team_of_all_cores_ties_its_caller_to_one_until_told_otherwise) {
+    int cores = team_cores();
+    Team *t = team_create(cores);
+    CHECK(team_cores() == 1);
+    team_untie_caller(t);
+    CHECK(team_cores() == cores);
+    team_destroy(t);
+    CHECK(team_cores() == cores);
+}
+
 /* Between two barriers all members see the same count of arrivals. */
 static void meet(void *ctx, int member, int size) {
     Roll *r = ctx;

@@ -80,6 +80,8 @@ void run_open_backend(Run *r) {
         err(&r->device.unused, "%s", why);
     if (found && !why) {
         r->device.used = true;
+        // threads of NCCL that send to other nodes may use the cores that this one may
+        team_untie_caller(r->team);
         device_open(r->device.index, DEVICE_SCRATCH);
         if (r->group.size > 1) world_use_devices(r->world);
         if (r->group.size > 1 && run_asks_for_fused(r))
