@@ -328,6 +328,24 @@ TEST(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
     for (int i = 0; i < ORDERS; i++) CHECK(run_apart(2, orders[i], long_line, NULL) == 0);
 }
 
+static int one_sum(World *w, void *ctx) {
+    float x = 1, *at = device_alloc(sizeof x);
+    device_put(at, &x, sizeof x);
+    coll_sum(world_comm(w), COLL_F32, at, 1, "one");
+    if (world_rank(w) == 0) *(int *)ctx = emu_nccl_open();
+    device_get(&x, at, sizeof x);
+    device_wait();
+    device_free(at);
+    return x != (float)world_size(w);
+}
+
+TEST(cuda_coll_of_more_than_eight_peers_is_that_of_nccl) {
+    NEEDS_EMULATION();
+    int communicators;
+    CHECK(run(9, 9, orders[0], one_sum, &communicators) == 0 && communicators == 0);
+    CHECK(run(10, 10, orders[0], one_sum, &communicators) == 0 && communicators == 10);
+}
+
 TEST(cuda_coll_of_nccl_refuses_another_library) {
     Nccl n;
     Err e;

@@ -113,10 +113,10 @@ bool device_reaches(int other) {
     device_check(cudaDeviceCanAccessPeer(&can, mine, other));
     if (!can) return false;
     cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
-    if (error == cudaErrorPeerAccessAlreadyEnabled)
+    if (error == cudaErrorPeerAccessAlreadyEnabled || error == cudaErrorTooManyPeers)
         cudaGetLastError(); // else the next launch reports it
     else
         device_check(error);
-    return true;
+    return error != cudaErrorTooManyPeers; // without NVSwitch: more than eight
 }
 }

@@ -18,7 +18,7 @@ const bool test_on_device = false;
 
 static __thread int device;
 static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
-enum { GIB = 1 << 30 };
+enum { GIB = 1 << 30, MOST_PEERS = 8 };
 
 __attribute__((constructor)) static void look_at_environment(void) {
     const char *devices = getenv("EMU_DEVICES"), *reach = getenv("EMU_PEERS");
@@ -40,6 +40,7 @@ const char *cudaGetErrorString(cudaError_t e) {
         {cudaErrorMapBufferObjectFailed, "mapping of buffer object failed"},
         {cudaErrorNotReady, "device not ready"},
         {cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"},
+        {cudaErrorTooManyPeers, "peer mapping resources exhausted"},
         {cudaErrorIllegalState, "the operation cannot be performed in the present state"},
         {cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
         {cudaErrorStreamCaptureInvalidated,
@@ -108,6 +109,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     if (peer < 0 || peer >= emu_setup.devices || peer == device || emu_setup.apart)
         return cudaErrorInvalidDevice;
     if (reached >> peer & 1) return cudaErrorPeerAccessAlreadyEnabled;
+    if (__builtin_popcount(reached) == MOST_PEERS) return cudaErrorTooManyPeers;
     reached |= 1u << peer;
     return cudaSuccess;
 }

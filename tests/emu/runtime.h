@@ -32,6 +32,7 @@ typedef enum cudaError {
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorPeerAccessAlreadyEnabled = 704,
+    cudaErrorTooManyPeers = 711,
     cudaErrorMapBufferObjectFailed = 205,
     cudaErrorIllegalState = 401,
     cudaErrorStreamCaptureUnsupported = 900,
