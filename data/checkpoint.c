@@ -46,10 +46,11 @@ static json_t *manifest_read(const char *path, Err *e) {
     json_t *m = json_load_file(file, JSON_REJECT_DUPLICATES, NULL), *files, *info;
     const char *format = json_string_value(json_object_get(m, "format")), *name;
     const json_t *crc = json_object_get(m, "crc32c");
+    struct stat st;
     bool ok = true;
     if (!m)
-        ok = err(e, io_exists(file) ? "%s is damaged" : "%s is missing: no complete checkpoint",
-                 file);
+        ok = stat(file, &st) == 0 ? err(e, "%s is damaged", file)
+                                  : err(e, "cannot read %s: %s", file, strerror(errno));
     else if (!format || strncmp(format, FORMAT, strlen(FORMAT) - 1) != 0)
         ok = err(e, "%s is not a train_gpt checkpoint", path);
     else if (strcmp(format, FORMAT) != 0)
@@ -58,11 +59,10 @@ static json_t *manifest_read(const char *path, Err *e) {
         ok = err(e, "%s is damaged (checksum)", file);
     files = json_object_get(m, "files");
     json_object_foreach(files, name, info) {
-        struct stat st;
         char *one = mem_printf("%s/%s", path, name);
         json_int_t want = json_integer_value(json_object_get(info, "bytes"));
         if (ok && stat(one, &st))
-            ok = err(e, "%s is missing", one);
+            ok = err(e, "cannot read %s: %s", one, strerror(errno));
         else if (ok && st.st_size != want)
             ok = err(e, "%s has %lld bytes instead of %lld: it is cut off or damaged", one,
                      (long long)st.st_size, (long long)want);

@@ -212,6 +212,9 @@ works "a folder of a model" "$programs/inspect" spoilt
 mkdir empty
 refuses "a folder of nothing" 1 "without a checkpoint, a model, a tokenizer or tokens" \
     "$programs/inspect" empty
+mkdir -p loop/step_00000001 && ln -s checkpoint.json loop/step_00000001/checkpoint.json
+refuses "a checkpoint that cannot be read" 1 "checkpoint.json: Too many levels of symbolic links" \
+    "$programs/inspect" loop
 refuses "a part of a model" 1 "name its folder" "$programs/inspect" spoilt/config.json
 # Completion in bash asks the programs themselves.
 completes() { # WORDS COMMAND...: what the last of the command's arguments may become
