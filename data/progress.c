@@ -1,5 +1,6 @@
 #include "data/progress.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,6 +21,7 @@ static const double DECAY = 0.95; // of the moving average: about 20 steps
 struct Progress {
     FILE *f;
     bool is_terminal;
+    bool lost;               // a line could not be written
     int64_t steps, seen;     // of the run; of this process
     double ms, tokens_per_s; // moving averages, before the correction of their start
     double drawn;            // when the bar was drawn last
@@ -116,6 +118,13 @@ Progress *progress_open(FILE *f, int64_t steps) {
     return p;
 }
 
+/* A full disk costs lines, not the run. A reader that has left is no failure (base/die.c). */
+static void flush(Progress *p) {
+    if (fflush(p->f) == 0 || p->lost || errno == EPIPE || errno == EBADF) return;
+    p->lost = true;
+    warn("cannot write what is printed: %s; training goes on", strerror(errno));
+}
+
 /* Should a line of this step stay? The first, the last, and each so many. */
 static bool stays(const Progress *p, int64_t step) {
     int64_t every = line_every ? line_every : p->is_terminal ? p->steps / STAYING_LINES : 1;
@@ -147,7 +156,7 @@ void progress_step(Progress *p, const StepRecord *s) {
         progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
         fprintf(p->f, "\r\033[K%s", last ? "" : line);
     }
-    fflush(p->f);
+    flush(p);
 }
 
 void progress_wait(Progress *p, const char *what, double seconds, double most) {
@@ -156,7 +165,7 @@ void progress_wait(Progress *p, const char *what, double seconds, double most) {
     p->drawn = now_s();
     progress_wait_bar(line, sizeof line, columns(p->f) - 1, what, seconds, most);
     fprintf(p->f, "\r\033[K%s", line);
-    fflush(p->f);
+    flush(p);
 }
 
 void progress_part_line(char *buf, size_t n, const char *what, double done, double seconds) {
@@ -179,7 +188,7 @@ void progress_part(Progress *p, const char *what, double done, double seconds) {
     } else {
         fprintf(p->f, "%s\n", text);
     }
-    fflush(p->f);
+    flush(p);
 }
 
 void progress_note(Progress *p, const char *fmt, ...) {
@@ -189,7 +198,7 @@ void progress_note(Progress *p, const char *fmt, ...) {
     vfprintf(p->f, fmt, ap);
     va_end(ap);
     fputc('\n', p->f);
-    fflush(p->f);
+    flush(p);
 }
 
 void progress_close(Progress *p) {

@@ -402,6 +402,9 @@ works "the records" \
     fail "full disk under the log" "the run did not go on"
 
 full_output=(bash -c '"$@" >/dev/full' -)
+works "a run whose lines go to a full disk" "${full_output[@]}" "${train[@]}"
+works "one warning says so" test \
+    "$(grep -c 'warning: cannot write what is printed: No space left' err)" = 1
 refuses "a listing to a full disk" 1 "cannot write the standard output: No space left" \
     "${full_output[@]}" "$programs/train_gpt" --listing --model $model --ranks 2 --layout x2
 refuses "a plan to a full disk" 1 "cannot write the standard output: No space left" \
