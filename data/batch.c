@@ -49,6 +49,13 @@ int batch_locate(const Batches *b, int64_t step, int64_t j, int64_t *first_token
     return lo;
 }
 
+/* Ids were checked when the file was opened: a wrong one was written into it since then. No kernel
+ * may look it up, and the step is not made (io_map_truncated). */
+static void check_ids(const Batches *b, const Shard *s, int32_t *ids) {
+    for (int64_t t = 0; t < b->seq; t++)
+        if (ids[t] < 0 || ids[t] >= b->set->vocab) ids[t] = 0, io_map_note(&s->file);
+}
+
 void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                 int32_t *targets) {
     int64_t at;
@@ -56,6 +63,7 @@ void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_
         const Shard *s = &b->set->shards[batch_locate(b, step, first + i, &at)];
         shard_read(s, at, b->seq, inputs + i * b->seq);
         shard_read(s, at + 1, b->seq, targets + i * b->seq);
+        check_ids(b, s, inputs + i * b->seq), check_ids(b, s, targets + i * b->seq);
         io_map_check(&s->file);
     }
 }

@@ -36,7 +36,7 @@ void io_map_survive(void) {
 
 bool io_map_truncated(Err *e) {
     const IoRegion *r = truncated;
-    if (r) err(e, "%s became shorter while it was in use: put back what it held", r->path);
+    if (r) err(e, "%s changed while it was in use: put back what it held", r->path);
     return r != NULL;
 }
 
@@ -84,6 +84,10 @@ static IoRegion *region_add(const IoMap *m, const struct stat *st) {
     if (fresh) r->next = regions, regions = r;
     pthread_mutex_unlock(&lock);
     return r;
+}
+
+void io_map_note(const IoMap *m) {
+    if (m->region) note(m->region);
 }
 
 void io_map_check(const IoMap *m) {
