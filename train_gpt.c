@@ -94,11 +94,7 @@ static bool accumulate(Run *r) {
 }
 
 static void train_step(Run *r) {
-    char phase[96], saved[64] = "";
-    if (*r->o->save && r->saved_step >= 0)
-        snprintf(saved, sizeof saved, " (--resume goes on from %" PRId64 ")", r->saved_step);
-    snprintf(phase, sizeof phase, "step %" PRId64 "%s", r->state.step + 1, saved);
-    world_set_phase(r->world, phase); // for the line of a rank that waits in vain
+    run_set_phase(r, "step", r->state.step + 1);
     double begin = now_s();
     AdamW rule = run_update_rule(r, r->state.step);
     bool may_skip =

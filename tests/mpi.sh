@@ -274,13 +274,15 @@ interrupted() {
     continues
 }
 
-# A rank of a training run stops: those that wait for it name it, along z or, where its group of z
-# was served before it stopped, along all.
+# A rank of a training run stops in a long evaluation: those that wait for it name it, along z or,
+# where its group of z was served before it stopped, along all.
 stopped_is_named() {
     local job_pid pid victim=
     why=
     : >out
-    mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --layout z4 >>out 2>err &
+    { word 20240520 && word 1 && word 2000000 && head -c 4001012 /dev/zero; } >long.bin
+    mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --layout z4 \
+        --val long.bin --eval-every 3 --eval-batches 0 >>out 2>err &
     job_pid=$!
     comes has_lines 3 '^step' out
     for pid in $(pgrep -P "$(launcher $job_pid)"); do
@@ -289,8 +291,8 @@ stopped_is_named() {
     if [ -n "$victim" ]; then kill -STOP "$victim"; else kill $job_pid; fi
     wait $job_pid
     [ -n "$victim" ] || why="the ranks did not start"
-    grep -Eq 'waited .* along (z|all)\b.* not there: .*rank 2\b' err ||
-        why="no line of those that wait names rank 2"
+    grep -Eq 'waited .* along (z|all)\b.* in the evaluation after step 3; not there: .*rank 2\b' \
+        err || why="no line of those that wait names the evaluation and rank 2"
 }
 
 # The disk is full for one process of four: one line says whose, the checkpoint before is whole, and

@@ -108,7 +108,7 @@ struct Comm {
 struct World {
     const CollBackend *backend, *device; // device: for device memory; or NULL
     int rank, size;
-    char node[HOST_NAME_MAX + 1], phase[64];
+    char node[HOST_NAME_MAX + 1], phase[96];
     Team *team;
     double limit; // seconds, 0: none
     Comm *all, *last;

@@ -60,6 +60,7 @@ static double score_hellaswag(Run *r) {
 }
 
 void run_evaluate(Run *r) {
+    run_set_phase(r, "the evaluation after step", r->state.step);
     if (*r->o->val) {
         double loss = validate(r);
         if (run_stopping(r)) return;

@@ -66,6 +66,7 @@ void run_save(Run *r) {
     char *text = runstate_print(&r->state, r->options);
     outer_average(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
+    run_set_phase(r, "the save of step", r->state.step);
     if (r->lead) metrics_sync(r->metrics); // records must reach at least as far as the checkpoint
     if (!checkpoint_save(r->o->save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e)) {
         if (r->saved_step < 0) die_user("%s; nothing was saved before", e.text);

@@ -1,6 +1,8 @@
 /* The tokens, the update rule and the counters of a step. */
 #include "parallel/train/train.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/die.h"
@@ -15,6 +17,14 @@ float run_loss_scale(const Run *r) {
 /* Offset of this rank's sequences in a micro-batch of all ranks. */
 static int64_t sequence_offset(const Run *r) {
     return mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
+}
+
+void run_set_phase(Run *r, const char *what, int64_t step) {
+    char phase[96], saved[64] = "";
+    if (*r->o->save && r->saved_step >= 0)
+        snprintf(saved, sizeof saved, " (--resume goes on from %" PRId64 ")", r->saved_step);
+    snprintf(phase, sizeof phase, "%s %" PRId64 "%s", what, step, saved);
+    world_set_phase(r->world, phase);
 }
 
 void run_warm_up(Run *r) {

@@ -175,7 +175,9 @@ bool run_asks_for_fused(const Run *r);
 /* Local. The value of --overlap; for auto the choice of the plan, or bulk. */
 Overlap run_overlap(const Run *r);
 void run_print_plan(const Run *r); // local, of rank 0: a line of the header
-void run_predict(Run *r);          // collective: r->predicted_ms of a run without a plan
+/* Local. What this rank does, for the line of a rank that waits in vain: "step" 12. */
+void run_set_phase(Run *r, const char *what, int64_t step);
+void run_predict(Run *r); // collective: r->predicted_ms of a run without a plan
 void run_plan_free(Run *r);
 /* Collective. --refine: runs the first steps on each near-optimal layout, then keeps the
  * fastest. */
