@@ -466,10 +466,13 @@ static bool load_optimizer(const char *path, const TensorTable *t, Err *e) {
 char *checkpoint_state(const char *path, Err *e) {
     char *file = mem_printf("%s/train_state.json", path), *text = NULL;
     IoMap map;
-    if (io_map(&map, file, e)) {
+    json_t *m = manifest_read(path, e);
+    const json_t *info = json_object_get(json_object_get(m, "files"), "train_state.json");
+    if (m && verify_file(file, info, &group_alone, e) && io_map(&map, file, e)) {
         text = mem_printf("%.*s", (int)map.n, (const char *)map.p);
         io_unmap(&map);
     }
+    json_decref(m);
     mem_free(file);
     return text;
 }

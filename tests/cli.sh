@@ -212,6 +212,12 @@ works "a folder of a model" "$programs/inspect" spoilt
 mkdir empty
 refuses "a folder of nothing" 1 "without a checkpoint, a model, a tokenizer or tokens" \
     "$programs/inspect" empty
+cp -r ckpt hurt
+printf X | dd of=hurt/step_00000004/train_state.json bs=1 seek=100 conv=notrunc status=none
+for command in "$programs/inspect hurt" "${train[*]} --save hurt --resume"; do
+    # shellcheck disable=SC2086
+    refuses "a damaged state of a run" 1 "train_state.json is damaged: checksum" $command
+done
 mkdir -p loop/step_00000001 && ln -s checkpoint.json loop/step_00000001/checkpoint.json
 refuses "a checkpoint that cannot be read" 1 "checkpoint.json: Too many levels of symbolic links" \
     "$programs/inspect" loop
