@@ -13,15 +13,17 @@
 #include "parallel/comm/coll_backend.h"
 
 /* Variables with the number of ranks of a launcher and the rank of this process: Open MPI; MPICH,
- * Intel MPI and srun --mpi=pmi2; MVAPICH; any srun. The last ones belong to a job step, which only
- * srun makes: in a batch script or an interactive allocation of many tasks SLURM_NTASKS is set, but
- * there is one process. */
+ * Intel MPI and srun --mpi=pmi2; MVAPICH; any srun; torchrun, which is refused, as its processes do
+ * not find each other through MPI. Those of srun belong to a job step, which only srun makes: in a
+ * batch script or an interactive allocation of many tasks SLURM_NTASKS is set, but there is one
+ * process. */
 static const struct {
     const char *size, *rank;
 } launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                  {"PMI_SIZE", "PMI_RANK"},
                  {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
-                 {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+                 {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+                 {"LOCAL_WORLD_SIZE", "RANK"}};
 
 enum { UNSAID = -1 }; // the launcher does not say the number of ranks; MPI knows it
 
