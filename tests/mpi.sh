@@ -400,6 +400,11 @@ unlike_starts() {
     { head -c 5000 shard.bin && printf '\1\0' && tail -c +5003 shard.bin; } >stale/shard.bin
     folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
         "ranks 2-3 were started with --train shard.bin $size, rank 0 with ${size#of }$"
+    mkdir -p apart && ln -s ../shard.bin apart/shard.bin
+    both=(--save save)
+    folder=$dir/apart unlike "ranks that save into another folder" 1 \
+        "rank [23] on [^:]*: save/.lock is not there: --save needs a folder that all nodes share$"
+    both=()
     commit=$(sed -n 's/.*"commit":"\([^"]*\)".*/\1/p' run.json | head -1)
     sed "s/$commit/${commit//?/x}/g" "${train[0]}" >other_commit && chmod +x other_commit
     other=$dir/other_commit unlike "ranks with a program of another commit" 2 \

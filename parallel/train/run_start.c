@@ -332,8 +332,7 @@ static void check_outputs(const Run *r) {
         mem_free(inside);
     }
     int lock; // held until the process ends
-    if (*dirs[0] && !checkpoint_lock(r->o->save, &r->group, &lock, &e))
-        die_user("--save: %s", e.text);
+    if (*dirs[0] && !checkpoint_lock(r->o->save, &r->group, &lock, &e)) die_user("%s", e.text);
     if (*r->o->export_llmc &&
         (!llmc_model_fits(&r->config, &e) || !output_possible(r->o->export_llmc, true, &e)))
         die_user("--export-llmc: %s", e.text);
