@@ -371,13 +371,14 @@ static void matrices(Walk *k, const TensorTable *t) {
 }
 
 static void vectors(Walk *k, const TensorTable *t) {
-    static const char *const partial[] = {"d.z", "d.z.x"};
-    for (int a = 0; a < 2; a++) {
+    for (int along = 1; along <= N_AXES; along++) { // each list of axes goes on with the one before
         int64_t n = 0;
-        Axes axes = axes_of(partial[a]);
-        for (int i = 0; i < t->n; i++)
-            if (!shard_has_flat_parts(t, i) && axes_equal(shard_partial_axes(t, i, k->l), axes))
-                n += gradient(&t->t[i]);
+        Axes axes = axes_none();
+        for (int i = 0; i < t->n; i++) {
+            Axes over = mesh_real(k->m, shard_partial_axes(t, i, k->l));
+            if (!shard_has_flat_parts(t, i) && over.n == along)
+                axes = over, n += gradient(&t->t[i]);
+        }
         if (n)
             call(k, "gradients of vectors", COLL_ALL_REDUCE, grid_summed_axes(k->s->grid, axes), n,
                  F32);

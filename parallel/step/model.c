@@ -21,23 +21,16 @@ static void take_gradient(Model *m, int i) {
         t->grad = floats(&m->arena[ARENA_GRADS], n);
 }
 
-/* In the order of the buckets that sum them up (sums.c): matrices, then vectors by the axes along
- * which they are partial. */
+/* Those that one bucket sums up lie together (sums.c): matrices, then vectors, by how many axes
+ * they are partial along. */
 static void cut_gradients(Model *m) {
-    static const char *const partial[] = {"d.z", "d.z.x"};
     const TensorTable *t = &m->tensors;
     for (int i = 0; m->exact && i < t->n; i++) // what the integers become in the end
         t->t[i].grad = floats(&m->arena[ARENA_GRADS], tensor_part(&t->t[i], PART_GRAD));
-    int n = 0;
-    for (int i = 0; i < t->n; i++)
-        if (shard_has_flat_parts(t, i)) m->grad_order[n++] = i;
-    for (int k = 0; k < 2; k++)
+    for (int axes = 1, n = 0; axes <= N_AXES; axes++)
         for (int i = 0; i < t->n; i++)
-            if (!shard_has_flat_parts(t, i) &&
-                axes_equal(shard_partial_axes(t, i, &m->grid->layout), axes_of(partial[k])))
-                m->grad_order[n++] = i;
-    assert(n == t->n); // none is partial over other axes
-    for (int k = 0; k < n; k++) take_gradient(m, m->grad_order[k]);
+            if (shard_partial_axes(t, i, &m->grid->layout).n == axes)
+                take_gradient(m, m->grad_order[n++] = i);
 }
 
 /* Each a copy of the arena of parameters. */

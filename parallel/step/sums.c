@@ -63,14 +63,9 @@ static int *last_makers(const Program *p) {
     return last;
 }
 
-/* Order in the arena of gradients: matrices; vectors; vectors that are partial along x, too. */
-static int arena_order(const Program *p, const Gradient *g) {
-    return g->matrix ? 0 : axes_has(p->tensor[g->dw].dist.partial, AXIS_X) ? 2 : 1;
-}
-
 /* With --overlap halves the second half adds to what the first has made: its tensor is the
  * gradient. */
-static void find_gradients(Sums *s) {
+static void find_gradients(Sums *s, const TensorTable *table) {
     const Program *p = s->p;
     int *last = last_makers(p), n = 0;
     Gradient *of = mem_calloc((size_t)p->n_tensors, sizeof *of);
@@ -83,9 +78,10 @@ static void find_gradients(Sums *s) {
         of[x->parameter].dw = t, of[x->parameter].last_op = last[t];
     }
     s->gradient = mem_calloc((size_t)n, sizeof *of);
-    for (int place = 0; place < 3; place++)
+    for (int axes = 1; axes <= N_AXES; axes++) // as model.c lays them out
         for (int i = 0; i < n; i++)
-            if (of[i].dw >= 0 && arena_order(p, &of[i]) == place) s->gradient[s->n++] = of[i];
+            if (of[i].dw >= 0 && shard_partial_axes(table, i, p->layout).n == axes)
+                s->gradient[s->n++] = of[i];
     mem_free(last), mem_free(of);
 }
 
@@ -95,10 +91,11 @@ static Axes to_be_summed(const Program *p, int t) {
     return grid_summed_axes(p->grid, p->tensor[t].dist.partial);
 }
 
-/* Matrices of a layer, unless each of them is scattered; vectors of one place. */
+/* Matrices of a layer, unless each of them is scattered; vectors that are partial alike. */
 static bool in_one_bucket(const Program *p, const Gradient *a, const Gradient *b) {
-    if (arena_order(p, a) != arena_order(p, b)) return false;
-    return !a->matrix || (p->layout->zero == 0 && p->tensor[a->dw].layer == p->tensor[b->dw].layer);
+    const StepTensor *x = &p->tensor[a->dw], *y = &p->tensor[b->dw];
+    if (a->matrix != b->matrix || !axes_equal(x->dist.partial, y->dist.partial)) return false;
+    return !a->matrix || (p->layout->zero == 0 && x->layer == y->layer);
 }
 
 static void find_buckets(Sums *s) {
@@ -227,7 +224,7 @@ void program_sums(Program *p) {
     TensorTable table = tensors_describe(&p->shape->config);
     bool kv_copies = grid_head_copies(p->grid, &p->shape->config).max > 1;
     shard_tensors(&table, p->grid, false);
-    find_gradients(&s);
+    find_gradients(&s, &table);
     find_buckets(&s);
     int n = p->n_ops;
     Op *old = program_take(p);
