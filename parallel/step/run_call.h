@@ -154,15 +154,19 @@ static inline void clear_vocabulary_padding(const Call *c, int dw, int64_t writt
 
 /* ---- arguments of kernels ---- */
 
-static inline Norm norm_of_rows(const Call *c, int x) {
+/* Of T rows of the residual stream. */
+static inline Norm norm_of(const Call *c, int64_t T) {
     const Config *f = &c->m->shape.config;
     return (Norm){.kind = f->norm,
-                  .T = rows(c, x),
+                  .T = T,
                   .C = c->m->w.C_n,
                   .ld = c->m->w.C,
                   .C_all = f->channels,
                   .eps = (float)f->norm_eps,
                   .workspace = c->m->norm_work};
+}
+static inline Norm norm_of_rows(const Call *c, int x) {
+    return norm_of(c, rows(c, x));
 }
 
 /* NULL: backward does not read them. */

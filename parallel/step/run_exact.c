@@ -90,8 +90,7 @@ void run_norm_squares(const Call *c) {
 }
 void run_norm_rstd(const Call *c) {
     const Op *op = c->op;
-    const Config *f = &c->m->shape.config;
-    Norm n = {.T = cols(c, op->out), .C_all = f->channels, .eps = (float)f->norm_eps};
+    Norm n = norm_of(c, cols(c, op->out));
     if (op->n_in > 1)
         c->m->k->copy(c->m->team, mean(c, op->out), n.T, at(c, op->in[1]), n.T, 1, n.T,
                       sizeof(float));

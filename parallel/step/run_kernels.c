@@ -101,17 +101,13 @@ void run_norm_statistics(const Call *c) {
 }
 
 void run_norm_merge(const Call *c) {
-    int64_t counts[MAX_Y], C = c->m->w.C;
+    int64_t counts[MAX_Y];
     int parts = c->op->in[0], Y = (int)rows(c, parts) / 2;
-    Norm n = {.kind = c->m->shape.config.norm,
-              .T = cols(c, parts),
-              .C_all = c->m->shape.config.channels,
-              .eps = (float)c->m->shape.config.norm_eps};
+    Norm n = norm_of(c, cols(c, parts));
     for (int i = 0; i < Y; i++) {
-        int64_t left = n.C_all - i * C;
-        counts[i] = left < 0 ? 0 : left < C ? left : C;
+        int64_t left = n.C_all - i * n.ld;
+        counts[i] = left < 0 ? 0 : left < n.ld ? left : n.ld;
     }
-    n.C = c->m->w.C_n, n.ld = C;
     c->m->k->norm_merge(&n, mean(c, c->op->out), rstd(c, c->op->out), at(c, parts), counts, Y);
 }
 
