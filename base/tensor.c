@@ -1,5 +1,6 @@
 #include "base/tensor.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-enum { PER_LAYER = 12, OUTSIDE = 5, PIECES_PER_LAYER = 12 };
+/* The most tensors of a layer, and outside of layers; of the file, for each of those of a layer. */
+enum { PER_LAYER = 12, OUTSIDE = 5, PIECES = 2 };
 
 /* One text behind the other. Tables are made by the thousand when layouts are priced, and printf
  * takes ten times as long. */
@@ -54,6 +56,7 @@ static void tensor_whole(Tensor *t) {
 
 /* tail: "" or ".weight" and the like. */
 static Tensor *add(const Place *p, int64_t rows, int64_t cols, const char *name, const char *tail) {
+    assert(p->t->n < p->t->config.layers * PER_LAYER + OUTSIDE);
     Tensor *x = &p->t->t[p->t->n++];
     *x = (Tensor){.layer = p->layer, .rows = rows, .cols = cols};
     tensor_whole(x);
@@ -85,6 +88,7 @@ static bool llama_names(const Config *c) {
 static void piece(const Place *p, int64_t col, int64_t cols, bool transposed, const char *name,
                   const char *tail) {
     TensorTable *t = p->t;
+    assert(t->n_pieces < t->config.layers * PER_LAYER * PIECES + OUTSIDE);
     Piece *x = &t->pieces[t->n_pieces++];
     const Tensor *of = &t->t[t->n - 1];
     *x = (Piece){.tensor = t->n - 1, .col = col, .cols = cols, .transposed = transposed};
@@ -157,7 +161,7 @@ static void block(TensorTable *t, int l) {
 TensorTable tensors_describe(const Config *c) {
     TensorTable t = {.config = *c};
     t.t = mem_calloc((size_t)(c->layers * PER_LAYER + OUTSIDE), sizeof *t.t);
-    t.pieces = mem_calloc((size_t)(c->layers * 2 * PIECES_PER_LAYER + OUTSIDE), sizeof *t.pieces);
+    t.pieces = mem_calloc((size_t)(c->layers * PER_LAYER * PIECES + OUTSIDE), sizeof *t.pieces);
     Place outside = place_of(&t, -1);
     add_matrix(&outside, c->vocab, c->channels, 0.02f, "wte", "");
     whole_piece(&outside, "wte", "model.embed_tokens", ".weight");

@@ -155,6 +155,9 @@ static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimS
     } else {
         *axes = axes_of("y");
     }
+    if (across == FEATURES_RESIDUAL && t->cols != c->channels)
+        die("%s: sides() does not say which of its %lld columns a rank holds", t->name,
+            (long long)t->cols);
     if (rows->size == 0) *rows = block(0, t->rows, t->rows, t->rows);
     *cols = shard_features(c, g, across, wide);
 }
