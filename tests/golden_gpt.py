@@ -2,6 +2,7 @@
 """Golden numbers of a tiny GPT-2 and a tiny LLaMA shape, from PyTorch in double precision.
 
     python3 tests/golden_gpt.py        writes tests/golden/{gpt2,llama}_{weights,grads}.bin and .txt
+    python3 tests/golden_gpt.py llama  those of one shape
 
 Needs torch, numpy and transformers; the test suite reads only the files. The models below are
 plain; each is asserted to equal transformers' GPT2LMHeadModel or LlamaForCausalLM with the same
@@ -265,7 +266,7 @@ def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     os.makedirs("tests/golden", exist_ok=True)
     torch.use_deterministic_algorithms(True)
-    for kind in SHAPES:
+    for kind in sys.argv[1:] or SHAPES:
         w, inputs, targets = initial(kind)
         gold, fp32 = train(kind, torch.float64), train(kind, torch.float32)
         write_bin(kind, "weights", w)
