@@ -8,8 +8,10 @@
  *
  * Dimensions: T tokens, C channels, N and K outputs and inputs of a layer, V vocabulary, H heads, S
  * positions. 2Y: two numbers of each rank along y (norms). 3V: three numbers of each block of the
- * vocabulary (the loss). G: all gradients of a bucket. listing.c prints them below a list. The
- * residual stream is x in front of a layer's attention, x2 in front of its MLP, x3 behind it.
+ * vocabulary (the loss). G: all gradients of a bucket. listing.c prints them below a list. Passes
+ * read these names: T is what halves and chunks have a part of, V has padding of its own, a
+ * parameter of S is no matrix. The residual stream is x in front of a layer's attention, x2 in
+ * front of its MLP, x3 behind it.
  *
  * The list is built once, from the forward pass (build.c). Every collective of it comes out of one
  * function, program_redistribute; backward is derived (differentiate.c), and what is not kept from
