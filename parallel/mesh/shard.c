@@ -120,8 +120,8 @@ Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
     const Tensor *x = &t->t[i];
     if (shard_has_flat_parts(t, i)) return axes_of("d");
     bool of_hidden = is(x, "qkv.bias") || is(x, "up.bias");
-    bool partial_over_x = l->stay || (layout_tokens_over_x(l) && !of_hidden);
-    return partial_over_x ? axes_of("d.z.x") : axes_of("d.z");
+    bool tokens_over_x = layout_tokens_over_x(l) && l->size[AXIS_X] > 1; // as in its type
+    return tokens_over_x && (l->stay || !of_hidden) ? axes_of("d.z.x") : axes_of("d.z");
 }
 
 /* The rows of a weight whose input features are sharded as `kind`; with stay=y over x instead. */
