@@ -21,7 +21,7 @@ static const char *asks_for_cpu(const Run *r) {
     if (r->o->exact) return "--exact has no CUDA kernels";
     if (r->o->check_tp) return "--check-tp compares tensors in host memory";
     if (r->o->sync_every > 1) return "--sync-every averages replicas in host memory";
-    if (opt_given(opt_find(r->options, "kernels"))) return "--kernels names a set of CPU kernels";
+    if (strcmp(r->o->kernels, "auto") != 0) return "--kernels names a set of CPU kernels";
     return NULL;
 }
 
