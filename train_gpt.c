@@ -185,7 +185,7 @@ static void train(Run *r) {
     if (r->plan && !r->o->profile) run_refine(r);
     run_trace_prepare(r);
     while (run_train_on(r)) // the first step of a profile pays for page faults and does not count
-        if (r->o->profile && measured++ == 0) profile_reset(), begin = now_s();
+        if (r->o->profile && r->lead && measured++ == 0) profile_reset(), begin = now_s();
     if (r->o->profile && r->lead)
         profile_print(stdout, measured - 1, 1e3 * (now_s() - begin) / (double)(measured - 1),
                       r->peak_rank);

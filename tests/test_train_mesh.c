@@ -147,6 +147,14 @@ TEST(train_counts_with_the_digest_of_the_weights) {
     }
 }
 
+/* Ranks share the table of rank 0, who measures: TSan knows whether others write to it. */
+TEST(train_profiles_one_rank_on_every_mesh) {
+    const char *dir = shell_directory(1000);
+    SHELL(0, "per step, mean of 1 ",
+          RUN "$RUN --model %s --micro 1 --batch 80 --steps 2 --profile --ranks 4 --layout x4",
+          models[0]);
+}
+
 static double peak_of(const char *dir, int ranks) {
     char text[8192];
     if (test_shell(dir, text, sizeof text,
