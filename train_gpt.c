@@ -168,13 +168,11 @@ bool run_train_on(Run *r) {
         if (r->o->profile && r->lead) profile_end(&r->m);
         run_trace_after(r);
     }
-    if (!r->o->profile) after_step(r);
+    after_step(r);
     return r->state.step > before;
 }
 
 static void train(Run *r) {
-    int64_t measured = 0;
-    double begin = now_s();
     if (r->state.step >= r->o->steps) {
         run_note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step,
                  r->o->steps);
@@ -184,11 +182,8 @@ static void train(Run *r) {
     if (r->lead) run_remark(r);
     if (r->plan && !r->o->profile) run_refine(r);
     run_trace_prepare(r);
-    while (run_train_on(r)) // the first step of a profile pays for page faults and does not count
-        if (r->o->profile && r->lead && measured++ == 0) profile_reset(), begin = now_s();
-    if (r->o->profile && r->lead)
-        profile_print(stdout, measured - 1, 1e3 * (now_s() - begin) / (double)(measured - 1),
-                      r->peak_rank);
+    while (run_train_on(r)) continue;
+    if (r->o->profile && r->lead) profile_print(stdout, r->peak_rank);
 }
 
 /* Collective. The exit status. */

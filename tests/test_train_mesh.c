@@ -147,11 +147,13 @@ TEST(train_counts_with_the_digest_of_the_weights) {
     }
 }
 
-/* Ranks share the table of rank 0, who measures: TSan knows whether others write to it. */
+/* Rank 0 measures: TSan knows whether other ranks write to its table. And the run saves as others
+ * do. */
 TEST(train_profiles_one_rank_on_every_mesh) {
     const char *dir = shell_directory(1000);
     SHELL(0, "per step, mean of 1 ",
-          RUN "$RUN --model %s --micro 1 --batch 80 --steps 2 --profile --ranks 4 --layout x4",
+          RUN "$RUN --model %s --micro 1 --batch 80 --steps 2 --profile --ranks 4 --layout x4 "
+              "--save run && test -d run/step_00000002",
           models[0]);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "parallel/step/program.h"
 #include "parallel/step/run.h"
@@ -18,6 +19,8 @@ typedef struct Row {
 
 static Row rows[MAX_ROWS];
 static int n_rows;
+static int64_t n_steps;       // with the first
+static double begun, steps_s; // start of this step; seconds of all but the first
 
 /* Of a step on a device: calls whose times are known when it is done. */
 typedef struct Call {
@@ -64,19 +67,19 @@ void profile_begin(Model *m) {
     device = m->k->clock;
     m->hook = &hook;
     if (device) device->begin(2 * max_calls);
+    begun = now_s();
 }
 
 void profile_end(Model *m) {
     m->hook = NULL;
-    if (!device) return;
-    device->end();
+    if (device) device->end();
     for (const Call *c = calls; c < calls + n_calls; c++)
         rows[c->row].s += device->seconds(c->end) - device->seconds(c->begin);
     n_calls = 0;
-}
-
-void profile_reset(void) {
-    n_rows = 0, memset(rows, 0, sizeof rows);
+    if (n_steps++ == 0)
+        n_rows = 0, memset(rows, 0, sizeof rows);
+    else
+        steps_s += now_s() - begun;
 }
 
 static int slower_first(const void *a, const void *b) {
@@ -84,8 +87,9 @@ static int slower_first(const void *a, const void *b) {
     return x->s > y->s ? -1 : x->s < y->s;
 }
 
-void profile_print(FILE *f, int64_t steps, double step_ms, double peak_flops) {
-    double sum_ms = 0, peak = peak_flops;
+void profile_print(FILE *f, double peak_flops) {
+    int64_t steps = n_steps - 1;
+    double sum_ms = 0, step_ms = 1e3 * steps_s / (double)steps, peak = peak_flops;
     if (steps <= 0) return;
     qsort(rows, (size_t)n_rows, sizeof rows[0], slower_first);
     for (int i = 0; i < n_rows; i++)
