@@ -395,7 +395,8 @@ TEST(cuda_coll_says_what_it_cannot_do) {
     NEEDS_EMULATION();
     char text[1024];
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
-    CHECK(strstr(text, "this rank and rank 0 have the same GPU") && strchr(text, '\n')[1] == 0);
+    CHECK(strstr(text, "this rank and rank 0 have the same GPU, and not all GPUs share memory: ") &&
+          strchr(text, '\n')[1] == 0);
     CHECK_CHILD(1, give_too_small_a_place, NULL,
                 "\"side by side\": strided blocks need a staging buffer; it has 12 of 16");
     CHECK_CHILD(1, ask_for_largest, NULL,
