@@ -14,9 +14,10 @@
 #   fuzzers              every reader of foreign bytes, 3 seconds each
 #
 # `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly
-# wait: the last three stages and their builds use that time, behind everything else; what they
-# print is shown when it is their turn. They share with build/ the kernels of CUDA that their tests
-# do not launch, or that TSan does not see (Makefile).
+# wait, and so do tests of disks that fail and of threads: the last three stages and their builds
+# run at the same time, behind everything else; what they print is shown when it is their turn.
+# They share with build/ the kernels of CUDA that their tests do not launch, or that TSan does not
+# see (Makefile).
 set -u -o pipefail
 jobs=$(nproc)
 scratch=$(mktemp -d)
@@ -84,13 +85,20 @@ threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are r
 export jobs
 export -f build_sanitized sanitized # to the shell of a stage
 
+# NAME COMMAND...: a stage beside others.
+beside() {
+    summary=$scratch/$1.summary "${@:2}" >"$scratch/$1.said" 2>&1 &
+}
+
 last_stages() {
-    summary=$scratch/summary
     # shellcheck disable=SC2086
-    stage "files and parsers under ASan and UBSan" sanitized asan $files
+    beside asan stage "files and parsers under ASan and UBSan" sanitized asan $files
     # shellcheck disable=SC2086
-    stage "threads under TSan" sanitized tsan $threads
-    stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
+    beside tsan stage "threads under TSan" sanitized tsan $threads
+    beside fuzz stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
+    wait
+    cat "$scratch"/{asan,tsan,fuzz}.said
+    cat "$scratch"/{asan,tsan,fuzz}.summary >"$scratch/summary"
 }
 
 stage "the suite" build/run_tests
