@@ -1,13 +1,14 @@
 /* The measured peak of the multiply units. Every comparison is of two measurements of this moment,
  * and repeated while it fails: other programs and a changing clock rate disturb some repetitions, a
- * wrong peak fails all of them. */
+ * wrong peak fails all of them. A host may run both cores of a virtual machine on one of its own
+ * for a second, where each has half the rate. */
 #include "tests/layers.h"
 #include "tests/parsed.h"
 
 #include "base/clock.h"
 #include "parallel/step/profile.h"
 
-enum { TRIES = 10 };
+static const double PATIENCE = 20; // seconds
 
 /* FLOP/s of one thread on a matmul that stays in the caches: the fastest of some calls. */
 static double fastest_matmul(const Kernels *k, Team *t, bool bf16) {
@@ -38,7 +39,8 @@ TEST_ALONE(peak_is_above_matmuls_and_not_far) {
             // Tile registers multiply faster than fp32 operands are rounded and packed.
             double least = bf16 && strcmp(*s, "avx512_amx") == 0 ? 0.1 : 0.5;
             double share = INFINITY, matmul = 0; // the fastest of all tries: others may compute
-            for (int i = 0; i < TRIES && !(share > least && share < 1); i++) {
+            double end = now_s() + PATIENCE;
+            while (!(share > least && share < 1) && now_s() < end) {
                 double peak = k->peak(t, bf16).core;
                 matmul = fmax(matmul, fastest_matmul(k, t, bf16));
                 share = matmul / peak;
@@ -54,8 +56,9 @@ TEST_ALONE(peak_is_the_same_while_others_compute_and_says_so) {
     int cores = team_cores();
     const Kernels *k = kernels_cpu(NULL);
     double ratio = 0, alone = 0, together = 0; // the best of all tries: others may compute
+    double end = now_s() + PATIENCE;
     Peak beside = {0};
-    for (int i = 0; i < TRIES && !(ratio > 0.95 && ratio < 1.05); i++) {
+    while (!(ratio > 0.95 && ratio < 1.05) && now_s() < end) {
         Team *own = team_create(cores), *shared = team_create(2 * cores);
         alone = fmax(alone, k->peak(own, false).core), beside = k->peak(shared, false);
         together = fmax(together, beside.core);
