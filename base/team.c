@@ -42,7 +42,10 @@ struct Team {
         int index;
         pthread_t thread;
         DieRank rank; // messages of members name the rank, too
+        double rate;  // of its last share; 0: none
+        double speed; // relative to the others; a moving average of rates
     } * members;
+    double *share; // [size + 1]: team_shares
 };
 
 /* Waits until *word != old: spins, then sleeps in the kernel. */
@@ -112,11 +115,13 @@ Team *team_create(int n_threads) {
     t->size = n_threads > 0 ? n_threads : team_cores();
     t->wanted = &never;
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
+    t->share = mem_calloc((size_t)t->size + 1, sizeof *t->share);
     t->pinned = t->size > 1 && sched_getaffinity(0, sizeof t->before, &t->before) == 0 &&
                 CPU_COUNT(&t->before) == t->size;
     if (t->pinned) pin(&t->before, 0, 1);
+    t->members[0].speed = 1;
     for (int i = 1; i < t->size; i++) {
-        t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank()};
+        t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank(), .speed = 1};
         int rc = team_start_thread(&t->members[i].thread, member_main, &t->members[i]);
         if (rc) die("cannot start thread %d of %d: %s", i, t->size, strerror(rc));
     }
@@ -135,6 +140,7 @@ void team_destroy(Team *t) {
     for (int i = 1; i < t->size; i++) pthread_join(t->members[i].thread, NULL);
     team_untie_caller(t);
     mem_free(t->members);
+    mem_free(t->share);
     mem_free(t);
 }
 
@@ -156,6 +162,33 @@ void team_run(Team *t, TeamFn f, void *ctx) {
     for (uint32_t d;
          (d = atomic_load_explicit(&t->done, memory_order_acquire)) + 1 < (uint32_t)t->size;)
         wait_change(&t->done, d);
+}
+
+/* Slowly, and not at all where a member had nothing to do. */
+static void follow_speeds(Team *t) {
+    double mean = 0;
+    for (int i = 0; i < t->size; i++) {
+        if (t->members[i].rate <= 0) return;
+        mean += t->members[i].rate / t->size;
+    }
+    for (int i = 0; i < t->size; i++) {
+        struct Member *m = &t->members[i];
+        m->speed += (m->rate / mean - m->speed) / 8;
+        m->rate = 0;
+    }
+}
+
+const double *team_shares(Team *t) {
+    double sum = 0;
+    follow_speeds(t);
+    for (int i = 0; i < t->size; i++) t->share[i] = sum, sum += t->members[i].speed;
+    for (int i = 0; i < t->size; i++) t->share[i] /= sum;
+    t->share[t->size] = 1;
+    return t->share;
+}
+
+void team_took(Team *t, int member, double work, double seconds) {
+    t->members[member].rate = seconds > 0 ? work / seconds : 0;
 }
 
 void team_barrier(Team *t) {

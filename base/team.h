@@ -57,6 +57,14 @@ void team_set_poll(Team *t, const int *wanted, void (*f)(void *ctx), void *ctx);
  * the place of the team. */
 void team_poll(Team *t);
 
+/* Local, between two team_run. How work that is shared out beforehand falls to members: those
+ * before member i have share[i] of it, 0 to 1, for i <= size. By how fast members were: cores may
+ * be of two kinds, or another program has one, too. Valid until the next call. */
+const double *team_shares(Team *t);
+/* Local, of a member in team_run. Its share was so much work, in a unit that all members use, and
+ * took so long. */
+void team_took(Team *t, int member, double work, double seconds);
+
 /* Collective over the members of a running team_run: returns when all have called it. */
 void team_barrier(Team *t);
 

@@ -45,8 +45,12 @@
  * panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the first column of tiles
  * reads a unpacked and packs it: up to 9 % of small ones. Packing prefetches its own source.
  *
- * Rows are shared out evenly: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest of
- * 4.
+ * Threads get columns and rows in proportion to how fast they were in the matmuls before
+ * (team_shares). Equal shares wait for the slowest core: with another program on one of two cores
+ * 102 GFLOP/s instead of 146 (AVX2, 1,024 tokens); on idle equal cores there is no difference.
+ *
+ * Rows are cut into even panels: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest
+ * of 4.
  *
  * Exact matmuls (exact.h) run the same loops. A tile's sums over each small panel of K go to a
  * buffer of integers in the L1, and from there to y_64 once per panel of K, which here is as many
@@ -61,7 +65,9 @@
 #include "layers/matmul.h"
 
 #include <assert.h>
+#include <math.h>
 
+#include "base/clock.h"
 #include "base/processor.h"
 #include "layers/activation.h"
 #include "layers/exact_grid.h"
@@ -159,6 +165,7 @@ static Blocking blocking_of(int64_t l2, PackKind kind) {
 /* What one thread knows while it works. */
 typedef struct Member {
     const Matmul *p;
+    const double *share;      // of the threads (team_shares)
     const MatmulExact *exact; // or NULL
     Team *polled;             // of member 0, NULL of others
     ExactGrid grid;
@@ -280,11 +287,20 @@ typedef struct Share {
     int64_t chunks;
 } Share;
 
+/* Of n items that are shared out among threads [all.begin, all.end) those of [some.begin,
+ * some.end). */
+static Range share_items(const Member *w, int64_t n, Range all, Range some) {
+    double first = w->share[all.begin], each = (double)n / (w->share[all.end] - first);
+    return (Range){llround((w->share[some.begin] - first) * each),
+                   llround((w->share[some.end] - first) * each)};
+}
+
 static Share share_of(const Member *w, const Step *s) {
     int64_t tiles = ceil_div(length(s->n), TILE_N);
     int columns = grid_columns(w->size, s->panels, tiles, tile_registers(w->kind));
-    Share h = {.panels = part((Range){0, s->panels}, w->me / columns, w->size / columns),
-               .tiles = part((Range){0, tiles}, w->me % columns, columns)};
+    Range row = {w->me - w->me % columns, w->me - w->me % columns + columns};
+    Share h = {.panels = share_items(w, s->panels, (Range){0, w->size}, row),
+               .tiles = share_items(w, tiles, row, (Range){w->me, w->me + 1})};
     h.chunks = length(h.panels) ? ceil_div(length(h.tiles), w->blocking.chunk / TILE_N) : 0;
     return h;
 }
@@ -667,6 +683,7 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
 
 typedef struct Job {
     Team *team;
+    const double *share;
     const Matmul *p;
     const MatmulExact *exact;
 } Job;
@@ -692,9 +709,11 @@ static void set_panels(Member *w) {
 
 static void member(void *ctx, int me, int size) {
     const Job *job = ctx;
+    double begin = now_s(), work_done = 0;
     const Matmul *p = job->p;
     float *work = p->workspace;
     Member w = {.p = p,
+                .share = job->share,
                 .exact = job->exact,
                 .polled = me == 0 ? job->team : NULL,
                 .kind = !p->bf16 || job->exact ? PACK_FLOAT
@@ -720,6 +739,7 @@ static void member(void *ctx, int me, int size) {
         Share h = share_of(&w, &s), h_next = {0};
         if (i + 1 < steps) next = step_at(&w, i + 1), h_next = share_of(&w, &next);
         set_row_panels(&w, &s);
+        work_done += (double)(length(h.panels) * length(h.tiles) * length(s.k));
         float *a = shared ? w.shared[i % 2] : w.a;
         Range mine = part((Range){0, s.panels}, me, size);
         if (shared) pack_a(&w, &s, mine, a + mine.begin * a_panel(w.kind));
@@ -741,21 +761,25 @@ static void member(void *ctx, int me, int size) {
     for (int i = 0; me == 0 && w.steps && w.steps->done && i < w.steps->n; i++)
         w.steps->done(w.steps->ctx, i);
     if (shared) tiles_end();
+    if (size > 1) team_took(job->team, me, work_done, now_s() - begin);
 }
 
 static void run(Job *job) {
     const Matmul *p = job->p;
     if (p->M <= 0 || p->N <= 0) return;
-    if ((double)p->M * (double)p->N * (double)p->K < 200e3)
-        member(job, 0, 1); // not worth waking the others
-    else
-        team_run(job->team, member, job);
+    if ((double)p->M * (double)p->N * (double)p->K < 200e3) { // not worth waking the others
+        job->share = (const double[]){0, 1};
+        member(job, 0, 1);
+        return;
+    }
+    job->share = team_shares(job->team);
+    team_run(job->team, member, job);
 }
 
 void matmul(Team *t, const Matmul *p) {
-    run(&(Job){t, p, NULL});
+    run(&(Job){.team = t, .p = p});
     if (p->bias_grad) bias_backward(t, p->bias_grad, p->b, p->K, p->N);
 }
 void matmul_exact(Team *t, const Matmul *p, const MatmulExact *x) {
-    run(&(Job){t, p, x});
+    run(&(Job){.team = t, .p = p, .exact = x});
 }

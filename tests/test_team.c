@@ -57,6 +57,23 @@ TEST(team_of_all_cores_ties_its_caller_to_one_until_told_otherwise) {
     CHECK(team_cores() == cores);
 }
 
+TEST(team_shares_follow_how_fast_members_are) {
+    static const double speed[] = {1, 1, 0.5}, want[] = {0, 0.4, 0.8, 1};
+    Team *t = team_create(3);
+    const double *share = team_shares(t);
+    for (int i = 0; i <= 3; i++) CHECK_NEAR(share[i], i / 3.0, 1e-12);
+    for (int turn = 0; turn < 100; turn++, share = team_shares(t))
+        for (int i = 0; i < 3; i++) {
+            double work = share[i + 1] - share[i];
+            team_took(t, i, work, work / speed[i]);
+        }
+    for (int i = 0; i <= 3; i++) CHECK_NEAR(share[i], want[i], 1e-3);
+    team_took(t, 0, 1, 1), team_took(t, 1, 1, 1), team_took(t, 2, 0, 1); // had nothing to do
+    share = team_shares(t);
+    CHECK_NEAR(share[2], 0.8, 1e-3);
+    team_destroy(t);
+}
+
 /* Between two barriers all members see the same count of arrivals. */
 static void meet(void *ctx, int member, int size) {
     Roll *r = ctx;
