@@ -263,9 +263,8 @@ bool world_nccl_fits(World *w, Err *e) {
             why.text);
     else if (other >= 0)
         err(e,
-            "this rank and rank %d have the same GPU, and not all GPUs share memory: NCCL, which "
-            "is "
-            "needed then, wants one for each rank",
+            "this rank and rank %d have the same GPU, and not all GPUs share memory: that needs "
+            "NCCL, which wants a GPU for each rank",
             other);
     return group_agree(&g, f && alike && other < 0, e);
 }

@@ -3,9 +3,10 @@
  * All factorizations of p into d, z, x, y; every order of the axes that differs; flags of storage
  * and heads; stages of ZeRO; micro-batch, recompute; and what runs under what
  * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
- * (search_bound); the best bounds are priced until no bound is left below what was
- * found. So the search is exhaustive: brute force finds the same (tests). Source of the family:
- * DESIGN, section 2; parallel/README.md.
+ * (search_bound); the best bounds are priced until no bound is left below what was found. So the
+ * search is exhaustive: brute force finds the same (tests). Time does not grow with layers, which
+ * are alike: as in TAPAS (Shi et al., arXiv 2302.00247) a structure that repeats is judged once.
+ * The family of layouts: parallel/README.md.
  */
 #ifndef PARALLEL_PLAN_SEARCH_H
 #define PARALLEL_PLAN_SEARCH_H
