@@ -117,6 +117,8 @@ refuses "heads do not divide" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,heads=3,channels=16
 refuses "batch is no multiple" 2 "no multiple" "${train[@]}" --batch 33
 refuses "a batch that is less than a micro-batch" 2 "= 32; the next is 32" "${train[@]}" --batch 16
+refuses "a batch that is less than the default" 2 "the default --micro 4" "$programs/train_gpt" \
+    --train good.bin --model $model --batch 16
 refuses "fragments that find no step" 2 "--fragments 5 needs --sync-every" "${train[@]}" \
     --sync-every 4 --fragments 5
 refuses "an outer loop without its steps" 2 "--sync-every" "${train[@]}" --outer-momentum 0.9

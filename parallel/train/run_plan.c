@@ -24,9 +24,10 @@ void run_check_batch(const Run *r, int64_t batch, int64_t seq) {
     char nearest[64] = "the next is";
     if (batch % round == 0) return;
     if (below) snprintf(nearest, sizeof nearest, "the nearest are %" PRId64 " and", below);
-    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-batch: --micro %" PRId64
+    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-batch: %s--micro %" PRId64
               " x --seq %" PRId64 " = %" PRId64 "; %s %" PRId64,
-              batch, r->o->micro, seq, round, nearest, below + round);
+              batch, given(r, "micro") ? "" : "the default ", r->o->micro, seq, round, nearest,
+              below + round);
 }
 
 void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size) {
