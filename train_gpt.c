@@ -207,9 +207,11 @@ static int run_as_asked(Run *r) {
 static int rank_main(World *w, void *ctx) {
     Run run = *(const Run *)ctx, *r = &run; // what main knows; the rest is this rank's own
     r->world = w, r->group = comm_group(world_comm(w)), r->lead = world_rank(w) == 0;
+    int alike = ranks_alike(w); // collective; some ranks may have --threads
+    if (!r->o->threads && ranks_under_launcher()) detect_use_cores(alike);
     r->cores = ranks_cores(w);
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
-    int threads = ranks_threads(w, detect_quota("")); // collective; some ranks may have --threads
+    int threads = ranks_threads(w, detect_quota(""));
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on some ranks only
     r->set =
@@ -252,7 +254,7 @@ int main(int argc, char **argv) {
     if (!o.plan) catch_signals();
     io_map_survive(); // run_stopping() asks
     // a launcher may start ranks one by one: a short --timeout is meant for steps
-    if (!o.threads) detect_use_cores((int)o.ranks);
+    if (!o.threads && !ranks_under_launcher()) detect_use_cores(o.ranks ? (int)o.ranks : 1);
     ranks_set_start_limit(o.timeout == 0 || o.timeout > 60 ? (double)o.timeout : 60);
     return ranks_run((int)o.ranks, rank_main, &run);
 }

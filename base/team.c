@@ -174,6 +174,7 @@ static void follow_speeds(Team *t) {
     for (int i = 0; i < t->size; i++) {
         struct Member *m = &t->members[i];
         m->speed += (m->rate / mean - m->speed) / 8;
+        if (m->speed < 1.0 / 16) m->speed = 1.0 / 16; // what has no work is not measured again
         m->rate = 0;
     }
 }

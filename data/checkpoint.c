@@ -43,20 +43,23 @@ static json_int_t manifest_crc(const json_t *m) {
 /* NULL and the reason when it is not sound. Sizes of files are checked, contents are not. */
 static json_t *manifest_read(const char *path, Err *e) {
     char *file = mem_printf("%s/%s", path, CHECKPOINT_MANIFEST);
-    json_t *m = json_load_file(file, JSON_REJECT_DUPLICATES, NULL), *files, *info;
+    FILE *f = fopen(file, "r");
+    int error = errno;
+    json_t *m = f ? json_loadf(f, JSON_REJECT_DUPLICATES, NULL) : NULL, *files, *info;
     const char *format = json_string_value(json_object_get(m, "format")), *name;
     const json_t *crc = json_object_get(m, "crc32c");
     struct stat st;
     bool ok = true;
     if (!m)
-        ok = stat(file, &st) == 0 ? err(e, "%s is damaged", file)
-                                  : err(e, "cannot read %s: %s", file, strerror(errno));
+        ok =
+            f ? err(e, "%s is damaged", file) : err(e, "cannot read %s: %s", file, strerror(error));
     else if (!format || strncmp(format, FORMAT, strlen(FORMAT) - 1) != 0)
         ok = err(e, "%s is not a train_gpt checkpoint", path);
     else if (strcmp(format, FORMAT) != 0)
         ok = err(e, "%s: format \"%.60s\"; this program reads \"%s\"", path, format, FORMAT);
     else if (!json_is_integer(crc) || json_integer_value(crc) != manifest_crc(m))
         ok = err(e, "%s is damaged (checksum)", file);
+    if (f) fclose(f);
     files = json_object_get(m, "files");
     json_object_foreach(files, name, info) {
         char *one = mem_printf("%s/%s", path, name);

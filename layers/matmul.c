@@ -761,7 +761,8 @@ static void member(void *ctx, int me, int size) {
     for (int i = 0; me == 0 && w.steps && w.steps->done && i < w.steps->n; i++)
         w.steps->done(w.steps->ctx, i);
     if (shared) tiles_end();
-    if (size > 1) team_took(job->team, me, work_done, now_s() - begin);
+    // threads that wait for each other, or for blocks, take equally long
+    if (size > 1 && !shared && !p->blocks) team_took(job->team, me, work_done, now_s() - begin);
 }
 
 static void run(Job *job) {

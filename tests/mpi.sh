@@ -514,7 +514,7 @@ launchers() {
     [ "$(grep -c ' of 3: ' out)" = 3 ] || why="not three ranks"
     verdict "a launcher that does not say how many"
     ends "torchrun" 2 "the launcher started 4 processes, but each of them is alone" \
-        env LOCAL_WORLD_SIZE=4 RANK=0 "$job" sums
+        env ROLE_WORLD_SIZE=4 ROLE_RANK=0 "$job" sums
     ends "a launcher that does not say how many, wrongly asked" 2 \
         "--ranks 2, but the launcher started 3" \
         mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums 2

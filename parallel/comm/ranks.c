@@ -23,7 +23,7 @@ static const struct {
                  {"PMI_SIZE", "PMI_RANK"},
                  {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
                  {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
-                 {"LOCAL_WORLD_SIZE", "RANK"}};
+                 {"ROLE_WORLD_SIZE", "ROLE_RANK"}};
 
 enum { UNSAID = -1 }; // the launcher does not say the number of ranks; MPI knows it
 
@@ -154,6 +154,10 @@ static Shared shared_on_node(World *w) {
 
 int ranks_on_node(World *w) {
     return shared_on_node(w).ranks;
+}
+
+int ranks_alike(World *w) {
+    return shared_on_node(w).same;
 }
 
 int ranks_before(World *w) {

@@ -32,6 +32,8 @@ void ranks_share_usage(void);
 int ranks_threads(World *w, int quota);
 /* Collective over the world. Number of ranks on this node, with this one. */
 int ranks_on_node(World *w);
+/* Collective over the world. Number of ranks that may use the very cores of this one, with it. */
+int ranks_alike(World *w);
 /* Collective over the world. Ranks of this node with smaller numbers. */
 int ranks_before(World *w);
 /* Collective over the world. Cores that the ranks of this node may use together, before their teams

@@ -61,9 +61,9 @@ typedef struct Detected {
     char warning[MAX_WARNINGS][200]; // bad bindings, stragglers
 } Detected;
 
-/* Local, before ranks_run. From now on this process runs on one hardware thread of each core that
- * it may use, if these are at least n: two on one core share its multiply units, and the caches
- * that a matmul's blocks are made for. */
+/* Local, before the team is made. From now on this process runs on one hardware thread of each core
+ * that it may use, if n ranks, which use the same, can share these out evenly: two on one core
+ * share its multiply units, and the caches that a matmul's blocks are made for. */
 void detect_use_cores(int n);
 /* Local. Cores whose time the control group grants the ranks of this node together; 0: no limit.
  * root: folder of the system's files, "" for this machine. */

@@ -142,7 +142,7 @@ void detect_use_cores(int n) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set)) return;
     cpus_one_per_core(cpus_here(), &set);
-    if (CPU_COUNT(&set) >= n) sched_setaffinity(0, sizeof set, &set);
+    if (CPU_COUNT(&set) % n == 0) sched_setaffinity(0, sizeof set, &set);
 }
 
 void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
