@@ -325,7 +325,9 @@ signalled() {
     why=
     rm -rf save
     : >out
-    mpi 4 "${train[@]}" --steps 1000000 --log-every 20 --save save --layout x2.y2 >>out 2>err &
+    # Open MPI kills a second after SIGTERM, which on a busy machine is too soon for a save
+    OMPI_MCA_odls_base_sigkill_timeout=30 mpi 4 "${train[@]}" --steps 1000000 --log-every 20 \
+        --save save --layout x2.y2 >>out 2>err &
     job_pid=$!
     comes has_lines 5 '^step' out
     kill -TERM "$(launcher $job_pid)"
