@@ -29,10 +29,12 @@ static void hold_streams(void) {
     close(fd);
 }
 
-/* A full disk under what was printed is a failure. Readers that have left, and an output that was
- * closed from the start, are not. */
+bool die_flush(FILE *f) {
+    return fflush(f) == 0 || errno == EPIPE || errno == EBADF;
+}
+
 static void check_output(void) {
-    if (atomic_load(&ending) || fflush(stdout) == 0 || errno == EPIPE || errno == EBADF) return;
+    if (atomic_load(&ending) || die_flush(stdout)) return;
     die_line("cannot write the standard output: %s", strerror(errno));
     _exit(1);
 }

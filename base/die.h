@@ -11,6 +11,7 @@
 #define BASE_DIE_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* Text of a failure that is returned instead of ending the program. */
 typedef struct Err {
@@ -42,6 +43,9 @@ bool err_in(Err *e, const char *place);
  * would land in those. At exit, when the standard output cannot take what is left to print (a full
  * disk), the program ends with a line and status 1. */
 void die_set_program(const char *argv0);
+/* Local. Flushes what is printed. False (errno) when it cannot be written: a full disk, say.
+ * Readers that have left, and an output that was closed from the start, are no failure. */
+bool die_flush(FILE *f);
 /* Names the rank of this thread in messages; node may be NULL. Without this call messages name no
  * rank. From then on the process ends without the handlers of atexit: other ranks may be using what
  * they take away. */

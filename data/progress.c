@@ -118,9 +118,9 @@ Progress *progress_open(FILE *f, int64_t steps) {
     return p;
 }
 
-/* A full disk costs lines, not the run. A reader that has left is no failure (base/die.c). */
+/* A full disk costs lines, not the run. */
 static void flush(Progress *p) {
-    if (fflush(p->f) == 0 || p->lost || errno == EPIPE || errno == EBADF) return;
+    if (die_flush(p->f) || p->lost) return;
     p->lost = true;
     warn("cannot write what is printed: %s; training goes on", strerror(errno));
 }
