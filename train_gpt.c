@@ -253,8 +253,8 @@ int main(int argc, char **argv) {
     run_check_backend(&run);
     if (!o.plan) catch_signals();
     io_map_survive(); // run_stopping() asks
-    // a launcher may start ranks one by one: a short --timeout is meant for steps
     if (!o.threads && !ranks_under_launcher()) detect_use_cores(o.ranks ? (int)o.ranks : 1);
+    // a launcher may start ranks one by one: a short --timeout is meant for steps
     ranks_set_start_limit(o.timeout == 0 || o.timeout > 60 ? (double)o.timeout : 60);
     return ranks_run((int)o.ranks, rank_main, &run);
 }

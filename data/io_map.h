@@ -42,9 +42,9 @@ void io_map_survive(void);
 /* Local. Notes when the file is shorter than it was mapped: in its last page that raises no
  * signal. */
 void io_map_check(const IoMap *m);
-/* Local. Notes that the file no longer holds what it held: as if it were truncated. */
+/* Local. Notes that the file no longer holds what it held. */
 void io_map_note(const IoMap *m);
-/* Local. Was any mapped file found truncated so far? e names the first one. */
+/* Local. Was any mapped file found truncated, or noted, so far? e names the first one. */
 bool io_map_truncated(Err *e);
 
 #endif

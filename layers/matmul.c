@@ -768,13 +768,11 @@ static void member(void *ctx, int me, int size) {
 static void run(Job *job) {
     const Matmul *p = job->p;
     if (p->M <= 0 || p->N <= 0) return;
-    if ((double)p->M * (double)p->N * (double)p->K < 200e3) { // not worth waking the others
-        job->share = (const double[]){0, 1};
-        member(job, 0, 1);
-        return;
-    }
     job->share = team_shares(job->team);
-    team_run(job->team, member, job);
+    if ((double)p->M * (double)p->N * (double)p->K < 200e3)
+        member(job, 0, 1); // not worth waking the others
+    else
+        team_run(job->team, member, job);
 }
 
 void matmul(Team *t, const Matmul *p) {

@@ -89,8 +89,8 @@ static int slower_first(const void *a, const void *b) {
 
 void profile_print(FILE *f, double peak_flops) {
     int64_t steps = n_steps - 1;
-    double sum_ms = 0, step_ms = 1e3 * steps_s / (double)steps, peak = peak_flops;
     if (steps <= 0) return;
+    double sum_ms = 0, step_ms = 1e3 * steps_s / (double)steps, peak = peak_flops;
     qsort(rows, (size_t)n_rows, sizeof rows[0], slower_first);
     for (int i = 0; i < n_rows; i++)
         if (rows[i].flops > peak * rows[i].s) peak = rows[i].flops / rows[i].s;

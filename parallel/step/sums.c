@@ -29,6 +29,7 @@ typedef struct Gradient {
     int dw;      // tensor
     int last_op; // that makes it or adds to it, with its kernel
     bool matrix;
+    int axes; // of the list along which such a gradient is partial: its place in memory (model.c)
 } Gradient;
 
 /* Gradients whose sums begin together. */
@@ -69,19 +70,21 @@ static void find_gradients(Sums *s, const TensorTable *table) {
     const Program *p = s->p;
     int *last = last_makers(p), n = 0;
     Gradient *of = mem_calloc((size_t)p->n_tensors, sizeof *of);
-    for (int t = 0; t < p->n_tensors; t++)
-        if (p->tensor[t].storage == STORAGE_PARAMETER)
-            of[n++] = (Gradient){-1, -1, p->tensor[t].n_block != NO_FLAT_PARTS}; // else a vector
+    for (int t = 0; t < p->n_tensors; t++) {
+        if (p->tensor[t].storage != STORAGE_PARAMETER) continue;
+        bool matrix = p->tensor[t].n_block != NO_FLAT_PARTS; // else a vector
+        of[n] = (Gradient){-1, -1, matrix, shard_partial_axes(table, n, p->layout).n};
+        n++;
+    }
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
         if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last_op) continue;
         of[x->parameter].dw = t, of[x->parameter].last_op = last[t];
     }
     s->gradient = mem_calloc((size_t)n, sizeof *of);
-    for (int axes = 1; axes <= N_AXES; axes++) // as model.c lays them out
+    for (int axes = 1; axes <= N_AXES; axes++)
         for (int i = 0; i < n; i++)
-            if (of[i].dw >= 0 && shard_partial_axes(table, i, p->layout).n == axes)
-                s->gradient[s->n++] = of[i];
+            if (of[i].dw >= 0 && of[i].axes == axes) s->gradient[s->n++] = of[i];
     mem_free(last), mem_free(of);
 }
 
