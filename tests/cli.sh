@@ -58,6 +58,11 @@ works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$
     "${train[@]}" --ranks 2 --threads 2
 works "a batch in units of 1024" "${train[@]}" --batch 0.5Ki --steps 1
 refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
+for tool in "$top"/tools/*.c; do
+    tool=$(basename "$tool" .c)
+    [[ $tool != bench_gpu* ]] || continue
+    refuses "a mistyped option of $tool" 2 "$tool: unknown option --stesp" "$programs/$tool" --stesp 3
+done
 refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
     --learning_rate=1e-3
 refuses "an option of llm.c" 2 "-b: here it is --micro 4 (" "${train[@]}" -b 4

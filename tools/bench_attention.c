@@ -112,7 +112,7 @@ static void bench(Bench *b, double peak) {
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
     opt_parse(options, argc, argv,
-              "bench_attention: causal attention beside the peak of the multiply units");
+              "bench_attention: causal attention beside the peak of the multiply units\n\n");
     Bench b = {.k = kernels_cpu(o.set)};
     if (!b.k) die_usage("--set: this processor does not run \"%s\"", o.set);
     printf("type threads%24s forward  GFLOP/s peak   backward  GFLOP/s peak  both  workspace\n",

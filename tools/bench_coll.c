@@ -177,6 +177,6 @@ int main(int argc, char **argv) {
         {"only", OPT_STR, &o.only, "", 0, 0, "WORD", "only ops whose name contains WORD"},
         {0}};
     die_set_program(argv[0]);
-    opt_parse(options, argc, argv, "bench_coll: time and bandwidth of collectives\n");
+    opt_parse(options, argc, argv, "bench_coll: time and bandwidth of collectives\n\n");
     return ranks_run((int)o.ranks, bench, NULL);
 }

@@ -179,7 +179,7 @@ static void name_library(void) {
 
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
-    opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do");
+    opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do\n\n");
     library_folders(gpu_options.libraries);
     Err e;
     if (device_count(&e) == 0 || !device_works(0, &e)) die("no GPU: %s", e.text);

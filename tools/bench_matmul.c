@@ -491,8 +491,9 @@ static bool bench_set(const char *set, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    die_set_program(argv[0]);
     opt_parse(options, argc, argv,
-              "bench_matmul: the matmul beside OpenBLAS, oneDNN, MKL and the units' peak");
+              "bench_matmul: the matmul beside OpenBLAS, oneDNN, MKL and the units' peak\n\n");
     bool all = true;
     char sets[200];
     snprintf(sets, sizeof sets, "%s", strcmp(o.set, "auto") ? o.set : kernels_cpu_sets()[0]);

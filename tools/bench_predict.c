@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
     Err e;
     char now[32];
     die_set_program(argv[0]);
-    opt_parse(options, argc, argv, "bench_predict: matmuls of training steps, predicted\n");
+    opt_parse(options, argc, argv, "bench_predict: matmuls of training steps, predicted\n\n");
     if (!claim_output("--json", json, &e)) die_usage("%s", e.text);
     json_t *cases = json_array();
     for (int c = 0; c < N_CLUSTERS; c++)
