@@ -401,7 +401,7 @@ says "a given layout" 1 "overlap bulk (auto of a given layout; --plan prices oth
 says "a plan of a given layout" 1 "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
 says "a plan of a run as it is" 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
     --recompute none --overlap bulk
-says "a plan of --exact" 1 "without --exact" "${plan[@]}" --exact
+says "a plan of --exact" 1 "Kernels of --exact are priced as" "${plan[@]}" --exact
 says "a trace of no overlap" 1 "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0

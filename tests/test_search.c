@@ -76,6 +76,7 @@ TEST(search_finds_what_brute_force_finds) {
         Choice a[TOP], b[TOP];
         SearchCount bounded, brute;
         if (p % 3 == 2) on_a_gpu(&s, &m, true);
+        s.exact = p % 3 == 1;
         if (p % 4 > 1) s.close = 0.05;
         if (p % 2) { // half of the cases have too little memory for most candidates
             search_brute(&s, &m, a, 1, NULL);
@@ -229,6 +230,7 @@ TEST(search_bounds_undercut_every_price) {
                 m.level[i].latency *= 100; // high latency
             s.shape.bf16 = (p + k) % 4 > 1;
             if ((p + k) % 2) on_a_gpu(&s, &m, s.shape.bf16);
+            s.exact = (p + k) % 4 == 0;
             CHECK(bounds_undercut(&s, &m));
         }
 }

@@ -71,7 +71,6 @@ void price_free(StepLists *s) {
 
 void price_reorder(StepLists *s, const Layout *l, int rank) {
     s->grid.layout = *l;
-    s->grid.layout.exact = false;
     s->grid.mesh = mesh_make(&l->factors, rank);
 }
 

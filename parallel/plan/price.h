@@ -68,9 +68,8 @@ typedef struct Price {
     double outer;     // the part of `exposed` that is a step's share in outer steps
 } Price;
 
-/* Local. The lists of `rank` on this layout, without --exact. bytes: where the model takes more, it
- * returns false (0: any), early where shape->layer_bytes says so. Freed by price_free in any
- * case. */
+/* Local. The lists of `rank` on this layout. bytes: where the model takes more, it returns false
+ * (0: any), early where shape->layer_bytes says so. Freed by price_free in any case. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes);
 void price_free(StepLists *s);
 /* Local. The same layout with its axes in another order: only where groups lie differs. */

@@ -20,6 +20,7 @@ typedef struct Space {
     int p;              // ranks, all of which are used
     const Layout *only; // this layout; NULL: any
     bool free_micro, free_recompute, free_overlap;
+    bool exact;   // --exact
     bool fuses;   // may a trial fuse matmuls with collectives (plan_trials)? Ranks share memory
     double close; // share: all that take so much longer than the best; 0: any
 } Space;

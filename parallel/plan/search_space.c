@@ -161,6 +161,7 @@ Choice candidate_choice(const Space *s, const Candidate *candidate) {
     c.layout.heads = candidate->flags & FLAG_HEADS;
     c.layout.stay = candidate->flags & FLAG_STAY;
     c.layout.zero = candidate->zero;
+    c.layout.exact = s->exact;
     return c;
 }
 

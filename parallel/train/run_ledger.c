@@ -112,16 +112,16 @@ static void fill(const Run *r, int64_t steps, LedgerLine *l) {
     double ms[LAST], received[LAST];
     // if some fragment takes an outer step in every step, no step is as predicted
     const Outer *outer = &r->outer;
-    bool comparable = !r->o->exact && (outer->every == 1 || outer->fragments < outer->every);
+    bool comparable = outer->every == 1 || outer->fragments < outer->every;
     int64_t n = take_steps(&r->measured, steps, outer->every > 1, ms, received);
     *l = (LedgerLine){.ranks = r->group.size,
                       .threads = team_size(r->team),
                       .micro = r->micro,
                       .batch = r->batch,
                       .steps = n,
-                      .predicted_ms = comparable ? r->predicted_ms : 0,
+                      .predicted_ms = comparable && !r->o->exact ? r->predicted_ms : 0,
                       .measured_ms = median_of(ms, (int)n),
-                      .predicted_bytes = comparable ? predicted_bytes(r) : 0, // --exact: integers
+                      .predicted_bytes = comparable ? predicted_bytes(r) : 0,
                       .measured_bytes = (int64_t)median_of(received, (int)n)};
     for (int i = 0; i < N_ARENAS; i++) {
         l->predicted_memory += (int64_t)r->m.arena[i].used;

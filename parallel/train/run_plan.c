@@ -103,6 +103,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .kernels = r->kernels,
                          .every = r->outer.every > 1 ? r->outer.every : 0,
                          .fragments = r->outer.fragments},
+               .exact = r->o->exact,
                .free_micro = !given(r, "micro"),
                .free_recompute = !given(r, "recompute"),
                .free_overlap = strcmp(r->o->overlap, "auto") == 0};
@@ -268,8 +269,8 @@ static void print_hints(const Run *r, const Plan *p) {
                layout_print(&c->layout, spec), c->micro, recompute_name(c->recompute),
                overlap_print(&c->overlap, flags));
     if (r->o->exact)
-        printf("This is the step without --exact, whose sums of integers of 8 bytes are not "
-               "priced.\n");
+        printf("Kernels of --exact are priced as those of floats that touch as many bytes: they "
+               "take longer.\n");
 }
 
 static void print_plan(const Run *r, const Plan *p) {
@@ -322,11 +323,10 @@ bool run_choose_layout(Run *r) {
 void run_print_plan(const Run *r) {
     const Choice *c = &r->plan->best[0];
     char text[128];
-    printf("plan     %s: %.2f ms a step predicted%s, %.0f %% computing; %" PRId64
+    printf("plan     %s: %.2f ms a step predicted, %.0f %% computing; %" PRId64
            " candidates in %.0f ms\n",
-           choice_print(c, text), 1e3 * c->price.seconds, r->o->exact ? " without --exact" : "",
-           100 * c->price.compute / c->price.seconds, r->plan->count.candidates,
-           1e3 * r->plan->count.seconds);
+           choice_print(c, text), 1e3 * c->price.seconds, 100 * c->price.compute / c->price.seconds,
+           r->plan->count.candidates, 1e3 * r->plan->count.seconds);
 }
 
 /* Predicts a step of a given layout, for the ledger. */

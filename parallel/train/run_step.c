@@ -86,9 +86,6 @@ void run_print_counts(Run *r, const CollCount before[], int n) {
     if (!f) die("no memory for the table of --count");
     StepLists *s = run_step_lists(r);
     count_print(f, r->group.size, predicted, price_counts(s, predicted, COUNT_ROWS), rows, n, 1);
-    if (r->o->exact)
-        fprintf(f, "--exact sums integers of 8 bytes, and statistics differently: the "
-                   "prediction is the step without it\n");
     fclose(f);
     text[size - 1] = 0; // progress_note adds the newline
     run_note(r, "%s", text);
