@@ -7,9 +7,6 @@
 
 Batches batches_make(const ShardSet *set, int64_t seq, int64_t per_step, uint64_t seed,
                      bool shuffle) {
-    if (seq < 1 || per_step < 1)
-        die("a batch of %" PRId64 " sequences of %" PRId64 " tokens is not possible", per_step,
-            seq);
     Batches b = {.set = set, .seq = seq, .per_step = per_step, .seed = seed, .shuffle = shuffle};
     b.before = mem_calloc((size_t)set->n + 1, sizeof *b.before);
     for (int i = 0; i < set->n; i++)

@@ -372,13 +372,6 @@ static bool put_copies(Build *b, const char *const *files, Err *e) {
     return true;
 }
 
-static bool is_object(const char *text) {
-    json_t *x = json_loads(text, 0, NULL);
-    bool ok = json_is_object(x);
-    json_decref(x);
-    return ok;
-}
-
 /* Puts the finished folder in its place; one that is there already changes places with it and goes.
  */
 static bool put_in_place(const char *dir, const char *place, Err *e) {
@@ -389,8 +382,7 @@ static bool put_in_place(const char *dir, const char *place, Err *e) {
 }
 
 /* Rank 0: an empty folder, and the model's description in it. */
-static bool begin(Build *b, const char *save_dir, const char *state, Err *e) {
-    if (!is_object(state)) return err(e, "the state handed to a checkpoint is no JSON object");
+static bool begin(Build *b, const char *save_dir, Err *e) {
     if (!io_make_dirs(save_dir, e)) return false;
     temporary_clean(save_dir, ".step_", false);
     char *config = hf_config_text(&b->t->config), *ids = hf_generation_text(&b->t->config);
@@ -419,7 +411,7 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
     bool first = g->rank == 0;
     char *name = first ? step_build_path(save_dir, step) : NULL, *place = step_path(save_dir, step);
     Build b = {group_share_text(g, name), json_object(), t, g};
-    bool ok = group_agree(g, !first || begin(&b, save_dir, state_json, e), e) && put_model(&b, e) &&
+    bool ok = group_agree(g, !first || begin(&b, save_dir, e), e) && put_model(&b, e) &&
               put_optimizer(&b, e) &&
               group_agree(g, !first || complete(&b, place, step, state_json, o, e), e);
     if (!ok && first) io_remove_tree(b.dir, NULL);

@@ -142,14 +142,8 @@ void hellaswag_close(HellaSwag *h) {
     *h = (HellaSwag){0};
 }
 
-static const uint8_t *example_at(const HellaSwag *h, int64_t example) {
-    if (example < 0 || example >= h->n)
-        die("HellaSwag example %" PRId64 " asked of %" PRId64, example, h->n);
-    return h->data + h->at[example];
-}
-
 int hellaswag_label(const HellaSwag *h, int64_t example) {
-    return get_u16(example_at(h, example) + 6);
+    return get_u16(h->data + h->at[example] + 6);
 }
 
 /* A row in the file: the words of the context, then those of the completion. */
@@ -159,7 +153,7 @@ typedef struct Row {
 } Row;
 
 static Row row_of(const HellaSwag *h, int64_t example, int c) {
-    const uint8_t *x = example_at(h, example) + 2 * FIXED;
+    const uint8_t *x = h->data + h->at[example] + 2 * FIXED;
     Row r = {.context = x, .n_context = get_u16(x - 2)};
     for (x += 2 * r.n_context; c > 0; c--) x += 2 + 2 * get_u16(x);
     r.completion = x + 2, r.n = get_u16(x);

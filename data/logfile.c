@@ -14,9 +14,9 @@
 #include "data/io.h"
 #include "data/output.h"
 
-/* Cuts the file of `size` bytes to what stays and moves to its end. */
-static void cut(LogFile *f, int64_t size, int64_t step, LogKeep *keep) {
-    f->size = size;
+/* Cuts the file to what stays. */
+static void cut(LogFile *f, int64_t step, LogKeep *keep) {
+    int64_t size = f->size = lseek(f->fd, 0, SEEK_END);
     if (size > 0 && keep) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, f->fd, 0);
         if (p == MAP_FAILED)
@@ -30,8 +30,6 @@ static void cut(LogFile *f, int64_t size, int64_t step, LogKeep *keep) {
     }
     if (f->size < size && ftruncate(f->fd, f->size))
         die_user("cannot cut %s back to step %lld: %s", f->path, (long long)step, strerror(errno));
-    if (lseek(f->fd, f->size, SEEK_SET) < 0)
-        die_user("cannot seek in %s: %s", f->path, strerror(errno));
 }
 
 /* An older file, which a new run begins again, becomes PATH.old. */
@@ -45,7 +43,7 @@ static void set_aside(const char *path) {
  * nobody reads ends the program. Without O_NONBLOCK a write would wait as soon as the pipe is
  * full. */
 static int open_how(const struct stat *st) {
-    if (S_ISREG(st->st_mode)) return O_RDWR | O_CREAT;
+    if (S_ISREG(st->st_mode)) return O_RDWR | O_CREAT | O_APPEND;
     return S_ISFIFO(st->st_mode) ? O_RDWR | O_NONBLOCK : O_WRONLY | O_NONBLOCK;
 }
 
@@ -74,9 +72,7 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     if (again && fchmod(f->fd, st.st_mode & 0777)) warn("%s: %s", f->path, strerror(errno));
     f->fifo = S_ISFIFO(st.st_mode);
     if (!f->regular && !f->fifo) fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_NONBLOCK);
-    if (!f->regular) return;
-    if (fstat(f->fd, &st)) die_user("cannot read the size of %s: %s", path, strerror(errno));
-    cut(f, st.st_size, resume_step, keep);
+    if (f->regular) cut(f, resume_step, keep);
 }
 
 /* How long a record waits for the reader of a FIFO. Once one was lost, the next ones do not
@@ -106,8 +102,7 @@ void logfile_write(LogFile *f, const void *p, size_t n) {
         f->size += (int64_t)n;
         return;
     }
-    if (f->regular && (ftruncate(f->fd, f->size) || lseek(f->fd, f->size, SEEK_SET) < 0))
-        f->regular = false;
+    if (f->regular && ftruncate(f->fd, f->size)) f->regular = false;
     f->torn = f->torn || (!f->regular && done > 0); // stays in the middle: readers skip it
     if (f->lost++ == 0)
         warn("cannot write to %s: %s; training goes on and later records are tried again", f->path,

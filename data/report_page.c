@@ -7,6 +7,7 @@
 #include "base/median.h"
 #include "base/mem.h"
 #include "data/chart.h"
+#include "data/progress.h"
 #include "data/stamp.h"
 
 enum { COLOURS = 6, MOST_SAMPLES = 12 };
@@ -145,10 +146,8 @@ static double total_s(const Curve *ms) {
 static void put_time(char *buf, size_t n, double s) {
     if (s < 60)
         snprintf(buf, n, "%.1f s", s);
-    else if (s < 3600)
-        snprintf(buf, n, "%d:%02d min", (int)s / 60, (int)s % 60);
     else
-        snprintf(buf, n, "%.0f:%02d h", floor(s / 3600), (int)fmod(s / 60, 60));
+        progress_time(buf, n, s);
 }
 
 /* The cells of a run's summary: label, value and a small remark, "" where nothing is known. */

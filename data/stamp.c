@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 
 void stamp_host(char *buf, size_t n) {
-    if (gethostname(buf, n)) snprintf(buf, n, "unknown");
+    gethostname(buf, n);
     buf[n - 1] = 0;
     utf8_mend(buf);
 }
@@ -35,7 +35,7 @@ void stamp_cpu(char *buf, size_t n) {
 void stamp_time(char *buf, size_t n) {
     time_t now = time(NULL);
     struct tm tm;
-    if (!gmtime_r(&now, &tm) || !strftime(buf, n, "%Y-%m-%dT%H:%M:%SZ", &tm)) snprintf(buf, n, "?");
+    strftime(buf, n, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
 }
 
 double stamp_clock(void) {

@@ -53,7 +53,7 @@ void strings_add(Strings *s, const uint8_t *p, size_t n) {
         s->cap_bytes = (s->n_bytes + n) * 2 + 1; // so that bytes is never NULL
         s->bytes = mem_realloc(s->bytes, s->cap_bytes, 1);
     }
-    if (n) memcpy(s->bytes + s->n_bytes, p, n);
+    memcpy(s->bytes + s->n_bytes, p, n);
     s->first[++s->n] = s->n_bytes += n;
     enter(s, s->n - 1);
 }
