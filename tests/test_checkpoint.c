@@ -228,6 +228,17 @@ TEST(checkpoint_serves_a_model_without_optimizer) {
     CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e) &&
           strstr(e.text, "optimizer.safetensors"));
     mem_free(path);
+    // with that of another model beside it
+    OWNED(model_free) Model d = model_make(LLAMA, 3, 1);
+    const char *other = test_tmpdir();
+    OWNED(test_mem_end) char *file = mem_printf("%s/step_00000001/optimizer.safetensors", other);
+    CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
+    CHECK(checkpoint_save(other, 1, &d.t, "{}", NULL, &group_alone, &e));
+    CHECK(checkpoint_save(dir, 3, &b.t, "{}", &o, &group_alone, &e));
+    path = checkpoint_latest(dir, NULL, &group_alone);
+    CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e));
+    mem_free(path);
+    CHECK(strstr(e.text, "step_00000003/optimizer.safetensors: tensor m.wte [11, 8] is missing"));
 }
 
 /* ---- failures while saving ---- */
@@ -261,6 +272,28 @@ TEST(checkpoint_replacement_survives_kill_at_every_write) {
         CHECK(newest_is(dir, 2, replaced ? &b : &a));
     }
     CHECK(newest_is(dir, 2, &b) && count_names(dir) == 1);
+}
+
+/* The same step again, with a file that is written in several pieces. */
+TEST(checkpoint_replacement_survives_a_failure_of_every_write) {
+    static const char big[100000];
+    const char *dir = test_tmpdir();
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
+    OWNED(test_mem_end) char *file = mem_printf("%s/vocab.json", test_tmpdir());
+    OWNED(test_mem_end) char *copy = mem_printf("%s/step_00000002/vocab.json", dir);
+    CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
+    Err e = {""};
+    CHECK(io_write_file(file, big, sizeof big, NULL, &e));
+    CHECK(checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
+    for (int at = 1;; at++) {
+        io_inject(at, false);
+        bool ok = checkpoint_save(dir, 2, &b.t, "{}", &o, &group_alone, &e);
+        io_inject(0, false);
+        CHECK(count_names(dir) == 1);
+        if (ok) break;
+        CHECK(newest_is(dir, 2, &a) || newest_is(dir, 2, &b)); // its name was not yet durable
+    }
+    CHECK(newest_is(dir, 2, &b) && io_exists(copy));
 }
 
 /* In a mount namespace of its own: a disk of 64 KiB on which one checkpoint fits and two do not. */
