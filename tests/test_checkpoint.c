@@ -1,13 +1,18 @@
 #include "tests/test.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "data/checkpoint.h"
@@ -294,6 +299,32 @@ TEST(checkpoint_replacement_survives_a_failure_of_every_write) {
         CHECK(newest_is(dir, 2, &a) || newest_is(dir, 2, &b)); // its name was not yet durable
     }
     CHECK(newest_is(dir, 2, &b) && io_exists(copy));
+}
+
+/* As over NFS, where folders cannot change places in one step. */
+static void save_without_exchange(void *arg) {
+    struct sock_filter f[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &(struct sock_fprog){4, f}))
+        _exit(77);
+    save_and_be_killed(arg);
+}
+
+TEST(checkpoint_is_replaced_where_folders_cannot_change_places) {
+    const char *dir = test_tmpdir();
+    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
+    Err e;
+    char text[256];
+    CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e));
+    int status = test_in_child(save_without_exchange, &(Victim){dir, &b, 0, 2}, text, sizeof text);
+    if (status == 77) {
+        test_skip("system calls cannot be filtered here");
+        return;
+    }
+    CHECK(status == 0 && newest_is(dir, 2, &b) && count_names(dir) == 1);
 }
 
 /* In a mount namespace of its own: a disk of 64 KiB on which one checkpoint fits and two do not. */
