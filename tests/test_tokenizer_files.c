@@ -112,6 +112,8 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         {"\"ignore_merges\":false", "\"ignore_merges\":true", "ignore_merges"},
         {"\"special\":true", "\"special\":false", "not special"},
         {"\"id\":699", "\"id\":700", "700"},
+        {"\"id\":699", "\"id\":null", "whole number"},
+        {"\"content\":", "\"text\":", "added token 0 has no content"},
         {"\"id\":699", "\"id\":5", "twice"},
         {"\"!\":0", "\"!!!\":0", "byte 0x21"},
         {"\"#\":2", "\"#\":1", "twice"},
@@ -149,6 +151,29 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         Err e;
         CHECK(!tokenizer_parse_json((uint8_t *)good, cut, &t, &e));
     }
+}
+
+/* As that of GPT-2 itself has it. */
+TEST(tokenizer_json_may_name_a_special_token_twice) {
+    static const char first[] = "\"!\":0", added[] = "\"id\":699";
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
+    CHECK(good);
+    char *at = strstr(good, first);
+    CHECK(at);
+    OWNED(test_mem_end)
+    char *text = mem_printf("%.*s\"<|endoftext|>\":699,%s", (int)(at - good), good, at);
+    Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
+    Err e = {""};
+    bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
+    CHECK_STR(e.text, "");
+    CHECK(ok && same_tokens(t, pair));
+    tokenizer_free(t);
+    tokenizer_free(pair);
+    at = strstr(text, added);
+    CHECK(at);
+    at[sizeof added - 2] = '8'; // 698
+    CHECK(!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
+    CHECK(strstr(e.text, "\"<|endoftext|>\" has another id"));
 }
 
 TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
@@ -207,6 +232,36 @@ TEST(tokenizer_bin_refuses_damage) {
     }
 }
 
+/* What of merges.txt is replaced by what, and a word of the reason; "": it is read. */
+TEST(tokenizer_pair_refuses_damage) {
+    static const char *const cases[][3] = {{"\nh e\n", "\nh e\r\n", ""},
+                                           {"\nh e\n", "\nh  e\n", "blank"},
+                                           {"\nh e\n", "\nh eeee\n", "two tokens"}};
+    size_t n, m;
+    OWNED(test_mem_end) char *vocab = test_read(SMALL_PAIR, &n);
+    OWNED(test_mem_end) char *good = test_read(TEST_DATA("golden/tokenizer/merges.txt"), &m);
+    CHECK(vocab && good);
+    Tokenizer *t = NULL;
+    Err e = {""};
+    for (int i = 0; i < 3; i++) {
+        char *at = strstr(good, cases[i][0]);
+        CHECK(at);
+        OWNED(test_mem_end)
+        char *text =
+            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
+        bool ok = tokenizer_parse_gpt2((uint8_t *)vocab, n, (uint8_t *)text, strlen(text), &t, &e);
+        if (ok) tokenizer_free(t);
+        CHECK_SAYS(ok == !*cases[i][2] && strstr(e.text, cases[i][2]), "case %d: %s", i, e.text);
+    }
+    static const char *const bad[][2] = {
+        {"[1]", "no JSON object"}, {"{\"a\"", "no JSON: line 1"}, {"{}", "merge 1"}};
+    for (int i = 0; i < 3; i++) {
+        CHECK(!tokenizer_parse_gpt2((const uint8_t *)bad[i][0], strlen(bad[i][0]), (uint8_t *)good,
+                                    m, &t, &e));
+        CHECK_SAYS(strstr(e.text, bad[i][1]), "%s", e.text);
+    }
+}
+
 static void load_it(void *path) {
     tokenizer_load(path);
 }
@@ -216,7 +271,15 @@ TEST(tokenizer_load_says_what_is_wrong) {
     CHECK(io_write_file(junk, "hello\n", 6, NULL, NULL));
     CHECK_CHILD(1, load_it, junk, "is no tokenizer");
     CHECK_CHILD(1, load_it, "/nowhere/at/all", "/nowhere");
-    CHECK_CHILD(1, load_it, (void *)(size_t)test_tmpdir(), "holds no tokenizer");
+    OWNED(test_mem_end) char *dir = mem_printf("%s", test_tmpdir());
+    CHECK_CHILD(1, load_it, dir, "holds no tokenizer");
+    OWNED(test_mem_end)
+    char *json = mem_printf("%s/tokenizer.json", dir), *vocab = mem_printf("%s/vocab.json", dir),
+         *merges = mem_printf("%s/merges.txt", dir);
+    CHECK(io_write_file(json, "{}", 2, NULL, NULL));
+    CHECK_CHILD(1, load_it, dir, "tokenizer.json: no \"model\"");
+    CHECK(io_write_file(vocab, "{}", 2, NULL, NULL) && io_write_file(merges, "", 0, NULL, NULL));
+    CHECK_CHILD(1, load_it, dir, "vocab.json and ", "merges.txt: the vocabulary has no token");
 }
 
 static Tokenizer *learn(const char *text, int32_t vocab, int64_t min_count) {
