@@ -39,6 +39,8 @@ TEST(tokenizer_bytes_are_their_own_ids) {
     for (int i = 0; i < 256; i++) CHECK(ids[i] == i);
     CHECK(tokenizer_vocab(t) == 257 && tokenizer_eot(t) == 256);
     mem_free(ids);
+    CHECK(sample_prompt(t, "abcd", 3, 257, &ids) == 3 && ids[0] == 'b' && ids[2] == 'd');
+    mem_free(ids);
     check_round_trip(t, all, 256);
     check_round_trip(t, all, 0);
     tokenizer_free(t);

@@ -282,6 +282,57 @@ TEST(tokenizer_load_says_what_is_wrong) {
     CHECK_CHILD(1, load_it, dir, "vocab.json and ", "merges.txt: the vocabulary has no token");
 }
 
+typedef struct Save {
+    const Tokenizer *t;
+    const char *dir;
+} Save;
+
+static void save_it(void *arg) {
+    const Save *s = arg;
+    tokenizer_save(s->t, s->dir);
+}
+
+static void encode_it(void *t) {
+    int32_t *ids;
+    tokenizer_encode(t, (const uint8_t *)"a", 1, &ids);
+}
+
+TEST(tokenizer_that_only_decodes_is_not_saved_nor_used) {
+    uint8_t file[1024 + 6] = {0};
+    memcpy(file, (const int32_t[]){20240328, 2, 3, 0}, 16);
+    memcpy(file + 1024, "\1a\1b\1a", 6); // the first of two equal tokens is found
+    Tokenizer *t = NULL;
+    Err e;
+    CHECK(tokenizer_parse_bin(file, sizeof file, &t, &e));
+    CHECK(tokenizer_find(t, (const uint8_t *)"a", 1) == 0);
+    CHECK_CHILD(1, save_it, &((Save){t, test_tmpdir()}), "holds no merges");
+    CHECK_CHILD(1, encode_it, t, "can only decode");
+    tokenizer_free(t);
+}
+
+/* Each is a change of the good tokenizer.json, and what saving it says. */
+TEST(tokenizer_json_is_saved_as_far_as_gpt2s_files_go) {
+    static const char *const cases[][3] = {
+        {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "have no place for"},
+        {"\"use_regex\":true", "\"use_regex\":false", "have no place for"},
+        {"\"added_tokens\":", "\"no_tokens\":", "gpt2_tokenizer.bin is not written"}};
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
+    CHECK(good);
+    for (int i = 0; i < 3; i++) {
+        const char *at = strstr(good, cases[i][0]), *dir = test_tmpdir();
+        CHECK(at);
+        OWNED(test_mem_end)
+        char *text =
+            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
+        Tokenizer *t = NULL;
+        Err e;
+        CHECK(tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
+        CHECK_CHILD(i < 2, save_it, &((Save){t, dir}), cases[i][2]);
+        CHECK((rmdir(dir) == 0) == (i < 2)); // that is, it is empty
+        tokenizer_free(t);
+    }
+}
+
 static Tokenizer *learn(const char *text, int32_t vocab, int64_t min_count) {
     BpeTrain *b = bpe_train_open();
     bpe_train_count(b, (const uint8_t *)text, strlen(text));
