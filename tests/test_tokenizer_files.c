@@ -14,8 +14,18 @@
 #include "data/tokenizer.h"
 #include "tests/test.h"
 
-#define SMALL_JSON TEST_DATA("golden/tokenizer/tokenizer.json")
-#define SMALL_PAIR TEST_DATA("golden/tokenizer/vocab.json")
+#define SMALL_JSON   TEST_DATA("golden/tokenizer/tokenizer.json")
+#define SMALL_PAIR   TEST_DATA("golden/tokenizer/vocab.json")
+#define SMALL_MERGES TEST_DATA("golden/tokenizer/merges.txt")
+
+/* A file's text with the first `from` replaced; for mem_free. */
+static char *changed(const char *path, const char *from, const char *to) {
+    OWNED(test_mem_end) char *good = test_read(path, NULL);
+    const char *at = good ? strstr(good, from) : NULL;
+    if (!at) test_fail(__FILE__, __LINE__, "%s is not in %s", from, path);
+    return at ? mem_printf("%.*s%s%s", (int)(at - good), good, to, at + strlen(from))
+              : mem_strdup("");
+}
 
 static bool same_files(const char *a, const char *b) {
     size_t n = 0, m = 0;
@@ -45,7 +55,7 @@ TEST(tokenizer_formats_agree_and_round_trip) {
     OWNED(test_mem_end)
     char *merges = mem_printf("%s/merges.txt", dir),
          *bin = mem_printf("%s/gpt2_tokenizer.bin", dir);
-    CHECK(same_files(merges, TEST_DATA("golden/tokenizer/merges.txt")));
+    CHECK(same_files(merges, SMALL_MERGES));
     Tokenizer *decoder = tokenizer_load(bin);
     CHECK(same_tokens(decoder, pair) && !tokenizer_can_encode(decoder));
     size_t n;
@@ -75,15 +85,11 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
 
 /* transformers 5 writes a template for every tokenizer; this one adds no token to a text. */
 TEST(tokenizer_json_takes_a_template_that_adds_nothing) {
-    static const char null[] = "\"post_processor\":null";
-    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
-    char *at = strstr(good, null);
-    CHECK(at);
     OWNED(test_mem_end)
-    char *text = mem_printf("%.*s\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
-                            "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
-                            "\"special_tokens\":{}}%s",
-                            (int)(at - good), good, at + sizeof null - 1);
+    char *text = changed(SMALL_JSON, "\"post_processor\":null",
+                         "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                         "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
+                         "\"special_tokens\":{}}");
     Tokenizer *t = NULL;
     Err e = {""};
     if (!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e))
@@ -133,12 +139,7 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
     OWNED(test_mem_end) char *good = test_read(SMALL_JSON, &n);
     CHECK(good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *at = strstr(good, cases[i][0]);
-        if (!at) test_fail(__FILE__, __LINE__, "%s is not in the file", cases[i][0]);
-        CHECK(at);
-        OWNED(test_mem_end)
-        char *bad =
-            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
+        OWNED(test_mem_end) char *bad = changed(SMALL_JSON, cases[i][0], cases[i][1]);
         Tokenizer *t = NULL;
         Err e = {""};
         bool ok = tokenizer_parse_json((uint8_t *)bad, strlen(bad), &t, &e);
@@ -155,13 +156,8 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
 
 /* As that of GPT-2 itself has it. */
 TEST(tokenizer_json_may_name_a_special_token_twice) {
-    static const char first[] = "\"!\":0", added[] = "\"id\":699";
-    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
-    CHECK(good);
-    char *at = strstr(good, first);
-    CHECK(at);
     OWNED(test_mem_end)
-    char *text = mem_printf("%.*s\"<|endoftext|>\":699,%s", (int)(at - good), good, at);
+    char *text = changed(SMALL_JSON, "\"!\":0", "\"<|endoftext|>\":699,\"!\":0");
     Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
     Err e = {""};
     bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
@@ -169,9 +165,7 @@ TEST(tokenizer_json_may_name_a_special_token_twice) {
     CHECK(ok && same_tokens(t, pair));
     tokenizer_free(t);
     tokenizer_free(pair);
-    at = strstr(text, added);
-    CHECK(at);
-    at[sizeof added - 2] = '8'; // 698
+    memcpy(strstr(text, "\"id\":699"), "\"id\":698", 8);
     CHECK(!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
     CHECK(strstr(e.text, "\"<|endoftext|>\" has another id"));
 }
@@ -234,31 +228,24 @@ TEST(tokenizer_bin_refuses_damage) {
 
 /* What of merges.txt is replaced by what, and a word of the reason; "": it is read. */
 TEST(tokenizer_pair_refuses_damage) {
-    static const char *const cases[][3] = {{"\nh e\n", "\nh e\r\n", ""},
-                                           {"\nh e\n", "\nh  e\n", "blank"},
-                                           {"\nh e\n", "\nh eeee\n", "two tokens"}};
-    size_t n, m;
-    OWNED(test_mem_end) char *vocab = test_read(SMALL_PAIR, &n);
-    OWNED(test_mem_end) char *good = test_read(TEST_DATA("golden/tokenizer/merges.txt"), &m);
-    CHECK(vocab && good);
-    Tokenizer *t = NULL;
-    Err e = {""};
-    for (int i = 0; i < 3; i++) {
-        char *at = strstr(good, cases[i][0]);
-        CHECK(at);
-        OWNED(test_mem_end)
-        char *text =
-            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
-        bool ok = tokenizer_parse_gpt2((uint8_t *)vocab, n, (uint8_t *)text, strlen(text), &t, &e);
+    static const struct {
+        const char *vocab, *merge, *says; // NULL: the good one
+    } cases[] = {{NULL, "h e\r\n", ""},
+                 {NULL, "h  e\n", "blank"},
+                 {NULL, "h eeee\n", "two tokens"},
+                 {"[1]", "h e\n", "no JSON object"},
+                 {"{\"a\"", "h e\n", "line 1"},
+                 {"{}", "h e\n", "merge 1"}};
+    OWNED(test_mem_end) char *good = test_read(SMALL_PAIR, NULL);
+    for (int i = 0; i < 6; i++) {
+        OWNED(test_mem_end) char *text = changed(SMALL_MERGES, "h e\n", cases[i].merge);
+        const char *vocab = cases[i].vocab ? cases[i].vocab : good;
+        Tokenizer *t = NULL;
+        Err e = {""};
+        bool ok = tokenizer_parse_gpt2((const uint8_t *)vocab, strlen(vocab), (uint8_t *)text,
+                                       strlen(text), &t, &e);
         if (ok) tokenizer_free(t);
-        CHECK_SAYS(ok == !*cases[i][2] && strstr(e.text, cases[i][2]), "case %d: %s", i, e.text);
-    }
-    static const char *const bad[][2] = {
-        {"[1]", "no JSON object"}, {"{\"a\"", "no JSON: line 1"}, {"{}", "merge 1"}};
-    for (int i = 0; i < 3; i++) {
-        CHECK(!tokenizer_parse_gpt2((const uint8_t *)bad[i][0], strlen(bad[i][0]), (uint8_t *)good,
-                                    m, &t, &e));
-        CHECK_SAYS(strstr(e.text, bad[i][1]), "%s", e.text);
+        CHECK_SAYS(ok == !*cases[i].says && strstr(e.text, cases[i].says), "%d: %s", i, e.text);
     }
 }
 
@@ -316,14 +303,9 @@ TEST(tokenizer_json_is_saved_as_far_as_gpt2s_files_go) {
         {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "have no place for"},
         {"\"use_regex\":true", "\"use_regex\":false", "have no place for"},
         {"\"added_tokens\":", "\"no_tokens\":", "gpt2_tokenizer.bin is not written"}};
-    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
-    CHECK(good);
     for (int i = 0; i < 3; i++) {
-        const char *at = strstr(good, cases[i][0]), *dir = test_tmpdir();
-        CHECK(at);
-        OWNED(test_mem_end)
-        char *text =
-            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
+        OWNED(test_mem_end) char *text = changed(SMALL_JSON, cases[i][0], cases[i][1]);
+        const char *dir = test_tmpdir();
         Tokenizer *t = NULL;
         Err e;
         CHECK(tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
