@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "tests/test.h"
@@ -168,7 +169,9 @@ TEST(hellaswag_defects) {
     CHECK(changed(HEADER + 9, 0, "empty completion 0"));
     CHECK(changed(HEADER + 9, 1, "example 0"));
     CHECK(changed(HEADER + 9, 65535, "completion 0 is longer"));
-    for (size_t n = 0; n < 2 * f.n; n++) // every way to cut it
+    CHECK(changed(HEADER + 19, 1, "2 bytes are left after completion 3"));
+    CHECK(changed(SECOND + 11, 8, "completion 3 is longer")); // its length would follow the file
+    for (size_t n = 0; n < 2 * f.n; n++)                      // every way to cut it
         CHECK(refused(&f, n,
                       n < 4      ? "no llm.c"
                       : n < 1024 ? "fewer than its header"
@@ -203,6 +206,8 @@ TEST(hellaswag_files) {
                 "eval.bin: holds token id 4005, but the vocabulary has ids 0..4004");
     CHECK_CHILD(1, open_file, &none, "cannot open no/such.bin: No such file");
     CHECK_CHILD(1, open_file, &folder, "is a folder");
+    CHECK(truncate(path, 1030) == 0);
+    CHECK_CHILD(1, open_file, &small, "eval.bin: ends inside example 0");
 }
 
 /* ---- from JSON lines ---- */
@@ -252,6 +257,18 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
         CHECK(!hellaswag_encode((const uint8_t *)wrong[i].text, strlen(wrong[i].text), t, &n, &e));
         if (!strstr(e.text, wrong[i].says))
             test_fail(__FILE__, __LINE__, "\"%s\" is not \"%s\"", e.text, wrong[i].says);
+    }
+    enum { EXAMPLES = 65536 };
+    char *many = NULL;
+    for (int k = 0; k < 2; k++) { // a long one, and many
+        Err e = {""};
+        size_t n;
+        PRINTED(many, for (int i = 0; i < (k ? EXAMPLES : 1); i++) fprintf(
+                          f, "{\"ctx\":\"%0*d\",\"label\":1," ENDINGS "}\n", k ? 1 : 32760, 7));
+        CHECK(!hellaswag_encode((uint8_t *)many, strlen(many), t, &n, &e));
+        mem_free(many);
+        CHECK_SAYS(strstr(e.text, k ? "line 65536: more than 65535" : "has 65560 bytes"), "%s",
+                   e.text);
     }
     tokenizer_free(t);
 }

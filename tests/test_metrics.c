@@ -46,7 +46,8 @@ static StepRecord record(int64_t step) {
                         .ms = 220.1,
                         .tokens_per_s = 1.0 / 3,
                         .received = step % 2 ? INT64_C(9007199254740993) : 0, // 2^53 + 1
-                        .tokens = step * 64};
+                        .tokens = step * 64,
+                        .skipped = step == 3};
 }
 
 static MetricsFiles files_in(const char *dir) {
@@ -89,6 +90,7 @@ TEST(metrics_json_keeps_every_bit) {
         CHECK(number(o, "norm_z") == s.norm_z && !json_object_get(o, "loss_z"));
         CHECK(json_integer_value(json_object_get(o, "received")) == s.received);
         CHECK((json_object_get(o, "received") != NULL) == (i % 2 == 1));
+        CHECK(json_is_true(json_object_get(o, "skipped")) == (i == 3));
         json_decref(o);
     }
     o = line_of(text, 11);
@@ -212,6 +214,9 @@ TEST(tfevents_first_record_is_the_known_one) {
     CHECK(r.n == sizeof want + 4);
     CHECK(memcmp(r.p, want, sizeof want) == 0);
     CHECK(count_records(r.p, r.n) == 1);
+    mem_free(r.p);
+    r = tfevents_scalars(1.0, 300, &(TfScalar){"a", 1}, 1); // 300 = 0x2c + 2 * 128
+    CHECK(memmem(r.p, r.n, "\x10\xac\x02", 3) && count_records(r.p, r.n) == 1);
     mem_free(r.p);
 }
 

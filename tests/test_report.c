@@ -15,8 +15,10 @@ static const char canned[] =
     "\n"
     "{\"step\":3,\"tokens\":192,\"loss\":2.0,\"norm\":0.5,\"lr\":3e-4,\"ms\":20,\"tokens_per_s\":"
     "3200}\n"
-    "{\"step\":4,\"loss\":1.5}\n"
+    "{\"step\":4,\"loss\":1.5,\"skipped\":true}\n"
     "{\"step\":4,\"val_loss\":2.25}\n"
+    "{\"step\":5,\"val_loss\":null}\n"
+    "{\"step\":4,\"sample\":\"again\"}\n"
     "{\"step\":4,\"sample\":\"<script>alert('x')</script> & so on\"}\n"
     "[1,2]\n"
     "{\"step\":5,\"lo";
@@ -30,10 +32,11 @@ static char *page_of(const ReportRun *runs, int n) {
 TEST(report_reads_what_is_there) {
     ReportRun r;
     report_read(&r, "a", canned, sizeof canned - 1);
-    CHECK(r.lines == 9 && r.bad_lines == 2);
+    CHECK(r.lines == 11 && r.bad_lines == 2);
     CHECK(r.loss.n == 4 && r.loss.x[2] == 3 && r.loss.y[2] == 2.0 && isnan(r.loss.y[1]));
-    CHECK(r.norm.n == 3 && r.lr.n == 2 && r.val.n == 1 && r.val.y[0] == 2.25);
+    CHECK(r.norm.n == 3 && r.lr.n == 2 && r.val.n == 2 && r.val.y[0] == 2.25);
     CHECK(r.tokens == 192 && r.steps == 4 && r.nonfinite_step == 2 && r.n_samples == 1);
+    CHECK(r.skipped == 1);
     report_free(&r);
 }
 
@@ -64,8 +67,26 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(test_count(page, "'chart wide'") == 1 && test_count(page, "'chart narrow'") == 1);
         CHECK(strstr(page, "max-width:640px){.wide{display:none}.narrow{display:block}"));
         CHECK(n > 1 || strstr(page, "<span>mean of the last "));
+        CHECK(strstr(page, n > 1 ? "<td>2.2500</td>" : "<b>2.2500</b><span>at step 4</span>"));
+        CHECK(strstr(page, "<p class='sub'>Several runs") ? n > 1 : n == 1);
+        CHECK(strstr(page, ": 1 updates were skipped as outliers") &&
+              strstr(page, "end'>0.5</text>"));
     }
     report_free(&r[0]), report_free(&r[1]);
+}
+
+TEST(report_names_the_options_in_which_runs_differ_and_long_times) {
+    static const char *const text[] = {
+        "{\"run\":{\"options\":{\"lr\":1,\"seed\":1,\"bad\":null}}}\n{\"step\":1,\"ms\":4000000}",
+        "{\"run\":{\"options\":{\"lr\":1,\"seed\":2,\"bad\":null}}}\n{\"step\":1,\"ms\":90000}"};
+    ReportRun r[2];
+    for (int k = 0; k < 2; k++) report_read(&r[k], "a", text[k], strlen(text[k]));
+    OWNED(test_mem_end) char *page = page_of(r, 2);
+    report_free(&r[0]), report_free(&r[1]);
+    CHECK(strstr(page, "<td>1:06:40</td>") && strstr(page, "<td>1:30</td>"));
+    CHECK(test_count(page, "<tr><td>seed</td>") == 2); // among the options set, too
+    CHECK(test_count(page, "<tr class='same'><td>lr</td>") == 1 &&
+          strstr(page, "<td>bad</td><td class='v'>-</td>"));
 }
 
 TEST(report_of_nothing_is_still_a_page) {

@@ -257,6 +257,13 @@ TEST(shard_defects_megatron) {
     CHECK(pair_refused(DOC + 8, -1, 8, 0, 0, "document 1 at sequence -1"));
     CHECK(pair_refused(DOC + 16, 0, 8, 0, 0, "document 2 at sequence 0"));
     CHECK(pair_refused(VERSION, 1, 8, 1, 0, "more than its"));
+    const int32_t none = 0;
+    Bytes empty = megatron_idx(8, 2, &none, 1);
+    Shard s;
+    Err e = {""};
+    bool ok = shard_parse_megatron(empty.p, empty.n, empty.p, 0, &s, &e);
+    mem_free(empty.p);
+    CHECK(said(ok, &e, "holds no tokens"));
     CHECK(pair_refused(VERSION, 1, 8, 0, 2, "the .bin was cut"));
     CHECK(pair_refused(VERSION, 1, 8, 0, 1, "the .bin was cut"));
 }
