@@ -18,6 +18,7 @@
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/io_map.h"
+#include "data/runstate.h"
 #include "tests/values.h"
 
 static const char MIXED[] = "layers=1,heads=2,channels=8,seq=6,vocab=11,pos=rope,act=swiglu";
@@ -244,6 +245,29 @@ TEST(checkpoint_serves_a_model_without_optimizer) {
     CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e));
     mem_free(path);
     CHECK(strstr(e.text, "step_00000003/optimizer.safetensors: tensor m.wte [11, 8] is missing"));
+}
+
+/* What of a good state is replaced by what. */
+TEST(runstate_refuses_what_is_none) {
+    static const char *const cases[][2] = {{"\"step\": 7", "\"step\": -7"},
+                                           {"\"tokens\"", "\"words\""},
+                                           {"\"ring\"", "\"list\""},
+                                           {"0.5", "null"},
+                                           {"\"count\": 3", "\"count\": -3"},
+                                           {"\"batch\": 64", "\"batch\": -64"},
+                                           {"{", ""}};
+    RunState s = {.step = 7, .tokens = 9, .batch = 64, .norm_z = {{0.5}, 3}}, back;
+    Err e;
+    OWNED(test_mem_end) char *good = runstate_print(&s, (const Opt[]){{0}});
+    CHECK(runstate_parse(good, &back, &e) && memcmp(&s, &back, sizeof s) == 0);
+    for (int i = 0; i < 7; i++) {
+        const char *at = strstr(good, cases[i][0]);
+        CHECK(at);
+        OWNED(test_mem_end)
+        char *bad =
+            mem_printf("%.*s%s%s", (int)(at - good), good, cases[i][1], at + strlen(cases[i][0]));
+        CHECK_SAYS(!runstate_parse(bad, &back, &e), "case %d was read", i);
+    }
 }
 
 /* ---- failures while saving ---- */

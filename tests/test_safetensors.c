@@ -39,6 +39,10 @@ static const char PAIR[] = "{\"__metadata__\":{\"format\":\"pt\"},"
                            "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[4,12]},"
                            "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}  ";
 
+#define T(name, dtype, shape, from, to)                                                            \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]" \
+    "}"
+
 TEST(safetensors_reads_a_table) {
     uint8_t buf[512];
     SafeTensors s;
@@ -57,6 +61,7 @@ TEST(safetensors_reads_a_table) {
     safetensors_free(&s);
     CHECK(parses("{}", 0, &e));
     CHECK(parses("{\"z\":{\"dtype\":\"U8\",\"shape\":[0,5],\"data_offsets\":[0,0]}}", 0, &e));
+    CHECK(parses("{" T("z", "U8", "[0]", "0", "0") "," T("a", "U8", "[4]", "0", "4") "}", 4, &e));
 }
 
 TEST(safetensors_refuses_every_truncation) {
@@ -73,10 +78,6 @@ TEST(safetensors_refuses_every_truncation) {
         safetensors_free(&s);
     }
 }
-
-#define T(name, dtype, shape, from, to)                                                            \
-    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]" \
-    "}"
 
 TEST(safetensors_names_every_defect) {
     static const struct {
@@ -185,6 +186,20 @@ TEST(safetensors_writes_in_any_order) {
     for (int i = 0; i < 20; i++) CHECK(back[i] == bf16_to_float(bf16_from_float(x[i])));
     safetensors_free(&s);
     io_unmap(&m);
+}
+
+TEST(safetensors_header_that_cannot_be_written_is_an_error) {
+    OWNED(test_mem_end) char *path = mem_printf("%s/a.safetensors", test_tmpdir());
+    SafeTensors list = {0};
+    SafeWriter w;
+    Err e;
+    for (int i = 0; i < 2000; i++) // too many for the buffer
+        safetensors_add(&list, (char[]){(char)('a' + i / 100), (char)('0' + i % 100), 0}, "F32", 1,
+                        (int64_t[]){1});
+    io_inject(3, false); // create, resize, write
+    bool ok = safetensors_create(&w, path, &list, &group_alone, &e);
+    io_inject(0, false);
+    CHECK(!ok && !io_exists(path) && strstr(e.text, "cannot write"));
 }
 
 TEST(safetensors_index_lists_each_file_once) {
@@ -296,6 +311,7 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         const char *text, *says;
     } wrong[] = {
         {"{" GPT2_KEYS ",\"activation_function\":\"gelu\"}", "\"activation_function\" is \"gelu\""},
+        {"{" GPT2_KEYS ",\"scale_attn_weights\":1}", "scale_attn_weights\" is neither"},
         {"{" GPT2_KEYS ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse"},
         {"{" GPT2_KEYS ",\"n_head\":3}", "heads=3 do not divide"},
         {"{" GPT2_KEYS ",\"n_layer\":0}", "\"n_layer\" is not a positive"},

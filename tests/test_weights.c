@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/simd.h"
 #include "data/io.h"
@@ -67,6 +68,11 @@ TEST(weights_failed_export_leaves_what_was_there) {
     io_inject(0, false);
     CHECK(weights_export(path, &a.t, "F32", &group_alone, &e));
     int calls = io_inject(0, false);
+    snprintf(tmp, sizeof tmp, "%s/generation_config.json", path);
+    b.t.config.ids = (SpecialIds){.n_eos = 1};
+    CHECK(io_make_dir(tmp, &e) && !weights_export(path, &b.t, "F32", &group_alone, &e));
+    CHECK(strstr(e.text, "generation_config.json is a directory") && rmdir(tmp) == 0);
+    b.t.config.ids = (SpecialIds){0};
     CHECK(calls >= 10); // two files, written and synced; renamed
     int saved_all = 0;  // a directory that cannot be synced is only warned about
     for (int i = 1; i < calls; i++) {
@@ -164,6 +170,10 @@ TEST(weights_names_what_does_not_fit) {
     CHECK(strstr(e.text, "tensor wte.weight is [88], the model needs [11, 8]"));
     CHECK(!loads_foreign((Foreign){"", "F32", 0, "transformer.wpe.weight", 0}, &e));
     CHECK(strstr(e.text, "wpe.weight is there twice"));
+    CHECK(!loads_foreign((Foreign){"", "I16", 0, 0, 0}, &e));
+    CHECK(strstr(e.text, "is I16; F32, BF16 or F16 is needed"));
+    CHECK(!weights_load("/nowhere.bin", &(TensorTable){0}, &group_alone, &e));
+    CHECK(strstr(e.text, "cannot open /nowhere.bin: No such file"));
     CHECK(!weights_load("/nowhere", &(TensorTable){0}, &group_alone, &e));
     CHECK(strstr(e.text, "/nowhere: no model.safetensors"));
     Config c;
