@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/team.h"
@@ -154,6 +155,12 @@ int test_count(const char *text, const char *word) {
     int n = 0;
     for (; (text = strstr(text, word)); text++) n++;
     return n;
+}
+
+char *test_changed(const char *text, const char *from, const char *to) {
+    const char *at = text ? strstr(text, from) : NULL;
+    if (!at) die("a text to change has no \"%s\"", from);
+    return mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
 }
 
 const char *test_tmpdir(void) {

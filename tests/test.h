@@ -73,6 +73,8 @@ bool test_one_processor(bool one);
 /* The whole file, with a 0 behind it, for mem_free; NULL: it is not there. n may be NULL. */
 char *test_read(const char *path, size_t *n);
 int test_count(const char *text, const char *word); // how often it is there
+/* The text with the first `from`, which must be there, replaced; for mem_free. */
+char *test_changed(const char *text, const char *from, const char *to);
 /* Into the char *text, for mem_free, what statements print to f:
  *
  *     OWNED(test_mem_end) char *text = NULL;

@@ -112,18 +112,13 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"op\": 0", "\"op\": 99"},
                                          {"\"calibration\": 11", "\"calibration\": 1"},
                                          {"12:00:00Z", "12:00:00.000000Z"},
-                                         {"1e-6", "-1e-6"},
+                                         {"\"fixed\": ", "\"fixed\": -"},
                                          {"\"most\": 5000", "\"most\": \"5000\""}};
     Calibration *c = some_table();
     Err e;
     OWNED(test_mem_end) char *text = calibration_print(c, "key");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        char *at = strstr(text, bad[i][0]);
-        if (!at && strcmp(bad[i][0], "1e-6") == 0) continue; // printed in another way
-        CHECK(at);
-        OWNED(test_mem_end)
-        char *damaged =
-            mem_printf("%.*s%s%s", (int)(at - text), text, bad[i][1], at + strlen(bad[i][0]));
+        OWNED(test_mem_end) char *damaged = test_changed(text, bad[i][0], bad[i][1]);
         CHECK(!calibration_parse(c, damaged, strlen(damaged), "key", &e));
     }
     calibration_free(c);

@@ -118,10 +118,7 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Machine m;
         Err e = {""};
-        const char *at = strstr(lab, rows[i].from);
-        if (!at) die("%s is not in the description", rows[i].from);
-        char *text =
-            mem_printf("%.*s%s%s", (int)(at - lab), lab, rows[i].to, at + strlen(rows[i].from));
+        char *text = test_changed(lab, rows[i].from, rows[i].to);
         bool ok = machine_parse(&m, text, strlen(text), &e), good = strcmp(rows[i].to, "400") == 0;
         mem_free(text);
         if (ok != good || (!ok && !strstr(e.text, rows[i].words)))

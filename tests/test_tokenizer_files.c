@@ -18,15 +18,6 @@
 #define SMALL_PAIR   TEST_DATA("golden/tokenizer/vocab.json")
 #define SMALL_MERGES TEST_DATA("golden/tokenizer/merges.txt")
 
-/* A file's text with the first `from` replaced; for mem_free. */
-static char *changed(const char *path, const char *from, const char *to) {
-    OWNED(test_mem_end) char *good = test_read(path, NULL);
-    const char *at = good ? strstr(good, from) : NULL;
-    if (!at) test_fail(__FILE__, __LINE__, "%s is not in %s", from, path);
-    return at ? mem_printf("%.*s%s%s", (int)(at - good), good, to, at + strlen(from))
-              : mem_strdup("");
-}
-
 static bool same_files(const char *a, const char *b) {
     size_t n = 0, m = 0;
     OWNED(test_mem_end) char *p = test_read(a, &n), *q = test_read(b, &m);
@@ -85,11 +76,12 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
 
 /* transformers 5 writes a template for every tokenizer; this one adds no token to a text. */
 TEST(tokenizer_json_takes_a_template_that_adds_nothing) {
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
     OWNED(test_mem_end)
-    char *text = changed(SMALL_JSON, "\"post_processor\":null",
-                         "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
-                         "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
-                         "\"special_tokens\":{}}");
+    char *text = test_changed(good, "\"post_processor\":null",
+                              "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                              "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
+                              "\"special_tokens\":{}}");
     Tokenizer *t = NULL;
     Err e = {""};
     if (!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e))
@@ -137,9 +129,8 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         {"\"version\":", "{\"version\":", "JSON"}};
     size_t n;
     OWNED(test_mem_end) char *good = test_read(SMALL_JSON, &n);
-    CHECK(good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        OWNED(test_mem_end) char *bad = changed(SMALL_JSON, cases[i][0], cases[i][1]);
+        OWNED(test_mem_end) char *bad = test_changed(good, cases[i][0], cases[i][1]);
         Tokenizer *t = NULL;
         Err e = {""};
         bool ok = tokenizer_parse_json((uint8_t *)bad, strlen(bad), &t, &e);
@@ -156,8 +147,9 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
 
 /* As that of GPT-2 itself has it. */
 TEST(tokenizer_json_may_name_a_special_token_twice) {
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
     OWNED(test_mem_end)
-    char *text = changed(SMALL_JSON, "\"!\":0", "\"<|endoftext|>\":699,\"!\":0");
+    char *text = test_changed(good, "\"!\":0", "\"<|endoftext|>\":699,\"!\":0");
     Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
     Err e = {""};
     bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
@@ -237,8 +229,9 @@ TEST(tokenizer_pair_refuses_damage) {
                  {"{\"a\"", "h e\n", "line 1"},
                  {"{}", "h e\n", "merge 1"}};
     OWNED(test_mem_end) char *good = test_read(SMALL_PAIR, NULL);
+    OWNED(test_mem_end) char *merges = test_read(SMALL_MERGES, NULL);
     for (int i = 0; i < 6; i++) {
-        OWNED(test_mem_end) char *text = changed(SMALL_MERGES, "h e\n", cases[i].merge);
+        OWNED(test_mem_end) char *text = test_changed(merges, "h e\n", cases[i].merge);
         const char *vocab = cases[i].vocab ? cases[i].vocab : good;
         Tokenizer *t = NULL;
         Err e = {""};
@@ -303,8 +296,9 @@ TEST(tokenizer_json_is_saved_as_far_as_gpt2s_files_go) {
         {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "have no place for"},
         {"\"use_regex\":true", "\"use_regex\":false", "have no place for"},
         {"\"added_tokens\":", "\"no_tokens\":", "gpt2_tokenizer.bin is not written"}};
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
     for (int i = 0; i < 3; i++) {
-        OWNED(test_mem_end) char *text = changed(SMALL_JSON, cases[i][0], cases[i][1]);
+        OWNED(test_mem_end) char *text = test_changed(good, cases[i][0], cases[i][1]);
         const char *dir = test_tmpdir();
         Tokenizer *t = NULL;
         Err e;
