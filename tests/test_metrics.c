@@ -1,6 +1,7 @@
 #include "tests/test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
 #include "data/io.h"
@@ -290,4 +292,29 @@ TEST(logfile_cuts_off_a_record_that_did_not_fit) {
     OWNED(test_mem_end) char *got = test_read(path, NULL);
     CHECK(got);
     CHECK_STR(got, "one\ntwo\n4\n");
+}
+
+static void fill_the_pipe(void *path) {
+    static char text[1 << 18];
+    LogFile f;
+    logfile_open(&f, path, 0, NULL);
+    size_t room = (size_t)fcntl(f.fd, F_SETPIPE_SZ, 1); // a page
+    double start = now_s();
+    logfile_write(&f, text, room + 1);
+    double waited = now_s() - start;
+    logfile_write(&f, "lost\n", 5);
+    if (waited < 0.9 || now_s() - start - waited > 0.9) die("waited %g s", waited);
+    ssize_t n = read(f.fd, text, sizeof text);
+    logfile_write(&f, "next\n", 5);
+    logfile_write(&f, "last\n", 5);
+    n += read(f.fd, text + n, sizeof text - (size_t)n);
+    logfile_close(&f);
+    if (n != (ssize_t)room + 11 || memcmp(text + room, "\nnext\nlast\n", 11) != 0)
+        die("%zd bytes", n);
+}
+
+TEST(logfile_goes_on_in_a_line_of_its_own_when_a_pipe_is_read_again) {
+    OWNED(test_mem_end) char *path = path_in(test_tmpdir(), "x");
+    CHECK(mkfifo(path, 0600) == 0);
+    CHECK_CHILD(0, fill_the_pipe, path, "nobody reads it", "lacks 2 records");
 }

@@ -47,6 +47,12 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "test -p pipe && grep -q 'no process reads this pipe' refused && "
           "echo still a pipe");
     SHELL(1, "no regular file", "mkfifo other; " TRAIN "--steps 2 --export-llmc other");
+    SHELL(1, "a is a directory: name a file", "mkdir a; " TRAIN "--steps 2 --trace a");
+    SHELL(1, "write b: Too many levels of symbolic links",
+          "ln -s b c; ln -s c b; " TRAIN "--steps 2 --json b");
+    SHELL(0, "not replaced", // a file that others write to
+          "(echo first; $BUILD/corpus --bytes 9 --out /dev/stdout; echo last) >d 2>err; "
+          "grep last d && test ! -e d.tmp* && echo not replaced");
     if (geteuid() != 0) return;
     SHELL(0, "still a device",
           "mknod null c 1 3 && " TRAIN "--steps 6 --trace null --json null --csv null && "
@@ -99,9 +105,10 @@ TEST(outputs_of_killed_processes_are_removed) {
     SHELL(0, "",
           "( exec sleep 0 ) & p=$!; wait; h=$(hostname); for f in m.bin t.json "
           "hf/model.safetensors; do "
-          "mkdir -p hf; echo part >$f.tmp-$h-$p; echo part >$f.tmp-$h-1; done; " TRAIN
+          "mkdir -p hf; for i in $p 1 $p-1; do echo part >$f.tmp-$h-$i; done; done; " TRAIN
           "--steps 5 --export-llmc m.bin --export-hf hf --trace t.json");
-    SHELL(0, "3 left", "echo $(find . -name '*.tmp-*' | wc -l) left"); // those of process 1
+    SHELL(0, "6 left", // those of process 1, and of another machine, HOST-PID
+          "echo $(find . -name '*.tmp-*' | wc -l) left");
 }
 
 TEST(claims_are_of_files_not_of_names) {

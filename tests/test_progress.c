@@ -1,6 +1,9 @@
 #include "tests/test.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "data/progress.h"
 
@@ -101,4 +104,26 @@ TEST(progress_writes_a_line_per_step_into_a_file) {
         text,
         "64 tok/s | ETA 0:01\nval loss 2.500000\nstep    3/3")); // the slow first step is left out
     CHECK(!strchr(text, '\r') && !strchr(text, 033));
+}
+
+TEST(progress_on_a_terminal_is_a_bar_that_leaves_the_last_column_free) {
+    char text[4096] = "";
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    FILE *f = fopen(ptsname(terminal), "w");
+    CHECK(f && ioctl(fileno(f), TIOCSWINSZ, &(struct winsize){24, 30, 0, 0}) == 0);
+    setenv("TERM", "xterm", 1);
+    Progress *p = progress_open(f, 9);
+    progress_wait(p, "waiting", 1, 2);
+    progress_wait(p, "hidden", 1, 2); // too early
+    progress_close(p);
+    p = progress_open(f, 9);
+    progress_part(p, "searching", 0.5, 3);
+    progress_close(p);
+    fclose(f);
+    for (ssize_t n = 0, got; (got = read(terminal, text + n, sizeof text - 1 - (size_t)n)) > 0;)
+        n += got;
+    close(terminal);
+    CHECK_STR(text,
+              "\r\033[Kwaiting  1 of at most 2 s\r\033[K\r\033[Ksearching, 0:03, ETA 0:03\r\033[K");
 }

@@ -428,6 +428,20 @@ TEST(shard_write_on_a_full_disk_leaves_nothing) {
     CHECK(rmdir(dir) == 0); // that is, it is empty
 }
 
+static void write_two_files(void *prefix) {
+    ShardWriter *w = shard_writer_open(prefix, "train", SHARD_LLMC16, 257, 3);
+    shard_writer_put(w, (const int32_t[]){1, 2, 3, 4, 5, 6}, 6);
+    shard_writer_commit(w);
+}
+
+TEST(shard_write_names_what_an_earlier_run_left) {
+    OWNED(test_mem_end)
+    char *prefix = mem_printf("%s/x", test_tmpdir()),
+         *old = mem_printf("%s_train_000002.bin", prefix);
+    CHECK(io_write_file(old, "", 0, NULL, NULL));
+    CHECK_CHILD(0, write_two_files, prefix, "x_train_000002.bin is there from an earlier run");
+}
+
 static void too_big(void *arg) {
     (void)arg;
     shard_writer_open("x", "train", SHARD_LLMC16, 65537, 0);
