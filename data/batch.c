@@ -68,7 +68,7 @@ void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_
 void batch_fill_padded(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                        int32_t *targets) {
     int64_t left = batch_sequences(b, step) - first, real = left < 0 ? 0 : left < n ? left : n;
-    if (real) batch_fill(b, step, first, real, inputs, targets);
+    batch_fill(b, step, first, real, inputs, targets);
     for (int64_t t = real * b->seq; t < n * b->seq; t++) inputs[t] = 0, targets[t] = -1;
 }
 

@@ -38,8 +38,8 @@ typedef struct MetricsFiles {
     const char *json, *csv, *tensorboard;
 } MetricsFiles;
 
-/* What is known of the run besides its options; 0 or NULL is unknown. Host, processor, commit and
- * time are found. */
+/* The run besides its options; digest, steps and peak_flops: NULL or 0 is unknown. Host, processor,
+ * commit and time are found. */
 typedef struct RunRecord {
     const Opt *options;  // the table, with the values of this run
     const char *model;   // config_print's text

@@ -116,11 +116,8 @@ static void keep_mode(const Output *o) {
 bool output_commit(Output *o, Err *e) {
     if (!o->in_place) keep_mode(o);
     bool ok = o->in_place || io_rename(o->part, o->path, e);
-    if (ok && !o->in_place) {
-        sync_dir_of(o->path);
-        o->in_place = true; // nothing is left to remove
-    }
-    output_abandon(o);
+    if (ok && !o->in_place) sync_dir_of(o->path);
+    output_abandon(o); // after the renaming nothing is left to remove
     return ok;
 }
 

@@ -216,6 +216,12 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
         flip_byte(path, at, 1 << at % 8);
     }
     CHECK(refused > st.st_size * 3 / 4); // the rest is indentation
+    OWNED(test_mem_end) char *good = test_read(path, NULL);
+    flip_byte(path, strstr(good, "checkpoint 1") + 11 - good, 3);
+    CHECK(!checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
+    CHECK(strstr(e.text, "format \"train_gpt checkpoint 2\"; this program reads"));
+    CHECK(remove(path) == 0 && !checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
+    CHECK(strstr(e.text, "checkpoint.json: No such file"));
 }
 
 TEST(checkpoint_serves_a_model_without_optimizer) {

@@ -217,8 +217,15 @@ TEST(tfevents_first_record_is_the_known_one) {
     CHECK(memcmp(r.p, want, sizeof want) == 0);
     CHECK(count_records(r.p, r.n) == 1);
     mem_free(r.p);
-    r = tfevents_scalars(1.0, 300, &(TfScalar){"a", 1}, 1); // 300 = 0x2c + 2 * 128
-    CHECK(memmem(r.p, r.n, "\x10\xac\x02", 3) && count_records(r.p, r.n) == 1);
+    // step 300 = 0x2c + 2 * 128, summary { value { tag "a", simple_value 1 } }
+    r = tfevents_scalars(1.0, 300, &(TfScalar){"a", 1}, 1);
+    CHECK(memmem(r.p, r.n, "\x10\xac\2\x2a\n\n\b\n\1a\x15\0\0\x80\x3f", 15));
+    CHECK(count_records(r.p, r.n) == 1);
+    mem_free(r.p);
+    // the tensor of one string "x", for the plugin "text"
+    r = tfevents_text(1.0, 5, "a", "x");
+    CHECK(memmem(r.p, r.n,
+                 "\x10\5\x2a\x1c\n\x1a\n\1a\x42\v\b\a\x12\4\x12\2\b\1\x42\1xJ\b\n\6\n\4text", 32));
     mem_free(r.p);
 }
 
