@@ -257,17 +257,14 @@ static void put_title(const Picture *d) {
 
 static void put_step(Picture *d, int k) {
     char words[80];
-    int first = 0;
-    while (!d->process[first].row[k].there) first++;
     copy_text(words, sizeof words, text_of(d->about, "overlap"));
-    fprintf(d->f, "step %lld, ", (long long)d->process[first].row[k].number);
+    fprintf(d->f, "step %lld, ", (long long)d->process[0].row[k].number);
     if (k == TIMELINE_SERIAL)
         fprintf(d->f, "every collective waited for where it starts: %.2f ms\n", d->us[k] / 1e3);
     else
         fprintf(d->f, "--overlap %s: %.2f ms\n", words, d->us[k] / 1e3);
     put_axis(d);
-    for (int i = first; i < d->n; i++)
-        if (d->process[i].row[k].there) put_row(d, &d->process[i], &d->process[i].row[k]);
+    for (int i = 0; i < d->n; i++) put_row(d, &d->process[i], &d->process[i].row[k]);
     fputc('\n', d->f);
 }
 
