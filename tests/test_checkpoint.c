@@ -279,52 +279,38 @@ typedef struct Victim {
     const Model *m;
     int at;
     int64_t step;
+    bool kill;
+    const char *file; // goes with it; NULL: none
 } Victim;
 
-static void save_and_be_killed(void *arg) {
+static void save_again(void *arg) {
     const Victim *v = arg;
+    const CheckpointOptions o = {.keep_last = 1, .files = (const char *const[]){v->file, NULL}};
     Err e;
-    io_inject(v->at, true);
-    checkpoint_save(v->dir, v->step, &v->m->t, "{}", &(CheckpointOptions){.keep_last = 1},
-                    &group_alone, &e);
+    io_inject(v->at, v->kill);
+    if (!checkpoint_save(v->dir, v->step, &v->m->t, "{}", &o, &group_alone, &e)) _exit(1);
 }
 
-TEST(checkpoint_replacement_survives_kill_at_every_write) {
-    const char *dir = test_tmpdir();
-    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
-    Err e = {""};
-    char text[256];
-    CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e));
-    bool replaced = false;
-    for (int i = 1;; i++) {
-        if (test_in_child(save_and_be_killed, &(Victim){dir, &b, i, 2}, text, sizeof text) == 0)
-            break;
-        replaced = replaced || newest_is(dir, 2, &b);
-        CHECK(newest_is(dir, 2, replaced ? &b : &a));
-    }
-    CHECK(newest_is(dir, 2, &b) && count_names(dir) == 1);
-}
-
-/* The same step again, with a file that is written in several pieces. */
-TEST(checkpoint_replacement_survives_a_failure_of_every_write) {
-    static const char big[100000];
+TEST(checkpoint_replacement_survives_kill_and_failure_at_every_write) {
+    static const char big[100000]; // is written in several pieces
     const char *dir = test_tmpdir();
     OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     OWNED(test_mem_end) char *file = mem_printf("%s/vocab.json", test_tmpdir());
     OWNED(test_mem_end) char *copy = mem_printf("%s/step_00000002/vocab.json", dir);
-    CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
     Err e = {""};
+    char text[256];
     CHECK(io_write_file(file, big, sizeof big, NULL, &e));
-    CHECK(checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
-    for (int at = 1;; at++) {
-        io_inject(at, false);
-        bool ok = checkpoint_save(dir, 2, &b.t, "{}", &o, &group_alone, &e);
-        io_inject(0, false);
-        CHECK(count_names(dir) == 1);
-        if (ok) break;
-        CHECK(newest_is(dir, 2, &a) || newest_is(dir, 2, &b)); // its name was not yet durable
+    for (int kill = 0; kill < 2; kill++) {
+        CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e));
+        bool replaced = false;
+        for (int i = 1;; i++) {
+            Victim v = {dir, &b, i, 2, kill, file};
+            if (test_in_child(save_again, &v, text, sizeof text) == 0) break;
+            replaced = replaced || newest_is(dir, 2, &b);
+            CHECK(newest_is(dir, 2, replaced ? &b : &a) && (kill || count_names(dir) == 1));
+        }
+        CHECK(newest_is(dir, 2, &b) && count_names(dir) == 1 && io_exists(copy));
     }
-    CHECK(newest_is(dir, 2, &b) && io_exists(copy));
 }
 
 /* As over NFS, where folders cannot change places in one step. */
@@ -336,7 +322,7 @@ static void save_without_exchange(void *arg) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &(struct sock_fprog){4, f}))
         _exit(77);
-    save_and_be_killed(arg);
+    save_again(arg);
 }
 
 TEST(checkpoint_is_replaced_where_folders_cannot_change_places) {
@@ -345,7 +331,8 @@ TEST(checkpoint_is_replaced_where_folders_cannot_change_places) {
     Err e;
     char text[256];
     CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e));
-    int status = test_in_child(save_without_exchange, &(Victim){dir, &b, 0, 2}, text, sizeof text);
+    int status = test_in_child(save_without_exchange, &(Victim){.dir = dir, .m = &b, .step = 2},
+                               text, sizeof text);
     if (status == 77) {
         test_skip("system calls cannot be filtered here");
         return;
@@ -371,8 +358,8 @@ static void save_on_a_small_disk(void *arg) {
 TEST(checkpoint_survives_a_full_disk) {
     OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     char text[1024];
-    int status =
-        test_in_child(save_on_a_small_disk, &(Victim){test_tmpdir(), &a, 0, 0}, text, sizeof text);
+    int status = test_in_child(save_on_a_small_disk, &(Victim){.dir = test_tmpdir(), .m = &a}, text,
+                               sizeof text);
     if (status == 77) {
         test_skip("mounting a small disk needs root");
         return;
@@ -396,7 +383,8 @@ TEST(checkpoint_over_the_file_size_limit_is_one_line) {
     Err e = {""};
     char text[1024];
     CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-    CHECK(test_in_child(save_over_the_limit, &(Victim){dir, &b, 0, 2}, text, sizeof text) == 1);
+    CHECK(test_in_child(save_over_the_limit, &(Victim){.dir = dir, .m = &b, .step = 2}, text,
+                        sizeof text) == 1);
     CHECK(strstr(text, "model.safetensors: File too large"));
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);
     CHECK(count_names(dir) == 1 && newest_is(dir, 1, &a));

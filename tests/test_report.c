@@ -75,20 +75,6 @@ TEST(report_page_is_whole_and_escaped) {
     report_free(&r[0]), report_free(&r[1]);
 }
 
-TEST(report_names_the_options_in_which_runs_differ_and_long_times) {
-    static const char *const text[] = {
-        "{\"run\":{\"options\":{\"lr\":1,\"seed\":1,\"bad\":null}}}\n{\"step\":1,\"ms\":4000000}",
-        "{\"run\":{\"options\":{\"lr\":1,\"seed\":2,\"bad\":null}}}\n{\"step\":1,\"ms\":90000}"};
-    ReportRun r[2];
-    for (int k = 0; k < 2; k++) report_read(&r[k], "a", text[k], strlen(text[k]));
-    OWNED(test_mem_end) char *page = page_of(r, 2);
-    report_free(&r[0]), report_free(&r[1]);
-    CHECK(strstr(page, "<td>1:06:40</td>") && strstr(page, "<td>1:30</td>"));
-    CHECK(test_count(page, "<tr><td>seed</td>") == 2); // among the options set, too
-    CHECK(test_count(page, "<tr class='same'><td>lr</td>") == 1 &&
-          strstr(page, "<td>bad</td><td class='v'>-</td>"));
-}
-
 TEST(report_of_nothing_is_still_a_page) {
     static const char *const inputs[] = {"", "garbage\n", "{\"step\":1,\"loss\":2}\n",
                                          "{\"run\":3}\n{\"step\":\"x\"}",
