@@ -74,9 +74,9 @@ Documents documents_of(const uint8_t *text, size_t n);
 /* Local. The rest of the document that d is in, or the next one; false at the end of the text. */
 bool documents_next(Documents *d, const uint8_t **p, size_t *n);
 /* Local. Encodes the next `most` bytes, or some more, or the rest; d->at == d->n afterwards when
- * all is done. With eot the end-of-text token comes before each document; dies when there is no
- * such token. The ids of all calls together do not depend on `most` or on the team, which may be
- * NULL: the caller alone. Result as above. */
+ * all is done. With eot the end-of-text token, which must be there, comes before each document. The
+ * ids of all calls together do not depend on `most` or on the team, which may be NULL: the caller
+ * alone. Result as above. */
 int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot, size_t most,
                          int32_t **ids);
 /* Local. *text is a fresh array of as many bytes as the function returns. Dies on an id outside the

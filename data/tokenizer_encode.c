@@ -281,7 +281,5 @@ Documents documents_of(const uint8_t *text, size_t n) {
 
 int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot, size_t most,
                          int32_t **ids) {
-    if (eot && t->eot < 0)
-        die_user("the tokenizer has no token that ends a text: encode without it");
     return encode(t, team, d, true, eot, most, ids);
 }

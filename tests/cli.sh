@@ -196,6 +196,26 @@ works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer s
     --export-hf given
 works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1
 works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
+small=$top/tests/golden/tokenizer/tokenizer.json
+saves=("$programs/tokenize" convert --out saved --tokenizer)
+refuses "a tokenizer without merges" 1 "it holds no merges" "${saves[@]}" signs/gpt2_tokenizer.bin
+refuses "to encode with it" 1 "can only decode" "$programs/tokenize" encode --text words.txt \
+    --tokenizer signs/gpt2_tokenizer.bin
+for change in 's/regex":true/regex":false/' 's/space":false/space":true/'; do
+    sed "$change" "$small" >more.json
+    refuses "a tokenizer that is more than its pairs" 1 "have no place for" "${saves[@]}" more.json
+done
+sed 's/"added_tokens"/"none"/' "$small" >endless.json
+works "a tokenizer without an end of text" "${saves[@]}" endless.json
+works "which llm.c's file cannot hold" test "$(grep -c 'bin is not written' err)" = 1
+printf '{}' | tee saved/vocab.json >saved/tokenizer.json
+refuses "a damaged pair" 1 "vocab.json and saved/merges.txt: merge 1" "${saves[@]}" saved
+rm saved/vocab.json
+refuses "a damaged tokenizer.json" 1 'saved/tokenizer.json: no "model"' "${saves[@]}" saved
+touch few_train_000002.bin
+works "shards" "$programs/tokenize" encode --text words.txt --val-tokens 1 --shard-tokens 4 \
+    --out few
+works "one more is there" test "$(grep -c 'train_000002.bin is there from an earlier' err)" = 1
 works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
 rm given/config.json
 refuses "weights of another shape without a description" 1 \

@@ -357,8 +357,6 @@ static int hellaswag(int argc, char **argv) {
     Texts x = open_texts(o.text);
     if (x.n != 1) die_usage("--text %s: %d files match, one is encoded at a time", o.text, x.n);
     Tokenizer *t = tokenizer_load(o.tokenizer);
-    if (!tokenizer_can_encode(t))
-        die_user("--tokenizer %s can only decode: take one with merges", o.tokenizer);
     uint8_t *bytes = hellaswag_encode(x.maps[0].p, x.maps[0].n, t, &n, &e);
     if (!bytes) die_user("%s: %s", x.names[0], e.text);
     make_folder_of(o.out);
