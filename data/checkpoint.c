@@ -372,15 +372,6 @@ static bool put_copies(Build *b, const char *const *files, Err *e) {
     return true;
 }
 
-/* Puts the finished folder in its place; one that is there already changes places with it and goes.
- */
-static bool put_in_place(const char *dir, const char *place, Err *e) {
-    if (!io_exists(place)) return io_rename(dir, place, e);
-    if (!io_exchange(dir, place, e)) return false;
-    if (!io_remove_tree(dir, NULL)) warn("cannot remove %s", dir);
-    return true;
-}
-
 /* Rank 0: an empty folder, and the model's description in it. */
 static bool begin(Build *b, const char *save_dir, Err *e) {
     if (!io_make_dirs(save_dir, e)) return false;
@@ -393,7 +384,8 @@ static bool begin(Build *b, const char *save_dir, Err *e) {
     return ok;
 }
 
-/* Rank 0, when the tensors of all ranks are on the disk. */
+/* Rank 0, when the tensors of all ranks are on the disk. A folder that is in the place already is
+ * not whole: the run would have begun after it. */
 static bool complete(Build *b, const char *place, int64_t step, const char *state,
                      const CheckpointOptions *o, Err *e) {
     if (!put_text(b, "train_state.json", state, strlen(state), e) ||
@@ -401,7 +393,7 @@ static bool complete(Build *b, const char *place, int64_t step, const char *stat
         return false;
     char *manifest = manifest_print(step, &b->t->config, b->files);
     bool ok = put_text(b, CHECKPOINT_MANIFEST, manifest, strlen(manifest), e) &&
-              io_sync_dir(b->dir, e) && put_in_place(b->dir, place, e);
+              io_sync_dir(b->dir, e) && io_remove_tree(place, e) && io_rename(b->dir, place, e);
     mem_free(manifest);
     return ok;
 }

@@ -3,12 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -208,18 +206,6 @@ bool io_make_dirs(const char *path, Err *e) {
 bool io_rename(const char *from, const char *to, Err *e) {
     if (injected() || rename(from, to)) return fail(e, "rename to", to);
     return true;
-}
-
-bool io_exchange(const char *a, const char *b, Err *e) {
-    if (injected()) return fail(e, "rename to", b);
-    // not renameat2(): musl has no such function
-    if (syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0) return true;
-    char *aside = mem_printf("%s.old", a);
-    bool ok = rename(b, aside) == 0 && rename(a, b) == 0 && rename(aside, a) == 0;
-    if (!ok) fail(e, "rename to", b);
-    if (!ok && !io_exists(b)) rename(aside, b);
-    mem_free(aside);
-    return ok;
 }
 
 bool io_sync_dir(const char *path, Err *e) {

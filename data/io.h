@@ -53,8 +53,6 @@ bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err
 bool io_make_dirs(const char *path, Err *e);
 bool io_make_dir(const char *path, Err *e);
 bool io_rename(const char *from, const char *to, Err *e);
-/* Local. Two folders change places in one step; where the file system cannot, in three. */
-bool io_exchange(const char *a, const char *b, Err *e);
 /* Local. Makes the names in a folder durable. */
 bool io_sync_dir(const char *path, Err *e);
 /* Local. Removes a file or a folder with all it holds; what is not there is fine. Follows no links.

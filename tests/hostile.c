@@ -10,11 +10,9 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,17 +74,4 @@ int rename(const char *from, const char *to) {
     int (*next)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
     return refuses() ? -1 : next(from, to);
-}
-
-/* The kernel is asked for renameat2 itself; all else passes, with what are or are no operands. */
-long syscall(long number, ...) {
-    static long (*next)(long, ...); // futexes are called too often for a look-up each time
-    long x[6];
-    va_list ap;
-    va_start(ap, number);
-    for (int i = 0; i < 6; i++) x[i] = va_arg(ap, long);
-    va_end(ap);
-    if (!next) next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-    if (number == SYS_renameat2 && refuses()) return -1;
-    return next(number, x[0], x[1], x[2], x[3], x[4], x[5]);
 }
