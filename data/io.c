@@ -302,7 +302,6 @@ bool io_share_finish(IoFile *f, bool ok, const Group *g, uint32_t *crc, Err *e) 
         io_abandon(f);
     ok = group_agree(g, ok, e);
     if (ok && crc && !alone) ok = io_share_checksum(path, n_bytes, g, crc, e);
-    if (!ok && g->rank == 0) io_remove_tree(path, NULL);
     mem_free(path);
     return ok;
 }

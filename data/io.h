@@ -64,7 +64,8 @@ bool io_exists(const char *path);
  *
  *     io_share(&f, path, n_bytes, group, e)         rank 0 makes it, the others join
  *     ok = io_put(&f, at, p, n, e) && ...           each rank its own parts, in any order
- *     io_share_finish(&f, ok, group, &crc, e)       synced and closed; removed when a rank failed
+ *     io_share_finish(&f, ok, group, &crc, e)       synced and closed; when a rank failed, rank 0's
+ *                                                   caller removes what may be left
  *
  * Returns and reasons agree on all ranks (group_agree). The checksum of several ranks' work is that
  * of the file as it is read back, each rank a range of bytes; a single rank sums up what it writes.

@@ -40,7 +40,7 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "--steps 6 --trace trace.json && mkfifo pipe; for c in "
           "'train_gpt --train train.bin --model layers=1,heads=1,channels=8,seq=8,vocab=61 "
           "--steps 4 --trace pipe' "
-          "'corpus --bytes 100 --out pipe' 'whatif --cluster cpu:2 --vary nodes=1..2 --model "
+          "'corpus --bytes 300000 --out pipe' 'whatif --cluster cpu:2 --vary nodes=1..2 --model "
           "layers=1,heads=1,channels=8,seq=8,vocab=61 --json pipe'; "
           "do timeout 60 cat pipe >copy & timeout 60 $BUILD/$c; wait; test -p pipe -a -s copy || "
           "echo lost: $c; done; "

@@ -9,9 +9,10 @@
 static const char canned[] =
     "{\"run\":{\"model\":\"layers=2\",\"options\":{\"lr\":0.001,\"prompt\":\"</"
     "td><b>\"},\"changed\":[\"lr\"]}}\n"
-    "{\"step\":1,\"tokens\":64,\"loss\":4.0,\"norm\":1.5,\"lr\":1e-4,\"ms\":20,\"tokens_per_s\":"
+    "{\"step\":1,\"tokens\":64,\"loss\":4.0,\"norm\":1.5,\"lr\":1e-4,\"ms\":6e4,\"tokens_per_s\":"
     "3200}\n"
-    "{\"step\":2,\"tokens\":128,\"loss\":null,\"nonfinite\":{\"loss\":\"nan\"},\"norm\":1}\n"
+    "{\"step\":2,\"tokens\":128,\"loss\":null,\"nonfinite\":{\"loss\":\"nan\"},\"norm\":1,\"ms\":"
+    "null}\n"
     "\n"
     "{\"step\":3,\"tokens\":192,\"loss\":2.0,\"norm\":0.5,\"lr\":3e-4,\"ms\":20,\"tokens_per_s\":"
     "3200}\n"
@@ -68,6 +69,7 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(strstr(page, "max-width:640px){.wide{display:none}.narrow{display:block}"));
         CHECK(n > 1 || strstr(page, "<span>mean of the last "));
         CHECK(strstr(page, n > 1 ? "<td>2.2500</td>" : "<b>2.2500</b><span>at step 4</span>"));
+        CHECK(strstr(page, n > 1 ? "<td>1:00</td>" : "<b>1:00</b>")); // 60 s and 20 ms
         CHECK(strstr(page, "<p class='sub'>Several runs") ? n > 1 : n == 1);
         CHECK(strstr(page, ": 1 updates were skipped as outliers") &&
               strstr(page, "end'>0.5</text>"));
@@ -100,7 +102,8 @@ TEST(report_of_a_long_run_stays_small) {
     report_read(&r, "a", text, n);
     char *page = page_of(&r, 1);
     CHECK(r.loss.n == STEPS && page && strlen(page) < 300000);
-    CHECK(strstr(page, "30001,77.25")); // the one spike is not lost
+    CHECK(strstr(page, "30001,77.25"));    // the one spike is not lost
+    CHECK(test_count(page, ",3.5]") == 4); // nor smeared over all that follows
     mem_free(text), mem_free(page), report_free(&r);
 }
 
