@@ -42,8 +42,8 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "--steps 4 --trace pipe' "
           "'corpus --bytes 300000 --out pipe' 'whatif --cluster cpu:2 --vary nodes=1..2 --model "
           "layers=1,heads=1,channels=8,seq=8,vocab=61 --json pipe'; "
-          "do timeout 60 cat pipe >copy & timeout 60 $BUILD/$c; wait; test -p pipe -a -s copy || "
-          "echo lost: $c; done; "
+          "do timeout 60 sh -c 'sleep 0.2; cat' <pipe >copy & timeout 60 $BUILD/$c && wait && "
+          "test -p pipe -a -s copy || exit 9; done; "
           "test -p pipe && grep -q 'no process reads this pipe' refused && "
           "echo still a pipe");
     SHELL(1, "no regular file", "mkfifo other; " TRAIN "--steps 2 --export-llmc other");
