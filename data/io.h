@@ -31,8 +31,8 @@ typedef struct IoFile {
 
 /* Local. Creates (or empties) a file for writing. After success exactly one of io_finish and
  * io_abandon follows. A pipe, a device and "-" (the standard output that io_keep_stdout kept) are
- * opened as they are, and only written from front to back (output_open). A FIFO that nobody reads for
- * two seconds is an error. */
+ * opened as they are, and only written from front to back (output_open). A FIFO that nobody reads
+ * for two seconds is an error. */
 bool io_create(IoFile *f, const char *path, Err *e);
 /* Local. Writes n bytes at offset `at`: at once, or, a small stretch, together with those that
  * follow on it. */
