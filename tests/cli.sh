@@ -61,7 +61,8 @@ refuses "mistyped option" 2 "did you mean --steps?" "${train[@]}" --stesp 3
 for tool in "$top"/tools/*.c; do
     tool=$(basename "$tool" .c)
     [[ $tool != bench_gpu* ]] || continue
-    refuses "a mistyped option of $tool" 2 "$tool: unknown option --stesp" "$programs/$tool" --stesp 3
+    refuses "a mistyped option of $tool" 2 "$tool: unknown option --stesp" "$programs/$tool" \
+        --stesp 3
 done
 refuses "an option of nanoGPT" 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" \
     --learning_rate=1e-3
