@@ -31,6 +31,7 @@ typedef struct Run {
     CalibrateNotify notify;
     Calibration *c[RANKS]; // results
     double seconds;
+    double oversubscription;    // 0: not known
     const CollBackend *backend; // NULL: the true one
     const Kernels *kernels;     // likewise
     const Machine *machine;     // NULL: flat
@@ -67,6 +68,7 @@ static int rank_main(World *w, void *ctx) {
                             .budget = r->budget,
                             .notify = r->notify};
     Calibration *c = r->c[world_rank(w)] = calibrate_open(w, r->key, &r->notify);
+    if (r->oversubscription > 0) c->oversubscription = r->oversubscription;
     calibrate(c, &where, &r->list);
     if (world_rank(w) == 0) r->seconds = coll_now() - begin;
     team_destroy(team);
@@ -243,6 +245,44 @@ TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
     CHECK(worst <= 0.25);
 }
 
+static double of_weights(int64_t K, int64_t N) {
+    return 2e-9 * (double)(K * N);
+}
+static atomic_long most_weights;
+static void matmul_of_weights(Team *t, const Matmul *p) {
+    (void)t;
+    if (p->K * p->N > most_weights) most_weights = p->K * p->N;
+    sleep_s(of_weights(p->K, p->N));
+}
+
+/* So that a call takes no longer than a turn on a core; what it costs is that of all. */
+TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
+    double s = 0;
+    bool near = false;
+    Kernels k = *kernels_cpu(NULL);
+    Work work = {.kind = WORK_MATMUL, .rows = 8, .a = 2048, .b = 2056};
+    k.matmul = matmul_of_weights;
+    for (int tries = 0; tries < 3 && !near; tries++) { // on a busy machine a sleeper wakes late
+        cache_in(test_tmpdir());
+        Run r = small_run("a machine");
+        r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
+        run(&r);
+        CHECK(calibration_work(r.c[0], &work, &s));
+        near = fabs(s / of_weights(work.a, work.b) - 1) < 0.2;
+        run_free(&r);
+    }
+    CHECK(near && most_weights == 1024 * 1028);
+}
+
+TEST(calibration_has_room_for_the_rows_that_it_tries_first) {
+    OWNED(test_team_end) Team *team = team_create(1);
+    CalibrateWhere where = {.kernels = kernels_cpu(NULL), .team = team};
+    Work w = {.kind = WORK_CLASSIFIER, .rows = 4096, .a = 100000}, first = w;
+    first.rows = 84;
+    CHECK(calibrate_work_memory(&where, &w).operands >=
+          work_memory(&first, where.kernels, 1).operands);
+}
+
 /* ---- collectives that take their time: those of threads, on links whose latency and rate are
  * known */
 
@@ -328,6 +368,59 @@ TEST(calibration_knows_the_size_above_which_receivers_are_asked_first) {
     run_free(&r);
 }
 
+/* ---- kernels beside collectives: of 8 ms of a collective some pass beside kernels of 3 ms */
+
+static const double beside_s = 8e-3;
+static double hidden_share;
+static _Thread_local double started_at;
+
+static void beside_start(Comm *c, uint64_t number, const CollCall *call) {
+    started_at = coll_now();
+    coll_threads.start(c, number, call);
+}
+static void beside_wait(Comm *c, uint64_t number, const CollCall *call) {
+    if (strcmp(call->what, "calibration") == 0) {
+        double hidden = fmin(coll_now() - started_at, hidden_share * beside_s);
+        sleep_s(beside_s - hidden);
+    }
+    coll_threads.wait(c, number, call);
+}
+static void matmul_of_3_ms(Team *t, const Matmul *p) {
+    (void)t, (void)p;
+    sleep_s(3e-3);
+}
+
+static double slowdown_of(double share, double oversubscription) {
+    static CollBackend backend;
+    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000};
+    Kernels k = *kernels_cpu(NULL);
+    k.matmul = matmul_of_3_ms;
+    backend = coll_threads, backend.polled = true;
+    backend.start = beside_start, backend.wait = beside_wait;
+    hidden_share = share;
+    Run r = small_run("a polled machine");
+    r.backend = &backend, r.kernels = &k, r.list.n_works = 0, r.list.most = most;
+    r.oversubscription = oversubscription;
+    cache_in(test_tmpdir());
+    run(&r);
+    double slowdown = calibration_find_send(r.c[0], &all_ranks.place, COLL_ALL_REDUCE)->slowdown;
+    run_free(&r);
+    return slowdown;
+}
+
+TEST(calibration_knows_how_much_kernels_lose_beside_collectives) {
+    static const double share[] = {1, 0.5, 0};
+    for (int i = 0; i < 3; i++) {
+        bool near = false;
+        for (int tries = 0; tries < 3 && !near; tries++) { // on a busy machine sleepers wake late
+            double hidden = 1 / slowdown_of(share[i], 0);
+            near = fabs(hidden - share[i]) < 0.2;
+        }
+        CHECK(near);
+    }
+    CHECK(slowdown_of(1, 2) == 100); // ranks that share cores: who waits lends its own
+}
+
 /* 10 s for each collective that was asked for, and half a second for all: as much as fits is
  * measured, the rest derived from it. */
 static bool derived_in_time(double budget) {
@@ -409,6 +502,31 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     CHECK(calibration_find_send(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
     CHECK(calibration_find_send(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
     calibration_free(c);
+}
+
+TEST(calibration_says_what_it_cannot_derive) {
+    Err e;
+    Work work = {.kind = WORK_NORM, .rows = 40, .a = 24};
+    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 100};
+    CalibrateList list = {
+        .work = &work, .n_works = 1, .group = &all_ranks, .most = most, .n_groups = 1};
+    Calibration *c = calibration_new(), *read = calibration_new();
+    calibration_add_work(read, &(WorkCost){.work = work, .per_row = 1e-6});
+    CHECK(!calibrate_derived(read, &flat, &list)); // no collective
+    calibration_add_send(c, &(SendCost){.place = all_ranks.place,
+                                        .op = COLL_ALL_REDUCE,
+                                        .n = 1,
+                                        .most = 100,
+                                        .measured = SEND_SMALL,
+                                        .slowdown = 1,
+                                        .bytes = {SEND_SMALL},
+                                        .seconds = {1e-6}});
+    CHECK(!calibrate_derived(c, &flat, &list)); // nothing of the kind
+    calibration_add_work(c, &(WorkCost){.work = work, .per_row = 1e-6});
+    CHECK(calibrate_derived(c, &flat, &list) && c->n_sends == 2);
+    OWNED(test_mem_end) char *text = calibration_print(c, "key");
+    CHECK(calibration_parse(read, text, strlen(text), "key", &e)); // however small it is
+    calibration_free(c), calibration_free(read);
 }
 
 /* ---- wrong data */

@@ -1,10 +1,13 @@
 /* Detection: files of made-up machines, a driver that is not NVIDIA's, warnings, the tree, the
  * Machine; and ranks as threads. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/version.h"
+#include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect_parts.h"
 #include "parallel/step/memory.h"
@@ -347,6 +350,54 @@ TEST(detect_racks_where_far_nodes_are_slower) {
     CHECK(rack->latency == 30e-6 && network->latency == 5e-3);
     CHECK(network->ranks == 8 && network->rank_rate == 24e6 && network->port_rate == 24e6);
     CHECK(m.level[0].latency == 2e-6 && m.level[0].rank_rate == 5e9);
+}
+
+/* Four ranks on as many nodes in racks of two, or on two nodes; from half to half messages of 0.2 ms
+ * pass at 50 MB/s, else at 400. */
+static void wait_on_links(Comm *c, uint64_t number, const CollCall *call) {
+    if (strcmp(call->what, "measuring links") == 0 && c->size == 2) {
+        bool far = c->member[0] / 2 != c->member[1] / 2;
+        double s = 0.2e-3 + (double)coll_elements(call) / (far ? 50e6 : 400e6);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * s)}, NULL);
+    }
+    coll_threads.wait(c, number, call);
+}
+
+typedef struct Linked {
+    int nodes;
+    Links links;
+} Linked;
+
+static int links_of(World *w, void *ctx) {
+    static CollBackend slow;
+    Linked *l = ctx;
+    RankFacts rank[4] = {{0}};
+    Detected d = {.n_ranks = 4, .n_nodes = l->nodes, .rank = rank};
+    for (int i = 0; i < 4; i++) rank[i].node = i * l->nodes / 4;
+    if (world_rank(w) == 0) slow = coll_threads, slow.wait = wait_on_links;
+    coll_barrier(world_comm(w));
+    w->backend = &slow;
+    detect_links(&d, w);
+    if (world_rank(w) == 0) l->links = d.links;
+    return 0;
+}
+
+static bool cost_is(const LinkCost *c, double rate) {
+    return c->latency > 0.2e-3 && c->latency < 1e-3 && fabs(c->rate / rate - 1) < 0.3;
+}
+
+TEST(detect_measures_links_inside_nodes_between_them_and_between_racks) {
+    bool nodes = false, racks = false;
+    for (int tries = 0; tries < 3 && !(nodes && racks); tries++) { // sleepers wake late
+        Linked two = {.nodes = 2}, four = {.nodes = 4};
+        ranks_run(4, links_of, &two), ranks_run(4, links_of, &four);
+        const Links *a = &two.links, *b = &four.links;
+        // two ranks share what leaves a node, or a rack
+        nodes |= a->rack_nodes == 0 && cost_is(&a->node, 400e6) && cost_is(&a->network, 100e6);
+        racks |= b->rack_nodes == 2 && cost_is(&b->rack, 400e6) && cost_is(&b->network, 100e6);
+    }
+    CHECK(nodes);
+    CHECK(racks);
 }
 
 /* ---- the Machine ---- */

@@ -278,6 +278,17 @@ TEST(outer_steps_receive_what_is_predicted) {
         }
 }
 
+/* What a step sends along d: the largest, how often; calls in all. */
+typedef struct AlongD {
+    int64_t bytes, times, calls;
+} AlongD;
+static void note_along_d(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+    AlongD *a = ctx;
+    if (strcmp(g->label, "d") != 0) return;
+    a->calls += times;
+    if (s->bytes > a->bytes) a->bytes = s->bytes, a->times = times;
+}
+
 TEST(outer_steps_are_shared_among_the_steps_between_them) {
     Predicted f = predicted_of("d3.x2", 5, 1);
     Machine m;
@@ -293,6 +304,10 @@ TEST(outer_steps_are_shared_among_the_steps_between_them) {
     CHECK(price_outer(&t, &group, &s, &calls, &received) && calls == 1);
     double seconds = machine_send(&m, &group, &s);
     int64_t bytes = received;
+    AlongD sent = {0};
+    price_each_send(&t, note_along_d, &sent); // so that it is measured
+    CHECK(sent.bytes == s.bytes && sent.times == 0);
+    CHECK(sent.calls == 2); // the loss, and a mean of replicas
     price_free(&t);
     f.shape.every = 0;
     price_lists(&t, &f.shape, &f.l, 1, 0);
