@@ -12,7 +12,6 @@ Calibration *calibration_new(void) {
 }
 
 void calibration_free(Calibration *c) {
-    if (!c) return;
     mem_free(c->work);
     mem_free(c->send);
     mem_free(c);

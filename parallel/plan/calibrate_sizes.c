@@ -139,7 +139,6 @@ static Scale scale_of(const SendCost *s, const Machine *m) {
 }
 
 void calibrate_extend(SendCost *s, const Machine *m) {
-    while (s->n > 1 && s->bytes[s->n - 1] > (double)s->measured) s->n--; // of an earlier list
     double last = s->bytes[s->n - 1], at = formula(m, &s->place, s->op, last);
     if ((double)s->most <= last || s->n == SEND_POINTS) return;
     double more = formula(m, &s->place, s->op, (double)s->most) - at;

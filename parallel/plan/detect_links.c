@@ -74,7 +74,6 @@ static double exchange(Pairs *p, Comm *pair, int64_t bytes) {
 
 static void add_pairs(Pairs *p, World *w, int partner) {
     int rank = world_rank(w), first = partner >= 0 && partner < rank ? partner : rank;
-    if (p->n == MAX_DISTANCES) return;
     p->pair[p->n] = world_split(w, first, rank, "pair");
     for (int i = 0; i < 3; i++) p->seconds[p->n][i] = INFINITY;
     p->n++;

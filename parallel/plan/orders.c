@@ -62,8 +62,7 @@ Layout *layout_orders(const Layout *l, const int *unit, int n_units, int *n) {
     for (int i = 0; i < N_AXES; i++) left[i] = l->size[i];
     for (int i = 0; i < n_units; i++) { // units that the job fills, each in the next
         if (unit[i] <= inner || unit[i] >= p || p % unit[i] != 0 || unit[i] % inner != 0) continue;
-        if (o.n_units == MAX_UNITS)
-            die("orders of ranks: more than %d sizes of units that lie in each other", MAX_UNITS);
+        assert(o.n_units < MAX_UNITS);
         kept[o.n_units++] = inner = unit[i];
     }
     fill(&o, kept, 0, o.n_units ? kept[0] : 0, 0, left);

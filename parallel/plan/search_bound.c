@@ -49,10 +49,8 @@ static void read_kernel(Reader *r, int i) {
 /* Without the padding of flat parts. */
 static double whole_bytes(const Program *p, const Op *op) {
     const StepTensor *t = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
-    StepTensor block = *t;
-    if (block.dist.shard[0].n > t->n_block) block.dist.shard[0].n = (uint8_t)t->n_block;
     double n = t->bytes;
-    for (int i = 0; i < t->dist.n_dims; i++) n *= (double)step_tensor_local(p, &block, i);
+    for (int i = 0; i < t->dist.n_dims; i++) n *= (double)step_tensor_local(p, t, i);
     return n;
 }
 

@@ -18,11 +18,10 @@ typedef struct Candidate {
 enum { FLAG_SP = 1, FLAG_HEADS = 2, FLAG_STAY = 4 };
 uint8_t candidate_flags(const Layout *l); // local, pure
 
-/* A named scheme: axes that may have more than one rank, the flags that it has; zero -1: any
- * stage. */
+/* A named scheme: axes that may have more than one rank, the flags that it has. */
 typedef struct Family {
     const char *name, *axes;
-    int flags, zero;
+    int flags;
 } Family;
 extern const Family families[];
 enum { N_FAMILIES = 10 };

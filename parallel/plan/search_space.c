@@ -4,16 +4,16 @@
 #include "parallel/plan/search_parts.h"
 
 const Family families[N_FAMILIES] = {
-    {"dp", "d", 0, -1},
-    {"fsdp", "z", 0, 0},
-    {"megatron", "x", 0, 0},
-    {"megatron-sp", "x", FLAG_SP, 0},
-    {"atp", "xy", FLAG_HEADS, 0},
-    {"tensor3d", "dxy", FLAG_HEADS, -1},
-    {"axonn", "dzxy", FLAG_HEADS, -1},
-    {"optimus", "xy", FLAG_STAY, 0},
-    {"tesseract", "dxy", FLAG_STAY, -1},
-    {"cube", "zxy", FLAG_SP | FLAG_HEADS, 0},
+    {"dp", "d", 0},
+    {"fsdp", "z", 0},
+    {"megatron", "x", 0},
+    {"megatron-sp", "x", FLAG_SP},
+    {"atp", "xy", FLAG_HEADS},
+    {"tensor3d", "dxy", FLAG_HEADS},
+    {"axonn", "dzxy", FLAG_HEADS},
+    {"optimus", "xy", FLAG_STAY},
+    {"tesseract", "dxy", FLAG_STAY},
+    {"cube", "zxy", FLAG_SP | FLAG_HEADS},
 };
 
 typedef struct Walk {
@@ -39,7 +39,6 @@ static void each_zero(Walk *w) {
     bool none = w->candidate.size[AXIS_D] == 1 || w->s->shape.local_steps;
     int most = none ? 0 : 2;
     for (int zero = only ? only->zero : 0; zero <= (only ? only->zero : most); zero++) {
-        if (!only && w->family && w->family->zero >= 0 && w->family->zero != zero) continue;
         w->candidate.zero = (uint8_t)zero;
         w->candidate.number = w->number++;
         w->f(&w->candidate, w->ctx);
@@ -99,8 +98,7 @@ uint8_t candidate_flags(const Layout *l) {
 
 bool family_has(const Family *f, const Layout *l) {
     int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
-    return family_has_sizes(f, l->size) && candidate_flags(l) == (f->flags & all) &&
-           (f->zero < 0 || f->zero == l->zero);
+    return family_has_sizes(f, l->size) && candidate_flags(l) == (f->flags & all);
 }
 
 void candidate_each(const Space *s, const Family *family,
