@@ -358,6 +358,26 @@ TEST(search_bounds_undercut_prices_of_a_head) {
     }
 }
 
+static void check_own_order(const Choice *c, void *ctx) {
+    check_order(ctx, c);
+}
+
+/* Weights that no end of a step gathers, and gradients that none sums, on slow links. */
+TEST(search_bounds_undercut_prices_of_zero3_and_of_replicas_apart) {
+    static const char *const layouts[] = {"d4+zero3", "d2.z2+zero3", "d2.x2+zero3"};
+    Machine m = random_machine(4);
+    for (int i = 0; i < m.n_levels; i++) m.level[i].rank_rate = m.level[i].port_rate = 1e6;
+    for (int i = 0; i < 4; i++) {
+        Space s = space_of(models[0], 4, 8);
+        Layout only = layout_of(layouts[i % 3]);
+        s.shape.local_steps = i == 3;
+        if (i < 3) s.only = &only;
+        Bounds b = {.s = &s, .m = &m};
+        search_each(&s, check_own_order, &b);
+        CHECK(b.bad == 0 && b.n > 0);
+    }
+}
+
 static void check_ranks(const Choice *c, void *ctx) {
     const Space *s = ctx;
     CHECK(layout_ranks(&c->layout) == s->p);
@@ -394,6 +414,22 @@ TEST(search_obeys_what_is_fixed) {
     for (int i = 0; i < n; i++) CHECK_NEAR(fixed[i].price.seconds, any[i].price.seconds, 0);
     CHECK_STR(name[0], "dp");
     CHECK(fixed[0].layout.size[AXIS_D] == 8);
+}
+
+/* Between temporaries there are gaps, which are known when these are placed. */
+TEST(search_chooses_nothing_that_fits_but_for_gaps) {
+    Space s = space_of(models[0], 4, 8);
+    Machine m = random_machine(4);
+    Choice c;
+    Layout only = layout_of("y4");
+    s.only = &only, s.free_micro = s.free_recompute = s.free_overlap = false;
+    s.shape.micro = 1, s.shape.recompute = RECOMPUTE_FULL, s.shape.overlap.bulk = true;
+    CHECK(search_best(&s, &m, &c, 1, NULL) == 1);
+    search_price(&s, &m, &c);
+    m.memory = c.price.memory;
+    CHECK(search_best(&s, &m, &c, 1, NULL) == 1 && c.price.memory == m.memory);
+    m.memory--;
+    CHECK(search_best(&s, &m, &c, 1, NULL) == 0);
 }
 
 TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
