@@ -416,6 +416,13 @@ TEST(detect_machine_has_the_levels_of_the_job) {
     CHECK(m.level[2].port_rate == 0.956 * 1e9 / 8); // of the preset
     CHECK(m.flops[0] == 50e9 && m.flops[1] == 90e9 && m.slowest == 1);
     CHECK(m.algorithm == ALGORITHM_DIRECT && !m.measured);
+    j->rank[6].socket = j->rank[7].socket = j->rank[5].socket; // a socket for all of a node
+    detect_machine(&j->d, &m);
+    CHECK(m.n_levels == 2 && m.level[0].ranks == 4);
+    j = job_make(3, 4);
+    j->rank[7].sockets = 2; // not bound to one
+    detect_machine(&j->d, &m);
+    CHECK(m.n_levels == 2 && m.level[0].ranks == 4);
 }
 
 TEST(detect_machine_reads_as_a_description) {

@@ -141,6 +141,10 @@ TEST(plan_tries_layouts_of_other_kinds_beside_near_ties) {
         data |= pure(&out[i], AXIS_D, AXIS_Z);
     }
     CHECK(tensor && data);
+    p.best[1] = out[1];
+    n = plan_trials(&p, out, 8);
+    for (int i = 1; i < n; i++) // nothing is tried twice
+        for (int k = 1; k < i; k++) CHECK(out[i].price.seconds != out[k].price.seconds);
     p.error = 0.001; // predictions are that good
     for (int i = 1; i < plan_trials(&p, out, 3); i++)
         CHECK(out[i].price.seconds <= 1.003 * p.best[0].price.seconds);

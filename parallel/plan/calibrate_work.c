@@ -187,9 +187,8 @@ static bool looks_disturbed(const Job *j, double usual) {
 /* The line through both measurements, with neither a negative beginning nor a negative slope. */
 static WorkCost line(const Job *j) {
     double rows = (double)j->rows, fewer = (double)j->fewer;
-    double per_row = fewer < rows ? (j->many - j->few) / (rows - fewer) : j->many / rows;
+    double per_row = fewer < rows ? fmax(0, j->many - j->few) / (rows - fewer) : j->many / rows;
     double fixed = j->many - per_row * rows;
-    if (per_row < 0) per_row = 0, fixed = j->many;
     if (fixed < 0) fixed = 0, per_row = j->many / rows;
     return (WorkCost){.work = j->whole, .fixed = j->scale * fixed, .per_row = j->scale * per_row};
 }
