@@ -416,6 +416,17 @@ TEST(search_obeys_what_is_fixed) {
     CHECK(fixed[0].layout.size[AXIS_D] == 8);
 }
 
+/* Which follows from what links are busy with: without it 1,322. */
+TEST(search_prices_few_candidates) {
+    Machine m = machine_of("cpu:16");
+    Space s = space_of("layers=12,heads=12,channels=768,seq=1024,vocab=50257", 16, 64);
+    SearchCount n;
+    Choice c;
+    s.close = 0.02, s.shape.threads = m.threads;
+    CHECK(search_best(&s, &m, &c, 1, &n) == 1);
+    CHECK(n.candidates > 10000 && n.priced < 100);
+}
+
 /* Between temporaries there are gaps, which are known when these are placed. */
 TEST(search_chooses_nothing_that_fits_but_for_gaps) {
     Space s = space_of(models[0], 4, 8);

@@ -25,7 +25,6 @@ static const char *layer_of(const char *what) {
     if (begins(what, "group")) return "votes"; // did a signal come?
     if (has(what, "norm")) return "norms";
     if (has(what, "loss")) return "loss";
-    if (has(what, "replicas")) return "replicas";
     for (int i = 0; i < N_NAMES; i++)
         if (has(what, " of ") && strcmp(strstr(what, " of ") + 4, names[i]) == 0) return names[i];
     return "others";
