@@ -257,6 +257,31 @@ TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
     plan_list_free(&list);
 }
 
+/* Of too many candidates to list all: the best and the named schemes, with what each does. */
+TEST(plan_lists_the_best_of_many_candidates) {
+    Plan p;
+    Err e;
+    CalibrateList list;
+    plan_of(&p, "cpu:16", "layers=2,heads=16,channels=64,seq=64,vocab=257", 64);
+    plan_list(&p.space, &p.machine, &list);
+    Calibration *c = calibration_new();
+    for (int i = 0; i < list.n_works; i++)
+        calibration_add_work(c, &(WorkCost){.work = list.work[i], .fixed = 1});
+    CHECK(plan_search(&p, &e));
+    for (int i = 0; i < p.n_best + p.n_presets; i++) {
+        StepLists t;
+        CalibrateList step;
+        const Choice *best = i < p.n_best ? &p.best[i] : &p.preset[i - p.n_best];
+        PriceShape shape = candidate_shape(&p.space, best);
+        if (!overlap_equal(&shape.overlap, &(Overlap){.bulk = true})) continue;
+        price_lists(&t, &shape, &best->layout, 0, 0);
+        plan_list_step(&p.machine, &t, &step);
+        for (int k = 0; k < step.n_works; k++) CHECK(calibration_find_work(c, &step.work[k]));
+        plan_list_free(&step), price_free(&t);
+    }
+    calibration_free(c), plan_list_free(&list);
+}
+
 /* ---- the program */
 
 static char text[1 << 14]; // the end of what the last command printed
