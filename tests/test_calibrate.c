@@ -473,6 +473,16 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     CHECK(n == 3);
     mem_free(job);
     calibration_free(c);
+    double one, other; // the same ranks once more, as if along two axes
+    SendGroup alike[] = {all_ranks, {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"}};
+    int64_t both[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000, [1][COLL_ALL_REDUCE] = 9000};
+    cache_in(test_tmpdir());
+    Run r = small_run("a machine");
+    r.list.n_works = 0, r.list.group = alike, r.list.most = both, r.list.n_groups = 2;
+    run(&r);
+    CHECK(calibration_send(r.c[0], &alike[0], COLL_ALL_REDUCE, 5000, &one));
+    CHECK(calibration_send(r.c[0], &alike[1], COLL_ALL_REDUCE, 5000, &other) && one == other);
+    run_free(&r);
 }
 
 /* By the formula twice as fast as it is, latency and bytes: so is what is derived, whatever the

@@ -36,7 +36,8 @@ static Calibration *some_table(void) {
                       .seconds = {1e-6, 1e-6, 1e-5 / 3}};
         calibration_add_send(c, &s);
     }
-    c->slowest = 1.5;
+    c->slowest = 1.5, c->oversubscription = 1.25;
+    c->links = (Links){2, {1e-6, 4e9}, {2e-5, 1e8}, {5e-3, 2e7}};
     strcpy(c->measured, "2026-01-31T12:00:00Z");
     return c;
 }
@@ -47,7 +48,8 @@ TEST(calibration_is_read_back_as_it_was_written) {
     OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
     CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3);
-    CHECK(b->send[0].slowdown == 1.25 && b->slowest == 1.5);
+    CHECK(b->send[0].slowdown == 1.25 && b->slowest == 1.5 && b->oversubscription == 1.25);
+    CHECK(memcmp(&a->links, &b->links, sizeof(Links)) == 0); // racks among them
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
     CHECK(same_table(a, b)); // left as it was

@@ -89,6 +89,7 @@ TEST(plan_as_json_is_what_is_printed) {
     CHECK_STR(json_string_value(json_object_get(plan, "overlap")),
               overlap_print(&p.best[0].overlap, words));
     CHECK(strstr(table, "Overlap bulk") && p.best[0].price.hidden > 0);
+    CHECK(strstr(table, "without it the same step would take") && !strstr(table, ", 0 % longer"));
     CHECK(json_integer_value(json_object_get(plan, "ranks")) == 4);
     CHECK((int)json_array_size(json_object_get(plan, "candidates")) == p.n_best);
     CHECK((int)json_array_size(json_object_get(plan, "presets")) == p.n_presets);
