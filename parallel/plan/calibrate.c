@@ -220,7 +220,6 @@ static void measure_bandwidths(Bench *b, int n, double until) {
         int64_t largest = calibrate_size(job, m, seconds, slow);
         int n_sizes = calibrate_points(job, largest, way, size);
         for (int k = 0; k < n_sizes; k++) send_one(b, job, size[k]);
-        if (n_sizes == 0) continue;
         double took = job->cost.seconds[job->cost.n - 1] - job->cost.seconds[0],
                told = fmax(seconds, job->cost.seconds[0] / 2);
         if (largest < job->cost.most) slow = fmin(fmax(slow * took / told, 0.1), 100);

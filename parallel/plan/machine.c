@@ -142,9 +142,7 @@ static int32_t unit_below(const Machine *m, int level) {
  * cut one in halves: mean. */
 static void in_unit(int32_t size, int32_t stride, int32_t unit, double *fewest, double *mean) {
     int32_t span = size * stride;
-    if (unit <= stride) {
-        *fewest = *mean = 1;
-    } else if (unit % span == 0) {
+    if (unit % span == 0) {
         *fewest = *mean = size;
     } else if (span % unit == 0 && unit % stride == 0) {
         *fewest = *mean = unit / stride;
@@ -164,7 +162,6 @@ static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
             in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
             s->fewest[l] *= fewest, s->mean[l] *= mean;
         }
-        s->fewest[l] = smaller(s->fewest[l], g->size), s->mean[l] = smaller(s->mean[l], g->size);
     }
     s->fewest[m->n_levels] = s->mean[m->n_levels] = g->size;
 }
