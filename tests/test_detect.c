@@ -352,8 +352,8 @@ TEST(detect_racks_where_far_nodes_are_slower) {
     CHECK(m.level[0].latency == 2e-6 && m.level[0].rank_rate == 5e9);
 }
 
-/* Four ranks on as many nodes in racks of two, or on two nodes; from half to half messages of 0.2 ms
- * pass at 50 MB/s, else at 400. */
+/* Four ranks on as many nodes in racks of two, or on two nodes; from half to half messages of 0.2
+ * ms pass at 50 MB/s, else at 400. */
 static void wait_on_links(Comm *c, uint64_t number, const CollCall *call) {
     if (strcmp(call->what, "measuring links") == 0 && c->size == 2) {
         bool far = c->member[0] / 2 != c->member[1] / 2;

@@ -243,8 +243,8 @@ static void measure_sends(Bench *b) {
     measure_slowdowns(b);
 }
 
-/* Works for which there was no time: as the nearest of their kind that was measured. A kind of which
- * none was is missing still: priced as described, and measured by the next run. */
+/* Works for which there was no time: as the nearest of their kind that was measured. A kind of
+ * which none was is missing still: priced as described, and measured by the next run. */
 static void derive_works(Bench *b) {
     double seconds;
     for (int i = 0; i < b->n_works; i++) {
