@@ -31,6 +31,7 @@ typedef struct PriceShape {
     int fragments;          // in so many parts
     bool whole;             // the lists of all layers
     bool unplaced;          // memory is a bound: ModelShape.unplaced
+    int64_t layer_bytes;    // that a layer beyond the first ones takes at least: price_lists
     const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
 } PriceShape;
 
@@ -68,7 +69,7 @@ typedef struct Price {
 } Price;
 
 /* Local. The lists of `rank` on this layout. bytes: where the model takes more, it returns false
- * (0: any). Freed by price_free in any case. */
+ * (0: any), early where shape->layer_bytes says so. Freed by price_free in any case. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes);
 void price_free(StepLists *s);
 /* Local. The same layout with its axes in another order: only where groups lie differs. */

@@ -33,7 +33,8 @@ typedef struct Search {
     int64_t n_open, max_open;
     bool brute;
     StepLists lists;
-    Orders orders;
+    Orders *orders; // of each place, where some have no candidates
+    int n_orders;
     MicroBatches *lists_read; // by bounds of this space and machine: searches share them
     SearchCount count;
 } Search;
@@ -43,6 +44,16 @@ static void keep(Search *w, const Found *f) {
     int at = w->n < w->max ? w->n++ : w->max - 1;
     for (; at > 0 && better(f, &w->best[at - 1]); at--) w->best[at] = w->best[at - 1];
     w->best[at] = *f;
+}
+
+/* Of a candidate's sizes: its place among them. Until the next call. */
+static const Orders *orders_at(Search *w, const Candidate *s) {
+    if (s->place >= w->n_orders) {
+        w->orders = mem_realloc(w->orders, (size_t)s->place + 1, sizeof *w->orders);
+        while (w->n_orders <= s->place) w->orders[w->n_orders++] = (Orders){0};
+    }
+    orders_of(&w->orders[s->place], w->s, w->m, s->size);
+    return &w->orders[s->place];
 }
 
 /* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
@@ -65,9 +76,9 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Choice c = candidate_choice(w->s, candidate);
     PriceShape shape = candidate_shape(w->s, &c);
     Found best = {.number = candidate->number, .schedule = candidate->schedule};
-    const Orders *o = &w->orders;
-    orders_of(&w->orders, w->s, w->m, candidate->size);
+    const Orders *o = orders_at(w, candidate);
     shape.unplaced = true;
+    if (!w->brute) shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
@@ -141,8 +152,7 @@ static void add_candidate(Search *w, Candidate *s) {
         return;
     }
     candidate_bound(&bound, w->lists_read, w->s, w->m, &c, any);
-    orders_of(&w->orders, w->s, w->m, s->size);
-    s->bound = bound_least(&bound, &w->orders);
+    s->bound = bound_least(&bound, orders_at(w, s));
     push(w, s);
 }
 
@@ -217,8 +227,8 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
-    orders_free(&w.orders);
-    mem_free(w.open), mem_free(w.best), mem_free(own.at);
+    for (int i = 0; i < w.n_orders; i++) orders_free(&w.orders[i]);
+    mem_free(w.orders), mem_free(w.open), mem_free(w.best), mem_free(own.at);
     return w.n;
 }
 

@@ -525,3 +525,12 @@ int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, co
     return states_of(s, &c->layout, all_weights(p, layers)) +
            (kept > 0 ? kept * (int64_t)p->layer.sums.kept : 0);
 }
+
+int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
+                               const Choice *c) {
+    const MicroBatch *p = micro_batch_of(all, s, m, c);
+    int64_t layers = s->shape.config.layers,
+            kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
+    return states_of(s, &c->layout, p->layer.weights) +
+           (kept > 0 ? (int64_t)p->layer.sums.kept * kept / layers : 0);
+}

@@ -10,6 +10,7 @@
 typedef struct Candidate {
     double bound; // seconds that none of its prices undercuts
     int size[N_AXES];
+    int place;             // of these sizes among all
     int32_t micro, number; // number: in the order of enumeration
     uint8_t flags, zero, recompute;
     uint8_t schedule; // index into schedules
@@ -135,6 +136,9 @@ void candidate_bound(Bound *b, MicroBatches *all, const Space *s, const Machine 
 /* Local. Bytes: not more than it takes. */
 int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
                          bool any);
+/* Local, pure. Bytes that a layer takes at least, of a model of more layers than two. */
+int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
+                               const Choice *c);
 double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
 double bound_least(const Bound *b, const Orders *o);         // in any order
 

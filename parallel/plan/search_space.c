@@ -119,6 +119,7 @@ void candidate_each(const Space *s, const Family *family,
                 size[AXIS_Y] = s->p / d / z / x;
                 if (size[AXIS_Y] > MAX_Y || (family && !family_has_sizes(family, size))) continue;
                 each_words(&w);
+                w.candidate.place++;
             }
 }
 
