@@ -92,8 +92,8 @@ Dist dist_transposed(const Dist *x) {
     size_t n = strlen(t.name);
     if (n && t.name[n - 1] == '\'') // (x')' = x
         t.name[n - 1] = 0;
-    else if (n + 1 < sizeof t.name)
-        memcpy(t.name + n, "'", 2);
+    else
+        dist_join(t.name, x->name, "'");
     for (int i = 0; i < 2; i++) {
         t.shard[i] = x->shard[1 - i];
         memcpy(t.dim[i], x->dim[1 - i], sizeof t.dim[i]);
@@ -106,12 +106,6 @@ Dist dist_transposed(const Dist *x) {
 /* The next axis over which dimension i of `now` has to be sharded; -1: none. */
 static int next_axis(const Dist *now, const Dist *to, int i) {
     return now->shard[i].n < to->shard[i].n ? to->shard[i].axis[now->shard[i].n] : -1;
-}
-
-static bool is_sharded(const Dist *d, int axis) {
-    for (int i = 0; i < d->n_dims; i++)
-        if (axes_has(d->shard[i], axis)) return true;
-    return false;
 }
 
 /* Makes a change of a type along one axis. */
@@ -135,8 +129,7 @@ static bool step(Dist *now, const Dist *to, Change *c) {
     }
     for (int i = 0; i < now->partial.n; i++) {
         int axis = now->partial.axis[i];
-        if (!axes_has(to->partial, axis) && !is_sharded(to, axis))
-            return change(now, c, CHANGE_REDUCE, axis, -1);
+        if (!axes_has(to->partial, axis)) return change(now, c, CHANGE_REDUCE, axis, -1);
     }
     for (int i = 0; i < now->n_dims; i++) {
         const Axes *own = &now->shard[i];

@@ -1,5 +1,7 @@
 #include "parallel/mesh/grid.h"
 
+#include <assert.h>
+
 #include "base/die.h"
 
 const Grid *grid_one(void) {
@@ -74,8 +76,7 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     static const char *const lists[] = {"d", "z", "x", "y", "x.y", "d.z", "z.d", "d.z.x"};
     *g = (Grid){.layout = *l, .world = w};
     g->mesh = mesh_make(&l->factors, world_rank(w));
-    if (g->mesh.p != world_size(w))
-        die("the layout has %d ranks, the job %d", g->mesh.p, world_size(w));
+    assert(g->mesh.p == world_size(w));
     if (l->size[AXIS_Y] > MAX_Y)
         die_usage("--layout: axis y has %d ranks, at most %d", l->size[AXIS_Y], MAX_Y);
     if (g->mesh.p == 1) return;
@@ -105,11 +106,10 @@ int grid_replicas(const Grid *g) {
 }
 
 Comm *grid_comm(const Grid *g, Axes axes) {
-    char text[2 * N_AXES + 1];
     Axes real = mesh_real(&g->mesh, axes);
     if (real.n == 0) return NULL;
     if (axes.n == N_AXES) return g->all;
     Comm *c = find(g, real);
-    if (c) return c;
-    die("no communicator along the axes %s", axes_print(axes, text));
+    assert(c);
+    return c;
 }

@@ -53,7 +53,6 @@ static int block_of(const Life *l, int t) {
 /* b becomes part of a. */
 static void join(Life *l, int a, int b) {
     a = block_of(l, a), b = block_of(l, b);
-    if (a == b) return;
     l->block[b] = a;
     if (l->made[a] < 0 || (l->made[b] >= 0 && l->made[b] < l->made[a])) l->made[a] = l->made[b];
     if (l->read[b] > l->read[a]) l->read[a] = l->read[b];

@@ -13,6 +13,7 @@
  * the data-parallel ranks, their sum stays pending until the last micro-batch (sums.c).
  * Source: reverse-mode differentiation; Xu et al. 2021 (GSPMD) for the pending sums.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -44,8 +45,7 @@ static int gradient_as(Program *p, int g, int t, const char *what) {
 static void add_gradient(Program *p, int *grads, int t, int g) {
     int other = grads[t];
     if (other >= 0) {
-        if (!dist_equal(&p->tensor[g].dist, &p->tensor[other].dist))
-            g = gradient_as(p, g, t, NULL), other = gradient_as(p, other, t, NULL);
+        assert(dist_equal(&p->tensor[g].dist, &p->tensor[other].dist));
         StepTensor sum = p->tensor[other];
         dist_join(sum.dist.name, "d", p->tensor[t].dist.name);
         int out = program_tensor(p, sum.dist, sum.size, sum.bytes);
@@ -218,6 +218,5 @@ void program_differentiate(Program *p) {
         if (i == 0 || (op.layer >= 0 && p->op[i - 1].layer != op.layer))
             store_layer(p, grads, n, op.out);
     }
-    p->layer = -1;
     mem_free(grads);
 }

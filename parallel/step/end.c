@@ -145,7 +145,6 @@ static int totals_of(End *e, bool on_device) {
         squares = EMIT(p, OP_SQUARES, number(e, "squares", over), of->dw, squares);
         p->op[p->n_ops - 1].fused = on_device && !first; // of all gradients in one kernel
     }
-    p->layer = -1;
     reduce_total(e, squares, totals, 1, "gradient norm");
     return totals;
 }
@@ -171,6 +170,5 @@ void program_end(Program *p, bool on_device, bool casts_alone) {
         else if (of->cast)
             new_weight(&e, of, of_parameter(&e, &of->read, STORAGE_MASTER, ""));
     }
-    p->layer = -1;
     mem_free(e.parameter);
 }

@@ -4,9 +4,7 @@
 
 double learning_rate(const LrSchedule *s, int64_t step) {
     if (step < s->warmup) return s->lr * (double)(step + 1) / (double)s->warmup;
-    int64_t rest = s->steps - s->warmup;
-    double x = rest > 0 ? (double)(step - s->warmup) / (double)rest : 1;
-    if (x > 1) x = 1;
+    double x = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
     switch (s->kind) {
     case LR_COSINE:
         return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1 + cos(3.14159265358979323846 * x));
@@ -18,7 +16,7 @@ double learning_rate(const LrSchedule *s, int64_t step) {
         double start = (double)s->steps * (1 - s->wsd_decay);
         if ((double)step < start) return s->lr;
         double y = ((double)step - start) / ((double)s->steps - start);
-        return s->min_lr + (s->lr - s->min_lr) * (1 - sqrt(y < 1 ? y : 1));
+        return s->min_lr + (s->lr - s->min_lr) * (1 - sqrt(y));
     }
     }
     return s->lr;

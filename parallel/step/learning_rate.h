@@ -24,7 +24,7 @@ typedef struct LrSchedule {
     double wsd_decay; // share of the steps in which wsd falls
 } LrSchedule;
 
-/* Local. Pure. */
+/* Local. Pure. step < steps. */
 double learning_rate(const LrSchedule *s, int64_t step);
 
 #endif

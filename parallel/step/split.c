@@ -80,7 +80,6 @@ static int emit_part(Split *s, int i, Rows r, int before) {
         for (int k = 0; k < op.n_in; k++) op.in[k] = part_of(s, op.in[k], r);
         if (j == i && before >= 0) op.in[op.n_in++] = before;
         op.out = part_of(s, op.out, r);
-        if (op.also >= 0) op.also = part_of(s, op.also, r);
         program_append(s->p, &op);
     }
     return part_of(s, s->old[i].out, r);
