@@ -143,7 +143,8 @@ TEST(cuda_mesh_of_fused_matmuls_between_processes_ends_where_a_flag_never_comes)
 TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     static const Case cases[] = {{"x2.y2+stay=y", "bulk", 1, NULL},
                                  {"x2.y2+heads", "none", 2, NULL},
-                                 {"d2.x2+zero1", "bulk", 4, NULL}};
+                                 {"d2.x2+zero1", "bulk", 4, NULL},
+                                 {"x4", "bulk", 2, NULL}}; // with copies of key heads
     CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases, false) == 0);
 }
 

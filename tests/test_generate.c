@@ -147,3 +147,33 @@ TEST(generate_in_bf16_has_the_logits_of_one_rank) {
             compare(&how, layouts[model], &one, 0.03);
         }
 }
+
+/* ---- where a text ends ---- */
+
+static bool count(void *left, int32_t id) {
+    (void)id;
+    return --*(int *)left > 0;
+}
+
+/* Which of three ends came where it should have. */
+static void end_texts(Model *m, void *ctx) {
+    const Sampling wild = {.temperature = 3, .top_p = 1, .seed = 1};
+    int32_t prompt[] = {1, 2}, all[SEQ], some[SEQ];
+    bool *ok = ctx;
+    int many = 99, few = 3, first = 0;
+    ok[0] = generate(m, prompt, 2, &wild, 0, -1, all, SEQ, count, &many) == SEQ;
+    while (all[first] != all[SEQ - 1]) first++;
+    ok[1] = first > 0 &&
+            generate(m, prompt, 2, &wild, 0, all[SEQ - 1], some, SEQ, count, &many) == first &&
+            memcmp(some, all, (size_t)first * sizeof *all) == 0;
+    ok[2] = generate(m, prompt, 2, &wild, 0, -1, some, SEQ, count, &few) == 3;
+}
+
+TEST(generate_ends_before_the_end_of_text_and_when_it_is_told) {
+    bool ok[3] = {false};
+    OWNED(mesh_run_free)
+    MeshRun r = {.model = models[0], .layout = "d1", .sequences = 1, .S = SEQ, .steps = 1};
+    r.before = end_texts, r.ctx = ok;
+    mesh_run(&r);
+    CHECK(ok[0] && ok[1] && ok[2]);
+}
