@@ -188,7 +188,7 @@ TEST(outer_steps_follow_the_formula_on_every_kind_of_mesh) {
     static const char *const layouts[] = {"d1",    "d2",          "d3",   "d2.z2",
                                           "d2.x2", "d2.y2+heads", "x2.d2"};
     static const Outer settings[] = {
-        {2, 1, 1, 0, 0}, {4, 1, 0.7f, 0.9f, 0}, {4, 3, 0.7f, 0.9f, 0}, {5, 5, 0.5f, 0, 0}};
+        {2, 1, 1, 0, 0}, {4, 1, 0.7f, 0.9f, 0}, {4, 4, 0.7f, 0.9f, 0}, {8, 8, 0.5f, 0, 0}};
     for (int i = 0; i < 7; i++)
         for (int k = 0; k < 4; k++) {
             Walk w = {.config = config_of(MODEL), .l = layout_of(layouts[i]), .outer = settings[k]};
