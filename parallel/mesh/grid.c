@@ -88,7 +88,6 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
 void grid_free(Grid *g) {
     while (g->n_comms > 0) comm_free(g->comms[--g->n_comms].comm);
     if (g->kv) comm_free(g->kv);
-    g->kv = NULL;
 }
 
 void grid_set_local_steps(Grid *g) {

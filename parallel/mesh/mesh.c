@@ -1,9 +1,6 @@
 #include "parallel/mesh/mesh.h"
 
-#include <assert.h>
 #include <string.h>
-
-#include "base/die.h"
 
 static const char letters[N_AXES + 1] = "dzxy";
 
@@ -51,10 +48,6 @@ const char *axes_print(Axes a, char buf[2 * N_AXES + 1]) {
     }
     *p = 0;
     return buf;
-}
-
-void axes_unknown(const char *text) {
-    die("\"%s\" names no axes: d, z, x, y joined by dots", text);
 }
 
 bool axes_equal(Axes a, Axes b) {

@@ -35,6 +35,7 @@
 #ifndef PARALLEL_MESH_MESH_H
 #define PARALLEL_MESH_MESH_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -105,10 +106,10 @@ static inline bool axes_parse(Axes *a, const char *text) {
     }
     return false;
 }
-_Noreturn void axes_unknown(const char *text);
 static inline Axes axes_of(const char *text) { // axes_parse of a constant
     Axes a;
-    if (!axes_parse(&a, text)) axes_unknown(text);
+    bool known = axes_parse(&a, text);
+    assert(known);
     return a;
 }
 const char *axes_print(Axes a, char buf[2 * N_AXES + 1]);

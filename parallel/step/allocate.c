@@ -89,7 +89,6 @@ static bool reads_last(const Life *l, int i, int b) {
     const Op *op = l->p->op;
     int last = l->read[b];
     if (last <= l->kernel[i]) return true;
-    if (!op_info(op[i].kind)->collective) return false;
     for (int k = i + 1; k <= last; k++) {
         if (op[k].kind == OP_WAIT && op[k].in[0] == op[i].out) return k == last;
         for (int in = 0; in < op[k].n_in; in++)

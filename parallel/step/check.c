@@ -262,14 +262,14 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     bool has_reference = c->group.rank == 0;
     World *world = c->m->grid->world;
     double loss[2] = {0}, norm[2] = {0};
-    if (world) world_set_limit(world, 0); // rank 0 works, the others wait for it
+    world_set_limit(world, 0); // rank 0 works, the others wait for it
     if (has_reference) {
         loss[0] = whole_step(c, &c->one, step, check_keep, inputs, targets);
         loss[1] = whole_step(c, &c->other, step, check_reorder, inputs, targets);
         norm[0] = model_sums(&c->one).norm, norm[1] = model_sums(&c->other).norm;
     }
     group_barrier(&c->group);
-    if (world) world_set_limit(world, c->job->limit);
+    world_set_limit(world, c->job->limit);
     double mesh_loss = mesh_step(c, step, inputs, targets);
     t->ok &= !c->verdict[0];
     check_number(c, t, ROW_LOSS, mesh_loss, loss[0], loss[1]);

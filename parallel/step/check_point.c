@@ -334,19 +334,11 @@ static void name_cause(char *text, size_t n, const Cause *x) {
  * summed it. */
 static bool find_partial(Check *c, const Suspect *s, const float *want, Limit limit,
                          char text[256]) {
-    static const char *const axes[] = {"x", "y", "z", "d"};
     for (int i = 0; i < s->n_causes; i++)
         if (is_partial(c, s, s->cause[i].over, want, limit)) {
             name_cause(text, 256, &s->cause[i]);
             return true;
         }
-    for (int i = 0; i < N_AXES; i++) {
-        Comm *over = grid_comm(c->m->grid, axes_of(axes[i]));
-        if (over && is_partial(c, s, over, want, limit)) {
-            snprintf(text, 256, "a sum over %s, which the layout does not foresee", axes[i]);
-            return true;
-        }
-    }
     return false;
 }
 

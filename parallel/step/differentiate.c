@@ -46,10 +46,8 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
     int other = grads[t];
     if (other >= 0) {
         assert(dist_equal(&p->tensor[g].dist, &p->tensor[other].dist));
-        StepTensor sum = p->tensor[other];
-        dist_join(sum.dist.name, "d", p->tensor[t].dist.name);
-        int out = program_tensor(p, sum.dist, sum.size, sum.bytes);
-        p->tensor[out].what = sum.what;
+        int out = program_tensor_part(p, other);
+        dist_join(p->tensor[out].dist.name, "d", p->tensor[t].dist.name);
         g = EMIT(p, OP_ADD, out, other, g);
     }
     grads[t] = g;
@@ -83,7 +81,6 @@ static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, in
     Dist d = gradient_type(p, vector);
     d.partial = p->tensor[in[0]].dist.shard[0];
     int g = program_emit(p, kind, program_tensor(p, d, v.size, sizeof(float)), in, n_in);
-    p->tensor[g].what = "gradients of vectors";
     add_gradient(p, grads, vector, g);
 }
 

@@ -42,7 +42,6 @@ typedef struct End {
  * and what kernels read as fp32. */
 static End end_of(Program *p) {
     Program forward = program_make(p->shape);
-    forward.elem_bytes = p->elem_bytes;
     program_forward(&forward);
     End e = {.p = p};
     bool copy = p->elem_bytes != sizeof(float);

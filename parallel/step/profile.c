@@ -9,16 +9,14 @@
 #include "parallel/step/program.h"
 #include "parallel/step/run.h"
 
-enum { MAX_ROWS = 96 };
-
 typedef struct Row {
     char name[64];
     int64_t calls;
     double s, flops;
 } Row;
 
-static Row rows[MAX_ROWS];
-static int n_rows;
+static Row *rows;
+static int n_rows, max_rows;
 static int64_t n_steps;       // with the first
 static double begun, steps_s; // start of this step; seconds of all but the first
 
@@ -45,15 +43,17 @@ static void add_call(int row, const StepSpan *s) {
     calls[n_calls++] = (Call){row, s->begin, s->end};
 }
 
-/* When the table is full the last row takes the rest. */
 static void add(void *ctx, const StepSpan *s) {
     char name[64];
     int i = 0;
     (void)ctx;
     name_row(name, s);
     while (i < n_rows && strcmp(rows[i].name, name) != 0) i++;
-    if (i == MAX_ROWS) i--;
-    if (i == n_rows) memcpy(rows[n_rows++].name, name, sizeof name);
+    if (i == n_rows) {
+        mem_grow(rows, n_rows, max_rows);
+        rows[n_rows++] = (Row){0};
+        memcpy(rows[i].name, name, sizeof name);
+    }
     rows[i].calls++;
     rows[i].flops += s->flops;
     if (device)
@@ -77,7 +77,7 @@ void profile_end(Model *m) {
         rows[c->row].s += device->seconds(c->end) - device->seconds(c->begin);
     n_calls = 0;
     if (n_steps++ == 0)
-        n_rows = 0, memset(rows, 0, sizeof rows);
+        n_rows = 0;
     else
         steps_s += now_s() - begun;
 }
