@@ -18,11 +18,12 @@ static struct {
     const char *what, *label; // of the collective; NULL: none
     const char *overlap;      // of the step; NULL: none
     bool second;              // those of the second half alone: every other one
+    bool one;                 // of rank 1 alone
     CollBackend backend;      // of the threads, with another wait
 } fault;
 
 static bool is_fault(const Comm *c, const CollCall *call) {
-    return fault.what && strcmp(call->what, fault.what) == 0 &&
+    return fault.what && strcmp(call->what, fault.what) == 0 && (!fault.one || comm_rank(c)) &&
            (!fault.label || strcmp(comm_label(c), fault.label) == 0);
 }
 
@@ -282,6 +283,17 @@ TEST(check_names_the_half_that_lacks_a_sum) {
     fault.second = true, fault.overlap = "bulk+halves";
     bool good = all_named(faults, sizeof faults / sizeof *faults);
     fault.second = false, fault.overlap = NULL;
+    CHECK(good);
+}
+
+TEST(check_says_on_how_many_ranks_a_tensor_is_wrong) {
+    fault.one = true;
+    bool good = named(models[0],
+                      &(Fault){"x2", "y of attn_out", "x",
+                               "o of layer 0 (all_reduce over x) (on 1 of 2 ranks): all that it is "
+                               "made of agrees, look at ",
+                               "all_reduce", false});
+    fault.one = false;
     CHECK(good);
 }
 
