@@ -117,7 +117,7 @@ TEST(overlap_fused_of_every_sp_layout_changes_no_bit) {
 /* ---- evaluation ---- */
 
 // sequences of a micro-batch, and in all; the largest vocabulary
-enum { EVAL_B = 4, EVAL_N = 3, EVAL_S = 5, EVAL_V = 37 };
+enum { EVAL_B = 4, EVAL_N = 6, EVAL_S = 5, EVAL_V = 37 };
 typedef struct Evaluation {
     EvalSum sum;
     float losses[EVAL_N * EVAL_S], logits[EVAL_B * EVAL_S * EVAL_V];
