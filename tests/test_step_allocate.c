@@ -105,10 +105,23 @@ static void check_apart(const Lives *l, const char *spec) {
         }
 }
 
+/* The parameter in whose stored gradient a tensor lies; -1: in none. */
+static int stored_with(const Program *p, const StepTensor *t) {
+    return t->gradient < 0 ? -1 : p->tensor[t->gradient].parameter;
+}
+
+/* What an operation adds to lies where it adds. */
+static bool adds_in_place(const Program *p, const Op *op) {
+    if (!op->adds) return true;
+    const StepTensor *to = &p->tensor[op->in[op->n_in - 1]], *sum = &p->tensor[op->out];
+    return to->offset == sum->offset && stored_with(p, to) == stored_with(p, sum);
+}
+
 static void check_program(Program *p, const char *spec, Worst *w) {
     size_t peak = program_allocate(p);
     Lives l = lives_of(p);
     check_apart(&l, spec);
+    for (int i = 0; i < p->n_ops; i++) CHECK(adds_in_place(p, &p->op[i]));
     int64_t live = most_at_once(&l);
     CHECK((int64_t)peak >= live);
     if ((double)peak / (double)live > w->ratio)

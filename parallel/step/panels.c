@@ -217,7 +217,7 @@ static void emit_panels(Program *p, const Op *op, const Side side[2]) {
 
 /* ---- the list ---- */
 
-/* The collectives for which panels stand: a gather that such matmuls alone read, what takes a
+/* The collectives for which panels stand: a gather, which such matmuls alone read, what takes a
  * result. */
 static void drop(Panels *s, int i) {
     Side side[2];
@@ -230,22 +230,12 @@ static void drop(Panels *s, int i) {
     }
 }
 
-static void keep_what_others_read(Panels *s, int i) {
-    Side side[2];
-    if (has_panels(s, &s->old[i], side)) return;
-    for (int k = 0; k < s->old[i].n_in; k++) {
-        int maker = s->uses.maker[s->old[i].in[k]];
-        if (maker >= 0 && s->old[maker].kind == OP_ALL_GATHER) s->dropped[maker] = false;
-    }
-}
-
 void program_panels(Program *p) {
     int n = p->n_ops;
     if (!p->layout->stay) return;
     Panels s = {.p = p, .old = p->op, .uses = program_uses(p)};
     s.dropped = mem_calloc((size_t)n, sizeof *s.dropped);
     for (int i = 0; i < n; i++) drop(&s, i);
-    for (int i = 0; i < n; i++) keep_what_others_read(&s, i);
     Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         const Op *op = &s.old[i];

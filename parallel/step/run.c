@@ -67,12 +67,6 @@ static Bound *program_of(StepRun *r, const Model *m, bool backward) {
     return &r->list[next ? NEXT : !backward ? FORWARD : last ? LAST : TRAIN];
 }
 
-/* What a kernel adds to lies where it adds. */
-static void place_sums(const Call *c) {
-    for (int i = 0; i < c->n; i++)
-        if (c->op[i].adds) in_place(c, c->op[i].out, c->op[i].in[c->op[i].n_in - 1]);
-}
-
 static Moment moment(const Model *m) {
     return m->k->clock ? m->k->clock->mark() : now_s();
 }
@@ -81,7 +75,6 @@ static void run_kernel(const Call *c) {
     const StepHook *hook = c->m->hook;
     bool timed = hook && hook->kernel && c->op->kind != OP_BUCKET;
     StepSpan s = {.p = c->p, .op = c->op, .begin = timed ? moment(c->m) : 0};
-    place_sums(c);
     op_info(c->op->kind)->run(c);
     if (!timed || s.begin == 0) return;
     s.end = moment(c->m);

@@ -183,7 +183,7 @@ static void run(Scheduler *s, int i) {
         if (s->cost[k].level < 0) set_ready(s, k, s->clocks.now);
     if (fused > i) under_way(s, fused);
     if (before < 0) return;
-    if (!s->waited[before]) wait_for(s, before);
+    wait_for(s, before);
     if (s->gather == before) s->gather = -1;
 }
 
