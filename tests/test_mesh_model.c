@@ -140,6 +140,8 @@ TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
     }
 }
 
+static const char wide[] = "layers=1,heads=1,channels=8,seq=60,vocab=50257";
+
 /* So many logits that the head goes through them in chunks, fewer where the vocabulary is cut:
  * chunks end between sequences, or the panels of its gradient would be others. */
 TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
@@ -147,11 +149,23 @@ TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
     static const char *const layouts[] = {"d1", "x2", "y3"};
     MeshRun r[3];
     for (int i = 0; i < 3 && !BASE_DEBUG; i++) {
-        r[i] = (MeshRun){.model = "layers=1,heads=1,channels=8,seq=60,vocab=50257",
-                         .layout = layouts[i]};
+        r[i] = (MeshRun){.model = wide, .layout = layouts[i]};
         r[i].sequences = 24, r[i].S = 60, r[i].exact = true, r[i].steps = 1;
         mesh_run(&r[i]);
         CHECK(i == 0 || mesh_same_bits(&r[i], &r[0]));
     }
     for (int i = 0; i < 3 && !BASE_DEBUG; i++) mesh_run_free(&r[i]);
+}
+
+/* The same with sums of floats, and of both halves of a micro-batch. */
+TEST(mesh_chunks_of_the_head_train_what_the_whole_head_does) {
+    if (BASE_DEBUG) test_skip("half a gigabyte of logits: nothing for a sanitizer");
+    MeshRun chunks = {
+        .model = wide, .layout = "d1", .sequences = 48, .S = 60, .micro = 24, .steps = 1};
+    MeshRun whole = chunks, halves = chunks;
+    whole.layout = "x2", halves.micro = 48, halves.overlap = "bulk+halves";
+    mesh_run(&chunks), mesh_run(&whole), mesh_run(&halves);
+    const MeshDiff most = {1e-6, 1e-5, 1e-4};
+    CHECK(mesh_near(&chunks, &whole, most) && mesh_near(&halves, &whole, most));
+    mesh_run_free(&chunks), mesh_run_free(&whole), mesh_run_free(&halves);
 }
