@@ -131,6 +131,8 @@ static void check_moments(Walk *w, Model *m, int step) {
     }
     float first = m->tensors.t[0].param[0];
     outer_average(&w->outer, m, step); // once a step
+    outer_begin(&w->outer, m, step + 1);
+    outer_average(&w->outer, m, step + 1); // nor before the first one of a run
     w->wrong_swap += m->tensors.t[0].param[0] != first;
 }
 
