@@ -45,7 +45,6 @@ static End end_of(Program *p) {
     program_forward(&forward);
     End e = {.p = p};
     bool copy = p->elem_bytes != sizeof(float);
-    p->values_fixed = true; // no tensor of the end is a value of forward or backward
     e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
     for (int t = 0; t < forward.n_tensors; t++) {
         const StepTensor *x = &forward.tensor[t];

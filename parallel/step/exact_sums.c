@@ -83,7 +83,6 @@ static bool adds_integers(const Exact *e, const Op *op) {
 /* wide: sums of rows, which have two integers each. */
 static void make_integers(Exact *e, int t, bool wide) {
     StepTensor *x = &e->p->tensor[t];
-    if (integers(e, t)) return;
     x->bytes = sizeof(int64_t);
     if (wide) x->size[0] *= WIDE, snprintf(x->dist.dim[0], DIST_DIM, "2W"); // of two sums
     if (x->parent >= 0) make_integers(e, x->parent, wide);
@@ -125,7 +124,6 @@ static void statistics_of_norm(Exact *e, const Op *op) {
     Axes over = stats.dist.shard[0];
     Parts *parts = &e->parts[op->out];
     int x = floats(e, op->in[0]);
-    parts->mean = -1;
     if (p->shape->config.norm == NORM_LAYER) {
         int sum = EMIT(p, OP_NORM_SUM, of_tokens(e, "sum", &stats, over, true), x);
         sum = reduced(e, sum, "statistics of norm");

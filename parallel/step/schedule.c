@@ -29,7 +29,7 @@ typedef struct Scheduler {
     int open[MOST_OPEN], n_open; // started and not waited for, in order
     int number[MOST_OPEN];       // of these, among all that were started
     int n_started;
-    int gather; // the last one in the kernel of a matmul, where it is not waited for; -1
+    int gather; // the last one in the kernel of a matmul; -1
     Clocks clocks;
 } Scheduler;
 
@@ -182,9 +182,7 @@ static void run(Scheduler *s, int i) {
     for (int k = i; k < end; k++)
         if (s->cost[k].level < 0) set_ready(s, k, s->clocks.now);
     if (fused > i) under_way(s, fused);
-    if (before < 0) return;
-    wait_for(s, before);
-    if (s->gather == before) s->gather = -1;
+    if (before >= 0) wait_for(s, before);
 }
 
 /* The first kernel of the window if none of them can run: the compute stream waits for its

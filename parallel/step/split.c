@@ -249,7 +249,6 @@ static int emit(Split *s, int i) {
 }
 
 void program_split(Program *p, int chunks, bool ring) {
-    if (chunks < 1) chunks = 1;
     int parts = ring && MAX_RING > chunks ? MAX_RING : chunks;
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
     size_t all = 3 * n + tensors * (size_t)parts;
