@@ -81,9 +81,9 @@ TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
         const char *says;
     } rows[] = {
         {"dp:3",
-         {.tensor = "h.1.up.weight", .rank = 2, .part = 'p', .element = 77},
+         {.tensor = "h.1.up.weight", .rank = 0, .part = 'p', .element = 77},
          3,
-         "weights of h.1.up.weight differ between replicas: rank 2 from rank 0, 1"},
+         "weights of h.1.up.weight differ between replicas: rank 0 from rank 1, 2"},
         {"megatron:4",
          {.tensor = "h.0.ln1.weight", .rank = 1, .part = 'm', .element = 31},
          4,
