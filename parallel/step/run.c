@@ -188,8 +188,8 @@ void step_run_update(StepRun *r, Model *m) {
     run_all(b, m, r->clip, b->p.n_ops);
 }
 void step_run_casts(StepRun *r, Model *m) {
-    Bound *b = &r->list[CASTS];
-    if (b->made) run_all(b, m, 0, b->p.n_ops);
+    Bound *b = &r->list[CASTS]; // which may have none
+    run_all(b, m, 0, b->p.n_ops);
 }
 
 float *step_run_losses(StepRun *r, const Model *m, bool backward) {
