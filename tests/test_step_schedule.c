@@ -45,7 +45,7 @@ static const char *wrong(const Step *s, const Schedule *o) {
     const char *why = NULL;
     enum { ABSENT, STARTED, THERE };
     OWNED(test_mem_end) char *state = mem_calloc((size_t)p->n_tensors, 1);
-    int done = 0, open = 0;
+    int done = 0, open = 0, gather = -1, before = -1; // in the last kernel, in the one before
     memset(state, THERE, (size_t)p->n_tensors);
     for (int i = 0; i < p->n_ops; i++) {
         state[p->op[i].out] = ABSENT;
@@ -62,6 +62,10 @@ static const char *wrong(const Step *s, const Schedule *o) {
         }
         if (alone != (o->slot[k].kind == SLOT_START))
             why = "a kernel that starts, a collective that runs";
+        if (!alone) {
+            if (before >= 0 && state[before] != THERE) why = "what a gather sends stays in memory";
+            before = gather, gather = sends ? p->op[i].out : -1;
+        }
         int end = i + 1;
         while (end < p->n_ops && p->op[end].fused) end++;
         for (int lead = i; i < end; i++, done++) {
@@ -110,13 +114,15 @@ static void check_orders(const char *spec, void *ctx) {
     step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0, count->fused);
     step_costs(&s, machines[k % 3]);
     if (k % 4 == 3) draw_costs(&s, &count->drawn);
-    double none = 0;
+    double none = 0, sent = 0;
+    for (int i = 0; i < s.p.n_ops; i++) sent += s.cost[i].level < 0 ? 0 : s.cost[i].seconds;
     for (int window = WINDOW_NONE; window <= WINDOW_HALVES; window *= 4) {
         OWNED(schedule_free) Schedule o = schedule_make(&s.p, s.cost, window);
         schedule_time(&o, &s.p, s.cost);
         const char *why = wrong(&s, &o);
         if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
-        if (fabs(o.spent.compute + o.spent.exposed - o.seconds) > 1e-9 * o.seconds)
+        if (fabs(o.spent.compute + o.spent.exposed - o.seconds) > 1e-9 * o.seconds ||
+            fabs(o.spent.sent - sent) > 1e-9 * sent)
             test_fail(__FILE__, __LINE__, "%s, window %d: parts of time are not the whole", spec,
                       window);
         if (window == WINDOW_NONE) none = o.seconds;
