@@ -133,8 +133,6 @@ static void find(Split *s) {
         if (s->uses.readers[op->out] == 1) s->after[i] = collective(s, s->uses.reader[op->out]);
         if (s->before[i] < 0 && s->after[i] < 0) continue;
         int how = way(s, i, block_of(s, i));
-        if (how == NOT_SPLIT || how == RING_OUT) s->before[i] = -1;
-        if (how == NOT_SPLIT || how == RING_IN) s->after[i] = -1;
         if (s->before[i] >= 0) s->how[s->before[i]] = how, s->matmul[s->before[i]] = i;
         if (s->after[i] >= 0) s->how[s->after[i]] = how;
         s->how[i] = how;
