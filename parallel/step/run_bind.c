@@ -71,10 +71,8 @@ static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k,
 void step_run_plan_end(StepRun *r, const Kernels *k) {
     Bound *b = &r->list[END];
     b->shape = r->list[r->list[LAST].made ? LAST : TRAIN].shape;
-    b->shape.unplaced = false; // a host's totals are memory in any case
     plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k, false), k);
     while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
-    if (!kernels_on_device(k)) r->totals = mem_calloc(b->bytes, 1);
 }
 
 StepRun *step_run_plan(const Model *m, PassOutput output) {
@@ -102,7 +100,6 @@ static void bound_free(Bound *b) {
 }
 void step_run_free(StepRun *r) {
     for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
-    if (r) mem_free(r->totals);
     mem_free(r);
 }
 
@@ -170,7 +167,7 @@ static size_t larger(size_t a, size_t b) {
 void step_run_bind(StepRun *r, Model *m, Arena *a) {
     size_t bytes = 0, staging = 0, caches = 0;
     for (int i = 0; i < N_LISTS; i++) {
-        if (!r->list[i].made || (i == END && r->totals)) continue;
+        if (!r->list[i].made) continue;
         bytes = larger(bytes, r->list[i].bytes);
         staging = larger(staging, r->list[i].staging.n_bytes);
         caches = larger(caches, caches_bytes(&r->list[i].p));
@@ -180,7 +177,7 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
     for (int i = 0; base && i < N_LISTS; i++) {
         Bound *b = &r->list[i];
         if (!b->made) continue;
-        b->base = i == END && r->totals ? r->totals : base, b->cache = cache, b->staging.p = stage;
+        b->base = base, b->cache = cache, b->staging.p = stage;
         bind(b, m);
     }
 }

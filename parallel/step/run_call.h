@@ -44,8 +44,7 @@ enum {
 /* The lists of a model. */
 struct StepRun {
     Bound list[N_LISTS];
-    int clip;     // [operations of END] between the sums and the update
-    void *totals; // on the host: temporaries of END
+    int clip; // [operations of END] between the sums and the update
 };
 
 /* An operation and those that are fused into it: op[0] to op[n - 1]. */
