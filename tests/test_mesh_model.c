@@ -146,7 +146,7 @@ static const char wide[] = "layers=1,heads=1,channels=8,seq=60,vocab=50257";
  * chunks end between sequences, or the panels of its gradient would be others. */
 TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
     if (BASE_DEBUG) test_skip("half a gigabyte of logits: nothing for a sanitizer");
-    static const char *const layouts[] = {"d1", "x2", "y3"};
+    static const char *const layouts[] = {"d1", "x2", "d2.y3"};
     MeshRun r[3];
     for (int i = 0; i < 3 && !BASE_DEBUG; i++) {
         r[i] = (MeshRun){.model = wide, .layout = layouts[i]};
