@@ -81,10 +81,6 @@ static void norm_weights(const Call *c, Norm *n, const Op *op) {
     n->gamma = vector(c, op->in[2]);
     n->beta = op->n_in > 3 ? vector(c, op->in[3]) : NULL;
 }
-/* Kernels of norms do not touch columns of padding. */
-static void clear_padding(const Call *c, int t) {
-    if (c->m->w.C_n < c->m->w.C) clear(c, t);
-}
 
 void run_norm_statistics(const Call *c) {
     int x = c->op->in[0];
@@ -95,7 +91,6 @@ void run_norm_statistics(const Call *c) {
         return;
     }
     norm_weights(c, &n, norm);
-    clear_padding(c, norm->out);
     c->m->k->norm_forward(c->m->team, &n, at(c, norm->out), mean(c, norm->in[1]),
                           rstd(c, norm->in[1]), at(c, x));
 }
@@ -115,7 +110,7 @@ void run_norm(const Call *c) {
     const Op *op = c->op;
     Norm n = norm_of_rows(c, op->in[0]);
     norm_weights(c, &n, op);
-    clear_padding(c, op->out);
+    if (n.C < n.ld) clear(c, op->out); // the kernel does not touch columns of padding
     c->m->k->norm_apply(c->m->team, &n, at(c, op->out), at(c, op->in[0]), mean(c, op->in[1]),
                         rstd(c, op->in[1]));
 }
