@@ -56,7 +56,6 @@ static void start(const Call *c) {
 }
 static void end(const Call *c, int result) {
     coll_wait(c->b->ticket[result]);
-    c->b->ticket[result] = (Ticket){0};
 }
 
 /* ---- the loop ---- */

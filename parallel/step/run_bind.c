@@ -94,7 +94,6 @@ StepRun *step_run_plan(const Model *m, PassOutput output) {
 }
 
 static void bound_free(Bound *b) {
-    if (!b->made) return;
     program_free(&b->p);
     mem_free(b->at_first), mem_free(b->tensor), mem_free(b->ticket);
 }
@@ -167,7 +166,6 @@ static size_t larger(size_t a, size_t b) {
 void step_run_bind(StepRun *r, Model *m, Arena *a) {
     size_t bytes = 0, staging = 0, caches = 0;
     for (int i = 0; i < N_LISTS; i++) {
-        if (!r->list[i].made) continue;
         bytes = larger(bytes, r->list[i].bytes);
         staging = larger(staging, r->list[i].staging.n_bytes);
         caches = larger(caches, caches_bytes(&r->list[i].p));
@@ -176,7 +174,6 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
     void *stage = staging ? arena_take(a, staging) : NULL;
     for (int i = 0; base && i < N_LISTS; i++) {
         Bound *b = &r->list[i];
-        if (!b->made) continue;
         b->base = base, b->cache = cache, b->staging.p = stage;
         bind(b, m);
     }
