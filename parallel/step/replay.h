@@ -57,9 +57,9 @@ void replay(Model *m, void (*pass)(Model *m));
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);
 
-/* Collective over the mesh. On a device: makes before the first step what that step would make:
- * plans of matmuls, groups of ranks, recordings. Two steps of one to three micro-batches each, whose
- * gradients nobody uses. choose: each matmul takes the fastest of its algorithms
+/* Collective over the mesh. On a device: makes before the first step what that step would make,
+ * plans of matmuls, groups of ranks, recordings, in two steps of one to three micro-batches each,
+ * whose gradients nobody uses. choose: each matmul takes the fastest of its algorithms
  * (layers/cuda/matmuls.h). */
 void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
                     int64_t micro_batches, bool choose);
