@@ -138,20 +138,13 @@ static bool step(Dist *now, const Dist *to, Change *c) {
     return false;
 }
 
-/* Partial over the same axes, in whatever order, and alike in all else. */
-static bool arrived(Dist now, const Dist *to) {
-    bool same = now.partial.n == to->partial.n && axes_without(now.partial, to->partial).n == 0;
-    now.partial = to->partial;
-    return same && dist_equal(&now, to);
-}
-
 int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e) {
     char a[DIST_TEXT], b[DIST_TEXT];
     Dist now = *from;
     int n = 0;
     if (!dist_check(from, e) || !dist_check(to, e)) return -1;
     while (n < MAX_CHANGES && step(&now, to, &path[n])) n++;
-    if (arrived(now, to)) return n;
+    if (dist_equal(&now, to)) return n;
     err(e, "%s -> %s: no collectives lead there", dist_print(from, a), dist_print(to, b));
     return -1;
 }
