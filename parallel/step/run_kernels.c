@@ -251,7 +251,8 @@ static Attention attention_of(const Call *c) {
                        .bf16 = m->shape.bf16,
                        .workspace = m->attention_work};
 }
-/* Rows of padding follow the last sequence where tokens do not divide by the ranks along x. */
+/* Rows of padding follow the last sequence where tokens do not divide by the ranks along x.
+ * Backward reads them. */
 static void clear_rows(const Call *c, int t) {
     int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
     size_t elem_bytes = c->m->k->elem_bytes;
@@ -287,7 +288,6 @@ void run_attention_cache(const Call *c) {
     a.S = rows(c, op->in[1]);
     c->m->k->attention_decode(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
                               c->m->tk.first);
-    clear_rows(c, op->out);
 }
 void run_rope(const Call *c) {
     const Model *m = c->m;
