@@ -97,10 +97,15 @@ static void put_line(const char *kind, const char *text, const char *where) {
     (void)done; // nothing is left to report a failed report to
 }
 
-void die_end(int status) {
+/* The first thread that dies goes on, and its line is the one. */
+static void begin_to_end(void) {
     if (atomic_exchange(&ending, true) && !ending_here)
-        for (;;) pause(); // another thread was first
+        for (;;) pause();
     ending_here = true;
+}
+
+void die_end(int status) {
+    begin_to_end();
     if (release_process) {
         void (*release)(void) = release_process;
         release_process = NULL; // as below
@@ -130,9 +135,7 @@ static void wait_for_the_first(void) {
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...) {
     char text[1024], where[256] = "";
     va_list ap;
-    if (atomic_exchange(&ending, true) && !ending_here)
-        for (;;) pause(); // another thread was first, and its line is the one
-    ending_here = true;
+    begin_to_end();
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);

@@ -45,7 +45,6 @@ bool group_agree(const Group *g, bool ok, Err *e) {
 }
 
 void group_share(const Group *g, void *p, size_t n_bytes) {
-    if (n_bytes == 0) return; // alike on all ranks; p may be NULL
     char *all = mem_alloc((size_t)g->size * n_bytes);
     group_all_gather(g, p, n_bytes, all);
     memcpy(p, all, n_bytes);

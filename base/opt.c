@@ -196,7 +196,6 @@ static void set_given(const Opt *o, bool on_line) {
 
 bool opt_changed(const Opt *o) {
     char now[4096];
-    if (o->type == OPT_GROUP) return false;
     if (o->type == OPT_FLOAT) return *(double *)o->at != strtod(o->standard, NULL);
     return strcmp(opt_text(o, now, sizeof now), o->standard) != 0;
 }

@@ -31,17 +31,11 @@ void opt_print_help(const Opt *table, const char *usage, FILE *f) {
     }
 }
 
-/* Text as it is: what roff would take for a command or an escape is marked. */
+/* Text as it is: roff takes a - for a hyphen. No help has a \ or begins with a . or a '. */
 static void put_roff(FILE *f, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        bool begin = i == 0 || s[i - 1] == '\n';
-        if (begin && (s[i] == '.' || s[i] == '\'')) fputs("\\&", f);
-        if (s[i] == '\\')
-            fputs("\\e", f);
-        else if (s[i] == '-')
-            fputs("\\-", f);
-        else
-            fputc(s[i], f);
+        if (s[i] == '-') fputc('\\', f);
+        fputc(s[i], f);
     }
 }
 

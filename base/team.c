@@ -72,7 +72,7 @@ void team_confine(int part, int parts) {
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) % parts) return;
     int share = CPU_COUNT(&cores) / parts;
-    if (share > 0) pin(&cores, part * share, share);
+    pin(&cores, part * share, share);
 }
 
 int team_start_thread(pthread_t *thread, void *(*f)(void *), void *arg) {

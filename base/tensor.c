@@ -44,22 +44,19 @@ static Place place_of(TensorTable *t, int layer) {
     return p;
 }
 
-/* Makes the local block the whole tensor. */
-static void tensor_whole(Tensor *t) {
-    if (!t->rects) t->rects = mem_calloc(1, sizeof *t->rects);
-    t->rects[0] = (TensorRect){.rows = t->rows, .cols = t->cols, .first = true};
-    t->n_rects = 1;
-    t->local_rows = t->rows, t->local_cols = t->cols;
-    for (int i = 0; i < N_PARTS; i++)
-        t->begin[i] = 0, t->end[i] = tensor_size(t), t->first[i] = true;
-}
-
-/* tail: "" or ".weight" and the like. */
+/* The local block is the whole tensor. tail: "" or ".weight" and the like. */
 static Tensor *add(const Place *p, int64_t rows, int64_t cols, const char *name, const char *tail) {
     assert(p->t->n < p->t->config.layers * PER_LAYER + OUTSIDE);
     Tensor *x = &p->t->t[p->t->n++];
-    *x = (Tensor){.layer = p->layer, .rows = rows, .cols = cols};
-    tensor_whole(x);
+    *x = (Tensor){.layer = p->layer,
+                  .rows = rows,
+                  .cols = cols,
+                  .local_rows = rows,
+                  .local_cols = cols,
+                  .n_rects = 1,
+                  .rects = mem_calloc(1, sizeof *x->rects)};
+    x->rects[0] = (TensorRect){.rows = rows, .cols = cols, .first = true};
+    for (int i = 0; i < N_PARTS; i++) x->end[i] = tensor_size(x), x->first[i] = true;
     name_of(x->name, p->ours, name, tail);
     return x;
 }

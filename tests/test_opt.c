@@ -209,6 +209,7 @@ TEST(opt_config_names_file_and_line) {
          ":2: unknown option max_iters: here it is --steps 6\n"},
         {"config = x", ":1: a file of options names no other one"},
         {"steps", ":1: steps needs a value: N"},
+        {"steps = 5\n= 6", ":2: no option: NAME = VALUE is expected"},
     };
     opt_set_foreign(names_elsewhere);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -233,7 +234,8 @@ static const struct {
     {{{"--lerning-rate=1"}}, {"--lerning-rate:", "did you mean --learning-rate?"}},
     {{{"--no-steps"}}, {"unknown option --no-steps", ""}}, // not a switch
     {{{"--no-resume=1"}}, {"unknown option --no-resume", ""}},
-    {{{"--zzzzzzzzzzzzz"}}, {"unknown option --zzzzzzzzzzzzz (", "--help"}},
+    {{{"--zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"}},
+     {"zzzzzz (", "--help"}},
     {{{"-steps", "5"}}, {"\"-steps\" is no option", "begin with --"}},
     {{{"5"}}, {"\"5\" is no option", "--help"}},
     {{{"--"}}, {"unknown option --", ""}},

@@ -71,6 +71,9 @@ TEST(team_shares_follow_how_fast_members_are) {
     team_took(t, 0, 1, 1), team_took(t, 1, 1, 1), team_took(t, 2, 0, 1); // had nothing to do
     share = team_shares(t);
     CHECK_NEAR(share[2], 0.8, 1e-3);
+    for (int turn = 0; turn < 100; turn++, share = team_shares(t)) // the last one stands still
+        team_took(t, 0, 1, 1), team_took(t, 1, 1, 1), team_took(t, 2, 1, 1e9);
+    CHECK(share[2] < 0.99); // its share is large enough to be measured again
     team_destroy(t);
 }
 
