@@ -75,7 +75,7 @@ typedef struct CollBackend {
     const ArenaMemory *(*memory)(const World *w, const ArenaMemory *memory);
     void (*register_memory)(World *w, void *p, size_t n_bytes);
     void (*deregister_memory)(World *w, void *p);
-    // world_share_memory, where there is no `block` yet; NULL: ranks cannot
+    // world_share_memory, where there is no `block` yet
     bool (*share)(World *w, Err *e);
     // NULL: calls cannot be recorded (coll_record.h)
     const struct CollRecorder *recorder;

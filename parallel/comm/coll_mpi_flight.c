@@ -437,10 +437,9 @@ static void end_step(Flight *f, Team *team) {
 static _Noreturn void fail(const Flight *f, int n) {
     const MpiComm *m = f->home;
     int error = MPI_SUCCESS, kind, length;
-    char text[MPI_MAX_ERROR_STRING] = "no reason is known";
-    for (int i = 0; i < n && error == MPI_SUCCESS; i++)
-        if (m->status[i].MPI_ERROR != MPI_ERR_PENDING) error = m->status[i].MPI_ERROR;
-    if (error != MPI_SUCCESS) MPI_Error_string(error, text, &length);
+    char text[MPI_MAX_ERROR_STRING];
+    for (int i = 0; i < n && error == MPI_SUCCESS; i++) error = m->status[i].MPI_ERROR;
+    MPI_Error_string(error, text, &length);
     MPI_Error_class(error, &kind);
     die_at(f->call->file, f->call->line, "coll_start", 1, "%s \"%s\" along %s: %s",
            coll_op_name(f->call->op), f->call->what, m->group->label,

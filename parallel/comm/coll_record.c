@@ -14,7 +14,6 @@ struct CollRecording {
 };
 
 const char *world_record_obstacle(const World *w, bool risk) {
-    if (!w || !w->device) return NULL;
     return w->device->recorder ? w->device->recorder->obstacle(w, risk)
                                : "a recording has only one rank";
 }

@@ -19,7 +19,7 @@
 typedef struct CollRecording CollRecording;
 
 /* Local. The reason why collectives on device memory cannot be recorded; NULL: they can. risk:
- * accept the possible deadlock of several GPUs in one process. Here and below a w of NULL has no
+ * accept the possible deadlock of several GPUs in one process. Below a w of NULL has no
  * collectives. */
 const char *world_record_obstacle(const World *w, bool risk);
 

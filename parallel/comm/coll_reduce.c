@@ -1,5 +1,6 @@
 #include "parallel/comm/coll_reduce.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/bf16.h"
@@ -75,7 +76,6 @@ static void add_term(Stack *s, const void *term, int adds, void *dst) {
         reduce(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
         s->on[to] = at;
     }
-    if (dst && s->on[0] != dst) memcpy(dst, s->on[0], (size_t)(s->n * coll_type_bytes(s->type)));
 }
 
 /* Sums bytes begin..end of the concatenated rows, in chunks that fit into the L1 cache. A chunk is
@@ -104,6 +104,7 @@ void coll_sum_terms(Team *team, const CollSum *s) {
     enum { GRAIN = 1 << 17 }; // bytes
     CollSum all = *s;
     bool contiguous = true;
+    assert(s->n_src > 1);
     if (s->rows * s->row_bytes == 0) return;
     for (int i = 0; i < s->n_src; i++) contiguous &= s->stride[i] == s->row_bytes;
     if (contiguous) all.row_bytes *= all.rows, all.rows = 1; // one long row

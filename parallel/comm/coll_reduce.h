@@ -22,7 +22,7 @@ typedef struct CollSum {
     CollType type;
     CollReduction reduction;
     int n_src, n_dst;
-    const char *const *src; // [n_src] terms
+    const char *const *src; // [n_src] terms, two at least
     const int64_t *stride;  // [n_src] bytes from row to row of a term
     char *const *dst;       // [n_dst] where the sum goes, rows contiguous; may be any term
     int64_t rows, row_bytes;

@@ -61,7 +61,6 @@ typedef struct Slot {
 
 /* Shared by the ranks of a group. */
 typedef struct Rendezvous {
-    int size;
     _Atomic int users;
     _Alignas(64) _Atomic uint32_t sleepers;
     Gate gate[2][COLL_IN_FLIGHT], barrier;
@@ -82,7 +81,6 @@ static Rendezvous *rendezvous_create(int size) {
     size_t bytes = sizeof(Rendezvous) + (size_t)size * (sizeof(Slot) + flags * sizeof(uint32_t));
     Rendezvous *m = mem_alloc_aligned(bytes, 64);
     memset(m, 0, bytes);
-    m->size = size;
     _Atomic uint32_t *flag = (_Atomic uint32_t *)(void *)(m->slot + size);
     for (int i = 0; i < size; i++) m->slot[i].block_done = flag + (size_t)i * flags;
     atomic_store(&m->users, size);
@@ -183,10 +181,8 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
         if (seconds < job->spin) continue;
         atomic_fetch_add(&m->sleepers, 1);
         uint32_t count = atomic_load(&g->count);
-        bool open = (int32_t)(count - target) >= 0;
-        if (!open) futex_wait(&g->count, count, slice);
+        if ((int32_t)(count - target) < 0) futex_wait(&g->count, count, slice);
         atomic_fetch_sub(&m->sleepers, 1);
-        if (open) return;
     }
 }
 

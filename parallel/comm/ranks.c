@@ -117,7 +117,7 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
     bool processes = launched > 1 || launched == UNSAID;
     World *w = processes ? world_mpi_open(rank, start_limit) : world_self_open();
-    if (processes) check_wanted(n, world_size(w));
+    check_wanted(n, world_size(w));
     int result = rank_main(w, ctx);
     world_free(w);
     return result;
