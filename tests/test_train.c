@@ -84,11 +84,18 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
         for (int k = 0; k < 8; k++, t = next(t)) snprintf(want + strlen(want), 8, "%d ", next(t));
         if (!strstr(text, want)) printf("    wanted %s in\n%s\n", want, text);
         CHECK(strstr(text, want));
-        // what was saved scores the same
+        CHECK(test_shell(dir, text, sizeof text, "grep '\"sample\":\"%s\"' run%d.json", want, i) ==
+              0);
+        // what was saved scores the same, on more positions than before if those are rotary; what
+        // does not fit is left out
         status = test_shell(dir, text, sizeof text,
-                            "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8", i);
+                            "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 "
+                            "--model seq=%d && $BUILD/train_gpt --init run%d --hellaswag "
+                            "hellaswag.bin --micro 8 --seq 4",
+                            i, i ? 40 : 16, i);
         CHECK(status == 0);
         CHECK_NEAR(number_after(text, "HellaSwag "), 1, 0);
+        CHECK(strstr(text, "20 of 20 examples are longer than --seq 4 and were left out"));
     }
 }
 
@@ -141,8 +148,6 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
     }
 }
 
-/* Keys and values are cut like the heads: the sample that a rank of four needs room for is
- * smaller. */
 TEST(train_says_that_bf16_is_slower_without_its_units) {
     const char *dir = test_tmpdir(), *line = "no bf16 units: --dtype bf16 rounds";
     char text[8192];
@@ -156,6 +161,8 @@ TEST(train_says_that_bf16_is_slower_without_its_units) {
     }
 }
 
+/* Keys and values are cut like the heads: the sample that a rank of four needs room for is
+ * smaller. */
 TEST(train_on_ranks_counts_the_memory_of_its_samples) {
     double mib[2];
     for (int i = 0; i < 2; i++) {

@@ -46,6 +46,7 @@ bool run_asks_for_fused(const Run *r) {
 /* Why no matmul is fused with a collective on these ranks; NULL: they may be. */
 static const char *unfused(const Run *r) {
     bool described = *r->o->cluster;
+    if (r->o->exact) return "ranks sum the integers of --exact, which no matmul makes";
     if (described || !r->world || r->group.size == 1 || world_shares_memory(r->world)) return NULL;
     if (strcmp(world_backend(r->world), "threads") == 0)
         return "its GPUs do not reach each other's memory";
@@ -80,10 +81,6 @@ Overlap run_overlap(const Run *r) {
     if (r->plan && r->plan->n_best > 0) return r->plan->best[0].overlap;
     if (strcmp(r->o->overlap, "auto") == 0) return r->group.size > 1 ? flags : (Overlap){0};
     if (!overlap_parse(&flags, r->o->overlap, &e)) die_usage("--%s", e.text);
-    if (flags.fused && r->o->exact)
-        die_usage("--overlap %s: with --exact ranks sum integers, which no matmul stores in the "
-                  "memory of another rank: leave fused out",
-                  r->o->overlap);
     flags.fused &= !unfused(r);
     return flags;
 }
@@ -287,8 +284,6 @@ bool run_choose_layout(Run *r) {
     Err e;
     bool described = *r->o->cluster,
          wanted = strcmp(r->o->layout, "auto") == 0 && r->group.size > 1;
-    if (described && !r->o->plan && !r->o->listing)
-        die_usage("--cluster describes other ranks than these: add --plan or --listing");
     if (!r->o->plan && r->o->listing) return true;
     if (!r->o->plan && (!wanted || (!*r->o->train && *r->o->init))) return true;
     Plan *p = r->plan = mem_calloc(1, sizeof *p);
@@ -301,7 +296,7 @@ bool run_choose_layout(Run *r) {
     int threads = described ? p->machine.threads : team_size(r->team);
     p->space = space_of(r, ranks, threads, &r->fixed);
     p->error = described ? NAN : run_known_error(r);
-    p->space.fuses = p->space.free_overlap && !described && !r->o->exact && !unfused(r);
+    p->space.fuses = p->space.free_overlap && !described && !unfused(r);
     if (!described) measure(r, p);
     // A described cluster specifies its ranks: the plan does not depend on this processor.
     if (described || r->device.used)

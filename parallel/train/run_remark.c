@@ -13,36 +13,17 @@
 static const double LONG_S = 3600; // seconds of training from which on a remark is printed
 static const double SHARE = 0.6;   // assumed fraction of the peak without a prediction
 
-/* Seconds of the remaining steps, from FLOPs per token and tokens per step. */
-static double seconds_left(const Run *r, double flops_per_token, double tokens) {
-    double now = config_flops_per_token(&r->config, r->seq) * (double)r->batch;
-    double step = r->predicted_ms > 0 ? 1e-3 * r->predicted_ms : now / (r->peak_flops * SHARE);
-    return (double)(r->o->steps - r->state.step) * step * flops_per_token * tokens / now;
-}
-
-/* Without --model: how long a small model would take. */
-static void suggest_model(const Run *r, char *buf, size_t n) {
-    enum { S = 256 };
-    char text[64], time[32];
-    Config small;
-    Err e;
-    snprintf(text, sizeof text, "d6,seq=%d,vocab=%" PRId64, S, r->config.vocab);
-    if (!config_parse(&small, text, &e)) return;
-    double tokens = r->o->batch ? (double)r->o->batch : (double)(r->batch / r->seq * S);
-    progress_time(time, sizeof time, seconds_left(r, config_flops_per_token(&small, S), tokens));
-    snprintf(buf, n, "no --model is GPT-2 124M; --model d6,seq=%d would take some %s", S, time);
-}
-
 static void remark_time(const Run *r) {
-    double seconds = seconds_left(r, config_flops_per_token(&r->config, r->seq), (double)r->batch);
-    char time[32], what[160] = "";
-    if (!(seconds > LONG_S)) return;
-    progress_time(time, sizeof time, seconds);
-    if (!opt_given(opt_find(r->options, "model")) && !*r->init && !r->state.step)
-        suggest_model(r, what, sizeof what);
-    run_note(r, "note     some %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time,
-             r->o->steps - r->state.step, r->batch,
-             *what ? what : "fewer --steps, a smaller --batch or --model take less");
+    int64_t left = r->o->steps - r->state.step;
+    double flops = config_flops_per_token(&r->config, r->seq) * (double)r->batch;
+    double step = r->predicted_ms > 0 ? 1e-3 * r->predicted_ms : flops / (r->peak_flops * SHARE);
+    char time[32];
+    if (!((double)left * step > LONG_S)) return;
+    progress_time(time, sizeof time, (double)left * step);
+    run_note(r,
+             "note     some %s for %" PRId64 " steps of %" PRId64
+             " tokens: fewer --steps, a smaller --batch or --model take less",
+             time, left, r->batch);
 }
 
 /* The largest id among the first tokens of the first shard. */

@@ -141,7 +141,6 @@ void run_end(Run *r) {
     model_free(&r->m);
     run_close_backend(r);
     run_plan_free(r);
-    if (r->trace) trace_free(r->trace), mem_free(r->trace);
     world_set_team(r->world, NULL);
     team_destroy(r->team);
 }

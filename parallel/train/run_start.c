@@ -86,7 +86,7 @@ static void config_from_init(Run *r) {
     }
     said = r->config;
     said.norm_eps = held.norm_eps, said.rope_theta = held.rope_theta;
-    if (held.pos == POS_ROPE && said.pos == POS_ROPE) said.seq = held.seq;
+    if (held.pos == POS_ROPE) said.seq = held.seq;
     if (config_difference(&held, &said, in_init, in_model))
         die_usage("--model says %s, but --init %s has %s: leave --model out, or train a new model "
                   "without --init",
