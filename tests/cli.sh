@@ -113,6 +113,11 @@ refuses "a matmul explained on processors" 2 "has no GPUs whose multiprocessors 
     "$programs/train_gpt" --explain-matmul 768,768,768 --cluster cpu:1
 refuses "a listing of ranks that no cluster has" 2 "h100:1 has 8 ranks, --layout x16 needs 16" \
     "$programs/train_gpt" --listing --model $model --layout x16 --cluster h100:1
+refuses "a listing of no layout" 2 'layout "x2foo", column 3' "$programs/train_gpt" --listing \
+    --model $model --layout x2foo --cluster h100:1
+works "a listing of halves" "$programs/train_gpt" --listing --model $model --micro 4 --ranks 2 \
+    --layout x2 --overlap halves
+works "of 2 x 16 tokens" test "$(grep -c 'forw .* @32 .* embedding' out)" = 1
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,haeds=2
 refuses "a model by its name elsewhere" 2 'unknown word "gpt2-xl", did you mean "d48"?' \
@@ -184,6 +189,8 @@ refuses "a sample that is not a number" 1 \
     "${spoilt[@]}" --tokenizer bytes --prompt a
 refuses "the same on ranks" 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 \
     --layout x2
+refuses "no model and nothing to train it on" 2 "nothing to do: --train GLOB trains" \
+    "$programs/train_gpt" --val good.bin
 refuses "a model and nothing to do with it" 2 "nothing to do with --init ckpt" \
     "$programs/train_gpt" --init ckpt --steps 100 --save tuned
 # No prompt is a prompt: the sample begins as a document does.
@@ -289,6 +296,10 @@ refuses "token beyond the vocabulary" 1 "good.bin" "$programs/train_gpt" --train
 refuses "missing weights" 1 "nowhere" "${train[@]}" --init nowhere.bin
 refuses "weights that are none" 1 "picture.bin" "${train[@]}" --init picture.bin
 refuses "missing tokenizer" 1 "nowhere" "${train[@]}" --tokenizer nowhere
+refuses "a tokenizer of more tokens" 2 "bytes has 257 tokens, the model's vocabulary 64" \
+    "${train[@]}" --tokenizer bytes
+refuses "more positions than the model has" 2 "--seq 32 is more than the model's 16 positions" \
+    "${train[@]}" --seq 32
 refuses "folder holds a run" 1 "--resume" "${train[@]}" --save ckpt
 refuses "resume without a folder" 2 "--save" "${train[@]}" --resume
 refuses "checkpoint of another model" 1 "ckpt" "$programs/train_gpt" --train good.bin --micro 2 \
@@ -405,6 +416,12 @@ says() {
 plan=("$programs/train_gpt" --plan --cluster cpu:4 --model $model)
 refuses "a plan of a batch that a run refuses" 2 "= 32; the nearest are 32 and 64" "${plan[@]}" \
     --micro 2 --batch 48
+refuses "a plan of a batch of broken sequences" 2 "--batch 40 tokens is no multiple of --seq 16" \
+    "${plan[@]}" --batch 40
+refuses "a plan of halves of one sequence" 2 "an even --micro" "${plan[@]}" --micro 1 \
+    --overlap halves
+refuses "a plan of a layout of other ranks" 2 "x3 makes 3 ranks, there are 4" "${plan[@]}" \
+    --layout x3
 says "a micro-batch beyond a rank's share" 1 "its only micro-batch is of 1" "${train[@]}" \
     --ranks 2 --layout d2 --batch 32
 says "and its plan" 1 "its only micro-batch is of 1" "${plan[@]}" --layout d4 --micro 2 --batch 64
@@ -414,6 +431,8 @@ says "a ring of nothing" 1 "--overlap ring does nothing on d2" "${train[@]}" --r
     --overlap bulk+ring
 says "and its plan" 1 "--overlap ring does nothing on d4" "${plan[@]}" --layout d4 \
     --overlap bulk+ring
+says "fused sums of integers" 1 "--overlap fused does nothing: ranks sum the integers of --exact" \
+    "${train[@]}" --ranks 2 --layout x2+sp --exact --overlap fused
 says "chunks of nothing" 1 "--overlap chunk does nothing on d2" "${train[@]}" --ranks 2 \
     --layout d2 --overlap chunk=2
 says "a ring" 0 "does nothing" "${train[@]}" --ranks 2 --layout x2+sp --overlap bulk+ring
@@ -423,6 +442,8 @@ says "a plan of a given layout" 1 "this plan is --micro" "${plan[@]}" --layout x
 says "a plan of a run as it is" 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
     --recompute none --overlap bulk
 says "a plan of --exact" 1 "Kernels of --exact are priced as" "${plan[@]}" --exact
+says "replicas that train apart are not moved" 0 "refine:" "${train[@]}" --ranks 2 --layout auto \
+    --calibrate none --ledger none --steps 400 --refine 3 --sync-every 2
 says "a trace of no overlap" 1 "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0

@@ -182,8 +182,9 @@ same_losses() {
         why=
         "${train[@]}" --steps 8 --ranks 4 --layout $layout --json threads.json >out 2>err ||
             why="threads: status $?"
-        mpi 4 "${train[@]}" --steps 8 --layout $layout --json processes.json >out 2>err ||
-            why="processes: status $?"
+        mpi 4 "${train[@]}" --steps 8 --layout $layout --json processes.json \
+            --overlap bulk+fused >out 2>err || why="processes: status $?"
+        grep -q 'fused does nothing: its ranks are processes' err || why="no warning of fused"
         [ "$(losses threads.json | wc -l)" = 8 ] ||
             why="$(losses threads.json | wc -l) steps are recorded, not 8"
         [ "$(losses threads.json)" = "$(losses processes.json)" ] ||
@@ -403,6 +404,11 @@ unlike_starts() {
     folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
         "ranks 2-3 were started with --train shard.bin $size, rank 0 with ${size#of }$"
     mkdir -p apart && ln -s ../shard.bin apart/shard.bin
+    "${train[@]}" --steps 1 --export-hf apart/given >out 2>err
+    cp -r apart/given . && sed -i 's/1e-05/2e-05/' apart/given/config.json
+    both=(--init given/model.safetensors)
+    folder=$dir/apart unlike "ranks with another description of the weights" 2 \
+        "ranks 2-3 were started with --init given/config.json $size, rank 0 with ${size#of }$"
     both=(--save save)
     folder=$dir/apart unlike "ranks that save into another folder" 1 \
         "rank [23] on [^:]*: save/.lock is not there: --save needs a folder that all nodes share$"

@@ -266,6 +266,9 @@ TEST(cuda_program_traces_and_profiles_ranks) {
         CHECK(strstr(text, "0 kernel") && !strstr(text, "0 kernel 0\n"));
         CHECK(strstr(text, "1 collective") && !strstr(text, "1 collective 0\n"));
         CHECK(strstr(text, "step 4, --overlap bulk: ") && strstr(text, "rank 1 "));
+        const char *votes = strstr(text, "\n  votes "); // by the host: no kernel waits
+        double exposed = NAN;
+        CHECK(votes && sscanf(votes, " votes %*f %*f %lf", &exposed) == 1 && exposed == 0);
     }
     CHECK(run(
         dir, 0, text, sizeof text,
