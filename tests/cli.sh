@@ -229,6 +229,28 @@ rm given/config.json
 refuses "weights of another shape without a description" 1 \
     "; given has no config.json, so the shape is that of --model" "$programs/train_gpt" \
     --init given --val good.bin --model layers=2,heads=1,channels=8,seq=16,vocab=257
+# skips loss|norm: the values of "were the weights left alone? was the step skipped?" of steps that
+# follow on 128 others.
+skips() {
+    local run=("${train[@]}" --save "$1" --lr 1e-5 --steps) step skipped same
+    "${run[@]}" 128 >out 2>err
+    "${run[@]}" 140 --resume --save-every 1 --keep 20 --skip-"$1"-z 1e-3 --csv "$1.csv" >out 2>err
+    tail -n +2 "$1.csv" | while IFS=, read -r step _ _ _ _ _ _ _ _ _ skipped _; do
+        cmp -s "$(printf '%s/step_%08d/model.safetensors' "$1" $((step - 1)))" \
+            "$(printf '%s/step_%08d/model.safetensors' "$1" "$step")"
+        same=$((1 - $?))
+        echo "$same$skipped"
+    done | sort -u | tr '\n' ' '
+}
+works "a loss above others changes no weight" test "$(skips loss)" = "00 11 "
+works "a norm above others changes no weight" test "$(skips norm)" = "00 11 "
+replicas=("${train[@]}" --ranks 2 --layout d2 --sync-every 3)
+works "an export of replicas" "${replicas[@]}" --export-hf mean
+works "a checkpoint of them" "${replicas[@]}" --save means
+works "both are their mean" cmp mean/model.safetensors means/step_00000004/model.safetensors
+works "evaluations of replicas" "${replicas[@]}" --steps 6 --val good.bin --eval-every 1
+works "in steps 3 to 5 they are of the same mean" \
+    test "$(grep -c ": val $(grep -o 'step 3: val .*' out | cut -d' ' -f4-)" out)" = 3
 # Before the first step: what takes hours, and a vocabulary that the data do not use.
 says_early() { # NAME WORDS OPTIONS...: no step is made
     local name=$1 words=$2
