@@ -203,6 +203,7 @@ works "a tokenizer of no pairs" "$programs/tokenize" train --text words.txt --vo
 works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer signs \
     --export-hf given
 works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1
+works "it knows how documents end" grep -q '"eos_token_id": *256\b' given/config.json
 works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
 small=$top/tests/golden/tokenizer/tokenizer.json
 saves=("$programs/tokenize" convert --out saved --tokenizer)
@@ -464,8 +465,12 @@ says "a plan of a given layout" 1 "this plan is --micro" "${plan[@]}" --layout x
 says "a plan of a run as it is" 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 \
     --recompute none --overlap bulk
 says "a plan of --exact" 1 "Kernels of --exact are priced as" "${plan[@]}" --exact
-says "replicas that train apart are not moved" 0 "refine:" "${train[@]}" --ranks 2 --layout auto \
-    --calibrate none --ledger none --steps 400 --refine 3 --sync-every 2
+tries=("${train[@]}" --ranks 2 --layout auto --calibrate none --ledger none --steps 200 --refine 3)
+says "replicas that train apart are not moved" 0 "refine:" "${tries[@]}" --sync-every 2
+# With --micro 2 a step of 4 sequences is one micro-batch on d2, and two on x2.
+works "exact on one rank" "${train[@]}" --steps 200 --batch 64 --exact --json one.jsonl
+works "exact on layouts that are tried" "${tries[@]}" --batch 64 --exact --json tried.jsonl
+works "which train the same" test "$(losses tried.jsonl)" = "$(losses one.jsonl)"
 says "a trace of no overlap" 1 "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json
 works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
