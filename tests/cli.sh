@@ -295,6 +295,8 @@ completes "train encode hellaswag decode info convert" "$programs/tokenize" ""
 completes "--text" "$programs/tokenize" encode --te
 completes "--out" "$programs/report" log.jsonl --o
 says_early "hours" "a smaller --batch or --model take less" --model $model --steps 1000000000
+says_early "hours of GPT-2" "no --model is GPT-2 124M; try --model d6" --steps 1000000000 \
+    --micro 1 --seq 16
 says_early "a vocabulary of others" \
     "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" --steps 100000 \
     --model layers=1,heads=1,channels=8,seq=16,vocab=5000

@@ -20,10 +20,11 @@ static void remark_time(const Run *r) {
     char time[32];
     if (!((double)left * step > LONG_S)) return;
     progress_time(time, sizeof time, (double)left * step);
-    run_note(r,
-             "note     some %s for %" PRId64 " steps of %" PRId64
-             " tokens: fewer --steps, a smaller --batch or --model take less",
-             time, left, r->batch);
+    bool chosen = opt_given(opt_find(r->options, "model")) || *r->init || r->state.step;
+    run_note(r, "note     some %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time, left,
+             r->batch,
+             chosen ? "fewer --steps, a smaller --batch or --model take less"
+                    : "no --model is GPT-2 124M; try --model d6,seq=256");
 }
 
 /* The largest id among the first tokens of the first shard. */
