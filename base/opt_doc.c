@@ -1,4 +1,5 @@
 /* What is printed of a table of options: --help, a man page, words for shells, the run header. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/opt.h"
@@ -31,9 +32,12 @@ void opt_print_help(const Opt *table, const char *usage, FILE *f) {
     }
 }
 
-/* Text as it is: roff takes a - for a hyphen. No help has a \ or begins with a . or a '. */
+/* Text as it is: roff takes a - for a hyphen. A \, and a . or ' that begins a line, would be
+ * commands: no help has them. */
 static void put_roff(FILE *f, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
+        bool begins = i == 0 || s[i - 1] == '\n';
+        assert(s[i] != '\\' && !(begins && strchr(".'", s[i])));
         if (s[i] == '-') fputc('\\', f);
         fputc(s[i], f);
     }
