@@ -207,13 +207,12 @@ TEST(count_prints_both_and_what_nobody_predicted) {
 /* The program: every row of its table but those of its own groups (has a signal come?) is
  * predicted. */
 static void check_count_of_a_run(const char *options) {
-    char text[16384], command[256];
-    snprintf(command, sizeof command,
-             "$BUILD/train_gpt --train train.bin --model "
-             "layers=1,heads=4,channels=32,seq=16,vocab=61 --batch 288 --micro 3 --steps 2 "
-             "--ranks 4 --layout z2.x2+sp --count --eval-every 0 %s",
-             options);
-    int status = test_shell(shell_directory(4000), text, sizeof text, command);
+    char text[16384];
+    int status = test_shell(shell_directory(4000), text, sizeof text,
+                            "$BUILD/train_gpt --train train.bin --model "
+                            "layers=1,heads=4,channels=32,seq=16,vocab=61 --batch 288 --micro 3 "
+                            "--steps 2 --ranks 4 --layout z2.x2+sp --count --eval-every 0 %s",
+                            options);
     CHECK_SAYS(status == 0, "%s", text);
     int equal = 0, other = 0;
     char *line = strstr(text, "\ncollective ");
