@@ -388,7 +388,7 @@ static bool cost_is(const LinkCost *c, double rate) {
 
 TEST(detect_measures_links_inside_nodes_between_them_and_between_racks) {
     bool nodes = false, racks = false;
-    for (int tries = 0; tries < 3 && !(nodes && racks); tries++) { // sleepers wake late
+    for (int tries = 0; tries < 10 && !(nodes && racks); tries++) { // sleepers wake late
         Linked two = {.nodes = 2}, four = {.nodes = 4};
         ranks_run(4, links_of, &two), ranks_run(4, links_of, &four);
         const Links *a = &two.links, *b = &four.links;
