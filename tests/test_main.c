@@ -18,6 +18,9 @@
 #include "base/debug.h"
 #include "layers/cuda/device.h"
 #include "layers/kernels.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/emu_cublaslt.h"
+#include "tests/emu/emu_nccl.h"
 
 enum { MAX_TESTS = 4096, MAX_JOBS = 64, LIMIT = BASE_DEBUG ? 2400 : 600 }; // s a test
 typedef struct Test {
@@ -87,6 +90,8 @@ static void run_one(int i) {
     double wall = wall_s(), cpu = cpu_s();
     r->state = RUNNING;
     test_begin();
+    // as they are at first, whatever the last test of this process left
+    emu_set((EmuSetup){0}), emu_lt_setup = (EmuLtSetup){0}, emu_nccl_mood = (EmuNcclMood){0};
     tests[i].f();
     r->wall = wall_s() - wall, r->cpu = cpu_s() - cpu;
     r->state = test_failed() ? FAILED : test_skipped() ? SKIPPED : PASSED;
