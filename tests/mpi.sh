@@ -256,6 +256,8 @@ continues() {
 
 # interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is
 # whole: threads continue it.
+# A few checkpoints: the first ones may be gone again.
+saved() { [[ $(ls save 2>/dev/null | tail -1) > step_00000039 ]]; }
 interrupted() {
     local signal=$1 job_pid victim start
     why=
@@ -263,7 +265,7 @@ interrupted() {
     mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 \
         --layout d2.x2 >out 2>err &
     job_pid=$!
-    comes test -e save/step_00000040
+    comes saved || why="there is no checkpoint"
     victim=$(pgrep -P "$(launcher $job_pid)" | tail -1)
     start=$SECONDS
     if [ -n "$victim" ]; then kill -"$signal" "$victim"; fi
@@ -326,8 +328,9 @@ signalled() {
     why=
     rm -rf save
     : >out
-    # Open MPI kills a second after SIGTERM, which on a busy machine is too soon for a save
-    OMPI_MCA_odls_base_sigkill_timeout=30 mpi 4 "${train[@]}" --steps 1000000 --log-every 20 \
+    # Open MPI kills a second after SIGTERM, which on a busy machine is too soon for a save; it
+    # sleeps twice as long as it is told
+    OMPI_MCA_odls_base_sigkill_timeout=5 mpi 4 "${train[@]}" --steps 1000000 --log-every 20 \
         --save save --layout x2.y2 >>out 2>err &
     job_pid=$!
     comes has_lines 5 '^step' out
@@ -611,7 +614,7 @@ cut_in_training() {
     cluster "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 \
         --layout z2.x2 >out 2>err &
     job_pid=$!
-    comes test -e save/step_00000040 || why="the run does not begin"
+    comes saved || why="the run does not begin"
     start=$SECONDS
     "$lab" cut h1
     wait $job_pid
