@@ -40,7 +40,9 @@ name=${LAB:-meshlab}
 switch=$name-switch
 state=/run/$name
 
-host_names() { ip netns list |
+# Not "ip netns list", which stumbles over what another cluster takes down meanwhile.
+spaces() { ls /run/netns 2>/dev/null; }
+host_names() { spaces |
     awk -v p="$name-h" 'index($1, p) == 1 { print substr($1, length(p)) }' | sort -V; }
 
 can() {
@@ -172,7 +174,7 @@ on() {
 
 # The kernel may have no netem: packets wait in a queue of each host, and delay.c lets them go.
 delay() {
-    local us=$1 host spaces=()
+    local us=$1 host slowed=()
     command -v iptables >/dev/null || { echo "a delay needs iptables"; return 1; }
     if [ -f $state/delay.pid ]; then
         kill "$(cat $state/delay.pid)" 2>/dev/null || true
@@ -180,12 +182,12 @@ delay() {
     fi
     for host in $(host_names); do
         ip netns exec "$name-$host" iptables -t raw -F PREROUTING
-        spaces+=("$name-$host")
+        slowed+=("$name-$host")
     done
     [ "$us" != 0 ] || return 0
     ${CC:-cc} -O2 -o $state/delay "$(dirname "$me")/delay.c" -lnetfilter_queue 2>$state/delay.log ||
         { echo "a delay needs a compiler and libnetfilter-queue-dev"; return 1; }
-    setsid $state/delay "$us" "${spaces[@]}" >$state/delay.log 2>&1 </dev/null &
+    setsid $state/delay "$us" "${slowed[@]}" >$state/delay.log 2>&1 </dev/null &
     echo $! >$state/delay.pid
     sleep 0.3
     kill -0 "$(cat $state/delay.pid)" 2>/dev/null || { cat $state/delay.log; return 1; }
@@ -238,7 +240,7 @@ down() {
     local ns
     stop
     [ ! -f $state/delay.pid ] || kill "$(cat $state/delay.pid)" 2>/dev/null || true
-    for ns in $(ip netns list | awk -v p="$name-" 'index($1, p) == 1 { print $1 }'); do
+    for ns in $(spaces | awk -v p="$name-" 'index($1, p) == 1 { print $1 }'); do
         ip netns del "$ns"
     done
     rm -rf $state
