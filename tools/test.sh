@@ -9,17 +9,18 @@
 #                        python3 is)
 #   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends
 #                        them, and how
-#   sanitizers           the tests of threads under TSan; those of files, parsers and of a kernel
-#                        under ASan + UBSan
+#   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of
+#                        threads under TSan
 #   fuzzers              every reader of foreign bytes, 3 seconds each
 #
-# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. Ranks under mpirun mostly
-# wait, and so do tests of disks that fail: ASan's stage, the fuzzers and the build for TSan run
-# beside them, behind everything else; what they print is shown when it is their turn. TSan's tests
-# wait until the processes have ended: where many threads of one session wake each other all the
-# time, Linux 6.18 lets those of another one, as ranks under mpirun are, stand still for up to half
-# a minute. The builds share with build/ the kernels of CUDA that their tests do not launch, or that
-# TSan does not see (Makefile).
+# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. The last three stages run at the
+# same time, as tests of disks that fail and of threads wait; what they print is shown when all have
+# ended. They are built beside the command lines, and share with build/ the kernels of CUDA that
+# their tests do not launch, or that TSan does not see (Makefile).
+#
+# Nothing runs beside the processes: where threads of one session wake each other all the time and no
+# processor is idle, Linux 6.18 lets another session, as ranks under mpirun have one, stand still
+# for up to a minute (seen with sched_autogroup_enabled, not without).
 set -u -o pipefail
 jobs=$(nproc)
 scratch=$(mktemp -d)
@@ -92,32 +93,24 @@ beside() {
     summary=$scratch/$1.summary "${@:2}" >"$scratch/$1.said" 2>&1 &
 }
 
-last_stages() {
-    # shellcheck disable=SC2086
-    beside asan stage "files and parsers under ASan and UBSan" sanitized asan $files
-    beside fuzz stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
-    wait
-    cat "$scratch"/{asan,fuzz}.said
-    cat "$scratch"/{asan,fuzz}.summary >"$scratch/summary" ||
-        echo "0 passed, 1 failed" >>"$scratch/summary" # a stage without a result
-}
-
 stage "the suite" build/run_tests
-(renice -n 19 -p $BASHPID >/dev/null && last_stages) >"$scratch/last" 2>&1 &
-last=$!
 # shellcheck disable=SC2086
-nice -n 19 bash -c 'build_sanitized "$@"' build tsan $threads >/dev/null 2>&1 & # its stage says why
-tsan=$!
+nice -n 19 bash -c 'build_sanitized asan $1; build_sanitized tsan $2' build "$files" "$threads" \
+    >/dev/null 2>&1 & # their stages say what is wrong
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
 if command -v python3 >/dev/null; then stage "losses and weights against the record" \
     tests/steps.py; fi
+wait
 if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
-wait $tsan
 # shellcheck disable=SC2086
-stage "threads under TSan" sanitized tsan $threads
-tail -n +1 -f --pid=$last "$scratch/last"
-wait $last
-cat "$scratch/summary" >>$summary
+beside asan stage "files and parsers under ASan and UBSan" sanitized asan $files
+# shellcheck disable=SC2086
+beside tsan stage "threads under TSan" sanitized tsan $threads
+beside fuzz stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
+wait
+cat "$scratch"/{asan,tsan,fuzz}.said
+cat "$scratch"/{asan,tsan,fuzz}.summary >>$summary ||
+    echo "0 passed, 1 failed" >>$summary # a stage without a result
 awk '/ passed, / { passed += $1; failed += $3; skipped += $5 }
     END { print passed + 0 " passed, " failed + 0 " failed, " skipped + 0 " skipped"
         exit failed > 0 || passed == 0 }' $summary >"$scratch/sum"
