@@ -13,13 +13,13 @@
 #                        threads under TSan
 #   fuzzers              every reader of foreign bytes, 3 seconds each
 #
-# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. The last three stages run at the
-# same time, as tests of disks that fail and of threads wait; what they print is shown when all have
-# ended. They are built beside the command lines, and share with build/ the kernels of CUDA that
-# their tests do not launch, or that TSan does not see (Makefile).
+# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. The last three stages run at
+# the same time, as tests of disks that fail and of threads wait; what they print is shown when all
+# have ended. They are built beside the command lines, and share with build/ the kernels of CUDA
+# that their tests do not launch, or that TSan does not see (Makefile).
 #
-# Nothing runs beside the processes: where threads of one session wake each other all the time and no
-# processor is idle, Linux 6.18 lets another session, as ranks under mpirun have one, stand still
+# Nothing runs beside the processes: where threads of one session wake each other all the time and
+# no processor is idle, Linux 6.18 lets another session, as ranks under mpirun have one, stand still
 # for up to a minute (seen with sched_autogroup_enabled, not without).
 set -u -o pipefail
 jobs=$(nproc)
