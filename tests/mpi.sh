@@ -254,10 +254,11 @@ continues() {
     wait $job_pid
 }
 
-# interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is
-# whole: threads continue it.
 # A few checkpoints: the first ones may be gone again.
 saved() { [[ $(ls save 2>/dev/null | tail -1) > step_00000039 ]]; }
+
+# interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is
+# whole: threads continue it.
 interrupted() {
     local signal=$1 job_pid victim start
     why=

@@ -199,8 +199,8 @@ double test_nmse(const float *a, const float *b, size_t n) {
 }
 
 void test_fill(float *x, size_t n, float scale, unsigned seed) {
+    uint32_t w[4] = {0}; // four numbers for one call
     for (size_t i = 0; i < n; i++) {
-        static __thread uint32_t w[4]; // four numbers for one call
         if (i % 4 == 0) rng_words(seed, 0x7e57, i / 4, w);
         x[i] = scale * (float)(0x1p-31 * w[i % 4] - 1);
     }

@@ -10,7 +10,6 @@
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
-#include "tests/emu/emu_cublaslt.h"
 #include "tests/mesh_run.h"
 
 enum { SEQUENCES = 3, MICRO = 2, S = 12, TOKENS = MICRO * S };
@@ -82,7 +81,6 @@ TEST(cuda_model_trains_as_on_the_cpu) {
 TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
     static const MatmulBackend backend[] = {BACKEND_LIBRARY, BACKEND_SM90, BACKEND_SM90};
     Training t[3];
-    emu_lt_setup.mood = EMU_LT_FINE;
     for (int i = 0; i < 3; i++) {
         t[i] = (Training){.run = {.cuda = true, .bf16 = true}, .backend = backend[i]};
         t[i].run.emu = cuda_orders[i];
