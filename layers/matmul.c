@@ -18,7 +18,9 @@
  * Each thread packs the rows and columns that it needs, so that threads do not wait for each other.
  * With tile registers (AMX) packing a takes longer than multiplying it by 384 columns: there all
  * threads pack a for all, and meet at a barrier in each step. Rows of a that lie row by row
- * (forward, dgrad) are copied so; turning them took 4 % of a matmul with 384 columns.
+ * (forward, dgrad) are copied so where rows stay: turning them took 4 % of a matmul with 384
+ * columns. Where columns stay they are turned: once for each chunk of 1,024 columns, and tiles that
+ * read one stream instead of six are 1 to 2 % faster (Zen 3).
  *
  *            +----+----+----+----+
  *            |    |////|    |    | PANEL_K      ////  panel of b
@@ -59,8 +61,10 @@
  * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
  * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
  * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
- * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; with 6 x 16 (Zen 4) runs
- * of tiles are 2 % faster than single ones. tools/bench_matmul.c measures it.
+ * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next. Where columns stay a
+ * chunk is read from the L3 once for each block of rows, and a is packed once for each chunk: 1,024
+ * columns are 2 % faster than 384, and as fast as 2,048 (Zen 3). With 6 x 16 (Zen 4) runs of tiles
+ * are 2 % faster than single ones. tools/bench_matmul.c measures it.
  */
 #include "layers/matmul.h"
 
@@ -80,13 +84,14 @@ enum {
     // two panels counts: 1,024 tokens of a wgrad are one.
     PAIRS_K = SIMD_TILES ? 512 : PANEL_K,
     BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // rows of a packed at a time
-    CHUNK_N = 384, // most columns of b packed at a time by each thread; half of it for dot products
-                   // of pairs (VDPBF16PS)
+    // Most columns of b packed at a time by each thread; half of it for dot products of pairs
+    // (VDPBF16PS). Where columns stay a is packed once for each chunk.
+    CHUNK_N = COLUMNS_STAY ? 1024 : 384,
     BLOCK_N = 2048, // columns of y finished over all of K before the next
     RUN = 32,       // most tiles of a run
     // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the
     // same sets of the L1.
-    A_PANEL = TILE_M * A_ROW + 3 * 16,
+    A_PANEL = TILE_M * (COLUMNS_STAY ? A_STEPS : A_ROW) + 3 * 16,
     B_PANEL = TILE_N * PAIRS_K + 5 * 16,
     PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where tile registers multiply pairs
     // panels of a thread's own: where columns stay those that its L2 holds, else one in its L1
@@ -561,17 +566,17 @@ static Fetch rows_fetch(Chunk *c) {
     return ahead_take(f, PANEL_K);
 }
 
-/* Where columns stay: what the tiles of column x of a block of rows fetch, the next panel of b. It
- * is packed already except for the first block. */
+/* Where columns stay: what the tiles of column x of a block of rows fetch, the next panel of b
+ * while it is not packed. A packed one is read from its first line to its last, which processors
+ * notice themselves; fetching it here, too, was 0.5 to 1 % slower (Zen 3). */
 static void set_panel_ahead(Chunk *c, bool first, bool last, int64_t x, Range rows) {
     int64_t tiles = ceil_div(length(c->columns), TILE_N), next = (x + 1) % tiles;
     int64_t begin = c->columns.begin + next * TILE_N;
+    c->panel = (Ahead){0};
     if (next == 0 && last)
         c->panel = *c->ahead;
     else if (first && next)
         c->panel = ahead_of(c->w, c->s, clip((Range){begin, begin + TILE_N}, c->columns.end));
-    else
-        c->panel = (Ahead){c->w->b + next * B_PANEL, 16, B_PANEL / 16, 1, 0, 0};
     c->share = ceil_div(c->panel.rows * c->panel.lines, length(rows));
 }
 
@@ -618,7 +623,7 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
 /* May tiles read rows of a as they are? */
 static bool plain_a(const Member *w) {
     bool blocks = w->steps && w->steps->of == BLOCKS_OF_AT;
-    return w->kind == PACK_FLOAT && !w->exact && !w->by_rows && !blocks;
+    return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks;
 }
 
 /* Makes some panels of rows ready for tiles: those of the first column pack them, or they are
@@ -730,7 +735,7 @@ static void member(void *ctx, int me, int size) {
     bool shared = tile_registers(w.kind);
     w.shared[0] = work, w.shared[1] = work + SHARED_FLOATS;
     w.a = work + 2 * SHARED_FLOATS + (int64_t)me * OWN_FLOATS, w.b = w.a + OWN_PANELS * A_PANEL;
-    w.by_rows = p->a_col == 1 && p->a_row != 1 && !shared;
+    w.by_rows = !COLUMNS_STAY && p->a_col == 1 && p->a_row != 1 && !shared;
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0), before = next;
     if (shared) tiles_begin();

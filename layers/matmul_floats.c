@@ -1,13 +1,14 @@
 #include "layers/matmul_rows.h"
 
 static inline __attribute__((always_inline)) void multiply_any(int rows, const Tile *t) {
-    if (t->raw && t->a_by_rows)
+    bool by_rows = !COLUMNS_STAY && t->a_by_rows;
+    if (t->raw && by_rows)
         multiply_rows(false, true, A_BY_ROWS, rows, t);
     else if (t->raw)
         multiply_rows(false, true, A_BY_STEPS, rows, t);
     else if (t->raw_a)
         multiply_rows(false, false, A_RAW, rows, t);
-    else if (t->a_by_rows)
+    else if (by_rows)
         multiply_rows(false, false, A_BY_ROWS, rows, t);
     else
         multiply_rows(false, false, A_BY_STEPS, rows, t);

@@ -108,7 +108,7 @@ typedef struct Tile {
     // even number of rows.
     const float *raw;
     int64_t raw_stride;
-    bool a_by_rows; // the panels of a are pack_by_rows's
+    bool a_by_rows; // the panels of a are pack_by_rows's; not where columns stay
     // Not NULL, without raw, pairs and a_by_rows: likewise a. The elements of a step lie side by
     // side here, for all rows, raw_a_stride floats behind those of the step before.
     const float *raw_a;
