@@ -1,6 +1,6 @@
 #include "data/stamp.h"
 
-#include <stdio.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -14,22 +14,39 @@ void stamp_host(char *buf, size_t n) {
     utf8_mend(buf);
 }
 
+/* The value of a line like "model name : AMD EPYC", if it is the line of this name. */
+static const char *value_of(char *line, const char *name) {
+    char *colon = strchr(line, ':');
+    size_t n = strlen(name);
+    if (!colon || strncmp(line, name, n) != 0 || line + n + strspn(line + n, " \t") != colon)
+        return NULL;
+    colon[strcspn(colon, "\n")] = 0;
+    return colon + 1 + strspn(colon + 1, " \t");
+}
+
+void stamp_cpu_of(FILE *cpuinfo, char *buf, size_t n) {
+    char line[512], name[256] = "", family[16] = "", model[16] = "";
+    const char *value;
+    while (!*name && fgets(line, sizeof line, cpuinfo)) {
+        if ((value = value_of(line, "cpu family"))) snprintf(family, sizeof family, "%s", value);
+        if ((value = value_of(line, "model"))) snprintf(model, sizeof model, "%s", value);
+        if ((value = value_of(line, "model name"))) snprintf(name, sizeof name, "%s", value);
+    }
+    bool which = strpbrk(name, "0123456789") || !*family || !*model;
+    if (*name && which)
+        snprintf(buf, n, "%s", name);
+    else if (*name)
+        snprintf(buf, n, "%s, family %s model %s", name, family, model);
+    utf8_mend(buf);
+}
+
 void stamp_cpu(char *buf, size_t n) {
     struct utsname u;
     snprintf(buf, n, "%s", uname(&u) == 0 ? u.machine : "unknown");
     FILE *f = fopen("/proc/cpuinfo", "r");
     if (!f) return;
-    char line[512];
-    while (fgets(line, sizeof line, f)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        colon[strcspn(colon, "\n")] = 0;
-        snprintf(buf, n, "%s", colon);
-        break;
-    }
+    stamp_cpu_of(f, buf, n);
     fclose(f);
-    utf8_mend(buf);
 }
 
 void stamp_time(char *buf, size_t n) {

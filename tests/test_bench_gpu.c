@@ -5,6 +5,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "data/stamp.h"
+
 /* Rows of a stage of the file of results; `sum`: of a number that each of them has. */
 static int rows_of(json_t *rows, const char *stage, const char *number, double *sum) {
     size_t i;
@@ -243,6 +245,17 @@ TEST(bench_page_stamps_what_is_no_checkout) {
                      "python3 -B -c 'import bench_page; bench_page.TOP = \"/\"; "
                      "print(bench_page.stamp(\"\")[\"commit\"])'") == 0);
     CHECK(strcmp(text, "unknown\n") == 0);
+}
+
+/* Records of benchmarks in Python and in C are of one machine. */
+TEST(bench_page_calls_the_processor_what_the_trainer_calls_it) {
+    char text[256], name[128];
+    if (no_python()) return;
+    CHECK(test_shell(
+              "tools", text, sizeof text,
+              "python3 -B -c 'import bench_page; print(bench_page.processor(), end=\"\")'") == 0);
+    stamp_cpu(name, sizeof name);
+    CHECK(strcmp(text, "?") == 0 || strcmp(text, name) == 0);
 }
 
 /* What breaks is said, and costs the other stages nothing: here no program is there. */

@@ -16,6 +16,7 @@
 #include "data/io.h"
 #include "data/logfile.h"
 #include "data/metrics.h"
+#include "data/stamp.h"
 #include "data/tfevents.h"
 
 static char *path_in(const char *dir, const char *name) {
@@ -324,4 +325,25 @@ TEST(logfile_goes_on_in_a_line_of_its_own_when_a_pipe_is_read_again) {
     OWNED(test_mem_end) char *path = path_in(test_tmpdir(), "x");
     CHECK(mkfifo(path, 0600) == 0);
     CHECK_CHILD(0, fill_the_pipe, path, "nobody reads it", "lacks 2 records");
+}
+
+/* Virtual machines call processors with other instruction sets, and of other speed, by one name. */
+TEST(stamp_tells_processors_of_one_name_apart) {
+    static const char *const of[][2] = {
+        {"vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n"
+         "stepping\t: 1\n\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: another\n",
+         "AMD EPYC, family 25 model 1"},
+        {"cpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC 9575F 64-Core Processor\n",
+         "AMD EPYC 9575F 64-Core Processor"},
+        {"model name\t: a core\n", "a core"},
+        {"processor\t: 0\nBogoMIPS\t: 50.00\n", "unchanged"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char text[512], name[64] = "unchanged";
+        snprintf(text, sizeof text, "%s", of[i][0]);
+        FILE *f = fmemopen(text, strlen(text), "r");
+        CHECK(f);
+        stamp_cpu_of(f, name, sizeof name);
+        fclose(f);
+        CHECK_STR(name, of[i][1]);
+    }
 }

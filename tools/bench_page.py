@@ -28,10 +28,20 @@ def commit():
     return out or "unknown"
 
 
+def processor():
+    """As data/stamp.h calls it."""
+    with open("/proc/cpuinfo") as f:
+        lines = [line.partition(":") for line in f]
+    of = {name.strip(): value.strip() for name, _, value in reversed(lines)}
+    name = of.get("model name", "?")
+    if any(c.isdigit() for c in name) or not {"cpu family", "model"} <= of.keys():
+        return name
+    return f"{name}, family {of['cpu family']} model {of['model']}"
+
+
 def stamp(command):
     """Where, of what, when and how something is measured."""
-    with open("/proc/cpuinfo") as f:
-        cpu = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "?")
+    cpu = processor()
     return {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit(),
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": command}
 

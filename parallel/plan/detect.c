@@ -179,7 +179,7 @@ static void digest_facts(const Detected *d, char hex[2 * SHA256_BYTES + 1]) {
 void detect_key(const Detected *d, char key[256]) {
     char hex[2 * SHA256_BYTES + 1];
     digest_facts(d, hex);
-    snprintf(key, 256, "%.32s-%dnodes-%.40s-%dranks-%dthreads-%s-%s-%.40s-%s-%.16s",
+    snprintf(key, 256, "%.32s-%dnodes-%.48s-%dranks-%dthreads-%s-%s-%.40s-%s-%.16s",
              d->node[0].name, d->n_nodes, d->node[0].cpu, d->n_ranks, d->rank[0].threads,
              d->kernels, d->backend, version_commit(), version_build(), hex);
     for (char *c = key; *c; c++) {
