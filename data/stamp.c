@@ -1,6 +1,5 @@
 #include "data/stamp.h"
 
-#include <stdbool.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -32,11 +31,10 @@ void stamp_cpu_of(FILE *cpuinfo, char *buf, size_t n) {
         if ((value = value_of(line, "model"))) snprintf(model, sizeof model, "%s", value);
         if ((value = value_of(line, "model name"))) snprintf(name, sizeof name, "%s", value);
     }
-    bool which = strpbrk(name, "0123456789") || !*family || !*model;
-    if (*name && which)
-        snprintf(buf, n, "%s", name);
-    else if (*name)
+    if (*name && *family && *model && !strpbrk(name, "0123456789"))
         snprintf(buf, n, "%s, family %s model %s", name, family, model);
+    else if (*name)
+        snprintf(buf, n, "%s", name);
     utf8_mend(buf);
 }
 

@@ -42,8 +42,8 @@
  * after the other: all at once they hold up the panels, by 10 % of a matmul with K = 384. Where
  * rows stay, each step of a tile asks for one cache line of the columns of the next chunk (of the
  * next panel of K after the last one). Where columns stay, all tiles of a column ask for a few
- * lines of the next panel of b each; one line with each step of few tiles was 5 % slower (Xeon,
- * AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie side by side the first
+ * lines each of the next panel of b that is not packed; one line with each step of few tiles was
+ * 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie side by side the first
  * panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the first column of tiles
  * reads a unpacked and packs it: up to 9 % of small ones. Packing prefetches its own source.
  *
@@ -146,8 +146,8 @@ enum { MOST_PANELS = BLOCK_M / (TILE_M < PAIRS_M ? TILE_M : PAIRS_M) + 1 };
  *     rows stay      a chunk of b in the L2: of b 9.1 bytes per cycle come from there
  *     columns stay   a block of a in the L2: of a 4 bytes per cycle with a tile of 6 x 16. Blocks
  *                    of 0.3 to 0.6 MB are 2 to 4 % faster than larger ones where the L2 has 2 MB
- *                    (Xeon); where it has 1 MB (Zen 4) one of 0.4 MB leaves room for a chunk of
- *                    b. */
+ *                    (Xeon); where it has 1 MB (Zen 4) one of 0.4 MB leaves room for panels of
+ *                    b, of which a chunk is in the L3. */
 typedef struct Blocking {
     int64_t rows, chunk; // panels of rows and columns of b at a time
 } Blocking;

@@ -485,6 +485,23 @@ TEST(detect_key_is_of_what_costs_depend_on) {
     CHECK(strcmp(key, other) != 0);
 }
 
+/* What tells processors of one name apart is at the end of a text, which nothing may cut off. */
+TEST(detect_names_processors_to_the_end) {
+    static const char *const xeon[] = {"Intel(R) Xeon(R) Processor, family 6 model 143",
+                                       "Intel(R) Xeon(R) Processor, family 6 model 207"};
+    char key[2][256];
+    Machine m[2];
+    for (int i = 0; i < 2; i++) {
+        Job *j = job_make(16, 1);
+        for (int n = 0; n < 16; n++) snprintf(j->node[n].cpu, sizeof j->node[n].cpu, "%s", xeon[i]);
+        detect_key(&j->d, key[i]);
+        detect_machine(&j->d, &m[i]);
+        CHECK(strstr(key[i], i ? "_family_6_model_207-" : "_family_6_model_143-"));
+    }
+    CHECK_STR(m[0].name, "16 x Intel(R) Xeon(R) Processor, family 6 model 143");
+    CHECK_STR(m[1].name, "16 x Intel(R) Xeon(R) Processor, family 6 model 207");
+}
+
 /* ---- ranks ---- */
 
 static int detect_here(World *w, void *ctx) {

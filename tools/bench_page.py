@@ -33,7 +33,7 @@ def processor():
     with open("/proc/cpuinfo") as f:
         lines = [line.partition(":") for line in f]
     of = {name.strip(): value.strip() for name, _, value in reversed(lines)}
-    name = of.get("model name", "?")
+    name = of.get("model name", os.uname().machine)
     if any(c.isdigit() for c in name) or not {"cpu family", "model"} <= of.keys():
         return name
     return f"{name}, family {of['cpu family']} model {of['model']}"
@@ -41,9 +41,9 @@ def processor():
 
 def stamp(command):
     """Where, of what, when and how something is measured."""
-    cpu = processor()
-    return {"machine": {"cpu": cpu, "cores": len(os.sched_getaffinity(0))}, "commit": commit(),
-            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": command}
+    return {"machine": {"cpu": processor(), "cores": len(os.sched_getaffinity(0))},
+            "commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "command": command}
 
 
 def write_tokens(path, vocab, n):

@@ -72,7 +72,7 @@ static void add_levels(const Detected *d, Machine *m) {
 
 void detect_machine(const Detected *d, Machine *m) {
     machine_open(m, "cpu:1", NULL);
-    snprintf(m->name, sizeof m->name, "%d x %.30s", d->n_nodes, d->node[0].cpu);
+    snprintf(m->name, sizeof m->name, "%d x %.48s", d->n_nodes, d->node[0].cpu);
     utf8_mend(m->name); // a letter that was cut
     m->ranks = d->n_ranks;
     m->nodes = d->n_nodes;

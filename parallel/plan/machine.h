@@ -60,7 +60,7 @@ typedef struct Level {
 typedef struct Calibration Calibration;
 
 typedef struct Machine {
-    char name[48];
+    char name[64];
     int ranks, nodes, ranks_per_node;
     int n_levels;
     Level level[MAX_LEVELS]; // innermost first; the last one holds all ranks
