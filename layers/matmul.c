@@ -42,10 +42,11 @@
  * after the other: all at once they hold up the panels, by 10 % of a matmul with K = 384. Where
  * rows stay, each step of a tile asks for one cache line of the columns of the next chunk (of the
  * next panel of K after the last one). Where columns stay, all tiles of a column ask for a few
- * lines each of the next panel of b that is not packed; one line with each step of few tiles was
- * 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie side by side the first
- * panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the first column of tiles
- * reads a unpacked and packs it: up to 9 % of small ones. Packing prefetches its own source.
+ * lines each of the next panel of b while it is not packed; one line with each step of few tiles
+ * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie side
+ * by side the first panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the
+ * first column of tiles reads a unpacked and packs it: up to 9 % of small ones. Packing prefetches
+ * its own source.
  *
  * Threads get columns and rows in proportion to how fast they were in the matmuls before
  * (team_shares). Equal shares wait for the slowest core: with another program on one of two cores
