@@ -26,7 +26,7 @@ extern "C" {
 }
 
 enum { TILE = 64, CHUNK = 8, COLUMNS = 8 }; // rows; elements of a chunk; columns of an accumulator
-constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
+constexpr float LN_2 = 0.693147181f;
 
 /* A tile by its address. */
 template <int D> struct Tile {

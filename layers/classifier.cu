@@ -30,7 +30,7 @@ enum { THREADS = 512, MERGE_THREADS = 128 };
 struct Stats {
     float max, sum;
 };
-constexpr float LOG2_E = 1.4426950408889634f, LEAST = -FLT_MAX / 2; // LEAST log2(e) is finite
+constexpr float LEAST = -FLT_MAX / 2; // LEAST log2(e) is finite
 
 /* e^(x - y) of y log2(e). */
 __device__ __forceinline__ float exp_less(float x, float y_log2e) {

@@ -326,7 +326,7 @@ __device__ __forceinline__ void leave_columns(const float (&columns)[J], const E
 #pragma unroll
     for (int j = 0; j < J; j++) {
         float sum = quad_sum(columns[j]);
-        if (this_lane() % 4 == 0) leave_column(e, p, n + j * COLUMNS + this_lane() / 4, sum);
+        if (this_lane() % 4 == 0) leave_column(e, p, 0, n + j * COLUMNS + this_lane() / 4, sum);
     }
 }
 
@@ -390,7 +390,7 @@ template <class K> Result<typename K::Y> result_of(const Matmul *p) {
 template <class K> void run(const Matmul *p, const MatmulSchedule &s) {
     Ends e = ends_of(p);
     e.reads |= e.adds;
-    if (K::WIDE) begin_columns(p, s, e);
+    if (K::WIDE) begin_columns(p, s, 1, e);
     Operands x = {{reinterpret_cast<const bf16 *>(p->a), K::A == K_MAJOR ? p->a_row : p->a_col,
                    as_int(p->M), as_int(p->K)},
                   {reinterpret_cast<const bf16 *>(p->b), K::B == K_MAJOR ? p->b_col : p->b_row,

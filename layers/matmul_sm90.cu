@@ -298,8 +298,10 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
     }
 }
 
-/* The gradient of a bias, where b is dy: two more warps add the columns of each step of b, 4 to a
- * lane, beside those that multiply; of the first row of tiles, for all tiles have the same. */
+/* The gradient of a bias, where b is dy: two more warps add the columns of steps of b, 4 to a lane,
+ * beside those that multiply. All tiles of a column have the same b, so the blocks of a column of
+ * tiles take its steps in turns: were they one block's, it would be late and all would wait for it,
+ * since matmul and sum together read more of shared memory than there is time for. */
 enum { SUMMING = 2, LANE_COLUMNS = 4, WARP_COLUMNS = WARP * LANE_COLUMNS };
 template <class K>
 __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends &e,
@@ -309,12 +311,13 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
     int offset = column / PANEL * Layout<K>::OperandB::BOX_BYTES + in * 2;
 #pragma unroll 1
     for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p);) {
-        bool mine = at.row(p.tile_m) == 0 && column < K::N;
+        int by = p.tile_m * at.blocks + at.rank;
         float sum[LANE_COLUMNS] = {};
 #pragma unroll 1
         for (int k = p.k_begin; k < p.k_end; k++) {
             int slot = ring.take();
             Shared from = at.b(slot).at + offset;
+            bool mine = k % e.summing == by && column < K::N;
 #pragma unroll 8
             for (int row = 0; row < DEPTH && mine; row++) {
                 unsigned pair[2];
@@ -325,8 +328,8 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
             __syncwarp();
             ring.give_all(slot, at.blocks);
         }
-        for (int i = 0; i < LANE_COLUMNS && mine; i++)
-            leave_column(e, p, p.tile_n * K::N + column + i, sum[i]);
+        for (int i = 0; i < LANE_COLUMNS && column < K::N; i++)
+            leave_column(e, p, by, p.tile_n * K::N + column + i, sum[i]);
     }
 }
 
@@ -394,7 +397,7 @@ Rows rows_of(const Matmul *p) {
 template <class K> void run(const Matmul *p, const MatmulSchedule &s, int blocks) {
     const RowBlocks *r = p->blocks;
     Ends e = ends_of(p);
-    begin_columns(p, s, e);
+    begin_columns(p, s, s.tiles_m * blocks, e);
     const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
     Maps maps = {
         Operand<K::A, ROWS>::map(p->a, p->M, p->K, K::A == K_MAJOR ? p->a_row : p->a_col),

@@ -3,7 +3,8 @@
 #ifndef LAYERS_POINTWISE_CUH
 #define LAYERS_POINTWISE_CUH
 
-#include <cuda_runtime.h>
+#include "layers/cuda/ptx.cuh"
+#include "layers/cuda/vec.cuh"
 
 extern "C" {
 #include "base/config.h"
@@ -11,26 +12,26 @@ extern "C" {
 
 /* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. */
 __device__ __forceinline__ float sigmoid(float x, float &rest) {
-    float e = __expf(-fabsf(x)), big = 1.0f / (1.0f + e), small = e * big;
-    rest = x < 0 ? big : small;
-    return x < 0 ? small : big;
+    float e = exp2_fast(fminf(-LOG2_E * x, 126.0f)), s = reciprocal_fast(1.0f + e);
+    rest = e * s;
+    return s;
 }
 __device__ __forceinline__ float sigmoid(float x) {
-    float rest;
-    return sigmoid(x, rest);
+    return reciprocal_fast(1.0f + exp2_fast(-LOG2_E * x));
 }
 
+/* 2u = x (A + B x^2): pointwise.h */
+constexpr float GELU_A = 2 * 0.7978845608f, GELU_B = GELU_A * 0.044715f;
+
 __device__ __forceinline__ float gelu(float x) {
-    const float a = 2 * 0.7978845608f, b = a * 0.044715f;
-    return x * sigmoid(x * fmaf(x * x, b, a));
+    return x * sigmoid(x * fmaf(x * x, GELU_B, GELU_A));
 }
 
 /* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u). */
 __device__ __forceinline__ float gelu_slope(float x) {
-    const float a = 2 * 0.7978845608f, b = a * 0.044715f;
-    float t = fminf(12.0f, fmaxf(-12.0f, x)); // beyond it is 0 or 1, but x^3 may be infinite
-    float t2 = t * t, rest, s = sigmoid(t * fmaf(t2, b, a), rest);
-    return fmaf(t * (s * rest), fmaf(t2, 3 * b, a), s);
+    float t = fminf(9.0f, fmaxf(-9.0f, x)); // beyond it is 0 or 1, but x^3 may be infinite
+    float t2 = t * t, rest, s = sigmoid(t * fmaf(t2, GELU_B, GELU_A), rest);
+    return fmaf(t * (s * rest), fmaf(t2, 3 * GELU_B, GELU_A), s);
 }
 
 /* NaN stays NaN: fmaxf(0, NaN) is 0. */

@@ -71,8 +71,9 @@ struct Ends {
     bool reads;      // `beside` is the addend or, of EPI_DACT, aux
     bool writes_aux; // `beside` is aux, of EPI_ACT
     bool adds;       // y += the sums, of floats
-    float *columns;  // [most_parts][N] = the columns of b summed over each part of k; or NULL
-    int most_parts;
+    float *columns;  // [most_parts][summing][N] = sums of the columns of b; or NULL
+    int most_parts;  // of k; of each a sum
+    int summing;     // workers of one column of tiles, each of which sums every so many-th step
 };
 
 /* Sums of fragments from column n0 on begin with the bias: then what is multiplied is added. */
@@ -109,11 +110,13 @@ __device__ __forceinline__ unsigned end_pair(const Ends &e, float x, float y, un
     return pair_of(x, y);
 }
 
-/* Column n of b, summed over part p of k. Parts that p's tile does not have are zeros. */
-__device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p, int n, float sum) {
+/* Column n of b, summed by worker `by` of e.summing over part p of k. Parts that p's tile does not
+ * have are zeros. */
+__device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p, int by, int n,
+                                             float sum) {
     int end = p.part == p.parts - 1 ? e.most_parts : p.part + 1;
     for (int j = p.part; n < e.N && j < end; j++)
-        e.columns[static_cast<int64_t>(j) * e.N + n] = j == p.part ? sum : 0;
+        e.columns[static_cast<int64_t>(j * e.summing + by) * e.N + n] = j == p.part ? sum : 0;
 }
 
 /* --- on the host */
@@ -122,19 +125,19 @@ inline Ends ends_of(const Matmul *p) {
     bool reads = !p->wide && (p->addend || p->epilogue == EPI_DACT);
     return {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
-        p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0};
+        p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0,      0};
 }
 /* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. */
-inline void begin_columns(const Matmul *p, const MatmulSchedule &s, Ends &e) {
+inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing, Ends &e) {
     if (!p->bias_grad) return;
-    e.most_parts = matmul_most_parts(&s);
+    e.most_parts = matmul_most_parts(&s), e.summing = summing;
     e.columns = static_cast<float *>(
-        device_scratch(static_cast<size_t>(e.most_parts * p->N) * sizeof(float)));
+        device_scratch(static_cast<size_t>(e.most_parts * summing * p->N) * sizeof(float)));
 }
 inline void add_columns(const Matmul *p, const Ends &e) {
     if (p->bias_grad)
-        launch_add_panels(p->bias_grad, nullptr, e.columns, static_cast<unsigned>(e.most_parts),
-                          p->N, p->N);
+        launch_add_panels(p->bias_grad, nullptr, e.columns,
+                          static_cast<unsigned>(e.most_parts * e.summing), p->N, p->N);
 }
 
 #endif

@@ -122,5 +122,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* 1 / x to 1 unit in the last place. An IEEE division calls a function where x is not normal, and
+ * ptxas keeps calls in their order: values of a thread are then computed one after the other. */
+__device__ __forceinline__ float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 #endif

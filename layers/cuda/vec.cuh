@@ -17,6 +17,7 @@ using bf16 = __nv_bfloat16;
 
 template <class E> constexpr int width = 16 / static_cast<int>(sizeof(E));
 enum { WARP = 32, FULL = -1 }; // lanes; the mask of all of them
+constexpr float LOG2_E = 1.4426950408889634f;
 
 /* On the host, too, which reads what a device made. */
 __host__ __device__ __forceinline__ float to_float(float x) {

@@ -150,5 +150,8 @@ inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
 inline float exp2_fast(float x) {
     return exp2f(x);
 }
+inline float reciprocal_fast(float x) {
+    return 1 / x;
+}
 
 #endif
