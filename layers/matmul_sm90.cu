@@ -62,8 +62,9 @@
  *     forward   y = x w           a K_MAJOR, b MN_MAJOR    dgrad   dx = dy w'     both K_MAJOR
  *     head      logits = x wte'   both K_MAJOR             wgrad   dw += x' dy    both MN_MAJOR
  *
- * The epilogue goes by boxes of 64 rows x 128 bytes, two to a warpgroup, which TMA copies while the
- * next one is filled. A box may begin with what is read beside y: the addend of a residual, or aux.
+ * The epilogue goes by boxes of 16 rows x 128 bytes, two or four to a warp, which TMA copies while
+ * the next ones are filled. A box may begin with what is read beside y: the addend of a residual, or
+ * aux.
  * Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one addition
  * for each element, so there is no order that could change.
  *
@@ -174,100 +175,119 @@ __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &a
     ring.give_all(before, at.blocks);
 }
 
-/* The two boxes of a warpgroup, used in turns, between its threads and TMA. */
+/* The boxes of a warp, used in turns, between its threads and TMA: no warp waits for another. */
 template <class K> struct Out {
+    /* So many boxes ahead what lies beside y is read. */
+    static constexpr int BOXES = Layout<K>::BOXES, AHEAD = BOXES / 2;
     const Layout<K> &at;
-    int group;
     int used; // so many boxes so far
-    __device__ __forceinline__ int turn() const { return used & 1; }
-    __device__ __forceinline__ bool leads() const { return threadIdx.x % GROUP == 0; }
-    __device__ __forceinline__ Shared box() const { return at.box(group, turn()); }
-    /* The next box, or the one after it, shall begin with what lies beside y. */
+    __device__ __forceinline__ bool leads() const { return this_lane() == 0; }
+    __device__ __forceinline__ int row() const { return this_warp() % 4 * OUT_ROWS; } // of 64
+    __device__ __forceinline__ Shared box() const { return at.box(this_warp(), used % BOXES); }
+    /* The box after `ahead` others shall begin with what lies beside y; its last store was so many
+     * boxes ago that AHEAD - 1 may be on their way. */
     __device__ __forceinline__ void read(const CUtensorMap &map, int ahead, int m, int n) const {
         if (!leads()) return;
-        tma_wait<0>();
-        mbarrier_expect(at.here(group, turn() ^ ahead), Layout<K>::BOX);
-        tma_load(at.box(group, turn() ^ ahead), map, at.here(group, turn() ^ ahead), n, m);
+        int i = (used + ahead) % BOXES;
+        tma_wait<BOXES - 1 - AHEAD>();
+        mbarrier_expect(at.here(this_warp(), i), Layout<K>::BOX);
+        tma_load(at.box(this_warp(), i), map, at.here(this_warp(), i), n, m + row());
     }
     /* Where boxes are read all are: the phase of a box's barrier counts its uses. */
     __device__ __forceinline__ void wait_read() const {
-        mbarrier_wait(at.here(group, turn()), used >> 1 & 1);
+        mbarrier_wait(at.here(this_warp(), used % BOXES), used / BOXES & 1);
     }
-    /* The next box may be written: the store before the last has been read. */
+    /* The next box may be written: what was stored from it has been read. */
     __device__ __forceinline__ void wait_empty() const {
-        if (leads()) tma_wait<1>();
-        group_sync();
+        if (leads()) tma_wait<BOXES - 1>();
+        __syncwarp();
     }
     __device__ __forceinline__ void store(const CUtensorMap &map, int m, int n, bool adds) {
         fence_async();
-        group_sync();
-        if (leads() && adds) tma_add(map, box(), n, m);
-        if (leads() && !adds) tma_store(map, box(), n, m);
+        __syncwarp();
+        if (leads() && adds) tma_add(map, box(), n, m + row());
+        if (leads() && !adds) tma_store(map, box(), n, m + row());
         if (leads()) tma_commit();
         used++;
     }
 };
 
-/* The epilogue of 64 rows from m on and the columns from n on that there are; rows beyond are not
- * written. Returns with the first box of the next 64 rows on its way where `more` follow. */
+/* The boxes of this warp's rows of a tile that has `panels` of 64 columns from n on, and SLABS x 64
+ * rows from m on: from left to right, slab by slab. */
+template <class K> struct Boxes {
+    int m, n, panels;
+    __device__ __forceinline__ Boxes(const Ends &e, int row, int column)
+        : m(row), n(column), panels(min(K::N, e.N - column + PANEL - 1) / PANEL) {}
+    __device__ __forceinline__ void read(const Maps &maps, const Out<K> &out, int ahead,
+                                         int i) const {
+        int slab = i / panels;
+        if (slab < K::SLABS)
+            out.read(maps.beside, ahead, m + slab * SLAB, n + (i - slab * panels) * PANEL);
+    }
+};
+
+/* The epilogue of a slab; rows and columns that y does not have are not written. */
 template <class K>
 __device__ __forceinline__ void finish_known(const Fragment<K::J> &c, const Maps &maps,
-                                             const Ends &e, Out<K> &out, int m, int n, bool more) {
-    int block = m / maps.rows.stored;
+                                             const Ends &e, Out<K> &out, const Boxes<K> &boxes,
+                                             int slab) {
+    int m = boxes.m + slab * SLAB, block = m / maps.rows.stored;
 #pragma unroll
     for (int i = 0; i < K::N / PANEL; i++) {
-        int column = n + i * PANEL;
-        if (column >= e.N) break;
-        bool last = i + 1 == K::N / PANEL || column + PANEL >= e.N;
-        if (e.reads && !last) out.read(maps.beside, 1, m, column + PANEL);
-        if (e.reads && last && more) out.read(maps.beside, 1, m + SLAB, n);
-        if (e.reads)
+        int n = boxes.n + i * PANEL;
+        if (n >= e.N) break;
+        if (e.reads) {
+            boxes.read(maps, out, Out<K>::AHEAD, slab * boxes.panels + i + Out<K>::AHEAD);
             out.wait_read();
-        else
+        } else {
             out.wait_empty();
+        }
         if (e.writes_aux) {
             fill_box(out.box(), c, i * PANEL / COLUMNS, known(e, EPI_NONE, ACT_GELU, false));
-            out.store(maps.beside, m, column, false);
+            out.store(maps.beside, m, n, false);
             out.wait_empty();
         }
         fill_box(out.box(), c, i * PANEL / COLUMNS, e);
-        out.store(maps.y[block], m - block * maps.rows.stored, column, false);
+        out.store(maps.y[block], m - block * maps.rows.stored, n, false);
     }
 }
 /* Of an activation of one number, A or one behind it: each has code of its own. ACT_SWIGLU is the
  * last of ActKind, and is not among them. */
 template <class K, int A>
 __device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &maps, const Ends &e,
-                                           Out<K> &out, int m, int n, bool more) {
+                                           Out<K> &out, const Boxes<K> &boxes, int slab) {
     constexpr auto ACT = static_cast<ActKind>(A);
     if (A + 1 < ACT_SWIGLU && e.act != ACT)
-        finish_act<K, A + 1 < ACT_SWIGLU ? A + 1 : A>(c, maps, e, out, m, n, more);
+        finish_act<K, A + 1 < ACT_SWIGLU ? A + 1 : A>(c, maps, e, out, boxes, slab);
     else if (e.epilogue == EPI_ACT)
-        finish_known(c, maps, known(e, EPI_ACT, ACT, false), out, m, n, more);
+        finish_known(c, maps, known(e, EPI_ACT, ACT, false), out, boxes, slab);
     else
-        finish_known(c, maps, known(e, EPI_DACT, ACT, true), out, m, n, more);
+        finish_known(c, maps, known(e, EPI_DACT, ACT, true), out, boxes, slab);
 }
 template <class K>
 __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
-                                       const Ends &e, Out<K> &out, int m, int n, bool more) {
+                                       const Ends &e, Out<K> &out, const Boxes<K> &boxes,
+                                       int slab) {
     if constexpr (K::N < 256) { // as matmul_worker has it
-        if (e.epilogue != EPI_NONE) return finish_act<K, 0>(c, maps, e, out, m, n, more);
+        if (e.epilogue != EPI_NONE) return finish_act<K, 0>(c, maps, e, out, boxes, slab);
     }
     if (e.reads)
-        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, true), out, m, n, more);
+        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, true), out, boxes, slab);
     else
-        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, false), out, m, n, more);
+        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, false), out, boxes, slab);
 }
 template <class K>
 __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Maps &maps,
-                                       const Ends &e, Out<K> &out, int m, int n, bool) {
+                                       const Ends &e, Out<K> &out, const Boxes<K> &boxes,
+                                       int slab) {
     constexpr int WIDE = OutBox<float>::WIDE;
 #pragma unroll
     for (int i = 0; i < K::N / WIDE; i++) {
-        if (n + i * WIDE >= e.N) break;
+        int n = boxes.n + i * WIDE;
+        if (n >= e.N) break;
         out.wait_empty();
         fill_box_of_floats(out.box(), c, i * WIDE / COLUMNS);
-        out.store(maps.y[0], m, n + i * WIDE, e.adds);
+        out.store(maps.y[0], boxes.m + slab * SLAB, n, e.adds);
     }
 }
 
@@ -278,7 +298,8 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
                                         Ring<Layout<K>::SLOTS> &ring, Out<K> &out, int row) {
     int m = maps.rows.at(at.row(p.tile_m)) + row, n = p.tile_n * K::N;
     bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
-    if (e.reads && last) out.read(maps.beside, 0, m, n);
+    Boxes<K> boxes(e, m, n);
+    for (int i = 0; i < Out<K>::AHEAD && e.reads && last; i++) boxes.read(maps, out, i, i);
     if (biased) {
 #pragma unroll
         for (int i = 0; i < K::SLABS; i++) begin_with_bias(c[i], e, n);
@@ -294,7 +315,7 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
         int slab = row / SLAB + i;
         for (int share = p.share - p.part; share < p.share; share++)
             parts.collect(c[i], at.share(share), slab);
-        finish(typename K::Y(), c[i], maps, e, out, m + i * SLAB, n, i + 1 < K::SLABS);
+        finish(typename K::Y(), c[i], maps, e, out, boxes, i);
     }
 }
 
@@ -338,7 +359,7 @@ __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedu
                                             const Ends &e, const PartsOf<K> &parts,
                                             const Layout<K> &at, int group) {
     auto ring = at.ring();
-    Out<K> out = {at, group, 0};
+    Out<K> out = {at, 0};
     int turn = 0;
     if (group == 1) give_turn<K>(); // the first is the other's
 #pragma unroll 1
@@ -378,7 +399,7 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
 
 /* Gradients of weights have long sums: their epilogues need not be hidden. */
 template <int WIDTH, class Y>
-constexpr Share share = WIDTH == MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
+constexpr Share share = WIDTH <= MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
 
 /* At the rates of a multiprocessor of an H100 or H200 in a cycle: 4 N cycles for 128 x N x 64
  * multiply-adds, four warps that issue, L2's bytes. */

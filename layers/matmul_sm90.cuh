@@ -80,12 +80,14 @@ struct SlabThreads {
 };
 template <class K> using PartsOf = Parts<K::J, SlabThreads>;
 
-/* Boxes of y, and of what is read or written beside y: rows of 128 bytes, 64 elements of bf16 or 32
- * floats. */
+/* Boxes of y, and of what is read or written beside y, each of one warp: the 16 rows that it has
+ * the sums of, of 128 bytes, 64 elements of bf16 or 32 floats. */
+enum { OUT_ROWS = SLAB / 4 };
 template <class Y> struct OutBox {
-    static constexpr int WIDE = PANEL_ROW / static_cast<int>(sizeof(Y)), BYTES = SLAB * PANEL_ROW;
+    static constexpr int WIDE = PANEL_ROW / static_cast<int>(sizeof(Y)),
+                         BYTES = OUT_ROWS * PANEL_ROW;
     static CUtensorMap map(const void *y, int64_t M, int64_t N, int64_t ld) {
-        TensorShape s = {2, {N, M}, {1, ld}, {WIDE, SLAB}, sizeof(Y) == sizeof(float)};
+        TensorShape s = {2, {N, M}, {1, ld}, {WIDE, OUT_ROWS}, sizeof(Y) == sizeof(float)};
         return tensor_map(y, &s);
     }
 };
@@ -111,26 +113,29 @@ struct Rows {
     }
 };
 
-/* Shared memory: a ring of steps, two boxes for each warpgroup, barriers. */
+/* Shared memory: a ring of steps, two boxes or, where they cost no step, four for each warp,
+ * barriers. */
 template <class K> struct Layout {
     using OperandA = Operand<K::A, ROWS>;
     using OperandB = Operand<K::B, K::N>;
-    static constexpr int STEP = OperandA::BYTES + OperandB::BYTES, BOX = SLAB * PANEL_ROW,
-                         OUT = GROUPS * 2 * BOX, MOST = 227 << 10,
-                         SLOTS = (MOST - OUT - 1024) / STEP, BARRIERS = SLOTS * STEP + OUT,
-                         BYTES = BARRIERS + (2 * SLOTS + 2 * GROUPS) * 8;
+    static constexpr int STEP = OperandA::BYTES + OperandB::BYTES, WARPS = GROUPS * 4,
+                         BOX = OutBox<typename K::Y>::BYTES, MOST = (227 << 10) - 1024,
+                         SLOTS = (MOST - WARPS * 2 * BOX) / STEP,
+                         BOXES = MOST - SLOTS * STEP < WARPS * 4 * BOX ? 2 : 4,
+                         BARRIERS = SLOTS * STEP + WARPS * BOXES * BOX,
+                         BYTES = BARRIERS + (2 * SLOTS + WARPS * BOXES) * 8;
     Shared begin;
     int rank, blocks; // of the cluster
     __device__ __forceinline__ OperandA a(int slot) const { return {begin + slot * STEP}; }
     __device__ __forceinline__ OperandB b(int slot) const {
         return {begin + slot * STEP + OperandA::BYTES};
     }
-    __device__ __forceinline__ Shared box(int group, int i) const {
-        return begin + SLOTS * STEP + (group * 2 + i) * BOX;
+    __device__ __forceinline__ Shared box(int warp, int i) const {
+        return begin + SLOTS * STEP + (warp * BOXES + i) * BOX;
     }
     /* What a box is to begin with is here. */
-    __device__ __forceinline__ Shared here(int group, int i) const {
-        return begin + BARRIERS + (2 * SLOTS + group * 2 + i) * 8;
+    __device__ __forceinline__ Shared here(int warp, int i) const {
+        return begin + BARRIERS + (2 * SLOTS + warp * BOXES + i) * 8;
     }
     __device__ __forceinline__ Ring<SLOTS> ring() const { return {begin + BARRIERS, 0, 0}; }
     /* The first row of y that is this block's in tile_m; its part of a share of the schedule. */
@@ -138,7 +143,7 @@ template <class K> struct Layout {
     __device__ __forceinline__ int share(int share) const { return share * blocks + rank; }
     __device__ __forceinline__ void make_barriers(int more_takers) const {
         ring().make(((K::TURNS ? 1 : GROUPS) * 4 + more_takers) * blocks);
-        for (int i = 0; i < GROUPS * 2; i++) mbarrier_init(here(i / 2, i % 2), 1);
+        for (int i = 0; i < WARPS * BOXES; i++) mbarrier_init(here(0, i), 1);
         mbarrier_fence();
     }
 };
@@ -146,7 +151,7 @@ template <class K> struct Layout {
 /* 64 columns of c from accumulator j0 on into a box, which may hold what was read. */
 template <int J>
 __device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j0, const Ends &e) {
-    int lane = this_lane(), r = this_warp() % 4 * 16 + lane % 16;
+    int lane = this_lane(), r = lane % 16;
     Shared at = box + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
 #pragma unroll
     for (int i = 0; i < PANEL / 16; i++) { // 16 columns are two chunks, of 2 x 8 rows each
@@ -161,7 +166,7 @@ __device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j
 /* 32 columns as floats. */
 template <int J>
 __device__ __forceinline__ void fill_box_of_floats(Shared box, const Fragment<J> &c, int j0) {
-    int lane = this_lane(), r = this_row();
+    int lane = this_lane(), r = lane / 4;
     Shared at = box + r * PANEL_ROW + ((lane % 4 / 2) ^ r % 8) * 16 + lane % 2 * 8;
 #pragma unroll
     for (int i = 0; i < 4; i++) {

@@ -509,7 +509,7 @@ def curves_of_gpu(run, r):
 
 
 def curve_of_cpu(run, r):
-    _, r["cpu"] = curve(run, r, "curve-cpu", backend="cpu", dtype="fp32")
+    _, r["cpu"] = curve(run, r, "curve-cpu", 50, backend="cpu", dtype="fp32")
     r.update({f"gap_{name}": loss_gap(r[name], r["cpu"]) for name in ("fp32", "bf16") if name in r})
 
 

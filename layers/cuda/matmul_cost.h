@@ -124,7 +124,7 @@ static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJo
  *
  *     matmul_sm90.cu  MATMUL_DEPTH of k a step. A cluster of MATMUL_PAIR blocks has as many rows in
  *                     each and fetches b once. Warpgroups take turns in tiles of width MATMUL_TURNS
- *                     whose y is bf16
+ *                     or less whose y is bf16
  *     matmul_sm80.cu  MATMUL_DEPTH_SM80 of k a step; sums are kept in MATMUL_PIECES_SM80 pieces.
  *                     Two blocks of width 128 share a multiprocessor whose shared memory holds
  *                     both: one is in its epilogue while the other multiplies
@@ -207,7 +207,7 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
     x->tile.k = sm80 ? MATMUL_DEPTH_SM80 : MATMUL_DEPTH;
     x->sms = (double)w->blocks / (sharing > 0 ? sharing : 1);
     x->slower = sm80 ? 1 : matmul_slower(w->width, w->blocks);
-    x->hidden = sm80 ? sharing > 1 : w->width == MATMUL_TURNS && j->y_bytes == 2;
+    x->hidden = sm80 ? sharing > 1 : w->width <= MATMUL_TURNS && j->y_bytes == 2;
     x->pieces = sm80 ? MATMUL_PIECES_SM80 : w->blocks * MATMUL_ROWS / 64;
     return sharing > 0 && (sm80 || w->width < 256 || j->epilogue == EPI_NONE);
 }
