@@ -3,8 +3,7 @@
  * factor of their arguments in the same FMA as the difference, and the target's column is put right
  * afterwards by the thread that has it):
  *
- *     classifier   read 2V, write 2V: the row stays in shared memory until its sum is known, and the
- *                  next one is fetched meanwhile
+ *     classifier   read 2V, write 2V: the row stays in shared memory until its sum is known
  *                  plain (rows that are too long or not aligned), and in two steps: read 4V,
  *                  write 2V
  *
@@ -17,7 +16,6 @@
 #include "layers/cuda/ptx.cuh"
 #include "layers/cuda/vec.cuh"
 
-#include <algorithm>
 #include <cfloat>
 
 extern "C" {
@@ -49,10 +47,10 @@ struct WarpStats {
     Stats of[THREADS / WARP];
 };
 
-/* The statistics of the block's row, in all threads: of pairs of lanes, then of the warps in order.
- * turn: 0 and 1 for one row after the other, as a thread may still read those of the row before. */
-__device__ __forceinline__ Stats block_merged(Stats s, int turn = 0) {
-    auto &warps = shared<WarpStats[2]>()[turn];
+/* The statistics of the block's row, in all threads: of pairs of lanes, then of the warps in
+ * order. */
+__device__ __forceinline__ Stats block_merged(Stats s) {
+    auto &warps = shared<WarpStats>();
 #pragma unroll
     for (int d = WARP / 2; d > 0; d /= 2) {
         Stats other = {__shfl_xor_sync(static_cast<unsigned>(FULL), s.max, d),
@@ -103,14 +101,10 @@ template <class E, int W> __device__ __forceinline__ void take_in(Stats &s, cons
     for (int j = 0; j < W; j++) s.sum += exp_less(x[j], m);
 }
 
-/* Of this thread's columns. */
-template <class E, int W> __device__ __forceinline__ Stats stats_of(const E *x, int64_t V) {
+template <class E, int W> __device__ __forceinline__ Stats row_stats(const E *x, int64_t V) {
     Stats s = {LEAST, 0};
     over_row<E, W>(x, V, [&](int, const auto &w) { take_in(s, w); });
-    return s;
-}
-template <class E, int W> __device__ __forceinline__ Stats row_stats(const E *x, int64_t V) {
-    return block_merged(stats_of<E, W>(x, V));
+    return block_merged(s);
 }
 
 /* What dlogits of one row are: (e^(x - log_sum) - (v == target)) scale; target -1: none. */
@@ -148,10 +142,10 @@ struct Rows {
     bool backward;
 };
 
-/* Writes the loss of row t; e^(x - the result) are the probabilities. */
-__device__ __forceinline__ float row_loss(const Rows &r, int64_t t, Stats s, float logit) {
+/* Writes the loss; e^(x - the result) are the probabilities. */
+__device__ __forceinline__ float row_loss(const Rows &r, Stats s, float logit) {
     float log_of_sum = logf(s.sum);
-    if (threadIdx.x == 0) r.loss[t] = log_of_sum + (s.max - logit);
+    if (threadIdx.x == 0) r.loss[blockIdx.x] = log_of_sum + (s.max - logit);
     return log_of_sum + s.max;
 }
 
@@ -167,62 +161,29 @@ __global__ void __launch_bounds__(THREADS) whole_plain(E *logits, Rows r) {
     }
     float logit = to_float(x[target]); // before anything is written
     Stats s = row_stats<E, W>(x, r.V);
-    float log_sum = row_loss(r, blockIdx.x, s, logit);
+    float log_sum = row_loss(r, s, logit);
     if (r.backward) row_gradient<E, W>(x, x, r.V, {target, log_sum, r.scale});
 }
 
-/* Once: a row's elements wait in shared memory, where each thread reads what it fetched itself; and
- * so do those of the block's next row, where two rows fit. So memory is read while sums are merged
- * and gradients written. */
-template <class E> struct Staged {
-    static constexpr int W = width<E>;
-    E *logits, *rows;
-    int64_t V, ld;
-    __device__ __forceinline__ E *row(int i) const { return rows + i * ((V + W - 1) / W * W); }
-    /* Begins to fetch row t into place i; returns one of the last few elements, for put_last. */
-    __device__ __forceinline__ E fetch(int64_t t, int i) const {
-        const E *x = logits + t * ld;
-        int n = static_cast<int>(V), v = static_cast<int>(threadIdx.x) * W;
-        for (; v + W <= n; v += THREADS * W)
-            copy_async<16>(shared_address(row(i) + v), x + v, true);
-        v = n / W * W + static_cast<int>(threadIdx.x);
-        return v < n ? x[v] : E();
-    }
-    __device__ __forceinline__ void put_last(int i, E x) const {
-        int64_t v = V / W * W + threadIdx.x;
-        if (v < V) row(i)[v] = x;
-    }
-};
-template <class E>
-__global__ void __launch_bounds__(THREADS) whole_staged(E *logits, Rows r, int64_t T, int places) {
+/* Once: the row's elements wait in shared memory; each thread reads there what it wrote itself. */
+template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *logits, Rows r) {
     constexpr int W = width<E>;
-    Staged<E> staged = {logits, dynamic_shared<E>(), r.V, r.ld};
-    int64_t t = blockIdx.x, step = gridDim.x;
-    int place = 0, turn = 0, target = t < T ? r.targets[t] : -1, next_target = -1;
-    E last = t < T ? staged.fetch(t, 0) : E(), next_last = E();
-    copy_commit();
-    for (; t < T; t += step, turn ^= 1) {
-        bool more = t + step < T;
-        int next = places > 1 ? place ^ 1 : place;
-        if (more) next_target = r.targets[t + step];
-        if (more && next != place) next_last = staged.fetch(t + step, next);
-        copy_commit();
-        copy_wait<1>();
-        E *x = logits + t * r.ld, *row = staged.row(place);
-        staged.put_last(place, last);
-        if (target < 0) {
-            if (threadIdx.x == 0) r.loss[t] = 0;
-            row_zero<E>(x, 0, r.V);
-        } else {
-            float logit = to_float(x[target]);
-            // also waits until all have read the target's logit
-            Stats s = block_merged(stats_of<E, W>(row, r.V), turn);
-            row_gradient<E, W>(x, row, r.V, {target, row_loss(r, t, s, logit), r.scale});
-        }
-        if (more && next == place) next_last = staged.fetch(t + step, next);
-        copy_commit();
-        place = next, target = next_target, last = next_last;
+    E *x = logits + blockIdx.x * r.ld, *row = dynamic_shared<E>();
+    int target = r.targets[blockIdx.x];
+    if (target < 0) {
+        if (threadIdx.x == 0) r.loss[blockIdx.x] = 0;
+        if (r.backward) row_zero<E>(x, 0, r.V);
+        return;
     }
+    float logit = to_float(x[target]);
+    Stats s = {LEAST, 0};
+    over_row<E, W>(x, r.V, [&](int v, const auto &w) {
+        put(row + v, w);
+        take_in(s, w);
+    });
+    s = block_merged(s); // also waits until all have read the target's logit
+    float log_sum = row_loss(r, s, logit);
+    if (r.backward) row_gradient<E, W>(x, row, r.V, {target, log_sum, r.scale});
 }
 
 /* --- cut rows */
@@ -287,15 +248,11 @@ template <class E> struct Launchers {
         Rows r = {c->targets, loss, c->V, c->ld, c->scale, c->backward};
         auto *x = static_cast<E *>(logits);
         auto T = static_cast<unsigned>(c->T);
-        size_t row_bytes = static_cast<size_t>((c->V + W - 1) / W * W) * sizeof(E);
+        size_t row_bytes = static_cast<size_t>(c->V) * sizeof(E);
         if (T == 0) return;
-        // of a multiprocessor; 1024: what else is there, aligned
-        auto rows = static_cast<int>((device_shared() - 1024) / row_bytes);
-        auto blocks = static_cast<unsigned>(device_sms() * std::min(4, std::max(1, rows / 2)));
-        if (wide(c, logits) && c->backward && rows > 0)
-            LAUNCH((whole_staged<E>), std::min(T, blocks), THREADS,
-                   row_bytes * static_cast<size_t>(std::min(2, rows)), x, r, c->T,
-                   std::min(2, rows));
+        bool fits = row_bytes + 1024 <= device_shared(); // 1024: what else is there, aligned
+        if (wide(c, logits) && c->backward && fits)
+            LAUNCH((whole_staged<E>), T, THREADS, row_bytes, x, r);
         else if (wide(c, logits))
             LAUNCH((whole_plain<E, W>), T, THREADS, 0, x, r);
         else
