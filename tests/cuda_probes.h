@@ -8,6 +8,7 @@
 #ifndef TESTS_CUDA_PROBES_H
 #define TESTS_CUDA_PROBES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct ProbeResult {
@@ -17,6 +18,7 @@ typedef struct ProbeResult {
 typedef struct Probe {
     const char *name;
     ProbeResult (*run)(void); // between device_open and device_close
+    bool dies = false;        // the kernel is one that a device ends
 } Probe;
 extern const Probe probes[];
 extern const int n_probes;

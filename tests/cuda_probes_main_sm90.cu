@@ -35,9 +35,9 @@ int run_from(volatile Progress *p) {
         alarm(0);
         printf("%s %016" PRIx64 "\n", probe->name, r.hash);
         fflush(stdout);
-        if (!r.wrong) continue;
-        fprintf(stderr, "%s: %d of %d words are not what the tests expect\n", probe->name, r.wrong,
-                r.n);
+        if (!r.wrong && !probe->dies) continue;
+        fprintf(stderr, "%s: %d of %d words are not what the tests expect\n", probe->name,
+                probe->dies ? r.n : r.wrong, r.n);
         p->bad = p->bad + 1;
     }
     device_close();
@@ -62,10 +62,13 @@ int main(int, char **argv) {
         if (!p->opened) return 1; // no device, which the child has said
         printf("%s died\n", probes[p->next].name);
         fflush(stdout);
-        fprintf(stderr, "%s: died, %s %d\n", probes[p->next].name,
-                WIFSIGNALED(status) ? "signal" : "status",
-                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        p->bad++, p->next++;
+        if (!probes[p->next].dies) {
+            fprintf(stderr, "%s: died, %s %d\n", probes[p->next].name,
+                    WIFSIGNALED(status) ? "signal" : "status",
+                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            p->bad++;
+        }
+        p->next++;
     }
     return p->bad != 0;
 }

@@ -507,7 +507,7 @@ inline ProbeResult run_bring_halves() {
     {"load_" #n "d_before", run_box<n, BEFORE, false>},                                            \
         {"load_" #n "d_behind", run_box<n, BEHIND, false>},                                        \
         {"load_" #n "d_inside", run_box<n, INSIDE, false>},                                        \
-        {"store_" #n "d_before", run_box<n, BEFORE, true>},                                        \
+        {"store_" #n "d_before", run_box<n, BEFORE, true>, true},                                  \
         {"store_" #n "d_behind", run_box<n, BEHIND, true>}, {                                      \
         "store_" #n "d_inside", run_box<n, INSIDE, true>                                           \
     }
@@ -520,8 +520,8 @@ extern "C" const Probe probes[] = {MATMULS(64),
                                    MATMULS_OF_SHARED(192),
                                    MATMULS_OF_SHARED(256),
                                    BOXES(2),
-                                   {"store_2d_left", run_box<2, LEFT, true>},
-                                   {"store_2d_above", run_box<2, ABOVE, true>},
+                                   {"store_2d_left", run_box<2, LEFT, true>, true},
+                                   {"store_2d_above", run_box<2, ABOVE, true>, true},
                                    {"load_2d_ragged", run_box<2, RAGGED, false>},
                                    {"store_2d_ragged", run_box<2, RAGGED, true>},
                                    BOXES(4),

@@ -244,7 +244,7 @@ def probes(run):
     with open(os.path.join(run.args.out, "sm90.txt"), "w") as f:
         f.write("\n".join(lines) + "\n")
     r = {"probes": len(lines), "status": status,
-         "died": [x.split()[0] for x in lines if x.endswith(" died")],
+         "died": [x.split(":")[0] for x in out.splitlines() if re.match(r"\S+: died, ", x)],
          "unexpected": [x for x in out.splitlines() if "not what the tests expect" in x]}
     compare_with_golden(lines, r)
     return r

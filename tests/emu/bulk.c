@@ -138,15 +138,25 @@ void emu_bulk_load(void *to, const void *from, int n_bytes, void *mbarrier, EmuP
                  .mbarrier = told(mbarrier, place)});
 }
 
+/* What an H200 does not store, it does not skip: it ends the kernel. */
+static Bulk stored_box_of(const void *from, const EmuTensorMap *map, int n, const int *at,
+                          EmuPlace place) {
+    for (int i = 0; i < n; i++)
+        if (at[i] < 0)
+            emu_fail(place, "TMA: a store begins before the tensor, at %d along dimension %d",
+                     at[i], i);
+    return box_of(from, map, n, at, place);
+}
+
 void emu_tma_store(const EmuTensorMap *map, const void *from, int n, const int *at,
                    EmuPlace place) {
-    Bulk b = box_of(from, map, n, at, place);
+    Bulk b = stored_box_of(from, map, n, at, place);
     dirty_check(from, (size_t)b.n_bytes, "TMA", place);
     begin(b);
 }
 
 void emu_tma_add(const EmuTensorMap *map, const void *from, int n, const int *at, EmuPlace place) {
-    Bulk b = box_of(from, map, n, at, place);
+    Bulk b = stored_box_of(from, map, n, at, place);
     if (map->element != 4) emu_fail(place, "TMA: adds floats alone");
     dirty_check(from, (size_t)b.n_bytes, "TMA", place);
     b.adds = true;
