@@ -51,6 +51,7 @@ KERNELS = {  # files, and which of their kernels
 OLDER = {"layers/matmul_sm80": "sm_80"}
 HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
 HGMMA, MOST_BESIDE = 4, 200  # of a step, for each 64 rows; other instructions of its loop
+MOST_CALLS = 8  # of a matmul on Hopper: divisions of 64 bits in its schedule
 WORD, MOST_PER_ELEMENT = 8, 25  # elements of 16 bytes of norm's rows
 LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
 SHORT = 20  # instructions: loops that wait for a barrier are shorter
@@ -202,6 +203,9 @@ def table(folder, tool, wrong):
             if file == "layers/matmul_sm90" and "sm90" in name:
                 said = serialised(name, code, inner) or waits_for_memory(code)
                 wrong += [f"{name}: {said}"] if said else []
+            calls = sum(bool(re.search(r"\bCALL\b", x)) for x in code)
+            if file == "layers/matmul_sm90" and calls > MOST_CALLS:
+                wrong.append(f"{name}: {calls} calls, over {MOST_CALLS}: a division of each value?")
             if "attention" in file and not any(m and e for _, e, _, m, _ in inner):
                 wrong.append(f"{name}: no loop has exponentials and matmuls")
             if "attention" in file and any(m and b < e for _, e, b, m, _ in inner):

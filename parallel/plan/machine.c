@@ -90,7 +90,7 @@ static double smallest_dimension(const Work *w) {
  * counted: blocks on the diagonal are half masked, which costs more of a short sequence, and short
  * heads leave tensor cores waiting for exponentials. The three numbers are fitted to twelve shapes
  * that an H200 measured, heads of 64 and 128, 1,024 to 4,096 positions, forward and backward
- * (bench/results/h200-kernels.json): 6 % off at the median, 25 % at most. */
+ * (bench/results/h200-kernels.json): 7 % off at the median, 10 % at most. */
 static double attention_rate(const Machine *m, const Work *w) {
     double S = (double)w->a, D = (double)w->d;
     double rate = m->flops[1] * S / (S + 400) * D / (D + 45);
