@@ -51,9 +51,9 @@
  *
  * With K = 768 a tile of 128 x 256 is 12 steps, 12,300 cycles; GELU of its elements takes another
  * 4,000 (two special functions each, 16 a cycle). IN_TURNS hides that: tiles of 128 x 192 or 128 x
- * 128, each of one warpgroup, which has its epilogue while the other one multiplies. Beside the sums
- * of 192 columns there are registers for two values of an activation at a time, of 128 for eight and
- * more.
+ * 128, each of one warpgroup, which has its epilogue while the other one multiplies. Beside the
+ * sums of 192 columns there are registers for two values of an activation at a time, of 128 for
+ * eight and more.
  *
  *     fetches    | tile 0 ... | tile 1 ... | tile 2 ... | tile 3 ...
  *     computes     | tile 0   | epilogue   | tile 2     | epilogue
@@ -65,9 +65,8 @@
  *     head      logits = x wte'   both K_MAJOR             wgrad   dw += x' dy    both MN_MAJOR
  *
  * The epilogue goes by boxes of 16 rows x 128 bytes, two or four to a warp, which TMA copies while
- * the next ones are filled. A box may begin with what is read beside y: the addend of a residual, or
- * aux.
- * Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one addition
+ * the next ones are filled. A box may begin with what is read beside y: the addend of a residual,
+ * or aux. Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one addition
  * for each element, so there is no order that could change.
  *
  * The gradient of a bias, columns of dy summed over k, comes with the gradient of the weight: warps

@@ -430,8 +430,8 @@ static const double much_faster = 0.98;
 
 enum { FINALISTS = 4, TURNS = 5 };
 
-/* Which of n > 0 ways that took these seconds is the fastest, and its seconds. Those that are close are
- * timed once more, in turns: a GPU slows down within some hundred milliseconds at its limit of
+/* Which of n > 0 ways that took these seconds is the fastest, and its seconds. Those that are close
+ * are timed once more, in turns: a GPU slows down within some hundred milliseconds at its limit of
  * power, so of two ways the one that was timed first seems to be the faster one. */
 static int fastest_of(const Trial *t, const int way[], const double time[], int n, double *least) {
     const double close = 1.15;
@@ -498,8 +498,8 @@ static int own_configs(const Matmul *p, int elem_bytes, int config[MATMUL_CONFIG
     return matmul_sm80_refuses(p, (size_t)elem_bytes) ? 0 : matmul_sm80_configs(p, config);
 }
 
-/* Takes the fastest config of the own kernel, where it is faster than the library, which takes these
- * seconds. One that takes twice as long is not timed on. */
+/* Takes the fastest config of the own kernel, where it is faster than the library, which takes
+ * these seconds. One that takes twice as long is not timed on. */
 static void take_own_if_faster(const Trial *t, double library) {
     int config[MATMUL_CONFIGS], n = own_configs(t->p, t->plan->key.elem_bytes, config);
     int way[MOST_TRIED + 1], ways = 0;
