@@ -66,8 +66,8 @@
  *
  * The epilogue goes by boxes of 16 rows x 128 bytes, two or four to a warp, which TMA copies while
  * the next ones are filled. A box may begin with what is read beside y: the addend of a residual,
- * or aux. Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one addition
- * for each element, so there is no order that could change.
+ * or aux. Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one
+ * addition for each element, so there is no order that could change.
  *
  * The gradient of a bias, columns of dy summed over k, comes with the gradient of the weight: warps
  * of the warpgroup that fetches add them while dy lies in the ring as b. That saves a pass over dy.
