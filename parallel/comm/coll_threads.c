@@ -31,6 +31,7 @@
  * count on from lap to lap; no rank enters the next lap before all have left the wait of this one.
  * Calls on device memory use the same gates (coll_device.c) or none (coll_nccl.c).
  */
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@
 #include "parallel/comm/coll_threads.h"
 
 enum { ARRIVED, DONE, BARRIER, BLOCKS };
-static const double slice = 0.05; // seconds of sleep between checks of the limit
+static const double slice = 0.05;  // seconds of sleep between checks of the limit
+static const double brief = 30e-6; // seconds that a wait takes for which nobody needs to sleep
 
 /* On a cache line of its own, since ranks write it. */
 typedef struct Gate {
@@ -52,6 +54,7 @@ typedef struct Slot {
     // last call that passed each gate: waits may come in any order; barriers
     _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
     uint32_t laps[2][COLL_IN_FLIGHT]; // how often the rank has passed each gate
+    double waited;                    // seconds, at the last gate of the rank
     Published published[COLL_IN_FLIGHT];
     // [size * COLL_IN_FLIGHT] last call by blocks in which a rank was done with this rank's block
     _Atomic uint32_t *block_done;
@@ -163,22 +166,30 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
 }
 
 /* Returns when `target` ranks were counted: spins, then sleeps. A rank that shares its core looks
- * once: the others cannot come while it looks. */
+ * once, since the others cannot come while it looks; where its last wait was brief it lets them run
+ * and looks once more, since to sleep and to be woken takes longer. After a long wait it sleeps at
+ * once: one that is woken runs on any idle core, one that has let others run waits for its turn. */
 static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
                       const CollCall *call) {
     Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
     double begin = coll_now(), looked = 0;
-    for (;;) {
-        for (int i = 0; i < (job->spin > 0 ? 32 : 1); i++) {
-            if ((int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0)
-                return;
-            pause_cpu();
+    double *waited = &m->slot[c->rank].waited;
+    for (bool yielded = job->spin > 0 || *waited > brief;; yielded = true) {
+        bool there = false;
+        for (int i = 0; i < (job->spin > 0 ? 32 : 1) && !there; i++) {
+            there = (int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0;
+            if (!there) pause_cpu();
         }
         double seconds = coll_now() - begin;
+        if (there) {
+            *waited = seconds;
+            return;
+        }
         if (seconds >= looked + slice)
             look_at_limits(c, stage, number, call, seconds), looked = seconds;
-        if (seconds < job->spin) continue;
+        if (!yielded) sched_yield();
+        if (seconds < job->spin || !yielded) continue;
         atomic_fetch_add(&m->sleepers, 1);
         uint32_t count = atomic_load(&g->count);
         if ((int32_t)(count - target) < 0) futex_wait(&g->count, count, slice);
