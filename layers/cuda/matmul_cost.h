@@ -14,9 +14,9 @@
  *   fill       from the launch to the first step, and from the last one to the end
  *
  * So the efficiency of a shape depends on its waves, not on FLOPs alone. Constants are those of
- * data sheets and of published kernels: an H200, whose clock is lower at its limit of power, took 15
- * % longer at the median of 92 matmuls. Source of the form: Osama et al., "Stream-K", PPoPP 2023,
- * appendix A.1.
+ * data sheets and of published kernels: an H200, whose clock is lower at its limit of power, took
+ * 15 % longer at the median of 92 matmuls. Source of the form: Osama et al., "Stream-K", PPoPP
+ * 2023, appendix A.1.
  */
 #ifndef LAYERS_CUDA_MATMUL_COST_H
 #define LAYERS_CUDA_MATMUL_COST_H
