@@ -3,6 +3,8 @@
 #ifndef LAYERS_POINTWISE_CUH
 #define LAYERS_POINTWISE_CUH
 
+#include <cfloat>
+
 #include "layers/cuda/ptx.cuh"
 #include "layers/cuda/vec.cuh"
 
@@ -10,10 +12,11 @@ extern "C" {
 #include "base/config.h"
 }
 
-/* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. */
+/* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. Where s is 0, so is rest, and not
+ * infinity times 0; NaN stays NaN. */
 __device__ __forceinline__ float sigmoid(float x, float &rest) {
-    float e = exp2_fast(fminf(-LOG2_E * x, 126.0f)), s = reciprocal_fast(1.0f + e);
-    rest = e * s;
+    float e = exp2_fast(-LOG2_E * x), s = reciprocal_fast(1.0f + e);
+    rest = fminf(e, FLT_MAX) * s;
     return s;
 }
 __device__ __forceinline__ float sigmoid(float x) {

@@ -158,6 +158,51 @@ TEST(swiglu_gates_do_not_overflow) {
     }
 }
 
+/* Near what double has, relative to it; NaN where that is. */
+static bool same_end(const char *what, float x, float got, double want, double off) {
+    bool same = isnan(want) ? isnan(got) : fabs((double)got - want) <= off * fabs(want) + 1e-20;
+    if (!same)
+        test_fail(__FILE__, __LINE__, "%s of %g is %g, not %g", what, (double)x, (double)got, want);
+    return same;
+}
+/* What fast exponentials and reciprocals make of numbers that are far out, and of NaN. */
+static bool ends_of_gates(const Where *w, const void *of, int way) {
+    static const float ends[] = {0, 1e-30f, 20, 1e5f, 3e38f, -20, -88, -100, -1e5f, -3e38f, NAN};
+    enum { N = sizeof ends / sizeof *ends };
+    Words g = words_empty(N, w->bf16, 0), x = words_empty(2 * N, w->bf16, 0),
+          dy = words_empty(N, w->bf16, 0), y = words_empty(N, w->bf16, 0),
+          dg = words_empty(N, w->bf16, 0), gated = words_empty(N, w->bf16, 0),
+          dx = words_empty(2 * N, w->bf16, 0);
+    double off = 4 * tolerance(w); // the exponential of -20 has the rounding of 20 in it
+    bool fine = true;
+    (void)of, (void)way;
+    for (int i = 0; i < N; i++) {
+        g.host[i] = x.host[i] = ends[i];
+        dy.host[i] = x.host[N + i] = 1;
+    }
+    words_put(&g), words_put(&x), words_put(&dy);
+    w->k->act_forward(w->team, ACT_GELU, y.device, g.device, N);
+    w->k->act_backward(w->team, ACT_GELU, dg.device, dy.device, g.device, N);
+    w->k->swiglu_forward(w->team, gated.device, x.device, 1, N);
+    w->k->swiglu_backward(w->team, dx.device, dy.device, x.device, 1, N);
+    words_get(&y), words_get(&dg), words_get(&gated), words_get(&dx);
+    for (int i = 0; i < N; i++) {
+        float at = g.host[i];
+        double v = (double)at;
+        fine &= same_end("gelu", at, y.host[i], act_of(ACT_GELU, v), off);
+        fine &= same_end("swiglu", at, gated.host[i], silu_of(v), off);
+        fine &= same_end("d gate", at, dx.host[i], silu_slope_of(v), off);
+        fine &= same_end("d up", at, dx.host[N + i], silu_of(v), off);
+        if (isnan(at)) continue; // the slope there is a number, but dy is NaN then, too
+        fine &= same_end("slope of gelu", at, dg.host[i], act_slope_of(ACT_GELU, v), off);
+    }
+    return fine;
+}
+TEST(cuda_activations_have_the_right_ends) {
+    static const char once[1];
+    ON_CUDA(ends_of_gates, once, 1, 1, 1);
+}
+
 static bool bias_gradient(const Where *w, const void *of, int way) {
     const struct Matrix *c = of;
     Words dy = words(c->T * c->N, 1, 1, w->bf16, c->skew), dbias = words(c->N, 1, 2, false, 0);

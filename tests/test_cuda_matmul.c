@@ -66,6 +66,8 @@ static const Shape shapes[] = {
     {WGRAD, 128, 120, 2040, ITSELF, false, EPI_NONE, false, ACT_GELU, true},
     {FORWARD, 130, 72, 1100, OTHER, true, EPI_NONE, false, ACT_GELU, false},
     {DGRAD, 600, 120, 648, NONE, false, EPI_DACT, true, ACT_GELU, false},
+    // and tiles of a column of one part and of two, in different places
+    {WGRAD, 600, 120, 648, ITSELF, false, EPI_NONE, false, ACT_GELU, true},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -239,6 +241,15 @@ TEST(cuda_matmul_sm80_has_the_same_bits_in_any_order) {
 }
 TEST(cuda_matmul_sm90_has_the_same_bits_in_any_order) {
     has_the_same_bits_in_any_order(&sm90);
+}
+
+/* Sums of columns where y has more rows of tiles than there may be sums. */
+TEST(cuda_matmul_sums_columns_in_512_bytes_of_scratch_each) {
+    NEEDS_EMULATION();
+    static const Shape s = {WGRAD, 129 * 128, 8, 70, NONE, false, EPI_NONE, false, ACT_GELU, true};
+    cuda_begin_with(cuda_orders[0], 512 * 8);
+    bool fine = run_shape(&sm90, &s, 0);
+    CHECK(cuda_end() && fine);
 }
 
 /* Whichever warp's lanes lag behind their first: none of what they read is overwritten. */

@@ -73,7 +73,8 @@ struct Ends {
     bool adds;       // y += the sums, of floats
     float *columns;  // [most_parts][summing][N] = sums of the columns of b; or NULL
     int most_parts;  // of k; of each a sum
-    int summing;     // workers of one column of tiles, each of which sums every so many-th step
+    int summing;     // workers of one column of tiles, each of which sums every so many-th step;
+                     // those behind them sum none
 };
 
 /* Sums of fragments from column n0 on begin with the bias: then what is multiplied is added. */
@@ -115,7 +116,7 @@ __device__ __forceinline__ unsigned end_pair(const Ends &e, float x, float y, un
 __device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p, int by, int n,
                                              float sum) {
     int end = p.part == p.parts - 1 ? e.most_parts : p.part + 1;
-    for (int j = p.part; n < e.N && j < end; j++)
+    for (int j = p.part; n < e.N && by < e.summing && j < end; j++)
         e.columns[static_cast<int64_t>(j * e.summing + by) * e.N + n] = j == p.part ? sum : 0;
 }
 
@@ -127,12 +128,17 @@ inline Ends ends_of(const Matmul *p) {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
         p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0,      0};
 }
-/* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. */
+/* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. So
+ * many sums of a column as DEVICE_SCRATCH has bytes for a feature, where tiles of y stand in more
+ * rows than that. */
+enum { COLUMN_SUMS = 512 / sizeof(float) };
 inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing, Ends &e) {
     if (!p->bias_grad) return;
-    e.most_parts = matmul_most_parts(&s), e.summing = summing;
+    e.most_parts = matmul_most_parts(&s);
+    int most = e.most_parts < COLUMN_SUMS ? COLUMN_SUMS / e.most_parts : 1;
+    e.summing = summing < most ? summing : most;
     e.columns = static_cast<float *>(
-        device_scratch(static_cast<size_t>(e.most_parts * summing * p->N) * sizeof(float)));
+        device_scratch(static_cast<size_t>(e.most_parts * e.summing * p->N) * sizeof(float)));
 }
 inline void add_columns(const Matmul *p, const Ends &e) {
     if (p->bias_grad)

@@ -138,7 +138,8 @@ void emu_bulk_load(void *to, const void *from, int n_bytes, void *mbarrier, EmuP
                  .mbarrier = told(mbarrier, place)});
 }
 
-/* What an H200 does not store, it does not skip: it ends the kernel. */
+/* An H200 ends the kernel where a store begins before the tensor; what lies behind the tensor it
+ * leaves out. No probe has asked what it does with such an addition: it counts as a store. */
 static Bulk stored_box_of(const void *from, const EmuTensorMap *map, int n, const int *at,
                           EmuPlace place) {
     for (int i = 0; i < n; i++)
