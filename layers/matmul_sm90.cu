@@ -190,7 +190,7 @@ template <class K> struct Out {
     __device__ __forceinline__ void read(const CUtensorMap &map, int ahead, int m, int n) const {
         if (!leads()) return;
         int i = (used + ahead) % BOXES;
-        tma_wait<BOXES - 1 - AHEAD>();
+        tma_wait<AHEAD - 1>();
         mbarrier_expect(at.here(this_warp(), i), Layout<K>::BOX);
         tma_load(at.box(this_warp(), i), map, at.here(this_warp(), i), n, m + row());
     }

@@ -59,8 +59,9 @@ size_t device_shared(void);
 /* Local. Scratch memory for one call of a kernel family; the next call may overwrite it. Dies if
  * more than device_open reserved. */
 enum {
-    DEVICE_SCRATCH = 32 << 20
-}; // for every family of layers/ and any batch: 512 bytes a feature
+    DEVICE_SCRATCH = 32 << 20, // for every family of layers/ and any batch,
+    SCRATCH_OF_FEATURE = 512   // so many bytes a feature
+};
 void *device_scratch(size_t n_bytes);
 
 /* Local. Device memory that is 0 when no kernel of the rank's stream runs, for counters and flags:

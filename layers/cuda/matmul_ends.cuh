@@ -13,6 +13,8 @@
 #include "layers/cuda/vec.cuh"
 #include "layers/pointwise.cuh"
 
+#include <algorithm>
+
 extern "C" {
 #include "layers/cuda/matmul_schedule.h"
 #include "layers/matmul.h"
@@ -128,15 +130,13 @@ inline Ends ends_of(const Matmul *p) {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
         p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0,      0};
 }
-/* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. So
- * many sums of a column as DEVICE_SCRATCH has bytes for a feature, where tiles of y stand in more
- * rows than that. */
-enum { COLUMN_SUMS = 512 / sizeof(float) };
+/* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. No
+ * more sums of a column than SCRATCH_OF_FEATURE has room for. */
 inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing, Ends &e) {
     if (!p->bias_grad) return;
     e.most_parts = matmul_most_parts(&s);
-    int most = e.most_parts < COLUMN_SUMS ? COLUMN_SUMS / e.most_parts : 1;
-    e.summing = summing < most ? summing : most;
+    int most = SCRATCH_OF_FEATURE / static_cast<int>(sizeof(float)) / e.most_parts;
+    e.summing = std::max(1, std::min(summing, most));
     e.columns = static_cast<float *>(
         device_scratch(static_cast<size_t>(e.most_parts * e.summing * p->N) * sizeof(float)));
 }

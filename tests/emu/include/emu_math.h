@@ -1,12 +1,7 @@
-/* emu_math -- device functions of one thread: arithmetic, loads with hints, atomics. Those with two
- * underscores are less exact on hardware; here they are as exact as the others, so tolerances must
- * leave room for them. */
+/* emu_math -- device functions of one thread: arithmetic, loads with hints, atomics. */
 #ifndef TESTS_EMU_MATH_H
 #define TESTS_EMU_MATH_H
 
-inline float __expf(float x) {
-    return expf(x);
-}
 inline float __uint_as_float(unsigned x) {
     float y;
     memcpy(&y, &x, sizeof y);

@@ -147,6 +147,7 @@ inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
         (of_device ? emu_wait_outside : emu_wait_host)("a flag of a copy", {file, line});
 }
 
+/* Less exact on hardware, so tolerances must leave room for them. */
 inline float exp2_fast(float x) {
     return exp2f(x);
 }
