@@ -1,9 +1,14 @@
 #include "base/processor.h"
 
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
+#if defined __x86_64__
+#include <cpuid.h>
+#endif
 
 static atomic_llong given; // by tests
+static atomic_int given_keeps;
 
 int64_t processor_l2(void) {
     static atomic_llong found; // every thread that finds 0 stores the same value
@@ -13,6 +18,24 @@ int64_t processor_l2(void) {
 #endif
     if (found <= 0) found = 512 << 10;
     return found;
+}
+
+static bool made_by_intel(void) {
+#if defined __x86_64__
+    unsigned a, name[3] = {0}; // "GenuineIntel" is in b, d, c
+    return __get_cpuid(0, &a, &name[0], &name[2], &name[1]) &&
+           memcmp(name, "GenuineIntel", sizeof name) == 0;
+#else
+    return false;
+#endif
+}
+
+bool processor_keeps_reread(void) {
+    return given_keeps ? given_keeps == KEEPS_REREAD : made_by_intel();
+}
+
+void processor_set_keeps_reread(Keeps k) {
+    given_keeps = k;
 }
 
 void processor_set_l2(int64_t bytes) {

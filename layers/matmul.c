@@ -43,10 +43,12 @@
  * rows stay, each step of a tile asks for one cache line of the columns of the next chunk (of the
  * next panel of K after the last one). Where columns stay, all tiles of a column ask for a few
  * lines each of the next panel of b while it is not packed; one line with each step of few tiles
- * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4). Where columns of b lie side
+ * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4), lines of the next block of a
+ * with those of b 3 % (Xeon). Where columns of b lie side
  * by side the first panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the
- * first column of tiles reads a unpacked and packs it: up to 9 % of small ones. Packing prefetches
- * its own source.
+ * first column of tiles reads a unpacked and packs it: up to 9 % of small ones (Zen 4). Not so
+ * panels of 6 rows on an Intel processor: they read each line of a two or three times, its L2 keeps
+ * such lines, and all other columns took 6 % longer (Xeon). Packing prefetches its own source.
  *
  * Threads get columns and rows in proportion to how fast they were in the matmuls before
  * (team_shares). Equal shares wait for the slowest core: with another program on one of two cores
@@ -183,6 +185,7 @@ typedef struct Member {
     // packed rows and columns.
     float *shared[2], *a, *b;
     bool by_rows; // its own rows are packed row by row
+    bool raw_a;   // tiles read rows of a as they are, those of the first column, and pack them
     Blocking blocking;
     RowBlocks rows;         // all rows are one block where the matmul has none
     const RowBlocks *steps; // of rows of x or dy; NULL
@@ -621,16 +624,10 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
                                                   : finished_tile_at)(w, c->s, m, whole, &t);
 }
 
-/* May tiles read rows of a as they are? */
-static bool plain_a(const Member *w) {
-    bool blocks = w->steps && w->steps->of == BLOCKS_OF_AT;
-    return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks;
-}
-
 /* Makes some panels of rows ready for tiles: those of the first column pack them, or they are
  * packed now. The tiles of the first panel of a chunk pack b, and find a packed. */
 static void begin_rows(Chunk *c, Range panels) {
-    c->from = panels.begin, c->raw_a = plain_a(c->w);
+    c->from = panels.begin, c->raw_a = c->w->raw_a;
     if (!c->raw_a)
         pack_a(c->w, c->s, panels, c->a);
     else if (panels.begin == c->first && c->raw)
@@ -713,6 +710,14 @@ static void set_panels(Member *w) {
     w->panels_k = K > 0 ? panel_at(w, K - 1) - panel_at(w, 0) + 1 : 1;
 }
 
+/* May tiles read rows of a as they are? Panels of 4 or 6 rows read each cache line several times;
+ * an L2 that keeps such lines has less room for packed panels then. */
+static bool plain_a(const Member *w) {
+    bool blocks = w->steps && w->steps->of == BLOCKS_OF_AT;
+    return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks &&
+           !(COLUMNS_STAY && processor_keeps_reread());
+}
+
 static void member(void *ctx, int me, int size) {
     const Job *job = ctx;
     double begin = now_s(), work_done = 0;
@@ -737,6 +742,7 @@ static void member(void *ctx, int me, int size) {
     w.shared[0] = work, w.shared[1] = work + SHARED_FLOATS;
     w.a = work + 2 * SHARED_FLOATS + (int64_t)me * OWN_FLOATS, w.b = w.a + OWN_PANELS * A_PANEL;
     w.by_rows = !COLUMNS_STAY && p->a_col == 1 && p->a_row != 1 && !shared;
+    w.raw_a = plain_a(&w);
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0), before = next;
     if (shared) tiles_begin();

@@ -21,11 +21,11 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
         float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
               *y = t->y + tile * t->next_y;
         const float *fetch = t->fetch[tile].from, *wanted[2];
-        int64_t n = COLUMNS_STAY ? t->fetch[tile].n : 0, stride = t->fetch[tile].stride;
+        int64_t n = COLUMNS_STAY ? t->fetch[tile].n : 0, fetched = 0,
+                stride = t->fetch[tile].stride;
         vf acc[TILE_M][TILE_V];
         for (int i = 0; i < 2; i++)
             wanted[i] = t->wanted[i] ? t->wanted[i] + tile * t->next_y : NULL;
-        for (int64_t i = 0; i < n; i++) __builtin_prefetch(fetch + i * stride, 0, 2);
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
@@ -35,6 +35,8 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
 #pragma GCC unroll 1
         for (int row_wanted = 0; row_wanted <= rows; row_wanted++) {
             int64_t until = row_wanted < rows ? k + part : steps;
+            for (int64_t to = n * (row_wanted + 1) / (rows + 1); fetched < to; fetched++)
+                __builtin_prefetch(fetch + fetched * stride, 0, 2);
             if (row_wanted < rows)
                 for (int i = 0; i < 2; i++) {
                     fetch_row(wanted[i]);

@@ -72,7 +72,7 @@ void pack_by_rows(const Pack *p, float *dst, const int64_t *edge, int n);
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n);
 
 /* Memory that is wanted soon, as cache lines `stride` floats apart: where rows stay one line with
- * each step of the sum, where columns stay n lines before it. */
+ * each step of the sum, where columns stay n lines, some with each part of the sum. */
 typedef struct Fetch {
     const float *from;
     int64_t stride, n;

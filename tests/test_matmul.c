@@ -235,10 +235,19 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
         int threads;
         int64_t l2; // 0: that of this machine
         bool unlike;
-    } ways[] = {{1, 0, false},         {2, 0, false},       {3, 0, false},
-                {5, 0, false},         {1, 1 << 10, false}, {1, 64 << 10, false},
-                {1, 512 << 10, false}, {1, 1 << 20, false}, {1, 64 << 20, false},
-                {4, 0, true}};
+        Keeps keeps;
+    } ways[] = {{.threads = 1},
+                {.threads = 2},
+                {.threads = 3},
+                {.threads = 5},
+                {.threads = 1, .l2 = 1 << 10},
+                {.threads = 1, .l2 = 64 << 10},
+                {.threads = 1, .l2 = 512 << 10},
+                {.threads = 1, .l2 = 1 << 20},
+                {.threads = 1, .l2 = 64 << 20},
+                {.threads = 4, .unlike = true},
+                {.threads = 2, .keeps = KEEPS_REREAD},
+                {.threads = 2, .keeps = KEEPS_NOTHING_LONGER}};
     for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 6; i++) {
             Form f = {.M = 131 - (int64_t)i,
@@ -254,6 +263,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
                 Case c = case_make(&f, i);
                 size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
                 processor_set_l2(ways[j].l2), unlike_cores = ways[j].unlike;
+                processor_set_keeps_reread(ways[j].keeps);
                 run_matmul(kernels_of(*set), &c.p, ways[j].threads);
                 if (j == 0) {
                     first = c;
@@ -265,6 +275,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
                 case_free(&c);
             }
             processor_set_l2(0), unlike_cores = false;
+            processor_set_keeps_reread(KEEPS_AS_THIS_ONE);
             case_free(&first);
             CHECK(!test_failed());
         }
