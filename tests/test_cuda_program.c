@@ -243,6 +243,11 @@ TEST(cuda_program_shows_where_time_and_memory_go) {
     CHECK(run(dir, 1, text, sizeof text, "$EMU --train train.bin --model d24 --micro 64"));
     CHECK(strstr(text, "what would:\n  --micro ") && !strstr(text, "only a smaller model"));
     CHECK(strstr(text, "MiB are available on the device"));
+    if (test_on_device) return; // whose memory is another
+    // half of 14 sequences, but an even number, as halves want it
+    CHECK(run(dir, 1, text, sizeof text,
+              "$EMU --train train.bin --model d24 --micro 28 --overlap halves"));
+    CHECK(strstr(text, "what would:\n  --micro 6 "));
 }
 
 /* On memory that they share, and by NCCL. */

@@ -30,6 +30,8 @@ TEST(overlap_says_what_is_wrong) {
                                           {"chunk=9", "2 to 8"},
                                           {"chunk=", "2 to 8"},
                                           {"chunk=2x", "2 to 8"},
+                                          {"chunk= 3", "2 to 8"},
+                                          {"chunk=+3", "2 to 8"},
                                           {"halfs", "did you mean halves?"},
                                           {"bulk+bulk", "twice"},
                                           {"chunk=2+chunk=3", "twice"},

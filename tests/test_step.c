@@ -103,6 +103,14 @@ TEST(step_listing_shows_panels_and_their_owners) {
     CHECK(strstr(text, "dqkv.weight[C[11:17], N/y] @11     = accumulate x[0] "));
 }
 
+/* The type check compares these texts: none may be cut off. */
+TEST(step_listing_names_panels_of_wide_models_to_the_end) {
+    Grid g = mesh_grid("x2.y3+stay=y", 0);
+    ModelShape s = shape_of("layers=1,heads=4,channels=400000,vocab=64", &g, RECOMPUTE_NONE);
+    OWNED(test_mem_end) char *text = list(&s, PASS_PANELS);
+    CHECK(strstr(text, "h1[T/x, C[133334:200001]]"));
+}
+
 /* The last two lines are of all operations; every line before has one, or folds some. */
 TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Grid g = mesh_grid("z2.x2+sp", 0);

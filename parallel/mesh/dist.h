@@ -26,7 +26,7 @@
 #include "base/die.h"
 #include "parallel/mesh/mesh.h"
 
-enum { DIST_DIMS = 2, DIST_TEXT = 96, DIST_NAME = 24, DIST_DIM = 16 };
+enum { DIST_DIMS = 2, DIST_TEXT = 96, DIST_NAME = 24, DIST_DIM = 24 };
 
 typedef struct Dist {
     char name[DIST_NAME];

@@ -73,9 +73,10 @@ static Found find_stored(Model *m, bool gradients) {
 static Found find_result(Model *m) {
     Found f = {0};
     if (!m->program || !m->losses) return f; // no micro-batch has run
+    const StepHook *before = m->hook;
     m->hook = &(StepHook){.look = find, .ctx = &f};
     step_run(m->program, m, m->shape.training);
-    m->hook = NULL;
+    m->hook = before;
     return f;
 }
 

@@ -108,6 +108,7 @@ void memory_print(const Model *m, FILE *f) {
 static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     ModelShape s = m->shape;
     Model other;
+    if (B != s.B) s.one_micro_batch = false; // then a step has several
     s.B = B;
     s.recompute = recompute;
     model_plan(&other, &s, m->k, m->team);
@@ -118,13 +119,14 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
 
 void memory_require(const Model *m, int ranks, FILE *f) {
     int64_t have = memory_free(m) / ranks, need = memory_needed(m);
+    int64_t least = m->shape.overlap.halves ? 2 : 1; // sequences of a micro-batch; a multiple of it
     int found = 0;
     if (have == 0 || need <= have) return;
     memory_print(m, f);
     fprintf(f, "this does not fit; what would:\n");
     for (int r = (int)m->shape.recompute; r <= RECOMPUTE_FULL && m->shape.training; r++) {
-        if (needed_with(m, 1, (Recompute)r) > have) continue;
-        for (int64_t B = m->shape.B; B >= 1; B = B / 2) {
+        if (needed_with(m, least, (Recompute)r) > have) continue;
+        for (int64_t B = m->shape.B; B >= least; B = B / 2 / least * least) {
             int64_t with = needed_with(m, B, (Recompute)r);
             if (with > have) continue;
             fprintf(f, "  --micro %" PRId64 " --recompute %s  needs %.1f MiB\n", B,
@@ -134,8 +136,10 @@ void memory_require(const Model *m, int ranks, FILE *f) {
         }
     }
     if (!found)
-        fprintf(f, "  only a smaller model or a shorter --seq: even --micro 1 --recompute full "
-                   "does not fit\n");
+        fprintf(f,
+                "  only a smaller model or a shorter --seq: even --micro %" PRId64
+                " --recompute full does not fit\n",
+                least);
     fflush(f);
     die_user(
         "needs %.1f MiB of memory%s, %.1f MiB are available%s; nothing was allocated or written",

@@ -26,9 +26,9 @@ static OpCost *nominal_costs(const Program *p) {
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
-        const StepTensor *whole = &p->tensor[grows ? op->out : op->in[0]];
-        double bytes = (double)step_tensor_bytes(p, whole);
-        if (counts_no_bytes(op)) bytes = 0;
+        double bytes = 0;
+        if (!counts_no_bytes(op) && op->n_in)
+            bytes = (double)step_tensor_bytes(p, &p->tensor[grows ? op->out : op->in[0]]);
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective)
             cost[i] =

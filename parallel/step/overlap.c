@@ -26,9 +26,9 @@ static bool read_flag(Overlap *o, const char *flag, Err *e) {
     while (i < N_FLAGS && strncmp(flag, flags[i], strlen(flags[i])) != 0) i++;
     if (i == N_FLAGS || (i != FLAG_CHUNK && strcmp(flag, flags[i]) != 0)) return wrong(e, flag);
     if (i == FLAG_CHUNK) {
-        char *end;
-        n = strtol(flag + strlen(flags[i]), &end, 10);
-        if (*end || n < 2 || n > MAX_CHUNKS)
+        const char *digits = flag + strlen(flags[i]);
+        n = strtol(digits, NULL, 10);
+        if (!*digits || digits[strspn(digits, "0123456789")] || n < 2 || n > MAX_CHUNKS)
             return err_set(e, "overlap: %.40s: a matmul is split into 2 to %d chunks", flag,
                            MAX_CHUNKS);
     }
