@@ -245,7 +245,14 @@ void io_keep_stdout(void) {
 }
 
 int io_stdout(const char *path) {
-    return strcmp(path, "-") == 0 && kept >= 0 ? fcntl(kept, F_DUPFD_CLOEXEC, 3) : -1;
+    struct stat st, s;
+    if (strcmp(path, "-") == 0 && kept >= 0) return fcntl(kept, F_DUPFD_CLOEXEC, 3);
+    if (stat(path, &st) || !S_ISREG(st.st_mode)) return -1;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &s) == 0 && s.st_dev == st.st_dev && s.st_ino == st.st_ino &&
+            (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+            return fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    return -1;
 }
 
 /* ---- one file of all ranks */

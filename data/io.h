@@ -30,8 +30,8 @@ typedef struct IoFile {
 } IoFile;
 
 /* Local. Creates (or empties) a file for writing. After success exactly one of io_finish and
- * io_abandon follows. A pipe, a device and "-" (the standard output that io_keep_stdout kept) are
- * opened as they are, and only written from front to back (output_open). A FIFO that nobody reads
+ * io_abandon follows. A pipe, a device and the standard output (io_stdout) are opened as they
+ * are, and only written from front to back (output_open). A FIFO that nobody reads
  * for two seconds is an error. */
 bool io_create(IoFile *f, const char *path, Err *e);
 /* Local. Writes n bytes at offset `at`: at once, or, a small stretch, together with those that
@@ -82,7 +82,10 @@ bool io_share_checksum(const char *path, uint64_t n_bytes, const Group *g, uint3
 /* Local. "-" as the name of an output is the standard output, which from here on holds nothing
  * else: what is printed for people goes to the standard error. Before anything is printed. */
 void io_keep_stdout(void);
-/* Local. A descriptor of it for "-" (close), -1 for other names, or where it was not kept. */
+/* Local. A descriptor (close) of it for "-" where it was kept, and of the standard output or error
+ * for a regular file that is one of them (/dev/stdout while it goes to a file). Others write to
+ * that file as well: a descriptor that shares their position overwrites nothing. -1 for other
+ * names. */
 int io_stdout(const char *path);
 
 /* For tests. The nth (1 = next) call of this thread that changes the disk fails with "No space left

@@ -55,7 +55,7 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     Err e;
     f->fd = io_stdout(path);
     if (f->fd >= 0) {
-        f->path = mem_strdup("the standard output");
+        f->path = mem_strdup(strcmp(path, "-") == 0 ? "the standard output" : path);
         return;
     }
     if (!output_open(&out, path, false, &e)) die_user("%s", e.text);
@@ -63,7 +63,7 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     bool again = is_there && S_ISREG(st.st_mode) && resume_step <= 0 && st.st_size > 0;
     f->path = mem_strdup(out.path);
     f->regular = S_ISREG(st.st_mode);
-    if (again && !out.in_place) set_aside(f->path);
+    if (again) set_aside(f->path);
     output_abandon(&out);
     f->fd = open(f->path, open_how(&st) | O_CLOEXEC, 0666);
     if (f->fd < 0)

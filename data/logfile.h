@@ -27,8 +27,8 @@ typedef int64_t LogKeep(const char *p, size_t n, int64_t step);
 
 /* Local. Links are followed (data/output.h). resume_step == 0 begins the file (an older one becomes
  * PATH.old), > 0 continues it after what `keep` keeps; keep == NULL starts at the end. path NULL or
- * "" opens nothing, "-" the standard output (io_keep_stdout). Dies when the file cannot be
- * opened. */
+ * "" opens nothing; the standard output (io_stdout) is written after what it holds. Dies when the
+ * file cannot be opened. */
 void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *keep);
 void logfile_write(LogFile *f, const void *p, size_t n);
 void logfile_sync(LogFile *f);

@@ -69,15 +69,6 @@ static char *follow(const char *path) {
     return NULL;
 }
 
-/* /dev/stdout while the standard output is a file: others write to it as well, so it is not
- * replaced. */
-static bool is_stream(const struct stat *st) {
-    struct stat s;
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fstat(fd, &s) == 0 && s.st_dev == st->st_dev && s.st_ino == st->st_ino) return true;
-    return false;
-}
-
 bool output_open(Output *o, const char *path, bool regular, Err *e) {
     struct stat st;
     bool there = stat(path, &st) == 0;
@@ -85,7 +76,7 @@ bool output_open(Output *o, const char *path, bool regular, Err *e) {
     if (there && S_ISDIR(st.st_mode)) return err(e, "%s is a directory: name a file", path);
     int standard = io_stdout(path);
     if (standard >= 0) close(standard);
-    o->in_place = standard >= 0 || (there && (!S_ISREG(st.st_mode) || is_stream(&st)));
+    o->in_place = standard >= 0 || (there && !S_ISREG(st.st_mode));
     if (regular && o->in_place)
         return err(e, "%s is no regular file, and this format is not written from front to back",
                    path);

@@ -6,7 +6,7 @@
  *                                    replaces
  *     a symbolic link                the same for the file that the link points to; the link stays
  *     a FIFO, a device, a socket     written in place, front to back, and never replaced
- *     "-"                            the standard output (io_keep_stdout)
+ *     "-", /dev/stdout to a file     the standard output (io_stdout), after what it holds
  *     a directory                    refused
  *
  *     output_open(&o, path, regular, &e), io_create(&f, o.part, &e), io_put, io_finish,

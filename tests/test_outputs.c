@@ -52,7 +52,15 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "ln -s b c; ln -s c b; " TRAIN "--steps 2 --json b");
     SHELL(0, "not replaced", // a file that others write to
           "(echo first; $BUILD/corpus --bytes 9 --out /dev/stdout; echo last) >d 2>err; "
-          "grep last d && test ! -e d.tmp* && echo not replaced");
+          "grep first d && grep last d && test ! -e d.tmp* && echo not replaced");
+    for (int i = 0; i < 4; i++) // from the beginning, and after records of another run
+        SHELL(0, "kept",
+              "echo '%s' >d; (echo first; " TRAIN
+              "--steps 2 --%s /dev/stdout 2>err; echo last) %s d "
+              "&& grep -c -e first -e last -e 'tok/s' -e '^{\"step\":[12],' -e '^[12],[0-9]*,' d "
+              ">n; test $(cat n) = 6 && { test %d = 1 || grep -q old d; } && echo kept",
+              i / 2 ? "step,old" : "{\"step\":9,\"old\":1}", i / 2 ? "csv" : "json",
+              i % 2 ? ">>" : ">", i % 2 == 0);
     if (geteuid() != 0) return;
     SHELL(0, "still a device",
           "mknod null c 1 3 && " TRAIN "--steps 6 --trace null --json null --csv null && "
