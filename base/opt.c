@@ -158,8 +158,7 @@ const char *opt_text(const Opt *o, char *buf, size_t n) {
         break;
     case OPT_STR:
     case OPT_CONFIG:
-        snprintf(buf, n, "%s", *(const char **)o->at);
-        break;
+        return *(const char **)o->at;
     case OPT_BOOL:
         snprintf(buf, n, "%d", *(bool *)o->at);
         break;
@@ -195,7 +194,7 @@ static void set_given(const Opt *o, bool on_line) {
 }
 
 bool opt_changed(const Opt *o) {
-    char now[4096];
+    char now[64];
     if (o->type == OPT_FLOAT) return *(double *)o->at != strtod(o->standard, NULL);
     return strcmp(opt_text(o, now, sizeof now), o->standard) != 0;
 }

@@ -68,8 +68,8 @@ void opt_set_foreign(const OptForeign *rows);
 bool opt_set(const Opt *row, const char *value, char *why, size_t n_why);
 /* Local. The row of that name, or NULL. */
 const Opt *opt_find(const Opt *table, const char *name);
-/* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form).
- */
+/* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form):
+ * a string itself, which may be of any length, all others in buf. */
 const char *opt_text(const Opt *row, char *buf, size_t n);
 /* Local, pure. What the prefix of a number says: 1000 for k or K, 1024 for Ki, so on with M, G and
  * T, and 1 where there is none; *p behind it. */

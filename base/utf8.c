@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; // of so many bytes
     uint32_t a = p[0];
@@ -15,6 +17,19 @@ size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code) {
     }
     bool surrogate = *code >= 0xd800 && *code < 0xe000;
     return *code < least[len] || surrogate || *code > 0x10ffff ? 0 : len;
+}
+
+char *utf8_clean(const char *s) {
+    size_t n = strlen(s), used = 0;
+    char *out = mem_alloc(3 * n + 1);
+    for (size_t i = 0; i < n;) {
+        uint32_t code;
+        size_t len = utf8_decode((const uint8_t *)s + i, n - i, &code);
+        memcpy(out + used, len ? s + i : "\xef\xbf\xbd", len ? len : 3);
+        used += len ? len : 3, i += len ? len : 1;
+    }
+    out[used] = 0;
+    return out;
 }
 
 void utf8_mend(char *s) {

@@ -57,20 +57,6 @@ static void write_json(LogFile *f, json_t *o) {
     mem_free(text);
 }
 
-/* A copy in which every byte that is not UTF-8 is U+FFFD. */
-static char *utf8_clean(const char *s) {
-    size_t n = strlen(s), used = 0;
-    char *out = mem_alloc(3 * n + 1);
-    for (size_t i = 0; i < n;) {
-        uint32_t code;
-        size_t len = utf8_decode((const uint8_t *)s + i, n - i, &code);
-        memcpy(out + used, len ? s + i : "\xef\xbf\xbd", len ? len : 3);
-        used += len ? len : 3, i += len ? len : 1;
-    }
-    out[used] = 0;
-    return out;
-}
-
 static json_t *clean_string(const char *s) {
     char *clean = utf8_clean(s);
     json_t *j = json_string(clean);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 static json_t *print_zscore(const ZScore *z) {
     json_t *ring = json_array();
@@ -11,12 +12,21 @@ static json_t *print_zscore(const ZScore *z) {
     return json_pack("{s:o, s:I}", "ring", ring, "count", (json_int_t)z->count);
 }
 
+/* The value of an option as the record has it (mem_free): JSON has no words for bytes that are no
+ * text. */
+static char *value_text(const Opt *o) {
+    char text[64];
+    return utf8_clean(opt_text(o, text, sizeof text));
+}
+
 char *runstate_print(const RunState *s, const Opt *options) {
-    char text[4096];
     json_t *record = json_object();
-    for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++)
-        if (o->name)
-            json_object_set_new(record, o->name, json_string(opt_text(o, text, sizeof text)));
+    for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
+        if (!o->name) continue;
+        char *value = value_text(o);
+        json_object_set_new(record, o->name, json_string(value));
+        mem_free(value);
+    }
     json_t *root =
         json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "tokens",
                   (json_int_t)s->tokens, "batch", (json_int_t)s->batch, "loss_z",
@@ -57,14 +67,14 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
 void runstate_differences(const char *text, const Opt *options, FILE *f) {
     json_t *root = json_loads(text, 0, NULL);
     const json_t *record = json_object_get(root, "options");
-    char now[4096];
     for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
         if (!o->name || strcmp(o->name, "resume") == 0) continue;
         if (strcmp(o->name, "model") == 0 && !opt_given(o)) continue; // then it is the checkpoint's
         const char *then = json_string_value(json_object_get(record, o->name));
-        opt_text(o, now, sizeof now);
+        char *now = value_text(o);
         if (then && strcmp(then, now) != 0)
             fprintf(f, "  --%s was \"%s\", is \"%s\"\n", o->name, then, now);
+        mem_free(now);
     }
     json_decref(root);
 }

@@ -120,6 +120,8 @@ works "a listing of halves" "$programs/train_gpt" --listing --model $model --mic
 works "of 2 x 16 tokens" test "$(grep -c 'forw .* @32 .* embedding' out)" = 1
 refuses "mistyped key of the model" 2 "heads" "$programs/train_gpt" --train good.bin \
     --model layers=2,haeds=2
+refuses "a mistake at the end of a long --model" 2 "heads" "$programs/train_gpt" \
+    --train good.bin --model "$(printf 'layers=2,%.0s' {1..500})haeds=2"
 refuses "a model by its name elsewhere" 2 'unknown word "gpt2-xl", did you mean "d48"?' \
     "$programs/train_gpt" --train good.bin --model gpt2-xl
 refuses "text in place of tokens" 1 "but text: gpt-tokenize encode makes tokens of it" \

@@ -392,6 +392,11 @@ unlike_starts() {
     local both=() folder other commit size="of [0-9]* bytes (checksum [0-9a-f]*)"
     unlike "ranks with another seed" 2 \
         "ranks 2-3 were started with --seed 7, rank 0 with 1337$" --seed 7
+    both=(--model "$(printf 'seq=10,%.0s' {1..700})layers=1,heads=2,channels=8")
+    unlike "ranks with another end of a long option" 2 \
+        "ranks 2-3 were started with --model .*channels=4, rank 0 with .*channels=8$" \
+        --model "${both[1]/%8/4}"
+    both=()
     unlike "ranks with a wrong option" 2 "rank [23]: unknown option --bogus" --bogus 1
     "${train[@]}" --steps 1 --json run.json >out 2>err
     both=(--exact)

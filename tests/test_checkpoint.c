@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/opt_file.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/io_map.h"
@@ -265,6 +266,31 @@ TEST(runstate_refuses_what_is_none) {
         OWNED(test_mem_end) char *bad = test_changed(good, cases[i][0], cases[i][1]);
         CHECK_SAYS(!runstate_parse(bad, &back, &e), "case %d was read", i);
     }
+}
+
+/* A run is started again from its record: nothing of it may be missing. */
+TEST(runstate_records_options_of_any_length_and_bytes) {
+    const char *train, *val;
+    const Opt options[] = {{"train", OPT_STR, &train, "", 0, 0, "FILE", ""},
+                           {"val", OPT_STR, &val, "", 0, 0, "FILE", ""},
+                           {0}};
+    char names[9001];
+    memset(names, 'x', sizeof names - 1);
+    names[sizeof names - 1] = 0;
+    train = names, val = "no \xff text";
+    OWNED(test_mem_end) char *text = runstate_print(&(RunState){0}, options), *said = NULL;
+    OptFile record;
+    Err e;
+    CHECK(opt_file_parse(text, strlen(text), &record, &e) && record.n == 2);
+    CHECK_STR(record.pair[0].value, names);
+    CHECK_STR(record.pair[1].value, "no \xef\xbf\xbd text");
+    opt_file_free(&record);
+    PRINTED(said, runstate_differences(text, options, f));
+    CHECK_STR(said, "");
+    names[sizeof names - 2] = 'y';
+    mem_free(said), said = NULL;
+    PRINTED(said, runstate_differences(text, options, f));
+    CHECK(strstr(said, "xy\""));
 }
 
 /* ---- failures while saving ---- */

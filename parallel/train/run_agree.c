@@ -89,12 +89,12 @@ static bool are_processes(const Run *r) {
 void run_agree_on_options(Run *r) {
     Facts f = {0};
     Err e;
-    char text[4096];
+    char buf[64];
     if (!are_processes(r)) return;
     facts_add(&f, mem_strdup("a program of commit"), mem_strdup(version_commit()));
     for (const Opt *row = r->options; row->name || row->type == OPT_GROUP; row++) {
         if (row->type == OPT_GROUP || options_role(row) != OPTION_ALIKE) continue;
-        opt_text(row, text, sizeof text);
+        const char *text = opt_text(row, buf, sizeof buf);
         facts_add(&f, mem_printf("--%s", row->name), mem_strdup(*text ? text : "\"\""));
     }
     if (r->o->exact) // kernel sets round matmuls differently

@@ -96,11 +96,11 @@ static void config_from_init(Run *r) {
 /* The model of --model; without vocab= the vocabulary of the tokenizer. */
 static void config_from_options(Run *r) {
     Err e;
-    char text[1024];
-    snprintf(text, sizeof text, "%s", r->o->model);
-    if (r->tokenizer && !strstr(r->o->model, "vocab="))
-        snprintf(text, sizeof text, "%s,vocab=%d", r->o->model, tokenizer_vocab(r->tokenizer));
+    bool add = r->tokenizer && !strstr(r->o->model, "vocab=");
+    char *text = add ? mem_printf("%s,vocab=%d", r->o->model, tokenizer_vocab(r->tokenizer))
+                     : mem_strdup(r->o->model);
     if (!config_parse(&r->config, text, &e)) die_usage("--%s", e.text);
+    mem_free(text);
 }
 
 /* Tokens that end and begin documents, if the model's files do not name them. */
