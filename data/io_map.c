@@ -15,8 +15,9 @@
 #include "base/mem.h"
 
 /* What the signal handler must know of a map. Never freed, for the handler walks the list without a
- * lock: a region that is unmapped (n == 0) serves the next map. */
+ * lock: a region that is unmapped serves the next map. */
 struct IoRegion {
+    _Atomic bool used;
     _Atomic uintptr_t begin;
     _Atomic size_t n;
     char path[512];
@@ -74,9 +75,10 @@ static IoRegion *region_add(const IoMap *m, const struct stat *st) {
     pthread_once(&once, install_handler);
     pthread_mutex_lock(&lock);
     IoRegion *r = regions;
-    while (r && (r->n || r == truncated)) r = r->next;
+    while (r && (r->used || r == truncated)) r = r->next;
     bool fresh = !r;
     if (fresh) r = mem_calloc(1, sizeof *r);
+    r->used = true;
     r->device = st->st_dev, r->inode = st->st_ino;
     snprintf(r->path, sizeof r->path, "%s", m->path);
     r->begin = (uintptr_t)m->p;
@@ -163,7 +165,8 @@ void io_unmap(IoMap *m) {
     } p = {m->p}; // munmap takes what mmap gave, without const
     if (m->region) {
         claim_input_end(m->region->device, m->region->inode);
-        m->region->n = 0; // from here on it may be another map's
+        m->region->n = 0;
+        m->region->used = false; // from here on it may be another map's
     }
     if (!m->region)
         mem_free(p.out);

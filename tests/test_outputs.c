@@ -119,6 +119,24 @@ TEST(outputs_of_killed_processes_are_removed) {
           "echo $(find . -name '*.tmp-*' | wc -l) left");
 }
 
+/* An empty file is an input like any other, until it is unmapped. */
+TEST(claims_of_an_empty_input_are_its_own) {
+    Err e;
+    IoMap none, m;
+    const char *dir = shell_directory(2000);
+    OWNED(test_mem_end)
+    char *train = mem_printf("%s/train.bin", dir), *empty = mem_printf("%s/empty", dir);
+    CHECK(io_write_file(empty, "", 0, NULL, &e) && io_map(&none, empty, &e) &&
+          io_map(&m, train, &e));
+    bool ok = !claim_output("--a", empty, &e);
+    io_unmap(&none);
+    ok = ok && !claim_output("--a", train, &e) && claim_output("--a", empty, &e);
+    io_unmap(&m);
+    ok = ok && claim_output("--b", train, &e);
+    claim_output_end("--a"), claim_output_end("--b");
+    CHECK(ok);
+}
+
 TEST(claims_are_of_files_not_of_names) {
     Err e;
     IoMap m;
