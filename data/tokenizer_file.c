@@ -132,13 +132,14 @@ static void save_one(const Tokenizer *t, const char *dir, const char *name,
 }
 
 void tokenizer_save(const Tokenizer *t, const char *dir) {
+    Err e;
     if (!t->can_encode)
         die_user("cannot save %s as a vocabulary with merges: it holds no merges", t->format);
     if (t->add_prefix_space || !t->use_pieces)
         die_user(
             "cannot save this tokenizer.json as vocab.json and merges.txt, which have no place for "
             "add_prefix_space and use_regex");
-    mkdir(dir, 0777); // where it cannot be made, neither can a file in it
+    if (!io_make_dirs(dir, &e)) die_user("%s", e.text);
     save_one(t, dir, "vocab.json", put_vocab);
     save_one(t, dir, "merges.txt", put_merges);
     if (fits_bin(t))

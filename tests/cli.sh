@@ -202,6 +202,14 @@ works "which is all that is printed" test "$(wc -w <out)" = 3
 # An export is complete: whoever gets the folder needs no other.
 printf 'one two' >words.txt
 works "a tokenizer of no pairs" "$programs/tokenize" train --text words.txt --vocab 257 --out signs
+works "a vocabulary in new folders" "$programs/tokenize" train --text words.txt --vocab 257 \
+    --out new/signs
+works "it is there" test -s new/signs/vocab.json
+saved=("$programs/tokenize" convert --tokenizer signs --out)
+works "another one in new folders" "${saved[@]}" new/more/signs
+works "it is there, too" cmp signs/merges.txt new/more/signs/merges.txt
+refuses "a vocabulary where a file is" 1 "--out: words.txt is not a folder" \
+    "$programs/tokenize" train --text words.txt --out words.txt
 works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer signs \
     --export-hf given
 works "it is a model with its tokenizer" "$programs/train_gpt" --init given --prompt a --threads 1

@@ -100,6 +100,28 @@ static void close_texts(Texts *x) {
     mem_free(x->maps);
 }
 
+/* A folder that is not there. */
+static void make_folder(const char *path) {
+    Err e;
+    if (!io_make_dirs(path, &e)) die_user("--out: %s", e.text);
+}
+
+/* The same for the folder of a file that is to be written. */
+static void make_folder_of(const char *path) {
+    char *folder = path_folder(path);
+    make_folder(folder);
+    mem_free(folder);
+}
+
+/* Is there a folder in which a file of this name can be written? Before hours of work. */
+static void prepare_folder(const char *path, const char *file) {
+    Err e;
+    char *name = mem_printf("%s/%s", path, file);
+    make_folder(path);
+    if (!output_possible(name, false, &e)) die_user("--out: %s", e.text);
+    mem_free(name);
+}
+
 static void show_training(void *ctx, int32_t done, int32_t wanted) {
     part_show(ctx, (double)(done - 257) / (wanted - 257));
 }
@@ -118,6 +140,7 @@ static int train(int argc, char **argv) {
     opt_parse(options, argc, argv, "gpt-tokenize train: learn a byte-pair vocabulary\n\n");
     if (!out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
     Texts x = open_texts(text);
+    prepare_folder(out, "vocab.json");
     BpeTrain *b = bpe_train_open();
     Part count = part_begin("counting");
     for (size_t i = 0, done = 0; i < (size_t)x.n; i++) {
@@ -199,14 +222,6 @@ static double default_fraction(size_t n_bytes) {
     enum { MOST = 4000000 };
     if (o.val_tokens > 0 || !o.out[0]) return 0;
     return (double)n_bytes * 0.1 > MOST ? MOST / (double)n_bytes : 0.1;
-}
-
-/* The folder of a file that is to be written, if it is not there. */
-static void make_folder_of(const char *path) {
-    Err e;
-    char *folder = path_folder(path);
-    if (!io_make_dirs(folder, &e)) die_user("--out: %s", e.text);
-    mem_free(folder);
 }
 
 static ShardFormat choose_format(const Tokenizer *t) {
