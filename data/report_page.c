@@ -92,20 +92,27 @@ void report_free(ReportRun *r) {
 /* --- numbers of the summary --- */
 
 /* Mean of the points within 1 % of the run on both sides, so that it does not lag; gaps stay. Freed
- * by the caller. */
+ * by the caller. No point is ever subtracted: a huge one would take the digits of all others with
+ * it. So the sum of the window [begin, end) has two parts: to[begin], of the points to `middle`,
+ * and of those behind it. When begin has come to the middle, the middle goes to end. */
 static double *smooth(const Curve *c) {
     size_t n = c->n, reach = n / 100 > 2 ? n / 100 : 2;
-    double *out = mem_calloc(n, sizeof *out), sum = 0;
-    size_t begin = 0, end = 0, finite = 0; // the window
+    double *out = mem_calloc(n, sizeof *out), *to = mem_calloc(n, sizeof *to), behind = 0;
+    size_t begin = 0, middle = 0, end = 0, finite = 0;
     for (size_t i = 0; i < n; i++) {
         size_t near = i < n - 1 - i ? i : n - 1 - i; // it stays centred at both ends
         size_t half = near < reach ? near : reach;
         for (; end < i + half + 1; end++)
-            if (isfinite(c->y[end])) sum += c->y[end], finite++;
-        for (; begin < i - half; begin++)
-            if (isfinite(c->y[begin])) sum -= c->y[begin], finite--;
-        out[i] = finite && isfinite(c->y[i]) ? sum / (double)finite : NAN;
+            if (isfinite(c->y[end])) behind += c->y[end], finite++;
+        for (; begin < i - half; begin++) finite -= isfinite(c->y[begin]) != 0;
+        if (begin >= middle) {
+            behind = 0, middle = end;
+            double sum = 0;
+            for (size_t k = end; k-- > begin;) to[k] = sum += isfinite(c->y[k]) ? c->y[k] : 0;
+        }
+        out[i] = finite && isfinite(c->y[i]) ? (to[begin] + behind) / (double)finite : NAN;
     }
+    mem_free(to);
     return out;
 }
 
