@@ -115,11 +115,13 @@ static void encode_bytes(const Tokenizer *t, const uint8_t *p, size_t n, Ids *ou
 /* Encodes text[begin..end) of one document text[0..n). */
 static void encode_range(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
                          size_t end, size_t n, Ids *out) {
+    bool space = begin == 0 && t->add_prefix_space && n > 0 && text[0] != ' ';
     if (t->n_merges == 0) {
+        if (space) ids_put(out, t->byte_id[' ']);
         encode_bytes(t, text + begin, end - begin, out);
         return;
     }
-    if (begin > 0 || !t->add_prefix_space || n == 0 || text[0] == ' ') {
+    if (!space) {
         encode_pieces(t, cache, text, begin, end, n, out);
         return;
     }

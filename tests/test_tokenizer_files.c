@@ -196,6 +196,30 @@ TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
     tokenizer_free(pair);
 }
 
+TEST(tokenizer_json_without_merges_has_the_prefix_space) {
+    json_t *root = json_load_file(SMALL_JSON, 0, NULL);
+    json_object_set_new(json_object_get(root, "model"), "merges", json_array());
+    json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
+    OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    Tokenizer *t = NULL;
+    Err e = {""};
+    bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
+    CHECK_STR(e.text, "");
+    CHECK(ok && tokenizer_merges(t) == 0);
+    static const char *const texts[] = {"ab", " ab", ""};
+    static const int n_ids[] = {3, 3, 0};
+    for (int i = 0; i < 3; i++) {
+        int32_t *ids;
+        int64_t n = tokenizer_encode(t, (const uint8_t *)texts[i], strlen(texts[i]), &ids);
+        OWNED(test_mem_end) uint8_t *back = NULL;
+        int64_t n_back = tokenizer_decode(t, ids, n, &back);
+        mem_free(ids);
+        CHECK(n == n_ids[i] && n_back == n && memcmp(back, " ab", (size_t)n) == 0);
+    }
+    tokenizer_free(t);
+}
+
 TEST(tokenizer_bin_refuses_damage) {
     uint8_t file[1024 + 7] = {0};
     int32_t header[4] = {20240328, 2, 3, 2};
