@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 void rng_words(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]) {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
@@ -26,10 +27,14 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return (double)(rng_u64(seed, stream, index) >> 11) * 0x1p-53;
 }
 
-uint64_t rng_stream(const char *name) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+uint64_t rng_hash(uint64_t h, const void *p, size_t n) {
+    const uint8_t *s = p;
+    for (size_t i = 0; i < n; i++) h = (h ^ s[i]) * 0x100000001b3u;
     return h;
+}
+
+uint64_t rng_stream(const char *name) {
+    return rng_hash(0xcbf29ce484222325u, name, strlen(name));
 }
 
 void rng_normal(float *x, int64_t n, uint64_t first, float std, uint64_t seed, uint64_t stream) {

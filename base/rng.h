@@ -8,6 +8,7 @@
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Four words that depend on all of (seed, stream, index). */
@@ -19,8 +20,10 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* x[i] = mean 0, standard deviation std, for global elements first .. first+n-1 (Box-Muller on
  * words). */
 void rng_normal(float *x, int64_t n, uint64_t first, float std, uint64_t seed, uint64_t stream);
-/* A stream number from a name (FNV-1a), e.g. of a tensor. */
+/* A stream number from a name (FNV-1a), e.g. of a tensor; and of the n bytes at p behind the text
+ * whose number is h. Equal numbers mean equal texts where nobody looks for others. */
 uint64_t rng_stream(const char *name);
+uint64_t rng_hash(uint64_t h, const void *p, size_t n);
 /* Position of `index` in a random permutation of 0 .. n-1 that depends on (seed, stream) alone.
  * O(1), no table. */
 uint64_t rng_permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t stream);

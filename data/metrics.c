@@ -113,7 +113,7 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     add_int(run, "ranks", r->ranks);
     json_object_set_new(run, "layout", json_string(r->layout));
     json_object_set_new(run, "overlap", json_string(r->overlap));
-    if (r->digest) json_object_set_new(run, "weights_sha256", json_string(r->digest));
+    if (r->digest) json_object_set_new(run, "weights_hash", json_string(r->digest));
     json_object_set_new(run, "kernels", json_string(r->kernels));
     if (r->device) json_object_set_new(run, "device", clean_string(r->device));
     json_object_set_new(run, "model", clean_string(r->model));

@@ -50,7 +50,7 @@ typedef struct RunRecord {
     int threads, ranks;  // threads of a rank
     const char *layout;  // SPEC of the mesh
     const char *overlap; // its words
-    const char *digest;  // SHA-256 of the weights before the first step, as text
+    const char *digest;  // weights_digest before the first step, as text
     double flops_per_token, peak_flops;
 } RunRecord;
 

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/rng.h"
 #include "data/hf_config.h"
 #include "data/io_map.h"
 #include "data/llmc.h"
@@ -254,65 +255,31 @@ bool weights_config(const char *path, Config *c, Err *e) {
 
 /* ---- the digest ---- */
 
-/* Elements [at, at + n) of the logical tensor, row after row; in a message n floats follow. */
-typedef struct Section {
-    int64_t at, n;
-} Section;
+/* Every bit of the result depends on every bit of x, and no two x have one result (the finalizer of
+ * SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators"). */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
 
-/* What this rank is the first to hold of a tensor's elements [begin, end), as sections; bytes.
- * Counts alone where out is NULL. */
-static size_t pack(const Tensor *t, int64_t begin, int64_t end, uint8_t *out) {
-    size_t used = 0;
-    TensorRun r;
-    for (TensorRuns i = tensor_runs(t, PART_PARAM, true); tensor_next(&i, &r);) {
-        int64_t at = r.row * t->cols + r.col, skip = at < begin ? begin - at : 0;
-        Section s = {at + skip, (at + r.n < end ? at + r.n : end) - at - skip};
-        if (s.n <= 0) continue;
-        if (out) {
-            memcpy(out + used, &s, sizeof s);
-            memcpy(out + used + sizeof s, t->param + r.at + skip, (size_t)s.n * sizeof(float));
+uint64_t weights_digest(const TensorTable *t, const Group *g) {
+    uint64_t mine = 0, sum = 0, *all = mem_alloc((size_t)g->size * sizeof *all);
+    for (int i = 0; i < t->n; i++) {
+        const Tensor *x = &t->t[i];
+        uint64_t name = rng_stream(x->name);
+        TensorRun r;
+        for (TensorRuns it = tensor_runs(x, PART_PARAM, true); tensor_next(&it, &r);) {
+            uint64_t at = name + (uint64_t)(r.row * x->cols + r.col);
+            for (int64_t k = 0; k < r.n; k++) {
+                uint32_t bits;
+                memcpy(&bits, x->param + r.at + k, sizeof bits);
+                mine += mix(mix(at + (uint64_t)k) ^ bits);
+            }
         }
-        used += sizeof s + (size_t)s.n * sizeof(float);
     }
-    return used;
-}
-
-/* Collective. The logical elements [begin, end) of a tensor, on rank 0. */
-static void gather(const Tensor *t, int64_t begin, int64_t end, const Group *g, float *out) {
-    size_t *sizes = mem_alloc((size_t)g->size * sizeof *sizes), longest = 0;
-    size_t mine = pack(t, begin, end, NULL);
-    group_all_gather(g, &mine, sizeof mine, sizes);
-    for (int i = 0; i < g->size; i++) longest = sizes[i] > longest ? sizes[i] : longest;
-    uint8_t *message = mem_calloc(longest, 1), *all = mem_alloc((size_t)g->size * longest);
-    pack(t, begin, end, message);
-    group_all_gather(g, message, longest, all);
-    for (int i = 0; i < g->size && g->rank == 0; i++)
-        for (size_t at = 0; at < sizes[i];) {
-            Section s;
-            memcpy(&s, all + (size_t)i * longest + at, sizeof s);
-            memcpy(out + s.at - begin, all + (size_t)i * longest + at + sizeof s,
-                   (size_t)s.n * sizeof *out);
-            at += sizeof s + (size_t)s.n * sizeof *out;
-        }
-    mem_free(sizes);
-    mem_free(message);
+    group_all_gather(g, &mine, sizeof mine, all);
+    for (int i = 0; i < g->size; i++) sum += all[i];
     mem_free(all);
-}
-
-void weights_digest(const TensorTable *t, const Group *g, uint8_t digest[SHA256_BYTES]) {
-    enum {
-        ALL = 1 << 22
-    }; // elements of the messages of all ranks, if one rank holds a whole chunk
-    int64_t chunk = ALL / g->size;
-    float *values = mem_alloc((size_t)chunk * sizeof *values);
-    Sha256 h = sha256_start();
-    for (int i = 0; i < t->n; i++)
-        for (int64_t at = 0, n = tensor_size(&t->t[i]); at < n; at += chunk) {
-            int64_t end = n - at < chunk ? n : at + chunk;
-            gather(&t->t[i], at, end, g, values);
-            if (g->rank == 0) sha256_add(&h, values, (size_t)(end - at) * sizeof *values);
-        }
-    sha256_end(&h, digest);
-    group_share(g, digest, SHA256_BYTES);
-    mem_free(values);
+    return sum;
 }

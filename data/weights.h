@@ -15,10 +15,10 @@
 #define DATA_WEIGHTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/die.h"
 #include "base/group.h"
-#include "base/sha256.h"
 #include "base/tensor.h"
 
 /* Local. Does a file or folder describe its model? A .safetensors file without config.json does
@@ -45,8 +45,8 @@ void weights_export_paths(const char *dir, char *paths[EXPORT_FILES]);
  * failure leaves what was there. */
 bool weights_export(const char *dir, const TensorTable *t, const char *dtype, const Group *g,
                     Err *e);
-/* Collective. SHA-256 of the logical params: in the order of the table, fp32, little-endian,
- * row-major. The same for every mesh. Memory on each rank: some 32 MB, whatever the model. */
-void weights_digest(const TensorTable *t, const Group *g, uint8_t digest[SHA256_BYTES]);
+/* Collective. A hash of the logical params, the same for every mesh: the sum modulo 2^64, in any
+ * order, of hashes of (name of the tensor, index of the element, its bits). */
+uint64_t weights_digest(const TensorTable *t, const Group *g);
 
 #endif

@@ -13,20 +13,15 @@
 #include "base/cache.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
-#include "base/sha256.h"
+#include "base/rng.h"
 
 _Static_assert(sizeof(AlgorithmChoice) == CHOICE_KEY + sizeof(LtAlgorithm) + 8, "no holes");
 
 /* The file's name tells all that every entry depends on. */
 static char *path_of(const char *device, uint64_t version) {
-    uint8_t digest[SHA256_BYTES];
-    char hash[2 * SHA256_BYTES + 1], name[64],
-        *of = mem_printf("%s, cuBLASLt %" PRIu64 " or own, entries of %zu bytes", device, version,
-                         sizeof(AlgorithmChoice));
-    Sha256 h = sha256_start();
-    sha256_add(&h, of, strlen(of));
-    sha256_end(&h, digest);
-    snprintf(name, sizeof name, "matmuls-%.16s.bin", sha256_print(digest, hash));
+    char name[64], *of = mem_printf("%s, cuBLASLt %" PRIu64 " or own, entries of %zu bytes", device,
+                                    version, sizeof(AlgorithmChoice));
+    snprintf(name, sizeof name, "matmuls-%016" PRIx64 ".bin", rng_stream(of));
     mem_free(of);
     return cache_path(name);
 }

@@ -3,6 +3,7 @@
  * measured again. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 #include "base/cache.h"
 #include "base/mem.h"
-#include "base/sha256.h"
+#include "base/rng.h"
 #include "parallel/plan/calibrate_parts.h"
 
 enum { VERSION = 11, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
@@ -195,12 +196,8 @@ bool calibration_parse(Calibration *c, const char *text, size_t n, const char *k
 /* ---- files */
 
 char *calibration_path(const char *key) {
-    uint8_t digest[SHA256_BYTES];
-    char hash[2 * SHA256_BYTES + 1], name[64];
-    Sha256 h = sha256_start();
-    sha256_add(&h, key, strlen(key));
-    sha256_end(&h, digest);
-    snprintf(name, sizeof name, "calibration-%.16s.json", sha256_print(digest, hash));
+    char name[64];
+    snprintf(name, sizeof name, "calibration-%016" PRIx64 ".json", rng_stream(key));
     return cache_path(name);
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/median.h"
 #include "base/mem.h"
-#include "base/sha256.h"
+#include "base/rng.h"
 #include "base/version.h"
 #include "data/stamp.h"
 #include "parallel/comm/coll_backend.h"
@@ -152,36 +152,33 @@ void detect_list(char *text, size_t n, const int *item, int n_items) {
 
 /* ---- the key ---- */
 
-static void add_text(Sha256 *s, char *text) {
-    sha256_add(s, text, strlen(text) + 1);
+static uint64_t add_text(uint64_t h, char *text) {
+    h = rng_hash(h, text, strlen(text) + 1);
     mem_free(text);
+    return h;
 }
 
 /* Every name and every binding; neither what memory is free at the moment, nor how fast a rank just
  * was. */
-static void digest_facts(const Detected *d, char hex[2 * SHA256_BYTES + 1]) {
-    Sha256 s = sha256_start();
-    uint8_t digest[SHA256_BYTES];
+static uint64_t digest_facts(const Detected *d) {
+    uint64_t h = rng_stream("");
     for (int i = 0; i < d->n_nodes; i++) {
         const NodeFacts *n = &d->node[i];
-        add_text(&s, mem_printf("%s %s %d %d %d %d", n->name, n->cpu, n->sockets, n->cores,
-                                n->threads, n->quota));
+        h = add_text(h, mem_printf("%s %s %d %d %d %d", n->name, n->cpu, n->sockets, n->cores,
+                                   n->threads, n->quota));
     }
     for (int r = 0; r < d->n_ranks; r++) {
         const RankFacts *f = &d->rank[r];
-        add_text(&s, mem_printf("%d %d", f->node, f->threads));
-        sha256_add(&s, f->core, sizeof f->core);
+        h = add_text(h, mem_printf("%d %d", f->node, f->threads));
+        h = rng_hash(h, f->core, sizeof f->core);
     }
-    sha256_end(&s, digest);
-    sha256_print(digest, hex);
+    return h;
 }
 
 void detect_key(const Detected *d, char key[256]) {
-    char hex[2 * SHA256_BYTES + 1];
-    digest_facts(d, hex);
-    snprintf(key, 256, "%.32s-%dnodes-%.48s-%dranks-%dthreads-%s-%s-%.40s-%s-%.16s",
+    snprintf(key, 256, "%.32s-%dnodes-%.48s-%dranks-%dthreads-%s-%s-%.40s-%s-%016" PRIx64,
              d->node[0].name, d->n_nodes, d->node[0].cpu, d->n_ranks, d->rank[0].threads,
-             d->kernels, d->backend, version_commit(), version_build(), hex);
+             d->kernels, d->backend, version_commit(), version_build(), digest_facts(d));
     for (char *c = key; *c; c++) {
         bool plain = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
                      (*c >= 'A' && *c <= 'Z') || *c == '-' || *c == '.';

@@ -117,7 +117,7 @@ static const Opt rows[] = {
     {"exact", OPT_BOOL, AT(exact), "0", 0, 0, "",
      "the same bits on every mesh: sums as integers, of a limited range; fp32, a quarter slower"},
     {"count", OPT_BOOL, AT(count), "0", 0, 0, "",
-     "first the SHA-256 of the weights; at the end every collective of a step, bytes and time"},
+     "first a hash of the weights; at the end every collective of a step, bytes and time"},
     {"kernels", OPT_STR, AT(kernels), "auto", 0, 0, "SET",
      "auto, avx512_amx, avx512_bf16, avx512, avx2 or portable"},
     {"libraries", OPT_STR, AT(libraries), "", 0, 0, "FOLDER:...|none",

@@ -6,7 +6,6 @@
 #define PARALLEL_TRAIN_TRAIN_H
 
 #include "base/group.h"
-#include "base/sha256.h"
 #include "data/batch.h"
 #include "data/hellaswag.h"
 #include "data/metrics.h"
@@ -73,10 +72,10 @@ typedef struct Run {
     RunState state;
     Metrics *metrics; // rank 0 only, as is progress
     Progress *progress;
-    double peak_flops, peak_rank;      // FLOP/s of all ranks, of this rank
-    const char *peak_how;              // source of the peak: "measured"
-    char digest[2 * SHA256_BYTES + 1]; // of the weights before the first step, with --count
-    int64_t saved_step;                // step of the newest checkpoint; -1: none
+    double peak_flops, peak_rank; // FLOP/s of all ranks, of this rank
+    const char *peak_how;         // source of the peak: "measured"
+    char digest[17];              // of the weights before the first step, with --count
+    int64_t saved_step;           // step of the newest checkpoint; -1: none
     Measured measured;
     Calibration *calibration;  // cost table of the plan; NULL: none
     Layout fixed;              // --layout, if the plan must keep it
