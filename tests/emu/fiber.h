@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/sanitize.h"
+#include "tests/emu/sanitize.h"
 
 typedef struct Fiber {
     void *sp;     // where its registers lie while it does not run

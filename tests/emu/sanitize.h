@@ -1,8 +1,8 @@
 /* sanitize -- notes to the sanitizers when a thread changes its stack. Nothing without
  * them.
  */
-#ifndef BASE_SANITIZE_H
-#define BASE_SANITIZE_H
+#ifndef TESTS_EMU_SANITIZE_H
+#define TESTS_EMU_SANITIZE_H
 
 #include <stdbool.h>
 #include <stddef.h>
