@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/opt.h"
@@ -21,83 +20,36 @@ static const struct {
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24, MAX_LAYERS = 1000 };
 static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
-static const char *const norm_names[] = {[NORM_LAYER] = "layer", [NORM_RMS] = "rms", NULL};
-static const char *const pos_names[] = {[POS_LEARNED] = "learned", [POS_ROPE] = "rope", NULL};
-static const char *const act_names[] = {
-    [ACT_GELU] = "gelu", [ACT_RELU2] = "relu2", [ACT_SWIGLU] = "swiglu", NULL};
-static const char *const switch_names[] = {"0", "1", NULL};
-
-const char *config_act_name(ActKind act) {
-    return act_names[act];
+/* The keys in the order of config_print, as a table of options (base/opt.h) whose values are those
+ * of c. Words stand in the order of the enums. */
+enum { N_KEYS = 14 };
+static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
+    const Opt all[] = {
+        {"layers", OPT_INT, &c->layers, "", 1, MAX_DIM, "N", ""},
+        {"heads", OPT_INT, &c->heads, "", 1, MAX_DIM, "N", ""},
+        {"kv_heads", OPT_INT, &c->kv_heads, "", 1, MAX_DIM, "N", ""},
+        {"channels", OPT_INT, &c->channels, "", 1, MAX_DIM, "N", ""},
+        {"ffn", OPT_INT, &c->ffn, "", 1, MAX_DIM, "N", ""},
+        {"seq", OPT_INT, &c->seq, "", 1, MAX_DIM, "N", ""},
+        {"vocab", OPT_INT, &c->vocab, "", 1, MAX_DIM, "N", ""},
+        {"norm", OPT_CHOICE, &c->norm, "", 0, 0, "layer|rms", ""},
+        {"pos", OPT_CHOICE, &c->pos, "", 0, 0, "learned|rope", ""},
+        {"act", OPT_CHOICE, &c->act, "", 0, 0, "gelu|relu2|swiglu", ""},
+        {"bias", OPT_BOOL, &c->bias, "", 0, 0, "", ""},
+        {"tied", OPT_BOOL, &c->tied, "", 0, 0, "", ""},
+        {"eps", OPT_FLOAT, &c->norm_eps, "", 0, 1e300, "X", ""},
+        {"theta", OPT_FLOAT, &c->rope_theta, "", 1e-300, 1e300, "X", ""},
+        {0},
+    };
+    _Static_assert(sizeof all / sizeof *all == N_KEYS + 1, "rows_of");
+    memcpy(rows, all, sizeof all);
 }
 
-/* The keys in the order of config_print: what each takes, where that goes, its words. */
-typedef enum { WHOLE, CHOICE, SWITCH, NUMBER } ValueKind; // int64_t, an enum, bool, double
-typedef struct Key {
-    const char *name;
-    ValueKind kind;
-    size_t offset;
-    const char *const *words; // of a choice or switch, ended by NULL
-} Key;
-static const Key keys[] = {{"layers", WHOLE, offsetof(Config, layers), NULL},
-                           {"heads", WHOLE, offsetof(Config, heads), NULL},
-                           {"kv_heads", WHOLE, offsetof(Config, kv_heads), NULL},
-                           {"channels", WHOLE, offsetof(Config, channels), NULL},
-                           {"ffn", WHOLE, offsetof(Config, ffn), NULL},
-                           {"seq", WHOLE, offsetof(Config, seq), NULL},
-                           {"vocab", WHOLE, offsetof(Config, vocab), NULL},
-                           {"norm", CHOICE, offsetof(Config, norm), norm_names},
-                           {"pos", CHOICE, offsetof(Config, pos), pos_names},
-                           {"act", CHOICE, offsetof(Config, act), act_names},
-                           {"bias", SWITCH, offsetof(Config, bias), switch_names},
-                           {"tied", SWITCH, offsetof(Config, tied), switch_names},
-                           {"eps", NUMBER, offsetof(Config, norm_eps), NULL},
-                           {"theta", NUMBER, offsetof(Config, rope_theta), NULL}};
-enum { N_KEYS = sizeof keys / sizeof *keys };
-
-static const void *value_at(const Config *c, const Key *k) {
-    return (const char *)c + k->offset;
-}
-
-static bool choose(const Key *k, const char *value, int *x, Err *e) {
-    char all[64] = "";
-    for (int i = 0; k->words[i]; i++) {
-        if (strcmp(value, k->words[i]) == 0) return *x = i, true;
-        strcat(strcat(all, i == 0 ? "" : k->words[i + 1] ? ", " : " or "), k->words[i]);
-    }
-    return err(e, "model: %s=%s: %s", k->name, value, all);
-}
-
-static bool set_value(Config *c, const Key *k, const char *value, Err *e) {
-    void *to = (char *)c + k->offset;
-    char *end;
-    int word = 0;
-    if (k->kind == WHOLE) {
-        long long x = strtoll(value, &end, 10);
-        if (*end || end == value || x < 1 || x > MAX_DIM)
-            return err(e, "model: %s=%s: a whole number from 1 to %d is needed", k->name, value,
-                       MAX_DIM);
-        *(int64_t *)to = x;
-    } else if (k->kind == NUMBER) {
-        double x = strtod(value, &end);
-        if (*end || end == value || !(x > 0) || isinf(x))
-            return err(e, "model: %s=%s: a positive number is needed", k->name, value);
-        *(double *)to = x;
-    } else if (!choose(k, value, k->kind == CHOICE ? to : &word, e)) {
-        return false;
-    } else if (k->kind == SWITCH) {
-        *(bool *)to = word;
-    }
-    return true;
-}
-
-static const char *value_text(const Config *c, const Key *k, char buf[32]) {
-    const void *at = value_at(c, k);
-    if (k->kind == CHOICE) return k->words[*(const int *)at];
-    if (k->kind == SWITCH) return k->words[*(const bool *)at];
-    if (k->kind == NUMBER) return opt_number(*(const double *)at, buf, 32);
-    snprintf(buf, 32, "%lld", (long long)*(const int64_t *)at);
-    return buf;
+const char *config_act_name(ActKind act, char buf[16]) {
+    Config c = {.act = act};
+    Opt rows[N_KEYS + 1];
+    rows_of(&c, rows);
+    return opt_text(opt_find(rows, "act"), buf, 16);
 }
 
 static bool set_word(Config *c, const char *word, Err *e) {
@@ -124,11 +76,15 @@ static bool set_word(Config *c, const char *word, Err *e) {
 }
 
 static bool set_pair(Config *c, const char *key, const char *value, Err *e) {
+    Opt rows[N_KEYS + 1];
+    char why[256];
     const char *names[N_KEYS];
-    for (int i = 0; i < N_KEYS; i++) {
-        if (strcmp(key, keys[i].name) == 0) return set_value(c, &keys[i], value, e);
-        names[i] = keys[i].name;
-    }
+    rows_of(c, rows);
+    const Opt *row = opt_find(rows, key);
+    if (row)
+        return opt_set(row, value, why, sizeof why) ||
+               err(e, "model: %s", why + strlen("--")); // it is no option
+    for (int i = 0; i < N_KEYS; i++) names[i] = rows[i].name;
     const char *near = opt_nearest(key, names, N_KEYS);
     return err(e, "model: unknown key \"%s\"%s%s%s", key, near ? ": did you mean \"" : "",
                near ? near : "", near ? "\"?" : "");
@@ -181,10 +137,13 @@ static double parameters(const Config *c) {
 }
 
 bool config_check(const Config *c, Err *e) {
-    for (int i = 0; i < N_KEYS && keys[i].kind == WHOLE; i++) {
-        int64_t x = *(const int64_t *)value_at(c, &keys[i]);
+    Config copy = *c;
+    Opt rows[N_KEYS + 1];
+    rows_of(&copy, rows);
+    for (const Opt *o = rows; o->type == OPT_INT && o->name; o++) {
+        int64_t x = *(const int64_t *)o->at;
         if (x < 1 || x > MAX_DIM)
-            return err(e, "model: %s=%lld: from 1 to %d", keys[i].name, (long long)x, MAX_DIM);
+            return err(e, "model: %s=%lld: from 1 to %d", o->name, (long long)x, MAX_DIM);
     }
     if (c->channels % c->heads)
         return err(e, "model: heads=%lld do not divide channels=%lld", (long long)c->heads,
@@ -205,10 +164,13 @@ bool config_check(const Config *c, Err *e) {
 }
 
 void config_print(const Config *c, char *buf, size_t n) {
+    Config copy = *c;
+    Opt rows[N_KEYS + 1];
     char value[32];
+    rows_of(&copy, rows);
     for (int i = 0, at = 0; i < N_KEYS && at < (int)n; i++)
-        at += snprintf(buf + at, n - (size_t)at, "%s%s=%s", i ? "," : "", keys[i].name,
-                       value_text(c, &keys[i], value));
+        at += snprintf(buf + at, n - (size_t)at, "%s%s=%s", i ? "," : "", rows[i].name,
+                       opt_text(&rows[i], value, sizeof value));
 }
 
 bool config_equal(const Config *a, const Config *b) {
@@ -217,12 +179,14 @@ bool config_equal(const Config *a, const Config *b) {
 }
 
 bool config_difference(const Config *a, const Config *b, char in_a[64], char in_b[64]) {
-    char x[32], y[32];
+    Config copy[2] = {*a, *b};
+    Opt x[N_KEYS + 1], y[N_KEYS + 1];
+    char p[32], q[32];
+    rows_of(&copy[0], x), rows_of(&copy[1], y);
     for (int i = 0; i < N_KEYS; i++) {
-        const char *p = value_text(a, &keys[i], x), *q = value_text(b, &keys[i], y);
-        if (strcmp(p, q) == 0) continue;
-        snprintf(in_a, 64, "%s=%s", keys[i].name, p);
-        snprintf(in_b, 64, "%s=%s", keys[i].name, q);
+        if (strcmp(opt_text(&x[i], p, sizeof p), opt_text(&y[i], q, sizeof q)) == 0) continue;
+        snprintf(in_a, 64, "%s=%s", x[i].name, p);
+        snprintf(in_b, 64, "%s=%s", y[i].name, q);
         return true;
     }
     return false;

@@ -50,8 +50,8 @@ bool config_change(Config *c, const char *text, Err *e);
 /* Local. Checks that heads divide channels, kv_heads divide heads, head size is even for rope,
  * everything positive. */
 bool config_check(const Config *c, Err *e);
-/* Local, pure. As act=... has it: "gelu". */
-const char *config_act_name(ActKind act);
+/* Local, pure. As act=... has it, in buf: "gelu". */
+const char *config_act_name(ActKind act, char buf[16]);
 /* Local. Text that config_parse reads back to the same Config. */
 void config_print(const Config *c, char *buf, size_t n);
 bool config_equal(const Config *a, const Config *b);

@@ -31,6 +31,7 @@ static bool pointwise(const Where *w, const void *of, int way) {
     const struct Vector *c = of;
     ActKind act = pointwise_acts[way];
     int64_t n = c->n;
+    char name[16];
     Words x = words(n, 15, 1, w->bf16, c->skew), dy = words(n, 3, 2, w->bf16, c->skew);
     Words y = words_empty(n, w->bf16, c->skew), dx = words_empty(n, w->bf16, c->skew);
     double *want = doubles_copy(x.host, n), *slope = doubles_copy(dy.host, n);
@@ -41,7 +42,7 @@ static bool pointwise(const Where *w, const void *of, int way) {
     w->k->act_backward(w->team, act, dy.device, dy.device, x.device, n); // in place
     words_get(&y), words_get(&dx), words_get(&dy);
     return w->again || (same_bits(dy.host, dx.host, n) &&
-                        near_all(config_act_name(act), y.host, want, n, tolerance(w)) &&
+                        near_all(config_act_name(act, name), y.host, want, n, tolerance(w)) &&
                         near_all("dx", dx.host, slope, n, tolerance(w)));
 }
 TEST(pointwise_activations_match_double_for_any_team) {

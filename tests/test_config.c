@@ -22,8 +22,8 @@ TEST(config_sizes_have_the_published_parameter_counts) {
 TEST(config_prints_what_it_parses) {
     static const char *const texts[] = {
         "d6", "llama,layers=3,heads=4,kv_heads=2,channels=64,seq=32,vocab=99",
-        "layers=1,heads=1,channels=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5"};
-    for (int i = 0; i < 4; i++) {
+        "layers=1,heads=1,channels=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5", "d12,eps=0"};
+    for (int i = 0; i < 5; i++) {
         Config a, b;
         char text[512];
         Err e;
@@ -37,10 +37,13 @@ TEST(config_prints_what_it_parses) {
 TEST(config_refuses_with_a_reason) {
     static const struct {
         const char *text, *reason;
-    } bad[] = {{"d13", "d12"},          {"layer=3", "layers"},  {"heads=5", "channels"},
-               {"layers=0", "from 1"},  {"layers=x", "whole"},  {"kv_heads=5", "heads"},
-               {"norm=batch", "layer"}, {"d12,,d6", "comma"},   {"bias=2", "0 or 1"},
-               {"eps=-1", "positive"},  {"vocab=1e9", "whole"}, {"llama,heads=256", "even"}};
+    } bad[] = {{"d13", "d12"},           {"layer=3", "layers"},
+               {"heads=5", "channels"},  {"layers=0", "between 1 and"},
+               {"layers=x", "whole"},    {"kv_heads=5", "heads"},
+               {"norm=batch", "layer"},  {"d12,,d6", "comma"},
+               {"bias=2", "0 or 1"},     {"eps=-1", "between 0"},
+               {"vocab=1e9", "between"}, {"theta=0", "between"},
+               {"eps=inf", "between"},   {"llama,heads=256", "even"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Config c;
         Err e = {0};

@@ -140,7 +140,8 @@ static void put_place(Text *t, const StepTensor *x) {
 
 /* An activation is called by its function. */
 static void put_kind(Text *t, const Program *p, const Op *op) {
-    const char *act = config_act_name(p->shape->config.act);
+    char name[16];
+    const char *act = config_act_name(p->shape->config.act, name);
     bool backward = op->kind == OP_ACT_BACKWARD;
     if (backward || op->kind == OP_ACT)
         text_put(t, "%s%s", act, backward ? "_backward" : "");

@@ -62,8 +62,8 @@ static void listing_free(Listing *l) {
 
 /* An activation is called by its function. */
 static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT]) {
-    char axes[2 * N_AXES + 1], root[16] = "", name[32];
-    const char *act = config_act_name(p->shape->config.act);
+    char axes[2 * N_AXES + 1], root[16] = "", name[32], act[16];
+    config_act_name(p->shape->config.act, act);
     snprintf(name, sizeof name, "%s", op_info(op->kind)->name);
     if (op->kind == OP_ACT) snprintf(name, sizeof name, "%s", act);
     if (op->kind == OP_ACT_BACKWARD) snprintf(name, sizeof name, "%s_backward", act);
