@@ -95,13 +95,6 @@ void progress_bar(char *buf, size_t n, int width, const StepRecord *s, int64_t s
     put_bar(buf, n, width, done, text);
 }
 
-void progress_wait_bar(char *buf, size_t n, int width, const char *what, double seconds,
-                       double most) {
-    char text[LINE];
-    snprintf(text, sizeof text, "%s  %.0f of at most %.0f s", what, seconds, most);
-    put_bar(buf, n, width, seconds / most, text);
-}
-
 void progress_set(bool bar, int64_t every) {
     bar_allowed = bar, line_every = every;
 }
@@ -156,15 +149,6 @@ void progress_step(Progress *p, const StepRecord *s) {
         progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
         fprintf(p->f, "\r\033[K%s", last ? "" : line);
     }
-    flush(p);
-}
-
-void progress_wait(Progress *p, const char *what, double seconds, double most) {
-    char line[LINE];
-    if (!p->is_terminal || fabs(now_s() - p->drawn) < REDRAW_S) return;
-    p->drawn = now_s();
-    progress_wait_bar(line, sizeof line, columns(p->f) - 1, what, seconds, most);
-    fprintf(p->f, "\r\033[K%s", line);
     flush(p);
 }
 

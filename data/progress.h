@@ -38,9 +38,6 @@ void progress_step(Progress *p, const StepRecord *s);
 /* Local. Lines of other things (losses, samples, saved checkpoints): printed as they are, above the
  * bar. */
 void progress_note(Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Local. Something other than steps takes so many seconds of `most`: a bar on a terminal, nothing
- * elsewhere. */
-void progress_wait(Progress *p, const char *what, double seconds, double most);
 /* Local. A part of something other than steps is done, after so many seconds: from the second one
  * on a bar on a terminal, elsewhere a line every ten. */
 void progress_part(Progress *p, const char *what, double done, double seconds);
@@ -58,8 +55,5 @@ void progress_time(char *buf, size_t n, double seconds);
 
 /* Pure: "searching, 0:12, ETA 0:34"; without an ETA where nothing is done yet. */
 void progress_part_line(char *buf, size_t n, const char *what, double done, double seconds);
-/* Pure: "[=====>    ]  measuring  4 of at most 10 s". */
-void progress_wait_bar(char *buf, size_t n, int width, const char *what, double seconds,
-                       double most);
 
 #endif

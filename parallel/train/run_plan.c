@@ -174,7 +174,7 @@ static void show_measuring(void *ctx, const CalibrateProgress *progress) {
     m->now = progress->seconds;
     char what[128];
     snprintf(what, sizeof what, "measuring %s", progress->what);
-    progress_wait(m->progress, what, m->now, PLAN_MEASURE_S);
+    progress_part(m->progress, what, m->now / PLAN_MEASURE_S, m->now);
 }
 
 /* Collective. Measures what the plan needs of this machine: r->calibration. Rank 0 shows progress.
