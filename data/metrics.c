@@ -22,19 +22,13 @@ struct Metrics {
 
 /* --- JSON lines --- */
 
-/* Adds a number; one that is not finite becomes null and is named in "nonfinite". */
+/* null where x is not finite: HellaSwag's share of no examples. */
+static json_t *number(double x) {
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
 static void add(json_t *o, const char *key, double x) {
-    if (isfinite(x)) {
-        json_object_set_new(o, key, json_real(x));
-        return;
-    }
-    json_object_set_new(o, key, json_null());
-    json_t *names = json_object_get(o, "nonfinite");
-    if (!names) {
-        names = json_object();
-        json_object_set_new(o, "nonfinite", names);
-    }
-    json_object_set_new(names, key, json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf"));
+    json_object_set_new(o, key, number(x));
 }
 
 /* The same for a number that may be unknown, which leaves no trace. */
@@ -69,7 +63,7 @@ static json_t *option_value(const Opt *o) {
     case OPT_INT:
         return json_integer(*(int64_t *)o->at);
     case OPT_FLOAT:
-        return isfinite(*(double *)o->at) ? json_real(*(double *)o->at) : json_null();
+        return number(*(double *)o->at);
     case OPT_BOOL:
         return json_boolean(*(bool *)o->at);
     case OPT_STR:

@@ -5,8 +5,7 @@
  *                           {"run":{"model":...,"options":{...}}}   first, and after each resume
  *                           {"step":1,"loss":...,"norm":...,"lr":...,"ms":...,"tokens":...,...}
  *                           {"step":10,"val_loss":...}   {"step":10,"sample":"..."}
- *                         NaN and infinity are null, and named:
- *                           "loss":null,"nonfinite":{"loss":"nan"}
+ *                         NaN and infinity are null
  *     --csv FILE          a header line, then a row per step or evaluation; what a row does not
  *                         have stays empty
  *     --tensorboard DIR   events.out.tfevents.*: scalars train/loss, val/loss, ...; samples as text

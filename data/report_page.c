@@ -62,7 +62,6 @@ static void take_line(ReportRun *r, json_t *o) {
             r->tokens = json_integer_value(json_object_get(o, "tokens"));
         if (json_is_true(json_object_get(o, "skipped"))) r->skipped++;
     }
-    if (json_object_get(o, "nonfinite") && !r->nonfinite_step) r->nonfinite_step = step;
 }
 
 void report_read(ReportRun *r, const char *name, const char *p, size_t n) {
@@ -450,11 +449,6 @@ static void put_options(FILE *f, const ReportRun *runs, int n) {
 }
 
 static void put_warnings(FILE *f, const ReportRun *r) {
-    if (r->nonfinite_step) {
-        fputs("<p class='warning'>", f), chart_escape(f, r->name);
-        fprintf(f, ": a loss or a gradient norm was not finite at step %lld.</p>\n",
-                (long long)r->nonfinite_step);
-    }
     if (r->skipped) {
         fputs("<p class='warning'>", f), chart_escape(f, r->name);
         fprintf(f, ": %lld updates were skipped as outliers.</p>\n", (long long)r->skipped);

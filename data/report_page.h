@@ -30,7 +30,6 @@ typedef struct ReportRun {
     ReportSample *samples;
     size_t n_samples;
     int64_t tokens, steps, skipped;
-    int64_t nonfinite_step;   // first step whose loss or norm was not finite, or 0
     int64_t lines, bad_lines; // read; of them no JSON objects
 } ReportRun;
 
