@@ -389,6 +389,26 @@ TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
     runs_where_the_library_does_not(&sm90, &matmul_counts_mine()->sm90);
 }
 
+/* Where the library runs nothing of what it proposes, the own kernel's config is kept for the next
+ * run, which times nothing. */
+TEST(cuda_matmul_prepare_keeps_a_config_where_the_library_refuses_all) {
+    NEEDS_EMULATION();
+    cuda_forget_choices();
+    for (int round = 0; round < 2; round++) {
+        if (!begin(&sm90, cuda_orders[0])) return;
+        emu_lt_setup = (EmuLtSetup){.mood = EMU_LT_REFUSES_ALL};
+        Case c = case_make(&shapes[0]);
+        int64_t before = matmul_counts().sm90;
+        matmul_prepare(&c.p, 2);
+        int64_t timed = matmul_counts().sm90 - before;
+        CHECK(round ? timed == 0 : timed > 0);
+        kernels_cuda(true)->matmul(NULL, &c.p);
+        CHECK(matmul_counts().sm90 == before + timed + 1);
+        emu_lt_setup.mood = EMU_LT_FINE;
+        CHECK(cuda_end());
+    }
+}
+
 /* What was chosen for padded rows is not for those that others' words follow. */
 TEST(cuda_matmul_is_chosen_for_padded_rows_or_others) {
     NEEDS_EMULATION();

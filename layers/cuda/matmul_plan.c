@@ -571,7 +571,7 @@ void matmul_plan_time(MatmulPlan *plan, const Matmul *p, float *sums, MatmulRest
     if (!recall(&t, file)) {
         take_own_if_faster(&t, take_best(&t));
         AlgorithmChoice c = choice_of(plan);
-        if (plan->n) choices_add(file, &c);
+        if (plan->n || plan->config) choices_add(file, &c);
     }
     choices_let_go(file);
 }

@@ -312,6 +312,7 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     if (emu_lt_setup.mood == EMU_LT_BARE &&
         d->epilogue & ~(uint32_t)(LT_EPILOGUE_DEFAULT | LT_EPILOGUE_BIAS))
         return LT_NOT_SUPPORTED;
+    if (emu_lt_setup.mood == EMU_LT_REFUSES_ALL) return LT_NOT_SUPPORTED;
     if (i == 0 || (i == 1 && add != 0)) return LT_NOT_SUPPORTED;
     if (i == 3 && (workspace_bytes < NEEDS || !aligned(workspace, 16))) return LT_INVALID_VALUE;
     if (c == y && lc->ld != ly->ld) return LT_INVALID_VALUE;

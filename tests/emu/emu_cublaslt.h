@@ -23,12 +23,13 @@ typedef struct EmuLt {
 } EmuLt;
 extern EmuLt emu_lt;
 /* The library refuses every epilogue but bias (as some devices do when it is run), or that
- * which sums, or everything; it breaks down. */
+ * which sums, or everything, or all that it proposes when it is run; it breaks down. */
 typedef enum EmuLtMood {
     EMU_LT_FINE,
     EMU_LT_BARE,
     EMU_LT_NO_SUMS,
     EMU_LT_NOTHING,
+    EMU_LT_REFUSES_ALL,
     EMU_LT_BROKEN
 } EmuLtMood;
 /* How it is from now on. */
