@@ -46,7 +46,7 @@ void act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x, in
 
 /* Rows per piece of a [T, width] matrix. */
 static int64_t row_grain(int64_t width) {
-    return width < GRAIN ? GRAIN / width : 1;
+    return width < 1 ? GRAIN : width < GRAIN ? GRAIN / width : 1;
 }
 
 static void swiglu_forward_rows(void *ctx, int64_t begin, int64_t end) {
@@ -161,5 +161,5 @@ static void bias_residual_rows(void *ctx, int64_t begin, int64_t end) {
 }
 
 void bias_residual(Team *t, Act *y, const Act *addend, const float *bias, int64_t T, int64_t N) {
-    if (N > 0) team_for(t, T, row_grain(N), bias_residual_rows, &(Residual){y, addend, bias, N});
+    team_for(t, T, row_grain(N), bias_residual_rows, &(Residual){y, addend, bias, N});
 }
