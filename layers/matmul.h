@@ -7,8 +7,8 @@
  *   head      logits[T, V] = x[T, C] wte'               a = x   (C, 1)   b = wte' (1, C)
  *
  * Strides say which operand is transposed, so the three matmuls are one routine with two ways of
- * packing. BLIS structure: A and B are packed into panels, a register tile of y is summed over KC
- * of K, panels of K are added in order.
+ * packing. BLIS structure: A and B are packed into panels, a register tile of y is summed over
+ * PANEL_K of K, panels of K are added in order.
  *
  * bf16: operands are rounded to bfloat16 (nearest, ties to even) while they are packed; sums are
  * fp32. The result does not depend on the number of threads. Source: Van Zee, van de Geijn, "BLIS",

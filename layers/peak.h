@@ -14,9 +14,9 @@ typedef struct Peak {
 /* Local. Independent multiply-adds held in registers; with bf16, dot products of bf16 pairs where
  * the instruction set has them (else as fp32). Takes about 20 ms, longer on a busy machine.
  *
- * Each member times bursts of some 40 us and reports the rate that a tenth of its bursts exceed. A
- * burst is far shorter than a scheduler's time slice, so most bursts run undisturbed even on shared
- * cores; `served` < 1 shows that cores were shared. */
+ * Each member times bursts of some 40 us and reports the rate that a quarter of its bursts exceed.
+ * A burst is far shorter than a scheduler's time slice, so most bursts run undisturbed even on
+ * shared cores; `served` < 1 shows that cores were shared. */
 Peak peak(Team *t, bool bf16);
 
 #endif

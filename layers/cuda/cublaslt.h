@@ -103,8 +103,8 @@ typedef struct CublasLt {
 
 /* Local. Loads a library of this name or path; false when it is not there or lacks a function. */
 bool cublaslt_load(const char *library, CublasLt *lt, Err *e);
-/* Local. The library of this machine, loaded once per process; NULL, after a warning, when there is
- * none. */
+/* Local. The library of this machine, loaded once per process; NULL where --libraries none says
+ * that it is unwanted. When there is none otherwise, this ends the program. */
 const CublasLt *cublaslt(void);
 /* Local. From now on this one is the library of this machine. */
 void cublaslt_give(const CublasLt *lt);

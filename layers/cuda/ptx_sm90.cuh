@@ -9,7 +9,7 @@
  * so a wait for parity 1 is over at once.
  *
  * TMA: one thread begins the copy of a box of a tensor, which a map describes that was made on the
- * host (tensor_map.cuh). What lies outside of the tensor arrives as zeros, and is not written back;
+ * host (tensor_map.h). What lies outside of the tensor arrives as zeros, and is not written back;
  * the bytes of the whole box count. Maps here have the swizzle of 128 bytes: of an address, bits
  * 4-6 (the chunk of 16 bytes) are turned over by bits 7-9 (the row of 128 bytes), as in
  * layers/attention_flash.cuh.
