@@ -1,7 +1,7 @@
 /* kernels -- the computations on one rank's block, as a table of functions. No communication.
  *
  * The training step is written against this table. Every entry is declared with its full contract
- * in the header of its layer (matmul.h, attention.h, norm.h, ...); the table only lists them.
+ * in the header of its layer (matmul.h, attention.h, norm.h, ...); KERNEL_LIST only names them.
  *
  * Each layer is one plain C file over base/simd.h. The build compiles all of them once per
  * instruction set, joins each set into one object and hides all of its names but its table,
@@ -32,6 +32,39 @@
 #include "layers/peak.h"
 #include "layers/rope.h"
 
+/* The kernels of every instruction set; the contract of each is in the header before it. CUDA has
+ * those that layers/NAME.cu fills in; the others are NULL there. */
+// clang-format off
+#define KERNEL_LIST(X) \
+    /* matmul.h */     X(matmul) X(matmul_workspace) \
+    /* attention.h */  X(attention_forward) X(attention_backward) X(attention_decode) \
+                       X(attention_workspace) \
+    /* embedding.h */  X(embedding_forward) X(embedding_backward) X(embedding_workspace) \
+                       X(position_forward) X(position_backward) \
+    /* norm.h */       X(norm_forward) X(residual_norm) X(norm_backward) X(norm_workspace) \
+                       X(norm_statistics) X(norm_merge) X(norm_apply) X(norm_backward_sums) \
+                       X(norm_backward_apply) \
+    /* activation.h */ X(act_forward) X(act_backward) X(swiglu_forward) X(swiglu_backward) \
+                       X(bias_backward) X(bias_residual) \
+    /* rope.h */       X(rope) \
+    /* classifier.h */ X(classifier) X(classifier_statistics) X(classifier_merge) \
+                       X(classifier_gradient) \
+    /* adamw.h */      X(adamw) X(sum_of_squares) \
+    /* move.h */       X(zero) X(copy) X(copy_tokens) X(add_to) X(to_floats) X(sum_of) \
+    /* peak.h */       X(peak) \
+    /* exact.h */      X(matmul_exact) X(exact_to_float) X(exact_wide_to_float) \
+                       X(exact_wide_to_double) X(exact_add) X(exact_sum) X(exact_sum_of_squares) \
+                       X(exact_bias_backward) X(exact_embedding_backward) \
+                       X(exact_position_backward) X(exact_norm_sum) X(exact_norm_squares) \
+                       X(exact_norm_rstd) X(exact_norm_backward_sums) X(exact_classifier_max) \
+                       X(exact_classifier_sums) X(exact_classifier_loss) \
+                       X(exact_classifier_gradient)
+// clang-format on
+
+// Their types: struct Kernels has a pointer for each, by the function's name.
+#define KERNEL_TYPE(name) typedef __typeof__(name) *name##_kernel;
+KERNEL_LIST(KERNEL_TYPE)
+
 typedef struct Kernels {
     size_t elem_bytes;         // bytes of an element of an activation
     const ArenaMemory *memory; // allocator of all buffers; NULL: host memory
@@ -39,88 +72,9 @@ typedef struct Kernels {
     const ArenaMemory *pinned;
     bool bf16_units;   // CPU: has the instruction set a bf16 dot product?
     bool bias_with_dw; // is Matmul.bias_grad never slower than bias_backward?
-    void (*matmul)(Team *, const Matmul *);
-    size_t (*matmul_workspace)(int n_threads);
-    size_t (*attention_workspace)(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
-                                  int64_t D);
-    size_t (*embedding_workspace)(int64_t T, int64_t C);
-    size_t (*norm_workspace)(int64_t T, int64_t C);
-    void (*embedding_forward)(Team *, const Embedding *, Act *x);
-    void (*embedding_backward)(Team *, const Embedding *, const Act *dx);
-    void (*norm_forward)(Team *, const Norm *, Act *y, float *mean, float *rstd, const Act *x);
-    void (*residual_norm)(Team *, const Norm *, Act *stream, const Act *addend, const float *bias,
-                          Act *y, float *mean, float *rstd);
-    void (*norm_backward)(Team *, const Norm *, Act *dx, const Act *dy, const Act *x,
-                          const float *mean, const float *rstd);
-    void (*norm_statistics)(Team *, const Norm *, float *stats, const Act *x);
-    void (*norm_merge)(const Norm *, float *mean, float *rstd, const float *parts,
-                       const int64_t *counts, int n_parts);
-    void (*norm_apply)(Team *, const Norm *, Act *y, const Act *x, const float *mean,
-                       const float *rstd);
-    void (*norm_backward_sums)(Team *, const Norm *, float *sums, const Act *dy, const Act *x,
-                               const float *mean, const float *rstd);
-    void (*norm_backward_apply)(Team *, const Norm *, Act *dx, const Act *dy, const Act *x,
-                                const float *mean, const float *rstd, const float *sums);
-    void (*position_forward)(Team *, const Embedding *, int64_t T, int64_t t0, Act *x);
-    void (*position_backward)(Team *, const Embedding *, int64_t T, int64_t t0, const Act *dx);
-    void (*bias_residual)(Team *, Act *y, const Act *addend, const float *bias, int64_t T,
-                          int64_t N);
-    void (*classifier_statistics)(Team *, const Classifier *, float *stats, Act *logits);
-    void (*classifier_merge)(const Classifier *, float *loss, float *log_sum, const float *parts,
-                             int n_parts);
-    void (*classifier_gradient)(Team *, const Classifier *, const float *stats,
-                                const float *log_sum, Act *logits);
-    void (*rope)(Team *, const Rope *, Act *qkv, int direction);
-    void (*attention_forward)(Team *, const Attention *, Act *out, float *lse, const Act *qkv);
-    void (*attention_backward)(Team *, const Attention *, Act *dqkv, const Act *dout,
-                               const Act *qkv, const Act *out, const float *lse);
-    void (*attention_decode)(Team *, const Attention *, Act *out, const Act *q, const Act *cache,
-                             int64_t pos);
-    void (*act_forward)(Team *, ActKind, Act *y, const Act *x, int64_t n);
-    void (*act_backward)(Team *, ActKind, Act *dx, const Act *dy, const Act *x, int64_t n);
-    void (*swiglu_forward)(Team *, Act *y, const Act *x, int64_t T, int64_t F);
-    void (*swiglu_backward)(Team *, Act *dx, const Act *dy, const Act *x, int64_t T, int64_t F);
-    void (*bias_backward)(Team *, float *dbias, const Act *dy, int64_t T, int64_t N);
-    void (*classifier)(Team *, const Classifier *, float *loss, Act *logits);
-    double (*sum_of_squares)(Team *, const float *x, int64_t n);
-    Peak (*peak)(Team *, bool bf16);
-    void (*matmul_exact)(Team *, const Matmul *, const MatmulExact *);
-    void (*exact_to_float)(Team *, float *y, const int64_t *y_64, int64_t n, int exponent);
-    void (*exact_wide_to_float)(float *y, const int64_t *sum_64, int64_t n, double factor);
-    double (*exact_wide_to_double)(const int64_t *sum_64);
-    void (*exact_add)(Team *, int64_t *to_64, const int64_t *from_64, int64_t n);
-    void (*exact_sum)(Team *, int64_t *sum_64, const float *x, int64_t n);
-    void (*exact_sum_of_squares)(Team *, int64_t *sum_64, const float *x, int64_t n);
-    void (*exact_bias_backward)(Team *, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
-                                int exponent);
-    void (*exact_embedding_backward)(Team *, const Embedding *, int64_t *dwte_64, const float *dx,
-                                     int exponent);
-    void (*exact_position_backward)(Team *, const Embedding *, int64_t *dwpe_64, int64_t T,
-                                    int64_t t0, const float *dx, int exponent);
-    void (*exact_norm_sum)(Team *, const Norm *, int64_t *sums_64, const float *x);
-    void (*exact_norm_squares)(Team *, const Norm *, int64_t *sums_64, const float *x,
-                               const float *mean);
-    void (*exact_norm_rstd)(const Norm *, float *rstd, const int64_t *sums_64);
-    void (*exact_norm_backward_sums)(Team *, const Norm *, int64_t *sums_64, int64_t *dgamma_64,
-                                     int64_t *dbeta_64, const float *dy, const float *x,
-                                     const float *mean, const float *rstd);
-    void (*exact_classifier_max)(Team *, const Classifier *, float *max, const float *logits);
-    void (*exact_classifier_sums)(Team *, const Classifier *, int64_t *sums_64, float *target,
-                                  float *logits, const float *max);
-    void (*exact_classifier_loss)(const Classifier *, float *loss, float *log_sum,
-                                  const int64_t *sums_64, const float *target, const float *max);
-    void (*exact_classifier_gradient)(Team *, const Classifier *, float *logits, const float *max,
-                                      const float *log_sum);
-    void (*zero)(Team *, void *x, size_t n_bytes);
-    void (*copy)(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
-                 int64_t n, size_t elem_bytes);
-    void (*add_to)(Team *, float *y, const float *x, int64_t n);
-    void (*to_floats)(float *to, const Act *from, int64_t n);
+#define KERNEL_MEMBER(name) name##_kernel name;
+    KERNEL_LIST(KERNEL_MEMBER)
     void (*to_bf16)(Act *to, const float *from, int64_t n); // NULL in tables of fp32
-    void (*copy_tokens)(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
-    double (*sum_of)(const float *x, int64_t n);
-    void (*adamw)(Team *, const AdamW *, float *param, float *m, float *v, const float *grad,
-                  int64_t n, bool decay);
     // CUDA only (else NULL), so that the host does not wait: sums that stay on the device, the
     // update that reads them, a copy of a few bytes to pinned memory, and the wait for that copy
     // alone.
