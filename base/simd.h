@@ -96,10 +96,10 @@ static inline vf vf_min(vf a, vf b) {
 static inline vf vf_sqrt(vf a) {
     return (vf)_mm512_sqrt_ps((__m512)a);
 }
-static inline vf vf_load_n(const float *p, int n) { // lanes n.. are 0
+static inline vf vf_load_part(const float *p, int64_t n) {
     return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
 }
-static inline void vf_store_n(float *p, vf x, int n) {
+static inline void vf_store_part(float *p, vf x, int64_t n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 }
 static inline vf vf_round(vf a) {
@@ -164,40 +164,52 @@ static inline vf vf_scale2(vf a, vf n) {
 }
 
 #if defined(__AVX2__)
-static inline __m256i vf_first(int n) { // all ones in the first n lanes
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+static inline __m256i vf_first(int64_t n) { // all ones in the first n lanes
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline vf vf_load_part(const float *p, int n) {
+static inline vf vf_load_part(const float *p, int64_t n) {
     return (vf)_mm256_maskload_ps(p, vf_first(n));
 }
-static inline void vf_store_part(float *p, vf x, int n) {
+static inline void vf_store_part(float *p, vf x, int64_t n) {
     _mm256_maskstore_ps(p, vf_first(n), (__m256)x);
 }
 #else
-static inline vf vf_load_part(const float *p, int n) {
+static inline vf vf_load_part(const float *p, int64_t n) {
     float x[VF] = {0};
     memcpy(x, p, (size_t)n * sizeof *x);
     return vf_load(x);
 }
-static inline void vf_store_part(float *p, vf x, int n) {
+static inline void vf_store_part(float *p, vf x, int64_t n) {
     float y[VF];
     vf_store(y, x);
     memcpy(p, y, (size_t)n * sizeof *y);
 }
 #endif
 
-// Whole vectors go without a mask: on AMD a masked store of AVX2 is microcode.
-static inline vf vf_load_n(const float *p, int n) {
+#endif
+
+// The first n lanes, the others are 0; stores n lanes. Whole vectors go without a mask: on AMD a
+// masked store of AVX2 is microcode.
+static inline vf vf_load_n(const float *p, int64_t n) {
     return n == VF ? vf_load(p) : vf_load_part(p, n);
 }
-static inline void vf_store_n(float *p, vf x, int n) {
+static inline void vf_store_n(float *p, vf x, int64_t n) {
     if (n == VF)
         vf_store(p, x);
     else
         vf_store_part(p, x, n);
 }
 
-#endif
+/* A loop over begin .. end by vectors: at i, n lanes of which are inside.
+ *
+ *     EACH_VECTOR(i, n, 0, N) vf_store_n(y + i, vf_abs(vf_load_n(x + i, n)), n);
+ *
+ * The body is compiled twice, for whole vectors, with n = VF, and for what is left. */
+#define EACH_VECTOR(i, n, begin, end)                                                              \
+    UNROLL                                                                                         \
+    for (int64_t i = (begin), n = VF, i##_end = (end), i##_turn = 0; i##_turn < 2;                 \
+         n = i##_end - i, i##_turn++)                                                              \
+        for (; n > 0 && i + n <= i##_end; i += n)
 
 /* Sum and maximum of the lanes, by halves: the order is fixed. */
 #if defined(__AVX512F__)

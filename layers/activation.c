@@ -18,11 +18,8 @@ typedef struct Elements {
 } Elements;
 
 static void act_forward_piece(void *ctx, int64_t begin, int64_t end) {
-    const Elements *e = ctx;
-    int64_t i = begin;
-    for (; i + VF <= end; i += VF) vf_store(e->y + i, pointwise(e->act, vf_load(e->x + i)));
-    int n = (int)(end - i);
-    if (n > 0) vf_store_n(e->y + i, pointwise(e->act, vf_load_n(e->x + i, n)), n);
+    const Elements e = *(const Elements *)ctx; // a copy: stores cannot change it
+    EACH_VECTOR(i, n, begin, end) vf_store_n(e.y + i, pointwise(e.act, vf_load_n(e.x + i, n)), n);
 }
 
 void act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n) {
@@ -30,14 +27,10 @@ void act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n) {
 }
 
 static void act_backward_piece(void *ctx, int64_t begin, int64_t end) {
-    const Elements *e = ctx;
-    int64_t i = begin;
-    for (; i + VF <= end; i += VF)
-        vf_store(e->y + i, vf_load(e->dy + i) * pointwise_slope(e->act, vf_load(e->x + i)));
-    int n = (int)(end - i);
-    if (n > 0)
-        vf_store_n(e->y + i,
-                   vf_load_n(e->dy + i, n) * pointwise_slope(e->act, vf_load_n(e->x + i, n)), n);
+    const Elements e = *(const Elements *)ctx; // a copy: stores cannot change it
+    EACH_VECTOR(i, n, begin, end)
+        vf_store_n(e.y + i, vf_load_n(e.dy + i, n) * pointwise_slope(e.act, vf_load_n(e.x + i, n)),
+                   n);
 }
 
 void act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x, int64_t n) {
@@ -55,13 +48,7 @@ static void swiglu_forward_rows(void *ctx, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         const float *gate = e->x + i * 2 * F, *up = gate + F;
         float *y = e->y + i * F;
-        int64_t f = 0;
-        for (; f + VF <= F; f += VF) {
-            vf g = vf_load(gate + f);
-            vf_store(y + f, g * vf_sigmoid(g) * vf_load(up + f));
-        }
-        int n = (int)(F - f);
-        if (n > 0) {
+        EACH_VECTOR(f, n, 0, F) {
             vf g = vf_load_n(gate + f, n);
             vf_store_n(y + f, g * vf_sigmoid(g) * vf_load_n(up + f, n), n);
         }
@@ -86,14 +73,7 @@ static void swiglu_backward_rows(void *ctx, int64_t begin, int64_t end) {
         const float *gate = e->x + i * 2 * F, *up = gate + F, *dy = e->dy + i * F;
         float *dgate = e->y + i * 2 * F, *dup = dgate + F;
         vf dg, du;
-        int64_t f = 0;
-        for (; f + VF <= F; f += VF) {
-            swiglu_slopes(vf_load(gate + f), vf_load(up + f), vf_load(dy + f), &dg, &du);
-            vf_store(dgate + f, dg);
-            vf_store(dup + f, du);
-        }
-        int n = (int)(F - f);
-        if (n > 0) {
+        EACH_VECTOR(f, n, 0, F) {
             swiglu_slopes(vf_load_n(gate + f, n), vf_load_n(up + f, n), vf_load_n(dy + f, n), &dg,
                           &du);
             vf_store_n(dgate + f, dg, n);

@@ -31,18 +31,9 @@ static inline void update_vector(const Update *u, vf *p, vf *m, vf *v, vf grad) 
 
 static void update_piece(void *ctx, int64_t begin, int64_t end) {
     const Update u = *(const Update *)ctx; // a copy: the stores below cannot change it
-    for (int64_t i = begin; i + VF <= end; i += VF) {
+    EACH_VECTOR(i, n, begin, end) {
         prefetch(u.param + i, AHEAD), prefetch(u.m + i, AHEAD);
         prefetch(u.v + i, AHEAD), prefetch(u.grad + i, AHEAD);
-        vf p = vf_load(u.param + i), m = vf_load(u.m + i), v = vf_load(u.v + i);
-        update_vector(&u, &p, &m, &v, vf_load(u.grad + i));
-        vf_store(u.param + i, p);
-        vf_store(u.m + i, m);
-        vf_store(u.v + i, v);
-    }
-    int n = (int)((end - begin) % VF);
-    if (n > 0) {
-        int64_t i = end - n;
         vf p = vf_load_n(u.param + i, n), m = vf_load_n(u.m + i, n), v = vf_load_n(u.v + i, n);
         update_vector(&u, &p, &m, &v, vf_load_n(u.grad + i, n));
         vf_store_n(u.param + i, p, n);

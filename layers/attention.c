@@ -212,8 +212,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
         total[r] = vf_sum(vf_load(w->sum + r * VF));
         attention_store_row(outputs(f, b, h, row0 + r), w->o + r * s->Do, a->D, 1 / total[r]);
     }
-    for (int64_t r = 0; r < rows; r += VF) {
-        int n = rows - r < VF ? (int)(rows - r) : VF;
+    EACH_VECTOR(r, n, 0, rows) {
         vf x = vf_load(w->max + r) + log2_of(vf_load_n(total + r, n));
         vf_store_n(lse + r, x * vf_set1(LN2), n);
     }

@@ -106,7 +106,7 @@ static void gradient_tile_pair(const AttentionTile *t, const Work *w) {
 static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
                             int64_t rows) {
     const Attention *a = f->a;
-    int64_t D = a->D, whole = D / VF * VF;
+    int64_t D = a->D;
     const float *lse = f->lse + (b * a->H + h) * a->S + row0;
     for (int64_t r = 0; r < BR; r++) {
         w->lse[r] = w->delta[r] = 0;
@@ -114,10 +114,7 @@ static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t
         const float *x = f->out + ((b * a->S + row0 + r) * a->H + h) * D;
         const float *y = f->dout + ((b * a->S + row0 + r) * a->H + h) * D;
         vf sum = vf_zero();
-        for (int64_t d = 0; d < whole; d += VF) sum = vf_fma(vf_load(x + d), vf_load(y + d), sum);
-        if (whole < D)
-            sum = vf_fma(vf_load_n(x + whole, (int)(D - whole)),
-                         vf_load_n(y + whole, (int)(D - whole)), sum);
+        EACH_VECTOR(d, n, 0, D) sum = vf_fma(vf_load_n(x + d, n), vf_load_n(y + d, n), sum);
         w->delta[r] = vf_sum(sum);
         w->lse[r] = lse[r] * LOG2_E;
     }

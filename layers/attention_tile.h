@@ -128,9 +128,7 @@ static inline int64_t tile_read(const AttentionTile *t, int64_t r) {
 
 /* to[D] = f times from[D] */
 static inline void attention_store_row(float *to, const float *from, int64_t D, float f) {
-    int64_t d = 0;
-    for (; d + VF <= D; d += VF) vf_store(to + d, vf_load(from + d) * vf_set1(f));
-    if (d < D) vf_store_n(to + d, vf_load(from + d) * vf_set1(f), (int)(D - d));
+    EACH_VECTOR(d, n, 0, D) vf_store_n(to + d, vf_load(from + d) * vf_set1(f), n);
 }
 
 /* Pieces to cut each of n_heads into, so that every member of the team gets about `each` items. */

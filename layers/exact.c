@@ -79,10 +79,10 @@ typedef struct Everything {
 static void sum_panels(void *ctx, int64_t begin, int64_t end) {
     Everything *e = ctx;
     for (int64_t p = begin; p < end; p++) {
-        int64_t i = p * e->panel, last = i + e->panel < e->n ? i + e->panel : e->n;
+        int64_t first = p * e->panel, last = first + e->panel < e->n ? first + e->panel : e->n;
         WideSum s = wide_start();
-        for (; i < last; i += VF) {
-            vf x = i + VF <= last ? vf_load(e->x + i) : vf_load_n(e->x + i, (int)(last - i));
+        EACH_VECTOR(i, n, first, last) {
+            vf x = vf_load_n(e->x + i, n);
             wide_add(&s, e->squares ? x * x : x);
         }
         wide_end(&s, e->sum[p]);

@@ -59,13 +59,7 @@ static float row_squares(const float *x, float mean, int64_t C) {
 static void row_apply(const Norm *n, float *y, const float *x, float mean, float rstd) {
     vf m = vf_set1(mean), r = vf_set1(rstd), zero = vf_zero();
     const float *gamma = n->gamma, *beta = n->beta;
-    int64_t i = 0;
-    for (; i + VF <= n->C; i += VF) {
-        vf h = (vf_load(x + i) - m) * r;
-        vf_store(y + i, vf_fma(h, vf_load(gamma + i), beta ? vf_load(beta + i) : zero));
-    }
-    int k = (int)(n->C - i);
-    if (k > 0) {
+    EACH_VECTOR(i, k, 0, n->C) {
         vf h = (vf_load_n(x + i, k) - m) * r;
         vf_store_n(y + i, vf_fma(h, vf_load_n(gamma + i, k), beta ? vf_load_n(beta + i, k) : zero),
                    k);
@@ -190,16 +184,7 @@ typedef struct RowSums {
 static RowSums backward_sums(const Norm *n, float *dgamma, float *dbeta, const float *dy,
                              const float *x, float mean, float rstd) {
     vf m = vf_set1(mean), r = vf_set1(rstd), sum_g = vf_zero(), sum_gh = vf_zero();
-    int64_t i = 0;
-    for (; i + VF <= n->C; i += VF) {
-        vf h = (vf_load(x + i) - m) * r, d = vf_load(dy + i), g = d * vf_load(n->gamma + i);
-        sum_g += g;
-        sum_gh = vf_fma(g, h, sum_gh);
-        vf_store(dgamma + i, vf_fma(d, h, vf_load(dgamma + i)));
-        vf_store(dbeta + i, vf_load(dbeta + i) + d);
-    }
-    int k = (int)(n->C - i);
-    if (k > 0) { // lanes beyond k: d and so g are 0
+    EACH_VECTOR(i, k, 0, n->C) { // lanes beyond k: d and so g are 0
         vf h = (vf_load_n(x + i, k) - m) * r, d = vf_load_n(dy + i, k),
            g = d * vf_load_n(n->gamma + i, k);
         sum_g += g;
@@ -216,13 +201,7 @@ static void backward_apply(const Norm *n, float *dx, const float *dy, const floa
     vf m = vf_set1(mean), r = vf_set1(rstd);
     float C = n_features(n);
     vf a = vf_set1(n->kind == NORM_LAYER ? s.g / C : 0), b = vf_set1(s.gh / C);
-    int64_t i = 0;
-    for (; i + VF <= n->C; i += VF) {
-        vf h = (vf_load(x + i) - m) * r, g = vf_load(dy + i) * vf_load(n->gamma + i);
-        vf_store(dx + i, vf_fma(r, g - a - h * b, vf_load(dx + i)));
-    }
-    int k = (int)(n->C - i);
-    if (k > 0) {
+    EACH_VECTOR(i, k, 0, n->C) {
         vf h = (vf_load_n(x + i, k) - m) * r, g = vf_load_n(dy + i, k) * vf_load_n(n->gamma + i, k);
         vf_store_n(dx + i, vf_fma(r, g - a - h * b, vf_load_n(dx + i, k)), k);
     }

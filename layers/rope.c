@@ -15,15 +15,7 @@ static void rotate_head(float *lo, const float *cosine, float direction, int64_t
     const float *sine = cosine + half;
     float *hi = lo + half;
     vf dir = vf_set1(direction);
-    int64_t d = 0;
-    for (; d + VF <= half; d += VF) {
-        vf c = vf_load(cosine + d), s = vf_load(sine + d) * dir, a = vf_load(lo + d),
-           b = vf_load(hi + d);
-        vf_store(lo + d, vf_fma(a, c, -(b * s)));
-        vf_store(hi + d, vf_fma(b, c, a * s));
-    }
-    int n = (int)(half - d);
-    if (n > 0) {
+    EACH_VECTOR(d, n, 0, half) {
         vf c = vf_load_n(cosine + d, n), s = vf_load_n(sine + d, n) * dir;
         vf a = vf_load_n(lo + d, n), b = vf_load_n(hi + d, n);
         vf_store_n(lo + d, vf_fma(a, c, -(b * s)), n);
