@@ -150,24 +150,18 @@ template <class E> struct Launchers {
     }
 
     static void act_forward_of(Team *, ActKind act, Act *y, const Act *x, int64_t n) {
-        int64_t whole = wide(y, x, x, 0) ? n / W * W : 0, rest = n - whole;
-        if (whole)
-            LAUNCH((act_forward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, act, out(y),
-                   in(x), whole);
-        if (rest)
-            LAUNCH((act_forward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, act, out(y) + whole,
-                   in(x) + whole, rest);
+        by_words_and_rest<W>(wide(y, x, x, 0), n, [&](auto w, int64_t i, int64_t count) {
+            LAUNCH((act_forward<E, w>), blocks_for(count, THREADS * w), THREADS, 0, act, out(y) + i,
+                   in(x) + i, count);
+        });
     }
 
     static void act_backward_of(Team *, ActKind act, Act *dx, const Act *dy, const Act *x,
                                 int64_t n) {
-        int64_t whole = wide(dx, dy, x, 0) ? n / W * W : 0, rest = n - whole;
-        if (whole)
-            LAUNCH((act_backward<E, W>), blocks_for(whole, THREADS * W), THREADS, 0, act, out(dx),
-                   in(dy), in(x), whole);
-        if (rest)
-            LAUNCH((act_backward<E, 1>), blocks_for(rest, THREADS), THREADS, 0, act,
-                   out(dx) + whole, in(dy) + whole, in(x) + whole, rest);
+        by_words_and_rest<W>(wide(dx, dy, x, 0), n, [&](auto w, int64_t i, int64_t count) {
+            LAUNCH((act_backward<E, w>), blocks_for(count, THREADS * w), THREADS, 0, act,
+                   out(dx) + i, in(dy) + i, in(x) + i, count);
+        });
     }
 
     static dim3 row_pieces(int64_t T, int64_t n, int w) {
@@ -176,30 +170,26 @@ template <class E> struct Launchers {
 
     static void swiglu_forward_of(Team *, Act *y, const Act *x, int64_t T, int64_t F) {
         if (T == 0 || F == 0) return;
-        if (wide(y, x, x, F))
-            LAUNCH((swiglu_forward<E, W>), row_pieces(T, F, W), THREADS, 0, out(y), in(x), F);
-        else
-            LAUNCH((swiglu_forward<E, 1>), row_pieces(T, F, 1), THREADS, 0, out(y), in(x), F);
+        by_words<E>(wide(y, x, x, F), [&](auto w) {
+            LAUNCH((swiglu_forward<E, w>), row_pieces(T, F, w), THREADS, 0, out(y), in(x), F);
+        });
     }
 
     static void swiglu_backward_of(Team *, Act *dx, const Act *dy, const Act *x, int64_t T,
                                    int64_t F) {
         if (T == 0 || F == 0) return;
-        if (wide(dx, dy, x, F))
-            LAUNCH((swiglu_backward<E, W>), row_pieces(T, F, W), THREADS, 0, out(dx), in(dy), in(x),
+        by_words<E>(wide(dx, dy, x, F), [&](auto w) {
+            LAUNCH((swiglu_backward<E, w>), row_pieces(T, F, w), THREADS, 0, out(dx), in(dy), in(x),
                    F);
-        else
-            LAUNCH((swiglu_backward<E, 1>), row_pieces(T, F, 1), THREADS, 0, out(dx), in(dy), in(x),
-                   F);
+        });
     }
 
     static void bias_residual_of(Team *, Act *y, const Act *addend, const float *bias, int64_t T,
                                  int64_t N) {
         if (T == 0 || N == 0 || (!addend && !bias)) return;
-        if (wide(y, addend, y, N))
-            LAUNCH((residual<E, W>), row_pieces(T, N, W), THREADS, 0, out(y), in(addend), bias, N);
-        else
-            LAUNCH((residual<E, 1>), row_pieces(T, N, 1), THREADS, 0, out(y), in(addend), bias, N);
+        by_words<E>(wide(y, addend, y, N), [&](auto w) {
+            LAUNCH((residual<E, w>), row_pieces(T, N, w), THREADS, 0, out(y), in(addend), bias, N);
+        });
     }
 
     static void bias_backward_of(Team *, float *dbias, const Act *dy, int64_t T, int64_t N) {
@@ -209,12 +199,10 @@ template <class E> struct Launchers {
         unsigned panels = blocks_for(T, rows);
         auto *sums =
             static_cast<float *>(device_scratch(panels * static_cast<size_t>(N) * sizeof(float)));
-        if (whole_words<E>(dy, N))
-            LAUNCH((column_sums<E, W>), dim3(blocks_for(N, WARP * W), panels), THREADS, 0, sums,
+        by_words<E>(whole_words<E>(dy, N), [&](auto w) {
+            LAUNCH((column_sums<E, w>), dim3(blocks_for(N, WARP * w), panels), THREADS, 0, sums,
                    in(dy), T, N, rows);
-        else
-            LAUNCH((column_sums<E, 1>), dim3(blocks_for(N, WARP), panels), THREADS, 0, sums, in(dy),
-                   T, N, rows);
+        });
         launch_add_panels(dbias, nullptr, sums, panels, N, N);
     }
 
@@ -231,8 +219,5 @@ template <class E> struct Launchers {
 } // namespace
 
 extern "C" void activation_cuda(Kernels *k, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::fill(k);
-    else
-        Launchers<float>::fill(k);
+    fill_by_type<Launchers>(k, is_bf16);
 }

@@ -239,8 +239,5 @@ template <class E> struct Launchers {
 } // namespace
 
 extern "C" void attention_cuda(Kernels *k, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::fill(k);
-    else
-        Launchers<float>::fill(k);
+    fill_by_type<Launchers>(k, is_bf16);
 }

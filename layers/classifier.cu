@@ -239,7 +239,6 @@ void merge_of(const Classifier *c, float *loss, float *log_sum, const float *par
 }
 
 template <class E> struct Launchers {
-    static constexpr int W = width<E>;
     static bool wide(const Classifier *c, const Act *logits) {
         return whole_words<E>(logits, c->ld);
     }
@@ -253,20 +252,17 @@ template <class E> struct Launchers {
         bool fits = row_bytes + 1024 <= device_shared(); // 1024: what else is there, aligned
         if (wide(c, logits) && c->backward && fits)
             LAUNCH((whole_staged<E>), T, THREADS, row_bytes, x, r);
-        else if (wide(c, logits))
-            LAUNCH((whole_plain<E, W>), T, THREADS, 0, x, r);
         else
-            LAUNCH((whole_plain<E, 1>), T, THREADS, 0, x, r);
+            by_words<E>(wide(c, logits),
+                        [&](auto w) { LAUNCH((whole_plain<E, w>), T, THREADS, 0, x, r); });
     }
 
     static void statistics_of(Team *, const Classifier *c, float *stats, Act *logits) {
         auto *x = static_cast<const E *>(logits);
         auto T = static_cast<unsigned>(c->T);
         if (T == 0) return;
-        if (wide(c, logits))
-            LAUNCH((statistics<E, W>), T, THREADS, 0, stats, x, *c);
-        else
-            LAUNCH((statistics<E, 1>), T, THREADS, 0, stats, x, *c);
+        by_words<E>(wide(c, logits),
+                    [&](auto w) { LAUNCH((statistics<E, w>), T, THREADS, 0, stats, x, *c); });
     }
 
     static void gradient_of(Team *, const Classifier *c, const float *, const float *log_sum,
@@ -274,10 +270,8 @@ template <class E> struct Launchers {
         auto *x = static_cast<E *>(logits);
         auto T = static_cast<unsigned>(c->T);
         if (T == 0 || c->ld == 0) return;
-        if (wide(c, logits))
-            LAUNCH((gradient<E, W>), T, THREADS, 0, x, log_sum, *c);
-        else
-            LAUNCH((gradient<E, 1>), T, THREADS, 0, x, log_sum, *c);
+        by_words<E>(wide(c, logits),
+                    [&](auto w) { LAUNCH((gradient<E, w>), T, THREADS, 0, x, log_sum, *c); });
     }
 
     static void fill(Kernels *k) {
@@ -291,8 +285,5 @@ template <class E> struct Launchers {
 } // namespace
 
 extern "C" void classifier_cuda(Kernels *k, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::fill(k);
-    else
-        Launchers<float>::fill(k);
+    fill_by_type<Launchers>(k, is_bf16);
 }

@@ -210,7 +210,6 @@ int bits_of(int64_t largest) {
 }
 
 template <class E> struct Launchers {
-    static constexpr int W = width<E>;
     static const E *in(const Act *x) { return static_cast<const E *>(x); }
 
     static dim3 pieces(int64_t rows, int64_t C, int w) {
@@ -229,32 +228,28 @@ template <class E> struct Launchers {
         int64_t T = e->B * e->S;
         if (T == 0 || e->C == 0) return;
         auto *to = static_cast<E *>(x);
-        if (wide(x, e->wpe, e->C) && whole_words<E>(e->wte, 0))
-            LAUNCH((forward_rows<E, W>), pieces(T, e->C, W), THREADS, 0, to, *e);
-        else
-            LAUNCH((forward_rows<E, 1>), pieces(T, e->C, 1), THREADS, 0, to, *e);
+        by_words<E>(wide(x, e->wpe, e->C) && whole_words<E>(e->wte, 0), [&](auto w) {
+            LAUNCH((forward_rows<E, w>), pieces(T, e->C, w), THREADS, 0, to, *e);
+        });
     }
 
     static void position_forward_of(Team *, const Embedding *e, int64_t T, int64_t t0, Act *x) {
         int64_t rows = token_rows(e, T, t0);
         if (rows == 0 || e->C == 0) return;
         auto *to = static_cast<E *>(x);
-        if (wide(x, e->wpe, e->C))
-            LAUNCH((position_rows<E, W>), pieces(rows, e->C, W), THREADS, 0, to, *e, t0);
-        else
-            LAUNCH((position_rows<E, 1>), pieces(rows, e->C, 1), THREADS, 0, to, *e, t0);
+        by_words<E>(wide(x, e->wpe, e->C), [&](auto w) {
+            LAUNCH((position_rows<E, w>), pieces(rows, e->C, w), THREADS, 0, to, *e, t0);
+        });
     }
 
     static void position_backward_of(Team *, const Embedding *e, int64_t T, int64_t t0,
                                      const Act *dx) {
         int64_t rows = token_rows(e, T, t0), positions = rows < e->S ? rows : e->S;
         if (rows == 0 || e->C == 0) return;
-        if (wide(dx, e->dwpe, e->C))
-            LAUNCH((position_sums<E, W>), pieces(positions, e->C, W), THREADS, 0, in(dx), *e, rows,
+        by_words<E>(wide(dx, e->dwpe, e->C), [&](auto w) {
+            LAUNCH((position_sums<E, w>), pieces(positions, e->C, w), THREADS, 0, in(dx), *e, rows,
                    t0);
-        else
-            LAUNCH((position_sums<E, 1>), pieces(positions, e->C, 1), THREADS, 0, in(dx), *e, rows,
-                   t0);
+        });
     }
 
     template <int w> static void runs(const Embedding *e, const Scratch &s, const Act *dx) {
@@ -272,10 +267,7 @@ template <class E> struct Launchers {
         LAUNCH(list_tokens, blocks_for(T, THREADS), THREADS, 0, s.sort.keys[0], s.sort.numbers[0],
                *e, s.sort.n);
         launch_sort(s.sort, bits_of(e->V));
-        if (wide(dx, e->dwte, e->C) && e->C % W == 0)
-            runs<W>(e, s, dx);
-        else
-            runs<1>(e, s, dx);
+        by_words<E>(wide(dx, e->dwte, e->C), [&](auto w) { runs<w>(e, s, dx); });
     }
 
     static void fill(Kernels *k) {
@@ -289,8 +281,5 @@ template <class E> struct Launchers {
 } // namespace
 
 extern "C" void embedding_cuda(Kernels *k, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::fill(k);
-    else
-        Launchers<float>::fill(k);
+    fill_by_type<Launchers>(k, is_bf16);
 }

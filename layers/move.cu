@@ -75,11 +75,10 @@ void copy_of(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld,
 }
 
 void add_to_of(Team *, float *y, const float *x, int64_t n) {
-    int64_t whole = whole_words<float>(y, 0) && whole_words<float>(x, 0) ? n / 4 * 4 : 0;
-    if (whole) LAUNCH((add_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, y, x, whole);
-    if (whole < n)
-        LAUNCH((add_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, y + whole, x + whole,
-               n - whole);
+    bool aligned = whole_words<float>(y, 0) && whole_words<float>(x, 0);
+    by_words_and_rest<4>(aligned, n, [&](auto w, int64_t i, int64_t count) {
+        LAUNCH(add_floats<w>, blocks_for(count, THREADS * w), THREADS, 0, y + i, x + i, count);
+    });
 }
 
 template <int W> __global__ void round_floats(bf16 *to, const float *from, int64_t n) {
@@ -93,12 +92,10 @@ template <int W> __global__ void round_floats(bf16 *to, const float *from, int64
 void to_bf16_of(Act *to, const float *from, int64_t n) {
     auto *words = static_cast<bf16 *>(to);
     bool aligned = whole_words<float>(from, 0) && reinterpret_cast<uintptr_t>(to) % 8 == 0;
-    int64_t whole = aligned ? n / 4 * 4 : 0;
-    if (whole)
-        LAUNCH((round_floats<4>), blocks_for(whole, THREADS * 4), THREADS, 0, words, from, whole);
-    if (whole < n)
-        LAUNCH((round_floats<1>), blocks_for(n - whole, THREADS), THREADS, 0, words + whole,
-               from + whole, n - whole);
+    by_words_and_rest<4>(aligned, n, [&](auto w, int64_t i, int64_t count) {
+        LAUNCH(round_floats<w>, blocks_for(count, THREADS * w), THREADS, 0, words + i, from + i,
+               count);
+    });
 }
 
 /* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread

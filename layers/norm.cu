@@ -598,10 +598,8 @@ template <class E> struct Launchers {
         Forward<E> f = forward(n, y, const_cast<float *>(mean), const_cast<float *>(rstd), x);
         if (f.T == 0 || f.C == 0) return;
         unsigned blocks = blocks_for(f.T, WARPS);
-        if (aligned(n, x, y, x))
-            LAUNCH((apply_rows<E, W>), blocks, THREADS, 0, f);
-        else
-            LAUNCH((apply_rows<E, 1>), blocks, THREADS, 0, f);
+        by_words<E>(aligned(n, x, y, x),
+                    [&](auto w) { LAUNCH((apply_rows<E, w>), blocks, THREADS, 0, f); });
     }
 
     static Backward<E> backward(const Norm *n, Act *dx, const Act *dy, const Act *x,
@@ -659,10 +657,8 @@ template <class E> struct Launchers {
         b.sums = const_cast<float *>(sums);
         if (b.T == 0 || b.C == 0) return;
         unsigned blocks = blocks_for(b.T, WARPS);
-        if (aligned(n, x, dx, dy))
-            LAUNCH((backward_apply_rows<E, W>), blocks, THREADS, 0, b);
-        else
-            LAUNCH((backward_apply_rows<E, 1>), blocks, THREADS, 0, b);
+        by_words<E>(aligned(n, x, dx, dy),
+                    [&](auto w) { LAUNCH((backward_apply_rows<E, w>), blocks, THREADS, 0, b); });
     }
 
     static void fill(Kernels *k) {
@@ -680,8 +676,5 @@ template <class E> struct Launchers {
 } // namespace
 
 extern "C" void norm_cuda(Kernels *k, bool is_bf16) {
-    if (is_bf16)
-        Launchers<bf16>::fill(k);
-    else
-        Launchers<float>::fill(k);
+    fill_by_type<Launchers>(k, is_bf16);
 }

@@ -45,15 +45,12 @@ template <class E, int W> __global__ void rotate(E *qkv, Rope r, float direction
 template <class E> void rope_of(Team *, const Rope *r, Act *qkv, int direction) {
     int64_t T = r->B * r->S, pairs = (r->H + r->Hkv) * (r->D / 2);
     auto *words = static_cast<E *>(qkv);
-    constexpr int W = width<E>;
     if (T == 0 || pairs == 0) return;
     bool aligned = whole_words<E>(qkv, r->D / 2) && whole_words<float>(r->table, r->D / 2);
-    dim3 wide(static_cast<unsigned>(T), blocks_for(pairs, THREADS * W));
-    dim3 narrow(static_cast<unsigned>(T), blocks_for(pairs, THREADS));
-    if (aligned)
-        LAUNCH((rotate<E, W>), wide, THREADS, 0, words, *r, static_cast<float>(direction));
-    else
-        LAUNCH((rotate<E, 1>), narrow, THREADS, 0, words, *r, static_cast<float>(direction));
+    by_words<E>(aligned, [&](auto w) {
+        dim3 grid(static_cast<unsigned>(T), blocks_for(pairs, THREADS * w));
+        LAUNCH((rotate<E, w>), grid, THREADS, 0, words, *r, static_cast<float>(direction));
+    });
 }
 
 } // namespace

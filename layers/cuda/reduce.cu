@@ -139,10 +139,7 @@ template <class E, int W> void launch_reduce(Stream s, Reduce f) {
 template <class E> void reduce_of(Stream s, Reduce f) {
     if (f.rows * f.cols == 0) return;
     if (f.src_ld == f.cols) f.cols *= f.rows, f.rows = 1;
-    if (whole_reduce<E>(f))
-        launch_reduce<E, width<E>>(s, f);
-    else
-        launch_reduce<E, 1>(s, f);
+    by_words<E>(whole_reduce<E>(f), [&](auto w) { launch_reduce<E, w>(s, f); });
 }
 
 /* --- gather: a row of blocks for each src */

@@ -78,10 +78,10 @@ void launch_sum_of(double *sum, Where x, int64_t n, bool whole, bool add) {
     int64_t panel = ((n + SUM_PANELS - 1) / SUM_PANELS + grain - 1) / grain * grain;
     unsigned panels = n > 0 ? blocks_for(n, panel) : 0;
     auto *sums = static_cast<double *>(device_scratch(SUM_PANELS * sizeof(double)));
-    if (panels && whole)
-        LAUNCH((sum_panels<Term, 4, Where>), panels, SUM_THREADS, 0, sums, x, n, panel);
-    else if (panels)
-        LAUNCH((sum_panels<Term, 1, Where>), panels, SUM_THREADS, 0, sums, x, n, panel);
+    if (panels)
+        by_words<float>(whole, [&](auto w) {
+            LAUNCH((sum_panels<Term, w, Where>), panels, SUM_THREADS, 0, sums, x, n, panel);
+        });
     LAUNCH(sum_of_panels, 1, SUM_THREADS, 0, sum, sums, static_cast<int>(panels), add);
 }
 template <class Term> void launch_sum(double *sum, const float *x, int64_t n, bool add) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#include <type_traits>
 
 using bf16 = __nv_bfloat16;
 
@@ -95,6 +96,29 @@ template <class E, int W> __device__ __forceinline__ void store(E *p, const floa
 /* May a row of n elements at p, and rows that follow it, be moved W at a time? */
 template <class E> bool whole_words(const void *p, int64_t n) {
     return reinterpret_cast<uintptr_t>(p) % 16 == 0 && n % width<E> == 0;
+}
+
+/* launch(w): elements at a time, W where all are aligned to that, else 1. In the lambda w is a
+ * constant: LAUNCH((kernel<E, w>), ...). */
+template <class E, class Launch> void by_words(bool aligned, Launch launch) {
+    if (aligned)
+        launch(std::integral_constant<int, width<E>>());
+    else
+        launch(std::integral_constant<int, 1>());
+}
+/* Of n elements: launch(w, first, count) W at a time and, for what is left, one at a time. */
+template <int W, class Launch> void by_words_and_rest(bool aligned, int64_t n, Launch launch) {
+    int64_t whole = aligned ? n / W * W : 0;
+    if (whole) launch(std::integral_constant<int, W>(), 0, whole);
+    if (whole < n) launch(std::integral_constant<int, 1>(), whole, n - whole);
+}
+/* Fills a table of kernels from the launchers of its type of activations. */
+template <template <class> class Launchers, class Table>
+void fill_by_type(Table *table, bool is_bf16) {
+    if (is_bf16)
+        Launchers<bf16>::fill(table);
+    else
+        Launchers<float>::fill(table);
 }
 
 __device__ __forceinline__ int this_lane() {
