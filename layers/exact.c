@@ -89,18 +89,11 @@ static void sum_panels(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-static void sum_everything(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n, bool squares) {
+void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n, bool squares) {
     Everything e = {.x = x, .n = n, .squares = squares, .panel = n / PANELS + GRAIN};
     int64_t panels = (n + e.panel - 1) / e.panel;
     team_for(t, panels, 1, sum_panels, &e);
     for (int64_t p = 0; p < panels; p++) wide_join(sum_64, e.sum[p]);
-}
-
-void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n) {
-    sum_everything(t, sum_64, x, n, false);
-}
-void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n) {
-    sum_everything(t, sum_64, x, n, true);
 }
 
 typedef struct Columns {

@@ -78,9 +78,8 @@ double exact_wide_to_double(const int64_t sum_64[WIDE]);
 /* to_64[n] += from_64[n]: parts of narrow sums, or of wide ones. */
 void exact_add(Team *t, int64_t *to_64, const int64_t *from_64, int64_t n);
 
-/* sum_64[WIDE] += sum of x[n], of x[n]^2 (squared in fp32): losses, and the gradient norm. */
-void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n);
-void exact_sum_of_squares(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n);
+/* sum_64[WIDE] += sum of x[n], for losses; or of x[n]^2, squared in fp32, for the gradient norm. */
+void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n, bool squares);
 
 /* dbias_64[N] += column sums of dy[T,N]. */
 void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
@@ -95,9 +94,9 @@ void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int6
 /* Norm of rows that may be sharded. Of n kind, T, C, ld, C_all, eps and gamma are used. Between the
  * lines marked + the parts are added.
  *
- *   exact_norm_sum              sums_64[T,WIDE] = sum of x             (RMS: leave out both)
+ *   exact_norm_sums, mean NULL  sums_64[T,WIDE] = sum of x             (RMS: leave out both)
  * + exact_wide_to_float         mean[T], factor 1 / C_all
- *   exact_norm_squares          sums_64[T,WIDE] = sum of (x - mean)^2; mean NULL for RMS
+ *   exact_norm_sums, squares    sums_64[T,WIDE] = sum of (x - mean)^2; mean NULL for RMS
  * + exact_norm_rstd             rstd[T]
  *   norm_apply
  *
@@ -105,9 +104,8 @@ void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int6
  *                               dgamma_64[C], dbeta_64[C] (or NULL) += with the grid of weights
  * + exact_wide_to_float         sums[T,2], factor 1
  *   norm_backward_apply */
-void exact_norm_sum(Team *t, const Norm *n, int64_t *sums_64, const float *x);
-void exact_norm_squares(Team *t, const Norm *n, int64_t *sums_64, const float *x,
-                        const float *mean);
+void exact_norm_sums(Team *t, const Norm *n, int64_t *sums_64, const float *x, const float *mean,
+                     bool squares);
 void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64);
 void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t *dgamma_64,
                               int64_t *dbeta_64, const float *dy, const float *x, const float *mean,

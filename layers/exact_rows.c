@@ -5,51 +5,32 @@
 
 #include "layers/exact_grid.h"
 
-static inline vf load_up_to(const float *p, int64_t left) {
-    return left >= VF ? vf_load(p) : vf_load_n(p, (int)left);
-}
-
 typedef struct NormRows {
     const Norm *n;
     int64_t *sums_64, *dgamma_64, *dbeta_64;
     const float *dy, *x, *mean, *rstd;
     ExactGrid grid;
+    bool squares; // of exact_norm_sums
 } NormRows;
 
 static void sum_rows(void *ctx, int64_t begin, int64_t end) {
     const NormRows *r = ctx;
     for (int64_t t = begin; t < end; t++) {
         const float *x = r->x + t * norm_ld(r->n);
-        WideSum s = wide_start();
-        for (int64_t i = 0; i < r->n->C; i += VF) wide_add(&s, load_up_to(x + i, r->n->C - i));
-        wide_end(&s, r->sums_64 + WIDE * t);
-    }
-}
-
-void exact_norm_sum(Team *t, const Norm *n, int64_t *sums_64, const float *x) {
-    team_for(t, n->T, norm_grain(n), sum_rows, &(NormRows){.n = n, .sums_64 = sums_64, .x = x});
-}
-
-static void squares_rows(void *ctx, int64_t begin, int64_t end) {
-    const NormRows *r = ctx;
-    for (int64_t t = begin; t < end; t++) {
-        const float *x = r->x + t * norm_ld(r->n);
         vf mean = vf_set1(r->mean ? r->mean[t] : 0);
         WideSum s = wide_start();
-        for (int64_t i = 0; i < r->n->C; i += VF) {
-            int64_t left = r->n->C - i;
-            vf d = load_up_to(x + i, left) - mean;
-            if (left < VF) d = vf_first_lanes(d, left, vf_zero());
-            wide_add(&s, d * d);
+        EACH_VECTOR(i, k, 0, r->n->C) {
+            vf v = vf_load_n(x + i, k), d = vf_first_lanes(v - mean, k, vf_zero());
+            wide_add(&s, r->squares ? d * d : v);
         }
         wide_end(&s, r->sums_64 + WIDE * t);
     }
 }
 
-void exact_norm_squares(Team *t, const Norm *n, int64_t *sums_64, const float *x,
-                        const float *mean) {
-    NormRows r = {.n = n, .sums_64 = sums_64, .x = x, .mean = mean};
-    team_for(t, n->T, norm_grain(n), squares_rows, &r);
+void exact_norm_sums(Team *t, const Norm *n, int64_t *sums_64, const float *x, const float *mean,
+                     bool squares) {
+    NormRows r = {.n = n, .sums_64 = sums_64, .x = x, .mean = mean, .squares = squares};
+    team_for(t, n->T, norm_grain(n), sum_rows, &r);
 }
 
 void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64) {
@@ -58,9 +39,9 @@ void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64) {
         rstd[t] = (float)(1 / sqrt(exact_wide_to_double(sums_64 + WIDE * t) / C + (double)n->eps));
 }
 
-/* h of a vector of row t; lanes beyond the row meet a dy of 0. */
-static inline vf normal(const NormRows *r, int64_t t, int64_t i, int64_t left) {
-    vf x = load_up_to(r->x + t * norm_ld(r->n) + i, left);
+/* h of k columns of row t; the lanes beyond k meet a dy of 0. */
+static inline vf normal(const NormRows *r, int64_t t, int64_t i, int64_t k) {
+    vf x = vf_load_n(r->x + t * norm_ld(r->n) + i, k);
     vf mean = vf_set1(r->n->kind == NORM_LAYER ? r->mean[t] : 0);
     return (x - mean) * vf_set1(r->rstd[t]);
 }
@@ -71,10 +52,9 @@ static void backward_rows(void *ctx, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++) {
         const float *dy = r->dy + t * norm_ld(n);
         WideSum sum_g = wide_start(), sum_gh = wide_start();
-        for (int64_t i = 0; i < n->C; i += VF) {
-            int64_t left = n->C - i;
-            vf g = load_up_to(dy + i, left) * load_up_to(n->gamma + i, left);
-            vf gh = g * normal(r, t, i, left);
+        EACH_VECTOR(i, k, 0, n->C) {
+            vf g = vf_load_n(dy + i, k) * vf_load_n(n->gamma + i, k);
+            vf gh = g * normal(r, t, i, k);
             wide_add(&sum_g, g);
             wide_add(&sum_gh, gh);
         }
@@ -87,24 +67,25 @@ static void backward_rows(void *ctx, int64_t begin, int64_t end) {
 static void backward_columns(void *ctx, int64_t begin, int64_t end) {
     const NormRows *r = ctx;
     const Norm *n = r->n;
-    for (int64_t i = begin; i < end; i += VF)
+    EACH_VECTOR(i, k, begin, end)
         for (int64_t t = 0; t < n->T;) {
             Lanes dgamma = {0}, dbeta = {0};
-            int64_t left = end - i, first = t, last = t + LANES_MOST < n->T ? t + LANES_MOST : n->T;
+            int64_t first = t, last = t + LANES_MOST < n->T ? t + LANES_MOST : n->T;
             for (; t < last; t++) {
-                vf d = load_up_to(r->dy + t * norm_ld(n) + i, left);
-                lanes_add(&dgamma, &r->grid, d * normal(r, t, i, left));
+                vf d = vf_load_n(r->dy + t * norm_ld(n) + i, k);
+                lanes_add(&dgamma, &r->grid, d * normal(r, t, i, k));
                 lanes_add(&dbeta, &r->grid, d);
             }
-            lanes_join(&dgamma, &r->grid, r->dgamma_64 + i, left, t - first);
-            if (r->dbeta_64) lanes_join(&dbeta, &r->grid, r->dbeta_64 + i, left, t - first);
+            lanes_join(&dgamma, &r->grid, r->dgamma_64 + i, k, t - first);
+            if (r->dbeta_64) lanes_join(&dbeta, &r->grid, r->dbeta_64 + i, k, t - first);
         }
 }
 
 void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t *dgamma_64,
                               int64_t *dbeta_64, const float *dy, const float *x, const float *mean,
                               const float *rstd) {
-    NormRows r = {n, sums_64, dgamma_64, dbeta_64, dy, x, mean, rstd, exact_grid_of(EXACT_WEIGHTS)};
+    NormRows r = {
+        n, sums_64, dgamma_64, dbeta_64, dy, x, mean, rstd, .grid = exact_grid_of(EXACT_WEIGHTS)};
     team_for(t, n->T, norm_grain(n), backward_rows, &r);
     team_for(t, n->C, 4 * VF, backward_columns, &r);
 }
@@ -121,10 +102,7 @@ static void max_rows(void *ctx, int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++) {
         const float *x = r->logits + t * r->c->ld;
         vf least = vf_set1(-FLT_MAX), m = least; // a NaN is left to the sum
-        for (int64_t i = 0; i < r->c->V; i += VF) {
-            int64_t left = r->c->V - i;
-            m = vf_max(vf_first_lanes(load_up_to(x + i, left), left, least), m);
-        }
+        EACH_VECTOR(i, k, 0, r->c->V) m = vf_max(vf_first_lanes(vf_load_n(x + i, k), k, least), m);
         r->max[t] = vf_hmax(m);
     }
 }
@@ -142,12 +120,10 @@ static void exponential_rows(void *ctx, int64_t begin, int64_t end) {
         vf max = vf_set1(r->all_max[t]);
         WideSum s = wide_start();
         r->target[t] = classifier_has_target(c, t) ? x[c->targets[t] - c->first] : 0;
-        for (int64_t i = 0; i < c->V && c->targets[t] >= 0; i += VF) {
-            int64_t left = c->V - i;
-            vf e = vf_exp(load_up_to(x + i, left) - max);
-            if (left < VF) e = vf_first_lanes(e, left, vf_zero());
+        EACH_VECTOR(i, k, 0, c->targets[t] < 0 ? 0 : c->V) {
+            vf e = vf_first_lanes(vf_exp(vf_load_n(x + i, k) - max), k, vf_zero());
             wide_add(&s, e);
-            if (c->backward) vf_store_n(x + i, e, left < VF ? (int)left : VF);
+            if (c->backward) vf_store_n(x + i, e, k);
         }
         wide_end(&s, r->sums_64 + WIDE * t);
     }

@@ -278,9 +278,7 @@ TEST(exact_sum_is_the_sum_in_any_parts) {
                 }
                 if (n > 100000 && i % 2 + squares == 1 && **s == 'p') continue; // slow, nothing new
                 OWNED(test_team_end) Team *t = team_create(3);
-                void (*f)(Team *, int64_t *, const float *, int64_t) =
-                    squares ? k->exact_sum_of_squares : k->exact_sum;
-                f(t, whole, x, n);
+                k->exact_sum(t, whole, x, n, squares);
                 double want = sum_with(x, n, squares);
                 CHECK(k->exact_wide_to_double(whole) == want);
                 for (int how = 0; how < CUTS && n > 0; how++) {
@@ -288,7 +286,7 @@ TEST(exact_sum_is_the_sum_in_any_parts) {
                     int n_parts = cut(how, n, width);
                     for (int j = 0; j < n_parts; first += width[j++]) {
                         int64_t part[WIDE] = {0};
-                        f(t, part, x + first, width[j]);
+                        k->exact_sum(t, part, x + first, width[j], squares);
                         add_parts(sum, part, WIDE);
                     }
                     CHECK(k->exact_wide_to_double(sum) == want);
@@ -324,10 +322,10 @@ TEST(exact_sum_shows_what_is_out_of_range) {
                 int64_t sum[WIDE] = {0}, squares[WIDE] = {0};
                 OWNED(test_team_end) Team *t = team_create(2);
                 x[where] = bad[i];
-                kernels_cpu(*s)->exact_sum(t, sum, x, N);
-                kernels_cpu(*s)->exact_sum_of_squares(t, squares, x, N);
+                kernels_cpu(*s)->exact_sum(t, sum, x, N, false);
+                kernels_cpu(*s)->exact_sum(t, squares, x, N, true);
                 x[where] = 0;
-                kernels_cpu(*s)->exact_sum(t, sum, x, N); // is not mended
+                kernels_cpu(*s)->exact_sum(t, sum, x, N, false); // is not mended
                 CHECK(isnan(kernels_cpu(*s)->exact_wide_to_double(sum)));
                 CHECK(isnan(kernels_cpu(*s)->exact_wide_to_double(squares)));
                 CHECK(scratch_end());
@@ -342,7 +340,7 @@ TEST(exact_sum_does_not_wrap) {
         int64_t sum[WIDE] = {0};
         OWNED(test_team_end) Team *t = team_create(2);
         for (int i = 0; i < N; i++) x[i] = 0x1p36f;
-        kernels_cpu(*s)->exact_sum(t, sum, x, N);
+        kernels_cpu(*s)->exact_sum(t, sum, x, N, false);
         CHECK(isnan(kernels_cpu(*s)->exact_wide_to_double(sum)));
         CHECK(scratch_end());
     }

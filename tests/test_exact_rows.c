@@ -50,13 +50,13 @@ static NormOut norm_in_parts(const Kernels *k, int threads, const NormCase *c, i
         n[i].eps = 1e-5f, n[i].gamma = gamma + first, n[i].beta = beta + first;
         x[i] = part_of(x_all, T, C, first, width[i], n[i].ld);
         dy[i] = part_of(dy_all, T, C, first, width[i], n[i].ld);
-        k->exact_norm_sum(t, &n[i], part, x[i]);
+        k->exact_norm_sums(t, &n[i], part, x[i], NULL, false);
         add_parts(all, part, T * WIDE);
     }
     if (mean) k->exact_wide_to_float(mean, all, T, 1 / (double)C);
     memset(all, 0, (size_t)(T * WIDE) * sizeof *all);
     for (int i = n_parts - 1; i >= 0; i--) {
-        k->exact_norm_squares(t, &n[i], part, x[i], mean);
+        k->exact_norm_sums(t, &n[i], part, x[i], mean, true);
         add_parts(all, part, T * WIDE);
     }
     k->exact_norm_rstd(&n[0], o.rstd, all);

@@ -117,7 +117,7 @@ static void exact_squares(const Call *c) {
     else
         memset(sum, 0, WIDE * sizeof *sum);
     for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
-        c->m->k->exact_sum_of_squares(c->m->team, sum, (float *)at(c, dw) + r.at, r.n);
+        c->m->k->exact_sum(c->m->team, sum, (float *)at(c, dw) + r.at, r.n, true);
 }
 
 /* Behind the sum of the gradients before; on a device all of them are one kernel. */

@@ -75,7 +75,7 @@ void run_round(const Call *c) {
 void run_norm_sum(const Call *c) {
     int x = c->op->in[0];
     Norm n = norm_of_rows(c, x);
-    c->m->k->exact_norm_sum(c->m->team, &n, at(c, c->op->out), at(c, x));
+    c->m->k->exact_norm_sums(c->m->team, &n, at(c, c->op->out), at(c, x), NULL, false);
 }
 void run_norm_mean(const Call *c) {
     int out = c->op->out;
@@ -85,8 +85,8 @@ void run_norm_mean(const Call *c) {
 void run_norm_squares(const Call *c) {
     const Op *op = c->op;
     Norm n = norm_of_rows(c, op->in[0]);
-    c->m->k->exact_norm_squares(c->m->team, &n, at(c, op->out), at(c, op->in[0]),
-                                op->n_in > 1 ? at(c, op->in[1]) : NULL);
+    c->m->k->exact_norm_sums(c->m->team, &n, at(c, op->out), at(c, op->in[0]),
+                             op->n_in > 1 ? at(c, op->in[1]) : NULL, true);
 }
 void run_norm_rstd(const Call *c) {
     const Op *op = c->op;

@@ -52,7 +52,7 @@ void model_add_losses(Model *m, const float *losses, int64_t n) {
     if (m->end.totals)
         m->k->sum_to(&m->end.totals[MINE].losses, losses, n, true);
     else if (m->exact)
-        m->k->exact_sum(m->team, m->loss_64, losses, n);
+        m->k->exact_sum(m->team, m->loss_64, losses, n, false);
     else
         m->end.loss += m->k->sum_of(losses, n);
 }
