@@ -2,17 +2,19 @@
 
 #include <stdbool.h>
 
-#include "base/simd.h"
+#include "layers/exact_grid.h"
 
 enum { LINE = 16 }; // floats in a cache line: threads that own channels share no line
 
 typedef struct Rows {
     Team *team;
     const Embedding *e;
-    float *x, *table; // table: dwte or dwpe
+    float *x, *table;  // table: dwte or dwpe
+    int64_t *table_64; // of exact sums, instead of table
     const float *dx;
     int64_t T, t0; // rows of dx; the first one's token, of the position table
     bool positions;
+    ExactGrid grid;
 } Rows;
 
 /* Row of the token table, or -1 where its token is not here. */
@@ -71,14 +73,24 @@ static void backward_channels(void *ctx, int member, int size) {
     int64_t C = r->e->C;
     Channels own = member_channels(C, member, size);
     Team *polled = member == 0 ? r->team : NULL;
-    for (int64_t t = 0; t < r->T; t++, team_poll(polled)) {
+    for (int64_t t = 0; t < r->T && own.begin < own.end; t++, team_poll(polled)) {
         int64_t row = r->positions ? position_row(r, t) : token_row(r->e, t);
-        if (row >= 0) add_channels(r->table + row * C, r->dx + t * C, own);
+        if (row >= 0 && r->table) add_channels(r->table + row * C, r->dx + t * C, own);
+        if (row >= 0 && r->table_64)
+            exact_add_row(r->table_64 + row * C + own.begin, r->dx + t * C + own.begin,
+                          own.end - own.begin, &r->grid);
     }
 }
 
 void embedding_backward(Team *t, const Embedding *e, const Act *dx) {
     Rows r = {.team = t, .e = e, .table = e->dwte, .dx = dx, .T = e->B * e->S};
+    team_run(t, backward_channels, &r);
+}
+
+void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, const float *dx,
+                              int exponent) {
+    Rows r = {.team = t, .e = e, .table_64 = dwte_64, .dx = dx, .T = e->B * e->S};
+    r.grid = exact_grid_of(exponent);
     team_run(t, backward_channels, &r);
 }
 
@@ -102,5 +114,12 @@ void position_forward(Team *t, const Embedding *e, int64_t T, int64_t t0, Act *x
 void position_backward(Team *t, const Embedding *e, int64_t T, int64_t t0, const Act *dx) {
     Rows r = {.team = t, .e = e, .table = e->dwpe, .dx = dx, .t0 = t0, .positions = true};
     r.T = token_rows(e, T, t0);
+    team_run(t, backward_channels, &r);
+}
+
+void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
+                             const float *dx, int exponent) {
+    Rows r = {.team = t, .e = e, .table_64 = dwpe_64, .dx = dx, .t0 = t0, .positions = true};
+    r.T = token_rows(e, T, t0), r.grid = exact_grid_of(exponent);
     team_run(t, backward_channels, &r);
 }

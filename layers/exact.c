@@ -1,15 +1,12 @@
 /* Sums that are exact by columns and of everything, and floats of them. */
 #include "layers/exact.h"
 
-#include <assert.h>
-
 #include "layers/exact_grid.h"
 
 enum {
     GRAIN = 16384, // elements per piece
     VECTORS = 4,   // vectors of neighbouring columns that are summed together
     PANELS = 256,  // partial sums of a sum of everything
-    LINE = 16,     // floats in a cache line
 };
 
 /* v 2^-exponent as a double: exact, since 2^51 counts fit in one. */
@@ -126,74 +123,4 @@ void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T,
                          int exponent) {
     team_for(t, N, VECTORS * VF, bias_columns,
              &(Columns){dbias_64, dy, T, N, exact_grid_of(exponent)});
-}
-
-/* Whole numbers of grid steps of VD lanes; any bits where they are out of range. */
-static inline vu steps_of(vd x, double magic) {
-    return (vu)(x + magic) - double_bits(magic);
-}
-
-/* What the vectors below made of elements that are out of range, or were, is put right. */
-static void repair(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t v = double_bits((double)x[i] + g->magic) - double_bits(g->magic);
-        sum_64[i] = exact_grid_good(g, x[i])
-                        ? exact_join((int64_t)((uint64_t)sum_64[i] - v), (int64_t)v)
-                        : EXACT_POISON;
-    }
-}
-
-/* sum_64[n] += x[n] */
-static void add_row(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
-    vu out = {0};
-    uint32_t over = 0;
-    int64_t i = 0;
-    for (; i + VD <= n; i += VD) {
-        vu old = vu_load(sum_64 + i), sum = old + steps_of(vd_load_floats(x + i), g->magic);
-        vu_store(sum_64 + i, sum);
-        out |= vu_out_of_range(old) | vu_out_of_range(sum);
-    }
-    for (int64_t j = 0; j < i; j++) over |= (float_bits(x[j]) & 0x7fffffffu) + g->over;
-    if (over >> 31 || vu_any_out(out)) repair(sum_64, x, i, g);
-    for (; i < n; i++) {
-        int64_t v = (int64_t)(double_bits((double)x[i] + g->magic) - double_bits(g->magic));
-        sum_64[i] = exact_join(sum_64[i], exact_grid_good(g, x[i]) ? v : EXACT_POISON);
-    }
-}
-
-typedef struct Rows {
-    Team *team;
-    const Embedding *e;
-    int64_t *table_64; // dwte or dwpe
-    const float *dx;
-    int64_t T, t0;
-    bool positions;
-    ExactGrid grid;
-} Rows;
-
-static void table_channels(void *ctx, int member, int size) {
-    const Rows *r = ctx;
-    const Embedding *e = r->e;
-    int64_t C = e->C, share = ((C + size - 1) / size + LINE - 1) / LINE * LINE;
-    int64_t begin = member * share, n = (begin + share < C ? begin + share : C) - begin;
-    int64_t rows = r->positions ? e->first + e->S : e->V;
-    Team *polled = member == 0 ? r->team : NULL;
-    for (int64_t t = 0; t < r->T && n > 0; t++, team_poll(polled)) {
-        int64_t row = r->positions ? e->first + (r->t0 + t) % e->S : e->tokens[t] - e->token0;
-        if (row >= 0 && row < rows)
-            add_row(r->table_64 + row * C + begin, r->dx + t * C + begin, n, &r->grid);
-    }
-}
-
-void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, const float *dx,
-                              int exponent) {
-    Rows r = {t, e, dwte_64, dx, e->B * e->S, 0, false, exact_grid_of(exponent)};
-    team_run(t, table_channels, &r);
-}
-
-void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
-                             const float *dx, int exponent) {
-    int64_t left = e->B * e->S - t0;
-    Rows r = {t, e, dwpe_64, dx, left < T ? left : T, t0, true, exact_grid_of(exponent)};
-    team_run(t, table_channels, &r);
 }

@@ -98,6 +98,39 @@ static inline void lanes_join(const Lanes *s, const ExactGrid *g, int64_t *sum_6
     }
 }
 
+/* Whole numbers of grid steps of VD lanes; any bits where they are out of range. */
+static inline vu exact_steps_of(vd x, double magic) {
+    return (vu)(x + magic) - double_bits(magic);
+}
+
+/* What the vectors below made of elements that are out of range, or were, is put right. */
+static inline void exact_repair(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t v = double_bits((double)x[i] + g->magic) - double_bits(g->magic);
+        sum_64[i] = exact_grid_good(g, x[i])
+                        ? exact_join((int64_t)((uint64_t)sum_64[i] - v), (int64_t)v)
+                        : EXACT_POISON;
+    }
+}
+
+/* sum_64[n] += x[n] */
+static inline void exact_add_row(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
+    vu out = {0};
+    uint32_t over = 0;
+    int64_t i = 0;
+    for (; i + VD <= n; i += VD) {
+        vu old = vu_load(sum_64 + i), sum = old + exact_steps_of(vd_load_floats(x + i), g->magic);
+        vu_store(sum_64 + i, sum);
+        out |= vu_out_of_range(old) | vu_out_of_range(sum);
+    }
+    for (int64_t j = 0; j < i; j++) over |= (float_bits(x[j]) & 0x7fffffffu) + g->over;
+    if (over >> 31 || vu_any_out(out)) exact_repair(sum_64, x, i, g);
+    for (; i < n; i++) {
+        int64_t v = (int64_t)(double_bits((double)x[i] + g->magic) - double_bits(g->magic));
+        sum_64[i] = exact_join(sum_64[i], exact_grid_good(g, x[i]) ? v : EXACT_POISON);
+    }
+}
+
 /* A wide sum of all lanes. */
 enum { WIDE_HI = 14, WIDE_LO = 64 };
 typedef struct WideSum {
