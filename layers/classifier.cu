@@ -149,10 +149,12 @@ __device__ __forceinline__ float row_loss(const Rows &r, Stats s, float logit) {
     return log_of_sum + s.max;
 }
 
-/* Goes over the row in memory twice. */
-template <class E, int W>
-__global__ void __launch_bounds__(THREADS) whole_plain(E *logits, Rows r) {
-    E *x = logits + blockIdx.x * r.ld;
+/* STAGED: the row's elements wait in shared memory, where each thread reads what it wrote itself;
+ * otherwise the row is read from memory once more. */
+template <class E, int W, bool STAGED>
+__device__ __forceinline__ void whole_row(E *logits, const Rows &r) {
+    E *x = logits + blockIdx.x * r.ld, *row = x;
+    if constexpr (STAGED) row = dynamic_shared<E>();
     int target = r.targets[blockIdx.x];
     if (target < 0) {
         if (threadIdx.x == 0) r.loss[blockIdx.x] = 0;
@@ -160,30 +162,21 @@ __global__ void __launch_bounds__(THREADS) whole_plain(E *logits, Rows r) {
         return;
     }
     float logit = to_float(x[target]); // before anything is written
-    Stats s = row_stats<E, W>(x, r.V);
-    float log_sum = row_loss(r, s, logit);
-    if (r.backward) row_gradient<E, W>(x, x, r.V, {target, log_sum, r.scale});
-}
-
-/* Once: the row's elements wait in shared memory; each thread reads there what it wrote itself. */
-template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *logits, Rows r) {
-    constexpr int W = width<E>;
-    E *x = logits + blockIdx.x * r.ld, *row = dynamic_shared<E>();
-    int target = r.targets[blockIdx.x];
-    if (target < 0) {
-        if (threadIdx.x == 0) r.loss[blockIdx.x] = 0;
-        if (r.backward) row_zero<E>(x, 0, r.V);
-        return;
-    }
-    float logit = to_float(x[target]);
     Stats s = {LEAST, 0};
     over_row<E, W>(x, r.V, [&](int v, const auto &w) {
-        put(row + v, w);
+        if (STAGED) put(row + v, w);
         take_in(s, w);
     });
     s = block_merged(s); // also waits until all have read the target's logit
     float log_sum = row_loss(r, s, logit);
     if (r.backward) row_gradient<E, W>(x, row, r.V, {target, log_sum, r.scale});
+}
+template <class E, int W>
+__global__ void __launch_bounds__(THREADS) whole_plain(E *logits, Rows r) {
+    whole_row<E, W, false>(logits, r);
+}
+template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *logits, Rows r) {
+    whole_row<E, width<E>, true>(logits, r);
 }
 
 /* --- cut rows */
