@@ -207,11 +207,11 @@ static int run_as_asked(Run *r) {
 static int rank_main(World *w, void *ctx) {
     Run run = *(const Run *)ctx, *r = &run; // what main knows; the rest is this rank's own
     r->world = w, r->group = comm_group(world_comm(w)), r->lead = world_rank(w) == 0;
-    int alike = ranks_alike(w); // collective; some ranks may have --threads
-    if (!r->o->threads && ranks_under_launcher()) detect_use_cores(alike);
-    r->cores = ranks_cores(w);
-    r->nodes = (int)lround(group_sum(&r->group, 1.0 / ranks_on_node(w)));
-    int threads = ranks_threads(w, detect_quota(""));
+    r->node = ranks_on_node(w); // collective; some ranks may have --threads
+    if (!r->o->threads && ranks_under_launcher()) detect_use_cores(r->node.alike);
+    r->node = ranks_on_node(w);
+    r->nodes = (int)lround(group_sum(&r->group, 1.0 / r->node.ranks));
+    int threads = ranks_threads(&r->node, detect_quota(""));
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on some ranks only
     r->set =

@@ -57,12 +57,14 @@ static Run small_run(const char *key) {
 
 static int rank_main(World *w, void *ctx) {
     Run *r = ctx;
+    NodeShare node = ranks_on_node(w);
     Team *team = team_create(1);
     if (r->backend) w->backend = r->backend;
     double begin = coll_now();
     CalibrateWhere where = {.world = w,
                             .kernels = r->kernels ? r->kernels : kernels_cpu(NULL),
                             .team = team,
+                            .node = node,
                             .machine = r->machine ? r->machine : &flat,
                             .key = r->key,
                             .budget = r->budget,

@@ -361,11 +361,13 @@ TEST(ranks_run_returns_the_first_result_that_is_not_zero) {
 
 static int cores_of(World *w, void *ctx) {
     cpu_set_t *set = ctx;
-    return sched_getaffinity(0, sizeof *set, &set[world_rank(w)]) || ranks_threads(w, 0) < 1;
+    NodeShare node = ranks_on_node(w);
+    return sched_getaffinity(0, sizeof *set, &set[world_rank(w)]) || ranks_threads(&node, 0) < 1;
 }
 
 static int threads_of(World *w, void *quota) {
-    return ranks_threads(w, *(const int *)quota);
+    NodeShare node = ranks_on_node(w);
+    return ranks_threads(&node, *(const int *)quota);
 }
 
 TEST(ranks_have_no_more_threads_than_cores_and_quota) {

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "layers/kernels.h"
+#include "parallel/comm/ranks.h"
 #include "parallel/train/options.h"
 #include "tests/parsed.h"
 #include "tests/shell.h"
@@ -384,4 +385,34 @@ TEST(plan_of_a_described_cluster_is_the_same_on_every_processor) {
             if (k) CHECK_STR(other, first);
         }
     }
+}
+
+/* ---- the machine at hand ---- */
+
+static int shared_cores_of_one_rank(World *w, void *ctx) {
+    Plan p;
+    Detected d;
+    plan_of(&p, "cpu:1", "layers=1,heads=1,channels=16,seq=16,vocab=257", 1);
+    p.space.p = 1, p.space.free_overlap = p.space.free_recompute = false;
+    NodeShare node = ranks_on_node(w);
+    Team *team = team_create(0); // one thread for each core, each tied to its own
+    CalibrateWhere where = {.world = w, .kernels = kernels_cpu(NULL), .team = team, .node = node};
+    detect(&d, w, where.kernels, team, false);
+    Calibration *c = plan_measure(&p, &where, true, &d);
+    *(double *)ctx = c->oversubscription;
+    calibration_free(c);
+    detect_free(&d);
+    team_destroy(team);
+    return 0;
+}
+
+TEST(plan_measures_a_team_on_all_cores_as_one_that_shares_none) {
+    double shared = 0;
+    if (team_cores() < 2) {
+        test_skip("one core");
+        return;
+    }
+    setenv("XDG_CACHE_HOME", test_tmpdir(), 1);
+    CHECK(ranks_run(1, shared_cores_of_one_rank, &shared) == 0);
+    CHECK(shared == 1);
 }

@@ -142,7 +142,8 @@ static int bench(World *w, void *ctx) {
         if (walk) arena_commit(&a);
         b.src = arena_take(&a, (size_t)b.pool), b.dst = arena_take(&a, (size_t)b.pool);
     }
-    Team *team = team_create(o.threads > 0 ? (int)o.threads : ranks_threads(w, 0));
+    NodeShare node = ranks_on_node(w);
+    Team *team = team_create(o.threads > 0 ? (int)o.threads : ranks_threads(&node, 0));
     world_set_team(w, team);
     memset(b.src, 1, (size_t)b.pool), memset(b.dst, 2, (size_t)b.pool);
     if (world_rank(w) == 0)

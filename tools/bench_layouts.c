@@ -85,8 +85,8 @@ typedef struct Bench {
     Group group;
     Space space;
     Team *team;
-    Plan plan;      // its machine, with --predict
-    int neighbours; // ranks on this node
+    Plan plan; // its machine, with --predict
+    NodeShare node;
     int unit[MAX_UNITS], n_units;
     Entry *entry;
     int n, max;
@@ -172,8 +172,8 @@ static void add_list(Bench *b) {
 
 /* Which neighbours of the job's ranks are alike near: by default those of a node. */
 static void read_units(Bench *b) {
-    bool nodes = b->neighbours > 1 && b->neighbours < b->space.p;
-    if (!*o.units && nodes) b->unit[b->n_units++] = b->neighbours;
+    bool nodes = b->node.ranks > 1 && b->node.ranks < b->space.p;
+    if (!*o.units && nodes) b->unit[b->n_units++] = b->node.ranks;
     for (const char *at = o.units; *at && strcmp(o.units, "none") != 0;) {
         char *end;
         long n = strtol(at, &end, 10);
@@ -201,7 +201,7 @@ static void list_candidates(Bench *b) {
         die_usage("--batch %" PRId64 " tokens is no multiple of %" PRId64 " positions",
                   shape->batch, shape->S);
     shape->bf16 = o.dtype == 1;
-    shape->threads = o.threads ? (int)o.threads : ranks_threads(b->world, 0);
+    shape->threads = o.threads ? (int)o.threads : ranks_threads(&b->node, 0);
     shape->kernels = kernels_cpu(NULL); // whose workspaces are in the predicted memory
     s->free_micro = o.micro == 0;
     s->free_recompute = o.recompute == 3;
@@ -239,7 +239,7 @@ static Calibration *predict(Bench *b) {
     b->plan.space = b->space;
     if (o.best) b->plan.space.free_overlap = true;
     detect(&d, b->world, k, b->team, b->space.shape.bf16);
-    CalibrateWhere where = {.world = b->world, .kernels = k, .team = b->team};
+    CalibrateWhere where = {.world = b->world, .kernels = k, .team = b->team, .node = b->node};
     Calibration *c = plan_measure(&b->plan, &where, true, &d);
     detect_free(&d);
     if (o.best) add_best(b);
@@ -359,7 +359,7 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
     model_plan(&t->m, &s, kernels_cpu(NULL), b->team);
     e->memory = memory_needed(&t->m);
     int64_t have = memory_available();
-    if (!group_all(&b->group, have == 0 || e->memory * b->neighbours <= have)) return false;
+    if (!group_all(&b->group, have == 0 || e->memory * b->node.ranks <= have)) return false;
     model_allocate(&t->m);
     tensors_init(&t->m.tensors, b->team, 42);
     fill_tokens(t);
@@ -414,7 +414,7 @@ static void print_run(const Bench *b) {
     printf("{\"model\":\"%s\",\"ranks\":%d,\"ranks_on_node\":%d,\"backend\":\"%s\",\"seq\":%" PRId64
            ",\"batch\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64 ",\"rounds\":%" PRId64
            ",\"layouts\":%d,\"commit\":\"%s\"}\n",
-           model, b->space.p, b->neighbours, world_backend(b->world), s->S, s->batch,
+           model, b->space.p, b->node.ranks, world_backend(b->world), s->S, s->batch,
            s->bf16 ? "bf16" : "fp32", o.steps, o.rounds, b->n, version_commit());
     fflush(stdout);
 }
@@ -528,7 +528,7 @@ static int rank_main(World *w, void *ctx) {
     Bench *b = &(Bench){.world = w, .group = comm_group(world_comm(w)), .begin = coll_now()};
     bool lead = world_rank(w) == 0;
     world_set_limit(w, (double)o.timeout);
-    b->neighbours = ranks_on_node(w);
+    b->node = ranks_on_node(w);
     list_candidates(b);
     b->team = team_create(b->space.shape.threads);
     world_set_team(w, b->team);

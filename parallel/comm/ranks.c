@@ -129,50 +129,28 @@ typedef struct RankCores {
     cpu_set_t cores;
 } RankCores;
 
-/* What the ranks of this node share: how many there are, as many of them with smaller numbers, and
- * with the cores of this one; the cores of all. */
-typedef struct Shared {
-    int ranks, before, same;
-    cpu_set_t cores;
-} Shared;
-
-static Shared shared_on_node(World *w) {
+NodeShare ranks_on_node(World *w) {
     Group g = comm_group(world_comm(w));
     RankCores mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
-    Shared s = {0};
+    NodeShare s = {0};
+    cpu_set_t cores;
     snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
     if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
     group_all_gather(&g, &mine, sizeof mine, all);
+    CPU_ZERO(&cores);
     for (int i = 0; i < g.size; i++) {
         if (strcmp(all[i].node, mine.node) != 0) continue;
-        CPU_OR(&s.cores, &s.cores, &all[i].cores);
-        s.ranks++, s.before += i < g.rank, s.same += CPU_EQUAL(&all[i].cores, &mine.cores) != 0;
+        CPU_OR(&cores, &cores, &all[i].cores);
+        s.ranks++, s.before += i < g.rank, s.alike += CPU_EQUAL(&all[i].cores, &mine.cores) != 0;
     }
+    s.cores = CPU_COUNT(&cores);
     mem_free(all);
     return s;
 }
 
-int ranks_on_node(World *w) {
-    return shared_on_node(w).ranks;
-}
-
-int ranks_alike(World *w) {
-    return shared_on_node(w).same;
-}
-
-int ranks_before(World *w) {
-    return shared_on_node(w).before;
-}
-
-int ranks_cores(World *w) {
-    Shared s = shared_on_node(w);
-    return CPU_COUNT(&s.cores);
-}
-
-int ranks_threads(World *w, int quota) {
-    Shared s = shared_on_node(w);
-    int threads = team_cores() / s.same;
-    if (quota && quota / s.ranks < threads) threads = quota / s.ranks;
+int ranks_threads(const NodeShare *s, int quota) {
+    int threads = team_cores() / s->alike;
+    if (quota && quota / s->ranks < threads) threads = quota / s->ranks;
     return threads > 0 ? threads : 1;
 }
 

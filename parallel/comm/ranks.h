@@ -27,18 +27,19 @@ int ranks_launched(void);
 void ranks_mpi_version(char *text, size_t n);
 /* Local, before main() reads its options. Only the first process reports a wrong command line. */
 void ranks_share_usage(void);
-/* Collective over the world. Size of this rank's team: its share of the cores that it may use, and
+/* What the ranks of a node share, as one of them sees it. */
+typedef struct NodeShare {
+    int ranks;  // of this node
+    int before; // of these, with smaller numbers
+    int alike;  // of these, that may use the very cores of this one, with it
+    int cores;  // that they may use together
+} NodeShare;
+/* Collective over the world. Before teams are made: a team may tie the thread that makes it to one
+ * core, and `cores` and `alike` then go by those. */
+NodeShare ranks_on_node(World *w);
+/* Local, before the team is made. Its size: this rank's share of the cores that it may use, and
  * other ranks too; at least 1. quota: cores whose time the ranks of this node get together, or 0 */
-int ranks_threads(World *w, int quota);
-/* Collective over the world. Number of ranks on this node, with this one. */
-int ranks_on_node(World *w);
-/* Collective over the world. Number of ranks that may use the very cores of this one, with it. */
-int ranks_alike(World *w);
-/* Collective over the world. Ranks of this node with smaller numbers. */
-int ranks_before(World *w);
-/* Collective over the world. Cores that the ranks of this node may use together, before their teams
- * are pinned. */
-int ranks_cores(World *w);
+int ranks_threads(const NodeShare *s, int quota);
 /* Local. For ranks other than 0: waits for rank 0 to end the job with its message. */
 _Noreturn void ranks_follow(const World *w);
 

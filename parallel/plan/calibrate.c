@@ -26,7 +26,6 @@ typedef struct Bench {
     WorkMemory bytes; // for works
     Arena memory;
     Meter meter;
-    int neighbours; // ranks on this node
     Calibration *c;
 } Bench;
 
@@ -143,7 +142,7 @@ static Comm *comm_at(World *w, const SendGroup *g) {
 }
 
 static bool is_across(const Bench *b, const Placement *p) {
-    return placement_extent(p) >= b->neighbours;
+    return placement_extent(p) >= b->where->node.ranks;
 }
 
 /* Groups inside a node are alike in this, and groups across nodes: measured once, by the largest
@@ -160,7 +159,7 @@ static double slowdown_of(Bench *b, bool across) {
     for (int i = 0; i < b->c->n_sends; i++) // of an earlier list
         if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].slowdown > 0)
             return b->c->send[i].slowdown;
-    int64_t most = calibrate_largest(b->list, b->neighbours, across, &group, &op);
+    int64_t most = calibrate_largest(b->list, b->where->node.ranks, across, &group, &op);
     if (most < 1) return nothing;
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
     const SendGroup *g = &b->list->group[group];
@@ -263,7 +262,6 @@ static void measure(Bench *b) {
     char *path = calibration_path(w->key);
     arena_commit(&b->memory);
     meter_start(&b->meter, w->world, share);
-    b->neighbours = ranks_on_node(w->world);
     b->meter.progress = (CalibrateProgress){.path = path};
     b->meter.notify = &w->notify;
     double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,

@@ -15,6 +15,7 @@
 #ifndef PARALLEL_PLAN_CALIBRATE_H
 #define PARALLEL_PLAN_CALIBRATE_H
 
+#include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
 #include "parallel/plan/machine.h"
 
@@ -46,6 +47,7 @@ typedef struct CalibrateWhere {
     World *world;
     const Kernels *kernels;
     Team *team;
+    NodeShare node;         // before the team was made
     const Machine *machine; // as described, with its links measured: where groups lie, formulas
     const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
     double budget;   // seconds from now on

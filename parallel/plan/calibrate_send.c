@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "parallel/comm/coll_backend.h"
-#include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"
 
 enum { REPEATS = 4, STREAM = 4 }; // calls that are under way at once

@@ -6,7 +6,6 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
-#include "parallel/comm/ranks.h"
 #include "parallel/plan/plan.h"
 
 static void *share_entries(const Group *g, void *entries, int n, size_t each) {
@@ -43,7 +42,7 @@ static double take_turns(const CalibrateWhere *w, const Group *all) {
     const double enough = 20e-3;
     const Work work = {.kind = WORK_MATMUL, .rows = 512, .a = 512, .b = 768};
     double alone = INFINITY, together = INFINITY;
-    double known = (double)(ranks_on_node(w->world) * team_size(w->team)) / ranks_cores(w->world);
+    double known = (double)(w->node.ranks * team_size(w->team)) / w->node.cores;
     if (!group_all(all, known <= 1)) {
         group_share(all, &known, sizeof known);
         return known > 1 ? known : 2; // another node's ranks do

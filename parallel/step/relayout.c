@@ -81,7 +81,7 @@ bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape,
     Layout layout = *l;
     ModelShape s = *shape;
     Group all = comm_group(world_comm(g->world));
-    int neighbours = ranks_on_node(g->world);
+    int neighbours = ranks_on_node(g->world).ranks;
     layout.exact = old_grid.layout.exact;
     s.grid = g;
     grid_make(g, old_grid.world, &layout, &s.config);

@@ -44,9 +44,8 @@ static int count_sharing(const Run *r) {
 
 /* Collective. Does every rank have a working device? Then sets r->device. */
 static bool find_device(Run *r, Err *e) {
-    int before = ranks_before(r->world); // collective: also called without a device
     int n = device_count(e);
-    if (n > 0) r->device.index = before % n;
+    if (n > 0) r->device.index = r->node.before % n;
     bool works = n > 0 && device_works(r->device.index, e);
     if (!group_agree(&r->group, works, e)) return false;
     r->device.facts = device_facts(r->device.index);
@@ -133,7 +132,7 @@ static double device_peak(Run *r) {
 /* Collective. Peak FLOP/s of this rank's cores, or of its share of oversubscribed cores. All ranks
  * measure at the same time. */
 static double cores_peak(Run *r) {
-    double cores = (double)r->cores / ranks_on_node(r->world), threads = team_size(r->team);
+    double cores = (double)r->node.cores / r->node.ranks, threads = team_size(r->team);
     bool own = group_all(&r->group, threads <= cores); // has every thread a core of its own?
     Peak peak = r->kernels->peak(r->team, r->o->dtype == 1);
     bool quiet = group_all(&r->group, !own || peak.served > 0.8);

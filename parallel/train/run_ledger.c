@@ -58,7 +58,7 @@ static void machine_name(const Run *r, char *buf, size_t n) {
     }
     stamp_cpu(cpu, sizeof cpu);
     if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
-    snprintf(buf, n, "%s%.48s, %d cores", nodes, cpu, r->cores);
+    snprintf(buf, n, "%s%.48s, %d cores", nodes, cpu, r->node.cores);
     utf8_mend(buf); // a truncated UTF-8 sequence
 }
 

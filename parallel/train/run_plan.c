@@ -188,6 +188,7 @@ static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
         .world = r->world,
         .kernels = r->kernels,
         .team = r->team,
+        .node = r->node,
         .notify = {.again = r->o->calibrate == 1, .progress = show_measuring, .ctx = &m}};
     r->calibration = plan_measure(p, &where, r->o->calibrate != 2, d);
     progress_close(m.progress);
@@ -337,7 +338,8 @@ void run_predict(Run *r) {
         price_of(s, &m, &price);
         r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {
-        CalibrateWhere where = {.world = r->world, .kernels = r->kernels, .team = r->team};
+        CalibrateWhere where = {
+            .world = r->world, .kernels = r->kernels, .team = r->team, .node = r->node};
         r->predicted_ms = 1e3 * plan_predict(&where, &d, s, &r->calibration);
     }
     if (r->group.size > 1 && r->predicted_ms > 0)

@@ -15,7 +15,6 @@
 #include "data/llmc.h"
 #include "data/output.h"
 #include "data/weights.h"
-#include "parallel/comm/ranks.h"
 #include "parallel/step/check.h"
 #include "parallel/step/memory.h"
 #include "parallel/train/run_agree.h"
@@ -231,7 +230,7 @@ static ModelShape shape_of(const Run *r) {
 
 static void plan_model(Run *r) {
     ModelShape s = shape_of(r);
-    int neighbours = r->device.used ? r->device.ranks : ranks_on_node(r->world);
+    int neighbours = r->device.used ? r->device.ranks : r->node.ranks;
     model_plan(&r->m, &s, r->kernels, r->team);
     r->state.batch = r->batch;
     if (r->lead) memory_require(&r->m, neighbours, stdout);
@@ -393,7 +392,7 @@ void run_open_records(Run *r) {
                      .parameters = config_parameters(&r->config),
                      .tokens_per_step = r->batch,
                      .steps = r->o->steps,
-                     .cores = r->cores,
+                     .cores = r->node.cores,
                      .threads = team_size(r->team),
                      .flops_per_token = config_flops_per_token(&r->config, r->seq),
                      .peak_flops = r->peak_flops};

@@ -13,6 +13,7 @@
 #include "data/runstate.h"
 #include "data/tokenizer.h"
 #include "layers/cuda/device.h"
+#include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
 #include "parallel/plan/gpu.h"
 #include "parallel/plan/plan.h"
@@ -51,7 +52,7 @@ typedef struct Run {
     Machine described; // --cluster of --listing, whose ranks are not here
     Grid grid;
     Outer outer; // outer steps of the replicas along d
-    int cores;   // cores of this node, shared by its ranks
+    NodeShare node;
     int nodes;
     Team *team;
     const char *set; // of CPU kernels: --kernels, or what auto found the fastest
