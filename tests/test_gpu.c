@@ -141,3 +141,20 @@ TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     detect_gpu_machine(&d, &a, &m);
     CHECK(m.n_levels == 1 && m.level[0].ranks == 1 && m.ranks == 1);
 }
+
+TEST(gpu_machine_has_the_adapters_of_its_preset) {
+    RankFacts rank[16];
+    NodeFacts node[2] = {{.name = "a"}, {.name = "b"}};
+    Machine m, consumer = machine_of("consumer:2"), h100 = machine_of("h100:2");
+    Gpus rtx = {.facts = {"NVIDIA GeForce RTX 4090", 8, 9, 128, 2520}, .memory = 24e9},
+         h = {.facts = {"NVIDIA H100 80GB HBM3", 9, 0, 132, 1980}, .memory = 80e9};
+    for (int ranks = 1; ranks <= 8; ranks *= 2)
+        for (int sharing = 1; sharing <= ranks; sharing *= 2) {
+            Detected d = ranks_of(rank, node, 2, ranks);
+            rtx.sharing = h.sharing = sharing;
+            detect_gpu_machine(&d, &rtx, &m); // one a node
+            CHECK(m.level[m.n_levels - 1].port_rate == consumer.level[1].port_rate);
+            detect_gpu_machine(&d, &h, &m); // one for each device
+            CHECK(m.level[m.n_levels - 1].port_rate == h100.level[1].rank_rate * ranks / sharing);
+        }
+}

@@ -36,16 +36,18 @@ static void set_rates(Machine *m, const Gpus *g) {
 }
 
 /* Ranks that share a device copy inside its memory, read and written; those of a node have the
- * preset's links, or PCIe 4 where the data sheet has no NVLink. */
+ * preset's links, or PCIe 4 where the data sheet has no NVLink. A node has one adapter for each
+ * device if the preset's has, else as many as that one. */
 static void set_levels(const Detected *d, Machine *m, const Gpus *g) {
     const double pcie = 20e9;
     const GpuSheet *sheet = gpu_sheet(g->facts.name);
     Level device = {"device", g->sharing, 5e-6, m->memory_rate / 4, 0}, node = m->level[0],
           network = m->level[1];
+    if (network.port_rate >= node.ranks * network.rank_rate)
+        network.port_rate = network.rank_rate * m->ranks_per_node / g->sharing;
     node.ranks = m->ranks_per_node, network.ranks = m->ranks;
     if (!sheet || sheet->nvlink == 0)
         snprintf(node.name, sizeof node.name, "PCIe"), node.rank_rate = fmin(pcie, node.rank_rate);
-    network.port_rate = network.rank_rate * m->ranks_per_node / g->sharing;
     m->n_levels = 0;
     if (g->sharing > 1) m->level[m->n_levels++] = device;
     if (m->ranks_per_node > g->sharing || m->n_levels == 0) m->level[m->n_levels++] = node;
