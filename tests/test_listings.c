@@ -209,15 +209,12 @@ static void list_times(Lines *l, const Request *r, const Program *p) {
     text_of_readme(&t, "lab");
     if (!machine_parse(&m, t.s, t.n, &e)) die("%s", e.text);
     OWNED(test_mem_end) OpCost *costs = program_costs(p, &m, false);
-    OWNED(schedule_free) Schedule order = schedule_nominal(p);
-    schedule_time(&order, p, costs);
-    for (int k = 0; k < order.n_slots; k++) {
-        int first = order.slot[k].op, i = first;
-        if (order.slot[k].kind == SLOT_WAIT || !shown(p, &p->op[i], r)) continue;
-        do {
-            if (shown(p, &p->op[i], r)) put_operation(l, p, &p->op[i]);
-            if (i == first) put_time(l, &order.time[i]);
-        } while (++i < p->n_ops && p->op[i].fused);
+    OWNED(test_mem_end) OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
+    program_play(p, costs, time);
+    for (int i = 0; i < p->n_ops; i++) {
+        if (p->op[i].kind == OP_WAIT || !shown(p, &p->op[i], r)) continue;
+        put_operation(l, p, &p->op[i]);
+        if (!p->op[i].fused) put_time(l, &time[i]);
     }
 }
 

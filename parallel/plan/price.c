@@ -166,7 +166,6 @@ bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64
 /* Seconds, bytes and calls of a rank: numbers that are added up. */
 typedef struct Played {
     Spent spent;
-    double along_d; // the part of exposed in groups along d
     double received, calls;
 } Played;
 
@@ -176,38 +175,15 @@ static void add(Played *to, const Played *from, int64_t times) {
     for (size_t i = 0; i < sizeof *to / sizeof *a; i++) a[i] += (double)times * b[i];
 }
 
-/* Of a list: where collectives end that the list does not wait for. */
-static bool *waited_of(const Program *p) {
-    bool *waited = mem_calloc((size_t)p->n_tensors, sizeof *waited);
-    for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].kind == OP_WAIT) waited[p->op[i].in[0]] = true;
-    return waited;
-}
-
-static Played play(const Program *p, const OpCost *cost) {
-    Clocks c = {0};
-    Played out = {.calls = 0};
-    bool *waited = waited_of(p);
-    int *start = mem_alloc((size_t)p->n_tensors * sizeof *start); // of a collective's result
-    double *end = mem_alloc((size_t)p->n_tensors * sizeof *end);
+static Played play(const Program *p, const Machine *m, bool first_micro_batch) {
+    OpCost *cost = program_costs(p, m, first_micro_batch);
+    OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
+    Played out = {.spent = program_play(p, cost, time)};
     for (int i = 0; i < p->n_ops; i++) {
-        const Op *op = &p->op[i];
-        double begin = c.now;
-        int t = op->kind == OP_WAIT ? op->in[0] : op->out;
-        if (op_info(op->kind)->collective) {
-            end[t] = clocks_start(&c, &cost[i]), start[t] = i;
-            out.received += (double)op_bytes(p, op), out.calls++;
-            if (waited[t]) continue;
-        } else if (op->kind != OP_WAIT) {
-            if (!op_begins_kernel(p, i)) continue;
-            clocks_run(&c, cost[i].seconds);
-            continue;
-        }
-        clocks_wait(&c, end[t]);
-        if (axes_has(p->op[start[t]].axes, AXIS_D)) out.along_d += c.now - begin;
+        bool sends = op_info(p->op[i].kind)->collective;
+        if (sends) out.received += (double)op_bytes(p, &p->op[i]), out.calls++;
     }
-    mem_free(waited), mem_free(start), mem_free(end);
-    out.spent = c.spent;
+    mem_free(cost), mem_free(time);
     return out;
 }
 
@@ -216,10 +192,8 @@ static Played play_step(const StepLists *s, int more, const Machine *m) {
     Played all = {.calls = 0};
     int n;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
-        OpCost *cost = program_costs(part[k].p, m, part[k].first);
-        Played once = play(part[k].p, cost);
+        Played once = play(part[k].p, m, part[k].first);
         add(&all, &once, part[k].times);
-        mem_free(cost);
     }
     Extra *extra = extras(s, more, &n);
     for (int i = 0; i < n; i++)
@@ -248,8 +222,8 @@ double price_oversubscribed(double compute, double exposed, double k) {
  *     t = S + (busy - own) busy / t            which is S where it shares no link, and busy where S
  *                                              is its own link alone
  */
-static double in_turns(const Spent *p, double along_d) {
-    double s = p->compute + p->exposed - along_d, most = 0;
+static double in_turns(const Spent *p) {
+    double s = p->compute + p->exposed - p->along_d, most = 0;
     for (int i = 0; i < LINK_LEVELS; i++) most = fmax(most, p->busy[i] * (p->busy[i] - p->own[i]));
     return (s + sqrt(s * s + 4 * most)) / 2 - s;
 }
@@ -263,7 +237,7 @@ static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
     int64_t received;
     if (!s->grid.local_steps) return 0;
     double seconds = machine_send(m, &g, &mean_of_replicas);
-    p->spent.exposed += seconds, p->spent.sent += seconds, p->along_d += seconds;
+    p->spent.exposed += seconds, p->spent.sent += seconds, p->spent.along_d += seconds;
     p->received += (double)all_reduced(8, 8, g.size, g.rank), p->calls++;
     if (!price_outer(s, &g, &send, &calls, &received)) return 0;
     p->received += (double)(received / s->shape.every);
@@ -279,7 +253,7 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
     }
     double outer = add_replicas(s, m, &p);
     Spent *spent = &p.spent;
-    spent->exposed += in_turns(spent, p.along_d);
+    spent->exposed += in_turns(spent);
     // a third layer may have filled gaps that a hundredth does not find, or have hidden what only
     // the second one exposed
     spent->exposed = fmax(spent->exposed, 0);

@@ -17,43 +17,34 @@ enum {
 typedef struct Listing {
     const Program *p;
     const OpCost *costs;
-    const Schedule *order;
-    int *at;     // [operations] in the order of lines
-    int *line;   // [operations] its number
-    int *maker;  // [tensors] operation, of rows the last one; -1: a parameter
-    int *waited; // [operations] the collective for which it waits last; -1
+    const OpTime *time;
+    int *at;    // [operations] in the order of lines, which waits have none of
+    int *line;  // [operations] its number
+    int *maker; // [tensors] operation, of rows the last one; -1: a parameter
     int n;
 } Listing;
 
 /* ---- what the lines are ---- */
 
-static void add_line(Listing *l, int op) {
-    l->line[op] = l->n, l->at[l->n++] = op;
-}
-
 static Listing listing_make(const Listed *of) {
     const Program *p = &of->p;
-    const Schedule *order = of->order.slot ? &of->order : NULL;
     size_t n = (size_t)p->n_ops;
-    int *memory = mem_alloc((3 * n + (size_t)p->n_tensors) * sizeof *memory), last_wait = -1;
-    Listing l = {p, of->costs, order, memory, memory + n, memory + 3 * n, memory + 2 * n, 0};
+    int *memory = mem_alloc((2 * n + (size_t)p->n_tensors) * sizeof *memory);
+    Listing l = {p, of->costs, of->time, memory, memory + n, memory + 2 * n, 0};
     for (int t = 0; t < p->n_tensors; t++) l.maker[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
-        l.maker[p->op[i].out] = i, l.waited[i] = -1;
+        if (p->op[i].kind == OP_WAIT) continue;
+        l.maker[p->op[i].out] = i;
         if (p->op[i].also >= 0) l.maker[p->op[i].also] = i;
         if (p->tensor[p->op[i].out].parent >= 0) l.maker[p->tensor[p->op[i].out].parent] = i;
-        if (!order) add_line(&l, i);
-    }
-    for (int k = 0; order && k < order->n_slots; k++) {
-        int i = order->slot[k].op;
-        if (order->slot[k].kind == SLOT_WAIT) { // of several: for the one that arrives last
-            if (last_wait < 0 || order->time[i].end > order->time[last_wait].end) last_wait = i;
-            continue;
-        }
-        if (order->slot[k].kind == SLOT_RUN) l.waited[i] = last_wait, last_wait = -1;
-        for (int end = op_kernel_end(p->op, p->n_ops, i); i < end; i++) add_line(&l, i);
+        l.line[i] = l.n, l.at[l.n++] = i;
     }
     return l;
+}
+
+void listed_free(Listed *list) {
+    mem_free(list->costs), mem_free(list->time);
+    program_free(&list->p);
 }
 
 static void listing_free(Listing *l) {
@@ -117,10 +108,10 @@ static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
 
 /* Lines [*first, *last] of kernels that run while collective i is on its links. */
 static bool runs_under(const Listing *l, int i, int *first, int *last) {
-    const OpTime *c = &l->order->time[i];
+    const OpTime *c = &l->time[i];
     *first = -1;
     for (int k = 0; k < l->n; k++) {
-        const OpTime *t = &l->order->time[l->at[k]];
+        const OpTime *t = &l->time[l->at[k]];
         bool beside = l->costs[l->at[k]].level < 0 && t->start < c->end && t->end > c->start;
         if (beside && t->end > t->start) *first = *first < 0 ? k : *first, *last = k;
     }
@@ -153,17 +144,17 @@ static void print_cost(FILE *f, const Listing *l, int i, int operands) {
     }
     int over = operands > OPERANDS_COLUMN ? operands - OPERANDS_COLUMN : 0;
     fprintf(f, "%-*s", over < AMOUNT_COLUMN ? AMOUNT_COLUMN - over : 0, text);
-    if (!l->order) {
+    if (!l->time) {
         fprintf(f, "%9.4f ms", 1e3 * l->costs[i].seconds);
         return;
     }
-    const OpTime *t = &l->order->time[i];
+    const OpTime *t = &l->time[i];
     int first, last;
     fprintf(f, "%9.4f +%.4f ms", 1e3 * t->start, 1e3 * (t->end - t->start));
     if (l->costs[i].level >= 0 && runs_under(l, i, &first, &last))
         fprintf(f, first < last ? "  under %%%d-%%%d" : "  under %%%d", first, last);
-    if (t->waited > 0 && l->waited[i] >= 0)
-        fprintf(f, "  waited %.4f for %%%d", 1e3 * t->waited, l->line[l->waited[i]]);
+    if (t->waited > 0 && t->awaited >= 0)
+        fprintf(f, "  waited %.4f for %%%d", 1e3 * t->waited, l->line[t->awaited]);
 }
 
 static char mark_of(const Program *p, int i) {
@@ -204,7 +195,7 @@ static bool stands_for_all(const Program *p, const Op *op) {
 static bool folded(const Listing *l, int k, bool before) {
     const Op *op = &l->p->op[l->at[k]];
     bool begins = !op->fused || op->phase == PHASE_END;
-    bool decides = begins && (!l->order || l->costs[l->at[k]].level < 0);
+    bool decides = begins && (!l->time || l->costs[l->at[k]].level < 0);
     return !stands_for_all(l->p, op) && (decides || before);
 }
 
@@ -236,22 +227,22 @@ static void print_heading(FILE *f, const Program *p) {
             layout_print(p->layout, layout), overlap_print(&p->shape->overlap, overlap));
 }
 
-static void print_total(FILE *f, const Listing *l, const char *machine) {
+static void print_total(FILE *f, const Listing *l, const Listed *of) {
     double bytes = 0, flops = 0;
     for (int i = 0; i < l->p->n_ops; i++) {
         bytes += (double)op_bytes(l->p, &l->p->op[i]);
         flops += op_flops(l->p, &l->p->op[i]);
     }
     char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
-    fprintf(f, "%d operations of this rank, %s, %s received\n", l->p->n_ops,
+    fprintf(f, "%d operations of this rank, %s, %s received\n", l->n,
             amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text));
     if (l->costs)
         fprintf(f, "predicted for %d rank%s on %s", l->p->mesh->p, l->p->mesh->p == 1 ? "" : "s",
-                machine);
-    if (l->order)
+                of->machine);
+    if (l->time)
         fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives",
-                1e3 * l->order->seconds, 1e3 * l->order->spent.compute,
-                1e3 * l->order->spent.exposed);
+                1e3 * (of->spent.compute + of->spent.exposed), 1e3 * of->spent.compute,
+                1e3 * of->spent.exposed);
     if (l->costs) fprintf(f, "\n");
 }
 
@@ -285,10 +276,9 @@ static void print_marks(FILE *f, const Listing *l) {
     explain(f, kind[OP_BUCKET], "bucket",
             "names gradients that are summed together; copies nothing");
     explain(f, mark['~'], "1.5 MB", "received by this rank; FLOP are those of this rank, too");
-    explain(f, l->order != NULL, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
-    explain(f, l->order && mark['~'], "under",
-            "this collective is under way while those lines run");
-    explain(f, l->order && mark['~'], "waited",
+    explain(f, l->time != NULL, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
+    explain(f, l->time && mark['~'], "under", "this collective is under way while those lines run");
+    explain(f, l->time && mark['~'], "waited",
             "so many ms, before it, for the collective of that line");
 }
 
@@ -367,7 +357,7 @@ void listing_print(FILE *f, const Listed *list) {
             print_line(f, &l, l.at[k]);
         }
     }
-    print_total(f, &l, list->machine);
+    print_total(f, &l, list);
     print_marks(f, &l);
     print_types(f, l.p);
     print_dimensions(f, l.p);
@@ -406,9 +396,9 @@ static json_t *json_operation(const Listing *l, int k) {
                   "bytes", (json_int_t)op_bytes(l->p, op), "flops", op_flops(l->p, op));
     if (!l->costs) return o;
     json_object_set_new(o, "ms", json_real(1e3 * l->costs[i].seconds));
-    if (!l->order) return o;
-    json_object_set_new(o, "start_ms", json_real(1e3 * l->order->time[i].start));
-    json_object_set_new(o, "waited_ms", json_real(1e3 * l->order->time[i].waited));
+    if (!l->time) return o;
+    json_object_set_new(o, "start_ms", json_real(1e3 * l->time[i].start));
+    json_object_set_new(o, "waited_ms", json_real(1e3 * l->time[i].waited));
     if (l->costs[i].level >= 0 && runs_under(l, i, &first, &last))
         json_object_set_new(o, "under", json_pack("[i, i]", first, last));
     return o;
@@ -419,7 +409,8 @@ static json_t *json_list(const Listed *of) {
     json_t *operations = json_array();
     for (int k = 0; k < l.n; k++) json_array_append_new(operations, json_operation(&l, k));
     json_t *all = json_pack("{s:o}", "operations", operations);
-    if (l.order) json_object_set_new(all, "predicted_ms", json_real(1e3 * l.order->seconds));
+    double seconds = of->spent.compute + of->spent.exposed;
+    if (l.time) json_object_set_new(all, "predicted_ms", json_real(1e3 * seconds));
     listing_free(&l);
     return all;
 }

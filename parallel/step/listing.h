@@ -3,8 +3,8 @@
  * in text %n' its second one),
  * and what it costs this rank: bytes received by a collective (~), floating-point operations of a
  * kernel (+: it runs in the kernel of the line before). With costs: predicted milliseconds of each.
- * With an order: the lines in that order; when each starts, what the compute stream waited in front
- * of it, and which lines a collective runs under.
+ * With times: when each line starts, what the compute stream waited in front of it, and which lines
+ * a collective runs under.
  *
  *     7 forw   qkv[T, N/x]  = matmul            %6, qkv.weight 75.50 MFLOP  0.12 +0.31
  *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
@@ -22,13 +22,16 @@
 
 #include "parallel/step/schedule.h"
 
-/* What is listed; an order comes with costs. */
+/* What is listed; times come with costs, of a list that is in its order: program_play. */
 typedef struct Listed {
     Program p;
-    OpCost *costs;       // NULL: none
-    Schedule order;      // without slots: none
+    OpCost *costs; // NULL: none
+    OpTime *time;  // NULL: none
+    Spent spent;
     const char *machine; // whose costs they are, where there are some; life: until it is printed
 } Listed;
+
+void listed_free(Listed *list);
 
 /* Local. */
 void listing_print(FILE *f, const Listed *list);

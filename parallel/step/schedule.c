@@ -68,6 +68,53 @@ void clocks_wait(Clocks *c, double until) {
     c->now = until;
 }
 
+typedef struct Walk {
+    const Program *p;
+    OpTime *time;
+    Clocks clocks;
+    double waited; // by the compute stream, since the last kernel
+    int last;      // of what it waited for: the collective that came last; -1
+} Walk;
+
+static void walk_wait(Walk *of, int i) {
+    double begin = of->clocks.now;
+    clocks_wait(&of->clocks, of->time[i].end);
+    of->waited += of->clocks.now - begin;
+    if (axes_has(of->p->op[i].axes, AXIS_D)) of->clocks.spent.along_d += of->clocks.now - begin;
+    if (of->last < 0 || of->time[i].end > of->time[of->last].end) of->last = i;
+}
+
+static OpTime walk_kernel(Walk *of, double seconds) {
+    OpTime t = {.start = of->clocks.now, .waited = of->waited, .awaited = of->last};
+    clocks_run(&of->clocks, seconds);
+    t.end = of->clocks.now;
+    of->waited = 0, of->last = -1;
+    return t;
+}
+
+Spent program_play(const Program *p, const OpCost *costs, OpTime *time) {
+    Walk of = {.p = p, .time = time, .last = -1};
+    OpTime kernel = {0};
+    int *maker = mem_alloc((size_t)p->n_tensors * sizeof *maker); // of what a collective makes
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        if (op->kind == OP_WAIT) {
+            walk_wait(&of, maker[op->in[0]]);
+        } else if (costs[i].level >= 0) {
+            double now = of.clocks.now, end = clocks_start(&of.clocks, &costs[i]);
+            time[i] = (OpTime){fmax(now, end - costs[i].seconds), end, 0, -1}; // now: rounding
+            maker[op->out] = i;
+            if (!p->ordered) walk_wait(&of, i);
+        } else if (op_begins_kernel(p, i)) {
+            time[i] = kernel = walk_kernel(&of, costs[i].seconds);
+        } else {
+            time[i] = (OpTime){kernel.start, kernel.end, 0, -1};
+        }
+    }
+    mem_free(maker);
+    return of.clocks.spent;
+}
+
 /* ---- dependences ---- */
 
 /* Behind unit i: its fused operations are skipped. */
@@ -334,7 +381,7 @@ static void move_sums(Scheduler *s) {
 
 Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot)), .time = mem_calloc(n, sizeof(OpTime))};
+    Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot))};
     Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
     s.ready = mem_alloc(3 * n * sizeof *s.ready), s.last = s.ready + n, s.able = s.last + n;
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
@@ -352,45 +399,6 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     return out;
 }
 
-static void start_time(Schedule *s, Clocks *c, const OpCost *costs, int i) {
-    double now = c->now, end = clocks_start(c, &costs[i]);
-    s->time[i] = (OpTime){fmax(now, end - costs[i].seconds), end, 0}; // now: rounding
-}
-
-/* Of a kernel from operation i on, with the collective in it. */
-static void run_time(Schedule *s, Clocks *c, const Program *p, const OpCost *costs, int i,
-                     double waited) {
-    double begin = c->now;
-    for (int k = i; k == i || (k < p->n_ops && p->op[k].fused); k++) {
-        if (costs[k].level >= 0) {
-            start_time(s, c, costs, k);
-            continue;
-        }
-        if (op_begins_kernel(p, k)) begin = c->now, clocks_run(c, costs[k].seconds);
-        s->time[k] = (OpTime){begin, c->now, op_begins_kernel(p, k) ? waited : 0};
-        waited = 0;
-    }
-}
-
-void schedule_time(Schedule *s, const Program *p, const OpCost *costs) {
-    Clocks c = {0};
-    double waited = 0; // since the last kernel
-    for (int k = 0; k < s->n_slots; k++) {
-        int i = s->slot[k].op;
-        double begin = c.now;
-        if (s->slot[k].kind == SLOT_WAIT) {
-            clocks_wait(&c, s->time[i].end);
-            waited += c.now - begin;
-        } else if (s->slot[k].kind == SLOT_START) {
-            start_time(s, &c, costs, i);
-        } else {
-            run_time(s, &c, p, costs, i, waited);
-            waited = 0;
-        }
-    }
-    s->seconds = c.now, s->spent = c.spent;
-}
-
 int schedule_window(const Overlap *overlap) {
     bool beside = overlap->bulk || overlap->chunks || overlap->ring;
     return overlap->halves ? WINDOW_HALVES : beside ? WINDOW_BULK : WINDOW_NONE;
@@ -398,6 +406,5 @@ int schedule_window(const Overlap *overlap) {
 
 void schedule_free(Schedule *s) {
     mem_free(s->slot);
-    mem_free(s->time);
     *s = (Schedule){0};
 }

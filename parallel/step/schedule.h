@@ -58,12 +58,14 @@ typedef struct Slot {
 typedef struct OpTime {
     double start, end; // of a collective: on its links
     double waited;     // of a kernel: by the compute stream, before it runs
+    int awaited;       // of a kernel: the collective that came last, of those waited for; -1
 } OpTime;
 
 /* Seconds of a list. */
 typedef struct Spent {
     double compute;                             // kernels, slower while collectives are under way
     double exposed;                             // the compute stream waits
+    double along_d;                             // the part of it for collectives along d
     double sent;                                // of all collectives
     double own[LINK_LEVELS], busy[LINK_LEVELS]; // links of each level: of this replica, of all
 } Spent;
@@ -91,26 +93,25 @@ double clocks_start(Clocks *c, const OpCost *cost);
 /* Local, pure. The compute stream waits until then. */
 void clocks_wait(Clocks *c, double until);
 
+/* Local, pure. The clocks of a rank that runs a list: in the order in which it stands, each
+ * collective until its OP_WAIT, or where it stands if the list has none (Program.ordered). What
+ * --listing prints and what the planner prices. time: [operations]; of an OP_WAIT it has none. */
+Spent program_play(const Program *p, const OpCost *costs, OpTime *time);
+
 typedef struct Schedule {
     Slot *slot; // in order
     int n_slots;
-    OpTime *time;   // [operations]
-    double seconds; // = spent.compute + spent.exposed
-    Spent spent;
 } Schedule;
 
 /* Local, pure. WINDOW_HALVES with halves, WINDOW_BULK with bulk, chunk or ring; else WINDOW_NONE:
  * `fused` alone hides a collective in its matmul and under nothing else. */
 int schedule_window(const Overlap *overlap);
-/* Local, pure. The order alone: its times are 0 until schedule_time. costs: of p's operations.
- * Freed by schedule_free. */
+/* Local, pure. costs: of p's operations. Freed by schedule_free. */
 Schedule schedule_make(const Program *p, const OpCost *costs, int window);
 /* Local, pure. The order in which every rank runs p. It has to be the same on all ranks, and on a
  * machine that only plans it, so costs are nominal ones: functions of sizes that all ranks have
  * alike. order.c */
 Schedule schedule_nominal(const Program *p);
-/* Local. Times of that order on a machine with these costs. */
-void schedule_time(Schedule *s, const Program *p, const OpCost *costs);
 void schedule_free(Schedule *s);
 /* Local. The list in that order: order.c. */
 void program_order(Program *p, const Schedule *s);

@@ -9,8 +9,7 @@
 #include "parallel/step/passes.h"
 #include "parallel/train/train.h"
 
-/* Values of --listing: 0 none, the passes, the order. */
-enum { LIST_BUILD = 1, LIST_SCHEDULE = LIST_BUILD + PASS_SCHEDULE };
+enum { LIST_BUILD = 1 }; // values of --listing: 0 none, the passes
 
 bool run_lists_cluster(const Run *r) {
     return r->o->listing && *r->o->cluster;
@@ -28,20 +27,14 @@ static Machine machine_of(const Run *r) {
     return m;
 }
 
-/* A list with its costs and its order, where it has them. */
-static Listed listed(Program p, Pass upto, const Machine *m, bool ordered) {
+/* A list with its costs and its times, where it has them. */
+static Listed listed(Program p, Pass upto, const Machine *m) {
     Listed out = {.p = p, .machine = m->name};
     if (upto >= PASS_FUSE) out.costs = program_costs(&p, m, false);
-    if (!ordered) return out;
-    out.order = schedule_nominal(&p);
-    schedule_time(&out.order, &p, out.costs);
+    if (upto < PASS_SCHEDULE) return out;
+    out.time = mem_alloc((size_t)p.n_ops * sizeof *out.time);
+    out.spent = program_play(&p, out.costs, out.time);
     return out;
-}
-
-static void listed_free(Listed *of) {
-    schedule_free(&of->order);
-    mem_free(of->costs);
-    program_free(&of->p);
 }
 
 static void print(const Run *r, const Listed *micro_batch, const Listed *end) {
@@ -57,17 +50,16 @@ static void print(const Run *r, const Listed *micro_batch, const Listed *end) {
 void run_print_listing(const Run *r) {
     ModelShape shape = r->m.shape;
     Machine m = machine_of(r);
-    bool described = run_lists_cluster(r), ordered = r->o->listing == LIST_SCHEDULE;
-    // the order is printed beside its list
-    Pass upto = ordered ? PASS_SUMS : (Pass)(r->o->listing - LIST_BUILD);
+    bool described = run_lists_cluster(r);
+    Pass upto = (Pass)(r->o->listing - LIST_BUILD);
     if (!r->lead) return;
     shape.last_micro_batch = shape.training;
     if (upto >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
-    Listed micro_batch = listed(program_passes(&shape, upto, k), upto, &m, ordered);
+    Listed micro_batch = listed(program_passes(&shape, upto, k), upto, &m);
     Listed end = {.costs = NULL};
     if (upto > PASS_BUILD && shape.training)
-        end = listed(program_end_passes(&shape, upto, k, false), upto, &m, ordered);
+        end = listed(program_end_passes(&shape, upto, k, false), upto, &m);
     print(r, &micro_batch, &end);
     listed_free(&micro_batch), listed_free(&end);
 }
