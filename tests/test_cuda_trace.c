@@ -42,9 +42,8 @@ static void trace_some(Model *m, int step, void *ctx) {
     note(w, &all->begin[step + 1]);
 }
 
-static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
-    (void)g, (void)s;
-    *(int *)ctx += (int)times;
+static void count_sends(void *ctx, const Sent *sent) {
+    *(int *)ctx += (int)sent->times;
 }
 
 /* What a step of each rank has, and room for it. */

@@ -222,9 +222,7 @@ static int predicted_main(World *w, void *ctx) {
     Grid grid;
     Model m;
     StepLists t;
-    SendGroup group;
-    Send s;
-    int64_t received;
+    Sent sent;
     CollCount row[8];
     grid_make(&grid, w, &f->l, &f->shape.config);
     grid_set_local_steps(&grid);
@@ -237,9 +235,9 @@ static int predicted_main(World *w, void *ctx) {
     for (int step = 1; step <= outer.every; step++) outer_step(&outer, &m, step);
     int n = world_counts(w, row, 8);
     price_lists(&t, &f->shape, &f->l, rank, 0);
-    if (n != 1 || !price_outer(&t, &group, &s, &calls, &received))
+    if (n != 1 || !price_outer(&t, &sent, &calls))
         die("%d kinds of collectives in an outer step", n);
-    f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - received;
+    f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - sent.received;
     f->extra_calls[rank] = (int)row[0].calls - calls;
     price_free(&t);
     model_free(&m);
@@ -284,36 +282,34 @@ TEST(outer_steps_receive_what_is_predicted) {
 typedef struct AlongD {
     int64_t bytes, times, calls;
 } AlongD;
-static void note_along_d(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+static void note_along_d(void *ctx, const Sent *sent) {
     AlongD *a = ctx;
-    if (strcmp(g->label, "d") != 0) return;
-    a->calls += times;
-    if (s->bytes > a->bytes) a->bytes = s->bytes, a->times = times;
+    if (strcmp(sent->group.label, "d") != 0) return;
+    a->calls += sent->times;
+    if (sent->send.bytes > a->bytes) a->bytes = sent->send.bytes, a->times = sent->times;
 }
 
 TEST(outer_steps_are_shared_among_the_steps_between_them) {
     Predicted f = predicted_of("d3.x2", 5, 1);
     Machine m;
     StepLists t;
-    SendGroup group;
+    Sent outer;
     Price alone, apart;
-    Send s;
     int calls;
-    int64_t received;
     machine_open(&m, "cpu:3", NULL);
     price_lists(&t, &f.shape, &f.l, 1, 0);
     price_of(&t, &m, &apart);
-    CHECK(price_outer(&t, &group, &s, &calls, &received) && calls == 1);
-    double seconds = machine_send(&m, &group, &s);
-    int64_t bytes = received;
+    CHECK(price_outer(&t, &outer, &calls) && calls == 1);
+    double seconds = machine_send(&m, &outer.group, &outer.send);
+    int64_t bytes = outer.received;
     AlongD sent = {0};
     price_each_send(&t, note_along_d, &sent); // so that it is measured
-    CHECK(sent.bytes == s.bytes && sent.times == 0);
+    CHECK(sent.bytes == outer.send.bytes && sent.times == 0);
     CHECK(sent.calls == 2); // the loss, and a mean of replicas
     price_free(&t);
     f.shape.every = 0;
     price_lists(&t, &f.shape, &f.l, 1, 0);
-    CHECK(!price_outer(&t, &group, &s, &calls, &received));
+    CHECK(!price_outer(&t, &outer, &calls));
     price_of(&t, &m, &alone);
     CHECK(seconds > 0 && alone.outer == 0);
     CHECK_NEAR(apart.outer, seconds / 5, 1e-15);

@@ -241,11 +241,11 @@ typedef struct Places {
     int ranks;
 } Places;
 
-static void check_place(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+static void check_place(void *ctx, const Sent *sent) {
     Places *of = ctx;
+    const SendGroup *g = &sent->group;
     const Placement *at = &g->place;
     int members[8] = {0}, size = placement_ranks(at);
-    (void)s, (void)times;
     for (int rank = 0; rank < of->ranks; rank++) {
         int base = rank;
         for (int j = 0; j < at->n; j++) base -= rank / at->stride[j] % at->size[j] * at->stride[j];

@@ -136,9 +136,8 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     PRINTED(all->text[rank], trace_events(f, t, rank, "here", zero));
 }
 
-static void count_sends(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
-    (void)g, (void)s;
-    *(int *)ctx += (int)times;
+static void count_sends(void *ctx, const Sent *sent) {
+    *(int *)ctx += (int)sent->times;
 }
 
 static void price_traced(Traced *all, const MeshRun *r) {

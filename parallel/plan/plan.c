@@ -37,20 +37,20 @@ static void list_work(void *ctx, const Work *w) {
     l->weight[i] += machine_work(l->m, w);
 }
 
-static void list_send(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+static void list_send(void *ctx, const Sent *sent) {
     Lister *l = ctx;
-    (void)times;
     CalibrateList *to = l->list;
     int i = 0;
-    while (i < to->n_groups && !placement_equal(&to->group[i].place, &g->place)) i++;
+    while (i < to->n_groups && !placement_equal(&to->group[i].place, &sent->group.place)) i++;
     if (i == to->n_groups) {
         mem_grow(to->group, i, l->max_groups);
         mem_grow(to->most, i, l->max_most);
-        to->group[i] = *g;
-        to->group[i].size = placement_ranks(&g->place);
+        to->group[i] = sent->group;
+        to->group[i].size = placement_ranks(&sent->group.place);
         memset(to->most[to->n_groups++], 0, sizeof *to->most);
     }
-    if (s->bytes > to->most[i][s->op]) to->most[i][s->op] = s->bytes;
+    int64_t *most = &to->most[i][sent->send.op];
+    if (sent->send.bytes > *most) *most = sent->send.bytes;
 }
 
 /* The flags of overlap divide rows and make the same works; but rings shift, and sum themselves. */

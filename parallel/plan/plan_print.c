@@ -111,14 +111,16 @@ typedef struct Senders {
     int n;
 } Senders;
 
-static void add_send(void *ctx, const SendGroup *g, const Send *s, int64_t times) {
+static void add_send(void *ctx, const Sent *sent) {
     Senders *all = ctx;
+    const SendGroup *g = &sent->group;
+    const Send *s = &sent->send;
     int i = 0;
     while (i < all->n && strcmp(all->at[i].group.label, g->label) != 0) i++;
     if (i == all->n) all->at[all->n++] = (Sender){.group = *g};
     if (s->bytes > all->at[i].most[s->op]) all->at[i].most[s->op] = s->bytes;
     double load = machine_send(all->m, g, s);
-    all->at[i].seconds += (double)times * machine_send_in_turn(all->m, g, s, load);
+    all->at[i].seconds += (double)sent->times * machine_send_in_turn(all->m, g, s, load);
 }
 
 static Senders senders_of(const Plan *p) {

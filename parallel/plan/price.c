@@ -134,15 +134,22 @@ static SendGroup replicas(const StepLists *s) {
     return g;
 }
 
-/* Replicas that take local steps tell each other the mean of their losses. */
-static const Send mean_of_replicas = {.op = COLL_ALL_REDUCE, .type_bytes = 8, .bytes = 8};
-
 static int64_t all_reduced(int64_t bytes, int type_bytes, int size, int rank) {
     CollCall call = {.op = COLL_ALL_REDUCE, .type = COLL_U8, .rows = 1, .cols = bytes / type_bytes};
     return type_bytes * coll_bytes(&call, rank, size);
 }
 
-bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64_t *received) {
+/* Replicas that take local steps tell each other the mean of their losses. */
+static Sent mean_of_replicas(const StepLists *s) {
+    Sent mean = {.group = replicas(s),
+                 .send = {.op = COLL_ALL_REDUCE, .type_bytes = 8, .bytes = 8},
+                 .what = "mean of replicas",
+                 .times = 1};
+    mean.received = all_reduced(8, 8, mean.group.size, mean.group.rank);
+    return mean;
+}
+
+bool price_outer(const StepLists *s, Sent *sent, int *calls) {
     Outer o = {.every = s->shape.every, .fragments = s->shape.fragments};
     int64_t bytes[2] = {0}, all;
     int n[2] = {0};
@@ -152,12 +159,14 @@ bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64
             int64_t floats = outer_floats(&o, &s->model[k], f);
             bytes[k] += (int64_t)sizeof(float) * floats, n[k] += floats > 0;
         }
-    *g = replicas(s);
     all = bytes[0] + layers_more(s) * (bytes[1] - bytes[0]);
     *calls = n[1] > n[0] ? n[1] : n[0]; // small models may have fewer tensors than fragments
     if (*calls == 0) return false;
-    *received = all_reduced(all, sizeof(float), g->size, g->rank);
-    *send = (Send){.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = all / *calls};
+    *sent =
+        (Sent){.group = replicas(s),
+               .send = {.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = all / *calls},
+               .what = "outer step"};
+    sent->received = all_reduced(all, sizeof(float), sent->group.size, sent->group.rank);
     return true;
 }
 
@@ -231,17 +240,15 @@ static double in_turns(const Spent *p) {
 /* What replicas send that take local steps: seconds of a step's share in the next outer step, which
  * nothing hides. */
 static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
-    SendGroup g = replicas(s);
-    Send send;
+    Sent mean = mean_of_replicas(s), outer;
     int calls;
-    int64_t received;
     if (!s->grid.local_steps) return 0;
-    double seconds = machine_send(m, &g, &mean_of_replicas);
+    double seconds = machine_send(m, &mean.group, &mean.send);
     p->spent.exposed += seconds, p->spent.sent += seconds, p->spent.along_d += seconds;
-    p->received += (double)all_reduced(8, 8, g.size, g.rank), p->calls++;
-    if (!price_outer(s, &g, &send, &calls, &received)) return 0;
-    p->received += (double)(received / s->shape.every);
-    return calls * machine_send(m, &g, &send) / (double)s->shape.every;
+    p->received += (double)mean.received, p->calls++;
+    if (!price_outer(s, &outer, &calls)) return 0;
+    p->received += (double)(outer.received / s->shape.every);
+    return calls * machine_send(m, &outer.group, &outer.send) / (double)s->shape.every;
 }
 
 void price_of(const StepLists *s, const Machine *m, Price *price) {
@@ -281,54 +288,6 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
 
 /* ---- what a step has ---- */
 
-static void count(CollCount *rows, int *n, int max, const CollCount *row, int64_t times) {
-    int at = 0;
-    while (at < *n && !count_same(&rows[at], row)) at++;
-    if (at == max) return;
-    if (at == *n) {
-        rows[*n] = *row, rows[*n].calls = rows[*n].bytes = 0;
-        ++*n;
-    }
-    rows[at].calls += times * row->calls, rows[at].bytes += times * row->bytes;
-}
-
-/* Labels live as long as the lists. */
-static const char *label_of(StepLists *s, const char *label) {
-    int i = 0;
-    while (i < s->n_labels && strcmp(s->label[i], label) != 0) i++;
-    if (i == s->n_labels) snprintf(s->label[s->n_labels++], sizeof *s->label, "%s", label);
-    return s->label[i];
-}
-
-int price_counts(StepLists *s, CollCount *rows, int max) {
-    int n = 0;
-    StepPart part[STEP_PARTS];
-    assert(s->n == 1);
-    for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
-        for (int i = 0; i < part[k].p->n_ops; i++) {
-            const Program *p = part[k].p;
-            const Op *op = &p->op[i];
-            if (!op_info(op->kind)->collective) continue;
-            SendGroup g = op_group(p, op);
-            CollCount row = {.what = p->tensor[op->out].what,
-                             .label = label_of(s, g.label),
-                             .op = op_send(p, op).op,
-                             .size = g.size,
-                             .calls = 1,
-                             .bytes = op_bytes(p, op)};
-            count(rows, &n, max, &row, part[k].times);
-        }
-    SendGroup g = replicas(s);
-    CollCount row = {.what = "mean of replicas",
-                     .label = "d",
-                     .op = COLL_ALL_REDUCE,
-                     .size = g.size,
-                     .calls = 1,
-                     .bytes = all_reduced(8, 8, g.size, g.rank)};
-    if (s->grid.local_steps) count(rows, &n, max, &row, 1);
-    return n;
-}
-
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx) {
     StepPart part[STEP_PARTS];
     const Model *m = &s->model[0];
@@ -345,22 +304,52 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
     mem_free(extra);
 }
 
-void price_each_send(const StepLists *s,
-                     void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
-                     void *ctx) {
+void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent), void *ctx) {
     StepPart part[STEP_PARTS];
-    SendGroup g = replicas(s);
-    Send send;
-    int64_t received;
+    Sent mean = mean_of_replicas(s), outer;
     int calls;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
-            const Op *op = &part[k].p->op[i];
-            if (!op_info(op->kind)->collective) continue;
-            SendGroup of = op_group(part[k].p, op);
-            send = op_send(part[k].p, op);
-            f(ctx, &of, &send, part[k].times);
+            const Program *p = part[k].p;
+            const Op *op = &p->op[i];
+            if (op_info(op->kind)->collective)
+                f(ctx, &(Sent){op_group(p, op), op_send(p, op), p->tensor[op->out].what,
+                               op_bytes(p, op), part[k].times});
         }
-    if (s->grid.local_steps) f(ctx, &g, &mean_of_replicas, 1);
-    if (price_outer(s, &g, &send, &calls, &received)) f(ctx, &g, &send, 0);
+    if (s->grid.local_steps) f(ctx, &mean);
+    if (price_outer(s, &outer, &calls)) f(ctx, &outer);
+}
+
+/* Labels live as long as the lists. */
+static const char *label_of(StepLists *s, const char *label) {
+    int i = 0;
+    while (i < s->n_labels && strcmp(s->label[i], label) != 0) i++;
+    if (i == s->n_labels) snprintf(s->label[s->n_labels++], sizeof *s->label, "%s", label);
+    return s->label[i];
+}
+
+typedef struct Counts {
+    StepLists *s;
+    CollCount *rows;
+    int n, max;
+} Counts;
+
+static void count_sent(void *ctx, const Sent *sent) {
+    Counts *c = ctx;
+    CollCount row = {.what = sent->what,
+                     .label = label_of(c->s, sent->group.label),
+                     .op = sent->send.op,
+                     .size = sent->group.size};
+    int at = 0;
+    while (at < c->n && !count_same(&c->rows[at], &row)) at++;
+    if (at == c->max || sent->times == 0) return;
+    if (at == c->n) c->rows[c->n++] = row;
+    c->rows[at].calls += sent->times, c->rows[at].bytes += sent->times * sent->received;
+}
+
+int price_counts(StepLists *s, CollCount *rows, int max) {
+    Counts c = {.s = s, .rows = rows, .max = max};
+    assert(s->n == 1);
+    price_each_send(s, count_sent, &c);
+    return c.n;
 }

@@ -92,16 +92,22 @@ int64_t price_memory(const StepLists *s);
  * (PriceShape.whole): at most max rows, returns how many there are. Their labels live as long as
  * s. */
 int price_counts(StepLists *s, CollCount *rows, int max);
-/* Local. Calls f for every kernel of the lists with the fewest layers. And for every collective:
- * those of an outer step have 0 times. */
+/* Local. Calls f for every kernel of the lists with the fewest layers. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
-void price_each_send(const StepLists *s,
-                     void (*f)(void *ctx, const SendGroup *g, const Send *s, int64_t times),
-                     void *ctx);
+/* A collective of a step. */
+typedef struct Sent {
+    SendGroup group;
+    Send send;
+    const char *what;
+    int64_t received; // bytes, by this rank in one call; of an outer step, in all
+    int64_t times;    // in a step; 0: of an outer step
+} Sent;
+/* Local. Calls f for every collective of these lists. */
+void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent), void *ctx);
 /* Local, pure. What replicas that take local steps send in an outer step, of which a step has the
- * every-th part: *calls of one kind, each *send, which receive *received together. False: there is
+ * every-th part: *calls of one kind, which receive sent->received together. False: there is
  * none. */
-bool price_outer(const StepLists *s, SendGroup *g, Send *send, int *calls, int64_t *received);
+bool price_outer(const StepLists *s, Sent *sent, int *calls);
 
 /* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute
  * at once, beside `exposed` seconds in which one waits for a collective and the others have its
