@@ -67,6 +67,55 @@ static bool same_choice(const Choice *a, const Choice *b) {
            a->price.memory == b->price.memory;
 }
 
+/* ---- without bounds ---- */
+
+typedef struct Brute {
+    const Space *s;
+    const Machine *m;
+    Choice *best; // [max]
+    int n, max;
+    SearchCount count;
+} Brute;
+
+static bool better(const Price *a, const Price *b) {
+    return a->seconds != b->seconds ? a->seconds < b->seconds : a->memory < b->memory;
+}
+
+static Layout *orders_on(const Machine *m, const Layout *l, int *n) {
+    int unit[MAX_LEVELS];
+    for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
+    return layout_orders(l, unit, m->n_levels, n);
+}
+
+/* The best order of a candidate, as any user of the program prices one; memory is that of all. */
+static void brute_choice(const Choice *c, void *ctx) {
+    Brute *b = ctx;
+    Choice best = {.fits = false};
+    int n;
+    OWNED(test_mem_end) Layout *order = orders_on(b->m, &c->layout, &n);
+    for (int k = 0; k < n && (k == 0 || best.fits); k++) {
+        Choice one = *c;
+        one.layout = order[k];
+        search_price(b->s, b->m, &one);
+        if (k == 0 || better(&one.price, &best.price)) best = one;
+    }
+    b->count.candidates++;
+    b->count.priced += best.fits, b->count.too_large += !best.fits;
+    if (!best.fits || (b->n == b->max && !better(&best.price, &b->best[b->n - 1].price))) return;
+    int at = b->n < b->max ? b->n++ : b->n - 1;
+    for (; at > 0 && better(&best.price, &b->best[at - 1].price); at--)
+        b->best[at] = b->best[at - 1];
+    b->best[at] = best;
+}
+
+static int brute_force(const Space *s, const Machine *m, Choice *best, int max,
+                       SearchCount *count) {
+    Brute b = {.s = s, .m = m, .best = best, .max = max};
+    search_each(s, brute_choice, &b);
+    *count = b.count;
+    return b.n;
+}
+
 TEST(search_finds_what_brute_force_finds) {
     enum { TOP = 5 };
     int64_t left_out = 0;
@@ -79,10 +128,10 @@ TEST(search_finds_what_brute_force_finds) {
         s.exact = p % 3 == 1;
         if (p % 4 > 1) s.close = 0.05;
         if (p % 2) { // half of the cases have too little memory for most candidates
-            search_brute(&s, &m, a, 1, NULL);
+            brute_force(&s, &m, a, 1, &brute);
             m.memory = a[0].price.memory * 3 / 4;
         }
-        int n = search_best(&s, &m, a, TOP, &bounded), n_b = search_brute(&s, &m, b, TOP, &brute);
+        int n = search_best(&s, &m, a, TOP, &bounded), n_b = brute_force(&s, &m, b, TOP, &brute);
         CHECK(n == n_b);
         CHECK(bounded.candidates == brute.candidates &&
               brute.priced + brute.too_large == brute.candidates);
@@ -125,7 +174,7 @@ TEST(search_finds_what_brute_force_finds_with_a_given_schedule) {
                 m.memory = a[0].price.memory * 3 / 4;
             }
             int n = search_best(&s, &m, a, TOP, &bounded);
-            CHECK(n == search_brute(&s, &m, b, TOP, &brute));
+            CHECK(n == brute_force(&s, &m, b, TOP, &brute));
             CHECK(bounded.candidates == brute.candidates);
             for (int k = 0; k < n; k++) CHECK(same_choice(&a[k], &b[k]));
             left_out += brute.priced - bounded.priced;
@@ -147,8 +196,8 @@ TEST(search_looks_at_every_order_of_three_levels) {
     s.free_recompute = s.free_overlap = false, s.shape.overlap = (Overlap){.bulk = true};
     Choice best;
     CHECK(search_best(&s, &m, &best, 1, NULL) == 1);
-    int unit[] = {8, 64}, n, at = -1;
-    OWNED(test_mem_end) Layout *order = layout_orders(&best.layout, unit, 2, &n);
+    int n, at = -1;
+    OWNED(test_mem_end) Layout *order = orders_on(&m, &best.layout, &n);
     for (int k = 0; k < n; k++) {
         Choice in = best;
         in.layout = order[k];
@@ -157,6 +206,24 @@ TEST(search_looks_at_every_order_of_three_levels) {
         if (memcmp(&order[k], &best.layout, sizeof(Layout)) == 0) at = k;
     }
     CHECK(at > 128); // one of the last
+}
+
+/* ---- bounds ---- */
+
+/* Seconds that no price of a choice undercuts, in any order of its axes (or in that of s->only);
+ * bytes of memory likewise. any: with any schedule that s has for it. */
+static double bound_of(const Space *s, const Machine *m, const Choice *c, bool any,
+                       int64_t *memory) {
+    Bound b;
+    Orders o = {.n = 0};
+    MicroBatches read = {.n = 0};
+    candidate_bound(&b, &read, s, m, c, any);
+    orders_of(&o, s, m, c->layout.size);
+    *memory = candidate_memory(&read, s, m, c, any);
+    mem_free(read.at);
+    double least = bound_least(&b, &o);
+    orders_free(&o);
+    return least;
 }
 
 typedef struct Bounds {
@@ -185,30 +252,29 @@ static void check_order(Bounds *b, const Choice *c) {
     search_price(&one, b->m, &priced);
     b->n++;
     b->least = fmin(b->least, priced.price.seconds);
-    double bound = search_bound(&one, b->m, c, false, &memory);
+    double bound = bound_of(&one, b->m, c, false, &memory);
     check_below(b, &priced, "its schedule", bound, memory);
-    bound = search_bound(&one, b->m, c, true, &memory);
+    bound = bound_of(&one, b->m, c, true, &memory);
     check_below(b, &priced, "any schedule", bound, memory);
     if (!one.free_overlap) return;
     one.free_overlap = false, one.shape.overlap = c->overlap;
-    bound = search_bound(&one, b->m, c, true, &memory);
+    bound = bound_of(&one, b->m, c, true, &memory);
     check_below(b, &priced, "any, its own alone", bound, memory);
 }
 
 static void check_bound(const Choice *c, void *ctx) {
     Bounds *b = ctx;
-    int unit[MAX_LEVELS], n;
+    int n;
     int64_t memory;
     if (b->seen++ % (test_long() ? 1 : 37)) return; // a sample
-    for (int i = 0; i < b->m->n_levels; i++) unit[i] = b->m->level[i].ranks;
-    OWNED(test_mem_end) Layout *order = layout_orders(&c->layout, unit, b->m->n_levels, &n);
+    OWNED(test_mem_end) Layout *order = orders_on(b->m, &c->layout, &n);
     b->least = INFINITY;
     for (int k = 0; k < n; k++) {
         Choice ordered = *c;
         ordered.layout = order[k];
         check_order(b, &ordered);
     }
-    if (search_bound(b->s, b->m, c, false, &memory) > b->least * (1 + 1e-12)) b->bad++;
+    if (bound_of(b->s, b->m, c, false, &memory) > b->least * (1 + 1e-12)) b->bad++;
 }
 
 /* Those of all choices of a space, or of a sample. */
@@ -302,7 +368,7 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
         CHECK(sscanf(cases[i], "%31s %31s", layout, words) == 2);
         c.layout = layout_of(layout), c.overlap = overlap_of(words);
         search_price(&s, &m, &c);
-        double bound = search_bound(&s, &m, &c, false, &memory);
+        double bound = bound_of(&s, &m, &c, false, &memory);
         CHECK(bound > 0.95 * c.price.seconds && bound <= c.price.seconds * (1 + 1e-12));
     }
 }

@@ -31,7 +31,6 @@ typedef struct Search {
     int n, max;
     Candidate *open; // a heap: the least bound first
     int64_t n_open, max_open;
-    bool brute;
     StepLists lists;
     Orders *orders; // of each place, where some have no candidates
     int n_orders;
@@ -78,7 +77,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Found best = {.number = candidate->number, .schedule = candidate->schedule};
     const Orders *o = orders_at(w, candidate);
     shape.unplaced = true;
-    if (!w->brute) shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
+    shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
@@ -91,7 +90,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
         for (int k = 1; k < o->n; k++)
             if (in[k] < in[next]) next = k;
         bool worse = in[next] > best.c.price.seconds || beyond(w, in[next]);
-        if (n > 0 && !w->brute && worse) break;
+        if (n > 0 && worse) break;
         in[next] = INFINITY;
         Found f = best;
         f.c = c, f.order = next;
@@ -104,7 +103,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     price_free(&w->lists);
     shape.unplaced = false;
     bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
-    if ((kept || w->brute) && !place(w, &shape, &best)) return false;
+    if (kept && !place(w, &shape, &best)) return false;
     w->count.priced++;
     best.c.fits = true;
     keep(w, &best);
@@ -198,32 +197,16 @@ static void search_bounded(Search *w) {
     }
 }
 
-static void price_schedules(const Candidate *candidate, void *ctx) {
-    Search *w = ctx;
-    Candidate each[N_SCHEDULES];
-    int n = candidate_schedules(w->s, candidate, each);
-    w->count.candidates += n;
-    for (int i = 0; i < n; i++) w->count.too_large += !price_orders(w, &each[i]);
-}
-
 /* ---- the searches */
 
 /* read: lists that other searches share; NULL: its own. */
-static int search_in(const Space *s, const Machine *m, const Family *family, bool brute,
-                     MicroBatches *read, Choice *best, int max, SearchCount *count) {
+static int search_in(const Space *s, const Machine *m, const Family *family, MicroBatches *read,
+                     Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
     MicroBatches own = {.n = 0};
-    Search w = {.s = s,
-                .m = m,
-                .family = family,
-                .max = max,
-                .brute = brute,
-                .lists_read = read ? read : &own};
+    Search w = {.s = s, .m = m, .family = family, .max = max, .lists_read = read ? read : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
-    if (brute)
-        candidate_each(s, family, price_schedules, &w);
-    else
-        search_bounded(&w);
+    search_bounded(&w);
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
@@ -233,30 +216,13 @@ static int search_in(const Space *s, const Machine *m, const Family *family, boo
 }
 
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
-    return search_in(s, m, NULL, false, NULL, best, max, count);
-}
-
-int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count) {
-    return search_in(s, m, NULL, true, NULL, best, max, count);
+    return search_in(s, m, NULL, NULL, best, max, count);
 }
 
 void search_price(const Space *s, const Machine *m, Choice *c) {
     PriceShape shape = candidate_shape(s, c);
     price_step(&shape, &c->layout, m, &c->price);
     c->fits = machine_fits(m, c->price.memory);
-}
-
-double search_bound(const Space *s, const Machine *m, const Choice *c, bool any, int64_t *memory) {
-    Bound b;
-    Orders o = {.n = 0};
-    MicroBatches read = {.n = 0};
-    candidate_bound(&b, &read, s, m, c, any);
-    orders_of(&o, s, m, c->layout.size);
-    *memory = candidate_memory(&read, s, m, c, any);
-    mem_free(read.at);
-    double least = bound_least(&b, &o);
-    orders_free(&o);
-    return least;
 }
 
 typedef struct Each {
@@ -285,8 +251,8 @@ static bool search_family(const Space *s, const Machine *m, const Family *f, Mic
                           Choice *out) {
     Machine any = *m;
     any.memory = 0;
-    if (search_in(s, m, f, false, read, out, 1, NULL) == 0 &&
-        search_in(s, &any, f, false, read, out, 1, NULL) == 0)
+    if (search_in(s, m, f, read, out, 1, NULL) == 0 &&
+        search_in(s, &any, f, read, out, 1, NULL) == 0)
         return false;
     out->fits = m->memory == 0 || out->price.memory <= m->memory;
     return true;

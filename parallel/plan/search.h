@@ -3,7 +3,7 @@
  * All factorizations of p into d, z, x, y; every order of the axes that differs; flags of storage
  * and heads; stages of ZeRO; micro-batch, recompute; and what runs under what
  * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
- * (search_bound); the best bounds are priced until no bound is left below what was found. So the
+ * (search_bound.c); the best bounds are priced until no bound is left below what was found. So the
  * search is exhaustive: brute force finds the same (tests). Time does not grow with layers, which
  * are alike: as in TAPAS (Shi et al., arXiv 2302.00247) a structure that repeats is judged once.
  * The family of layouts: parallel/README.md.
@@ -45,14 +45,8 @@ typedef struct SearchCount {
  * fits. Among equals the one with less memory, then the earlier in the order of enumeration. With
  * s->close those that take longer than that are the best of what was priced. */
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
-/* Local. The same, without bounds: for tests. */
-int search_brute(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
 /* Local. Prices one choice; fits is set. */
 void search_price(const Space *s, const Machine *m, Choice *c);
-/* Local, pure. Seconds that no price of the choice undercuts, in any order of its axes that
- * layout_orders tells apart (or in that of s->only); bytes of memory likewise. any: with any
- * schedule that s has for it. For tests. */
-double search_bound(const Space *s, const Machine *m, const Choice *c, bool any, int64_t *memory);
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
 /* Local. The named schemes that p ranks allow, priced: name[i] of them, the best factorization of
