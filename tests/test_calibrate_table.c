@@ -150,17 +150,18 @@ TEST(calibration_goes_on_no_steeper_than_from_nothing) {
     SendCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
     SendGroup g = {.place = cost.place, .size = 4};
     Calibration *c = calibration_new();
-    double s, start, rate;
+    CostLine line;
+    double s;
     cost.bytes[0] = 10000, cost.seconds[0] = 1e-3, cost.bytes[1] = 11000, cost.seconds[1] = 3.3e-3;
     calibration_add_send(c, &cost);
     CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 110000, &s));
     CHECK_NEAR(s, 3.3e-2, 1e-12);
     for (; cost.n <= 3; cost.n++) { // and where the end is flat
         calibration_add_send(c, &cost);
-        CHECK(calibration_line(c, &g, COLL_ALL_GATHER, &start, &rate));
+        CHECK(calibration_line(c, &g, COLL_ALL_GATHER, &line));
         for (int64_t bytes = 100; bytes < 1000000; bytes += 99) {
             CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s));
-            CHECK(start + rate * (double)bytes <= s * (1 + 1e-12));
+            CHECK(line.start + line.rate * (double)bytes <= s * (1 + 1e-12));
         }
         cost.bytes[2] = 50000, cost.seconds[2] = 3.4e-3;
     }

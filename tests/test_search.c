@@ -403,10 +403,10 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
         for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {
             Send send = {.op = ops[i], .type_bytes = 4, .bytes = bytes};
             double halves = ops[i] == COLL_ALL_REDUCE ? 2 : 1;
-            double line = halves * (l->wire_start + l->wire_rate * (double)bytes);
+            double line = halves * (l->wire.start + l->wire.rate * (double)bytes);
             CHECK(line <= machine_send(&low, &g, &send));
         }
-    CHECK(l->wire_rate > 2e-9);
+    CHECK(l->wire.rate > 2e-9);
     orders_free(&o);
     calibration_free(c);
 }

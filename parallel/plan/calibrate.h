@@ -108,9 +108,12 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);
 bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
                       double *seconds);
-/* Local, pure. A line that calibration_send never falls below: start + rate * bytes. */
-bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
-                      double *rate);
+/* Seconds of a collective: at 0 bytes, and a byte. */
+typedef struct CostLine {
+    double start, rate;
+} CostLine;
+/* Local, pure. A line that calibration_send never falls below. */
+bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, CostLine *line);
 /* Local, pure. NULL: none. */
 const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op);
 

@@ -138,14 +138,13 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
     return true;
 }
 
-bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, double *start,
-                      double *rate) {
+bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, CostLine *line) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
     if (!s) return false;
     double least = s->seconds[0] / s->bytes[0]; // through the origin; else it would begin below 0
     for (int i = 1; i < s->n; i++)
         least = fmin(least, (s->seconds[i] - s->seconds[0]) / (s->bytes[i] - s->bytes[0]));
     if (s->n > 1) least = fmin(least, beyond(s));
-    *start = s->seconds[0] - least * s->bytes[0], *rate = least;
+    *line = (CostLine){s->seconds[0] - least * s->bytes[0], least};
     return true;
 }

@@ -443,31 +443,27 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
 
 /* ---- seconds in an order of the axes ---- */
 
+static double seconds_on(CostLine l, const Line *t) {
+    return t->calls * l.start + t->bytes * l.rate;
+}
+
 /* Collectives along tensor axes are exposed one after the other; of others some may be in flight
  * together. */
 static double traffic_in(const Line t[N_ALONG], const Order *o) {
     double s = 0;
     for (int i = 0; i < N_ALONG; i++) {
         bool alone = i != ALONG_Z && i != ALONG_D && i != ALONG_ZD;
-        const AlongLine *l = &o->along[i];
-        s += t[i].calls * (alone ? l->start : l->wire_start);
-        s += t[i].bytes * (alone ? l->rate : l->wire_rate);
+        s += seconds_on(alone ? o->along[i].whole : o->along[i].wire, &t[i]);
     }
     return s;
-}
-
-static double over_d(const Line *t, const Order *o) {
-    const AlongLine *l = &o->along[ALONG_D];
-    return t->calls * l->wire_start + t->bytes * l->wire_rate;
 }
 
 /* Seconds of the links that have most to do. */
 static double busiest_of(const Line t[N_ALONG], const Order *o) {
     double links[N_ALONG] = {0}, most = 0; // there are fewer levels
     for (int i = 0; i < N_ALONG; i++) {
-        const AlongLine *l = &o->along[i];
-        double *link = &links[l->level];
-        *link += t[i].calls * l->load_start + t[i].bytes * l->load_rate;
+        double *link = &links[o->along[i].level];
+        *link += seconds_on(o->along[i].load, &t[i]);
         most = later(most, *link);
     }
     return most;
@@ -478,8 +474,9 @@ static double busiest_of(const Line t[N_ALONG], const Order *o) {
  * share cores: price.c. */
 static double seconds_in(const Bound *b, const Order *o) {
     double k = b->oversubscription, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
-    double sums = over_d(&b->sums, o), exposed = traffic_in(b->exposed, o);
-    double fresh = over_d(&b->fresh, o), more = later(0, fresh - b->update);
+    CostLine d = o->along[ALONG_D].wire;
+    double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, o);
+    double fresh = seconds_on(d, &b->fresh), more = later(0, fresh - b->update);
     double waits = b->compute + exposed + more;
     double step = b->early + sums + b->squares + b->update + more;
     step = later(later(step, busiest), waits);

@@ -13,30 +13,36 @@ Layout reorder(const Layout *flags, const Layout *order) {
     return l;
 }
 
+static CostLine lesser(CostLine a, CostLine b) {
+    return (CostLine){fmin(a.start, b.start), fmin(a.rate, b.rate)};
+}
+
 /* What a collective costs is not below a line in its bytes: that from nothing to more than there
  * is, as by its formula it takes the least of one or more lines, and is above its chords
  * (machine.c); or calibration_line where it was measured; of machine_low_latency the least of
  * both. */
-static void line_of(const Machine *m, const SendGroup *g, CollOp op, double *start, double *rate) {
+static CostLine line_of(const Machine *m, const SendGroup *g, CollOp op) {
     Send few = {.op = op, .type_bytes = 4}, many = few;
+    CostLine l;
     double none, below = 0, least = INFINITY; // of what was measured
-    bool known = m->measured && calibration_line(m->measured, g, op, start, rate);
-    if (known && !m->low_latency) return;
+    bool known = m->measured && calibration_line(m->measured, g, op, &l);
+    if (known && !m->low_latency) return l;
     if (known && calibration_send(m->measured, g, op, 0, &none))
-        below = *start - none, least = *rate;
+        below = l.start - none, least = l.rate;
     many.bytes = (int64_t)1 << 50;
-    *start = machine_send(m, g, &few);
-    *rate = fmin(least, (machine_send(m, g, &many) - *start) / (double)many.bytes);
-    *start += below;
+    double start = machine_send(m, g, &few);
+    double rate = fmin(least, (machine_send(m, g, &many) - start) / (double)many.bytes);
+    return (CostLine){start + below, rate};
 }
 
 /* The same where replicas send in turns. */
-static void line_in_turn(const Machine *m, const SendGroup *g, CollOp op, double *start,
-                         double *rate) {
+static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
+    CostLine l = line_of(m, g, op);
     double part = machine_turn(m, g, op);
-    if (part >= 1) return;
-    *start = part * *start + (1 - part) * machine_send(m, g, &(Send){.op = op, .type_bytes = 4});
-    *rate *= part;
+    if (part >= 1) return l;
+    l.start = part * l.start + (1 - part) * machine_send(m, g, &(Send){.op = op, .type_bytes = 4});
+    l.rate *= part;
+    return l;
 }
 
 typedef enum { LINE_X, LINE_OTHER, LINE_STREAM } LineKind; // which collectives there are
@@ -48,46 +54,41 @@ static LineKind line_kind(int along) {
 /* The least line of the collectives that may run along a group; or, load, what they keep its links
  * busy with all replicas. An all_reduce is a scatter and a gather; where x gathers or scatters it
  * may be a ring of shifts. */
-static void least_line(const Machine *m, const SendGroup *g, LineKind kind, bool load,
-                       double *start, double *rate) {
+static CostLine least_line(const Machine *m, const SendGroup *g, LineKind kind, bool load) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
         {COLL_BROADCAST, COLL_REDUCE}};
     bool stream = kind == LINE_STREAM;
     int n = stream ? 2 : kind == LINE_X ? 4 : 3;
-    *start = *rate = INFINITY;
+    double others = g->size - 1, p = g->size;
+    CostLine least = {INFINITY, INFINITY};
     for (int i = 0; i < n; i++) {
-        double once, byte, others = g->size - 1, p = g->size;
         CollOp op = ops[stream][i];
-        line_of(m, g, op, &once, &byte);
-        if (!load) line_in_turn(m, g, op, &once, &byte);
-        if (op == COLL_ALL_REDUCE) once /= 2, byte /= 2;
-        if (op == COLL_SHIFT) once *= others, byte *= others / p; // of a block each
-        *start = fmin(*start, once), *rate = fmin(*rate, byte);
+        CostLine l = load ? line_of(m, g, op) : line_in_turn(m, g, op);
+        if (op == COLL_ALL_REDUCE) l.start /= 2, l.rate /= 2;
+        if (op == COLL_SHIFT) l.start *= others, l.rate *= others / p; // of a block each
+        least = lesser(least, l);
     }
-    *start *= 1 - 1e-9; // what follows from one division is not what follows from another
-    *rate *= 1 - 1e-9;
+    least.start *= 1 - 1e-9; // what follows from one division is not what follows from another
+    least.rate *= 1 - 1e-9;
+    return least;
 }
 
-/* The least of two lines, and of the same collectives on links of low latency. */
-static void wire_line(const Machine *m, const SendGroup *g, LineKind kind, bool load, double *start,
-                      double *rate) {
-    if (!machine_high_latency(m, g)) return;
+/* The least of a line, and of the same collectives on links of low latency. */
+static CostLine wire_line(const Machine *m, const SendGroup *g, LineKind kind, bool load,
+                          CostLine line) {
+    if (!machine_high_latency(m, g)) return line;
     Machine low = machine_low_latency(m);
-    double once, byte;
-    least_line(&low, g, kind, load, &once, &byte);
-    *start = fmin(*start, once), *rate = fmin(*rate, byte);
+    return lesser(line, least_line(&low, g, kind, load));
 }
 
 static AlongLine line_along(const Machine *m, const SendGroup *g, LineKind kind) {
-    AlongLine l = {.level = (uint8_t)machine_level(m, g)};
-    least_line(m, g, kind, true, &l.load_start, &l.load_rate);
-    l.start = l.load_start, l.rate = l.load_rate;
-    if (g->replicas.n) least_line(m, g, kind, false, &l.start, &l.rate);
-    l.wire_start = l.start, l.wire_rate = l.rate;
-    wire_line(m, g, kind, false, &l.wire_start, &l.wire_rate);
-    wire_line(m, g, kind, true, &l.load_start, &l.load_rate);
-    return l;
+    CostLine load = least_line(m, g, kind, true),
+             one = g->replicas.n ? least_line(m, g, kind, false) : load;
+    return (AlongLine){.whole = one,
+                       .wire = wire_line(m, g, kind, false, one),
+                       .load = wire_line(m, g, kind, true, load),
+                       .level = (uint8_t)machine_level(m, g)};
 }
 
 /* What collectives along some axes cost in each order. */

@@ -4,6 +4,7 @@
 #ifndef PARALLEL_PLAN_SEARCH_PARTS_H
 #define PARALLEL_PLAN_SEARCH_PARTS_H
 
+#include "parallel/plan/calibrate.h"
 #include "parallel/plan/search.h"
 
 /* A candidate in any order of its axes. */
@@ -51,11 +52,11 @@ PriceShape candidate_shape(const Space *s, const Choice *c);
 /* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each.
  */
 enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
-/* A line in the bytes of the whole, of a collective that gathers or scatters (an all_reduce does
- * both) or streams a panel: seconds at 0 bytes, and a byte. wire: the part that keeps links busy
- * (clocks_start); load: the same with all replicas. */
+/* Lines in the bytes of the whole, of a collective that gathers or scatters (an all_reduce does
+ * both) or streams a panel. wire: the part that keeps links busy (clocks_start); load: the same with
+ * all replicas. */
 typedef struct AlongLine {
-    double start, rate, wire_start, wire_rate, load_start, load_rate;
+    CostLine whole, wire, load;
     uint8_t level; // whose links it takes
 } AlongLine;
 typedef struct Order {
