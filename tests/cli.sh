@@ -105,6 +105,8 @@ works "a listing of ranks that are not here" "$programs/train_gpt" --listing --m
 works "it is of eight ranks" test "$(grep -c 'reduce_scatter x' out)" -gt 0
 works "a matmul explained" "$programs/train_gpt" --explain-matmul 768,768,4096,wgrad \
     --cluster h200:1
+refuses "a matmul explained as JSON" 2 "has no --json" "$programs/train_gpt" \
+    --explain-matmul 768,768,4096 --cluster h200:1 --json out.json
 refuses "a matmul of two sizes" 2 "M,N,K or M,N,K,wgrad is needed" "$programs/train_gpt" \
     --explain-matmul 768,768 --cluster h200:1
 refuses "a matmul explained on no cluster" 2 "requires --cluster, like --cluster h200:1" \

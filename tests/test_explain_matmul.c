@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parallel/train/options.h"
 #include "tests/page.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
@@ -94,4 +95,10 @@ TEST(explain_matmul_shapes_that_are_none_are_named) {
         CHECK(strstr(e.text, "M,N,K,wgrad is needed") || strstr(e.text, "sizes are from 1") ||
               strstr(e.text, "smaller sizes"));
     }
+}
+
+/* run_explain_matmul refuses it. */
+TEST(explain_matmul_promises_no_json) {
+    Options o;
+    CHECK(!strstr(opt_find(options_table(&o), "explain-matmul")->help, "json"));
 }

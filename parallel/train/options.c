@@ -93,7 +93,7 @@ static const Opt rows[] = {
     {"explain-matmul", OPT_STR, AT(explain_matmul), "", 0, 0, "M,N,K[,wgrad]",
      "print how y[M,N] = a[M,K] b[K,N] is scheduled on a GPU of --cluster, and exit: tiles, "
      "waves, predicted time data-parallel, with split-K, with Stream-K, and a picture; wgrad: "
-     "added to y in fp32; with --json as JSON"},
+     "added to y in fp32"},
     {"calibrate", OPT_CHOICE, AT(calibrate), "auto", 0, 0, "auto|again|none",
      "measure kernels and collectives for --layout auto: once, again, or not at all"},
     {"refine", OPT_INT, AT(refine), "3", 0, 8, "N",
