@@ -98,7 +98,7 @@ TEST(plan_as_json_is_what_is_printed) {
     CHECK(fabs(ms - 1e3 * p.best[0].price.seconds) < 1e-6 * ms);
     CHECK(strstr(table, "chosen") && strstr(table, "runners-up") && strstr(table, "megatron-sp"));
     CHECK(strstr(table, "A step is ") && strstr(table, "named scheme"));
-    CHECK(p.n_presets == N_FAMILIES - 1 && !strstr(table, "cube"));
+    CHECK(p.n_presets == N_SCHEMES - 1 && !strstr(table, "cube"));
     json_decref(all);
     mem_free(json);
     mem_free(table);
@@ -200,10 +200,10 @@ TEST(plan_has_the_named_schemes_that_the_ranks_allow) {
     Plan p;
     Err e;
     plan_of(&p, "cpu:27", "layers=2,heads=4,channels=64,seq=64,vocab=257", 27);
-    CHECK(plan_search(&p, &e) && p.n_presets == N_FAMILIES);
+    CHECK(plan_search(&p, &e) && p.n_presets == N_SCHEMES);
     plan_of(&p, "cpu:4", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
     p.space.shape.local_steps = true, p.space.shape.every = 4;
-    CHECK(plan_search(&p, &e) && p.n_presets == N_FAMILIES - 6);
+    CHECK(plan_search(&p, &e) && p.n_presets == N_SCHEMES - 6);
     for (int i = 0; i < p.n_presets; i++) CHECK(p.preset[i].layout.size[AXIS_D] > 1);
 }
 

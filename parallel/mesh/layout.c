@@ -13,24 +13,13 @@ static const char letters[N_AXES + 1] = "dzxy";
 static const char *const flags[] = {"sp", "heads", "stay=y", "zero1", "zero2", "zero3"};
 enum { FLAG_SP, FLAG_HEADS, FLAG_STAY, FLAG_ZERO1, N_FLAGS = sizeof flags / sizeof flags[0] };
 
-/* A preset is a SPEC whose sizes follow a colon, outermost first: `sizes` of them. One size for
- * several axes is the size of each. */
-static const struct {
-    const char *name, *axes, *flags;
-    int sizes;
-} presets[] = {
-    {"dp", "d", "", 1},
-    {"fsdp", "z", "", 1},
-    {"megatron", "x", "", 1},
-    {"megatron-sp", "x", "sp", 1},
-    {"atp", "xy", "heads", 2},
-    {"tensor3d", "dxy", "heads", 3},
-    {"axonn", "dzxy", "heads", 4},
-    {"optimus", "xy", "stay=y", 2},
-    {"tesseract", "dxy", "stay=y", 3},
-    {"cube", "zxy", "sp+heads", 1},
+const NamedScheme named_schemes[N_SCHEMES] = {
+    {"dp", "d", 1, {.sp = false}},           {"fsdp", "z", 1, {.sp = false}},
+    {"megatron", "x", 1, {.sp = false}},     {"megatron-sp", "x", 1, {.sp = true}},
+    {"atp", "xy", 2, {.heads = true}},       {"tensor3d", "dxy", 3, {.heads = true}},
+    {"axonn", "dzxy", 4, {.heads = true}},   {"optimus", "xy", 2, {.stay = true}},
+    {"tesseract", "dxy", 3, {.stay = true}}, {"cube", "zxy", 1, {.sp = true, .heads = true}},
 };
-enum { N_PRESETS = sizeof presets / sizeof presets[0] };
 
 /* --- reading a SPEC -------------------------------------------------------------------------- */
 
@@ -135,26 +124,27 @@ static bool read_flags(Reader *r, const char *p) {
     }
 }
 
-static int find_preset(const Reader *r, const char *p) {
+static const NamedScheme *find_scheme(const Reader *r, const char *p) {
     char name[64], hint[64];
-    const char *names[N_PRESETS];
+    const char *names[N_SCHEMES];
     size_t n = strcspn(p, ":+");
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), p);
-    for (int i = 0; i < N_PRESETS; i++) {
-        names[i] = presets[i].name;
-        if (strcmp(name, names[i]) == 0) return i;
+    for (int i = 0; i < N_SCHEMES; i++) {
+        names[i] = named_schemes[i].name;
+        if (strcmp(name, names[i]) == 0) return &named_schemes[i];
     }
     wrong(r, p, "unknown preset \"%.40s\"%s (or axes with sizes: d2.x4)", name,
-          mean(opt_nearest(name, names, N_PRESETS), hint));
-    return -1;
+          mean(opt_nearest(name, names, N_SCHEMES), hint));
+    return NULL;
 }
 
 /* megatron, atp:4x2, cube:2 */
 static bool read_preset(Reader *r, const char **p, int ranks) {
-    int which = find_preset(r, *p), n = 0, size[N_AXES] = {ranks};
-    if (which < 0) return false;
-    const char *axes = presets[which].axes, *name = presets[which].name;
-    int sizes = presets[which].sizes;
+    const NamedScheme *of = find_scheme(r, *p);
+    int n = 0, size[N_AXES] = {ranks};
+    if (!of) return false;
+    const char *axes = of->axes, *name = of->name;
+    int sizes = of->sizes;
     const char *at = *p += strlen(name);
     if (**p == ':') {
         do {
@@ -173,7 +163,8 @@ static bool read_preset(Reader *r, const char **p, int ranks) {
     }
     for (int i = 0; axes[i]; i++)
         if (!add_axis(r, at, axes[i], size[sizes > 1 ? i : 0])) return false;
-    return !*presets[which].flags || read_flags(r, presets[which].flags);
+    r->l->sp = of->flags.sp, r->l->heads = of->flags.heads, r->l->stay = of->flags.stay;
+    return true;
 }
 
 bool layout_parse(Layout *l, const char *text, int p, Err *e) {

@@ -62,6 +62,16 @@ typedef struct LinearDist {
     Dist x_stored, w_stored, y_stored;
 } LinearDist;
 
+/* A named scheme, which as a preset is a SPEC whose sizes follow a colon, outermost first: `sizes`
+ * of them. One size for several axes is the size of each. */
+typedef struct NamedScheme {
+    const char *name, *axes;
+    int sizes;
+    Layout flags; // and nothing but flags
+} NamedScheme;
+enum { N_SCHEMES = 10 };
+extern const NamedScheme named_schemes[N_SCHEMES];
+
 /* Local, pure. Reads a SPEC or preset for p ranks (p = 0: for as many as it says). Errors suggest
  * the nearest flag or preset, or say how many ranks the sizes make and how many there are. */
 bool layout_parse(Layout *l, const char *text, int p, Err *e);

@@ -26,8 +26,8 @@ static bool better(const Found *a, const Found *b) {
 typedef struct Search {
     const Space *s;
     const Machine *m;
-    const Family *family; // whose candidates alone are searched; NULL: all
-    Found *best;          // [max]
+    const NamedScheme *scheme; // whose candidates alone are searched; NULL: all
+    Found *best;               // [max]
     int n, max;
     Candidate *open; // a heap: the least bound first
     int64_t n_open, max_open;
@@ -173,19 +173,19 @@ static void split_candidate(Search *w, const Candidate *candidate) {
 }
 
 /* A row of a table beside the choice is worth no more prices than these. */
-enum { FAMILY_PRICES = 100 };
+enum { SCHEME_PRICES = 100 };
 
 /* Does nothing that is left belong among the best? */
 static bool enough(const Search *w, const Candidate *next) {
     if (w->n == 0) return false;
-    if (w->family && w->count.priced >= FAMILY_PRICES) return true;
+    if (w->scheme && w->count.priced >= SCHEME_PRICES) return true;
     const Choice *first = &w->best[0].c;
     if (w->s->close > 0 && next->bound > (1 + w->s->close) * first->price.seconds) return true;
     return beyond(w, next->bound);
 }
 
 static void search_bounded(Search *w) {
-    candidate_each(w->s, w->family, add_schedules, w);
+    candidate_each(w->s, w->scheme, add_schedules, w);
     while (w->n_open > 0) {
         Candidate next = pop(w);
         if (enough(w, &next)) break;
@@ -200,11 +200,11 @@ static void search_bounded(Search *w) {
 /* ---- the searches */
 
 /* read: lists that other searches share; NULL: its own. */
-static int search_in(const Space *s, const Machine *m, const Family *family, MicroBatches *read,
-                     Choice *best, int max, SearchCount *count) {
+static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme,
+                     MicroBatches *read, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
     MicroBatches own = {.n = 0};
-    Search w = {.s = s, .m = m, .family = family, .max = max, .lists_read = read ? read : &own};
+    Search w = {.s = s, .m = m, .scheme = scheme, .max = max, .lists_read = read ? read : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     search_bounded(&w);
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
@@ -247,8 +247,8 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
 }
 
 /* What does not fit is shown as well. */
-static bool search_family(const Space *s, const Machine *m, const Family *f, MicroBatches *read,
-                          Choice *out) {
+static bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f,
+                          MicroBatches *read, Choice *out) {
     Machine any = *m;
     any.memory = 0;
     if (search_in(s, m, f, read, out, 1, NULL) == 0 &&
@@ -258,12 +258,12 @@ static bool search_family(const Space *s, const Machine *m, const Family *f, Mic
     return true;
 }
 
-/* The best of a family that some candidates in order, best first, have; NULL: none. Of those that
+/* The best of a scheme that some candidates in order, best first, have; NULL: none. Of those that
  * are not close to the best there may be better ones. */
-static const Choice *first_of(const Family *f, const Space *s, const Choice *best, int n) {
+static const Choice *first_of(const NamedScheme *f, const Space *s, const Choice *best, int n) {
     double most = s->close > 0 && n > 0 ? (1 + s->close) * best->price.seconds : INFINITY;
     for (int i = 0; i < n && best[i].price.seconds <= most; i++)
-        if (family_has(f, &best[i].layout)) return &best[i];
+        if (scheme_has(f, &best[i].layout)) return &best[i];
     return NULL;
 }
 
@@ -273,21 +273,21 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     Space any = *s;
     any.only = NULL; // what a scheme would cost beside the one layout that is asked for
     MicroBatches read = {.n = 0};
-    for (int i = 0; i < N_FAMILIES && n < max; i++) {
-        const Choice *found = s->only ? NULL : first_of(&families[i], s, best, n_best);
+    for (int i = 0; i < N_SCHEMES && n < max; i++) {
+        const Choice *found = s->only ? NULL : first_of(&named_schemes[i], s, best, n_best);
         if (found)
             out[n] = *found;
-        else if (!search_family(&any, m, &families[i], &read, &out[n]))
+        else if (!search_scheme(&any, m, &named_schemes[i], &read, &out[n]))
             continue;
-        name[n++] = families[i].name;
+        name[n++] = named_schemes[i].name;
     }
     mem_free(read.at);
     return n;
 }
 
 bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i].name, name) == 0)
-            return search_family(s, m, &families[i], NULL, out);
+    for (int i = 0; i < N_SCHEMES; i++)
+        if (strcmp(named_schemes[i].name, name) == 0)
+            return search_scheme(s, m, &named_schemes[i], NULL, out);
     return false;
 }

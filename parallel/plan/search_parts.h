@@ -19,19 +19,11 @@ typedef struct Candidate {
 enum { FLAG_SP = 1, FLAG_HEADS = 2, FLAG_STAY = 4 };
 uint8_t candidate_flags(const Layout *l); // local, pure
 
-/* A named scheme: axes that may have more than one rank, the flags that it has. */
-typedef struct Family {
-    const char *name, *axes;
-    int flags;
-} Family;
-extern const Family families[];
-enum { N_FAMILIES = 10 };
-
-/* Local, pure. Calls f for each candidate of the space, of one family (NULL: of any). */
-void candidate_each(const Space *s, const Family *family,
+/* Local, pure. Calls f for each candidate of the space, of one named scheme (NULL: of any). */
+void candidate_each(const Space *s, const NamedScheme *scheme,
                     void (*f)(const Candidate *candidate, void *ctx), void *ctx);
-/* Local, pure. Is a candidate of the whole space one of the family's? */
-bool family_has(const Family *f, const Layout *l);
+/* Local, pure. Is a candidate of the whole space one of the scheme's? */
+bool scheme_has(const NamedScheme *f, const Layout *l);
 /* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
  * beside a collective; the others take its place under what it leaves exposed, so they come with
  * it. Chunks and rings cut what a matmul waits for; halves hide that and all else: more of them at
@@ -53,8 +45,8 @@ PriceShape candidate_shape(const Space *s, const Choice *c);
  */
 enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
 /* Lines in the bytes of the whole, of a collective that gathers or scatters (an all_reduce does
- * both) or streams a panel. wire: the part that keeps links busy (clocks_start); load: the same with
- * all replicas. */
+ * both) or streams a panel. wire: the part that keeps links busy (clocks_start); load: the same
+ * with all replicas. */
 typedef struct AlongLine {
     CostLine whole, wire, load;
     uint8_t level; // whose links it takes

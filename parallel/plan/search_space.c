@@ -3,22 +3,9 @@
 
 #include "parallel/plan/search_parts.h"
 
-const Family families[N_FAMILIES] = {
-    {"dp", "d", 0},
-    {"fsdp", "z", 0},
-    {"megatron", "x", 0},
-    {"megatron-sp", "x", FLAG_SP},
-    {"atp", "xy", FLAG_HEADS},
-    {"tensor3d", "dxy", FLAG_HEADS},
-    {"axonn", "dzxy", FLAG_HEADS},
-    {"optimus", "xy", FLAG_STAY},
-    {"tesseract", "dxy", FLAG_STAY},
-    {"cube", "zxy", FLAG_SP | FLAG_HEADS},
-};
-
 typedef struct Walk {
     const Space *s;
-    const Family *family;
+    const NamedScheme *scheme;
     Candidate candidate;
     int32_t number;
     void (*f)(const Candidate *candidate, void *ctx);
@@ -78,17 +65,23 @@ static void each_words(Walk *w) {
     int X = w->candidate.size[AXIS_X], Y = w->candidate.size[AXIS_Y], all = words_with_effect(X, Y);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i] == FLAG_STAY && (X > MOST_PANELS || Y > MOST_PANELS)) continue;
-        if (w->family ? flags[i] != (w->family->flags & all) : (flags[i] & ~all) != 0) continue;
+        if (w->scheme ? flags[i] != (candidate_flags(&w->scheme->flags) & all)
+                      : (flags[i] & ~all) != 0)
+            continue;
         w->candidate.flags = (uint8_t)flags[i];
         each_micro(w);
     }
 }
 
-static bool family_has_sizes(const Family *f, const int size[N_AXES]) {
-    int z = size[AXIS_Z];
-    for (int axis = 0; axis < N_AXES; axis++)
-        if (size[axis] > 1 && !strchr(f->axes, "dzxy"[axis])) return false;
-    return strcmp(f->name, "cube") != 0 || (z == size[AXIS_X] && z == size[AXIS_Y]);
+static bool has_sizes(const NamedScheme *f, const int size[N_AXES]) {
+    int first = 0; // of its axes
+    for (int axis = 0; axis < N_AXES; axis++) {
+        bool has = strchr(f->axes, "dzxy"[axis]) != NULL;
+        if (!has && size[axis] > 1) return false;
+        if (has && f->sizes == 1 && first > 0 && size[axis] != first) return false;
+        if (has) first = size[axis];
+    }
+    return true;
 }
 
 uint8_t candidate_flags(const Layout *l) {
@@ -96,14 +89,14 @@ uint8_t candidate_flags(const Layout *l) {
                      (l->stay ? FLAG_STAY : 0));
 }
 
-bool family_has(const Family *f, const Layout *l) {
+bool scheme_has(const NamedScheme *f, const Layout *l) {
     int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
-    return family_has_sizes(f, l->size) && candidate_flags(l) == (f->flags & all);
+    return has_sizes(f, l->size) && candidate_flags(l) == (candidate_flags(&f->flags) & all);
 }
 
-void candidate_each(const Space *s, const Family *family,
+void candidate_each(const Space *s, const NamedScheme *scheme,
                     void (*f)(const Candidate *candidate, void *ctx), void *ctx) {
-    Walk w = {.s = s, .family = family, .candidate.schedule = ANY_SCHEDULE, .f = f, .ctx = ctx};
+    Walk w = {.s = s, .scheme = scheme, .candidate.schedule = ANY_SCHEDULE, .f = f, .ctx = ctx};
     if (s->only) {
         memcpy(w.candidate.size, s->only->size, sizeof w.candidate.size);
         w.candidate.flags = candidate_flags(s->only);
@@ -117,7 +110,7 @@ void candidate_each(const Space *s, const Family *family,
                 if (s->p / d / z % x) continue;
                 size[AXIS_D] = d, size[AXIS_Z] = z, size[AXIS_X] = x;
                 size[AXIS_Y] = s->p / d / z / x;
-                if (size[AXIS_Y] > MAX_Y || (family && !family_has_sizes(family, size))) continue;
+                if (size[AXIS_Y] > MAX_Y || (scheme && !has_sizes(scheme, size))) continue;
                 each_words(&w);
                 w.candidate.place++;
             }

@@ -242,8 +242,8 @@ static bool search_only(const Space *s, const Machine *m, const char *layout, Ch
 }
 
 static bool is_named(const char *scheme) {
-    for (int i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i].name, scheme) == 0) return true;
+    for (int i = 0; i < N_SCHEMES; i++)
+        if (strcmp(named_schemes[i].name, scheme) == 0) return true;
     return false;
 }
 
