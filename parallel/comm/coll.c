@@ -489,11 +489,8 @@ void world_count_reset(World *w) {
 
 int world_counts(const World *w, CollCount *rows, int max) {
     int n = 0;
-    for (int i = 0; i < w->n_rows; i++) {
-        if (w->rows[i].count.calls == 0) continue;
-        if (n < max) rows[n] = w->rows[i].count;
-        n++;
-    }
+    for (int i = 0; i < w->n_rows && n < max; i++)
+        if (w->rows[i].count.calls) rows[n++] = w->rows[i].count;
     return n;
 }
 

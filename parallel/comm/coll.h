@@ -172,7 +172,7 @@ typedef struct CollCount {
     double seconds;       // spent inside start and wait
 } CollCount;
 void world_count_reset(World *w);
-/* Local. Writes at most max rows, in order of first use. Returns the number of rows that exist. */
+/* Local. Rows that were used, at most max of them. Returns how many. */
 int world_counts(const World *w, CollCount *rows, int max);
 const char *coll_op_name(CollOp op); // "all_gather", ...
 

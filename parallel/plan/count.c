@@ -3,21 +3,23 @@
 #include <inttypes.h>
 #include <string.h>
 
+bool count_same(const CollCount *a, const CollCount *b) {
+    return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
+}
+
 int count_since(CollCount *now, int n, const CollCount *before, int n_before) {
     int left = 0;
     for (int i = 0; i < n; i++) {
         CollCount c = now[i];
-        if (i < n_before) { // rows keep their places
-            c.calls -= before[i].calls, c.bytes -= before[i].bytes;
-            c.seconds -= before[i].seconds;
+        for (int k = 0; k < n_before; k++) {
+            // groups may be called alike: a label is in the group itself
+            if (c.label != before[k].label || !count_same(&c, &before[k])) continue;
+            c.calls -= before[k].calls, c.bytes -= before[k].bytes;
+            c.seconds -= before[k].seconds;
         }
         if (c.calls) now[left++] = c;
     }
     return left;
-}
-
-bool count_same(const CollCount *a, const CollCount *b) {
-    return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
 }
 
 /* measured: of `steps` steps; each of the two may be NULL. */
