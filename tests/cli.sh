@@ -373,7 +373,6 @@ refuses_early "a prompt without a tokenizer on ranks" 2 "--prompt needs" "${trai
     --prompt word
 refuses_early "ranks and no number" 2 "--ranks takes" "${train[@]}" --ranks four
 refuses_early "more ranks than threads can be" 2 "at most" "${train[@]}" --ranks 2000
-# Under a launcher the first process alone has the line.
 escapes() { # OPTIONS...: how many lines have an escape, with a terminal as standard output
     script -qec "$(printf '%q ' env TERM=xterm "$@")" /dev/null </dev/null | grep -c $'\033'
 }
@@ -387,6 +386,7 @@ if command -v script >/dev/null; then
     wait $!
     works "Ctrl-C is answered at once" grep -q 'stopping soon; Ctrl-C again ends at once' pressed
 fi
+# Under a launcher the first process alone has the line.
 refuses "mistyped option under a launcher" 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 \
     OMPI_COMM_WORLD_RANK=0 "${train[@]}" --stesp 3
 refuses "exact in bf16" 2 "--exact requires --dtype fp32" "${train[@]}" --exact --dtype bf16

@@ -136,7 +136,7 @@ TEST(adamw_keeps_subnormal_moments_on_every_set) {
         AdamW o = usual;
         o.step = 1;
         kernels_cpu(*s)->adamw(t, &o, param, m, v, floats(N, 0, 4), N, true);
-        // each matmul is rounded to a unit of 1.4e-45, once or twice
+        // each product is rounded to a unit of 1.4e-45, once or twice
         for (int64_t i = 0; i < N; i++)
             lost +=
                 !(fabs((double)m[i] - 0.9e-40) < 3e-45) || !(fabs((double)v[i] - 0.95e-41) < 3e-45);

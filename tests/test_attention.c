@@ -180,7 +180,7 @@ static bool decodes(const Where *w, const void *of, int way) {
         words_put(&cache), words_put(&q);
         a.S = room, a.workspace = w->set ? workspace(w, &a) : NULL;
         w->k->attention_decode(w->team, &a, out.device, q.device, cache.device, pos);
-        words_get(&out); // both are sums of S matmuls in fp32
+        words_get(&out); // both are sums of S products in fp32
         if (!near_units("decoded", out.host, want, out.n, (double)c->scale,
                         w->set ? 2e-6 : 2 * tolerance(w->bf16)))
             return false;

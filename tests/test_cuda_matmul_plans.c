@@ -114,7 +114,7 @@ typedef struct Want {
     double y, aux, y_off, aux_off;
 } Want;
 
-/* Sums of K matmuls in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
+/* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
  * bits of each operand. Words of bf16 round y, and what the library may round besides: y before a
  * pass of its own ends it. */
 static Want want_at(const Form *f, const Case *c, bool bf16, int64_t m, int64_t n) {

@@ -138,7 +138,7 @@ static void run_matmul(const Kernels *k, const Matmul *p, int threads) {
     mem_free(q.workspace);
 }
 
-/* Sums of K matmuls in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
+/* Sums of K products in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
  * by sqrt(K) eps. The approximated gelu adds 4e-7 of its argument. */
 static void check_case(const char *set, const Form *f, const Case *c, int threads) {
     double eps =

@@ -47,6 +47,7 @@ static double take_turns(const CalibrateWhere *w, const Group *all) {
         group_share(all, &known, sizeof known);
         return known > 1 ? known : 2; // another node's ranks do
     }
+    if (all->size == 1) return 1; // nobody to take turns with
     Arena a = arena_measure("matmul");
     WorkMemory n = work_memory(&work, w->kernels, team_size(w->team));
     arena_take(&a, n.operands + n.workspace);

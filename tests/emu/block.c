@@ -159,7 +159,7 @@ static bool waits_outside(const Block *b) {
 
 /* The thread that runs yields to the next; it goes on when it is taken again. Where all wait,
  * and some of them for another block, other blocks run. */
-static void give_config(Block *b) {
+static void give_way(Block *b) {
     EmuThread *me = b->self, *next = take_or_copy(b);
     if (!next && !waits_outside(b)) report_deadlock(b);
     if (!next) {
@@ -174,7 +174,7 @@ static void give_config(Block *b) {
 void emu_sleep(const char *what, EmuPlace place) {
     EmuThread *me = emu_block->self;
     me->what = what, me->place = place;
-    give_config(emu_block);
+    give_way(emu_block);
 }
 
 EmuThread *emu_self(void) {
@@ -187,7 +187,7 @@ void emu_wake(EmuThread *t) {
 
 void emu_yield(void) {
     push(emu_block, emu_block->self, emu_block->order == EMU_REVERSE);
-    give_config(emu_block);
+    give_way(emu_block);
 }
 
 void emu_wait_outside(const char *what, EmuPlace place) {

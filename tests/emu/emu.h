@@ -116,7 +116,7 @@ int64_t emu_shared_offset(const void *p);
 
 /* Of a thread: begins a copy of n_bytes into shared memory, of which the first n_there are read and
  * the others are zeros; makes a group of those begun; waits until at most `left` groups are under
- * config: cp.async. */
+ * way: cp.async. */
 void emu_copy_later(void *to, const void *from, int n_bytes, int n_there, EmuPlace place);
 void emu_copy_commit(void);
 void emu_copy_wait(int left);

@@ -50,7 +50,7 @@ struct NcclCommOf {
 static Clique *cliques[CLIQUES];
 static _Atomic uint64_t n_ids;
 static int n_open;
-static _Atomic int under_config[RANKS]; // calls of ranks with these devices, but those in graphs
+static _Atomic int under_way[RANKS]; // calls of ranks with these devices, but those in graphs
 static int of_version = NEWEST;
 static EmuNcclCounts counts;
 static void *allocated[PIECES]; // by the library
@@ -194,7 +194,7 @@ static int mem_free_(void *p) {
  * other, on any of them. */
 static void check_quiet(NcclComm c, bool on_all) {
     for (int r = 0; r < c->clique->size; r++)
-        if ((on_all || r == c->rank) && under_config[c->clique->device[r]] > 0)
+        if ((on_all || r == c->rank) && under_way[c->clique->device[r]] > 0)
             die("NCCL: memory is registered, or no more so, under calls");
 }
 
@@ -320,7 +320,7 @@ static void finish(void *ctx) {
         q->done[c->at] = false;
     }
     c->comm->done++;
-    if (!c->asked.recorded) under_config[q->device[c->rank]]--;
+    if (!c->asked.recorded) under_way[q->device[c->rank]]--;
     pthread_mutex_unlock(&lock);
 }
 
@@ -341,7 +341,7 @@ static void launch(NcclComm c, Stream s, const Asked *asked) {
     Call *call = mem_alloc(sizeof *call);
     *call = (Call){.comm = c, .clique = c->clique, .rank = c->rank, .asked = *asked};
     c->recorded += call->asked.recorded = graph_records(s);
-    if (!call->asked.recorded) under_config[c->clique->device[c->rank]]++;
+    if (!call->asked.recorded) under_way[c->clique->device[c->rank]]++;
     emu_enqueue_when(s, "NCCL", NULL, arrive, NULL, call);
     emu_enqueue_when(s, "NCCL", all_there, finish, drop, call);
 }
