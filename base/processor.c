@@ -31,7 +31,10 @@ static bool made_by_intel(void) {
 }
 
 bool processor_keeps_reread(void) {
-    return given_keeps ? given_keeps == KEEPS_REREAD : made_by_intel();
+    static atomic_int found; // asked once: CPUID leaves a virtual machine, and each wgrad asks
+    if (given_keeps) return given_keeps == KEEPS_REREAD;
+    if (!found) found = made_by_intel() ? KEEPS_REREAD : KEEPS_NOTHING_LONGER;
+    return found == KEEPS_REREAD;
 }
 
 void processor_set_keeps_reread(Keeps k) {

@@ -44,11 +44,11 @@
  * next panel of K after the last one). Where columns stay, all tiles of a column ask for a few
  * lines each of the next panel of b while it is not packed; one line with each step of few tiles
  * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4), lines of the next block of a
- * with those of b 3 % (Xeon). Where columns of b lie side
- * by side the first panel of rows reads b unpacked and packs it; where rows of a do (wgrad) the
- * first column of tiles reads a unpacked and packs it: up to 9 % of small ones (Zen 4). Not so
- * panels of 6 rows on an Intel processor: they read each line of a two or three times, its L2 keeps
- * such lines, and all other columns took 6 % longer (Xeon). Packing prefetches its own source.
+ * with those of b 3 % (Xeon). Where columns of b lie side by side the first panel of rows reads b
+ * unpacked and packs it; where rows of a do (wgrad) the first column of tiles reads a unpacked and
+ * packs it: up to 9 % of small ones (Zen 4). Not so panels of 6 rows on an Intel processor: they
+ * read each line of a two or three times, its L2 keeps such lines, and all other columns took 6 %
+ * longer (Xeon). Packing prefetches its own source.
  *
  * Threads get columns and rows in proportion to how fast they were in the matmuls before
  * (team_shares). Equal shares wait for the slowest core: with another program on one of two cores
