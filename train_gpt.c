@@ -218,9 +218,12 @@ static int rank_main(World *w, void *ctx) {
         kernels_cpu_of_ranks(&r->group, named ? r->o->kernels : NULL, r->team, r->o->dtype == 1);
     run_agree_on_options(r);
     world_set_team(w, r->team);
-    world_set_limit(w, (double)r->o->timeout);
+    run_set_limit(r, false);
     run_open_backend(r);
-    int status = run_prepare(r) ? run_as_asked(r) : 0;
+    run_set_limit(r, true);
+    bool ready = run_prepare(r);
+    run_set_limit(r, false);
+    int status = ready ? run_as_asked(r) : 0;
     int64_t step = r->state.step;
     Err e;
     bool whole = group_agree(&r->group, !io_map_truncated(&e), &e);

@@ -6,6 +6,7 @@
  *                              call; the clock that only counts on is left alone, as by the system
  *     HOSTILE_QUOTA=BYTES      writes to files beyond so many bytes fail with EDQUOT
  *     HOSTILE_RENAME=N         the N-th rename of a process, and each after it, fails with EIO
+ *     HOSTILE_FSYNC=SECONDS    the first fsync of a process takes so long
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -60,6 +61,13 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at) {
         return -1;
     }
     return next(fd, p, n, at);
+}
+
+int fsync(int fd) {
+    int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    static _Atomic int calls;
+    if (atomic_fetch_add(&calls, 1) == 0) sleep((unsigned)number("HOSTILE_FSYNC"));
+    return next(fd);
 }
 
 static int refuses(void) {

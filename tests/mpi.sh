@@ -23,6 +23,7 @@ passed=0 failed=0 skipped=0
 export LIMIT=100 # seconds that a wait may last
 export START=100 # and that the start may take
 brief=3         # LIMIT where ranks are to wait in vain
+in_a_save=30    # what that becomes while a checkpoint is written
 slack=15        # how much later the job is gone: mpirun gives its ranks a second
 export LAB=mpi$$ # clusters of this run: LAB-cluster, LAB-hosts, LAB-links
 # A child of this shell that is killed before it becomes a program runs the trap, too: the folder is
@@ -272,7 +273,7 @@ interrupted() {
     if [ -n "$victim" ]; then kill -"$signal" "$victim"; fi
     wait $job_pid && why="status 0"
     [ -n "$victim" ] || why="the ranks did not start"
-    [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
+    [ $((SECONDS - start)) -le $((in_a_save + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$(lines 'train_gpt: rank .* waited .* s for ')" -ge 1 ] ||
         why="no survivor said what it waited for"
     continues
@@ -626,7 +627,7 @@ cut_in_training() {
     wait $job_pid
     status=$?
     [ $status = 75 ] || why="status $status, not 75"
-    [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
+    [ $((SECONDS - start)) -le $((in_a_save + slack)) ] || why="it took $((SECONDS - start)) s"
     grep -q 'on h0: waited .* s for .*not there: .*rank [23]' err &&
         grep -q 'on h1: waited .* s for .*not there: .*rank [01]' err ||
         why="no line of each host names a rank of the other"

@@ -109,7 +109,8 @@ static const Opt rows[] = {
     {"fragments", OPT_INT, AT(fragments), "1", 1, 1e6, "N",
      "groups of tensors whose outer steps are spread over the H steps"},
     {"timeout", OPT_INT, AT(timeout), "60", 0, 1e9, "S",
-     "seconds that a rank waits for another before the job ends; 0 is for ever"},
+     "seconds that a rank waits for another before the job ends, at the start and in saves ten "
+     "times as long; 0 is for ever"},
     {"check-tp", OPT_INT, AT(check_tp), "0", 0, 1e6, "K",
      "train K steps on one rank as well, compare every tensor, say what is wrong and exit"},
     {"audit-every", OPT_INT, AT(audit_every), "0", 0, 1e12, "N",

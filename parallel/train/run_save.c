@@ -43,6 +43,13 @@ void run_stop_not_finite(Run *r, const char *what, double value, int64_t step) {
             : "A lower --lr or --clip, or fp32, may help");
 }
 
+/* Storage that many ranks write to at once may be slow without any of them being lost. */
+enum { STORAGE_PATIENCE = 10 };
+
+void run_set_limit(const Run *r, bool storage) {
+    world_set_limit(r->world, (double)r->o->timeout * (storage ? STORAGE_PATIENCE : 1));
+}
+
 enum { TOKENIZER_FILES = 3 };
 
 /* Files of the tokenizer, which go with every model; NULL behind the last. */
@@ -67,11 +74,13 @@ void run_save(Run *r) {
     outer_average(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
     run_set_phase(r, "the save of step", r->state.step);
+    run_set_limit(r, true);
     if (r->lead) metrics_sync(r->metrics); // records must reach at least as far as the checkpoint
     if (!checkpoint_save(r->o->save, r->state.step, model_pull(&r->m), text, &co, &r->group, &e)) {
         if (r->saved_step < 0) die_user("%s; nothing was saved before", e.text);
         die_user("%s; --resume continues from step %" PRId64, e.text, r->saved_step);
     }
+    run_set_limit(r, false);
     r->saved_step = r->state.step;
     run_note(r, "step %" PRId64 ": saved in %s", r->state.step, r->o->save);
     mem_free(text);
@@ -120,6 +129,7 @@ static bool export_tokenizer(const Run *r, Err *e) {
 
 void run_export(Run *r) {
     Err e;
+    run_set_limit(r, true);
     if (*r->o->export_hf &&
         !weights_export(r->o->export_hf, model_pull(&r->m), "F32", &r->group, &e))
         die_user("%s", e.text);
@@ -128,6 +138,7 @@ void run_export(Run *r) {
     if (*r->o->export_llmc && !llmc_model_save(r->o->export_llmc, model_pull(&r->m),
                                                r->o->dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))
         die_user("%s", e.text);
+    run_set_limit(r, false);
 }
 
 void run_end(Run *r) {

@@ -132,6 +132,9 @@ int64_t run_received(const Run *r);
 /* Local, rank 0. --count: prints the collectives of the step since `before`, beside the
  * prediction. */
 void run_print_counts(Run *r, const CollCount before[], int n);
+/* Local. Others wait for this rank --timeout seconds, ten times as long at the start and
+ * while weights are written. */
+void run_set_limit(const Run *r, bool storage);
 /* Collective. Saves a checkpoint after this step. run_export: exports at the end of a run. */
 void run_save(Run *r);
 void run_export(Run *r);
