@@ -150,10 +150,7 @@ static void on_layout(const char *spec, void *ctx) {
     if (w->n % 4 == 1) program_split(&p, 2 + w->n % 3, false);
     if (w->n % 4 == 2) program_split(&p, 1, true);
     if (w->n % 4 > 1) program_halves(&p);
-    if (w->n / 3 % 2) {
-        OWNED(schedule_free) Schedule order = schedule_nominal(&p);
-        program_order(&p, &order);
-    }
+    if (w->n / 3 % 2) program_order_nominal(&p);
     check_program(&p, spec, w);
 }
 

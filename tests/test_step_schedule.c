@@ -39,70 +39,87 @@ static void step_free(Step *s) {
     mem_free(s->cost);
 }
 
-/* The times of an order: program_play of the list in that order, whose costs stand where it has
- * their operations. time: [operations of s->p]. */
-static Spent play(const Step *s, const Schedule *o, OpTime *time) {
-    OWNED(program_free) Program p = program_copy(&s->p, s->p.shape);
-    program_order(&p, o);
-    int n = 0, *from = mem_alloc((size_t)p.n_ops * sizeof *from);
-    OpCost *cost = mem_alloc((size_t)p.n_ops * sizeof *cost);
-    OpTime *at = mem_alloc((size_t)p.n_ops * sizeof *at);
-    for (int k = 0; k < o->n_slots; k++) {
-        int i = o->slot[k].op;
-        bool wait = o->slot[k].kind == SLOT_WAIT;
-        int end = o->slot[k].kind == SLOT_RUN ? op_kernel_end(s->p.op, s->p.n_ops, i) : i + 1;
-        for (; i < end; i++) cost[n] = wait ? (OpCost){.level = -1} : s->cost[i], from[n++] = i;
-    }
-    Spent spent = program_play(&p, cost, at);
-    for (int i = 0; i < p.n_ops; i++)
-        if (p.op[i].kind != OP_WAIT) time[from[i]] = at[i];
-    mem_free(from), mem_free(cost), mem_free(at);
-    return spent;
+/* Which operation of a list makes each tensor; freed by mem_free. */
+static int *makers(const Program *p) {
+    int *maker = mem_alloc((size_t)p->n_tensors * sizeof *maker);
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].kind != OP_WAIT) maker[p->op[i].out] = i;
+    return maker;
 }
 
-/* Why a rank could not run this list; NULL: it can. */
-static const char *wrong(const Step *s, const Schedule *o) {
-    const Program *p = &s->p;
+/* The list in its order, with the costs of its operations and the times of program_play. */
+typedef struct Ordered {
+    Program p;
+    OpCost *cost;
+    OpTime *time;
+    Spent spent;
+} Ordered;
+
+enum { NOMINAL = 0 }; // as a window: the order in which every rank runs the list
+
+static Ordered ordered(const Step *s, int window) {
+    Ordered o = {.p = program_copy(&s->p, s->p.shape)};
+    if (window == NOMINAL)
+        program_order_nominal(&o.p);
+    else
+        program_order(&o.p, s->cost, window);
+    OWNED(test_mem_end) int *maker = makers(&s->p);
+    o.cost = mem_alloc((size_t)o.p.n_ops * sizeof *o.cost);
+    o.time = mem_calloc((size_t)o.p.n_ops, sizeof *o.time);
+    for (int i = 0; i < o.p.n_ops; i++)
+        o.cost[i] =
+            o.p.op[i].kind == OP_WAIT ? (OpCost){.level = -1} : s->cost[maker[o.p.op[i].out]];
+    o.spent = program_play(&o.p, o.cost, o.time);
+    return o;
+}
+
+static void ordered_free(Ordered *o) {
+    program_free(&o->p);
+    mem_free(o->cost), mem_free(o->time);
+}
+
+static bool sends(const Ordered *o, int i) {
+    return o->cost[i].level >= 0;
+}
+
+/* Why a rank could not run this list of n operations; NULL: it can. */
+static const char *wrong(const Ordered *o, int n) {
+    const Program *p = &o->p;
     const char *why = NULL;
     enum { ABSENT, STARTED, THERE };
     OWNED(test_mem_end) char *state = mem_calloc((size_t)p->n_tensors, 1);
     int done = 0, open = 0, gather = -1, before = -1; // in the last kernel, in the one before
     memset(state, THERE, (size_t)p->n_tensors);
     for (int i = 0; i < p->n_ops; i++) {
+        if (p->op[i].kind == OP_WAIT) continue;
         state[p->op[i].out] = ABSENT;
         if (p->op[i].also >= 0) state[p->op[i].also] = ABSENT;
     }
-    for (int k = 0; k < o->n_slots && !why; k++) {
-        int i = o->slot[k].op, sends = s->cost[i].level >= 0;
-        bool alone = sends && !op_in_kernel(p, i);
-        char *out = &state[p->op[i].out];
-        if (o->slot[k].kind == SLOT_WAIT) {
-            if (!sends || *out != STARTED) why = "waits for what is not under way";
-            *out = THERE, open--;
+    for (int i = 0, end; i < p->n_ops && !why; i = end) {
+        end = op_kernel_end(p->op, p->n_ops, i);
+        if (p->op[i].kind == OP_WAIT) {
+            if (state[p->op[i].out] != STARTED) why = "waits for what is not under way";
+            state[p->op[i].out] = THERE, open--;
             continue;
         }
-        if (alone != (o->slot[k].kind == SLOT_START))
-            why = "a kernel that starts, a collective that runs";
-        if (!alone) {
+        if (!sends(o, i) || op_in_kernel(p, i)) {
             if (before >= 0 && state[before] != THERE) why = "what a gather sends stays in memory";
-            before = gather, gather = sends ? p->op[i].out : -1;
+            before = gather, gather = sends(o, i) ? p->op[i].out : -1;
         }
-        int end = i + 1;
-        while (end < p->n_ops && p->op[end].fused) end++;
-        for (int lead = i; i < end; i++, done++) {
-            for (int j = 0; j < p->op[i].n_in; j++) {
-                int t = p->op[i].in[j];
-                bool gathers = i > lead && t == p->op[lead].out && s->cost[lead].level >= 0;
-                if (state[t] != THERE && !gathers) why = "an operand is not there";
+        for (int k = i; k < end; k++, done++) {
+            const Op *op = &p->op[k];
+            for (int j = 0; j < op->n_in; j++) {
+                bool gathers = k > i && op->in[j] == p->op[i].out && sends(o, i);
+                if (state[op->in[j]] != THERE && !gathers) why = "an operand is not there";
             }
-            if (state[p->op[i].out] != ABSENT) why = "twice";
-            state[p->op[i].out] = s->cost[i].level >= 0 ? STARTED : THERE;
-            open += s->cost[i].level >= 0;
-            if (p->op[i].also >= 0) state[p->op[i].also] = THERE;
+            if (state[op->out] != ABSENT) why = "twice";
+            state[op->out] = sends(o, k) ? STARTED : THERE;
+            open += sends(o, k);
+            if (op->also >= 0) state[op->also] = THERE;
         }
         if (open >= COLL_IN_FLIGHT) why = "more under way than there are tickets";
     }
-    if (!why && done != p->n_ops) why = "some operations are left out";
+    if (!why && done != n) why = "some operations are left out";
     if (!why && open) why = "something is still under way";
     return why;
 }
@@ -136,17 +153,14 @@ static void check_orders(const char *spec, void *ctx) {
     step_costs(&s, machines[k % 3]);
     if (k % 4 == 3) draw_costs(&s, &count->drawn);
     double none = 0, sent = 0;
-    OWNED(test_mem_end) OpTime *time = mem_alloc((size_t)s.p.n_ops * sizeof *time);
     for (int i = 0; i < s.p.n_ops; i++) sent += s.cost[i].level < 0 ? 0 : s.cost[i].seconds;
     for (int window = WINDOW_NONE; window <= WINDOW_HALVES; window *= 4) {
-        OWNED(schedule_free) Schedule o = schedule_make(&s.p, s.cost, window);
-        Spent spent = play(&s, &o, time);
-        double seconds = spent.compute + spent.exposed;
-        const char *why = wrong(&s, &o);
+        OWNED(ordered_free) Ordered o = ordered(&s, window);
+        double seconds = o.spent.compute + o.spent.exposed, last = 0;
+        const char *why = wrong(&o, s.p.n_ops);
         if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
-        double last = 0;
-        for (int i = 0; i < s.p.n_ops; i++) last = fmax(last, time[i].end);
-        if (fabs(last - seconds) > 1e-9 * seconds || fabs(spent.sent - sent) > 1e-9 * sent)
+        for (int i = 0; i < o.p.n_ops; i++) last = fmax(last, o.time[i].end);
+        if (fabs(last - seconds) > 1e-9 * seconds || fabs(o.spent.sent - sent) > 1e-9 * sent)
             test_fail(__FILE__, __LINE__, "%s, window %d: parts of time are not the whole", spec,
                       window);
         if (window == WINDOW_NONE) none = seconds;
@@ -176,18 +190,15 @@ static int beside(const char *spec, int window, const char *what, OpKind under) 
     step_build(&s, spec, "layers=3,heads=8,channels=512,vocab=1024,seq=1024", RECOMPUTE_NONE, 0,
                false);
     step_costs(&s, "v100:2");
-    OWNED(schedule_free) Schedule o = schedule_make(&s.p, s.cost, window);
-    OWNED(test_mem_end) OpTime *time = mem_alloc((size_t)s.p.n_ops * sizeof *time);
-    play(&s, &o, time);
-    for (int i = 0; i < s.p.n_ops; i++) {
-        const OpTime *t = &time[i];
-        if (s.p.op[i].layer != 1 ||
-            strncmp(s.p.tensor[s.p.op[i].out].what, what, strlen(what)) != 0)
-            continue;
-        if (s.cost[i].level < 0) continue;
-        for (int k = 0; k < s.p.n_ops; k++)
-            if ((under == N_OP_KINDS ? s.cost[k].level < 0 : s.p.op[k].kind == under) &&
-                time[k].start < t->end && time[k].end > t->start) {
+    OWNED(ordered_free) Ordered o = ordered(&s, window);
+    const Op *op = o.p.op;
+    for (int i = 0; i < o.p.n_ops; i++) {
+        const char *name = o.p.tensor[op[i].out].what;
+        if (op[i].layer != 1 || strncmp(name, what, strlen(what)) != 0 || !sends(&o, i)) continue;
+        for (int k = 0; k < o.p.n_ops; k++)
+            if (op[k].kind != OP_WAIT &&
+                (under == N_OP_KINDS ? !sends(&o, k) : op[k].kind == under) &&
+                o.time[k].start < o.time[i].end && o.time[k].end > o.time[i].start) {
                 n++;
                 break;
             }
@@ -214,34 +225,37 @@ TEST(step_schedule_overlaps_what_bulk_is_known_for) {
 
 /* The first operation that reads what i makes; n_ops: none. */
 static int first_reader(const Program *p, int i) {
-    int t = p->op[i].out;
     for (int k = i + 1; k < p->n_ops; k++)
         for (int j = 0; j < p->op[k].n_in; j++)
-            if (p->op[k].in[j] == t) return k;
+            if (p->op[k].in[j] == p->op[i].out) return k;
     return p->n_ops;
 }
 
 /* Collectives that start although the compute stream then waits for one that a kernel before all
  * their readers needs. */
-static int in_the_way(const Program *p, const Schedule *o, const OpTime *time) {
-    int n = 0, *begun = mem_alloc((size_t)p->n_ops * sizeof *begun), n_begun = 0;
+static int in_the_way(const Program *before, const Ordered *o) {
+    const Op *op = o->p.op;
+    int n = 0, n_begun = 0, end = o->p.n_ops;
+    OWNED(test_mem_end) int *place = makers(before), *maker = makers(&o->p);
+    OWNED(test_mem_end) int *begun = mem_alloc((size_t)end * sizeof *begun); // places
     double now = 0;
-    for (int k = 0; k < o->n_slots; k++) {
-        int i = o->slot[k].op;
-        if (o->slot[k].kind == SLOT_START) begun[n_begun++] = i;
-        if (o->slot[k].kind == SLOT_RUN) n_begun = 0, now = time[i].end;
-        if (o->slot[k].kind != SLOT_WAIT || time[i].end <= now) continue;
-        now = time[i].end;
-        int next = k; // the kernel behind the wait
-        while (next < o->n_slots && o->slot[next].kind != SLOT_RUN) next++;
-        int kernel = next < o->n_slots ? o->slot[next].op : p->n_ops;
-        while (kernel + 1 < p->n_ops && p->op[kernel + 1].fused) kernel++;
+    for (int i = 0; i < end; i++) {
+        int awaited = maker[op[i].out], next = i;
+        if (op[i].kind != OP_WAIT) {
+            if (sends(o, i)) begun[n_begun++] = place[op[i].out];
+            if (!sends(o, i) && !op[i].fused) n_begun = 0, now = o->time[i].end;
+            continue;
+        }
+        if (o->time[awaited].end <= now) continue;
+        now = o->time[awaited].end;
+        while (next < end && (op[next].kind == OP_WAIT || sends(o, next))) next++;
+        int kernel = next < end ? place[op[next].out] : before->n_ops; // the one behind the wait
+        if (next < end) kernel = op_kernel_end(before->op, before->n_ops, kernel) - 1;
         for (int b = 0; b < n_begun; b++) {
-            int reader = first_reader(p, begun[b]);
-            n += begun[b] != i && reader < p->n_ops && reader > kernel;
+            int reader = first_reader(before, begun[b]);
+            n += begun[b] != place[op[i].out] && reader < before->n_ops && reader > kernel;
         }
     }
-    mem_free(begun);
     return n;
 }
 
@@ -254,27 +268,25 @@ TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
             Step s;
             step_build(&s, specs[i], models[0], (Recompute)mode, 0, false);
             step_costs(&s, "cpu:8");
-            OWNED(schedule_free) Schedule o = schedule_make(&s.p, s.cost, WINDOW_BULK);
-            OWNED(test_mem_end) OpTime *time = mem_alloc((size_t)s.p.n_ops * sizeof *time);
-            CHECK(play(&s, &o, time).exposed > 0);
-            CHECK(in_the_way(&s.p, &o, time) == 0);
+            OWNED(ordered_free) Ordered o = ordered(&s, WINDOW_BULK);
+            CHECK(o.spent.exposed > 0);
+            CHECK(in_the_way(&s.p, &o) == 0);
             step_free(&s);
         }
 }
 
 /* Kernels between the one that makes what a gradient's sum reads and the start of the sum: the most
  * of all such sums. */
-static int latest_sum(const Program *p, const Schedule *o) {
-    int *made = mem_calloc((size_t)p->n_tensors, sizeof *made), kernels = 0, most = 0;
-    for (int k = 0; k < o->n_slots; k++) {
-        int i = o->slot[k].op;
-        const Op *op = &p->op[i];
-        if (o->slot[k].kind == SLOT_RUN) made[op->out] = ++kernels;
-        if (o->slot[k].kind != SLOT_START || op->kind != OP_REDUCE_SCATTER) continue;
+static int latest_sum(const Ordered *o) {
+    OWNED(test_mem_end) int *made = mem_calloc((size_t)o->p.n_tensors, sizeof *made);
+    int kernels = 0, most = 0;
+    for (int i = 0; i < o->p.n_ops; i++) {
+        const Op *op = &o->p.op[i];
+        if (op->kind != OP_WAIT && !op->fused && !sends(o, i)) made[op->out] = ++kernels;
+        if (op->kind != OP_REDUCE_SCATTER) continue;
         int late = made[op->in[0]] ? kernels - made[op->in[0]] : 0;
         if (late > most) most = late;
     }
-    mem_free(made);
     return most;
 }
 
@@ -286,9 +298,10 @@ TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
         Step s;
         step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0, false);
         s.shape.overlap.bulk = true;
-        OWNED(schedule_free) Schedule o = schedule_nominal(&s.p);
-        CHECK(latest_sum(&s.p, &o) <= 2);
-        program_free(&s.p);
+        step_costs(&s, "cpu:8");
+        OWNED(ordered_free) Ordered o = ordered(&s, NOMINAL);
+        CHECK(latest_sum(&o) <= 2);
+        step_free(&s);
     }
 }
 
@@ -301,15 +314,15 @@ TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
             step_build(&s, specs[i], "layers=3,heads=16,channels=64,seq=16,vocab=96",
                        (Recompute)mode, 0, false);
             s.shape.overlap.bulk = true;
-            OWNED(schedule_free) Schedule o = schedule_nominal(&s.p);
-            int *number = mem_calloc((size_t)s.p.n_ops, sizeof *number), n = 0, late = 0;
-            for (int k = 0; k < o.n_slots; k++) {
-                int op = o.slot[k].op;
-                if (o.slot[k].kind == SLOT_START) number[op] = n++;
-                if (o.slot[k].kind == SLOT_WAIT) late += n - number[op] > COLL_IN_FLIGHT;
+            step_costs(&s, "cpu:8");
+            OWNED(ordered_free) Ordered o = ordered(&s, NOMINAL);
+            OWNED(test_mem_end) int *number = mem_calloc((size_t)o.p.n_tensors, sizeof *number);
+            int n = 0, late = 0;
+            for (int k = 0; k < o.p.n_ops; k++) {
+                if (sends(&o, k)) number[o.p.op[k].out] = n++;
+                if (o.p.op[k].kind == OP_WAIT) late += n - number[o.p.op[k].out] > COLL_IN_FLIGHT;
             }
             CHECK(n > 0 && late == 0);
-            mem_free(number);
-            program_free(&s.p);
+            step_free(&s);
         }
 }

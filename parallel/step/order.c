@@ -1,12 +1,4 @@
-/* order -- the list in the order of a schedule: a collective where it starts, and a wait where it
- * ends.
- *
- *   before                                after
- *   h1   = all_gather x  h1               h1   = all_gather x  h1         starts
- *   dw   = matmul_at  h2, dup             dw   = matmul_at  h2, dup       meanwhile
- *   qkv  = matmul  h1, qkv.weight         wait  h1
- *                                         qkv  = matmul  h1, qkv.weight
- */
+/* order -- what operations are taken to cost where a list is put in order. */
 #include "base/mem.h"
 #include "parallel/step/schedule.h"
 
@@ -39,26 +31,8 @@ static OpCost *nominal_costs(const Program *p) {
     return cost;
 }
 
-Schedule schedule_nominal(const Program *p) {
+void program_order_nominal(Program *p) {
     OpCost *cost = nominal_costs(p);
-    Schedule s = schedule_make(p, cost, schedule_window(&p->shape->overlap));
+    program_order(p, cost, schedule_window(&p->shape->overlap));
     mem_free(cost);
-    return s;
-}
-
-void program_order(Program *p, const Schedule *s) {
-    int n = p->n_ops;
-    Op *old = program_take(p);
-    for (int k = 0; k < s->n_slots; k++) {
-        int i = s->slot[k].op;
-        if (s->slot[k].kind == SLOT_WAIT) {
-            p->phase = old[i].phase, p->layer = old[i].layer;
-            EMIT(p, OP_WAIT, old[i].out, old[i].out, old[i].in[0]);
-            continue;
-        }
-        int end = s->slot[k].kind == SLOT_RUN ? op_kernel_end(old, n, i) : i + 1;
-        for (; i < end; i++) program_append(p, &old[i]);
-    }
-    p->ordered = true;
-    mem_free(old);
 }

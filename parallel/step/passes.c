@@ -27,9 +27,7 @@ static bool fuses_collectives(const Program *p) {
 static Program ordered(Program p, Pass upto) {
     bool overlaps = p.mesh->p > 1 && schedule_window(&p.shape->overlap) > WINDOW_NONE;
     if (upto < PASS_SCHEDULE || !overlaps) return p;
-    Schedule s = schedule_nominal(&p);
-    program_order(&p, &s);
-    schedule_free(&s);
+    program_order_nominal(&p);
     return p;
 }
 

@@ -9,9 +9,9 @@
 enum { MOST_OPEN = COLL_IN_FLIGHT / 2 };
 
 typedef struct Scheduler {
-    const Program *p;
+    const Program *p; // the list as it was
     const OpCost *cost;
-    Schedule *s;
+    Program *out;
     int window;
     int *next;  // [operations + 1] the next unit that is left; [n_ops]: the first one
     int *maker; // [tensors] operation that makes it; -1: it is there from the beginning
@@ -161,16 +161,18 @@ static int reader(const Scheduler *s, int i) {
 
 /* ---- the list ---- */
 
-static void add_slot(Scheduler *s, SlotKind kind, int op) {
-    s->s->slot[s->s->n_slots++] = (Slot){kind, op};
+static void add(Scheduler *s, int begin, int end) {
+    for (int i = begin; i < end; i++) program_append(s->out, &s->p->op[i]);
 }
 
-static void wait_for(Scheduler *s, int op) {
+static void wait_for(Scheduler *s, int i) {
+    const Op *op = &s->p->op[i];
     int k = 0;
-    if (s->cost[op].level < 0 || s->waited[op]) return;
-    add_slot(s, SLOT_WAIT, op);
-    s->waited[op] = true;
-    while (s->open[k] != op) k++;
+    if (s->cost[i].level < 0 || s->waited[i]) return;
+    s->out->phase = op->phase, s->out->layer = op->layer;
+    EMIT(s->out, OP_WAIT, op->out, op->out, op->in[0]);
+    s->waited[i] = true;
+    while (s->open[k] != i) k++;
     s->n_open--;
     memmove(s->open + k, s->open + k + 1, (size_t)(s->n_open - k) * sizeof(int));
     memmove(s->number + k, s->number + k + 1, (size_t)(s->n_open - k) * sizeof(int));
@@ -188,7 +190,7 @@ static void under_way(Scheduler *s, int i) {
 
 static void start(Scheduler *s, int i) {
     wait_for_operands(s, i);
-    add_slot(s, SLOT_START, i);
+    add(s, i, i + 1);
     under_way(s, i);
 }
 
@@ -222,7 +224,7 @@ static void run(Scheduler *s, int i) {
     int fused = inside(s, i), end = unit_end(s, i), before = s->gather;
     while (fused >= 0 && !may_start(s)) finish(s, s->open[0]);
     wait_for_operands(s, i);
-    add_slot(s, SLOT_RUN, i);
+    add(s, i, end);
     if (fused == i) under_way(s, i), s->gather = i;
     for (int k = i; k < end; k++)
         if (op_begins_kernel(s->p, k)) clocks_run(&s->clocks, s->cost[k].seconds);
@@ -379,10 +381,11 @@ static void move_sums(Scheduler *s) {
     }
 }
 
-Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
-    size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    Schedule out = {.slot = mem_alloc(2 * n * sizeof(Slot))};
-    Scheduler s = {.p = p, .cost = costs, .s = &out, .window = window, .gather = -1};
+void program_order(Program *p, const OpCost *costs, int window) {
+    const Program old = *p;
+    Op *op = program_take(p);
+    size_t n = (size_t)old.n_ops, tensors = (size_t)p->n_tensors;
+    Scheduler s = {.p = &old, .cost = costs, .out = p, .window = window, .gather = -1};
     s.ready = mem_alloc(3 * n * sizeof *s.ready), s.last = s.ready + n, s.able = s.last + n;
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
     s.next = mem_alloc((4 * n + 3 + 3 * tensors) * sizeof *s.next);
@@ -394,17 +397,12 @@ Schedule schedule_make(const Program *p, const OpCost *costs, int window) {
     find_uses(&s);
     if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
+    p->ordered = true;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next);
-    mem_free(s.dep), mem_free(s.use);
-    return out;
+    mem_free(s.dep), mem_free(s.use), mem_free(op);
 }
 
 int schedule_window(const Overlap *overlap) {
     bool beside = overlap->bulk || overlap->chunks || overlap->ring;
     return overlap->halves ? WINDOW_HALVES : beside ? WINDOW_BULK : WINDOW_NONE;
-}
-
-void schedule_free(Schedule *s) {
-    mem_free(s->slot);
-    *s = (Schedule){0};
 }

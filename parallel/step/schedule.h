@@ -48,12 +48,6 @@ typedef struct OpCost {
 /* Units of the list that the compute stream looks at. */
 enum { WINDOW_NONE = 1, WINDOW_BULK = 16, WINDOW_HALVES = 48 };
 
-typedef enum { SLOT_RUN, SLOT_START, SLOT_WAIT } SlotKind;
-typedef struct Slot {
-    SlotKind kind;
-    int op; // RUN: with the fused operations behind it; WAIT: for a collective that was started
-} Slot;
-
 /* Predicted seconds from the beginning of the list. */
 typedef struct OpTime {
     double start, end; // of a collective: on its links
@@ -98,22 +92,22 @@ void clocks_wait(Clocks *c, double until);
  * --listing prints and what the planner prices. time: [operations]; of an OP_WAIT it has none. */
 Spent program_play(const Program *p, const OpCost *costs, OpTime *time);
 
-typedef struct Schedule {
-    Slot *slot; // in order
-    int n_slots;
-} Schedule;
-
 /* Local, pure. WINDOW_HALVES with halves, WINDOW_BULK with bulk, chunk or ring; else WINDOW_NONE:
  * `fused` alone hides a collective in its matmul and under nothing else. */
 int schedule_window(const Overlap *overlap);
-/* Local, pure. costs: of p's operations. Freed by schedule_free. */
-Schedule schedule_make(const Program *p, const OpCost *costs, int window);
-/* Local, pure. The order in which every rank runs p. It has to be the same on all ranks, and on a
+/* Local. Puts the list in order: a collective where it starts, an OP_WAIT where it is waited for.
+ *
+ *   before                                after
+ *   h1   = all_gather x  h1               h1   = all_gather x  h1         starts
+ *   dw   = matmul_at  h2, dup             dw   = matmul_at  h2, dup       meanwhile
+ *   qkv  = matmul  h1, qkv.weight         wait  h1
+ *                                         qkv  = matmul  h1, qkv.weight
+ *
+ * costs: of p's operations as they stand. */
+void program_order(Program *p, const OpCost *costs, int window);
+/* Local. The order in which every rank runs p. It has to be the same on all ranks, and on a
  * machine that only plans it, so costs are nominal ones: functions of sizes that all ranks have
  * alike. order.c */
-Schedule schedule_nominal(const Program *p);
-void schedule_free(Schedule *s);
-/* Local. The list in that order: order.c. */
-void program_order(Program *p, const Schedule *s);
+void program_order_nominal(Program *p);
 
 #endif
