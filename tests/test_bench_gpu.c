@@ -258,6 +258,41 @@ TEST(bench_page_calls_the_processor_what_the_trainer_calls_it) {
     CHECK_STR(text, name);
 }
 
+/* A campaign on a lab, which here only writes down what it is asked for. */
+TEST(bench_page_takes_the_lab_down_however_a_campaign_ends) {
+    static const struct {
+        const char *measure, *says;
+        int status;
+    } ends[] = {
+        {"return {'case': 1}", "said; ", 0},
+        {"raise ValueError('broken')", "ValueError: broken", 1},
+        {"sys.exit('a case failed')", "a case failed", 1},
+        {"os.kill(os.getpid(), signal.SIGTERM); return {'case': 1}", "", 143},
+    };
+    const char *dir = test_tmpdir();
+    char text[4096];
+    if (no_python()) return;
+    CHECK(test_shell(dir, text, sizeof text,
+                     "printf '#!/bin/sh\\necho $* >>%s/asked\\n' >lab && chmod +x lab", dir) == 0);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        int status = test_shell(
+            "tools", text, sizeof text,
+            "python3 -B -c \"import bench_page, os, signal, sys, types\n"
+            "def measure(case, args, folder):\n"
+            "    bench_page.up(2, '1gbit')\n"
+            "    %s\n"
+            "bench_page.LAB = '%s/lab'\n"
+            "args = types.SimpleNamespace(page=None, only='', out='%s/out')\n"
+            "bench_page.campaign(args, 'page', None, 'command', [1], str,\n"
+            "                    lambda r: str(r['case']), measure, None, lambda r: 'said')\"",
+            ends[i].measure, dir, dir);
+        CHECK_SAYS(status == ends[i].status && strstr(text, ends[i].says), "%s: %d: %s",
+                   ends[i].measure, status, text);
+        CHECK(test_shell(dir, text, sizeof text, "cat asked; rm asked") == 0);
+        CHECK_SAYS(strcmp(text, "up 2 1gbit\ndown\n") == 0, "%s: %s", ends[i].measure, text);
+    }
+}
+
 /* What breaks is said, and costs the other stages nothing: here no program is there. */
 TEST(bench_gpu_script_goes_on_where_a_stage_breaks) {
     const char *dir = test_tmpdir();

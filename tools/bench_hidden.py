@@ -58,7 +58,7 @@ def chosen(cache):
 
 
 def point(rate, rounds):
-    bench_page.lab("up", "2", rate)
+    bench_page.up(2, rate)
     with tempfile.TemporaryDirectory() as cache:
         best = chosen(cache)
         r = bench_page.measured(on_lab(cache, "bench_layouts", [
@@ -129,7 +129,6 @@ def main():
             result["still"] = [x for x in result["still"] if x["case"] != r["case"]] + [r]
             print(r, flush=True)
             bench_page.save(args.out, "hidden", result)
-    bench_page.lab("down", check=False)
 
 
 main()

@@ -79,7 +79,7 @@ def train(hosts, channels, layouts, steps, folder):
 
 def measure(cluster, args, folder):
     hosts, channels, layouts = cluster
-    bench_page.lab("up", str(hosts), f"{RATE}mbit")
+    bench_page.up(hosts, f"{RATE}mbit")
     named = [(s, name) for s, name in zip(SCHEMES, layouts) if name and args.scheme in s]
     # SUMMA: its steps take long, and one is enough
     long = [name for _, name in named if "stay" in name]

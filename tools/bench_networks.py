@@ -71,12 +71,6 @@ STEPS = 6  # of the choice, after one
 GOAL = 0.05
 
 
-def up(cluster):
-    bench_page.lab("up", cluster[1], cluster[3], *[cluster[4]] * bool(cluster[4]))
-    if cluster[5]:
-        bench_page.lab("delay", str(cluster[5]))
-
-
 def trainer(cluster, folder):
     model, batch = cluster[6]
     tokens = os.path.join(folder, "tokens.bin")
@@ -108,7 +102,7 @@ def name_of(row):
 
 
 def measure(cluster, args, folder):
-    up(cluster)
+    bench_page.up(cluster[1], *cluster[3:6])
     kept, trained_ms, calibrated = bench_page.choose(
         trainer(cluster, folder), os.path.join(folder, "log.json"), STEPS, cluster[0], spec_of)
     cached = max(0, start_s(cluster, folder, "auto") - start_s(cluster, folder, "none"))

@@ -129,7 +129,7 @@ def candidates(still, most):
 
 def measure(case, _, cache):
     if case[1]:
-        bench_page.lab("up", *case[1])
+        bench_page.up(*case[1])
     case = sized(case, cache)
     free, still = plan(case, cache, "auto"), plan(case, cache, "none")
     megatron = named(still, "megatron")

@@ -2,11 +2,13 @@
 the emulated cluster (tests/netlab/lab.sh), whose ranks go before other processes of the machine."""
 import argparse
 import array
+import atexit
 import json
 import math
 import os
 import random
 import re
+import signal
 import statistics
 import struct
 import subprocess
@@ -100,7 +102,6 @@ def campaign(args, page, key, command, cases, named, of, measure, table, say, sk
             r = measure(case, args, folder)
         put_case(args.out, key, command, r, of, [named(c) for c in cases])
         print(f"{say(r)}; {time.time() - begin:.0f} s", flush=True)
-    lab("down", check=False)
 
 
 def commits(cases):
@@ -212,8 +213,18 @@ def chart(path, height, x_axis, y_axis, title, lines):
 
 # ---- the emulated cluster
 
-def lab(*words, check=True):
-    subprocess.run([LAB, *words], check=check)
+def up(hosts, rate, trunk="", delay_us=0):
+    """An emulated cluster, which goes down when this program ends, however it does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    atexit.unregister(down)
+    atexit.register(down)
+    subprocess.run([LAB, "up", str(hosts), rate] + [trunk] * bool(trunk), check=True)
+    if delay_us:
+        subprocess.run([LAB, "delay", str(delay_us)], check=True)
+
+
+def down():
+    subprocess.run([LAB, "down"])
 
 
 def on_lab(hosts, ranks, folder):

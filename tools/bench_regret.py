@@ -54,7 +54,7 @@ def choose(cluster, shape, folder):
 def measure(case, args, cache):
     cluster, shape = case
     name, within = cluster[0], cluster[5]
-    bench_page.lab("up", cluster[1], cluster[3], *[cluster[4]] * bool(cluster[4]))
+    bench_page.up(cluster[1], *cluster[3:5])
     layout, trained_ms, calibrated = choose(cluster, shape, cache)
     what, model, batch, micro = shape
     bench = [build("bench_layouts"), "--predict", "--model", model, "--batch",
