@@ -216,8 +216,8 @@ TEST(tables_of_the_documents_are_those_of_the_measurements) {
         "table.py --page docs/benchmarks.md",
         "ranks.py --page docs/layouts.md",
         "search.py --page docs/planner.md",
-        "regret.py --page docs/planner.md",
-        "networks.py --page docs/planner.md",
+        "networks.py regret --page docs/planner.md",
+        "networks.py networks --page docs/planner.md",
         "gpu.py --page docs/gpu.md",
         "meshes.py --page docs/benchmarks.md"};
     char text[512];

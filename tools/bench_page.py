@@ -87,15 +87,15 @@ def put_case(path, key, command, case, name, order):
     save(path, key, kept | new | {"cases": [cases[n] for n in order if n in cases]})
 
 
-def campaign(args, page, key, command, cases, named, of, measure, table, say, skip=()):
+def campaign(args, page, key, command, cases, named, of, measure, table, say):
     """With --page puts the table of a key of the file (None: of the file) into it. Else measures
-    those cases whose name has --only in it and is not in `skip`, each into the file as soon as it
-    is done; named(case) is also of(result). measure(case, args, folder) has a folder for caches."""
+    those cases whose name has --only in it, each into the file as soon as it is done; named(case)
+    is also of(result). measure(case, args, folder) has a folder for caches."""
     if args.page:
         data = load(args.out)
         return put(args, page, table(data[key] if key else data))
     for case in cases:
-        if args.only not in named(case) or named(case) in skip:
+        if args.only not in named(case):
             continue
         begin = time.time()
         with tempfile.TemporaryDirectory() as folder:
