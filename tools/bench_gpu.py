@@ -667,7 +667,6 @@ def main():
     bench_page.add_page(p)
     args = p.parse_args()
     if args.page:
-        bench_page.put(args, "predicted", bench_gpu_table.predicted())
         return bench_page.put(args, "gpu", bench_gpu_table.page(args.out))
     if args.text and not os.path.exists(args.text):
         p.error(f"--text: {args.text} is missing")

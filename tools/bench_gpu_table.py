@@ -306,43 +306,6 @@ def newest(folder):
     return max(dates, key=dates.get) if dates else None
 
 
-PREDICTION = os.path.join(os.path.dirname(__file__), "..", "bench", "results",
-                          "gpu_matmul_prediction.json")
-
-
-def predicted_row(r):
-    best, tiles = r["best"], r["data_parallel"]
-    form = r["form"] + (", activation" if r["activation"] else "") + (
-        ", added" if r["addend"] else "")
-    schedule = best["schedule"] + (f" by {best['parts']}" if best["parts"] > 1 else "")
-    return [f"{r['M']} x {r['N']}", r["K"], form, r["times"], schedule,
-            ("2 of " if best["cluster"] > 1 else "") + f"{best['tile'][0]} x {best['tile'][1]}",
-            f"{best['waves']:.2f}",
-            f"{best['us']:.1f}", f"{best['tflops']:.0f}", f"{tiles['us']:.1f}",
-            f"{tiles['tflops']:.0f}"]
-
-
-def predicted():
-    """Matmuls of training steps as tools/bench_predict.c predicted them, as Markdown: sums of all,
-    rows of the smallest and of the largest model on an H200."""
-    data = bench_page.load(PREDICTION)
-    out = bench_page.markdown(
-        "predicted, not measured | ms of matmuls a micro-batch | data-parallel | ",
-        [[f"{c['model']}, B = {c['B']}, {c['cluster']}", f"{c['ms']:.1f}",
-          f"{c['data_parallel_ms']:.1f}", ratio(c["data_parallel_ms"] / c["ms"])]
-         for c in data["cases"]])
-    for c in data["cases"]:
-        if (c["cluster"], c["model"]) not in (("h200", "d12"), ("h200", "d48")):
-            continue
-        out += [""] + bench_page.markdown(
-            f"{c['model']}, B = {c['B']}, {c['cluster']}, predicted | K | form | times | schedule "
-            "| tile | waves | us | TFLOP/s | data-parallel us | TFLOP/s",
-            [predicted_row(r) for r in c["rows"]])
-    return ("\n".join(out) + f"\n\nPredicted at commit {data['commit']}, {data['date'][:10]}: "
-            "`build/bench_predict --json bench/results/gpu_matmul_prediction.json`, which has the "
-            "rows of all.\n")
-
-
 def page(folder):
     """As Markdown."""
     prefix = newest(folder)
