@@ -463,6 +463,15 @@ UNLIKE
     verdict "ranks with unlike devices"
 }
 
+# Every rank prices the devices of all, whose facts rank 0 has sent.
+plan_on_devices() {
+    why=
+    EMU_DEVICES=2 mpi 2 "$programs/train_gpt_emu" --train shard.bin --backend cuda --threads 1 \
+        --model layers=1,heads=2,channels=8,seq=16,vocab=64 --layout auto --plan >out 2>err ||
+        why="status $?"
+    verdict "a plan for two devices"
+}
+
 sums() {
     same_sums
     ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
@@ -496,6 +505,7 @@ starts() {
     ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
     unlike_starts
     unlike_devices
+    plan_on_devices
 }
 saves() {
     failed_save

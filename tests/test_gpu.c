@@ -6,43 +6,44 @@
 
 #include <string.h>
 
+#define GPU(name_, major_, minor_, sms_, mhz_)                                                     \
+    { .name = name_, .major = major_, .minor = minor_, .sms = sms_, .mhz = mhz_ }
+
 /* Data sheets, dense, sums in fp32. Names are those of the driver. */
 TEST(gpu_peak_is_that_of_the_data_sheet) {
     static const struct {
-        GpuFacts gpu;
+        DeviceFacts gpu;
         double bf16, fp32; // TFLOP/s
         const char *how;   // bf16
-    } cases[] = {{{"NVIDIA H100 80GB HBM3", 9, 0, 132, 1980}, 989, 66.9, "by name"},
-                 {{"NVIDIA H100 PCIe", 9, 0, 114, 1755}, 756, 51.2, "by name"},
-                 {{"NVIDIA H100 NVL", 9, 0, 132, 1785}, 835, 60, "by name"},
-                 {{"NVIDIA H200", 9, 0, 132, 1980}, 989, 66.9, "by name"},
-                 {{"NVIDIA GH200 480GB", 9, 0, 132, 1980}, 989, 66.9, "by name"},
-                 {{"NVIDIA H20", 9, 0, 78, 1980}, 148, 39.5, "by name"},
-                 {{"NVIDIA B200", 10, 0, 148, 1965}, 2250, 74.4, "by name"},
-                 {{"NVIDIA GB200", 10, 0, 152, 2062}, 2500, 80, "by name"},
-                 {{"NVIDIA A100-SXM4-80GB", 8, 0, 108, 1410}, 312, 19.5, "by name"},
-                 {{"NVIDIA A800 80GB PCIe", 8, 0, 108, 1410}, 312, 19.5, "by name"},
-                 {{"NVIDIA A30", 8, 0, 56, 1440}, 165, 10.3, "by name"},
-                 {{"NVIDIA H200 NVL", 9, 0, 132, 1785}, 835, 60.3, "by name"},
-                 {{"NVIDIA H800", 9, 0, 132, 1980}, 989, 66.9, "by name"},
-                 {{"NVIDIA H800 PCIe", 9, 0, 114, 1755}, 756, 51.2, "by name"},
-                 {{"NVIDIA GB300", 10, 3, 152, 2062}, 2500, 80, "by name"},
-                 {{"NVIDIA B300 SXM6 AC", 10, 3, 148, 2032}, 2250, 77, "by name"},
-                 {{"NVIDIA L40S", 8, 9, 142, 2520}, 362, 91.6, "by name"},
-                 {{"NVIDIA L40", 8, 9, 142, 2490}, 181, 90.5, "by name"},
-                 {{"NVIDIA L4", 8, 9, 58, 2040}, 121, 30.3, "by clock"},
-                 {{"NVIDIA A10G", 8, 6, 80, 1710}, 70, 35, "by name"},
-                 {{"NVIDIA RTX A3000 Laptop GPU", 8, 6, 32, 1560}, 51.1, 12.8, "by clock"},
-                 {{"NVIDIA RTX A6000", 8, 6, 84, 1800}, 154.8, 38.7, "by clock"},
-                 {{"NVIDIA RTX 6000 Ada Generation", 8, 9, 142, 2505}, 364, 91.1, "by clock"},
-                 {{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 12, 0, 188, 2617},
-                  503.8,
-                  125.9,
-                  "by clock"},
-                 {{"NVIDIA A10", 8, 6, 72, 1695}, 125, 31.2, "by clock"},
-                 {{"NVIDIA GeForce RTX 3090", 8, 6, 82, 1695}, 71, 35.6, "by clock"},
-                 {{"NVIDIA GeForce RTX 4090", 8, 9, 128, 2520}, 165.2, 82.6, "by clock"},
-                 {{"NVIDIA GeForce RTX 5090", 12, 0, 170, 2407}, 209.5, 104.8, "by clock"}};
+    } cases[] = {{GPU("NVIDIA H100 80GB HBM3", 9, 0, 132, 1980), 989, 66.9, "by name"},
+                 {GPU("NVIDIA H100 PCIe", 9, 0, 114, 1755), 756, 51.2, "by name"},
+                 {GPU("NVIDIA H100 NVL", 9, 0, 132, 1785), 835, 60, "by name"},
+                 {GPU("NVIDIA H200", 9, 0, 132, 1980), 989, 66.9, "by name"},
+                 {GPU("NVIDIA GH200 480GB", 9, 0, 132, 1980), 989, 66.9, "by name"},
+                 {GPU("NVIDIA H20", 9, 0, 78, 1980), 148, 39.5, "by name"},
+                 {GPU("NVIDIA B200", 10, 0, 148, 1965), 2250, 74.4, "by name"},
+                 {GPU("NVIDIA GB200", 10, 0, 152, 2062), 2500, 80, "by name"},
+                 {GPU("NVIDIA A100-SXM4-80GB", 8, 0, 108, 1410), 312, 19.5, "by name"},
+                 {GPU("NVIDIA A800 80GB PCIe", 8, 0, 108, 1410), 312, 19.5, "by name"},
+                 {GPU("NVIDIA A30", 8, 0, 56, 1440), 165, 10.3, "by name"},
+                 {GPU("NVIDIA H200 NVL", 9, 0, 132, 1785), 835, 60.3, "by name"},
+                 {GPU("NVIDIA H800", 9, 0, 132, 1980), 989, 66.9, "by name"},
+                 {GPU("NVIDIA H800 PCIe", 9, 0, 114, 1755), 756, 51.2, "by name"},
+                 {GPU("NVIDIA GB300", 10, 3, 152, 2062), 2500, 80, "by name"},
+                 {GPU("NVIDIA B300 SXM6 AC", 10, 3, 148, 2032), 2250, 77, "by name"},
+                 {GPU("NVIDIA L40S", 8, 9, 142, 2520), 362, 91.6, "by name"},
+                 {GPU("NVIDIA L40", 8, 9, 142, 2490), 181, 90.5, "by name"},
+                 {GPU("NVIDIA L4", 8, 9, 58, 2040), 121, 30.3, "by clock"},
+                 {GPU("NVIDIA A10G", 8, 6, 80, 1710), 70, 35, "by name"},
+                 {GPU("NVIDIA RTX A3000 Laptop GPU", 8, 6, 32, 1560), 51.1, 12.8, "by clock"},
+                 {GPU("NVIDIA RTX A6000", 8, 6, 84, 1800), 154.8, 38.7, "by clock"},
+                 {GPU("NVIDIA RTX 6000 Ada Generation", 8, 9, 142, 2505), 364, 91.1, "by clock"},
+                 {GPU("NVIDIA RTX PRO 6000 Blackwell Server Edition", 12, 0, 188, 2617), 503.8,
+                  125.9, "by clock"},
+                 {GPU("NVIDIA A10", 8, 6, 72, 1695), 125, 31.2, "by clock"},
+                 {GPU("NVIDIA GeForce RTX 3090", 8, 6, 82, 1695), 71, 35.6, "by clock"},
+                 {GPU("NVIDIA GeForce RTX 4090", 8, 9, 128, 2520), 165.2, 82.6, "by clock"},
+                 {GPU("NVIDIA GeForce RTX 5090", 12, 0, 170, 2407), 209.5, 104.8, "by clock"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *how, *fp32_how;
         double bf16 = gpu_peak(&cases[i].gpu, true, &how),
@@ -52,7 +53,8 @@ TEST(gpu_peak_is_that_of_the_data_sheet) {
         CHECK_STR(how, cases[i].how);
         CHECK_STR(fp32_how, "by clock");
     }
-    GpuFacts newer = {"NVIDIA X900", 15, 0, 200, 3000}, silent = {"NVIDIA L4", 8, 9, 58, 0};
+    DeviceFacts newer = GPU("NVIDIA X900", 15, 0, 200, 3000),
+                silent = GPU("NVIDIA L4", 8, 9, 58, 0);
     const char *how;
     CHECK(gpu_peak(&newer, true, &how) == 0 && gpu_peak(&silent, true, &how) == 0);
 }
@@ -111,7 +113,7 @@ TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     NodeFacts node[2] = {{.name = "a"}, {.name = "b"}};
     Machine m, h100 = machine_of("h100:2"), a100 = machine_of("a100:1");
     Detected d = ranks_of(rank, node, 2, 8);
-    Gpus b200 = {.facts = {"NVIDIA B200", 10, 0, 148, 1965}, .memory = 180e9, .sharing = 1};
+    Gpus b200 = {.facts = GPU("NVIDIA B200", 10, 0, 148, 1965), .memory = 180e9, .sharing = 1};
     detect_gpu_machine(&d, &b200, &m);
     CHECK_STR(m.name, "16 x NVIDIA B200");
     CHECK_NEAR(m.flops[1] / (h100.flops[1] * 2250 / 989), 1, 1e-12);
@@ -123,12 +125,12 @@ TEST(gpu_machine_is_its_preset_with_its_own_peak_memory_and_links) {
     CHECK(m.level[1].ranks == 16 && m.level[1].port_rate == h100.level[1].port_rate);
     // of an unknown kind what was measured
     Gpus newer = {
-        .facts = {"NVIDIA X900", 15, 0, 200, 3000}, .sharing = 2, .measured = {1e13, 4e14}};
+        .facts = GPU("NVIDIA X900", 15, 0, 200, 3000), .sharing = 2, .measured = {1e13, 4e14}};
     detect_gpu_machine(&d, &newer, &m);
     CHECK(m.flops[0] == 5e12 && m.flops[1] == 2e14 && m.gpu);
     // four ranks of one node on two cards without links: each pair shares one
     d = ranks_of(rank, node, 1, 4);
-    Gpus a = {.facts = {"NVIDIA A100 80GB PCIe", 8, 0, 108, 1410}, .memory = 80e9, .sharing = 2};
+    Gpus a = {.facts = GPU("NVIDIA A100 80GB PCIe", 8, 0, 108, 1410), .memory = 80e9, .sharing = 2};
     detect_gpu_machine(&d, &a, &m);
     CHECK_STR(m.name, "2 x NVIDIA A100 80GB PCIe");
     CHECK(m.flops[1] == a100.flops[1] / 2 && m.memory == 40000000000 && m.n_levels == 2);
@@ -146,8 +148,8 @@ TEST(gpu_machine_has_the_adapters_of_its_preset) {
     RankFacts rank[16];
     NodeFacts node[2] = {{.name = "a"}, {.name = "b"}};
     Machine m, consumer = machine_of("consumer:2"), h100 = machine_of("h100:2");
-    Gpus rtx = {.facts = {"NVIDIA GeForce RTX 4090", 8, 9, 128, 2520}, .memory = 24e9},
-         h = {.facts = {"NVIDIA H100 80GB HBM3", 9, 0, 132, 1980}, .memory = 80e9};
+    Gpus rtx = {.facts = GPU("NVIDIA GeForce RTX 4090", 8, 9, 128, 2520), .memory = 24e9},
+         h = {.facts = GPU("NVIDIA H100 80GB HBM3", 9, 0, 132, 1980), .memory = 80e9};
     for (int ranks = 1; ranks <= 8; ranks *= 2)
         for (int sharing = 1; sharing <= ranks; sharing *= 2) {
             Detected d = ranks_of(rank, node, 2, ranks);

@@ -105,9 +105,8 @@ static const char *config_name(int number, char name[32]) {
 static void describe_device(void) {
     RankFacts rank = {.threads = 1};
     NodeFacts node = {.name = ""};
-    DeviceFacts f = device_facts(0);
     Detected d = {.n_ranks = 1, .n_nodes = 1, .rank = &rank, .node = &node};
-    Gpus g = {.facts = {f.name, f.major, f.minor, f.sms, f.mhz}, .memory = 1, .sharing = 1};
+    Gpus g = {.facts = device_facts(0), .memory = 1, .sharing = 1};
     detect_gpu_machine(&d, &g, &b.machine);
 }
 

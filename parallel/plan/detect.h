@@ -80,9 +80,9 @@ void detect_print(const Detected *d, FILE *f);
 /* Local, pure. The Machine: levels, memory and rates as far as known. Links as measured;
  * the rest from the CPU preset. */
 void detect_machine(const Detected *d, Machine *m);
-/* The GPUs of the ranks, which are all of one kind. */
+/* The GPUs of the ranks, which are all of one kind. Ranks share it: it holds no pointers. */
 typedef struct Gpus {
-    GpuFacts facts;
+    DeviceFacts facts;  // name, capability, multiprocessors and clock count
     int64_t memory;     // free bytes of one GPU
     int sharing;        // ranks per GPU
     double measured[2]; // FLOP/s of matmuls in fp32, bf16 if the peak is unknown; else 0

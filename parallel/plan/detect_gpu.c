@@ -8,19 +8,21 @@
 /* Devices of presets, by a preset's numbers for them. */
 static const struct Reference {
     const char *preset;
-    GpuFacts gpu;
-} references[] = {{"h100:1", {"NVIDIA H100", 9, 0, 132, 1980}},
-                  {"a100:1", {"NVIDIA A100", 8, 0, 108, 1410}},
-                  {"consumer:1", {"NVIDIA GeForce RTX 4090", 8, 9, 128, 2520}}};
+    DeviceFacts gpu;
+} references[] = {
+    {"h100:1", {.name = "NVIDIA H100", .major = 9, .minor = 0, .sms = 132, .mhz = 1980}},
+    {"a100:1", {.name = "NVIDIA A100", .major = 8, .minor = 0, .sms = 108, .mhz = 1410}},
+    {"consumer:1",
+     {.name = "NVIDIA GeForce RTX 4090", .major = 8, .minor = 9, .sms = 128, .mhz = 2520}}};
 
 /* The one that is most like them. Newer kinds reach a like share of their peak. */
-static const struct Reference *reference_of(const GpuFacts *g) {
+static const struct Reference *reference_of(const DeviceFacts *g) {
     return &references[g->major >= 9 && g->major < 12 ? 0 : g->major == 8 && g->minor == 0 ? 1 : 2];
 }
 
 /* Shares of what data sheets promise: those that the preset reaches. */
 static void set_rates(Machine *m, const Gpus *g) {
-    const GpuFacts *of = &reference_of(&g->facts)->gpu;
+    const DeviceFacts *of = &reference_of(&g->facts)->gpu;
     const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of->name);
     const char *how;
     for (int bf16 = 0; bf16 < 2; bf16++) {

@@ -49,7 +49,7 @@ const GpuSheet *gpu_sheet(const char *name) {
 
 /* FLOPs that a multiprocessor does in a cycle; 0: not known. Tensor units of GeForce cards sum bf16
  * in fp32 at half the rate of those that are sold for servers and workstations. */
-static double per_cycle(const GpuFacts *g, bool bf16) {
+static double per_cycle(const DeviceFacts *g, bool bf16) {
     bool geforce = strstr(g->name, "GeForce") != NULL;
     switch (g->major * 10 + g->minor) {
     case 80:
@@ -67,7 +67,7 @@ static double per_cycle(const GpuFacts *g, bool bf16) {
     return 0;
 }
 
-double gpu_peak(const GpuFacts *g, bool bf16, const char **how) {
+double gpu_peak(const DeviceFacts *g, bool bf16, const char **how) {
     const GpuSheet *sheet = bf16 ? gpu_sheet(g->name) : NULL;
     *how = "by name";
     if (sheet && sheet->tflops > 0) return 1e12 * sheet->tflops;

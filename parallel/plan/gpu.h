@@ -7,13 +7,8 @@
 #ifndef PARALLEL_PLAN_GPU_H
 #define PARALLEL_PLAN_GPU_H
 
+#include "layers/cuda/device.h"
 #include "layers/kernels.h"
-
-typedef struct GpuFacts {
-    const char *name; // name by the driver: "NVIDIA H100 80GB HBM3"
-    int major, minor; // compute capability
-    int sms, mhz;     // multiprocessors; highest clock, 0: unknown
-} GpuFacts;
 
 /* A data sheet: bf16 TFLOP/s (0: by clock), memory TB/s, NVLink GB/s in each direction. */
 typedef struct GpuSheet {
@@ -24,7 +19,7 @@ const GpuSheet *gpu_sheet(const char *name);
 
 /* Local, pure. FLOP/s of matmuls in bf16 (tensor units, fp32 sums) or fp32; *how: "by name" or "by
  * clock". 0: not known. */
-double gpu_peak(const GpuFacts *g, bool bf16, const char **how);
+double gpu_peak(const DeviceFacts *g, bool bf16, const char **how);
 /* Local. FLOP/s of matmuls on the calling rank's device: the best of growing sizes. Takes some 20
  * ms. */
 double gpu_measure(const Kernels *k, bool bf16);

@@ -116,15 +116,9 @@ const char *run_kernels_name(const Run *r) {
     return r->device.used ? "cuda" : r->set;
 }
 
-GpuFacts device_gpu(const DeviceFacts *f) {
-    return (GpuFacts){f->name, f->major, f->minor, f->sms, f->mhz};
-}
-
 /* Peak FLOP/s of this rank's share of its device. */
 static double device_peak(Run *r) {
-    const DeviceFacts *f = &r->device.facts;
-    GpuFacts gpu = device_gpu(f);
-    double peak = gpu_peak(&gpu, r->o->dtype == 1, &r->peak_how);
+    double peak = gpu_peak(&r->device.facts, r->o->dtype == 1, &r->peak_how);
     if (peak == 0) peak = gpu_measure(r->kernels, r->o->dtype == 1), r->peak_how = "measured";
     return peak / r->device.ranks;
 }

@@ -225,8 +225,7 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
         detect_machine(d, m);
         return;
     }
-    const DeviceFacts *f = &r->device.facts;
-    Gpus g = {.facts = device_gpu(f),
+    Gpus g = {.facts = r->device.facts,
               .memory = (int64_t)r->kernels->memory->available(),
               .sharing = r->device.ranks};
     const char *how;

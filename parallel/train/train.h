@@ -209,7 +209,6 @@ void run_close_backend(const Run *r);
 int run_print_version(void);
 /* Local. "avx512_bf16", "cuda". */
 const char *run_kernels_name(const Run *r);
-GpuFacts device_gpu(const DeviceFacts *f);
 /* Collective. Finds r->peak_flops and r->peak_rank. */
 void run_find_peak(Run *r);
 /* Local, rank 0. A rate of all ranks (FLOP/s) as a fraction of the peak (MFU). At most 1: a rate
