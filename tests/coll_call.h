@@ -1,5 +1,5 @@
-/* coll_call -- a collective of fp32 on blocks that touch, with the place where this stands as its
- * call site. Sums in place: coll_sum of parallel/comm/coll.h. */
+/* coll_call -- a collective of fp32 on blocks that touch. Sums in place: coll_sum of
+ * parallel/comm/coll.h. */
 #ifndef TESTS_COLL_CALL_H
 #define TESTS_COLL_CALL_H
 
@@ -11,8 +11,6 @@
                 .cols = (cols_),                                                                   \
                 .src = (src_),                                                                     \
                 .dst = (dst_),                                                                     \
-                .what = (what_),                                                                   \
-                .file = __FILE__,                                                                  \
-                .line = __LINE__})
+                .what = (what_)})
 
 #endif

@@ -126,7 +126,7 @@ fault_once() {
     wait $job_pid
     status=$?
     line='waited [0-9.]* s for all_reduce "gradient" of [0-9]* bytes along all '
-    n=$(lines "$line(.*ranks_job.c:[0-9]*) in step [0-9]*; not there: ")
+    n=$(lines "${line}in step [0-9]*; not there: ")
     [ $status = "$want" ] || why="status $status, not $want"
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"

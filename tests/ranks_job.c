@@ -90,7 +90,7 @@ static void fill(void *x, CollType type, int64_t n, uint64_t round, int rank) {
 /* One random call along c, with buffers of its own; *memory is freed when it is done. */
 static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **memory) {
     static const char *const names[] = {"a", "b", "c"};
-    CollCall k = {.file = __FILE__, .line = __LINE__};
+    CollCall k = {0};
     k.op = (CollOp)pick(at, N_COLL_OPS);
     k.type = (CollType)pick(at, 6);
     k.reduction = (CollReduction)pick(at, 2);
@@ -205,7 +205,6 @@ static int run_bytes(World *w) {
     enum { N = 1 << 20 };
     float *x = mem_calloc(2 * N, sizeof *x);
     CollCall k = {.rows = 1, .cols = N / world_size(w), .src = x, .dst = x + N, .what = "bytes"};
-    k.file = __FILE__, k.line = __LINE__;
     world_count_reset(w);
     coll_sum(world_comm(w), COLL_F32, x, N, "gradient");
     k.op = COLL_ALL_GATHER;
@@ -252,9 +251,7 @@ static int run_together(World *w) {
                                                              .cols = N / world_size(w),
                                                              .src = x + 2 * i * N,
                                                              .dst = x + (2 * i + 1) * N,
-                                                             .what = "together",
-                                                             .file = __FILE__,
-                                                             .line = __LINE__});
+                                                             .what = "together"});
             for (int i = 0; i < n; i++) coll_wait(t[i]);
             ms[k] = fmin(ms[k], most(w, 1e3 * (coll_now() - begin)));
         }
@@ -283,7 +280,7 @@ static double both_seconds(Both *b, bool reduces, bool computes) {
     Group all = comm_group(world_comm(b->w));
     for (int i = 0; i < REPEATS; i++) {
         CollCall k = {.op = COLL_ALL_REDUCE, .rows = 1, .cols = REDUCED, .what = "gradient"};
-        k.file = __FILE__, k.line = __LINE__, k.src = k.dst = b->reduced;
+        k.src = k.dst = b->reduced;
         coll_barrier(world_comm(b->w));
         double begin = coll_now();
         Ticket t = reduces ? coll_start(world_comm(b->w), &k) : (Ticket){0};

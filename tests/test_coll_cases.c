@@ -67,7 +67,7 @@ Case case_make(int number, const Comm *c) {
     int n = number;
     Case x = {.rank = comm_rank(c), .size = comm_size(c), .salt = number % 17};
     CollCall *call = &x.call;
-    *call = (CollCall){.what = "case", .file = __FILE__, .line = __LINE__};
+    *call = (CollCall){.what = "case"};
     call->op = (CollOp)(n % N_COLL_OPS), n /= N_COLL_OPS;
     call->type = (CollType)(n % 5), n /= 5;
     call->reduction = (CollReduction)(n % 2), n /= 2;

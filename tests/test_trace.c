@@ -48,9 +48,7 @@ static int watch_calls(World *w, void *ctx) {
                              .cols = N,
                              .src = x[k],
                              .dst = y[k],
-                             .what = "watched",
-                             .file = __FILE__,
-                             .line = __LINE__};
+                             .what = "watched"};
             t[k] = coll_start(world_comm(w), &call);
         }
         coll_wait(t[1]), coll_wait(t[0]);

@@ -57,7 +57,7 @@ static Row row_of(const Bench *b, CollOp op, int64_t whole) {
     }; // of one repetition: beyond the jitter of barriers
     int p = world_size(b->w);
     bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
-    Row r = {.call = {.op = op, .rows = 32, .dim = (int)o.dim, .what = "bench", .file = __FILE__}};
+    Row r = {.call = {.op = op, .rows = 32, .dim = (int)o.dim, .what = "bench"}};
     r.call.root = op == COLL_SHIFT; // from the rank before
     r.call.cols = whole / 4 / r.call.rows / (blocks ? p : 1);
     r.whole = coll_elements(&r.call) * 4 * (blocks ? p : 1);

@@ -192,9 +192,7 @@ static void group_gather(void *ctx, const void *mine, size_t n_bytes, void *all)
                               .cols = (int64_t)n_bytes,
                               .src = mine,
                               .dst = all,
-                              .what = "group",
-                              .file = __FILE__,
-                              .line = __LINE__});
+                              .what = "group"});
 }
 
 Group comm_group(Comm *c) {
@@ -265,16 +263,13 @@ static void check_call(const Comm *c, const CollCall *call) {
         : call->by_blocks && !(whole_blocks && c->size > 1 && server_of(c, call)->block)
             ? "by_blocks"
         : coll_elements(call) > 0 && !in_memory ? "src or dst"
-        : !call->what || !call->file            ? "what or file"
+        : !call->what                           ? "what"
                                                 : NULL;
     if (wrong)
-        die_at(call->file ? call->file : __FILE__, call->line, "coll_start", 1,
-               "collective \"%s\" along %s: wrong %s", call->what ? call->what : "", c->label,
-               wrong);
+        die("collective \"%s\" along %s: wrong %s", call->what ? call->what : "", c->label, wrong);
     if (c->open[(c->started + 1) % COLL_IN_FLIGHT].number)
-        die_at(call->file, call->line, "coll_start", 1,
-               "collective \"%s\" along %s: the one %d before it is still in flight", call->what,
-               c->label, COLL_IN_FLIGHT);
+        die("collective \"%s\" along %s: the one %d before it is still in flight", call->what,
+            c->label, COLL_IN_FLIGHT);
 }
 
 /* The counters' row of (what, op, group). Names are constants, so comparing pointers mostly
@@ -463,19 +458,18 @@ bool coll_agree(const CollCall *a, const CollCall *b) {
 
 static const char *describe_all(const CollCall *c, char text[256]) {
     static const char *const type[] = {"f32", "f64", "i64", "i32", "u8", "bf16"};
-    snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d (%s:%d)",
+    snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d",
              names[c->op], c->what, c->rows, c->cols, type[c->type], c->reduction ? "max" : "sum",
-             c->dim, c->root, c->file, c->line);
+             c->dim, c->root);
     return text;
 }
 
 void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                    const CollCall *theirs) {
     char a[256], b[256];
-    die_at(mine->file, mine->line, "coll_start", 1,
-           "collective %" PRIu64 " along %s differs: rank %d starts %s, but rank %d %s", number,
-           c->label, c->member[c->rank], describe_all(mine, a), c->member[other],
-           describe_all(theirs, b));
+    die("collective %" PRIu64 " along %s differs: rank %d starts %s, but rank %d %s", number,
+        c->label, c->member[c->rank], describe_all(mine, a), c->member[other],
+        describe_all(theirs, b));
 }
 
 /* ---- counters */
@@ -504,9 +498,9 @@ bool coll_expired(void) {
 
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]) {
     if (call)
-        snprintf(text, COLL_TEXT, "%s%s \"%s\" of %" PRId64 " bytes along %s (%s:%d)",
+        snprintf(text, COLL_TEXT, "%s%s \"%s\" of %" PRId64 " bytes along %s",
                  call->by_blocks ? "matmul with " : "", names[call->op], call->what,
-                 coll_block_bytes(call), c->label, call->file, call->line);
+                 coll_block_bytes(call), c->label);
     else
         snprintf(text, COLL_TEXT, "barrier along %s", c->label);
     return text;

@@ -28,7 +28,7 @@
  * common order too, which may differ from that of the starts. In between collectives progress as
  * far as the backend can: while kernels run, the first thread of the team polls about every half
  * millisecond (world_set_team). In debug builds (CONFIG=debug, asan, tsan) a start whose arguments
- * differ from those of other threads ends the job with both call sites. A wait that exceeds the
+ * differ from those of other threads ends the job with both calls. A wait that exceeds the
  * World's limit ends the job with a line that names the collective and the missing ranks.
  */
 #ifndef PARALLEL_COMM_COLL_H
@@ -75,8 +75,6 @@ typedef struct CollCall {
     const void *src;
     void *dst;        // reduce: NULL except at the root
     const char *what; // "dx of qkv": for tables, traces, messages; a constant
-    const char *file; // call site
-    int line;
     // all_gather, reduce_scatter with dim 0: elements from one block of the whole to the next;
     // 0: contiguous
     int64_t stride;
@@ -177,11 +175,8 @@ int world_counts(const World *w, CollCount *rows, int max);
 const char *coll_op_name(CollOp op); // "all_gather", ...
 
 /* Collective over c. x[n] = sum of x over the group, on all its ranks. A group of NULL has one
- * rank: nothing is done. Messages name the caller as call site. */
-#define coll_sum(c, type, x, n, what) coll_sum_at(c, type, x, n, what, __FILE__, __LINE__)
-
-static inline void coll_sum_at(Comm *c, CollType type, void *x, int64_t n, const char *what,
-                               const char *file, int line) {
+ * rank: nothing is done. */
+static inline void coll_sum(Comm *c, CollType type, void *x, int64_t n, const char *what) {
     if (!c) return;
     coll_wait(coll_start(c, &(CollCall){.op = COLL_ALL_REDUCE,
                                         .type = type,
@@ -190,9 +185,7 @@ static inline void coll_sum_at(Comm *c, CollType type, void *x, int64_t n, const
                                         .cols = n,
                                         .src = x,
                                         .dst = x,
-                                        .what = what,
-                                        .file = file,
-                                        .line = line}));
+                                        .what = what}));
 }
 
 #endif

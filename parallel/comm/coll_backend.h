@@ -174,7 +174,7 @@ void *coll_own_block(const CollCall *call, int rank);
 int64_t coll_src_stride(const CollCall *call, int rank, int size);
 /* Are these the same call, as far as two ranks of a group must agree? Checked in debug builds. */
 bool coll_agree(const CollCall *a, const CollCall *b);
-/* Local. Ends the job with both call sites. other: index of the other rank in the group. */
+/* Local. Ends the job with both calls. other: index of the other rank in the group. */
 _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                              const CollCall *theirs);
 enum { COLL_EXPIRED = 75, COLL_TEXT = 256 };

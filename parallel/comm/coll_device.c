@@ -119,9 +119,8 @@ ReduceType reduce_type(const CollCall *call) {
     if (sum && call->type == COLL_BF16) return REDUCE_BF16;
     if (sum && call->type == COLL_F64) return REDUCE_F64;
     if (sum && call->type == COLL_I32) return REDUCE_I32;
-    die_at(call->file, call->line, "coll_start", 1,
-           "collective \"%s\": on devices only sums of fp32, bf16, fp64 and int32 are supported",
-           call->what);
+    die("collective \"%s\": on devices only sums of fp32, bf16, fp64 and int32 are supported",
+        call->what);
 }
 
 static void do_work(const ThreadsWork *w, const CollCall *call, Stream s) {

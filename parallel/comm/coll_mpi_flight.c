@@ -441,9 +441,8 @@ static _Noreturn void fail(const Flight *f, int n) {
     for (int i = 0; i < n && error == MPI_SUCCESS; i++) error = m->status[i].MPI_ERROR;
     MPI_Error_string(error, text, &length);
     MPI_Error_class(error, &kind);
-    die_at(f->call->file, f->call->line, "coll_start", 1, "%s \"%s\" along %s: %s",
-           coll_op_name(f->call->op), f->call->what, m->group->label,
-           kind == MPI_ERR_TRUNCATE ? "a rank calls it with another size" : text);
+    die("%s \"%s\" along %s: %s", coll_op_name(f->call->op), f->call->what, m->group->label,
+        kind == MPI_ERR_TRUNCATE ? "a rank calls it with another size" : text);
 }
 
 void flight_advance(Flight *f, Team *team) {

@@ -90,9 +90,8 @@ static bool touch(const CollCall *call) {
 static char *place_of(const CollCall *call, int size) {
     size_t n_bytes = (size_t)(coll_block_bytes(call) * size);
     if (call->staging.n_bytes < n_bytes)
-        die_at(call->file, call->line, "coll_start", 1,
-               "collective \"%s\": strided blocks need a staging buffer; it has %zu of %zu bytes",
-               call->what, call->staging.n_bytes, n_bytes);
+        die("collective \"%s\": strided blocks need a staging buffer; it has %zu of %zu bytes",
+            call->what, call->staging.n_bytes, n_bytes);
     return call->staging.p;
 }
 

@@ -81,9 +81,8 @@ static char *at_rank(const Comm *c, const CollCall *call, int o, const void *p) 
         if (begin && at >= begin && at < begin + n->registered[i].n_bytes)
             return (char *)n->registered[i].theirs[c->member[o]] + (at - begin);
     }
-    die_at(call->file, call->line, "coll_start", 1,
-           "collective \"%s\" along %s: ranks have not opened each other's memory of it",
-           call->what, c->label);
+    die("collective \"%s\" along %s: ranks have not opened each other's memory of it", call->what,
+        c->label);
 }
 
 /* ---- signs */

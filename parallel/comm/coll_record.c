@@ -65,9 +65,8 @@ void world_record_free(CollRecording *r) {
 void recording_add(World *w, const Comm *c, const CollCall *call, bool on_device, int row) {
     CollRecording *r = w->recording;
     if (!on_device && c->size > 1 && coll_elements(call) > 0)
-        die_at(call->file, call->line, "coll_start", 1,
-               "collective \"%s\" along %s: a collective on host memory cannot be recorded",
-               call->what, c->label);
+        die("collective \"%s\" along %s: a collective on host memory cannot be recorded",
+            call->what, c->label);
     if (row >= r->n_rows) {
         r->row = mem_realloc(r->row, (size_t)w->n_rows, sizeof *r->row);
         for (; r->n_rows < w->n_rows; r->n_rows++)

@@ -45,9 +45,7 @@ static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
                              .root = op == COLL_SHIFT ? 1 : 0,
                              .src = gather ? beside : all,
                              .dst = gather || in_place ? all : beside,
-                             .what = "calibration",
-                             .file = __FILE__,
-                             .line = __LINE__}};
+                             .what = "calibration"}};
 }
 
 int64_t calibrate_send_bytes(int64_t bytes) {

@@ -56,9 +56,7 @@ static double exchange(Pairs *p, Comm *pair, int64_t bytes) {
                      .cols = bytes,
                      .src = p->memory,
                      .dst = p->memory + bytes,
-                     .what = "measuring links",
-                     .file = __FILE__,
-                     .line = __LINE__};
+                     .what = "measuring links"};
     group_barrier(&p->all);
     double begin = coll_now();
     coll_run(pair, &call);

@@ -229,9 +229,7 @@ static const float *share(Check *c, const float *reference, int64_t n) {
                                               .cols = n,
                                               .src = want,
                                               .dst = want,
-                                              .what = "check",
-                                              .file = __FILE__,
-                                              .line = __LINE__});
+                                              .what = "check"});
     return want;
 }
 

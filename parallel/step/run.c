@@ -47,9 +47,7 @@ static void start_as(const Call *c, bool by_blocks) {
                                .dst = op->kind == OP_REDUCE && !is_root(c) ? NULL : at(c, dst),
                                .staging = c->b->staging,
                                .by_blocks = by_blocks,
-                               .what = tensor(c, dst)->what,
-                               .file = __FILE__,
-                               .line = __LINE__});
+                               .what = tensor(c, dst)->what});
 }
 static void start(const Call *c) {
     start_as(c, false);

@@ -105,9 +105,7 @@ static void put_events(Run *r, Out *out) {
                                                    .root = i,
                                                    .src = of,
                                                    .dst = of,
-                                                   .what = "group",
-                                                   .file = __FILE__,
-                                                   .line = __LINE__});
+                                                   .what = "group"});
         put(out, of, sizes[i]);
     }
     mem_free(text), mem_free(theirs), mem_free(sizes);
