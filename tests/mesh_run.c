@@ -161,15 +161,15 @@ static void place_free(Place *p) {
 
 PriceShape mesh_price_shape(const MeshRun *r) {
     Layout l = layout_of(r->layout);
-    return (PriceShape){.config = config_of(r->model),
-                        .S = r->S,
+    return (PriceShape){.model.config = config_of(r->model),
+                        .model.S = r->S,
                         .batch = r->sequences * r->S,
-                        .micro = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]),
-                        .bf16 = r->bf16,
-                        .recompute = r->recompute,
-                        .overlap = overlap_of(r->overlap ? r->overlap : "none"),
-                        .threads = r->threads ? r->threads : 1,
-                        .outer = r->outer.every > 1 ? outer_copies(&r->outer) : 0,
+                        .model.B = r->sequences / (l.size[AXIS_D] * l.size[AXIS_Z]),
+                        .model.bf16 = r->bf16,
+                        .model.recompute = r->recompute,
+                        .model.overlap = overlap_of(r->overlap ? r->overlap : "none"),
+                        .model.threads = r->threads ? r->threads : 1,
+                        .model.outer = r->outer.every > 1 ? outer_copies(&r->outer) : 0,
                         .local_steps = r->outer.every > 1,
                         .whole = true,
                         .kernels = r->cuda ? kernels_cuda_sizes(r->bf16) : NULL};
@@ -188,7 +188,7 @@ static bool row_in(const CollCount *row, const CollCount *rows, int n) {
  * holds, against the price of that step. Prints what differs, and returns how much does. */
 static int unpredicted(Model *m, const MeshRun *r) {
     PriceShape shape = mesh_price_shape(r);
-    shape.micro = m->shape.B;
+    shape.model.B = m->shape.B;
     if (!r->cuda) shape.kernels = m->k;
     OWNED(test_mem_end) StepLists *t = mem_alloc(sizeof *t);
     CollCount counted[COUNT_ROWS], predicted[COUNT_ROWS];

@@ -224,10 +224,14 @@ static int predicted_main(World *w, void *ctx) {
     StepLists t;
     Sent sent;
     CollCount row[8];
-    grid_make(&grid, w, &f->l, &f->shape.config);
+    grid_make(&grid, w, &f->l, &f->shape.model.config);
     grid_set_local_steps(&grid);
-    ModelShape shape = {
-        .config = f->shape.config, .B = 1, .S = 4, .training = true, .grid = &grid, .outer = 1};
+    ModelShape shape = {.config = f->shape.model.config,
+                        .B = 1,
+                        .S = 4,
+                        .training = true,
+                        .grid = &grid,
+                        .outer = 1};
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     outer_begin(&outer, &m, 0);
@@ -248,11 +252,11 @@ static Predicted predicted_of(const char *layout, int64_t every, int fragments) 
     const char *model = "layers=5,heads=6,kv_heads=2,channels=30,ffn=22,seq=4,vocab=29,act=swiglu";
     Predicted f = {.outer = {every, fragments, 1, 0, 0},
                    .l = layout_of(layout),
-                   .shape = {.config = config_of(model),
-                             .S = 4,
+                   .shape = {.model.config = config_of(model),
+                             .model.S = 4,
                              .batch = 48,
-                             .micro = 1,
-                             .outer = 1,
+                             .model.B = 1,
+                             .model.outer = 1,
                              .local_steps = true,
                              .every = every,
                              .fragments = fragments}};
@@ -268,7 +272,7 @@ TEST(outer_steps_receive_what_is_predicted) {
             // fragments are no equal parts: each is cut into blocks for itself, sent and received
             int64_t rounding = fragments == 1 ? 0 : 2 * fragments * (int64_t)sizeof(float);
             mesh_ranks_run(layout_ranks(&f.l), predicted_main, &f);
-            int64_t least = config_parameters(&f.shape.config) * (int64_t)sizeof(float);
+            int64_t least = config_parameters(&f.shape.model.config) * (int64_t)sizeof(float);
             if (i == 0) // of d2: 2 (D-1)/D = 1
                 CHECK(f.bytes[0] >= least && f.bytes[0] < least + 64 * ARENA_ALIGN);
             for (int r = 0; r < layout_ranks(&f.l); r++) {

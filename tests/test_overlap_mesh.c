@@ -236,11 +236,11 @@ static int sends_of(const char *layout, const char *overlap,
                     bool (*such)(const Program *p, const Op *op), int *alone) {
     StepLists t;
     StepPart part[STEP_PARTS];
-    PriceShape shape = {.config = config_of("layers=4,heads=4,channels=16,seq=8,vocab=32"),
-                        .S = 8,
+    PriceShape shape = {.model.config = config_of("layers=4,heads=4,channels=16,seq=8,vocab=32"),
+                        .model.S = 8,
                         .batch = 32,
-                        .micro = 4,
-                        .overlap = overlap_of(overlap),
+                        .model.B = 4,
+                        .model.overlap = overlap_of(overlap),
                         .whole = true};
     Layout l = layout_of(layout);
     int n = 0;

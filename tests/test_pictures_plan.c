@@ -14,9 +14,9 @@ static Space lab(Machine *m) {
     Err e;
     text_of_readme(&t, "lab");
     if (!machine_parse(m, t.s, t.n, &e)) die("%s", e.text);
-    s.shape.config = config_of("layers=4,heads=8,channels=512,seq=256,vocab=4096");
-    s.p = m->ranks, s.shape.threads = m->threads;
-    s.shape.S = 256, s.shape.batch = 16 * 256;
+    s.shape.model.config = config_of("layers=4,heads=8,channels=512,seq=256,vocab=4096");
+    s.p = m->ranks, s.shape.model.threads = m->threads;
+    s.shape.model.S = 256, s.shape.batch = 16 * 256;
     return s;
 }
 
@@ -63,7 +63,7 @@ TEST(the_schedules_of_the_readme_are_what_the_clocks_say) {
     static Text t;
     Machine m;
     PriceShape s = lab(&m).shape;
-    s.micro = 4;
+    s.model.B = 4;
     t.n = 0;
     text_put(&t, "%-21s", "");
     for (int i = 0; i < 6; i++) text_put(&t, "%14s", layouts[i]);
@@ -73,7 +73,7 @@ TEST(the_schedules_of_the_readme_are_what_the_clocks_say) {
         for (int i = 0; i < 6; i++) {
             Price p;
             Layout l = layout_of(layouts[i]);
-            s.overlap = overlap_of(words[w]);
+            s.model.overlap = overlap_of(words[w]);
             price_step(&s, &l, &m, &p);
             text_put(&t, "%7.0f %5.0f ", 1e3 * p.seconds, 1e3 * p.exposed);
         }

@@ -20,10 +20,10 @@ static void plan_of(Plan *p, const char *cluster, const char *model, int64_t seq
     p->machine = machine_of(cluster);
     p->space = (Space){
         .p = p->machine.ranks, .free_micro = true, .free_recompute = true, .free_overlap = true};
-    p->space.shape.config = config_of(model);
-    p->space.shape.S = p->space.shape.config.seq;
-    p->space.shape.batch = sequences * p->space.shape.S;
-    p->space.shape.threads = p->machine.threads;
+    p->space.shape.model.config = config_of(model);
+    p->space.shape.model.S = p->space.shape.model.config.seq;
+    p->space.shape.batch = sequences * p->space.shape.model.S;
+    p->space.shape.model.threads = p->machine.threads;
     p->space.shape.kernels = machine_kernels(&p->machine, false);
 }
 
@@ -59,7 +59,8 @@ TEST(plan_that_does_not_fit_says_what_comes_nearest) {
     CHECK(strstr(e.text, "no layout of 8 ranks fits into") && strstr(e.text, "the smallest, "));
     CHECK(p.count.candidates == p.count.too_large);
     CHECK(!plan_may_fit(&p)); // known before anything is measured
-    p.space.free_overlap = false, p.space.shape.overlap = (Overlap){.bulk = true, .halves = true};
+    p.space.free_overlap = false,
+    p.space.shape.model.overlap = (Overlap){.bulk = true, .halves = true};
     CHECK(!plan_search(&p, &e) && strstr(e.text, ", micro 2, ")); // of one sequence there are none
     plan_of(&p, "consumer:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
     CHECK(plan_may_fit(&p) && plan_search(&p, &e));
@@ -275,7 +276,7 @@ TEST(plan_lists_the_best_of_many_candidates) {
         CalibrateList step;
         const Choice *best = i < p.n_best ? &p.best[i] : &p.preset[i - p.n_best];
         PriceShape shape = candidate_shape(&p.space, best);
-        if (!overlap_equal(&shape.overlap, &(Overlap){.bulk = true})) continue;
+        if (!overlap_equal(&shape.model.overlap, &(Overlap){.bulk = true})) continue;
         price_lists(&t, &shape, &best->layout, 0, 0);
         plan_list_step(&p.machine, &t, &step);
         for (int k = 0; k < step.n_works; k++) CHECK(calibration_find_work(c, &step.work[k]));

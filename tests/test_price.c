@@ -27,18 +27,15 @@ typedef struct Case {
 } Case;
 
 static Case case_of(const char *model, int64_t batch, int64_t micro, Recompute recompute) {
-    PriceShape shape = {.config = config_of(model), .S = 8, .batch = batch, .micro = micro};
-    shape.recompute = recompute, shape.threads = 3;
+    PriceShape shape = {
+        .model.config = config_of(model), .model.S = 8, .batch = batch, .model.B = micro};
+    shape.model.recompute = recompute, shape.model.threads = 3;
     return (Case){.model = model, .shape = shape};
 }
 
 static void predict(Theory *c, const PriceShape *s, const Grid *g) {
-    ModelShape m = {.config = s->config,
-                    .B = s->micro,
-                    .S = s->S,
-                    .recompute = s->recompute,
-                    .training = true,
-                    .grid = g};
+    ModelShape m = s->model;
+    m.training = true, m.grid = g;
     int64_t micro_batches = price_micro_batches(s, &g->layout);
     c->n = 0, c->elem_bytes = s->kernels ? (int)s->kernels->elem_bytes : 0;
     theory_micro_batch(c, &m);
@@ -114,7 +111,7 @@ static void check_memory(const char *spec, void *ctx) {
     for (int i = 0; i < N_ARENAS; i++) {
         const Model *m = t.model;
         int64_t more = (int64_t)(m[1].arena[i].used - m[0].arena[i].used);
-        int64_t few = k->shape.config.layers - 3;
+        int64_t few = k->shape.model.config.layers - 3;
         if (i == ARENA_ACTS) // placed with three layers alone
             more =
                 step_run_micro_batch(m[1].program)->kept - step_run_micro_batch(m[0].program)->kept;
@@ -132,7 +129,7 @@ static void check_memory(const char *spec, void *ctx) {
 TEST(price_of_two_and_three_layers_tells_the_memory_of_all) {
     Case k = case_of("layers=9,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29", 8 * 12, 3,
                      RECOMPUTE_SELECTIVE);
-    k.shape.samples = true;
+    k.shape.model.samples = true;
     for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_memory, &k);
     CHECK(k.bad == 0 && k.n > 100);
 }
@@ -157,15 +154,15 @@ static void check_depth(const char *spec, void *ctx) {
     Machine m = machine_of(machines[i % 5]);
     Layout l = layout_of(spec);
     int64_t places = (int64_t)l.size[AXIS_D] * l.size[AXIS_Z];
-    PriceShape s = {.config = config_of(deep_models[i / 2 % 4]),
-                    .micro = 2 + i % 3,
-                    .recompute = (Recompute)(i / 3 % 3),
-                    .bf16 = m.gpu,
-                    .overlap = {.bulk = c->bulk},
-                    .threads = m.threads};
-    s.S = s.config.seq < 2048 ? s.config.seq : 512;
-    s.batch = (1 + i % 4) * s.micro * places * s.S;
-    s.kernels = machine_kernels(&m, s.bf16);
+    PriceShape s = {.model.config = config_of(deep_models[i / 2 % 4]),
+                    .model.B = 2 + i % 3,
+                    .model.recompute = (Recompute)(i / 3 % 3),
+                    .model.bf16 = m.gpu,
+                    .model.overlap = {.bulk = c->bulk},
+                    .model.threads = m.threads};
+    s.model.S = s.model.config.seq < 2048 ? s.model.config.seq : 512;
+    s.batch = (1 + i % 4) * s.model.B * places * s.model.S;
+    s.kernels = machine_kernels(&m, s.model.bf16);
     if (i % 7 == 0) m.oversubscription = 3;
     Price all, few;
     price_step(&s, &l, &m, &few);
@@ -362,7 +359,7 @@ TEST(price_computes_what_the_model_computes) {
     double want = 3 * 2 * T * (12 * C * C * L + C * V);
     CHECK(matmuls(&k.shape, &one) == want);
     CHECK(matmuls(&k.shape, &four) == want / 4);
-    k.shape.recompute = RECOMPUTE_FULL; // all of a block but its last matmul
+    k.shape.model.recompute = RECOMPUTE_FULL; // all of a block but its last matmul
     CHECK(matmuls(&k.shape, &one) == want + 2 * T * 8 * C * C * L);
 }
 
@@ -413,7 +410,7 @@ TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
     Case k = case_of(divides, 8 * 12, 4, RECOMPUTE_NONE);
     StepLists t;
     Layout l = layout_of("x2");
-    k.shape.overlap = overlap_of("bulk+halves");
+    k.shape.model.overlap = overlap_of("bulk+halves");
     price_lists(&t, &k.shape, &l, 0, 0);
     const Program *p = step_run_last(t.model[0].program);
     int waits = 0, starts = 0, matmuls = 0;
@@ -438,7 +435,7 @@ TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
 TEST(price_of_a_thousand_ranks_needs_one) {
     Case k = case_of("layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 2048 * 1536, 1,
                      RECOMPUTE_FULL);
-    k.shape.S = 2048;
+    k.shape.model.S = 2048;
     StepLists t;
     Layout l = layout_of("d16.z8.x8.y16+sp+heads");
     price_lists(&t, &k.shape, &l, 16383, 0);

@@ -34,12 +34,12 @@ static double volume_of(const char *spec, double rho, bool once) {
     static StepLists t;
     Layout l = layout_of(spec);
     double T = H / rho;
-    PriceShape s = {.S = (int64_t)T / SEQUENCES, .batch = (int64_t)T, .whole = true};
-    s.micro = SEQUENCES / (l.size[AXIS_D] * l.size[AXIS_Z]);
-    s.config = config_of("layers=3,heads=64,channels=2048,seq=4096,vocab=64");
+    PriceShape s = {.model.S = (int64_t)T / SEQUENCES, .batch = (int64_t)T, .whole = true};
+    s.model.B = SEQUENCES / (l.size[AXIS_D] * l.size[AXIS_Z]);
+    s.model.config = config_of("layers=3,heads=64,channels=2048,seq=4096,vocab=64");
     double layer = 0;
     for (int layers = 3; layers > 1; layers--) {
-        s.config.layers = layers;
+        s.model.config.layers = layers;
         price_lists(&t, &s, &l, 0, 0);
         layer = received(&t, once) - layer;
         price_free(&t);

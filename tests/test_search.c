@@ -14,10 +14,10 @@
 
 static Space space_of(const char *model, int p, int64_t sequences) {
     Space s = {.p = p, .free_micro = true, .free_recompute = true, .free_overlap = true};
-    s.shape.config = config_of(model);
-    s.shape.S = s.shape.config.seq;
-    s.shape.batch = sequences * s.shape.S;
-    s.shape.threads = 1;
+    s.shape.model.config = config_of(model);
+    s.shape.model.S = s.shape.model.config.seq;
+    s.shape.batch = sequences * s.shape.model.S;
+    s.shape.model.threads = 1;
     return s;
 }
 
@@ -50,7 +50,7 @@ static Machine random_machine(int p) {
 
 /* The ranks are GPUs, whose matmuls in bf16 are waves. */
 static void on_a_gpu(Space *s, Machine *m, bool bf16) {
-    s->shape.bf16 = bf16, s->shape.kernels = kernels_cuda_sizes(bf16);
+    s->shape.model.bf16 = bf16, s->shape.kernels = kernels_cuda_sizes(bf16);
     m->sms = (int)between(1, 200);
 }
 
@@ -154,7 +154,7 @@ static const char given[GIVEN][WORDS] = {
 /* A space with that schedule alone. */
 static Space space_of_given(const char *model, int p, int64_t sequences, const char *words) {
     Space s = space_of(model, p, sequences);
-    s.free_overlap = false, s.shape.overlap = overlap_of(words);
+    s.free_overlap = false, s.shape.model.overlap = overlap_of(words);
     return s;
 }
 
@@ -192,8 +192,8 @@ TEST(search_looks_at_every_order_of_three_levels) {
         .name = "rack", .ranks = 64, .latency = 8e-6, .rank_rate = 23e9, .port_rate = 184e9};
     m.level[2] = (Level){
         .name = "trunk", .ranks = 2048, .latency = 12e-6, .rank_rate = 23e9, .port_rate = 400e9};
-    s.shape.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
-    s.free_recompute = s.free_overlap = false, s.shape.overlap = (Overlap){.bulk = true};
+    s.shape.model.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
+    s.free_recompute = s.free_overlap = false, s.shape.model.overlap = (Overlap){.bulk = true};
     Choice best;
     CHECK(search_best(&s, &m, &best, 1, NULL) == 1);
     int n, at = -1;
@@ -257,7 +257,7 @@ static void check_order(Bounds *b, const Choice *c) {
     bound = bound_of(&one, b->m, c, true, &memory);
     check_below(b, &priced, "any schedule", bound, memory);
     if (!one.free_overlap) return;
-    one.free_overlap = false, one.shape.overlap = c->overlap;
+    one.free_overlap = false, one.shape.model.overlap = c->overlap;
     bound = bound_of(&one, b->m, c, true, &memory);
     check_below(b, &priced, "any, its own alone", bound, memory);
 }
@@ -294,8 +294,8 @@ TEST(search_bounds_undercut_every_price) {
             if (p % 4 == 1) m.call = 1; // calls are all that counts
             for (int i = 0; i < m.n_levels && p % 5 == 2; i++)
                 m.level[i].latency *= 100; // high latency
-            s.shape.bf16 = (p + k) % 4 > 1;
-            if ((p + k) % 2) on_a_gpu(&s, &m, s.shape.bf16);
+            s.shape.model.bf16 = (p + k) % 4 > 1;
+            if ((p + k) % 2) on_a_gpu(&s, &m, s.shape.model.bf16);
             s.exact = (p + k) % 4 == 0;
             CHECK(bounds_undercut(&s, &m));
         }
@@ -307,8 +307,8 @@ TEST(search_bounds_undercut_prices_of_a_given_schedule) {
             Space s = space_of_given(models[(p / 4 + i) % 3], p, 5, given[i]);
             Machine m = random_machine(p);
             m.slowdown = between(1, 1.5);
-            s.shape.bf16 = i % 3 == 0;
-            if (p == 8) on_a_gpu(&s, &m, s.shape.bf16);
+            s.shape.model.bf16 = i % 3 == 0;
+            if (p == 8) on_a_gpu(&s, &m, s.shape.model.bf16);
             CHECK(bounds_undercut(&s, &m));
         }
 }
@@ -321,9 +321,10 @@ TEST(search_bound_of_any_schedule_knows_the_one_that_is_given) {
         Space s = space_of_given("layers=12,heads=32,channels=4096,seq=1024,vocab=1000", 4, 32,
                                  given[i / 4]);
         Machine m = machine_of("a100:1");
-        Choice c = {.layout = layout_of(layouts[i % 4]), .micro = 8, .overlap = s.shape.overlap};
+        Choice c = {
+            .layout = layout_of(layouts[i % 4]), .micro = 8, .overlap = s.shape.model.overlap};
         m.slowest = m.slowdown = 1, m.level[0].rank_rate /= 2;
-        s.shape.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
+        s.shape.model.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
         Bounds b = {.s = &s, .m = &m, .least = INFINITY};
         check_order(&b, &c);
         CHECK(b.bad == 0);
@@ -342,9 +343,10 @@ TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
     for (int k = 0; k < 2; k++) {
         Machine m = machine_of("h100:128");
         Space s = {.p = 1024, .free_micro = true, .free_recompute = true, .free_overlap = true};
-        s.shape.config = config_of(shape[k]);
+        s.shape.model.config = config_of(shape[k]);
         m.slowest = 1; // which would hide a bound that is not much too high
-        s.shape.S = 2048, s.shape.batch = 3145728, s.shape.bf16 = true, s.shape.threads = 1;
+        s.shape.model.S = 2048, s.shape.batch = 3145728, s.shape.model.bf16 = true,
+        s.shape.model.threads = 1;
         s.shape.kernels = machine_kernels(&m, true);
         Bounds b = {.s = &s, .m = &m};
         search_each(&s, check_some, &b);
@@ -363,7 +365,7 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
         int64_t memory;
         Machine m = machine_of("h100:1");
         m.level[0].latency = 0, m.level[0].rank_rate = 1e18, m.slowdown = m.slowest = 1;
-        s.shape.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
+        s.shape.model.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
         char layout[32], words[32];
         CHECK(sscanf(cases[i], "%31s %31s", layout, words) == 2);
         c.layout = layout_of(layout), c.overlap = overlap_of(words);
@@ -416,7 +418,7 @@ TEST(search_bounds_undercut_prices_of_a_head) {
     for (int device = 0; device < 2; device++) {
         Space s = space_of("layers=1,heads=2,channels=256,seq=1024,vocab=50257", 8, 512);
         Machine m = machine_of("h100:1");
-        m.slowest = 1, m.call = 1e-3, s.shape.bf16 = device;
+        m.slowest = 1, m.call = 1e-3, s.shape.model.bf16 = device;
         if (device) s.shape.kernels = machine_kernels(&m, true);
         Bounds b = {.s = &s, .m = &m};
         search_each(&s, check_bound, &b);
@@ -465,7 +467,8 @@ TEST(search_obeys_what_is_fixed) {
     Machine m = random_machine(8);
     Choice best[4];
     Layout only = layout_of("y2.x4+sp");
-    s.only = &only, s.free_micro = false, s.shape.micro = 2, s.shape.recompute = RECOMPUTE_FULL;
+    s.only = &only, s.free_micro = false, s.shape.model.B = 2,
+    s.shape.model.recompute = RECOMPUTE_FULL;
     s.free_recompute = s.free_overlap = false;
     CHECK(search_best(&s, &m, best, 4, NULL) == 1);
     char spec[80];
@@ -488,7 +491,7 @@ TEST(search_prices_few_candidates) {
     Space s = space_of("layers=12,heads=12,channels=768,seq=1024,vocab=50257", 16, 64);
     SearchCount n;
     Choice c;
-    s.close = 0.02, s.shape.threads = m.threads;
+    s.close = 0.02, s.shape.model.threads = m.threads;
     CHECK(search_best(&s, &m, &c, 1, &n) == 1);
     CHECK(n.candidates > 10000 && n.priced < 100);
 }
@@ -500,7 +503,8 @@ TEST(search_chooses_nothing_that_fits_but_for_gaps) {
     Choice c;
     Layout only = layout_of("y4");
     s.only = &only, s.free_micro = s.free_recompute = s.free_overlap = false;
-    s.shape.micro = 1, s.shape.recompute = RECOMPUTE_FULL, s.shape.overlap.bulk = true;
+    s.shape.model.B = 1, s.shape.model.recompute = RECOMPUTE_FULL,
+    s.shape.model.overlap.bulk = true;
     CHECK(search_best(&s, &m, &c, 1, NULL) == 1);
     search_price(&s, &m, &c);
     m.memory = c.price.memory;
@@ -556,8 +560,8 @@ TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
         for (int i = 0; i < 3; i++) {
             char spec[32];
             Space s = space_of(models[0], ranks[i], 4);
-            s.shape.overlap = (Overlap){.bulk = true, .chunks = chunks ? 2 : 0};
-            s.shape.micro = 4 * ranks[i], s.shape.batch = s.shape.micro * s.shape.S;
+            s.shape.model.overlap = (Overlap){.bulk = true, .chunks = chunks ? 2 : 0};
+            s.shape.model.B = 4 * ranks[i], s.shape.batch = s.shape.model.B * s.shape.model.S;
             snprintf(spec, sizeof spec, "x%d+sp", ranks[i]);
             Layout l = layout_of(spec);
             price_lists(&t, &s.shape, &l, 0, 0);
@@ -628,10 +632,10 @@ static void compare_whole(const Choice *c, void *ctx) {
     int k = 0;
     if (e->seen++ % (test_long() ? 5 : 149)) return; // a sample
     price_step(&shape, &c->layout, e->m, &few);
-    shape.unplaced = true;
+    shape.model.unplaced = true;
     price_step(&shape, &c->layout, e->m, &unplaced);
     e->bad += unplaced.seconds != few.seconds || unplaced.memory > few.memory;
-    shape.unplaced = false, shape.whole = true;
+    shape.model.unplaced = false, shape.whole = true;
     price_step(&shape, &c->layout, e->m, &all);
     while (!overlap_equal(&schedules[k], &c->overlap)) k++;
     double error = fabs(few.seconds / all.seconds - 1);
@@ -718,15 +722,15 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
         char text[128] = "", words[OVERLAP_TEXT];
         Layout only = layout_of(rows[i].layout);
         s.p = layout_ranks(&only);
-        s.only = &only, s.free_micro = s.free_recompute = false, s.shape.micro = rows[i].micro;
+        s.only = &only, s.free_micro = s.free_recompute = false, s.shape.model.B = rows[i].micro;
         search_each(&s, list_words, text);
         CHECK_STR(text + 1, rows[i].words);
         s.free_overlap = false;
-        s.shape.overlap = overlap_of("bulk+halves");
+        s.shape.model.overlap = overlap_of("bulk+halves");
         *text = 0;
         search_each(&s, list_words, text); // asked for: wherever it can be
         CHECK_STR(text, rows[i].micro % 2 ? "" : " bulk+halves");
-        CHECK_STR(overlap_print(&s.shape.overlap, words), "bulk+halves");
+        CHECK_STR(overlap_print(&s.shape.model.overlap, words), "bulk+halves");
     }
 }
 
@@ -761,8 +765,8 @@ TEST(search_prices_every_schedule_of_deep_models_to_its_end) {
     static const int ranks[] = {4, 8};
     for (int i = 0; i < 2; i++) {
         Space s = space_of("layers=6,heads=4,channels=32,seq=8,vocab=61", ranks[i], 4 * ranks[i]);
-        s.free_micro = s.free_recompute = false, s.shape.micro = 2;
-        s.shape.recompute = RECOMPUTE_FULL;
+        s.free_micro = s.free_recompute = false, s.shape.model.B = 2;
+        s.shape.model.recompute = RECOMPUTE_FULL;
         search_each(&s, check_pairs, &s);
     }
 }

@@ -118,13 +118,14 @@ TEST(step_halves_and_chunks_compute_and_send_what_the_whole_does) {
 static Price price(const char *spec, const char *machine, const char *overlap) {
     Layout l = layout_of(spec);
     Machine m = machine_of(machine);
-    PriceShape s = {.config = config_of("layers=12,heads=16,channels=2048,vocab=8192,seq=1024"),
-                    .S = 1024,
+    PriceShape s = {.model.config =
+                        config_of("layers=12,heads=16,channels=2048,vocab=8192,seq=1024"),
+                    .model.S = 1024,
                     .batch = 8 * 1024,
-                    .micro = 8,
-                    .bf16 = true,
-                    .overlap = overlap_of(overlap),
-                    .threads = m.threads,
+                    .model.B = 8,
+                    .model.bf16 = true,
+                    .model.overlap = overlap_of(overlap),
+                    .model.threads = m.threads,
                     .kernels = machine_kernels(&m, true)};
     Price p;
     price_step(&s, &l, &m, &p);

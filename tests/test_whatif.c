@@ -12,9 +12,9 @@
 static WhatIf question(const char *cluster, const char *model, int64_t sequences) {
     WhatIf w = {.space = {.free_micro = true, .free_recompute = true}, .layout = "auto"};
     PriceShape *s = &w.space.shape;
-    w.machine = machine_of(cluster), s->config = config_of(model);
-    s->S = s->config.seq, s->batch = sequences * s->S, s->bf16 = true;
-    s->threads = w.machine.threads, s->kernels = machine_kernels(&w.machine, true);
+    w.machine = machine_of(cluster), s->model.config = config_of(model);
+    s->model.S = s->model.config.seq, s->batch = sequences * s->model.S, s->model.bf16 = true;
+    s->model.threads = w.machine.threads, s->kernels = machine_kernels(&w.machine, true);
     w.space.p = w.machine.ranks;
     return w;
 }
@@ -126,9 +126,9 @@ TEST(whatif_a_value_changes_what_it_names) {
     CHECK(whatif_vary(&w, "network=736Gb/s..736Gb/s", 0, &e) && whatif_at(&w, 0, &at, &e));
     CHECK(at.machine.level[1].rank_rate == 92e9 && at.machine.level[1].port_rate == 736e9);
     CHECK(whatif_vary(&w, "seq=512..512", 0, &e) && whatif_at(&w, 0, &at, &e));
-    CHECK(at.space.shape.S == 512 && at.space.shape.batch == 32 * 1024);
+    CHECK(at.space.shape.model.S == 512 && at.space.shape.batch == 32 * 1024);
     CHECK(whatif_vary(&w, "channels=1024..1024", 0, &e) && whatif_at(&w, 0, &at, &e));
-    CHECK(at.space.shape.config.heads == 8 && at.space.shape.config.ffn == 4096);
+    CHECK(at.space.shape.model.config.heads == 8 && at.space.shape.model.config.ffn == 4096);
 }
 
 /* Any number that a description may have; those of ranks must fit each other. */
@@ -160,7 +160,7 @@ TEST(whatif_varies_every_number_of_a_description) {
     }
     CHECK(n == 13 + 2 * 4);
     CHECK(whatif_vary(&w, "threads=2..2", 0, &e) && whatif_at(&w, 0, &at, &e));
-    CHECK(at.space.shape.threads == 2);
+    CHECK(at.space.shape.model.threads == 2);
     CHECK(whatif_vary(&w, "port_rate=80..80GB/s", 0, &e) && whatif_at(&w, 0, &at, &e));
     CHECK(at.machine.level[1].port_rate == 80e9 && at.machine.level[1].rank_rate == 46e9);
     CHECK(whatif_vary(&w, "ranks_per_node=2..4", 0, &e) && whatif_at(&w, 0, &at, &e));

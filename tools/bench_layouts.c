@@ -126,7 +126,8 @@ static void add_given(const Choice *c, void *ctx) {
 static void read_overlap(Space *s, const char *words) {
     Err e;
     s->free_overlap = strcmp(words, "all") == 0;
-    if (!s->free_overlap && !overlap_parse(&s->shape.overlap, words, &e)) die_usage("--%s", e.text);
+    if (!s->free_overlap && !overlap_parse(&s->shape.model.overlap, words, &e))
+        die_usage("--%s", e.text);
 }
 
 static Recompute read_recompute(const char *word) {
@@ -155,8 +156,8 @@ static void add_one(Bench *b, char *text) {
     b->space.only = &l;
     if (words) read_overlap(&b->space, words);
     if (recompute)
-        b->space.shape.recompute = read_recompute(recompute), b->space.free_recompute = false;
-    if (text) b->space.shape.micro = read_micro(text), b->space.free_micro = false;
+        b->space.shape.model.recompute = read_recompute(recompute), b->space.free_recompute = false;
+    if (text) b->space.shape.model.B = read_micro(text), b->space.free_micro = false;
     search_each(&b->space, add_given, b);
     if (b->n == before)
         die_usage("--layouts: %s@%s: halves need an even number of sequences in a micro-batch",
@@ -190,23 +191,23 @@ static void list_candidates(Bench *b) {
     PriceShape *shape = &s->shape;
     Err e;
     s->p = world_size(b->world);
-    if (!config_parse(&shape->config, o.model, &e)) die_usage("--model: %s", e.text);
-    shape->S = o.seq ? o.seq : shape->config.seq;
-    if (shape->S > shape->config.seq)
-        die_usage("--seq %" PRId64 ": the model has %" PRId64 " positions", shape->S,
-                  shape->config.seq);
-    shape->micro = o.micro ? o.micro : 1;
-    shape->batch = o.batch ? o.batch : s->p * shape->micro * shape->S;
-    if (shape->batch % shape->S)
+    if (!config_parse(&shape->model.config, o.model, &e)) die_usage("--model: %s", e.text);
+    shape->model.S = o.seq ? o.seq : shape->model.config.seq;
+    if (shape->model.S > shape->model.config.seq)
+        die_usage("--seq %" PRId64 ": the model has %" PRId64 " positions", shape->model.S,
+                  shape->model.config.seq);
+    shape->model.B = o.micro ? o.micro : 1;
+    shape->batch = o.batch ? o.batch : s->p * shape->model.B * shape->model.S;
+    if (shape->batch % shape->model.S)
         die_usage("--batch %" PRId64 " tokens is no multiple of %" PRId64 " positions",
-                  shape->batch, shape->S);
-    shape->bf16 = o.dtype == 1;
-    shape->threads = o.threads ? (int)o.threads : ranks_threads(&b->node, 0);
+                  shape->batch, shape->model.S);
+    shape->model.bf16 = o.dtype == 1;
+    shape->model.threads = o.threads ? (int)o.threads : ranks_threads(&b->node, 0);
     shape->kernels = kernels_cpu(NULL); // whose workspaces are in the predicted memory
     s->free_micro = o.micro == 0;
     s->free_recompute = o.recompute == 3;
     read_overlap(s, o.overlap);
-    if (!s->free_recompute) shape->recompute = (Recompute)o.recompute;
+    if (!s->free_recompute) shape->model.recompute = (Recompute)o.recompute;
     read_units(b);
     if (strcmp(o.layouts, "all") == 0)
         search_each(s, add_orders, b);
@@ -238,7 +239,7 @@ static Calibration *predict(Bench *b) {
     const Kernels *k = kernels_cpu(NULL);
     b->plan.space = b->space;
     if (o.best) b->plan.space.free_overlap = true;
-    detect(&d, b->world, k, b->team, b->space.shape.bf16);
+    detect(&d, b->world, k, b->team, b->space.shape.model.bf16);
     CalibrateWhere where = {.world = b->world, .kernels = k, .team = b->team, .node = b->node};
     Calibration *c = plan_measure(&b->plan, &where, true, &d);
     detect_free(&d);
@@ -344,19 +345,11 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
     char spec[64];
     *t = (Trial){.b = b};
     world_set_phase(b->world, layout_print(&c->layout, spec));
-    grid_make(&t->grid, b->world, &c->layout, &b->space.shape.config);
-    t->micro_batches = price_micro_batches(
-        &(PriceShape){.S = b->space.shape.S, .batch = b->space.shape.batch, .micro = c->micro},
-        &c->layout);
-    ModelShape s = {.config = b->space.shape.config,
-                    .B = c->micro,
-                    .S = b->space.shape.S,
-                    .bf16 = b->space.shape.bf16,
-                    .recompute = c->recompute,
-                    .overlap = c->overlap,
-                    .training = true,
-                    .grid = &t->grid};
-    model_plan(&t->m, &s, kernels_cpu(NULL), b->team);
+    grid_make(&t->grid, b->world, &c->layout, &b->space.shape.model.config);
+    PriceShape s = candidate_shape(&b->space, c);
+    t->micro_batches = price_micro_batches(&s, &c->layout);
+    s.model.training = true, s.model.grid = &t->grid;
+    model_plan(&t->m, &s.model, kernels_cpu(NULL), b->team);
     e->memory = memory_needed(&t->m);
     int64_t have = memory_available();
     if (!group_all(&b->group, have == 0 || e->memory * b->node.ranks <= have)) return false;
@@ -410,12 +403,12 @@ static double median_error(const double *ms, int n) {
 static void print_run(const Bench *b) {
     const PriceShape *s = &b->space.shape;
     char model[256];
-    config_print(&s->config, model, sizeof model);
+    config_print(&s->model.config, model, sizeof model);
     printf("{\"model\":\"%s\",\"ranks\":%d,\"ranks_on_node\":%d,\"backend\":\"%s\",\"seq\":%" PRId64
            ",\"batch\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64 ",\"rounds\":%" PRId64
            ",\"layouts\":%d,\"commit\":\"%s\"}\n",
-           model, b->space.p, b->node.ranks, world_backend(b->world), s->S, s->batch,
-           s->bf16 ? "bf16" : "fp32", o.steps, o.rounds, b->n, version_commit());
+           model, b->space.p, b->node.ranks, world_backend(b->world), s->model.S, s->batch,
+           s->model.bf16 ? "bf16" : "fp32", o.steps, o.rounds, b->n, version_commit());
     fflush(stdout);
 }
 
@@ -530,7 +523,7 @@ static int rank_main(World *w, void *ctx) {
     world_set_limit(w, (double)o.timeout);
     b->node = ranks_on_node(w);
     list_candidates(b);
-    b->team = team_create(b->space.shape.threads);
+    b->team = team_create(b->space.shape.model.threads);
     world_set_team(w, b->team);
     Calibration *c = o.predict ? predict(b) : NULL;
     if (lead) print_run(b), b->progress = progress_open(stderr, 0);

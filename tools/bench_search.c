@@ -51,8 +51,8 @@ static void measure(Plan *p, const char *model, bool limited, const char *option
            ",\"ranks\":%d,\"memory\":\"%s\",\"options\":\"%s\","
            "\"candidates\":%" PRId64 ",\"too_large\":%" PRId64 ",\"priced\":%" PRId64
            ",\"search_ms\":%.3f,\"plan_ms\":%.3f,\"best\":\"%s\"}\n",
-           model, p->space.shape.config.layers, p->space.p, limited ? "limited" : "any", options,
-           p->count.candidates, p->count.too_large, p->count.priced,
+           model, p->space.shape.model.config.layers, p->space.p, limited ? "limited" : "any",
+           options, p->count.candidates, p->count.too_large, p->count.priced,
            1e3 * median_of(search, rounds), 1e3 * median_of(plan, rounds),
            found ? choice_print(&p->best[0], text) : "");
     fflush(stdout);
@@ -70,15 +70,15 @@ static void measure_case(int model, int64_t layers, int64_t ranks, bool limited,
     snprintf(cluster, sizeof cluster, "h100:%" PRId64, ranks / 8);
     if (!machine_open(m, cluster, &e)) die("%s", e.text);
     snprintf(shape, sizeof shape, "layers=%" PRId64 ",%s", layers, models[model].shape);
-    if (!config_parse(&s->shape.config, shape, &e)) die("%s", e.text);
+    if (!config_parse(&s->shape.model.config, shape, &e)) die("%s", e.text);
     s->p = m->ranks;
     s->free_overlap = options != OPTIONS_BULK && options != OPTIONS_LAYOUT;
     s->free_recompute = options != OPTIONS_KEPT && options != OPTIONS_LAYOUT;
     s->free_micro = options != OPTIONS_LAYOUT;
-    s->shape.overlap.bulk = true, s->shape.micro = 1;
-    s->shape.S = s->shape.config.seq, s->shape.batch = models[model].batch;
-    s->shape.bf16 = true, s->shape.threads = m->threads;
-    s->shape.kernels = machine_kernels(m, s->shape.bf16);
+    s->shape.model.overlap.bulk = true, s->shape.model.B = 1;
+    s->shape.model.S = s->shape.model.config.seq, s->shape.batch = models[model].batch;
+    s->shape.model.bf16 = true, s->shape.model.threads = m->threads;
+    s->shape.kernels = machine_kernels(m, s->shape.model.bf16);
     if (!limited) m->memory = 0;
     measure(p, models[model].name, limited, option_words[options]);
     mem_free(p);

@@ -86,21 +86,22 @@ static void read_question(WhatIf *w) {
     if (!*o.cluster) die_usage("--cluster is needed, like --cluster h100:16");
     if (!*o.vary) die_usage("--vary is needed, like --vary network=10Gb/s..1600Gb/s");
     if (!machine_open(m, o.cluster, &e)) die_usage("--cluster: %s", e.text);
-    if (!config_parse(&p->config, o.model, &e)) die_usage("--%s", e.text);
-    p->S = o.seq ? o.seq : p->config.seq;
-    if (p->S > p->config.seq)
+    if (!config_parse(&p->model.config, o.model, &e)) die_usage("--%s", e.text);
+    p->model.S = o.seq ? o.seq : p->model.config.seq;
+    if (p->model.S > p->model.config.seq)
         die_usage("--seq %" PRId64 " is more than the model's %" PRId64 " positions (--model seq=)",
-                  p->S, p->config.seq);
-    p->batch = o.batch ? o.batch : 4 * p->S * m->ranks;
-    if (p->batch % p->S)
-        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, p->batch, p->S);
-    p->bf16 = o.dtype == 1, p->threads = m->threads;
-    p->kernels = machine_kernels(m, p->bf16);
-    p->micro = o.micro, p->recompute = (Recompute)(o.recompute % 3);
+                  p->model.S, p->model.config.seq);
+    p->batch = o.batch ? o.batch : 4 * p->model.S * m->ranks;
+    if (p->batch % p->model.S)
+        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, p->batch,
+                  p->model.S);
+    p->model.bf16 = o.dtype == 1, p->model.threads = m->threads;
+    p->kernels = machine_kernels(m, p->model.bf16);
+    p->model.B = o.micro, p->model.recompute = (Recompute)(o.recompute % 3);
     w->space.p = m->ranks;
     w->space.free_micro = o.micro == 0, w->space.free_recompute = o.recompute == 3;
     w->space.free_overlap = strcmp(o.overlap, "any") == 0;
-    if (!w->space.free_overlap && !overlap_parse(&p->overlap, o.overlap, &e))
+    if (!w->space.free_overlap && !overlap_parse(&p->model.overlap, o.overlap, &e))
         die_usage("--%s", e.text);
     w->layout = o.layout;
     if (!whatif_vary(w, o.vary, (int)o.points, &e)) die_usage("--vary: %s", e.text);
@@ -132,14 +133,14 @@ static char *others(const WhatIf *w) {
     char batch[64] = "", seq[64] = "", ranks[64];
     if (w->kind != VARY_BATCH)
         snprintf(batch, sizeof batch, ", %" PRId64 " tokens a step", s->batch);
-    if (w->kind != VARY_SEQ) snprintf(seq, sizeof seq, ", sequences of %" PRId64, s->S);
+    if (w->kind != VARY_SEQ) snprintf(seq, sizeof seq, ", sequences of %" PRId64, s->model.S);
     if (strcmp(w->name, "nodes") == 0)
         snprintf(ranks, sizeof ranks, "nodes of %d ranks", m->ranks_per_node);
     else if (w->ranks_vary)
         snprintf(ranks, sizeof ranks, "%d nodes", m->nodes);
     else
         snprintf(ranks, sizeof ranks, "%d ranks", m->ranks);
-    return mem_printf("%s%s%s, %s, on %s: %s", o.model, batch, seq, s->bf16 ? "bf16" : "fp32",
+    return mem_printf("%s%s%s, %s, on %s: %s", o.model, batch, seq, s->model.bf16 ? "bf16" : "fp32",
                       m->name, ranks);
 }
 

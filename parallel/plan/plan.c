@@ -155,7 +155,8 @@ typedef struct Least {
  * is in flight. */
 static void least_memory(const Choice *c, void *ctx) {
     Least *l = ctx;
-    int least = !l->s->free_overlap && l->s->shape.overlap.halves ? 2 : 1; // one has no halves
+    int least =
+        !l->s->free_overlap && l->s->shape.model.overlap.halves ? 2 : 1; // one has no halves
     bool small = (!l->s->free_micro || c->micro == least) &&
                  (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
                  (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));

@@ -240,7 +240,7 @@ static void say_long(const Plan *p, FILE *f) {
 /* Processors without units for bf16 round the operands of matmuls and multiply in fp32. */
 static void say_slow_bf16(const Plan *p, FILE *f) {
     const double *flops = p->machine.flops;
-    if (p->space.shape.bf16 && flops[1] <= flops[0])
+    if (p->space.shape.model.bf16 && flops[1] <= flops[0])
         fprintf(f, "Matmuls in bf16 run at %.0f %% of the rate of those in fp32 on this machine.\n",
                 100 * flops[1] / flops[0]);
 }

@@ -16,45 +16,38 @@ _Static_assert((int)LINK_LEVELS == (int)MAX_LEVELS, "levels of a schedule are th
 /* ---- the lists of a step ---- */
 
 int64_t price_micro_batches(const PriceShape *s, const Layout *l) {
-    int64_t places = (int64_t)l->size[AXIS_D] * l->size[AXIS_Z], round = s->micro * places,
-            sequences = s->batch / s->S;
+    int64_t places = (int64_t)l->size[AXIS_D] * l->size[AXIS_Z], round = s->model.B * places,
+            sequences = s->batch / s->model.S;
     return div_up(sequences, round);
 }
 
 /* A model of so many layers. */
 static void plan(StepLists *s, int k, int64_t layers, bool unplaced) {
     const PriceShape *of = &s->shape;
-    ModelShape shape = {.config = of->config,
-                        .B = of->micro,
-                        .S = of->S,
-                        .bf16 = of->bf16,
-                        .recompute = of->recompute,
-                        .overlap = of->overlap,
-                        .training = true,
-                        .one_micro_batch = s->micro_batches == 1,
-                        .step_alone = true,
-                        .unplaced = unplaced,
-                        .threads = of->threads > 0 ? of->threads : 1,
-                        .outer = of->outer,
-                        .grid = &s->grid};
+    ModelShape shape = of->model;
+    shape.training = shape.step_alone = true;
+    shape.one_micro_batch = s->micro_batches == 1;
+    shape.unplaced = unplaced;
+    shape.threads = shape.threads > 0 ? shape.threads : 1;
+    shape.grid = &s->grid;
     shape.config.layers = layers;
     model_plan(&s->model[k], &shape, of->kernels ? of->kernels : kernels_cpu("portable"), NULL);
-    s->sampling[k] = of->samples ? generator_bytes(&s->model[k]) : 0;
+    s->sampling[k] = shape.samples ? generator_bytes(&s->model[k]) : 0;
 }
 
 /* The first and the last block of a step may differ from those between, and two layers have one of
  * each; three do where a block is made again in the backward of the one behind it, which the first
  * does not. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes) {
-    bool early = shape->overlap.bulk && shape->recompute == RECOMPUTE_FULL;
-    int64_t layers = shape->config.layers, few = early ? 3 : 2;
+    bool early = shape->model.overlap.bulk && shape->model.recompute == RECOMPUTE_FULL;
+    int64_t layers = shape->model.config.layers, few = early ? 3 : 2;
     if (shape->whole || layers < few) few = layers;
     *s = (StepLists){.shape = *shape, .layers = layers, .n = layers > few ? 2 : 1};
     price_reorder(s, l, rank);
     s->grid.local_steps = shape->local_steps && l->size[AXIS_D] > 1;
     s->micro_batches = price_micro_batches(shape, l);
     for (int k = 0, n = s->n; k < n; k++) { // the memory of temporaries is that of the longer one
-        plan(s, k, few + k, shape->unplaced || k < n - 1);
+        plan(s, k, few + k, shape->model.unplaced || k < n - 1);
         s->n = k + 1;
         if (k < n - 1 && bytes && price_memory(s) + (layers - few) * shape->layer_bytes > bytes)
             return false;

@@ -18,19 +18,13 @@
 
 /* What is trained, and the part of the choice that changes what a rank does. */
 typedef struct PriceShape {
-    Config config;
-    int64_t S, batch; // positions; tokens of a step, over all ranks
-    int64_t micro;    // sequences of a micro-batch at each coordinate of d x z
-    bool bf16, samples;
-    Recompute recompute;
-    Overlap overlap;
-    int threads;            // of a rank's team
-    int outer;              // ModelShape.outer
+    // of a micro-batch; what depends on the list, the layout or the moment is set by price_lists
+    ModelShape model;
+    int64_t batch;          // tokens of a step, over all ranks
     bool local_steps;       // replicas along d take local steps (grid_set_local_steps),
     int64_t every;          // an outer step once in so many; 0: what it sends is not counted
     int fragments;          // in so many parts
     bool whole;             // the lists of all layers
-    bool unplaced;          // memory is a bound: ModelShape.unplaced
     int64_t layer_bytes;    // that a layer beyond the first ones takes at least: price_lists
     const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
 } PriceShape;

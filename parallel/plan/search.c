@@ -76,7 +76,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     PriceShape shape = candidate_shape(w->s, &c);
     Found best = {.number = candidate->number, .schedule = candidate->schedule};
     const Orders *o = orders_at(w, candidate);
-    shape.unplaced = true;
+    shape.model.unplaced = true;
     shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
         price_free(&w->lists);
@@ -101,7 +101,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     }
     mem_free(in);
     price_free(&w->lists);
-    shape.unplaced = false;
+    shape.model.unplaced = false;
     bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
     if (kept && !place(w, &shape, &best)) return false;
     w->count.priced++;

@@ -209,13 +209,8 @@ static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
     *g = (Grid){.layout = layout_of_sizes(size)};
     g->layout.sp = c->layout.sp, g->layout.heads = c->layout.heads, g->layout.stay = c->layout.stay;
     g->mesh = mesh_make(&g->layout.factors, 0);
-    ModelShape shape = {.config = s->shape.config,
-                        .B = c->micro,
-                        .S = s->shape.S,
-                        .bf16 = s->shape.bf16,
-                        .recompute = c->recompute,
-                        .training = true,
-                        .grid = g};
+    ModelShape shape = candidate_shape(s, c).model;
+    shape.overlap = (Overlap){0}, shape.training = true, shape.grid = g;
     shape.config.layers = 2;
     return shape;
 }
@@ -229,7 +224,7 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
     program_fuse(&p, k && k->bias_with_dw); // without chunks, panels, halves before and after it
     bool *kept = kept_of(&p);
     int64_t places = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
-    int64_t share = (s->shape.batch / s->shape.S + places - 1) / places;
+    int64_t share = (s->shape.batch / s->shape.model.S + places - 1) / places;
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
         MicroBatchKey key = key_of(c, false);
         if (n > c->micro) key.micro = (int32_t)(n < share ? n : share);
@@ -392,7 +387,7 @@ static double chain_share(const Space *s, const Choice *c, bool any) {
     if (c->layout.stay) return 0;
     if (any && s->free_overlap) return X * c->layout.size[AXIS_Y] > 1 ? 0 : 1;
     if (o->ring || o->fused || o->halves) return 0;
-    int64_t rows = c->micro * s->shape.S / X;
+    int64_t rows = c->micro * s->shape.model.S / X;
     return o->chunks ? (double)(rows / o->chunks) / (double)(rows + 1) : 1;
 }
 
@@ -407,7 +402,7 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
                   .slowest = m->slowest,
                   .slowdown = m->measured ? 1 : m->slowdown};
     PriceShape shape = s->shape;
-    shape.micro = c->micro;
+    shape.model.B = c->micro;
     Choice pass = *c;
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
@@ -424,7 +419,7 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
               .c = c,
               .micro = micro,
               .to = to,
-              .layers = s->shape.config.layers,
+              .layers = s->shape.model.config.layers,
               .steps = (double)(passes * price_micro_batches(&shape, &c->layout)),
               .passes = passes};
     b.late = !any && overlap_equal(&c->overlap, &(Overlap){0});
@@ -516,7 +511,7 @@ enum { HALVES_APART = 3 };
 int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
                          bool any) {
     const MicroBatch *p = micro_batch_of(all, s, m, c);
-    int64_t layers = s->shape.config.layers;
+    int64_t layers = s->shape.model.config.layers;
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
     int64_t kept = halves ? layers - HALVES_APART : layers;
     return states_of(s, &c->layout, all_weights(p, layers)) +
@@ -526,7 +521,7 @@ int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, co
 int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
                                const Choice *c) {
     const MicroBatch *p = micro_batch_of(all, s, m, c);
-    int64_t layers = s->shape.config.layers,
+    int64_t layers = s->shape.model.config.layers,
             kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
     return states_of(s, &c->layout, p->layer.weights) +
            (kept > 0 ? (int64_t)p->layer.sums.kept * kept / layers : 0);

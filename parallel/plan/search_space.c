@@ -14,7 +14,7 @@ typedef struct Walk {
 
 /* Replicas that take local steps are at least two, and need equal shares of a step. */
 static bool shares_equal(const Walk *w, int64_t places) {
-    int64_t sequences = w->s->shape.batch / w->s->shape.S;
+    int64_t sequences = w->s->shape.batch / w->s->shape.model.S;
     return !w->s->shape.local_steps ||
            (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * places) == 0);
 }
@@ -37,10 +37,11 @@ static void each_zero(Walk *w) {
 static void each_micro(Walk *w) {
     const Space *s = w->s;
     int64_t places = (int64_t)w->candidate.size[AXIS_D] * w->candidate.size[AXIS_Z];
-    int64_t share = (s->shape.batch / s->shape.S + places - 1) / places, fixed = s->shape.micro;
+    int64_t share = (s->shape.batch / s->shape.model.S + places - 1) / places,
+            fixed = s->shape.model.B;
     if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
     if (!s->free_micro && fixed < share) share = fixed;
-    int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.recompute,
+    int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.model.recompute,
         most = s->free_recompute ? RECOMPUTE_FULL : least;
     for (int64_t n = s->free_micro ? 1 : share; n < 2 * share; n *= 2) {
         w->candidate.micro = (int32_t)(n < share ? n : share);
@@ -131,7 +132,7 @@ int candidate_schedules(const Space *s, const Candidate *candidate, Candidate ou
     memcpy(l.size, candidate->size, sizeof l.size);
     if (!s->free_overlap) {
         out[0] = *candidate, out[0].schedule = 0;
-        return !s->shape.overlap.halves || even;
+        return !s->shape.model.overlap.halves || even;
     }
     for (uint8_t i = 0; i < N_SCHEDULES; i++) {
         const Overlap *o = &schedules[i];
@@ -147,7 +148,7 @@ Choice candidate_choice(const Space *s, const Candidate *candidate) {
     Choice c = {.layout = layout_of_sizes(candidate->size),
                 .micro = candidate->micro,
                 .recompute = (Recompute)candidate->recompute,
-                .overlap = known ? schedules[candidate->schedule] : s->shape.overlap};
+                .overlap = known ? schedules[candidate->schedule] : s->shape.model.overlap};
     c.layout.sp = candidate->flags & FLAG_SP;
     c.layout.heads = candidate->flags & FLAG_HEADS;
     c.layout.stay = candidate->flags & FLAG_STAY;
@@ -158,8 +159,8 @@ Choice candidate_choice(const Space *s, const Candidate *candidate) {
 
 PriceShape candidate_shape(const Space *s, const Choice *c) {
     PriceShape p = s->shape;
-    p.micro = c->micro;
-    p.recompute = c->recompute;
-    p.overlap = c->overlap;
+    p.model.B = c->micro;
+    p.model.recompute = c->recompute;
+    p.model.overlap = c->overlap;
     return p;
 }

@@ -27,7 +27,7 @@ static bool set_threads(Machine *m, Space *s, double threads, Err *e) {
         return err(e, "threads %.0f: what this machine's ranks reach is known of %d", threads,
                    m->threads);
     m->flops[0] *= part, m->flops[1] *= part, m->memory_rate *= part;
-    s->shape.threads = (int)threads;
+    s->shape.model.threads = (int)threads;
     return true;
 }
 
@@ -53,7 +53,7 @@ static bool set_seq(Space *s, int64_t seq, Err *e) {
     if (batch == 0)
         return err(e, "seq %" PRId64 ": a batch of %" PRId64 " tokens is less than one sequence",
                    seq, s->shape.batch);
-    s->shape.S = s->shape.config.seq = seq;
+    s->shape.model.S = s->shape.model.config.seq = seq;
     s->shape.batch = batch;
     return true;
 }
@@ -61,7 +61,7 @@ static bool set_seq(Space *s, int64_t seq, Err *e) {
 static bool apply(const WhatIf *w, double x, Space *s, Machine *m, Err *e) {
     *s = w->space, *m = w->machine;
     Level *level = &m->level[w->level];
-    double faster = x / m->flops[s->shape.bf16];
+    double faster = x / m->flops[s->shape.model.bf16];
     switch (w->kind) {
     case VARY_BATCH:
         s->shape.batch = (int64_t)x;
@@ -69,10 +69,10 @@ static bool apply(const WhatIf *w, double x, Space *s, Machine *m, Err *e) {
     case VARY_SEQ:
         return set_seq(s, (int64_t)x, e);
     case VARY_LAYERS:
-        s->shape.config.layers = (int64_t)x;
+        s->shape.model.config.layers = (int64_t)x;
         break;
     case VARY_CHANNELS:
-        return set_channels(&s->shape.config, (int64_t)x, e);
+        return set_channels(&s->shape.model.config, (int64_t)x, e);
     case VARY_FLOPS:
         m->flops[0] *= faster, m->flops[1] *= faster;
         break;
@@ -180,8 +180,8 @@ static bool read_ends(WhatIf *w, const char *text, double *low, double *high, Er
 
 /* Batches are whole sequences, channels whole heads. */
 static int64_t unit_of(const WhatIf *w) {
-    if (w->kind == VARY_BATCH) return w->space.shape.S;
-    return w->kind == VARY_CHANNELS ? config_head_size(&w->space.shape.config) : 1;
+    if (w->kind == VARY_BATCH) return w->space.shape.model.S;
+    return w->kind == VARY_CHANNELS ? config_head_size(&w->space.shape.model.config) : 1;
 }
 
 static double rounded(const WhatIf *w, double x) {

@@ -88,14 +88,14 @@ Overlap run_overlap(const Run *r) {
 /* The search space: everything that the command line leaves open. */
 static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     Space s = {.p = ranks,
-               .shape = {.config = r->config,
-                         .S = r->seq,
-                         .micro = r->o->micro,
-                         .bf16 = r->o->dtype == 1,
-                         .samples = run_samples(r->o, r->options),
-                         .recompute = (Recompute)r->o->recompute,
-                         .threads = threads,
-                         .outer = outer_copies(&r->outer),
+               .shape = {.model.config = r->config,
+                         .model.S = r->seq,
+                         .model.B = r->o->micro,
+                         .model.bf16 = r->o->dtype == 1,
+                         .model.samples = run_samples(r->o, r->options),
+                         .model.recompute = (Recompute)r->o->recompute,
+                         .model.threads = threads,
+                         .model.outer = outer_copies(&r->outer),
                          .local_steps = r->outer.every > 1,
                          .kernels = r->kernels,
                          .every = r->outer.every > 1 ? r->outer.every : 0,
@@ -104,8 +104,8 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                .free_micro = !given(r, "micro"),
                .free_recompute = !given(r, "recompute"),
                .free_overlap = strcmp(r->o->overlap, "auto") == 0};
-    if (!s.free_overlap) s.shape.overlap = run_overlap(r);
-    if (s.shape.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
+    if (!s.free_overlap) s.shape.model.overlap = run_overlap(r);
+    if (s.shape.model.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
     s.shape.batch = batch ? batch : r->o->micro * r->seq * ranks; // as with pure data parallelism
     if (s.shape.batch % r->seq)
@@ -121,20 +121,13 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
 }
 
 PriceShape run_step_shape(const Run *r) {
-    const ModelShape *m = &r->m.shape;
-    return (PriceShape){.config = r->config,
-                        .S = r->seq,
-                        .batch = r->batch,
-                        .micro = r->micro,
-                        .bf16 = m->bf16,
-                        .samples = m->samples,
-                        .recompute = m->recompute,
-                        .overlap = m->overlap,
-                        .threads = team_size(r->team),
-                        .outer = m->outer,
-                        .local_steps = r->grid.local_steps,
-                        .whole = true,
-                        .kernels = r->m.k};
+    PriceShape s = {.model = r->m.shape,
+                    .batch = r->batch,
+                    .local_steps = r->grid.local_steps,
+                    .whole = true,
+                    .kernels = r->m.k};
+    s.model.threads = team_size(r->team);
+    return s;
 }
 
 StepLists *run_step_lists(const Run *r) {
@@ -203,7 +196,7 @@ static void search(Run *r, Plan *p) {
     bool found = !r->lead || plan_search(p, &e);
     group_share(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
-        int64_t sequences = p->space.shape.batch / p->space.shape.S;
+        int64_t sequences = p->space.shape.batch / p->space.shape.model.S;
         if (p->count.candidates == 0 && r->outer.every > 1)
             die_usage("--sync-every %" PRId64
                       ": replicas need equal shares of a step: no layout of "
@@ -300,7 +293,7 @@ bool run_choose_layout(Run *r) {
     if (!described) measure(r, p);
     // A described cluster specifies its ranks: the plan does not depend on this processor.
     if (described || r->device.used)
-        p->space.shape.kernels = machine_kernels(&p->machine, p->space.shape.bf16);
+        p->space.shape.kernels = machine_kernels(&p->machine, p->space.shape.model.bf16);
     search(r, p);
     // the ledger has medians over steps, without outer steps
     r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.outer);

@@ -20,11 +20,10 @@ static bool move(void *ctx, int candidate) {
     const Choice *c = &t->choice[candidate];
     char text[128];
     double begin = now_s();
-    ModelShape s = r->m.shape;
-    PriceShape shape = {.S = r->seq, .batch = r->batch, .micro = c->micro};
-    s.B = c->micro, s.recompute = c->recompute, s.overlap = c->overlap;
-    s.one_micro_batch = price_micro_batches(&shape, &c->layout) == 1;
-    if (!relayout_model(&r->m, &r->grid, &c->layout, &s, r->team)) {
+    PriceShape s = {.model = r->m.shape, .batch = r->batch};
+    s.model.B = c->micro, s.model.recompute = c->recompute, s.model.overlap = c->overlap;
+    s.model.one_micro_batch = price_micro_batches(&s, &c->layout) == 1;
+    if (!relayout_model(&r->m, &r->grid, &c->layout, &s.model, r->team)) {
         run_note(r, "refine: not enough memory for %s", choice_print(c, text));
         return false;
     }
