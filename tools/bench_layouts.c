@@ -5,7 +5,6 @@
  *     mpirun -n 8 bench_layouts --model d6 --recompute all   ranks as processes
  *     bench_layouts --ranks 4 --layouts d4,x2.y2+sp,fsdp     these alone
  *     bench_layouts --ranks 4 --overlap all                  each with every useful overlap
- *     bench_layouts --ranks 4 --predict --best 3            all, and what a search would choose
  *     bench_layouts --ranks 4 --layouts megatron@none@full,x4@bulk+halves
  *                                                            LAYOUT@OVERLAP@RECOMPUTE[@MICRO]
  *
@@ -28,7 +27,6 @@
  *     memory       bytes of rank 0's arenas; resident: those of them that lie in memory after the
  *                  last step
  *     ms null      it does not fit
- *     best         with --best: its place among the best of a search, from 1
  *     predicted_*  with --predict: kernels and collectives are measured first, as a run with
  *                  --layout auto does; and a last line has the layout that is predicted to be the
  *                  fastest, the one that was, and how much longer a step of the former takes
@@ -51,10 +49,10 @@
 #include "parallel/plan/search_parts.h"
 #include "parallel/step/memory.h"
 
-enum { MAX_UNITS = 3, MAX_BEST = 16, MAX_ROWS = 512 };
+enum { MAX_UNITS = 3, MAX_ROWS = 512 };
 
 static struct {
-    int64_t ranks, seq, batch, micro, threads, best, steps, rounds, finals, timeout;
+    int64_t ranks, seq, batch, micro, threads, steps, rounds, finals, timeout;
     const char *model, *layouts, *units, *overlap, *contest;
     int recompute, dtype;
     bool predict, serial, alternate;
@@ -75,7 +73,6 @@ typedef struct Entry {
     Times steps, serial;
     int64_t received, memory, resident;
     double median;
-    int best;                // place in a search; 0: unknown
     bool far, final, called; // predicted beyond --within; takes more turns; is about to take them
 } Entry;
 
@@ -215,35 +212,14 @@ static void list_candidates(Bench *b) {
         add_list(b);
 }
 
-static bool same(const Choice *a, const Choice *b) {
-    char x[64], y[64];
-    return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0 &&
-           a->micro == b->micro && a->recompute == b->recompute &&
-           overlap_equal(&a->overlap, &b->overlap);
-}
-
-/* What a search would choose. */
-static void add_best(Bench *b) {
-    Choice best[MAX_BEST];
-    int n = search_best(&b->plan.space, &b->plan.machine, best, (int)o.best, NULL);
-    for (int k = 0; k < n; k++) {
-        int i = 0;
-        while (i < b->n && !same(&b->entry[i].choice, &best[k])) i++;
-        if (i == b->n) add(b, &best[k], &best[k].layout);
-        b->entry[i].best = k + 1;
-    }
-}
-
 static Calibration *predict(Bench *b) {
     Detected d;
     const Kernels *k = kernels_cpu(NULL);
     b->plan.space = b->space;
-    if (o.best) b->plan.space.free_overlap = true;
     detect(&d, b->world, k, b->team, b->space.shape.model.bf16);
     CalibrateWhere where = {.world = b->world, .kernels = k, .team = b->team, .node = b->node};
     Calibration *c = plan_measure(&b->plan, &where, true, &d);
     detect_free(&d);
-    if (o.best) add_best(b);
     for (int i = 0; i < b->n; i++) {
         Choice *one = &b->entry[i].choice;
         Price all;
@@ -442,7 +418,6 @@ static void print_entry(Entry *e) {
     print_times(&e->serial, "serial_");
     printf(",\"received\":%" PRId64 ",\"memory\":%" PRId64 ",\"resident\":%" PRId64, e->received,
            e->memory, e->resident);
-    if (e->best) printf(",\"best\":%d", e->best);
     if (o.predict)
         printf(
             ",\"predicted_ms\":%.3f,\"predicted_compute_ms\":%.3f,\"predicted_received\":%" PRId64
@@ -568,8 +543,6 @@ int main(int argc, char **argv) {
         {"units", OPT_STR, &o.units, "", 0, 0, "LIST",
          "every order of axes that units of so many ranks tell apart: 2,4 (empty: nodes; none)"},
         {"predict", OPT_BOOL, &o.predict, "0", 0, 0, "", "what the planner says of each, as well"},
-        {"best", OPT_INT, &o.best, "0", 0, MAX_BEST, "N",
-         "with --predict: the N best of a search as well, whatever their --overlap"},
         {"serial", OPT_BOOL, &o.serial, "0", 0, 0, "", "as many steps more that hide nothing"},
         {"alternate", OPT_BOOL, &o.alternate, "0", 0, 0, "",
          "all in memory at once, one step each in turns"},
