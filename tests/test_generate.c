@@ -129,7 +129,8 @@ TEST(generate_has_the_logits_of_one_rank_on_every_layout) {
     for (int model = 0; model < N_MODELS; model++)
         for (int exact = 0; exact < 2; exact++) {
             s->one[model][exact].prompt = 4;
-            run(&(MeshRun){.model = models[model], .exact = exact}, "d1", &s->one[model][exact]);
+            run(&(MeshRun){.model = models[model], .exact = exact, .threads = 2}, "d1",
+                &s->one[model][exact]);
         }
     for (int ranks = 1; ranks <= MAX_RANKS; ranks++) mesh_every_layout(ranks, on_layout, s);
     CHECK(s->n > 300);
