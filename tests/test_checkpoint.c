@@ -1,12 +1,9 @@
 #include "tests/test.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -335,54 +332,4 @@ TEST(checkpoint_survives_kill_and_failure_at_every_write) {
         }
         CHECK(newest_is(dir, 2, &b) && count_names(dir) == 2 && io_exists(copy));
     }
-}
-
-/* In a mount namespace of its own: a disk of 64 KiB on which one checkpoint fits and two do not. */
-static void save_on_a_small_disk(void *arg) {
-    const Victim *v = arg;
-    Err e;
-    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-        mount("tmpfs", v->dir, "tmpfs", 0, "size=64k"))
-        _exit(77);
-    if (!checkpoint_save(v->dir, 1, &v->m->t, "{}", NULL, &group_alone, &e))
-        die("first: %s", e.text);
-    if (checkpoint_save(v->dir, 2, &v->m->t, "{}", NULL, &group_alone, &e))
-        die("the second one fits");
-    if (!strstr(e.text, "No space left on device")) die("not the reason: %s", e.text);
-    if (count_names(v->dir) != 1 || !newest_is(v->dir, 1, v->m)) die("the first is not whole");
-}
-
-TEST(checkpoint_survives_a_full_disk) {
-    OWNED(model_free) Model a = model_make(GPT2, 3, 1);
-    char text[1024];
-    int status = test_in_child(save_on_a_small_disk, &(Victim){.dir = test_tmpdir(), .m = &a}, text,
-                               sizeof text);
-    if (status == 77) {
-        test_skip("mounting a small disk needs root");
-        return;
-    }
-    CHECK_STR(text, "");
-    CHECK(status == 0);
-}
-
-static void save_over_the_limit(void *arg) {
-    const Victim *v = arg;
-    Err e;
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &(struct rlimit){2000, 2000});
-    if (!checkpoint_save(v->dir, v->step, &v->m->t, "{}", NULL, &group_alone, &e))
-        die("%s", e.text);
-}
-
-TEST(checkpoint_over_the_file_size_limit_is_one_line) {
-    const char *dir = test_tmpdir();
-    OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
-    Err e = {""};
-    char text[1024];
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-    CHECK(test_in_child(save_over_the_limit, &(Victim){.dir = dir, .m = &b, .step = 2}, text,
-                        sizeof text) == 1);
-    CHECK(strstr(text, "model.safetensors: File too large"));
-    CHECK(strchr(text, '\n') == text + strlen(text) - 1);
-    CHECK(count_names(dir) == 1 && newest_is(dir, 1, &a));
 }

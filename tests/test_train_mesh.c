@@ -225,7 +225,7 @@ TEST(train_tells_the_padding_of_awkward_sizes) {
     }
 }
 
-/* ---- signals and full disks ---- */
+/* ---- signals ---- */
 
 /* Starts a command, sends SIGTERM once a condition of the shell is true, and returns the exit
  * status: 124 when it had to be killed a minute later. */
@@ -290,32 +290,4 @@ TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
                      "--prompt word --sample-tokens 10000000",
                      "[ -s out ]") == 143);
     CHECK(strstr(text, "stopped by signal 15"));
-}
-
-/* On a file system of 128 KiB the first ranks that write have room and the others do not. */
-TEST(train_on_ranks_ends_with_one_line_when_the_disk_is_full) {
-    static const char full[] =
-        "unshare -rm sh -c 'mkdir -p disk && mount -t tmpfs -o size=%s none disk && ";
-    const char *dir = shell_directory(1000);
-    char text[4096], mount[256];
-    snprintf(mount, sizeof mount, full, "64k");
-    if (test_shell(dir, text, sizeof text, "%s true'", mount) != 0) {
-        test_skip("no file system can be made here: unshare -rm and tmpfs are needed");
-        return;
-    }
-    // room for one checkpoint and part of the next
-    int status = test_shell(
-        dir, text, sizeof text,
-        RUN
-        "export RUN; unshare -rm sh -c 'mkdir -p disk && mount -t tmpfs -o size=300k none disk && "
-        "$RUN " MESHED "%s --steps 2 --save disk/run >/dev/null && "
-        "du -a disk/run >before; "
-        "$RUN " MESHED "%s --steps 4 --save disk/run --resume >out; S=$?; du -a disk/run >after; "
-        "cmp before after && rm -rf aside && "
-        "$RUN --steps 2 --save disk/run --resume --val train.bin >out || S=99; exit $S'",
-        models[0], models[0]);
-    printf("    %s", text);
-    CHECK(status == 1);
-    CHECK(strstr(text, "cannot write disk/run/") && strstr(text, "No space left on device"));
-    CHECK(!strchr(strchr(text, '\n') + 1, '\n'));
 }
