@@ -420,9 +420,7 @@ TEST(search_bounds_undercut_prices_of_a_head) {
         Machine m = machine_of("h100:1");
         m.slowest = 1, m.call = 1e-3, s.shape.model.bf16 = device;
         if (device) s.shape.kernels = machine_kernels(&m, true);
-        Bounds b = {.s = &s, .m = &m};
-        search_each(&s, check_bound, &b);
-        CHECK(b.bad == 0 && b.n > 0);
+        CHECK(bounds_undercut(&s, &m));
     }
 }
 
@@ -616,64 +614,6 @@ TEST(search_gives_replicas_apart_equal_shares) {
 }
 
 /* ---- schedules */
-
-typedef struct Errors {
-    const Space *s;
-    const Machine *m;
-    int seen, n[N_SCHEDULES], bad;
-    double sum[N_SCHEDULES], most[N_SCHEDULES]; // of |error|
-    double memory;                              // the largest error
-} Errors;
-
-static void compare_whole(const Choice *c, void *ctx) {
-    Errors *e = ctx;
-    PriceShape shape = candidate_shape(e->s, c);
-    Price few, unplaced, all;
-    int k = 0;
-    if (e->seen++ % (test_long() ? 5 : 149)) return; // a sample
-    price_step(&shape, &c->layout, e->m, &few);
-    shape.model.unplaced = true;
-    price_step(&shape, &c->layout, e->m, &unplaced);
-    e->bad += unplaced.seconds != few.seconds || unplaced.memory > few.memory;
-    shape.model.unplaced = false, shape.whole = true;
-    price_step(&shape, &c->layout, e->m, &all);
-    while (!overlap_equal(&schedules[k], &c->overlap)) k++;
-    double error = fabs(few.seconds / all.seconds - 1);
-    e->n[k]++, e->sum[k] += error, e->most[k] = fmax(e->most[k], error);
-    e->memory = fmax(e->memory, fabs((double)few.memory / (double)all.memory - 1));
-    e->bad += few.calls != all.calls || few.exposed < 0;
-    // a sum over the vectors of all layers is cut into parts that are not all alike
-    e->bad += llabs(few.received - all.received) > 64 * e->s->p;
-}
-
-/* What is not waited for at once goes on under other blocks than those that were recorded: where
- * layers queue for links, sums of gradients among them, or halves fall out of step, a further layer
- * may wait for more or less than the last one recorded. And the time of a sum over vectors of all
- * layers is no line in their number where another way is the quickest from some size on. Gaps
- * between temporaries in memory are those of the layers that were recorded. */
-TEST(search_prices_few_layers_as_if_all_were_there) {
-    static const char *const deep[] = {
-        "layers=9,heads=4,channels=64,seq=16,vocab=96",
-        "layers=20,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29,act=swiglu,tied=0"};
-    Errors e = {.seen = 0};
-    drawn = 0;
-    for (int k = 0; k < 2; k++)
-        for (int p = 2; p <= 12; p++) {
-            Space s = space_of(deep[k], p, 10);
-            Machine m = random_machine(p);
-            m.oversubscription = 0;
-            if (p % 2) m.slowdown = between(1, 1.5);
-            e.s = &s, e.m = &m;
-            search_each(&s, compare_whole, &e);
-        }
-    CHECK(e.bad == 0 && e.memory <= 0.03);
-    for (int k = 0; k < N_SCHEDULES; k++) {
-        bool halves = schedules[k].halves;
-        CHECK(e.n[k] > 10);
-        CHECK(e.most[k] <= (halves ? 0.1 : 0.025));
-        CHECK(e.sum[k] / e.n[k] <= (halves ? 0.005 : 0.001));
-    }
-}
 
 /* Its efficiency 1 - exposed / exposed without it is what charges slower kernels and smaller
  * matmuls to a schedule; seconds do that, too. */
