@@ -122,6 +122,7 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
         {1, "--ranks 4 --model layers=900,heads=1,channels=65536,vocab=100", "no layout"},
         {2, "--micro 100000000 --model layers=2,heads=4,channels=256,vocab=100", "at most"},
         {1, "--model layers=900,heads=4,channels=64,seq=65536,vocab=100", "what would"},
+        {1, "--model d12 --micro 2000", "what would:\n  --micro "},
         {2, "--micro 1000000000 --model layers=2,heads=1,channels=8,seq=16000000,vocab=16000000",
          "a micro-batch has at most 2097152 tokens"}};
     const char *dir = shell_directory(40000);

@@ -193,16 +193,6 @@ TEST(train_stops_at_the_first_value_that_is_not_finite) {
     CHECK(test_shell(dir, text, sizeof text, "ls run | grep -c '^step_'") == 0);
 }
 
-TEST(train_refuses_what_does_not_fit_in_memory) {
-    char text[8192];
-    int status = test_shell(
-        test_tmpdir(), text, sizeof text,
-        "$BUILD/train_gpt --train nothing.bin --model d48 --micro 2000 --recompute none");
-    CHECK(status == 1);
-    CHECK(strstr(text, "--micro ") && strstr(text, "--recompute full") &&
-          strstr(text, "nothing was allocated"));
-}
-
 /* Threads are tied to cores: what one thread may use then is not what the machine has. */
 TEST(train_records_the_cores_whatever_the_threads) {
     static const char *const options[] = {"--threads 1", "--threads 2", "--threads 3", "--ranks 2"};
