@@ -17,9 +17,7 @@ static int box_bytes(const EmuTensorMap *m) {
 static char *swizzled(const Bulk *b, int offset) {
     const char *memory = emu_block->shared.memory;
     int64_t at = b->shared + offset - memory;
-    int chunks = b->map.swizzle / CHUNK; // in a row of the pattern: 8, 4, 2
-    if (chunks) at ^= (at >> 7 & (chunks - 1)) << 4;
-    return emu_block->shared.memory + at;
+    return emu_block->shared.memory + (at ^ (at >> 7 & 7) << 4);
 }
 
 /* Is element `inner` of the row at `at` (dimensions from 1 on) inside of the tensor? Of a store its
@@ -98,13 +96,13 @@ static Bulk box_of(const void *shared, const EmuTensorMap *map, int n, const int
     if (map->magic != MAP_MAGIC) emu_fail(place, "TMA: no tensor map");
     if (map->rank != n) emu_fail(place, "TMA: %d coordinates in %d dimensions", n, map->rank);
     b.n_bytes = box_bytes(map);
-    int align = map->swizzle ? 8 * map->swizzle : 128; // else no matmul reads it as it lies
-    if (emu_shared_offset(shared) < 0 || emu_shared_offset(shared) % align ||
+    enum { ALIGN = 8 * MAP_ROW }; // else no matmul reads it as it lies
+    if (emu_shared_offset(shared) < 0 || emu_shared_offset(shared) % ALIGN ||
         emu_shared_offset(b.shared + b.n_bytes - 1) < 0)
         emu_fail(place,
                  "TMA: a box of %d bytes at byte %lld: not in shared memory, or not aligned "
                  "to %d bytes",
-                 b.n_bytes, (long long)emu_shared_offset(shared), align);
+                 b.n_bytes, (long long)emu_shared_offset(shared), ALIGN);
     memcpy(b.at, at, (size_t)n * sizeof *at);
     return b;
 }

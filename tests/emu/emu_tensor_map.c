@@ -13,13 +13,13 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                                 const cuuint32_t *box, const cuuint32_t *step,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
-    static const uint8_t bytes[] = {0, 32, 64, 128};
     int element = element_of(type);
     (void)interleave, (void)promotion, (void)fill;
-    if (!element || rank < 1 || rank > MAP_RANK || (uintptr_t)base % 16 || swizzle > 3)
+    if (!element || rank < 1 || rank > MAP_RANK || (uintptr_t)base % 16 ||
+        swizzle != CU_TENSOR_MAP_SWIZZLE_128B)
         return CUDA_ERROR_INVALID_VALUE;
     *map = (CUtensorMap){.base = base, .rank = (uint8_t)rank, .element = (uint8_t)element};
-    map->swizzle = bytes[swizzle], map->magic = MAP_MAGIC;
+    map->magic = MAP_MAGIC;
     for (cuuint32_t i = 0; i < rank; i++) {
         if (size[i] < 1 || size[i] > (uint64_t)1 << 32 || box[i] < 1 || box[i] > 256 ||
             step[i] != 1)
@@ -30,7 +30,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
             return CUDA_ERROR_INVALID_VALUE;
     }
     cuuint32_t inner = box[0] * (cuuint32_t)element;
-    if (inner % 16 || (map->swizzle && inner > map->swizzle)) return CUDA_ERROR_INVALID_VALUE;
+    if (inner % 16 || inner > MAP_ROW) return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 

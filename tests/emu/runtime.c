@@ -172,27 +172,21 @@ cudaError_t cudaFreeHost(void *p) {
     return cudaSuccess;
 }
 
-/* Rows of `width` bytes from one place to another; or, with no `from`, set to `byte`. */
+/* Bytes from one place to another; or, with no `from`, all set to `byte`. */
 typedef struct Copy {
     char *to;
     const char *from;
-    size_t to_pitch, from_pitch, width, rows;
+    size_t n_bytes;
     int byte;
     char staged[];
 } Copy;
 
 static void do_copy(void *ctx) {
     const Copy *c = ctx;
-    for (size_t r = 0; r < c->rows; r++)
-        if (c->from)
-            memmove(c->to + r * c->to_pitch, c->from + r * c->from_pitch, c->width);
-        else
-            memset(c->to + r * c->to_pitch, c->byte, c->width);
-}
-
-/* Bytes from the first to the last of the rows. */
-static size_t extent(size_t pitch, size_t width, size_t rows) {
-    return rows ? (rows - 1) * pitch + width : 0;
+    if (c->from)
+        memmove(c->to, c->from, c->n_bytes);
+    else
+        memset(c->to, c->byte, c->n_bytes);
 }
 
 static void check_side(const void *p, size_t n_bytes, bool on_device, const char *side) {
@@ -201,25 +195,19 @@ static void check_side(const void *p, size_t n_bytes, bool on_device, const char
             on_device ? "no" : "the");
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                              size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t s) {
-    if (!width || !rows) return cudaSuccess;
-    size_t to_bytes = extent(to_pitch, width, rows), from_bytes = extent(from_pitch, width, rows);
-    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (kind != cudaMemcpyDefault) {
-        check_side(to, to_bytes, to_device, "to");
-        check_side(from, from_bytes, from_device, "from");
-    }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind,
+                            cudaStream_t s) {
+    if (!n_bytes) return cudaSuccess;
+    check_side(to, n_bytes, kind != cudaMemcpyDeviceToHost, "to");
+    check_side(from, n_bytes, kind != cudaMemcpyHostToDevice, "from");
     // what the host might change before the copy runs is copied at once
-    bool stage = !emu_is_device(from, 1) && !memory_is_pinned(from, from_bytes);
-    bool needed = !emu_is_device(to, 1) && !memory_is_pinned(to, to_bytes);
+    bool stage = !emu_is_device(from, 1) && !memory_is_pinned(from, n_bytes);
+    bool needed = !emu_is_device(to, 1) && !memory_is_pinned(to, n_bytes);
     if ((!s || stage || needed) && graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     if (stage || needed) emu_called(&emu_calls.unpinned);
-    Copy *c = mem_alloc(sizeof *c + (stage ? from_bytes : 0));
-    *c = (Copy){.to = to, .from = from, .to_pitch = to_pitch, .from_pitch = from_pitch};
-    c->width = width, c->rows = rows;
-    if (stage) c->from = memcpy(c->staged, from, from_bytes);
+    Copy *c = mem_alloc(sizeof *c + (stage ? n_bytes : 0));
+    *c = (Copy){.to = to, .from = from, .n_bytes = n_bytes};
+    if (stage) c->from = memcpy(c->staged, from, n_bytes);
     // within one device the driver may copy by a kernel
     bool within = emu_is_device(to, 1) && memory_device(to) == memory_device(from);
     (within ? emu_enqueue : emu_enqueue_copy)(s, "cudaMemcpy", do_copy, c);
@@ -227,18 +215,11 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
     if (needed) cudaStreamSynchronize(s);
     return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind,
-                            cudaStream_t s) {
-    return cudaMemcpy2DAsync(to, n_bytes, from, n_bytes, n_bytes, 1, kind, s);
-}
-cudaError_t cudaMemcpy(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
-    return cudaMemcpyAsync(to, from, n_bytes, kind, NULL);
-}
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n_bytes, cudaStream_t s) {
     if (!n_bytes) return cudaSuccess;
     check_side(p, n_bytes, true, "at");
     Copy *c = mem_alloc(sizeof *c);
-    *c = (Copy){.to = p, .to_pitch = n_bytes, .width = n_bytes, .rows = 1, .byte = byte};
+    *c = (Copy){.to = p, .n_bytes = n_bytes, .byte = byte};
     emu_enqueue(s, "cudaMemset", do_copy, c);
     return cudaSuccess;
 }

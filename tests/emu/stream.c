@@ -316,10 +316,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     if (s) run_until(s, s->put_in);
     return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t s) {
-    if (graph_refuses() || graph_refuses_stream(s)) return cudaErrorStreamCaptureUnsupported;
-    return !s || s->done == s->put_in ? cudaSuccess : cudaErrorNotReady;
-}
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
     if (forgotten && --forgotten == 0) return cudaSuccess;

@@ -14,25 +14,22 @@ enum { POISON = 0xff, ROWS = 16, DEPTH = 16, LOG = 64 };
 
 typedef struct Layout {
     int64_t start, leading, stride;
-    int swizzle; // bytes of a row; 16: none
 } Layout;
 
 static Layout layout_of(uint64_t descriptor, EmuPlace place) {
-    static const int rows[] = {16, 128, 64, 32};
     if (descriptor >> 49 & 7) emu_fail(place, "wgmma: a descriptor with a base offset");
+    if (descriptor >> 62 != 1) emu_fail(place, "wgmma: rows of 128 bytes alone are emulated");
     return (Layout){(int64_t)(descriptor & 0x3fff) << 4, (int64_t)(descriptor >> 16 & 0x3fff) << 4,
-                    (int64_t)(descriptor >> 32 & 0x3fff) << 4, rows[descriptor >> 62]};
+                    (int64_t)(descriptor >> 32 & 0x3fff) << 4};
 }
 
-/* The byte of element (i, k), i along m or n. In a pattern, rows of `swizzle` bytes lie one after
- * the other, 8 to a group. */
+/* The byte of element (i, k), i along m or n. In the pattern, rows of 128 bytes lie one after the
+ * other, 8 to a group. */
 static int64_t byte_of(const Layout *l, bool mn_major, int i, int k) {
-    int outer = mn_major ? k : i, inner = mn_major ? i : k, words = l->swizzle / 2;
-    int64_t groups = outer / 8 * l->stride + inner / words * l->leading;
-    if (l->swizzle == 16 && mn_major) // without a pattern the two strides have changed places
-        groups = outer / 8 * l->leading + inner / words * l->stride;
-    int64_t at = l->start + groups + outer % 8 * l->swizzle + inner % words * 2;
-    return at ^ (at >> 7 & (l->swizzle / 16 - 1)) << 4;
+    int outer = mn_major ? k : i, inner = mn_major ? i : k;
+    int64_t groups = outer / 8 * l->stride + inner / 64 * l->leading;
+    int64_t at = l->start + groups + outer % 8 * 128 + inner % 64 * 2;
+    return at ^ (at >> 7 & 7) << 4;
 }
 
 /* n rows or columns from `first` on, DEPTH deep. */
