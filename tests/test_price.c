@@ -33,6 +33,12 @@ static Case case_of(const char *model, int64_t batch, int64_t micro, Recompute r
     return (Case){.model = model, .shape = shape};
 }
 
+/* Those of rank 0 on a layout, for price_free. */
+static void lists_on(StepLists *t, const PriceShape *shape, const char *layout) {
+    Layout l = layout_of(layout);
+    price_lists(t, shape, &l, 0, 0);
+}
+
 static void predict(Theory *c, const PriceShape *s, const Grid *g) {
     ModelShape m = s->model;
     m.training = true, m.grid = g;
@@ -99,12 +105,10 @@ TEST(price_sends_what_theory_predicts_on_every_layout) {
 
 static void check_memory(const char *spec, void *ctx) {
     Case *k = ctx;
-    StepLists t, whole;
-    Layout l = layout_of(spec);
+    OWNED(price_free) StepLists t, whole;
     PriceShape all = k->shape;
     all.whole = true;
-    price_lists(&t, &k->shape, &l, 0, 0);
-    price_lists(&whole, &all, &l, 0, 0);
+    lists_on(&t, &k->shape, spec), lists_on(&whole, &all, spec);
     CHECK(whole.n == 1 && t.n == 2 && t.model[0].shape.config.layers == 2);
     CHECK_NEAR((double)price_memory(&t), (double)price_memory(&whole),
                0.01 * (double)price_memory(&whole));
@@ -122,8 +126,6 @@ static void check_memory(const char *spec, void *ctx) {
                              (long long)got, (long long)want);
     }
     k->n++;
-    price_free(&t);
-    price_free(&whole);
 }
 
 TEST(price_of_two_and_three_layers_tells_the_memory_of_all) {
@@ -215,14 +217,12 @@ static int works_of(const StepLists *s, int more, const Program *p, WorkKind kin
 
 TEST(price_of_the_head_is_that_of_larger_chunks_on_a_device) {
     Case k = case_of("layers=2,heads=2,channels=16,seq=8,vocab=50257", 8192, 1024, RECOMPUTE_NONE);
-    Layout one = layout_one();
     for (int device = 0; device < 2; device++) {
-        StepLists t;
+        OWNED(price_free) StepLists t;
         k.shape.kernels = device ? kernels_cuda_sizes(true) : NULL;
-        price_lists(&t, &k.shape, &one, 0, 0);
+        lists_on(&t, &k.shape, "d1");
         int n = works_of(&t, 0, step_run_last(t.model[0].program), WORK_CLASSIFIER);
         CHECK(n == (device ? 1 : 7)); // of 8192 tokens; 1334 in 256 MiB, 42,690 in 8 GiB
-        price_free(&t);
     }
 }
 
@@ -236,15 +236,13 @@ TEST(price_of_the_norm_is_one_kernel_on_a_device) {
                 {"d2+zero2", true, {1, 1}},
                 {"x2+sp", true, {1, 1}}};
     Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
-    StepLists t;
     for (int i = 0; i < 4; i++) {
-        Layout l = layout_of(rows[i].layout);
+        OWNED(price_free) StepLists t;
         k.shape.kernels = rows[i].device ? kernels_cuda_sizes(true) : NULL;
-        price_lists(&t, &k.shape, &l, 0, 0);
+        lists_on(&t, &k.shape, rows[i].layout);
         for (int more = 0; more < 2; more++)
             CHECK(works_of(&t, more, step_run_end(t.model[more].program), WORK_SQUARES) ==
                   rows[i].calls[more]);
-        price_free(&t);
     }
 }
 
@@ -273,11 +271,9 @@ static void check_place(void *ctx, const Sent *sent) {
  * nobody could measure it. */
 static void check_places(const char *spec, void *ctx) {
     Case *k = ctx;
-    StepLists t;
-    Layout l = layout_of(spec);
-    price_lists(&t, &k->shape, &l, 0, 0);
-    price_each_send(&t, check_place, &(Places){k, layout_ranks(&l)});
-    price_free(&t);
+    OWNED(price_free) StepLists t;
+    lists_on(&t, &k->shape, spec);
+    price_each_send(&t, check_place, &(Places){k, t.grid.mesh.p});
 }
 
 TEST(price_has_groups_at_places_that_all_ranks_fall_into) {
@@ -339,15 +335,13 @@ TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
     Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int cuda = 0; cuda < 2; cuda++) {
-            StepLists t;
+            OWNED(price_free) StepLists t;
             int sums[2] = {0};
-            Layout l = layout_of(cases[i].layout);
             k.shape.kernels = cuda ? kernels_cuda_sizes(true) : NULL;
-            price_lists(&t, &k.shape, &l, 0, 0);
+            lists_on(&t, &k.shape, cases[i].layout);
             price_each_work(&t, count_bias_sums, sums);
             int n = cuda ? cases[i].with_dw : 0, all = sums[0] + sums[1];
             CHECK(4 * sums[0] == n * all && all >= 4);
-            price_free(&t);
         }
 }
 
@@ -356,26 +350,24 @@ static void add_flops(void *ctx, const Work *w) {
 }
 
 /* Multiplications and additions of all matmuls of a step. */
-static double matmuls(const PriceShape *shape, const Layout *l) {
-    StepLists t;
+static double matmuls(const PriceShape *shape, const char *layout) {
+    OWNED(price_free) StepLists t;
     double sum = 0;
-    price_lists(&t, shape, l, 0, 0);
+    lists_on(&t, shape, layout);
     price_each_work(&t, add_flops, &sum);
-    price_free(&t);
     return sum;
 }
 
 TEST(price_computes_what_the_model_computes) {
     Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, RECOMPUTE_NONE);
-    Layout one = layout_one(), four = layout_of("x2.y2");
     k.shape.whole = true;
     const double T = 32, C = 64, V = 128,
                  L = 3; // y, dx and dw of 12 C^2 weights a layer, and of the head
     double want = 3 * 2 * T * (12 * C * C * L + C * V);
-    CHECK(matmuls(&k.shape, &one) == want);
-    CHECK(matmuls(&k.shape, &four) == want / 4);
+    CHECK(matmuls(&k.shape, "d1") == want);
+    CHECK(matmuls(&k.shape, "x2.y2") == want / 4);
     k.shape.model.recompute = RECOMPUTE_FULL; // all of a block but its last matmul
-    CHECK(matmuls(&k.shape, &one) == want + 2 * T * 8 * C * C * L);
+    CHECK(matmuls(&k.shape, "d1") == want + 2 * T * 8 * C * C * L);
 }
 
 static void count_stream(void *ctx, const Work *w) {
@@ -389,13 +381,11 @@ static void count_stream(void *ctx, const Work *w) {
  * one. */
 static void stream_works(const char *spec, Recompute recompute, int n[3]) {
     Case k = case_of("layers=3,heads=4,channels=64,seq=8,vocab=128", 8 * 4, 4, recompute);
-    StepLists t;
-    Layout l = layout_of(spec);
+    OWNED(price_free) StepLists t;
     k.shape.whole = true;
     n[0] = n[1] = n[2] = 0;
-    price_lists(&t, &k.shape, &l, 0, 0);
+    lists_on(&t, &k.shape, spec);
     price_each_work(&t, count_stream, n);
-    price_free(&t);
 }
 
 TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_pending) {
@@ -423,28 +413,23 @@ TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_pending) 
  * first. */
 TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
     Case k = case_of(divides, 8 * 12, 4, RECOMPUTE_NONE);
-    StepLists t;
-    Layout l = layout_of("x2");
+    OWNED(price_free) StepLists t;
     k.shape.model.overlap = overlap_of("bulk+halves");
-    price_lists(&t, &k.shape, &l, 0, 0);
+    lists_on(&t, &k.shape, "x2");
     const Program *p = step_run_last(t.model[0].program);
     int waits = 0, starts = 0, matmuls = 0;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
-        int of = op->kind == OP_WAIT ? op->in[0] : op->out;
-        const char *what = p->tensor[of].what;
+        bool wait = op->kind == OP_WAIT;
+        const char *what = p->tensor[wait ? op->in[0] : op->out].what;
         matmuls += op->kind == OP_MATMUL;
-        if (!what || strcmp(what, "x of embedding") != 0 || op->kind != OP_WAIT) {
-            bool start =
-                what && strcmp(what, "x of embedding") == 0 && op_info(op->kind)->collective;
-            if (start) starts++, matmuls = 0;
-            continue;
-        }
+        if (!what || strcmp(what, "x of embedding") != 0) continue;
+        if (op_info(op->kind)->collective) starts++, matmuls = 0;
+        if (!wait) continue;
         CHECK(waits++ == 0 ? matmuls == 0 : matmuls > 0);
         CHECK(starts == waits);
     }
     CHECK(waits == 2 && starts == 2);
-    price_free(&t);
 }
 
 TEST(price_of_a_thousand_ranks_needs_one) {
