@@ -81,34 +81,28 @@ static bool tokens_equal(const Shard *s, const int64_t *want, int n) {
 
 /* ---- each format is read back ---------------------------------------------------------------- */
 
-TEST(shard_llmc_uint16) {
-    const char *dir = test_tmpdir();
-    Shard s = shard_open(save(dir, "a.bin", llmc(20240520, 1, N, 2, ids)));
-    CHECK(s.format == SHARD_LLMC16 && s.width == 2);
-    CHECK(tokens_equal(&s, ids, N));
-    CHECK_STR(shard_format_name(&s), "llm.c uint16");
-    shard_close(&s);
-    // the magic decides, not the name
-    s = shard_open(save(dir, "b.tokens", llmc(20240520, 1, N, 2, ids)));
-    CHECK(tokens_equal(&s, ids, N));
-    shard_close(&s);
-}
-
-TEST(shard_llmc_uint32) {
+TEST(shard_files_of_llmc_and_nanogpt) {
     const int64_t wide[] = {128000, 0, 65536, 5, 128255};
-    Shard s = shard_open(save(test_tmpdir(), "a.bin", llmc(20240801, 7, 5, 4, wide)));
-    CHECK(s.format == SHARD_LLMC32 && s.width == 4);
-    CHECK(tokens_equal(&s, wide, 5));
-    shard_close(&s);
-}
-
-TEST(shard_nanogpt) {
-    Bytes b = {0};
-    put_ids(&b, ids, N, 2);
-    Shard s = shard_open(save(test_tmpdir(), "train.bin", b));
-    CHECK(s.format == SHARD_NANOGPT);
-    CHECK(tokens_equal(&s, ids, N));
-    shard_close(&s);
+    Bytes raw = {0};
+    put_ids(&raw, ids, N, 2);
+    const struct {
+        const char *name;
+        Bytes file;
+        const char *format;
+        const int64_t *ids;
+        int n;
+    } rows[] = {{"a.bin", llmc(20240520, 1, N, 2, ids), "llm.c uint16", ids, N},
+                // the magic decides, not the name
+                {"b.tokens", llmc(20240520, 1, N, 2, ids), "llm.c uint16", ids, N},
+                {"c.bin", llmc(20240801, 7, 5, 4, wide), "llm.c uint32", wide, 5},
+                {"train.bin", raw, "nanoGPT raw uint16", ids, N}};
+    const char *dir = test_tmpdir();
+    for (int i = 0; i < 4; i++) {
+        Shard s = shard_open(save(dir, rows[i].name, rows[i].file));
+        CHECK_STR(shard_format_name(&s), rows[i].format);
+        CHECK(tokens_equal(&s, rows[i].ids, rows[i].n));
+        shard_close(&s);
+    }
 }
 
 TEST(shard_megatron_every_type) {
@@ -301,26 +295,26 @@ TEST(shard_check_finds_the_first_wrong_id) {
 }
 
 TEST(shard_check_types) {
-    const int8_t i8[] = {5, -1};
-    const int16_t i16[] = {5, -300};
-    const int32_t i32[] = {5, INT32_MIN};
-    const int64_t i64[] = {5, -1}, high[] = {5, 1ll << 32};
-    const uint16_t u16[] = {5, 65535};
-    const uint32_t u32[] = {5, 4000000000u};
-    Shard s = {.is_signed = true, .width = 1, .tokens = (const uint8_t *)i8, .n_tokens = 2};
-    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, -1));
-    s.width = 2, s.tokens = (const uint8_t *)i16;
-    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, -300));
-    s.width = 4, s.tokens = (const uint8_t *)i32;
-    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, INT32_MIN));
-    s.width = 8, s.tokens = (const uint8_t *)i64;
-    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, -1));
-    s.tokens = (const uint8_t *)high; // its low 32 bits are a fine id
-    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, 1ll << 32));
-    s.is_signed = false, s.width = 4, s.tokens = (const uint8_t *)u32;
-    CHECK(wrong_at(&s, INT32_MAX, NULL, 1, 4000000000));
-    s.width = 2, s.tokens = (const uint8_t *)u16;
-    CHECK(wrong_at(&s, 65535, NULL, 1, 65535));
+    static const uint16_t u16[] = {5, 65535};
+    const struct {
+        const void *tokens; // the second is wrong
+        int width;
+        bool is_signed;
+        int64_t vocab, id;
+    } rows[] = {{(const int8_t[]){5, -1}, 1, true, INT32_MAX, -1},
+                {(const int16_t[]){5, -300}, 2, true, INT32_MAX, -300},
+                {(const int32_t[]){5, INT32_MIN}, 4, true, INT32_MAX, INT32_MIN},
+                {(const int64_t[]){5, -1}, 8, true, INT32_MAX, -1},
+                // its low 32 bits are a fine id
+                {(const int64_t[]){5, 1ll << 32}, 8, true, INT32_MAX, 1ll << 32},
+                {(const uint32_t[]){5, 4000000000u}, 4, false, INT32_MAX, 4000000000},
+                {u16, 2, false, 65535, 65535}};
+    for (int i = 0; i < 7; i++) {
+        Shard s = {.is_signed = rows[i].is_signed, .width = rows[i].width, .n_tokens = 2};
+        s.tokens = rows[i].tokens;
+        CHECK(wrong_at(&s, rows[i].vocab, NULL, 1, rows[i].id));
+    }
+    Shard s = {.width = 2, .tokens = (const uint8_t *)u16, .n_tokens = 2};
     CHECK(shard_check(&s, 65536, NULL, NULL) && shard_check(&s, 65537, NULL, NULL));
 }
 
