@@ -84,7 +84,9 @@ static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.
                                      "x2.d2.x2", "x2.y2.x2+heads", "y2.x2.y2+sp", "y2.x2.y2+stay=y",
                                      "d2.z2.d2.z2+zero3", "x2.y2.x2.y2+sp+heads",
                                      // sp without x
-                                     "d3+sp", "y2.z2+sp"};
+                                     "d3+sp", "y2.z2+sp",
+                                     // parts of a tied table's two gradients that have padding
+                                     "d3.y2+zero1"};
 enum { N_OTHERS = sizeof others / sizeof *others };
 
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {

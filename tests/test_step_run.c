@@ -1,6 +1,6 @@
 /* parallel/step/run.c: the program of a step, executed. That it trains what one rank trains, and
  * that overlap changes no bit, test_mesh_model.c and test_overlap_mesh.c hold against every layout;
- * here is what else may not change a bit, and what is cut unevenly. */
+ * here is what else may not change a bit. */
 #include <math.h>
 #include <string.h>
 
@@ -55,17 +55,4 @@ TEST(step_run_trains_in_bf16_what_one_rank_trains) {
             mesh.layout = specs[i];
             compare(one, mesh, (MeshDiff){1e-3, 1e-2, 0.1});
         }
-}
-
-/* Two gradients of a tied table, over micro-batches, in blocks that have padding. */
-TEST(step_run_adds_gradients_of_a_tied_table_whose_parts_have_padding) {
-    MeshRun one = {.model = mesh_models[0],
-                   .layout = "d1",
-                   .sequences = 6,
-                   .S = 10,
-                   .micro = 1,
-                   .steps = 3},
-            mesh = one;
-    mesh.layout = "d3.y2+zero1";
-    compare(one, mesh, (MeshDiff){6e-7, 2e-6, 1e-5});
 }
