@@ -149,13 +149,15 @@ static int scatters(World *w, void *ctx) {
     return wrong;
 }
 
+static const Sizes sizes[] = {{128, 200, 136, true, BACKEND_SM90},
+                              {256, 264, 72, true, BACKEND_SM90},
+                              {128, 72, 1104, true, BACKEND_SM90},
+                              // a kernel for each block; blocks that end within tiles
+                              {40, 72, 80, true, BACKEND_SM90},
+                              {48, 40, 33, false, BACKEND_TILED},
+                              {5, 7, 9, false, BACKEND_PLAIN}};
+
 TEST(cuda_fused_reduce_scatter_has_the_bits_of_matmul_and_reduce_scatter) {
-    static const Sizes sizes[] = {{128, 200, 136, true, BACKEND_SM90},
-                                  {256, 264, 72, true, BACKEND_SM90},
-                                  {128, 72, 1104, true, BACKEND_SM90},
-                                  {40, 72, 80, true, BACKEND_SM90}, // a kernel for each block
-                                  {48, 40, 33, false, BACKEND_TILED},
-                                  {5, 7, 9, false, BACKEND_PLAIN}};
     for (int i = 0; i < 6; i++)
         for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 3); k += 2) {
             int n = (i + k) % 3 + 2;
@@ -267,12 +269,6 @@ static int gathers(World *w, void *ctx) {
 
 /* With a device for each rank kernels wait for flags, else streams do. */
 TEST(cuda_fused_all_gather_has_the_bits_of_all_gather_and_matmul) {
-    static const Sizes sizes[] = {{128, 200, 136, true, BACKEND_SM90},
-                                  {256, 264, 72, true, BACKEND_SM90},
-                                  {128, 72, 400, true, BACKEND_SM90},
-                                  {40, 72, 80, true, BACKEND_SM90}, // blocks end within tiles
-                                  {48, 40, 33, false, BACKEND_TILED},
-                                  {5, 7, 9, false, BACKEND_PLAIN}};
     for (int i = 0; i < 6; i++)
         for (int k = i % 2; k < (BASE_DEBUG ? i % 2 + 1 : 4); k += 2) {
             int n = (i + k) % 3 + 2;
