@@ -16,8 +16,8 @@ cross=aarch64-linux-gnu
 words=("$@")
 [ $# -gt 0 ] || words=(norm_ gelu swiglu rope embedding bias_gradient_is classifier_m adamw
     attention_eq attention_surv attention_decode matmul_do matmul_eq exact_matmul exact_sum
-        exact_norm golden model_gr model_acc
-    model_dec checkpoint_ safetensors tokenizer shard json batch simd coll_threads_of
+        exact_norm golden model_gr
+    generate_ends checkpoint_ safetensors tokenizer shard json batch simd coll_threads_of
         coll_threads_sums team_ kernel_sets version resume_is_bit_identical_llama
     emulation cuda_reduce)
 
