@@ -17,58 +17,48 @@
  *
  * `+` marks what is fused (Op.fused), as in listings. No collective may lie between the two. A
  * group stands where its last member stood, so that all operands are there. Values between members
- * stay in the list: most are read again in backward. Without fusion (ModelShape.unfused) only pairs
- * that are `always` one kernel join.
+ * stay in the list: most are read again in backward. Without fusion (ModelShape.unfused) only what
+ * is ALWAYS in one kernel joins.
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* `member` joins a group that begins with `first` when it reads a result of the group, or
- * (same_input) the first operand of `first`. */
-typedef struct Pair {
-    OpKind first, member;
-    bool same_input;
-    bool always; // the member has no kernel of its own, or adds to a stored gradient
-} Pair;
-
-static const Pair pairs[] = {
-    {OP_MATMUL, OP_BIAS, false, false},
-    {OP_MATMUL, OP_ADD, false, false},
-    {OP_MATMUL, OP_ACT, false, false},
-    {OP_MATMUL_BT, OP_ACT_BACKWARD, false, false},
-    {OP_BIAS, OP_ADD, false, false},
-    {OP_BIAS, OP_NORM_STATISTICS, false, false}, // of the residual stream: whole_rows
-    {OP_BIAS, OP_NORM_MERGE, false, false},
-    {OP_BIAS, OP_NORM, false, false},
-    {OP_ADD, OP_NORM_STATISTICS, false, false},
-    {OP_ADD, OP_NORM_MERGE, false, false},
-    {OP_ADD, OP_NORM, false, false},
-    {OP_NORM_STATISTICS, OP_NORM_MERGE, false, false},
-    {OP_NORM_STATISTICS, OP_NORM, false, false},
-    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_WEIGHT_BACKWARD, true, true},
-    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_SUMS, true, true},
-    {OP_NORM_WEIGHT_BACKWARD, OP_NORM_BACKWARD, false, false},
-    {OP_NORM_WEIGHT_BACKWARD, OP_ADD, false, false},
-    {OP_NORM_BACKWARD, OP_ADD, false, false},
-    {OP_LOSS_TARGET, OP_LOSS_EXPONENTIALS, true, true},
-    {OP_LOSS_STATISTICS, OP_LOSS, false, false},
-    {OP_LOSS_STATISTICS, OP_LOSS_BACKWARD, false, false},
-    {OP_EMBEDDING, OP_POSITION, false, false},
-    {OP_EMBEDDING_BACKWARD, OP_ADD, false, true},
-    {OP_MATMUL_AT, OP_ADD, false, true},           // of chunks
-    {OP_BIAS_BACKWARD, OP_MATMUL_AT, true, false}, // where kernels sum the columns of dy beside dw
-};
+/* How an operation joins a group by the kind of the group's first one. */
 enum {
-    N_PAIRS = sizeof pairs / sizeof *pairs,
-    REACH = 24 // operations back in the list that a group is looked for
+    READS = 1,  // it reads a result of the group
+    BESIDE = 2, // it reads the first operand of the group's first one
+    ALWAYS = 4  // it has no kernel of its own, or adds to a stored gradient
 };
+
+static const uint8_t joining[N_OP_KINDS][N_OP_KINDS] = {
+    [OP_MATMUL] = {[OP_BIAS] = READS, [OP_ADD] = READS, [OP_ACT] = READS},
+    [OP_MATMUL_BT] = {[OP_ACT_BACKWARD] = READS},
+    [OP_MATMUL_AT] = {[OP_ADD] = READS | ALWAYS}, // of chunks
+    // statistics of the residual stream: whole_rows
+    [OP_BIAS] = {[OP_ADD] = READS,
+                 [OP_NORM_STATISTICS] = READS,
+                 [OP_NORM_MERGE] = READS,
+                 [OP_NORM] = READS},
+    [OP_ADD] = {[OP_NORM_STATISTICS] = READS, [OP_NORM_MERGE] = READS, [OP_NORM] = READS},
+    [OP_NORM_STATISTICS] = {[OP_NORM_MERGE] = READS, [OP_NORM] = READS},
+    [OP_NORM_WEIGHT_BACKWARD] = {[OP_NORM_WEIGHT_BACKWARD] = BESIDE | ALWAYS,
+                                 [OP_NORM_SUMS] = BESIDE | ALWAYS,
+                                 [OP_NORM_BACKWARD] = READS,
+                                 [OP_ADD] = READS},
+    [OP_NORM_BACKWARD] = {[OP_ADD] = READS},
+    [OP_LOSS_TARGET] = {[OP_LOSS_EXPONENTIALS] = BESIDE | ALWAYS},
+    [OP_LOSS_STATISTICS] = {[OP_LOSS] = READS, [OP_LOSS_BACKWARD] = READS},
+    [OP_EMBEDDING] = {[OP_POSITION] = READS},
+    [OP_EMBEDDING_BACKWARD] = {[OP_ADD] = READS | ALWAYS},
+    [OP_BIAS_BACKWARD] = {[OP_MATMUL_AT] = BESIDE}, // where kernels sum the columns of dy beside dw
+};
+enum { REACH = 24 }; // operations back in the list that a group is looked for
 
 typedef struct Fuse {
     Program *p;
     int *group; // [ops] first member of its group, which may be itself
     int *last;  // [ops] of a first member: the last member
     Uses uses;
-    uint8_t pair[N_OP_KINDS][N_OP_KINDS]; // of first and member: index into pairs, and 1; 0: none
 } Fuse;
 
 static bool reads(const Op *op, int tensor) {
@@ -115,10 +105,8 @@ static bool whole_rows(const Program *p, const Op *statistics) {
 static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     const Op *a = &f->p->op[group], *b = &f->p->op[i];
     const Layout *layout = f->p->layout;
-    int found = f->pair[a->kind][b->kind];
-    if (found == 0) return false;
-    const Pair *pair = &pairs[found - 1];
-    if (f->p->shape->unfused && !pair->always) return false;
+    int how = joining[a->kind][b->kind];
+    if (how == 0 || (f->p->shape->unfused && !(how & ALWAYS))) return false;
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
     if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, group, b->kind)) return false;
     if (b->kind == OP_BIAS && has(f, group, OP_ADD) && before_residual(f, i)) return false;
@@ -126,7 +114,7 @@ static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     if (residual && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
     if (residual && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
     if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
-    bool operands = pair->same_input ? reads(b, a->in[0]) : reads_group(f, group, b);
+    bool operands = how & BESIDE ? reads(b, a->in[0]) : reads_group(f, group, b);
     return operands && !read_before(f, group, i);
 }
 
@@ -156,7 +144,6 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 void program_fuse(Program *p, bool bias_with_dw) {
     int n = p->n_ops, *memory = mem_alloc(2 * (size_t)n * sizeof *memory);
     Fuse f = {.p = p, .group = memory, .last = memory + n, .uses = program_uses(p)};
-    for (int i = N_PAIRS; i-- > 0;) f.pair[pairs[i].first][pairs[i].member] = (uint8_t)(i + 1);
     find_groups(&f, bias_with_dw);
     Op *old = program_take(p);
     for (int i = 0; i < n; i++)
