@@ -18,6 +18,7 @@ typedef struct Scheduler {
     int *rows;  // [tensors] of a parent: the last tensor that is rows of it and is made; -1: none
     int *more;  // [tensors] of such rows: another one of the same parent; -1
     int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
+    int n_deps, max_deps;
     int *use, *first_use; // of operation i: units use[first_use[i]] to use[first_use[i + 1] - 1],
                           // which need it
     int *lacks;           // [operations] of a unit: how many of what it needs are not scheduled yet
@@ -123,25 +124,23 @@ static int unit_end(const Scheduler *s, int i) {
 }
 
 /* Unit i needs operation `maker`, unless it is one of its own. */
-static int add_dep(Scheduler *s, int n, int i, int end, int maker) {
-    if (maker < 0 || (maker >= i && maker < end)) return n;
-    s->dep[n] = maker;
-    return n + 1;
+static void add_dep(Scheduler *s, int i, int end, int maker) {
+    if (maker < 0 || (maker >= i && maker < end)) return;
+    mem_grow(s->dep, s->n_deps, s->max_deps);
+    s->dep[s->n_deps++] = maker;
 }
 
 /* What unit i reads: rows are there when their parent is, a parent when all its rows are. */
-static int add_deps(Scheduler *s, int n, int i) {
+static void add_deps(Scheduler *s, int i) {
     int end = unit_end(s, i);
     for (int k = i; k < end; k++)
         for (int j = 0; j < s->p->op[k].n_in; j++) {
             int t = s->p->op[k].in[j], parent = s->p->tensor[t].parent;
-            n = add_dep(s, n, i, end, s->maker[t]);
+            add_dep(s, i, end, s->maker[t]);
             int all = s->maker[t] < 0 && parent >= 0 ? parent : t;
-            if (all != t) n = add_dep(s, n, i, end, s->maker[all]);
-            for (int r = s->rows[all]; r >= 0; r = s->more[r])
-                n = add_dep(s, n, i, end, s->maker[r]);
+            if (all != t) add_dep(s, i, end, s->maker[all]);
+            for (int r = s->rows[all]; r >= 0; r = s->more[r]) add_dep(s, i, end, s->maker[r]);
         }
-    return n;
 }
 
 /* The result of operation i is there at that time: so much is known of all units that need it. */
@@ -316,28 +315,14 @@ static void find_makers(Scheduler *s) {
     }
 }
 
-/* More than all units can need: each operand, and all rows of which it is the parent. */
-static size_t most_deps(const Scheduler *s) {
-    size_t n = 0;
-    for (int i = 0; i < s->p->n_ops; i++)
-        for (int k = 0; k < s->p->op[i].n_in; k++, n += 2) {
-            int t = s->p->op[i].in[k], parent = s->p->tensor[t].parent;
-            int all = s->maker[t] < 0 && parent >= 0 ? parent : t;
-            for (int r = s->rows[all]; r >= 0; r = s->more[r]) n++;
-        }
-    return n;
-}
-
 static void find_deps(Scheduler *s) {
-    int n = 0;
-    s->dep = mem_alloc(most_deps(s) * sizeof *s->dep);
     s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->waited[i] = false, s->first_dep[i] = n;
+        s->waited[i] = false;
         s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
-        if (!s->p->op[i].fused) s->next[unit] = i, unit = i, n = add_deps(s, n, i);
-        s->first_dep[i + 1] = n;
-        s->lacks[i] = n - s->first_dep[i];
+        if (!s->p->op[i].fused) s->next[unit] = i, unit = i, add_deps(s, i);
+        s->first_dep[i + 1] = s->n_deps;
+        s->lacks[i] = s->n_deps - s->first_dep[i];
         s->last[i] = 0, s->able[i] = s->lacks[i] ? INFINITY : 0;
         s->next[unit] = s->p->n_ops;
     }
@@ -345,10 +330,10 @@ static void find_deps(Scheduler *s) {
 
 /* The same from the operations: the units that need each, in their order. */
 static void find_uses(Scheduler *s) {
-    int n_ops = s->p->n_ops, n_deps = s->first_dep[n_ops];
-    s->use = mem_alloc((size_t)n_deps * sizeof *s->use);
+    int n_ops = s->p->n_ops;
+    s->use = mem_alloc((size_t)s->n_deps * sizeof *s->use);
     memset(s->first_use, 0, (size_t)(n_ops + 1) * sizeof *s->first_use);
-    for (int k = 0; k < n_deps; k++) s->first_use[s->dep[k]]++;
+    for (int k = 0; k < s->n_deps; k++) s->first_use[s->dep[k]]++;
     for (int i = 0; i < n_ops; i++) s->first_use[i + 1] += s->first_use[i]; // where each ends
     for (int i = n_ops - 1; i >= 0; i--)
         for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++)
