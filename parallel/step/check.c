@@ -27,14 +27,7 @@ typedef struct Table {
 
 /* ---- the whole models of rank 0 */
 
-static ModelShape whole_shape(const Model *m, int64_t sequences) {
-    ModelShape s = m->shape;
-    s.one_micro_batch = false; // a model of fewer sequences has several
-    s.unfused = true;
-    s.B = sequences, s.grid = NULL, s.samples = false, s.overlap = (Overlap){0};
-    return s;
-}
-
+/* Sequences of a micro-batch, over all ranks of a model. */
 static int64_t round_of(const Model *m) {
     return m->shape.B * mesh_blocks(&m->grid->mesh, axes_of("d.z"));
 }
@@ -54,25 +47,29 @@ static const Kernels *other_kernels(const Kernels *k) {
     return avx2 && k != avx2 ? avx2 : portable;
 }
 
-static void plan_whole(Model *one, Model *other, const Model *m) {
-    int64_t round = round_of(m);
-    ModelShape s = whole_shape(m, round), half = whole_shape(m, (round + 1) / 2);
-    model_plan(one, &s, m->k, m->team);
-    model_plan(other, &half, other_kernels(m->k), m->team);
+static void plan_whole(Model whole[N_WHOLE], const Model *m) {
+    const int64_t B[] = {round_of(m), (round_of(m) + 1) / 2};
+    const Kernels *k[] = {m->k, other_kernels(m->k)};
+    for (int i = 0; i < N_WHOLE; i++) {
+        ModelShape s = m->shape;
+        s.one_micro_batch = false; // a model of fewer sequences has several
+        s.unfused = true;
+        s.B = B[i], s.grid = NULL, s.samples = false, s.overlap = (Overlap){0};
+        model_plan(&whole[i], &s, k[i], m->team);
+    }
 }
 
 /* Two models, every value that check_keep sees, and the largest of them once more to compare
  * with. */
 static int64_t bytes_beside(const Model *m) {
-    Model one, other;
+    Model whole[N_WHOLE];
     Check c = check_of(m);
-    plan_whole(&one, &other, m);
-    const Widths *w = &one.w;
-    int64_t largest = one.tk.T * (w->up > w->qkv ? w->up : w->qkv),
+    plan_whole(whole, m);
+    const Widths *w = &whole[REFERENCE].w;
+    int64_t largest = whole[REFERENCE].tk.T * (w->up > w->qkv ? w->up : w->qkv),
             V = m->shape.config.vocab * w->C;
-    int64_t n = memory_needed(&one) + memory_needed(&other);
-    n += (check_floats(&c) + 2 * (V > largest ? V : largest)) * (int64_t)sizeof(float);
-    model_free(&one), model_free(&other);
+    int64_t n = (check_floats(&c) + 2 * (V > largest ? V : largest)) * (int64_t)sizeof(float);
+    for (int i = 0; i < N_WHOLE; i++) n += memory_needed(&whole[i]), model_free(&whole[i]);
     mem_free(c.points), mem_free(c.agreed);
     return n;
 }
@@ -92,35 +89,21 @@ void check_memory(const Model *m, int ranks, FILE *f) {
             (double)all / 1048576.0, (double)memory_available() / 1048576.0);
 }
 
-/* Forward and backward of a step on one rank; the mean loss. */
-static double whole_step(Check *c, Model *m, int64_t step,
+/* Forward and backward of a step of the mesh's model, or of a whole one; the mean loss. The mesh
+ * looks at the first micro-batch in the list of the last. */
+static double train_step(Check *c, Model *m, int64_t step,
                          void (*look)(void *, Model *, const StepResult *), int32_t *inputs,
                          int32_t *targets) {
     const CheckJob *j = c->job;
     StepHook hook = {.look = look, .ctx = c};
-    int64_t tokens = j->sequences * m->shape.S;
-    model_zero_grads(m, div_up(j->sequences, m->shape.B));
-    for (c->first = 0; c->first < j->sequences; c->first += m->shape.B) {
-        j->batch(j->ctx, step, c->first, m->shape.B, inputs, targets);
-        m->hook = c->first < c->round ? &hook : NULL;
-        model_step(m, inputs, targets, 1.0f / (float)tokens);
-    }
-    m->hook = NULL;
-    return model_losses(m) / (double)tokens;
-}
-
-static double mesh_step(Check *c, int64_t step, int32_t *inputs, int32_t *targets) {
-    const CheckJob *j = c->job;
-    Model *m = c->m;
-    StepHook hook = {.look = check_mesh, .ctx = c};
+    int64_t round = round_of(m), rounds = div_up(j->sequences, round);
     int64_t place = mesh_block(&m->grid->mesh, axes_of("d.z")) * m->shape.B;
     int64_t tokens = j->sequences * m->shape.S;
-    memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
-    int64_t rounds = div_up(j->sequences, c->round);
     model_zero_grads(m, rounds);
-    for (int64_t i = rounds - 1; i >= 0; i--) { // the first is looked at, in the list of the last
-        j->batch(j->ctx, step, i * c->round + place, m->shape.B, inputs, targets);
-        m->hook = i == 0 ? &hook : NULL;
+    for (int64_t i = 0; i < rounds; i++) {
+        c->first = (m == c->m ? rounds - 1 - i : i) * round;
+        j->batch(j->ctx, step, c->first + place, m->shape.B, inputs, targets);
+        m->hook = c->first < c->round ? &hook : NULL;
         model_step(m, inputs, targets, 1.0f / (float)tokens);
     }
     m->hook = NULL;
@@ -187,14 +170,13 @@ static void check_gradient(Check *c, Table *table, int i) {
     Suspect s = {.name = name,
                  .local = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]),
                  .n = tensor_part(t, PART_MOMENTS),
-                 .gradient = t,
-                 .may_be_partial = true};
+                 .gradient = t};
     gradient_causes(c, &s, i);
     const float *whole = NULL;
     Diff d = {0};
     if (c->group.rank == 0) {
-        whole = c->one.tensors.t[i].grad;
-        diff_add(&d, c->other.tensors.t[i].grad, whole, tensor_size(t));
+        whole = c->whole[REFERENCE].tensors.t[i].grad;
+        diff_add(&d, c->whole[REORDERED].tensors.t[i].grad, whole, tensor_size(t));
         r->reordered = fmax(r->reordered, diff_max(&d));
     }
     ranges_of(c, t, PART_MOMENTS);
@@ -208,9 +190,10 @@ static void check_gradient(Check *c, Table *table, int i) {
  * one's parameters are moved by one unit of rounding up or down, which does to its results what
  * another order of sums does. */
 static void follow_other(Check *c, int i, const float *reference) {
-    float *p = c->other.tensors.t[i].param;
-    bool move = c->other.k == c->one.k;
-    for (int64_t k = 0; k < tensor_size(&c->other.tensors.t[i]); k++)
+    const Model *other = &c->whole[REORDERED];
+    float *p = other->tensors.t[i].param;
+    bool move = other->k == c->whole[REFERENCE].k;
+    for (int64_t k = 0; k < tensor_size(&other->tensors.t[i]); k++)
         p[k] = move ? reference[k] *
                           (1 + (rng_u64(1, (uint64_t)i, (uint64_t)k) & 1 ? -0x1p-23f : 0x1p-23f))
                     : reference[k];
@@ -241,12 +224,12 @@ static void check_parameter(Check *c, Table *table, int i) {
     const float *whole = NULL;
     double accepted = 0;
     Diff d = {0};
-    if (c->group.rank == 0 && c->moved > 0) {
-        diff_add(&d, c->other.tensors.t[i].param, c->one.tensors.t[i].param, tensor_size(t));
+    if (c->group.rank == 0) whole = c->whole[REFERENCE].tensors.t[i].param;
+    if (whole && c->moved > 0) {
+        diff_add(&d, c->whole[REORDERED].tensors.t[i].param, whole, tensor_size(t));
         r->reordered = fmax(r->reordered, diff_distance(&d) / c->moved);
         accepted = fmax(10 * r->reordered, 2 * sqrt(check_accepted(c, table->grad[i].reordered)));
     }
-    if (c->group.rank == 0) whole = c->one.tensors.t[i].param;
     ranges_of(c, t, PART_PARAM);
     table->ok &=
         check_tensor(c, &s, whole, tensor_size(t), (Limit){INFINITY, accepted * c->moved}, &d);
@@ -259,18 +242,19 @@ static void check_parameters(Check *c, Table *t) {
 }
 
 static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_t *targets) {
-    bool has_reference = c->group.rank == 0;
+    int n_whole = c->group.rank == 0 ? N_WHOLE : 0;
     World *world = c->m->grid->world;
-    double loss[2] = {0}, norm[2] = {0};
+    double loss[N_WHOLE] = {0}, norm[N_WHOLE] = {0};
     world_set_limit(world, 0); // rank 0 works, the others wait for it
-    if (has_reference) {
-        loss[0] = whole_step(c, &c->one, step, check_keep, inputs, targets);
-        loss[1] = whole_step(c, &c->other, step, check_reorder, inputs, targets);
-        norm[0] = model_sums(&c->one).norm, norm[1] = model_sums(&c->other).norm;
+    for (int i = 0; i < n_whole; i++) {
+        loss[i] = train_step(c, &c->whole[i], step, i == REFERENCE ? check_keep : check_reorder,
+                             inputs, targets);
+        norm[i] = model_sums(&c->whole[i]).norm;
     }
     group_barrier(&c->group);
     world_set_limit(world, c->job->limit);
-    double mesh_loss = mesh_step(c, step, inputs, targets);
+    memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
+    double mesh_loss = train_step(c, c->m, step, check_mesh, inputs, targets);
     t->ok &= !c->verdict[0];
     check_number(c, t, ROW_LOSS, mesh_loss, loss[0], loss[1]);
     for (int i = c->m->tensors.n - 1; i >= 0; i--) check_gradient(c, t, i); // as backward goes
@@ -278,10 +262,7 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     check_number(c, t, ROW_NORM, mesh_norm, norm[0], norm[1]);
     AdamW rule = c->job->rule(c->job->ctx, step);
     model_update_clipped(c->m, &rule, c->job->clip);
-    if (has_reference) {
-        model_update_clipped(&c->one, &rule, c->job->clip);
-        model_update_clipped(&c->other, &rule, c->job->clip);
-    }
+    for (int i = 0; i < n_whole; i++) model_update_clipped(&c->whole[i], &rule, c->job->clip);
     c->moved = (double)rule.lr;
     check_parameters(c, t);
 }
@@ -321,17 +302,17 @@ static void print_table(const Check *c, const Table *t, int64_t steps, FILE *f) 
 static void open_check(Check *c) {
     c->job->load(c->job->ctx, &c->m->tensors, c->m->team, &c->group);
     if (c->group.rank > 0) return;
-    plan_whole(&c->one, &c->other, c->m);
-    Model *both[] = {&c->one, &c->other};
-    for (int i = 0; i < 2; i++) {
-        model_allocate(both[i]);
-        c->job->load(c->job->ctx, &both[i]->tensors, c->m->team, &group_alone);
+    plan_whole(c->whole, c->m);
+    for (int i = 0; i < N_WHOLE; i++) {
+        model_allocate(&c->whole[i]);
+        c->job->load(c->job->ctx, &c->whole[i].tensors, c->m->team, &group_alone);
     }
-    for (int i = 0; i < c->other.tensors.n; i++) follow_other(c, i, c->one.tensors.t[i].param);
+    for (int i = 0; i < c->m->tensors.n; i++)
+        follow_other(c, i, c->whole[REFERENCE].tensors.t[i].param);
 }
 
 static void close_check(Check *c) {
-    if (c->group.rank == 0) model_free(&c->one), model_free(&c->other);
+    for (int i = 0; i < N_WHOLE && c->group.rank == 0; i++) model_free(&c->whole[i]);
     for (int i = 0; i < c->n_points; i++) mem_free(c->points[i].values);
     mem_free(c->points), mem_free(c->agreed), mem_free(c->want), mem_free(c->sum),
         mem_free(c->ranges.s);

@@ -35,18 +35,21 @@ typedef struct Cause {
     const char *op, *what;
 } Cause;
 
+/* The whole models: the reference, and its sums in another order. */
+enum { REFERENCE, REORDERED, N_WHOLE };
+
 typedef struct Check {
     const CheckJob *job;
-    Model *m;         // of the mesh
-    const Program *p; // of its micro-batches
-    Group group;      // all ranks
-    int64_t round;    // sequences of a micro-batch of the whole mesh
-    int64_t tokens;   // of it
-    Model one, other; // of rank 0: the reference, and its sums in another order
-    Point *points;    // [n_points], by StepTensor.value
+    Model *m;             // of the mesh
+    const Program *p;     // of its micro-batches
+    Group group;          // all ranks
+    int64_t round;        // sequences of a micro-batch of the whole mesh
+    int64_t tokens;       // of it
+    Model whole[N_WHOLE]; // of rank 0
+    Point *points;        // [n_points], by StepTensor.value
     int n_points;
     bool *agreed;      // [tensors of p] the reference has the same, or a tensor made of it agrees
-    int64_t first;     // sequence of the micro-batch at which `one` or `other` is
+    int64_t first;     // sequence of the micro-batch of all ranks at which a model is
     float *want, *sum; // memory for a logical tensor, for a local one
     int64_t want_cap, sum_cap;
     Ranges ranges;
@@ -58,13 +61,12 @@ typedef struct Check {
 enum { MAX_CAUSES = 12 };
 typedef struct Suspect {
     const char *name;
-    const float *local; // [n] of this rank
-    int64_t n;
+    const float *local;      // [n] of this rank
+    int64_t n;               // 0: it cannot be partial
     const Op *op;            // that made it; or NULL
     const Tensor *gradient;  // whose it is; or NULL
     Cause cause[MAX_CAUSES]; // besides those of op and gradient
     int n_causes;
-    bool may_be_partial;
 } Suspect;
 
 /* What is accepted of the difference on one rank: of its largest element, of its RMS. */

@@ -348,7 +348,7 @@ static void explain(Check *c, const Suspect *suspect, const float *want, int64_t
     if (beyond < c->group.size)
         snprintf(where, sizeof where, " (on %d of %d ranks)", beyond, c->group.size);
     // What is missing is as large as the tensor; what rounding does to the sum is far less.
-    if (s->may_be_partial &&
+    if (s->n > 0 &&
         find_partial(c, s, want, check_limit(fmax(1e-3, 2 * check_accepted(c, 0)), want, n),
                      what)) {
         snprintf(c->verdict, sizeof c->verdict,
@@ -389,8 +389,7 @@ static bool check_tokens(Check *c, const StepResult *r, const char *name) {
     Suspect s = {.name = name,
                  .local = r->at,
                  .n = (step_tensor_row(r->p, t, rows - 1) + 1) * cols,
-                 .op = r->op,
-                 .may_be_partial = true};
+                 .op = r->op};
     assert(!x || x->values); // without fusion all are seen
     Limit limit = x ? check_limit(check_accepted(c, noise(c, x)), x->values, n) : (Limit){0};
     return check_tensor(c, &s, x ? x->values : NULL, n, limit, &d);
