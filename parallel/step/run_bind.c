@@ -34,7 +34,6 @@ static size_t caches_bytes(const Program *p) {
 /* Of a list that has all its passes, of b->shape. */
 static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->p = p;
-    b->backward = b->shape.training;
     b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
     if (kernels_on_device(k)) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
@@ -109,33 +108,25 @@ const Tensor *step_run_row(const Model *m, const StepTensor *t) {
     return &m->tensors.t[t->parameter];
 }
 
-/* What is stored of a tensor; *part: which shard of it. */
-static char *stored(const Tensor *row, Storage storage, TensorPart *part) {
-    static const TensorPart parts[N_STORAGES] = {[STORAGE_PARAMETER] = PART_CAST,
-                                                 [STORAGE_GRADIENT] = PART_GRAD,
-                                                 [STORAGE_MASTER] = PART_PARAM,
-                                                 [STORAGE_MOMENT] = PART_MOMENTS,
-                                                 [STORAGE_SECOND_MOMENT] = PART_MOMENTS};
-    *part = parts[storage];
-    return storage == STORAGE_PARAMETER  ? row->cast
-           : storage == STORAGE_GRADIENT ? (char *)row->grad
-           : storage == STORAGE_MASTER   ? (char *)row->param
-           : storage == STORAGE_MOMENT   ? (char *)row->m
-                                         : (char *)row->v;
-}
-
 /* Where a tensor lies in what is stored: its flat shard may be one of several that are here. */
 static char *in_storage(const Model *m, const Program *p, const StepTensor *x, const Tensor *row) {
-    TensorPart part;
-    char *base = stored(row, x->storage, &part);
+    const struct {
+        void *base;
+        TensorPart part;
+    } stored[N_STORAGES] = {
+        [STORAGE_PARAMETER] = {row->cast, PART_CAST},
+        [STORAGE_GRADIENT] = {x->bytes == 8 ? (void *)m->grad_64[row - m->tensors.t] : row->grad,
+                              PART_GRAD},
+        [STORAGE_MASTER] = {row->param, PART_PARAM},
+        [STORAGE_MOMENT] = {row->m, PART_MOMENTS},
+        [STORAGE_SECOND_MOMENT] = {row->v, PART_MOMENTS}};
+    TensorPart part = stored[x->storage].part;
     Axes flat = axes_none();
-    if (x->storage == STORAGE_GRADIENT && x->bytes == 8)
-        base = (char *)m->grad_64[row - m->tensors.t];
     for (int i = x->n_block; i < x->dist.shard[0].n; i++)
         flat.axis[flat.n++] = x->dist.shard[0].axis[i];
     int64_t n = step_tensor_elements(p, x), begin = mesh_block(p->mesh, flat) * n;
     assert(begin >= row->begin[part] && begin + n <= row->end[part]);
-    return base + (begin - row->begin[part]) * x->bytes;
+    return (char *)stored[x->storage].base + (begin - row->begin[part]) * x->bytes;
 }
 
 static void bind(Bound *b, const Model *m) {

@@ -28,7 +28,7 @@ typedef struct Bound {
     char *base;     // of temporaries
     char *cache;    // of all layers
     CollStaging staging; // on a device: for collectives of blocks that are columns
-    bool backward, made;
+    bool made;
 } Bound;
 
 enum {
@@ -198,7 +198,7 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .ld = stride(c, logits),
                         .targets = m->targets + tensor(c, logits)->row,
                         .scale = m->scale,
-                        .backward = c->b->backward,
+                        .backward = c->b->shape.training,
                         .first = m->w.V_0};
 }
 

@@ -51,34 +51,19 @@ typedef struct Squares {
     Model *m;
     double here, *there; // there: on the device; NULL: here
     bool begun;
-    const float *begin, *end; // on a device: still to be added
+    const float *begin, *end; // side by side, still to be added
 } Squares;
 
-static void add_there(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
-    s->m->k->squares_to(s->there, x, ld, rows, n, s->begun);
-    s->begun = true;
+static void add_squares(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
+    for (int64_t i = 0; i < rows && !s->there; i++)
+        s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, n);
+    if (s->there) s->m->k->squares_to(s->there, x, ld, rows, n, s->begun), s->begun = true;
 }
 
 static void add_side_by_side(Squares *s) {
-    if (s->begin != s->end) add_there(s, s->begin, s->end - s->begin, 1, s->end - s->begin);
+    int64_t n = s->end - s->begin;
+    if (n > 0) add_squares(s, s->begin, n, 1, n);
     s->begin = s->end = NULL;
-}
-
-/* Rows that are not side by side. */
-static void add_squares_of(Squares *s, const float *x, const TensorRect *r, int64_t ld) {
-    for (int64_t i = 0; i < r->rows && !s->there; i++)
-        s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, r->cols);
-    if (s->there) add_there(s, x, ld, r->rows, r->cols);
-}
-
-/* x[n], followed by `zeros` of them. */
-static void add_squares(Squares *s, const float *x, int64_t n, int64_t zeros) {
-    if (!s->there) {
-        s->here += s->m->k->sum_of_squares(s->m->team, x, n);
-        return;
-    }
-    if (s->end != x) add_side_by_side(s), s->begin = x;
-    s->end = x + n + zeros;
 }
 
 /* With zero1 only the shard of the moments is complete; replicas that take local steps have
@@ -92,14 +77,16 @@ static void squares_add(Squares *s, int i) {
     bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
     for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
     if (all_first) {
+        if (s->end != g || !s->there) add_side_by_side(s), s->begin = g;
         // padding is zero, and so is what nobody writes, from the last element to where the next
         // tensor begins
-        add_squares(s, g, n, whole ? gap : 0);
+        s->end = g + n + (whole && s->there ? gap : 0);
         return;
     }
+    if (!s->there) add_side_by_side(s);
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
-        add_squares_of(s, g + r.at, &r, t->local_cols);
+        add_squares(s, g + r.at, t->local_cols, r.rows, r.cols);
 }
 
 static void squares_end(Squares *s) {
