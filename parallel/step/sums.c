@@ -49,43 +49,27 @@ typedef struct Sums {
 
 /* ---- the gradients ---- */
 
-/* Of each tensor: the last operation of the last kernel that makes it, or rows of it. */
-static int *last_makers(const Program *p) {
-    int *last = mem_alloc((size_t)p->n_tensors * sizeof *last);
-    for (int t = 0; t < p->n_tensors; t++) last[t] = -1;
-    for (int i = 0, end; i < p->n_ops; i = end) {
-        end = op_kernel_end(p->op, p->n_ops, i);
-        for (int k = i; k < end; k++) {
-            int parent = p->tensor[p->op[k].out].parent;
-            last[p->op[k].out] = end - 1;
-            if (parent >= 0) last[parent] = end - 1;
-        }
-    }
-    return last;
-}
-
-/* With --overlap halves the second half adds to what the first has made: its tensor is the
- * gradient. */
+/* A gradient is what the last kernel makes that makes it, or rows of it: with --overlap halves the
+ * second half adds to what the first has made, and its tensor is the gradient. */
 static void find_gradients(Sums *s, const TensorTable *table) {
     const Program *p = s->p;
-    int *last = last_makers(p), n = 0;
-    Gradient *of = mem_calloc((size_t)p->n_tensors, sizeof *of);
-    for (int t = 0; t < p->n_tensors; t++) {
-        if (p->tensor[t].storage != STORAGE_PARAMETER) continue;
-        bool matrix = p->tensor[t].n_block != NO_FLAT_PARTS; // else a vector
-        of[n] = (Gradient){-1, -1, matrix, shard_partial_axes(table, n, p->layout).n};
-        n++;
-    }
-    for (int t = 0; t < p->n_tensors; t++) {
-        const StepTensor *x = &p->tensor[t];
-        if (x->storage != STORAGE_GRADIENT || last[t] <= of[x->parameter].last_op) continue;
-        of[x->parameter].dw = t, of[x->parameter].last_op = last[t];
+    int n = table->n;
+    Gradient *of = mem_calloc((size_t)n, sizeof *of);
+    for (int i = 0; i < n; i++)
+        of[i] = (Gradient){-1, -1, shard_has_flat_parts(table, i),
+                           shard_partial_axes(table, i, p->layout).n};
+    for (int i = 0; i < p->n_ops; i++) {
+        int t = p->op[i].out, end = op_kernel_end(p->op, p->n_ops, i) - 1;
+        if (p->tensor[t].parent >= 0) t = p->tensor[t].parent;
+        if (p->tensor[t].storage != STORAGE_GRADIENT) continue;
+        Gradient *g = &of[p->tensor[t].parameter];
+        if (end > g->last_op) g->dw = t, g->last_op = end;
     }
     s->gradient = mem_calloc((size_t)n, sizeof *of);
     for (int axes = 1; axes <= N_AXES; axes++)
         for (int i = 0; i < n; i++)
             if (of[i].dw >= 0 && of[i].axes == axes) s->gradient[s->n++] = of[i];
-    mem_free(last), mem_free(of);
+    mem_free(of);
 }
 
 /* ---- buckets ---- */
