@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "parallel/comm/coll.h"
 
 /* Sequences [first, first + B) of n; the rest of the micro-batch is padding. Returns the targets
  * that count. */
@@ -38,7 +39,8 @@ EvalSum evaluate(Model *m, const Sequences *s, int64_t n, float *losses, bool (*
     }
     sum.loss = model_losses(m);
     sum.n = (int64_t)model_sum(m, (double)sum.n);
-    if (losses) model_sum_floats(m, losses, n * S);
+    if (losses)
+        coll_sum(grid_comm(m->grid, axes_of("d.z")), COLL_F32, losses, n * S, "losses of tokens");
     mem_free(in), mem_free(target), mem_free(loss);
     return sum;
 }

@@ -96,7 +96,7 @@ static void walk(Model *m) {
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
     cut_activations(m, acts);
     cut_scratch(m, work);
-    step_end_allocate(m, work);
+    if (m->k->sum_to) m->end.totals = arena_take(work, 2 * sizeof *m->end.totals);
 }
 
 /* Do collectives use its memory? */
@@ -140,6 +140,15 @@ static void make_rope(Model *m) {
     mem_free(table);
 }
 
+static void make_copy_of_totals(Model *m) {
+    Arena *a = &m->end.memory;
+    *a = arena_measure("totals on the host");
+    a->memory = m->k->pinned;
+    arena_take(a, sizeof *m->end.copy);
+    arena_commit(a);
+    m->end.copy = arena_take(a, sizeof *m->end.copy);
+}
+
 void model_allocate(Model *m) {
     const Config *c = &m->shape.config;
     for (int i = 0; i < N_ARENAS; i++) {
@@ -149,7 +158,7 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (kernels_on_device(m->k) && !m->shape.borrow) mirror_make(m);
-    step_end_make(m);
+    if (m->end.totals) make_copy_of_totals(m);
 }
 
 /* The grid of a model that has no memory may be gone. */
@@ -171,7 +180,7 @@ void model_free(Model *m) {
     step_run_free(m->program);
     mem_free(m->grad_64), mem_free(m->grad_order);
     mirror_free(m);
-    step_end_free(m);
+    arena_free(&m->end.memory);
     tensors_free(&m->tensors);
     *m = (Model){0};
 }

@@ -149,9 +149,8 @@ Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first);
 /* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL), from `at` on,
  * and pads them to m->tk.T. */
 void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const int32_t *targets);
-/* Collective over d x z. The sum of a number, or of n floats, of each coordinate. */
+/* Collective over d x z. The sum of a number of each coordinate. */
 double model_sum(Model *m, double x);
-void model_sum_floats(Model *m, float *x, int64_t n);
 /* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools:
  * big). */
 void model_logits(Model *m, const int32_t *inputs, float *logits);

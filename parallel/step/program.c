@@ -234,12 +234,6 @@ int64_t step_tensor_begin(const Program *p, const StepTensor *t) {
     return t->row * (t->stride ? t->stride : step_tensor_local(p, t, 1)) + t->column;
 }
 
-int64_t step_tensor_filled(const Program *p, const StepTensor *t) {
-    int64_t rows = step_tensor_local(p, t, 0);
-    int64_t left = t->size[0] - t->padding - mesh_block(p->mesh, t->dist.shard[0]) * rows;
-    return (left < 0 ? 0 : left < rows ? left : rows) * step_tensor_local(p, t, 1);
-}
-
 int step_tensor_tokens(const StepTensor *t) {
     for (int i = 0; i < t->dist.n_dims; i++)
         if (strcmp(t->dist.dim[i], "T") == 0) return i;
@@ -265,12 +259,6 @@ bool op_begins_kernel(const Program *p, int i) {
     while (p->op[first].fused) first--;
     bool gathers = op_info(p->op[first].kind)->collective;
     return i == first ? !gathers : gathers && op_is_matmul(&p->op[i]);
-}
-
-BlocksOf op_blocks_of(const Op *matmul, const Op *collective) {
-    if (collective->kind == OP_REDUCE_SCATTER) return BLOCKS_OF_Y;
-    if (matmul->kind != OP_MATMUL_AT) return BLOCKS_OF_A;
-    return matmul->in[0] == collective->out ? BLOCKS_OF_AT : BLOCKS_OF_B;
 }
 
 int64_t op_bytes(const Program *p, const Op *op) {

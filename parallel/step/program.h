@@ -202,10 +202,8 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes of its memory; and with what aligns the next one in an arena. */
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t);
 int64_t step_tensor_aligned(const Program *p, const StepTensor *t);
-/* Local, pure. Where in its parent a tensor begins, in elements. And the elements of this rank's
- * block, in rows, that are not padding. */
+/* Local, pure. Where in its parent a tensor begins, in elements. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
-int64_t step_tensor_filled(const Program *p, const StepTensor *t);
 /* Local, pure. Its dimension of tokens; -1: it has none. */
 int step_tensor_tokens(const StepTensor *t);
 /* Local, pure. Blocks of its parent of which a tensor has rows; 1 where its rows lie together. */
@@ -254,9 +252,6 @@ int64_t head_chunk(int64_t T, int64_t V, bool on_device);
  * it fused into none, or a matmul that is fused with a collective? */
 bool op_in_kernel(const Program *p, int i);
 bool op_begins_kernel(const Program *p, int i);
-/* Local, pure. The part of a matmul's operands or result that a collective in its kernel brings or
- * takes. */
-BlocksOf op_blocks_of(const Op *matmul, const Op *collective);
 
 /* Local. Where temporaries lie in one arena, by their lives in the list as it is: sets offset and
  * gradient of tensors. Returns the bytes of the arena: allocate.c. */

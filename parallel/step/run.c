@@ -10,6 +10,18 @@ static CollType type_of(const StepTensor *t) {
     return t->bytes == 2 ? COLL_BF16 : COLL_F32;
 }
 
+/* Zeros behind the rows of this rank's block of a tensor. */
+static void clear_padding(const Call *c, int t) {
+    const StepTensor *x = tensor(c, t);
+    int64_t n = rows(c, t),
+            left = x->size[0] - x->padding - mesh_block(c->p->mesh, x->dist.shard[0]) * n;
+    int64_t filled = (left < 0 ? 0 : left < n ? left : n) * cols(c, t);
+    int64_t padding = step_tensor_elements(c->p, x) - filled;
+    if (padding > 0)
+        c->m->k->zero(c->m->team, (char *)at(c, t) + filled * x->bytes,
+                      (size_t)(padding * x->bytes));
+}
+
 /* by_blocks: in the kernel of a matmul. */
 static void start_as(const Call *c, bool by_blocks) {
     const Op *op = c->op;
@@ -19,13 +31,8 @@ static void start_as(const Call *c, bool by_blocks) {
     bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
     // a stored gradient's padding is zero already; that of a temporary is not
     bool clears = tensor(c, src)->storage != STORAGE_GRADIENT;
-    if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER && clears) { // of flat parts
-        StepTensor whole = *tensor(c, src);
-        int64_t all = step_tensor_elements(c->p, &whole), n = step_tensor_filled(c->p, &whole);
-        if (all > n)
-            c->m->k->zero(c->m->team, (char *)at(c, src) + n * t->bytes,
-                          (size_t)((all - n) * t->bytes));
-    }
+    if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER && clears) // of flat parts
+        clear_padding(c, src);
     const void *from = at(c, src);
     if (op->kind == OP_BROADCAST) { // a panel's rows may be apart where it comes from
         if (is_root(c)) copy_rows(c, dst, src);
@@ -79,6 +86,13 @@ static void run_kernel(const Call *c) {
     hook->kernel(hook->ctx, &s);
 }
 
+/* The part of a matmul's operands or result that a collective in its kernel brings or takes. */
+static BlocksOf blocks_of(const Op *matmul, const Op *collective) {
+    if (collective->kind == OP_REDUCE_SCATTER) return BLOCKS_OF_Y;
+    if (matmul->kind != OP_MATMUL_AT) return BLOCKS_OF_A;
+    return matmul->in[0] == collective->out ? BLOCKS_OF_AT : BLOCKS_OF_B;
+}
+
 /* Matmuls with their collective `op`: the one that scatters its result, or those that read what is
  * gathered. */
 static void run_fused(const Call *c, const Op *op) {
@@ -93,7 +107,7 @@ static void run_fused(const Call *c, const Op *op) {
          i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;
         while (i + kernel.n < n && !op_begins_kernel(c->p, first + i + kernel.n)) kernel.n++;
-        blocks.of = op_blocks_of(kernel.op, op);
+        blocks.of = blocks_of(kernel.op, op);
         blocks.done = i + kernel.n == n ? all.done : NULL;
         run_kernel(&kernel);
     }

@@ -212,8 +212,7 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
     run_attention_backward, run_act_backward, run_swiglu_backward, run_loss_backward,
     run_accumulate, run_copy, run_bucket;
 /* Of gradients and of the end of a step: run_end.c */
-Kernel run_pack_copies, run_unpack_copies, run_loss_total, run_squares, run_clip, run_adamw,
-    run_cast;
+Kernel run_move_copies, run_loss_total, run_squares, run_clip, run_adamw, run_cast;
 /* Of --exact: run_exact.c */
 Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_rstd, run_loss_largest,
     run_loss_target, run_loss_of_sums, run_loss_gradient;

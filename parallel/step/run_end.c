@@ -22,8 +22,10 @@ void run_loss_total(const Call *c) {
 
 /* Copies the key and value heads of a gradient into (pack) or out of a buffer. The ranks that hold
  * copies hold the same rectangles in the same order. */
-static void move_copies(const Call *c, float *buffer, bool pack) {
+void run_move_copies(const Call *c) {
     const Model *m = c->m;
+    bool pack = c->op->kind == OP_PACK_COPIES;
+    float *buffer = at(c, pack ? c->op->out : c->op->in[1]);
     const Tensor *t = c->b->tensor[c->op->in[0]];
     int64_t n = 0, queries = m->shape.config.heads * m->w.D, ld = t->local_cols;
     TensorRect r;
@@ -34,13 +36,6 @@ static void move_copies(const Call *c, float *buffer, bool pack) {
                    pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
         n += r.rows * r.cols;
     }
-}
-
-void run_pack_copies(const Call *c) {
-    move_copies(c, at(c, c->op->out), true);
-}
-void run_unpack_copies(const Call *c) {
-    move_copies(c, at(c, c->op->in[1]), false);
 }
 
 /* ---- squares of gradients: each element counts on the first rank that holds it ---- */
@@ -89,11 +84,6 @@ static void squares_add(Squares *s, int i) {
         add_squares(s, g + r.at, t->local_cols, r.rows, r.cols);
 }
 
-static void squares_end(Squares *s) {
-    add_side_by_side(s);
-    if (s->there && !s->begun) s->m->k->zero(s->m->team, s->there, sizeof *s->there);
-}
-
 static void exact_squares(const Call *c) {
     int dw = c->op->in[0];
     int64_t *sum = at(c, c->op->out);
@@ -120,7 +110,8 @@ void run_squares(const Call *c) {
     assert(!s.there || c->n == c->m->tensors.n);
     for (int i = 0; i < c->n; i++)
         squares_add(&s, s.there ? c->m->grad_order[i] : index_of(c, c->op[i].in[0]));
-    squares_end(&s);
+    add_side_by_side(&s);
+    if (s.there && !s.begun) c->m->k->zero(c->m->team, s.there, sizeof *s.there);
     if (!s.there) *(double *)at(c, out) = s.here;
 }
 

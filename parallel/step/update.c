@@ -15,32 +15,9 @@ double model_sum(Model *m, double x) {
     return x;
 }
 
-void model_sum_floats(Model *m, float *x, int64_t n) {
-    coll_sum(over_losses(m), COLL_F32, x, n, "losses of tokens");
-}
-
 /* ---- what a step is judged by */
 
 enum { MINE, WHOLE }; // of the totals on a device
-
-void step_end_allocate(Model *m, Arena *a) {
-    if (!m->k->sum_to) return;
-    m->end.totals = arena_take(a, (WHOLE + 1) * sizeof *m->end.totals);
-}
-
-void step_end_make(Model *m) {
-    Arena *a = &m->end.memory;
-    if (!m->end.totals) return;
-    *a = arena_measure("totals on the host");
-    a->memory = m->k->pinned;
-    arena_take(a, sizeof *m->end.copy);
-    arena_commit(a);
-    m->end.copy = arena_take(a, sizeof *m->end.copy);
-}
-
-void step_end_free(Model *m) {
-    arena_free(&m->end.memory);
-}
 
 void model_zero_losses(Model *m) {
     m->end.loss = 0;

@@ -39,12 +39,6 @@ typedef struct StepEnd {
     int n_waiting;
 } StepEnd;
 
-/* Local. Cuts the device's part out of an arena; makes, and frees, the host's. Of model_allocate
- * and model_free. */
-void step_end_allocate(Model *m, Arena *a);
-void step_end_make(Model *m);
-void step_end_free(Model *m);
-
 /* The losses of every model_step and model_loss are added up: local, from zero, which
  * model_zero_grads does too; n more of them; collective over d x z, their sum over all coordinates,
  * the same on all ranks and, with --exact, on all meshes. */

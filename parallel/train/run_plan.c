@@ -120,19 +120,14 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     return s;
 }
 
-PriceShape run_step_shape(const Run *r) {
-    PriceShape s = {.model = r->m.shape,
-                    .batch = r->batch,
-                    .local_steps = r->grid.local_steps,
-                    .whole = true,
-                    .kernels = r->m.k};
-    s.model.threads = team_size(r->team);
-    return s;
-}
-
 StepLists *run_step_lists(const Run *r) {
     StepLists *s = mem_alloc(sizeof *s);
-    PriceShape shape = run_step_shape(r);
+    PriceShape shape = {.model = r->m.shape,
+                        .batch = r->batch,
+                        .local_steps = r->grid.local_steps,
+                        .whole = true,
+                        .kernels = r->m.k};
+    shape.model.threads = team_size(r->team);
     price_lists(s, &shape, &r->grid.layout, world_rank(r->world), 0);
     return s;
 }

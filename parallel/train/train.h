@@ -163,7 +163,6 @@ bool run_choose_layout(Run *r);
  * by run_free_lists. */
 StepLists *run_step_lists(const Run *r);
 void run_free_lists(StepLists *s);
-PriceShape run_step_shape(const Run *r);
 /* Collective. The machine of these ranks: GPUs where they are used, else processors. */
 void run_machine(const Run *r, const Detected *d, Machine *m);
 /* Local. End the run for a batch that is no multiple of --micro; for halves of an odd
