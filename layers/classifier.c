@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "base/simd.h"
-#include "layers/exact.h"
 
 /* A row is read from memory once: the sums leave e^(x - max of its chunk) in its place, in L2,
  * where the gradient finds it and needs only a factor per chunk. So there is one exponential per
@@ -82,9 +81,8 @@ static void row_gradient(const Row *r, float *x, int64_t V, float scale) {
 typedef struct Rows {
     const Classifier *c;
     float *loss, *logits;
-    float *stats;
-    const float *max, *log_sum;
-    int64_t max_stride;
+    float *stats, *log_sum;
+    int64_t n_parts; // of classifier_merge
 } Rows;
 
 static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
@@ -114,22 +112,35 @@ void classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
     team_for(t, c->T, 1, classifier_rows, &(Rows){.c = c, .loss = loss, .logits = logits});
 }
 
-/* All exponentials are relative to one maximum here, so that the gradient needs one factor: the row
- * is read once more for it, out of the cache. */
+/* Columns of the part that begins at column i. */
+static int64_t part_from(const Classifier *c, int64_t i) {
+    return c->part && i + c->part < c->V ? c->part : c->V - i;
+}
+
+/* All exponentials of a part are relative to one maximum here, so that the gradient needs one
+ * factor: the part is read once more for it, out of the cache. */
+static void part_statistics(const Classifier *c, float *stats, float *x, int64_t V) {
+    stats[0] = chunk_max(x, V);
+    double sum = 0;
+    for (int64_t i = 0; i < V; i += CHUNK)
+        sum += (double)chunk_sum(c->backward ? x + i : NULL, x + i, stats[0],
+                                 V - i < CHUNK ? V - i : CHUNK);
+    stats[1] = (float)sum;
+}
+
 static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
     const Rows *w = ctx;
     const Classifier *c = w->c;
     for (int64_t t = begin; t < end; t++) {
         float *x = w->logits + t * c->ld, *stats = w->stats + 3 * t;
-        stats[0] = -FLT_MAX, stats[1] = 0, stats[2] = 0;
-        if (c->targets[t] < 0) continue;
-        if (classifier_has_target(c, t)) stats[2] = x[c->targets[t] - c->first];
-        stats[0] = chunk_max(x, c->V);
-        double sum = 0;
-        for (int64_t i = 0; i < c->V; i += CHUNK)
-            sum += (double)chunk_sum(c->backward ? x + i : NULL, x + i, stats[0],
-                                     c->V - i < CHUNK ? c->V - i : CHUNK);
-        stats[1] = (float)sum;
+        int64_t target = classifier_has_target(c, t) ? c->targets[t] - c->first : -1, i = 0, V;
+        do {
+            V = part_from(c, i);
+            stats[0] = -FLT_MAX, stats[1] = 0;
+            stats[2] = target >= i && target < i + V ? x[target] : 0;
+            if (c->targets[t] >= 0) part_statistics(c, stats, x + i, V);
+            i += V, stats += 3 * c->T;
+        } while (i < c->V);
     }
 }
 
@@ -137,23 +148,31 @@ void classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logi
     team_for(t, c->T, 1, statistics_rows, &(Rows){.c = c, .stats = stats, .logits = logits});
 }
 
-void classifier_merge(const Classifier *c, float *loss, float *log_sum, const float *parts,
-                      int n_parts) {
-    for (int64_t t = 0; t < c->T; t++) {
+static void merge_rows(void *ctx, int64_t begin, int64_t end) {
+    const Rows *w = ctx;
+    const Classifier *c = w->c;
+    for (int64_t t = begin; t < end; t++) {
         double max = -(double)FLT_MAX, sum = 0, logit = 0;
-        for (int i = 0; i < n_parts; i++) {
-            double m = (double)parts[3 * (i * c->T + t)];
+        for (int64_t i = 0; i < w->n_parts; i++) {
+            double m = (double)w->stats[3 * (i * c->T + t)];
             if (m > max) max = m;
         }
-        for (int i = 0; i < n_parts; i++) {
-            const float *s = parts + 3 * (i * c->T + t);
+        for (int64_t i = 0; i < w->n_parts; i++) {
+            const float *s = w->stats + 3 * (i * c->T + t);
             sum += (double)s[1] * exp((double)s[0] - max);
             logit += (double)s[2];
         }
         bool counts = c->targets[t] >= 0;
-        loss[t] = counts ? (float)(log(sum) + (max - logit)) : 0;
-        log_sum[t] = counts ? (float)(log(sum) + max) : 0;
+        w->loss[t] = counts ? (float)(log(sum) + (max - logit)) : 0;
+        w->log_sum[t] = counts ? (float)(log(sum) + max) : 0;
     }
+}
+
+void classifier_merge(Team *t, const Classifier *c, float *loss, float *log_sum, const float *stats,
+                      int64_t n_parts) {
+    Rows w = {.c = c, .loss = loss, .log_sum = log_sum, .n_parts = n_parts};
+    w.stats = (float *)stats; // only read
+    team_for(t, c->T, 1, merge_rows, &w);
 }
 
 static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
@@ -161,10 +180,13 @@ static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
     const Classifier *c = w->c;
     for (int64_t t = begin; t < end; t++) {
         float *x = w->logits + t * c->ld;
+        const float *stats = w->stats + 3 * t;
         int64_t n = c->targets[t] < 0 ? 0 : c->V; // columns whose gradient is not 0
-        double max = (double)w->max[w->max_stride * t];
-        float f = (float)(exp(max - (double)w->log_sum[t]) * (double)c->scale);
-        for (int64_t v = 0; v < n; v++) x[v] *= f;
+        for (int64_t i = 0, last; i < n; i = last, stats += 3 * c->T) {
+            last = i + part_from(c, i);
+            float f = (float)(exp((double)stats[0] - (double)w->log_sum[t]) * (double)c->scale);
+            for (int64_t v = i; v < last; v++) x[v] *= f;
+        }
         for (int64_t v = n; v < c->ld; v++) x[v] = 0;
         if (classifier_has_target(c, t)) x[c->targets[t] - c->first] -= c->scale;
     }
@@ -172,12 +194,7 @@ static void gradient_rows(void *ctx, int64_t begin, int64_t end) {
 
 void classifier_gradient(Team *t, const Classifier *c, const float *stats, const float *log_sum,
                          Act *logits) {
-    team_for(t, c->T, 1, gradient_rows,
-             &(Rows){.c = c, .logits = logits, .max = stats, .log_sum = log_sum, .max_stride = 3});
-}
-
-void exact_classifier_gradient(Team *t, const Classifier *c, float *logits, const float *max,
-                               const float *log_sum) {
-    team_for(t, c->T, 1, gradient_rows,
-             &(Rows){.c = c, .logits = logits, .max = max, .log_sum = log_sum, .max_stride = 1});
+    Rows w = {.c = c, .logits = logits};
+    w.stats = (float *)stats, w.log_sum = (float *)log_sum; // only read
+    team_for(t, c->T, 1, gradient_rows, &w);
 }

@@ -199,12 +199,13 @@ __global__ void __launch_bounds__(THREADS) statistics(float *stats, const E *log
 }
 
 __global__ void merge(float *loss, float *log_sum, const float *parts, const int32_t *targets,
-                      int64_t T, int n_parts) {
+                      int64_t T, int64_t n_parts) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * MERGE_THREADS + threadIdx.x;
     if (t >= T) return;
     double max = -static_cast<double>(FLT_MAX), sum = 0, logit = 0;
-    for (int i = 0; i < n_parts; i++) max = fmax(max, static_cast<double>(parts[3 * (i * T + t)]));
-    for (int i = 0; i < n_parts; i++) {
+    for (int64_t i = 0; i < n_parts; i++)
+        max = fmax(max, static_cast<double>(parts[3 * (i * T + t)]));
+    for (int64_t i = 0; i < n_parts; i++) {
         const float *s = parts + 3 * (i * T + t);
         sum += static_cast<double>(s[1]) * exp(static_cast<double>(s[0]) - max);
         logit += static_cast<double>(s[2]);
@@ -225,9 +226,10 @@ __global__ void __launch_bounds__(THREADS) gradient(E *logits, const float *log_
 
 /* --- launchers */
 
-void merge_of(const Classifier *c, float *loss, float *log_sum, const float *parts, int n_parts) {
+void merge_of(Team *, const Classifier *c, float *loss, float *log_sum, const float *stats,
+              int64_t n_parts) {
     if (c->T > 0)
-        LAUNCH(merge, blocks_for(c->T, MERGE_THREADS), MERGE_THREADS, 0, loss, log_sum, parts,
+        LAUNCH(merge, blocks_for(c->T, MERGE_THREADS), MERGE_THREADS, 0, loss, log_sum, stats,
                c->targets, c->T, n_parts);
 }
 

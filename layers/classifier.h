@@ -21,6 +21,7 @@ typedef struct Classifier {
     float scale;            // 1 / number of targets in the whole batch
     bool backward;          // false: loss only; logits are not changed
     int64_t first;          // first token of these columns (of classifier_*; classifier: 0)
+    int64_t part;           // --exact: columns of a part (below), the same on every mesh; 0: V
 } Classifier;
 
 /* Is the column of this token's target among these? */
@@ -32,18 +33,21 @@ static inline bool classifier_has_target(const Classifier *c, int64_t t) {
 void classifier(Team *t, const Classifier *c, float *loss, Act *logits);
 
 /* The same in two steps for a vocabulary sharded over ranks: these V columns are the tokens first
- * .. first+V-1, possibly none. Between the steps the caller gathers the statistics of all parts.
+ * .. first+V-1, possibly none. Between the steps the caller gathers the statistics of all parts. A
+ * part is these V columns; or `part` columns, the same number on every mesh: the bits of a row then
+ * do not depend on how it is sharded. The last part of a row may be shorter, padding is in none.
  *
- *   statistics[T,3]   the largest logit m, sum_v exp(logit - m), and the target's logit (0 if not
- *                     here); without columns: -FLT_MAX, 0, 0. With backward exp(logit - m)
- *                     replaces the logits
- *   merge             statistics[n,T,3] of all parts -> loss[T], log_sum[T] (of all exponentials)
- *   gradient          dlogits = (exp(m - log_sum) e - (v == target)) scale, in place
+ *   statistics[parts,T,3]   the largest logit m, sum_v exp(logit - m), and the target's logit (0 if
+ *                           not in the part); without columns, of one part: -FLT_MAX, 0, 0. With
+ *                           backward exp(logit - m) replaces the logits
+ *   merge                   those of all n_parts of the row, in order -> loss[T], log_sum[T] (of
+ *                           all exponentials)
+ *   gradient                dlogits = (exp(m - log_sum) e - (v == target)) scale, in place
  *
  * Columns from V to ld are set to 0 by the gradient. */
 void classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits);
-void classifier_merge(const Classifier *c, float *loss, float *log_sum, const float *parts,
-                      int n_parts);
+void classifier_merge(Team *t, const Classifier *c, float *loss, float *log_sum, const float *stats,
+                      int64_t n_parts);
 void classifier_gradient(Team *t, const Classifier *c, const float *stats, const float *log_sum,
                          Act *logits);
 

@@ -46,11 +46,6 @@ double exact_wide_to_double(const int64_t sum_64[WIDE]) {
     return narrow_value(sum[0], 0x1p-14) + (double)sum[1] * 0x1p-64;
 }
 
-void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double factor) {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)(exact_wide_to_double(sum_64 + WIDE * i) * factor);
-}
-
 typedef struct Parts {
     int64_t *to;
     const int64_t *from;
@@ -123,4 +118,37 @@ void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T,
                          int exponent) {
     team_for(t, N, VECTORS * VF, bias_columns,
              &(Columns){dbias_64, dy, T, N, exact_grid_of(exponent)});
+}
+
+typedef struct NormWeights {
+    const Norm *n;
+    int64_t *dgamma_64, *dbeta_64;
+    const float *dy, *x, *mean, *rstd;
+    ExactGrid grid;
+} NormWeights;
+
+/* VF columns at a time, over all tokens. */
+static void norm_columns(void *ctx, int64_t begin, int64_t end) {
+    const NormWeights *w = ctx;
+    int64_t T = w->n->T, ld = norm_ld(w->n);
+    EACH_VECTOR(i, k, begin, end)
+        for (int64_t t = 0; t < T;) {
+            Lanes dgamma = {0}, dbeta = {0};
+            int64_t first = t, last = t + LANES_MOST < T ? t + LANES_MOST : T;
+            for (; t < last; t++) { // lanes beyond k: d is 0
+                vf d = vf_load_n(w->dy + t * ld + i, k), x = vf_load_n(w->x + t * ld + i, k);
+                vf mean = vf_set1(w->n->kind == NORM_LAYER ? w->mean[t] : 0);
+                lanes_add(&dgamma, &w->grid, d * ((x - mean) * vf_set1(w->rstd[t])));
+                lanes_add(&dbeta, &w->grid, d);
+            }
+            lanes_join(&dgamma, &w->grid, w->dgamma_64 + i, k, t - first);
+            if (w->dbeta_64) lanes_join(&dbeta, &w->grid, w->dbeta_64 + i, k, t - first);
+        }
+}
+
+void exact_norm_weight_backward(Team *t, const Norm *n, int64_t *dgamma_64, int64_t *dbeta_64,
+                                const float *dy, const float *x, const float *mean,
+                                const float *rstd, int exponent) {
+    NormWeights w = {n, dgamma_64, dbeta_64, dy, x, mean, rstd, exact_grid_of(exponent)};
+    team_for(t, n->C, 4 * VF, norm_columns, &w);
 }

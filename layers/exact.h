@@ -7,8 +7,8 @@
  *
  *   narrow  int64 v means v 2^-e, for tensors. In range: |v| < 2^51. A term is rounded to the grid
  *           once, by at most 2^-(e+1); the sum adds no error; the float at its end is rounded once.
- *   wide    int64 hi, lo mean hi 2^-14 + lo 2^-64, for sums of rows and of everything: |v| < 2^37
- *           with steps of 2^-64, so that neither squares nor gradients need a grid of their own.
+ *   wide    int64 hi, lo mean hi 2^-14 + lo 2^-64, for sums of everything: |v| < 2^37 with steps of
+ *           2^-64, so that neither losses nor squares of gradients need a grid of their own.
  *
  *   grid of a narrow sum          e                    range, scale           steps
  *     activations                 36                   32768                  1.5e-11
@@ -37,7 +37,6 @@
 #include <stdint.h>
 
 #include "base/team.h"
-#include "layers/classifier.h"
 #include "layers/embedding.h"
 #include "layers/matmul.h"
 #include "layers/norm.h"
@@ -70,9 +69,7 @@ void matmul_exact(Team *t, const Matmul *p, const MatmulExact *x);
 
 /* y[i] = y_64[i] 2^-exponent, rounded once; NaN where poisoned or out of range. */
 void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent);
-/* y[i] = factor times the wide sum sum_64[i, WIDE], rounded to double and then to float;
- * likewise. */
-void exact_wide_to_float(float *y, const int64_t *sum_64, int64_t n, double factor);
+/* Of a wide sum; likewise. */
 double exact_wide_to_double(const int64_t sum_64[WIDE]);
 
 /* to_64[n] += from_64[n]: parts of narrow sums, or of wide ones. */
@@ -91,42 +88,9 @@ void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, con
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,
                              const float *dx, int exponent);
 
-/* Norm of rows that may be sharded. Of n kind, T, C, ld, C_all, eps and gamma are used. Between the
- * lines marked + the parts are added.
- *
- *   exact_norm_sums, mean NULL  sums_64[T,WIDE] = sum of x             (RMS: leave out both)
- * + exact_wide_to_float         mean[T], factor 1 / C_all
- *   exact_norm_sums, squares    sums_64[T,WIDE] = sum of (x - mean)^2; mean NULL for RMS
- * + exact_norm_rstd             rstd[T]
- *   norm_apply
- *
- *   exact_norm_backward_sums    sums_64[T,2,WIDE] = the sums of norm_backward_sums;
- *                               dgamma_64[C], dbeta_64[C] (or NULL) += with the grid of weights
- * + exact_wide_to_float         sums[T,2], factor 1
- *   norm_backward_apply */
-void exact_norm_sums(Team *t, const Norm *n, int64_t *sums_64, const float *x, const float *mean,
-                     bool squares);
-void exact_norm_rstd(const Norm *n, float *rstd, const int64_t *sums_64);
-void exact_norm_backward_sums(Team *t, const Norm *n, int64_t *sums_64, int64_t *dgamma_64,
-                              int64_t *dbeta_64, const float *dy, const float *x, const float *mean,
-                              const float *rstd);
-
-/* Classifier with a vocabulary that may be sharded: exponentials are relative to the largest logit
- * of all.
- *
- *   exact_classifier_max        max[T] of these columns; -FLT_MAX where there are none
- * + the larger of all parts
- *   exact_classifier_sums       sums_64[T,WIDE] = sum of exp(logit - max), in place with backward;
- *                               target[T] = the target's logit, 0 where it is not here
- * + added, target as floats: all terms but one are 0
- *   exact_classifier_loss       loss[T], log_sum[T]
- *   exact_classifier_gradient   in place, as classifier_gradient */
-void exact_classifier_max(Team *t, const Classifier *c, float *max, const float *logits);
-void exact_classifier_sums(Team *t, const Classifier *c, int64_t *sums_64, float *target,
-                           float *logits, const float *max);
-void exact_classifier_loss(const Classifier *c, float *loss, float *log_sum, const int64_t *sums_64,
-                           const float *target, const float *max);
-void exact_classifier_gradient(Team *t, const Classifier *c, float *logits, const float *max,
-                               const float *log_sum);
+/* dgamma_64[C], dbeta_64[C] (or NULL) += what norm_backward_sums adds to dgamma and dbeta. */
+void exact_norm_weight_backward(Team *t, const Norm *n, int64_t *dgamma_64, int64_t *dbeta_64,
+                                const float *dy, const float *x, const float *mean,
+                                const float *rstd, int exponent);
 
 #endif

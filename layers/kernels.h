@@ -52,12 +52,9 @@
     /* adamw.h */      X(adamw) X(sum_of_squares) \
     /* move.h */       X(zero) X(copy) X(copy_tokens) X(add_to) X(to_floats) X(sum_of) \
     /* peak.h */       X(peak) \
-    /* exact.h */      X(matmul_exact) X(exact_to_float) X(exact_wide_to_float) \
-                       X(exact_wide_to_double) X(exact_add) X(exact_sum) X(exact_bias_backward) \
-                       X(exact_embedding_backward) X(exact_position_backward) X(exact_norm_sums) \
-                       X(exact_norm_rstd) X(exact_norm_backward_sums) X(exact_classifier_max) \
-                       X(exact_classifier_sums) X(exact_classifier_loss) \
-                       X(exact_classifier_gradient)
+    /* exact.h */      X(matmul_exact) X(exact_to_float) X(exact_wide_to_double) X(exact_add) \
+                       X(exact_sum) X(exact_bias_backward) X(exact_embedding_backward) \
+                       X(exact_position_backward) X(exact_norm_weight_backward)
 // clang-format on
 
 // Their types: struct Kernels has a pointer for each, by the function's name.

@@ -66,6 +66,12 @@ static void row_apply(const Norm *n, float *y, const float *x, float mean, float
     }
 }
 
+/* Features of the part that begins at i, of a row, or a shard of it, with C. */
+static int64_t features_from(const Norm *n, int64_t C, int64_t i) {
+    int64_t part = norm_part(n);
+    return i + part < C ? part : C - i;
+}
+
 /* Features of the whole row. */
 static float n_features(const Norm *n) {
     return (float)(n->C_all ? n->C_all : n->C);
@@ -74,22 +80,23 @@ typedef struct Forward {
     const Norm *n;
     float *y, *mean, *rstd;
     const float *x;
-    float *stats;  // of norm_statistics
+    float *stats;  // of norm_statistics and norm_merge
     float *stream; // of residual_norm: x before it is whole
     const float *addend, *bias;
     const float *mean_given, *rstd_given; // of norm_apply
 } Forward;
 
-/* Mean and sum of squared distances of the features that are here; 0 and 0 where there are none. */
-static inline void row_statistics(const Norm *n, const float *x, float *mean, float *squares) {
-    *mean = n->kind == NORM_LAYER && n->C > 0 ? row_sum(x, n->C) / (float)n->C : 0;
-    *squares = row_squares(x, *mean, n->C);
+/* Mean and sum of squared distances of C features; 0 and 0 of none. */
+static inline void row_statistics(const Norm *n, const float *x, int64_t C, float *mean,
+                                  float *squares) {
+    *mean = n->kind == NORM_LAYER && C > 0 ? row_sum(x, C) / (float)C : 0;
+    *squares = row_squares(x, *mean, C);
 }
 
 static void forward_row(const Forward *f, int64_t t) {
     int64_t ld = norm_ld(f->n);
     float mean, squares;
-    row_statistics(f->n, f->x + t * ld, &mean, &squares);
+    row_statistics(f->n, f->x + t * ld, f->n->C, &mean, &squares);
     float rstd = 1 / sqrtf(squares / (float)f->n->C + f->n->eps);
     row_apply(f->n, f->y + t * ld, f->x + t * ld, mean, rstd);
     if (f->mean) f->mean[t] = mean;
@@ -124,8 +131,16 @@ void residual_norm(Team *t, const Norm *n, Act *stream, const Act *addend, const
 
 static void statistics_rows(void *ctx, int64_t begin, int64_t end) {
     const Forward *f = ctx;
-    for (int64_t t = begin; t < end; t++)
-        row_statistics(f->n, f->x + t * norm_ld(f->n), f->stats + 2 * t, f->stats + 2 * t + 1);
+    const Norm *n = f->n;
+    for (int64_t t = begin; t < end; t++) {
+        int64_t i = 0;
+        float *stats = f->stats + 2 * t;
+        do {
+            row_statistics(n, f->x + t * norm_ld(n) + i, features_from(n, n->C, i), stats,
+                           stats + 1);
+            i += norm_part(n), stats += 2 * n->T;
+        } while (i < n->C);
+    }
 }
 
 void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
@@ -134,23 +149,29 @@ void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
 
 /* Distances from the mean of all are those from a part's own mean, and the distance of that mean:
  * no square of the mean itself appears, so nothing cancels where it is large. */
-void norm_merge(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
-                int n_parts) {
-    for (int64_t t = 0; t < n->T; t++) {
-        double count = 0, m = 0, squares = 0;
-        for (int i = 0; i < n_parts; i++) {
-            count += (double)counts[i];
-            m += (double)counts[i] * (double)parts[2 * (i * n->T + t)];
-        }
-        m /= count;
-        for (int i = 0; i < n_parts; i++) {
-            const float *s = parts + 2 * (i * n->T + t);
+static void merge_rows(void *ctx, int64_t begin, int64_t end) {
+    const Forward *f = ctx;
+    const Norm *n = f->n;
+    int64_t all = n->C_all ? n->C_all : n->C, part = norm_part(n);
+    for (int64_t t = begin; t < end; t++) {
+        double m = 0, squares = 0;
+        const float *s = f->stats + 2 * t;
+        for (int64_t i = 0; i < all; i += part, s += 2 * n->T)
+            m += (double)features_from(n, all, i) * (double)s[0];
+        m /= (double)all;
+        s = f->stats + 2 * t;
+        for (int64_t i = 0; i < all; i += part, s += 2 * n->T) {
             double d = (double)s[0] - m;
-            squares += (double)s[1] + (double)counts[i] * d * d;
+            squares += (double)s[1] + (double)features_from(n, all, i) * d * d;
         }
-        if (mean) mean[t] = (float)m;
-        rstd[t] = (float)(1 / sqrt(squares / count + (double)n->eps));
+        if (f->mean) f->mean[t] = (float)m;
+        f->rstd[t] = (float)(1 / sqrt(squares / (double)all + (double)n->eps));
     }
+}
+
+void norm_merge(Team *t, const Norm *n, float *mean, float *rstd, const float *stats) {
+    Forward f = {.n = n, .mean = mean, .rstd = rstd, .stats = (float *)stats}; // only read
+    team_for(t, n->T, norm_grain(n), merge_rows, &f);
 }
 
 static void apply_rows(void *ctx, int64_t begin, int64_t end) {
@@ -171,24 +192,27 @@ void norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
 typedef struct Backward {
     const Norm *n;
     float *dx;   // NULL: only the sums
-    float *sums; // RowSums of every token, or NULL: they are used at once
+    float *sums; // RowSums of every part and token, or NULL: they are used at once
     const float *dy, *x, *mean, *rstd;
     const float *sums_given;
+    int64_t n_given; // parts of those
 } Backward;
 
 typedef struct RowSums {
     float g, gh; // sums over the features of g = dy gamma and of g h, h = (x - mean) rstd
 } RowSums;
 
-/* The sums that dx of this row needs; adds this row to the panel's dgamma and dbeta on the way. */
+/* The sums that dx of this row needs, of the columns from begin to end; adds them to the panel's
+ * dgamma and dbeta on the way, unless that is NULL. */
 static RowSums backward_sums(const Norm *n, float *dgamma, float *dbeta, const float *dy,
-                             const float *x, float mean, float rstd) {
+                             const float *x, float mean, float rstd, int64_t begin, int64_t end) {
     vf m = vf_set1(mean), r = vf_set1(rstd), sum_g = vf_zero(), sum_gh = vf_zero();
-    EACH_VECTOR(i, k, 0, n->C) { // lanes beyond k: d and so g are 0
+    EACH_VECTOR(i, k, begin, end) { // lanes beyond k: d and so g are 0
         vf h = (vf_load_n(x + i, k) - m) * r, d = vf_load_n(dy + i, k),
            g = d * vf_load_n(n->gamma + i, k);
         sum_g += g;
         sum_gh = vf_fma(g, h, sum_gh);
+        if (!dgamma) continue;
         vf_store_n(dgamma + i, vf_fma(d, h, vf_load_n(dgamma + i, k)), k);
         vf_store_n(dbeta + i, vf_load_n(dbeta + i, k) + d, k);
     }
@@ -218,7 +242,7 @@ static void backward_panels(void *ctx, int64_t begin, int64_t end) {
         for (int64_t t = p * PANEL; t < last; t++) {
             const float *dy = b->dy + t * ld, *x = b->x + t * ld;
             float mean = n->kind == NORM_LAYER ? b->mean[t] : 0;
-            RowSums s = backward_sums(n, dgamma, dbeta, dy, x, mean, b->rstd[t]);
+            RowSums s = backward_sums(n, dgamma, dbeta, dy, x, mean, b->rstd[t], 0, C);
             if (b->sums) b->sums[2 * t] = s.g, b->sums[2 * t + 1] = s.gh;
             if (b->dx) backward_apply(n, b->dx + t * ld, dy, x, mean, b->rstd[t], s);
         }
@@ -253,20 +277,41 @@ void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
     backward(t, &(Backward){.n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
 }
 
+/* The sums alone, of each part. */
+static void backward_sums_rows(void *ctx, int64_t begin, int64_t end) {
+    const Backward *b = ctx;
+    const Norm *n = b->n;
+    for (int64_t t = begin; t < end; t++) {
+        const float *dy = b->dy + t * norm_ld(n), *x = b->x + t * norm_ld(n);
+        float mean = n->kind == NORM_LAYER ? b->mean[t] : 0, *sums = b->sums + 2 * t;
+        for (int64_t i = 0; i < n->C; i += norm_part(n), sums += 2 * n->T) {
+            RowSums s = backward_sums(n, NULL, NULL, dy, x, mean, b->rstd[t], i,
+                                      i + features_from(n, n->C, i));
+            sums[0] = s.g, sums[1] = s.gh;
+        }
+    }
+}
+
 void norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy, const Act *x,
                         const float *mean, const float *rstd) {
-    if (n->C > 0)
-        backward(t,
-                 &(Backward){.n = n, .sums = sums, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
-    else
+    Backward b = {.n = n, .sums = sums, .dy = dy, .x = x, .mean = mean, .rstd = rstd};
+    if (n->C == 0)
         memset(sums, 0, (size_t)(2 * n->T) * sizeof *sums);
+    else if (n->dgamma)
+        backward(t, &b);
+    else
+        team_for(t, n->T, norm_grain(n), backward_sums_rows, &b);
 }
 
 static void backward_apply_rows(void *ctx, int64_t begin, int64_t end) {
     const Backward *b = ctx;
     int64_t ld = norm_ld(b->n);
     for (int64_t t = begin; t < end; t++) {
-        RowSums s = {b->sums_given[2 * t], b->sums_given[2 * t + 1]};
+        RowSums s = {0};
+        for (int64_t i = 0; i < b->n_given; i++) {
+            const float *part = b->sums_given + 2 * (i * b->n->T + t);
+            s.g += part[0], s.gh += part[1];
+        }
         float mean = b->n->kind == NORM_LAYER ? b->mean[t] : 0;
         backward_apply(b->n, b->dx + t * ld, b->dy + t * ld, b->x + t * ld, mean, b->rstd[t], s);
     }
@@ -276,5 +321,6 @@ void norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const A
                          const float *mean, const float *rstd, const float *sums) {
     Backward b = {
         .n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd, .sums_given = sums};
+    b.n_given = n->part ? norm_parts(n) : 1;
     if (n->C > 0) team_for(t, n->T, norm_grain(n), backward_apply_rows, &b);
 }

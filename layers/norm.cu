@@ -214,33 +214,30 @@ template <class E, int W> __global__ void apply_rows(Forward<E> f) {
     }
 }
 
-/* Features of each part of a row; they come as an argument of the kernel, whose place is
- * limited. */
-enum { MAX_PARTS = 256 };
-struct Counts {
-    int64_t of[MAX_PARTS];
-};
+/* Features of the part that begins at i. */
+__device__ __forceinline__ double features_from(int64_t i, int64_t C, int64_t part) {
+    return static_cast<double>(i + part < C ? part : C - i);
+}
 
 /* Distances from the mean of all are those from a part's own mean, and the distance of that mean. A
  * thread for each token. */
-__global__ void merge(float *mean, float *rstd, const float *parts, Counts counts, int n_parts,
+__global__ void merge(float *mean, float *rstd, const float *stats, int64_t C, int64_t part,
                       int64_t T, double eps) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
     if (t >= T) return;
-    double count = 0, m = 0, squares = 0;
-    for (int i = 0; i < n_parts; i++) {
-        double n = static_cast<double>(counts.of[i]);
-        count += n;
-        m += n * static_cast<double>(parts[2 * (i * T + t)]);
-    }
-    m /= count;
-    for (int i = 0; i < n_parts; i++) {
-        double d = static_cast<double>(parts[2 * (i * T + t)]) - m;
-        squares += static_cast<double>(parts[2 * (i * T + t) + 1]) +
-                   static_cast<double>(counts.of[i]) * d * d;
+    auto all = static_cast<double>(C);
+    double m = 0, squares = 0;
+    const float *s = stats + 2 * t;
+    for (int64_t i = 0; i < C; i += part, s += 2 * T)
+        m += features_from(i, C, part) * static_cast<double>(s[0]);
+    m /= all;
+    s = stats + 2 * t;
+    for (int64_t i = 0; i < C; i += part, s += 2 * T) {
+        double d = static_cast<double>(s[0]) - m;
+        squares += static_cast<double>(s[1]) + features_from(i, C, part) * d * d;
     }
     if (mean) mean[t] = static_cast<float>(m);
-    rstd[t] = static_cast<float>(1 / sqrt(squares / count + eps));
+    rstd[t] = static_cast<float>(1 / sqrt(squares / all + eps));
 }
 
 /* --- backward
@@ -520,14 +517,10 @@ template <class E, int W> __global__ void backward_apply_rows(Backward<E> b) {
 
 /* --- launchers */
 
-void merge_of(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
-              int n_parts) {
-    Counts c;
-    if (n_parts > MAX_PARTS) die("statistics of norm: more than %d parts of a row", MAX_PARTS);
-    for (int i = 0; i < n_parts; i++) c.of[i] = counts[i];
+void merge_of(Team *, const Norm *n, float *mean, float *rstd, const float *stats) {
     if (n->T > 0)
-        LAUNCH(merge, blocks_for(n->T, THREADS), THREADS, 0, mean, rstd, parts, c, n_parts, n->T,
-               static_cast<double>(n->eps));
+        LAUNCH(merge, blocks_for(n->T, THREADS), THREADS, 0, mean, rstd, stats,
+               n->C_all ? n->C_all : n->C, norm_part(n), n->T, static_cast<double>(n->eps));
 }
 
 using WordsOfALane = std::make_integer_sequence<int, 8>; // less one

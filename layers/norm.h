@@ -22,6 +22,7 @@ typedef struct Norm {
     int64_t T, C;
     int64_t ld;    // floats between rows of x, y, dx, dy; 0: C
     int64_t C_all; // features of the whole row, if these C are a shard; 0: C
+    int64_t part;  // --exact: features of a part (below), the same on every mesh; 0: ld
     float eps;
     const float *gamma, *beta; // [C]; beta NULL: none
     float *dgamma, *dbeta;     // [C], accumulated by backward; dbeta NULL: none
@@ -34,6 +35,13 @@ static inline int64_t norm_ld(const Norm *n) {
 }
 static inline int64_t norm_grain(const Norm *n) {
     return 16384 / (n->C < 1 ? 1 : n->C < 16384 ? n->C : 16384);
+}
+/* Features of each part but the last; parts of the whole row. */
+static inline int64_t norm_part(const Norm *n) {
+    return n->part ? n->part : norm_ld(n);
+}
+static inline int64_t norm_parts(const Norm *n) {
+    return ((n->C_all ? n->C_all : n->C) + norm_part(n) - 1) / norm_part(n);
 }
 
 size_t norm_workspace(int64_t T, int64_t C);
@@ -50,20 +58,23 @@ void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                    const float *rstd);
 
 /* The same in two steps, for rows sharded by features: C of C_all features are here, possibly none.
- * Between the steps the caller gathers the statistics of all parts.
+ * Between the steps the caller gathers the statistics of all parts. A part is what a rank has, ld
+ * columns; or n->part columns, the same number on every mesh: the bits of a row then do not depend
+ * on how it is sharded. The last part of a row may be shorter, padding is in none.
  *
- *   forward    stats[T,2] = mean and sum of squared distances from it, of these C features (RMS: 0
- *              and the sum of squares) -> stats[n,T,2] of all parts are merged to mean[T], rstd[T]
- *              (Chan, Golub, LeVeque 1979: never E[x^2] - E[x]^2) -> y
- *   backward   sums[T,2] = sum of g = dy gamma and of g h, h = (x - mean) rstd; dgamma, dbeta +=
- *              -> sums are added over parts
+ *   forward    stats[parts,T,2] = mean and sum of squared distances from it, of the features of
+ *              each part here (RMS: 0 and the sum of squares) -> those of all parts of the row, in
+ *              order, are merged to mean[T], rstd[T] (Chan, Golub, LeVeque 1979: never
+ *              E[x^2] - E[x]^2) -> y
+ *   backward   sums[parts,T,2] = sum of g = dy gamma and of g h, h = (x - mean) rstd; dgamma,
+ *              dbeta += (dgamma NULL: neither)
+ *              -> the caller adds the sums of ranks to sums[1,T,2]; with n->part it gathers them
  *              -> dx[T,C] += rstd (g - sum_g / C_all - h sum_gh / C_all)
  *
- * Columns from C to ld are not touched. */
+ * Columns from C to ld are not touched; where C is 0 there is a part of no features. */
 void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x);
-/* Local. parts[n_parts,T,2] with counts[n_parts] features each; mean may be NULL for RMS norm. */
-void norm_merge(const Norm *n, float *mean, float *rstd, const float *parts, const int64_t *counts,
-                int n_parts);
+/* Local. stats[norm_parts(n),T,2]; mean may be NULL for RMS norm. */
+void norm_merge(Team *t, const Norm *n, float *mean, float *rstd, const float *stats);
 void norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean, const float *rstd);
 void norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy, const Act *x,
                         const float *mean, const float *rstd);

@@ -77,9 +77,9 @@ static void record_norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy,
 static void record_norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
     norm_work(n, WORK_NORM_STATISTICS, 0);
 }
-static void record_norm_merge(const Norm *n, float *mean, float *rstd, const float *parts,
-                              const int64_t *counts, int n_parts) {
-    norm_work(n, WORK_NORM_MERGE, n_parts);
+static void record_norm_merge(Team *t, const Norm *n, float *mean, float *rstd,
+                              const float *stats) {
+    norm_work(n, WORK_NORM_MERGE, norm_parts(n));
 }
 static void record_norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
                               const float *rstd) {
@@ -146,8 +146,8 @@ static void record_classifier(Team *t, const Classifier *c, float *loss, Act *lo
 static void record_classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits) {
     classifier_work(c, WORK_CLASSIFIER_STATISTICS, 0);
 }
-static void record_classifier_merge(const Classifier *c, float *loss, float *log_sum,
-                                    const float *parts, int n_parts) {
+static void record_classifier_merge(Team *t, const Classifier *c, float *loss, float *log_sum,
+                                    const float *stats, int64_t n_parts) {
     classifier_work(c, WORK_CLASSIFIER_MERGE, n_parts);
 }
 static void record_classifier_gradient(Team *t, const Classifier *c, const float *stats,

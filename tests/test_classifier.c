@@ -111,7 +111,7 @@ static bool in_parts(const Where *w, const Case *c, int32_t *targets, bool backw
         part[i] = part_of(x, T, c->ld, first, width[i], ld, 0);
         w->k->classifier_statistics(w->team, &p[i], stats.device + i * 3 * T, part[i].device);
     }
-    w->k->classifier_merge(&p[0], loss->device, log_sum.device, stats.device, n);
+    w->k->classifier_merge(w->team, &p[0], loss->device, log_sum.device, stats.device, n);
     words_get(loss);
     for (int i = 0; i < n; i++) {
         int64_t ld = p[i].ld;

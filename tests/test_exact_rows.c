@@ -1,8 +1,37 @@
-/* Norms, the classifier and gradients of tables and biases by exact sums: right, and with the same
- * bits however rows, columns and tokens are cut into parts. */
+/* Norms and the classifier by panels, gradients of tables and biases by exact sums: right, and with
+ * the same bits however rows, columns and tokens are sharded. */
 #include <float.h>
 
+#include "parallel/mesh/shard.h"
 #include "tests/layers.h"
+
+/* A dimension of n on so many ranks: blocks of whole panels, the last ones with padding or of
+ * nothing else. */
+typedef struct Blocks {
+    int ranks;
+    int64_t panel, panels, all; // of each rank; of all n elements
+    int64_t first[MAX_PARTS], width[MAX_PARTS];
+} Blocks;
+
+static Blocks blocks_of(int64_t n, int ranks) {
+    Blocks b = {.ranks = ranks, .panel = exact_panel(n)};
+    b.all = (n + b.panel - 1) / b.panel, b.panels = (b.all + ranks - 1) / ranks;
+    for (int i = 0; i < ranks; i++) {
+        int64_t block = b.panels * b.panel, left = n - i * block;
+        b.first[i] = left > 0 ? i * block : n;
+        b.width[i] = left < 0 ? 0 : left < block ? left : block;
+    }
+    return b;
+}
+static const int worlds[] = {1, 2, 3, 4, 7};
+enum { WORLDS = sizeof worlds / sizeof *worlds };
+
+/* Numbers of each panel of all ranks and each token; nobody may read those of panels of padding. */
+static float *numbers_of(const Blocks *b, int64_t n) {
+    float *x = floats(b->ranks * b->panels * n, 0, 0);
+    for (int64_t i = 0; i < b->ranks * b->panels * n; i++) x[i] = NAN;
+    return x;
+}
 
 /* Columns first .. first + width of x[T,C], in rows of ld. */
 static float *part_of(const float *x, int64_t T, int64_t C, int64_t first, int64_t width,
@@ -32,58 +61,49 @@ static NormOut norm_out(const NormCase *c) {
                      floats(c->T * c->C, 1, 5), floats(c->C, 0, 0), floats(c->C, 0, 0)};
 }
 
-/* Features cut one way, and tokens of the gradients of gamma and beta in two calls. */
-static NormOut norm_in_parts(const Kernels *k, int threads, const NormCase *c, int how) {
+/* Features over ranks, and tokens of the gradients of gamma and beta in two calls. */
+static NormOut norm_on_ranks(const Kernels *k, int threads, const NormCase *c, int ranks) {
     NormOut o = norm_out(c);
     OWNED(test_team_end) Team *t = team_create(threads);
-    int64_t T = c->T, C = c->C, half = T / 3, width[MAX_PARTS], first = 0;
-    int n_parts = cut(how, C, width);
+    int64_t T = c->T, C = c->C, half = T / 3;
+    Blocks b = blocks_of(C, ranks);
     float *x_all = floats(T * C, 1, 1), *dy_all = floats(T * C, c->scale, 4),
-          *gamma = floats(C, 1, 2), *beta = floats(C, 1, 3), *sums = floats(2 * T, 0, 0);
+          *gamma = floats(C, 1, 2), *beta = floats(C, 1, 3);
+    float *stats = numbers_of(&b, 2 * T), *sums = numbers_of(&b, 2 * T);
     float *x[MAX_PARTS], *dy[MAX_PARTS], *mean = c->kind == NORM_LAYER ? o.mean : NULL;
-    int64_t *all = whole_numbers(2 * T * WIDE), *part = whole_numbers(2 * T * WIDE),
-            *dgamma = whole_numbers(C), *dbeta = whole_numbers(C);
+    int64_t *dgamma = whole_numbers(C), *dbeta = whole_numbers(C);
     Norm n[MAX_PARTS];
     for (int64_t i = 0; i < T * C; i++) x_all[i] += c->offset;
-    for (int i = 0; i < n_parts; first += width[i++]) {
-        n[i] = (Norm){.kind = c->kind, .T = T, .C = width[i], .ld = width[i] + i, .C_all = C};
+    for (int i = 0; i < ranks; i++) {
+        int64_t first = b.first[i], width = b.width[i], ld = b.panels * b.panel + i;
+        n[i] = (Norm){.kind = c->kind, .T = T, .C = width, .ld = ld, .C_all = C, .part = b.panel};
         n[i].eps = 1e-5f, n[i].gamma = gamma + first, n[i].beta = beta + first;
-        x[i] = part_of(x_all, T, C, first, width[i], n[i].ld);
-        dy[i] = part_of(dy_all, T, C, first, width[i], n[i].ld);
-        k->exact_norm_sums(t, &n[i], part, x[i], NULL, false);
-        add_parts(all, part, T * WIDE);
+        x[i] = part_of(x_all, T, C, first, width, ld);
+        dy[i] = part_of(dy_all, T, C, first, width, ld);
+        k->norm_statistics(t, &n[i], stats + i * b.panels * 2 * T, x[i]);
     }
-    if (mean) k->exact_wide_to_float(mean, all, T, 1 / (double)C);
-    memset(all, 0, (size_t)(T * WIDE) * sizeof *all);
-    for (int i = n_parts - 1; i >= 0; i--) {
-        k->exact_norm_sums(t, &n[i], part, x[i], mean, true);
-        add_parts(all, part, T * WIDE);
-    }
-    k->exact_norm_rstd(&n[0], o.rstd, all);
-    memset(all, 0, (size_t)(2 * T * WIDE) * sizeof *all);
-    first = 0;
-    for (int i = 0; i < n_parts; first += width[i++]) {
+    k->norm_merge(t, &n[ranks - 1], mean, o.rstd, stats);
+    for (int i = 0; i < ranks; i++) {
+        int64_t first = b.first[i];
         Norm rows = n[i]; // the first tokens, and the others
         rows.T = half;
-        k->exact_norm_backward_sums(t, &rows, part, dgamma + first, dbeta + first, dy[i], x[i],
-                                    mean, o.rstd);
+        k->exact_norm_weight_backward(t, &rows, dgamma + first, dbeta + first, dy[i], x[i], mean,
+                                      o.rstd, EXACT_WEIGHTS);
         rows.T = T - half;
-        k->exact_norm_backward_sums(t, &rows, part + half * 2 * WIDE, dgamma + first, dbeta + first,
-                                    dy[i] + half * n[i].ld, x[i] + half * n[i].ld,
-                                    mean ? mean + half : NULL, o.rstd + half);
-        add_parts(all, part, 2 * T * WIDE);
+        k->exact_norm_weight_backward(t, &rows, dgamma + first, dbeta + first,
+                                      dy[i] + half * n[i].ld, x[i] + half * n[i].ld,
+                                      mean ? mean + half : NULL, o.rstd + half, EXACT_WEIGHTS);
+        k->norm_backward_sums(t, &n[i], sums + i * b.panels * 2 * T, dy[i], x[i], mean, o.rstd);
     }
-    k->exact_wide_to_float(sums, all, 2 * T, 1);
     k->exact_to_float(t, o.dgamma, dgamma, C, EXACT_WEIGHTS);
     k->exact_to_float(t, o.dbeta, dbeta, C, EXACT_WEIGHTS);
-    first = 0;
-    for (int i = 0; i < n_parts; first += width[i++]) {
-        float *dx = part_of(o.dx, T, C, first, width[i], n[i].ld);
+    for (int i = 0; i < ranks; i++) {
+        int64_t first = b.first[i], width = b.width[i];
+        float *dx = part_of(o.dx, T, C, first, width, n[i].ld);
         k->norm_backward_apply(t, &n[i], dx, dy[i], x[i], mean, o.rstd, sums);
         k->norm_apply(t, &n[i], x[i], x[i], mean, o.rstd);
-        for (int64_t j = 0; j < T * width[i]; j++) {
-            int64_t from = j / width[i] * n[i].ld + j % width[i],
-                    to = j / width[i] * C + first + j % width[i];
+        for (int64_t j = 0; j < T * width; j++) {
+            int64_t from = j / width * n[i].ld + j % width, to = j / width * C + first + j % width;
             o.dx[to] = dx[from], o.y[to] = x[i][from];
         }
     }
@@ -100,9 +120,9 @@ TEST(exact_norm_in_parts_has_the_bits_of_the_whole) {
     for (EACH_SET(s))
         for (int i = 0; i < N_NORMS; i++) {
             const NormCase *c = &norm_cases[i];
-            NormOut whole = norm_in_parts(kernels_cpu(*s), 1, c, 0);
-            for (int how = 1; how < CUTS; how++) {
-                NormOut parts = norm_in_parts(kernels_cpu(*s), how == 2 ? 5 : 2, c, how);
+            NormOut whole = norm_on_ranks(kernels_cpu(*s), 1, c, 1);
+            for (int j = 1; j < WORLDS; j++) {
+                NormOut parts = norm_on_ranks(kernels_cpu(*s), j == 2 ? 5 : 2, c, worlds[j]);
                 CHECK(norm_same(&whole, &parts, c));
             }
             CHECK(scratch_end());
@@ -117,7 +137,7 @@ TEST(exact_norm_is_the_norm) {
             const NormCase *c = &norm_cases[i];
             const Kernels *k = kernels_cpu(*s);
             int64_t n_x = c->T * c->C;
-            NormOut o = norm_in_parts(k, 2, c, 4), want = norm_out(c);
+            NormOut o = norm_on_ranks(k, 2, c, 3), want = norm_out(c);
             float *x = floats(n_x, 1, 1);
             for (int64_t j = 0; j < n_x; j++) x[j] += c->offset;
             Norm n = {.kind = c->kind, .T = c->T, .C = c->C, .eps = 1e-5f};
@@ -158,35 +178,26 @@ typedef struct ClassifierOut {
     float *loss, *gradient;
 } ClassifierOut;
 
-/* Logits x[T,V] as they are, columns cut one way. */
+/* Logits x[T,V] as they are, columns over ranks. */
 static ClassifierOut classify(const Kernels *k, int threads, int64_t T, int64_t V,
-                              const int32_t *targets, const float *logits, int how) {
+                              const int32_t *targets, const float *logits, int ranks) {
     ClassifierOut o = {floats(T, 0, 0), floats(T * V, 0, 0)};
     OWNED(test_team_end) Team *t = team_create(threads);
-    int64_t width[MAX_PARTS], first = 0, *all = whole_numbers(T * WIDE),
-                              *part = whole_numbers(T * WIDE);
-    int n_parts = cut(how, V, width);
-    float *max = floats(T, 0, 0), *one = floats(T, 0, 0), *target = floats(T, 0, 0),
-          *log_sum = floats(T, 0, 0), *x[MAX_PARTS];
+    Blocks b = blocks_of(V, ranks);
+    float *stats = numbers_of(&b, 3 * T), *log_sum = floats(T, 0, 0), *x[MAX_PARTS];
     Classifier c[MAX_PARTS];
-    for (int64_t i = 0; i < T; i++) max[i] = -FLT_MAX;
-    for (int i = 0; i < n_parts; first += width[i++]) {
-        c[i] = (Classifier){.T = T, .V = width[i], .ld = width[i] + i, .targets = targets};
-        c[i].scale = 1.0f / (float)T, c[i].backward = true, c[i].first = first;
-        x[i] = part_of(logits, T, V, first, width[i], c[i].ld);
-        k->exact_classifier_max(t, &c[i], one, x[i]);
-        for (int64_t j = 0; j < T; j++) max[j] = one[j] > max[j] ? one[j] : max[j];
+    for (int i = 0; i < ranks; i++) {
+        c[i] = (Classifier){.T = T, .V = b.width[i], .targets = targets, .part = b.panel};
+        c[i].ld = b.panels * b.panel + i, c[i].first = b.first[i];
+        c[i].scale = 1.0f / (float)T, c[i].backward = true;
+        x[i] = part_of(logits, T, V, b.first[i], b.width[i], c[i].ld);
+        k->classifier_statistics(t, &c[i], stats + i * b.panels * 3 * T, x[i]);
     }
-    for (int i = n_parts - 1; i >= 0; i--) {
-        k->exact_classifier_sums(t, &c[i], part, one, x[i], max);
-        add_parts(all, part, T * WIDE);
-        for (int64_t j = 0; j < T; j++) target[j] += one[j];
-    }
-    k->exact_classifier_loss(&c[0], o.loss, log_sum, all, target, max);
-    for (int i = 0; i < n_parts; i++) {
-        k->exact_classifier_gradient(t, &c[i], x[i], max, log_sum);
+    k->classifier_merge(t, &c[0], o.loss, log_sum, stats, b.all);
+    for (int i = 0; i < ranks; i++) {
+        k->classifier_gradient(t, &c[i], stats + i * b.panels * 3 * T, log_sum, x[i]);
         for (int64_t j = 0; j < T * c[i].ld; j++) {
-            if (j % c[i].ld < width[i])
+            if (j % c[i].ld < b.width[i])
                 o.gradient[j / c[i].ld * V + c[i].first + j % c[i].ld] = x[i][j];
             else if (x[i][j] != 0)
                 test_fail(__FILE__, __LINE__, "padding holds %g", (double)x[i][j]);
@@ -215,13 +226,13 @@ TEST(exact_classifier_in_parts_has_the_bits_of_the_whole) {
             int32_t *targets = scratch_take((size_t)T * sizeof *targets);
             for (int64_t j = 0; j < T * V && i == 1; j++) x[j] -= 200; // the largest is below 0
             for (int64_t t = 0; t < T; t++) targets[t] = t % 5 == 3 ? -1 : (int32_t)(t * 7919 % V);
-            ClassifierOut whole = classify(k, 1, T, V, targets, x, 0),
+            ClassifierOut whole = classify(k, 1, T, V, targets, x, 1),
                           fused = classify_fused(k, T, V, targets, x);
             // Both are right to some 1e-6 (losses up to 160, gradients up to 1).
             CHECK(near_or_nan(whole.loss, fused.loss, T, i == 2 ? 3e-5f : 2e-6f));
             CHECK(near_or_nan(whole.gradient, fused.gradient, T * V, 5e-6f));
-            for (int how = 1; how < CUTS; how++) {
-                ClassifierOut parts = classify(k, how == 2 ? 5 : 2, T, V, targets, x, how);
+            for (int j = 1; j < WORLDS; j++) {
+                ClassifierOut parts = classify(k, j == 2 ? 5 : 2, T, V, targets, x, worlds[j]);
                 CHECK(same_bits(whole.loss, parts.loss, T));
                 CHECK(same_bits(whole.gradient, parts.gradient, T * V));
             }
@@ -233,14 +244,14 @@ TEST(exact_classifier_treats_extremes_as_the_fused_one) {
     enum { V = 40 };
     static const float odd[] = {-INFINITY, INFINITY, NAN, -3e38f, 1e30f};
     for (EACH_SET(s))
-        for (int how = 0; how < CUTS; how++)
+        for (int j = 0; j < WORLDS; j++)
             for (int i = 0; i < 5 * 2; i++) { // one of them, or a block
                 const Kernels *k = kernels_cpu(*s);
                 int32_t target = i % 2 ? 7 : V - 1;
                 float *x = floats(V, 3, 1);
                 for (int v = i / 5 ? 0 : 7; v < 8; v++) x[v] = odd[i % 5];
                 ClassifierOut whole = classify_fused(k, 1, V, &target, x),
-                              parts = classify(k, 1, 1, V, &target, x, how);
+                              parts = classify(k, 1, 1, V, &target, x, worlds[j]);
                 CHECK(near_or_nan(whole.loss, parts.loss, 1, 1e-6f)); // losses of size 8
                 // log_sum in fp32 rounds away the logarithm of how many logits are 1e30.
                 CHECK(near_or_nan(whole.gradient, parts.gradient, V, i == 9 ? 1 : 2e-6f));

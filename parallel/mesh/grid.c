@@ -77,8 +77,6 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     *g = (Grid){.layout = *l, .world = w};
     g->mesh = mesh_make(&l->factors, world_rank(w));
     assert(g->mesh.p == world_size(w));
-    if (l->size[AXIS_Y] > MAX_Y)
-        die_usage("--layout: axis y has %d ranks, at most %d", l->size[AXIS_Y], MAX_Y);
     if (g->mesh.p == 1) return;
     g->all = world_comm(w);
     add_groups(g, lists, sizeof lists / sizeof *lists);

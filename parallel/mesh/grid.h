@@ -11,8 +11,7 @@
 #include "parallel/comm/coll.h"
 #include "parallel/mesh/layout.h"
 
-/* MAX_Y: ranks along y. Each of them merges the statistics of all of them. */
-enum { MAX_COMMS = 16, MAX_Y = 256 };
+enum { MAX_COMMS = 16 };
 
 typedef struct Grid {
     Layout layout;

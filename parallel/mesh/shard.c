@@ -36,6 +36,8 @@ Widths widths_of(const Config *c, const Grid *g) {
     w.rows_C = div_up(w.C_all / in_C, X) * in_C;
     w.rows_att = div_up(n * w.att / in_att, X) * in_att;
     w.rows_F = div_up(n * w.F / in_F, X) * in_F;
+    w.parts_C = exact ? w.C_all / in_C : Y;
+    w.parts_V = exact ? w.V / in_V * X * Y : X * Y;
     return w;
 }
 

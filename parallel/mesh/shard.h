@@ -33,6 +33,8 @@ typedef struct Widths {
     int64_t qkv, att, up, F; // stored blocks: (H+2Hkv)D, HD, F or 2F, F
     int64_t blocks;          // blocks in the output of a local matmul: Y with heads, else 1
     int64_t rows_C, rows_att, rows_F; // stay=y: local rows of a weight
+    // of a row on all ranks: parts that have statistics, of which a block is one; --exact: a panel
+    int64_t parts_C, parts_V;
 } Widths;
 
 Widths widths_of(const Config *c, const Grid *g);

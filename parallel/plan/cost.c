@@ -19,9 +19,6 @@ static int64_t in(const OpCall *k, int i, int dim) {
 static int64_t out(const OpCall *k, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->out], dim);
 }
-static int64_t blocks(const OpCall *k, int tensor, int dim) {
-    return mesh_blocks(k->p->mesh, k->p->tensor[tensor].dist.shard[dim]);
-}
 
 /* Sizes of a Work from the tensors of an operation. */
 typedef void Sizes(const OpCall *k, Work *w);
@@ -60,13 +57,8 @@ static void rotations(const OpCall *k, Work *w) {
 static void merged(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 1), w->a = k->w->C, w->b = in(k, 0, 0) / 2;
 }
-/* of all ranks whose parts of the vocabulary are merged */
-static void parts(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 0), w->a = in(k, 0, 1), w->b = blocks(k, k->op->in[0], 1);
-}
-/* sums [W, T] that are reduced already */
 static void merged_loss(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 1), w->a = k->w->V, w->b = 1;
+    w->rows = in(k, 0, 0), w->a = in(k, 0, 1), w->b = in(k, 2, 0) / 3;
 }
 static void flat(const OpCall *k, Work *w) {
     w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
@@ -114,7 +106,7 @@ static const Row op_rows[N_OP_KINDS] = {
     [OP_SWIGLU] = {WORK_SWIGLU, features_out, 0, 0},
     [OP_ADD] = {WORK_BIAS_RESIDUAL, features_out, WORK_ADDEND, WORK_ADDEND},
     [OP_LOSS_STATISTICS] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
-    [OP_LOSS] = {WORK_CLASSIFIER_MERGE, parts, WORK_BACKWARD, 0},
+    [OP_LOSS] = {WORK_CLASSIFIER_MERGE, merged_loss, WORK_BACKWARD, 0},
     [OP_EMBEDDING_BACKWARD] = {WORK_EMBEDDING_BACKWARD, vocabulary_backward, 0, 0},
     [OP_POSITION_BACKWARD] = {WORK_POSITION_BACKWARD, features, 0, 0},
     [OP_NORM_SUMS] = {WORK_NORM_BACKWARD_SUMS, features, 0, 0},
@@ -132,15 +124,6 @@ static const Row op_rows[N_OP_KINDS] = {
     [OP_ACCUMULATE] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
     // --exact: as the kernels of floats that touch as many bytes
     [OP_ROUND] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
-    [OP_NORM_SUM] = {WORK_NORM_STATISTICS, features, 0, 0},
-    [OP_NORM_MEAN] = {WORK_NORM_MERGE, merged, 0, 0},
-    [OP_NORM_SQUARES] = {WORK_NORM_STATISTICS, features, 0, 0},
-    [OP_NORM_RSTD] = {WORK_NORM_MERGE, merged, 0, 0},
-    [OP_LOSS_LARGEST] = {WORK_CLASSIFIER_STATISTICS, features, 0, 0},
-    [OP_LOSS_TARGET] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
-    [OP_LOSS_EXPONENTIALS] = {WORK_CLASSIFIER_STATISTICS, features, WORK_BACKWARD, 0},
-    [OP_LOSS_OF_SUMS] = {WORK_CLASSIFIER_MERGE, merged_loss, WORK_BACKWARD, 0},
-    [OP_LOSS_GRADIENT] = {WORK_CLASSIFIER_GRADIENT, features, WORK_BACKWARD, 0},
     [OP_LOSS_TOTAL] = {WORK_COPY, copied, 0, 0},
     [OP_SQUARES] = {WORK_SQUARES, stored, 0, 0},
     [OP_CLIP] = {WORK_ZERO, one, 0, 0}, // one thread

@@ -54,11 +54,14 @@ static double whole_bytes(const Program *p, const Op *op) {
     return n;
 }
 
-/* Blocks that panels are sent from, without the padding that makes blocks equal, or fewer. */
+/* Blocks that panels are sent from, without the padding that makes blocks equal, or whole numbers
+ * of panels or heads of --exact; or fewer. */
 static double filled(const Program *p, const Op *op) {
-    double size = (double)p->tensor[op->in[0]].size[op->dim];
-    double ranks = p->mesh->size[op->axes.axis[0]];
-    return later(0, size - ranks + 1) / size * ranks;
+    int64_t n = p->tensor[op->in[0]].size[op->dim];
+    double size = (double)n, ranks = p->mesh->size[op->axes.axis[0]], unit = 1;
+    if (p->layout->exact)
+        unit = later((double)exact_panel(n), (double)config_head_size(&p->shape->config));
+    return later(0, size - ranks * unit + 1) / size * ranks;
 }
 
 static bool of_linear(const char *what) {
@@ -208,6 +211,7 @@ static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
     int size[N_AXES] = {1, 2, c->layout.size[AXIS_X], c->layout.size[AXIS_Y]};
     *g = (Grid){.layout = layout_of_sizes(size)};
     g->layout.sp = c->layout.sp, g->layout.heads = c->layout.heads, g->layout.stay = c->layout.stay;
+    g->layout.exact = c->layout.exact;
     g->mesh = mesh_make(&g->layout.factors, 0);
     ModelShape shape = candidate_shape(s, c).model;
     shape.overlap = (Overlap){0}, shape.training = true, shape.grid = g;

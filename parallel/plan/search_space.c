@@ -111,7 +111,7 @@ void candidate_each(const Space *s, const NamedScheme *scheme,
                 if (s->p / d / z % x) continue;
                 size[AXIS_D] = d, size[AXIS_Z] = z, size[AXIS_X] = x;
                 size[AXIS_Y] = s->p / d / z / x;
-                if (size[AXIS_Y] > MAX_Y || (scheme && !has_sizes(scheme, size))) continue;
+                if (scheme && !has_sizes(scheme, size)) continue;
                 each_words(&w);
                 w.candidate.place++;
             }

@@ -142,10 +142,9 @@ static void run_norm_merge(Run *r) {
     int64_t parts = r->w->b;
     float *stats = workspace(r, 2 * parts * n.T), *mean = workspace(r, n.T),
           *rstd = workspace(r, n.T);
-    int64_t *counts = arena_take(&r->operands, (size_t)parts * sizeof *counts);
     if (sizing(r)) return;
-    for (int64_t i = 0; i < parts; i++) counts[i] = n.C + 1; // whole rows have some
-    r->k->norm_merge(&n, mean, rstd, stats, counts, (int)parts);
+    n.C += n.C == 0, n.C_all = parts * n.C; // whole rows have some
+    r->k->norm_merge(r->team, &n, mean, rstd, stats);
 }
 
 /* ---- activations and biases */
@@ -197,7 +196,7 @@ static void run_classifier(Run *r) {
     if (w->kind == WORK_CLASSIFIER_STATISTICS)
         r->k->classifier_statistics(r->team, &c, stats, logits);
     if (w->kind == WORK_CLASSIFIER_MERGE)
-        r->k->classifier_merge(&c, loss, log_sum, stats, (int)parts);
+        r->k->classifier_merge(r->team, &c, loss, log_sum, stats, parts);
     if (w->kind == WORK_CLASSIFIER_GRADIENT) {
         for (int64_t i = 0; i < T; i++) stats[3 * i] = log_sum[i] = 0; // a factor of e^0
         r->k->classifier_gradient(r->team, &c, stats, log_sum, logits);

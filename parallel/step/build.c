@@ -118,16 +118,17 @@ static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
 }
 
 /* Each rank has the statistics of its features [2, T] (mean and sum of squared deviations, never
- * E[x^2] - E[x]^2). With features sharded over y they are gathered, and every rank merges them in
- * the order of the ranks, so that all have the same bits. */
+ * E[x^2] - E[x]^2); with --exact those of each panel. With features sharded over y they are
+ * gathered, and every rank merges them in the order of the row, so that all have the same bits. */
 static int norm(Builder *b, const char *layer, const char *name, int x) {
     Program *p = &b->p;
     StepTensor in = p->tensor[x];
-    int64_t Y = mesh_blocks(p->mesh, in.dist.shard[1]), size[] = {2 * Y, in.size[0]};
+    int64_t size[] = {2 * b->w.parts_C, in.size[0]};
     char stats[DIST_NAME], mean_rstd[DIST_NAME], weight[DIST_NAME], bias[DIST_NAME];
     dist_join(stats, layer, ".stats"), dist_join(mean_rstd, layer, ".mean_rstd");
     dist_join(weight, layer, ".weight"), dist_join(bias, layer, ".bias");
-    Dist part = typed(stats, "2Y", in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
+    const char *numbers = p->layout->exact ? "2P" : "2Y";
+    Dist part = typed(stats, numbers, in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
     int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, 4), x);
     s = program_redistribute(p, s, &whole, "statistics of norm");
@@ -209,15 +210,16 @@ static int embedding(Builder *b) {
     return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
 }
 
-/* Losses of logits that stay sharded by vocabulary: three numbers of each token are gathered. The
- * exponentials are relative to the largest logit of the own block, so backward reads the numbers of
- * that block, too. */
+/* Losses of logits that stay sharded by vocabulary: three numbers of each token are gathered, with
+ * --exact of each panel. The exponentials are relative to the largest logit of the own block or
+ * panel, so backward reads the numbers of that block, too. */
 static int losses(Builder *b, int logits) {
     Program *p = &b->p;
     p->tensor[logits].stride = (int)head_ld(b->w.V);
     StepTensor l = p->tensor[logits];
-    int64_t V = mesh_blocks(p->mesh, l.dist.shard[1]), size[] = {3 * V, b->T};
-    Dist part = typed("loss.stats", "3V", l.dist.shard[1], "T", l.dist.shard[0]), whole = part;
+    int64_t size[] = {3 * b->w.parts_V, b->T};
+    const char *numbers = p->layout->exact ? "3P" : "3V";
+    Dist part = typed("loss.stats", numbers, l.dist.shard[1], "T", l.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
     int own = program_tensor(p, part, size, 4);
     int exps = EMIT(p, OP_LOSS_STATISTICS, like(b, logits, "exps"), logits);

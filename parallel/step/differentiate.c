@@ -111,7 +111,8 @@ void add_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[1], g);
 }
 
-/* dx of a norm needs two sums over all features, of which a rank has its part. */
+/* dx of a norm needs two sums over all features, of which a rank has its part: their sum is
+ * pending. With --exact it has those of its panels, which are added where dx is made, in order. */
 void norm_rule(Program *p, const Op *op, int g, int *grads) {
     int x = op->in[0], mean_rstd = op->in[1], weight = op->in[2];
     g = gradient_as(p, g, op->out, NULL);
@@ -119,9 +120,13 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
         vector_gradient(p, OP_NORM_WEIGHT_BACKWARD, (int[]){g, x, mean_rstd}, 3, op->in[i], grads);
     StepTensor s = p->tensor[mean_rstd];
     Dist part = s.dist, whole;
-    part.partial = p->tensor[x].dist.shard[1];
     dist_beside(part.name, s.dist.name, "sums");
-    whole = part, whole.partial = axes_none();
+    if (p->layout->exact) {
+        memcpy(part.dim[0], "2P", sizeof "2P");
+        s.size[0] = 2 * widths_of(&p->shape->config, p->grid).parts_C;
+    }
+    whole = part;
+    *(p->layout->exact ? &part.shard[0] : &part.partial) = p->tensor[x].dist.shard[1];
     int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, mean_rstd, weight);
     sums = program_redistribute(p, sums, &whole, "sums of dnorm");
     int dx = gradient_like(p, x);

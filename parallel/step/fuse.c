@@ -46,7 +46,6 @@ static const uint8_t joining[N_OP_KINDS][N_OP_KINDS] = {
                                  [OP_NORM_BACKWARD] = READS,
                                  [OP_ADD] = READS},
     [OP_NORM_BACKWARD] = {[OP_ADD] = READS},
-    [OP_LOSS_TARGET] = {[OP_LOSS_EXPONENTIALS] = BESIDE | ALWAYS},
     [OP_LOSS_STATISTICS] = {[OP_LOSS] = READS, [OP_LOSS_BACKWARD] = READS},
     [OP_EMBEDDING] = {[OP_POSITION] = READS},
     [OP_EMBEDDING_BACKWARD] = {[OP_ADD] = READS | ALWAYS},
@@ -96,6 +95,13 @@ static bool before_residual(const Fuse *f, int i) {
     return i + 1 < f->p->n_ops && next->kind == OP_ADD && reads(next, f->p->op[i].out);
 }
 
+/* Does the kernel of a group with this member have whole rows of features or logits? With --exact
+ * their statistics are those of panels. */
+static bool of_whole_rows(OpKind member) {
+    return member == OP_NORM_STATISTICS || member == OP_NORM_MERGE || member == OP_NORM ||
+           member == OP_NORM_BACKWARD || member == OP_LOSS || member == OP_LOSS_BACKWARD;
+}
+
 /* A kernel for whole rows of the residual stream and their norm. */
 static bool whole_rows(const Program *p, const Op *statistics) {
     const StepTensor *x = &p->tensor[statistics->in[0]];
@@ -107,6 +113,7 @@ static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     const Layout *layout = f->p->layout;
     int how = joining[a->kind][b->kind];
     if (how == 0 || (f->p->shape->unfused && !(how & ALWAYS))) return false;
+    if (layout->exact && of_whole_rows(b->kind)) return false;
     if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
     if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, group, b->kind)) return false;
     if (b->kind == OP_BIAS && has(f, group, OP_ADD) && before_residual(f, i)) return false;

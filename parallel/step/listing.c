@@ -284,18 +284,16 @@ static void print_marks(FILE *f, const Listing *l) {
 
 /* What types say of the mesh, where the list has such a type. */
 static void print_types(FILE *f, const Program *p) {
-    bool sharded = false, sum = false, largest = false, integers = false, doubles = false,
-         singles = false;
+    bool sharded = false, sum = false, integers = false, doubles = false, singles = false;
     for (int i = 0; i < p->n_ops; i++) {
         const StepTensor *x = &p->tensor[p->op[i].out];
         for (int n = 0; n < x->dist.n_dims; n++) sharded |= x->dist.shard[n].n > 0;
-        sum |= x->dist.partial.n > 0 && !x->largest, largest |= x->dist.partial.n > 0 && x->largest;
+        sum |= x->dist.partial.n > 0;
         integers |= x->bytes == 8 && !x->is_double, doubles |= x->is_double;
         singles |= x->bytes == 4 && p->elem_bytes < 4;
     }
     explain(f, sharded, "[T/x]", "sharded: this rank has one block of T, of those along axis x");
     explain(f, sum, "[T] +x", "partial: the sum over the ranks along axis x is pending");
-    explain(f, largest, "largest", "with +x: the maximum over the ranks along axis x is pending");
     explain(f, integers, "i64", "a sum as an integer of 64 bits (--exact)");
     explain(f, singles, "f32", "single precision; what has no mark is bf16");
     explain(f, doubles, "f64", "double precision");
@@ -314,6 +312,9 @@ static void print_dimensions(FILE *f, const Program *p) {
         {"2Y", "mean and sum of squared deviations, of the features of each rank along y"},
         {"3V",
          "largest logit, sum of exponentials, target's logit, of each block of the vocabulary"},
+        {"2P", "mean and sum of squared deviations, or sums of dnorm, of each panel of features"},
+        {"3P",
+         "largest logit, sum of exponentials, target's logit, of each panel of the vocabulary"},
         {"G", "all gradients of a bucket"},
         {"W", "high and low part of an integer sum (--exact)"}};
     for (size_t k = 0; k < sizeof meaning / sizeof *meaning; k++) {

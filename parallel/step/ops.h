@@ -8,7 +8,7 @@
 typedef enum {
     OP_EMBEDDING,       // x = rows of wte that this rank holds           in: wte
     OP_POSITION,        // x + wpe                                        in: x, wpe
-    OP_NORM_STATISTICS, // mean and sum of squared deviations of a rank's features   in: x
+    OP_NORM_STATISTICS, // mean and sum of squared deviations of a part of the features   in: x
     OP_NORM_MERGE,      // mean and 1 / deviation of whole rows            in: all parts' statistics
     OP_NORM,            // in: x, mean_rstd, weight[, bias]
     OP_MATMUL,          // a b
@@ -40,17 +40,7 @@ typedef enum {
     OP_BUCKET,        // gradients that lie together, as one tensor  in: [those so far,] gradients
     OP_PACK_COPIES,   // of a gradient: key and value heads that other ranks hold copies of
     OP_UNPACK_COPIES, // in: the gradient, their sum
-    // --exact: sums of integers (exact_sums.c); wide ones have two for each sum
-    OP_ROUND,             // floats of a sum                                in: the sum, complete
-    OP_NORM_SUM,          // wide, of a rank's features                     in: x
-    OP_NORM_MEAN,         // in: their sum of all ranks
-    OP_NORM_SQUARES,      // wide, of (x - mean)^2                          in: x[, mean]
-    OP_NORM_RSTD,         // mean and rstd of whole rows                    in: squares[, mean]
-    OP_LOSS_LARGEST,      // in: logits
-    OP_LOSS_TARGET,       // the target's logit, 0 where it is not here     in: logits
-    OP_LOSS_EXPONENTIALS, // exp(logit - largest); also their wide sum      in: logits, largest
-    OP_LOSS_OF_SUMS,  // losses; also logs of sums                      in: sums, target, largest
-    OP_LOSS_GRADIENT, // in: exponentials, largest, logs of sums
+    OP_ROUND,         // --exact: floats of a sum of integers (exact_sums.c)   in: the sum, complete
     // the end of a step (end.c)
     OP_LOSS_TOTAL, // of this rank's tokens, over all micro-batches
     OP_SQUARES,    // of a gradient, where this rank is the first to hold it   in: dw[, sum so far]

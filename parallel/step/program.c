@@ -59,7 +59,6 @@ int program_tensor_like(Program *p, int t) {
                                               .parameter = x->parameter,
                                               .bytes = x->bytes,
                                               .is_double = x->is_double,
-                                              .largest = x->largest,
                                               .n_block = x->n_block,
                                               .what = "",
                                               .parent = -1});

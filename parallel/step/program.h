@@ -66,7 +66,6 @@ typedef struct StepTensor {
     int parameter;
     int bytes;      // of an element
     bool is_double; // of 8 bytes: a double, else an integer of --exact
-    bool largest;   // pending is the maximum of the parts, not their sum
     Storage storage;
     // of a matrix that is stored: axes of dimension 0 that shard it, further ones shard the local
     // block in flat parts (ZeRO, z). NO_FLAT_PARTS: of a vector, or a temporary

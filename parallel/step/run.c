@@ -42,7 +42,6 @@ static void start_as(const Call *c, bool by_blocks) {
         coll_start(op->kv ? c->m->grid->kv : grid_comm(c->m->grid, op->axes),
                    &(CollCall){.op = op_info(op->kind)->op,
                                .type = type_of(t),
-                               .reduction = t->largest ? COLL_MAX : COLL_SUM,
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),

@@ -161,6 +161,7 @@ static inline Norm norm_of(const Call *c, int64_t T) {
                   .C = c->m->w.C_n,
                   .ld = c->m->w.C,
                   .C_all = f->channels,
+                  .part = c->m->exact ? exact_panel(f->channels) : 0,
                   .eps = (float)f->norm_eps,
                   .workspace = c->m->norm_work};
 }
@@ -199,7 +200,8 @@ static inline Classifier classifier_of(const Call *c, int logits) {
                         .targets = m->targets + tensor(c, logits)->row,
                         .scale = m->scale,
                         .backward = c->b->shape.training,
-                        .first = m->w.V_0};
+                        .first = m->w.V_0,
+                        .part = m->exact ? exact_panel(m->shape.config.vocab) : m->w.V};
 }
 
 /* ---- the kernels of ops.c ---- */
@@ -214,8 +216,7 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
 /* Of gradients and of the end of a step: run_end.c */
 Kernel run_move_copies, run_loss_total, run_squares, run_clip, run_adamw, run_cast;
 /* Of --exact: run_exact.c */
-Kernel run_round, run_norm_sum, run_norm_mean, run_norm_squares, run_norm_rstd, run_loss_largest,
-    run_loss_target, run_loss_of_sums, run_loss_gradient;
+Kernel run_round;
 
 /* A matmul of `stripes` times p.M rows into a sum of integers; overwrite: as its first term. */
 void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite);

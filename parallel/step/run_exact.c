@@ -1,9 +1,7 @@
-/* Kernels of --exact: matmuls whose results are integers, and the operations that exact_sums.c
- * alone has. Others ask in run_kernels.c for the type of their result. */
+/* Kernels of --exact: matmuls whose results are integers, and floats of sums. Others ask in
+ * run_kernels.c for the type of their result. */
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
-
-/* ---- matmuls ---- */
 
 /* The sum of a matmul is over panels: `size` terms each, counted from the start of every `unit` (0:
  * one unit). Each has one rank on every mesh. */
@@ -50,7 +48,6 @@ void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool ov
     }
 }
 
-/* A wide sum has WIDE integers for each float. */
 void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
@@ -59,69 +56,9 @@ void run_round(const Call *c) {
         *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
         return;
     }
-    if (step_tensor_elements(c->p, tensor(c, sum)) == WIDE * n) {
-        c->m->k->exact_wide_to_float(at(c, out), at(c, sum), n, 1);
-        return;
-    }
     if (tensor(c, out)->storage == STORAGE_GRADIENT)
         what = WHAT_DW;
     else
         linear_named(tensor(c, sum)->what, &what);
     c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
-}
-
-/* ---- norms ---- */
-
-void run_norm_sum(const Call *c) {
-    int x = c->op->in[0];
-    Norm n = norm_of_rows(c, x);
-    c->m->k->exact_norm_sums(c->m->team, &n, at(c, c->op->out), at(c, x), NULL, false);
-}
-void run_norm_mean(const Call *c) {
-    int out = c->op->out;
-    double features = (double)c->m->shape.config.channels;
-    c->m->k->exact_wide_to_float(at(c, out), at(c, c->op->in[0]), cols(c, out), 1 / features);
-}
-void run_norm_squares(const Call *c) {
-    const Op *op = c->op;
-    Norm n = norm_of_rows(c, op->in[0]);
-    c->m->k->exact_norm_sums(c->m->team, &n, at(c, op->out), at(c, op->in[0]),
-                             op->n_in > 1 ? at(c, op->in[1]) : NULL, true);
-}
-void run_norm_rstd(const Call *c) {
-    const Op *op = c->op;
-    Norm n = norm_of(c, cols(c, op->out));
-    if (op->n_in > 1)
-        c->m->k->copy(c->m->team, mean(c, op->out), n.T, at(c, op->in[1]), n.T, 1, n.T,
-                      sizeof(float));
-    c->m->k->exact_norm_rstd(&n, rstd(c, op->out), at(c, op->in[0]));
-}
-
-/* ---- loss ---- */
-
-void run_loss_largest(const Call *c) {
-    int logits = c->op->in[0];
-    Classifier f = classifier_of(c, logits);
-    c->m->k->exact_classifier_max(c->m->team, &f, at(c, c->op->out), at(c, logits));
-}
-void run_loss_target(const Call *c) {
-    const Op *e = with(c, OP_LOSS_EXPONENTIALS);
-    int logits = c->op->in[0];
-    Classifier f = classifier_of(c, logits);
-    in_place(c, e->out, logits);
-    c->m->k->exact_classifier_sums(c->m->team, &f, at(c, e->also), at(c, c->op->out), at(c, e->out),
-                                   at(c, e->in[1]));
-}
-void run_loss_of_sums(const Call *c) {
-    const Op *op = c->op;
-    Classifier f = classifier_of(c, op->out);
-    c->m->k->exact_classifier_loss(&f, at(c, op->out), at(c, op->also), at(c, op->in[0]),
-                                   at(c, op->in[1]), at(c, op->in[2]));
-}
-void run_loss_gradient(const Call *c) {
-    const Op *op = c->op;
-    Classifier f = classifier_of(c, op->in[0]);
-    in_place(c, op->out, op->in[0]);
-    c->m->k->exact_classifier_gradient(c->m->team, &f, at(c, op->out), at(c, op->in[1]),
-                                       at(c, op->in[2]));
 }

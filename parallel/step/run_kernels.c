@@ -96,14 +96,9 @@ void run_norm_statistics(const Call *c) {
 }
 
 void run_norm_merge(const Call *c) {
-    int64_t counts[MAX_Y];
-    int parts = c->op->in[0], Y = (int)rows(c, parts) / 2;
-    Norm n = norm_of(c, cols(c, parts));
-    for (int i = 0; i < Y; i++) {
-        int64_t left = n.C_all - i * n.ld;
-        counts[i] = left < 0 ? 0 : left < n.ld ? left : n.ld;
-    }
-    c->m->k->norm_merge(&n, mean(c, c->op->out), rstd(c, c->op->out), at(c, parts), counts, Y);
+    int stats = c->op->in[0];
+    Norm n = norm_of(c, cols(c, stats));
+    c->m->k->norm_merge(c->m->team, &n, mean(c, c->op->out), rstd(c, c->op->out), at(c, stats));
 }
 
 void run_norm(const Call *c) {
@@ -124,13 +119,12 @@ void run_norm_weight_backward(const Call *c) {
     Norm n = norm_of_rows(c, x);
     void *dbeta = beta ? at(c, beta->out) : NULL;
     n.gamma = vector(c, sums->in[3]);
-    if (is_integers(c, c->op->out)) {
-        c->m->k->exact_norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, c->op->out),
-                                          dbeta, at(c, dy), at(c, x), mean(c, mean_rstd),
-                                          rstd(c, mean_rstd));
-        return;
-    }
-    n.dgamma = at(c, c->op->out), n.dbeta = dbeta;
+    if (is_integers(c, c->op->out))
+        c->m->k->exact_norm_weight_backward(c->m->team, &n, at(c, c->op->out), dbeta, at(c, dy),
+                                            at(c, x), mean(c, mean_rstd), rstd(c, mean_rstd),
+                                            EXACT_WEIGHTS);
+    else
+        n.dgamma = at(c, c->op->out), n.dbeta = dbeta;
     if (!dx) {
         c->m->k->norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, dy), at(c, x),
                                     mean(c, mean_rstd), rstd(c, mean_rstd));
@@ -361,8 +355,9 @@ void run_loss_statistics(const Call *c) {
 void run_loss(const Call *c) {
     const Op *op = c->op;
     Classifier f = classifier_of(c, op->in[0]);
-    c->m->k->classifier_merge(&f, at(c, op->out), at(c, op->also), at(c, op->in[2]),
-                              (int)rows(c, op->in[2]) / 3);
+    int64_t n_parts = div_up(c->m->shape.config.vocab, f.part);
+    c->m->k->classifier_merge(c->m->team, &f, at(c, op->out), at(c, op->also), at(c, op->in[2]),
+                              n_parts);
 }
 void run_loss_backward(const Call *c) {
     const Op *op = c->op;
