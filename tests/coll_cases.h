@@ -16,10 +16,10 @@ typedef struct Case {
     size_t src_bytes, dst_bytes; // of the buffers, margin included
 } Case;
 
-/* Local. The case of this number for a group: ops, types, reductions, dims, shapes, roots, in-place
+/* Local. The case of this number for a group: ops, types, dims, shapes, roots, in-place
  * or not, and strides of blocks in turn. Numbers 0 .. COLL_CASES - 1 meet every combination of op,
- * type, reduction, dim and shape. */
-enum { COLL_CASES = N_COLL_OPS * 5 * 2 * 2 * 7 * 2 * 2 };
+ * type, dim and shape. */
+enum { COLL_CASES = N_COLL_OPS * 5 * 2 * 7 * 2 * 2 };
 Case case_make(int number, const Comm *c);
 /* Local. Is dst what it must be, and nothing else touched? Frees the buffers. */
 bool case_check(Case *x);

@@ -93,7 +93,6 @@ static CollCall random_call(const Comm *c, uint64_t *at, uint64_t round, char **
     CollCall k = {0};
     k.op = (CollOp)pick(at, N_COLL_OPS);
     k.type = (CollType)pick(at, 6);
-    k.reduction = (CollReduction)pick(at, 2);
     k.dim = pick(at, 2);
     bool large = round % 50 == 49; // more than one piece, and beyond what MPI sends at once
     int most = large ? 1500 : round % 2 ? 120 : 40;

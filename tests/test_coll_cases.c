@@ -28,10 +28,7 @@ static void put(CollType type, unsigned char *at, int64_t i, int64_t v) {
 
 static int64_t reduce_of(const Case *x, int64_t i) {
     int64_t v = value(x->call.type, 0, i, x->salt);
-    for (int r = 1; r < x->size; r++) {
-        int64_t o = value(x->call.type, r, i, x->salt);
-        v = x->call.reduction == COLL_SUM ? v + o : v > o ? v : o;
-    }
+    for (int r = 1; r < x->size; r++) v += value(x->call.type, r, i, x->salt);
     return v;
 }
 
@@ -70,7 +67,6 @@ Case case_make(int number, const Comm *c) {
     *call = (CollCall){.what = "case"};
     call->op = (CollOp)(n % N_COLL_OPS), n /= N_COLL_OPS;
     call->type = (CollType)(n % 5), n /= 5;
-    call->reduction = (CollReduction)(n % 2), n /= 2;
     call->dim = n % 2, n /= 2;
     call->rows = shapes[n % 7][0], call->cols = shapes[n % 7][1], n /= 7;
     call->root = number / 3 % x.size;

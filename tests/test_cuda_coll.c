@@ -67,7 +67,7 @@ static bool check(OnDevice *d) {
 
 static bool on_devices(const CollCall *call) {
     bool sums = call->type == COLL_F32 || call->type == COLL_F64;
-    return !coll_spreads(call->op) || (sums && call->reduction == COLL_SUM);
+    return !coll_spreads(call->op) || sums;
 }
 
 static int all_cases(World *w, void *ctx) {
@@ -365,17 +365,17 @@ static void three_ranks_two_devices_apart(void *arg) {
     run(3, 2, (EmuSetup){.apart = true}, nothing, NULL);
 }
 
-static int largest(World *w, void *ctx) {
+static int whole_numbers(World *w, void *ctx) {
     (void)ctx;
-    float *x = device_alloc(sizeof *x);
-    CollCall call = COLL_CALL(COLL_ALL_REDUCE, 1, 1, x, x, "largest");
-    call.reduction = COLL_MAX;
+    int64_t *x = device_alloc(sizeof *x);
+    CollCall call = COLL_CALL(COLL_ALL_REDUCE, 1, 1, x, x, "whole numbers");
+    call.type = COLL_I64;
     coll_run(world_comm(w), &call);
     return 0;
 }
-static void ask_for_largest(void *arg) {
+static void ask_for_whole_numbers(void *arg) {
     (void)arg;
-    run(2, 1, orders[0], largest, NULL);
+    run(2, 1, orders[0], whole_numbers, NULL);
 }
 
 static int side_by_side(World *w, void *ctx) {
@@ -399,6 +399,6 @@ TEST(cuda_coll_says_what_it_cannot_do) {
           strchr(text, '\n')[1] == 0);
     CHECK_CHILD(1, give_too_small_a_place, NULL,
                 "\"side by side\": strided blocks need a staging buffer; it has 12 of 16");
-    CHECK_CHILD(1, ask_for_largest, NULL,
-                "\"largest\": on devices only sums of fp32, bf16, fp64 and int32");
+    CHECK_CHILD(1, ask_for_whole_numbers, NULL,
+                "\"whole numbers\": on devices only sums of fp32, bf16, fp64 and int32");
 }

@@ -255,7 +255,6 @@ static void check_call(const Comm *c, const CollCall *call) {
     const char *wrong =
         (unsigned)call->op >= N_COLL_OPS                                         ? "op"
         : (unsigned)call->type > COLL_BF16                                       ? "type"
-        : (unsigned)call->reduction > COLL_MAX                                   ? "reduction"
         : call->dim != 0 && call->dim != 1                                       ? "dim"
         : call->rows < 0 || call->cols < 0                                       ? "rows or cols"
         : !has_root                                                              ? "root"
@@ -450,17 +449,15 @@ void coll_barrier(Comm *c) {
 
 bool coll_agree(const CollCall *a, const CollCall *b) {
     bool rooted = a->op == COLL_BROADCAST || a->op == COLL_REDUCE || a->op == COLL_SHIFT;
-    return a->op == b->op && a->type == b->type &&
-           (!coll_spreads(a->op) || a->reduction == b->reduction) && a->by_blocks == b->by_blocks &&
+    return a->op == b->op && a->type == b->type && a->by_blocks == b->by_blocks &&
            (!coll_has_blocks(a->op) || a->dim == b->dim) && (!rooted || a->root == b->root) &&
            a->rows == b->rows && a->cols == b->cols && strcmp(a->what, b->what) == 0;
 }
 
 static const char *describe_all(const CollCall *c, char text[256]) {
     static const char *const type[] = {"f32", "f64", "i64", "i32", "u8", "bf16"};
-    snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, %s, dim %d, root %d",
-             names[c->op], c->what, c->rows, c->cols, type[c->type], c->reduction ? "max" : "sum",
-             c->dim, c->root);
+    snprintf(text, 256, "%s \"%s\" of %" PRId64 " x %" PRId64 " %s, dim %d, root %d", names[c->op],
+             c->what, c->rows, c->cols, type[c->type], c->dim, c->root);
     return text;
 }
 

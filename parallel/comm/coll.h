@@ -53,7 +53,6 @@ typedef enum {
     N_COLL_OPS
 } CollOp;
 typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8, COLL_BF16 } CollType;
-typedef enum { COLL_SUM, COLL_MAX } CollReduction;
 
 /* Device memory in which the blocks of a whole tensor are contiguous. */
 typedef struct CollStaging {
@@ -64,9 +63,8 @@ typedef struct CollStaging {
 typedef struct CollCall {
     CollOp op;
     CollType type;
-    CollReduction reduction; // reduce_scatter, all_reduce, reduce
-    int dim;                 // all_gather, reduce_scatter: 0 or 1
-    int64_t rows, cols;      // all_gather: of src; reduce_scatter: of dst; others: of the buffer
+    int dim;            // all_gather, reduce_scatter: 0 or 1
+    int64_t rows, cols; // all_gather: of src; reduce_scatter: of dst; others: of the buffer
     // broadcast, reduce: index in the group. shift: distance, 1 <= root < size; dst is the src of
     // the rank `root` before this one
     int root;
@@ -180,7 +178,6 @@ static inline void coll_sum(Comm *c, CollType type, void *x, int64_t n, const ch
     if (!c) return;
     coll_wait(coll_start(c, &(CollCall){.op = COLL_ALL_REDUCE,
                                         .type = type,
-                                        .reduction = COLL_SUM,
                                         .rows = 1,
                                         .cols = n,
                                         .src = x,

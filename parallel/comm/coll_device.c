@@ -114,11 +114,10 @@ void device_completes(Comm *c, uint64_t number, Stream s) {
 /* ---- a rank's part of a call */
 
 ReduceType reduce_type(const CollCall *call) {
-    bool sum = call->reduction == COLL_SUM;
-    if (sum && call->type == COLL_F32) return REDUCE_F32;
-    if (sum && call->type == COLL_BF16) return REDUCE_BF16;
-    if (sum && call->type == COLL_F64) return REDUCE_F64;
-    if (sum && call->type == COLL_I32) return REDUCE_I32;
+    if (call->type == COLL_F32) return REDUCE_F32;
+    if (call->type == COLL_BF16) return REDUCE_BF16;
+    if (call->type == COLL_F64) return REDUCE_F64;
+    if (call->type == COLL_I32) return REDUCE_I32;
     die("collective \"%s\": on devices only sums of fp32, bf16, fp64 and int32 are supported",
         call->what);
 }

@@ -252,7 +252,6 @@ static void sum_part(const Flight *f, Team *team, int j, int first, int n, int a
         m->term[i] = p.at, m->stride[i] = p.stride * bytes;
     }
     coll_sum_terms(team, &(CollSum){.type = f->call->type,
-                                    .reduction = f->call->reduction,
                                     .n_src = n,
                                     .n_dst = 1,
                                     .src = m->term,

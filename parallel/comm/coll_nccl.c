@@ -121,15 +121,14 @@ static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) 
     return result;
 }
 
-static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall *call,
-                          int reduction) {
+static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     const void *src = call->src;
     if (!touch(call)) {
         src = place_of(call, g->of->size);
         move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
     }
     return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
-                                reduction, g->comm, n->on.comm);
+                                NCCL_SUM, g->comm, n->on.comm);
 }
 
 static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
@@ -146,19 +145,19 @@ static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
 
 static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     size_t count = (size_t)coll_elements(call);
-    int type = type_of(call->type), reduction = call->reduction == COLL_MAX ? NCCL_MAX : NCCL_SUM;
+    int type = type_of(call->type);
     switch (call->op) {
     case COLL_ALL_GATHER:
         return gather(n, g, call);
     case COLL_REDUCE_SCATTER:
-        return reduce_scatter(n, g, call, reduction);
+        return reduce_scatter(n, g, call);
     case COLL_ALL_REDUCE:
-        return n->f->all_reduce(call->src, call->dst, count, type, reduction, g->comm, n->on.comm);
+        return n->f->all_reduce(call->src, call->dst, count, type, NCCL_SUM, g->comm, n->on.comm);
     case COLL_BROADCAST:
         return n->f->broadcast(call->src, call->dst, count * (size_t)coll_type_bytes(call->type),
                                NCCL_U8, call->root, g->comm, n->on.comm);
     case COLL_REDUCE:
-        return n->f->reduce(call->src, call->dst, count, type, reduction, call->root, g->comm,
+        return n->f->reduce(call->src, call->dst, count, type, NCCL_SUM, call->root, g->comm,
                             n->on.comm);
     case COLL_SHIFT:
         return shift(n, g, call);

@@ -31,24 +31,15 @@ REDUCE(sum_f64, double, a + b)
 REDUCE(sum_i64, uint64_t, a + b) // unsigned: overflow wraps around
 REDUCE(sum_i32, uint32_t, a + b)
 REDUCE(sum_u8, uint8_t, a + b)
-REDUCE(max_f32, float, b > a ? b : a)
-REDUCE(max_f64, double, b > a ? b : a)
-REDUCE(max_i64, int64_t, b > a ? b : a)
-REDUCE(max_i32, int32_t, b > a ? b : a)
-REDUCE(max_u8, uint8_t, b > a ? b : a)
 REDUCE(sum_bf16, uint16_t,
        bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded each time
-REDUCE(max_bf16, uint16_t, bf16_to_float(b) > bf16_to_float(a) ? b : a)
 
-/* dst[i] = a[i] + b[i], or the maximum, for n elements; dst may be a or b. Integers wrap around.
- * Maximum: a NaN in a is kept, one in b is ignored. */
-static void reduce(CollType type, CollReduction reduction, void *dst, const void *a, const void *b,
-                   int64_t n) {
-    static const ReduceFn table[][2] = {
-        [COLL_F32] = {sum_f32, max_f32}, [COLL_F64] = {sum_f64, max_f64},
-        [COLL_I64] = {sum_i64, max_i64}, [COLL_I32] = {sum_i32, max_i32},
-        [COLL_U8] = {sum_u8, max_u8},    [COLL_BF16] = {sum_bf16, max_bf16}};
-    table[type][reduction](dst, a, b, n);
+/* dst[i] = a[i] + b[i] for n elements; dst may be a or b. Integers wrap around. */
+static void add(CollType type, void *dst, const void *a, const void *b, int64_t n) {
+    static const ReduceFn table[] = {
+        [COLL_F32] = sum_f32, [COLL_F64] = sum_f64, [COLL_I64] = sum_i64,
+        [COLL_I32] = sum_i32, [COLL_U8] = sum_u8,   [COLL_BF16] = sum_bf16};
+    table[type](dst, a, b, n);
 }
 
 /* Additions after term i of `size` is pushed. */
@@ -60,7 +51,6 @@ static int adds_after(int i, int size) {
 enum { CHUNK = 4096, DEEPEST = 24 }; // DEEPEST: log2 of the ranks + 2
 typedef struct Stack {
     CollType type;
-    CollReduction reduction;
     int64_t n;
     int top; // 0 before the first term
     const void *on[DEEPEST];
@@ -73,7 +63,7 @@ static void add_term(Stack *s, const void *term, int adds, void *dst) {
     for (; adds > 0; adds--, s->top--) {
         int to = s->top - 2;
         void *at = dst && to == 0 ? dst : s->sum[to]; // the last addition: all terms have been read
-        reduce(s->type, s->reduction, at, s->on[to], s->on[to + 1], s->n);
+        add(s->type, at, s->on[to], s->on[to + 1], s->n);
         s->on[to] = at;
     }
 }
@@ -85,7 +75,7 @@ static void sum_piece(void *ctx, int64_t begin, int64_t end) {
     _Alignas(64) char sum[CHUNK];
     Stack stack;
     int64_t row = begin / s->row_bytes, at = begin % s->row_bytes, bytes = coll_type_bytes(s->type);
-    stack.type = s->type, stack.reduction = s->reduction;
+    stack.type = s->type;
     for (int64_t n; begin < end; begin += n, at += n) {
         if (at == s->row_bytes) row++, at = 0;
         n = s->row_bytes - at < CHUNK ? s->row_bytes - at : CHUNK;

@@ -20,7 +20,6 @@ static inline int64_t coll_type_bytes(CollType t) {
 /* The sum of a matrix over all ranks of a group: one term of each, in their order. */
 typedef struct CollSum {
     CollType type;
-    CollReduction reduction;
     int n_src, n_dst;
     const char *const *src; // [n_src] terms, two at least
     const int64_t *stride;  // [n_src] bytes from row to row of a term

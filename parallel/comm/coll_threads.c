@@ -304,7 +304,6 @@ static void do_work(const Comm *c, const CollCall *call, const ThreadsWork *w) {
         coll_copy(team, w->dst[i], w->dst_ld, w->src[i], w->src_ld[i], w->rows, w->row_bytes);
     if (!w->sums) return;
     coll_sum_terms(team, &(CollSum){.type = call->type,
-                                    .reduction = call->reduction,
                                     .n_src = w->n_src,
                                     .n_dst = w->n_dst,
                                     .src = w->src,

@@ -25,7 +25,7 @@ enum NcclType {
     NCCL_F64 = 8,
     NCCL_BF16 = 9
 };
-enum NcclOp { NCCL_SUM = 0, NCCL_MAX = 2 };
+enum { NCCL_SUM = 0 };
 
 /* As in version 2.18; later versions read only `size` bytes. */
 enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_OLDEST = 21801, NCCL_UNDEFINED = -2147483647 - 1 };

@@ -58,7 +58,7 @@ static char *reduced(int size, Asked *const *asked, size_t n) {
         for (int r = size - 2; r >= 0; r--) {
             double y = number(p, asked[r]->part[0].src, i), both = x + y;
             bool whole = p->type == NCCL_I32 || p->type == NCCL_F64;
-            x = p->op == NCCL_MAX ? (y > x ? y : x) : whole ? both : (double)(float)both;
+            x = whole ? both : (double)(float)both;
         }
         put_number(p, sum, i, x);
     }
