@@ -99,7 +99,7 @@ FLOATS := layers/matmul_floats.c
 set_of = $(if $(filter $(FLOATS),$(2)),$(patsubst avx512_%,avx512,$(1)),$(if $(filter $(TILED),$(2)),$(1),$(1:%_amx=%_bf16)))
 LAYERS := $(wildcard layers/*.c)
 CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
-LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
+LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/embedding_order.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
     $(filter-out parallel/comm/coll_mpi% $(COLL_CUDA),$(wildcard parallel/*/*.c)) \
     $(COLL_MPI:%=parallel/comm/coll_%.c)
 # fuzzers read: they compute nothing, and of the planner they call the descriptions of machines

@@ -4,10 +4,10 @@
  *     backward   read 2C once for dwte and once for dwpe; read and write 4C for rows of dwte that
  *                occur
  *
- * Many tokens add to one row of dwte. So tokens are sorted (sort.cuh), and the sum over each row's
- * tokens has a fixed order: a block takes CHUNK sorted tokens and adds up runs of one token in
- * registers. A run that lies within the chunk is added to dwte there; the pieces of a run that
- * crosses chunks are left behind and joined by a second kernel:
+ * Many tokens add to one row of dwte. So the host sorts them (embedding_order), and the sum over
+ * each row's tokens has a fixed order: a block takes CHUNK sorted tokens and adds up runs of one
+ * token in registers. A run that lies within the chunk is added to dwte there; the pieces of a run
+ * that crosses chunks are left behind and joined by a second kernel:
  *
  *     sorted    5 5 5 5 | 5 5 8 9 | 9 9 9 9 | 9 20 20 21
  *     pieces          ->|->     ->|->  9  ->|->
@@ -16,12 +16,12 @@
  * time, else a token would take two times as long as memory does to answer.
  *
  * Not taken for dwte: a pass over all tokens for each of its rows, V T looks at tokens; atomicAdd,
- * whose sums have the order of the threads. The sort is what an order costs: of 32,768 tokens and
- * 50,257 rows 2 passes, 1.3 MB beside the 50 MB of dx at C = 768, and 9 calls in all. The other
- * kernels are W = 1, plain, where rows are not aligned, and W elements (16 bytes).
+ * whose sums have the order of the threads; a sort on the device, 7 more calls for what the host
+ * does while the device computes. The other kernels are W = 1, plain, where rows are not aligned,
+ * and W elements (16 bytes).
  */
 #include "layers/cuda/launch.cuh"
-#include "layers/cuda/sort.cuh"
+#include "layers/cuda/sizes.h"
 #include "layers/cuda/vec.cuh"
 
 extern "C" {
@@ -31,6 +31,7 @@ extern "C" {
 namespace {
 
 enum { THREADS = 128, CHUNK = EMBEDDING_CHUNK, AHEAD = 4 }; // rows of dx fetched together
+static_assert(CHUNK + 2 <= THREADS, "a thread for each token of a chunk");
 
 /* Row of the token table, or -1 where its token is not here. */
 __device__ __forceinline__ int64_t token_row(const Embedding &e, int64_t t) {
@@ -91,16 +92,8 @@ __global__ void position_sums(const E *dx, Embedding e, int64_t T, int64_t t0) {
 
 /* --- dwte */
 
-/* Keys for the sort: rows; V of those that are not here, so they come last. */
-__global__ void list_tokens(int *keys, int *numbers, Embedding e, int T) {
-    int t = static_cast<int>(blockIdx.x * THREADS + threadIdx.x);
-    if (t >= T) return;
-    int64_t row = token_row(e, t);
-    keys[t] = static_cast<int>(row < 0 ? e.V : row), numbers[t] = t;
-}
-
 struct Chunk {
-    int key[CHUNK + 2], token[CHUNK]; // keys of the chunk, with those before and behind it
+    int row[CHUNK + 2], token[CHUNK + 2]; // with those before and behind it; rows of -1: none
 };
 
 template <int W> __device__ __forceinline__ void add(float (&sum)[W], const float (&v)[W]) {
@@ -108,56 +101,48 @@ template <int W> __device__ __forceinline__ void add(float (&sum)[W], const floa
     for (int j = 0; j < W; j++) sum[j] += v[j];
 }
 
-/* Adds W sums to where they belong. */
-template <int W> __device__ __forceinline__ void add_to(float *to, float (&sum)[W]) {
-    float v[W];
-    load<float, W>(v, to);
-    add<W>(sum, v);
-    store<float, W>(to, sum);
-}
-
 /* Does the run of a chunk's token i end with it, in this chunk and in none before? Then its sum is
  * added to dwte. */
 __device__ __forceinline__ bool ends(const Chunk &chunk, int i) {
-    int key = chunk.key[1 + i];
-    return chunk.key[2 + i] != key && chunk.key[0] != key;
+    int row = chunk.row[1 + i];
+    return chunk.row[2 + i] != row && chunk.row[0] != row;
 }
 
 /* pieces[chunks, 2, C]: of the run that comes from the chunk before, and of the one that goes on in
  * the next. */
 template <class E, int W>
-__global__ void sum_runs(float *dwte, float *pieces, const E *dx, const int *keys,
-                         const int *numbers, int T, int64_t V, int64_t C) {
+__global__ void __launch_bounds__(THREADS)
+    sum_runs(float *pieces, const E *dx, Embedding e, int T) {
     auto &chunk = shared<Chunk>();
     int begin = static_cast<int>(blockIdx.x) * CHUNK, n = begin + CHUNK < T ? CHUNK : T - begin;
-    for (int i = static_cast<int>(threadIdx.x); i < n + 2; i += THREADS) {
-        int at = begin + i - 1;
-        chunk.key[i] = at >= 0 && at < T ? keys[at] : -1;
-        if (i < n) chunk.token[i] = numbers[begin + i];
+    if (int i = static_cast<int>(threadIdx.x); i < n + 2) {
+        int at = begin + i - 1, token = at >= 0 && at < T ? e.order[at] : -1;
+        chunk.token[i] = token;
+        chunk.row[i] = token < 0 ? -1 : static_cast<int>(token_row(e, token));
     }
     __syncthreads();
-    int64_t c = this_column() * W;
+    int64_t C = e.C, c = this_column() * W;
     if (c >= C) return;
-    while (n > 0 && chunk.key[n] == V) n--; // tokens of other ranks come last
-    float *piece = pieces + blockIdx.x * 2 * C + c, sum[W] = {0};
+    while (n > 0 && chunk.row[n] < 0) n--; // tokens of other ranks come last
+    float *dwte = e.dwte + c, *piece = pieces + blockIdx.x * 2 * C + c, sum[W] = {0};
     for (int i = 0; i < n; i += AHEAD) {
-        float v[AHEAD][W], row[AHEAD][W];
+        float v[AHEAD][W], old[AHEAD][W];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             if (i + j >= n) break;
-            load<E, W>(v[j], dx + chunk.token[i + j] * C + c);
-            if (ends(chunk, i + j)) load<float, W>(row[j], dwte + chunk.key[1 + i + j] * C + c);
+            load<E, W>(v[j], dx + chunk.token[1 + i + j] * C + c);
+            if (ends(chunk, i + j)) load<float, W>(old[j], dwte + chunk.row[1 + i + j] * C);
         }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             if (i + j >= n) break;
-            int key = chunk.key[1 + i + j];
-            bool last = chunk.key[2 + i + j] != key;
+            int row = chunk.row[1 + i + j];
+            bool last = chunk.row[2 + i + j] != row;
             add<W>(sum, v[j]);
             if (!last && i + j < n - 1) continue;
             // one store for both: of two, nvcc splits those of W = 4 into floats
-            float *to = piece + (chunk.key[0] == key ? 0 : C);
-            if (ends(chunk, i + j)) add<W>(sum, row[j]), to = dwte + key * C + c;
+            float *to = piece + (chunk.row[0] == row ? 0 : C);
+            if (ends(chunk, i + j)) add<W>(sum, old[j]), to = dwte + row * C;
             store<float, W>(to, sum);
 #pragma unroll
             for (int k = 0; k < W; k++) sum[k] = 0;
@@ -166,48 +151,26 @@ __global__ void sum_runs(float *dwte, float *pieces, const E *dx, const int *key
 }
 
 /* A run that begins in this chunk and goes on: its pieces, in order. */
-template <int W>
-__global__ void join_runs(float *dwte, const float *pieces, const int *keys, int T, int64_t V,
-                          int64_t C) {
+template <int W> __global__ void join_runs(const float *pieces, Embedding e, int T) {
     int begin = static_cast<int>(blockIdx.x) * CHUNK, end = begin + CHUNK;
-    int64_t c = this_column() * W;
+    int64_t C = e.C, c = this_column() * W;
     if (end >= T || c >= C) return;
-    int key = keys[end - 1];
-    bool begins = begin == 0 || keys[begin - 1] != key || keys[begin] != key;
-    if (key == V || keys[end] != key || !begins) return;
-    float sum[W], v[W];
+    auto row_at = [&](int i) { return token_row(e, e.order[i]); };
+    int64_t row = row_at(end - 1);
+    bool begins = begin == 0 || row_at(begin - 1) != row || row_at(begin) != row;
+    if (row < 0 || row_at(end) != row || !begins) return;
+    float *dwte = e.dwte + row * C + c, sum[W], v[W];
     load<float, W>(sum, pieces + (blockIdx.x * 2 + 1) * C + c);
-    for (int64_t p = blockIdx.x + 1; end < T && keys[end] == key; p++, end += CHUNK) {
+    for (int64_t p = blockIdx.x + 1; end < T && row_at(end) == row; p++, end += CHUNK) {
         load<float, W>(v, pieces + p * 2 * C + c);
         add<W>(sum, v);
     }
-    add_to<W>(dwte + key * C + c, sum);
+    load<float, W>(v, dwte);
+    add<W>(sum, v);
+    store<float, W>(dwte, sum);
 }
 
 /* --- launchers */
-
-/* What the sort and the pieces take of the workspace, one behind the other: embedding_bytes. */
-struct Scratch {
-    Sort sort;
-    float *pieces;
-};
-Scratch scratch_of(const Embedding *e) {
-    Scratch s;
-    int64_t T = e->B * e->S, n = sort_list(T);
-    auto *at = static_cast<int *>(e->workspace);
-    s.sort.n = static_cast<int>(T), s.sort.warps = static_cast<int>(sort_warps(T));
-    s.sort.keys[0] = at, s.sort.keys[1] = at + n;
-    s.sort.numbers[0] = at + 2 * n, s.sort.numbers[1] = at + 3 * n, s.sort.counts = at + 4 * n;
-    s.pieces =
-        reinterpret_cast<float *>(s.sort.counts + static_cast<int64_t>(DIGITS) * s.sort.warps);
-    return s;
-}
-
-int bits_of(int64_t largest) {
-    int bits = 0;
-    while (largest >> bits) bits++;
-    return bits;
-}
 
 template <class E> struct Launchers {
     static const E *in(const Act *x) { return static_cast<const E *>(x); }
@@ -252,22 +215,16 @@ template <class E> struct Launchers {
         });
     }
 
-    template <int w> static void runs(const Embedding *e, const Scratch &s, const Act *dx) {
-        const Sort &o = s.sort;
-        dim3 grid = pieces(blocks_for(o.n, CHUNK), e->C, w);
-        LAUNCH((sum_runs<E, w>), grid, THREADS, 0, e->dwte, s.pieces, in(dx), o.keys[0],
-               o.numbers[0], o.n, e->V, e->C);
-        LAUNCH((join_runs<w>), grid, THREADS, 0, e->dwte, s.pieces, o.keys[0], o.n, e->V, e->C);
-    }
-
     static void backward_of(Team *, const Embedding *e, const Act *dx) {
         int64_t T = e->B * e->S;
         if (T == 0 || e->C == 0 || e->V == 0) return;
-        Scratch s = scratch_of(e);
-        LAUNCH(list_tokens, blocks_for(T, THREADS), THREADS, 0, s.sort.keys[0], s.sort.numbers[0],
-               *e, s.sort.n);
-        launch_sort(s.sort, bits_of(e->V));
-        by_words<E>(wide(dx, e->dwte, e->C), [&](auto w) { runs<w>(e, s, dx); });
+        auto *ends = static_cast<float *>(e->workspace);
+        int n = static_cast<int>(T);
+        by_words<E>(wide(dx, e->dwte, e->C), [&](auto w) {
+            dim3 grid = pieces(blocks_for(T, CHUNK), e->C, w);
+            LAUNCH((sum_runs<E, w>), grid, THREADS, 0, ends, in(dx), *e, n);
+            LAUNCH((join_runs<w>), grid, THREADS, 0, ends, *e, n);
+        });
     }
 
     static void fill(Kernels *k) {

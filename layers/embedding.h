@@ -13,6 +13,7 @@ typedef struct Embedding {
     int64_t first;         // position of the first token of each sequence
     int64_t token0;        // first token of wte; x is 0 for tokens outside token0 .. token0+V-1
     const int32_t *tokens; // [T]
+    const int32_t *order;  // [T] of embedding_order: for CUDA's embedding_backward
     const Act *wte;        // [V, C]; V may be 0
     const float *wpe;      // [positions, C] or NULL
     float *dwte;           // accumulated by embedding_backward
@@ -20,6 +21,10 @@ typedef struct Embedding {
     void *workspace;       // embedding_workspace() bytes, for dwte
 } Embedding;
 
+/* Local, pure, on the host. The numbers of e's T tokens sorted by row of wte, those of one row as
+ * they come, those outside token0 .. token0+V-1 last. Tokens from n on are padding, 0. begin[V+2]:
+ * scratch. */
+void embedding_order(int32_t *order, int32_t *begin, const Embedding *e, int64_t n);
 size_t embedding_workspace(int64_t T, int64_t C);
 void embedding_forward(Team *t, const Embedding *e, Act *x);
 /* Local. Deterministic: each thread owns a range of channels and adds tokens in order. */

@@ -25,7 +25,7 @@ static struct {
     const Kernels *k;
     int64_t T, C, F, V, ld, n; // n parameters
     float *gamma, *beta, *dgamma, *dbeta, *mean, *rstd, *loss, *bias;
-    int32_t *tokens;
+    int32_t *tokens, *order;
     void *workspace;
     double *sum;
 } b;
@@ -96,7 +96,7 @@ static void do_embedding(char *const at[]) {
 }
 static void do_embedding_backward(char *const at[]) {
     Embedding e = embedding_of(at[1]);
-    e.workspace = b.workspace;
+    e.workspace = b.workspace, e.order = b.order;
     b.k->embedding_backward(NULL, &e, at[0]);
 }
 static void do_adamw(char *const at[]) {
@@ -125,18 +125,17 @@ static void do_reduce(char *const at[]) {
     device_reduce(device_stream(), &f, REDUCE_BF16);
 }
 
-/* Random tokens; how many rows of the table they are. */
+/* Random tokens and their order; how many rows of the table they are. */
 static int64_t tokens_make(void) {
-    int32_t *host = mem_alloc((size_t)b.T * sizeof *host);
-    char *seen = mem_calloc((size_t)b.V, 1);
-    int64_t rows = 0;
-    for (int64_t t = 0; t < b.T; t++) {
+    int32_t *host = mem_alloc((size_t)(2 * b.T + b.V + 2) * sizeof *host), *order = host + b.T;
+    int64_t rows = 1;
+    for (int64_t t = 0; t < b.T; t++)
         host[t] = (int32_t)(rng_u64(1, 2, (uint64_t)t) % (uint64_t)b.V);
-        rows += !seen[host[t]], seen[host[t]] = 1;
-    }
-    b.tokens = gpu_tokens(host, b.T);
+    embedding_order(order, order + b.T, &(Embedding){1, b.T, .V = b.V, .tokens = host}, b.T);
+    for (int64_t i = 1; i < b.T; i++) rows += host[order[i]] != host[order[i - 1]];
+    b.tokens = gpu_tokens(host, b.T), b.order = gpu_tokens(order, b.T);
     device_wait();
-    mem_free(host), mem_free(seen);
+    mem_free(host);
     return rows;
 }
 

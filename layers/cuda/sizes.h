@@ -29,25 +29,12 @@ static inline int64_t attention_rows(int64_t S) {
     return (S + ATTENTION_ROWS - 1) / ATTENTION_ROWS * ATTENTION_ROWS;
 }
 
-/* A sort of T tokens: keys and numbers twice, each list aligned, and what its warps count of each
- * digit. */
-enum { SORT_DIGITS = 256, SORT_ITEMS = 256 };
-static inline int64_t sort_warps(int64_t T) {
-    return (T + SORT_ITEMS - 1) / SORT_ITEMS;
-}
-static inline int64_t sort_list(int64_t T) {
-    return (T + 3) / 4 * 4;
-}
-
-/* Gradients of the embedding: a sort, and the ends of the runs of each chunk of sorted tokens, rows
- * of C floats. */
+/* Gradients of the embedding: the ends of the runs of each chunk of sorted tokens, rows of C
+ * floats. */
 enum { EMBEDDING_CHUNK = 32 };
-static inline int64_t embedding_chunks(int64_t T) {
-    return (T + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
-}
 static inline size_t embedding_bytes(int64_t T, int64_t C) {
-    return (size_t)(4 * sort_list(T) + SORT_DIGITS * sort_warps(T)) * sizeof(int32_t) +
-           (size_t)(embedding_chunks(T) * 2 * C) * sizeof(float);
+    int64_t chunks = (T + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;
+    return (size_t)(chunks * 2 * C) * sizeof(float);
 }
 
 #endif

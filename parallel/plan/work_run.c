@@ -210,8 +210,6 @@ static void run_embedding(Run *r) {
     Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
     e.tokens = tokens(r, position ? 0 : T, e.V);
     float *x = workspace(r, T * C), *table = workspace(r, position ? T * C : e.V * C);
-    if (w->kind == WORK_EMBEDDING_BACKWARD)
-        e.workspace = arena_take(&r->workspace, r->k->embedding_workspace(T, C));
     if (sizing(r)) return;
     if (position)
         e.wpe = e.dwpe = table;

@@ -74,6 +74,8 @@ static void cut_activations(Model *m, Arena *a) {
     size_t n = (size_t)(m->halves * m->tk.T);
     m->inputs = arena_take(a, n * sizeof *m->inputs);
     m->targets = arena_take(a, n * sizeof *m->targets);
+    if (m->shape.training && kernels_on_device(m->k))
+        m->order = arena_take(a, n * sizeof *m->order);
     step_run_bind(m->program, m, a);
 }
 
@@ -177,6 +179,7 @@ void model_keep_state(Model *m) {
 void model_free(Model *m) {
     replay_free(m); // recordings have addresses in the arenas
     for (int i = 0; i < N_ARENAS; i++) free_arena(m, i);
+    arena_free(&m->orders);
     step_run_free(m->program);
     mem_free(m->grad_64), mem_free(m->grad_order);
     mirror_free(m);
@@ -188,6 +191,18 @@ void model_free(Model *m) {
 bool model_clears(const Model *m, int i) {
     bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
     return m->tensors.t[i].rows == 1 || looked_up;
+}
+
+/* One for each micro-batch: a device may still be copying that of the first when the host makes
+ * that of the last. */
+static void allocate_orders(Model *m, int64_t micro_batches) {
+    size_t n = (size_t)(micro_batches * m->halves * m->tk.T + m->w.V_n + 2) * sizeof *m->order;
+    if (!m->order || n <= m->orders.cap) return;
+    arena_free(&m->orders);
+    m->orders = arena_measure("orders of tokens");
+    m->orders.memory = m->k->pinned;
+    arena_take(&m->orders, n);
+    arena_commit(&m->orders);
 }
 
 /* Gradients that lie side by side, with the padding between them, are zeroed by one call: vectors
@@ -211,6 +226,7 @@ void model_zero_grads(Model *m, int64_t micro_batches) {
     }
     if (begin) m->k->zero(m->team, begin, (size_t)(end - begin));
     model_zero_losses(m);
+    allocate_orders(m, micro_batches);
     m->first_micro_batch = true;
     m->micro_batches_left = micro_batches;
 }
@@ -245,13 +261,25 @@ static void pass_with_backward(Model *m) {
     pass(m, true);
 }
 
+/* In which backward sums the rows of half h of the micro-batch. */
+static void put_order(Model *m, int h, const int32_t *inputs, int64_t n) {
+    int64_t T = m->tk.T;
+    int32_t *begin = (void *)m->orders.base, *orders = begin + m->w.V_n + 2;
+    int32_t *order = orders + ((m->micro_batches_left - 1) * m->halves + h) * T;
+    Embedding e = {.B = 1, .S = T, .V = m->w.V_n, .token0 = m->w.V_0, .tokens = inputs};
+    embedding_order(order, begin, &e, n);
+    m->k->copy_tokens(m->order + h * T, T, order, T, 0);
+}
+
 /* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
 static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, bool backward) {
     int64_t n = m->B * m->shape.S;
     m->losses = step_run_losses(m->program, m, backward);
-    for (int i = 0; i < m->halves; i++)
-        model_tokens(m, i * m->tk.T, n, inputs ? inputs + i * n : NULL,
-                     targets ? targets + i * n : NULL);
+    for (int i = 0; i < m->halves; i++) {
+        const int32_t *own = inputs ? inputs + i * n : NULL;
+        model_tokens(m, i * m->tk.T, n, own, targets ? targets + i * n : NULL);
+        if (own && m->order && backward) put_order(m, i, own, n);
+    }
 }
 
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale) {

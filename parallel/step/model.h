@@ -100,7 +100,9 @@ struct Model {
     int64_t micro_batches_left; // of the step
     struct StepRun *program;
     int halves; // passes that the program has in one list: 2 with --overlap halves, or 1
-    int32_t *inputs, *targets;  // [halves * T] of a micro-batch, padded
+    int32_t *inputs, *targets; // [halves * T] of a micro-batch, padded
+    int32_t *order; // [halves * T] of embedding_order; NULL where kernels run on the host
+    Arena orders;   // where the host makes them, pinned: of each micro-batch of a step
     float *losses, *rope_table; // [halves * T]; [seq, D]
     void *matmul_work, *attention_work, *norm_work, *embedding_work;
     bool exact;        // grid->layout.exact
@@ -135,12 +137,14 @@ void model_keep_state(Model *m);
 /* Local, pure. Is the gradient of tensors.t[i] cleared at the start of a step? Others are
  * overwritten by the first matmul that makes them. */
 bool model_clears(const Model *m, int i);
-/* Local. Starts a new step of so many micro-batches: gradients and losses count as zero. */
+/* Local. Starts a new step of so many micro-batches: gradients and losses count as zero. On a
+ * device it allocates memory of the host where no step before had as many. */
 void model_zero_grads(Model *m, int64_t micro_batches);
 /* Collective over the mesh. Forward and backward of one micro-batch: inputs, targets [B,S] of this
  * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale
  * (a target of -1 is not counted). Behind the last one of a step they are complete. Inputs and
- * targets in the kernels' pinned memory are read until model_sums_end or model_losses returns. */
+ * targets in the kernels' pinned memory are read until model_sums_end or model_losses returns,
+ * which has to come before the next step. */
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
 /* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);

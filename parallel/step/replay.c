@@ -64,7 +64,8 @@ static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
                             const int32_t *targets, float scale, int64_t micro_batches) {
     int64_t n = micro_batches < 3 ? micro_batches : 3; // the first, one between, the last
     m->k = k;
-    model_zero_grads(m, n);
+    model_zero_grads(m, micro_batches);
+    m->micro_batches_left = n; // which run
     for (int64_t i = 0; i < n; i++) model_step(m, inputs, targets, scale);
     model_sums(m);
 }

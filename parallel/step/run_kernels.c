@@ -320,6 +320,8 @@ void run_embedding_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
     int out = start_sum(c, c->op->out);
+    assert(e.S == c->m->tk.T); // of which there is an order
+    if (c->m->order) e.order = c->m->order + tensor(c, dx)->row;
     if (is_integers(c, out)) {
         c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), at(c, dx), EXACT_WEIGHTS);
         return;
