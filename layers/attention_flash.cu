@@ -24,15 +24,6 @@
 
 namespace {
 
-template <int D> struct Stage {
-    static constexpr int BYTES = 2 * Tile<D>::BYTES;
-    Tile<D> k, v;
-};
-template <int D> __device__ __forceinline__ Stage<D> stage_at(int i) {
-    Shared begin = shared_address(dynamic_shared<char>()) + i * Stage<D>::BYTES;
-    return {{begin}, {begin + Tile<D>::BYTES}};
-}
-
 /* What a warp keeps of its queries. */
 template <int D, int SLABS> struct Queries {
     Operand<SLABS, D> q;
@@ -63,7 +54,7 @@ __device__ __forceinline__ void softmax_row(Scores<SLABS, TILE> &c, Queries<D, S
 
 /* One tile of keys and values from key0 on; row is the first of this lane's queries. */
 template <int D, int SLABS, bool MASKED>
-__device__ __forceinline__ void attend(Queries<D, SLABS> &w, Stage<D> t, int row, int key0,
+__device__ __forceinline__ void attend(Queries<D, SLABS> &w, KeyStage<D> t, int row, int key0,
                                        float scale) {
     Scores<SLABS, TILE> c = {};
     times_transposed<D, SLABS, TILE>(c, w.q, t.k);
@@ -94,36 +85,22 @@ __global__ void __launch_bounds__(WARPS *WARP)
     const bf16 *k = packed_head(qkv, a, b, a.H + g), *v = k + a.Hkv * D;
     int first = row0 + this_warp() * SLAB, row = first + this_lane() / 4;
 
-    int tile = (min(row0 + ROWS, S) - 1) / TILE, at = 0;
-    fetch<D, THREADS>(stage_at<D>(0).k, k, stride, tile * TILE, S);
-    fetch<D, THREADS>(stage_at<D>(0).v, v, stride, tile * TILE, S);
-    copy_commit();
+    KeyTiles<D, THREADS> keys = {k, v, stride, S, (min(row0 + ROWS, S) - 1) / TILE, 0};
+    int &tile = keys.tile;
+    keys.begin(tile);
     Queries<D, SLABS> w = {};
 #pragma unroll
     for (int s = 0; s < SLABS; s++) {
         load_rows<D>(w.q[s], packed_head(qkv, a, b, h), stride, first + s * 16, S);
         w.max[s][0] = w.max[s][1] = -INFINITY;
     }
-    // this tile is here, for all; the one to its left is on its way
-    auto next = [&]() {
-        copy_wait<0>();
-        __syncthreads();
-        Stage<D> now = stage_at<D>(at);
-        at ^= 1;
-        if (tile > 0) {
-            fetch<D, THREADS>(stage_at<D>(at).k, k, stride, (tile - 1) * TILE, S);
-            fetch<D, THREADS>(stage_at<D>(at).v, v, stride, (tile - 1) * TILE, S);
-            copy_commit();
-        }
-        return now;
-    };
 #pragma unroll 1
     for (; tile >= row0 / TILE; tile--) {
-        Stage<D> now = next();
+        KeyStage<D> now = keys.next();
         if (tile * TILE < first + SLAB) attend<D, SLABS, true>(w, now, row, tile * TILE, scale);
     }
 #pragma unroll 1
-    for (; tile >= 0; tile--) attend<D, SLABS, false>(w, next(), row, tile * TILE, scale);
+    for (; tile >= 0; tile--) attend<D, SLABS, false>(w, keys.next(), row, tile * TILE, scale);
 
 #pragma unroll
     for (int s = 0; s < SLABS; s++) {
@@ -143,8 +120,8 @@ __global__ void __launch_bounds__(WARPS *WARP)
 template <int D, int SLABS, int WARPS>
 void launch_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv) {
     unsigned blocks = blocks_for(a.S, WARPS * SLABS * 16) * static_cast<unsigned>(a.B * a.H);
-    LAUNCH((forward<D, SLABS, WARPS>), blocks, WARPS * WARP, 2 * Stage<D>::BYTES, out, lse, qkv, a,
-           LOG2_E / sqrtf(static_cast<float>(D)));
+    LAUNCH((forward<D, SLABS, WARPS>), blocks, WARPS * WARP, 2 * KeyStage<D>::BYTES, out, lse, qkv,
+           a, LOG2_E / sqrtf(static_cast<float>(D)));
 }
 
 } // namespace

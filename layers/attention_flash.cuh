@@ -67,6 +67,36 @@ __device__ __forceinline__ void fetch(Tile<D> t, const bf16 *head, int64_t strid
                        row0 + row + j * STEP < end);
 }
 
+/* Tiles of a head's keys and values, from `tile` on to the left, in two stages: one is computed
+ * with while the next is on its way. The caller counts `tile` down. */
+template <int D> struct KeyStage {
+    static constexpr int BYTES = 2 * Tile<D>::BYTES;
+    Tile<D> k, v;
+};
+template <int D, int THREADS> struct KeyTiles {
+    const bf16 *k, *v;
+    int64_t stride;
+    int end, tile, at; // rows of the head; the tile that next() gives, and its stage
+    __device__ __forceinline__ KeyStage<D> stage() const {
+        Shared begin = shared_address(dynamic_shared<char>()) + at * KeyStage<D>::BYTES;
+        return {{begin}, {begin + Tile<D>::BYTES}};
+    }
+    __device__ __forceinline__ void begin(int which) const {
+        fetch<D, THREADS>(stage().k, k, stride, which * TILE, end);
+        fetch<D, THREADS>(stage().v, v, stride, which * TILE, end);
+        copy_commit();
+    }
+    /* This tile is here, for all; the one to its left is on its way. */
+    __device__ __forceinline__ KeyStage<D> next() {
+        copy_wait<0>();
+        __syncthreads();
+        KeyStage<D> now = stage();
+        at ^= 1;
+        if (tile > 0) begin(tile - 1);
+        return now;
+    }
+};
+
 /* c[16, N] += a[16, 16] times columns 16k .. 16k + 15 of the first N rows of the tile,
  * transposed. */
 template <int D, int SLABS, int N>

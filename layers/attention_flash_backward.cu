@@ -27,15 +27,6 @@ struct Gradients {
 
 /* --- dQ: tiles of keys from the diagonal to the left, two stages */
 
-template <int D> struct KeyStage {
-    static constexpr int BYTES = 2 * Tile<D>::BYTES;
-    Tile<D> k, v;
-};
-template <int D> __device__ __forceinline__ KeyStage<D> key_stage(int i) {
-    Shared begin = shared_address(dynamic_shared<char>()) + i * KeyStage<D>::BYTES;
-    return {{begin}, {begin + Tile<D>::BYTES}};
-}
-
 /* What a warp keeps of its 16 queries. */
 template <int D> struct Queries {
     Operand<1, D> q, dout;
@@ -74,15 +65,14 @@ template <int D>
 __global__ void __launch_bounds__(THREADS)
     gradient_of_queries(Gradients x, Attention a, float scale) {
     int S = static_cast<int>(a.S), tiles = (S + TILE - 1) / TILE;
-    int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles, at = 0;
+    int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;
     int64_t head = blockIdx.x / static_cast<unsigned>(tiles), b = head / a.H, h = head % a.H;
     int64_t stride = packed_stride(a), g = h / (a.H / a.Hkv);
     const bf16 *k = packed_head(x.qkv, a, b, a.H + g), *v = k + a.Hkv * D;
     int first = tile * TILE + this_warp() * 16, row = first + this_lane() / 4;
 
-    fetch<D, THREADS>(key_stage<D>(0).k, k, stride, tile * TILE, S);
-    fetch<D, THREADS>(key_stage<D>(0).v, v, stride, tile * TILE, S);
-    copy_commit();
+    KeyTiles<D, THREADS> keys = {k, v, stride, S, tile, 0};
+    keys.begin(tile);
     Queries<D> w = {};
     load_rows<D>(w.q[0], packed_head(x.qkv, a, b, h), stride, first, S);
     load_rows<D>(w.dout[0], out_head(x.dout, a, b, h), a.H * D, first, S);
@@ -92,21 +82,9 @@ __global__ void __launch_bounds__(THREADS)
             w.lse[half] = x.lse[head * S + row + half * 8] * LOG2_E;
             w.delta[half] = x.delta[head * S + row + half * 8];
         }
-    auto next = [&]() {
-        copy_wait<0>();
-        __syncthreads();
-        KeyStage<D> now = key_stage<D>(at);
-        at ^= 1;
-        if (tile > 0) {
-            fetch<D, THREADS>(key_stage<D>(at).k, k, stride, (tile - 1) * TILE, S);
-            fetch<D, THREADS>(key_stage<D>(at).v, v, stride, (tile - 1) * TILE, S);
-            copy_commit();
-        }
-        return now;
-    };
-    add_tile<D, true>(w, next(), row, tile * TILE, scale);
+    add_tile<D, true>(w, keys.next(), row, tile * TILE, scale);
 #pragma unroll 1
-    for (tile--; tile >= 0; tile--) add_tile<D, false>(w, next(), row, tile * TILE, scale);
+    while (--keys.tile >= 0) add_tile<D, false>(w, keys.next(), row, keys.tile * TILE, scale);
     float f = scale * LN_2;
     store_rows<D>(packed_head(x.dqkv, a, b, h), stride, first, S, w.dq[0], f, f);
 }
