@@ -364,24 +364,24 @@ bool mesh_sampled_thinly(int i) {
     return BASE_DEBUG ? mesh_sampled(i, 0) : test_long() || i % 7 % 4 == 0;
 }
 
-void mesh_every_layout(int p, void (*f)(const char *, void *), void *ctx) {
-    static const char *const words[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
-    for (int d = 1; d <= p; d++)
-        for (int z = 1; z <= p / d; z++)
-            for (int x = 1; x <= p / d / z; x++) {
-                if (p % (d * z * x)) continue;
-                int y = p / d / z / x;
-                for (int w = 0; w < 5; w++)
-                    for (int zero = 0; zero <= (d > 1 ? 3 : 0); zero++) {
-                        char spec[80], tail[24] = "";
-                        bool sp = w == 1 || w == 3, heads = w == 2 || w == 3;
-                        if ((sp && x == 1) || (heads && y == 1) || (w == 4 && x * y == 1)) continue;
-                        if (zero) snprintf(tail, sizeof tail, "+zero%d", zero);
-                        snprintf(spec, sizeof spec, "d%d.z%d.x%d.y%d%s%s", d, z, x, y, words[w],
-                                 tail);
-                        f(spec, ctx);
-                    }
-            }
+bool mesh_next_layout(EachLayout *l) {
+    static const char *const flags[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
+    for (; l->ranks <= l->most; l->ranks++, l->next = 0) {
+        int p = l->ranks;
+        while (l->next < p * p * p * 5 * 4) { // d, z, x, flags, zero
+            int i = l->next++, zero = i % 4, f = i / 4 % 5, x = 1 + i / 20 % p,
+                z = 1 + i / 20 / p % p, d = 1 + i / 20 / p / p;
+            if (p % (d * z * x) || (zero && d == 1)) continue;
+            int y = p / d / z / x, n;
+            bool sp = f == 1 || f == 3, heads = f == 2 || f == 3;
+            if ((sp && x == 1) || (heads && y == 1) || (f == 4 && x * y == 1)) continue;
+            n = snprintf(l->spec, sizeof l->spec, "d%d.z%d.x%d.y%d%s", d, z, x, y, flags[f]);
+            if (zero) snprintf(l->spec + n, sizeof l->spec - (size_t)n, "+zero%d", zero);
+            l->number++;
+            return true;
+        }
+    }
+    return false;
 }
 
 static int kernels_of(const Program *p) {

@@ -90,9 +90,19 @@ bool mesh_same_bits(const MeshRun *a, const MeshRun *b);
 /* Are they that near, or (all 0) have the same bits? Else says how far they are apart. */
 bool mesh_near(const MeshRun *a, const MeshRun *b, MeshDiff most);
 
-/* Calls f for the SPEC of every mesh of p ranks in every combination of words: axes in the order d,
- * z, x, y. */
-void mesh_every_layout(int p, void (*f)(const char *spec, void *ctx), void *ctx);
+/* Every mesh of `from` to `to` ranks with every combination of flags; axes in the order d, z, x, y.
+ *
+ *     for (EACH_LAYOUT(l, 1, 8)) check(l.spec, l.number);
+ */
+typedef struct EachLayout {
+    int ranks, most, next; // the next combination of so many ranks
+    int number;            // of this layout, from 0
+    char spec[80];
+} EachLayout;
+bool mesh_next_layout(EachLayout *l);
+#define EACH_LAYOUT(l, from, to)                                                                   \
+    EachLayout l = {.ranks = (from), .most = (to), .number = -1};                                  \
+    mesh_next_layout(&(l));
 /* Awkward on purpose, nothing divides: GPT-2; key heads that ranks hold in copies; no biases, an
  * untied head. */
 enum { N_MESH_MODELS = 3 };

@@ -144,12 +144,10 @@ static const char *const models[] = {
 
 typedef struct Tally {
     bool halves, every_overlap; // every one: one after the other, with each --recompute
-    int model, seen, n, bad;
+    int model, n, bad;
 } Tally;
 
-static void check_good(const char *spec, void *ctx) {
-    Tally *t = ctx;
-    if (!mesh_sampled(t->seen++, t->model)) return;
+static void check_good(const char *spec, Tally *t) {
     Job j = {.model = models[t->model], .layout = spec, .sequences = 5, .S = 4, .steps = 2};
     if (t->halves) j.overlap = t->model ? "bulk+halves" : "halves";
     if (t->every_overlap) {
@@ -173,7 +171,8 @@ static void check_passes(Tally how, int ranks) {
     for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
         Tally t = how;
         t.model = i;
-        for (int p = 1; p <= ranks; p++) mesh_every_layout(p, check_good, &t);
+        for (EACH_LAYOUT(l, 1, ranks))
+            if (mesh_sampled(l.number, i)) check_good(l.spec, &t);
         CHECK(t.n > (ranks > 4 ? 50 : 15) / (BASE_DEBUG ? 16 : 1));
         CHECK(t.bad == 0);
     }

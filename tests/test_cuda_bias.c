@@ -110,9 +110,8 @@ static void compare(const Case *c) {
     wrong += !alike(c, &with, &without);
 }
 
-static void compare_layout(const char *layout, void *ctx) {
+static void compare_layout(const char *layout, int i) {
     static const char *const overlaps[] = {"none", "bulk+ring", "bulk+halves", "chunk=2", "bulk"};
-    int i = (*(int *)ctx)++;
     if (BASE_DEBUG && i % 23) return;
     compare(&(Case){layout, overlaps[i % 5], (Recompute)(i % 3), i % 2, i});
 }
@@ -124,10 +123,9 @@ TEST(cuda_bias_gradients_come_with_dw_where_dy_is_the_ranks_own) {
                                 {"x2.y2+heads", "chunk=2", RECOMPUTE_NONE, false, 2},
                                 {"y2", "bulk+halves", RECOMPUTE_SELECTIVE, true, 3},
                                 {"d2.x2+stay=y", "bulk", RECOMPUTE_NONE, true, 4}};
-    int layouts = 0;
     wrong = 0;
     if (test_long())
-        for (int p = 1; p <= RANKS; p++) mesh_every_layout(p, compare_layout, &layouts);
+        for (EACH_LAYOUT(l, 1, RANKS)) compare_layout(l.spec, l.number);
     else
         for (int i = 0; i < (BASE_DEBUG ? 2 : 5); i++) compare(&some[i]);
     CHECK(wrong == 0);

@@ -73,21 +73,14 @@ static void check(const char *spec, const char *overlap, int recompute, bool cud
                       was_finite[i] ? "" : ", all were finite", kept[i] ? "" : ", weights changed");
 }
 
-typedef struct Sample {
-    int n, taken; // layouts
-} Sample;
-
-static void on_layout(const char *spec, void *ctx) {
-    Sample *s = ctx;
-    if (!mesh_sampled(s->n++, 0)) return;
-    check(spec, mesh_overlaps[s->taken % N_MESH_OVERLAPS], s->taken / 3 % 3, false);
-    s->taken++;
-}
-
 TEST(finite_names_the_first_result_on_every_layout) {
-    Sample s = {0};
-    for (int ranks = 1; ranks <= 6; ranks++) mesh_every_layout(ranks, on_layout, &s);
-    CHECK(s.n > 50 && s.taken > N_MESH_OVERLAPS);
+    int n = 0;
+    for (EACH_LAYOUT(l, 1, 6)) {
+        if (!mesh_sampled(l.number, 0)) continue;
+        check(l.spec, mesh_overlaps[n % N_MESH_OVERLAPS], n / 3 % 3, false);
+        n++;
+    }
+    CHECK(n > N_MESH_OVERLAPS);
 }
 
 TEST(finite_names_the_first_result_on_a_device) {

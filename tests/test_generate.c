@@ -106,34 +106,24 @@ static void compare(const MeshRun *how, const char *layout, const Job *one, doub
             layout, how->model, how->overlap ? how->overlap : "none", all, next, cache);
 }
 
-/* What one rank has of each model, with and without --exact. */
-typedef struct Sweep {
-    Job one[N_MODELS][2];
-    int n;
-} Sweep;
-
-static void on_layout(const char *spec, void *ctx) {
-    Sweep *s = ctx;
-    int n = s->n++, model = n % N_MODELS;
-    bool exact = n / 3 % 4 == 0;
-    if (!mesh_sampled_thinly(n)) return;
-    compare(&(MeshRun){.model = models[model],
-                       .micro = n % 2 * 2,
-                       .exact = exact,
-                       .overlap = mesh_overlaps[n / 3 % N_MESH_OVERLAPS]},
-            spec, &s->one[model][exact], exact ? 0 : 2e-5);
-}
-
 TEST(generate_has_the_logits_of_one_rank_on_every_layout) {
-    OWNED(test_mem_end) Sweep *s = mem_calloc(1, sizeof *s);
+    static Job one[N_MODELS][2]; // with and without --exact
     for (int model = 0; model < N_MODELS; model++)
         for (int exact = 0; exact < 2; exact++) {
-            s->one[model][exact].prompt = 4;
+            one[model][exact].prompt = 4;
             run(&(MeshRun){.model = models[model], .exact = exact, .threads = 2}, "d1",
-                &s->one[model][exact]);
+                &one[model][exact]);
         }
-    for (int ranks = 1; ranks <= MAX_RANKS; ranks++) mesh_every_layout(ranks, on_layout, s);
-    CHECK(s->n > 300);
+    for (EACH_LAYOUT(l, 1, MAX_RANKS)) {
+        int n = l.number, model = n % N_MODELS;
+        bool exact = n / 3 % 4 == 0;
+        if (!mesh_sampled_thinly(n)) continue;
+        compare(&(MeshRun){.model = models[model],
+                           .micro = n % 2 * 2,
+                           .exact = exact,
+                           .overlap = mesh_overlaps[n / 3 % N_MESH_OVERLAPS]},
+                l.spec, &one[model][exact], exact ? 0 : 2e-5);
+    }
 }
 
 /* Words of 8 bits of fraction: another order of sums rounds some of them the other way. */

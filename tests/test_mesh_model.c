@@ -7,8 +7,22 @@
 
 #include "base/debug.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 
 enum { SEQUENCES = 5 };
+
+/* Sweeps do not count what they have tried: this is how much it is. */
+TEST(mesh_layouts_and_samples_of_them_are_so_many) {
+    int n[9] = {0}, all = 0, sample = 0, thin = 0;
+    for (EACH_LAYOUT(l, 1, 8)) {
+        Layout layout = layout_of(l.spec);
+        CHECK(layout_ranks(&layout) == l.ranks && l.number == all++);
+        n[l.ranks]++;
+        sample += mesh_sampled(l.number, 0), thin += mesh_sampled_thinly(l.number);
+    }
+    CHECK(n[1] == 1 && n[2] == 11 && n[4] == 50 && n[6] == 89 && n[8] == 138);
+    CHECK(all == 322 && sample > all / (BASE_DEBUG ? 47 : 4) && thin > all / (BASE_DEBUG ? 47 : 4));
+}
 
 /* What another order of the same sums makes of a run on one rank: the largest of some reorderings,
  * by smaller micro-batches and by narrower vectors. */
@@ -31,15 +45,12 @@ static MeshDiff reordering(const char *model, const MeshRun *one) {
 
 typedef struct Compare {
     const char *model;
-    int number; // of the model
     MeshRun one;
     MeshDiff bound; // 10 times what reordering gives
-    int seen, n, bad;
+    int n, bad;
 } Compare;
 
-static void compare(const char *spec, void *ctx) {
-    Compare *c = ctx;
-    if (!mesh_sampled(c->seen++, c->number)) return;
+static void compare(const char *spec, Compare *c) {
     OWNED(mesh_run_free)
     MeshRun r = {.model = c->model, .layout = spec, .sequences = SEQUENCES, .S = 4};
     r.micro = c->n % 3, r.recompute = (Recompute)(c->n / 3 % 3), r.priced = true;
@@ -52,7 +63,7 @@ static void compare(const char *spec, void *ctx) {
 }
 
 static Compare comparison(int number) {
-    Compare c = {.model = mesh_models[number], .number = number};
+    Compare c = {.model = mesh_models[number]};
     c.one = (MeshRun){.model = c.model, .layout = "d1", .sequences = SEQUENCES, .S = 4};
     mesh_run(&c.one);
     MeshDiff d = reordering(c.model, &c.one);
@@ -68,7 +79,8 @@ static Compare comparison(int number) {
 TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
     for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i);
-        for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare, &c);
+        for (EACH_LAYOUT(l, 1, 8))
+            if (mesh_sampled(l.number, i)) compare(l.spec, &c);
         mesh_run_free(&c.one);
         CHECK(c.n > (BASE_DEBUG ? 6 : 100));
         CHECK(c.bad == 0);
@@ -101,7 +113,6 @@ TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
                      .sequences = SEQUENCES,
                      .S = 4,
                      .exact = true};
-        c.seen = 0;
         compare(others[i], &c);
         mesh_run(&r);
         c.bad += !r.agreed || memcmp(r.loss, exact.loss, sizeof r.loss) != 0;
@@ -119,15 +130,6 @@ static MeshRun exact_on(const char *model, const char *layout, int64_t micro, Re
     return r;
 }
 
-static void compare_bits(const char *spec, void *ctx) {
-    Compare *c = ctx;
-    if (!mesh_sampled(c->seen++, c->number)) return;
-    // every layout with some other micro-batch and recompute: none of it may matter
-    OWNED(mesh_run_free) MeshRun r = exact_on(c->model, spec, c->n % 4, (Recompute)(c->n % 3));
-    c->bad += !mesh_near(&r, &c->one, (MeshDiff){0, 0, 0});
-    c->n++;
-}
-
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
     for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i);
@@ -135,7 +137,14 @@ TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
         c.one = exact_on(mesh_models[i], "d1", 0, RECOMPUTE_NONE);
         MeshDiff d = mesh_diff(&c.one, &plain); // and it is the same model
         CHECK(d.loss <= c.bound.loss && d.norm <= c.bound.norm && d.weights <= c.bound.weights);
-        for (int p = 1; p <= 8; p++) mesh_every_layout(p, compare_bits, &c);
+        // every layout with some other micro-batch and recompute: none of it may matter
+        for (EACH_LAYOUT(l, 1, 8)) {
+            if (!mesh_sampled(l.number, i)) continue;
+            OWNED(mesh_run_free)
+            MeshRun r = exact_on(c.model, l.spec, c.n % 4, (Recompute)(c.n % 3));
+            c.bad += !mesh_near(&r, &c.one, (MeshDiff){0, 0, 0});
+            c.n++;
+        }
         mesh_run_free(&c.one), mesh_run_free(&plain);
         CHECK(c.n > (BASE_DEBUG ? 6 : 100));
         CHECK(c.bad == 0);

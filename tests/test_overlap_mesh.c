@@ -49,8 +49,7 @@ static bool adds_in_another_order(const MeshRun *halves) {
 }
 
 /* Halves are micro-batches half as long; with --exact sums do not depend on those either. */
-static void compare(const char *spec, void *ctx) {
-    Sweep *s = ctx;
+static void compare(const char *spec, Sweep *s) {
     if (s->only && !strstr(spec, s->only)) return;
     if (s->seen++ % s->every != s->number % s->every) return;
     OWNED(mesh_run_free) MeshRun with = drawn(s), without = with;
@@ -74,7 +73,7 @@ static void sweep(const char *overlap, int number) {
                    .number = number,
                    .every = exact ? 4 * every : every,
                    .exact = exact};
-        for (int p = 1; p <= 6; p++) mesh_every_layout(p, compare, &s);
+        for (EACH_LAYOUT(l, 1, 6)) compare(l.spec, &s);
         CHECK(s.bad == 0);
         n += s.n;
     }
@@ -108,7 +107,7 @@ TEST(overlap_fused_of_every_sp_layout_changes_no_bit) {
                    .only = "sp",
                    .number = bulk,
                    .every = BASE_DEBUG ? 3 : 1};
-        for (int p = 2; p <= 4; p++) mesh_every_layout(p, compare, &s);
+        for (EACH_LAYOUT(l, 2, 4)) compare(l.spec, &s);
         CHECK(s.bad == 0);
         CHECK(s.n > (BASE_DEBUG ? 2 : 8));
     }
@@ -188,7 +187,7 @@ TEST(overlap_bulk_of_every_stay_layout_changes_no_bit) {
     for (int exact = 0; exact < 2; exact++) {
         int every = BASE_DEBUG ? 20 : test_long() ? 1 : 3;
         Sweep s = {.overlap = "bulk", .only = "stay=y", .every = every, .exact = exact};
-        for (int p = 2; p <= 8; p++) mesh_every_layout(p, compare, &s);
+        for (EACH_LAYOUT(l, 2, 8)) compare(l.spec, &s);
         CHECK(s.bad == 0);
         CHECK(s.n > (BASE_DEBUG ? 2 : 20));
     }

@@ -66,8 +66,7 @@ static void same_rows(Case *k, const char *spec, int rank, const CollCount *a, i
     }
 }
 
-static void check_counts(const char *spec, void *ctx) {
-    Case *k = ctx;
+static void check_counts(const char *spec, Case *k) {
     StepLists t;
     Layout l = layout_of(spec);
     PriceShape all = k->shape;
@@ -97,14 +96,13 @@ TEST(price_sends_what_theory_predicts_on_every_layout) {
     cases[3].shape.kernels = kernels_cuda_sizes(true);
     cases[4].shape.local_steps = true; // replicas along d
     for (int i = 0; i < 5; i++) {
-        for (int p = 1; p <= 8; p++) mesh_every_layout(p, check_counts, &cases[i]);
+        for (EACH_LAYOUT(l, 1, 8)) check_counts(l.spec, &cases[i]);
         CHECK(cases[i].bad == 0);
         CHECK(cases[i].n > (i < 4 ? 600 : 200));
     }
 }
 
-static void check_memory(const char *spec, void *ctx) {
-    Case *k = ctx;
+static void check_memory(const char *spec, Case *k) {
     OWNED(price_free) StepLists t, whole;
     PriceShape all = k->shape;
     all.whole = true;
@@ -125,15 +123,14 @@ static void check_memory(const char *spec, void *ctx) {
             k->bad++, printf("    %s on %s: arena %d: %lld, not %lld\n", k->model, spec, i,
                              (long long)got, (long long)want);
     }
-    k->n++;
 }
 
 TEST(price_of_two_and_three_layers_tells_the_memory_of_all) {
     Case k = case_of("layers=9,heads=6,kv_heads=2,channels=30,ffn=22,seq=8,vocab=29", 8 * 12, 3,
                      RECOMPUTE_SELECTIVE);
     k.shape.model.samples = true;
-    for (int p = 1; p <= 6; p++) mesh_every_layout(p, check_memory, &k);
-    CHECK(k.bad == 0 && k.n > 100);
+    for (EACH_LAYOUT(l, 1, 6)) check_memory(l.spec, &k);
+    CHECK(k.bad == 0);
 }
 
 static const char *const deep_models[] = {
@@ -143,17 +140,8 @@ static const char *const deep_models[] = {
     "layers=24,heads=32,channels=4096,vocab=50257,seq=2048"};
 static const char *const machines[] = {"cpu:8", "h100:1", "v100:2", "consumer:1", "h100:8"};
 
-typedef struct Deep {
-    const char *overlap;
-    double most; // a relative error that may be
-    int seen, n;
-    double off; // their sum
-} Deep;
-
-static void check_depth(const char *spec, void *ctx) {
-    Deep *c = ctx;
-    int i = c->seen++;
-    if (!mesh_sampled_thinly(i)) return;
+/* most: a relative error that may be. Returns the error. */
+static double check_depth(const char *spec, int i, const char *overlap, double most) {
     Machine m = machine_of(machines[i % 5]);
     Layout l = layout_of(spec);
     int64_t places = (int64_t)l.size[AXIS_D] * l.size[AXIS_Z];
@@ -161,7 +149,7 @@ static void check_depth(const char *spec, void *ctx) {
                     .model.B = 2 + i % 3,
                     .model.recompute = (Recompute)(i / 3 % 3),
                     .model.bf16 = m.gpu,
-                    .model.overlap = overlap_of(c->overlap),
+                    .model.overlap = overlap_of(overlap),
                     .model.threads = m.threads};
     s.model.S = s.model.config.seq < 2048 ? s.model.config.seq : 512;
     s.batch = (1 + i % 4) * s.model.B * places * s.model.S;
@@ -174,10 +162,9 @@ static void check_depth(const char *spec, void *ctx) {
     s.model.unplaced = false, s.whole = true;
     price_step(&s, &l, &m, &all);
     double off = fabs(few.seconds / all.seconds - 1);
-    c->n++, c->off += off;
-    if (off > c->most)
+    if (off > most)
         test_fail(__FILE__, __LINE__, "%s, %s on %s: %.3f ms of few layers, %.3f ms of all", spec,
-                  c->overlap, m.name, 1e3 * few.seconds, 1e3 * all.seconds);
+                  overlap, m.name, 1e3 * few.seconds, 1e3 * all.seconds);
     // gaps between temporaries are those of the layers that were recorded
     bool alike = unplaced.seconds == few.seconds && unplaced.memory <= few.memory &&
                  fabs((double)few.memory / (double)all.memory - 1) <= 0.05 &&
@@ -185,7 +172,8 @@ static void check_depth(const char *spec, void *ctx) {
     // a sum over the vectors of all layers is cut into parts that are not all alike
     if (!alike || llabs(few.received - all.received) > 64 * layout_ranks(&l))
         test_fail(__FILE__, __LINE__, "%s, %s on %s: memory, bytes or calls of few layers", spec,
-                  c->overlap, m.name);
+                  overlap, m.name);
+    return off;
 }
 
 /* Without overlap but for an all_reduce over vectors of all layers, whose algorithm may change with
@@ -200,9 +188,12 @@ TEST(price_of_few_layers_tells_that_of_all) {
                 {"bulk+chunk=2", 0.07, 0.005}, {"bulk+chunk=4", 0.07, 0.005},
                 {"bulk+ring", 0.07, 0.005},    {"bulk+halves", 0.1, 0.005}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Deep c = {.overlap = rows[i].overlap, .most = rows[i].most};
-        for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_depth, &c);
-        CHECK(c.seen > 300 && c.off / c.n < rows[i].mean);
+        int n = 0;
+        double off = 0;
+        for (EACH_LAYOUT(l, 1, 8))
+            if (mesh_sampled_thinly(l.number))
+                n++, off += check_depth(l.spec, l.number, rows[i].overlap, rows[i].most);
+        CHECK(n > 0 && off / n < rows[i].mean);
     }
 }
 
@@ -269,8 +260,7 @@ static void check_place(void *ctx, const Sent *sent) {
 
 /* Every place is one of groups that the ranks fall into, whatever the copies of key heads are: else
  * nobody could measure it. */
-static void check_places(const char *spec, void *ctx) {
-    Case *k = ctx;
+static void check_places(const char *spec, Case *k) {
     OWNED(price_free) StepLists t;
     lists_on(&t, &k->shape, spec);
     price_each_send(&t, check_place, &(Places){k, t.grid.mesh.p});
@@ -282,7 +272,7 @@ TEST(price_has_groups_at_places_that_all_ranks_fall_into) {
                     case_of("layers=2,heads=5,kv_heads=1,channels=20,seq=8,vocab=32", 8 * 16, 1,
                             RECOMPUTE_NONE)};
     for (int i = 0; i < 2; i++) {
-        for (int p = 2; p <= 8; p++) mesh_every_layout(p, check_places, &cases[i]);
+        for (EACH_LAYOUT(l, 2, 8)) check_places(l.spec, &cases[i]);
         CHECK(cases[i].bad == 0);
         CHECK(cases[i].n > 0); // copies that do not divide
     }

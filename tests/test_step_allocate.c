@@ -91,7 +91,7 @@ static int64_t most_at_once(const Lives *l) {
 typedef struct Worst {
     int n;
     double ratio;
-    char spec[64];
+    char spec[96];
 } Worst;
 
 static void check_apart(const Lives *l, const char *spec) {
@@ -125,39 +125,34 @@ static void check_program(Program *p, const char *spec, Worst *w) {
     int64_t live = most_at_once(&l);
     CHECK((int64_t)peak >= live);
     if ((double)peak / (double)live > w->ratio)
-        w->ratio = (double)peak / (double)live, snprintf(w->spec, 64, "%s %d", spec, w->n);
+        w->ratio = (double)peak / (double)live,
+        snprintf(w->spec, sizeof w->spec, "%s %d", spec, w->n);
     mem_free(l.made);
     w->n++;
 }
 
-static void on_layout(const char *spec, void *ctx) {
-    Worst *w = ctx;
+static void on_layout(const char *spec, int n, Worst *w) {
     Grid g = mesh_grid(spec, 0);
-    int model = w->n % 3;
-    if (!mesh_sampled_thinly(w->n)) {
-        w->n++;
-        return;
-    }
-    g.layout.exact = w->n / 9 % 2;
-    ModelShape s = mesh_shape(mesh_models[model], &g);
-    s.recompute = (Recompute)(w->n / 3 % 3);
+    g.layout.exact = n / 9 % 2;
+    ModelShape s = mesh_shape(mesh_models[n % 3], &g);
+    s.recompute = (Recompute)(n / 3 % 3);
     s.overlap.bulk = true;
     OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
-    program_chunk_head(&p, w->n % 2 ? 3 : 1000);
+    program_chunk_head(&p, n % 2 ? 3 : 1000);
     if (g.layout.exact) program_exact(&p);
     program_fuse(&p, false);
-    if (w->n % 4 == 0 && !g.layout.exact) program_fuse_collectives(&p, false);
-    if (w->n % 4 == 1) program_split(&p, 2 + w->n % 3, false);
-    if (w->n % 4 == 2) program_split(&p, 1, true);
-    if (w->n % 4 > 1) program_halves(&p);
-    if (w->n / 3 % 2) program_order_nominal(&p);
+    if (n % 4 == 0 && !g.layout.exact) program_fuse_collectives(&p, false);
+    if (n % 4 == 1) program_split(&p, 2 + n % 3, false);
+    if (n % 4 == 2) program_split(&p, 1, true);
+    if (n % 4 > 1) program_halves(&p);
+    if (n / 3 % 2) program_order_nominal(&p);
     check_program(&p, spec, w);
 }
 
 TEST(step_allocate_keeps_live_values_apart) {
     Worst w = {0};
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, on_layout, &w);
-    CHECK(w.n > 300);
+    for (EACH_LAYOUT(l, 1, 8))
+        if (mesh_sampled_thinly(l.number)) on_layout(l.spec, l.number, &w);
     if (w.ratio > 1.16)
         test_fail(__FILE__, __LINE__, "%s: arena %.3f of values at once", w.spec, w.ratio);
     printf("%d programs; arena / values at once: at most %.3f\n", w.n, w.ratio);
@@ -241,16 +236,15 @@ static void check_inside(const Program *p, size_t peak, const char *spec) {
     }
 }
 
-static void prompts_on(const char *spec, void *ctx) {
-    int *n = ctx;
+static void prompts_on(const char *spec, int n) {
     Grid g = mesh_grid(spec, 0);
-    g.layout.exact = *n / 3 % 4 == 0;
-    ModelShape longest = mesh_shape(mesh_models[*n % 3], &g), shorter;
+    g.layout.exact = n / 3 % 4 == 0;
+    ModelShape longest = mesh_shape(mesh_models[n % 3], &g), shorter;
     longest.B = 1, longest.training = false, longest.output = OUTPUT_NEXT;
     shorter = longest;
     OWNED(program_free) Program p = prompt_of(&longest, 16);
     size_t peak = program_allocate(&p);
-    for (int64_t S = 2 + *n % 3; S <= 16; S += 5) {
+    for (int64_t S = 2 + n % 3; S <= 16; S += 5) {
         OWNED(program_free) Program q = prompt_of(&shorter, S);
         program_allocate_like(&q, &p);
         Lives l = lives_of(&q);
@@ -258,11 +252,8 @@ static void prompts_on(const char *spec, void *ctx) {
         check_inside(&q, peak, spec);
         mem_free(l.made);
     }
-    ++*n;
 }
 
 TEST(step_allocate_has_room_for_any_prompt_where_the_longest_lies) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, prompts_on, &n);
-    CHECK(n > 300);
+    for (EACH_LAYOUT(l, 1, 8)) prompts_on(l.spec, l.number);
 }

@@ -32,8 +32,7 @@ typedef struct Case {
     const char *model;
     const Kernels *kernels;
     Recompute recompute;
-    int n, bad;
-    int chunks, seen;
+    int chunks, n, bad;
 } Case;
 
 /* A step whose second micro-batch of three is recorded, on rank 0. */
@@ -79,10 +78,8 @@ static bool left_out(const Work *w) {
            (w->kind == WORK_BIAS_RESIDUAL && w->rows == 1);
 }
 
-static void compare_works(const char *spec, void *ctx) {
-    Case *c = ctx;
+static void compare_works(const char *spec, Case *c) {
     Grid g = mesh_grid(spec, 0);
-    if (!test_long() && (c->seen++ + (int)c->recompute + c->chunks) % 9 != 0) return; // a sample
     if (g.layout.stay || g.layout.size[AXIS_X] == 7 || g.layout.size[AXIS_Y] == 7) return;
     ModelShape m = mesh_shape(c->model, &g);
     m.S = 30, m.recompute = c->recompute;
@@ -110,22 +107,24 @@ static void compare_works(const char *spec, void *ctx) {
 }
 
 TEST(step_cost_is_of_the_kernels_that_training_runs) {
-    Case cases[] = {{gpt, NULL, RECOMPUTE_NONE, 0, 0, 0, 0},
-                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0, 0, 0},
-                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0, 0, 0},
-                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0, 0, 0},
-                    {gpt, NULL, RECOMPUTE_FULL, 0, 0, 0, 0},
-                    {gpt, NULL, RECOMPUTE_NONE, 0, 0, 2, 0}};
+    Case cases[] = {{.model = gpt},
+                    {gpt, kernels_cuda_sizes(true), RECOMPUTE_SELECTIVE, 0, 0, 0},
+                    {llama, NULL, RECOMPUTE_SELECTIVE, 0, 0, 0},
+                    {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0, 0},
+                    {.model = gpt, .recompute = RECOMPUTE_FULL},
+                    {.model = gpt, .chunks = 2}};
     for (int i = 0; i < 6; i++) {
-        for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare_works, &cases[i]);
-        CHECK(cases[i].bad == 0);
-        CHECK(cases[i].n > 20);
+        Case *c = &cases[i];
+        for (EACH_LAYOUT(l, 1, 8)) // a sample
+            if (test_long() || (l.number + (int)c->recompute + c->chunks) % 9 == 0)
+                compare_works(l.spec, c);
+        CHECK(c->bad == 0);
+        CHECK(c->n > 20);
     }
 }
 
 /* Collectives in kernels of matmuls: the others are as they were, and operands come first. */
-static void check_fused(const char *spec, void *ctx) {
-    int *n = ctx;
+static void check_fused(const char *spec) {
     Grid g = mesh_grid(spec, 0);
     ModelShape m = mesh_shape("layers=3,heads=4,channels=24,vocab=70", &g);
     OWNED(program_free) Program p = program_passes(&m, PASS_FUSE, NULL);
@@ -150,13 +149,10 @@ static void check_fused(const char *spec, void *ctx) {
     // with heads two of the matmuls' operands are gathered by features as well, or scattered
     bool heads = g.layout.heads && g.layout.size[AXIS_Y] > 1;
     CHECK(found == (!sp ? 0 : heads ? 24 : 30));
-    *n += found;
 }
 
 TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_fused, &n);
-    CHECK(n > 100);
+    for (EACH_LAYOUT(l, 1, 8)) check_fused(l.spec);
 }
 
 TEST(step_cost_every_kernel_has_a_price) {

@@ -42,12 +42,11 @@ static int64_t work_rows(const Program *p, const ModelShape *s, WorkKind kind) {
     return n;
 }
 
-static void compare(const char *spec, void *ctx) {
-    int *n = ctx;
-    Grid g = grid_at(spec, *n);
-    g.local_steps = *n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
-    ModelShape s = mesh_shape(mesh_models[*n % 3], &g);
-    bool words = *n / 3 % 2;
+static void compare(const char *spec, int n) {
+    Grid g = grid_at(spec, n);
+    g.local_steps = n / 6 % 2 && g.layout.size[AXIS_D] > 1 && g.layout.zero == 0;
+    ModelShape s = mesh_shape(mesh_models[n % 3], &g);
+    bool words = n / 3 % 2;
     Kernels k = {.elem_bytes = words ? 2 : 4};
     OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k, false);
     int64_t all = moments(&s);
@@ -56,23 +55,20 @@ static void compare(const char *spec, void *ctx) {
     CHECK((elements(&p, OP_CAST) > 0) == words);
     for (int i = 0; i < p.n_ops; i++)
         CHECK(!op_info(p.op[i].kind)->collective || mesh_blocks(&g.mesh, p.op[i].axes) > 1);
-    ++*n;
 }
 
 TEST(step_end_updates_every_moment) {
-    int n = 0;
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, compare, &n);
-    CHECK(n > 200);
+    for (EACH_LAYOUT(l, 1, 8)) compare(l.spec, l.number);
 }
 
 /* ---- the order ---- */
 
 /* A step may be skipped between its sums and its update: whatever the order is, all that makes the
  * sums stands in front of the clip, with its end, and what updates behind it. */
-static void check_order(const char *spec, void *ctx) {
-    int *n = ctx, clip = 0, under_way = 0, gathers = 0;
+static void check_order(const char *spec, int n) {
+    int clip = 0, under_way = 0, gathers = 0;
     Grid g = grid_at(spec, 0);
-    ModelShape s = mesh_shape(mesh_models[*n % 3], &g);
+    ModelShape s = mesh_shape(mesh_models[n % 3], &g);
     s.overlap.bulk = true;
     Kernels k = {.elem_bytes = 2};
     OWNED(program_free) Program p = program_end_passes(&s, PASS_SCHEDULE, &k, false);
@@ -87,13 +83,11 @@ static void check_order(const char *spec, void *ctx) {
     }
     CHECK(under_way == 0);
     CHECK((gathers > 0) == (g.layout.zero == 1 || g.layout.zero == 2));
-    ++*n;
 }
 
 TEST(step_end_has_its_sums_in_front_of_the_clip_in_every_order) {
-    int n = 0;
-    for (int ranks = 2; ranks <= 8; ranks += 2) mesh_every_layout(ranks, check_order, &n);
-    CHECK(n > 100);
+    for (int ranks = 2; ranks <= 8; ranks += 2)
+        for (EACH_LAYOUT(l, ranks, ranks)) check_order(l.spec, l.number);
 }
 
 /* On a device squares of all gradients are one kernel. */
@@ -155,22 +149,16 @@ static void order_of(const char *spec, int rank, const char *model, char *text, 
 }
 
 /* No rank waits for one that waits for it, though ranks hold different parts of copied heads. */
-static void compare_orders(const char *spec, void *ctx) {
-    static char one[65536], other[65536];
-    int *n = ctx;
-    Grid g = grid_at(spec, 0);
-    for (int rank = 0; rank < g.mesh.p; rank++) {
-        order_of(spec, rank, mesh_models[*n % 3], rank ? other : one, sizeof one);
-        if (rank && strcmp(one, other) != 0)
-            test_fail(__FILE__, __LINE__, "%s: rank %d has another order", spec, rank);
-    }
-    ++*n;
-}
-
 TEST(step_sums_are_in_the_same_order_on_all_ranks) {
-    int n = 0;
-    for (int ranks = 2; ranks <= 6; ranks++) mesh_every_layout(ranks, compare_orders, &n);
-    CHECK(n > 50);
+    static char one[65536], other[65536];
+    for (EACH_LAYOUT(l, 2, 6)) {
+        Grid g = grid_at(l.spec, 0);
+        for (int rank = 0; rank < g.mesh.p; rank++) {
+            order_of(l.spec, rank, mesh_models[l.number % 3], rank ? other : one, sizeof one);
+            CHECK_SAYS(!rank || strcmp(one, other) == 0, "%s: rank %d has another order", l.spec,
+                       rank);
+        }
+    }
 }
 
 /* With one micro-batch or several, with bulk: the sum of a layer is under way while layers before

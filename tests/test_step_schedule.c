@@ -129,29 +129,23 @@ static const char *const models[] = {"layers=3,heads=4,channels=64,vocab=96,seq=
 static const char *const machines[] = {"cpu:8", "h100:1", "v100:4"};
 
 /* Costs drawn at random: an order must hold whatever they are. */
-static void draw_costs(Step *s, uint64_t *drawn) {
+static void draw_costs(Step *s, uint64_t drawn) {
     for (int i = 0; i < s->p.n_ops; i++) {
-        double u = (double)(rng_u64(5, 3, ++*drawn) >> 11) * 0x1p-53;
+        double u = (double)(rng_u64(5, 3, ++drawn) >> 11) * 0x1p-53;
         OpCost *c = &s->cost[i];
         c->seconds = op_begins_kernel(&s->p, i) || c->level >= 0 ? u * u * u : 0;
         if (c->level >= 0)
-            c->wire = c->load = c->seconds, c->slowdown = 1 + u, c->level = (int)(*drawn % 3);
+            c->wire = c->load = c->seconds, c->slowdown = 1 + u, c->level = (int)(drawn % 3);
     }
 }
 
-typedef struct Count {
-    bool fused; // matmuls with collectives
-    int n, faster;
-    uint64_t drawn;
-} Count;
-
-static void check_orders(const char *spec, void *ctx) {
-    Count *count = ctx;
-    int k = count->n++;
+/* fused: matmuls with collectives. Returns how many orders are faster than none. */
+static int check_orders(const char *spec, int k, bool fused) {
     Step s;
-    step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0, count->fused);
+    int faster = 0;
+    step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0, fused);
     step_costs(&s, machines[k % 3]);
-    if (k % 4 == 3) draw_costs(&s, &count->drawn);
+    if (k % 4 == 3) draw_costs(&s, (uint64_t)k << 32);
     double none = 0, sent = 0;
     for (int i = 0; i < s.p.n_ops; i++) sent += s.cost[i].level < 0 ? 0 : s.cost[i].seconds;
     for (int window = WINDOW_NONE; window <= WINDOW_HALVES; window *= 4) {
@@ -167,19 +161,17 @@ static void check_orders(const char *spec, void *ctx) {
         if (k % 4 != 3 && seconds > none * (1 + 1e-9))
             test_fail(__FILE__, __LINE__, "%s on %s, window %d: slower by %.2f %%", spec,
                       machines[k % 3], window, 100 * (seconds / none - 1));
-        count->faster += seconds < 0.99 * none;
+        faster += seconds < 0.99 * none;
     }
     step_free(&s);
+    return faster;
 }
 
 TEST(step_schedule_is_an_order_that_ranks_can_run) {
-    Count count = {0};
-    for (int ranks = 1; ranks <= 8; ranks++) mesh_every_layout(ranks, check_orders, &count);
-    CHECK(count.n > 200);
-    CHECK(count.faster > 200);
-    count = (Count){.fused = true};
-    for (int ranks = 2; ranks <= 8; ranks++) mesh_every_layout(ranks, check_orders, &count);
-    CHECK(count.n > 200);
+    int faster = 0;
+    for (EACH_LAYOUT(l, 1, 8)) faster += check_orders(l.spec, l.number, false);
+    CHECK(faster > 200);
+    for (EACH_LAYOUT(l, 2, 8)) check_orders(l.spec, l.number, true);
 }
 
 /* Collectives of the middle layer, of this name, that are on the links while the compute stream
