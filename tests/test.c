@@ -179,6 +179,17 @@ const char *test_tmpdir(void) {
     return p;
 }
 
+char *test_path(const char *fmt, ...) {
+    static _Thread_local char path[32][640];
+    static _Thread_local unsigned n;
+    char *p = path[n++ % 32];
+    va_list ap;
+    va_start(ap, fmt);
+    if (vsnprintf(p, sizeof path[0], fmt, ap) >= (int)sizeof path[0]) abort();
+    va_end(ap);
+    return p;
+}
+
 void test_team_end(Team **t) {
     team_destroy(*t);
 }

@@ -70,6 +70,8 @@ const char *test_tmpdir(void);
  * end of the test does: whether ranks take turns on a processor is then known, and a busy machine
  * cannot change what is measured of it. */
 bool test_one_processor(bool one);
+/* A path, or another short text: valid until the thread's 32nd call from this one. */
+char *test_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The whole file, with a 0 behind it, for mem_free; NULL: it is not there. n may be NULL. */
 char *test_read(const char *path, size_t *n);
 int test_count(const char *text, const char *word); // how often it is there

@@ -82,8 +82,7 @@ TEST(agree_options_have_roles) {
 /* A sample sees another size, and another block at any of the sampled places. */
 TEST(io_samples_tell_files_apart) {
     enum { N = 1 << 20 };
-    OWNED(test_mem_end)
-    char *path = mem_printf("%s/file", test_tmpdir()), *pipe = mem_printf("%s/pipe", test_tmpdir());
+    char *path = test_path("%s/file", test_tmpdir()), *pipe = test_path("%s/pipe", test_tmpdir());
     OWNED(test_mem_end) uint8_t *p = mem_calloc(N, 1);
     uint64_t n_bytes;
     uint32_t crc, other;

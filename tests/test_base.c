@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "base/version.h"
+#include "data/io.h"
 #include "layers/cpu/sets.h"
 #include "parallel/comm/ranks.h"
 
@@ -352,20 +353,14 @@ TEST(utf8_mends_what_belongs_to_no_character) {
     }
 }
 
-static void put_file(const char *path, const char *text) {
-    FILE *f = fopen(path, "w");
-    if (!f || fputs(text, f) < 0 || fclose(f)) abort();
-}
-
 TEST(version_tells_builds_apart_by_their_files) {
-    char path[200], a[16], b[16];
-    snprintf(path, sizeof path, "%s/program", test_tmpdir());
+    char a[16], b[16];
+    char *path = test_path("%s/program", test_tmpdir());
     CHECK(!version_of(path, a));
-    put_file(path, "123456789");
-    CHECK(version_of(path, a));
+    CHECK(io_write_file(path, "123456789", 9, NULL, NULL) && version_of(path, a));
     CHECK_STR(a, "e3069283"); // base/crc32c.h
-    put_file(path, "123456780");
-    CHECK(version_of(path, b) && strcmp(a, b) != 0);
+    CHECK(io_write_file(path, "123456780", 9, NULL, NULL) && version_of(path, b));
+    CHECK(strcmp(a, b) != 0);
     CHECK(version_of("/proc/self/exe", a));
     CHECK_STR(version_build(), a);
 }
@@ -379,7 +374,7 @@ TEST(mem_dies_on_overflow) {
 TEST(libraries_are_found_where_they_are) {
     const char *dir = test_tmpdir();
     static const char *const names[] = {"fake_function"};
-    char text[1024], path[600], home[600], named[600], before[4096];
+    char text[1024], before[4096];
     void *f, *handle[3];
     Err e;
     CHECK(test_shell(dir, text, sizeof text,
@@ -388,8 +383,8 @@ TEST(libraries_are_found_where_they_are) {
                      "cp $so lib/python3.9/site-packages/nvidia/cu13/lib/libof_a_wheel.so.1 && "
                      "cp $so home/lib64/libof_home.so.1 && cp $so named/libof_home.so.1") == 0);
     snprintf(before, sizeof before, "%s", getenv("PATH"));
-    snprintf(path, sizeof path, "/none:%s/bin", dir), snprintf(home, sizeof home, "%s/home", dir);
-    snprintf(named, sizeof named, "/none:%s/named", dir);
+    char *path = test_path("/none:%s/bin", dir), *home = test_path("%s/home", dir),
+         *named = test_path("/none:%s/named", dir);
     unsetenv("CUDA_HOME"), setenv("PATH", "/none", 1);
     // nothing is checked until the environment is what it was: the next test needs it
     bool none =

@@ -74,7 +74,6 @@ static bool has_row(const char *text, const char *begin, const char *end) {
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
     static char text[1 << 15];
-    char path[160];
     if (no_python()) return;
     int status = test_shell(
         ".", text, sizeof text,
@@ -85,8 +84,7 @@ TEST(bench_gpu_script_rehearses) {
         "--python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
         dir, dir, dir, dir, dir);
     CHECK_SAYS(status == 0, "%s", text);
-    snprintf(path, sizeof path, "%s/rehearsal-kernels.json", dir);
-    json_t *kernels = json_load_file(path, 0, NULL);
+    json_t *kernels = json_load_file(test_path("%s/rehearsal-kernels.json", dir), 0, NULL);
     check_kernels(json_object_get(json_object_get(kernels, "kernels"), "rows"));
     json_decref(kernels);
     CHECK(strstr(text, "PyTorch: 9.8.7+fake\n") && strstr(text, "against torch.compile (16000)"));

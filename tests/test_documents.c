@@ -33,9 +33,7 @@ static char *document_block(const char *file, const char *after) {
 }
 
 static bool write_text(const char *dir, const char *name, const char *text) {
-    OWNED(test_mem_end) char *path = mem_printf("%s/%s", dir, name);
-    bool ok = io_write_file(path, text, strlen(text), NULL, NULL);
-    return ok;
+    return io_write_file(test_path("%s/%s", dir, name), text, strlen(text), NULL, NULL);
 }
 
 /* A small run: "documents" of letters, a tokenizer that knows where they end. */
@@ -190,17 +188,14 @@ TEST(the_map_of_parallel_is_complete) {
     static Text t;
     t.n = 0;
     for (const char *const *folder = folders; *folder; folder++) {
-        char path[600];
         struct dirent **e;
-        snprintf(path, sizeof path, "parallel/%s", *folder);
-        int n = scandir(path, &e, is_header, alphasort);
+        int n = scandir(test_path("parallel/%s", *folder), &e, is_header, alphasort);
         CHECK(n > 0);
         for (int i = 0; i < n; i++) {
-            snprintf(path, sizeof path, "parallel/%s/%s", *folder, e[i]->d_name);
             size_t begin = t.n;
             text_put(&t, "%s/%s", *folder, e[i]->d_name);
             text_put(&t, "%*s ", t.n < begin + 24 ? (int)(begin + 24 - t.n) : 0, "");
-            put_purpose(&t, path);
+            put_purpose(&t, test_path("parallel/%s/%s", *folder, e[i]->d_name));
             text_end_line(&t);
             free(e[i]);
         }

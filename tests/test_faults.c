@@ -64,13 +64,12 @@ static void lose_a_byte(void *arg) { // of the last page, which raises no signal
 }
 
 TEST(faults_truncated_file_is_named) {
-    char path[160];
     const char *dir = shell_directory(40000);
-    snprintf(path, sizeof path, "%s/train.bin", dir);
+    char *path = test_path("%s/train.bin", dir);
     CHECK_CHILD(1, lose_a_byte, path, "noted: ", "train.bin changed");
     CHECK_CHILD(1, read_what_is_gone, path, "train.bin became shorter while it was read\n");
     dir = shell_directory(40000);
-    snprintf(path, sizeof path, "%s/train.bin", dir);
+    path = test_path("%s/train.bin", dir);
     CHECK_CHILD(1, survive_what_is_gone, path, "survived: ", "train.bin changed");
 }
 

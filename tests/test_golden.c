@@ -77,19 +77,14 @@ static const Tolerance bf16_limits = {.logit = 8e-2,
                                       .sum = 1e-3};
 
 static char *read_file(const char *path, size_t *n) {
-    FILE *f = fopen(path, "rb");
-    if (!f) die("cannot open %s: run the tests from the top of the tree", path);
-    char *p = mem_alloc(1 << 20);
-    *n = fread(p, 1, (1 << 20) - 1, f);
-    fclose(f);
-    p[*n] = 0;
+    char *p = test_read(path, n);
+    if (!p) die("cannot open %s: run the tests from the top of the tree", path);
     return p;
 }
 
 static void read_bin(BinFile *b, const char *kind, const char *what) {
-    char path[128];
     size_t n;
-    snprintf(path, sizeof path, TEST_DATA("golden/%s_%s.bin"), kind, what);
+    char *path = test_path(TEST_DATA("golden/%s_%s.bin"), kind, what);
     b->bytes = read_file(path, &n);
     char *p = b->bytes;
     while (strncmp(p, "data\n", 5) != 0) {
@@ -139,9 +134,9 @@ static void read_final(Final *f, const char *line) {
 
 static Golden *read_golden(const char *kind) {
     Golden *g = mem_calloc(1, sizeof *g);
-    char path[128], *save = NULL;
+    char *save = NULL;
     size_t n;
-    snprintf(path, sizeof path, TEST_DATA("golden/%s.txt"), kind);
+    char *path = test_path(TEST_DATA("golden/%s.txt"), kind);
     OWNED(test_mem_end) char *text = read_file(path, &n);
     int inputs = 0, targets = 0;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {

@@ -12,6 +12,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/batch.h"
+#include "data/io.h"
 #include "data/tokenizer.h"
 #include "parallel/step/learning_rate.h"
 #include "parallel/step/model.h"
@@ -95,40 +96,31 @@ static void check_initial(const Model *m) {
     CHECK(n == m->tensors.n);
 }
 
-/* tinyshakespeare.txt as GPT-2's tokens in a shard of raw uint16. false: not here. */
-static bool make_shard(const char *folder, Curve *c, char *path, size_t n_path) {
-    char name[512], vocab[512];
-    snprintf(name, sizeof name, "%s/tinyshakespeare.txt", folder);
-    snprintf(vocab, sizeof vocab, "%s/gpt2_vocab.json", folder);
-    FILE *f = fopen(name, "rb"), *v = fopen(vocab, "rb");
-    if (v) fclose(v);
-    if (f && !v) fclose(f);
-    if (!f || !v) return false;
-    enum { ROOM = 2 << 20 };
-    OWNED(test_mem_end) uint8_t *text = mem_alloc(ROOM);
-    size_t n = fread(text, 1, ROOM, f);
-    fclose(f);
+/* Path of tinyshakespeare.txt as GPT-2's tokens in a shard of raw uint16; NULL: not here. */
+static char *make_shard(const char *folder, const Curve *c) {
+    size_t n;
+    char *path = test_path("%s/shakespeare.bin", test_tmpdir());
+    char *vocab = test_path("%s/gpt2_vocab.json", folder);
+    OWNED(test_mem_end) char *text = test_read(test_path("%s/tinyshakespeare.txt", folder), &n);
+    if (!text || !io_exists(vocab)) return NULL;
     Tokenizer *t = tokenizer_load(vocab);
     int32_t *ids;
-    int64_t n_ids = tokenizer_encode(t, text, n, &ids), sum = 0, weighted = 0;
+    int64_t n_ids = tokenizer_encode(t, (uint8_t *)text, n, &ids), sum = 0, weighted = 0;
     tokenizer_free(t);
-    snprintf(path, n_path, "%s/shakespeare.bin", test_tmpdir());
-    f = fopen(path, "wb");
-    if (!f) die("cannot write %s", path);
+    OWNED(test_mem_end) uint16_t *shard = mem_alloc((size_t)n_ids * sizeof *shard);
     for (int64_t i = 0; i < n_ids; i++) {
-        uint8_t bytes[2] = {(uint8_t)(ids[i] & 255), (uint8_t)(ids[i] >> 8)};
-        fwrite(bytes, 1, 2, f);
+        shard[i] = (uint16_t)ids[i];
         sum += ids[i];
         weighted += ids[i] * (i + 1) % 1000003;
     }
-    fclose(f);
     mem_free(ids);
+    if (!io_write_file(path, shard, (size_t)n_ids * sizeof *shard, NULL, NULL)) die("%s", path);
     if (n_ids != c->n_tokens || sum != c->sum || weighted != c->weighted_sum)
         test_fail(__FILE__, __LINE__,
                   "%" PRId64 " tokens of sums %" PRId64 " %" PRId64 ", not %" PRId64 ", %" PRId64
                   " %" PRId64,
                   n_ids, sum, weighted, c->n_tokens, c->sum, c->weighted_sum);
-    return true;
+    return path;
 }
 
 static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss, double *norm) {
@@ -176,10 +168,10 @@ static void run_curve(const Curve *c, const char *shard, bool bf16, double limit
 
 TEST(tinyshakespeare_100_steps_equal_pytorch) {
     Curve c = {0};
-    char shard[512];
     const char *named = getenv("TEST_DATA_DIR"), *folder = named ? named : "../shared/data";
     read_curve(&c);
-    if (!make_shard(folder, &c, shard, sizeof shard)) {
+    const char *shard = make_shard(folder, &c);
+    if (!shard) {
         test_skip("no tinyshakespeare.txt, gpt2_vocab.json, gpt2_merges.txt in TEST_DATA_DIR "
                   "(../shared/data)");
         return;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "data/io.h"
 #include "tests/test.h"
 
 /* ---- a file written as the format says ------------------------------------------------------- */
@@ -194,10 +195,8 @@ static void open_file(void *arg) {
 
 TEST(hellaswag_files) {
     File f = two();
-    char path[160];
-    snprintf(path, sizeof path, "%s/eval.bin", test_tmpdir());
-    FILE *out = fopen(path, "wb");
-    CHECK(out && fwrite(f.words, 2, f.n, out) == f.n && fclose(out) == 0);
+    char *path = test_path("%s/eval.bin", test_tmpdir());
+    CHECK(io_write_file(path, f.words, 2 * f.n, NULL, NULL));
     HellaSwag h = hellaswag_open(path, 4006);
     CHECK(h.n == 2 && hellaswag_label(&h, 0) == 2);
     hellaswag_close(&h);

@@ -30,9 +30,7 @@ static const LedgerLine some = {.time = "2026-01-31T12:00:00Z",
                                 .measured_memory = 8};
 
 static const char *fresh(void) {
-    static char path[160];
-    snprintf(path, sizeof path, "%s/ledger.jsonl", test_tmpdir());
-    return path;
+    return test_path("%s/ledger.jsonl", test_tmpdir());
 }
 
 static void append_text(const char *path, const char *text) {
@@ -43,11 +41,10 @@ static void append_text(const char *path, const char *text) {
 }
 
 TEST(ledger_reads_what_was_appended) {
-    char path[200];
     LedgerLine l[3];
     LedgerDamage damage;
     Err e;
-    snprintf(path, sizeof path, "%s/a/b/ledger.jsonl", test_tmpdir()); // folders are made
+    char *path = test_path("%s/a/b/ledger.jsonl", test_tmpdir()); // folders are made
     CHECK(ledger_read(path, l, 3, &damage, &e) == 0 && damage.n == 0);
     CHECK(ledger_append(path, &some, &e) && ledger_append(path, &some, &e));
     CHECK(ledger_read(path, l, 3, &damage, &e) == 2 && damage.n == 0);
@@ -168,7 +165,7 @@ static int train(const char *dir, const char *more) {
 
 TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     const char *dir = shell_directory(4000);
-    char path[200], text[16384];
+    char text[16384];
     LedgerLine l[2];
     LedgerDamage damage;
     // on one core ranks are known to take turns; on more a stopwatch says, and busy machines change
@@ -178,7 +175,7 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     CHECK(strstr(text, "measuring kernels and collectives of this machine: 10 s at most"));
     CHECK(strstr(text, "kept in ") && strstr(text, "/cache/train_gpt/calibration-"));
     CHECK(strstr(text, "--calibrate none does not measure, --layout SPEC does not plan"));
-    snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
+    char *path = test_path("%s/cache/train_gpt/ledger.jsonl", dir);
     CHECK(ledger_read(path, l, 2, &damage, NULL) == 1 && *l[0].calibration);
     CHECK(train_text(dir, "--steps 5 --layout d2", text, sizeof text) == 0);
     CHECK(!strstr(text, "measuring")); // and is predicted by the table that there is
@@ -198,7 +195,7 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
 
 TEST(ledger_gets_a_line_from_every_run_that_trains) {
     const char *dir = shell_directory(4000);
-    char path[200], text[16384];
+    char text[16384];
     LedgerLine l[4];
     LedgerDamage damage;
     CHECK(train(dir, "--layout x2 --steps 7 --ledger none") == 0);
@@ -206,7 +203,7 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
     CHECK(test_shell(dir, text, sizeof text, "test ! -e cache") == 0);
     CHECK(train_text(dir, "--layout x2 --steps 60", text, sizeof text) == 0);
     CHECK(strstr(text, "no prediction for this layout: this machine was not measured for it"));
-    snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
+    char *path = test_path("%s/cache/train_gpt/ledger.jsonl", dir);
     CHECK(ledger_read(path, l, 4, &damage, NULL) == 1 && damage.n == 0);
     CHECK(l[0].steps == 50 && l[0].ranks == 2 && l[0].micro == 2 && l[0].batch == 32);
     CHECK(l[0].measured_ms > 0 && l[0].measured_bytes > 0);
@@ -216,7 +213,7 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
     CHECK_STR(l[0].layout, "x2");
     CHECK(l[0].predicted_ms == 0 && !*l[0].calibration); // nothing was measured here
     CHECK(train(dir, "--layout d2 --steps 5 --ledger other/l.jsonl") == 0);
-    snprintf(path, sizeof path, "%s/other/l.jsonl", dir);
+    path = test_path("%s/other/l.jsonl", dir);
     CHECK(ledger_read(path, l, 4, &damage, NULL) == 1 && l[0].steps == 3);
     CHECK(train(dir, "--layout d2 --steps 5 --ledger train.bin/x") ==
           0); // a run does not end for it
@@ -224,12 +221,11 @@ TEST(ledger_gets_a_line_from_every_run_that_trains) {
 
 TEST(ledger_is_about_steps_without_meetings) {
     const char *dir = shell_directory(4000);
-    char path[200];
     LedgerLine l[3];
     LedgerDamage damage;
     CHECK(train(dir, "--layout d2 --batch 64 --steps 12 --sync-every 3") == 0);
     CHECK(train(dir, "--layout d2 --batch 64 --steps 12 --sync-every 5 --fragments 5") == 0);
-    snprintf(path, sizeof path, "%s/cache/train_gpt/ledger.jsonl", dir);
+    char *path = test_path("%s/cache/train_gpt/ledger.jsonl", dir);
     CHECK(ledger_read(path, l, 3, &damage, NULL) == 2);
     CHECK(l[0].steps == 6 && l[0].measured_bytes == l[0].predicted_bytes);
     CHECK(l[0].measured_bytes > 0);   // loss and norm
@@ -238,9 +234,9 @@ TEST(ledger_is_about_steps_without_meetings) {
 
 TEST(ledger_tool_prints_errors_and_their_median) {
     const char *path = fresh();
-    char dir[160], text[8192];
+    char text[8192];
     LedgerLine slower = some, faster = some, other = some;
-    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
+    char *dir = test_path("%.*s", (int)(strrchr(path, '/') - path), path);
     strcpy(slower.machine, "here"), strcpy(faster.machine, "here"), strcpy(other.machine, "there");
     slower.predicted_ms = 100, slower.measured_ms = 120;
     faster.predicted_ms = 100, faster.measured_ms = 90;

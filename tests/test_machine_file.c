@@ -195,7 +195,7 @@ TEST(machine_neither_file_nor_preset_names_the_nearest) {
 }
 
 TEST(machine_is_read_from_a_file_that_messages_name) {
-    OWNED(test_mem_end) char *path = mem_printf("%s/lab.txt", test_tmpdir());
+    char *path = test_path("%s/lab.txt", test_tmpdir());
     Machine m;
     Err e;
     OWNED(test_mem_end) char *twice = mem_printf("%s\nnodes = 17\n", lab);

@@ -109,10 +109,9 @@ static void print_result(int i) {
 }
 
 static const char *output_of(int i) {
-    static char path[256], folder[128];
+    static char folder[128];
     if (!*folder) snprintf(folder, sizeof folder, "%s", test_tmpdir());
-    snprintf(path, sizeof path, "%s/%d", folder, i);
-    return path;
+    return test_path("%s/%d", folder, i);
 }
 
 /* A worker: runs tests up to `end` and tells the first process of each that has ended. */

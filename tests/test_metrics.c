@@ -19,10 +19,6 @@
 #include "data/stamp.h"
 #include "data/tfevents.h"
 
-static char *path_in(const char *dir, const char *name) {
-    return mem_printf("%s/%s", dir, name);
-}
-
 /* Line i of the text as JSON. */
 static json_t *line_of(const char *text, int i) {
     for (; i > 0 && text; i--) {
@@ -54,12 +50,8 @@ static StepRecord record(int64_t step) {
 }
 
 static MetricsFiles files_in(const char *dir) {
-    return (MetricsFiles){path_in(dir, "log.jsonl"), path_in(dir, "log.csv"),
-                          path_in(dir, "board")};
-}
-
-static void free_files(MetricsFiles f) {
-    mem_free((char *)f.json), mem_free((char *)f.csv), mem_free((char *)f.tensorboard);
+    return (MetricsFiles){test_path("%s/log.jsonl", dir), test_path("%s/log.csv", dir),
+                          test_path("%s/board", dir)};
 }
 
 /* A run of `steps` steps after resume_step with an evaluation and a sample at each tenth. */
@@ -103,7 +95,7 @@ TEST(metrics_json_keeps_every_bit) {
     CHECK_STR(json_string_value(json_object_get(o, "sample")),
               "say \"so\"\n\xef\xbf\xbd</script>\xc3\xa9");
     json_decref(o);
-    mem_free(text), free_files(f);
+    mem_free(text);
 }
 
 TEST(metrics_json_has_null_for_what_is_not_finite) {
@@ -112,7 +104,6 @@ TEST(metrics_json_has_null_for_what_is_not_finite) {
     metrics_eval(m, 1, "hellaswag", NAN);
     metrics_close(m);
     OWNED(test_mem_end) char *text = test_read(f.json, NULL);
-    free_files(f);
     CHECK_STR(text, "{\"step\":1,\"hellaswag\":null}\n");
 }
 
@@ -145,7 +136,6 @@ TEST(metrics_files_continue_after_the_resumed_step) {
     json_t *o = line_of(b, 25); // the second run line: 1 + 20 + 2 + 2 lines are before it
     CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "resumed_step")) == 20);
     json_decref(o), mem_free(a), mem_free(b);
-    free_files(whole), free_files(cut);
 }
 
 TEST(metrics_resume_never_loses_older_records) {
@@ -167,12 +157,11 @@ TEST(metrics_new_run_keeps_the_old_file) {
     CHECK(io_write_file(f.json, "{\"step\":1}\n", 11, NULL, NULL));
     Metrics *m = metrics_open(&f, 0);
     metrics_close(m);
-    char *old = mem_printf("%s.old", f.json), *text = test_read(old, NULL);
+    OWNED(test_mem_end) char *text = test_read(test_path("%s.old", f.json), NULL);
     CHECK(text);
     CHECK_STR(text, "{\"step\":1}\n");
     struct stat st;
     CHECK(stat(f.json, &st) == 0 && st.st_size == 0);
-    mem_free(old), mem_free(text), free_files(f);
 }
 
 /* --- tfevents --- */
@@ -231,14 +220,13 @@ TEST(metrics_event_file_is_whole) {
     for (struct dirent *e; (e = readdir(d));) {
         if (strncmp(e->d_name, "events.out.tfevents.", 20) != 0) continue;
         size_t n = 0;
-        char *path = path_in(f.tensorboard, e->d_name), *p = test_read(path, &n);
+        char *p = test_read(test_path("%s/%s", f.tensorboard, e->d_name), &n);
         // version, start, 20 steps, 2 evaluations, 2 samples
         CHECK(count_records((uint8_t *)p, n) == 26);
-        mem_free(path), mem_free(p), found++;
+        mem_free(p), found++;
     }
     closedir(d);
     CHECK(found == 1);
-    free_files(f);
 }
 
 /* --- what must not stop a run, and what must --- */
@@ -254,14 +242,13 @@ static void fill_the_disk(void *arg) {
 }
 
 TEST(metrics_full_disk_warns_once_and_goes_on) {
-    char text[1024], *csv = path_in(test_tmpdir(), "log.csv");
+    char text[1024], *csv = test_path("%s/log.csv", test_tmpdir());
     CHECK(test_in_child(fill_the_disk, csv, text, sizeof text) == 0);
     const char *warning = strstr(text, "cannot write to /dev/full: No space left on device");
     CHECK(warning && !strstr(warning + 1, "cannot write"));
     CHECK(strstr(text, "/dev/full lacks 3 records"));
     OWNED(test_mem_end) char *rows = test_read(csv, NULL); // the other file has everything
     CHECK(rows && strstr(rows, "\n3,192,"));
-    mem_free(csv);
 }
 
 static void open_nowhere(void *arg) {
@@ -287,7 +274,7 @@ static void outgrow_the_limit(void *arg) {
 }
 
 TEST(logfile_cuts_off_a_record_that_did_not_fit) {
-    OWNED(test_mem_end) char *path = path_in(test_tmpdir(), "x");
+    char *path = test_path("%s/x", test_tmpdir());
     CHECK_CHILD(0, outgrow_the_limit, path, "File too large", "lacks 1 records");
     OWNED(test_mem_end) char *got = test_read(path, NULL);
     CHECK(got);
@@ -314,7 +301,7 @@ static void fill_the_pipe(void *path) {
 }
 
 TEST(logfile_goes_on_in_a_line_of_its_own_when_a_pipe_is_read_again) {
-    OWNED(test_mem_end) char *path = path_in(test_tmpdir(), "x");
+    char *path = test_path("%s/x", test_tmpdir());
     CHECK(mkfifo(path, 0600) == 0);
     CHECK_CHILD(0, fill_the_pipe, path, "nobody reads it", "lacks 2 records");
 }

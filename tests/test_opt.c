@@ -178,8 +178,7 @@ TEST(opt_file_names_the_line_that_is_wrong) {
 
 /* A file with this text; its name. */
 static const char *config_file(const char *text) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/opt.conf", test_tmpdir());
+    char *path = test_path("%s/opt.conf", test_tmpdir());
     if (!io_write_file(path, text, strlen(text), NULL, NULL)) abort();
     return path;
 }

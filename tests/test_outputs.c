@@ -124,8 +124,7 @@ TEST(claims_of_an_empty_input_are_its_own) {
     Err e;
     IoMap none, m;
     const char *dir = shell_directory(2000);
-    OWNED(test_mem_end)
-    char *train = mem_printf("%s/train.bin", dir), *empty = mem_printf("%s/empty", dir);
+    char *train = test_path("%s/train.bin", dir), *empty = test_path("%s/empty", dir);
     CHECK(io_write_file(empty, "", 0, NULL, &e) && io_map(&none, empty, &e) &&
           io_map(&m, train, &e));
     bool ok = !claim_output("--a", empty, &e);
@@ -141,10 +140,9 @@ TEST(claims_are_of_files_not_of_names) {
     Err e;
     IoMap m;
     const char *dir = shell_directory(2000);
-    OWNED(test_mem_end)
-    char *train = mem_printf("%s/train.bin", dir), *other = mem_printf("%s/other", dir),
-         *again = mem_printf("%s/./other", dir), *fresh = mem_printf("%s/new", dir),
-         *same = mem_printf("%s/./new", dir);
+    char *train = test_path("%s/train.bin", dir), *other = test_path("%s/other", dir),
+         *again = test_path("%s/./other", dir), *fresh = test_path("%s/new", dir),
+         *same = test_path("%s/./new", dir);
     bool ok = link(train, other) == 0 && claim_output("--a", other, &e) && !io_map(&m, train, &e) &&
               strstr(e.text, "--a would write to");
     claim_output_end("--a");

@@ -42,9 +42,8 @@ static bool same_end(const char *dir, const char *a, const char *b, long long st
 }
 
 static long long newest(const char *dir, const char *name) {
-    char path[160];
     int64_t step = -1;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    char *path = test_path("%s/%s", dir, name);
     OWNED(test_mem_end) char *found = checkpoint_latest(path, &step, &group_alone);
     return step;
 }

@@ -157,7 +157,6 @@ TEST(safetensors_half_precision_widens_exactly) {
 }
 
 TEST(safetensors_writes_in_any_order) {
-    char path[160];
     float x[20], back[20];
     uint32_t crc;
     uint64_t n_bytes;
@@ -165,7 +164,7 @@ TEST(safetensors_writes_in_any_order) {
     SafeTensors list = {0}, s;
     SafeWriter w;
     IoMap m;
-    snprintf(path, sizeof path, "%s/a.safetensors", test_tmpdir());
+    char *path = test_path("%s/a.safetensors", test_tmpdir());
     test_fill(x, 20, 1, 3);
     CHECK(safetensors_add(&list, "one", "F32", 2, (int64_t[]){4, 5}) == 0);
     CHECK(safetensors_add(&list, "two", "BF16", 1, (int64_t[]){20}) == 1);
@@ -189,7 +188,7 @@ TEST(safetensors_writes_in_any_order) {
 }
 
 TEST(safetensors_header_that_cannot_be_written_is_an_error) {
-    OWNED(test_mem_end) char *path = mem_printf("%s/a.safetensors", test_tmpdir());
+    char *path = test_path("%s/a.safetensors", test_tmpdir());
     SafeTensors list = {0};
     SafeWriter w;
     Err e;

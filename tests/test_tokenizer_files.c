@@ -39,13 +39,11 @@ static bool same_tokens(const Tokenizer *a, const Tokenizer *b) {
 TEST(tokenizer_formats_agree_and_round_trip) {
     Tokenizer *pair = tokenizer_load(SMALL_PAIR), *json = tokenizer_load(SMALL_JSON);
     CHECK(same_tokens(pair, json) && tokenizer_merges(pair) == tokenizer_merges(json));
-    OWNED(test_mem_end) char *dir = mem_printf("%s/vocabulary", test_tmpdir());
+    char *dir = test_path("%s/vocabulary", test_tmpdir());
     tokenizer_save(json, dir);
     Tokenizer *saved = tokenizer_load(dir);
     CHECK(same_tokens(pair, saved) && tokenizer_merges(saved) == tokenizer_merges(pair));
-    OWNED(test_mem_end)
-    char *merges = mem_printf("%s/merges.txt", dir),
-         *bin = mem_printf("%s/gpt2_tokenizer.bin", dir);
+    char *merges = test_path("%s/merges.txt", dir), *bin = test_path("%s/gpt2_tokenizer.bin", dir);
     CHECK(same_files(merges, SMALL_MERGES));
     Tokenizer *decoder = tokenizer_load(bin);
     CHECK(same_tokens(decoder, pair) && !tokenizer_can_encode(decoder));
@@ -64,8 +62,7 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
         return;
     }
     Tokenizer *t = tokenizer_load("../shared/data/gpt2_vocab.json");
-    OWNED(test_mem_end)
-    char *dir = mem_printf("%s/gpt2", test_tmpdir()), *merges = mem_printf("%s/merges.txt", dir);
+    char *dir = test_path("%s/gpt2", test_tmpdir()), *merges = test_path("%s/merges.txt", dir);
     tokenizer_save(t, dir);
     CHECK(same_files(merges, gpt2));
     Tokenizer *again = tokenizer_load(dir);
@@ -272,7 +269,7 @@ static void load_it(void *path) {
 }
 
 TEST(tokenizer_load_says_what_is_wrong) {
-    OWNED(test_mem_end) char *junk = mem_printf("%s/junk", test_tmpdir());
+    char *junk = test_path("%s/junk", test_tmpdir());
     CHECK(io_write_file(junk, "hello\n", 6, NULL, NULL));
     CHECK_CHILD(1, load_it, junk, "is no tokenizer");
     CHECK_CHILD(1, load_it, "/nowhere/at/all", "/nowhere");
@@ -353,25 +350,22 @@ TEST(shard_write_is_read_back) {
     static const int32_t ids[7] = {50256, 0, 1, 65535, 300, 5, 6};
     static const ShardFormat formats[] = {SHARD_LLMC16, SHARD_LLMC32, SHARD_NANOGPT};
     for (int i = 0; i < 3; i++) {
-        OWNED(test_mem_end) char *prefix = mem_printf("%s/w%d", test_tmpdir(), i);
+        char *prefix = test_path("%s/w%d", test_tmpdir(), i);
         ShardWriter *w = shard_writer_open(prefix, "train", formats[i], 65536, 0);
         shard_writer_put(w, ids, 3);
         shard_writer_put(w, ids + 3, 4);
-        char *path = mem_printf("%s_train.bin", prefix);
+        char *path = test_path("%s_train.bin", prefix);
         CHECK(shard_writer_finish(w) == 7);
         CHECK(access(path, F_OK) != 0);
         CHECK(shard_writer_commit(w) == 1);
         check_shard(path, formats[i], ids, 7);
-        mem_free(path);
 
         w = shard_writer_open(prefix, "val", formats[i], 65536, 3);
         for (int k = 0; k < 7; k++) shard_writer_put(w, ids + k, 1);
         CHECK(shard_writer_commit(w) == 3);
-        for (int k = 0; k < 3; k++) {
-            path = mem_printf("%s_val_%06d.bin", prefix, k);
-            check_shard(path, formats[i], ids + 3 * k, k < 2 ? 3 : 1);
-            mem_free(path);
-        }
+        for (int k = 0; k < 3; k++)
+            check_shard(test_path("%s_val_%06d.bin", prefix, k), formats[i], ids + 3 * k,
+                        k < 2 ? 3 : 1);
         w = shard_writer_open(prefix, "none", formats[i], 65536, 0);
         CHECK(shard_writer_commit(w) == 0);
     }
@@ -391,8 +385,7 @@ static void fill_disk(void *prefix) {
 }
 
 TEST(shard_write_on_a_full_disk_leaves_nothing) {
-    OWNED(test_mem_end)
-    char *dir = mem_printf("%s/full", test_tmpdir()), *prefix = mem_printf("%s/x", dir);
+    char *dir = test_path("%s/full", test_tmpdir()), *prefix = test_path("%s/x", dir);
     CHECK(mkdir(dir, 0777) == 0);
     CHECK_CHILD(1, fill_disk, prefix, "cannot write", "x_val.bin");
     CHECK(rmdir(dir) == 0); // that is, it is empty

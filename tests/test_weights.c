@@ -22,8 +22,7 @@ static void export_round_trip(const char *config, const char *dtype) {
     for (size_t i = 0; i < a.n && dtype[0] == 'B'; i++)
         a.values[i] = bf16_to_float(bf16_from_float(a.values[i]));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
-    char path[160];
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    char *path = test_path("%s/model.safetensors", dir);
     memset(b.values, 0, b.n * sizeof *b.values);
     CHECK(weights_config(path, &c, &e) && config_equal(&c, &a.t.config));
     CHECK(weights_load(path, &b.t, &group_alone, &e));
@@ -42,14 +41,13 @@ TEST(weights_export_round_trips) {
 /* What generate() of `transformers` goes by, generation_config.json, comes before config.json. */
 TEST(weights_export_keeps_the_ids_of_ends) {
     const char *dir = test_tmpdir(), *say = "{\"eos_token_id\": [2, 3]}";
-    char path[160];
     Config c;
     Err e = {""};
     OWNED(model_free) Model a = model_make(GPT2, 1, 1);
     a.t.config.ids = (SpecialIds){.n_eos = 1, .eos = {5}, .has_bos = true, .bos = 1};
     CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 1 && c.ids.eos[0] == 5 && c.ids.has_bos && c.ids.bos == 1);
-    snprintf(path, sizeof path, "%s/generation_config.json", dir);
+    char *path = test_path("%s/generation_config.json", dir);
     CHECK(io_write_file(path, say, strlen(say), NULL, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 2 && c.ids.eos[0] == 2 && c.ids.eos[1] == 3 && c.ids.bos == 1);
     a.t.config.ids = (SpecialIds){0}; // that file goes when nothing is known
@@ -59,16 +57,15 @@ TEST(weights_export_keeps_the_ids_of_ends) {
 
 TEST(weights_failed_export_leaves_what_was_there) {
     const char *dir = test_tmpdir();
-    char path[160], tmp[192];
     OWNED(model_free)
     Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 2), c = model_make(GPT2, 1, 0);
     Err e = {""};
-    snprintf(path, sizeof path, "%s/new/folder", dir);
+    char *path = test_path("%s/new/folder", dir);
     CHECK(weights_export(path, &a.t, "F32", &group_alone, &e));
     io_inject(0, false);
     CHECK(weights_export(path, &a.t, "F32", &group_alone, &e));
     int calls = io_inject(0, false);
-    snprintf(tmp, sizeof tmp, "%s/generation_config.json", path);
+    char *tmp = test_path("%s/generation_config.json", path);
     b.t.config.ids = (SpecialIds){.n_eos = 1};
     CHECK(io_make_dir(tmp, &e) && !weights_export(path, &b.t, "F32", &group_alone, &e));
     CHECK(strstr(e.text, "generation_config.json is a directory") && rmdir(tmp) == 0);
@@ -81,8 +78,7 @@ TEST(weights_failed_export_leaves_what_was_there) {
         io_inject(0, false);
         CHECK(weights_load(path, &c.t, &group_alone, &e));
         CHECK(memcmp((saved ? b : a).values, c.values, a.n * sizeof *a.values) == 0);
-        snprintf(tmp, sizeof tmp, "cd %s && test $(ls -A | wc -l) = 2", path);
-        CHECK(system(tmp) == 0);
+        CHECK(system(test_path("cd %s && test $(ls -A | wc -l) = 2", path)) == 0);
         saved_all += saved;
         CHECK(!saved || weights_export(path, &a.t, "F32", &group_alone, &e));
     }
@@ -91,11 +87,10 @@ TEST(weights_failed_export_leaves_what_was_there) {
 
 TEST(weights_pieces_are_columns_transposed) {
     OWNED(model_free) Model m = model_make(LLAMA, 1, 1);
-    char path[160];
     Err e;
     IoMap map;
     SafeTensors s = {0};
-    snprintf(path, sizeof path, "%s/model.safetensors", test_tmpdir());
+    char *path = test_path("%s/model.safetensors", test_tmpdir());
     CHECK(weights_save(path, &m.t, "F32", &group_alone, NULL, NULL, &e));
     CHECK(io_map(&map, path, &e) && safetensors_parse(map.p, map.n, &s, &e));
     const Tensor *x = &m.t.t[tensors_find(&m.t, "h.1.qkv.weight")];
@@ -142,9 +137,8 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
 }
 
 static bool loads_foreign(Foreign f, Err *e) {
-    char path[160];
     OWNED(model_free) Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
-    snprintf(path, sizeof path, "%s/x.safetensors", test_tmpdir());
+    char *path = test_path("%s/x.safetensors", test_tmpdir());
     bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) &&
               weights_load(path, &b.t, &group_alone, e) &&
               memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
@@ -183,19 +177,18 @@ TEST(weights_names_what_does_not_fit) {
 
 TEST(weights_come_in_shards) {
     const char *dir = test_tmpdir();
-    char path[192], index[192];
     OWNED(model_free) Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     Err e = {""};
     Foreign f = {"transformer.", "F32", 0, 0, 0};
     static const char map[] =
         "{\"metadata\":{\"total_size\":1},\"weight_map\":{\"transformer.wte.weight\":"
         "\"model-1-of-2.safetensors\",\"transformer.ln_f.bias\":\"model-2-of-2.safetensors\"}}";
-    snprintf(index, sizeof index, "%s/model.safetensors.index.json", dir);
-    CHECK(io_write_file(index, map, strlen(map), NULL, &e));
-    snprintf(path, sizeof path, "%s/model-1-of-2.safetensors", dir);
+    CHECK(io_write_file(test_path("%s/model.safetensors.index.json", dir), map, strlen(map), NULL,
+                        &e));
+    char *path = test_path("%s/model-1-of-2.safetensors", dir);
     CHECK(write_foreign(path, &a, f, 0, 10));
     CHECK(!weights_load(dir, &b.t, &group_alone, &e) && strstr(e.text, "model-2-of-2.safetensors"));
-    snprintf(path, sizeof path, "%s/model-2-of-2.safetensors", dir);
+    path = test_path("%s/model-2-of-2.safetensors", dir);
     CHECK(write_foreign(path, &a, f, 10, a.t.n_pieces));
     CHECK(weights_load(dir, &b.t, &group_alone, &e));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
