@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "tests/mesh_run.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 static const char model[] = "layers=2,heads=8,kv_heads=2,channels=32,ffn=22,seq=5,vocab=29";
 
@@ -130,13 +130,10 @@ TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
 }
 
 TEST(audit_says_a_line_when_all_is_well) {
-    char text[4096];
-    int status = test_shell(
-        test_tmpdir(), text, sizeof text,
-        "export XDG_CACHE_HOME=$PWD; seq 500 >t.txt && $BUILD/tokenize encode --text t.txt "
-        "--out t && $BUILD/train_gpt --train t_train.bin --model "
-        "layers=1,heads=2,channels=8,seq=16,vocab=257 --micro 2 --steps 4 --eval-every 0 "
-        "--ranks 2 --layout d2 --audit-every 2");
-    if (status || test_count(text, ": audit: all replicas are equal\n") != 2)
-        test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+    SHELL_IN(test_tmpdir(), 0, "",
+             "export XDG_CACHE_HOME=$PWD; seq 500 >t.txt && $BUILD/tokenize encode --text t.txt "
+             "--out t && $BUILD/train_gpt --train t_train.bin --model "
+             "layers=1,heads=2,channels=8,seq=16,vocab=257 --micro 2 --steps 4 --eval-every 0 "
+             "--ranks 2 --layout d2 --audit-every 2");
+    CHECK_SAYS(test_count(said, ": audit: all replicas are equal\n") == 2, "%s", said);
 }

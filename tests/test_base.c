@@ -1,4 +1,4 @@
-#include "tests/test.h"
+#include "tests/shell.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -374,14 +374,14 @@ TEST(mem_dies_on_overflow) {
 TEST(libraries_are_found_where_they_are) {
     const char *dir = test_tmpdir();
     static const char *const names[] = {"fake_function"};
-    char text[1024], before[4096];
+    char before[4096];
     void *f, *handle[3];
     Err e;
-    CHECK(test_shell(dir, text, sizeof text,
-                     "mkdir -p bin lib/python3.9/site-packages/nvidia/cu13/lib home/lib64 named && "
-                     "so=$BUILD/tests/fake_library/libfake.so.1 && "
-                     "cp $so lib/python3.9/site-packages/nvidia/cu13/lib/libof_a_wheel.so.1 && "
-                     "cp $so home/lib64/libof_home.so.1 && cp $so named/libof_home.so.1") == 0);
+    SHELL(0, "",
+          "mkdir -p bin lib/python3.9/site-packages/nvidia/cu13/lib home/lib64 named && "
+          "so=$BUILD/tests/fake_library/libfake.so.1 && "
+          "cp $so lib/python3.9/site-packages/nvidia/cu13/lib/libof_a_wheel.so.1 && "
+          "cp $so home/lib64/libof_home.so.1 && cp $so named/libof_home.so.1");
     snprintf(before, sizeof before, "%s", getenv("PATH"));
     char *path = test_path("/none:%s/bin", dir), *home = test_path("%s/home", dir),
          *named = test_path("/none:%s/named", dir);

@@ -1,6 +1,6 @@
 /* The benchmark of GPUs with an emulated one, at tiny sizes: every row of it is measured and
  * written. */
-#include "tests/test.h"
+#include "tests/shell.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -53,8 +53,7 @@ static void check_kernels(json_t *rows) {
 }
 
 static bool no_python(void) {
-    char text[256];
-    bool none = test_shell(".", text, sizeof text, "python3 --version") != 0;
+    bool none = test_shell(".", said, sizeof said, "python3 --version") != 0;
     if (none) test_skip("no python3");
     return none;
 }
@@ -73,184 +72,168 @@ static bool has_row(const char *text, const char *begin, const char *end) {
  * answer as PyTorch and compute-sanitizer would. As if it had been a GPU, its table in a page. */
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
-    static char text[1 << 15];
     if (no_python()) return;
-    int status = test_shell(
-        ".", text, sizeof text,
+    SHELL_IN(
+        ".", 0, "",
         "top=$PWD python=$(python3 -c 'import sys; print(sys.executable)'); mkdir %s/bin %s/in && "
         "ln -s $python $(command -v bash) $(command -v sh) $(command -v tr) %s/bin && cd %s/in && "
         "PATH=%s/bin $python -B $top/tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
         "--out .. --stages facts,build,kernels,second --text $top/LICENSE "
         "--python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
         dir, dir, dir, dir, dir);
-    CHECK_SAYS(status == 0, "%s", text);
     json_t *kernels = json_load_file(test_path("%s/rehearsal-kernels.json", dir), 0, NULL);
     check_kernels(json_object_get(json_object_get(kernels, "kernels"), "rows"));
     json_decref(kernels);
-    CHECK(strstr(text, "PyTorch: 9.8.7+fake\n") && strstr(text, "against torch.compile (16000)"));
-    CHECK(strstr(text, "attention forward, heads of 64, T = 8: against cuDNN's"));
-    CHECK(strstr(text, ", mma.sync ") && strstr(text, ", cudnn 1e-09, flash 5e-10\n"));
-    CHECK(strstr(text, ", cudnn refused\n") && strstr(text, "not measured\n"));
-    CHECK(has_row(text, "compute-sanitizer memcheck, ", "yes"));
-    CHECK(has_row(text, "compute-sanitizer racecheck, ", "yes"));
-    CHECK(has_row(text, "losses of 3 steps on LICENSE against the CPU, fp32", "another text"));
-    CHECK(has_row(text, "losses of 3 steps in bf16 by own matmuls against the library's", "yes"));
-    CHECK(has_row(text, "the same by own matmuls again", "yes"));
-    CHECK(has_row(text, "2 ranks on the GPU, x2+sp, overlap bulk+fused: ", "yes"));
-    CHECK(has_row(text, "4 ranks on the GPU, x2.y2+sp, overlap fused: ", "yes"));
-    CHECK(strstr(text, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
-    CHECK(strstr(text,
+    CHECK(strstr(said, "PyTorch: 9.8.7+fake\n") && strstr(said, "against torch.compile (16000)"));
+    CHECK(strstr(said, "attention forward, heads of 64, T = 8: against cuDNN's"));
+    CHECK(strstr(said, ", mma.sync ") && strstr(said, ", cudnn 1e-09, flash 5e-10\n"));
+    CHECK(strstr(said, ", cudnn refused\n") && strstr(said, "not measured\n"));
+    CHECK(has_row(said, "compute-sanitizer memcheck, ", "yes"));
+    CHECK(has_row(said, "compute-sanitizer racecheck, ", "yes"));
+    CHECK(has_row(said, "losses of 3 steps on LICENSE against the CPU, fp32", "another text"));
+    CHECK(has_row(said, "losses of 3 steps in bf16 by own matmuls against the library's", "yes"));
+    CHECK(has_row(said, "the same by own matmuls again", "yes"));
+    CHECK(has_row(said, "2 ranks on the GPU, x2+sp, overlap bulk+fused: ", "yes"));
+    CHECK(has_row(said, "4 ranks on the GPU, x2.y2+sp, overlap fused: ", "yes"));
+    CHECK(strstr(said, "4 ranks on the GPU, x2.y2, overlap bulk+halves: losses against one rank"));
+    CHECK(strstr(said,
                  "4 ranks on the GPU, z2.x2+sp, overlap bulk+chunk=2: losses against one rank"));
-    CHECK(!strstr(text, "NO\n") && !strstr(text, "BROKE"));
-    CHECK(
-        test_shell(".", text, sizeof text,
-                   "sed -i 's/\"rehearsal\": true/\"rehearsal\": false/' %s/rehearsal-facts.json; "
-                   "printf '<!-- gpu:begin -->\\n<!-- gpu:end -->\\n' >%s/page; "
-                   "python3 -B tools/bench_gpu.py --out %s --page %s/page && cat %s/page",
-                   dir, dir, dir, dir, dir) == 0);
-    CHECK(strstr(text, "| 50.0 % | 55.0 % | MISSED |\n") && strstr(text, "emulated, driver none"));
-    CHECK(strstr(text, "PyTorch 9.8.7+fake, CUDA 13.0, cuDNN 91002; "));
-    CHECK(strstr(text, "matmuls by the own kernel as predicted, median error | "));
+    CHECK(!strstr(said, "NO\n") && !strstr(said, "BROKE"));
+    SHELL_IN(".", 0, "",
+             "sed -i 's/\"rehearsal\": true/\"rehearsal\": false/' %s/rehearsal-facts.json; "
+             "printf '<!-- gpu:begin -->\\n<!-- gpu:end -->\\n' >%s/page; "
+             "python3 -B tools/bench_gpu.py --out %s --page %s/page && cat %s/page",
+             dir, dir, dir, dir, dir);
+    CHECK(strstr(said, "| 50.0 % | 55.0 % | MISSED |\n") && strstr(said, "emulated, driver none"));
+    CHECK(strstr(said, "PyTorch 9.8.7+fake, CUDA 13.0, cuDNN 91002; "));
+    CHECK(strstr(said, "matmuls by the own kernel as predicted, median error | "));
 }
 
-/* A rehearsal of one stage with such programs, in the mood of FAKE_...; its status. */
-static int rehearse(char *text, size_t n, const char *mood, const char *programs,
-                    const char *stage) {
-    return test_shell(".", text, n,
-                      "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s "
-                      "--out %s --stages %s --python tests/fake_python.sh --sanitizer "
-                      "tests/fake_sanitizer.sh",
-                      mood, programs, test_tmpdir(), stage);
+/* A rehearsal of one stage with such programs, in the mood of FAKE_..., that fails. */
+static void rehearse(const char *mood, const char *programs, const char *stage) {
+    SHELL_IN(".", 1, "",
+             "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s "
+             "--out %s --stages %s --python tests/fake_python.sh --sanitizer "
+             "tests/fake_sanitizer.sh",
+             mood, programs, test_tmpdir(), stage);
 }
 
 /* PyTorch that is there and does not answer, groups of tests that compute-sanitizer did not come to
  * the end of. */
 TEST(bench_gpu_script_says_who_did_not_answer) {
     const char *dir = test_tmpdir();
-    char text[16384];
     if (no_python()) return;
-    CHECK(test_shell(dir, text, sizeof text, // no kernel is timed here
-                     "ln -s $BUILD/train_gpt_emu . && echo '#!/bin/sh' >bench_gpu_emu && "
-                     "chmod +x bench_gpu_emu") == 0);
-    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=silent", dir, "kernels,train") == 1);
-    CHECK(strstr(text, "BROKE: attention of PyTorch: status 1: ImportError: libfake.so\n"));
-    CHECK(strstr(text, "BROKE: torch.compile of d12, B = 2: status 1: ImportError: libfake.so\n"));
-    CHECK(strstr(text, "broken stages: kernels, train\n"));
-    CHECK(rehearse(text, sizeof text, "FAKE_PYTHON=dumb FAKE_SANITIZER=stops", "$BUILD",
-                   "sanitizer") == 1);
-    CHECK(strstr(text, "fake_python.sh does not say whether it has PyTorch: status 1: no such"));
-    CHECK(has_row(text, "compute-sanitizer memcheck, ", " groups"));
-    CHECK(rehearse(text, sizeof text, "FAKE_SANITIZER=errors", "$BUILD", "sanitizer") == 1);
-    CHECK(has_row(text, "compute-sanitizer memcheck, ", "NO"));
-    CHECK(strstr(text, "1 errors, 0 failed, ") && !strstr(text, "yes\n"));
+    SHELL(0, "", // no kernel is timed here
+          "ln -s $BUILD/train_gpt_emu . && echo '#!/bin/sh' >bench_gpu_emu && "
+          "chmod +x bench_gpu_emu");
+    rehearse("FAKE_PYTHON=silent", dir, "kernels,train");
+    CHECK(strstr(said, "BROKE: attention of PyTorch: status 1: ImportError: libfake.so\n"));
+    CHECK(strstr(said, "BROKE: torch.compile of d12, B = 2: status 1: ImportError: libfake.so\n"));
+    CHECK(strstr(said, "broken stages: kernels, train\n"));
+    rehearse("FAKE_PYTHON=dumb FAKE_SANITIZER=stops", "$BUILD", "sanitizer");
+    CHECK(strstr(said, "fake_python.sh does not say whether it has PyTorch: status 1: no such"));
+    CHECK(has_row(said, "compute-sanitizer memcheck, ", " groups"));
+    rehearse("FAKE_SANITIZER=errors", "$BUILD", "sanitizer");
+    CHECK(has_row(said, "compute-sanitizer memcheck, ", "NO"));
+    CHECK(strstr(said, "1 errors, 0 failed, ") && !strstr(said, "yes\n"));
 }
 
 /* What a script prints that uses what stands in tools/; sys.path[0] is the test's folder. */
-static bool python(char *text, size_t size, const char *script) {
+static void python(const char *script) {
     const char *dir = test_tmpdir();
-    return test_shell("tools", text, size,
-                      "cat >%s/try.py <<'END'\n%sEND\nPYTHONPATH=. python3 -B %s/try.py", dir,
-                      script, dir) == 0;
+    SHELL_IN("tools", 0, "", "cat >%s/try.py <<'END'\n%sEND\nPYTHONPATH=. python3 -B %s/try.py",
+             dir, script, dir);
 }
 
 /* What a device gave is written into the tree, once for each probe, and compared with from then
  * on. */
 TEST(bench_gpu_script_keeps_what_probes_gave) {
-    char text[2048];
     if (no_python()) return;
-    CHECK(python(text, sizeof text,
-                 "import sys, bench_gpu as b\n"
-                 "def tell(lines, **r):\n"
-                 "    b.compare_with_golden(lines, r)\n"
-                 "    print(r.get('broke', 'fine'))\n"
-                 "b.GOLDEN = sys.path[0] + '/sm90.txt'\n"
-                 "tell(['a 1', 'b 2']), tell(['a 1', 'b 2', 'c 4']), tell(['a 1', 'b 3', 'c 4'])\n"
-                 "tell(['a 1', 'b 2'])\n"
-                 "print(open(b.GOLDEN).read())\n"));
-    CHECK(strstr(text, "fine\nfine\nnot what ") == text && strstr(text, "/sm90.txt says: b\n"));
-    CHECK(strstr(text, "/sm90.txt says: c\na 1\nb 2\nc 4\n")); // one that was not given is missed
+    python("import sys, bench_gpu as b\n"
+           "def tell(lines, **r):\n"
+           "    b.compare_with_golden(lines, r)\n"
+           "    print(r.get('broke', 'fine'))\n"
+           "b.GOLDEN = sys.path[0] + '/sm90.txt'\n"
+           "tell(['a 1', 'b 2']), tell(['a 1', 'b 2', 'c 4']), tell(['a 1', 'b 3', 'c 4'])\n"
+           "tell(['a 1', 'b 2'])\n"
+           "print(open(b.GOLDEN).read())\n");
+    CHECK(strstr(said, "fine\nfine\nnot what ") == said && strstr(said, "/sm90.txt says: b\n"));
+    CHECK(strstr(said, "/sm90.txt says: c\na 1\nb 2\nc 4\n")); // one that was not given is missed
 }
 
 /* A probe whose kernel the device ended is named, and its line kept; one that gave what the tests
  * do not expect is named, too. Neither is fine. */
 TEST(bench_gpu_script_names_probes_that_died) {
-    char text[2048];
     if (no_python()) return;
-    CHECK(python(text, sizeof text,
-                 "import json, sys, types, bench_gpu as b\n"
-                 "dir = sys.path[0]\n"
-                 "out = 'a 0123456789abcdef\\nb died\\nb: died, status 1\\n'\n"
-                 "out += 'c 0123456789abcdee\\nc: 1 of 2 words are not what the tests expect'\n"
-                 "b.GOLDEN = dir + '/sm90.txt'\n"
-                 "run = types.SimpleNamespace(rehearse=False, program=str, shell=lambda *x, "
-                 "**y: (1, out), args=types.SimpleNamespace(out=dir))\n"
-                 "json.dump({'probes': b.probes(run)}, open(dir + '/gpu-tests.json', 'w'))\n"
-                 "print(open(b.GOLDEN).read().split())\n"
-                 "for stages in (['probes'], ['tests']):\n"
-                 "    print(*b.bench_gpu_table.wrong(dir, 'gpu', stages))\n"));
-    CHECK_SAYS(strcmp(text, "['a', '0123456789abcdef', 'b', 'died', 'c', '0123456789abcdee']\n"
+    python("import json, sys, types, bench_gpu as b\n"
+           "dir = sys.path[0]\n"
+           "out = 'a 0123456789abcdef\\nb died\\nb: died, status 1\\n'\n"
+           "out += 'c 0123456789abcdee\\nc: 1 of 2 words are not what the tests expect'\n"
+           "b.GOLDEN = dir + '/sm90.txt'\n"
+           "run = types.SimpleNamespace(rehearse=False, program=str, shell=lambda *x, "
+           "**y: (1, out), args=types.SimpleNamespace(out=dir))\n"
+           "json.dump({'probes': b.probes(run)}, open(dir + '/gpu-tests.json', 'w'))\n"
+           "print(open(b.GOLDEN).read().split())\n"
+           "for stages in (['probes'], ['tests']):\n"
+           "    print(*b.bench_gpu_table.wrong(dir, 'gpu', stages))\n");
+    CHECK_SAYS(strcmp(said, "['a', '0123456789abcdef', 'b', 'died', 'c', '0123456789abcdee']\n"
                             "['probes of instructions', '3, of them 1 died (b), 1 not as the "
                             "tests have them (c), 0 not as on the first device', '', '', 'NO']\n"
                             "\n") == 0,
-               "%s", text);
+               "%s", said);
 }
 
 /* Tests that are skipped to the last one have not ended early. What ran out of its time says so,
  * and not what it said last. */
 TEST(bench_gpu_script_tells_how_tests_ended) {
-    char text[2048];
     if (no_python()) return;
-    CHECK(python(text, sizeof text,
-                 "from bench_gpu_checks import ending, verdict\n"
-                 "none = 'no test was run\\n0 passed, 0 failed, '\n"
-                 "for status, out in ((1, none + '2 skipped'), (1, none + '0 skipped'),\n"
-                 "                    (9, none + '2 skipped'), (1, 'stopped'),\n"
-                 "                    (0, '2 passed, 0 failed, 0 skipped'),\n"
-                 "                    (None, ''), (124, 'ok')):\n"
-                 "    print(verdict(out, status).get('end'))\n"
-                 "print(ending(124, 'step 3/5'))\n"));
-    CHECK_SAYS(strcmp(text, "None\nstatus 1: 0 passed, 0 failed, 0 skipped\n"
+    python("from bench_gpu_checks import ending, verdict\n"
+           "none = 'no test was run\\n0 passed, 0 failed, '\n"
+           "for status, out in ((1, none + '2 skipped'), (1, none + '0 skipped'),\n"
+           "                    (9, none + '2 skipped'), (1, 'stopped'),\n"
+           "                    (0, '2 passed, 0 failed, 0 skipped'),\n"
+           "                    (None, ''), (124, 'ok')):\n"
+           "    print(verdict(out, status).get('end'))\n"
+           "print(ending(124, 'step 3/5'))\n");
+    CHECK_SAYS(strcmp(said, "None\nstatus 1: 0 passed, 0 failed, 0 skipped\n"
                             "status 9: 0 passed, 0 failed, 2 skipped\nstatus 1: stopped\nNone\n"
                             "no time was left for it\n"
                             "ran out of its time\nran out of its time\n") == 0,
-               "%s", text);
+               "%s", said);
 }
 
 /* Rows of an earlier run that are kept may be of models that are measured no longer. */
 TEST(bench_gpu_script_keeps_rows_of_other_models) {
-    char text[1024];
     if (no_python()) return;
-    CHECK(test_shell("tools", text, sizeof text,
-                     "python3 -B -c \"import bench_gpu as b\n"
-                     "rows = [('d24', 32), ('d12', 3), ('d12', 64)]\n"
-                     "rows = b.in_order([{'model': m, 'B': n} for m, n in rows])\n"
-                     "print([(x['model'], x['B']) for x in rows])\"") == 0);
-    CHECK_SAYS(strcmp(text, "[('d12', 64), ('d24', 32), ('d12', 3)]\n") == 0, "%s", text);
+    SHELL_IN("tools", 0, "",
+             "python3 -B -c \"import bench_gpu as b\n"
+             "rows = [('d24', 32), ('d12', 3), ('d12', 64)]\n"
+             "rows = b.in_order([{'model': m, 'B': n} for m, n in rows])\n"
+             "print([(x['model'], x['B']) for x in rows])\"");
+    CHECK_SAYS(strcmp(said, "[('d12', 64), ('d24', 32), ('d12', 3)]\n") == 0, "%s", said);
 }
 
 /* Neither git nor a checkout is needed. */
 TEST(bench_page_stamps_what_is_no_checkout) {
-    char text[256];
     if (no_python()) return;
-    CHECK(test_shell("tools", text, sizeof text,
-                     "python3 -B -c 'import os, bench_page; os.environ[\"PATH\"] = \"/none\"; "
-                     "print(bench_page.stamp(\"\")[\"commit\"])'") == 0);
-    CHECK(strcmp(text, "unknown\n") == 0);
-    CHECK(test_shell("tools", text, sizeof text,
-                     "python3 -B -c 'import bench_page; bench_page.TOP = \"/\"; "
-                     "print(bench_page.stamp(\"\")[\"commit\"])'") == 0);
-    CHECK(strcmp(text, "unknown\n") == 0);
+    SHELL_IN("tools", 0, "",
+             "python3 -B -c 'import os, bench_page; os.environ[\"PATH\"] = \"/none\"; "
+             "print(bench_page.stamp(\"\")[\"commit\"])'");
+    CHECK(strcmp(said, "unknown\n") == 0);
+    SHELL_IN("tools", 0, "",
+             "python3 -B -c 'import bench_page; bench_page.TOP = \"/\"; "
+             "print(bench_page.stamp(\"\")[\"commit\"])'");
+    CHECK(strcmp(said, "unknown\n") == 0);
 }
 
 /* Records of benchmarks in Python and in C are of one machine. */
 TEST(bench_page_calls_the_processor_what_the_trainer_calls_it) {
-    char text[256], name[128];
+    char name[128];
     if (no_python()) return;
-    CHECK(test_shell(
-              "tools", text, sizeof text,
-              "python3 -B -c 'import bench_page; print(bench_page.processor(), end=\"\")'") == 0);
+    SHELL_IN("tools", 0, "",
+             "python3 -B -c 'import bench_page; print(bench_page.processor(), end=\"\")'");
     stamp_cpu(name, sizeof name);
-    CHECK_STR(text, name);
+    CHECK_STR(said, name);
 }
 
 /* A campaign on a lab, which here only writes down what it is asked for. */
@@ -265,39 +248,33 @@ TEST(bench_page_takes_the_lab_down_however_a_campaign_ends) {
         {"os.kill(os.getpid(), signal.SIGTERM); return {'case': 1}", "", 143},
     };
     const char *dir = test_tmpdir();
-    char text[4096];
     if (no_python()) return;
-    CHECK(test_shell(dir, text, sizeof text,
-                     "printf '#!/bin/sh\\necho $* >>%s/asked\\n' >lab && chmod +x lab", dir) == 0);
+    SHELL(0, "", "printf '#!/bin/sh\\necho $* >>%s/asked\\n' >lab && chmod +x lab", dir);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        int status = test_shell(
-            "tools", text, sizeof text,
-            "python3 -B -c \"import bench_page, os, signal, sys, types\n"
-            "def measure(case, args, folder):\n"
-            "    bench_page.up(2, '1gbit')\n"
-            "    %s\n"
-            "bench_page.LAB = '%s/lab'\n"
-            "args = types.SimpleNamespace(page=None, only='', out='%s/out')\n"
-            "bench_page.campaign(args, 'page', None, 'command', [1], str,\n"
-            "                    lambda r: str(r['case']), measure, None, lambda r: 'said')\"",
-            ends[i].measure, dir, dir);
-        CHECK_SAYS(status == ends[i].status && strstr(text, ends[i].says), "%s: %d: %s",
-                   ends[i].measure, status, text);
-        CHECK(test_shell(dir, text, sizeof text, "cat asked; rm asked") == 0);
-        CHECK_SAYS(strcmp(text, "up 2 1gbit\ndown\n") == 0, "%s: %s", ends[i].measure, text);
+        SHELL_IN("tools", ends[i].status, ends[i].says,
+                 "python3 -B -c \"import bench_page, os, signal, sys, types\n"
+                 "def measure(case, args, folder):\n"
+                 "    bench_page.up(2, '1gbit')\n"
+                 "    %s\n"
+                 "bench_page.LAB = '%s/lab'\n"
+                 "args = types.SimpleNamespace(page=None, only='', out='%s/out')\n"
+                 "bench_page.campaign(args, 'page', None, 'command', [1], str,\n"
+                 "                    lambda r: str(r['case']), measure, None, lambda r: 'said')\"",
+                 ends[i].measure, dir, dir);
+        SHELL(0, "", "cat asked; rm asked");
+        CHECK_SAYS(strcmp(said, "up 2 1gbit\ndown\n") == 0, "%s: %s", ends[i].measure, said);
     }
 }
 
 /* What breaks is said, and costs the other stages nothing: here no program is there. */
 TEST(bench_gpu_script_goes_on_where_a_stage_breaks) {
     const char *dir = test_tmpdir();
-    char text[16384];
     if (no_python()) return;
-    CHECK(test_shell(".", text, sizeof text,
-                     "python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s --out %s",
-                     dir, dir) == 1);
-    CHECK(strstr(text, "BROKE: ") && strstr(text, "/run_tests is missing"));
-    CHECK(strstr(text, "d12  B=2") && strstr(text, "/train_gpt_emu is missing"));
-    CHECK(strstr(text, "broken stages: probes, tests, kernels, curves\n"));
-    CHECK(test_shell(dir, text, sizeof text, "grep -c '\"broke\"' rehearsal-*.json") == 0);
+    SHELL_IN(".", 1, "",
+             "python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s --out %s", dir,
+             dir);
+    CHECK(strstr(said, "BROKE: ") && strstr(said, "/run_tests is missing"));
+    CHECK(strstr(said, "d12  B=2") && strstr(said, "/train_gpt_emu is missing"));
+    CHECK(strstr(said, "broken stages: probes, tests, kernels, curves\n"));
+    SHELL(0, "", "grep -c '\"broke\"' rehearsal-*.json");
 }

@@ -1,15 +1,12 @@
 /* train_gpt with a GPU: the program as it is, linked with the emulator in place of CUDA's runtime
  * (train_gpt_emu), or on a device. */
-#include "tests/test.h"
+#include "tests/shell.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/die.h"
 #include "base/rng.h"
-#include "data/io.h"
 
 enum { VOCAB = 61, N_TOKENS = 2000, STEPS = 5 };
 
@@ -17,48 +14,29 @@ enum { VOCAB = 61, N_TOKENS = 2000, STEPS = 5 };
 static const char *tokens_directory(void) {
     const char *dir = test_tmpdir();
     uint16_t tokens[N_TOKENS];
-    char path[160];
+    setenv("EMULATED", test_on_device ? "" : "_emu", 1);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (uint16_t)(i % 20 ? (5 * tokens[i - 1] + 7) % VOCAB
                                       : (int)(rng_u64(1, 0, (uint64_t)i) % VOCAB));
-    snprintf(path, sizeof path, "%s/train.bin", dir);
-    if (!io_write_file(path, tokens, sizeof tokens, NULL, NULL)) die("%s", path);
+    if (!io_write_file(test_path("%s/train.bin", dir), tokens, sizeof tokens, NULL, NULL)) abort();
     return dir;
 }
 
-/* Runs $EMU (and $CPU: the same program on the processor) in a folder with tokens; complains of a
- * status that is not expected. */
-static bool run(const char *dir, int status, char *text, size_t n, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-static bool run(const char *dir, int status, char *text, size_t n, const char *fmt, ...) {
-    char command[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(command, sizeof command, fmt, ap);
-    va_end(ap);
-    int got =
-        test_shell(dir, text, n,
-                   "P=$BUILD/train_gpt%s; export CPU=\"$P --backend cpu --threads 1\" "
-                   "EMU=\"$P --backend cuda --threads 1\" "
-                   "TRAIN=\"--train train.bin --val train.bin --eval-batches 2 --micro 2 --lr "
-                   "1e-2 --eval-every 0\"; %s",
-                   test_on_device ? "" : "_emu", command);
-    if (got != status) printf("    status %d, not %d, of %s\n%s\n", got, status, command, text);
-    return got == status;
-}
+/* Runs a command in `dir`, as SHELL; $EMU stands for the program, $CPU for the same on the
+ * processor. */
+#define RUN(status, word, ...)                                                                     \
+    SHELL(status, word,                                                                            \
+          "P=$BUILD/train_gpt$EMULATED; export CPU=\"$P --backend cpu --threads 1\" "              \
+          "EMU=\"$P --backend cuda --threads 1\" "                                                 \
+          "TRAIN=\"--train train.bin --val train.bin --eval-batches 2 --micro 2 --lr 1e-2 "        \
+          "--eval-every 0\"; " __VA_ARGS__)
 
 /* The value of the k-th "name":number of a file of records; NAN: there are fewer. */
 static double recorded(const char *dir, const char *file, const char *name, int k) {
-    char path[160], line[8192];
-    double value = NAN;
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    FILE *f = fopen(path, "r");
-    while (f && k >= 0 && fgets(line, sizeof line, f)) {
-        const char *at = strstr(line, name);
-        if (at && k-- == 0) value = strtod(at + strlen(name), NULL);
-    }
-    if (f) fclose(f);
-    return value;
+    OWNED(test_mem_end) char *text = test_read(test_path("%s/%s", dir, file), NULL);
+    const char *at = text ? strstr(text, name) : NULL;
+    while (at && k-- > 0) at = strstr(at + 1, name);
+    return at ? strtod(at + strlen(name), NULL) : NAN;
 }
 
 /* How many times that of another file. */
@@ -72,20 +50,18 @@ static const char *const models[] = {
 
 TEST(cuda_program_trains_as_on_the_cpu) {
     const char *dir = tokens_directory();
-    char text[8192];
     for (int i = 0; i < 4; i += test_long() ? 1 : 3) {
         bool bf16 = i % 2;
-        CHECK(run(dir, 0, text, sizeof text,
-                  "O=\"$TRAIN --model %s --steps %d --dtype %s --recompute %s --batch 64 "
-                  "--sample-every %d --sample-tokens 6 --temperature 0\"; "
-                  "$CPU $O --json cpu%d >cpu.txt 2>&1 && $EMU $O --json emu%d >emu.txt 2>&1; "
-                  "s=$?; cat emu.txt; exit $s",
-                  models[i / 2], STEPS, bf16 ? "bf16" : "fp32", i == 3 ? "full" : "none", STEPS, i,
-                  i));
+        RUN(0, "",
+            "O=\"$TRAIN --model %s --steps %d --dtype %s --recompute %s --batch 64 "
+            "--sample-every %d --sample-tokens 6 --temperature 0\"; "
+            "$CPU $O --json cpu%d >cpu.txt 2>&1 && $EMU $O --json emu%d >emu.txt 2>&1; "
+            "s=$?; cat emu.txt; exit $s",
+            models[i / 2], STEPS, bf16 ? "bf16" : "fp32", i == 3 ? "full" : "none", STEPS, i, i);
         CHECK(test_on_device ||
-              strstr(text, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
-        CHECK(strstr(text, "available on the device"));
-        CHECK(strstr(text, "micro-batches are recorded once and replayed as graphs"));
+              strstr(said, "machine  emulated, 4 multiprocessors, 16.0 GiB, cuda kernels"));
+        CHECK(strstr(said, "available on the device"));
+        CHECK(strstr(said, "micro-batches are recorded once and replayed as graphs"));
         double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
         char cpu[16], emu[16];
         snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
@@ -96,9 +72,9 @@ TEST(cuda_program_trains_as_on_the_cpu) {
         CHECK_NEAR(ratio(dir, emu, cpu, "\"val_loss\":", 0), 1, bound);
         // likeliest tokens are the same where they are not near a tie
         if (!bf16)
-            CHECK(run(dir, 0, text, sizeof text,
-                      "sed -n '/^---/,/^---/p' cpu.txt >a; sed -n '/^---/,/^---/p' emu.txt >b; "
-                      "[ -s a ] && cmp a b"));
+            RUN(0, "",
+                "sed -n '/^---/,/^---/p' cpu.txt >a; sed -n '/^---/,/^---/p' emu.txt >b; "
+                "[ -s a ] && cmp a b");
     }
 }
 
@@ -110,27 +86,25 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
          "--overlap bulk+halves"),
         "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout auto"};
     const char *dir = tokens_directory();
-    char text[8192];
     for (int i = 0; i < 3; i++) {
-        CHECK(run(dir, 0, text, sizeof text,
-                  "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2\"; set -- %s; "
-                  "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1",
-                  cases[i]));
-        CHECK(strstr(text, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
-        CHECK(strstr(text, "not replayed as graphs: a recording has only one rank"));
+        RUN(0, "",
+            "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2\"; set -- %s; "
+            "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1",
+            cases[i]);
+        CHECK(strstr(said, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
+        CHECK(strstr(said, "not replayed as graphs: a recording has only one rank"));
         for (int k = 0; k < 2; k++) CHECK_NEAR(ratio(dir, "emu", "cpu", "\"loss\":", k), 1, 1e-5);
         CHECK_NEAR(ratio(dir, "emu", "cpu", "\"val_loss\":", 0), 1, 1e-5);
     }
 }
 
 /* Two micro-batches on each rank. */
-static bool count_calls(const char *dir, const char *machine, int ranks, const char *options,
+static void count_calls(const char *dir, const char *machine, int ranks, const char *options,
                         int steps, const char *file) {
-    char text[8192];
-    return run(dir, 0, text, sizeof text,
-               "EMU_CALLS=%s %s $EMU --train train.bin --micro 2 --batch %d --ranks %d --schedule "
-               "constant --no-tune --eval-every 0 --steps %d %s",
-               file, machine, 64 * ranks, ranks, steps, options);
+    RUN(0, "",
+        "EMU_CALLS=%s %s $EMU --train train.bin --micro 2 --batch %d --ranks %d --schedule "
+        "constant --no-tune --eval-every 0 --steps %d %s",
+        file, machine, 64 * ranks, ranks, steps, options);
 }
 
 /* Longer runs are the same but for more steps; no run times algorithms, as a later one would not.
@@ -157,8 +131,8 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     const char *dir = tokens_directory();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int many = 0; many < 2; many++)
-            CHECK(count_calls(dir, cases[i].machine, cases[i].ranks, cases[i].options,
-                              many ? MANY : FEW, many ? "many" : "few"));
+            count_calls(dir, cases[i].machine, cases[i].ranks, cases[i].options, many ? MANY : FEW,
+                        many ? "many" : "few");
         for (int k = 0; k < 4; k++) {
             double n = recorded(dir, "many", none[k], 0) - recorded(dir, "few", none[k], 0);
             CHECK_SAYS(n == 0, "%s%g in %d steps, %s", none[k], n, MANY - FEW, cases[i].options);
@@ -174,10 +148,8 @@ TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
 TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
     static const char *const options[] = {"", "--skip-loss-z 9", "--ranks 2 --layout x2"};
     const char *dir = tokens_directory();
-    char text[8192];
     for (int i = 0; i < 3; i++) {
-        CHECK(run(
-            dir, 0, text, sizeof text,
+        RUN(0, "",
             "O=$(echo $TRAIN | sed 's/1e-2/1e6/')\" --schedule constant --weight-decay 1e6 "
             "--steps 9 "
             "--save-every 1 --model layers=1,heads=2,channels=16,seq=16,vocab=61 %s\"; "
@@ -187,104 +159,96 @@ TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
             "cat cpu emu; S='s/.* at step \\([0-9]*\\); first tensor.*; step \\([0-9]*\\) in run "
             "holds these very weights.*/$((\\1-\\2))/p'; "
             "eval echo $(sed -n \"$S\" cpu) $(sed -n \"$S\" emu) >apart; grep -qx '1 1' apart",
-            options[i]));
+            options[i]);
     }
 }
 
 TEST(cuda_program_resumes_with_the_same_bits) {
     const char *dir = tokens_directory();
-    char text[8192];
     for (int i = 0; i < 2; i++) {
-        CHECK(run(dir, 0, text, sizeof text,
-                  "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
-                  "--schedule constant %s --export-hf\"; rm -rf run; "
-                  "$EMU $O one --steps 4 --json one.json --graphs none && "
-                  "$EMU $O half --steps 2 --save run && "
-                  "$EMU $O two --steps 4 --save run --resume --json two.json && "
-                  "cmp one/model.safetensors two/model.safetensors",
-                  i ? "--ranks 2 --layout d2+zero1" : ""));
+        RUN(0, "",
+            "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
+            "--schedule constant %s --export-hf\"; rm -rf run; "
+            "$EMU $O one --steps 4 --json one.json --graphs none && "
+            "$EMU $O half --steps 2 --save run && "
+            "$EMU $O two --steps 4 --save run --resume --json two.json && "
+            "cmp one/model.safetensors two/model.safetensors",
+            i ? "--ranks 2 --layout d2+zero1" : "");
         for (int k = 0; k < 2; k++)
             CHECK(recorded(dir, "one.json", "\"loss\":", k + 2) ==
                   recorded(dir, "two.json", "\"loss\":", k));
     }
     // and what it wrote is what the processor reads
-    CHECK(run(dir, 0, text, sizeof text,
-              "O='--init run --val train.bin --micro 2 --eval-batches 4 --json'; "
-              "$EMU $O val.emu && $CPU $O val.cpu"));
+    RUN(0, "",
+        "O='--init run --val train.bin --micro 2 --eval-batches 4 --json'; "
+        "$EMU $O val.emu && $CPU $O val.cpu");
     CHECK_NEAR(ratio(dir, "val.emu", "val.cpu", "\"val_loss\":", 0), 1, 1e-5); // both in fp32
 }
 
 TEST(cuda_program_continues_a_prompt) {
     const char *dir = tokens_directory();
-    char text[8192];
-    CHECK(
-        run(dir, 0, text, sizeof text,
-            "$CPU --train train.bin --tokenizer bytes --model "
-            "layers=1,heads=2,channels=16,seq=16 --lr 1e-2 --steps 8 --eval-every 0 --save run && "
-            "O='--init run --tokenizer bytes --prompt Ab --sample-tokens 20 --temperature 0'; "
-            "$CPU $O >cpu.txt && $EMU $O >emu.txt && grep -q '^Ab.' emu.txt && "
-            "cmp cpu.txt emu.txt"));
+    RUN(0, "",
+        "$CPU --train train.bin --tokenizer bytes --model "
+        "layers=1,heads=2,channels=16,seq=16 --lr 1e-2 --steps 8 --eval-every 0 --save run && "
+        "O='--init run --tokenizer bytes --prompt Ab --sample-tokens 20 --temperature 0'; "
+        "$CPU $O >cpu.txt && $EMU $O >emu.txt && grep -q '^Ab.' emu.txt && "
+        "cmp cpu.txt emu.txt");
 }
 
 TEST(cuda_program_shows_where_time_and_memory_go) {
     NEEDS_EMULATION();
     const char *dir = tokens_directory();
-    char text[8192];
-    CHECK(
-        run(dir, 0, text, sizeof text,
-            "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
-            "--count --tune"));
-    CHECK(strstr(text, "attention_backward dqkv[T, N]") && strstr(text, "adamw wte[V, C]"));
-    CHECK(run(dir, 0, text, sizeof text,
-              "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 4 --trace "
-              "trace.json && grep -c '\"attention att\"' trace.json"));
-    CHECK(run(dir, 0, text, sizeof text, "$EMU --memory --model d12 --micro 1"));
-    CHECK(strstr(text, "on the device"));
-    CHECK(run(dir, 1, text, sizeof text, "$EMU --train train.bin --model d24 --micro 64"));
-    CHECK(strstr(text, "what would:\n  --micro ") && !strstr(text, "only a smaller model"));
-    CHECK(strstr(text, "MiB are available on the device"));
+    RUN(0, "",
+        "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
+        "--count --tune");
+    CHECK(strstr(said, "attention_backward dqkv[T, N]") && strstr(said, "adamw wte[V, C]"));
+    RUN(0, "",
+        "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 4 --trace "
+        "trace.json && grep -c '\"attention att\"' trace.json");
+    RUN(0, "", "$EMU --memory --model d12 --micro 1");
+    CHECK(strstr(said, "on the device"));
+    RUN(1, "", "$EMU --train train.bin --model d24 --micro 64");
+    CHECK(strstr(said, "what would:\n  --micro ") && !strstr(said, "only a smaller model"));
+    CHECK(strstr(said, "MiB are available on the device"));
     if (test_on_device) return; // whose memory is another
     // half of 14 sequences, but an even number, as halves want it
-    CHECK(run(dir, 1, text, sizeof text,
-              "$EMU --train train.bin --model d24 --micro 28 --overlap halves"));
-    CHECK(strstr(text, "what would:\n  --micro 6 "));
+    RUN(1, "", "$EMU --train train.bin --model d24 --micro 28 --overlap halves");
+    CHECK(strstr(said, "what would:\n  --micro 6 "));
 }
 
 /* On memory that they share, and by NCCL. */
 TEST(cuda_program_traces_and_profiles_ranks) {
     static const char *const devices[] = {"", "EMU_DEVICES=2 EMU_PEERS=0"};
     const char *dir = tokens_directory();
-    char text[16384];
     for (int i = 0; i < (test_on_device ? 1 : 2); i++) {
-        CHECK(run(dir, 0, text, sizeof text,
-                  "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 64 "
-                  "--model layers=1,heads=2,channels=16,seq=16,vocab=61\"; "
-                  "$EMU $O --json plain >out && $EMU $O --json traced --trace trace.json && "
-                  "for r in 0 1; do for c in kernel collective exposed; do echo $r $c "
-                  "$(grep -c \"cat.*$c.*pid.:$r\" trace.json); done; done && "
-                  "$BUILD/timeline trace.json --width 80",
-                  devices[i]));
+        RUN(0, "",
+            "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 64 "
+            "--model layers=1,heads=2,channels=16,seq=16,vocab=61\"; "
+            "$EMU $O --json plain >out && $EMU $O --json traced --trace trace.json && "
+            "for r in 0 1; do for c in kernel collective exposed; do echo $r $c "
+            "$(grep -c \"cat.*$c.*pid.:$r\" trace.json); done; done && "
+            "$BUILD/timeline trace.json --width 80",
+            devices[i]);
         for (int k = 0; k < 4; k++)
             CHECK(recorded(dir, "plain", "\"loss\":", k) ==
                   recorded(dir, "traced", "\"loss\":", k));
-        CHECK(strstr(text, "trace: step 3 waits where it starts") && strstr(text, "gradients"));
-        CHECK(strstr(text, "0 kernel") && !strstr(text, "0 kernel 0\n"));
-        CHECK(strstr(text, "1 collective") && !strstr(text, "1 collective 0\n"));
-        CHECK(strstr(text, "step 4, --overlap bulk: ") && strstr(text, "rank 1 "));
-        const char *votes = strstr(text, "\n  votes "); // by the host: no kernel waits
+        CHECK(strstr(said, "trace: step 3 waits where it starts") && strstr(said, "gradients"));
+        CHECK(strstr(said, "0 kernel") && !strstr(said, "0 kernel 0\n"));
+        CHECK(strstr(said, "1 collective") && !strstr(said, "1 collective 0\n"));
+        CHECK(strstr(said, "step 4, --overlap bulk: ") && strstr(said, "rank 1 "));
+        const char *votes = strstr(said, "\n  votes "); // by the host: no kernel waits
         double exposed = NAN;
         CHECK(votes && sscanf(votes, " votes %*f %*f %lf", &exposed) == 1 && exposed == 0);
     }
-    CHECK(run(
-        dir, 0, text, sizeof text,
+    RUN(0, "",
         "$EMU $TRAIN --ranks 2 --layout x2 --model layers=1,heads=2,channels=16,seq=16,vocab=61 "
-        "--steps 2 --profile"));
+        "--steps 2 --profile");
     double calls = 0, ms = 0;
-    const char *row = strstr(text, "attention_backward dqkv[T, N/x]");
+    const char *row = strstr(said, "attention_backward dqkv[T, N/x]");
     CHECK(row && sscanf(row, "attention_backward dqkv[T, N/x] %lf %lf", &calls, &ms) == 2 &&
           calls > 0 && ms > 0);
-    CHECK(strstr(text, "loss_total loss[1]"));
-    CHECK(strstr(text, "not replayed as graphs: every kernel is looked at"));
+    CHECK(strstr(said, "loss_total loss[1]"));
+    CHECK(strstr(said, "not replayed as graphs: every kernel is looked at"));
 }
 
 TEST(cuda_program_refuses_what_cuda_has_not) {
@@ -298,37 +262,34 @@ TEST(cuda_program_refuses_what_cuda_has_not) {
         {"--kernels portable", "--backend cuda: --kernels names"},
     };
     const char *dir = tokens_directory();
-    char text[8192];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CHECK(run(dir, 2, text, sizeof text, "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out",
-                  models[0], cases[i].options));
-        CHECK(strstr(text, cases[i].words));
-        CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
+        RUN(2, "", "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out", models[0], cases[i].options);
+        CHECK(strstr(said, cases[i].words));
+        CHECK(strchr(said, '\n') == said + strlen(said) - 1); // one line
     }
-    CHECK(run(dir, 0, text, sizeof text, "$EMU --plan --model d12 --micro 1"));
-    CHECK(strstr(text, "emulated"));
+    RUN(0, "", "$EMU --plan --model d12 --micro 1");
+    CHECK(strstr(said, "emulated"));
     // by itself it goes where it can, and says so
-    CHECK(run(dir, 0, text, sizeof text,
-              "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
-              "--steps 1 --exact"));
-    CHECK(strstr(text, "1 threads, ") &&
-          strstr(text, "not on the GPU that is here: --exact has no CUDA kernels"));
-    CHECK(run(dir, 0, text, sizeof text,
-              "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
-              "--steps 1 --kernels auto"));
-    CHECK(strstr(text, "cuda kernels"));
+    RUN(0, "",
+        "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
+        "--steps 1 --exact");
+    CHECK(strstr(said, "1 threads, ") &&
+          strstr(said, "not on the GPU that is here: --exact has no CUDA kernels"));
+    RUN(0, "",
+        "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
+        "--steps 1 --kernels auto");
+    CHECK(strstr(said, "cuda kernels"));
 }
 
 /* The bits of weights and moments move between layouts, on memory that ranks share as by NCCL. */
 TEST(cuda_program_moves_to_another_layout) {
     const char *dir = tokens_directory();
-    char text[8192];
-    CHECK(run(dir, 0, text, sizeof text,
-              "$EMU --train train.bin --lr 1e-2 --eval-every 0 --ranks 2 --layout auto --refine 2 "
-              "--calibrate none --ledger none --model layers=1,heads=2,channels=8,seq=16,vocab=61 "
-              "--batch 64 --steps 12"));
-    CHECK(strstr(text, ": from here on ") && strstr(text, ", chosen") &&
-          strstr(text, "step   12/12"));
+    RUN(0, "",
+        "$EMU --train train.bin --lr 1e-2 --eval-every 0 --ranks 2 --layout auto --refine 2 "
+        "--calibrate none --ledger none --model layers=1,heads=2,channels=8,seq=16,vocab=61 "
+        "--batch 64 --steps 12");
+    CHECK(strstr(said, ": from here on ") && strstr(said, ", chosen") &&
+          strstr(said, "step   12/12"));
 }
 
 /* Ranks on devices that do not reach each other need NCCL, on all of them. */
@@ -341,28 +302,28 @@ TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
                            "21801)"},
                  {"22809", NULL}};
     const char *dir = tokens_directory();
-    char text[8192], command[512], words[256];
+    char command[512], words[256];
     for (int i = 0; i < 3; i++) {
         snprintf(
             command, sizeof command,
             "export EMU_DEVICES=2 EMU_PEERS=0 EMU_NCCL=%s; $BUILD/train_gpt_emu $TRAIN --threads 1 "
             "--ranks 2 --model layers=1,heads=2,channels=8,seq=16 --layout d2 --steps 1",
             cases[i].nccl);
-        CHECK(run(dir, 0, text, sizeof text, "%s", command));
+        RUN(0, "", "%s", command);
         if (!cases[i].words) {
-            CHECK(strstr(text, "cuda kernels") && strstr(text, "2 ranks on 2 devices\n"));
-            CHECK(strstr(text, "not replayed as graphs: there are several GPUs in this process "
+            CHECK(strstr(said, "cuda kernels") && strstr(said, "2 ranks on 2 devices\n"));
+            CHECK(strstr(said, "not replayed as graphs: there are several GPUs in this process "
                                "(--graphs all takes the risk)"));
             break;
         }
         snprintf(words, sizeof words,
                  "not on the GPU that is here: ranks on GPUs that do not share memory %s",
                  cases[i].words);
-        CHECK(strstr(text, "1 threads a rank") && strstr(text, words));
+        CHECK(strstr(said, "1 threads a rank") && strstr(said, words));
         snprintf(command + strlen(command), sizeof command - strlen(command),
                  " --backend cuda 2>&1 >out");
-        CHECK(run(dir, 2, text, sizeof text, "%s", command));
-        CHECK(strstr(text, "--backend cuda: ranks on GPUs") && strstr(text, cases[i].words));
-        CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
+        RUN(2, "", "%s", command);
+        CHECK(strstr(said, "--backend cuda: ranks on GPUs") && strstr(said, cases[i].words));
+        CHECK(strchr(said, '\n') == said + strlen(said) - 1); // one line
     }
 }

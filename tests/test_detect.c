@@ -12,7 +12,7 @@
 #include "parallel/plan/detect_parts.h"
 #include "parallel/step/memory.h"
 #include "tests/machine_text.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 /* ---- files ---- */
 
@@ -21,9 +21,8 @@
  * 7 is off. */
 static const char *two_sockets(void) {
     const char *root = test_tmpdir();
-    char text[256];
     int rc = test_shell(
-        root, text, sizeof text,
+        root, said, sizeof said,
         "c=sys/devices/system/cpu; mkdir -p $c; "
         "for i in 0 1 2 3 4 5 6; do mkdir -p $c/cpu$i/topology; "
         "echo $((i %% 2 * 3)) >$c/cpu$i/topology/physical_package_id; "
@@ -88,19 +87,16 @@ TEST(detect_takes_one_hardware_thread_of_each_core) {
 
 TEST(detect_reads_the_quota_of_a_control_group) {
     const char *root = test_tmpdir();
-    char text[256];
-    CHECK(test_shell(root, text, sizeof text,
-                     "mkdir -p sys/fs/cgroup; echo 150000 100000 >sys/fs/cgroup/cpu.max") == 0);
+    SHELL_IN(root, 0, "", "mkdir -p sys/fs/cgroup; echo 150000 100000 >sys/fs/cgroup/cpu.max");
     CHECK(detect_quota(root) == 2);
     CHECK(detect_quota("/nowhere") == 0);
-    CHECK(test_shell(root, text, sizeof text, "echo max 100000 >sys/fs/cgroup/cpu.max") == 0);
+    SHELL_IN(root, 0, "", "echo max 100000 >sys/fs/cgroup/cpu.max");
     CHECK(detect_quota(root) == 0);
 }
 
 TEST(detect_reads_the_memory_that_control_groups_leave) {
     const char *root = test_tmpdir();
-    char text[256];
-#define SETS(files) CHECK(test_shell(root, text, sizeof text, files) == 0)
+#define SETS(files) SHELL_IN(root, 0, "", files)
     SETS("mkdir -p proc/self sys/fs/cgroup/job/step; echo MemAvailable: 8000 kB >proc/meminfo");
     CHECK(memory_available_under("/nowhere") == 0);
     CHECK(memory_available_under(root) == 8000 * 1024);

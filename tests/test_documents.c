@@ -14,7 +14,7 @@
 #include "parallel/mesh/layout.h"
 #include "parallel/step/learning_rate.h"
 #include "tests/page.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 /* The first fenced block after the line `after` of a document, freed by mem_free; NULL: there is
  * none. */
@@ -45,16 +45,14 @@ static bool write_text(const char *dir, const char *name, const char *text) {
     "--steps 1 --save out && "
 
 TEST(init_keeps_where_texts_end_through_checkpoint_and_export) {
-    char text[4096];
-    int status = test_shell(
-        test_tmpdir(), text, sizeof text,
-        SMALL_RUN "run --init out --train t_train.bin --steps 1 --export-hf hf && "
-                  "run --init hf --train t_train.bin --steps 1 --save again && run --resume "
-                  "--train t_train.bin --steps 2 --save again && for f in out/step_00000001 hf "
-                  "again/step_00000001 again/step_00000002; do grep '_token_id\": 259' "
-                  "$f/config.json $f/generation_config.json || exit 9; done");
-    if (status || test_count(text, "_token_id\": 259") != 16)
-        test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+    SHELL_IN(test_tmpdir(), 0, "",
+             SMALL_RUN
+             "run --init out --train t_train.bin --steps 1 --export-hf hf && "
+             "run --init hf --train t_train.bin --steps 1 --save again && run --resume "
+             "--train t_train.bin --steps 2 --save again && for f in out/step_00000001 hf "
+             "again/step_00000001 again/step_00000002; do grep '_token_id\": 259' "
+             "$f/config.json $f/generation_config.json || exit 9; done");
+    CHECK_SAYS(test_count(said, "_token_id\": 259") == 16, "%s", said);
 }
 
 TEST(init_that_is_contradicted_or_missing_is_named) {
@@ -72,34 +70,29 @@ TEST(init_that_is_contradicted_or_missing_is_named) {
         {"--init out --train t_train.bin --model seq=32",
          "--model says seq=32, but --init out has seq=16"},
     };
-    char text[4096];
     const char *dir = test_tmpdir();
-    CHECK(test_shell(
-              dir, text, sizeof text,
-              SMALL_RUN
-              "mkdir empty && echo hi >my.txt && run --init out --prompt 12 --model "
-              "layers=2,eps=1e-4 --sample-tokens 2 && ! run --init out --prompt 1 --model a=1") ==
-          0);
+    SHELL(0, "",
+          SMALL_RUN
+          "mkdir empty && echo hi >my.txt && run --init out --prompt 12 --model "
+          "layers=2,eps=1e-4 --sample-tokens 2 && ! run --init out --prompt 1 --model a=1");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        int status = test_shell(dir, text, sizeof text,
+        int status = test_shell(dir, said, sizeof said,
                                 "XDG_CACHE_HOME=$PWD $BUILD/train_gpt --threads 1 "
                                 "--micro 2 --steps 1 %s",
                                 wrong[i].args);
-        if (status < 1 || status > 2 || test_count(text, "\n") != 1 || !strstr(text, wrong[i].says))
-            test_fail(__FILE__, __LINE__, "%s: status %d: %s", wrong[i].args, status, text);
+        if (status < 1 || status > 2 || test_count(said, "\n") != 1 || !strstr(said, wrong[i].says))
+            test_fail(__FILE__, __LINE__, "%s: status %d: %s", wrong[i].args, status, said);
     }
 }
 
 TEST(documents_use_block_of_the_readme_runs_in_an_empty_folder) {
-    char text[4096], *block = document_block("README.md", "## Use");
+    char *block = document_block("README.md", "## Use");
     const char *dir = test_tmpdir();
     CHECK(block && write_text(dir, "use.sh", block));
     mem_free(block);
-    int status = test_shell(
-        dir, text, sizeof text,
-        "mkdir use && cd use && PATH=$BUILD/bin:$PATH XDG_CACHE_HOME=$PWD/../cache "
-        "bash -eu ../use.sh && ls data && wc -c <data/my_val.bin && test -s report.html");
-    if (status) test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+    SHELL(0, "",
+          "mkdir use && cd use && PATH=$BUILD/bin:$PATH XDG_CACHE_HOME=$PWD/../cache "
+          "bash -eu ../use.sh && ls data && wc -c <data/my_val.bin && test -s report.html");
 }
 
 /* ---- README.md: layouts, files to read ---- */
@@ -215,11 +208,9 @@ TEST(tables_of_the_documents_are_those_of_the_measurements) {
         "networks.py networks --page docs/planner.md",
         "gpu.py --page docs/gpu.md",
         "meshes.py --page docs/benchmarks.md"};
-    char text[512];
-    if (test_shell(".", text, sizeof text, "python3 --version")) test_skip("no python3");
+    if (test_shell(".", said, sizeof said, "python3 --version")) test_skip("no python3");
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        if (test_shell(".", text, sizeof text, "python3 -B tools/bench_%s --check", checks[i]))
-            test_fail(__FILE__, __LINE__, "%s", text);
+        SHELL_IN(".", 0, "", "python3 -B tools/bench_%s --check", checks[i]);
 }
 
 /* ---- docs/training.md: the same batches in Python ---- */
@@ -284,30 +275,24 @@ static const char driver[] =
 
 TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_a_run) {
     static const uint64_t seeds[] = {1337, (1ull << 40) + 7};
-    char text[4096], prefix[256], pattern[300], want[256], script[256];
     const char *dir = test_tmpdir();
-    if (test_shell(dir, text, sizeof text, "python3 -c 'import bisect'")) {
+    if (test_shell(dir, said, sizeof said, "python3 -c 'import bisect'")) {
         test_skip("python3 is not here");
         return;
     }
     OWNED(test_mem_end)
     char *block = document_block("docs/training.md", "## The same batches in Python");
-    snprintf(prefix, sizeof prefix, "%s/d", dir);
-    snprintf(pattern, sizeof pattern, "%s_train_*.bin", prefix);
-    snprintf(want, sizeof want, "%s/want", dir);
-    snprintf(script, sizeof script, "%s/same.py", dir);
-    write_shards(prefix);
-    FILE *f = fopen(want, "w"), *py = fopen(script, "w");
+    write_shards(test_path("%s/d", dir));
+    FILE *f = fopen(test_path("%s/want", dir), "w"), *py = fopen(test_path("%s/same.py", dir), "w");
     CHECK(block && f && py);
     fputs(block, py);
     fprintf(py, driver, STEPS, SEQ, PER_STEP, STEPS, STEPS);
-    for (int i = 0; i < 2; i++) want_batches(f, pattern, seeds[i]);
+    for (int i = 0; i < 2; i++) want_batches(f, test_path("%s/d_train_*.bin", dir), seeds[i]);
     for (int step = 0; step < STEPS; step++) fprintf(f, "%.10e\n", learning_rate(&cosine, step));
     want_groups(f, py, "layers=2,heads=2,channels=8,seq=4,vocab=10");
     want_groups(f, py, "llama,layers=2,heads=2,channels=8,seq=4,vocab=10");
     fclose(f), fclose(py);
-    int status = test_shell(dir, text, sizeof text, "python3 -B same.py >have && cmp have want");
-    if (status) test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+    SHELL(0, "", "python3 -B same.py >have && cmp have want");
 }
 
 /* ---- what a program prints, on machines that are described ---- */
@@ -315,13 +300,12 @@ TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_
 /* "$ COMMAND" and what it prints. How long a search took is another number each time: 200 ms. */
 static bool prints(const char *page, const char *fence, const char *command) {
     static Text t;
-    char text[8192];
-    int status = test_shell(test_tmpdir(), text, sizeof text,
+    int status = test_shell(test_tmpdir(), said, sizeof said,
                             "export XDG_CACHE_HOME=$PWD; PATH=$BUILD/bin:$PATH; %s 2>err | "
                             "sed 's/ priced, [0-9]* ms$/ priced, 200 ms/'",
                             command);
     t.n = 0;
-    text_put(&t, "$ %s\n%s", command, text);
+    text_put(&t, "$ %s\n%s", command, said);
     return status == 0 && page_block_is(page, fence, &t);
 }
 
@@ -346,15 +330,15 @@ TEST(documents_memory_of_layouts_is_what_the_page_says) {
                 {"atp:2x2", 4, 4096},  {"optimus:2x2", 4, 4096},
                 {"cube:2", 8, 8192},   {"tesseract:2x2x2", 8, 8192}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char text[256], begin[64], line[256] = "";
+        char begin[64], line[256] = "";
         double want[3], have[3] = {0};
-        int status = test_shell(
-            test_tmpdir(), text, sizeof text,
+        SHELL_IN(
+            test_tmpdir(), 0, "",
             "$BUILD/train_gpt --memory --model d12 --micro 1 --batch %d --ranks %d --layout %s "
             "--threads 1 --kernels portable | awk '/parameters|gradients|optimizer/ { kept += $2 } "
             "/activations|workspace/ { rest += $2 } /^  all/ { print kept, rest, $2 }'",
             rows[i].batch, rows[i].ranks, rows[i].layout);
-        CHECK(status == 0 && sscanf(text, "%lf %lf %lf", &want[0], &want[1], &want[2]) == 3);
+        CHECK(sscanf(said, "%lf %lf %lf", &want[0], &want[1], &want[2]) == 3);
         snprintf(begin, sizeof begin, "| `%s` | ", rows[i].layout);
         for (int n = 0, found = 0; found < 3 && page_line("docs/layouts.md", begin, n, line, 256);)
             found = sscanf(line + strlen(begin), "%lf | %lf | %lf", &have[0], &have[1], &have[2]),

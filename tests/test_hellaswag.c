@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "data/io.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 /* ---- a file written as the format says ------------------------------------------------------- */
 
@@ -273,9 +273,8 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
 }
 
 TEST(hellaswag_of_the_tool_is_scored_by_a_run) {
-    char text[4096];
-    int status = test_shell(
-        test_tmpdir(), text, sizeof text,
+    SHELL_IN(
+        test_tmpdir(), 0, "step 1: HellaSwag 0.2500",
         "export XDG_CACHE_HOME=$PWD; for i in 0 1 2 3; do echo '{\"ctx\": \"A man is\", \"label\": "
         "'$i', \"endings\": "
         "[\"up.\", \"in a tree.\", \"a fish.\", \"it.\"]}'; done >h.jsonl && seq 200 >t.txt && "
@@ -284,7 +283,5 @@ TEST(hellaswag_of_the_tool_is_scored_by_a_run) {
         "$BUILD/train_gpt --train t_train.bin --hellaswag new/h.bin --micro 2 --steps 1 --threads "
         "1 --model "
         "layers=1,heads=2,channels=8,seq=32,vocab=257");
-    if (status || !strstr(text, "new/h.bin: 4 examples") ||
-        !strstr(text, "step 1: HellaSwag 0.2500"))
-        test_fail(__FILE__, __LINE__, "status %d: %s", status, text);
+    CHECK_SAYS(strstr(said, "new/h.bin: 4 examples"), "%s", said);
 }

@@ -19,8 +19,7 @@
 
 /* May this user mount? Not in every container. */
 static bool can_mount(const char *dir) {
-    char text[512];
-    return test_shell(dir, text, sizeof text,
+    return test_shell(dir, said, sizeof said,
                       ALONE "mkdir -p m && mount -t tmpfs -o size=1m none m && mount --bind m m && "
                             "mount -o remount,bind,ro m'") == 0;
 }
@@ -28,14 +27,14 @@ static bool can_mount(const char *dir) {
 /* The library of tests/hostile.c in `dir`, as hostile.so. False: it cannot be built or loaded
  * here. */
 static bool has_hostile(const char *dir) {
-    char text[1024], here[512];
+    char here[512];
     return getcwd(here, sizeof here) &&
-           test_shell(dir, text, sizeof text, "${CC:-cc} -shared -fPIC -o hostile.so %s/%s -ldl",
+           test_shell(dir, said, sizeof said, "${CC:-cc} -shared -fPIC -o hostile.so %s/%s -ldl",
                       here, TEST_DATA("hostile.c")) == 0 &&
-           test_shell(dir, text, sizeof text,
+           test_shell(dir, said, sizeof said,
                       "HOSTILE=hello ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=./hostile.so "
                       "$BUILD/train_gpt --version >out") == 0 &&
-           strstr(text, "hostile\n") && !strstr(text, "cannot be preloaded"); // an emulated program
+           strstr(said, "hostile\n") && !strstr(said, "cannot be preloaded"); // an emulated program
 }
 #define HOSTILE                                                                                    \
     "env XDG_CACHE_HOME=$PWD ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=./hostile.so "

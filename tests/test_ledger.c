@@ -149,60 +149,53 @@ TEST(ledger_errors_are_medians_by_machine) {
 }
 
 /* The program itself. */
-static int train_text(const char *dir, const char *more, char *text, size_t n) {
+static int train(const char *dir, const char *more) {
     return test_shell(
-        dir, text, n,
+        dir, said, sizeof said,
         "XDG_CACHE_HOME=$PWD/cache $BUILD/train_gpt --train train.bin --model "
         "layers=2,heads=2,channels=16,seq=16,vocab=64 --ranks 2 --threads 1 --micro 2 "
         "%s",
         more);
 }
 
-static int train(const char *dir, const char *more) {
-    char text[4096];
-    return train_text(dir, more, text, sizeof text);
-}
-
 TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     const char *dir = shell_directory(4000);
-    char text[16384];
     LedgerLine l[2];
     LedgerDamage damage;
     // on one core ranks are known to take turns; on more a stopwatch says, and busy machines change
     // its mind
     CHECK(test_one_processor(true));
-    CHECK(train_text(dir, "--steps 5", text, sizeof text) == 0);
-    CHECK(strstr(text, "measuring kernels and collectives of this machine: 10 s at most"));
-    CHECK(strstr(text, "kept in ") && strstr(text, "/cache/train_gpt/calibration-"));
-    CHECK(strstr(text, "--calibrate none does not measure, --layout SPEC does not plan"));
+    CHECK(train(dir, "--steps 5") == 0);
+    CHECK(strstr(said, "measuring kernels and collectives of this machine: 10 s at most"));
+    CHECK(strstr(said, "kept in ") && strstr(said, "/cache/train_gpt/calibration-"));
+    CHECK(strstr(said, "--calibrate none does not measure, --layout SPEC does not plan"));
     char *path = test_path("%s/cache/train_gpt/ledger.jsonl", dir);
     CHECK(ledger_read(path, l, 2, &damage, NULL) == 1 && *l[0].calibration);
-    CHECK(train_text(dir, "--steps 5 --layout d2", text, sizeof text) == 0);
-    CHECK(!strstr(text, "measuring")); // and is predicted by the table that there is
-    CHECK(strstr(text, " ms a step are predicted for this layout"));
+    CHECK(train(dir, "--steps 5 --layout d2") == 0);
+    CHECK(!strstr(said, "measuring")); // and is predicted by the table that there is
+    CHECK(strstr(said, " ms a step are predicted for this layout"));
     CHECK(ledger_read(path, l + 1, 1, &damage, NULL) == 1 && l[1].predicted_ms > 0);
     CHECK_STR(l[1].calibration, l[0].calibration);
-    CHECK(train_text(dir, "--plan", text, sizeof text) == 0);
-    CHECK(!strstr(text, "measur"));
-    CHECK(train_text(dir, "--plan --calibrate again", text, sizeof text) == 0);
-    CHECK(strstr(text, "measured them in "));
-    CHECK(test_shell(dir, text, sizeof text,
-                     "sed -i 's/\"per_row\": [0-9.e-]*/\"per_row\": 0.01/' "
-                     "cache/train_gpt/calibration-*") == 0);
-    CHECK(train_text(dir, "--steps 6 --refine 0", text, sizeof text) == 0);
-    CHECK(strstr(text, " were predicted (-") && strstr(text, "--calibrate again")); // too slow
+    CHECK(train(dir, "--plan") == 0);
+    CHECK(!strstr(said, "measur"));
+    CHECK(train(dir, "--plan --calibrate again") == 0);
+    CHECK(strstr(said, "measured them in "));
+    SHELL(0, "",
+          "sed -i 's/\"per_row\": [0-9.e-]*/\"per_row\": 0.01/' "
+          "cache/train_gpt/calibration-*");
+    CHECK(train(dir, "--steps 6 --refine 0") == 0);
+    CHECK(strstr(said, " were predicted (-") && strstr(said, "--calibrate again")); // too slow
 }
 
 TEST(ledger_gets_a_line_from_every_run_that_trains) {
     const char *dir = shell_directory(4000);
-    char text[16384];
     LedgerLine l[4];
     LedgerDamage damage;
     CHECK(train(dir, "--layout x2 --steps 7 --ledger none") == 0);
     CHECK(train(dir, "--layout x2 --steps 2") == 0); // both steps pay for page faults
-    CHECK(test_shell(dir, text, sizeof text, "test ! -e cache") == 0);
-    CHECK(train_text(dir, "--layout x2 --steps 60", text, sizeof text) == 0);
-    CHECK(strstr(text, "no prediction for this layout: this machine was not measured for it"));
+    SHELL(0, "", "test ! -e cache");
+    CHECK(train(dir, "--layout x2 --steps 60") == 0);
+    CHECK(strstr(said, "no prediction for this layout: this machine was not measured for it"));
     char *path = test_path("%s/cache/train_gpt/ledger.jsonl", dir);
     CHECK(ledger_read(path, l, 4, &damage, NULL) == 1 && damage.n == 0);
     CHECK(l[0].steps == 50 && l[0].ranks == 2 && l[0].micro == 2 && l[0].batch == 32);
@@ -234,7 +227,6 @@ TEST(ledger_is_about_steps_without_meetings) {
 
 TEST(ledger_tool_prints_errors_and_their_median) {
     const char *path = fresh();
-    char text[8192];
     LedgerLine slower = some, faster = some, other = some;
     char *dir = test_path("%.*s", (int)(strrchr(path, '/') - path), path);
     strcpy(slower.machine, "here"), strcpy(faster.machine, "here"), strcpy(other.machine, "there");
@@ -244,15 +236,15 @@ TEST(ledger_tool_prints_errors_and_their_median) {
     CHECK(ledger_append(path, &slower, NULL) && ledger_append(path, &faster, NULL));
     append_text(path, "torn\n");
     CHECK(ledger_append(path, &other, NULL));
-    CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file ledger.jsonl") == 1);
-    CHECK(strstr(text, "+20.0 %            |====\n") && strstr(text, "-10.0 %          ==|\n"));
-    CHECK(strstr(text, "15.0 %  here\n") && strstr(text, "-    there (nothing was predicted)\n"));
-    CHECK(strstr(text, " 2.3e6 x  "));
-    CHECK(strstr(text, "ledger: ledger.jsonl:3: this line is no record of a run; the others"));
-    CHECK(test_shell(dir, text, sizeof text,
-                     "$BUILD/ledger --file ledger.jsonl --last 2 --json "
-                     "2>/dev/null") == 1);
-    CHECK(strstr(text, "\"here\": 0.0999") || strstr(text, "\"here\": 0.1"));
-    CHECK(strstr(text, "\"there\": null") && !strstr(text, "120.0"));
-    CHECK(test_shell(dir, text, sizeof text, "$BUILD/ledger --file no.jsonl") == 1);
+    SHELL(1, "", "$BUILD/ledger --file ledger.jsonl");
+    CHECK(strstr(said, "+20.0 %            |====\n") && strstr(said, "-10.0 %          ==|\n"));
+    CHECK(strstr(said, "15.0 %  here\n") && strstr(said, "-    there (nothing was predicted)\n"));
+    CHECK(strstr(said, " 2.3e6 x  "));
+    CHECK(strstr(said, "ledger: ledger.jsonl:3: this line is no record of a run; the others"));
+    SHELL(1, "",
+          "$BUILD/ledger --file ledger.jsonl --last 2 --json "
+          "2>/dev/null");
+    CHECK(strstr(said, "\"here\": 0.0999") || strstr(said, "\"here\": 0.1"));
+    CHECK(strstr(said, "\"there\": null") && !strstr(said, "120.0"));
+    SHELL(1, "", "$BUILD/ledger --file no.jsonl");
 }

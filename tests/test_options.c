@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "parallel/train/options.h"
-#include "tests/test.h"
+#include "tests/shell.h"
 
 /* The next of the names in a list joined by spaces; false: there is none left. */
 static bool next_name(const char **list, char name[64]) {
@@ -43,15 +43,13 @@ TEST(options_of_other_programs_lead_to_options_that_exist) {
 TEST(options_help_and_version_are_printed_by_the_first_process) {
     static const char *const answers[] = {"--help", "-h", "--version", "--help=man",
                                           "--help=words"};
-    char text[1 << 15];
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
         for (int rank = 0; rank < 2; rank++) {
-            int status = test_shell(
-                test_tmpdir(), text, sizeof text,
-                "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=%d $BUILD/train_gpt %s | wc -l", rank,
-                answers[i]);
-            int lines = atoi(text);
-            if (status != 0 || (lines > 0) != (rank == 0))
+            SHELL_IN(test_tmpdir(), 0, "",
+                     "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=%d $BUILD/train_gpt %s | wc -l",
+                     rank, answers[i]);
+            int lines = atoi(said);
+            if ((lines > 0) != (rank == 0))
                 test_fail(__FILE__, __LINE__, "%s of rank %d: %d lines", answers[i], rank, lines);
         }
 }
@@ -64,8 +62,9 @@ TEST(options_that_notes_of_other_programs_name_exist) {
         for (const char *p = r->note ? strstr(r->note, "--") : NULL; p; p = strstr(p, "--")) {
             size_t n = strspn(p += 2, "abcdefghijklmnopqrstuvwxyz0123456789-");
             snprintf(name, sizeof name, "%.*s", (int)n, p);
-            const char *said = strncmp(name, "no-", 3) == 0 ? name + 3 : name; // a switch of theirs
-            if (!opt_find(table, said) && !times_known(said))
+            const char *known =
+                strncmp(name, "no-", 3) == 0 ? name + 3 : name; // a switch of theirs
+            if (!opt_find(table, known) && !times_known(known))
                 test_fail(__FILE__, __LINE__, "%s: no option --%s", r->names, name);
         }
 }

@@ -287,36 +287,34 @@ TEST(plan_lists_the_best_of_many_candidates) {
 
 /* ---- the program */
 
-static char text[1 << 14]; // the end of what the last command printed
-
 static bool plan_says(const char *options, int status, const char *words) {
-    int is = test_shell(test_tmpdir(), text, sizeof text, "$BUILD/train_gpt --plan %s", options);
-    bool good = is == status && strstr(text, words);
-    if (!good) printf("    --plan %s: status %d: %s\n", options, is, text);
+    int is = test_shell(test_tmpdir(), said, sizeof said, "$BUILD/train_gpt --plan %s", options);
+    bool good = is == status && strstr(said, words);
+    if (!good) printf("    --plan %s: status %d: %s\n", options, is, said);
     return good;
 }
 
 TEST(plan_of_the_program_explains_a_described_cluster) {
     static const char slow[] = "Matmuls in bf16 run at 98 % of the rate of those in fp32";
     CHECK(plan_says("--cluster h100:2 --model d36 --batch 131072 --json plan.json", 0, "chosen"));
-    CHECK(strstr(text, "plan     16 ranks on h100") && strstr(text, "tesseract"));
-    CHECK(strstr(text, "A step is "));
+    CHECK(strstr(said, "plan     16 ranks on h100") && strstr(said, "tesseract"));
+    CHECK(strstr(said, "A step is "));
     CHECK(plan_says("--cluster h1000:2 --model d12", 2, "h100"));
     CHECK(plan_says("--cluster nowhere.txt --model d12", 2, "nowhere.txt"));
     CHECK(plan_says("--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1", 0,
                     "chosen       x2.y2+stay=y"));
     CHECK(plan_says("--cluster cpu:4 --ranks 2 --model d12", 2, "leave --ranks out"));
     CHECK(plan_says("--cluster cpu:4 --model d12 --overlap bulk+ring", 0, " bulk+ring "));
-    CHECK(!strstr(text, " bulk+halves ") && !strstr(text, slow));
+    CHECK(!strstr(said, " bulk+halves ") && !strstr(said, slow));
     CHECK(plan_says("--cluster cpu:4 --model d12 --dtype bf16", 0, slow));
     CHECK(plan_says("--cluster h100:1 --model d12 --dtype bf16", 0, "chosen"));
-    CHECK(!strstr(text, "Matmuls in bf16"));
+    CHECK(!strstr(said, "Matmuls in bf16"));
 }
 
 /* The choice changes how a step is computed, not what: --exact makes that bits. */
 TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
-    int status = test_shell(
-        shell_directory(6000), text, sizeof text,
+    SHELL_IN(
+        shell_directory(6000), 0, "plan     ",
         "run() { $BUILD/train_gpt --train train.bin --model "
         "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256 --steps 14 --ranks 4 --exact "
         "--eval-every 0 --json $1 $2 && sed -n 's/^\\({\"step\":[0-9]*,.*\"lr\":[^,]*\\),.*/\\1/p' "
@@ -324,19 +322,16 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
         ">$1.steps; }; "
         "rm -f auto.json given.json; run auto.json '--layout auto --refine 3' && run given.json "
         "'--layout x4' && wc -l <auto.json.steps && cmp auto.json.steps given.json.steps");
-    if (status) printf("%s\n", text);
-    CHECK(status == 0);
-    CHECK(strstr(text, "plan     ") && strstr(text, "ms a step predicted"));
-    CHECK(strstr(text, "\n14\n"));
+    CHECK(strstr(said, "ms a step predicted") && strstr(said, "\n14\n"));
 }
 
 TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
     CHECK(plan_says("--ranks 4 --layout d2.x2 --batch 256 --model "
                     "layers=2,heads=4,channels=32,seq=16,vocab=61",
                     0, "chosen       d2.x2"));
-    CHECK(strstr(text, "fsdp"));
-    CHECK(strstr(text, "\nMeasured: ") ||
-          strstr(text, "\nNone of its collectives was measured; derived: ")); // with no time at all
+    CHECK(strstr(said, "fsdp"));
+    CHECK(strstr(said, "\nMeasured: ") ||
+          strstr(said, "\nNone of its collectives was measured; derived: ")); // with no time at all
 }
 
 TEST(plan_for_the_cluster_of_the_example) {

@@ -15,8 +15,6 @@
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
 static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
 
-static char text[4096]; // the end of what the last command printed
-
 /* Runs a shell command in the test's folder, $RUN standing for the program and the options that all
  * runs share. Its exit status. */
 static int shell(const char *dir, const char *model, const char *fmt, ...)
@@ -27,7 +25,7 @@ static int shell(const char *dir, const char *model, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    return test_shell(dir, text, sizeof text,
+    return test_shell(dir, said, sizeof said,
                       "RUN=\"$BUILD/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
                       "--schedule constant --eval-every 0\"; %s",
                       model, what);
@@ -35,7 +33,7 @@ static int shell(const char *dir, const char *model, const char *fmt, ...) {
 
 /* Do the two folders hold the same parameters and moments after that step? */
 static bool same_end(const char *dir, const char *a, const char *b, long long step) {
-    return test_shell(dir, text, sizeof text,
+    return test_shell(dir, said, sizeof said,
                       "for f in model.safetensors optimizer.safetensors config.json; do "
                       "cmp %s/step_%08lld/$f %s/step_%08lld/$f || exit 1; done",
                       a, step, b, step) == 0;
@@ -86,7 +84,7 @@ static void resume_outer(const char *more) {
                 "$(echo $RUN | sed 's/every 0/every 1/') %s --steps 16 --save seen --val train.bin "
                 "--eval-batches 2 --sample-every 3 --sample-tokens 4",
                 run) == 0);
-    CHECK(strstr(text, "step 15: val loss") && same_end(dir, "whole", "seen", 16));
+    CHECK(strstr(said, "step 15: val loss") && same_end(dir, "whole", "seen", 16));
 }
 
 TEST(resume_is_bit_identical_with_an_outer_loop) {
@@ -144,17 +142,17 @@ TEST(resume_refuses_in_one_line) {
     const char *dir = shell_directory(4000);
     CHECK(shell(dir, GPT2, "$RUN --steps 4 --save-every 2 --save run") == 0);
     CHECK(shell(dir, LLAMA, "$RUN --steps 8 --save run --resume >/dev/null") == 1);
-    CHECK(strstr(text, "is a checkpoint of another model: it has") && strchr(text, '\n')[1] == 0);
+    CHECK(strstr(said, "is a checkpoint of another model: it has") && strchr(said, '\n')[1] == 0);
     CHECK(shell(dir, GPT2, "$RUN --steps 8 --save run") == 1); // neither resumed nor overwritten
     CHECK(shell(dir, GPT2, "ulimit -f 8; $RUN --steps 8 --save run --resume >/dev/null") == 1);
-    CHECK(strstr(text, "cannot write") && strstr(text, "File too large"));
-    CHECK(strchr(text, '\n')[1] == 0);
+    CHECK(strstr(said, "cannot write") && strstr(said, "File too large"));
+    CHECK(strchr(said, '\n')[1] == 0);
     CHECK(newest(dir, "run") == 4);
     CHECK(shell(dir, GPT2,
                 "printf X | dd of=run/step_00000004/optimizer.safetensors bs=1 seek=5000 "
                 "conv=notrunc 2>/dev/null; "
                 "$RUN --steps 8 --save run --resume >/dev/null") == 1);
-    CHECK(strstr(text, "optimizer.safetensors is damaged: checksum") && strchr(text, '\n')[1] == 0);
+    CHECK(strstr(said, "optimizer.safetensors is damaged: checksum") && strchr(said, '\n')[1] == 0);
     CHECK(shell(dir, GPT2, "mv run/step_00000004 aside; $RUN --steps 8 --save run --resume") == 0);
     CHECK(newest(dir, "run") == 8);
 }
