@@ -217,6 +217,21 @@ static int unpredicted(Model *m, const MeshRun *r) {
     return bad;
 }
 
+static void count_sends(void *ctx, const Sent *sent) {
+    *(int *)ctx += (int)sent->times;
+}
+
+int mesh_sends(const MeshRun *r, int rank) {
+    PriceShape s = mesh_price_shape(r);
+    Layout l = layout_of(r->layout);
+    StepLists lists;
+    int n = 0;
+    price_lists(&lists, &s, &l, rank, 0);
+    price_each_send(&lists, count_sends, &n);
+    price_free(&lists);
+    return n;
+}
+
 static int rank_main(World *w, void *ctx) {
     Job *job = ctx;
     MeshRun *r = job->r;

@@ -75,6 +75,8 @@ void mesh_run_free(MeshRun *r);
 
 /* The same step for price_lists, with all layers. Sequences divide by d x z. */
 PriceShape mesh_price_shape(const MeshRun *r);
+/* Collectives of such a step that this rank starts, as its price has them. */
+int mesh_sends(const MeshRun *r, int rank);
 
 /* Kernels of a step of one micro-batch, each with all that is fused into it: of its two lists. */
 int mesh_kernels(const Model *m);

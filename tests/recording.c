@@ -224,55 +224,27 @@ static size_t record_attention_workspace(int n_threads, int64_t B, int64_t S, in
                                          int64_t Hkv, int64_t D) {
     return real->attention_workspace(recording->threads, B, S, H, Hkv, D);
 }
-static size_t record_norm_workspace(int64_t T, int64_t C) {
-    return real->norm_workspace(T, C);
-}
-static size_t record_embedding_workspace(int64_t T, int64_t C) {
-    return real->embedding_workspace(T, C);
-}
 
 const Kernels *recording_kernels(Recording *r, const Kernels *like) {
-    static const Kernels table = {.matmul = record_matmul,
-                                  .matmul_workspace = record_matmul_workspace,
-                                  .attention_workspace = record_attention_workspace,
-                                  .norm_workspace = record_norm_workspace,
-                                  .embedding_workspace = record_embedding_workspace,
-                                  .embedding_forward = record_embedding_forward,
-                                  .embedding_backward = record_embedding_backward,
-                                  .norm_forward = record_norm_forward,
-                                  .residual_norm = record_residual_norm,
-                                  .norm_backward = record_norm_backward,
-                                  .norm_statistics = record_norm_statistics,
-                                  .norm_merge = record_norm_merge,
-                                  .norm_apply = record_norm_apply,
-                                  .norm_backward_sums = record_norm_backward_sums,
-                                  .norm_backward_apply = record_norm_backward_apply,
-                                  .position_forward = record_position_forward,
-                                  .position_backward = record_position_backward,
-                                  .bias_residual = record_bias_residual,
-                                  .classifier_statistics = record_classifier_statistics,
-                                  .classifier_merge = record_classifier_merge,
-                                  .classifier_gradient = record_classifier_gradient,
-                                  .rope = record_rope,
-                                  .attention_forward = record_attention_forward,
-                                  .attention_backward = record_attention_backward,
-                                  .act_forward = record_act_forward,
-                                  .act_backward = record_act_backward,
-                                  .swiglu_forward = record_swiglu_forward,
-                                  .swiglu_backward = record_swiglu_backward,
-                                  .bias_backward = record_bias_backward,
-                                  .classifier = record_classifier,
-                                  .sum_of_squares = record_sum_of_squares,
-                                  .zero = record_zero,
-                                  .copy = record_copy,
-                                  .add_to = record_add_to,
-                                  .copy_tokens = record_copy_tokens,
-                                  .sum_of = record_sum_of,
-                                  .adamw = record_adamw};
+    // clang-format off
+#define X(name) .name = record_##name,
+    static const Kernels table = {
+        X(matmul) X(matmul_workspace) X(attention_workspace) X(embedding_forward)
+        X(embedding_backward) X(norm_forward) X(residual_norm) X(norm_backward) X(norm_statistics)
+        X(norm_merge) X(norm_apply) X(norm_backward_sums) X(norm_backward_apply)
+        X(position_forward) X(position_backward) X(bias_residual) X(classifier_statistics)
+        X(classifier_merge) X(classifier_gradient) X(rope) X(attention_forward)
+        X(attention_backward) X(act_forward) X(act_backward) X(swiglu_forward) X(swiglu_backward)
+        X(bias_backward) X(classifier) X(sum_of_squares) X(zero) X(copy) X(add_to) X(copy_tokens)
+        X(sum_of) X(adamw)};
+#undef X
+    // clang-format on
     static _Thread_local Kernels mine;
     recording = r;
     real = like ? like : kernels_cpu("portable");
     mine = table;
+    mine.norm_workspace = real->norm_workspace;
+    mine.embedding_workspace = real->embedding_workspace;
     mine.elem_bytes = real->elem_bytes, mine.bias_with_dw = real->bias_with_dw;
     bf16 = mine.elem_bytes == sizeof(float) ? 0 : WORK_BF16_STORED;
     if (real->memory) {

@@ -11,34 +11,8 @@
 #include "parallel/comm/devices.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/ranks.h"
-#include "tests/cuda_ranks.h"
-#include "tests/emu/emu_nccl.h"
 #include "tests/emu/runtime.h"
-#include "tests/test.h"
-
-enum { NEWEST = 22809, WITHOUT_WINDOWS = 21903, OLDEST = 21801 };
-
-/* n ranks with a device each, which do not reach each other. */
-typedef struct Job {
-    int version, n;
-    int (*main)(World *w, void *ctx);
-    void *ctx;
-    bool late; // do streams run?
-} Job;
-
-static int run_counted(Job job, EmuNcclCounts *counts) {
-    emu_nccl_version(job.version);
-    EmuSetup s = {.late = job.late, .devices = job.n, .apart = true};
-    int result = cuda_ranks_run(job.n, s, job.main, job.ctx);
-    *counts = emu_nccl_counts();
-    emu_nccl_version(NEWEST);
-    return result;
-}
-
-static int run(Job job) {
-    EmuNcclCounts counts;
-    return run_counted(job, &counts);
-}
+#include "tests/nccl_job.h"
 
 /* ---- registered memory */
 
@@ -91,10 +65,11 @@ static int two_arenas(World *w, void *ctx) {
 
 TEST(cuda_nccl_registers_what_the_library_can) {
     NEEDS_EMULATION();
-    static const int versions[] = {NEWEST, WITHOUT_WINDOWS, OLDEST};
+    static const int versions[] = {NCCL_NEWEST, NCCL_WITHOUT_WINDOWS, NCCL_OLDEST};
     for (int i = 0; i < 3; i++) {
-        int64_t pieces = versions[i] == OLDEST ? 0 : 2;
-        CHECK(run((Job){versions[i], 3, two_arenas, &pieces, true}) == 0);
+        int64_t pieces = versions[i] == NCCL_OLDEST ? 0 : 2;
+        CHECK(nccl_run((NcclJob){3, two_arenas, &pieces, .late = true, .version = versions[i]}) ==
+              0);
         CHECK(emu_nccl_open() == 0 && emu_nccl_counts().registered == 0);
     }
 }
@@ -103,7 +78,7 @@ TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
     NEEDS_EMULATION();
     int64_t pieces = 2;
     emu_nccl_mood = EMU_NCCL_APART;
-    CHECK(run((Job){NEWEST, 3, two_arenas, &pieces, false}) == 0);
+    CHECK(nccl_run((NcclJob){3, two_arenas, .ctx = &pieces}) == 0);
     emu_nccl_mood = EMU_NCCL_FINE;
 }
 
@@ -112,10 +87,10 @@ TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
 TEST(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
     NEEDS_EMULATION();
     enum { SMS = 132 }; // of a H100
-    EmuNcclCounts n;
     int64_t pieces = 2;
-    int wrong = run_counted((Job){NEWEST, 2, two_arenas, &pieces, false}, &n);
-    CHECK(wrong == 0 && n.calls > 0 && n.urgent == n.calls);
+    CHECK(nccl_run((NcclJob){2, two_arenas, .ctx = &pieces}) == 0);
+    EmuNcclCounts n = emu_nccl_counts();
+    CHECK(n.calls > 0 && n.urgent == n.calls);
     CHECK(n.most_ctas > 0 && n.most_ctas <= SMS / 8);
 }
 
@@ -131,7 +106,7 @@ static int unlike(World *w, void *ctx) {
 
 TEST(cuda_nccl_registers_nothing_that_lies_apart) {
     NEEDS_EMULATION();
-    CHECK(run((Job){NEWEST, 3, unlike, NULL, false}) == 0);
+    CHECK(nccl_run((NcclJob){3, .main = unlike}) == 0);
 }
 
 /* Work in a stream that takes until something is registered, or long enough for that. */
@@ -173,8 +148,9 @@ static int beside_others(World *w, void *ctx) {
 
 TEST(cuda_nccl_registers_when_no_rank_has_a_call_under_way) {
     NEEDS_EMULATION();
-    CHECK(run((Job){NEWEST, 3, beside_others, NULL, true}) == 0);
-    CHECK(run((Job){WITHOUT_WINDOWS, 3, beside_others, NULL, true}) == 0);
+    CHECK(nccl_run((NcclJob){3, beside_others, .late = true}) == 0);
+    CHECK(nccl_run((NcclJob){3, beside_others, .late = true, .version = NCCL_WITHOUT_WINDOWS}) ==
+          0);
 }
 
 /* The communicator goes first: it lets go of the memory itself. */
@@ -192,17 +168,11 @@ static int leaves_first(World *w, void *ctx) {
 
 TEST(cuda_nccl_lets_go_of_memory_before_communicators_end) {
     NEEDS_EMULATION();
-    CHECK(run((Job){NEWEST, 2, leaves_first, NULL, false}) == 0);
-    CHECK(run((Job){WITHOUT_WINDOWS, 2, leaves_first, NULL, false}) == 0);
+    CHECK(nccl_run((NcclJob){2, .main = leaves_first}) == 0);
+    CHECK(nccl_run((NcclJob){2, leaves_first, .version = NCCL_WITHOUT_WINDOWS}) == 0);
 }
 
 /* ---- mistakes that the emulator sees */
-
-typedef struct Mistake {
-    int version;
-    int (*main)(World *w, void *ctx);
-    const char *words;
-} Mistake;
 
 static int frees_too_early(World *w, void *ctx) {
     float *x;
@@ -249,45 +219,32 @@ static int other_place(World *w, void *ctx) {
     return 0;
 }
 
-static void make(void *arg) {
-    const Mistake *m = arg;
-    run((Job){m->version, 2, m->main, NULL, false});
-}
-
 TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
     NEEDS_EMULATION();
-    static const Mistake mistakes[] = {
-        {NEWEST, frees_too_early, "registered memory was freed before it was deregistered"},
-        {WITHOUT_WINDOWS, frees_too_early, "registered memory was freed before it was"},
-        {NEWEST, moves, "a call on memory that was freed or moved since it was registered"},
-        {NEWEST, other_memory, "all_reduce: memory that rank 1 registered or rank 0, not both"},
-        {NEWEST, other_place, "all_reduce: places in registered memory differ"}};
-    for (int i = 0; i < 5; i++) {
-        Mistake m = mistakes[i];
-        CHECK_CHILD(1, make, &m, m.words);
-    }
+    static const NcclJob jobs[] = {
+        {2, frees_too_early, .says = "registered memory was freed before it was deregistered"},
+        {2, frees_too_early, .version = NCCL_WITHOUT_WINDOWS,
+         .says = "registered memory was freed before it was"},
+        {2, moves, .says = "a call on memory that was freed or moved since it was registered"},
+        {2, other_memory, .says = "all_reduce: memory that rank 1 registered or rank 0, not both"},
+        {2, other_place, .says = "all_reduce: places in registered memory differ"}};
+    nccl_check_ended(jobs, sizeof jobs / sizeof *jobs);
 }
 
 /* ---- who does not come */
 
 /* The last rank does not come to the second sum. Ranks of one process, each with two
  * communicators. */
-typedef struct Stall {
-    bool late;
-    EmuNcclMood mood;
-} Stall;
-
 static int stay_away(World *w, void *ctx) {
-    const Stall *stall = ctx;
+    const NcclJob *job = ctx;
     float *x = device_alloc(N * sizeof *x);
     Comm *pair = world_split(w, world_rank(w) / 2, world_rank(w), "x");
     world_set_phase(w, "step 7");
     coll_sum(pair, COLL_F32, x, N, "first");
     for (int i = 0; i < 2; i++) {
         if (i == 1 && world_rank(w) == world_size(w) - 1) break;
-        if (i == 1)
-            device_wait(), emu_nccl_mood = stall->mood; // all is done but for what comes now
-        if (i == 1 && stall->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
+        if (i == 1) device_wait(), emu_nccl_mood = job->mood; // all is done but for what comes now
+        if (i == 1 && job->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
         coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
     }
     device_wait();
@@ -295,17 +252,12 @@ static int stay_away(World *w, void *ctx) {
     return 0;
 }
 
-static void stall(void *arg) {
-    Stall *s = arg;
-    run((Job){NEWEST, 4, stay_away, s, s->late});
-}
-
 TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
     NEEDS_EMULATION();
     for (int late = 0; late < 2; late++) {
-        Stall s = {.late = late};
+        NcclJob job = {4, stay_away, .late = late};
         char text[4096];
-        CHECK(test_in_child(stall, &s, text, sizeof text) == COLL_EXPIRED);
+        CHECK(test_in_child(nccl_job, &job, text, sizeof text) == COLL_EXPIRED);
         CHECK(strstr(text, ": waited ") &&
               strstr(text, " s for all_reduce \"dx of up\" of 384 bytes along all in step 7"));
         CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 3"));
@@ -316,9 +268,9 @@ TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
 TEST(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
     NEEDS_EMULATION();
     for (int i = 0; i < 2; i++) {
-        Stall s = {.late = i, .mood = i ? EMU_NCCL_DEAF : EMU_NCCL_BROKEN};
+        NcclJob job = {4, stay_away, .late = i, .mood = i ? EMU_NCCL_DEAF : EMU_NCCL_BROKEN};
         char text[4096];
-        CHECK(test_in_child(stall, &s, text, sizeof text) == 1);
+        CHECK(test_in_child(nccl_job, &job, text, sizeof text) == 1);
         CHECK(strstr(text, "NCCL: all_reduce \"dx of up\" of 384 bytes along all in step 7: "));
         CHECK(strstr(text, ": remote process exited or there was a network error; no"));
         CHECK(test_count(text, "abort of rank ") == 8 && test_count(text, "NCCL: ") == 1);
@@ -334,14 +286,10 @@ static int never_opens(World *w, void *ctx) {
     coll_sum(world_comm(w), COLL_F32, x, N, "first");
     return 0;
 }
-static void open_nothing(void *arg) {
-    (void)arg;
-    run((Job){NEWEST, 2, never_opens, NULL, false});
-}
 
 TEST(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
     NEEDS_EMULATION();
-    CHECK_CHILD(COLL_EXPIRED, open_nothing, NULL,
+    CHECK_CHILD(COLL_EXPIRED, nccl_job, (&(NcclJob){2, .main = never_opens}),
                 " s for a communicator along all; not there: rank ");
 }
 
@@ -354,14 +302,10 @@ static int gives_up(World *w, void *ctx) {
     coll_barrier(world_comm(w));
     return 0;
 }
-static void give_up(void *arg) {
-    (void)arg;
-    run((Job){NEWEST, 3, gives_up, NULL, false});
-}
 
 TEST(cuda_nccl_is_aborted_when_a_rank_dies) {
     NEEDS_EMULATION();
     char text[1024];
-    CHECK(test_in_child(give_up, NULL, text, sizeof text) == 1);
+    CHECK(test_in_child(nccl_job, &(NcclJob){3, .main = gives_up}, text, sizeof text) == 1);
     CHECK(strstr(text, "something else") && test_count(text, "abort of rank ") == 3);
 }

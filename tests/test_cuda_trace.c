@@ -42,20 +42,11 @@ static void trace_some(Model *m, int step, void *ctx) {
     note(w, &all->begin[step + 1]);
 }
 
-static void count_sends(void *ctx, const Sent *sent) {
-    *(int *)ctx += (int)sent->times;
-}
-
 /* What a step of each rank has, and room for it. */
 static void predict(Traced *all, const MeshRun *r) {
-    Layout l = layout_of(r->layout);
-    PriceShape s = mesh_price_shape(r);
     for (int rank = 0; rank < all->ranks; rank++) {
-        StepLists lists;
-        price_lists(&lists, &s, &l, rank, 0);
-        price_each_send(&lists, count_sends, &all->sends[rank]);
+        all->sends[rank] = mesh_sends(r, rank);
         trace_create(&all->t[rank], 4096, 4096);
-        price_free(&lists);
     }
 }
 

@@ -134,21 +134,6 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     PRINTED(all->text[rank], trace_events(f, t, rank, "here", zero));
 }
 
-static void count_sends(void *ctx, const Sent *sent) {
-    *(int *)ctx += (int)sent->times;
-}
-
-static void price_traced(Traced *all, const MeshRun *r) {
-    Layout l = layout_of(r->layout);
-    PriceShape s = mesh_price_shape(r);
-    for (int rank = 0; rank < RANKS; rank++) {
-        StepLists lists;
-        price_lists(&lists, &s, &l, rank, 0);
-        price_each_send(&lists, count_sends, &all->sends[rank]);
-        price_free(&lists);
-    }
-}
-
 static void run_traced(Traced *all, const char *layout, const char *overlap, int64_t room) {
     OWNED(mesh_run_free)
     MeshRun plain = {.model = "layers=3,heads=4,channels=16,vocab=24,seq=8",
@@ -162,7 +147,7 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
     for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room, 0);
     r.after = trace_after_step, r.ctx = all;
     mesh_run(&plain), mesh_run(&r);
-    price_traced(all, &r);
+    for (int rank = 0; rank < RANKS; rank++) all->sends[rank] = mesh_sends(&r, rank);
     if (memcmp(plain.loss, r.loss, sizeof r.loss) || memcmp(plain.norm, r.norm, sizeof r.norm))
         test_fail(__FILE__, __LINE__, "%s: traced steps make other bits", layout);
 }
