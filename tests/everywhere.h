@@ -10,8 +10,8 @@
  *         if (w->again) return true;        the bits are those that were compared
  *         ...                               y.host against double
  *     }
- *     TEST(relu2_squares) { ON_CPU(squares, cases, N_CASES, 1); }
- *     TEST(cuda_relu2_squares) { ON_CUDA(squares, cases, N_CASES, QUICK, 1); }
+ *     TEST_ON_CPU(relu2_squares, squares, cases, N_CASES, 1)
+ *     TEST_ON_CUDA(cuda_relu2_squares, squares, cases, N_CASES, QUICK, 1)
  *
  * `way` counts what a case is done with: ways to cut a row, a bias or none. A way that means
  * nothing for a case returns true at once. CUDA's cases from QUICK on are in one of the orders
@@ -84,6 +84,14 @@ static inline void on_cuda(Cases c) {
 #define ON_CPU(f, cases, n, ways) on_cpu((Cases){f, cases, sizeof *(cases), n, 0, ways})
 #define ON_CUDA(f, cases, n, quick, ways)                                                          \
     on_cuda((Cases){f, cases, sizeof *(cases), n, quick, ways})
+#define TEST_ON_CPU(name, ...)                                                                     \
+    TEST(name) {                                                                                   \
+        ON_CPU(__VA_ARGS__);                                                                       \
+    }
+#define TEST_ON_CUDA(name, ...)                                                                    \
+    TEST(name) {                                                                                   \
+        ON_CUDA(__VA_ARGS__);                                                                      \
+    }
 
 /* As words_get: of n bytes that a kernel gave the host. */
 static inline void seen(const void *p, size_t n) {

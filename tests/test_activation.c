@@ -45,12 +45,10 @@ static bool pointwise(const Where *w, const void *of, int way) {
                         near_all(config_act_name(act, name), y.host, want, n, tolerance(w)) &&
                         near_all("dx", dx.host, slope, n, tolerance(w)));
 }
-TEST(pointwise_activations_match_double_for_any_team) {
-    ON_CPU(pointwise, vectors, VECTORS, N_POINTWISE);
-}
-TEST(cuda_pointwise_activations_match_double_in_any_order) {
-    ON_CUDA(pointwise, vectors + 2, VECTORS - 2, VECTORS, N_POINTWISE);
-}
+TEST_ON_CPU(pointwise_activations_match_double_for_any_team, pointwise, vectors, VECTORS,
+            N_POINTWISE)
+TEST_ON_CUDA(cuda_pointwise_activations_match_double_in_any_order, pointwise, vectors + 2,
+             VECTORS - 2, VECTORS, N_POINTWISE)
 
 TEST(gelu_matches_double_over_its_range) {
     enum { N = 40003 };
@@ -140,12 +138,8 @@ static bool swiglu(const Where *w, const void *of, int way) {
     return near_all("swiglu", y.host, want, n, tolerance(w)) &&
            near_all("dx of swiglu", dx.host, slope, 2 * n, tolerance(w));
 }
-TEST(swiglu_matches_double_for_any_team) {
-    ON_CPU(swiglu, matrices, MATRICES, 1);
-}
-TEST(cuda_swiglu_matches_double_in_any_order) {
-    ON_CUDA(swiglu, matrices + CPU_ALONE, ALL - 1, ALL, 1);
-}
+TEST_ON_CPU(swiglu_matches_double_for_any_team, swiglu, matrices, MATRICES, 1)
+TEST_ON_CUDA(cuda_swiglu_matches_double_in_any_order, swiglu, matrices + CPU_ALONE, ALL - 1, ALL, 1)
 
 TEST(swiglu_gates_do_not_overflow) {
     static const float x[] = {-3e38f, -200, 200, 3e38f, 1, 1, 1, 1};
@@ -215,12 +209,9 @@ static bool bias_gradient(const Where *w, const void *of, int way) {
     // sums of up to T numbers below 1, each addition rounded
     return near_all("dbias", dbias.host, want, c->N, 1e-7 * (double)(c->T + 4));
 }
-TEST(bias_gradient_is_the_column_sum_for_any_team) {
-    ON_CPU(bias_gradient, matrices, MATRICES, 1);
-}
-TEST(cuda_bias_backward_has_the_column_sum_in_any_order) {
-    ON_CUDA(bias_gradient, matrices + CPU_ALONE, ALL, ALL, 1);
-}
+TEST_ON_CPU(bias_gradient_is_the_column_sum_for_any_team, bias_gradient, matrices, MATRICES, 1)
+TEST_ON_CUDA(cuda_bias_backward_has_the_column_sum_in_any_order, bias_gradient,
+             matrices + CPU_ALONE, ALL, ALL, 1)
 
 /* In the order of a matmul: addend, y, bias; one of them, both, or none. */
 static bool added(const Where *w, const void *of, int way) {
@@ -239,9 +230,6 @@ static bool added(const Where *w, const void *of, int way) {
     return w->bf16 ? near_all("y", y.host, doubles_copy(sum, n), n, word_error(true))
                    : same_bits(y.host, sum, n);
 }
-TEST(bias_and_residual_are_added_in_the_order_of_a_matmul) {
-    ON_CPU(added, matrices, MATRICES, 4);
-}
-TEST(cuda_bias_and_residual_are_added_in_the_order_of_a_matmul) {
-    ON_CUDA(added, matrices + CPU_ALONE, ALL - 1, ALL, 4);
-}
+TEST_ON_CPU(bias_and_residual_are_added_in_the_order_of_a_matmul, added, matrices, MATRICES, 4)
+TEST_ON_CUDA(cuda_bias_and_residual_are_added_in_the_order_of_a_matmul, added, matrices + CPU_ALONE,
+             ALL - 1, ALL, 4)

@@ -52,12 +52,8 @@ static bool updates(const Where *w, const void *of, int way) {
     // each rounded a few times: units of 6e-8 of values up to 1
     return near_all("param", param.host, p, n, 6e-7) && near_all("m", m.host, dm, n, 3e-7);
 }
-TEST(adamw_matches_double_for_any_team) {
-    ON_CPU(updates, vectors, VECTORS, 3);
-}
-TEST(cuda_adamw_matches_double_in_any_order) {
-    ON_CUDA(updates, vectors + 2, VECTORS - 2, VECTORS, 3);
-}
+TEST_ON_CPU(adamw_matches_double_for_any_team, updates, vectors, VECTORS, 3)
+TEST_ON_CUDA(cuda_adamw_matches_double_in_any_order, updates, vectors + 2, VECTORS - 2, VECTORS, 3)
 
 /* Clipping read from the device gives the bits that it gives as an argument; where a sum is not
  * finite nothing is touched. */
@@ -181,12 +177,9 @@ static bool sums_of(const Where *w, const void *of, int way) {
     return fabs(got[0] - squares) <= 1e-12 * squares && // orders of additions in double
            (c->rows != 1 || fabs(got[1] - sum) <= 1e-12 * (double)c->n);
 }
-TEST(sum_of_squares_is_exact_in_double_for_any_team) {
-    ON_CPU(sums_of, sums, SUMS - OF_ROWS, 1);
-}
-TEST(cuda_sums_are_those_of_double_in_any_order) {
-    ON_CUDA(sums_of, sums + CPU_ALONE, SUMS - CPU_ALONE, SUMS, 1);
-}
+TEST_ON_CPU(sum_of_squares_is_exact_in_double_for_any_team, sums_of, sums, SUMS - OF_ROWS, 1)
+TEST_ON_CUDA(cuda_sums_are_those_of_double_in_any_order, sums_of, sums + CPU_ALONE,
+             SUMS - CPU_ALONE, SUMS, 1)
 
 static const float largest[] = {3e38f, 2e38f}; // squares that no float holds
 static bool overflows(const Where *w, const void *of, int way) {
@@ -198,9 +191,5 @@ static bool overflows(const Where *w, const void *of, int way) {
     double got = w->k->sum_of_squares(w->team, x.device, x.n);
     return way ? isnan(got) : fabs(got / 1.3e77 - 1) <= 1e-6;
 }
-TEST(sum_of_squares_does_not_overflow_and_shows_nan) {
-    ON_CPU(overflows, largest, 1, 2);
-}
-TEST(cuda_sum_of_squares_does_not_overflow_and_shows_nan) {
-    ON_CUDA(overflows, largest, 1, 1, 2);
-}
+TEST_ON_CPU(sum_of_squares_does_not_overflow_and_shows_nan, overflows, largest, 1, 2)
+TEST_ON_CUDA(cuda_sum_of_squares_does_not_overflow_and_shows_nan, overflows, largest, 1, 1, 2)

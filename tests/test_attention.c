@@ -129,9 +129,7 @@ static const Case cpu_cases[] = {
     {1, 520, 1, 1, 8, 0, 2},  {2, 200, 3, 3, 33, 0, 2}};
 enum { CPU_CASES = sizeof cpu_cases / sizeof *cpu_cases };
 
-TEST(attention_equals_double_precision_for_any_team) {
-    ON_CPU(check, cpu_cases, CPU_CASES, 2);
-}
+TEST_ON_CPU(attention_equals_double_precision_for_any_team, check, cpu_cases, CPU_CASES, 2)
 
 TEST(attention_survives_large_scores) { // of about 1e4: exp() of them is infinite
     static const Case c = {1, 140, 2, 1, 64, 0, 70};
@@ -187,12 +185,9 @@ static bool decodes(const Where *w, const void *of, int way) {
     }
     return true;
 }
-TEST(attention_decodes_what_forward_gives) {
-    ON_CPU(decodes, decoded, DECODED, 1);
-}
-TEST(cuda_attention_decodes_what_forward_gives) {
-    ON_CUDA(decodes, decoded + CPU_ALONE, DECODED - CPU_ALONE, DECODED, 1);
-}
+TEST_ON_CPU(attention_decodes_what_forward_gives, decodes, decoded, DECODED, 1)
+TEST_ON_CUDA(cuda_attention_decodes_what_forward_gives, decodes, decoded + CPU_ALONE,
+             DECODED - CPU_ALONE, DECODED, 1)
 
 TEST(vf_exp2_is_accurate) {
     double most = 0;

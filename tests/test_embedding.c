@@ -84,12 +84,8 @@ static bool embedding(const Where *w, const void *of, int way) {
     return near_all("x", x.host, want, n, word_error(w->bf16) + 1e-7) &&
            near_all("dwte", dwte.host, dt, table, sum);
 }
-TEST(embedding_matches_double_for_any_team) {
-    ON_CPU(embedding, cases, CASES, 2);
-}
-TEST(cuda_embedding_matches_double_in_any_order) {
-    ON_CUDA(embedding, cases, CASES, QUICK, 2);
-}
+TEST_ON_CPU(embedding_matches_double_for_any_team, embedding, cases, CASES, 2)
+TEST_ON_CUDA(cuda_embedding_matches_double_in_any_order, embedding, cases, CASES, QUICK, 2)
 
 /* Rows 3 to 5 of the table are here; what lies behind the tokens is row 0. */
 TEST(embedding_order_is_by_row_then_as_they_come) {
@@ -138,12 +134,8 @@ static bool positions(const Where *w, const void *of, int way) {
     return near_all("x", x.host, want, n, word_error(w->bf16) + 1e-7) &&
            near_all("dwpe", dwpe.host, d, dwpe.n, 1e-6);
 }
-TEST(embedding_positions_of_a_part_of_the_rows) {
-    ON_CPU(positions, parts, PARTS, 1);
-}
-TEST(cuda_embedding_positions_of_a_part_of_the_rows) {
-    ON_CUDA(positions, parts, PARTS, PARTS, 1);
-}
+TEST_ON_CPU(embedding_positions_of_a_part_of_the_rows, positions, parts, PARTS, 1)
+TEST_ON_CUDA(cuda_embedding_positions_of_a_part_of_the_rows, positions, parts, PARTS, PARTS, 1)
 
 typedef struct RopeCase {
     int64_t B, S, H, Hkv, D, first, skew;
@@ -178,9 +170,5 @@ static bool turns(const Where *w, const void *of, int way) {
     words_get(&x);                         // rounded twice
     return good && near_all("turned back", x.host, before, x.n, 3 * word_error(w->bf16) + 4e-7);
 }
-TEST(rope_turns_pairs_and_back_for_any_team) {
-    ON_CPU(turns, ropes, ROPES, 1);
-}
-TEST(cuda_rope_turns_pairs_and_back_in_any_order) {
-    ON_CUDA(turns, ropes, ROPES, 6, 1);
-}
+TEST_ON_CPU(rope_turns_pairs_and_back_for_any_team, turns, ropes, ROPES, 1)
+TEST_ON_CUDA(cuda_rope_turns_pairs_and_back_in_any_order, turns, ropes, ROPES, 6, 1)

@@ -23,12 +23,8 @@ static bool copied(const Where *w, const void *of, int way) {
     words_get(&to);
     return same_bits(to.host, want, to.n);
 }
-TEST(copy_moves_rows_and_nothing_between_them) {
-    ON_CPU(copied, copies, COPIES, 1);
-}
-TEST(cuda_copy_moves_rows_and_nothing_between_them) {
-    ON_CUDA(copied, copies, COPIES, COPIES, 1);
-}
+TEST_ON_CPU(copy_moves_rows_and_nothing_between_them, copied, copies, COPIES, 1)
+TEST_ON_CUDA(cuda_copy_moves_rows_and_nothing_between_them, copied, copies, COPIES, COPIES, 1)
 
 /* Of several pieces for a team, the last one odd; then of single elements and words of 16 bytes. */
 static const struct Vector {
@@ -46,12 +42,8 @@ static bool cleared(const Where *w, const void *of, int way) {
     words_get(&x);
     return same_bits(x.host, want, x.n);
 }
-TEST(zero_clears_n_floats_with_any_number_of_threads) {
-    ON_CPU(cleared, vectors, VECTORS, 1);
-}
-TEST(cuda_zero_clears_n_floats) {
-    ON_CUDA(cleared, vectors + 1, VECTORS - 1, VECTORS, 1);
-}
+TEST_ON_CPU(zero_clears_n_floats_with_any_number_of_threads, cleared, vectors, VECTORS, 1)
+TEST_ON_CUDA(cuda_zero_clears_n_floats, cleared, vectors + 1, VECTORS - 1, VECTORS, 1)
 
 static bool added(const Where *w, const void *of, int way) {
     const struct Vector *c = of;
@@ -63,12 +55,8 @@ static bool added(const Where *w, const void *of, int way) {
     words_get(&y);
     return same_bits(y.host, want, y.n);
 }
-TEST(add_to_adds_every_element_once) {
-    ON_CPU(added, vectors, VECTORS, 1);
-}
-TEST(cuda_add_to_adds_every_element_once) {
-    ON_CUDA(added, vectors + 1, VECTORS - 1, VECTORS, 1);
-}
+TEST_ON_CPU(add_to_adds_every_element_once, added, vectors, VECTORS, 1)
+TEST_ON_CUDA(cuda_add_to_adds_every_element_once, added, vectors + 1, VECTORS - 1, VECTORS, 1)
 
 static bool tokens(const Where *w, const void *of, int way) {
     int32_t from[] = {4, 5, 6}, to[] = {9, 9, 9, 9, 9, 9}, *at = tokens_put(to, 6);
@@ -82,12 +70,8 @@ static bool tokens(const Where *w, const void *of, int way) {
         device_get(to, at, sizeof to), device_wait();
     return memcmp(to, (int32_t[]){4, 5, 6, -1, -1, 9}, sizeof to) == 0;
 }
-TEST(tokens_are_copied_and_padded) {
-    ON_CPU(tokens, vectors, 1, 1);
-}
-TEST(cuda_tokens_are_copied_and_padded) {
-    ON_CUDA(tokens, vectors, 1, 1, 1);
-}
+TEST_ON_CPU(tokens_are_copied_and_padded, tokens, vectors, 1, 1)
+TEST_ON_CUDA(cuda_tokens_are_copied_and_padded, tokens, vectors, 1, 1, 1)
 
 TEST(cuda_floats_become_words) {
     for (EACH_ORDER(o))
