@@ -1,6 +1,6 @@
 /* device -- build/cuda/run_tests: the tests of CUDA kernels where a GPU runs them, compiled by
  * nvcc. What they ask of the emulator a GPU does as it likes: how threads and streams follow each
- * other, how many devices there are. What only an emulator does for them (NEEDS_EMULATION) they
+ * other, how many devices there are. What only an emulator does for them (TEST_EMULATED) they
  * leave out. */
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"

@@ -37,13 +37,6 @@ bool test_failed(void); // has the running test failed?
 bool test_skipped(void);
 /* Are CUDA's kernels run by a GPU (build/cuda/run_tests), and not by the emulator of tests/emu/? */
 extern const bool test_on_device;
-/* First in a test that looks into the emulator, or needs it to do what a GPU does not do when
- * told. */
-#define NEEDS_EMULATION()                                                                          \
-    if (test_on_device) {                                                                          \
-        test_skip("of the emulator alone");                                                        \
-        return;                                                                                    \
-    }
 /* Is there time for all cases (TEST_LONG in the environment: make test-long, asan, tsan)? Else a
  * sweep over thousands of alike cases takes a sample of them, the same one each time. */
 bool test_long(void);
@@ -96,6 +89,16 @@ bool test_balanced(const char *html);
 #define TEST_DATA(name) ("tests/" name)
 
 #define TEST(name) TEST_REGISTERED(name, false)
+/* A test that looks into the emulator, or needs it to do what a GPU does not do when told. */
+#define TEST_EMULATED(name)                                                                        \
+    static void emulated_##name(void);                                                             \
+    TEST(name) {                                                                                   \
+        if (test_on_device)                                                                        \
+            test_skip("of the emulator alone");                                                    \
+        else                                                                                       \
+            emulated_##name();                                                                     \
+    }                                                                                              \
+    static void emulated_##name(void)
 /* A test that measures times: it runs when all others have ended. */
 #define TEST_ALONE(name) TEST_REGISTERED(name, true)
 #define TEST_REGISTERED(name, alone)                                                               \

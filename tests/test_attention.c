@@ -303,8 +303,7 @@ static const Case for_few_blocks[] = {
 /* Blocks that stay are as many as multiprocessors, but for those that are left to others. Where two
  * are left blocks take many pieces of work, and store each from where those after the next will
  * come, with warpgroups that have nothing to do at the last of them. */
-TEST(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
     for (int i = 0; i < 3; i++) {
         int64_t blocks[3];
         uint64_t first = bits_of(&for_few_blocks[i], cuda_orders[0], 0, &blocks[0]);
@@ -316,8 +315,7 @@ TEST(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
 
 /* Whichever warpgroup lags behind the others, the one that fetches included: nothing comes to where
  * it still reads, or where what it stores is still read. */
-TEST(cuda_attention_waits_for_every_warpgroup) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_attention_waits_for_every_warpgroup) {
     for (int i = 0; i < 2; i++) {
         int64_t blocks;
         uint64_t first = bits_of(&for_few_blocks[i], cuda_orders[0], 2, &blocks);

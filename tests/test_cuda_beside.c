@@ -67,8 +67,7 @@ static Matmuls done(const Case *c, const MeshRun *run) {
     return (Matmuls){calls[1].matmuls - calls[0].matmuls, calls[1].narrow - calls[0].narrow};
 }
 
-TEST(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
     static const Case cases[] = {{"x2", "none", false, false}, {"x2", "bulk", false, true},
                                  {"x2", "bulk", true, false},  {"x2+sp", "bulk+ring", false, true},
                                  {"d2", "bulk", false, true},  {"d2+zero1", "bulk", false, true}};

@@ -116,8 +116,7 @@ static void compare_layout(const char *layout, int i) {
     compare(&(Case){layout, overlaps[i % 5], (Recompute)(i % 3), i % 2, i});
 }
 
-TEST(cuda_bias_gradients_come_with_dw_where_dy_is_the_ranks_own) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_bias_gradients_come_with_dw_where_dy_is_the_ranks_own) {
     static const Case some[] = {{"d1", "none", RECOMPUTE_NONE, true, 0},
                                 {"x2+sp", "bulk+ring", RECOMPUTE_FULL, true, 1},
                                 {"x2.y2+heads", "chunk=2", RECOMPUTE_NONE, false, 2},

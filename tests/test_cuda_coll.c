@@ -244,8 +244,7 @@ static int run_rounds(int forget, unsigned seed) {
 }
 
 /* Each of two ranks waits before it sums for both to be ready, and after it for both to be done. */
-TEST(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
     CHECK(cuda_needs_waits(2 * 4, run_rounds));
 }
 
@@ -293,15 +292,13 @@ static int run_apart(int n, EmuSetup s, int (*rank_main)(World *w, void *ctx), v
     return run(n, n, s, rank_main, ctx);
 }
 
-TEST(cuda_coll_of_nccl_every_op_dim_and_shape_is_right) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_coll_of_nccl_every_op_dim_and_shape_is_right) {
     int step = BASE_DEBUG ? 59 : 17;
     for (int p = 2; p <= 5; p++) CHECK(run_apart(p, orders[p % ORDERS], all_cases, &step) == 0);
     CHECK(emu_nccl_open() == 0);
 }
 
-TEST(cuda_coll_of_nccl_many_tickets_on_two_groups) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_coll_of_nccl_many_tickets_on_two_groups) {
     for (unsigned seed = 1; seed <= ORDERS; seed++)
         CHECK(run_apart(4, orders[seed % ORDERS], in_flight, &seed) == 0);
     CHECK(emu_nccl_open() == 0);
@@ -323,8 +320,7 @@ static int long_line(World *w, void *ctx) {
     return x != number(CALLS - 1, 0, 0) + number(CALLS - 1, 1, 0);
 }
 
-TEST(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
     for (int i = 0; i < ORDERS; i++) CHECK(run_apart(2, orders[i], long_line, NULL) == 0);
 }
 
@@ -339,8 +335,7 @@ static int one_sum(World *w, void *ctx) {
     return x != (float)world_size(w);
 }
 
-TEST(cuda_coll_of_more_than_eight_peers_is_that_of_nccl) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_coll_of_more_than_eight_peers_is_that_of_nccl) {
     int communicators;
     CHECK(run(9, 9, orders[0], one_sum, &communicators) == 0 && communicators == 0);
     CHECK(run(10, 10, orders[0], one_sum, &communicators) == 0 && communicators == 10);
@@ -391,8 +386,7 @@ static void give_too_small_a_place(void *arg) {
     run_apart(2, orders[0], side_by_side, NULL);
 }
 
-TEST(cuda_coll_says_what_it_cannot_do) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_coll_says_what_it_cannot_do) {
     char text[1024];
     CHECK(test_in_child(three_ranks_two_devices_apart, NULL, text, sizeof text) == 1);
     CHECK(strstr(text, "this rank and rank 0 have the same GPU, and not all GPUs share memory: ") &&

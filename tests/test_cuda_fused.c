@@ -328,8 +328,7 @@ static int run_rounds(int forget, unsigned seed) {
 }
 
 /* Of two ranks: before it stores at the other one, before it sums, for both parts, and after it. */
-TEST(cuda_fused_reduce_scatter_needs_each_wait_that_it_has) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_fused_reduce_scatter_needs_each_wait_that_it_has) {
     CHECK(cuda_needs_waits(2 * 4, run_rounds));
 }
 
@@ -396,8 +395,7 @@ static int run_gathers(int forget, unsigned seed) {
 
 /* Of two ranks on one device: before the copies, for both of x; before each block is read; and
  * before x is written again. */
-TEST(cuda_fused_all_gather_needs_each_wait_that_it_has) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_fused_all_gather_needs_each_wait_that_it_has) {
     CHECK(cuda_needs_waits(2 * 5, run_gathers));
 }
 
@@ -426,13 +424,11 @@ static int run_handles(int forget, unsigned seed) {
 }
 
 /* Before the copies, for both of x; before each block is read; and before x is written again. */
-TEST(cuda_fused_all_gather_between_processes_needs_each_wait_that_it_has) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_fused_all_gather_between_processes_needs_each_wait_that_it_has) {
     CHECK(cuda_needs_waits(2 * 6, run_handles));
 }
 
-TEST(cuda_fused_all_gather_needs_its_flags) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_fused_all_gather_needs_its_flags) {
     Rounds with = {.s = by_flags, .forget = -1}, without = with;
     for (unsigned seed = 0; seed < 3; seed++) cuda_ranks_run(2, on(2, seed), gather_rounds, &with);
     for (unsigned seed = 0; seed < 9 && !without.wrong; seed++) { // late blocks, in some order
@@ -460,8 +456,7 @@ static void lose_flags(void *ctx) {
                    &r);
 }
 
-TEST(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
     CHECK_CHILD(1, begin_too_early, NULL, "wait for ever", "a flag of a copy");
     CHECK_CHILD(75, lose_flags, NULL, "matmul with all_gather \"x of up\"", "not there: ");
 }

@@ -244,8 +244,7 @@ TEST(cuda_matmul_sm90_has_the_same_bits_in_any_order) {
 }
 
 /* Sums of columns where y has more rows of tiles than there may be sums. */
-TEST(cuda_matmul_sums_columns_in_512_bytes_of_scratch_each) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sums_columns_in_512_bytes_of_scratch_each) {
     static const Shape s = {WGRAD, 129 * 128, 8, 70, NONE, false, EPI_NONE, false, ACT_GELU, true};
     cuda_begin_with(cuda_orders[0], 512 * 8);
     bool fine = run_shape(&sm90, &s, 0);
@@ -253,8 +252,7 @@ TEST(cuda_matmul_sums_columns_in_512_bytes_of_scratch_each) {
 }
 
 /* Whichever warp's lanes lag behind their first: none of what they read is overwritten. */
-TEST(cuda_matmul_sm90_waits_for_every_lane) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sm90_waits_for_every_lane) {
     static const Shape s = {WGRAD, 72, 72, 600, ITSELF, false, EPI_NONE, false, ACT_GELU, true};
     for (unsigned warp = 0; warp < 12; warp++) {
         if (!begin(&sm90, (EmuSetup){.order = EMU_LAG, .seed = warp})) return;
@@ -265,8 +263,7 @@ TEST(cuda_matmul_sm90_waits_for_every_lane) {
 
 /* Whichever warpgroup of each block lags behind the others: together and in turns, with parts of
  * tiles and with what is read beside y. */
-TEST(cuda_matmul_sm90_waits_for_every_warpgroup) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sm90_waits_for_every_warpgroup) {
     static const Shape some[] = {
         {WGRAD, 72, 200, 700, ITSELF, false, EPI_NONE, false, ACT_GELU, true},
         {FORWARD, 300, 392, 136, ITSELF, false, EPI_NONE, false, ACT_GELU, false},
@@ -296,8 +293,7 @@ static bool needs_flags(const Own *own, int kind) {
     }
     return differs;
 }
-TEST(cuda_matmul_needs_its_waits_for_other_parts) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_needs_its_waits_for_other_parts) {
     CHECK(needs_flags(&sm80, MATMUL_SPLIT_K) && needs_flags(&sm80, MATMUL_STREAM_K));
     CHECK(needs_flags(&sm90, MATMUL_SPLIT_K) && needs_flags(&sm90, MATMUL_STREAM_K));
 }
@@ -312,8 +308,7 @@ static void has_every_kind(const Own *own, int of_each) {
     for (int kind = 0; kind < 3; kind++) CHECK(found[kind] == of_each);
     CHECK(cuda_end());
 }
-TEST(cuda_matmul_has_every_kind_of_schedule) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_has_every_kind_of_schedule) {
     has_every_kind(&sm80, 2);
     has_every_kind(&sm90, 6);
 }
@@ -380,19 +375,16 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
         CHECK(cuda_end());
     }
 }
-TEST(cuda_matmul_sm80_runs_where_the_library_does_not) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sm80_runs_where_the_library_does_not) {
     runs_where_the_library_does_not(&sm80, &matmul_counts_mine()->sm80);
 }
-TEST(cuda_matmul_sm90_runs_where_the_library_does_not) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sm90_runs_where_the_library_does_not) {
     runs_where_the_library_does_not(&sm90, &matmul_counts_mine()->sm90);
 }
 
 /* Where the library runs nothing of what it proposes, the own kernel's config is kept for the next
  * run, which times nothing. */
-TEST(cuda_matmul_prepare_keeps_a_config_where_the_library_refuses_all) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_prepare_keeps_a_config_where_the_library_refuses_all) {
     cuda_forget_choices();
     for (int round = 0; round < 2; round++) {
         if (!begin(&sm90, cuda_orders[0])) return;
@@ -410,8 +402,7 @@ TEST(cuda_matmul_prepare_keeps_a_config_where_the_library_refuses_all) {
 }
 
 /* What was chosen for padded rows is not for those that others' words follow. */
-TEST(cuda_matmul_is_chosen_for_padded_rows_or_others) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_is_chosen_for_padded_rows_or_others) {
     static const Shape small = {DGRAD, 64, 66, 64, NONE, false, EPI_NONE, false, ACT_GELU, false};
     cuda_forget_choices();
     if (!begin(&sm90, cuda_orders[0])) return;
@@ -435,8 +426,7 @@ static void by_the_table(const Matmul *p, int number) {
 
 /* What is over of a long odd side, and the rest: logits, whose padding alone is overwritten, and
  * the gradient of the head's weight. */
-TEST(cuda_matmul_sm90_runs_both_parts_of_a_long_odd_side) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sm90_runs_both_parts_of_a_long_odd_side) {
     static const Shape heads[] = {
         {DGRAD, 9, 2053, 24, NONE, false, EPI_NONE, false, ACT_GELU, false},
         {DGRAD, 9, 2053, 24, OTHER, false, EPI_NONE, false, ACT_GELU, false},

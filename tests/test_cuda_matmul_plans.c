@@ -268,8 +268,7 @@ TEST(cuda_matmul_workspace_has_room_for_the_librarys) {
     for (EACH_WORD(bf16)) CHECK(kernels_cuda(bf16)->matmul_workspace(4) >= (32 << 20) + 255);
 }
 
-TEST(cuda_matmul_takes_the_first_backend_that_serves) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_takes_the_first_backend_that_serves) {
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[0]);
         CHECK(took(0, bf16).fused == 1);
@@ -292,8 +291,7 @@ TEST(cuda_matmul_takes_the_first_backend_that_serves) {
 }
 
 /* The library reads the bias where it lies: nothing else is launched. */
-TEST(cuda_matmul_with_its_epilogue_is_one_launch) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_with_its_epilogue_is_one_launch) {
     static const int some[] = {0, 1, 2, 12};
     begin(cuda_orders[0]);
     for (int i = 0; i < 4; i++) {
@@ -305,8 +303,7 @@ TEST(cuda_matmul_with_its_epilogue_is_one_launch) {
     CHECK(cuda_end());
 }
 
-TEST(cuda_matmul_sums_columns_where_the_librarys_sums_are_floats) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_sums_columns_where_the_librarys_sums_are_floats) {
     for (EACH_WORD(bf16)) {
         begin(cuda_orders[0]);
         int64_t before = matmul_counts().bias_grads;
@@ -322,8 +319,7 @@ TEST(cuda_matmul_sums_columns_where_the_librarys_sums_are_floats) {
     }
 }
 
-TEST(cuda_matmul_goes_on_where_the_library_refuses) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_goes_on_where_the_library_refuses) {
     begin(cuda_orders[2]);
     int refused = emu_lt.runs[2];
     Took t = took(9, true); // algorithm 1 is proposed, and refused with beta = 1
@@ -352,8 +348,7 @@ TEST(cuda_matmul_goes_on_where_the_library_refuses) {
 }
 
 /* A plan for each shape, alignment and number of multiprocessors; none of a closed device. */
-TEST(cuda_matmul_asks_once_for_each_shape) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_asks_once_for_each_shape) {
     for (int round = 0; round < 2; round++) {
         begin(cuda_orders[round]);
         CHECK(matmul_counts().plans == 0);
@@ -381,8 +376,7 @@ static Took took_again(const Matmul *p, bool bf16) {
 }
 
 /* The library's first choice takes 30 ms more than the others. */
-TEST(cuda_matmul_prepare_takes_the_fastest) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_prepare_takes_the_fastest) {
     for (EACH_WORD(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[2]);
@@ -414,8 +408,7 @@ TEST(cuda_matmul_prepare_takes_the_fastest) {
 }
 
 /* What is fast alone need not be so beside others. */
-TEST(cuda_matmul_prepare_times_nothing_where_multiprocessors_are_left_to_others) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_prepare_times_nothing_where_multiprocessors_are_left_to_others) {
     cuda_forget_choices();
     begin(cuda_orders[0]);
     Case c = case_make(&forms[0], true);
@@ -430,8 +423,7 @@ TEST(cuda_matmul_prepare_times_nothing_where_multiprocessors_are_left_to_others)
 }
 
 /* All algorithms that sum the columns of b take 30 ms more; then those that do not. */
-TEST(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
     for (int alone = 0; alone < 2; alone++) {
         cuda_forget_choices();
         begin(cuda_orders[2]);
@@ -450,8 +442,7 @@ TEST(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
 
 /* Where nothing that was proposed with the epilogue runs, that without is chosen, whatever the
  * words. */
-TEST(cuda_matmul_prepare_finds_what_runs) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_prepare_finds_what_runs) {
     for (EACH_WORD(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[0]);
@@ -492,8 +483,7 @@ static void choose_another(uint64_t algorithm) {
     choices_let_go(file);
 }
 
-TEST(cuda_matmul_prepare_takes_what_was_chosen_before) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_prepare_takes_what_was_chosen_before) {
     int timed;
     cuda_forget_choices();
     int one = taken(1, &timed);
@@ -531,14 +521,12 @@ static void matmul_of_broken_library(void *unused) {
     run_form(&forms[0], true, "broken");
 }
 
-TEST(cuda_matmul_names_the_shape_when_the_library_breaks) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_names_the_shape_when_the_library_breaks) {
     CHECK_CHILD(1, matmul_of_broken_library, NULL, "y[24,40] = a b over 32, words of 2 and 2 bytes",
                 "the library was not initialized");
 }
 
-TEST(cuda_matmul_needs_all_of_the_library) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_matmul_needs_all_of_the_library) {
     CublasLt lt;
     Err e;
     CHECK(!cublaslt_load("libno-such-library.so.1", &lt, &e));

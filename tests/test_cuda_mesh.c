@@ -94,8 +94,7 @@ TEST(cuda_mesh_of_fused_matmuls_changes_no_bit) {
 
 /* Ranks with handles of each other's memory in the place of pointers. Their steps are not
  * recorded. */
-TEST(cuda_mesh_of_fused_matmuls_between_processes_changes_no_bit) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_of_fused_matmuls_between_processes_changes_no_bit) {
     static const char *const layouts[] = {"x2+sp", "d2.x2+sp", "z2.x2+sp", "x2.y2+sp", "x4+sp"};
     for (int i = 0; i < (BASE_DEBUG ? 2 : 5); i++) {
         MeshRun r = {.model = i % 2 ? llama : model, .layout = layouts[i], .cuda = true};
@@ -133,8 +132,7 @@ static void refuse_handles(void *ctx) {
     run_on(r, (EmuSetup){.devices = 2});
 }
 
-TEST(cuda_mesh_of_fused_matmuls_between_processes_ends_where_a_flag_never_comes) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_of_fused_matmuls_between_processes_ends_where_a_flag_never_comes) {
     CHECK_CHILD(75, lose_flags, NULL, "matmul with ", "not there: rank ");
     CHECK_CHILD(1, refuse_handles, NULL,
                 "CUDA IPC opens no memory: mapping of buffer object failed");
@@ -154,8 +152,7 @@ static void tensor_cores(Model *m, void *ctx) {
 }
 
 /* Blocks of whole tiles: one kernel, which waits for flags or stores in other ranks' memory. */
-TEST(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_of_fused_matmuls_on_tensor_cores) {
     MeshRun r = {.model = "layers=1,heads=2,channels=32,seq=64,vocab=40", .layout = "x2+sp"};
     r.cuda = r.bf16 = true, r.before = tensor_cores, r.steps = 1, r.S = 64, r.overlap = "bulk";
     OWNED(mesh_run_free) MeshRun bulk = run_on(r, (EmuSetup){.devices = 2});
@@ -264,8 +261,7 @@ TEST(cuda_mesh_gathers_bf16_copies_of_sharded_masters) {
 
 /* Each rank has a device that the others do not reach; what NCCL can register of its memory depends
  * on the version. */
-TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
     static const Case cases[] = {
         {"x2.y2", "bulk+halves", 4, "d2.x2+zero1"}, {"x2+sp", "bulk+ring", 2, NULL},
         {"d2.x2+zero1", "bulk", 4, NULL},           {"y3", "bulk", 3, "z3"},
@@ -282,8 +278,7 @@ TEST(cuda_mesh_by_nccl_trains_what_one_rank_trains) {
 }
 
 /* What a step sends lies in memory that NCCL knows, blocks that do not touch, too. */
-TEST(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
     static const Case cases[] = {
         {"x2.y2", "bulk+halves", 4, NULL}, {"x2.y2+sp+heads", "chunk=2", 4, NULL},
         {"y3+heads", "none", 3, NULL},     {"x3+sp", "chunk=4", 3, NULL},
@@ -337,8 +332,7 @@ static int64_t replays_of(const Recorded *c) {
     return c->ranks * (c->micro_batches * STAY - c->kinds) * (c->next ? 2 : 1);
 }
 
-TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
     static const Recorded cases[] = {
         {"x2+sp", "bulk+ring", 2, 1, 3, 4, RECOMPUTE_NONE, false, NULL},
         {"d2+zero1", "bulk", 2, 1, 2, 2, RECOMPUTE_FULL, true, NULL},
@@ -368,8 +362,7 @@ TEST(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
 }
 
 /* Threads of one process do so on request alone; ranks that share memory never. */
-TEST(cuda_mesh_records_where_it_is_safe) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_mesh_records_where_it_is_safe) {
     static const Recorded d2 = {"d2", "none", 2, 0, 1, 1, RECOMPUTE_NONE, false, NULL};
     for (int peers = 0; peers < 2; peers++) {
         int64_t before = emu_calls.replays;

@@ -157,8 +157,7 @@ static Around around(int layers) {
 /* Of vectors there are many: their zeros are a call for each region of memory, and AdamW takes
  * lists of ADAMW_TENSORS: 12 tensors of each layer, and 4. A block of AdamW takes 1024 elements:
  * of a layer 48 are of matrices and 8 of vectors, and squares have some. */
-TEST(cuda_model_launches_no_more_around_a_step_for_more_layers) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_model_launches_no_more_around_a_step_for_more_layers) {
     cuda_begin(cuda_orders[0]);
     Around one = around(1), five = around(5), six = around(6);
     CHECK(one.launches > 0 && one.launches < 16);
@@ -169,8 +168,7 @@ TEST(cuda_model_launches_no_more_around_a_step_for_more_layers) {
 }
 
 /* Words of biases are made where those of weights are, once in a step, and not at each matmul. */
-TEST(cuda_model_launches_nothing_for_biases_of_matmuls) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_model_launches_nothing_for_biases_of_matmuls) {
     cuda_begin(cuda_orders[0]);
     int64_t with = launches_forward("layers=2,heads=2,channels=16,seq=12,vocab=37"),
             without = launches_forward("layers=2,heads=2,channels=16,seq=12,vocab=37,bias=0");

@@ -63,8 +63,7 @@ static int two_arenas(World *w, void *ctx) {
     return !good;
 }
 
-TEST(cuda_nccl_registers_what_the_library_can) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_registers_what_the_library_can) {
     static const int versions[] = {NCCL_NEWEST, NCCL_WITHOUT_WINDOWS, NCCL_OLDEST};
     for (int i = 0; i < 3; i++) {
         int64_t pieces = versions[i] == NCCL_OLDEST ? 0 : 2;
@@ -74,8 +73,7 @@ TEST(cuda_nccl_registers_what_the_library_can) {
     }
 }
 
-TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_registers_buffers_where_it_gives_no_window) {
     int64_t pieces = 2;
     emu_nccl_mood = EMU_NCCL_APART;
     CHECK(nccl_run((NcclJob){3, two_arenas, .ctx = &pieces}) == 0);
@@ -84,8 +82,7 @@ TEST(cuda_nccl_registers_buffers_where_it_gives_no_window) {
 
 /* Collectives go before matmuls where both wait for multiprocessors, and leave most of them to
  * those. */
-TEST(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
     enum { SMS = 132 }; // of a H100
     int64_t pieces = 2;
     CHECK(nccl_run((NcclJob){2, two_arenas, .ctx = &pieces}) == 0);
@@ -104,8 +101,7 @@ static int unlike(World *w, void *ctx) {
     return !good;
 }
 
-TEST(cuda_nccl_registers_nothing_that_lies_apart) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_registers_nothing_that_lies_apart) {
     CHECK(nccl_run((NcclJob){3, .main = unlike}) == 0);
 }
 
@@ -146,8 +142,7 @@ static int beside_others(World *w, void *ctx) {
     return !good;
 }
 
-TEST(cuda_nccl_registers_when_no_rank_has_a_call_under_way) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_registers_when_no_rank_has_a_call_under_way) {
     CHECK(nccl_run((NcclJob){3, beside_others, .late = true}) == 0);
     CHECK(nccl_run((NcclJob){3, beside_others, .late = true, .version = NCCL_WITHOUT_WINDOWS}) ==
           0);
@@ -166,8 +161,7 @@ static int leaves_first(World *w, void *ctx) {
     return !good;
 }
 
-TEST(cuda_nccl_lets_go_of_memory_before_communicators_end) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_lets_go_of_memory_before_communicators_end) {
     CHECK(nccl_run((NcclJob){2, .main = leaves_first}) == 0);
     CHECK(nccl_run((NcclJob){2, leaves_first, .version = NCCL_WITHOUT_WINDOWS}) == 0);
 }
@@ -219,8 +213,7 @@ static int other_place(World *w, void *ctx) {
     return 0;
 }
 
-TEST(cuda_nccl_sees_mistakes_with_registered_memory) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_sees_mistakes_with_registered_memory) {
     static const NcclJob jobs[] = {
         {2, frees_too_early, .says = "registered memory was freed before it was deregistered"},
         {2, frees_too_early, .version = NCCL_WITHOUT_WINDOWS,
@@ -252,8 +245,7 @@ static int stay_away(World *w, void *ctx) {
     return 0;
 }
 
-TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
     for (int late = 0; late < 2; late++) {
         NcclJob job = {4, stay_away, .late = late};
         char text[4096];
@@ -265,8 +257,7 @@ TEST(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
     }
 }
 
-TEST(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
     for (int i = 0; i < 2; i++) {
         NcclJob job = {4, stay_away, .late = i, .mood = i ? EMU_NCCL_DEAF : EMU_NCCL_BROKEN};
         char text[4096];
@@ -287,8 +278,7 @@ static int never_opens(World *w, void *ctx) {
     return 0;
 }
 
-TEST(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
     CHECK_CHILD(COLL_EXPIRED, nccl_job, (&(NcclJob){2, .main = never_opens}),
                 " s for a communicator along all; not there: rank ");
 }
@@ -303,8 +293,7 @@ static int gives_up(World *w, void *ctx) {
     return 0;
 }
 
-TEST(cuda_nccl_is_aborted_when_a_rank_dies) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_is_aborted_when_a_rank_dies) {
     char text[1024];
     CHECK(test_in_child(nccl_job, &(NcclJob){3, .main = gives_up}, text, sizeof text) == 1);
     CHECK(strstr(text, "something else") && test_count(text, "abort of rank ") == 3);

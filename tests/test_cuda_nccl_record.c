@@ -115,8 +115,7 @@ static int two_ways(World *w, void *ctx) {
            memcmp(calls[0], calls[1], sizeof calls[0]) != 0 || calls[0][2] != ROUNDS;
 }
 
-TEST(cuda_nccl_replays_compute_and_count_what_calls_do) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_replays_compute_and_count_what_calls_do) {
     for (int late = 0; late < 3; late++) {
         CHECK(nccl_run((NcclJob){4, two_ways, .late = late > 0, .shuffle = late == 2 ? 7 : 0}) ==
               0);
@@ -153,8 +152,7 @@ static void forget(void *arg) {
 
 /* A wait that lacks is seen: by what is computed, or by CUDA, which refuses the recording. But
  * notes compute nothing. */
-TEST(cuda_nccl_recordings_need_each_wait) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_recordings_need_each_wait) {
     char text[2048];
     for (int i = 1; i <= WAITS + 1; i++) {
         bool of_note = i < WAITS && (i % OF_CALL == 2 || i % OF_CALL == 3);
@@ -186,8 +184,7 @@ static int stays_away(World *w, void *ctx) {
     return 0;
 }
 
-TEST(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
     for (unsigned order = 0; order < 4; order++) {
         NcclJob job = {4, stays_away, .late = order > 0, .shuffle = order > 1 ? order : 0};
         char text[4096];
@@ -201,8 +198,7 @@ TEST(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
     }
 }
 
-TEST(cuda_nccl_replay_that_breaks_ends_the_job_with_the_call_s_line) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_replay_that_breaks_ends_the_job_with_the_call_s_line) {
     for (int late = 0; late < 2; late++) {
         NcclJob job = {4, stays_away, .late = late, .mood = EMU_NCCL_BROKEN};
         char text[4096];
@@ -272,8 +268,7 @@ static int asks_for_an_event(World *w, void *ctx) {
     return 0;
 }
 
-TEST(cuda_nccl_recordings_refuse_what_cannot_be_replayed) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_nccl_recordings_refuse_what_cannot_be_replayed) {
     static const NcclJob jobs[] = {
         {2, records_host_memory,
          .says = "\"of the host\" along all: a collective on host memory cannot"},

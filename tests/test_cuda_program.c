@@ -109,9 +109,8 @@ static void count_calls(const char *dir, const char *machine, int ranks, const c
 
 /* Longer runs are the same but for more steps; no run times algorithms, as a later one would not.
  * What runs call: the words of tests/emu/calls.h. */
-TEST(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
+TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     enum { FEW = 2, MANY = 3 };
-    NEEDS_EMULATION();
     static const struct {
         int ranks;
         const char *options, *machine;
@@ -195,8 +194,7 @@ TEST(cuda_program_continues_a_prompt) {
         "cmp cpu.txt emu.txt");
 }
 
-TEST(cuda_program_shows_where_time_and_memory_go) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_program_shows_where_time_and_memory_go) {
     const char *dir = tokens_directory();
     RUN(0, "",
         "$EMU $TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 3 --profile "
@@ -251,8 +249,7 @@ TEST(cuda_program_traces_and_profiles_ranks) {
     CHECK(strstr(said, "not replayed as graphs: every kernel is looked at"));
 }
 
-TEST(cuda_program_refuses_what_cuda_has_not) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_program_refuses_what_cuda_has_not) {
     static const struct {
         const char *options, *words;
     } cases[] = {
@@ -293,8 +290,7 @@ TEST(cuda_program_moves_to_another_layout) {
 }
 
 /* Ranks on devices that do not reach each other need NCCL, on all of them. */
-TEST(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
     static const struct {
         const char *nccl, *words;
     } cases[] = {{"0", "need NCCL, which is not here (libnccl.so.2: no such file)"},

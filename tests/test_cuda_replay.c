@@ -144,10 +144,9 @@ TEST(cuda_replay_changes_no_bit) {
 
 /* Nothing is chosen, allocated or recorded in a step, and what was done before has changed
  * nothing. */
-TEST(cuda_replay_prepares_what_steps_would_meet) {
+TEST_EMULATED(cuda_replay_prepares_what_steps_would_meet) {
     Training t = {.config = "layers=1,heads=2,channels=16,seq=8,vocab=37", .replay = true};
     double loss[3] = {0};
-    NEEDS_EMULATION();
     for (int way = 0; way < 3; way++) { // not prepared, prepared, chosen by time
         int32_t inputs[TOKENS], targets[TOKENS];
         Made made;
@@ -177,11 +176,10 @@ TEST(cuda_replay_prepares_what_steps_would_meet) {
     CHECK_NEAR(loss[2], loss[0], 1e-4 * loss[0]); // algorithms add in other orders
 }
 
-TEST(cuda_replay_times_a_matmul_once_for_all_layers) {
+TEST_EMULATED(cuda_replay_times_a_matmul_once_for_all_layers) {
     static const char *const config[] = {"layers=2,heads=2,channels=16,seq=8,vocab=37",
                                          "layers=4,heads=2,channels=16,seq=8,vocab=37"};
     int64_t waits[2];
-    NEEDS_EMULATION();
     for (int deep = 0; deep < 2; deep++) {
         int32_t inputs[TOKENS], targets[TOKENS];
         fill_tokens(0, inputs, targets);

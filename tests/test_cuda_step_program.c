@@ -41,8 +41,7 @@ static int every(void) {
     return BASE_DEBUG && !test_long() ? 3 : 1;
 }
 
-TEST(cuda_step_program_has_the_same_bits_in_any_order) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_step_program_has_the_same_bits_in_any_order) {
     static const Case cases[] = {{0, "d1", "none", 1, 0, RECOMPUTE_NONE, false},
                                  {1, "d1", "bulk", 1, 2, RECOMPUTE_FULL, true},
                                  // hidden features that are no multiple of 8

@@ -135,8 +135,7 @@ static const char *wrong_calls(const Traced *all, int step) {
     return NULL;
 }
 
-TEST(cuda_trace_has_every_kernel_and_collective_and_waits_once_more_in_a_step) {
-    NEEDS_EMULATION();
+TEST_EMULATED(cuda_trace_has_every_kernel_and_collective_and_waits_once_more_in_a_step) {
     for (int i = 0; i < N_CASES; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
         Traced all;
         if (!trace(&cases[i], &all)) test_fail(__FILE__, __LINE__, "case %d: other bits", i);
