@@ -116,6 +116,8 @@ bool test_balanced(const char *html);
  *     OWNED(test_mem_end) float *x = mem_alloc(n * sizeof *x);
  */
 #define OWNED(f) __attribute__((cleanup(f), unused))
+/* An argument of a callback that this one does without. */
+#define UNUSED __attribute__((unused))
 struct Team;
 void test_team_end(struct Team **t);
 void test_mem_end(void *pointer);

@@ -118,12 +118,11 @@ static const struct Matrix {
     {200, 257, 0}, {7, 333, 0}, {64, 5, 0},    {1, 768, 0},   {128 * 64 + 77, 16, 0}};
 enum { MATRICES = sizeof matrices / sizeof *matrices, CPU_ALONE = 6, ALL = MATRICES - CPU_ALONE };
 
-static bool swiglu(const Where *w, const void *of, int way) {
+static bool swiglu(const Where *w, const void *of, UNUSED int way) {
     const struct Matrix *c = of;
     int64_t F = c->N, n = c->T * F;
     Words x = words(2 * n, 15, 1, w->bf16, c->skew), dy = words(n, 2, 2, w->bf16, c->skew);
     Words y = words_empty(n, w->bf16, c->skew), dx = words_empty(2 * n, w->bf16, c->skew);
-    (void)way;
     w->k->swiglu_forward(w->team, y.device, x.device, c->T, F);
     w->k->swiglu_backward(w->team, dx.device, dy.device, x.device, c->T, F);
     words_get(&y), words_get(&dx);
@@ -161,7 +160,7 @@ static bool same_end(const char *what, float x, float got, double want, double o
     return same;
 }
 /* What fast exponentials and reciprocals make of numbers that are far out, and of NaN. */
-static bool ends_of_gates(const Where *w, const void *of, int way) {
+static bool ends_of_gates(const Where *w, UNUSED const void *of, UNUSED int way) {
     static const float ends[] = {0, 1e-30f, 20, 1e5f, 3e38f, -20, -88, -100, -1e5f, -3e38f, NAN};
     enum { N = sizeof ends / sizeof *ends };
     Words g = words_empty(N, w->bf16, 0), x = words_empty(2 * N, w->bf16, 0),
@@ -170,7 +169,6 @@ static bool ends_of_gates(const Where *w, const void *of, int way) {
           dx = words_empty(2 * N, w->bf16, 0);
     double off = 4 * tolerance(w); // the exponential of -20 has the rounding of 20 in it
     bool fine = true;
-    (void)of, (void)way;
     for (int i = 0; i < N; i++) {
         g.host[i] = x.host[i] = ends[i];
         dy.host[i] = x.host[N + i] = 1;
@@ -198,11 +196,10 @@ TEST(cuda_activations_have_the_right_ends) {
     ON_CUDA(ends_of_gates, once, 1, 1, 1);
 }
 
-static bool bias_gradient(const Where *w, const void *of, int way) {
+static bool bias_gradient(const Where *w, const void *of, UNUSED int way) {
     const struct Matrix *c = of;
     Words dy = words(c->T * c->N, 1, 1, w->bf16, c->skew), dbias = words(c->N, 1, 2, false, 0);
     double *want = doubles_copy(dbias.host, c->N);
-    (void)way;
     for (int64_t i = 0; i < dy.n; i++) want[i % c->N] += (double)dy.host[i];
     w->k->bias_backward(w->team, dbias.device, dy.device, c->T, c->N);
     words_get(&dbias);

@@ -151,11 +151,10 @@ static const struct Sums {
             {64, 300, 36, 0},   {64, 300, 37, 0},       {3, 0, 2, 0}};
 enum { SUMS = sizeof sums / sizeof *sums, OF_ROWS = 6, CPU_ALONE = 3 };
 
-static bool sums_of(const Where *w, const void *of, int way) {
+static bool sums_of(const Where *w, const void *of, UNUSED int way) {
     const struct Sums *c = of;
     double sum = 0, squares = 0, got[2];
     Words x = words(c->rows * c->ld + 1, 1, 1, false, c->skew);
-    (void)way;
     for (int64_t i = 0; i < c->rows * c->n; i++) {
         double v = (double)x.host[i / c->n * c->ld + i % c->n];
         sum += v, squares += v * v;
@@ -182,9 +181,8 @@ TEST_ON_CUDA(cuda_sums_are_those_of_double_in_any_order, sums_of, sums + CPU_ALO
              SUMS - CPU_ALONE, SUMS, 1)
 
 static const float largest[] = {3e38f, 2e38f}; // squares that no float holds
-static bool overflows(const Where *w, const void *of, int way) {
+static bool overflows(const Where *w, UNUSED const void *of, int way) {
     Words x = words(10000, 0, 1, false, 0);
-    (void)of;
     x.host[1] = largest[0], x.host[9999] = largest[1];
     if (way) x.host[7777] = NAN;
     words_put(&x);

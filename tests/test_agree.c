@@ -49,8 +49,7 @@ TEST(agree_names_what_differs_and_the_ranks) {
 }
 
 /* Of long values the part is shown where they begin to differ. */
-static int compare_long(World *w, void *ctx) {
-    (void)ctx;
+static int compare_long(World *w, UNUSED void *ctx) {
     Group g = comm_group(world_comm(w));
     Facts f = {0};
     Err e = {{0}};

@@ -156,11 +156,10 @@ static const Case decoded[] = {
     {1, 140, 2, 2, 16, 0, 2}, {2, 3, 3, 1, 7, 0, 2},  {1, 1, 2, 2, 16, 0, 2}};
 enum { DECODED = sizeof decoded / sizeof *decoded, CPU_ALONE = 5 };
 
-static bool decodes(const Where *w, const void *of, int way) {
+static bool decodes(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
     int64_t W = (c->H + 2 * c->Hkv) * c->D, Q = c->H * c->D, n = W - Q, room = c->S + 7;
     Run r = forward(w, c, 0);
-    (void)way;
     for (int64_t pos = c->S - 1; pos >= 0; pos -= c->S > 20 ? 46 : 1) {
         Attention a = attention_of(c, false);
         Words cache = words_empty(c->B * room * n, w->bf16, 0);

@@ -35,16 +35,13 @@ static bool absent(void) {
 static Peak rate_of_fp32(bool bf16, double gain) {
     return (Peak){bf16 ? gain * 50e9 : 50e9, 1};
 }
-static Peak peak_twice(Team *t, bool bf16) {
-    (void)t;
+static Peak peak_twice(UNUSED Team *t, bool bf16) {
     return rate_of_fp32(bf16, 1.9);
 }
-static Peak peak_same(Team *t, bool bf16) {
-    (void)t;
+static Peak peak_same(UNUSED Team *t, bool bf16) {
     return rate_of_fp32(bf16, 1.1);
 }
-static Peak peak_half(Team *t, bool bf16) {
-    (void)t;
+static Peak peak_half(UNUSED Team *t, bool bf16) {
     return rate_of_fp32(bf16, 0.49);
 }
 
@@ -252,8 +249,7 @@ TEST(arena_that_overflows_dies) {
     }
 }
 
-static void die_hard(void *arg) {
-    (void)arg;
+static void die_hard(UNUSED void *arg) {
     die_set_program("some/folder/prog");
     die_set_rank(3, "node7");
     die("cannot open %s: %d", "file", 42);
@@ -267,8 +263,7 @@ TEST(die_writes_one_line_and_ends_with_1) {
     CHECK(strchr(text, '\n') == text + strlen(text) - 1);
 }
 
-static void die_of_another_rank(void *arg) {
-    (void)arg;
+static void die_of_another_rank(UNUSED void *arg) {
     die_set_program("prog");
     die_set_rank(3, "node7");
     die_user("rank 5 on node2: the disk is full"); // as group_agree has it
@@ -280,8 +275,7 @@ TEST(die_of_what_failed_on_another_rank_names_that_rank_alone) {
     CHECK_STR(text, "prog: rank 5 on node2: the disk is full\n");
 }
 
-static void die_of_usage(void *arg) {
-    (void)arg;
+static void die_of_usage(UNUSED void *arg) {
     die_set_program("prog");
     die_set_rank(3, "node7");
     die_usage("--lr must be between 0 and 1");
@@ -297,8 +291,7 @@ static void hook(int status) {
     fprintf(stderr, "hook %d;", status);
     die("a hook that dies itself"); // must not call the hook again
 }
-static void die_with_hook(void *arg) {
-    (void)arg;
+static void die_with_hook(UNUSED void *arg) {
     die_set_hook(hook);
     die_usage("first");
 }
@@ -331,8 +324,7 @@ TEST(err_fills_the_text_and_yields_false) {
     CHECK(!err(NULL, "nobody listens"));
 }
 
-static void take_the_world(void *arg) {
-    (void)arg;
+static void take_the_world(UNUSED void *arg) {
     mem_realloc(NULL, SIZE_MAX / 2, 16);
 }
 

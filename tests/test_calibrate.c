@@ -211,8 +211,7 @@ static double asleep(int64_t rows) {
 }
 /* Every third call is disturbed; those of 67 columns are at first, for longer than the usual
  * rounds last. */
-static void matmul_asleep(Team *t, const Matmul *p) {
-    (void)t;
+static void matmul_asleep(UNUSED Team *t, const Matmul *p) {
     bool third = n_calls++ % 3 == 0, at_first = p->N == 67 && n_disturbed++ < 7;
     sleep_s(asleep(p->M) + (third || at_first ? 30e-3 : 0));
 }
@@ -251,8 +250,7 @@ static double of_weights(int64_t K, int64_t N) {
     return 2e-9 * (double)(K * N);
 }
 static atomic_long most_weights;
-static void matmul_of_weights(Team *t, const Matmul *p) {
-    (void)t;
+static void matmul_of_weights(UNUSED Team *t, const Matmul *p) {
     if (p->K * p->N > most_weights) most_weights = p->K * p->N;
     sleep_s(of_weights(p->K, p->N));
 }
@@ -387,8 +385,7 @@ static void beside_wait(Comm *c, uint64_t number, const CollCall *call) {
     }
     coll_threads.wait(c, number, call);
 }
-static void matmul_of_3_ms(Team *t, const Matmul *p) {
-    (void)t, (void)p;
+static void matmul_of_3_ms(UNUSED Team *t, UNUSED const Matmul *p) {
     sleep_s(3e-3);
 }
 
@@ -604,8 +601,7 @@ TEST(calibration_is_measured_again_where_the_file_is_not_as_it_was) {
     }
 }
 
-static void run_small(void *arg) {
-    (void)arg;
+static void run_small(UNUSED void *arg) {
     Run r = small_run("a machine");
     run(&r);
     if (r.c[0]->n_works == N_SMALL) warn("measured");

@@ -72,8 +72,7 @@ typedef struct Job {
     size_t n_text;
 } Job;
 
-static void load(void *ctx, TensorTable *table, Team *team, const Group *g) {
-    (void)ctx, (void)g;
+static void load(UNUSED void *ctx, TensorTable *table, Team *team, UNUSED const Group *g) {
     mesh_weights(table, team, 42);
 }
 
@@ -84,8 +83,7 @@ static void batch(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *in
                 j->config.vocab, inputs, targets);
 }
 
-static AdamW rule(void *ctx, int64_t step) {
-    (void)ctx;
+static AdamW rule(UNUSED void *ctx, int64_t step) {
     return mesh_rule(step);
 }
 

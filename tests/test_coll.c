@@ -38,8 +38,7 @@ TEST(coll_threads_many_tickets_on_rows_and_columns_at_once) {
     for (unsigned seed = 1; seed <= 3; seed++) CHECK(ranks_run(6, rows_and_columns, &seed) == 0);
 }
 
-static int many_ranks(World *w, void *ctx) {
-    (void)ctx;
+static int many_ranks(World *w, UNUSED void *ctx) {
     Comm *all = world_comm(w), *odd = world_split(w, world_rank(w) % 2, 0, "odd");
     return case_run_in_flight(w, all, odd, BASE_DEBUG ? 12 : 40, 9);
 }
@@ -49,9 +48,8 @@ TEST(coll_threads_of_64_ranks) {
 }
 
 /* Sizes at which the team takes part, and rows that pieces cut. */
-static int with_team(World *w, void *ctx) {
+static int with_team(World *w, UNUSED void *ctx) {
     enum { ROWS = 301, COLS = 1009 };
-    (void)ctx;
     OWNED(test_team_end) Team *team = team_create(3);
     world_set_team(w, team);
     Comm *c = world_comm(w);
@@ -105,8 +103,7 @@ TEST(coll_threads_sums_in_pairs_whoever_comes_first) {
     for (int p = 4; p <= 7; p++) CHECK(ranks_run(p, in_pairs, &rounds) == 0);
 }
 
-static int counted(World *w, void *ctx) {
-    (void)ctx;
+static int counted(World *w, UNUSED void *ctx) {
     char buffer[2][960] = {{0}};
     int64_t p = world_size(w);
     Comm *c = world_split(w, 0, world_rank(w), "x");
@@ -163,11 +160,10 @@ TEST(coll_groups_come_and_go) {
 
 /* Rank 1 has what it waited for, in another order than it was started, and ends; rank 0 waits for
  * rank 2. */
-static int second_before_first(World *w, void *ctx) {
+static int second_before_first(World *w, UNUSED void *ctx) {
     float x[2] = {1, 2};
     CollCall call = {.op = COLL_BROADCAST, .rows = 1, .cols = 1, .what = "x"};
     Ticket t[2];
-    (void)ctx;
     for (int i = 0; i < 2; i++) {
         call.src = call.dst = &x[i];
         t[i] = coll_start(world_comm(w), &call);
@@ -181,8 +177,7 @@ TEST(coll_threads_who_waits_in_another_order_may_end_first) {
     CHECK(ranks_run(3, second_before_first, NULL) == 0);
 }
 
-static int as_group(World *w, void *ctx) {
-    (void)ctx;
+static int as_group(World *w, UNUSED void *ctx) {
     Group g = comm_group(world_comm(w));
     int mine = 10 * g.rank, all[4] = {0};
     group_barrier(&g);
@@ -233,8 +228,7 @@ static int lines(const char *text) {
 }
 
 /* Ranks 0 and 1 wait for a sum, 2 at a barrier, 3 computes for ever. */
-static int one_stalls(World *w, void *ctx) {
-    (void)ctx;
+static int one_stalls(World *w, UNUSED void *ctx) {
     float x[4] = {0};
     CollCall call = step_call(x);
     world_set_phase(w, "step 12");
@@ -257,8 +251,7 @@ TEST(coll_limit_ends_the_job_with_a_line_per_waiting_rank) {
     CHECK(strstr(text, "s for barrier along all in step 12; not there: rank 0, rank 1, rank 3\n"));
 }
 
-static int one_leaves(World *w, void *ctx) {
-    (void)ctx;
+static int one_leaves(World *w, UNUSED void *ctx) {
     coll_barrier(world_comm(w)); // all have started
     if (world_rank(w) == 2) {
         usleep(100 * 1000); // and wait for it
@@ -275,8 +268,7 @@ TEST(coll_wait_for_a_rank_that_has_ended_ends_the_job) {
     CHECK(test_count(text, "barrier along all; not there: rank 2 (has ended)\n") == 3);
 }
 
-static int all_die(World *w, void *ctx) {
-    (void)ctx;
+static int all_die(World *w, UNUSED void *ctx) {
     if (world_rank(w) == 3) coll_barrier(world_comm(w));
     die("rank failure");
 }
@@ -290,12 +282,10 @@ TEST(die_of_rank_threads_is_one_line_and_ends_all) {
     }
 }
 
-static void member_dies(void *ctx, int member, int size) {
-    (void)ctx, (void)size;
+static void member_dies(UNUSED void *ctx, int member, UNUSED int size) {
     if (member == 1) die("member failure");
 }
-static int team_member_dies(World *w, void *ctx) {
-    (void)ctx;
+static int team_member_dies(World *w, UNUSED void *ctx) {
     if (world_rank(w) == 1) team_run(team_create(2), member_dies, NULL);
     coll_barrier(world_comm(w));
     return 0;
@@ -307,8 +297,7 @@ TEST(die_of_a_team_member_names_its_rank) {
     CHECK(lines(text) == 1 && strstr(text, "rank 1: member failure"));
 }
 
-static int one_differs(World *w, void *ctx) {
-    (void)ctx;
+static int one_differs(World *w, UNUSED void *ctx) {
     float x[8] = {0};
     CollCall call = step_call(x);
     if (world_rank(w) == 2) call.cols = 3;

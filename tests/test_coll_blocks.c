@@ -75,13 +75,12 @@ static int gather(Comm *c, int call, float *mine) {
 }
 
 /* Calls by blocks and others in turn, over more calls than a group has in flight. */
-static int blocks_rank(World *w, void *ctx) {
+static int blocks_rank(World *w, UNUSED void *ctx) {
     Comm *all = world_comm(w),
          *c = world_split(w, world_size(w) > 2 && world_rank(w) % 2, 0, "x"); // of 2 and of 3
     OWNED(test_mem_end)
     float *memory = mem_alloc((size_t)(comm_size(all) + 1) * BLOCK * sizeof *memory);
     int bad = 0;
-    (void)ctx;
     for (int call = 0; call < CALLS; call++) {
         Comm *group = call % 3 ? c : all;
         if (call % 5 == 4) coll_barrier(group);
@@ -118,8 +117,7 @@ static int one_stops(World *w, void *ctx) {
 }
 
 /* Rank 1 does not start: others wait in their kernel. */
-static int one_is_late(World *w, void *ctx) {
-    (void)ctx;
+static int one_is_late(World *w, UNUSED void *ctx) {
     float memory[3 * BLOCK] = {0}, sum[BLOCK];
     CollCall args = call_of(COLL_REDUCE_SCATTER, memory, sum);
     world_set_limit(w, world_rank(w) == 0 ? 0.3 : 60);

@@ -86,19 +86,17 @@ TEST(coll_bytes_that_do_not_divide_are_together_what_a_ring_moves) {
     CHECK(coll_bytes(&c, 0, 3) + coll_bytes(&c, 1, 3) + coll_bytes(&c, 2, 3) == 4 * 2 * 7 * 2);
 }
 
-static void open_too_many(void *arg) {
+static void open_too_many(UNUSED void *arg) {
     Comm *c = world_comm(world_self_open());
     float v[1] = {0};
     CollCall call = call_of(COLL_ALL_REDUCE, v, v, 1);
-    (void)arg;
     for (int i = 0; i <= COLL_IN_FLIGHT; i++) coll_start(c, &call);
 }
 
-static void wait_twice(void *arg) {
+static void wait_twice(UNUSED void *arg) {
     Comm *c = world_comm(world_self_open());
     float v[1] = {0};
     CollCall call = call_of(COLL_ALL_REDUCE, v, v, 1);
-    (void)arg;
     coll_start(c, &call);
     Ticket second = coll_start(c, &call);
     coll_wait(second);

@@ -22,9 +22,8 @@ typedef struct Case {
 
 static EmuCalls calls[STEPS]; // after each step, by all ranks
 
-static void note(Model *m, int step, void *ctx) {
+static void note(Model *m, int step, UNUSED void *ctx) {
     Comm *all = world_comm(m->grid->world);
-    (void)ctx;
     coll_barrier(all);
     if (world_rank(m->grid->world) == 0) calls[step] = emu_calls;
     coll_barrier(all);

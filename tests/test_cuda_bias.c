@@ -28,10 +28,9 @@ typedef struct Seen {
 
 static _Thread_local int64_t before; // of this thread's counts, which go on
 
-static void look(Model *m, int step, void *ctx) {
+static void look(Model *m, UNUSED int step, void *ctx) {
     Seen *s = ctx;
     int rank = m->grid->mesh.rank, n = 0;
-    (void)step;
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         int64_t here = tensor_part(t, PART_GRAD);

@@ -158,8 +158,7 @@ static const struct {
               {COLL_SHIFT, 0, 2, 250, 0, 0, false}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static int same_bits_as_host(World *w, void *ctx) {
-    (void)ctx;
+static int same_bits_as_host(World *w, UNUSED void *ctx) {
     Comm *c = world_split(w, 0, -world_rank(w), "x");
     static const CollType types[] = {COLL_F32, COLL_BF16, COLL_F64, COLL_I32};
     for (int i = 0; i < 4 * SHAPES; i++) {
@@ -305,10 +304,9 @@ TEST_EMULATED(cuda_coll_of_nccl_many_tickets_on_two_groups) {
 }
 
 /* More calls than the host may be ahead of the device. */
-static int long_line(World *w, void *ctx) {
+static int long_line(World *w, UNUSED void *ctx) {
     enum { CALLS = 600 };
     float x, *at = device_alloc(2 * sizeof x);
-    (void)ctx;
     for (int i = 0; i < CALLS; i++) {
         x = number(i, world_rank(w), 0);
         device_put(at, &x, sizeof x);
@@ -350,39 +348,33 @@ TEST(cuda_coll_of_nccl_refuses_another_library) {
 
 /* ---- refusals */
 
-static int nothing(World *w, void *ctx) {
-    (void)w, (void)ctx;
+static int nothing(UNUSED World *w, UNUSED void *ctx) {
     return 0;
 }
 
-static void three_ranks_two_devices_apart(void *arg) {
-    (void)arg;
+static void three_ranks_two_devices_apart(UNUSED void *arg) {
     run(3, 2, (EmuSetup){.apart = true}, nothing, NULL);
 }
 
-static int whole_numbers(World *w, void *ctx) {
-    (void)ctx;
+static int whole_numbers(World *w, UNUSED void *ctx) {
     int64_t *x = device_alloc(sizeof *x);
     CollCall call = COLL_CALL(COLL_ALL_REDUCE, 1, 1, x, x, "whole numbers");
     call.type = COLL_I64;
     coll_run(world_comm(w), &call);
     return 0;
 }
-static void ask_for_whole_numbers(void *arg) {
-    (void)arg;
+static void ask_for_whole_numbers(UNUSED void *arg) {
     run(2, 1, orders[0], whole_numbers, NULL);
 }
 
-static int side_by_side(World *w, void *ctx) {
+static int side_by_side(World *w, UNUSED void *ctx) {
     float *x = device_alloc(6 * sizeof *x);
-    (void)ctx;
     CollCall call = COLL_CALL(COLL_ALL_GATHER, 2, 1, x, x + 2, "side by side");
     call.dim = 1, call.staging = (CollStaging){x, 3 * sizeof *x};
     coll_run(world_comm(w), &call);
     return 0;
 }
-static void give_too_small_a_place(void *arg) {
-    (void)arg;
+static void give_too_small_a_place(UNUSED void *arg) {
     run_apart(2, orders[0], side_by_side, NULL);
 }
 

@@ -441,17 +441,15 @@ TEST_EMULATED(cuda_fused_all_gather_needs_its_flags) {
 
 /* The third wait of a rank is the one for what its matmul may begin behind. Without it a matmul may
  * have all multiprocessors while x is still to be made. */
-static void begin_too_early(void *ctx) {
-    (void)ctx;
+static void begin_too_early(UNUSED void *ctx) {
     for (unsigned seed = 1; seed < 100; seed++) {
         Rounds r = {.s = by_flags, .forget = 2 * 2};
         cuda_ranks_run(2, on(2, seed), gather_rounds, &r);
     }
 }
 
-static void lose_flags(void *ctx) {
+static void lose_flags(UNUSED void *ctx) {
     Rounds r = {.s = by_flags, .forget = -1, .limit = 0.3};
-    (void)ctx;
     cuda_ranks_run(2, (EmuSetup){.late = true, .devices = 2, .lose_flags = true}, gather_rounds,
                    &r);
 }

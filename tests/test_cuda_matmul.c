@@ -419,8 +419,7 @@ TEST_EMULATED(cuda_matmul_is_chosen_for_padded_rows_or_others) {
     CHECK(cuda_end());
 }
 
-static void by_the_table(const Matmul *p, int number) {
-    (void)number;
+static void by_the_table(const Matmul *p, UNUSED int number) {
     kernels_cuda(true)->matmul(NULL, p);
 }
 

@@ -514,8 +514,7 @@ TEST(cuda_matmul_choices_may_be_damaged) {
     choices_let_go(file);
 }
 
-static void matmul_of_broken_library(void *unused) {
-    (void)unused;
+static void matmul_of_broken_library(UNUSED void *unused) {
     begin(cuda_orders[0]);
     emu_lt_setup.mood = EMU_LT_BROKEN;
     run_form(&forms[0], true, "broken");

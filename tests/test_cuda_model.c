@@ -23,9 +23,8 @@ typedef struct Training {
     double evaluated, logit;
 } Training;
 
-static void choose(Model *m, void *ctx) {
+static void choose(UNUSED Model *m, void *ctx) {
     Training *t = ctx;
-    (void)m;
     t->sm90 = t->run.cuda && device_is_sm90();
     t->counts[0] = matmul_counts();
     matmul_set_backend(t->sm90 ? t->backend : BACKEND_LIBRARY);

@@ -92,9 +92,8 @@ TEST_EMULATED(cuda_nccl_is_urgent_and_takes_few_multiprocessors) {
 }
 
 /* Rank 1 has something else before it: its place is another one. */
-static int unlike(World *w, void *ctx) {
+static int unlike(World *w, UNUSED void *ctx) {
     float *x;
-    (void)ctx;
     Arena a = arena_of(w, world_rank(w) == 1 ? 64 : 32, &x);
     bool good = sums(w, x) && emu_nccl_counts().registered == 0;
     world_unregister(w, &a), arena_free(&a);
@@ -113,15 +112,12 @@ static bool is_over(const void *ctx) {
     const Long *l = ctx;
     return emu_nccl_counts().registered != l->registered || ++*l->polls > 400;
 }
-static void nothing(void *ctx) {
-    (void)ctx;
-}
+static void nothing(UNUSED void *ctx) {}
 
 /* An arena comes when a call is under way that rank 0 has no part in: it waits for those that
  * have. */
-static int beside_others(World *w, void *ctx) {
+static int beside_others(World *w, UNUSED void *ctx) {
     float *x, *y;
-    (void)ctx;
     Comm *pair = world_split(w, world_rank(w) > 0, world_rank(w), "x");
     int polls = 0;
     Long work = {.polls = &polls};
@@ -149,9 +145,8 @@ TEST_EMULATED(cuda_nccl_registers_when_no_rank_has_a_call_under_way) {
 }
 
 /* The communicator goes first: it lets go of the memory itself. */
-static int leaves_first(World *w, void *ctx) {
+static int leaves_first(World *w, UNUSED void *ctx) {
     float *x;
-    (void)ctx;
     Arena a = arena_of(w, 32, &x);
     bool good = sums(w, x);
     world_leave_devices(w);
@@ -168,9 +163,8 @@ TEST_EMULATED(cuda_nccl_lets_go_of_memory_before_communicators_end) {
 
 /* ---- mistakes that the emulator sees */
 
-static int frees_too_early(World *w, void *ctx) {
+static int frees_too_early(World *w, UNUSED void *ctx) {
     float *x;
-    (void)ctx;
     Arena a = arena_of(w, 32, &x);
     sums(w, x);
     arena_free(&a);
@@ -179,9 +173,8 @@ static int frees_too_early(World *w, void *ctx) {
 }
 
 /* Others' memory in the place of what was registered. */
-static int moves(World *w, void *ctx) {
+static int moves(World *w, UNUSED void *ctx) {
     float *x;
-    (void)ctx;
     Arena a = arena_of(w, 32, &x);
     sums(w, x);
     if (world_rank(w) > 0) coll_barrier(world_comm(w)); // until the end
@@ -197,17 +190,15 @@ static int moves(World *w, void *ctx) {
 }
 
 /* Rank 1 hands over memory that it did not register. */
-static int other_memory(World *w, void *ctx) {
+static int other_memory(World *w, UNUSED void *ctx) {
     float *x;
-    (void)ctx;
     arena_of(w, 32, &x);
     sums(w, world_rank(w) == 1 ? device_alloc(N * sizeof *x) : x);
     return 0;
 }
 
-static int other_place(World *w, void *ctx) {
+static int other_place(World *w, UNUSED void *ctx) {
     float *x;
-    (void)ctx;
     arena_of(w, 32, &x);
     sums(w, world_rank(w) == 1 ? x - 16 : x);
     return 0;
@@ -269,8 +260,7 @@ TEST_EMULATED(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
 }
 
 /* The last rank does not come to make a communicator: here, it would not answer. */
-static int never_opens(World *w, void *ctx) {
-    (void)ctx;
+static int never_opens(World *w, UNUSED void *ctx) {
     world_set_limit(w, 1); // a busy machine opens nothing within less
     if (world_rank(w) == 1) emu_nccl_stuck();
     float *x = device_alloc(N * sizeof *x);
@@ -284,9 +274,8 @@ TEST_EMULATED(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
 }
 
 /* Whatever ends a process: kernels that wait for others must not keep it. */
-static int gives_up(World *w, void *ctx) {
+static int gives_up(World *w, UNUSED void *ctx) {
     float *x = device_alloc(N * sizeof *x);
-    (void)ctx;
     coll_sum(world_comm(w), COLL_F32, x, N, "first");
     if (world_rank(w) == 0) die("something else");
     coll_barrier(world_comm(w));

@@ -93,11 +93,10 @@ static const char *const whats[] = {"first", "between", "second"};
 
 /* Calls, then replays of which the host puts in all before any has run. Bits and bytes are those of
  * as many calls. */
-static int two_ways(World *w, void *ctx) {
+static int two_ways(World *w, UNUSED void *ctx) {
     float x[2][N];
     int64_t bytes[2][3], calls[2][3];
     Pass p = pass_make(w);
-    (void)ctx;
     put(&p, 1);
     pass(&p); // communicators
     for (int way = 0; way < 2; way++) {
@@ -211,18 +210,16 @@ TEST_EMULATED(cuda_nccl_replay_that_breaks_ends_the_job_with_the_call_s_line) {
 
 /* ---- mistakes */
 
-static int records_host_memory(World *w, void *ctx) {
+static int records_host_memory(World *w, UNUSED void *ctx) {
     float x[N] = {0};
-    (void)ctx;
     world_record(w);
     device_capture();
     coll_sum(world_comm(w), COLL_F32, x, N, "of the host");
     return 0;
 }
 
-static int leaves_open(World *w, void *ctx) {
+static int leaves_open(World *w, UNUSED void *ctx) {
     Pass p = pass_make(w);
-    (void)ctx;
     pass(&p);
     p.calls = world_record(w);
     device_capture();
@@ -231,9 +228,8 @@ static int leaves_open(World *w, void *ctx) {
     return 0;
 }
 
-static int records_on_one_rank(World *w, void *ctx) {
+static int records_on_one_rank(World *w, UNUSED void *ctx) {
     Pass p = pass_make(w);
-    (void)ctx;
     pass(&p);
     if (world_rank(w) == 0)
         record(&p), replay(&p);
@@ -242,9 +238,8 @@ static int records_on_one_rank(World *w, void *ctx) {
     return 0;
 }
 
-static int leaves_before_its_graphs(World *w, void *ctx) {
+static int leaves_before_its_graphs(World *w, UNUSED void *ctx) {
     Pass p = pass_make(w);
-    (void)ctx;
     pass(&p);
     record(&p);
     world_leave_devices(w);
@@ -252,10 +247,9 @@ static int leaves_before_its_graphs(World *w, void *ctx) {
 }
 
 /* As events that the watchdog looks at would be. */
-static int asks_for_an_event(World *w, void *ctx) {
+static int asks_for_an_event(World *w, UNUSED void *ctx) {
     Pass p = pass_make(w);
     Event e = device_event();
-    (void)ctx;
     pass(&p);
     p.calls = world_record(w);
     device_capture();

@@ -29,9 +29,8 @@ static const Move moves[] = {{MOST, 3, 16, MOST * 16, 16, 16, 3 * 16},
                              {2, 0, 8, 16, 8, 8, 0}};
 
 /* Bytes that tell where they came from; between blocks and behind them none is written. */
-static bool moves_blocks(const Where *w, const void *of, int way) {
+static bool moves_blocks(UNUSED const Where *w, const void *of, UNUSED int way) {
     Move m = *(const Move *)of;
-    (void)w, (void)way;
     if (!m.rows) m.rows = many_rows(), m.src_apart = m.rows * m.src_ld;
     int64_t n_dst = m.n * m.dst_apart + m.rows * m.dst_ld,
             n_src = m.n * m.src_apart + m.rows * m.src_ld;

@@ -500,14 +500,13 @@ TEST(detect_names_processors_to_the_end) {
 
 /* ---- ranks ---- */
 
-static int detect_here(World *w, void *ctx) {
+static int detect_here(World *w, UNUSED void *ctx) {
     const Kernels *k = kernels_cpu(NULL);
     OWNED(test_team_end) Team *team = team_create(2);
     Group g = comm_group(world_comm(w));
     Detected d;
     char key[256], keys[4][256];
     cpu_set_t allowed;
-    (void)ctx;
     cpus_allowed(&allowed);
     detect(&d, w, k, team, false);
     detect_key(&d, key);

@@ -114,14 +114,13 @@ static const struct Part {
 } parts[] = {{4, 0, 8}, {7, 4, 8}, {6, 12, 3}, {2, 15, 8}, {15, 0, 16}, {20, 3, 33}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
-static bool positions(const Where *w, const void *of, int way) {
+static bool positions(const Where *w, const void *of, UNUSED int way) {
     enum { B = 3, S = 5, FIRST = 2, POSITIONS = FIRST + S };
     const struct Part *c = of;
     int64_t n = c->T * c->C;
     Words x = words(n, 1, 1, w->bf16, 0), dx = words(n, 1, 2, w->bf16, 0);
     Words wpe = words(POSITIONS * c->C, 1, 3, false, 0), dwpe = words(wpe.n, 1, 4, false, 0);
     double *want = doubles_copy(x.host, n), *d = doubles_copy(dwpe.host, dwpe.n);
-    (void)way;
     for (int64_t j = 0; j < n && c->t0 + j / c->C < B * S; j++) {
         int64_t at = (FIRST + (c->t0 + j / c->C) % S) * c->C + j % c->C;
         want[j] += (double)wpe.host[at], d[at] += (double)dx.host[j];
@@ -146,12 +145,11 @@ static const RopeCase ropes[] = {
     {2, 19, 4, 2, 10, 0, 0}, {2, 1, 5, 1, 34, 70, 0}, {3, 33, 6, 6, 64, 0, 0}};
 enum { ROPES = sizeof ropes / sizeof *ropes };
 
-static bool turns(const Where *w, const void *of, int way) {
+static bool turns(const Where *w, const void *of, UNUSED int way) {
     const RopeCase *c = of;
     int64_t S = c->S, D = c->D, T = c->B * S, turned = c->H + c->Hkv, heads = turned + c->Hkv;
     Words x = words(T * heads * D, 1, 1, w->bf16, c->skew);
     Words table = words_empty((c->first + S) * D, false, 0);
-    (void)way;
     rope_table(table.host, c->first + S, D, 10000);
     words_put(&table);
     double *want = doubles_copy(x.host, x.n), *before = doubles_copy(x.host, x.n);

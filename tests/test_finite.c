@@ -33,11 +33,10 @@ static float *parameters(Model *m, int64_t *n) {
     return all;
 }
 
-static void find(Model *m, int step, void *ctx) {
+static void find(Model *m, UNUSED int step, UNUSED void *ctx) {
     int rank = m->grid->mesh.rank;
     int64_t n;
     char name[160];
-    (void)step, (void)ctx;
     model_first_nonfinite(m, name, sizeof name);
     was_finite[rank] = name[0] == 0;
     make_huge(m);

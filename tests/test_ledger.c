@@ -114,7 +114,7 @@ TEST(ledger_says_why_it_cannot_be_written) {
     CHECK(ledger_read(test_tmpdir(), &l, 1, &damage, &e) == -1 && strstr(e.text, "cannot read"));
 }
 
-static void find(void *arg) {
+static void find(UNUSED void *arg) {
     bool ok = true;
     char *p;
     setenv("XDG_CACHE_HOME", "/x", 1), setenv("HOME", "/h", 1);
@@ -123,7 +123,6 @@ static void find(void *arg) {
     ok &= (p = ledger_path()) && strcmp(p, "/h/.cache/train_gpt/ledger.jsonl") == 0, mem_free(p);
     unsetenv("XDG_CACHE_HOME"), unsetenv("HOME");
     ok &= !ledger_path();
-    (void)arg;
     _exit(ok ? 0 : 1);
 }
 TEST(ledger_lies_in_the_cache_of_the_user) {

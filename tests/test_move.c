@@ -9,13 +9,12 @@ static const struct Rows {
               {1, 77, 0, 0, 1},  {9, 8, 8, 8, 0},    {3, 0, 4, 4, 0}};
 enum { COPIES = sizeof copies / sizeof *copies };
 
-static bool copied(const Where *w, const void *of, int way) {
+static bool copied(const Where *w, const void *of, UNUSED int way) {
     const struct Rows *c = of;
     int64_t to_ld = c->rows == 1 ? c->n : c->to_ld, from_ld = c->rows == 1 ? c->n : c->from_ld;
     Words to = words(c->rows * to_ld, 1, 1, w->bf16, c->skew);
     Words from = words(c->rows * from_ld, 1, 2, w->bf16, c->skew);
     float *want = floats_copy(to.host, to.n);
-    (void)way;
     for (int64_t i = 0; i < c->rows * c->n; i++)
         want[i / c->n * to_ld + i % c->n] = from.host[i / c->n * from_ld + i % c->n];
     w->k->copy(w->team, to.device, c->to_ld, from.device, c->from_ld, c->rows, c->n,
@@ -32,11 +31,10 @@ static const struct Vector {
 } vectors[] = {{300001, 0}, {1, 0}, {7, 0}, {1000, 0}, {1030, 0}, {1030, 1}};
 enum { VECTORS = sizeof vectors / sizeof *vectors };
 
-static bool cleared(const Where *w, const void *of, int way) {
+static bool cleared(const Where *w, const void *of, UNUSED int way) {
     const struct Vector *c = of;
     Words x = words(c->n + 9, 1, 1, false, c->skew);
     float *want = floats_copy(x.host, x.n);
-    (void)way;
     memset(want, 0, (size_t)c->n * sizeof *want);
     w->k->zero(w->team, x.device, (size_t)c->n * sizeof *want);
     words_get(&x);
@@ -45,11 +43,10 @@ static bool cleared(const Where *w, const void *of, int way) {
 TEST_ON_CPU(zero_clears_n_floats_with_any_number_of_threads, cleared, vectors, VECTORS, 1)
 TEST_ON_CUDA(cuda_zero_clears_n_floats, cleared, vectors + 1, VECTORS - 1, VECTORS, 1)
 
-static bool added(const Where *w, const void *of, int way) {
+static bool added(const Where *w, const void *of, UNUSED int way) {
     const struct Vector *c = of;
     Words y = words(c->n + 9, 1, 1, false, c->skew), x = words(c->n + 9, 1, 2, false, c->skew);
     float *want = floats_copy(y.host, y.n);
-    (void)way;
     for (int64_t i = 0; i < c->n; i++) want[i] += x.host[i];
     w->k->add_to(w->team, y.device, x.device, c->n);
     words_get(&y);
@@ -58,9 +55,8 @@ static bool added(const Where *w, const void *of, int way) {
 TEST_ON_CPU(add_to_adds_every_element_once, added, vectors, VECTORS, 1)
 TEST_ON_CUDA(cuda_add_to_adds_every_element_once, added, vectors + 1, VECTORS - 1, VECTORS, 1)
 
-static bool tokens(const Where *w, const void *of, int way) {
+static bool tokens(const Where *w, UNUSED const void *of, UNUSED int way) {
     int32_t from[] = {4, 5, 6}, to[] = {9, 9, 9, 9, 9, 9}, *at = tokens_put(to, 6);
-    (void)of, (void)way;
     w->k->copy_tokens(at, 5, from, 3, -1);
     w->k->copy_tokens(at, 5, NULL, 3, 7);
     from[0] = 77; // the call is done with it

@@ -78,9 +78,8 @@ TEST(team_shares_follow_how_fast_members_are) {
 }
 
 /* Between two barriers all members see the same count of arrivals. */
-static void meet(void *ctx, int member, int size) {
+static void meet(void *ctx, UNUSED int member, int size) {
     Roll *r = ctx;
-    (void)member;
     for (int round = 1; round <= 30; round++) {
         r->arrived++;
         team_barrier(r->team);
@@ -141,8 +140,7 @@ static void count_poll(void *ctx) {
     p->wrong += !pthread_equal(pthread_self(), p->caller) || !p->wanted;
 }
 
-static void sleep_ms(void *ctx, int64_t begin, int64_t end) {
-    (void)ctx;
+static void sleep_ms(UNUSED void *ctx, int64_t begin, int64_t end) {
     usleep((unsigned)(end - begin) * 1000);
 }
 

@@ -391,8 +391,7 @@ TEST(shard_write_on_a_full_disk_leaves_nothing) {
     CHECK(rmdir(dir) == 0); // that is, it is empty
 }
 
-static void too_big(void *arg) {
-    (void)arg;
+static void too_big(UNUSED void *arg) {
     shard_writer_open("x", "train", SHARD_LLMC16, 65537, 0);
 }
 
