@@ -472,6 +472,27 @@ plan_on_devices() {
     verdict "a plan for two devices"
 }
 
+# A process for each emulated GPU, by NCCL, recorded and not, and in each other's memory: the losses
+# of the processor.
+printed_losses() { sed -n 's/^\(step .* loss [0-9.]* | norm [0-9.]*\) .*/\1/p' "$1"; }
+train_on_devices() {
+    local train=("$programs/train_gpt_emu" --train shard.bin --eval-every 0 --threads 1 --micro 2
+        --model layers=1,heads=2,channels=8,seq=16,vocab=64 --batch 64 --steps 2) more
+    why=
+    "${train[@]}" --backend cpu >cpu 2>err || why="the processor: status $?"
+    while read -r more; do
+        # shellcheck disable=SC2086
+        EMU_DEVICES=2 mpi 2 "${train[@]}" --backend cuda --layout $more >out 2>err ||
+            why="$more: status $?"
+        [ "$(printed_losses out)" = "$(printed_losses cpu)" ] || why="$more: other losses"
+    done <<'MORE'
+z2
+d2+zero1 --graphs none
+x2+sp --overlap bulk+fused
+MORE
+    verdict "training on two devices"
+}
+
 sums() {
     same_sums
     ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
@@ -506,6 +527,7 @@ starts() {
     unlike_starts
     unlike_devices
     plan_on_devices
+    train_on_devices
 }
 saves() {
     failed_save

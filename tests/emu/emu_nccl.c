@@ -1,10 +1,13 @@
 #include "tests/emu/emu_nccl.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,18 +19,26 @@
 #include "tests/emu/nccl_parts.h"
 #include "tests/emu/runtime.h"
 
-enum { AHEAD = 4, CLIQUES = 256, PIECES = 64 };
+enum { AHEAD = 4, CLIQUES = 256, PIECES = 64, MOST_SENT = 8 << 20 };
 enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 }; // versions
 
+/* What a process asks others for: addresses in its own memory mean nothing there. */
+typedef struct Sent {
+    Asked asked;
+    char data[MOST_SENT]; // of its parts' sources, one behind the other
+} Sent;
+
 /* Communicators with one id. Call number k, as devices come to it, is kept in arrived[k % AHEAD]:
- * none is two calls ahead. */
+ * none is two calls ahead. Ranks that are processes have it in a file. */
 typedef struct Clique {
     NcclId id;
-    int size, left, ready, windows; // windows: ranks that came to one, counted on
-    int device[RANKS];
-    Asked *asked[AHEAD][RANKS]; // that have come to it
-    int arrived[AHEAD], passed[AHEAD];
+    int size;
+    _Atomic int left, ready, windows; // windows: ranks that came to one, counted on
+    _Atomic int device[RANKS];        // number + 1; 0: not there yet
+    Asked *asked[AHEAD][RANKS];       // that have come to it
+    _Atomic int arrived[AHEAD], passed[AHEAD];
     bool done[AHEAD];
+    Sent sent[]; // [AHEAD][RANKS], of processes
 } Clique;
 
 /* Memory that is registered with a communicator, by this rank. */
@@ -52,6 +63,7 @@ static _Atomic uint64_t n_ids;
 static int n_open;
 static _Atomic int under_way[RANKS]; // calls of ranks with these devices, but those in graphs
 static int of_version = NEWEST;
+static bool processes; // ranks are
 static EmuNcclCounts counts;
 static void *allocated[PIECES]; // by the library
 EmuNcclMood emu_nccl_mood;
@@ -80,12 +92,34 @@ static int version(int *v) {
 
 static int unique_id(NcclId *id) {
     memset(id, 0x5a, sizeof *id);
-    uint64_t number = ++n_ids;
-    memcpy(id, &number, sizeof number);
+    uint64_t number[] = {++n_ids, (uint64_t)getpid()};
+    memcpy(id, number, sizeof number);
     return NCCL_SUCCESS;
 }
 
+/* The file loses its name when all ranks have it. */
+static Clique *clique_in_file(NcclId id, int size, bool end) {
+    size_t n_bytes = sizeof(Clique) + sizeof(Sent) * AHEAD * RANKS;
+    uint64_t number[2];
+    char name[64];
+    memcpy(number, &id, sizeof number);
+    snprintf(name, sizeof name, "/tmp/emu_nccl.%llu.%llu", (unsigned long long)number[1],
+             (unsigned long long)number[0]);
+    if (end) {
+        unlink(name);
+        return NULL;
+    }
+    int file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, (off_t)n_bytes)) die("no shared memory %s", name);
+    Clique *q = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (q == MAP_FAILED) die("no place for %s", name);
+    close(file);
+    q->id = id, q->size = size;
+    return q;
+}
+
 static Clique *clique_of(NcclId id, int size) {
+    if (processes) return clique_in_file(id, size, false);
     int free_place = -1;
     for (int i = CLIQUES - 1; i >= 0; i--) {
         if (cliques[i] && memcmp(&cliques[i]->id, &id, sizeof id) == 0) return cliques[i];
@@ -94,7 +128,6 @@ static Clique *clique_of(NcclId id, int size) {
     if (free_place < 0) die("more than %d communicators", CLIQUES);
     Clique *q = cliques[free_place] = mem_calloc(1, sizeof *q);
     q->id = id, q->size = q->left = size;
-    memset(q->device, -1, sizeof q->device);
     return q;
 }
 
@@ -113,10 +146,12 @@ static int init(NcclComm *comm, int size, NcclId id, int rank, NcclConfig *confi
     pthread_mutex_lock(&lock);
     Clique *q = clique_of(id, size);
     for (int i = 0; i < size; i++)
-        if (q->device[i] == device) die("two ranks of a communicator on device %d", device);
-    if (q->size != size || q->device[rank] >= 0) die("a communicator of other ranks");
-    q->device[rank] = device;
-    q->ready++, n_open++;
+        if (!processes && q->device[i] == device + 1)
+            die("two ranks of a communicator on device %d", device);
+    if (q->size != size || q->device[rank]) die("a communicator of other ranks");
+    q->device[rank] = device + 1;
+    n_open++;
+    atomic_fetch_add(&q->ready, 1);
     counts.most_ctas = config->max_ctas;
     *comm = mem_calloc(1, sizeof **comm);
     **comm = (struct NcclCommOf){.clique = q, .rank = rank};
@@ -126,6 +161,7 @@ static int init(NcclComm *comm, int size, NcclId id, int rank, NcclConfig *confi
         pthread_mutex_lock(&lock);
     }
     pthread_mutex_unlock(&lock);
+    if (processes) clique_in_file(id, size, true);
     return NCCL_SUCCESS;
 }
 
@@ -139,7 +175,10 @@ static int destroy(NcclComm c) {
     n_open--;
     for (int i = 0; i < CLIQUES && q->left == 1; i++)
         if (cliques[i] == q) cliques[i] = NULL;
-    if (--q->left == 0) mem_free(q);
+    if (processes)
+        munmap(q, sizeof(Clique) + sizeof(Sent) * AHEAD * RANKS);
+    else if (--q->left == 0)
+        mem_free(q);
     pthread_mutex_unlock(&lock);
     mem_free(c);
     return NCCL_SUCCESS;
@@ -170,6 +209,9 @@ static int async_error(NcclComm c, int *result) {
 static int mem_alloc_(void **p, size_t n_bytes) {
     int device, i = 0;
     cudaGetDevice(&device);
+    size_t left, all;
+    cudaMemGetInfo(&left, &all);
+    if (n_bytes > left) return NCCL_INVALID_USAGE;
     *p = memory_take(n_bytes, 4096, device);
     pthread_mutex_lock(&lock);
     while (i < PIECES && allocated[i]) i++;
@@ -190,16 +232,20 @@ static int mem_free_(void *p) {
     return NCCL_SUCCESS;
 }
 
+static int device_of(const struct NcclCommOf *c, int rank) {
+    return c->clique->device[rank] - 1;
+}
+
 /* The library may wait for ever when collectives are under way beside it; where ranks wait for each
  * other, on any of them. */
 static void check_quiet(NcclComm c, bool on_all) {
     for (int r = 0; r < c->clique->size; r++)
-        if ((on_all || r == c->rank) && under_way[c->clique->device[r]] > 0)
+        if ((on_all || r == c->rank) && under_way[device_of(c, r)] > 0)
             die("NCCL: memory is registered, or no more so, under calls");
 }
 
 static int enter_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool window) {
-    if (!emu_is_device(p, n_bytes) || memory_device(p) != c->clique->device[c->rank])
+    if (!emu_is_device(p, n_bytes) || memory_device(p) != device_of(c, c->rank))
         return NCCL_INVALID_USAGE;
     pthread_mutex_lock(&lock);
     check_quiet(c, true);
@@ -290,12 +336,49 @@ static void check_still(const Call *c) {
             die("NCCL: a graph's call on memory that is registered no more");
 }
 
+static Sent *sent_by(const Call *c, int rank) {
+    return &c->clique->sent[c->at * RANKS + rank];
+}
+
+static void send_to_processes(const Call *c) {
+    Sent *to = sent_by(c, c->rank);
+    size_t at = 0;
+    to->asked = c->asked;
+    for (const Part *p = c->asked.part; p < c->asked.part + c->asked.n; at += p++->src_bytes) {
+        if (at + p->src_bytes > MOST_SENT) die("NCCL: a call of more than %d bytes", MOST_SENT);
+        if (p->src_bytes) memcpy(to->data + at, p->src, p->src_bytes);
+    }
+}
+
+/* Does this rank's part; what others would get goes nowhere. */
+static void run_of_processes(const Call *c) {
+    int size = c->clique->size;
+    Asked *asked[RANKS];
+    char *nowhere[RANKS] = {NULL};
+    for (int r = 0; r < size; r++) {
+        Sent *of = sent_by(c, r);
+        size_t at = 0, most = 0;
+        asked[r] = mem_alloc(sizeof **asked);
+        *asked[r] = of->asked;
+        for (int i = 0; i < of->asked.n; i++)
+            most = of->asked.part[i].dst_bytes > most ? of->asked.part[i].dst_bytes : most;
+        nowhere[r] = mem_alloc(most + 1);
+        for (Part *p = asked[r]->part; p < asked[r]->part + asked[r]->n; at += p++->src_bytes) {
+            p->src = of->data + at;
+            if (r != c->rank) p->dst = nowhere[r];
+        }
+    }
+    emu_nccl_run(size, asked);
+    for (int r = 0; r < size; r++) mem_free(asked[r]), mem_free(nowhere[r]);
+}
+
 static void arrive(void *ctx) {
     Call *c = ctx;
     check_still(c);
     pthread_mutex_lock(&lock);
     c->at = (int)(c->comm->calls++ % AHEAD);
-    c->clique->asked[c->at][c->rank] = &c->asked;
+    if (processes) send_to_processes(c);
+    if (!processes) c->clique->asked[c->at][c->rank] = &c->asked;
     c->clique->arrived[c->at]++;
     pthread_mutex_unlock(&lock);
 }
@@ -313,14 +396,17 @@ static void finish(void *ctx) {
     const Call *c = ctx;
     Clique *q = c->clique;
     pthread_mutex_lock(&lock);
-    if (!q->done[c->at]) emu_nccl_run(q->size, q->asked[c->at]);
+    if (processes)
+        run_of_processes(c);
+    else if (!q->done[c->at])
+        emu_nccl_run(q->size, q->asked[c->at]);
     q->done[c->at] = true;
     if (++q->passed[c->at] == q->size) {
         q->passed[c->at] = q->arrived[c->at] = 0;
         q->done[c->at] = false;
     }
     c->comm->done++;
-    if (!c->asked.recorded) under_way[q->device[c->rank]]--;
+    if (!c->asked.recorded) under_way[device_of(c->comm, c->rank)]--;
     pthread_mutex_unlock(&lock);
 }
 
@@ -341,14 +427,14 @@ static void launch(NcclComm c, Stream s, const Asked *asked) {
     Call *call = mem_alloc(sizeof *call);
     *call = (Call){.comm = c, .clique = c->clique, .rank = c->rank, .asked = *asked};
     c->recorded += call->asked.recorded = graph_records(s);
-    if (!call->asked.recorded) under_way[c->clique->device[c->rank]]++;
+    if (!call->asked.recorded) under_way[device_of(c, c->rank)]++;
     emu_enqueue_when(s, "NCCL", NULL, arrive, NULL, call);
     emu_enqueue_when(s, "NCCL", all_there, finish, drop, call);
 }
 
 /* Is it memory of the communicator's device? */
 static void check_memory(NcclComm c, const void *p, size_t n_bytes) {
-    if (!emu_is_device(p, n_bytes) || memory_device(p) != c->clique->device[c->rank])
+    if (!emu_is_device(p, n_bytes) || memory_device(p) != device_of(c, c->rank))
         die("NCCL: %zu bytes at %p are not memory of the communicator's device", n_bytes, p);
 }
 
@@ -370,7 +456,7 @@ static int ask(NcclComm c, Stream s, Part p) {
     bool writes = p.kind != SEND && (p.kind != REDUCE || root);
     int device;
     cudaGetDevice(&device);
-    if (device != c->clique->device[c->rank] || n == 0) return NCCL_INVALID_USAGE;
+    if (device != device_of(c, c->rank) || n == 0) return NCCL_INVALID_USAGE;
     if (p.peer < 0 || p.peer >= c->clique->size) return NCCL_INVALID_USAGE;
     bool sums =
         p.type == NCCL_F32 || p.type == NCCL_BF16 || p.type == NCCL_I32 || p.type == NCCL_F64;
@@ -469,6 +555,7 @@ void emu_nccl_version(int v) {
 }
 
 __attribute__((constructor)) static void give(void) {
-    const char *version = getenv("EMU_NCCL");
+    const char *version = getenv("EMU_NCCL"), *size = getenv("OMPI_COMM_WORLD_SIZE");
+    processes = size && atoi(size) > 1;
     emu_nccl_version(version ? atoi(version) : NEWEST);
 }

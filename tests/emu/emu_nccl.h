@@ -1,5 +1,6 @@
 /* emu_nccl -- a library that takes the place of NCCL in the tests: ranks are threads of one process
- * with an emulated device each.
+ * with an emulated device each or, where a launcher says so, processes of one machine, which send
+ * each other what they ask for through a file: each then does its own part of the call.
  *
  * Memory is registered as the version has it: in windows, of memory that the library gave, or as
  * buffers. A call has the same place in it on all ranks, and memory that was freed or moved since

@@ -2,6 +2,7 @@
 #include "tests/emu/runtime.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,12 +19,17 @@ const bool test_on_device = false;
 
 static __thread int device;
 static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
-enum { GIB = 1 << 30, MOST_PEERS = 8 };
+enum { MIB = 1 << 20, MOST_PEERS = 8 };
+static size_t device_bytes = (size_t)16384 * MIB;
+static const char *device_kind = "emulated";
 
 __attribute__((constructor)) static void look_at_environment(void) {
-    const char *devices = getenv("EMU_DEVICES"), *reach = getenv("EMU_PEERS");
+    const char *devices = getenv("EMU_DEVICES"), *reach = getenv("EMU_PEERS"),
+               *memory = getenv("EMU_MEMORY"), *kind = getenv("EMU_KIND");
     if (devices) emu_setup.devices = atoi(devices);
     if (reach) emu_setup.apart = atoi(reach) == 0;
+    if (memory) device_bytes = (size_t)atoi(memory) * MIB;
+    if (kind) device_kind = kind;
 }
 
 const char *cudaGetErrorString(cudaError_t e) {
@@ -75,13 +81,14 @@ cudaError_t cudaGetDevice(int *d) {
 /* A small one of the kind of an H200. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
-    *p = (cudaDeviceProp){
-        .name = "emulated", .totalGlobalMem = (size_t)16 * GIB, .sharedMemPerBlock = 48 << 10};
+    *p = (cudaDeviceProp){.totalGlobalMem = device_bytes, .sharedMemPerBlock = 48 << 10};
+    snprintf(p->name, sizeof p->name, "%s", device_kind);
     p->sharedMemPerBlockOptin = 227 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
     p->regsPerBlock = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024;
     p->maxThreadsPerMultiProcessor = 2048;
     p->major = 9, p->multiProcessorCount = 4, p->l2CacheSize = 60 << 20;
     p->pciBusID = d + 1;
+    gethostname(p->uuid.bytes + 1, sizeof p->uuid.bytes - 1);
     p->uuid.bytes[0] = (char)('a' + d);
     return cudaSuccess;
 }
@@ -93,7 +100,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
-    *all_bytes = (size_t)16 * GIB;
+    *all_bytes = device_bytes;
     *free_bytes = *all_bytes - memory_in_use(device);
     return cudaSuccess;
 }
@@ -127,7 +134,8 @@ bool emu_is_reached(const void *p) {
 cudaError_t cudaMalloc(void **p, size_t n_bytes) {
     if (graph_refuses()) return cudaErrorStreamCaptureUnsupported;
     emu_called(&emu_calls.memory);
-    *p = n_bytes ? memory_take(n_bytes, 256, device) : NULL;
+    bool fits = memory_in_use(device) + n_bytes <= device_bytes;
+    *p = n_bytes && fits ? memory_take(n_bytes, 256, device) : NULL;
     return *p || !n_bytes ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *p) {

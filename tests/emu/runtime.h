@@ -12,7 +12,8 @@
  *
  * Threads of the host may call it at the same time; late streams run one piece of work at a time,
  * on whoever waits. A program that is linked with it has devices as the environment says:
- * EMU_DEVICES=2 of them, EMU_PEERS=0: apart.
+ * EMU_DEVICES=2 of them, EMU_PEERS=0: apart, EMU_MEMORY=64: of so many MiB each,
+ * EMU_KIND='NVIDIA A100 80GB PCIe': by this name.
  *
  * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse
  * ends the program with a line, where the library would return an error or do something undefined.
