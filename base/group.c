@@ -68,3 +68,14 @@ double group_sum(const Group *g, double x) {
     mem_free(all);
     return sum;
 }
+
+double group_least(const Group *g, double x, int *whose) {
+    double *all = mem_alloc((size_t)g->size * sizeof *all);
+    int least = 0;
+    group_all_gather(g, &x, sizeof x, all);
+    for (int i = 1; i < g->size; i++) least = all[i] < all[least] ? i : least;
+    x = all[least];
+    mem_free(all);
+    if (whose) *whose = least;
+    return x;
+}

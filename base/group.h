@@ -31,6 +31,8 @@ bool group_all(const Group *g, bool ok);
 bool group_agree(const Group *g, bool ok, Err *e);
 /* Collective. Sum over the ranks, in their order. */
 double group_sum(const Group *g, double x);
+/* Collective. The least over the ranks; *whose, unless NULL: the first rank that has it. */
+double group_least(const Group *g, double x, int *whose);
 /* Collective. n_bytes of rank 0 to everyone. */
 void group_share(const Group *g, void *p, size_t n_bytes);
 /* Collective. A string of rank 0, or NULL when it has none; freed by mem_free. */

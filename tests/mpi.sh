@@ -493,6 +493,21 @@ MORE
     verdict "training on two devices"
 }
 
+# The GPU of rank 1 has less memory than that of rank 0: what does not fit there is refused before
+# anything is allocated, and a plan is one that fits.
+little_memory() {
+    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export EMU_MEMORY=90; exec "$@"' each
+        "$programs/train_gpt_emu" --train shard.bin --eval-every 0 --backend cuda --threads 1
+        --model layers=2,heads=4,channels=256,seq=64,vocab=512 --micro 2 --batch 512)
+    why=
+    EMU_DEVICES=2 mpi 2 "${each[@]}" --layout d2 >out 2>err && why="nothing is refused"
+    grep -q "a rank, 58.0 MiB are available on the device of rank 1; nothing was allocated" err ||
+        why="rank 1 is not named"
+    EMU_DEVICES=2 mpi 2 "${each[@]}" --layout auto --plan >out 2>err || why="no plan"
+    grep -q "too large for 58 MiB a rank" out || why="the plan is for other memory"
+    verdict "a device with less memory"
+}
+
 sums() {
     same_sums
     ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
@@ -528,6 +543,7 @@ starts() {
     unlike_devices
     plan_on_devices
     train_on_devices
+    little_memory
 }
 saves() {
     failed_save

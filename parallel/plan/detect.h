@@ -83,7 +83,7 @@ void detect_machine(const Detected *d, Machine *m);
 /* The GPUs of the ranks, which are all of one kind. Ranks share it: it holds no pointers. */
 typedef struct Gpus {
     DeviceFacts facts;  // name, capability, multiprocessors and clock count
-    int64_t memory;     // free bytes of one GPU
+    int64_t memory;     // free bytes of the one with the least
     int sharing;        // ranks per GPU
     double measured[2]; // FLOP/s of matmuls in fp32, bf16 if the peak is unknown; else 0
 } Gpus;

@@ -1,6 +1,7 @@
 #include "parallel/step/memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/die.h"
@@ -117,11 +118,14 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     return need;
 }
 
-void memory_require(const Model *m, int ranks, FILE *f) {
-    int64_t have = memory_free(m) / ranks, need = memory_needed(m);
+void memory_require(const Model *m, int ranks, const Group *g, FILE *f) {
+    int64_t mine = memory_free(m) / ranks, need = memory_needed(m); // 0: the system does not say
+    int whose;
+    double least_free = group_least(g, mine ? (double)mine : INFINITY, &whose);
+    if (g->rank > 0 || (double)need <= least_free) return;
+    int64_t have = (int64_t)least_free;
     int64_t least = m->shape.overlap.halves ? 2 : 1; // sequences of a micro-batch; a multiple of it
     int found = 0;
-    if (have == 0 || need <= have) return;
     memory_print(m, f);
     fprintf(f, "this does not fit; what would:\n");
     for (int r = (int)m->shape.recompute; r <= RECOMPUTE_FULL && m->shape.training; r++) {
@@ -141,7 +145,11 @@ void memory_require(const Model *m, int ranks, FILE *f) {
                 " --recompute full does not fit\n",
                 least);
     fflush(f);
+    char where[32] = "";
+    if (least_free < 0.9 * (double)mine) // else what is free has changed since
+        snprintf(where, sizeof where, "%srank %d", m->k->memory ? " of " : " to ", whose);
     die_user(
-        "needs %.1f MiB of memory%s, %.1f MiB are available%s; nothing was allocated or written",
-        mib(need), ranks > 1 ? " a rank" : "", mib(have), m->k->memory ? " on the device" : "");
+        "needs %.1f MiB of memory%s, %.1f MiB are available%s%s; nothing was allocated or written",
+        mib(need), g->size > 1 ? " a rank" : "", mib(have), m->k->memory ? " on the device" : "",
+        where);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/group.h"
 #include "parallel/step/model.h"
 
 /* Local. Bytes that this process may still take: available memory of the machine, less where its
@@ -20,9 +21,9 @@ int64_t memory_needed(const Model *m);
 /* Local. Prints the table: arena, bytes, share, and what is there where the arenas will lie: of the
  * machine, or of the calling rank's device. */
 void memory_print(const Model *m, FILE *f);
-/* Local. Dies with status 1 when the planned model does not fit `ranks` times (ranks on this node
- * or device), after printing the table and the changes that would make it fit: more recompute, a
- * smaller --micro. */
-void memory_require(const Model *m, int ranks, FILE *f);
+/* Collective over g, before any rank allocates. Dies with status 1 when the planned model does not
+ * fit `ranks` times (ranks on this node or device) on every node or device, after rank 0 has
+ * printed the table and the changes that would make it fit: more recompute, a smaller --micro. */
+void memory_require(const Model *m, int ranks, const Group *g, FILE *f);
 
 #endif

@@ -213,8 +213,9 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
         detect_machine(d, m);
         return;
     }
+    double free_bytes = (double)r->kernels->memory->available() / r->device.ranks;
     Gpus g = {.facts = r->device.facts,
-              .memory = (int64_t)r->kernels->memory->available(),
+              .memory = (int64_t)group_least(&r->group, free_bytes, NULL) * r->device.ranks,
               .sharing = r->device.ranks};
     const char *how;
     bool bf16 = r->o->dtype == 1, known = gpu_peak(&g.facts, bf16, &how) > 0;

@@ -233,9 +233,9 @@ static void plan_model(Run *r) {
     int neighbours = r->device.used ? r->device.ranks : r->node.ranks;
     model_plan(&r->m, &s, r->kernels, r->team);
     r->state.batch = r->batch;
-    if (r->lead) memory_require(&r->m, neighbours, stdout);
+    memory_require(&r->m, neighbours, &r->group, stdout);
     if (r->lead && r->o->check_tp) check_memory(&r->m, neighbours, stdout);
-    group_barrier(&r->group); // no rank allocates before rank 0 has found that the model fits
+    group_barrier(&r->group); // no rank allocates before rank 0 has found that it fits everywhere
     if (r->lead) r->o->seq = r->seq, r->o->batch = r->batch; // for the records; not read again
 }
 
