@@ -472,6 +472,22 @@ plan_on_devices() {
     verdict "a plan for two devices"
 }
 
+# GPUs of two kinds are worth a warning; what the planner knows of them is no measurement.
+other_kind() {
+    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export EMU_KIND="NVIDIA B1"; exec "$@"'
+        each "$programs/train_gpt_emu" --train shard.bin --eval-every 0 --threads 1 --micro 2
+        --model layers=1,heads=2,channels=8,seq=16,vocab=64 --batch 64 --steps 6)
+    why=
+    EMU_DEVICES=2 mpi 2 "${each[@]}" --layout auto --refine 0 --calibrate again >out 2>err ||
+        why="status $?"
+    [ "$(grep -c "warning: --calibrate measures processors" err)" = 1 ] || why="it measured"
+    [ "$(grep -c "warning: GPUs differ.*: this GPU is NVIDIA B1, that of rank 0 emu" err)" = 1 ] ||
+        why="no warning"
+    grep -q "^plan .* were predicted .*: other layouts may be faster; --refine 8 tries" out ||
+        why="other advice"
+    verdict "GPUs of two kinds"
+}
+
 # A process for each emulated GPU, by NCCL, recorded and not, and in each other's memory: the losses
 # of the processor.
 printed_losses() { sed -n 's/^\(step .* loss [0-9.]* | norm [0-9.]*\) .*/\1/p' "$1"; }
@@ -544,6 +560,7 @@ starts() {
     plan_on_devices
     train_on_devices
     little_memory
+    other_kind
 }
 saves() {
     failed_save

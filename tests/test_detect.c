@@ -183,6 +183,16 @@ static const char *warnings(Job *j) {
     return text;
 }
 
+TEST(detect_of_ranks_on_gpus_goes_by_no_processor) {
+    Job *j = job_make(1, 8);
+    j->d.on_devices = true;
+    j->rank[5].speed = 0.5;
+    CHECK_STR(warnings(j), "");
+    j->node[0].cores = j->node[0].threads = 6;
+    CHECK_STR(warnings(j), "8 ranks with 8 threads share 6 cores of h0 and take turns: GPUs will "
+                           "wait for their launches\n");
+}
+
 TEST(detect_has_nothing_to_say_of_good_bindings) {
     static const int per_node[] = {1, 2, 4, 8};
     for (int i = 0; i < 4; i++) {

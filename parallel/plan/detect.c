@@ -81,6 +81,7 @@ static NodeFacts node_here(const char *name) {
 
 static const char *kernels_name(const Kernels *k) {
     const char *const *set = kernels_cpu_sets();
+    if (!k) return "cuda";
     while (*set && kernels_cpu(*set) != k) set++;
     return *set ? *set : "other";
 }
@@ -94,11 +95,11 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     mine.node = node_here(world_node(w));
     rank_cores(&mine.facts, cpus_here(), &cores);
     group_barrier(&g); // ranks that share cores or memory shall find out
-    mine.rate[0] = mine.rate[1] = matmul_rate(k, team, bf16);
-    if (k->bf16_units) mine.rate[!bf16] = matmul_rate(k, team, !bf16);
+    if (k) mine.rate[0] = mine.rate[1] = matmul_rate(k, team, bf16);
+    if (k && k->bf16_units) mine.rate[!bf16] = matmul_rate(k, team, !bf16);
     group_all_gather(&g, &mine, sizeof mine, report);
 
-    d->n_ranks = g.size;
+    d->n_ranks = g.size, d->on_devices = !k;
     d->rank = mem_calloc((size_t)g.size, sizeof *d->rank);
     d->node = mem_calloc((size_t)g.size, sizeof *d->node);
     find_nodes(d, report);

@@ -54,6 +54,7 @@ typedef struct Detected {
     NodeFacts *node;
     RankFacts *rank;
     char backend[16], kernels[16]; // backend of collectives; kernel set
+    bool on_devices;               // ranks compute on GPUs
     // FLOP/s of a small matmul on the median rank in fp32 and bf16; 0: not measured
     double flops[2];
     Links links;
@@ -69,7 +70,8 @@ void detect_use_cores(int n);
  * root: folder of the system's files, "" for this machine. */
 int detect_quota(const char *root);
 
-/* Collective over the world. Detects the hardware; the result is equal on all ranks. */
+/* Collective over the world. Detects the hardware; the result is equal on all ranks. k NULL: ranks
+ * compute on GPUs, and no processor is measured. */
 void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16);
 void detect_free(Detected *d);
 /* Collective over the world. Measures d->links: in less than a second, or a few exchanges on slow

@@ -53,9 +53,11 @@ static bool oversubscribed(const Detected *d, int node, char *text) {
     const NodeFacts *f = &d->node[node];
     int ranks = detect_ranks(d, node), threads = count_threads(d, node);
     if (f->cores == 0 || (ranks <= f->cores && threads <= f->threads)) return false;
-    return say(text, "%d ranks with %d threads share %d core%s of %s and take turns: fewer %s",
-               ranks, threads, f->cores, f->cores > 1 ? "s" : "", f->name,
-               ranks > f->cores ? "ranks" : "--threads");
+    return say(text, "%d ranks with %d threads share %d core%s of %s and take turns: %s", ranks,
+               threads, f->cores, f->cores > 1 ? "s" : "", f->name,
+               ranks <= f->cores ? "fewer --threads"
+               : d->on_devices   ? "GPUs will wait for their launches"
+                                 : "fewer ranks");
 }
 
 static bool on_one_core(const Detected *d, int node, char *text) {
@@ -147,7 +149,7 @@ static bool straggler(const Detected *d, char *text) {
     static const double enough = 0.8;
     int *slow = mem_calloc((size_t)d->n_ranks, sizeof *slow), n = 0, worst = -1;
     char list[48], unused[TEXT];
-    for (int r = 0; r < d->n_ranks; r++) {
+    for (int r = 0; r < d->n_ranks && !d->on_devices; r++) {
         if (d->rank[r].speed >= enough || oversubscribed(d, d->rank[r].node, unused) ||
             on_one_core(d, d->rank[r].node, unused))
             continue;

@@ -69,6 +69,19 @@ static bool some_device(const Run *r) {
     return !group_all(&r->group, device_count(NULL) == 0 && access("/dev/nvidiactl", F_OK) != 0);
 }
 
+/* Collective. Says so when the GPUs are of several kinds. */
+static void warn_unlike(Run *r) {
+    char first[sizeof r->device.facts.name];
+    const char *mine = r->device.facts.name;
+    Err e;
+    memcpy(first, mine, sizeof first);
+    group_share(&r->group, first, sizeof first);
+    bool alike = strcmp(mine, first) == 0 ||
+                 err(&e, "this GPU is %.100s, that of rank 0 %.100s", mine, first);
+    if (!group_agree(&r->group, alike, &e) && r->lead)
+        warn("GPUs differ, and all wait for the slowest; plans are for that of rank 0: %s", e.text);
+}
+
 void run_open_backend(Run *r) {
     Err e = {{0}};
     r->kernels = kernels_cpu(r->set);
@@ -79,6 +92,7 @@ void run_open_backend(Run *r) {
         err(&r->device.unused, "%s", why);
     if (found && !why) {
         r->device.used = true;
+        warn_unlike(r);
         // threads of NCCL that send to other nodes may use the cores that this one may
         team_untie_caller(r->team);
         device_open(r->device.index, DEVICE_SCRATCH);

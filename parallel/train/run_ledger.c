@@ -36,8 +36,9 @@ static void compare_first_steps(const Run *r) {
     run_note(
         r,
         "plan     steps take %.2f ms, %.2f were predicted (%+.0f %%): other layouts may be faster; "
-        "--calibrate again measures anew, --refine 8 tries more of them",
-        ms, r->predicted_ms, 100 * error);
+        "%s--refine 8 tries more of them",
+        ms, r->predicted_ms, 100 * error,
+        r->device.used ? "" : "--calibrate again measures anew, ");
 }
 
 void run_note_step(Run *r, const StepRecord *s) {

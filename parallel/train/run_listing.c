@@ -21,7 +21,8 @@ static Machine machine_of(const Run *r) {
     Machine m;
     Detected d;
     if (run_lists_cluster(r)) return r->described;
-    detect(&d, r->world, kernels_cpu(r->o->kernels), r->team, r->o->dtype == 1);
+    detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->o->kernels), r->team,
+           r->o->dtype == 1);
     run_machine(r, &d, &m);
     detect_free(&d);
     return m;

@@ -227,12 +227,14 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
 /* Collective. */
 static void measure(Run *r, Plan *p) {
     Detected d;
-    detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
     if (r->lead && r->o->plan) detect_print(&d, stdout);
     for (int i = 0; i < d.n_warnings && r->lead && !r->o->plan; i++)
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
     run_machine(r, &d, &p->machine);
     if (r->device.used) {
+        if (r->lead && r->o->calibrate == 1)
+            warn("--calibrate measures processors: GPUs are priced by their data sheets");
         detect_free(&d);
         return;
     }
@@ -319,7 +321,7 @@ void run_predict(Run *r) {
     Machine m;
     Price price;
     if (r->plan || r->o->exact || r->o->profile || strcmp(r->o->ledger, "none") == 0) return;
-    detect(&d, r->world, kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
     StepLists *s = run_step_lists(r);
     if (r->device.used) {
         run_machine(r, &d, &m);
