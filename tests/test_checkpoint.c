@@ -10,7 +10,6 @@
 #include "base/opt_file.h"
 #include "data/checkpoint.h"
 #include "data/io.h"
-#include "data/io_map.h"
 #include "data/runstate.h"
 #include "tests/values.h"
 
@@ -20,10 +19,22 @@ static bool same(const Model *a, const Model *b, int parts) {
     return memcmp(a->values, b->values, (size_t)parts * a->n * sizeof *a->values) == 0;
 }
 
+static char *step_dir(const char *dir, int step) {
+    return test_path("%s/step_%08d", dir, step);
+}
+static char *in_step(const char *dir, int step, const char *name) {
+    return test_path("%s/%s", step_dir(dir, step), name);
+}
+
 static bool has_step(const char *dir, int step) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/step_%08d/checkpoint.json", dir, step);
-    return io_exists(path);
+    return io_exists(in_step(dir, step, "checkpoint.json"));
+}
+
+static bool save(const char *dir, int step, const Model *m, const CheckpointOptions *o, Err *e) {
+    return checkpoint_save(dir, step, &m->t, "{}", o, &group_alone, e);
+}
+static bool load(const char *dir, int step, const Model *m, Err *e) {
+    return checkpoint_load(step_dir(dir, step), &m->t, NULL, &group_alone, e);
 }
 
 /* The newest checkpoint is that step and holds the same bits. */
@@ -67,9 +78,8 @@ TEST(checkpoint_names_the_difference_of_another_model) {
     OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     OWNED(model_free) Model b = model_make("layers=2,heads=4,channels=8,seq=6,vocab=11", 3, 0);
     Err e = {""};
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-    OWNED(test_mem_end) char *path = checkpoint_latest(dir, NULL, &group_alone);
-    CHECK(!checkpoint_load(path, &b.t, NULL, &group_alone, &e));
+    CHECK(save(dir, 1, &a, NULL, &e));
+    CHECK(!load(dir, 1, &b, &e));
     CHECK(strstr(e.text, "another model: it has heads=2, this run heads=4"));
 }
 
@@ -78,40 +88,35 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
     OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     Err e = {""};
     CheckpointOptions o = {.keep_last = 2, .keep_every = 4};
-    CHECK(checkpoint_save(dir, 100, &a.t, "{}", NULL, &group_alone,
-                          &e)); // another run's: later steps stay
+    CHECK(save(dir, 100, &a, NULL, &e)); // another run's: later steps stay
     for (int step = 1; step <= 7; step++) {
-        CHECK(checkpoint_save(dir, step, &a.t, "{}", &o, &group_alone, &e));
+        CHECK(save(dir, step, &a, &o, &e));
         CHECK(has_step(dir, step));
     }
     for (int step = 1; step <= 7; step++) CHECK(has_step(dir, step) == (step == 4 || step >= 6));
     CHECK(has_step(dir, 100));
     CHECK(count_names(dir) == 4);
     o.keep_last = 1, o.keep_every = 0;
-    CHECK(checkpoint_save(dir, 8, &a.t, "{}", &o, &group_alone, &e));
+    CHECK(save(dir, 8, &a, &o, &e));
     CHECK(has_step(dir, 8) && count_names(dir) == 2);
 }
 
 TEST(checkpoint_copies_further_files) {
     const char *dir = test_tmpdir();
-    char file[160], copy[256], text[64];
+    char *file = test_path("%s/tokenizer.json", test_tmpdir());
+    char *copy = in_step(dir, 1, "tokenizer.json");
     OWNED(model_free) Model a = model_make(GPT2, 3, 1);
     Err e = {""};
-    snprintf(file, sizeof file, "%s/tokenizer.json", test_tmpdir());
     CHECK(io_write_file(file, "{\"a\":1}", 7, NULL, &e));
     CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", &o, &group_alone, &e));
-    snprintf(copy, sizeof copy, "%s/step_00000001/tokenizer.json", dir);
-    IoMap m;
-    CHECK(io_map(&m, copy, &e));
-    snprintf(text, sizeof text, "%.*s", (int)m.n, (const char *)m.p);
-    io_unmap(&m);
-    CHECK_STR(text, "{\"a\":1}");
+    CHECK(save(dir, 1, &a, &o, &e));
+    OWNED(test_mem_end) char *text = test_read(copy, NULL);
+    CHECK(text && strcmp(text, "{\"a\":1}") == 0);
     o.files = (const char *const[]){"/nowhere/vocab.json", NULL};
-    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
+    CHECK(!save(dir, 2, &a, &o, &e));
     CHECK(strstr(e.text, "/nowhere/vocab.json") && count_names(dir) == 1);
     o.files = (const char *const[]){copy, copy, NULL};
-    CHECK(!checkpoint_save(dir, 2, &a.t, "{}", &o, &group_alone, &e));
+    CHECK(!save(dir, 2, &a, &o, &e));
 }
 
 /* ---- two runs ---- */
@@ -123,16 +128,14 @@ static void lock_and_be_killed(void *dir) {
 }
 
 TEST(checkpoint_folder_is_one_runs_at_a_time) {
-    char dir[160], text[256], me[32];
+    char *dir = test_path("%s/new", test_tmpdir()), text[256];
     Err e;
     int lock, other;
-    snprintf(dir, sizeof dir, "%s/new", test_tmpdir());
     CHECK(test_in_child(lock_and_be_killed, dir, text, sizeof text) == 128 + 9); // leaves no lock
     CHECK(checkpoint_lock(dir, &group_alone, &lock, &e));
     CHECK(!checkpoint_lock(dir, &group_alone, &other, &e) &&
           strstr(e.text, "new/.lock is held by"));
-    snprintf(me, sizeof me, "process %ld on ", (long)getpid());
-    CHECK(strstr(e.text, me));
+    CHECK(strstr(e.text, test_path("process %ld on ", (long)getpid())));
     CHECK(test_in_child(lock_and_be_killed, dir, text, sizeof text) == 0);
     close(lock);
     CHECK(checkpoint_lock(dir, &group_alone, &lock, &e));
@@ -150,19 +153,17 @@ TEST(checkpoint_notices_every_flipped_byte) {
     Err e = {""};
     CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &group_alone, &e));
     for (int k = 0; k < 4; k++) {
-        char path[256], folder[192];
+        OWNED(test_mem_end) char *path = mem_strdup(in_step(dir, 5, files[k]));
         struct stat st;
-        snprintf(folder, sizeof folder, "%s/step_00000005", dir);
-        snprintf(path, sizeof path, "%s/%s", folder, files[k]);
         CHECK(stat(path, &st) == 0);
         long stride = st.st_size / 200 + 1;
         for (long at = 0; at < st.st_size; at += stride) {
             flip_byte(path, at, 1 << at % 8);
-            CHECK(!checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
+            CHECK(!load(dir, 5, &b, &e));
             CHECK(strstr(e.text, files[k]) && strstr(e.text, "checksum"));
             flip_byte(path, at, 1 << at % 8);
         }
-        CHECK(checkpoint_verify(folder, &e));
+        CHECK(checkpoint_verify(step_dir(dir, 5), &e));
     }
 }
 
@@ -170,21 +171,14 @@ TEST(checkpoint_passes_over_incomplete_ones) {
     const char *dir = test_tmpdir();
     OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 2);
     Err e = {""};
-    char path[256];
     CHECK(checkpoint_latest(dir, NULL, &group_alone) == NULL);
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-    for (int step = 2; step < 7; step++)
-        CHECK(checkpoint_save(dir, step, &b.t, "{}", NULL, &group_alone, &e));
-    snprintf(path, sizeof path, "%s/step_00000002/checkpoint.json", dir);
-    CHECK(remove(path) == 0);
-    snprintf(path, sizeof path, "%s/step_00000003/model.safetensors", dir);
-    CHECK(truncate(path, 100) == 0);
-    snprintf(path, sizeof path, "%s/step_00000004/optimizer.safetensors", dir);
-    CHECK(remove(path) == 0);
-    snprintf(path, sizeof path, "%s/step_00000005/checkpoint.json", dir);
-    flip_byte(path, 40, 1);
-    snprintf(path, sizeof path, "%s/step_00000006/checkpoint.json", dir);
-    CHECK(truncate(path, 0) == 0);
+    CHECK(save(dir, 1, &a, NULL, &e));
+    for (int step = 2; step < 7; step++) CHECK(save(dir, step, &b, NULL, &e));
+    CHECK(remove(in_step(dir, 2, "checkpoint.json")) == 0);
+    CHECK(truncate(in_step(dir, 3, "model.safetensors"), 100) == 0);
+    CHECK(remove(in_step(dir, 4, "optimizer.safetensors")) == 0);
+    flip_byte(in_step(dir, 5, "checkpoint.json"), 40, 1);
+    CHECK(truncate(in_step(dir, 6, "checkpoint.json"), 0) == 0);
     CHECK(newest_is(dir, 1, &a));
 }
 
@@ -192,17 +186,15 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     const char *dir = test_tmpdir();
     OWNED(model_free) Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0);
     Err e = {""};
-    char path[256], folder[192];
     struct stat st;
-    CHECK(checkpoint_save(dir, 5, &a.t, "{}", NULL, &group_alone, &e));
-    snprintf(folder, sizeof folder, "%s/step_00000005", dir);
-    snprintf(path, sizeof path, "%s/checkpoint.json", folder);
+    CHECK(save(dir, 5, &a, NULL, &e));
+    OWNED(test_mem_end) char *path = mem_strdup(in_step(dir, 5, "checkpoint.json"));
     CHECK(stat(path, &st) == 0);
     int refused = 0;
     for (long at = 0; at < st.st_size; at++) {
         flip_byte(path, at, 1 << at % 8);
         memset(b.values, 0, 3 * b.n * sizeof *b.values);
-        if (!checkpoint_load(folder, &b.t, NULL, &group_alone, &e))
+        if (!load(dir, 5, &b, &e))
             refused++;
         else
             CHECK(same(&a, &b, 3)); // a space between words became a tab or the like
@@ -211,9 +203,9 @@ TEST(checkpoint_notices_a_flipped_byte_of_its_list) {
     CHECK(refused > st.st_size * 3 / 4); // the rest is indentation
     OWNED(test_mem_end) char *good = test_read(path, NULL);
     flip_byte(path, strstr(good, "checkpoint 1") + 11 - good, 3);
-    CHECK(!checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
+    CHECK(!load(dir, 5, &b, &e));
     CHECK(strstr(e.text, "format \"train_gpt checkpoint 2\"; this program reads"));
-    CHECK(remove(path) == 0 && !checkpoint_load(folder, &b.t, NULL, &group_alone, &e));
+    CHECK(remove(path) == 0 && !load(dir, 5, &b, &e));
     CHECK(strstr(e.text, "checkpoint.json: No such file"));
 }
 
@@ -223,26 +215,18 @@ TEST(checkpoint_serves_a_model_without_optimizer) {
     Model a = model_make(GPT2, 3, 1), b = model_make(GPT2, 3, 0), c = model_make(GPT2, 3, 0);
     Err e = {""};
     for (int i = 0; i < b.t.n; i++) b.t.t[i].m = b.t.t[i].v = NULL;
-    CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-    char *path = checkpoint_latest(dir, NULL, &group_alone);
-    CHECK(checkpoint_load(path, &b.t, NULL, &group_alone, &e) && same(&a, &b, 1));
-    mem_free(path);
-    CHECK(checkpoint_save(dir, 2, &b.t, "{}", NULL, &group_alone, &e)); // holds parameters alone
-    path = checkpoint_latest(dir, NULL, &group_alone);
-    CHECK(checkpoint_load(path, &b.t, NULL, &group_alone, &e) && same(&a, &b, 1));
-    CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e) &&
-          strstr(e.text, "optimizer.safetensors"));
-    mem_free(path);
+    CHECK(save(dir, 1, &a, NULL, &e));
+    CHECK(load(dir, 1, &b, &e) && same(&a, &b, 1));
+    CHECK(save(dir, 2, &b, NULL, &e)); // holds parameters alone
+    CHECK(load(dir, 2, &b, &e) && same(&a, &b, 1));
+    CHECK(!load(dir, 2, &c, &e) && strstr(e.text, "optimizer.safetensors"));
     // with that of another model beside it
     OWNED(model_free) Model d = model_make(LLAMA, 3, 1);
     const char *other = test_tmpdir();
-    OWNED(test_mem_end) char *file = mem_printf("%s/step_00000001/optimizer.safetensors", other);
-    CheckpointOptions o = {.files = (const char *const[]){file, NULL}};
-    CHECK(checkpoint_save(other, 1, &d.t, "{}", NULL, &group_alone, &e));
-    CHECK(checkpoint_save(dir, 3, &b.t, "{}", &o, &group_alone, &e));
-    path = checkpoint_latest(dir, NULL, &group_alone);
-    CHECK(!checkpoint_load(path, &c.t, NULL, &group_alone, &e));
-    mem_free(path);
+    CheckpointOptions o = {
+        .files = (const char *const[]){in_step(other, 1, "optimizer.safetensors"), NULL}};
+    CHECK(save(other, 1, &d, NULL, &e) && save(dir, 3, &b, &o, &e));
+    CHECK(!load(dir, 3, &c, &e));
     CHECK(strstr(e.text, "step_00000003/optimizer.safetensors: tensor m.wte [11, 8] is missing"));
 }
 
@@ -296,7 +280,6 @@ typedef struct Victim {
     const char *dir;
     const Model *m;
     int at;
-    int64_t step;
     bool kill;
     const char *file; // goes with it; NULL: none
 } Victim;
@@ -306,7 +289,7 @@ static void save_again(void *arg) {
     const CheckpointOptions o = {.files = (const char *const[]){v->file, NULL}};
     Err e;
     io_inject(v->at, v->kill);
-    if (!checkpoint_save(v->dir, v->step, &v->m->t, "{}", &o, &group_alone, &e)) _exit(1);
+    if (!save(v->dir, 2, v->m, &o, &e)) _exit(1);
 }
 
 /* In the place of a folder that is not whole. */
@@ -322,10 +305,10 @@ TEST(checkpoint_survives_kill_and_failure_at_every_write) {
     char text[256];
     CHECK(io_write_file(file, big, sizeof big, NULL, &e));
     for (int kill = 0; kill < 2; kill++) {
-        CHECK(checkpoint_save(dir, 1, &a.t, "{}", NULL, &group_alone, &e));
-        CHECK(checkpoint_save(dir, 2, &a.t, "{}", NULL, &group_alone, &e) && remove(list) == 0);
+        CHECK(save(dir, 1, &a, NULL, &e));
+        CHECK(save(dir, 2, &a, NULL, &e) && remove(list) == 0);
         for (int i = 1;; i++) {
-            Victim v = {dir, &b, i, 2, kill, file};
+            Victim v = {dir, &b, i, kill, file};
             if (test_in_child(save_again, &v, text, sizeof text) == 0) break;
             CHECK(i < 99 && has_step(dir, 1) && (!io_exists(list) || newest_is(dir, 2, &b)));
             CHECK(kill || count_names(dir) <= 2);

@@ -10,7 +10,6 @@
 
 #include "data/checkpoint.h"
 #include "data/io.h"
-#include "data/io_map.h"
 #include "data/llmc.h"
 
 enum { MAX_RANKS = 6 };
@@ -302,17 +301,10 @@ static void job_free(Job *j) {
     for (int i = 0; i < MAX_RANKS; i++) mem_free(j->text[i]), j->text[i] = NULL;
 }
 
-static bool same_file(const char *a, const char *b, const char *name) {
-    char paths[2][256];
-    IoMap x, y;
-    Err e;
-    snprintf(paths[0], sizeof paths[0], "%s%s", a, name);
-    snprintf(paths[1], sizeof paths[1], "%s%s", b, name);
-    if (!io_map(&x, paths[0], &e) || !io_map(&y, paths[1], &e)) return false;
-    bool same = x.n == y.n && memcmp(x.p, y.p, x.n) == 0;
-    io_unmap(&x);
-    io_unmap(&y);
-    return same;
+static bool same_file(const char *a, const char *b) {
+    size_t n = 0, m = 0;
+    OWNED(test_mem_end) char *x = test_read(a, &n), *y = test_read(b, &m);
+    return x && y && n == m && memcmp(x, y, n) == 0;
 }
 
 /* ---- the tests ---- */
@@ -343,23 +335,19 @@ TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests st
 static void any_ranks(const char *config) {
     static const char *const files[] = {"config.json", "model.safetensors", "optimizer.safetensors",
                                         "train_state.json", "checkpoint.json"};
-    char dir[N_MESHES][128], path[192];
+    const char *dir[N_MESHES];
     for (int p = 0; p < N_MESHES; p++) {
-        snprintf(dir[p], sizeof dir[p], "%s", test_tmpdir());
-        Job save = {
-            .what = SAVE, .config = config, .path = dir[p], .mesh = p, .step = 7, .seed = 5};
-        save.cut = (unsigned)p;
-        CHECK(job_run(&save));
-        CHECK(count_names(dir[p]) == 1);
-        for (int k = 0; k < 5; k++) {
-            snprintf(path, sizeof path, "/step_00000007/%s", files[k]);
-            CHECK(same_file(dir[0], dir[p], path)); // whoever wrote it
-        }
+        dir[p] = test_tmpdir();
+        Job save = {.what = SAVE, .config = config, .path = dir[p], .mesh = p, .step = 7};
+        save.seed = 5, save.cut = (unsigned)p;
+        CHECK(job_run(&save) && count_names(dir[p]) == 1);
+        for (int k = 0; k < 5; k++) // whoever wrote it
+            CHECK(same_file(test_path("%s/step_00000007/%s", dir[0], files[k]),
+                            test_path("%s/step_00000007/%s", dir[p], files[k])));
     }
     for (int q = 0; q < N_MESHES; q++) {
-        snprintf(path, sizeof path, "%s/step_00000007", dir[N_MESHES - 1 - q]);
-        Job load = {.what = LOAD, .config = config, .path = path, .mesh = q, .seed = 5};
-        load.cut = (unsigned)q + 2;
+        Job load = {.what = LOAD, .config = config, .mesh = q, .seed = 5, .cut = (unsigned)q + 2};
+        load.path = test_path("%s/step_00000007", dir[N_MESHES - 1 - q]);
         bool ok = job_run(&load);
         for (int r = 0; ok && r < mesh_ranks(q); r++) ok = strcmp(load.text[r], "{\"x\":1}") == 0;
         job_free(&load);
@@ -382,8 +370,7 @@ TEST(checkpoint_newest_is_what_rank_0_finds) {
     Job save = {.what = SAVE, .config = GPT2, .path = dir, .mesh = 6, .step = 12, .seed = 1};
     CHECK(job_run(&save));
     Job latest = {.what = LATEST, .config = GPT2, .path = dir, .mesh = 10, .step = 12};
-    char want[256];
-    snprintf(want, sizeof want, "%s/step_00000012", dir);
+    const char *want = test_path("%s/step_00000012", dir);
     bool ok = job_run(&latest);
     for (int r = 0; r < mesh_ranks(10); r++) ok &= latest.text[r] && !strcmp(latest.text[r], want);
     job_free(&latest);
@@ -394,11 +381,10 @@ TEST(checkpoint_newest_is_what_rank_0_finds) {
 
 TEST(checkpoint_damage_is_noticed_by_all_ranks) {
     const char *dir = test_tmpdir();
-    char folder[192], path[256];
+    char *folder = test_path("%s/step_00000001", dir);
+    char *path = test_path("%s/model.safetensors", folder);
     Job save = {.what = SAVE, .config = LLAMA, .path = dir, .mesh = 7, .step = 1, .seed = 1};
     CHECK(job_run(&save));
-    snprintf(folder, sizeof folder, "%s/step_00000001", dir);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
     struct stat st;
     CHECK(stat(path, &st) == 0);
     for (long at = 0; at < st.st_size; at += st.st_size / 17) { // in every rank's share
@@ -432,10 +418,9 @@ TEST(group_gives_the_reason_of_the_rank_that_failed) {
 static const char TINY[] = "llama,layers=1,heads=2,channels=4,ffn=6,seq=4,vocab=5";
 
 static bool newest_is(const char *dir, int64_t step, unsigned seed) {
-    char path[192];
-    snprintf(path, sizeof path, "%s/step_%08d", dir, (int)step);
     Job latest = {.what = LATEST, .config = TINY, .path = dir, .step = step};
-    Job load = {.what = LOAD, .config = TINY, .path = path, .seed = seed};
+    Job load = {.what = LOAD, .config = TINY, .seed = seed};
+    load.path = test_path("%s/step_%08d", dir, (int)step);
     bool ok = job_run(&latest) && job_run(&load);
     job_free(&latest);
     job_free(&load);
@@ -444,9 +429,8 @@ static bool newest_is(const char *dir, int64_t step, unsigned seed) {
 
 TEST(checkpoint_of_ranks_survives_a_failure_of_any_rank_at_any_write) {
     const char *dir = test_tmpdir();
-    char step_2[192];
+    OWNED(test_mem_end) char *step_2 = mem_printf("%s/step_00000002", dir);
     Err e;
-    snprintf(step_2, sizeof step_2, "%s/step_00000002", dir);
     Job first = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 1, .seed = 1};
     CHECK(job_run(&first));
     for (int rank = 0; rank < 4; rank++) {
@@ -454,8 +438,7 @@ TEST(checkpoint_of_ranks_survives_a_failure_of_any_rank_at_any_write) {
         for (;; at++) {
             Job j = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 2, .seed = 2};
             j.cut = 1, j.fail_rank = rank, j.fail_at = at, j.keep = 1;
-            char who[24];
-            snprintf(who, sizeof who, "rank %d: ", rank);
+            const char *who = test_path("rank %d: ", rank);
             if (job_run(&j)) break;
             for (int r = 0; r < 4; r++) { // all ranks fail, with the reason and whose it is
                 CHECK(!j.ok[r] && strstr(j.e[r].text, "No space left on device"));
@@ -481,9 +464,9 @@ static void save_and_be_killed(void *arg) {
 
 TEST(checkpoint_of_ranks_survives_a_kill_at_any_write) {
     const char *dir = test_tmpdir();
-    char text[256], step_2[192];
+    OWNED(test_mem_end) char *step_2 = mem_printf("%s/step_00000002", dir);
+    char text[256];
     Err e;
-    snprintf(step_2, sizeof step_2, "%s/step_00000002", dir);
     Job first = {.what = SAVE, .config = TINY, .path = dir, .mesh = 5, .step = 1, .seed = 1};
     CHECK(job_run(&first));
     for (int rank = 0; rank < 4; rank += 3)
@@ -505,26 +488,25 @@ TEST(checkpoint_of_ranks_survives_a_kill_at_any_write) {
 /* ---- weights alone ---- */
 
 TEST(weights_of_any_ranks_are_exported_alike) {
-    char dir[2][128];
+    char *file[2];
     for (int p = 0; p < N_MESHES; p++) { // and nothing of a failed one replaces what was there
-        snprintf(dir[p > 0], sizeof dir[0], "%s", test_tmpdir());
-        Job j = {.what = EXPORT, .config = MIXED, .path = dir[p > 0], .mesh = p, .seed = 3};
-        CHECK(job_run(&j));
-        CHECK(same_file(dir[0], dir[p > 0], "/model.safetensors") && count_names(dir[p > 0]) == 2);
+        const char *dir = test_tmpdir();
+        file[p > 0] = test_path("%s/model.safetensors", dir);
+        Job j = {.what = EXPORT, .config = MIXED, .path = dir, .mesh = p, .seed = 3};
+        CHECK(job_run(&j) && same_file(file[0], file[p > 0]) && count_names(dir) == 2);
         j.fail_rank = mesh_ranks(p) - 1, j.fail_at = 2, j.seed = 4;
-        CHECK(!job_run(&j));
-        CHECK(same_file(dir[0], dir[p > 0], "/model.safetensors") && count_names(dir[p > 0]) == 2);
+        CHECK(!job_run(&j) && same_file(file[0], file[p > 0]) && count_names(dir) == 2);
         for (int r = 0; r < mesh_ranks(p); r++) CHECK(j.left[r] == 2);
     }
 }
 
 TEST(llmc_of_any_ranks_is_the_same_and_any_ranks_read_it) {
-    char path[N_MESHES][160];
+    char *path[N_MESHES];
     for (int p = 0; p < N_MESHES; p++) {
-        snprintf(path[p], sizeof path[p], "%s/model.bin", test_tmpdir());
+        path[p] = test_path("%s/model.bin", test_tmpdir());
         Job j = {.what = LLMC_SAVE, .config = GPT2, .path = path[p], .mesh = p, .seed = 3};
         j.cut = (unsigned)p;
-        CHECK(job_run(&j) && same_file(path[0], path[p], ""));
+        CHECK(job_run(&j) && same_file(path[0], path[p]));
     }
     for (int q = 0; q < N_MESHES; q++) {
         Job j = {.what = LLMC_LOAD, .config = GPT2, .path = path[N_MESHES - 1 - q], .mesh = q};

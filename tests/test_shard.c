@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "data/io.h"
 #include "tests/test.h"
 
 /* ---- files written as their formats say ------------------------------------------------------ */
@@ -46,19 +47,9 @@ static Bytes megatron_idx(uint8_t type, size_t width, const int32_t *lengths, in
     return b;
 }
 
-/* dir/name; kept in a table, so that a leak checker in a child that dies has nothing to report. */
-static char *path_of(const char *dir, const char *name) {
-    static char paths[64][160];
-    static int n;
-    char *p = paths[n++ % 64];
-    snprintf(p, sizeof paths[0], "%s/%s", dir, name);
-    return p;
-}
-
 static const char *save(const char *dir, const char *name, Bytes b) {
-    char *path = path_of(dir, name);
-    FILE *f = fopen(path, "wb");
-    if (!f || (b.n && fwrite(b.p, 1, b.n, f) != b.n) || fclose(f)) abort();
+    char *path = test_path("%s/%s", dir, name);
+    if (!io_write_file(path, b.p, b.n, NULL, NULL)) abort();
     mem_free(b.p);
     return path;
 }
@@ -161,11 +152,6 @@ static bool refused(Bytes b, bool raw, const char *text) {
     return said(ok, &e, text);
 }
 
-static Bytes cut(Bytes b, size_t n) {
-    b.n -= n;
-    return b;
-}
-
 static Bytes literal(const char *p, size_t n) {
     Bytes b = {0};
     put(&b, p, n);
@@ -173,16 +159,26 @@ static Bytes literal(const char *p, size_t n) {
 }
 
 TEST(shard_defects_llmc) {
-    CHECK(refused(cut(llmc(20240520, 1, N, 2, ids), 1), true, "it was cut"));
-    CHECK(refused(cut(llmc(20240520, 1, N, 2, ids), 2 * N), true, "it was cut"));
-    CHECK(refused(cut(llmc(20240520, 1, N, 2, ids), 2 * N + 1), true, "shorter than its header"));
-    CHECK(
-        refused(cut(llmc(20240520, 1, N, 2, ids), 2 * N + 1020), true, "shorter than its header"));
-    CHECK(refused(llmc(20240520, 2, N, 2, ids), true, "version 2, but version 1"));
-    CHECK(refused(llmc(20240801, 1, N, 4, ids), true, "version 1, but version 7"));
-    CHECK(refused(llmc(20240520, 1, 0, 2, ids), true, "no tokens"));
-    CHECK(refused(llmc(20240801, 7, N, 2, ids), true, "it was cut")); // uint16 under uint32's magic
-    CHECK(refused(llmc(20240520, 1, N, 4, ids), true, "too long or damaged"));
+    static const struct {
+        int32_t magic, version, n;
+        size_t width, cut; // cut: bytes that its end lacks
+        const char *text;
+    } rows[] = {
+        {20240520, 1, N, 2, 1, "it was cut"},
+        {20240520, 1, N, 2, 2 * N, "it was cut"},
+        {20240520, 1, N, 2, 2 * N + 1, "shorter than its header"},
+        {20240520, 1, N, 2, 2 * N + 1020, "shorter than its header"},
+        {20240520, 2, N, 2, 0, "version 2, but version 1"},
+        {20240801, 1, N, 4, 0, "version 1, but version 7"},
+        {20240520, 1, 0, 2, 0, "no tokens"},
+        {20240801, 7, N, 2, 0, "it was cut"}, // uint16 under uint32's magic
+        {20240520, 1, N, 4, 0, "too long or damaged"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Bytes b = llmc(rows[i].magic, rows[i].version, rows[i].n, rows[i].width, ids);
+        b.n -= rows[i].cut;
+        CHECK(refused(b, true, rows[i].text));
+    }
     int32_t negative[256] = {20240520, 1, -5};
     CHECK(refused(literal((char *)negative, sizeof negative), true, "damaged"));
     int32_t most[257] = {20240801, 7, INT32_MAX};
@@ -266,11 +262,9 @@ TEST(shard_defects_megatron) {
 
 static bool wrong_at(const Shard *s, int64_t vocab, Team *team, int64_t position, int64_t id) {
     Err e;
-    char want[128];
-    snprintf(want, sizeof want, "token %lld of %lld has id %lld, but", (long long)position,
-             (long long)s->n_tokens, (long long)id);
-    if (shard_check(s, vocab, team, &e)) return false;
-    return strstr(e.text, want) != NULL;
+    return !shard_check(s, vocab, team, &e) &&
+           strstr(e.text, test_path("token %lld of %lld has id %lld, but", (long long)position,
+                                    (long long)s->n_tokens, (long long)id));
 }
 
 TEST(shard_check_finds_the_first_wrong_id) {
@@ -337,7 +331,7 @@ static void open_one(void *path) {
 
 TEST(shard_beyond_4_gib) {
     const char *dir = test_tmpdir();
-    char *path = path_of(dir, "big.bin");
+    char *path = test_path("%s/big.bin", dir);
     int32_t header[256] = {20240520, 1, INT32_MAX}, got[3];
     off_t size = 1024 + 2ll * INT32_MAX; // 4 GiB + 1022
     uint16_t last = 4242;
@@ -455,12 +449,10 @@ static bool dies(const char *names, int64_t vocab, const char *text) {
 TEST(shards_failures_are_one_line) {
     const char *dir = test_tmpdir();
     const char *good = save(dir, "good.bin", llmc(20240520, 1, N, 2, ids));
-    char twice[512], and_none[512];
-    snprintf(twice, sizeof twice, "%s,%s/../%s/good.bin", good, dir, strrchr(dir, '/') + 1);
-    snprintf(and_none, sizeof and_none, "%s,%s/none.bin", good, dir);
-    CHECK(dies(path_of(dir, "none.bin"), 50257, "none.bin: No such file"));
-    CHECK(dies(path_of(dir, "none*.bin"), 50257, "no file matches"));
-    CHECK(dies(and_none, 50257, "none.bin: No such file"));
+    char *twice = test_path("%s,%s/../%s/good.bin", good, dir, strrchr(dir, '/') + 1);
+    CHECK(dies(test_path("%s/none.bin", dir), 50257, "none.bin: No such file"));
+    CHECK(dies(test_path("%s/none*.bin", dir), 50257, "no file matches"));
+    CHECK(dies(test_path("%s,%s/none.bin", good, dir), 50257, "none.bin: No such file"));
     CHECK(dies(dir, 50257, "is a folder"));
     CHECK(dies("", 50257, "no token files"));
     CHECK(dies(",", 50257, "no token files"));
@@ -470,7 +462,7 @@ TEST(shards_failures_are_one_line) {
     CHECK(dies(good, 0, "vocabulary of 0"));
     CHECK(dies(good, 1ll << 31, "vocabulary of 2147483648"));
     CHECK(dies(save(dir, "empty.bin", (Bytes){0}), 50257, "empty.bin: is empty"));
-    char *pipe_path = path_of(dir, "pipe.bin");
+    char *pipe_path = test_path("%s/pipe.bin", dir);
     CHECK(mkfifo(pipe_path, 0600) == 0);
     CHECK(dies(pipe_path, 50257, "not a regular file"));
     Bytes b = {0};
