@@ -1,14 +1,11 @@
 /* The program itself on data whose rule is known: it learns it, scores by it, and continues by
  * it. */
-#include "tests/test.h"
+#include "tests/shell.h"
 
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/debug.h"
 #include "base/team.h"
-#include "data/io.h"
 
 enum { VOCAB = 61, N_TOKENS = 6000, N_EXAMPLES = 20 };
 
@@ -18,9 +15,7 @@ static uint16_t next(uint16_t t) {
 }
 
 static bool write_file(const char *dir, const char *name, const void *p, size_t n) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return io_write_file(path, p, n, NULL, NULL);
+    return io_write_file(test_path("%s/%s", dir, name), p, n, NULL, NULL);
 }
 
 /* Chains of the rule, broken now and then by a jump. */
@@ -53,6 +48,7 @@ static bool write_hellaswag(const char *dir) {
     return write_file(dir, "hellaswag.bin", &file, sizeof file);
 }
 
+/* The number behind these words. */
 static double number_after(const char *text, const char *what) {
     const char *p = strstr(text, what);
     return p ? strtod(p + strlen(what), NULL) : NAN;
@@ -63,51 +59,36 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
         "layers=2,heads=2,channels=32,seq=16,vocab=61",
         "llama,layers=2,heads=4,kv_heads=2,channels=32,seq=16,vocab=61"};
     const char *dir = test_tmpdir();
-    char text[8192], want[128] = "";
     CHECK(write_tokens(dir) && write_hellaswag(dir));
     for (int i = 0; i < 2; i++) {
-        int status = test_shell(
-            dir, text, sizeof text,
-            "$BUILD/train_gpt --train train.bin --val train.bin --hellaswag hellaswag.bin --model "
-            "%s "
-            "--micro 3 --batch 192 --steps 250 --lr 1e-2 --warmup 10 --dtype %s --recompute %s "
-            "--sample-every 250 --sample-tokens 8 --temperature 0 --threads 1 --save run%d --json "
-            "run%d.json",
-            models[i], i ? "bf16" : "fp32", i ? "full" : "selective", i, i);
-        if (status) printf("%s\n", text);
-        CHECK(status == 0);
-        // one token in 20 cannot be foreseen: 1/20 ln 61 = 0.2
-        CHECK(number_after(text, "step 250: val loss ") < 0.6);
-        CHECK_NEAR(number_after(text, "step 250: HellaSwag "), 1, 0);
-        uint16_t t = 0; // without a tokenizer a sample begins at token 0 and is printed as numbers
-        want[0] = 0;
+        char want[128] = ""; // without a tokenizer a sample begins at token 0 and is numbers
+        uint16_t t = 0;
         for (int k = 0; k < 8; k++, t = next(t)) snprintf(want + strlen(want), 8, "%d ", next(t));
-        if (!strstr(text, want)) printf("    wanted %s in\n%s\n", want, text);
-        CHECK(strstr(text, want));
-        CHECK(test_shell(dir, text, sizeof text, "grep '\"sample\":\"%s\"' run%d.json", want, i) ==
-              0);
+        SHELL(0, want,
+              "$BUILD/train_gpt --train train.bin --val train.bin --hellaswag hellaswag.bin "
+              "--model %s --micro 3 --batch 192 --steps 250 --lr 1e-2 --warmup 10 --dtype %s "
+              "--recompute %s --sample-every 250 --sample-tokens 8 --temperature 0 --threads 1 "
+              "--save run%d --json run%d.json",
+              models[i], i ? "bf16" : "fp32", i ? "full" : "selective", i, i);
+        // one token in 20 cannot be foreseen: 1/20 ln 61 = 0.2
+        CHECK(number_after(said, "step 250: val loss ") < 0.6);
+        CHECK_NEAR(number_after(said, "step 250: HellaSwag "), 1, 0);
+        SHELL(0, want, "grep '\"sample\":\"%s\"' run%d.json", want, i);
         // what was saved scores the same, on more positions than before if those are rotary; what
         // does not fit is left out
-        status = test_shell(dir, text, sizeof text,
-                            "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 "
-                            "--model seq=%d && $BUILD/train_gpt --init run%d --hellaswag "
-                            "hellaswag.bin --micro 8 --seq 4",
-                            i, i ? 40 : 16, i);
-        CHECK(status == 0);
-        CHECK_NEAR(number_after(text, "HellaSwag "), 1, 0);
-        CHECK(strstr(text, "20 of 20 examples are longer than --seq 4 and were left out"));
+        SHELL(0, "20 of 20 examples are longer than --seq 4 and were left out",
+              "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --model seq=%d && "
+              "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --seq 4",
+              i, i ? 40 : 16, i);
+        CHECK_NEAR(number_after(said, "HellaSwag "), 1, 0);
     }
 }
 
 /* The last "name":number of a file of records. */
 static double recorded(const char *dir, const char *file, const char *name) {
-    char path[160], line[8192];
+    OWNED(test_mem_end) char *text = test_read(test_path("%s/%s", dir, file), NULL);
     double value = NAN;
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f))
-        if (strstr(line, name)) value = number_after(line, name);
-    if (f) fclose(f);
+    for (const char *at = text; at && (at = strstr(at, name)); at++) value = number_after(at, name);
     return value;
 }
 
@@ -118,30 +99,25 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
         "6 --layout x3.y2+stay=y", "8 --layout cube:2",      "8 --layout axonn:2x2x1x2",
         "7 --layout megatron-sp",  "4 --layout d2.x2+zero3", "8 --layout tesseract:2x2x2"};
     const char *dir = test_tmpdir();
-    char text[8192];
     CHECK(write_tokens(dir) && write_hellaswag(dir));
-    CHECK(test_shell(dir, text, sizeof text,
-                     "$BUILD/train_gpt --train train.bin --tokenizer bytes --eval-every 0 --model "
-                     "layers=2,heads=5,channels=20,seq=16 --micro 8 --steps 12 --lr 1e-2 "
-                     "--threads 1 --save base") == 0);
+    SHELL(0, "",
+          "$BUILD/train_gpt --train train.bin --tokenizer bytes --eval-every 0 --model "
+          "layers=2,heads=5,channels=20,seq=16 --micro 8 --steps 12 --lr 1e-2 --threads 1 "
+          "--save base");
     int every = BASE_DEBUG ? 4 : test_long() ? 1 : 2;
+    double one = 0, one_share = 0;
     for (int i = -1; i < (int)(sizeof meshes / sizeof *meshes); i += every) {
-        const char *mesh = i < 0 ? "1" : meshes[i];
-        int status = test_shell(
-            dir, text, sizeof text,
-            "RUN=\"$BUILD/train_gpt --init base --tokenizer bytes --threads 1 --ranks %s\"; "
-            "$RUN --val train.bin --hellaswag hellaswag.bin --micro 3 --eval-batches 0 --json "
-            "%d.jsonl && $RUN --prompt AbC --sample-tokens 40 >%d.txt && "
-            "$RUN --prompt D --top-k 5 --temperature 0.7 --sample-tokens 20 >>%d.txt && "
-            "cmp -- -1.txt %d.txt",
-            mesh, i, i, i, i);
-        if (status) printf("    --ranks %s: %s\n", mesh, text);
-        CHECK(status == 0);
-        snprintf(text, sizeof text, "%d.jsonl", i);
-        double val = recorded(dir, text, "\"val_loss\":"),
-               one = recorded(dir, "-1.jsonl", "\"val_loss\":"),
-               share = recorded(dir, text, "\"hellaswag\":"),
-               one_share = recorded(dir, "-1.jsonl", "\"hellaswag\":");
+        SHELL(0, "",
+              "RUN=\"$BUILD/train_gpt --init base --tokenizer bytes --threads 1 --ranks %s\"; "
+              "$RUN --val train.bin --hellaswag hellaswag.bin --micro 3 --eval-batches 0 --json "
+              "%d.jsonl && $RUN --prompt AbC --sample-tokens 40 >%d.txt && "
+              "$RUN --prompt D --top-k 5 --temperature 0.7 --sample-tokens 20 >>%d.txt && "
+              "cmp -- -1.txt %d.txt",
+              i < 0 ? "1" : meshes[i], i, i, i, i);
+        char *log = test_path("%d.jsonl", i);
+        double val = recorded(dir, log, "\"val_loss\":"),
+               share = recorded(dir, log, "\"hellaswag\":");
+        if (i < 0) one = val, one_share = share;
         // the same floats in other orders, a unit or two in the last place of most tokens
         CHECK_NEAR(val / one, 1, 3e-7);
         CHECK(share == one_share && share > 0.2 && share < 1); // neither by chance nor all right
@@ -150,14 +126,13 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
 
 TEST(train_says_that_bf16_is_slower_without_its_units) {
     const char *dir = test_tmpdir(), *line = "no bf16 units: --dtype bf16 rounds";
-    char text[8192];
     CHECK(write_tokens(dir));
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        CHECK(test_shell(dir, text, sizeof text,
-                         "$BUILD/train_gpt --kernels portable --train train.bin --model "
-                         "layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 1 --dtype %s",
-                         bf16 ? "bf16" : "fp32") == 0);
-        CHECK((strstr(text, line) != NULL) == bf16);
+        SHELL(0, "",
+              "$BUILD/train_gpt --kernels portable --train train.bin --model "
+              "layers=1,heads=2,channels=16,seq=16,vocab=61 --steps 1 --dtype %s",
+              bf16 ? "bf16" : "fp32");
+        CHECK((strstr(said, line) != NULL) == bf16);
     }
 }
 
@@ -166,14 +141,13 @@ TEST(train_says_that_bf16_is_slower_without_its_units) {
 TEST(train_on_ranks_counts_the_memory_of_its_samples) {
     double mib[2];
     for (int i = 0; i < 2; i++) {
-        char text[8192];
-        CHECK(test_shell(test_tmpdir(), text, sizeof text,
-                         "$BUILD/train_gpt --memory --model d12 --micro 1 --sample-every 1 %s",
-                         i ? "--ranks 4 --layout x4" : "") == 0);
-        mib[i] = number_after(text, "\n  sampling ");
+        SHELL_IN(test_tmpdir(), 0, "\n  sampling ",
+                 "$BUILD/train_gpt --memory --model d12 --micro 1 --sample-every 1 %s",
+                 i ? "--ranks 4 --layout x4" : "");
+        mib[i] = number_after(said, "\n  sampling ");
     }
-    CHECK(mib[0] >
-          70); // 12 blocks of 1024 positions with 2 x 768 floats: 72 MiB of keys and values alone
+    // 12 blocks of 1024 positions with 2 x 768 floats: 72 MiB of keys and values alone
+    CHECK(mib[0] > 70);
     // a quarter of the cache and of what lies between matmuls; the residual stream is whole on
     // each rank
     CHECK(mib[1] > 18 && mib[1] < 0.4 * mib[0]);
@@ -181,31 +155,26 @@ TEST(train_on_ranks_counts_the_memory_of_its_samples) {
 
 TEST(train_stops_at_the_first_value_that_is_not_finite) {
     const char *dir = test_tmpdir();
-    char text[8192];
     CHECK(write_tokens(dir));
-    int status = test_shell(
-        dir, text, sizeof text,
-        "$BUILD/train_gpt --train train.bin --model layers=2,heads=2,channels=16,seq=16,vocab=61 "
-        "--steps 60 --lr 1e5 --clip 0 --schedule constant --threads 1 --save run --save-every 1 "
-        "--eval-every 0");
-    CHECK(status == 1);
-    CHECK(strstr(text, "first tensor that is not finite: ") && strstr(text, "--resume continues"));
-    CHECK(test_shell(dir, text, sizeof text, "ls run | grep -c '^step_'") == 0);
+    SHELL(1, "first tensor that is not finite: ",
+          "$BUILD/train_gpt --train train.bin --model layers=2,heads=2,channels=16,seq=16,vocab=61 "
+          "--steps 60 --lr 1e5 --clip 0 --schedule constant --threads 1 --save run --save-every 1 "
+          "--eval-every 0");
+    CHECK(strstr(said, "--resume continues"));
+    SHELL(0, "step_", "ls run");
 }
 
 /* Threads are tied to cores: what one thread may use then is not what the machine has. */
 TEST(train_records_the_cores_whatever_the_threads) {
     static const char *const options[] = {"--threads 1", "--threads 2", "--threads 3", "--ranks 2"};
     const char *dir = test_tmpdir();
-    char text[4096];
     CHECK(write_tokens(dir));
     for (int i = 0; i < 4; i++) {
-        CHECK(
-            test_shell(dir, text, sizeof text,
-                       "$BUILD/train_gpt --train train.bin --model "
-                       "layers=1,heads=2,channels=8,seq=8,vocab=61 --micro 1 --batch 16 --steps 1 "
-                       "--layout dp %s --json run%d.json && grep -o '\"cores\":[0-9]*' run%d.json",
-                       options[i], i, i) == 0);
-        CHECK_NEAR(number_after(text, "\"cores\":"), team_cores(), 0);
+        SHELL(0, "\"cores\":",
+              "$BUILD/train_gpt --train train.bin --model "
+              "layers=1,heads=2,channels=8,seq=8,vocab=61 --micro 1 --batch 16 --steps 1 "
+              "--layout dp %s --json run%d.json && grep -o '\"cores\":[0-9]*' run%d.json",
+              options[i], i, i);
+        CHECK_NEAR(number_after(said, "\"cores\":"), team_cores(), 0);
     }
 }

@@ -55,13 +55,13 @@ static Log read_log(const char *dir, const char *name) {
 /* Runs commands of the test's folder; prints what they said if the status is another than 0. */
 static bool runs(const char *dir, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool runs(const char *dir, const char *fmt, ...) {
-    char text[8192], command[1024];
+    char command[1024];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(command, sizeof command, fmt, ap);
     va_end(ap);
-    int status = test_shell(dir, text, sizeof text, RUN "%s", command);
-    if (status) printf("    %s\n    status %d: %s\n", command, status, text);
+    int status = test_shell(dir, said, sizeof said, RUN "%s", command);
+    if (status) printf("    %s\n    status %d: %s\n", command, status, said);
     return status == 0;
 }
 
@@ -118,18 +118,16 @@ enum { N_MESHES = sizeof meshes / sizeof *meshes };
 /* The digest that --count prints is that of the logical model as it begins, in the records too. */
 static void digests(const char *model) {
     const char *dir = shell_directory(1000);
-    char text[8192], digest[17] = "";
+    char digest[17] = "";
     for (int i = -1; i < N_MESHES; i++) {
-        int status = test_shell(dir, text, sizeof text,
-                                RUN "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --json "
-                                    "%d.jsonl --ranks %s",
-                                model, i, i < 0 ? "1" : meshes[i]);
-        const char *line = strstr(text, "\nweights  hash ");
-        CHECK(status == 0 && line);
-        if (i < 0) snprintf(digest, sizeof digest, "%s", line + 15);
-        CHECK(strspn(digest, "0123456789abcdef") == 16 && strncmp(line + 15, digest, 16) == 0);
-        snprintf(text, sizeof text, "grep -q '\"weights_hash\":\"%s\"' ./%d.jsonl", digest, i);
-        CHECK(runs(dir, "%s", text));
+        SHELL(0, "\nweights  hash ",
+              RUN
+              "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --json %d.jsonl --ranks %s",
+              model, i, i < 0 ? "1" : meshes[i]);
+        const char *hash = strstr(said, "\nweights  hash ") + 15;
+        if (i < 0) snprintf(digest, sizeof digest, "%s", hash);
+        CHECK(strspn(digest, "0123456789abcdef") == 16 && strncmp(hash, digest, 16) == 0);
+        CHECK(runs(dir, "grep -q '\"weights_hash\":\"%s\"' ./%d.jsonl", digest, i));
     }
 }
 TEST(train_begins_with_the_same_weights_on_every_mesh) {
@@ -147,13 +145,12 @@ TEST(train_profiles_one_rank_on_every_mesh) {
 }
 
 static double peak_of(const char *dir, int ranks) {
-    char text[8192];
-    if (test_shell(dir, text, sizeof text,
+    if (test_shell(dir, said, sizeof said,
                    "$BUILD/train_gpt --train train.bin --model %s --micro 1 --batch 80 --steps 0 "
                    "--ranks %d --layout dp",
                    models[0], ranks))
         return 0;
-    const char *at = strstr(text, " peak ");
+    const char *at = strstr(said, " peak ");
     return at ? strtod(at + 6, NULL) : 0;
 }
 
@@ -217,41 +214,37 @@ static const struct {
 
 TEST(train_tells_the_padding_of_awkward_sizes) {
     const char *dir = shell_directory_below(1000, 31);
-    char padding[80];
-    for (size_t i = 0; i < sizeof awkward / sizeof *awkward; i++) {
-        snprintf(padding, sizeof padding, "; padding: %s\n", awkward[i].padding);
-        SHELL(0, padding, RUN "$RUN --model %s %s --steps 1 --ranks %s", awkward[i].model,
-              awkward[i].options, awkward[i].mesh);
-    }
+    for (size_t i = 0; i < sizeof awkward / sizeof *awkward; i++)
+        SHELL(0, test_path("; padding: %s\n", awkward[i].padding),
+              RUN "$RUN --model %s %s --steps 1 --ranks %s", awkward[i].model, awkward[i].options,
+              awkward[i].mesh);
 }
 
 /* ---- signals ---- */
 
-/* Starts a command, sends SIGTERM once a condition of the shell is true, and returns the exit
- * status: 124 when it had to be killed a minute later. */
-static int terminated(const char *dir, char *text, size_t n, const char *command,
-                      const char *condition) {
-    return test_shell(dir, text, n,
-                      RUN "timeout --foreground -k 5 60 %s >out 2>err & P=$!; "
-                          "for i in $(seq 1000); do { %s; } && break; sleep 0.02; done; "
-                          "kill -TERM $P; wait $P; S=$?; cat err; exit $S",
-                      command, condition);
-}
+/* Starts a command, sends SIGTERM once a condition of the shell is true, and looks for what it says
+ * then. Its exit status would be 124 if it had to be killed a minute later. */
+#define TERMINATED(says, command, condition)                                                       \
+    SHELL(143, says,                                                                               \
+          RUN "timeout --foreground -k 5 60 %s >out 2>err & P=$!; "                                \
+              "for i in $(seq 1000); do { %s; } && break; sleep 0.02; done; "                      \
+              "kill -TERM $P; wait $P; S=$?; cat err; exit $S",                                    \
+          command, condition)
 
 #define MESHED "--ranks 4 --layout x2.y2+sp --model "
 
 TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
     const char *dir = shell_directory(4000);
-    char text[4096], what[256], command[768];
-    snprintf(what, sizeof what, "--exact --model %s --micro 1 --batch 1024", models[0]);
-    snprintf(command, sizeof command,
-             "$RUN %s --ranks 4 --layout x2.y2+sp --steps 100000 --save run --json run.jsonl",
-             what); // 64 micro-batches a step
-    CHECK(terminated(dir, text, sizeof text, command, "grep -qs '\"step\":3,' run.jsonl") == 143);
+    char *what = test_path("--exact --model %s --micro 1 --batch 1024", models[0]);
+    TERMINATED("stopped by signal 15 after step ",
+               test_path("$RUN %s --ranks 4 --layout x2.y2+sp --steps 100000 --save run "
+                         "--json run.jsonl",
+                         what), // 64 micro-batches a step
+               "grep -qs '\"step\":3,' run.jsonl");
     Log run = read_log(dir, "run.jsonl");
     CHECK(run.n >= 3 && run.n < MAX_STEPS - 3);
-    snprintf(command, sizeof command, "stopped by signal 15 after step %d; --resume", run.n);
-    CHECK(strstr(text, command) && !strchr(strchr(text, '\n') + 1, '\n'));
+    CHECK(strstr(said, test_path(" after step %d; --resume", run.n)));
+    CHECK(!strchr(strchr(said, '\n') + 1, '\n'));
     CHECK(runs(dir,
                "test -d run/step_%08d && $RUN %s --ranks 3 --layout x3 --steps %d --save run "
                "--resume --json run.jsonl && $RUN %s --steps %d --json one.jsonl",
@@ -266,28 +259,24 @@ TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
     static const char *const busy[] = {"--val long.bin --eval-batches 0 --eval-every 1",
                                        "--sample-every 1 --sample-tokens 10000000"};
     const char *dir = shell_directory(4000);
-    char text[4096], command[512];
     CHECK(runs(dir, "truncate -s 64M long.bin"));
     for (int i = 0; i < 2; i++) {
-        char condition[64];
-        snprintf(command, sizeof command,
-                 "$BUILD/train_gpt --train train.bin " MESHED "%s --save run%d --json log%d %s",
-                 models[0], i, i, busy[i]);
-        snprintf(condition, sizeof condition, "grep -qs '\"step\":1,' log%d && sleep 0.2", i);
-        CHECK(terminated(dir, text, sizeof text, command, condition) == 143);
-        CHECK(strstr(text, "stopped by signal 15 after step 1; --resume continues"));
+        TERMINATED("stopped by signal 15 after step 1; --resume continues",
+                   test_path("$BUILD/train_gpt --train train.bin " MESHED
+                             "%s --save run%d --json log%d %s",
+                             models[0], i, i, busy[i]),
+                   test_path("grep -qs '\"step\":1,' log%d && sleep 0.2", i));
         CHECK(runs(dir, "test -d run%d/step_00000001", i));
     }
-    CHECK(terminated(dir, text, sizeof text,
-                     "$BUILD/train_gpt --ranks 4 --layout optimus:2x2 --init run0 --val long.bin "
-                     "--eval-batches 0",
-                     "grep -qs available out && sleep 0.2") == 143);
-    CHECK(strstr(text, "stopped by signal 15") && strstr(text, "nothing was saved"));
+    TERMINATED("stopped by signal 15",
+               "$BUILD/train_gpt --ranks 4 --layout optimus:2x2 --init run0 --val long.bin "
+               "--eval-batches 0",
+               "grep -qs available out && sleep 0.2");
+    CHECK(strstr(said, "nothing was saved"));
     CHECK(runs(dir, "$RUN --model layers=1,heads=2,channels=8,seq=16 --tokenizer bytes --steps 1 "
                     "--save bytes"));
-    CHECK(terminated(dir, text, sizeof text,
-                     "$BUILD/train_gpt --ranks 4 --layout d2.x2 --init bytes --tokenizer bytes "
-                     "--prompt word --sample-tokens 10000000",
-                     "[ -s out ]") == 143);
-    CHECK(strstr(text, "stopped by signal 15"));
+    TERMINATED("stopped by signal 15",
+               "$BUILD/train_gpt --ranks 4 --layout d2.x2 --init bytes --tokenizer bytes "
+               "--prompt word --sample-tokens 10000000",
+               "[ -s out ]");
 }
