@@ -70,12 +70,11 @@ static bool rows_near(const Where *w, const Case *c, const Words *before, const 
 }
 
 /* Without backward the logits stay; with it, what lies between rows. */
-static bool whole(const Where *w, const void *of, int way) {
+static bool whole(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
     int32_t *on_device, *target = targets_of(c, &on_device);
     Words x = logits_of(w, c), before = logits_of(w, c), loss = words_empty(c->T, false, 0);
     Classifier k = {.T = c->T, .V = c->V, .ld = c->ld, .targets = on_device, .scale = 1};
-    (void)way;
     w->k->classifier(w->team, &k, loss.device, x.device);
     words_get(&x), words_get(&loss);
     if (!same_bits(x.host, before.host, x.n)) return false;

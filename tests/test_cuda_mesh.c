@@ -74,8 +74,7 @@ TEST(cuda_mesh_of_2_and_4_ranks_trains_what_one_rank_trains) {
 }
 
 /* Sums of K in one order, of however many rows. */
-static void own_matmuls(Model *m, void *ctx) {
-    (void)m, (void)ctx;
+static void own_matmuls(UNUSED Model *m, UNUSED void *ctx) {
     matmul_set_backend(BACKEND_TILED);
 }
 
@@ -113,22 +112,19 @@ TEST_EMULATED(cuda_mesh_of_fused_matmuls_between_processes_changes_no_bit) {
     }
 }
 
-static void limit_waits(Model *m, void *ctx) {
-    (void)ctx;
+static void limit_waits(Model *m, UNUSED void *ctx) {
     world_set_limit(m->grid->world, 0.3);
 }
-static void lose_flags(void *ctx) {
+static void lose_flags(UNUSED void *ctx) {
     MeshRun r = {.model = model, .layout = "x2+sp", .cuda = true, .ipc = true, .overlap = "fused"};
-    (void)ctx;
     r.before = limit_waits;
     run_on(r,
            (EmuSetup){
                .late = true, .shuffle = 1, .devices = 2, .ipc_within = true, .lose_flags = true});
 }
 /* As the library: handles are for other processes, and for devices that are reached. */
-static void refuse_handles(void *ctx) {
+static void refuse_handles(UNUSED void *ctx) {
     MeshRun r = {.model = model, .layout = "x2+sp", .cuda = true, .ipc = true, .overlap = "fused"};
-    (void)ctx;
     run_on(r, (EmuSetup){.devices = 2});
 }
 
@@ -146,8 +142,7 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
     CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases, false) == 0);
 }
 
-static void tensor_cores(Model *m, void *ctx) {
-    (void)m, (void)ctx;
+static void tensor_cores(UNUSED Model *m, UNUSED void *ctx) {
     matmul_set_backend(BACKEND_SM90);
 }
 
@@ -202,10 +197,9 @@ static int64_t wrong_casts_of(Model *m, const Tensor *t, const float *whole) {
     return wrong;
 }
 
-static void check_casts(Model *m, int step, void *ctx) {
+static void check_casts(Model *m, UNUSED int step, UNUSED void *ctx) {
     Comm *all = world_comm(m->grid->world);
     const float *whole = masters;
-    (void)step, (void)ctx;
     put_masters(m);
     coll_barrier(all);
     for (int i = 0; i < m->tensors.n; whole += tensor_size(&m->tensors.t[i++])) {

@@ -141,8 +141,7 @@ TEST(generate_in_bf16_has_the_logits_of_one_rank) {
 
 /* ---- where a text ends ---- */
 
-static bool count(void *left, int32_t id) {
-    (void)id;
+static bool count(void *left, UNUSED int32_t id) {
     return --*(int *)left > 0;
 }
 

@@ -98,7 +98,7 @@ static Reference reference(const Where *w, const Case *c, const Data *d) {
     return r;
 }
 
-static bool whole(const Where *w, const void *of, int way) {
+static bool whole(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
     int64_t T = c->T, C = c->C, n = T * C;
     Data d = data_of(w, c);
@@ -106,7 +106,6 @@ static bool whole(const Where *w, const void *of, int way) {
     if (!w->again) r = reference(w, c, &d);
     Norm *norm = bind(w, c, &d);
     float *mean = mean_of(c, &d);
-    (void)way;
     w->k->norm_forward(w->team, norm, d.y.device, mean, d.rstd.device, d.x.device);
     w->k->norm_backward(w->team, norm, d.dx.device, d.dy.device, d.x.device, mean, d.rstd.device);
     words_get(&d.y), words_get(&d.rstd), words_get(&d.dx), words_get(&d.dgamma);
@@ -131,11 +130,10 @@ TEST(cuda_norm_matches_double_in_any_order) {
 }
 
 /* With statistics as they are in double. */
-static bool backward(const Where *w, const void *of, int way) {
+static bool backward(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
     Data d = data_of(w, c);
     Reference r = reference(w, c, &d);
-    (void)way;
     for (int64_t t = 0; t < c->T; t++)
         d.mean.host[t] = (float)r.mean[t], d.rstd.host[t] = (float)r.rstd[t];
     words_put(&d.mean), words_put(&d.rstd);
@@ -219,7 +217,7 @@ TEST(cuda_norm_of_cut_rows_matches_double_in_any_order) {
 
 /* The fused norm and the one in two steps are one mathematics: the same bits where nothing is
  * cut. */
-static bool two_steps(const Where *w, const void *of, int way) {
+static bool two_steps(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
     const Kernels *k = w->k;
     int64_t T = c->T, n = T * c->C;
@@ -227,7 +225,6 @@ static bool two_steps(const Where *w, const void *of, int way) {
     Norm *fused = bind(w, c, &a), *steps = bind(w, c, &b);
     Words sums = words_empty(2 * T, false, 0);
     float *mean = mean_of(c, &a), *rstd = a.rstd.device;
-    (void)way;
     k->norm_forward(w->team, fused, a.y.device, mean, rstd, a.x.device);
     k->norm_backward(w->team, fused, a.dx.device, a.dy.device, a.x.device, mean, rstd);
     k->norm_apply(w->team, steps, b.y.device, b.x.device, mean, rstd);

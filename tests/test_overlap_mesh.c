@@ -122,8 +122,7 @@ typedef struct Evaluation {
     float losses[EVAL_N * EVAL_S], logits[EVAL_B * EVAL_S * EVAL_V];
 } Evaluation;
 
-static void fill_eval(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
-    (void)ctx;
+static void fill_eval(UNUSED void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
     for (int64_t t = 0; t < EVAL_S; t++, inputs++, targets++)
         *inputs = *targets = (int32_t)((i * EVAL_S + t) * (i * EVAL_S + t) % 11);
 }
@@ -204,12 +203,10 @@ static bool covered(const Program *p, int start) {
     return false;
 }
 
-static bool any(const Program *p, const Op *op) {
-    (void)p, (void)op;
+static bool any(UNUSED const Program *p, UNUSED const Op *op) {
     return true;
 }
-static bool of_panels(const Program *p, const Op *op) {
-    (void)p;
+static bool of_panels(UNUSED const Program *p, const Op *op) {
     return op->kind == OP_BROADCAST || op->kind == OP_REDUCE;
 }
 static bool of_head(const Program *p, const Op *op) {
