@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/team.h"
+#include "data/tokenizer.h"
 
 static bool failed, skipped;
 static char tmpdir[64];
@@ -151,6 +152,12 @@ char *test_read(const char *path, size_t *n) {
     return text;
 }
 
+bool test_same_files(const char *a, const char *b) {
+    size_t n = 0, m = 0;
+    OWNED(test_mem_end) char *x = test_read(a, &n), *y = test_read(b, &m);
+    return x && y && n == m && memcmp(x, y, n) == 0;
+}
+
 int test_count(const char *text, const char *word) {
     int n = 0;
     for (; (text = strstr(text, word)); text++) n++;
@@ -192,6 +199,9 @@ char *test_path(const char *fmt, ...) {
 
 void test_team_end(Team **t) {
     team_destroy(*t);
+}
+void test_tokenizer_end(Tokenizer **t) {
+    tokenizer_free(*t);
 }
 void test_mem_end(void *pointer) {
     void *p;

@@ -67,6 +67,7 @@ bool test_one_processor(bool one);
 char *test_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The whole file, with a 0 behind it, for mem_free; NULL: it is not there. n may be NULL. */
 char *test_read(const char *path, size_t *n);
+bool test_same_files(const char *a, const char *b);
 int test_count(const char *text, const char *word); // how often it is there
 /* The text with the first `from`, which must be there, replaced; for mem_free. */
 char *test_changed(const char *text, const char *from, const char *to);
@@ -119,7 +120,9 @@ bool test_balanced(const char *html);
 /* An argument of a callback that this one does without. */
 #define UNUSED __attribute__((unused))
 struct Team;
+struct Tokenizer;
 void test_team_end(struct Team **t);
+void test_tokenizer_end(struct Tokenizer **t);
 void test_mem_end(void *pointer);
 
 #define CHECK(cond) CHECK_SAYS(cond, "%s", #cond)

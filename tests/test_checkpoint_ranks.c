@@ -301,12 +301,6 @@ static void job_free(Job *j) {
     for (int i = 0; i < MAX_RANKS; i++) mem_free(j->text[i]), j->text[i] = NULL;
 }
 
-static bool same_file(const char *a, const char *b) {
-    size_t n = 0, m = 0;
-    OWNED(test_mem_end) char *x = test_read(a, &n), *y = test_read(b, &m);
-    return x && y && n == m && memcmp(x, y, n) == 0;
-}
-
 /* ---- the tests ---- */
 
 TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests stand on
@@ -342,8 +336,8 @@ static void any_ranks(const char *config) {
         save.seed = 5, save.cut = (unsigned)p;
         CHECK(job_run(&save) && count_names(dir[p]) == 1);
         for (int k = 0; k < 5; k++) // whoever wrote it
-            CHECK(same_file(test_path("%s/step_00000007/%s", dir[0], files[k]),
-                            test_path("%s/step_00000007/%s", dir[p], files[k])));
+            CHECK(test_same_files(test_path("%s/step_00000007/%s", dir[0], files[k]),
+                                  test_path("%s/step_00000007/%s", dir[p], files[k])));
     }
     for (int q = 0; q < N_MESHES; q++) {
         Job load = {.what = LOAD, .config = config, .mesh = q, .seed = 5, .cut = (unsigned)q + 2};
@@ -493,9 +487,9 @@ TEST(weights_of_any_ranks_are_exported_alike) {
         const char *dir = test_tmpdir();
         file[p > 0] = test_path("%s/model.safetensors", dir);
         Job j = {.what = EXPORT, .config = MIXED, .path = dir, .mesh = p, .seed = 3};
-        CHECK(job_run(&j) && same_file(file[0], file[p > 0]) && count_names(dir) == 2);
+        CHECK(job_run(&j) && test_same_files(file[0], file[p > 0]) && count_names(dir) == 2);
         j.fail_rank = mesh_ranks(p) - 1, j.fail_at = 2, j.seed = 4;
-        CHECK(!job_run(&j) && same_file(file[0], file[p > 0]) && count_names(dir) == 2);
+        CHECK(!job_run(&j) && test_same_files(file[0], file[p > 0]) && count_names(dir) == 2);
         for (int r = 0; r < mesh_ranks(p); r++) CHECK(j.left[r] == 2);
     }
 }
@@ -506,7 +500,7 @@ TEST(llmc_of_any_ranks_is_the_same_and_any_ranks_read_it) {
         path[p] = test_path("%s/model.bin", test_tmpdir());
         Job j = {.what = LLMC_SAVE, .config = GPT2, .path = path[p], .mesh = p, .seed = 3};
         j.cut = (unsigned)p;
-        CHECK(job_run(&j) && same_file(path[0], path[p]));
+        CHECK(job_run(&j) && test_same_files(path[0], path[p]));
     }
     for (int q = 0; q < N_MESHES; q++) {
         Job j = {.what = LLMC_LOAD, .config = GPT2, .path = path[N_MESHES - 1 - q], .mesh = q};

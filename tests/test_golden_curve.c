@@ -103,17 +103,15 @@ static char *make_shard(const char *folder, const Curve *c) {
     char *vocab = test_path("%s/gpt2_vocab.json", folder);
     OWNED(test_mem_end) char *text = test_read(test_path("%s/tinyshakespeare.txt", folder), &n);
     if (!text || !io_exists(vocab)) return NULL;
-    Tokenizer *t = tokenizer_load(vocab);
-    int32_t *ids;
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(vocab);
+    OWNED(test_mem_end) int32_t *ids = NULL;
     int64_t n_ids = tokenizer_encode(t, (uint8_t *)text, n, &ids), sum = 0, weighted = 0;
-    tokenizer_free(t);
     OWNED(test_mem_end) uint16_t *shard = mem_alloc((size_t)n_ids * sizeof *shard);
     for (int64_t i = 0; i < n_ids; i++) {
         shard[i] = (uint16_t)ids[i];
         sum += ids[i];
         weighted += ids[i] * (i + 1) % 1000003;
     }
-    mem_free(ids);
     if (!io_write_file(path, shard, (size_t)n_ids * sizeof *shard, NULL, NULL)) die("%s", path);
     if (n_ids != c->n_tokens || sum != c->sum || weighted != c->weighted_sum)
         test_fail(__FILE__, __LINE__,

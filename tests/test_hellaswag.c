@@ -65,7 +65,7 @@ static void all_rows(const HellaSwag *h, int64_t example, int64_t S, int32_t *in
 
 TEST(hellaswag_rows_and_masks) {
     File f = two();
-    HellaSwag h;
+    OWNED(hellaswag_close) HellaSwag h = {0};
     CHECK(parse(&f, &h, NULL));
     CHECK(h.n == 2 && h.longest_row == 7 && h.max_id == 4005);
     CHECK(hellaswag_label(&h, 0) == 2 && hellaswag_label(&h, 1) == 0);
@@ -80,12 +80,11 @@ TEST(hellaswag_rows_and_masks) {
                                     -1, -1, -1,   -1,   4000, 4001, -1, -1,   -1,   -1};
     CHECK(memcmp(in, want_in, sizeof in) == 0);
     CHECK(memcmp(to, want_to, sizeof to) == 0);
-    hellaswag_close(&h);
 }
 
 TEST(hellaswag_rows_at_the_limit) {
     File f = two();
-    HellaSwag h;
+    OWNED(hellaswag_close) HellaSwag h = {0};
     CHECK(parse(&f, &h, NULL));
     int32_t in[4 * 6], to[4 * 6];
     // 7 tokens need 6 positions: the last token is only a target
@@ -95,13 +94,12 @@ TEST(hellaswag_rows_at_the_limit) {
     all_rows(&h, 1, 6, in, to);
     CHECK(in[0] == 100 && to[0] == 1000 && in[1] == 1000 && to[1] == -1);
     CHECK(in[18 + 5] == 4004 && to[18 + 5] == 4005);
-    hellaswag_close(&h);
 }
 
 TEST(hellaswag_picks_the_lowest_mean) {
     enum { S = 8 };
     File f = two();
-    HellaSwag h;
+    OWNED(hellaswag_close) HellaSwag h = {0};
     CHECK(parse(&f, &h, NULL));
     // example 0: completions of 2, 1, 4 and 2 tokens from place 2 on. Means 2, 3, 1.5, 4; sums 4,
     // 3, 6, 8: the mean decides. What is masked is far lower and must not count.
@@ -119,18 +117,16 @@ TEST(hellaswag_picks_the_lowest_mean) {
     CHECK(hellaswag_pick(&h, 0, loss, S) == 1);
     row[1][0] = row[2][0] = row[3][1] = NAN;
     CHECK(hellaswag_pick(&h, 0, loss, S) == -1);
-    hellaswag_close(&h);
 }
 
 /* ---- defects --------------------------------------------------------------------------------- */
 
 static bool refused(const File *f, size_t n_bytes, const char *text) {
-    HellaSwag h;
+    OWNED(hellaswag_close) HellaSwag h;
     Err e = {{0}};
     // exactly n_bytes of heap, so that an address sanitizer sees a step beyond
     OWNED(test_mem_end) uint8_t *p = memcpy(mem_alloc(n_bytes), f->words, n_bytes);
     bool ok = hellaswag_parse(p, n_bytes, &h, &e);
-    if (ok) hellaswag_close(&h);
     if (!ok && strstr(e.text, text)) return true;
     printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e.text, text);
     return false;
@@ -189,17 +185,15 @@ typedef struct Call {
 
 static void open_file(void *arg) {
     const Call *c = arg;
-    HellaSwag h = hellaswag_open(c->path, c->vocab);
-    hellaswag_close(&h);
+    OWNED(hellaswag_close) HellaSwag h = hellaswag_open(c->path, c->vocab);
 }
 
 TEST(hellaswag_files) {
     File f = two();
     char *path = test_path("%s/eval.bin", test_tmpdir());
     CHECK(io_write_file(path, f.words, 2 * f.n, NULL, NULL));
-    HellaSwag h = hellaswag_open(path, 4006);
+    OWNED(hellaswag_close) HellaSwag h = hellaswag_open(path, 4006);
     CHECK(h.n == 2 && hellaswag_label(&h, 0) == 2);
-    hellaswag_close(&h);
     Call small = {path, 4005}, none = {"no/such.bin", 4006}, folder = {test_tmpdir(), 4006};
     CHECK_CHILD(1, open_file, &small,
                 "eval.bin: holds token id 4005, but the vocabulary has ids 0..4004");
@@ -216,8 +210,8 @@ TEST(hellaswag_files) {
 TEST(hellaswag_is_made_of_json_lines) {
     static const char lines[] = "{\"ind\":24,\"ctx\":\"Hi\",\"label\":2," ENDINGS "}\n"
                                 "{\"ctx\":\"X\",\"label\":\"0\"," ENDINGS "}";
-    Tokenizer *t = tokenizer_load("bytes");
-    HellaSwag h;
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("bytes");
+    OWNED(hellaswag_close) HellaSwag h = {0};
     Err e;
     size_t n = 0;
     OWNED(test_mem_end)
@@ -230,8 +224,6 @@ TEST(hellaswag_is_made_of_json_lines) {
     const int32_t want_in[S] = {'H', 'i', ' ', 'b', 'c'}, want_to[S] = {-1, ' ', 'b', 'c', -1};
     CHECK(memcmp(in + S, want_in, sizeof want_in) == 0); // a completion begins with a blank
     CHECK(memcmp(to + S, want_to, sizeof want_to) == 0);
-    hellaswag_close(&h);
-    tokenizer_free(t);
 }
 
 TEST(hellaswag_json_that_is_none_is_named_by_line) {
@@ -249,7 +241,7 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
         {"[]", "line 1: the text \"ctx\""},
         {"\n\n", "no example"},
     };
-    Tokenizer *t = tokenizer_load("bytes");
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("bytes");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         Err e = {""};
         size_t n;
@@ -269,7 +261,6 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
         CHECK_SAYS(strstr(e.text, k ? "line 65536: more than 65535" : "has 65560 bytes"), "%s",
                    e.text);
     }
-    tokenizer_free(t);
 }
 
 TEST(hellaswag_of_the_tool_is_scored_by_a_run) {

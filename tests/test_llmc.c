@@ -46,16 +46,11 @@ TEST(llmc_models_round_trip_byte_for_byte) {
         Err e = {""};
         CHECK(weights_config(files[i], &c, &e));
         CHECK(c.layers == 2 && c.heads == 2 && c.channels == 16 && c.seq == 12 && c.vocab == 131);
-        Params p = params_make(&c);
+        OWNED(params_free) Params p = params_make(&c);
         CHECK(weights_load(files[i], &p.t, &group_alone, &e));
         char *path = test_path("%s/model.bin", test_tmpdir());
         CHECK(llmc_model_save(path, &p.t, i ? LLMC_BF16 : LLMC_FP32, &group_alone, &e));
-        IoMap a, b;
-        CHECK(io_map(&a, files[i], &e) && io_map(&b, path, &e));
-        CHECK(a.n == b.n && memcmp(a.p, b.p, a.n) == 0);
-        io_unmap(&a);
-        io_unmap(&b);
-        params_free(&p);
+        CHECK(test_same_files(path, files[i]));
     }
 }
 
@@ -63,12 +58,10 @@ TEST(llmc_bf16_is_fp32_rounded) {
     Config c;
     Err e = {""};
     CHECK(weights_config(V3, &c, &e));
-    Params a = params_make(&c), b = params_make(&c);
+    OWNED(params_free) Params a = params_make(&c), b = params_make(&c);
     CHECK(weights_load(V3, &a.t, &group_alone, &e) && weights_load(V5, &b.t, &group_alone, &e));
     for (size_t i = 0; i < a.n; i++)
         CHECK(b.values[i] == bf16_to_float(bf16_from_float(a.values[i])));
-    params_free(&a);
-    params_free(&b);
 }
 
 TEST(llmc_failed_write_leaves_the_old_file) {
@@ -76,7 +69,7 @@ TEST(llmc_failed_write_leaves_the_old_file) {
     Err e = {""};
     struct stat st;
     CHECK(weights_config(V3, &c, &e));
-    Params p = params_make(&c);
+    OWNED(params_free) Params p = params_make(&c);
     CHECK(weights_load(V3, &p.t, &group_alone, &e));
     char *path = test_path("%s/model.bin", test_tmpdir());
     CHECK(io_write_file(path, "old", 3, NULL, &e));
@@ -91,7 +84,6 @@ TEST(llmc_failed_write_leaves_the_old_file) {
         CHECK(st.st_size == 3);
     }
     CHECK(calls > 5 && st.st_size > 1024); // create, resize, write, sync, rename
-    params_free(&p);
 }
 
 TEST(llmc_refuses_other_files_by_name) {
@@ -115,10 +107,9 @@ TEST(llmc_refuses_other_files_by_name) {
                  {6, 1 << 22, "cut off or damaged"},
                  {6, 0, "channels=0"},
                  {7, 131, "padded to 131; 256"}};
-    IoMap m;
+    OWNED(io_unmap) IoMap m = io_open(V3);
     Err e = {""};
     LlmcModel x;
-    CHECK(io_map(&m, V3, &e));
     OWNED(test_mem_end) uint8_t *copy = mem_alloc(m.n);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         memcpy(copy, m.p, m.n);
@@ -129,7 +120,6 @@ TEST(llmc_refuses_other_files_by_name) {
     memcpy(copy, m.p, m.n);
     for (size_t n = 0; n < m.n; n += n < 1030 ? 1 : 997) CHECK(!llmc_model_parse(copy, n, &x, &e));
     CHECK(llmc_model_parse(copy, m.n, &x, &e));
-    io_unmap(&m);
 }
 
 TEST(llmc_refuses_a_model_that_it_cannot_hold) {
@@ -143,11 +133,10 @@ TEST(llmc_refuses_a_model_that_it_cannot_hold) {
         Config c;
         Err e = {""};
         CHECK(config_parse(&c, models[i], &e));
-        Params p = params_make(&c);
+        OWNED(params_free) Params p = params_make(&c);
         CHECK(!llmc_model_save("/nowhere/x.bin", &p.t, LLMC_FP32, &group_alone, &e));
         CHECK(strstr(e.text, keys[i]) && strstr(e.text, "save safetensors"));
         CHECK(!weights_load(V3, &p.t, &group_alone, &e) && strstr(e.text, "vocab=131"));
-        params_free(&p);
     }
 }
 
@@ -158,14 +147,13 @@ TEST(llmc_model_has_the_logits_and_the_loss_of_pytorch) {
     enum { N = 2 * 9, V = 131 };
     const char *const files[] = {V3, V5};
     static const double limit[] = {5e-6, 0.05}; // other orders of sums; bf16 weights
-    IoMap state;
+    OWNED(io_unmap) IoMap state = io_open(STATE);
     Err e = {""};
-    CHECK(io_map(&state, STATE, &e) && state.n > 1024 + 4 * (2 * N + N * V + 1));
+    CHECK(state.n > 1024 + 4 * (2 * N + N * V + 1));
     int32_t tokens[2 * N];
     static float want[N * V + 1], logits[N * V];
     memcpy(tokens, state.p + 1024, sizeof tokens);
     memcpy(want, state.p + 1024 + sizeof tokens, sizeof want);
-    io_unmap(&state);
     OWNED(test_team_end) Team *team = team_create(1);
     for (int i = 0; i < 2; i++) {
         ModelShape shape = {.B = 2, .S = 9, .training = true};

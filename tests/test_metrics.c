@@ -19,6 +19,10 @@
 #include "data/stamp.h"
 #include "data/tfevents.h"
 
+static void json_end(json_t **o) {
+    json_decref(*o);
+}
+
 /* Line i of the text as JSON. */
 static json_t *line_of(const char *text, int i) {
     for (; i > 0 && text; i--) {
@@ -70,14 +74,17 @@ static void run(MetricsFiles f, int64_t resume_step, int64_t steps) {
 TEST(metrics_json_keeps_every_bit) {
     MetricsFiles f = files_in(test_tmpdir());
     run(f, 0, 10);
-    char *text = test_read(f.json, NULL);
+    OWNED(test_mem_end) char *text = test_read(f.json, NULL);
     CHECK(text);
-    json_t *o = line_of(text, 0);
-    CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "threads")) == 2);
-    json_decref(o);
+    OWNED(json_end)
+    json_t *head = line_of(text, 0), *val = line_of(text, 11), *sample = line_of(text, 12);
+    CHECK(json_integer_value(json_object_get(json_object_get(head, "run"), "threads")) == 2);
+    CHECK(number(val, "val_loss") == 0.25);
+    CHECK_STR(json_string_value(json_object_get(sample, "sample")),
+              "say \"so\"\n\xef\xbf\xbd</script>\xc3\xa9");
     for (int i = 1; i <= 10; i++) {
         StepRecord s = record(i);
-        o = line_of(text, i);
+        OWNED(json_end) json_t *o = line_of(text, i);
         CHECK(o && json_integer_value(json_object_get(o, "step")) == i);
         CHECK(number(o, "loss") == s.loss && number(o, "norm") == s.norm &&
               number(o, "lr") == s.lr);
@@ -86,16 +93,7 @@ TEST(metrics_json_keeps_every_bit) {
         CHECK(json_integer_value(json_object_get(o, "received")) == s.received);
         CHECK((json_object_get(o, "received") != NULL) == (i % 2 == 1));
         CHECK(json_is_true(json_object_get(o, "skipped")) == (i == 3));
-        json_decref(o);
     }
-    o = line_of(text, 11);
-    CHECK(number(o, "val_loss") == 0.25);
-    json_decref(o);
-    o = line_of(text, 12);
-    CHECK_STR(json_string_value(json_object_get(o, "sample")),
-              "say \"so\"\n\xef\xbf\xbd</script>\xc3\xa9");
-    json_decref(o);
-    mem_free(text);
 }
 
 TEST(metrics_json_has_null_for_what_is_not_finite) {
@@ -116,26 +114,20 @@ TEST(metrics_files_continue_after_the_resumed_step) {
     FILE *torn = fopen(cut.json, "a");
     CHECK(torn && fputs("{\"step\":28,\"lo", torn) >= 0 && fclose(torn) == 0);
     run(cut, 20, 30);
-    char *a = test_read(whole.csv, NULL), *b = test_read(cut.csv, NULL);
-    CHECK(a && b);
-    CHECK_STR(a, b);
-    mem_free(a), mem_free(b);
-    a = test_read(whole.json, NULL), b = test_read(cut.json, NULL);
+    CHECK(test_same_files(whole.csv, cut.csv));
+    OWNED(test_mem_end) char *b = test_read(cut.json, NULL);
     int64_t next = 1, runs = 0;
     for (int i = 0; i < 38; i++) { // 30 steps, 3 evaluations, 3 samples, 2 run lines
-        json_t *o = line_of(b, i);
+        OWNED(json_end) json_t *o = line_of(b, i);
         CHECK(o);
         runs += json_object_get(o, "run") != NULL;
-        if (json_object_get(o, "loss")) {
-            CHECK(json_integer_value(json_object_get(o, "step")) == next);
-            next++;
-        }
-        json_decref(o);
+        if (json_object_get(o, "loss"))
+            CHECK(json_integer_value(json_object_get(o, "step")) == next++);
     }
     CHECK(runs == 2 && next == 31 && !line_of(b, 38));
+    OWNED(json_end)
     json_t *o = line_of(b, 25); // the second run line: 1 + 20 + 2 + 2 lines are before it
     CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "resumed_step")) == 20);
-    json_decref(o), mem_free(a), mem_free(b);
 }
 
 TEST(metrics_resume_never_loses_older_records) {

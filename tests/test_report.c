@@ -30,24 +30,22 @@ static char *page_of(const ReportRun *runs, int n) {
 }
 
 TEST(report_reads_what_is_there) {
-    ReportRun r;
+    OWNED(report_free) ReportRun r;
     report_read(&r, "a", canned, sizeof canned - 1);
     CHECK(r.lines == 11 && r.bad_lines == 2);
     CHECK(r.loss.n == 4 && r.loss.x[2] == 3 && r.loss.y[2] == 2.0 && isnan(r.loss.y[1]));
     CHECK(r.norm.n == 3 && r.lr.n == 2 && r.val.n == 2 && r.val.y[0] == 2.25);
     CHECK(r.tokens == 192 && r.steps == 4 && r.n_samples == 1);
     CHECK(r.skipped == 1);
-    report_free(&r);
 }
 
 TEST(report_takes_the_later_line_of_a_step) {
     static const char twice[] =
         "{\"step\":1,\"loss\":9}\n{\"step\":2,\"loss\":8}\n{\"step\":3,\"loss\":7}\n"
         "{\"step\":2,\"loss\":5}\n";
-    ReportRun r;
+    OWNED(report_free) ReportRun r;
     report_read(&r, "a", twice, sizeof twice - 1);
     CHECK(r.loss.n == 2 && r.loss.y[0] == 9 && r.loss.y[1] == 5);
-    report_free(&r);
 }
 
 TEST(report_page_is_whole_and_escaped) {
@@ -81,12 +79,11 @@ TEST(report_of_nothing_is_still_a_page) {
                                          "{\"run\":3}\n{\"step\":\"x\"}",
                                          "{\"run\":{\"options\":[]}}\n"};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        ReportRun r;
+        OWNED(report_free) ReportRun r;
         report_read(&r, "a", inputs[i], strlen(inputs[i]));
-        char *page = page_of(&r, 1);
+        OWNED(test_mem_end) char *page = page_of(&r, 1);
         CHECK(page && test_balanced(page));
         CHECK(test_count(page, "<svg") == 0);
-        mem_free(page), report_free(&r);
     }
 }
 
@@ -99,13 +96,12 @@ TEST(report_of_a_long_run_stays_small) {
         for (int i = 1; i <= STEPS; i++)
             n += (size_t)sprintf(text + n, "{\"step\":%d,\"loss\":%s}\n", i,
                                  i == 30001 ? spikes[k] : "3.5");
-        ReportRun r;
+        OWNED(report_free) ReportRun r;
         report_read(&r, "a", text, n);
         OWNED(test_mem_end) char *page = page_of(&r, 1);
         CHECK(r.loss.n == STEPS && page && strlen(page) < 300000);
         CHECK(strstr(page, k ? "30001,1e+300" : "30001,77.25")); // the one spike is not lost
         CHECK(test_count(page, ",3.5]") == 4); // nor smeared over all that follows
-        report_free(&r);
     }
 }
 

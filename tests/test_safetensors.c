@@ -25,14 +25,12 @@ static size_t make(uint8_t *buf, const char *header, size_t n_data) {
 
 static bool parses(const char *header, size_t n_data, Err *e) {
     uint8_t buf[2048];
-    SafeTensors s;
+    OWNED(safetensors_free) SafeTensors s = {0};
     size_t n = make(buf, header, n_data);
     OWNED(test_mem_end)
     uint8_t *exact = mem_alloc(n); // of this size, so that the sanitizer sees any byte read beyond
     memcpy(exact, buf, n);
-    bool ok = safetensors_parse(exact, n, &s, e);
-    safetensors_free(&s);
-    return ok;
+    return safetensors_parse(exact, n, &s, e);
 }
 
 static const char PAIR[] = "{\"__metadata__\":{\"format\":\"pt\"},"
@@ -45,7 +43,7 @@ static const char PAIR[] = "{\"__metadata__\":{\"format\":\"pt\"},"
 
 TEST(safetensors_reads_a_table) {
     uint8_t buf[512];
-    SafeTensors s;
+    OWNED(safetensors_free) SafeTensors s = {0};
     Err e = {""};
     size_t n = make(buf, PAIR, 12);
     CHECK(safetensors_parse(buf, n, &s, &e));
@@ -58,7 +56,6 @@ TEST(safetensors_reads_a_table) {
     CHECK(memcmp(x, &want, 4) == 0);
     safetensors_get(b, 1, 3, x);
     CHECK(x[0] == bf16_to_float(0x0706) && x[2] == bf16_to_float(0x0b0a));
-    safetensors_free(&s);
     CHECK(parses("{}", 0, &e));
     CHECK(parses("{\"z\":{\"dtype\":\"U8\",\"shape\":[0,5],\"data_offsets\":[0,0]}}", 0, &e));
     CHECK(parses("{" T("z", "U8", "[0]", "0", "0") "," T("a", "U8", "[4]", "0", "4") "}", 4, &e));
@@ -66,16 +63,13 @@ TEST(safetensors_reads_a_table) {
 
 TEST(safetensors_refuses_every_truncation) {
     uint8_t buf[512];
-    SafeTensors s;
-    Err e = {""};
     size_t n = make(buf, PAIR, 12);
     for (size_t cut = 0; cut < n; cut++) {
         OWNED(test_mem_end) uint8_t *part = mem_alloc(cut);
         memcpy(part, buf, cut);
-        e.text[0] = 0;
-        CHECK(!safetensors_parse(part, cut, &s, &e));
-        CHECK(e.text[0]);
-        safetensors_free(&s);
+        OWNED(safetensors_free) SafeTensors s = {0};
+        Err e = {""};
+        CHECK(!safetensors_parse(part, cut, &s, &e) && e.text[0]);
     }
 }
 
@@ -115,9 +109,8 @@ TEST(safetensors_names_every_defect) {
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         Err e = {""};
         bool ok = parses(wrong[i].header, wrong[i].n_data, &e);
-        if (ok || !strstr(e.text, wrong[i].says))
-            printf("    case %zu: \"%s\" is not \"%s\"\n", i, e.text, wrong[i].says);
-        CHECK(!ok && strstr(e.text, wrong[i].says));
+        CHECK_SAYS(!ok && strstr(e.text, wrong[i].says), "case %zu: \"%s\" is not \"%s\"", i,
+                   e.text, wrong[i].says);
     }
     uint8_t huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{'};
     SafeTensors s;
@@ -138,12 +131,11 @@ TEST(safetensors_half_precision_widens_exactly) {
         uint16_t h = (uint16_t)i;
         memcpy(buf + n - 131072 + 2 * i, &h, 2);
     }
-    SafeTensors s;
-    Err e;
-    bool ok = safetensors_parse(buf, n, &s, &e);
-    if (ok) safetensors_get(&s.t[0], 0, 65536, x);
+    OWNED(safetensors_free) SafeTensors s = {0};
+    CHECK(safetensors_parse(buf, n, &s, NULL));
+    safetensors_get(&s.t[0], 0, 65536, x);
     int wrong = 0;
-    for (int i = 0; ok && i < 65536; i++) {
+    for (int i = 0; i < 65536; i++) {
         int exp = i >> 10 & 31, frac = i & 1023;
         double want = exp ? ldexp(1 + frac / 1024.0, exp - 15) : ldexp(frac, -24);
         if (exp == 31) want = frac ? NAN : INFINITY;
@@ -152,8 +144,7 @@ TEST(safetensors_half_precision_widens_exactly) {
             isnan(want) ? isnan(x[i]) : (double)x[i] == want && !signbit(x[i]) == !(i >> 15);
         wrong += !same;
     }
-    safetensors_free(&s);
-    CHECK(ok && wrong == 0);
+    CHECK(wrong == 0);
 }
 
 TEST(safetensors_writes_in_any_order) {
@@ -161,9 +152,9 @@ TEST(safetensors_writes_in_any_order) {
     uint32_t crc;
     uint64_t n_bytes;
     Err e = {""};
-    SafeTensors list = {0}, s;
+    SafeTensors list = {0};
+    OWNED(safetensors_free) SafeTensors s = {0};
     SafeWriter w;
-    IoMap m;
     char *path = test_path("%s/a.safetensors", test_tmpdir());
     test_fill(x, 20, 1, 3);
     CHECK(safetensors_add(&list, "one", "F32", 2, (int64_t[]){4, 5}) == 0);
@@ -175,7 +166,7 @@ TEST(safetensors_writes_in_any_order) {
     CHECK(safetensors_put(&w.file, one, 0, 5, x, &e));
     CHECK(safetensors_put(&w.file, two, 0, 10, x, &e));
     CHECK(safetensors_finish(&w, true, &n_bytes, &crc, &e));
-    CHECK(io_map(&m, path, &e));
+    OWNED(io_unmap) IoMap m = io_open(path);
     CHECK(m.n == n_bytes && crc32c(0, m.p, m.n) == crc);
     CHECK(safetensors_parse(m.p, m.n, &s, &e));
     CHECK(s.t[0].begin % 64 == 0);
@@ -183,8 +174,6 @@ TEST(safetensors_writes_in_any_order) {
     CHECK(memcmp(back, x, sizeof x) == 0);
     safetensors_get(safetensors_find(&s, "two"), 0, 20, back);
     for (int i = 0; i < 20; i++) CHECK(back[i] == bf16_to_float(bf16_from_float(x[i])));
-    safetensors_free(&s);
-    io_unmap(&m);
 }
 
 TEST(safetensors_header_that_cannot_be_written_is_an_error) {
@@ -344,8 +333,7 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         Config c;
         Err e = {""};
         bool ok = hf_config_parse(wrong[i].text, strlen(wrong[i].text), &c, &e);
-        if (ok || !strstr(e.text, wrong[i].says))
-            printf("    case %zu: \"%s\" is not \"%s\"\n", i, e.text, wrong[i].says);
-        CHECK(!ok && strstr(e.text, wrong[i].says));
+        CHECK_SAYS(!ok && strstr(e.text, wrong[i].says), "case %zu: \"%s\" is not \"%s\"", i,
+                   e.text, wrong[i].says);
     }
 }

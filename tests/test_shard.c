@@ -17,6 +17,10 @@ typedef struct Bytes {
     size_t n;
 } Bytes;
 
+static void bytes_end(Bytes *b) {
+    mem_free(b->p);
+}
+
 static void put(Bytes *b, const void *p, size_t n) {
     b->p = mem_realloc(b->p, b->n + n, 1);
     memcpy(b->p + b->n, p, n);
@@ -89,10 +93,9 @@ TEST(shard_files_of_llmc_and_nanogpt) {
                 {"train.bin", raw, "nanoGPT raw uint16", ids, N}};
     const char *dir = test_tmpdir();
     for (int i = 0; i < 4; i++) {
-        Shard s = shard_open(save(dir, rows[i].name, rows[i].file));
+        OWNED(shard_close) Shard s = shard_open(save(dir, rows[i].name, rows[i].file));
         CHECK_STR(shard_format_name(&s), rows[i].format);
         CHECK(tokens_equal(&s, rows[i].ids, rows[i].n));
-        shard_close(&s);
     }
 }
 
@@ -111,7 +114,7 @@ TEST(shard_megatron_every_type) {
         put_ids(&bin, small, 6, types[i].width);
         save(dir, "m.idx", megatron_idx(types[i].code, types[i].width, lengths, 3));
         const char *path = save(dir, "m.bin", bin);
-        Shard s = shard_open(path);
+        OWNED(shard_close) Shard s = shard_open(path);
         CHECK_STR(shard_format_name(&s), types[i].name);
         CHECK(s.n_documents == 3);
         CHECK(tokens_equal(&s, small, 6));
@@ -119,19 +122,17 @@ TEST(shard_megatron_every_type) {
         Err e;
         CHECK(!shard_check(&s, 127, NULL, &e));
         CHECK(strstr(e.text, "token 1 of 6 has id 127, but the vocabulary has ids 0..126"));
-        shard_close(&s);
     }
 }
 
 TEST(shard_megatron_with_modes) {
     const int32_t lengths[] = {2, 1};
-    Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
+    OWNED(bytes_end) Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
     put(&idx, "\0\0", 2); // multi-modal files add a byte per sequence
     put_ids(&bin, ids, 3, 2);
     Shard s;
     CHECK(shard_parse_megatron(idx.p, idx.n, bin.p, bin.n, &s, NULL));
     CHECK(tokens_equal(&s, ids, 3));
-    mem_free(idx.p), mem_free(bin.p);
 }
 
 /* ---- each defect has its sentence ------------------------------------------------------------ */
@@ -147,9 +148,9 @@ static bool said(bool ok, const Err *e, const char *text) {
 static bool refused(Bytes b, bool raw, const char *text) {
     Shard s;
     Err e = {{0}};
-    bool ok = shard_parse(b.p, b.n, raw, &s, &e);
+    bool good = said(shard_parse(b.p, b.n, raw, &s, &e), &e, text);
     mem_free(b.p);
-    return said(ok, &e, text);
+    return good;
 }
 
 static Bytes literal(const char *p, size_t n) {
@@ -208,13 +209,12 @@ TEST(shard_defects_foreign) {
 static bool pair_refused(size_t at, int64_t value, size_t n, size_t cut_idx, size_t cut_bin,
                          const char *text) {
     const int32_t lengths[] = {2, 4};
-    Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
+    OWNED(bytes_end) Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
     put_ids(&bin, ids, 6, 2);
     memcpy(idx.p + at, &value, n);
     Shard s;
     Err e = {{0}};
     bool ok = shard_parse_megatron(idx.p, idx.n - cut_idx, bin.p, bin.n - cut_bin, &s, &e);
-    mem_free(idx.p), mem_free(bin.p);
     return said(ok, &e, text);
 }
 
@@ -248,12 +248,10 @@ TEST(shard_defects_megatron) {
     CHECK(pair_refused(DOC + 16, 0, 8, 0, 0, "document 2 at sequence 0"));
     CHECK(pair_refused(VERSION, 1, 8, 1, 0, "more than its"));
     const int32_t none = 0;
-    Bytes empty = megatron_idx(8, 2, &none, 1);
+    OWNED(bytes_end) Bytes empty = megatron_idx(8, 2, &none, 1);
     Shard s;
     Err e = {""};
-    bool ok = shard_parse_megatron(empty.p, empty.n, empty.p, 0, &s, &e);
-    mem_free(empty.p);
-    CHECK(said(ok, &e, "holds no tokens"));
+    CHECK(said(shard_parse_megatron(empty.p, empty.n, empty.p, 0, &s, &e), &e, "holds no tokens"));
     CHECK(pair_refused(VERSION, 1, 8, 0, 2, "the .bin was cut"));
     CHECK(pair_refused(VERSION, 1, 8, 0, 1, "the .bin was cut"));
 }
@@ -325,8 +323,7 @@ static bool sparse(const char *path, const void *header, size_t n, off_t size, c
 }
 
 static void open_one(void *path) {
-    Shard s = shard_open(path);
-    shard_close(&s);
+    OWNED(shard_close) Shard s = shard_open(path);
 }
 
 TEST(shard_beyond_4_gib) {
@@ -339,11 +336,10 @@ TEST(shard_beyond_4_gib) {
         test_skip("this file system holds no sparse file of 4 GiB");
         return;
     }
-    Shard s = shard_open(path);
+    OWNED(shard_close) Shard s = shard_open(path);
     CHECK(s.n_tokens == INT32_MAX);
     shard_read(&s, s.n_tokens - 3, 3, got);
     CHECK(got[0] == 0 && got[1] == 0 && got[2] == 4242);
-    shard_close(&s);
     // one token more than the header says, and one less
     CHECK(truncate(path, size + 2) == 0);
     CHECK_CHILD(1, open_one, path, "too long or damaged");
@@ -353,13 +349,12 @@ TEST(shard_beyond_4_gib) {
     uint16_t first = 11;
     size = 2 * (3ll << 30);
     CHECK(sparse(path, &first, 2, size, &last, 2));
-    ShardSet set = shards_open(path, 65536, NULL);
+    OWNED(shards_close) ShardSet set = shards_open(path, 65536, NULL);
     CHECK(set.n_tokens == 3ll << 30);
     shard_read(&set.shards[0], set.n_tokens - 1, 1, got);
     CHECK(got[0] == 4242);
     shard_read(&set.shards[0], 0, 1, got);
     CHECK(got[0] == 11);
-    shards_close(&set);
 }
 
 TEST(shard_check_beyond_4_gib) {
@@ -409,7 +404,7 @@ TEST(shards_names) {
             snprintf(text + n, sizeof text - n, "%.*s", *c == '@' ? (int)strlen(dir) : 1,
                      *c == '@' ? dir : c);
         }
-        ShardSet set = shards_open(text, 50257, NULL);
+        OWNED(shards_close) ShardSet set = shards_open(text, 50257, NULL);
         int64_t sum = 0;
         int n = 0;
         while (n < 4 && cases[i].tokens[n]) n++;
@@ -420,7 +415,6 @@ TEST(shards_names) {
             sum += cases[i].tokens[k];
         }
         CHECK(set.n_tokens == sum && set.vocab == 50257);
-        shards_close(&set);
     }
 }
 
@@ -431,8 +425,7 @@ typedef struct Call {
 
 static void open_set(void *arg) {
     const Call *c = arg;
-    ShardSet set = shards_open(c->names, c->vocab, NULL);
-    shards_close(&set);
+    OWNED(shards_close) ShardSet set = shards_open(c->names, c->vocab, NULL);
 }
 
 /* Opening must end with status 1 and one line that contains `text`. */

@@ -19,31 +19,25 @@ static bool same_ids(const int32_t *a, int64_t n, const int32_t *b, int64_t m) {
 
 /* decode(encode(x)) == x */
 static void check_round_trip(const Tokenizer *t, const uint8_t *p, size_t n) {
-    int32_t *ids;
-    uint8_t *back;
+    OWNED(test_mem_end) int32_t *ids = NULL;
+    OWNED(test_mem_end) uint8_t *back = NULL;
     int64_t n_ids = tokenizer_encode(t, p, n, &ids);
     int64_t n_back = tokenizer_decode(t, ids, n_ids, &back);
-    bool same = n_back == (int64_t)n && (n == 0 || memcmp(back, p, n) == 0);
-    mem_free(ids);
-    mem_free(back);
-    CHECK(same);
+    CHECK(n_back == (int64_t)n && (n == 0 || memcmp(back, p, n) == 0));
 }
 
 TEST(tokenizer_bytes_are_their_own_ids) {
-    Tokenizer *t = tokenizer_load("bytes");
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("bytes");
     uint8_t all[256];
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
-    int32_t *ids;
+    OWNED(test_mem_end) int32_t *ids = NULL, *middle = NULL;
     int64_t n = tokenizer_encode(t, all, 256, &ids);
     CHECK(n == 256);
     for (int i = 0; i < 256; i++) CHECK(ids[i] == i);
     CHECK(tokenizer_vocab(t) == 257 && tokenizer_eot(t) == 256);
-    mem_free(ids);
-    CHECK(sample_prompt(t, "abcd", 3, 257, &ids) == 3 && ids[0] == 'b' && ids[2] == 'd');
-    mem_free(ids);
+    CHECK(sample_prompt(t, "abcd", 3, 257, &middle) == 3 && middle[0] == 'b' && middle[2] == 'd');
     check_round_trip(t, all, 256);
     check_round_trip(t, all, 0);
-    tokenizer_free(t);
 }
 
 /* tests/golden/tokenizer/cases.json: [text in hex, times, lengths of pieces, ids (small), ids
@@ -76,7 +70,7 @@ static void check_pieces(const json_t *c, size_t number, const uint8_t *p, size_
 
 static void check_ids(const Tokenizer *t, const json_t *want, size_t number, const uint8_t *p,
                       size_t n) {
-    int32_t *ids;
+    OWNED(test_mem_end) int32_t *ids = NULL;
     size_t n_ids = (size_t)tokenizer_encode(t, p, n, &ids), n_want = json_array_size(want);
     if (n_ids != n_want)
         test_fail(__FILE__, __LINE__, "case %zu: %zu ids, not %zu", number, n_ids, n_want);
@@ -84,7 +78,6 @@ static void check_ids(const Tokenizer *t, const json_t *want, size_t number, con
         if (ids[i] != json_integer_value(json_array_get(want, i)))
             test_fail(__FILE__, __LINE__, "case %zu: id %zu is %d, not %lld", number, i,
                       (int)ids[i], (long long)json_integer_value(json_array_get(want, i)));
-    mem_free(ids);
     check_round_trip(t, p, n);
 }
 
@@ -151,10 +144,9 @@ TEST(presplit_utf8_forms) {
 
 TEST(tokenizer_equals_reference_small_vocabulary) {
     for (int i = 0; i < 2; i++) {
-        Tokenizer *t = tokenizer_load(i ? SMALL_JSON : SMALL_PAIR);
+        OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(i ? SMALL_JSON : SMALL_PAIR);
         check_cases(t, 3);
         CHECK(tokenizer_vocab(t) == 700 && tokenizer_eot(t) == 699);
-        tokenizer_free(t);
     }
 }
 
@@ -163,10 +155,9 @@ TEST(tokenizer_equals_reference_gpt2) {
         test_skip("../shared/data/gpt2_vocab.json is absent");
         return;
     }
-    Tokenizer *t = tokenizer_load(gpt2_path);
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(gpt2_path);
     CHECK(tokenizer_vocab(t) == 50257 && tokenizer_eot(t) == 50256 && tokenizer_merges(t) == 50000);
     check_cases(t, 4);
-    tokenizer_free(t);
 }
 
 /* Merging by the definition: the leftmost pair of lowest rank, looked for from the start every
@@ -189,7 +180,7 @@ static int64_t slow_merge(const Tokenizer *t, const uint8_t *p, size_t n, int32_
 
 TEST(tokenizer_merges_short_and_long_pieces) {
     static const char letters[] = "theandoring s";
-    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(SMALL_PAIR);
     uint8_t p[400];
     int32_t want[400], got[400];
     for (uint64_t trial = 0; trial < 400; trial++) {
@@ -199,20 +190,16 @@ TEST(tokenizer_merges_short_and_long_pieces) {
         int64_t n_want = slow_merge(t, p, n, want);
         CHECK(same_ids(got, (int64_t)merge_piece(t, p, n, got), want, n_want));
     }
-    tokenizer_free(t);
 }
 
 TEST(tokenizer_long_piece_is_not_quadratic) {
     enum { N = 4 << 20 }; // a quadratic merge would take hours
-    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(SMALL_PAIR);
     OWNED(test_mem_end) uint8_t *p = mem_alloc(N);
     for (size_t i = 0; i < N; i++) p[i] = (uint8_t) "the"[i % 3];
-    int32_t *ids;
-    int64_t n = tokenizer_encode(t, p, N, &ids);
-    CHECK(n < N);
-    mem_free(ids);
+    OWNED(test_mem_end) int32_t *ids = NULL;
+    CHECK(tokenizer_encode(t, p, N, &ids) < N);
     check_round_trip(t, p, N);
-    tokenizer_free(t);
 }
 
 /* Text that is cut in many parts: words, blanks of all kinds, bad bytes, separators. */
@@ -261,40 +248,35 @@ TEST(presplit_safe_places_are_begins_of_pieces) {
 
 TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
     enum { N = 5 << 18 };
-    Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes();
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes();
     OWNED(test_team_end) Team *team = team_create(3);
     for (int which = 0; which < 4; which++) {
         const Tokenizer *x = which % 2 ? bytes : t;
         OWNED(test_mem_end) uint8_t *p = mixed_text(N, 4, which > 1); // else one document
-        int32_t *one, *part;
+        OWNED(test_mem_end) int32_t *one = NULL;
         Documents d = documents_of(p, N);
         int64_t n_one = documents_encode(&d, x, NULL, true, SIZE_MAX, &one);
         CHECK(d.at == N);
         int64_t at = 0;
         for (d = documents_of(p, N); d.at < d.n;) {
+            OWNED(test_mem_end) int32_t *part = NULL;
             int64_t n = documents_encode(&d, x, team, true, 400000, &part);
             CHECK(n >= 0 && at + n <= n_one && memcmp(part, one + at, (size_t)n * 4) == 0);
             at += n;
-            mem_free(part);
         }
         CHECK(at == n_one);
-        mem_free(one);
     }
-    tokenizer_free(t);
-    tokenizer_free(bytes);
 }
 
 static void check_documents(const char *text, bool eot, const char *want) {
-    Tokenizer *t = tokenizer_bytes();
-    int32_t *ids;
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_bytes();
+    OWNED(test_mem_end) int32_t *ids = NULL;
     Documents d = documents_of((const uint8_t *)text, strlen(text));
     int64_t n = documents_encode(&d, t, NULL, eot, SIZE_MAX, &ids);
     char got[256];
     for (int64_t i = 0; i < n; i++) got[i] = ids[i] == 256 ? '$' : (char)ids[i];
     got[n] = 0;
     CHECK_STR(got, want);
-    mem_free(ids);
-    tokenizer_free(t);
 }
 
 TEST(tokenizer_documents) {
@@ -310,12 +292,11 @@ TEST(tokenizer_documents) {
 }
 
 TEST(tokenizer_random_bytes_round_trip) {
-    Tokenizer *t = tokenizer_load(SMALL_PAIR);
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(SMALL_PAIR);
     uint8_t p[5000];
     for (uint64_t trial = 0; trial < 200; trial++) {
         size_t n = rng_u64(9, trial, 0) % sizeof p;
         for (size_t i = 0; i < n; i++) p[i] = (uint8_t)rng_u64(9, trial, i + 1);
         check_round_trip(t, p, n);
     }
-    tokenizer_free(t);
 }

@@ -18,13 +18,6 @@
 #define SMALL_PAIR   TEST_DATA("golden/tokenizer/vocab.json")
 #define SMALL_MERGES TEST_DATA("golden/tokenizer/merges.txt")
 
-static bool same_files(const char *a, const char *b) {
-    size_t n = 0, m = 0;
-    OWNED(test_mem_end) char *p = test_read(a, &n), *q = test_read(b, &m);
-    bool same = p && q && n == m && memcmp(p, q, n) == 0;
-    return same;
-}
-
 static bool same_tokens(const Tokenizer *a, const Tokenizer *b) {
     if (tokenizer_vocab(a) != tokenizer_vocab(b) || tokenizer_eot(a) != tokenizer_eot(b))
         return false;
@@ -37,22 +30,19 @@ static bool same_tokens(const Tokenizer *a, const Tokenizer *b) {
 }
 
 TEST(tokenizer_formats_agree_and_round_trip) {
+    OWNED(test_tokenizer_end)
     Tokenizer *pair = tokenizer_load(SMALL_PAIR), *json = tokenizer_load(SMALL_JSON);
     CHECK(same_tokens(pair, json) && tokenizer_merges(pair) == tokenizer_merges(json));
     char *dir = test_path("%s/vocabulary", test_tmpdir());
     tokenizer_save(json, dir);
-    Tokenizer *saved = tokenizer_load(dir);
+    OWNED(test_tokenizer_end) Tokenizer *saved = tokenizer_load(dir);
     CHECK(same_tokens(pair, saved) && tokenizer_merges(saved) == tokenizer_merges(pair));
     char *merges = test_path("%s/merges.txt", dir), *bin = test_path("%s/gpt2_tokenizer.bin", dir);
-    CHECK(same_files(merges, SMALL_MERGES));
-    Tokenizer *decoder = tokenizer_load(bin);
+    CHECK(test_same_files(merges, SMALL_MERGES));
+    OWNED(test_tokenizer_end) Tokenizer *decoder = tokenizer_load(bin);
     CHECK(same_tokens(decoder, pair) && !tokenizer_can_encode(decoder));
     size_t n;
     CHECK(!tokenizer_token(pair, -1, &n) && !tokenizer_token(pair, tokenizer_vocab(pair), &n));
-    tokenizer_free(pair);
-    tokenizer_free(json);
-    tokenizer_free(saved);
-    tokenizer_free(decoder);
 }
 
 TEST(tokenizer_gpt2_files_are_written_as_they_were) {
@@ -61,14 +51,12 @@ TEST(tokenizer_gpt2_files_are_written_as_they_were) {
         test_skip("../shared/data/gpt2_merges.txt is absent");
         return;
     }
-    Tokenizer *t = tokenizer_load("../shared/data/gpt2_vocab.json");
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("../shared/data/gpt2_vocab.json");
     char *dir = test_path("%s/gpt2", test_tmpdir()), *merges = test_path("%s/merges.txt", dir);
     tokenizer_save(t, dir);
-    CHECK(same_files(merges, gpt2));
-    Tokenizer *again = tokenizer_load(dir);
+    CHECK(test_same_files(merges, gpt2));
+    OWNED(test_tokenizer_end) Tokenizer *again = tokenizer_load(dir);
     CHECK(same_tokens(t, again));
-    tokenizer_free(t);
-    tokenizer_free(again);
 }
 
 /* transformers 5 writes a template for every tokenizer; this one adds no token to a text. */
@@ -79,11 +67,9 @@ TEST(tokenizer_json_takes_a_template_that_adds_nothing) {
                               "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
                               "\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],"
                               "\"special_tokens\":{}}");
-    Tokenizer *t = NULL;
+    OWNED(test_tokenizer_end) Tokenizer *t = NULL;
     Err e = {""};
-    if (!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e))
-        test_fail(__FILE__, __LINE__, "%s", e.text);
-    tokenizer_free(t);
+    CHECK_SAYS(tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e), "%s", e.text);
 }
 
 /* What of the good tokenizer.json is replaced by what, and a word of the reason. */
@@ -128,15 +114,14 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
     OWNED(test_mem_end) char *good = test_read(SMALL_JSON, &n);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         OWNED(test_mem_end) char *bad = test_changed(good, cases[i][0], cases[i][1]);
-        Tokenizer *t = NULL;
+        OWNED(test_tokenizer_end) Tokenizer *t = NULL;
         Err e = {""};
         bool ok = tokenizer_parse_json((uint8_t *)bad, strlen(bad), &t, &e);
-        if (ok || !strstr(e.text, cases[i][2]))
-            test_fail(__FILE__, __LINE__, "%s: %s", cases[i][1], ok ? "was read" : e.text);
-        CHECK(!ok && !t);
+        CHECK_SAYS(!ok && !t && strstr(e.text, cases[i][2]), "%s: %s", cases[i][1],
+                   ok ? "was read" : e.text);
     }
     for (size_t cut = 0; cut < n; cut += 97) { // truncated anywhere
-        Tokenizer *t = NULL;
+        OWNED(test_tokenizer_end) Tokenizer *t = NULL;
         Err e;
         CHECK(!tokenizer_parse_json((uint8_t *)good, cut, &t, &e));
     }
@@ -147,13 +132,11 @@ TEST(tokenizer_json_may_name_a_special_token_twice) {
     OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
     OWNED(test_mem_end)
     char *text = test_changed(good, "\"!\":0", "\"<|endoftext|>\":699,\"!\":0");
-    Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
+    OWNED(test_tokenizer_end) Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
     Err e = {""};
     bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
     CHECK_STR(e.text, "");
     CHECK(ok && same_tokens(t, pair));
-    tokenizer_free(t);
-    tokenizer_free(pair);
     memcpy(strstr(text, "\"id\":699"), "\"id\":698", 8);
     CHECK(!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
     CHECK(strstr(e.text, "\"<|endoftext|>\" has another id"));
@@ -172,25 +155,21 @@ TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
     }
     OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
+    OWNED(test_tokenizer_end) Tokenizer *t = NULL, *pair = tokenizer_load(SMALL_PAIR);
     Err e = {""};
     bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
     CHECK_STR(e.text, "");
     CHECK(ok && tokenizer_merges(t) == tokenizer_merges(pair));
-    tokenizer_free(t);
 
     char *at = strstr(text, "\"add_prefix_space\":false");
     CHECK(at);
     memcpy(at, "\"add_prefix_space\":true ", 24);
-    CHECK(tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e));
-    int32_t *a, *b;
-    int64_t n_a = tokenizer_encode(t, (const uint8_t *)"the king", 8, &a);
+    OWNED(test_tokenizer_end) Tokenizer *spaced = NULL;
+    CHECK(tokenizer_parse_json((uint8_t *)text, strlen(text), &spaced, &e));
+    OWNED(test_mem_end) int32_t *a = NULL, *b = NULL;
+    int64_t n_a = tokenizer_encode(spaced, (const uint8_t *)"the king", 8, &a);
     int64_t n_b = tokenizer_encode(pair, (const uint8_t *)" the king", 9, &b);
     CHECK(n_a == n_b && memcmp(a, b, (size_t)n_a * 4) == 0);
-    mem_free(a);
-    mem_free(b);
-    tokenizer_free(t);
-    tokenizer_free(pair);
 }
 
 TEST(tokenizer_json_without_merges_has_the_prefix_space) {
@@ -199,7 +178,7 @@ TEST(tokenizer_json_without_merges_has_the_prefix_space) {
     json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
     OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    Tokenizer *t = NULL;
+    OWNED(test_tokenizer_end) Tokenizer *t = NULL;
     Err e = {""};
     bool ok = tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e);
     CHECK_STR(e.text, "");
@@ -207,14 +186,12 @@ TEST(tokenizer_json_without_merges_has_the_prefix_space) {
     static const char *const texts[] = {"ab", " ab", ""};
     static const int n_ids[] = {3, 3, 0};
     for (int i = 0; i < 3; i++) {
-        int32_t *ids;
-        int64_t n = tokenizer_encode(t, (const uint8_t *)texts[i], strlen(texts[i]), &ids);
+        OWNED(test_mem_end) int32_t *ids = NULL;
         OWNED(test_mem_end) uint8_t *back = NULL;
+        int64_t n = tokenizer_encode(t, (const uint8_t *)texts[i], strlen(texts[i]), &ids);
         int64_t n_back = tokenizer_decode(t, ids, n, &back);
-        mem_free(ids);
         CHECK(n == n_ids[i] && n_back == n && memcmp(back, " ab", (size_t)n) == 0);
     }
-    tokenizer_free(t);
 }
 
 TEST(tokenizer_bin_refuses_damage) {
@@ -223,13 +200,12 @@ TEST(tokenizer_bin_refuses_damage) {
     static const uint8_t records[7] = {1, 'a', 2, 'b', 'c', 1, 'a'};
     memcpy(file + 1024, records, 7);
     memcpy(file, header, sizeof header);
-    Tokenizer *t = NULL;
+    OWNED(test_tokenizer_end) Tokenizer *t = NULL;
     Err e;
     CHECK(tokenizer_parse_bin(file, sizeof file, &t, &e));
     size_t n;
     CHECK(memcmp(tokenizer_token(t, 1, &n), "bc", 2) == 0 && n == 2 && tokenizer_eot(t) == 2);
     CHECK(tokenizer_find(t, (const uint8_t *)"a", 1) == 0); // the first of equal ones
-    tokenizer_free(t);
     for (size_t cut = 0; cut < sizeof file; cut++) CHECK(!tokenizer_parse_bin(file, cut, &t, &e));
     static const int32_t bad[][4] = {{20240327, 2, 3, 2}, {20240328, 3, 3, 2}, {20240328, 2, 0, 0},
                                      {20240328, 2, 2, 1}, {20240328, 2, 4, 2}, {20240328, 2, -1, 2},
@@ -255,11 +231,10 @@ TEST(tokenizer_pair_refuses_damage) {
     for (int i = 0; i < 6; i++) {
         OWNED(test_mem_end) char *text = test_changed(merges, "h e\n", cases[i].merge);
         const char *vocab = cases[i].vocab ? cases[i].vocab : good;
-        Tokenizer *t = NULL;
+        OWNED(test_tokenizer_end) Tokenizer *t = NULL;
         Err e = {""};
         bool ok = tokenizer_parse_gpt2((const uint8_t *)vocab, strlen(vocab), (uint8_t *)text,
                                        strlen(text), &t, &e);
-        if (ok) tokenizer_free(t);
         CHECK_SAYS(ok == !*cases[i].says && strstr(e.text, cases[i].says), "%d: %s", i, e.text);
     }
 }
@@ -291,6 +266,7 @@ static void check_token(const Tokenizer *t, int32_t id, const char *want) {
 /* Worked out by hand. Pieces "aab" x4, " aab" x1, "xy" x2: a b 5 times, a a 5 times; a < b in
  * GPT-2's order, so a a goes first. Then aa b 5, x y 2, and " " aab once. */
 TEST(bpe_train_by_hand) {
+    OWNED(test_tokenizer_end)
     Tokenizer *t = learn("aab\n<|endoftext|>\naab\n<|endoftext|>\naab\n<|endoftext|>\naab "
                          "aab\n<|endoftext|>\nxy\n<|endoftext|>\nxy",
                          300, 2);
@@ -301,25 +277,21 @@ TEST(bpe_train_by_hand) {
     CHECK(tokenizer_vocab(t) == 260 && tokenizer_eot(t) == 259 && tokenizer_merges(t) == 3);
     check_token(t, 0, "!");
     check_token(t, 255, "\xad");
-    tokenizer_free(t);
 }
 
 TEST(bpe_train_overlapping_pairs) { // aaaaa: a a counted 4 times, then aa aa a
-    Tokenizer *t = learn("aaaaa", 300, 1);
+    OWNED(test_tokenizer_end) Tokenizer *t = learn("aaaaa", 300, 1);
     check_token(t, 256, "aa");
     check_token(t, 257, "aaa"); // aa a and aa aa once each; id of a < id of aa
     check_token(t, 258, "aaaaa");
     CHECK(tokenizer_vocab(t) == 260);
-    tokenizer_free(t);
 }
 
 TEST(bpe_train_of_nothing_is_bytes) {
-    Tokenizer *t = learn("", 1000, 2);
+    OWNED(test_tokenizer_end) Tokenizer *t = learn("", 1000, 2);
     CHECK(tokenizer_vocab(t) == 257 && tokenizer_merges(t) == 0);
-    int32_t *ids;
+    OWNED(test_mem_end) int32_t *ids = NULL;
     CHECK(tokenizer_encode(t, (const uint8_t *)"!\"", 2, &ids) == 2 && ids[0] == 0 && ids[1] == 1);
-    mem_free(ids);
-    tokenizer_free(t);
 }
 
 /* tests/golden/tokenizer was trained by HF's BpeTrainer on this text. */
@@ -330,11 +302,9 @@ TEST(bpe_train_equals_hf_trainer) {
         test_skip("../shared/data/tinyshakespeare.txt is absent");
         return;
     }
-    Tokenizer *t = learn(text, 700, 2);
-    Tokenizer *want = tokenizer_load(SMALL_PAIR);
+    OWNED(test_tokenizer_end) Tokenizer *t = learn(text, 700, 2);
+    OWNED(test_tokenizer_end) Tokenizer *want = tokenizer_load(SMALL_PAIR);
     CHECK(same_tokens(t, want) && tokenizer_merges(t) == tokenizer_merges(want));
-    tokenizer_free(t);
-    tokenizer_free(want);
 }
 
 static void check_shard(const char *path, ShardFormat format, const int32_t *want, int64_t n) {

@@ -88,19 +88,17 @@ TEST(weights_failed_export_leaves_what_was_there) {
 TEST(weights_pieces_are_columns_transposed) {
     OWNED(model_free) Model m = model_make(LLAMA, 1, 1);
     Err e;
-    IoMap map;
-    SafeTensors s = {0};
+    OWNED(safetensors_free) SafeTensors s = {0};
     char *path = test_path("%s/model.safetensors", test_tmpdir());
     CHECK(weights_save(path, &m.t, "F32", &group_alone, NULL, NULL, &e));
-    CHECK(io_map(&map, path, &e) && safetensors_parse(map.p, map.n, &s, &e));
+    OWNED(io_unmap) IoMap map = io_open(path);
+    CHECK(safetensors_parse(map.p, map.n, &s, &e));
     const Tensor *x = &m.t.t[tensors_find(&m.t, "h.1.qkv.weight")];
     const SafeTensor *k = safetensors_find(&s, "model.layers.1.self_attn.k_proj.weight");
     CHECK(k && k->n_dims == 2 && k->dims[0] == 8 && k->dims[1] == 16);
     float row[16];
     safetensors_get(k, 3 * 16, 16, row); // output feature 3 of K: column 16 + 3 of QKV
     for (int c = 0; c < 16; c++) CHECK(row[c] == x->param[c * x->cols + 16 + 3]);
-    safetensors_free(&s);
-    io_unmap(&map);
 }
 
 /* ---- files made by others: GPT-2's tensors under other names, of other types, in shards ---- */
@@ -139,10 +137,9 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
 static bool loads_foreign(Foreign f, Err *e) {
     OWNED(model_free) Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     char *path = test_path("%s/x.safetensors", test_tmpdir());
-    bool ok = write_foreign(path, &a, f, 0, a.t.n_pieces) &&
-              weights_load(path, &b.t, &group_alone, e) &&
-              memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
-    return ok;
+    return write_foreign(path, &a, f, 0, a.t.n_pieces) &&
+           weights_load(path, &b.t, &group_alone, e) &&
+           memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
 }
 
 TEST(weights_names_prefixes_and_buffers) {
@@ -155,17 +152,19 @@ TEST(weights_names_prefixes_and_buffers) {
 }
 
 TEST(weights_names_what_does_not_fit) {
+    static const struct {
+        Foreign f;
+        const char *says;
+    } cases[] = {
+        {{"", "F32", "h.1.mlp.c_fc.weight", 0, 0}, "tensor h.1.mlp.c_fc.weight [8, 32] is missing"},
+        {{"", "F32", 0, "h.2.ln_1.weight", 0},
+         "tensor h.2.ln_1.weight [1, 2] is no part of this model"},
+        {{"", "F32", 0, 0, "wte.weight"}, "tensor wte.weight is [88], the model needs [11, 8]"},
+        {{"", "F32", 0, "transformer.wpe.weight", 0}, "wpe.weight is there twice"},
+        {{"", "I16", 0, 0, 0}, "is I16; F32, BF16 or F16 is needed"}};
     Err e = {""};
-    CHECK(!loads_foreign((Foreign){"", "F32", "h.1.mlp.c_fc.weight", 0, 0}, &e));
-    CHECK(strstr(e.text, "tensor h.1.mlp.c_fc.weight [8, 32] is missing"));
-    CHECK(!loads_foreign((Foreign){"", "F32", 0, "h.2.ln_1.weight", 0}, &e));
-    CHECK(strstr(e.text, "tensor h.2.ln_1.weight [1, 2] is no part of this model"));
-    CHECK(!loads_foreign((Foreign){"", "F32", 0, 0, "wte.weight"}, &e));
-    CHECK(strstr(e.text, "tensor wte.weight is [88], the model needs [11, 8]"));
-    CHECK(!loads_foreign((Foreign){"", "F32", 0, "transformer.wpe.weight", 0}, &e));
-    CHECK(strstr(e.text, "wpe.weight is there twice"));
-    CHECK(!loads_foreign((Foreign){"", "I16", 0, 0, 0}, &e));
-    CHECK(strstr(e.text, "is I16; F32, BF16 or F16 is needed"));
+    for (int i = 0; i < 5; i++)
+        CHECK(!loads_foreign(cases[i].f, &e) && strstr(e.text, cases[i].says));
     CHECK(!weights_load("/nowhere.bin", &(TensorTable){0}, &group_alone, &e));
     CHECK(strstr(e.text, "cannot open /nowhere.bin: No such file"));
     CHECK(!weights_load("/nowhere", &(TensorTable){0}, &group_alone, &e));
