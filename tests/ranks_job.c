@@ -23,6 +23,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,9 +40,13 @@
 #include "parallel/comm/ranks.h"
 
 /* Prints the ranks' lines in their order, all from rank 0. */
-static void print_all(World *w, const char *text) {
+static void print_all(World *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void print_all(World *w, const char *fmt, ...) {
     char mine[80] = "", *all = mem_alloc((size_t)world_size(w) * sizeof mine);
-    snprintf(mine, sizeof mine, "%s", text);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(mine, sizeof mine, fmt, ap);
+    va_end(ap);
     Group g = comm_group(world_comm(w));
     group_all_gather(&g, mine, sizeof mine, all);
     for (int r = 0; r < world_size(w) && world_rank(w) == 0; r++)
@@ -162,9 +167,7 @@ static int run_sums(World *w) {
             memory[i] = NULL;
         }
     }
-    char line[80];
-    snprintf(line, sizeof line, "rank %d of %d: %08" PRIx32, rank, size, crc);
-    print_all(w, line);
+    print_all(w, "rank %d of %d: %08" PRIx32, rank, size, crc);
     return 0;
 }
 
@@ -172,11 +175,10 @@ static int run_sums(World *w) {
 
 static int run_loop(World *w, int dies) {
     enum { N = 1 << 16 };
-    char line[80];
-    snprintf(line, sizeof line, "rank %d pid %d", world_rank(w), (int)getpid());
-    print_all(w, line);
+    print_all(w, "rank %d pid %d", world_rank(w), (int)getpid());
     float *x = mem_calloc(N, sizeof *x);
     for (int step = 1;; step++) {
+        char line[80];
         snprintf(line, sizeof line, "step %d", step);
         world_set_phase(w, line);
         coll_sum(world_comm(w), COLL_F32, x, N, "gradient");
@@ -188,9 +190,7 @@ static int run_compute(World *w, double limit) {
     float x = 1;
     usleep((useconds_t)(1.5e6 * limit));
     coll_sum(world_comm(w), COLL_F32, &x, 1, "after a long computation");
-    char line[80];
-    snprintf(line, sizeof line, "rank %d: %g", world_rank(w), x);
-    print_all(w, line);
+    print_all(w, "rank %d: %g", world_rank(w), x);
     return 0;
 }
 
@@ -214,10 +214,7 @@ static int run_bytes(World *w) {
     int64_t sum = 0;
     for (int i = world_counts(w, row, 8); i-- > 0;) sum += row[i].bytes;
     mem_free(x);
-    char line[80];
-    snprintf(line, sizeof line, "rank %d on %s received %" PRId64, world_rank(w), world_node(w),
-             sum);
-    print_all(w, line);
+    print_all(w, "rank %d on %s received %" PRId64, world_rank(w), world_node(w), sum);
     return 0;
 }
 

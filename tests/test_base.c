@@ -105,11 +105,8 @@ static void only_from(void *set) {
 
 TEST(kernel_sets_better_than_that_of_the_environment_are_not_there) {
     char text[256], wrong[] = "avx3";
-    for (const char *const *s = kernels_cpu_sets(); *s; s++) {
-        char name[32];
-        snprintf(name, sizeof name, "%s", *s);
-        CHECK(test_in_child(only_from, name, text, sizeof text) == 0);
-    }
+    for (const char *const *s = kernels_cpu_sets(); *s; s++)
+        CHECK(test_in_child(only_from, test_path("%s", *s), text, sizeof text) == 0);
     CHECK_CHILD(2, only_from, wrong,
                 "TRAIN_GPT_KERNELS=avx3: this processor or build has no such set");
 }

@@ -213,10 +213,9 @@ typedef struct Fault {
 } Fault;
 
 static bool named(const char *model, const Fault *f) {
-    char first[128], missing[128];
+    const char *first = test_path("BAD in step 1: %s", f->tensor);
+    const char *missing = test_path("%s \"%s\"", f->op, f->what);
     OWNED(test_mem_end) char *said = verdict(model, f->layout, f->what, f->label);
-    snprintf(first, sizeof first, "BAD in step 1: %s", f->tensor);
-    snprintf(missing, sizeof missing, "%s \"%s\"", f->op, f->what);
     bool ok = said && strncmp(said, first, strlen(first)) == 0 && strstr(said, missing) &&
               f->partial == !!strstr(said, "partial sums look unreduced: expected");
     if (!ok)

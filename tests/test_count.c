@@ -119,9 +119,7 @@ typedef struct Costs {
 static int cost_main(World *w, void *ctx) {
     const double mib = 1048576;
     Costs *of = ctx;
-    char model[64];
-    snprintf(model, sizeof model, "d24,layers=%d", of->layers);
-    ModelShape s = shape_of(model, NULL, 0, 1024);
+    ModelShape s = shape_of(test_path("d24,layers=%d", of->layers), NULL, 0, 1024);
     Grid g;
     grid_make(&g, w, &of->layout, &s.config);
     s.grid = &g, s.B = 8 / mesh_blocks(&g.mesh, axes_of("d.z"));

@@ -133,11 +133,10 @@ static Around since(Around begin) {
 }
 
 static Around around(int layers) {
-    char config[128];
-    snprintf(config, sizeof config, "layers=%d,heads=2,channels=64,seq=12,vocab=37", layers);
     int32_t tokens[TOKENS] = {0};
     Model m;
-    Team *team = model_begin(&m, config);
+    Team *team =
+        model_begin(&m, test_path("layers=%d,heads=2,channels=64,seq=12,vocab=37", layers));
     AdamW rule = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1};
     Around begin = since((Around){0});
     model_zero_grads(&m, 1);

@@ -63,8 +63,7 @@ TEST(cuda_program_trains_as_on_the_cpu) {
         CHECK(strstr(said, "available on the device"));
         CHECK(strstr(said, "micro-batches are recorded once and replayed as graphs"));
         double bound = bf16 ? 1e-2 : 1e-5; // roundings of words, other orders of sums
-        char cpu[16], emu[16];
-        snprintf(cpu, sizeof cpu, "cpu%d", i), snprintf(emu, sizeof emu, "emu%d", i);
+        const char *cpu = test_path("cpu%d", i), *emu = test_path("emu%d", i);
         for (int k = 0; k < STEPS; k++) {
             CHECK_NEAR(ratio(dir, emu, cpu, "\"loss\":", k), 1, bound);
             CHECK_NEAR(ratio(dir, emu, cpu, "\"norm\":", k), 1, 10 * bound);
@@ -298,10 +297,8 @@ TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
                            "21801)"},
                  {"22809", NULL}};
     const char *dir = tokens_directory();
-    char command[512], words[256];
     for (int i = 0; i < 3; i++) {
-        snprintf(
-            command, sizeof command,
+        const char *command = test_path(
             "export EMU_DEVICES=2 EMU_PEERS=0 EMU_NCCL=%s; $BUILD/train_gpt_emu $TRAIN --threads 1 "
             "--ranks 2 --model layers=1,heads=2,channels=8,seq=16 --layout d2 --steps 1",
             cases[i].nccl);
@@ -312,13 +309,11 @@ TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
                                "(--graphs all takes the risk)"));
             break;
         }
-        snprintf(words, sizeof words,
-                 "not on the GPU that is here: ranks on GPUs that do not share memory %s",
-                 cases[i].words);
-        CHECK(strstr(said, "1 threads a rank") && strstr(said, words));
-        snprintf(command + strlen(command), sizeof command - strlen(command),
-                 " --backend cuda 2>&1 >out");
-        RUN(2, "", "%s", command);
+        CHECK(strstr(said, "1 threads a rank"));
+        CHECK(strstr(said, test_path("not on the GPU that is here: ranks on GPUs that do not share "
+                                     "memory %s",
+                                     cases[i].words)));
+        RUN(2, "", "%s --backend cuda 2>&1 >out", command);
         CHECK(strstr(said, "--backend cuda: ranks on GPUs") && strstr(said, cases[i].words));
         CHECK(strchr(said, '\n') == said + strlen(said) - 1); // one line
     }

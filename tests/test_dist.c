@@ -191,11 +191,10 @@ TEST(dist_path_refuses_what_cannot_be) {
                                         {"x[T/x]", "x[T/y]"},      {"x[T, C]", "x[T, K]"},
                                         {"x[T, C]", "x[T]"},       {"x[T, C]", "x[T/d, C]"},
                                         {"x[T/x, C]", "x[T, C/x]"}};
-    char text[512], says[512];
-    for (size_t i = 0; i < N_OF(to); i++) {
-        snprintf(says, sizeof says, "%s -> %s: no collectives lead there", to[i][0], to[i][1]);
-        CHECK_STR(path_text(to[i][0], to[i][1], text), says);
-    }
+    char text[512];
+    for (size_t i = 0; i < N_OF(to); i++)
+        CHECK_STR(path_text(to[i][0], to[i][1], text),
+                  test_path("%s -> %s: no collectives lead there", to[i][0], to[i][1]));
 }
 
 TEST(dist_path_refuses_an_axis_that_is_used_twice) {

@@ -330,7 +330,8 @@ TEST(documents_memory_of_layouts_is_what_the_page_says) {
                 {"atp:2x2", 4, 4096},  {"optimus:2x2", 4, 4096},
                 {"cube:2", 8, 8192},   {"tesseract:2x2x2", 8, 8192}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char begin[64], line[256] = "";
+        const char *begin = test_path("| `%s` | ", rows[i].layout);
+        char line[256] = "";
         double want[3], have[3] = {0};
         SHELL_IN(
             test_tmpdir(), 0, "",
@@ -339,7 +340,6 @@ TEST(documents_memory_of_layouts_is_what_the_page_says) {
             "/activations|workspace/ { rest += $2 } /^  all/ { print kept, rest, $2 }'",
             rows[i].batch, rows[i].ranks, rows[i].layout);
         CHECK(sscanf(said, "%lf %lf %lf", &want[0], &want[1], &want[2]) == 3);
-        snprintf(begin, sizeof begin, "| `%s` | ", rows[i].layout);
         for (int n = 0, found = 0; found < 3 && page_line("docs/layouts.md", begin, n, line, 256);)
             found = sscanf(line + strlen(begin), "%lf | %lf | %lf", &have[0], &have[1], &have[2]),
             n++;

@@ -33,11 +33,10 @@ TEST(layout_texts_go_there_and_back) {
             made *= size;
         }
         for (int w = 0; w < 5 * 4; w++) {
-            char text[64], printed[64], again[64];
+            char printed[64], again[64];
+            const char *zero = w / 5 ? test_path("+zero%d", w / 5) : "";
             Layout l, back;
-            snprintf(text, sizeof text, "%s%s", spec, words[w % 5]);
-            if (w / 5) snprintf(text + strlen(text), sizeof text - strlen(text), "+zero%d", w / 5);
-            CHECK(layout_parse(&l, text, made, NULL));
+            CHECK(layout_parse(&l, test_path("%s%s%s", spec, words[w % 5], zero), made, NULL));
             CHECK(layout_ranks(&l) == made && l.zero == w / 5);
             CHECK(layout_parse(&back, layout_print(&l, printed), 0, NULL));
             CHECK(same(&l, &back));
@@ -381,9 +380,9 @@ TEST(layout_orders_are_all_the_tiles_that_fill_a_unit) {
     static const int sizes[] = {1, 2, 4, 6};
     for (int code = 0; code < 256; code++)
         for (int unit = 0; unit <= 12; unit++) {
-            char spec[64];
-            snprintf(spec, sizeof spec, "d%d.z%d.x%d.y%d+sp+heads+zero2", sizes[code & 3],
-                     sizes[code >> 2 & 3], sizes[code >> 4 & 3], sizes[code >> 6]);
+            const char *spec =
+                test_path("d%d.z%d.x%d.y%d+sp+heads+zero2", sizes[code & 3], sizes[code >> 2 & 3],
+                          sizes[code >> 4 & 3], sizes[code >> 6]);
             Layout l = layout_of(spec);
             if (!orders_are_right(&l, unit))
                 test_fail(__FILE__, __LINE__, "%s, units of %d", spec, unit);

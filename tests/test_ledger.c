@@ -105,10 +105,8 @@ TEST(ledger_says_why_it_cannot_be_written) {
     LedgerDamage damage;
     LedgerLine l;
     const char *path = fresh();
-    char below[200];
     append_text(path, "a file\n");
-    snprintf(below, sizeof below, "%s/ledger.jsonl", path);
-    CHECK(!ledger_append(below, &some, &e) && strstr(e.text, path));
+    CHECK(!ledger_append(test_path("%s/ledger.jsonl", path), &some, &e) && strstr(e.text, path));
     CHECK(!ledger_append(test_tmpdir(), &some, &e) && strstr(e.text, "Is a directory"));
     CHECK(!ledger_append("/dev/full", &some, &e) && strstr(e.text, "No space left"));
     CHECK(ledger_read(test_tmpdir(), &l, 1, &damage, &e) == -1 && strstr(e.text, "cannot read"));

@@ -129,12 +129,11 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
 
 TEST(machine_file_without_levels_is_refused_with_an_example_that_works) {
     static const char text[] = "nodes=3\nranks_per_node=1\nflops_fp32=1T\nmemory_rate=1G\n";
-    char line[512];
     Machine m;
     Err e;
     CHECK(!machine_parse(&m, text, sizeof text - 1, &e));
     CHECK(strstr(e.text, "no level: "));
-    snprintf(line, sizeof line, "%s%s", text, strchr(e.text, ':') + 1);
+    const char *line = test_path("%s%s", text, strchr(e.text, ':') + 1);
     CHECK(machine_parse(&m, line, strlen(line), &e));
 }
 

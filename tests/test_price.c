@@ -286,10 +286,9 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
         int calls[2][3] = {{0}};
         for (int wide = 0; wide < 2; wide++)
             for (int rank = 0; rank < 3; rank++) {
-                char model[96];
+                const char *model = test_path(
+                    "layers=3,heads=8,kv_heads=2,channels=%d,seq=8,vocab=96", wide ? 512 : 64);
                 StepLists t;
-                snprintf(model, sizeof model,
-                         "layers=3,heads=8,kv_heads=2,channels=%d,seq=8,vocab=96", wide ? 512 : 64);
                 Case k = case_of(model, 8 * 16, 1, RECOMPUTE_NONE);
                 k.shape.kernels = kernels_cuda_sizes(true);
                 Layout l = layout_of(layouts[i]);

@@ -56,10 +56,8 @@ static double least(int p, double rho, bool data) {
     double best = INFINITY;
     for (int d = 1; d <= (data ? p : 1); d++)
         for (int x = 1; x <= p / d; x++) {
-            char spec[64];
             if (p % (d * x)) continue;
-            snprintf(spec, sizeof spec, "d%d.x%d.y%d", d, x, p / d / x);
-            best = fmin(best, volume(spec, rho));
+            best = fmin(best, volume(test_path("d%d.x%d.y%d", d, x, p / d / x), rho));
         }
     return best;
 }
@@ -95,20 +93,21 @@ enum { N_ROWS = sizeof table / sizeof *table };
 TEST(published_volumes_are_those_of_the_step) {
     for (int i = 0; i < N_ROWS; i++) {
         int p = table[i].p, q = p == 4 ? 2 : p == 16 ? 4 : 8, r = p == 8 ? 2 : 4;
-        double rho = table[i].rho;
-        char spec[64];
-        snprintf(spec, sizeof spec, "megatron:%d", p);
-        same(spec, p, rho, volume(spec, rho), table[i].megatron);
-        snprintf(spec, sizeof spec, "dp:%d", p);
-        same(spec, p, rho, volume(spec, rho), table[i].dp);
-        snprintf(spec, sizeof spec, "fsdp:%d", p);
-        same(spec, p, rho, volume(spec, rho), table[i].fsdp);
-        snprintf(spec, sizeof spec, "optimus:%dx%d", q, q);
-        if (table[i].optimus > 0) same(spec, p, rho, volume(spec, rho), table[i].optimus);
-        // its paper's code keeps the gathered x and w from forward to backward; here they are
-        // gathered again
-        snprintf(spec, sizeof spec, "cube:%d", r);
-        if (table[i].cube > 0) same(spec, p, rho, volume_of(spec, rho, true), table[i].cube);
+        const struct {
+            const char *spec;
+            double published;
+            bool once; // its paper's code keeps the gathered x and w from forward to backward; here
+                       // they are gathered again
+        } schemes[] = {{test_path("megatron:%d", p), table[i].megatron, false},
+                       {test_path("dp:%d", p), table[i].dp, false},
+                       {test_path("fsdp:%d", p), table[i].fsdp, false},
+                       {test_path("optimus:%dx%d", q, q), table[i].optimus, false},
+                       {test_path("cube:%d", r), table[i].cube, true}};
+        for (int k = 0; k < 5; k++)
+            if (schemes[k].published > 0)
+                same(schemes[k].spec, p, table[i].rho,
+                     volume_of(schemes[k].spec, table[i].rho, schemes[k].once),
+                     schemes[k].published);
     }
 }
 
@@ -130,9 +129,8 @@ TEST(published_gains_of_two_axes_over_megatron) {
     } rows[] = {{2, 0, "x2"},       {4, 0, "x4"},       {8, -14, "x4.y2"},
                 {16, -33, "x8.y2"}, {32, -48, "x8.y4"}, {64, -62, "x16.y4"}};
     for (int i = 0; i < 6; i++) {
-        char spec[64];
-        snprintf(spec, sizeof spec, "megatron:%d", rows[i].p);
-        double one = volume(spec, 1), two = least(rows[i].p, 1, false);
+        double one = volume(test_path("megatron:%d", rows[i].p), 1),
+               two = least(rows[i].p, 1, false);
         CHECK_NEAR(100 * (two / one - 1), rows[i].gain, 0.5); // rounded to a per cent
         CHECK_NEAR(volume(rows[i].spec, 1), two, 1e-9);
     }

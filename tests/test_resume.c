@@ -70,8 +70,7 @@ TEST(resume_is_bit_identical_bf16) {
 /* Saves make all replicas meet, so both runs save after the same steps: 3 is rounded up to 4. */
 static void resume_outer(const char *more) {
     const char *dir = shell_directory(4000);
-    char run[256];
-    snprintf(run, sizeof run, "--sync-every 4 --save-every 3 --keep 0 --outer-lr 0.7 %s", more);
+    const char *run = test_path("--sync-every 4 --save-every 3 --keep 0 --outer-lr 0.7 %s", more);
     CHECK(shell(dir, GPT2, "$RUN %s --steps 16 --save whole", run) == 0);
     for (int steps = 4; steps <= 16; steps *= 2)
         CHECK(shell(dir, GPT2, "$RUN %s --steps %d --save parts --resume", run, steps) == 0);

@@ -186,7 +186,6 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
     static Options options;
     double before[N_CASES];
     bool fine[N_CASES]; // where it is the first of its kind: those of the same losses
-    char option[256];
     int status;
     const char *dir = shell_directory(4000);
     OWNED(test_mem_end) char *document = test_read("docs/training.md", NULL);
@@ -221,7 +220,7 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
         }
         int i = (int)(c - cases);
         if (row == SAME && fine[i] && !c->unseen) continue;
-        snprintf(option, sizeof option, "--%s=%s", o->name, c->value);
+        const char *option = test_path("--%s=%s", o->name, c->value);
         double loss = resumed(dir, c->with, option, &status);
         if (!c->unseen && !as_said((Row)row, status, loss, before[i]))
             test_fail(__FILE__, __LINE__, "%s: not \"%s\": status %d, loss %.17g, before %.17g: %s",

@@ -263,9 +263,9 @@ TEST(hf_config_reads_what_others_wrote) {
 static bool ids_written(const char *keys, const char *eos, const char *bos) {
     Config c;
     Err e;
-    char *text = mem_printf("{" GPT2_KEYS "%s}", keys), want[2][64];
-    snprintf(want[0], sizeof want[0], "\"eos_token_id\": %s", eos);
-    snprintf(want[1], sizeof want[1], "\"bos_token_id\": %s", bos);
+    const char *text = test_path("{" GPT2_KEYS "%s}", keys);
+    const char *want[] = {test_path("\"eos_token_id\": %s", eos),
+                          test_path("\"bos_token_id\": %s", bos)};
     bool ok = hf_config_parse(text, strlen(text), &c, &e);
     char *files[2] = {hf_config_text(&c), hf_generation_text(&c)};
     for (int i = 0; ok && i < 4; i++) {
@@ -277,7 +277,7 @@ static bool ids_written(const char *keys, const char *eos, const char *bos) {
             ok = strcmp(eos, "null") == 0; // nothing to stop at: no file
         }
     }
-    mem_free(files[0]), mem_free(files[1]), mem_free(text);
+    mem_free(files[0]), mem_free(files[1]);
     return ok;
 }
 

@@ -556,12 +556,10 @@ TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
     static const int ranks[] = {MAX_STRIPES, MAX_STRIPES + 1, 4 * MAX_STRIPES};
     for (int chunks = 0; chunks < 2; chunks++)
         for (int i = 0; i < 3; i++) {
-            char spec[32];
             Space s = space_of(models[0], ranks[i], 4);
             s.shape.model.overlap = (Overlap){.bulk = true, .chunks = chunks ? 2 : 0};
             s.shape.model.B = 4 * ranks[i], s.shape.batch = s.shape.model.B * s.shape.model.S;
-            snprintf(spec, sizeof spec, "x%d+sp", ranks[i]);
-            Layout l = layout_of(spec);
+            Layout l = layout_of(test_path("x%d+sp", ranks[i]));
             price_lists(&t, &s.shape, &l, 0, 0);
             kernels[chunks][i] = kernels_of(&t);
             price_free(&t);
@@ -586,9 +584,8 @@ TEST(search_of_more_layers_prices_as_many_candidates) {
     static const int layers[] = {12, 96, 960};
     int64_t candidates = 0;
     for (int i = 0; i < 3; i++) {
-        char model[80];
-        snprintf(model, sizeof model, "layers=%d,heads=16,channels=512,seq=128,vocab=1000",
-                 layers[i]);
+        const char *model =
+            test_path("layers=%d,heads=16,channels=512,seq=128,vocab=1000", layers[i]);
         Space s = space_of(model, 16, 32);
         drawn = 5;
         Machine m = random_machine(16);

@@ -164,9 +164,8 @@ static char *timed_list(Program p) {
 
 /* "4.5 +0.3 ms" of a line: when it starts and what it takes. */
 static bool times_of(const char *text, int line, double *start, double *takes) {
-    char number[16];
-    snprintf(number, sizeof number, "\n%4d ", line);
-    const char *at = strstr(text, number), *end = at ? strchr(at + 1, '\n') : NULL;
+    const char *at = strstr(text, test_path("\n%4d ", line)),
+               *end = at ? strchr(at + 1, '\n') : NULL;
     for (; at && at < end; at++)
         if (at[0] == ' ' && at[1] == '+' && isdigit(at[2])) {
             const char *from = at;

@@ -147,9 +147,8 @@ static int plan_main(World *w, void *ctx) {
 }
 
 static Held plan(const Scheme *s, int layers) {
-    char model[96];
-    snprintf(model, sizeof model, "layers=%d,heads=%d,channels=%d,seq=%d,vocab=%d", layers, HEADS,
-             C, POSITIONS, V);
+    const char *model =
+        test_path("layers=%d,heads=%d,channels=%d,seq=%d,vocab=%d", layers, HEADS, C, POSITIONS, V);
     Held h = {
         .scheme = *s, .l = layout_of(s->layout), .config = config_of(model), .layers = layers};
     ranks_run(layout_ranks(&h.l), plan_main, &h);

@@ -111,7 +111,6 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
     SafeTensors list = {0};
     SafeWriter w;
     Err e;
-    char name[128];
     int ids[64], n = 0;
     for (int i = from; i < to; i++) {
         const Piece *p = &m->t.pieces[i];
@@ -119,9 +118,8 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
         int n_dims = piece_dims(p, &m->t.t[p->tensor], dims);
         if (f.leave_out && strcmp(p->name, f.leave_out) == 0) continue;
         if (f.reshape && strcmp(p->name, f.reshape) == 0) dims[0] *= dims[1], n_dims = 1;
-        snprintf(name, sizeof name, "%s%s", f.prefix, p->name);
         ids[n++] = i;
-        safetensors_add(&list, name, f.dtype, n_dims, dims);
+        safetensors_add(&list, test_path("%s%s", f.prefix, p->name), f.dtype, n_dims, dims);
     }
     if (f.extra) safetensors_add(&list, f.extra, "F32", 2, (int64_t[]){1, 2});
     if (!safetensors_create(&w, path, &list, &group_alone, &e)) return false;

@@ -137,7 +137,6 @@ TEST(whatif_varies_every_number_of_a_description) {
     WhatIfPoint at;
     MachineNumber number;
     Err e;
-    char text[96], value[32];
     int n = 0;
     w.machine.threads = 4, w.machine.level[0].port_rate = 100e9;
     for (int i = 0; machine_number(&w.machine, i, &number); i++, n++) {
@@ -145,12 +144,8 @@ TEST(whatif_varies_every_number_of_a_description) {
         if (strcmp(number.name, "ranks") == 0 || strstr(number.name, ".ranks")) continue;
         double x = number.as == AS_COUNT || number.as == AS_FACTOR ? 4 : 4e10;
         if (number.as == AS_SECONDS) x = 4e-6;
-        snprintf(value, sizeof value, "%g%s", x,
-                 number.as == AS_SECONDS ? "s"
-                 : number.as == AS_LINK  ? "B/s"
-                                         : "");
-        snprintf(text, sizeof text, "%s=%s..", number.name, value);
-        strcat(text, value);
+        const char *unit = number.as == AS_SECONDS ? "s" : number.as == AS_LINK ? "B/s" : "";
+        const char *text = test_path("%s=%g%s..%g%s", number.name, x, unit, x, unit);
         CHECK(whatif_vary(&w, text, 0, &e) && w.n == 1 && w.value[0] == x);
         CHECK_STR(w.name, number.name);
         CHECK(whatif_at(&w, 0, &at, &e));
