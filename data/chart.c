@@ -1,6 +1,7 @@
 #include "data/chart.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ void chart_number(char *buf, size_t n, double x) {
     snprintf(buf, n, a > 0 && a < 1e-4 ? "%.1e" : "%.4g", x);
 }
 
-void chart_escape(FILE *f, const char *s) {
+static void escape(FILE *f, const char *s) {
     for (; *s; s++) {
         unsigned char c = (unsigned char)*s;
         if (c == '&')
@@ -59,6 +60,17 @@ void chart_escape(FILE *f, const char *s) {
         else
             fputc(c, f);
     }
+}
+
+void chart_put(FILE *f, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    for (; *fmt; fmt++)
+        if (strncmp(fmt, "%s", 2) == 0)
+            escape(f, va_arg(ap, const char *)), fmt++;
+        else
+            fputc(*fmt, f);
+    va_end(ap);
 }
 
 /* Widens lo .. hi by the series; of a faint one only by its middle 99 %, so that one spike does not
@@ -176,8 +188,7 @@ static void legend(FILE *f, const Chart *c, const ChartSeries *s, int n_series) 
                                              : "line",
                 x, x + 16, s[i].colour);
         fprintf(f, "<text class='key' x='%.1f' y='22'>", x + 21);
-        chart_escape(f, label);
-        fputs("</text>\n", f);
+        chart_put(f, "%s</text>\n", label);
     }
 }
 
@@ -214,14 +225,11 @@ bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_serie
     int id = serial++;
     fprintf(f, "<figure class='chart%s%s'><svg viewBox='0 0 %d %d' role='img' aria-label='",
             c->shown ? " " : "", c->shown ? c->shown : "", c->width, c->height);
-    chart_escape(f, c->title);
-    fprintf(
-        f,
-        "'>\n<clipPath id='clip%d'><rect x='%d' y='%d' width='%.0f' height='%.0f'/></clipPath>\n",
-        id, LEFT, TOP - 4, r.w, r.h + 4);
-    fputs("<text class='title' x='14' y='23'>", f);
-    chart_escape(f, c->title);
-    fputs("</text>\n", f);
+    chart_put(f, "%s'>\n", c->title);
+    fprintf(f,
+            "<clipPath id='clip%d'><rect x='%d' y='%d' width='%.0f' height='%.0f'/></clipPath>\n",
+            id, LEFT, TOP - 4, r.w, r.h + 4);
+    chart_put(f, "<text class='title' x='14' y='23'>%s</text>\n", c->title);
     axes(f, c, &r);
     legend(f, c, series, n_series);
     fprintf(f, "<g clip-path='url(#clip%d)'>\n", id);

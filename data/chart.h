@@ -33,9 +33,9 @@ typedef struct Chart {
 /* Local. Writes <svg> and <script type="application/json">; nothing is drawn when no series has two
  * finite points, false then. */
 bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_series);
-/* Local. Text with & < > " ' escaped for HTML; control characters other than newline and tab become
- * U+FFFD. */
-void chart_escape(FILE *f, const char *text);
+/* Local. As fprintf with no conversion but %s, whose strings have & < > " ' escaped for HTML;
+ * control characters other than newline and tab become U+FFFD. */
+void chart_put(FILE *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Pure: 1234567 -> 1.23M, 0.000012 -> 1.2e-05. */
 void chart_number(char *buf, size_t n, double x);
 /* Pure: the step 1, 2 or 5 times a power of ten that cuts `range` into at most `most` pieces. */

@@ -192,59 +192,50 @@ static void summary(const ReportRun *r, Cell c[CELLS]) {
 /* --- the page --- */
 
 static const char style[] =
-    ":root{--bg:#f7f7f5;--card:#fff;--ink:#1d2027;--soft:#676c77;--rule:#e6e6e1;--s0:#2f6bd8;--s1:#"
-    "d9641e;"
-    "--s2:#1f8f5f;--s3:#9a4bc9;--s4:#c2304f;--s5:#0d8ea0}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14161a;--card:#1c1f25;--ink:#e8e9ec;--soft:#"
-    "9aa0ac;"
-    "--rule:#2c3038;--s0:#6ea3ff;--s1:#ff9a5c;--s2:#5fd09b;--s3:#c68bf0;--s4:#ff7d95;--s5:#55cbdb}}"
-    "\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);"
+    ":root{--bg:#f7f7f5;--card:#fff;--ink:#1d2027;--soft:#676c77;--rule:#e6e6e1;--s0:#2f6bd8;"
+    "--s1:#d9641e;--s2:#1f8f5f;--s3:#9a4bc9;--s4:#c2304f;--s5:#0d8ea0}\n"
+    "@media(prefers-color-scheme:dark){:root{--bg:#14161a;--card:#1c1f25;--ink:#e8e9ec;"
+    "--soft:#9aa0ac;--rule:#2c3038;--s0:#6ea3ff;--s1:#ff9a5c;--s2:#5fd09b;--s3:#c68bf0;"
+    "--s4:#ff7d95;--s5:#55cbdb}}\n"
+    "*{box-sizing:border-box}"
+    "body{margin:0;background:var(--bg);color:var(--ink);"
     "font:15px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif}\n"
-    "main{max-width:1080px;margin:0 auto;padding:36px 20px 60px}h1{font-size:26px;margin:0 0 2px;"
-    "letter-spacing:-.01em}h2{font-size:17px;margin:34px 0 "
-    "10px}.sub{overflow-wrap:anywhere;color:var(--soft);margin:0 0 "
-    "22px}\n"
-    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:12px;margin-"
-    "bottom:14px}"
+    "main{max-width:1080px;margin:0 auto;padding:36px 20px 60px}"
+    "h1{font-size:26px;margin:0 0 2px;letter-spacing:-.01em}h2{font-size:17px;margin:34px 0 10px}"
+    ".sub{overflow-wrap:anywhere;color:var(--soft);margin:0 0 22px}\n"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:12px;"
+    "margin-bottom:14px}"
     ".tile,.chart,.card{background:var(--card);border:1px solid var(--rule);border-radius:10px}"
-    ".tile{padding:12px 14px}.tile "
-    "b{display:block;font-size:21px;white-space:nowrap;font-weight:620;line-height:1.25;"
+    ".tile{padding:12px 14px}"
+    ".tile b{display:block;font-size:21px;white-space:nowrap;font-weight:620;line-height:1.25;"
     "font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px;display:block}\n"
-    ".chart{position:relative;margin:0 0 14px;padding:4px}.chart "
-    "svg{display:block;width:100%;height:auto}"
+    ".chart{position:relative;margin:0 0 14px;padding:4px}"
+    ".chart svg{display:block;width:100%;height:auto}"
     ".small{display:grid;grid-template-columns:repeat(auto-fit,minmax(290px,1fr));gap:0 14px}\n"
-    "svg text{font-family:inherit;fill:var(--soft);font-size:12px}svg "
-    ".title{fill:var(--ink);font-size:14px;"
-    "font-weight:600}.grid{stroke:var(--rule)}.axis{stroke:var(--soft);opacity:.6}"
-    ".line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.faint{stroke-width:"
-    "1;opacity:.38}"
-    ".dashed{stroke-dasharray:5 5}.cross{stroke:var(--soft);stroke-dasharray:3 3}\n"
-    ".tip{display:none;position:absolute;pointer-events:none;background:var(--card);border:1px "
-    "solid var(--rule);"
-    "border-radius:7px;padding:6px 10px;font-size:12.5px;box-shadow:0 3px 14px "
-    "#0003;white-space:nowrap;z-index:2;"
-    "font-variant-numeric:tabular-nums}.tip "
-    "i,.key{display:inline-block;width:9px;height:9px;border-radius:5px;"
-    "margin-right:6px}\n"
+    "svg text{font-family:inherit;fill:var(--soft);font-size:12px}"
+    "svg .title{fill:var(--ink);font-size:14px;font-weight:600}.grid{stroke:var(--rule)}"
+    ".axis{stroke:var(--soft);opacity:.6}"
+    ".line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}"
+    ".faint{stroke-width:1;opacity:.38}.dashed{stroke-dasharray:5 5}"
+    ".cross{stroke:var(--soft);stroke-dasharray:3 3}\n"
+    ".tip{display:none;position:absolute;pointer-events:none;background:var(--card);"
+    "border:1px solid var(--rule);border-radius:7px;padding:6px 10px;font-size:12.5px;"
+    "box-shadow:0 3px 14px #0003;white-space:nowrap;z-index:2;font-variant-numeric:tabular-nums}"
+    ".tip i,.key{display:inline-block;width:9px;height:9px;border-radius:5px;margin-right:6px}\n"
     ".narrow{display:none}@media(max-width:640px){.wide{display:none}.narrow{display:block}"
     "main{padding:20px 12px 40px}}\n"
     ".card{overflow-x:auto;padding:4px 0}table{border-collapse:collapse;width:100%;font-size:14px}"
     "td,th{text-align:left;padding:5px 14px;border-bottom:1px solid var(--rule);vertical-align:top;"
-    "font-variant-numeric:tabular-nums}tr:last-child "
-    "td{border-bottom:0}th{color:var(--soft);font-weight:500}"
-    "tr.same "
-    "td{color:var(--soft)}td.v{word-break:break-word}details{margin-top:10px}summary{cursor:"
-    "pointer;color:var(--soft)}\n"
-    ".sample{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px "
-    "18px;margin:0 0 12px}"
-    ".sample pre{margin:6px 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font:15px/1.55 "
-    "Georgia,'Times New Roman',serif}"
-    ".sample h3{margin:0;font-size:13px;font-weight:500;color:var(--soft)}.warning{border-left:4px "
-    "solid var(--s4);"
-    "padding:8px "
-    "14px;background:var(--card);border-radius:6px}footer{margin-top:40px;color:var(--soft);font-"
-    "size:13px}\n";
+    "font-variant-numeric:tabular-nums}tr:last-child td{border-bottom:0}"
+    "th{color:var(--soft);font-weight:500}tr.same td{color:var(--soft)}td.v{word-break:break-word}"
+    "details{margin-top:10px}summary{cursor:pointer;color:var(--soft)}\n"
+    ".sample{background:var(--card);border:1px solid var(--rule);border-radius:10px;"
+    "padding:12px 18px;margin:0 0 12px}"
+    ".sample pre{margin:6px 0 0;white-space:pre-wrap;overflow-wrap:anywhere;"
+    "font:15px/1.55 Georgia,'Times New Roman',serif}"
+    ".sample h3{margin:0;font-size:13px;font-weight:500;color:var(--soft)}"
+    ".warning{border-left:4px solid var(--s4);padding:8px 14px;background:var(--card);"
+    "border-radius:6px}footer{margin-top:40px;color:var(--soft);font-size:13px}\n";
 
 static const char script[] =
     "document.querySelectorAll('.chart').forEach(function(fig){\n"
@@ -297,8 +288,7 @@ static void put_comparison(FILE *f, const ReportRun *runs, int n) {
     for (int k = 0; k < n; k++) {
         summary(&runs[k], c);
         fprintf(f, "<tr><td><i class='key' style='background:var(--s%d)'></i>", k % COLOURS);
-        chart_escape(f, runs[k].name);
-        fputs("</td>", f);
+        chart_put(f, "%s</td>", runs[k].name);
         for (int i = 0; i < CELLS; i++) fprintf(f, "<td>%s</td>", c[i].value[0] ? c[i].value : "-");
         fputs("</tr>\n", f);
     }
@@ -361,16 +351,13 @@ static void put_charts(FILE *f, const ReportRun *runs, int n) {
 
 static void put_samples(FILE *f, const ReportRun *r, bool name_run) {
     if (!r->n_samples) return;
-    fputs("<h2>What it writes", f);
-    if (name_run) fputs(": ", f), chart_escape(f, r->name);
-    fputs("</h2>\n", f);
+    chart_put(f, "<h2>What it writes%s%s</h2>\n", name_run ? ": " : "", name_run ? r->name : "");
     size_t stride = (r->n_samples + MOST_SAMPLES - 1) / MOST_SAMPLES;
     for (size_t back = 0; back < r->n_samples; back += stride) { // newest first
         const ReportSample *s = &r->samples[r->n_samples - 1 - back];
         if (back == stride) fputs("<details><summary>Earlier samples</summary><p></p>\n", f);
-        fprintf(f, "<div class='sample'><h3>step %lld</h3><pre>", (long long)s->step);
-        chart_escape(f, s->text);
-        fputs("</pre></div>\n", f);
+        fprintf(f, "<div class='sample'><h3>step %lld</h3>", (long long)s->step);
+        chart_put(f, "<pre>%s</pre></div>\n", s->text);
     }
     if (r->n_samples > stride) fputs("</details>\n", f);
 }
@@ -385,16 +372,12 @@ static char *value_text(const json_t *v) {
 
 static void put_row(FILE *f, const char *key, const ReportRun *runs, int n, bool in_options,
                     bool strong) {
-    fprintf(f, "<tr%s><td>", strong ? "" : " class='same'");
-    chart_escape(f, key);
-    fputs("</td>", f);
+    chart_put(f, strong ? "<tr><td>%s</td>" : "<tr class='same'><td>%s</td>", key);
     for (int k = 0; k < n; k++) {
         const json_t *o = runs[k].header;
         if (in_options) o = json_object_get(o, "options");
         char *text = value_text(json_object_get(o, key));
-        fputs("<td class='v'>", f);
-        chart_escape(f, text[0] ? text : "-");
-        fputs("</td>", f);
+        chart_put(f, "<td class='v'>%s</td>", text[0] ? text : "-");
         mem_free(text);
     }
     fputs("</tr>\n", f);
@@ -419,8 +402,7 @@ static void put_head(FILE *f, const ReportRun *runs, int n) {
     fputs("<div class='card'><table>", f);
     if (n > 1) {
         fputs("<tr><th></th>", f);
-        for (int k = 0; k < n; k++)
-            fputs("<th>", f), chart_escape(f, runs[k].name), fputs("</th>", f);
+        for (int k = 0; k < n; k++) chart_put(f, "<th>%s</th>", runs[k].name);
         fputs("</tr>\n", f);
     }
 }
@@ -450,21 +432,18 @@ static void put_options(FILE *f, const ReportRun *runs, int n) {
 
 static void put_warnings(FILE *f, const ReportRun *r) {
     if (r->skipped) {
-        fputs("<p class='warning'>", f), chart_escape(f, r->name);
+        chart_put(f, "<p class='warning'>%s", r->name);
         fprintf(f, ": %lld updates were skipped as outliers.</p>\n", (long long)r->skipped);
     }
 }
 
 static void put_subtitle(FILE *f, const ReportRun *r) {
     static const char *const keys[] = {"model", "cpu", "time"};
-    const char *between = "";
+    bool any = false;
     fputs("<p class='sub'>", f);
     for (int i = 0; i < 3; i++) {
         const char *text = json_string_value(json_object_get(r->header, keys[i]));
-        if (!text) continue;
-        fputs(between, f);
-        chart_escape(f, text);
-        between = " &middot; ";
+        if (text) chart_put(f, any ? " &middot; %s" : "%s", text), any = true;
     }
     fputs("</p>\n", f);
 }
@@ -472,14 +451,13 @@ static void put_subtitle(FILE *f, const ReportRun *r) {
 void report_write(FILE *f, const char *title, const ReportRun *runs, int n) {
     char now[64];
     stamp_time(now, sizeof now);
-    fputs("<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>\n"
-          "<meta name='viewport' content='width=device-width,initial-scale=1'>\n"
-          "<meta name='color-scheme' content='light dark'><title>",
-          f);
-    chart_escape(f, title);
-    fprintf(f, "</title>\n<style>\n%s</style></head><body><main>\n<h1>", style);
-    chart_escape(f, title);
-    fputs("</h1>\n", f);
+    chart_put(f,
+              "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+              "<meta name='viewport' content='width=device-width,initial-scale=1'>\n"
+              "<meta name='color-scheme' content='light dark'><title>%s</title>\n<style>\n",
+              title);
+    fputs(style, f);
+    chart_put(f, "</style></head><body><main>\n<h1>%s</h1>\n", title);
     if (n == 1)
         put_subtitle(f, &runs[0]), put_tiles(f, &runs[0]);
     else
