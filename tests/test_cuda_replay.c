@@ -99,7 +99,7 @@ static uint64_t hash_of(const TensorTable *t) {
 static Made train(const Training *t, int64_t later) {
     Made made;
     memset(&made, 0, sizeof made);
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     int64_t before = emu_calls.replays;
     Model first = model_of(t, team, SEQUENCES / 2, NULL);
     for (int step = 0; step < STEPS / 2; step++) {
@@ -111,7 +111,6 @@ static Made train(const Training *t, int64_t later) {
     for (int step = STEPS / 2; step < STEPS; step++) step_of(&second, step, &made);
     made.weights = hash_of(model_pull(&second));
     model_free(&second);
-    team_destroy(team);
     made.replays = emu_calls.replays - before;
     return made;
 }
@@ -152,7 +151,7 @@ TEST_EMULATED(cuda_replay_prepares_what_steps_would_meet) {
         Made made;
         fill_tokens(0, inputs, targets);
         cuda_begin(cuda_orders[0]);
-        Team *team = team_create(1);
+        OWNED(test_team_end) Team *team = team_create(1);
         Model m = model_of(&t, team, SEQUENCES / 2, NULL);
         EmuLt lt = emu_lt;
         cuda_forget_choices();
@@ -169,7 +168,6 @@ TEST_EMULATED(cuda_replay_prepares_what_steps_would_meet) {
         CHECK(made_none == (way > 0));
         CHECK(emu_calls.waits - before.waits == 3);
         model_free(&m);
-        team_destroy(team);
         CHECK(cuda_end());
     }
     CHECK(loss[1] == loss[0]);
@@ -184,14 +182,13 @@ TEST_EMULATED(cuda_replay_times_a_matmul_once_for_all_layers) {
         int32_t inputs[TOKENS], targets[TOKENS];
         fill_tokens(0, inputs, targets);
         cuda_begin(cuda_orders[0]);
-        Team *team = team_create(1);
+        OWNED(test_team_end) Team *team = team_create(1);
         Model m = model_of(&(Training){.config = config[deep], .bf16 = true}, team, 2, NULL);
         int64_t before = emu_calls.waits;
         cuda_forget_choices();
         replay_prepare(&m, inputs, targets, 1.0f / TOKENS, 2, true);
         waits[deep] = emu_calls.waits - before;
         model_free(&m);
-        team_destroy(team);
         CHECK(cuda_end());
     }
     // how often each is timed depends on the times; all twice would be nearly twice as many

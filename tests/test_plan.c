@@ -79,7 +79,8 @@ TEST(plan_counts_who_is_within_its_error) {
 TEST(plan_as_json_is_what_is_printed) {
     Plan p;
     Err e;
-    char *json = NULL, *table = NULL, spec[64], words[OVERLAP_TEXT];
+    OWNED(test_mem_end) char *json = NULL, *table = NULL;
+    char spec[64], words[OVERLAP_TEXT];
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
     PRINTED(json, plan_json(&p, f));
@@ -101,8 +102,6 @@ TEST(plan_as_json_is_what_is_printed) {
     CHECK(strstr(table, "A step is ") && strstr(table, "named scheme"));
     CHECK(p.n_presets == N_SCHEMES - 1 && !strstr(table, "cube"));
     json_decref(all);
-    mem_free(json);
-    mem_free(table);
 }
 
 /* Of GPUs for whose capability there is no kernel. */
@@ -110,14 +109,13 @@ TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
     static const char *const cluster[] = {"v100:1", "h100:1"};
     Plan p;
     Err e;
-    char *table = NULL;
     for (int i = 0; i < 2; i++) {
+        OWNED(test_mem_end) char *table = NULL;
         plan_of(&p, cluster[i], "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
         CHECK(plan_search(&p, &e));
         PRINTED(table, plan_print(&p, f));
         const char *says = strstr(table, "matmul_sm80.cu, which capability 7.0 does not run\n");
         CHECK((says != NULL) == (i == 0) && (i == 0 || !strstr(table, "does not run")));
-        mem_free(table);
     }
 }
 

@@ -13,6 +13,10 @@ typedef struct Roll {
     _Atomic int wrong, arrived;
 } Roll;
 
+static void roll_end(Roll *r) {
+    team_destroy(r->team);
+}
+
 static void roll_call(void *ctx, int member, int size) {
     Roll *r = ctx;
     if (size != team_size(r->team)) r->wrong++;
@@ -21,22 +25,20 @@ static void roll_call(void *ctx, int member, int size) {
 
 TEST(team_run_calls_every_member_once) {
     for (int n = 1; n <= 8; n += 2) {
-        Roll r = {.team = team_create(n)};
+        OWNED(roll_end) Roll r = {.team = team_create(n)};
         CHECK(team_size(r.team) == n);
         for (int i = 0; i < 40; i++) team_run(r.team, roll_call, &r);
-        team_destroy(r.team);
         CHECK(r.wrong == 0);
         for (int m = 0; m < 16; m++) CHECK(r.calls[m] == (m < n ? 40 : 0));
     }
 }
 
 TEST(team_wakes_members_that_sleep) {
-    Roll r = {.team = team_create(3)};
+    OWNED(roll_end) Roll r = {.team = team_create(3)};
     for (int i = 0; i < 5; i++) {
         usleep(20000); // far longer than they spin
         team_run(r.team, roll_call, &r);
     }
-    team_destroy(r.team);
     for (int m = 0; m < 3; m++) CHECK(r.calls[m] == 5);
 }
 
@@ -59,7 +61,7 @@ TEST(team_of_all_cores_ties_its_caller_to_one_until_told_otherwise) {
 
 TEST(team_shares_follow_how_fast_members_are) {
     static const double speed[] = {1, 1, 0.5}, want[] = {0, 0.4, 0.8, 1};
-    Team *t = team_create(3);
+    OWNED(test_team_end) Team *t = team_create(3);
     const double *share = team_shares(t);
     for (int i = 0; i <= 3; i++) CHECK_NEAR(share[i], i / 3.0, 1e-12);
     for (int turn = 0; turn < 100; turn++, share = team_shares(t))
@@ -74,7 +76,6 @@ TEST(team_shares_follow_how_fast_members_are) {
     for (int turn = 0; turn < 100; turn++, share = team_shares(t)) // the last one stands still
         team_took(t, 0, 1, 1), team_took(t, 1, 1, 1), team_took(t, 2, 1, 1e9);
     CHECK(share[2] < 0.99); // its share is large enough to be measured again
-    team_destroy(t);
 }
 
 /* Between two barriers all members see the same count of arrivals. */
@@ -90,10 +91,9 @@ static void meet(void *ctx, UNUSED int member, int size) {
 
 TEST(team_barrier_holds_all_back) {
     for (int n = 1; n <= 5; n++) {
-        Roll r = {.team = team_create(n)};
+        OWNED(roll_end) Roll r = {.team = team_create(n)};
         team_run(r.team, meet, &r);
         team_run(r.team, roll_call, &r); // and the team is still whole
-        team_destroy(r.team);
         CHECK(r.wrong == 0 && r.arrived == 30 * n && r.calls[n - 1] == 1);
     }
 }
@@ -115,7 +115,7 @@ static void mark(void *ctx, int64_t begin, int64_t end) {
 TEST(team_for_cuts_at_multiples_of_the_grain) {
     static const int64_t grains[] = {1, 7, 299, 300, 301, 1 << 20};
     for (int n = 1; n <= 4; n++) {
-        Team *t = team_create(n);
+        OWNED(test_team_end) Team *t = team_create(n);
         for (int g = 0; g < 6; g++)
             for (int64_t items = 0; items <= 300; items += 50) {
                 Pieces p = {.grain = grains[g], .whole = n == 1};
@@ -123,7 +123,6 @@ TEST(team_for_cuts_at_multiples_of_the_grain) {
                 CHECK(p.wrong == 0);
                 for (int64_t i = 0; i < 300; i++) CHECK(p.hits[i] == (i < items));
             }
-        team_destroy(t);
     }
 }
 
@@ -146,7 +145,7 @@ static void sleep_ms(UNUSED void *ctx, int64_t begin, int64_t end) {
 
 TEST(team_polls_between_pieces_while_it_is_wanted) {
     for (int n = 1; n <= 3; n++) {
-        Team *t = team_create(n);
+        OWNED(test_team_end) Team *t = team_create(n);
         Polls p = {.caller = pthread_self()};
         team_set_poll(t, &p.wanted, count_poll, &p);
         team_for(t, 12, 1, sleep_ms, NULL);
@@ -164,7 +163,6 @@ TEST(team_polls_between_pieces_while_it_is_wanted) {
         CHECK(
             p.calls <
             100); // not as often as it could, even if something else has the processor now and then
-        team_destroy(t);
     }
     team_poll(NULL);
 }

@@ -57,27 +57,23 @@ static const char drawn[] =
 /* What is drawn (mem_free); NULL: nothing, for e. */
 static char *draw(const char *trace, int only, int width, bool colours, Err *e) {
     char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) abort();
-    bool ok = timeline_draw(f, trace, strlen(trace), only, width, colours, e);
-    fclose(f);
-    if (ok != (n > 0)) abort();
+    bool ok;
+    PRINTED(text, ok = timeline_draw(f, trace, strlen(trace), only, width, colours, e));
+    if (ok != (*text != 0)) abort();
     if (!ok) mem_free(text);
     return ok ? text : NULL;
 }
 
 TEST(timeline_draws_every_rank_in_the_terminal) {
     Err e;
-    char *text = draw(small, -1, 50, false, &e);
-    CHECK_STR(text, drawn);
-    mem_free(text);
-    text = draw(small, TIMELINE_OVERLAP, 50, true, &e); // one of them, in colours that are put back
+    OWNED(test_mem_end) char *both = draw(small, -1, 50, false, &e);
+    CHECK_STR(both, drawn);
+    // one of them, in colours that are put back
+    OWNED(test_mem_end) char *text = draw(small, TIMELINE_OVERLAP, 50, true, &e);
     CHECK(!strstr(text, "step 4") && strstr(text, "\033[38;5;160m█"));
     char *last = text;
     for (char *at = text; (at = strstr(at, "\033[")); at++) last = at;
     CHECK(strncmp(last, "\033[0m", 4) == 0);
-    mem_free(text);
 }
 
 TEST(timeline_refuses_what_is_no_trace_in_words) {
@@ -129,8 +125,8 @@ TEST(timeline_hides_what_is_under_way_and_not_exposed_whatever_overlaps) {
                           wait ? "exposed" : "collective", begin, dur);
         }
         snprintf(text + n, sizeof text - (size_t)n, "]}");
-        char want[4 * US + 40] = "\n          ",
-                           *drawing = draw(text, -1, 10 + US / 2, false, NULL);
+        char want[4 * US + 40] = "\n          ";
+        OWNED(test_mem_end) char *drawing = draw(text, -1, 10 + US / 2, false, NULL);
         size_t end = 0;                   // of what is no blank
         for (int i = 0; i < US; i += 2) { // a column is two microseconds
             int e = exposed[i] + exposed[i + 1];
@@ -141,7 +137,6 @@ TEST(timeline_hides_what_is_under_way_and_not_exposed_whatever_overlaps) {
         }
         want[end] = 0;
         CHECK(drawing && strstr(drawing, strcat(want, "\n")));
-        mem_free(drawing);
     }
 }
 
