@@ -370,6 +370,19 @@ unlike_teams() {
     verdict "ranks with different numbers of threads"
 }
 
+# A node with one rank, one with three: all agree which groups stay inside a node.
+unlike_nodes() {
+    local each='h=0; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || h=1
+        exec unshare --uts sh -c "hostname n$h; exec \"\$@\"" sh "$@"'
+    why=
+    unshare --uts true 2>/dev/null || { skip "nodes with one rank and three" "needs root"; return; }
+    mpi 4 sh -c "$each" sh "$programs/train_gpt" --plan --layout d2.x2 --micro 16 --batch 4096 \
+        --model layers=2,heads=4,channels=32,seq=64,vocab=64 --threads 1 --timeout $LIMIT \
+        >out 2>err || why="status $?"
+    grep -q '^chosen  *d2.x2 ' out || why="${why:-no plan}"
+    verdict "nodes with one rank and three"
+}
+
 # unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in
 # $folder and run $other. The status, and the line (a regular expression; "": none) on stderr.
 unlike() {
@@ -548,6 +561,7 @@ training() {
 layouts() {
     every_layout
     unlike_teams
+    unlike_nodes
     no_bar
 }
 starts() {

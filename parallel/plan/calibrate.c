@@ -141,8 +141,9 @@ static Comm *comm_at(World *w, const SendGroup *g) {
     return c;
 }
 
+/* Asked of the machine, which is the same on all ranks: another node may have more of them. */
 static bool is_across(const Bench *b, const Placement *p) {
-    return placement_extent(p) >= b->where->node.ranks;
+    return placement_extent(p) >= b->where->machine->ranks_per_node;
 }
 
 /* Groups inside a node are alike in this, and groups across nodes: measured once, by the largest
@@ -159,7 +160,8 @@ static double slowdown_of(Bench *b, bool across) {
     for (int i = 0; i < b->c->n_sends; i++) // of an earlier list
         if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].slowdown > 0)
             return b->c->send[i].slowdown;
-    int64_t most = calibrate_largest(b->list, b->where->node.ranks, across, &group, &op);
+    int64_t most =
+        calibrate_largest(b->list, b->where->machine->ranks_per_node, across, &group, &op);
     if (most < 1) return nothing;
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
     const SendGroup *g = &b->list->group[group];
