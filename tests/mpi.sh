@@ -383,6 +383,18 @@ unlike_nodes() {
     verdict "nodes with one rank and three"
 }
 
+# What a run has measured is for all ranks of the next one, also where some have another build.
+measured_by_another_build() {
+    local each='[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { shift; set -- ./other_build "$@"; }; exec "$@"'
+    { cat "${train[0]}" && echo; } >other_build && chmod +x other_build
+    why=
+    mpi 2 "${train[@]}" --timeout $brief --layout auto --steps 1 >out 2>err || why="status $?"
+    mpi 2 sh -c "$each" sh "${train[@]}" --timeout $brief --layout auto --steps 1 >out 2>err ||
+        why="status $?"
+    ! grep -q '^measuring' out || why="it measured again"
+    verdict "costs that another build has measured"
+}
+
 # unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in
 # $folder and run $other. The status, and the line (a regular expression; "": none) on stderr.
 unlike() {
@@ -562,6 +574,7 @@ layouts() {
     every_layout
     unlike_teams
     unlike_nodes
+    measured_by_another_build
     no_bar
 }
 starts() {

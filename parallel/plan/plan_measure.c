@@ -94,6 +94,13 @@ static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char 
     return c;
 }
 
+/* Collective. That of rank 0, which has read and will write the file: other ranks may run another
+ * build. */
+static void share_key(const Group *all, const Detected *d, char key[256]) {
+    detect_key(d, key);
+    group_share(all, key, 256);
+}
+
 static void use_table(Machine *m, const Calibration *c) {
     m->measured = c, m->oversubscription = c->oversubscription, m->slowest = c->slowest;
 }
@@ -105,7 +112,7 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detect
     double begin = coll_now();
     detect_machine(d, &p->machine);
     if (!measure || !teams_alike(w, &all)) return NULL;
-    detect_key(d, key);
+    share_key(&all, d, key);
     Calibration *c = open_table(w, d, key, true);
     detect_machine(d, &p->machine); // with its links
     if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
@@ -126,7 +133,7 @@ double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Ca
     Price price;
     char key[256];
     Group all = comm_group(world_comm(w->world));
-    detect_key(d, key);
+    share_key(&all, d, key);
     *kept = open_table(w, d, key, false);
     if (!*kept) return 0;
     detect_machine(d, &m);
