@@ -222,14 +222,8 @@ bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
     char *path = mem_printf("%s/.lock", save_dir);
     *lock = -1;
     bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(save_dir, path, lock, e));
-    bool ok = group_agree(g, mine, e);
-    // all ranks write into one checkpoint, which would fail at the first save
-    bool shared =
-        ok && (io_exists(path) ||
-               err(e, "%s is not there: --save needs a folder that all nodes share", path));
-    ok = ok && group_agree(g, shared, e);
     mem_free(path);
-    return ok;
+    return group_agree(g, mine, e);
 }
 
 /* Of this machine's view; what is not whole is named. */

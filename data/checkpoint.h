@@ -47,8 +47,7 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
 
 /* Collective. Takes the folder, made where it is missing, for this run, until the descriptor *lock
  * is closed: at the end of rank 0's process, however that comes. Refuses, naming the process and
- * its host, when another run has it, and a folder that some rank does not see. Where the file
- * system knows no locks, it warns. */
+ * its host, when another run has it. Where the file system knows no locks, it warns. */
 bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e);
 
 /* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees

@@ -263,11 +263,19 @@ static bool create_sized(IoFile *f, const char *path, uint64_t n_bytes, Err *e) 
     return !(injected() || ftruncate(f->fd, (off_t)n_bytes)) || fail(e, "write", path);
 }
 
+/* Other ranks, once it is there. */
+static bool join(IoFile *f, const char *path, Err *e) {
+    if (open_file(f, path, 0, e)) return true;
+    if (!io_exists(path))
+        err(e, "%s of rank 0 is not there: the folder must be one that all nodes share", path);
+    return false;
+}
+
 bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err *e) {
     bool first = g->rank == 0;
     *f = (IoFile){.fd = -1};
     bool ok = group_agree(g, !first || create_sized(f, path, n_bytes, e), e) &&
-              group_agree(g, first || open_file(f, path, 0, e), e); // once it is there
+              group_agree(g, first || join(f, path, e), e);
     f->guest = !first, f->n_bytes = n_bytes;
     if (!ok) io_abandon(f);
     return ok;

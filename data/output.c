@@ -118,13 +118,16 @@ void output_abandon(Output *o) {
     *o = (Output){0};
 }
 
-bool output_possible(const char *path, bool regular, Err *e) {
-    Output o;
+bool output_possible(const char *path, bool regular, const Group *g, Err *e) {
+    Output o = {0};
     IoFile f;
-    if (!output_open(&o, path, regular, e)) return false;
-    bool ok = o.in_place || io_create(&f, o.part, e);
-    if (ok && !o.in_place) io_abandon(&f);
+    bool ok = group_agree(g, g->rank != 0 || output_open(&o, path, regular, e), e);
+    char *part = group_share_text(g, o.in_place ? NULL : o.part);
+    ok = ok && (!part || io_share(&f, part, 0, g, e));
+    if (ok && part) io_abandon(&f);
     output_abandon(&o);
+    if (!ok) group_barrier(g); // nothing is left behind before any rank ends the program
+    mem_free(part);
     return ok;
 }
 

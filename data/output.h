@@ -49,8 +49,8 @@ bool output_open(Output *o, const char *path, bool regular, Err *e);
  * what was written. On failure what was written is removed. */
 bool output_commit(Output *o, Err *e);
 void output_abandon(Output *o);
-/* Local. Could a file be written here at the end of a long run? */
-bool output_possible(const char *path, bool regular, Err *e);
+/* Collective. Could these ranks write a file here together at the end of a long run? */
+bool output_possible(const char *path, bool regular, const Group *g, Err *e);
 
 /* Names of what is under construction say which process writes it, so what a killed process left
  * behind can be found and removed. */

@@ -415,7 +415,7 @@ unlike() {
 # Ranks that were started with different options, programs or files do not train; what each may have
 # of its own differs.
 unlike_starts() {
-    local both=() folder other commit size="of [0-9]* bytes (checksum [0-9a-f]*)"
+    local both=() folder other commit option size="of [0-9]* bytes (checksum [0-9a-f]*)"
     unlike "ranks with another seed" 2 \
         "ranks 2-3 were started with --seed 7, rank 0 with 1337$" --seed 7
     both=(--model "$(printf 'seq=10,%.0s' {1..700})layers=1,heads=2,channels=8")
@@ -444,9 +444,17 @@ unlike_starts() {
     both=(--init given/model.safetensors)
     folder=$dir/apart unlike "ranks with another description of the weights" 2 \
         "ranks 2-3 were started with --init given/config.json $size, rank 0 with ${size#of }$"
-    both=(--save save)
-    folder=$dir/apart unlike "ranks that save into another folder" 1 \
-        "rank [23] on [^:]*: save/.lock is not there: --save needs a folder that all nodes share$"
+    mkdir -p apart/save && echo process 3 on node7 >apart/save/.lock # of another run
+    for option in --save --export-hf --export-llmc; do
+        both=("$option" save)
+        folder=$dir/apart unlike "ranks with a folder of their own for $option" 1 "$(echo \
+            'rank [23] on [^:]*: save.* of rank 0 is not there: the folder must be one that all' \
+            'nodes share$')"
+        rm -rf save apart/save
+    done
+    mkdir -p traces
+    both=(--trace traces/trace.json)
+    folder=$dir/apart unlike "a trace that only rank 0 can write" 0 ""
     both=()
     commit=$(sed -n 's/.*"commit":"\([^"]*\)".*/\1/p' run.json | head -1)
     sed "s/$commit/${commit//?/x}/g" "${train[0]}" >other_commit && chmod +x other_commit

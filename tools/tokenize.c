@@ -118,7 +118,7 @@ static void prepare_folder(const char *path, const char *file) {
     Err e;
     char *name = mem_printf("%s/%s", path, file);
     make_folder(path);
-    if (!output_possible(name, false, &e)) die_user("--out: %s", e.text);
+    if (!output_possible(name, false, &group_alone, &e)) die_user("--out: %s", e.text);
     mem_free(name);
 }
 

@@ -320,22 +320,26 @@ static void open_data(Run *r) {
     run_allocate_tokens(r);
 }
 
-/* Checks at the start that outputs written at the end of a long run can be written. */
+/* Checks at the start that outputs written at the end of a long run can be written: by all ranks
+ * together, but for the trace. */
 static void check_outputs(const Run *r) {
     Err e;
     const char *const dirs[] = {*r->o->train ? r->o->save : "", r->o->export_hf};
     for (int i = 0; i < 2; i++) {
         char *inside = mem_printf("%s/file", dirs[i]);
-        if (*dirs[i] && (!io_make_dirs(dirs[i], &e) || !output_possible(inside, true, &e)))
+        if (*dirs[i] && (!group_agree(&r->group, !r->lead || io_make_dirs(dirs[i], &e), &e) ||
+                         !output_possible(inside, true, &r->group, &e)))
             die_user("%s", e.text);
         mem_free(inside);
     }
     int lock; // held until the process ends
     if (*dirs[0] && !checkpoint_lock(r->o->save, &r->group, &lock, &e)) die_user("%s", e.text);
-    if (*r->o->export_llmc &&
-        (!llmc_model_fits(&r->config, &e) || !output_possible(r->o->export_llmc, true, &e)))
+    if (*r->o->export_llmc && !llmc_model_fits(&r->config, &e))
         die_user("--export-llmc: %s", e.text);
-    if (*r->o->trace && !output_possible(r->o->trace, false, &e)) die_user("--trace: %s", e.text);
+    if (*r->o->export_llmc && !output_possible(r->o->export_llmc, true, &r->group, &e))
+        die_user("%s", e.text);
+    if (r->lead && *r->o->trace && !output_possible(r->o->trace, false, &group_alone, &e))
+        die_user("--trace: %s", e.text);
 }
 
 /* Fraction of the computed tokens that is padding. */
