@@ -383,6 +383,19 @@ unlike_nodes() {
     verdict "nodes with one rank and three"
 }
 
+# Processors of two kinds: all ranks take the best kernels that both have, and replicas are equal.
+unlike_processors() {
+    local who
+    why=
+    for who in 0 1; do
+        mpi 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" != '$who' ] || export TRAIN_GPT_KERNELS=portable
+            exec "$@"' sh "${train[@]}" --layout d2 --steps 8 --audit-every 8 >out 2>err ||
+            why="portable on rank $who: status $?"
+        grep -q '^machine .* portable kernels' out || why="portable on rank $who: other kernels"
+    done
+    verdict "processors of two kinds"
+}
+
 # What a run has measured is for all ranks of the next one, also where some have another build.
 measured_by_another_build() {
     local each='[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { shift; set -- ./other_build "$@"; }; exec "$@"'
@@ -425,9 +438,15 @@ unlike_starts() {
     both=()
     unlike "ranks with a wrong option" 2 "rank [23]: unknown option --bogus" --bogus 1
     "${train[@]}" --steps 1 --json run.json >out 2>err
-    both=(--exact)
-    grep -q '"kernels":"portable"' run.json || unlike "ranks of --exact with other kernels" 2 \
-        "ranks 2-3 were started with --exact and kernels portable, rank 0 with " \
+    for option in "--exact" "--audit-every 1"; do
+        read -ra both <<<"$option"
+        grep -q '"kernels":"portable"' run.json || unlike "ranks of $option with other kernels" 2 \
+            "ranks 2-3 were started with --kernels portable, rank 0 with .*: ${both[0]} needs the" \
+            --kernels portable
+    done
+    both=()
+    grep -q '"kernels":"portable"' run.json || unlike "ranks with other kernels" 0 \
+        "rank 0.*: warning: ranks 2-3 were started with --kernels portable, rank 0 with .*: " \
         --kernels portable
     both=(--val shard.bin)
     unlike "ranks without an input of others" 2 \
@@ -582,6 +601,7 @@ layouts() {
     every_layout
     unlike_teams
     unlike_nodes
+    unlike_processors
     measured_by_another_build
     no_bar
 }

@@ -50,17 +50,25 @@ const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
     return NULL;
 }
 
+/* The name as this rank has it; NULL: it has no such set. */
+static const char *set_here(const char *name) {
+    const char *const *here = kernels_cpu_sets();
+    while (*here && strcmp(*here, name) != 0) here++;
+    return *here;
+}
+
 const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, bool bf16) {
-    char best[16] = "", chosen[16] = "";
-    const char *const *here = kernels_cpu_sets(), *own = named;
-    snprintf(best, sizeof best, "%s", here[0]);
-    group_share(g, best, sizeof best);
-    bool alike = strcmp(best, here[0]) == 0;
-    if (!own && !(alike && g->rank > 0)) own = cpu_set_auto(first_set(), t, bf16);
-    snprintf(chosen, sizeof chosen, "%s", own ? own : "");
-    group_share(g, chosen, sizeof chosen);
-    while (!own && strcmp(*here, chosen) != 0 && here[1]) here++;
-    return own ? own : *here;
+    char chosen[16];
+    const char *own = named ? named : g->rank == 0 ? cpu_set_auto(first_set(), t, bf16) : "";
+    const char *const *lesser = kernels_cpu_sets(), *set;
+    for (;;) {
+        snprintf(chosen, sizeof chosen, "%s", own);
+        group_share(g, chosen, sizeof chosen);
+        set = named ? named : set_here(chosen);
+        if (group_all(g, set != NULL)) return set;
+        while (*lesser && strcmp(*lesser, chosen) != 0) lesser++;
+        own = *lesser && lesser[1] ? lesser[1] : "portable"; // which all have
+    }
 }
 
 const char *const *kernels_cpu_sets(void) {

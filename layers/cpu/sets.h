@@ -20,8 +20,9 @@ extern const CpuSet cpu_sets[];
  * those for fp32, which t measures in some 40 ms, or that has none. */
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16);
 /* Collective, also where some ranks have a name. The set `named`; NULL, what --kernels auto means:
- * rank 0's, where the best set here is rank 0's best, too, else cpu_set_auto's. Rank 0 measures for
- * all that are alike: on a busy machine ranks may measure otherwise, and sets round otherwise. */
+ * that of rank 0, named or cpu_set_auto's, or the next lesser one that all these ranks have. Sets
+ * round otherwise, and replicas would not stay equal. Rank 0 alone measures: on a busy machine
+ * ranks may measure otherwise. */
 const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, bool bf16);
 
 #endif

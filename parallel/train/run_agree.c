@@ -86,6 +86,17 @@ static bool are_processes(const Run *r) {
     return r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
 }
 
+/* Sets that are named may differ, but round differently. */
+static void agree_on_kernels(const Run *r) {
+    const char *needs = r->o->exact ? "--exact" : r->o->audit_every ? "--audit-every" : NULL;
+    Facts f = {0};
+    Err e;
+    facts_add(&f, mem_strdup("--kernels"), mem_strdup(run_kernels_name(r)));
+    if (facts_agree(&f, &r->group, &e)) return;
+    if (needs) die_usage("%s: %s needs the same on every rank", e.text, needs);
+    if (r->lead) warn("%s: replicas will differ in their last bits", e.text);
+}
+
 void run_agree_on_options(Run *r) {
     Facts f = {0};
     Err e;
@@ -97,9 +108,8 @@ void run_agree_on_options(Run *r) {
         const char *text = opt_text(row, buf, sizeof buf);
         facts_add(&f, mem_printf("--%s", row->name), mem_strdup(*text ? text : "\"\""));
     }
-    if (r->o->exact) // kernel sets round matmuls differently
-        facts_add(&f, mem_strdup("--exact and kernels"), mem_strdup(run_kernels_name(r)));
     if (!facts_agree(&f, &r->group, &e)) die_usage("%s", e.text);
+    agree_on_kernels(r);
     // Nodes of several kinds may have builds of their own, which round in their own ways.
     facts_add(&f, mem_strdup("a program of checksum"), mem_strdup(version_build()));
     if (facts_agree(&f, &r->group, &e)) return;
