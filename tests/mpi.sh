@@ -452,7 +452,7 @@ unlike_starts() {
     unlike "ranks without an input of others" 2 \
         "ranks 2-3 were started with --val left out, rank 0 with a path$" --val ""
     both=()
-    unlike "ranks with outputs of their own" 0 "" --csv losses.csv
+    unlike "ranks with outputs of their own" 0 "" --csv losses.csv --ledger none
     mkdir -p stale
     { head -c 5000 shard.bin && printf '\1\0' && tail -c +5003 shard.bin; } >stale/shard.bin
     folder=$dir/stale unlike "ranks with another shard of the same name" 2 \
@@ -463,6 +463,10 @@ unlike_starts() {
     both=(--init given/model.safetensors)
     folder=$dir/apart unlike "ranks with another description of the weights" 2 \
         "ranks 2-3 were started with --init given/config.json $size, rank 0 with ${size#of }$"
+    both=(--init given)
+    rm -r apart/given
+    folder=$dir/apart unlike "ranks without the weights of others" 1 \
+        "rank 2 on [^:]*: --init given: there is no such file or folder$"
     mkdir -p apart/save && echo process 3 on node7 >apart/save/.lock # of another run
     for option in --save --export-hf --export-llmc; do
         both=("$option" save)
@@ -511,6 +515,10 @@ EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here
 EMU_NCCL=22703:NCCL is of version 22703 here and of version 22809 on rank 0
 EMU_DEVICES=0:no CUDA-capable device is detected
 UNLIKE
+    mpi 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || set -- "$@" --kernels portable; exec "$@"' \
+        each "${each[@]:4}" >out 2>err || why="--kernels: status $?"
+    grep -q "not on the GPU that is here: rank 1 on [^:]*: --kernels names a set" out ||
+        why="--kernels: no line says so"
     unset EMU_DEVICES
     verdict "ranks with unlike devices"
 }

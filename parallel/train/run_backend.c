@@ -57,8 +57,8 @@ static bool find_device(Run *r, Err *e) {
 /* Collective. Why the devices of the ranks cannot be used; NULL: they can. */
 static const char *keeps_from_devices(Run *r, Err *e) {
     bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
-    const char *why = asks_for_cpu(r);
-    if (why) return why;
+    const char *why = asks_for_cpu(r); // perhaps of this rank only
+    if (!group_agree(&r->group, !why || err(e, "%s", why), e)) return e->text;
     if (!group_all(&r->group, !processes || r->device.ranks <= 1))
         return "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";
     return r->group.size == 1 || world_devices_fit(r->world, e) ? NULL : e->text;

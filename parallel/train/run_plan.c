@@ -320,7 +320,9 @@ void run_predict(Run *r) {
     Detected d;
     Machine m;
     Price price;
-    if (r->plan || r->o->exact || r->o->profile || strcmp(r->o->ledger, "none") == 0) return;
+    bool kept = strcmp(r->o->ledger, "none") != 0;
+    group_share(&r->group, &kept, sizeof kept); // rank 0 keeps it
+    if (r->plan || r->o->exact || r->o->profile || !kept) return;
     detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
     StepLists *s = run_step_lists(r);
     if (r->device.used) {

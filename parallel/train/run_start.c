@@ -33,20 +33,25 @@ static bool holds_model(const char *path) {
            file_in(path, "model.safetensors") || file_in(path, "model.safetensors.index.json");
 }
 
+static bool find_model(const char *init, Err *e) {
+    if (holds_model(init)) return true;
+    if (!io_exists(init)) return err(e, "--init %s: there is no such file or folder", init);
+    if (!file_in(init, "."))
+        return err(e, "--init %s is no model: neither FILE.safetensors nor llm.c's FILE.bin", init);
+    return err(e,
+               "--init %s holds no model: no config.json, no model.safetensors, no step_* folder "
+               "of a run; on several nodes, each needs the files",
+               init);
+}
+
 /* A --save folder given as --init means its newest checkpoint, as rank 0 sees it. */
 static void find_init(Run *r) {
-    bool model = group_all(&r->group, !*r->o->init || holds_model(r->o->init));
-    char *newest = model ? NULL : checkpoint_latest(r->o->init, NULL, &r->group);
-    if (!model && !newest && !io_exists(r->o->init))
-        die_user("--init %s: there is no such file or folder", r->o->init);
-    if (!model && !newest && !file_in(r->o->init, "."))
-        die_user("--init %s is no model: neither FILE.safetensors nor llm.c's FILE.bin",
-                 r->o->init);
-    if (!model && !newest)
-        die_user("--init %s holds no model: no config.json, no model.safetensors, no step_* folder "
-                 "of a run; on several nodes, each needs the files",
-                 r->o->init);
-    r->init = newest ? newest : mem_printf("%s", r->o->init);
+    Err e;
+    const char *init = r->o->init;
+    bool model = group_agree(&r->group, !*init || find_model(init, &e), &e);
+    char *newest = model ? NULL : checkpoint_latest(init, NULL, &r->group);
+    if (!model && !newest) die_user("%s", e.text);
+    r->init = newest ? newest : mem_strdup(init);
 }
 
 /* The first rank of a process loads the tokenizer for all ranks of the process. */
