@@ -1,6 +1,6 @@
 /* parallel/step/finite: with finite weights, the result that is the first not to be finite is found
- * on every layout, although its memory has another value by then; and nothing that is stored
- * changes. */
+ * on every layout, although its memory has another value by then, and whatever lies in memory that
+ * nobody writes; and nothing that is stored changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +23,13 @@ static void make_huge(Model *m) {
     model_push(m);
 }
 
+/* Temporaries, which lie behind the tokens, have anything in them. */
+static void spoil_temporaries(Model *m) {
+    const Arena *a = &m->arena[ARENA_ACTS];
+    char *begin = (char *)(m->targets + m->halves * m->tk.T);
+    memset(begin, 0xff, (size_t)((char *)a->base + a->used - begin)); // NaN
+}
+
 static float *parameters(Model *m, int64_t *n) {
     const TensorTable *table = model_pull(m);
     *n = 0;
@@ -41,6 +48,7 @@ static void find(Model *m, UNUSED int step, UNUSED void *ctx) {
     was_finite[rank] = name[0] == 0;
     make_huge(m);
     OWNED(test_mem_end) float *before = parameters(m, &n);
+    if (!kernels_on_device(m->k)) spoil_temporaries(m);
     model_first_nonfinite(m, found[rank], sizeof found[rank]);
     OWNED(test_mem_end) float *after = parameters(m, &n);
     kept[rank] = memcmp(before, after, (size_t)n * sizeof *before) == 0;
@@ -48,10 +56,10 @@ static void find(Model *m, UNUSED int step, UNUSED void *ctx) {
 
 static void check(const char *spec, const char *overlap, int recompute, bool cuda) {
     OWNED(mesh_run_free)
-    MeshRun r = {.model = "layers=3,heads=3,channels=21,ffn=35,seq=6,vocab=37",
+    MeshRun r = {.model = "layers=3,heads=3,channels=21,ffn=35,seq=5,vocab=37",
                  .layout = spec,
                  .sequences = 12,
-                 .S = 6,
+                 .S = 5, // tokens that do not divide by the ranks along x
                  .micro = 2,
                  .steps = 1,
                  .recompute = (Recompute)recompute,
@@ -79,7 +87,7 @@ TEST(finite_names_the_first_result_on_every_layout) {
         check(l.spec, mesh_overlaps[n % N_MESH_OVERLAPS], n / 3 % 3, false);
         n++;
     }
-    CHECK(n > N_MESH_OVERLAPS);
+    CHECK(n > N_MESH_OVERLAPS || BASE_DEBUG); // which has few layouts
 }
 
 TEST(finite_names_the_first_result_on_a_device) {

@@ -246,19 +246,19 @@ static Attention attention_of(const Call *c) {
                        .workspace = m->attention_work};
 }
 /* Rows of padding follow the last sequence where tokens do not divide by the ranks along x.
- * Backward reads them. */
+ * Backward reads them, and who looks for what is not finite. */
 static void clear_rows(const Call *c, int t) {
     int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
-    size_t elem_bytes = c->m->k->elem_bytes;
+    int64_t row_bytes = cols(c, t) * tensor(c, t)->bytes;
     if (padding > 0)
-        c->m->k->zero(c->m->team, act_at(at(c, t), n * cols(c, t), elem_bytes),
-                      (size_t)(padding * cols(c, t)) * elem_bytes);
+        c->m->k->zero(c->m->team, (char *)at(c, t) + n * row_bytes, (size_t)(padding * row_bytes));
 }
 void run_attention(const Call *c) {
     const Op *op = c->op;
     Attention a = attention_of(c);
     c->m->k->attention_forward(c->m->team, &a, at(c, op->out), at(c, op->also), at(c, op->in[0]));
     clear_rows(c, op->out);
+    clear_rows(c, op->also);
 }
 void run_attention_backward(const Call *c) {
     const Op *op = c->op;
