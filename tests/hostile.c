@@ -6,7 +6,8 @@
  *                              call; the clock that only counts on is left alone, as by the system
  *     HOSTILE_QUOTA=BYTES      writes to files beyond so many bytes fail with EDQUOT
  *     HOSTILE_RENAME=N         the N-th rename of a process, and each after it, fails with EIO
- *     HOSTILE_FSYNC=SECONDS    the first fsync of a process takes so long
+ *     HOSTILE_FSYNC=SECONDS    the first fsync of a process takes so long,
+ *     HOSTILE_FSYNC_OF=WORD    or the first of a path with this word
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,10 +65,19 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at) {
     return next(fd, p, n, at);
 }
 
+/* Is it the first that is to be slow? */
+static int is_slow(int fd) {
+    static _Atomic int calls;
+    const char *word = getenv("HOSTILE_FSYNC_OF");
+    char link[32], path[512] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (word && (readlink(link, path, sizeof path - 1) < 0 || !strstr(path, word))) return 0;
+    return atomic_fetch_add(&calls, 1) == 0;
+}
+
 int fsync(int fd) {
     int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
-    static _Atomic int calls;
-    if (atomic_fetch_add(&calls, 1) == 0) sleep((unsigned)number("HOSTILE_FSYNC"));
+    if (is_slow(fd)) sleep((unsigned)number("HOSTILE_FSYNC"));
     return next(fd);
 }
 

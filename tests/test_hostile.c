@@ -93,20 +93,22 @@ TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
     }
 }
 
-/* A shared file system under load takes minutes, and no rank hangs: saves and exports are waited
- * for longer than steps. */
+/* A shared file system under load takes minutes, and no rank hangs: the start, saves and exports
+ * are waited for longer than steps. */
 TEST(hostile_slow_storage_ends_no_run) {
     const char *dir = shell_directory(4000);
     if (!has_hostile(dir)) {
         test_skip("no library can be loaded before the program's own");
         return;
     }
-    static const char *const writes[] = {"--save run", "--export-hf run/hf"};
-    for (int i = 0; i < 2; i++)
+    static const char *const slow[][2] = {{"HOSTILE_FSYNC_OF=", "--save run"}, // at the start
+                                          {"HOSTILE_FSYNC_OF=model.s", "--save run"},
+                                          {"HOSTILE_FSYNC_OF=model.s", "--export-hf run/hf"}};
+    for (int i = 0; i < 3; i++)
         SHELL(0, "model.safetensors",
-              "rm -rf run; HOSTILE_FSYNC=2 " HOSTILE TRAIN
+              "rm -rf run; %s HOSTILE_FSYNC=2 " HOSTILE TRAIN
               "--timeout 1 --steps 1 %s >out && ls run/*",
-              writes[i]);
+              slow[i][0], slow[i][1]);
 }
 
 /* Times come from a clock that only counts on: no step, no wait and no limit sees the day's
