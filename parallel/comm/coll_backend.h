@@ -178,7 +178,7 @@ bool coll_agree(const CollCall *a, const CollCall *b);
 _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                              const CollCall *theirs);
 enum { COLL_EXPIRED = 75, COLL_TEXT = 256 };
-/* all_reduce "dx of qkv" of 4096 bytes along x (model.c:12); NULL: a barrier */
+/* all_reduce "dx of qkv" of 4096 bytes along x; NULL: a barrier */
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]);
 double coll_now(void); // seconds
 // has a rank of this process reached its limit? Then the others stop waiting too

@@ -159,8 +159,7 @@ void run_remark(const Run *r);
 /* Collective. Runs the search for --layout auto or --plan and sets r->plan. False: --plan has
  * printed it. */
 bool run_choose_layout(Run *r);
-/* Local. The lists of a step on the current layout, for pricing (with --exact: as without); freed
- * by run_free_lists. */
+/* Local. The lists of a step on the current layout, for pricing; freed by run_free_lists. */
 StepLists *run_step_lists(const Run *r);
 void run_free_lists(StepLists *s);
 /* Collective. The machine of these ranks: GPUs where they are used, else processors. */
