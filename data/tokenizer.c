@@ -171,7 +171,8 @@ char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n) {
     if (!f) die("no memory for a sample");
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *bytes = t ? tokenizer_token(t, ids[i], &len) : NULL;
-        if (bytes) fwrite(bytes, 1, len, f);
+        for (size_t k = 0; bytes && k < len; k++) // the text would end at a byte 0
+            bytes[k] ? fputc(bytes[k], f) : fputs("\xef\xbf\xbd", f);
         if (!t) fprintf(f, "%d ", ids[i]);
     }
     if (fclose(f)) die("no memory for a sample");

@@ -84,8 +84,8 @@ int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot,
 int64_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n, uint8_t **text);
 
 /* Between a prompt, ids and the text of a sample; t may be NULL. */
-/* Local. Text of n ids (mem_free): bytes of the tokens, or the numbers themselves where t is
- * NULL; nothing for rows of the embedding that no token uses. */
+/* Local. Text of n ids (mem_free): bytes of the tokens, U+FFFD in place of a byte 0, or the numbers
+ * themselves where t is NULL; nothing for rows of the embedding that no token uses. */
 char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n);
 /* Local. The prompt's ids (mem_free), the last `most` of them: what the model can see. End-of-text
  * alone (or id 0) when the prompt is empty. vocab: of the model. */

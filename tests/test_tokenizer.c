@@ -36,6 +36,10 @@ TEST(tokenizer_bytes_are_their_own_ids) {
     for (int i = 0; i < 256; i++) CHECK(ids[i] == i);
     CHECK(tokenizer_vocab(t) == 257 && tokenizer_eot(t) == 256);
     CHECK(sample_prompt(t, "abcd", 3, 257, &middle) == 3 && middle[0] == 'b' && middle[2] == 'd');
+    // a sample goes on behind a byte 0
+    OWNED(test_mem_end) char *text = sample_text(t, (const int32_t[]){'a', 0, 255, 'b'}, 4);
+    CHECK(strcmp(text, "a\xef\xbf\xbd\xff"
+                       "b") == 0);
     check_round_trip(t, all, 256);
     check_round_trip(t, all, 0);
 }
