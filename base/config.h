@@ -19,8 +19,8 @@ typedef enum { NORM_LAYER, NORM_RMS } NormKind;
 typedef enum { POS_LEARNED, POS_ROPE } PosKind;
 typedef enum { ACT_GELU, ACT_RELU2, ACT_SWIGLU } ActKind; // GELU in the tanh form
 
-/* Ids with which documents end and begin, for programs that generate: no computation here depends
- * on them. */
+/* Ids with which documents end and begin: samples stop at them, no other computation depends on
+ * them. */
 enum { MAX_EOS = 8 };
 typedef struct SpecialIds {
     int n_eos;

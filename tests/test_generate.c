@@ -145,7 +145,7 @@ static bool count(void *left, UNUSED int32_t id) {
     return --*(int *)left > 0;
 }
 
-/* Which of three ends came where it should have. */
+/* Which of four ends came where it should have. */
 static void end_texts(Model *m, void *ctx) {
     const Sampling wild = {.temperature = 3, .top_p = 1, .seed = 1};
     int32_t prompt[] = {1, 2}, all[SEQ], some[SEQ];
@@ -157,13 +157,16 @@ static void end_texts(Model *m, void *ctx) {
             generate(m, prompt, 2, &wild, 0, all[SEQ - 1], some, SEQ, count, &many) == first &&
             memcmp(some, all, (size_t)first * sizeof *all) == 0;
     ok[2] = generate(m, prompt, 2, &wild, 0, -1, some, SEQ, count, &few) == 3;
+    m->shape.config.ids = (SpecialIds){.n_eos = 2, .eos = {VOCAB - 1, all[SEQ - 1]}};
+    int64_t n = generate(m, prompt, 2, &wild, 0, -1, some, SEQ, count, &many);
+    ok[3] = n == first && memcmp(some, all, (size_t)first * sizeof *all) == 0;
 }
 
 TEST(generate_ends_before_the_end_of_text_and_when_it_is_told) {
-    bool ok[3] = {false};
+    bool ok[4] = {false};
     OWNED(mesh_run_free)
     MeshRun r = {.model = models[0], .layout = "d1", .sequences = 1, .S = SEQ, .steps = 1};
     r.before = end_texts, r.ctx = ok;
     mesh_run(&r);
-    CHECK(ok[0] && ok[1] && ok[2]);
+    CHECK(ok[0] && ok[1] && ok[2] && ok[3]);
 }

@@ -132,6 +132,12 @@ static bool all_finite(const float *x, int64_t n) {
     return all;
 }
 
+static bool ends_text(const SpecialIds *ids, int32_t eot, int32_t id) {
+    for (int i = 0; i < ids->n_eos; i++)
+        if (id == ids->eos[i]) return true;
+    return id == eot;
+}
+
 int64_t generate(Model *m, const int32_t *prompt, int64_t n_prompt, const Sampling *s,
                  uint64_t draw, int32_t eot, int32_t *out, int64_t n,
                  bool (*each)(void *ctx, int32_t id), void *ctx) {
@@ -144,7 +150,7 @@ int64_t generate(Model *m, const int32_t *prompt, int64_t n_prompt, const Sampli
             break;
         }
         int32_t id = sample_token(logits, m->shape.config.vocab, s, draw << 32 | (uint64_t)made);
-        if (id == eot) break;
+        if (ends_text(&m->shape.config.ids, eot, id)) break;
         out[made++] = id;
         if (!each(ctx, id)) break;
         if (made < n) logits = generator_next(g, id);

@@ -38,9 +38,9 @@ const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n);
 const float *generator_next(Generator *g, int32_t token);
 
 /* Collective over the mesh. Continues prompt[n_prompt] (1 to config.seq tokens) by at most n tokens
- * into out and returns how many, or -1 when a logit is not finite. Stops before `eot`, and when
- * each, which is called with every token, returns false. draw numbers the sample: the same numbers
- * give the same text on any mesh. */
+ * into out and returns how many, or -1 when a logit is not finite. Stops before `eot`, before the
+ * ids with which the model's documents end, and when each, which is called with every token,
+ * returns false. draw numbers the sample: the same numbers give the same text on any mesh. */
 int64_t generate(Model *m, const int32_t *prompt, int64_t n_prompt, const Sampling *s,
                  uint64_t draw, int32_t eot, int32_t *out, int64_t n,
                  bool (*each)(void *ctx, int32_t id), void *ctx);
