@@ -147,7 +147,7 @@ static void after_step(Run *r) {
     if (due(step, r->o->audit_every, last && r->o->audit_every > 0)) run_audit(r);
     if (eval || show) outer_swap(&r->m); // what all replicas last agreed on
     if (eval && !r->stopping) run_evaluate(r);
-    if (show && !r->stopping) run_show_sample(r);
+    if (show && !r->stopping) run_sample(r, false);
     if (eval || show) outer_swap(&r->m);
     if (*r->o->save && due(step, r->o->save_every, last || (run_stopping(r) && step > 0)) &&
         r->saved_step != step)
@@ -198,7 +198,7 @@ static int run_as_asked(Run *r) {
         if (r->lead) run_write_ledger(r);
     } else if (*r->o->val || *r->o->hellaswag)
         run_evaluate(r);
-    if (only_sample) mem_free(run_sample(r, true));
+    if (only_sample) run_sample(r, true);
     if (!r->stopping) run_export(r);
     return 0;
 }

@@ -111,8 +111,8 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
               "RUN=\"$BUILD/train_gpt --init base --tokenizer bytes --threads 1 --ranks %s\"; "
               "$RUN --val train.bin --hellaswag hellaswag.bin --micro 3 --eval-batches 0 --json "
               "%d.jsonl && $RUN --prompt AbC --sample-tokens 40 >%d.txt && "
-              "$RUN --prompt D --top-k 5 --temperature 0.7 --sample-tokens 20 >>%d.txt && "
-              "cmp -- -1.txt %d.txt",
+              "$RUN --prompt D --json sample.json --top-k 5 --temperature 0.7 --sample-tokens 20 "
+              ">>%d.txt && cmp -- -1.txt %d.txt && grep -q '\"sample\":\"D' sample.json",
               i < 0 ? "1" : meshes[i], i, i, i, i);
         char *log = test_path("%d.jsonl", i);
         double val = recorded(dir, log, "\"val_loss\":"),

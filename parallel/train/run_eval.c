@@ -93,7 +93,8 @@ static bool show_token(void *ctx, int32_t id) {
     return !run_stopping(live->r);
 }
 
-char *run_sample(Run *r, bool live) {
+/* Prompt and continuation (mem_free). */
+static char *sample(Run *r, bool live) {
     Sampling s = {.temperature = r->o->temperature,
                   .top_k = r->o->top_k,
                   .top_p = r->o->top_p,
@@ -112,12 +113,10 @@ char *run_sample(Run *r, bool live) {
     return whole;
 }
 
-void run_show_sample(Run *r) {
-    char *text = run_sample(r, false);
-    if (!r->stopping && r->lead) {
-        run_note(r, "---\n%s\n---", text);
-        metrics_sample(r->metrics, r->state.step, text);
-    }
+void run_sample(Run *r, bool live) {
+    char *text = sample(r, live);
+    if (!r->stopping && !live) run_note(r, "---\n%s\n---", text);
+    if (!r->stopping && r->lead) metrics_sample(r->metrics, r->state.step, text);
     mem_free(text);
 }
 
