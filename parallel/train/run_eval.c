@@ -25,37 +25,43 @@ static double validate(Run *r) {
     return sum.loss / (double)sum.n;
 }
 
-/* An example of HellaSwag, whose rows are the sequences. */
-typedef struct Example {
+/* Examples of HellaSwag, whose rows are the sequences. */
+typedef struct Examples {
     const HellaSwag *h;
-    int64_t number, S;
-} Example;
+    int64_t *number, S;
+} Examples;
 
-static void fill_example(void *ctx, int64_t c, int32_t *inputs, int32_t *targets) {
-    const Example *x = ctx;
-    hellaswag_row(x->h, x->number, (int)c, x->S, inputs, targets);
+static void fill_row(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
+    const Examples *x = ctx;
+    hellaswag_row(x->h, x->number[i / HELLASWAG_CHOICES], (int)(i % HELLASWAG_CHOICES), x->S,
+                  inputs, targets);
 }
 
-/* Fraction of examples whose correct ending has the lowest mean loss. */
+/* Fraction of examples whose correct ending has the lowest mean loss; as many at once as fill the
+ * micro-batches of all ranks. */
 static double score_hellaswag(Run *r) {
-    int64_t right = 0, scored = 0;
     const HellaSwag *h = &r->hellaswag;
-    float *loss = mem_alloc((size_t)(HELLASWAG_CHOICES * r->seq) * sizeof *loss);
-    for (int64_t i = 0; i < h->n && !run_stopping(r); i++) {
-        if (hellaswag_length(h, i) > r->seq + 1) continue;
-        Sequences rows = {&(Example){h, i, r->seq}, fill_example};
-        EvalSum sum = evaluate(&r->m, &rows, HELLASWAG_CHOICES, loss, NULL, NULL);
+    int64_t right = 0, scored = 0, most = r->micro * r->data_size / HELLASWAG_CHOICES, S = r->seq;
+    most = most < 1 ? 1 : most < h->n ? most : h->n;
+    float *loss = mem_alloc((size_t)(most * HELLASWAG_CHOICES * S) * sizeof *loss);
+    Examples x = {h, mem_alloc((size_t)most * sizeof *x.number), S};
+    for (int64_t i = 0, n; i < h->n && !run_stopping(r); scored += n) {
+        for (n = 0; i < h->n && n < most; i++)
+            if (hellaswag_length(h, i) <= S + 1) x.number[n++] = i;
+        EvalSum sum =
+            evaluate(&r->m, &(Sequences){&x, fill_row}, n * HELLASWAG_CHOICES, loss, NULL, NULL);
         if (!isfinite(sum.loss))
             run_stop_not_finite(r, "a loss of HellaSwag", sum.loss, r->state.step);
-        right += hellaswag_pick(h, i, loss, r->seq) == hellaswag_label(h, i);
-        scored++;
+        for (int64_t k = 0; k < n; k++)
+            right += hellaswag_pick(h, x.number[k], loss + k * HELLASWAG_CHOICES * S, S) ==
+                     hellaswag_label(h, x.number[k]);
     }
-    mem_free(loss);
+    mem_free(loss), mem_free(x.number);
     if (scored < h->n && !r->stopping)
         run_note(r,
                  "hellaswag: %" PRId64 " of %" PRId64 " examples are longer than --seq %" PRId64
                  " and were left out",
-                 h->n - scored, h->n, r->seq);
+                 h->n - scored, h->n, S);
     return scored ? (double)right / (double)scored : NAN;
 }
 
