@@ -85,10 +85,17 @@ TEST(cuda_program_trains_on_ranks_as_on_one) {
          "--overlap bulk+halves"),
         "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --ranks 2 --layout auto"};
     const char *dir = tokens_directory();
+    RUN(0, "", // bytes of digits and spaces are ids of the model
+        "for i in 0 1 2 3 4; do echo '{\"ctx\":\"1'$i'\",\"label\":'$((i %% 4))',"
+        "\"endings\":[\"3 4\",\"'$i'6\",\"7\",\"8 1 9'$i'\"]}'; done >h.jsonl; "
+        "$BUILD/tokenize hellaswag --tokenizer bytes --text h.jsonl --out h.bin");
     for (int i = 0; i < 3; i++) {
         RUN(0, "",
-            "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2\"; set -- %s; "
-            "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1",
+            "O=\"$TRAIN --steps 2 --batch 96 --audit-every 2 --hellaswag h.bin --sample-every 2 "
+            "--sample-tokens 20 --temperature 0\"; set -- %s; "
+            "$CPU $O $1 $2 --json cpu >cpu.txt 2>&1 && $EMU $O $* --json emu 2>&1 && "
+            "for f in cpu emu; do grep '^{.step.:2,.[hs]' $f >$f.2; done; "
+            "[ $(wc -l <cpu.2) = 2 ] && cmp cpu.2 emu.2", // HellaSwag and the sample
             cases[i]);
         CHECK(strstr(said, i == 1 ? "3 ranks on 1 device\n" : "2 ranks on 1 device\n"));
         CHECK(strstr(said, "not replayed as graphs: a recording has only one rank"));
