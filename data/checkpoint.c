@@ -186,7 +186,7 @@ static int64_t *list_steps(const char *save_dir, int *n) {
     return steps;
 }
 
-static char *step_path(const char *save_dir, int64_t step) {
+char *checkpoint_path(const char *save_dir, int64_t step) {
     return mem_printf("%s/step_%08lld", save_dir, (long long)step);
 }
 
@@ -233,7 +233,7 @@ static char *latest(const char *save_dir, int64_t *step) {
     char *found = NULL;
     for (int i = 0; i < n && !found; i++) {
         Err why;
-        char *path = step_path(save_dir, steps[i]);
+        char *path = checkpoint_path(save_dir, steps[i]);
         json_t *m = manifest_read(path, &why);
         if (m) {
             found = path;
@@ -272,7 +272,7 @@ static void steps_rotate(const char *save_dir, int64_t newest, const CheckpointO
     int64_t *steps = list_steps(save_dir, &n);
     for (int i = 0; i < n; i++) {
         if (steps[i] >= newest || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
-        char *path = step_path(save_dir, steps[i]);
+        char *path = checkpoint_path(save_dir, steps[i]);
         json_t *m = manifest_read(path, NULL);
         if (m && ++kept > o->keep_last) remove_checkpoint(path, aside);
         json_decref(m);
@@ -395,7 +395,8 @@ static bool complete(Build *b, const char *place, int64_t step, const char *stat
 bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
                      const char *state_json, const CheckpointOptions *o, const Group *g, Err *e) {
     bool first = g->rank == 0;
-    char *name = first ? step_build_path(save_dir, step) : NULL, *place = step_path(save_dir, step);
+    char *name = first ? step_build_path(save_dir, step) : NULL,
+         *place = checkpoint_path(save_dir, step);
     Build b = {group_share_text(g, name), json_object(), t, g};
     bool ok = group_agree(g, !first || begin(&b, save_dir, e), e) && put_model(&b, e) &&
               put_optimizer(&b, e) &&

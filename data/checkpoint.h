@@ -50,6 +50,9 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
  * its host, when another run has it. Where the file system knows no locks, it warns. */
 bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e);
 
+/* Local. Path (freed by mem_free) of the checkpoint of a step. */
+char *checkpoint_path(const char *save_dir, int64_t step);
+
 /* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees
  * it; NULL when there is none. `step` may be NULL. */
 char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g);

@@ -57,6 +57,19 @@ static void resume(const char *model, const char *more) {
     CHECK(!same_end(dir, "whole", "other", 14)); // the comparison can tell runs apart
 }
 
+/* A checkpoint has a copy of the tokenizer; that of the run may be gone, and with --keep 1 every
+ * checkpoint but the newest. */
+TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
+    const char *dir = shell_directory(400), *model = "layers=1,heads=1,channels=8,seq=8,vocab=260";
+    CHECK(shell(dir, model,
+                "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok && $RUN "
+                "--tokenizer tok --steps 1 --save run && rm -r tok") == 0);
+    CHECK(
+        shell(dir, model,
+              "$RUN --steps 4 --save run --save-every 1 --keep 1 --resume --prompt 12 --export-hf "
+              "end; ls run end; ls end/vocab.json run/step_00000004/merges.txt") == 0);
+}
+
 TEST(resume_is_bit_identical_gpt2) {
     resume(GPT2, "");
 }

@@ -82,6 +82,10 @@ void run_save(Run *r) {
     }
     run_set_limit(r, false);
     r->saved_step = r->state.step;
+    if (r->carried) { // the checkpoint before may be removed with the next
+        mem_free(r->vocabulary);
+        r->vocabulary = checkpoint_path(r->o->save, r->state.step);
+    }
     run_note(r, "step %" PRId64 ": saved in %s", r->state.step, r->o->save);
     mem_free(text);
     for (int i = 0; i < TOKENIZER_FILES; i++) mem_free(copies[i]);
@@ -148,7 +152,7 @@ void run_end(Run *r) {
     if (*r->o->val) batches_free(&r->val), shards_close(&r->val_set);
     if (*r->o->hellaswag) hellaswag_close(&r->hellaswag);
     arena_free(&r->tokens);
-    mem_free(r->init);
+    mem_free(r->init), mem_free(r->vocabulary);
     model_free(&r->m);
     run_close_backend(r);
     run_plan_free(r);

@@ -64,10 +64,19 @@ static const Tokenizer *load_tokenizer(const char *path) {
     return t;
 }
 
-/* --tokenizer, or the tokenizer in the folder of --init. */
-static void find_tokenizer(Run *r) {
-    bool brings = file_in(r->init, "vocab.json") || file_in(r->init, "tokenizer.json");
-    r->vocabulary = *r->o->tokenizer ? r->o->tokenizer : *r->init && brings ? r->init : "";
+static bool holds_tokenizer(const char *folder) {
+    return file_in(folder, "vocab.json") || file_in(folder, "tokenizer.json");
+}
+
+/* --tokenizer, or the tokenizer in the checkpoint to resume from, or that in the folder of
+ * --init. */
+static void find_tokenizer(Run *r, const char *checkpoint) {
+    bool brings = *r->init && holds_tokenizer(r->init);
+    r->carried = !*r->o->tokenizer && checkpoint && holds_tokenizer(checkpoint);
+    r->vocabulary = mem_strdup(r->carried         ? checkpoint
+                               : *r->o->tokenizer ? r->o->tokenizer
+                               : brings           ? r->init
+                                                  : "");
     r->tokenizer = load_tokenizer(r->vocabulary);
     if (*r->o->prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
         die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "
@@ -422,7 +431,7 @@ bool run_prepare(Run *r) {
     char *checkpoint = find_checkpoint(r);
     run_agree_on_inputs(r, checkpoint);
     if (checkpoint) read_state(r, checkpoint);
-    find_tokenizer(r);
+    find_tokenizer(r, checkpoint);
     choose_config(r, checkpoint);
     if (!run_choose_layout(r)) {
         mem_free(checkpoint);

@@ -60,8 +60,9 @@ typedef struct Run {
     Device device;
     Config config;
     Model m;
-    char *init;             // --init, or its newest checkpoint
-    const char *vocabulary; // folder or file of the tokenizer, or ""
+    char *init;       // --init, or its newest checkpoint
+    char *vocabulary; // folder or file of the tokenizer, or ""
+    bool carried;     // vocabulary is the newest checkpoint
     // shared by the ranks of a process; NULL: samples are printed as ids
     const Tokenizer *tokenizer;
     int64_t seq, batch; // positions; tokens of a step
