@@ -97,6 +97,7 @@ static bool flush(IoFile *f, Err *e) {
 }
 
 bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e) {
+    if (n == 0) return true; // p may be NULL
     bool follows = f->used > 0 && at == f->buffer_at + f->used && n <= BUFFER - f->used;
     if (!follows && !flush(f, e)) return false;
     if (at + n > f->n_bytes) f->n_bytes = at + n;
