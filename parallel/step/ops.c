@@ -24,7 +24,7 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_LOSS] = {"loss", loss_rule, .run = run_loss},
     [OP_EMBEDDING_BACKWARD] = {"embedding_backward", .run = run_embedding_backward, .sums = true},
     [OP_POSITION_BACKWARD] = {"position_backward", .run = run_position_backward, .sums = true},
-    [OP_NORM_SUMS] = {"norm_sums"},
+    [OP_NORM_SUMS] = {.name = "norm_sums"},
     [OP_NORM_BACKWARD] = {"norm_backward", .run = run_norm_backward},
     [OP_NORM_WEIGHT_BACKWARD] = {"norm_weight_backward", .run = run_norm_weight_backward,
                                  .sums = true},

@@ -127,7 +127,7 @@ static Clique *clique_of(NcclId id, int size) {
     }
     if (free_place < 0) die("more than %d communicators", CLIQUES);
     Clique *q = cliques[free_place] = mem_calloc(1, sizeof *q);
-    q->id = id, q->size = q->left = size;
+    q->id = id, q->size = size, q->left = size;
     return q;
 }
 
