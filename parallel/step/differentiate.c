@@ -126,7 +126,10 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
         s.size[0] = 2 * widths_of(&p->shape->config, p->grid).parts_C;
     }
     whole = part;
-    *(p->layout->exact ? &part.shard[0] : &part.partial) = p->tensor[x].dist.shard[1];
+    if (p->layout->exact)
+        part.shard[0] = p->tensor[x].dist.shard[1];
+    else
+        part.partial = p->tensor[x].dist.shard[1];
     int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, mean_rstd, weight);
     sums = program_redistribute(p, sums, &whole, "sums of dnorm");
     int dx = gradient_like(p, x);
