@@ -260,6 +260,8 @@ static bool put_example(Writer *w, const json_t *example, Err *e) {
 }
 
 static bool put_line(Writer *w, const char *p, size_t n, int line, Err *e) {
+    while (n > 0 && memchr(" \t\r", p[n - 1], 3)) n--; // a blank line may end with CR LF
+    if (n == 0) return true;
     json_error_t je;
     Err why;
     json_t *example = json_loadb(p, n, 0, &je);
@@ -277,7 +279,7 @@ uint8_t *hellaswag_encode(const uint8_t *text, size_t n, const Tokenizer *t, siz
     for (size_t at = 0, line = 1; ok && at < n; line++) {
         const uint8_t *end = memchr(text + at, '\n', n - at);
         size_t len = end ? (size_t)(end - (text + at)) : n - at;
-        if (len > 0) ok = put_line(&w, (const char *)text + at, len, (int)line, e);
+        ok = put_line(&w, (const char *)text + at, len, (int)line, e);
         at += len + 1;
     }
     if (ok && w.header[2] == 0) ok = err(e, "no example is in it");

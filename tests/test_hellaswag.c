@@ -208,7 +208,7 @@ TEST(hellaswag_files) {
 #define ENDINGS "\"endings\":[\"a\",\"bc\",\"d.\",\"e\"]"
 
 TEST(hellaswag_is_made_of_json_lines) {
-    static const char lines[] = "{\"ind\":24,\"ctx\":\"Hi\",\"label\":2," ENDINGS "}\n"
+    static const char lines[] = "{\"ind\":24,\"ctx\":\"Hi\",\"label\":2," ENDINGS "}\r\n \r\n"
                                 "{\"ctx\":\"X\",\"label\":\"0\"," ENDINGS "}";
     OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("bytes");
     OWNED(hellaswag_close) HellaSwag h = {0};
