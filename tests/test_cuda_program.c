@@ -110,7 +110,7 @@ static void count_calls(const char *dir, const char *machine, int ranks, const c
     RUN(0, "",
         "EMU_CALLS=%s %s $EMU --train train.bin --micro 2 --batch %d --ranks %d --schedule "
         "constant --no-tune --eval-every 0 --steps %d %s",
-        file, machine, 64 * ranks, ranks, steps, options);
+        file, machine, 32 * ranks, ranks, steps, options);
 }
 
 /* Longer runs are the same but for more steps; no run times algorithms, as a later one would not.
@@ -122,14 +122,14 @@ TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
         const char *options, *machine;
         int replays; // in a step: a call for each micro-batch of each rank; 0: none is recorded
     } cases[] = {
-        {1, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16", "", 2},
+        {1, "--model layers=1,heads=2,channels=16,seq=8,vocab=61 --dtype bf16", "", 2},
         {2,
-         "--model llama,layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2 "
+         "--model llama,layers=1,heads=2,channels=16,seq=8,vocab=61 --layout x2 "
          "--skip-norm-z 9",
          "", 0},
-        {2, "--model layers=2,heads=2,channels=16,seq=16,vocab=61 --layout d2+zero1 --overlap bulk",
+        {2, "--model layers=2,heads=2,channels=16,seq=8,vocab=61 --layout d2+zero1 --overlap bulk",
          "", 0},
-        {2, "--model layers=1,heads=2,channels=16,seq=16,vocab=61 --layout x2+sp --graphs all",
+        {2, "--model layers=1,heads=2,channels=16,seq=8,vocab=61 --layout x2+sp --graphs all",
          "EMU_DEVICES=2 EMU_PEERS=0", 2 * 4},
     };
     static const char *const none[] = {"memory ", "objects ", "unpinned ", "choices "};
@@ -172,7 +172,7 @@ TEST(cuda_program_resumes_with_the_same_bits) {
     const char *dir = tokens_directory();
     for (int i = 0; i < 2; i++) {
         RUN(0, "",
-            "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=16,vocab=61 --dtype bf16 "
+            "O=\"$TRAIN --model layers=1,heads=2,channels=16,seq=8,vocab=61 --dtype bf16 "
             "--schedule constant %s --export-hf\"; rm -rf run; "
             "$EMU $O one --steps 4 --json one.json --graphs none && "
             "$EMU $O half --steps 2 --save run && "
@@ -226,8 +226,8 @@ TEST(cuda_program_traces_and_profiles_ranks) {
     const char *dir = tokens_directory();
     for (int i = 0; i < (test_on_device ? 1 : 2); i++) {
         RUN(0, "",
-            "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 64 "
-            "--model layers=1,heads=2,channels=16,seq=16,vocab=61\"; "
+            "export %s; O=\"$TRAIN --ranks 2 --layout x2 --overlap bulk --steps 4 --batch 32 "
+            "--model layers=1,heads=2,channels=16,seq=8,vocab=61\"; "
             "$EMU $O --json plain >out && $EMU $O --json traced --trace trace.json && "
             "for r in 0 1; do for c in kernel collective exposed; do echo $r $c "
             "$(grep -c \"cat.*$c.*pid.:$r\" trace.json); done; done && "
