@@ -276,7 +276,7 @@ TEST_EMULATED(cuda_program_refuses_what_cuda_has_not) {
     RUN(0, "",
         "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
         "--steps 1 --exact");
-    CHECK(strstr(said, "1 threads, ") &&
+    CHECK(strstr(said, "1 thread, ") &&
           strstr(said, "not on the GPU that is here: --exact has no CUDA kernels"));
     RUN(0, "",
         "$BUILD/train_gpt_emu $TRAIN --threads 1 --model layers=1,heads=2,channels=8,seq=16 "
@@ -316,7 +316,7 @@ TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
                                "(--graphs all takes the risk)"));
             break;
         }
-        CHECK(strstr(said, "1 threads a rank"));
+        CHECK(strstr(said, "1 thread a rank"));
         CHECK(strstr(said, test_path("not on the GPU that is here: ranks on GPUs that do not share "
                                      "memory %s",
                                      cases[i].words)));

@@ -175,9 +175,9 @@ void run_print_machine(const Run *r) {
                f->name, f->sms, (double)f->memory_bytes / (1 << 30), dtype, r->peak_flops / 1e12,
                r->peak_how);
     else
-        printf("machine  %d threads%s, %s kernels, %s, peak %.0f GFLOP/s (%s)\n",
-               team_size(r->team), a_rank, run_kernels_name(r), dtype, r->peak_flops / 1e9,
-               r->peak_how);
+        printf("machine  %d thread%s%s, %s kernels, %s, peak %.0f GFLOP/s (%s)\n",
+               team_size(r->team), team_size(r->team) > 1 ? "s" : "", a_rank, run_kernels_name(r),
+               dtype, r->peak_flops / 1e9, r->peak_how);
     if (!r->device.used && r->o->dtype && !r->kernels->bf16_units)
         printf("         %s bf16 units: --dtype bf16 rounds and multiplies in fp32, no faster than "
                "--dtype fp32\n",
