@@ -33,7 +33,7 @@ static const CublasLt *found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* The file names of the library, without the toolkit's link and with it. It is not done without
- * unless the user says so: own tiles are many times slower, which a run would show too late. */
+ * unless the user says so: own kernels are slower in fp32, which a run would show too late. */
 static void find(void) {
     static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                           "libcublasLt.so"};
@@ -45,7 +45,7 @@ static void find(void) {
             return;
         }
     die_user("no cuBLASLt here (%s): --libraries FOLDER names the folder of libcublasLt.so.13, "
-             "--libraries none multiplies by kernels of this program, many times slower",
+             "--libraries none multiplies by kernels of this program, slower, above all in fp32",
              e[0].text);
 }
 

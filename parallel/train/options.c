@@ -51,7 +51,8 @@ static const Opt rows[] = {
     {.type = OPT_GROUP, .help = "Training"},
     {"steps", OPT_INT, AT(steps), "1000", 0, 1e12, "N", "optimizer steps"},
     {"batch", OPT_INT, AT(batch), "0", 0, 1e12, "TOKENS",
-     "global batch in tokens, like 524288 or 512Ki; 0 is one micro-batch"},
+     "global batch in tokens, like 524288 or 512Ki; 0 is a micro-batch at each coordinate of d and "
+     "z, with --layout auto for each rank"},
     {"micro", OPT_INT, AT(micro), "4", 1, 1e9, "N", "sequences per micro-batch"},
     {"seq", OPT_INT, AT(seq), "0", 0, 1e9, "S", "positions of a sequence; 0 is the model's"},
     {"lr", OPT_FLOAT, AT(lr), "3e-4", 0, 1e6, "X", "peak learning rate"},
@@ -124,7 +125,7 @@ static const Opt rows[] = {
     {"libraries", OPT_STR, AT(libraries), "", 0, 0, "FOLDER:...|none",
      "where cuBLASLt and NCCL are; without it they are looked for by the loader, in CUDA_HOME, "
      "/usr/local/cuda and the packages of PyTorch; none: matmuls by kernels of this program, "
-     "many times slower"},
+     "slower, above all in fp32"},
     {.type = OPT_GROUP, .help = "Evaluation and sampling"},
     {"eval-every", OPT_INT, AT(eval_every), "250", 0, 1e12, "N",
      "steps between validations; 0 is only at the end"},
