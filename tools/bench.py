@@ -37,9 +37,10 @@ import tempfile
 import time
 
 import bench_page
+import bench_table
+from bench_page import TOP
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOP = os.path.dirname(HERE)
+TRAIN_GPT = bench_page.build("train_gpt")
 D12 = dict(layers=12, heads=12, channels=768, vocab=50257)
 SMALL = dict(layers=6, heads=6, channels=384)
 # name, model, B, T, timed steps; d12 has 1024 positions as GPT-2
@@ -52,7 +53,7 @@ ROWS = [
 ]
 TUNED = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
          "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 30)}
-BUSY_LIMIT = 0.04
+BUSY_LIMIT, TRIES = 0.04, 3  # a measurement that others disturb is repeated
 # What holds PyTorch, oneDNN and MKL to an instruction set.
 HELD = {"avx2": ("avx2", "AVX2", "AVX2"), "avx512": ("avx512", "AVX512_CORE", "AVX512")}
 
@@ -66,6 +67,11 @@ def positions(model, seq):
     return 1024 if model is D12 else seq
 
 
+def children_seconds():
+    t = os.times()
+    return t.children_user + t.children_system
+
+
 def busy_seconds():
     """CPU time that anything on the machine has used, or a hypervisor has kept; 0 where /proc/stat
     is absent."""
@@ -77,46 +83,26 @@ def busy_seconds():
     return (v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / os.sysconf("SC_CLK_TCK")
 
 
-def run(command, env, prefix):
+def run(command, env):
     """Output of a process, and the share of the machine that others used while it ran."""
-    with tempfile.TemporaryFile("w+") as err:
-        # The prefix may wait for its turn: the clock that counts starts when the command itself
-        # starts.
-        command = shlex.split(prefix) + [sys.executable, os.path.abspath(__file__),
-                                         "--measure"] + command
-        p = subprocess.run(command, env=dict(os.environ, **env), stdout=subprocess.PIPE, stderr=err,
-                           text=True)
-        err.seek(0)
-        log = err.read()
-    m = re.search(r"^bench-others ([-0-9.e]+)$", log, re.M)
-    if p.returncode or not m:
-        said = re.sub(r"^bench-others .*\n", "", log, flags=re.M)
-        raise SystemExit(f"{shlex.join(command)}\nended with status {p.returncode}:\n{said}")
-    return p.stdout, float(m.group(1))
-
-
-def measure(command):
-    """What `run` starts behind the prefix: runs a command and reports how much CPU time others used
-    meanwhile."""
-    start, busy = time.perf_counter(), busy_seconds()
-    code = subprocess.run(command).returncode
-    wall, t = time.perf_counter() - start, os.times()
-    others = busy_seconds() - busy - t.children_user - t.children_system
-    print(f"bench-others {max(others, 0) / wall / (os.cpu_count() or 1):.4f}", file=sys.stderr)
-    sys.exit(code)
+    start, busy, own = time.perf_counter(), busy_seconds(), children_seconds()
+    p = subprocess.run(command, env=dict(os.environ, **env), capture_output=True, text=True)
+    wall = time.perf_counter() - start
+    others = busy_seconds() - busy - (children_seconds() - own)
+    if p.returncode:
+        raise SystemExit(f"{shlex.join(command)}\nended with status {p.returncode}:\n{p.stderr}")
+    return p.stdout, max(others, 0) / wall / (os.cpu_count() or 1)
 
 
 class Contestant:
-    tries = 3
-
     def __init__(self, name, dtype, command, env, parse, meta=None):
         self.name, self.dtype, self.command, self.env = name, dtype, command, env
         self.parse, self.meta, self.runs = parse, meta or {}, []
 
-    def measure(self, prefix):
+    def measure(self):
         best = None
-        for _ in range(Contestant.tries):
-            out, others = run(self.command, self.env, prefix)
+        for _ in range(TRIES):
+            out, others = run(self.command, self.env)
             ms, extra = self.parse(out)
             if best is None or others < best["others"]:
                 best = {"ms": statistics.median(ms), "steps_ms": ms, "others": others, **extra}
@@ -141,7 +127,7 @@ def ours(tmp, row, dtype, threads, steps, args):
     name, model, B, T, _ = row
     out = os.path.join(tmp, f"{name}.{dtype}.{threads}.json")
     spec = ",".join(f"{k}={v}" for k, v in model.items()) + f",seq={positions(model, T)}"
-    command = [args.binary, "--kernels", args.kernels, "--train",
+    command = [TRAIN_GPT, "--kernels", args.kernels, "--train",
                os.path.join(tmp, f"{model['vocab']}.bin"), "--model", spec, "--micro", str(B),
                "--seq", str(T), "--steps", str(steps + 2), "--dtype", dtype, "--threads",
                str(threads), "--json", out]
@@ -161,9 +147,9 @@ def ours(tmp, row, dtype, threads, steps, args):
 
 def torch_peer(args, row, dtype, mode, env, name):
     _, model, B, T, steps = row
-    command = [args.python, os.path.join(HERE, "bench_torch.py"), "--batch", str(B), "--seq",
-               str(T), "--dtype", dtype,
-               "--mode", mode, "--steps", str(steps), "--table", str(positions(model, T))]
+    command = [args.python, os.path.join(TOP, "tools", "bench_torch.py"), "--batch", str(B),
+               "--seq", str(T), "--dtype", dtype, "--mode", mode, "--steps", str(steps),
+               "--table", str(positions(model, T))]
     for k, v in model.items():
         command += [f"--{k}", str(v)]
 
@@ -182,7 +168,7 @@ def better_mode(args, row, dtype, env, name, fixed):
         for c in trial:
             print(f"  trial {c.meta['mode']}:", end="", file=sys.stderr)
             try:
-                c.measure(args.prefix)
+                c.measure()
             except SystemExit as e:
                 if c is trial[0]:
                     raise
@@ -244,41 +230,34 @@ def bench_row(args, tmp, row, tuned, peak):
         for c in contestants:
             if c.name == "llm.c" and turn and T >= 256:
                 continue  # minutes a step: once is enough to see a factor
-            c.measure(args.prefix)
-    head = contestants[0].runs[0]
-    for c in contestants:
-        for r in c.runs:
+            c.measure()
             if c.name == "train_gpt":
-                peak[c.dtype] = max(peak.get(c.dtype, 0), r["peak_gflops"])
+                peak[c.dtype] = max(peak.get(c.dtype, 0), c.runs[-1]["peak_gflops"])
     return {"row": name, "model": dict(model, seq=positions(model, T)), "B": B, "T": T,
-            "flops_per_token": head["flops_per_token"]}, contestants
+            "flops_per_token": contestants[0].runs[0]["flops_per_token"]}, contestants
 
 
 def options():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--binary", default=os.path.join(TOP, "build", "train_gpt"))
     p.add_argument("--kernels", default="auto", help="instruction set, as of train_gpt")
     p.add_argument("--python", default="", help="Python with torch (default: no PyTorch)")
     p.add_argument("--llmc", default="", help="command with {B} and {T}")
     p.add_argument("--rows", default=",".join(r[0] for r in ROWS))
     p.add_argument("--dtypes", default="fp32,bf16")
     p.add_argument("--repeat", type=int, default=3)
-    p.add_argument("--tries", type=int, default=3,
-                   help="of a measurement that other processes disturb")
     p.add_argument("--mode", choices=["eager", "compile"],
                    help="of PyTorch (default: try both, keep the better)")
     p.add_argument("--no-installed", action="store_true", help="only tuned PyTorch")
-    p.add_argument("--prefix", default="", help="words before every command, e.g. 'taskset -c 0,1'")
     p.add_argument("--out", help="default: bench/results/train_cpu_SET.json")
     a = p.parse_args()
     known, rows = {r[0] for r in ROWS}, a.rows.split(",")
     if set(rows) - known:
         p.error(f"--rows {a.rows}: the rows are {', '.join(sorted(known))}")
     a.rows = [r for r in ROWS if r[0] in rows]
-    a.dtypes, Contestant.tries = a.dtypes.split(","), a.tries
-    if not os.access(a.binary, os.X_OK):
-        p.error(f"{a.binary} is missing: make")
+    a.dtypes = a.dtypes.split(",")
+    if not os.access(TRAIN_GPT, os.X_OK):
+        p.error(f"{TRAIN_GPT} is missing: make")
     if a.python and first_line([a.python, "-c", "import torch; print('ok')"]) != "ok":
         print(f"peer absent: {a.python} has no torch", file=sys.stderr)
         a.python = ""
@@ -301,8 +280,6 @@ def merged(path, record):
 
 
 def main():
-    if sys.argv[1:2] == ["--measure"]:
-        measure(sys.argv[2:])
     args, peak, rows = options(), {}, []
     record = bench_page.stamp("python3 tools/bench.py " + " ".join(
         ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat",
@@ -326,22 +303,20 @@ def main():
                      "python": platform.python_version()},
         "repeat": args.repeat,
         "peak_gflops": peak,
-        "rows": [],
+        "rows": [head for head, _ in rows],
     }
     for head, contestants in rows:
         tokens = head["B"] * head["T"]
         head["results"] = [c.result(tokens, tokens * head["flops_per_token"], peak)
                            for c in contestants]
-        for r in head["results"]:
-            if r["runs"][0].get("torch"):
-                record["versions"]["torch"] = r["runs"][0]["torch"]
-        record["rows"].append(head)
+        record["versions"].update({"torch": r["torch"] for c in contestants for r in c.runs
+                                   if "torch" in r})
     args.out = args.out or os.path.join(TOP, "bench", "results",
                                         f"train_cpu_{record['kernels']}.json")
     record["rows"] = merged(args.out, record)
     os.makedirs(os.path.dirname(args.out) or ".", exist_ok=True)
     bench_page.save(args.out, None, record)
-    subprocess.run([sys.executable, os.path.join(HERE, "bench_table.py"), args.out], check=True)
+    print(bench_table.table(record), end="")
 
 
 if __name__ == "__main__":
