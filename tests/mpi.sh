@@ -36,7 +36,6 @@ labs_down() {
     done
 }
 
-ok() { passed=$((passed + 1)); }
 fail() {
     echo "FAIL $1: $2"
     sed 's/^/     /' err | head -8
@@ -46,8 +45,6 @@ skip() {
     echo "skip $1: $2"
     skipped=$((skipped + 1))
 }
-# verdict NAME: passes when $why is empty; else that is what failed.
-verdict() { if [ -z "$why" ]; then ok; else fail "$1" "$why"; fi; }
 lines() { grep -c -- "$1" err; }
 
 mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none --timeout 200
@@ -59,8 +56,15 @@ mpi() {
     # shellcheck disable=SC2086
     "${mpirun[@]}" ${says--q} --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
-# The same on an emulated cluster of two hosts.
+# mpi_where RANKS TEST CODE COMMAND...: those whose rank passes the test, as "> 0", do CODE before.
+mpi_where() {
+    local n=$1 each="if ((OMPI_COMM_WORLD_RANK $2)); then $3; fi; exec \"\$@\""
+    shift 3
+    mpi "$n" bash -c "$each" each "$@"
+}
+# The same on an emulated cluster of two hosts; and with one rank on each, before all other work.
 cluster() { LIMIT_S=200 "$lab" mpirun 2 2 "$@"; }
+measured() { FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$@"; }
 
 has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
 
@@ -87,31 +91,28 @@ started() {
     done
 }
 
-# tries N NAME TEST...: a test that leaves what failed in $why; it may fail, but not N times: mpirun
+# tries N NAME TEST...: a test that says in $why what failed. It may fail, but not N times: mpirun
 # gives ranks one second for their lines, a virtual machine can stand still for longer, and what is
 # measured takes longer while other programs have the processors.
 tries() {
     local left=$1 name=$2
     shift 2
-    while "$@"; [ -n "$why" ] && [ $((left -= 1)) -gt 0 ]; do
+    while why= && "$@"; [ -n "$why" ] && [ $((left -= 1)) -gt 0 ]; do
         echo "again $name: $why"
         sed 's/^/     /' err | head -8
     done
-    verdict "$name"
+    if [ -z "$why" ]; then passed=$((passed + 1)); else fail "$name" "$why"; fi
 }
+# check NAME TEST...: one that may not fail.
+check() { tries 1 "$@"; }
+runs() { "$@" >out 2>err || why="status $?"; }
 
-# fault NAME DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and
-# then DO, which finds the pid of rank 2 in $victim. The job ends in time with that status and that
-# many lines of ranks that waited; some name WHO; nothing is left running.
+# fault DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then
+# DO, which finds the pid of rank 2 in $victim. The job ends in time with that status and that many
+# lines of ranks that waited; some name WHO; nothing is left running.
 fault() {
-    local name=$1
-    shift
-    tries 2 "$name" fault_once "$@"
-}
-fault_once() {
     local action=$1 who=$2 want=$3 least=$4 job_pid pids victim start status n
     shift 4
-    why=
     : >out # the child empties it when it starts, and ranks of the job before are not to be hit
     LIMIT=$brief "$@" >>out 2>err &
     job_pid=$!
@@ -139,32 +140,21 @@ stop_victim() { kill -STOP "$victim"; }
 
 # ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr beside warnings, which
 # contains the words.
-ends() {
-    local name=$1 want=$2 words=$3 status
-    shift 3
-    why=
+ends() { check "$1" ends_so "${@:2}"; }
+ends_so() {
+    local want=$1 words=$2 status
+    shift 2
     "$@" >out 2>err
     status=$?
     [ $status = "$want" ] || why="status $status, not $want"
     [ "$(grep -vc ": warning: " err)" = 1 ] || why="$(wc -l <err) lines on stderr"
     grep -qF -- "$words" err || why="no line has \"$words\""
-    verdict "$name"
 }
 
 # ---- this machine
 
-same_sums() {
-    local n
-    for n in 2 3 4 5 7; do tries 2 "sums of $n ranks" same_sums_once "$n"; done
-    # nodes that hold several ranks of a group: all, or all but those of the last one
-    for n in "4 2" "8 2" "8 4" "6 2" "5 4" "4 1" "6 1"; do
-        MESH_NODE_RANKS=${n#* } tries 2 "sums of ${n% *} ranks, ${n#* } a node" same_sums_once \
-            "${n% *}"
-    done
-}
 # With what mpirun has to say, should it not start the ranks.
-same_sums_once() {
-    why=
+same_sums() {
     "$job" sums "$1" >threads 2>err || why="threads: status $?"
     says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
     { [ -s threads ] && cmp -s threads processes; } ||
@@ -177,70 +167,55 @@ train=("$programs/train_gpt" --train shard.bin
 # What a step computed, without its times.
 losses() { sed -n 's/^\({"step":[0-9]*,.*"lr":[^,]*\),.*/\1/p' "$1"; }
 
+# same_losses LAYOUT: as threads. Nothing can be fused.
 same_losses() {
-    local layout
-    for layout in d4 d2.x2+sp x2.y2; do
-        why=
-        "${train[@]}" --steps 8 --ranks 4 --layout $layout --json threads.json >out 2>err ||
-            why="threads: status $?"
-        mpi 4 "${train[@]}" --steps 8 --layout $layout --json processes.json \
-            --overlap bulk+fused >out 2>err || why="processes: status $?"
-        grep -q 'fused does nothing: its ranks are processes' err || why="no warning of fused"
-        [ "$(losses threads.json | wc -l)" = 8 ] ||
-            why="$(losses threads.json | wc -l) steps are recorded, not 8"
-        [ "$(losses threads.json)" = "$(losses processes.json)" ] ||
-            why="losses differ from those of threads"
-        verdict "training with $layout"
-    done
+    "${train[@]}" --steps 8 --ranks 4 --layout "$1" --json threads.json >out 2>err ||
+        why="threads: status $?"
+    mpi 4 "${train[@]}" --steps 8 --layout "$1" --json processes.json --overlap bulk+fused \
+        >out 2>err || why="processes: status $?"
+    grep -q 'fused does nothing: its ranks are processes' err || why="no warning of fused"
+    [ "$(losses threads.json | wc -l)" = 8 ] ||
+        why="$(losses threads.json | wc -l) steps are recorded, not 8"
+    [ "$(losses threads.json)" = "$(losses processes.json)" ] ||
+        why="losses differ from those of threads"
 }
 
 # Every process sends its spans to the first one, which writes them all.
 traced() {
-    why=
-    mpi 4 "${train[@]}" --steps 5 --layout d2.x2 --trace trace.json >out 2>err || why="status $?"
+    runs mpi 4 "${train[@]}" --steps 5 --layout d2.x2 --trace trace.json
     grep -q 'trace: step 3 .* clocks agree within' out || why="no line of the trace"
     "$programs/timeline" trace.json --width 80 >picture 2>err || why="timeline: status $?"
     [ "$(grep -c '^rank [0-3] ' picture)" = 8 ] ||
         why="$(grep -c '^rank' picture) rows, not those of 4 ranks in 2 steps"
-    verdict "a trace of processes"
 }
 
-# --exact: processes on any mesh print the bits of one rank.
-exact_losses() {
-    local job ranks layout near
-    "${train[@]}" --steps 5 --exact --json one.json >out 2>err
-    for job in "2 x2+sp" "3 y3" "4 x4" "4 d2.x2" "4 x2.y2+stay=y" "4 x4+sp 2"; do
-        why=
-        read -r ranks layout near <<<"$job"
-        MESH_NODE_RANKS=${near:-0} mpi "$ranks" "${train[@]}" --steps 5 --exact --layout "$layout" \
-            --json processes.json >out 2>err || why="status $?"
-        [ "$(losses one.json | wc -l)" = 5 ] || why="one rank: $(losses one.json | wc -l) steps"
-        [ "$(losses one.json)" = "$(losses processes.json)" ] ||
-            why="losses differ from those of one rank"
-        verdict "the same bits with $layout on $ranks processes${near:+, $near a node}"
-    done
+# same_bits RANKS LAYOUT [NEAR]: with --exact processes on any mesh, NEAR of them a node, print the
+# bits of one rank.
+same_bits() {
+    MESH_NODE_RANKS=${3:-0} runs mpi "$1" "${train[@]}" --steps 5 --exact --layout "$2" \
+        --json processes.json
+    [ "$(losses one.json | wc -l)" = 5 ] || why="one rank: $(losses one.json | wc -l) steps"
+    [ "$(losses one.json)" = "$(losses processes.json)" ] ||
+        why="losses differ from those of one rank"
 }
 
 # A job that goes through all layouts: the same ones, the same bytes and the same memory as with
-# threads.
+# threads; and one with schedules beside each other.
+bench=("$programs/bench_layouts" --model layers=1,heads=2,channels=12,seq=4,vocab=31
+    --micro 1 --steps 1 --rounds 2 --threads 1 --timeout $LIMIT)
 every_layout() {
-    local bench=("$programs/bench_layouts" --model layers=1,heads=2,channels=12,seq=4,vocab=31
-        --micro 1 --steps 1 --rounds 2
-        --threads 1 --timeout $LIMIT)
     local what='s/"ms".*"received"/"received"/; s/,"resident".*//; /^{"layout"/p'
-    why=
     "${bench[@]}" --ranks 4 2>err | sed -n "$what" >threads
     mpi 4 "${bench[@]}" 2>err | sed -n "$what" >processes
     [ "$(wc -l <threads)" -ge 40 ] || why="$(wc -l <threads) layouts, not all"
     cmp -s threads processes || why="processes differ from threads: $(diff threads processes |
         head -2)"
-    verdict "every layout in one job"
-    why=
-    mpi 4 "${bench[@]}" --serial --layouts x4,x4@bulk,d4@bulk@full >out 2>err || why="status $?"
+}
+every_schedule() {
+    runs mpi 4 "${bench[@]}" --serial --layouts x4,x4@bulk,d4@bulk@full
     [ "$(grep -c '"overlap":"bulk",.*"serial_tensor_ms":' out)" = 2 ] || why="not two with bulk"
     [ "$(sed -n 's/.*"recompute":"\([a-z]*\)".*/\1/p' out | tr '\n' ' ')" = "none none full " ] ||
         why="recompute is not what was asked for"
-    verdict "schedules beside each other in one job"
 }
 
 # Threads continue the newest checkpoint.
@@ -262,7 +237,6 @@ saved() { [[ $(ls save 2>/dev/null | tail -1) > step_00000039 ]]; }
 # whole: threads continue it.
 interrupted() {
     local signal=$1 job_pid victim start
-    why=
     rm -rf save
     mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 \
         --layout d2.x2 >out 2>err &
@@ -283,7 +257,6 @@ interrupted() {
 # where its group of z was served before it stopped, along all.
 stopped_is_named() {
     local job_pid pid victim=
-    why=
     : >out
     { word 20240520 && word 1 && word 2000000 && head -c 4001012 /dev/zero; } >long.bin
     mpi 4 "${train[@]}" --timeout $brief --steps 1000000 --layout z4 \
@@ -303,14 +276,12 @@ stopped_is_named() {
 # The disk is full for one process of four: one line says whose, the checkpoint before is whole, and
 # nothing else is left.
 failed_save() {
-    # MPI's own shared memory is a file, too: the limit must not kill it
-    local limited='[ $OMPI_COMM_WORLD_RANK != 2 ] || { trap "" XFSZ; ulimit -f 1; }; exec "$@"'
-    why=
     rm -rf save
     mpi 4 "${train[@]}" --steps 4 --save save --layout x4 >out 2>err ||
         why="status $? of the run before"
-    mpi 4 sh -c "$limited" sh "${train[@]}" --steps 8 --save save --resume --layout x4 \
-        >out 2>err && why="status 0"
+    # MPI's own shared memory is a file, too: the limit must not kill it
+    mpi_where 4 "== 2" 'trap "" XFSZ; ulimit -f 1' "${train[@]}" --steps 8 --save save --resume \
+        --layout x4 >out 2>err && why="status 0"
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines on stderr"
     grep -q 'rank 2.*cannot write save/.*File too large' err ||
         why="the line does not name rank 2 and the file: $(cat err)"
@@ -319,7 +290,6 @@ failed_save() {
     mpi 3 "${train[@]}" --steps 8 --save save --resume --layout x3 >out 2>>err ||
         why="status $? of the run after"
     [ -d save/step_00000008 ] || why="the checkpoint before cannot be continued"
-    verdict "a save fails on one rank"
 }
 
 # A signal to the launcher reaches all ranks: they save and leave. A folder of checkpoints as --init
@@ -327,7 +297,6 @@ failed_save() {
 # terminal's buffer, and rank 0 waits for it for ever.
 signalled() {
     local job_pid
-    why=
     rm -rf save
     : >out
     # Open MPI kills a second after SIGTERM, which on a busy machine is too soon for a save; it
@@ -346,19 +315,15 @@ signalled() {
 
 # mpirun gives rank 0 a terminal, also where its own output goes into a file: no bar, no escapes.
 no_bar() {
-    why=
-    TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 >out 2>err || why="status $?"
+    TERM=xterm runs mpi 2 "${train[@]}" --steps 4 --layout d2
     if grep -q $'\033' out; then why="escapes in a file"; fi
-    TERM=xterm mpi 2 "${train[@]}" --steps 4 --layout d2 --progress bar >out 2>err ||
-        why="status $?"
+    TERM=xterm runs mpi 2 "${train[@]}" --steps 4 --layout d2 --progress bar
     grep -q $'\033' out || why="no bar that was asked for"
-    verdict "no bar under a launcher"
 }
 
 # Ranks with one and with two threads: nothing can be measured by all of them together, and the plan
 # goes without.
 unlike_teams() {
-    why=
     local unlike=("$programs/train_gpt" --train shard.bin
         --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
         --eval-every 0 --steps 2)
@@ -367,53 +332,46 @@ unlike_teams() {
     [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err ||
         why="no line says that nothing is measured"
     [ "$(grep -c 'step .*loss' out)" -ge 2 ] || why="$(grep -c 'step .*loss' out) steps"
-    verdict "ranks with different numbers of threads"
 }
 
 # A node with one rank, one with three: all agree which groups stay inside a node.
 unlike_nodes() {
     local each='h=0; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || h=1
         exec unshare --uts sh -c "hostname n$h; exec \"\$@\"" sh "$@"'
-    why=
-    unshare --uts true 2>/dev/null || { skip "nodes with one rank and three" "needs root"; return; }
     mpi 4 sh -c "$each" sh "$programs/train_gpt" --plan --layout d2.x2 --micro 16 --batch 4096 \
         --model layers=2,heads=4,channels=32,seq=64,vocab=64 --threads 1 --timeout $LIMIT \
         >out 2>err || why="status $?"
     grep -q '^chosen  *d2.x2 ' out || why="${why:-no plan}"
-    verdict "nodes with one rank and three"
 }
 
 # Processors of two kinds: all ranks take the best kernels that both have, and replicas are equal.
 unlike_processors() {
     local who
-    why=
     for who in 0 1; do
-        mpi 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" != '$who' ] || export TRAIN_GPT_KERNELS=portable
-            exec "$@"' sh "${train[@]}" --layout d2 --steps 8 --audit-every 8 >out 2>err ||
-            why="portable on rank $who: status $?"
+        runs mpi_where 2 "== $who" "export TRAIN_GPT_KERNELS=portable" "${train[@]}" --layout d2 \
+            --steps 8 --audit-every 8
         grep -q '^machine .* portable kernels' out || why="portable on rank $who: other kernels"
     done
-    verdict "processors of two kinds"
 }
+
+# Another program than the others': of the same commit.
+make_other_build() { { cat "${train[0]}" && echo; } >other_build && chmod +x other_build; }
 
 # What a run has measured is for all ranks of the next one, also where some have another build.
 measured_by_another_build() {
-    local each='[ "$OMPI_COMM_WORLD_RANK" = 0 ] || { shift; set -- ./other_build "$@"; }; exec "$@"'
-    { cat "${train[0]}" && echo; } >other_build && chmod +x other_build
-    why=
-    mpi 2 "${train[@]}" --timeout $brief --layout auto --steps 1 >out 2>err || why="status $?"
-    mpi 2 sh -c "$each" sh "${train[@]}" --timeout $brief --layout auto --steps 1 >out 2>err ||
-        why="status $?"
+    local auto=("${train[@]}" --timeout $brief --layout auto --steps 1)
+    make_other_build
+    runs mpi 2 "${auto[@]}"
+    runs mpi_where 2 "> 0" 'shift; set -- ./other_build "$@"' "${auto[@]}"
     ! grep -q '^measuring' out || why="it measured again"
-    verdict "costs that another build has measured"
 }
 
 # unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in
 # $folder and run $other. The status, and the line (a regular expression; "": none) on stderr.
-unlike() {
-    local name=$1 want=$2 line=$3 status
-    shift 3
-    why=
+unlike() { check "$1" unlike_ranks "${@:2}"; }
+unlike_ranks() {
+    local want=$1 line=$2 status
+    shift 2
     "${mpirun[@]}" -q -n 2 "${train[@]}" --steps 2 --layout d4 "${both[@]}" : \
         -n 2 -wdir "${folder:-$dir}" "${other:-${train[0]}}" \
         "${train[@]:1}" --steps 2 --layout d4 "${both[@]}" "$@" </dev/null >out 2>err
@@ -422,15 +380,12 @@ unlike() {
     [ -z "$line" ] || grep -q "^train_gpt: $line" err || why="no line \"$line\""
     # of both ranks that have a wrong option
     [ "$(wc -l <err)" -le 2 ] || why="$(wc -l <err) lines on stderr"
-    verdict "$name"
 }
 
 # Ranks that were started with different options, programs or files do not train; what each may have
 # of its own differs.
 unlike_starts() {
     local both=() folder other commit option size="of [0-9]* bytes (checksum [0-9a-f]*)"
-    unlike "ranks with another seed" 2 \
-        "ranks 2-3 were started with --seed 7, rank 0 with 1337$" --seed 7
     both=(--model "$(printf 'seq=10,%.0s' {1..700})layers=1,heads=2,channels=8")
     unlike "ranks with another end of a long option" 2 \
         "ranks 2-3 were started with --model .*channels=4, rank 0 with .*channels=8$" \
@@ -483,7 +438,7 @@ unlike_starts() {
     sed "s/$commit/${commit//?/x}/g" "${train[0]}" >other_commit && chmod +x other_commit
     other=$dir/other_commit unlike "ranks with a program of another commit" 2 \
         "ranks 2-3 were started with a program of commit xx*, rank 0 with $commit$"
-    { cat "${train[0]}" && echo; } >other_build && chmod +x other_build
+    make_other_build
     unequal='ranks 2-3 were started with a program of checksum .*'
     other=$dir/other_build unlike "ranks with another build of the commit" 0 \
         "rank 0.*: warning: $unequal: builds of one commit may round differently$"
@@ -494,139 +449,115 @@ unlike_starts() {
 
 # Two emulated GPUs, and a rank without NCCL, with another one, or without a GPU: all train on the
 # processor and say why, or are refused.
+emulated=("$programs/train_gpt_emu" --train shard.bin --eval-every 0 --threads 1 --micro 2)
+small=(--model layers=1,heads=2,channels=8,seq=16,vocab=64)
 unlike_devices() {
-    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export $UNLIKE; exec "$@"' each
-        "$programs/train_gpt_emu"
-        --train shard.bin --model layers=1,heads=2,channels=8,seq=16,vocab=64 --layout d2
-            --micro 2 --eval-every 0 --steps 1 --threads 1)
-    local unlike words
-    export EMU_DEVICES=2
-    why=
+    local unlike words run=("${emulated[@]}" "${small[@]}" --layout d2 --steps 1)
     while IFS=: read -r unlike words; do
-        UNLIKE=$unlike mpi 2 "${each[@]}" >out 2>err || why="$unlike: status $?"
+        runs mpi_where 2 "> 0" "$unlike" "${run[@]}"
         grep -q "not on the GPU that is here: rank 1 on [^:]*: $words" out ||
             why="$unlike: no line says so"
-        UNLIKE=$unlike mpi 2 "${each[@]}" --backend cuda >out 2>err &&
+        [[ $words != --kernels* ]] || continue # of the command line, and refused for all ranks
+        mpi_where 2 "> 0" "$unlike" "${run[@]}" --backend cuda >out 2>err &&
             why="$unlike: --backend cuda is not refused"
         [ "$(lines "train_gpt_emu: --backend cuda: rank 1 on [^:]*: $words")" = 1 ] ||
             why="$unlike: --backend cuda does not say why"
     done <<'UNLIKE'
-EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here
-EMU_NCCL=22703:NCCL is of version 22703 here and of version 22809 on rank 0
-EMU_DEVICES=0:no CUDA-capable device is detected
+export EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here
+export EMU_NCCL=22703:NCCL is of version 22703 here and of version 22809 on rank 0
+export EMU_DEVICES=0:no CUDA-capable device is detected
+set -- "$@" --kernels portable:--kernels names a set
 UNLIKE
-    mpi 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || set -- "$@" --kernels portable; exec "$@"' \
-        each "${each[@]:4}" >out 2>err || why="--kernels: status $?"
-    grep -q "not on the GPU that is here: rank 1 on [^:]*: --kernels names a set" out ||
-        why="--kernels: no line says so"
-    unset EMU_DEVICES
-    verdict "ranks with unlike devices"
-}
-
-# Every rank prices the devices of all, whose facts rank 0 has sent.
-plan_on_devices() {
-    why=
-    EMU_DEVICES=2 mpi 2 "$programs/train_gpt_emu" --train shard.bin --backend cuda --threads 1 \
-        --model layers=1,heads=2,channels=8,seq=16,vocab=64 --layout auto --plan >out 2>err ||
-        why="status $?"
-    verdict "a plan for two devices"
 }
 
 # GPUs of two kinds are worth a warning; what the planner knows of them is no measurement.
 other_kind() {
-    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export EMU_KIND="NVIDIA B1"; exec "$@"'
-        each "$programs/train_gpt_emu" --train shard.bin --eval-every 0 --threads 1 --micro 2
-        --model layers=1,heads=2,channels=8,seq=16,vocab=64 --batch 64 --steps 6)
-    why=
-    EMU_DEVICES=2 mpi 2 "${each[@]}" --layout auto --refine 0 --calibrate again >out 2>err ||
-        why="status $?"
+    runs mpi_where 2 "> 0" 'export EMU_KIND="NVIDIA B1"' "${emulated[@]}" "${small[@]}" \
+        --batch 64 --steps 6 --layout auto --refine 0 --calibrate again
     [ "$(grep -c "warning: --calibrate measures processors" err)" = 1 ] || why="it measured"
     [ "$(grep -c "warning: GPUs differ.*: this GPU is NVIDIA B1, that of rank 0 emu" err)" = 1 ] ||
         why="no warning"
     grep -q "^plan .* were predicted .*: other layouts may be faster; --refine 8 tries" out ||
         why="other advice"
-    verdict "GPUs of two kinds"
 }
 
 # A process for each emulated GPU, by NCCL, recorded and not, and in each other's memory: the losses
 # of the processor.
 printed_losses() { sed -n 's/^\(step .* loss [0-9.]* | norm [0-9.]*\) .*/\1/p' "$1"; }
 train_on_devices() {
-    local train=("$programs/train_gpt_emu" --train shard.bin --eval-every 0 --threads 1 --micro 2
-        --model layers=1,heads=2,channels=8,seq=16,vocab=64 --batch 64 --steps 2) more
-    why=
-    "${train[@]}" --backend cpu >cpu 2>err || why="the processor: status $?"
-    while read -r more; do
+    local run=("${emulated[@]}" "${small[@]}" --batch 64 --steps 2) more
+    "${run[@]}" --backend cpu >cpu 2>err || why="the processor: status $?"
+    for more in z2 "d2+zero1 --graphs none" "x2+sp --overlap bulk+fused"; do
         # shellcheck disable=SC2086
-        EMU_DEVICES=2 mpi 2 "${train[@]}" --backend cuda --layout $more >out 2>err ||
-            why="$more: status $?"
+        runs mpi 2 "${run[@]}" --backend cuda --layout $more
         [ "$(printed_losses out)" = "$(printed_losses cpu)" ] || why="$more: other losses"
-    done <<'MORE'
-z2
-d2+zero1 --graphs none
-x2+sp --overlap bulk+fused
-MORE
-    verdict "training on two devices"
+    done
 }
 
 # The GPU of rank 1 has less memory than that of rank 0: what does not fit there is refused before
-# anything is allocated, and a plan is one that fits.
+# anything is allocated, and a plan, for which every rank prices the devices of all, is one that
+# fits.
 little_memory() {
-    local each=(bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export EMU_MEMORY=90; exec "$@"' each
-        "$programs/train_gpt_emu" --train shard.bin --eval-every 0 --backend cuda --threads 1
-        --model layers=2,heads=4,channels=256,seq=64,vocab=512 --micro 2 --batch 512)
-    why=
-    EMU_DEVICES=2 mpi 2 "${each[@]}" --layout d2 >out 2>err && why="nothing is refused"
+    local run=(mpi_where 2 "> 0" "export EMU_MEMORY=90" "${emulated[@]}" --backend cuda
+        --model layers=2,heads=4,channels=256,seq=64,vocab=512 --batch 512)
+    "${run[@]}" --layout d2 >out 2>err && why="nothing is refused"
     grep -q "a rank, 58.0 MiB are available on the device of rank 1; nothing was allocated" err ||
         why="rank 1 is not named"
-    EMU_DEVICES=2 mpi 2 "${each[@]}" --layout auto --plan >out 2>err || why="no plan"
+    runs "${run[@]}" --layout auto --plan
     grep -q "too large for 58 MiB a rank" out || why="the plan is for other memory"
-    verdict "a device with less memory"
 }
 
 sums() {
-    same_sums
-    ends "another number of ranks" 2 "--ranks 4, but the launcher started 3" \
-        mpi 3 "$job" sums 4
+    local n
+    for n in 2 5 7; do tries 2 "sums of $n ranks" same_sums "$n"; done
+    # nodes that hold several ranks of a group: all, or all but those of the last one; every second
+    # rank is a group, too, so that of 8 ranks 4 are as on two nodes, or as on four
+    for n in "8 2" "8 4" "6 2" "5 4" "6 1"; do
+        MESH_NODE_RANKS=${n#* } tries 2 "sums of ${n% *} ranks, ${n#* } a node" same_sums "${n% *}"
+    done
 }
 faults() {
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
-    fault "a rank is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
-    fault "a rank is stopped" stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
-    MESH_NODE_RANKS=2 fault "a rank of two nodes is killed" kill_victim 'rank [0-9]' 137 1 mpi 4 \
-        "$job" loop
+    tries 2 "a rank is killed" fault kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
+    tries 2 "a rank is stopped" fault stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
+    MESH_NODE_RANKS=2 tries 2 "a rank of two nodes is killed" \
+        fault kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
-    why=
-    LIMIT=$brief mpi 4 "$job" compute >out 2>err || why="status $?"
-    verdict "nobody waits, all compute"
+    LIMIT=$brief check "nobody waits, all compute" runs mpi 4 "$job" compute
 }
 training() {
-    same_losses
-    traced
-    exact_losses
+    local each
+    for each in d4 d2.x2+sp x2.y2; do check "training with $each" same_losses $each; done
+    check "a trace of processes" traced
+    "${train[@]}" --steps 5 --exact --json one.json >out 2>err
+    for each in "2 x2+sp" "3 y3" "4 x4" "4 d2.x2" "4 x2.y2+stay=y" "4 x4+sp 2"; do
+        # shellcheck disable=SC2086
+        check "the same bits on $each" same_bits $each
+    done
 }
 layouts() {
-    every_layout
-    unlike_teams
-    unlike_nodes
-    unlike_processors
-    measured_by_another_build
-    no_bar
+    check "every layout in one job" every_layout
+    check "schedules beside each other in one job" every_schedule
+    check "ranks with different numbers of threads" unlike_teams
+    if unshare --uts true 2>/dev/null; then check "nodes with one rank and three" unlike_nodes
+    else skip "nodes with one rank and three" "needs root"; fi
+    check "processors of two kinds" unlike_processors
+    check "costs that another build has measured" measured_by_another_build
+    check "no bar under a launcher" no_bar
 }
 starts() {
-    ends "a mistyped option" 2 "did you mean --steps?" mpi 4 "${train[@]}" --stesp 3
     ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" \
         --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
     ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
     unlike_starts
-    unlike_devices
-    plan_on_devices
-    train_on_devices
-    little_memory
-    other_kind
+    export EMU_DEVICES=2
+    check "ranks with unlike devices" unlike_devices
+    check "training on two devices" train_on_devices
+    check "a device with less memory" little_memory
+    check "GPUs of two kinds" other_kind
 }
 saves() {
-    failed_save
+    check "a save fails on one rank" failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" \
         --save save
     tries 2 "a signal to the launcher" signalled
@@ -637,37 +568,39 @@ saves() {
 
 # ---- launchers that are not there
 
-launchers() {
-    local i
-    local step=(SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=4
-        SLURM_NTASKS=4
-        SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODELIST=here SLURM_STEP_NODELIST=here
-            SLURM_TASKS_PER_NODE=4)
-    why=
-    env "${step[@]}" SLURM_PROCID=0 "$job" sums >out 2>err && why="status 0"
+# srun starts four processes, which know nothing of each other: the first one says what to do.
+srun_alone() {
+    local i rank
+    for rank in 0 1; do
+        env SLURM_{JOB_ID=7,JOBID=7,STEP_ID=0,STEPID=0,STEP_NUM_TASKS=4,NTASKS=4,LOCALID=0} \
+            SLURM_{NNODES=1,NODELIST=here,STEP_NODELIST=here,TASKS_PER_NODE=4,PROCID=$rank} \
+            "$job" sums >out 2>err.$rank && why="rank $rank: status 0"
+    done
+    mv err.0 err
     # a child writes the line when it sees the process end, which may be a moment later
     for ((i = 0; i < 50; i++)); do [ ! -s err ] || break; sleep 0.1; done
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines"
     grep -q 'started 4 processes.*srun --mpi=pmix or --mpi=pmi2' err ||
         why="the line does not say what to do"
-    verdict "srun without PMI"
-    why=
-    env "${step[@]}" SLURM_PROCID=1 "$job" sums >out 2>err && why="status 0"
-    [ ! -s err ] || why="the second process has lines, too"
-    verdict "srun without PMI, second process"
-    why=
-    mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums >out 2>err || why="status $?"
-    [ "$(grep -c ' of 3: ' out)" = 3 ] || why="not three ranks"
-    verdict "a launcher that does not say how many"
+    [ ! -s err.1 ] || why="the second process has lines, too"
+}
+unsaid_size() {
+    runs mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" bytes
+    [ "$(grep -c ' received ' out)" = 3 ] || why="not three ranks"
+}
+batch_script() {
+    runs env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 "$job" bytes
+    grep -q '^rank 0 on .* received 0$' out || why="not one rank"
+}
+launchers() {
+    check "srun without PMI" srun_alone
+    check "a launcher that does not say how many" unsaid_size
+    check "a batch script of four tasks runs one process" batch_script
     ends "torchrun" 2 "the launcher started 4 processes, but each of them is alone" \
         env ROLE_WORLD_SIZE=4 ROLE_RANK=0 "$job" sums
     ends "a launcher that does not say how many, wrongly asked" 2 \
         "--ranks 2, but the launcher started 3" \
         mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums 2
-    why=
-    env SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 "$job" bytes >out 2>err || why="status $?"
-    grep -q '^rank 0 on .* received 0$' out || why="not one rank"
-    verdict "a batch script of four tasks runs one process"
 }
 
 # ---- emulated cluster
@@ -675,7 +608,7 @@ launchers() {
 cut_link() { "$lab" cut h1; }
 cut_off() {
     "$lab" up 2 1gbit
-    fault_once cut_link 'rank [23]' 75 4 cluster "$job" loop
+    fault cut_link 'rank [23]' 75 4 cluster "$job" loop
 }
 # all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others
 # 3/4 each. Of these three wholes each host sends what its half of the ranks hold: inside a host
@@ -683,22 +616,19 @@ cut_off() {
 # Headers of frames take 5 % more at most.
 counted_bytes() {
     local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 2 * 1048576))
-    why=
     before=$("$lab" bytes h0)
-    cluster "$job" bytes >out 2>err || why="status $?"
+    runs cluster "$job" bytes
     after=$("$lab" bytes h0)
     [ "$(grep -c " received $counted\$" out)" = 4 ] || why="counted: $(head -1 out), not $counted"
     [ $((after - before)) -ge $crossed ] && [ $((after - before)) -le $((crossed * 105 / 100)) ] ||
         why="the card sent $((after - before)) bytes, not $crossed"
-    verdict "bytes on the link"
 }
 
 # takes OP BYTES LEAST MOST: so many microseconds between two hosts; else $why says how many.
 takes() {
     local us
-    why=
-    FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$programs/bench_coll" --threads 1 --only "$1" \
-        --from "$2" --to "$2" --pool 16 --reps 1 >out 2>err || why="status $?"
+    runs measured "$programs/bench_coll" --threads 1 --only "$1" --from "$2" --to "$2" --pool 16 \
+        --reps 1
     us=$(awk -v op="$1" '$1 == op { print int($3) }' out)
     [ "${us:-0}" -ge "$3" ] && [ "$us" -le "$4" ] ||
         why="$1 of $2 bytes took ${us:-no} us, not $3 to $4"
@@ -720,22 +650,21 @@ racks() {
 }
 
 # Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost,
-# and losses are those of a run that nothing disturbed.
+# and losses are those of threads.
 cut_for_a_second() {
-    local job_pid run=(cluster "${train[@]}" --steps 1500 --layout z2.x2 --json)
-    why=
+    local job_pid run=("${train[@]}" --steps 500 --layout z2.x2 --json)
     rm -f calm.json cut.json
     : >out
-    "${run[@]}" cut.json >>out 2>err &
+    cluster "${run[@]}" cut.json >>out 2>err &
     job_pid=$!
     comes has_lines 5 '^step' out || why="the run does not begin"
     "$lab" cut h1
     sleep 1
     "$lab" mend h1
-    [ "$(losses cut.json | wc -l)" -lt 1500 ] || why="the run was over before the cut"
+    [ "$(losses cut.json | wc -l)" -lt 500 ] || why="the run was over before the cut"
     wait $job_pid || why="status $?"
-    "${run[@]}" calm.json >out 2>>err || why="status $? without a cut"
-    [ "$(losses cut.json | wc -l)" = 1500 ] && cmp -s <(losses cut.json) <(losses calm.json) ||
+    "${run[@]}" calm.json --ranks 4 >out 2>>err || why="status $? without a cut"
+    [ "$(losses cut.json | wc -l)" = 500 ] && cmp -s <(losses cut.json) <(losses calm.json) ||
         why="losses differ"
 }
 
@@ -743,7 +672,6 @@ cut_for_a_second() {
 # continued.
 cut_in_training() {
     local job_pid start status
-    why=
     "$lab" up 2 1gbit
     rm -rf save
     cluster "${train[@]}" --timeout $brief --steps 1000000 --save save --save-every 20 \
@@ -765,14 +693,12 @@ cut_in_training() {
 # With a link that is cut already MPI itself waits, and tells nobody.
 without_a_link() {
     local start=$SECONDS status
-    why=
     START=$brief LIMIT=$brief cluster "$job" loop >out 2>err
     status=$?
     [ $status = 75 ] || why="status $status, not 75"
     [ $((SECONDS - start)) -le $((brief + slack + 2)) ] || why="it took $((SECONDS - start)) s"
     [ "$(lines "rank [0-3] on h[01]: MPI has not started after $brief s: ")" -ge 1 ] ||
         why="no line says that MPI has not started"
-    verdict "a link is cut before the start"
 }
 
 # An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200
@@ -799,8 +725,7 @@ one_way() {
 }
 one_latency() {
     local more
-    why=
-    FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" together >out 2>err || why="status $?"
+    runs measured "$job" together
     more=$(awk '$1 == "one" { print int($5 - $2) }' out)
     [ -n "$more" ] && [ "$more" -le 20 ] ||
         why="$(cat out): four at once take ${more:-no} ms longer than one, not 4"
@@ -812,8 +737,7 @@ one_latency() {
 # it hide but what was under way before.
 hidden() {
     local with without
-    why=
-    FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$job" overlap >out 2>err || why="status $?"
+    runs measured "$job" overlap
     without=$(sed -n 's/^without polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
     with=$(sed -n 's/^with polls: .* \(-\?[0-9]*\) % hidden$/\1/p' out)
     [ "${with:-0}" -ge 80 ] || why="with polls ${with:-no} % of the matmuls are hidden, not 80"
@@ -823,12 +747,10 @@ hidden() {
 
 # Two hosts are two nodes, the second like the first.
 detected() {
-    why=
-    cluster "$programs/train_gpt" --plan --calibrate none \
-        --model layers=1,heads=2,channels=8,seq=8,vocab=17 >out 2>err || why="status $?"
+    runs cluster "$programs/train_gpt" --plan --calibrate none \
+        --model layers=1,heads=2,channels=8,seq=8,vocab=17
     grep -q '^2 nodes, 4 ranks (mpi)' out && grep -q '^h1  *like h0: ranks 2-3$' out ||
         why="nodes: $(head -5 out)"
-    verdict "two hosts are detected"
 }
 
 # The kernel's table of hardware addresses that hosts ask for is too small for many hosts (lab.sh:
@@ -839,7 +761,6 @@ no_questions() {
     why=${asked:+"h0 asked for $asked"}
     [ "$("$lab" on h0 'ip neigh' | grep -c PERMANENT)" = 2 ] ||
         why="h0 does not know h1's two addresses"
-    verdict "hosts know each other's addresses"
 }
 
 # can_lab: may a part have a cluster of its own? Else it is skipped.
@@ -852,19 +773,20 @@ can_lab() {
     fi
     : >lab # it is to be taken down
 }
-cluster_of_two() {
-    can_lab cluster || return
-    "$lab" up 2 1gbit
-    why=
+cluster_sums() {
     "$job" sums 4 >threads 2>err
     cluster "$job" sums >processes 2>err || why="status $?"
     cmp -s threads processes || why="sums differ from those of threads"
-    verdict "sums on two hosts"
-    no_questions
-    detected
+}
+cluster_of_two() {
+    can_lab cluster || return
+    "$lab" up 2 1gbit
+    check "sums on two hosts" cluster_sums
+    check "hosts know each other's addresses" no_questions
+    check "two hosts are detected" detected
     tries 2 "a link is cut" cut_off
     "$lab" stop
-    without_a_link
+    check "a link is cut before the start" without_a_link
 }
 # Each a new one: sockets of killed processes live on in the old one, and meet the next job.
 lost_hosts() {
@@ -875,14 +797,16 @@ lost_hosts() {
     "$lab" up 2 1gbit
     # before the limit: who is told first may not have come to the call, and be the one who is
     # missed
-    fault "a rank on another host is killed" kill_victim 'rank [0-9]' 137 1 cluster "$job" loop
+    tries 2 "a rank on another host is killed" \
+        fault kill_victim 'rank [0-9]' 137 1 cluster "$job" loop
     "$lab" stop
-    fault "a rank on another host is stopped" stop_victim 'rank 2' 75 3 cluster "$job" loop
+    tries 2 "a rank on another host is stopped" \
+        fault stop_victim 'rank 2' 75 3 cluster "$job" loop
 }
 links() {
     can_lab links || return
     "$lab" up 2 1gbit
-    counted_bytes
+    check "bytes on the link" counted_bytes
     both_directions
     tries 3 "an all_reduce under matmuls" hidden
     one_way

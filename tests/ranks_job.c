@@ -65,9 +65,9 @@ static int pick(uint64_t *at, int n) {
 }
 
 static void fill(void *x, CollType type, int64_t n, uint64_t round, int rank) {
-    uint64_t stream = 1 + (uint64_t)rank, first = round << 32;
+    uint64_t u = rng_u64(2, 1 + (uint64_t)rank, round);
     for (int64_t i = 0; i < n; i++) {
-        uint64_t u = rng_u64(2, stream, first + (uint64_t)i);
+        u = u * 6364136223846793005u + 1442695040888963407u; // high bits are the random ones
         double f = (double)(int64_t)u * 0x1p-62;
         switch (type) {
         case COLL_F32:
@@ -80,10 +80,10 @@ static void fill(void *x, CollType type, int64_t n, uint64_t round, int rank) {
             ((uint64_t *)x)[i] = u;
             break;
         case COLL_I32:
-            ((uint32_t *)x)[i] = (uint32_t)u;
+            ((uint32_t *)x)[i] = (uint32_t)(u >> 32);
             break;
         case COLL_U8:
-            ((uint8_t *)x)[i] = (uint8_t)u;
+            ((uint8_t *)x)[i] = (uint8_t)(u >> 56);
             break;
         case COLL_BF16:
             ((uint16_t *)x)[i] = bf16_from_float((float)f);
