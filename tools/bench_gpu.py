@@ -53,7 +53,6 @@ import bench_page
 from bench_gpu_checks import Failed, ending, last_line, sanitized, sanitizer, tests
 from bench_page import TOP
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDEN = os.path.join(TOP, "tests", "golden", "sm90.txt")
 SM90 = "-gencode arch=compute_90a,code=sm_90a"
 # name, model, sequences of a micro-batch, steps of half a million tokens; --model's d12 .. d48 are
@@ -76,9 +75,8 @@ class Run:
         self.args, self.rehearse, self.start = args, args.rehearse, time.monotonic()
         self.deadline, self.stamp = self.start + args.seconds, bench_page.stamp(args.command)
         self.stage_end, self.prefix = self.deadline, "gpu"
-        self.build = os.path.abspath(args.programs
-                                     or os.path.join(TOP, "build" if args.rehearse
-                                                     else "build/cuda"))
+        self.build = os.path.abspath(
+            args.programs or os.path.join(TOP, "build" if args.rehearse else "build/cuda"))
         os.makedirs(args.out, exist_ok=True)
         self.log = open(os.path.join(args.out, "log.txt"), "w", buffering=1)
         self.libraries = []
@@ -123,8 +121,8 @@ class Run:
                                               + [x for x in [env.get("LD_LIBRARY_PATH")] if x])
         try:
             p = subprocess.Popen(words, cwd=TOP, env=env, stdout=subprocess.PIPE,
-                                 stderr=subprocess.STDOUT,
-                                 text=True, errors="replace", start_new_session=True)
+                                 stderr=subprocess.STDOUT, text=True, errors="replace",
+                                 start_new_session=True)
             out, _ = p.communicate(timeout=limit)
             status = p.returncode
         except subprocess.TimeoutExpired:
@@ -139,7 +137,8 @@ class Run:
         return status, out
 
 
-def first(run, command):
+def answer(run, command):
+    """What a command printed; None where it failed."""
     status, out = run.shell(command, limit=30, check=False)
     return out.strip() if status == 0 else None
 
@@ -151,14 +150,14 @@ def facts(run):
     r = dict(run.stamp, rehearsal=run.rehearse)
     query = ("name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,clocks.sm,"
              "temperature.gpu,ecc.mode.current")
-    line = first(run, f"nvidia-smi --query-gpu={query} --format=csv,noheader")
+    line = answer(run, f"nvidia-smi --query-gpu={query} --format=csv,noheader")
     r["gpu"] = dict(zip(query.split(","),
                         [x.strip() for x in line.splitlines()[0].split(",")])) if line else None
-    nvcc = first(run, "nvcc --version || /usr/local/cuda/bin/nvcc --version")
+    nvcc = answer(run, "nvcc --version || /usr/local/cuda/bin/nvcc --version")
     r["nvcc"] = next((x for x in nvcc.splitlines() if "release" in x), None) if nvcc else None
     r["sanitizer"] = bool(sanitizer(run))
     r["libraries"] = run.libraries = libraries(run)
-    r["gcc"] = (first(run, "gcc --version") or "?").splitlines()[0]
+    r["gcc"] = (answer(run, "gcc --version") or "?").splitlines()[0]
     if run.rehearse:
         r["gpu"] = {"name": "emulated", "driver_version": "none"}
     elif not r["gpu"]:
@@ -189,7 +188,7 @@ def libraries(run):
     ask = ("import glob, sys; "
            "print('\\n'.join(p for s in sys.path for p in glob.glob(s + '/nvidia/*/lib')))")
     folders = [p for p in run.args.libraries.split(":") if p]
-    folders += (first(run, [run.args.python, "-c", ask]) or "").splitlines()
+    folders += (answer(run, [run.args.python, "-c", ask]) or "").splitlines()
     folders += [p + "/lib64" for p in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if p]
     return [p for p in folders if glob.glob(p + "/libcublasLt.so*")
             or glob.glob(p + "/libnccl.so*")]
@@ -205,12 +204,12 @@ def gpu_name(run, r):
 def arch(run):
     """Flags of nvcc for the device that is here alone; None: those of the Makefile, which any
     device runs."""
-    cap = (first(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
+    cap = (answer(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
            or "").splitlines()
     n = cap[0].strip().replace(".", "") if cap else ""
     if n == "90":
         return SM90
-    known = first(run, "nvcc --list-gpu-arch || /usr/local/cuda/bin/nvcc --list-gpu-arch") or ""
+    known = answer(run, "nvcc --list-gpu-arch || /usr/local/cuda/bin/nvcc --list-gpu-arch") or ""
     flags = f"-gencode 'arch=compute_{n},code=[sm_{n},compute_{n}]'"
     return flags if f"compute_{n}" in known.split() else None
 
@@ -224,8 +223,8 @@ def build(run):
         return {"built": False,
                 "missing": [n for n in names if not os.access(os.path.join(run.build, n), os.X_OK)]}
     flags = None if run.rehearse else arch(run)
-    command = ["make", "-s",
-               f"-j{len(os.sched_getaffinity(0))}"] + ([f"NVCC_FLAGS={flags}"] if flags else [])
+    command = ["make", "-s", f"-j{len(os.sched_getaffinity(0))}"]
+    command += [f"NVCC_FLAGS={flags}"] if flags else []
     command += [os.path.relpath(os.path.join(run.build, n), TOP) for n in names]
     run.shell(command)
     return {"built": True, "seconds": time.monotonic() - start, "command": shlex.join(command)}
@@ -280,10 +279,9 @@ class Watch:
     def __enter__(self):
         self.p = None
         if shutil.which("nvidia-smi") and not self.run.rehearse:
+            query = "--query-gpu=clocks.sm,power.draw,temperature.gpu"
             with open(self.path, "w") as f:
-                self.p = subprocess.Popen(["nvidia-smi",
-                                           "--query-gpu=clocks.sm,power.draw,temperature.gpu",
-                                           "--format=csv,noheader,nounits",
+                self.p = subprocess.Popen(["nvidia-smi", query, "--format=csv,noheader,nounits",
                                            "-lms", "200"], stdout=f, stderr=subprocess.DEVNULL)
         return self
 
@@ -341,27 +339,34 @@ def kernels(run):
     return r
 
 
-def torch_attention(run):
+def bench_torch(run):
+    return [run.args.python, os.path.join(TOP, "tools", "bench_torch.py"), "--device",
+            "cpu" if run.rehearse else "cuda"]
+
+
+def torch_says(run, command, limit, take):
+    """What `take` makes of the JSON of its last line; where there is none, how it ended."""
     if not run.torch:
         return {"absent": "no PyTorch"}
-    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device",
-               "cpu" if run.rehearse else "cuda", "--attention"]
-    batch, seq, steps = (1, 8, 2) if run.rehearse else (32, 1024, 30)
-    command += ["--batch", str(batch), "--seq", str(seq), "--steps", str(steps)]
-    status, out = run.shell(command, limit=60, check=False)
+    status, out = run.shell(command, limit=limit, check=False)
     try:
-        return {"rows": json.loads(out.strip().splitlines()[-1])}
-    except (ValueError, IndexError):
+        return take(json.loads(out.strip().splitlines()[-1]))
+    except (ValueError, IndexError, KeyError):
         return {"failed": ending(status, out)}
 
 
-def trained(run, model, micro, steps, name, extra=(), program="train_gpt", backend="cuda",
-            dtype="bf16", data=None):
+def torch_attention(run):
+    size = "--batch 1 --seq 8 --steps 2" if run.rehearse else "--batch 32 --seq 1024 --steps 30"
+    return torch_says(run, bench_torch(run) + ["--attention"] + size.split(), 60,
+                      lambda rows: {"rows": rows})
+
+
+def trained(run, model, micro, steps, name, extra=(), backend="cuda", dtype="bf16", data=None):
     """The records of a run of train_gpt: its head and its steps."""
     path = os.path.join(run.scratch, name + ".jsonl")
     if os.path.exists(path):
         os.remove(path)
-    status, out = run.shell([run.program(program), "--backend", backend, "--dtype", dtype,
+    status, out = run.shell([run.program("train_gpt"), "--backend", backend, "--dtype", dtype,
                              "--train", data or run.tokens, "--model", model, "--micro",
                              str(micro), "--steps", str(steps), "--eval-every", "0", "--ledger",
                              "none", "--json", path, *extra], check=False)
@@ -430,30 +435,25 @@ def in_order(rows):
 
 def torch_command(run, name, micro, seq, batch, steps):
     layers, heads, channels = (1, 2, 32) if run.rehearse else SIZES[name]
-    command = [run.args.python, os.path.join(HERE, "bench_torch.py"), "--device",
-               "cpu" if run.rehearse else "cuda", "--dtype", "bf16", "--mode",
-               "eager" if run.rehearse else "compile", "--layers", str(layers), "--heads",
-               str(heads), "--channels", str(channels), "--vocab",
-               "257" if run.rehearse else "50304", "--batch", str(micro), "--seq", str(seq),
-               "--micro-steps", str(batch // (micro * seq)), "--warmup", "1", "--steps", str(steps)]
+    words = (f"--dtype bf16 --layers {layers} --heads {heads} --channels {channels} "
+             f"--batch {micro} --seq {seq} --micro-steps {batch // (micro * seq)} --warmup 1 "
+             f"--steps {steps} ")
+    words += ("--mode eager --vocab 257" if run.rehearse
+              else "--mode compile --vocab 50304 --sdpa cudnn")
     # whole models of many layers take minutes to compile: a block is, and is used for each of them
-    tuned = ["--sdpa", "cudnn"] + (["--blocks"] if name != "d12" else [])
-    return command + ([] if run.rehearse else tuned)
+    if not run.rehearse and name != "d12":
+        words += " --blocks"
+    return bench_torch(run) + words.split()
 
 
 def torch_step(run, name, micro, seq, batch, steps):
-    if not run.torch:
-        return {"absent": "no PyTorch"}
-    status, out = run.shell(torch_command(run, name, micro, seq, batch, max(3, steps // 2)),
-                            limit=120, check=False)
-    try:
-        r = json.loads(out.strip().splitlines()[-1])
+    def take(r):
         ms = statistics.median(r["ms"])
-        return {"ms": ms, "tokens_per_s": 1e3 * batch / ms, "warmup_s": r["warmup_s"],
-                "sdpa": r["sdpa"], "compiled": r["compiled"],
-                "loss": r["loss"], "version": f"{r['torch']}, CUDA {r['cuda']}, cuDNN {r['cudnn']}"}
-    except (ValueError, IndexError, KeyError):
-        return {"failed": ending(status, out)}
+        return {"ms": ms, "tokens_per_s": 1e3 * batch / ms,
+                **{k: r[k] for k in ("warmup_s", "sdpa", "compiled", "loss")},
+                "version": f"{r['torch']}, CUDA {r['cuda']}, cuDNN {r['cudnn']}"}
+    return torch_says(run, torch_command(run, name, micro, seq, batch, max(3, steps // 2)), 120,
+                      take)
 
 
 def warm_torch(run):
@@ -556,25 +556,20 @@ TINYSHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc56
 def write_tokens(run):
     """Bytes of a text as tokens: of --text, else of tinyshakespeare, else of this program's own
     sources. Which one it is shows by its bytes."""
-    data = os.environ.get("TEST_DATA_DIR") or os.path.join(TOP, "..", "shared", "data")
-    texts = [run.args.text, os.path.join(data, "tinyshakespeare.txt")]
-    run.text = next((x for x in texts if x and os.path.exists(x)), None)
-    path = os.path.join(run.scratch, "text.txt")
-    if run.text:
-        shutil.copy(run.text, path)
-        run.text = os.path.basename(run.text)
-    else:
-        names = sorted(x for x in os.listdir(os.path.join(TOP, "parallel"))
-                       if x.endswith((".c", ".h", ".md")))
-        with open(path, "wb") as f:
-            for x in names:
-                with open(os.path.join(TOP, "parallel", x), "rb") as g:
-                    f.write(g.read())
-        run.text = "sources of parallel/"
-    run.tokens = os.path.join(run.scratch, "text_train.bin")
-    with open(path, "rb") as f:
-        data = f.read()
+    folder = os.environ.get("TEST_DATA_DIR") or os.path.join(TOP, "..", "shared", "data")
+    texts = [run.args.text, os.path.join(folder, "tinyshakespeare.txt")]
+    paths = [x for x in texts if x and os.path.exists(x)][:1]
+    run.text = os.path.basename(paths[0]) if paths else "sources of parallel/"
+    if not paths:
+        parallel = os.path.join(TOP, "parallel")
+        paths = [os.path.join(parallel, x) for x in sorted(os.listdir(parallel))
+                 if x.endswith((".c", ".h", ".md"))]
+    data = b""
+    for path in paths:
+        with open(path, "rb") as f:
+            data += f.read()
     run.tinyshakespeare = hashlib.sha256(data).hexdigest() == TINYSHAKESPEARE
+    run.tokens = os.path.join(run.scratch, "text_train.bin")
     with open(run.tokens, "wb") as f:  # nanoGPT's: 16-bit tokens, nothing else
         f.write(bytes(x for c in data for x in (c, 0)))
 

@@ -55,8 +55,7 @@ def check_rows(data):
         rows.append(fact("kernels, steps and programs against double precision and the CPU", text,
                          not tests["failed"] and not tests["ended"]))
     for kind in ("memcheck", "racecheck"):
-        if kind in sanitizer:
-            r = sanitizer[kind]
+        if r := sanitizer.get(kind):
             groups = f"{r['finished']} of {r['of']} groups"
             good = r["passed"] and not r["errors"] and not r["failed"]
             rows.append(fact(f"compute-sanitizer {kind}, {groups} of tests",
@@ -77,15 +76,14 @@ def check_rows(data):
 
 
 def curve_rows(r):
-    rows = []
+    rows, other = [], "" if r.get("tinyshakespeare") else "another text"
     if "gap_fp32" in r:
-        for what, gap, most in ((f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, "
-                                 f"fp32", r["gap_fp32"], GAP_FP32),
-                                ("the same in bf16, against the CPU in fp32", r["gap_bf16"],
-                                 GAP_BF16)):
-            good = gap <= most
-            rows.append(fact(what, f"{gap:.1e} apart at most",
-                             "another text" if good and not r["tinyshakespeare"] else good))
+        rows = [fact(f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, fp32",
+                     f"{r['gap_fp32']:.1e} apart at most",
+                     r["gap_fp32"] <= GAP_FP32 and (other or True)),
+                fact("the same in bf16, against the CPU in fp32",
+                     f"{r['gap_bf16']:.1e} apart at most",
+                     r["gap_bf16"] <= GAP_BF16 and (other or True))]
     if "gap_own" in r:
         rows.append(fact(f"losses of {len(r['own'])} steps in bf16 by own matmuls against the "
                          "library's", f"{r['gap_own']:.1e} apart at most",
@@ -112,19 +110,17 @@ def train_rows(r):
         first = x["first"]
         rows.append(goal(f"{name}: MFU ({first['tokens_per_s']:.0f} tokens/s)", first["mfu"],
                          MFU[x["model"]], share))
-        peer = x.get("torch") or {}
-        theirs = peer.get("tokens_per_s")
+        peer, goals = x.get("torch") or {}, OVER_TORCH.get(x["model"])
+        theirs, what, times = peer.get("tokens_per_s"), f"{name}: against torch.compile", None
         if "failed" in peer:
             rows.append(fact(f"{name}: torch.compile", peer["failed"]))
-        if not theirs:
-            if x["model"] in OVER_TORCH:
-                rows.append(goal(f"{name}: against torch.compile", None, OVER_TORCH[x["model"]],
-                                 ratio))
-            continue
-        what = f"{name}: against torch.compile ({theirs:.0f})"
-        times = x.get("again", first)["tokens_per_s"] / theirs
-        rows.append(goal(what, times, OVER_TORCH[x["model"]], ratio) if x["model"] in OVER_TORCH
-                    else fact(what, ratio(times)))
+        if theirs:
+            what += f" ({theirs:.0f})"
+            times = x.get("again", first)["tokens_per_s"] / theirs
+        if goals:
+            rows.append(goal(what, times, goals, ratio))
+        elif times:
+            rows.append(fact(what, ratio(times)))
     return rows
 
 
@@ -145,14 +141,10 @@ def attention_rows(rows, theirs):
                               else None, ATTENTION[name], ratio))
         if (D, S) == (128, 2048):
             goals.append(goal(f"{what}: TFLOP/s", best, ATTENTION_128[name], "{:.4g}".format))
+        rates = [f"{who} {rate:.3g}" for who, rate in (own | peers).items()]
         facts.append(fact(f"{what}, TFLOP/s",
-                          ", ".join([f"{who} {rate:.3g}" for who, rate in (own | peers).items()] +
-                                                       [f"{who} refused" for who in refused])))
+                          ", ".join(rates + [f"{who} refused" for who in refused])))
     return goals + facts
-
-
-def find(rows, **want):
-    return next((r for r in rows if all(r.get(k) == v for k, v in want.items())), None)
 
 
 def of_a_step(matmuls, C):
@@ -165,6 +157,14 @@ def of_a_step(matmuls, C):
             if r["name"] == "head" else r for r in rows]
 
 
+TIMES = "cuBLASLt's best of 16 takes so many times as long"
+
+
+def times_as_long(rows, mine, theirs):
+    us = [sum(r["us"] * r["tflops"] / r[who] for r in rows) for who in (theirs, mine)]
+    return us[0] / us[1]
+
+
 def own_rows(matmuls):
     """The own kernel beside the library's best; goals are for the smallest model, C = 768."""
     out, own = [], [r for r in matmuls if r.get("sm90_tflops") and r["same_epilogue"]]
@@ -173,50 +173,39 @@ def own_rows(matmuls):
         for what, goals, mine in ((f"{len(step)} matmuls of a step", OWN, step),
                                   ("dw", OWN_DW, [r for r in step if r["form"] == "dw"
                                                   and r["name"] != "head"])):
-            us = [sum(r["us"] * r["tflops"] / r[who] for r in mine)
-                  for who in ("library_tflops", "sm90_tflops")]
             if mine:
-                what = f"own kernel, {what}, C = {C}: cuBLASLt's best of 16 takes so many times " \
-                       "as long"
-                out.append(goal(what, us[0] / us[1], goals, ratio) if C == 768
-                           else fact(what, ratio(us[0] / us[1])))
-    for r in own:
-        if r["name"] == "square" and r["T"] == 8192:
-            out.append(goal("own kernel, square matmul of 8192: of cuBLASLt's best",
-                            r["sm90_tflops"] / r["library_tflops"], OWN_SQUARE, ratio))
-            break
-    return out
+                what = f"own kernel, {what}, C = {C}: {TIMES}"
+                times = times_as_long(mine, "sm90_tflops", "library_tflops")
+                out.append(goal(what, times, goals, ratio) if C == 768
+                           else fact(what, ratio(times)))
+    squares = [r for r in own if r["name"] == "square" and r["T"] == 8192]
+    return out + [goal("own kernel, square matmul of 8192: of cuBLASLt's best",
+                       r["sm90_tflops"] / r["library_tflops"], OWN_SQUARE, ratio)
+                  for r in squares[:1]]
 
 
 def matmul_rows(rows):
     out, matmuls = [], [r for r in rows if r["stage"] == "matmuls" and r["library_tflops"] > 0]
     for C in sorted({r["C"] for r in matmuls}):
         mine = [r for r in of_a_step(matmuls, C) if r["same_epilogue"]]
-        own = sum(r["us"] for r in mine)
-        if own:
-            library = sum(r["us"] * r["tflops"] / r["library_tflops"] for r in mine)
-            out.append(fact(f"{len(mine)} matmuls of a step, C = {C}: cuBLASLt's best of 16 takes "
-                            f"so many times as long", ratio(library / own)))
+        if mine:
+            out.append(fact(f"{len(mine)} matmuls of a step, C = {C}: {TIMES}",
+                            ratio(times_as_long(mine, "tflops", "library_tflops"))))
         head, padded = ([r for r in matmuls if r["C"] == C and r["name"] == name]
                         for name in ("head", "padded"))
         if head and padded:
             us, us_padded = (sum(r["us"] for r in x) for x in (head, padded))
             out.append(fact(f"the head's matmuls, C = {C}: vocabulary {head[0]['N']} takes so "
-                            f"many times as long as {padded[0]['N']}",
-                            ratio(us / us_padded)))
+                            f"many times as long as {padded[0]['N']}", ratio(us / us_padded)))
     out += own_rows(matmuls)
     errors = [abs(r["predicted_us"] * r["sm90_tflops"] / (r["us"] * r["tflops"]) - 1)
               for r in matmuls if r.get("sm90_tflops")]
     if errors:
         out.append(fact(f"time of {len(errors)} matmuls by the own kernel as predicted, "
-                        "median error",
-                        share(statistics.median(errors))))
-    square = find(rows, stage="matmuls", name="square")
-    if square:
-        out.append(fact(f"square matmul of {square['T']}",
-                        f"{square['tflops']:.4g} TFLOP/s, cuBLASLt's best "
-                        f"{square['library_tflops']:.4g}"))
-    return out
+                        "median error", share(statistics.median(errors))))
+    squares = [r for r in rows if r["stage"] == "matmuls" and r["name"] == "square"]
+    return out + [fact(f"square matmul of {r['T']}", f"{r['tflops']:.4g} TFLOP/s, cuBLASLt's best "
+                       f"{r['library_tflops']:.4g}") for r in squares[:1]]
 
 
 def fused_rows(rows):
@@ -249,12 +238,12 @@ def kernel_rows(r):
 def train_line(x, turn):
     text, peer = f"{x['model']:4} B={x['B']:<3}", x.get("torch") or {}
     if turn in x:
-        text += f" {x[turn]['ms']:8.1f} ms  {x[turn]['tokens_per_s']:9.0f} tokens/s"
-        text += f"  MFU {share(x[turn]['mfu'])}"
-    if peer:
-        here = "tokens_per_s" in peer
-        text += f"   torch {peer['tokens_per_s']:.0f}" if here else "   torch: "
-        text += "" if here else f"{peer.get('absent') or peer.get('failed')}"
+        text += (f" {x[turn]['ms']:8.1f} ms  {x[turn]['tokens_per_s']:9.0f} tokens/s"
+                 f"  MFU {share(x[turn]['mfu'])}")
+    if "tokens_per_s" in peer:
+        text += f"   torch {peer['tokens_per_s']:.0f}"
+    elif peer:
+        text += f"   torch: {peer.get('absent') or peer.get('failed')}"
     return text + (f"   {x['failed']}" if "failed" in x else "")
 
 
@@ -318,8 +307,8 @@ def page(folder):
     torch = next((x["torch"]["version"] for x in data.get("train", {}).get("rows", [])
                   if "version" in x.get("torch", {})), f["torch"] or "absent")
     note = (f"{f['gpu']['name']}, driver {f['gpu']['driver_version']}, {f['nvcc']}, PyTorch "
-            f"{torch}; {f['date'][:10]}, commit "
-            f"{f['commit']}, `{f['command']}`, bench/results/{prefix}-*.json. {FORMULA}. "
+            f"{torch}; {f['date'][:10]}, commit {f['commit']}, `{f['command']}`, "
+            f"bench/results/{prefix}-*.json. {FORMULA}. "
             f"torch.compile: bf16 autocast, cuDNN's attention, fused AdamW; "
             "d12 compiled whole, the others block by block.")
     return "\n".join(out) + "\n\n" + note + "\n"

@@ -55,20 +55,16 @@ def table(d):
     turns = " or ".join(str(n) for n in repeats)
     peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
     text = (f"Whole training steps on {d['machine']['cores']} cores of {d['machine']['cpu']}, "
-            f"{d['kernels']} kernels, {d['date'][:10]}, commit "
-            f"{d['commit']}, medians of the steps of {turns} alternating "
-            f"run{'s' if turns != '1' else ''} per row. In brackets: how many times as "
-            f"fast train_gpt "
-            f"is. Measured peak {peak}; a step counts 6 N + 6 L C T floating-point operations "
-            f"per token.")
+            f"{d['kernels']} kernels, {d['date'][:10]}, commit {d['commit']}, medians of the steps "
+            f"of {turns} alternating run{'s' if turns != '1' else ''} per row. In brackets: how "
+            f"many times as fast train_gpt is. Measured peak {peak}; a step counts 6 N + 6 L C T "
+            f"floating-point operations per token.")
     if "torch" in d["versions"]:
         text += (f" PyTorch {d['versions']['torch']}, the better of eager (e) and torch.compile "
-                 f"(c); \"tuned\" as "
-                 "`tools/bench.py --help` says.")
+                 "(c); \"tuned\" as `tools/bench.py --help` says.")
     if any(find(row, "llm.c", "fp32") for row in d["rows"]):
         text += (" llm.c is its train_gpt2, built by its own Makefile, with B and T set in its "
-                 "source and 2 threads; it "
-                 "has no bf16 on the CPU.")
+                 "source and 2 threads; it has no bf16 on the CPU.")
     if notes:
         text += " Two threads against one: " + ", ".join(notes) + "."
     return "\n".join(out) + "\n\n" + text + "\n"
@@ -94,9 +90,8 @@ def matmuls(d):
             " | ".join(["M, K, N | form | GFLOP/s | share of peak", *peers, "ratio to the best"]),
             cells) + [""]
     return "\n".join(out) + (f"\nGFLOP/s, medians, on {d['machine']['cores']} cores of "
-                             f"{d['machine']['processor']}, commit "
-                             f"{d['commit']}: `{d['command']}`. Peers are held to the same "
-                             f"instruction set.\n")
+                             f"{d['machine']['processor']}, commit {d['commit']}: "
+                             f"`{d['command']}`. Peers are held to the same instruction set.\n")
 
 
 def everything():
