@@ -68,27 +68,21 @@ measured() { FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$@"; }
 
 has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
 
-# gone PID...: true when they have ended, or do so within ten seconds.
-gone() {
-    local pid i
-    for pid; do
-        for ((i = 0; i < 100; i++)); do kill -0 "$pid" 2>/dev/null || continue 2; sleep 0.1; done
-        return 1
-    done
-}
+# gone PID: true when it has ended, or does so within ten seconds.
+gone() { timeout 10 tail --pid="$1" -s 0.1 -f /dev/null; }
 # launcher JOB: the pid of the mpirun that this child of the shell runs.
 launcher() { pgrep -P "$1" mpirun; }
 
 # started JOB: waits for the line "rank 2 pid N" of each of four ranks; $pids are all, $victim is
 # rank 2. False when the job ends without them.
 started() {
-    while true; do
+    while kill -0 "$1" 2>/dev/null; do
         pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
         victim=$(awk '$1 == "rank" && $2 == 2 && $3 == "pid" { print $4 }' out)
         [ "$(wc -w <<<"$pids")" -lt 4 ] || [ -z "$victim" ] || return 0
-        kill -0 "$1" 2>/dev/null || return 1
         sleep 0.1
     done
+    return 1
 }
 
 # tries N NAME TEST...: a test that says in $why what failed. It may fail, but not N times: mpirun
@@ -108,10 +102,10 @@ check() { tries 1 "$@"; }
 runs() { "$@" >out 2>err || why="status $?"; }
 
 # fault DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then
-# DO, which finds the pid of rank 2 in $victim. The job ends in time with that status and that many
-# lines of ranks that waited; some name WHO; nothing is left running.
+# evaluates DO, for which $victim is the pid of rank 2. The job ends in time with that status and
+# that many lines of ranks that waited; some name WHO; nothing is left running.
 fault() {
-    local action=$1 who=$2 want=$3 least=$4 job_pid pids victim start status n
+    local action=$1 who=$2 want=$3 least=$4 job_pid pid pids victim start status n
     shift 4
     : >out # the child empties it when it starts, and ranks of the job before are not to be hit
     LIMIT=$brief "$@" >>out 2>err &
@@ -123,20 +117,16 @@ fault() {
     fi
     sleep 0.3
     start=$SECONDS
-    $action
+    eval "$action"
     wait $job_pid
     status=$?
-    line='waited [0-9.]* s for all_reduce "gradient" of [0-9]* bytes along all '
-    n=$(lines "${line}in step [0-9]*; not there: ")
+    n=$(lines 'waited .* s for all_reduce "gradient" of .* bytes along all in step .*; not there: ')
     [ $status = "$want" ] || why="status $status, not $want"
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
     grep -q "not there: .*$who" err || why="no line names $who"
-    # shellcheck disable=SC2086
-    gone $pids || why="a rank is left"
+    for pid in $pids; do gone "$pid" || why="a rank is left"; done
 }
-kill_victim() { kill -KILL "$victim"; }
-stop_victim() { kill -STOP "$victim"; }
 
 # ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr beside warnings, which
 # contains the words.
@@ -385,7 +375,7 @@ unlike_ranks() {
 # Ranks that were started with different options, programs or files do not train; what each may have
 # of its own differs.
 unlike_starts() {
-    local both=() folder other commit option size="of [0-9]* bytes (checksum [0-9a-f]*)"
+    local both=() folder other commit option unequal size="of [0-9]* bytes (checksum [0-9a-f]*)"
     both=(--model "$(printf 'seq=10,%.0s' {1..700})layers=1,heads=2,channels=8")
     unlike "ranks with another end of a long option" 2 \
         "ranks 2-3 were started with --model .*channels=4, rank 0 with .*channels=8$" \
@@ -393,16 +383,15 @@ unlike_starts() {
     both=()
     unlike "ranks with a wrong option" 2 "rank [23]: unknown option --bogus" --bogus 1
     "${train[@]}" --steps 1 --json run.json >out 2>err
-    for option in "--exact" "--audit-every 1"; do
-        read -ra both <<<"$option"
-        grep -q '"kernels":"portable"' run.json || unlike "ranks of $option with other kernels" 2 \
-            "ranks 2-3 were started with --kernels portable, rank 0 with .*: ${both[0]} needs the" \
-            --kernels portable
-    done
-    both=()
-    grep -q '"kernels":"portable"' run.json || unlike "ranks with other kernels" 0 \
-        "rank 0.*: warning: ranks 2-3 were started with --kernels portable, rank 0 with .*: " \
-        --kernels portable
+    if ! grep -q '"kernels":"portable"' run.json; then
+        unequal="ranks 2-3 were started with --kernels portable, rank 0 with .*: "
+        unlike "ranks with other kernels" 0 "rank 0.*: warning: $unequal" --kernels portable
+        for option in "--exact" "--audit-every 1"; do
+            read -ra both <<<"$option"
+            unlike "ranks of $option with other kernels" 2 "$unequal${both[0]} needs the" \
+                --kernels portable
+        done
+    fi
     both=(--val shard.bin)
     unlike "ranks without an input of others" 2 \
         "ranks 2-3 were started with --val left out, rank 0 with a path$" --val ""
@@ -518,10 +507,10 @@ sums() {
 }
 faults() {
     ends "die() on one rank" 1 "rank 1 on $(hostname): the disk is full" mpi 4 "$job" die
-    tries 2 "a rank is killed" fault kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
-    tries 2 "a rank is stopped" fault stop_victim 'rank 2' 75 3 mpi 4 "$job" loop
+    tries 2 "a rank is killed" fault 'kill -KILL $victim' 'rank [0-9]' 137 1 mpi 4 "$job" loop
+    tries 2 "a rank is stopped" fault 'kill -STOP $victim' 'rank 2' 75 3 mpi 4 "$job" loop
     MESH_NODE_RANKS=2 tries 2 "a rank of two nodes is killed" \
-        fault kill_victim 'rank [0-9]' 137 1 mpi 4 "$job" loop
+        fault 'kill -KILL $victim' 'rank [0-9]' 137 1 mpi 4 "$job" loop
     ends "unequal collectives" 1 'rank 1' mpi 4 "$job" uneven
     LIMIT=$brief check "nobody waits, all compute" runs mpi 4 "$job" compute
 }
@@ -605,10 +594,9 @@ launchers() {
 
 # ---- emulated cluster
 
-cut_link() { "$lab" cut h1; }
 cut_off() {
     "$lab" up 2 1gbit
-    fault cut_link 'rank [23]' 75 4 cluster "$job" loop
+    fault '"$lab" cut h1' 'rank [23]' 75 4 cluster "$job" loop
 }
 # all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others
 # 3/4 each. Of these three wholes each host sends what its half of the ranks hold: inside a host
@@ -643,10 +631,6 @@ over_the_trunk() {
     sent=$("$lab" bytes h0)
     trunk=$("$lab" bytes r0)
     [ $((trunk * 10)) -ge $((sent * 9)) ] || why="the trunk carried $trunk bytes of $sent"
-}
-racks() {
-    "$lab" up "1 1" 1gbit 200mbit
-    tries 3 "a trunk between racks" over_the_trunk
 }
 
 # Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost,
@@ -699,14 +683,6 @@ without_a_link() {
     [ $((SECONDS - start)) -le $((brief + slack + 2)) ] || why="it took $((SECONDS - start)) s"
     [ "$(lines "rank [0-3] on h[01]: MPI has not started after $brief s: ")" -ge 1 ] ||
         why="no line says that MPI has not started"
-}
-
-# An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200
-# Mbit/s, which a busy machine can keep up with, when both directions flow at once, 352 when they
-# take turns.
-both_directions() {
-    "$lab" up 2 200mbit
-    tries 3 "both directions of a link at once" takes all_reduce 4194304 1 260000
 }
 
 # Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a
@@ -798,19 +774,24 @@ lost_hosts() {
     # before the limit: who is told first may not have come to the call, and be the one who is
     # missed
     tries 2 "a rank on another host is killed" \
-        fault kill_victim 'rank [0-9]' 137 1 cluster "$job" loop
+        fault 'kill -KILL $victim' 'rank [0-9]' 137 1 cluster "$job" loop
     "$lab" stop
     tries 2 "a rank on another host is stopped" \
-        fault stop_victim 'rank 2' 75 3 cluster "$job" loop
+        fault 'kill -STOP $victim' 'rank 2' 75 3 cluster "$job" loop
 }
 links() {
     can_lab links || return
     "$lab" up 2 1gbit
     check "bytes on the link" counted_bytes
-    both_directions
+    # An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200
+    # Mbit/s, which a busy machine can keep up with, when both directions flow at once, 352 when
+    # they take turns.
+    "$lab" up 2 200mbit
+    tries 3 "both directions of a link at once" takes all_reduce 4194304 1 260000
     tries 3 "an all_reduce under matmuls" hidden
     one_way
-    racks
+    "$lab" up "1 1" 1gbit 200mbit
+    tries 3 "a trunk between racks" over_the_trunk
 }
 
 # part NAME: its function in a folder of its own. What it says is shown when it has ended; its
