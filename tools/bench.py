@@ -159,10 +159,9 @@ def torch_peer(args, row, dtype, mode, env, name):
     return Contestant(name, dtype, command, env, parse, {"mode": mode, "threads": 2})
 
 
-def better_mode(args, row, dtype, env, name, fixed):
-    """Eager or compiled, whichever is faster in one measurement each; `fixed` names one without a
-    trial."""
-    modes = [fixed] if fixed else ["eager", "compile"]
+def better_mode(args, row, dtype, env, name):
+    """Eager or compiled, whichever is faster in one measurement each; --mode has no trial."""
+    modes = [args.mode] if args.mode else ["eager", "compile"]
     trial = [torch_peer(args, row, dtype, m, env, name) for m in modes]
     if len(trial) > 1:
         for c in trial:
@@ -219,11 +218,10 @@ def bench_row(args, tmp, row, tuned, peak):
         contestants += [ours(tmp, row, d, 1, max(2, steps // 2), args) for d in args.dtypes]
     if args.python:
         for d in args.dtypes:
-            contestants.append(better_mode(args, row, d, dict(tuned, **held_to(args.kernels)),
-                                           "torch tuned", args.mode))
+            held = held_to(args.kernels)
+            contestants.append(better_mode(args, row, d, tuned | held, "torch tuned"))
             if not args.no_installed:
-                contestants.append(better_mode(args, row, d, held_to(args.kernels), "torch",
-                                               args.mode))
+                contestants.append(better_mode(args, row, d, held, "torch"))
     if args.llmc and model is D12:
         contestants.append(llmc_peer(args, row))
     for turn in range(args.repeat):
@@ -280,7 +278,7 @@ def merged(path, record):
 
 
 def main():
-    args, peak, rows = options(), {}, []
+    args, peak = options(), {}
     record = bench_page.stamp("python3 tools/bench.py " + " ".join(
         ["--kernels", args.kernels, "--rows", ",".join(r[0] for r in args.rows), "--repeat",
          str(args.repeat), "--dtypes", ",".join(args.dtypes)]
@@ -291,12 +289,9 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         for vocab in {r[1]["vocab"] for r in args.rows}:
             bench_page.write_tokens(os.path.join(tmp, f"{vocab}.bin"), vocab, 200_000)
-        tuned = dict(TUNED)
         key = mkl_key(tmp) if args.python and "AMD" in record["machine"]["cpu"] else None
-        if key:
-            tuned["LD_PRELOAD"] = key
-        for row in args.rows:
-            rows.append(bench_row(args, tmp, row, tuned, peak))
+        tuned = TUNED | ({"LD_PRELOAD": key} if key else {})
+        rows = [bench_row(args, tmp, row, tuned, peak) for row in args.rows]
     record |= {
         "kernels": rows[0][1][0].runs[0]["kernels"],
         "versions": {"cc": first_line([os.environ.get("CC", "cc"), "--version"]),

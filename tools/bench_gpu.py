@@ -204,9 +204,8 @@ def gpu_name(run, r):
 def arch(run):
     """Flags of nvcc for the device that is here alone; None: those of the Makefile, which any
     device runs."""
-    cap = (answer(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
-           or "").splitlines()
-    n = cap[0].strip().replace(".", "") if cap else ""
+    cap = answer(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
+    n = cap.splitlines()[0].strip().replace(".", "") if cap else ""
     if n == "90":
         return SM90
     known = answer(run, "nvcc --list-gpu-arch || /usr/local/cuda/bin/nvcc --list-gpu-arch") or ""
@@ -607,8 +606,9 @@ def measure_half(run, half):
             continue
         torch = warm_torch(run) if name == "build" else None
         value = run_stage(run, name, f)
-        if torch:
-            stop(torch)
+        if torch and torch.poll() is None:
+            os.killpg(torch.pid, 9)
+            torch.wait()
         if "broke" in value:
             broken.append(name)
         if name == "facts":
@@ -633,19 +633,12 @@ def measure(run):
     return bool(broken or bench_gpu_table.wrong(run.args.out, run.prefix, run.args.stages))
 
 
-def stop(p):
-    if p.poll() is None:
-        os.killpg(p.pid, 9)
-    p.wait()
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
     p.add_argument("--stages", default="first,second")
-    p.add_argument("--seconds", type=float, default=SECONDS,
-                   help=f"for each of the two parts (default {SECONDS})")
+    p.add_argument("--seconds", type=float, default=SECONDS, help=f"for a part (default {SECONDS})")
     p.add_argument("--no-build", action="store_true")
     p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of "
                    "a rehearsal build)")
@@ -653,12 +646,10 @@ def main():
                    "NAME-B); the rows of others stay in the file as they are (default: all)")
     p.add_argument("--rehearse", action="store_true")
     p.add_argument("--python", default=sys.executable, help="one with PyTorch")
-    p.add_argument("--sanitizer", default="",
-                   help="compute-sanitizer (default: of PATH or /usr/local/cuda; of a "
-                   "rehearsal none)")
+    p.add_argument("--sanitizer", default="", help="compute-sanitizer (default: of PATH or "
+                   "/usr/local/cuda; of a rehearsal none)")
     p.add_argument("--text", default="", help="tinyshakespeare, for the curves")
-    p.add_argument("--libraries", default="",
-                   help="folders of cuBLASLt and NCCL, ':' between them")
+    p.add_argument("--libraries", default="", help="folders of cuBLASLt and NCCL, ':' between them")
     bench_page.add_page(p)
     args = p.parse_args()
     if args.page:

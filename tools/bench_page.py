@@ -81,10 +81,9 @@ def put_case(path, key, command, case, name, order):
     new = stamp(command)
     data = load(path) if os.path.exists(path) else {}
     old = data.get(key, {}) if key else data
-    cases = {name(c): c for c in old.get("cases", [])
-             if "commit" in c} | {name(case): {"commit": new.pop("commit")} | case}
-    kept = {k: v for k, v in old.items() if k != "commit"}
-    save(path, key, kept | new | {"cases": [cases[n] for n in order if n in cases]})
+    cases = {name(c): c for c in old.get("cases", [])}
+    cases[name(case)] = {"commit": new.pop("commit")} | case
+    save(path, key, old | new | {"cases": [cases[n] for n in order if n in cases]})
 
 
 def campaign(args, page, key, command, cases, named, of, measure, table, say):
