@@ -10,8 +10,9 @@
 #                                                     link is cut. Needs root and iproute2
 #
 # Most of the time is waiting: for mpirun, and for limits to pass. So parts run beside each other,
-# each in a folder of its own; but not "links", which measures. Where a wait is what is tested,
-# LIMIT is short; everywhere else limits are what no busy machine comes to.
+# each in a folder of its own; but not "links", which measures, and waits for the end of the process
+# QUIET_AFTER, if there is one. Where a wait is what is tested, LIMIT is short; everywhere else
+# limits are what no busy machine comes to.
 set -u
 . tests/common.sh
 programs=${PROGRAMS:-$PWD/build}
@@ -831,6 +832,7 @@ else
         mkdir "$name" && cp shard.bin "$name"
         if [ "$name" = links ]; then
             wait
+            [ -z "${QUIET_AFTER:-}" ] || tail --pid="$QUIET_AFTER" -s 0.1 -f /dev/null
             (part links)
         else
             while [ "$(jobs -rp | wc -l)" -gt $(($(nproc) + 1)) ]; do wait -n; done

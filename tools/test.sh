@@ -15,10 +15,11 @@
 #
 # `make asan`, `make tsan` and `make fuzz-long` run all of it longer. The last three stages run at
 # the same time, as tests of disks that fail and of threads wait; what they print is shown when all
-# have ended. They are built beside the command lines, and share with build/ the kernels of CUDA
-# that their tests do not launch, or that TSan does not see (Makefile).
+# have ended. They share with build/ the kernels of CUDA that their tests do not launch, or that
+# TSan does not see (Makefile), and are built beside the command lines and the processes, which wait
+# for most of their time.
 #
-# Nothing runs beside the processes: where threads of one session wake each other all the time and
+# No tests run beside the processes: where threads of one session wake each other all the time and
 # no processor is idle, Linux 6.18 lets another session, as ranks under mpirun have one, stand still
 # for up to a minute (seen with sched_autogroup_enabled, not without).
 set -u -o pipefail
@@ -97,11 +98,12 @@ stage "the suite" build/run_tests
 # shellcheck disable=SC2086
 nice -n 19 bash -c 'build_sanitized asan $1; build_sanitized tsan $2' build "$files" "$threads" \
     >/dev/null 2>&1 & # their stages say what is wrong
+builds=$!
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
 if command -v python3 >/dev/null; then stage "losses and weights against the record" \
     tests/steps.py; fi
+if [ -x build/ranks_job ]; then QUIET_AFTER=$builds stage "processes" tests/mpi.sh; fi
 wait
-if [ -x build/ranks_job ]; then stage "processes" tests/mpi.sh; fi
 # shellcheck disable=SC2086
 beside asan stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086
