@@ -413,7 +413,7 @@ comes grep -q "^note *some .* for 1000 steps" out # the last line before the fir
 sleep 0.3
 refuses 1 "slow/.lock is held by process $pid on" "${train[@]}" --save slow
 kill -TERM $pid
-timeout 20 tail --pid=$pid -s 0.1 -f /dev/null || kill -KILL $pid
+ends_within 20 $pid || kill -KILL $pid
 wait $pid
 works "SIGTERM while busy" test $? = 143
 

@@ -11,6 +11,8 @@ comes() {
     done
     return 1
 }
+# ends_within SECONDS PID: true when the process has ended, or does so in that time.
+ends_within() { timeout "$1" tail --pid="$2" -s 0.1 -f /dev/null; }
 # Little-endian 32-bit words of a shard's header.
 word() {
     local x

@@ -69,8 +69,6 @@ measured() { FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$@"; }
 
 has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
 
-# gone PID: true when it has ended, or does so within ten seconds.
-gone() { timeout 10 tail --pid="$1" -s 0.1 -f /dev/null; }
 # launcher JOB: the pid of the mpirun that this child of the shell runs.
 launcher() { pgrep -P "$1" mpirun; }
 
@@ -126,7 +124,7 @@ fault() {
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
     grep -q "not there: .*$who" err || why="no line names $who"
-    for pid in $pids; do gone "$pid" || why="a rank is left"; done
+    for pid in $pids; do ends_within 10 "$pid" || why="a rank is left"; done
 }
 
 # ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr beside warnings, which
@@ -832,7 +830,7 @@ else
         mkdir "$name" && cp shard.bin "$name"
         if [ "$name" = links ]; then
             wait
-            [ -z "${QUIET_AFTER:-}" ] || tail --pid="$QUIET_AFTER" -s 0.1 -f /dev/null
+            [ -z "${QUIET_AFTER:-}" ] || ends_within 600 "$QUIET_AFTER"
             (part links)
         else
             while [ "$(jobs -rp | wc -l)" -gt $(($(nproc) + 1)) ]; do wait -n; done

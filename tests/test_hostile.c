@@ -17,34 +17,36 @@
 /* A namespace of mounts of its own: nothing of it reaches the machine or outlives the command. */
 #define ALONE "unshare $(test $(id -u) = 0 && echo -m || echo -rm) env BUILD=$BUILD sh -c '"
 
-/* May this user mount? Not in every container. */
+/* May this user mount? Not in every container: then the test is skipped. */
 static bool can_mount(const char *dir) {
-    return test_shell(dir, said, sizeof said,
-                      ALONE "mkdir -p m && mount -t tmpfs -o size=1m none m && mount --bind m m && "
-                            "mount -o remount,bind,ro m'") == 0;
+    bool can = test_shell(dir, said, sizeof said,
+                          ALONE "mkdir -p m && mount -t tmpfs -o size=1m none m && "
+                                "mount --bind m m && mount -o remount,bind,ro m'") == 0;
+    if (!can) test_skip("mount is not permitted here");
+    return can;
 }
 
-/* The library of tests/hostile.c in `dir`, as hostile.so. False: it cannot be built or loaded
- * here. */
+/* The library of tests/hostile.c in `dir`, as hostile.so. Where it cannot be built or loaded the
+ * test is skipped. */
 static bool has_hostile(const char *dir) {
     char here[512];
-    return getcwd(here, sizeof here) &&
-           test_shell(dir, said, sizeof said, "${CC:-cc} -shared -fPIC -o hostile.so %s/%s -ldl",
-                      here, TEST_DATA("hostile.c")) == 0 &&
-           test_shell(dir, said, sizeof said,
-                      "HOSTILE=hello ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=./hostile.so "
-                      "$BUILD/train_gpt --version >out") == 0 &&
-           strstr(said, "hostile\n") && !strstr(said, "cannot be preloaded"); // an emulated program
+    bool has =
+        getcwd(here, sizeof here) &&
+        test_shell(dir, said, sizeof said, "${CC:-cc} -shared -fPIC -o hostile.so %s/%s -ldl", here,
+                   TEST_DATA("hostile.c")) == 0 &&
+        test_shell(dir, said, sizeof said,
+                   "HOSTILE=hello ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=./hostile.so "
+                   "$BUILD/train_gpt --version >out") == 0 &&
+        strstr(said, "hostile\n") && !strstr(said, "cannot be preloaded"); // an emulated program
+    if (!has) test_skip("no library can be loaded before the program's own");
+    return has;
 }
 #define HOSTILE                                                                                    \
     "env XDG_CACHE_HOME=$PWD ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=./hostile.so "
 
 TEST(hostile_disk_that_turns_read_only_ends_a_run_that_can_go_on) {
     const char *dir = shell_directory(4000);
-    if (!can_mount(dir)) {
-        test_skip("mount is not permitted here");
-        return;
-    }
+    if (!can_mount(dir)) return;
     // a mount over the directory of a run that holds it open: from then on it cannot be written
     SHELL(1, "Read-only file system",
           ALONE "mkdir run; (timeout --foreground 120 " TRAIN
@@ -62,10 +64,7 @@ TEST(hostile_disk_that_turns_read_only_ends_a_run_that_can_go_on) {
 
 TEST(hostile_full_disk_keeps_the_checkpoint_before) {
     const char *dir = shell_directory(4000);
-    if (!can_mount(dir)) {
-        test_skip("mount is not permitted here");
-        return;
-    }
+    if (!can_mount(dir)) return;
     // a second checkpoint does not fit beside the first one
     SHELL(0, "step_00000010\nstep_00000020",
           ALONE
@@ -78,10 +77,7 @@ TEST(hostile_full_disk_keeps_the_checkpoint_before) {
 
 TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
     const char *dir = shell_directory(4000);
-    if (!has_hostile(dir)) {
-        test_skip("no library can be loaded before the program's own");
-        return;
-    }
+    if (!has_hostile(dir)) return;
     static const char *const hostile[][2] = {
         {"HOSTILE_QUOTA=40000", "Disk quota exceeded; free some space"},
         {"HOSTILE_RENAME=2", "cannot rename to run/step_00000020: Input/output error"}};
@@ -97,10 +93,7 @@ TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
  * are waited for longer than steps. */
 TEST(hostile_slow_storage_ends_no_run) {
     const char *dir = shell_directory(4000);
-    if (!has_hostile(dir)) {
-        test_skip("no library can be loaded before the program's own");
-        return;
-    }
+    if (!has_hostile(dir)) return;
     static const char *const slow[][2] = {{"HOSTILE_FSYNC_OF=", "--save run"}, // at the start
                                           {"HOSTILE_FSYNC_OF=model.s", "--save run"},
                                           {"HOSTILE_FSYNC_OF=model.s", "--export-hf run/hf"}};
@@ -115,10 +108,7 @@ TEST(hostile_slow_storage_ends_no_run) {
  * clock. */
 TEST(hostile_clock_changes_no_time_and_no_loss) {
     const char *dir = shell_directory(4000);
-    if (!has_hostile(dir)) {
-        test_skip("no library can be loaded before the program's own");
-        return;
-    }
+    if (!has_hostile(dir)) return;
     // the losses of the steps in a record
     static const char losses[] =
         "sed -n 's/^{\"step\":\\([0-9]*\\),.*\\(\"loss\":[^,]*\\).*/\\1 \\2/p'";
@@ -137,10 +127,7 @@ TEST(hostile_clock_changes_no_time_and_no_loss) {
  * the time of one run need not suffice for all. */
 TEST(kernels_are_measured_once_whatever_the_clock_says) {
     const char *dir = shell_directory(4000);
-    if (!has_hostile(dir)) {
-        test_skip("no library can be loaded before the program's own");
-        return;
-    }
+    if (!has_hostile(dir)) return;
     CHECK(test_one_processor(true));
     SHELL(0, "measured once",
           "for i in 1 2 3 4; do HOSTILE_CLOCK=864000 " HOSTILE TRAIN

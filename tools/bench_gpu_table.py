@@ -76,14 +76,13 @@ def check_rows(data):
 
 
 def curve_rows(r):
-    rows, other = [], "" if r.get("tinyshakespeare") else "another text"
+    rows, right = [], True if r.get("tinyshakespeare") else "another text"
     if "gap_fp32" in r:
-        rows = [fact(f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, fp32",
-                     f"{r['gap_fp32']:.1e} apart at most",
-                     r["gap_fp32"] <= GAP_FP32 and (other or True)),
-                fact("the same in bf16, against the CPU in fp32",
-                     f"{r['gap_bf16']:.1e} apart at most",
-                     r["gap_bf16"] <= GAP_BF16 and (other or True))]
+        for what, gap, most in (
+                (f"losses of {len(r['cpu'])} steps on {r['text']} against the CPU, fp32",
+                 r["gap_fp32"], GAP_FP32),
+                ("the same in bf16, against the CPU in fp32", r["gap_bf16"], GAP_BF16)):
+            rows.append(fact(what, f"{gap:.1e} apart at most", gap <= most and right))
     if "gap_own" in r:
         rows.append(fact(f"losses of {len(r['own'])} steps in bf16 by own matmuls against the "
                          "library's", f"{r['gap_own']:.1e} apart at most",
@@ -178,10 +177,11 @@ def own_rows(matmuls):
                 times = times_as_long(mine, "sm90_tflops", "library_tflops")
                 out.append(goal(what, times, goals, ratio) if C == 768
                            else fact(what, ratio(times)))
-    squares = [r for r in own if r["name"] == "square" and r["T"] == 8192]
-    return out + [goal("own kernel, square matmul of 8192: of cuBLASLt's best",
-                       r["sm90_tflops"] / r["library_tflops"], OWN_SQUARE, ratio)
-                  for r in squares[:1]]
+    square = next((r for r in own if r["name"] == "square" and r["T"] == 8192), None)
+    if square:
+        out.append(goal("own kernel, square matmul of 8192: of cuBLASLt's best",
+                        square["sm90_tflops"] / square["library_tflops"], OWN_SQUARE, ratio))
+    return out
 
 
 def matmul_rows(rows):
@@ -203,9 +203,11 @@ def matmul_rows(rows):
     if errors:
         out.append(fact(f"time of {len(errors)} matmuls by the own kernel as predicted, "
                         "median error", share(statistics.median(errors))))
-    squares = [r for r in rows if r["stage"] == "matmuls" and r["name"] == "square"]
-    return out + [fact(f"square matmul of {r['T']}", f"{r['tflops']:.4g} TFLOP/s, cuBLASLt's best "
-                       f"{r['library_tflops']:.4g}") for r in squares[:1]]
+    square = next((r for r in rows if r["stage"] == "matmuls" and r["name"] == "square"), None)
+    if square:
+        out.append(fact(f"square matmul of {square['T']}", f"{square['tflops']:.4g} TFLOP/s, "
+                        f"cuBLASLt's best {square['library_tflops']:.4g}"))
+    return out
 
 
 def fused_rows(rows):
