@@ -25,14 +25,16 @@ static Work wgrad(int64_t M, int64_t N, int64_t K) {
 
 /* The seconds in which the last worker ends, and the steps of the busiest: shares wait only for
  * those before them. Where epilogues are hidden all but the last are. */
-static double makespan(const MatmulSchedule *s, const GpuMatmul *g, int64_t *most) {
+static double makespan(const GpuMatmul *g, int64_t *most) {
+    const MatmulCost *c = &g->cost;
+    const MatmulSchedule *s = &c->schedule;
     int n = matmul_shares(s);
     double *clock = mem_calloc((size_t)s->workers, sizeof *clock), end = 0;
     OWNED(test_mem_end) double *flag = mem_calloc((size_t)n, sizeof *flag);
     OWNED(test_mem_end) MatmulPart *at = mem_calloc((size_t)s->workers, sizeof *at);
     OWNED(test_mem_end) int64_t *steps = mem_calloc((size_t)s->workers, sizeof *steps);
     for (int w = 0; w < s->workers; w++) at[w] = matmul_begin(s, w);
-    double epilogue = g->hidden ? 0 : g->epilogue;
+    double epilogue = g->worker.hidden ? 0 : c->epilogue;
     *most = 0;
     for (int share = 0; share < n; share++) {
         int w = share % s->workers;
@@ -41,40 +43,37 @@ static double makespan(const MatmulSchedule *s, const GpuMatmul *g, int64_t *mos
             matmul_next(s, p);
             bool last = p->k_end == s->steps;
             steps[w] += p->k_end - p->k_begin;
-            clock[w] += (p->k_end - p->k_begin) * g->step;
+            clock[w] += (p->k_end - p->k_begin) * c->step;
             for (int i = share - p->part; i < share && last; i++)
                 clock[w] = fmax(clock[w], flag[i]);
-            clock[w] += last ? (p->parts - 1) * g->slot + epilogue : g->slot;
+            clock[w] += last ? (p->parts - 1) * c->slot + epilogue : c->slot;
             if (!last) flag[share] = clock[w];
         } while (p->end > p->begin);
         end = fmax(end, clock[w]);
         if (steps[w] > *most) *most = steps[w];
     }
     mem_free(clock);
-    return g->hidden ? end + g->epilogue : end;
+    return g->worker.hidden ? end + c->epilogue : end;
 }
 
 /* Steps are those of the busiest worker of the very schedule. The time is that of a run of it, give
  * or take what workers with one tile more, or one slot, have more. With split-K in several rounds
  * workers wait for each other: then about. */
-static void check_time(const Machine *m, const Work *w, const GpuMatmul *g) {
+static void check_time(const Machine *m, const GpuMatmul *g) {
     int64_t most;
-    MatmulSchedule s = gpu_matmul_schedule(m, w, g);
-    if (g->hidden && g->epilogue > s.steps * g->step) return; // which then is not hidden
-    double run = makespan(&s, g, &most), predicted = g->seconds - 2e-6;
-    double flops = 2.0 * g->tile.m * g->tile.n * g->tile.k * m->sms * g->sharing;
-    double steps = work_flops(w) / g->busy / flops;
-    bool split = g->kind == MATMUL_SPLIT_K, rounds = split && matmul_shares(&s) > s.workers;
-    CHECK(matmul_tiles(&s) * g->blocks == g->tiles);
-    if (!split) CHECK_NEAR(steps / (double)most, 1, 1e-9);
-    CHECK(steps > (double)most * (1 - 1e-9));
+    const MatmulCost *c = &g->cost;
+    const MatmulSchedule *s = &c->schedule;
+    if (g->worker.hidden && c->epilogue > s->steps * c->step) return; // which then is not hidden
+    double run = makespan(g, &most), predicted = g->seconds - 2e-6;
+    bool split = g->config.kind == MATMUL_SPLIT_K, rounds = split && matmul_shares(s) > s->workers;
+    CHECK(split ? c->steps >= most : c->steps == most);
     if (g->seconds == g->memory) return;
-    double slack = g->epilogue + 4 * g->slot + g->step;
-    bool low = rounds ? run > 1.25 * predicted : run > predicted + g->step;
+    double slack = c->epilogue + 4 * c->slot + c->step;
+    bool low = rounds ? run > 1.25 * predicted : run > predicted + c->step;
     bool high = rounds ? run < 0.6 * predicted : run < predicted - slack;
     if (low || high)
-        test_fail(__FILE__, __LINE__, "kind %d, %d workers, %lld tiles: %g us, run %g us", g->kind,
-                  m->sms, (long long)g->tiles, 1e6 * predicted, 1e6 * run);
+        test_fail(__FILE__, __LINE__, "kind %d, %d workers, %d tiles: %g us, run %g us",
+                  g->config.kind, m->sms, matmul_tiles(s), 1e6 * predicted, 1e6 * run);
 }
 
 TEST(gpu_matmul_is_the_time_of_its_schedule) {
@@ -89,11 +88,18 @@ TEST(gpu_matmul_is_the_time_of_its_schedule) {
         Work w = i % 2 ? forward(size[0], size[1], size[2]) : wgrad(size[0], size[1], size[2]);
         GpuMatmul g = gpu_matmul_of_kind(&m, &w, (MatmulKind)(i % 3));
         if (g.seconds == 0) continue; // K is one step: no split
-        check_time(&m, &w, &g);
-        MatmulSchedule s = gpu_matmul_schedule(&m, &w, &g);
-        parts += matmul_fixes_up(&s);
+        check_time(&m, &g);
+        parts += matmul_fixes_up(&g.cost.schedule);
     }
     CHECK(parts > 400);
+}
+
+/* So many whole waves of whole tiles in whole steps. */
+static bool in_full_waves(const Machine *m, const Work *w, const GpuMatmul *g, int waves) {
+    const MatmulTile *t = &g->worker.tile;
+    double steps = 2.0 * t->m * t->n * t->k * (double)g->cost.steps * m->sms / g->worker.sms;
+    return g->config.kind == MATMUL_DATA_PARALLEL && g->cost.epilogues == waves &&
+           steps == work_flops(w);
 }
 
 TEST(gpu_matmul_of_full_waves_runs_at_the_rate_of_large_matmuls) {
@@ -101,11 +107,11 @@ TEST(gpu_matmul_of_full_waves_runs_at_the_rate_of_large_matmuls) {
     Work even = forward(128 * 132 * 16, 256, 1 << 16), more = even;
     more.rows += 1;
     GpuMatmul g = gpu_matmul(&m, &even);
-    CHECK(g.kind == MATMUL_DATA_PARALLEL && g.busy == 1 && g.waves == 16);
+    CHECK(in_full_waves(&m, &even, &g, 16));
     CHECK_NEAR(work_flops(&even) / g.seconds / m.flops[1], 1, 0.01);
     // one row more is a wave more, unless it is streamed
     GpuMatmul wave = gpu_matmul_of_kind(&m, &more, MATMUL_DATA_PARALLEL);
-    CHECK(gpu_matmul(&m, &more).kind == MATMUL_STREAM_K);
+    CHECK(gpu_matmul(&m, &more).config.kind == MATMUL_STREAM_K);
     CHECK(wave.seconds / g.seconds > 1.05 && gpu_matmul(&m, &more).seconds / g.seconds < 1.01);
 }
 
@@ -118,15 +124,16 @@ TEST(gpu_matmul_has_the_tiles_of_the_capability) {
     Work even = forward(128 * 108 * 16, 512, 1 << 14), few = forward(700, 2304, 32768);
     for (int kind = MATMUL_DATA_PARALLEL; kind <= MATMUL_STREAM_K; kind++) {
         GpuMatmul g = gpu_matmul_of_kind(&a100, &few, (MatmulKind)kind);
-        CHECK(g.tile.m == 128 && g.tile.k == 32 && g.blocks == 1);
-        CHECK(g.tile.n * g.sharing == 256 && (g.tile.n == 256 || g.hidden));
+        MatmulWorker *x = &g.worker;
+        CHECK(x->tile.m == 128 && x->tile.k == 32 && g.config.blocks == 1);
+        CHECK(x->tile.n == 256 * x->sms && (x->tile.n == 256 || x->hidden));
         g = gpu_matmul_of_kind(&small, &few, (MatmulKind)kind);
-        CHECK(g.tile.n == 128 && g.tile.k == 32 && g.sharing == 1 && !g.hidden);
+        CHECK(x->tile.n == 128 && x->tile.k == 32 && x->sms == 1 && !x->hidden);
         g = gpu_matmul_of_kind(&hopper, &few, (MatmulKind)kind);
-        CHECK(g.tile.k == 64 && g.sharing == 1);
+        CHECK(x->tile.k == 64 && x->sms == g.config.blocks);
     }
     GpuMatmul g = gpu_matmul(&a100, &even);
-    CHECK(g.kind == MATMUL_DATA_PARALLEL && g.busy == 1 && g.waves == 32);
+    CHECK(in_full_waves(&a100, &even, &g, 32));
     CHECK_NEAR(work_flops(&even) / g.seconds / a100.flops[1], 1, 0.01);
     // the search's memory of prices tells them apart
     CHECK(gpu_matmul_seconds(&a100, &even) == g.seconds);
@@ -142,7 +149,7 @@ TEST(gpu_matmul_streams_gradients_of_weights) {
     for (int i = 0; i < 2; i++) {
         GpuMatmul best = gpu_matmul(&m, each[i]),
                   tiles = gpu_matmul_of_kind(&m, each[i], MATMUL_DATA_PARALLEL);
-        CHECK(best.kind == MATMUL_STREAM_K && tiles.seconds > 1.2 * best.seconds);
+        CHECK(best.config.kind == MATMUL_STREAM_K && tiles.seconds > 1.2 * best.seconds);
     }
 }
 

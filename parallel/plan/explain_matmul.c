@@ -43,14 +43,26 @@ static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul
                 gpu_matmul_kernel(m), m->capability / 10, m->capability % 10);
 }
 
-static void print_row(FILE *f, const Work *w, const GpuMatmul *g, bool chosen) {
+/* Do blocks share a multiprocessor, each with tiles of its own? */
+static bool shares(const GpuMatmul *g) {
+    return g->worker.sms < 1;
+}
+
+/* waves: tiles over those that are computed at once. lost to quantisation: FLOPs that all
+ * multiprocessors have time for in the steps of the busiest one, beyond the useful ones. */
+static void print_row(FILE *f, const Machine *m, const Work *w, const GpuMatmul *g, bool chosen) {
+    const MatmulConfig *c = &g->config;
+    const MatmulTile *t = &g->worker.tile; // of all blocks of a cluster
     char tile[32], name[32];
-    const char *of = g->blocks > 1 ? "2x" : g->sharing > 1 ? "1/2:" : "";
-    snprintf(tile, sizeof tile, "%s%dx%d", of, g->tile.m, g->tile.n);
-    snprintf(name, sizeof name, g->kind == MATMUL_SPLIT_K ? "%s by %d" : "%s", kinds[g->kind],
-             g->parts);
+    const char *of = c->blocks > 1 ? "2x" : shares(g) ? "1/2:" : "";
+    int64_t tiles = (int64_t)matmul_tiles(&g->cost.schedule) * c->blocks;
+    double at_once = m->sms * c->blocks / g->worker.sms;
+    double flops = 2.0 * MATMUL_ROWS * t->n * t->k * (double)g->cost.steps * at_once;
+    snprintf(tile, sizeof tile, "%s%dx%d", of, MATMUL_ROWS, t->n);
+    snprintf(name, sizeof name, c->kind == MATMUL_SPLIT_K ? "%s by %d" : "%s", kinds[c->kind],
+             c->parts);
     fprintf(f, "%-14s %-11s %4" PRId64 " %6.2f %7.1f %% %8.1f us %7.0f TFLOP/s%s\n", name, tile,
-            g->tiles, g->waves, 100 * (1 - g->busy), 1e6 * g->seconds,
+            tiles, (double)tiles / at_once, 100 * (1 - work_flops(w) / flops), 1e6 * g->seconds,
             1e-12 * work_flops(w) / g->seconds, chosen ? "  <-" : "");
 }
 
@@ -58,17 +70,20 @@ static void print_row(FILE *f, const Work *w, const GpuMatmul *g, bool chosen) {
 
 /* Of a block at a time: the last digit of the tile that it computes, + where it sums parts of a
  * tile or keeps them, = where it finishes one and multiplies nothing meanwhile. */
-static char doing(const MatmulSchedule *s, const GpuMatmul *g, int block, double time) {
-    MatmulPart p = matmul_begin(s, block / g->blocks);
+static char doing(const GpuMatmul *g, int block, double time) {
+    const MatmulCost *c = &g->cost;
+    const MatmulSchedule *s = &c->schedule;
+    int blocks = g->config.blocks;
+    MatmulPart p = matmul_begin(s, block / blocks);
     for (bool more = matmul_next(s, &p); more;) {
         MatmulPart next = p;
         bool last = p.k_end == s->steps;
         more = matmul_next(s, &next);
-        time -= (p.k_end - p.k_begin) * g->step;
-        if (time < 0) return (char)('0' + (p.end / s->steps * g->blocks + block % g->blocks) % 10);
-        time -= g->slot * (last ? p.parts - 1 : 1);
+        time -= (p.k_end - p.k_begin) * c->step;
+        if (time < 0) return (char)('0' + (p.end / s->steps * blocks + block % blocks) % 10);
+        time -= c->slot * (last ? p.parts - 1 : 1);
         if (time < 0) return '+';
-        if (last && !(g->hidden && more)) time -= g->epilogue;
+        if (last && !(g->worker.hidden && more)) time -= c->epilogue;
         if (time < 0) return '=';
         p = next;
     }
@@ -76,16 +91,16 @@ static char doing(const MatmulSchedule *s, const GpuMatmul *g, int block, double
 }
 
 /* A line for each block; one of a multiprocessor is called by that. */
-static void print_picture(FILE *f, const MatmulSchedule *s, const GpuMatmul *g, double longest) {
+static void print_picture(FILE *f, const GpuMatmul *g, double longest) {
     enum { CELLS = 64, FIRST = 6, LAST = 2 };
-    int blocks = s->workers * g->blocks;
+    int blocks = g->cost.schedule.workers * g->config.blocks;
     for (int b = 0; b < blocks; b++) {
         if (b == FIRST && blocks > FIRST + LAST) {
             fprintf(f, "  ...\n");
             b = blocks - LAST;
         }
-        fprintf(f, "  %s %-4d ", g->sharing > 1 ? "block" : "SM", b);
-        for (int i = 0; i < CELLS; i++) fputc(doing(s, g, b, (i + 0.5) / CELLS * longest), f);
+        fprintf(f, "  %s %-4d ", shares(g) ? "block" : "SM", b);
+        for (int i = 0; i < CELLS; i++) fputc(doing(g, b, (i + 0.5) / CELLS * longest), f);
         fputc('\n', f);
     }
 }
@@ -98,11 +113,11 @@ typedef struct Kinds {
 
 static Kinds kinds_of(const Machine *m, const Work *w) {
     Kinds k = {.n = 0};
-    MatmulKind chosen = gpu_matmul(m, w).kind;
+    MatmulKind chosen = gpu_matmul(m, w).config.kind;
     for (int i = 0; i < N_KINDS; i++) {
         GpuMatmul g = gpu_matmul_of_kind(m, w, (MatmulKind)i);
         if (g.seconds == 0) continue;
-        if (g.kind == chosen) k.chosen = k.n;
+        if (g.config.kind == chosen) k.chosen = k.n;
         if (g.seconds > k.longest) k.longest = g.seconds;
         k.of[k.n++] = g;
     }
@@ -112,7 +127,8 @@ static Kinds kinds_of(const Machine *m, const Work *w) {
 /* What the signs before a tile mean; of those that the table has. */
 static void print_signs(FILE *f, const Kinds *k) {
     bool clusters = false, sharing = false;
-    for (int i = 0; i < k->n; i++) clusters |= k->of[i].blocks > 1, sharing |= k->of[i].sharing > 1;
+    for (int i = 0; i < k->n; i++)
+        clusters |= k->of[i].config.blocks > 1, sharing |= shares(&k->of[i]);
     if (clusters) fprintf(f, "2x: on two multiprocessors, a cluster, which fetch b once.\n");
     if (sharing)
         fprintf(f, "1/2: two blocks share a multiprocessor, each with tiles of its own.\n");
@@ -123,15 +139,14 @@ void explain_matmul_print(FILE *f, const Machine *m, const Work *w) {
     print_head(f, m, w, &k.of[0]);
     fprintf(f, "%-14s %-11s%5s%7s%10s%12s\n", "schedule", "tile", "tiles", "waves", "lost",
             "predicted");
-    for (int i = 0; i < k.n; i++) print_row(f, w, &k.of[i], i == k.chosen);
+    for (int i = 0; i < k.n; i++) print_row(f, m, w, &k.of[i], i == k.chosen);
     print_signs(f, &k);
     fprintf(f,
             "\nTime to the right, of all %.1f us. A digit is the last one of a tile's "
             "number;\n+ sums of parts are written or added; = a tile is finished; . idle.\n",
             1e6 * k.longest);
     for (int i = 0; i < k.n; i++) {
-        MatmulSchedule s = gpu_matmul_schedule(m, w, &k.of[i]);
-        fprintf(f, "%s\n", kinds[k.of[i].kind]);
-        print_picture(f, &s, &k.of[i], k.longest);
+        fprintf(f, "%s\n", kinds[k.of[i].config.kind]);
+        print_picture(f, &k.of[i], k.longest);
     }
 }

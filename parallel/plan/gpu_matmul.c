@@ -72,42 +72,16 @@ void gpu_matmul_sizes(const Work *w, int64_t size[3]) {
     size[2] = w->kind == WORK_MATMUL ? w->a : w->kind == WORK_DGRAD ? w->b : w->rows;
 }
 
-static GpuMatmul describe(const Machine *m, const Work *w, const MatmulConfig *config,
-                          const MatmulWorker *x, const MatmulCost *c) {
-    MatmulTile tile = {MATMUL_ROWS, x->tile.n, x->tile.k};
-    int64_t tiles = (int64_t)matmul_tiles(&c->schedule) * config->blocks;
-    double at_once = m->sms * config->blocks / x->sms; // tiles
-    double flops = 2.0 * tile.m * tile.n * tile.k * (double)c->steps * at_once;
-    return (GpuMatmul){.kind = config->kind,
-                       .tile = tile,
-                       .blocks = config->blocks,
-                       .sharing = (int)(config->blocks / x->sms),
-                       .parts = config->parts,
-                       .tiles = tiles,
-                       .waves = (double)tiles / at_once,
-                       .busy = work_flops(w) / flops,
-                       .hidden = x->hidden,
-                       .step = c->step,
-                       .epilogue = c->epilogue,
-                       .slot = c->slot};
-}
-
 /* The fastest of all configs of these kinds; of equal ones the first. */
 static GpuMatmul fastest(const Machine *m, const Work *w, MatmulKind from, MatmulKind to) {
     MatmulGpu gpu = gpu_of(m);
     MatmulJob job = job_of(w);
-    MatmulConfig config;
-    MatmulWorker worker;
-    double memory = work_bytes(w) / m->memory_rate;
-    GpuMatmul best = {.seconds = 0};
-    for (int i = 0; matmul_config_at(&config, kernel_of(m), i); i++) {
-        MatmulCost c = {.time = 0};
-        if (config.kind < from || config.kind > to) continue;
-        if (!matmul_cost_of_config(&c, &worker, &gpu, &job, &config)) continue;
-        double seconds = fmax(c.time, memory);
-        if (best.seconds > 0 && seconds >= best.seconds) continue;
-        best = describe(m, w, &config, &worker, &c);
-        best.seconds = seconds, best.memory = memory;
+    GpuMatmul best = {.seconds = 0}, g = {.memory = work_bytes(w) / m->memory_rate};
+    for (int i = 0; matmul_config_at(&g.config, kernel_of(m), i); i++) {
+        if (g.config.kind < from || g.config.kind > to) continue;
+        if (!matmul_cost_of_config(&g.cost, &g.worker, &gpu, &job, &g.config)) continue;
+        g.seconds = fmax(g.cost.time, g.memory);
+        if (best.seconds == 0 || g.seconds < best.seconds) best = g;
     }
     return best;
 }
@@ -136,12 +110,4 @@ double gpu_matmul_seconds(const Machine *m, const Work *w) {
     at->w = *w, at->sms = m->sms, at->capability = m->capability, at->memory_rate = m->memory_rate;
     at->flops[0] = m->flops[0], at->flops[1] = m->flops[1];
     return at->seconds = gpu_matmul(m, w).seconds;
-}
-
-MatmulSchedule gpu_matmul_schedule(const Machine *m, const Work *w, const GpuMatmul *g) {
-    int64_t size[3];
-    gpu_matmul_sizes(w, size);
-    MatmulTile t = {g->tile.m * g->blocks, g->tile.n, g->tile.k};
-    int workers = m->sms * g->sharing / g->blocks;
-    return matmul_schedule(size[0], size[1], size[2], t, workers, g->kind, g->parts);
 }

@@ -11,18 +11,10 @@
 #include "parallel/plan/machine.h"
 
 typedef struct GpuMatmul {
-    MatmulKind kind;
-    MatmulTile tile; // of a multiprocessor
-    int blocks;      // of a cluster, whose tiles follow each other along m; 1: none
-    int sharing;     // blocks that share a multiprocessor, each with its own tiles; 1: none
-    int parts;       // of a tile with split-K; else 1
-    int64_t tiles;   // of y
-    double waves;    // tiles over those that are computed at once
-    double busy;     // useful FLOPs over those of all multiprocessors in so many steps; the rest is
-                     // lost to quantisation
-    bool hidden;     // epilogues, but for the last one, beside steps of other tiles
-    double seconds;  // without the call
-    double step, epilogue, slot, memory; // seconds of each; memory: of all bytes
+    MatmulConfig config;
+    MatmulWorker worker;
+    MatmulCost cost;        // in seconds
+    double memory, seconds; // of all bytes; of the matmul without the call, 0: none
 } GpuMatmul;
 
 /* Local, pure. Is it a matmul that is priced here: bf16, no size 0, of countable steps
@@ -32,7 +24,7 @@ bool gpu_matmul_is(const Machine *m, const Work *w);
 const char *gpu_matmul_kernel(const Machine *m);
 bool gpu_matmul_runs(const Machine *m);
 /* Local, pure. The fastest tile of a kind of schedule; with split-K also the number of parts, at
- * least 2 (seconds 0: K is one step). */
+ * least 2 (none: K is one step). */
 GpuMatmul gpu_matmul_of_kind(const Machine *m, const Work *w, MatmulKind kind);
 /* Local, pure. The fastest of all kinds; of equal ones the simpler. */
 GpuMatmul gpu_matmul(const Machine *m, const Work *w);
@@ -41,8 +33,5 @@ GpuMatmul gpu_matmul(const Machine *m, const Work *w);
 double gpu_matmul_seconds(const Machine *m, const Work *w);
 /* Local, pure. M, N and K of y[M,N] = a[M,K] b[K,N]. */
 void gpu_matmul_sizes(const Work *w, int64_t size[3]);
-/* Local, pure. Its workers are clusters of g->blocks multiprocessors, or the g->sharing blocks of
- * one. */
-MatmulSchedule gpu_matmul_schedule(const Machine *m, const Work *w, const GpuMatmul *g);
 
 #endif
