@@ -1,7 +1,16 @@
+/* What a work reads, writes and computes; and the same done for the clock. There one walk takes the
+ * operands and, when there is memory for them, calls the kernel: the walk that sizes is the walk
+ * that runs. */
 #include "parallel/plan/work.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/rng.h"
 
 enum { FLOAT = sizeof(float) };
 
@@ -44,47 +53,285 @@ static double attention_bytes(const Work *w) {
     return elem_bytes_of(w) * (w->kind == WORK_ATTENTION ? 1 : 2) * (qkv + out) + FLOAT * lse;
 }
 
-/* What a call reads and writes, for each of its rows: passes over `a` activations (over one where a
- * is 0), and over as many floats; floats beside them, and for each of b parts. A flag adds a pass.
- */
+/* ---- runs ---- */
+
+typedef struct Run {
+    const Work *w;
+    const Kernels *k;
+    Team *team;
+    int threads;
+    bool sizes; // only these: there is no memory
+    Arena operands, workspace;
+} Run;
+
+static float *workspace(Run *r, int64_t n) {
+    return arena_take(&r->operands, (size_t)(n > 0 ? n : 0) * sizeof(float));
+}
+static bool has(const Run *r, uint32_t flag) {
+    return r->w->flags & flag;
+}
+
+/* Tables that are looked up: beyond so many floats another row is no farther from the caches. */
+enum { TABLE_FLOATS = 1 << 22 };
+
+static int64_t table_rows(int64_t V, int64_t C) {
+    int64_t most = C > 0 ? TABLE_FLOATS / C : V;
+    return V < most ? V : most > 0 ? most : 1;
+}
+
+/* Tokens below n that follow no order, in T words. */
+static int32_t *tokens(Run *r, int64_t T, int64_t n) {
+    int32_t *t = (int32_t *)(void *)workspace(r, T);
+    for (int64_t i = 0; t && i < T; i++)
+        t[i] = n > 0 ? (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)n) : -1;
+    return t;
+}
+
+/* matmuls and attention */
+
+static Matmul matmul_of(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, K = w->a, N = w->b;
+    float *x = workspace(r, w->kind == WORK_DGRAD ? T * N : T * K);
+    float *y = workspace(r, w->kind == WORK_WGRAD ? T * N : K * N);
+    Matmul p = w->kind == WORK_MATMUL  ? matmul_forward(T, K, N, x, K, y)
+               : w->kind == WORK_DGRAD ? matmul_dgrad(T, K, N, x, N, y)
+                                       : matmul_wgrad(T, K, N, x, K, y);
+    p.y = workspace(r, p.M * p.N);
+    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_WGRAD ? p.y : workspace(r, p.M * p.N);
+    float *bias = has(r, WORK_BIAS) ? workspace(r, p.N) : NULL;
+    if (w->kind == WORK_WGRAD)
+        p.bias_grad = bias;
+    else
+        p.bias = bias;
+    if (has(r, WORK_EPI_ACT | WORK_EPI_DACT)) {
+        p.epilogue = has(r, WORK_EPI_ACT) ? EPI_ACT : EPI_DACT, p.act = (ActKind)w->d;
+        p.aux = workspace(r, p.M * p.N);
+    }
+    p.bf16 = has(r, WORK_BF16);
+    p.workspace = arena_take(&r->workspace, r->k->matmul_workspace(r->threads));
+    return p;
+}
+
+static void run_matmul(Run *r) {
+    Matmul p = matmul_of(r);
+    if (!r->sizes) r->k->matmul(r->team, &p);
+}
+
+static void run_attention(Run *r) {
+    const Work *w = r->w;
+    Attention a = {.B = w->rows, .S = w->a, .H = w->b, .Hkv = w->c, .D = w->d};
+    int64_t T = a.B * a.S, wide = T * (a.H + 2 * a.Hkv) * a.D, n = T * a.H * a.D;
+    bool backward = w->kind == WORK_ATTENTION_BACKWARD;
+    float *qkv = workspace(r, wide), *out = workspace(r, n), *lse = workspace(r, T * a.H);
+    float *dqkv = workspace(r, backward ? wide : 0), *dout = workspace(r, backward ? n : 0);
+    a.bf16 = has(r, WORK_BF16);
+    a.workspace =
+        arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.B, a.S, a.H, a.Hkv, a.D));
+    if (r->sizes) return;
+    if (backward)
+        r->k->attention_backward(r->team, &a, dqkv, dout, qkv, out, lse);
+    else
+        r->k->attention_forward(r->team, &a, out, lse, qkv);
+}
+
+static void run_rope(Run *r) {
+    const Work *w = r->w;
+    Rope rope = {.B = 1, .S = w->rows, .H = w->a, .Hkv = w->b, .D = w->c};
+    float *qkv = workspace(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
+    rope.table = workspace(r, rope.S * rope.D);
+    if (!r->sizes) r->k->rope(r->team, &rope, qkv, 1);
+}
+
+/* norms */
+
+static Norm norm_of(Run *r) {
+    bool rms = has(r, WORK_RMS);
+    int64_t C = r->w->a;
+    return (Norm){.kind = rms ? NORM_RMS : NORM_LAYER,
+                  .T = r->w->rows,
+                  .C = C,
+                  .eps = 1, // whatever lies there as a sum of squares
+                  .gamma = workspace(r, C),
+                  .beta = rms ? NULL : workspace(r, C),
+                  .dgamma = workspace(r, C),
+                  .dbeta = rms ? NULL : workspace(r, C),
+                  .workspace = arena_take(&r->workspace, r->k->norm_workspace(r->w->rows, C))};
+}
+
+static void run_norm(Run *r) {
+    Norm n = norm_of(r);
+    WorkKind kind = r->w->kind;
+    float *x = workspace(r, n.T * n.C), *y = workspace(r, n.T * n.C), *dy = NULL;
+    float *mean = workspace(r, n.T), *rstd = workspace(r, n.T), *stats = workspace(r, 2 * n.T);
+    bool backward = kind == WORK_NORM_BACKWARD || kind == WORK_NORM_BACKWARD_APPLY;
+    if (backward) dy = workspace(r, n.T * n.C);
+    float *addend = kind == WORK_RESIDUAL_NORM ? workspace(r, n.T * n.C) : NULL;
+    float *bias = has(r, WORK_BIAS) ? workspace(r, n.C) : NULL;
+    if (r->sizes) return;
+    if (kind == WORK_NORM) r->k->norm_forward(r->team, &n, y, mean, rstd, x);
+    if (kind == WORK_RESIDUAL_NORM)
+        r->k->residual_norm(r->team, &n, x, addend, bias, y, mean, rstd);
+    if (kind == WORK_NORM_BACKWARD) r->k->norm_backward(r->team, &n, y, dy, x, mean, rstd);
+    if (kind == WORK_NORM_STATISTICS) r->k->norm_statistics(r->team, &n, stats, x);
+    if (kind == WORK_NORM_APPLY) r->k->norm_apply(r->team, &n, y, x, mean, rstd);
+    if (kind == WORK_NORM_BACKWARD_SUMS)
+        r->k->norm_backward_sums(r->team, &n, stats, y, x, mean, rstd);
+    if (kind == WORK_NORM_BACKWARD_APPLY)
+        r->k->norm_backward_apply(r->team, &n, y, dy, x, mean, rstd, stats);
+}
+
+static void run_norm_merge(Run *r) {
+    Norm n = norm_of(r);
+    int64_t parts = r->w->b;
+    float *stats = workspace(r, 2 * parts * n.T), *mean = workspace(r, n.T),
+          *rstd = workspace(r, n.T);
+    if (r->sizes) return;
+    n.C += n.C == 0, n.C_all = parts * n.C; // whole rows have some
+    r->k->norm_merge(r->team, &n, mean, rstd, stats);
+}
+
+/* activations and biases */
+
+static void run_activation(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, F = w->a;
+    bool swiglu = w->kind == WORK_SWIGLU || w->kind == WORK_SWIGLU_BACKWARD;
+    bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_ACT_BACKWARD;
+    int64_t n = swiglu ? T * F : T, wide = swiglu ? 2 * n : n;
+    float *x = workspace(r, wide), *y = workspace(r, n), *dx = workspace(r, backward ? wide : 0);
+    if (r->sizes) return;
+    if (w->kind == WORK_ACT) r->k->act_forward(r->team, (ActKind)w->d, y, x, n);
+    if (w->kind == WORK_ACT_BACKWARD) r->k->act_backward(r->team, (ActKind)w->d, dx, y, x, n);
+    if (w->kind == WORK_SWIGLU) r->k->swiglu_forward(r->team, y, x, T, F);
+    if (w->kind == WORK_SWIGLU_BACKWARD) r->k->swiglu_backward(r->team, dx, y, x, T, F);
+}
+
+static void run_bias(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, N = w->a;
+    bool residual = w->kind == WORK_BIAS_RESIDUAL;
+    float *y = workspace(r, T * N), *bias = workspace(r, N);
+    float *addend = residual && has(r, WORK_ADDEND) ? workspace(r, T * N) : NULL;
+    if (r->sizes) return;
+    if (residual)
+        r->k->bias_residual(r->team, y, addend, has(r, WORK_BIAS) ? bias : NULL, T, N);
+    else
+        r->k->bias_backward(r->team, bias, y, T, N);
+}
+
+/* the two ends of the model */
+
+static void run_classifier(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, V = w->a, parts = w->kind == WORK_CLASSIFIER_MERGE ? w->b : 1;
+    Classifier c = {.T = T,
+                    .V = V,
+                    .ld = (V + 15) / 16 * 16,
+                    .targets = tokens(r, T, V),
+                    .scale =
+                        1, // gradients in place of logits become logits again, and not ever smaller
+                    .backward = has(r, WORK_BACKWARD)};
+    float *logits = workspace(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld),
+          *loss = workspace(r, T);
+    float *stats = workspace(r, 3 * parts * T), *log_sum = workspace(r, T);
+    if (r->sizes) return;
+    if (w->kind == WORK_CLASSIFIER) r->k->classifier(r->team, &c, loss, logits);
+    if (w->kind == WORK_CLASSIFIER_STATISTICS)
+        r->k->classifier_statistics(r->team, &c, stats, logits);
+    if (w->kind == WORK_CLASSIFIER_MERGE)
+        r->k->classifier_merge(r->team, &c, loss, log_sum, stats, parts);
+    if (w->kind == WORK_CLASSIFIER_GRADIENT) {
+        for (int64_t i = 0; i < T; i++) stats[3 * i] = log_sum[i] = 0; // a factor of e^0
+        r->k->classifier_gradient(r->team, &c, stats, log_sum, logits);
+    }
+}
+
+static void run_embedding(Run *r) {
+    const Work *w = r->w;
+    int64_t T = w->rows, C = w->a;
+    bool position = w->kind == WORK_POSITION || w->kind == WORK_POSITION_BACKWARD;
+    Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
+    e.tokens = tokens(r, position ? 0 : T, e.V);
+    float *x = workspace(r, T * C), *table = workspace(r, position ? T * C : e.V * C);
+    if (r->sizes) return;
+    if (position)
+        e.wpe = e.dwpe = table;
+    else
+        e.wte = e.dwte = table;
+    if (w->kind == WORK_EMBEDDING) r->k->embedding_forward(r->team, &e, x);
+    if (w->kind == WORK_EMBEDDING_BACKWARD) r->k->embedding_backward(r->team, &e, x);
+    if (w->kind == WORK_POSITION) r->k->position_forward(r->team, &e, T, 0, x);
+    if (w->kind == WORK_POSITION_BACKWARD) r->k->position_backward(r->team, &e, T, 0, x);
+}
+
+/* the update, and moves */
+
+static void run_adamw(Run *r) {
+    int64_t n = r->w->rows;
+    float *param = workspace(r, n), *m = workspace(r, n), *v = workspace(r, n),
+          *grad = workspace(r, n);
+    AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    o.grad_scale = 1, o.step = 3;
+    if (has(r, WORK_BF16_STORED)) o.cast = workspace(r, n);
+    if (!r->sizes) r->k->adamw(r->team, &o, param, m, v, grad, n, true);
+}
+
+static void run_move(Run *r) {
+    const Work *w = r->w;
+    int64_t rows = w->rows, n = w->kind == WORK_COPY ? rows * w->a : rows;
+    float *x = workspace(r, n), *y = workspace(r, w->kind == WORK_COPY ? n : 1);
+    if (r->sizes) return;
+    if (w->kind == WORK_ZERO) r->k->zero(r->team, x, (size_t)n * sizeof *x);
+    if (w->kind == WORK_COPY) r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);
+    if (w->kind == WORK_SQUARES) y[0] = (float)r->k->sum_of_squares(r->team, x, n);
+}
+
+/* ---- the kinds ---- */
+
+/* How a work is run; what a call reads and writes, for each of its rows: passes over `a` activations
+ * (over one where a is 0), and over as many floats; floats beside them, and for each of b parts. A
+ * flag adds a pass. */
 static const struct {
     const char *name;
+    void (*run)(Run *r); // takes the operands, and computes where there is memory for them
     double acts, floats, beside, parts;
     uint32_t one_more;
 } kinds[N_WORKS] = {
-    [WORK_MATMUL] = {"matmul", 0, 0, 0, 0, 0},
-    [WORK_DGRAD] = {"dgrad", 0, 0, 0, 0, 0},
-    [WORK_WGRAD] = {"wgrad", 0, 0, 0, 0, 0},
-    [WORK_ATTENTION] = {"attention", 0, 0, 0, 0, 0},
-    [WORK_ATTENTION_BACKWARD] = {"attention backward", 0, 0, 0, 0, 0},
-    [WORK_NORM] = {"norm", 2, 0, 2, 0, 0},
-    [WORK_RESIDUAL_NORM] = {"residual and norm", 4, 0, 2, 0, 0},
-    [WORK_NORM_BACKWARD] = {"norm backward", 4, 0, 2, 0, 0},
-    [WORK_NORM_STATISTICS] = {"norm statistics", 1, 0, 2, 0, 0},
-    [WORK_NORM_MERGE] = {"norm merge", 0, 0, 2, 2, 0},
-    [WORK_NORM_APPLY] = {"norm apply", 2, 0, 2, 0, 0},
-    [WORK_NORM_BACKWARD_SUMS] = {"norm backward sums", 2, 0, 4, 0, 0},
-    [WORK_NORM_BACKWARD_APPLY] = {"norm backward apply", 4, 0, 4, 0, 0},
-    [WORK_ACT] = {"activation", 2, 0, 0, 0, 0},
-    [WORK_ACT_BACKWARD] = {"activation backward", 3, 0, 0, 0, 0},
-    [WORK_SWIGLU] = {"swiglu", 3, 0, 0, 0, 0},
-    [WORK_SWIGLU_BACKWARD] = {"swiglu backward", 5, 0, 0, 0, 0},
-    [WORK_BIAS_RESIDUAL] = {"bias and residual", 2, 0, 0, 0, WORK_ADDEND},
-    [WORK_BIAS_BACKWARD] = {"bias backward", 1, 0, 0, 0, 0},
-    [WORK_CLASSIFIER] = {"classifier", 1, 0, 2, 0, WORK_BACKWARD},
-    [WORK_CLASSIFIER_STATISTICS] = {"classifier statistics", 1, 0, 4, 0, WORK_BACKWARD},
-    [WORK_CLASSIFIER_MERGE] = {"classifier merge", 0, 0, 2, 3, 0},
-    [WORK_CLASSIFIER_GRADIENT] = {"classifier gradient", 2, 0, 5, 0, 0},
-    [WORK_EMBEDDING] = {"embedding", 2, 0, 0, 0, 0},
-    [WORK_EMBEDDING_BACKWARD] = {"embedding backward", 1, 2, 0, 0, 0},
-    [WORK_POSITION] = {"position", 2, 1, 0, 0, 0},
-    [WORK_POSITION_BACKWARD] = {"position backward", 1, 2, 0, 0, 0},
-    [WORK_ROPE] = {"rope", 0, 0, 0, 0, 0},
-    [WORK_SQUARES] = {"squares", 0, 1, 0, 0, 0},
+    [WORK_MATMUL] = {"matmul", run_matmul, 0, 0, 0, 0, 0},
+    [WORK_DGRAD] = {"dgrad", run_matmul, 0, 0, 0, 0, 0},
+    [WORK_WGRAD] = {"wgrad", run_matmul, 0, 0, 0, 0, 0},
+    [WORK_ATTENTION] = {"attention", run_attention, 0, 0, 0, 0, 0},
+    [WORK_ATTENTION_BACKWARD] = {"attention backward", run_attention, 0, 0, 0, 0, 0},
+    [WORK_NORM] = {"norm", run_norm, 2, 0, 2, 0, 0},
+    [WORK_RESIDUAL_NORM] = {"residual and norm", run_norm, 4, 0, 2, 0, 0},
+    [WORK_NORM_BACKWARD] = {"norm backward", run_norm, 4, 0, 2, 0, 0},
+    [WORK_NORM_STATISTICS] = {"norm statistics", run_norm, 1, 0, 2, 0, 0},
+    [WORK_NORM_MERGE] = {"norm merge", run_norm_merge, 0, 0, 2, 2, 0},
+    [WORK_NORM_APPLY] = {"norm apply", run_norm, 2, 0, 2, 0, 0},
+    [WORK_NORM_BACKWARD_SUMS] = {"norm backward sums", run_norm, 2, 0, 4, 0, 0},
+    [WORK_NORM_BACKWARD_APPLY] = {"norm backward apply", run_norm, 4, 0, 4, 0, 0},
+    [WORK_ACT] = {"activation", run_activation, 2, 0, 0, 0, 0},
+    [WORK_ACT_BACKWARD] = {"activation backward", run_activation, 3, 0, 0, 0, 0},
+    [WORK_SWIGLU] = {"swiglu", run_activation, 3, 0, 0, 0, 0},
+    [WORK_SWIGLU_BACKWARD] = {"swiglu backward", run_activation, 5, 0, 0, 0, 0},
+    [WORK_BIAS_RESIDUAL] = {"bias and residual", run_bias, 2, 0, 0, 0, WORK_ADDEND},
+    [WORK_BIAS_BACKWARD] = {"bias backward", run_bias, 1, 0, 0, 0, 0},
+    [WORK_CLASSIFIER] = {"classifier", run_classifier, 1, 0, 2, 0, WORK_BACKWARD},
+    [WORK_CLASSIFIER_STATISTICS] = {"classifier statistics", run_classifier, 1, 0, 4, 0,
+                                    WORK_BACKWARD},
+    [WORK_CLASSIFIER_MERGE] = {"classifier merge", run_classifier, 0, 0, 2, 3, 0},
+    [WORK_CLASSIFIER_GRADIENT] = {"classifier gradient", run_classifier, 2, 0, 5, 0, 0},
+    [WORK_EMBEDDING] = {"embedding", run_embedding, 2, 0, 0, 0, 0},
+    [WORK_EMBEDDING_BACKWARD] = {"embedding backward", run_embedding, 1, 2, 0, 0, 0},
+    [WORK_POSITION] = {"position", run_embedding, 2, 1, 0, 0, 0},
+    [WORK_POSITION_BACKWARD] = {"position backward", run_embedding, 1, 2, 0, 0, 0},
+    [WORK_ROPE] = {"rope", run_rope, 0, 0, 0, 0, 0},
+    [WORK_SQUARES] = {"squares", run_move, 0, 1, 0, 0, 0},
     // parameter and two moments both ways, gradient; the bf16 copy
-    [WORK_ADAMW] = {"adamw", 0, 7, 0, 0, WORK_BF16_STORED},
-    [WORK_ZERO] = {"zero", 0, 1, 0, 0, 0},
-    [WORK_COPY] = {"copy", 0, 2, 0, 0, 0},
+    [WORK_ADAMW] = {"adamw", run_adamw, 0, 7, 0, 0, WORK_BF16_STORED},
+    [WORK_ZERO] = {"zero", run_move, 0, 1, 0, 0, 0},
+    [WORK_COPY] = {"copy", run_move, 0, 2, 0, 0, 0},
 };
 
 double work_bytes(const Work *w) {
@@ -110,4 +357,67 @@ const char *work_name(const Work *w, char buf[64]) {
 bool work_alike(const Work *x, const Work *y) {
     return x->kind == y->kind && x->flags == y->flags && x->a == y->a && x->b == y->b &&
            x->c == y->c && x->d == y->d;
+}
+
+WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {
+    Run r = {.w = w,
+             .k = k,
+             .threads = threads,
+             .sizes = true,
+             .operands = arena_measure("a work's operands"),
+             .workspace = arena_measure("a work's workspace")};
+    kinds[w->kind].run(&r);
+    return (WorkMemory){r.operands.used, r.workspace.used};
+}
+
+void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace) {
+    int threads = team_size(team);
+    WorkMemory n = work_memory(w, k, threads);
+    Run r = {.w = w,
+             .k = k,
+             .team = team,
+             .threads = threads,
+             .operands = {.name = "a work's operands", .base = operands, .cap = n.operands},
+             .workspace = {.name = "a work's workspace", .base = workspace, .cap = n.workspace}};
+    kinds[w->kind].run(&r);
+}
+
+/* Numbers between 1/2 and 1 of either sign, as zeros would be quicker on a device than what
+ * training multiplies. Each half of a word is a number in bf16: words of both sizes are numbers. */
+static void fill(const Kernels *k, Team *team, char *x, size_t n) {
+    uint16_t some[4096];
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        some[i] = (uint16_t)(rng_u64(1, 0, i) & 0x807f) | 0x3f00;
+    size_t filled = n < sizeof some ? n : sizeof some;
+    if (k->memory)
+        k->memory->put(x, some, filled);
+    else
+        memcpy(x, some, filled);
+    for (size_t more; filled < n; filled += more) {
+        more = filled < n - filled ? filled : n - filled;
+        int64_t floats = (int64_t)(more / sizeof(float));
+        k->copy(team, x + filled, floats, x, floats, 1, floats, sizeof(float));
+    }
+}
+
+static double now_when_done(const Kernels *k) {
+    if (k->memory && k->memory->wait) k->memory->wait();
+    return now_s();
+}
+
+double work_seconds(const Work *w, const Kernels *k, Team *team, int times) {
+    WorkMemory n = work_memory(w, k, team_size(team));
+    Arena a = arena_measure("a work");
+    double least = INFINITY;
+    a.memory = k->memory;
+    arena_take(&a, n.operands + n.workspace);
+    arena_commit(&a);
+    fill(k, team, a.base, n.operands);
+    for (int i = 0; i < times; i++) {
+        double begin = now_when_done(k);
+        work_run(w, k, team, a.base, a.base + n.operands);
+        least = fmin(least, now_when_done(k) - begin);
+    }
+    arena_free(&a);
+    return least;
 }

@@ -27,8 +27,8 @@
 
 #include "layers/kernels.h"
 
-/* In groups (matmuls, attention, norms, ...), which cost.c, work.c and work_run.c ask for by their
- * first and last kind. */
+/* In groups (matmuls, attention, norms, ...), which cost.c and work.c ask for by their first and
+ * last kind. */
 typedef enum {
     WORK_MATMUL, // y = x w
     WORK_DGRAD,  // dx = dy w', and the logits = x wte'
