@@ -67,7 +67,8 @@ static void list_choice(const Choice *c, void *ctx) {
     price_lists(&l->lists, &shape, &c->layout, 0, 0);
     price_each_work(&l->lists, list_work, l);
     for (int k = 0; k < l->orders.n; k++) {
-        Layout ordered = reorder(&c->layout, &l->orders.layout[k]);
+        Layout ordered = c->layout;
+        ordered.factors = l->orders.layout[k].factors;
         price_reorder(&l->lists, &ordered, 0);
         price_each_send(&l->lists, list_send, l);
     }

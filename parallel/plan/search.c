@@ -94,7 +94,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
         in[next] = INFINITY;
         Found f = best;
         f.c = c, f.order = next;
-        f.c.layout = reorder(&c.layout, &o->layout[next]);
+        f.c.layout.factors = o->layout[next].factors;
         price_reorder(&w->lists, &f.c.layout, 0);
         price_of(&w->lists, w->m, &f.c.price);
         if (n++ == 0 || better(&f, &best)) best = f;

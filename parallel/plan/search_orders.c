@@ -6,13 +6,6 @@
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/search_parts.h"
 
-Layout reorder(const Layout *flags, const Layout *order) {
-    Layout l = *order;
-    l.sp = flags->sp, l.heads = flags->heads, l.stay = flags->stay, l.zero = flags->zero;
-    l.exact = flags->exact;
-    return l;
-}
-
 static CostLine lesser(CostLine a, CostLine b) {
     return (CostLine){fmin(a.start, b.start), fmin(a.rate, b.rate)};
 }

@@ -64,8 +64,6 @@ typedef struct Orders {
  * already. */
 void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
 void orders_free(Orders *o); // to zero
-/* Local, pure. The flags of one layout in the order of another. */
-Layout reorder(const Layout *flags, const Layout *order);
 
 /* ---- what no price of a candidate undercuts (search_bound.c), from the list of a micro-batch
  *
