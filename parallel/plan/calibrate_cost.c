@@ -1,6 +1,6 @@
 /* The tables of a calibration: filling and reading them. */
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "parallel/plan/calibrate_parts.h"
@@ -17,8 +17,9 @@ void calibration_free(Calibration *c) {
     mem_free(c);
 }
 
-/* An order in which works that are alike are equal. */
-static int compare(const Work *x, const Work *y) {
+/* An order of works, which begin their costs, in which those that are alike are equal. */
+static int by_work(const void *one, const void *other) {
+    const Work *x = one, *y = other;
     const int64_t a[] = {x->kind, x->flags, x->a, x->b, x->c, x->d},
                   b[] = {y->kind, y->flags, y->a, y->b, y->c, y->d};
     for (int i = 0; i < 6; i++)
@@ -26,32 +27,17 @@ static int compare(const Work *x, const Work *y) {
     return 0;
 }
 
-/* The first entry that is not before w. */
-static int place_of(const Calibration *c, const Work *w) {
-    int begin = 0, end = c->n_works;
-    while (begin < end) {
-        int middle = (begin + end) / 2;
-        if (compare(&c->work[middle].work, w) < 0)
-            begin = middle + 1;
-        else
-            end = middle;
-    }
-    return begin;
-}
-
 const WorkCost *calibration_find_work(const Calibration *c, const Work *w) {
-    int i = place_of(c, w);
-    return i < c->n_works && work_alike(&c->work[i].work, w) ? &c->work[i] : NULL;
+    size_t n = (size_t)c->n_works;
+    return n ? bsearch(w, c->work, n, sizeof *c->work, by_work) : NULL;
 }
 
 void calibration_add_work(Calibration *c, const WorkCost *w) {
-    int i = place_of(c, &w->work);
-    bool same = i < c->n_works && work_alike(&c->work[i].work, &w->work);
-    if (!same) {
-        mem_grow(c->work, c->n_works, c->max_works);
-        memmove(&c->work[i + 1], &c->work[i], (size_t)(c->n_works - i) * sizeof *c->work);
-        c->n_works++;
-    }
+    const WorkCost *same = calibration_find_work(c, &w->work);
+    int i = same ? (int)(same - c->work) : c->n_works;
+    mem_grow(c->work, c->n_works, c->max_works);
+    if (!same) c->n_works++;
+    for (; !same && i > 0 && by_work(&c->work[i - 1], w) > 0; i--) c->work[i] = c->work[i - 1];
     c->work[i] = *w;
 }
 
