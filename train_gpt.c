@@ -99,7 +99,6 @@ static void train_step(Run *r) {
     AdamW rule = run_update_rule(r, r->state.step);
     bool may_skip =
         r->o->skip_loss_z > 0 || r->o->skip_norm_z > 0; // else a device need not wait for us
-    int64_t before = run_received(r);
     if (!accumulate(r)) return;
     model_sums_begin(&r->m);
     if (!may_skip) model_update_clipped(&r->m, &rule, r->o->clip);
@@ -126,7 +125,7 @@ static void train_step(Run *r) {
                       .ms = ms,
                       .tokens_per_s = rate,
                       .tokens = r->state.tokens,
-                      .received = run_received(r) - before,
+                      .received = run_received(r),
                       .skipped = skip,
                       .peak =
                           run_share_of_peak(r, rate * config_flops_per_token(&r->config, r->seq))};
@@ -161,10 +160,9 @@ bool run_train_on(Run *r) {
     if (!run_stopping(r)) {
         run_trace_before(r);
         if (r->o->profile && r->lead) profile_begin(&r->m);
-        CollCount counts[COUNT_ROWS];
-        int n = world_counts(r->world, counts, COUNT_ROWS);
+        world_count_reset(r->world);
         train_step(r);
-        if (r->o->count && before + 1 == r->o->steps) run_print_counts(r, counts, n);
+        if (r->o->count && before + 1 == r->o->steps) run_print_counts(r);
         if (r->o->profile && r->lead) profile_end(&r->m);
         run_trace_after(r);
     }

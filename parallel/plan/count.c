@@ -7,24 +7,9 @@ bool count_same(const CollCount *a, const CollCount *b) {
     return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
 }
 
-int count_since(CollCount *now, int n, const CollCount *before, int n_before) {
-    int left = 0;
-    for (int i = 0; i < n; i++) {
-        CollCount c = now[i];
-        for (int k = 0; k < n_before; k++) {
-            // groups may be called alike: a label is in the group itself
-            if (c.label != before[k].label || !count_same(&c, &before[k])) continue;
-            c.calls -= before[k].calls, c.bytes -= before[k].bytes;
-            c.seconds -= before[k].seconds;
-        }
-        if (c.calls) now[left++] = c;
-    }
-    return left;
-}
-
-/* measured: of `steps` steps; each of the two may be NULL. */
+/* Each of the two may be NULL. */
 static void print_row(FILE *f, const CollCount *name, const CollCount *predicted,
-                      const CollCount *measured, int64_t steps) {
+                      const CollCount *measured) {
     fprintf(f, "%-26s %-14s %-6s %5d", name->what, *name->label ? coll_op_name(name->op) : "",
             name->label, name->size);
     if (predicted)
@@ -32,8 +17,8 @@ static void print_row(FILE *f, const CollCount *name, const CollCount *predicted
     else
         fprintf(f, " %9s %12s", "-", "-");
     if (measured)
-        fprintf(f, " %8" PRId64 " %12" PRId64 " %9.2f", measured->calls / steps,
-                measured->bytes / steps, 1000 * measured->seconds / (double)steps);
+        fprintf(f, " %8" PRId64 " %12" PRId64 " %9.2f", measured->calls, measured->bytes,
+                1000 * measured->seconds);
     else
         fprintf(f, " %8s %12s %9s", "-", "-", "-");
     fprintf(f, "\n");
@@ -44,7 +29,7 @@ static void add_to(CollCount *sum, const CollCount *row) {
 }
 
 void count_print(FILE *f, int ranks, const CollCount *predicted, int n_predicted,
-                 const CollCount *measured, int n, int64_t steps) {
+                 const CollCount *measured, int n) {
     CollCount all_predicted = {.what = "all", .label = "", .size = ranks},
               all_measured = all_predicted;
     fprintf(f, "%-26s %-14s %-6s %5s %9s %12s %8s %12s %9s\n", "collective", "", "along", "ranks",
@@ -53,14 +38,14 @@ void count_print(FILE *f, int ranks, const CollCount *predicted, int n_predicted
         const CollCount *seen = NULL;
         for (int j = 0; j < n && !seen; j++)
             if (count_same(&measured[j], &predicted[i])) seen = &measured[j];
-        print_row(f, &predicted[i], &predicted[i], seen, steps);
+        print_row(f, &predicted[i], &predicted[i], seen);
         add_to(&all_predicted, &predicted[i]);
     }
     for (int j = 0; j < n; j++) {
         bool known = false;
         for (int i = 0; i < n_predicted; i++) known |= count_same(&measured[j], &predicted[i]);
-        if (!known) print_row(f, &measured[j], NULL, &measured[j], steps);
+        if (!known) print_row(f, &measured[j], NULL, &measured[j]);
         add_to(&all_measured, &measured[j]);
     }
-    print_row(f, &all_predicted, &all_predicted, &all_measured, steps);
+    print_row(f, &all_predicted, &all_predicted, &all_measured);
 }

@@ -16,12 +16,10 @@ enum { COUNT_ROWS = 128 };
 
 /* Local, pure. Do two rows count the same collective (op, what, along)? */
 bool count_same(const CollCount *a, const CollCount *b);
-/* Local. Subtracts before[n_before] from now[n], both from world_counts. Returns the rows left. */
-int count_since(CollCount *now, int n, const CollCount *before, int n_before);
 /* Local. Prints the predicted collectives of a step (predicted[n_predicted], price_counts) beside
- * those counted in `steps` steps (measured[n]), per step, with milliseconds; then those counted but
- * not predicted. */
+ * those counted in it (measured[n], world_counts), with milliseconds; then those counted but not
+ * predicted. */
 void count_print(FILE *f, int ranks, const CollCount *predicted, int n_predicted,
-                 const CollCount *measured, int n, int64_t steps);
+                 const CollCount *measured, int n);
 
 #endif

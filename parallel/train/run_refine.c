@@ -33,7 +33,6 @@ static bool move(void *ctx, int candidate) {
     run_warm_up(r);
     r->predicted_ms = 1e3 * c->price.seconds;
     r->measured.n = 0;
-    world_count_reset(r->world); // its rows belong to groups that no longer exist
     run_note(r, "step %" PRId64 ": from here on %s (moved in %.2f s)", r->state.step,
              choice_print(c, text), now_s() - begin);
     return true;

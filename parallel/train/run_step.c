@@ -75,16 +75,16 @@ int64_t run_received(const Run *r) {
     return sum;
 }
 
-void run_print_counts(Run *r, const CollCount before[], int n) {
+void run_print_counts(Run *r) {
     CollCount rows[COUNT_ROWS], predicted[COUNT_ROWS];
-    n = count_since(rows, world_counts(r->world, rows, COUNT_ROWS), before, n);
+    int n = world_counts(r->world, rows, COUNT_ROWS);
     if (!r->lead) return;
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f) die("no memory for the table of --count");
     StepLists *s = run_step_lists(r);
-    count_print(f, r->group.size, predicted, price_counts(s, predicted, COUNT_ROWS), rows, n, 1);
+    count_print(f, r->group.size, predicted, price_counts(s, predicted, COUNT_ROWS), rows, n);
     fclose(f);
     text[size - 1] = 0; // progress_note adds the newline
     run_note(r, "%s", text);

@@ -128,11 +128,10 @@ void run_end(Run *r);
 void run_read_step(Run *r);
 /* Local. Factor that makes the sum over the tokens of a model's step their mean. */
 float run_loss_scale(const Run *r);
-/* Local. Bytes that this rank has received in steps so far. */
+/* Local. Bytes that this rank has received in this step, or in the last one. */
 int64_t run_received(const Run *r);
-/* Local, rank 0. --count: prints the collectives of the step since `before`, beside the
- * prediction. */
-void run_print_counts(Run *r, const CollCount before[], int n);
+/* Local, rank 0. --count: prints the collectives of the last step, beside the prediction. */
+void run_print_counts(Run *r);
 /* Local. Others wait for this rank --timeout seconds, ten times as long at the start and
  * while weights are written. */
 void run_set_limit(const Run *r, bool storage);
