@@ -56,9 +56,9 @@ TEST(trap_blocks_talk_along_one_axis_at_a_time) {
         CHECK(c.n > 20);
         for (int k = 0; k < c.n; k++) {
             bool statistics = strcmp(c.row[k].what, "statistics of loss") == 0;
-            if (strcmp(c.label[k], statistics ? "x.y" : "") != 0 && strlen(c.label[k]) != 1)
+            if (strcmp(c.row[k].label, statistics ? "x.y" : "") != 0 && strlen(c.row[k].label) != 1)
                 test_fail(__FILE__, __LINE__, "%s: %s goes over %s", layouts[i], c.row[k].what,
-                          c.label[k]);
+                          c.row[k].label);
         }
     }
 }

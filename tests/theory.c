@@ -25,12 +25,12 @@ static CollCount *row(Walk *k, const char *what, CollOp op, const char *label, i
     Theory *c = k->c;
     for (int i = 0; i < c->n; i++)
         if (c->row[i].op == op && strcmp(c->row[i].what, what) == 0 &&
-            strcmp(c->label[i], label) == 0)
+            strcmp(c->row[i].label, label) == 0)
             return &c->row[i];
     if (c->n == COUNT_ROWS_OF_THEORY)
         die("more than %d kinds of collectives in a step", COUNT_ROWS_OF_THEORY);
-    snprintf(c->label[c->n], sizeof c->label[c->n], "%s", label);
-    c->row[c->n] = (CollCount){.what = what, .label = c->label[c->n], .op = op, .size = size};
+    c->row[c->n] = (CollCount){.what = what, .op = op, .size = size};
+    snprintf(c->row[c->n].label, sizeof c->row[c->n].label, "%s", label);
     return &c->row[c->n++];
 }
 

@@ -14,7 +14,6 @@ enum { COUNT_ROWS_OF_THEORY = 128 };
 /* One row for each (what, op, group), in the order of first use. */
 typedef struct Theory {
     CollCount row[COUNT_ROWS_OF_THEORY];
-    char label[COUNT_ROWS_OF_THEORY][2 * N_AXES + 1]; // rows' labels point here: it is not copied
     int n;
     int elem_bytes; // bytes of an activation; 0: of a float
 } Theory;

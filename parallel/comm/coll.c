@@ -286,9 +286,9 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
         if (!w->rows[i].comm) free_row = i;
     if (free_row < 0) mem_grow(w->rows, w->n_rows, w->max_rows);
     if (free_row < 0) free_row = w->n_rows++;
-    w->rows[free_row] = (CountRow){
-        .comm = c,
-        .count = {.what = call->what, .label = c->label, .op = call->op, .size = c->size}};
+    w->rows[free_row] =
+        (CountRow){.comm = c, .count = {.what = call->what, .op = call->op, .size = c->size}};
+    memcpy(w->rows[free_row].count.label, c->label, sizeof c->label);
     return free_row;
 }
 

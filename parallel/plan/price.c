@@ -313,35 +313,24 @@ void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent),
     if (price_outer(s, &outer, &calls)) f(ctx, &outer);
 }
 
-/* Labels live as long as the lists. */
-static const char *label_of(StepLists *s, const char *label) {
-    int i = 0;
-    while (i < s->n_labels && strcmp(s->label[i], label) != 0) i++;
-    if (i == s->n_labels) snprintf(s->label[s->n_labels++], sizeof *s->label, "%s", label);
-    return s->label[i];
-}
-
 typedef struct Counts {
-    StepLists *s;
     CollCount *rows;
     int n, max;
 } Counts;
 
 static void count_sent(void *ctx, const Sent *sent) {
     Counts *c = ctx;
-    CollCount row = {.what = sent->what,
-                     .label = label_of(c->s, sent->group.label),
-                     .op = sent->send.op,
-                     .size = sent->group.size};
+    CollCount row = {.what = sent->what, .op = sent->send.op, .size = sent->group.size};
     int at = 0;
+    snprintf(row.label, sizeof row.label, "%s", sent->group.label);
     while (at < c->n && !count_same(&c->rows[at], &row)) at++;
     if (at == c->max || sent->times == 0) return;
     if (at == c->n) c->rows[c->n++] = row;
     c->rows[at].calls += sent->times, c->rows[at].bytes += sent->times * sent->received;
 }
 
-int price_counts(StepLists *s, CollCount *rows, int max) {
-    Counts c = {.s = s, .rows = rows, .max = max};
+int price_counts(const StepLists *s, CollCount *rows, int max) {
+    Counts c = {.rows = rows, .max = max};
     assert(s->n == 1);
     price_each_send(s, count_sent, &c);
     return c.n;

@@ -37,9 +37,7 @@ typedef struct StepLists {
     int64_t layers, micro_batches; // of the real step
     int n;                         // 2: of few layers, of one more; 1: of all layers
     Model model[2];
-    int64_t sampling[2];                                      // bytes of a Generator beside it
-    char label[MAX_COMMS + 2][sizeof((SendGroup *)0)->label]; // of price_counts' rows
-    int n_labels;
+    int64_t sampling[2]; // bytes of a Generator beside it
 } StepLists;
 
 /* A list of a step, `times` in a row. first: of the first micro-batch (Model.first_micro_batch). */
@@ -83,9 +81,8 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
  * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
 int64_t price_memory(const StepLists *s);
 /* Local, pure. The counters of world_counts for a step, of lists that have all layers
- * (PriceShape.whole): at most max rows, returns how many there are. Their labels live as long as
- * s. */
-int price_counts(StepLists *s, CollCount *rows, int max);
+ * (PriceShape.whole): at most max rows, returns how many there are. */
+int price_counts(const StepLists *s, CollCount *rows, int max);
 /* Local. Calls f for every kernel of the lists with the fewest layers. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
 /* A collective of a step. */
