@@ -390,7 +390,7 @@ static int shared_cores_of_one_rank(World *w, void *ctx) {
     Team *team = team_create(0); // one thread for each core, each tied to its own
     CalibrateWhere where = {.world = w, .kernels = kernels_cpu(NULL), .team = team, .node = node};
     detect(&d, w, where.kernels, team, false);
-    Calibration *c = plan_measure(&p, &where, true, &d);
+    Calibration *c = plan_measure(&p, &where, &d);
     *(double *)ctx = c->oversubscription;
     calibration_free(c);
     detect_free(&d);

@@ -217,8 +217,9 @@ static Calibration *predict(Bench *b) {
     const Kernels *k = kernels_cpu(NULL);
     b->plan.space = b->space;
     detect(&d, b->world, k, b->team, b->space.shape.model.bf16);
+    detect_machine(&d, &b->plan.machine);
     CalibrateWhere where = {.world = b->world, .kernels = k, .team = b->team, .node = b->node};
-    Calibration *c = plan_measure(&b->plan, &where, true, &d);
+    Calibration *c = plan_measure(&b->plan, &where, &d);
     detect_free(&d);
     for (int i = 0; i < b->n; i++) {
         Choice *one = &b->entry[i].choice;

@@ -36,9 +36,9 @@ void plan_list_free(CalibrateList *list);
 /* Collective over the world. Sets p->machine to the detected machine with measured links
  * (d->links), and measures the kernels and collectives of the candidates: at most PLAN_MEASURE_S,
  * and only what is not in the user's cache. Returns the cost table, equal on all ranks
- * (calibration_free, after the plan); NULL without `measure`: the machine as described. Of w the
+ * (calibration_free, after the plan); NULL, and p->machine stays, where teams differ. Of w the
  * world, kernels, team, node and callbacks are read. */
-Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detected *d);
+Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d);
 /* Collective over the world. Predicted seconds of a step of each rank, from the cost table
  * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
  * (calibration_free), or NULL. */

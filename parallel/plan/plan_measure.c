@@ -105,13 +105,12 @@ static void use_table(Machine *m, const Calibration *c) {
     m->measured = c, m->oversubscription = c->oversubscription, m->slowest = c->slowest;
 }
 
-Calibration *plan_measure(Plan *p, const CalibrateWhere *w, bool measure, Detected *d) {
+Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
     char key[256];
     double begin = coll_now();
-    detect_machine(d, &p->machine);
-    if (!measure || !teams_alike(w, &all)) return NULL;
+    if (!teams_alike(w, &all)) return NULL;
     share_key(&all, d, key);
     Calibration *c = open_table(w, d, key, true);
     detect_machine(d, &p->machine); // with its links

@@ -178,7 +178,7 @@ static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
         .team = r->team,
         .node = r->node,
         .notify = {.again = r->o->calibrate == 1, .progress = show_measuring, .ctx = &m}};
-    r->calibration = plan_measure(p, &where, r->o->calibrate != 2, d);
+    r->calibration = plan_measure(p, &where, d);
     progress_close(m.progress);
     double took = r->calibration ? r->calibration->seconds : 0;
     if (r->lead && took > 0.05) printf("measured them in %.1f s\n", m.now);
@@ -240,7 +240,7 @@ static void measure(Run *r, Plan *p) {
     }
     // search() reports why it ends
     if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p);
-    calibrate_candidates(r, p, &d);
+    if (r->o->calibrate != 2) calibrate_candidates(r, p, &d);
     detect_free(&d);
 }
 
