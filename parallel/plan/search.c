@@ -32,8 +32,7 @@ typedef struct Search {
     Candidate *open; // a heap: the least bound first
     int64_t n_open, max_open;
     StepLists lists;
-    Orders *orders; // of each place, where some have no candidates
-    int n_orders;
+    Orders orders;            // of the sizes that were asked for last
     MicroBatches *lists_read; // by bounds of this space and machine: searches share them
     SearchCount count;
 } Search;
@@ -43,16 +42,6 @@ static void keep(Search *w, const Found *f) {
     int at = w->n < w->max ? w->n++ : w->max - 1;
     for (; at > 0 && better(f, &w->best[at - 1]); at--) w->best[at] = w->best[at - 1];
     w->best[at] = *f;
-}
-
-/* Of a candidate's sizes: its place among them. Until the next call. */
-static const Orders *orders_at(Search *w, const Candidate *s) {
-    if (s->place >= w->n_orders) {
-        w->orders = mem_realloc(w->orders, (size_t)s->place + 1, sizeof *w->orders);
-        while (w->n_orders <= s->place) w->orders[w->n_orders++] = (Orders){0};
-    }
-    orders_of(&w->orders[s->place], w->s, w->m, s->size);
-    return &w->orders[s->place];
 }
 
 /* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
@@ -75,7 +64,8 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Choice c = candidate_choice(w->s, candidate);
     PriceShape shape = candidate_shape(w->s, &c);
     Found best = {.number = candidate->number, .schedule = candidate->schedule};
-    const Orders *o = orders_at(w, candidate);
+    const Orders *o = &w->orders;
+    orders_of(&w->orders, w->s, w->m, candidate->size);
     shape.model.unplaced = true;
     shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
@@ -151,7 +141,8 @@ static void add_candidate(Search *w, Candidate *s) {
         return;
     }
     candidate_bound(&bound, w->lists_read, w->s, w->m, &c, any);
-    s->bound = bound_least(&bound, orders_at(w, s));
+    orders_of(&w->orders, w->s, w->m, s->size);
+    s->bound = bound_least(&bound, &w->orders);
     push(w, s);
 }
 
@@ -210,8 +201,8 @@ static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
-    for (int i = 0; i < w.n_orders; i++) orders_free(&w.orders[i]);
-    mem_free(w.orders), mem_free(w.open), mem_free(w.best), mem_free(own.at);
+    orders_free(&w.orders);
+    mem_free(w.open), mem_free(w.best), mem_free(own.at);
     return w.n;
 }
 

@@ -11,7 +11,6 @@
 typedef struct Candidate {
     double bound; // seconds that none of its prices undercuts
     int size[N_AXES];
-    int place;             // of these sizes among all
     int32_t micro, number; // number: in the order of enumeration
     uint8_t flags, zero, recompute;
     uint8_t schedule; // index into schedules

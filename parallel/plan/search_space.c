@@ -113,7 +113,6 @@ void candidate_each(const Space *s, const NamedScheme *scheme,
                 size[AXIS_Y] = s->p / d / z / x;
                 if (scheme && !has_sizes(scheme, size)) continue;
                 each_words(&w);
-                w.candidate.place++;
             }
 }
 
