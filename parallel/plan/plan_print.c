@@ -125,13 +125,12 @@ static void add_send(void *ctx, const Sent *sent) {
 
 static Senders senders_of(const Plan *p) {
     Senders all = {.m = &p->machine};
-    StepLists *s = mem_alloc(sizeof *s);
+    StepLists s;
     PriceShape shape = candidate_shape(&p->space, &p->best[0]);
     shape.whole = true;
-    price_lists(s, &shape, &p->best[0].layout, 0, 0);
-    price_each_send(s, add_send, &all);
-    price_free(s);
-    mem_free(s);
+    price_lists(&s, &shape, &p->best[0].layout, 0, 0);
+    price_each_send(&s, add_send, &all);
+    price_free(&s);
     return all;
 }
 

@@ -272,11 +272,10 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
 }
 
 void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Price *price) {
-    StepLists *s = mem_alloc(sizeof *s);
-    price_lists(s, shape, l, 0, 0);
-    price_of(s, m, price);
-    price_free(s);
-    mem_free(s);
+    StepLists s;
+    price_lists(&s, shape, l, 0, 0);
+    price_of(&s, m, price);
+    price_free(&s);
 }
 
 /* ---- what a step has ---- */

@@ -89,10 +89,11 @@ double run_known_error(const Run *r) {
 static int64_t predicted_bytes(const Run *r) {
     CollCount rows[COUNT_ROWS];
     int64_t bytes = 0;
-    StepLists *s = run_step_lists(r);
-    int n = price_counts(s, rows, COUNT_ROWS);
+    StepLists s;
+    run_step_lists(r, &s);
+    int n = price_counts(&s, rows, COUNT_ROWS);
     for (int i = 0; i < n; i++) bytes += rows[i].bytes;
-    run_free_lists(s);
+    price_free(&s);
     return bytes;
 }
 

@@ -120,8 +120,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     return s;
 }
 
-StepLists *run_step_lists(const Run *r) {
-    StepLists *s = mem_alloc(sizeof *s);
+void run_step_lists(const Run *r, StepLists *s) {
     PriceShape shape = {.model = r->m.shape,
                         .batch = r->batch,
                         .local_steps = r->grid.local_steps,
@@ -129,12 +128,6 @@ StepLists *run_step_lists(const Run *r) {
                         .kernels = r->m.k};
     shape.model.threads = team_size(r->team);
     price_lists(s, &shape, &r->grid.layout, world_rank(r->world), 0);
-    return s;
-}
-
-void run_free_lists(StepLists *s) {
-    price_free(s);
-    mem_free(s);
 }
 
 /* ---- costs of the machine at hand */
@@ -320,26 +313,27 @@ void run_predict(Run *r) {
     Detected d;
     Machine m;
     Price price;
+    StepLists s;
     bool kept = strcmp(r->o->ledger, "none") != 0;
     group_share(&r->group, &kept, sizeof kept); // rank 0 keeps it
     if (r->plan || r->o->exact || r->o->profile || !kept) return;
     detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
-    StepLists *s = run_step_lists(r);
+    run_step_lists(r, &s);
     if (r->device.used) {
         run_machine(r, &d, &m);
-        price_of(s, &m, &price);
+        price_of(&s, &m, &price);
         r->predicted_ms = 1e3 * (price.seconds - price.outer);
     } else {
         CalibrateWhere where = {
             .world = r->world, .kernels = r->kernels, .team = r->team, .node = r->node};
-        r->predicted_ms = 1e3 * plan_predict(&where, &d, s, &r->calibration);
+        r->predicted_ms = 1e3 * plan_predict(&where, &d, &s, &r->calibration);
     }
     if (r->group.size > 1 && r->predicted_ms > 0)
         run_note(r, "plan     %.2f ms a step are predicted for this layout", r->predicted_ms);
     else if (r->group.size > 1)
         run_note(r, "plan     no prediction for this layout: this machine was not measured for it "
                     "(--plan measures)");
-    run_free_lists(s);
+    price_free(&s);
     detect_free(&d);
 }
 

@@ -83,11 +83,12 @@ void run_print_counts(Run *r) {
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f) die("no memory for the table of --count");
-    StepLists *s = run_step_lists(r);
-    count_print(f, r->group.size, predicted, price_counts(s, predicted, COUNT_ROWS), rows, n);
+    StepLists s;
+    run_step_lists(r, &s);
+    count_print(f, r->group.size, predicted, price_counts(&s, predicted, COUNT_ROWS), rows, n);
     fclose(f);
     text[size - 1] = 0; // progress_note adds the newline
     run_note(r, "%s", text);
     mem_free(text);
-    run_free_lists(s);
+    price_free(&s);
 }

@@ -159,9 +159,8 @@ void run_remark(const Run *r);
 /* Collective. Runs the search for --layout auto or --plan and sets r->plan. False: --plan has
  * printed it. */
 bool run_choose_layout(Run *r);
-/* Local. The lists of a step on the current layout, for pricing; freed by run_free_lists. */
-StepLists *run_step_lists(const Run *r);
-void run_free_lists(StepLists *s);
+/* Local. The lists of a step on the current layout, for pricing (price_free). */
+void run_step_lists(const Run *r, StepLists *s);
 /* Collective. The machine of these ranks: GPUs where they are used, else processors. */
 void run_machine(const Run *r, const Detected *d, Machine *m);
 /* Local. End the run for a batch that is no multiple of --micro; for halves of an odd
