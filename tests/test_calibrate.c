@@ -24,11 +24,28 @@ static Work small_works[N_SMALL] = {
 static SendGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
 static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000, 9000}};
 
+typedef struct Heard {
+    int times;
+    bool ascends, works, collectives;
+    double last;
+    char path[300];
+} Heard;
+
+static void note_progress(void *ctx, const char *path, const char *what, double seconds) {
+    Heard *h = ctx;
+    h->ascends = (h->times == 0 || h->ascends) && seconds >= h->last;
+    h->works |= strncmp(what, "matmul", 6) == 0;
+    h->collectives |= strcmp(what, "all_gather of 3 ranks, 8.79 KiB") == 0;
+    h->times++, h->last = seconds;
+    snprintf(h->path, sizeof h->path, "%s", path);
+}
+
 typedef struct Run {
     CalibrateList list;
     const char *key;
     double budget;
-    CalibrateNotify notify;
+    bool again;
+    Heard *heard;          // or NULL
     Calibration *c[RANKS]; // results
     double seconds;
     double oversubscription;    // 0: not known
@@ -68,8 +85,10 @@ static int rank_main(World *w, void *ctx) {
                             .machine = r->machine ? r->machine : &flat,
                             .key = r->key,
                             .budget = r->budget,
-                            .notify = r->notify};
-    Calibration *c = r->c[world_rank(w)] = calibrate_open(w, r->key, &r->notify);
+                            .again = r->again,
+                            .progress = r->heard ? note_progress : NULL,
+                            .ctx = r->heard};
+    Calibration *c = r->c[world_rank(w)] = calibrate_open(w, r->key, r->again);
     if (r->oversubscription > 0) c->oversubscription = r->oversubscription;
     calibrate(c, &where, &r->list);
     if (world_rank(w) == 0) r->seconds = coll_now() - begin;
@@ -122,26 +141,10 @@ TEST(calibration_is_measured_once_for_each_key) {
     CHECK(same_table(first.c[0], again.c[1]));
     CHECK(other.c[0]->seconds > 0);
     Run forced = small_run("a machine");
-    forced.notify.again = true;
+    forced.again = true;
     run(&forced);
     CHECK(forced.c[0]->seconds > 0 && forced.c[0]->n_works == N_SMALL);
     run_free(&first), run_free(&again), run_free(&other), run_free(&forced);
-}
-
-typedef struct Heard {
-    int times;
-    bool ascends, works, collectives;
-    double last;
-    char path[300];
-} Heard;
-
-static void note_progress(void *ctx, const CalibrateProgress *progress) {
-    Heard *h = ctx;
-    h->ascends = (h->times == 0 || h->ascends) && progress->seconds >= h->last;
-    h->works |= strncmp(progress->what, "matmul", 6) == 0;
-    h->collectives |= strcmp(progress->what, "all_gather of 3 ranks, 8.79 KiB") == 0;
-    h->times++, h->last = progress->seconds;
-    snprintf(h->path, sizeof h->path, "%s", progress->path);
 }
 
 TEST(calibration_reports_its_progress) {
@@ -149,13 +152,13 @@ TEST(calibration_reports_its_progress) {
     const char *folder = test_tmpdir();
     cache_in(folder);
     Run r = small_run("a machine");
-    r.notify = (CalibrateNotify){.progress = note_progress, .ctx = &first};
+    r.heard = &first;
     run(&r), run_free(&r);
     CHECK(first.times >= N_SMALL + 2 * N_COLL_OPS); // before each of them, small and large
     CHECK(first.works && first.collectives);
     CHECK(first.ascends && first.last <= r.seconds);
     CHECK(strstr(first.path, folder) == first.path && access(first.path, R_OK) == 0);
-    r.notify.ctx = &again;
+    r.heard = &again;
     run(&r), run_free(&r);
     CHECK(again.times == 0); // nothing was measured
 }

@@ -261,12 +261,9 @@ static void derive_works(Bench *b) {
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
     bool share = b->c->oversubscription > 1; // cores
-    char *path = calibration_path(w->key);
     arena_commit(&b->memory);
-    meter_start(&b->meter, w->world, share);
-    b->meter.progress = (CalibrateProgress){.path = path};
-    b->meter.notify = &w->notify;
-    double slowest = calibrate_works(&b->meter, w, b->work, b->n_works, b->memory.base, b->bytes,
+    meter_start(&b->meter, w, share);
+    double slowest = calibrate_works(&b->meter, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = share ? 1 : slowest;
     derive_works(b);
@@ -277,7 +274,6 @@ static void measure(Bench *b) {
     group_share(&b->meter.all, b->c->measured, sizeof b->c->measured);
     meter_end(&b->meter);
     arena_free(&b->memory);
-    mem_free(path);
 }
 
 void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *list) {

@@ -29,20 +29,6 @@ typedef struct CalibrateList {
     int n_groups;
 } CalibrateList;
 
-/* Passed on rank 0 before each measurement. */
-typedef struct CalibrateProgress {
-    const char *path; // of the file that will keep the table; NULL: there is no place for it
-    const char *what; // is about to be measured: "all_gather of 4 ranks, 64.0 KiB"
-    double seconds;   // since the beginning
-} CalibrateProgress;
-
-/* Options and callback of the caller; zero: none. All of it but `again` counts on rank 0. */
-typedef struct CalibrateNotify {
-    bool again; // what the cache has is forgotten
-    void (*progress)(void *ctx, const CalibrateProgress *progress);
-    void *ctx;
-} CalibrateNotify;
-
 typedef struct CalibrateWhere {
     World *world;
     const Kernels *kernels;
@@ -51,7 +37,11 @@ typedef struct CalibrateWhere {
     const Machine *machine; // as described, with its links measured: where groups lie, formulas
     const char *key; // what the costs depend on: nodes, processors, binary, options; names the file
     double budget;   // seconds from now on
-    CalibrateNotify notify;
+    bool again;      // what the cache has is forgotten
+    // called on rank 0 before each measurement ("all_gather of 4 ranks, 64.0 KiB"), so many seconds
+    // since the beginning; path: of the file that will keep the table, or NULL. NULL: not called
+    void (*progress)(void *ctx, const char *path, const char *what, double seconds);
+    void *ctx;
 } CalibrateWhere;
 
 /* Seconds = fixed + per_row * rows. */
@@ -92,7 +82,7 @@ struct Calibration {
 
 /* Collective over the world. The table of this key as the cache has it, or an empty one. Free with
  * calibration_free. */
-Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify);
+Calibration *calibrate_open(World *w, const char *key, bool again);
 void calibration_free(Calibration *c);
 /* Collective over the world. Measures what the table lacks within the budget, derives the rest,
  * and writes the cache. Dies when a collective brings wrong data. */

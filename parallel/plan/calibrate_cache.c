@@ -215,11 +215,11 @@ static char *read_file(const char *path) {
     return own ? text : NULL;
 }
 
-Calibration *calibrate_open(World *w, const char *key, const CalibrateNotify *notify) {
+Calibration *calibrate_open(World *w, const char *key, bool again) {
     Calibration *c = calibration_new();
     Group all = comm_group(world_comm(w));
     char *path = calibration_path(key);
-    char *read = all.rank == 0 && path && !notify->again ? read_file(path) : NULL;
+    char *read = all.rank == 0 && path && !again ? read_file(path) : NULL;
     char *text = group_share_text(&all, read);
     Err e;
     if (text && !calibration_parse(c, text, strlen(text), key, &e) && all.rank == 0)

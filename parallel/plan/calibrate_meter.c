@@ -12,7 +12,7 @@ static const double always_enough = 15e-3; // seconds
 
 /* Seconds from a barrier until n calls are done. */
 static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool together) {
-    Comm *all = world_comm(m->world);
+    Comm *all = world_comm(m->where->world);
     bool wait = together && m->oversubscribed;
     coll_barrier(all);
     double begin = coll_now();
@@ -61,30 +61,30 @@ Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, 
 void meter_progress(Meter *m, const char *format, ...) {
     char what[96];
     va_list args;
-    if (!m->notify || !m->notify->progress || m->all.rank > 0) return;
+    if (!m->where->progress || m->all.rank > 0) return;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    m->progress.what = what, m->progress.seconds = coll_now() - m->begin;
-    m->notify->progress(m->notify->ctx, &m->progress);
+    m->where->progress(m->where->ctx, m->path, what, coll_now() - m->begin);
 }
 
 static void nothing(void *ctx) {
     (void)ctx;
 }
 
-void meter_start(Meter *m, World *w, bool oversubscribed) {
+void meter_start(Meter *m, const CalibrateWhere *w, bool oversubscribed) {
     double s[MOST_REPEATS];
-    *m = (Meter){.world = w,
-                 .all = comm_group(world_comm(w)),
+    *m = (Meter){.where = w,
+                 .path = calibration_path(w->key),
+                 .all = comm_group(world_comm(w->world)),
                  .oversubscribed = oversubscribed,
                  .begin = coll_now(),
-                 .rank = mem_calloc((size_t)world_size(w), 2 * sizeof(double))};
+                 .rank = mem_calloc((size_t)world_size(w->world), 2 * sizeof(double))};
     if (!oversubscribed) return;
     for (int i = 0; i < MOST_REPEATS; i++) s[i] = timed(m, nothing, NULL, 1, true);
     m->barrier = meter_agree(m, quartile_of(s, MOST_REPEATS)).mean;
 }
 
 void meter_end(Meter *m) {
-    mem_free(m->rank);
+    mem_free(m->rank), mem_free(m->path);
 }

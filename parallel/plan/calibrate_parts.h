@@ -31,9 +31,8 @@ void calibration_save(const Calibration *c, const char *key);
 /* The clock. All ranks agree in what it says. */
 typedef void MeterCall(void *ctx);
 typedef struct Meter {
-    const CalibrateNotify *notify; // NULL: no callback
-    CalibrateProgress progress;
-    World *world;
+    const CalibrateWhere *where;
+    char *path; // of the file that will keep the table, or NULL
     Group all;
     bool oversubscribed;
     double begin, elapsed; // seconds since the beginning, by rank 0
@@ -46,7 +45,7 @@ typedef struct Took {
     double mean, most;
 } Took;
 /* Collective over the world. */
-void meter_start(Meter *m, World *w, bool oversubscribed);
+void meter_start(Meter *m, const CalibrateWhere *w, bool oversubscribed);
 void meter_end(Meter *m);
 /* Local. What comes next, for rank 0's listener. */
 void meter_progress(Meter *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -62,8 +61,8 @@ WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
 /* Collective over the world. Adds what the works cost, until so many seconds have elapsed. memory:
  * a workspace for all, and behind it the operands that works go round in, as many bytes as the
  * largest needs at least. Returns the time of the slowest rank by the mean. */
-double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
-                       WorkMemory bytes, double until, Calibration *c);
+double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
+                       double until, Calibration *c);
 
 /* ---- one collective (calibrate_send.c) */
 

@@ -130,7 +130,7 @@ static double check(Meter *m, Sender *s, const SendGroup *g) {
     for (int r = 0; r < m->all.size; r++)
         if (m->rank[2 * r] > 0 && at < sizeof who - 16)
             at += (size_t)snprintf(who + at, sizeof who - at, "%s%d", at ? ", " : "", r);
-    if (m->all.rank > 0) ranks_follow(m->world);
+    if (m->all.rank > 0) ranks_follow(m->where->world);
     die("%s of %" PRId64 " bytes along %s (groups of %d ranks) brings wrong data to rank %s: the "
         "network or its software is broken; try another one",
         coll_op_name(s->call.op), s->n * (int64_t)sizeof(float), g->label, g->size, who);

@@ -193,13 +193,13 @@ static WorkCost line(const Job *j) {
     return (WorkCost){.work = j->whole, .fixed = j->scale * fixed, .per_row = j->scale * per_row};
 }
 
-double calibrate_works(Meter *m, const CalibrateWhere *where, const Work *list, int n, void *memory,
-                       WorkMemory bytes, double until, Calibration *c) {
+double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
+                       double until, Calibration *c) {
     Pool pool = {0};
     Job *job = mem_calloc((size_t)n, sizeof *job);
     double *busy = mem_calloc((size_t)m->all.size, sizeof *busy), sum = 0, most = 0;
     int done = 0;
-    if (n > 0) pool_open(&pool, where, memory, bytes);
+    if (n > 0) pool_open(&pool, m->where, memory, bytes);
     m->tidy = work_done;
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < (round ? done : n) && m->elapsed < rounds_share * until; i++) {

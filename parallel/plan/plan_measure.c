@@ -83,7 +83,7 @@ static bool teams_alike(const CalibrateWhere *w, const Group *all) {
 static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char *key,
                                bool measure) {
     Group all = comm_group(world_comm(w->world));
-    Calibration *c = calibrate_open(w->world, key, &w->notify);
+    Calibration *c = calibrate_open(w->world, key, w->again);
     if (c->oversubscription == 0 && !measure) return calibration_free(c), NULL;
     if (c->oversubscription == 0) {
         detect_links(d, w->world);

@@ -138,24 +138,23 @@ typedef struct Measuring {
     double now;         // seconds of measuring
 } Measuring;
 
-static void begin_measuring(Measuring *m, const CalibrateProgress *progress) {
+static void begin_measuring(Measuring *m, const char *path) {
     m->progress = progress_open(stdout, 0);
     printf("measuring kernels and collectives of this machine: %d s at most, once%s%s\n",
-           PLAN_MEASURE_S, progress->path ? "; kept in " : "",
-           progress->path ? progress->path : "");
+           PLAN_MEASURE_S, path ? "; kept in " : "", path ? path : "");
     if (m->run < PLAN_MEASURE_S)
         printf("(the whole run may take less: --calibrate none does not measure, --layout SPEC "
                "does not plan)\n");
     fflush(stdout);
 }
 
-static void show_measuring(void *ctx, const CalibrateProgress *progress) {
+static void show_measuring(void *ctx, const char *path, const char *what, double seconds) {
     Measuring *m = ctx;
-    if (!m->progress) begin_measuring(m, progress);
-    m->now = progress->seconds;
-    char what[128];
-    snprintf(what, sizeof what, "measuring %s", progress->what);
-    progress_part(m->progress, what, m->now / PLAN_MEASURE_S, m->now);
+    if (!m->progress) begin_measuring(m, path);
+    m->now = seconds;
+    char text[128];
+    snprintf(text, sizeof text, "measuring %s", what);
+    progress_part(m->progress, text, m->now / PLAN_MEASURE_S, m->now);
 }
 
 /* Collective. Measures what the plan needs of this machine: r->calibration. Rank 0 shows progress.
@@ -165,12 +164,13 @@ static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
            tokens = (double)p->space.shape.batch;
     double a_step = tokens * config_flops_per_token(&r->config, r->seq) / flops;
     Measuring m = {.run = r->o->plan || !(flops > 0) ? INFINITY : (double)r->o->steps * a_step};
-    CalibrateWhere where = {
-        .world = r->world,
-        .kernels = r->kernels,
-        .team = r->team,
-        .node = r->node,
-        .notify = {.again = r->o->calibrate == 1, .progress = show_measuring, .ctx = &m}};
+    CalibrateWhere where = {.world = r->world,
+                            .kernels = r->kernels,
+                            .team = r->team,
+                            .node = r->node,
+                            .again = r->o->calibrate == 1,
+                            .progress = show_measuring,
+                            .ctx = &m};
     r->calibration = plan_measure(p, &where, d);
     progress_close(m.progress);
     double took = r->calibration ? r->calibration->seconds : 0;
