@@ -475,9 +475,9 @@ TEST(search_obeys_what_is_fixed) {
     // named schemes are what they are, whatever layout is asked for
     Choice fixed[N_SCHEMES], any[N_SCHEMES];
     const char *name[N_SCHEMES];
-    int n = search_presets(&s, &m, best, 1, fixed, name, N_SCHEMES);
+    int n = search_presets(&s, &m, best, 1, fixed, name);
     s.only = NULL;
-    CHECK(n > 5 && search_presets(&s, &m, NULL, 0, any, name, N_SCHEMES) == n);
+    CHECK(n > 5 && search_presets(&s, &m, NULL, 0, any, name) == n);
     for (int i = 0; i < n; i++) CHECK_NEAR(fixed[i].price.seconds, any[i].price.seconds, 0);
     CHECK_STR(name[0], "dp");
     CHECK(fixed[0].layout.size[AXIS_D] == 8);
@@ -524,8 +524,8 @@ TEST(search_of_named_schemes_takes_what_is_among_the_best_already) {
         Choice best[BEST], apart[N_SCHEMES], some[N_SCHEMES];
         const char *name[N_SCHEMES], *other[N_SCHEMES];
         int n_best = search_best(&s, &m, best, BEST, NULL);
-        int n = search_presets(&s, &m, NULL, 0, apart, name, N_SCHEMES);
-        CHECK(search_presets(&s, &m, best, n_best, some, other, N_SCHEMES) == n);
+        int n = search_presets(&s, &m, NULL, 0, apart, name);
+        CHECK(search_presets(&s, &m, best, n_best, some, other) == n);
         for (int k = 0; k < n; k++) {
             CHECK(name[k] == other[k] && apart[k].fits == some[k].fits);
             // of a scheme with many candidates not all are priced

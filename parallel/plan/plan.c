@@ -114,9 +114,9 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         for (int i = 0; i < n_best; i++) list_plain(&best[i], &l);
     }
     if (!few || s->only) { // else they are among all
-        Choice preset[PLAN_PRESETS];
-        const char *name[PLAN_PRESETS];
-        int n_presets = search_presets(s, described, best, n_best, preset, name, PLAN_PRESETS);
+        Choice preset[N_SCHEMES];
+        const char *name[N_SCHEMES];
+        int n_presets = search_presets(s, described, best, n_best, preset, name);
         Space any = *s; // as search_presets has it: other layouts than the one that is asked for
         any.only = NULL;
         l.s = &any, l.orders.n = 0;
@@ -193,8 +193,8 @@ bool plan_search(Plan *p, Err *e) {
                    choice_print(&l.c, text),
                    quantity_short((double)l.c.price.memory, AS_BYTES, "GiB", takes));
     }
-    p->n_presets = search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset,
-                                  p->preset_name, PLAN_PRESETS);
+    p->n_presets =
+        search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset, p->preset_name);
     return true;
 }
 

@@ -13,7 +13,7 @@
 #include "parallel/plan/detect.h"
 #include "parallel/plan/search.h"
 
-enum { PLAN_TOP = 12, PLAN_PRESETS = 16, PLAN_MEASURE_S = 10 };
+enum { PLAN_TOP = 12, PLAN_MEASURE_S = 10 };
 
 typedef struct Plan {
     Space space;
@@ -21,8 +21,8 @@ typedef struct Plan {
     Choice best[PLAN_TOP]; // the choice first
     int n_best;
     SearchCount count;
-    Choice preset[PLAN_PRESETS];
-    const char *preset_name[PLAN_PRESETS];
+    Choice preset[N_SCHEMES];
+    const char *preset_name[N_SCHEMES];
     int n_presets;
     double error; // median relative error of predictions; NAN: unknown
 } Plan;

@@ -1,7 +1,6 @@
 #include "parallel/plan/search.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
@@ -258,13 +257,13 @@ static const Choice *first_of(const NamedScheme *f, const Space *s, const Choice
     return NULL;
 }
 
-int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
-                   const char **name, int max) {
+int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best,
+                   Choice out[N_SCHEMES], const char *name[N_SCHEMES]) {
     int n = 0;
     Space any = *s;
     any.only = NULL; // what a scheme would cost beside the one layout that is asked for
     MicroBatches read = {.n = 0};
-    for (int i = 0; i < N_SCHEMES && n < max; i++) {
+    for (int i = 0; i < N_SCHEMES; i++) {
         const Choice *found = s->only ? NULL : first_of(&named_schemes[i], s, best, n_best);
         if (found)
             out[n] = *found;
@@ -276,9 +275,6 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     return n;
 }
 
-bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out) {
-    for (int i = 0; i < N_SCHEMES; i++)
-        if (strcmp(named_schemes[i].name, name) == 0)
-            return search_scheme(s, m, &named_schemes[i], NULL, out);
-    return false;
+bool search_preset(const Space *s, const Machine *m, const NamedScheme *f, Choice *out) {
+    return search_scheme(s, m, f, NULL, out);
 }

@@ -50,13 +50,12 @@ void search_price(const Space *s, const Machine *m, Choice *c);
 /* Local. Calls f for every candidate, in order. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
 /* Local. The named schemes that p ranks allow, priced: name[i] of them, the best factorization of
- * each; where there are many, the best of the hundred with the least bounds. Returns how many of at
- * most max. best: what search_best has found (n_best 0: nothing); a scheme that is among them is
- * not searched. */
-int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best, Choice *out,
-                   const char **name, int max);
-/* Local. The same for one of them: false when there is none of that name, or these ranks do not
- * allow it. */
-bool search_preset(const Space *s, const Machine *m, const char *name, Choice *out);
+ * each; where there are many, the best of the hundred with the least bounds. Returns how many.
+ * best: what search_best has found (n_best 0: nothing); a scheme that is among them is not
+ * searched. */
+int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best,
+                   Choice out[N_SCHEMES], const char *name[N_SCHEMES]);
+/* Local. The same for one of them: false when these ranks do not allow it. */
+bool search_preset(const Space *s, const Machine *m, const NamedScheme *f, Choice *out);
 
 #endif

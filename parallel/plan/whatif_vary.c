@@ -241,10 +241,10 @@ static bool search_only(const Space *s, const Machine *m, const char *layout, Ch
     return true;
 }
 
-static bool is_named(const char *scheme) {
+static const NamedScheme *named(const char *scheme) {
     for (int i = 0; i < N_SCHEMES; i++)
-        if (strcmp(named_schemes[i].name, scheme) == 0) return true;
-    return false;
+        if (strcmp(named_schemes[i].name, scheme) == 0) return &named_schemes[i];
+    return NULL;
 }
 
 bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
@@ -258,8 +258,9 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
         return false;
     for (int k = 0; k < w->n_schemes; k++) {
         Choice *c = &out->scheme[k];
-        if (is_named(w->scheme[k]))
-            out->has[k] = search_preset(s, m, w->scheme[k], c) && c->fits;
+        const NamedScheme *f = named(w->scheme[k]);
+        if (f)
+            out->has[k] = search_preset(s, m, f, c) && c->fits;
         else if (!search_only(s, m, w->scheme[k], c, &out->has[k], e))
             return false;
     }
