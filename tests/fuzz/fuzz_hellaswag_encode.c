@@ -8,8 +8,9 @@
 #include "tests/fuzz/seeds.h"
 
 static void seeds(void) {
-    seed_text("two", "{'ctx': 'A b', 'label': '1', 'endings': ['c', 'd.', 'e', 'f g']}\n\n"
-                     "{'ctx': 'Z', 'ind': 4, 'label': 0, 'endings': ['1', '2', '3', '4']}\r\n \t\r\n");
+    seed_text("two",
+              "{'ctx': 'A b', 'label': '1', 'endings': ['c', 'd.', 'e', 'f g']}\n\n"
+              "{'ctx': 'Z', 'ind': 4, 'label': 0, 'endings': ['1', '2', '3', '4']}\r\n \t\r\n");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
