@@ -289,9 +289,9 @@ static void run_move(Run *r) {
 
 /* ---- the kinds ---- */
 
-/* How a work is run; what a call reads and writes, for each of its rows: passes over `a` activations
- * (over one where a is 0), and over as many floats; floats beside them, and for each of b parts. A
- * flag adds a pass. */
+/* How a kind of work is run, and what a call reads and writes. Per row: `acts` passes over `a`
+ * activations (over one if a is 0), `floats` passes over as many floats, `beside` floats beside
+ * them, and `parts` floats for each of b parts. The flag `one_more` adds a pass. */
 static const struct {
     const char *name;
     void (*run)(Run *r); // takes the operands, and computes where there is memory for them
