@@ -46,8 +46,10 @@ int batch_locate(const Batches *b, int64_t step, int64_t j, int64_t *first_token
     return lo;
 }
 
-/* Ids were checked when the file was opened: a wrong one was written into it since then. No kernel
- * may look it up, and the step is not made (io_map_truncated). */
+/* Ids were checked against the vocabulary when the file was opened, so a wrong id here means that
+ * the file has changed since. The id becomes 0, because kernels index the embedding with it, and
+ * the file is noted as changed: the trainer then ends without making this step
+ * (io_map_truncated). */
 static void check_ids(const Batches *b, const Shard *s, int32_t *ids) {
     for (int64_t t = 0; t < b->seq; t++)
         if (ids[t] < 0 || ids[t] >= b->set->vocab) ids[t] = 0, io_map_note(&s->file);
@@ -55,11 +57,11 @@ static void check_ids(const Batches *b, const Shard *s, int32_t *ids) {
 
 void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                 int32_t *targets) {
-    int64_t at;
+    int64_t first_token;
     for (int64_t i = 0; i < n; i++) {
-        const Shard *s = &b->set->shards[batch_locate(b, step, first + i, &at)];
-        shard_read(s, at, b->seq, inputs + i * b->seq);
-        shard_read(s, at + 1, b->seq, targets + i * b->seq);
+        const Shard *s = &b->set->shards[batch_locate(b, step, first + i, &first_token)];
+        shard_read(s, first_token, b->seq, inputs + i * b->seq);
+        shard_read(s, first_token + 1, b->seq, targets + i * b->seq);
         check_ids(b, s, inputs + i * b->seq), check_ids(b, s, targets + i * b->seq);
         io_map_check(&s->file);
     }
@@ -73,10 +75,11 @@ void batch_fill_padded(const Batches *b, int64_t step, int64_t first, int64_t n,
 }
 
 void batch_prefetch(const Batches *b, int64_t step, int64_t first, int64_t n) {
-    int64_t at, end = batch_sequences(b, step);
+    int64_t first_token, end = batch_sequences(b, step);
     for (int64_t j = first; j < first + n && j < end; j++) {
-        const Shard *s = &b->set->shards[batch_locate(b, step, j, &at)];
-        if (s->file.p) io_prefetch(s->tokens + at * s->width, (size_t)((b->seq + 1) * s->width));
+        const Shard *s = &b->set->shards[batch_locate(b, step, j, &first_token)];
+        if (s->file.p)
+            io_prefetch(s->tokens + first_token * s->width, (size_t)((b->seq + 1) * s->width));
     }
 }
 

@@ -6,31 +6,33 @@
 #include "data/presplit.h"
 #include "data/tokenizer_parts.h"
 
-/* Two ids side by side. */
+/* A pair of neighbouring ids. */
 typedef struct Pair {
     int32_t left, right;
     int64_t count;
-    uint32_t *words, n_words, cap_words; // where it was seen; some may have lost it since
-    int32_t fresh;                       // the last token that made it more frequent
+    // words that held the pair when they were listed; later merges may have removed it from some
+    uint32_t *words, n_words, cap_words;
+    int32_t grown_at; // number of the last merge that put the pair on the list `grown`; -1: none
 } Pair;
 
 /* A distinct piece of the text. */
 typedef struct Word {
-    size_t first, n; // its ids
+    size_t first, n; // the ids of the word: b->ids[first .. first + n)
     int64_t count;
-    int32_t seen; // the last merge that looked at it
+    int32_t merged_at; // number of the last merge applied to this word; -1: none
 } Word;
 
 struct BpeTrain {
     Strings pieces, tokens;
-    int64_t *counts; // of pieces
+    int64_t *counts; // [pieces.n] occurrences of each piece in the text
     size_t cap_counts;
     Word *words;
     int32_t *ids;
-    Strings pair_ids; // left and right as bytes, by which pairs are found
+    Strings pair_ids; // the bytes of (left, right): number i belongs to pairs[i]
     Pair *pairs;
     uint32_t n_pairs, cap_pairs;
-    Heap heap; // of pairs: the most frequent first, as often as they were when put there
+    // pairs by descending count, as it was when the pair was pushed: entries may be outdated
+    Heap heap;
     int32_t (*merges)[2];
     size_t n_merges, cap_merges;
     uint32_t *grown; // pairs that the current merge made more frequent
@@ -61,20 +63,22 @@ static uint32_t pair_number(BpeTrain *b, int32_t left, int32_t right) {
     size_t i = strings_number(&b->pair_ids, (const uint8_t *)ids, sizeof ids);
     if (i == b->n_pairs) { // a new pair
         mem_grow(b->pairs, b->n_pairs, b->cap_pairs);
-        b->pairs[b->n_pairs++] = (Pair){.left = left, .right = right, .fresh = -1};
+        b->pairs[b->n_pairs++] = (Pair){.left = left, .right = right, .grown_at = -1};
     }
     return (uint32_t)i;
 }
 
-/* Of equally frequent ones that with the smaller left id, then that with the smaller right one. */
-static void offer(BpeTrain *b, uint32_t pair) {
+/* Pushes a pair on the heap with its present count. Order of the heap: descending count, then
+ * ascending left id, then ascending right id. */
+static void push_pair(BpeTrain *b, uint32_t pair) {
     const Pair *p = &b->pairs[pair];
     uint64_t ids = (uint64_t)(uint32_t)p->left << 32 | (uint32_t)p->right;
     heap_push(&b->heap, (HeapItem){UINT64_MAX - (uint64_t)p->count, ids});
 }
 
-/* Adds `count` to all pairs of the word. Those with `made` in them (-1: all) now also know the
- * word, and are noted as grown. */
+/* Adds `count` to the count of every pair of neighbours in the word. With `note`, the pairs that
+ * hold the token `made` (every pair if made is -1) also get the word on their list, and go on the
+ * list `grown`. */
 static void count_pairs(BpeTrain *b, uint32_t word, int64_t count, bool note, int32_t made) {
     const Word *w = &b->words[word];
     const int32_t *ids = b->ids + w->first;
@@ -87,26 +91,26 @@ static void count_pairs(BpeTrain *b, uint32_t word, int64_t count, bool note, in
             mem_grow(p->words, p->n_words, p->cap_words);
             p->words[p->n_words++] = word;
         }
-        if (p->fresh == (int32_t)b->n_merges) continue;
-        p->fresh = (int32_t)b->n_merges;
+        if (p->grown_at == (int32_t)b->n_merges) continue;
+        p->grown_at = (int32_t)b->n_merges;
         mem_grow(b->grown, b->n_grown, b->cap_grown);
         b->grown[b->n_grown++] = number;
     }
 }
 
-static void offer_grown(BpeTrain *b) {
-    for (size_t i = 0; i < b->n_grown; i++) offer(b, b->grown[i]);
+static void push_grown(BpeTrain *b) {
+    for (size_t i = 0; i < b->n_grown; i++) push_pair(b, b->grown[i]);
     b->n_grown = 0;
 }
 
-static bool holds(const BpeTrain *b, const Word *w, int32_t left, int32_t right) {
+static bool word_holds(const BpeTrain *b, const Word *w, int32_t left, int32_t right) {
     const int32_t *ids = b->ids + w->first;
     for (size_t i = 0; i + 1 < w->n; i++)
         if (ids[i] == left && ids[i + 1] == right) return true;
     return false;
 }
 
-/* Replaces the pair from left to right. */
+/* Replaces each occurrence of the pair by the token `made`, from left to right. */
 static void merge_word(BpeTrain *b, Word *w, int32_t left, int32_t right, int32_t made) {
     int32_t *ids = b->ids + w->first;
     size_t n = 0;
@@ -118,14 +122,16 @@ static void merge_word(BpeTrain *b, Word *w, int32_t left, int32_t right, int32_
     w->n = n;
 }
 
+/* Merges a pair into the token `made` in every word with the pair, and updates the counts of all
+ * pairs in these words. */
 static void merge_pair(BpeTrain *b, uint32_t number, int32_t made) {
     Pair p = b->pairs[number];
     b->pairs[number].words = NULL;
     b->pairs[number].n_words = b->pairs[number].cap_words = 0;
     for (uint32_t i = 0; i < p.n_words; i++) {
         Word *w = &b->words[p.words[i]];
-        if (w->seen == (int32_t)b->n_merges || !holds(b, w, p.left, p.right)) continue;
-        w->seen = (int32_t)b->n_merges;
+        if (w->merged_at == (int32_t)b->n_merges || !word_holds(b, w, p.left, p.right)) continue;
+        w->merged_at = (int32_t)b->n_merges;
         count_pairs(b, p.words[i], -w->count, false, -1);
         merge_word(b, w, p.left, p.right, made);
         count_pairs(b, p.words[i], w->count, true, made);
@@ -133,7 +139,7 @@ static void merge_pair(BpeTrain *b, uint32_t number, int32_t made) {
     mem_free(p.words);
 }
 
-/* Words and first pairs from the counted pieces. */
+/* Makes the words and the first pairs from the counted pieces. Ids 0 .. 255 are the bytes. */
 static void prepare(BpeTrain *b) {
     uint8_t order[256];
     int32_t id_of_byte[256];
@@ -150,11 +156,11 @@ static void prepare(BpeTrain *b) {
         b->words[i] = (Word){first, b->pieces.first[i + 1] - first, b->counts[i], -1};
         count_pairs(b, (uint32_t)i, b->counts[i], true, -1);
     }
-    offer_grown(b);
+    push_grown(b);
 }
 
-/* The number of the token left + right, given now if it is new. */
-static int32_t product(BpeTrain *b, int32_t left, int32_t right) {
+/* The id of the merged token: the bytes of left, then those of right. New bytes get the next id. */
+static int32_t merged_token(BpeTrain *b, int32_t left, int32_t right) {
     size_t n, m;
     const uint8_t *l = strings_at(&b->tokens, (size_t)left, &n);
     const uint8_t *r = strings_at(&b->tokens, (size_t)right, &m);
@@ -165,14 +171,17 @@ static int32_t product(BpeTrain *b, int32_t left, int32_t right) {
     return id;
 }
 
+/* Merges the most frequent pair until there are `most` tokens or no pair occurs min_count times. */
 static void learn(BpeTrain *b, size_t most, int64_t min_count, BpeProgress progress, void *ctx) {
     while (b->tokens.n < most && b->heap.n) {
         HeapItem top = heap_pop(&b->heap);
         int64_t count = (int64_t)(UINT64_MAX - top.first);
         uint32_t number = pair_number(b, (int32_t)(top.second >> 32), (int32_t)top.second);
         const Pair *p = &b->pairs[number];
-        if (count != p->count) { // it has lost words since: ask again at its place
-            if (p->count > 0 && count > p->count) offer(b, number);
+        // An outdated entry. A pair that has lost occurrences since is pushed again with its
+        // present count; one that has gained some was pushed again at that time.
+        if (count != p->count) {
+            if (p->count > 0 && count > p->count) push_pair(b, number);
             continue;
         }
         if (count < min_count) break;
@@ -180,21 +189,21 @@ static void learn(BpeTrain *b, size_t most, int64_t min_count, BpeProgress progr
         b->merges[b->n_merges][0] = p->left;
         b->merges[b->n_merges][1] = p->right;
         b->n_merges++;
-        merge_pair(b, number, product(b, p->left, p->right));
-        offer_grown(b);
+        merge_pair(b, number, merged_token(b, p->left, p->right));
+        push_grown(b);
         if (progress && b->n_merges % 64 == 0)
             progress(ctx, (int32_t)b->tokens.n + 1, (int32_t)most + 1);
     }
 }
 
-/* Takes the tokens over. */
+/* Takes ownership of b->tokens. */
 static Tokenizer *make_tokenizer(BpeTrain *b) {
     strings_add(&b->tokens, (const uint8_t *)"<|endoftext|>", strlen("<|endoftext|>"));
     Tokenizer *t = tokenizer_make("GPT-2 vocab.json and merges.txt", b->tokens);
     t->can_encode = true;
     tokenizer_choose_eot(t);
-    /* A pair whose product is a token of another pair, too, may come up a second time: its first
-     * rank counts. */
+    /* A pair can be merged a second time if one of its tokens is made by more than one pair. The
+     * rank of its first merge counts: tokenizer_add_merge refuses the second one. */
     for (size_t i = 0; i < b->n_merges; i++)
         tokenizer_add_merge(t, b->merges[i][0], b->merges[i][1], NULL);
     return t;

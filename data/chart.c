@@ -11,10 +11,11 @@
 enum { LEFT = 58, RIGHT = 14, TOP = 40, BOTTOM = 34, MOST_POINTS = 1200 };
 
 typedef struct Frame {
-    double x0, x1, y0, y1; // values at the edges
-    double w, h;           // of the plot area
+    double x0, x1, y0, y1; // data values at the edges of the plot area
+    double w, h;           // size of the plot area in the view box
 } Frame;
 
+/* View box coordinates of a data value. */
 static double px(const Frame *r, double x) {
     return LEFT + r->w * (x - r->x0) / (r->x1 - r->x0);
 }
@@ -73,8 +74,8 @@ void chart_put(FILE *f, const char *fmt, ...) {
     va_end(ap);
 }
 
-/* Widens lo .. hi by the series; of a faint one only by its middle 99 %, so that one spike does not
- * flatten the rest. */
+/* Widens [lo, hi] to contain the y values of a series. Of a faint series only the middle 99 %
+ * count, so that one spike does not flatten the other curves. */
 static void widen(const ChartSeries *s, double floor_step, double *lo, double *hi) {
     double *v = mem_calloc(s->n, sizeof *v);
     size_t n = 0;
@@ -88,7 +89,7 @@ static void widen(const ChartSeries *s, double floor_step, double *lo, double *h
     mem_free(v);
 }
 
-/* false when there is nothing to draw. */
+/* Chooses the ranges of both axes. False when no series has two finite points. */
 static bool frame(Frame *r, const Chart *c, const ChartSeries *s, int n_series) {
     *r = (Frame){INFINITY,
                  -INFINITY,
@@ -137,8 +138,9 @@ static void axes(FILE *f, const Chart *c, const Frame *r) {
             c->height - BOTTOM, c->height - BOTTOM);
 }
 
-/* Of many points the lowest and the highest of each bucket stay: spikes survive. Returns the number
- * kept. */
+/* Reduces a series of more than MOST_POINTS points: of each bucket of neighbours only the lowest
+ * and the highest point are kept, so that spikes stay visible. Returns the number of points in x,
+ * y. */
 static size_t decimate(const ChartSeries *s, double *x, double *y) {
     size_t bucket = s->n <= MOST_POINTS ? 1 : (2 * s->n + MOST_POINTS - 1) / MOST_POINTS, n = 0;
     for (size_t b = 0; b < s->n; b += bucket) {
@@ -180,7 +182,8 @@ static void legend(FILE *f, const Chart *c, const ChartSeries *s, int n_series) 
         char label[32];
         snprintf(label, sizeof label, "%.28s", s[i].label);
         x -= 6.6 * (double)strlen(label) + 30;
-        if (x < LEFT + 8.0 * (double)strlen(c->title)) return; // no room: the pointer still tells
+        // no room for the label: it shows only under the pointer
+        if (x < LEFT + 8.0 * (double)strlen(c->title)) return;
         fprintf(f,
                 "<line class='%s' x1='%.1f' x2='%.1f' y1='18' y2='18' style='stroke:var(--s%d)'/>",
                 s[i].style == CHART_FAINT    ? "line faint"
@@ -219,7 +222,7 @@ static void put_points(FILE *f, const ChartSeries *s, const double *x, const dou
 }
 
 bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_series) {
-    static int serial; // names clip paths; one page is written by one process
+    static int serial; // numbers the ids of clip paths, which must be unique in a page
     Frame r;
     if (!frame(&r, c, series, n_series)) return false;
     int id = serial++;

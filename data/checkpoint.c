@@ -29,7 +29,7 @@
 
 static const char FORMAT[] = "train_gpt checkpoint 1";
 
-/* Checksum of the manifest itself: of its canonical text without this key. */
+/* CRC-32C of the manifest itself: of its canonical text without the key "crc32c". */
 static json_int_t manifest_crc(const json_t *m) {
     json_t *rest = json_copy((json_t *)(uintptr_t)m);
     json_object_del(rest, "crc32c");
@@ -40,7 +40,8 @@ static json_int_t manifest_crc(const json_t *m) {
     return crc;
 }
 
-/* NULL and the reason when it is not sound. Sizes of files are checked, contents are not. */
+/* Reads checkpoint.json of a checkpoint; NULL and the reason when it is not sound. The sizes of the
+ * listed files are checked, their contents are not. */
 static json_t *manifest_read(const char *path, Err *e) {
     char *file = mem_printf("%s/%s", path, CHECKPOINT_MANIFEST);
     FILE *f = fopen(file, "r");
@@ -77,7 +78,7 @@ static json_t *manifest_read(const char *path, Err *e) {
     return NULL;
 }
 
-/* Collective. The same, as rank 0 finds it. */
+/* Collective. As manifest_read, by rank 0 for all ranks. */
 static json_t *manifest_share(const char *path, const Group *g, Err *e) {
     json_t *mine = g->rank == 0 ? manifest_read(path, e) : NULL;
     if (!group_agree(g, g->rank != 0 || mine, e)) return NULL;
@@ -90,7 +91,7 @@ static json_t *manifest_share(const char *path, const Group *g, Err *e) {
     return m;
 }
 
-/* Text of a new one; files: {NAME: {"bytes", "crc32c"}}. */
+/* Text of a new checkpoint.json; files: {NAME: {"bytes", "crc32c"}}. */
 static char *manifest_print(int64_t step, const Config *c, json_t *files) {
     char model[512];
     config_print(c, model, sizeof model);
@@ -190,8 +191,9 @@ char *checkpoint_path(const char *save_dir, int64_t step) {
     return mem_printf("%s/step_%08lld", save_dir, (long long)step);
 }
 
-/* One run at a time. The file is never removed: who opened it before and locks it after its removal
- * would hold nothing. */
+/* Locks the file `path` and writes this process's name into it. The file is never removed: a
+ * process that opened it before its removal and locked it afterwards would hold a lock that nobody
+ * else sees. */
 static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e) {
     char who[160] = "", host[HOST_NAME_MAX + 1] = "host";
     *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -200,9 +202,10 @@ static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e)
         gethostname(host, sizeof host);
         int n = snprintf(who, sizeof who, "process %ld on %s\n", (long)getpid(), host);
         if (ftruncate(*lock, 0) || pwrite(*lock, who, (size_t)n, 0) != n)
-            warn("%s: %s", path, strerror(errno)); // locked all the same, without a name
-        // The holder alone saves here: every temporary is of a run that has ended. Process ids do
-        // not say so, as a killed process that its parent has not yet waited for still has one.
+            warn("%s: %s", path, strerror(errno)); // the lock holds all the same, without a name
+        // Only the holder of the lock saves here, so every temporary folder belongs to a run that
+        // has ended. Process ids do not show that: a killed process keeps its id until its parent
+        // has waited for it.
         temporary_clean(save_dir, ".step_", true);
         return true;
     }
@@ -226,7 +229,8 @@ bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
     return group_agree(g, mine, e);
 }
 
-/* Of this machine's view; what is not whole is named. */
+/* Path of the newest complete checkpoint, as this machine sees the folder; warns about incomplete
+ * ones. */
 static char *latest(const char *save_dir, int64_t *step) {
     int n;
     int64_t *steps = list_steps(save_dir, &n);
@@ -257,14 +261,15 @@ char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
     return path;
 }
 
-/* Renamed first: a folder that is half removed must not look like a checkpoint. */
+/* The folder is renamed before its removal: a half removed folder must not look like a
+ * checkpoint. */
 static void remove_checkpoint(const char *path, const char *aside) {
     Err e;
     if (!io_rename(path, aside, &e) || !io_remove_tree(aside, &e))
         warn("old checkpoint not removed: %s", e.text);
 }
 
-/* Removes old checkpoints as the options say, by way of the name `aside`. */
+/* Removes old checkpoints as the options say. Each is renamed to `aside` before its removal. */
 static void steps_rotate(const char *save_dir, int64_t newest, const CheckpointOptions *o,
                          const char *aside) {
     if (!o || o->keep_last <= 0) return;
@@ -283,7 +288,7 @@ static void steps_rotate(const char *save_dir, int64_t newest, const CheckpointO
 
 /* ---- saving ---- */
 
-/* The folder under construction and the list of what it holds. */
+/* The folder under construction and the list of its files (name, bytes, checksum). */
 typedef struct Build {
     char *dir;
     json_t *files;
@@ -316,8 +321,9 @@ static bool put_model(Build *b, Err *e) {
     return ok;
 }
 
-/* What an optimizer remembers: AdamW's moments of all tensors, then the velocity of the outer loop
- * where there is one. State i as a piece of that name; false: there is none. */
+/* State of the optimizer: of all tensors AdamW's first moments, then the second ones, then the
+ * velocity of the outer loop. Describes state i = kind * t->n + tensor as a file tensor "m.NAME",
+ * "v.NAME" or "velocity.NAME". False where the table has no such state. */
 enum { N_STATES = 3 };
 static bool state_of(const TensorTable *t, int i, Piece *p, PieceHeld *h) {
     static const char *const names[N_STATES] = {"m", "v", "velocity"};
@@ -366,7 +372,7 @@ static bool put_copies(Build *b, const char *const *files, Err *e) {
     return true;
 }
 
-/* Rank 0: an empty folder, and the model's description in it. */
+/* Rank 0: makes the temporary folder and writes the model's description into it. */
 static bool begin(Build *b, const char *save_dir, Err *e) {
     if (!io_make_dirs(save_dir, e)) return false;
     temporary_clean(save_dir, ".step_", false);
@@ -378,8 +384,8 @@ static bool begin(Build *b, const char *save_dir, Err *e) {
     return ok;
 }
 
-/* Rank 0, when the tensors of all ranks are on the disk. A folder that is in the place already is
- * not whole: the run would have begun after it. */
+/* Rank 0, after all ranks have written their tensors: writes the remaining files, then renames the
+ * folder to `place`, in place of an older folder of that name. */
 static bool complete(Build *b, const char *place, int64_t step, const char *state,
                      const CheckpointOptions *o, Err *e) {
     if (!put_text(b, "train_state.json", state, strlen(state), e) ||
@@ -403,7 +409,7 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
               group_agree(g, !first || complete(&b, place, step, state_json, o, e), e);
     if (!ok && first) io_remove_tree(b.dir, NULL);
     ok = ok && group_agree(g, !first || io_sync_dir(save_dir, e), e);
-    if (!ok) group_barrier(g); // nothing is left behind before any rank ends the program
+    if (!ok) group_barrier(g); // rank 0 has removed its folder before any rank may end the program
     if (ok && first) steps_rotate(save_dir, step, o, b.dir);
     json_decref(b.files);
     mem_free(b.dir);
@@ -420,7 +426,8 @@ static bool check_same_model(const char *path, const Config *saved, const Config
            err(e, "%s is a checkpoint of another model: it has %s, this run %s", path, a, b);
 }
 
-/* A run without an outer loop leaves no velocity: it begins at zero, as this one does. */
+/* Reads state i from the file. A file without velocity is of a run without an outer loop: then
+ * velocity stays zero, its initial value. */
 static bool get_state(const SafeTensors *s, const TensorTable *t, int i, Err *e) {
     Piece p;
     PieceHeld h;

@@ -164,7 +164,7 @@ typedef struct Writer {
     const char *thing, *colour, *place, *other_place;
     char *text;
     size_t length, cap;
-    bool capital, article; // what the next letter is still to get
+    bool capital, article; // pending: a capital letter, or "a " or "an " before the next word
 } Writer;
 
 static int draw(Writer *w, int n) {
@@ -259,7 +259,7 @@ static void expand(Writer *w, const char *s) {
             w->capital = true;
         } else if (*s == '@') {
             w->article = true;
-            s++; // its space comes with the article
+            s++; // put_text writes the space with the article
         } else if (*s == '%') {
             write_code(w, *++s);
         } else if (*s == '[') {

@@ -29,8 +29,8 @@ static int get_u16(const uint8_t *p) {
     return v;
 }
 
-/* One stretch of tokens: a length word and that many words. Moves *at (bytes) past it; false when
- * it leaves [*at, end). */
+/* Reads a list of tokens: a uint16 with their number, then that many uint16. Moves *at (bytes) past
+ * the list and raises *max_id to its largest id. False when the list goes beyond `end`. */
 static bool take(const uint8_t *p, int64_t *at, int64_t end, int64_t *n_tokens, int64_t *max_id) {
     if (end - *at < 2) return false;
     *n_tokens = get_u16(p + *at);
@@ -44,8 +44,8 @@ static bool take(const uint8_t *p, int64_t *at, int64_t end, int64_t *n_tokens, 
     return true;
 }
 
-/* The body of example i, whose words end at byte `end`: context and four completions fill it
- * exactly. */
+/* Reads the body of example i: the context and four completions must fill it exactly to byte
+ * `end`. */
 static bool parse_body(const uint8_t *p, int64_t i, int64_t at, int64_t end, HellaSwag *out,
                        Err *e) {
     int64_t context, n;
@@ -66,7 +66,7 @@ static bool parse_body(const uint8_t *p, int64_t i, int64_t at, int64_t end, Hel
     return true;
 }
 
-/* Example i at byte *at, moved past it. */
+/* Reads example i at byte *at and moves *at past it. */
 static bool parse_example(const uint8_t *p, int64_t n, int64_t i, int64_t longest, int64_t *at,
                           HellaSwag *out, Err *e) {
     const uint8_t *x = p + *at;
@@ -146,10 +146,10 @@ int hellaswag_label(const HellaSwag *h, int64_t example) {
     return get_u16(h->data + h->at[example] + 6);
 }
 
-/* A row in the file: the words of the context, then those of the completion. */
+/* A row in the file: the tokens of the context and of the completion, uint16 each. */
 typedef struct Row {
     const uint8_t *context, *completion;
-    int64_t n_context, n; // n: of the completion
+    int64_t n_context, n; // numbers of tokens; n: of the completion
 } Row;
 
 static Row row_of(const HellaSwag *h, int64_t example, int c) {
@@ -174,7 +174,8 @@ void hellaswag_row(const HellaSwag *h, int64_t example, int c, int64_t S, int32_
     Row r = row_of(h, example, c);
     for (int64_t t = 0; t < S; t++) inputs[t] = 0, targets[t] = -1;
     for (int64_t t = 0; t < r.n_context; t++) inputs[t] = get_u16(r.context + 2 * t);
-    for (int64_t k = 0, t = r.n_context; k < r.n; k++, t++) { // token k at place t of the row
+    // token k of the completion is position t of the row
+    for (int64_t k = 0, t = r.n_context; k < r.n; k++, t++) {
         targets[t - 1] = get_u16(r.completion + 2 * k);
         if (t < S) inputs[t] = targets[t - 1];
     }
@@ -196,9 +197,9 @@ int hellaswag_pick(const HellaSwag *h, int64_t example, const float *loss, int64
 
 typedef struct Writer {
     const Tokenizer *t;
-    uint16_t *words; // of the file after its header
+    uint16_t *words; // the file's uint16 values after its header
     size_t n, cap;
-    int32_t header[HEADER_BYTES / 4]; // magic, version, examples, bytes of the longest
+    int32_t header[HEADER_BYTES / 4]; // magic, version, examples, bytes of the longest example
 } Writer;
 
 static void put(Writer *w, size_t word) {
@@ -206,7 +207,7 @@ static void put(Writer *w, size_t word) {
     w->words[w->n++] = (uint16_t)word;
 }
 
-/* Their number, then the tokens. */
+/* Appends the tokens of a text: their number, then the ids. */
 static bool put_tokens(Writer *w, const char *key, const char *text, Err *e) {
     int32_t *ids;
     int64_t n = tokenizer_encode(w->t, (const uint8_t *)text, strlen(text), &ids);

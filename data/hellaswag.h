@@ -34,7 +34,7 @@ typedef struct HellaSwag {
     int64_t n;           // examples
     const uint8_t *data; // the file
     int64_t *at;         // [n] byte offset of each example's delimiter; owned
-    int64_t longest_row; // tokens of the longest context + completion
+    int64_t longest_row; // tokens of the longest row: context + completion
     int64_t max_id;      // largest token id
     IoMap file;          // zero when parsed from memory
 } HellaSwag;
@@ -50,20 +50,20 @@ void hellaswag_close(HellaSwag *h);
 
 /* Local. The right answer of an example, 0 .. 3. */
 int hellaswag_label(const HellaSwag *h, int64_t example);
-/* Local. Tokens of its longest row: context + completion. With more than S + 1 of them it cannot be
- * scored. */
+/* Local. Tokens of the longest row (context + completion) of an example. A row of more than S + 1
+ * tokens cannot be scored. */
 int64_t hellaswag_length(const HellaSwag *h, int64_t example);
-/* Local. inputs and targets [S] of row c of an example, context + completion c: the target is the
- * next token where it belongs to the completion, else -1; inputs after the end are 0 (they cannot
- * be seen from before). */
+/* Local. inputs and targets [S] of row c of an example: context, then completion c. A target is the
+ * next token where that token belongs to the completion, else -1. Inputs after the end of the row
+ * are 0: causal attention hides them from the tokens before. */
 void hellaswag_row(const HellaSwag *h, int64_t example, int c, int64_t S, int32_t *inputs,
                    int32_t *targets);
-/* Local. The row of loss [4, S] with the lowest mean over its completion; the first of equals; -1
- * when no mean is finite. */
+/* Local. The row of loss [4, S] with the lowest mean over its completion, the first among equals;
+ * -1 when no mean is finite. */
 int hellaswag_pick(const HellaSwag *h, int64_t example, const float *loss, int64_t S);
 
-/* Local. The bytes of the file of such JSON lines, freed by mem_free; NULL and a reason that names
- * the line. */
+/* Local. Makes the bytes of an evaluation file from HellaSwag's JSON lines; freed by mem_free. NULL
+ * and a reason that names the line when the text is damaged. */
 uint8_t *hellaswag_encode(const uint8_t *text, size_t n, const Tokenizer *t, size_t *n_out, Err *e);
 
 #endif

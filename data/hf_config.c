@@ -36,8 +36,8 @@ static json_t *llama_json(const Config *c) {
         c->bias, "mlp_bias", c->bias, "attention_dropout", 0.0, "initializer_range", 0.02);
 }
 
-/* Both keys, null where no id is known: the defaults of `transformers` are ids of GPT-2's and
- * LLaMA's vocabularies. */
+/* Sets bos_token_id and eos_token_id, to null where no id is known: without the keys `transformers`
+ * takes ids of GPT-2's and LLaMA's vocabularies. */
 static void put_ids(json_t *root, const Config *c) {
     static const SpecialIds gpt2 = {.n_eos = 1, .eos = {50256}, .has_bos = true, .bos = 50256};
     bool known = c->ids.n_eos || c->ids.has_bos;
@@ -73,16 +73,16 @@ char *hf_config_text(const Config *c) {
     return text;
 }
 
-/* A reader that remembers the first thing that was wrong. */
+/* Reads keys of a config.json. After the first error ok is false, and e keeps the reason. */
 typedef struct Reader {
     const json_t *root;
     bool ok;
     Err *e;
 } Reader;
 
-enum { NEEDED = -1 };
+enum { NEEDED = -1 }; // in place of `otherwise`: a missing key is an error
 
-/* A whole number; `otherwise` when the key is absent or null. */
+/* A positive whole number; `otherwise` when the key is absent or null. */
 static int64_t whole(Reader *r, const char *key, int64_t otherwise) {
     const json_t *x = json_object_get(r->root, key);
     if ((!x || json_is_null(x)) && otherwise != NEEDED) return otherwise;
@@ -108,7 +108,7 @@ static bool truth(Reader *r, const char *key, bool otherwise) {
     return json_is_true(x);
 }
 
-/* Absent, or one of two words. */
+/* The key must be absent, null, or one of two words. */
 static void demand_word(Reader *r, const json_t *from, const char *key, const char *word,
                         const char *other) {
     const json_t *x = json_object_get(from, key);
@@ -181,7 +181,7 @@ static void read_own(Reader *r, Config *c) {
         r->ok = config_parse(c, text, r->e);
 }
 
-/* Values of another kind, and ids that the vocabulary does not have, are passed over. */
+/* Reads one token id; false for a value of another type and for an id outside the vocabulary. */
 static bool read_id(const json_t *x, int64_t vocab, int32_t *id) {
     bool ok = json_is_integer(x) && json_integer_value(x) >= 0 && json_integer_value(x) < vocab;
     if (ok) *id = (int32_t)json_integer_value(x);

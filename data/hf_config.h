@@ -1,14 +1,14 @@
 /* hf_config -- config.json, the description of a model beside its weights.
  *
- * Two shapes are Hugging Face's own and load in `transformers`:
+ * Two kinds of model are Hugging Face's own and load in `transformers`:
  *
  *   gpt2    norm=layer pos=learned act=gelu bias=1 kv_heads=heads      GPT2LMHeadModel
  *   llama   norm=rms   pos=rope    act=swiglu                          LlamaForCausalLM
  *                                                (bias=1 is attention_bias and mlp_bias)
  *
- * Every other mixture (layer norm with rotary positions, say) is saved with model_type "train_gpt":
- * no other program loads it. In all three the key "train_gpt" holds the text that config_parse
- * reads; for the third it alone counts.
+ * Every other combination (layer norm with rotary positions, say) is saved with model_type
+ * "train_gpt", and no other program loads it. All three have a key "train_gpt" with the text that
+ * config_parse reads; a model of the third kind is read from that key alone.
  */
 #ifndef DATA_HF_CONFIG_H
 #define DATA_HF_CONFIG_H
@@ -23,15 +23,15 @@ typedef enum { HF_GPT2, HF_LLAMA, HF_OWN } HfKind;
 HfKind hf_config_kind(const Config *c);
 /* Local. The text of config.json, freed by mem_free. */
 char *hf_config_text(const Config *c);
-/* Local. The text of generation_config.json, by which generate() of `transformers` knows where to
- * stop, freed by mem_free; NULL where no id of an end is known. */
+/* Local. The text of generation_config.json, from which generate() of `transformers` knows where to
+ * stop; freed by mem_free. NULL where no end-of-text id is known. */
 char *hf_generation_text(const Config *c);
-/* Local. Takes the ids of ends and begins out of a generation_config.json, or a config.json; what
- * is no JSON or has none changes nothing. */
+/* Local. Reads the ids of end and begin of text from a generation_config.json or a config.json. A
+ * text that is no JSON or has no such ids changes nothing. */
 void hf_ids_parse(const char *text, size_t n, Config *c);
-/* Local, pure. Refuses by name what this trainer would compute differently: another model_type,
- * exact GELU, scaled rotary positions, a head size that is not channels/heads, quantized
- * weights. */
+/* Local, pure. Refuses, naming the key, a model that this trainer would compute differently:
+ * another model_type, exact GELU, scaled rotary positions, a head size that is not channels/heads,
+ * quantized weights. */
 bool hf_config_parse(const char *text, size_t n, Config *c, Err *e);
 
 #endif

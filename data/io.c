@@ -13,13 +13,14 @@
 #include "base/crc32c.h"
 #include "base/mem.h"
 
-static _Thread_local struct { // ranks are threads, and one of them fails
+static _Thread_local struct { // per thread: ranks may be threads, of which one is to fail
     int calls, fail_at;
     bool kill;
 } inject;
 
-static const double patience = 2;              // seconds for the reader of a FIFO
-enum { BUFFER = 1 << 18, SMALL = BUFFER / 4 }; // larger stretches are written without a copy
+static const double patience = 2; // seconds for the reader of a FIFO
+// a put of more than SMALL bytes is written without a copy
+enum { BUFFER = 1 << 18, SMALL = BUFFER / 4 };
 
 int io_inject(int nth, bool kill) {
     int calls = inject.calls;
@@ -43,8 +44,8 @@ static bool fail(Err *e, const char *verb, const char *path) {
     return err(e, "cannot %s %s: %s%s", verb, path, strerror(code), next);
 }
 
-/* A pipe or device, open for writing. The reader of a FIFO may come a moment later, but is not
- * waited for for ever. */
+/* Opens a pipe or device for writing. A FIFO whose reader has not yet opened it is tried again for
+ * `patience` seconds. */
 static int open_special(const char *path) {
     int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     for (double end = now_s() + patience; fd < 0 && errno == ENXIO && now_s() < end;) {
@@ -109,7 +110,8 @@ bool io_put(IoFile *f, uint64_t at, const void *p, size_t n, Err *e) {
     return true;
 }
 
-/* A pass over the file in pieces that stay in the cache between copy and checksum. */
+/* CRC-32C of bytes [at, at + n), read in blocks that stay in the cache between copy and
+ * checksum. */
 static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t *crc, Err *e) {
     uint8_t *buf = mem_alloc(BUFFER);
     bool ok = true;
@@ -127,7 +129,7 @@ static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t
     return ok;
 }
 
-/* Closes; removes what this rank made and does not keep. */
+/* Closes the file and frees f. Without `keep` removes the file if this rank created it. */
 static void release(IoFile *f, bool keep) {
     if (f->fd >= 0) close(f->fd);
     if (f->path && !keep && !f->guest && !f->special) unlink(f->path);
@@ -193,8 +195,8 @@ bool io_make_dirs(const char *path, Err *e) {
     struct stat st;
     if (stat(path, &st) == 0) return S_ISDIR(st.st_mode) || err(e, "%s is not a folder", path);
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--; // slashes at the end
-    while (n > 0 && path[n - 1] != '/') n--; // the last name
+    while (n > 1 && path[n - 1] == '/') n--; // without slashes at the end
+    while (n > 0 && path[n - 1] != '/') n--; // without the last name
     char *up = n ? mem_printf("%.*s", (int)n, path) : mem_strdup(".");
     bool ok = io_make_dirs(up, e);
     if (ok && (injected() || (mkdir(path, 0777) && errno != EEXIST)))
@@ -234,20 +236,21 @@ bool io_exists(const char *path) {
     return stat(path, &st) == 0;
 }
 
-static int kept = -1;
+static int kept_stdout = -1; // descriptor of the standard output after io_keep_stdout
 
 void io_keep_stdout(void) {
     fflush(stdout);
-    if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY) // as die_set_program leaves it
+    // /dev/null, opened by die_set_program in place of a closed descriptor
+    if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY)
         die_user("-: the standard output is not open: %s", strerror(EBADF));
-    kept = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (kept < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+    kept_stdout = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (kept_stdout < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
         die_user("-: the standard output is not open: %s", strerror(errno));
 }
 
 int io_stdout(const char *path) {
     struct stat st, s;
-    if (strcmp(path, "-") == 0 && kept >= 0) return fcntl(kept, F_DUPFD_CLOEXEC, 3);
+    if (strcmp(path, "-") == 0 && kept_stdout >= 0) return fcntl(kept_stdout, F_DUPFD_CLOEXEC, 3);
     if (stat(path, &st) || !S_ISREG(st.st_mode)) return -1;
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
         if (fstat(fd, &s) == 0 && s.st_dev == st.st_dev && s.st_ino == st.st_ino &&
@@ -256,15 +259,15 @@ int io_stdout(const char *path) {
     return -1;
 }
 
-/* ---- one file of all ranks */
+/* ---- one file, written by all ranks */
 
-/* Rank 0: a new file of n_bytes zeros. */
+/* Rank 0: creates a file of n_bytes zeros. */
 static bool create_sized(IoFile *f, const char *path, uint64_t n_bytes, Err *e) {
     if (!io_create(f, path, e)) return false;
     return !(injected() || ftruncate(f->fd, (off_t)n_bytes)) || fail(e, "write", path);
 }
 
-/* Other ranks, once it is there. */
+/* Other ranks: opens the file that rank 0 has created. */
 static bool join(IoFile *f, const char *path, Err *e) {
     if (open_file(f, path, 0, e)) return true;
     if (!io_exists(path))
@@ -282,7 +285,8 @@ bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err
     return ok;
 }
 
-/* Bytes [begin, end) of n are a rank's. */
+/* First of the n bytes whose checksum `rank` of `size` computes; its range ends where the next
+ * begins. */
 static uint64_t share_begin(uint64_t n, int rank, int size) {
     return n / (uint64_t)size * (uint64_t)rank +
            n % (uint64_t)size * (uint64_t)rank / (uint64_t)size;

@@ -14,8 +14,8 @@
 #include "base/claim.h"
 #include "base/mem.h"
 
-/* What the signal handler must know of a map. Never freed, for the handler walks the list without a
- * lock: a region that is unmapped serves the next map. */
+/* A mapped range of memory and its file, for the signal handler. The handler walks the list without
+ * a lock, so regions are never freed: after io_unmap the region is used for a later map. */
 struct IoRegion {
     _Atomic bool used;
     _Atomic uintptr_t begin;
@@ -26,9 +26,9 @@ struct IoRegion {
     IoRegion *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of changes to the list
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // held while the list changes
 static IoRegion *_Atomic regions;
-static IoRegion *_Atomic truncated; // the first one found
+static IoRegion *_Atomic truncated; // the first file that was found truncated or noted
 static _Atomic bool survive;
 
 void io_map_survive(void) {
@@ -46,7 +46,7 @@ static void note(IoRegion *r) {
     atomic_compare_exchange_strong(&truncated, &none, r);
 }
 
-/* Everything here may be called in a handler; mmap is a plain system call. */
+/* Calls only functions that are allowed in a signal handler; mmap is a plain system call. */
 static void on_bus_error(int sig, siginfo_t *info, void *context) {
     (void)context;
     uintptr_t at = (uintptr_t)info->si_addr, page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -61,7 +61,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context) {
         note(r);
         return;
     }
-    signal(sig, SIG_DFL); // none of ours: it happens again, and ends the program
+    signal(sig, SIG_DFL); // no mapped file: the access is repeated and ends the program
 }
 
 static void install_handler(void) {
@@ -100,7 +100,7 @@ void io_map_check(const IoMap *m) {
     if (same && (uint64_t)st.st_size < m->n) note(m->region);
 }
 
-/* The open file fd, which is closed. */
+/* Maps the open file fd; the caller closes fd. */
 static bool map(IoMap *m, int fd, const char *path, Err *e) {
     struct stat st;
     if (fstat(fd, &st)) return err(e, "cannot open %s: %s", path, strerror(errno));
@@ -122,7 +122,7 @@ static bool map(IoMap *m, int fd, const char *path, Err *e) {
 }
 
 bool io_map(IoMap *m, const char *path, Err *e) {
-    // O_NONBLOCK: to open a pipe must not wait for its writer
+    // O_NONBLOCK: open must not wait for the writer of a pipe
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return err(e, "cannot open %s: %s", path, strerror(errno));
     bool ok = map(m, fd, path, e);
@@ -162,11 +162,11 @@ void io_unmap(IoMap *m) {
     union {
         const uint8_t *in;
         void *out;
-    } p = {m->p}; // munmap takes what mmap gave, without const
+    } p = {m->p}; // munmap and free take a pointer without const
     if (m->region) {
         claim_input_end(m->region->device, m->region->inode);
         m->region->n = 0;
-        m->region->used = false; // from here on it may be another map's
+        m->region->used = false; // from here on region_add may reuse it
     }
     if (!m->region)
         mem_free(p.out);

@@ -1,9 +1,9 @@
 /* io_map -- files mapped for reading.
  *
- * A mapped file that somebody truncates raises SIGBUS where it is read beyond its new end. By
- * default the program then ends with one line that names the file. A program that has something to
- * save first calls io_map_survive: what is missing reads as zeros, and io_map_truncated says which
- * file it was.
+ * A mapped file that another process truncates raises SIGBUS when it is read beyond its new end. By
+ * default the program then ends with one line that names the file. After io_map_survive the missing
+ * bytes read as zeros instead, and io_map_truncated names the file, so that a program can save its
+ * state before it ends.
  */
 #ifndef DATA_IO_MAP_H
 #define DATA_IO_MAP_H
@@ -17,7 +17,7 @@
 
 typedef struct IoRegion IoRegion;
 
-/* n == 0 maps nothing and p is not NULL. */
+/* A mapped file. An empty file has n == 0 and a p that is not NULL. */
 typedef struct IoMap {
     const uint8_t *p;
     size_t n;
@@ -25,26 +25,26 @@ typedef struct IoMap {
     IoRegion *region;
 } IoMap;
 
-/* Local. Refuses what is not a regular file, and an output of this program (base/claim.h). Unmapped
- * by io_unmap (of a zero IoMap: nothing). */
+/* Local. Maps a file; refuses one that is not regular, and an output of this program
+ * (base/claim.h). io_unmap unmaps it; a zero IoMap may be unmapped, too. */
 bool io_map(IoMap *m, const char *path, Err *e);
 void io_unmap(IoMap *m);
-/* Local. io_map that dies. */
+/* Local. As io_map; dies on failure. */
 IoMap io_open(const char *path);
-/* Local. All bytes of an open file that may be no regular one; dies when they cannot be read. */
+/* Local. Reads all bytes of an open file, which may be a pipe; dies when a read fails. */
 IoMap io_read(FILE *f, const char *name);
-/* Local. Asks the system to read n bytes at p, inside some map, in the background. Advice: it
- * cannot fail. */
+/* Local. Asks the operating system to read n bytes at p, inside some map, in the background. A
+ * hint: it cannot fail. */
 void io_prefetch(const void *p, size_t n);
 
-/* Local, once, before the first io_map. */
+/* Local. To be called once, before the first io_map. */
 void io_map_survive(void);
-/* Local. Notes when the file is shorter than it was mapped: in its last page that raises no
- * signal. */
+/* Local. Checks the size of the file, and notes a file that is shorter than when it was mapped: a
+ * read in the last page of the file raises no signal. */
 void io_map_check(const IoMap *m);
-/* Local. Notes that the file no longer holds what it held. */
+/* Local. Notes that the file has changed since it was mapped. */
 void io_map_note(const IoMap *m);
-/* Local. Was any mapped file found truncated, or noted, so far? e names the first one. */
+/* Local. Has any mapped file been noted or found truncated so far? e names the first one. */
 bool io_map_truncated(Err *e);
 
 #endif

@@ -17,7 +17,8 @@ enum {
     HEADER_BYTES = 1024
 };
 
-/* Our names in the order of the file; of those of the blocks each lies there for all layers. */
+/* Names of our tensors in the order of the file. A tensor of the blocks is stored for all layers,
+ * one after another. */
 static const char *const names[] = {"wte",         "wpe",       "ln1.weight",      "ln1.bias",
                                     "qkv.weight",  "qkv.bias",  "attn_out.weight", "attn_out.bias",
                                     "ln2.weight",  "ln2.bias",  "up.weight",       "up.bias",
@@ -28,7 +29,7 @@ static int64_t padded_vocab(int64_t vocab) {
     return (vocab + 127) / 128 * 128;
 }
 
-/* Bytes of a file. At most 2^50 parameters (config_check) overflow nothing. */
+/* Bytes of a file. No overflow: config_check allows at most 2^50 parameters. */
 static uint64_t file_size(const Config *c, int version) {
     int64_t elements = config_parameters(c) + (padded_vocab(c->vocab) - c->vocab) * c->channels;
     return HEADER_BYTES + (uint64_t)elements * (version == LLMC_FP32 ? 4 : 2);
@@ -80,7 +81,8 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     return true;
 }
 
-/* All tensors of a file: put to `to`, or, where that is NULL, read from `file`. */
+/* Walks over all tensors in the order of the file. Writes them to `to`; where `to` is NULL, reads
+ * them from `file`. */
 static bool move(const TensorTable *t, int version, const uint8_t *file, IoFile *to, Err *e) {
     uint64_t at = HEADER_BYTES, width = version == LLMC_FP32 ? 4 : 2;
     for (int k = 0; k < N_NAMES; k++) {
@@ -94,7 +96,8 @@ static bool move(const TensorTable *t, int version, const uint8_t *file, IoFile 
             SafeTensor s = {.dtype = width == 4 ? "F32" : "BF16", .begin = at};
             if (to && !piece_put(&h, to, &s, e)) return false;
             if (file) s.data = file + at, piece_get(&h, &s);
-            int64_t rows = k == 0 ? padded_vocab(x->rows) : x->rows; // the others stay zero
+            // rows from V to Vp of wte stay zero
+            int64_t rows = k == 0 ? padded_vocab(x->rows) : x->rows;
             at += (uint64_t)(rows * x->cols) * width;
         }
     }
@@ -164,7 +167,7 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
     }
     ok = ok && group_agree(g, !first || output_commit(&out, e), e);
     output_abandon(&out);
-    if (!ok) group_barrier(g); // what was begun is removed before any rank ends the program
+    if (!ok) group_barrier(g); // rank 0 has removed its file before any rank may end the program
     mem_free(part);
     return ok;
 }

@@ -30,22 +30,22 @@ typedef struct LlmcModel {
     Config config;
     int version;         // LLMC_FP32 or LLMC_BF16
     int64_t padded;      // Vp
-    const uint8_t *file; // of any alignment
+    const uint8_t *file; // the bytes of the file, of any alignment
 } LlmcModel;
 
 /* Local, pure. Checks magic, version and that the file has exactly the bytes its header promises.
  */
 bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e);
-/* Local. Fills what this rank holds of every param of the table, whose config must be the
+/* Local. Fills what this rank holds of every param of the table. The table's config must be the
  * model's. */
 void llmc_model_read(const LlmcModel *m, const TensorTable *t);
 
-/* Local. Files: weights_load and weights_config (data/weights.h) end here for FILE.bin. */
+/* Local. For files; called by weights_load and weights_config (data/weights.h) for FILE.bin. */
 bool llmc_model_config(const char *path, Config *c, Err *e);
 bool llmc_model_load(const char *path, const TensorTable *t, Err *e);
-/* Pure. Whether the format can hold such a model; if not, what it lacks. */
+/* Pure. Can the format hold such a model? If not, e names the keys that do not fit. */
 bool llmc_model_fits(const Config *c, Err *e);
-/* Collective. Writes every param to a temporary name, synced, then renamed. Refuses a model that
+/* Collective. Writes every param to a temporary file, synced, then renamed. Refuses a model that
  * the format cannot hold: other than GPT-2's shape, ffn other than 4C, untied, eps other than 1e-5.
  * version is LLMC_FP32 or LLMC_BF16. */
 bool llmc_model_save(const char *path, const TensorTable *t, int version, const Group *g, Err *e);

@@ -14,7 +14,7 @@
 #include "data/io.h"
 #include "data/output.h"
 
-/* Cuts the file to what stays. */
+/* Cuts an older file to the bytes that `keep` returns for `step`, and sets f->size. */
 static void cut(LogFile *f, int64_t step, LogKeep *keep) {
     int64_t size = f->size = lseek(f->fd, 0, SEEK_END);
     if (size > 0 && keep) {
@@ -32,16 +32,16 @@ static void cut(LogFile *f, int64_t step, LogKeep *keep) {
         die_user("cannot cut %s back to step %lld: %s", f->path, (long long)step, strerror(errno));
 }
 
-/* An older file, which a new run begins again, becomes PATH.old. */
+/* Renames an older file to PATH.old. */
 static void set_aside(const char *path) {
     char *old = mem_printf("%s.old", path);
     if (rename(path, old)) die_user("cannot rename %s to %s: %s", path, old, strerror(errno));
     mem_free(old);
 }
 
-/* A FIFO is opened for reading, too: then neither the opening waits for a reader nor a record that
- * nobody reads ends the program. Without O_NONBLOCK a write would wait as soon as the pipe is
- * full. */
+/* Flags of open(2) by kind of file. A FIFO is opened for reading, too: so open does not wait for a
+ * reader, and a write without a reader does not end the program with SIGPIPE. Without O_NONBLOCK a
+ * write to a full pipe would wait. */
 static int open_how(const struct stat *st) {
     if (S_ISREG(st->st_mode)) return O_RDWR | O_CREAT | O_APPEND;
     return S_ISFIFO(st->st_mode) ? O_RDWR | O_NONBLOCK : O_WRONLY | O_NONBLOCK;
@@ -75,11 +75,10 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     if (f->regular) cut(f, resume_step, keep);
 }
 
-/* How long a record waits for the reader of a FIFO. Once one was lost, the next ones do not
- * wait. */
+/* How long a record waits for the reader of a full FIFO. After the first lost record none waits. */
 enum { PATIENCE_MS = 1000 };
 
-/* 0, or why not all of it could be written; *done bytes were. */
+/* Writes n bytes. Returns 0, or the errno of the failure; *done is the number of bytes written. */
 static int write_all(const LogFile *f, const char *p, size_t n, size_t *done) {
     *done = 0;
     while (*done < n) {
@@ -103,7 +102,8 @@ void logfile_write(LogFile *f, const void *p, size_t n) {
         return;
     }
     if (f->regular && ftruncate(f->fd, f->size)) f->regular = false;
-    f->torn = f->torn || (!f->regular && done > 0); // stays in the middle: readers skip it
+    // a torn record in the middle of the file: readers skip it
+    f->torn = f->torn || (!f->regular && done > 0);
     if (f->lost++ == 0)
         warn("cannot write to %s: %s; training goes on and later records are tried again", f->path,
              why == EAGAIN ? "the pipe is full and nobody reads it" : strerror(why));

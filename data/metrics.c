@@ -22,7 +22,8 @@ struct Metrics {
 
 /* --- JSON lines --- */
 
-/* null where x is not finite: HellaSwag's share of no examples. */
+/* JSON has no NaN or infinity: null in their place, for instance for HellaSwag's accuracy over no
+ * examples. */
 static json_t *number(double x) {
     return isfinite(x) ? json_real(x) : json_null();
 }
@@ -31,7 +32,7 @@ static void add(json_t *o, const char *key, double x) {
     json_object_set_new(o, key, number(x));
 }
 
-/* The same for a number that may be unknown, which leaves no trace. */
+/* As add, but a number that is not finite is unknown, and its key is left out. */
 static void add_known(json_t *o, const char *key, double x) {
     if (isfinite(x)) add(o, key, x);
 }
@@ -121,11 +122,11 @@ void metrics_run(Metrics *m, const RunRecord *r) {
     write_json(&m->json, line);
 }
 
-/* --- a resumed file: what stays --- */
+/* --- the part of an older file that a resumed run keeps --- */
 
 typedef bool Later(const char *line, size_t n, int64_t step);
 
-/* Bytes before the first whole line that is of a later step, or before a torn last line. */
+/* Number of bytes before the first whole line of a later step, or before a torn last line. */
 static size_t keep_lines(const char *p, size_t n, int64_t step, Later *is_later) {
     size_t at = 0;
     while (at < n) {
@@ -140,13 +141,14 @@ static size_t keep_lines(const char *p, size_t n, int64_t step, Later *is_later)
 
 static bool json_is_later(const char *line, size_t n, int64_t step) {
     json_t *o =
-        json_loadb(line, n, 0, NULL); // a line that is no JSON stays: it is not ours to judge
+        // a line that is no JSON has step 0 and stays
+        json_loadb(line, n, 0, NULL);
     bool later = json_integer_value(json_object_get(o, "step")) > step;
     json_decref(o);
     return later;
 }
 
-/* Reads digits; -1 when there are none, saturating far below overflow. */
+/* Reads a decimal number; -1 without digits. Saturates far below overflow. */
 static int64_t digits(const char *p, size_t n, size_t *used) {
     int64_t x = -1;
     for (*used = 0; *used < n && p[*used] >= '0' && p[*used] <= '9'; ++*used)
@@ -160,7 +162,8 @@ static bool csv_is_later(const char *line, size_t n, int64_t step) {
     return x > step && used < n && line[used] == ',';
 }
 
-/* Does a file begin as those records do? A first line that was cut off counts as far as it goes. */
+/* Does the file begin with this text? A file that ends inside the text counts, too: its first line
+ * was cut off. */
 static bool begins(const char *p, size_t n, const char *with) {
     size_t m = strlen(with);
     return memcmp(p, with, n < m ? n : m) == 0;
@@ -188,10 +191,10 @@ static void put_event(LogFile *f, TfRecord r) {
 static void open_events(Metrics *m, const char *dir) {
     if (!dir || !dir[0]) return;
     char host[128];
-    mkdir(dir, 0777); // where it cannot be made, neither can the file in it
+    mkdir(dir, 0777); // on failure logfile_open fails, too, and reports the path
     stamp_host(host, sizeof host);
     double now = stamp_clock();
-    // the process number keeps two runs of one second apart
+    // the process id keeps two runs of the same second apart
     char *path = mem_printf("%s/events.out.tfevents.%" PRId64 ".%s.%d.train_gpt", dir, (int64_t)now,
                             host, (int)getpid());
     logfile_open(&m->events, path, 0, NULL);
@@ -228,7 +231,8 @@ static void step_json(LogFile *f, const StepRecord *s) {
     write_json(f, o);
 }
 
-/* "" for what is not known; nan and inf stay as words, which readers of CSV understand. */
+/* The text of a number, "" where it is not known; nan and inf are words that readers of CSV
+ * know. */
 static const char *field(char buf[32], double x, bool known) {
     if (known)
         snprintf(buf, 32, "%.17g", x);

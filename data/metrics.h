@@ -32,23 +32,23 @@
 
 #include "base/opt.h"
 
-/* Where to write; NULL or "" is nowhere. */
+/* Paths of the files; NULL or "" writes none. */
 typedef struct MetricsFiles {
     const char *json, *csv, *tensorboard;
 } MetricsFiles;
 
-/* The run besides its options; digest, steps and peak_flops: NULL or 0 is unknown. Host, processor,
- * commit and time are found. */
+/* What is known of a run at its start. Unknown values: digest NULL, steps and peak_flops 0. Host,
+ * processor, commit and time are added by metrics_run. */
 typedef struct RunRecord {
     const Opt *options;  // the table, with the values of this run
     const char *model;   // config_print's text
     const char *kernels; // instruction set in use, or "cuda"
     const char *device;  // the GPU's name; NULL: none is used
     int64_t parameters, tokens_per_step, steps;
-    int cores;           // that the ranks on this host may use together
+    int cores;           // that the ranks on this host use together
     int threads, ranks;  // threads of a rank
     const char *layout;  // SPEC of the mesh
-    const char *overlap; // its words
+    const char *overlap; // flags of --overlap
     const char *digest;  // weights_digest before the first step, as text
     double flops_per_token, peak_flops;
 } RunRecord;
@@ -61,7 +61,7 @@ typedef struct StepRecord {
     double tokens_per_s; // of this step
     double peak;         // share of the machine's peak, 0.61 is 61 %
     int64_t tokens;      // trained on so far
-    int64_t received;    // bytes from other ranks in this step, by rank 0; 0: left out
+    int64_t received;    // bytes that rank 0 received from other ranks in this step; 0: left out
     bool skipped;        // the update was left out (z-score limits)
 } StepRecord;
 
@@ -77,14 +77,14 @@ void metrics_step(Metrics *m, const StepRecord *s);
 void metrics_eval(Metrics *m, int64_t step, const char *name, double value);
 /* Local. Text that the model wrote; bytes that are not UTF-8 become U+FFFD. */
 void metrics_sample(Metrics *m, int64_t step, const char *text);
-/* Local. Brings the files to the disk; call it before a checkpoint is renamed into place, so that a
- * checkpoint never knows more steps than the log. */
+/* Local. Syncs the files to the disk. Called before a checkpoint is renamed into place, so that the
+ * log holds every step that a checkpoint holds. */
 void metrics_sync(Metrics *m);
 /* Local. Closes; one warning per file from which records were lost. NULL is fine. */
 void metrics_close(Metrics *m);
 
-/* Pure: how many of the n bytes of an older file stay when a run resumes at `step`; -1: it holds
- * something else. */
+/* Pure. The number of bytes of an older file, n bytes, that stay when a run resumes at `step`; -1
+ * when the file holds something else. */
 int64_t metrics_keep_json(const char *p, size_t n, int64_t step);
 int64_t metrics_keep_csv(const char *p, size_t n, int64_t step);
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-/* ---- names of what is under construction */
+/* ---- names of temporary files */
 
 /* "HOST-" of this machine: a process id means nothing elsewhere. */
 static char *host_prefix(void) {
@@ -28,7 +28,7 @@ char *temporary_name(const char *path) {
     return name;
 }
 
-/* Is "HOST-PID" a process that may still be writing? Of another machine: yes. */
+/* May the process "HOST-PID" still be writing? A process of another machine always may. */
 static bool alive(const char *owner, const char *host) {
     char *end;
     if (strncmp(owner, host, strlen(host)) != 0) return true;
@@ -54,7 +54,8 @@ void temporary_clean(const char *dir, const char *prefix, bool all) {
 
 /* ---- outputs */
 
-/* The file that a chain of links ends at, which need not exist; NULL: the links form a circle. */
+/* Path of the file at the end of a chain of links, which need not exist; NULL: the links form a
+ * circle. */
 static char *follow(const char *path) {
     char *now = mem_strdup(path), to[4096];
     for (int i = 0; i < 40; i++) {
@@ -89,7 +90,7 @@ bool output_open(Output *o, const char *path, bool regular, Err *e) {
     return true;
 }
 
-/* So that the new name survives a power cut, too. */
+/* Syncs the folder of a renamed file, so that the new name survives a power failure. */
 static void sync_dir_of(const char *path) {
     Err e;
     char *dir = path_folder(path);
@@ -97,7 +98,7 @@ static void sync_dir_of(const char *path) {
     mem_free(dir);
 }
 
-/* A file that is replaced keeps its permissions; where it cannot, it has those of a new one. */
+/* Gives the new file the permissions of the file that it replaces; warns where this fails. */
 static void keep_mode(const Output *o) {
     struct stat st;
     if (stat(o->path, &st) || chmod(o->part, st.st_mode & 0777) == 0) return;
@@ -126,7 +127,7 @@ bool output_possible(const char *path, bool regular, const Group *g, Err *e) {
     ok = ok && (!part || io_share(&f, part, 0, g, e));
     if (ok && part) io_abandon(&f);
     output_abandon(&o);
-    if (!ok) group_barrier(g); // nothing is left behind before any rank ends the program
+    if (!ok) group_barrier(g); // rank 0 has removed its file before any rank may end the program
     mem_free(part);
     return ok;
 }
@@ -134,25 +135,25 @@ bool output_possible(const char *path, bool regular, const Group *g, Err *e) {
 /* ---- written from front to back */
 
 struct Replace {
-    const char *what; // of messages: "--svg", or ""
+    const char *what; // the option that names the file in messages: "--svg", or ""
     Output out;
     IoFile file;
     bool finished;
-    Replace *next; // list of all that are open
+    Replace *next; // the next open Replace
 };
 
-static Replace *open_ones;
+static Replace *open_replaces;
 
 void replace_abandon_all(int status) {
     (void)status;
-    for (Replace *r = open_ones; r; r = r->next)
+    for (Replace *r = open_replaces; r; r = r->next)
         if (r->out.part && !r->out.in_place) unlink(r->out.part);
 }
 
 static void check(const Replace *r, bool ok, const Err *e) {
     if (ok) return;
     replace_abandon_all(0);
-    open_ones = NULL;
+    open_replaces = NULL;
     die_user("%s%s%s; no file was left half-written", r->what, *r->what ? ": " : "", e->text);
 }
 
@@ -161,12 +162,12 @@ static Replace *begin(const char *what, const char *path, bool regular) {
     Replace *r = mem_calloc(1, sizeof *r);
     r->what = what;
     check(r, output_open(&r->out, path, regular, &e), &e);
-    if (!*what) { // what has a name was claimed by it, before inputs were opened
+    if (!*what) { // the path of an option was claimed before inputs were opened
         check(r, claim_output("the output", r->out.path, &e), &e);
         claim_output_end("the output");
     }
-    r->next = open_ones;
-    open_ones = r; // before the file exists, so that a signal finds it
+    r->next = open_replaces;
+    open_replaces = r; // before the file exists, so that a signal finds it
     check(r, io_create(&r->file, r->out.part, &e), &e);
     return r;
 }
@@ -195,7 +196,7 @@ void replace_commit(Replace *r) {
     Err e;
     replace_finish(r);
     check(r, output_commit(&r->out, &e), &e);
-    Replace **link = &open_ones;
+    Replace **link = &open_replaces;
     while (*link != r) link = &(*link)->next;
     *link = r->next;
     mem_free(r);

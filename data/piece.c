@@ -12,21 +12,24 @@ int piece_dims(const Piece *p, const Tensor *t, int64_t dims[2]) {
     return p->vector ? 1 : 2;
 }
 
-static int64_t least(int64_t a, int64_t b) {
+static int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
-static int64_t most(int64_t a, int64_t b) {
+static int64_t max_of(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
 /* ---- along the rows ---- */
 
-/* All rows of a piece: put to f, or, where f is NULL, got. */
-static bool rows(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
+/* Moves a piece that is not transposed between values and the file: writes to f; where f is NULL,
+ * reads s. */
+static bool move_rows(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
     const Piece *p = h->piece;
     TensorRect r;
     for (TensorRuns i = tensor_runs(h->tensor, h->part, f != NULL); tensor_next_rect(&i, &r);) {
-        int64_t from = most(r.col, p->col), n = least(r.col + r.cols, p->col + p->cols) - from;
+        // columns [from, from + n) are those of both the rectangle and the piece; `first` is their
+        // element in the file, `at` in values
+        int64_t from = max_of(r.col, p->col), n = min_of(r.col + r.cols, p->col + p->cols) - from;
         int64_t first = r.row * p->cols + from - p->col, at = r.at + from - r.col;
         int64_t ld = h->tensor->local_cols;
         // rows that follow one another in the file and in memory are one range
@@ -44,7 +47,7 @@ static bool rows(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
 
 /* ---- along the columns ---- */
 
-/* values[rows, n], ld apart, and panel[n, rows]: their transpose. */
+/* Transposes values[rows, n], rows ld apart, into panel[n, rows] (to_panel), or back. */
 static void transpose(float *values, float *panel, int64_t rows, int64_t n, int64_t ld,
                       bool to_panel) {
     for (int64_t i = 0; i < rows; i++)
@@ -54,18 +57,19 @@ static void transpose(float *values, float *panel, int64_t rows, int64_t n, int6
         }
 }
 
-/* The same for a piece that is transposed. */
-static bool columns(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
-    enum { TILE = 16 }; // columns: 16 streams in step, each line of memory touched once
+/* As move_rows, for a transposed piece: through a panel of TILE columns. */
+static bool move_columns(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) {
+    // columns of a panel: 16 floats are one cache line of a row, so each line is touched once
+    enum { TILE = 16 };
     const Piece *p = h->piece;
     const Tensor *t = h->tensor;
     TensorRect r;
     bool ok = true;
     for (TensorRuns i = tensor_runs(t, h->part, f != NULL); ok && tensor_next_rect(&i, &r);) {
         float *panel = mem_alloc((size_t)(TILE * r.rows) * sizeof *panel);
-        int64_t end = least(r.cols, p->col + p->cols - r.col);
-        for (int64_t j = most(0, p->col - r.col); j < end && ok; j += TILE) {
-            int64_t n = least(TILE, end - j), first = (r.col + j - p->col) * t->rows + r.row;
+        int64_t end = min_of(r.cols, p->col + p->cols - r.col);
+        for (int64_t j = max_of(0, p->col - r.col); j < end && ok; j += TILE) {
+            int64_t n = min_of(TILE, end - j), first = (r.col + j - p->col) * t->rows + r.row;
             float *values = h->values + r.at + j;
             if (f) transpose(values, panel, r.rows, n, t->local_cols, true);
             for (int64_t k = 0; k < n && ok; k++)
@@ -83,9 +87,9 @@ static bool columns(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e) 
 /* ---- both ---- */
 
 bool piece_put(const PieceHeld *h, IoFile *f, const SafeTensor *to, Err *e) {
-    return (h->piece->transposed ? columns : rows)(h, f, to, e);
+    return (h->piece->transposed ? move_columns : move_rows)(h, f, to, e);
 }
 
 void piece_get(const PieceHeld *h, const SafeTensor *from) {
-    (h->piece->transposed ? columns : rows)(h, NULL, from, NULL);
+    (h->piece->transposed ? move_columns : move_rows)(h, NULL, from, NULL);
 }

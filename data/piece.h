@@ -1,8 +1,8 @@
-/* piece -- between what a rank holds of a tensor and the file that all ranks share.
+/* piece -- copies between the part of a tensor that a rank holds and the file that all ranks share.
  *
  * A file tensor is a Piece (base/tensor.h): columns of a table tensor, as they are or transposed. A
- * rank holds rectangles of the tensor, cut to a flat part of its block; in the file these are
- * ranges: along the rows, or, transposed, along the columns.
+ * rank holds rectangles of the tensor, and of their block a flat range of elements. In the file
+ * these elements are ranges along the rows or, when transposed, along the columns.
  *
  *       the tensor [4, 6],           in the file,               transposed, columns 2 and 3
  *       this rank's elements *       columns 2 to 5             [2, 4]
@@ -19,7 +19,8 @@
 #include "data/io.h"
 #include "data/safetensors.h"
 
-/* What this rank holds of a piece. values: tensor->param, m or v as `part` says. */
+/* What this rank holds of a piece. values is tensor->param, m, v or velocity; `part` is its
+ * range. */
 typedef struct PieceHeld {
     const Piece *piece;
     const Tensor *tensor;
@@ -27,15 +28,16 @@ typedef struct PieceHeld {
     float *values;
 } PieceHeld;
 
-/* Local. All columns of a tensor, as one piece. */
+/* Local. A piece of all columns of a tensor. */
 Piece piece_whole(const Tensor *t, bool transposed);
-/* Local. The shape of a piece in the file: 1 dimension for a vector, else 2. Returns their
- * number. */
+/* Local. The shape of a piece in the file. Returns the number of dimensions: 1 for a vector, else
+ * 2. */
 int piece_dims(const Piece *p, const Tensor *t, int64_t dims[2]);
-/* Local. Writes, of what this rank holds, what it is the first to hold: all ranks together write
- * each element once. */
+/* Local. Writes the elements that this rank is the first to hold: all ranks together write each
+ * element once. */
 bool piece_put(const PieceHeld *h, IoFile *f, const SafeTensor *to, Err *e);
-/* Local. Reads all that this rank holds, from a file tensor of the piece's shape; padding stays. */
+/* Local. Reads all elements that this rank holds from a file tensor of the piece's shape. Padding
+ * is not touched. */
 void piece_get(const PieceHeld *h, const SafeTensor *from);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/utf8.h"
 
-static uint8_t class_of[0x110000]; // of code points, once `unpacked`
+static uint8_t class_of[0x110000]; // class of each code point; valid once `unpacked`
 static atomic_bool unpacked;
 
 static void unpack(void) {
@@ -29,14 +29,14 @@ CharClass utf8_class(const uint8_t *p, size_t n, int *len) {
     return found ? unicode_class(code) : CLASS_OTHER;
 }
 
-/* utf8_class with ASCII answered in place. */
+/* As utf8_class, with a short way for ASCII. */
 static inline CharClass class_at(const uint8_t *p, size_t n, int *len) {
     if (p[0] >= 0x80) return utf8_class(p, n, len);
     *len = 1;
     return unicode_class(p[0]);
 }
 
-/* Bytes of 's 't 're 've 'm 'll 'd at p, or 0. */
+/* Length of 's 't 're 've 'm 'll 'd at p, or 0. */
 static size_t contraction(const uint8_t *p, size_t n) {
     if (n < 2) return 0;
     if (p[1] == 's' || p[1] == 't' || p[1] == 'm' || p[1] == 'd') return 2;
@@ -46,17 +46,17 @@ static size_t contraction(const uint8_t *p, size_t n) {
     return two ? 3 : 0;
 }
 
-/* First place at i or later that is not of class c. */
+/* First offset >= i whose character is not of class c. */
 static inline size_t skip_class(const uint8_t *p, size_t n, size_t i, CharClass c) {
     int len;
     while (i < n && class_at(p + i, n - i, &len) == c) i += (size_t)len;
     return i;
 }
 
-/* \s+(?!\S)|\s+ at p[0], a space: all spaces at the end of the text; before a character, all but
- * the last of several. */
+/* Length of the piece \s+(?!\S)|\s+ at p[0], a space: all spaces at the end of the text; before
+ * another character all but the last of several spaces. */
 static size_t spaces(const uint8_t *p, size_t n) {
-    size_t i = 0, last = 0; // begin of the last space of the run
+    size_t i = 0, last = 0; // last: offset of the last space
     int len;
     while (i < n && class_at(p + i, n - i, &len) == CLASS_SPACE) last = i, i += (size_t)len;
     return i < n && last > 0 ? last : i;
@@ -75,13 +75,13 @@ size_t presplit_next(const uint8_t *p, size_t n) {
 }
 
 static bool is_mark(uint8_t c) {
-    return c > ' ' && c < 0x7F;
+    return c > ' ' && c < 0x7F; // ASCII, not a space
 } // ASCII, not a space
 
-/* After a newline or another ASCII space that is not ' ', a mark begins a piece. So does ' ' after
- * a mark. */
+/* After a newline or another ASCII space that is not ' ', an ASCII character that is no space
+ * begins a piece. So does a ' ' after such a character. */
 size_t presplit_safe(const uint8_t *p, size_t n, size_t from) {
-    enum { SEARCH = 1 << 16 }; // bytes in which the begin of a line is looked for
+    enum { SEARCH = 1 << 16 }; // bytes in which the beginning of a line is searched
     if (from == 0) return 0;
     size_t stop = n - from > SEARCH ? from + SEARCH : n;
     for (size_t i = from; i < stop;) {

@@ -14,23 +14,24 @@
 #include "base/mem.h"
 
 enum { STAYING_LINES = 20, LINE = 512 };
-static const double REDRAW_S = 0.05; // a terminal over a slow line must not hold up fast steps
+// seconds between redraws: a terminal on a slow line must not block fast steps
+static const double REDRAW_S = 0.05;
 static const double PART_AFTER_S = 1.5, PART_S = 10;
-static const double DECAY = 0.95; // of the moving average: about 20 steps
+static const double DECAY = 0.95; // per step of the moving averages: they span about 20 steps
 
 struct Progress {
     FILE *f;
     bool is_terminal;
     bool lost;               // a line could not be written
-    int64_t steps, seen;     // of the run; of this process
-    double ms, tokens_per_s; // moving averages, before the correction of their start
+    int64_t steps, seen;     // steps of the run; steps seen by this process
+    double ms, tokens_per_s; // moving averages that began at 0: divided by `weight` when read
     double drawn;            // when the bar was drawn last
     double weight;           // 1 - DECAY^(values averaged)
 };
 
 static bool bar_allowed = true;
 static int64_t line_every;
-static Progress *wiped; // whose bar warn() and die() wipe
+static Progress *wiped; // the Progress whose bar warn() and die() wipe
 
 static void wipe(void) {
     fputs("\r\033[K", wiped->f);
@@ -69,7 +70,7 @@ void progress_line(char *buf, size_t n, const StepRecord *s, int64_t steps, doub
              peak, tokens_per_s, eta, s->skipped ? " | skipped" : "");
 }
 
-/* "[===>   ]  text", at most `width` columns; brackets and bar give way first. */
+/* "[===>   ]  text", at most `width` columns. A narrow window shows the text alone. */
 static void put_bar(char *buf, size_t n, int width, double done, const char *text) {
     char bar[64] = "";
     int cells = width - (int)strlen(text) - 4; // brackets and two spaces
@@ -111,14 +112,14 @@ Progress *progress_open(FILE *f, int64_t steps) {
     return p;
 }
 
-/* A full disk costs lines, not the run. */
+/* Flushes; a failure (a full disk) loses lines but does not end the run. */
 static void flush(Progress *p) {
     if (die_flush(p->f) || p->lost) return;
     p->lost = true;
     warn("cannot write what is printed: %s; training goes on", strerror(errno));
 }
 
-/* Should a line of this step stay? The first, the last, and each so many. */
+/* Does the line of this step stay? It does for the first, the last, and every so many steps. */
 static bool stays(const Progress *p, int64_t step) {
     int64_t every = line_every ? line_every : p->is_terminal ? p->steps / STAYING_LINES : 1;
     if (every < 1) every = 1;

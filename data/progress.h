@@ -1,21 +1,21 @@
 /* progress -- what a person sees while the trainer runs.
  *
- * Into a file or pipe, a line per step, or for every so many steps and the last one:
+ * In a file or pipe, a line per step, or per `every` steps (progress_set) and for the last one:
  *
- *     step   40/18865 | loss 6.500000 (+0.12z) | norm 1.2000 (-0.30z) | lr 1.00e-05 | 220.10 ms
- * | 61.3% peak | 178000 tok/s | ETA 3:20
+ *     step   40/18865 | loss 6.500000 (+0.12z) | norm 1.2000 (-0.30z) | lr 1.00e-05 | ...
+ *     ... | 220.10 ms | 61.3% peak | 178000 tok/s | ETA 3:20
  *
  * A z-score appears once its window of 128 steps is full.
  *
- * On a terminal, one bar redrawn in place, cut to the width of the window, and a line that stays
- * every twentieth of the run:
+ * On a terminal, a bar that is redrawn in place, cut to the width of the window, and 20 times in a
+ * run a line that stays:
  *
  *     [=======>                  ]  27%  step 2700/10000  loss 3.2841  178000 tok/s  ETA 12:40
  *
- * Nothing of the terminal's state is changed (no hidden cursor, no raw mode), so there is nothing
- * to restore when the program is killed; lines of warn() and die() first wipe the bar. tok/s and
- * ETA come from a moving average over about 20 steps that leaves out the first one (it pays for
- * page faults and cold caches).
+ * The state of the terminal is not changed (no hidden cursor, no raw mode), so nothing needs to be
+ * restored when the program is killed. warn() and die() wipe the bar before their line. tok/s and
+ * ETA are moving averages over about 20 steps without the first one, which is slow from page faults
+ * and cold caches.
  */
 #ifndef DATA_PROGRESS_H
 #define DATA_PROGRESS_H
@@ -28,18 +28,19 @@
 
 typedef struct Progress Progress;
 
-/* Local, before progress_open: may there be a bar? And steps between lines that stay; 0: every step
- * in a file, every twentieth of the run on a terminal. */
+/* Local. Called before progress_open. bar: a bar is allowed. every: steps between lines that stay;
+ * 0: every step in a file, 20 lines in a run on a terminal. */
 void progress_set(bool bar, int64_t every);
 /* Local. Writes to f (stdout). The bar is used when f is a terminal and the environment does not
  * say TERM=dumb. */
 Progress *progress_open(FILE *f, int64_t steps);
 void progress_step(Progress *p, const StepRecord *s);
-/* Local. Lines of other things (losses, samples, saved checkpoints): printed as they are, above the
- * bar. */
+/* Local. Prints a line of another kind (validation loss, sample, saved checkpoint), on a terminal
+ * above the bar. */
 void progress_note(Progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Local. A part of something other than steps is done, after so many seconds: from the second one
- * on a bar on a terminal, elsewhere a line every ten. */
+/* Local. Reports work other than steps, of which the share `done` is finished after so many
+ * seconds. Shows nothing in the first 1.5 seconds; then a bar on a terminal, elsewhere a line every
+ * ten seconds. */
 void progress_part(Progress *p, const char *what, double done, double seconds);
 /* Local. Wipes the bar and frees. NULL is fine. */
 void progress_close(Progress *p);

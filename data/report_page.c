@@ -14,7 +14,8 @@ enum { COLOURS = 6, MOST_SAMPLES = 12 };
 
 /* --- reading --- */
 
-/* Appends; points at or after x go first: of a step that occurs again the later line wins. */
+/* Appends a point. Points at or after x are removed first: when a step occurs again, the later line
+ * wins. */
 static void curve_add(Curve *c, double x, double y) {
     while (c->n > 0 && c->x[c->n - 1] >= x) c->n--;
     if (c->n == c->cap) {
@@ -25,7 +26,7 @@ static void curve_add(Curve *c, double x, double y) {
     c->x[c->n] = x, c->y[c->n++] = y;
 }
 
-/* A null is a value that was not finite; a missing key is no value. */
+/* Appends the value of a key, if the line has it. null stands for a value that was not finite. */
 static void take(Curve *c, const json_t *o, const char *key, double step) {
     const json_t *x = json_object_get(o, key);
     if (json_is_number(x))
@@ -90,16 +91,20 @@ void report_free(ReportRun *r) {
 
 /* --- numbers of the summary --- */
 
-/* Mean of the points within 1 % of the run on both sides, so that it does not lag; gaps stay. Freed
- * by the caller. No point is ever subtracted: a huge one would take the digits of all others with
- * it. So the sum of the window [begin, end) has two parts: to[begin], of the points to `middle`,
- * and of those behind it. When begin has come to the middle, the middle goes to end. */
+/* Moving average over 1 % of the run on both sides of each point, so that the curve does not lag.
+ * Gaps stay gaps. Freed by the caller.
+ *
+ * A sliding sum that subtracts the points leaving the window would lose the digits of all others
+ * after one huge point. So the sum of the window [begin, end) is the sum of two parts that only
+ * ever add: to[begin], the sum of [begin, middle), and `behind`, the sum of [middle, end). When
+ * begin reaches the middle, the middle moves to end and `to` is filled again. */
 static double *smooth(const Curve *c) {
     size_t n = c->n, reach = n / 100 > 2 ? n / 100 : 2;
     double *out = mem_calloc(n, sizeof *out), *to = mem_calloc(n, sizeof *to), behind = 0;
     size_t begin = 0, middle = 0, end = 0, finite = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t near = i < n - 1 - i ? i : n - 1 - i; // it stays centred at both ends
+        // points to the nearer end of the run: the window shrinks there and stays centred
+        size_t near = i < n - 1 - i ? i : n - 1 - i;
         size_t half = near < reach ? near : reach;
         for (; end < i + half + 1; end++)
             if (isfinite(c->y[end])) behind += c->y[end], finite++;
@@ -115,7 +120,7 @@ static double *smooth(const Curve *c) {
     return out;
 }
 
-/* Mean of the last 2 % of the run, at least five points. */
+/* Mean of the last 2 % of the run, but of at least five points; *of is their number. */
 static double last_mean(const Curve *c, size_t *of) {
     size_t want = c->n / 50 > 5 ? c->n / 50 : 5, got = 0;
     double sum = 0;
@@ -135,6 +140,7 @@ static double median(const Curve *c) {
     return m;
 }
 
+/* The lowest value, and its step in *at. */
 static double best(const Curve *c, double *at) {
     double low = NAN;
     for (size_t i = 0; i < c->n; i++)
@@ -156,7 +162,8 @@ static void put_time(char *buf, size_t n, double s) {
         progress_time(buf, n, s);
 }
 
-/* The cells of a run's summary: label, value and a small remark, "" where nothing is known. */
+/* A cell of a run's summary: a label, a value and a small remark, each "" where nothing is
+ * known. */
 enum { CELLS = 7 };
 typedef struct Cell {
     const char *label;
@@ -295,8 +302,9 @@ static void put_comparison(FILE *f, const ReportRun *runs, int n) {
     fputs("</table></div><p></p>\n", f);
 }
 
-/* The curve `offset` bytes into each run, smoothed where it is noisy; of one run each step is drawn
- * faint behind it. Beside the loss, that of validation. False: there is nothing to draw. */
+/* Draws the curve `offset` bytes into each ReportRun, once per chart. A noisy curve is smoothed;
+ * with a single run its steps are drawn faintly behind. The chart of the loss shows the validation
+ * loss, too. False: nothing was drawn. */
 static bool put_curves(FILE *f, const Chart *charts, int n_charts, const ReportRun *runs, int n,
                        size_t offset, bool noisy) {
     ChartSeries *s = mem_calloc(3 * (size_t)n, sizeof *s);
@@ -326,7 +334,8 @@ static bool put_curves(FILE *f, const Chart *charts, int n_charts, const ReportR
 }
 
 static void put_charts(FILE *f, const ReportRun *runs, int n) {
-    // two drawings, of which the page shows one: text does not shrink with the width of the screen
+    // the page shows one of two drawings, by the width of the screen: the text of the wide one
+    // would become too small on a narrow screen
     static const Chart loss[] = {
         {.title = "Loss", .unit = "", .width = 1040, .height = 400, .shown = "wide"},
         {.title = "Loss", .unit = "", .width = 380, .height = 300, .shown = "narrow"}};
@@ -342,7 +351,7 @@ static void put_charts(FILE *f, const ReportRun *runs, int n) {
         fputs("<p class='sub'>Fewer than two steps with a finite loss.</p>\n", f);
     fputs("<div class='small'>\n", f);
     for (int i = 0; i < 4; i++) {
-        // the first step pays for cold caches and must not set the scale
+        // the first step is slow from cold caches and must not set the scale
         Chart c = {small[i].title, "", 350, 220, .from_zero = true, .floor_step = 2};
         put_curves(f, &c, 1, runs, n, small[i].offset, small[i].noisy);
     }

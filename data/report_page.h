@@ -1,9 +1,9 @@
 /* report_page -- the record of one run, or of several to compare, as one self-contained HTML page.
  *
  * No network, no foreign scripts: inline SVG, a little CSS (light and dark) and forty lines of
- * script for the values under the pointer. The input are the JSON lines of data/metrics.h; what is
- * missing is left out of the page, lines that are no JSON (a torn last one) are skipped, and where
- * a step occurs again the later line wins.
+ * script for the values under the pointer. The input is the JSON lines of data/metrics.h. Values
+ * that are missing are left out of the page. Lines that are not JSON (a torn last one) are skipped.
+ * When a step occurs twice, the later line wins.
  */
 #ifndef DATA_REPORT_PAGE_H
 #define DATA_REPORT_PAGE_H
@@ -24,13 +24,13 @@ typedef struct ReportSample {
 } ReportSample;
 
 typedef struct ReportRun {
-    const char *name; // of the file: its last part without ending; owned by the caller
+    const char *name; // name of the file without folder and ending; owned by the caller
     json_t *header;   // the newest "run" object, or NULL
     Curve loss, norm, lr, ms, speed, peak, val, hellaswag;
     ReportSample *samples;
     size_t n_samples;
     int64_t tokens, steps, skipped;
-    int64_t lines, bad_lines; // read; of them no JSON objects
+    int64_t lines, bad_lines; // lines read; those of them that are no JSON objects
 } ReportRun;
 
 /* Pure: reads n bytes of JSON lines. */

@@ -12,8 +12,8 @@ static json_t *print_zscore(const ZScore *z) {
     return json_pack("{s:o, s:I}", "ring", ring, "count", (json_int_t)z->count);
 }
 
-/* The value of an option as the record has it (mem_free): JSON has no words for bytes that are no
- * text. */
+/* The value of an option as it is recorded (mem_free), as valid UTF-8: JSON cannot hold other
+ * bytes. */
 static char *value_text(const Opt *o) {
     char text[64];
     return utf8_clean(opt_text(o, text, sizeof text));
@@ -69,7 +69,8 @@ void runstate_differences(const char *text, const Opt *options, FILE *f) {
     const json_t *record = json_object_get(root, "options");
     for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
         if (!o->name || strcmp(o->name, "resume") == 0) continue;
-        if (strcmp(o->name, "model") == 0 && !opt_given(o)) continue; // then it is the checkpoint's
+        // without --model the model is the checkpoint's
+        if (strcmp(o->name, "model") == 0 && !opt_given(o)) continue;
         const char *then = json_string_value(json_object_get(record, o->name));
         char *now = value_text(o);
         if (then && strcmp(then, now) != 0)

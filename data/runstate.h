@@ -1,8 +1,8 @@
-/* runstate -- what a run remembers besides weights and moments: train_state.json of a checkpoint.
+/* runstate -- the state of a run besides weights and moments: train_state.json of a checkpoint.
  *
- * Data, learning rate and initial weights are functions of the step, so the step is nearly all
- * there is; the windows of the z-scores are the rest. The options are kept as a record: a resumed
- * run names those that differ.
+ * Data, learning rate and initial weights are functions of the step. So the state is the step, and
+ * the windows of the z-scores. The options are kept as a record: a resumed run names those that
+ * differ.
  */
 #ifndef DATA_RUNSTATE_H
 #define DATA_RUNSTATE_H
@@ -17,7 +17,7 @@
 
 typedef struct RunState {
     int64_t step;   // updates made (skipped ones counted)
-    int64_t tokens; // trained on
+    int64_t tokens; // tokens trained on so far
     int64_t batch;  // tokens of a step; 0: not known
     ZScore loss_z, norm_z;
 } RunState;
@@ -27,8 +27,8 @@ typedef struct RunState {
 char *runstate_print(const RunState *s, const Opt *options);
 /* Local, pure. */
 bool runstate_parse(const char *text, RunState *s, Err *e);
-/* Local. One line per option whose recorded value is not today's; options not in the record are
- * passed over. */
+/* Local. Prints a line for each option whose recorded value differs from its present one. Options
+ * that are not in the record are skipped. */
 void runstate_differences(const char *text, const Opt *options, FILE *f);
 
 #endif

@@ -79,7 +79,7 @@ static bool read_entry(SafeTensor *t, const json_t *info, uint64_t data, uint64_
     return true;
 }
 
-static int by_place(const void *a, const void *b) {
+static int by_offset(const void *a, const void *b) {
     const SafeTensor *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     return (x->end > y->end) - (x->end < y->end);
@@ -126,7 +126,7 @@ bool safetensors_parse(const uint8_t *p, size_t n, SafeTensors *out, Err *e) {
     }
     json_decref(root);
     if (!ok) return false;
-    qsort(out->t, (size_t)out->n, sizeof *out->t, by_place);
+    qsort(out->t, (size_t)out->n, sizeof *out->t, by_offset);
     return check_cover(out, data, n, e);
 }
 
@@ -223,8 +223,8 @@ int safetensors_add(SafeTensors *list, const char *name, const char *dtype, int 
     return list->n++;
 }
 
-/* Places the tensors one after another and returns the header's JSON (freed by mem_free); begin and
- * end still count from the end of the header. */
+/* Places the tensors one after another and returns the header's JSON (freed by mem_free). begin and
+ * end count from the end of the header, whose length is not yet known. */
 static char *make_header(SafeTensors *list) {
     json_t *root = json_object();
     json_object_set_new(root, "__metadata__", json_pack("{s:s}", "format", "pt"));
@@ -250,8 +250,8 @@ bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, cons
     *w = (SafeWriter){.list = *list, .group = g};
     *list = (SafeTensors){0};
     char *json = make_header(&w->list);
-    // Spaces after the JSON put the data on a multiple of 64 bytes: mapped, it is aligned for any
-    // vector.
+    // Spaces after the JSON move the data to a multiple of 64 bytes: in a mapped file it is aligned
+    // for any vector.
     uint64_t n_json = strlen(json), len = (8 + n_json + 63) / 64 * 64 - 8;
     char *header = mem_alloc(8 + len);
     memset(header, ' ', 8 + len);

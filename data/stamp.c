@@ -13,7 +13,7 @@ void stamp_host(char *buf, size_t n) {
     utf8_mend(buf);
 }
 
-/* The value of a line like "model name : AMD EPYC", if it is the line of this name. */
+/* The value in a line like "model name : AMD EPYC"; NULL when the line has another name. */
 static const char *value_of(char *line, const char *name) {
     char *colon = strchr(line, ':');
     size_t n = strlen(name);

@@ -1,4 +1,4 @@
-/* stamp -- which computer, and when: what a record of a run begins with. */
+/* stamp -- host, processor and time for the record of a run. */
 #ifndef DATA_STAMP_H
 #define DATA_STAMP_H
 
@@ -6,11 +6,11 @@
 
 /* The host's name. */
 void stamp_host(char *buf, size_t n);
-/* The processor as the system calls it ("AMD EPYC 9575F 64-Core Processor"), else the architecture.
- * Virtual machines call processors of many years by one name without a number: there with what
- * tells them apart ("AMD EPYC, family 25 model 1"). */
+/* The processor's name in /proc/cpuinfo ("AMD EPYC 9575F 64-Core Processor"), else the
+ * architecture. Virtual machines may give many processors the same name without a number: then
+ * family and model are added ("AMD EPYC, family 25 model 1"). */
 void stamp_cpu(char *buf, size_t n);
-/* The same from a file like /proc/cpuinfo; without a name buf stays as it is. */
+/* As stamp_cpu, from a file like /proc/cpuinfo; buf stays as it is when the file has no name. */
 void stamp_cpu_of(FILE *cpuinfo, char *buf, size_t n);
 /* Now, "2026-01-31T12:00:00Z". */
 void stamp_time(char *buf, size_t n);

@@ -18,7 +18,7 @@ static size_t hash(const uint8_t *p, size_t n) {
     return (size_t)(h ^ h >> 32);
 }
 
-/* The slot that holds these bytes, or the free one where they belong. */
+/* The slot of the hash table that holds these bytes, or the free slot for them. */
 static uint32_t *slot_of(const Strings *s, const uint8_t *p, size_t n) {
     for (size_t i = hash(p, n) & (s->n_slots - 1);; i = (i + 1) & (s->n_slots - 1)) {
         if (!s->slots[i]) return &s->slots[i];
@@ -28,7 +28,7 @@ static uint32_t *slot_of(const Strings *s, const uint8_t *p, size_t n) {
     }
 }
 
-/* String i is found from now on, unless an equal one is. */
+/* Enters string i into the hash table, unless an equal string is there. */
 static void enter(Strings *s, size_t i) {
     size_t n;
     const uint8_t *p = strings_at(s, i, &n);

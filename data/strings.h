@@ -1,5 +1,5 @@
-/* strings -- a list of strings of bytes, each of which is found by its bytes: the vocabulary of a
- * tokenizer, the pieces of a text. */
+/* strings -- a numbered list of byte strings with a hash table to find their numbers: the
+ * vocabulary of a tokenizer, the pieces of a text. */
 #ifndef DATA_STRINGS_H
 #define DATA_STRINGS_H
 
@@ -7,18 +7,19 @@
 #include <stdint.h>
 
 typedef struct Strings {
-    uint8_t *bytes; // of all strings, one behind the other
+    uint8_t *bytes; // bytes of all strings, one after another
     size_t n_bytes, cap_bytes;
     size_t n, cap, *first; // string i is bytes[first[i]..first[i + 1])
     uint32_t *slots;       // [n_slots] hash table: number + 1; 0: free
     size_t n_slots;        // a power of two
 } Strings;
 
-/* Local. Appends a string; where an equal one is there already, that one is still found. */
+/* Local. Appends a string. If an equal one exists already, strings_find still finds the older
+ * one. */
 void strings_add(Strings *s, const uint8_t *p, size_t n);
-/* Local. The number of the first such string; -1: there is none. */
+/* Local. The number of the first string with these bytes; -1: none. */
 int64_t strings_find(const Strings *s, const uint8_t *p, size_t n);
-/* Local. The number of the string, which is appended if there is none. */
+/* Local. The number of the first string with these bytes; appends them if there is none. */
 size_t strings_number(Strings *s, const uint8_t *p, size_t n);
 /* Local. String i and its length. */
 const uint8_t *strings_at(const Strings *s, size_t i, size_t *n);

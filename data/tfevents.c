@@ -6,7 +6,7 @@
 #include "base/crc32c.h"
 #include "base/mem.h"
 
-/* A message under construction. */
+/* A protobuf message under construction. */
 typedef struct Buf {
     uint8_t *p;
     size_t n, cap;
@@ -46,13 +46,14 @@ static void put_string(Buf *b, int field, const char *s) {
     put_bytes(b, field, s, strlen(s));
 }
 
-/* The message inside another one ends here. */
+/* Appends the message `inside` as a field of b, and frees it. */
 static void put_message(Buf *b, int field, Buf *inside) {
     put_bytes(b, field, inside->p, inside->n);
     mem_free(inside->p);
     *inside = (Buf){0};
 }
 
+/* TensorBoard's masked CRC-32C. */
 static uint32_t masked(const void *p, size_t n) {
     uint32_t c = crc32c(0, p, n);
     return (c >> 15 | c << 17) + 0xa282ead8u;
@@ -60,7 +61,7 @@ static uint32_t masked(const void *p, size_t n) {
 
 enum { HEAD = 12 }; // bytes of a record before its payload
 
-/* An Event, behind the room for the record's head. */
+/* Begins an Event, after HEAD bytes that end() fills. */
 static Buf begin(double wall_time) {
     Buf b = {0};
     uint64_t bits;

@@ -1,11 +1,14 @@
-/* tfevents -- what TensorBoard reads, without protobuf.
+/* tfevents -- records of TensorBoard's event files, without protobuf.
  *
  *     record  = u64 length | u32 masked crc32c(length) | payload | u32 masked crc32c(payload)
- * little-endian masked  = rotate right by 15, + 0xa282ead8 payload = Event { 1 wall_time double, 2
- * step varint, 3 file_version string, 5 summary, 7 session_log { 1 status } } summary = { 1 value {
- * 1 tag string, 2 simple_value float, 8 tensor, 9 metadata { 1 plugin { 1 name } } } }
+ *               little-endian
+ *     masked  = rotate right by 15, + 0xa282ead8
+ *     payload = Event { 1 wall_time double, 2 step varint, 3 file_version string, 5 summary,
+ *                       7 session_log { 1 status } }
+ *     summary = { 1 value { 1 tag string, 2 simple_value float, 8 tensor,
+ *                           9 metadata { 1 plugin { 1 name } } } }
  *
- * The functions return one whole record.
+ * Each function returns one whole record.
  */
 #ifndef DATA_TFEVENTS_H
 #define DATA_TFEVENTS_H

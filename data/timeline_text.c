@@ -8,12 +8,16 @@
 #include "base/mem.h"
 #include "data/chart.h"
 
-enum { LABEL = 10, LEAST = 20, MOST = 1000 }; // columns before the picture, and of it
-enum { FINE = 64 };                           // bins of a column
-enum { MAX_PROCESSES = 4097 };                // train_gpt's ranks
-static const double shortest = 1e-3;          // us; times have three digits
+// columns of the labels; least and most columns of the picture
+enum { LABEL = 10, LEAST = 20, MOST = 1000 };
+enum { FINE = 64 }; // bins of time in a column
+enum {
+    MAX_PROCESSES = 4097
+}; // process ids of a trace are below it: train_gpt has at most 4096 ranks
+static const double shortest = 1e-3; // microseconds: times in the file have three digits
 
-/* What a rank does in a bin of time: flags, and 1 + the part that is computed (0: none). */
+/* What a rank does in a bin of time: 1 + the number of the part that is computed (0: none), and
+ * flags for collectives. */
 enum { UNDER_WAY = 16, EXPOSED = 32, PART = 15 };
 enum { PARTS = 6 };
 static const char *const part_names[PARTS] = {"matmuls", "attention", "norms", "embedding and loss",
@@ -21,12 +25,13 @@ static const char *const part_names[PARTS] = {"matmuls", "attention", "norms", "
 static const int part_colours[PARTS] = {25, 68, 110, 73, 97, 146};
 enum { GREEN = 71, RED = 160 };
 
-/* A rank in a step. */
+/* The picture of one rank in one step. */
 typedef struct Row {
     bool there;
     double begin, end; // us
-    int64_t number;    // of the step
-    uint8_t *bin;      // [columns * FINE] from the beginning of the step's first rank on
+    int64_t number;    // of the step in the run
+    // [columns * FINE], from the beginning of the step on the first rank; NULL: no event
+    uint8_t *bin;
 } Row;
 
 typedef struct Process {
@@ -38,13 +43,14 @@ typedef struct Picture {
     FILE *f;
     int only, columns;
     bool colours;
-    int colour; // of the terminal now; 0: none
-    int blanks; // not put yet
+    int colour; // the terminal's present colour; 0: none
+    int blanks; // blanks before the next glyph, not printed yet
     const json_t *events, *about;
     Process *process;
     int n;
-    double first[TIMELINE_STEPS], us[TIMELINE_STEPS]; // beginning and length of a step; 0: none
-    double axis;                                      // us of all columns
+    // beginning and length of each step in us; us 0: no such step
+    double first[TIMELINE_STEPS], us[TIMELINE_STEPS];
+    double axis; // us that all columns together span
     Err *e;
 } Picture;
 
@@ -55,14 +61,15 @@ static const char *text_of(const json_t *o, const char *key) {
     return s ? s : "";
 }
 
-/* Terminals obey some characters: only those that are seen stay. */
+/* Copies text, with '?' for each character that is not printable ASCII: a terminal would act on
+ * control characters. */
 static void copy_text(char *to, size_t n, const char *s) {
     snprintf(to, n, "%s", s);
     for (; *to; to++)
         if (*to < 32 || *to > 126) *to = '?';
 }
 
-/* Times have 15 digits at most; more would be no microseconds of a step. */
+/* Are these possible times in microseconds, of at most 15 digits? */
 static bool sane(double begin, double end) {
     return end >= begin && begin > -1e15 && end < 1e15;
 }
@@ -73,14 +80,15 @@ static Process *process_of(Picture *d, const json_t *event) {
     if (!json_is_integer(json_object_get(event, "pid")) || pid < 0 || pid >= MAX_PROCESSES)
         return NULL;
     while (d->n <= pid) {
-        if ((d->n & (d->n - 1)) == 0) // 0, 1, 2, 4, ...: full
+        if ((d->n & (d->n - 1)) == 0) // the array is full at 0, 1, 2, 4, ... processes
             d->process = mem_realloc(d->process, d->n ? 2 * (size_t)d->n : 1, sizeof *d->process);
         d->process[d->n++] = (Process){0};
     }
     return &d->process[pid];
 }
 
-/* Names and steps, which the other events lie in. */
+/* Reads names of processes and beginnings and ends of steps. The other events are placed in the
+ * steps. */
 static bool read_frame(Picture *d, const json_t *event) {
     static const char *const names[TIMELINE_STEPS] = {"serial", "overlap"};
     const json_t *args = json_object_get(event, "args");
@@ -103,7 +111,8 @@ static bool read_frame(Picture *d, const json_t *event) {
     return true;
 }
 
-/* The axis, which all drawn steps share; a step begins with its first rank. */
+/* Computes beginning and length of each step over all ranks, and the time axis that all drawn steps
+ * share. */
 static bool measure(Picture *d) {
     bool any = false;
     for (int k = 0; k < TIMELINE_STEPS; k++) {
@@ -126,7 +135,8 @@ static int part_of(const char *word) {
     return k;
 }
 
-/* A span goes to the step in which it begins; what lies outside of the steps is passed over. */
+/* Paints a span of time into the bins of the step in which the span begins. Spans outside of the
+ * steps are skipped. */
 static bool paint_span(Picture *d, const json_t *event, size_t at) {
     const char *kind = text_of(event, "cat");
     int flag = strcmp(kind, "collective") == 0 ? UNDER_WAY
@@ -141,11 +151,11 @@ static bool paint_span(Picture *d, const json_t *event, size_t at) {
     int what = flag ? flag : 1 + part_of(text_of(json_object_get(event, "args"), "part"));
     for (int k = 0; k < TIMELINE_STEPS; k++) {
         Row *r = &p->row[k];
-        // ts has three digits: a span may begin a thousandth before its step
+        // ts is rounded to three digits: a span may seem to begin 0.001 us before its step
         if (!r->there || begin < r->begin - 0.01 || begin >= r->end) continue;
         if (d->only >= 0 && d->only != k) continue;
         if (!r->bin) r->bin = mem_calloc((size_t)d->columns, FINE);
-        double bins = d->columns * FINE / d->axis; // of a microsecond
+        double bins = d->columns * FINE / d->axis; // bins in a microsecond
         long stop = lround((fmin(end, r->end) - d->first[k]) * bins);
         for (long i = lround((fmax(begin, r->begin) - d->first[k]) * bins); i < stop; i++)
             r->bin[i] = (uint8_t)(flag ? r->bin[i] | flag : (r->bin[i] & ~PART) | what);
@@ -166,7 +176,7 @@ static bool read_events(Picture *d) {
 
 /* ---- what a column looks like */
 
-/* A bar of that many bins; what is there at all is seen. */
+/* A bar whose height is `bins` of FINE; at least one eighth when bins > 0. */
 static const char *bar(int bins) {
     static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     int eighths = (8 * bins + FINE / 2) / FINE;
@@ -179,7 +189,8 @@ static void put_colour(Picture *d, int c) {
     d->colour = c;
 }
 
-/* Blanks have no colour, and none are put at the end of a line. */
+/* Puts a glyph in a colour. Blanks are only counted, and printed before the next glyph: so lines
+ * have none at their end. */
 static void put(Picture *d, int c, const char *glyph) {
     if (glyph[0] == ' ') {
         d->blanks++;
@@ -197,6 +208,8 @@ static void end_line(Picture *d) {
     d->blanks = 0;
 }
 
+/* Puts one column of a rank's first line: the height is the time in which it computes, the colour
+ * the part that takes most of it. */
 static void put_compute(Picture *d, const uint8_t bin[FINE]) {
     int n[1 + PARTS] = {0}, most = 1;
     for (int i = 0; i < FINE; i++) n[bin[i] & PART]++;
@@ -205,6 +218,8 @@ static void put_compute(Picture *d, const uint8_t bin[FINE]) {
     put(d, part_colours[most - 1], bar(FINE - n[0]));
 }
 
+/* Puts one column of a rank's second line: exposed communication as a bar, or hidden communication,
+ * whichever takes longer. */
 static void put_communication(Picture *d, const uint8_t bin[FINE]) {
     int hidden = 0, exposed = 0;
     for (int i = 0; i < FINE; i++) {
@@ -231,7 +246,7 @@ static void put_row(Picture *d, const Process *p, const Row *r) {
     end_line(d);
 }
 
-/* Ticks of 1, 2 or 5 times a power of ten, each where its label begins. */
+/* Puts the line of labels: at 1, 2 or 5 times a power of ten, each beginning at its column. */
 static void put_axis(Picture *d) {
     int n = d->columns, column = 0;
     double ms = d->axis / 1e3, tick = chart_tick(ms, n / 9 < 1 ? 1 : n / 9);

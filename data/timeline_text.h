@@ -1,14 +1,16 @@
-/* timeline_text -- a file of train_gpt --trace as a picture in text: what every rank computes, what
- * is under way meanwhile, and what it is blocked on, in a step without overlap and in one with it.
+/* timeline_text -- a trace of train_gpt --trace as a picture in text. For each rank it shows
+ * computation, communication hidden behind it, and communication that the rank is blocked on, in a
+ * step without overlap and in a step with overlap.
  *
  *     step 5, --overlap halves: 3.85 ms
  *             0 ms     1       2       3
- *     rank 0  ▇▇▇▂▁▇▇▇▇▂▇▇▇▅▇▇▇▇▇▇▇▇    so much of the time it computes
- *             ░░░▆▇░░░░▆░░░▃       ▁    blocked on others; ░ hidden: under way meanwhile
+ *     rank 0  ▇▇▇▂▁▇▇▇▇▂▇▇▇▅▇▇▇▇▇▇▇▇    height: time in which it computes
+ *             ░░░▆▇░░░░▆░░░▃       ▁    height: time in which it is blocked
+ *                                       ░ hidden communication
  *
  * The bytes are Chrome's trace format as parallel/plan/trace.h writes it: an object with
- * "traceEvents", of which those of the categories step, kernel, collective and exposed are read
- * ("ts" and "dur" in microseconds), and "otherData" with the words of the title.
+ * "traceEvents", of which the categories step, kernel, collective and exposed are read ("ts" and
+ * "dur" in microseconds), and "otherData" with the words of the title.
  */
 #ifndef DATA_TIMELINE_TEXT_H
 #define DATA_TIMELINE_TEXT_H
@@ -21,8 +23,9 @@
 
 enum { TIMELINE_SERIAL, TIMELINE_OVERLAP, TIMELINE_STEPS };
 
-/* Local. Draws the n bytes p to f, `width` columns wide: `only` one of the steps, or both, on one
- * axis of time (-1). False, and nothing is drawn, when they are no trace or lack that step. */
+/* Local. Draws the trace in the n bytes at p to f, `width` columns wide. `only` selects one of the
+ * steps, or with -1 both on one time axis. Draws nothing and returns false when the bytes are no
+ * trace or lack that step. */
 bool timeline_draw(FILE *f, const char *p, size_t n, int only, int width, bool colours, Err *e);
 
 #endif

@@ -34,9 +34,10 @@ static int64_t get_i64(const uint8_t *p) {
     return v;
 }
 
-/* ---- what else a file may be ----------------------------------------------------------------- */
+/* ---- files that hold no tokens --------------------------------------------------------------- */
 
-/* ASCII or UTF-8: no control characters but white space; 256 tokens as uint16 surely have one. */
+/* Is it ASCII or UTF-8 text, without control characters other than white space? 256 tokens as
+ * uint16 contain a control character almost surely. */
 static bool is_text(const uint8_t *p, size_t n) {
     if (n < 32) return false;
     for (size_t i = 0; i < n && i < 512; i++)
@@ -44,8 +45,8 @@ static bool is_text(const uint8_t *p, size_t n) {
     return true;
 }
 
-/* What the bytes are when they are known to be no tokens, else NULL. Raw uint16 accepts anything,
- * so this is what stands between a mistyped file name and a model trained on noise. */
+/* Names the kind of a file that is known to hold no tokens, else NULL. Raw uint16 accepts any
+ * bytes, so this check keeps a wrong file name from training a model on noise. */
 static const char *known_foreign(const uint8_t *p, size_t n) {
     static const struct {
         const char *bytes;
@@ -153,11 +154,12 @@ static bool idx_type(int code, Shard *out, Err *e) {
     return true;
 }
 
-/* Sequences must follow each other without gaps and fill the .bin: then the file is one stream of
- * tokens. */
+/* Checks that sequences follow one another without gaps and fill the .bin: then the file is one
+ * stream of tokens. */
 static bool idx_sequences(const uint8_t *lengths, const uint8_t *offsets, uint64_t n, Shard *out,
                           uint64_t n_bin, Err *e) {
-    uint64_t at = 0, width = (uint64_t)out->width; // at: bytes so far, always <= n_bin
+    // at: bytes of the sequences so far, never above n_bin
+    uint64_t at = 0, width = (uint64_t)out->width;
     for (uint64_t i = 0; i < n; i++) {
         int32_t len = get_i32(lengths + 4 * i);
         int64_t offset = get_i64(offsets + 8 * i);
@@ -218,21 +220,21 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
                    "bytes can hold: the .idx was cut",
                    n_seq, n_doc, n_idx);
     uint64_t over = left - 12 * n_seq - 8 * n_doc;
-    if (over != 0 && over != n_seq) // a mode byte per sequence may follow
+    if (over != 0 && over != n_seq) // a byte per sequence (its mode) may follow
         return err(e, "its index has %" PRIu64 " bytes too many: damaged", over);
     const uint8_t *lengths = idx + IDX_HEADER_BYTES, *offsets = lengths + 4 * n_seq;
     if (!idx_sequences(lengths, offsets, n_seq, out, n_bin, e)) return false;
     if (!idx_documents(offsets + 8 * n_seq, n_doc, n_seq, e)) return false;
     if (out->n_tokens == 0) return err(e, "holds no tokens");
     out->tokens = bin;
-    out->n_documents = n_doc ? (int64_t)n_doc - 1 : 0; // the list begins with 0 and ends with n_seq
+    out->n_documents = n_doc ? (int64_t)n_doc - 1 : 0; // the list has n_seq as one more entry
     return true;
 }
 
 /* ---- the ids --------------------------------------------------------------------------------- */
 
-/* Of n little-endian unsigned integers the largest, and all of them as int32_t; functions for each
- * width so that each becomes vector code. */
+/* largest_N: the largest of n little-endian unsigned integers of N bits. widen_N: converts n of
+ * them to int32_t. One function per width, so that the compiler makes vector code of each. */
 #define WIDTH(bits)                                                                                \
     __attribute__((no_sanitize("thread"))) static uint64_t largest_##bits(const uint8_t *p,        \
                                                                           int64_t n) {             \
@@ -263,7 +265,7 @@ static const struct {
                  [4] = {largest_32, widen_32},
                  [8] = {largest_64, widen_64}};
 
-/* Token i as an unsigned number. */
+/* Token i, read as an unsigned number. */
 static uint64_t get_token(const Shard *s, int64_t i) {
     uint64_t v = 0;
     memcpy(&v, s->tokens + i * s->width, (size_t)s->width);
@@ -276,7 +278,9 @@ typedef struct CheckJob {
     _Atomic int64_t first_wrong; // n_tokens: none
 } CheckJob;
 
-static void check_piece(void *ctx, int64_t begin, int64_t end) {
+/* Lowers first_wrong to the first wrong id in [begin, end), if there is one; stops early after a
+ * wrong id before the range. */
+static void check_range(void *ctx, int64_t begin, int64_t end) {
     CheckJob *j = ctx;
     enum { BLOCK = 1 << 20 };
     int width = j->s->width;
@@ -294,7 +298,8 @@ static void check_piece(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-/* A negative id is a large unsigned one, so one comparison sees both ends. */
+/* The limit that ids are compared with as unsigned numbers. A negative id is a large unsigned
+ * number, so one comparison finds both kinds of wrong ids. */
 static uint64_t id_limit(const Shard *s, int64_t vocab) {
     int bits = 8 * s->width - (s->is_signed ? 1 : 0);
     return bits < 64 && (uint64_t)vocab > 1ull << bits ? 1ull << bits : (uint64_t)vocab;
@@ -306,9 +311,9 @@ bool shard_check(const Shard *s, int64_t vocab, Team *team, Err *e) {
     if (bits < 64 && j.limit == 1ull << bits) return true; // the type has no other values
     atomic_init(&j.first_wrong, s->n_tokens);
     if (team)
-        team_for(team, s->n_tokens, 1 << 21, check_piece, &j);
+        team_for(team, s->n_tokens, 1 << 21, check_range, &j);
     else
-        check_piece(&j, 0, s->n_tokens);
+        check_range(&j, 0, s->n_tokens);
     int64_t at = atomic_load(&j.first_wrong);
     if (at == s->n_tokens) return true;
     uint64_t id = get_token(s, at);
@@ -346,7 +351,7 @@ const char *shard_format_name(const Shard *s) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* NAME.bin -> NAME.idx when there is such a file, else NULL. Fresh string. */
+/* Path of NAME.idx beside NAME.bin if that file exists (mem_free), else NULL. */
 static char *idx_beside(const char *path) {
     if (!path_ends(path, ".bin")) return NULL;
     char *idx = mem_printf("%.*s.idx", (int)(strlen(path) - 4), path);
@@ -401,8 +406,8 @@ static void names_add(ShardNames *names, char *path) {
     names->at[names->n++] = path;
 }
 
-/* A pair found twice by one pattern ("x*" finds x.bin and x.idx) counts once: .idx goes when its
- * .bin is there. */
+/* Is this a NAME.idx whose NAME.bin the pattern found, too ("x*" finds both)? Then the pair counts
+ * once, by its .bin. */
 static bool bin_was_found(const glob_t *g, const char *path) {
     if (!path_ends(path, ".idx")) return false;
     size_t stem = strlen(path) - 4;
@@ -414,12 +419,12 @@ static bool bin_was_found(const glob_t *g, const char *path) {
 }
 
 static void names_expand(ShardNames *names, const char *word) {
-    if (io_exists(word)) { // also when its name has brackets or stars
+    if (io_exists(word)) { // a name with brackets or stars may be a plain file name
         names_add(names, mem_strdup(word));
         return;
     }
     char *bin = mem_printf("%s.bin", word), *idx = mem_printf("%s.idx", word);
-    if (io_exists(bin) && io_exists(idx)) { // as Megatron names its pairs
+    if (io_exists(bin) && io_exists(idx)) { // a Megatron pair without ending
         mem_free(idx);
         names_add(names, bin);
         return;
@@ -456,8 +461,8 @@ void shard_names_free(ShardNames *names) {
     *names = (ShardNames){0};
 }
 
-/* A file that is listed twice would be seen twice per epoch; the same file under two names is found
- * by its number. */
+/* Dies when a file is listed twice, as its tokens would be seen twice per epoch. The same file
+ * under two names is found by its inode. */
 static void check_distinct(const ShardSet *set) {
     struct stat *st = mem_calloc((size_t)set->n, sizeof *st);
     for (int i = 0; i < set->n; i++) {
@@ -479,8 +484,8 @@ ShardSet shards_open(const char *text, int64_t vocab, Team *team) {
     set.shards = mem_calloc((size_t)names.n, sizeof *set.shards);
     for (int i = 0; i < names.n; i++) set.shards[i] = shard_open(names.at[i]);
     check_distinct(&set);
-    for (int i = 0; i < set.n;
-         i++) { // after all are open: a missing file is found before hours of reading
+    // checked after all files are open: a missing file is reported before hours of reading
+    for (int i = 0; i < set.n; i++) {
         Err e;
         Shard *s = &set.shards[i];
         if (!shard_check(s, vocab, team, &e)) die_user("%s: %s", s->path, e.text);
@@ -501,7 +506,9 @@ void shards_close(ShardSet *set) {
 struct ShardWriter {
     char *stem; // "PREFIX_train"
     ShardFormat format;
-    int64_t shard_tokens, in_file, total; // 0: one file; tokens of the open file; of all files
+    // shard_tokens: tokens of a file, 0: one file. in_file: tokens in the open file. total: tokens
+    // in all files.
+    int64_t shard_tokens, in_file, total;
     Replace **files;
     int n_files;
     bool open; // is the last file open?
@@ -528,12 +535,13 @@ static char *file_name(const ShardWriter *w, int number) {
 }
 
 static void begin_file(ShardWriter *w) {
-    static const uint8_t nothing[HEADER_BYTES];
+    static const uint8_t zeros[HEADER_BYTES];
     char *path = file_name(w, w->n_files);
     w->files = mem_realloc(w->files, (size_t)w->n_files + 1, sizeof *w->files);
-    bool header = w->format != SHARD_NANOGPT; // which is known at the end
+    // the header has the number of tokens, known at the end
+    bool header = w->format != SHARD_NANOGPT;
     w->files[w->n_files++] = replace_open(path, header);
-    if (header) replace_write(w->files[w->n_files - 1], nothing, HEADER_BYTES);
+    if (header) replace_write(w->files[w->n_files - 1], zeros, HEADER_BYTES);
     w->in_file = 0;
     w->open = true;
     mem_free(path);
@@ -549,7 +557,7 @@ static void end_file(ShardWriter *w) {
     w->open = false;
 }
 
-/* Writes ids that all go to the open file. */
+/* Writes ids that all belong to the open file. */
 static void put(ShardWriter *w, const int32_t *ids, int64_t n) {
     enum { BATCH = 4096 };
     Replace *r = w->files[w->n_files - 1];

@@ -18,7 +18,7 @@ uint32_t byte_to_char(uint8_t byte) {
     return 256 + others;
 }
 
-/* The byte of a character; -1: none. */
+/* The byte that a character stands for (byte_to_char); -1: none. */
 static int char_to_byte(uint32_t c) {
     if (c < 256) return is_printable((int)c) ? (int)c : -1;
     uint32_t others = 256;
@@ -63,7 +63,7 @@ void tokenizer_free(Tokenizer *t) {
     mem_free(t);
 }
 
-static void place_merge(Merge *table, size_t n_slots, Merge m) {
+static void insert_merge(Merge *table, size_t n_slots, Merge m) {
     size_t i = merge_slot(m.left, m.right, n_slots);
     while (table[i].id >= 0) i = (i + 1) & (n_slots - 1);
     table[i] = m;
@@ -75,7 +75,7 @@ static void grow_merges(Tokenizer *t) {
     t->merges = mem_alloc(n * sizeof(Merge));
     memset(t->merges, 0xFF, n * sizeof(Merge));
     t->list = mem_realloc(t->list, n / 2, sizeof(Merge));
-    for (int64_t i = 0; i < t->n_merges; i++) place_merge(t->merges, n, t->list[i]);
+    for (int64_t i = 0; i < t->n_merges; i++) insert_merge(t->merges, n, t->list[i]);
 }
 
 bool tokenizer_add_merge(Tokenizer *t, int32_t left, int32_t right, Err *e) {
@@ -90,7 +90,7 @@ bool tokenizer_add_merge(Tokenizer *t, int32_t left, int32_t right, Err *e) {
     if (id < 0) return err(e, "its product is not in the vocabulary");
     Merge m = {left, right, (uint32_t)t->n_merges, id};
     t->list[t->n_merges++] = m;
-    place_merge(t->merges, t->n_merge_slots, m);
+    insert_merge(t->merges, t->n_merge_slots, m);
     return true;
 }
 
@@ -171,7 +171,7 @@ char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n) {
     if (!f) die("no memory for a sample");
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *bytes = t ? tokenizer_token(t, ids[i], &len) : NULL;
-        for (size_t k = 0; bytes && k < len; k++) // the text would end at a byte 0
+        for (size_t k = 0; bytes && k < len; k++) // a C string would end at byte 0
             bytes[k] ? fputc(bytes[k], f) : fputs("\xef\xbf\xbd", f);
         if (!t) fprintf(f, "%d ", ids[i]);
     }

@@ -10,11 +10,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "piece_key masks the l
 static const char separator[] = "<|endoftext|>";
 enum {
     N_SEPARATOR = sizeof separator - 1,
-    MAX_KEY = 15,          // bytes of a piece that is remembered
-    MAX_IDS = 4,           // ids of a piece that is remembered
-    CACHE_SLOTS = 1 << 16, // of 32 bytes
-    SMALL_TEXT = 1 << 12,  // bytes under which nothing is remembered
-    PART = 1 << 18         // bytes that one thread encodes at a time
+    MAX_KEY = 15,          // most bytes of a piece in the cache
+    MAX_IDS = 4,           // most ids of a piece in the cache
+    CACHE_SLOTS = 1 << 16, // slots of 32 bytes each
+    SMALL_TEXT = 1 << 12,  // texts with fewer bytes are encoded without a cache
+    PART = 1 << 18         // bytes of the parts that threads encode
 };
 
 /* A growing array of ids. */
@@ -23,12 +23,13 @@ typedef struct Ids {
     size_t n, cap;
 } Ids;
 
-/* What a piece became, found by its bytes. The table forgets: of the two slots of a hash the newer
- * piece takes the first, and the piece that was there moves to the second. */
+/* A slot of the cache of encoded pieces, found by the bytes of the piece. Each hash has two slots.
+ * A new piece takes the first, the piece in the first moves to the second, and the piece in the
+ * second is dropped. */
 typedef struct Slot {
-    uint64_t low,
-        high; // the bytes, zero beyond them, and their number in the highest byte; 0, 0: free
-    int32_t ids[MAX_IDS]; // -1 beyond the last
+    // the bytes of the piece, then zeros; the highest byte of `high` is their number. 0, 0: free
+    uint64_t low, high;
+    int32_t ids[MAX_IDS]; // ids of the piece, then -1
 } Slot;
 
 static void ids_reserve(Ids *ids, size_t more) {
@@ -42,7 +43,7 @@ static void ids_put(Ids *ids, int32_t id) {
     ids->p[ids->n++] = id;
 }
 
-/* The piece as two words; `room` bytes may be read at p. n <= MAX_KEY. */
+/* The piece of n <= MAX_KEY bytes as the two words of a Slot; `room` bytes may be read at p. */
 static inline void piece_key(const uint8_t *p, size_t n, size_t room, uint64_t *low,
                              uint64_t *high) {
     uint64_t w[2] = {0, 0};
@@ -64,6 +65,7 @@ static inline size_t key_slot(uint64_t low, uint64_t high) {
     return (size_t)(h >> 32) & (CACHE_SLOTS - 2);
 }
 
+/* Copies the ids of a slot, always all MAX_IDS of them; returns the number of valid ones. */
 static inline size_t put_slot(const Slot *s, int32_t *out) {
     memcpy(out, s->ids, sizeof s->ids);
     size_t n = 1;
@@ -71,6 +73,7 @@ static inline size_t put_slot(const Slot *s, int32_t *out) {
     return n;
 }
 
+/* Encodes a piece and puts it into the first slot of the pair, if its ids fit. */
 static size_t merge_and_remember(const Tokenizer *t, Slot *pair, uint64_t low, uint64_t high,
                                  const uint8_t *p, size_t n, int32_t *out) {
     size_t count = merge_piece(t, p, n, out);
@@ -81,8 +84,8 @@ static size_t merge_and_remember(const Tokenizer *t, Slot *pair, uint64_t low, u
     return count;
 }
 
-/* Encodes the pieces that begin in text[begin..end) of a text of n bytes; a piece begins at begin
- * and at end. cache may be NULL. */
+/* Encodes text[begin..end) of a text of n bytes, where pieces begin at `begin` and at `end`. cache
+ * may be NULL. */
 static void encode_pieces(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
                           size_t end, size_t n, Ids *out) {
     for (size_t i = begin; i < end;) {
@@ -112,7 +115,8 @@ static void encode_bytes(const Tokenizer *t, const uint8_t *p, size_t n, Ids *ou
     out->n += n;
 }
 
-/* Encodes text[begin..end) of one document text[0..n). */
+/* Encodes text[begin..end) of one document text[0..n). A range at its beginning gets the prefix
+ * space. */
 static void encode_range(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
                          size_t end, size_t n, Ids *out) {
     bool space = begin == 0 && t->add_prefix_space && n > 0 && text[0] != ' ';
@@ -132,7 +136,7 @@ static void encode_range(const Tokenizer *t, Slot *cache, const uint8_t *text, s
     mem_free(with);
 }
 
-/* Bytes of the line at p that is only the separator, its end included; 0 if there is none. */
+/* Length of the line at p, with its end, if the line is only the separator; else 0. */
 static size_t separator_at(const uint8_t *p, size_t n) {
     if (n < N_SEPARATOR || memcmp(p, separator, N_SEPARATOR) != 0) return 0;
     size_t i = N_SEPARATOR;
@@ -141,7 +145,8 @@ static size_t separator_at(const uint8_t *p, size_t n) {
     return p[i] == '\n' ? i + 1 : 0;
 }
 
-/* The first separator line at `from`, the begin of a line, or later; n if there is none. */
+/* Offset of the first separator line at or after `from`, which must be the beginning of a line; n:
+ * none. */
 static size_t find_separator(const uint8_t *text, size_t n, size_t from) {
     for (size_t i = from; i < n; i++) {
         const uint8_t *hit = memmem(text + i, n - i, separator, N_SEPARATOR);
@@ -152,12 +157,12 @@ static size_t find_separator(const uint8_t *text, size_t n, size_t from) {
     return n;
 }
 
-/* A part of one document, cut where a piece begins. */
+/* The bytes [from, to) of the document [doc, doc_end); pieces begin at both ends. */
 typedef struct Span {
     size_t doc, doc_end, from, to;
 } Span;
 
-/* Enters the document at d->at, unless it is inside of one. false at the end of the text. */
+/* Finds the document at d->at, unless d is inside of one already. False at the end of the text. */
 static bool enter_document(Documents *d, bool separators) {
     if (d->inside) return true;
     for (size_t skip; separators && (skip = separator_at(d->text + d->at, d->n - d->at));)
@@ -176,7 +181,8 @@ bool documents_next(Documents *d, const uint8_t **p, size_t *n) {
     return true;
 }
 
-/* The next span of about PART bytes; false at the end of the text. */
+/* Gives the next span of about PART bytes, and moves d->at past it; false at the end of the
+ * text. */
 static bool next_span(const Tokenizer *t, Documents *d, bool separators, Span *s) {
     if (!enter_document(d, separators)) return false;
     size_t left = d->doc_end - d->at, to = d->doc_end;
@@ -190,15 +196,15 @@ static bool next_span(const Tokenizer *t, Documents *d, bool separators, Span *s
     return true;
 }
 
-/* Work of a team: part i is the spans first[i]..first[i + 1]; whoever is free takes the next part.
- */
+/* The work of a team. Part i is the spans first[i] .. first[i + 1] - 1; an idle thread takes part
+ * `next`. */
 typedef struct Job {
     const Tokenizer *t;
     const uint8_t *text;
     bool eot;
     Span *spans;
     size_t n_spans, *first, n_parts, n_bytes;
-    Ids *done; // [n_parts]
+    Ids *done; // [n_parts] ids of each part
     atomic_size_t next;
 } Job;
 
@@ -238,7 +244,7 @@ static void plan(Job *j, Documents *d, bool separators, size_t most) {
     j->done = mem_calloc(j->n_parts, sizeof(Ids));
 }
 
-/* Puts the parts' ids in one array, in order. */
+/* Joins the ids of all parts in order, and frees the job's arrays. */
 static int64_t join(Job *j, int32_t **ids) {
     size_t total = 0;
     for (size_t i = 0; i < j->n_parts; i++) total += j->done[i].n;

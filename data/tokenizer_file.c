@@ -71,7 +71,8 @@ Tokenizer *tokenizer_load(const char *path) {
     return t;
 }
 
-/* The token in GPT-2's characters; inside JSON with " and \ escaped (all others are printable). */
+/* Writes a token in GPT-2's characters. In JSON " and \ are escaped; all other characters are
+ * printable. */
 static void put_token(FILE *f, const Tokenizer *t, int32_t id, bool json) {
     size_t n;
     const uint8_t *p = tokenizer_token(t, id, &n);
@@ -102,7 +103,7 @@ static void put_merges(FILE *f, const Tokenizer *t) {
     }
 }
 
-/* Can llm.c's version 2 hold it? */
+/* Can llm.c's format, version 2, hold this tokenizer? */
 static bool fits_bin(const Tokenizer *t) {
     size_t n = 1;
     for (int32_t id = 0; id < tokenizer_vocab(t) && n >= 1 && n <= 255; id++)

@@ -4,11 +4,11 @@
 
 #include "base/mem.h"
 
-enum { SHORT = 48 }; // bytes up to which looking at every pair is faster than a heap
+enum { SHORT = 48 }; // for pieces up to this many bytes merge_short is faster than merge_long
 
-/* All pairs are looked at for every merge: O(n^2), and nothing is allocated. */
+/* Searches all pairs for the lowest rank before every merge: O(n^2), but without allocation. */
 static size_t merge_short(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids) {
-    const Merge *pair[SHORT]; // of ids[i] and ids[i + 1]
+    const Merge *pair[SHORT]; // the merge of ids[i] and ids[i + 1]; NULL: none
     for (size_t i = 0; i < n; i++) ids[i] = t->byte_id[p[i]];
     for (size_t i = 0; i + 1 < n; i++) pair[i] = tokenizer_merge(t, ids[i], ids[i + 1]);
     while (n > 1) {
@@ -27,12 +27,12 @@ static size_t merge_short(const Tokenizer *t, const uint8_t *p, size_t n, int32_
     return n;
 }
 
-/* The rest: tokens in a doubly linked list, pairs in a heap by (rank, place). A pair that is gone
- * stays in the heap until it comes up; it is known by its rank, which is no longer the rank of the
- * pair at its place. */
+/* Longer pieces: the tokens form a doubly linked list, and the pairs that can be merged lie in a
+ * heap by (rank, position). A pair that no longer exists stays in the heap until it is popped. It
+ * is recognised by its rank, which differs from the rank of the present pair at its position. */
 typedef struct Node {
-    int32_t id;                   // -1: merged into the one before
-    uint32_t before, after, rank; // places; rank of the pair (this, after)
+    int32_t id;                   // -1: merged into the token before
+    uint32_t before, after, rank; // positions of the neighbours; rank of the pair (this, after)
 } Node;
 
 #define NOWHERE UINT32_MAX
@@ -61,8 +61,8 @@ HeapItem heap_pop(Heap *h) {
     return top;
 }
 
-/* Looks up the pair that begins at place i and puts it on the heap if it can be merged. */
-static void offer(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
+/* Looks up the pair that begins at position i, and pushes it on the heap if it can be merged. */
+static void push_pair(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
     Node *a = &nodes[i];
     a->rank = NO_RANK;
     if (a->after == NOWHERE) return;
@@ -72,6 +72,7 @@ static void offer(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
     heap_push(h, (HeapItem){m->rank, i});
 }
 
+/* Merges the pair at position i, and pushes the two new pairs around it. */
 static void merge_at(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
     Node *a = &nodes[i], *b = &nodes[a->after];
     a->id = t->list[a->rank].id;
@@ -79,8 +80,8 @@ static void merge_at(const Tokenizer *t, Node *nodes, uint32_t i, Heap *h) {
     b->id = -1;
     b->rank = NO_RANK;
     if (a->after != NOWHERE) nodes[a->after].before = i;
-    offer(t, nodes, i, h);
-    if (a->before != NOWHERE) offer(t, nodes, a->before, h);
+    push_pair(t, nodes, i, h);
+    if (a->before != NOWHERE) push_pair(t, nodes, a->before, h);
 }
 
 static size_t merge_long(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids) {
@@ -89,7 +90,7 @@ static size_t merge_long(const Tokenizer *t, const uint8_t *p, size_t n, int32_t
     for (size_t i = 0; i < n; i++)
         nodes[i] = (Node){t->byte_id[p[i]], i ? (uint32_t)i - 1 : NOWHERE,
                           i + 1 < n ? (uint32_t)i + 1 : NOWHERE, NO_RANK};
-    for (size_t i = 0; i < n; i++) offer(t, nodes, (uint32_t)i, &h);
+    for (size_t i = 0; i < n; i++) push_pair(t, nodes, (uint32_t)i, &h);
     while (h.n) {
         HeapItem top = heap_pop(&h);
         if (nodes[top.second].rank == top.first) merge_at(t, nodes, (uint32_t)top.second, &h);

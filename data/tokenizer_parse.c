@@ -4,12 +4,12 @@
 #include "base/mem.h"
 #include "data/tokenizer_parts.h"
 
-/* Tokens as they are read, in any order of id. */
+/* Tokens while they are read, in any order of ids. */
 typedef struct Vocab {
     size_t n;
     struct Named {
         const char *text; // NULL: not yet seen
-        bool is_bytes;    // as it is, not in GPT-2's characters
+        bool is_bytes;    // text holds the token's bytes; else it is in GPT-2's characters
     } * at;               // [n]
 } Vocab;
 
@@ -25,7 +25,7 @@ static bool vocab_set(Vocab *v, const json_t *id, const char *text, bool is_byte
     return true;
 }
 
-/* Every id is set, as n tokens have distinct ids below n. */
+/* Appends the tokens to s by id. All ids are set: vocab_set has taken n distinct ids below n. */
 static bool vocab_strings(const Vocab *v, Strings *s, Err *e) {
     for (size_t i = 0; i < v->n; i++) {
         const char *text = v->at[i].text;
@@ -45,7 +45,7 @@ static bool vocab_strings(const Vocab *v, Strings *s, Err *e) {
     return true;
 }
 
-/* Adds the special tokens that the vocabulary lacks. */
+/* Adds the special tokens that are not in the vocabulary. */
 static bool read_added(Vocab *v, const json_t *added, const json_t *vocab, Err *e) {
     size_t i;
     json_t *token;
@@ -78,8 +78,9 @@ static size_t count_added(const json_t *added, const json_t *vocab) {
     return n;
 }
 
-/* The entries {"token": id} of a vocabulary, and the special tokens that it lacks:
- * {"id": 50256, "content": "<|endoftext|>", "special": true}; NULL when something is wrong. */
+/* Makes a tokenizer without merges from the entries {"token": id} of a vocabulary, and the special
+ * tokens that the vocabulary lacks: {"id": 50256, "content": "<|endoftext|>", "special": true}.
+ * NULL and the reason on error. */
 static Tokenizer *read_tokens(json_t *vocab, const json_t *added, const char *format, Err *e) {
     Vocab v = {.n = json_object_size(vocab) + count_added(added, vocab)};
     v.at = mem_calloc(v.n, sizeof *v.at);
@@ -96,7 +97,7 @@ static Tokenizer *read_tokens(json_t *vocab, const json_t *added, const char *fo
     return t;
 }
 
-/* The token of n GPT-2 characters; -1: there is none. */
+/* The id of the token whose text, n bytes at s, is in GPT-2's characters; -1: none. */
 static int32_t find_chars(const Tokenizer *t, const char *s, size_t n) {
     uint8_t *bytes = mem_alloc(n);
     int64_t n_bytes = bytes_of_chars(s, n, bytes);
@@ -117,7 +118,7 @@ static bool add_merge(Tokenizer *t, const char *a, size_t n_a, const char *b, si
     return ok;
 }
 
-/* "left right" in n bytes; false when there is not exactly one blank. */
+/* Adds the merge of a line "left right" of n bytes, which must have exactly one blank. */
 static bool add_merge_text(Tokenizer *t, const char *p, size_t n, size_t line, Err *e) {
     const char *blank = n ? memchr(p, ' ', n) : NULL;
     if (!blank || memchr(blank + 1, ' ', n - (size_t)(blank + 1 - p)))
@@ -171,8 +172,8 @@ bool tokenizer_parse_gpt2(const uint8_t *vocab, size_t n_vocab, const uint8_t *m
     return true;
 }
 
-/* tokenizer.json: every field that would change ids must be absent or have the one value that is
- * implemented. */
+/* Is a field of tokenizer.json absent or empty? Fields that would change ids must be, or have the
+ * one value that is implemented. */
 static bool is_nothing(const json_t *x) {
     return !x || json_is_null(x) || json_is_false(x) ||
            (json_is_string(x) && !json_string_value(x)[0]) ||
@@ -184,6 +185,7 @@ static bool type_is(const json_t *x, const char *type) {
     return is && strcmp(is, type) == 0;
 }
 
+/* Checks that none of these fields is set. */
 static bool absent(const json_t *object, const char *where, const char *const *names, int n,
                    Err *e) {
     for (int i = 0; i < n; i++)
@@ -193,7 +195,8 @@ static bool absent(const json_t *object, const char *where, const char *const *n
     return true;
 }
 
-/* transformers 5 saves a template with every tokenizer. One of the text alone adds no token. */
+/* Is this post-processor a template of the text alone, which adds no token? transformers 5 saves a
+ * template with every tokenizer. */
 static bool template_of_text(const json_t *stage) {
     const json_t *single = json_object_get(stage, "single");
     return type_is(stage, "TemplateProcessing") && json_array_size(single) == 1 &&

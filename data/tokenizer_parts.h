@@ -1,11 +1,12 @@
-/* tokenizer_parts -- what the files of the tokenizer share: how a Tokenizer lies in memory. */
+/* tokenizer_parts -- the internals that the files of the tokenizer share: how a Tokenizer lies in
+ * memory. */
 #ifndef DATA_TOKENIZER_PARTS_H
 #define DATA_TOKENIZER_PARTS_H
 
 #include "data/strings.h"
 #include "data/tokenizer.h"
 
-/* The least first: by `first`, then by `second`. */
+/* An entry of a heap whose top is the least: by `first`, then by `second`. */
 typedef struct HeapItem {
     uint64_t first, second;
 } HeapItem;
@@ -17,8 +18,8 @@ typedef struct Heap {
 void heap_push(Heap *h, HeapItem x);
 HeapItem heap_pop(Heap *h);
 
-/* One merge: ids `left` and `right`, side by side, become `id`. Free slots of the table have id -1.
- */
+/* A merge: the neighbours `left` and `right` become `id`. Free slots of the hash table have id
+ * -1. */
 typedef struct Merge {
     int32_t left, right;
     uint32_t rank;
@@ -28,8 +29,8 @@ typedef struct Merge {
 struct Tokenizer {
     const char *format;
     int32_t eot;
-    bool can_encode, use_pieces, add_prefix_space; // use_pieces: presplit first
-    Strings tokens;                                // by id
+    bool can_encode, use_pieces, add_prefix_space; // use_pieces: text is cut by presplit first
+    Strings tokens;                                // the bytes of each token, by id
     int32_t byte_id[256];                          // -1: the vocabulary lacks the byte
     Merge *merges;                                 // [n_merge_slots] hash table by (left, right)
     size_t n_merge_slots;
@@ -37,12 +38,13 @@ struct Tokenizer {
     Merge *list; // [n_merges] in order of rank
 };
 
-/* Local. Takes over the tokens. */
+/* Local. Takes ownership of the tokens. */
 Tokenizer *tokenizer_make(const char *format, Strings tokens);
-/* Local. Appends the merge of the next rank. false when a pair comes twice or its product is no
- * token. */
+/* Local. Appends a merge, with the next rank. False when the pair has a merge already, or when the
+ * merged bytes are no token. */
 bool tokenizer_add_merge(Tokenizer *t, int32_t left, int32_t right, Err *e);
-/* Local. Chooses eot by name, and checks what encoding needs: every byte is a token. */
+/* Local. tokenizer_choose_eot finds the end-of-text token by its name. tokenizer_check_bytes checks
+ * that every byte is a token, which encoding needs. */
 void tokenizer_choose_eot(Tokenizer *t);
 bool tokenizer_check_bytes(const Tokenizer *t, Err *e);
 
@@ -61,17 +63,16 @@ static inline const Merge *tokenizer_merge(const Tokenizer *t, int32_t left, int
     }
 }
 
-/* GPT-2 writes bytes as printable characters: printable ASCII and Latin-1 as themselves, the 68
- * others, in order, as U+0100 and up. Local. The character of a byte. */
+/* Local. The character of a byte. GPT-2 writes bytes as printable characters: printable ASCII and
+ * Latin-1 as themselves, the 68 others, in order, as U+0100 and up. */
 uint32_t byte_to_char(uint8_t byte);
-/* Local. GPT-2's order of the bytes: the id of a byte in its vocabulary is its place here. */
+/* Local. The bytes in the order of their ids in GPT-2's vocabulary. */
 void gpt2_byte_order(uint8_t order[256]);
-/* Local. Writes the bytes of a string of n bytes of such characters (UTF-8) to out, which has room
- * for n, and returns their number; -1 when a character is none of the 256. */
+/* Local. Converts a string of such characters (n bytes of UTF-8) to bytes. out has room for n
+ * bytes; returns the number written, or -1 when a character stands for no byte. */
 int64_t bytes_of_chars(const char *s, size_t n, uint8_t *out);
-/* Local. The bytes of one piece to ids, by merging the pair of lowest rank until none is left; of
- * equal ranks the leftmost is merged first. Writes at most n ids and returns their number.
- * n < 2^32. */
+/* Local. Encodes one piece of n < 2^32 bytes: merges the pair of lowest rank, the leftmost of equal
+ * ranks, until no pair can be merged. Writes at most n ids and returns their number. */
 size_t merge_piece(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids);
 
 #endif

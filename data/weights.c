@@ -16,7 +16,8 @@ enum { MAX_SHARDS = 1024 };
 
 /* ---- writing ---- */
 
-static PieceHeld held(const TensorTable *t, int i) {
+/* What this rank holds of file tensor i. */
+static PieceHeld piece_held(const TensorTable *t, int i) {
     const Piece *p = &t->pieces[i];
     return (PieceHeld){p, &t->t[p->tensor], PART_PARAM, t->t[p->tensor].param};
 }
@@ -34,7 +35,7 @@ bool weights_save(const char *path, const TensorTable *t, const char *dtype, con
     if (!safetensors_create(&w, path, &list, g, e)) return false;
     bool ok = true;
     for (int i = 0; i < t->n_pieces && ok; i++) {
-        PieceHeld h = held(t, i);
+        PieceHeld h = piece_held(t, i);
         ok = piece_put(&h, &w.file, &w.list.t[i], e);
     }
     return safetensors_finish(&w, ok, n_bytes, crc, e);
@@ -46,8 +47,8 @@ void weights_export_paths(const char *dir, char *paths[EXPORT_FILES]) {
     for (int i = 0; i < EXPORT_FILES; i++) paths[i] = mem_printf("%s/%s", dir, names[i]);
 }
 
-/* Rank 0: all outputs are opened, and the texts written; a NULL among the texts is a file that is
- * not to be. */
+/* Rank 0: opens all outputs and writes the texts. Files 1 and up have a text, or NULL: the file is
+ * not to exist. */
 static bool begin_export(Output out[EXPORT_FILES], char *const *paths, char *const *texts, Err *e) {
     for (int i = 0; i < EXPORT_FILES; i++) {
         if (i > 0 && !texts[i]) continue;
@@ -57,7 +58,8 @@ static bool begin_export(Output out[EXPORT_FILES], char *const *paths, char *con
     return true;
 }
 
-/* Rank 0: what is not to be is removed, if an earlier export left it. */
+/* Rank 0: renames the files into place, the weights last. A file that is not to exist is removed,
+ * in case an older export left it. */
 static bool finish_export(Output out[EXPORT_FILES], char *const *paths, Err *e) {
     for (int i = EXPORT_FILES - 1; i >= 0; i--)
         if (!(out[i].path ? output_commit(&out[i], e) : io_remove_tree(paths[i], e))) return false;
@@ -78,14 +80,14 @@ bool weights_export(const char *dir, const TensorTable *t, const char *dtype, co
          group_agree(g, !first || finish_export(out, paths, e), e);
     for (int i = 0; i < EXPORT_FILES; i++)
         output_abandon(&out[i]), mem_free(paths[i]), mem_free(texts[i]);
-    if (!ok) group_barrier(g); // before any rank ends the program
+    if (!ok) group_barrier(g); // rank 0 has removed its files before any rank may end the program
     mem_free(part);
     return ok;
 }
 
 /* ---- reading ---- */
 
-/* The files of one model, mapped, and all their tensors. */
+/* The mapped files of one model and their tensors. */
 typedef struct Source {
     IoMap maps[MAX_SHARDS];
     SafeTensors parts[MAX_SHARDS];
@@ -107,7 +109,7 @@ static bool source_add(Source *s, const char *path, Err *e) {
     return safetensors_parse(m->p, m->n, &s->parts[s->n - 1], e) || err_in(e, path);
 }
 
-/* Path of a file of the model: in the folder, or beside FILE.safetensors. */
+/* Path of file `name` of a model: in the folder `path`, or beside the file `path`.safetensors. */
 static char *member(const char *path, const char *name) {
     if (!path_ends(path, ".safetensors")) return mem_printf("%s/%s", path, name);
     return mem_printf("%.*s%s", (int)(path_name(path) - path), path, name);
@@ -142,7 +144,7 @@ static bool source_open(Source *s, const char *path, Err *e) {
     return ok;
 }
 
-/* Names without the prefix that depends on which class saved the file. */
+/* A tensor's name without the prefix, which depends on the class that saved the file. */
 static const char *bare(const char *name) {
     static const char *const prefixes[] = {"transformer.", "model."};
     for (int i = 0; i < 2; i++)
@@ -150,6 +152,7 @@ static const char *bare(const char *name) {
     return name;
 }
 
+/* Is it a tensor of Hugging Face's files that holds no parameter? */
 static bool ignored(const char *name, const Config *c) {
     return path_ends(name, ".attn.bias") || path_ends(name, ".attn.masked_bias") ||
            path_ends(name, "rotary_emb.inv_freq") ||
@@ -170,7 +173,7 @@ static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
     return true;
 }
 
-/* from[i]: the tensor of the file that is piece i. */
+/* Finds the file tensor of every piece: from[i] is that of piece i. */
 static bool match(const Source *s, const TensorTable *t, const SafeTensor **from, Err *e) {
     for (int k = 0; k < s->n; k++)
         for (int i = 0; i < s->parts[k].n; i++) {
@@ -205,7 +208,7 @@ static bool load_here(const char *path, const TensorTable *t, Err *e) {
     const SafeTensor **from = mem_calloc((size_t)t->n_pieces, sizeof *from);
     bool ok = source_open(s, path, e) && (match(s, t, from, e) || err_in(e, path));
     for (int i = 0; ok && i < t->n_pieces; i++) {
-        PieceHeld h = held(t, i);
+        PieceHeld h = piece_held(t, i);
         ok = read_piece(from[i], &h, e) || err_in(e, path);
     }
     mem_free(from);
@@ -225,7 +228,7 @@ bool weights_described(const char *path) {
     return yes;
 }
 
-/* generation_config.json comes last: it is the file that generate() goes by. */
+/* generation_config.json is read last, so that its ids count: generate() takes them from there. */
 void weights_ids(const char *path, Config *c) {
     static const char *const names[] = {"config.json", "generation_config.json"};
     for (int i = 0; i < 2; i++) {
@@ -255,8 +258,8 @@ bool weights_config(const char *path, Config *c, Err *e) {
 
 /* ---- the digest ---- */
 
-/* Every bit of the result depends on every bit of x, and no two x have one result (the finalizer of
- * SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators"). */
+/* A bijection in which every bit of x changes about half the bits of the result: the finalizer of
+ * SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators"). */
 static uint64_t mix(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
