@@ -1,6 +1,6 @@
-/* activation on CUDA. All of it is bound by memory: a thread moves W elements (16 bytes) at a time,
- * W = 1 where rows are not aligned to that, which is also the plain version of each kernel. Bytes
- * per token in bf16, with F features:
+/* activation on CUDA. All kernels are bound by memory. A thread moves W elements (16 bytes) at a
+ * time. Where rows are not aligned to 16 bytes W = 1, which is also the plain version of each
+ * kernel. Bytes per token in bf16, with F features:
  *
  *     gelu     forward  read 2F, write 2F      backward  read 4F, write 2F
  *     swiglu   forward  read 4F, write 2F      backward  read 6F, write 4F
@@ -47,10 +47,10 @@ __global__ void act_backward(ActKind act, E *dx, const E *dy, const E *x, int64_
     store<E, W>(dx + i, d);
 }
 
-/* --- rows of a gate and what it lets through: blockIdx.x is the row, blockIdx.y a piece of it
+/* --- rows [gate | up] of 2F features: blockIdx.x is the row, blockIdx.y a part of it
  *
- * Rows are whole words, which an offset counted in words tells the compiler: else it stores 2 or 4
- * bytes at a time. */
+ * Offsets count words of W elements: so the compiler knows that a word is aligned, and stores it by
+ * one instruction instead of 2 or 4 bytes at a time. */
 
 __device__ __forceinline__ int64_t this_feature() {
     return static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x;
@@ -85,7 +85,7 @@ __global__ void swiglu_backward(E *dx, const E *dy, const E *x, int64_t F) {
     store<E, W>(dx + (t * 2 * words + words + f) * W, up);
 }
 
-/* (addend + y) + bias, in the order of a matmul's epilogue. */
+/* y = (addend + y) + bias. The order of the additions is that of a matmul's epilogue. */
 template <class E, int W>
 __global__ void residual(E *y, const E *addend, const float *bias, int64_t N) {
     int64_t t = blockIdx.x, n = this_feature() * W;
@@ -144,13 +144,13 @@ template <class E> struct Launchers {
     static E *out(Act *x) { return static_cast<E *>(x); }
     static constexpr int W = width<E>;
 
-    /* Elements at a time: W, or 1 where one of the pointers is not aligned. */
-    static bool wide(const void *a, const void *b, const void *c, int64_t n) {
+    /* Can all three pointers be moved W elements at a time, in rows of n elements? */
+    static bool all_aligned(const void *a, const void *b, const void *c, int64_t n) {
         return whole_words<E>(a, n) && whole_words<E>(b, n) && whole_words<E>(c, n);
     }
 
     static void act_forward_of(Team *, ActKind act, Act *y, const Act *x, int64_t n) {
-        by_words_and_rest<W>(wide(y, x, x, 0), n, [&](auto w, int64_t i, int64_t count) {
+        by_words_and_rest<W>(all_aligned(y, x, x, 0), n, [&](auto w, int64_t i, int64_t count) {
             LAUNCH((act_forward<E, w>), blocks_for(count, THREADS * w), THREADS, 0, act, out(y) + i,
                    in(x) + i, count);
         });
@@ -158,7 +158,7 @@ template <class E> struct Launchers {
 
     static void act_backward_of(Team *, ActKind act, Act *dx, const Act *dy, const Act *x,
                                 int64_t n) {
-        by_words_and_rest<W>(wide(dx, dy, x, 0), n, [&](auto w, int64_t i, int64_t count) {
+        by_words_and_rest<W>(all_aligned(dx, dy, x, 0), n, [&](auto w, int64_t i, int64_t count) {
             LAUNCH((act_backward<E, w>), blocks_for(count, THREADS * w), THREADS, 0, act,
                    out(dx) + i, in(dy) + i, in(x) + i, count);
         });
@@ -170,7 +170,7 @@ template <class E> struct Launchers {
 
     static void swiglu_forward_of(Team *, Act *y, const Act *x, int64_t T, int64_t F) {
         if (T == 0 || F == 0) return;
-        by_words<E>(wide(y, x, x, F), [&](auto w) {
+        by_words<E>(all_aligned(y, x, x, F), [&](auto w) {
             LAUNCH((swiglu_forward<E, w>), row_pieces(T, F, w), THREADS, 0, out(y), in(x), F);
         });
     }
@@ -178,7 +178,7 @@ template <class E> struct Launchers {
     static void swiglu_backward_of(Team *, Act *dx, const Act *dy, const Act *x, int64_t T,
                                    int64_t F) {
         if (T == 0 || F == 0) return;
-        by_words<E>(wide(dx, dy, x, F), [&](auto w) {
+        by_words<E>(all_aligned(dx, dy, x, F), [&](auto w) {
             LAUNCH((swiglu_backward<E, w>), row_pieces(T, F, w), THREADS, 0, out(dx), in(dy), in(x),
                    F);
         });
@@ -187,7 +187,7 @@ template <class E> struct Launchers {
     static void bias_residual_of(Team *, Act *y, const Act *addend, const float *bias, int64_t T,
                                  int64_t N) {
         if (T == 0 || N == 0 || (!addend && !bias)) return;
-        by_words<E>(wide(y, addend, y, N), [&](auto w) {
+        by_words<E>(all_aligned(y, addend, y, N), [&](auto w) {
             LAUNCH((residual<E, w>), row_pieces(T, N, w), THREADS, 0, out(y), in(addend), bias, N);
         });
     }

@@ -1,12 +1,13 @@
-/* adamw on CUDA: one pass, 16 bytes of each array in a thread. Bound by memory: 28 bytes per
- * parameter (param, m, v read and written, the gradient read) and 2 more for the copy in bf16. The
- * sum of squares reads 4.
+/* adamw on CUDA: one pass, in which a thread updates 16 bytes of each array. Bound by memory: 28
+ * bytes per parameter (param, m, v read and written, the gradient read) and 2 more for the copy in
+ * bf16. The sum of squares reads 4.
  *
- * From plain to fast: W = 1, an element in a thread, is plain and takes what is not aligned; W = 4
- * is 16 bytes of each array, seven accesses of them on their way in a thread, and no number is used
- * twice: there is nothing to keep. What is left is the calls. GPT-2 124M has 148 tensors, 98 of
- * them vectors, which a call of some 2 us outlasts: 0.2 ms beside the 0.9 ms of 124M x 30 bytes at
- * 4.2 TB/s (calculated). So a kernel takes a list of tensors, and a block finds its own in it. */
+ * Two versions. W = 1, one element per thread, is plain and serves arrays that are not aligned. W =
+ * 4 moves 16 bytes of each array, with seven such accesses in flight per thread; every number is
+ * used once, so nothing is kept. The remaining cost is that of calls. GPT-2 124M has 148 tensors,
+ * 98 of them vectors, whose update takes less time than the call of some 2 us: 0.2 ms beside the
+ * 0.9 ms of 124M x 30 bytes at 4.2 TB/s (calculated). So one kernel takes a list of tensors, and
+ * each block finds its tensor in the list. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
@@ -19,13 +20,15 @@ namespace {
 
 enum { THREADS = 256 };
 
+/* The factors of the update: p = p * shrink - rate * m / (sqrt(v) * inv_root2 + eps), and p * 1
+ * without weight decay. */
 struct Rule {
-    const AdamWNow *now; // NULL: grad_scale is that of this struct
+    const AdamWNow *now; // has grad_scale; NULL: grad_scale of this struct
     float grad_scale, shrink, inv_root2, rate;
     float rest1, beta2, rest2, eps; // 1 - beta1, beta2, 1 - beta2
 };
-/* Tensor i has blocks first[i] to first[i + 1], of THREADS times 4 elements, or as many elements
- * where it is not aligned. */
+/* Tensor i is updated by blocks first[i] .. first[i + 1] - 1. A block has THREADS times 4 elements,
+ * or THREADS elements where the tensor is not aligned. */
 struct List {
     AdamWTensor tensor[ADAMW_TENSORS];
     unsigned first[ADAMW_TENSORS + 1];
@@ -73,6 +76,8 @@ template <class E> __global__ void update_list(Rule r, const __grid_constant__ L
         update<E, 1>(r, list.tensor[t], block);
 }
 
+/* The factor that clips the gradient norm, and whether norm and loss are finite: else no tensor is
+ * updated. */
 __global__ void begin(AdamWNow *now, const Totals *totals, double clip) {
     double norm = sqrt(totals->squares);
     now->grad_scale = clip > 0 && norm > clip ? static_cast<float>(clip / (norm + 1e-6)) : 1.0f;

@@ -1,11 +1,10 @@
-/* attention on CUDA: the plain kernels, for any D and both dtypes, and which calls go to those by
- * tiles (attention_flash.cu, attention_flash_backward.cu), which keep the tensor cores busy.
+/* attention on CUDA: the plain kernels, for any D and both dtypes. Calls that tiles can serve go to
+ * attention_flash*.cu and attention_sm90*.cu, which keep the tensor cores busy.
  *
- * Plain: a block has one row, of the output or of a gradient, and walks over the tokens that give
- * something to it, 128 at a time. Its warps take tokens for the dot products, lanes side by side
- * along D; then its threads take columns for the sums. Every row is read again from memory by every
- * block that wants it. Sums have one order, by token.
- */
+ * A block computes one row, of the output or of a gradient. It walks over the tokens that
+ * contribute to the row, 128 at a time: its warps compute the dot products, one token per warp,
+ * with the lanes along D. Then its threads take one column each and sum over these tokens. Every
+ * block reads all its rows from memory again. Every sum is in the order of the tokens. */
 #include "layers/attention_flash.cuh"
 
 extern "C" {
@@ -27,7 +26,7 @@ template <class X, class Y> __device__ __forceinline__ float dot(const X *x, con
     return warp_sum(sum);
 }
 
-/* to[0 .. D) = from, as floats. */
+/* to[0 .. D) = from, as floats. give_row: to[0 .. D) = f from, rounded to E. */
 template <class E> __device__ __forceinline__ void take_row(float *to, const E *from, int D) {
     for (int d = static_cast<int>(threadIdx.x); d < D; d += THREADS) to[d] = to_float(from[d]);
 }
@@ -39,7 +38,7 @@ __device__ __forceinline__ void zero_row(float *x, int D) {
     for (int d = static_cast<int>(threadIdx.x); d < D; d += THREADS) x[d] = 0;
 }
 
-/* sum[0 .. D) = f sum + the n rows, each with its weight. */
+/* sum[0 .. D) = f sum + sum over j < n of weight[j] row[j]. */
 template <class E>
 __device__ __forceinline__ void add_rows(float *sum, float f, const float *weight, const E *row,
                                          int64_t stride, int n, int D) {
@@ -50,14 +49,16 @@ __device__ __forceinline__ void add_rows(float *sum, float f, const float *weigh
     }
 }
 
-/* Queries: `rows` of each sequence, of which the first is position `first`; keys and values as they
- * lie in a row. A whole pass and the decoding of one position differ in no more than that. */
+/* Operands of attend_row. Each sequence has `rows` queries, the first at position `first`. q_stride
+ * and k_stride are elements between two tokens. Training has all rows of a sequence; decoding has
+ * one row at position `first`, and keys from the cache. */
 template <class E> struct Rows {
     const E *q, *k;
     int64_t q_stride, k_stride, rows, first;
 };
 
-/* Shared: q[D], o[D], weight[THREADS]. */
+/* One row of the output, by the online softmax: maximum and sum are updated for every 128 keys.
+ * Shared memory: q[D], o[D], weight[THREADS]. */
 template <class E>
 __global__ void __launch_bounds__(THREADS)
     attend_row(E *out, float *lse, Rows<E> x, Attention a, float scale) {
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(THREADS)
     float max = -INFINITY, sum = 0;
     for (int64_t j0 = 0; j0 < n; j0 += THREADS) {
         int m = n - j0 < THREADS ? static_cast<int>(n - j0) : static_cast<int>(THREADS);
-        __syncthreads(); // q is here; weights are no longer read
+        __syncthreads(); // q is loaded, and no thread reads weights of the step before
         for (int j = this_warp(); j < m; j += WARPS) {
             float s = dot(q, k + (j0 + j) * x.k_stride, D) * scale;
             if (lane == 0) weight[j] = s;
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(THREADS)
  *     dK = sum over heads and queries of dS Q
  *     dV = sum over heads and queries of P dout */
 
-/* delta[b, h, s] of a warp's row. */
+/* delta[b, h, s] = out . dout, a row per warp. */
 template <class E>
 __global__ void __launch_bounds__(THREADS)
     row_dots(float *delta, const E *out, const E *dout, Attention a) {
@@ -117,7 +118,7 @@ template <class E> struct Gradients {
     const float *lse, *delta;
 };
 
-/* dQ of a row. Shared: q[D], dout[D], dq[D], weight[THREADS]. */
+/* dQ of one row. Shared memory: q[D], dout[D], dq[D], weight[THREADS]. */
 template <class E>
 __global__ void __launch_bounds__(THREADS)
     gradient_of_query(Gradients<E> x, Attention a, float scale) {
@@ -143,7 +144,8 @@ __global__ void __launch_bounds__(THREADS)
     give_row(packed_head(x.dqkv, a, b, h) + r * stride, dq, D, scale * LN_2);
 }
 
-/* dK and dV of a row. Shared: k[D], v[D], dk[D], dv[D], p[THREADS], ds[THREADS]. */
+/* dK and dV of one row, over all query heads that share it. Shared memory: k[D], v[D], dk[D],
+ * dv[D], p[THREADS], ds[THREADS]. */
 template <class E>
 __global__ void __launch_bounds__(THREADS)
     gradient_of_key(Gradients<E> x, Attention a, float scale) {

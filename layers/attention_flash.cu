@@ -6,32 +6,33 @@
  *     warp 1   |   1   |   0   \       |       |    16 queries. It goes from the diagonal to the
  *     warp 2   |   2   |   1   |  0 \  |       |    left: first tiles with masked keys, then
  *     warp 3   |   2   |   1   |  0    \       |    tiles without. A warp skips tiles that none
- *              +-------+-------+-------+-------+    queries sees.
+ *              +-------+-------+-------+-------+    of its queries sees.
  *
  *     scores    C = Q K'                               a lane has two rows of a slab: l/4, l/4 + 8
  *     softmax   P = exp2(scale (C - max))              max over the row so far: 4 lanes share a row
  *     output    O = O exp2(scale (max before - max)) + P V
  *
- * scale = log2(e) / sqrt(D), so that a weight is one multiply-add and one exp2. Q, C, P and O stay
- * in registers (ptx.cuh: how C becomes the operand P); K and V of the next tile are on their way
- * while this one is computed with, and one barrier per tile says both that it is here and that
- * nobody reads the other stage any more.
+ * scale = log2(e) / sqrt(D), so a weight is one multiply-add and one exp2. Q, C, P and O stay in
+ * registers (ptx.cuh: how C becomes the operand P). While a tile is computed with, K and V of the
+ * next tile are copied. One barrier per tile serves two purposes: the copied tile is complete, and
+ * no warp reads the other stage any more.
  *
- * Blocks of a head are started longest first, one head after the other: its keys stay in L2, and
- * the last blocks are short.
- */
+ * The blocks of a head start with the longest, and head follows head: the keys of the head stay in
+ * L2, and the last blocks are short. */
 #include "layers/attention_flash.cuh"
 
 namespace {
 
-/* What a warp keeps of its queries. */
+/* Registers of a warp for its queries. */
 template <int D, int SLABS> struct Queries {
     Operand<SLABS, D> q;
     Sums<SLABS, D> o;
-    float max[SLABS][2], sum[SLABS][2]; // of this lane's rows; the sum of its own columns
+    // of this lane's rows, in units of C; sum: over this lane's columns only
+    float max[SLABS][2], sum[SLABS][2];
 };
 
-/* Scores of one row become weights; o and sum are brought to the new maximum. */
+/* Turns the scores of one row into weights relative to the new maximum, and rescales o and sum to
+ * it. */
 template <int D, int SLABS>
 __device__ __forceinline__ void softmax_row(Scores<SLABS, TILE> &c, Queries<D, SLABS> &w, int s,
                                             int half, float scale) {
@@ -52,7 +53,8 @@ __device__ __forceinline__ void softmax_row(Scores<SLABS, TILE> &c, Queries<D, S
     for (int i = 0; i < D / COLUMNS * 2; i++) w.o[s][i / 2][half * 2 + i % 2] *= correction;
 }
 
-/* One tile of keys and values from key0 on; row is the first of this lane's queries. */
+/* Adds one tile of keys and values, which begins with token key0. row: the first query of this
+ * lane. */
 template <int D, int SLABS, bool MASKED>
 __device__ __forceinline__ void attend(Queries<D, SLABS> &w, KeyStage<D> t, int row, int key0,
                                        float scale) {
@@ -131,10 +133,10 @@ bool flash_serves(const Attention &a, const void *x, const void *y) {
            whole_words<bf16>(y, a.D);
 }
 
-/* 64 queries to a block where sequences are short: with 128 a large part of the tiles would lie
- * beyond the diagonal or the end. Else 128, so that a fetched tile serves more queries: by two
- * slabs to a warp for D = 64, and, as these do not fit into the registers for D = 128, by more
- * warps. */
+/* Short sequences take 64 queries per block: with 128 a large part of the tiles would lie beyond
+ * the diagonal or the end. Longer sequences take 128, so that a fetched tile serves more queries.
+ * For D = 64 a warp has two slabs; for D = 128 these do not fit into registers, so the block has
+ * twice the warps. */
 void flash_forward(const Attention &a, bf16 *out, float *lse, const bf16 *qkv) {
     bool is_short = a.S <= 256;
     if (a.D == 64)

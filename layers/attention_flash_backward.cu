@@ -1,22 +1,21 @@
-/* The backward pass by tiles, for bf16 elements and D = 64 or 128, in two kernels: one has a block
- * for 64 queries and sums dQ over the keys, one has a block for 64 keys and sums dK and dV over the
- * queries, those of all heads of the group. Each sum stays in registers and has one order, so there
- * is no buffer of sums in memory and no atomic addition. What that costs: both need the scores and
- * dP, which makes 7 matmuls of tiles instead of 5.
+/* The backward pass by tiles, for bf16 elements and D = 64 or 128, in two kernels. In the first a
+ * block has 64 queries and sums dQ over the keys. In the second a block has 64 keys and sums dK and
+ * dV over the queries of all heads that share these keys. Each sum stays in registers and has one
+ * order, so no sums lie in memory and there is no atomic addition. The price: both kernels compute
+ * the scores and dP, which makes 7 matmuls of tiles instead of 5.
  *
  *     queries   C = Q K'    dP = dout V'    dS = P (dP - delta)     dQ += dS K
  *     keys      C' = K Q'   dP' = V dout'   dS' = P' (dP' - delta)  dK += dS' Q    dV += P' dout
  *
- * With keys as rows the second kernel has P' and dS' as accumulators, and these are the operands of
- * its sums (ptx.cuh): nothing goes through shared memory but the tiles themselves. P = exp2(scale C
- * - lse log2(e)); no maximum is needed.
- */
+ * With keys as rows, the second kernel has P' and dS' as accumulators, which are the operands of
+ * its sums (ptx.cuh): only the tiles themselves go through shared memory. P = exp2(scale C - lse
+ * log2(e)); no maximum is needed. */
 #include "layers/attention_flash.cuh"
 
 namespace {
 
 enum { WARPS = TILE / 16, THREADS = WARPS * WARP };
-/* Rows of a tile that are computed with before the next: as many as registers allow. */
+/* Rows of a tile that are computed at a time: as many as registers allow. */
 template <int D> constexpr int AT_ONCE = D == 64 ? TILE : TILE / 2;
 
 struct Gradients {
@@ -27,13 +26,15 @@ struct Gradients {
 
 /* --- dQ: tiles of keys from the diagonal to the left, two stages */
 
-/* What a warp keeps of its 16 queries. */
+/* Registers of a warp for its 16 queries. */
 template <int D> struct Queries {
     Operand<1, D> q, dout;
     Sums<1, D> dq;
-    float lse[2], delta[2]; // of this lane's rows; lse in units of log 2
+    float lse[2], delta[2]; // of this lane's two rows; lse times log2(e)
 };
 
+/* Adds to dQ what AT_ONCE keys from key0 on contribute. row: the first of this lane's two
+ * queries. */
 template <int D, bool MASKED>
 __device__ __forceinline__ void add_keys(Queries<D> &w, KeyStage<D> t, int row, int key0,
                                          float scale) {
@@ -96,7 +97,8 @@ template <int D> struct QueryStage {
     Tile<D> q, dout;
     float *lse, *delta; // [TILE]
 };
-/* Behind the tiles of this block's keys and values. */
+/* Stage i of the queries. The stages lie in shared memory after the tiles of this block's keys and
+ * values. */
 template <int D> __device__ __forceinline__ QueryStage<D> query_stage(int i) {
     constexpr int N = Tile<D>::BYTES;
     auto *begin = dynamic_shared<char>() + 2 * N + i * QueryStage<D>::BYTES;
@@ -119,7 +121,8 @@ __device__ __forceinline__ void fetch_queries(QueryStage<D> t, const Gradients &
 
 template <int D> struct Keys { Sums<1, D> dk, dv; };
 
-/* What a tile of queries from row0 on adds; key is the first of this lane's two. */
+/* Adds to dK and dV what AT_ONCE queries from row0 on contribute. key: the first of this lane's two
+ * keys. */
 template <int D, bool MASKED>
 __device__ __forceinline__ void add_queries(Keys<D> &w, Tile<D> k, Tile<D> v, QueryStage<D> t,
                                             int key, int row0, float scale) {
@@ -173,7 +176,8 @@ __global__ void __launch_bounds__(THREADS) gradient_of_keys(Gradients x, Attenti
     int tile = first_tile, at = 0;
     fetch_queries<D>(query_stage<D>(0), x, a, head, tile * TILE);
     Keys<D> w = {};
-    // this tile is here, for all; the one after it, perhaps of the next head, is on its way
+    // waits until this tile is complete for all threads, and begins to copy the next one, which may
+    // belong to the next head
     auto next = [&]() {
         copy_wait<0>();
         __syncthreads();

@@ -1,29 +1,31 @@
-/* The forward pass on Hopper: bf16 elements, D = 64 or 128. What is computed is that of
- * attention_flash.cu; here matmuls are those of warpgroups, in flight while the same threads do
- * the softmax of other scores:
+/* The forward pass on Hopper: bf16 elements, D = 64 or 128. It computes the same as
+ * attention_flash.cu. Here matmuls are those of warpgroups, and are in flight while the same
+ * threads compute the softmax of other scores:
  *
  *     tensor cores    C(3)            C(2)   O += P(3) V(3)   C(1)   O += P(2) V(2)   ...
  *     other units          P(3)  ...................   P(2)  ...................  P(1)
  *
- * A warpgroup has 64 queries. It begins C of the next tile and the sum of the one before together,
- * waits for C, and works out maxima and weights while the sum goes on; only then O is brought to
- * the new maximum. Each warpgroup begins with the tile on its own diagonal, the only one with a
- * mask, so that for S = 1024 94 % of what is computed with tiles of 64 keys is needed, 89 % with
- * 128.
+ * A warpgroup has 64 queries. It begins C of the next tile and the sum of the previous tile
+ * together. It waits for C, and computes maxima and weights while the sum is in flight; only then O
+ * is rescaled to the new maximum. Each warpgroup begins with the tile on its own diagonal, the only
+ * one with a mask. So for S = 1024 94 % of what is computed with tiles of 64 keys is needed, and 89
+ * % with 128.
  *
- * A warpgroup that has ended its part of a piece of work goes on with the next one while others
- * still compute; its queries and the first keys have come meanwhile, and what it stores leaves by
- * itself.
+ * A warpgroup that has finished its part of a piece of work goes on with the next piece while other
+ * warpgroups still compute. Meanwhile its queries and the first keys have been fetched, and TMA
+ * stores its output.
  *
- * Sizes. D = 64: exponentials take as long as matmuls, so many warpgroups should be at different
- * places: 4 of them, which leaves 112 registers to a thread, tiles of 64 keys; they share what is
- * fetched. Of long sequences, where the diagonal matters little, 3 with tiles of 128 keys: fewer
- * waits. D = 128: O alone takes 64 registers: 2 warpgroups.
+ * Sizes. D = 64: exponentials take as long as matmuls, so many warpgroups should be in different
+ * phases. 4 of them leave 112 registers per thread, with tiles of 64 keys, and share what is
+ * fetched. Long sequences, where the diagonal matters little, take 3 with tiles of 128 keys: fewer
+ * waits. D = 128: O alone takes 64 registers, so 2 warpgroups.
  */
 #include "layers/attention_sm90.cuh"
 
 namespace {
 
+/* Shared memory: per warpgroup two sets of a box of queries, and a box of output; the ring of tiles
+ * of keys and values; barriers; numbers of pieces. */
 template <int D, int KEYS, int WGS> struct Layout {
     using Queries = Box<D, SLAB>;
     using Tile = Box<D, KEYS>;
@@ -49,6 +51,8 @@ struct Maps {
     CUtensorMap queries, keys, out;
 };
 
+/* The producer: for each piece of work fetches the queries of all warpgroups, then tiles of keys
+ * and values from the diagonal to the left, K of a tile before V of the previous one. */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
                                           const Layout<D, KEYS, WGS> &at, const Pieces &pieces) {
@@ -81,13 +85,14 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
     }
 }
 
-/* What a lane keeps of its two rows. */
+/* A lane's registers for its two rows. */
 template <int D> struct Rows {
     Fragment<D / COLUMNS> o;
-    float max[2], sum[2]; // the sum of its own columns
+    float max[2], sum[2]; // sum: over this lane's columns only
 };
 
-/* Scores become weights by a new maximum; correction is what brings older sums to it. */
+/* Turns scores into weights relative to a new maximum. correction: the factor that rescales older
+ * sums to the new maximum. */
 template <int D, int KEYS>
 __device__ __forceinline__ void softmax(Fragment<KEYS / COLUMNS> &c, Rows<D> &w,
                                         float (&correction)[2], float scale) {
@@ -110,7 +115,7 @@ __device__ __forceinline__ void softmax(Fragment<KEYS / COLUMNS> &c, Rows<D> &w,
     }
 }
 
-/* Leaves out keys from key0 on that come after this lane's rows, `row` and `row` + 8. */
+/* Masks keys that come after this lane's rows, `row` and `row` + 8; the tile begins with key0. */
 template <int KEYS>
 __device__ __forceinline__ void mask(Fragment<KEYS / COLUMNS> &c, int row, int key0) {
 #pragma unroll
@@ -119,7 +124,8 @@ __device__ __forceinline__ void mask(Fragment<KEYS / COLUMNS> &c, int row, int k
             c[i / 4][i % 4] = -INFINITY;
 }
 
-/* The rows of warpgroup `group`: takes what the ring holds of this part. */
+/* Computes the rows of warpgroup `group` in a piece, from the tiles of the ring: K(last), K(last -
+ * 1), V(last), K(last - 2), V(last - 1), ..., K(0), V(1), V(0). */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void
 attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
@@ -129,7 +135,7 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
     Fragment<KEYS / COLUMNS> c;
     Operand<1, KEYS> p;
     float correction[2];
-    for (int i = last; i > tile; i--) { // tiles that only other warpgroups see
+    for (int i = last; i > tile; i--) { // tiles that only other warpgroups need
         ring.skip();
         if (i < last) ring.skip();
     }
@@ -156,7 +162,7 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
         wgmma_wait<1>(c);
         ring.give(k);
         softmax<D, KEYS>(c, w, correction, scale);
-        stop_if(w.sum[0] + w.sum[1] < 0); // never: so no exponential comes behind the wait
+        stop_if(w.sum[0] + w.sum[1] < 0); // never true: keeps the exponentials in front of the wait
         wgmma_wait<0>(w.o);
         ring.give(v);
 #pragma unroll
@@ -171,6 +177,7 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
     ring.give(v);
 }
 
+/* A consumer: the rows of warpgroup `group` in all pieces of the block's work. */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const Attention &a,
                                            const Layout<D, KEYS, WGS> &at, const Pieces &pieces,
@@ -183,7 +190,7 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
         if (piece >= pieces.count) break;
         Part<WGS> part(a, piece);
         if (!part.has(group)) {
-            int tile = part.last(KEYS); // down to 0, for others
+            int tile = part.last(KEYS); // all tiles of the piece are for others
             do ring.skip(), ring.skip();
             while (tile-- > 0);
             continue;
@@ -191,7 +198,7 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
         Rows<D> w = {};
         w.max[0] = w.max[1] = -INFINITY;
         attend(w, part, at, ring, group, n, scale);
-        part = Part<WGS>(a, pieces.part(n)); // again: registers are few meanwhile
+        part = Part<WGS>(a, pieces.part(n)); // computed again: no registers are free to keep it
         int row0 = part.row(group), row = row0 + this_row();
         float f[2];
 #pragma unroll

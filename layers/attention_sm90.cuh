@@ -1,10 +1,11 @@
-/* attention_sm90 -- what the passes of attention on Hopper share: boxes of heads in shared memory,
- * a ring of them (cuda/warpgroups_sm90.cuh), matmuls of a warpgroup's 64 rows with a box. What a
- * warpgroup has no use for it gives back at once.
+/* attention_sm90 -- what forward and backward of attention on Hopper share: boxes of heads in
+ * shared memory, matmuls of a warpgroup's 64 rows with a box, and the order in which blocks take
+ * the work. Boxes come through a ring (cuda/warpgroups_sm90.cuh); a warpgroup that does not need a
+ * box gives its slot back at once.
  *
  * A box is rows x D elements of a head, as D / 64 panels of rows of 128 bytes, swizzled
- * (ptx_sm90.cuh): both a K_MAJOR matrix with its rows along m or n, and, for a sum over its rows,
- * an MN_MAJOR matrix. Rows beyond the sequence arrive as zeros and are not written back.
+ * (ptx_sm90.cuh). It is a K_MAJOR matrix with its rows along m or n, and also, for a sum over its
+ * rows, an MN_MAJOR matrix. Rows beyond the sequence arrive as zeros and are not written back.
  */
 #ifndef LAYERS_ATTENTION_SM90_CUH
 #define LAYERS_ATTENTION_SM90_CUH
@@ -18,17 +19,17 @@ extern "C" {
 #include "layers/cuda/tensor_map.h"
 }
 
-/* ROWS tokens of a head. */
+/* A box of ROWS tokens of a head, by its address in shared memory. */
 template <int D, int ROWS> struct Box {
     static constexpr int BYTES = ROWS * D * 2, PANEL_BYTES = ROWS * PANEL_ROW, GROUP_BYTES = 1024;
     Shared at;
-    /* As the rows of A, or the columns of B: from `row` on, a multiple of 8; elements 16 k to 16 k
-     * + 15 of them. */
+    /* The box as the rows of A, or the columns of B. step: elements 16 k to 16 k + 15 of each
+     * row. */
     __device__ __forceinline__ static Matrix step(Matrix m, int k) {
         return matrix_on(m, k / 4 * PANEL_BYTES + k % 4 * 32);
     }
     __device__ __forceinline__ Matrix rows() const { return matrix_at(at, 0, GROUP_BYTES); }
-    /* As the rows of B: a sum over rows 16 k to 16 k + 15. */
+    /* The box as the rows of B, for a sum over its rows. sum_step: rows 16 k to 16 k + 15. */
     __device__ __forceinline__ static Matrix sum_step(Matrix m, int k) {
         return matrix_on(m, k * 2 * GROUP_BYTES);
     }
@@ -37,7 +38,7 @@ template <int D, int ROWS> struct Box {
     }
 };
 
-/* c = a b', begun: 64 rows of a times all rows of b. */
+/* Begins c = a b': 64 rows of a times all rows of b. */
 template <int D, int ROWS>
 __device__ __forceinline__ void begin_scores(Fragment<ROWS / COLUMNS> &c, Box<D, SLAB> a,
                                              Box<D, ROWS> b) {
@@ -46,7 +47,7 @@ __device__ __forceinline__ void begin_scores(Fragment<ROWS / COLUMNS> &c, Box<D,
     for (int k = 0; k < D / 16; k++) wgmma<K_MAJOR, K_MAJOR>(c, a.step(x, k), b.step(y, k), k > 0);
 }
 
-/* o += p b, begun: p[64, ROWS] in registers, summed over the rows of b. */
+/* Begins o += p b: p[64, ROWS] in registers, summed over the rows of b. */
 template <int D, int ROWS>
 __device__ __forceinline__ void begin_sum(Fragment<D / COLUMNS> &o, const Operand<1, ROWS> &p,
                                           Box<D, ROWS> b) {
@@ -55,7 +56,7 @@ __device__ __forceinline__ void begin_sum(Fragment<D / COLUMNS> &o, const Operan
     for (int k = 0; k < ROWS / 16; k++) wgmma<MN_MAJOR>(o, p[0][k], b.sum_step(y, k), true);
 }
 
-/* Accumulators, rounded, as the operand of a sum. */
+/* Rounds accumulators to bf16: the operand of a sum. */
 template <int N>
 __device__ __forceinline__ void round_to(Operand<1, N> &p, const Fragment<N / COLUMNS> &c) {
 #pragma unroll
@@ -65,22 +66,24 @@ __device__ __forceinline__ void round_to(Operand<1, N> &p, const Fragment<N / CO
     }
 }
 
-/* Pieces of work: WGS slabs of 64 rows of a head, of queries counted from its end, of keys from its
- * begin; a piece that lacks slabs is the shortest. The longest of all heads come first, so that all
- * blocks end at about the same time. The next go back through the heads: keys of the last ones may
- * still lie in L2.
+/* A piece of work is WGS slabs of 64 rows of a head, one per warpgroup. Slabs of queries are
+ * counted from the end of the sequence, those of keys from its beginning, so that the piece that
+ * may lack slabs is the shortest one. The longest pieces of all heads come first, so that all
+ * blocks end at about the same time. The next longest follow in the reverse order of heads: keys of
+ * the last heads may still lie in L2.
  *
  *     head       0  1  2  3
  *     longest    0  1  2  3
  *     next       7  6  5  4
  *     shortest   8  9 10 11
  *
- * GPT-2's shapes give no block more than 1.02 times its share of tiles, as simulated by
- * tests/test_cuda_attention_order.cu.
+ * In GPT-2's shapes no block gets more than 1.02 times its share of tiles, as
+ * tests/test_cuda_attention_order.cu simulates.
  */
 enum Side { QUERIES, KEYS_AND_VALUES };
 template <int WGS, Side SIDE = QUERIES> struct Part {
-    int b, h, row0, S; // h: among the heads of its side; row0 may be before the sequence
+    // h: head of queries, or of keys. row0: first row, may be negative. S: rows of the sequence
+    int b, h, row0, S;
     __host__ __device__ __forceinline__ Part(const Attention &a, int piece)
         : S(static_cast<int>(a.S)) {
         int all = heads(a), each = all / static_cast<int>(a.B), longer = piece / all,
@@ -102,7 +105,7 @@ template <int WGS, Side SIDE = QUERIES> struct Part {
     static unsigned blocks(const Attention &a) {
         return static_cast<unsigned>(std::min(count(a), device_sms()));
     }
-    /* The first row of a warpgroup; has it any? */
+    /* The first row of a warpgroup. has: does the warpgroup have rows in this piece? */
     __host__ __device__ __forceinline__ int row(int group) const { return row0 + group * SLAB; }
     __host__ __device__ __forceinline__ bool has(int group) const {
         return row(group) >= 0 && row(group) < S;
@@ -112,17 +115,17 @@ template <int WGS, Side SIDE = QUERIES> struct Part {
         for (int j = 0; j < WGS; j++) n += has(j);
         return n;
     }
-    /* Of queries: the last tile of `keys` that one of the rows sees. */
+    /* For queries: the last tile of `keys` keys that a row of this piece attends to. */
     __device__ __forceinline__ int last(int keys) const { return (row(WGS) - 1) / keys; }
 };
 
-/* How many heads of queries share one of keys. In 32 bits: a division in 64 is a
+/* Query heads that share one key head. Divided in 32 bits: a division in 64 bits is a function
  * call, for which a thread that fetches has too few registers. */
 __device__ __forceinline__ int sharing(const Attention &a) {
     return static_cast<int>(a.H) / static_cast<int>(a.Hkv);
 }
 
-/* Which of a head's key and value heads, as packed_head counts them. */
+/* The number of key head g, and of value head g, as packed_head counts heads. */
 __device__ __forceinline__ int key_head(const Attention &a, int g) {
     return static_cast<int>(a.H) + g;
 }
@@ -130,20 +133,21 @@ __device__ __forceinline__ int value_head(const Attention &a, int g) {
     return static_cast<int>(a.H + a.Hkv) + g;
 }
 
-/* The box of head h, counted as packed_head does, of sequence b from token `row` on. */
+/* Begins to fetch the box of head h (as packed_head counts heads) of sequence b from token `row`
+ * on. */
 __device__ __forceinline__ void fetch_box(Shared to, const CUtensorMap &map, Shared barrier,
                                           int panels, int h, int row, int b) {
     tma_load(to, map, barrier, 0, row, h * panels, b);
 }
 
-/* Of a warpgroup: what it stored was read from its boxes. */
+/* Waits until TMA has read what this warpgroup stored from its boxes. */
 __device__ __forceinline__ void wait_stored() {
     if (threadIdx.x % GROUP == 0) tma_wait<0>();
 }
 
-/* Accumulators of the 64 rows of a warpgroup, times a factor per row, rounded, through a box of its
- * own, which it reads no more, into a head from token `row` on. The box is read until
- * wait_stored. */
+/* Stores a warpgroup's accumulators of 64 rows, times f0 and f1 (rows of the upper and lower half
+ * of each 16), rounded, into head h from token `row` on. They go through `box`, which belongs to
+ * the warpgroup and which it no longer reads. TMA may read the box until wait_stored. */
 template <int D>
 __device__ __forceinline__ void store_box(const CUtensorMap &map, Box<D, SLAB> box,
                                           const Fragment<D / COLUMNS> &o, float f0, float f1, int h,
@@ -152,7 +156,7 @@ __device__ __forceinline__ void store_box(const CUtensorMap &map, Box<D, SLAB> b
     Shared at = box.at + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
     group_sync();
 #pragma unroll
-    for (int j = 0; j < D / 16; j++) { // 16 columns are two chunks, of 2 x 8 rows each
+    for (int j = 0; j < D / 16; j++) { // 16 columns are two chunks of 8, of 2 x 8 rows each
         const float(&x)[4] = o[2 * j], (&y)[4] = o[2 * j + 1];
         unsigned pair[4] = {pair_of(x[0] * f0, x[1] * f0), pair_of(x[2] * f1, x[3] * f1),
                             pair_of(y[0] * f0, y[1] * f0), pair_of(y[2] * f1, y[3] * f1)};
@@ -166,7 +170,7 @@ __device__ __forceinline__ void store_box(const CUtensorMap &map, Box<D, SLAB> b
     }
 }
 
-/* Boxes of `rows` tokens of heads[B, S, n D]. */
+/* The map of boxes of `rows` tokens of heads[B, S, n_heads D]. */
 inline CUtensorMap map_of_heads(const void *heads, const Attention &a, int64_t n_heads, int rows) {
     int64_t stride = n_heads * a.D;
     TensorShape s = {4,

@@ -1,8 +1,8 @@
-/* The backward pass on Hopper: bf16 elements, D = 64 or 128. What is computed is that of
+/* The backward pass on Hopper: bf16 elements, D = 64 or 128. It computes the same as
  * attention_flash_backward.cu, in two kernels for the same reason: every sum stays in registers and
- * has one order, nothing is added in memory. The 7 matmuls instead of 5 should cost less here than
- * adding up dQ between blocks: at S = 1024 that is 450 MB to and from L2 for each layer of a model
- * with 12 heads and 32 sequences.
+ * has one order, and nothing is added in memory. The 7 matmuls instead of 5 should cost less here
+ * than adding dQ between blocks: at S = 1024 these additions move 450 MB to and from L2 for each
+ * layer of a model with 12 heads and 32 sequences.
  *
  *     queries   64 to a warpgroup, keys from the diagonal to the left
  *     tensor cores   dP(3)  C(2)   dQ += dS(3) K(3)   dP(2)  C(1)   dQ += dS(2) K(2) ...
@@ -13,40 +13,41 @@
  *     other units         P'  .............   dS'                P'
  *
  * With D = 64, 3 warpgroups of queries have no registers for C and P at once: C and dP of a tile
- * are begun together, and dS waits for both; another warpgroup's matmuls run meanwhile.
+ * are begun together, and dS waits for both. Meanwhile another warpgroup's matmuls run.
  *
- * A first kernel works out what both need of a row, lse log2(e) and out . dout; beyond the end of a
- * sequence, up to whole slabs, zeros: as q and dout arrive as zeros there, nothing comes of such
- * rows.
+ * A first kernel computes two numbers of each row that both kernels need: lse log2(e) and out .
+ * dout. Beyond the end of a sequence, up to whole slabs, they are zeros. There q and dout arrive as
+ * zeros, too, so such rows add nothing.
  *
- * Cycles of a warpgroup for 64 x 64 scores, D = 128, of which a multiprocessor has two; dense bf16
- * takes 32 for m64n64k16. Shared memory gives 128 bytes a cycle, all of which a matmul of scores
- * takes that reads 2 KB of A and 2 KB of B; one with 32 columns waits for A, 24 cycles instead of
- * 16. Instructions are those that one of 4 schedulers issues, one a cycle.
+ * Cycles of a warpgroup for 64 x 64 scores, D = 128; a multiprocessor has two warpgroups. Tensor
+ * cores take 32 cycles for m64n64k16 in dense bf16. Shared memory gives 128 bytes a cycle, and a
+ * matmul of scores that reads 2 KB of A and 2 KB of B takes all of them; with 32 columns it waits
+ * for A, 24 cycles instead of 16. Instructions are those of one of the 4 schedulers, which issues
+ * one a cycle.
  *
  *                 tensor cores   what they read   exponentials   instructions
  *     queries              768              640            256            280
  *     keys                1024              768            256            410
  *
- * B = 16, S = 2048, H = 6: 50,688 of them on 132 multiprocessors are 0.69 million cycles, 405 us at
- * 1.7 GHz. An H200 took 792 us, with the first kernel, when keys met 32 queries at once (1280
- * cycles instead of 1024), dS was computed beside no matmul of its warpgroup, and a part's keys
- * were fetched after the part before was done.
+ * B = 16, S = 2048, H = 6: 50,688 of these on 132 multiprocessors are 0.69 million cycles, 405 us
+ * at 1.7 GHz. An H200 took 792 us, with the first kernel, for an earlier version: keys met 32
+ * queries at once (1280 cycles instead of 1024), dS was computed beside no matmul of its warpgroup,
+ * and the keys of a part were fetched after the part before was done.
  */
 #include "layers/attention_sm90.cuh"
 #include "layers/cuda/sizes.h"
 
 namespace {
 
-/* --- what is known of a row */
+/* --- two numbers of each row */
 
 enum { ROW_THREADS = 256 };
 
 static_assert(SLAB == static_cast<int>(ATTENTION_ROWS), "whole slabs");
 
-/* Of 64 rows of a head: lse log2(e), and out . dout; who computes with columns loads two at a
- * time. */
-struct Known {
+/* lse log2(e) and out . dout of 64 rows of a head, next to each other: the kernel of keys loads
+ * those of two columns at a time. */
+struct RowStats {
     float lse[SLAB], delta[SLAB];
 };
 
@@ -54,10 +55,11 @@ __host__ __device__ __forceinline__ int slabs(const Attention &a) {
     return (static_cast<int>(a.S) + SLAB - 1) / SLAB;
 }
 
-/* rows[B H, slabs]. D / 8 lanes have a row of out and dout, 16 bytes each. */
+/* Writes rows[B H, slabs]. D / 8 lanes share a row of out and dout, 16 bytes each. */
 template <int D>
 __global__ void __launch_bounds__(ROW_THREADS)
-    row_statistics(Known *rows, const bf16 *out, const bf16 *dout, const float *lse, Attention a) {
+    row_statistics(RowStats *rows, const bf16 *out, const bf16 *dout, const float *lse,
+                   Attention a) {
     constexpr int LANES = D / CHUNK;
     int64_t i = static_cast<int64_t>(blockIdx.x) * (ROW_THREADS / LANES) +
                 static_cast<int>(threadIdx.x) / LANES;
@@ -76,20 +78,20 @@ __global__ void __launch_bounds__(ROW_THREADS)
     for (int j = LANES / 2; j > 0; j /= 2)
         sum += __shfl_xor_sync(static_cast<unsigned>(FULL), sum, j);
     if (b < a.B && this_lane() % LANES == 0) {
-        Known &to = rows[(b * a.H + h) * slabs(a) + at / SLAB];
+        RowStats &to = rows[(b * a.H + h) * slabs(a) + at / SLAB];
         to.lse[at % SLAB] = is ? lse[(b * a.H + h) * a.S + at] * LOG2_E : 0;
         to.delta[at % SLAB] = is ? sum : 0;
     }
 }
 
-/* Where that is of head h of the part's sequence. */
+/* Index of the statistics of head h of the part's sequence, from `row` on. */
 template <class P>
-__device__ __forceinline__ int known_at(const Attention &a, const P &part, int h, int row) {
+__device__ __forceinline__ int stats_at(const Attention &a, const P &part, int h, int row) {
     return (part.b * static_cast<int>(a.H) + h) * slabs(a) + row / SLAB;
 }
 
-/* Leaves out keys behind queries: the lane's rows are `row` and `row` + 8, its columns begin with
- * `column`. */
+/* Masks keys that come after their queries. The lane's rows are `row` and `row` + 8; its columns
+ * begin with `column`. */
 template <int J, Side ROWS_ARE>
 __device__ __forceinline__ void leave_out(Fragment<J> &p, int row, int column) {
 #pragma unroll
@@ -99,12 +101,12 @@ __device__ __forceinline__ void leave_out(Fragment<J> &p, int row, int column) {
     }
 }
 
-/* A warpgroup's own boxes: two sets of two, which are fetched, and then hold what is stored; then
- * the ring's slots, and of each a few bytes more, KNOWN. */
-template <int D, int WGS, int SLOT, int KNOWN_, int SLOTS_> struct Layout {
+/* Shared memory: for each warpgroup two sets of two boxes of its own, which hold what is fetched
+ * for it and later what it stores; the ring's slots; STATS_ more bytes per slot; barriers. */
+template <int D, int WGS, int SLOT, int STATS_, int SLOTS_> struct Layout {
     using OwnBox = Box<D, SLAB>;
     static constexpr int SLOTS = SLOTS_, RING = 2 * Sets::N * WGS * OwnBox::BYTES,
-                         KNOWN = RING + SLOTS * SLOT, BARRIERS = KNOWN + SLOTS * KNOWN_,
+                         STATS = RING + SLOTS * SLOT, BARRIERS = STATS + SLOTS * STATS_,
                          KEPT = BARRIERS + (Sets::N + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
     Shared begin;
     __device__ __forceinline__ OwnBox own(int group, unsigned n, int i) const {
@@ -112,12 +114,12 @@ template <int D, int WGS, int SLOT, int KNOWN_, int SLOTS_> struct Layout {
                 (2 * (Sets::N * group + static_cast<int>(n % Sets::N)) + i) * OwnBox::BYTES};
     }
     __device__ __forceinline__ Shared slot(int i) const { return begin + RING + i * SLOT; }
-    __device__ __forceinline__ static int known(int i) { return KNOWN + i * KNOWN_; } // an offset
+    __device__ __forceinline__ static int stats(int i) { return STATS + i * STATS_; } // its offset
     __device__ __forceinline__ Sets own_sets() const { return {begin + BARRIERS}; }
     __device__ __forceinline__ Ring<SLOTS> ring() const {
         return {begin + BARRIERS + Sets::N * 8, 0, 0};
     }
-    /* Of the block's first thread. */
+    /* Called by the block's first thread. */
     __device__ __forceinline__ void make() const {
         ring().make(WGS * 4);
         own_sets().make();
@@ -125,16 +127,17 @@ template <int D, int WGS, int SLOT, int KNOWN_, int SLOTS_> struct Layout {
     }
 };
 
-/* How many slots back in the ring, of a part that `filled` so many, one lies that no warpgroup
- * gives back before its stores of the part before are read: each passes over `passed` at most, then
- * waits for them. One that has no rows in a part does not, but has none in later ones either. */
+/* Distance back in the ring, after a part that filled `filled` slots, of a slot that no warpgroup
+ * gives back before TMA has read its stores of the previous part: a warpgroup skips at most
+ * `passed` slots, then waits for its stores. A warpgroup without rows in a part does not wait, but
+ * has no rows in later parts either. */
 __device__ __forceinline__ int not_before_stored(int filled, int passed) {
     return filled > passed ? filled - passed : 1;
 }
 
 struct Maps {
     CUtensorMap own, own_dout, tiles, tiles_dout,
-        out; // of qkv or dout by 64 rows, and by a tile's; of dqkv
+        out; // of qkv and dout by 64 rows; of both by the rows of a tile; of dqkv
 };
 
 /* --- dQ */
@@ -143,6 +146,8 @@ struct Maps {
 template <int D, int KEYS, int WGS>
 using QueryLayout = Layout<D, WGS, Box<D, KEYS>::BYTES, 0, D == 64 ? 8 : 6>;
 
+/* The producer of the kernel for dQ: for each piece of work fetches q and dout of all warpgroups,
+ * then K and V of each tile from the diagonal to the left. */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
                                            const QueryLayout<D, KEYS, WGS> &at,
@@ -175,7 +180,8 @@ __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
     }
 }
 
-/* What a warpgroup has of its 64 queries: `row` is the first of this lane's two. */
+/* A warpgroup's operands and registers for its 64 queries. row: the first of this lane's two
+ * queries. */
 template <int D, int KEYS> struct Queries {
     Box<D, SLAB> q, dout;
     int row;
@@ -183,12 +189,12 @@ template <int D, int KEYS> struct Queries {
     Fragment<KEYS / COLUMNS> s, p, dp;
     Operand<1, KEYS> ds;
     __device__ __forceinline__ Queries(Box<D, SLAB> q_, Box<D, SLAB> dout_, int row_,
-                                       const Known &known, float scale_)
+                                       const RowStats &stats, float scale_)
         : q(q_), dout(dout_), row(row_), scale(scale_) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            lse[i] = known.lse[row % SLAB + i * 8];
-            delta[i] = known.delta[row % SLAB + i * 8];
+            lse[i] = stats.lse[row % SLAB + i * 8];
+            delta[i] = stats.delta[row % SLAB + i * 8];
         }
     }
     __device__ __forceinline__ void begin_s(Shared k) {
@@ -201,7 +207,8 @@ template <int D, int KEYS> struct Queries {
         begin_scores<D, KEYS>(dp, dout, {v});
         wgmma_commit();
     }
-    /* P of S; on the diagonal, where keys begin with `key`, without those that come behind. */
+    /* P from S. mask: on the diagonal, where the tile begins with `key`, P of later keys becomes
+     * 0. */
     __device__ __forceinline__ void weights() {
 #pragma unroll
         for (int i = 0; i < KEYS / COLUMNS * 4; i++)
@@ -210,7 +217,7 @@ template <int D, int KEYS> struct Queries {
     __device__ __forceinline__ void mask(int key) {
         leave_out<KEYS / COLUMNS, QUERIES>(p, row, key + this_lane() % 4 * 2);
     }
-    /* dS of P and dP, and its sum. */
+    /* dS from P and dP; then begins dQ += dS K. */
     __device__ __forceinline__ void begin_dq(Fragment<D / COLUMNS> &dq, Shared k) {
 #pragma unroll
         for (int i = 0; i < KEYS / COLUMNS * 4; i++)
@@ -222,13 +229,13 @@ template <int D, int KEYS> struct Queries {
     }
 };
 
-/* The sum over the keys of tiles `first` .. 0. With S of the next tile begun before dS: S and P
- * take registers at once. */
+/* Sums dQ over the keys of tiles `first` .. 0. S of the next tile is begun before dS is computed,
+ * so S and P take registers at the same time. */
 template <int D, int KEYS, class At, class Slots>
 __device__ __forceinline__ void sum_ahead(Fragment<D / COLUMNS> &dq, Queries<D, KEYS> &of,
                                           const At &at, Slots &ring, int first) {
-    static_assert(At::SLOTS >= 4, "K of two tiles, V between");
-    int k = ring.take(), before = -1; // before: the slot of the keys that a sum still reads
+    static_assert(At::SLOTS >= 4, "the ring holds K of two tiles and V between them");
+    int k = ring.take(), before = -1; // before: the slot of keys that a matmul still reads
     of.begin_s(at.slot(k));
     wgmma_wait<0>(of.s);
     wait_stored();
@@ -259,7 +266,7 @@ __device__ __forceinline__ void sum_ahead(Fragment<D / COLUMNS> &dq, Queries<D, 
     ring.give(k);
 }
 
-/* The same, tile after tile. */
+/* As sum_ahead, but each tile is finished before S of the next one is begun: fewer registers. */
 template <int D, int KEYS, class At, class Slots>
 __device__ __forceinline__ void sum_in_turn(Fragment<D / COLUMNS> &dq, Queries<D, KEYS> &of,
                                             const At &at, Slots &ring, int first) {
@@ -286,14 +293,14 @@ __device__ __forceinline__ void sum_in_turn(Fragment<D / COLUMNS> &dq, Queries<D
     ring.give(before);
 }
 
-/* The sum over the keys that 64 queries see. */
+/* Sums dQ of 64 queries over the keys that they attend to. */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void sum_keys(Fragment<D / COLUMNS> &dq, const Part<WGS> &part,
                                          const QueryLayout<D, KEYS, WGS> &at,
                                          Ring<QueryLayout<D, KEYS, WGS>::SLOTS> &ring, int group,
-                                         unsigned n, const Known &known, float scale) {
+                                         unsigned n, const RowStats &stats, float scale) {
     int row0 = part.row(group), first = row0 / KEYS;
-    Queries<D, KEYS> of(at.own(group, n, 0), at.own(group, n, 1), row0 + this_row(), known, scale);
+    Queries<D, KEYS> of(at.own(group, n, 0), at.own(group, n, 1), row0 + this_row(), stats, scale);
     for (int i = part.last(KEYS); i > first; i--) ring.skip(), ring.skip();
     if (D == 64)
         sum_in_turn<D, KEYS>(dq, of, at, ring, first);
@@ -303,7 +310,7 @@ __device__ __forceinline__ void sum_keys(Fragment<D / COLUMNS> &dq, const Part<W
 
 template <int D, int KEYS, int WGS>
 __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
-    sm90_gradient_of_queries(const __grid_constant__ Maps maps, const Known *rows, Attention a,
+    sm90_gradient_of_queries(const __grid_constant__ Maps maps, const RowStats *rows, Attention a,
                              int *taken, float scale) {
     QueryLayout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
     Pieces pieces = {Part<WGS>::count(a), taken, at.KEPT};
@@ -329,7 +336,7 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
         }
         Fragment<D / COLUMNS> dq = {};
         sum_keys<D, KEYS, WGS>(dq, part, at, ring, group, n,
-                               rows[known_at(a, part, part.h, part.row(group))], scale);
+                               rows[stats_at(a, part, part.h, part.row(group))], scale);
         store_box<D>(maps.out, at.own(group, n, 0), dq, scale * LN_2, scale * LN_2, part.h,
                      part.row(group), part.b);
     }
@@ -338,20 +345,23 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
 
 /* --- dK and dV */
 
-/* A slot holds ROWS queries, their dout, and what is known of them. */
+/* A slot holds ROWS queries, their dout, and their statistics. */
 template <int D, int ROWS> struct QueryTile {
-    static_assert(ROWS == SLAB, "of whose rows something is known");
-    static constexpr int DOUT = Box<D, ROWS>::BYTES, BYTES = 2 * DOUT, KNOWN = sizeof(Known);
+    static_assert(ROWS == SLAB, "statistics come by whole slabs");
+    static constexpr int DOUT = Box<D, ROWS>::BYTES, BYTES = 2 * DOUT, STATS = sizeof(RowStats);
 };
 template <int D, int ROWS, int WGS>
 using KeyLayout =
-    Layout<D, WGS, QueryTile<D, ROWS>::BYTES, QueryTile<D, ROWS>::KNOWN, D == 64 ? 4 : 3>;
-/* With D = 128, sums, scores and their operands take 224 registers of a thread. */
+    Layout<D, WGS, QueryTile<D, ROWS>::BYTES, QueryTile<D, ROWS>::STATS, D == 64 ? 4 : 3>;
+/* With D = 128, sums, scores and operands take 224 registers per thread. */
 template <int D, int WGS> using KeyRoles = Roles<WGS, D == 64 ? 32 : 24>;
 template <int WGS> using KeyPart = Part<WGS, KEYS_AND_VALUES>;
 
+/* The producer of the kernel for dK and dV: for each piece of work fetches K and V of all
+ * warpgroups, then q, dout and statistics of tiles of queries from the diagonal down, head by
+ * head. */
 template <int D, int ROWS, int WGS>
-__device__ __forceinline__ void fetch_queries(const Maps &maps, const Known *rows,
+__device__ __forceinline__ void fetch_queries(const Maps &maps, const RowStats *rows,
                                               const Attention &a, const KeyLayout<D, ROWS, WGS> &at,
                                               const Pieces &pieces) {
     using T = QueryTile<D, ROWS>;
@@ -377,19 +387,19 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const Known *row
         for (int h = part.h * share; h < (part.h + 1) * share; h++)
             for (int row = part.row0; row < part.S; row += ROWS) {
                 Shared slot = at.slot(ring.slot);
-                ring.open(T::BYTES + T::KNOWN);
+                ring.open(T::BYTES + T::STATS);
                 fetch_box(slot, maps.tiles, ring.full(), PANELS, h, row, part.b);
                 fetch_box(slot + T::DOUT, maps.tiles_dout, ring.full(), PANELS, h, row, part.b);
-                bulk_load(at.begin + at.known(ring.slot), rows + known_at(a, part, h, row),
-                          T::KNOWN, ring.full());
+                bulk_load(at.begin + at.stats(ring.slot), rows + stats_at(a, part, h, row),
+                          T::STATS, ring.full());
                 ring.next();
             }
         filled = share * ((part.S - part.row0 + ROWS - 1) / ROWS);
     }
 }
 
-/* What the queries of a slot add to the sums of 64 keys. Begins both sums; those of the tile before
- * are done, and `before`, its slot, is given back. */
+/* Adds to dK and dV of 64 keys what the queries of a slot contribute. Begins both sums. The sums of
+ * the slot before are done by then, and its slot, `before`, is given back. */
 template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void
 add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayout<D, ROWS, WGS> &at,
@@ -397,9 +407,9 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
             unsigned n, int key, int row0, bool masked, float scale) {
     using T = QueryTile<D, ROWS>;
     Box<D, ROWS> q = {at.slot(slot)}, dout = {at.slot(slot) + T::DOUT};
-    const auto *known = reinterpret_cast<const Known *>(dynamic_shared<char>() + at.known(slot));
-    const auto *lse = reinterpret_cast<const float2 *>(known->lse),
-               *delta = reinterpret_cast<const float2 *>(known->delta);
+    const auto *stats = reinterpret_cast<const RowStats *>(dynamic_shared<char>() + at.stats(slot));
+    const auto *lse = reinterpret_cast<const float2 *>(stats->lse),
+               *delta = reinterpret_cast<const float2 *>(stats->delta);
     Fragment<ROWS / COLUMNS> p, dp;
     Operand<1, ROWS> x, y;
     wgmma_fence();
@@ -413,7 +423,7 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     else
         wait_stored();
 #pragma unroll
-    for (int j = 0; j < ROWS / COLUMNS; j++) { // two columns to a lane
+    for (int j = 0; j < ROWS / COLUMNS; j++) { // a lane has two columns of each fragment
         float2 of = lse[j * COLUMNS / 2 + this_lane() % 4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -435,16 +445,17 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     wgmma_fence();
     begin_sum<D, ROWS>(dk, y, q);
     wgmma_commit();
-    if (D == 128) wgmma_wait<1>(dv); // and x is free for what the next tile begins
+    if (D == 128) wgmma_wait<1>(dv); // the operand x may then be overwritten for the next tile
 }
 
+/* Sums dK and dV of 64 keys over the queries of all heads that share these keys. */
 template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void
 sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<WGS> &part,
             const KeyLayout<D, ROWS, WGS> &at, Ring<KeyLayout<D, ROWS, WGS>::SLOTS> &ring,
             int group, unsigned n, const Attention &a, float scale) {
-    // a warpgroup keeps a slot while it passes over those of the next head that come before its
-    // keys, and takes one more
+    // A warpgroup holds one slot while it skips the slots of the next head that come before its
+    // keys, and takes one more.
     static_assert(KeyLayout<D, ROWS, WGS>::SLOTS >= 2 + (WGS - 1) * SLAB / ROWS,
                   "else it waits for itself");
     int key0 = part.row(group), before = -1;
@@ -452,7 +463,7 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
     for (int h = 0; h < sharing(a); h++)
 #pragma unroll 1
         for (int row = part.row0; row < part.S; row += ROWS) {
-            if (row < key0) { // these come before all of the keys
+            if (row < key0) { // these queries come before all of the keys
                 ring.skip();
                 continue;
             }
@@ -467,7 +478,7 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
 
 template <int D, int ROWS, int WGS>
 __global__ void __launch_bounds__(KeyRoles<D, WGS>::THREADS, 1)
-    sm90_gradient_of_keys(const __grid_constant__ Maps maps, const Known *rows, Attention a,
+    sm90_gradient_of_keys(const __grid_constant__ Maps maps, const RowStats *rows, Attention a,
                           int *taken, float scale) {
     KeyLayout<D, ROWS, WGS> at = {shared_address(dynamic_shared<char>())};
     Pieces pieces = {KeyPart<WGS>::count(a), taken, at.KEPT};
@@ -506,7 +517,7 @@ __global__ void __launch_bounds__(KeyRoles<D, WGS>::THREADS, 1)
 
 template <int D, int KEYS, int QUERY_WGS, int ROWS, int KEY_WGS>
 void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
-                     const Known *rows) {
+                     const RowStats *rows) {
     float scale = LOG2_E / sqrtf(static_cast<float>(D));
     int64_t packed = a.H + 2 * a.Hkv;
     CUtensorMap own = map_of_heads(qkv, a, packed, SLAB),
@@ -528,7 +539,7 @@ void launch_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf1
 void sm90_backward(const Attention &a, bf16 *dqkv, const bf16 *dout, const bf16 *qkv,
                    const bf16 *out, const float *lse) {
     int64_t n = a.B * a.H * slabs(a) * SLAB;
-    auto *rows = static_cast<Known *>(a.workspace);
+    auto *rows = static_cast<RowStats *>(a.workspace);
     LAUNCH((a.D == 64 ? row_statistics<64> : row_statistics<128>),
            blocks_for(n * a.D, ROW_THREADS * CHUNK), ROW_THREADS, 0, rows, out, dout, lse, a);
     (a.D == 64 ? launch_backward<64, 64, 3, 64, 2>

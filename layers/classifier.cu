@@ -1,16 +1,16 @@
-/* classifier on CUDA. Bound by memory; bytes per token in bf16, beside which all else is small,
- * when an element costs few instructions (some 14 in all: exponentials are powers of two, the
- * factor of their arguments in the same FMA as the difference, and the target's column is put right
- * afterwards by the thread that has it):
+/* classifier on CUDA. Bound by memory as long as an element costs few instructions. It costs some
+ * 14: exponentials are powers of two, the factor of their arguments is in the same FMA as the
+ * difference, and the thread that has the target's column corrects it afterwards. Bytes per token
+ * in bf16; all other bytes are few:
  *
  *     classifier   read 2V, write 2V: the row stays in shared memory until its sum is known
  *                  plain (rows that are too long or not aligned), and in two steps: read 4V,
  *                  write 2V
  *
- * A block for each row. Threads keep a maximum and a sum of exponentials relative to it, which grow
- * together over the row (Milakov, Gimelshein 2018), and are merged at the end. Logits stay as they
- * are between the two steps of a cut row: the gradient takes its exponentials anew, so that they
- * are rounded once.
+ * A block for each row. Threads keep a maximum and a sum of exponentials relative to it, which are
+ * updated together over the row (Milakov, Gimelshein 2018), and are merged at the end. Between the
+ * two steps of a row that is sharded over ranks the logits stay as they are: the gradient computes
+ * the exponentials again, so that they are rounded once.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/ptx.cuh"
@@ -30,14 +30,15 @@ enum { THREADS = 512, MERGE_THREADS = 128 };
 struct Stats {
     float max, sum;
 };
-constexpr float LEAST = -FLT_MAX / 2; // LEAST log2(e) is finite
+constexpr float LEAST = -FLT_MAX / 2; // LEAST * log2(e) is finite
 
-/* e^(x - y) of y log2(e). */
+/* e^(x - y), given x and y log2(e). */
 __device__ __forceinline__ float exp_less(float x, float y_log2e) {
     return exp2_fast(fmaf(x, LOG2_E, -y_log2e));
 }
 
-/* A row of -inf, or of no columns, keeps LEAST and so sums of 0, not of NaN. */
+/* Statistics of two parts of a row together. A row of -inf, or without columns, keeps the maximum
+ * LEAST, so that its sum is 0 and not NaN. */
 __device__ __forceinline__ Stats merged(Stats a, Stats b) {
     float max = fmaxf(a.max, b.max), m = max * LOG2_E;
     return {max, a.sum * exp_less(a.max, m) + b.sum * exp_less(b.max, m)};
@@ -47,8 +48,8 @@ struct WarpStats {
     Stats of[THREADS / WARP];
 };
 
-/* The statistics of the block's row, in all threads: of pairs of lanes, then of the warps in
- * order. */
+/* Merges the statistics of all threads of the block, first over the lanes of each warp, then over
+ * the warps in order. All threads get the result. */
 __device__ __forceinline__ Stats block_merged(Stats s) {
     auto &warps = shared<WarpStats>();
 #pragma unroll
@@ -64,8 +65,8 @@ __device__ __forceinline__ Stats block_merged(Stats s) {
     return s;
 }
 
-/* use(v, words) for the columns of a row: W at a time, and the last few, where V is no multiple of
- * W, one at a time; each thread takes the same in every pass. Some loads are in flight at once. */
+/* Calls use(v, words) for the columns of a row: W columns from v on, and the last V % W columns one
+ * at a time. Each thread gets the same columns in every pass. BATCH loads are in flight at once. */
 template <class E, int W, class Use>
 __device__ __forceinline__ void over_row(const E *x, int64_t V, Use use) {
     constexpr int BATCH = 4, STEP = THREADS * W;
@@ -84,13 +85,14 @@ __device__ __forceinline__ void over_row(const E *x, int64_t V, Use use) {
         use(v, word);
     }
 }
-/* Does this thread take column v? */
+/* Does over_row give column v to this thread? */
 template <int W> __device__ __forceinline__ bool takes(int64_t v, int64_t V) {
     int64_t whole = V / W * W;
     return (v < whole ? v / W : v - whole) % THREADS == threadIdx.x;
 }
 
-template <class E, int W> __device__ __forceinline__ void take_in(Stats &s, const Words<E, W> &w) {
+template <class E, int W>
+__device__ __forceinline__ void add_to_stats(Stats &s, const Words<E, W> &w) {
     float x[W], max = s.max;
 #pragma unroll
     for (int j = 0; j < W; j++) max = fmaxf(max, x[j] = to_float(w.at[j]));
@@ -103,11 +105,12 @@ template <class E, int W> __device__ __forceinline__ void take_in(Stats &s, cons
 
 template <class E, int W> __device__ __forceinline__ Stats row_stats(const E *x, int64_t V) {
     Stats s = {LEAST, 0};
-    over_row<E, W>(x, V, [&](int, const auto &w) { take_in(s, w); });
+    over_row<E, W>(x, V, [&](int, const auto &w) { add_to_stats(s, w); });
     return block_merged(s);
 }
 
-/* What dlogits of one row are: (e^(x - log_sum) - (v == target)) scale; target -1: none. */
+/* The gradient of one row: dlogits[v] = (e^(x - log_sum) - (v == target)) scale; target -1:
+ * none. */
 struct Gradient {
     int64_t target;
     float log_sum, scale;
@@ -115,7 +118,7 @@ struct Gradient {
 template <class E, int W> __device__ __forceinline__ void put(E *p, const Words<E, W> &w) {
     *reinterpret_cast<Words<E, W> *>(p) = w;
 }
-/* From x to y, which may be one. */
+/* Writes the gradient of the logits x to y, which may be x. */
 template <class E, int W>
 __device__ __forceinline__ void row_gradient(E *y, const E *x, int64_t V, Gradient g) {
     bool mine = g.target >= 0 && takes<W>(g.target, V);
@@ -142,15 +145,16 @@ struct Rows {
     bool backward;
 };
 
-/* Writes the loss; e^(x - the result) are the probabilities. */
+/* Writes the loss of the row. Returns the log of the sum of exponentials: e^(x - result) are the
+ * probabilities. */
 __device__ __forceinline__ float row_loss(const Rows &r, Stats s, float logit) {
     float log_of_sum = logf(s.sum);
     if (threadIdx.x == 0) r.loss[blockIdx.x] = log_of_sum + (s.max - logit);
     return log_of_sum + s.max;
 }
 
-/* STAGED: the row's elements wait in shared memory, where each thread reads what it wrote itself;
- * otherwise the row is read from memory once more. */
+/* Loss and gradient of a whole row. STAGED: the row is kept in shared memory, where each thread
+ * reads the elements that it wrote itself. Otherwise the row is read from memory once more. */
 template <class E, int W, bool STAGED>
 __device__ __forceinline__ void whole_row(E *logits, const Rows &r) {
     E *x = logits + blockIdx.x * r.ld, *row = x;
@@ -161,11 +165,11 @@ __device__ __forceinline__ void whole_row(E *logits, const Rows &r) {
         if (r.backward) row_zero<E>(x, 0, r.V);
         return;
     }
-    float logit = to_float(x[target]); // before anything is written
+    float logit = to_float(x[target]); // read before any thread overwrites it
     Stats s = {LEAST, 0};
     over_row<E, W>(x, r.V, [&](int v, const auto &w) {
         if (STAGED) put(row + v, w);
-        take_in(s, w);
+        add_to_stats(s, w);
     });
     s = block_merged(s); // also waits until all have read the target's logit
     float log_sum = row_loss(r, s, logit);
@@ -179,9 +183,9 @@ template <class E> __global__ void __launch_bounds__(THREADS) whole_staged(E *lo
     whole_row<E, width<E>, true>(logits, r);
 }
 
-/* --- cut rows */
+/* --- rows that are sharded over ranks */
 
-/* Column of this row's target, -1 where it is not here. */
+/* Local column of this row's target; -1: another rank has it. */
 __device__ __forceinline__ int64_t target_column(const Classifier &c) {
     int64_t target = c.targets[blockIdx.x], v = target - c.first;
     return target >= 0 && v >= 0 && v < c.V ? v : -1;
@@ -215,11 +219,11 @@ __global__ void merge(float *loss, float *log_sum, const float *parts, const int
     log_sum[t] = counts ? static_cast<float>(log(sum) + max) : 0;
 }
 
-/* Columns from V to ld are padding. */
+/* The gradient of a row from the merged log_sum. Columns from V to ld are padding and become 0. */
 template <class E, int W>
 __global__ void __launch_bounds__(THREADS) gradient(E *logits, const float *log_sum, Classifier c) {
     E *x = logits + blockIdx.x * c.ld;
-    int64_t n = c.targets[blockIdx.x] < 0 ? 0 : c.V; // columns whose gradient is not 0
+    int64_t n = c.targets[blockIdx.x] < 0 ? 0 : c.V; // columns whose gradient may differ from 0
     row_gradient<E, W>(x, x, n, {target_column(c), log_sum[blockIdx.x], c.scale});
     row_zero<E>(x, n, c.ld);
 }
@@ -234,7 +238,7 @@ void merge_of(Team *, const Classifier *c, float *loss, float *log_sum, const fl
 }
 
 template <class E> struct Launchers {
-    static bool wide(const Classifier *c, const Act *logits) {
+    static bool all_aligned(const Classifier *c, const Act *logits) {
         return whole_words<E>(logits, c->ld);
     }
 
@@ -244,11 +248,12 @@ template <class E> struct Launchers {
         auto T = static_cast<unsigned>(c->T);
         size_t row_bytes = static_cast<size_t>(c->V) * sizeof(E);
         if (T == 0) return;
-        bool fits = row_bytes + 1024 <= device_shared(); // 1024: what else is there, aligned
-        if (wide(c, logits) && c->backward && fits)
+        // 1024: static shared memory, and alignment
+        bool fits = row_bytes + 1024 <= device_shared();
+        if (all_aligned(c, logits) && c->backward && fits)
             LAUNCH((whole_staged<E>), T, THREADS, row_bytes, x, r);
         else
-            by_words<E>(wide(c, logits),
+            by_words<E>(all_aligned(c, logits),
                         [&](auto w) { LAUNCH((whole_plain<E, w>), T, THREADS, 0, x, r); });
     }
 
@@ -256,7 +261,7 @@ template <class E> struct Launchers {
         auto *x = static_cast<const E *>(logits);
         auto T = static_cast<unsigned>(c->T);
         if (T == 0) return;
-        by_words<E>(wide(c, logits),
+        by_words<E>(all_aligned(c, logits),
                     [&](auto w) { LAUNCH((statistics<E, w>), T, THREADS, 0, stats, x, *c); });
     }
 
@@ -265,7 +270,7 @@ template <class E> struct Launchers {
         auto *x = static_cast<E *>(logits);
         auto T = static_cast<unsigned>(c->T);
         if (T == 0 || c->ld == 0) return;
-        by_words<E>(wide(c, logits),
+        by_words<E>(all_aligned(c, logits),
                     [&](auto w) { LAUNCH((gradient<E, w>), T, THREADS, 0, x, log_sum, *c); });
     }
 

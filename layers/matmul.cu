@@ -1,6 +1,6 @@
-/* matmul on CUDA. Four kernels, from plain to fast: two here, one in each of two more files, which
- * say what they do about the bound of the one before. All end alike: addend, bias, epilogue, one
- * rounding to the dtype of y. 2MNK FLOPs.
+/* matmul on CUDA. Four kernels, from plain to fast: two here, and one in each of two more files,
+ * whose heads say how they pass the bound of the kernel before. All have the same end: addend,
+ * bias, epilogue, one rounding to the dtype of y. 2MNK FLOPs.
  *
  *                                                   bound by       TFLOP/s at most: A100  H100/H200
  *     a thread for each element    here             loads                               5      8
@@ -9,11 +9,12 @@
  *     wgmma, TMA                   matmul_sm90.cu   tensor cores                             989
  *     cuBLASLt                     cuda/matmuls.h   tensor cores                      312    989
  *
- * Of the library and the own kernel for the device's tensor cores the faster one is taken, shape by
- * shape. The first two serve what neither takes, and are what they are checked against.
+ * For each shape the faster of the library and the own kernel for the device's tensor cores is
+ * taken. The first two kernels serve shapes that neither takes, and the others are tested against
+ * them.
  *
  * The arithmetic. TFLOP/s are multiprocessors x multiply-adds in a cycle x 2 x clock: 108 at 1.41
- * GHz in an A100, 132 at 1.98 in an H100 or H200, 1.83 while tensor cores work.
+ * GHz in an A100; 132 at 1.98 in an H100 or H200, 1.83 while tensor cores work.
  *
  *     plain    a thread loads two numbers for a multiply-add, and a multiprocessor loads for 32
  *              threads in a cycle: 16 multiply-adds of the 64 (Hopper: 128) of its fp32 units
@@ -23,10 +24,10 @@
  *              (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
  *              Microbenchmarking", 2024)
  *
- * Memory bounds none of them where M, N and K are all large: a matmul of bf16 does 1 / (1/M + 1/N +
- * 1/K) FLOPs for a byte. 989 TFLOP/s over the 3.35 TB/s of an H100 are 295, over the 4.8 of an H200
- * 206; 312 over the 2.04 of an A100 are 153. The smallest of GPT-2 124M, 32768 x 768 over 768, does
- * 379.
+ * Memory bounds none of them where M, N and K are all large: a matmul in bf16 does 1 / (1/M + 1/N +
+ * 1/K) FLOPs per byte. An H100 has 989 TFLOP/s over 3.35 TB/s, 295 FLOPs per byte; an H200, with
+ * 4.8 TB/s, 206; an A100 312 over 2.04, 153. The smallest matmul of GPT-2 124M, 32768 x 768 over
+ * 768, does 379.
  */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -54,7 +55,7 @@ template <class E, class Y> struct Task {
     E *aux;
     Epilogue epilogue;
     ActKind act;
-    bool rounds; // operands to bf16
+    bool rounds; // fp32 operands are rounded to bf16
 };
 
 __device__ __forceinline__ float operand(float x, bool rounds) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ float operand(bf16 x, bool) {
     return __bfloat162float(x);
 }
 
-/* The sum of y(m, n) is there. */
+/* Stores y(m, n), given its finished sum: addend, bias, epilogue. */
 template <class E, class Y>
 __device__ __forceinline__ void finish(const Task<E, Y> &p, int64_t m, int64_t n, float sum) {
     int64_t at = m * p.ldy + n;
@@ -100,16 +101,15 @@ template <class E, class Y> __global__ void matmul_plain(Task<E, Y> p) {
     finish(p, m, n, sum);
 }
 
-/* y holds the sums, addend included: what is left of a matmul that the library did without its
- * epilogue. */
+/* Bias and epilogue of a matmul for which the library has computed only addend + a b into y. */
 template <class E, class Y> __global__ void matmul_end(Task<E, Y> p) {
     int64_t m, n;
     if (this_element(p, m, n)) finish(p, m, n, to_float(p.y[m * p.ldy + n]));
 }
 
-/* --- tiled: a block of 16 x 16 threads makes a tile of y of 64 x 64, 16 of K at a time through
- * shared memory. A thread makes every 16th row and column of it, so that the lanes of a warp read
- * and write side by side:
+/* --- tiled: a block of 16 x 16 threads computes a tile of y of 64 x 64, in steps of 16 of K
+ * through shared memory. A thread computes every 16th row and column of the tile, so that
+ * neighbouring lanes of a warp read and write neighbouring elements:
  *
  *         b  | STEP x TILE      thread (x, y): rows y, y + 16, ..., columns x, x + 16, ...
  *     ---+--------------
@@ -118,11 +118,12 @@ template <class E, class Y> __global__ void matmul_end(Task<E, Y> p) {
 enum { TILE = 64, STEP = 16, SIDE = 16, EACH = TILE / SIDE, THREADS = SIDE * SIDE };
 
 struct Tiles {
-    float a[STEP][TILE + 1], b[STEP][TILE + 1]; // one more: columns begin in different banks
+    // one more than TILE: columns begin in different banks
+    float a[STEP][TILE + 1], b[STEP][TILE + 1];
 };
 
-/* Rows r0.. and steps k0.. of x(r, k) = x[r row + k col], zeros beyond its ends; neighbours in
- * memory go to neighbours among the lanes. */
+/* Copies rows r0 .. r0 + TILE - 1 and steps k0 .. k0 + STEP - 1 of x(r, k) = x[r row + k col] into
+ * a tile, with zeros beyond the ends of x. Neighbouring lanes read neighbouring elements. */
 template <class E>
 __device__ __forceinline__ void fetch(float (&tile)[STEP][TILE + 1], const E *x, int64_t r0,
                                       int64_t rows, int64_t row, int64_t k0, int64_t steps,
@@ -199,7 +200,7 @@ template <class E, class Y> void start(const Matmul *p, Kernel kernel) {
         LAUNCH((kernel == END ? matmul_end<E, Y> : matmul_plain<E, Y>), tiles(p, ROWS, COLUMNS),
                dim3(COLUMNS, ROWS), 0, t);
 }
-/* elem_bytes: bytes of an activation. */
+/* elem_bytes: bytes of an activation (fp32 or bf16). */
 void start(const Matmul *p, size_t elem_bytes, Kernel kernel) {
     if (elem_bytes == sizeof(float))
         start<float, float>(p, kernel);
@@ -211,8 +212,8 @@ void start(const Matmul *p, size_t elem_bytes, Kernel kernel) {
 
 /* --- which kernel */
 
-/* By tensor cores, by tiles where a tile is not mostly empty, or plain. Returns whether the
- * gradient of a bias came with it. */
+/* Runs an own kernel: on tensor cores if it takes p, else tiled if a tile would not be mostly
+ * empty, else plain. Returns whether the kernel has also computed bias_grad. */
 bool by_own_kernel(const Matmul *p, size_t elem_bytes, int config) {
     MatmulCounts *n = matmul_counts_mine();
     MatmulBackend first = matmul_backend();
@@ -233,8 +234,10 @@ void add_columns(const Matmul *p, size_t elem_bytes) {
     if (p->bias_grad) k->bias_backward(nullptr, p->bias_grad, p->b, p->K, p->N);
 }
 
-/* What the library has not done. */
-void rest(const Matmul *p, size_t elem_bytes, MatmulDone done, int config, const float *sums) {
+/* Does the rest of p after the library has done `done` of it. config: of the own kernel, if p is
+ * left to it. sums: column sums from the library. */
+void finish_rest(const Matmul *p, size_t elem_bytes, MatmulDone done, int config,
+                 const float *sums) {
     if (done == DONE_ALL && p->bias_grad)
         launch_add_panels(p->bias_grad, nullptr, sums, 1, p->N, p->N);
     if (done == DONE_SUM && (p->bias || p->epilogue != EPI_NONE)) start(p, elem_bytes, END);
@@ -242,7 +245,8 @@ void rest(const Matmul *p, size_t elem_bytes, MatmulDone done, int config, const
         add_columns(p, elem_bytes);
 }
 
-/* Floats for the gradient of a bias, which the library writes and does not add to. */
+/* N floats of scratch for the gradient of a bias: the library overwrites them, and a kernel then
+ * adds them to bias_grad. */
 float *sums_workspace(const Matmul *p) {
     auto N = static_cast<size_t>(p->N);
     return p->bias_grad ? static_cast<float *>(device_scratch(N * sizeof(float))) : nullptr;
@@ -261,9 +265,10 @@ void run(const Matmul *p, size_t elem_bytes) {
     MatmulCounts *n = matmul_counts_mine();
     n->fused += done == DONE_ALL, n->bare += done == DONE_SUM;
     n->bias_grads += done == DONE_ALL && p->bias_grad;
-    rest(p, elem_bytes, done, plan ? matmul_plan_config(plan) : 0, sums);
+    finish_rest(p, elem_bytes, done, plan ? matmul_plan_config(plan) : 0, sums);
 }
 
+/* The matmul of the rows of one block, once the block may be read or written. */
 void run_block(const Matmul *p, size_t elem_bytes, int block) {
     const RowBlocks *r = p->blocks;
     int64_t at = block * r->rows;
@@ -277,8 +282,8 @@ void run_block(const Matmul *p, size_t elem_bytes, int block) {
     run(&q, elem_bytes);
 }
 
-/* Rows of a or y in blocks: one kernel, or one for each block. Of b, or of a transposed: one, when
- * all are there. */
+/* Blocks of rows of a or y: one kernel that waits for its blocks itself, or one kernel per block.
+ * Blocks of b or of a transposed: one kernel, after all blocks have arrived. */
 void run_blocks(const Matmul *p, size_t elem_bytes) {
     const RowBlocks *r = p->blocks;
     bool rows = r->of == BLOCKS_OF_Y || r->of == BLOCKS_OF_A;
@@ -316,7 +321,8 @@ extern "C" void matmul_prepare(const Matmul *p, size_t elem_bytes) {
         for (const Matmul &one : part) matmul_prepare(&one, elem_bytes);
         return;
     }
-    bool timed = p->M && p->N && p->K && !p->blocks; // others may be summing what it would store
+    // with blocks, timing could overwrite memory that other ranks are summing
+    bool timed = p->M && p->N && p->K && !p->blocks;
     MatmulPlan *plan = timed ? matmul_plan(p, elem_bytes) : nullptr;
-    if (plan) matmul_plan_time(plan, p, sums_workspace(p), rest);
+    if (plan) matmul_plan_time(plan, p, sums_workspace(p), finish_rest);
 }

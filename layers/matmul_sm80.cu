@@ -1,7 +1,7 @@
 /* The matmul of a linear layer on tensor cores from Ampere on: the third of the kernels of
- * matmul.cu; the next one is matmul_sm90.cu.
+ * matmul.cu, before matmul_sm90.cu.
  *
- *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
+ *     y[M, N] = a[M, K] b[K, N]     bf16 operands, read as they are stored; fp32 sums
  *
  * The roofline. Tensor cores of an A100 do 1,024 multiply-adds in a cycle: 108 x 1,024 x 2 x 1.41
  * GHz = 312 TFLOP/s. In that cycle shared memory gives 128 bytes to a multiprocessor, L2 some 47.
@@ -10,45 +10,46 @@
  *     tile of a block   128 x 128 over 32   512 cycles    16 KB from L2              32 of 47
  *                       128 x 256 over 32   1,024 cycles  24 KB from L2              24 of 47
  *
- * So tensor cores bound all of it, waves that are not full aside (cuda/matmul_cost.h). On an H100
- * or H200 mma.sync reaches some 63 % of 989 TFLOP/s: that is why there is a next one. Measured was
- * this kernel on an H200 alone, not on a device that has no better one: 144 to 360 TFLOP/s in the
- * matmuls of four GPT-2 models, and 301 for M = N = K = 8192, where matmul_sm90.cu reached 742
- * (bench/results/h200-kernels.json).
+ * So tensor cores bound the kernel, except in waves that are not full (cuda/matmul_cost.h). On an
+ * H100 or H200 mma.sync reaches some 63 % of 989 TFLOP/s, which is why matmul_sm90.cu exists. This
+ * kernel was measured only on an H200, not on a device without a better kernel: 144 to 360 TFLOP/s
+ * in the matmuls of four GPT-2 models, and 301 for M = N = K = 8192, where matmul_sm90.cu reached
+ * 742 (bench/results/h200-kernels.json).
  *
- * What this kernel adds to the tiles of matmul.cu, each for what would bound it otherwise; in
- * brackets is where. The kernel has all of it; for tiles of fp32 Boehm ("How to Optimize a CUDA
- * Matmul Kernel for cuBLAS-like Performance", 2022) has a kernel for each such step.
+ * What this kernel adds to the tiles of matmul.cu, with the bound that each step removes; its code
+ * is named in brackets. For tiles of fp32, Boehm ("How to Optimize a CUDA Matmul Kernel for
+ * cuBLAS-like Performance", 2022) has a kernel for each such step.
  *
  *     mma.sync [multiply_step]: a warp multiplies 16 x 8 x 16 from registers. With one such
  *         accumulator it reads 768 bytes for 2,048 multiply-adds: 384 in a cycle, of 128
  *     64 x 64 of y to a warp [Sums], 128 registers of each lane: 4 KB for 65,536, 64 in a cycle
  *     ldmatrix [Operand] reads 8 rows of 16 bytes at once. Rows in a column of a tile lie in the
- *         same banks, which takes 8 times as long; so the chunks of a row are turned
- *     cp.async [fetch_step] writes past registers into a ring of STAGES steps of k: three are on
- *         their way while one is multiplied, and no warp waits for memory
+ *         same banks, which takes 8 times as long; so the chunks of a row are permuted
+ *     cp.async [fetch_step] writes past registers into a ring of STAGES steps of k: three steps
+ *         are in flight while one is multiplied, and no warp waits for memory
  *     two blocks of 128 x 128 on a multiprocessor [BLOCKS]: one is in its epilogue while the
- *         other multiplies. Or one of 128 x 256, which takes less from L2. Blocks stay, and fetch
- *         the first steps of their next tile before they finish one [sm80_matmul]
+ *         other multiplies. Or one of 128 x 256, which takes less from L2. Blocks are persistent,
+ *         and fetch the first steps of their next tile before they finish one [sm80_matmul]
  *     k divided by split-K or Stream-K [matmul_next, Parts]: no wave that is partly filled
  *
- * A block goes through the ring in this order. One barrier for a step says both that it has come,
- * for all, and that nobody reads the one before any more, whose place is then filled:
+ * The ring of a block in time. One barrier per step serves two purposes: the step is complete for
+ * all threads, and no thread reads the step before any more, whose slot is then filled:
  *
  *     copies       0 1 2   3     4     5     6
  *     multiplies         | 0   | 1   | 2   | 3   |     | own copies are waited for, barrier
  *
- * Operands come in both orders; nothing is transposed in memory, ldmatrix does it on the way to the
- * registers:
+ * Operands come in both orders. Nothing is transposed in memory: ldmatrix transposes on the way to
+ * the registers.
  *
  *     forward   y = x w           a K_MAJOR, b MN_MAJOR    dgrad   dx = dy w'     both K_MAJOR
  *     head      logits = x wte'   both K_MAJOR             wgrad   dw += x' dy    both MN_MAJOR
  *
- * Sums begin with the bias. The gradient of a bias, columns of dy summed over k, comes with the
- * gradient of the weight: warps of the first row of tiles have dy in registers, as b, and add it.
+ * Sums begin with the bias. The gradient of a bias, columns of dy summed over k, is computed with
+ * the gradient of the weight: warps of the first row of tiles have dy in registers, as b, and add
+ * it.
  *
- * Which tile, and which part of its k, is the schedule's. What is done with finished sums, and with
- * those of parts, is in cuda/matmul_ends.cuh.
+ * The schedule says which tile, and which part of its k, a block computes. cuda/matmul_ends.cuh has
+ * the epilogue of finished sums, and the sums of parts.
  */
 #include "layers/cuda/matmul_ends.cuh"
 
@@ -62,8 +63,8 @@ extern "C" {
 
 namespace {
 
-/* A block computes tiles of ROWS x N in steps of DEPTH along k, a warp SIDE x SIDE of a tile, in
- * slabs of 16 rows. */
+/* A block computes tiles of ROWS x N in steps of DEPTH along k. A warp computes SIDE x SIDE of a
+ * tile, in slabs of 16 rows. */
 enum { ROWS = 128, DEPTH = 32, SIDE = 64, SLABS = SIDE / 16, J = SIDE / COLUMNS, STAGES = 4 };
 static_assert(int{ROWS} == MATMUL_ROWS && int{DEPTH} == MATMUL_DEPTH_SM80 &&
                   int{SLABS} == MATMUL_PIECES_SM80,
@@ -75,29 +76,31 @@ enum Major { K_MAJOR, MN_MAJOR };
 
 template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE> struct Kind {
     static constexpr int N = WIDTH, THREADS = ROWS / SIDE * (N / SIDE) * WARP;
-    static constexpr int BLOCKS = 256 / N; // that share a multiprocessor
+    static constexpr int BLOCKS = 256 / N; // blocks that share a multiprocessor
     static constexpr Major A = MAJOR_A, B = MAJOR_B;
     static constexpr bool WIDE = sizeof(TYPE) == sizeof(float);
     using Y = TYPE;
 };
-using Sums = float[SLABS][J][4]; // of a lane
+using Sums = float[SLABS][J][4]; // a lane's part of the sums of SIDE x SIDE
 
 /* --- operands */
 
-/* One operand in memory: extent of m or n, and K. */
+/* One operand in memory: its extent along m or n, and K. */
 struct Matrix {
     const bf16 *at;
     int64_t ld;
     int extent, K;
 };
 
-/* A step of k of it in shared memory: EXTENT of m or n and DEPTH of k, in lines of 8 chunks.
+/* A step of an operand in shared memory: EXTENT along m or n and DEPTH along k, in lines of 8
+ * chunks.
  *
- *     K_MAJOR     a line is 32 of k for one m or n, and for the next one
+ *     K_MAJOR     a line is 32 of k for one m or n, and 32 of k for the next one
  *     MN_MAJOR    a line is 64 of m or n for one k; lines of all k, then the next 64
  *
- * Chunk c of line l lies at c ^ l % 8. The 8 chunks that ldmatrix takes at once are 2 to a line of
- * 4, or 1 to a line of 8: so they lie in 8 different groups of banks. */
+ * Chunk c of line l is stored at position c ^ (l % 8). The 8 chunks that ldmatrix reads at once are
+ * 2 per line of 4 lines, or 1 per line of 8 lines: at these positions they lie in 8 different
+ * groups of banks. */
 template <Major MAJOR, int EXTENT, int THREADS> struct Operand {
     static constexpr int BYTES = EXTENT * DEPTH * 2, EACH = BYTES / 16 / THREADS;
     static constexpr bool ALONG_K = MAJOR == K_MAJOR;
@@ -107,10 +110,10 @@ template <Major MAJOR, int EXTENT, int THREADS> struct Operand {
         return at + line * LINE + (c ^ line % 8) * 16;
     }
 
-    /* Begins to copy what lies from (first, k) on; what the operand does not have becomes zeros.
-     * All threads of the block. */
+    /* Begins to copy the step that begins at (first, k); elements beyond the operand become zeros.
+     * Called by all threads of the block. */
     __device__ __forceinline__ void fetch(const Matrix &x, int first, int k) const {
-        constexpr int LINES = THREADS / 8; // at once, a multiple of 8
+        constexpr int LINES = THREADS / 8; // lines at once, a multiple of 8
         int line = static_cast<int>(threadIdx.x) / 8, c = static_cast<int>(threadIdx.x) % 8;
         Shared to = chunk(line, c);
 #pragma unroll
@@ -126,8 +129,9 @@ template <Major MAJOR, int EXTENT, int THREADS> struct Operand {
         }
     }
 
-    /* For ldmatrix: where this lane's row of the 8 x 8 matrix at (mn, k) begins, multiples of 8;
-     * and the same i 16 further along m or n, at most 3, and j 16 further along k. */
+    /* For ldmatrix: the address of this lane's row of the 8 x 8 matrix at (mn, k), which are
+     * multiples of 8. on: the address 16 i further along m or n, i <= 3, and 16 j further along
+     * k. */
     __device__ __forceinline__ Shared row_of(int mn, int k) const {
         int r = this_lane() % 8;
         if (ALONG_K) return chunk((mn + r) / 2, r % 2 * 4 + k / CHUNK);
@@ -136,7 +140,7 @@ template <Major MAJOR, int EXTENT, int THREADS> struct Operand {
     __device__ __forceinline__ static Shared on(Shared row, int i, int j) {
         return ALONG_K ? flipped(row + i * 8 * LINE, j * 32) : flipped(row + j * 16 * LINE, i * 32);
     }
-    /* 16 x 16, as 4 matrices: fragments want neighbours along k. */
+    /* Loads 16 x 16 as 4 matrices, so that neighbours in a register are neighbours along k. */
     __device__ __forceinline__ static void load(unsigned (&r)[4], Shared row) {
         if constexpr (ALONG_K)
             ldmatrix(r, row);
@@ -149,7 +153,8 @@ struct Operands {
     Matrix a, b;
 };
 
-/* Shared memory: the ring, and 16 x 64 sums for each warp. */
+/* Shared memory: the ring, and 16 x 64 floats for each warp, in which the epilogue reorders
+ * sums. */
 template <class K> struct Layout {
     using A = Operand<K::A, ROWS, K::THREADS>;
     using B = Operand<K::B, K::N, K::THREADS>;
@@ -167,7 +172,7 @@ template <class K> struct Layout {
 
 /* --- multiplying */
 
-/* This warp's rows and columns of a tile. */
+/* The first row and the first column of this warp in a tile. */
 __device__ __forceinline__ int warp_m() {
     return this_warp() % (ROWS / SIDE) * SIDE;
 }
@@ -175,14 +180,15 @@ __device__ __forceinline__ int warp_n() {
     return this_warp() / (ROWS / SIDE) * SIDE;
 }
 
-/* c += a step. With `sums` the columns of b that this lane has are added, too: of fragment j column
- * lane / 4, every fourth pair of k. */
+/* c += one step. With `sums` also adds this lane's elements of the columns of b: of fragment j
+ * column lane / 4, every fourth pair of k. */
 template <class K>
 __device__ __forceinline__ void multiply_step(Sums &c, float (&columns)[J], bool sums,
                                               const Layout<K> &at, int slot) {
     using A = typename Layout<K>::A;
     using B = typename Layout<K>::B;
-    int i = this_lane() / 8; // of four matrices: a's next one is along m, b's along k
+    // this lane's matrix of the four; the second one of a is along m, of b along k
+    int i = this_lane() / 8;
     Shared rows = at.a(slot).row_of(warp_m() + i % 2 * 8, i / 2 * 8);
     Shared cols = at.b(slot).row_of(warp_n() + i / 2 * 8, i % 2 * 8);
 #pragma unroll
@@ -204,6 +210,7 @@ __device__ __forceinline__ void multiply_step(Sums &c, float (&columns)[J], bool
     }
 }
 
+/* Begins to fetch step k of part p into a slot of the ring, if the part has it. */
 template <class K>
 __device__ __forceinline__ void fetch_step(const Operands &x, const MatmulPart &p, int k,
                                            const Layout<K> &at, int slot) {
@@ -211,10 +218,10 @@ __device__ __forceinline__ void fetch_step(const Operands &x, const MatmulPart &
         at.a(slot).fetch(x.a, p.tile_m * ROWS, k * DEPTH);
         at.b(slot).fetch(x.b, p.tile_n * K::N, k * DEPTH);
     }
-    copy_commit(); // a group for each step, also behind the last one
+    copy_commit(); // a group for each step, also after the last one, so that copy_wait counts steps
 }
 
-/* The first steps of a part, but for one place in the ring. That one may still be read. */
+/* Begins to fetch the first STAGES - 1 steps of a part. The remaining slot may still be read. */
 template <class K>
 __device__ __forceinline__ void fetch_first(const Operands &x, const MatmulPart &p,
                                             const Layout<K> &at, int slot) {
@@ -222,7 +229,7 @@ __device__ __forceinline__ void fetch_first(const Operands &x, const MatmulPart 
     for (int i = 0; i < STAGES - 1; i++) fetch_step(x, p, p.k_begin + i, at, slot + i);
 }
 
-/* c += the steps of a part, from `slot` of the ring on. */
+/* c += all steps of a part, which begin in `slot` of the ring. */
 template <class K>
 __device__ __forceinline__ void multiply(Sums &c, float (&columns)[J], bool sums, const Operands &x,
                                          const MatmulPart &p, const Layout<K> &at, int &slot) {
@@ -243,14 +250,14 @@ template <class K> struct BlockThreads {
     __device__ __forceinline__ static void meet() { __syncthreads(); }
 };
 
-/* Where y is, and what lies beside it: addend or aux. */
+/* y, and `beside`, the addend or aux, which has the same shape and stride. */
 template <class Y> struct Result {
     Y *y, *beside;
     int64_t ld;
     int M, N;
 };
 
-/* Neighbours that are moved at once, the first n of them. */
+/* 16 bytes of neighbours in y. load_first and store_first move the first n of them. */
 template <class Y> using Neighbours = Words<Y, width<Y>>;
 template <class Y> __device__ __forceinline__ Neighbours<Y> load_first(const Y *p, int n) {
     if (n >= width<Y>) return *reinterpret_cast<const Neighbours<Y> *>(p);
@@ -271,19 +278,19 @@ __device__ __forceinline__ void store_first(Y *p, const Neighbours<Y> &x, int n)
         if (i < n) p[i] = x.at[i];
 }
 
-/* Where the warp leaves element (r, n) of 16 x 64 sums, so that its lanes, which have pairs, can
- * take 16 bytes of y each. Rows are turned against one another, for the banks. */
+/* Where the warp stores element (r, n) of 16 x 64 sums in shared memory: its lanes write pairs, and
+ * then each reads the sums for 16 bytes of y. Rows are permuted against bank conflicts. */
 __device__ __forceinline__ int staged_at(int r, int n) {
     return r * SIDE + (n ^ r % 4 * 8);
 }
 
-/* A slab: its 16 rows from m on, 64 columns from n on. */
+/* The epilogue of a slab: 16 rows from m on, 64 columns from n on. */
 template <class Y>
 __device__ __forceinline__ void finish(const float (&c)[J][4], const Ends &e, const Result<Y> &to,
                                        float *staged, int m, int n) {
     constexpr int W = width<Y>, ACROSS = SIDE / W, EACH = 16 * ACROSS / WARP;
     int lane = this_lane(), row = lane / ACROSS, column = lane % ACROSS * W;
-    constexpr int DOWN = WARP / ACROSS; // rows at once
+    constexpr int DOWN = WARP / ACROSS; // rows that the warp handles at once
     auto offset = [&](int i) { return (m + row + i * DOWN) * to.ld + n + column; };
     auto there = [&](int i) { return m + row + i * DOWN < to.M ? to.N - n - column : 0; };
     auto read = [&](int i) {
@@ -291,7 +298,7 @@ __device__ __forceinline__ void finish(const float (&c)[J][4], const Ends &e, co
         return some ? load_first(to.beside + offset(i), there(i)) : Neighbours<Y>();
     };
     Neighbours<Y> next = read(0);
-    __syncwarp(); // the slab before has been taken
+    __syncwarp(); // all lanes have read the previous slab
 #pragma unroll
     for (int i = 0; i < J * 2; i++) {
         float *pair = staged + staged_at(lane / 4 + i % 2 * 8, i / 2 * COLUMNS + lane % 4 * 2);
@@ -322,7 +329,7 @@ __device__ __forceinline__ void finish(const float (&c)[J][4], const Ends &e, co
     }
 }
 
-/* Sums of columns: four lanes have some k of each. */
+/* Stores the sums of this warp's columns of b; four lanes have parts of each column. */
 __device__ __forceinline__ void leave_columns(const float (&columns)[J], const Ends &e,
                                               const MatmulPart &p, int n) {
 #pragma unroll
@@ -372,8 +379,8 @@ __global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
 
 /* --- launchers */
 
-/* At the rates of a multiprocessor of an A100 in a cycle: 2,048 FLOPs, two warps that issue, L2's
- * bytes. */
+/* Rates of a multiprocessor of an A100 per cycle, for the order of configs: 2,048 FLOPs, two warps
+ * that issue, bytes from L2. */
 MatmulGpu gpu() {
     return {device_sms(), 2048, 64, 47, 0, static_cast<int>(device_shared())};
 }

@@ -1,17 +1,17 @@
-/* The matmul of a linear layer on Hopper: the last of the kernels of matmul.cu, which
- * matmul_sm80.cu comes before.
+/* The matmul of a linear layer on Hopper: the last of the kernels of matmul.cu, after
+ * matmul_sm80.cu.
  *
- *     y[M, N] = a[M, K] b[K, N]     bf16 operands as they lie in memory, fp32 sums
+ *     y[M, N] = a[M, K] b[K, N]     bf16 operands, read as they are stored; fp32 sums
  *
  * The roofline. Tensor cores of an H100 or H200 do 2,048 multiply-adds in a cycle: 132 x 2,048 x 2
  * x 1.83 GHz = 989 TFLOP/s. In that cycle shared memory gives 128 bytes to a multiprocessor, L2
  * some 44.
  *
- * What this kernel adds, each for what would bound it otherwise; in brackets is where. The kernel
- * has all of it. fast.cu (github.com/pranjalssh/fast.cu, 2024) has a kernel for each of the first
- * six, as reference: TFLOP/s are those that it publishes of an H100 at 4096^3. There a thread for
- * each element reaches 2, tiles in shared memory 32. This file's kernel: 742 at 8192^3 on an H200,
- * beside which cuBLASLt's best reached 727, at 1.5 GHz, its clock at the limit of 700 W.
+ * What this kernel adds, with the bound that each step removes; its code is named in brackets.
+ * fast.cu (github.com/pranjalssh/fast.cu, 2024) has a kernel for each of the first six steps as
+ * reference: the TFLOP/s are those that it publishes for an H100 at 4096^3. There a thread for each
+ * element reaches 2, tiles in shared memory 32. The kernel of this file reached 742 at 8192^3 on an
+ * H200, and cuBLASLt's best 727, at 1.5 GHz, the H200's clock at its limit of 700 W.
  *
  *     1  tensor cores, wgmma [begin_step]: a step along k of a tile of 64 x 64 is
  *        copied, then multiplied: the wait for the copy                                     317
@@ -19,8 +19,8 @@
  *        Then L2: 64 bytes for tiles of 128 x 128; and shared memory, 160                   498
  *     3  tiles of 128 x 256 of two warpgroups [Kind]: L2 48, shared memory 80 of 128
  *        cycles, tensor cores all of them; 128 sums a thread, as many as fit                610
- *     4  blocks that stay [compute_all]: the ring is filled during epilogues, in an order
- *        of tiles that lie close together in y, so that L2 has them [matmul_tile_at]        704
+ *     4  persistent blocks [compute_all]: the ring is filled during epilogues, in an
+ *        order of tiles that are close together in y, so that L2 has them [matmul_tile_at]  704
  *     5  clusters of two blocks that fetch b once, half each [fetch_half]: L2 32            734
  *     6  the epilogue by boxes that TMA stores, beside the next tile [Out]                  758
  *     7  IN_TURNS [wait_turn]: one warpgroup multiplies while the other is in its
@@ -29,57 +29,59 @@
  *
  * The roofline of a tile of 128 x N. wgmma multiplies 64 x N x 16 in N / 2 cycles, and reads 2 KB
  * of a and 32 N bytes of b from shared memory: 80 of 128 cycles for N = 256, 32 of 32 for N = 64.
- * From L2 come (128 + N) x 64 elements for 128 x N x 64 multiply-adds, which take 4 N cycles; of a
- * cluster's (128 + N / 2) x 64.
+ * From L2 come (128 + N) x 64 elements for 128 x N x 64 multiply-adds, which take 4 N cycles; in a
+ * cluster (128 + N / 2) x 64.
  *
- * A block is one multiprocessor's, and stays. One of its threads begins copies (TMA) into a ring of
- * steps along k; two warpgroups multiply. TOGETHER: both have the same tile, 64 rows each, and
- * share what is fetched of b. The ring is filled while they are in their epilogue.
+ * A block has a multiprocessor for itself and is persistent. One of its threads begins copies (TMA)
+ * into a ring of steps along k; two warpgroups multiply. TOGETHER: both warpgroups have the same
+ * tile, 64 rows each, and share the fetched b. The ring is filled while they are in their epilogue.
  *
  *     fetches    | tile 0 ............. | tile 1 ............ | tile 2
  *     computes     | tile 0, rows 0-63  | epilogue | tile 1, rows 0-63  | epilogue
  *     computes     | tile 0, rows 64-127| epilogue | tile 1, rows 64-127| epilogue
  *
  * A cluster of two blocks has a tile of 256 x N, 128 rows each. Each block fetches its rows of a
- * and half of each step of b, which TMA puts into the shared memory of both. So a slot is filled by
- * two blocks, and it is empty when the warps of both have given it back: each warp arrives at the
- * barriers of both. Neither block ends before the other, which may still write into it. Rows of the
- * second block that y does not have arrive as zeros, and are not stored.
+ * and half of each step of b, which TMA writes into the shared memory of both. So two blocks fill a
+ * slot, and a slot is empty when the warps of both have given it back: each warp arrives at the
+ * barriers of both. Neither block may end before the other, which may still write into its shared
+ * memory. Rows of the second block beyond y arrive as zeros, and are not stored.
  *
  *     block 0    a, rows 0-127      b, first half    -> both
  *     block 1    a, rows 128-255    b, second half   -> both
  *
  * With K = 768 a tile of 128 x 256 is 12 steps, 12,300 cycles; GELU of its elements takes another
- * 4,000 (two special functions each, 16 a cycle). IN_TURNS hides that: tiles of 128 x 192 or 128 x
- * 128, each of one warpgroup, which has its epilogue while the other one multiplies. Beside the
- * sums of 192 columns there are registers for two values of an activation at a time, of 128 for
- * eight and more.
+ * 4,000 (two special functions each, 16 a cycle). IN_TURNS hides these 4,000: tiles of 128 x 192 or
+ * 128 x 128, each computed by one warpgroup, whose epilogue overlaps with the other's
+ * multiplication. Beside the sums of 192 columns there are registers for two values of an
+ * activation at a time, beside those of 128 for eight and more.
  *
  *     fetches    | tile 0 ... | tile 1 ... | tile 2 ... | tile 3 ...
  *     computes     | tile 0   | epilogue   | tile 2     | epilogue
  *     computes                | tile 1     | epilogue   | tile 3   | epilogue
  *
- * Operands come in both orders, which the descriptors of wgmma know; nothing is transposed:
+ * Operands come in both orders, which the descriptors of wgmma express; nothing is transposed:
  *
  *     forward   y = x w           a K_MAJOR, b MN_MAJOR    dgrad   dx = dy w'     both K_MAJOR
  *     head      logits = x wte'   both K_MAJOR             wgrad   dw += x' dy    both MN_MAJOR
  *
- * The epilogue goes by boxes of 16 rows x 128 bytes, two or four to a warp, which TMA copies while
- * the next ones are filled. A box may begin with what is read beside y: the addend of a residual,
- * or aux. Sums begin with the bias. Gradients of weights are floats, and TMA adds them to y: one
- * addition for each element, so there is no order that could change.
+ * The epilogue writes boxes of 16 rows x 128 bytes, two or four per warp, which TMA stores while
+ * the next ones are filled. Addend or aux may be read into a box before. Sums begin with the bias.
+ * Gradients of weights are floats, and TMA adds them to y: one addition per element, so the order
+ * of additions cannot vary.
  *
- * The gradient of a bias, columns of dy summed over k, comes with the gradient of the weight: warps
- * of the warpgroup that fetches add them while dy lies in the ring as b. That saves a pass over dy.
+ * The gradient of a bias, columns of dy summed over k, is computed with the gradient of the weight:
+ * warps of the producer warpgroup add the columns while dy lies in the ring as b. That saves a pass
+ * over dy.
  *
- * Rows of y may lie in other ranks' memory, a block of them in each (RowBlocks): a map for each
- * block says where TMA stores its boxes. The block that stays here comes last, so that what others
- * wait for is there first. Or copy engines bring blocks of a from other ranks meanwhile: the thread
- * that fetches waits for the flag of a block, that of this rank first. No copy needs a
- * multiprocessor, so kernels that wait keep none from coming. Source: Chang et al., FLUX (2024).
+ * Rows of y may lie in other ranks' memory, one block of rows per rank (RowBlocks): a map for each
+ * block says where TMA stores its boxes. This rank's own block comes last, so that the blocks that
+ * other ranks wait for are stored first. Or copy engines fetch blocks of a from other ranks during
+ * the matmul: the producer waits for the flag of each block, and begins with this rank's own block.
+ * These copies need no multiprocessor, so a waiting kernel does not block them. Source: Chang et
+ * al., FLUX (2024).
  *
- * Which tile, and which part of its k, is the schedule's (cuda/matmul_schedule.h). Tiles whose k is
- * divided are summed in the order of their parts (Parts).
+ * The schedule says which tile, and which part of its k, a block computes (cuda/matmul_schedule.h).
+ * Tiles whose k is divided are summed in the order of their parts (Parts).
  */
 #include "layers/matmul_sm90.cuh"
 
@@ -97,12 +99,12 @@ struct Maps {
     Rows rows;
 };
 
-/* Of the schedule: this block, or its cluster. */
+/* The worker of the schedule: this block, or its cluster. */
 __device__ __forceinline__ int this_worker(int blocks) {
     return static_cast<int>(blockIdx.x) / blocks;
 }
 
-/* The thread that fetches: all steps of all parts of this block. */
+/* The producer: fetches all steps of all parts of this block. */
 template <class K>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule &s,
                                           const Layout<K> &at) {
@@ -124,7 +126,7 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule
     }
 }
 
-/* c (+)= a step, begun: the rows of this warpgroup, from `row` of the tile on. */
+/* Begins c (+)= one step, for the rows of this warpgroup, from `row` of the tile on. */
 template <class K>
 __device__ __forceinline__ void begin_step(typename K::Sums &c, const Layout<K> &at, int slot,
                                            int row, bool add) {
@@ -141,9 +143,10 @@ __device__ __forceinline__ void begin_step(typename K::Sums &c, const Layout<K> 
     wgmma_commit();
 }
 
-/* IN_TURNS: a warpgroup multiplies when the other one has begun its last step. It has then taken
- * all of its slots, so the next phase of each barrier of the ring is the one to wait for. */
-enum { TURN = GROUPS + 2 }; // the first of the barriers behind those of group_sync
+/* IN_TURNS: a warpgroup begins to multiply when the other one has begun its last step. By then the
+ * other one has taken all of its slots, so for each barrier of the ring the next phase is the one
+ * that this warpgroup waits for. */
+enum { TURN = GROUPS + 2 }; // the first barrier after those of group_sync
 template <class K> __device__ __forceinline__ void wait_turn() {
     if (K::TURNS) barrier_sync(TURN + this_group(), GROUPS * GROUP);
 }
@@ -151,8 +154,8 @@ template <class K> __device__ __forceinline__ void give_turn() {
     if (K::TURNS) barrier_arrive(TURN + 1 - this_group(), GROUPS * GROUP);
 }
 
-/* c (+)= the next steps of the ring. The first stands before the loop: ptxas then sees that nothing
- * but matmuls writes c in it. */
+/* c (+)= the next `steps` steps of the ring. The first step stands before the loop, so that ptxas
+ * sees that only matmuls write c in the loop. */
 template <class K>
 __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &at,
                                          Ring<Layout<K>::SLOTS> &ring, int row, int steps,
@@ -176,17 +179,19 @@ __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &a
     ring.give_all(before, at.blocks);
 }
 
-/* The boxes of a warp, used in turns, between its threads and TMA: no warp waits for another. */
+/* The boxes of a warp, used in turn. Its threads fill a box and TMA stores it, so no warp waits for
+ * another. */
 template <class K> struct Out {
-    /* So many boxes ahead what lies beside y is read. */
+    /* Addend or aux is read into the box that follows the filled one by AHEAD. */
     static constexpr int BOXES = Layout<K>::BOXES, AHEAD = BOXES / 2;
     const Layout<K> &at;
-    int used; // so many boxes so far
+    int used; // number of boxes stored so far
     __device__ __forceinline__ bool leads() const { return this_lane() == 0; }
-    __device__ __forceinline__ int row() const { return this_warp() % 4 * OUT_ROWS; } // of 64
+    /* The first of this warp's 16 rows among the warpgroup's 64. */
+    __device__ __forceinline__ int row() const { return this_warp() % 4 * OUT_ROWS; }
     __device__ __forceinline__ Shared box() const { return at.box(this_warp(), used % BOXES); }
-    /* The box after `ahead` others shall begin with what lies beside y; its last store was so many
-     * boxes ago that AHEAD - 1 may be on their way. */
+    /* Begins to read addend or aux into the box after `ahead` others. Its last store was so many
+     * boxes ago that up to AHEAD - 1 later stores may be in flight. */
     __device__ __forceinline__ void read(const CUtensorMap &map, int ahead, int m, int n) const {
         if (!leads()) return;
         int i = (used + ahead) % BOXES;
@@ -194,11 +199,12 @@ template <class K> struct Out {
         mbarrier_expect(at.here(this_warp(), i), Layout<K>::BOX);
         tma_load(at.box(this_warp(), i), map, at.here(this_warp(), i), n, m + row());
     }
-    /* Where boxes are read all are: the phase of a box's barrier counts its uses. */
+    /* Waits until the box has been read into. A kernel reads into all boxes or into none, so the
+     * phase of a box's barrier is the number of its uses. */
     __device__ __forceinline__ void wait_read() const {
         mbarrier_wait(at.here(this_warp(), used % BOXES), used / BOXES & 1);
     }
-    /* The next box may be written: what was stored from it has been read. */
+    /* Waits until TMA has read the last store from the next box, so that it may be overwritten. */
     __device__ __forceinline__ void wait_empty() const {
         if (leads()) tma_wait<BOXES - 1>();
         __syncwarp();
@@ -213,8 +219,8 @@ template <class K> struct Out {
     }
 };
 
-/* The boxes of this warp's rows of a tile that has `panels` of 64 columns from n on, and SLABS x 64
- * rows from m on: from left to right, slab by slab. */
+/* The boxes of this warp's rows in a tile of `panels` panels of 64 columns from n on, and SLABS x
+ * 64 rows from m on: from left to right, slab by slab. */
 template <class K> struct Boxes {
     int m, n, panels;
     __device__ __forceinline__ Boxes(const Ends &e, int row, int column)
@@ -227,11 +233,11 @@ template <class K> struct Boxes {
     }
 };
 
-/* The epilogue of a slab; rows and columns that y does not have are not written. */
+/* The epilogue of a slab. Rows and columns beyond y are not written. */
 template <class K>
-__device__ __forceinline__ void finish_known(const Fragment<K::J> &c, const Maps &maps,
-                                             const Ends &e, Out<K> &out, const Boxes<K> &boxes,
-                                             int slab) {
+__device__ __forceinline__ void finish_with(const Fragment<K::J> &c, const Maps &maps,
+                                            const Ends &e, Out<K> &out, const Boxes<K> &boxes,
+                                            int slab) {
     int m = boxes.m + slab * SLAB, block = m / maps.rows.stored;
 #pragma unroll
     for (int i = 0; i < K::N / PANEL; i++) {
@@ -244,7 +250,8 @@ __device__ __forceinline__ void finish_known(const Fragment<K::J> &c, const Maps
             out.wait_empty();
         }
         if (e.writes_aux) {
-            fill_box(out.box(), c, i * PANEL / COLUMNS, known(e, EPI_NONE, ACT_GELU, false));
+            fill_box(out.box(), c, i * PANEL / COLUMNS,
+                     with_constants(e, EPI_NONE, ACT_GELU, false));
             out.store(maps.beside, m, n, false);
             out.wait_empty();
         }
@@ -252,8 +259,8 @@ __device__ __forceinline__ void finish_known(const Fragment<K::J> &c, const Maps
         out.store(maps.y[block], m - block * maps.rows.stored, n, false);
     }
 }
-/* Of an activation of one number, A or one behind it: each has code of its own. ACT_SWIGLU is the
- * last of ActKind, and is not among them. */
+/* The epilogue with elementwise activation e.act, which is A or comes after A in ActKind: each
+ * activation has code of its own. ACT_SWIGLU, the last of ActKind, is not elementwise. */
 template <class K, int A>
 __device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &maps, const Ends &e,
                                            Out<K> &out, const Boxes<K> &boxes, int slab) {
@@ -261,21 +268,21 @@ __device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &
     if (A + 1 < ACT_SWIGLU && e.act != ACT)
         finish_act<K, A + 1 < ACT_SWIGLU ? A + 1 : A>(c, maps, e, out, boxes, slab);
     else if (e.epilogue == EPI_ACT)
-        finish_known(c, maps, known(e, EPI_ACT, ACT, false), out, boxes, slab);
+        finish_with(c, maps, with_constants(e, EPI_ACT, ACT, false), out, boxes, slab);
     else
-        finish_known(c, maps, known(e, EPI_DACT, ACT, true), out, boxes, slab);
+        finish_with(c, maps, with_constants(e, EPI_DACT, ACT, true), out, boxes, slab);
 }
 template <class K>
 __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
                                        const Ends &e, Out<K> &out, const Boxes<K> &boxes,
                                        int slab) {
-    if constexpr (K::N < 256) { // as matmul_worker has it
+    if constexpr (K::N < 256) { // matmul_worker gives epilogues to narrower tiles only
         if (e.epilogue != EPI_NONE) return finish_act<K, 0>(c, maps, e, out, boxes, slab);
     }
     if (e.reads)
-        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, true), out, boxes, slab);
+        finish_with(c, maps, with_constants(e, EPI_NONE, ACT_GELU, true), out, boxes, slab);
     else
-        finish_known(c, maps, known(e, EPI_NONE, ACT_GELU, false), out, boxes, slab);
+        finish_with(c, maps, with_constants(e, EPI_NONE, ACT_GELU, false), out, boxes, slab);
 }
 template <class K>
 __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Maps &maps,
@@ -292,7 +299,7 @@ __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Map
     }
 }
 
-/* A part of a tile: this warpgroup's rows, from `row` on. */
+/* Computes a part of a tile, for this warpgroup's rows, from `row` on. */
 template <class K>
 __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p, const Maps &maps,
                                         const Ends &e, const PartsOf<K> &parts, const Layout<K> &at,
@@ -320,10 +327,11 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
     }
 }
 
-/* The gradient of a bias, where b is dy: two more warps add the columns of steps of b, 4 to a lane,
- * beside those that multiply. All tiles of a column have the same b, so the blocks of a column of
- * tiles take its steps in turns: were they one block's, it would be late and all would wait for it,
- * since matmul and sum together read more of shared memory than there is time for. */
+/* The gradient of a bias, where b is dy. Two warps of the producer warpgroup add the columns of
+ * steps of b, 4 columns per lane, beside the warpgroups that multiply. All tiles of a column have
+ * the same b, so the blocks of that column share its steps. If one block added all of them it would
+ * be late, and all would wait for it: a matmul and the sums together read more from shared memory
+ * than there is time for. */
 enum { SUMMING = 2, LANE_COLUMNS = 4, WARP_COLUMNS = WARP * LANE_COLUMNS };
 template <class K>
 __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends &e,
@@ -355,6 +363,7 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
     }
 }
 
+/* A consumer: its rows of all tiles of the block or, IN_TURNS, every second tile. */
 template <class K>
 __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedule &s,
                                             const Ends &e, const PartsOf<K> &parts,
@@ -362,7 +371,7 @@ __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedu
     auto ring = at.ring();
     Out<K> out = {at, 0};
     int turn = 0;
-    if (group == 1) give_turn<K>(); // the first is the other's
+    if (group == 1) give_turn<K>(); // the first turn is the other warpgroup's
 #pragma unroll 1
     for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p); turn ^= 1) {
         typename K::Sums c;
@@ -382,7 +391,7 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
     bool sums = K::WIDE && e.columns;
     if (threadIdx.x == 0) at.make_barriers(sums ? SUMMING : 0);
     __syncthreads();
-    if (at.blocks > 1) cluster_sync(); // the other block's barriers are made, too
+    if (at.blocks > 1) cluster_sync(); // until the other block's barriers are initialized, too
     int group = this_group();
     if (group == GROUPS) {
         K::Threads::few();
@@ -393,17 +402,17 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
         K::Threads::many();
         compute_all<K>(maps, s, e, {slots, flags}, at, group);
     }
-    if (at.blocks > 1) cluster_sync(); // the other block reaches none that has ended
+    if (at.blocks > 1) cluster_sync(); // until the other block writes into this one no more
 }
 
 /* --- launchers */
 
-/* Gradients of weights have long sums: their epilogues need not be hidden. */
+/* Gradients of weights have long sums, so their epilogues need not be hidden. */
 template <int WIDTH, class Y>
 constexpr Share share = WIDTH <= MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
 
-/* At the rates of a multiprocessor of an H100 or H200 in a cycle: 4 N cycles for 128 x N x 64
- * multiply-adds, four warps that issue, L2's bytes. */
+/* Rates of a multiprocessor of an H100 or H200 per cycle, for the order of configs: 4 N cycles for
+ * 128 x N x 64 multiply-adds, four warps that issue, bytes from L2. */
 MatmulGpu gpu() {
     return {device_sms(), 4096, 128, 44, 0, static_cast<int>(device_shared())};
 }
@@ -455,7 +464,8 @@ const char *refuses_blocks(const Matmul *p) {
     return r->rows % ROWS ? "blocks of rows end within tiles" : nullptr;
 }
 
-/* TMA stores whole chunks of 16 bytes: behind a row that ends within one only padding may lie. */
+/* TMA stores whole chunks of 16 bytes: after a row that ends within a chunk there may only be
+ * padding. */
 const char *refuses_ends(const Matmul *p) {
     int64_t chunk = p->wide ? 4 : 8;
     return p->N % chunk && !p->padded ? "rows of y end within 16 bytes of others" : nullptr;

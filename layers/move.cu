@@ -1,11 +1,11 @@
-/* move on CUDA: what is copied and cleared is bytes, in pieces of 16 where it lies so. Bound by
- * memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4, to_bf16
- * reads 4 and writes 2.
+/* move on CUDA. Copies and zeros move bytes, 16 at a time where addresses and strides allow it.
+ * Bound by memory: a copy reads and writes each byte once, a sum of floats reads 8 and writes 4,
+ * to_bf16 reads 4 and writes 2.
  *
- * Copies, from plain to fast: rows by their elements, which is plain; rows by 16 bytes, where both
- * matrices lie so; one copy of the driver's, where nothing lies between rows. Sums and to_bf16: a
- * float in a thread, of what is left or not aligned; 16 bytes of floats in a thread. What is
- * cleared is the driver's from the start. */
+ * Copies, from plain to fast: rows by single elements, which is plain; rows by 16 bytes, where both
+ * matrices are aligned; one copy of the driver's, where rows are contiguous. Sums and to_bf16: one
+ * float per thread for the remainder and for what is not aligned; 16 bytes of floats per thread.
+ * Memory is cleared by the driver. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/sums.cuh"
 #include "layers/cuda/vec.cuh"
@@ -18,7 +18,7 @@ namespace {
 
 enum { THREADS = 256, WARPS = THREADS / WARP };
 
-/* A warp for each row; a Piece is what a lane moves at a time. */
+/* A warp copies a row; a lane moves one Piece at a time. */
 template <class Piece>
 __global__ void copy_rows(Piece *to, int64_t to_ld, const Piece *from, int64_t from_ld,
                           int64_t rows, int64_t n) {
@@ -98,8 +98,9 @@ void to_bf16_of(Act *to, const float *from, int64_t n) {
     });
 }
 
-/* The host waits for them. Of two bytes each, they arrive in the second half of `to` and are spread
- * from its beginning: element i lies at 2n + 2i, behind all that the floats before it fill. */
+/* Copies elements to the host as floats, and waits. Elements of two bytes arrive in the second half
+ * of `to` and are widened from its beginning: element i is read at byte 2n + 2i, after all bytes
+ * that the floats before it overwrite. */
 template <class E> void to_floats_of(float *to, const Act *from, int64_t n) {
     auto bytes = static_cast<size_t>(n) * sizeof(E);
     char *at = reinterpret_cast<char *>(to) + static_cast<size_t>(n) * sizeof *to - bytes;
@@ -113,7 +114,7 @@ template <class E> void to_floats_of(float *to, const Act *from, int64_t n) {
     }
 }
 
-/* From the host, where batches are made. */
+/* Copies a batch's tokens from the host; tokens n .. T - 1 become `pad`. */
 void copy_tokens_of(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad) {
     if (!from) return;
     device_put(to, from, static_cast<size_t>(n) * sizeof *to);

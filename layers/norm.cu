@@ -1,16 +1,16 @@
-/* norm on CUDA. Bound by memory; bytes per token in bf16, where each number of x, y, dy, dx is
+/* norm on CUDA. Bound by memory; bytes per token in bf16, where each element of x, y, dy, dx is
  * moved once:
  *
  *     forward    read 2C, write 2C          backward  read 6C, write 2C
  *     residual   read 4C, write 4C          residual add and norm fused: saves reading the stream
- *     cut rows   the statistics read 2C more, the sums of backward 4C more
+ *     sharded    the statistics read 2C more, the sums of backward 4C more
  *
- * Each direction, from plain to fast: `_plain` goes over a row in single elements as often as the
- * formula does, for rows that are not aligned; the fast one fetches a row once and keeps it until
+ * Each direction has two versions. The plain one reads a row in single elements, as often as the
+ * formula does, for rows that are not aligned. The fast one fetches a row once and keeps it until
  * its sums are known, forward in registers, backward in shared memory. A row belongs to one warp as
- * long as it fits, so that no warp waits for another. With a residual each makes the elements of
- * the stream first, and goes on with what those elements hold, not with the float before it was
- * rounded: backward has nothing but the elements, and so both ways to the stream's norm have the
+ * long as it fits, so that no warp waits for another. With a residual the kernel first computes the
+ * elements of the residual stream, and normalizes these rounded elements, not the floats before
+ * rounding. Backward has only the rounded elements, and the fused and the separate kernels give the
  * same bits.
  */
 #include "layers/cuda/launch.cuh"
@@ -31,23 +31,24 @@ enum { THREADS = 256, WARPS = THREADS / WARP };
 /* --- forward */
 
 template <class E> struct Forward {
-    E *stream;          // of a residual: x, before addend and bias are there
-    const E *addend;    // of a residual
-    const float *bias;  // of a residual; or NULL
-    E *y;               // NULL: statistics only
+    E *stream; // residual stream before the addition, updated in place; NULL without a residual
+    const E *addend;    // added to stream; NULL without a residual
+    const float *bias;  // [C] added to stream; or NULL
+    E *y;               // NULL: only the statistics are computed
     float *mean, *rstd; // each may be NULL
-    float *stats;       // [T,2] or NULL
+    float *stats;       // [T,2]: mean, sum of squared distances from it; or NULL
     const E *x;
     const float *gamma, *beta;
     int64_t T, C, ld;
     float eps;
-    bool layer; // else RMS: the mean is 0
+    bool layer; // layer norm; else RMS norm: the mean is 0
 };
 
-/* What is known of a row when its sums are there; lane 0 of its first warp writes. */
+/* Computes rstd of a row from its sums, and stores the statistics of the row; `writes` is set in
+ * one lane. */
 template <class E>
-__device__ __forceinline__ float keep(const Forward<E> &f, int64_t t, float mean, float squares,
-                                      bool writes) {
+__device__ __forceinline__ float store_statistics(const Forward<E> &f, int64_t t, float mean,
+                                                  float squares, bool writes) {
     float rstd = 1.0f / sqrtf(squares / static_cast<float>(f.C) + f.eps);
     if (!writes) return rstd;
     if (f.stats) f.stats[2 * t] = mean, f.stats[2 * t + 1] = squares;
@@ -63,7 +64,7 @@ template <int W, class E> __device__ __forceinline__ const Words<E, W> *words_at
     return reinterpret_cast<const Words<E, W> *>(p);
 }
 
-/* x = (addend + x) + bias, in the dtype of x; v = what these elements then hold. */
+/* x = (addend + x) + bias, rounded to the dtype of x; v = these rounded elements as floats. */
 template <class E, int W>
 __device__ __forceinline__ void add_residual(float (&v)[W], Words<E, W> &x,
                                              const Words<E, W> &addend, const float *bias) {
@@ -78,8 +79,8 @@ __device__ __forceinline__ void add_residual(float (&v)[W], Words<E, W> &x,
     pack(x, v), unpack(v, x);
 }
 
-/* A warp for each row, three times over it; a lane makes those elements of a stream that it reads
- * later. */
+/* A warp for each row, in three passes. A lane reads only those elements of the residual stream
+ * that it wrote itself. */
 template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (t >= f.T) return;
@@ -96,30 +97,31 @@ template <class E, bool RESIDUAL> __global__ void forward_plain(Forward<E> f) {
         float d = to_float(x[c]) - mean;
         squares = fmaf(d, d, squares);
     }
-    float rstd = keep(f, t, mean, warp_sum(squares), this_lane() == 0);
+    float rstd = store_statistics(f, t, mean, warp_sum(squares), this_lane() == 0);
     for (int64_t c = this_lane(); c < f.C && f.y; c += WARP) {
         float h = (to_float(x[c]) - mean) * rstd;
         from_float(f.y[t * f.ld + c], fmaf(h, f.gamma[c], f.beta ? f.beta[c] : 0));
     }
 }
 
-/* Words of a row, and of its addend, that are on their way at once: more of them would leave
- * registers for one block alone. */
+/* Words of a row, and of its addend, that a lane loads at once. More of them would take so many
+ * registers that a multiprocessor holds only one block. */
 enum { BATCH = 4 };
 
-/* Where word k of a row begins for the thread `first` of those that share the row. Is it there? The
- * launcher takes the fewest words for each lane of a warp, so all but the last are. */
+/* column: the first column of word k of thread `first` among those that share the row. is_inside:
+ * is this column inside the row? The launcher takes the fewest words for each lane of a warp, so
+ * all words but the last are inside. */
 template <class E, int GROUP> __device__ __forceinline__ int column(int first, int k) {
     return (k * GROUP * WARP + first) * width<E>;
 }
 template <class E, int K, int GROUP>
-__device__ __forceinline__ bool there(int64_t C, int first, int k) {
+__device__ __forceinline__ bool is_inside(int64_t C, int first, int k) {
     return (GROUP == 1 && k < K - 1) || column<E, GROUP>(first, k) < static_cast<int>(C);
 }
 
-/* v = row t of x; of a residual, what the elements of the stream hold once they are whole; 0 behind
- * the row's end. A batch is read before any of it is written: the compiler cannot know that rows do
- * not overlap, and would wait for each element in turn. */
+/* v = row t of x, or of the residual stream after the addition; 0 beyond the end of the row. A
+ * batch is read before any of it is written: the compiler cannot know that rows do not overlap, and
+ * would wait for each element in turn. */
 template <class E, int K, int GROUP, bool RESIDUAL>
 __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<E> &f, int64_t t,
                                          int first) {
@@ -130,16 +132,17 @@ __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<
         Words<E, W> x[AT_ONCE], addend[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
-            // behind the row's end its first word is read and dropped: no lane takes another way
-            int c = there<E, K, GROUP>(f.C, first, k0 + k) ? column<E, GROUP>(first, k0 + k) : 0;
+            // beyond the row's end its first word is read and dropped, so that lanes do not diverge
+            int c =
+                is_inside<E, K, GROUP>(f.C, first, k0 + k) ? column<E, GROUP>(first, k0 + k) : 0;
             x[k] = *words_at<W>(row + c);
             if (RESIDUAL) addend[k] = *words_at<W>(addend_row + c);
         }
-        __syncwarp(); // else the compiler would add up the first words, then fetch the others
+        __syncwarp(); // else the compiler would add the first words before it loads the others
 #pragma unroll
         for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
             int c = column<E, GROUP>(first, k0 + k);
-            bool inside = there<E, K, GROUP>(f.C, first, k0 + k);
+            bool inside = is_inside<E, K, GROUP>(f.C, first, k0 + k);
             if (RESIDUAL && inside) {
                 add_residual<E, W>(v[k0 + k], x[k], addend[k], f.bias ? f.bias + c : nullptr);
                 *words_at<W>(f.stream + t * f.ld + c) = x[k];
@@ -152,14 +155,15 @@ __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<
     }
 }
 
-/* A row lies in the registers of `group` warps, K times 16 bytes in each thread: one warp, so that
- * warps do not wait for each other; all of the block's where a row is too long for that. */
+/* A row lies in the registers of GROUP warps, K times 16 bytes per thread. GROUP is one, so that
+ * warps do not wait for each other, or all warps of the block where a row is too long for one. */
 template <class E, int K, int GROUP, bool RESIDUAL>
 __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
     constexpr int W = width<E>;
     int64_t t = static_cast<int64_t>(blockIdx.x) * (WARPS / GROUP) + this_warp() / GROUP;
     if (t >= f.T) return;
-    int first = static_cast<int>(threadIdx.x) % (GROUP * WARP); // of the row's threads
+    // index among the threads of the row
+    int first = static_cast<int>(threadIdx.x) % (GROUP * WARP);
     float v[K][W], sum[1] = {0}, squares[1] = {0};
     take_row<E, K, GROUP, RESIDUAL>(v, f, t, first);
 #pragma unroll
@@ -178,17 +182,17 @@ __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
 #pragma unroll
         for (int j = 0; j < W; j++) {
             float d = v[k][j] - mean;
-            if (there<E, K, GROUP>(f.C, first, k)) squares[0] = fmaf(d, d, squares[0]);
+            if (is_inside<E, K, GROUP>(f.C, first, k)) squares[0] = fmaf(d, d, squares[0]);
         }
     if (GROUP == 1)
         squares[0] = warp_sum(squares[0]);
     else
         block_sum<1>(squares, shared<BlockSums<1>[2]>()[1]);
-    float rstd = keep(f, t, mean, squares[0], first == 0);
+    float rstd = store_statistics(f, t, mean, squares[0], first == 0);
 #pragma unroll
     for (int k = 0; k < K; k++) {
         int c = column<E, GROUP>(first, k);
-        if (!there<E, K, GROUP>(f.C, first, k) || !f.y) continue;
+        if (!is_inside<E, K, GROUP>(f.C, first, k) || !f.y) continue;
         float g[W], b[W] = {0};
         load<float, W>(g, f.gamma + c);
         if (f.beta) load<float, W>(b, f.beta + c);
@@ -198,7 +202,7 @@ __global__ void __launch_bounds__(THREADS, 2) forward_rows(Forward<E> f) {
     }
 }
 
-/* y of given statistics: a warp for each row. */
+/* y from given statistics: a warp for each row. */
 template <class E, int W> __global__ void apply_rows(Forward<E> f) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (t >= f.T) return;
@@ -214,13 +218,14 @@ template <class E, int W> __global__ void apply_rows(Forward<E> f) {
     }
 }
 
-/* Features of the part that begins at i. */
+/* Number of features of the part that begins at feature i. */
 __device__ __forceinline__ double features_from(int64_t i, int64_t C, int64_t part) {
     return static_cast<double>(i + part < C ? part : C - i);
 }
 
-/* Distances from the mean of all are those from a part's own mean, and the distance of that mean. A
- * thread for each token. */
+/* Merges the statistics of the parts of each row, a thread for each token. The sum of squared
+ * distances from the total mean is, over all parts, the sum of squared distances from the part's
+ * mean plus (features of the part) (part's mean - total mean)^2. */
 __global__ void merge(float *mean, float *rstd, const float *stats, int64_t C, int64_t part,
                       int64_t T, double eps) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
@@ -242,9 +247,9 @@ __global__ void merge(float *mean, float *rstd, const float *stats, int64_t C, i
 
 /* --- backward
  *
- * dx needs sums over a row, dgamma and dbeta sums over tokens. A block takes a panel of tokens and
- * each of its warps a run of the panel's rows, so a warp's row sums need no barrier. A lane has the
- * same columns of all rows of its warp, and the sums of columns stay in registers:
+ * dx needs sums over a row, dgamma and dbeta need sums over tokens. A block takes a panel of
+ * tokens, and each of its warps a run of the panel's rows, so a warp's row sums need no barrier. A
+ * lane has the same columns of all rows of its warp, and the sums of columns stay in registers:
  *
  *                  rows of the panel     lane 0   lane 1   ...
  *     warp 0       0 ... 15              x, dy    x, dy        -> 2 sums over the warp -> dx
@@ -253,17 +258,18 @@ __global__ void merge(float *mean, float *rstd, const float *stats, int64_t C, i
  *       dgamma, dbeta of the lane's columns, added over the warps in order
  *                                        -> workspace[panel, 2, C] -> panels.cuh
  *
- * Rows come by asynchronous copies into a ring of STAGES rows for each warp: the next row is on its
- * way while a row is summed, and rows on their way take no registers. A row is read from the ring
- * twice, for the sums and for dx, so that only sums of columns stay in registers between rows.
+ * Asynchronous copies fetch rows into a ring of STAGES rows for each warp: the next row is in
+ * flight while a row is summed, and takes no registers. A row is read from the ring twice, for the
+ * sums and for dx, so that between rows only sums of columns stay in registers.
  *
- * Budget on an H200, C = 768 in bf16: at 4.2 TB/s a multiprocessor reads 24 bytes a ns, and memory
- * answers after some 1000 ns, so 24 KB must be on their way. 16 warps fit, each with at least one
- * row of 4.6 KB on its way: 74 KB.
+ * Budget on an H200, C = 768 in bf16: at 4.2 TB/s a multiprocessor reads 24 bytes a ns, and the
+ * latency of memory is some 1000 ns, so 24 KB must be in flight. 16 warps fit, each with at least
+ * one row of 4.6 KB in flight: 74 KB.
  */
 template <class E> struct Backward {
-    E *dx;       // NULL: only the sums
-    float *sums; // [T,2] or NULL: of each row g = dy gamma, and g h with h = (x - mean) rstd
+    E *dx; // NULL: only the sums are computed
+    // [T,2] or NULL: the sums over each row of g = dy gamma, and of g h with h = (x - mean) rstd
+    float *sums;
     const E *dy, *x;
     const float *mean, *rstd, *gamma;
     float *panels; // [panels, 2, C]
@@ -279,7 +285,7 @@ template <class E> struct PanelRows {
     }
 };
 
-/* A row at a time, twice over it; the sums of columns go on in the workspace. */
+/* The block takes one row at a time, in two passes; the sums of columns are in the workspace. */
 template <class E> __global__ void backward_plain(Backward<E> b) {
     auto &sums = shared<BlockSums<2>[2]>();
     PanelRows<E> rows(b);
@@ -307,12 +313,13 @@ template <class E> __global__ void backward_plain(Backward<E> b) {
     }
 }
 
-enum { RUNS = 4, STAGES = 2 }; // warps of a block where each has a run of rows; rows of a ring
+// warps of a block in which each warp has a run of rows; rows in the ring of a warp
+enum { RUNS = 4, STAGES = 2 };
 
-/* The shared memory of a block. A row is shared by GROUP warps, K words of 16 bytes in each lane:
- * one warp, so that warps do not wait for each other; all of the block's where a row is too long
- * for a ring. Words of neighbouring lanes lie side by side, and so do 16-byte parts of gamma and of
- * the sums: accesses have no bank conflicts. */
+/* The shared memory of a block. GROUP warps share a row, with K words of 16 bytes per lane. GROUP
+ * is one, so that warps do not wait for each other, or all warps of the block where a row is too
+ * long for a ring. Words of neighbouring lanes are contiguous, and so are 16-byte parts of gamma
+ * and of the sums, so that accesses have no bank conflicts. */
 template <class E, int K, int GROUP> struct Ring {
     static constexpr int W = width<E>, PARTS = W / 4, LANES = GROUP * WARP;
     static constexpr int GROUPS = GROUP == 1 ? static_cast<int>(RUNS) : 1, THREADS = GROUPS * LANES;
@@ -325,12 +332,12 @@ template <class E, int K, int GROUP> struct Ring {
     };
     union {
         Row rows[GROUPS][STAGES];
-        Sums sums[GROUPS]; // once all rows are done
+        Sums sums[GROUPS]; // used after all rows are done
     };
     Four gamma[K][PARTS][LANES];
 };
 
-/* What a lane does with its columns, those at column(lane, k) for k < K. */
+/* The columns of a lane, those at column(lane, k) for k < K. */
 template <class E, int K, int GROUP> struct Columns {
     using R = Ring<E, K, GROUP>;
     static constexpr int W = R::W, LANES = R::LANES;
@@ -342,7 +349,7 @@ template <class E, int K, int GROUP> struct Columns {
     __device__ __forceinline__ Columns(const Backward<E> &backward, R &shared_ring)
         : b(backward), ring(shared_ring), lane(static_cast<int>(threadIdx.x) % LANES) {}
 
-    /* Begins to fetch gamma, for all groups of the block; zeros where there are no columns. */
+    /* Begins to fetch gamma, for all groups of the block; zeros beyond the last column. */
     __device__ __forceinline__ void fetch_gamma() const {
 #pragma unroll
         for (int k = 0; k < K; k++)
@@ -350,15 +357,16 @@ template <class E, int K, int GROUP> struct Columns {
             for (int part = 0; part < R::PARTS; part++)
                 copy_async_first(shared_address(&ring.gamma[k][part][lane]),
                                  b.gamma + column<E, GROUP>(lane, k) + part * 4,
-                                 there<E, K, GROUP>(b.C, lane, k) ? 16 : 0);
+                                 is_inside<E, K, GROUP>(b.C, lane, k) ? 16 : 0);
     }
 
-    /* Begins to fetch row t; zeros where there are no columns, so that these add nothing. */
+    /* Begins to fetch row t, with zeros beyond the last column, so that these columns add
+     * nothing. */
     __device__ __forceinline__ void fetch(typename R::Row &to, int64_t t) const {
 #pragma unroll
         for (int k = 0; k < K; k++) {
             int64_t at = t * b.ld + lane * W + k * LANES * W;
-            int n = there<E, K, GROUP>(b.C, lane, k) ? 16 : 0;
+            int n = is_inside<E, K, GROUP>(b.C, lane, k) ? 16 : 0;
             copy_async_first(shared_address(&to.x[k][lane]), b.x + at, n);
             copy_async_first(shared_address(&to.dy[k][lane]), b.dy + at, n);
             if (b.dx) copy_async_first(shared_address(&to.dx[k][lane]), b.dx + at, n);
@@ -369,7 +377,8 @@ template <class E, int K, int GROUP> struct Columns {
         return ring.gamma[k][j / 4][lane].at[j % 4];
     }
 
-    /* s = sums of g = dy gamma and of g h over this lane's columns of a row. */
+    /* s = the sums of g = dy gamma and of g h over this lane's columns of a row; also adds the row
+     * to the lane's sums for dgamma and dbeta. */
     __device__ __forceinline__ void sum(float (&s)[2], const typename R::Row &row, float mean,
                                         float rstd) {
         s[0] = s[1] = 0;
@@ -400,16 +409,16 @@ template <class E, int K, int GROUP> struct Columns {
                 float h = (x[j] - mean) * rstd, g = dy[j] * gamma(k, j);
                 dx[j] = fmaf(rstd, g - mean_g - h * mean_gh, dx[j]);
             }
-            if (there<E, K, GROUP>(b.C, lane, k))
+            if (is_inside<E, K, GROUP>(b.C, lane, k))
                 store<E, W>(b.dx + (t * b.ld + lane * W + k * LANES * W), dx);
         }
     }
 
-    /* The panel's sums: those of the block's runs in their order. */
+    /* Stores the panel's sums of columns: those of the block's runs of rows, added in order. */
     __device__ __forceinline__ void finish() {
         typename R::Sums &own = ring.sums[static_cast<int>(threadIdx.x) / LANES];
         copy_wait<0>();
-        __syncthreads(); // the sums take the place of rows
+        __syncthreads(); // the sums overwrite the rows of the ring
 #pragma unroll
         for (int k = 0; k < K; k++)
 #pragma unroll
@@ -436,8 +445,9 @@ template <class E, int K, int GROUP> struct Columns {
     }
 };
 
-/* Blocks that a multiprocessor of Hopper is to hold: what fits into its 228 KB of shared memory, 1
- * KB more for each; 4 at most, which leave 128 registers to a thread. */
+/* Blocks that a multiprocessor of Hopper shall hold: as many as fit into its 228 KB of shared
+ * memory, of which each block takes 1 KB more than its own; at most 4, which leave 128 registers
+ * per thread. */
 template <class R> constexpr int blocks_of() {
     return std::min(4, (228 << 10) / (static_cast<int>(sizeof(R)) + (1 << 10)));
 }
@@ -462,13 +472,13 @@ __global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
         copy_commit();
     }
     copy_wait<STAGES>();
-    __syncthreads(); // gamma is there, for all of the block
+    __syncthreads(); // gamma is complete for all threads of the block
     int stage = 0;
     for (int64_t first = begin; first < end; first += WARP) {
         // lane i has the statistics of row first + i
-        bool there = first + this_lane() < end;
-        float means = there && b.layer ? b.mean[first + this_lane()] : 0;
-        float rstds = there ? b.rstd[first + this_lane()] : 0;
+        bool has_row = first + this_lane() < end;
+        float means = has_row && b.layer ? b.mean[first + this_lane()] : 0;
+        float rstds = has_row ? b.rstd[first + this_lane()] : 0;
         int n = end - first < WARP ? static_cast<int>(end - first) : static_cast<int>(WARP);
         for (int i = 0; i < n; i++, stage = (stage + 1) % STAGES) {
             int64_t t = first + i;
@@ -478,7 +488,8 @@ __global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
             columns.sum(s, stages[stage], mean, rstd);
             if constexpr (GROUP == 1) {
                 s[0] = warp_sum(s[0]), s[1] = warp_sum(s[1]);
-                __syncwarp(); // else the row would be kept in registers instead of read again
+                // else the compiler would keep the row in registers instead of reading it again
+                __syncwarp();
             } else {
                 block_sum<2>(s, shared<BlockSums<2>[2]>()[i & 1]);
             }
@@ -493,7 +504,7 @@ __global__ void __launch_bounds__((Ring<E, K, GROUP>::THREADS),
     columns.finish();
 }
 
-/* dx of given sums: a warp for each row. */
+/* dx from given sums: a warp for each row. */
 template <class E, int W> __global__ void backward_apply_rows(Backward<E> b) {
     int64_t t = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (t >= b.T) return;
@@ -523,7 +534,7 @@ void merge_of(Team *, const Norm *n, float *mean, float *rstd, const float *stat
                n->C_all ? n->C_all : n->C, norm_part(n), n->T, static_cast<double>(n->eps));
 }
 
-using WordsOfALane = std::make_integer_sequence<int, 8>; // less one
+using WordsOfALane = std::make_integer_sequence<int, 8>; // 0 .. 7: K - 1
 
 template <class E> struct Launchers {
     static constexpr int W = width<E>;

@@ -12,8 +12,8 @@ extern "C" {
 #include "base/config.h"
 }
 
-/* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. Where s is 0, so is rest, and not
- * infinity times 0; NaN stays NaN. */
+/* s = 1 / (1 + e^-x), and rest = 1 - s without the cancellation. Where s is 0, rest is 0, too, and
+ * not infinity times 0. NaN stays NaN. */
 __device__ __forceinline__ float sigmoid(float x, float &rest) {
     float e = exp2_fast(-LOG2_E * x), s = reciprocal_fast(1.0f + e);
     rest = fminf(e, FLT_MAX) * s;
@@ -32,7 +32,8 @@ __device__ __forceinline__ float gelu(float x) {
 
 /* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u). */
 __device__ __forceinline__ float gelu_slope(float x) {
-    float t = fminf(9.0f, fmaxf(-9.0f, x)); // beyond it is 0 or 1, but x^3 may be infinite
+    // beyond +-9 the slope is 0 or 1, but x^3 may be infinite
+    float t = fminf(9.0f, fmaxf(-9.0f, x));
     float t2 = t * t, rest, s = sigmoid(t * fmaf(t2, GELU_B, GELU_A), rest);
     return fmaf(t * (s * rest), fmaf(t2, 3 * GELU_B, GELU_A), s);
 }
@@ -50,7 +51,7 @@ __device__ __forceinline__ float pointwise(ActKind act, float x) {
     case ACT_RELU2:
         return relu2(x);
     case ACT_GELU:
-    case ACT_SWIGLU: // which has kernels of its own
+    case ACT_SWIGLU: // ACT_SWIGLU has kernels of its own
         break;
     }
     return gelu(x);

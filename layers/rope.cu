@@ -1,13 +1,13 @@
-/* rope on CUDA: a thread turns W pairs of one head, 16 bytes of each half at a time. Bound by
+/* rope on CUDA: a thread rotates W pairs of one head, 16 bytes of each half at a time. Bound by
  * memory: the elements of query and key heads are read and written once, 4 (H + Hkv) D bytes per
  * token in bf16 each way; the table stays in L2.
  *
- * One kernel, from plain to fast: W = 1, a thread for each pair, is plain and takes any even size
- * and rows that are not aligned; W elements (16 bytes) take all others. Not taken: turning queries
- * and keys while attention loads them would save the whole pass; but each tile of keys is loaded
- * once for every tile of queries and would be turned as often, backward would have to turn dq and
- * dk back before it writes them, and the cache of samples wants keys that are turned. Nothing of it
- * was measured. */
+ * One kernel, in two versions: W = 1, a thread for each pair, is plain and takes any even D and
+ * rows that are not aligned; W elements (16 bytes) take the others. Not taken: rotating queries and
+ * keys while attention loads them, which would save the whole pass. But each tile of keys is loaded
+ * once for every tile of queries, and would be rotated as often; backward would have to rotate dq
+ * and dk back before it writes them; and the cache of sampling holds rotated keys. This was not
+ * measured. */
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/vec.cuh"
 
@@ -19,11 +19,11 @@ namespace {
 
 enum { THREADS = 128 };
 
-/* blockIdx.x is the token, blockIdx.y a piece of its heads. */
+/* blockIdx.x is the token, blockIdx.y a part of its heads. */
 template <class E, int W> __global__ void rotate(E *qkv, Rope r, float direction) {
     int64_t t = blockIdx.x, half = r.D / 2;
     int64_t i = (static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x) * W, head = i / half;
-    if (head >= r.H + r.Hkv) return; // values do not turn
+    if (head >= r.H + r.Hkv) return; // values are not rotated
     int64_t d = i % half;
     E *lo = qkv + (t * (r.H + 2 * r.Hkv) + head) * r.D + d, *hi = lo + half;
     const float *angles = r.table + (r.first + t % r.S) * r.D + d;

@@ -5,16 +5,16 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-/* Of a rank. Mark k, from 0 on, is -1 - k as a moment: event[k]. */
+/* The marks of a rank. Mark k >= 0 is event[k], and is the Moment -1 - k. */
 static _Thread_local struct {
-    Event *event; // [cap], the first n recorded
+    Event *event; // [cap], of which the first n are recorded
     int64_t n, cap;
-    Event zero; // of all times; NULL: not yet made
-    double at;  // when the device came to it, by the host's clock
+    Event zero; // event from which all times are measured; NULL: not yet made
+    double at;  // time at which the device reached `zero`, by the host's clock
     bool runs;
 } marks;
 
-static void give_back(void) {
+static void free_events(void) {
     for (int64_t i = 0; i < marks.cap; i++) device_event_free(marks.event[i]);
     device_event_free(marks.zero);
     mem_free(marks.event);
@@ -31,19 +31,20 @@ static void reserve(int64_t n) {
 static void begin(int64_t n) {
     if (!marks.zero) {
         marks.zero = device_clock();
-        device_at_close(give_back);
+        device_at_close(free_events);
     }
-    reserve(n > 0 ? n : 1); // set takes one
+    reserve(n > 0 ? n : 1); // set() uses event[0]
     marks.at = now_s();
     device_record(marks.zero, device_stream());
     marks.n = 0, marks.runs = true;
 }
 
-/* The stream is idle: it comes to a mark after it was asked to, and before the host hears of it.
- * What several of them allow. */
+/* Sets marks.at, the time of `zero` by the host's clock, and returns its uncertainty in seconds.
+ * The stream is idle, so the device reaches an event between the host's request and the host's
+ * wakeup. Each of several tries bounds the time of `zero` from both sides. */
 static double set(void) {
     enum { TRIES = 5 };
-    static const double resolution = 0.5e-6; // of times between events
+    static const double resolution = 0.5e-6; // seconds, of times between events
     double low = -INFINITY, high = INFINITY;
     device_wait();
     for (int i = 0; i < TRIES; i++) {

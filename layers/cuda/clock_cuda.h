@@ -1,4 +1,5 @@
-/* clock_cuda -- layers/device_clock.h for the device of a rank, whose marks are CUDA's events. */
+/* clock_cuda -- implementation of layers/device_clock.h for the device of a rank: marks are CUDA
+ * events. */
 #ifndef LAYERS_CUDA_CLOCK_CUDA_H
 #define LAYERS_CUDA_CLOCK_CUDA_H
 
@@ -6,8 +7,8 @@
 #include "layers/device_clock.h"
 
 extern const DeviceClock device_marks;
-/* Local. A mark in any stream of the device. The rank's own stream is behind it before
- * DeviceClock.end, by an event. */
+/* Local. A mark in any stream of the device. Before DeviceClock.end the rank's own stream must have
+ * followed this mark through an event. */
 Moment device_mark(Stream s);
 
 #endif

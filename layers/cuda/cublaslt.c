@@ -32,13 +32,14 @@ static CublasLt loaded;
 static const CublasLt *found;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The file names of the library, without the toolkit's link and with it. It is not done without
- * unless the user says so: own kernels are slower in fp32, which a run would show too late. */
+/* Loads the library: of version 13 or 12, or the link without a version, which only the toolkit
+ * has. Without a library the program ends unless the user asked for it: the own kernels are slower
+ * in fp32, which a run would show too late. */
 static void find(void) {
     static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                           "libcublasLt.so"};
     Err e[3];
-    if (found || library_unwanted()) return; // found: one was given
+    if (found || library_unwanted()) return; // found: cublaslt_give has set it
     for (int i = 0; i < 3; i++)
         if (cublaslt_load(library[i], &loaded, &e[i])) {
             found = &loaded;

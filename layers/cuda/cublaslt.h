@@ -1,7 +1,7 @@
-/* cublaslt -- what this program uses of NVIDIA's cuBLASLt, without its header and without linking
- * to it: the library has half a gigabyte, and is loaded by the first matmul on a device. Names and
- * numbers are those of the cuBLAS reference, checked against the toolkit's header where there is
- * one (tests/cuda_headers.cu, by make cuda-check).
+/* cublaslt -- the part of NVIDIA's cuBLASLt that this program uses, without its header and without
+ * linking to it: the library has half a gigabyte, and the first matmul on a device loads it. Names
+ * and numbers are those of the cuBLAS reference; `make cuda-check` checks them against the
+ * toolkit's header where there is one (tests/cuda_headers.cu).
  *
  *     y = epilogue(a b + beta c + bias)          matrices lie column by column
  */
@@ -24,12 +24,12 @@ typedef enum LtStatus {
 enum LtType { LT_R_32F = 0, LT_R_16BF = 14 };
 enum LtCompute { LT_32F = 68 };
 enum LtOperation { LT_OP_N = 0, LT_OP_T = 1 };
-/* Attributes of a matmul, and how many bytes each has. */
+/* Attributes of a matmul; the comments begin with the bytes of each. */
 enum LtDescAttribute {
     LT_DESC_TRANSA = 3,           // 4: LtOperation
     LT_DESC_TRANSB = 4,           // 4
     LT_DESC_EPILOGUE = 7,         // 4: LtEpilogue
-    LT_DESC_BIAS_POINTER = 8,     // 8: [rows of y], of y's type; of BGRADA where it is written
+    LT_DESC_BIAS_POINTER = 8,     // 8: [rows of y], of y's type; with BGRADA the output
     LT_DESC_AUX_POINTER = 11,     // 8: of y's type and shape
     LT_DESC_AUX_LD = 12,          // 8: a multiple of 8
     LT_DESC_SM_COUNT_TARGET = 15, // 4: 0 all
@@ -42,16 +42,17 @@ enum LtEpilogue {
     LT_EPILOGUE_GELU_AUX = 160,
     LT_EPILOGUE_GELU_AUX_BIAS = 164,
     LT_EPILOGUE_DGELU = 192,
-    LT_EPILOGUE_BGRADA = 256, // y = a b + beta c, and the rows of a summed over k; a as it lies
+    // y = a b + beta c, and the sums over k of the rows of a, not transposed
+    LT_EPILOGUE_BGRADA = 256,
 };
-/* How sums of parts of K may be added up: in the dtype of y, in the workspace in fp32, in the
- * workspace in the dtype of y. */
+/* How the sums of parts of K are added: in the dtype of y, in fp32 in the workspace, or in the
+ * dtype of y in the workspace. */
 enum LtReduction {
     LT_REDUCTION_INPLACE = 1,
     LT_REDUCTION_COMPUTE_TYPE = 2,
     LT_REDUCTION_OUTPUT_TYPE = 4
 };
-/* What a choice of algorithms may ask for. */
+/* Attributes of a request for algorithms. */
 enum LtPreferenceAttribute {
     LT_PREF_MAX_WORKSPACE_BYTES = 1,   // 8
     LT_PREF_REDUCTION_SCHEME_MASK = 3, // 4: LtReduction
@@ -76,8 +77,8 @@ typedef struct LtDescOf *LtDesc;
 typedef struct LtLayoutOf *LtLayout;
 typedef struct LtPreferenceOf *LtPreference;
 
-/* Functions of the library, in the order of their names in cublaslt.c; those that return int return
- * a LtStatus. */
+/* Functions of the library, in the order of their names in cublaslt.c. Functions that return int
+ * return a LtStatus. */
 typedef struct CublasLt {
     size_t (*version)(void);
     const char *(*status_string)(int status);
@@ -101,12 +102,12 @@ typedef struct CublasLt {
                   size_t workspace_bytes, Stream s);
 } CublasLt;
 
-/* Local. Loads a library of this name or path; false when it is not there or lacks a function. */
+/* Local. Loads a library by name or path; false when it is not found or lacks a function. */
 bool cublaslt_load(const char *library, CublasLt *lt, Err *e);
-/* Local. The library of this machine, loaded once per process; NULL where --libraries none says
- * that it is unwanted. When there is none otherwise, this ends the program. */
+/* Local. The library of this machine, loaded once per process; NULL with --libraries none.
+ * Otherwise, when no library is found, ends the program. */
 const CublasLt *cublaslt(void);
-/* Local. From now on this one is the library of this machine. */
+/* Local. Sets the library of this machine: for tests. */
 void cublaslt_give(const CublasLt *lt);
 
 #endif

@@ -8,14 +8,14 @@ extern "C" {
 
 namespace {
 
-/* Of a rank: what its thread was opened with. */
+/* The device of a rank, as device_open of its thread made it. */
 struct Rank {
     char name[sizeof DeviceFacts().name];
     int sms, left;
     bool has_mma, is_sm90;
     size_t shared_bytes;
     Stream stream;          // NULL: not open
-    cudaEvent_t copied_out; // behind the last device_copy_out
+    cudaEvent_t copied_out; // recorded after the last device_copy_out
     void *scratch;
     size_t scratch_bytes;
     int *zeros;
@@ -23,7 +23,7 @@ struct Rank {
     void (*at_close[4])(void);
 };
 thread_local Rank rank;
-int at_most = 99; // of capability
+int at_most = 99; // highest compute capability that device_open assumes
 
 } // namespace
 
@@ -48,7 +48,7 @@ int device_count(Err *e) {
     int n = 0;
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status != cudaSuccess) err(e, "%s", cudaGetErrorString(status));
-    return status == cudaSuccess ? n : 0; // without a driver it is an error
+    return status == cudaSuccess ? n : 0; // without a driver cudaGetDeviceCount fails
 }
 
 DeviceFacts device_facts(int device) {

@@ -5,16 +5,16 @@
  *     g = device_captured()
  *     device_replay(g)    runs all of it again, with the same addresses and arguments
  *
- * A stream that follows an event of one that is recorded is recorded with it, until the end. By
- * then the rank's own stream has followed the last of what went into it. Such events are places in
- * the recording and nothing else: nobody may ask for them, not even from another thread, before
- * they are recorded anew; nor may a stream that is recorded follow an event from before. Kernels
- * keep the priorities of the streams that they were recorded in.
+ * A stream that follows an event of a recorded stream is recorded, too, until the end. By then the
+ * rank's own stream must have followed the last work of that stream. Events that are recorded in a
+ * graph are positions in the recording only: no thread may query them before they are recorded
+ * again, and a recorded stream may not follow an event from before the
+ * recording. Kernels keep the priorities of the streams in which they were recorded.
  *
- * While it records, a thread may neither wait for the device nor take or give back memory; CUDA
- * refuses it, and the program ends. What other threads do is their own affair (the capture is of
- * its thread: cudaStreamCaptureModeThreadLocal): other ranks of this process allocate and wait as
- * they like, and so does the thread that looks after NCCL. Nothing here touches the default stream.
+ * While a thread records it may neither wait for the device nor allocate or free memory: CUDA
+ * refuses these calls, and the program ends. Other threads are not restricted, as the capture is of
+ * its thread (cudaStreamCaptureModeThreadLocal): other ranks of this process, and the thread that
+ * watches NCCL, may allocate and wait. Nothing here uses the default stream.
  */
 #ifndef LAYERS_CUDA_GRAPH_H
 #define LAYERS_CUDA_GRAPH_H
@@ -23,11 +23,11 @@
 
 typedef struct CUgraphExec_st *Graph; // CUDA's cudaGraphExec_t, for C
 
-/* Local, of the calling thread's stream. */
+/* Local. For the calling thread's stream. */
 void device_capture(void);
 Graph device_captured(void);
-bool device_captures(void); // is it recording?
+bool device_captures(void); // is the stream being recorded?
 void device_replay(Graph g);
-void device_graph_free(Graph g); // it may still be running
+void device_graph_free(Graph g); // the last replay may still be running
 
 #endif

@@ -7,13 +7,13 @@
 #include "layers/cuda/families.h"
 #include "layers/cuda/graph.h"
 
-/* Arenas on the device. */
+/* Arenas in device memory. */
 static void *map(size_t n_bytes) {
     void *p = device_alloc(n_bytes);
     device_zero(p, n_bytes);
     return p;
 }
-/* What this rank has put into its stream may still use it. */
+/* Waits first: work in the rank's stream may still use the memory. */
 static void unmap(void *p) {
     device_wait();
     device_free(p);
@@ -28,7 +28,7 @@ static void get(void *to, const void *from, size_t n_bytes) {
 }
 static const ArenaMemory memory = {map, unmap, put, get, device_available, device_wait};
 
-/* What copies to the device and from it reach by themselves. */
+/* Pinned host memory: copies to the device and from it are asynchronous. */
 static void *pin(size_t n_bytes) {
     return memset(device_pin(n_bytes), 0, n_bytes);
 }

@@ -1,4 +1,4 @@
-/* The sizes of the tables of CUDA kernels, in every build. */
+/* Tables with the sizes of CUDA kernels, for every build: plans need them without CUDA. */
 #include "layers/cuda/sizes.h"
 #include "layers/kernels.h"
 
@@ -11,18 +11,19 @@ static size_t attention_bytes(int n_threads, int64_t B, int64_t S, int64_t H, in
     (void)n_threads, (void)Hkv, (void)D;
     return (size_t)(B * H * attention_rows(S)) * 2 * sizeof(float);
 }
-/* dgamma and dbeta of each panel */
+/* Sums for dgamma and dbeta of each panel. */
 static size_t norm_bytes(int64_t T, int64_t C) {
     return (size_t)(norm_panels(T) * 2 * C) * sizeof(float);
 }
 
-/* Sums stay where kernels compute. Nobody calls this one: no kernel of these tables is there. */
+/* Set only to tell that sums stay in device memory; never called, as these tables have no
+ * kernels. */
 static void sum_elsewhere(double *sum, const float *x, int64_t n, bool add) {
     (void)sum, (void)x, (void)n, (void)add;
 }
 
 const Kernels *kernels_cuda_sizes(bool bf16) {
-    static const ArenaMemory elsewhere; // nothing can be had of it
+    static const ArenaMemory elsewhere; // without functions: nothing can be allocated
 #define SIZES(bytes)                                                                               \
     {                                                                                              \
         .elem_bytes = (bytes), .memory = &elsewhere, .bias_with_dw = true,                         \

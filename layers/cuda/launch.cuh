@@ -1,7 +1,7 @@
 /* launch -- how a kernel is started on this rank's stream, and how it gets its shared memory.
  *
- * The tests compile the same kernels with g++ against their own launch.cuh, which runs them on the
- * CPU: what differs between the two compilers is here and in ptx.cuh, nowhere else.
+ * The tests compile the same kernels with g++ against a launch.cuh of their own, which runs them on
+ * the CPU. All differences between the two compilers are here, in ptx.cuh and in ptx_sm90.cuh.
  */
 #ifndef LAYERS_CUDA_LAUNCH_CUH
 #define LAYERS_CUDA_LAUNCH_CUH
@@ -16,7 +16,8 @@ extern "C" {
 #include "layers/cuda/graph.h"
 }
 
-enum { STATIC_SHARED = 48 << 10 }; // bytes; a kernel that wants more must say so first
+// bytes; more dynamic shared memory needs an attribute of the kernel
+enum { STATIC_SHARED = 48 << 10 };
 
 template <class... P, class... A>
 void launch(const char *name, const char *file, int line, Stream stream, unsigned cluster,
@@ -37,8 +38,8 @@ void launch(const char *name, const char *file, int line, Stream stream, unsigne
 }
 
 /* LAUNCH(kernel, grid, block, bytes of dynamic shared memory, arguments...); a kernel with several
- * template arguments stands in parentheses. LAUNCH_ON: in another stream than the rank's own.
- * LAUNCH_CLUSTERS: in clusters of so many blocks, on a device of capability 9.0. */
+ * template arguments stands in parentheses. LAUNCH_ON: in a given stream instead of the rank's.
+ * LAUNCH_CLUSTERS: in clusters of `cluster` blocks, on a device of capability 9.0. */
 #define LAUNCH(kernel, grid, block, shared_bytes, ...)                                             \
     LAUNCH_ON(device_stream(), kernel, grid, block, shared_bytes, __VA_ARGS__)
 #define LAUNCH_ON(stream, kernel, grid, block, shared_bytes, ...)                                  \
@@ -47,14 +48,15 @@ void launch(const char *name, const char *file, int line, Stream stream, unsigne
     launch(#kernel, __FILE__, __LINE__, device_stream(), cluster, kernel, grid, block,             \
            shared_bytes, __VA_ARGS__)
 
-/* The block's object of type S in shared memory, one per type and kernel, of any value at first:
- *     auto &tile = shared<Tile>(); */
+/* The block's object of type S in shared memory, one per type and kernel, undefined at first:
+ *     auto &tile = shared<Tile>();
+ */
 template <class S> __device__ __forceinline__ S &shared() {
     __shared__ S object;
     return object;
 }
 
-/* The block's dynamic shared memory, aligned to 1024 bytes (as 128-byte swizzles want it). */
+/* The block's dynamic shared memory, aligned to 1024 bytes, as swizzles of 128 bytes need it. */
 template <class S> __device__ __forceinline__ S *dynamic_shared() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared_bytes[];
     return reinterpret_cast<S *>(dynamic_shared_bytes);

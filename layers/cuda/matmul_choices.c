@@ -17,7 +17,7 @@
 
 _Static_assert(sizeof(AlgorithmChoice) == CHOICE_KEY + sizeof(LtAlgorithm) + 8, "no holes");
 
-/* The file's name tells all that every entry depends on. */
+/* The file's name depends on everything that all entries depend on. */
 static char *path_of(const char *device, uint64_t version) {
     char name[64], *of = mem_printf("%s, cuBLASLt %" PRIu64 " or own, entries of %zu bytes", device,
                                     version, sizeof(AlgorithmChoice));
@@ -41,7 +41,7 @@ int choices_hold(const char *device, uint64_t version) {
     if (file < 0) warn("chosen algorithms of matmuls are not kept: %s", e.text);
     while (file >= 0 && flock(file, LOCK_EX) && errno == EINTR) continue;
     mem_free(path);
-    return file; // held or, where a file system has no locks, only open
+    return file; // locked, or only open where a file system has no locks
 }
 
 void choices_let_go(int file) {
@@ -66,7 +66,8 @@ bool choices_find(int file, AlgorithmChoice *c) {
 void choices_add(int file, AlgorithmChoice *c) {
     struct stat s;
     if (file < 0 || fstat(file, &s)) return;
-    off_t end = s.st_size / (off_t)sizeof *c * (off_t)sizeof *c; // half an entry is written over
+    // overwrites an entry that was written in part
+    off_t end = s.st_size / (off_t)sizeof *c * (off_t)sizeof *c;
     c->crc = crc_of(c);
     if (pwrite(file, c, sizeof *c, end) != sizeof *c)
         warn("a chosen algorithm of a matmul is not kept: %s", strerror(errno));

@@ -2,9 +2,9 @@
 
 #include "base/die.h"
 
-/* ---- what is taken ---- */
+/* ---- which matmuls the kernels take ---- */
 
-/* As copies of 16 bytes want addresses and the distances of rows. */
+/* Are addresses and strides multiples of 16 bytes, as copies of 16 bytes need? */
 static bool aligned(const void *x, int64_t ld, size_t elem_bytes) {
     return (uintptr_t)x % 16 == 0 && (size_t)ld * elem_bytes % 16 == 0;
 }
@@ -48,8 +48,8 @@ int matmul_configs(const Matmul *p, MatmulKernel kernel, const MatmulGpu *g,
         MatmulCost c = {.time = 0};
         if (p->blocks && (!whole || p->M % (w.blocks * MATMUL_ROWS))) continue;
         if (!matmul_cost_of_config(&c, &worker, g, &j, &w)) continue;
-        if (!whole && !c.schedule.divided) continue; // the same
-        // behind those that are as cheap
+        if (!whole && !c.schedule.divided) continue; // the same as data-parallel
+        // inserted after configs with the same time
         int at = n++;
         for (; at > 0 && time[at - 1] > c.time; at--)
             time[at] = time[at - 1], number[at] = number[at - 1];

@@ -1,6 +1,6 @@
 /* matmul_cost -- predicted time of a bf16 matmul on a GPU from its schedule (matmul_schedule.h).
  * One model for two uses: the planner's prices, in seconds (parallel/plan/gpu_matmul.h), and the
- * order in which the configs of matmul_sm80.cu and matmul_sm90.cu are timed, in cycles.
+ * order in which configs of matmul_sm80.cu and matmul_sm90.cu are timed, in cycles.
  *
  *     time = fill + steps x step + epilogues x epilogue + slots x slot
  *
@@ -8,15 +8,15 @@
  *   step       2 m n k FLOPs at the rate of one multiprocessor, longer where L2 or shared memory
  *              gives operands more slowly than tensor cores take them
  *   epilogue   of a tile: instructions for each element, or its bytes to and from L2. Where
- *              others use the tensor cores meanwhile, the last one counts
+ *              epilogues overlap with steps of other tiles, only the last one counts
  *   slot       fp32 sums of a part, written to L2 by one worker or read by another (split-K,
  *              Stream-K)
  *   fill       from the launch to the first step, and from the last one to the end
  *
  * So the efficiency of a shape depends on its waves, not on FLOPs alone. Constants are those of
- * data sheets and of published kernels: an H200, whose clock is lower at its limit of power, took
- * 15 % longer at the median of 92 matmuls. Source of the form: Osama et al., "Stream-K", PPoPP
- * 2023, appendix A.1.
+ * data sheets and of published kernels. An H200, whose clock drops at its limit of power, took 15 %
+ * longer at the median of 92 matmuls. Source of the form: Osama et al., "Stream-K", PPoPP 2023,
+ * appendix A.1.
  */
 #ifndef LAYERS_CUDA_MATMUL_COST_H
 #define LAYERS_CUDA_MATMUL_COST_H
@@ -24,13 +24,13 @@
 #include "layers/cuda/matmul_schedule.h"
 #include "layers/matmul.h"
 
-/* What a GPU does in a unit of time; the rates are of one multiprocessor. */
+/* Rates of a GPU per unit of time, each of one multiprocessor. */
 typedef struct MatmulGpu {
     int sms;
-    double flops; // of tensor cores
-    double issue; // instructions of a thread
+    double flops; // FLOPs of tensor cores
+    double issue; // instructions of single threads
     double port;  // bytes from and to L2
-    double fill;  // units of time
+    double fill;  // time of launch and end
     int shared;   // bytes of shared memory that a block may have
 } MatmulGpu;
 
@@ -42,31 +42,31 @@ typedef struct MatmulJob {
     Epilogue epilogue;
 } MatmulJob;
 
-/* A worker of a kernel. */
+/* A worker of a kernel: a block or a cluster. */
 typedef struct MatmulWorker {
     MatmulTile tile;
     double sms;    // its multiprocessors: those of a cluster; 1/2 where two blocks share one
-    double slower; // time of a step relative to one that FLOPs bound
-    bool hidden;   // epilogues, beside steps of other tiles
-    int pieces;    // flags of a share
+    double slower; // time of a step relative to one that is bound by FLOPs
+    bool hidden;   // epilogues overlap with steps of other tiles
+    int pieces;    // flags per share
 } MatmulWorker;
 
 typedef struct MatmulCost {
     MatmulSchedule schedule;
-    int64_t steps, epilogues, slots; // of the busiest worker
+    int64_t steps, epilogues, slots; // numbers of the busiest worker
     double step, epilogue, slot;     // time of each
-    double time;                     // of all, with fill
+    double time;                     // of the whole matmul, with fill
 } MatmulCost;
 
 /* ---- an element of y ---- */
 
-/* Instructions for an element of y, of a thread: scale, round, pack, store through shared memory;
- * tanh is an exponential, a reciprocal and what surrounds them. */
+/* Instructions of a thread for an element of y: scale, round, pack, store through shared memory. A
+ * tanh is an exponential, a reciprocal and some more. */
 static inline double matmul_instructions(const MatmulJob *j) {
     double act = j->epilogue == EPI_ACT ? 16 : j->epilogue == EPI_DACT ? 20 : 0;
     return 4 + (j->addend ? 2 : 0) + (j->bias ? 1 : 0) + act;
 }
-/* Bytes for an element of y: stored, addend and aux. */
+/* Bytes per element of y: the store, addend and aux. */
 static inline double matmul_element_bytes(const MatmulJob *j) {
     return j->y_bytes * (j->addend ? 2 : 1) + j->aux_bytes;
 }
@@ -81,8 +81,8 @@ static inline MatmulJob matmul_job(const Matmul *p) {
 
 /* ---- a worker ---- */
 
-/* What the busiest one does. In each round of shares the worker of a last part reads the slots of
- * the others, after they have been written. */
+/* Counts steps, epilogues and slots of the busiest worker. In each round of shares the worker of a
+ * last part reads the slots of the other parts, after they have been written. */
 static inline void matmul_count(MatmulCost *c) {
     const MatmulSchedule *s = &c->schedule;
     int64_t n = s->workers, whole = (matmul_tiles(s) - s->streamed + n - 1) / n;
@@ -95,8 +95,8 @@ static inline void matmul_count(MatmulCost *c) {
     if (parts > 1) c->slots = rounds * parts;
 }
 
-/* Local, pure. False: split-K would have less than two parts or more than steps, or sums of parts
- * have no room. */
+/* Local, pure. False where split-K would have less than two parts or more parts than steps, and
+ * where sums of parts have no room in the workspace. */
 static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJob *j,
                                const MatmulWorker *w, MatmulKind kind, int parts) {
     double elements = (double)w->tile.m * w->tile.n, sms = w->sms;
@@ -111,7 +111,7 @@ static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJo
     c->slot = elements * (double)sizeof(float) / (g->port * sms);
     matmul_count(c);
     double steps = (double)c->steps * c->step, ends = (double)c->epilogues * c->epilogue;
-    if (w->hidden) // two work on tiles in turns
+    if (w->hidden) // two warpgroups or blocks alternate between steps and epilogue
         c->time = (ends > steps ? (steps + ends) / 2 : steps) + c->epilogue;
     else
         c->time = steps + ends;
@@ -134,7 +134,7 @@ typedef enum MatmulKernel { MATMUL_SM90, MATMUL_SM80 } MatmulKernel;
 enum { MATMUL_ROWS = 128, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
 enum { MATMUL_DEPTH = 64, MATMUL_DEPTH_SM80 = 32, MATMUL_PIECES_SM80 = 4 };
 
-/* Are the steps of all tiles, by whichever config, so few that a schedule counts them? */
+/* Is the number of steps of all tiles small enough for a schedule, with every config? */
 static inline bool matmul_is_countable(int64_t M, int64_t N, int64_t K) {
     double m = (double)(M / MATMUL_ROWS + 1), n = (double)(N / 128 + 1);
     return m * n * (double)(K / MATMUL_DEPTH_SM80 + 1) <= INT32_MAX;
@@ -143,12 +143,12 @@ static inline bool matmul_is_countable(int64_t M, int64_t N, int64_t K) {
 typedef struct MatmulConfig {
     MatmulKernel kernel;
     MatmulKind kind;
-    int width, blocks; // of a tile; of a cluster, or 1
-    int parts;         // of a tile with split-K; else 1
+    int width, blocks; // columns of a tile; blocks of a cluster, or 1
+    int parts;         // parts of a tile with split-K; else 1
 } MatmulConfig;
 
-/* The number of a config, which may be kept in a file, says all of it. */
-enum { MATMUL_NUMBER_SM80 = 80 << 16 }; // more than any of matmul_sm90.cu
+/* The number of a config encodes the whole config; it is kept in files (matmul_choices.h). */
+enum { MATMUL_NUMBER_SM80 = 80 << 16 }; // above all numbers of matmul_sm90.cu
 static inline int matmul_config_number(const MatmulConfig *w) {
     return w->width + 1024 * (int)w->kind + 4096 * (w->blocks - 1) + 8192 * (w->parts - 1) +
            (w->kernel == MATMUL_SM80 ? MATMUL_NUMBER_SM80 : 0);
@@ -161,8 +161,8 @@ static inline MatmulConfig matmul_config(int number) {
     return w;
 }
 
-/* The i-th config of a kernel, kind by kind, blocks alone before clusters; those of split-K without
- * parts. False: there are no more. */
+/* The i-th config of a kernel: kind by kind, single blocks before clusters. Configs of split-K have
+ * parts = 1, to be chosen later. False: there is no i-th config. */
 static inline bool matmul_config_at(MatmulConfig *w, MatmulKernel kernel, int i) {
     bool sm90 = kernel == MATMUL_SM90;
     int widths = sm90 ? 3 : 2, most_blocks = sm90 ? MATMUL_PAIR : 1;
@@ -172,12 +172,13 @@ static inline bool matmul_config_at(MatmulConfig *w, MatmulKernel kernel, int i)
     return i < (MATMUL_STREAM_K + 1) * widths * most_blocks;
 }
 
-/* Time of a step relative to one that FLOPs bound, by bytes in a cycle of a multiprocessor. From
- * shared memory: 128; in 16 of k a warpgroup's 64 rows take n/2 cycles of the tensor cores, which
- * read 64 + n rows of 32 bytes, and TMA writes m + n rows. From L2: 44, with which a cluster is
- * worth the 4 % that published kernels gain; a block fetches m rows, and its part of n columns.
- * 128 x 256 in a cluster just fits. Where tensor cores wait the clock rises, under a limit of
- * power: half is taken back. Published: 128 x 128 reaches 0.9 of 128 x 256. */
+/* Time of a step relative to one that is bound by FLOPs, from the bytes per cycle of a
+ * multiprocessor. Shared memory gives 128: in 16 of k a warpgroup's 64 rows take n/2 cycles of the
+ * tensor cores, which read 64 + n rows of 32 bytes, while TMA writes m + n rows. L2 gives 44; this
+ * value makes a cluster worth the 4 % that published kernels gain. A block fetches m rows, and its
+ * part of the n columns; 128 x 256 in a cluster just fits. Where tensor cores wait, the clock rises
+ * under a limit of power, so half of the slowdown counts. Published: 128 x 128 reaches 0.9 of 128 x
+ * 256. */
 static inline double matmul_slower(int width, int blocks) {
     double m = MATMUL_ROWS, n = width, cycles = m * n / 128;
     double shared = 32 * (m / 64 * (64 + n) + m + n) / cycles / 128;
@@ -191,15 +192,16 @@ enum {
     MATMUL_SHARED_ROWS = 4 * MATMUL_DEPTH_SM80 * MATMUL_ROWS * 2,
     MATMUL_SHARED_COLUMN = 4 * MATMUL_DEPTH_SM80 * 2 + MATMUL_ROWS / 64 * 16 * 4
 };
-/* So many of these blocks share a multiprocessor; 0: none fits. All are resident at once, as
- * split-K in several rounds needs it (matmul_schedule.h). */
+/* Number of these blocks that share a multiprocessor; 0: none fits. All are resident at once, as
+ * split-K in several rounds requires (matmul_schedule.h). */
 static inline int matmul_sharing(const MatmulGpu *g, int width) {
     int fit = g->shared / (MATMUL_SHARED_ROWS + width * MATMUL_SHARED_COLUMN), most = 256 / width;
     return fit < most ? fit : most;
 }
 
-/* Local, pure. False: no block fits, or a warpgroup's 128 sums a thread leave no registers for an
- * activation: tiles of 256 columns of matmul_sm90.cu have none. */
+/* Local, pure. The worker of a config. False where no block fits into shared memory, and for
+ * activations in tiles of 256 columns of matmul_sm90.cu: a warpgroup's 128 sums per thread leave no
+ * registers for them. */
 static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const MatmulJob *j,
                                  const MatmulConfig *w) {
     bool sm80 = w->kernel == MATMUL_SM80;
@@ -213,9 +215,9 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
     return sharing > 0 && (sm80 || w->width < 256 || j->epilogue == EPI_NONE);
 }
 
-/* Local, pure. matmul_cost of a config; split-K in the parts that w has, or, where it has one, in
- * the fastest number of parts, which w then has: more than fill a wave are not tried. x: its
- * worker. */
+/* Local, pure. matmul_cost of config w, and its worker in x. With split-K and w->parts = 1 it finds
+ * the fastest number of parts and sets w->parts; numbers that fill more than a wave are not
+ * tried. */
 static inline bool matmul_cost_of_config(MatmulCost *c, MatmulWorker *x, const MatmulGpu *g,
                                          const MatmulJob *j, MatmulConfig *w) {
     MatmulCost one;

@@ -1,8 +1,8 @@
-/* matmul_ends -- how a matmul on tensor cores ends: what is done with finished sums, and sums of
- * tiles whose k is divided. For matmul_sm80.cu and matmul_sm90.cu.
+/* matmul_ends -- the end of a matmul on tensor cores: the epilogue of finished sums, and the sums
+ * of tiles whose k is divided. For matmul_sm80.cu and matmul_sm90.cu.
  *
- * Sums are in the fragments of mma m16n8k16 (ptx.cuh), as wgmma has them, too: c[j] are a lane's 4
- * floats of columns 8 j .. 8 j + 7, two neighbours of each of two rows.
+ * Sums are in the fragments of mma m16n8k16 (ptx.cuh), which are those of wgmma, too: c[j] are a
+ * lane's 4 floats of columns 8 j .. 8 j + 7, two neighbours of each of two rows.
  */
 #ifndef LAYERS_CUDA_MATMUL_ENDS_CUH
 #define LAYERS_CUDA_MATMUL_ENDS_CUH
@@ -20,13 +20,14 @@ extern "C" {
 #include "layers/matmul.h"
 }
 
-enum { COLUMNS = 8 }; // of a fragment
+enum { COLUMNS = 8 }; // columns of a fragment
 static_assert(MATMUL_FLAGS * sizeof(int) <= DEVICE_ZEROS, "flags lie in device_zeros()");
 
-/* Sums of tiles whose k is divided: a slot and a flag for each piece of each share of the schedule.
- * A piece is what Threads::N threads have the sums of, J fragments each; they leave them, 4 floats
- * to a thread side by side, and those of the last part add them, in the order of the parts, and
- * take the flag back for the next matmul.
+/* Sums of tiles whose k is divided into parts. Each piece of each share of the schedule has a slot
+ * for sums and a flag in the workspace. A piece is the sums of Threads::N threads, J fragments
+ * each. For every part but the last these threads store their sums (leave) and set the flag. The
+ * threads of the last part wait for the flags, add these sums in the order of the parts (collect),
+ * and reset the flags for the next matmul.
  *
  *     Threads    PIECES of a share; index(), from 0 to N - 1; meet(), a barrier of these N
  */
@@ -64,22 +65,24 @@ template <int J, class Threads> struct Parts {
     }
 };
 
-/* What is done with finished sums. */
+/* The epilogue of finished sums. */
 struct Ends {
     const bf16 *bias;
     int N;
     Epilogue epilogue;
     ActKind act;
-    bool reads;      // `beside` is the addend or, of EPI_DACT, aux
-    bool writes_aux; // `beside` is aux, of EPI_ACT
-    bool adds;       // y += the sums, of floats
-    float *columns;  // [most_parts][summing][N] = sums of the columns of b; or NULL
-    int most_parts;  // of k; of each a sum
-    int summing;     // workers of one column of tiles, each of which sums every so many-th step;
-                     // those behind them sum none
+    bool reads;      // `beside` is read: the addend or, with EPI_DACT, aux
+    bool writes_aux; // `beside` is written: aux of EPI_ACT
+    bool adds;       // y += the sums, in fp32
+    // [most_parts][summing][N]: partial sums of the columns of b, for bias_grad; or NULL
+    float *columns;
+    int most_parts; // the most parts that k of a tile is divided into
+    // workers that share the sums of a column of tiles: worker i < summing adds every summing-th
+    // step, from step i on; workers i >= summing add none
+    int summing;
 };
 
-/* Sums of fragments from column n0 on begin with the bias: then what is multiplied is added. */
+/* Initializes the sums of fragments from column n0 on with the bias; products are then added. */
 template <int J>
 __device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const Ends &e, int n0) {
 #pragma unroll
@@ -91,13 +94,14 @@ __device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const Ends &e,
     }
 }
 
-/* The same ends, of which the compiler knows what decides their code. Were they told apart at each
- * element, the code of a tile would be 200 KB long, and would come from L2 for every tile. */
-__device__ __forceinline__ Ends known(Ends e, Epilogue epilogue, ActKind act, bool reads) {
+/* The same Ends, with constants for the fields that select code. With a branch at each element the
+ * code of a tile would have 200 KB, and would come from L2 for every tile. */
+__device__ __forceinline__ Ends with_constants(Ends e, Epilogue epilogue, ActKind act, bool reads) {
     e.epilogue = epilogue, e.act = act, e.reads = reads;
     return e;
 }
-/* Two neighbours of y from their sums x, y and from what was read beside. */
+/* The epilogue of two neighbours: their sums x, y become elements of y. beside_x, beside_y: what
+ * was read. */
 __device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float beside_x,
                                         float beside_y) {
     if (e.epilogue == EPI_ACT)
@@ -107,14 +111,14 @@ __device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float
     else if (e.reads)
         x = beside_x + x, y = beside_y + y;
 }
-/* The same in a register. */
+/* As end_two, with pairs of bf16 in registers. */
 __device__ __forceinline__ unsigned end_pair(const Ends &e, float x, float y, unsigned beside) {
     end_two(e, x, y, low_of(beside), high_of(beside));
     return pair_of(x, y);
 }
 
-/* Column n of b, summed by worker `by` of e.summing over part p of k. Parts that p's tile does not
- * have are zeros. */
+/* Stores the sum of column n of b over part p of k, by worker `by` of e.summing. Parts that p's
+ * tile does not have become zeros. */
 __device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p, int by, int n,
                                              float sum) {
     int end = p.part == p.parts - 1 ? e.most_parts : p.part + 1;
@@ -130,8 +134,9 @@ inline Ends ends_of(const Matmul *p) {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
         p->epilogue == EPI_ACT && p->aux,        p->wide && p->addend,   nullptr,     0,      0};
 }
-/* Around the kernel, where p has the gradient of a bias: scratch for its columns, and their sum. No
- * more sums of a column than SCRATCH_OF_FEATURE has room for. */
+/* Before and after the kernel, where p has bias_grad: begin_columns takes scratch for partial sums
+ * of the columns, add_columns adds them to bias_grad. The number of partial sums of a column is
+ * limited by SCRATCH_OF_FEATURE. */
 inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing, Ends &e) {
     if (!p->bias_grad) return;
     e.most_parts = matmul_most_parts(&s);

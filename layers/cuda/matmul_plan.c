@@ -11,46 +11,47 @@
 #include "layers/matmul_sm80.h"
 #include "layers/matmul_sm90.h"
 
-/* y[M,N] lies row by row, which is y' column by column: the library computes y' = b' a', so its
- * first matrix is b and its rows are our columns. An operand whose second stride is not 1 is one
- * that it shall transpose. */
-typedef struct Side {
-    int64_t rows, cols, ld; // as it lies in memory, column by column
-    // LT_OP; as wide as the others: keys are compared as bytes, and have no holes
+/* An operand as the library reads it. y[M,N] is stored row by row, which is y' column by column:
+ * the library computes y' = b' a', so its first matrix is b, and its rows are our columns. An
+ * operand whose second stride is not 1 is transposed by the library. */
+typedef struct LtOperand {
+    int64_t rows, cols, ld; // as stored, column by column
+    // LT_OP_N or LT_OP_T; 64 bits, as keys are compared as bytes and may have no holes
     int64_t operation;
-} Side;
+} LtOperand;
 
-/* All that a choice of algorithms depends on. Compared as bytes. */
+/* Everything that a choice of algorithms depends on. Compared as bytes. */
 typedef struct Key {
     int64_t M, N, K, ldy;
-    int64_t bias_grad; // columns of b that are to be summed: N or 0
+    int64_t bias_grad; // N if the columns of b are summed, else 0
     int act;           // of the epilogue
-    int padded;        // a kernel may store behind N
-    Side a, b;
-    int sms, rounds, elem_bytes, y_bytes, epilogue; // rounds: fp32 operands to bf16
+    int padded;        // a kernel may store beyond N
+    LtOperand a, b;
+    int sms, rounds, elem_bytes, y_bytes, epilogue; // rounds: fp32 operands are rounded to bf16
     int align_a, align_b, align_c, align_y;         // bytes
-    int bias, aux, addend; // is it there; aligned as an epilogue wants it: 2
+    int bias, aux, addend; // 0: absent, 1: present, 2: aligned as an epilogue needs it
 } Key;
-_Static_assert(sizeof(Side) == 4 * sizeof(int64_t) &&
-                   sizeof(Key) == 5 * sizeof(int64_t) + 2 * sizeof(Side) + 14 * sizeof(int),
+_Static_assert(sizeof(LtOperand) == 4 * sizeof(int64_t) &&
+                   sizeof(Key) == 5 * sizeof(int64_t) + 2 * sizeof(LtOperand) + 14 * sizeof(int),
                "no holes");
 
-/* Addresses count as aligned to what arenas give at most, that plans of a shape be one; an
- * activation's aux wants less. */
+/* MOST: algorithms of a plan. MOST_TRIED: own configs that are timed. ALIGNED: addresses count as
+ * aligned to at most what arenas give, so that all operands of a shape share one plan; the aux of
+ * an activation needs less. */
 enum { MOST = 8, MOST_TRIED = 8, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED = 16 };
 
 struct MatmulPlan {
     Key key;
-    bool whole; // with the epilogue; else the sum alone
-    bool timed; // choice[0] is the fastest
-    int config; // of the own kernel, if that is faster; or 0
+    bool whole; // the library does the epilogue, too; else the sum alone
+    bool timed; // choice[0] was chosen by time
+    int config; // of the own kernel, if it is faster; else 0
     LtDesc desc;
     LtLayout a, b, y;
-    LtHeuristic choice[MOST]; // of algorithms: the best first
-    int n;                    // 0: the library does not take it
+    LtHeuristic choice[MOST]; // algorithms, the best first
+    int n;                    // 0: the library does not take this shape
 };
 
-/* Of a rank. */
+/* The plans of a rank, by hash of the key. */
 typedef struct Plans {
     LtHandle handle;
     const CublasLt *lt;
@@ -83,11 +84,11 @@ static void check(const Key *k, int status, const char *what) {
         k->epilogue, plans->lt->status_string(status));
 }
 
-/* --- what is asked for */
+/* --- the key of a plan */
 
-/* Of x(r, c) = x[r row + c col] the transpose, as the library is to read it; ld 0: it cannot. */
-static Side side(int64_t r, int64_t c, int64_t row, int64_t col) {
-    Side s = {0};
+/* x(r, c) = x[r row + c col], as the library reads its transpose; ld 0: it cannot. */
+static LtOperand lt_operand(int64_t r, int64_t c, int64_t row, int64_t col) {
+    LtOperand s = {0};
     if (col == 1 && (row >= c || r == 1)) {
         s.rows = c, s.cols = r, s.ld = r == 1 ? c : row, s.operation = LT_OP_N;
     } else if (row == 1 && (col >= r || c == 1)) {
@@ -96,19 +97,20 @@ static Side side(int64_t r, int64_t c, int64_t row, int64_t col) {
     return s;
 }
 
-/* cuBLASLt's fast kernels move 16 bytes at once, so each side along which an operand lies in memory
- * is a multiple of 8. A vocabulary of 50257, in rows that are aligned, took 2 to 8 times as long
- * as one of 50304 on an H200. So what is over is a matmul of its own, of up to 7 rows, columns or
- * elements of k, where that is little beside the rest. */
+/* cuBLASLt's fast kernels move 16 bytes at once, so each dimension along which an operand is
+ * contiguous should be a multiple of 8. On an H200 a vocabulary of 50257, with aligned rows, took 2
+ * to 8 times as long as one of 50304. So the remainder of up to 7 rows, columns or elements of k is
+ * computed by a second matmul, where the remainder is small beside the rest. */
 enum { CHUNK = 8, MUCH = 2048 };
-static int64_t over(bool along, int64_t n) {
+static int64_t remainder_of(bool along, int64_t n) {
     return along && n >= MUCH ? n % CHUNK : 0;
 }
 bool matmul_plan_parts(const Matmul *p, size_t elem_bytes, Matmul part[2]) {
     bool plain = p->epilogue == EPI_NONE && !p->bias && !p->bias_grad && !p->blocks;
     int64_t lda = p->a_col == 1 ? p->a_row : p->a_col, ldb = p->b_col == 1 ? p->b_row : p->b_col;
     if (elem_bytes != 2 || !plain || (lda | ldb | p->ldy) % CHUNK) return false;
-    int64_t M = over(p->a_row == 1, p->M), N = over(true, p->N), K = over(p->a_col == 1, p->K);
+    int64_t M = remainder_of(p->a_row == 1, p->M), N = remainder_of(true, p->N),
+            K = remainder_of(p->a_col == 1, p->K);
     size_t y_bytes = p->wide ? sizeof(float) : elem_bytes;
     part[0] = part[1] = *p;
     if (M) {
@@ -117,7 +119,8 @@ bool matmul_plan_parts(const Matmul *p, size_t elem_bytes, Matmul part[2]) {
     } else if (N) {
         part[0].N -= N, part[1].N = N, part[0].padded = false;
         part[1].b = act_at(p->b, part[0].N * p->b_col, elem_bytes);
-    } else if (K) { // the few first: what is rounded before the others are added is small
+        // the remainder comes first: the sum that is rounded before the rest is added is then small
+    } else if (K) {
         part[0].K = K, part[1].K -= K;
         part[0].a = act_at(p->a, part[1].K * p->a_col, elem_bytes);
         part[0].b = act_at(p->b, part[1].K * p->b_row, elem_bytes);
@@ -141,8 +144,8 @@ static Key key_of(const Matmul *p, size_t elem_bytes) {
     Key k;
     memset(&k, 0, sizeof k);
     k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
-    k.a = side(p->M, p->K, p->a_row, p->a_col);
-    k.b = side(p->K, p->N, p->b_row, p->b_col);
+    k.a = lt_operand(p->M, p->K, p->a_row, p->a_col);
+    k.b = lt_operand(p->K, p->N, p->b_row, p->b_col);
     k.sms = device_left() ? device_sms() : 0, k.elem_bytes = (int)elem_bytes,
     k.y_bytes = p->wide ? 4 : (int)elem_bytes;
     k.rounds = elem_bytes != 2 && p->bf16;
@@ -155,9 +158,9 @@ static Key key_of(const Matmul *p, size_t elem_bytes) {
     return k;
 }
 
-/* What the library can be asked for at all. Operands of fp32 it may round to bf16 (its
- * COMPUTE_32F_FAST_16BF), but need not: on an H200 it kept the bits of TF32. */
-static bool possible(const Key *k) {
+/* Can the library do it at all? It may round fp32 operands to bf16 (its COMPUTE_32F_FAST_16BF), but
+ * need not: on an H200 it kept the bits of TF32. */
+static bool library_can(const Key *k) {
     const int64_t most = INT32_MAX;
     return !k->rounds && k->M > 0 && k->N > 0 && k->K > 0 && k->M <= most && k->N <= most &&
            k->K <= most && k->a.ld > 0 && k->b.ld > 0 && k->ldy >= k->N &&
@@ -165,16 +168,16 @@ static bool possible(const Key *k) {
            k->align_c >= k->y_bytes;
 }
 
-/* Is there more to do than addend + a b? */
+/* Does p have a bias, bias_grad or an epilogue beside addend + a b? */
 static bool has_more(const Matmul *p) {
     return p->bias || p->bias_grad || p->epilogue != EPI_NONE;
 }
 
-/* The library's epilogue for all that is asked for; 0: it has none. Its aux is of y's type, its
- * GELU' takes neither bias nor addend, and fp32 gradients of bf16 elements have no activation. Its
- * tanh may be the processor's own approximation: good enough for 8 bits, not for fp32. Sums of b
- * are of y's type, too, and a fraction of 8 bits would not do; b is its first matrix, which it sums
- * as it lies, not turned. */
+/* The library's epilogue that does all of the key; 0: it has none. Its aux has y's dtype. Its GELU'
+ * takes neither bias nor addend. Gradients in fp32 of bf16 elements have no activation. Its tanh
+ * may be the processor's approximation, which is good enough for bf16, not for fp32. Its sums of b
+ * have y's dtype, too, and bf16 sums would be too coarse; b is its first matrix, which it sums only
+ * if not transposed. */
 static int epilogue_of(const Key *k) {
     bool aux = k->aux == 2 && k->ldy % 8 == 0 && k->y_bytes == k->elem_bytes;
     if (k->epilogue != EPI_NONE && (k->elem_bytes != 2 || k->act != ACT_GELU)) return 0;
@@ -185,7 +188,9 @@ static int epilogue_of(const Key *k) {
     switch (k->epilogue) {
     case EPI_NONE:
         return k->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_DEFAULT;
-    case EPI_ACT: // with aux or without the same bits: recomputed for backward it has an aux
+    // ldy % 8 counts without aux, too: recomputing for backward adds the aux, and must give the
+    // same bits
+    case EPI_ACT:
         if (k->ldy % 8) return 0;
         if (!k->aux) return k->bias ? LT_EPILOGUE_GELU_BIAS : LT_EPILOGUE_GELU;
         return !aux ? 0 : k->bias ? LT_EPILOGUE_GELU_AUX_BIAS : LT_EPILOGUE_GELU_AUX;
@@ -197,7 +202,8 @@ static int epilogue_of(const Key *k) {
 
 /* --- the plan */
 
-static void set(const MatmulPlan *plan, int attribute, const void *value, size_t n_bytes) {
+static void set_attribute(const MatmulPlan *plan, int attribute, const void *value,
+                          size_t n_bytes) {
     check(&plan->key, plans->lt->desc_set(plan->desc, attribute, value, n_bytes), "an attribute");
 }
 
@@ -213,21 +219,21 @@ static void describe(MatmulPlan *plan) {
     const Key *k = &plan->key;
     check(k, plans->lt->desc_create(&plan->desc, LT_32F, LT_R_32F), "a description");
     int32_t sms = k->sms, of_a = (int32_t)k->a.operation, of_b = (int32_t)k->b.operation;
-    set(plan, LT_DESC_TRANSA, &of_b, sizeof of_b);
-    set(plan, LT_DESC_TRANSB, &of_a, sizeof of_a);
-    if (sms > 0) set(plan, LT_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
+    set_attribute(plan, LT_DESC_TRANSA, &of_b, sizeof of_b);
+    set_attribute(plan, LT_DESC_TRANSB, &of_a, sizeof of_a);
+    if (sms > 0) set_attribute(plan, LT_DESC_SM_COUNT_TARGET, &sms, sizeof sms);
     layout(k, &plan->a, type_of(k->elem_bytes), k->a.rows, k->a.cols, k->a.ld);
     layout(k, &plan->b, type_of(k->elem_bytes), k->b.rows, k->b.cols, k->b.ld);
     layout(k, &plan->y, type_of(k->y_bytes), k->N, k->M, k->ldy);
 }
 
-/* What one call brings; also what a choice of algorithms looks at: it reads how the addresses are
- * aligned. */
+/* Sets the addresses of one call. A request for algorithms needs them, too, as it reads their
+ * alignment. */
 static void set_addresses(const MatmulPlan *plan, const Matmul *p, const float *sums) {
     const void *vector = p->bias_grad ? sums : p->bias;
     if (!plan->whole) return;
-    if (vector) set(plan, LT_DESC_BIAS_POINTER, &vector, sizeof vector);
-    if (plan->key.aux) set(plan, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
+    if (vector) set_attribute(plan, LT_DESC_BIAS_POINTER, &vector, sizeof vector);
+    if (plan->key.aux) set_attribute(plan, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
 }
 
 static LtPreference preference(const Key *k) {
@@ -235,11 +241,11 @@ static LtPreference preference(const Key *k) {
     LtPreference f;
     uint64_t bytes = MATMUL_WORKSPACE;
     const int align[] = {k->align_b, k->align_a, k->align_c,
-                         k->align_y}; // A, B, C, D of the library
+                         k->align_y}; // of the library's A, B, C, D
     check(k, lt->preference_create(&f), "a preference");
     check(k, lt->preference_set(f, LT_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes),
           "the size of the workspace");
-    if (k->y_bytes == 2) { // sums of parts of K are added before they are rounded, not after
+    if (k->y_bytes == 2) { // the sums of parts of K are added in fp32, before rounding
         uint32_t scheme = LT_REDUCTION_COMPUTE_TYPE;
         check(k, lt->preference_set(f, LT_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme),
               "how parts of sums are added");
@@ -251,19 +257,20 @@ static LtPreference preference(const Key *k) {
     return f;
 }
 
-/* False: the library has none. */
+/* Sets the epilogue, or none if the plan does the sum alone. False: the library has no such
+ * epilogue. */
 static bool set_epilogue(const MatmulPlan *plan) {
     const Key *k = &plan->key;
     uint32_t epilogue = (uint32_t)(plan->whole ? epilogue_of(k) : LT_EPILOGUE_DEFAULT);
     int64_t ld = k->ldy;
     if (!epilogue) return false;
-    set(plan, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (plan->whole && k->aux) set(plan, LT_DESC_AUX_LD, &ld, sizeof ld);
+    set_attribute(plan, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (plan->whole && k->aux) set_attribute(plan, LT_DESC_AUX_LD, &ld, sizeof ld);
     return true;
 }
 
-/* Asks for algorithms, with the epilogue or without. */
-static void ask(MatmulPlan *plan, bool whole, const Matmul *p) {
+/* Asks the library for algorithms, with the epilogue (whole) or without. */
+static void ask_algorithms(MatmulPlan *plan, bool whole, const Matmul *p) {
     const Key *k = &plan->key;
     const CublasLt *lt = plans->lt;
     plan->n = 0, plan->whole = whole;
@@ -291,7 +298,7 @@ static void plan_free(MatmulPlan *plan) {
     mem_free(plan);
 }
 
-static void forget(void) {
+static void free_plans(void) {
     for (int i = 0; i < PLANS; i++)
         if (plans->slot[i]) plan_free(plans->slot[i]);
     plans->lt->destroy(plans->handle);
@@ -304,10 +311,10 @@ static MatmulPlan *plan_new(const Key *k, const Matmul *p) {
     MatmulPlan *plan = mem_calloc(1, sizeof *plan);
     plan->key = *k;
     counts.plans++;
-    if (!possible(k)) return plan;
+    if (!library_can(k)) return plan;
     describe(plan);
-    ask(plan, true, p);
-    if (!plan->n && has_more(p)) ask(plan, false, p);
+    ask_algorithms(plan, true, p);
+    if (!plan->n && has_more(p)) ask_algorithms(plan, false, p);
     return plan;
 }
 
@@ -327,7 +334,7 @@ MatmulPlan *matmul_plan(const Matmul *p, size_t elem_bytes) {
         plans = mem_calloc(1, sizeof *plans);
         plans->lt = lt;
         check(&k, lt->create(&plans->handle), "the start");
-        device_at_close(forget);
+        device_at_close(free_plans);
     }
     unsigned at = hash(&k);
     for (int tries = 0; tries < PLANS; tries++, at = (at + 1) % PLANS) {
@@ -346,8 +353,8 @@ static void *workspace_of(const Matmul *p) {
     return (void *)(at - at % WORKSPACE_ALIGN);
 }
 
-/* Puts algorithm i into the stream. False when the library refuses: not all that is proposed is
- * also done. */
+/* Puts algorithm i into the stream. False when the library refuses it: it does not take all
+ * algorithms that it proposes. */
 static bool start(const MatmulPlan *plan, int i, const Matmul *p) {
     const float one = 1, beta = p->addend ? 1 : 0;
     const LtHeuristic *h = &plan->choice[i];
@@ -361,7 +368,7 @@ static bool start(const MatmulPlan *plan, int i, const Matmul *p) {
     return true;
 }
 
-static void drop(MatmulPlan *plan, int i) {
+static void drop_algorithm(MatmulPlan *plan, int i) {
     plan->n--;
     memmove(&plan->choice[i], &plan->choice[i + 1], (size_t)(plan->n - i) * sizeof *plan->choice);
 }
@@ -375,8 +382,8 @@ MatmulDone matmul_plan_run(MatmulPlan *plan, const Matmul *p, float *sums) {
     set_addresses(plan, p, sums);
     while (plan->n > 0) {
         if (start(plan, 0, p)) return done_by(plan);
-        drop(plan, 0);
-        if (!plan->n && plan->whole && has_more(p)) ask(plan, false, p);
+        drop_algorithm(plan, 0);
+        if (!plan->n && plan->whole && has_more(p)) ask_algorithms(plan, false, p);
     }
     return DONE_NOTHING;
 }
@@ -390,31 +397,32 @@ typedef struct Trial {
     MatmulRest *rest;
 } Trial;
 
-/* i: of the library's algorithms, or -1 - i a config of the own kernel. */
-static bool once(const Trial *t, int i) {
+/* Runs the matmul once with way i: i >= 0 is an algorithm of the library, -1 - i a config of the
+ * own kernel. False: the library refuses the algorithm. */
+static bool run_once(const Trial *t, int i) {
     if (i >= 0 && !start(t->plan, i, t->p)) return false;
     t->rest(t->p, (size_t)t->plan->key.elem_bytes, i < 0 ? DONE_NOTHING : done_by(t->plan),
             i < 0 ? -1 - i : 0, t->sums);
     return true;
 }
 
-/* Seconds of n runs of an algorithm and of what it leaves. */
+/* Seconds of n runs of a way, each with the rest of the matmul. */
 static double seconds(const Trial *t, int i, int n) {
     device_wait();
     double begin = now_s();
-    for (int run = 0; run < n; run++) once(t, i);
+    for (int run = 0; run < n; run++) run_once(t, i);
     device_wait();
     return now_s() - begin;
 }
 
-/* Runs of so long a time take about a millisecond: they stand in line, so that what a launch costs
- * the host is not in it. */
+/* Number of runs that take about a millisecond. They are queued together, so that the host's time
+ * for a launch is not measured. */
 static int runs_of(double seconds) {
     enum { MOST_RUNS = 50 };
     return seconds < 1e-3 / MOST_RUNS ? MOST_RUNS : seconds < 1e-3 ? (int)(1e-3 / seconds) : 1;
 }
 
-/* The least time of one run, of some rounds. */
+/* Seconds of one run: the least of several rounds. */
 static double time_of(const Trial *t, int i) {
     enum { ROUNDS = 3 };
     int n = runs_of(seconds(t, i, 1));
@@ -426,18 +434,19 @@ static double time_of(const Trial *t, int i) {
     return best;
 }
 
+/* A choice is replaced only by one that takes less than this share of its time. */
 static const double much_faster = 0.98;
 
 enum { FINALISTS = 4, TURNS = 5 };
 
-/* Which of n > 0 ways that took these seconds is the fastest, and its seconds. Those that are close
- * are timed once more, in turns: a GPU slows down within some hundred milliseconds at its limit of
- * power, so of two ways the one that was timed first seems to be the faster one. */
+/* The index of the fastest of n > 0 ways that took these times, and its seconds in *least. Ways
+ * that are close are timed once more, in turn: at its limit of power a GPU slows down within some
+ * hundred milliseconds, so of two ways the one that was timed first seems to be faster. */
 static int fastest_of(const Trial *t, const int way[], const double time[], int n, double *least) {
     const double close = 1.15;
     double turn[FINALISTS][TURNS];
     int finalist[FINALISTS + 1] = {0}, finalists = 0, best = 0;
-    for (int i = 0; i < n; i++) { // the fastest first
+    for (int i = 0; i < n; i++) { // sorts the finalists, the fastest first
         int at = finalists < FINALISTS ? finalists++ : FINALISTS;
         for (; at > 0 && time[i] < time[finalist[at - 1]]; at--) finalist[at] = finalist[at - 1];
         finalist[at] = i;
@@ -457,14 +466,14 @@ static int fastest_of(const Trial *t, const int way[], const double time[], int 
     return best;
 }
 
-/* Takes the fastest of the plan's algorithms; its seconds. */
+/* Moves the fastest of the plan's algorithms to choice[0]; returns its seconds. */
 static double take_fastest(const Trial *t) {
     MatmulPlan *plan = t->plan;
     double time[MOST], least = 1e30;
     int way[MOST];
     for (int i = 0; i < plan->n;) {
-        if (!once(t, i)) { // and warm
-            drop(plan, i);
+        if (!run_once(t, i)) { // the first run also warms up
+            drop_algorithm(plan, i);
             continue;
         }
         way[i] = i, time[i] = time_of(t, i), i++;
@@ -477,14 +486,15 @@ static double take_fastest(const Trial *t) {
     return least;
 }
 
-/* Of those with the epilogue or, if they may be faster, of those without; the seconds. */
+/* Chooses the fastest among the algorithms with the epilogue and, if y is fp32 or the library has
+ * no such epilogue, those without; returns its seconds. */
 static double take_best(const Trial *t) {
     MatmulPlan *plan = t->plan;
     double whole = take_fastest(t);
-    bool rounds = plan->key.y_bytes == 2; // a pass of its own, once more
+    bool rounds = plan->key.y_bytes == 2; // a separate pass would round a second time
     if (!plan->whole || !has_more(t->p) || (plan->n && rounds)) return whole;
     MatmulPlan fused = *plan;
-    ask(plan, false, t->p);
+    ask_algorithms(plan, false, t->p);
     double alone = take_fastest(t);
     if (alone < much_faster * whole && plan->n) return alone;
     *plan = fused;
@@ -492,21 +502,22 @@ static double take_best(const Trial *t) {
     return whole;
 }
 
-/* The configs of the own kernel that serves on this device; how many. */
+/* Writes the configs of the own kernel that takes p on this device; returns how many. */
 static int own_configs(const Matmul *p, int elem_bytes, int config[MATMUL_CONFIGS]) {
     if (!matmul_sm90_refuses(p, (size_t)elem_bytes)) return matmul_sm90_configs(p, config);
     return matmul_sm80_refuses(p, (size_t)elem_bytes) ? 0 : matmul_sm80_configs(p, config);
 }
 
-/* Takes the fastest config of the own kernel, where it is faster than the library, which takes
- * these seconds. One that takes twice as long is not timed on. */
+/* Chooses the fastest config of the own kernel if it is faster than the library, which takes
+ * `library` seconds. A config that takes twice as long as the best in its first run is not timed
+ * further. */
 static void take_own_if_faster(const Trial *t, double library) {
     int config[MATMUL_CONFIGS], n = own_configs(t->p, t->plan->key.elem_bytes, config);
     int way[MOST_TRIED + 1], ways = 0;
     double time[MOST_TRIED + 1], least = library;
     if (t->plan->n) way[ways] = 0, time[ways++] = library;
     for (int i = 0; i < n && i < MOST_TRIED; i++) {
-        once(t, -1 - config[i]); // and warm
+        run_once(t, -1 - config[i]); // warms up
         if (seconds(t, -1 - config[i], 1) > 2 * least) continue;
         way[ways] = -1 - config[i], time[ways] = time_of(t, way[ways]);
         if (time[ways] < least) least = time[ways];
@@ -516,7 +527,7 @@ static void take_own_if_faster(const Trial *t, double library) {
     if (best < 0) t->plan->config = -1 - best;
 }
 
-/* --- what was chosen before */
+/* --- choices of earlier runs and of other ranks */
 
 _Static_assert(sizeof(Key) <= CHOICE_KEY, "a key has room");
 
@@ -528,17 +539,18 @@ static AlgorithmChoice choice_of(const MatmulPlan *plan) {
     return c;
 }
 
-/* Would the library run it? Then it is the plan's only one. */
-static bool takes(MatmulPlan *plan, const LtAlgorithm *algorithm) {
+/* If the library would run this algorithm, makes it the plan's only one. */
+static bool take_algorithm(MatmulPlan *plan, const LtAlgorithm *algorithm) {
     LtHeuristic h;
     int status = plans->lt->algorithm_check(plans->handle, plan->desc, plan->b, plan->a, plan->y,
                                             plan->y, algorithm, &h);
     if (status != LT_SUCCESS || h.workspace_bytes > MATMUL_WORKSPACE) return false;
-    h.algorithm = *algorithm; // which the library leaves as it is
+    h.algorithm = *algorithm; // algorithm_check does not set it
     plan->choice[0] = h, plan->n = 1;
     return true;
 }
 
+/* Takes the choice in the file; false where it has none that this device runs. */
 static bool recall(const Trial *t, int file) {
     MatmulPlan *plan = t->plan;
     AlgorithmChoice c = choice_of(plan);
@@ -551,7 +563,7 @@ static bool recall(const Trial *t, int file) {
         return n > 0;
     }
     plan->whole = c.done == DONE_ALL;
-    if (set_epilogue(plan) && takes(plan, &c.algorithm)) return true;
+    if (set_epilogue(plan) && take_algorithm(plan, &c.algorithm)) return true;
     plan->whole = before;
     set_epilogue(plan);
     return false;
@@ -559,12 +571,13 @@ static bool recall(const Trial *t, int file) {
 
 void matmul_plan_time(MatmulPlan *plan, const Matmul *p, float *sums, MatmulRest *rest) {
     Trial t = {plan, p, sums, rest};
-    if (plan->timed || !plan->n) return; // as those of all layers but the first are
-    // Alone, an algorithm that takes all multiprocessors is faster than one that leaves some; not
-    // beside who has taken those.
+    if (plan->timed || !plan->n) return; // timed: by the first layer of this shape
+    // Not for plans that leave multiprocessors to other kernels: timed alone, an algorithm that
+    // takes all multiprocessors would be faster, but beside those kernels it is not.
     if (plan->key.sms) return;
     plan->timed = true;
-    // for what other ranks have a part in: while the file is held that could be for ever
+    // First waits for work in the stream that needs other ranks: while this rank holds the file,
+    // they may wait for it.
     device_wait();
     int file = choices_hold(device_name(), plans->lt->version());
     set_addresses(plan, p, sums);

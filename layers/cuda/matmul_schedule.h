@@ -55,26 +55,27 @@ typedef struct MatmulTile {
 } MatmulTile;
 
 typedef struct MatmulSchedule {
-    int tiles_m, tiles_n; // of y
-    int steps;            // of a tile
+    int tiles_m, tiles_n; // rows and columns of tiles in y
+    int steps;            // of a tile, along k
     int workers;
-    int streamed; // tiles at the beginning of the line that are divided into
-    int divided;  // so many shares of equal length; each later tile is one share
-    int group;    // rows of tiles that are walked together: matmul_tile_at
+    int streamed; // tiles at the beginning of the line that are divided
+    // shares into which they are divided, of equal length; each later tile is one share
+    int divided;
+    int group; // rows of tiles that are traversed together: matmul_tile_at
 } MatmulSchedule;
 
-/* Some steps of a tile, the unit of a worker's loop. The first part of a tile has k_begin == 0, the
- * last one k_end == steps. */
+/* A part: consecutive steps of one tile, the unit of a worker's loop. The first part of a tile has
+ * k_begin == 0, the last one k_end == steps. */
 typedef struct MatmulPart {
     int tile_m, tile_n; // row and column of tiles
     int k_begin, k_end; // steps
-    int part, parts;    // index and number of this tile's parts; part j is of share - part + j
-    int share;          // its slot and flag, if it is not the last part
-    int begin, end;     // the rest of the share on the line
+    int part, parts; // index among, and number of, this tile's parts; part j is in share - part + j
+    int share;       // the number of its slot and flag, if it is not the last part
+    int begin, end;  // the steps of the line that remain of the share
 } MatmulPart;
 
-/* Fewer tiles than workers: a share of Stream-K has at least so many steps, and a tile at most so
- * many shares (one more, where they do not begin with it): one worker adds up all its parts. */
+/* With fewer tiles than workers: least steps of a share of Stream-K, and most shares of a tile (one
+ * more, where shares do not begin with the tile), as one worker adds all parts of a tile. */
 enum { MATMUL_LEAST_STEPS = 8, MATMUL_MOST_SHARES = 16 };
 
 HOST_DEVICE int matmul_tiles(const MatmulSchedule *s) {
@@ -86,24 +87,25 @@ HOST_DEVICE int matmul_shares(const MatmulSchedule *s) {
 
 /* ---- the line ---- */
 
-/* Where a share begins: shares of the streamed tiles differ by at most one step. In 32 bits, as the
- * thread that fetches has few registers: of line x share / divided the whole steps and the rest. */
+/* The step of the line at which a share begins. Shares of the streamed tiles differ by at most one
+ * step. Computed in 32 bits, as the thread that fetches has few registers: the quotient and the
+ * remainder of line / divided, times share. */
 HOST_DEVICE int matmul_share_begin(const MatmulSchedule *s, int share) {
     int line = s->streamed * s->steps;
     if (share >= s->divided) return line + (share - s->divided) * s->steps;
     unsigned rest = (unsigned)(line % s->divided) * (unsigned)share;
     return line / s->divided * share + (int)(rest / (unsigned)s->divided);
 }
-/* The share of a step of the line. */
+/* The share that contains a step of the line. */
 HOST_DEVICE int matmul_share_at(const MatmulSchedule *s, int step) {
     int line = s->streamed * s->steps;
     if (step >= line) return s->divided + (step - line) / s->steps;
     return (int)(((int64_t)(step + 1) * s->divided - 1) / line);
 }
 
-/* Row and column of a tile of the line. `group` rows of tiles are walked together, column by
- * column: a wave then covers about a square of y, so it reads few rows of a and few columns of b,
- * and L2 holds them.
+/* Row and column of a tile of the line. `group` rows of tiles are traversed together, column by
+ * column: so a wave covers about a square of y, reads few rows of a and few columns of b, and L2
+ * holds them.
  *
  *     group 2    0 2 4 6    of 3 x 4 tiles
  *                1 3 5 7
@@ -145,8 +147,8 @@ HOST_DEVICE bool matmul_next(const MatmulSchedule *s, MatmulPart *p) {
 HOST_DEVICE bool matmul_fixes_up(const MatmulSchedule *s) {
     return s->divided > s->streamed || (s->divided > 0 && s->streamed % s->divided != 0);
 }
-/* Bytes: for each share of the streamed tiles a slot of a tile in fp32; behind the slots a flag, an
- * int32_t, for each of these shares. 0: no tile has several parts. */
+/* Bytes of the workspace: for each share of the streamed tiles a slot of a tile in fp32, and after
+ * the slots a flag, an int32_t, for each of these shares. 0: no tile has several parts. */
 HOST_DEVICE size_t matmul_slot_bytes(const MatmulTile *t) {
     return (size_t)t->m * (size_t)t->n * sizeof(float);
 }
@@ -155,7 +157,7 @@ HOST_DEVICE size_t matmul_schedule_workspace(const MatmulSchedule *s, const Matm
     return (size_t)s->divided * (matmul_slot_bytes(t) + sizeof(int32_t));
 }
 
-/* The most parts that a tile has. */
+/* The largest number of parts of a tile. */
 HOST_DEVICE int matmul_most_parts(const MatmulSchedule *s) {
     int most = 1;
     for (int i = 0; i < s->streamed; i++) {
@@ -165,7 +167,7 @@ HOST_DEVICE int matmul_most_parts(const MatmulSchedule *s) {
     return most;
 }
 
-/* Do the sums and flags of its parts have room? pieces: flags of a share. */
+/* Do the sums and flags of the parts fit into the workspace? pieces: flags per share. */
 enum { MATMUL_FLAGS = 2048 };
 HOST_DEVICE bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces) {
     return s->divided * pieces <= MATMUL_FLAGS &&
@@ -174,7 +176,7 @@ HOST_DEVICE bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, i
 
 /* ---- schedules ---- */
 
-/* Rows of tiles that make a wave of `workers` tiles about a square of y. */
+/* Number of rows of tiles with which a wave of `workers` tiles covers about a square of y. */
 HOST_DEVICE int matmul_group(const MatmulTile *t, int tiles_m, int workers) {
     int rows = 1;
     while (rows < tiles_m && (int64_t)(rows + 1) * (rows + 1) * t->m <= (int64_t)workers * t->n)
@@ -182,9 +184,9 @@ HOST_DEVICE int matmul_group(const MatmulTile *t, int tiles_m, int workers) {
     return rows;
 }
 
-/* Local, pure. M, N, K, workers > 0, the steps of all tiles fewer than 2^31. parts: of a tile with
- * split-K; the other kinds ignore it, and so many tiles that shares would not be counted in 16 bits
- * are not divided. */
+/* Local, pure. M, N, K, workers > 0, and fewer than 2^31 steps of all tiles. parts: parts of a tile
+ * with split-K; ignored by the other kinds. Tiles are not divided where the shares would be too
+ * many for 16 bits. */
 HOST_DEVICE MatmulSchedule matmul_schedule(int64_t M, int64_t N, int64_t K, MatmulTile t,
                                            int workers, MatmulKind kind, int parts) {
     MatmulSchedule s = {(int)((M + t.m - 1) / t.m),

@@ -1,10 +1,12 @@
-/* panels -- the second half of a sum over tokens: blocks have left sums of their panels of tokens,
- * sums[panels, n], and these are added in an order that depends on their number alone.
+/* panels -- the second half of a sum over tokens: blocks have written the sums of their panels of
+ * tokens, sums[panels, n]. Here the panels are added, in an order that depends on their number
+ * alone.
  *
  *     warp w of 32 adds panels w, w + 32, ... of 32 columns; then the 32 warps are added in order
  *
- * The panels are some percent of what was summed, so this is short; it must only not be one long
- * chain of loads. */
+ * The panels are some percent of the bytes of the summands, so the time is short as long as the
+ * loads do not form one long chain.
+ */
 #ifndef LAYERS_CUDA_PANELS_CUH
 #define LAYERS_CUDA_PANELS_CUH
 
@@ -15,9 +17,10 @@ struct PanelColumns {
     float of[WARP][WARP];
 };
 
-enum { PANELS_AT_ONCE = 16 }; // panels of a warp: all there are of norm's
+enum { PANELS_AT_ONCE = 16 }; // panels that a warp loads at once: all of norm's
 
-/* a[0 .. n_a) += the first n_a columns, b[0 .. n - n_a) += the others; b may be NULL. */
+/* a[0 .. n_a) += the sums of the first n_a columns, b[0 .. n - n_a) += those of the others; b may
+ * be NULL. */
 static __global__ void __launch_bounds__(1024)
     add_panels(float *a, float *b, const float *sums, int panels, int64_t n, int64_t n_a) {
     auto &columns = shared<PanelColumns>();
@@ -25,7 +28,7 @@ static __global__ void __launch_bounds__(1024)
     int64_t i = static_cast<int64_t>(blockIdx.x) * WARP + lane;
     float s = 0;
     for (int p0 = warp; p0 < panels; p0 += PANELS_AT_ONCE * WARP) {
-        float v[PANELS_AT_ONCE]; // all on their way at once, 0 behind the last panel
+        float v[PANELS_AT_ONCE]; // all loads are in flight at once; 0 beyond the last panel
 #pragma unroll
         for (int j = 0; j < PANELS_AT_ONCE; j++) {
             int p = p0 + j * WARP;

@@ -9,7 +9,7 @@ extern "C" {
 
 static_assert(sizeof(DeviceHandle) == sizeof(cudaIpcMemHandle_t), "of as many bytes");
 
-/* The error is no longer the thread's: else the next launch reports it. */
+/* Puts an error of CUDA into e, and clears it: otherwise the next launch would report it. */
 static bool refused(cudaError_t error, const char *what, Err *e) {
     if (error == cudaSuccess) return false;
     cudaGetLastError();

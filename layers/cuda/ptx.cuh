@@ -1,12 +1,12 @@
-/* ptx -- instructions that the language lacks: matmuls of a warp, loads of their fragments, copies
- * in flight.
+/* ptx -- instructions that the language lacks: matmuls of a warp, loads of their fragments,
+ * asynchronous copies.
  *
- * All assembly is here. The tests have an emulation of this file
- * (tests/emu/include/layers/cuda/ptx.cuh), which says in C++ what each of these does.
+ * All assembly is here and in ptx_sm90.cuh. The tests have an emulation of this file
+ * (tests/emu/include/layers/cuda/ptx.cuh), which says in C++ what each function does.
  *
  * The matmul of a warp, mma m16n8k16: D[16, 8] += A[16, 16] B[16, 8], bf16 in, fp32 sums. No lane
- * holds a row; the lanes share the matrices in pieces, the fragments. With g = lane / 4 and t =
- * lane % 4, a pair of neighbours to a register:
+ * holds a row: the lanes share the matrices in parts, the fragments. With g = lane / 4 and t = lane
+ * % 4, a register holds a pair of neighbours:
  *
  *     A, 4 registers              k = 2t, 2t+1  k = 2t+8, 2t+9     D, 4 floats  n = 2t   n = 2t+1
  *                       row g         a[0]          a[2]                  row g    d[0]     d[1]
@@ -16,10 +16,10 @@
  * So two D of neighbouring columns, rounded to bf16, are the A of a matmul that sums over these
  * columns: the weights of attention go from one matmul into the next without leaving their lanes.
  *
- * ldmatrix fetches 8 x 8 matrices of bf16 from shared memory, 4 at once: lane i gives the address
- * of row i % 8 of matrix i / 8, 16 bytes; register r of a lane becomes elements (g, 2t), (g, 2t+1)
- * of matrix r, and with .trans (2t, g), (2t+1, g). Without it, matrices are stored as A's rows or
- * B's columns; with it, as B's rows.
+ * ldmatrix fetches four 8 x 8 matrices of bf16 from shared memory. Lane i gives the address of row
+ * i % 8 of matrix i / 8, 16 bytes. Register r of a lane becomes elements (g, 2t), (g, 2t+1) of
+ * matrix r, and with .trans (2t, g), (2t+1, g). Without .trans, matrices are stored as A's rows or
+ * B's columns; with .trans, as B's rows.
  */
 #ifndef LAYERS_CUDA_PTX_CUH
 #define LAYERS_CUDA_PTX_CUH
@@ -28,13 +28,13 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-/* Shared memory has addresses of its own, half as long as a pointer; + counts bytes. */
+/* An address in shared memory, half as long as a pointer; + counts bytes. */
 using Shared = unsigned;
 __device__ __forceinline__ Shared shared_address(const void *p) {
     return static_cast<Shared>(__cvta_generic_to_shared(p));
 }
 
-/* The address with these bits turned over. */
+/* The address with these bits flipped. */
 __device__ __forceinline__ Shared flipped(Shared at, int bits) {
     return at ^ static_cast<Shared>(bits);
 }
@@ -62,15 +62,16 @@ __device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[4], Shared row) {
                  : "memory");
 }
 
-/* Of a thread: begins a copy of 16 bytes, aligned to that, from global to shared memory. The first
- * n_bytes are there; zeros behind them, and what is not there is not read. The bytes have any value
- * until this thread has waited; other threads need a barrier after. Past L1: each byte is fetched
- * once by a block. */
+/* Begins a copy of 16 bytes, aligned to 16, from global to shared memory. The first n_bytes are
+ * copied; the others become zeros, and are not read. The bytes are undefined until this thread has
+ * waited; other threads need a barrier after its wait. Bypasses L1, as a block fetches each byte
+ * once. */
 __device__ __forceinline__ void copy_async_first(Shared to, const void *from, int n_bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(n_bytes)
                  : "memory");
 }
-/* The same of 4 or 16 bytes, all `there` or none. */
+/* As copy_async_first, of 4 or 16 bytes: copies all of them, or without `there` sets all to
+ * zero. */
 template <int BYTES>
 __device__ __forceinline__ void copy_async(Shared to, const void *from, bool there) {
     static_assert(BYTES == 4 || BYTES == 16, "what is used");
@@ -81,23 +82,23 @@ __device__ __forceinline__ void copy_async(Shared to, const void *from, bool the
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(n)
                      : "memory");
 }
-/* Copies begun since the last commit are a group. */
+/* Makes a group of the copies begun since the last commit. */
 __device__ __forceinline__ void copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* All groups of this thread but the last LEFT have arrived. */
+/* Waits until all groups of this thread but the last LEFT have arrived. */
 template <int LEFT> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/* To pinned memory of the host, which may look at it while the kernel runs: after all that this
- * thread has written before. */
+/* Writes x to pinned memory of the host, after all earlier writes of this thread: the host may read
+ * it while the kernel runs. */
 __device__ __forceinline__ void store_for_host(uint32_t *to, uint32_t x) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 
-/* Between blocks: says x at *flag, after all that this thread, and those that it has met at a
- * barrier, have written before; waits for x, and then sees what was written before it was said. */
+/* Flags between blocks. flag_say writes x to *flag, after all earlier writes of this thread and of
+ * those that it has met at a barrier. flag_wait waits for x, and then sees these writes. */
 __device__ __forceinline__ void flag_say(int *flag, int x) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
 }
@@ -108,7 +109,7 @@ __device__ __forceinline__ void flag_wait(const int *flag, int x) {
     } while (is != x);
 }
 
-/* The same wait for what a copy engine, another device or the host says. */
+/* As flag_wait, for a flag that a copy engine, another device or the host writes. */
 __device__ __forceinline__ void flag_wait_system(const uint32_t *flag, uint32_t x) {
     uint32_t is;
     do {
@@ -116,14 +117,15 @@ __device__ __forceinline__ void flag_wait_system(const uint32_t *flag, uint32_t 
     } while (is != x);
 }
 
-/* 2^x to 2 units in the last place; 0 where that is not normal. */
+/* 2^x with an error of up to 2 units in the last place; 0 where the result would be subnormal. */
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* 1 / x to 1 unit in the last place. An IEEE division calls a function where x is not normal, and
- * ptxas keeps calls in their order: values of a thread are then computed one after the other. */
+/* 1 / x with an error of up to 1 unit in the last place. An IEEE division calls a function where x
+ * is not normal, and ptxas keeps calls in their order: the values of a thread would be computed one
+ * after the other. */
 __device__ __forceinline__ float reciprocal_fast(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,13 +1,14 @@
-/* reduce on CUDA: a warp for each row, a lane for 16 bytes of it. What touches is one long row,
- * which is cut into many.
+/* reduce on CUDA: a warp takes a row, a lane 16 bytes of it at a time. Rows that are contiguous are
+ * one long row, which is cut into many.
  *
  * A collective runs beside matmuls: it has no more blocks than there are multiprocessors, and no
  * shared memory.
  *
- * Bound by memory, or by the links to its peers: each src is read once, each dst written once. The
- * ladder: single elements or bytes, which is plain and takes what is not aligned; 4 bytes of a
- * gather; 16 bytes. The tree over src is unrolled for 8 of them or for 64, so that its sums stay in
- * registers. Not tried: sums in the switch (multimem), which one GPU has not. */
+ * Bound by memory, or by the links to the peers: each src is read once, each dst written once.
+ * Three versions: single elements or bytes, which is plain and serves what is not aligned; 4 bytes
+ * of a gather; 16 bytes. The tree over src is unrolled for up to 8 or up to 64 of them, so that its
+ * sums stay in registers. Not tried: sums in the switch (multimem), which a single GPU does not
+ * have. */
 #include <algorithm>
 #include <type_traits>
 
@@ -21,14 +22,13 @@ extern "C" {
 namespace {
 
 enum { THREADS = 512, WARPS = THREADS / WARP, STEPS = 4 };
-enum {
-    FEW = 3,
-    ALL = 6
-}; // levels of a tree: over the ranks there mostly are; over all there may be
+/* Levels of the tree: over up to 8 src, the usual number of ranks, and over up to 64. */
+enum { FEW = 3, ALL = 6 };
 
-/* Of a row that is cut: what a warp moves in some steps. */
+/* Elements of a part of a long row: what a warp moves in STEPS steps. */
 template <int W> constexpr int64_t cut = WARP *W *STEPS;
 
+/* Blocks for so many rows: at most one per multiprocessor. */
 unsigned blocks_of(int64_t rows) {
     unsigned all = blocks_for(rows, WARPS), most = static_cast<unsigned>(device_sms());
     return all < most ? all : most;
@@ -40,7 +40,7 @@ bool aligned(const void *p, int64_t n_bytes) {
 
 /* --- reduce */
 
-/* a += b, in the type of storage. */
+/* a += b, rounded to E. */
 template <class E, int W>
 __device__ __forceinline__ void add_words(Words<E, W> &a, const Words<E, W> &b) {
     if constexpr (std::is_same_v<E, double> || std::is_same_v<E, uint32_t>) {
@@ -55,13 +55,13 @@ __device__ __forceinline__ void add_words(Words<E, W> &a, const Words<E, W> &b) 
     }
 }
 
-/* Words as they lie in registers: elements of 16 bits would be moved to a register each as soon as
- * they are there, and the thread would wait for one src before it fetches the next. */
+/* The words of a src as 32-bit registers. Elements of 16 bits would be unpacked as soon as they
+ * arrive, and the thread would wait for one src before it loads the next. */
 template <class E, int W>
 using Raw = std::conditional_t<sizeof(Words<E, W>) == 16, Words<unsigned, 4>, Words<E, W>>;
 
-/* sum = the tree over src first, ..., first + 2^LEVEL - 1, as far as there are, for N words of a
- * lane, a warp's width apart: the N of a src are on their way at once. */
+/* sum = the tree over src first .. first + 2^LEVEL - 1, as far as they exist, for N words of a lane
+ * that are a warp's width apart. The N loads of a src are in flight at once. */
 template <class E, int W, int N, int LEVEL>
 __device__ __forceinline__ void tree(Raw<E, W> (&sum)[N], const Reduce &f, int first,
                                      int64_t from) {
@@ -93,13 +93,14 @@ __device__ __forceinline__ void reduce_words(const Reduce &f, int64_t to, int64_
     for (int i = 0; i < f.n_dst; i++)
 #pragma unroll
         for (int k = 0; k < N; k++)
-            // counted in words: so the compiler knows that a word is whole, and stores it at once
+            // the offset counts words: so the compiler knows that a word is aligned, and stores it
+            // by one instruction
             static_cast<Raw<E, W> *>(f.dst[i])[to / W + k * WARP] = sum[k];
 }
 
-/* n: elements in all; the last row may end before its columns do. Of few src a lane takes the words
- * of all steps of a row that is cut at once: one block's worth of single words would not fill
- * memory. */
+/* Reduces all rows of n elements in total; the last row may end before f.cols. With few src a lane
+ * takes the words of all STEPS steps at once: single words of one block would not keep memory
+ * busy. */
 template <class E, int W, int LEVEL>
 __global__ void reduce_rows(const __grid_constant__ Reduce f, int64_t n) {
     constexpr int N = LEVEL <= FEW ? static_cast<int>(STEPS) : 1;
@@ -125,7 +126,7 @@ template <class E> bool whole_reduce(const Reduce &f) {
     return whole;
 }
 
-/* Of up to 8 src, as ranks mostly are, or of all there may be. */
+/* Chooses the tree for the number of src; cuts a single row. */
 template <class E, int W> void launch_reduce(Stream s, Reduce f) {
     static_assert(1 << ALL == REDUCE_MOST, "a tree over all src");
     int64_t n = f.rows * f.cols;
@@ -142,7 +143,7 @@ template <class E> void reduce_of(Stream s, Reduce f) {
     by_words<E>(whole_reduce<E>(f), [&](auto w) { launch_reduce<E, w>(s, f); });
 }
 
-/* --- gather: a row of blocks for each src */
+/* --- gather: blockIdx.y is the src */
 
 template <class Piece> __global__ void gather_rows(const __grid_constant__ Gather g, int64_t n) {
     const char *src = static_cast<const char *>(g.src[blockIdx.y]);

@@ -1,5 +1,5 @@
-/* sizes -- what kernels on CUDA need besides their operands: for their launchers, and for plans
- * made where there is no CUDA.
+/* sizes -- sizes of workspaces of CUDA kernels: for their launchers, and for plans that are made
+ * without CUDA.
  */
 #ifndef LAYERS_CUDA_SIZES_H
 #define LAYERS_CUDA_SIZES_H
@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of the workspace of a matmul: what the library may use, and room to align it. */
+/* The workspace of a matmul: bytes that the library may use, and its alignment. */
 enum { MATMUL_WORKSPACE = 32 << 20, WORKSPACE_ALIGN = 256 };
 
-/* Sums over tokens of a norm's backward go by panels of them: enough for every multiprocessor, few
- * enough that their sums are some percent of the rows. */
+/* Backward of a norm sums over tokens by panels. The panels are enough for every multiprocessor,
+ * and so few that their sums are some percent of the bytes of the rows. */
 enum { NORM_PANEL = 16, NORM_PANELS = 512 };
 static inline int64_t norm_panel_rows(int64_t T) {
     int64_t rows = (T + NORM_PANELS - 1) / NORM_PANELS;
@@ -22,15 +22,14 @@ static inline int64_t norm_panels(int64_t T) {
     return (T + norm_panel_rows(T) - 1) / norm_panel_rows(T);
 }
 
-/* Backward of attention knows two numbers of each row, in whole tiles; at least one where there are
- * no tiles. */
+/* Rows of the statistics that backward of attention keeps, two numbers per row: whole tiles. */
 enum { ATTENTION_ROWS = 64 };
 static inline int64_t attention_rows(int64_t S) {
     return (S + ATTENTION_ROWS - 1) / ATTENTION_ROWS * ATTENTION_ROWS;
 }
 
-/* Gradients of the embedding: the ends of the runs of each chunk of sorted tokens, rows of C
- * floats. */
+/* Workspace of the embedding's backward: for each chunk of sorted tokens two partial sums of C
+ * floats (embedding.cu). */
 enum { EMBEDDING_CHUNK = 32 };
 static inline size_t embedding_bytes(int64_t T, int64_t C) {
     int64_t chunks = (T + EMBEDDING_CHUNK - 1) / EMBEDDING_CHUNK;

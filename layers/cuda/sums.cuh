@@ -1,5 +1,6 @@
 /* sums -- a sum of many floats in double, in two steps whose order depends on the number of terms
- * alone: a block for each panel, then one block for the panels. Bound by memory: 4 bytes a term. */
+ * alone: one block per panel of terms, then one block for all panels. Bound by memory: 4 bytes per
+ * term. */
 #ifndef LAYERS_CUDA_SUMS_CUH
 #define LAYERS_CUDA_SUMS_CUH
 
@@ -12,7 +13,7 @@ struct SumWarps {
     double of[SUM_THREADS / WARP];
 };
 
-/* The sum over the block, in thread 0. */
+/* The sum over the block; only thread 0 gets it. */
 static __device__ double block_sum_double(double x) {
     auto &s = shared<SumWarps>();
     for (int d = WARP / 2; d > 0; d /= 2) x += __shfl_xor_sync(static_cast<unsigned>(FULL), x, d);
@@ -30,8 +31,8 @@ struct Squared {
     __device__ static double of(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 };
 
-/* Terms that lie side by side, or in rows: a division for W of them hides behind their way from
- * memory. */
+/* Terms that are contiguous, or lie in rows of `cols` floats, `ld` apart: the division for W terms
+ * overlaps with their loads. */
 struct Terms {
     const float *x;
     __device__ const float *at(int64_t i) const { return x + i; }
@@ -42,8 +43,8 @@ struct TermRows {
     __device__ const float *at(int64_t i) const { return x + i / cols * ld + i % cols; }
 };
 
-/* Terms are taken W at a time, in turn by the threads; panels are multiples of W * SUM_THREADS, and
- * rows of W. */
+/* The sums of the panels. Threads take W terms at a time, in turn. A panel is a multiple of W *
+ * SUM_THREADS terms, and a row a multiple of W. */
 template <class Term, int W, class Where>
 __global__ void sum_panels(double *sums, Where x, int64_t n, int64_t panel) {
     int64_t begin = blockIdx.x * panel, end = begin + panel < n ? begin + panel : n;
@@ -70,8 +71,8 @@ static __global__ void sum_of_panels(double *sum, const double *sums, int panels
     if (threadIdx.x == 0) *sum = add ? *sum + s : s;
 }
 
-/* *sum (of the device) = the sum over n terms, or += with add. whole: four of them may be taken at
- * once. */
+/* *sum, in device memory, = the sum over n terms; with add +=. whole: terms may be loaded four at a
+ * time. */
 template <class Term, class Where>
 void launch_sum_of(double *sum, Where x, int64_t n, bool whole, bool add) {
     const int64_t grain = 4 * SUM_THREADS * 4;
@@ -88,7 +89,7 @@ template <class Term> void launch_sum(double *sum, const float *x, int64_t n, bo
     launch_sum_of<Term>(sum, Terms{x}, n, whole_words<float>(x, 0), add);
 }
 
-/* The same for the host, which waits for it. */
+/* The sum for the host, which waits for it. */
 template <class Term> double wait_for_sum(const float *x, int64_t n) {
     double sum;
     auto *on_device =

@@ -1,9 +1,9 @@
-/* vec -- elements of storage and the 128 bits that a thread moves at once; sums over a warp and
- * over a block.
+/* vec -- elements in memory and the 128 bits that a thread moves at once; sums over a warp and over
+ * a block.
  *
- * E is the type in memory, float or bf16; computing is in float. A thread that takes W = width<E>
- * elements, 16 bytes, from an address that is a multiple of 16 uses the widest access there is; W =
- * 1 serves what is not aligned. A warp then moves 512 bytes side by side.
+ * E is the type in memory, float or bf16; arithmetic is in float. A thread that takes W = width<E>
+ * elements, 16 bytes, from an address that is a multiple of 16 uses the widest access there is, and
+ * a warp then moves 512 contiguous bytes. W = 1 serves what is not aligned.
  */
 #ifndef LAYERS_CUDA_VEC_CUH
 #define LAYERS_CUDA_VEC_CUH
@@ -20,7 +20,7 @@ template <class E> constexpr int width = 16 / static_cast<int>(sizeof(E));
 enum { WARP = 32, FULL = -1 }; // lanes; the mask of all of them
 constexpr float LOG2_E = 1.4426950408889634f;
 
-/* On the host, too, which reads what a device made. */
+/* Also for the host, which reads results of a device. */
 __host__ __device__ __forceinline__ float to_float(float x) {
     return x;
 }
@@ -34,7 +34,7 @@ __device__ __forceinline__ void from_float(bf16 &y, float x) {
     y = __float2bfloat16_rn(x);
 }
 
-/* Two neighbours in a register. */
+/* Two floats rounded to a pair of bf16 in a register. */
 __device__ __forceinline__ unsigned pair_of(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     unsigned bits;
@@ -42,8 +42,8 @@ __device__ __forceinline__ unsigned pair_of(float low, float high) {
     return bits;
 }
 
-/* The floats of two bf16 that lie in a register: the upper one is there once the lower is masked,
- * one instruction, where the compiler would move it down and up again. */
+/* The two floats of a pair of bf16 in a register. The upper one needs one instruction, a mask; the
+ * compiler would shift it down and up again. */
 __device__ __forceinline__ float low_of(unsigned pair) {
     return __uint_as_float(pair << 16);
 }
@@ -51,7 +51,7 @@ __device__ __forceinline__ float high_of(unsigned pair) {
     return __uint_as_float(pair & 0xffff0000);
 }
 
-/* W elements that are moved by one instruction. */
+/* A word: W elements that one instruction moves. */
 template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
 
 /* x[W] = the elements of w. */
@@ -69,7 +69,7 @@ template <> __device__ __forceinline__ void unpack(float (&x)[8], const Words<bf
     }
 }
 
-/* The opposite: rounded to the type of storage, two to an instruction. */
+/* w = the elements x[W], rounded to E, two by one instruction. */
 template <class E, int W>
 __device__ __forceinline__ void pack(Words<E, W> &w, const float (&x)[W]) {
 #pragma unroll
@@ -93,12 +93,12 @@ template <class E, int W> __device__ __forceinline__ void store(E *p, const floa
     *reinterpret_cast<Words<E, W> *>(p) = w;
 }
 
-/* May a row of n elements at p, and rows that follow it, be moved W at a time? */
+/* Can a row of n elements at p, and the rows that follow it, be moved W at a time? */
 template <class E> bool whole_words(const void *p, int64_t n) {
     return reinterpret_cast<uintptr_t>(p) % 16 == 0 && n % width<E> == 0;
 }
 
-/* launch(w): elements at a time, W where all are aligned to that, else 1. In the lambda w is a
+/* Calls launch(w) with w elements at a time: W where all are aligned, else 1. In the lambda w is a
  * constant: LAUNCH((kernel<E, w>), ...). */
 template <class E, class Launch> void by_words(bool aligned, Launch launch) {
     if (aligned)
@@ -106,13 +106,14 @@ template <class E, class Launch> void by_words(bool aligned, Launch launch) {
     else
         launch(std::integral_constant<int, 1>());
 }
-/* Of n elements: launch(w, first, count) W at a time and, for what is left, one at a time. */
+/* Calls launch(w, first, count) for n elements: W at a time and, for the remainder, one at a
+ * time. */
 template <int W, class Launch> void by_words_and_rest(bool aligned, int64_t n, Launch launch) {
     int64_t whole = aligned ? n / W * W : 0;
     if (whole) launch(std::integral_constant<int, W>(), 0, whole);
     if (whole < n) launch(std::integral_constant<int, 1>(), whole, n - whole);
 }
-/* Fills a table of kernels from the launchers of its type of activations. */
+/* Fills a table of kernels from the launchers for its type of activations. */
 template <template <class> class Launchers, class Table>
 void fill_by_type(Table *table, bool is_bf16) {
     if (is_bf16)
@@ -128,12 +129,12 @@ __device__ __forceinline__ int this_warp() {
     return static_cast<int>(threadIdx.x) / WARP;
 }
 
-/* Blocks of `each` that cover n. */
+/* The number of blocks of `each` elements that cover n. */
 inline unsigned blocks_for(int64_t n, int64_t each) {
     return static_cast<unsigned>((n + each - 1) / each);
 }
 
-/* Sums and maxima over the lanes of a warp, in all of them. */
+/* Sums and maxima over the lanes of a warp; all lanes get the result. */
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
     for (int d = WARP / 2; d > 0; d /= 2) x += __shfl_xor_sync(static_cast<unsigned>(FULL), x, d);
@@ -146,7 +147,7 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-/* Over the 4 lanes that share a row of a fragment (ptx.cuh). */
+/* The same over the 4 lanes that share a row of a fragment (ptx.cuh). */
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, 1));
     return fmaxf(x, __shfl_xor_sync(static_cast<unsigned>(FULL), x, 2));
@@ -156,8 +157,8 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(static_cast<unsigned>(FULL), x, 2);
 }
 
-/* Sums of N numbers over the warps of a block, in the order of the warps, in all threads. Two calls
- * in turn need two of these; a third may use the first again. */
+/* Sums of N numbers over the threads of a block, in the order of the warps; all threads get the
+ * result. Two calls in a row need two BlockSums; a third may use the first again. */
 template <int N> struct BlockSums { float of[WARP][N]; };
 template <int N> __device__ __forceinline__ void block_sum(float (&x)[N], BlockSums<N> &s) {
     int warps = static_cast<int>(blockDim.x) / WARP;
