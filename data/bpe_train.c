@@ -140,7 +140,7 @@ static void merge_pair(BpeTrain *b, uint32_t number, int32_t made) {
 }
 
 /* Makes the words and the first pairs from the counted pieces. Ids 0 .. 255 are the bytes. */
-static void prepare(BpeTrain *b) {
+static void make_words(BpeTrain *b) {
     uint8_t order[256];
     int32_t id_of_byte[256];
     gpt2_byte_order(order);
@@ -172,7 +172,8 @@ static int32_t merged_token(BpeTrain *b, int32_t left, int32_t right) {
 }
 
 /* Merges the most frequent pair until there are `most` tokens or no pair occurs min_count times. */
-static void learn(BpeTrain *b, size_t most, int64_t min_count, BpeProgress progress, void *ctx) {
+static void learn_merges(BpeTrain *b, size_t most, int64_t min_count, BpeProgress progress,
+                         void *ctx) {
     while (b->tokens.n < most && b->heap.n) {
         HeapItem top = heap_pop(&b->heap);
         int64_t count = (int64_t)(UINT64_MAX - top.first);
@@ -211,8 +212,8 @@ static Tokenizer *make_tokenizer(BpeTrain *b) {
 
 Tokenizer *bpe_train_finish(BpeTrain *b, int32_t vocab, int64_t min_count, BpeProgress progress,
                             void *ctx) {
-    prepare(b);
-    learn(b, (size_t)vocab - 1, min_count, progress, ctx);
+    make_words(b);
+    learn_merges(b, (size_t)vocab - 1, min_count, progress, ctx);
     Tokenizer *t = make_tokenizer(b);
     strings_free(&b->pieces), strings_free(&b->pair_ids);
     for (uint32_t i = 0; i < b->n_pairs; i++) mem_free(b->pairs[i].words);

@@ -90,7 +90,7 @@ static void widen(const ChartSeries *s, double floor_step, double *lo, double *h
 }
 
 /* Chooses the ranges of both axes. False when no series has two finite points. */
-static bool frame(Frame *r, const Chart *c, const ChartSeries *s, int n_series) {
+static bool choose_axes(Frame *r, const Chart *c, const ChartSeries *s, int n_series) {
     *r = (Frame){INFINITY,
                  -INFINITY,
                  INFINITY,
@@ -117,7 +117,7 @@ static bool frame(Frame *r, const Chart *c, const ChartSeries *s, int n_series) 
     return true;
 }
 
-static void axes(FILE *f, const Chart *c, const Frame *r) {
+static void draw_axes(FILE *f, const Chart *c, const Frame *r) {
     char text[32];
     double tick = chart_tick(r->y1 - r->y0, 5);
     for (double k = ceil(r->y0 / tick); k <= floor(r->y1 / tick); k++) {
@@ -175,7 +175,7 @@ static void draw(FILE *f, const Frame *r, const ChartSeries *s, const double *x,
 }
 
 /* Labels from the right edge leftwards, in reading order. */
-static void legend(FILE *f, const Chart *c, const ChartSeries *s, int n_series) {
+static void draw_legend(FILE *f, const Chart *c, const ChartSeries *s, int n_series) {
     double x = c->width - RIGHT;
     if (n_series < 2 || (c->width < 600 && n_series < 3 && s[0].style == CHART_FAINT)) return;
     for (int i = n_series - 1; i >= 0; i--) {
@@ -224,7 +224,7 @@ static void put_points(FILE *f, const ChartSeries *s, const double *x, const dou
 bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_series) {
     static int serial; // numbers the ids of clip paths, which must be unique in a page
     Frame r;
-    if (!frame(&r, c, series, n_series)) return false;
+    if (!choose_axes(&r, c, series, n_series)) return false;
     int id = serial++;
     fprintf(f, "<figure class='chart%s%s'><svg viewBox='0 0 %d %d' role='img' aria-label='",
             c->shown ? " " : "", c->shown ? c->shown : "", c->width, c->height);
@@ -233,8 +233,8 @@ bool chart_write(FILE *f, const Chart *c, const ChartSeries *series, int n_serie
             "<clipPath id='clip%d'><rect x='%d' y='%d' width='%.0f' height='%.0f'/></clipPath>\n",
             id, LEFT, TOP - 4, r.w, r.h + 4);
     chart_put(f, "<text class='title' x='14' y='23'>%s</text>\n", c->title);
-    axes(f, c, &r);
-    legend(f, c, series, n_series);
+    draw_axes(f, c, &r);
+    draw_legend(f, c, series, n_series);
     fprintf(f, "<g clip-path='url(#clip%d)'>\n", id);
     size_t longest = 0;
     for (int i = 0; i < n_series; i++) longest = series[i].n > longest ? series[i].n : longest;

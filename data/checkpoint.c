@@ -231,7 +231,7 @@ bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
 
 /* Path of the newest complete checkpoint, as this machine sees the folder; warns about incomplete
  * ones. */
-static char *latest(const char *save_dir, int64_t *step) {
+static char *latest_here(const char *save_dir, int64_t *step) {
     int n;
     int64_t *steps = list_steps(save_dir, &n);
     char *found = NULL;
@@ -254,7 +254,8 @@ static char *latest(const char *save_dir, int64_t *step) {
 
 char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
     int64_t newest = -1;
-    char *mine = g->rank == 0 ? latest(save_dir, &newest) : NULL, *path = group_share_text(g, mine);
+    char *mine = g->rank == 0 ? latest_here(save_dir, &newest) : NULL,
+         *path = group_share_text(g, mine);
     group_share(g, &newest, sizeof newest);
     if (step && path) *step = newest;
     mem_free(mine);
@@ -296,7 +297,7 @@ typedef struct Build {
     const Group *g;
 } Build;
 
-static bool record(Build *b, const char *name, uint64_t n_bytes, uint32_t crc) {
+static bool record_file(Build *b, const char *name, uint64_t n_bytes, uint32_t crc) {
     json_object_set_new(
         b->files, name,
         json_pack("{s:I,s:I}", "bytes", (json_int_t)n_bytes, "crc32c", (json_int_t)crc));
@@ -306,7 +307,7 @@ static bool record(Build *b, const char *name, uint64_t n_bytes, uint32_t crc) {
 static bool put_text(Build *b, const char *name, const void *text, size_t n, Err *e) {
     char *path = mem_printf("%s/%s", b->dir, name);
     uint32_t crc = 0;
-    bool ok = io_write_file(path, text, n, &crc, e) && record(b, name, n, crc);
+    bool ok = io_write_file(path, text, n, &crc, e) && record_file(b, name, n, crc);
     mem_free(path);
     return ok;
 }
@@ -316,7 +317,7 @@ static bool put_model(Build *b, Err *e) {
     uint64_t n = 0;
     uint32_t crc = 0;
     bool ok = weights_save(path, b->t, "F32", b->g, &n, &crc, e) &&
-              record(b, "model.safetensors", n, crc);
+              record_file(b, "model.safetensors", n, crc);
     mem_free(path);
     return ok;
 }
@@ -336,6 +337,8 @@ static bool state_of(const TensorTable *t, int i, Piece *p, PieceHeld *h) {
     return values[k] != NULL;
 }
 
+/* Writes optimizer.safetensors, unless the table has no moments: first the list of all tensors,
+ * then their values. */
 static bool put_optimizer(Build *b, Err *e) {
     const TensorTable *t = b->t;
     if (!t->t[0].m) return true;
@@ -355,7 +358,7 @@ static bool put_optimizer(Build *b, Err *e) {
     for (int i = 0, n = 0; ok && i < N_STATES * t->n; i++)
         if (state_of(t, i, &p, &h)) ok = piece_put(&h, &w.file, &w.list.t[n++], e);
     return safetensors_finish(&w, ok, &n_bytes, &crc, e) &&
-           record(b, "optimizer.safetensors", n_bytes, crc);
+           record_file(b, "optimizer.safetensors", n_bytes, crc);
 }
 
 static bool put_copies(Build *b, const char *const *files, Err *e) {
@@ -373,7 +376,7 @@ static bool put_copies(Build *b, const char *const *files, Err *e) {
 }
 
 /* Rank 0: makes the temporary folder and writes the model's description into it. */
-static bool begin(Build *b, const char *save_dir, Err *e) {
+static bool begin_checkpoint(Build *b, const char *save_dir, Err *e) {
     if (!io_make_dirs(save_dir, e)) return false;
     temporary_clean(save_dir, ".step_", false);
     char *config = hf_config_text(&b->t->config), *ids = hf_generation_text(&b->t->config);
@@ -386,8 +389,8 @@ static bool begin(Build *b, const char *save_dir, Err *e) {
 
 /* Rank 0, after all ranks have written their tensors: writes the remaining files, then renames the
  * folder to `place`, in place of an older folder of that name. */
-static bool complete(Build *b, const char *place, int64_t step, const char *state,
-                     const CheckpointOptions *o, Err *e) {
+static bool finish_checkpoint(Build *b, const char *place, int64_t step, const char *state,
+                              const CheckpointOptions *o, Err *e) {
     if (!put_text(b, "train_state.json", state, strlen(state), e) ||
         !put_copies(b, o ? o->files : NULL, e))
         return false;
@@ -404,9 +407,9 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
     char *name = first ? step_build_path(save_dir, step) : NULL,
          *place = checkpoint_path(save_dir, step);
     Build b = {group_share_text(g, name), json_object(), t, g};
-    bool ok = group_agree(g, !first || begin(&b, save_dir, e), e) && put_model(&b, e) &&
+    bool ok = group_agree(g, !first || begin_checkpoint(&b, save_dir, e), e) && put_model(&b, e) &&
               put_optimizer(&b, e) &&
-              group_agree(g, !first || complete(&b, place, step, state_json, o, e), e);
+              group_agree(g, !first || finish_checkpoint(&b, place, step, state_json, o, e), e);
     if (!ok && first) io_remove_tree(b.dir, NULL);
     ok = ok && group_agree(g, !first || io_sync_dir(save_dir, e), e);
     if (!ok) group_barrier(g); // rank 0 has removed its folder before any rank may end the program

@@ -214,7 +214,7 @@ static const char *counted(const Writer *w, int n) {
     return n == 1 ? w->noun->one : w->noun->many;
 }
 
-/* The word behind %code. */
+/* Writes the word that %code stands for; %! draws new numbers instead. */
 static void write_code(Writer *w, char code) {
     static const char codes[] = "ABJKHI123456OCPQDEnmsfgtvwb";
     bool she = w->a->she, her = w->b->she;
@@ -253,6 +253,8 @@ static void write_code(Writer *w, char code) {
         put_text(w, word[at - codes]);
 }
 
+/* Writes the text of a rule, in the notation above; a [name] expands to a random option of that
+ * rule. */
 static void expand(Writer *w, const char *s) {
     for (; *s; s++) {
         if (*s == '^') {

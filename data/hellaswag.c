@@ -231,6 +231,8 @@ static bool put_label(Writer *w, const json_t *example, Err *e) {
     return true;
 }
 
+/* Appends the example of one JSON line: header, context, four completions. Its size is filled in
+ * last. */
 static bool put_example(Writer *w, const json_t *example, Err *e) {
     const char *context = json_string_value(json_object_get(example, "ctx"));
     const json_t *endings = json_object_get(example, "endings");

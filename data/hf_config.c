@@ -83,7 +83,7 @@ typedef struct Reader {
 enum { NEEDED = -1 }; // in place of `otherwise`: a missing key is an error
 
 /* A positive whole number; `otherwise` when the key is absent or null. */
-static int64_t whole(Reader *r, const char *key, int64_t otherwise) {
+static int64_t get_whole(Reader *r, const char *key, int64_t otherwise) {
     const json_t *x = json_object_get(r->root, key);
     if ((!x || json_is_null(x)) && otherwise != NEEDED) return otherwise;
     if (!r->ok) return 1;
@@ -94,14 +94,14 @@ static int64_t whole(Reader *r, const char *key, int64_t otherwise) {
     return r->ok ? json_integer_value(x) : 1;
 }
 
-static double number(Reader *r, const json_t *from, const char *key, double otherwise) {
+static double get_number(Reader *r, const json_t *from, const char *key, double otherwise) {
     const json_t *x = json_object_get(from, key);
     if (!x || json_is_null(x)) return otherwise;
     if (r->ok && !json_is_number(x)) r->ok = err(r->e, "\"%s\" is not a number", key);
     return json_number_value(x);
 }
 
-static bool truth(Reader *r, const char *key, bool otherwise) {
+static bool get_bool(Reader *r, const char *key, bool otherwise) {
     const json_t *x = json_object_get(r->root, key);
     if (!x || json_is_null(x)) return otherwise;
     if (r->ok && !json_is_boolean(x)) r->ok = err(r->e, "\"%s\" is neither true nor false", key);
@@ -119,40 +119,44 @@ static void demand_word(Reader *r, const json_t *from, const char *key, const ch
                     s ? s : "no text", word);
 }
 
-static void demand_truth(Reader *r, const char *key, bool value) {
-    if (truth(r, key, value) != value && r->ok)
+static void demand_bool(Reader *r, const char *key, bool value) {
+    if (get_bool(r, key, value) != value && r->ok)
         r->ok = err(r->e, "\"%s\" is %s, which this trainer does not compute", key,
                     value ? "false" : "true");
 }
 
 static void read_gpt2(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_LAYER, .pos = POS_LEARNED, .act = ACT_GELU, .bias = true};
-    c->layers = whole(r, "n_layer", NEEDED), c->heads = whole(r, "n_head", NEEDED);
-    c->kv_heads = c->heads, c->channels = whole(r, "n_embd", NEEDED);
-    c->seq = whole(r, "n_positions", whole(r, "n_ctx", 1024));
-    c->vocab = whole(r, "vocab_size", NEEDED);
-    c->ffn = whole(r, "n_inner", c->channels < INT64_MAX / 4 ? 4 * c->channels : 1);
-    c->norm_eps = number(r, r->root, "layer_norm_epsilon", 1e-5), c->rope_theta = 10000;
-    c->tied = truth(r, "tie_word_embeddings", true);
+    c->layers = get_whole(r, "n_layer", NEEDED), c->heads = get_whole(r, "n_head", NEEDED);
+    c->kv_heads = c->heads, c->channels = get_whole(r, "n_embd", NEEDED);
+    c->seq = get_whole(r, "n_positions", get_whole(r, "n_ctx", 1024));
+    c->vocab = get_whole(r, "vocab_size", NEEDED);
+    c->ffn = get_whole(r, "n_inner", c->channels < INT64_MAX / 4 ? 4 * c->channels : 1);
+    c->norm_eps = get_number(r, r->root, "layer_norm_epsilon", 1e-5), c->rope_theta = 10000;
+    c->tied = get_bool(r, "tie_word_embeddings", true);
     demand_word(r, r->root, "activation_function", "gelu_new", "gelu_pytorch_tanh");
-    demand_truth(r, "scale_attn_weights", true);
-    demand_truth(r, "scale_attn_by_inverse_layer_idx", false);
-    demand_truth(r, "add_cross_attention", false);
+    demand_bool(r, "scale_attn_weights", true);
+    demand_bool(r, "scale_attn_by_inverse_layer_idx", false);
+    demand_bool(r, "add_cross_attention", false);
 }
 
+/* Reads a LLaMA config.json; refuses other activations, biases in only some layers, scaled rotary
+ * positions, and a head size other than channels/heads. */
 static void read_llama(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_RMS, .pos = POS_ROPE, .act = ACT_SWIGLU};
-    c->layers = whole(r, "num_hidden_layers", NEEDED);
-    c->heads = whole(r, "num_attention_heads", NEEDED);
-    c->kv_heads = whole(r, "num_key_value_heads", c->heads);
-    c->channels = whole(r, "hidden_size", NEEDED), c->ffn = whole(r, "intermediate_size", NEEDED);
-    c->seq = whole(r, "max_position_embeddings", 2048), c->vocab = whole(r, "vocab_size", NEEDED);
-    c->norm_eps = number(r, r->root, "rms_norm_eps", 1e-6);
-    c->rope_theta = number(r, r->root, "rope_theta", 10000);
-    c->tied = truth(r, "tie_word_embeddings", false);
-    c->bias = truth(r, "attention_bias", false);
+    c->layers = get_whole(r, "num_hidden_layers", NEEDED);
+    c->heads = get_whole(r, "num_attention_heads", NEEDED);
+    c->kv_heads = get_whole(r, "num_key_value_heads", c->heads);
+    c->channels = get_whole(r, "hidden_size", NEEDED),
+    c->ffn = get_whole(r, "intermediate_size", NEEDED);
+    c->seq = get_whole(r, "max_position_embeddings", 2048),
+    c->vocab = get_whole(r, "vocab_size", NEEDED);
+    c->norm_eps = get_number(r, r->root, "rms_norm_eps", 1e-6);
+    c->rope_theta = get_number(r, r->root, "rope_theta", 10000);
+    c->tied = get_bool(r, "tie_word_embeddings", false);
+    c->bias = get_bool(r, "attention_bias", false);
     demand_word(r, r->root, "hidden_act", "silu", "swish");
-    bool mlp_bias = truth(r, "mlp_bias", false);
+    bool mlp_bias = get_bool(r, "mlp_bias", false);
     if (r->ok && mlp_bias != c->bias)
         r->ok = err(r->e,
                     "\"attention_bias\" is %s and \"mlp_bias\" is %s: in this trainer all linear "
@@ -164,8 +168,8 @@ static void read_llama(Reader *r, Config *c) {
     demand_word(r, scaling, "rope_type", "default", "default");
     demand_word(r, scaling, "type", "default", "default");
     demand_word(r, rope, "rope_type", "default", "default");
-    c->rope_theta = number(r, rope, "rope_theta", c->rope_theta);
-    int64_t head = whole(r, "head_dim", c->channels / c->heads);
+    c->rope_theta = get_number(r, rope, "rope_theta", c->rope_theta);
+    int64_t head = get_whole(r, "head_dim", c->channels / c->heads);
     if (r->ok && head != c->channels / c->heads)
         r->ok = err(r->e,
                     "\"head_dim\" is %lld; this trainer needs hidden_size / num_attention_heads = "

@@ -29,7 +29,7 @@ int io_inject(int nth, bool kill) {
 }
 
 /* Called before every system call that changes the disk: shall this one fail? */
-static bool injected(void) {
+static bool shall_fail(void) {
     if (++inject.calls != inject.fail_at) return false;
     if (inject.kill) raise(SIGKILL);
     errno = ENOSPC;
@@ -61,7 +61,7 @@ static bool open_file(IoFile *f, const char *path, int flags, Err *e) {
     *f = (IoFile){.fd = io_stdout(path)};
     f->special = f->fd >= 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode));
     if (f->fd < 0)
-        f->fd = injected()   ? -1
+        f->fd = shall_fail() ? -1
                 : f->special ? open_special(path)
                              : open(path, flags | O_RDWR | O_CLOEXEC, 0666);
     if (f->fd < 0 && errno == ENXIO && f->special)
@@ -81,7 +81,7 @@ static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e
     f->crc_end = at + n;
     if (f->in_order) f->crc = crc32c(f->crc, s, n);
     while (n > 0) {
-        ssize_t done = injected()   ? -1
+        ssize_t done = shall_fail() ? -1
                        : f->special ? write(f->fd, s, n)
                                     : pwrite(f->fd, s, n, (off_t)at);
         if (done < 0 && errno == EINTR) continue;
@@ -142,7 +142,7 @@ bool io_finish(IoFile *f, uint32_t *crc, Err *e) {
     bool ok = flush(f, e);
     bool known = f->in_order && f->crc_end == f->n_bytes;
     if (ok && crc && !known) ok = checksum(f->fd, f->path, 0, f->n_bytes, &f->crc, e);
-    if (ok && !f->special && (injected() || fsync(f->fd))) ok = fail(e, "write", f->path);
+    if (ok && !f->special && (shall_fail() || fsync(f->fd))) ok = fail(e, "write", f->path);
     if (ok) {
         int failed = close(f->fd); // some network file systems report a full disk only now
         f->fd = -1;
@@ -187,7 +187,7 @@ bool io_write_file(const char *path, const void *p, size_t n, uint32_t *crc, Err
 }
 
 bool io_make_dir(const char *path, Err *e) {
-    if (injected() || mkdir(path, 0777)) return fail(e, "make the folder", path);
+    if (shall_fail() || mkdir(path, 0777)) return fail(e, "make the folder", path);
     return true;
 }
 
@@ -199,7 +199,7 @@ bool io_make_dirs(const char *path, Err *e) {
     while (n > 0 && path[n - 1] != '/') n--; // without the last name
     char *up = n ? mem_printf("%.*s", (int)n, path) : mem_strdup(".");
     bool ok = io_make_dirs(up, e);
-    if (ok && (injected() || (mkdir(path, 0777) && errno != EEXIST)))
+    if (ok && (shall_fail() || (mkdir(path, 0777) && errno != EEXIST)))
         ok = fail(e, "make the folder", path);
     ok = ok && io_sync_dir(up, e);
     mem_free(up);
@@ -207,14 +207,14 @@ bool io_make_dirs(const char *path, Err *e) {
 }
 
 bool io_rename(const char *from, const char *to, Err *e) {
-    if (injected() || rename(from, to)) return fail(e, "rename to", to);
+    if (shall_fail() || rename(from, to)) return fail(e, "rename to", to);
     return true;
 }
 
 bool io_sync_dir(const char *path, Err *e) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     // EINVAL: a file system that cannot sync folders, and that does not need it.
-    bool ok = fd >= 0 && !injected() && (fsync(fd) == 0 || errno == EINVAL);
+    bool ok = fd >= 0 && !shall_fail() && (fsync(fd) == 0 || errno == EINVAL);
     if (!ok) fail(e, "sync the folder", path);
     if (fd >= 0) close(fd);
     return ok;
@@ -240,7 +240,7 @@ static int kept_stdout = -1; // descriptor of the standard output after io_keep_
 
 void io_keep_stdout(void) {
     fflush(stdout);
-    // /dev/null, opened by die_set_program in place of a closed descriptor
+    // the standard output was closed: die_set_program has opened "/" with O_PATH in its place
     if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY)
         die_user("-: the standard output is not open: %s", strerror(EBADF));
     kept_stdout = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -264,11 +264,11 @@ int io_stdout(const char *path) {
 /* Rank 0: creates a file of n_bytes zeros. */
 static bool create_sized(IoFile *f, const char *path, uint64_t n_bytes, Err *e) {
     if (!io_create(f, path, e)) return false;
-    return !(injected() || ftruncate(f->fd, (off_t)n_bytes)) || fail(e, "write", path);
+    return !(shall_fail() || ftruncate(f->fd, (off_t)n_bytes)) || fail(e, "write", path);
 }
 
 /* Other ranks: opens the file that rank 0 has created. */
-static bool join(IoFile *f, const char *path, Err *e) {
+static bool open_shared(IoFile *f, const char *path, Err *e) {
     if (open_file(f, path, 0, e)) return true;
     if (!io_exists(path))
         err(e, "%s of rank 0 is not there: the folder must be one that all nodes share", path);
@@ -279,7 +279,7 @@ bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err
     bool first = g->rank == 0;
     *f = (IoFile){.fd = -1};
     bool ok = group_agree(g, !first || create_sized(f, path, n_bytes, e), e) &&
-              group_agree(g, first || join(f, path, e), e);
+              group_agree(g, first || open_shared(f, path, e), e);
     f->guest = !first, f->n_bytes = n_bytes;
     if (!ok) io_abandon(f);
     return ok;

@@ -83,7 +83,8 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
 
 /* Walks over all tensors in the order of the file. Writes them to `to`; where `to` is NULL, reads
  * them from `file`. */
-static bool move(const TensorTable *t, int version, const uint8_t *file, IoFile *to, Err *e) {
+static bool move_tensors(const TensorTable *t, int version, const uint8_t *file, IoFile *to,
+                         Err *e) {
     uint64_t at = HEADER_BYTES, width = version == LLMC_FP32 ? 4 : 2;
     for (int k = 0; k < N_NAMES; k++) {
         bool in_blocks = k >= FIRST_OF_BLOCKS && k < AFTER_BLOCKS;
@@ -105,7 +106,7 @@ static bool move(const TensorTable *t, int version, const uint8_t *file, IoFile 
 }
 
 void llmc_model_read(const LlmcModel *m, const TensorTable *t) {
-    move(t, m->version, m->file, NULL, NULL);
+    move_tensors(t, m->version, m->file, NULL, NULL);
 }
 
 /* ---- files ---- */
@@ -162,7 +163,8 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
     char *part = group_share_text(g, out.part);
     ok = ok && io_share(&f, part, file_size(c, version), g, e);
     if (ok) {
-        bool put = (!first || io_put(&f, 0, h, sizeof h, e)) && move(t, version, NULL, &f, e);
+        bool put =
+            (!first || io_put(&f, 0, h, sizeof h, e)) && move_tensors(t, version, NULL, &f, e);
         ok = io_share_finish(&f, put, g, NULL, e);
     }
     ok = ok && group_agree(g, !first || output_commit(&out, e), e);

@@ -15,7 +15,7 @@
 #include "data/output.h"
 
 /* Cuts an older file to the bytes that `keep` returns for `step`, and sets f->size. */
-static void cut(LogFile *f, int64_t step, LogKeep *keep) {
+static void cut_to_step(LogFile *f, int64_t step, LogKeep *keep) {
     int64_t size = f->size = lseek(f->fd, 0, SEEK_END);
     if (size > 0 && keep) {
         void *p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, f->fd, 0);
@@ -72,7 +72,7 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     if (again && fchmod(f->fd, st.st_mode & 0777)) warn("%s: %s", f->path, strerror(errno));
     f->fifo = S_ISFIFO(st.st_mode);
     if (!f->regular && !f->fifo) fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_NONBLOCK);
-    if (f->regular) cut(f, resume_step, keep);
+    if (f->regular) cut_to_step(f, resume_step, keep);
 }
 
 /* How long a record waits for the reader of a full FIFO. After the first lost record none waits. */

@@ -29,7 +29,7 @@ char *temporary_name(const char *path) {
 }
 
 /* May the process "HOST-PID" still be writing? A process of another machine always may. */
-static bool alive(const char *owner, const char *host) {
+static bool owner_is_alive(const char *owner, const char *host) {
     char *end;
     if (strncmp(owner, host, strlen(host)) != 0) return true;
     long pid = strtol(owner + strlen(host), &end, 10);
@@ -43,7 +43,7 @@ void temporary_clean(const char *dir, const char *prefix, bool all) {
     for (struct dirent *x; d && (x = readdir(d));) {
         if (strncmp(x->d_name, prefix, strlen(prefix)) != 0) continue;
         const char *tail = strstr(x->d_name + strlen(prefix), ".tmp-");
-        if (!tail || (!all && alive(tail + 5, host))) continue;
+        if (!tail || (!all && owner_is_alive(tail + 5, host))) continue;
         char *path = mem_printf("%s/%s", dir, x->d_name);
         if (!io_remove_tree(path, NULL)) warn("cannot remove the left-over %s", path);
         mem_free(path);
@@ -56,7 +56,7 @@ void temporary_clean(const char *dir, const char *prefix, bool all) {
 
 /* Path of the file at the end of a chain of links, which need not exist; NULL: the links form a
  * circle. */
-static char *follow(const char *path) {
+static char *follow_links(const char *path) {
     char *now = mem_strdup(path), to[4096];
     for (int i = 0; i < 40; i++) {
         ssize_t n = readlink(now, to, sizeof to - 1);
@@ -81,7 +81,7 @@ bool output_open(Output *o, const char *path, bool regular, Err *e) {
     if (regular && o->in_place)
         return err(e, "%s is no regular file, and this format is not written from front to back",
                    path);
-    o->path = o->in_place ? mem_strdup(path) : follow(path);
+    o->path = o->in_place ? mem_strdup(path) : follow_links(path);
     if (!o->path) return err(e, "cannot write %s: %s", path, strerror(ELOOP));
     char *dir = path_folder(o->path);
     if (!o->in_place) temporary_clean(dir, path_name(o->path), false);
@@ -150,52 +150,52 @@ void replace_abandon_all(int status) {
         if (r->out.part && !r->out.in_place) unlink(r->out.part);
 }
 
-static void check(const Replace *r, bool ok, const Err *e) {
+static void check_or_die(const Replace *r, bool ok, const Err *e) {
     if (ok) return;
     replace_abandon_all(0);
     open_replaces = NULL;
     die_user("%s%s%s; no file was left half-written", r->what, *r->what ? ": " : "", e->text);
 }
 
-static Replace *begin(const char *what, const char *path, bool regular) {
+static Replace *replace_begin(const char *what, const char *path, bool regular) {
     Err e;
     Replace *r = mem_calloc(1, sizeof *r);
     r->what = what;
-    check(r, output_open(&r->out, path, regular, &e), &e);
+    check_or_die(r, output_open(&r->out, path, regular, &e), &e);
     if (!*what) { // the path of an option was claimed before inputs were opened
-        check(r, claim_output("the output", r->out.path, &e), &e);
+        check_or_die(r, claim_output("the output", r->out.path, &e), &e);
         claim_output_end("the output");
     }
     r->next = open_replaces;
     open_replaces = r; // before the file exists, so that a signal finds it
-    check(r, io_create(&r->file, r->out.part, &e), &e);
+    check_or_die(r, io_create(&r->file, r->out.part, &e), &e);
     return r;
 }
 
 Replace *replace_open(const char *path, bool regular) {
-    return begin("", path, regular);
+    return replace_begin("", path, regular);
 }
 
 void replace_write(Replace *r, const void *p, size_t n) {
     Err e;
-    check(r, io_put(&r->file, r->file.n_bytes, p, n, &e), &e);
+    check_or_die(r, io_put(&r->file, r->file.n_bytes, p, n, &e), &e);
 }
 
 void replace_patch(Replace *r, uint64_t offset, const void *p, size_t n) {
     Err e;
-    check(r, io_put(&r->file, offset, p, n, &e), &e);
+    check_or_die(r, io_put(&r->file, offset, p, n, &e), &e);
 }
 
 void replace_finish(Replace *r) {
     Err e;
-    if (!r->finished) check(r, io_finish(&r->file, NULL, &e), &e);
+    if (!r->finished) check_or_die(r, io_finish(&r->file, NULL, &e), &e);
     r->finished = true;
 }
 
 void replace_commit(Replace *r) {
     Err e;
     replace_finish(r);
-    check(r, output_commit(&r->out, &e), &e);
+    check_or_die(r, output_commit(&r->out, &e), &e);
     Replace **link = &open_replaces;
     while (*link != r) link = &(*link)->next;
     *link = r->next;
@@ -203,7 +203,7 @@ void replace_commit(Replace *r) {
 }
 
 void replace_whole(const char *what, const char *path, const void *p, size_t n) {
-    Replace *r = begin(what, path, false);
+    Replace *r = replace_begin(what, path, false);
     replace_write(r, p, n);
     replace_commit(r);
 }

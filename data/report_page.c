@@ -42,6 +42,7 @@ static void take_sample(ReportRun *r, int64_t step, const char *text) {
     r->samples[r->n_samples++] = (ReportSample){step, mem_strdup(text)};
 }
 
+/* Adds one JSON line to the run: a header, a step, an evaluation or a sample. */
 static void take_line(ReportRun *r, json_t *o) {
     json_t *header = json_object_get(o, "run");
     if (json_is_object(header)) {

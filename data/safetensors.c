@@ -52,6 +52,8 @@ static bool read_shape(SafeTensor *t, const json_t *shape, Err *e) {
     return true;
 }
 
+/* Reads one entry of the header: dtype, shape and offsets, which must agree. `data` is the file
+ * offset of the values, n the size of the file. */
 static bool read_entry(SafeTensor *t, const json_t *info, uint64_t data, uint64_t n, Err *e) {
     const json_t *dtype = json_object_get(info, "dtype");
     const json_t *offsets = json_object_get(info, "data_offsets");

@@ -82,6 +82,8 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
 
 /* ---- llm.c and nanoGPT ----------------------------------------------------------------------- */
 
+/* Reads an llm.c file, whose magic is known to be right: the header's size of the data must be that
+ * of the file. */
 static bool parse_llmc(const uint8_t *p, size_t n, Shard *out, Err *e) {
     bool wide = get_i32(p) == MAGIC_32;
     int want = wide ? VERSION_32 : VERSION_16;
@@ -418,6 +420,8 @@ static bool bin_was_found(const glob_t *g, const char *path) {
     return false;
 }
 
+/* Adds the files that one word of the list names: an existing file, a Megatron pair without ending,
+ * or the files that match a pattern. */
 static void names_expand(ShardNames *names, const char *word) {
     if (io_exists(word)) { // a name with brackets or stars may be a plain file name
         names_add(names, mem_strdup(word));

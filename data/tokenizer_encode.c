@@ -217,7 +217,7 @@ static void encode_part(Job *j, size_t part, Slot *cache) {
     }
 }
 
-static void work(void *ctx, int member, int size) {
+static void encode_parts(void *ctx, int member, int size) {
     (void)member, (void)size;
     Job *j = ctx;
     bool remember = j->n_bytes >= SMALL_TEXT && j->t->n_merges > 0;
@@ -227,7 +227,7 @@ static void work(void *ctx, int member, int size) {
 }
 
 /* Collects spans of about `most` bytes and groups them into parts. */
-static void plan(Job *j, Documents *d, bool separators, size_t most) {
+static void plan_parts(Job *j, Documents *d, bool separators, size_t most) {
     size_t cap = 0, in_part = PART;
     for (Span s; j->n_bytes < most && next_span(j->t, d, separators, &s);) {
         if (j->n_spans == cap) {
@@ -245,7 +245,7 @@ static void plan(Job *j, Documents *d, bool separators, size_t most) {
 }
 
 /* Joins the ids of all parts in order, and frees the job's arrays. */
-static int64_t join(Job *j, int32_t **ids) {
+static int64_t join_parts(Job *j, int32_t **ids) {
     size_t total = 0;
     for (size_t i = 0; i < j->n_parts; i++) total += j->done[i].n;
     *ids = mem_alloc(total * sizeof(int32_t));
@@ -269,13 +269,13 @@ static int64_t encode(const Tokenizer *t, Team *team, Documents *d, bool separat
             "merges.txt, or a tokenizer.json",
             t->format);
     Job j = {.t = t, .text = d->text, .eot = eot};
-    plan(&j, d, separators, most);
+    plan_parts(&j, d, separators, most);
     atomic_init(&j.next, 0);
     if (team && j.n_parts > 1)
-        team_run(team, work, &j);
+        team_run(team, encode_parts, &j);
     else
-        work(&j, 0, 1);
-    return join(&j, ids);
+        encode_parts(&j, 0, 1);
+    return join_parts(&j, ids);
 }
 
 int64_t tokenizer_encode(const Tokenizer *t, const uint8_t *text, size_t n, int32_t **ids) {

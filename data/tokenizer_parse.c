@@ -203,6 +203,7 @@ static bool template_of_text(const json_t *stage) {
            json_object_get(json_array_get(single, 0), "Sequence");
 }
 
+/* Refuses a tokenizer.json with a stage or a field that would change ids. */
 static bool check_pipeline(const json_t *root, const json_t *model, Err *e) {
     static const char *const outer[] = {"normalizer", "truncation", "padding"};
     static const char *const inner[] = {"dropout", "continuing_subword_prefix",

@@ -110,7 +110,7 @@ static bool source_add(Source *s, const char *path, Err *e) {
 }
 
 /* Path of file `name` of a model: in the folder `path`, or beside the file `path`.safetensors. */
-static char *member(const char *path, const char *name) {
+static char *model_file(const char *path, const char *name) {
     if (!path_ends(path, ".safetensors")) return mem_printf("%s/%s", path, name);
     return mem_printf("%.*s%s", (int)(path_name(path) - path), path, name);
 }
@@ -134,8 +134,8 @@ static bool source_add_shards(Source *s, const char *dir, const char *index, Err
 
 static bool source_open(Source *s, const char *path, Err *e) {
     if (path_ends(path, ".safetensors")) return source_add(s, path, e);
-    char *whole = member(path, "model.safetensors");
-    char *index = member(path, "model.safetensors.index.json");
+    char *whole = model_file(path, "model.safetensors");
+    char *index = model_file(path, "model.safetensors.index.json");
     bool ok = io_exists(whole)   ? source_add(s, whole, e)
               : io_exists(index) ? source_add_shards(s, path, index, e)
                                  : err(e, "%s: no model.safetensors and no index of shards", path);
@@ -145,7 +145,7 @@ static bool source_open(Source *s, const char *path, Err *e) {
 }
 
 /* A tensor's name without the prefix, which depends on the class that saved the file. */
-static const char *bare(const char *name) {
+static const char *bare_name(const char *name) {
     static const char *const prefixes[] = {"transformer.", "model."};
     for (int i = 0; i < 2; i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) return name + strlen(prefixes[i]);
@@ -153,7 +153,7 @@ static const char *bare(const char *name) {
 }
 
 /* Is it a tensor of Hugging Face's files that holds no parameter? */
-static bool ignored(const char *name, const Config *c) {
+static bool is_ignored(const char *name, const Config *c) {
     return path_ends(name, ".attn.bias") || path_ends(name, ".attn.masked_bias") ||
            path_ends(name, "rotary_emb.inv_freq") ||
            (c->tied && strcmp(name, "lm_head.weight") == 0);
@@ -174,19 +174,19 @@ static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
 }
 
 /* Finds the file tensor of every piece: from[i] is that of piece i. */
-static bool match(const Source *s, const TensorTable *t, const SafeTensor **from, Err *e) {
+static bool match_tensors(const Source *s, const TensorTable *t, const SafeTensor **from, Err *e) {
     for (int k = 0; k < s->n; k++)
         for (int i = 0; i < s->parts[k].n; i++) {
             const SafeTensor *x = &s->parts[k].t[i];
-            const char *name = bare(x->name);
+            const char *name = bare_name(x->name);
             char shape[160];
             int to = 0;
-            while (to < t->n_pieces && strcmp(bare(t->pieces[to].name), name) != 0) to++;
+            while (to < t->n_pieces && strcmp(bare_name(t->pieces[to].name), name) != 0) to++;
             if (to < t->n_pieces && from[to])
                 return err(e, "tensor %.200s is there twice", x->name);
             if (to < t->n_pieces)
                 from[to] = x;
-            else if (!ignored(x->name, &t->config))
+            else if (!is_ignored(x->name, &t->config))
                 return err(e, "tensor %.200s %s is no part of this model", x->name,
                            safetensors_shape(x, shape, sizeof shape));
         }
@@ -206,7 +206,7 @@ static bool match(const Source *s, const TensorTable *t, const SafeTensor **from
 static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
     const SafeTensor **from = mem_calloc((size_t)t->n_pieces, sizeof *from);
-    bool ok = source_open(s, path, e) && (match(s, t, from, e) || err_in(e, path));
+    bool ok = source_open(s, path, e) && (match_tensors(s, t, from, e) || err_in(e, path));
     for (int i = 0; ok && i < t->n_pieces; i++) {
         PieceHeld h = piece_held(t, i);
         ok = read_piece(from[i], &h, e) || err_in(e, path);
@@ -222,7 +222,7 @@ bool weights_load(const char *path, const TensorTable *t, const Group *g, Err *e
 }
 
 bool weights_described(const char *path) {
-    char *config = member(path, "config.json");
+    char *config = model_file(path, "config.json");
     bool yes = path_ends(path, ".bin") || io_exists(config);
     mem_free(config);
     return yes;
@@ -233,7 +233,7 @@ void weights_ids(const char *path, Config *c) {
     static const char *const names[] = {"config.json", "generation_config.json"};
     for (int i = 0; i < 2; i++) {
         IoMap m;
-        char *file = member(path, names[i]);
+        char *file = model_file(path, names[i]);
         if (io_exists(file) && io_map(&m, file, NULL)) {
             hf_ids_parse((const char *)m.p, m.n, c);
             io_unmap(&m);
@@ -244,7 +244,7 @@ void weights_ids(const char *path, Config *c) {
 
 bool weights_config(const char *path, Config *c, Err *e) {
     if (path_ends(path, ".bin")) return llmc_model_config(path, c, e);
-    char *config = member(path, "config.json");
+    char *config = model_file(path, "config.json");
     IoMap m;
     bool ok = io_map(&m, config, e);
     if (ok) {
