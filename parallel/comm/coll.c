@@ -104,7 +104,7 @@ typedef struct SplitKey {
     int color, key;
 } SplitKey;
 
-/* The ranks of a color, ordered by (key, rank). */
+/* Writes the ranks with this color to member, ordered by (key, rank). Returns how many. */
 static int split_members(const SplitKey *all_keys, int n, int color, int *member) {
     int size = 0;
     for (int r = 0; r < n; r++) {
@@ -237,7 +237,8 @@ int64_t coll_src_stride(const CollCall *call, int rank, int size) {
     return call->dim == 1 && in_place ? size * call->cols : call->cols;
 }
 
-/* The backend of the memory of a call. Groups of one rank move none of a device. */
+/* The backend that serves a call: the device backend if src is device memory, else the host
+ * backend. In a group of one rank nothing is moved on a device. */
 static const CollBackend *server_of(const Comm *c, const CollCall *call) {
     const CollBackend *device = c->world->device;
     bool sent = device && c->size > 1 && coll_elements(call) > 0;
@@ -271,10 +272,10 @@ static void check_call(const Comm *c, const CollCall *call) {
             c->label, COLL_IN_FLIGHT);
 }
 
-/* The counters' row of (what, op, group). Names are constants, so comparing pointers mostly
- * suffices. */
+/* Finds or adds the counters' row of (what, op, group). Names are string constants, so equal
+ * pointers mostly suffice; texts are compared only if no pointer matches. */
 static int count_row(World *w, const Comm *c, const CollCall *call) {
-    int free_row = -1; // row of a freed group
+    int free_row = -1; // row of a freed group, used again
     for (int by_text = 0; by_text < 2; by_text++)
         for (int i = 0; i < w->n_rows; i++) {
             const CountRow *r = &w->rows[i];
@@ -292,12 +293,14 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
     return free_row;
 }
 
-/* Does the call run in a stream of the rank's device, whose clock gives the times? */
+/* Is the call timed by the clock of the rank's device, because it runs in one of the device's
+ * streams? */
 static bool is_marked(const Comm *c, int at) {
     return c->world->clock && c->open[at].by == c->world->device;
 }
 
-/* The current moment on the rank's device, or on the host, whose clock was just read. */
+/* The current moment: a mark in the device's stream for a call on a device, else `now` of the
+ * host. */
 static Moment moment(const Comm *c, int at, double now) {
     return is_marked(c, at) ? c->world->clock->mark() : now;
 }
@@ -313,12 +316,13 @@ static void tell_watcher(const Comm *c, int at, Moment wait, Moment end) {
                   .wait = wait,
                   .end = end,
                   .complete = c->open[at].complete != 0 ? c->open[at].complete : end};
-    // device kernels do not wait
+    // the device's kernels do not wait for a collective on host memory: its exposed time is 0
     if (w->clock && !is_marked(c, at)) s.started = s.begin, s.wait = s.end;
     w->watch(w->watch_ctx, &s);
 }
 
-/* Bracket calls of the backend: it may use the team, whose polls must not enter it again. */
+/* Bracket every call of the backend. The backend may use the team, whose polls must not enter the
+ * backend again: `wanted` is 0 meanwhile. */
 static void enter(World *w) {
     w->wanted = 0;
 }
@@ -336,7 +340,8 @@ static void count_call(const Comm *c, const CollCall *call, int row, bool on_dev
     w->rows[row].count.bytes += coll_bytes(call, c->rank, c->size);
 }
 
-/* Returns when a call is complete; adds the time to the counters' row. */
+/* Waits for the call in entry `at`, adds the time to its counters' row and reports the call to the
+ * watcher. */
 static void finish(Comm *c, int at) {
     const World *w = c->world;
     double wait = coll_now();
@@ -355,7 +360,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
     double begin = coll_now();
     const CollBackend *by = server_of(c, call);
-    if (by == c->world->device && !c->device) by->open(c); // at its first call
+    if (by == c->world->device && !c->device) by->open(c); // first call of the group
     uint64_t number = ++c->started;
     int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
     c->open[at].call = *call;
@@ -512,7 +517,7 @@ void coll_say_waiting(const Comm *c, const char *what, double seconds, const cha
 void coll_expire(const Comm *c, const char *what, double seconds, const char *missing) {
     bool first = !atomic_exchange(&expired, true);
     coll_say_waiting(c, what, seconds, missing);
-    if (!first) // the first rank to come here ends the job
+    if (!first) // the first rank of this process that expires ends the job
         for (;;) pause();
     usleep(400 * 1000); // other ranks poll coll_expired() far more often
     die_end(COLL_EXPIRED);

@@ -24,12 +24,13 @@
  * (p-1)/p of the whole for all_gather and reduce_scatter, twice that for all_reduce, one buffer for
  * a broadcast (not at the root) and a shift, p-1 buffers at the root of a reduce.
  *
- * All ranks of a group start the same collectives in the same order. They wait for them in one
- * common order too, which may differ from that of the starts. In between collectives progress as
- * far as the backend can: while kernels run, the first thread of the team polls about every half
- * millisecond (world_set_team). In debug builds (CONFIG=debug, asan, tsan) a start whose arguments
- * differ from those of other threads ends the job with both calls. A wait that exceeds the
- * World's limit ends the job with a line that names the collective and the missing ranks.
+ * All ranks of a group start the same collectives in the same order. All ranks also wait for them
+ * in the same order, which may differ from the order of the starts. Between start and wait a
+ * collective progresses as far as its backend can: while kernels run, the first thread of the team
+ * polls the backend about every half millisecond (world_set_team). In debug builds (CONFIG=debug,
+ * asan, tsan) a start whose arguments differ from those of other threads ends the job with both
+ * calls. A wait that exceeds the World's limit ends the job with a line that names the collective
+ * and the missing ranks.
  */
 #ifndef PARALLEL_COMM_COLL_H
 #define PARALLEL_COMM_COLL_H
@@ -65,23 +66,25 @@ typedef struct CollCall {
     CollType type;
     int dim;            // all_gather, reduce_scatter: 0 or 1
     int64_t rows, cols; // all_gather: of src; reduce_scatter: of dst; others: of the buffer
-    // broadcast, reduce: index in the group. shift: distance, 1 <= root < size; dst is the src of
-    // the rank `root` before this one
+    // broadcast, reduce: index in the group of the rank that sends, or receives the sum. shift:
+    // distance, 1 <= root < size; dst receives the src of the rank that stands `root` places before
+    // this one
     int root;
-    // may be dst (all_reduce, broadcast) or this rank's block of dst (all_gather); dst may be this
-    // rank's block of src (reduce_scatter with dim 0)
+    // in place: src may equal dst (all_reduce, broadcast), or be this rank's block of dst
+    // (all_gather); dst may be this rank's block of src (reduce_scatter with dim 0)
     const void *src;
-    void *dst;        // reduce: NULL except at the root
-    const char *what; // "dx of qkv": for tables, traces, messages; a constant
-    // all_gather, reduce_scatter with dim 0: elements from one block of the whole to the next;
-    // 0: contiguous
+    void *dst; // reduce: NULL except at the root
+    // name of the call in tables, traces and messages, "dx of qkv"; a string constant
+    const char *what;
+    // all_gather, reduce_scatter with dim 0: elements from the begin of one block of the whole to
+    // the begin of the next; 0: contiguous blocks
     int64_t stride;
-    // Device memory only: staging buffer of the size of the whole for strided blocks (dim 1, stride
-    // != 0), which NCCL cannot send directly. Collectives in flight may share it. Its contents are
-    // undefined after the wait.
+    // Device memory only: a staging buffer of the size of the whole tensor for strided blocks (dim
+    // 1, stride != 0), which NCCL cannot send directly. Collectives in flight may share it. Its
+    // contents are undefined after the wait.
     CollStaging staging;
-    // a kernel sends or receives block by block between start and wait: coll_block. all_gather,
-    // reduce_scatter, dim 0, contiguous
+    // a kernel reads or writes the blocks itself between start and wait: see coll_block. Only
+    // all_gather and reduce_scatter of contiguous blocks, dim 0
     bool by_blocks;
 } CollCall;
 
@@ -96,8 +99,9 @@ int world_rank(const World *w);
 int world_size(const World *w);
 const char *world_backend(const World *w); // "self", "threads", "mpi"
 const char *world_node(const World *w);    // host name
-/* Collective over the world. The ranks of one color form a group, ordered by (key, rank). label
- * ("x", "d.z") names the group in tables and messages. Freed with the world, or by comm_free. */
+/* Collective over the world. Ranks that pass the same color form a group, ordered by (key, rank).
+ * label ("x", "d.z") names the group in tables and messages. The group is freed with the world, or
+ * by comm_free. */
 Comm *world_split(World *w, int color, int key, const char *label);
 Comm *world_comm(World *w); // all ranks; label "all"
 /* Collective over the world. Frees a group and its counters. No ticket of the group may be open. */
@@ -115,31 +119,35 @@ Ticket coll_start(Comm *c, const CollCall *call);
 void coll_wait(Ticket t);
 /* Local. Lets communication progress from inside a computation; returns at once. */
 void coll_progress(World *w);
-/* Collective over the group where its ranks share memory (world_shares_memory): a collective of
- * which a kernel reads or writes the blocks itself, so that no rank copies them (by_blocks).
+/* Collective over the group, whose ranks must share memory (world_shares_memory). In a call by
+ * blocks a kernel reads or writes the blocks itself, so the backend does not copy them.
  *
- *   all_gather      coll_block(t, o): src of rank o, which may be read until coll_block_done(t, o).
- *                   dst is not written, and may be NULL
- *   reduce_scatter  src is the receive buffer of this rank: slot q is written by rank q, with its
- *                   part of this rank's sum. coll_block(t, o): this rank's slot at rank o, to be
- *                   written before coll_block_done(t, o). dst is no part of src
+ *   all_gather      coll_block(t, o) returns src of rank o. It may be read until
+ *                   coll_block_done(t, o). dst is not written, and may be NULL
+ *   reduce_scatter  src is the receive buffer of this rank: rank q writes its term of this rank's
+ *                   sum to slot q. coll_block(t, o) returns this rank's slot in the buffer of
+ *                   rank o. The kernel writes it before coll_block_done(t, o). dst may not overlap
+ *                   src
  *
  * coll_block waits until rank o has started the call. Every rank calls coll_block_done once for
- * each o, itself included, before its coll_wait. Both may be called by any thread of the rank's
- * team. Source: Chang et al., FLUX (2024).
+ * each o, itself included, before its coll_wait. Any thread of the rank's team may call either.
+ * Source: Chang et al., FLUX (2024).
  *
- * Of device memory, where an all_gather is copied to dst all the same: coll_block returns at once,
- * and later work of the rank's stream may read or write the block; coll_block_done stands behind
- * it. Or a kernel waits itself: coll_flags gives a flag for each block, which is *said when the
- * block has come to dst; NULL: there are none. Then all of its work that needs a multiprocessor is
- * done, on all ranks. */
+ * Device memory differs: an all_gather is copied to dst, and coll_block returns the block in dst.
+ * coll_block returns at once, and work put into the rank's stream after it may read or write the
+ * block. coll_block_done is called when that work is in the stream. Alternatively a kernel waits
+ * for the blocks itself: coll_flags returns an array of flags, and flag o becomes *said when block
+ * o has arrived in dst. By the time a kernel put into the stream after coll_flags begins, src of
+ * every rank is written and this rank's own block is copied. What is left of the call needs no
+ * multiprocessor of this device, so the waiting kernel cannot block it. coll_flags returns NULL
+ * where there are no flags. */
 void *coll_block(Ticket t, int o);
 void coll_block_done(Ticket t, int o);
 const uint32_t *coll_flags(Ticket t, uint32_t *said);
-/* Local. The blocks of a call that has started as the rows that a matmul reads or writes: so many
- * of each rank, beginning with those that are here or, of a reduce_scatter, ending with those that
- * stay here. A kernel sets `of`; where several use the blocks, `done` is of the last alone. Life of
- * t: until the call is waited for. */
+/* Local. Describes the blocks of a started call by blocks to a matmul that reads or writes them: n
+ * blocks of `rows` rows, one of each rank. An all_gather begins with the block of this rank; a
+ * reduce_scatter ends with it. The matmul sets `of`. If several matmuls use the same blocks, only
+ * the last one calls `done`. The result refers to *t, which must live until coll_wait. */
 RowBlocks coll_row_blocks(Ticket *t, int64_t rows);
 bool world_shares_memory(const World *w);
 static inline void coll_run(Comm *c, const CollCall *call) {
@@ -147,7 +155,7 @@ static inline void coll_run(Comm *c, const CollCall *call) {
 }
 /* Collective over the group. Returns when all have entered. */
 void coll_barrier(Comm *c);
-/* Local. The group, of one rank where it is NULL, as a Group of base/group.h. */
+/* Local. c as a Group of base/group.h; NULL: a group of one rank. */
 Group comm_group(Comm *c);
 
 /* Local. The team that helps with copies and sums; NULL: none. While the team computes, its first
@@ -166,10 +174,10 @@ typedef struct CollCount {
     CollOp op;
     int size;             // of the group
     int64_t calls, bytes; // received from other ranks
-    double seconds;       // spent inside start and wait
+    double seconds;       // spent by the host in coll_start and coll_wait
 } CollCount;
 void world_count_reset(World *w);
-/* Local. Rows that were used, at most max of them. Returns how many. */
+/* Local. Copies the rows with at least one call, at most max of them. Returns how many. */
 int world_counts(const World *w, CollCount *rows, int max);
 const char *coll_op_name(CollOp op); // "all_gather", ...
 

@@ -32,29 +32,33 @@
 typedef struct CollSpan {
     const CollCall *call;
     const Comm *comm;
-    int64_t bytes;         // received from other ranks
-    Moment begin, started; // coll_start called; returned. Device: both are its begin
-    Moment wait, end;      // coll_wait called; returned. Device: kernels wait; go on
-    Moment complete;       // no longer in flight; device: this rank's part
+    int64_t bytes; // received from other ranks
+    // coll_start called; returned. Device: both are the begin on the communication stream
+    Moment begin, started;
+    // coll_wait called; returned. Device: the compute stream begins to wait; goes on
+    Moment wait, end;
+    Moment complete; // no longer in flight. Device: this rank's part of the work is done
 } CollSpan;
 typedef void CollWatch(void *ctx, const CollSpan *s);
 
-/* Local. Sets a function that is called with every collective after its wait; NULL: none. clock: of
- * the rank's device; NULL: host clock. When a device computes, collectives on host memory are never
- * exposed. */
+/* Local. Sets a function that is called with every collective after its wait; NULL: none. clock:
+ * the time source of the rank's device; NULL: the host clock. With a device clock, collectives on
+ * host memory are reported as never exposed. */
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock);
 
 typedef struct CollBackend {
     const char *name;
     bool polled; // collectives progress only inside progress() and wait()
-    // bytes of a message above which its receiver is asked first, a round trip; 0: never
+    // above this many bytes a message waits for a round trip: the sender asks the receiver first.
+    // 0: never
     int64_t asks;
-    // Local. Backends for device memory: is p device memory? Results are complete in the order of
-    // the rank's stream, not when wait returns. Such a backend opens a group (c->device) at its
-    // first call, collective over the group, as is close.
+    // Local. Only backends for device memory have it: is p device memory? The results of such a
+    // backend are complete in the order of the rank's stream, not when wait returns. coll.c opens a
+    // group with such a backend (c->device) at the group's first call. open and close are then
+    // collective over the group.
     bool (*takes)(const void *p);
-    /* Collective over the world. Makes c->impl; rank, size and member are set. Here and below NULL
-     * has nothing to do. */
+    /* Collective over the world. Makes c->impl; rank, size and member are set. NULL, here and
+     * below: the backend has nothing to do. */
     void (*open)(Comm *c);
     void (*close)(Comm *c); // Collective over the world, in the same order everywhere
     /* Local. Must not block. Calls of a group are numbered 1, 2, ...; *call lives until its
@@ -62,24 +66,25 @@ typedef struct CollBackend {
     void (*start)(Comm *c, uint64_t number, const CollCall *call);
     /* Collective. Returns when src may be reused and dst is complete. */
     void (*wait)(Comm *c, uint64_t number, const CollCall *call);
-    // coll_block, coll_block_done of a call that is not waited for yet; NULL: ranks share no memory
+    // coll_block and coll_block_done, for a call that is not waited for yet. NULL: ranks do not
+    // share memory
     void *(*block)(Comm *c, uint64_t number, const CollCall *call, int o);
     void (*block_done)(Comm *c, uint64_t number, const CollCall *call, int o);
-    // coll_flags; NULL: there are none
+    // coll_flags; NULL: the backend has no flags
     const uint32_t *(*flags)(Comm *c, uint64_t number, const CollCall *call, uint32_t *said);
     // Local. Handles arrived messages without the team, which is busy. NULL: nothing to handle
     void (*progress)(World *w);
-    void (*barrier)(Comm *c); // Collective. Backends for host memory; NULL: nobody to wait for
-    // Backends for device memory, or NULL: world_memory; and world_register and world_unregister,
-    // called once all ranks have the same arena.
+    void (*barrier)(Comm *c); // Collective. Backends for host memory; NULL: there is no other rank
+    // Backends for device memory, or NULL: world_memory, world_register and world_unregister.
+    // coll.c calls register_memory only if all ranks have laid out the arena alike.
     const ArenaMemory *(*memory)(const World *w, const ArenaMemory *memory);
     void (*register_memory)(World *w, void *p, size_t n_bytes);
     void (*deregister_memory)(World *w, void *p);
-    // world_share_memory, where there is no `block` yet
+    // world_share_memory, called while `block` is NULL
     bool (*share)(World *w, Err *e);
     // NULL: calls cannot be recorded (coll_record.h)
     const struct CollRecorder *recorder;
-    void (*leave)(World *w); // the last call, or NULL: frees w->impl
+    void (*leave)(World *w); // called last; frees w->impl. May be NULL
 } CollBackend;
 
 typedef struct CountRow {
@@ -93,20 +98,20 @@ struct Comm {
     Comm *next;                 // list of the world's groups, in the order of world_split
     char label[24];
     int rank, size;
-    int *member;      // [size] ranks in the world
+    int *member;      // [size] world rank of each rank of the group
     uint64_t started; // calls so far
     struct {
         CollCall call;                   // call k is open[k % COLL_IN_FLIGHT]
-        int row;                         // of the counters
+        int row;                         // index of the counters' row
         uint64_t number;                 // of the call in flight; 0: none
         const CollBackend *by;           // the backend of its memory
-        Moment begin, started, complete; // as in CollSpan; complete: 0: at the end of the wait
+        Moment begin, started, complete; // as in CollSpan. complete 0: at the end of the wait
     } open[COLL_IN_FLIGHT];
-    void *impl, *device; // state of the backend, and of the backend for device memory
+    void *impl, *device; // state of `backend` and of world->device for this group
 };
 
 struct World {
-    const CollBackend *backend, *device; // device: for device memory; or NULL
+    const CollBackend *backend, *device; // for host memory; for device memory, or NULL
     int rank, size;
     char node[HOST_NAME_MAX + 1], phase[96];
     Team *team;
@@ -119,7 +124,8 @@ struct World {
     const DeviceClock *clock; // time source for tracing; NULL: host clock
     bool wait_at_start;       // --overlap none: every collective is waited for where it starts
     struct CollRecording *recording; // in progress; or NULL
-    // tickets in flight; the same, but 0 inside a call of this world: when > 0 the team polls
+    // n_open: collectives in flight. wanted: n_open, but 0 inside a call of this world; the team
+    // polls while it is > 0
     int n_open, wanted;
     void *impl, *device_impl;
 };
@@ -127,13 +133,14 @@ struct World {
 /* Collective over the world, both. */
 World *world_create(const CollBackend *b, int rank, int size, void *impl);
 void world_free(World *w);
-/* The world of a single rank, and that of processes of a launcher. The latter ends the job if not
- * all ranks have started within `limit` seconds (0: no limit), and dies in a build without MPI. */
+/* Create the world of a single rank, and the world of the processes of a launcher. world_mpi_open
+ * ends the job if not all ranks have started within `limit` seconds (0: no limit), and dies in a
+ * build without MPI. */
 extern const CollBackend coll_self, coll_threads;
 World *world_self_open(void);
 World *world_mpi_open(int rank, double limit);
-/* State shared by n ranks that are threads. Each rank opens its own World of the job and calls
- * world_threads_left when it starts no more collectives. Freed when all Worlds are. */
+/* State shared by n ranks that are threads. Each rank opens its own World of the job, and calls
+ * world_threads_left after its last collective. Free the job after all Worlds. */
 typedef struct ThreadsJob ThreadsJob;
 enum { MAX_THREAD_RANKS = 64 };
 ThreadsJob *threads_job_create(int n);
@@ -155,7 +162,8 @@ static inline int64_t coll_block_bytes(const CollCall *call) {
 static inline int64_t coll_part(int64_t n, int p, int r) {
     return n / p * r + (n % p * r) / p;
 }
-/* Does the operation reduce over ranks? Is the whole tensor made of blocks? */
+/* coll_spreads: does the operation reduce over ranks? coll_has_blocks: is the whole tensor made of
+ * one block of each rank? */
 static inline bool coll_spreads(CollOp op) {
     return op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE || op == COLL_REDUCE;
 }
@@ -164,27 +172,30 @@ static inline bool coll_has_blocks(CollOp op) {
 }
 /* Bytes that a rank receives from others, as ring volumes. */
 int64_t coll_bytes(const CollCall *call, int rank, int size);
-/* Distance of neighbouring blocks of the whole in elements, dim 0. */
+/* dim 0: elements from the begin of one block of the whole to the begin of the next. */
 static inline int64_t coll_block_stride(const CollCall *call) {
     return call->stride ? call->stride : coll_elements(call);
 }
-/* all_gather: where this rank's block begins in dst, and where the next row of src begins, in
- * elements: src may be that very block. Blocks of dim 1 are size * cols apart in the whole. */
+/* all_gather. coll_own_block: where the block of `rank` begins in dst. coll_src_stride: elements
+ * from one row of src to the next. If src is its own block of dst (dim 1), rows are size * cols
+ * apart. */
 void *coll_own_block(const CollCall *call, int rank);
 int64_t coll_src_stride(const CollCall *call, int rank, int size);
-/* Are these the same call, as far as two ranks of a group must agree? Checked in debug builds. */
+/* Do two calls agree in everything that must be equal on all ranks of a group? Checked in debug
+ * builds. */
 bool coll_agree(const CollCall *a, const CollCall *b);
 /* Local. Ends the job with both calls. other: index of the other rank in the group. */
 _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                              const CollCall *theirs);
 enum { COLL_EXPIRED = 75, COLL_TEXT = 256 };
-/* all_reduce "dx of qkv" of 4096 bytes along x; NULL: a barrier */
+/* Local. Writes and returns a text like: all_reduce "dx of qkv" of 4096 bytes along x. call NULL: a
+ * barrier. */
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]);
 double coll_now(void); // seconds
-// has a rank of this process reached its limit? Then the others stop waiting too
+// has a rank of this process reached its limit? Then its other ranks stop waiting too
 bool coll_expired(void);
-/* Local. Prints that this rank waits for this, mostly as coll_describe has it. missing: "rank 2,
- * rank 5". */
+/* Local. Prints that this rank waits for `what`, usually a text of coll_describe. missing: the
+ * ranks that have not come, "rank 2, rank 5". */
 void coll_say_waiting(const Comm *c, const char *what, double seconds, const char *missing);
 /* Local. coll_say_waiting, then a pause for the lines of other ranks, then the end of the job with
  * status COLL_EXPIRED. */

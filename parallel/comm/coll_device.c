@@ -29,25 +29,28 @@
 
 _Static_assert((int)REDUCE_MOST >= (int)MAX_THREAD_RANKS, "a src for each rank");
 
-/* Events of a call: src may be read and dst written; this rank has done its part. */
-typedef struct Places {
+/* Events of a call of this rank. ready: src may be read and dst written. done: this rank has done
+ * its part. */
+typedef struct CallEvents {
     Event ready, done;
-} Places;
+} CallEvents;
 
-/* Of a group: call k uses entry k % COLL_IN_FLIGHT. */
+/* State of a group. Call k uses entry k % COLL_IN_FLIGHT. */
 typedef struct PeersGroup {
     DeviceGroup blocks;
-    Places at[COLL_IN_FLIGHT];
+    CallEvents at[COLL_IN_FLIGHT];
 } PeersGroup;
 
-static Places *places_of(const Comm *c, uint64_t number) {
+static CallEvents *events_of(const Comm *c, uint64_t number) {
     return &((PeersGroup *)c->device)->at[number % COLL_IN_FLIGHT];
 }
-static const Places *their_places(const Comm *c, int rank, uint64_t number) {
+/* The events of the same call at another rank of the group. */
+static const CallEvents *their_events(const Comm *c, int rank, uint64_t number) {
     const PeersGroup *g = threads_published(c, rank, number)->note;
     return &g->at[number % COLL_IN_FLIGHT];
 }
-static Event their_part(const Comm *c, int rank, uint64_t number) {
+/* The other rank's event for its slot at this rank, or for the block it copies from here. */
+static Event their_block_event(const Comm *c, int rank, uint64_t number) {
     const PeersGroup *g = threads_published(c, rank, number)->note;
     return g->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
 }
@@ -58,7 +61,7 @@ static void peers_open(Comm *c) {
     device_blocks_open(c);
 }
 
-/* After this barrier no rank waits for an event of this one. */
+/* The barrier ensures that no rank waits for an event of this rank any more. */
 static void peers_close(Comm *c) {
     PeersGroup *g = c->device;
     coll_barrier(c);
@@ -78,17 +81,19 @@ static void peers_leave(World *w) {
 
 /* ---- calls by blocks */
 
-/* Streams wait for events, which are there when the host has seen the other rank come. */
+/* READY: the host waits until rank o has made the call. Other signals: the host waits until all
+ * ranks are done with this rank's block. Then the event of rank o is recorded, and the stream waits
+ * for it. */
 static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call) {
     bool ready = sign == SIGN_READY;
     ready ? (void)threads_block(c, number, call, o) : threads_blocks_done(c, number, call);
-    device_follow(s, ready ? their_places(c, o, number)->ready : their_part(c, o, number));
+    device_follow(s, ready ? their_events(c, o, number)->ready : their_block_event(c, o, number));
 }
 
 static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call) {
-    (void)s, (void)sign; // the events of blocks are recorded
+    (void)s, (void)sign; // the caller has recorded the event of the block
     threads_block_done(c, number, call, o);
 }
 
@@ -97,7 +102,7 @@ static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call)
     return threads_published(c, o, number)->call.src;
 }
 
-static const BlockWay by_events = {
+static const BlockTransport by_events = {
     .host_waits = true, .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 /* ---- time stamps for tracing */
@@ -155,7 +160,7 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
     if (coll_spreads(call->op))
         reduce_type(call); // dies here for other types, before any rank waits
     if (BASE_DEBUG && call->by_blocks) device_poison_blocks(c, call);
-    device_record(places_of(c, number)->ready, device_stream());
+    device_record(events_of(c, number)->ready, device_stream());
     threads_publish(c, number, call, c->device);
 }
 
@@ -166,15 +171,15 @@ static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
         return;
     }
     threads_all_here(c, number, call);
-    for (int i = 0; i < c->size; i++) device_follow(comm_stream, their_places(c, i, number)->ready);
+    for (int i = 0; i < c->size; i++) device_follow(comm_stream, their_events(c, i, number)->ready);
     device_begins(c, number, comm_stream);
     ThreadsWork w = threads_work(c, number, call);
     do_work(&w, call, comm_stream);
     device_completes(c, number, comm_stream);
-    device_record(places_of(c, number)->done, comm_stream);
+    device_record(events_of(c, number)->done, comm_stream);
     threads_all_done(c, number, call);
     for (int i = 0; i < c->size; i++)
-        device_follow(device_stream(), their_places(c, i, number)->done);
+        device_follow(device_stream(), their_events(c, i, number)->done);
 }
 
 static const CollBackend coll_peers = {.name = "peers",
@@ -188,7 +193,8 @@ static const CollBackend coll_peers = {.name = "peers",
                                        .flags = device_flags,
                                        .leave = peers_leave};
 
-/* Can the kernels of each rank access the memory of all others? */
+/* On all ranks: do the kernels of each rank reach the memory of all others, as threads of one
+ * process? */
 static bool reach_all(World *w) {
     int mine = device_index(), *all = mem_calloc((size_t)w->size, sizeof *all);
     bool good = w->size == 1 || w->backend == &coll_threads;
@@ -221,7 +227,7 @@ void world_use_devices(World *w) {
     }
     DeviceWorld *p = mem_calloc(1, sizeof *p);
     Group g = comm_group(w->all);
-    p->comm = device_comm_stream(), p->way = &by_events;
+    p->comm = device_comm_stream(), p->transport = &by_events;
     p->apart = group_all(&g, device_sharer(w) < 0);
     world_set_device(w, &coll_peers, p);
 }

@@ -9,41 +9,48 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/devices.h"
 
-/* ---- the queue of a rank's calls, where a thread watches them: coll_device_watch.c */
+/* ---- the queue of a rank's calls on its device, watched by a thread: coll_device_watch.c */
 
-enum { MAX_QUEUED = 256, QUEUE_TEXT = 1024 }; // calls that the host may run ahead of the device
+// MAX_QUEUED: entries that the host may be ahead of the device
+enum { MAX_QUEUED = 256, QUEUE_TEXT = 1024 };
 
+/* A call and its group. */
 typedef struct Called {
     CollCall call;
     const Comm *comm;
 } Called;
 
-/* Recorded calls in the order in which they run. */
+/* The calls of one recording (CUDA graph), in the order in which they run. */
 typedef struct Recorded {
     Called *called;
     int n, cap;
-    // pinned; written by the running replay: 2i + 1: call i has begun, 2i + 2: it is done
+    // pinned; the running replay writes 2i + 1 when call i begins, 2i + 2 when call i is done
     uint32_t *note;
 } Recorded;
 
-/* A call in a stream, or a replay. */
+/* An entry of the queue: a call, or a replay of a recording. */
 typedef struct Queued {
+    // ready: the caller's work before the call; begun, done: first and last point of the entry
     Event ready, begun, done;
     Called called;
     const Recorded *replay; // NULL: a call
-    const Event *part;      // [size] what comes of each rank; NULL: it is not known of whom
-    double limit, since;    // since: when the thread saw it begin; 0: not yet
-    uint32_t note;          // last value seen by the thread
-    bool in_stream;         // completely
+    // [size] event o: the block of rank o has arrived, or its slot is written; NULL: progress is
+    // not known by rank
+    const Event *part;
+    // limit: longest time in flight, seconds. since: when the thread saw the call begin; 0: not yet
+    double limit, since;
+    uint32_t note;  // last note of a replay seen by the thread
+    bool in_stream; // the host has put all of the entry into its stream
 } Queued;
 
 typedef struct CallQueue {
-    pthread_mutex_t lock;  // held while the thread looks: of all that it looks at
-    int device;            // of the rank
+    // held while the thread checks; protects everything that the thread reads
+    pthread_mutex_t lock;
+    int device;            // device of the rank
     Queued at[MAX_QUEUED]; // entry k is at[k % MAX_QUEUED]
-    uint64_t first, end;   // entries [first, end) are not known to be done
-    // of the thread
-    void (*look)(void *ctx);
+    uint64_t first, end;   // entries [first, end) may still be in flight
+    // state of the thread; `check` is called in each round, beside the check of the queue
+    void (*check)(void *ctx);
     void *ctx;
     DieRank name;
     pthread_t thread;
@@ -51,57 +58,66 @@ typedef struct CallQueue {
     bool ends;
 } CallQueue;
 
-/* Local. look(ctx) is called beside the look at the queue, every 20 ms on the device of this rank
- * and in its name; NULL: there is no more to look at. */
-CallQueue *queue_open(void (*look)(void *ctx), void *ctx);
+/* Local. Makes the queue and starts its thread, which checks the oldest entry every 20 ms, on the
+ * device of this rank and under this rank's name. check(ctx) is called in every round too; NULL:
+ * nothing more to check. */
+CallQueue *queue_open(void (*check)(void *ctx), void *ctx);
 void queue_close(CallQueue *q);
-/* Local. The next entry, for this call or replay; blocks while the host is too far ahead.
- * queue_given: the entry is completely in its stream. queue_settle: waits for the last entry. */
+/* Local. queue_take: the next entry, filled from `of` (a call or a replay); blocks while the host
+ * is MAX_QUEUED entries ahead of the device. queue_given: marks that the entry is completely in its
+ * stream. queue_settle: waits for the last entry. */
 Queued *queue_take(CallQueue *q, const Queued *of);
 void queue_given(CallQueue *q, Queued *t);
 void queue_settle(const CallQueue *q);
-/* Local, with the lock. Has a wait since then reached its limit? And the other ranks of the group
- * of which part has not come or, of NULL, of whom at least one is missing. */
+/* Local, called with the lock held. queue_too_long: has a wait that began at `since` reached its
+ * limit? queue_others: writes the other ranks of the group whose event in `part` has not come. part
+ * NULL: writes all of them, joined by "or", since at least one is missing. */
 bool queue_too_long(double since, double limit);
 void queue_others(const Comm *c, const Event *part, char text[QUEUE_TEXT]);
 
 /* ---- calls by blocks: coll_device_blocks.c */
 
-/* What a signal says: src may be read and dst written; its part of the other's sum is
- * stored; the other's block is read. */
+/* What one rank signals to another: READY: src may be read, and dst or the slots be written. SLOT:
+ * the term for the other rank's sum is stored in its slot. READ: the other rank's block has been
+ * read. */
 typedef enum { SIGN_READY, SIGN_SLOT, SIGN_READ, N_SIGNS } BlockSign;
 
-/* How ranks signal each other, and reach each other's memory. */
-typedef struct BlockWay {
-    bool host_waits; // in wait_signal, for the call of the other rank
-    /* Local. Stream s signals rank o; stream s waits for the signal of rank o. */
+/* How ranks signal each other and address each other's memory: by events between threads
+ * (coll_device.c), by flags in memory between processes (coll_nccl_blocks.c). */
+typedef struct BlockTransport {
+    bool host_waits; // wait_signal blocks the host until the other rank has made the call
+    /* Local. send_signal: stream s signals rank o when it comes to this point. wait_signal: later
+     * work of stream s waits for the signal of rank o. */
     void (*send_signal)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call);
     void (*wait_signal)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call);
-    const void *(*src)(Comm *c, int o, uint64_t number, const CollCall *call); // of rank o
-} BlockWay;
+    // src of rank o, as an address of this rank
+    const void *(*src)(Comm *c, int o, uint64_t number, const CollCall *call);
+} BlockTransport;
 
-/* Of a rank: how its device_impl begins. */
+/* State of a rank; the first member of every backend's device_impl. */
 typedef struct DeviceWorld {
-    Stream comm;
-    bool apart; // no two ranks have the same device
-    const BlockWay *way;
-    CallQueue *queue; // NULL: there was no call to watch
+    Stream comm; // communication stream
+    bool apart;  // no two ranks have the same device
+    const BlockTransport *transport;
+    CallQueue *queue; // NULL: no call has been watched yet
 } DeviceWorld;
 
-/* Block i has come here or, of a reduce_scatter, this rank's slot at rank i is written. */
+/* Events of one call by blocks. part[o]: block o has arrived here (all_gather); this rank's slot at
+ * rank o is written (reduce_scatter). */
 typedef struct BlockEvents {
-    Queued *queued; // NULL: it is not watched
-    Event *part;
-    uint64_t copied; // the last all_gather whose copies are in the stream
+    Queued *queued;  // NULL: the call is not watched yet, or no longer
+    Event *part;     // [size]
+    uint64_t copied; // number of the last all_gather whose copies are in the stream
 } BlockEvents;
 
-/* Of a group: how Comm.device begins. Call k uses entry k % COLL_IN_FLIGHT, and the `size` flags
- * that belong to it. */
+/* State of a group; the first member of every backend's Comm.device. Call k uses entry k %
+ * COLL_IN_FLIGHT of `at`, and the `size` flags with the same index. */
 typedef struct DeviceGroup {
     BlockEvents at[COLL_IN_FLIGHT];
-    uint32_t *flags; // on the device: the number of the last call of which a block has come
+    // [COLL_IN_FLIGHT][size], on the device: number of the last call of which block o has arrived
+    uint32_t *flags;
 } DeviceGroup;
 
 static inline DeviceWorld *device_world(const Comm *c) {
@@ -113,28 +129,30 @@ static inline DeviceGroup *device_group(const Comm *c) {
 
 void device_blocks_open(Comm *c);
 void device_blocks_close(Comm *c);
-/* Local. From here on in stream s the call is watched. */
+/* Local. Adds the call to the queue. Its time in flight begins at this point of stream s. */
 void device_blocks_begin(Comm *c, uint64_t number, const CollCall *call, Stream s);
 void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call);
-/* As in CollBackend. */
+/* The functions of the same names in CollBackend. */
 void *device_block(Comm *c, uint64_t number, const CollCall *call, int o);
 void device_block_done(Comm *c, uint64_t number, const CollCall *call, int o);
 const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said);
 
 /* ---- all backends */
 
-/* Dies for a type without a kernel. */
+/* The call's type for the reduction kernels. Dies for a type that they do not sum. */
 ReduceType reduce_type(const CollCall *call);
 
-/* Local. Time stamps for tracing: the call begins with the next operation of stream s; it is
- * complete with the last operation put into s. */
+/* Local. Time stamps for tracing: the call begins at this point of stream s, or is complete at this
+ * point of s. */
 void device_begins(Comm *c, uint64_t number, Stream s);
 void device_completes(Comm *c, uint64_t number, Stream s);
-/* Local. Of a call by blocks: NaN where kernels or copies are to write, in the own stream. */
+/* Local. Debug builds: fills the buffer that kernels or copies of a call by blocks will write with
+ * NaN, in the rank's own stream. */
 void device_poison_blocks(const Comm *c, const CollCall *call);
-/* Collective over the world. The first earlier rank with the same device, or -1. */
+/* Collective over the world. The lowest rank before this one with the same device, or -1. */
 int device_sharer(World *w);
-/* Collective over the world. Do all ranks have the same NCCL, and each a device of its own? */
+/* Collective over the world. Do all ranks have the same version of NCCL, and each a device of its
+ * own? False, with the reason. */
 bool world_nccl_fits(World *w, Err *e);
 /* Collective over the world. Makes NCCL the backend for device memory; dies if it cannot. */
 void world_use_nccl(World *w);

@@ -1,4 +1,4 @@
-/* A build without CUDA: no rank has a device. */
+/* coll_device_absent -- replaces the device backends in a build without CUDA. */
 #include "base/die.h"
 #include "parallel/comm/devices.h"
 

@@ -1,8 +1,9 @@
-/* coll_device_blocks -- calls by blocks (coll_block) on device memory. Ranks reach each other's
+/* coll_device_blocks -- calls by blocks (coll_block) on device memory. Ranks access each other's
  * memory: threads of one process (coll_device.c), or processes of one node (coll_nccl_blocks.c).
- * The two differ in how a rank tells another one that its stream has come to a point, and hears it
- * (BlockWay): `>` and `?`. Time goes down. reduce_scatter of a matmul that stores its rows where
- * they are summed:
+ * The two kinds differ only in how the stream of one rank signals the stream of another
+ * (BlockTransport). In the pictures `x >` sends signal x to the other rank, `x?` waits for signal
+ * x, and time goes down. reduce_scatter of a matmul that stores its rows in the slots of the ranks
+ * that sum them:
  *
  *      rank 0: own       comm                   rank 1: own       comm
  *      start: ready 0 >                         start: ready 1 >
@@ -12,7 +13,7 @@
  *               |  dst = slot 0 + slot 1                 |  dst = slot 0 + slot 1
  *      wait: after the sum                      wait: after the sum
  *
- * all_gather of a matmul that waits for the flag of each block itself:
+ * all_gather, with a matmul that waits for the flag of each block itself:
  *
  *      rank 0: own       comm
  *      start: ready 0 >  ready 0? ready 1?
@@ -21,15 +22,15 @@
  *      matmul   |        block 1 of dst = src of rank 1; flag 1; read 1 >
  *      wait: has rank 1 read?
  *
- * A kernel that waits keeps its multiprocessors, and what it waits for must come without one. When
- * it begins, the sources are ready, and the rank's own block and all earlier work of the
- * communication stream are done: what is left is copies from other devices, which a copy engine
- * does, and flags, which the stream writes. The driver may copy within one device by a kernel; so
- * the own block comes first, and where ranks share a device no kernel waits, but the stream does,
- * block by block (coll_block).
+ * A kernel that waits occupies its multiprocessors, so the data that it waits for must arrive
+ * without one. When the kernel begins, the sources of all ranks are ready, and the rank's own block
+ * and all earlier work of the communication stream are done. What is left is copies from other
+ * devices, which a copy engine does, and flags, which the stream writes. The driver may implement a
+ * copy within one device by a kernel: therefore the own block is copied first. If ranks share a
+ * device, no kernel waits; instead the rank's stream waits, block by block (coll_block).
  *
- * An event is recorded again COLL_IN_FLIGHT calls later, behind a wait of all ranks for its call. A
- * flag is the number of the last call of which a block has come.
+ * An event is recorded again COLL_IN_FLIGHT calls later. All ranks have waited for its first call
+ * by then. A flag holds the number of the last call of which its block has arrived.
  */
 #include "base/mem.h"
 #include "parallel/comm/coll_device.h"
@@ -61,19 +62,20 @@ void device_blocks_close(Comm *c) {
     device_free(g->flags);
 }
 
-/* ---- the queue, where a thread watches calls */
+/* ---- the queue of watched calls */
 
 void device_blocks_begin(Comm *c, uint64_t number, const CollCall *call, Stream s) {
     BlockEvents *at = events_of(c, number);
     DeviceWorld *w = device_world(c);
     if (!w->queue) w->queue = queue_open(NULL, NULL);
     at->queued = queue_take(w->queue, &(Queued){.called = {*call, c},
-                                                .part = w->way->host_waits ? at->part : NULL,
+                                                .part = w->transport->host_waits ? at->part : NULL,
                                                 .limit = c->world->limit});
     device_record(at->queued->begun, s);
 }
 
-static void end(const Comm *c, BlockEvents *at) {
+/* Ends the queue entry of a call, if the call has one. */
+static void end_watch(const Comm *c, BlockEvents *at) {
     if (!at->queued) return;
     device_record(at->queued->done, device_stream());
     queue_given(device_world(c)->queue, at->queued);
@@ -82,24 +84,25 @@ static void end(const Comm *c, BlockEvents *at) {
 
 /* ---- all_gather */
 
-/* Puts the copies of an all_gather into the stream, once: this rank's block, then its
- * neighbour's. */
+/* Puts the copies of an all_gather into the communication stream, once per call: first this rank's
+ * block, then those of the next ranks in the order of ranks. */
 static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
     const DeviceWorld *w = device_world(c);
     BlockEvents *at = events_of(c, number);
     if (at->copied == number) return;
     at->copied = number;
-    for (int o = 0; o < c->size; o++) w->way->wait_signal(c, w->comm, o, SIGN_READY, number, call);
+    for (int o = 0; o < c->size; o++)
+        w->transport->wait_signal(c, w->comm, o, SIGN_READY, number, call);
     device_begins(c, number, w->comm);
     if (!at->queued) device_blocks_begin(c, number, call, w->comm);
     for (int i = 0; i < c->size; i++) {
         int o = (c->rank + i) % c->size;
         void *to = coll_own_block(call, o);
-        const void *src = w->way->src(c, o, number, call);
+        const void *src = w->transport->src(c, o, number, call);
         if (src != to) device_copy_in(w->comm, to, src, (size_t)coll_block_bytes(call));
         device_say(w->comm, flags_of(c, number) + o, (uint32_t)number);
         device_record(at->part[o], w->comm);
-        w->way->send_signal(c, w->comm, o, SIGN_READ, number, call);
+        w->transport->send_signal(c, w->comm, o, SIGN_READ, number, call);
     }
     device_completes(c, number, w->comm);
 }
@@ -114,7 +117,8 @@ const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uin
 
 /* ---- reduce_scatter */
 
-/* dst is the sum of this rank's slots. */
+/* Puts dst = the sum of this rank's slots into the communication stream; the rank's own stream
+ * waits for the sum. */
 static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     const DeviceWorld *w = device_world(c);
     int64_t n = coll_elements(call);
@@ -122,12 +126,13 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     f.dst[0] = call->dst;
     for (int o = 0; o < c->size; o++) {
         f.src[o] = (const char *)call->src + o * coll_block_bytes(call);
-        w->way->wait_signal(c, w->comm, o, SIGN_SLOT, number, call);
+        w->transport->wait_signal(c, w->comm, o, SIGN_SLOT, number, call);
     }
     device_begins(c, number, w->comm);
     device_reduce(w->comm, &f, reduce_type(call));
     device_completes(c, number, w->comm);
-    Event summed = events_of(c, number)->part[c->rank]; // it was that of the own slot, waited for
+    // used for the own slot until here, and waited for above
+    Event summed = events_of(c, number)->part[c->rank];
     device_record(summed, w->comm);
     device_follow(device_stream(), summed);
 }
@@ -135,31 +140,34 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
 /* ---- both */
 
 void *device_block(Comm *c, uint64_t number, const CollCall *call, int o) {
-    const BlockWay *way = device_world(c)->way;
+    const BlockTransport *transport = device_world(c)->transport;
     if (call->op == COLL_ALL_GATHER) {
         begin_copies(c, number, call);
         device_follow(device_stream(), events_of(c, number)->part[o]);
         return coll_own_block(call, o);
     }
     if (o == c->rank) return (char *)(uintptr_t)call->src + o * coll_block_bytes(call);
-    way->wait_signal(c, device_stream(), o, SIGN_READY, number, call);
-    return (char *)(uintptr_t)way->src(c, o, number, call) + c->rank * coll_block_bytes(call);
+    transport->wait_signal(c, device_stream(), o, SIGN_READY, number, call);
+    return (char *)(uintptr_t)transport->src(c, o, number, call) + c->rank * coll_block_bytes(call);
 }
 
 void device_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
-    if (call->op != COLL_REDUCE_SCATTER) return; // the copies have signalled
+    if (call->op != COLL_REDUCE_SCATTER) return; // all_gather: the copies send the signals
     device_record(events_of(c, number)->part[o], device_stream());
-    device_world(c)->way->send_signal(c, device_stream(), o, SIGN_SLOT, number, call);
+    device_world(c)->transport->send_signal(c, device_stream(), o, SIGN_SLOT, number, call);
 }
 
 void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call) {
-    const BlockWay *way = device_world(c)->way;
+    const BlockTransport *transport = device_world(c)->transport;
     BlockEvents *at = events_of(c, number);
-    if (way->host_waits) end(c, at); // with a limit of its own
+    // the host waits below, with a limit of its own: the thread need not watch
+    if (transport->host_waits) end_watch(c, at);
     if (call->op == COLL_REDUCE_SCATTER)
         sum_slots(c, number, call);
     else
-        for (int o = 0; o < c->size; o++) // then src is free; the matmul was behind its own copy
-            if (o != c->rank) way->wait_signal(c, device_stream(), o, SIGN_READ, number, call);
-    end(c, at);
+        // wait until all ranks have read src; this rank's copy ended before the matmul began
+        for (int o = 0; o < c->size; o++)
+            if (o != c->rank)
+                transport->wait_signal(c, device_stream(), o, SIGN_READ, number, call);
+    end_watch(c, at);
 }

@@ -1,6 +1,6 @@
-/* coll_device_watch -- a queue of calls on a device, and a thread that looks at the oldest that is
- * not done. A kernel or a stream that waits for another rank waits for ever if none comes, and a
- * host that waits for the device waits with it: the thread ends the job when a call is in flight
+/* coll_device_watch -- a queue of calls on a device, and a thread that watches the oldest call that
+ * is not done. If a rank is missing, a kernel or a stream that waits for it waits for ever, and so
+ * does a host that waits for the device. Therefore the thread ends the job when a call is in flight
  * for longer than the World's limit.
  */
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "parallel/comm/coll_device.h"
 
-enum { LOOK_NS = 20000000 };
+enum { CHECK_NS = 20000000 }; // between two checks of the thread
 
 /* ---- the queue */
 
@@ -35,7 +35,7 @@ void queue_settle(const CallQueue *q) {
     if (q->end > 0) device_await(q->at[(q->end - 1) % MAX_QUEUED].done);
 }
 
-/* ---- what the thread sees */
+/* ---- the checks of the thread */
 
 bool queue_too_long(double since, double limit) {
     return coll_expired() || (limit > 0 && coll_now() - since > limit);
@@ -54,23 +54,25 @@ void queue_others(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
     }
 }
 
+/* Removes the oldest entries that are done. */
 static void forget_done(CallQueue *q) {
     while (q->first < q->end && q->at[q->first % MAX_QUEUED].in_stream &&
            device_reached(q->at[q->first % MAX_QUEUED].done))
         q->first++;
 }
 
-/* The call of a queue entry that is in flight, or that the host is still enqueuing; NULL: none. */
+/* The call of a queue entry that is in flight, or that the host is still putting into its stream;
+ * NULL: none. Of a replay, a new note restarts the time. */
 static const Called *under_way(Queued *t) {
     const Recorded *r = t->replay;
     if (!r) return t->since > 0 || !t->in_stream || device_reached(t->begun) ? &t->called : NULL;
     uint32_t note = device_noted(r->note);
-    if (note != t->note) t->note = note, t->since = 0; // it progresses
+    if (note != t->note) t->note = note, t->since = 0; // the replay progresses
     return note % 2 ? &r->called[note / 2] : t->in_stream ? NULL : &r->called[0];
 }
 
-/* Is a call of the oldest queue entry in flight for too long? */
-static void look_at_oldest(CallQueue *q) {
+/* Ends the job if the call of the oldest queue entry is in flight for too long. */
+static void check_oldest(CallQueue *q) {
     if (q->first == q->end) return;
     Queued *t = &q->at[q->first % MAX_QUEUED];
     const Called *c = under_way(t);
@@ -91,10 +93,10 @@ static void *watch(void *ctx) {
     while (!q->ends) {
         struct timespec t;
         forget_done(q);
-        if (q->look) q->look(q->ctx);
-        look_at_oldest(q);
+        if (q->check) q->check(q->ctx);
+        check_oldest(q);
         clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += LOOK_NS;
+        t.tv_nsec += CHECK_NS;
         t.tv_sec += t.tv_nsec / 1000000000, t.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&q->change, &q->lock, &t);
     }
@@ -102,10 +104,10 @@ static void *watch(void *ctx) {
     return NULL;
 }
 
-CallQueue *queue_open(void (*look)(void *ctx), void *ctx) {
+CallQueue *queue_open(void (*check)(void *ctx), void *ctx) {
     pthread_condattr_t monotonic; // a clock that is set back must not stop the watching
     CallQueue *q = mem_calloc(1, sizeof *q);
-    q->look = look, q->ctx = ctx;
+    q->check = check, q->ctx = ctx;
     q->name = die_rank(), q->device = device_index();
     for (int i = 0; i < MAX_QUEUED; i++)
         q->at[i].ready = device_event(), q->at[i].begun = device_event(),

@@ -19,18 +19,21 @@
 #include "parallel/comm/coll_mpi_flight.h"
 #include "parallel/comm/coll_mpi_job.h"
 
-enum { VOLLEY = 16 };                  // polls between two sleeps
-static const double spin_for = 20e-6;  // seconds without a message before the first sleep
-static const double term_grace = 0.3;  // seconds; after a SIGTERM shorter waits are not reported
+enum { VOLLEY = 16 }; // polls between two sleeps
+// seconds without a message before a wait sleeps for the first time
+static const double spin_for = 20e-6;
+// seconds; waits shorter than this are not reported after a SIGTERM
+static const double term_grace = 0.3;
 static const double longest_sleep = 1; // seconds; a longer one means that this process was stopped
 
-/* State of this process. */
+/* MPI state of this process. */
 static struct {
     MpiComm *comms;
-    int *node;      // [ranks of the world] node of each
+    int *node;      // [world_size] number of the node of each rank
     double revived; // when this process noticed that it had been stopped
 } job;
 
+/* Handles the arrived messages of all collectives in flight. */
 static void advance_all(Team *team) {
     if (flight_count.flying == 0) return;
     for (MpiComm *m = job.comms; m; m = m->next)
@@ -54,14 +57,15 @@ static void terminated(const Flight *f, double waited) {
     mpi_job_deliver();
 }
 
-/* Seconds to sleep after so many without a message: a quarter of them bounds the delay. */
+/* Seconds to sleep after `still` seconds without a message. A quarter of the time waited so far, so
+ * that a sleep delays a message by at most a quarter. */
 static double sleep_after(double still) {
     double pause = still / 4;
     return pause < 5e-6 ? 5e-6 : pause > 1e-4 ? 1e-4 : pause;
 }
 
-/* Spins while messages arrive, then sleeps between volleys of polls: one poll advances MPI by one
- * step only, and a large message takes many. */
+/* Waits until a flight has landed. Spins while messages arrive, then sleeps between volleys of
+ * polls: one poll advances MPI by one step only, and a large message takes many steps. */
 static void fly(Flight *f) {
     const Comm *c = f->home->group;
     const World *w = c->world;
@@ -89,7 +93,8 @@ static void fly(Flight *f) {
 
 /* ---- the backend */
 
-/* The largest power of two ranks that are on one node wherever the group is cut in so many. */
+/* MpiComm.near: the largest power of two n that divides the size, such that each block of n
+ * consecutive ranks is on one node. 1 if all ranks of the group are on one node. */
 static int ranks_near(const Comm *c) {
     int near = 1;
     for (int twice = 2; c->size % twice == 0; twice *= 2) {
@@ -107,7 +112,7 @@ static bool any_near(const Comm *c) {
     return false;
 }
 
-/* The largest power of two whose square is at most the size, and which divides it. */
+/* The largest power of two n that divides size with n * n <= size. */
 static int square_root(int size) {
     int near = 1;
     while (size % (2 * near) == 0 && 4 * near * near <= size) near *= 2;

@@ -7,29 +7,34 @@
 #include "parallel/comm/coll_mpi_job.h"
 
 enum {
-    KEPT_BYTES = 16 << 20,        // buffers of one call for sums and packed blocks
-    MESSAGE_BYTES = 1 << 30,      // other messages
+    KEPT_BYTES = 16 << 20,        // buffers of one call for sums, or for packed blocks
+    MESSAGE_BYTES = 1 << 30,      // largest chunk of a call without such buffers
     TAGS_PER_CALL = FLIGHT_STEPS, // one per step
-    TAGS = 2048,                  // calls until tags repeat; twice as many, with those of barriers,
-    KEEPS = 64,                   // are below MPI's guaranteed 32767
+    // calls until tags repeat. Calls and barriers use TAGS * TAGS_PER_CALL tags each; all are below
+    // 32767, the largest tag that MPI guarantees
+    TAGS = 2048,
+    KEEPS = 64, // buffers that are kept for reuse
 };
 
-/* An all_reduce up to this size, in bytes, goes in one exchange, every rank sending all to all, as
- * long as each rank sends hardly more than in two: (p - 1) n instead of 2 (p - 1) n / p, which is
- * less than (p - 2) n more. It takes one latency instead of two. */
+/* An all_reduce of n bytes on p ranks with n <= whole_to takes one exchange, in which every rank
+ * sends its whole buffer to all others, if (p - 2) n <= whole_beyond. Each rank then sends (p - 1)
+ * n bytes, instead of 2 (p - 1) n / p in two exchanges: less than (p - 2) n more, for one latency
+ * instead of two. */
 static const int64_t whole_to = 16 << 10, whole_beyond = 1 << 10;
 
-/* A whole from this size on, in bytes, goes by nodes: less crosses the network, in twice as many
- * steps. */
+/* A tensor of at least this many bytes is sent by nodes: fewer bytes cross the network, in twice as
+ * many steps. */
 static const int64_t nodes_from = 8 << 10;
 
-/* Ranks of which no two share a node go as if some did, up to this size: fewer messages, and fewer
- * bytes between racks. Larger wholes are as quick directly, or quicker. */
+/* If no two ranks share a node, tensors up to this size, in bytes, are sent as if neighbours did:
+ * fewer messages, and fewer bytes between racks. Larger tensors are as quick directly, or
+ * quicker. */
 static const int64_t rounds_to = 128 << 10;
 
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
 struct FlightCount flight_count;
 
+/* Buffers that flights take and give back. */
 static struct {
     char *at;
     size_t bytes;
@@ -38,7 +43,7 @@ static struct {
 
 /* ---- parts */
 
-/* lines x width elements; lines are `stride` elements apart. */
+/* A matrix in memory: lines x width elements; lines begin `stride` elements apart. */
 typedef struct Part {
     char *at;
     int64_t lines, width, stride;
@@ -48,60 +53,62 @@ static bool is_packed(const Part *p) {
     return p->stride != p->width;
 }
 
-/* The current chunk of a part: n lines; a flat part has lines of one element. */
-static Part piece_of(const Flight *f, const void *at, int64_t n, int64_t width, int64_t stride) {
-    int64_t from = mpi_job_least(f->from, n);
+/* The current chunk of a part that has n lines. A contiguous part has lines of one element. */
+static Part chunk_of(const Flight *f, const void *at, int64_t n, int64_t width, int64_t stride) {
+    int64_t from = mpi_job_least(f->first, n);
     return (Part){.at = (char *)at + from * stride * coll_type_bytes(f->call->type),
-                  .lines = mpi_job_least(f->piece, n - from),
+                  .lines = mpi_job_least(f->chunk, n - from),
                   .width = width,
                   .stride = stride};
 }
 
-/* Part j of src or dst. */
+/* The current chunk of part j of a buffer, src or dst. */
 static Part part(const Flight *f, const void *buffer, int j) {
     const CollCall *call = f->call;
     int64_t size = f->home->group->size, n = coll_elements(call), begin = 0, end = n;
     int64_t bytes = coll_type_bytes(call->type);
     if (coll_has_blocks(call->op) && call->dim == 1)
-        return piece_of(f, (const char *)buffer + j * call->cols * bytes, call->rows, call->cols,
+        return chunk_of(f, (const char *)buffer + j * call->cols * bytes, call->rows, call->cols,
                         size * call->cols);
     if (coll_has_blocks(call->op)) begin = j * coll_block_stride(call), end = begin + n;
     if (call->op == COLL_ALL_REDUCE && !f->whole) {
         begin = coll_part(n, (int)size, j);
         end = coll_part(n, (int)size, j + 1);
     }
-    return piece_of(f, (const char *)buffer + begin * bytes, end - begin, 1, 1);
+    return chunk_of(f, (const char *)buffer + begin * bytes, end - begin, 1, 1);
 }
 
-/* A single block: src of an all_gather, dst of a reduce_scatter. */
+/* The current chunk of a buffer that is a single block: src of an all_gather, dst of a
+ * reduce_scatter. */
 static Part block(const Flight *f, const void *at, int64_t stride) {
     const CollCall *call = f->call;
-    if (call->dim == 1) return piece_of(f, at, call->rows, call->cols, stride);
-    return piece_of(f, at, coll_elements(call), 1, 1);
+    if (call->dim == 1) return chunk_of(f, at, call->rows, call->cols, stride);
+    return chunk_of(f, at, coll_elements(call), 1, 1);
 }
 
-/* Buffer i of several that each hold a chunk of any part, viewed with the shape of part j. */
+/* Slot i of `slots`. Each slot holds a chunk of any part; the result has the shape of part j. */
 static Part slot_at(const Flight *f, char *slots, int i, int j) {
     Part p = part(f, f->call->op == COLL_ALL_GATHER ? f->call->dst : f->call->src, j);
-    p.at = slots + i * f->piece * p.width * coll_type_bytes(f->call->type);
+    p.at = slots + i * f->chunk * p.width * coll_type_bytes(f->call->type);
     p.stride = p.width;
     return p;
 }
 
-/* Where a collected part is received: in dst, or in the buffer for packed blocks. */
+/* The memory into which a collected part j is received: dst, or the buffer for packed blocks. */
 static Part collected(const Flight *f, int j) {
     Part p = part(f, f->call->dst, j);
     return is_packed(&p) ? slot_at(f, f->packed, j, j) : p;
 }
 
-/* Index among the others. */
+/* Index of i when `own` is left out of the numbering. */
 static int other(int i, int own) {
     return i < own ? i : i - 1;
 }
 
-/* A term of part j that another rank sends. Slots [near - 1, nodes] are of ranks of this node, for
- * the parts that this rank carries; those of the first of them become the sums over this node.
- * Slots [nodes - 1] are of ranks of other nodes. */
+/* The slot in `kept` for the term of part j that rank `peer` sends. Slots [near - 1, nodes] hold
+ * the terms of other ranks of this node, for the parts that this rank carries; the first `nodes` of
+ * them are overwritten with the sums over this node. Slots [nodes - 1] behind them hold the terms
+ * of other nodes. */
 static Part term_of(const Flight *f, int peer, int j) {
     const Comm *c = f->home->group;
     int near = f->near, nodes = c->size / near;
@@ -110,36 +117,37 @@ static Part term_of(const Flight *f, int peer, int j) {
     return slot_at(f, f->kept, i, j);
 }
 
-/* The term of this node: a sum over its ranks, or of this rank alone. */
+/* This node's term of part j: the sum over its ranks, or this rank's src if parts are not sent by
+ * nodes. */
 static Part node_sum(const Flight *f, int j) {
     return f->near > 1 ? slot_at(f, f->kept, j / f->near, j) : part(f, f->call->src, j);
 }
 
-/* Where a part is received. */
+/* The memory into which a message is received. */
 static Part incoming(const Flight *f, const FlightMove *m) {
     return f->step <= FLIGHT_SPREAD ? term_of(f, m->peer, m->part) : collected(f, m->part);
 }
 
-/* This rank's part at the beginning of an all_gather. */
-static Part brought(const Flight *f) {
+/* src of this rank in an all_gather. */
+static Part own_src(const Flight *f) {
     const CollCall *call = f->call;
     const Comm *c = f->home->group;
     return block(f, call->src, coll_src_stride(call, c->rank, c->size));
 }
 
-/* Where the owner's sum is written. */
+/* The memory into which owner j writes the sum of part j. */
 static Part result(const Flight *f, int j) {
     const CollCall *call = f->call;
     return coll_has_blocks(call->op) ? block(f, call->dst, call->cols) : part(f, call->dst, j);
 }
 
-/* Where a part is sent from, before packing. */
+/* The memory from which a message is sent, before packing. */
 static Part outgoing(const Flight *f, const FlightMove *m) {
     const CollCall *call = f->call;
     if (f->step == FLIGHT_SPREAD_NEAR) return part(f, call->src, m->part);
     if (f->step == FLIGHT_SPREAD) return node_sum(f, m->part);
     if (call->op == COLL_ALL_GATHER)
-        return m->part == f->home->group->rank ? brought(f) : collected(f, m->part);
+        return m->part == f->home->group->rank ? own_src(f) : collected(f, m->part);
     return part(f, call->op == COLL_ALL_REDUCE ? call->dst : call->src, m->part);
 }
 
@@ -155,7 +163,8 @@ static void add_move(Flight *f, int part, int peer, bool receive) {
     f->move[f->n_moves++] = (FlightMove){part, peer, receive};
 }
 
-/* Messages between the ranks of a node: to each, what it carries (spread) or has not (collect). */
+/* Lists the messages between the ranks of a node, receives first. Spread: each rank sends the parts
+ * that its peer carries. Collect: each rank sends the parts that it carries itself. */
 static void list_near(Flight *f) {
     int near = f->near, size = f->home->group->size, rank = f->home->group->rank;
     int place = rank % near, first = rank - place;
@@ -168,8 +177,8 @@ static void list_near(Flight *f) {
             }
 }
 
-/* The messages of this rank in a step, receives first. Each rank begins with another partner, so
- * that not all send to the same one first. */
+/* Lists the messages of this rank in a step, receives first. Each rank begins with another partner,
+ * so that not all ranks send to the same one first. */
 static void list_moves(Flight *f) {
     const Comm *c = f->home->group;
     CollOp op = f->call->op;
@@ -213,6 +222,7 @@ static void post_one(Flight *f, int i, const Part *p) {
                   receive ? "MPI_Irecv" : "MPI_Isend");
 }
 
+/* Posts all messages of a step. A strided part is packed once and sent to several ranks. */
 static void post(Flight *f, Team *team) {
     int last = -1; // the part packed last
     list_moves(f);
@@ -228,7 +238,7 @@ static void post(Flight *f, Team *team) {
     }
 }
 
-/* Unpacks a received block into dst. */
+/* Unpacks the received blocks of an all_gather into dst. */
 static void unpack(Flight *f, Team *team) {
     const Comm *c = f->home->group;
     for (int j = 0; j < c->size; j++) {
@@ -240,8 +250,8 @@ static void unpack(Flight *f, Team *team) {
 
 /* ---- sums */
 
-/* The sum of part j over n ranks, `apart` ranks from each other: `own`, and the terms in the slots.
- * `to` is contiguous. */
+/* Sums part j over n ranks first, first + apart, ... into `to`, which is contiguous. The term of
+ * this rank is `own`; those of the others are in their slots. */
 static void sum_part(const Flight *f, Team *team, int j, int first, int n, int apart,
                      const Part *own, const Part *to) {
     MpiComm *m = f->home;
@@ -261,7 +271,7 @@ static void sum_part(const Flight *f, Team *team, int j, int first, int n, int a
                                     .row_bytes = to->width * bytes});
 }
 
-/* Over the ranks of this node, of each part that this rank carries. */
+/* Sums each part that this rank carries over the ranks of this node. */
 static void sum_near(const Flight *f, Team *team) {
     const Comm *c = f->home->group;
     int near = f->near, place = c->rank % near;
@@ -271,7 +281,8 @@ static void sum_near(const Flight *f, Team *team) {
     }
 }
 
-/* The owner's sum, over nodes. The result is a single block, a slice, or the whole buffer. */
+/* Sums the part that this rank owns over the nodes. The result is a single block, a slice, or the
+ * whole buffer. */
 static void sum_own(const Flight *f, Team *team) {
     const Comm *c = f->home->group;
     if (f->call->op == COLL_REDUCE && c->rank != f->call->root) return;
@@ -281,9 +292,9 @@ static void sum_own(const Flight *f, Team *team) {
 
 /* ---- buffers */
 
-/* The smallest free buffer that is large enough; else the largest free one is reallocated. After a
- * step or two every call finds a buffer. */
-static char *keep_take(size_t bytes) {
+/* Takes the smallest free buffer that is large enough; if there is none, the largest free one is
+ * reallocated. After a step or two every call finds a buffer of its size. */
+static char *buffer_take(size_t bytes) {
     int best = 0;
     for (int i = 1; i < KEEPS; i++) {
         size_t have = keep[i].bytes, other = keep[best].bytes;
@@ -300,7 +311,7 @@ static char *keep_take(size_t bytes) {
     return keep[best].at;
 }
 
-static void keep_give(const char *at) {
+static void buffer_give(const char *at) {
     for (int i = 0; i < KEEPS; i++)
         if (at && keep[i].at == at) keep[i].taken = false;
 }
@@ -344,12 +355,12 @@ static void begin_step(Flight *f, FlightStep step, Team *team) {
     post(f, team);
 }
 
-static void begin_piece(Flight *f, Team *team) {
+static void begin_chunk(Flight *f, Team *team) {
     FlightStep first = f->near > 1 ? FLIGHT_SPREAD_NEAR : FLIGHT_SPREAD;
     begin_step(f, coll_spreads(f->call->op) ? first : FLIGHT_COLLECT, team);
 }
 
-/* Number of lines, and lines per chunk. */
+/* Sets the number of lines and the lines per chunk, and takes the buffers that a chunk needs. */
 static void take_memory(Flight *f) {
     const CollCall *call = f->call;
     const Comm *c = f->home->group;
@@ -361,12 +372,12 @@ static void take_memory(Flight *f) {
     if (call->op == COLL_ALL_REDUCE && !f->whole) f->lines = (n + size - 1) / size;
     bool strided = lines_are_rows && f->lines > 0;
     int64_t at_once = spreads || strided ? KEPT_BYTES / size : MESSAGE_BYTES;
-    f->piece = line_bytes < at_once ? at_once / (line_bytes ? line_bytes : 1) : 1;
-    f->piece = mpi_job_least(f->piece, f->lines);
-    size_t piece_bytes = (size_t)(f->piece * line_bytes);
+    f->chunk = line_bytes < at_once ? at_once / (line_bytes ? line_bytes : 1) : 1;
+    f->chunk = mpi_job_least(f->chunk, f->lines);
+    size_t chunk_bytes = (size_t)(f->chunk * line_bytes);
     bool sums = spreads && (call->op != COLL_REDUCE || c->rank == call->root);
-    f->kept = sums && piece_bytes ? keep_take((size_t)(size - 1) * piece_bytes) : NULL;
-    f->packed = strided && piece_bytes ? keep_take((size_t)size * piece_bytes) : NULL;
+    f->kept = sums && chunk_bytes ? buffer_take((size_t)(size - 1) * chunk_bytes) : NULL;
+    f->packed = strided && chunk_bytes ? buffer_take((size_t)size * chunk_bytes) : NULL;
 }
 
 void flight_start(Flight *f, uint64_t number, const CollCall *call) {
@@ -375,7 +386,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     f->call = call;
     f->number = number;
     f->tag = TAGS_PER_CALL * (int)(number % TAGS + (barrier ? TAGS : 0));
-    f->from = 0;
+    f->first = 0;
     int64_t bytes = coll_block_bytes(call);
     f->whole =
         call->op == COLL_ALL_REDUCE && bytes <= whole_to && bytes * (c->size - 2) <= whole_beyond;
@@ -387,9 +398,10 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     memset(f->arrived, 0, (size_t)c->size * sizeof *f->arrived);
     take_memory(f);
     flight_count.flying++;
-    begin_piece(f, c->world->team);
+    begin_chunk(f, c->world->team);
 }
 
+/* Ends a flight: copies the block that was not sent, and gives the buffers back. */
 static void land(Flight *f, Team *team) {
     const CollCall *call = f->call;
     const Comm *c = f->home->group;
@@ -399,15 +411,16 @@ static void land(Flight *f, Team *team) {
                   call->src, row, call->rows, row);
     if (call->op == COLL_BROADCAST && c->rank == call->root && call->src != call->dst)
         coll_copy(team, call->dst, row, call->src, row, call->rows, row);
-    keep_give(f->kept);
-    keep_give(f->packed);
+    buffer_give(f->kept);
+    buffer_give(f->packed);
     f->step = FLIGHT_LANDED;
     if (call != &flight_barrier)
         f->home->group->open[f->number % COLL_IN_FLIGHT].complete = coll_now();
     flight_count.flying--;
 }
 
-/* All messages of this step are complete. */
+/* Called when all messages of this step are complete: sums, then begins the next step, the next
+ * chunk, or ends the flight. */
 static void end_step(Flight *f, Team *team) {
     if (f->step == FLIGHT_SPREAD_NEAR) {
         sum_near(f, team);
@@ -425,14 +438,14 @@ static void end_step(Flight *f, Team *team) {
         return;
     }
     if (f->call->op == COLL_ALL_GATHER && f->packed) unpack(f, team);
-    f->from += f->piece;
-    if (f->from < f->lines)
-        begin_piece(f, team);
+    f->first += f->chunk;
+    if (f->first < f->lines)
+        begin_chunk(f, team);
     else
         land(f, team);
 }
 
-/* One of the n requests that MPI_Testsome has ended did not succeed. */
+/* Dies with the error of the first failed one among n requests that MPI_Testsome has completed. */
 static _Noreturn void fail(const Flight *f, int n) {
     const MpiComm *m = f->home;
     int error = MPI_SUCCESS, kind, length;

@@ -229,7 +229,8 @@ void mpi_job_nodes(int *node) {
     if (near > 0)
         mine /= near;
     else
-        MPI_Bcast(&mine, 1, MPI_INT, 0, beside); // its first rank names a node
+        // the first rank of a node is the number of the node
+        MPI_Bcast(&mine, 1, MPI_INT, 0, beside);
     MPI_Allgather(&mine, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
     MPI_Comm_free(&beside);
 }

@@ -8,14 +8,15 @@
 #include <stdint.h>
 
 /* Collective over the world. Starts MPI. *rank: in, the launcher's number of this process; out,
- * MPI's. Dies if the launcher does not match this MPI. From here on die() ends all ranks, and a
- * SIGTERM is held until mpi_job_deliver. The job ends if the start takes more than `limit` seconds
- * before mpi_job_watched. */
+ * MPI's. Dies if the launcher does not match this MPI. From then on die() ends all ranks, and a
+ * SIGTERM is held until mpi_job_deliver. The job ends if more than `limit` seconds pass until
+ * mpi_job_watched. */
 void mpi_job_begin(int *rank, int *size, double limit);
 /* Collective over the world. */
 void mpi_job_end(void);
-/* Collective over the world. node[ranks] gets equal numbers for ranks that share memory.
- * MESH_NODE_RANKS=2 in the environment of rank 0: for each two ranks, as if on several nodes. */
+/* Collective over the world. node[r]: number of the node of rank r; ranks that share memory get
+ * equal numbers. If rank 0 has MESH_NODE_RANKS=2 in its environment, each two consecutive ranks
+ * count as one node, to emulate several nodes. */
 void mpi_job_nodes(int *node);
 
 /* Local. Brackets a call of MPI that waits for other ranks. If it takes more than `seconds` (0: no

@@ -9,7 +9,7 @@
  *      comm                  \ begun o  all_reduce  o done
  *
  * Strided blocks (dim 1, stride) are packed in the call's staging buffer: nothing is allocated in a
- * call, and the buffer is registered like the caller's other memory. Sums are NCCL's, in its order.
+ * call, and the buffer is registered like the caller's other memory. NCCL sums in its own order.
  */
 #include "parallel/comm/coll_nccl.h"
 
@@ -17,10 +17,10 @@
 #include "base/mem.h"
 #include "layers/cuda/reduce.h"
 
-/* Most multiprocessors of a call, which matmuls beside it do without (leave_multiprocessors): half
- * of NCCL's maximum of 32 (user guide, types: maxCTAs). On registered memory NCCL uses fewer by
- * itself. The minimum (minCTAs) and cluster sizes are left to NCCL. NCCL_MAX_CTAS in the
- * environment overrides. */
+/* Largest number of multiprocessors of a call; matmuls that run beside a call leave them free
+ * (leave_multiprocessors). It is half of NCCL's maximum of 32 (user guide, types: maxCTAs). On
+ * registered memory NCCL uses fewer by itself. The minimum (minCTAs) and cluster sizes are left to
+ * NCCL. NCCL_MAX_CTAS in the environment overrides. */
 enum { MAX_CTAS = 16 };
 
 void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c) {
@@ -82,12 +82,13 @@ static int type_of(CollType t) {
     return (const int[]){NCCL_F32, NCCL_F64, NCCL_I64, NCCL_I32, NCCL_U8, NCCL_BF16}[t];
 }
 
-static bool touch(const CollCall *call) {
+/* Are the blocks of the whole tensor contiguous, one behind the other? */
+static bool contiguous(const CollCall *call) {
     return call->dim ? call->rows == 1 : coll_block_stride(call) == coll_elements(call);
 }
 
 /* The staging buffer of a call with strided blocks. Dies if it is too small. */
-static char *place_of(const CollCall *call, int size) {
+static char *staging_of(const CollCall *call, int size) {
     size_t n_bytes = (size_t)(coll_block_bytes(call) * size);
     if (call->staging.n_bytes < n_bytes)
         die("collective \"%s\": strided blocks need a staging buffer; it has %zu of %zu bytes",
@@ -95,36 +96,37 @@ static char *place_of(const CollCall *call, int size) {
     return call->staging.p;
 }
 
-/* Copies between the strided blocks of the whole and the staging buffer. */
+/* Copies the strided blocks of the whole tensor to the staging buffer (pack), or back. */
 static void move_blocks(const NcclWorld *n, const CollCall *call, int size, char *whole,
-                        bool to_place) {
+                        bool pack) {
     int64_t bytes = coll_type_bytes(call->type), cols = call->cols * bytes;
     int64_t apart = call->dim ? cols : coll_block_stride(call) * bytes;
     int64_t ld = call->dim ? size * cols : cols;
-    Blocks there = {whole, ld, apart}, here = {call->staging.p, cols, call->rows * cols};
-    device_move_blocks(n->on.comm, size, call->rows, cols, to_place ? here : there,
-                       to_place ? there : here);
+    Blocks strided = {whole, ld, apart};
+    Blocks packed = {call->staging.p, cols, call->rows * cols};
+    device_move_blocks(n->on.comm, size, call->rows, cols, pack ? packed : strided,
+                       pack ? strided : packed);
 }
 
 static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     int64_t bytes = coll_type_bytes(call->type), block = coll_elements(call) * bytes;
     int size = g->of->size, rank = g->of->rank;
-    if (touch(call))
+    if (contiguous(call))
         return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm, n->on.comm);
-    char *place = place_of(call, size), *own = place + rank * block;
+    char *staging = staging_of(call, size), *own = staging + rank * block;
     Gather mine = {.n = 1, .rows = call->rows, .cols = call->cols * bytes};
     mine.dst_ld = mine.cols, mine.src_ld[0] = coll_src_stride(call, rank, size) * bytes;
     mine.src[0] = call->src, mine.dst[0] = own;
     device_gather(n->on.comm, &mine);
-    int result = n->f->all_gather(own, place, (size_t)block, NCCL_U8, g->comm, n->on.comm);
+    int result = n->f->all_gather(own, staging, (size_t)block, NCCL_U8, g->comm, n->on.comm);
     move_blocks(n, call, size, call->dst, false);
     return result;
 }
 
 static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     const void *src = call->src;
-    if (!touch(call)) {
-        src = place_of(call, g->of->size);
+    if (!contiguous(call)) {
+        src = staging_of(call, g->of->size);
         move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
     }
     return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
@@ -143,6 +145,7 @@ static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     return n->f->group_end();
 }
 
+/* Puts a call into the communication stream. Returns NCCL's result. */
 static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     size_t count = (size_t)coll_elements(call);
     int type = type_of(call->type);
@@ -175,10 +178,11 @@ static void catch_up(const NcclWorld *n, Event ready) {
     device_follow(n->on.comm, ready);
 }
 
-/* Between start and wait a call runs beside the kernels in the rank's own stream, which leave to it
- * the multiprocessors that it may take: FSDP's persistent matmuls on H100 took twice as long beside
- * NCCL (pytorch/pytorch, issue 143988). If NCCL takes fewer, or ends long before the wait, this
- * costs up to 16 of 132 multiprocessors. Neither has been measured here. */
+/* Between start and wait a call runs beside the kernels in the rank's own stream. Those kernels
+ * leave free the multiprocessors that the call may use: FSDP's persistent matmuls on H100 took
+ * twice as long beside NCCL (pytorch/pytorch, issue 143988). If NCCL uses fewer, or ends long
+ * before the wait, this costs up to 16 of 132 multiprocessors. Neither has been measured here.
+ * more: calls started, or ended if negative. */
 static void leave_multiprocessors(NcclWorld *n, int more) {
     n->under_way += more;
     device_leave(n->under_way > 0 ? MAX_CTAS : 0);
@@ -236,7 +240,7 @@ static const CollBackend coll_nccl = {.name = "nccl",
 
 /* ---- the world */
 
-/* All ranks need the library version of rank 0. */
+/* Does this rank have the library version of rank 0? NCCL requires one version on all ranks. */
 static bool has_version_of_all(World *w, const Nccl *f, Err *e) {
     Group g = comm_group(w->all);
     int mine = 0, first;
@@ -275,6 +279,7 @@ void world_use_nccl(World *w) {
     n->f = f, n->backend = coll_nccl;
     n->on.comm = device_comm_stream(), n->notes = device_comm_stream(), n->fork = device_event();
     nccl_record_open(n);
-    n->on.apart = true, n->on.way = &nccl_by_signs, n->on.queue = queue_open(nccl_look, n);
+    n->on.apart = true, n->on.transport = &nccl_by_signs,
+    n->on.queue = queue_open(nccl_check_all, n);
     world_set_device(w, &n->backend, n);
 }

@@ -8,43 +8,48 @@
 #include "parallel/comm/coll_device.h"
 #include "parallel/comm/nccl.h"
 
-enum { MAX_REGISTERED = 32 }; // allocations
+enum { MAX_REGISTERED = 32 }; // memory allocations
 
+/* State of a group. Entries of done and recorded: k % COLL_IN_FLIGHT for call k. */
 typedef struct NcclGroup {
     DeviceGroup blocks;
     NcclComm comm;
-    // of a group whose ranks open each other's memory, or NULL: [N_SIGNS][size] the sign of each
-    // rank; [size] where each has its own
+    // If the group's ranks have opened each other's memory, else NULL: signs[N_SIGNS][size], the
+    // signals from each rank to this one (coll_nccl_blocks.c); their_signs[size], the address of
+    // each rank's `signs`
     uint32_t *signs;
     void **their_signs;
     Comm *of;
-    struct NcclGroup *next, *next_open; // list of the world; list of the process
-    Event done[COLL_IN_FLIGHT];         // events after its calls
-    Event recorded[COLL_IN_FLIGHT];     // events of recorded calls, never queried
-    // handles of NcclWorld.registered[i]; NULL: none
+    struct NcclGroup *next, *next_open; // next: list of the world; next_open: list of the process
+    Event done[COLL_IN_FLIGHT];         // event after each call
+    Event recorded[COLL_IN_FLIGHT];     // events for recorded calls; they are never queried
+    // NCCL's handles of NcclWorld.registered[i]; NULL: none
     void *window[MAX_REGISTERED], *buffer[MAX_REGISTERED];
 } NcclGroup;
 
+/* State of a rank. */
 typedef struct NcclWorld {
     DeviceWorld on;
     const Nccl *f;
-    CollBackend backend; // with calls by blocks where ranks open each other's memory
+    // this world's table; `block` is set if ranks have opened each other's memory
+    CollBackend backend;
     int under_way;       // calls in flight
-    Recorded *recording; // in progress; or NULL
-    Stream notes;        // for notes of recordings, so that no call waits for them
-    Event fork;          // recordings: where a stream last followed another one
+    Recorded *recording; // the recording in progress; or NULL
+    Stream notes;        // stream of the notes of recordings, so that no call waits for a note
+    Event fork;          // recordings: event at which one stream last followed another
     struct {
         void *p; // NULL: free
         size_t n_bytes;
-        void **theirs; // [ranks of the world] the memory of each, at its address here; or NULL
+        // [world_size] the same allocation of each rank, as an address of this rank; or NULL
+        void **theirs;
     } registered[MAX_REGISTERED];
-    // with the lock of the queue:
+    // protected by the lock of the queue:
     NcclGroup *groups;
     struct {
         const Comm *comm; // NULL: none
         const char *what;
         double since, limit;
-    } opening; // a host call of NCCL that waits for the other hosts of a group
+    } opening; // the call of NCCL in which the host waits for the other hosts of a group
 } NcclWorld;
 
 /* Local. Ends the job with NCCL's error text if result is an error. */
@@ -52,38 +57,42 @@ void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c)
 
 /* Local. Prepares the world for recording. */
 void nccl_record_open(const NcclWorld *n);
-/* Local. Bracket a recorded call that is put into the communication stream. */
+/* Local. Called before and after a recorded call is put into the communication stream. */
 void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call);
 void nccl_record_end(NcclWorld *n, Event done);
 
-/* Functions of the backend's table. */
+/* Functions for the backend's table. */
 extern const struct CollRecorder nccl_recorder;
 const ArenaMemory *nccl_memory(const World *w, const ArenaMemory *memory);
 void nccl_register(World *w, void *p, size_t n_bytes);
 void nccl_deregister(World *w, void *p);
-/* Collective over the group, just opened or about to be closed. All registered memory of the
- * world. */
+/* Collective over the group, just opened or about to be closed. Registers or deregisters all
+ * registered memory of the world with the group. */
 void nccl_register_all(NcclWorld *n, NcclGroup *g);
 void nccl_deregister_all(const NcclWorld *n, NcclGroup *g);
 
-/* Ranks open each other's memory, so NCCL registers none: it is cudaMalloc's, for which CUDA has
- * handles. */
+/* Do ranks open each other's memory? Then no memory is registered with NCCL: arenas are allocated
+ * by cudaMalloc, for which CUDA has handles. */
 static inline bool nccl_shares(const NcclWorld *n) {
     return n->backend.block != NULL;
 }
 bool nccl_share(World *w, Err *e);
-/* Collective over the group. p of each rank, allocated alike, at its address here; NULL, with the
- * reason, on all ranks. To be closed by all before any rank frees its own. */
+/* Collective over the group. Each rank passes its own allocation p of the same size.
+ * nccl_open_memory returns [size] the allocation of each rank as an address of this rank; NULL,
+ * with the reason, on all ranks. All ranks call nccl_close_memory before any rank frees its own
+ * p. */
 void **nccl_open_memory(Comm *c, void *p, Err *e);
 void nccl_close_memory(const Comm *c, void **theirs);
 void nccl_signs_open(NcclGroup *g);
 void nccl_signs_close(NcclGroup *g);
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call);
-extern const BlockWay nccl_by_signs;
+extern const BlockTransport nccl_by_signs;
 
-/* Local. Beside the queue: errors of NCCL, and host calls of it that take too long. */
-void nccl_look(void *world);
-/* Local. Add and remove a communicator from the list that is aborted if the process ends early. */
+/* Local. Called by the watchdog beside its check of the queue: ends the job at an error of NCCL, or
+ * if a host call of NCCL takes too long. */
+void nccl_check_all(void *world);
+/* Local. Adds a communicator to, or removes it from, the list of those that are aborted if the
+ * process ends early. */
 void nccl_watch_open(NcclWorld *n, NcclGroup *g);
 void nccl_watch_close(NcclWorld *n, NcclGroup *g);
 /* Local. Tells the watchdog that the host enters a call of NCCL that waits for other hosts (what:

@@ -1,13 +1,15 @@
 /* coll_nccl_blocks -- calls by blocks (coll_device_blocks.c) between processes of one node. NCCL
- * has no calls that a kernel writes or reads by itself, so ranks open each other's registered
- * memory by CUDA IPC (layers/cuda/peer.h). A call has the same offset on all ranks: no address is
- * sent. Events do not reach other processes either, so streams write signs into each other's memory
- * and wait for them, and the host waits for nobody. A sign is the number of a call. Those of a kind
- * are written by one stream of a rank, so they count up. Streams that wait for a number take no
- * multiprocessor.
+ * has no calls in which a kernel of the caller reads or writes the blocks. So ranks open each
+ * other's registered memory by CUDA IPC (layers/cuda/peer.h). The memory of a call has the same
+ * offset on all ranks, so no address is sent.
  *
- * A call is an entry of the queue that the watchdog looks at (coll_device_watch.c), from its start
- * to the end of its wait, in the rank's own stream.
+ * Events do not reach other processes. Instead streams write signs into each other's memory and
+ * wait for them; the host does not wait for other ranks. A sign is a 32-bit word that holds the
+ * number of a call. All signs of one kind from one rank are written by one stream, so they only
+ * grow. A stream that waits for a number occupies no multiprocessor.
+ *
+ * A call is an entry of the queue that the watchdog checks (coll_device_watch.c), from its start to
+ * the end of its wait in the rank's own stream.
  */
 #include <string.h>
 
@@ -29,7 +31,7 @@ void **nccl_open_memory(Comm *c, void *p, Err *e) {
     Group all = comm_group(c);
     DeviceHandle mine = {{0}}, *handle = mem_calloc((size_t)c->size, sizeof *handle);
     void **theirs = mem_calloc((size_t)c->size, sizeof *theirs);
-    device_wait(); // what this rank does with it
+    device_wait(); // work of this rank that uses p
     bool good = device_handle(p, &mine, e);
     group_all_gather(&all, &mine, sizeof mine, handle);
     for (int o = 0; o < c->size && good; o++) {
@@ -39,11 +41,11 @@ void **nccl_open_memory(Comm *c, void *p, Err *e) {
     mem_free(handle);
     if (group_agree(&all, good, e)) return theirs;
     nccl_close_memory(c, theirs);
-    coll_barrier(c); // its owner may free it
+    coll_barrier(c); // from here on each rank may free its own memory
     return NULL;
 }
 
-/* Collective over the world. */
+/* Collective over the world. Are all ranks on one node? */
 static bool on_one_node(World *w, Err *e) {
     char *all = mem_calloc((size_t)w->size, sizeof w->node);
     Group g = comm_group(w->all);
@@ -72,7 +74,7 @@ bool nccl_share(World *w, Err *e) {
     return theirs != NULL;
 }
 
-/* p of this rank, at rank o of the group. */
+/* The address of this rank for the memory of rank o that corresponds to p of this rank. */
 static char *at_rank(const Comm *c, const CollCall *call, int o, const void *p) {
     const NcclWorld *n = c->world->device_impl;
     const char *at = p;
@@ -114,7 +116,7 @@ static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t numbe
     if (o != c->rank) device_say(s, theirs + (int)sign * c->size + c->rank, (uint32_t)number);
 }
 
-/* Waits for the sign of rank o; for this rank's own work by an event. */
+/* Waits for the sign of rank o. For o = this rank, waits for an event instead. */
 static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
                         const CollCall *call) {
     const NcclGroup *g = c->device;
@@ -131,11 +133,12 @@ static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call)
     return at_rank(c, call, o, call->src);
 }
 
-const BlockWay nccl_by_signs = {
+const BlockTransport nccl_by_signs = {
     .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call) {
-    if (BASE_DEBUG) device_poison_blocks(c, call); // own copies follow the event of the next line
+    // copies of this rank come after the event of the next line
+    if (BASE_DEBUG) device_poison_blocks(c, call);
     device_blocks_begin(c, number, call, device_stream());
     for (int o = 0; o < c->size; o++) send_signal(c, device_stream(), o, SIGN_READY, number, call);
 }

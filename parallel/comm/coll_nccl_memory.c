@@ -1,18 +1,19 @@
-/* Registered memory: NCCL's kernels read and write it in place, on other ranks too, instead of
- * copying through NCCL's own buffers, and take fewer multiprocessors for the same speed.
+/* coll_nccl_memory -- memory registered with NCCL. NCCL's kernels read and write registered memory
+ * in place, on other ranks too, instead of copying through NCCL's own buffers. They also need fewer
+ * multiprocessors for the same speed.
  *
  *   NCCL 2.27 ...    a symmetric window on all ranks of a communicator: also kernels that access
  *                    all ranks at once. Without direct access between devices NCCL copies
  *   NCCL 2.19 ...    a user buffer
  *   before           nothing
  *
- * Both require that a call uses the same offset on all ranks, and that all ranks have registered
- * the memory of the call, or none. So an arena is registered when all ranks of the world have laid
- * it out alike, and with every communicator: the model's own collectives then use equal offsets.
- * All ranks come here in the same order and between calls (in a step only in the first one, for new
- * communicators), with no call in flight: registering waits for other ranks, and may wait for the
- * device. Source: NCCL's user guide, "User Buffer Registration"; NCCL_WIN_ENABLE=0 and
- * NCCL_LOCAL_REGISTER=0 turn it off.
+ * Both kinds require that a call uses the same offset on all ranks, and that all ranks or none have
+ * registered the memory of the call. So an arena is registered, with every communicator, only if
+ * all ranks of the world have laid it out alike: then the model's collectives use equal offsets.
+ * All ranks register in the same order and between calls, with no call in flight (in a step, only
+ * the first one registers, with new communicators): registering waits for other ranks, and may wait
+ * for the device. Source: NCCL's user guide, "User Buffer Registration". NCCL_WIN_ENABLE=0 and
+ * NCCL_LOCAL_REGISTER=0 turn registration off.
  */
 #include "base/die.h"
 #include "base/mem.h"
@@ -55,7 +56,8 @@ static bool has_windows(const NcclWorld *n) {
     return n->f->window_register && n->f->window_deregister;
 }
 
-static int enter(const NcclWorld *n, NcclGroup *g, int i) {
+/* Registers entry i with a communicator: as a window, or as a buffer. Returns NCCL's result. */
+static int register_one(const NcclWorld *n, NcclGroup *g, int i) {
     void *p = n->registered[i].p;
     size_t n_bytes = n->registered[i].n_bytes;
     int result = NCCL_SUCCESS;
@@ -65,7 +67,7 @@ static int enter(const NcclWorld *n, NcclGroup *g, int i) {
     return n->f->buffer_register(g->comm, p, n_bytes, &g->buffer[i]);
 }
 
-static void leave(const NcclWorld *n, NcclGroup *g, int i) {
+static void deregister_one(const NcclWorld *n, NcclGroup *g, int i) {
     int result = NCCL_SUCCESS;
     if (g->window[i]) result = n->f->window_deregister(g->comm, g->window[i]);
     if (g->buffer[i]) result = n->f->buffer_deregister(g->comm, g->buffer[i]);
@@ -73,29 +75,30 @@ static void leave(const NcclWorld *n, NcclGroup *g, int i) {
     g->window[i] = g->buffer[i] = NULL;
 }
 
-/* Collective over the group: all ranks register the memory, or none. */
-static void enter_all(const NcclWorld *n, NcclGroup *g, int i) {
+/* Collective over the group. Registers entry i on all ranks; on none if one rank cannot. */
+static void register_on_all(const NcclWorld *n, NcclGroup *g, int i) {
     Group all = comm_group(g->of);
     Err e = {{0}};
-    int result = enter(n, g, i);
+    int result = register_one(n, g, i);
     if (result != NCCL_SUCCESS) err(&e, "%s", n->f->error_string(result));
     if (group_agree(&all, result == NCCL_SUCCESS, &e)) return;
     if (all.rank == 0)
         warn("NCCL cannot register memory along %s and copies instead: %s", comm_label(g->of),
              e.text);
-    leave(n, g, i);
+    deregister_one(n, g, i);
 }
 
 void nccl_register_all(NcclWorld *n, NcclGroup *g) {
     for (int i = 0; i < MAX_REGISTERED && !nccl_shares(n); i++)
-        if (n->registered[i].p) enter_all(n, g, i);
+        if (n->registered[i].p) register_on_all(n, g, i);
 }
 
 void nccl_deregister_all(const NcclWorld *n, NcclGroup *g) {
-    for (int i = MAX_REGISTERED - 1; i >= 0; i--) leave(n, g, i);
+    for (int i = MAX_REGISTERED - 1; i >= 0; i--) deregister_one(n, g, i);
 }
 
-/* The entry of an allocation; p NULL: a free entry. */
+/* The index of an allocation in `registered`; p NULL: a free entry. MAX_REGISTERED: there is
+ * none. */
 static int find(const NcclWorld *n, const void *p) {
     int i = 0;
     while (i < MAX_REGISTERED && n->registered[i].p != p) i++;
@@ -116,7 +119,7 @@ void nccl_register(World *w, void *p, size_t n_bytes) {
         die("ranks cannot open each other's memory: %s", e.text);
     for (NcclGroup *g = n->groups; g && !shares; g = g->next) {
         nccl_watch_host(n, g->of, "registered memory");
-        enter_all(n, g, i);
+        register_on_all(n, g, i);
     }
     nccl_watch_host(n, w->all, NULL);
 }
@@ -126,11 +129,11 @@ void nccl_deregister(World *w, void *p) {
     int i = find(n, p);
     if (i == MAX_REGISTERED) return;
     queue_settle(n->on.queue);
-    coll_barrier(w->all); // kernels of other ranks read it too
-    for (NcclGroup *g = n->groups; g; g = g->next) leave(n, g, i);
+    coll_barrier(w->all); // kernels of other ranks may read the memory too
+    for (NcclGroup *g = n->groups; g; g = g->next) deregister_one(n, g, i);
     if (n->registered[i].theirs) {
         nccl_close_memory(w->all, n->registered[i].theirs);
-        coll_barrier(w->all); // its owner may free it
+        coll_barrier(w->all); // from here on the owner may free the memory
     }
     n->registered[i].p = n->registered[i].theirs = NULL;
 }

@@ -1,15 +1,16 @@
-/* Recorded calls: the communication stream forks from the rank's own by an event and joins it by
- * another, as always, and is captured into the graph. The watchdog cannot query such events: they
- * are nodes of the graph. Nor can it use events that a graph records for the outside
- * (cudaEventRecordExternal): each shows only the last replay that was launched, and the host is
- * several replays ahead. So each call notes itself how far the graph is, in a word of host memory:
+/* coll_nccl_record -- calls of NCCL in CUDA graphs. As outside of a recording, the communication
+ * stream forks from the rank's own stream by one event and joins it by another; both streams are
+ * captured into the graph. The watchdog cannot query these events: they are nodes of the graph. Nor
+ * can it use events that a graph records for the outside (cudaEventRecordExternal): such an event
+ * shows only the replay that was launched last, and the host is several replays ahead. So the graph
+ * itself writes a note before and after each call, into a word of host memory:
  *
  *     own      matmul --o                         o-- norm, reads dst
  *     comm               \ o -- all_reduce -- o --/
  *     notes                 \ note 2i + 1      \ note 2i + 2
  *
- * Replays run one after the other, so the word belongs to the oldest replay that is not done. After
- * a replay it says that its last call is done. No call waits for a note.
+ * Replays run one after the other, so the word belongs to the oldest replay that is not done. At
+ * the end of a replay the word says that its last call is done. No call waits for a note.
  *
  * NCCL's guide, "Using NCCL with CUDA Graphs": calls are recorded on all ranks or on none, and a
  * replay counts as a call. Calls that are not recorded may come in between
@@ -46,7 +47,7 @@ void nccl_record_open(const NcclWorld *n) {
     device_unpin(nowhere);
 }
 
-/* Puts a note into the stream of notes, after this point of the communication stream. */
+/* Puts a note into the stream of notes, after this event of the communication stream. */
 static void note(const NcclWorld *n, Event here, int value) {
     device_follow(n->notes, here);
     device_note(n->notes, n->recording->note, (uint32_t)value);
@@ -64,7 +65,8 @@ void nccl_record_end(NcclWorld *n, Event done) {
     note(n, done, 2 * n->recording->n);
 }
 
-/* The rank's own stream has joined all calls, and now joins their notes. */
+/* The rank's own stream has joined the communication stream. Here it joins the stream of notes
+ * too. */
 static void recorded(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
     const Recorded *r = recording;
@@ -92,7 +94,7 @@ static void forget(World *w, void *recording) {
     Recorded *r = recording;
     queue_settle(n->on.queue);
     pthread_mutex_lock(&n->on.queue->lock);
-    n->on.queue->first = n->on.queue->end; // the watchdog no longer looks at it
+    n->on.queue->first = n->on.queue->end; // the watchdog no longer reads the recording
     pthread_mutex_unlock(&n->on.queue->lock);
     device_unpin(r->note);
     mem_free(r->called);

@@ -1,10 +1,12 @@
-/* What the thread of the queue (coll_device_watch.c) looks at beside it: it ends the job when NCCL
- * reports an error, or when a host call of NCCL waits too long for other hosts.
+/* coll_nccl_watch -- the checks of the watchdog (coll_device_watch.c) that belong to NCCL. The
+ * thread ends the job when NCCL reports an error, or when a host call of NCCL waits too long for
+ * other hosts.
  *
  * A process does not end while its kernels wait. So before an early end the communicators of all
- * ranks of the process are aborted, each in a thread of its own, since the kernels of one may queue
- * behind those of another. Then the process ends, whether or not all aborts have returned. Source:
- * NCCL's user guide, "Fault Tolerance": ncclCommGetAsyncError, ncclCommAbort.
+ * ranks of the process are aborted. Each is aborted in a thread of its own, since its kernels may
+ * be queued behind kernels of another communicator. Then the process ends, whether or not all
+ * aborts have returned. Source: NCCL's user guide, "Fault Tolerance": ncclCommGetAsyncError,
+ * ncclCommAbort.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -13,27 +15,28 @@
 #include "base/die.h"
 #include "parallel/comm/coll_nccl.h"
 
-enum { ABORT_MS = 1500 }; // longest time for aborts
+enum { ABORT_MS = 1500 }; // longest time that the end of the process waits for aborts
 
 /* ---- the end of the process */
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; // a thread that holds it does not die
-// communicators of all ranks of this process
+// a thread that holds this lock must not call die()
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+// the open communicators of all ranks of this process, linked by next_open
 static NcclGroup *all_open;
-static _Atomic int aborting;
+static _Atomic int aborting; // aborts that have not returned
 
 static void *abort_one(void *ctx) {
     const NcclGroup *g = ctx;
     const NcclWorld *n = g->of->world->device_impl;
     device_visit(n->on.queue->device);
-    n->f->abort(g->comm); // its result does not matter any more
+    n->f->abort(g->comm); // the result does not matter: the process ends
     atomic_fetch_sub(&aborting, 1);
     return NULL;
 }
 
 static void abort_all(void) {
     pthread_t thread;
-    pthread_mutex_lock(&open_lock); // no communicator is freed meanwhile
+    pthread_mutex_lock(&open_lock); // held until the end: no communicator is freed meanwhile
     for (NcclGroup *g = all_open; g; g = g->next_open) {
         atomic_fetch_add(&aborting, 1);
         if (team_start_thread(&thread, abort_one, g)) atomic_fetch_sub(&aborting, 1);
@@ -65,7 +68,7 @@ void nccl_watch_close(NcclWorld *n, NcclGroup *g) {
 
 /* ---- errors */
 
-/* The first call of a queue entry along this group that is not done; NULL: none. */
+/* The first call of a queue entry that belongs to this group and is not done; NULL: none. */
 static const CollCall *first_along(const Queued *t, const Comm *c) {
     const Recorded *r = t->replay;
     if (!r) return t->called.comm == c ? &t->called.call : NULL;
@@ -88,7 +91,7 @@ static void die_of_error(const NcclWorld *n, const NcclGroup *g, int result) {
         n->f->error_string(result), n->f->last_error(g->comm));
 }
 
-static void look_for_errors(NcclWorld *n) {
+static void check_errors(NcclWorld *n) {
     for (const NcclGroup *g = n->groups; g; g = g->next) {
         int state = NCCL_SUCCESS, result = n->f->async_error(g->comm, &state);
         if (result == NCCL_SUCCESS) result = state;
@@ -96,7 +99,7 @@ static void look_for_errors(NcclWorld *n) {
     }
 }
 
-static void look_at_host(const NcclWorld *n) {
+static void check_host_call(const NcclWorld *n) {
     const Comm *c = n->opening.comm;
     if (!c || !queue_too_long(n->opening.since, n->opening.limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
@@ -112,8 +115,8 @@ void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
     pthread_mutex_unlock(&n->on.queue->lock);
 }
 
-void nccl_look(void *world) {
+void nccl_check_all(void *world) {
     NcclWorld *n = world;
-    look_for_errors(n);
-    look_at_host(n);
+    check_errors(n);
+    check_host_call(n);
 }

@@ -9,7 +9,7 @@ struct CollRecording {
     void *impl;   // the backend's recording
     struct {
         int64_t calls, bytes;
-    } * row; // rows of the world's counters
+    } * row; // [n_rows] per replay, for each row of the world's counters
     int n_rows;
 };
 
@@ -18,12 +18,13 @@ const char *world_record_obstacle(const World *w, bool risk) {
                                : "a recording has only one rank";
 }
 
-/* NULL: nobody has something to do. */
+/* The device backend's recorder; NULL: there is none. */
 static const CollRecorder *recorder_of(const World *w) {
     return w && w->device ? w->device->recorder : NULL;
 }
 
-/* A collective may not start on one side of this point and be waited for on the other. */
+/* Dies if a collective is open: it may not start before a recording begins, or ends, and be waited
+ * for after. */
 static void check_closed(const CollRecording *r) {
     if (r->world && r->world->n_open > 0)
         die("%d collectives are open where a recording begins or ends", r->world->n_open);

@@ -19,17 +19,17 @@
 typedef struct CollRecording CollRecording;
 
 /* Local. The reason why collectives on device memory cannot be recorded; NULL: they can. risk:
- * accept the possible deadlock of several GPUs in one process. Below a w of NULL has no
- * collectives. */
+ * accept the possible deadlock of several GPUs in one process. In the functions below a w of NULL
+ * has no collectives. */
 const char *world_record_obstacle(const World *w, bool risk);
 
-/* Local, all of them. A recording is freed before the groups of its calls. */
+/* Local, all four. Free a recording before the groups of its calls. */
 CollRecording *world_record(World *w);
 void world_recorded(CollRecording *r);
 void world_replay(CollRecording *r, void (*replay)(void *recording), void *recording);
 void world_record_free(CollRecording *r);
 
-/* A backend's part of these functions, with a recording of its own. */
+/* A backend's part of these functions; r is the backend's own recording. */
 typedef struct CollRecorder {
     const char *(*obstacle)(const World *w, bool risk);
     void *(*record)(World *w);
@@ -38,8 +38,8 @@ typedef struct CollRecorder {
     void (*free)(World *w, void *r);
 } CollRecorder;
 
-/* For coll.c. Adds a call that starts while w records, to be counted in this row by replays. Dies
- * for a call that cannot be recorded. */
+/* For coll.c. Adds a call that starts while w records; replays count it in this row of the
+ * counters. Dies for a call that cannot be recorded. */
 void recording_add(World *w, const Comm *c, const CollCall *call, bool on_device, int row);
 
 #endif

@@ -32,7 +32,7 @@ REDUCE(sum_i64, uint64_t, a + b) // unsigned: overflow wraps around
 REDUCE(sum_i32, uint32_t, a + b)
 REDUCE(sum_u8, uint8_t, a + b)
 REDUCE(sum_bf16, uint16_t,
-       bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded each time
+       bf16_from_float(bf16_to_float(a) + bf16_to_float(b))) // rounded to bf16 after every addition
 
 /* dst[i] = a[i] + b[i] for n elements; dst may be a or b. Integers wrap around. */
 static void add(CollType type, void *dst, const void *a, const void *b, int64_t n) {
@@ -42,27 +42,30 @@ static void add(CollType type, void *dst, const void *a, const void *b, int64_t 
     table[type](dst, a, b, n);
 }
 
-/* Additions after term i of `size` is pushed. */
+/* Number of additions after term i of `size` terms is pushed. */
 static int adds_after(int i, int size) {
     return i + 1 < size ? __builtin_ctz((unsigned)i + 1) : __builtin_popcount((unsigned)i);
 }
 
-/* Terms are arrays of n elements, at most CHUNK bytes. */
-enum { CHUNK = 4096, DEEPEST = 24 }; // DEEPEST: log2 of the ranks + 2
+/* The stack that evaluates the tree of coll_reduce.h. Its entries are arrays of n elements, at most
+ * CHUNK bytes: a term, or a partial sum in `sum`. */
+enum { CHUNK = 4096, DEEPEST = 24 }; // entries on the stack: log2(ranks) + 2
 typedef struct Stack {
     CollType type;
     int64_t n;
-    int top; // 0 before the first term
+    int top; // number of entries
     const void *on[DEEPEST];
     _Alignas(64) char sum[DEEPEST][CHUNK];
 } Stack;
 
-/* Pushes a term and adds. dst: NULL, but with the last term where the sum goes; may be any term. */
+/* Pushes a term, then adds the two topmost entries `adds` times. dst: NULL, but with the last term
+ * the destination of the sum, which may be any term. */
 static void add_term(Stack *s, const void *term, int adds, void *dst) {
     s->on[s->top++] = term;
     for (; adds > 0; adds--, s->top--) {
         int to = s->top - 2;
-        void *at = dst && to == 0 ? dst : s->sum[to]; // the last addition: all terms have been read
+        // the last addition: all terms have been read, dst may be written
+        void *at = dst && to == 0 ? dst : s->sum[to];
         add(s->type, at, s->on[to], s->on[to + 1], s->n);
         s->on[to] = at;
     }
@@ -70,7 +73,7 @@ static void add_term(Stack *s, const void *term, int adds, void *dst) {
 
 /* Sums bytes begin..end of the concatenated rows, in chunks that fit into the L1 cache. A chunk is
  * read from all terms before it is written anywhere. */
-static void sum_piece(void *ctx, int64_t begin, int64_t end) {
+static void sum_range(void *ctx, int64_t begin, int64_t end) {
     const CollSum *s = ctx;
     _Alignas(64) char sum[CHUNK];
     Stack stack;
@@ -99,9 +102,9 @@ void coll_sum_terms(Team *team, const CollSum *s) {
     for (int i = 0; i < s->n_src; i++) contiguous &= s->stride[i] == s->row_bytes;
     if (contiguous) all.row_bytes *= all.rows, all.rows = 1; // one long row
     if (team)
-        team_for(team, all.rows * all.row_bytes, GRAIN, sum_piece, &all);
+        team_for(team, all.rows * all.row_bytes, GRAIN, sum_range, &all);
     else
-        sum_piece(&all, 0, all.rows * all.row_bytes);
+        sum_range(&all, 0, all.rows * all.row_bytes);
 }
 
 typedef struct Copy {
@@ -111,7 +114,7 @@ typedef struct Copy {
 } Copy;
 
 /* Copies bytes begin..end of the concatenated rows. */
-static void copy_piece(void *ctx, int64_t begin, int64_t end) {
+static void copy_range(void *ctx, int64_t begin, int64_t end) {
     const Copy *c = ctx;
     int64_t row = begin / c->row_bytes, at = begin % c->row_bytes;
     for (int64_t n; begin < end; begin += n, row++, at = 0) {
@@ -128,7 +131,7 @@ void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64
         row_bytes *= rows, rows = 1;
     Copy c = {dst, src, dst_stride, src_stride, row_bytes};
     if (team)
-        team_for(team, rows * row_bytes, GRAIN, copy_piece, &c);
+        team_for(team, rows * row_bytes, GRAIN, copy_range, &c);
     else
-        copy_piece(&c, 0, rows * row_bytes);
+        copy_range(&c, 0, rows * row_bytes);
 }

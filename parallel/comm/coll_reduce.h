@@ -1,8 +1,8 @@
 /* coll_reduce -- reductions and copies, shared by all backends.
  *
  * A sum over ranks is a tree: neighbours in pairs, then pairs of pairs; a term without a partner
- * goes to the next round. Below the tree of five terms, and how a stack evaluates it: each term is
- * pushed, then the two topmost are added so many times.
+ * goes to the next round. A stack evaluates the tree: each term is pushed, then the two topmost
+ * entries are replaced by their sum `adds` times. The tree of five terms:
  *
  *     ((b0 + b1) + (b2 + b3)) + b4            term  b0  b1  b2  b3  b4
  *                                             adds   0   1   0   2   1
@@ -17,16 +17,17 @@
 static inline int64_t coll_type_bytes(CollType t) {
     return (const int64_t[]){4, 8, 8, 4, 1, 2}[t];
 }
-/* The sum of a matrix over all ranks of a group: one term of each, in their order. */
+/* The sum of a matrix [rows, row_bytes] over all ranks of a group: one term of each rank, in the
+ * order of ranks. */
 typedef struct CollSum {
     CollType type;
     int n_src, n_dst;
-    const char *const *src; // [n_src] terms, two at least
-    const int64_t *stride;  // [n_src] bytes from row to row of a term
-    char *const *dst;       // [n_dst] where the sum goes, rows contiguous; may be any term
+    const char *const *src; // [n_src] terms; n_src >= 2
+    const int64_t *stride;  // [n_src] bytes from one row of a term to the next
+    char *const *dst; // [n_dst] buffers that get the sum, rows contiguous; each may equal a term
     int64_t rows, row_bytes;
 } CollSum;
-/* Local. Sums on the team, or without one. */
+/* Local. Sums on the team; NULL: on the calling thread. */
 void coll_sum_terms(Team *team, const CollSum *s);
 
 /* Local. Copies rows of row_bytes bytes between matrices with strides in bytes, on the team. */

@@ -11,9 +11,9 @@
  *      b0+b1+b2 of part 0      b0+b1+b2 of part 1      b0+b1+b2 of part 2       to all dst
  *      done 3                  done 3                  done 3                   src is free
  *
- * A call by blocks has no such gates: a kernel reads or writes the blocks itself (coll_block), and
- * each rank has a gate that counts those who are done with its block. reduce_scatter of two ranks;
- * `>`: to another's memory.
+ * A call by blocks has no such gates: a kernel reads or writes the blocks itself (coll_block). Each
+ * rank has one gate, which counts the ranks that are done with its block. reduce_scatter of two
+ * ranks, fused with a matmul x w; `>` writes to another rank's memory:
  *
  *      rank 0                                      rank 1
  *      start: publish                              start: publish
@@ -22,14 +22,16 @@
  *      done: counts at rank 1                      done: counts at rank 0
  *      wait: done 2; dst = slot 0 + slot 1         wait: done 2; dst = slot 0 + slot 1
  *
- * No rank waits in a kernel but for the start of the same call, which stands before the other's
- * kernel: so the rank that is furthest behind never waits. The wait for all stands behind the
- * kernel, and calls are in the same order on all ranks. An all_gather has the same gates: a rank is
- * done with a block when it has read it.
+ * A kernel waits for nothing but the start of the same call on other ranks. That start comes before
+ * the other rank's kernel, so the rank that is furthest behind never waits, and ranks cannot
+ * deadlock. The wait for all ranks comes after the kernel, and calls are in the same order on all
+ * ranks. An all_gather by blocks has the same gates: a rank is done with a block when it has read
+ * the block.
  *
- * No two ranks write the same part, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT. Gates
- * count on from lap to lap; no rank enters the next lap before all have left the wait of this one.
- * Calls on device memory use the same gates (coll_device.c) or none (coll_nccl.c).
+ * No two ranks write the same part, so dst may be src. Call k uses gate k % COLL_IN_FLIGHT. The
+ * count of a gate is never reset; a lap is one use of a gate by all ranks. No rank enters the next
+ * lap before all have left the wait of this one. Calls on device memory use the same gates
+ * (coll_device.c) or none (coll_nccl.c).
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -43,40 +45,43 @@
 
 enum { ARRIVED, DONE, BARRIER, BLOCKS };
 static const double slice = 0.05;  // seconds of sleep between checks of the limit
-static const double brief = 30e-6; // seconds that a wait takes for which nobody needs to sleep
+static const double brief = 30e-6; // seconds; for a wait shorter than this no rank needs to sleep
 
-/* On a cache line of its own, since ranks write it. */
+/* Counts the ranks that have passed. On a cache line of its own, since all ranks write to it. */
 typedef struct Gate {
     _Alignas(64) _Atomic uint32_t count;
 } Gate;
 
+/* State of one rank in a group; other ranks read it. */
 typedef struct Slot {
-    // last call that passed each gate: waits may come in any order; barriers
+    // [gate][entry] number of the last call with which the rank passed the gate, as waits may come
+    // in any order; number of its last barrier
     _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
-    uint32_t laps[2][COLL_IN_FLIGHT]; // how often the rank has passed each gate
-    double waited;                    // seconds, at the last gate of the rank
+    uint32_t laps[2][COLL_IN_FLIGHT]; // number of times that the rank has passed each gate
+    double waited;                    // seconds that the rank waited at its last gate
     Published published[COLL_IN_FLIGHT];
-    // [size * COLL_IN_FLIGHT] last call by blocks in which a rank was done with this rank's block
+    // [COLL_IN_FLIGHT][size] number of the last call by blocks in which rank r was done with this
+    // rank's block
     _Atomic uint32_t *block_done;
-    Gate blocks[COLL_IN_FLIGHT];         // counts these ranks
-    uint32_t block_laps[COLL_IN_FLIGHT]; // how often this rank has made such a call
+    Gate blocks[COLL_IN_FLIGHT];         // counts the ranks that are done with this rank's block
+    uint32_t block_laps[COLL_IN_FLIGHT]; // number of calls by blocks of this rank in each entry
 } Slot;
 
 /* Shared by the ranks of a group. */
 typedef struct Rendezvous {
-    _Atomic int users;
-    _Alignas(64) _Atomic uint32_t sleepers;
+    _Atomic int users;                      // ranks that have not closed the group
+    _Alignas(64) _Atomic uint32_t sleepers; // ranks that sleep at some gate
     Gate gate[2][COLL_IN_FLIGHT], barrier;
     Slot slot[];
 } Rendezvous;
 
 struct ThreadsJob {
     int size;
-    double spin; // seconds of spinning before a rank that waits sleeps
+    double spin; // seconds that a waiting rank spins before it sleeps
     Rendezvous *all;
-    void *board
-        [MAX_THREAD_RANKS]; // world_split: the first rank of a group publishes its Rendezvous here
-    _Atomic bool left[MAX_THREAD_RANKS];
+    // world_split: the first rank of a group publishes the group's Rendezvous here
+    void *board[MAX_THREAD_RANKS];
+    _Atomic bool left[MAX_THREAD_RANKS]; // ranks that start no more collectives
 };
 
 static Rendezvous *rendezvous_create(int size) {
@@ -93,8 +98,8 @@ static Rendezvous *rendezvous_create(int size) {
 ThreadsJob *threads_job_create(int n) {
     ThreadsJob *job = mem_calloc(1, sizeof *job);
     job->size = n;
-    // sleeping and waking cost some 100 us; if ranks share cores, spinning would keep the awaited
-    // rank from running
+    // sleeping and waking up cost some 100 us. If ranks share cores, spinning would keep the
+    // awaited rank from running
     job->spin = n <= team_cores() ? 200e-6 : 0;
     job->all = rendezvous_create(n);
     return job;
@@ -115,20 +120,21 @@ void world_threads_left(World *w) {
 
 /* ---- gates */
 
-/* Where the number of the last call in which rank `by` was done with the block of `owner` is. */
+/* Address of the number of the last call in which rank `by` was done with the block of rank
+ * `owner`. */
 static _Atomic uint32_t *block_done(const Comm *c, int owner, int by, uint64_t number) {
     const Rendezvous *m = c->impl;
     return &m->slot[owner].block_done[(number % COLL_IN_FLIGHT) * (uint64_t)c->size + (uint64_t)by];
 }
 
-/* Where the number of a rank's last call that passed a gate is stored. */
+/* Address of the number of the last call with which `rank` passed a gate. */
 static _Atomic uint32_t *passed(const Comm *c, int rank, int stage, uint32_t number) {
     Slot *s = &((Rendezvous *)c->impl)->slot[rank];
     if (stage == BLOCKS) return block_done(c, c->rank, rank, number);
     return stage == BARRIER ? &s->barriers : &s->passed[stage][number % COLL_IN_FLIGHT];
 }
 
-/* Counts this rank; the last one wakes the sleepers. Count and sleepers are sequentially
+/* Counts this rank; the last rank wakes the sleepers. Count and sleepers are sequentially
  * consistent, so either the last rank sees a sleeper or the sleeper sees the full count. */
 static void gate_count(Comm *c, Gate *g, uint32_t target) {
     Rendezvous *m = c->impl;
@@ -140,7 +146,8 @@ static void gate_enter(Comm *c, int stage, Gate *g, uint32_t number, uint32_t ta
     gate_count(c, g, target);
 }
 
-/* Writes the ranks that have not passed a gate. Has one of them ended? */
+/* Writes the ranks that have not passed a gate. Returns true if one of them has ended, and so will
+ * never pass. */
 static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, size_t n) {
     const ThreadsJob *job = c->world->impl;
     bool gone = false;
@@ -156,8 +163,9 @@ static bool list_missing(const Comm *c, int stage, uint32_t number, char *text, 
     return gone;
 }
 
-static void look_at_limits(const Comm *c, int stage, uint32_t number, const CollCall *call,
-                           double seconds) {
+/* Ends the job if a missing rank has ended, another rank has expired, or the limit is reached. */
+static void check_limits(const Comm *c, int stage, uint32_t number, const CollCall *call,
+                         double seconds) {
     char missing[MAX_THREAD_RANKS * 24], what[COLL_TEXT];
     double limit = c->world->limit;
     if (list_missing(c, stage, number, missing, sizeof missing) || coll_expired() ||
@@ -165,10 +173,11 @@ static void look_at_limits(const Comm *c, int stage, uint32_t number, const Coll
         coll_expire(c, coll_describe(c, call, what), seconds, missing);
 }
 
-/* Returns when `target` ranks were counted: spins, then sleeps. A rank that shares its core looks
- * once, since the others cannot come while it looks; where its last wait was brief it lets them run
- * and looks once more, since to sleep and to be woken takes longer. After a long wait it sleeps at
- * once: one that is woken runs on any idle core, one that has let others run waits for its turn. */
+/* Returns when the gate has counted `target`. A rank with a core of its own spins for job->spin
+ * seconds, then sleeps. A rank that shares its core checks the gate once, since the others cannot
+ * arrive while it runs. If its last wait was brief, it yields once and checks again, since sleeping
+ * and waking up take longer than that. After a long wait it sleeps at once: a woken thread runs on
+ * any idle core, a thread that has yielded waits for its core. */
 static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t target,
                       const CollCall *call) {
     Rendezvous *m = c->impl;
@@ -187,7 +196,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
             return;
         }
         if (seconds >= looked + slice)
-            look_at_limits(c, stage, number, call, seconds), looked = seconds;
+            check_limits(c, stage, number, call, seconds), looked = seconds;
         if (!yielded) sched_yield();
         if (seconds < job->spin || !yielded) continue;
         atomic_fetch_add(&m->sleepers, 1);
@@ -214,7 +223,7 @@ static void threads_open(Comm *c) {
     if (c == w->all) return;
     if (c->rank == 0) job->board[w->rank] = rendezvous_create(c->size);
     threads_barrier(w->all);
-    // the board is reused only after the next gather of world_split
+    // the board is overwritten only after the next all_gather of world_split
     c->impl = job->board[c->member[0]];
 }
 
@@ -234,6 +243,7 @@ static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
     return &threads_published(c, rank, number)->call;
 }
 
+/* Counts this rank at a gate of a call; does not wait. */
 static void pass(Comm *c, int stage, uint64_t number) {
     Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = ++m->slot[c->rank].laps[stage][at];
@@ -271,15 +281,16 @@ void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
 }
 
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
-    if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER) // no slot may stay so
+    // NaN: every slot must be overwritten
+    if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER)
         memset((void *)(uintptr_t)call->src, 0xff, (size_t)(c->size * coll_block_bytes(call)));
     threads_publish(c, number, call, NULL);
 }
 
 /* ---- calls by blocks */
 
-/* Where rank o is late, all are waited for: each of them is needed soon, and one wake costs less
- * than several. */
+/* If rank o has not started the call, waits for all ranks: each is needed soon, and one wake-up
+ * costs less than several. */
 void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
     uint32_t last = atomic_load(passed(c, o, ARRIVED, (uint32_t)number));
     if ((int32_t)(last - (uint32_t)number) < 0) wait_at(c, ARRIVED, number, call);
@@ -289,7 +300,7 @@ void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
     return (char *)(uintptr_t)theirs->src + slot * coll_type_bytes(call->type);
 }
 
-/* All ranks make the same calls: the laps of this rank are those of the other one. */
+/* All ranks make the same calls, so this rank's number of laps is also that of rank o. */
 void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
     Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = slot_of(c)->block_laps[at];
@@ -313,6 +324,7 @@ static void do_work(const Comm *c, const CollCall *call, const ThreadsWork *w) {
                                     .row_bytes = w->row_bytes});
 }
 
+/* reduce_scatter by blocks: dst = the sum of this rank's slots. */
 static void sum_of_slots(Comm *c, const CollCall *call) {
     int64_t bytes = coll_block_bytes(call);
     ThreadsWork w = {.sums = true, .n_src = c->size, .n_dst = 1, .rows = 1, .row_bytes = bytes};
@@ -345,7 +357,7 @@ static ThreadsWork gather_blocks(Comm *c, uint64_t number, const CollCall *call)
     int64_t bytes = coll_type_bytes(call->type), row = call->cols * bytes;
     ThreadsWork w = {
         .rows = call->rows, .row_bytes = row, .dst_ld = call->dim == 1 ? c->size * row : row};
-    // the neighbour's first, so that not all ranks read the same one
+    // begins with the next rank's block, so that not all ranks read the same one
     for (int i = 1; i <= c->size; i++) {
         int o = (c->rank + i) % c->size;
         const CollCall *theirs = call_of(c, o, number);
@@ -413,8 +425,8 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
     threads_all_here(c, number, call);
     ThreadsWork w = threads_work(c, number, call);
     do_work(c, call, &w);
-    // a rank whose src is not read and whose dst no other writes need not wait; in debug builds its
-    // call is read
+    // a receiver of a broadcast need not wait: no rank reads its src or writes its dst. In debug
+    // builds other ranks read its call
     bool free = call->op == COLL_BROADCAST && c->rank != call->root;
     if (BASE_DEBUG || !free)
         threads_all_done(c, number, call);

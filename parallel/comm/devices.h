@@ -18,26 +18,26 @@
 #include "base/arena.h"
 #include "parallel/comm/coll.h"
 
-/* Collective over the world. The thread of each rank has chosen a device (device_works). Could
- * world_use_devices serve them? False, with the reason, on every rank. */
+/* Collective over the world. The thread of each rank has chosen a device (device_works). Can
+ * world_use_devices serve all ranks? False, with the reason, on every rank. */
 bool world_devices_fit(World *w, Err *e);
 /* Collective over the world. The thread of each rank has opened a device. Dies if no backend can
- * serve them. */
+ * serve these devices. */
 void world_use_devices(World *w);
-/* Collective over the world, before any collective on device memory: from now on kernels use other
- * ranks' memory that is registered (coll_block), by CUDA IPC where ranks are processes. True where
- * they do already. False, with the reason, on every rank. Collectives are no longer recorded, nor
- * is memory registered with NCCL. */
+/* Collective over the world, before any collective on device memory. From then on kernels read and
+ * write other ranks' registered memory (coll_block), by CUDA IPC if ranks are processes. True if
+ * they can already. False, with the reason, on every rank. Afterwards collectives cannot be
+ * recorded into graphs, and memory is not registered with NCCL. */
 bool world_share_memory(World *w, Err *e);
-/* Collective over the world, before devices are closed. Does nothing if none are in use. */
+/* Collective over the world, before devices are closed. Does nothing if no devices are in use. */
 void world_leave_devices(World *w);
 
-/* Local. The allocator for arenas whose blocks take part in collectives; `memory` itself without
- * devices or with a w of NULL. */
+/* Local. The allocator for arenas whose memory takes part in collectives. Returns `memory` itself
+ * if w is NULL or has no devices. */
 const ArenaMemory *world_memory(const World *w, const ArenaMemory *memory);
-/* Collective over the world. Registers a committed arena of such memory with the backend (NCCL user
- * buffers); deregister before the arena is freed. Nothing is done for an arena that was not
- * registered, or with a w of NULL. */
+/* Collective over the world. Registers a committed arena, allocated with world_memory, with the
+ * backend (NCCL user buffers). Deregister it before it is freed. Deregistering an arena that was
+ * not registered does nothing, nor does a w of NULL. */
 void world_register(World *w, const Arena *a);
 void world_unregister(World *w, const Arena *a);
 

@@ -27,7 +27,7 @@ enum NcclType {
 };
 enum { NCCL_SUM = 0 };
 
-/* As in version 2.18; later versions read only `size` bytes. */
+/* ncclConfig_t of version 2.18; later versions of the library read only `size` bytes. */
 enum { NCCL_MAGIC = (int)0xcafebeef, NCCL_OLDEST = 21801, NCCL_UNDEFINED = -2147483647 - 1 };
 /* Flag of window_register: a collective uses the same offset in the window on all ranks. */
 enum { NCCL_SYMMETRIC = 1 };
@@ -39,11 +39,12 @@ typedef struct NcclConfig {
     int split_share;
 } NcclConfig;
 
-/* Pure. The library's initializer of that version: fields left as they are keep NCCL's defaults. */
+/* Pure. The initializer of version 2.18. Fields that the caller does not set keep NCCL's
+ * defaults. */
 NcclConfig nccl_config(void);
 
 /* Functions of the library, in the order of their names in nccl.c. An int result is a NcclResult.
- * The last ones came with later versions: NULL if missing. */
+ * The last six came with later versions: NULL if the library lacks them. */
 typedef struct Nccl {
     int (*version)(int *version);
     int (*unique_id)(NcclId *id);
@@ -75,9 +76,11 @@ typedef struct Nccl {
 
 /* Local. Loads a library of this name or path. False: missing, too old, or without a function. */
 bool nccl_load(const char *library, Nccl *n, Err *e);
-/* Local. The library of this machine, loaded once per process; NULL, with the reason: none. */
+/* Local. The library of this machine, loaded once per process. NULL, with the reason: there is
+ * none. */
 const Nccl *nccl(Err *e);
-/* Local. For tests: replaces the library of this machine; NULL: none, for this reason. */
+/* Local. For tests: replaces the library of this machine. n NULL: there is no library, for this
+ * reason. */
 void nccl_give(const Nccl *n, const char *reason);
 
 #endif

@@ -12,11 +12,11 @@
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 
-/* Variables with the number of ranks of a launcher and the rank of this process: Open MPI; MPICH,
- * Intel MPI and srun --mpi=pmi2; MVAPICH; any srun; torchrun, which is refused, as its processes do
- * not find each other through MPI. Those of srun belong to a job step, which only srun makes: in a
- * batch script or an interactive allocation of many tasks SLURM_NTASKS is set, but there is one
- * process. */
+/* Environment variables in which launchers put the number of ranks and the rank of this process. In
+ * this order: Open MPI; MPICH, Intel MPI and srun --mpi=pmi2; MVAPICH; any srun; torchrun, which is
+ * refused because its processes do not find each other through MPI. The two of srun exist only
+ * within a job step, which only srun makes. In a batch script or an interactive allocation of many
+ * tasks SLURM_NTASKS is set, but there is one process. */
 static const struct {
     const char *size, *rank;
 } launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
@@ -27,6 +27,8 @@ static const struct {
 
 enum { UNSAID = -1 }; // the launcher does not say the number of ranks; MPI knows it
 
+/* Returns the number of ranks of the launcher, UNSAID, or 0 without a launcher; *rank of this
+ * process. */
 static int launched_as(int *rank) {
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
         const char *size = getenv(launchers[i].size), *text = getenv(launchers[i].rank);
@@ -123,7 +125,7 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     return result;
 }
 
-/* A rank, and the cores that it may use. */
+/* The node of a rank, and the cores that it may use. */
 typedef struct RankCores {
     char node[HOST_NAME_MAX + 1];
     cpu_set_t cores;

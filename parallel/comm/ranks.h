@@ -21,24 +21,28 @@ int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 void ranks_set_start_limit(double seconds);
 /* Local. Has a launcher started this process? */
 bool ranks_under_launcher(void);
-/* Local. Number of ranks that the launcher says; 0: no launcher, or unknown. */
+/* Local. Number of ranks according to the launcher; 0: no launcher, or the launcher does not
+ * say. */
 int ranks_launched(void);
-/* Local. The MPI library that this program was built with: "Open MPI v4.1.4", or "none...". */
+/* Local. Writes the MPI library that this program was built with: "Open MPI v4.1.4", or
+ * "none...". */
 void ranks_mpi_version(char *text, size_t n);
-/* Local, before main() reads its options. Only the first process reports a wrong command line. */
+/* Local, before main() reads its options. From then on only the first process reports a wrong
+ * command line. */
 void ranks_share_usage(void);
-/* What the ranks of a node share, as one of them sees it. */
+/* How one rank shares its node with other ranks. */
 typedef struct NodeShare {
-    int ranks;  // of this node
-    int before; // of these, with smaller numbers
-    int alike;  // of these, that may use the very cores of this one, with it
-    int cores;  // that they may use together
+    int ranks;  // ranks on this node
+    int before; // those with a smaller rank
+    int alike;  // those whose set of allowed cores equals this rank's, itself included
+    int cores;  // cores that all ranks of the node together may use
 } NodeShare;
-/* Collective over the world. Before teams are made: a team may tie the thread that makes it to one
- * core, and `cores` and `alike` then go by those. */
+/* Collective over the world, before teams are made: a team may tie the thread that makes it to one
+ * core, and `cores` and `alike` would then count that core only. */
 NodeShare ranks_on_node(World *w);
-/* Local, before the team is made. Its size: this rank's share of the cores that it may use, and
- * other ranks too; at least 1. quota: cores whose time the ranks of this node get together, or 0 */
+/* Local, before the team is made. Threads of this rank's team, at least 1: its share of the cores
+ * that it and `alike` - 1 other ranks may use. quota: cores whose time a limit grants to all ranks
+ * of this node together; 0: no limit. */
 int ranks_threads(const NodeShare *s, int quota);
 /* Local. For ranks other than 0: waits for rank 0 to end the job with its message. */
 _Noreturn void ranks_follow(const World *w);
