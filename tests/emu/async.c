@@ -1,10 +1,12 @@
-/* Copies from device to shared memory that a thread begins, and waits for later.
+/* async -- cp.async: copies from device memory to shared memory that a thread begins and waits for
+ * later.
  *
- *     begin       bytes in shared memory are poisoned: on hardware they may change from now on
- *     commit      what was begun since the last commit is a group
- *     wait(n)     all groups but the last n are done, here and now
+ *     begin       the bytes in shared memory are poisoned: on hardware they may change from now on
+ *     commit      the copies begun since the last commit form a group
+ *     wait(n)     executes the copies of all groups but the last n
  *
- * So what is read too early is NaN, and so is what is overwritten while others still read it. */
+ * So bytes that are read before their wait are NaN, and so are bytes that other threads still read
+ * when they are overwritten. */
 #include <string.h>
 
 #include "base/mem.h"

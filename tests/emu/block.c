@@ -1,4 +1,5 @@
-/* The threads of a block: who runs, who waits, and where they meet. */
+/* block -- schedules the threads of blocks: which one runs next, which ones wait, and the barriers
+ * and warp exchanges at which they meet. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,20 +15,20 @@
 __thread EmuPosition emu_at;
 __thread Block *emu_block;
 
-/* The Blocks of a thread of the host, kept for its next launch: one, or as many as have waited for
- * each other at once. A thread that ends leaves them to others: ranks live for a few steps, and the
- * stacks of a block take longer to map than most kernels to run. */
+/* The Blocks of one thread of the host, kept for its next launch: one, or as many as have waited
+ * for each other at once. A host thread that ends leaves its pool to other threads: the ranks of a
+ * test live for a few steps, and mapping the stacks of a block takes longer than most kernels. */
 enum { MOST_BLOCKS = 32, MOST_LEFT = 8192 };
 typedef struct Pool {
     Block *at[MOST_BLOCKS];
     int n;
-    struct Pool *next; // of those that threads left
+    struct Pool *next; // list of the pools that ended threads have left
 } Pool;
 static pthread_key_t pool_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct {
     Pool *first;
-    int n_fibers; // MOST_LEFT at most
+    int n_fibers; // fibers in these pools, at most MOST_LEFT
     pthread_mutex_t lock;
 } vacant = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -47,6 +48,7 @@ static int n_fibers(const Pool *pool) {
     for (int i = 0; i < pool->n; i++) n += pool->at[i]->n_fibers;
     return n;
 }
+/* Called when a thread of the host ends. */
 static void leave_pool(void *p) {
     Pool *pool = p;
     pthread_mutex_lock(&vacant.lock);
@@ -82,8 +84,9 @@ void emu_fail(EmuPlace place, const char *fmt, ...) {
            "block (%u,%u,%u), thread (%u,%u,%u): %s", b.x, b.y, b.z, t.x, t.y, t.z, text);
 }
 
-/* --- who runs */
+/* --- the order of threads */
 
+/* Adds a thread to those that can run, at the front or the end of the ring. */
 static void push(Block *b, EmuThread *t, bool in_front) {
     unsigned short i = (unsigned short)(t - b->thread);
     if (in_front)
@@ -93,13 +96,15 @@ static void push(Block *b, EmuThread *t, bool in_front) {
     b->n_ready++;
 }
 
+/* Must this thread wait until no other thread can run (EMU_LAG, EMU_SLOW)? */
 static bool lags(const Block *b, unsigned at) {
     unsigned i = b->ready[at % MAX_THREADS];
     if (b->order == EMU_SLOW) return i / 128 == emu_setup.seed;
     return b->order == EMU_LAG && i / 32 == emu_setup.seed && i % 32 > 0;
 }
 
-/* The next thread in the order, NULL when all wait, or those that do not lag. */
+/* Takes the next thread of the order from those that can run. all false: lagging threads are left
+ * out. NULL: there is none. */
 static EmuThread *take(Block *b, bool all) {
     unsigned at = b->first, end = b->first + (unsigned)b->n_ready;
     while (!all && at != end && lags(b, at)) at++;
@@ -116,7 +121,7 @@ static EmuThread *take(Block *b, bool all) {
     return &b->thread[i];
 }
 
-/* All that live wait: for what, and how many of them. */
+/* Dies with a list of what the living threads wait for, and how many wait at each place. */
 static void report_deadlock(Block *b) {
     char text[900];
     size_t n = 0;
@@ -139,27 +144,30 @@ static void report_deadlock(Block *b) {
 
 static void thread_main(void);
 
-static void enter(Block *b, EmuThread *t) {
+/* Makes t the running thread; the caller changes to its stack. */
+static void switch_to_thread(Block *b, EmuThread *t) {
     b->self = t;
     emu_at.thread = t->index;
     if (!t->begun) fiber_begin(&t->fiber, thread_main);
 }
 
-/* The next thread; when all wait, copies under way are done until one can go on. */
+/* The next thread that runs. If all threads wait, bulk copies are executed one by one until a
+ * thread can run; lagging threads come last. */
 static EmuThread *take_or_copy(Block *b) {
     EmuThread *t = take(b, false);
     while (!t && bulk_do_one(b)) t = take(b, false);
     return t ? t : take(b, true);
 }
 
-/* Can another block wake a thread of this one? */
+/* Can another block, or the host, wake a thread of this block? */
 static bool waits_outside(const Block *b) {
     return b->n_outside > 0 || b->n_cluster > 1;
 }
 
-/* The thread that runs yields to the next; it goes on when it is taken again. Where all wait,
- * and some of them for another block, other blocks run. */
-static void give_way(Block *b) {
+/* Switches from the running thread to the next one; returns when the scheduler takes the first
+ * thread again. If all threads wait, and some for another block, control returns to the host, which
+ * runs other blocks. */
+static void run_next(Block *b) {
     EmuThread *me = b->self, *next = take_or_copy(b);
     if (!next && !waits_outside(b)) report_deadlock(b);
     if (!next) {
@@ -167,14 +175,14 @@ static void give_way(Block *b) {
         return;
     }
     if (next == me) return;
-    enter(b, next);
+    switch_to_thread(b, next);
     fiber_change(&me->fiber, &next->fiber, false);
 }
 
 void emu_sleep(const char *what, EmuPlace place) {
     EmuThread *me = emu_block->self;
     me->what = what, me->place = place;
-    give_way(emu_block);
+    run_next(emu_block);
 }
 
 EmuThread *emu_self(void) {
@@ -187,7 +195,7 @@ void emu_wake(EmuThread *t) {
 
 void emu_yield(void) {
     push(emu_block, emu_block->self, emu_block->order == EMU_REVERSE);
-    give_way(emu_block);
+    run_next(emu_block);
 }
 
 void emu_wait_outside(const char *what, EmuPlace place) {
@@ -196,6 +204,7 @@ void emu_wait_outside(const char *what, EmuPlace place) {
     emu_sleep(what, place);
 }
 
+// notifications between blocks; a turn of all blocks without a new one is a deadlock
 static __thread unsigned long n_told;
 
 void emu_wait_host(const char *what, EmuPlace place) {
@@ -208,7 +217,8 @@ void emu_tell_outside(void) {
     Block *b = emu_block;
     n_told++;
     if (b->order == EMU_FORWARD) return;
-    // whoever waits may come first: what this block's other threads have not yet written is missing
+    // a waiting block may run first: whatever other threads of this block have not written yet is
+    // missing
     push(b, b->self, false);
     fiber_change(&b->self->fiber, &b->host, false);
 }
@@ -256,14 +266,15 @@ void emu_barrier(int id, int count, bool wait, EmuPlace place) {
 
 /* --- warps */
 
-/* Whoever is expected and has not ended is here: do what they met for. */
+/* If all lanes of the mask have arrived or ended, runs the work of the meeting and wakes the
+ * lanes. */
 static void finish_if_all(Block *b, Warp *w, int meeting) {
     Meeting *m = &w->meeting[meeting];
     if (m->mask & ~(m->arrived | w->ended)) return;
     m->work(m->lane);
     w->open &= ~(1u << meeting);
     EmuThread *first = &b->thread[(w - b->warp) * 32];
-    // a warp goes on from meeting to meeting while its stacks are in the first cache
+    // in front: a warp runs from meeting to meeting while its stacks are in the L1 cache
     bool in_front = b->order == EMU_FORWARD;
     for (int i = 0; i < 32; i++) {
         int l = in_front ? 31 - i : i;
@@ -281,7 +292,7 @@ void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlac
         const Meeting *m = &w->meeting[i];
         if (!(m->mask >> lane & 1)) continue;
         if (m->mask == mask && m->work == work && m->place.line == place.line) break;
-        if (m->arrived & mask) // else they wait for a later meeting of this lane
+        if (m->arrived & mask) // else the others wait for a later meeting of this lane
             emu_fail(place, "%s with mask %08x, but other lanes wait in %s with mask %08x at %s:%d",
                      what, mask, m->what, m->mask, m->place.file, m->place.line);
     }
@@ -302,8 +313,8 @@ void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlac
 
 /* --- a block from its first thread to its last */
 
-/* Those who wait for this thread wait no longer. */
-static void leave(Block *b) {
+/* Ends the running thread; whoever waits for it in a meeting or a barrier is released. */
+static void end_thread(Block *b) {
     EmuThread *me = b->self;
     int index = (int)(me - b->thread);
     Warp *w = &b->warp[index / 32];
@@ -314,8 +325,9 @@ static void leave(Block *b) {
     if (b->barrier[0].arrived && b->barrier[0].arrived == b->n_live) release(b, &b->barrier[0]);
 }
 
-/* The threads that begin on this stack: behind one that has ended the next one that has not begun,
- * so that threads which do not wait cost no change of the stack. */
+/* Runs threads one after another on this stack: when a thread has ended and the next one has not
+ * begun, that one begins on the same stack. So threads that never wait cost no change of the
+ * stack. */
 static void thread_main(void) {
     Block *b = emu_block;
     fiber_arrive(&b->self->fiber);
@@ -326,7 +338,7 @@ static void thread_main(void) {
         copies_end(me);
         matmuls_end(me);
         bulk_thread_end(me);
-        leave(b);
+        end_thread(b);
         EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
         if (!next && b->n_live && !waits_outside(b)) report_deadlock(b);
         if (next && !next->begun) {
@@ -335,7 +347,7 @@ static void thread_main(void) {
             b->self = next, emu_at.thread = next->index;
             continue;
         }
-        if (next) enter(b, next);
+        if (next) switch_to_thread(b, next);
         fiber_change(&me->fiber, next ? &next->fiber : &b->host, true);
         __builtin_unreachable();
     }
@@ -355,14 +367,14 @@ static void begin_block(Block *b, uint3 index) {
     for (int i = b->n_threads; i % 32; i++) b->warp[i / 32].ended |= 1u << i % 32;
 }
 
-/* Goes on with the block until it ends or all of its threads wait for other blocks. Those of a
- * cluster are free when all have ended: until then they may reach each other. */
+/* Runs the block until it ends, or all of its threads wait for other blocks. The Blocks of a
+ * cluster are given back only when all have ended: until then they may access each other. */
 static void run_block(Block *b) {
     emu_block = b, emu_at.block = b->index;
     while (b->n_outside > 0) push(b, &b->thread[b->outside[--b->n_outside]], false);
     EmuThread *next = take_or_copy(b);
     if (!next) return;
-    enter(b, next);
+    switch_to_thread(b, next);
     fiber_change(&b->host, &next->fiber, false);
     if (b->n_live) return;
     shared_check(&b->shared);
@@ -372,6 +384,7 @@ static void run_block(Block *b) {
     for (int i = 0, n = b->n_cluster; i < n; i++) b->cluster[i]->n_cluster = 0;
 }
 
+/* Dies for a launch that hardware would refuse. */
 static void refuse_if_impossible(const EmuLaunch *l) {
     uint64_t threads = (uint64_t)l->block.x * l->block.y * l->block.z;
     bool grid = l->grid.x && l->grid.y && l->grid.z && l->grid.x <= 0x7fffffff &&
@@ -384,7 +397,7 @@ static void refuse_if_impossible(const EmuLaunch *l) {
             l->grid.x, l->grid.y, l->grid.z, l->cluster);
 }
 
-/* Threads are numbered x first. */
+/* Sets the index of each thread, x fastest, and opens missing stacks. */
 static void number_threads(Block *b, uint3 dim) {
     uint3 at = {0, 0, 0};
     b->n_threads = (int)(dim.x * dim.y * dim.z);
@@ -396,7 +409,7 @@ static void number_threads(Block *b, uint3 dim) {
     }
 }
 
-/* A Block for the next block of the grid. n: of those that this launch uses. */
+/* A Block for the next block of the grid. *n: Blocks of the pool that this launch uses. */
 static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
     for (int i = 0; i < *n; i++)
         if (!pool->at[i]->n_cluster) return pool->at[i];
@@ -412,8 +425,8 @@ static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
     return b;
 }
 
-/* A turn for each block that has begun and not ended. Returns how many there are; dies when they
- * wait for ever. */
+/* Runs each block that has begun and not ended once. Returns how many have not ended. Dies if all
+ * of them wait and none has notified another. */
 static int run_turn(const Pool *pool, int n) {
     unsigned long told = n_told;
     int began = 0, waits = 0;
@@ -429,7 +442,7 @@ static int run_turn(const Pool *pool, int n) {
     return waits;
 }
 
-/* All blocks of a cluster begin before one of them runs. `first`: the first one's number in the
+/* Begins all blocks of a cluster, before any of them runs. first: number of the first block in the
  * grid. */
 static void begin_cluster(Pool *pool, int *n_used, const EmuLaunch *l, uint64_t first,
                           Block *block[CLUSTER]) {

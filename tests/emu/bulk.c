@@ -1,4 +1,5 @@
-/* Bulk copies: boxes of tensors, with swizzle and what lies outside, and bytes side by side. */
+/* bulk -- TMA: copies of boxes of tensors, with the 128-byte swizzle and bounds, and copies of
+ * contiguous bytes. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,16 +13,17 @@ static int box_bytes(const EmuTensorMap *m) {
     return n;
 }
 
-/* Where byte `offset` of a box lies: the pattern goes by addresses, counted from the block's
- * memory. */
+/* Address in shared memory of byte `offset` of a box. The swizzle pattern depends on the address,
+ * counted from the begin of the block's shared memory. */
 static char *swizzled(const Bulk *b, int offset) {
     const char *memory = emu_block->shared.memory;
     int64_t at = b->shared + offset - memory;
     return emu_block->shared.memory + (at ^ (at >> 7 & 7) << 4);
 }
 
-/* Is element `inner` of the row at `at` (dimensions from 1 on) inside of the tensor? Of a store its
- * chunk of 16 bytes decides: an H200 writes whole ones, also where a row ends within. */
+/* Is element `inner` of a row inside the tensor? at: first element of the box; row: index of the
+ * row within the box (dimensions from 1 on). For a store the element's chunk of 16 bytes decides:
+ * an H200 writes whole chunks, even if a row ends within one. */
 static bool inside(const EmuTensorMap *m, const int *at, const int *row, int inner, bool store) {
     int64_t column = (int64_t)at[0] + inner, each = store ? CHUNK / m->element : 1;
     if (column < 0 || column / each * each >= m->size[0]) return false;
@@ -30,7 +32,7 @@ static bool inside(const EmuTensorMap *m, const int *at, const int *row, int inn
     return true;
 }
 
-/* One row of a box, along dimension 0, whose first byte is `offset` of the box. */
+/* Copies one row of a box, along dimension 0. offset: first byte of the row within the box. */
 static void copy_row(const Bulk *b, const int *row, int offset) {
     const EmuTensorMap *m = &b->map;
     const char *global = m->base;
@@ -63,6 +65,7 @@ static void do_bulk(const Bulk *b) {
     if (b->mbarrier) mbarrier_arrived(b->mbarrier, 0, -b->n_bytes, b->place);
 }
 
+/* Removes copy i from the list. */
 static void forget(Hopper *h, int i) {
     memmove(h->bulk + i, h->bulk + i + 1, (size_t)(h->n_bulk - i - 1) * sizeof *h->bulk);
     h->n_bulk--;
@@ -83,6 +86,7 @@ bool bulk_do_one(Block *b) {
     return true;
 }
 
+/* Adds a copy to the list of those in flight. */
 static void begin(Bulk b) {
     Hopper *h = &emu_block->hopper;
     mem_grow(h->bulk, h->n_bulk, h->room);
@@ -96,7 +100,7 @@ static Bulk box_of(const void *shared, const EmuTensorMap *map, int n, const int
     if (map->magic != MAP_MAGIC) emu_fail(place, "TMA: no tensor map");
     if (map->rank != n) emu_fail(place, "TMA: %d coordinates in %d dimensions", n, map->rank);
     b.n_bytes = box_bytes(map);
-    enum { ALIGN = 8 * MAP_ROW }; // else no matmul reads it as it lies
+    enum { ALIGN = 8 * MAP_ROW }; // otherwise no matmul could read the box with its swizzle
     if (emu_shared_offset(shared) < 0 || emu_shared_offset(shared) % ALIGN ||
         emu_shared_offset(b.shared + b.n_bytes - 1) < 0)
         emu_fail(place,
@@ -107,7 +111,8 @@ static Bulk box_of(const void *shared, const EmuTensorMap *map, int n, const int
     return b;
 }
 
-static Mbarrier *told(void *mbarrier, EmuPlace place) {
+/* The mbarrier that a load will notify. */
+static Mbarrier *expecting(void *mbarrier, EmuPlace place) {
     Mbarrier *m = mbarrier_find(mbarrier, place);
     if (!m->fenced) emu_fail(place, "TMA: its mbarrier was made without mbarrier_fence()");
     return m;
@@ -116,8 +121,8 @@ static Mbarrier *told(void *mbarrier, EmuPlace place) {
 void emu_tma_load(void *to, const EmuTensorMap *map, void *mbarrier, int n, const int *at,
                   EmuPlace place) {
     Bulk b = box_of(to, map, n, at, place);
-    b.mbarrier = told(mbarrier, place);
-    memset(to, POISON, (size_t)b.n_bytes); // a swizzle stays within whole groups of rows
+    b.mbarrier = expecting(mbarrier, place);
+    memset(to, POISON, (size_t)b.n_bytes); // the swizzle permutes bytes only within the box
     begin(b);
 }
 
@@ -133,11 +138,12 @@ void emu_bulk_load(void *to, const void *from, int n_bytes, void *mbarrier, EmuP
                  .from = from,
                  .n_bytes = n_bytes,
                  .place = place,
-                 .mbarrier = told(mbarrier, place)});
+                 .mbarrier = expecting(mbarrier, place)});
 }
 
-/* An H200 ends the kernel where a store begins before the tensor; what lies behind the tensor it
- * leaves out. No probe has asked what it does with such an addition: it counts as a store. */
+/* An H200 ends the kernel if a store begins before the tensor; it leaves out what lies behind the
+ * end of the tensor. No probe has shown what it does with an addition that begins before the
+ * tensor: here it counts as a store. */
 static Bulk stored_box_of(const void *from, const EmuTensorMap *map, int n, const int *at,
                           EmuPlace place) {
     for (int i = 0; i < n; i++)
@@ -187,7 +193,7 @@ void bulk_thread_end(EmuThread *t) {
             emu_fail(h->bulk[i].place, "a TMA store that nobody waited for");
 }
 
-/* --- fence.proxy.async */
+/* --- fence.proxy.async: each chunk that a thread has written and not fenced is `dirty` */
 
 void emu_written(const void *p, EmuPlace place) {
     EmuThread *me = emu_self();

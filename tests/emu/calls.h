@@ -1,24 +1,28 @@
-/* calls -- how often a program called the runtime for what a step of training shall not do. */
+/* calls -- counts the calls of the emulated runtime, so that tests can check what a step of
+ * training does not do. */
 #ifndef TESTS_EMU_CALLS_H
 #define TESTS_EMU_CALLS_H
 
 #include <stdint.h>
 
 typedef struct EmuCalls {
-    int64_t memory;   // allocations and what gives them back, of devices, pinned memory and graphs
-    int64_t objects;  // streams and events that were made or destroyed
-    int64_t waits;    // of the host, for a stream or an event
-    int64_t unpinned; // copies of other host memory, for which the library may wait
-    int64_t launches; // kernels, copies and graphs that were put into streams
-    int64_t replays;  // of graphs
-    int64_t choices;  // of algorithms that cuBLASLt was asked for
-    int64_t matmuls, narrow;     // of cuBLASLt; those for fewer multiprocessors than there are
-    int64_t blocks;              // of kernels that have run
-    int64_t times, urgent_times; // that events take, in streams of low and of high priority
+    // allocations and frees of device memory, pinned memory and graphs
+    int64_t memory;
+    int64_t objects;  // streams and events created or destroyed
+    int64_t waits;    // waits of the host for a stream or an event
+    int64_t unpinned; // copies of host memory that is not pinned: the library may block the host
+    int64_t launches; // kernels, copies and graphs put into streams
+    int64_t replays;  // launches of graphs
+    int64_t choices;  // requests to cuBLASLt for algorithms
+    // matmuls: of cuBLASLt; narrow: those of them that are limited to fewer multiprocessors
+    int64_t matmuls, narrow;
+    int64_t blocks; // blocks of kernels that have run
+    // times that events recorded: times in streams of low priority, urgent_times in high
+    int64_t times, urgent_times;
 } EmuCalls;
 
-/* Counts so far, of all threads; what is called adds one to its own. A program writes them to the
- * file that $EMU_CALLS names when it ends: a line of a word and a number for each. */
+/* Counts so far, of all threads. emu_called adds one to a count. If $EMU_CALLS is set, the program
+ * writes the counts to that file when it ends: one line of a word and a number for each count. */
 extern EmuCalls emu_calls;
 void emu_called(int64_t *count);
 

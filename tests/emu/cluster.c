@@ -1,8 +1,8 @@
-/* Clusters: blocks that run at the same time, and reach each other's shared memory.
+/* cluster -- clusters: blocks that run at the same time and access each other's shared memory.
  *
- * What a thread does in another block it does as that block: emu_block is it for the while. Then
- * other blocks run, whatever comes first: what was given away too early is written while it is
- * still read, and a block that has ended is reached no more. */
+ * An operation of a thread in another block is executed with emu_block set to that block. Then
+ * other blocks run first. So a buffer that was released too early is overwritten while it is still
+ * read, and an access to a block that has ended is an error. */
 #include "tests/emu/block.h"
 
 int emu_cluster_rank(void) {
@@ -12,7 +12,7 @@ int emu_cluster_size(void) {
     return emu_block->n_cluster;
 }
 
-/* The block of that rank, which must run. */
+/* The block of the cluster with this rank; dies if that block has ended. */
 static Block *block_at(int rank, EmuPlace place) {
     Block *b = emu_block;
     if (rank < 0 || rank >= b->n_cluster)
@@ -21,7 +21,7 @@ static Block *block_at(int rank, EmuPlace place) {
     return b->cluster[rank];
 }
 
-/* What lies there in that block's memory. */
+/* The address in the shared memory of b at the same offset as `at` in this block's. */
 static void *same_in(const Block *b, const void *at, EmuPlace place) {
     int64_t offset = emu_shared_offset(at);
     if (offset < 0) emu_fail(place, "not shared memory of this block");
@@ -57,7 +57,8 @@ void emu_tma_multicast(void *to, const EmuTensorMap *map, void *mbarrier, unsign
     emu_tell_outside();
 }
 
-/* The first block counts. A thread that has ended is missed: stricter than hardware. */
+/* The first block of the cluster counts the arrivals. A thread that has ended never arrives:
+ * stricter than hardware. */
 void emu_cluster_sync(EmuPlace place) {
     Block *me = emu_block, *counts = me->cluster[0];
     if (++counts->n_met < me->n_cluster * me->n_threads) {

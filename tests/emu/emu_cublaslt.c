@@ -30,7 +30,7 @@ struct LtLayoutOf {
 };
 struct LtPreferenceOf {
     uint64_t workspace;
-    uint32_t reduction, align[4]; // of A, B, C, D
+    uint32_t reduction, align[4]; // alignment of A, B, C, D in bytes
 };
 
 EmuLt emu_lt;
@@ -123,7 +123,7 @@ static int preference_set(LtPreference p, int attribute, const void *value, size
     return LT_INVALID_VALUE;
 }
 
-/* --- what is allowed */
+/* --- checks of the arguments */
 
 static int bytes_of(int type) {
     return type == LT_R_16BF ? 2 : 4;
@@ -145,14 +145,15 @@ static int check_shapes(LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y
     return fits ? LT_SUCCESS : LT_INVALID_VALUE;
 }
 
-/* beta is unknown (-1) when algorithms are chosen. */
+/* beta: -1 when algorithms are chosen, since beta is not known then. */
 static int check_epilogue(LtDesc d, LtLayout a, LtLayout y, float beta) {
     bool known = false;
     const uint32_t all[] = {LT_EPILOGUE_DEFAULT,   LT_EPILOGUE_BIAS,     LT_EPILOGUE_GELU,
                             LT_EPILOGUE_GELU_BIAS, LT_EPILOGUE_GELU_AUX, LT_EPILOGUE_GELU_AUX_BIAS,
                             LT_EPILOGUE_DGELU,     LT_EPILOGUE_BGRADA};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) known = known || d->epilogue == all[i];
-    bool sums = d->epilogue == LT_EPILOGUE_BGRADA; // of rows of A, which must not be turned
+    // BGRADA sums rows of A, which must not be transposed
+    bool sums = d->epilogue == LT_EPILOGUE_BGRADA;
     if (!known || emu_lt_setup.mood == EMU_LT_NOTHING ||
         (sums && emu_lt_setup.mood == EMU_LT_NO_SUMS))
         return LT_NOT_SUPPORTED;
@@ -209,7 +210,7 @@ static int algorithm_check(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayou
     return status;
 }
 
-/* --- a matmul as it waits in a stream */
+/* --- a matmul that waits in a stream */
 
 typedef struct Call {
     struct LtDescOf d;
@@ -241,7 +242,7 @@ static float sum_over(const Call *c, int64_t m, int64_t n, int64_t begin, int64_
     return sum;
 }
 
-/* BGRADA: of row m of A over k, as it lies there, in the words of D. */
+/* BGRADA: writes the sum of row m of A over k, in the type of D. */
 static void sum_row(const Call *c, int64_t m) {
     float sum = 0;
     for (int64_t k = 0; k < c->a.cols; k++) sum += number(c->a_at, c->a.type, m + k * c->a.ld);
@@ -256,6 +257,7 @@ static double slope_of(double x) {
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
+/* The epilogue of element (m, n): beta, bias, activation; stores the result. */
 static void end(const Call *c, int64_t m, int64_t n, float sum) {
     int type = c->y.type;
     int64_t at = m + n * c->y.ld, at_aux = m + n * c->d.aux_ld;
@@ -290,7 +292,7 @@ static void run(void *ctx) {
         nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
-/* Would the library read or write outside? */
+/* Dies if a matrix does not lie in device memory, or is not aligned as the algorithm requires. */
 static void check_memory(const char *what, const void *p, LtLayout l, uint64_t align) {
     size_t n = (size_t)((l->cols - 1) * l->ld + l->rows) * (size_t)bytes_of(l->type);
     if (!emu_is_device(p, n)) die("cublasLtMatmul: %s is no memory of a device", what);

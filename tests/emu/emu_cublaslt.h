@@ -1,15 +1,16 @@
-/* emu_cublaslt -- a cuBLASLt for the emulator. It computes plainly and refuses strictly: what the
- * library's reference says of layouts, types, epilogues, alignments and workspaces is checked in
- * every call, and what would be undefined ends the program with a line.
+/* emu_cublaslt -- a cuBLASLt for the emulator. It computes with plain loops and checks strictly:
+ * every call is checked against the library's reference for layouts, types, epilogues, alignments
+ * and workspaces. A call whose result would be undefined ends the program with a line.
  *
  * It proposes six algorithms, in this order, where the alignments allow them:
  *
  *     0   marked as not supported in its own proposal
  *     1   proposed, but refused when it is run with beta = 1
- *     2   sums K from the last to the first; wants addresses aligned to 128 bytes
- *     3   sums two halves of K apart; needs 1 MiB of workspace
+ *     2   sums K from the last to the first; requires addresses aligned to 128 bytes
+ *     3   sums two halves of K separately; needs 1 MiB of workspace
  *     4   sums K from the first to the last
- *     5   sums two halves of K apart and rounds them to bf16 words of y, where those may be added
+ *     5   sums two halves of K separately and rounds the first to bf16, if the caller allows sums
+ *         in the type of the output
  */
 #ifndef TESTS_EMU_EMU_CUBLASLT_H
 #define TESTS_EMU_EMU_CUBLASLT_H
@@ -17,13 +18,15 @@
 #include <stdbool.h>
 
 enum { EMU_LT_ALGORITHMS = 6 };
-/* Local. How often each algorithm was run; the latest cap on multiprocessors and epilogue. */
+/* Local. Runs of each algorithm; multiprocessor limit and epilogue of the latest run. */
 typedef struct EmuLt {
     int runs[EMU_LT_ALGORITHMS], sms, epilogue;
 } EmuLt;
 extern EmuLt emu_lt;
-/* The library refuses every epilogue but bias (as some devices do when it is run), or that
- * which sums, or everything, or all that it proposes when it is run; it breaks down. */
+/* How the library behaves. BARE: refuses every epilogue but bias when run, as some devices do.
+ * NO_SUMS: refuses the epilogue that sums the bias gradient. NOTHING: refuses every matmul when
+ * algorithms are chosen. REFUSES_ALL: proposes algorithms but refuses to run them. BROKEN: fails
+ * with an error. */
 typedef enum EmuLtMood {
     EMU_LT_FINE,
     EMU_LT_BARE,
@@ -32,10 +35,10 @@ typedef enum EmuLtMood {
     EMU_LT_REFUSES_ALL,
     EMU_LT_BROKEN
 } EmuLtMood;
-/* How it is from now on. */
+/* Set by tests. */
 typedef struct EmuLtSetup {
     EmuLtMood mood;
-    int slow, slow_epilogue; // algorithm and epilogue that take 30 ms more; 0: none
+    int slow, slow_epilogue; // algorithm and epilogue that take 30 ms longer; 0: none
 } EmuLtSetup;
 extern EmuLtSetup emu_lt_setup;
 

@@ -1,12 +1,13 @@
-/* Graphs: what was put into a stream while it was recorded, and into the streams that followed it
- * meanwhile by events, each a lane of the graph. A lane keeps its order, as a stream does; between
- * lanes there are the waits that were recorded, and nothing else. Replayed, lane 0 runs in the
- * stream that the graph is put into and each other lane in one of its own.
+/* emu_graph -- CUDA graphs. A graph holds what was put into a stream while it was recorded, and
+ * into the streams that followed it meanwhile by events. Each of these streams is a lane of the
+ * graph. A lane keeps its order, as a stream does; between lanes only the recorded waits hold. When
+ * a graph is launched, lane 0 runs in the stream of the launch and each other lane in a stream of
+ * its own.
  *
- * As CUDA has it (programming guide, "Creating a Graph Using Stream Capture"), the following makes
- * a recording void: a host that asks for a stream or an event that is recorded, a wait for what
- * lies outside of the recording, and an end before all lanes have been joined to lane 0. A capture
- * is of its thread, as the program asks for it. */
+ * As in CUDA (programming guide, "Creating a Graph Using Stream Capture"), the following makes a
+ * recording void: a host that waits for or queries a stream or an event that is recorded; a wait
+ * for work outside of the recording; and an end before all lanes have been joined to lane 0.
+ * Captures are of mode ThreadLocal, the mode that the program uses. */
 #include "tests/emu/emu_graph.h"
 
 #include <pthread.h>
@@ -19,8 +20,8 @@ enum { LANES = 8, RECORDINGS = 64, KERNELS = 4096 };
 
 typedef struct Op {
     Task task;
-    int lane, at;  // so many before it in its lane
-    int of, until; // of >= 0: no task, but a wait for a place of another lane
+    int lane, at;  // at: number of ops before this one in its lane
+    int of, until; // of >= 0: no task, but a wait until lane `of` has done `until` ops
 } Op;
 struct CUgraph_st {
     uint64_t number;
@@ -32,13 +33,14 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
     struct CUgraph_st calls;
-    cudaStream_t lane[LANES]; // of its own, but for the first: the one that it was put into last
+    // lane[0]: the stream of the last launch; the others belong to the graph
+    cudaStream_t lane[LANES];
 };
 
 static __thread cudaGraph_t recording;
-static cudaGraph_t made[RECORDINGS]; // at this moment, by all threads
+static cudaGraph_t made[RECORDINGS]; // recordings in progress, of all threads
 static uint64_t n_ever;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the last two
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // protects made and n_ever
 
 /* ---- what CUDA refuses */
 
@@ -55,7 +57,7 @@ bool graph_refuses_stream(cudaStream_t s) {
 }
 
 cudaError_t graph_asked(GraphPlace p) {
-    cudaError_t e = cudaErrorInvalidValue; // of a recording that was made
+    cudaError_t e = cudaErrorInvalidValue; // the recording has ended
     pthread_mutex_lock(&lock);
     for (int i = 0; i < RECORDINGS; i++)
         if (made[i] && made[i]->number == p.number)
@@ -80,7 +82,8 @@ GraphPlace graph_place(cudaGraph_t g, int lane) {
     return (GraphPlace){g->number, lane, g->length[lane]};
 }
 
-static int enter_lane(cudaGraph_t g, cudaStream_t s) {
+/* From now on g records s, as a new lane. */
+static int add_lane(cudaGraph_t g, cudaStream_t s) {
     if (g->n_lanes == LANES) die("more than %d streams are recorded", LANES);
     stream_divert(s, g, g->n_lanes);
     g->from[g->n_lanes] = s;
@@ -95,13 +98,13 @@ cudaError_t graph_follow(cudaStream_t s, GraphPlace p) {
         if (g) g->is_void = true;
         return p.number ? cudaErrorInvalidValue : cudaErrorStreamCaptureIsolation;
     }
-    if (!g) lane = enter_lane(recording, s);
+    if (!g) lane = add_lane(recording, s);
     add(recording, (Op){.lane = lane, .of = p.lane, .until = p.at});
     return cudaSuccess;
 }
 
-/* Does the end of lane 0 come after the ends of all others? A wait is for what was recorded before
- * it. */
+/* Does the end of lane 0 come after the ends of all other lanes? Goes backwards: a wait covers only
+ * what was recorded before it. */
 static bool joined(const struct CUgraph_st *g) {
     int awaited[LANES] = {g->length[0]};
     bool all = true;
@@ -135,7 +138,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode) {
     if (mode != cudaStreamCaptureModeThreadLocal) die("a capture that other ranks disturb");
     recording = mem_calloc(1, sizeof *recording);
     put_in_list(recording);
-    enter_lane(recording, s);
+    add_lane(recording, s);
     return cudaSuccess;
 }
 
@@ -156,7 +159,8 @@ bool graph_records(cudaStream_t s) {
     return s && stream_graph(s, &lane);
 }
 
-/* Kernels that were launched, in a table by their addresses: those before the first free place. */
+/* Dies if a kernel is launched for the first time in a recording. `loaded` is a hash table of the
+ * launched kernels by address. */
 void emu_load(cudaStream_t s, const char *name, const void *kernel) {
     static const void *loaded[KERNELS];
     size_t i = ((uintptr_t)kernel >> 4) % KERNELS, n = 0;

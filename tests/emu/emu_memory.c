@@ -14,29 +14,31 @@
 #include "base/mem.h"
 #include "tests/emu/runtime.h"
 
-/*  pages:   | .. strip | memory ................ | strip | nobody's page
+/* emu_memory -- layout of an allocation:
+ *
+ *  pages:   | .. strip | memory ................ | strip | page without access
  *                      ^ p, aligned
  *
- * A piece is shut, so that host code which touches it ends there. Work of a device opens it by its
- * first touch: the signal of that touch comes to touched(), which opens the piece. What was opened
- * is looked at and shut again when the work ends: a kernel pays for the few pieces that it uses,
- * not for all that there are. */
+ * The pages of an allocation (here: a piece) are inaccessible, so host code that touches them ends
+ * with a signal. When work of a device touches them first, the signal handler touched() makes the
+ * piece accessible. When the work ends, the strips of such pieces are checked and the pieces are
+ * made inaccessible again. So a kernel pays for the few pieces that it uses, not for all. */
 enum { STRIP = 256, POISON = 0xff, STRIP_BYTE = 0x77, PIECES = 4096 };
 
 typedef struct Memory {
     char *pages, *p;
-    size_t mapped, n_bytes; // without the last page
+    size_t mapped, n_bytes; // mapped: bytes of the pages, without the last page
     int device;
     uint64_t number;
     bool open;
-    int file;        // that its pages are of; 0: none
-    MemoryName from; // of memory that was opened: what it was opened by
+    int file;        // the file of the pages; 0: none
+    MemoryName from; // memory of another process that was opened: its name
 } Memory;
 static Memory memory[PIECES];
 static int n_memory, n_inside;
 static _Atomic uint64_t numbers;
-static __thread int inside;      // this thread does work of a device
-static struct sigaction earlier; // who had the signal
+static __thread int inside;      // > 0: this thread executes work of a device
+static struct sigaction earlier; // the handler of the signal before
 static struct {
     char *p;
     size_t n_bytes;
@@ -54,8 +56,9 @@ static void allow(Memory *m, bool yes) {
     m->open = yes;
 }
 
-/* In the thread that touched a page which is shut. What is none of device memory, or was touched by
- * host code, is touched again, and ends the program as it does without this. */
+/* Handler of SIGSEGV. If the touched page is not device memory, or host code touched it, the
+ * earlier handler is restored: the access is repeated and ends the program as it would without this
+ * handler. */
 static void touched(int signal, siginfo_t *info, void *context) {
     const char *p = info->si_addr;
     bool found = false;
@@ -76,7 +79,8 @@ static void catch_touches(void) {
     if (sigaction(SIGSEGV, &s, &earlier)) die("no handler of SIGSEGV");
 }
 
-/* Large ones in huge pages, where the system gives them: they are opened and shut as a whole. */
+/* Maps pages without access. Large allocations use huge pages, if the system has them: access to a
+ * piece is changed as a whole. */
 static char *map_pages(size_t n_bytes) {
     const size_t huge = 2 << 20, spare = n_bytes >= huge ? huge : 0;
     char *all = mmap(NULL, n_bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -89,14 +93,14 @@ static char *map_pages(size_t n_bytes) {
     return all + before;
 }
 
-/* memset, but of words: ThreadSanitizer notes each byte that memset writes, which takes longer than
- * most kernels, and of fresh pages it knows already whose they are. */
+/* memset by words. ThreadSanitizer notes each byte that memset writes, which takes longer than most
+ * kernels; for fresh pages it knows already which thread they belong to. */
 static void fill(char *p, unsigned char byte, size_t n_bytes) {
     wmemset((wchar_t *)p, (wchar_t)(byte * 0x01010101u), n_bytes / 4);
     for (size_t i = n_bytes / 4 * 4; i < n_bytes; i++) p[i] = (char)byte;
 }
 
-static void keep(const Memory *m) {
+static void add_piece(const Memory *m) {
     pthread_mutex_lock(&lock);
     if (n_memory == PIECES) die("more than %d pieces of device memory", PIECES);
     memory[n_memory++] = *m;
@@ -117,7 +121,7 @@ void *memory_take(size_t n_bytes, size_t align, int device) {
     fill(m.p, POISON, n_bytes);
     memset(m.p + n_bytes, STRIP_BYTE, room - n_bytes);
     allow(&m, false);
-    keep(&m);
+    add_piece(&m);
     return m.p;
 }
 
@@ -133,6 +137,7 @@ static void check_edges(const Memory *m, const char *what) {
     }
 }
 
+/* The index of the piece that begins at p; opened: among those opened from other processes. */
 static int index_of(const void *p, bool opened) {
     int i = 0;
     while (i < n_memory && (memory[i].p != p || (memory[i].from.process != 0) != opened)) i++;
@@ -161,7 +166,7 @@ void memory_close(void *p) {
     give(p, "cudaIpcCloseMemHandle", true);
 }
 
-/* The file takes the place of the pages, which keep their address. */
+/* Replaces the pages of a piece by pages of a file, at the same address. */
 bool memory_share(void *p, MemoryName *name) {
     pthread_mutex_lock(&lock);
     int i = index_of(p, false);
@@ -195,7 +200,7 @@ void *memory_open(const MemoryName *name) {
         die("no place for %zu bytes of another rank's device memory", m.mapped);
     close(file);
     m.p = m.pages + name->before;
-    keep(&m);
+    add_piece(&m);
     return m.p;
 }
 
@@ -216,7 +221,7 @@ void memory_leave(const char *what) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The memory in which all these bytes lie; of device -1 and number 0: none. */
+/* The piece that contains all these bytes; device -1 and number 0: none. */
 static Memory find(const char *p, size_t n_bytes) {
     Memory found = {.device = -1};
     pthread_mutex_lock(&lock);

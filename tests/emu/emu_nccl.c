@@ -20,28 +20,32 @@
 #include "tests/emu/runtime.h"
 
 enum { AHEAD = 4, CLIQUES = 256, PIECES = 64, MOST_SENT = 8 << 20 };
-enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 }; // versions
+// versions from which on NCCL has buffers, has windows; the newest
+enum { REGISTERS = 21900, WINDOWS = 22700, NEWEST = 22809 };
 
-/* What a process asks others for: addresses in its own memory mean nothing there. */
+/* What a rank that is a process asks for. The source data are included, since addresses in its own
+ * memory mean nothing in other processes. */
 typedef struct Sent {
     Asked asked;
-    char data[MOST_SENT]; // of its parts' sources, one behind the other
+    char data[MOST_SENT]; // sources of its parts, concatenated
 } Sent;
 
-/* Communicators with one id. Call number k, as devices come to it, is kept in arrived[k % AHEAD]:
- * none is two calls ahead. Ranks that are processes have it in a file. */
+/* The communicators of all ranks with one id. Call number k, counted as devices come to it, uses
+ * entry k % AHEAD; no rank is two calls ahead of another. If ranks are processes, the Clique lies
+ * in a shared file. */
 typedef struct Clique {
     NcclId id;
     int size;
-    _Atomic int left, ready, windows; // windows: ranks that came to one, counted on
-    _Atomic int device[RANKS];        // number + 1; 0: not there yet
-    Asked *asked[AHEAD][RANKS];       // that have come to it
+    // left: communicators not destroyed; ready: ranks in init; windows: calls of window_register
+    _Atomic int left, ready, windows;
+    _Atomic int device[RANKS];  // device number + 1 of each rank; 0: the rank has not come yet
+    Asked *asked[AHEAD][RANKS]; // arguments of each rank that has come to the call
     _Atomic int arrived[AHEAD], passed[AHEAD];
     bool done[AHEAD];
-    Sent sent[]; // [AHEAD][RANKS], of processes
+    Sent sent[]; // [AHEAD][RANKS], if ranks are processes
 } Clique;
 
-/* Memory that is registered with a communicator, by this rank. */
+/* Memory that this rank has registered with a communicator. */
 typedef struct Piece {
     const char *p;
     size_t n_bytes;
@@ -52,20 +56,21 @@ typedef struct Piece {
 struct NcclCommOf {
     Clique *clique;
     int rank;
-    _Atomic uint64_t calls, done; // that the device has come to
-    _Atomic int recorded;         // calls that are in graphs
-    int n_pieces;                 // ever, in the order in which all ranks registered them
+    _Atomic uint64_t calls, done; // calls to which the device has come; calls that are done
+    _Atomic int recorded;         // calls that graphs hold
+    // pieces ever registered; all ranks register in the same order
+    int n_pieces;
     Piece piece[PIECES];
 };
 
 static Clique *cliques[CLIQUES];
 static _Atomic uint64_t n_ids;
 static int n_open;
-static _Atomic int under_way[RANKS]; // calls of ranks with these devices, but those in graphs
+static _Atomic int under_way[RANKS]; // [device] calls in flight, without those in graphs
 static int of_version = NEWEST;
-static bool processes; // ranks are
+static bool processes; // ranks are processes, not threads
 static EmuNcclCounts counts;
-static void *allocated[PIECES]; // by the library
+static void *allocated[PIECES]; // memory allocated by the library
 EmuNcclMood emu_nccl_mood;
 static __thread bool stuck;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -97,7 +102,7 @@ static int unique_id(NcclId *id) {
     return NCCL_SUCCESS;
 }
 
-/* The file loses its name when all ranks have it. */
+/* The Clique in a shared file. end: removes the name of the file, when all ranks have mapped it. */
 static Clique *clique_in_file(NcclId id, int size, bool end) {
     size_t n_bytes = sizeof(Clique) + sizeof(Sent) * AHEAD * RANKS;
     uint64_t number[2];
@@ -131,7 +136,7 @@ static Clique *clique_of(NcclId id, int size) {
     return q;
 }
 
-/* Returns when all ranks are there. */
+/* Returns when all ranks have come. */
 static int init(NcclComm *comm, int size, NcclId id, int rank, NcclConfig *config) {
     const NcclConfig c = *config;
     bool right = c.blocking == 1 && c.max_ctas >= 1 && c.max_ctas <= 32 && size >= 1 &&
@@ -170,7 +175,7 @@ static int destroy(NcclComm c) {
     Clique *q = c->clique;
     for (int i = 0; i < c->n_pieces; i++)
         if (c->piece[i].open) die("NCCL: a communicator ends before memory that is registered");
-    if (c->recorded > 0) // the library waits for the graphs' end
+    if (c->recorded > 0) // the real library would wait for the end of the graphs
         die("NCCL: a communicator ends before graphs that hold its calls");
     n_open--;
     for (int i = 0; i < CLIQUES && q->left == 1; i++)
@@ -184,7 +189,7 @@ static int destroy(NcclComm c) {
     return NCCL_SUCCESS;
 }
 
-/* Frees nothing: a process ends that uses it. */
+/* Frees nothing, since the process is about to end. */
 static int abort_(NcclComm c) {
     dprintf(STDERR_FILENO, "abort of rank %d of %d\n", c->rank, c->clique->size);
     while (emu_nccl_mood == EMU_NCCL_DEAF) pause();
@@ -236,15 +241,15 @@ static int device_of(const struct NcclCommOf *c, int rank) {
     return c->clique->device[rank] - 1;
 }
 
-/* The library may wait for ever when collectives are under way beside it; where ranks wait for each
- * other, on any of them. */
+/* Dies if calls are in flight while memory is registered: the real library may then wait for ever.
+ * on_all: checks the devices of all ranks, if ranks wait for each other. */
 static void check_quiet(NcclComm c, bool on_all) {
     for (int r = 0; r < c->clique->size; r++)
         if ((on_all || r == c->rank) && under_way[device_of(c, r)] > 0)
             die("NCCL: memory is registered, or no more so, under calls");
 }
 
-static int enter_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool window) {
+static int register_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool window) {
     if (!emu_is_device(p, n_bytes) || memory_device(p) != device_of(c, c->rank))
         return NCCL_INVALID_USAGE;
     pthread_mutex_lock(&lock);
@@ -258,10 +263,10 @@ static int enter_piece(NcclComm c, void *p, size_t n_bytes, void **handle, bool 
 }
 
 static int buffer_register(NcclComm c, void *p, size_t n_bytes, void **handle) {
-    return enter_piece(c, p, n_bytes, handle, false);
+    return register_piece(c, p, n_bytes, handle, false);
 }
 
-/* Of memory that the library gave. Returns when all ranks are there. */
+/* Accepts only memory that the library has allocated. Returns when all ranks have come. */
 static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, int flags) {
     Clique *q = c->clique;
     bool good = false;
@@ -272,7 +277,7 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
     if (!good) return NCCL_INVALID_USAGE;
     *window = NULL;
     if (emu_nccl_mood == EMU_NCCL_APART) return NCCL_SUCCESS;
-    int result = enter_piece(c, p, n_bytes, window, true);
+    int result = register_piece(c, p, n_bytes, window, true);
     pthread_mutex_lock(&lock);
     int until = (q->windows++ / q->size + 1) * q->size;
     while (q->windows < until) {
@@ -284,7 +289,7 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
     return result;
 }
 
-static int leave_piece(NcclComm c, Piece *piece, bool window) {
+static int deregister_piece(NcclComm c, Piece *piece, bool window) {
     pthread_mutex_lock(&lock);
     check_quiet(c, false);
     if (piece < c->piece || piece >= c->piece + c->n_pieces || !piece->open ||
@@ -298,13 +303,14 @@ static int leave_piece(NcclComm c, Piece *piece, bool window) {
     return NCCL_SUCCESS;
 }
 static int buffer_deregister(NcclComm c, void *handle) {
-    return leave_piece(c, handle, false);
+    return deregister_piece(c, handle, false);
 }
 static int window_deregister(NcclComm c, void *window) {
-    return leave_piece(c, window, true);
+    return deregister_piece(c, window, true);
 }
 
-/* Where [p, p + n_bytes) lies; memory must still be what it was. */
+/* The registered piece and offset of [p, p + n_bytes). Dies if the memory was freed or moved since
+ * it was registered. */
 static Place place_of(NcclComm c, const char *p, size_t n_bytes) {
     Place place = {0};
     for (int i = 0; p && i < c->n_pieces; i++) {
@@ -328,7 +334,7 @@ typedef struct Call {
     Asked asked;
 } Call;
 
-/* Memory is where it was when the call was made, perhaps long ago. */
+/* Dies if memory is not registered as it was when the call was made, perhaps long ago. */
 static void check_still(const Call *c) {
     for (const Part *p = c->asked.part; p < c->asked.part + c->asked.n; p++)
         if (place_of(c->comm, p->src, p->src_bytes).piece != p->from.piece ||
@@ -350,8 +356,9 @@ static void send_to_processes(const Call *c) {
     }
 }
 
-/* Does this rank's part; what others would get goes nowhere. */
-static void run_of_processes(const Call *c) {
+/* Executes the call with copies of the other ranks' data; the results of other ranks are
+ * discarded. */
+static void run_own_part(const Call *c) {
     int size = c->clique->size;
     Asked *asked[RANKS];
     char *nowhere[RANKS] = {NULL};
@@ -391,13 +398,14 @@ static bool all_there(const void *ctx) {
     return there;
 }
 
-/* The first rank that comes here does it for all; the last one makes room for a later call. */
+/* The first rank that comes here executes the call for all ranks; the last one frees the entry for
+ * a later call. */
 static void finish(void *ctx) {
     const Call *c = ctx;
     Clique *q = c->clique;
     pthread_mutex_lock(&lock);
     if (processes)
-        run_of_processes(c);
+        run_own_part(c);
     else if (!q->done[c->at])
         emu_nccl_run(q->size, q->asked[c->at]);
     q->done[c->at] = true;
@@ -432,13 +440,14 @@ static void launch(NcclComm c, Stream s, const Asked *asked) {
     emu_enqueue_when(s, "NCCL", all_there, finish, drop, call);
 }
 
-/* Is it memory of the communicator's device? */
+/* Dies unless all bytes are memory of the communicator's device. */
 static void check_memory(NcclComm c, const void *p, size_t n_bytes) {
     if (!emu_is_device(p, n_bytes) || memory_device(p) != device_of(c, c->rank))
         die("NCCL: %zu bytes at %p are not memory of the communicator's device", n_bytes, p);
 }
 
-/* src and dst may be the same, or a block its own place in the whole; else they lie apart. */
+/* Dies if src and dst overlap. Allowed: src equals dst, or the smaller of them is this rank's own
+ * block in the larger. */
 static void check_apart(const char *src, size_t n_src, const char *dst, size_t n_dst, size_t own) {
     bool apart = src + n_src <= dst || dst + n_dst <= src;
     bool in_place = n_src < n_dst   ? src == dst + own
@@ -447,6 +456,7 @@ static void check_apart(const char *src, size_t n_src, const char *dst, size_t n
     if (!apart && !in_place) die("NCCL: src and dst overlap");
 }
 
+/* Checks the arguments of one call, then puts it into the stream, or into the open group. */
 static int ask(NcclComm c, Stream s, Part p) {
     size_t n = p.n * emu_nccl_bytes(p.type), size = (size_t)c->clique->size;
     size_t n_src = p.kind == REDUCE_SCATTER ? n * size : n,

@@ -1,24 +1,25 @@
-/* emu_nccl -- a library that takes the place of NCCL in the tests: ranks are threads of one process
- * with an emulated device each or, where a launcher says so, processes of one machine, which send
- * each other what they ask for through a file: each then does its own part of the call.
+/* emu_nccl -- a library that replaces NCCL in the tests. Ranks are threads of one process with an
+ * emulated device each. Under a launcher ranks are processes of one machine: they exchange the
+ * arguments and the source data of each call through a file, and each process then computes its own
+ * part of the result.
  *
- * Memory is registered as the version has it: in windows, of memory that the library gave, or as
- * buffers. A call has the same place in it on all ranks, and memory that was freed or moved since
- * then ends the program.
+ * Memory is registered as the emulated version does it: as windows, of memory that the library has
+ * allocated, or as buffers. A call must use the same offset in registered memory on all ranks. A
+ * call on memory that was freed or moved after its registration ends the program.
  *
- * A call runs on the device when all ranks of its communicator have come to it in their streams,
- * and then does what all of them asked for at once; partners that ask for different things end the
+ * A call runs when all ranks of its communicator have come to it in their streams. The emulator
+ * then executes what all of them asked for at once; ranks that ask for different things end the
  * program. Sums are taken from the last rank to the first. Arguments are checked as strictly as
- * hardware is.
- */
+ * hardware does. */
 #ifndef TESTS_EMU_EMU_NCCL_H
 #define TESTS_EMU_EMU_NCCL_H
 
 #include <stdint.h>
 
-/* What goes wrong from now on: nothing; there are no windows, without an error; calls are broken,
- * as a lost link makes them (their communicators report it); also aborts never return. Every abort
- * writes a line to stderr: "abort of rank 1 of 2". */
+/* What goes wrong from now on. FINE: nothing. APART: registering a window succeeds without a
+ * window. BROKEN: calls never end, as after a lost link, and their communicators report an error.
+ * DEAF: in addition aborts never return. Every abort writes a line to stderr: "abort of rank 1 of
+ * 2". */
 typedef enum EmuNcclMood {
     EMU_NCCL_FINE,
     EMU_NCCL_APART,
@@ -26,18 +27,18 @@ typedef enum EmuNcclMood {
     EMU_NCCL_DEAF
 } EmuNcclMood;
 extern EmuNcclMood emu_nccl_mood;
-/* The calling rank never comes to its next communicator. */
+/* The calling rank hangs before its next communicator. */
 void emu_nccl_stuck(void);
-/* Communicators that are open. */
+/* Number of open communicators. */
 int emu_nccl_open(void);
-/* Of which version it is from now on: it has the functions of that one. 0: there is none. At
- * first the newest, or what EMU_NCCL says in the environment. */
+/* Sets the version of the library from now on: the library has the functions of that version. 0:
+ * there is no library. The default is $EMU_NCCL, else the newest version. */
 void emu_nccl_version(int version);
-/* Since the last version: calls, and those whose src and dst were registered memory; such memory
- * now. */
+/* Counts since emu_nccl_version. direct: calls whose src and dst are registered memory. registered:
+ * pieces of memory that are registered now. */
 typedef struct EmuNcclCounts {
-    int64_t calls, direct, urgent; // urgent: in a stream of the highest priority
-    int registered, most_ctas;     // most_ctas: of the last communicator
+    int64_t calls, direct, urgent; // urgent: calls in a stream of the highest priority
+    int registered, most_ctas;     // most_ctas: max_ctas of the last communicator
 } EmuNcclCounts;
 EmuNcclCounts emu_nccl_counts(void);
 

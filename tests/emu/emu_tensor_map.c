@@ -1,5 +1,5 @@
-/* cuTensorMapEncodeTiled with the rules of the CUDA Driver API: what the driver would refuse is
- * refused. */
+/* emu_tensor_map -- cuTensorMapEncodeTiled, which refuses what the CUDA Driver API says the driver
+ * refuses. */
 #include <string.h>
 
 #include "tests/emu/include/cuda.h"

@@ -7,10 +7,10 @@
 #include "base/debug.h"
 #include "base/die.h"
 
-/* Kernels keep little on their stacks; code built for sanitizers and debuggers keeps more. */
+/* Kernels need little stack; code built for sanitizers and debuggers needs more. */
 enum { STACK = BASE_DEBUG ? 256 << 10 : 64 << 10 };
 
-static __thread Fiber *came_from;
+static __thread Fiber *came_from; // the fiber that made the last change
 
 void fiber_open(Fiber *f) {
     f->memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
@@ -25,10 +25,11 @@ void fiber_close(Fiber *f) {
     munmap(f->memory, STACK);
 }
 
-/* Stacks lie STACK apart. Were all used from the same place in a page on, those of a block would
- * share a few lines of the first cache: neighbours begin eleven lines apart. */
+/* Bytes at the top of a stack that are left unused. Stacks lie STACK bytes apart; if all began at
+ * the same offset within a page, the stacks of a block would share a few lines of the L1 cache.
+ * Neighbours begin eleven lines apart. */
 static size_t stack_offset(const Fiber *f) {
-    enum { LINE = 64, LINES = 64 }; // of a page
+    enum { LINE = 64, LINES = 64 }; // LINES: cache lines of a page
     return (uintptr_t)f->memory / STACK * 11 % LINES * LINE;
 }
 

@@ -13,26 +13,28 @@
 #include "tests/emu/sanitize.h"
 
 typedef struct Fiber {
-    void *sp;     // where its registers lie while it does not run
-    char *memory; // its stack, behind a page that nobody may touch; NULL: the thread's own
+    void *sp;     // stack pointer while the fiber does not run; its registers lie there
+    char *memory; // the stack, above a page without access; NULL: the stack of the host thread
     StackNote note;
 } Fiber;
 
-/* Local. A stack; dies without memory. */
+/* Local. Allocates a stack; dies without memory. */
 void fiber_open(Fiber *f);
 void fiber_close(Fiber *f);
 /* Local. The next change to f calls main(), which never returns: it ends with fiber_change(...,
  * true). */
 void fiber_begin(Fiber *f, void (*main)(void));
-/* Local. From the one that runs to another; returns when somebody comes back. */
+/* Local. Changes from the running fiber to another; returns when some fiber changes back. last:
+ * `from` never runs again. */
 void fiber_change(Fiber *from, Fiber *to, bool last);
-/* Local. What main() of a fiber calls first: where it was begun from. */
+/* Local. The main() of a fiber calls it first. */
 void fiber_arrive(Fiber *self);
 
-/* Of each processor. Saves this computation, its place in *save, and continues the one saved at
- * sp. */
+/* One implementation per processor. Saves the registers on the stack, the stack pointer in *save,
+ * and continues the fiber whose stack pointer is sp. */
 void fiber_jump(void **save, void *sp);
-/* Of each processor. What is saved in a stack of n_bytes whose next step is to call main(). */
+/* One implementation per processor. Prepares a stack of n_bytes so that fiber_jump to the result
+ * calls main(). */
 void *fiber_prepare(char *low, size_t n_bytes, void (*main)(void));
 
 #endif

@@ -3,8 +3,8 @@
 
 #include "tests/emu/fiber.h"
 
-/* AAPCS64: x19 to x28, the frame pointer x29, the return address x30 and the lower halves of v8 to
- * v15. */
+/* AAPCS64: a function preserves x19 to x28, the frame pointer x29, the return address x30 and the
+ * lower halves of v8 to v15. */
 __asm__(".text\n"
         ".globl fiber_jump\n"
         ".type fiber_jump, %function\n"
@@ -38,6 +38,6 @@ __asm__(".text\n"
         ".size fiber_jump, . - fiber_jump\n");
 
 void *fiber_prepare(char *low, size_t n_bytes, void (*main)(void)) {
-    uintptr_t saved[20] = {[11] = (uintptr_t)main}; // x30
+    uintptr_t saved[20] = {[11] = (uintptr_t)main}; // x30: fiber_jump returns to main
     return memcpy(low + n_bytes - sizeof saved, saved, sizeof saved);
 }

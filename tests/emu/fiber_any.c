@@ -3,7 +3,7 @@
 #include "base/die.h"
 #include "tests/emu/fiber.h"
 
-/* What is saved lies on the stack of who is saved. */
+/* The context is saved on the stack of the fiber that is left. */
 void fiber_jump(void **save, void *sp) {
     ucontext_t here;
     *save = &here;

@@ -3,8 +3,8 @@
 
 #include "tests/emu/fiber.h"
 
-/* System V: rbx, rbp and r12 to r15 belong to the caller; the return address is on the stack
- * already. */
+/* System V ABI: a function preserves rbx, rbp and r12 to r15; the call has put the return address
+ * on the stack. */
 __asm__(".text\n"
         ".globl fiber_jump\n"
         ".type fiber_jump, @function\n"
@@ -26,8 +26,8 @@ __asm__(".text\n"
         "    ret\n"
         ".size fiber_jump, . - fiber_jump\n");
 
-/* Six registers, the address that `ret` takes, and the place of a return address that is never
- * used: so main() finds the stack as a call leaves it, 8 beyond a multiple of 16. */
+/* Six registers, the address for `ret`, and a slot for a return address that is never used: main()
+ * finds the stack as after a call, 8 bytes beyond a multiple of 16. */
 void *fiber_prepare(char *low, size_t n_bytes, void (*main)(void)) {
     uintptr_t saved[8] = {0, 0, 0, 0, 0, 0, (uintptr_t)main, 0};
     return memcpy(low + n_bytes - sizeof saved, saved, sizeof saved);

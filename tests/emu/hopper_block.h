@@ -1,4 +1,4 @@
-/* hopper_block -- what a block and its threads keep for what hopper.h says. */
+/* hopper_block -- the state of a block and its threads for the instructions of hopper.h. */
 #ifndef TESTS_EMU_HOPPER_BLOCK_H
 #define TESTS_EMU_HOPPER_BLOCK_H
 
@@ -7,12 +7,12 @@
 enum { MAX_THREADS = 1024 };
 typedef struct Block Block;
 
-/* Matmuls of a lane that are under way; wgmma.c. */
+/* Matmuls of a lane in flight; wgmma.c. */
 enum { ACCUMULATORS = 8, MOST_N = 256 };
 typedef struct Accumulator {
     float *d;
-    int n, pending;          // columns; matmuls under way
-    float value[MOST_N / 2]; // what it is while d is poisoned
+    int n, pending;          // columns of d; matmuls in flight that write d
+    float value[MOST_N / 2]; // the value of d, while d itself is poisoned
 } Accumulator;
 typedef struct WgmmaLater {
     EmuWgmma what;
@@ -22,41 +22,42 @@ typedef struct WgmmaLater {
 } WgmmaLater;
 typedef struct Matmuls {
     WgmmaLater *at;
-    int n, room, group, n_in_group, n_begun;
+    int n, room, group, n_in_group, n_begun; // group: the one that is being collected
     bool fenced;
-    Accumulator *accumulators; // ACCUMULATORS of them, NULL before the first matmul
+    Accumulator *accumulators; // [ACCUMULATORS]; NULL before the first matmul
 } Matmuls;
 void matmuls_end(EmuThread *t);
 
-/* Barriers in shared memory; mbarrier.c. */
+/* Mbarriers in shared memory; mbarrier.c. */
 enum { MBARRIERS = 64 };
 typedef struct Mbarrier {
     uint64_t *at;
-    int count, pending;
-    int64_t bytes; // that are still to come in this phase
+    int count, pending; // arrivals of a phase; those still missing
+    int64_t bytes;      // bytes that are missing in this phase
     unsigned phase;
     bool fenced;
-    EmuThread *owner; // made it
-    char text[112];   // what a thread that waits for it is said to wait for
+    EmuThread *owner; // the thread that initialized it
+    char text[112];   // its name in reports
     int n_waiting;
     unsigned short waiting[MAX_THREADS];
 } Mbarrier;
-void mbarriers_describe(Block *b); // brings text up to date
+void mbarriers_describe(Block *b); // updates text
 Mbarrier *mbarrier_find(void *at, EmuPlace place);
 void mbarrier_arrived(Mbarrier *m, int arrivals, int64_t bytes, EmuPlace place);
 
-/* Bulk copies under way, oldest first; bulk.c. */
+/* Bulk copies in flight, oldest first; bulk.c. */
 typedef struct Bulk {
-    EmuTensorMap map; // of a box; from or to where it has no other end
+    EmuTensorMap map; // copy of a box: the tensor in global memory
     char *shared;
-    const char *from; // side by side
+    const char *from; // copy of contiguous bytes: the source; NULL: a box
     int n_bytes, at[MAP_RANK];
-    bool adds;
+    bool adds;          // the store adds to the tensor
     Mbarrier *mbarrier; // NULL: a store of `thread`
     EmuThread *thread;
     int group;
     EmuPlace place;
 } Bulk;
+/* The operands of a matmul, as the first warp of the warpgroup gave them. */
 typedef struct WgmmaSaid {
     int number, n;
     uint64_t a, b;
@@ -66,9 +67,10 @@ typedef struct Hopper {
     int n_mbarriers;
     Bulk *bulk;
     int n_bulk, room;
-    int n_threads;         // of the block before
+    int n_threads;         // threads of the block that ran before
     unsigned short *dirty; // per chunk of 16 bytes: 1 + the thread that wrote it and did not fence
-    // Per warpgroup: registers of a thread, calls of setmaxnreg; descriptors of its last matmuls.
+    // Per warpgroup: registers of a thread, number of calls of setmaxnreg, operands of its last
+    // matmuls.
     struct {
         int registers, called;
         WgmmaSaid log[64];
@@ -77,7 +79,7 @@ typedef struct Hopper {
 void hopper_begin(Block *b);
 void hopper_end(Block *b);
 void hopper_free(Hopper *h);
-bool bulk_do_one(Block *b); // false: none is under way
+bool bulk_do_one(Block *b); // executes one load; false: none is in flight
 void bulk_thread_end(EmuThread *t);
 void dirty_check(const void *p, size_t n_bytes, const char *what, EmuPlace place);
 

@@ -1,7 +1,7 @@
-/* Barriers in shared memory, and setmaxnreg.
+/* mbarrier -- mbarriers in shared memory, and setmaxnreg.
  *
- * What a barrier counts is kept beside it: its 8 bytes hold a word by which it is seen when they
- * are overwritten. */
+ * The state of an mbarrier is kept outside of shared memory. Its 8 bytes in shared memory hold a
+ * magic number, which shows whether they were overwritten. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,8 +67,8 @@ void mbarrier_arrived(Mbarrier *m, int arrivals, int64_t bytes, EmuPlace place) 
 
 void emu_mbarrier_arrive(void *at, int expected_bytes, EmuPlace place) {
     mbarrier_arrived(mbarrier_find(at, place), 1, expected_bytes, place);
-    // whoever was waiting may come first: what this thread gave away too early is written while it
-    // still reads
+    // a waiting thread may run first: a buffer that this thread released too early is then
+    // overwritten while this thread still reads it
     if (!expected_bytes && emu_block->order != EMU_FORWARD) emu_yield();
 }
 
@@ -79,12 +79,15 @@ void emu_mbarrier_wait(void *at, int parity, EmuPlace place) {
         emu_sleep(m->text, place);
     }
     emu_self()->matmuls.fenced =
-        false; // a loop: ptxas says that matmuls behind it want a fence of their own (C7519)
+        // the wait is a loop: ptxas reports that matmuls behind it need a fence of their own
+        // (C7519)
+        false;
 }
 
-/* --- setmaxnreg: what a block was launched with, at most, is all that its warpgroups have
- * together */
+/* --- setmaxnreg: all warpgroups of a block together have at most the registers with which the
+ * block was launched */
 
+/* Registers of a thread at launch, the most that the block could have. */
 static int at_launch(const Block *b) {
     int each = POOL / b->n_threads / BY * BY;
     return each < MOST ? each : MOST - BY;
@@ -116,7 +119,7 @@ void emu_registers(int n, bool more, EmuPlace place) {
     check_registers(b, place);
 }
 
-/* --- a block from its begin to its end */
+/* --- begin and end of a block */
 
 void hopper_begin(Block *b) {
     Hopper *h = &b->hopper;

@@ -10,9 +10,9 @@
 const char *const emu_nccl_words[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                       "reduce",     "send",           "receive"};
 
-/* What registered memory asks of a call: every rank uses it or none, and what kernels reach on
- * other ranks lies in the same place there. What they read or write at home may be this rank's
- * block. */
+/* Checks the rules for registered memory between rank 0 (a) and another rank (b). All ranks or none
+ * use registered memory. Memory that kernels access on other ranks has the same offset there.
+ * Memory that only the own rank accesses may have any offset, such as the rank's block. */
 static void check_places(const Part *a, const Part *b, int rank) {
     bool reaches_src = a->kind == ALL_REDUCE || a->kind == REDUCE_SCATTER,
          reaches_dst = a->kind == ALL_REDUCE || a->kind == ALL_GATHER;
@@ -49,7 +49,7 @@ static void put_number(const Part *p, char *at, size_t i, double x) {
         ((float *)(void *)at)[i] = (float)x;
 }
 
-/* Elements begin, ... of all ranks' src, reduced from the last rank to the first. */
+/* The sum of n elements of all ranks' src, from the last rank to the first. */
 static char *reduced(int size, Asked *const *asked, size_t n) {
     const Part *p = &asked[0]->part[0];
     char *sum = mem_alloc(n * emu_nccl_bytes(p->type) + 1);
@@ -69,7 +69,7 @@ static void run_collective(int n_ranks, Asked *const *asked) {
     const Part *p = &asked[0]->part[0];
     size_t word = emu_nccl_bytes(p->type), n = p->n * word, size = (size_t)n_ranks;
     bool blocks = p->kind == REDUCE_SCATTER || p->kind == ALL_GATHER;
-    char *all = NULL; // what all ranks end with, or take their blocks of
+    char *all = NULL; // the result of all ranks, or the whole from which each rank takes its block
     if (p->kind == BROADCAST || p->kind == ALL_GATHER) {
         all = mem_alloc(n * size + 1);
         for (size_t r = 0; r < (p->kind == BROADCAST ? 1 : size); r++)
@@ -88,7 +88,7 @@ static void run_collective(int n_ranks, Asked *const *asked) {
     mem_free(all);
 }
 
-/* Every receive takes the next send of its peer to it. */
+/* Each receive takes the next send of its peer to this rank. */
 static void run_messages(int size, Asked *const *asked) {
     bool taken[RANKS][PARTS] = {{false}};
     for (int r = 0; r < size; r++)

@@ -1,4 +1,4 @@
-/* Devices, memory and copies under CUDA's names. */
+/* runtime -- devices, memory and copies under CUDA's names. */
 #include "tests/emu/runtime.h"
 
 #include <stdint.h>
@@ -18,7 +18,7 @@
 const bool test_on_device = false;
 
 static __thread int device;
-static __thread unsigned reached; // by kernels of this thread's device: a bit for each other one
+static __thread unsigned reached; // bit d: kernels of this thread's device access device d
 enum { MIB = 1 << 20, MOST_PEERS = 8 };
 static size_t device_bytes = (size_t)16384 * MIB;
 static const char *device_kind = "emulated";
@@ -78,7 +78,7 @@ cudaError_t cudaGetDevice(int *d) {
     *d = device;
     return cudaSuccess;
 }
-/* A small one of the kind of an H200. */
+/* A device with the limits of an H200 but four multiprocessors. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int d) {
     if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
     *p = (cudaDeviceProp){.totalGlobalMem = device_bytes, .sharedMemPerBlock = 48 << 10};
@@ -96,7 +96,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int d) {
     if (d < 0 || d >= emu_setup.devices) return cudaErrorInvalidDevice;
     if (attribute != cudaDevAttrClockRate && attribute != cudaDevAttrCanFlushRemoteWrites)
         return cudaErrorInvalidValue;
-    *value = attribute == cudaDevAttrClockRate ? 1000 : d % 2; // 1 MHz; every other one can
+    // clock: 1 MHz; flush: only devices with odd numbers
+    *value = attribute == cudaDevAttrClockRate ? 1000 : d % 2;
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes) {
@@ -151,7 +152,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p) {
     memcpy(h, &name, sizeof name);
     return cudaSuccess;
 }
-/* The device whose memory it is has the same number in all processes. */
+/* A device has the same number in all processes. */
 cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned flags) {
     MemoryName name;
     memcpy(&name, &h, sizeof name);
@@ -180,7 +181,7 @@ cudaError_t cudaFreeHost(void *p) {
     return cudaSuccess;
 }
 
-/* Bytes from one place to another; or, with no `from`, all set to `byte`. */
+/* A copy of bytes; without `from`, all bytes are set to `byte`. */
 typedef struct Copy {
     char *to;
     const char *from;
@@ -208,7 +209,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemc
     if (!n_bytes) return cudaSuccess;
     check_side(to, n_bytes, kind != cudaMemcpyDeviceToHost, "to");
     check_side(from, n_bytes, kind != cudaMemcpyHostToDevice, "from");
-    // what the host might change before the copy runs is copied at once
+    // pageable source: the host might change it before the copy runs, so it is copied at once
     bool stage = !emu_is_device(from, 1) && !memory_is_pinned(from, n_bytes);
     bool needed = !emu_is_device(to, 1) && !memory_is_pinned(to, n_bytes);
     if ((!s || stage || needed) && graph_refuses()) return cudaErrorStreamCaptureUnsupported;
@@ -219,7 +220,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemc
     // within one device the driver may copy by a kernel
     bool within = emu_is_device(to, 1) && memory_device(to) == memory_device(from);
     (within ? emu_enqueue : emu_enqueue_copy)(s, "cudaMemcpy", do_copy, c);
-    // and what the host might read must be there
+    // pageable destination: the host may read it after this call
     if (needed) cudaStreamSynchronize(s);
     return cudaSuccess;
 }

@@ -1,22 +1,22 @@
-/* runtime -- CUDA's runtime library as far as this program calls it, with device memory in this
- * process.
+/* runtime -- the functions of CUDA's runtime library that this program calls, with device memory in
+ * this process.
  *
- *   memory    filled with NaN when allocated; behind it lies a page that nobody may touch, around
- *             it strips that nobody may write (looked at after every kernel). Host code may not
- *             touch it at all: it is readable only while a kernel or a copy runs.
- *   streams   what is put into a stream runs at once; or, late (EmuSetup of emu.h), not before
- *             somebody waits for it: what lacks a wait then finds NaN, or what was there before, or
- *             in another order what comes after.
- *   graphs    hold what was put into a stream and those that follow it; what CUDA refuses meanwhile
- *             is refused (graph.c).
+ *   memory    filled with NaN when allocated. The page behind it is inaccessible, and strips around
+ *             it are checked after every kernel. Host code cannot access device memory: it is
+ *             accessible only while a kernel or a copy runs.
+ *   streams   work put into a stream runs at once. Late streams (EmuSetup of emu.h) run it only
+ *             when somebody waits for it: code that lacks a wait then reads NaN or old contents, or
+ *             with another order of streams the contents that come after.
+ *   graphs    hold the work of a stream and of the streams that follow it; calls that CUDA refuses
+ *             during a recording are refused (emu_graph.c).
  *
- * Threads of the host may call it at the same time; late streams run one piece of work at a time,
- * on whoever waits. A program that is linked with it has devices as the environment says:
- * EMU_DEVICES=2 of them, EMU_PEERS=0: apart, EMU_MEMORY=64: of so many MiB each,
- * EMU_KIND='NVIDIA A100 80GB PCIe': by this name.
+ * Several host threads may call it at the same time. Late streams run one piece of work at a time,
+ * on the thread that waits. The environment sets the devices: EMU_DEVICES=2 two devices,
+ * EMU_PEERS=0 devices without access to each other, EMU_MEMORY=64 MiB of memory of each,
+ * EMU_KIND='NVIDIA A100 80GB PCIe' their name.
  *
- * Names, numbers of errors and meanings are those of the CUDA Runtime API reference. Every misuse
- * ends the program with a line, where the library would return an error or do something undefined.
+ * Names, error numbers and meanings are those of the CUDA Runtime API reference. Misuse ends the
+ * program with a line, where the library would return an error or behave undefined.
  */
 #ifndef TESTS_EMU_RUNTIME_H
 #define TESTS_EMU_RUNTIME_H
@@ -91,25 +91,25 @@ typedef struct cudaPointerAttributes {
     void *devicePointer, *hostPointer;
 } cudaPointerAttributes;
 
-/* Local. A mistake that tests make on purpose: the n-th wait for an event that this thread puts
- * into a stream from now on is forgotten. 0: none. */
+/* Local. A mistake made on purpose by tests: the n-th wait for an event that this thread puts into
+ * a stream from now on is forgotten. 0: none. */
 void emu_forget_wait(int n);
-/* Local. Of a stream: -5 is the highest, 0 the lowest. */
+/* Local. The priority of a stream: -5 is the highest, 0 the lowest. */
 int emu_priority(cudaStream_t s);
-/* Local. Is all of [p, p + n_bytes) memory of a device? May kernels use p: that, or pinned
- * memory? */
+/* Local. emu_is_device: is all of [p, p + n_bytes) device memory? emu_is_reached: may kernels
+ * access p, in device memory or pinned memory? */
 bool emu_is_device(const void *p, size_t n_bytes);
 bool emu_is_reached(const void *p);
-/* Local. A kernel is launched into s: never first in a recording, for it is loaded then, which may
- * wait for the device. */
+/* Local. Called when a kernel is launched into s. The first launch loads the kernel, which may wait
+ * for the device: dies if it happens in a recording. */
 void emu_load(cudaStream_t s, const char *name, const void *kernel);
-/* Local. Puts run(ctx) into a stream, then free(ctx). `name` is told when device memory was written
- * where it may not be. */
+/* Local. Puts run(ctx) into a stream; ctx is freed afterwards. name: printed if the work wrote
+ * beside device memory. */
 void emu_enqueue(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
-/* The same, of a copy engine: also while a kernel waits (emu_run_copy). */
+/* The same for a copy engine: the work can also run while a kernel waits (emu_run_copy). */
 void emu_enqueue_copy(cudaStream_t s, const char *name, void (*run)(void *ctx), void *ctx);
-/* The first again; it runs when ready(ctx) says so, and what is behind it waits. Then drop(ctx), of
- * a graph's when it is gone. */
+/* As emu_enqueue, but the work runs when ready(ctx) is true; work behind it waits. Then drop(ctx)
+ * is called; in a graph, when the graph is destroyed. */
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
                       void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx);
 

@@ -1,6 +1,5 @@
-/* sanitize -- notes to the sanitizers when a thread changes its stack. Nothing without
- * them.
- */
+/* sanitize -- tells the sanitizers when a thread changes its stack. Without sanitizers these
+ * functions do nothing. */
 #ifndef TESTS_EMU_SANITIZE_H
 #define TESTS_EMU_SANITIZE_H
 
@@ -13,15 +12,16 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* A stack. That of the thread itself is all zero: its place is learnt when it is first left. */
+/* A stack. For the host thread's own stack all fields are zero; its address is learnt when it is
+ * first left. */
 typedef struct StackNote {
     const void *bottom;
     size_t size;
-    void *fake;  // AddressSanitizer's own stack
-    void *fiber; // ThreadSanitizer's
+    void *fake;  // AddressSanitizer's fake stack
+    void *fiber; // ThreadSanitizer's fiber
 } StackNote;
 
-/* This memory is a stack. */
+/* Notes that this memory is a stack. */
 static inline void stack_note_open(StackNote *n, const void *bottom, size_t size) {
     *n = (StackNote){.bottom = bottom, .size = size};
 #ifdef __SANITIZE_THREAD__
@@ -36,7 +36,7 @@ static inline void stack_note_close(StackNote *n) {
 #endif
 }
 
-/* Just before the change from one to another; last: the code on `from` has ended. */
+/* Called just before the change from one stack to another. last: the code on `from` has ended. */
 static inline void stack_note_leave(StackNote *from, const StackNote *to, bool last) {
     (void)from, (void)to, (void)last;
 #if defined(__SANITIZE_ADDRESS__)
@@ -47,7 +47,7 @@ static inline void stack_note_leave(StackNote *from, const StackNote *to, bool l
 #endif
 }
 
-/* First thing afterwards, on `self`, which was changed to from `from`. */
+/* Called first after the change, on `self`; from: the stack that was left. */
 static inline void stack_note_arrive(StackNote *self, StackNote *from) {
     (void)self, (void)from;
 #ifdef __SANITIZE_ADDRESS__

@@ -1,4 +1,5 @@
-/* Shared memory of the block that runs: poisoned before, its edges looked at afterwards. */
+/* shared -- shared memory of the running block: poisoned before the block, its guard strips checked
+ * afterwards. */
 #include <string.h>
 
 #include "base/die.h"
@@ -12,7 +13,8 @@ static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-static void close_object(Shared *s, const void *tag, size_t begin, size_t n_bytes) {
+/* Adds an object of n_bytes: poisons it and writes the guard strip behind it. */
+static void add_object(Shared *s, const void *tag, size_t begin, size_t n_bytes) {
     size_t end = begin + n_bytes;
     memset(s->memory + begin, POISON, n_bytes);
     memset(s->memory + end, EDGE_BYTE, EDGE);
@@ -31,7 +33,7 @@ void shared_size(Shared *s, size_t dynamic_bytes) {
 
 void shared_poison(Shared *s) {
     s->n_objects = 0;
-    close_object(s, NULL, 0, s->dynamic_bytes);
+    add_object(s, NULL, 0, s->dynamic_bytes);
 }
 
 void shared_check(const Shared *s) {
@@ -59,7 +61,7 @@ void *emu_shared(const void *tag, size_t n_bytes, size_t align) {
                  MAX_STATIC);
     if (begin + n_bytes > MAX_SHARED + (size_t)s->n_objects * 2 * EDGE)
         emu_fail((EmuPlace){__FILE__, __LINE__}, "more than %d bytes of shared memory", MAX_SHARED);
-    close_object(s, tag, begin, n_bytes);
+    add_object(s, tag, begin, n_bytes);
     return s->memory + begin;
 }
 

@@ -1,4 +1,5 @@
-/* Streams and events: work in the order in which it was put in, and waits between streams. */
+/* stream -- streams and events: a stream runs its work in the order in which it was put in; events
+ * are waits between streams. */
 #include <pthread.h>
 #include <stdint.h>
 #include <time.h>
@@ -14,26 +15,27 @@
 
 enum { STREAMS = 256 };
 
-/* A piece of work; or, where `of` is set, a wait for another stream to come to `until`. */
+/* A piece of work; or, if `of` is set, a wait until stream `of` has done `until` pieces. */
 typedef struct Work {
     struct Work *next;
-    Task task; // run NULL: none
+    Task task; // run NULL: no task
     cudaStream_t of;
     uint64_t until;
-    double *time; // of an event: when this place was come to
+    double *time; // of an event: gets the time at which the stream came to the event
 } Work;
-/* One that was destroyed is used again, counting on: others may still wait for a place in it. */
+/* A destroyed stream is used again without resetting its counts, since other streams may still wait
+ * for a point in it. */
 struct CUstream_st {
     Work *first, **end;
-    uint64_t put_in, done; // pieces of work
+    uint64_t put_in, done; // pieces of work put in; done
     int device, priority;
-    bool open, busy;  // busy: its first work runs
-    cudaGraph_t into; // that it is recorded for; or NULL
-    int lane;         // of it
+    bool open, busy;  // busy: its first piece of work is running
+    cudaGraph_t into; // the graph that records the stream; or NULL
+    int lane;         // lane of that graph
 };
 struct CUevent_st {
-    GraphPlace place;    // of the last record, in a stream that was recorded; or
-    cudaStream_t stream; // NULL: never recorded
+    GraphPlace place;    // point of the last record, if that stream was recorded
+    cudaStream_t stream; // else stream and count of the last record; NULL: never
     uint64_t until;
     double time;
     int device;
@@ -42,11 +44,11 @@ struct CUevent_st {
 
 EmuSetup emu_setup = {.devices = 1};
 static uint64_t random_state;
-static __thread int forgotten; // waits to the one that is forgotten
+static __thread int forgotten; // counts down to the wait that is forgotten (emu_forget_wait)
 static struct CUstream_st null_stream = {.end = &null_stream.first};
 static struct CUstream_st stream[STREAMS];
 static int n_streams;
-static pthread_mutex_t lock; // of streams that run late: whoever waits runs the work of others
+static pthread_mutex_t lock; // protects late streams: a waiting thread runs the work of others
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make_lock(void) {
@@ -78,7 +80,7 @@ static double now_ms(void) {
     return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-/* --- what runs when */
+/* --- the order of work */
 
 static bool may_run(const Work *w) {
     return (!w->of || w->of->done >= w->until) && (!w->task.ready || w->task.ready(w->task.ctx));
@@ -104,8 +106,8 @@ static void run_first(cudaStream_t s) {
     mem_free(w);
 }
 
-/* Runs the first work of some stream that waits for nothing; `copies`: and is no kernel. False when
- * there is none. */
+/* Runs the first work of some stream that waits for nothing. copies: kernels are left out. False:
+ * there is no such work. */
 static bool run_some(bool copies) {
     cudaStream_t ready[STREAMS];
     unsigned n = 0;
@@ -119,7 +121,7 @@ static bool run_some(bool copies) {
     return true;
 }
 
-/* False when all wait for what other threads have yet to put in. */
+/* False: all streams wait for work that other threads have yet to put in. */
 static bool run_any(void) {
     bool meeting = false;
     for (int i = 0; i < n_streams; i++) meeting |= stream[i].first && stream[i].first->task.ready;
@@ -128,7 +130,7 @@ static bool run_any(void) {
     return false;
 }
 
-/* Runs what s waits for first, and nothing else. */
+/* Runs one piece of work that s needs next: of s, or of the stream that s waits for. */
 static bool run_wanted(cudaStream_t s) {
     const Work *w = s->first;
     if (w->of && w->of->done < w->until) return run_wanted(w->of);
@@ -148,7 +150,7 @@ bool emu_run_copy(void) {
 }
 
 static void run_until(cudaStream_t s, uint64_t until) {
-    if (!emu_setup.late) return; // all has run
+    if (!emu_setup.late) return; // not late: all work has run
     enter();
     while (s->done < until)
         if (!(emu_setup.shuffle ? run_any() : run_wanted(s))) {
@@ -200,7 +202,7 @@ void emu_enqueue_copy(cudaStream_t s, const char *name, void (*run)(void *ctx), 
     enqueue(s, (Task){name, NULL, run, mem_free, ctx, true});
 }
 
-/* --- numbers that streams write */
+/* --- flags that streams write and wait for */
 
 typedef struct Said {
     uint32_t *where, x;
@@ -221,7 +223,7 @@ CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, u
     return CUDA_SUCCESS;
 }
 
-/* Device memory can be read while work of a device runs. */
+/* memory_enter: device memory is accessible only to work of a device. */
 static bool is_said(const void *ctx) {
     const Said *s = ctx;
     memory_enter();
@@ -235,7 +237,8 @@ static void go_on(void *ctx) {
 
 CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags) {
     uint32_t *of = (uint32_t *)(uintptr_t)where;
-    int flushes = 0; // a device that can has to: it may reorder what others write
+    // a device that can flush must flush, since it may reorder the writes of other devices
+    int flushes = 0;
     cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, s->device);
     unsigned right = CU_STREAM_WAIT_VALUE_GEQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0u);
     if (flags != right || where % sizeof x || !emu_is_reached(of)) return CUDA_ERROR_INVALID_VALUE;
@@ -334,7 +337,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     emu_called(&emu_calls.objects);
-    if (e->stream) run_until(e->stream, e->until); // its time is still to be written
+    if (e->stream) run_until(e->stream, e->until); // the stream still writes the event's time
     mem_free(e);
     return cudaSuccess;
 }

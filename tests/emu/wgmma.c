@@ -1,8 +1,8 @@
-/* wgmma: matmuls of warpgroups.
+/* wgmma -- matmuls of warpgroups.
  *
- * A lane keeps what it began; a warp computes its 16 rows when it waits for them. Warps of a
- * warpgroup may be at different places, but what they multiply must be the same: each matmul is
- * compared with what the first warp that came to it said. */
+ * A lane records the matmuls that it begins; a warp computes its 16 rows when it waits for them.
+ * The warps of a warpgroup may be at different points, but must multiply the same matrices: the
+ * operands of each matmul are compared with those of the first warp that came to it. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 
 enum { POISON = 0xff, ROWS = 16, DEPTH = 16, LOG = 64 };
 
-/* --- what a descriptor points to */
+/* --- matrices in shared memory, given by descriptors */
 
 typedef struct Layout {
     int64_t start, leading, stride;
@@ -23,8 +23,8 @@ static Layout layout_of(uint64_t descriptor, EmuPlace place) {
                     (int64_t)(descriptor >> 32 & 0x3fff) << 4};
 }
 
-/* The byte of element (i, k), i along m or n. In the pattern, rows of 128 bytes lie one after the
- * other, 8 to a group. */
+/* Offset of element (i, k), i along m or n. In the swizzle pattern rows of 128 bytes are
+ * contiguous, 8 rows form a group. */
 static int64_t byte_of(const Layout *l, bool mn_major, int i, int k) {
     int outer = mn_major ? k : i, inner = mn_major ? i : k;
     int64_t groups = outer / 8 * l->stride + inner / 64 * l->leading;
@@ -32,7 +32,7 @@ static int64_t byte_of(const Layout *l, bool mn_major, int i, int k) {
     return at ^ (at >> 7 & 7) << 4;
 }
 
-/* n rows or columns from `first` on, DEPTH deep. */
+/* Reads n rows (of a) or columns (of b) from `first` on, DEPTH elements along k. */
 static void take_matrix(float (*to)[MOST_N], uint64_t descriptor, bool mn_major, int first, int n,
                         EmuPlace place) {
     Layout l = layout_of(descriptor, place);
@@ -52,6 +52,7 @@ static void take_matrix(float (*to)[MOST_N], uint64_t descriptor, bool mn_major,
 
 /* --- a warp's part of a matmul */
 
+/* The bf16 in the lower (i = 0) or upper half of a register. */
 static float half_of(unsigned r, int i) {
     uint32_t bits = i ? r & 0xffff0000 : r << 16;
     float x;
@@ -67,7 +68,8 @@ static void take_registers(float a[DEPTH][MOST_N], WgmmaLater *const lane[32]) {
         }
 }
 
-/* Element i of a lane's accumulators is at row, column of the warp's 16 x n. */
+/* The accumulator of element (row, column) of the warp's 16 x n result, in the registers of some
+ * lane. */
 static float *element(WgmmaLater *const lane[32], int row, int column) {
     int l = row % 8 * 4 + column % 8 / 2;
     return &lane[l]->into->value[column / 8 * 4 + row / 8 * 2 + column % 2];
@@ -91,7 +93,7 @@ static void multiply(WgmmaLater *const lane[32], int warp) {
     }
 }
 
-/* --- what a lane begins */
+/* --- begin of matmuls */
 
 static bool poisoned(const Accumulator *c) {
     const unsigned char *p = (const unsigned char *)c->d;
@@ -117,7 +119,8 @@ static Accumulator *accumulator_of(Matmuls *p, const EmuWgmma *w, EmuPlace place
     return none;
 }
 
-/* The same for all warps of the warpgroup: only the first to come here writes it down. */
+/* Dies unless all warps of the warpgroup multiply the same matrices. The first warp to come to a
+ * matmul logs the operands. */
 static void compare(const EmuWgmma *w, int number, EmuPlace place) {
     int thread = (int)(emu_self() - emu_block->thread);
     if (thread / 128 >= emu_block->n_threads / 128)
@@ -153,7 +156,7 @@ void emu_wgmma_commit(void) {
 
 typedef struct Wait {
     EmuThread *thread;
-    int n; // matmuls that it waits for
+    int n; // matmuls for which the lane waits
 } Wait;
 
 static void give_back(Accumulator *c, EmuPlace place) {
@@ -188,7 +191,7 @@ void emu_wgmma_wait(int left, EmuPlace place) {
     emu_meet(0xffffffff, "wgmma.wait_group", &wait, compute, place);
     p->n -= wait.n;
     if (p->n) memmove(p->at, p->at + wait.n, (size_t)p->n * sizeof *p->at);
-    // what a thread waits for it reads or writes, though other matmuls are still under way
+    // the thread now reads or writes these accumulators while other matmuls may still be in flight
     p->fenced = false;
 }
 

@@ -1,6 +1,6 @@
-/* delay -- holds every packet that arrives in some network namespaces for a fixed time: a link's
- * latency, where the kernel has no netem. Packets wait in an NFQUEUE of each namespace; the
- * verdict comes when they are due.
+/* delay -- emulates the latency of a link on kernels without netem: holds every packet that arrives
+ * in the given network namespaces for a fixed time. Packets wait in an NFQUEUE of each namespace
+ * until this program accepts them.
  *
  *     delay MICROSECONDS NAMESPACE...        until it is killed; tests/netlab/lab.sh sets the
  *                                            iptables rules
@@ -23,11 +23,12 @@
 
 enum { MAX_HOSTS = 64, HELD = 1 << 15, HEADER = 64, SOCKET_BYTES = 32 << 20 };
 
+/* The packets held in one namespace: entries [first, last) of a ring buffer. */
 typedef struct Host {
     struct nfq_handle *netlink;
     struct nfq_q_handle *queue;
     uint32_t id[HELD];
-    int64_t due[HELD]; // ns; in the order of arrival, and so ascending
+    int64_t due[HELD]; // ns; packets are in the order of arrival, so these times ascend
     unsigned first, last;
 } Host;
 
@@ -44,6 +45,7 @@ static int64_t now_ns(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+/* Called for each packet that arrives: adds it to the ring. */
 static int arrived(struct nfq_q_handle *queue, struct nfgenmsg *message, struct nfq_data *data,
                    void *ctx) {
     Host *h = ctx;
@@ -55,8 +57,8 @@ static int arrived(struct nfq_q_handle *queue, struct nfgenmsg *message, struct 
     return 0;
 }
 
-/* The queue's socket belongs to the namespace in which it is opened; the program stays outside,
- * where `lab.sh stop` does not end it. */
+/* Opens the queue of a namespace. The socket belongs to the namespace in which it is opened; the
+ * program itself returns to the outside, where `lab.sh stop` does not end it. */
 static void open_host(Host *h, const char *name, int outside) {
     const uint32_t flags = NFQA_CFG_F_GSO | NFQA_CFG_F_FAIL_OPEN;
     char path[256];
@@ -74,7 +76,7 @@ static void open_host(Host *h, const char *name, int outside) {
     setsockopt(nfq_fd(h->netlink), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
 }
 
-/* Lets the packets go that are due; when the next one is, or 0. */
+/* Accepts the packets that are due. Returns the time at which the next packet is due, or 0. */
 static int64_t release(Host *h) {
     unsigned begin = h->first;
     for (int64_t now = now_ns(); h->first != h->last && h->due[h->first % HELD] <= now;) h->first++;
@@ -98,8 +100,8 @@ int main(int argc, char **argv) {
     if (!host || timer < 0 || outside < 0) fail("delay");
     delay_ns = 1000LL * atol(argv[1]);
     prctl(PR_SET_TIMERSLACK, 1000UL); // ns
-    // before ranks that compute or spin, which `lab.sh first` puts before all other processes; else
-    // packets are late by milliseconds
+    // a higher priority than ranks that compute or spin, which `lab.sh first` puts before all other
+    // processes; otherwise packets are late by milliseconds
     if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 1}))
         fail("sched_setscheduler");
     for (int i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 #!/bin/bash
-# lab.sh: an emulated cluster on one machine. A host is a network namespace with a name of its own,
-# a data card of some speed, and a second card for the launcher; both switches live in one more
-# namespace, so nothing reaches the machine's own network. Needs root and iproute2.
+# lab.sh: an emulated cluster on one machine. A host is a network namespace with a host name, a data
+# card of limited rate, and a second card for the launcher. Both switches are in one more namespace,
+# so no packet reaches the machine's own network. Needs root and iproute2.
 #
 #        h0            h1            h2            h3
 #     data  ctl     data  ctl     data  ctl     data  ctl      data 10.91.0.x, ctl 10.92.0.x
@@ -10,37 +10,39 @@
 #      +----+--------+             +----+--------+             r0, r1: a rack each; cards of RATE
 #           +------------core-----------+                      core: between racks; trunks of TRUNK
 #
-#   lab.sh can                        status 0 when this machine can do it, else a line that says
-#                                     what is missing
-#   lab.sh up HOSTS [RATE [TRUNK]]    4: four hosts; "2 2": in two racks. RATE 1gbit, TRUNK like
-#                                     RATE when not given; both directions are shaped
-#   lab.sh mpirun HOSTS RANKS COMMAND...   Open MPI, RANKS on each of the first HOSTS; LIMIT_S ends
-#                                          it (60)
-#   lab.sh first COMMAND...           goes before all other processes of this machine, as FIRST=1
-#                                     lab.sh mpirun has its ranks do: for measurements beside
-#                                     others' work
-#   lab.sh on HOST COMMAND...         runs a command there (also what mpirun reaches the hosts with)
-#   lab.sh delay US                   every packet arrives US microseconds later on each data card;
-#                                     0: no longer. Says what is missing: iptables, a compiler,
+#   lab.sh can                        status 0 if this machine can emulate a cluster; else a line
+#                                     that says what is missing
+#   lab.sh up HOSTS [RATE [TRUNK]]    HOSTS 4: four hosts; "2 2": two hosts in each of two racks.
+#                                     RATE of the cards: 1gbit unless given; TRUNK of the links
+#                                     between racks: RATE unless given. Both directions are shaped
+#   lab.sh mpirun HOSTS RANKS COMMAND...   Open MPI with RANKS ranks on each of the first HOSTS;
+#                                          ends after LIMIT_S seconds (60)
+#   lab.sh first COMMAND...           runs a command with priority over all other processes of this
+#                                     machine; FIRST=1 lab.sh mpirun runs its ranks so. For
+#                                     measurements while others use the machine
+#   lab.sh on HOST COMMAND...         runs a command on a host (mpirun uses it to reach the hosts)
+#   lab.sh delay US                   every packet reaches a data card US microseconds later; 0: no
+#                                     delay. Prints what is missing: iptables, a compiler,
 #                                     libnetfilter-queue-dev
-#   lab.sh cut HOST, mend HOST        its data cable
-#   lab.sh bytes HOST|RACK            that the card of h1, or the trunk of r0, has sent
+#   lab.sh cut HOST, mend HOST        disconnects, or connects, the data card of a host
+#   lab.sh bytes HOST|RACK            bytes that the data card of a host (h1) or the trunk of a rack
+#                                     (r0) has sent
 #   lab.sh stop                       ends every process on the hosts
-#   lab.sh down                       removes it all
+#   lab.sh down                       removes the cluster
 #
-# PACKET=65536 lab.sh up ... : TCP's super-packets as cards take them that cut packets themselves.
-# Then a message costs the processor about half as much; but twice as many bytes pass unshaped after
-# a pause, so that is for messages of megabytes.
+# PACKET=65536 lab.sh up ... : TCP hands packets of 64 KiB to the card, as to cards that cut packets
+# themselves. A message then costs the processor about half as much, but after a pause twice as many
+# bytes pass unshaped. So use it for messages of megabytes.
 #
-# What is obeyed is 0.956 of a rate, the share of frames that is no header, up to 1gbit on a quiet
-# machine. LAB names one of several clusters.
+# On a quiet machine the measured rate is 0.956 of RATE, for rates up to 1gbit: headers take the
+# rest of each frame. LAB names the cluster, if there are several.
 set -eu
 me=$(realpath "$0")
 name=${LAB:-meshlab}
 switch=$name-switch
 state=/run/$name
 
-# Not "ip netns list", which stumbles over what another cluster takes down meanwhile.
+# Not "ip netns list", which fails when another cluster removes namespaces meanwhile.
 spaces() { ls /run/netns 2>/dev/null; }
 host_names() { spaces |
     awk -v p="$name-h" 'index($1, p) == 1 { print substr($1, length(p)) }' | sort -V; }
@@ -61,10 +63,10 @@ can() {
     ip netns del $probe
 }
 
-# The hardware address of the card with this address: 10.91.0.12 has 02:00:0a:5b:00:0c.
+# The hardware address that belongs to an IP address: 10.91.0.12 has 02:00:0a:5b:00:0c.
 mac_of() { printf '02:00:%02x:%02x:%02x:%02x' ${1//./ }; }
 
-# One cable: card $2 of host $1 with address $3, into switch $4.
+# Connects card $2 of host $1, with address $3, to switch $4.
 plug() {
     ip -n "$name-$1" link add "$2" address "$(mac_of "$3")" type veth peer name "$2-$1" netns \
         $switch
@@ -72,10 +74,11 @@ plug() {
     ip -n "$name-$1" link set "$2" up
     ip -n $switch link set "$2-$1" master "$4" up
 }
-# What depends on a rate (200mbit, 1gbit): TCP's super-packets, the bucket of each shaper, and what
-# may wait in a card's queue. A bucket smaller than two super-packets would have the kernel cut each
-# in software, a large one lets short messages pass unshaped; a long queue has acknowledgements of
-# rendezvous stand behind megabytes.
+# Sets the limits that depend on a rate (200mbit, 1gbit): the size of the packets that TCP hands to
+# a card, the bucket of each shaper, and the bytes that may wait in a card's queue. A bucket smaller
+# than two packets would make the kernel cut each packet in software; a large bucket lets short
+# messages pass unshaped. In a long queue acknowledgements of rendezvous messages wait behind
+# megabytes.
 set_limits() {
     local mbit=${1%%[a-z]*}
     [[ $1 != *gbit ]] || mbit=$((mbit * 1000))
@@ -92,15 +95,15 @@ shape() { tc -n "$1" qdisc add dev "$2" root tbf rate "$3" burst $bucket limit "
 
 add_switch() { ip -n $switch link add "$1" type bridge && ip -n $switch link set "$1" up; }
 
-# Host $1 with the last byte of its addresses $2, in rack $3, with a card of rate $4.
+# Adds host $1 to rack $3: last byte of its addresses $2, rate of its data card $4.
 add_host() {
     ip netns add "$name-$1"
     ip -n "$name-$1" link set lo up
     plug "$1" data "10.91.0.$2" "$3"
     plug "$1" ctl "10.92.0.$2" ctl
     ip -n "$name-$1" link set dev data gso_max_size $packet
-    # BBR, a default of some kernels, paces both directions of an exchange down where they meet in a
-    # trunk's queue
+    # not BBR, the default of some kernels: if both directions of an exchange meet in the queue of a
+    # trunk, BBR slows both down
     ip -n "$name-$1" route change 10.91.0.0/24 dev data congctl cubic
     shape "$name-$1" data "$4" 1mb
     shape $switch "data-$1" "$4" 1mb
@@ -108,10 +111,10 @@ add_host() {
     echo "10.91.0.$2 $1" >>$state/hosts
 }
 
-# Tells each of $1 hosts the hardware addresses of all others. Asking for them (ARP) fails with many
-# hosts: the kernel has one table for the namespaces of all clusters (gc_thresh3: 1024 entries; 32
-# hosts need 1984), and when the table is full, new connections never come about. Permanent entries
-# do not count.
+# Gives each of $1 hosts the hardware addresses of all others, as permanent entries. With many hosts
+# ARP fails: the kernel has one neighbour table for the namespaces of all clusters (gc_thresh3: 1024
+# entries; 32 hosts need 1984), and when the table is full no new connection is made. Permanent
+# entries do not count.
 introduce() {
     local i last
     for ((i = 1; i <= $1; i++)); do
@@ -124,7 +127,8 @@ introduce() {
     done
 }
 
-# The cable from rack $1 to the core: its ends are up-r0 in the rack, down-r0 in the core.
+# Connects rack $1 to the core with rate $2: the ends of the link are up-r0 in the rack and down-r0
+# in the core.
 add_trunk() {
     local end
     ip -n $switch link add "up-$1" type veth peer name "down-$1"
@@ -157,8 +161,8 @@ up() {
     introduce $n
 }
 
-# Own host name, shared memory and folder for temporary files: Open MPI names its segments after the
-# host.
+# Each host has its own host name, shared memory and folder for temporary files, because Open MPI
+# names its segments after the host.
 on() {
     local host=$1
     shift
@@ -172,7 +176,7 @@ on() {
         exec bash -c "$*"' on "$host" $state "$@"
 }
 
-# The kernel may have no netem: packets wait in a queue of each host, and delay.c lets them go.
+# The kernel may have no netem, so packets wait in a queue of each host until delay.c accepts them.
 delay() {
     local us=$1 host slowed=()
     command -v iptables >/dev/null || { echo "a delay needs iptables"; return 1; }
@@ -197,11 +201,11 @@ delay() {
     done
 }
 
-# A session is a group of the scheduler's, and the daemon of each host begins one: so ranks have to
-# say it themselves.
+# The scheduler treats each session as a group, and the daemon of each host begins a session. So
+# each rank sets its own priority.
 first() {
-    # the group of the machine's first process has no priority of its own, and a kernel may have no
-    # groups
+    # fails without harm: the group of the machine's first process has no priority of its own, and
+    # some kernels have no groups
     { echo -20 >/proc/self/autogroup; } 2>/dev/null || true
     exec nice -n -20 "$@"
 }
@@ -227,7 +231,7 @@ bytes() {
     esac
 }
 pids() { for h in $(host_names); do ip netns pids "$name-$h"; done; }
-# mpirun returns a second or two before the last remote rank is gone
+# Repeats, because mpirun returns a second or two before the last remote rank has ended.
 stop() {
     local i
     for ((i = 0; i < 25; i++)); do

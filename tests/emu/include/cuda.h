@@ -1,4 +1,4 @@
-/* cuda -- the driver's tensor maps and numbers that streams write, in the place of the toolkit's
+/* cuda -- the driver's tensor maps and the flags that streams write, instead of the toolkit's
  * header. Values of enums are those of the CUDA Driver API. */
 #ifndef TESTS_EMU_CUDA_H
 #define TESTS_EMU_CUDA_H
@@ -40,7 +40,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
 typedef unsigned long long CUdeviceptr;
 enum { CU_STREAM_WRITE_VALUE_DEFAULT };
 enum { CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30 };
-/* tests/emu/stream.c */
+/* Defined in tests/emu/stream.c. */
 CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
 CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags);
 

@@ -1,5 +1,5 @@
-/* cuda_runtime -- the emulator under CUDA's names, for g++ in the place of nvcc and the toolkit's
- * header. It holds what this program uses, and no more: what is not here does not compile. */
+/* cuda_runtime -- the emulator under CUDA's names, for g++ instead of nvcc and the toolkit's
+ * header. It declares only what this program uses, so other uses of CUDA do not compile. */
 #ifndef TESTS_EMU_CUDA_RUNTIME_H
 #define TESTS_EMU_CUDA_RUNTIME_H
 
@@ -12,8 +12,8 @@ extern "C" {
 #include "tests/emu/runtime.h"
 }
 
-/* A shared variable is asked for by shared<T>() of launch.cuh, which poisons it: `__shared__` is
- * not here. */
+/* Shared variables come from shared<T>() of launch.cuh, which poisons them. `__shared__` is not
+ * defined here. */
 #define __global__
 #define __device__
 #define __host__

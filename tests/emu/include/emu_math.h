@@ -22,11 +22,11 @@ inline int __popc(unsigned x) {
     return __builtin_popcount(x);
 }
 
-template <class T> T __ldcg(const T *p) { // from L2
+template <class T> T __ldcg(const T *p) { // on a device: through the L2 cache only
     return *p;
 }
 
-/* Ranks may be threads of the host that share a device. */
+/* Atomic between host threads too: ranks may be threads that share a device. */
 template <class T> T atomicAdd(T *p, T x) {
     static_assert(std::is_integral<T>::value, "sums of floats in any order are not repeatable");
     return __atomic_fetch_add(p, x, __ATOMIC_SEQ_CST);

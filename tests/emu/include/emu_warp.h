@@ -1,19 +1,18 @@
-/* emu_warp -- where threads meet: barriers of a block, and exchanges between the lanes of a warp.
+/* emu_warp -- barriers of a block, and exchanges between the lanes of a warp.
  *
- * A lane brings a value and takes the value of another:
+ * Each lane gives a value and receives the value of another lane:
  *
  *     __shfl_xor_sync, 4 lanes, 1     lane 0  1  2  3
- *                              bring       a  b  c  d
- *                              take        b  a  d  c
+ *                              give        a  b  c  d
+ *                              receive     b  a  d  c
  *
- * A lane that is not in the mask, or has ended, has no value: what is taken from it is all ones,
- * NaN. */
+ * A lane that is not in the mask, or has ended, gives all ones: NaN. */
 #ifndef TESTS_EMU_WARP_H
 #define TESTS_EMU_WARP_H
 
 #include <type_traits>
 
-/* Where a function was called: its last two parameters. */
+/* The last two parameters of a function: file and line of its caller. */
 #define EMU_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(EMU_HERE) {
@@ -25,7 +24,8 @@ inline void __syncwarp(unsigned mask = 0xffffffff, EMU_HERE) {
     emu_meet(mask, "__syncwarp", nullptr, emu_no_work, {file, line});
 }
 
-/* What a lane brings to a shuffle: its value, and which lane's it wants. */
+/* The value that a lane gives to a shuffle, the lane from which it receives, and the received
+ * value. */
 template <class T> struct EmuShuffle {
     T value, taken;
     int from;
@@ -52,14 +52,15 @@ inline int emu_lane() {
     return static_cast<int>((t.z * d.y + t.y) * d.x + t.x) % 32;
 }
 
-/* Groups of `width` lanes, a power of two, exchange among themselves; a lane that would reach
- * outside keeps its own value. */
+/* Groups of `width` lanes, a power of two, exchange values within the group. A lane whose source
+ * would lie outside of the group keeps its own value. */
 template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, EMU_HERE) {
     int group = emu_lane() & ~(width - 1);
     return emu_take(mask, x, group + (from & (width - 1)), "__shfl_sync", {file, line});
 }
 template <class T> T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32, EMU_HERE) {
-    int lane = emu_lane(), from = lane ^ with; // lower groups can be read, higher ones not
+    // a lane of a lower group can be read, one of a higher group cannot
+    int lane = emu_lane(), from = lane ^ with;
     return emu_take(mask, x, from <= (lane | (width - 1)) ? from : lane, "__shfl_xor_sync",
                     {file, line});
 }
@@ -69,7 +70,8 @@ template <class T> T __shfl_up_sync(unsigned mask, T x, int by, int width = 32, 
                     {file, line});
 }
 
-/* What a lane brings: a number; what it takes: the lanes with the same. */
+/* The number that a lane gives, and the mask of the lanes with the same number, which it
+ * receives. */
 struct EmuMatch {
     int value;
     unsigned same;

@@ -1,5 +1,5 @@
-/* What base/amx.h says, in plain C: for tests of its callers where no processor has tiles. Tiles
- * that are used outside tiles_begin and tiles_end end the program. */
+/* amx -- replaces base/amx.h by plain C, to test its callers on processors without tiles. Using a
+ * tile outside of tiles_begin and tiles_end ends the program. */
 #ifndef BASE_AMX_H
 #define BASE_AMX_H
 
@@ -14,7 +14,8 @@ typedef struct TileFile {
     bool ready;
     uint32_t of[8][TILE_SIDE][TILE_SIDE];
 } TileFile;
-__attribute__((weak)) _Thread_local TileFile tile_file; // one for all that include this
+// shared by all files that include this header
+__attribute__((weak)) _Thread_local TileFile tile_file;
 
 static inline uint32_t (*tile_at_number(int tile))[TILE_SIDE] {
     if (!tile_file.ready || tile < 0 || tile > 7) abort();

@@ -1,4 +1,4 @@
-/* launch -- layers/cuda/launch.cuh for g++: kernels run in the emulator. */
+/* launch -- replaces layers/cuda/launch.cuh for g++: kernels run in the emulator. */
 #ifndef TESTS_EMU_LAUNCH_CUH
 #define TESTS_EMU_LAUNCH_CUH
 
@@ -14,7 +14,7 @@ extern "C" {
 #include "layers/cuda/device.h"
 }
 
-/* A kernel and its arguments, as they wait in a stream. */
+/* A kernel and its arguments, waiting in a stream. */
 template <class... P> struct EmuCall {
     void (*kernel)(P...);
     std::tuple<P...> args;
@@ -28,7 +28,7 @@ template <class... P> void emu_call(void *ctx) {
     emu_run(&static_cast<EmuCall<P...> *>(ctx)->launch);
 }
 
-/* A pointer among the arguments must be one that a device can follow. */
+/* Dies if a pointer among the arguments points to memory that kernels cannot access. */
 template <class T> void emu_check_argument(const char *name, T arg, const char *file, int line) {
     if constexpr (std::is_pointer<T>::value)
         if (arg && !emu_is_reached(reinterpret_cast<const void *>(arg)))

@@ -1,9 +1,9 @@
-/* ptx -- layers/cuda/ptx.cuh for g++: what each instruction does, element by element,
- * as the tables of the PTX ISA have it. layers/cuda/ptx.cuh draws the fragments.
+/* ptx -- replaces layers/cuda/ptx.cuh for g++: each instruction is computed element by element,
+ * according to the tables of the PTX ISA. layers/cuda/ptx.cuh draws the fragments.
  *
  * Lanes meet (emu_meet); the last one does the work of all 32: it gathers the matrix from the
- * registers of the lanes, computes, and hands the results out again. In `place` functions, i counts
- * the elements of a lane's fragment. */
+ * registers of the lanes, computes, and writes the results to their registers. In emu_place_a, _b
+ * and _d, i counts the elements of a lane's fragment. */
 #ifndef TESTS_EMU_PTX_CUH
 #define TESTS_EMU_PTX_CUH
 
@@ -11,7 +11,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-using Shared = char *; // here no shorter than others
+using Shared = char *; // on a device a 32-bit address, here a pointer
 inline Shared shared_address(const void *p) {
     return static_cast<char *>(const_cast<void *>(p));
 }
@@ -79,8 +79,8 @@ inline void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigne
     emu_meet(0xffffffff, "mma.sync", &m, emu_mma, {file, line});
 }
 
-/* What a lane brings to ldmatrix: the address of a row; what it takes: a register of each
- * matrix. */
+/* The address of the matrix row that a lane passes to ldmatrix, and the registers that the lane
+ * receives, one of each matrix. */
 struct EmuLdmatrix {
     const char *row;
     unsigned *r;
@@ -113,7 +113,7 @@ inline void ldmatrix_trans(unsigned (&r)[4], Shared row, EMU_HERE) {
     emu_meet_ldmatrix<true>(r, row, {file, line});
 }
 
-/* Copies are done when they are waited for, not before (tests/emu/async.c). */
+/* Copies are executed when they are waited for, not before (tests/emu/async.c). */
 inline void copy_async_first(Shared to, const void *from, int n_bytes, EMU_HERE) {
     emu_copy_later(to, from, 16, n_bytes, {file, line});
 }
@@ -147,7 +147,7 @@ inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
         (of_device ? emu_wait_outside : emu_wait_host)("a flag of a copy", {file, line});
 }
 
-/* Less exact on hardware, so tolerances must leave room for them. */
+/* These are less exact on hardware, so tolerances of tests must leave room for them. */
 inline float exp2_fast(float x) {
     return exp2f(x);
 }

@@ -1,4 +1,4 @@
-/* ptx_sm90 -- layers/cuda/ptx_sm90.cuh for g++, on tests/emu/hopper.h. */
+/* ptx_sm90 -- replaces layers/cuda/ptx_sm90.cuh for g++, on top of tests/emu/hopper.h. */
 #ifndef TESTS_EMU_PTX_SM90_CUH
 #define TESTS_EMU_PTX_SM90_CUH
 
@@ -154,7 +154,7 @@ template <int LEFT, class... D> void emu_wait(EmuPlace at, D &...d) {
     emu_wgmma_wait(LEFT, at);
     (emu_wgmma_check(&d[0][0], at), ...);
 }
-/* Up to three accumulators: behind a list of any length there is no room for the place. */
+/* Overloads for up to three accumulators: EMU_HERE cannot follow a parameter list of any length. */
 template <int LEFT> void wgmma_wait(EMU_HERE) {
     emu_wait<LEFT>({file, line});
 }
