@@ -1,5 +1,5 @@
-/* coll_call -- a collective of fp32 on blocks that touch. Sums in place: coll_sum of
- * parallel/comm/coll.h. */
+/* coll_call -- builds the call of a collective of fp32 on contiguous blocks. For sums in place
+ * there is coll_sum of parallel/comm/coll.h. */
 #ifndef TESTS_COLL_CALL_H
 #define TESTS_COLL_CALL_H
 

@@ -1,9 +1,9 @@
-/* cuda_probes -- small kernels that show what an instruction does, with numbers that tell where
- * they came from, and what they should give by the tables of the PTX ISA.
+/* cuda_probes -- small kernels that each show what one instruction does: input numbers tell from
+ * which element a result came. Each probe knows the results that the tables of the PTX ISA demand.
  *
- * The tests run them in the emulator (test_cuda_ptx_sm90.cu). On a device, build/cuda/probes prints
- * what the hardware gives, as tests/golden/sm90.txt: so the emulator is compared with the
- * instructions themselves, not with one reading of their description.
+ * The tests run the probes in the emulator (test_cuda_ptx_sm90.cu). On a device, build/cuda/probes
+ * prints the results of the hardware, which are kept in tests/golden/sm90.txt. So the emulator is
+ * compared with the instructions themselves, not with one reading of their description.
  */
 #ifndef TESTS_CUDA_PROBES_H
 #define TESTS_CUDA_PROBES_H
@@ -12,13 +12,13 @@
 #include <stdint.h>
 
 typedef struct ProbeResult {
-    int n, wrong;  // words that came out, those that should be others
-    uint64_t hash; // of all
+    int n, wrong;  // words of the result; those that differ from the tables
+    uint64_t hash; // hash of all words
 } ProbeResult;
 typedef struct Probe {
     const char *name;
-    ProbeResult (*run)(void); // between device_open and device_close
-    bool dies = false;        // the kernel is one that a device ends
+    ProbeResult (*run)(void); // called between device_open and device_close
+    bool dies = false;        // a device ends this kernel with an error
 } Probe;
 extern const Probe probes[];
 extern const int n_probes;

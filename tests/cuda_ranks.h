@@ -1,4 +1,4 @@
-/* cuda_ranks -- ranks as threads that have a device each, or share some. */
+/* cuda_ranks -- runs ranks as threads with a device each, or with shared devices. */
 #ifndef TESTS_CUDA_RANKS_H
 #define TESTS_CUDA_RANKS_H
 
@@ -24,7 +24,7 @@ static inline int cuda_rank(World *w, void *ctx) {
     return result;
 }
 
-/* ranks_run, of such ranks, on what is emulated so. */
+/* ranks_run with a device for each rank, under these settings of the emulator. */
 static inline int cuda_ranks_run(int n, EmuSetup s, int (*main)(World *w, void *ctx), void *ctx) {
     emu_set(s);
     int result = ranks_run(n, cuda_rank, &(CudaJob){main, ctx});
@@ -32,9 +32,9 @@ static inline int cuda_ranks_run(int n, EmuSetup s, int (*main)(World *w, void *
     return result;
 }
 
-/* Is each of so many waits needed, and nothing else? run(forget, seed): how much is wrong without
- * wait number `forget` (-1: with all), in an order of streams that depends on the seed. Some order
- * shows which wait is forgotten: the first one in ten or so. */
+/* Are all `waits` waits needed, and sufficient? run(forget, seed) returns the number of errors
+ * without wait number `forget` (-1: with all waits), in an order of streams that depends on the
+ * seed. A missing wait shows in some order: on average in one of ten or so. */
 static inline bool cuda_needs_waits(int waits, int (*run)(int forget, unsigned seed)) {
     enum { SEEDS = 12, MANY = 300 };
     for (int forget = -1; forget < waits; forget++) {

@@ -3,8 +3,8 @@
  *
  *     for (EACH_WORD(bf16)) for (EACH_ORDER(o)) {
  *         cuda_begin(*o);
- *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host is what the
- *                                                       words hold
+ *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host holds the
+ *                                                       same values as floats
  *         Words y = words_empty(n, bf16, skew);         NaN
  *         kernels_cuda(bf16)->act_forward(NULL, ACT_GELU, y.device, x.device, n);
  *         words_get(&y);                                y.host
@@ -21,7 +21,7 @@
 #include "tests/emu/runtime.h"
 #include "tests/layers.h"
 
-/* Orders in which threads run; the last one also makes streams run late. */
+/* Orders in which threads of the emulator run; with the last one streams run late as well. */
 static const EmuSetup cuda_orders[] = {
     {.order = EMU_FORWARD}, {.order = EMU_REVERSE}, {.order = EMU_RANDOM, .seed = 1, .late = true}};
 #define EACH_ORDER(o)                                                                              \
@@ -33,7 +33,7 @@ static const EmuSetup cuda_orders[] = {
     bf16 < 2;                                                                                      \
     bf16++
 
-/* NaN on a device, too: what is allocated in the emulator is. */
+/* Fills device memory with NaN on a real device; the emulator does so when it allocates. */
 static inline void *cuda_poison(void *p, size_t n_bytes) {
     if (test_on_device) device_check((int)cudaMemsetAsync(p, 0xff, n_bytes, device_stream()));
     return p;
@@ -41,27 +41,28 @@ static inline void *cuda_poison(void *p, size_t n_bytes) {
 
 static inline bool cuda_end(void);
 static inline void cuda_begin(EmuSetup o) {
-    // of scratch for a test: all of it is poisoned each time; more multiprocessors want more
+    // bytes of scratch for a test, all of which are poisoned each time; a real device has more
+    // multiprocessors, which need more
     size_t enough = test_on_device ? DEVICE_SCRATCH : 1 << 20;
-    if (device_stream()) cuda_end(); // a test that failed has left it open
+    if (device_stream()) cuda_end(); // a failed test has left the device open
     emu_set(o);
     device_open(0, enough);
     cuda_poison(device_scratch(enough), enough);
 }
 
-/* Of scratch no more than this. */
+/* cuda_begin with a limit on scratch memory. */
 static inline void cuda_begin_with(EmuSetup o, size_t scratch_bytes) {
     cuda_begin(o);
     device_close();
     device_open(0, scratch_bytes);
 }
 
-/* Algorithms of matmuls that were chosen so far are chosen no more. */
+/* Forgets the algorithms of matmuls that were chosen so far: the cache folder is a new one. */
 static inline void cuda_forget_choices(void) {
     setenv("XDG_CACHE_HOME", test_tmpdir(), 1);
 }
 
-/* The float that a word holds. */
+/* x as it is stored: rounded to bf16, or unchanged. */
 static inline float rounded(float x, bool bf16) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
@@ -69,14 +70,15 @@ static inline float rounded(float x, bool bf16) {
     memcpy(&x, &u, sizeof u);
     return x;
 }
-/* What rounding to a word costs, relative. */
+/* Relative error of rounding to bf16 or fp32. */
 static inline double word_error(bool bf16) {
     return bf16 ? 0x1p-8 : 0x1p-24;
 }
 
-/* n words on the device, and the floats they stand for. For the CPU's kernels both are the same. */
+/* n values on the device in bf16 or fp32, and the same values as floats on the host. In tests of
+ * the CPU's kernels both pointers are the same. */
 typedef struct Words {
-    float *device; // of bf16 words an address all the same
+    float *device; // address on the device, of bf16 too
     float *host;
     int64_t n;
     bool bf16;
@@ -84,10 +86,10 @@ typedef struct Words {
 
 static void *cuda_piece[SCRATCH];
 static int n_cuda_pieces;
-static bool words_on_host;  // a test of the CPU's kernels (everywhere.h)
-static uint64_t words_seen; // a hash of the bits that words_get has brought
+static bool words_on_host;  // the test is of the CPU's kernels (everywhere.h)
+static uint64_t words_seen; // hash of all bits that words_get has read
 
-/* `skew` words behind an aligned address, full of NaN. */
+/* Memory for n words, filled with NaN, that begins `skew` words behind an aligned address. */
 static inline void *cuda_take(int64_t n, size_t word_bytes, int64_t skew) {
     size_t bytes = (size_t)(n + skew + !words_on_host) * word_bytes;
     char *p = words_on_host ? memset(scratch_take(bytes), 0xff, bytes)
@@ -100,7 +102,7 @@ static inline Words words_empty(int64_t n, bool bf16, int64_t skew) {
     float *device = cuda_take(n, bf16 ? 2 : 4, skew);
     return (Words){device, words_on_host ? device : floats(n, 0, 0), n, bf16};
 }
-/* host -> device, rounding host on the way. */
+/* Copies host to device; rounds host to the stored type. */
 static inline void words_put(Words *w) {
     if (words_on_host) return;
     uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
@@ -112,6 +114,7 @@ static inline void words_put(Words *w) {
     }
     device_put(w->device, w->bf16 ? (void *)half : w->host, (size_t)w->n * (w->bf16 ? 2 : 4));
 }
+/* Copies device to host, and adds the bits to words_seen. */
 static inline void words_get(Words *w) {
     uint32_t u;
     if (!words_on_host) {
@@ -126,7 +129,7 @@ static inline void words_get(Words *w) {
         words_seen = (words_seen ^ u) * 0x100000001b3;
     }
 }
-/* What they are on the device now, beside w.host, which stays. */
+/* A copy of w whose host values are those on the device now; w.host is not changed. */
 static inline Words words_now(Words w) {
     w.host = floats_copy(w.host, w.n);
     words_get(&w);
@@ -139,8 +142,8 @@ static inline Words words(int64_t n, float scale, unsigned seed, bool bf16, int6
     return w;
 }
 
-/* Gives all back; false when host memory was written beyond its end (device memory ends the
- * program). */
+/* Frees all memory of the test. False if host memory was written beyond its end (writing beyond
+ * device memory ends the program). */
 static inline bool cuda_end(void) {
     device_close();
     while (n_cuda_pieces > 0) device_free(cuda_piece[--n_cuda_pieces]);

@@ -1,21 +1,21 @@
-/* everywhere -- one test of a layer for every table of kernels: those of each instruction set of
- * the CPU, by teams of several sizes; and CUDA's in both words of storage, with threads in several
- * orders. Neither teams nor orders change a bit of what words_get brings.
+/* everywhere -- runs one test of a layer with every table of kernels: those of each instruction set
+ * of the CPU, with teams of several sizes; and CUDA's in fp32 and bf16, with several orders of
+ * threads. Neither the size of a team nor the order may change a bit of what words_get reads.
  *
  *     static bool squares(const Where *w, const void *of, int way) {
  *         const Case *c = of;
  *         Words x = words(c->n, 1, seed, w->bf16, c->skew), y = words_empty(c->n, w->bf16, 0);
  *         w->k->act_forward(w->team, ACT_RELU2, y.device, x.device, c->n);
  *         words_get(&y);
- *         if (w->again) return true;        the bits are those that were compared
- *         ...                               y.host against double
+ *         if (w->again) return true;        the bits must equal those of the first run
+ *         ...                               compares y.host with a double reference
  *     }
  *     TEST_ON_CPU(relu2_squares, squares, cases, N_CASES, 1)
  *     TEST_ON_CUDA(cuda_relu2_squares, squares, cases, N_CASES, QUICK, 1)
  *
- * `way` counts what a case is done with: ways to cut a row, a bias or none. A way that means
- * nothing for a case returns true at once. CUDA's cases from QUICK on are in one of the orders
- * only, until there is time. */
+ * `way` numbers the variants of a case: ways to cut a row, with a bias or without. A variant that
+ * has no meaning for a case returns true at once. CUDA's cases from QUICK on run in one of the
+ * orders only, except in long tests. */
 #ifndef TESTS_EVERYWHERE_H
 #define TESTS_EVERYWHERE_H
 
@@ -23,22 +23,22 @@
 
 typedef struct Where {
     const Kernels *k;
-    Team *team;      // of the CPU
-    const char *set; // its instructions; NULL: CUDA
-    bool bf16;       // words of activations
-    bool again;      // by another team, or in another order
+    Team *team;      // team of the CPU
+    const char *set; // instruction set of the CPU; NULL: CUDA
+    bool bf16;       // activations are bf16
+    bool again;      // not the first run of this case: another team, or another order
 } Where;
 typedef bool (*Everywhere)(const Where *w, const void *of, int way);
 
 typedef struct Cases {
     Everywhere f;
     const void *at;
-    size_t bytes; // of one
+    size_t bytes; // bytes of one case
     int n, quick, ways;
 } Cases;
 
-/* Case i / ways, way i % ways; its bits, beside those of the first time. turn: threads, or which
- * order. */
+/* Runs case i / ways in way i % ways, and compares its bits with those of the first run. turn: size
+ * of the team, or number of the order. */
 static inline void run_case(const Cases *c, int i, const Where *w, int turn, uint64_t *first) {
     words_seen = 0;
     bool fine = c->f(w, (const char *)c->at + (size_t)(i / c->ways) * c->bytes, i % c->ways);
@@ -93,25 +93,25 @@ static inline void on_cuda(Cases c) {
         ON_CUDA(__VA_ARGS__);                                                                      \
     }
 
-/* As words_get: of n bytes that a kernel gave the host. */
+/* Adds n bytes that a kernel returned to the host to words_seen. */
 static inline void seen(const void *p, size_t n) {
     for (size_t i = 0; i < n; i++)
         words_seen = (words_seen ^ ((const unsigned char *)p)[i]) * 0x100000001b3;
 }
 
-/* Room for a workspace of so many bytes. */
+/* Memory for a workspace. */
 static inline void *workspace_of(size_t bytes) {
     return cuda_take((int64_t)bytes, 1, 0);
 }
 
-/* These tokens where kernels read them. */
+/* Copies tokens to memory that the kernels read. */
 static inline int32_t *tokens_put(const int32_t *t, int64_t n) {
     int32_t *to = cuda_take(n, sizeof *to, 0);
     if (words_on_host) return memcpy(to, t, (size_t)n * sizeof *t);
     return device_put(to, t, (size_t)n * sizeof *t), to;
 }
 
-/* Numbers around an offset. */
+/* Random numbers around an offset. */
 static inline Words words_around(int64_t n, float scale, float offset, unsigned seed, bool bf16,
                                  int64_t skew) {
     Words w = words_empty(n, bf16, skew);
@@ -121,8 +121,9 @@ static inline Words words_around(int64_t n, float scale, float offset, unsigned 
     return w;
 }
 
-/* Columns first .. first + width of x[T,C], in rows of ld with something between them. */
-static const float between_rows = -12; // bf16 holds it
+/* Columns first .. first + width of x[T,C], as rows that begin ld elements apart; the gaps hold
+ * between_rows. */
+static const float between_rows = -12; // exact in bf16
 static inline Words part_of(const Words *x, int64_t T, int64_t C, int64_t first, int64_t width,
                             int64_t ld, int64_t skew) {
     Words p = words_empty(T * ld, x->bf16, skew);
@@ -131,7 +132,7 @@ static inline Words part_of(const Words *x, int64_t T, int64_t C, int64_t first,
     words_put(&p);
     return p;
 }
-/* Are these columns as they should be (near_all), and what lies between rows as it was? */
+/* Do these columns equal `want` within tol (near_all), and are the gaps between rows unchanged? */
 static inline bool part_near(const char *what, const Words *p, const double *want, int64_t T,
                              int64_t C, int64_t first, int64_t width, int64_t ld, double tol) {
     for (int64_t i = 0; i < T * ld; i++) {

@@ -11,7 +11,8 @@
 #include "layers/kernels.h"
 #include "tests/test.h"
 
-/* Every set this processor runs; for a sanitizer the widest alone, unless there is time. */
+/* The instruction sets that this processor runs. With sanitizers only the widest, except in long
+ * tests. */
 static inline const char *const *layer_sets(void) {
     const char *const *set = kernels_cpu_sets();
     while (BASE_DEBUG && !test_long() && set[1]) set++;
@@ -23,13 +24,13 @@ static inline const char *const *layer_sets(void) {
     *s;                                                                                            \
     s++
 
-/* Threads that must give the same bits; 5 is more than cores, and more than panels of small inputs.
- */
+/* Sizes of teams, which must all give the same bits. 5 is more than there are cores, and more than
+ * small inputs have panels. */
 enum { TEAMS = 4 };
 static const int team_sizes[TEAMS] = {1, 2, 3, 5};
 
-/* Memory of a test: taken piece by piece, given back together by scratch_end. Each piece is
- * followed by a guard. */
+/* Memory of a test: allocated piece by piece, freed together by scratch_end. A guard follows each
+ * piece. */
 enum { SCRATCH = 256, GUARD = 64 };
 static struct {
     unsigned char *p;
@@ -46,7 +47,7 @@ static inline void *scratch_take(size_t n_bytes) {
     memset(p + n_bytes, 0x77, GUARD);
     return p;
 }
-/* Frees all; false when something was written behind a piece. */
+/* Frees all pieces; false if a guard was written. */
 static inline bool scratch_end(void) {
     bool intact = true;
     while (n_scratch > 0) {
@@ -74,7 +75,7 @@ static inline bool same_bits(const float *a, const float *b, int64_t n) {
     return memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-/* Sums of exact layers: parts are added as a collective adds them, as plain integers. */
+/* Sums for --exact: partial sums are added as integers, as a collective adds them. */
 static inline int64_t *whole_numbers(int64_t n) {
     return scratch_take((size_t)n * sizeof(int64_t));
 }
@@ -82,8 +83,8 @@ static inline void add_parts(int64_t *to, const int64_t *from, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = (int64_t)((uint64_t)to[i] + (uint64_t)from[i]);
 }
 
-/* Ways to cut a row of n columns into parts, of awkward widths and none: fills width, returns how
- * many. */
+/* Ways to cut a row of n columns into parts of awkward or zero width. Fills width; returns the
+ * number of parts. */
 enum { CUTS = 6, MAX_PARTS = 8 };
 static inline int cut(int how, int64_t n, int64_t width[MAX_PARTS]) {
     int64_t at = 0;
@@ -99,7 +100,8 @@ static inline int cut(int how, int64_t n, int64_t width[MAX_PARTS]) {
     case 4:
         return width[0] = n - n / 3 - n / 5, width[1] = n / 3, width[2] = n / 5, 3;
     }
-    for (int i = 0; i < 7; i++) { // blocks of one length: the last are shorter, or padding alone
+    // blocks of equal length: the last ones are shorter, or padding only
+    for (int i = 0; i < 7; i++) {
         int64_t block = (n + 6) / 7;
         width[i] = n - at < block ? n - at : block;
         at += width[i];
@@ -107,7 +109,7 @@ static inline int cut(int how, int64_t n, int64_t width[MAX_PARTS]) {
     return 7;
 }
 
-/* |got - want| <= tol max(1, |want|) for all; says where it is not. */
+/* Is |got - want| <= tol max(1, |want|) for all elements? Prints the first that fails. */
 static inline bool near_all(const char *what, const float *got, const double *want, int64_t n,
                             double tol) {
     for (int64_t i = 0; i < n; i++) {
@@ -120,7 +122,7 @@ static inline bool near_all(const char *what, const float *got, const double *wa
     return true;
 }
 
-/* Are all as near to each other, or equal (as infinities are), or both NaN? */
+/* Are all elements within tol of each other, or equal (infinities), or both NaN? */
 static inline bool near_or_nan(const float *a, const float *b, int64_t n, float tol) {
     for (int64_t i = 0; i < n; i++)
         if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || fabsf(a[i] - b[i]) <= tol))
@@ -128,7 +130,7 @@ static inline bool near_or_nan(const float *a, const float *b, int64_t n, float 
     return true;
 }
 
-/* dx[i] = df/dx[i] by central differences in double: with h = 1e-5, right to about 1e-9 for
+/* dx[i] = df/dx[i] by central differences in double. With h = 1e-5 the error is about 1e-9 for
  * functions of size 1. */
 static inline void slopes(double (*f)(const void *ctx, const double *x), const void *ctx, double *x,
                           int64_t n, double *dx) {
@@ -143,7 +145,7 @@ static inline void slopes(double (*f)(const void *ctx, const double *x), const v
     }
 }
 
-/* Loss and gradient of one row as the header of classifier states them. */
+/* Loss and gradient of one row, as defined in the header of classifier. */
 static inline double classifier_reference(const float *x, int64_t V, int32_t target, double scale,
                                           double *dx) {
     double max = -INFINITY, sum = 0;

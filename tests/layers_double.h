@@ -1,11 +1,11 @@
-/* layers_double -- norm, attention and AdamW in double precision, as their headers state them: what
- * the kernels of the CPU and of CUDA are compared with. Results lie in the test's scratch. */
+/* layers_double -- norm, attention and AdamW in double precision, as their headers define them: the
+ * references for the kernels of the CPU and of CUDA. Results lie in the test's scratch memory. */
 #ifndef TESTS_LAYERS_DOUBLE_H
 #define TESTS_LAYERS_DOUBLE_H
 
 #include "tests/layers.h"
 
-/* ---- norm: y, and mean and rstd of each of T rows; beta may be NULL */
+/* ---- norm. Computes y[T, C], and mean[T] and rstd[T]; beta may be NULL */
 
 static inline void norm_double(const Norm *n, const double *x, const double *gamma,
                                const double *beta, double *y, double *mean, double *rstd) {
@@ -53,7 +53,8 @@ static inline double dot(const float *x, const float *y, int64_t n) {
     return sum;
 }
 
-/* Query i of head h of sequence b: forward, and its share of the gradients. p: room for S. */
+/* Query i of head h of sequence b: forward, and its contribution to the gradients. p: workspace
+ * [S]. */
 static inline void attention_row_double(const Attention *a, AttentionDouble *t, const float *qkv,
                                         const float *dout, int64_t b, int64_t h, int64_t i,
                                         double *p) {

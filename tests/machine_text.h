@@ -1,4 +1,4 @@
-/* machine_text -- a machine as a description that machine_parse reads back without loss. */
+/* machine_text -- prints a Machine as a description that machine_parse reads back without loss. */
 #ifndef TESTS_MACHINE_TEXT_H
 #define TESTS_MACHINE_TEXT_H
 
@@ -7,7 +7,7 @@
 
 #include "parallel/plan/machine.h"
 
-/* Freed by free. */
+/* The caller frees the text with free(). */
 static inline char *machine_text(const Machine *m) {
     char *text;
     size_t n;

@@ -1,4 +1,5 @@
-/* nccl_job -- ranks with an emulated device each, which do not reach each other: they need NCCL. */
+/* nccl_job -- runs ranks with an emulated device each. The devices do not access each other's
+ * memory, so the ranks need NCCL. */
 #ifndef TESTS_NCCL_JOB_H
 #define TESTS_NCCL_JOB_H
 
@@ -14,16 +15,16 @@ typedef struct NcclJob {
     int n;
     int (*main)(World *w, void *ctx);
     void *ctx;        // NULL: this job
-    bool late;        // do streams run late?
-    unsigned shuffle; // and in which order
-    int version;      // of the library; 0: the newest
-    EmuNcclMood mood; // for main
-    const char *says; // of a job that is ended: words
+    bool late;        // streams run late
+    unsigned shuffle; // order of late streams (EmuSetup)
+    int version;      // version of NCCL; 0: the newest
+    EmuNcclMood mood; // set by main
+    const char *says; // text that the end of a failing job prints
 } NcclJob;
 
 static inline int nccl_run(NcclJob job) {
     EmuSetup s = {.late = job.late, .shuffle = job.shuffle, .devices = job.n, .apart = true};
-    emu_nccl_version(job.version ? job.version : NCCL_NEWEST); // nothing is counted yet
+    emu_nccl_version(job.version ? job.version : NCCL_NEWEST); // resets the counts
     int result = cuda_ranks_run(job.n, s, job.main, job.ctx ? job.ctx : &job);
     if (job.version) emu_nccl_version(NCCL_NEWEST);
     return result;
@@ -34,7 +35,7 @@ static inline void nccl_job(void *job) {
     nccl_run(*(NcclJob *)job);
 }
 
-/* Is each of these jobs ended, with its words? */
+/* Does each of these jobs fail, and print its text? */
 static inline void nccl_check_ended(const NcclJob *job, int n) {
     for (int i = 0; i < n; i++) {
         NcclJob j = job[i];

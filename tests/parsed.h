@@ -1,4 +1,4 @@
-/* parsed -- what a text names, for tests whose texts are right: each dies of one that is not. */
+/* parsed -- parses texts that tests know to be right; dies if one is wrong. */
 #ifndef TESTS_PARSED_H
 #define TESTS_PARSED_H
 

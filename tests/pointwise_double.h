@@ -1,5 +1,5 @@
-/* pointwise_double -- activations of one number each, and their slopes, in double: what the kernels
- * and the epilogues of matmuls are compared with. */
+/* pointwise_double -- elementwise activations and their slopes in double: the references for the
+ * kernels and for the epilogues of matmuls. */
 #ifndef TESTS_POINTWISE_DOUBLE_H
 #define TESTS_POINTWISE_DOUBLE_H
 

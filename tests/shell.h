@@ -11,7 +11,8 @@
 #include "data/io.h"
 #include "tests/test.h"
 
-/* A fresh directory with train.bin: n tokens below `below`, no two neighbourhoods alike. */
+/* A fresh directory with train.bin: n tokens < `below`, arranged so that no two stretches are
+ * alike. */
 static inline const char *shell_directory_below(int n, int below) {
     const char *dir = test_tmpdir();
     uint16_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
@@ -26,10 +27,10 @@ static inline const char *shell_directory(int n) {
     return shell_directory_below(n, 61);
 }
 
-/* What the last command printed: its end. */
+/* The end of what the last command printed. */
 static char said[1 << 16] __attribute__((unused));
 
-/* Runs a command in `dir`, checks its status and looks for a word in what it printed. */
+/* Runs a command in `dir`; checks its exit status, and that it printed `word`. */
 #define SHELL(status, word, ...) SHELL_IN(dir, status, word, __VA_ARGS__)
 #define SHELL_IN(dir, status, word, ...)                                                           \
     do {                                                                                           \

@@ -120,7 +120,7 @@ int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)
     size_t have = 0, got;
     char part[1024];
     while ((got = fread(part, 1, sizeof part, f)) > 0) {
-        if (have + got >= n_text) have = 0; // only the end is of interest
+        if (have + got >= n_text) have = 0; // only the end of the output is kept
         memcpy(text + have, part, got < n_text ? got : n_text - 1);
         have += got < n_text ? got : n_text - 1;
     }
@@ -220,7 +220,7 @@ double test_nmse(const float *a, const float *b, size_t n) {
 }
 
 void test_fill(float *x, size_t n, float scale, unsigned seed) {
-    uint32_t w[4] = {0}; // four numbers for one call
+    uint32_t w[4] = {0}; // four random words per call of rng_words
     for (size_t i = 0; i < n; i++) {
         if (i % 4 == 0) rng_words(seed, 0x7e57, i / 4, w);
         x[i] = scale * (float)(0x1p-31 * w[i % 4] - 1);

@@ -28,11 +28,11 @@
 
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
-void test_begin(void); // the next test neither failed nor was skipped so far
+void test_begin(void); // resets the state before a test
 void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void test_skip(
-    const char *why);   // call and return: the test counts as skipped, with the reason printed
+    const char *why);   // call it and return: the test counts as skipped, and the reason is printed
 bool test_failed(void); // has the running test failed?
 bool test_skipped(void);
 /* Are CUDA's kernels run by a GPU (build/cuda/run_tests), and not by the emulator of tests/emu/? */
@@ -44,7 +44,8 @@ bool test_long(void);
 /* Runs f(arg) in a child process. Returns its exit status, or 128 + signal; what it wrote to stderr
  * (a die() line, for instance) is left in text. */
 int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
-/* Runs f(arg) in a child process, which must end with that status and say all of these words. */
+/* Runs f(arg) in a child process. Fails unless it ends with this status and prints all of these
+ * texts. */
 #define CHECK_CHILD(status, f, arg, ...)                                                           \
     do {                                                                                           \
         const char *words_[] = {__VA_ARGS__, NULL};                                                \
@@ -52,26 +53,27 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
     } while (0)
 bool test_child_says(const char *file, int line, int status, void (*f)(void *), void *arg,
                      const char *const *words);
-/* Runs a shell command in a folder, $BUILD standing for the folder of this build's programs. Its
- * exit status, -1 when a signal ended it; the end of what it printed on both streams is left in
- * text. */
+/* Runs a shell command in a folder; $BUILD is the folder of this build's programs. Returns its exit
+ * status, -1 if a signal ended it. text gets the end of what it printed on both streams. */
 int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* A fresh folder, removed when the run ends. The string lives until then. */
 const char *test_tmpdir(void);
-/* Puts this process and those that it starts on one processor, or back on all that it had, as the
- * end of the test does: whether ranks take turns on a processor is then known, and a busy machine
- * cannot change what is measured of it. */
+/* Binds this process and those that it starts to one processor, or (false) to all that it had; the
+ * end of a test does the latter. Then ranks certainly share a processor, and a busy machine does
+ * not change what is measured. */
 bool test_one_processor(bool one);
-/* A path, or another short text: valid until the thread's 32nd call from this one. */
+/* A path or another short text, formatted; valid until the thread's 32nd call from this one. */
 char *test_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The whole file, with a 0 behind it, for mem_free; NULL: it is not there. n may be NULL. */
+/* The whole file, with a 0 behind it; freed by mem_free. NULL: there is no such file. n may be
+ * NULL. */
 char *test_read(const char *path, size_t *n);
 bool test_same_files(const char *a, const char *b);
-int test_count(const char *text, const char *word); // how often it is there
-/* The text with the first `from`, which must be there, replaced; for mem_free. */
+int test_count(const char *text, const char *word); // number of occurrences
+/* The text with its first `from` replaced by `to`; freed by mem_free. Dies if there is no
+ * `from`. */
 char *test_changed(const char *text, const char *from, const char *to);
-/* Into the char *text, for mem_free, what statements print to f:
+/* Stores in char *text, freed by mem_free, what the statements print to f:
  *
  *     OWNED(test_mem_end) char *text = NULL;
  *     PRINTED(text, plan_print(&p, f));
@@ -84,13 +86,14 @@ char *test_changed(const char *text, const char *from, const char *to);
         __VA_ARGS__;                                                                               \
         fclose(f);                                                                                 \
     } while (0)
-/* Is every tag that is opened in a page or picture closed, in the right order? */
+/* Are all tags of an HTML or SVG text closed, in the right order? */
 bool test_balanced(const char *html);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */
 #define TEST_DATA(name) ("tests/" name)
 
 #define TEST(name) TEST_REGISTERED(name, false)
-/* A test that looks into the emulator, or needs it to do what a GPU does not do when told. */
+/* A test that runs only in the emulator: it reads the emulator's state, or changes how the emulator
+ * behaves. */
 #define TEST_EMULATED(name)                                                                        \
     static void emulated_##name(void);                                                             \
     TEST(name) {                                                                                   \
@@ -100,7 +103,7 @@ bool test_balanced(const char *html);
             emulated_##name();                                                                     \
     }                                                                                              \
     static void emulated_##name(void)
-/* A test that measures times: it runs when all others have ended. */
+/* A test that measures times. It runs after all others have ended. */
 #define TEST_ALONE(name) TEST_REGISTERED(name, true)
 #define TEST_REGISTERED(name, alone)                                                               \
     static void test_##name(void);                                                                 \
@@ -109,15 +112,15 @@ bool test_balanced(const char *html);
     }                                                                                              \
     static void test_##name(void)
 
-/* Before a declaration with its value: f(&variable) is called where its scope ends, also by a CHECK
- * that fails.
+/* Written before a declaration with a value: f(&variable) is called at the end of its scope, also
+ * when a CHECK fails.
  *
  *     OWNED(program_free) Program p = program_make(&shape);
  *     OWNED(test_team_end) Team *t = team_create(2);
  *     OWNED(test_mem_end) float *x = mem_alloc(n * sizeof *x);
  */
 #define OWNED(f) __attribute__((cleanup(f), unused))
-/* An argument of a callback that this one does without. */
+/* Marks an unused argument of a callback. */
 #define UNUSED __attribute__((unused))
 struct Team;
 struct Tokenizer;
@@ -127,7 +130,7 @@ void test_mem_end(void *pointer);
 
 #define CHECK(cond) CHECK_SAYS(cond, "%s", #cond)
 
-/* The same, and prints this text, as printf, in place of the condition. */
+/* CHECK that prints this text, formatted as by printf, instead of the condition. */
 #define CHECK_SAYS(cond, ...)                                                                      \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

@@ -1,6 +1,5 @@
-/* values -- a model's tensors with their values in one block, for tests of files: what was written
- * and what was read back are compared with one memcmp.
- */
+/* values -- a model with the values of all its tensors in one array, for tests of file formats:
+ * memcmp compares what was written with what was read back. */
 #ifndef TESTS_VALUES_H
 #define TESTS_VALUES_H
 
@@ -17,12 +16,12 @@ static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=2
 
 typedef struct Model {
     TensorTable t;
-    float *values; // [parts][n]: params, then m, then v
-    size_t n;      // parameters
+    float *values; // [parts][n]: parameters, then m, then v
+    size_t n;      // number of parameters
 } Model;
 
-/* Local. A model of `parts` parts: 1, params alone (m and v stay NULL), or 3, with the moments of
- * AdamW. Values are a function of the seed; seed 0: zeros. Dies of a bad config. */
+/* Local. parts 1: parameters only (m and v stay NULL); parts 3: with the moments of AdamW. Values
+ * are a function of the seed; seed 0: zeros. Dies if the config is wrong. */
 static inline Model model_make(const char *config, int parts, unsigned seed) {
     Config c = config_of(config);
     Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
@@ -44,7 +43,7 @@ static inline void model_free(Model *m) {
     tensors_free(&m->t);
 }
 
-/* Names in a folder, hidden ones included; of NULL: none. */
+/* Number of names in a folder, hidden ones included; NULL: 0. */
 static inline int count_names(const char *dir) {
     int n = -2; // . and ..
     DIR *d = dir ? opendir(dir) : NULL;
@@ -53,7 +52,7 @@ static inline int count_names(const char *dir) {
     return n;
 }
 
-/* Turns bits of one byte of a file. */
+/* Inverts bits of the byte at offset `at` of a file. */
 static inline void flip_byte(const char *path, long at, int bits) {
     FILE *f = fopen(path, "r+b");
     if (!f) die("%s", path);
