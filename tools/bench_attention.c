@@ -1,9 +1,9 @@
-/* bench_attention -- attention beside the peak of the multiply units.
+/* bench_attention -- the rate of attention, as a share of the peak of the multiply units.
  *
- * Operations are those of the causal half alone: 2 matmuls of S (S + 1) / 2 times D multiply-adds
- * forward, 5 backward; the exponentials and what tiles compute above the diagonal count nothing.
- * The matrices are read from and written to a pool that is larger than the second-level caches, as
- * in training. Every figure is the median of several turns of at least 20 ms.
+ * Counted operations are those of the causal half: forward 2 matmuls of S (S + 1) / 2 times D
+ * multiply-adds, backward 5. The exponentials, and what tiles compute above the diagonal, are not
+ * counted. The matrices lie in a pool that is larger than the second-level caches, as in training.
+ * Every figure is the median of several turns of at least 20 ms.
  */
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static void call(Bench *b, What what) {
         b->k->attention_decode(b->team, &b->a, b->out, b->dout, b->qkv, b->a.S - 1);
 }
 
-/* Seconds of one call: the median of turns, or the best. */
+/* Seconds of one call: the median of the turns, or with --best the shortest. */
 static double seconds(Bench *b, What what) {
     double turn[1000];
     for (int i = 0; i < o.runs; i++) {

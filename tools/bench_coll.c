@@ -3,20 +3,21 @@
  *     bench_coll --ranks 2               ranks as threads
  *     mpirun -n 4 bench_coll             ranks as processes
  *
- *     bytes   of the whole: all_gather's dst, reduce_scatter's src, else the buffer
+ *     bytes   of the whole tensor: all_gather's dst, reduce_scatter's src, else the buffer
  *     algbw   bytes / time
- *     busbw   algbw x (p-1)/p, for all_reduce x 2(p-1)/p, for broadcast, reduce and shift x 1: what
- *             the links of a ring carry, as nccl-tests count it
- *     copy    the time that the same ranks, all at once and with the same teams, need to memcpy as
- *             many bytes as the op has to bring into each rank's dst: what it receives from others,
- *             and out of place its own block (all_gather) or buffer (root of broadcast). From a
- *             pool of the rank's own to another of its own. A sum also reads its own addends: it
- *             does more than this copy. A rank that gets nothing copies nothing.
- *     of copy the median of copy's time / op's time
+ *     busbw   algbw x (p-1)/p, for all_reduce x 2(p-1)/p, for broadcast, reduce and shift x 1: the
+ *             bytes that the links of a ring carry, as nccl-tests count them
+ *     copy    time in which the same ranks, all at once and with the same teams, memcpy as many
+ *             bytes as the op brings into each rank's dst: those received from other ranks, and out
+ *             of place its own block (all_gather) or buffer (root of broadcast). A rank that
+ *             receives nothing copies nothing. The copy goes from one pool of the rank to another.
+ *             A sum also reads its own terms, so it does more than this copy
+ *     of copy median of copy's time / op's time
  *
- * A repetition is a loop of several calls between two barriers and takes as long as its slowest
- * rank; op and copy take turns; medians are printed. Calls walk through a pool of --pool MiB for
- * each of src and dst on every rank: large pools measure memory, small ones caches.
+ * A repetition is a loop of several calls between two barriers; its time is that of the slowest
+ * rank. Op and copy alternate, and medians are printed. Each rank has a pool of --pool MiB for src
+ * and one for dst, and each call uses the next part of the pools: large pools measure memory, small
+ * ones caches.
  */
 #include <string.h>
 
@@ -45,23 +46,24 @@ typedef struct Bench {
 /* One op at one size. */
 typedef struct Row {
     CollCall call;
-    int64_t whole, span; // bytes of the whole; of either buffer that one call may touch
-    int64_t copied;
-    int loop; // calls of one repetition
+    int64_t whole, span; // bytes of the whole tensor; bytes of either buffer that one call may use
+    int64_t copied;      // bytes that `copy` copies
+    int loop;            // calls of one repetition
 } Row;
 
 static Row row_of(const Bench *b, CollOp op, int64_t whole) {
     enum {
         MIN_BYTES = 32 << 20,
         MAX_LOOP = 100
-    }; // of one repetition: beyond the jitter of barriers
+    }; // MIN_BYTES of one repetition: its time is well above the jitter of barriers
     int p = world_size(b->w);
     bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
     Row r = {.call = {.op = op, .rows = 32, .dim = (int)o.dim, .what = "bench"}};
-    r.call.root = op == COLL_SHIFT; // from the rank before
+    r.call.root = op == COLL_SHIFT; // shift by 1: from the rank before
     r.call.cols = whole / 4 / r.call.rows / (blocks ? p : 1);
     r.whole = coll_elements(&r.call) * 4 * (blocks ? p : 1);
-    r.span = r.whole * (op == COLL_REDUCE ? p : op == COLL_ALL_REDUCE ? 2 : 1); // what is copied
+    // the copy may use more than the op
+    r.span = r.whole * (op == COLL_REDUCE ? p : op == COLL_ALL_REDUCE ? 2 : 1);
     r.copied = coll_bytes(&r.call, world_rank(b->w), p);
     if (!o.in_place && op == COLL_ALL_GATHER) r.copied += r.whole / p;
     if (!o.in_place && op == COLL_BROADCAST && world_rank(b->w) == 0) r.copied += r.whole;
@@ -70,7 +72,7 @@ static Row row_of(const Bench *b, CollOp op, int64_t whole) {
     return r;
 }
 
-/* Offset in the pools at which the next call works. */
+/* Offset of the next call in the pools. */
 static int64_t next_place(Bench *b, const Row *r) {
     int64_t span = (r->span + 4095) / 4096 * 4096, at = b->at;
     if (at + span > b->pool) at = 0;
@@ -78,7 +80,7 @@ static int64_t next_place(Bench *b, const Row *r) {
     return at;
 }
 
-/* As far as the op allows it. */
+/* Makes src and dst overlap, if the op allows that. */
 static void set_in_place(CollCall *c, int rank) {
     if (c->op == COLL_ALL_GATHER)
         c->src = coll_own_block(c, rank);
@@ -88,6 +90,7 @@ static void set_in_place(CollCall *c, int rank) {
         c->dst = (char *)c->src + rank * coll_elements(c) * 4;
 }
 
+/* Seconds of one call of the op, or of the copy. */
 static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
     coll_barrier(world_comm(b->w));
     double begin = coll_now();
@@ -104,7 +107,7 @@ static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
     return (coll_now() - begin) / r->loop;
 }
 
-/* Collective. s[i] becomes that of the slowest rank. */
+/* Collective. Replaces each s[i] by that of the slowest rank. */
 static void take_slowest(const Bench *b, double *s, int n) {
     static _Thread_local double all[MAX_THREAD_RANKS];
     for (int i = 0; i < n; i++) {
@@ -116,7 +119,7 @@ static void take_slowest(const Bench *b, double *s, int n) {
 static void measure(Bench *b, const Row *r, Team *team) {
     static _Thread_local double op[MAX_REPS], copy[MAX_REPS], share[MAX_REPS];
     int reps = (int)o.reps, p = world_size(b->w);
-    for (int i = -1; i < reps; i++) { // one to warm up
+    for (int i = -1; i < reps; i++) { // -1: warm-up
         double s = seconds_of(b, r, team, false), t = seconds_of(b, r, team, true);
         if (i >= 0) op[i] = s, copy[i] = t;
     }

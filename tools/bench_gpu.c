@@ -1,16 +1,15 @@
-/* bench_gpu -- the kernels of a GPU beside what it can do, at the sizes of GPT-2:
+/* bench_gpu -- measures the kernels of a GPU against its limits, at the sizes of GPT-2:
  *
- *     layers that are bound by memory    as share of the rate of a copy, measured in the same run
+ *     layers that are bound by memory    share of the rate of a copy, measured in the same run
  *     attention                          TFLOP/s of the causal half, forward and backward, by
  *                                        matmuls of warpgroups and of warps
- *     matmuls                           TFLOP/s beside the fastest of 16 algorithms of cuBLASLt,
+ *     matmuls                            TFLOP/s, beside the fastest of 16 algorithms of cuBLASLt
  *                                        with the same epilogue
- *     matmuls with collectives           how much of a transfer is hidden, where the link is
- *                                        emulated
+ *     matmuls with collectives           share of a transfer that is hidden; the link is emulated
  *
- * Numbers are random, sets of operands larger than the cache take turns, times are medians by
- * events of the device. Prints tables, and a line of JSON for each row into --json.
- * tools/bench_gpu.py runs it with everything else.
+ * Numbers are random, sets of operands that are larger than the cache take turns, times are medians
+ * from events of the device. Prints tables, and writes a line of JSON for each row to --json.
+ * tools/bench_gpu.py runs this program with all other GPU benchmarks.
  */
 #include "tools/bench_gpu.h"
 
@@ -51,7 +50,7 @@ static const Opt options[] = {
 
 /* ---- memory */
 
-enum { MOST_PIECES = 256, BLOCK = 1 << 20 }; // words of a block of random numbers
+enum { MOST_PIECES = 256, BLOCK = 1 << 20 }; // BLOCK: words of the block of random numbers
 static void *piece[MOST_PIECES];
 static int n_pieces;
 
@@ -60,7 +59,7 @@ static void *piece_new(int64_t n_bytes) {
     return piece[n_pieces++] = device_alloc((size_t)n_bytes);
 }
 
-/* Random words, the same block again and again. */
+/* The block of random bf16. Every call returns the same block. */
 static const uint16_t *random_block(void) {
     static uint16_t words[BLOCK];
     static float x[4096];
@@ -69,7 +68,7 @@ static const uint16_t *random_block(void) {
         for (unsigned j = 0; j < 4096; j++) {
             uint32_t u;
             memcpy(&u, &x[j], sizeof u);
-            words[i + j] = (uint16_t)(u >> 16) | 1; // none is 0
+            words[i + j] = (uint16_t)(u >> 16) | 1; // no word is 0
         }
     }
     return words;
@@ -83,7 +82,8 @@ void *gpu_take(int64_t n_bytes, GpuFill fill) {
         return p;
     }
     device_put(p, random_block(), (size_t)first);
-    for (int64_t at = first; at < n_bytes; at += at) // what is there, behind itself
+    // doubles the filled part by copying it behind itself
+    for (int64_t at = first; at < n_bytes; at += at)
         device_copy(p + at, p, (size_t)(at < n_bytes - at ? at : n_bytes - at));
     return p;
 }
@@ -109,6 +109,7 @@ int gpu_sets(int64_t bytes_of_a_set) {
 
 enum { MOST_ROUNDS = 100, MOST_JOBS = GPU_ALGORITHMS, MOST_RUNS = 2000 };
 
+/* Seconds of one of `runs` runs, measured by two events. */
 static double round_of(const GpuJob *j, int runs, const Event clock[2]) {
     device_record(clock[0], device_stream());
     for (int i = 0; i < runs; i++) j->run(j->ctx, i % j->sets);
@@ -122,7 +123,7 @@ void gpu_time_rounds(GpuJob *jobs, int n, int rounds) {
     double seconds[MOST_JOBS][MOST_ROUNDS];
     int runs[MOST_JOBS];
     for (int j = 0; j < n; j++) {
-        for (int i = 0; i < jobs[j].sets; i++) jobs[j].run(jobs[j].ctx, i); // warm
+        for (int i = 0; i < jobs[j].sets; i++) jobs[j].run(jobs[j].ctx, i); // warm-up
         runs[j] = 1;
         if (gpu_options.round_ms <= 0) continue;
         double fill = 1e-3 * gpu_options.round_ms / (round_of(&jobs[j], 2, clock) + 1e-9);
@@ -148,7 +149,8 @@ void gpu_write(const char *stage, json_t *row) {
     if (*gpu_options.json && !f) {
         f = fopen(gpu_options.json, "w");
         if (!f) die("cannot write %s", gpu_options.json);
-        setvbuf(f, NULL, _IOLBF, 0); // a row that is done is there, whatever comes after it
+        // line buffered: finished rows are in the file even if a later one fails
+        setvbuf(f, NULL, _IOLBF, 0);
     }
     json_object_set_new(row, "stage", json_string(stage));
     if (f && (json_dumpf(row, f, JSON_REAL_PRECISION(6)) || fputc('\n', f) == EOF))
@@ -160,7 +162,7 @@ static bool asked_for(int stage) {
     return what == stage || what == ALL;
 }
 
-/* With kernels for devices of at most this capability. */
+/* Opens the device with kernels for at most this capability. */
 static void open_device(int major) {
     device_at_most(major);
     device_open(0, DEVICE_SCRATCH);

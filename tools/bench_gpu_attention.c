@@ -1,5 +1,5 @@
-/* Attention in TFLOP/s of the causal half: 2 S S D for each head and sequence forward, 5 S S D
- * backward, as others count them. */
+/* bench_gpu_attention -- TFLOP/s of attention. Counted are the operations of the causal half: 2 S S
+ * D for each head and sequence forward, 5 S S D backward, the usual count. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,14 +1,15 @@
-/* Matmuls that are fused with collectives: what a rank of 2 and of 4 does, on one GPU, where the
- * link is emulated. No other GPU takes part: this shows how much of a transfer of a given length a
- * kernel hides, and nothing of a link's bandwidth, or of the order of stores between GPUs.
+/* bench_gpu_fused -- matmuls fused with collectives: the work of a rank of 2 and of 4, on one GPU
+ * with an emulated link. No other GPU takes part. So this shows how much of a transfer of a given
+ * length a kernel hides, but nothing about a link's bandwidth or the order of stores between GPUs.
  *
- *   all_gather       up of an MLP. All of x is here. Beside it a stream of its own copies from the
- *                    host, by a copy engine as a link to another GPU would, what takes as long as
- *                    the other ranks' blocks by NVLink, and says the flag of each block behind its
- *                    copy. Flags lie in the device's memory, as those of parallel/comm do: every
- *                    multiprocessor looks at them for each tile, in the host's memory for longer
- *                    than the matmul takes. `transfer` is what these copies take alone, measured
- *   reduce_scatter   down. Its blocks go to a buffer for each rank here; no link slows them down
+ *   all_gather       the up matmul of an MLP. All of x is on the device. Beside the matmul a second
+ *                    stream copies from the host, by a copy engine as a link to another GPU would,
+ *                    for as long as the other ranks' blocks take by NVLink, and writes the flag of
+ *                    each block behind its copy. Flags lie in device memory, as in parallel/comm:
+ *                    every multiprocessor reads them for each tile, which in host memory takes
+ *                    longer than the matmul. `transfer` is the measured time of these copies alone
+ *   reduce_scatter   the down matmul. Its blocks go to one buffer for each rank on this device; no
+ *                    link slows them down
  */
 #include <stdio.h>
 
@@ -17,19 +18,19 @@
 #include "layers/matmul_sm90.h"
 #include "tools/bench_gpu.h"
 
-enum { MOST_RANKS = 4, MOST_SETS = 8, HOST_BYTES = 8 << 20 }; // a block takes less
-static const double link = 450e9; // bytes a second into one of several GPUs: NVLink of an H200
+enum { MOST_RANKS = 4, MOST_SETS = 8, HOST_BYTES = 8 << 20 }; // HOST_BYTES: more than a block takes
+static const double link = 450e9; // bytes per second into one GPU: NVLink of an H200
 
 static struct {
     const Kernels *k;
     int ranks, sets;
-    char *host, *here; // pinned; where its bytes go to
-    size_t block;      // bytes from the host that stand for a block
+    char *host, *here; // pinned source; destination on the device
+    size_t block;      // bytes from the host whose copy takes as long as a block by NVLink
     double transfer;   // seconds from the first byte to the last
-    Stream comm;       // of the copies
-    Event begun;       // the kernel may begin, and so may they
-    uint32_t *flags;   // on the device: of blocks, and one that nobody looks at
-    uint32_t launched; // kernels that wait for flags, so far
+    Stream comm;       // stream of the copies
+    Event begun;       // the point at which the kernel and the copies may begin
+    uint32_t *flags;   // [ranks + 1] on the device: flags of blocks, and one that no kernel reads
+    uint32_t launched; // number of kernels so far that wait for flags
     Matmul p[MOST_SETS];
     void *slot[MOST_RANKS];
 } b;
@@ -43,7 +44,7 @@ static void run_alone(void *ctx, int set) {
     matmul_sm90(&b.p[set], 0);
 }
 
-/* Block 0 is the rank's own. */
+/* all_gather: block 0 is the rank's own; the others are copied. */
 static void run_gathered(void *ctx, int set) {
     (void)ctx;
     Matmul p = b.p[set];
@@ -110,7 +111,7 @@ static void write_row(const char *name, int64_t C, double alone, double fused) {
 
 static void gather(int64_t T, int64_t K, int64_t N) {
     operands(matmul_forward(T, K, N, NULL, K, NULL));
-    double seconds = 2 * (double)(T * K) / b.ranks / link; // of a block
+    double seconds = 2 * (double)(T * K) / b.ranks / link; // seconds of a block by NVLink
     b.here = gpu_take(HOST_BYTES, GPU_ZEROS);
     b.flags = gpu_take((b.ranks + 1) * (int64_t)sizeof *b.flags, GPU_ZEROS), b.launched = 0;
     GpuJob copy = {run_host_copy, NULL, 1, 0};

@@ -1,5 +1,5 @@
-/* cuBLASLt as a peer: of up to 16 algorithms that it proposes for a matmul the one that is fastest
- * here. */
+/* bench_gpu_library -- cuBLASLt for comparison: measures up to 16 algorithms that it proposes for a
+ * matmul, and takes the fastest. */
 #include <string.h>
 
 #include "base/die.h"
@@ -13,12 +13,12 @@ struct GpuLibrary {
     const CublasLt *lt;
     LtHandle handle;
     void *workspace;
-    const void *bias; // of the first set; or floats, room for a gradient
+    const void *bias; // bias of the first set; or memory for a gradient in fp32
     LtDesc desc;
     LtLayout a, b, y;
-    const Matmul *p; // of each set
+    const Matmul *p; // [sets] the matmul of each set
     LtHeuristic choice[GPU_ALGORITHMS];
-    int now; // the one that runs
+    int now; // the algorithm that runs
 };
 
 static void check(const GpuLibrary *l, int status, const char *what) {
@@ -43,7 +43,8 @@ static void set(const GpuLibrary *l, int attribute, const void *value, size_t n_
     check(l, l->lt->desc_set(l->desc, attribute, value, n_bytes), "an attribute");
 }
 
-/* x(r, c) = x[r row + c col], seen column by column: its transpose. */
+/* The layout of x(r, c) = x[r row + c col]. The library's matrices are column-major, so it sees the
+ * transpose of x. */
 static LtLayout layout(const GpuLibrary *l, int64_t r, int64_t c, int64_t row, int64_t col,
                        int32_t *turn) {
     LtLayout made;
@@ -54,7 +55,7 @@ static LtLayout layout(const GpuLibrary *l, int64_t r, int64_t c, int64_t row, i
     return made;
 }
 
-/* The library's own for all that p ends with; 0: it has none. Its GELU' takes neither bias nor
+/* The library's epilogue that does all of p's; 0: there is none. Its GELU' takes neither bias nor
  * addend. */
 static uint32_t epilogue_of(const Matmul *p) {
     switch (p->epilogue) {
@@ -68,7 +69,7 @@ static uint32_t epilogue_of(const Matmul *p) {
     return 0;
 }
 
-/* y' = b' a': the library's matrices lie column by column, so its first is b. */
+/* The library computes y' = b' a', since its matrices are column-major: its first operand is b. */
 static void describe(GpuLibrary *l, const Matmul *p, uint32_t epilogue) {
     int32_t turn_a, turn_b;
     check(l, l->lt->desc_create(&l->desc, LT_32F, LT_R_32F), "a description");
@@ -88,7 +89,8 @@ static void describe(GpuLibrary *l, const Matmul *p, uint32_t epilogue) {
     set(l, LT_DESC_AUX_LD, &p->ldy, sizeof p->ldy);
 }
 
-static int ask(GpuLibrary *l) {
+/* Asks the library for algorithms. Returns their number. */
+static int propose(GpuLibrary *l) {
     LtPreference f;
     uint64_t bytes = WORKSPACE;
     int n = 0;
@@ -101,7 +103,7 @@ static int ask(GpuLibrary *l) {
     return status == LT_SUCCESS ? n : 0;
 }
 
-static int start(GpuLibrary *l, int algorithm, int of_set) {
+static int enqueue(GpuLibrary *l, int algorithm, int of_set) {
     const float one = 1, beta = l->p[of_set].addend ? 1 : 0;
     const Matmul *p = &l->p[of_set];
     const LtHeuristic *h = &l->choice[algorithm];
@@ -112,17 +114,18 @@ static int start(GpuLibrary *l, int algorithm, int of_set) {
 }
 static void run(void *ctx, int of_set) {
     GpuLibrary *l = ctx;
-    check(l, start(l, l->now, of_set), "the matmul");
+    check(l, enqueue(l, l->now, of_set), "the matmul");
 }
 
+/* The fastest of n algorithms; -1: none runs. */
 static int best_of(GpuLibrary *l, int n, int sets) {
     int best = -1;
     double least = 1e30;
     for (int i = 0; i < n; i++) {
         GpuJob job = {run, l, sets, 0};
         l->now = i;
-        // not all that is proposed is also done
-        if (l->choice[i].status != LT_SUCCESS || start(l, i, 0) != LT_SUCCESS) continue;
+        // not every proposed algorithm runs
+        if (l->choice[i].status != LT_SUCCESS || enqueue(l, i, 0) != LT_SUCCESS) continue;
         gpu_time_rounds(&job, 1, QUICK_ROUNDS);
         if (job.seconds < least) least = job.seconds, best = i;
     }
@@ -143,7 +146,7 @@ bool gpu_library_best(GpuLibrary *l, const Matmul *p, int sets, GpuJob *job) {
     for (;; whole = false) {
         forget(l);
         describe(l, p, whole ? epilogue_of(p) : LT_EPILOGUE_DEFAULT);
-        l->now = best_of(l, ask(l), sets);
+        l->now = best_of(l, propose(l), sets);
         if (l->now >= 0 || !whole) break;
     }
     if (l->now < 0) die("cuBLASLt has no algorithm for a matmul");

@@ -1,7 +1,8 @@
-/* The matmuls of a step, with the epilogues that the step gives them: as this program does them, by
- * the library's first choice and after matmul_prepare; by the fastest config of its own kernel for
- * Hopper, and as that was predicted (parallel/plan/gpu_matmul.h); by the one for sm_80; and by the
- * fastest of 16 algorithms of cuBLASLt. */
+/* bench_gpu_matmuls -- the matmuls of a step, with the epilogues of the step. Measured are: this
+ * program's matmul with the library's first choice (first) and after matmul_prepare (prepared); the
+ * fastest config of its own kernel for Hopper (sm_90); its kernel for sm_80; and the fastest of 16
+ * algorithms of cuBLASLt (library). Printed beside them: the prediction of
+ * parallel/plan/gpu_matmul.h. */
 #include <stdio.h>
 
 #include "layers/cuda/device.h"
@@ -16,13 +17,13 @@
 
 enum { MOST_SETS = 8, SQUARE = 8192, TILE = 128, MOST_WAYS = 8 };
 
-/* The last one: dw with the gradient of the bias. */
+/* Forward y = x w; dx = dy w'; dw = x' dy; dw with the gradient of the bias. */
 typedef enum Form { XW, DX, DW, DW_BIAS } Form;
-/* A linear layer; what its forward matmul and its dx end with. */
+/* A linear layer, with the epilogues of its forward matmul and of its dx. */
 typedef struct Layer {
     const char *name;
-    int64_t T, K, N, ld;         // ld: of y and dy
-    bool bias, residual, turned; // turned: the weight lies [N, K]
+    int64_t T, K, N, ld;         // ld: leading dimension of y and dy
+    bool bias, residual, turned; // turned: the weight is stored as [N, K]
     Epilogue forward, backward;
 } Layer;
 
@@ -52,7 +53,7 @@ static Matmul shape_of(const Layer *l, Form f) {
     return p;
 }
 
-/* Sets of operands. */
+/* Allocates the sets of operands of a matmul. */
 static void operands(const Layer *l, Form f) {
     Matmul p = shape_of(l, f);
     int64_t a = 2 * (p.a_col == 1 ? p.M * p.a_row : p.K * p.a_col);
@@ -79,9 +80,10 @@ static void run_sm80(void *ctx, int set) {
 static void run_sm90(void *ctx, int set) {
     matmul_sm90(&b.p[set], *(int *)ctx);
 }
-/* The fastest of its likely configs; false: it does not take the shape. */
+/* The fastest of the likely configs of the Hopper kernel; false: the kernel does not take this
+ * shape. */
 static bool best_sm90(GpuJob *job, int *config) {
-    enum { ROUNDS = 3 }; // at most
+    enum { ROUNDS = 3 }; // ROUNDS: at most
     static int configs[MATMUL_CONFIGS];
     GpuJob each[MATMUL_CONFIGS];
     if (matmul_sm90_refuses(&b.p[0], 2)) return false;
@@ -110,7 +112,7 @@ static void describe_device(void) {
     detect_gpu_machine(&d, &g, &b.machine);
 }
 
-/* Seconds. */
+/* Predicted seconds of the matmul. */
 static double predicted(const Layer *l, Form f) {
     Work w = {.kind = f == XW   ? WORK_MATMUL
                       : f == DX ? WORK_DGRAD
@@ -126,7 +128,7 @@ static double predicted(const Layer *l, Form f) {
     return gpu_matmul_seconds(&b.machine, &w);
 }
 
-/* TFLOP/s; 0 where it was not measured. */
+/* TFLOP/s; 0: not measured. */
 typedef struct Rates {
     double first, prepared, sm90, sm80, library, predicted;
 } Rates;
@@ -150,7 +152,7 @@ static void measure(const Layer *l, Form f, int64_t C) {
     double tera = 2e-12 * (double)l->T * (double)l->K * (double)l->N;
     GpuJob first = {run, NULL, b.sets, 0}, job[4] = {first, first, first, first};
     gpu_time(&first, 1);
-    matmul_prepare(&b.p[0], 2); // whose plan is all sets'
+    matmul_prepare(&b.p[0], 2); // all sets use this plan
     if (best_sm90(&job[n], &config)) sm90 = n++;
     if (!matmul_sm80_refuses(&b.p[0], 2)) job[n].run = run_sm80, sm80 = n++;
     if (b.library) library = n++, whole = gpu_library_best(b.library, b.p, b.sets, &job[library]);
@@ -177,10 +179,11 @@ static void measure(const Layer *l, Form f, int64_t C) {
 
 void gpu_matmuls(const Kernels *k, int64_t C) {
     int64_t T = gpu_options.tokens, V = gpu_options.vocab, F = 4 * C;
-    if (C > 1024) T /= 2; // of the larger models fewer sequences are trained at a time
+    if (C > 1024) T /= 2; // larger models are trained with fewer sequences at a time
     int64_t most = T < SQUARE ? T : SQUARE, tokens = head_chunk(T, V, true);
     int64_t V_tiles =
-        (V + TILE - 1) / TILE * TILE; // were the vocabulary padded: what that would save
+        // the vocabulary padded to whole tiles: shows what padding would save
+        (V + TILE - 1) / TILE * TILE;
     const Layer layers[] = {
         {"square", most, most, most, most, false, false, false, EPI_NONE, EPI_NONE},
         {"qkv", T, C, 3 * C, 3 * C, true, false, false, EPI_NONE, EPI_NONE},

@@ -1,5 +1,5 @@
-/* Layers that are bound by memory, in bf16 words at T tokens of C channels: bytes by the formula
- * that is printed, every input read once, every output written once. */
+/* bench_gpu_memory -- layers that are bound by memory, in bf16, for T tokens of C channels. Bytes
+ * are counted by the printed formula: every input is read once, every output written once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 
 enum { BUFFERS = 5, MOST_SETS = 8, RANKS = 2, HEAD = 64 };
 
-/* A layer: what it moves, in letters and as a number; its buffers; how it is called. n: elements of
- * one that has no rows. */
+/* A layer: the bytes that it moves, as a formula and as a number; the bytes of its buffers; its
+ * call. A layer without rows has n elements. */
 typedef struct Row {
     const char *name, *formula;
     double bytes;
@@ -23,7 +23,7 @@ typedef struct Row {
 
 static struct {
     const Kernels *k;
-    int64_t T, C, F, V, ld, n; // n parameters
+    int64_t T, C, F, V, ld, n; // n: parameters
     float *gamma, *beta, *dgamma, *dbeta, *mean, *rstd, *loss, *bias;
     int32_t *tokens, *order;
     void *workspace;
@@ -125,7 +125,7 @@ static void do_reduce(char *const at[]) {
     device_reduce(device_stream(), &f, REDUCE_BF16);
 }
 
-/* Random tokens and their order; how many rows of the table they are. */
+/* Makes random tokens and their order. Returns the number of rows of the table that they use. */
 static int64_t tokens_make(void) {
     int32_t *host = mem_alloc((size_t)(2 * b.T + b.V + 2) * sizeof *host), *order = host + b.T;
     int64_t rows = 1;
@@ -139,7 +139,7 @@ static int64_t tokens_make(void) {
     return rows;
 }
 
-/* What a call reads and writes in each set. */
+/* The buffers of each set. */
 typedef struct Sets {
     const Row *row;
     char *at[MOST_SETS][BUFFERS];
@@ -164,7 +164,8 @@ static double seconds_of(const Row *row) {
     return job.seconds;
 }
 
-static void small_make(int64_t *rows_of_table) {
+/* Parameters, statistics, workspace and tokens: too small to be in the sets. */
+static void make_small_tensors(int64_t *rows_of_table) {
     int64_t C = b.C, F = b.F, T = b.T, workspace = (int64_t)b.k->norm_workspace(T, C);
     int64_t of_embedding = (int64_t)b.k->embedding_workspace(T, C);
     if (of_embedding > workspace) workspace = of_embedding;
@@ -182,8 +183,8 @@ void gpu_memory(const Kernels *k) {
     b.F = 4 * b.C, b.V = gpu_options.vocab, b.ld = (b.V + 15) / 16 * 16;
     b.n = gpu_options.parameters;
     int64_t rows, T = b.T, C = b.C, n = b.n, x = 2 * T * C, f = 4 * x, logits = 2 * T * b.ld;
-    double v = 2 * (double)T * (double)b.V; // bytes of the logits that count
-    small_make(&rows), gpu_give_all();
+    double v = 2 * (double)T * (double)b.V; // bytes of the logits without padding
+    make_small_tensors(&rows), gpu_give_all();
     const Row all[] = {
         {"copy", "8n", 8.0 * (double)n, {4 * n, 4 * n}, do_copy},
         {"norm", "4TC + 8T", 2.0 * (double)x + 8.0 * (double)T, {x, x}, do_norm},
@@ -218,13 +219,13 @@ void gpu_memory(const Kernels *k) {
         {"to bf16", "6n", 6.0 * (double)n, {2 * n, 4 * n}, do_to_bf16},
         {"reduce of 2 ranks", "8TC", 4.0 * (double)x, {x, x}, do_reduce},
     };
-    double rate = 0; // of the copy
+    double rate = 0; // GB/s of the copy
     printf("\nT = %lld, C = %lld, V = %lld, n = %lld\n%-24s %-16s %10s %9s %6s\n", (long long)T,
            (long long)C, (long long)b.V, (long long)n, "bound by memory", "bytes", "us", "GB/s",
            "copy");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const Row *r = &all[i];
-        small_make(&rows);
+        make_small_tensors(&rows);
         double s = seconds_of(r), gb = r->bytes / s * 1e-9;
         if (i == 0) rate = gb;
         printf("%-24s %-16s %10.1f %9.0f %5.1f%%\n", r->name, r->formula, s * 1e6, gb,

@@ -1,34 +1,32 @@
-/* bench_layouts -- trains a model on every layout of its ranks, in turns: what is the fastest
- * really?
+/* bench_layouts -- trains a model on every layout of its ranks, in turns, to find which layout is
+ * really the fastest.
  *
  *     bench_layouts --ranks 4 --model d6                     ranks as threads
  *     mpirun -n 8 bench_layouts --model d6 --recompute all   ranks as processes
- *     bench_layouts --ranks 4 --layouts d4,x2.y2+sp,fsdp     these alone
- *     bench_layouts --ranks 4 --overlap all                  each with every useful overlap
+ *     bench_layouts --ranks 4 --layouts d4,x2.y2+sp,fsdp     only these layouts
+ *     bench_layouts --ranks 4 --overlap all                  each layout with every useful overlap
  *     bench_layouts --ranks 4 --layouts megatron@none@full,x4@bulk+halves
  *                                                            LAYOUT@OVERLAP@RECOMPUTE[@MICRO]
  *
- * One job measures them all: layouts of separate jobs would see other minutes of a shared machine.
- * It goes round several times, so that what drifts meets all of them. The step is the trainer's
- * (train_gpt.c); tokens are random. Lines of JSON on standard output, the run first, then one for
- * each layout; progress on standard error.
+ * One job measures all layouts, since separate jobs would run at other times of a shared machine.
+ * It measures them in several rounds, so that a drift of the machine affects all of them. The step
+ * is that of the trainer (train_gpt.c); tokens are random. Standard output gets lines of JSON:
+ * first the run, then one for each layout. Standard error gets the progress.
  *
- *     ms           median of --steps steps in each of --rounds rounds, on rank 0; one more to warm
- *                  up each time
- *     error_ms     standard error of that median, by the quartiles of those steps
- *     fastest_ms   the least of them
- *     tensor_ms    of a step that rank 0 was blocked on collectives along x and y; other_ms: on all
- *                  others
- *     update_ms    of a step, from the end of its last micro-batch on
- *     each_ms      with --alternate: all those steps, in the order in which they were made
- *     serial_*     with --serial: the same of steps in which every collective is waited for where
- *                  it starts
- *     received     bytes of a step that rank 0 gets from others
- *     memory       bytes of rank 0's arenas; resident: those of them that lie in memory after the
- *                  last step
- *     ms null      it does not fit
+ *     ms           median of --steps steps in each of --rounds rounds, on rank 0; a warm-up step
+ *                  precedes each round
+ *     error_ms     standard error of that median, from the quartiles of those steps
+ *     fastest_ms   the shortest of those steps
+ *     tensor_ms    time of a step in which rank 0 was blocked on collectives along x and y;
+ *                  other_ms: on all others
+ *     update_ms    time of a step after the end of its last micro-batch
+ *     each_ms      with --alternate: all those steps, in order
+ *     serial_*     with --serial: the same for steps that wait for every collective where it starts
+ *     received     bytes of a step that rank 0 receives from other ranks
+ *     memory       bytes of rank 0's arenas; resident: those that lie in memory after the last step
+ *     ms null      the layout does not fit into memory
  *     predicted_*  with --predict: kernels and collectives are measured first, as a run with
- *                  --layout auto does; and a last line has the layout that is predicted to be the
+ *                  --layout auto does. A last line then has the layout that is predicted to be the
  *                  fastest, the one that was, and how much longer a step of the former takes
  */
 #include <inttypes.h>
@@ -59,35 +57,37 @@ static struct {
     double within;
 } o;
 
-/* Steps of rank 0: how long they took, how long collectives of two sorts held it up, and the
- * update. */
+/* Measured steps of rank 0, in ms: the whole step; blocked on collectives along x and y; blocked on
+ * other collectives; the update. */
 typedef enum { TIME_ALL, TIME_TENSOR, TIME_OTHER, TIME_UPDATE, N_TIMES } TimeKind;
 typedef struct Times {
-    double *ms[N_TIMES]; // [n]
+    double *ms[N_TIMES]; // [n] of each kind
     int n;
 } Times;
 
-/* A candidate and what was measured. */
+/* A candidate and its measurements. */
 typedef struct Entry {
     Choice choice;
     Times steps, serial;
     int64_t received, memory, resident;
-    double median;
-    bool far, final, called; // predicted beyond --within; takes more turns; is about to take them
+    double median; // ms
+    // far: predicted slower than --within allows. final: takes part in the finals. called: takes
+    // part in the next rounds of the finals
+    bool far, final, called;
 } Entry;
 
-/* All of it, as one rank has it. */
+/* The state of one rank. */
 typedef struct Bench {
     World *world;
     Group group;
     Space space;
     Team *team;
-    Plan plan; // its machine, with --predict
+    Plan plan; // with --predict: has the measured machine
     NodeShare node;
     int unit[MAX_UNITS], n_units;
     Entry *entry;
     int n, max;
-    Progress *progress; // of rank 0
+    Progress *progress; // progress line of rank 0
     double begin;
 } Bench;
 
@@ -117,7 +117,7 @@ static void add_orders(const Choice *c, void *ctx) {
 
 static void add_given(const Choice *c, void *ctx) {
     Bench *b = ctx;
-    add(b, c, b->space.only); // the search itself knows one order of it
+    add(b, c, b->space.only); // the given order of axes: the search itself tries one order only
 }
 
 static void read_overlap(Space *s, const char *words) {
@@ -141,7 +141,7 @@ static int64_t read_micro(const char *text) {
     return n;
 }
 
-/* LAYOUT@OVERLAP@RECOMPUTE@MICRO; what is not said is as the options have it. */
+/* Adds LAYOUT@OVERLAP@RECOMPUTE@MICRO. Parts that are left out are those of the options. */
 static void add_one(Bench *b, char *text) {
     Space said = b->space;
     Layout l;
@@ -168,7 +168,8 @@ static void add_list(Bench *b) {
     mem_free(list);
 }
 
-/* Which neighbours of the job's ranks are alike near: by default those of a node. */
+/* Reads --units: sizes of groups of consecutive ranks that are near each other. Default: the ranks
+ * of a node. */
 static void read_units(Bench *b) {
     bool nodes = b->node.ranks > 1 && b->node.ranks < b->space.p;
     if (!*o.units && nodes) b->unit[b->n_units++] = b->node.ranks;
@@ -200,7 +201,7 @@ static void list_candidates(Bench *b) {
                   shape->batch, shape->model.S);
     shape->model.bf16 = o.dtype == 1;
     shape->model.threads = o.threads ? (int)o.threads : ranks_threads(&b->node, 0);
-    shape->kernels = kernels_cpu(NULL); // whose workspaces are in the predicted memory
+    shape->kernels = kernels_cpu(NULL); // the predicted memory includes their workspaces
     s->free_micro = o.micro == 0;
     s->free_recompute = o.recompute == 3;
     read_overlap(s, o.overlap);
@@ -212,6 +213,7 @@ static void list_candidates(Bench *b) {
         add_list(b);
 }
 
+/* Measures the machine, then predicts every candidate. */
 static Calibration *predict(Bench *b) {
     Detected d;
     const Kernels *k = kernels_cpu(NULL);
@@ -226,7 +228,7 @@ static Calibration *predict(Bench *b) {
         Price all;
         PriceShape shape = candidate_shape(&b->space, one);
         search_price(&b->space, &b->plan.machine, one);
-        shape.whole = true; // the bytes of a plan's few layers are off by some
+        shape.whole = true; // a plan is made for a few layers only, whose bytes are not exact
         price_step(&shape, &one->layout, &b->plan.machine, &all);
         one->price.received = all.received;
     }
@@ -243,11 +245,11 @@ typedef struct Trial {
     Bench *b;
     Grid grid;
     Model m;
-    int32_t *inputs, *targets; // [B, S] of a micro-batch: always the same
+    int32_t *inputs, *targets; // [B, S]; every micro-batch has the same tokens
     int64_t micro_batches, step;
 } Trial;
 
-/* As train_gpt.c has it. Seconds of its last part. */
+/* One step, as in train_gpt.c. Returns the seconds of the update. */
 static double train_step(Trial *t) {
     int64_t batch = t->b->space.shape.batch;
     model_zero_grads(&t->m, t->micro_batches);
@@ -262,8 +264,9 @@ static double train_step(Trial *t) {
     return coll_now() - update;
 }
 
-/* Of the step that is just over: bytes that came, and how long the rank was blocked. */
-static int64_t look(const World *w, double held[N_TIMES]) {
+/* Reads the counters of the last step: returns the received bytes; held: seconds that the rank was
+ * blocked on collectives. */
+static int64_t read_counters(const World *w, double held[N_TIMES]) {
     static _Thread_local CollCount rows[MAX_ROWS];
     int64_t sum = 0;
     held[TIME_TENSOR] = held[TIME_OTHER] = 0;
@@ -275,7 +278,7 @@ static int64_t look(const World *w, double held[N_TIMES]) {
     return sum;
 }
 
-/* n steps; NULL: they only warm up. */
+/* Runs n steps and adds their times; times NULL: warm-up. */
 static void take_times(Trial *t, Entry *e, int64_t n, Times *times) {
     World *w = t->b->world;
     for (int64_t i = 0; i < n; i++) {
@@ -284,7 +287,7 @@ static void take_times(Trial *t, Entry *e, int64_t n, Times *times) {
         double begin = coll_now();
         s[TIME_UPDATE] = train_step(t);
         s[TIME_ALL] = coll_now() - begin;
-        e->received = look(w, s);
+        e->received = read_counters(w, s);
         for (int k = 0; times && k < N_TIMES; k++) times->ms[k][times->n] = 1e3 * s[k];
         if (times) times->n++;
     }
@@ -306,7 +309,7 @@ static void take_turn(Trial *t, Entry *e) {
 static void fill_tokens(Trial *t) {
     size_t n = (size_t)(t->m.shape.B * t->m.shape.S);
     uint64_t vocab = (uint64_t)t->m.shape.config.vocab;
-    // ranks of one coordinate of d and z have the same tokens
+    // ranks with the same coordinates of d and z get the same tokens
     uint64_t place = (uint64_t)mesh_block(&t->grid.mesh, axes_of("d.z"));
     t->inputs = mem_alloc(n * sizeof *t->inputs);
     t->targets = mem_alloc(n * sizeof *t->targets);
@@ -316,7 +319,7 @@ static void fill_tokens(Trial *t) {
     }
 }
 
-/* A model from nothing, its memory included. False: there is no room for it. */
+/* Makes the model of a candidate and allocates its memory. False: it does not fit. */
 static bool trial_open(Trial *t, Bench *b, Entry *e) {
     Choice *c = &e->choice;
     char spec[64];
@@ -341,15 +344,15 @@ static void trial_close(Trial *t) {
     model_free(&t->m), grid_free(&t->grid);
 }
 
-/* One round of one candidate, from nothing to nothing. */
+/* One round of one candidate: makes its model, measures, frees it. */
 static void measure(Bench *b, Entry *e) {
     Trial t;
     if (trial_open(&t, b, e)) take_turn(&t, e);
     trial_close(&t);
 }
 
-/* One round of all of them: single steps in turns, there and back, so that what drifts meets all
- * alike. */
+/* One round of all candidates at once: single steps in turns, forwards and backwards through the
+ * list, so that a drift of the machine affects all alike. */
 static void measure_all(Bench *b) {
     Trial *t = mem_calloc((size_t)b->n, sizeof *t);
     for (int i = 0; i < b->n; i++) {
@@ -365,14 +368,14 @@ static void measure_all(Bench *b) {
     mem_free(t);
 }
 
-/* ---- what it says */
+/* ---- output */
 
 static double median(const Times *t, TimeKind kind) {
     return median_of(t->ms[kind], t->n);
 }
 
-/* Of ascending values: the median of a normal distribution errs by 1.253 sigma / sqrt(n), its
- * quartiles lie 1.349 sigma apart. */
+/* Standard error of the median of ascending values. For a normal distribution the median errs by
+ * 1.253 sigma / sqrt(n), and the quartiles lie 1.349 sigma apart. */
 static double median_error(const double *ms, int n) {
     return 1.253 / 1.349 * (ms[3 * (n - 1) / 4] - ms[(n - 1) / 4]) / sqrt((double)n);
 }
@@ -389,7 +392,7 @@ static void print_run(const Bench *b) {
     fflush(stdout);
 }
 
-/* Before they are sorted. */
+/* Called before the times are sorted. */
 static void print_each(const Times *t) {
     for (int i = 0; o.alternate && i < t->n; i++)
         printf("%s%.4f%s", i ? "," : ",\"each_ms\":[", t->ms[TIME_ALL][i], i + 1 < t->n ? "" : "]");
@@ -411,7 +414,7 @@ static void print_entry(Entry *e) {
     if (e->steps.n) {
         print_each(&e->steps);
         print_times(&e->steps, "");
-        e->median = median(&e->steps, TIME_ALL); // which sorts them
+        e->median = median(&e->steps, TIME_ALL); // also sorts the times
         const double *ms = e->steps.ms[TIME_ALL];
         printf(",\"error_ms\":%.3f,\"fastest_ms\":%.3f", median_error(ms, e->steps.n), ms[0]);
     } else
@@ -428,6 +431,7 @@ static void print_entry(Entry *e) {
     fflush(stdout);
 }
 
+/* The layout predicted to be the fastest, the one that was, and the difference. */
 static void print_regret(const Bench *b, double calibrated) {
     const Entry *pick = NULL, *best = NULL;
     char a[64], z[64];
@@ -456,8 +460,9 @@ static void show_progress(const Bench *b, int64_t round, int i) {
                   coll_now() - b->begin);
 }
 
-/* Marks what takes more turns now: what nobody has marked yet and comes near the fastest, or is
- * asked for; their number. */
+/* Marks the candidates for the next rounds of the finals: those that have not taken part yet and
+ * are within 10 % of the fastest, are predicted to be the fastest, or are named by --contest.
+ * Returns their number. */
 static int call_finals(Bench *b, double *ms) {
     double best = INFINITY;
     char spec[64];
@@ -479,9 +484,10 @@ static int call_finals(Bench *b, double *ms) {
     return n;
 }
 
-/* The fastest are a draw of a few noisy steps: those that come near, and the planner's choice, take
- * more turns, and only these count. Who was fast by luck is slower then, and others come near: they
- * take theirs, too, until there are none. */
+/* The fastest candidate of a few noisy steps is partly chosen by luck. So candidates near the
+ * fastest, and the planner's choice, are measured in more rounds, and only those count. A candidate
+ * that was fast by luck is slower then, and others come near the fastest: they are measured too,
+ * until no new one does. */
 static void play_finals(Bench *b) {
     if (o.finals == 0) return;
     double *ms = mem_calloc((size_t)b->n, sizeof *ms);

@@ -1,15 +1,17 @@
-/* bench_matmul -- the matmul beside the peak of the units and beside other libraries, all in one
- * run.
+/* bench_matmul -- compares the matmul with the peak of the multiply units and with other libraries,
+ * in one run.
  *
- * Peers are loaded at run time where they are installed (Debian: libopenblas0-pthread, libdnnl2;
- * MKL: libmkl_rt.so.3 or .2 in LD_LIBRARY_PATH). Every matmul runs as ours, OpenBLAS, oneDNN, MKL,
- * ours, ... ; the table shows medians, "ratio" is the median over turns of ours over a peer, of the
- * peer for which it is least, and the last line of a type is the median of its ratios. Each
- * instruction set of --set runs in a process of its own with the peers held to the same set. A
- * peer's threads spin for a while after a call, so each turn begins with a pause and a call that is
- * not measured. bf16: ours reads and writes fp32, as the trainer keeps all tensors, and rounds
- * while packing. oneDNN rounds both operands first for the same work ("ratio"), and is timed with
- * operands in bf16 already beside it ("given bf16").
+ * Other libraries (peers) are loaded at run time if they are installed (Debian:
+ * libopenblas0-pthread, libdnnl2; MKL: libmkl_rt.so.3 or .2 in LD_LIBRARY_PATH). Every matmul runs
+ * in turns: ours, OpenBLAS, oneDNN, MKL, ours, ... The table shows medians. "ratio" is the median
+ * over turns of our rate divided by a peer's, for the peer for which it is smallest; the last line
+ * of a type has the median of its ratios. Each instruction set of --set runs in a process of its
+ * own, with the peers restricted to the same set. A peer's threads spin for a while after a call,
+ * so each turn begins with a pause and a call that is not measured.
+ *
+ * bf16: our matmul reads and writes fp32, as the trainer keeps all tensors, and rounds while
+ * packing. For the same work oneDNN first rounds both operands ("ratio"). It is also timed with
+ * operands that are bf16 already ("given bf16").
  */
 #include <jansson.h>
 #include <math.h>
@@ -53,8 +55,8 @@ enum { OURS, OPENBLAS, ONEDNN, MKL, ONEDNN_GIVEN, N_WHO };
 static const char *const who_name[N_WHO] = {"ours", "openblas", "onednn", "mkl",
                                             "onednn_given_bf16"};
 
-/* One matmul. Forms: forward y = x w; dx = dy w'; dw += x' dy; head is forward by a transposed
- * matrix. */
+/* One matmul. Forms: forward y = x w; dx = dy w'; dw += x' dy; head: forward with the transposed
+ * embedding. */
 typedef struct Shape {
     const char *form;
     int64_t M, N, K;
@@ -86,15 +88,15 @@ static const Opt options[] = {
      "add these rows to FILE (rows of the same matmul are replaced)"},
     {0}};
 
-/* One thread is timed by processor time: a machine that is not idle disturbs it less. */
+/* One thread is timed by processor time, which a busy machine disturbs less. */
 static double now_s(void) {
     struct timespec t;
     clock_gettime(o.threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- how oneDNN rounds floats to bf16. A description of memory is a structure in its version 2
- * and a pointer to one that it made in version 3; functions take a pointer in both. */
+/* ---- rounding fp32 to bf16 with oneDNN. A memory descriptor is a structure in its version 2 and a
+ * pointer to an object of the library in version 3; functions take a pointer in both. */
 
 typedef void *Handle;
 typedef struct ExecArg {
@@ -110,7 +112,7 @@ static struct {
     int (*primitive)(Handle *, Handle described);
     int (*execute)(Handle primitive, Handle stream, int n, const ExecArg *);
     int (*wait)(Handle stream);
-    // the last ones, of which there is one
+    // the library has one of these two, depending on its version
     int (*describe_2)(void *desc, int n_dims, const int64_t *dims, int type, const int64_t *stride);
     int (*describe_3)(Handle *desc, int n_dims, const int64_t *dims, int type,
                       const int64_t *stride);
@@ -133,7 +135,7 @@ static bool round_load(void *library) {
            dnnl_api.stream(&dnnl_api.in_order, dnnl_api.cpu, 1) == 0;
 }
 
-/* One operand's way to bf16. */
+/* The rounding of one operand to bf16. */
 typedef struct Round {
     Handle primitive;
     ExecArg arg[2];
@@ -179,7 +181,7 @@ static void *open_first(const char *const *libraries, const char *name, void *fu
     return handle;
 }
 
-/* Libraries choose their kernels by these variables when they are loaded. */
+/* Sets the variables by which the peers choose their kernels when they are loaded. */
 static void hold_peers_to(const char *set) {
     static const struct {
         const char *set, *openblas, *onednn, *mkl;
@@ -192,7 +194,8 @@ static void hold_peers_to(const char *set) {
     setenv("OPENBLAS_NUM_THREADS", n, 1);
     setenv("MKL_NUM_THREADS", n, 1);
     setenv("MKL_DYNAMIC", "FALSE", 1);
-    setenv("OMP_PROC_BIND", "close", 1); // else both threads may sit on one core for a whole turn
+    // otherwise both threads may run on one core for a whole turn
+    setenv("OMP_PROC_BIND", "close", 1);
     setenv("OMP_PLACES", "cores", 1);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         if (strcmp(set, of[i].set) != 0) continue;
@@ -229,7 +232,7 @@ static void load_peers(void) {
     printf("MKL: %s\n", mkl ? text : "peer absent");
 }
 
-/* Operands of one matmul in every form the contenders want. */
+/* Operands of one matmul in every format that the contenders need. */
 typedef struct Data {
     Matmul p;
     float *a, *b, *y;
@@ -238,7 +241,7 @@ typedef struct Data {
     Team *team;
     const Kernels *kernels;
     const char *set;
-    double ratio[2][1000]; // ours over the best peer, fp32 and bf16
+    double ratio[2][1000]; // our rate over the best peer's, fp32 and bf16
     int n_ratios[2];
 } Data;
 
@@ -251,9 +254,10 @@ static bool can(int who, bool bf16) {
     return bf16 ? peers.dnnl_bf16 != NULL : peers.dnnl != NULL;
 }
 
-/* The team binds its threads to cores, the caller too. Peers start their threads when they are
- * loaded or in the first call, and share out the cores that the caller has then: all. Later the
- * caller is on the same core in everybody's calls, and the peers' threads are on the others. */
+/* The team binds its threads, the caller included, to cores. Peers start their threads when they
+ * are loaded or in the first call, and divide the cores that the caller may use then, which must be
+ * all. Later the caller is on the same core in the calls of all contenders, and the peers' threads
+ * are on the other cores. */
 static cpu_set_t all_cores, team_core;
 static void bind_caller(bool bound) {
     sched_setaffinity(0, sizeof all_cores, bound ? &team_core : &all_cores);
@@ -290,15 +294,15 @@ static double turn(int who, const Shape *s, Data *d) {
     return flops * calls / spent * 1e-9;
 }
 
-/* The median over turns of x by y: what slows a whole turn down slows both. */
+/* The median over turns of x / y: a disturbance of a whole turn slows both. */
 static double median_ratio(const double *x, const double *y, int n) {
     double ratio[1000];
     for (int i = 0; i < n; i++) ratio[i] = x[i] / y[i];
     return median_of(ratio, n);
 }
 
-/* Operands live as in the trainer, on huge pages where the system gives them. The first walk
- * measures. */
+/* Operands are allocated as in the trainer, on huge pages if the system has them. The first walk
+ * measures the size. */
 static void take_operands(Data *d, Arena *arena, const Shape *s, bool bf16) {
     d->a = arena_take(arena, (size_t)(s->M * s->K) * sizeof *d->a);
     d->b = arena_take(arena, (size_t)(s->K * s->N) * sizeof *d->b);
@@ -317,7 +321,7 @@ static void fill(float *x, uint16_t *h, int64_t n) {
     }
 }
 
-/* The peers' answer must be ours, or the comparison means nothing. */
+/* Dies unless a peer's result agrees with ours at four elements. */
 static void check_same(const Shape *s, Data *d, const double want[4], int who) {
     for (int i = 0; i < 4; i++) {
         double got = (double)d->y[i * (s->M * s->N - 1) / 3];
@@ -328,7 +332,7 @@ static void check_same(const Shape *s, Data *d, const double want[4], int who) {
 }
 
 static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
-    Shape once = *s; // for the comparison of answers: without adding
+    Shape once = *s; // for the comparison of results: does not add to y
     once.add = false;
     Arena arena = arena_measure("operands");
     take_operands(d, &arena, s, bf16);
@@ -398,7 +402,7 @@ static void write_json(json_t *rows, int argc, char **argv) {
     json_t *file = json_load_file(o.json, 0, NULL), *old = json_object_get(file, "rows"), *row;
     const char *processor = NULL;
     json_unpack(file, "{s:{s:s}}", "machine", "processor", &processor);
-    if (!processor || strcmp(processor, model) != 0) old = NULL; // rows of another machine
+    if (!processor || strcmp(processor, model) != 0) old = NULL; // the rows are of another machine
     size_t i, j;
     json_t *all = json_array(), *x;
     json_array_foreach(old, i, row) {
@@ -434,7 +438,7 @@ static void bench_layer(json_t *rows, Data *d, const double peak[2], int64_t T, 
         }
 }
 
-/* All of one instruction set; false where this machine lacks it. */
+/* Measures one instruction set; false: this machine lacks it. */
 static bool bench_set(const char *set, int argc, char **argv) {
     static const int64_t tokens[] = {256, 1024};
     static const struct {
@@ -452,7 +456,7 @@ static bool bench_set(const char *set, int argc, char **argv) {
         printf("without peers\n");
     else
         load_peers();
-    bind_caller(false); // a runtime of OpenMP has bound it when it was loaded
+    bind_caller(false); // an OpenMP runtime may have bound the caller when it was loaded
     static Data d;
     d.set = set, d.team = team_create((int)o.threads), d.kernels = kernels_cpu(set);
     sched_getaffinity(0, sizeof team_core, &team_core);
@@ -478,7 +482,7 @@ static bool bench_set(const char *set, int argc, char **argv) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         int n = d.n_ratios[bf16];
         if (n == 0) continue;
-        double middle = median_of(d.ratio[bf16], n); // sorts them
+        double middle = median_of(d.ratio[bf16], n); // also sorts the ratios
         printf("%s of %d matmuls: ratio to the best peer: median %.2f, least %.2f\n",
                bf16 ? "bf16" : "fp32", n, middle, d.ratio[bf16][0]);
     }
@@ -501,7 +505,7 @@ int main(int argc, char **argv) {
     for (char *set; (set = strsep(&rest, ",")) && all;) {
         if (!kernels_cpu(set)) die_usage("no kernels for --set %s on this machine", set);
         if (!rest) return !bench_set(set, argc, argv);
-        pid_t child = fork(); // a process each: a loaded library keeps its kernels
+        pid_t child = fork(); // one process for each set, since a loaded library keeps its kernels
         if (child < 0) die("cannot fork");
         int status = 0;
         if (child == 0) return !bench_set(set, argc, argv);

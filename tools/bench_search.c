@@ -4,13 +4,14 @@
  *     bench_search --only gpt-3 --to 1024
  *
  * One line of JSON for each case:
- *     layers       with 12 and 960 the same model has so many of them
- *     memory       limited: to what a rank of the cluster has; any: as if all candidates fitted, so
- *                  that models of all depths have the same ones
- *     options      what is chosen: "all"; "bulk": all but the schedule; "no recompute": all but
- *                  recompute; "layout": nothing else, with micro-batches of one sequence
- *     search_ms    search_best for as many as a plan keeps: median of --rounds
- *     plan_ms      plan_search: and each named scheme
+ *     layers       number of layers: the model's own, or the same model with 12 or 960
+ *     memory       limited: by the memory of a rank of the cluster; any: all candidates fit, so
+ *                  that models of all depths have the same candidates
+ *     options      what the search chooses beside the layout: "all"; "bulk": not the overlap
+ *                  schedule; "no recompute": not recompute; "layout": nothing else, with
+ *                  micro-batches of one sequence
+ *     search_ms    search_best for as many layouts as a plan keeps: median of --rounds
+ *     plan_ms      plan_search: the same, and the price of each named scheme
  */
 #include <inttypes.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static struct {
 
 static const struct {
     const char *name, *shape;
-    int64_t layers, batch; // of the real model
+    int64_t layers, batch; // of the published model
 } models[] = {
     {"gpt-2", "heads=12,channels=768,seq=1024,vocab=50257", 12, 524288},
     {"gpt-3", "heads=96,channels=12288,seq=2048,vocab=50257", 96, 3145728},
@@ -41,7 +42,7 @@ static void measure(Plan *p, const char *model, bool limited, const char *option
     char text[128];
     Err e;
     bool found = false;
-    for (int i = -1; i < rounds; i++) { // one to warm up
+    for (int i = -1; i < rounds; i++) { // -1: warm-up
         double begin = coll_now();
         found = plan_search(p, &e);
         double seconds = coll_now() - begin;

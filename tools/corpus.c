@@ -1,5 +1,4 @@
-/* corpus -- writes English-like text from a grammar, for a first run where no other text is at
- * hand. */
+/* corpus -- writes English-like text from a grammar, for a first run without other text. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +9,8 @@
 #include "data/corpus_text.h"
 #include "data/output.h"
 
-/* Whole stories, the last one cut so that exactly n_bytes are written; r == NULL: to the standard
- * output. */
+/* Writes whole stories; the last one is cut so that exactly n_bytes are written. r NULL: to the
+ * standard output. */
 static void write_text(Replace *r, int64_t n_bytes, uint64_t seed) {
     for (uint64_t story = 0; n_bytes > 0; story++) {
         size_t n;

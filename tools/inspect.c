@@ -1,11 +1,11 @@
-/* inspect -- says what a file or folder is: token shards, models, checkpoints, tokenizers,
+/* inspect -- prints what a file or folder contains: token shards, models, checkpoints, tokenizers,
  * evaluation files.
  *
  *     gpt-inspect data/train.bin run/step_00001000/model.safetensors
  *     gpt-inspect run                                   its checkpoints, the newest one in detail
  *     gpt-inspect --tokenizer gpt2/ data/train.bin      shows the first tokens as text
  *
- * A file that is none of them or is damaged gets one line that says so, and the exit status is 1.
+ * For a file of another kind, or a damaged one, it prints one line, and the exit status is 1.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ enum {
     EVALUATION = 20240522,
     OPTIMIZER = 20240527,
     LLAMA = 20240803,
-    MOST_IDS = 1 << 24, // ids that are counted; no vocabulary is larger
+    MOST_IDS = 1 << 24, // MOST_IDS: ids that are counted; no vocabulary is larger
     SHOWN = 10
 };
 
@@ -48,7 +48,7 @@ static Tokenizer *tokenizer; // NULL: ids are shown as numbers
 static const Opt options[] = {
     {"tokenizer", OPT_STR, &tokenizer_path, "", 0, 0, "FILE", "shows tokens as text"}, {0}};
 
-/* 1234567 as 1,234,567; good for four numbers in one printf. */
+/* 1234567 as 1,234,567. The text is valid until the fourth call from this one. */
 static const char *commas(int64_t n) {
     static char bufs[4][32];
     static int turn;
@@ -62,6 +62,7 @@ static const char *commas(int64_t n) {
     return b;
 }
 
+/* Word i of a file; 0: the file is shorter. */
 static int32_t word(const IoMap *m, size_t i) {
     int32_t v = 0;
     if (m->n >= 4 * i + 4) memcpy(&v, m->p + 4 * i, 4);
@@ -178,7 +179,7 @@ static bool show_safetensors(const IoMap *m, Err *e) {
     return ok;
 }
 
-/* llm.c's debug state and optimizer state: what their headers say. */
+/* Prints the header of llm.c's debug state or optimizer state. */
 static bool show_state(const IoMap *m, Err *e) {
     if (m->n < 1024) return err(e, "%zu bytes, fewer than its header of 1024: it was cut", m->n);
     if (word(m, 0) == DEBUG_STATE)
@@ -226,7 +227,7 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     return true;
 }
 
-/* A line on stderr, after what was printed so far. */
+/* Writes a line to stderr, after everything printed so far. */
 static void complain(const Err *e) {
     fflush(stdout);
     fprintf(stderr, "gpt-inspect: %s\n", e->text);
@@ -239,7 +240,8 @@ static bool is_in(const char *folder, const char *name) {
     return yes;
 }
 
-/* The reader that the first bytes, or the name, ask for; reasons without a file name get it. */
+/* Calls the reader for the file's first bytes, or for its name. Errors without a file name get
+ * it. */
 static bool show(const char *path, Err *e) {
     IoMap m;
     bool ok;
@@ -269,7 +271,8 @@ static bool show(const char *path, Err *e) {
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-/* A model of Hugging Face's layout; with checkpoint.json also a checkpoint, which is verified. */
+/* Prints a model in Hugging Face's layout. With checkpoint.json it is a checkpoint, which is
+ * verified as well. */
 static bool show_model_folder(const char *path, Err *e) {
     char text[512];
     Config c;
@@ -298,7 +301,8 @@ static int not_hidden(const struct dirent *x) {
     return x->d_name[0] != '.';
 }
 
-/* Every file in a folder that may be one of ours by its name; damaged ones get a line on stderr. */
+/* Prints every file of a folder whose name may be one of these formats; damaged files get a line on
+ * stderr. */
 static bool show_files(const char *path, struct dirent **names, int n, Err *e) {
     int shown = 0, bad = 0;
     for (int i = 0; i < n; i++) {

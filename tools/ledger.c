@@ -32,10 +32,10 @@ static const char usage[] =
     "Memory is predicted as it is reserved, and measured as it is touched: a small model does not\n"
     "fill the room (some 4 MiB a rank) in which matmuls pack their operands.\n\n";
 
-enum { HALF = 10 }; // columns of a bar on each side of zero; a column is 5 %
+enum { HALF = 10 }; // columns of a bar on each side of zero, 5 % each
 
-/* "    ===|          ": how far from the prediction, slower to the right; > and < where it is
- *                    further. */
+/* "    ===|          ": the error as a bar, slower than predicted to the right; > and <: the error
+ *                    is larger than the bar can show. */
 static const char *bar(double error, char buf[2 * HALF + 2]) {
     memset(buf, ' ', 2 * HALF + 1);
     buf[2 * HALF + 1] = 0;
@@ -70,7 +70,7 @@ static void print_run(const LedgerLine *l) {
     print_row("memory", "MiB", (double)l->predicted_memory / MiB, (double)l->measured_memory / MiB);
 }
 
-/* The next machine of which no earlier line speaks, from *i on; NULL: there is none. */
+/* The next machine, from line *i on, that no earlier line names; NULL: there is none. */
 static const char *next_machine(const LedgerLine *l, int n, int *i) {
     for (; *i < n; ++*i) {
         bool seen = false;
@@ -123,7 +123,7 @@ static void print_json(const LedgerLine *l, int n, int damaged) {
     json_decref(all);
 }
 
-/* The runs of the other lines are printed already. */
+/* Called after the runs of the other lines have been printed. */
 static void tell_damage(const char *path, const LedgerDamage *d, int n) {
     char more[64] = "";
     if (d->n > 1) snprintf(more, sizeof more, ", and %d more lines are none", d->n - 1);

@@ -1,4 +1,4 @@
-/* logits -- what a model says about each next token, as numbers for another program.
+/* logits -- writes the logits that a model gives each next token, for another program to read.
  *
  *     logits --init gpt2/ --tokens 15496,11,995 --out logits.f32
  *
@@ -24,7 +24,7 @@ static const Opt options[] = {
     {"out", OPT_STR, &out_path, "", 0, 0, "FILE", "fp32[S, V]"},
     {0}};
 
-/* The ids of the text, and their number. */
+/* Parses --tokens. Returns the ids; *n: their number. */
 static int32_t *read_tokens(const Config *c, int64_t *n) {
     int32_t *ids = NULL;
     char *end = NULL;

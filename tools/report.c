@@ -1,4 +1,4 @@
-/* report -- writes the page about one run, or about several to compare them.
+/* report -- writes an HTML page about one run, or about several runs to compare them.
  *
  *     report [--out report.html] [--title TEXT] run/log.jsonl [other.jsonl ...]
  */
@@ -23,7 +23,7 @@ static const char usage[] =
     "Several files are drawn over each other. A run that is still going can be reported at any "
     "time.\n";
 
-/* Reads the whole file, which may be a pipe; dies when that is not possible. */
+/* Reads the whole file, which may be a pipe; dies if it cannot. */
 static IoMap read_file(const char *path) {
     Err e;
     FILE *f = fopen(path, "rb");
@@ -36,7 +36,7 @@ static IoMap read_file(const char *path) {
     return m;
 }
 
-/* run/log.jsonl -> log, freed never: the runs need their names to the end. */
+/* run/log.jsonl -> log. Never freed: the runs use their names to the end. */
 static char *run_name(const char *path) {
     char *name = mem_strdup(path_name(path)), *dot = strrchr(name, '.');
     if (dot && dot != name) *dot = 0;

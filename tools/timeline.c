@@ -1,5 +1,5 @@
-/* timeline -- draws a file of train_gpt --trace: one step of every rank without overlap, and one
- * with it. */
+/* timeline -- draws a file written by train_gpt --trace: one step of every rank without overlap,
+ * and one with overlap. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const char usage[] =
     "\n"
     "FILE is what train_gpt --trace FILE wrote; ui.perfetto.dev shows it, too.\n\n";
 
-/* Columns of the terminal. */
+/* Columns of the terminal; 100 without one. */
 static int columns(void) {
     struct winsize w;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;

@@ -1,5 +1,5 @@
-/* tokenize -- trains a byte-pair vocabulary, turns text into token shards and back. `tokenize
- * --help` shows how. */
+/* tokenize -- trains a byte-pair vocabulary, encodes text into token shards and decodes them.
+ * `tokenize --help` lists the commands. */
 #include <glob.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static const char usage[] =
     "<|endoftext|> separate documents. `gpt-tokenize COMMAND --help` lists the options of a "
     "command.\n";
 
-/* A part of the work, shown on stderr. */
+/* A part of the work with its own progress line on stderr. */
 typedef struct Part {
     const char *what;
     Progress *progress;
@@ -56,13 +56,13 @@ static void part_show(const Part *p, double done) {
     progress_part(p->progress, p->what, done, now_s() - p->begin);
 }
 
-/* Seconds that it took. */
+/* Ends a part. Returns the seconds that it took. */
 static double part_end(Part *p) {
     progress_close(p->progress);
     return now_s() - p->begin;
 }
 
-/* The texts that --text names. */
+/* The files that --text names, mapped into memory. */
 typedef struct Texts {
     int n;
     char **names;
@@ -100,20 +100,20 @@ static void close_texts(Texts *x) {
     mem_free(x->maps);
 }
 
-/* A folder that is not there. */
+/* Makes a folder if it does not exist; dies if it cannot. */
 static void make_folder(const char *path) {
     Err e;
     if (!io_make_dirs(path, &e)) die_user("--out: %s", e.text);
 }
 
-/* The same for the folder of a file that is to be written. */
+/* Makes the folder of a file that will be written. */
 static void make_folder_of(const char *path) {
     char *folder = path_folder(path);
     make_folder(folder);
     mem_free(folder);
 }
 
-/* Is there a folder in which a file of this name can be written? Before hours of work. */
+/* Dies unless `file` can be written in folder `path`: checked before hours of work. */
 static void prepare_folder(const char *path, const char *file) {
     Err e;
     char *name = mem_printf("%s/%s", path, file);
@@ -179,7 +179,7 @@ typedef struct Encoding {
     ShardWriter *train, *val;
     Part part;
     size_t done, all; // bytes
-    int64_t val_left; // of --val-tokens
+    int64_t val_left; // tokens of --val-tokens that are not written yet
 } Encoding;
 
 static void interrupted(int number) {
@@ -188,7 +188,7 @@ static void interrupted(int number) {
     raise(number);
 }
 
-/* Encodes a text to one writer; NULL: prints the ids. */
+/* Encodes a text to one writer; to NULL: prints the ids. */
 static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to) {
     enum { BLOCK = 16 << 20 };
     Documents d = documents_of(p, n);

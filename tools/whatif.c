@@ -1,10 +1,10 @@
-/* whatif -- varies one number and draws how the best layout changes.
+/* whatif -- varies one number of the cluster or the model and shows how the best layout changes.
  *
  *     whatif --cluster h100:16 --model d48 --batch 1048576 --vary network=10Gb/s..1600Gb/s
  *     whatif --cluster a100:8 --model d24 --vary nodes=1..64
  *
- * A row for each value: the best layout and what it computes under what, and beside it named
- * schemes by its time. A bracket joins rows with the same of both.
+ * Prints a row for each value: the best layout with its overlap, and the times of named schemes
+ * relative to the best. A bracket joins rows with the same layout and overlap.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,8 @@
 #include "data/progress.h"
 #include "parallel/plan/whatif_vary.h"
 
-enum { PARTS = 3 }; // of a step: computing, waiting for collectives, for slower ranks
+// parts of the time of a step: computing, waiting for collectives, waiting for slower ranks
+enum { PARTS = 3 };
 
 static const char usage[] =
     "gpt-whatif: how the best layout changes with one number\n"
@@ -68,9 +69,9 @@ static const Opt options[] = {
      "all numbers; - is the standard output, and the table goes to the standard error"},
     {0}};
 
-/* ---- the question */
+/* ---- options */
 
-/* Cuts a copy of the list into words. */
+/* Reads --schemes. list: a copy that is cut into names, which must live as long as w. */
 static void read_schemes(WhatIf *w, char *list) {
     char *rest;
     for (char *s = strtok_r(list, ",", &rest); s; s = strtok_r(NULL, ",", &rest)) {
@@ -109,7 +110,7 @@ static void read_question(WhatIf *w) {
 
 /* ---- the table */
 
-/* computing, waiting for collectives, waiting for slower ranks */
+/* Shares of a step: computing, waiting for collectives, waiting for slower ranks. */
 static void shares(const Price *p, double part[PARTS]) {
     part[0] = p->compute / p->seconds;
     part[1] = p->exposed / p->seconds;
@@ -126,7 +127,7 @@ static void print_bar(const Price *p) {
         for (end += CELLS * part[k]; at < lround(end); at++) printf("%s", cell[k]);
 }
 
-/* What does not vary (mem_free). */
+/* A text with the numbers that do not vary; freed by mem_free. */
 static char *others(const WhatIf *w) {
     const PriceShape *s = &w->space.shape;
     const Machine *m = &w->machine;
@@ -144,7 +145,7 @@ static char *others(const WhatIf *w) {
                       m->name, ranks);
 }
 
-/* Of the widest layout. */
+/* Columns of the widest layout. */
 static int layout_width(const WhatIf *w, const WhatIfPoint *p) {
     char spec[64];
     size_t widest = strlen("best layout");
@@ -155,7 +156,7 @@ static int layout_width(const WhatIf *w, const WhatIfPoint *p) {
     return (int)widest;
 }
 
-enum { VALUES = 12, SCHEMES = 7 }; // least widths of columns
+enum { VALUES = 12, SCHEMES = 7 }; // minimum widths of columns
 
 static int width(const char *head, int least) {
     int n = (int)strlen(head);
@@ -187,7 +188,7 @@ static const char *bracket(const WhatIf *w, int i, const WhatIfPoint *p) {
     return above ? below ? "│" : "└" : below ? "┌" : "─";
 }
 
-/* "1.25x"; a ratio that nobody would run needs no more digits than its column has. */
+/* "1.25x"; from 1000 on "3.3e6 x", so that a ratio fits its column. */
 static const char *times(double ratio, char buf[64]) {
     if (ratio >= 1000) return quantity_more(ratio, 0, buf);
     snprintf(buf, 64, "%.2fx", ratio);
@@ -254,7 +255,7 @@ static void write_json(const WhatIf *w, const WhatIfPoint *p) {
     json_decref(all);
 }
 
-/* Every value is a search. */
+/* Searches the best layout for every value. */
 static void search_all(const WhatIf *w, WhatIfPoint *p) {
     Err e;
     char value[64], what[128];
