@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time whole training steps of train_gpt beside those of other programs:
+"""Time whole training steps of train_gpt and of other programs, for comparison. Writes
 bench/results/train_cpu_SET.json.
 
     python3 tools/bench.py                              train_gpt alone
@@ -12,17 +12,17 @@ bench/results/train_cpu_SET.json.
     python3 tools/bench.py --kernels avx2               with another instruction set than the best
                                                         one; PyTorch and its libraries have it, too
 
-Every measurement is one process: warm-up steps, then timed steps, of which the median counts. The
-contestants of a row take turns, --repeat times; a result is the median over its processes. While a
-process runs, the CPU time that all other processes use is watched: a measurement that more than 4 %
-of the machine was taken from is repeated (and marked when it stays so). Only the standard library
-is needed.
+Every measurement is one process: warm-up steps, then timed steps; the result is the median of the
+timed steps. The programs of a row take turns, --repeat times; the result of a row is the median
+over processes. While a process runs, the CPU time of all other processes is watched. A measurement
+during which others used more than 4 % of the machine is repeated, and marked if that does not help.
+Only the standard library is needed.
 
-PyTorch is measured twice. "torch" is as it is installed, the better one of eager and torch.compile.
-"torch tuned" has what makes it faster on this machine: memory that is kept and lies on huge pages,
-and on AMD processors a preloaded function that lets MKL take the AVX-512 kernels that it otherwise
-reserves for Intel's. Both do the same work as train_gpt: SDPA, fused AdamW, clipping; bf16 is
-autocast.
+PyTorch is measured twice. "torch" is PyTorch as installed, the faster of eager and torch.compile.
+"torch tuned" adds settings that make it faster on this machine: memory that is kept and lies on
+huge pages, and on AMD processors a preloaded function that makes MKL use the AVX-512 kernels that
+it otherwise reserves for Intel processors. Both do the same work as train_gpt: SDPA, fused AdamW,
+clipping; bf16 is autocast.
 """
 import argparse
 import json
@@ -53,8 +53,9 @@ ROWS = [
 ]
 TUNED = {"THP_MEM_ALLOC_ENABLE": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
          "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_TOP_PAD_": str(1 << 30)}
-BUSY_LIMIT, TRIES = 0.04, 3  # a measurement that others disturb is repeated
-# What holds PyTorch, oneDNN and MKL to an instruction set.
+# a measurement is repeated if others use a larger share of the machine; number of tries
+BUSY_LIMIT, TRIES = 0.04, 3
+# Variables that restrict PyTorch, oneDNN and MKL to an instruction set.
 HELD = {"avx2": ("avx2", "AVX2", "AVX2"), "avx512": ("avx512", "AVX512_CORE", "AVX512")}
 
 
@@ -73,8 +74,8 @@ def children_seconds():
 
 
 def busy_seconds():
-    """CPU time that anything on the machine has used, or a hypervisor has kept; 0 where /proc/stat
-    is absent."""
+    """Seconds of CPU time that all processes have used or a hypervisor has taken; 0 without
+    /proc/stat."""
     try:
         with open("/proc/stat") as f:
             v = [int(x) for x in f.readline().split()[1:9]]
@@ -84,7 +85,8 @@ def busy_seconds():
 
 
 def run(command, env):
-    """Output of a process, and the share of the machine that others used while it ran."""
+    """Runs a process. Returns its output and the share of the machine that others used
+    meanwhile."""
     start, busy, own = time.perf_counter(), busy_seconds(), children_seconds()
     p = subprocess.run(command, env=dict(os.environ, **env), capture_output=True, text=True)
     wall = time.perf_counter() - start
@@ -160,7 +162,7 @@ def torch_peer(args, row, dtype, mode, env, name):
 
 
 def better_mode(args, row, dtype, env, name):
-    """Eager or compiled, whichever is faster in one measurement each; --mode has no trial."""
+    """Eager or compiled: the faster one of one measurement each. --mode skips these."""
     modes = [args.mode] if args.mode else ["eager", "compile"]
     trial = [torch_peer(args, row, dtype, m, env, name) for m in modes]
     if len(trial) > 1:
@@ -201,7 +203,7 @@ def first_line(command):
 
 
 def mkl_key(tmp):
-    """A library that answers MKL's question for an Intel processor with yes, or None."""
+    """Builds a library that tells MKL that the processor is Intel's; None: not possible."""
     path = os.path.join(tmp, "key")
     with open(path + ".c", "w") as f:
         f.write("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
@@ -227,7 +229,7 @@ def bench_row(args, tmp, row, tuned, peak):
     for turn in range(args.repeat):
         for c in contestants:
             if c.name == "llm.c" and turn and T >= 256:
-                continue  # minutes a step: once is enough to see a factor
+                continue  # a step takes minutes: one measurement shows the ratio
             c.measure()
             if c.name == "train_gpt":
                 peak[c.dtype] = max(peak.get(c.dtype, 0), c.runs[-1]["peak_gflops"])
@@ -263,8 +265,8 @@ def options():
 
 
 def merged(path, record):
-    """Rows measured now, and those of an older record of the same machine that were not; each says
-    when it was made."""
+    """The rows of this run, and rows of an older record of the same machine that were not measured
+    again. Each row has the time of its measurement."""
     rows = {}
     if os.path.exists(path):
         old = bench_page.load(path)

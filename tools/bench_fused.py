@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""What do matmuls gain that are fused with their collectives, among ranks that are threads? The key
-"fused" of bench/results/overlap.json.
+"""How much faster are matmuls that are fused with their collectives, if ranks are threads? Writes
+the key "fused" of bench/results/overlap.json.
 
     python3 tools/bench_fused.py [--only TEXT] [--rounds N] [--out bench/results/overlap.json]
-        some cases; the others stay in the file
+        measures some cases; the others in the file are kept
     python3 tools/bench_fused.py --page docs/overlap.md
         puts the table of that file between the page's lines
         <!-- fused:begin --> and <!-- fused:end -->
 
-Needs a built bench_layouts. Processes of one schedule each take turns, so that caches are those of
-training: the median step of each counts. By `bulk`: the median of the ratio of neighbours, with its
-standard error. Exposed: milliseconds of a step in which rank 0 waits for collectives along x and y
-or copies what they bring; not what a fused matmul waits.
+Needs a built bench_layouts. Processes with one schedule each take turns, so that caches are in the
+state of training; the result of a process is its median step. By `bulk`: the median ratio of
+neighbouring processes, with its standard error. Exposed: milliseconds of a step in which rank 0
+waits for collectives along x and y, or copies what they have received; waits inside a fused matmul
+are not included.
 """
 import statistics
 
@@ -29,7 +30,8 @@ def name(case):
 
 
 def steps_of(case, overlap):
-    """Milliseconds of the median step of a process, and those in which it waits."""
+    """Runs a process. Returns the milliseconds of its median step, and of these the exposed
+    ones."""
     tokens, ranks, layout = case
     row = bench_page.alternate(ranks, [f"{layout}@{overlap}"], [
         "--model", MODEL, "--batch", str(tokens), "--micro", str(tokens // 128), "--threads", "1",

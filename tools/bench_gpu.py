@@ -9,25 +9,25 @@ results as files, a table with goals.
                                                       sanitizer); or stages: tests,train
     python3 tools/bench_gpu.py --no-build             with programs that were built before
                                                       (build/cuda, or in --programs FOLDER)
-    python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes with the emulated
-                                                      GPU of the tests: no time that it shows means
-                                                      anything, every path is the real one
+    python3 tools/bench_gpu.py --rehearse             every stage at tiny sizes on the emulated GPU
+                                                      of the tests: its times mean nothing, but all
+                                                      paths are the real ones
     python3 tools/bench_gpu.py --page docs/gpu.md     measures nothing: puts the table of --out into
                                                       a page
 
-A stage has so many seconds at least, and what those before it left; one that fails or runs out of
-time is written down as such, and the others go on. What a stage found so far lies in its file
-GPU-STAGE.json (GPU is h100, h200, ...), written anew by each group of tests, kind of kernels and
-model; log.txt has everything that was printed. The status is 1 where a stage broke, or where a
-test, a probe, the sanitizer or a loss is not as it must be; not where a speed misses its goal.
-Peers are measured in the same run: torch.compile with cuDNN's attention and fused AdamW, torch's
-attention by cuDNN and by flash, cuBLASLt's best of 16. Without PyTorch they are left out, with a
-line. Only the standard library is needed. The text for the losses is tinyshakespeare: --text FILE,
-else tinyshakespeare.txt of TEST_DATA_DIR or ../shared/data; without it another text, sources, and
-the table says so. What the probes of instructions gave goes to tests/golden/sm90.txt, where there
-is none yet; from then on it is compared with.
+Each stage has a minimum time, and gets the time that earlier stages have left. A stage that fails
+or runs out of time is recorded as such, and the others go on. The results of a stage are in
+GPU-STAGE.json (GPU is h100, h200, ...), which is rewritten after each group of tests, kind of
+kernels and model; log.txt has all output. The status is 1 if a stage broke, or if a test, a probe,
+the sanitizer or a loss is wrong; a speed below its goal does not count. Peers are measured in the
+same run: torch.compile with cuDNN's attention and fused AdamW, torch's attention by cuDNN and by
+flash, cuBLASLt's best of 16 algorithms. Without PyTorch its peers are left out, with a line. Only
+the standard library is needed. The text for the losses is tinyshakespeare: --text FILE, else
+tinyshakespeare.txt in TEST_DATA_DIR or ../shared/data; without it the sources of this program, and
+the table names the text. The results of the probes are written to tests/golden/sm90.txt if that
+file does not exist; later runs are compared with it.
 
-A machine that has neither jansson nor a compiler runs the programs of another one:
+A machine without jansson and a compiler can run the programs of another machine:
 
     make gpu-programs            for H100 and H200 alone, linked with a static jansson, without MPI,
                                  stripped: build-sm90/programs/, under 64 MiB, which it checks
@@ -69,7 +69,7 @@ RANKS = [(2, "x2", "none"), (2, "x2+sp", "bulk+ring"), (2, "d2+zero2", "bulk"),
 
 
 class Run:
-    """Where programs and results are, how much time is left, what was printed."""
+    """Folders of programs and results, the time left, and the log."""
 
     def __init__(self, args):
         self.args, self.rehearse, self.start = args, args.rehearse, time.monotonic()
@@ -97,11 +97,11 @@ class Run:
         return os.path.join(self.args.out, f"{self.prefix}-{FILES[stage]}.json")
 
     def save(self, stage, value):
-        """What a stage found so far."""
+        """Writes the results of a stage so far."""
         bench_page.save(self.file_of(stage), stage, value)
 
     def saved(self, stage):
-        """What an earlier run left in that file."""
+        """The results of a stage from an earlier run."""
         try:
             return bench_page.load(self.file_of(stage)).get(stage, {})
         except (OSError, ValueError):
@@ -111,7 +111,8 @@ class Run:
         return max(1.0, min(self.stage_end, self.deadline) - time.monotonic())
 
     def shell(self, command, limit=None, check=True):
-        """A command's status and what it printed; it ends with the stage at the latest."""
+        """Runs a command, at the latest until the end of the stage. Returns its status and
+        output."""
         limit = min(limit or 1e9, self.left())
         words = command if isinstance(command, list) else ["bash", "-c", command]
         start = time.monotonic()
@@ -128,7 +129,7 @@ class Run:
         except subprocess.TimeoutExpired:
             os.killpg(p.pid, 9)
             out, status = p.communicate()[0], 124
-        except OSError as e:  # as a shell has it
+        except OSError as e:  # 127, as from a shell
             out, status = str(e), 127
         name = command if isinstance(command, str) else shlex.join(command)
         self.log.write(f"\n$ {name}\n{out}[status {status}, {time.monotonic() - start:.1f} s]\n")
@@ -138,7 +139,7 @@ class Run:
 
 
 def answer(run, command):
-    """What a command printed; None where it failed."""
+    """The output of a command; None: it failed."""
     status, out = run.shell(command, limit=30, check=False)
     return out.strip() if status == 0 else None
 
@@ -146,7 +147,7 @@ def answer(run, command):
 # ---- facts, build, correctness
 
 def facts(run):
-    """What is measured on, and with what."""
+    """Stage: the device, its driver and the libraries."""
     r = dict(run.stamp, rehearsal=run.rehearse)
     query = ("name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,clocks.sm,"
              "temperature.gpu,ecc.mode.current")
@@ -168,9 +169,9 @@ def facts(run):
 
 
 def find_torch(run, r):
-    """PyTorch's version. It is not imported, which on a cold machine takes longer than all else
-    that is asked here; what cannot be told is taken to be there, so that peers which do not answer
-    are seen."""
+    """The version of PyTorch. PyTorch is not imported, which on a cold machine takes longer than
+    all other facts. If the version is unknown PyTorch is assumed to be installed, so that peers
+    that do not answer are noticed."""
     ask = ("import importlib.metadata as m, importlib.util as u; "
            "print(next((d.version for d in m.distributions(name='torch')), 'of no version') if "
            "u.find_spec('torch') else 'none')")
@@ -183,8 +184,8 @@ def find_torch(run, r):
 
 
 def libraries(run):
-    """Folders of cuBLASLt and NCCL where the loader does not look by itself: those of --libraries,
-    those that PyTorch brought, the toolkit's."""
+    """Folders of cuBLASLt and NCCL that the loader does not search by itself: those of --libraries,
+    of PyTorch, and of the toolkit."""
     ask = ("import glob, sys; "
            "print('\\n'.join(p for s in sys.path for p in glob.glob(s + '/nvidia/*/lib')))")
     folders = [p for p in run.args.libraries.split(":") if p]
@@ -202,8 +203,7 @@ def gpu_name(run, r):
 
 
 def arch(run):
-    """Flags of nvcc for the device that is here alone; None: those of the Makefile, which any
-    device runs."""
+    """Flags of nvcc for this device only; None: those of the Makefile, which every device runs."""
     cap = answer(run, "nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
     n = cap.splitlines()[0].strip().replace(".", "") if cap else ""
     if n == "90":
@@ -214,7 +214,7 @@ def arch(run):
 
 
 def build(run):
-    """Programs for this kind of device alone."""
+    """Stage: builds the programs for this kind of device only."""
     emulated = ["train_gpt_emu", "bench_gpu_emu", "run_tests"]
     names = emulated if run.rehearse else ["train_gpt", "bench_gpu", "run_tests", "probes"]
     start = time.monotonic()
@@ -230,8 +230,8 @@ def build(run):
 
 
 def probes(run):
-    """What the instructions of capability 9.0 do, for tests/golden/sm90.txt; compared with what the
-    emulator's tests expect."""
+    """Stage: runs the probes of the instructions of capability 9.0, and compares the results with
+    those that the emulator's tests expect."""
     if run.rehearse:
         _, out = run.shell([run.program("run_tests"), "cuda_sm90_instructions_do_what_is_said"])
         return {"probes": 0, "emulated": last_line(out)}
@@ -249,8 +249,8 @@ def probes(run):
 
 
 def compare_with_golden(lines, r):
-    """What a device gave is written down, once for each probe, and later ones are compared with
-    it."""
+    """Writes the results of probes that tests/golden/sm90.txt does not have yet; compares the
+    others with it."""
     given, known = dict(x.split() for x in lines), []
     if os.path.exists(GOLDEN):
         with open(GOLDEN) as f:
@@ -263,14 +263,14 @@ def compare_with_golden(lines, r):
     try:
         with open(GOLDEN, "w") as f:
             f.write("\n".join(known + [x for x in lines if x.split()[0] not in names]) + "\n")
-    except OSError as e:  # of a tree that cannot be written to: --out has it
+    except OSError as e:  # the tree cannot be written to: the results are in --out
         r["not_written"] = str(e)
 
 
 # ---- speed
 
 class Watch:
-    """Clock, power and temperature while something runs."""
+    """Records clock, power and temperature while a command runs."""
 
     def __init__(self, run):
         self.run, self.path = run, os.path.join(run.scratch, "watch.csv")
@@ -313,8 +313,8 @@ def lines_of(path):
 
 
 def kernels(run):
-    """Layers, attention, matmuls and those with collectives, saved kind by kind; torch's attention
-    in the same run."""
+    """Stage: layers, attention, matmuls and fused matmuls, saved kind by kind; torch's attention in
+    the same run."""
     r = {"rows": [], "watch": {}}
     for what in ("memory", "attention", "matmuls", "fused"):
         path = os.path.join(run.scratch, f"{what}.jsonl")
@@ -328,7 +328,7 @@ def kernels(run):
         r["rows"] += lines_of(path)
         r["watch"][what] = watch.seen()
         run.say(out.rstrip())
-        if status:  # rows that were done are kept
+        if status:  # finished rows are kept
             r.setdefault("broke", f"{what}: {ending(status, out)}")
         if what == "attention":
             r["torch_attention"] = torch_attention(run)
@@ -344,7 +344,8 @@ def bench_torch(run):
 
 
 def torch_says(run, command, limit, take):
-    """What `take` makes of the JSON of its last line; where there is none, how it ended."""
+    """Runs a script of PyTorch. Returns take(JSON of its last line), or the error with which it
+    ended."""
     if not run.torch:
         return {"absent": "no PyTorch"}
     status, out = run.shell(command, limit=limit, check=False)
@@ -377,8 +378,8 @@ def trained(run, model, micro, steps, name, extra=(), backend="cuda", dtype="bf1
 
 
 def speed_of(head, steps, model_seq):
-    """Tokens per second by the last two thirds of the steps: as a mean, since a host that runs
-    ahead of the device sees single steps askew."""
+    """Tokens per second: the mean of the last two thirds of the steps. Not the median, since a host
+    that runs ahead of the device measures single steps wrongly."""
     late = steps[len(steps) // 3:]
     ms = sum(x["ms"] for x in late) / len(late)
     L, C = (int(re.search(rf"\b{k}=(\d+)", head["model"]).group(1)) for k in ("layers", "channels"))
@@ -391,8 +392,8 @@ def speed_of(head, steps, model_seq):
 
 
 def train(run):
-    """Whole steps of all models; then torch.compile's, and of the smallest ours again right after
-    it, which counts for their ratio."""
+    """Stage: whole steps of all models, then those of torch.compile. The smallest model is measured
+    again right after torch's, for their ratio."""
     models, seq, rows = (TINY, 16, []) if run.rehearse else (MODELS, 1024, [])
     only = [x for x in run.args.models.split(",") if x]
     models = [m for m in models if not only or m[0] in only or f"{m[0]}-{m[2]}" in only]
@@ -400,7 +401,7 @@ def train(run):
         raise Failed(f"--models {run.args.models}: none of these")
     kept = [x for x in run.saved("train").get("rows", []) if only
             and not any((m[0], m[2]) == (x["model"], x["B"]) for m in models)]
-    # all of a vocabulary: a text of bytes would look up a hundred rows of the embedding
+    # tokens from the whole vocabulary: a text of bytes would use only a hundred embedding rows
     data = os.path.join(run.scratch, "random_train.bin")
     bench_page.write_tokens(data, *((257, 20000) if run.rehearse else (50257, 1 << 20)))
     for turn in ("first", "again"):
@@ -427,7 +428,7 @@ def train(run):
 
 
 def in_order(rows):
-    """As MODELS has them; what an earlier run had besides comes last."""
+    """Rows in the order of MODELS; other rows of an earlier run come last."""
     order = {(m[0], m[2]): i for i, m in enumerate(TINY + MODELS)}
     return sorted(rows, key=lambda x: order.get((x["model"], x["B"]), len(order)))
 
@@ -439,7 +440,7 @@ def torch_command(run, name, micro, seq, batch, steps):
              f"--steps {steps} ")
     words += ("--mode eager --vocab 257" if run.rehearse
               else "--mode compile --vocab 50304 --sdpa cudnn")
-    # whole models of many layers take minutes to compile: a block is, and is used for each of them
+    # compiling a deep model takes minutes, so one block is compiled and used for all layers
     if not run.rehearse and name != "d12":
         words += " --blocks"
     return bench_torch(run) + words.split()
@@ -456,8 +457,8 @@ def torch_step(run, name, micro, seq, batch, steps):
 
 
 def warm_torch(run):
-    """torch.compile writes what it generates into a cache on the disk: it does so while this
-    program is built, and at no other time, since it takes the device's memory and time."""
+    """Lets torch.compile fill its cache on disk. This runs only while this program is built, since
+    it uses the memory and time of the device."""
     if not run.torch or run.rehearse or "train" not in run.args.stages or run.args.no_build:
         return None
     commands = [shlex.join(torch_command(run, n, b, 1024, b * 1024, 1)) for n, _, b, _ in MODELS]
@@ -476,9 +477,9 @@ MORE = ["--lr", "1e-3", "--warmup", "10", "--schedule", "constant", "--seed", "1
 
 
 def curves(run):
-    """Losses on text: own matmuls against the library's, twice; ranks as threads on the one GPU
-    against one rank; the GPU against the CPU backend in fp32, bf16 beside them. What is slow and
-    could cost the others their time comes last."""
+    """Stage: losses on text. Own matmuls against the library's, twice; ranks as threads on one GPU
+    against one rank; the GPU against the CPU backend in fp32, and bf16. The slow runs, which could
+    take the time of the others, come last."""
     model = ("layers=1,heads=2,channels=16,seq=8,vocab=257" if run.rehearse
              else "layers=6,heads=6,channels=384,seq=256,vocab=257")
     r = {"text": run.text, "tinyshakespeare": run.tinyshakespeare, "model": model,
@@ -536,7 +537,7 @@ def curves_of_ranks(run, r):
 
 # ---- the whole
 
-# name, what it does, seconds that are kept for it; what those before it leave, it may take as well
+# name, function, seconds that are reserved for the stage; it may also use what earlier ones left
 FIRST = [("facts", facts, 20), ("build", build, 140), ("probes", probes, 10), ("tests", tests, 120),
          ("kernels", kernels, 120)]
 SECOND = [("facts", facts, 20), ("train", train, 300), ("curves", curves, 70),
@@ -569,12 +570,12 @@ def write_tokens(run):
             data += f.read()
     run.tinyshakespeare = hashlib.sha256(data).hexdigest() == TINYSHAKESPEARE
     run.tokens = os.path.join(run.scratch, "text_train.bin")
-    with open(run.tokens, "wb") as f:  # nanoGPT's: 16-bit tokens, nothing else
+    with open(run.tokens, "wb") as f:  # nanoGPT's format: 16-bit tokens without a header
         f.write(bytes(x for c in data for x in (c, 0)))
 
 
 def run_stage(run, name, f):
-    """With all the time that is not kept for later stages."""
+    """Runs a stage with all the time that is not reserved for later stages."""
     order = [stage for stage, _, _ in run.half]
     later = sum(s for stage, _, s in run.half[order.index(name) + 1:] if stage in run.args.stages)
     start, run.stage_end = time.monotonic(), run.deadline - later * run.args.seconds / SECONDS
@@ -594,7 +595,7 @@ def run_stage(run, name, f):
 
 
 def measure_half(run, half):
-    """The stages of a half that were asked for, and facts before them; those that broke."""
+    """Runs facts and the requested stages of a half. Returns those that broke."""
     run.half, run.deadline = half, time.monotonic() + run.args.seconds
     broken = []
     for name, f, _ in half:

@@ -1,5 +1,5 @@
-"""The checks of tools/bench_gpu.py: the tests of CUDA's kernels on the device, and again under
-compute-sanitizer."""
+"""The checks of tools/bench_gpu.py: the tests of CUDA kernels on the device, first alone, then
+under compute-sanitizer."""
 import concurrent.futures
 import glob
 import os
@@ -10,17 +10,17 @@ import time
 
 from bench_page import TOP
 
-# What compute-sanitizer has to see first: kernels of each family, then whole steps and ranks. Words
-# in names of tests, a group a line
+# The tests that run first under compute-sanitizer: kernels of each family, then whole steps and
+# ranks. Each line is a group of tests, given by words in their names
 FIRST = ["cuda_attention_takes_no_scratch", "cuda_attention_by_tiles",
          "cuda_norm_of_cut cuda_norm_backward", "cuda_classifier_matches", "cuda_embedding_matches",
          "cuda_matmul_by_own", "cuda_coll_gives",
          "cuda_adamw cuda_sums cuda_swiglu cuda_bias_backward cuda_rope cuda_copy",
          "cuda_model_trains_as", "cuda_mesh_of_llama"]
-# of what comes after those: a program starts slowly under compute-sanitizer, and one that does not
-# end costs all its tests
+# tests of a later group: a program starts slowly under compute-sanitizer, and a program that does
+# not end loses all its tests
 TESTS_OF_A_GROUP = 4
-TOO_SHORT = 3  # seconds under which no group is begun
+TOO_SHORT = 3  # seconds; with less time left no group is started
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped", re.M)
 
 
@@ -37,13 +37,14 @@ OUT_OF_TIME = "ran out of its time"
 
 
 def ending(status, out):
-    """Why a command that did not end well did not; what it said last says nothing of the time."""
+    """The reason why a command failed. After a timeout the last line of output is left out, as it
+    says nothing about the time."""
     return OUT_OF_TIME if status == 124 else f"status {status}: {last_line(out)}"
 
 
 def verdict(out, status):
-    """Counts of a run of tests, and the lines that complain; status None: it was not begun. Where
-    every test is skipped the tests' program says so by its status."""
+    """Counts of a run of tests, and its lines with errors. status None: the run was not started. If
+    every test is skipped, the status of the test program says so."""
     m = COUNTS.search(out)
     r = dict(zip(("passed", "failed", "skipped"), map(int, m.groups()) if m else (0, 0, 0)))
     none_ran = status == 1 and r["skipped"] and "no test was run" in out
@@ -57,9 +58,9 @@ def verdict(out, status):
 
 
 def beside(run, groups, command, seconds, keep):
-    """Lists of tests at the same time, begun in their order while there is time; keep(index,
-    status, output) of each as soon as it is done, one at a time. A test that ends its program costs
-    its group alone."""
+    """Runs groups of tests at the same time, started in order while there is time. Calls
+    keep(index, status, output) when a group is done, for one group at a time. A test that ends its
+    program affects only its own group."""
     until, lock = time.monotonic() + seconds, threading.Lock()
 
     def one(i):
@@ -74,8 +75,8 @@ def beside(run, groups, command, seconds, keep):
 
 
 def tests_of_files(device_only=False):
-    """The tests of each file that has some of CUDA's kernels; without those that a device leaves
-    out to the emulator."""
+    """The tests of each file with tests of CUDA kernels. device_only: without tests that run only
+    in the emulator."""
     files = {}
     for path in sorted(glob.glob(os.path.join(TOP, "tests", "test_*.c"))):
         with open(path) as f:
@@ -91,8 +92,8 @@ def rehearsed(files):
 
 
 def tests(run):
-    """Every kernel against double precision, collectives, whole steps and the program against the
-    CPU."""
+    """Stage: every kernel against double precision; collectives, whole steps and the program
+    against the CPU."""
     files = rehearsed(tests_of_files()) if run.rehearse else tests_of_files()
     names, r = list(files), {"groups": {}}
 
@@ -108,7 +109,8 @@ def tests(run):
 
 
 def sanitizer(run):
-    """An emulated GPU has none of its own."""
+    """The path of compute-sanitizer, or None. There is none for the emulated GPU of a rehearsal,
+    unless an option names one."""
     if run.args.sanitizer or run.rehearse:
         return run.args.sanitizer or None
     return shutil.which("compute-sanitizer") or next(
@@ -116,8 +118,8 @@ def sanitizer(run):
 
 
 def groups_to_sanitize(files):
-    """Lists of tests, each test in one: FIRST, then the others of each file. Those of whole
-    programs are the slowest."""
+    """Groups of tests, each test in one group: first those of FIRST, then the others by file. Tests
+    of whole programs are the slowest."""
     names, groups = sum(files.values(), []), []
     for words in FIRST:
         groups.append([])
@@ -133,8 +135,8 @@ def groups_to_sanitize(files):
 
 
 def sanitized(run):
-    """Memory and races of kernels, as compute-sanitizer sees them; the second tool has what time
-    the first one leaves."""
+    """Stage: memory errors and races of kernels by compute-sanitizer. The second tool gets the time
+    that the first leaves."""
     tool, groups = sanitizer(run), groups_to_sanitize(tests_of_files(device_only=True))
     if not tool:
         return {"absent": "the emulator looks at memory itself" if run.rehearse

@@ -1,4 +1,4 @@
-"""The table of tools/bench_gpu.py: what was measured beside its goals."""
+"""The table of tools/bench_gpu.py: measurements and goals."""
 import glob
 import os
 import statistics
@@ -6,7 +6,7 @@ import statistics
 import bench_page
 from bench_gpu_checks import OUT_OF_TIME
 
-PEAK = 989e12  # FLOP/s of dense bf16 by the data sheet of an H100 or H200 SXM
+PEAK = 989e12  # FLOP/s of dense bf16, from the data sheet of an H100 or H200 SXM
 FORMULA = ("MFU = (6 N + 6 L C T) tokens/s / 989e12; N parameters, L layers, C channels, "
            "T positions of a sequence")
 # must, aim
@@ -34,7 +34,7 @@ def ratio(x):
 
 
 def goal(what, value, goals, show):
-    """A row: what, measured, must, aim, verdict."""
+    """A row of the table: name, measured value, required value, aim, verdict."""
     if value is None:
         return [what, "-", show(goals[0]), show(goals[1]), "not measured"]
     word = "aim" if value >= goals[1] else "must" if value >= goals[0] else "MISSED"
@@ -124,8 +124,8 @@ def train_rows(r):
 
 
 def attention_rows(rows, theirs):
-    """Ours, by the way that a device takes and by the one below it, beside PyTorch's; the goals are
-    for the smallest shape."""
+    """Rates of our attention, by the instructions of this device and of the generation before,
+    beside PyTorch's. The goals are for the smallest shape."""
     mine = [x for x in rows if x["stage"] == "attention"]
     shapes = list(dict.fromkeys((x["D"], x["S"]) for x in mine))
     goals, facts = [], []
@@ -147,8 +147,8 @@ def attention_rows(rows, theirs):
 
 
 def of_a_step(matmuls, C):
-    """The matmuls of a step. The library's rate for the head is the better one of its rates for the
-    vocabulary as it is and padded to a multiple of 64, which is how others run it."""
+    """The matmuls of a step. The library's rate for the head is the better of two: with the
+    vocabulary as it is, and padded to a multiple of 64, as other programs run it."""
     rows = [r for r in matmuls if r["C"] == C and r["name"] not in ("square", "padded")]
     padded = {r["form"]: r["library_tflops"] for r in matmuls
               if r["C"] == C and r["name"] == "padded"}
@@ -165,7 +165,7 @@ def times_as_long(rows, mine, theirs):
 
 
 def own_rows(matmuls):
-    """The own kernel beside the library's best; goals are for the smallest model, C = 768."""
+    """Our own kernel beside the library's best. The goals are for the smallest model, C = 768."""
     out, own = [], [r for r in matmuls if r.get("sm90_tflops") and r["same_epilogue"]]
     for C in sorted({r["C"] for r in own}):
         step = of_a_step(own, C)
@@ -274,7 +274,7 @@ def lines(data):
 
 
 def table(folder, prefix):
-    """As text for a terminal."""
+    """The table as text for a terminal."""
     rows = [["", "measured", "must", "aim", ""]] + lines(load(folder, prefix))
     wide = [min(70, max(len(r[i]) for r in rows)) for i in range(5)]
     out = [FORMULA] + ["  ".join(c.ljust(w) for c, w in zip(r, wide)).rstrip() for r in rows]
@@ -282,13 +282,13 @@ def table(folder, prefix):
 
 
 def wrong(folder, prefix, stages):
-    """Rows of these stages that had to be right and are not."""
+    """Rows of these stages that are wrong although they must be right."""
     data = {name: value for name, value in load(folder, prefix).items() if name in stages}
     return [r for r in lines(data) if r[4] == "NO"]
 
 
 def newest(folder):
-    """The prefix of the latest measurement; a rehearsal is none."""
+    """The prefix of the latest measurement; rehearsals do not count."""
     dates = {}
     for path in glob.glob(os.path.join(folder, "*-facts.json")):
         facts = bench_page.load(path).get("facts", {})
@@ -298,7 +298,7 @@ def newest(folder):
 
 
 def page(folder):
-    """As Markdown."""
+    """The table as Markdown."""
     prefix = newest(folder)
     if not prefix:
         return "No GPU has been measured yet.\n"

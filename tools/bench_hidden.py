@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
-"""How much of the communication along x and y does overlap hide, and what does it cost where there
-is none? The key "hidden" of bench/results/overlap.json.
+"""How much of the communication along x and y does overlap hide, and what does overlap cost if
+there is nothing to hide? Writes the key "hidden" of bench/results/overlap.json.
 
     python3 tools/bench_hidden.py [--only TEXT] [--rounds N] [--out bench/results/overlap.json]
-        some of it; the rest stays in the file
+        measures some cases; the others in the file are kept
     python3 tools/bench_hidden.py --page docs/overlap.md
         puts the table of that file between the page's lines
         <!-- hidden:begin --> and <!-- hidden:end -->
 
-Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. Ranks go before
-other processes of the machine. Two hosts of one rank train one model on x2 with links of several
-rates, under the schedule that the search predicts to be the best there. Steps alternate, a few as
-the schedule has them, a few in which every collective is waited for where it starts; medians count:
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and a built bench_layouts. Ranks have
+priority over other processes of the machine. Two hosts of one rank train one model on x2 with links
+of several rates, under the schedule that is predicted to be the best there. Steps with that
+schedule alternate with serial steps, in which every collective is waited for where it starts. The
+results are medians:
 
-    compute        of the latter: without what holds it up and without the update
-    communication  of the latter: how long collectives along x and y hold it up
-    exposed        of the former: the same
+    compute        serial steps: time without waits for collectives and without the update
+    communication  serial steps: time in which collectives along x and y block the rank
+    exposed        steps with the schedule: the same
     hidden         1 - exposed / communication
-    slower         what everything else takes in the former, by what it takes in the latter: the
-                   network's work is done by the processors that compute
-    gained         the milliseconds by which the former are shorter, by communication
+    slower         time of everything else with the schedule, divided by that of serial steps: the
+                   processors that compute also do the work of the network
+    gained         time by which steps with the schedule are shorter, divided by communication
 
-Where there is nothing to hide (one rank; ranks as threads) schedules take single steps in turns in
-one process, several processes one after the other: medians of the ratio of neighbours, with their
-standard errors; `none` by `none` says what that is worth.
+If there is nothing to hide (one rank; ranks as threads), schedules take single steps in turns in
+one process, and several processes run one after the other: medians of the ratio of neighbouring
+steps, with their standard errors. The ratio of `none` to `none` shows the error of the method.
 """
 import json
 import os
@@ -34,7 +35,7 @@ import tempfile
 import bench_page
 from bench_page import build
 
-# As GPT-3's, the vocabulary is four times as wide as the stream.
+# As in GPT-3, the vocabulary is four times as large as the number of channels.
 MODEL = ["--model", "layers=4,heads=16,channels=2048,seq=128,vocab=8192", "--batch", "256",
          "--micro", "2", "--threads", "1"]
 RATES = ["400mbit", "600mbit", "800mbit", "1000mbit"]

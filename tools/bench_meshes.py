@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""One axis, two, three, or SUMMA: the same model on 4 to 32 hosts with slow links. Writes
+"""Compares meshes of one, two and three axes, and SUMMA, on 4 to 32 hosts with slow links. Writes
 bench/results/meshes.json and meshes.svg.
 
     python3 tools/bench_meshes.py [--only 16] [--scheme SUMMA] [--steps 2]
                                   [--out bench/results/meshes.json]
-        one cluster, schemes with that text; the others stay in the file
+        measures one cluster, schemes with that text; the others in the file are kept
     python3 tools/bench_meshes.py --page docs/benchmarks.md
         puts the table of that file between the page's lines
         <!-- meshes:begin --> and <!-- meshes:end -->, and draws again
 
-Pure tensor parallelism: one replica, its weights sharded over all ranks. The width of the model
+Pure tensor parallelism: one replica, its weights sharded over all ranks. The number of channels
 grows with the square root of the ranks, so each rank holds about as many weights on 4 hosts as on
 32. Every host is a network namespace with a card of its own and one rank (tests/netlab/lab.sh;
-needs root, iproute2, Open MPI and built programs). Links are so slow that two cores can compute for
-32 ranks: computing is a tenth of a step.
+needs root, iproute2, Open MPI and built programs). The links are so slow that two cores can compute
+for 32 ranks: computing takes a tenth of a step.
 
-ms: median of --steps steps on rank 0, after one to warm up. received: bytes of a step that rank 0
-gets from others, counted. memory: bytes of rank 0's arenas. predicted: what train_gpt --plan says
-of the same layout on a cluster file with the link's rate; nothing in that file is measured in these
-runs.
+ms: median of --steps steps on rank 0, after a warm-up step. received: bytes of a step that rank 0
+receives from other ranks, counted. memory: bytes of rank 0's arenas. predicted: the prediction of
+train_gpt --plan for the same layout, on a cluster file with the link's rate; nothing in that file
+was measured in these runs.
 """
 import json
 import os
@@ -29,7 +29,7 @@ from bench_page import build
 
 RATE = 50  # Mbit/s of a card
 LAYERS, SEQ, SEQUENCES, VOCAB, HEADS = 2, 64, 8, 512, 32
-GFLOPS = 120  # of the machine, which all ranks share
+GFLOPS = 120  # GFLOP/s of the machine, which all ranks share
 
 SCHEMES = ["1-D, Megatron", "1-D, Megatron with sp", "2-D, ATP", "3-D, ATP in z", "SUMMA"]
 # hosts, channels, a layout of each scheme
@@ -42,7 +42,7 @@ CLUSTERS = [
 
 
 def micro(layout):
-    """Sequences of a rank's micro-batch: a step has one."""
+    """Sequences of a rank's micro-batch; a step has one micro-batch."""
     return SEQUENCES // 2 if layout.startswith("z2") else SEQUENCES
 
 
@@ -53,7 +53,7 @@ def shape(channels):
 
 def predict(hosts, channels, layout, folder):
     cluster = os.path.join(folder, "cluster.txt")
-    rate = 0.956 * RATE  # the share of frames that is no header
+    rate = 0.956 * RATE  # without headers of frames
     with open(cluster, "w") as f:
         f.write(f"name = lab\nnodes = {hosts}\nranks_per_node = 1\nthreads = 1\nflops_fp32 = "
                 f"{GFLOPS / hosts}G\nmemory = 1GiB\n"
@@ -68,7 +68,7 @@ def predict(hosts, channels, layout, folder):
 
 
 def train(hosts, channels, layouts, steps, folder):
-    """bench_layouts' line of each layout, trained in one job."""
+    """Trains each layout in one job. Returns the lines of bench_layouts."""
     names = ",".join(f"{name}@none@none@{micro(name)}" for name in layouts)
     bench = bench_page.on_lab(hosts, 1, folder) + [
         build("bench_layouts"), "--layouts", names, "--threads", "1", "--steps", str(steps),
@@ -81,7 +81,7 @@ def measure(cluster, args, folder):
     hosts, channels, layouts = cluster
     bench_page.up(hosts, f"{RATE}mbit")
     named = [(s, name) for s, name in zip(SCHEMES, layouts) if name and args.scheme in s]
-    # SUMMA: its steps take long, and one is enough
+    # SUMMA: a step takes long, so one is measured
     long = [name for _, name in named if "stay" in name]
     lines = {}
     for names, steps in ([name for _, name in named if name not in long], args.steps), (long, 1):
@@ -123,7 +123,8 @@ def table(d):
 
 
 def draw(d, path):
-    """Milliseconds of a step by hosts, a line for each scheme; predictions are dashed."""
+    """Draws the milliseconds of a step by number of hosts, a line for each scheme; predictions are
+    dashed."""
     colours = ["#1f77b4", "#7fb2d9", "#d62728", "#2ca02c"]
     shown = [s for s in SCHEMES if s != "SUMMA"]  # its steps are several times as long
     x = {c["hosts"]: i / max(1, len(d["cases"]) - 1) for i, c in enumerate(d["cases"])}

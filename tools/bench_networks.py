@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
-"""Does --layout auto find the fastest layout? Trains what it keeps on emulated clusters beside
-other layouts, and adds "regret" or "networks" to bench/results/search.json.
+"""Does --layout auto find the fastest layout? Trains the layout that it keeps and other layouts on
+emulated clusters, and writes "regret" or "networks" of bench/results/search.json.
 
-    python3 tools/bench_networks.py regret      beside every layout, without overlap
-    python3 tools/bench_networks.py networks    on networks that are slow, far or uneven, with
-                                                overlap and micro-batch left to the search, too;
-                                                beside at least fifteen others
+    python3 tools/bench_networks.py regret      compares with every layout, without overlap
+    python3 tools/bench_networks.py networks    slow, far and uneven networks; the search chooses
+                                                overlap and micro-batch as well; compares with at
+                                                least fifteen other layouts
         [--only TEXT] [--steps 2] [--finals 4] [--out bench/results/search.json]
-        some cases; the others stay in the file
+        measures some cases; the others in the file are kept
     python3 tools/bench_networks.py regret|networks --page docs/planner.md
         puts the table of that file between the page's lines
         <!-- regret:begin --> and <!-- regret:end -->, or those of networks
 
 Each cluster is emulated (tests/netlab; needs root, iproute2, Open MPI, for delays iptables and
-libnetfilter-queue-dev, and built programs). A run of train_gpt --layout auto keeps a layout after
-its first steps on those that predictions cannot tell apart. Then bench_layouts trains this one and
-the others in one job, in turns, with predictions from the same calibration. Ranks have one thread
-each and go before other processes of the machine.
+libnetfilter-queue-dev, and built programs). A run of train_gpt --layout auto first trains a few
+steps on each layout that predictions cannot tell apart, then keeps one. After that bench_layouts
+trains this layout and the others in one job, in turns, with predictions from the same calibration.
+Ranks have one thread each and priority over other processes of the machine.
 
-    regret        how much longer a step of the layout that is predicted to be the fastest takes
-                  than one of the layout that was measured to be it
-    kept_regret   the same of the layout that --layout auto keeps
+    regret        how much longer a step takes on the layout that is predicted to be the fastest
+                  than on the layout that was measured to be the fastest
+    kept_regret   the same for the layout that --layout auto keeps
     error         median over all layouts of |measured / predicted - 1|
-    calibrate_s   seconds that the first run took for its calibration; cached_s: a second one, which
-                  finds it in the cache
+    calibrate_s   seconds of the calibration in a first run; cached_s: in a second run, which finds
+                  it in the cache
 """
 import os
 import re
@@ -42,19 +42,19 @@ SQUARE = ("layers=2,heads=32,channels=512,seq=64,vocab=512", 512)
 
 class Case(typing.NamedTuple):
     cluster: str
-    hosts: str  # in racks
-    ranks: int  # of a host
+    hosts: str  # number of hosts of each rack
+    ranks: int  # ranks of each host
     net: tuple  # rate of a card, of the trunk between racks, microseconds one way
     model: str
     batch: int
-    others: list  # variants; none: every layout
+    others: list  # layouts to compare with; empty: every layout
     shape: str = ""
-    micro: int = 0  # sequences of a micro-batch, then without overlap; 0: as the search has it
-    within: int = 0  # layouts predicted to take more than so many times the best: a single step
+    micro: int = 0  # sequences of a micro-batch, without overlap; 0: the search chooses
+    within: int = 0  # a layout predicted to take more than this many times the best: one step
 
 
 def regret():
-    """Every shape on every cluster."""
+    """The cases of "regret": every shape on every cluster."""
     for cluster, hosts, ranks, net, within in [
             ("4 hosts x 1, 1 Gbit/s", "4", 1, ("1gbit",), 0),
             ("2 hosts x 2, 200 Mbit/s", "2", 2, ("200mbit",), 6),
@@ -103,12 +103,13 @@ NETWORKS = [
          variants(32, "x4", "x4+sp", "x4@bulk+halves")),
 ]
 CASES = {"regret": list(regret()), "networks": NETWORKS}
-STEPS = 6  # of the choice, after one
+STEPS = 6  # steps of the kept layout that are measured, after a first one
 GOAL = 0.05
 
 
 def spec_of(text):
-    """d3, bulk, micro 11, recompute none: what plan and refine print, as bench_layouts reads it."""
+    """Converts a line of plan or refine, "d3, bulk, micro 11, recompute none", to the form that
+    bench_layouts reads."""
     layout, words, micro, recompute = re.match(r"(\S+), (?:overlap )?(\S+), micro (\d+), recompute "
                                                r"(\w+)", text).groups()
     return f"{layout}@{words}@{recompute}@{micro}"
@@ -123,7 +124,7 @@ def named(cluster, shape):
 
 
 def start_s(trainer, calibrate):
-    """Seconds of train_gpt --plan."""
+    """Seconds that train_gpt --plan takes."""
     begin = time.time()
     subprocess.run(trainer + ["--plan", "--calibrate", calibrate], cwd=bench_page.TOP, check=True,
                    env=bench_page.lab_env(120), stdout=subprocess.DEVNULL,
@@ -180,13 +181,14 @@ def layout(name):
 
 
 def brief(name):
-    """d3@bulk@none@11: without what is none, and with words instead of signs."""
+    """Shortens d3@bulk@none@11: leaves out parts that are none, and writes words instead of
+    signs."""
     words, _, micro = name.split("@")[1:]
     return f"{layout(name)}{'' if words == 'none' else ', ' + words}, micro {micro}"
 
 
 def within(d, what, key):
-    """How many cases reach the goal."""
+    """The number of cases that reach the goal."""
     return (f"{what} is within {percent(GOAL)} of the fastest in "
             f"{sum(r[key] <= GOAL for r in d['cases'])} of {len(d['cases'])} cases")
 

@@ -1,32 +1,31 @@
 #!/usr/bin/env python3
-"""What does overlap bring? Layouts and schedules beside each other on emulated clusters; writes
+"""How much does overlap gain? Compares layouts and schedules on emulated clusters; writes
 bench/results/overlap.json.
 
     python3 tools/bench_overlap.py [--only TEXT] [--out bench/results/overlap.json]
-        some cases; the others stay in the file
+        measures some cases; the others in the file are kept
     python3 tools/bench_overlap.py --page docs/overlap.md
         puts the table of that file between the page's lines
         <!-- overlap:begin --> and <!-- overlap:end -->
 
-Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and built programs. Ranks go before other
-processes of the machine. For each case train_gpt plans twice, as it does for a run: with all
-schedules, and with none. What is predicted to be the best without overlap (four layouts, and the
-named schemes that are predicted to take at most half as long again) is trained for some steps each.
-Then these are trained in turns, and their medians count:
+Needs root and iproute2 (tests/netlab/lab.sh), Open MPI and built programs. Ranks have priority over
+other processes of the machine. For each case train_gpt plans twice: with all schedules, and without
+overlap. The layouts that are predicted to be the best without overlap (four layouts, and the named
+schemes that are predicted to take at most half as long again) are trained for some steps each. Then
+the following are trained in turns; the results are medians:
 
-    megatron      all ranks on x, every collective waited for where it is started; with
-                  micro-batches of its own plan or those of the chosen layout, whichever
-                  are faster
+    megatron      all ranks on x, every collective waited for where it starts; with micro-batches
+                  of its own plan or those of the chosen layout, whichever are faster
     megatron+     the same layout under the schedule that is predicted to be its best
-    none          the fastest of those without overlap
-    chosen        what train_gpt chooses: layout, micro-batch and schedule; and its two runners-up
+    none          the fastest of the layouts without overlap
+    chosen        the choice of train_gpt (layout, micro-batch and schedule) and its two runners-up
     alike         the chosen layout without overlap
 
-hidden: of the milliseconds for which collectives hold up the chosen layout without overlap, those
-that are gone. regret: how much longer the chosen one takes than the fastest of them all. A case
-with full recompute has it in all of them, ours included. Where a case has several models, the first
-one is taken for which Megatron is predicted to spend at most 55 % of its step on communication: how
-much computing that is depends on the machine.
+hidden: share of the time that overlap removes, of the milliseconds in which collectives block the
+chosen layout without overlap. regret: how much longer the chosen one takes than the fastest of all.
+In a case with full recompute all layouts recompute, the chosen one included. If a case has several
+models, the first one is used for which Megatron is predicted to spend at most 55 % of its step on
+communication: which one that is depends on the machine.
 """
 import json
 import subprocess
@@ -41,8 +40,8 @@ def sizes(layers, seq, heads, width):
     return [f"layers={layers},heads={h},channels={h * width},seq={seq},vocab=512" for h in heads]
 
 
-# name, `lab.sh up` (None: threads of one process), hosts, ranks of a host, recompute, --model or
-# several to choose from, tokens of a step
+# name, arguments of `lab.sh up` (None: threads of one process), hosts, ranks of a host, recompute,
+# --model or several models to choose from, tokens of a step
 CASES = [
     ("2 hosts x 1, 400 Mbit/s", ["2", "400mbit"], 2, 1, "none", sizes(2, 128, range(8, 20, 2), 128),
      512),
@@ -62,7 +61,7 @@ CASES = [
 
 
 def run(case, cache, program, options):
-    """On the case's ranks; what it writes to standard output."""
+    """Runs a program on the ranks of a case. Returns its standard output."""
     _, lab, hosts, ranks, _, model, batch = case
     command = [build(program), "--model", model, "--batch", str(batch),
                "--threads", "1"] + options
@@ -78,7 +77,7 @@ def run(case, cache, program, options):
 
 
 def plan(case, cache, overlap):
-    """What train_gpt would choose, and what else it looked at."""
+    """The choice of train_gpt, and the other layouts of its plan."""
     with tempfile.NamedTemporaryFile("r") as f:
         run(case, cache, "train_gpt", ["--plan", "--recompute", case[4], "--overlap", overlap,
                                        "--json", f.name])
@@ -90,7 +89,7 @@ def name(r):
 
 
 def train(case, cache, choices, steps, rounds):
-    """Rows of bench_layouts by their names, with what was predicted."""
+    """Trains some choices. Returns the rows of bench_layouts by name, with their predictions."""
     predicted = {name(c): c["predicted_ms"] for c in choices}
     out = run(case, cache, "bench_layouts", ["--layouts", ",".join(predicted), "--steps",
                                              str(steps), "--rounds", str(rounds)])
@@ -101,13 +100,13 @@ def train(case, cache, choices, steps, rounds):
 
 
 def communicates(a_plan):
-    """The share of communication in Megatron's step, predicted."""
+    """The predicted share of communication in a step of Megatron."""
     megatron = named(a_plan, "megatron")
     return 1 - megatron["compute_ms"] / megatron["predicted_ms"]
 
 
 def sized(case, cache):
-    """The case with one of its models."""
+    """The case, reduced to one of its models."""
     models = [case[5]] if isinstance(case[5], str) else case[5]
     for model in models:
         case = case[:5] + (model, case[6])
@@ -120,7 +119,8 @@ def named(a_plan, scheme):
 
 
 def candidates(still, most):
-    """Without overlap: the best layouts of the plan, and the named schemes, once each."""
+    """The candidates without overlap: the best layouts of the plan and the named schemes, each
+    once."""
     best = still["candidates"][:most]
     near = [c for c in still["presets"] if c["fits"] and c["predicted_ms"] <= 1.5
             * best[0]["predicted_ms"]]

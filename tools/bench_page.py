@@ -1,5 +1,5 @@
-"""What the benchmarks of this folder share: options, stamp, file and table of a measurement, and
-the emulated cluster (tests/netlab/lab.sh), whose ranks go before other processes of the machine."""
+"""Shared by the benchmarks of this folder: options, stamp, file and table of a measurement, and the
+emulated cluster (tests/netlab/lab.sh), whose ranks have priority over other processes."""
 import argparse
 import array
 import atexit
@@ -21,7 +21,7 @@ LAB = os.path.join(TOP, "tests/netlab/lab.sh")
 
 
 def commit():
-    """Of this tree; "unknown" where it is no checkout, or git is not installed."""
+    """The commit of this tree; "unknown" without a checkout or git."""
     try:
         out = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"],
                              capture_output=True, text=True).stdout.strip()
@@ -31,7 +31,7 @@ def commit():
 
 
 def processor():
-    """As data/stamp.h calls it."""
+    """The name of the processor, as in data/stamp.h."""
     with open("/proc/cpuinfo") as f:
         lines = [line.partition(":") for line in f]
     of = {name.strip(): value.strip() for name, _, value in reversed(lines)}
@@ -42,14 +42,14 @@ def processor():
 
 
 def stamp(command):
-    """Where, of what, when and how something is measured."""
+    """Machine, commit, date and command of a measurement."""
     return {"machine": {"cpu": processor(), "cores": len(os.sched_getaffinity(0))},
             "commit": commit(), "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "command": command}
 
 
 def write_tokens(path, vocab, n):
-    """A shard of n random tokens, as llm.c writes them."""
+    """Writes a shard of n random tokens in llm.c's format."""
     rng = random.Random(1)
     tokens = array.array("H", (rng.randrange(vocab) for _ in range(n)))
     if sys.byteorder == "big":
@@ -64,7 +64,7 @@ def load(path):
 
 
 def save(path, key, value):
-    """Replaces one key of a file that several benchmarks may write to; no key: all of it."""
+    """Replaces one key of a file that several benchmarks write to; without a key the whole file."""
     data = value
     if key:
         data = load(path) if os.path.exists(path) else {}
@@ -75,9 +75,9 @@ def save(path, key, value):
 
 
 def put_case(path, key, command, case, name, order):
-    """A case of a campaign into the list `cases` of a key of a file (None: of the file), in place
-    of what it has of that case; name(case) tells cases apart, and those that are not in `order` go.
-    Each keeps the commit at which it was measured."""
+    """Writes a case of a campaign into the list `cases` under a key of a file (None: at the top),
+    in place of an earlier one with the same name(case). Cases that are not in `order` are removed.
+    Each case keeps the commit at which it was measured."""
     new = stamp(command)
     data = load(path) if os.path.exists(path) else {}
     old = data.get(key, {}) if key else data
@@ -87,9 +87,10 @@ def put_case(path, key, command, case, name, order):
 
 
 def campaign(args, page, key, command, cases, named, of, measure, table, say):
-    """With --page puts the table of a key of the file (None: of the file) into it. Else measures
-    those cases whose name has --only in it, each into the file as soon as it is done; named(case)
-    is also of(result). measure(case, args, folder) has a folder for caches."""
+    """With --page puts the table of a key of the file (None: of the file) into the page. Otherwise
+    measures the cases whose name contains --only, and writes each into the file as soon as it is
+    done. named(case) and of(result) give the same name. measure(case, args, folder) gets a folder
+    for caches."""
     if args.page:
         data = load(args.out)
         return put(args, page, table(data[key] if key else data))
@@ -112,8 +113,8 @@ def json_lines(text):
 
 
 def against(base, other):
-    """Of lists of milliseconds: the median of the ratios of pairs, less 1, and its standard error,
-    by the quartiles."""
+    """The median of the ratios of pairs of two lists of milliseconds, less 1, and its standard
+    error, from the quartiles."""
     q = sorted(b / a - 1 for a, b in zip(base, other))
     low, middle, high = statistics.quantiles(q)
     return round(middle, 5), round(1.253 / 1.349 * (high - low) / len(q) ** 0.5, 5)
@@ -162,7 +163,7 @@ def markdown(head, rows):
 
 
 def origin(d):
-    """Where, when and how something was measured, as a sentence."""
+    """Machine, date and command of a measurement, as a sentence."""
     of = commits(d["cases"]) if "cases" in d else d["commit"]
     return (f"{d['machine']['cpu']}, {d['machine']['cores']} cores, {d['date'][:10]}, commit {of}: "
             f"`{d['command']}`.")
@@ -171,10 +172,10 @@ def origin(d):
 # ---- line charts
 
 def chart(path, height, x_axis, y_axis, title, lines):
-    """Writes an SVG. x_axis: its text, then places from 0 to 1 and their labels; y_axis: places and
-    labels. lines: name, colour, and curves of points (x, y) with their style; the name stands
-    right of all, at the height of the first curve's end. Places and points are shares of the
-    axes."""
+    """Writes an SVG. x_axis: title, then positions from 0 to 1 and their labels. y_axis: positions
+    and labels. lines: name, colour, and curves of points (x, y) with their style; the name is
+    written at the right edge, at the height of the end of the first curve. Positions and points are
+    shares of the axes."""
     width, left, right, top, bottom = 780, 60, 190, 24, 46
 
     def at(x, y):
@@ -213,7 +214,7 @@ def chart(path, height, x_axis, y_axis, title, lines):
 # ---- the emulated cluster
 
 def up(hosts, rate, trunk="", delay_us=0):
-    """An emulated cluster, which goes down when this program ends, however it does."""
+    """Starts an emulated cluster. It is removed when this program ends, in whatever way."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     atexit.unregister(down)
     atexit.register(down)
@@ -227,8 +228,8 @@ def down():
 
 
 def on_lab(hosts, ranks, folder):
-    """The beginning of a command that runs on so many ranks of a host each, with caches in a
-    folder. hosts: of each rack, "2 2", or their number."""
+    """The beginning of a command that runs on `ranks` ranks of each host, with caches in a folder.
+    hosts: their number, or the numbers of each rack, "2 2"."""
     n = sum(int(h) for h in str(hosts).split())
     return [LAB, "mpirun", str(n), str(ranks), "env", f"XDG_CACHE_HOME={folder}"]
 
@@ -238,7 +239,8 @@ def lab_env(seconds):
 
 
 def rows_of(command, seconds, who, is_whole):
-    """The JSON lines of a program; ends this one where it failed or not all of them came."""
+    """The JSON lines of a program. Ends this program if the other one failed or did not print all
+    lines."""
     run = subprocess.run(command, env=lab_env(seconds), cwd=TOP, stdout=subprocess.PIPE, text=True)
     lines = json_lines(run.stdout)
     if run.returncode or not is_whole(lines):
@@ -248,13 +250,14 @@ def rows_of(command, seconds, who, is_whole):
 
 
 def measured(text):
-    """Rows of bench_layouts with a time of a step."""
+    """The rows of bench_layouts that have a time."""
     rows = [r for r in json_lines(text) if r.get("ms")]
     return rows or sys.exit(f"nothing was measured: {text}")
 
 
 def alternate(ranks, layouts, options):
-    """Rows of bench_layouts: ranks as threads take single steps of each layout in turns."""
+    """Rows of bench_layouts for ranks that are threads, with single steps of each layout in
+    turns."""
     command = [build("bench_layouts"), "--ranks", str(ranks), "--layouts", ",".join(layouts),
                "--alternate", "--rounds", "1"] + options
     out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -262,7 +265,7 @@ def alternate(ranks, layouts, options):
 
 
 def steps_of(log):
-    """Milliseconds of each step that a run has written down so far."""
+    """Milliseconds of each step that a run has logged so far."""
     if not os.path.exists(log):
         return []
     with open(log) as f:
@@ -271,9 +274,9 @@ def steps_of(log):
 
 
 def choose(command, log, steps, who, name_of):
-    """What a train_gpt --layout auto --json LOG keeps for the rest of its run, as name_of reads it
-    from a line of plan or refine; the median of its next steps after one; the seconds that
-    measuring the machine took."""
+    """Runs train_gpt --layout auto --json LOG. Returns the layout that it keeps for the rest of the
+    run, as name_of reads it from a line of plan or refine; the median of its next steps after a
+    first one; and the seconds of the calibration."""
     run = subprocess.Popen(command + ["--layout", "auto", "--steps", "100000", "--json", log],
                            env=lab_env(300), cwd=TOP, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""One rank with all cores against ranks that share them: whole steps of GPT-2 124M, B=4, T=256
-together.
+"""Compares one rank with all cores to several ranks that share them: whole steps of GPT-2 124M,
+B=4, T=256 over all ranks.
 
     python3 tools/bench_ranks.py [--rounds 3] [--steps 5] [--out bench/results/ranks.json]
     python3 tools/bench_ranks.py --page docs/layouts.md
         puts the table of that file between the page's lines
         <!-- ranks:begin --> and <!-- ranks:end -->
 
-Every round runs each contestant once, in turn, so that all see the same machine; the first step of
-a run pays for page faults and does not count. Medians of all steps, and their ratio to one rank.
-Needs Python's standard library and a built train_gpt; makes its own tokens.
+Every round runs each contestant once, in turn, so that all see the same machine. The first step of
+a run pays for page faults and does not count. The results are medians of all steps, and their ratio
+to one rank. Needs Python's standard library and a built train_gpt; makes its own tokens.
 """
 import json
 import os

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How long the search for a layout takes on one core: runs build/bench_search, writes "time" of
-bench/results/search.json.
+"""Measures the time of the search for a layout on one core: runs build/bench_search and writes
+"time" of bench/results/search.json.
 
     python3 tools/bench_search.py [--rounds 5] [--out bench/results/search.json]
     python3 tools/bench_search.py --page docs/planner.md
         puts the table of that file between the page's lines
         <!-- search:begin --> and <!-- search:end -->
 
-Needs Python's standard library and a built bench_search, whose --help says what its numbers are.
+Needs Python's standard library and a built bench_search. tools/bench_search.c explains its numbers.
 """
 import json
 import subprocess

@@ -4,11 +4,11 @@
     python3 tools/bench_table.py
         prints Markdown: steps for each instruction set, then matmuls
     python3 tools/bench_table.py FILE.json
-        the steps of this file alone
+        prints only the steps of this file
     python3 tools/bench_table.py [FILE.json] --page PAGE.md
-        replaces what stands between the lines <!-- bench:begin --> and <!-- bench:end -->
+        replaces the text between the lines <!-- bench:begin --> and <!-- bench:end -->
     python3 tools/bench_table.py [FILE.json] --page PAGE.md --check
-        fails when that would change the page
+        fails if that would change the page
 """
 import argparse
 import glob
@@ -71,8 +71,8 @@ def table(d):
 
 
 def matmuls(d):
-    """A table for each instruction set: GFLOP/s of ours and of the best peer, and the median of the
-    ratios."""
+    """A table for each instruction set: GFLOP/s of our matmul and of the best peer, and the median
+    ratio."""
     out = []
     for name in dict.fromkeys((r["set"], r["dtype"]) for r in d["rows"]):
         rows = [r for r in d["rows"] if (r["set"], r["dtype"]) == name]
@@ -95,7 +95,7 @@ def matmuls(d):
 
 
 def everything():
-    """All that is measured, for docs/benchmarks.md."""
+    """All tables, for docs/benchmarks.md."""
     out, results = [], os.path.join(TOP, "bench", "results")
     for path in sorted(glob.glob(os.path.join(results, "train_cpu_*.json"))):
         d = bench_page.load(path)

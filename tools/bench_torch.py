@@ -2,13 +2,13 @@
 """Time whole training steps of a GPT-2 in PyTorch: a peer for tools/bench.py on the CPU, for
 tools/bench_gpu.py on a GPU.
 
-Prints one JSON object: {"ms": [...], "loss": ..., "torch": version, ...}. The model is the plain
-one of a GPT-2: fused QKV, scaled_dot_product_attention (causal), tanh GELU, tied head, AdamW
-(fused) with decay on matrices, clipping by global norm: the same work as train_gpt does.
+Prints one JSON object: {"ms": [...], "loss": ..., "torch": version, ...}. The model is a plain
+GPT-2: fused QKV, scaled_dot_product_attention (causal), tanh GELU, tied head, AdamW (fused) with
+decay on matrices, clipping by global norm: the same work as in train_gpt.
 
-On a GPU steps are timed by events and nothing waits for the loss in between; --sdpa names the
-kernels of attention, --blocks compiles a block and uses it for each. --attention times attention
-alone, by each of them, and prints a list of rows.
+On a GPU steps are timed by events, and the host does not wait for the loss in between. --sdpa names
+the kernels of attention. --blocks compiles one block and uses it for all layers. --attention times
+attention alone, with each kind of kernels, and prints a list of rows.
 """
 import argparse
 import json
@@ -60,15 +60,15 @@ class GPT2(nn.Module):
 
 
 def use_sdpa(name):
-    """Attention by these kernels alone; which backend takes a call is decided when it is made, or
-    compiled."""
+    """Restricts attention to these kernels. The backend of a call is chosen when the call is made
+    or compiled."""
     for backend in ("flash", "mem_efficient", "math", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{backend}_sdp")(backend == name)
 
 
 def timer(device):
-    """A function that says when it was called, and one that gives the ms between two such calls,
-    both in the order of the device."""
+    """Two functions: one returns the time of its call, the other the milliseconds between two such
+    times, both in the order of the device's work."""
     if device == "cpu":
         return time.perf_counter, lambda a, b: 1e3 * (b - a)
 
@@ -84,8 +84,8 @@ def timer(device):
 
 
 def time_attention(a, backend, S, D):
-    """TFLOP/s of the causal half: 2 S S D a head and sequence forward, 5 backward; medians of
-    rounds over sets in turn."""
+    """TFLOP/s of the causal half: 2 S S D for each head and sequence forward, 5 S S D backward;
+    medians of rounds in which sets of operands take turns."""
     B, H, sets = max(1, a.batch * a.seq // S), a.channels // D, 4
     shape = (B, S, H, D)
     made = [[torch.randn(shape, device=a.device,

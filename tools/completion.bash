@@ -1,5 +1,5 @@
-# Completion in bash: options, their choices and commands are those that the program prints for
-# --help=words. In the tree: PATH=$PWD/build/bin:$PATH; . tools/completion.bash
+# Completion in bash: the program prints its options, their choices and its commands for
+# --help=words. To use it in the tree: PATH=$PWD/build/bin:$PATH; . tools/completion.bash
 _train_gpt() {
     local name choices names="" command=() cur=${COMP_WORDS[COMP_CWORD]} \
         prev=${COMP_WORDS[COMP_CWORD - 1]}

@@ -1,10 +1,10 @@
 #!/bin/bash
-# cuda_check.sh FOLDER: what nvcc said of each file of kernels, which lies in FOLDER beside its
-# object: registers, shared memory and spills of every kernel; and of the trainer and the tests that
-# are linked with them, that they want no library of CUDA and start without a driver: the trainer
-# trains, the tests say that there is no device. Fails on a warning, on what ptxas says of wgmma
-# (C75..: serialised, or an order that it had to put in itself), and on a kernel that spills. What
-# machine code must be like is cuda_facts.py's.
+# cuda_check.sh FOLDER: checks the output of nvcc, which lies in FOLDER beside each object. Prints
+# registers, shared memory and spills of every kernel. Fails on a warning, on a message of ptxas
+# about wgmma (C75..: serialised, or an order that ptxas had to insert), and on a kernel that
+# spills. Also checks that the trainer and the tests linked with these kernels need no library of
+# CUDA and start without a driver: the trainer trains, the tests report that there is no device.
+# cuda_facts.py checks the machine code.
 set -u -o pipefail
 folder=$1 bad=0
 while read -r log; do

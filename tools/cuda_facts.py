@@ -1,30 +1,37 @@
 #!/usr/bin/env python3
-"""What the compiler made of the kernels that a GPU's time goes to, from their SASS, as a table that
-is kept: tests/golden/sass.txt.
+"""Extracts facts about the machine code (SASS) of the kernels that take most of a GPU's time, and
+compares them with a table that is kept: tests/golden/sass.txt.
 
     python3 tools/cuda_facts.py FOLDER            compares objects in FOLDER (make cuda-check, built
                                                   with --no-compress) and their logs with the table
     python3 tools/cuda_facts.py FOLDER --write    writes the table
 
-A row is a kernel for sm_90a (matmul_sm80.cu: for sm_80): registers at launch, bytes of spills,
-instructions, and of each innermost loop with exponentials (MUFU.EX2) or matmuls (HGMMA, of warps
-HMMA) its instructions, how many of those there are, and the exponentials beside which a matmul of
-the warpgroup is in flight.
+A row is a kernel for sm_90a (matmul_sm80.cu: for sm_80): registers at launch, bytes of spills, and
+instructions. For each innermost loop with exponentials (MUFU.EX2) or matmuls (HGMMA of warpgroups,
+HMMA of warps) a row has its instructions, the number of exponentials and matmuls, and the number of
+exponentials during which a matmul of the warpgroup is in flight.
 
-What must be so whatever the compiler: no spills; in matmul_sm90.cu wgmma that ptxas did not
-serialise: 4 HGMMA a step for 64 rows, once before the loop and once in it, and two waits, of which
-that of the loop leaves a step in flight; beside them a step has fewer instructions than fit into
-the time of its HGMMA, and no barrier for memory (MEMBAR); in matmul_sm80.cu a step of 64 HMMA,
-which take 512 cycles, has fewer instructions to issue than cycles; in attention every exponential
-of a loop beside a matmul; in norm's backward a loop that fetches a whole row ahead by asynchronous
-copies, waits at no barrier and has at most so many instructions an element; in norm of a residual
-all words of a row, in the embedding's backward four rows fetched before the first is added; there,
-in a reduce, and where weights are cast, stores of whole words; in the classifier at most so many
-instructions a logit. The other numbers must be those of the table where the compiler is the
-table's; another one may change them.
+Whatever the compiler, the following must hold:
 
-Disassembling needs nvdisasm: of PATH, of the toolkit, or of the package nvidia-cuda-nvdisasm, which
-pip brings into FOLDER.
+    all                no spills
+    matmul_sm90.cu     ptxas did not serialise wgmma: 4 HGMMA a step for 64 rows, once before the
+                       loop and once in it, and two waits, of which the one in the loop leaves a
+                       step in flight. Beside them a step has fewer instructions than fit into the
+                       time of its HGMMA, and no memory barrier (MEMBAR)
+    matmul_sm80.cu     a step of 64 HMMA, which take 512 cycles, issues fewer instructions than that
+    attention          every exponential of a loop runs beside a matmul
+    norm backward      a loop fetches a whole row ahead by asynchronous copies, waits at no barrier
+                       and has at most MOST_PER_ELEMENT instructions an element
+    norm, embedding    the norm of a residual fetches all words of a row, the embedding's backward
+                       four rows, before the first is added
+    stores             there, in a reduce and in casts of weights, of whole words
+    classifier         at most MOST_PER_LOGIT instructions a logit
+
+The other numbers must equal the table if the compiler is the table's; another compiler may change
+them.
+
+Disassembling needs nvdisasm: from PATH, the toolkit, or the package nvidia-cuda-nvdisasm, which pip
+installs into FOLDER.
 """
 import argparse
 import glob
@@ -37,7 +44,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "..", "tests", "golden", "sass.txt")
-KERNELS = {  # files, and which of their kernels
+KERNELS = {  # files, and the names of their kernels that are in the table
     "layers/attention_sm90": ".", "layers/attention_sm90_backward": "gradient_of",
     "layers/matmul_sm80": "sm80", "layers/matmul_sm90": ".",
     "layers/classifier": r"whole_staged<__nv_bfloat16>",
@@ -49,12 +56,12 @@ KERNELS = {  # files, and which of their kernels
     "layers/embedding": r"sum_runs<(__nv_bfloat16, 8|float, 4)>",
 }
 OLDER = {"layers/matmul_sm80": "sm_80"}
-HMMA, MOST_IN_LOOP = 64, 448  # of a step; instructions of its loop
-HGMMA, MOST_BESIDE = 4, 200  # of a step, for each 64 rows; other instructions of its loop
-MOST_CALLS = 8  # of a matmul on Hopper: divisions of 64 bits in its schedule
-WORD, MOST_PER_ELEMENT = 8, 25  # elements of 16 bytes of norm's rows
-LOGITS, MOST_PER_LOGIT = 32, 14  # a thread takes so many in a turn of a loop
-SHORT = 20  # instructions: loops that wait for a barrier are shorter
+HMMA, MOST_IN_LOOP = 64, 448  # HMMA of a step; instructions of its loop
+HGMMA, MOST_BESIDE = 4, 200  # HGMMA of a step for each 64 rows; other instructions of its loop
+MOST_CALLS = 8  # calls in a matmul on Hopper: 64-bit divisions of its schedule
+WORD, MOST_PER_ELEMENT = 8, 25  # elements in 16 bytes of a row of norm
+LOGITS, MOST_PER_LOGIT = 32, 14  # LOGITS: of a thread in an iteration of the loop
+SHORT = 20  # instructions; shorter loops only wait for a barrier
 
 
 def nvdisasm(folder):
@@ -69,7 +76,7 @@ def nvdisasm(folder):
 
 
 def cubins(path):
-    """ELF files for CUDA (machine 190) that lie in an object."""
+    """The ELF files for CUDA (machine 190) inside an object file."""
     with open(path, "rb") as f:
         data = f.read()
     for m in re.finditer(b"\x7fELF\x02\x01", data):
@@ -82,7 +89,7 @@ def cubins(path):
 
 
 def plain(name):
-    """A kernel's name without what differs from file to file."""
+    """The name of a kernel without the parts that differ from file to file."""
     name = subprocess.run(["c++filt", name], capture_output=True, text=True).stdout.strip()
     name = re.sub(r"\(anonymous namespace\)::|^void ", "", name)
     depth, end = 0, len(name)
@@ -95,7 +102,7 @@ def plain(name):
 
 
 def sass(tool, path, scratch):
-    """Kernels of an object: their instructions and labels in order."""
+    """The instructions and labels of each kernel of an object, in order."""
     kernels = {}
     for cubin in cubins(path):
         with open(scratch, "wb") as f:
@@ -113,7 +120,7 @@ def sass(tool, path, scratch):
 
 
 def loops(code):
-    """(begin, end) of those that are not short and have no other such loop in them."""
+    """(begin, end) of the innermost loops that are not short."""
     labels = {x: i for i, x in enumerate(code) if x.startswith(".L_x_")}
     found = set()
     for i, x in enumerate(code):
@@ -125,7 +132,8 @@ def loops(code):
 
 
 def of_loop(code):
-    """Instructions, exponentials, those beside a matmul, matmuls of warpgroups and of warps."""
+    """Of a loop: numbers of instructions, exponentials, exponentials beside a matmul, matmuls of
+    warpgroups and of warps."""
     n = exps = beside = matmuls = flying = of_warps = 0
     for x in code:
         if x.startswith(".L_x_") or "NOP" in x:
@@ -143,7 +151,8 @@ def of_loop(code):
 
 
 def registers(log, arch):
-    """By kernel: registers at launch and bytes of spills for an architecture, as ptxas says."""
+    """For each kernel: registers at launch and bytes of spills for an architecture, from the log of
+    ptxas."""
     facts, name, spills = {}, None, 0
     with open(log) as f:
         for line in f:
@@ -160,7 +169,7 @@ def registers(log, arch):
 
 
 def serialised(name, code, inner):
-    """What is wrong with the matmuls of a kernel of matmul_sm90.cu; None: nothing."""
+    """An error in the matmuls of a kernel of matmul_sm90.cu; None: no error."""
     each = HGMMA * (2 if name.endswith(", 1> >") else 1)  # IN_TURNS: 128 rows of a warpgroup
     left = [x[-1] for x in code if "WARPGROUP.DEPBAR" in x]
     n = sum("HGMMA" in x for x in code)
@@ -172,8 +181,9 @@ def serialised(name, code, inner):
 
 
 def waits_for_memory(code):
-    """Of the same: what a release at the scope of a cluster is compiled into took half of the time
-    of a matmul on an H200."""
+    """An error if a step of a kernel of matmul_sm90.cu has a memory barrier; None: no error. The
+    compiler made one of a release at the scope of a cluster, which took half of the time of a
+    matmul on an H200."""
     steps = [code[a:b] for a, b in loops(code) if any("HGMMA" in x for x in code[a:b])]
     return "a barrier for memory in a step" if "MEMBAR" in str(steps) else None
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# fuzz.sh SECONDS: runs every fuzzer of build-fuzz that long, on all cores; called by `make fuzz`
-# and `make fuzz-long`. Inputs that found something new stay in build-fuzz/corpus/NAME, where each
-# fuzzer puts its seeds first (tests/fuzz/seeds.h).
+# fuzz.sh SECONDS: runs every fuzzer of build-fuzz for SECONDS, on all cores; called by `make fuzz`
+# and `make fuzz-long`. Inputs that reach new code are kept in build-fuzz/corpus/NAME, to which each
+# fuzzer first writes its seeds (tests/fuzz/seeds.h).
 set -u
 seconds=${1:-10}
 top=build-fuzz

@@ -1,7 +1,7 @@
 #!/bin/bash
 # gpu_programs.sh FOLDER PROGRAM...: copies programs for another machine into FOLDER, stripped, and
-# shows their sizes. Fails when one of them wants a library that not every Linux has, or when they
-# are more than 64 MiB together.
+# prints their sizes. Fails if one needs a library that not every Linux has, or if they exceed 64
+# MiB together.
 set -eu -o pipefail
 folder=$1 most=$((64 << 20))
 shift

@@ -1,22 +1,21 @@
 #!/bin/bash
-# lint.sh [--light]: the rules of this tree that a machine can check; every violation is printed as
-# file:line: rule.
+# lint.sh [--light]: checks the rules of this tree that a program can check. Prints every violation
+# as file:line: rule.
 #
-#   sizes      a function has at most 100 lines (over 60 it is named, no failure);
-#              a line at most 100 columns, comments included; of Python and shell, too
-#   clock      CLOCK_REALTIME only where a date is written down: a clock that is set changes no
-#              duration
-#   places     #if and #ifdef only in base/ and tests/emu/sanitize.h; malloc and free only in base/,
-#              exit there and in programs; MPI_ and nccl only in parallel/
+#   sizes      a function has at most 100 lines (over 60 lines it is printed, without failure);
+#              a line at most 100 columns, comments included, also in Python and shell
+#   clock      CLOCK_REALTIME only for dates: setting the clock must not change a duration
+#   places     #if and #ifdef only in base/ and tests/emu/sanitize.h; malloc and free only in base/;
+#              exit only in base/ and in programs; MPI_ and nccl only in parallel/
 #   folders    a file includes headers of its own folder and of those below it: base, layers, data,
 #              parallel/comm, mesh, step, plan, train
 #   names      no two files have the same name
-#   emulator   tests/device.c answers all that tests of CUDA kernels ask of it
-#   links      a document links to files that are there
-#   examples   git apply takes the diffs of CONTRIBUTING.md
+#   emulator   tests/device.c has all functions of the emulator that tests of CUDA kernels call
+#   links      the links of a document lead to existing files
+#   examples   git apply accepts the diffs of CONTRIBUTING.md
 #   leftovers  no #if 0, no folder old/, no TODO without a name: TODO(name)
 #   format     clang-format
-#   compilers  gcc and clang, warnings are errors; cppcheck; nvcc where it is: no spills
+#   compilers  gcc and clang, warnings are errors; cppcheck; nvcc if installed: no spills
 #              (not with --light)
 set -u -o pipefail
 shopt -s lastpipe # the last command of a pipe runs here, so that violations can count
@@ -32,7 +31,7 @@ if [ ${#sources[@]} = 0 ]; then mapfile -t sources < <(find . -name build\* -pru
 # Functions that are longer than 100 lines for a reason: file:function
 exceptions='^(none)$'
 
-# Prints each violation that awk or grep found on stdin, and remembers that there was one.
+# Prints each violation, found by awk or grep, from stdin, and counts it.
 violations() {
     local lines
     lines=$(cat)
@@ -87,13 +86,13 @@ grep -nE '^#include "' /dev/null "${sources[@]}" | awk -F'[:"]' '
         print $1 ":" $2 ": " $4 " is in no folder of parallel/" }
     from in level && to in level && level[to] > level[from] {
         print $1 ":" $2 ": " $4 " is of " to "/, which lies above " from "/" }' | violations
-# those of tests/emu/include stand in the place of the files that they are called after
+# files of tests/emu/include replace the files whose names they have
 printf '%s\n' "${sources[@]}" | grep -v ^tests/emu/include/ | sed 's|.*/||' | sort | uniq -d |
     sed 's/$/: more than one file has this name/' | violations
 in_others '^data/stamp\.c|^tests/hostile' grep -nE '\bCLOCK_REALTIME|\bgettimeofday\(' |
     sed 's/$/   <- durations are of the clock that only counts on (base\/clock.h)/' | violations
 
-# --- what tests ask of the emulator has an answer where a device runs them
+# --- functions of the emulator that tests call exist in tests/device.c
 grep -ohE '\bemu_[a-z_]+\b' tests/cuda_test.h tests/test_*.c tests/mesh_run.c | sort -u |
     while read -r name; do
     grep -qw "$name" tests/device.c ||
@@ -115,7 +114,7 @@ git ls-files '*.md' | while read -r page; do
     done
 done | violations
 
-# --- examples: what CONTRIBUTING.md changes is as it says
+# --- examples: the diffs of CONTRIBUTING.md fit the files
 examples=$(mktemp -d)
 awk -v to="$examples/line_" '/^```diff/ { to_file = to FNR; next } /^```/ { to_file = "" }
     to_file { print >to_file }' CONTRIBUTING.md
@@ -131,7 +130,7 @@ else
     echo "note: no clang-format here; tools/setup.sh test installs it"
 fi
 
-# --- how big it is
+# --- sizes of the tree
 awk '{ all++ } FILENAME ~ /^(tests|tools)\// { apart++ }
     { line = $0; gsub(/^ +/, "", line) }
     line ~ /^\/\*/ { block = 1 }

@@ -1,14 +1,14 @@
 #!/bin/bash
-# quickstart.sh: from nothing to a trained GPT, a sample and a report page in under five minutes on
-# two cores.
+# quickstart.sh: trains a GPT from scratch, prints a sample and writes a report page, in under five
+# minutes on two cores.
 #
-#   TEXT=my.txt     trains on your own text; without it on the King James Bible, or where that is
-#                   missing on a text that a grammar makes
-#   MINUTES=2.5     how long to train: the number of steps follows from the speed of this machine
-#   QUICK=1         a trial of a few steps, for checking that everything works
+#   TEXT=my.txt     trains on this text; without it on the King James Bible, or if that is missing
+#                   on a text from a grammar
+#   MINUTES=2.5     training time; the number of steps follows from the speed of this machine
+#   QUICK=1         a trial of a few steps, to check that everything works
 #
-# Everything is written under run/. Interrupted (Ctrl-C saves first), the same command continues;
-# finished, it starts anew.
+# All files are written under run/. After an interruption (Ctrl-C saves first) the same command
+# continues; after a finished run it starts anew.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 run=run
@@ -42,7 +42,7 @@ else
 fi
 echo "$(wc -c <$run/text.new) bytes, $(wc -w <$run/text.new) words"
 
-# Another text, or a run that came to its end: start anew.
+# After a change of the text, or a finished run: start anew.
 if ! cmp -s $run/text.new $run/text.txt || [ -e $run/finished ]; then
     rm -rf $run/checkpoints $run/finished $run/steps $run/tokens_* $run/tokenizer $run/model
     mv $run/text.new $run/text.txt
@@ -68,7 +68,7 @@ if [ ! -s $run/steps ]; then
     if [ -n "${QUICK:-}" ]; then
         echo 30 >$run/steps
     else
-        # the fastest of a few steps says how many fit
+        # the fastest of a few steps tells how many steps fit
         rm -f $run/speed.csv
         build/train_gpt "${model[@]}" --steps 8 --eval-every 0 --csv $run/speed.csv >/dev/null
         awk -F, -v minutes="$minutes" '

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What README.md shows of `make test`, from the last run of it:
+"""Writes the output of `make test` that README.md shows, from the last run:
 
     make test && python3 tools/readme_examples.py
 
-tools/test.sh leaves the result of each stage in build/test.txt; this puts it between the lines
-<!-- test:begin --> and <!-- test:end -->. A run in which a test failed is refused.
+tools/test.sh leaves the result of each stage in build/test.txt; this script writes it between the
+lines <!-- test:begin --> and <!-- test:end -->. It refuses a run in which a test failed.
 """
 import argparse
 import os

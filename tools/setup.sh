@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [PROFILE]: installs what is missing, and nothing when all is there.
+# setup.sh [PROFILE]: installs the missing packages of a profile.
 #
 #   build       compiler, make, libjansson                          (default)
 #   quickstart  build, and the text of the King James Bible
@@ -9,11 +9,11 @@
 #   aarch64     build, a cross compiler for aarch64 and qemu-user
 #   bench       build, the peers of the benchmark: OpenBLAS, oneDNN, python3
 #
-# Debian and Ubuntu: apt-get, as root or through sudo. Elsewhere it says what to install.
+# Debian and Ubuntu: by apt-get, as root or through sudo. Elsewhere it prints what to install.
 set -u -o pipefail
 profile=${1:-build}
 
-# what is looked for | Debian, Ubuntu | Fedora | Arch | macOS (Homebrew)
+# program or file | Debian, Ubuntu | Fedora | Arch | macOS (Homebrew)
 build='command gcc|gcc libc6-dev|gcc|gcc|gcc
 command make|make|make|make|make
 command objcopy|binutils|binutils|binutils|binutils
@@ -55,8 +55,8 @@ is_there() {
     esac
 }
 
-# Fills: missing (what a build cannot do without), wanted (its absence has a fallback), and their
-# packages in one column.
+# Sets: missing (required), wanted (optional, with a fallback), and the packages of both for one
+# system.
 look() {
     missing= wanted= packages=
     while IFS='|' read -r what debian fedora arch mac; do
@@ -111,7 +111,7 @@ echo "setup.sh: installing$packages"
 # shellcheck disable=SC2086
 if ! install_packages $packages; then
     $root apt-get update -q >>"$log" 2>&1
-    # one by one: a package that this release does not have must not keep the others out
+    # one by one: a package that this release lacks must not prevent the others
     for p in $packages; do install_packages "$p"; done
 fi
 look debian

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Loss against bytes: how rarely may replicas average? Writes bench/results/outer.json and
-outer.svg.
+"""How rarely may replicas average? Measures the loss against the bytes sent. Writes
+bench/results/outer.json and outer.svg.
 
     python3 tools/study_outer.py                   8 runs of 512 steps, a few minutes on two cores
     python3 tools/study_outer.py --steps 2048      a closer look
@@ -8,7 +8,8 @@ outer.svg.
 
 Four replicas (threads of one process, --layout d4) train one small GPT on the King James Bible
 (Debian's package bible-kjv) with the same data, the same seed and the same inner optimizer, AdamW.
-They differ in how often they take outer steps and in what those do (parallel/step/outer.h):
+They differ in how often they take outer steps, and in what an outer step does
+(parallel/step/outer.h):
 
     gradients     H = 1       the gradients are averaged in every step
     averaging     H > 1       --sync-every H

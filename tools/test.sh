@@ -1,27 +1,27 @@
 #!/bin/bash
-# test.sh: what `make test` runs after the build, in this order; ends with the sum of all. With
-# TEST_LONG=1 (`make test-long`) every case of the sweeps that are else sampled: all layouts with
-# all models.
+# test.sh: the stages that `make test` runs after the build, in this order; ends with their totals.
+# With TEST_LONG=1 (`make test-long`) the sweeps run every case instead of a sample: all layouts
+# with all models.
 #
 #   the suite            build/run_tests, every test
 #   the command lines    tests/cli.sh: each mistake gives one clear line
-#   the record           tests/steps.py: losses and weights of 71 configurations, bit for bit (where
-#                        python3 is)
-#   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster; what ends
-#                        them, and how
+#   the record           tests/steps.py: losses and weights of 71 configurations, bit for bit (needs
+#                        python3)
+#   processes            tests/mpi.sh: ranks under mpirun, also on an emulated cluster, and the ways
+#                        in which they end
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of
 #                        threads under TSan
 #   fuzzers              every reader of foreign bytes, 3 seconds each
 #
-# `make asan`, `make tsan` and `make fuzz-long` run all of it longer. The last three stages run at
-# the same time, as tests of disks that fail and of threads wait; what they print is shown when all
-# have ended. They share with build/ the kernels of CUDA that their tests do not launch, or that
-# TSan does not see (Makefile), and are built beside the command lines and the processes, which wait
-# for most of their time.
+# `make asan`, `make tsan` and `make fuzz-long` run these stages for longer. The last three stages
+# run at the same time, since tests of failing disks and of threads mostly wait; their output is
+# shown when all have ended. They share with build/ the CUDA kernels that their tests do not launch,
+# or that TSan does not see (Makefile). They are built while the command lines and the processes
+# run, which mostly wait.
 #
-# No tests run beside the processes: where threads of one session wake each other all the time and
-# no processor is idle, Linux 6.18 lets another session, as ranks under mpirun have one, stand still
-# for up to a minute (seen with sched_autogroup_enabled, not without).
+# No tests run beside the processes. If the threads of one session wake each other all the time and
+# no processor is idle, Linux 6.18 can stop another session, such as that of ranks under mpirun, for
+# up to a minute (seen with sched_autogroup_enabled, not without).
 set -u -o pipefail
 jobs=$(nproc)
 scratch=$(mktemp -d)
@@ -31,13 +31,13 @@ trap 'rm -rf "$scratch"' EXIT
 summary=build/test.txt # of the run, for tools/readme_examples.py
 : >$summary
 
-# No stage may hang for hours. At a terminal there is no limit: timeout gives a stage a process
-# group of its own, which Ctrl-C does not reach.
+# Limits the time of a stage. At a terminal there is no limit, since timeout puts a stage into a
+# process group of its own, which Ctrl-C does not reach.
 limited=(timeout --kill-after=30 "${TEST_LIMIT:-15m}")
 if [ -n "${TEST_LONG:-}" ] || [ -t 1 ]; then limited=(); fi
 
-# Runs a stage and notes its "N passed, N failed[, N skipped]" line; a stage without that line, or
-# that ends with an error in spite of it, counts as failed.
+# Runs a stage and records its line "N passed, N failed[, N skipped]". A stage without that line, or
+# with a status other than 0, counts as failed.
 stage() {
     local title=$1 start=$SECONDS status line log
     shift
@@ -60,8 +60,8 @@ stage() {
     printf '== %s\n%s\n   (%d s)\n' "$title" "$line" $((SECONDS - start)) >>$summary
 }
 
-# CONFIG WORD...: builds with a sanitizer the files that have such tests, the programs that those
-# run, and the portable kernels.
+# CONFIG WORD...: builds with a sanitizer the test files whose tests contain a word, the programs
+# that these tests run, and the portable kernels.
 build_sanitized() {
     local emulated=none
     [ "$1" != asan ] || emulated="layers/embedding.cu tests/test_cuda_emu.cu"
@@ -77,8 +77,8 @@ sanitized() {
     UBSAN_OPTIONS=print_stacktrace=1 "build-$config/run_tests" "$@"
 }
 
-# What one instruction set computes is tested by the suite; here it is memory and threads that
-# matter.
+# One instruction set suffices: the suite tests the results of all; here memory and threads are
+# tested.
 files="^batch ^checkpoint config ^corpus ^crc32c ^cuda_embedding ^cuda_emulation faults_changed
     faults_trunc ^hellaswag ^hostile_ json ^llmc ^logfile ^metrics ^opt ^progress ^report
     ^safetensors ^shard ^tfevents ^token utf8 ^weights ^zscore"
@@ -89,7 +89,7 @@ threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are r
 export jobs
 export -f build_sanitized sanitized # to the shell of a stage
 
-# NAME COMMAND...: a stage beside others.
+# NAME COMMAND...: runs a stage at the same time as others.
 beside() {
     summary=$scratch/$1.summary "${@:2}" >"$scratch/$1.said" 2>&1 &
 }

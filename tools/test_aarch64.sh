@@ -1,13 +1,13 @@
 #!/bin/bash
 # test_aarch64.sh [WORD...]: builds the suite for aarch64 with a cross compiler and runs it under
-# qemu-user: `make test-aarch64`. There the portable kernels are all there is. Emulation takes some
-# fifteen times as long, so that without words the tests are those below: of layers, of the model
-# against PyTorch's, of files, of collectives, of the command line of train_gpt, and of the emulator
-# of CUDA, whose fibers are assembly of each processor.
+# qemu-user; called by `make test-aarch64`. On aarch64 there are only the portable kernels.
+# Emulation takes some fifteen times as long, so without words only the tests listed below run: of
+# layers, of the model against PyTorch, of files, of collectives, of train_gpt's command line, and
+# of the emulator of CUDA, whose fibers are assembly for each processor.
 #
-# Debian: installs the compiler and qemu-user (tools/setup.sh aarch64) and takes jansson for arm64
-# from the same archive into build-aarch64/sysroot, without a change of the system. Where that
-# cannot be had, or not in minutes, it says so and ends with one skipped test.
+# Debian: installs the compiler and qemu-user (tools/setup.sh aarch64) and downloads jansson for
+# arm64 from the same archive into build-aarch64/sysroot; the system is not changed. If they cannot
+# be installed, or not within minutes, it prints that and ends with one skipped test.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD/build-aarch64
@@ -28,7 +28,7 @@ skip() {
 }
 timeout --kill-after=30 5m tools/setup.sh aarch64 || skip "no cross compiler or no qemu-aarch64"
 
-# jansson for arm64 with package lists of its own: those of the system stay as they are.
+# Downloads jansson for arm64 with separate package lists; those of the system are not changed.
 fetch_jansson() {
     local apt=$top/apt
     mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$sysroot" && cd "$apt" || return 1
@@ -50,7 +50,8 @@ make -s -j"$(nproc)" CONFIG=aarch64 OPT_aarch64=-O2 CC=$cross-gcc MPI=0 CUDA=0 \
     CFLAGS="-isystem $sysroot/usr/include -L$sysroot/usr/lib/$cross ${CFLAGS:-}" all \
     build-aarch64/run_tests || exit 1
 
-# Tests start programs, which this machine cannot: each has a script of its name beside the suite.
+# Tests start programs, which this machine cannot run directly: each program is a script of that
+# name beside the suite, which calls qemu.
 mkdir -p "$top/run"
 for program in "$top"/*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
