@@ -245,6 +245,7 @@ static const CollBackend *server_of(const Comm *c, const CollCall *call) {
     return sent && device->takes(call->src) ? device : c->backend;
 }
 
+/* Dies if the arguments of a call are wrong, or its entry of c->open is still in use. */
 static void check_call(const Comm *c, const CollCall *call) {
     bool rooted = call->op == COLL_BROADCAST || call->op == COLL_REDUCE;
     bool shift = call->op == COLL_SHIFT;
@@ -296,7 +297,7 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
 /* Is the call timed by the clock of the rank's device, because it runs in one of the device's
  * streams? */
 static bool is_marked(const Comm *c, int at) {
-    return c->world->clock && c->open[at].by == c->world->device;
+    return c->world->clock && c->open[at].backend == c->world->device;
 }
 
 /* The current moment: a mark in the device's stream for a call on a device, else `now` of the
@@ -305,6 +306,7 @@ static Moment moment(const Comm *c, int at, double now) {
     return is_marked(c, at) ? c->world->clock->mark() : now;
 }
 
+/* Reports a finished call to the function of world_set_watch. */
 static void tell_watcher(const Comm *c, int at, Moment wait, Moment end) {
     const World *w = c->world;
     const CollCall *call = &c->open[at].call;
@@ -330,6 +332,7 @@ static void leave(World *w) {
     w->wanted = w->n_open;
 }
 
+/* Adds the call to its counters' row, or to the recording in progress. */
 static void count_call(const Comm *c, const CollCall *call, int row, bool on_device) {
     World *w = c->world;
     if (w->recording) {
@@ -347,7 +350,8 @@ static void finish(Comm *c, int at) {
     double wait = coll_now();
     Moment held = moment(c, at, wait);
     enter(c->world);
-    if (c->open[at].by->wait) c->open[at].by->wait(c, c->open[at].number, &c->open[at].call);
+    if (c->open[at].backend->wait)
+        c->open[at].backend->wait(c, c->open[at].number, &c->open[at].call);
     c->world->n_open--;
     leave(c->world);
     double end = coll_now();
@@ -369,7 +373,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     c->open[at].begin = begin, c->open[at].started = c->open[at].complete = 0;
     count_call(c, call, row, by == c->world->device);
     enter(c->world);
-    c->open[at].by = by;
+    c->open[at].backend = by;
     by->start(c, number, &c->open[at].call);
     c->world->n_open++;
     leave(c->world);
@@ -397,17 +401,17 @@ bool world_shares_memory(const World *w) {
 
 void *coll_block(Ticket t, int o) {
     int at = (int)(t.number % COLL_IN_FLIGHT);
-    return t.comm->open[at].by->block(t.comm, t.number, &t.comm->open[at].call, o);
+    return t.comm->open[at].backend->block(t.comm, t.number, &t.comm->open[at].call, o);
 }
 
 void coll_block_done(Ticket t, int o) {
     int at = (int)(t.number % COLL_IN_FLIGHT);
-    t.comm->open[at].by->block_done(t.comm, t.number, &t.comm->open[at].call, o);
+    t.comm->open[at].backend->block_done(t.comm, t.number, &t.comm->open[at].call, o);
 }
 
 const uint32_t *coll_flags(Ticket t, uint32_t *said) {
     int at = (int)(t.number % COLL_IN_FLIGHT);
-    const CollBackend *by = t.comm->open[at].by;
+    const CollBackend *by = t.comm->open[at].backend;
     return by->flags ? by->flags(t.comm, t.number, &t.comm->open[at].call, said) : NULL;
 }
 

@@ -55,7 +55,7 @@ typedef enum {
 } CollOp;
 typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8, COLL_BF16 } CollType;
 
-/* Device memory in which the blocks of a whole tensor are contiguous. */
+/* A buffer in device memory, in which the blocks of a whole tensor lie contiguously. */
 typedef struct CollStaging {
     void *p;
     size_t n_bytes;
@@ -92,7 +92,7 @@ typedef struct World World;
 typedef struct Comm Comm;
 typedef struct Ticket {
     Comm *comm;
-    uint64_t number; // of this call in its communicator; 0: nothing to wait for
+    uint64_t number; // number of this call in its communicator; 0: nothing to wait for
 } Ticket;
 
 int world_rank(const World *w);
@@ -172,7 +172,7 @@ typedef struct CollCount {
     const char *what;
     char label[24]; // of the group
     CollOp op;
-    int size;             // of the group
+    int size;             // size of the group
     int64_t calls, bytes; // received from other ranks
     double seconds;       // spent by the host in coll_start and coll_wait
 } CollCount;

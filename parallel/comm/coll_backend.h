@@ -60,7 +60,8 @@ typedef struct CollBackend {
     /* Collective over the world. Makes c->impl; rank, size and member are set. NULL, here and
      * below: the backend has nothing to do. */
     void (*open)(Comm *c);
-    void (*close)(Comm *c); // Collective over the world, in the same order everywhere
+    // Collective over the world; all ranks close their groups in the same order
+    void (*close)(Comm *c);
     /* Local. Must not block. Calls of a group are numbered 1, 2, ...; *call lives until its
      * wait. */
     void (*start)(Comm *c, uint64_t number, const CollCall *call);
@@ -103,8 +104,8 @@ struct Comm {
     struct {
         CollCall call;                   // call k is open[k % COLL_IN_FLIGHT]
         int row;                         // index of the counters' row
-        uint64_t number;                 // of the call in flight; 0: none
-        const CollBackend *by;           // the backend of its memory
+        uint64_t number;                 // number of the call in flight; 0: none
+        const CollBackend *backend;      // the backend of the memory of src and dst
         Moment begin, started, complete; // as in CollSpan. complete 0: at the end of the wait
     } open[COLL_IN_FLIGHT];
     void *impl, *device; // state of `backend` and of world->device for this group

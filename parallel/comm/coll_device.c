@@ -127,6 +127,7 @@ ReduceType reduce_type(const CollCall *call) {
         call->what);
 }
 
+/* Puts this rank's part of a call into s: one kernel, a sum or a copy. */
 static void do_work(const ThreadsWork *w, const CollCall *call, Stream s) {
     int64_t bytes = coll_type_bytes(call->type);
     if (w->sums) {
@@ -164,6 +165,8 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
     threads_publish(c, number, call, c->device);
 }
 
+/* Puts this rank's part into the communication stream, behind `ready` of all ranks. The rank's own
+ * stream then waits for `done` of all ranks: when each has finished its part. */
 static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
     Stream comm_stream = device_world(c)->comm;
     if (call->by_blocks) {

@@ -30,7 +30,7 @@ static const double longest_sleep = 1; // seconds; a longer one means that this 
 static struct {
     MpiComm *comms;
     int *node;      // [world_size] number of the node of each rank
-    double revived; // when this process noticed that it had been stopped
+    double revived; // time at which this process noticed that it had been stopped
 } job;
 
 /* Handles the arrived messages of all collectives in flight. */
@@ -119,6 +119,7 @@ static int square_root(int size) {
     return near;
 }
 
+/* Makes the MPI communicator of a group, and decides how its calls use nodes (near, near_small). */
 static void mpi_open(Comm *c) {
     MpiComm *m = mem_calloc(1, sizeof *m);
     m->group = c;

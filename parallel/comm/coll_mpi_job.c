@@ -28,9 +28,9 @@ void mpi_job_check(int rc, const char *function) {
 static MPI_Comm notice; // a dying rank sends a message on this communicator
 static bool terminated; // SIGTERM has arrived
 
-/* ---- SIGTERM. A launcher sends it to the surviving ranks when one is gone; a user sends it to
- * stop the run after this step. It is blocked except at points between two calls, so that a wait
- * can report what it waited for before the process ends. */
+/* ---- SIGTERM. A launcher sends SIGTERM to the surviving ranks when one is gone; a user sends it
+ * to stop the run after this step. The signal is blocked except at points between two calls, so
+ * that a rank can report its wait before the process ends. */
 
 static sigset_t term_set(void) {
     sigset_t s;
@@ -212,7 +212,8 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     MPI_Comm_size(MPI_COMM_WORLD, size);
     if (ranks_launched() > 0 && *size != ranks_launched())
         die_of_launcher(first, "each of them is alone");
-    // errors are returned; MPICH asks these two communicators when an error belongs to no other
+    // errors are returned. MPICH uses the handlers of these two communicators for errors that
+    // belong to no other
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_dup(MPI_COMM_WORLD, &notice);

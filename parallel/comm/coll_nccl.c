@@ -31,18 +31,20 @@ void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c)
 
 /* ---- groups */
 
+/* Makes the communicator of a group, registers memory with it, and opens signs if ranks share
+ * memory. */
 static void nccl_open(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device = mem_calloc(1, sizeof *g);
     NcclConfig config = nccl_config();
     NcclId id = {{0}};
     Group all = comm_group(c);
-    g->of = c;
+    g->group = c;
     for (int i = 0; i < COLL_IN_FLIGHT; i++) g->recorded[i] = device_event();
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
-    queue_settle(n->on.queue);
+    queue_settle(n->device.queue);
     nccl_watch_host(n, c, "a communicator");
     nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
     nccl_watch_open(n, g);
@@ -55,7 +57,7 @@ static void nccl_open(Comm *c) {
 static void nccl_close(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
-    queue_settle(n->on.queue);
+    queue_settle(n->device.queue);
     coll_barrier(c); // no rank reads the memory of others any more
     nccl_watch_host(n, c, "the end of a communicator");
     nccl_deregister_all(n, g);
@@ -70,9 +72,9 @@ static void nccl_close(Comm *c) {
 
 static void nccl_leave(World *w) {
     NcclWorld *n = w->device_impl;
-    queue_close(n->on.queue);
+    queue_close(n->device.queue);
     device_event_free(n->fork);
-    device_stream_free(n->on.comm), device_stream_free(n->notes);
+    device_stream_free(n->device.comm), device_stream_free(n->notes);
     mem_free(n);
 }
 
@@ -104,21 +106,24 @@ static void move_blocks(const NcclWorld *n, const CollCall *call, int size, char
     int64_t ld = call->dim ? size * cols : cols;
     Blocks strided = {whole, ld, apart};
     Blocks packed = {call->staging.p, cols, call->rows * cols};
-    device_move_blocks(n->on.comm, size, call->rows, cols, pack ? packed : strided,
+    device_move_blocks(n->device.comm, size, call->rows, cols, pack ? packed : strided,
                        pack ? strided : packed);
 }
 
+/* An all_gather. Strided blocks go through the staging buffer: own block in, NCCL, all blocks
+ * out. */
 static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     int64_t bytes = coll_type_bytes(call->type), block = coll_elements(call) * bytes;
-    int size = g->of->size, rank = g->of->rank;
+    int size = g->group->size, rank = g->group->rank;
     if (contiguous(call))
-        return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm, n->on.comm);
+        return n->f->all_gather(call->src, call->dst, (size_t)block, NCCL_U8, g->comm,
+                                n->device.comm);
     char *staging = staging_of(call, size), *own = staging + rank * block;
     Gather mine = {.n = 1, .rows = call->rows, .cols = call->cols * bytes};
     mine.dst_ld = mine.cols, mine.src_ld[0] = coll_src_stride(call, rank, size) * bytes;
     mine.src[0] = call->src, mine.dst[0] = own;
-    device_gather(n->on.comm, &mine);
-    int result = n->f->all_gather(own, staging, (size_t)block, NCCL_U8, g->comm, n->on.comm);
+    device_gather(n->device.comm, &mine);
+    int result = n->f->all_gather(own, staging, (size_t)block, NCCL_U8, g->comm, n->device.comm);
     move_blocks(n, call, size, call->dst, false);
     return result;
 }
@@ -126,22 +131,22 @@ static int gather(const NcclWorld *n, const NcclGroup *g, const CollCall *call) 
 static int reduce_scatter(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     const void *src = call->src;
     if (!contiguous(call)) {
-        src = staging_of(call, g->of->size);
-        move_blocks(n, call, g->of->size, (char *)(uintptr_t)call->src, true);
+        src = staging_of(call, g->group->size);
+        move_blocks(n, call, g->group->size, (char *)(uintptr_t)call->src, true);
     }
     return n->f->reduce_scatter(src, call->dst, (size_t)coll_elements(call), type_of(call->type),
-                                NCCL_SUM, g->comm, n->on.comm);
+                                NCCL_SUM, g->comm, n->device.comm);
 }
 
 static int shift(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     size_t bytes = (size_t)coll_block_bytes(call);
-    int size = g->of->size, to = (g->of->rank + call->root) % size,
-        from = (g->of->rank - call->root + size) % size;
-    nccl_check(n, n->f->group_start(), "a group", g->of);
-    int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->on.comm);
-    int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->on.comm);
-    nccl_check(n, sent, call->what, g->of);
-    nccl_check(n, got, call->what, g->of);
+    int size = g->group->size, to = (g->group->rank + call->root) % size,
+        from = (g->group->rank - call->root + size) % size;
+    nccl_check(n, n->f->group_start(), "a group", g->group);
+    int sent = n->f->send(call->src, bytes, NCCL_U8, to, g->comm, n->device.comm);
+    int got = n->f->receive(call->dst, bytes, NCCL_U8, from, g->comm, n->device.comm);
+    nccl_check(n, sent, call->what, g->group);
+    nccl_check(n, got, call->what, g->group);
     return n->f->group_end();
 }
 
@@ -155,13 +160,14 @@ static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
     case COLL_REDUCE_SCATTER:
         return reduce_scatter(n, g, call);
     case COLL_ALL_REDUCE:
-        return n->f->all_reduce(call->src, call->dst, count, type, NCCL_SUM, g->comm, n->on.comm);
+        return n->f->all_reduce(call->src, call->dst, count, type, NCCL_SUM, g->comm,
+                                n->device.comm);
     case COLL_BROADCAST:
         return n->f->broadcast(call->src, call->dst, count * (size_t)coll_type_bytes(call->type),
-                               NCCL_U8, call->root, g->comm, n->on.comm);
+                               NCCL_U8, call->root, g->comm, n->device.comm);
     case COLL_REDUCE:
         return n->f->reduce(call->src, call->dst, count, type, NCCL_SUM, call->root, g->comm,
-                            n->on.comm);
+                            n->device.comm);
     case COLL_SHIFT:
         return shift(n, g, call);
     case N_COLL_OPS:
@@ -175,7 +181,7 @@ static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
 /* The communication stream waits for the work that the rank has put into its own stream so far. */
 static void catch_up(const NcclWorld *n, Event ready) {
     device_record(ready, device_stream());
-    device_follow(n->on.comm, ready);
+    device_follow(n->device.comm, ready);
 }
 
 /* Between start and wait a call runs beside the kernels in the rank's own stream. Those kernels
@@ -188,6 +194,8 @@ static void leave_multiprocessors(NcclWorld *n, int more) {
     device_leave(n->under_way > 0 ? MAX_CTAS : 0);
 }
 
+/* Puts a call into the communication stream, behind all work that the rank's own stream has so far.
+ * The call becomes an entry of the watched queue, or a call of the recording in progress. */
 static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
@@ -202,16 +210,16 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
         catch_up(n, n->fork);
         nccl_record_begin(n, c, call);
     } else {
-        t = queue_take(n->on.queue, &(Queued){.called = {*call, c}, .limit = c->world->limit});
+        t = queue_take(n->device.queue, &(Queued){.called = {*call, c}, .limit = c->world->limit});
         g->done[at] = t->done;
         catch_up(n, t->ready);
-        device_record(t->begun, n->on.comm);
+        device_record(t->begun, n->device.comm);
     }
-    device_begins(c, number, n->on.comm);
+    device_begins(c, number, n->device.comm);
     nccl_check(n, run(n, g, call), call->what, c);
-    device_completes(c, number, n->on.comm);
-    device_record(g->done[at], n->on.comm);
-    t ? queue_given(n->on.queue, t) : nccl_record_end(n, g->done[at]);
+    device_completes(c, number, n->device.comm);
+    device_record(g->done[at], n->device.comm);
+    t ? queue_given(n->device.queue, t) : nccl_record_end(n, g->done[at]);
     leave_multiprocessors(n, 1);
 }
 
@@ -277,9 +285,10 @@ void world_use_nccl(World *w) {
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
     n->f = f, n->backend = coll_nccl;
-    n->on.comm = device_comm_stream(), n->notes = device_comm_stream(), n->fork = device_event();
+    n->device.comm = device_comm_stream(), n->notes = device_comm_stream(),
+    n->fork = device_event();
     nccl_record_open(n);
-    n->on.apart = true, n->on.transport = &nccl_by_signs,
-    n->on.queue = queue_open(nccl_check_all, n);
+    n->device.apart = true, n->device.transport = &nccl_by_signs,
+    n->device.queue = queue_open(nccl_check_all, n);
     world_set_device(w, &n->backend, n);
 }

@@ -19,7 +19,7 @@ typedef struct NcclGroup {
     // each rank's `signs`
     uint32_t *signs;
     void **their_signs;
-    Comm *of;
+    Comm *group;
     struct NcclGroup *next, *next_open; // next: list of the world; next_open: list of the process
     Event done[COLL_IN_FLIGHT];         // event after each call
     Event recorded[COLL_IN_FLIGHT];     // events for recorded calls; they are never queried
@@ -29,7 +29,7 @@ typedef struct NcclGroup {
 
 /* State of a rank. */
 typedef struct NcclWorld {
-    DeviceWorld on;
+    DeviceWorld device;
     const Nccl *f;
     // this world's table; `block` is set if ranks have opened each other's memory
     CollBackend backend;

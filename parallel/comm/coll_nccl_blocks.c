@@ -90,7 +90,7 @@ static char *at_rank(const Comm *c, const CollCall *call, int o, const void *p) 
 /* ---- signs */
 
 void nccl_signs_open(NcclGroup *g) {
-    Comm *c = g->of;
+    Comm *c = g->group;
     Err e = {{0}};
     size_t bytes = N_SIGNS * (size_t)c->size * sizeof(uint32_t);
     g->signs = device_alloc(bytes);
@@ -102,9 +102,9 @@ void nccl_signs_open(NcclGroup *g) {
 
 void nccl_signs_close(NcclGroup *g) {
     if (!g->signs) return;
-    nccl_close_memory(g->of, g->their_signs);
-    coll_barrier(g->of);
-    device_blocks_close(g->of);
+    nccl_close_memory(g->group, g->their_signs);
+    coll_barrier(g->group);
+    device_blocks_close(g->group);
     device_free(g->signs);
 }
 

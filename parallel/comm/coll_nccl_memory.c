@@ -71,19 +71,19 @@ static void deregister_one(const NcclWorld *n, NcclGroup *g, int i) {
     int result = NCCL_SUCCESS;
     if (g->window[i]) result = n->f->window_deregister(g->comm, g->window[i]);
     if (g->buffer[i]) result = n->f->buffer_deregister(g->comm, g->buffer[i]);
-    nccl_check(n, result, "deregistering memory", g->of);
+    nccl_check(n, result, "deregistering memory", g->group);
     g->window[i] = g->buffer[i] = NULL;
 }
 
 /* Collective over the group. Registers entry i on all ranks; on none if one rank cannot. */
 static void register_on_all(const NcclWorld *n, NcclGroup *g, int i) {
-    Group all = comm_group(g->of);
+    Group all = comm_group(g->group);
     Err e = {{0}};
     int result = register_one(n, g, i);
     if (result != NCCL_SUCCESS) err(&e, "%s", n->f->error_string(result));
     if (group_agree(&all, result == NCCL_SUCCESS, &e)) return;
     if (all.rank == 0)
-        warn("NCCL cannot register memory along %s and copies instead: %s", comm_label(g->of),
+        warn("NCCL cannot register memory along %s and copies instead: %s", comm_label(g->group),
              e.text);
     deregister_one(n, g, i);
 }
@@ -113,12 +113,12 @@ void nccl_register(World *w, void *p, size_t n_bytes) {
     if (!shares && (!n->f->buffer_register || !n->f->buffer_deregister)) return;
     if (i == MAX_REGISTERED) die("more than %d allocations are registered", MAX_REGISTERED);
     n->registered[i].p = p, n->registered[i].n_bytes = n_bytes;
-    queue_settle(n->on.queue);
+    queue_settle(n->device.queue);
     coll_barrier(w->all); // the calls of other ranks are done too
     if (shares && !(n->registered[i].theirs = nccl_open_memory(w->all, p, &e)))
         die("ranks cannot open each other's memory: %s", e.text);
     for (NcclGroup *g = n->groups; g && !shares; g = g->next) {
-        nccl_watch_host(n, g->of, "registered memory");
+        nccl_watch_host(n, g->group, "registered memory");
         register_on_all(n, g, i);
     }
     nccl_watch_host(n, w->all, NULL);
@@ -128,7 +128,7 @@ void nccl_deregister(World *w, void *p) {
     NcclWorld *n = w->device_impl;
     int i = find(n, p);
     if (i == MAX_REGISTERED) return;
-    queue_settle(n->on.queue);
+    queue_settle(n->device.queue);
     coll_barrier(w->all); // kernels of other ranks may read the memory too
     for (NcclGroup *g = n->groups; g; g = g->next) deregister_one(n, g, i);
     if (n->registered[i].theirs) {

@@ -57,7 +57,7 @@ void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
     Recorded *r = n->recording;
     mem_grow(r->called, r->n, r->cap);
     r->called[r->n++] = (Called){*call, c};
-    device_record(n->fork, n->on.comm);
+    device_record(n->fork, n->device.comm);
     note(n, n->fork, 2 * r->n - 1);
 }
 
@@ -83,19 +83,19 @@ static void replay(World *w, void *r, void (*launch)(void *recording), void *rec
         launch(recording);
         return;
     }
-    Queued *t = queue_take(n->on.queue, &(Queued){.replay = r, .limit = w->limit});
+    Queued *t = queue_take(n->device.queue, &(Queued){.replay = r, .limit = w->limit});
     launch(recording);
     device_record(t->done, device_stream());
-    queue_given(n->on.queue, t);
+    queue_given(n->device.queue, t);
 }
 
 static void forget(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
     Recorded *r = recording;
-    queue_settle(n->on.queue);
-    pthread_mutex_lock(&n->on.queue->lock);
-    n->on.queue->first = n->on.queue->end; // the watchdog no longer reads the recording
-    pthread_mutex_unlock(&n->on.queue->lock);
+    queue_settle(n->device.queue);
+    pthread_mutex_lock(&n->device.queue->lock);
+    n->device.queue->first = n->device.queue->end; // the watchdog no longer reads the recording
+    pthread_mutex_unlock(&n->device.queue->lock);
     device_unpin(r->note);
     mem_free(r->called);
     mem_free(r);

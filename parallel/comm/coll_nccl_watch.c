@@ -27,8 +27,8 @@ static _Atomic int aborting; // aborts that have not returned
 
 static void *abort_one(void *ctx) {
     const NcclGroup *g = ctx;
-    const NcclWorld *n = g->of->world->device_impl;
-    device_visit(n->on.queue->device);
+    const NcclWorld *n = g->group->world->device_impl;
+    device_visit(n->device.queue->device);
     n->f->abort(g->comm); // the result does not matter: the process ends
     atomic_fetch_sub(&aborting, 1);
     return NULL;
@@ -49,17 +49,17 @@ void nccl_watch_open(NcclWorld *n, NcclGroup *g) {
     die_set_release(abort_all);
     g->next_open = all_open, all_open = g;
     pthread_mutex_unlock(&open_lock);
-    pthread_mutex_lock(&n->on.queue->lock);
+    pthread_mutex_lock(&n->device.queue->lock);
     g->next = n->groups, n->groups = g;
-    pthread_mutex_unlock(&n->on.queue->lock);
+    pthread_mutex_unlock(&n->device.queue->lock);
 }
 
 void nccl_watch_close(NcclWorld *n, NcclGroup *g) {
     NcclGroup **at = &n->groups;
-    pthread_mutex_lock(&n->on.queue->lock);
+    pthread_mutex_lock(&n->device.queue->lock);
     while (*at != g) at = &(*at)->next;
     *at = g->next;
-    pthread_mutex_unlock(&n->on.queue->lock);
+    pthread_mutex_unlock(&n->device.queue->lock);
     pthread_mutex_lock(&open_lock);
     for (at = &all_open; *at != g;) at = &(*at)->next_open;
     *at = g->next_open;
@@ -80,12 +80,12 @@ static const CollCall *first_along(const Queued *t, const Comm *c) {
 /* Ends the job with NCCL's error text and the oldest call of the group that is not done. */
 static void die_of_error(const NcclWorld *n, const NcclGroup *g, int result) {
     char what[COLL_TEXT];
-    const World *w = g->of->world;
-    snprintf(what, sizeof what, "a call along %s", comm_label(g->of));
-    const CallQueue *q = n->on.queue;
+    const World *w = g->group->world;
+    snprintf(what, sizeof what, "a call along %s", comm_label(g->group));
+    const CallQueue *q = n->device.queue;
     for (uint64_t i = q->end; i-- > q->first;) {
-        const CollCall *call = first_along(&q->at[i % MAX_QUEUED], g->of);
-        if (call) coll_describe(g->of, call, what);
+        const CollCall *call = first_along(&q->at[i % MAX_QUEUED], g->group);
+        if (call) coll_describe(g->group, call, what);
     }
     die("NCCL: %s%s%s: %s; %s", what, w->phase[0] ? " in " : "", w->phase,
         n->f->error_string(result), n->f->last_error(g->comm));
@@ -109,10 +109,10 @@ static void check_host_call(const NcclWorld *n) {
 }
 
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
-    pthread_mutex_lock(&n->on.queue->lock);
+    pthread_mutex_lock(&n->device.queue->lock);
     n->opening.comm = what ? c : NULL, n->opening.what = what;
     n->opening.since = coll_now(), n->opening.limit = c->world->limit;
-    pthread_mutex_unlock(&n->on.queue->lock);
+    pthread_mutex_unlock(&n->device.queue->lock);
 }
 
 void nccl_check_all(void *world) {

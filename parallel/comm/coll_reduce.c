@@ -125,7 +125,7 @@ static void copy_range(void *ctx, int64_t begin, int64_t end) {
 
 void coll_copy(Team *team, void *dst, int64_t dst_stride, const void *src, int64_t src_stride,
                int64_t rows, int64_t row_bytes) {
-    enum { GRAIN = 1 << 18 }; // bytes: for less, waking another thread costs more than it saves
+    enum { GRAIN = 1 << 18 }; // bytes; for fewer, waking another thread costs more than it saves
     if (rows * row_bytes == 0) return;
     if (dst_stride == row_bytes && src_stride == row_bytes) // contiguous: one long row
         row_bytes *= rows, rows = 1;

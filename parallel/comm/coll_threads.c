@@ -244,14 +244,14 @@ static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
 }
 
 /* Counts this rank at a gate of a call; does not wait. */
-static void pass(Comm *c, int stage, uint64_t number) {
+static void pass_gate(Comm *c, int stage, uint64_t number) {
     Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = ++m->slot[c->rank].laps[stage][at];
     gate_enter(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size);
 }
 
 /* Waits until all ranks of the group have passed a gate as often as this rank. */
-static void wait_at(Comm *c, int stage, uint64_t number, const CollCall *call) {
+static void wait_at_gate(Comm *c, int stage, uint64_t number, const CollCall *call) {
     Rendezvous *m = c->impl;
     uint32_t at = number % COLL_IN_FLIGHT, lap = m->slot[c->rank].laps[stage][at];
     gate_wait(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size, call);
@@ -265,19 +265,19 @@ void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note)
     Slot *s = slot_of(c);
     if (call->by_blocks) s->block_laps[number % COLL_IN_FLIGHT]++;
     s->published[number % COLL_IN_FLIGHT] = (Published){*call, note};
-    pass(c, ARRIVED, number);
+    pass_gate(c, ARRIVED, number);
 }
 
 void threads_all_here(Comm *c, uint64_t number, const CollCall *call) {
-    wait_at(c, ARRIVED, number, call);
+    wait_at_gate(c, ARRIVED, number, call);
     for (int i = 0; BASE_DEBUG && i < c->size; i++)
         if (!coll_agree(call, call_of(c, i, number)))
             coll_mismatch(c, number, call, i, call_of(c, i, number));
 }
 
 void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
-    pass(c, DONE, number);
-    wait_at(c, DONE, number, call);
+    pass_gate(c, DONE, number);
+    wait_at_gate(c, DONE, number, call);
 }
 
 static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
@@ -293,7 +293,7 @@ static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
  * costs less than several. */
 void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
     uint32_t last = atomic_load(passed(c, o, ARRIVED, (uint32_t)number));
-    if ((int32_t)(last - (uint32_t)number) < 0) wait_at(c, ARRIVED, number, call);
+    if ((int32_t)(last - (uint32_t)number) < 0) wait_at_gate(c, ARRIVED, number, call);
     const CollCall *theirs = call_of(c, o, number);
     if (BASE_DEBUG && !coll_agree(call, theirs)) coll_mismatch(c, number, call, o, theirs);
     int64_t slot = call->op == COLL_ALL_GATHER ? 0 : c->rank * coll_elements(call);
@@ -309,6 +309,7 @@ void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
     gate_count(c, &m->slot[o].blocks[at], lap * (uint32_t)c->size);
 }
 
+/* Executes this rank's part of a call on the team. */
 static void do_work(const Comm *c, const CollCall *call, const ThreadsWork *w) {
     Team *team = c->world->team;
     for (int i = 0; i < w->n_src && !w->sums; i++)
@@ -431,7 +432,7 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
     if (BASE_DEBUG || !free)
         threads_all_done(c, number, call);
     else
-        pass(c, DONE, number);
+        pass_gate(c, DONE, number);
 }
 
 const CollBackend coll_threads = {.name = "threads",

@@ -33,8 +33,8 @@ void ranks_share_usage(void);
 /* How one rank shares its node with other ranks. */
 typedef struct NodeShare {
     int ranks;  // ranks on this node
-    int before; // those with a smaller rank
-    int alike;  // those whose set of allowed cores equals this rank's, itself included
+    int before; // ranks on this node with a smaller number
+    int alike;  // ranks on this node that may use the same cores as this rank, itself included
     int cores;  // cores that all ranks of the node together may use
 } NodeShare;
 /* Collective over the world, before teams are made: a team may tie the thread that makes it to one
