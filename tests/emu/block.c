@@ -160,7 +160,7 @@ static EmuThread *take_or_copy(Block *b) {
 }
 
 /* Can another block, or the host, wake a thread of this block? */
-static bool waits_outside(const Block *b) {
+static bool waits_for_blocks(const Block *b) {
     return b->n_outside > 0 || b->n_cluster > 1;
 }
 
@@ -169,7 +169,7 @@ static bool waits_outside(const Block *b) {
  * runs other blocks. */
 static void run_next(Block *b) {
     EmuThread *me = b->self, *next = take_or_copy(b);
-    if (!next && !waits_outside(b)) report_deadlock(b);
+    if (!next && !waits_for_blocks(b)) report_deadlock(b);
     if (!next) {
         fiber_change(&me->fiber, &b->host, false);
         return;
@@ -198,24 +198,24 @@ void emu_yield(void) {
     run_next(emu_block);
 }
 
-void emu_wait_outside(const char *what, EmuPlace place) {
+void emu_wait_for_blocks(const char *what, EmuPlace place) {
     Block *b = emu_block;
     b->outside[b->n_outside++] = (unsigned short)(b->self - b->thread);
     emu_sleep(what, place);
 }
 
 // notifications between blocks; a turn of all blocks without a new one is a deadlock
-static __thread unsigned long n_told;
+static __thread unsigned long n_notified;
 
 void emu_wait_host(const char *what, EmuPlace place) {
     usleep(20);
-    n_told++;
-    emu_wait_outside(what, place);
+    n_notified++;
+    emu_wait_for_blocks(what, place);
 }
 
-void emu_tell_outside(void) {
+void emu_notify_blocks(void) {
     Block *b = emu_block;
-    n_told++;
+    n_notified++;
     if (b->order == EMU_FORWARD) return;
     // a waiting block may run first: whatever other threads of this block have not written yet is
     // missing
@@ -340,7 +340,7 @@ static void thread_main(void) {
         bulk_thread_end(me);
         end_thread(b);
         EmuThread *next = b->n_live ? take_or_copy(b) : NULL;
-        if (!next && b->n_live && !waits_outside(b)) report_deadlock(b);
+        if (!next && b->n_live && !waits_for_blocks(b)) report_deadlock(b);
         if (next && !next->begun) {
             Fiber other = next->fiber;
             next->fiber = me->fiber, me->fiber = other;
@@ -428,7 +428,7 @@ static Block *spare_block(Pool *pool, int *n, const EmuLaunch *l) {
 /* Runs each block that has begun and not ended once. Returns how many have not ended. Dies if all
  * of them wait and none has notified another. */
 static int run_turn(const Pool *pool, int n) {
-    unsigned long told = n_told;
+    unsigned long before = n_notified;
     int began = 0, waits = 0;
     Block *last = NULL;
     for (int i = 0; i < n; i++) {
@@ -438,7 +438,7 @@ static int run_turn(const Pool *pool, int n) {
         run_block(b);
         if (b->n_live) waits++, last = b;
     }
-    if (began && waits == began && n_told == told && !emu_run_copy()) report_deadlock(last);
+    if (began && waits == began && n_notified == before && !emu_run_copy()) report_deadlock(last);
     return waits;
 }
 

@@ -38,7 +38,7 @@ void emu_mbarrier_arrive_at(void *at, int rank, EmuPlace place) {
     mbarrier_arrived(m, 1, 0, place);
     emu_block = me;
     if (b != me)
-        emu_tell_outside();
+        emu_notify_blocks();
     else if (b->order != EMU_FORWARD)
         emu_yield();
 }
@@ -54,7 +54,7 @@ void emu_tma_multicast(void *to, const EmuTensorMap *map, void *mbarrier, unsign
         emu_tma_load(there, map, barrier, n, at, place);
         emu_block = me;
     }
-    emu_tell_outside();
+    emu_notify_blocks();
 }
 
 /* The first block of the cluster counts the arrivals. A thread that has ended never arrives:
@@ -73,5 +73,5 @@ void emu_cluster_sync(EmuPlace place) {
             if (&emu_block->thread[i] != self) emu_wake(&emu_block->thread[i]);
     }
     emu_block = me;
-    emu_tell_outside();
+    emu_notify_blocks();
 }

@@ -97,15 +97,15 @@ void emu_yield(void);
 /* Called by a thread: sleeps until emu_wake is called with this thread. what: the name of the
  * awaited object in reports. Mbarriers and copies in flight are built on it. */
 void emu_sleep(const char *what, EmuPlace place);
-/* Called by a thread. emu_wait_outside: lets other blocks run, then returns; the caller polls.
- * emu_tell_outside: notifies other blocks that a value they may poll has changed. Blocks run one
- * after another until one calls emu_wait_outside. */
-void emu_wait_outside(const char *what, EmuPlace place);
-void emu_tell_outside(void);
+/* Called by a thread. emu_wait_for_blocks: lets other blocks run, then returns; the caller polls.
+ * emu_notify_blocks: notifies other blocks that a value they may poll has changed. Blocks run one
+ * after another until one calls emu_wait_for_blocks. */
+void emu_wait_for_blocks(const char *what, EmuPlace place);
+void emu_notify_blocks(void);
 /* Called when all blocks of a kernel wait: runs work that a copy engine could do meanwhile, in some
  * order. False: there is none. */
 bool emu_run_copy(void);
-/* Called by a thread: lets the host run, then returns, as emu_wait_outside. */
+/* Called by a thread: lets the host run, then returns, as emu_wait_for_blocks. */
 void emu_wait_host(const char *what, EmuPlace place);
 EmuThread *emu_self(void);
 void emu_wake(EmuThread *t);

@@ -182,6 +182,7 @@ static bool proposes(LtPreference p, LtLayout y, int i) {
     return true;
 }
 
+/* Proposes algorithms, as cublasLtMatmulAlgoGetHeuristic. */
 static int heuristic(LtHandle h, LtDesc d, LtLayout a, LtLayout b, LtLayout c, LtLayout y,
                      LtPreference p, int most, LtHeuristic *out, int *n) {
     emu_called(&emu_calls.choices);
@@ -301,6 +302,7 @@ static void check_memory(const char *what, const void *p, LtLayout l, uint64_t a
             (int)align);
 }
 
+/* Checks a matmul as cublasLtMatmul does, then puts it into the stream. */
 static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayout la,
                   const void *b, LtLayout lb, const void *beta, const void *c, LtLayout lc, void *y,
                   LtLayout ly, const LtAlgorithm *algorithm, void *workspace,

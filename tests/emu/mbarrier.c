@@ -121,6 +121,7 @@ void emu_registers(int n, bool more, EmuPlace place) {
 
 /* --- begin and end of a block */
 
+/* Resets the state of the block that ran before. */
 void hopper_begin(Block *b) {
     Hopper *h = &b->hopper;
     size_t chunks = MAX_SHARED / 16;

@@ -65,6 +65,8 @@ static char *reduced(int size, Asked *const *asked, size_t n) {
     return sum;
 }
 
+/* Executes a collective: computes the result from the src of all ranks, then writes each rank's
+ * dst. */
 static void run_collective(int n_ranks, Asked *const *asked) {
     const Part *p = &asked[0]->part[0];
     size_t word = emu_nccl_bytes(p->type), n = p->n * word, size = (size_t)n_ranks;

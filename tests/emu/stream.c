@@ -161,6 +161,7 @@ static void run_until(cudaStream_t s, uint64_t until) {
     leave();
 }
 
+/* Puts work into a stream: runs it at once, or if streams run late queues it. */
 static void put(cudaStream_t s, Work w) {
     if (!s) s = &null_stream;
     if (!emu_setup.late || s == &null_stream) {

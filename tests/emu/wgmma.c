@@ -75,6 +75,8 @@ static float *element(WgmmaLater *const lane[32], int row, int column) {
     return &lane[l]->into->value[column / 8 * 4 + row / 8 * 2 + column % 2];
 }
 
+/* Computes the 16 rows of one warp: gathers a and b, multiplies, and adds to the accumulators of
+ * the lanes. */
 static void multiply(WgmmaLater *const lane[32], int warp) {
     static __thread float a[DEPTH][MOST_N], b[DEPTH][MOST_N];
     const EmuWgmma *w = &lane[0]->what;
@@ -102,6 +104,7 @@ static bool poisoned(const Accumulator *c) {
     return true;
 }
 
+/* The entry of the accumulators w->d. A new entry saves their value and poisons them. */
 static Accumulator *accumulator_of(Matmuls *p, const EmuWgmma *w, EmuPlace place) {
     Accumulator *none = NULL;
     if (!p->accumulators) p->accumulators = mem_calloc(ACCUMULATORS, sizeof *p->accumulators);
@@ -165,6 +168,8 @@ static void give_back(Accumulator *c, EmuPlace place) {
     memcpy(c->d, c->value, (size_t)c->n / 2 * sizeof *c->d);
 }
 
+/* Executes the matmuls for which a warp waits. When no matmul in flight writes an accumulator any
+ * more, its value is written back. */
 static void compute(void *const lanes[32]) {
     Wait *const *wait = (Wait *const *)lanes;
     EmuPlace place = emu_block->self->place;

@@ -134,17 +134,17 @@ inline void store_for_host(uint32_t *to, uint32_t x) {
 
 inline void flag_say(int *flag, int x) {
     __atomic_store_n(flag, x, __ATOMIC_RELEASE);
-    emu_tell_outside();
+    emu_notify_blocks();
 }
 inline void flag_wait(const int *flag, int x, EMU_HERE) {
     while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_setup.forget_flags)
-        emu_wait_outside("a flag", {file, line});
+        emu_wait_for_blocks("a flag", {file, line});
 }
 
 inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
     bool of_device = emu_is_device(flag, sizeof x);
     while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_setup.forget_flags)
-        (of_device ? emu_wait_outside : emu_wait_host)("a flag of a copy", {file, line});
+        (of_device ? emu_wait_for_blocks : emu_wait_host)("a flag of a copy", {file, line});
 }
 
 /* These are less exact on hardware, so tolerances of tests must leave room for them. */
