@@ -86,6 +86,7 @@ static void take(Bench *b, Arena *m, size_t n_workspace) {
     b->a.workspace = arena_take(m, n_workspace);
 }
 
+/* Measures one shape and prints its row. */
 static void bench(Bench *b, double peak) {
     Attention *a = &b->a;
     int n = team_size(b->team);

@@ -51,6 +51,7 @@ typedef struct Row {
     int loop;            // calls of one repetition
 } Row;
 
+/* The call of one op at one size, the bytes that the copy moves, and the calls of a repetition. */
 static Row row_of(const Bench *b, CollOp op, int64_t whole) {
     enum {
         MIN_BYTES = 32 << 20,
@@ -116,6 +117,7 @@ static void take_slowest(const Bench *b, double *s, int n) {
     }
 }
 
+/* Measures one op at one size beside the copy; rank 0 prints the row. */
 static void measure(Bench *b, const Row *r, Team *team) {
     static _Thread_local double op[MAX_REPS], copy[MAX_REPS], share[MAX_REPS];
     int reps = (int)o.reps, p = world_size(b->w);

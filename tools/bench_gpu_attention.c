@@ -27,6 +27,7 @@ static void backward(void *ctx, int set) {
                             b.set[set].out, b.set[set].lse);
 }
 
+/* Measures forward and backward of one shape and writes their rows. */
 static void attention(int64_t S, int64_t D, const char *way) {
     int64_t C = strtoll(gpu_options.channels, NULL, 10), T = gpu_options.tokens;
     b.a = (Attention){.B = T / S, .S = S, .H = C / D, .Hkv = C / D, .D = D, .bf16 = true};

@@ -143,6 +143,7 @@ static json_t *row_of(const Layer *l, const char *form, int64_t C, const Rates *
                      "sm80_tflops", r->sm80);
 }
 
+/* Measures one matmul in all ways, and writes its row. */
 static void measure(const Layer *l, Form f, int64_t C) {
     static const char *const forms[] = {"xw", "dx", "dw", "dw+"};
     char name[32] = "";

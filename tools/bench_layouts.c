@@ -184,6 +184,7 @@ static void read_units(Bench *b) {
     }
 }
 
+/* Reads the options that describe the model and the search, and lists the candidates. */
 static void list_candidates(Bench *b) {
     Space *s = &b->space;
     PriceShape *shape = &s->shape;

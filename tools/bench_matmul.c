@@ -141,6 +141,7 @@ typedef struct Round {
     ExecArg arg[2];
 } Round;
 
+/* Makes the oneDNN primitive that rounds n numbers. */
 static Round round_make(const float *from, uint16_t *to, int64_t n) {
     enum { BF16 = 2, F32 = 3, DESCRIPTION = 4096 };
     static char space[2][DESCRIPTION] __attribute__((aligned(64)));
@@ -237,7 +238,7 @@ typedef struct Data {
     Matmul p;
     float *a, *b, *y;
     uint16_t *a16, *b16;
-    Round round[2]; // of a and b
+    Round round[2]; // round[0]: of a, round[1]: of b
     Team *team;
     const Kernels *kernels;
     const char *set;
@@ -331,6 +332,8 @@ static void check_same(const Shape *s, Data *d, const double want[4], int who) {
     }
 }
 
+/* Measures one matmul with all contenders: checks that their results agree, runs them in turns,
+ * prints a row and returns it as JSON. */
 static json_t *bench(const Shape *s, bool bf16, Data *d, double peak) {
     Shape once = *s; // for the comparison of results: does not add to y
     once.add = false;
@@ -396,6 +399,8 @@ static bool same_matmul(const json_t *x, const json_t *y) {
     return true;
 }
 
+/* Adds the rows to the file of --json: replaces those of the same matmuls, keeps others of the same
+ * machine. */
 static void write_json(json_t *rows, int argc, char **argv) {
     char model[256];
     stamp_cpu(model, sizeof model);

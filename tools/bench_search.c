@@ -36,6 +36,7 @@ static const struct {
     {"gpt-3", "heads=96,channels=12288,seq=2048,vocab=50257", 96, 3145728},
 };
 
+/* Runs a search --rounds times and prints its line. */
 static void measure(Plan *p, const char *model, bool limited, const char *options) {
     static double search[MAX_ROUNDS], plan[MAX_ROUNDS];
     int rounds = (int)o.rounds;
@@ -62,6 +63,7 @@ static void measure(Plan *p, const char *model, bool limited, const char *option
 enum { OPTIONS_ALL, OPTIONS_BULK, OPTIONS_KEPT, OPTIONS_LAYOUT, N_OPTIONS };
 static const char *const option_words[] = {"all", "bulk", "no recompute", "layout"};
 
+/* Describes a case (model, depth, cluster, limits) and measures its search. */
 static void measure_case(int model, int64_t layers, int64_t ranks, bool limited, int options) {
     Plan *p = mem_calloc(1, sizeof *p);
     Machine *m = &p->machine;

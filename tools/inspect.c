@@ -71,6 +71,7 @@ static int32_t word(const IoMap *m, size_t i) {
 
 /* ---- token shards ---------------------------------------------------------------------------- */
 
+/* Prints a token as quoted text, or without a tokenizer its id. */
 static void print_token(int32_t id) {
     size_t n;
     const uint8_t *s = tokenizer ? tokenizer_token(tokenizer, id, &n) : NULL;
@@ -107,6 +108,7 @@ static void print_frequent(int64_t *count, int32_t n_ids, int64_t n_tokens) {
     printf("\n");
 }
 
+/* Prints the range of ids, the most frequent and the first ones. */
 static void print_ids(const Shard *s) {
     enum { PIECE = 1 << 16 };
     int64_t *count = mem_calloc(MOST_IDS, sizeof *count), different = 0;
@@ -321,6 +323,8 @@ static bool show_files(const char *path, struct dirent **names, int n, Err *e) {
            err(e, "%s: a folder without a checkpoint, a model, a tokenizer or tokens", path);
 }
 
+/* Prints a folder: a model or checkpoint, the newest checkpoint of a run, a tokenizer, or its
+ * files. */
 static bool show_folder(const char *path, Err *e) {
     int checkpoints = 0;
     struct dirent **names;

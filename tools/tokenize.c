@@ -70,6 +70,7 @@ typedef struct Texts {
     size_t n_bytes;
 } Texts;
 
+/* Maps the files that match the pattern; dies if there are none, or they are empty. */
 static Texts open_texts(const char *pattern) {
     Texts x = {0};
     glob_t found = {0};
@@ -209,15 +210,16 @@ static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to
     }
 }
 
-/* Where the last `fraction` of the text begins: at the next begin of a line, if there is one. */
+/* Offset at which the last `fraction` of the text begins, moved to the next begin of a line if
+ * there is one. */
 static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
     size_t at = n - (size_t)((double)n * fraction);
     const uint8_t *newline = at && at < n ? memchr(p + at - 1, '\n', n - at) : NULL;
     return newline ? (size_t)(newline - p) + 1 : at;
 }
 
-/* A tenth of the text, as nanoGPT's character data has it; of a large text what gives a million
- * tokens. */
+/* The default of --val-fraction: a tenth of the text, as in nanoGPT's character data, but at most 4
+ * MB, which give about a million tokens. */
 static double default_fraction(size_t n_bytes) {
     enum { MOST = 4000000 };
     if (o.val_tokens > 0 || !o.out[0]) return 0;
