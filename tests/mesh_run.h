@@ -12,7 +12,8 @@
 #include "parallel/step/outer.h"
 #include "tests/emu/emu.h"
 
-/* Three steps: moments of two, weights that moved twice. */
+/* MESH_STEPS: three steps; the last one starts from moments of two steps and weights that moved
+ * twice. */
 enum { MESH_STEPS = 3, MESH_MOST = 4 };
 
 typedef struct MeshRun {
@@ -33,17 +34,17 @@ typedef struct MeshRun {
     // each micro-batch is split into two of half of its sequences, whose number must be even
     bool in_halves;
     void (*before)(Model *m, void *ctx); // called by every rank before step 0; or NULL
-    void (*after)(Model *m, int step,
-                  void *ctx); // called by every rank after each step; or NULL
+    // called by every rank after each step; or NULL
+    void (*after)(Model *m, int step, void *ctx);
     void *ctx;
     Outer outer; // .every 0 means 1
-    int64_t skip,
-        // stream: sequences of a step in the stream of tokens (0: `sequences`). skip: sequences at
-        // the begin of the stream that are skipped
-        stream;
+    // stream: sequences of a step in the stream of tokens (0: `sequences`). skip: sequences at the
+    // start of the stream that are skipped
+    int64_t skip, stream;
     bool alike; // every coordinate of d gets the same `sequences`
     bool exact;
-    // compare the last step with its predicted collectives (not if ranks change their layout)
+    // compare the last step with its prediction, collectives and memory (not if ranks change their
+    // layout)
     bool priced;
     // another layout of the same ranks, to which the model is resharded before step `move`; or NULL
     const char *next;
@@ -51,11 +52,10 @@ typedef struct MeshRun {
     // results of rank 0; all ranks fill in the weights
     double loss[MESH_MOST], norm[MESH_MOST];
     int64_t n_params;
-    float *start,
-        // start, weights: [n_params] the logical model before and after training, tensor after
-        // tensor; freed by mesh_run_free
-        *weights;
-    int unpredicted; // if `priced`: number of collectives of the last step that were not predicted
+    // [n_params] the logical model before and after training, tensor after tensor; freed by
+    // mesh_run_free
+    float *start, *weights;
+    int unpredicted; // if `priced`: number of differences between the last step and its prediction
     bool agreed;     // every rank has the same losses and norms, bit for bit
 } MeshRun;
 

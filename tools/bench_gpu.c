@@ -126,6 +126,7 @@ void gpu_time_rounds(GpuJob *jobs, int n, int rounds) {
         for (int i = 0; i < jobs[j].sets; i++) jobs[j].run(jobs[j].ctx, i); // warm-up
         runs[j] = 1;
         if (gpu_options.round_ms <= 0) continue;
+        // as many runs as fill a round of --round-ms
         double fill = 1e-3 * gpu_options.round_ms / (round_of(&jobs[j], 2, clock) + 1e-9);
         runs[j] = fill < 2 ? 2 : fill > MOST_RUNS ? MOST_RUNS : (int)fill;
     }

@@ -210,7 +210,7 @@ static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to
     }
 }
 
-/* Offset at which the last `fraction` of the text begins, moved to the next begin of a line if
+/* Offset at which the last `fraction` of the text begins, moved to the next start of a line if
  * there is one. */
 static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
     size_t at = n - (size_t)((double)n * fraction);

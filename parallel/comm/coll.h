@@ -76,8 +76,8 @@ typedef struct CollCall {
     void *dst; // reduce: NULL except at the root
     // name of the call in tables, traces and messages, "dx of qkv"; a string constant
     const char *what;
-    // all_gather, reduce_scatter with dim 0: elements from the begin of one block of the whole to
-    // the begin of the next; 0: contiguous blocks
+    // all_gather, reduce_scatter with dim 0: elements from the start of one block of the whole to
+    // the start of the next; 0: contiguous blocks
     int64_t stride;
     // Device memory only: a staging buffer of the size of the whole tensor for strided blocks (dim
     // 1, stride != 0), which NCCL cannot send directly. Collectives in flight may share it. Its

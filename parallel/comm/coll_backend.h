@@ -33,7 +33,7 @@ typedef struct CollSpan {
     const CollCall *call;
     const Comm *comm;
     int64_t bytes; // received from other ranks
-    // coll_start called; returned. Device: both are the begin on the communication stream
+    // coll_start called; returned. Device: both are the start on the communication stream
     Moment begin, started;
     // coll_wait called; returned. Device: the compute stream begins to wait; goes on
     Moment wait, end;
@@ -173,7 +173,7 @@ static inline bool coll_has_blocks(CollOp op) {
 }
 /* Bytes that a rank receives from others, as ring volumes. */
 int64_t coll_bytes(const CollCall *call, int rank, int size);
-/* dim 0: elements from the begin of one block of the whole to the begin of the next. */
+/* dim 0: elements from the start of one block of the whole to the start of the next. */
 static inline int64_t coll_block_stride(const CollCall *call) {
     return call->stride ? call->stride : coll_elements(call);
 }

@@ -57,8 +57,8 @@ static void terminated(const Flight *f, double waited) {
     mpi_job_deliver();
 }
 
-/* Seconds to sleep after `still` seconds without a message. A quarter of the time waited so far, so
- * that a sleep delays a message by at most a quarter. */
+/* Seconds to sleep after `still` seconds without a message: a quarter of that time, so that a sleep
+ * delays a message by at most a quarter of its wait. */
 static double sleep_after(double still) {
     double pause = still / 4;
     return pause < 5e-6 ? 5e-6 : pause > 1e-4 ? 1e-4 : pause;

@@ -23,7 +23,7 @@ static const CollRecorder *recorder_of(const World *w) {
     return w && w->device ? w->device->recorder : NULL;
 }
 
-/* Dies if a collective is open. A collective may not start before the begin or end of a recording
+/* Dies if a collective is open. A collective may not start before the start or end of a recording
  * and be waited for after it. */
 static void check_closed(const CollRecording *r) {
     if (r->world && r->world->n_open > 0)

@@ -288,6 +288,8 @@ void emu_meet(uint32_t mask, const char *what, void *mine, EmuWork work, EmuPlac
     Warp *w = &b->warp[index / 32];
     if (!(mask >> lane & 1))
         emu_fail(place, "%s with mask %08x, in which lane %d is not", what, mask, lane);
+    // looks for an open meeting that waits for this lane: the lane joins the same meeting; another
+    // one at which lanes of this mask wait is an error
     for (uint32_t open = w->open; i = open ? __builtin_ctz(open) : 32, open; open &= open - 1) {
         const Meeting *m = &w->meeting[i];
         if (!(m->mask >> lane & 1)) continue;
@@ -471,6 +473,7 @@ void emu_run(const EmuLaunch *l) {
         Block *new[CLUSTER];
         begin_cluster(pool, &n_used, l, at * l->cluster, new);
         for (unsigned j = 0; j < l->cluster; j++) run_block(new[j]);
+        // after each new cluster the blocks that wait for others run again
         for (int j = 0; j < n_used; j++)
             if (pool->at[j]->cluster[0] != new[0] && pool->at[j]->n_live) run_block(pool->at[j]);
     }

@@ -14,7 +14,7 @@ static int box_bytes(const EmuTensorMap *m) {
 }
 
 /* Address in shared memory of byte `offset` of a box. The swizzle pattern depends on the address,
- * counted from the begin of the block's shared memory. */
+ * counted from the start of the block's shared memory. */
 static char *swizzled(const Bulk *b, int offset) {
     const char *memory = emu_block->shared.memory;
     int64_t at = b->shared + offset - memory;

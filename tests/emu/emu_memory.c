@@ -19,10 +19,10 @@
  *  pages:   | .. strip | memory ................ | strip | page without access
  *                      ^ p, aligned
  *
- * The pages of an allocation (here: a piece) are inaccessible, so host code that touches them ends
- * with a signal. When work of a device touches them first, the signal handler touched() makes the
- * piece accessible. When the work ends, the strips of such pieces are checked and the pieces are
- * made inaccessible again. So a kernel pays for the few pieces that it uses, not for all. */
+ * The pages of an allocation (here: a piece) are inaccessible, so host code that touches them is
+ * ended by a signal. When work of a device touches them first, the signal handler touched() makes
+ * the piece accessible. When the work ends, the strips of such pieces are checked, and the pieces
+ * are made inaccessible again. So a kernel pays for the few pieces that it uses, not for all. */
 enum { STRIP = 256, POISON = 0xff, STRIP_BYTE = 0x77, PIECES = 4096 };
 
 typedef struct Memory {

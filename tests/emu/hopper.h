@@ -8,7 +8,7 @@
  * result that was not waited for is NaN, and so is a source that was overwritten while it was still
  * needed.
  *
- * Offsets in shared memory count from the begin of the block's dynamic shared memory, as in
+ * Offsets in shared memory count from the start of the block's dynamic shared memory, as in
  * descriptors. */
 #ifndef TESTS_EMU_HOPPER_H
 #define TESTS_EMU_HOPPER_H

@@ -14,7 +14,7 @@ extern const char *const emu_nccl_words[];
 /* Where the memory of a call lies in registered memory. */
 typedef struct Place {
     int piece;    // number 1, 2, ... of the piece in the communicator; 0: not registered
-    ptrdiff_t at; // bytes from the begin of the piece
+    ptrdiff_t at; // bytes from the start of the piece
 } Place;
 typedef struct Part {
     Kind kind;
