@@ -97,11 +97,15 @@ def run(command, env):
 
 
 class Contestant:
+    """A program with its command, its measurements so far, and parse(output) -> (ms of each step,
+    other results)."""
+
     def __init__(self, name, dtype, command, env, parse, meta=None):
         self.name, self.dtype, self.command, self.env = name, dtype, command, env
         self.parse, self.meta, self.runs = parse, meta or {}, []
 
     def measure(self):
+        """Runs the program once; again if other processes used the machine, at most TRIES times."""
         best = None
         for _ in range(TRIES):
             out, others = run(self.command, self.env)
@@ -117,6 +121,7 @@ class Contestant:
               flush=True)
 
     def result(self, tokens, flops, peak):
+        """The result of a row: medians over all runs."""
         ms = statistics.median(r["ms"] for r in self.runs)
         r = dict(self.meta, program=self.name, dtype=self.dtype, median_ms=ms,
                  tokens_per_s=1e3 * tokens / ms, gflops=flops / ms / 1e6, runs=self.runs)
@@ -126,6 +131,7 @@ class Contestant:
 
 
 def ours(tmp, row, dtype, threads, steps, args):
+    """train_gpt as a contestant."""
     name, model, B, T, _ = row
     out = os.path.join(tmp, f"{name}.{dtype}.{threads}.json")
     spec = ",".join(f"{k}={v}" for k, v in model.items()) + f",seq={positions(model, T)}"
@@ -213,6 +219,7 @@ def mkl_key(tmp):
 
 
 def bench_row(args, tmp, row, tuned, peak):
+    """Measures all contestants of a row in turns. Returns the record of the row."""
     name, model, B, T, steps = row
     print(f"{name}: {model}, B={B} T={T}", file=sys.stderr)
     contestants = [ours(tmp, row, d, 2, steps, args) for d in args.dtypes]

@@ -290,6 +290,8 @@ class Watch:
             self.p.wait()
 
     def seen(self):
+        """Medians of clock and power, and the highest temperature, without the first quarter of the
+        samples."""
         if not self.p:
             return None
         rows = []
@@ -514,6 +516,7 @@ def curve_of_cpu(run, r):
 
 
 def curves_of_ranks(run, r):
+    """Losses of ranks that share the GPU, compared with one rank, in fp32."""
     seq, steps, r["ranks"] = (8, 2, []) if run.rehearse else (256, 20, [])
     size = "layers=1,heads=4,channels=16" if run.rehearse else "layers=4,heads=4,channels=256"
     model = f"{size},seq={seq},vocab=257"

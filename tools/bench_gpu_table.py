@@ -47,6 +47,7 @@ def fact(what, text, good=None):
 
 
 def check_rows(data):
+    """Rows of tests, sanitizer and probes."""
     tests, sanitizer, probes = (data.get(k) or {} for k in ("tests", "sanitizer", "probes"))
     rows = []
     if "passed" in tests:
@@ -76,6 +77,7 @@ def check_rows(data):
 
 
 def curve_rows(r):
+    """Rows of losses."""
     rows, right = [], True if r.get("tinyshakespeare") else "another text"
     if "gap_fp32" in r:
         for what, gap, most in (
@@ -98,6 +100,7 @@ def curve_rows(r):
 
 
 def train_rows(r):
+    """Rows of whole steps: MFU, and speed relative to torch.compile."""
     rows = []
     for x in r.get("rows", []):
         name = f"{x['model']}, B = {x['B']}"
@@ -185,6 +188,8 @@ def own_rows(matmuls):
 
 
 def matmul_rows(rows):
+    """Rows of matmuls: the matmuls of a step relative to the library, a padded vocabulary, the own
+    kernel, errors of the prediction."""
     out, matmuls = [], [r for r in rows if r["stage"] == "matmuls" and r["library_tflops"] > 0]
     for C in sorted({r["C"] for r in matmuls}):
         mine = [r for r in of_a_step(matmuls, C) if r["same_epilogue"]]
@@ -223,6 +228,7 @@ def fused_rows(rows):
 
 
 def kernel_rows(r):
+    """Rows of attention, layers bound by memory, matmuls and fused matmuls."""
     rows = r.get("rows", [])
     peer = r.get("torch_attention") or {}
     out = attention_rows(rows, peer.get("rows") or [])

@@ -59,6 +59,7 @@ def chosen(cache):
 
 
 def point(rate, rounds):
+    """Measures steps with a schedule and serial steps at one rate of the links."""
     bench_page.up(2, rate)
     with tempfile.TemporaryDirectory() as cache:
         best = chosen(cache)

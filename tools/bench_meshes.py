@@ -52,6 +52,7 @@ def shape(channels):
 
 
 def predict(hosts, channels, layout, folder):
+    """The prediction of train_gpt --plan for a layout on a cluster of these hosts."""
     cluster = os.path.join(folder, "cluster.txt")
     rate = 0.956 * RATE  # without headers of frames
     with open(cluster, "w") as f:
@@ -78,6 +79,8 @@ def train(hosts, channels, layouts, steps, folder):
 
 
 def measure(cluster, args, folder):
+    """Trains every scheme on one cluster. Returns its rows, and earlier ones of schemes that were
+    not measured."""
     hosts, channels, layouts = cluster
     bench_page.up(hosts, f"{RATE}mbit")
     named = [(s, name) for s, name in zip(SCHEMES, layouts) if name and args.scheme in s]

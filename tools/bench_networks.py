@@ -133,6 +133,8 @@ def start_s(trainer, calibrate):
 
 
 def measure(case, args, folder):
+    """Runs --layout auto on the cluster of a case, then trains the layout that it keeps and the
+    others. Returns the record of the case."""
     bench_page.up(case.hosts, *case.net)
     on_lab = bench_page.on_lab(case.hosts, case.ranks, folder)
     shape = ["--model", case.model, "--batch", str(case.batch), "--threads", "1"]

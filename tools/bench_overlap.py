@@ -128,6 +128,8 @@ def candidates(still, most):
 
 
 def measure(case, _, cache):
+    """Plans a case, trains the candidates without overlap, then the finals. Returns the record of
+    the case."""
     if case[1]:
         bench_page.up(*case[1])
     case = sized(case, cache)
@@ -149,6 +151,7 @@ def measure(case, _, cache):
 
 
 def summary(case, finals, megatron, megatron_overlap, none, alike, chosen):
+    """The figures of a case: those of the five named layouts, and ratios to the chosen one."""
     held = lambda r: r["tensor_ms"] + r["other_ms"]
     best = min(finals.values(), key=lambda r: r["ms"])
     ratio = lambda r: round(r["ms"] / chosen["ms"], 3)

@@ -24,7 +24,7 @@ Whatever the compiler, the following must hold:
                        and has at most MOST_PER_ELEMENT instructions an element
     norm, embedding    the norm of a residual fetches all words of a row, the embedding's backward
                        four rows, before the first is added
-    stores             there, in a reduce and in casts of weights, of whole words
+    stores             of whole words in the embedding's backward, a reduce and casts of weights
     classifier         at most MOST_PER_LOGIT instructions a logit
 
 The other numbers must equal the table if the compiler is the table's; another compiler may change
@@ -189,6 +189,7 @@ def waits_for_memory(code):
 
 
 def table(folder, tool, wrong):
+    """The rows of the table. Appends violations of the rules above to `wrong`."""
     rows = []
     for file, wanted in KERNELS.items():
         path = os.path.join(folder, file)
@@ -220,7 +221,7 @@ def table(folder, tool, wrong):
                 wrong.append(f"{name}: no loop has exponentials and matmuls")
             if "attention" in file and any(m and b < e for _, e, b, m, _ in inner):
                 wrong.append(f"{name}: exponentials without a matmul beside them")
-            words = int(name.split(", ")[1]) if file == "layers/norm" else 0  # of each lane
+            words = int(name.split(", ")[1]) if file == "layers/norm" else 0  # of a lane
             if "backward_rows" in name:
                 turn = next((code[a:b + 1] for a, b in loops(code)
                              if any("SHFL.BFLY" in x for x in code[a:b + 1])), [])
@@ -234,8 +235,8 @@ def table(folder, tool, wrong):
             if "forward_rows" in name or file == "layers/embedding":
                 first = code[:next(i for i, x in enumerate(code) if "FADD" in x)]
                 ahead = sum("LDG.E.128" in x for x in first)
-                # of x and its addend; 4 rows of dx, 4 of dwte, whose floats take two loads beside
-                # bf16
+                # loads of x and of its addend; embedding: of 4 rows of dx and 4 of dwte, whose fp32
+                # takes two loads for one of bf16
                 least = 2 * words or (8 if "float, 4" in name else 12)
                 rows[-1] += f"; {ahead} loads before a sum"
                 if ahead < least:

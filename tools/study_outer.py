@@ -49,6 +49,7 @@ def say(command, **more):
 
 
 def make_data(tmp):
+    """Writes the text, a tokenizer and token shards to a folder."""
     bible = shutil.which("bible", path=os.environ.get("PATH", "") + ":/usr/games")
     if not bible:
         raise SystemExit("study_outer: the text is that of the package bible-kjv: apt-get "
@@ -64,6 +65,7 @@ def make_data(tmp):
 
 
 def train(tmp, setting, args):
+    """Trains one setting. Returns its losses by bytes received."""
     name, every, fragments, more = setting
     log = os.path.join(tmp, "log.jsonl")
     command = ["build/train_gpt", "--train", "TMP/tokens_train.bin", "--val", "TMP/tokens_val.bin",
