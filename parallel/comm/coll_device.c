@@ -84,16 +84,16 @@ static void peers_leave(World *w) {
 /* READY: the host waits until rank o has made the call. Other signals: the host waits until all
  * ranks are done with this rank's block. Then the event of rank o is recorded, and the stream waits
  * for it. */
-static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+static void wait_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call) {
-    bool ready = sign == SIGN_READY;
+    bool ready = signal == SIGNAL_READY;
     ready ? (void)threads_block(c, number, call, o) : threads_blocks_done(c, number, call);
     device_follow(s, ready ? their_events(c, o, number)->ready : their_block_event(c, o, number));
 }
 
-static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+static void send_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call) {
-    (void)s, (void)sign; // the caller has recorded the event of the block
+    (void)s, (void)signal; // the caller has recorded the event of the block
     threads_block_done(c, number, call, o);
 }
 

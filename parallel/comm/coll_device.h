@@ -64,23 +64,23 @@ typedef struct CallQueue {
 CallQueue *queue_open(void (*check)(void *ctx), void *ctx);
 void queue_close(CallQueue *q);
 /* Local. queue_take: the next entry, filled from `of` (a call or a replay); blocks while the host
- * is MAX_QUEUED entries ahead of the device. queue_given: marks that the entry is completely in its
- * stream. queue_settle: waits for the last entry. */
+ * is MAX_QUEUED entries ahead of the device. queue_enqueued: the entry is now completely in its
+ * stream. queue_drain: waits for the last entry. */
 Queued *queue_take(CallQueue *q, const Queued *of);
-void queue_given(CallQueue *q, Queued *t);
-void queue_settle(const CallQueue *q);
+void queue_enqueued(CallQueue *q, Queued *t);
+void queue_drain(const CallQueue *q);
 /* Local, called with the lock held. queue_too_long: has a wait that began at `since` reached its
- * limit? queue_others: writes the other ranks of the group whose event in `part` has not come. part
- * NULL: writes all of them, joined by "or", since at least one is missing. */
+ * limit? queue_missing: writes the other ranks of the group whose event in `part` has not come.
+ * part NULL: writes all of them, joined by "or", since at least one is missing. */
 bool queue_too_long(double since, double limit);
-void queue_others(const Comm *c, const Event *part, char text[QUEUE_TEXT]);
+void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]);
 
 /* ---- calls by blocks: coll_device_blocks.c */
 
 /* What one rank signals to another: READY: src may be read, and dst or the slots be written. SLOT:
  * the term for the other rank's sum is stored in its slot. READ: the other rank's block has been
  * read. */
-typedef enum { SIGN_READY, SIGN_SLOT, SIGN_READ, N_SIGNS } BlockSign;
+typedef enum { SIGNAL_READY, SIGNAL_SLOT, SIGNAL_READ, N_SIGNALS } BlockSignal;
 
 /* How ranks signal each other and address each other's memory: by events between threads
  * (coll_device.c), by flags in memory between processes (coll_nccl_blocks.c). */
@@ -88,9 +88,9 @@ typedef struct BlockTransport {
     bool host_waits; // wait_signal blocks the host until the other rank has made the call
     /* Local. send_signal: stream s signals rank o when it comes to this point. wait_signal: later
      * work of stream s waits for the signal of rank o. */
-    void (*send_signal)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+    void (*send_signal)(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call);
-    void (*wait_signal)(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+    void (*wait_signal)(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call);
     // src of rank o, as an address of this rank
     const void *(*src)(Comm *c, int o, uint64_t number, const CollCall *call);

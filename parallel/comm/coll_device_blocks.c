@@ -78,7 +78,7 @@ void device_blocks_begin(Comm *c, uint64_t number, const CollCall *call, Stream 
 static void end_watch(const Comm *c, BlockEvents *at) {
     if (!at->queued) return;
     device_record(at->queued->done, device_stream());
-    queue_given(device_world(c)->queue, at->queued);
+    queue_enqueued(device_world(c)->queue, at->queued);
     at->queued = NULL;
 }
 
@@ -92,7 +92,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
     if (at->copied == number) return;
     at->copied = number;
     for (int o = 0; o < c->size; o++)
-        w->transport->wait_signal(c, w->comm, o, SIGN_READY, number, call);
+        w->transport->wait_signal(c, w->comm, o, SIGNAL_READY, number, call);
     device_begins(c, number, w->comm);
     if (!at->queued) device_blocks_begin(c, number, call, w->comm);
     for (int i = 0; i < c->size; i++) {
@@ -102,7 +102,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
         if (src != to) device_copy_in(w->comm, to, src, (size_t)coll_block_bytes(call));
         device_say(w->comm, flags_of(c, number) + o, (uint32_t)number);
         device_record(at->part[o], w->comm);
-        w->transport->send_signal(c, w->comm, o, SIGN_READ, number, call);
+        w->transport->send_signal(c, w->comm, o, SIGNAL_READ, number, call);
     }
     device_completes(c, number, w->comm);
 }
@@ -126,7 +126,7 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     f.dst[0] = call->dst;
     for (int o = 0; o < c->size; o++) {
         f.src[o] = (const char *)call->src + o * coll_block_bytes(call);
-        w->transport->wait_signal(c, w->comm, o, SIGN_SLOT, number, call);
+        w->transport->wait_signal(c, w->comm, o, SIGNAL_SLOT, number, call);
     }
     device_begins(c, number, w->comm);
     device_reduce(w->comm, &f, reduce_type(call));
@@ -147,14 +147,14 @@ void *device_block(Comm *c, uint64_t number, const CollCall *call, int o) {
         return coll_own_block(call, o);
     }
     if (o == c->rank) return (char *)(uintptr_t)call->src + o * coll_block_bytes(call);
-    transport->wait_signal(c, device_stream(), o, SIGN_READY, number, call);
+    transport->wait_signal(c, device_stream(), o, SIGNAL_READY, number, call);
     return (char *)(uintptr_t)transport->src(c, o, number, call) + c->rank * coll_block_bytes(call);
 }
 
 void device_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
     if (call->op != COLL_REDUCE_SCATTER) return; // all_gather: the copies send the signals
     device_record(events_of(c, number)->part[o], device_stream());
-    device_world(c)->transport->send_signal(c, device_stream(), o, SIGN_SLOT, number, call);
+    device_world(c)->transport->send_signal(c, device_stream(), o, SIGNAL_SLOT, number, call);
 }
 
 void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call) {
@@ -168,6 +168,6 @@ void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call) {
         // wait until all ranks have read src; this rank's copy ended before the matmul began
         for (int o = 0; o < c->size; o++)
             if (o != c->rank)
-                transport->wait_signal(c, device_stream(), o, SIGN_READ, number, call);
+                transport->wait_signal(c, device_stream(), o, SIGNAL_READ, number, call);
     end_watch(c, at);
 }

@@ -25,13 +25,13 @@ Queued *queue_take(CallQueue *q, const Queued *of) {
     return t;
 }
 
-void queue_given(CallQueue *q, Queued *t) {
+void queue_enqueued(CallQueue *q, Queued *t) {
     pthread_mutex_lock(&q->lock);
     t->in_stream = true;
     pthread_mutex_unlock(&q->lock);
 }
 
-void queue_settle(const CallQueue *q) {
+void queue_drain(const CallQueue *q) {
     if (q->end > 0) device_await(q->at[(q->end - 1) % MAX_QUEUED].done);
 }
 
@@ -41,7 +41,7 @@ bool queue_too_long(double since, double limit) {
     return coll_expired() || (limit > 0 && coll_now() - since > limit);
 }
 
-void queue_others(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
+void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
     text[0] = 0;
     for (int i = 0; i < c->size; i++) {
         size_t at = strlen(text);
@@ -79,7 +79,7 @@ static void check_oldest(CallQueue *q) {
     if (!c || t->since == 0) t->since = c ? coll_now() : 0;
     if (!c || !queue_too_long(t->since, t->limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
-    queue_others(c->comm, t->part, others);
+    queue_missing(c->comm, t->part, others);
     coll_expire(c->comm, coll_describe(c->comm, &c->call, what), coll_now() - t->since, others);
 }
 

@@ -31,7 +31,7 @@ void nccl_check(const NcclWorld *n, int result, const char *what, const Comm *c)
 
 /* ---- groups */
 
-/* Makes the communicator of a group, registers memory with it, and opens signs if ranks share
+/* Makes the communicator of a group, registers memory with it, and opens signals if ranks share
  * memory. */
 static void nccl_open(Comm *c) {
     NcclWorld *n = c->world->device_impl;
@@ -44,24 +44,24 @@ static void nccl_open(Comm *c) {
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
     group_share(&all, &id, sizeof id);
-    queue_settle(n->device.queue);
+    queue_drain(n->device.queue);
     nccl_watch_host(n, c, "a communicator");
     nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
     nccl_watch_open(n, g);
     nccl_watch_host(n, c, "registered memory");
     nccl_register_all(n, g);
-    if (nccl_shares(n)) nccl_signs_open(g);
+    if (nccl_shares(n)) nccl_signals_open(g);
     nccl_watch_host(n, c, NULL);
 }
 
 static void nccl_close(Comm *c) {
     NcclWorld *n = c->world->device_impl;
     NcclGroup *g = c->device;
-    queue_settle(n->device.queue);
+    queue_drain(n->device.queue);
     coll_barrier(c); // no rank reads the memory of others any more
     nccl_watch_host(n, c, "the end of a communicator");
     nccl_deregister_all(n, g);
-    nccl_signs_close(g);
+    nccl_signals_close(g);
     nccl_watch_close(n, g);
     nccl_check(n, n->f->destroy(g->comm), "the end of a communicator", c);
     nccl_watch_host(n, c, NULL);
@@ -219,7 +219,7 @@ static void nccl_start(Comm *c, uint64_t number, const CollCall *call) {
     nccl_check(n, run(n, g, call), call->what, c);
     device_completes(c, number, n->device.comm);
     device_record(g->done[at], n->device.comm);
-    t ? queue_given(n->device.queue, t) : nccl_record_end(n, g->done[at]);
+    t ? queue_enqueued(n->device.queue, t) : nccl_record_end(n, g->done[at]);
     leave_multiprocessors(n, 1);
 }
 
@@ -288,7 +288,7 @@ void world_use_nccl(World *w) {
     n->device.comm = device_comm_stream(), n->notes = device_comm_stream(),
     n->fork = device_event();
     nccl_record_open(n);
-    n->device.apart = true, n->device.transport = &nccl_by_signs,
+    n->device.apart = true, n->device.transport = &nccl_by_flags,
     n->device.queue = queue_open(nccl_check_all, n);
     world_set_device(w, &n->backend, n);
 }

@@ -14,11 +14,11 @@ enum { MAX_REGISTERED = 32 }; // memory allocations
 typedef struct NcclGroup {
     DeviceGroup blocks;
     NcclComm comm;
-    // If the group's ranks have opened each other's memory, else NULL: signs[N_SIGNS][size], the
-    // signals from each rank to this one (coll_nccl_blocks.c); their_signs[size], the address of
-    // each rank's `signs`
-    uint32_t *signs;
-    void **their_signs;
+    // If the group's ranks have opened each other's memory, else NULL: signals[N_SIGNALS][size],
+    // from each rank to this one (coll_nccl_blocks.c); their_signals[size], the address of each
+    // rank's `signals`
+    uint32_t *signals;
+    void **their_signals;
     Comm *group;
     struct NcclGroup *next, *next_open; // next: list of the world; next_open: list of the process
     Event done[COLL_IN_FLIGHT];         // event after each call
@@ -83,10 +83,10 @@ bool nccl_share(World *w, Err *e);
  * p. */
 void **nccl_open_memory(Comm *c, void *p, Err *e);
 void nccl_close_memory(const Comm *c, void **theirs);
-void nccl_signs_open(NcclGroup *g);
-void nccl_signs_close(NcclGroup *g);
+void nccl_signals_open(NcclGroup *g);
+void nccl_signals_close(NcclGroup *g);
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call);
-extern const BlockTransport nccl_by_signs;
+extern const BlockTransport nccl_by_flags;
 
 /* Local. Called by the watchdog beside its check of the queue: ends the job at an error of NCCL, or
  * if a host call of NCCL takes too long. */

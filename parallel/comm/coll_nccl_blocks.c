@@ -3,9 +3,9 @@
  * other's registered memory by CUDA IPC (layers/cuda/peer.h). The memory of a call has the same
  * offset on all ranks, so no address is sent.
  *
- * Events do not reach other processes. Instead streams write signs into each other's memory and
- * wait for them; the host does not wait for other ranks. A sign is a 32-bit word that holds the
- * number of a call. All signs of one kind from one rank are written by one stream, so they only
+ * Events do not reach other processes. Instead streams write signals into each other's memory and
+ * wait for them; the host does not wait for other ranks. A signal is a 32-bit word that holds the
+ * number of a call. All signals of one kind from one rank are written by one stream, so they only
  * grow. A stream that waits for a number occupies no multiprocessor.
  *
  * A call is an entry of the queue that the watchdog checks (coll_device_watch.c), from its start to
@@ -87,45 +87,46 @@ static char *at_rank(const Comm *c, const CollCall *call, int o, const void *p) 
         c->label);
 }
 
-/* ---- signs */
+/* ---- signals */
 
-void nccl_signs_open(NcclGroup *g) {
+void nccl_signals_open(NcclGroup *g) {
     Comm *c = g->group;
     Err e = {{0}};
-    size_t bytes = N_SIGNS * (size_t)c->size * sizeof(uint32_t);
-    g->signs = device_alloc(bytes);
-    device_zero(g->signs, bytes);
-    g->their_signs = nccl_open_memory(c, g->signs, &e);
-    if (!g->their_signs) die("ranks along %s cannot open each other's flags: %s", c->label, e.text);
+    size_t bytes = N_SIGNALS * (size_t)c->size * sizeof(uint32_t);
+    g->signals = device_alloc(bytes);
+    device_zero(g->signals, bytes);
+    g->their_signals = nccl_open_memory(c, g->signals, &e);
+    if (!g->their_signals)
+        die("ranks along %s cannot open each other's flags: %s", c->label, e.text);
     device_blocks_open(c);
 }
 
-void nccl_signs_close(NcclGroup *g) {
-    if (!g->signs) return;
-    nccl_close_memory(g->group, g->their_signs);
+void nccl_signals_close(NcclGroup *g) {
+    if (!g->signals) return;
+    nccl_close_memory(g->group, g->their_signals);
     coll_barrier(g->group);
     device_blocks_close(g->group);
-    device_free(g->signs);
+    device_free(g->signals);
 }
 
-/* Writes this rank's sign in the memory of rank o. */
-static void send_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+/* Writes this rank's signal in the memory of rank o. */
+static void send_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call) {
-    uint32_t *theirs = ((const NcclGroup *)c->device)->their_signs[o];
+    uint32_t *theirs = ((const NcclGroup *)c->device)->their_signals[o];
     (void)call;
-    if (o != c->rank) device_say(s, theirs + (int)sign * c->size + c->rank, (uint32_t)number);
+    if (o != c->rank) device_say(s, theirs + (int)signal * c->size + c->rank, (uint32_t)number);
 }
 
-/* Waits for the sign of rank o. For o = this rank, waits for an event instead. */
-static void wait_signal(Comm *c, Stream s, int o, BlockSign sign, uint64_t number,
+/* Waits for the signal of rank o. For o = this rank, waits for an event instead. */
+static void wait_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call) {
     const NcclGroup *g = c->device;
     const BlockEvents *at = &g->blocks.at[number % COLL_IN_FLIGHT];
     (void)call;
     if (o != c->rank)
-        device_wait_said(s, g->signs + (int)sign * c->size + o, (uint32_t)number);
+        device_wait_said(s, g->signals + (int)signal * c->size + o, (uint32_t)number);
     else
-        device_follow(s, sign == SIGN_READY ? at->queued->begun : at->part[o]);
+        device_follow(s, signal == SIGNAL_READY ? at->queued->begun : at->part[o]);
 }
 
 static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call) {
@@ -133,12 +134,13 @@ static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call)
     return at_rank(c, call, o, call->src);
 }
 
-const BlockTransport nccl_by_signs = {
+const BlockTransport nccl_by_flags = {
     .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call) {
     // copies of this rank come after the event of the next line
     if (BASE_DEBUG) device_poison_blocks(c, call);
     device_blocks_begin(c, number, call, device_stream());
-    for (int o = 0; o < c->size; o++) send_signal(c, device_stream(), o, SIGN_READY, number, call);
+    for (int o = 0; o < c->size; o++)
+        send_signal(c, device_stream(), o, SIGNAL_READY, number, call);
 }

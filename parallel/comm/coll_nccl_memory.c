@@ -113,7 +113,7 @@ void nccl_register(World *w, void *p, size_t n_bytes) {
     if (!shares && (!n->f->buffer_register || !n->f->buffer_deregister)) return;
     if (i == MAX_REGISTERED) die("more than %d allocations are registered", MAX_REGISTERED);
     n->registered[i].p = p, n->registered[i].n_bytes = n_bytes;
-    queue_settle(n->device.queue);
+    queue_drain(n->device.queue);
     coll_barrier(w->all); // the calls of other ranks are done too
     if (shares && !(n->registered[i].theirs = nccl_open_memory(w->all, p, &e)))
         die("ranks cannot open each other's memory: %s", e.text);
@@ -128,7 +128,7 @@ void nccl_deregister(World *w, void *p) {
     NcclWorld *n = w->device_impl;
     int i = find(n, p);
     if (i == MAX_REGISTERED) return;
-    queue_settle(n->device.queue);
+    queue_drain(n->device.queue);
     coll_barrier(w->all); // kernels of other ranks may read the memory too
     for (NcclGroup *g = n->groups; g; g = g->next) deregister_one(n, g, i);
     if (n->registered[i].theirs) {

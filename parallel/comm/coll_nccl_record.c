@@ -86,13 +86,13 @@ static void replay(World *w, void *r, void (*launch)(void *recording), void *rec
     Queued *t = queue_take(n->device.queue, &(Queued){.replay = r, .limit = w->limit});
     launch(recording);
     device_record(t->done, device_stream());
-    queue_given(n->device.queue, t);
+    queue_enqueued(n->device.queue, t);
 }
 
 static void forget(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
     Recorded *r = recording;
-    queue_settle(n->device.queue);
+    queue_drain(n->device.queue);
     pthread_mutex_lock(&n->device.queue->lock);
     n->device.queue->first = n->device.queue->end; // the watchdog no longer reads the recording
     pthread_mutex_unlock(&n->device.queue->lock);

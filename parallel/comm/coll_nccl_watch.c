@@ -103,7 +103,7 @@ static void check_host_call(const NcclWorld *n) {
     const Comm *c = n->opening.comm;
     if (!c || !queue_too_long(n->opening.since, n->opening.limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
-    queue_others(c, NULL, others);
+    queue_missing(c, NULL, others);
     snprintf(what, sizeof what, "%s along %s", n->opening.what, comm_label(c));
     coll_expire(c, what, coll_now() - n->opening.since, others);
 }
