@@ -170,7 +170,7 @@ void world_set_phase(World *w, const char *phase);
 /* Counters of this rank since the last reset: one row per (what, op, group). */
 typedef struct CollCount {
     const char *what;
-    char label[24]; // of the group
+    char label[24]; // label of the group
     CollOp op;
     int size;             // size of the group
     int64_t calls, bytes; // received from other ranks

@@ -27,8 +27,8 @@
  * For device memory these times are events in the streams, read when the step is done
  * (layers/device_clock.h).
  *
- * A collective that this rank has waited for. On the host the counters' seconds are the exposed
- * time. */
+ * CollSpan: one collective that this rank has waited for. On the host the counters' seconds are the
+ * exposed time. */
 typedef struct CollSpan {
     const CollCall *call;
     const Comm *comm;
@@ -46,6 +46,7 @@ typedef void CollWatch(void *ctx, const CollSpan *s);
  * host memory are reported as never exposed. */
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock);
 
+/* A backend. Each function says whether it is local or collective; NULL where that is allowed. */
 typedef struct CollBackend {
     const char *name;
     bool polled; // collectives progress only inside progress() and wait()
@@ -90,7 +91,7 @@ typedef struct CollBackend {
 
 typedef struct CountRow {
     CollCount count;
-    const Comm *comm;
+    const Comm *comm; // NULL: the row is free
 } CountRow;
 
 struct Comm {
