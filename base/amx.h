@@ -4,9 +4,9 @@
  *
  * with fp32 c[16][16] and dwords a[16][16], b[16][16] that hold two bf16 each. Tile numbers are
  * constants from 0 to 7; calls are statements, not expressions. A thread works on tiles between
- * tiles_begin and tiles_end. SIMD_TILES is 0 where the instruction set has no tiles; the rest is
- * then never called. The tests compile the same callers against tests/emu/include/base/amx.h, which
- * does this in plain C.
+ * tiles_begin and tiles_end. SIMD_TILES is 0 where the instruction set has no tiles; the functions
+ * are then never called. Tests compile the same callers against tests/emu/include/base/amx.h, which
+ * does the same in plain C.
  */
 #ifndef BASE_AMX_H
 #define BASE_AMX_H
@@ -19,7 +19,7 @@ enum { TILE_SIDE = 16 };
 #include <immintrin.h>
 
 enum { SIMD_TILES = 1 };
-static inline void tiles_begin(void) { // all tiles whole
+static inline void tiles_begin(void) { // configures all 8 tiles as 16 rows of 64 bytes
     const struct {
         uint8_t palette, start_row, zero[14];
         uint16_t row_bytes[16];

@@ -14,15 +14,15 @@ Arena arena_measure(const char *name) {
 }
 
 void *arena_take(Arena *a, size_t n_bytes) {
-    size_t at = a->used;
-    if (n_bytes > SIZE_MAX / 2 - at) die("arena %s: size overflows", a->name);
-    a->walk = (a->walk ^ n_bytes) * 1099511628211u; // FNV-1a, of words
-    a->used = at + (n_bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    size_t offset = a->used;
+    if (n_bytes > SIZE_MAX / 2 - offset) die("arena %s: size overflows", a->name);
+    a->walk = (a->walk ^ n_bytes) * 1099511628211u; // FNV-1a hash of the sizes
+    a->used = offset + (n_bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     if (!a->base) return NULL;
     if (a->used > a->cap)
         die("arena %s: %zu bytes taken of %zu measured: the two walks differ", a->name, a->used,
             a->cap);
-    return a->base + at;
+    return a->base + offset;
 }
 
 void arena_commit(Arena *a) {
@@ -46,12 +46,13 @@ void arena_commit(Arena *a) {
 
 size_t arena_resident(const Arena *a) {
     enum { PAGES = 4096 };
-    unsigned char in_memory[PAGES]; // a byte for each page: bit 0
+    // from mincore: one byte per page, bit 0 set if the page is in memory
+    unsigned char in_memory[PAGES];
     size_t page = (size_t)sysconf(_SC_PAGESIZE), sum = 0;
     if (a->memory) return a->base ? a->cap : 0;
-    for (size_t at = 0; a->base && at < a->cap; at += PAGES * page) {
-        size_t n = a->cap - at < PAGES * page ? a->cap - at : PAGES * page;
-        if (mincore(a->base + at, n, in_memory)) die("mincore: %s", strerror(errno));
+    for (size_t offset = 0; a->base && offset < a->cap; offset += PAGES * page) {
+        size_t n = a->cap - offset < PAGES * page ? a->cap - offset : PAGES * page;
+        if (mincore(a->base + offset, n, in_memory)) die("mincore: %s", strerror(errno));
         for (size_t i = 0; i < (n + page - 1) / page; i++) sum += in_memory[i] & 1 ? page : 0;
     }
     return sum;

@@ -4,8 +4,9 @@
  *   commit    arena_commit(&a)                 maps what was counted: zeroed, in huge pages
  *   cut       the same walk again              arena_take now returns pointers, in the same order
  *
- * The walk that sizes is the walk that cuts, so the memory table printed before anything big is
- * allocated cannot disagree with what is allocated. Nothing allocates inside a training step.
+ * The same function walks over all buffers in both modes, so the memory table that is printed
+ * before anything big is allocated agrees with what is allocated. Nothing allocates inside a
+ * training step.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -16,24 +17,26 @@
 
 enum { ARENA_ALIGN = 128 }; // bytes; two cache lines, a multiple of every vector width
 
-/* Memory that is not the host's: a GPU's. put and get copy to it and from it; they return when the
- * host may use its side again. Each dies when it fails. */
+/* Allocator of memory other than the host's: a GPU's. put copies from host memory to it, get copies
+ * back to the host; both return when the host may use its own buffer again. Every function dies
+ * when it fails. */
 typedef struct ArenaMemory {
     void *(*map)(size_t n_bytes); // zeroed, aligned to ARENA_ALIGN
     void (*unmap)(void *p);
     void (*put)(void *to, const void *from, size_t n_bytes);
     void (*get)(void *to, const void *from, size_t n_bytes);
     size_t (*available)(void); // bytes
-    void (*wait)(void);        // for all that was begun; NULL: there is nothing to wait for
+    // waits until all work begun on the memory is done; NULL: nothing runs asynchronously
+    void (*wait)(void);
 } ArenaMemory;
 
 typedef struct Arena {
     const char *name;
-    const ArenaMemory *memory; // NULL: the host's; set before arena_commit
+    const ArenaMemory *memory; // NULL: host memory; set before arena_commit
     char *base;                // NULL while measuring
     size_t used;               // bytes taken so far in this walk
     size_t cap;                // bytes mapped
-    uint64_t walk;             // of the sizes taken: equal walks have equal ones
+    uint64_t walk;             // hash of the sizes taken: equal walks have equal hashes
 } Arena;
 
 /* Local. An arena in measuring mode. */
@@ -44,8 +47,8 @@ void *arena_take(Arena *a, size_t n_bytes);
 /* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses.
  */
 void arena_commit(Arena *a);
-/* Local. Bytes of it that lie in memory: pages that somebody has touched; all where memory is not
- * the host's. 0 while measuring. */
+/* Local. Bytes of the arena that lie in physical memory: host pages that were touched; the whole
+ * arena on a device. 0 while measuring. */
 size_t arena_resident(const Arena *a);
 /* Local. Unmaps. */
 void arena_free(Arena *a);

@@ -1,6 +1,6 @@
 /* cache -- the user's folder for what one run learns and the next one uses:
- * $XDG_CACHE_HOME/train_gpt, or ~/.cache/train_gpt. Nothing in it is needed: a run that cannot
- * write there goes on.
+ * $XDG_CACHE_HOME/train_gpt, or ~/.cache/train_gpt. No file in the folder is required: a run that
+ * cannot write to the folder continues.
  */
 #ifndef BASE_CACHE_H
 #define BASE_CACHE_H
@@ -10,10 +10,10 @@
 
 #include "base/die.h"
 
-/* Local. The path of a file in it (mem_free); NULL where the environment names neither folder. */
+/* Local. The path of file `name` in the folder (mem_free); NULL where neither variable is set. */
 char *cache_path(const char *name);
-/* Local. fopen(path, "r") of a regular file; NULL with errno for all else. A pipe in the cache is
- * not waited for. */
+/* Local. Opens a regular file for reading; NULL with errno for anything else. Never blocks on a
+ * pipe. */
 FILE *cache_open(const char *path);
 /* Local. Does an open file belong to this user (or to root), with no write permission for others?
  * False with a reason. */

@@ -6,14 +6,15 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-/* A file, or (name != NULL) a name in a directory in which no such file is yet. */
+/* One claim: of an existing file, known by device and inode; or, with name != NULL, of a file that
+ * does not exist yet, known by the device and inode of its directory and its name. */
 typedef struct Claim {
     dev_t device;
     ino_t inode;
     char *name;
-    char *what;  // of an output: its option; NULL: an input
+    char *what;  // output: the option that names it, "--json"; input: NULL
     char *path;  // as the user wrote it
-    int readers; // of an input: claims of the same file
+    int readers; // input: how often the same file is claimed
 } Claim;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // ranks are threads
@@ -25,8 +26,8 @@ static bool same(const Claim *a, const Claim *b) {
     return a->device == b->device && a->inode == b->inode && names;
 }
 
-/* The file that `path` names, or else its directory and its last component. False: neither
- * exists. */
+/* Fills c with the file that `path` names, or else with its directory and its last component.
+ * False: neither exists, or the file is a character device. */
 static bool identify(const char *path, Claim *c) {
     struct stat st;
     if (stat(path, &st) == 0) {
@@ -41,8 +42,9 @@ static bool identify(const char *path, Claim *c) {
     return found;
 }
 
-/* Appends c. An input that is there already is counted. Otherwise, when the file is claimed: false,
- * and *other is a copy of that claim. Takes c's name. */
+/* Adds claim c and takes over c.name. A second claim of the same input is only counted. When the
+ * file is claimed already and either claim is an output: returns false, *other is a copy of the
+ * earlier claim. */
 static bool add(Claim c, const char *what, const char *path, Claim *other) {
     bool ok = true;
     pthread_mutex_lock(&lock);

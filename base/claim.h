@@ -17,11 +17,12 @@
 bool claim_output(const char *what, const char *path, Err *e);
 /* Local. Ends every claim of an output under this `what`. */
 void claim_output_end(const char *what);
-/* Local. The open file `st` is read from now on; refused when it is a claimed output. */
+/* Local. Claims an open file, whose fstat is st, as an input; false when it is a claimed output. */
 bool claim_input(const char *path, const struct stat *st, Err *e);
-/* Local. One claim_input of this file ends: it may be written again. */
+/* Local. Ends one claim_input of this file; after the last one the file may be an output again. */
 void claim_input_end(dev_t device, ino_t inode);
-/* Local. claim_input of a path, to the end of the program; none of a path that does not exist. */
+/* Local. claim_input of a path until the program ends. A path that does not exist claims
+ * nothing. */
 bool claim_input_path(const char *path, Err *e);
 
 #endif

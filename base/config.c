@@ -15,13 +15,14 @@ static const struct {
              {"d36", 36, 20, 1280},
              {"d48", 48, 25, 1600}};
 
-/* Tables of a model have rows for every layer, whatever its width: 1,000 layers take 10 MB of them,
- * and half a second to plan. With at most 2^50 parameters no size of a model overflows 64 bits. */
+/* The tables that describe a model have rows for every layer: with 1,000 layers they take 10 MB,
+ * and planning takes half a second. With at most 2^50 parameters no size of a model overflows 64
+ * bits. */
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], MAX_DIM = 1 << 24, MAX_LAYERS = 1000 };
 static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
-/* The keys in the order of config_print, as a table of options (base/opt.h) whose values are those
- * of c. Words stand in the order of the enums. */
+/* The keys of --model as a table of options (base/opt.h), in the order in which config_print prints
+ * them; the values are the fields of c. The words of a choice stand in the order of its enum. */
 enum { N_KEYS = 14 };
 static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
     const Opt all[] = {
@@ -52,6 +53,7 @@ const char *config_act_name(ActKind act, char buf[16]) {
     return opt_text(opt_find(rows, "act"), buf, 16);
 }
 
+/* Applies a word of --model: the name of a size, or "llama". */
 static bool set_word(Config *c, const char *word, Err *e) {
     const char *names[N_SIZES + 1];
     for (int i = 0; i < N_SIZES; i++) {
@@ -65,7 +67,7 @@ static bool set_word(Config *c, const char *word, Err *e) {
         c->bias = c->tied = false;
         return true;
     }
-    // the same sizes by their names at Hugging Face
+    // Hugging Face's names of d12, d24, d36 and d48
     static const char *const elsewhere[] = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"};
     names[N_SIZES] = "llama";
     const char *near = opt_nearest(word, names, N_SIZES + 1);
@@ -75,6 +77,7 @@ static bool set_word(Config *c, const char *word, Err *e) {
                near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
+/* Applies a pair key=value of --model. */
 static bool set_pair(Config *c, const char *key, const char *value, Err *e) {
     Opt rows[N_KEYS + 1];
     char why[256];
@@ -83,7 +86,7 @@ static bool set_pair(Config *c, const char *key, const char *value, Err *e) {
     const Opt *row = opt_find(rows, key);
     if (row)
         return opt_set(row, value, why, sizeof why) ||
-               err(e, "model: %s", why + strlen("--")); // it is no option
+               err(e, "model: %s", why + strlen("--")); // a key of --model has no dashes
     for (int i = 0; i < N_KEYS; i++) names[i] = rows[i].name;
     const char *near = opt_nearest(key, names, N_KEYS);
     return err(e, "model: unknown key \"%s\"%s%s%s", key, near ? ": did you mean \"" : "",
@@ -117,14 +120,14 @@ bool config_change(Config *c, const char *text, Err *e) {
         if (!(eq ? set_pair(c, part, eq + 1, e) : set_word(c, part, e))) return false;
     }
     if (!c->kv_heads) c->kv_heads = c->heads;
-    // SwiGLU has three matrices instead of two: 8/3 C keeps the parameters, rounded up to 64 as
-    // LLaMA does to 256.
+    // SwiGLU has three matrices instead of two: F = 8/3 C keeps the number of parameters of F = 4
+    // C. Rounded up to a multiple of 64; LLaMA rounds up to one of 256.
     if (!c->ffn)
         c->ffn = c->act == ACT_SWIGLU ? (c->channels * 8 / 3 + 63) / 64 * 64 : 4 * c->channels;
     return config_check(c, e);
 }
 
-/* Exact below 2^53; as a double it cannot overflow for any sizes that config_check lets through. */
+/* Number of parameters. Exact below 2^53; no dimensions up to MAX_DIM overflow a double. */
 static double parameters(const Config *c) {
     double C = (double)c->channels, qkv = (double)config_qkv(c), ffn = (double)c->ffn,
            attn = (double)(c->heads * config_head_size(c)), layers = (double)c->layers;
@@ -197,8 +200,8 @@ int64_t config_parameters(const Config *c) {
 }
 
 double config_flops_per_token(const Config *c, int64_t seq) {
-    int64_t looked_up = (c->pos == POS_LEARNED ? c->seq : 0) +
-                        (c->tied ? 0 : c->vocab); // rows that no matmul reads
+    // rows of embeddings that are only looked up, never multiplied
+    int64_t looked_up = (c->pos == POS_LEARNED ? c->seq : 0) + (c->tied ? 0 : c->vocab);
     double n = (double)(config_parameters(c) - looked_up * c->channels);
     return 6 * n + 6 * (double)(c->layers * c->channels) * (double)seq;
 }

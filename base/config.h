@@ -19,8 +19,8 @@ typedef enum { NORM_LAYER, NORM_RMS } NormKind;
 typedef enum { POS_LEARNED, POS_ROPE } PosKind;
 typedef enum { ACT_GELU, ACT_RELU2, ACT_SWIGLU } ActKind; // GELU in the tanh form
 
-/* Ids with which documents end and begin: samples stop at them, no other computation depends on
- * them. */
+/* Token ids that end and begin a document. Sampling stops at an end id; no other computation
+ * depends on these ids. */
 enum { MAX_EOS = 8 };
 typedef struct SpecialIds {
     int n_eos;
@@ -37,25 +37,28 @@ typedef struct Config {
     bool bias; // of the linear layers and of layer norm
     bool tied; // the head is the embedding
     double norm_eps, rope_theta;
-    SpecialIds ids; // not part of the text: config.json has them
+    SpecialIds ids; // not part of the --model text; config.json has them
 } Config;
 
-/* Local. Reads --model: a word d6 d12 d24 d36 d48 (GPT-2 sizes), or "llama", and k=v with keys
- * layers, heads, kv_heads, channels, ffn, seq, vocab, norm=layer|rms, pos=learned|rope,
- * act=gelu|relu2|swiglu, bias=0|1, tied=0|1, eps, theta; joined by commas, later ones win. false
- * and a reason that names the nearest key when the text is wrong or the shape cannot be. */
+/* Local. Reads --model: words d6 d12 d24 d36 d48 (GPT-2 sizes) or "llama", and pairs key=value with
+ * the keys layers, heads, kv_heads, channels, ffn, seq, vocab, norm=layer|rms, pos=learned|rope,
+ * act=gelu|relu2|swiglu, bias=0|1, tied=0|1, eps, theta. Words and pairs are joined by commas;
+ * later ones override earlier ones. Returns false with a reason, which names the nearest key, when
+ * the text is wrong or the shape is impossible. */
 bool config_parse(Config *c, const char *text, Err *e);
-/* Local. The same words as changes to a model that is given: what they do not name stays. */
+/* Local. Applies such a text to an existing model: fields that it does not name keep their
+ * values. */
 bool config_change(Config *c, const char *text, Err *e);
 /* Local. Checks that heads divide channels, kv_heads divide heads, head size is even for rope,
  * everything positive. */
 bool config_check(const Config *c, Err *e);
-/* Local, pure. As act=... has it, in buf: "gelu". */
+/* Local, pure. The word of act=WORD, written to buf: "gelu". */
 const char *config_act_name(ActKind act, char buf[16]);
 /* Local. Text that config_parse reads back to the same Config. */
 void config_print(const Config *c, char *buf, size_t n);
 bool config_equal(const Config *a, const Config *b);
-/* Local. The first "key=value" of a in which b differs, and that of b. False: none. */
+/* Local. Writes the first key in which a and b differ, as "key=value" of a and of b. False when
+ * they are equal. */
 bool config_difference(const Config *a, const Config *b, char in_a[64], char in_b[64]);
 /* Local. Parameters of the logical model (the head counted once when tied). */
 int64_t config_parameters(const Config *c);

@@ -9,8 +9,8 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read in file order");
 
-// table[k][b]: what byte b becomes after k further zero bytes, so that eight bytes take eight
-// independent look-ups.
+// table[k][b]: the checksum of byte b followed by k zero bytes, without the inversions at both
+// ends. So eight bytes take eight independent look-ups.
 static uint32_t table[8][256];
 
 /* A word is a polynomial over GF(2) of degree below 32, the coefficient of x^0 in the highest bit.
@@ -45,6 +45,7 @@ uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n) {
     return ~c;
 }
 
+/* The product of two polynomials, modulo the polynomial of the checksum. */
 static uint32_t times(uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (int i = 31; i >= 0; i--, b = times_x(b))
@@ -52,8 +53,9 @@ static uint32_t times(uint32_t a, uint32_t b) {
     return product;
 }
 
+/* Appending n_b zero bytes to the first buffer multiplies its checksum by x^(8 n_b). */
 uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b) {
-    uint32_t power = 1u << 23; // x^8: one byte; squared from round to round
+    uint32_t power = 1u << 23; // x^8: one zero byte; squared in each round
     for (; n_b > 0; n_b >>= 1, power = times(power, power))
         if (n_b & 1) a = times(a, power);
     return a ^ b;

@@ -15,11 +15,12 @@
 
 /* Local. Continues `crc` (0 to start) over n bytes. Safe from any thread. */
 uint32_t crc32c(uint32_t crc, const void *p, size_t n);
-/* Local. The same by tables alone: what other processors run and tests compare with. */
+/* Local. The same in portable C, by tables: for processors without the instruction, and for
+ * tests. */
 uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n);
 
-/* Local. The checksum of two pieces, one after the other: a of the first, b of the second, which
- * has n_b bytes. */
+/* Local. The checksum of two buffers, one after the other: a is that of the first, b that of the
+ * second, which has n_b bytes. */
 uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b);
 
 #endif

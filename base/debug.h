@@ -1,5 +1,4 @@
-/* debug -- is this a build that checks more than it should cost? (CONFIG=debug, asan, tsan,
- * fuzz) */
+/* debug -- is this a build with extra, slow checks? (CONFIG=debug, asan, tsan, fuzz) */
 #ifndef BASE_DEBUG_H
 #define BASE_DEBUG_H
 

@@ -12,16 +12,18 @@
 #include <unistd.h>
 
 static char program[64] = "train_gpt";
-static _Thread_local DieRank who; // "rank 2 on node7: " or empty
+static _Thread_local DieRank rank_name; // "rank 2 on node7: " or empty
 static _Atomic bool has_ranks;
-static _Atomic bool ending;            // somebody dies;
-static _Thread_local bool ending_here; // this thread does
-static bool copy_of_command;           // a process of lower rank reports errors that both find
+static _Atomic bool ending;            // some thread is ending the process
+static _Thread_local bool ending_here; // this thread is ending the process
+static bool copy_of_command; // not the first process of the job, which reports errors that all find
 static void (*exit_hook)(int status);
 static void (*release_process)(void);
 static void (*wipe_line)(void);
 
-/* What is opened with O_PATH is neither read nor written: EBADF, as if it were closed still. */
+/* Opens files for the standard streams that the caller closed, so that no later file gets their
+ * numbers. A file opened with O_PATH can neither be read nor written: EBADF, as for a closed
+ * one. */
 static void hold_streams(void) {
     int fd;
     while ((fd = open("/", O_PATH)) >= 0 && fd <= STDERR_FILENO) {
@@ -49,7 +51,7 @@ void die_set_program(const char *argv0) {
 }
 
 void die_set_rank(int rank, const char *node) {
-    snprintf(who.text, sizeof who.text, "rank %d%s%s: ", rank, node ? " on " : "",
+    snprintf(rank_name.text, sizeof rank_name.text, "rank %d%s%s: ", rank, node ? " on " : "",
              node ? node : "");
     atomic_store(&has_ranks, true);
 }
@@ -63,11 +65,11 @@ bool die_is_copy(void) {
 }
 
 DieRank die_rank(void) {
-    return who;
+    return rank_name;
 }
 
 void die_adopt_rank(DieRank rank) {
-    who = rank;
+    rank_name = rank;
 }
 
 void die_set_hook(void (*hook)(int status)) {
@@ -82,13 +84,14 @@ void die_set_wipe(void (*wipe)(void)) {
     wipe_line = wipe;
 }
 
-/* One write() per message: lines of several ranks never interleave. What begins with the name of a
- * rank (group_agree) is that rank's message, whoever prints it. */
+/* Prints a message with one write(), so that lines of several ranks never interleave. A text that
+ * begins with the name of a rank comes from group_agree: it is that rank's message, and this rank's
+ * name is not put in front of it. */
 static void put_line(const char *kind, const char *text, const char *where) {
     char line[1536];
     bool of_rank = strncmp(text, "rank ", 5) == 0 && isdigit((unsigned char)text[5]);
-    const char *whose = of_rank ? "" : who.text;
-    int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, whose, kind, text, where);
+    const char *prefix = of_rank ? "" : rank_name.text;
+    int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, prefix, kind, text, where);
     size_t len = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
     line[len - 1] = '\n';
     if (wipe_line) wipe_line();
@@ -97,7 +100,8 @@ static void put_line(const char *kind, const char *text, const char *where) {
     (void)done; // nothing is left to report a failed report to
 }
 
-/* The first thread that dies goes on, and its line is the one. */
+/* Returns in the first thread that dies; later ones wait for ever, so that one message is
+ * printed. */
 static void begin_to_end(void) {
     if (atomic_exchange(&ending, true) && !ending_here)
         for (;;) pause();
@@ -108,12 +112,12 @@ void die_end(int status) {
     begin_to_end();
     if (release_process) {
         void (*release)(void) = release_process;
-        release_process = NULL; // as below
+        release_process = NULL; // a function that dies itself must not come back here
         release();
     }
     if (exit_hook) {
         void (*hook)(int) = exit_hook;
-        exit_hook = NULL; // a hook that dies itself must not come back here
+        exit_hook = NULL; // likewise
         hook(status);
     }
     // exit() runs handlers and closes files that other ranks of this process still use
@@ -121,8 +125,8 @@ void die_end(int status) {
     exit(status);
 }
 
-/* An error that all processes find is reported by the first one. The launcher answers its end with
- * SIGTERM to the others. */
+/* Gives the first process of the job time to report an error that all processes find. When it ends,
+ * the launcher sends SIGTERM to this process, which then ends without a message of its own. */
 static void wait_for_the_first(void) {
     sigset_t term;
     sigemptyset(&term);
@@ -143,7 +147,7 @@ void die_at(const char *file, int line, const char *func, int status, const char
     if (copy_of_command)
         wait_for_the_first();
     else if (status == 2)
-        who.text[0] = 0; // the command line is that of all ranks
+        rank_name.text[0] = 0; // all ranks have the same command line
     put_line("", text, where);
     die_end(status);
 }

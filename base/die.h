@@ -21,8 +21,7 @@ typedef struct Err {
 /* Local. Prints one line on stderr with a single write and ends the process with status 1. When
  * several threads die, the first one prints. */
 #define die(...) die_at(__FILE__, __LINE__, __func__, 1, __VA_ARGS__)
-/* Local. The same for what files, names and sizes of the user's make impossible: no source
- * position. */
+/* Local. The same for errors in the user's files, names and sizes: no source position. */
 #define die_user(...) die_at(__FILE__, 0, __func__, 1, __VA_ARGS__)
 /* Local. The same for a wrong command line: status 2, no source position. */
 #define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
@@ -35,48 +34,51 @@ void die_at(const char *file, int line, const char *func, int status, const char
     __attribute__((noreturn, format(printf, 5, 6)));
 void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Local. Puts "PLACE: " in front of the reason that e has, and yields false. */
+/* Local. Puts "PLACE: " in front of the reason in e, and yields false. */
 bool err_in(Err *e, const char *place);
 
-/* First in a program: names it in messages (argv[0] without its folder), and takes the numbers of
- * standard streams that the caller closed. The next files would have them, and what is printed
- * would land in those. At exit, when the standard output cannot take what is left to print (a full
- * disk), the program ends with a line and status 1. */
+/* First call of a program. Sets the program's name in messages (argv[0] without its folder), and
+ * opens the standard streams that the caller closed: otherwise the next files would get their
+ * numbers, and printed text would land in those files. At exit, when the standard output cannot
+ * take the remaining text (a full disk), the program ends with a line and status 1. */
 void die_set_program(const char *argv0);
-/* Local. Flushes what is printed. False (errno) when it cannot be written: a full disk, say.
- * Readers that have left, and an output that was closed from the start, are no failure. */
+/* Local. Flushes f. False with errno when the text cannot be written, for example to a full disk. A
+ * pipe whose reader has ended and an output that was closed from the start are no failures. */
 bool die_flush(FILE *f);
-/* Names the rank of this thread in messages; node may be NULL. Without this call messages name no
- * rank. From then on the process ends without the handlers of atexit: other ranks may be using what
- * they take away. */
+/* Sets the name of this thread's rank in messages; node may be NULL. Without this call messages
+ * name no rank. From then on the process ends without the handlers of atexit, which could free
+ * memory that other ranks still use. */
 void die_set_rank(int rank, const char *node);
-/* This process is not the first of its job. Its die functions print two seconds later: an error
- * that the first process finds as well is printed once. */
+/* Says that this process is not the first of its job. Its die functions wait two seconds before
+ * they print: an error that the first process finds as well is printed once. */
 void die_set_copy(bool is_copy);
-/* Local. For what every process of a job would print alike: only the first one does. */
+/* Local. Is this process not the first of its job? What all processes would print alike is printed
+ * by the first one only. */
 bool die_is_copy(void);
-/* A rank's name for the threads that it starts. */
+/* The name of a rank in messages: die_rank reads that of the calling thread, and threads that the
+ * rank starts set it with die_adopt_rank. */
 typedef struct DieRank {
     char text[128];
 } DieRank;
 DieRank die_rank(void);
 void die_adopt_rank(DieRank rank);
 
-/* The two halves of die(): the line (of any number of threads), and the end (of the first one;
- * others wait for it). */
+/* The two halves of die(): die_line prints the line, in any number of threads; die_end ends the
+ * process, in the first thread that calls it, while others wait for the end. */
 void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void die_end(int status) __attribute__((noreturn));
-/* In a signal handler: "PROGRAM: AB" on stderr and the end, without hooks. A process that is a copy
- * ends without the line. */
+/* For signal handlers: prints "PROGRAM: AB" on stderr and ends the process without hooks. A process
+ * that is not the first of its job prints nothing. */
 void die_in_handler(int status, const char *a, const char *b) __attribute__((noreturn));
-/* Called once by die() after its line and before the process ends, e.g. to stop other ranks. */
+/* Sets the function that die() calls once, after its line and before the process ends, e.g. to stop
+ * other ranks. */
 void die_set_hook(void (*hook)(int status));
-/* Called once when the process ends early, after its line and before the hook: stops what would
- * keep the process from ending, such as device kernels that wait for ever; NULL: nothing. It must
- * return. */
+/* Sets a function that is called once when the process ends early, after the line and before the
+ * hook. It stops what would keep the process from ending, such as device kernels that wait for
+ * ever, and must return. NULL: nothing. */
 void die_set_release(void (*release)(void));
-/* Called before die() and warn() print their line, e.g. to wipe a live progress bar; NULL ends
- * it. */
+/* Sets a function that is called before die() and warn() print their line, e.g. to wipe a live
+ * progress bar; NULL: none. */
 void die_set_wipe(void (*wipe)(void));
 
 #endif

@@ -1,5 +1,6 @@
-/* futex -- waiting for a word in memory to change: a pause for those who spin, the kernel for those
- * who sleep. A waiter always looks at the word again; being woken means nothing by itself. */
+/* futex -- waiting for a word in memory to change: by pause_cpu in a spinning loop, or asleep in
+ * the kernel by futex_wait. A waiter must read the word again after each wake-up, which may be
+ * spurious. */
 #ifndef BASE_FUTEX_H
 #define BASE_FUTEX_H
 
@@ -17,14 +18,14 @@ static inline void pause_cpu(void) {
 #endif
 }
 
-/* Local. Sleeps while *word == old, at most so many seconds (0: for ever). */
+/* Local. Sleeps while *word == old, for at most `seconds` (0: without limit). */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t old, double seconds) {
     struct timespec t = {.tv_sec = (time_t)seconds};
     t.tv_nsec = (long)(1e9 * (seconds - (double)t.tv_sec));
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, seconds > 0 ? &t : NULL, NULL, 0);
 }
 
-/* Local. Wakes all who sleep on the word. */
+/* Local. Wakes all threads that sleep on the word. */
 static inline void futex_wake(_Atomic uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }

@@ -52,7 +52,8 @@ void group_share(const Group *g, void *p, size_t n_bytes) {
 }
 
 char *group_share_text(const Group *g, const char *text) {
-    size_t n = text ? strlen(text) + 1 : 0; // of rank 0
+    // this rank's; group_share replaces it by that of rank 0
+    size_t n = text ? strlen(text) + 1 : 0;
     group_share(g, &n, sizeof n);
     if (n == 0) return NULL;
     char *copy = mem_calloc(n, 1);
@@ -69,13 +70,13 @@ double group_sum(const Group *g, double x) {
     return sum;
 }
 
-double group_least(const Group *g, double x, int *whose) {
+double group_least(const Group *g, double x, int *rank) {
     double *all = mem_alloc((size_t)g->size * sizeof *all);
     int least = 0;
     group_all_gather(g, &x, sizeof x, all);
     for (int i = 1; i < g->size; i++) least = all[i] < all[least] ? i : least;
     x = all[least];
     mem_free(all);
-    if (whose) *whose = least;
+    if (rank) *rank = least;
     return x;
 }

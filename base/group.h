@@ -1,6 +1,6 @@
 /* group -- minimal view of the ranks of a job (rank, size, barrier, all-gather) for code outside
- * parallel/, such as files that all ranks write together (data/checkpoint.h). parallel/comm/coll.h
- * makes one of a Comm; group_alone is that of one rank.
+ * parallel/, such as files that all ranks write together (data/checkpoint.h). comm_group of
+ * parallel/comm/coll.h makes a Group of a Comm; group_alone is the group of a single rank.
  */
 #ifndef BASE_GROUP_H
 #define BASE_GROUP_H
@@ -19,23 +19,24 @@ typedef struct Group {
 } Group;
 
 extern const Group group_alone;
-/* Collective. Waits for all. */
+/* Collective. Returns when all ranks have called it. */
 void group_barrier(const Group *g);
-/* Collective. n_bytes of every rank, by rank. */
+/* Collective. all[size * n_bytes] = the n_bytes of every rank, by rank. */
 void group_all_gather(const Group *g, const void *mine, size_t n_bytes, void *all);
 /* Collective. True when ok is true on every rank. */
 bool group_all(const Group *g, bool ok);
-/* Collective. group_all that tells why: where this rank's part went well and another's did not, e
- * names that rank as die() does ("rank 3 on node7: ") and gives its reason, and die("%s", e->text)
- * names no other; a rank that failed keeps its own. */
+/* Collective. group_all with a reason. On a rank that succeeded while another failed, e gets the
+ * name of the first failed rank, as die() writes it ("rank 3 on node7: "), and that rank's reason;
+ * die("%s", e->text) then adds no second name. A rank that failed keeps its own e. */
 bool group_agree(const Group *g, bool ok, Err *e);
 /* Collective. Sum over the ranks, in their order. */
 double group_sum(const Group *g, double x);
-/* Collective. The least over the ranks; *whose, unless NULL: the first rank that has it. */
-double group_least(const Group *g, double x, int *whose);
-/* Collective. n_bytes of rank 0 to everyone. */
+/* Collective. The least x over the ranks; *rank, unless rank is NULL, is the first rank that has
+ * it. */
+double group_least(const Group *g, double x, int *rank);
+/* Collective. Broadcast: p[n_bytes] of rank 0 replaces that of all ranks. */
 void group_share(const Group *g, void *p, size_t n_bytes);
-/* Collective. A string of rank 0, or NULL when it has none; freed by mem_free. */
+/* Collective. Broadcast: a copy of rank 0's string (mem_free), or NULL where rank 0 has NULL. */
 char *group_share_text(const Group *g, const char *text);
 
 #endif

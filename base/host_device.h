@@ -1,6 +1,6 @@
-/* host_device -- a function of a header that kernels call, too: HOST_DEVICE int f(int x) { ... }.
- * Such headers are C and C++ at once: no designated initializers, no compound literals.
- */
+/* host_device -- marks a function of a header that both the host and CUDA kernels call: HOST_DEVICE
+ * int f(int x) { ... }. Such headers are C and C++ at once: no designated initializers, no compound
+ * literals. */
 #ifndef BASE_HOST_DEVICE_H
 #define BASE_HOST_DEVICE_H
 

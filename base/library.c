@@ -6,17 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *first = "";
+static const char *user_folders = "";
 
 void library_folders(const char *folders) {
-    first = folders;
+    user_folders = folders;
 }
 
 bool library_unwanted(void) {
-    return strcmp(first, "none") == 0;
+    return strcmp(user_folders, "none") == 0;
 }
 
-/* In each folder of a list, ':' between them, or what lies there at `below`, a pattern of glob. */
+/* Opens the library in the first folder of a list, separated by ':', that has it. `below` is
+ * appended to each folder and may be a pattern of glob. */
 static void *open_in(const char *list, const char *below, const char *library) {
     void *handle = NULL;
     for (const char *p = list ? list : ""; *p && !handle; p += strcspn(p, ":"), p += *p == ':') {
@@ -32,7 +33,7 @@ static void *open_in(const char *list, const char *below, const char *library) {
 }
 
 static void *open_somewhere(const char *library, Err *e) {
-    void *handle = strchr(library, '/') ? NULL : open_in(first, "", library);
+    void *handle = strchr(library, '/') ? NULL : open_in(user_folders, "", library);
     if (!handle) handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle) return handle;
     err_set(e, "%s", dlerror());

@@ -1,25 +1,26 @@
-/* library -- functions of a shared library that is looked for at run time: the program starts where
- * it is not. */
+/* library -- functions of a shared library that is loaded at run time: the program also starts
+ * where the library is missing. */
 #ifndef BASE_LIBRARY_H
 #define BASE_LIBRARY_H
 
 #include "base/die.h"
 
-/* Local. Where libraries are looked for first: folders, ':' between them, or "". "none": without
- * those whose work this program can do itself (library_unwanted). Of the process, before it opens
- * any; the string stays. */
+/* Local. Sets the folders in which libraries are looked for first, separated by ':', or "". "none"
+ * asks for a run without the libraries whose work this program can do itself; library_unwanted is
+ * then true. For the whole process, before any library is opened; the string must stay valid. */
 void library_folders(const char *folders);
 bool library_unwanted(void);
 
-/* Local. Opens a library of this name or path: a name is looked for in library_folders, by the
- * loader, in the toolkit ($CUDA_HOME, /usr/local/cuda), and among the wheels of NVIDIA's that came
- * with PyTorch, for each folder bin of PATH in lib/python3.../site-packages beside it. Writes the
- * addresses of n functions to functions[n], pointers to functions of any types. Returns its handle
- * (for dlclose), or NULL with the reason when it is not there or lacks one of them. */
+/* Local. Opens a library by its name or path. A name is looked for in library_folders, by the
+ * loader, in CUDA's toolkit ($CUDA_HOME, /usr/local/cuda), and in NVIDIA's Python packages, which
+ * PyTorch installs: in lib/python3.../site-packages beside each folder of PATH. Writes the
+ * addresses of the n functions to functions[n], an array of pointers to functions of any types.
+ * Returns the handle (for dlclose), or NULL with the reason when the library is missing or lacks a
+ * function. */
 void *library_open(const char *library, const char *const *names, int n, void *functions, Err *e);
 
-/* Local. The same for functions that the library may lack: NULL for those. How many of the first
- * ones there are. */
+/* Local. Looks up n functions that an open library may lack: their pointers are NULL then. Returns
+ * how many of the first ones it has, up to the first that is missing. */
 int library_find(void *handle, const char *const *names, int n, void *functions);
 
 #endif

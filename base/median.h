@@ -4,10 +4,10 @@
 
 /* Local. Sorts x[n], smallest first. */
 void sort_numbers(double *x, int n);
-/* Local. The median of x[n], which is sorted; NAN of none. */
+/* Local. Sorts x[n] and returns its median; NAN when n is 0. */
 double median_of(double *x, int n);
-/* Local. The lower quartile of x[n], n > 0, which is sorted: what else runs on a machine only adds
- * to a time. */
+/* Local. Sorts x[n], n > 0, and returns the lower quartile: of measured times a better estimate
+ * than the median, because other programs on the machine can only add to a time. */
 double quartile_of(double *x, int n);
 
 #endif

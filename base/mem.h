@@ -10,9 +10,9 @@ void *mem_calloc(size_t n, size_t n_bytes);            // zeroed; dies on overfl
 void *mem_realloc(void *p, size_t n, size_t n_bytes);  // n elements of n_bytes; dies on overflow
 void *mem_alloc_aligned(size_t n_bytes, size_t align); // align is a power of two; freed by mem_free
 char *mem_strdup(const char *s);
-char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); // fresh string
+char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); // a new string
 void mem_free(void *p);                                                       // NULL is fine
-/* Room for one element more behind the n of an array that has room for cap of them. */
+/* Makes room for one more element in an array of n elements that has room for cap. */
 #define mem_grow(array, n, cap)                                                                    \
     do {                                                                                           \
         if ((n) == (cap)) {                                                                        \

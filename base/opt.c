@@ -13,7 +13,7 @@
 enum { MAX_OPTIONS = 256, MAX_NAME = 64 };
 static struct {
     const Opt *row;
-    bool on_line; // of the command line, which wins over files
+    bool on_command_line; // given on the command line, which wins over files
 } given[MAX_OPTIONS];
 static int n_given;
 static const OptForeign *foreign;
@@ -26,8 +26,8 @@ static int min2(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, substitutions and swaps of neighbours between two strings of at most
- * MAX_NAME characters. */
+/* The least number of insertions, deletions, substitutions and swaps of neighbours that turn a into
+ * b, of which the first MAX_NAME characters count. */
 static int edit_distance(const char *a, const char *b) {
     int d[MAX_NAME + 1][MAX_NAME + 1];
     int la = (int)strnlen(a, MAX_NAME), lb = (int)strnlen(b, MAX_NAME);
@@ -44,7 +44,7 @@ static int edit_distance(const char *a, const char *b) {
 }
 
 const char *opt_nearest(const char *word, const char *const *candidates, int n) {
-    int len = (int)strlen(word), best = len < 3 ? 1 : len < 5 ? 2 : 3; // less is near
+    int len = (int)strlen(word), best = len < 3 ? 1 : len < 5 ? 2 : 3; // a smaller distance is near
     const char *found = NULL;
     for (int i = 0; i < n; i++) {
         int d = edit_distance(word, candidates[i]);
@@ -175,7 +175,7 @@ const char *opt_text(const Opt *o, char *buf, size_t n) {
     return buf;
 }
 
-/* Its place in the list of options that were given, or the end of the list. */
+/* The index of an option in given[]; n_given where it was not given. */
 static int find_given(const Opt *o) {
     int i = 0;
     while (i < n_given && given[i].row != o) i++;
@@ -186,10 +186,10 @@ bool opt_given(const Opt *o) {
     return find_given(o) < n_given;
 }
 
-static void set_given(const Opt *o, bool on_line) {
+static void set_given(const Opt *o, bool on_command_line) {
     int i = find_given(o);
     if (i == MAX_OPTIONS) die("option table: more than %d rows", MAX_OPTIONS);
-    given[i].row = o, given[i].on_line = on_line;
+    given[i].row = o, given[i].on_command_line = on_command_line;
     if (i == n_given) n_given++;
 }
 
@@ -199,7 +199,7 @@ bool opt_changed(const Opt *o) {
     return strcmp(opt_text(o, now, sizeof now), o->standard) != 0;
 }
 
-/* Is `name` one of those in a list joined by spaces? */
+/* Is `name` in a list of names, joined by spaces? */
 static bool in_list(const char *list, const char *name) {
     size_t n = strlen(name), len;
     for (const char *p = list; *p; p += len + strspn(p + len, " ")) {
@@ -209,7 +209,8 @@ static bool in_list(const char *list, const char *name) {
     return false;
 }
 
-/* What another program's name is called here, with the value that was typed if it is valid here. */
+/* For an option `name` of another program: writes its counterpart in this program to why, with the
+ * typed value where the counterpart takes it. False: no row of `foreign` has that name. */
 static bool foreign_text(const Opt *table, const char *name, const char *value, char *why,
                          size_t n_why) {
     const OptForeign *r = foreign;
@@ -234,7 +235,8 @@ static bool foreign_text(const Opt *table, const char *name, const char *value, 
     return true;
 }
 
-/* Of an option that is not in the table: what it is called here, or which one is near. */
+/* Writes to why the message of an unknown option: this program's name for it, or the nearest
+ * one. */
 static void unknown_text(const Opt *table, const char *typed, const char *name, const char *value,
                          char *why, size_t n_why) {
     const char *names[MAX_OPTIONS], *near;
@@ -261,7 +263,8 @@ static const char *split(const char *arg, char name[MAX_NAME]) {
     return eq ? eq + 1 : NULL;
 }
 
-/* The row of a name; of "no-NAME" without a value the row of the switch, and the value 0. */
+/* The row of a name. "no-NAME" without a value is the row of the switch NAME, and sets *value to
+ * 0. */
 static const Opt *find_row(const Opt *table, const char *name, const char **value) {
     const Opt *o = opt_find(table, name);
     if (o || *value || strncmp(name, "no-", 3) != 0) return o;
@@ -271,8 +274,9 @@ static const Opt *find_row(const Opt *table, const char *name, const char **valu
     return o;
 }
 
-/* One option of a file; false and the reason when it is wrong. The same option of the command line
- * wins, wherever it stands. */
+/* Sets one option from a file; false and the reason when it is wrong. The same option on the
+ * command line wins, wherever it stands. In a record, an option with its default counts as not
+ * given. */
 static bool take_pair(const Opt *table, const OptPair *p, bool record, char *why, size_t n_why) {
     char name[MAX_NAME];
     const char *value = p->value;
@@ -292,12 +296,13 @@ static bool take_pair(const Opt *table, const OptPair *p, bool record, char *why
         return false;
     }
     int i = find_given(o);
-    if (i < n_given && given[i].on_line) return true;
+    if (i < n_given && given[i].on_command_line) return true;
     if (!opt_set(o, value, why, n_why)) return false;
     if (!record || opt_changed(o)) set_given(o, false);
     return true;
 }
 
+/* Reads a file of options, sets what it names, and keeps its strings. Dies on anything wrong. */
 static void take_file(const Opt *table, const char *path) {
     static OptFile kept[MAX_OPTIONS]; // strings of options point into these
     static int n_kept;
@@ -325,7 +330,7 @@ static void answer(const Opt *table, const char *arg, const char *usage) {
     exit(0);
 }
 
-/* The option at argv[i], and its value; returns the index of the last argument that it takes. */
+/* Sets the option at argv[i] to its value; returns the index of the last argument that it used. */
 static int take_option(const Opt *table, int argc, char **argv, int i) {
     char why[1024], name[MAX_NAME];
     bool one_dash = argv[i][1] != '-';

@@ -8,12 +8,12 @@
  *     opt_parse(options, argc, argv, usage);
  *
  * --name value, --name=value, --flag, --no-flag, --flag=0/1; nanoGPT's underscores are read as
- * dashes. Whole numbers may be written 524288, 512Ki, 1e6 or 1M. Of an option that is given several
- * times the last one wins. Every program has --help and --version; --help=man prints a man page,
+ * dashes. Whole numbers may be written 524288, 512Ki, 1e6 or 1M. When an option is given several
+ * times, the last one wins. Every program has --help and --version; --help=man prints a man page,
  * --help=words what a shell completes. An unknown option, or a value that does not parse or is out
  * of bounds, ends the program with status 2 and a line that names the nearest valid option or the
- * bounds. For names that other programs have, a second table says what they are called here
- * (OptForeign).
+ * bounds. A second table (OptForeign) lists names that other programs use, and this program's
+ * options for them.
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H
@@ -40,19 +40,21 @@ typedef struct Opt {
     OptType type;
     void *at;
     const char *standard; // default as text; "" for an unset string
-    double min, max; // bounds of OPT_INT and OPT_FLOAT, inclusive; of OPT_CHOICE, max 1: without
-                     // a word it is the last one
+    // OPT_INT, OPT_FLOAT: inclusive bounds. OPT_CHOICE with max 1: the option without a word means
+    // the last word
+    double min, max;
     const char *arg; // placeholder in --help; for OPT_CHOICE the words joined by '|'
     const char *help;
 } Opt;
 
-/* A name that other programs have for something; rows end with {0}. */
+/* Names that other programs use for one option; a table of rows ends with {0}. */
 typedef struct OptForeign {
     const char *names; // joined by spaces, with dashes for underscores: "learning-rate optimizer.lr
                        // -l"; a dash in front where one dash is typed
-    const char *here;  // the option here, perhaps with its value ("dtype bf16"), or where the typed
-                       // number stands in it ("layout xN"); NULL: there is none
-    const char *note;  // what differs, or why there is none; or NULL
+    // this program's option, perhaps with a value ("dtype bf16"), or with an N in the place of the
+    // typed number ("layout xN"); NULL: it has none
+    const char *here;
+    const char *note; // what differs, or why this program has none; or NULL
 } OptForeign;
 
 /* Local. Sets every default, then reads argv; --help prints the table and exits with status 0.
@@ -62,7 +64,8 @@ void opt_parse(const Opt *table, int argc, char **argv, const char *usage);
 /* Local. The same for a program that takes files: arguments that belong to no option are moved to
  * argv[1..n]; returns n. */
 int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage);
-/* Local. What opt_parse says of options that are not in its table; NULL: nothing. */
+/* Local. Sets the table of other programs' names that opt_parse looks up for an unknown option;
+ * NULL: none. */
 void opt_set_foreign(const OptForeign *rows);
 /* Local. Sets one option from text; false and the reason in text[] when the value is wrong. */
 bool opt_set(const Opt *row, const char *value, char *why, size_t n_why);
@@ -71,24 +74,24 @@ const Opt *opt_find(const Opt *table, const char *name);
 /* Local. The value as text that opt_set reads back to the same value (floats: shortest exact form):
  * a string itself, which may be of any length, all others in buf. */
 const char *opt_text(const Opt *row, char *buf, size_t n);
-/* Local, pure. What the prefix of a number says: 1000 for k or K, 1024 for Ki, so on with M, G and
- * T, and 1 where there is none; *p behind it. */
+/* Local, pure. Reads the unit behind a number at *p and moves *p behind it: returns 1000 for k or
+ * K, 1024 for Ki, likewise for M, G and T, and 1 without a unit. */
 double opt_prefix(const char **p);
 /* Local. The shortest text that reads back to exactly x. */
 const char *opt_number(double x, char *buf, size_t n);
-/* Local. Was the option on the command line or in a file of options (in a record: with a value
- * other than the default), and is the value other than the default? */
+/* Local. opt_given: was the option on the command line or in a file of options (in a record: with a
+ * value other than the default)? opt_changed: is the value other than the default? */
 bool opt_given(const Opt *row);
 bool opt_changed(const Opt *row);
 /* Local. --help's text. */
 void opt_print_help(const Opt *table, const char *usage, FILE *f);
-/* Local. A man page of the program (its name as in `usage`); for shells a line "--name choices" for
- * each option. */
+/* Local. A man page of the program, whose name `usage` begins with. For the completion of shells a
+ * line "--name choices" for each option. */
 void opt_print_man(const Opt *table, const char *usage, FILE *f);
 void opt_print_words(const Opt *table, FILE *f);
 
-/* Local. The candidate that `word` abbreviates, or from which it differs by a slip or two of a
- * typist (a letter more, fewer, another, or two swapped); NULL: none. n candidates. */
+/* Local. The one of n candidates that `word` abbreviates, or from which it differs by one or two
+ * typing errors (a letter added, missing, changed, or two swapped); NULL: none. */
 const char *opt_nearest(const char *word, const char *const *candidates, int n);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is printed of a table of options: --help, a man page, words for shells, the run header. */
+/* Prints a table of options: as --help, as a man page, as words that a shell completes. */
 #include <assert.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ static bool is_row(const Opt *o) {
     return o->name || o->type == OPT_GROUP;
 }
 
-/* Is the default worth a word? */
+/* Does the help show the default? Not an empty one, nor that a switch is off. */
 static bool shows_default(const Opt *o) {
     return o->standard[0] && !(o->type == OPT_BOOL && strcmp(o->standard, "0") == 0);
 }
@@ -32,8 +32,9 @@ void opt_print_help(const Opt *table, const char *usage, FILE *f) {
     }
 }
 
-/* Text as it is: roff takes a - for a hyphen. A \, and a . or ' that begins a line, would be
- * commands: no help has them. */
+/* Writes a text so that roff prints it unchanged. A plain - would become a hyphen, so it is
+ * escaped. A \, and a . or ' at the beginning of a line, would be commands: no text of help has
+ * them. */
 static void put_roff(FILE *f, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         bool begins = i == 0 || s[i - 1] == '\n';

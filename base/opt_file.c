@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 
-enum { LONGEST = 4 << 20 }; // bytes that are read; of the records of a run the first line matters
+enum { LONGEST = 4 << 20 }; // most bytes that are read; of a run's log only the first line matters
 
 static void add(OptFile *f, char *name, char *value, int line) {
     if (f->n % 32 == 0) f->pair = mem_realloc(f->pair, (size_t)f->n + 32, sizeof *f->pair);
@@ -35,7 +35,8 @@ static const char *skip_space(const char *p, const char *end) {
     return p;
 }
 
-/* The end of the value that begins at p: a comment or the end of the line, less space before. */
+/* The end of the value that begins at p: before a comment or the end of the line, and before the
+ * spaces in front of them. */
 static const char *value_end(const char *p, const char *end) {
     const char *q = p;
     while (q < end && !(*q == '#' && (q == p || isspace((unsigned char)q[-1])))) q++;
@@ -43,6 +44,7 @@ static const char *value_end(const char *p, const char *end) {
     return q;
 }
 
+/* Adds the pair of a line "NAME = VALUE", "NAME: VALUE", "NAME VALUE" or "NAME". */
 static bool parse_line(const char *p, const char *end, int line, OptFile *f, Err *e) {
     p = skip_space(p, end);
     if (p == end || *p == '#') return true;
@@ -83,7 +85,7 @@ static bool parse_lines(const char *text, size_t n, OptFile *f, Err *e) {
 
 /* ---- JSON */
 
-/* The line of a key: jansson keeps none. */
+/* The line number of a key in the text, which jansson does not keep. */
 static int line_of(const char *text, size_t n, const char *key) {
     size_t len = strlen(key);
     int line = 1;
@@ -153,7 +155,8 @@ bool opt_file_read(const char *path, OptFile *out, Err *e) {
     if (!ok)
         err(e, "cannot read %s: %s%s", name, strerror(errno),
             folder ? "; the folder of a checkpoint is needed (NAME/step_...)" : "");
-    if (ok) ok = claim_input_path(name, e); // a record names the log that it lies in as an output
+    // a record's options name its own log as an output: the run must not overwrite it
+    if (ok) ok = claim_input_path(name, e);
     if (ok && !opt_file_parse(text, n, out, &why)) ok = err(e, "%s:%.400s", name, why.text);
     if (ok && n == LONGEST && !out->record) ok = err(e, "%s: too long for a file of options", name);
     if (f) fclose(f);

@@ -22,16 +22,17 @@ typedef struct OptPair {
 } OptPair;
 
 typedef struct OptFile {
-    char *path; // of what was read
+    char *path; // of the file that was read
     OptPair *pair;
     int n;
-    bool record; // of a run, with its defaults
+    bool record; // a record of a run: all its options, defaults included
 } OptFile;
 
-/* Local, pure. Reads n bytes of text; names and values are not looked at. The reason begins with
- * the line: "3: ...". */
+/* Local, pure. Parses n bytes of text; does not check names and values. On failure the reason
+ * begins with the line: "3: ...". */
 bool opt_file_parse(const char *text, size_t n, OptFile *out, Err *e);
-/* Local. The same of a file or folder; the reason begins with "path:line: ". */
+/* Local. Reads and parses a file, or a folder's train_state.json; the reason begins with
+ * "path:line: ". */
 bool opt_file_read(const char *path, OptFile *out, Err *e);
 void opt_file_free(OptFile *f);
 

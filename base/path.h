@@ -4,10 +4,11 @@
 
 #include <stdbool.h>
 
-/* Pure. Its last part; does it end so? */
+/* Pure. The last component of a path; whether a path ends with `tail`. */
 const char *path_name(const char *path);
 bool path_ends(const char *path, const char *tail);
-/* Local. Its folder, with the slash at the end; "." where it names none. Freed by mem_free. */
+/* Local. The folder of a path, with the slash at its end; "." for a bare name. Freed by
+ * mem_free. */
 char *path_folder(const char *path);
 
 #endif

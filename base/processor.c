@@ -7,12 +7,12 @@
 #include <cpuid.h>
 #endif
 
-static atomic_llong given; // by tests
-static atomic_int given_keeps;
+static atomic_llong test_l2; // set by tests; 0: ask the system
+static atomic_int test_keeps;
 
 int64_t processor_l2(void) {
     static atomic_llong found; // every thread that finds 0 stores the same value
-    if (given) return given;
+    if (test_l2) return test_l2;
 #ifdef _SC_LEVEL2_CACHE_SIZE
     if (!found) found = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
@@ -31,16 +31,16 @@ static bool made_by_intel(void) {
 }
 
 bool processor_keeps_reread(void) {
-    static atomic_int found; // asked once: CPUID leaves a virtual machine, and each wgrad asks
-    if (given_keeps) return given_keeps == KEEPS_REREAD;
+    static atomic_int found; // kept, because CPUID leaves a virtual machine, and every wgrad asks
+    if (test_keeps) return test_keeps == KEEPS_REREAD;
     if (!found) found = made_by_intel() ? KEEPS_REREAD : KEEPS_NOTHING_LONGER;
     return found == KEEPS_REREAD;
 }
 
 void processor_set_keeps_reread(Keeps k) {
-    given_keeps = k;
+    test_keeps = k;
 }
 
 void processor_set_l2(int64_t bytes) {
-    given = bytes;
+    test_l2 = bytes;
 }

@@ -1,7 +1,8 @@
 /* processor -- the second level of cache of the core that this program runs on.
  *
- * Matmuls choose their blocking by its size, and how they pack by what it keeps. Results must not
- * depend on it: tests run matmuls with several sizes, in both ways, and compare bits.
+ * Matmuls choose their blocking by the size of the L2, and how they pack by which lines it keeps.
+ * Results must not depend on either: tests run matmuls with several sizes, in both ways, and
+ * compare bits.
  */
 #ifndef BASE_PROCESSOR_H
 #define BASE_PROCESSOR_H
@@ -9,13 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Local. Bytes, as the system reports them; 512 KiB where it reports nothing. */
+/* Local. Bytes of the L2, as the system reports them; 512 KiB where it reports nothing. */
 int64_t processor_l2(void);
-/* Local. Does a line that was read several times stay in the L2 longer than one that was written
- * once and is in use? On Intel's processors, as their CPUID says who made them. */
+/* Local. Does the L2 keep a line that was read several times longer than one that was written once
+ * and is still in use? True on Intel's processors, which CPUID names. */
 bool processor_keeps_reread(void);
 
-/* Local. From now on these return what is given; 0 returns to the system's. For tests. */
+/* Local, for tests. From now on the functions above return this value; 0 returns to the
+ * system's. */
 void processor_set_l2(int64_t bytes);
 typedef enum { KEEPS_AS_THIS_ONE, KEEPS_REREAD, KEEPS_NOTHING_LONGER } Keeps;
 void processor_set_keeps_reread(Keeps k);

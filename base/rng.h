@@ -17,11 +17,12 @@ void rng_words(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, 1), 53 bits. */
 double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* x[i] = mean 0, standard deviation std, for global elements first .. first+n-1 (Box-Muller on
- * words). */
+/* x[i], for the global elements first .. first+n-1: normal with mean 0 and standard deviation std
+ * (Box-Muller on words). */
 void rng_normal(float *x, int64_t n, uint64_t first, float std, uint64_t seed, uint64_t stream);
-/* A stream number from a name (FNV-1a), e.g. of a tensor; and of the n bytes at p behind the text
- * whose number is h. Equal numbers mean equal texts where nobody looks for others. */
+/* rng_stream: a stream number from a name, e.g. of a tensor (FNV-1a). rng_hash: continues hash h
+ * over the n bytes at p. Equal hashes mean equal texts, unless somebody searches for a
+ * collision. */
 uint64_t rng_stream(const char *name);
 uint64_t rng_hash(uint64_t h, const void *p, size_t n);
 /* Position of `index` in a random permutation of 0 .. n-1 that depends on (seed, stream) alone.

@@ -1,7 +1,7 @@
 /* simd -- short vectors of floats, one spelling for every instruction set.
  *
  * Everything in layers/ is compiled once per instruction set (see Makefile); VF is the number of
- * lanes there:
+ * lanes of a vector:
  *
  *     set            VF   fused multiply-add   bf16 dot product
  *     portable        4   a*b + c              widened to fp32
@@ -26,9 +26,9 @@
 #include <immintrin.h>
 #endif
 
-/* Before a loop of a constant number of turns over vectors in registers: each turn becomes code of
- * its own. For "GCC unroll" clang 14 does so too late: the vectors then lie in memory. Vectors in
- * plain C lie there anyway, and loops are compiled in a quarter of the time. */
+/* Unrolls the loop behind it, which has a constant number of iterations over vectors in registers.
+ * clang 14 unrolls by "GCC unroll" too late: the vectors then lie in memory. With SIMD_WIDE they
+ * lie in memory anyway, and without unrolling compile in a quarter of the time. */
 #ifdef SIMD_WIDE
 #define UNROLL
 #elif defined(__clang__)
@@ -37,7 +37,7 @@
 #define UNROLL _Pragma("GCC unroll 24")
 #endif
 
-#if defined(__AVX512F__) || defined(SIMD_WIDE) // SIMD_WIDE: by plain C, in tests
+#if defined(__AVX512F__) || defined(SIMD_WIDE) // SIMD_WIDE: tests have 16 lanes in plain C
 #define VF 16
 #elif defined(__AVX2__)
 #define VF 8
@@ -139,7 +139,7 @@ static inline vf vf_fma(vf a, vf b, vf c) {
 }
 static inline vf vf_max(vf a, vf b) {
     return vf_select(a > b, a, b);
-} // like x86: b when one is NaN
+} // as on x86: b when a or b is NaN
 static inline vf vf_min(vf a, vf b) {
     return vf_select(a < b, a, b);
 }
@@ -155,7 +155,7 @@ static inline vf vf_round(vf a) { // to nearest even for |a| < 2^22, by the roun
 }
 static inline vi vf_to_vi(vf a) {
     return __builtin_convertvector(a, vi);
-} // of whole numbers
+} // a holds whole numbers
 #endif
 
 // a 2^n for whole n in [-126, 127], through the exponent bits
@@ -188,8 +188,8 @@ static inline void vf_store_part(float *p, vf x, int64_t n) {
 
 #endif
 
-// The first n lanes, the others are 0; stores n lanes. Whole vectors go without a mask: on AMD a
-// masked store of AVX2 is microcode.
+// vf_load_n loads the first n lanes, the others are 0; vf_store_n stores n lanes. Whole vectors are
+// moved without a mask: on AMD a masked store of AVX2 is microcode.
 static inline vf vf_load_n(const float *p, int64_t n) {
     return n == VF ? vf_load(p) : vf_load_part(p, n);
 }
@@ -200,11 +200,11 @@ static inline void vf_store_n(float *p, vf x, int64_t n) {
         vf_store_part(p, x, n);
 }
 
-/* A loop over begin .. end by vectors: at i, n lanes of which are inside.
+/* A loop over begin .. end by vectors: i is the first element of a vector, n <= VF its elements.
  *
  *     EACH_VECTOR(i, n, 0, N) vf_store_n(y + i, vf_abs(vf_load_n(x + i, n)), n);
  *
- * The body is compiled twice, for whole vectors, with n = VF, and for what is left. */
+ * The body is compiled twice: for whole vectors, with n = VF, and for the elements left over. */
 #define EACH_VECTOR(i, n, begin, end)                                                              \
     UNROLL                                                                                         \
     for (int64_t i = (begin), n = VF, i##_end = (end), i##_turn = 0; i##_turn < 2;                 \
@@ -236,7 +236,7 @@ static inline float vf_hmax(vf x) {
 }
 #endif
 
-/* Asks for the cache line of p[ahead], which may lie outside the array: nothing is read. */
+/* Prefetches the cache line of p[ahead], which may lie outside the array: nothing is read. */
 static inline void prefetch(const float *p, int64_t ahead) {
     __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)ahead * sizeof *p));
 }

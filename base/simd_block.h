@@ -1,4 +1,4 @@
-/* simd_block -- what packing a matrix needs of vectors: transposing a block in registers, and
+/* simd_block -- vector operations for packing a matrix: transposing a block in registers, and
  * bfloat16.
  *
  * One spelling for every instruction set, like simd.h; one of the few files with #if.
@@ -69,8 +69,8 @@ static inline void vf_transpose(vf r[VF]) {
  *     vf_pair_rows(x, y)   lane i is x[i], y[i]
  *     vf_pair_run(x, y)    lane i is elements 2i, 2i + 1 of x followed by y
  *
- * and vf_dot2(a, b, c) is c + a.low * b.low + a.high * b.high. The pairs exist where SIMD_BF16 is
- * 1; there subnormal numbers are taken for 0. */
+ * and vf_dot2(a, b, c) is c + a.low * b.low + a.high * b.high. Kernels use pairs where SIMD_BF16
+ * is 1; the instructions for pairs take subnormal numbers for 0. */
 static inline vf vf_round_bf16(vf x) {
     vi u = (vi)x, odd = (u >> 16) & vi_set1(1);
     vi rounded = (u + vi_set1(0x7fff) + odd) & vi_set1(~0xffff), nan = u | vi_set1(0x400000);

@@ -14,20 +14,20 @@
 #include "base/futex.h"
 #include "base/mem.h"
 
-/* Pause instructions before a waiting member sleeps, some tens of microseconds: where another
- * program has a core, that is better than spinning on. */
+/* Pause instructions that a waiting member executes before it sleeps: some tens of microseconds. It
+ * must sleep because another program may need the core. */
 enum { SPIN = 1000 };
 
-/* Seconds between two polls. 0.2 to 1 ms hide as much at 200 Mbit/s and 1 Gbit/s; a look at MPI's
- * sockets takes 3 us. */
+/* Seconds between two polls. From 0.2 to 1 ms polls hide the same part of the communication, at 200
+ * Mbit/s and at 1 Gbit/s; one poll of MPI's sockets takes 3 us. */
 static const double poll_every = 0.5e-3;
 
 struct Team {
     int size;
-    const int *wanted; // polls: by f(ctx), from that second on
+    const int *wanted; // team_set_poll: poll(poll_ctx) is called while *wanted is not 0
     void (*poll)(void *ctx);
     void *poll_ctx;
-    double next_poll;
+    double next_poll; // not before this time (now_s)
     TeamFn f;
     void *ctx;
     _Alignas(64) _Atomic uint32_t round; // grows by one per team_run: members wait for it to change
@@ -41,11 +41,11 @@ struct Team {
         Team *team;
         int index;
         pthread_t thread;
-        DieRank rank; // messages of members name the rank, too
-        double rate;  // of its last share; 0: none
-        double speed; // relative to the others; a moving average of rates
+        DieRank rank; // the rank's name in messages of this thread
+        double rate;  // work per second that team_took reported last; 0: none
+        double speed; // a moving average of rate / (mean rate of all members)
     } * members;
-    double *share; // [size + 1]: team_shares
+    double *share; // [size + 1], the result of team_shares
 };
 
 /* Waits until *word != old: spins, then sleeps in the kernel. */
@@ -57,9 +57,9 @@ static void wait_change(_Atomic uint32_t *word, uint32_t old) {
     while (atomic_load_explicit(word, memory_order_acquire) == old) futex_wait(word, old, 0);
 }
 
-/* Ties the calling thread to n cores of a set, from the first-th on. Without this a member that
- * slept is often woken on the core of its waker, and the two take turns there while the other core
- * idles. */
+/* Pins the calling thread to n cores of a set, beginning with its first-th core. A member that is
+ * not pinned is often woken on the core of the thread that wakes it: the two then share that core
+ * while the other core idles. */
 static void pin(const cpu_set_t *cores, int first, int n) {
     cpu_set_t mine;
     CPU_ZERO(&mine);
@@ -107,13 +107,13 @@ int team_cores(void) {
     return n > 0 ? (int)n : 1;
 }
 
-static const int never = 0;
+static const int not_wanted = 0;
 
 Team *team_create(int n_threads) {
     Team *t = mem_alloc_aligned(sizeof *t, 64);
     memset(t, 0, sizeof *t);
     t->size = n_threads > 0 ? n_threads : team_cores();
-    t->wanted = &never;
+    t->wanted = &not_wanted;
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
     t->share = mem_calloc((size_t)t->size + 1, sizeof *t->share);
     t->pinned = t->size > 1 && sched_getaffinity(0, sizeof t->before, &t->before) == 0 &&
@@ -164,7 +164,7 @@ void team_run(Team *t, TeamFn f, void *ctx) {
         wait_change(&t->done, d);
 }
 
-/* Slowly, and not at all where a member had nothing to do. */
+/* Moves every member's speed towards its rate; leaves all as they are if one had no work. */
 static void follow_speeds(Team *t) {
     double mean = 0;
     for (int i = 0; i < t->size; i++) {
@@ -174,7 +174,8 @@ static void follow_speeds(Team *t) {
     for (int i = 0; i < t->size; i++) {
         struct Member *m = &t->members[i];
         m->speed += (m->rate / mean - m->speed) / 8;
-        if (m->speed < 1.0 / 16) m->speed = 1.0 / 16; // what has no work is not measured again
+        // a slower member would get no work, and never be measured again
+        if (m->speed < 1.0 / 16) m->speed = 1.0 / 16;
         m->rate = 0;
     }
 }

@@ -9,10 +9,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-/* The most tensors of a layer, and outside of layers; of the file, for each of those of a layer. */
+/* For allocation. PER_LAYER: most tensors of a layer. OUTSIDE: most tensors outside of layers.
+ * PIECES: most file tensors of a layer, divided by PER_LAYER. */
 enum { PER_LAYER = 12, OUTSIDE = 5, PIECES = 2 };
 
-/* One text behind the other. Tables are made by the thousand when layouts are priced, and printf
+/* Concatenates n texts. The planner makes tables by the thousand when it prices layouts, and printf
  * takes ten times as long. */
 static void join(char *to, size_t n_to, const char *const *parts, int n) {
     size_t at = 0;
@@ -28,24 +29,25 @@ static void join(char *to, size_t n_to, const char *const *parts, int n) {
     join(to, sizeof(to), (const char *const[]){__VA_ARGS__},                                       \
          sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* What is being described: a layer, with what names of its tensors begin with; -1: outside the
- * blocks. */
-typedef struct Place {
+/* The layer whose tensors are added, and the prefixes of their names; layer -1: outside of
+ * layers. */
+typedef struct Scope {
     TensorTable *t;
     int layer;
     char ours[24], llama[40]; // "h.3.", "model.layers.3."; GPT-2's file has ours
-} Place;
+} Scope;
 
-static Place place_of(TensorTable *t, int layer) {
-    Place p = {.t = t, .layer = layer};
+static Scope scope_of(TensorTable *t, int layer) {
+    Scope p = {.t = t, .layer = layer};
     if (layer < 0) return p;
     snprintf(p.ours, sizeof p.ours, "h.%d.", layer);
     snprintf(p.llama, sizeof p.llama, "model.layers.%d.", layer);
     return p;
 }
 
-/* The local block is the whole tensor. tail: "" or ".weight" and the like. */
-static Tensor *add(const Place *p, int64_t rows, int64_t cols, const char *name, const char *tail) {
+/* Adds a tensor to the table; the local block is the whole tensor. tail: "", ".weight" or
+ * ".bias". */
+static Tensor *add(const Scope *p, int64_t rows, int64_t cols, const char *name, const char *tail) {
     assert(p->t->n < p->t->config.layers * PER_LAYER + OUTSIDE);
     Tensor *x = &p->t->t[p->t->n++];
     *x = (Tensor){.layer = p->layer,
@@ -63,14 +65,14 @@ static Tensor *add(const Place *p, int64_t rows, int64_t cols, const char *name,
 
 /* A matrix is drawn from a normal distribution and decays; biases start at 0, norm weights at 1,
  * and neither decays. */
-static void add_matrix(const Place *p, int64_t rows, int64_t cols, float std, const char *name,
+static void add_matrix(const Scope *p, int64_t rows, int64_t cols, float std, const char *name,
                        const char *tail) {
     Tensor *x = add(p, rows, cols, name, tail);
     x->init_std = std;
     x->decay = x->in_matmuls = true;
 }
 
-static Tensor *add_vector(const Place *p, int64_t n, float value, const char *name,
+static Tensor *add_vector(const Scope *p, int64_t n, float value, const char *name,
                           const char *tail) {
     Tensor *x = add(p, 1, n, name, tail);
     x->init_value = value;
@@ -81,8 +83,8 @@ static bool llama_names(const Config *c) {
     return c->act == ACT_SWIGLU || c->pos == POS_ROPE;
 }
 
-/* The last added tensor, or columns of it, under its name in the file. */
-static void piece(const Place *p, int64_t col, int64_t cols, bool transposed, const char *name,
+/* Adds a file tensor: columns of the tensor that was added last, under their name in the file. */
+static void piece(const Scope *p, int64_t col, int64_t cols, bool transposed, const char *name,
                   const char *tail) {
     TensorTable *t = p->t;
     assert(t->n_pieces < t->config.layers * PER_LAYER * PIECES + OUTSIDE);
@@ -93,12 +95,12 @@ static void piece(const Place *p, int64_t col, int64_t cols, bool transposed, co
     name_of(x->name, llama_names(&t->config) ? p->llama : p->ours, name, tail);
 }
 
-static void whole_piece(const Place *p, const char *gpt2, const char *llama, const char *tail) {
+static void whole_piece(const Scope *p, const char *gpt2, const char *llama, const char *tail) {
     bool is_llama = llama_names(&p->t->config);
     piece(p, 0, p->t->t[p->t->n - 1].cols, false, is_llama ? llama : gpt2, tail);
 }
 
-static void norm(const Place *p, const char *ours, const char *gpt2, const char *llama) {
+static void norm(const Scope *p, const char *ours, const char *gpt2, const char *llama) {
     const Config *c = &p->t->config;
     for (int b = 0; b < (c->bias && c->norm == NORM_LAYER ? 2 : 1); b++) {
         const char *tail = b ? ".bias" : ".weight";
@@ -115,7 +117,7 @@ typedef struct Parts {
     int n;
 } Parts;
 
-static void linear(const Place *p, int64_t rows, float std, const char *ours, const char *gpt2,
+static void linear(const Scope *p, int64_t rows, float std, const char *ours, const char *gpt2,
                    Parts parts) {
     const Config *c = &p->t->config;
     int64_t cols = 0, col = 0;
@@ -134,12 +136,13 @@ static void linear(const Place *p, int64_t rows, float std, const char *ours, co
     }
 }
 
+/* Adds the tensors of layer l. */
 static void block(TensorTable *t, int l) {
     const Config *c = &t->config;
-    Place p = place_of(t, l);
+    Scope p = scope_of(t, l);
     int64_t C = c->channels, D = config_head_size(c), F = c->ffn;
-    // GPT-2: the two matmuls that add to the residual stream start smaller, by the number of such
-    // additions.
+    // As in GPT-2, the weights of the two matmuls that add to the residual stream start smaller, by
+    // the square root of the number of such additions.
     float std = 0.02f, residual = 0.02f / sqrtf(2.0f * (float)c->layers);
     norm(&p, "ln1", "ln_1", "input_layernorm");
     linear(&p, C, std, "qkv", "attn.c_attn",
@@ -159,7 +162,7 @@ TensorTable tensors_describe(const Config *c) {
     TensorTable t = {.config = *c};
     t.t = mem_calloc((size_t)(c->layers * PER_LAYER + OUTSIDE), sizeof *t.t);
     t.pieces = mem_calloc((size_t)(c->layers * PER_LAYER * PIECES + OUTSIDE), sizeof *t.pieces);
-    Place outside = place_of(&t, -1);
+    Scope outside = scope_of(&t, -1);
     add_matrix(&outside, c->vocab, c->channels, 0.02f, "wte", "");
     whole_piece(&outside, "wte", "model.embed_tokens", ".weight");
     if (c->pos == POS_LEARNED) {
@@ -220,7 +223,8 @@ bool tensor_next_rect(TensorRuns *i, TensorRect *rect) {
     const TensorRect *r = &t->rects[i->rect];
     *rect = (TensorRect){run.row, run.col, 1, run.n, run.at, r->first};
     if (run.n < r->cols) return true;
-    int64_t end = (t->end[i->part] - r->at - r->cols) / t->local_cols + 1; // of the whole rows
+    // the first row that is not whole
+    int64_t end = (t->end[i->part] - r->at - r->cols) / t->local_cols + 1;
     if (end > r->rows) end = r->rows;
     rect->rows += end - i->row;
     i->row = end;
@@ -241,7 +245,7 @@ typedef struct Init {
     uint64_t seed;
 } Init;
 
-/* Rows [begin, end) of every rectangle. */
+/* Initial values of the logical rows [begin, end), in every rectangle. */
 static void init_rows(void *ctx, int64_t begin, int64_t end) {
     const Init *in = ctx;
     TensorRun run;

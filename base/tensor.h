@@ -29,20 +29,20 @@
 #include "base/config.h"
 #include "base/team.h"
 
-/* What a rank holds of a tensor. Of the logical [rows, cols] it works on a local block [local_rows,
- * local_cols], row-major, padded with zeros; rectangles say which logical elements lie in it. Of
- * the block it stores, flat, the elements [begin, end): of weights, gradients, moments and the bf16
- * copies that matmuls read each its own range (equal parts of the padded block; more than the block
- * is more padding).
+/* What a rank holds of a tensor. The rank works on a local block [local_rows, local_cols] of the
+ * logical [rows, cols]: row-major, padded with zeros. Rectangles say which logical elements lie in
+ * the block. The rank stores a range [begin, end) of the block's elements, counted row by row.
+ * Weights, gradients, moments and the bf16 copies that matmuls read have a range each. Ranges are
+ * equal parts of the padded block; what lies beyond the block is more padding.
  *
  *   logical      c0 c1 c2 c3 c4      block of x=1 of 2      flat parts over z, 2 ranks
  *          r0    .  .  .  a  b           a b 0              [a b 0 c | d 0 . .]
  *          r1    .  .  .  c  d           c d 0
  *
- * One rank, or a tensor that is not cut: one rectangle, begin 0, end rows * cols. */
+ * One rank, or a tensor that is not sharded: one rectangle, begin 0, end rows * cols. */
 typedef struct TensorRect {
     int64_t row, col, rows, cols; // which logical elements
-    int64_t at;                   // where (row, col) lies in the block; rows of local_cols
+    int64_t at;                   // index of (row, col) in the block
     bool first;                   // this rank is the first of those that hold these elements
 } TensorRect;
 
@@ -53,20 +53,21 @@ typedef struct Tensor {
     int layer;          // -1 outside the blocks
     int64_t rows, cols; // of the logical model; a vector is [1, n]
     bool decay;         // weight decay: 2-D weights only
-    bool in_matmuls;    // matmuls read it: matrices but for wpe, and the biases that they add
+    bool in_matmuls;    // matmuls read it: all matrices but wpe, and the biases that matmuls add
     float init_std;     // 0: constant init_value instead
     float init_value;
     int64_t local_rows, local_cols;
-    TensorRect *rects; // of the table: freed with it
+    TensorRect *rects; // owned by the table
     int n_rects;
     int64_t begin[N_PARTS], end[N_PARTS];
-    bool
-        first[N_PARTS]; // this rank is the first of those that hold the same part of the same block
-    // Where the values are, end - begin of them each, floats but for cast; NULL where the arena
-    // was not made (sampling needs no grad).
+    // this rank is the first of those that hold the same part of the same block
+    bool first[N_PARTS];
+    // The stored values, end - begin of each, in fp32; NULL where the arena was not made (sampling
+    // needs no grad).
     float *param, *grad, *m, *v;
-    void *cast; // param as matmuls read it, in the kernels' dtype: param itself where that is fp32
-    float *velocity; // of the outer loop over replicas, as long as param; NULL without it
+    // param in the dtype of the activations, which matmuls read; param itself where that is fp32
+    void *cast;
+    float *velocity; // momentum of the outer step over replicas, as param; NULL without outer steps
 } Tensor;
 
 /* One tensor of the Hugging Face file: columns [col, col + cols) of table tensor `tensor`. */
@@ -92,10 +93,11 @@ TensorTable tensors_describe(const Config *c);
 void tensors_free(TensorTable *t);
 /* Local. Index of a tensor by name, -1 when there is none. */
 int tensors_find(const TensorTable *t, const char *name);
-/* Elements of the logical tensor; that this rank stores of it. */
+/* Elements of the logical tensor. */
 static inline int64_t tensor_size(const Tensor *t) {
     return t->rows * t->cols;
 }
+/* Elements of the range that this rank stores. */
 static inline int64_t tensor_part(const Tensor *t, TensorPart part) {
     return t->end[part] - t->begin[part];
 }
@@ -107,7 +109,8 @@ typedef struct TensorRun {
 typedef struct TensorRuns {
     const Tensor *t;
     TensorPart part;
-    bool first; // only what this rank is the first to hold: over all ranks each element once
+    // only elements that this rank is the first to hold: over all ranks each element once
+    bool first;
     int rect;
     int64_t row;
 } TensorRuns;
@@ -115,8 +118,9 @@ typedef struct TensorRuns {
  *     for (TensorRuns i = tensor_runs(t, PART_PARAM, false); tensor_next(&i, &run);) ... */
 TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first);
 bool tensor_next(TensorRuns *i, TensorRun *run);
-/* The same by rectangles, for what can take several rows at once: row i of one lies at values[at +
- * i * local_cols]. A part that begins or ends inside a row makes rectangles of one row there. */
+/* The same by rectangles, for callers that take several rows at once: row i of a rectangle lies at
+ * values[at + i * local_cols]. A row in which the stored range begins or ends is a rectangle of its
+ * own. */
 bool tensor_next_rect(TensorRuns *i, TensorRect *rect);
 
 /* Local. Fills what this rank holds of every param with its initial value: a function of (seed,

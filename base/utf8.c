@@ -6,7 +6,8 @@
 #include "base/mem.h"
 
 size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; // of so many bytes
+    // least code of a character of len bytes
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     uint32_t a = p[0];
     size_t len = a < 0x80 ? 1 : a < 0xc0 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf8 ? 4 : 0;
     if (len == 0 || len > n) return 0;

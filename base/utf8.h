@@ -1,14 +1,14 @@
-/* utf8 -- is this text? Names that come from the system, and bytes that a model wrote, need not be
- * UTF-8, and JSON has no words for what is not. */
+/* utf8 -- checks and repairs UTF-8. Names from the system and bytes that a model sampled need not
+ * be UTF-8, but text in JSON must be. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Local, pure. Bytes of the character with which the n >= 1 bytes at p begin, and its code; 0: none
- * begins there (Unicode 3.9, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF;
- * nor is a sequence that is cut short one). */
+/* Local, pure. The length in bytes of the character at the beginning of p[n], n >= 1, and its code;
+ * 0 where no character begins (Unicode 3.9, table 3-7: no overlong forms, no surrogates, nothing
+ * above U+10FFFF). A character that is cut short by the end of p[n] is none. */
 size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code);
 /* Local. A copy (mem_free) in which every byte that belongs to no character is U+FFFD. */
 char *utf8_clean(const char *s);

@@ -6,10 +6,11 @@
 
 /* `git describe --always --dirty` at build time, "unknown" outside a repository. */
 const char *version_commit(void);
-/* Local. What tells this program from another build of the same source: eight hexadecimal digits of
- * the checksum of its file, read once; "unknown" where the system does not show it. */
+/* Local. Distinguishes this program from another build of the same source: the CRC-32C of the
+ * program's file as eight hexadecimal digits, computed once; "unknown" where the system hides the
+ * file. */
 const char *version_build(void);
-/* Local. The same of any file; false: it cannot be read. */
+/* Local. The same for any file; false when it cannot be read. */
 bool version_of(const char *path, char text[16]);
 
 #endif
