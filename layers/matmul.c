@@ -15,12 +15,12 @@
  *                    rows of a is in the L2 and streams from there once for each panel of columns
  *                    (the order of BLIS)
  *
- * Each thread packs the rows and columns that it needs, so that threads do not wait for each other.
- * With tile registers (AMX) packing a takes longer than multiplying it by 384 columns: there all
- * threads pack a for all, and meet at a barrier in each step. Rows of a that lie row by row
- * (forward, dgrad) are copied so where rows stay: turning them took 4 % of a matmul with 384
- * columns. Where columns stay they are turned: once for each chunk of 1,024 columns, and tiles that
- * read one stream instead of six are 1 to 2 % faster (Zen 3).
+ * Each thread packs the rows of a and the columns of b that it needs, so that threads do not wait
+ * for each other. With tile registers (AMX) packing a takes longer than multiplying it by 384
+ * columns: there the threads share the work of packing a, and meet at a barrier in each step. Where
+ * rows stay, rows of a that are contiguous (forward, dgrad) are packed row by row: transposing them
+ * took 4 % of a matmul with 384 columns. Where columns stay they are transposed, once for each
+ * chunk of 1,024 columns: tiles that read one stream instead of six are 1 to 2 % faster (Zen 3).
  *
  *            +----+----+----+----+
  *            |    |////|    |    | PANEL_K      ////  panel of b
@@ -38,28 +38,31 @@
  * then bias and epilogue. It depends on K and PANEL_K alone. Neither threads nor caches nor the
  * extents of y change a bit of the result.
  *
- * Nothing waits for memory. Each tile asks for the rows of y, addend and aux that it finishes, one
- * after the other: all at once they hold up the panels, by 10 % of a matmul with K = 384. Where
- * rows stay, each step of a tile asks for one cache line of the columns of the next chunk (of the
- * next panel of K after the last one). Where columns stay, all tiles of a column ask for a few
- * lines each of the next panel of b while it is not packed; one line with each step of few tiles
- * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4), lines of the next block of a
- * with those of b 3 % (Xeon). Where columns of b lie side by side the first panel of rows reads b
- * unpacked and packs it; where rows of a do (wgrad) the first column of tiles reads a unpacked and
- * packs it: up to 9 % of small ones (Zen 4). Not so panels of 6 rows on an Intel processor: they
- * read each line of a two or three times, its L2 keeps such lines, and all other columns took 6 %
- * longer (Xeon). Packing prefetches its own source.
+ * Prefetches hide the latency of memory. A tile prefetches the rows of y, addend and aux that it
+ * will finish, one by one: all at once they delay the loads of panels, by 10 % of a matmul with
+ * K = 384. Where rows stay, each step of a tile prefetches one cache line of the next chunk's
+ * columns (after the last chunk, of the next panel of K). Where columns stay, every tile of a
+ * column prefetches a few lines of the next panel of b, unless that panel is packed already. One
+ * line with each step of few tiles was 5 % slower (Xeon, AVX2), a line of a with each step 2 %
+ * (Zen 4), lines of the next block of a together with those of b 3 % (Xeon). Packing prefetches its
+ * own source.
  *
- * Threads get columns and rows in proportion to how fast they were in the matmuls before
- * (team_shares). Equal shares wait for the slowest core: with another program on one of two cores
+ * Where rows of b are contiguous, the first panel of rows reads b unpacked and packs it. Where
+ * columns of a are contiguous (wgrad), the first column of tiles reads a unpacked and packs it: up
+ * to 9 % of small matmuls (Zen 4). Panels of 6 rows do not on Intel's processors: they would read
+ * each line of a two or three times, the L2 keeps such lines longer than packed panels, and all
+ * other columns took 6 % longer (Xeon).
+ *
+ * Threads get columns and rows in proportion to their speed in the matmuls before (team_shares).
+ * With equal shares all threads wait for the slowest core: with another program on one of two cores
  * 102 GFLOP/s instead of 146 (AVX2, 1,024 tokens); on idle equal cores there is no difference.
  *
  * Rows are cut into even panels: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest
  * of 4.
  *
- * Exact matmuls (exact.h) run the same loops. A tile's sums over each small panel of K go to a
- * buffer of integers in the L1, and from there to y_64 once per panel of K, which here is as many
- * small ones as fit.
+ * Exact matmuls (exact.h) run the same loops. A tile adds its sums over each small panel of K
+ * (k_panel elements) to a buffer of integers in the L1, and the buffer to y_64 once per panel of K,
+ * which has as many whole small panels as fit in PANEL_K.
  *
  * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
  * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
@@ -82,22 +85,24 @@
 #include "layers/pointwise.h"
 
 enum {
-    PANEL_K = A_STEPS, // of K summed in registers; part of the result: the order of summation
-    // The same where steps are pairs. Tile registers are so fast that reading and writing y between
-    // two panels counts: 1,024 tokens of a wgrad are one.
+    // elements of K summed in registers: the order of summation, on which results depend
+    PANEL_K = A_STEPS,
+    // The same in steps where a step is a pair of elements. Tile registers are so fast that loading
+    // and storing y between two panels counts: 1,024 tokens of a wgrad are one panel.
     PAIRS_K = SIMD_TILES ? 512 : PANEL_K,
-    BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // rows of a packed at a time
+    BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // most rows of a packed at a time
     // Most columns of b packed at a time by each thread; half of it for dot products of pairs
-    // (VDPBF16PS). Where columns stay a is packed once for each chunk.
+    // (VDPBF16PS). Where columns stay a is packed anew for each chunk: fewer, wider chunks.
     CHUNK_N = COLUMNS_STAY ? 1024 : 384,
     BLOCK_N = 2048, // columns of y finished over all of K before the next
-    RUN = 32,       // most tiles of a run
-    // A packed panel, with some lines between panels: at a multiple of 4 KiB all would want the
-    // same sets of the L1.
+    RUN = 32,       // most tiles of a run: of one call of tile_multiply
+    // Floats from a packed panel to the next, with some cache lines between them: at multiples of 4
+    // KiB all panels would compete for the same sets of the L1.
     A_PANEL = TILE_M * (COLUMNS_STAY ? A_STEPS : A_ROW) + 3 * 16,
     B_PANEL = TILE_N * PAIRS_K + 5 * 16,
     PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where tile registers multiply pairs
-    // panels of a thread's own: where columns stay those that its L2 holds, else one in its L1
+    // packed panels of a that each thread has: where columns stay those that its L2 holds, else one
+    // in its L1
     OWN_PANELS = COLUMNS_STAY ? (400 << 10) / (int)(A_PANEL * sizeof(float)) + 1 : 1,
     OWN_FLOATS = OWN_PANELS * A_PANEL + CHUNK_N / TILE_N * B_PANEL,
     SHARED_FLOATS = SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL : 0,
@@ -107,7 +112,8 @@ size_t matmul_workspace(int n_threads) {
     return sizeof(float) * ((size_t)2 * SHARED_FLOATS + (size_t)n_threads * OWN_FLOATS);
 }
 
-/* A run of whole numbers [begin, end); part i of n nearly equal ones. */
+/* Integers [begin, end). part() is the i-th of n nearly equal parts; clip() ends a range at
+ * `end`. */
 typedef struct Range {
     int64_t begin, end;
 } Range;
@@ -125,18 +131,20 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* One step of the loops: some rows by a block of columns over one panel of K. Its rows are those of
- * whole blocks of RowBlocks, or a part of one block. */
+/* One step of the loops: some rows by a block of columns over one panel of K. Its rows are whole
+ * row blocks (RowBlocks), or a part of one row block. */
 typedef struct Step {
-    Range blocks; // in the order in which they are multiplied
-    Range m, n;   // rows of each block, and columns of y; n begins at a multiple of TILE_N
-    Range k;      // elements of K
-    bool first, last, ends;  // the first, the last panel of K; the last step with these blocks
-    int64_t panels;          // of rows, in all blocks,
-    int64_t per, each, more; // in each block; which have so many rows; the first `more` one more
+    Range blocks;     // row blocks, in the order in which they are multiplied
+    Range m, n;       // rows of each row block, and columns of y; n begins at a multiple of TILE_N
+    Range k;          // elements of K
+    bool first, last; // is this the first panel of K, the last one?
+    bool ends;        // is this the last step with these row blocks?
+    int64_t panels;   // panels of rows, in all row blocks
+    // panels of each row block; rows of each panel; the first `more` panels have one row more
+    int64_t per, each, more;
 } Step;
 
-/* A panel of rows: its first row, how many it has, and where the rows of a and y lie. */
+/* A panel of rows: its first row, its number of rows, and the addresses of its rows of a and y. */
 typedef struct RowPanel {
     int64_t row, rows;
     const float *a;
@@ -144,15 +152,15 @@ typedef struct RowPanel {
 } RowPanel;
 enum { MOST_PANELS = BLOCK_M / (TILE_M < PAIRS_M ? TILE_M : PAIRS_M) + 1 };
 
-/* The sizes of blocks, by the L2. They change no order of a sum.
+/* The sizes of blocks, which follow from the size of the L2. They change no order of a sum.
  *
- *     rows stay      a chunk of b in the L2: of b 9.1 bytes per cycle come from there
- *     columns stay   a block of a in the L2: of a 4 bytes per cycle with a tile of 6 x 16. Blocks
+ *     rows stay      a chunk of b in the L2, from which tiles read 9.1 bytes of b per cycle
+ *     columns stay   a block of a in the L2: 4 bytes of a per cycle with a tile of 6 x 16. Blocks
  *                    of 0.3 to 0.6 MB are 2 to 4 % faster than larger ones where the L2 has 2 MB
  *                    (Xeon); where it has 1 MB (Zen 4) one of 0.4 MB leaves room for panels of
  *                    b, of which a chunk is in the L3. */
 typedef struct Blocking {
-    int64_t rows, chunk; // panels of rows and columns of b at a time
+    int64_t rows, chunk; // panels of rows of a, and columns of b, that are packed at a time
 } Blocking;
 
 static int64_t a_panel(PackKind kind) {
@@ -170,33 +178,35 @@ static Blocking blocking_of(int64_t l2, PackKind kind) {
     return (Blocking){.rows = BLOCK_M, .chunk = fits ? usual : fit > b ? fit / b * TILE_N : TILE_N};
 }
 
-/* What one thread knows while it works. */
+/* The state of one thread while it computes its part of a matmul. */
 typedef struct Member {
     const Matmul *p;
-    const double *share;      // of the threads (team_shares)
+    const double *share;      // cumulative shares of the threads (team_shares)
     const MatmulExact *exact; // or NULL
-    Team *polled;             // of member 0, NULL of others
+    Team *polled;             // member 0: the team, for team_poll; others: NULL
     ExactGrid grid;
-    int64_t unit, first; // of exact: elements of K in a unit, the place of k = 0 in the first
+    int64_t unit, first; // exact: elements of K in a unit, offset of k = 0 in its unit
     PackKind kind;
-    int me, size;
-    int64_t blocks_m, blocks_n, panels_k, panel_k;
-    // With tile registers packed rows of this step and of the next, which threads share; its own
-    // packed rows and columns.
-    float *shared[2], *a, *b;
-    bool by_rows; // its own rows are packed row by row
-    bool raw_a;   // tiles read rows of a as they are, those of the first column, and pack them
+    int me, size;                                  // this thread's number, number of threads
+    int64_t blocks_m, blocks_n, panels_k, panel_k; // steps along M, N, K; elements of a panel of K
+    // with tile registers: packed rows of this step and of the next, which the threads share
+    float *shared[2];
+    float *a, *b; // this thread's packed rows of a and columns of b
+    bool by_rows; // a is packed row by row (pack_by_rows)
+    bool raw_a;   // the tiles of the first column read a unpacked, and pack it
     Blocking blocking;
-    RowBlocks rows;         // all rows are one block where the matmul has none
-    const RowBlocks *steps; // of rows of x or dy; NULL
-    int64_t blocks, parts;  // of a step: row blocks, or one of so many parts of one
-    RowPanel *panel;        // [MOST_PANELS] of the step at hand
+    RowBlocks rows;            // row blocks of a or y; without any, all rows are one block
+    const RowBlocks *k_blocks; // row blocks of x or dy along K; or NULL
+    int64_t blocks, parts;     // row blocks of a step; or 1, and each block makes `parts` steps
+    RowPanel *panel;           // [MOST_PANELS] of the current step
 } Member;
 
-/* Panels of K from the start of every unit on, as many elements each as whole small panels fit. */
+/* Panels of K begin at the start of every unit, and have as many elements as whole small panels
+ * fit. panel_at: the number of the panel that has element k. panel_range: the elements of the
+ * matmul's i-th panel. */
 static int64_t panel_at(const Member *w, int64_t k) {
-    int64_t place = w->first + k;
-    return place / w->unit * ceil_div(w->unit, w->panel_k) + place % w->unit / w->panel_k;
+    int64_t offset = w->first + k;
+    return offset / w->unit * ceil_div(w->unit, w->panel_k) + offset % w->unit / w->panel_k;
 }
 static Range panel_range(const Member *w, int64_t i) {
     int64_t per_unit = ceil_div(w->unit, w->panel_k), n = panel_at(w, 0) + i;
@@ -205,7 +215,8 @@ static Range panel_range(const Member *w, int64_t i) {
     return clip((Range){r.begin > 0 ? r.begin : 0, r.end}, w->p->K);
 }
 
-/* Steps in their order: panels of K within blocks of rows within blocks of columns. */
+/* Step i. Successive steps are successive panels of K, then blocks of rows, then blocks of
+ * columns. */
 static Step step_at(const Member *w, int64_t i) {
     const Matmul *p = w->p;
     int64_t k = i % w->panels_k, m = i / w->panels_k % w->blocks_m,
@@ -228,14 +239,14 @@ static void set_rows(Member *w) {
     int64_t most = BLOCK_M / tile_rows(w->kind);
     bool of_rows = p->blocks && p->blocks->of <= BLOCKS_OF_Y;
     w->rows = of_rows ? *p->blocks : (RowBlocks){.rows = p->M, .n = 1};
-    w->steps = of_rows ? NULL : p->blocks;
+    w->k_blocks = of_rows ? NULL : p->blocks;
     w->parts = ceil_div(w->rows.rows, BLOCK_M);
     w->blocks = most / ceil_div(w->rows.rows, tile_rows(w->kind));
     if (w->blocks < 1 || w->parts > 1) w->blocks = 1;
     w->blocks_m = w->parts * ceil_div(w->rows.n, w->blocks);
 }
 
-/* The panels of a step, of which blocks may be waited for. */
+/* Fills w->panel with the row panels of a step; `begin` may wait for their row blocks. */
 static void set_row_panels(Member *w, const Step *s) {
     const Matmul *p = w->p;
     const RowBlocks *r = &w->rows;
@@ -259,10 +270,11 @@ static void set_row_panels(Member *w, const Step *s) {
     }
 }
 
-/* Row k of the operand x or dy of dw = x' dy. *n: so many rows lie together from there on. */
+/* The address of row k of x (BLOCKS_OF_AT) or b (BLOCKS_OF_B; dy of a wgrad), of which K is the
+ * number of rows. *n: rows from k on that lie at a constant distance. */
 static const float *row_of(const Member *w, BlocksOf of, int64_t k, int64_t *n) {
     const Matmul *p = w->p;
-    const RowBlocks *r = w->steps;
+    const RowBlocks *r = w->k_blocks;
     int64_t stride = of == BLOCKS_OF_AT ? p->a_col : p->b_row;
     *n = p->K - k;
     if (!r || r->of != of) return (const float *)(of == BLOCKS_OF_AT ? p->a : p->b) + k * stride;
@@ -271,14 +283,15 @@ static const float *row_of(const Member *w, BlocksOf of, int64_t k, int64_t *n) 
     return (const float *)r->begin(r->ctx, (int)block) + (k - block * r->rows) * stride;
 }
 
+/* After the last step with some row blocks: says that they are done. */
 static void blocks_done(const Member *w, const Step *s) {
     for (int64_t i = s->blocks.begin; w->rows.done && s->ends && i < s->blocks.end; i++)
         w->rows.done(w->rows.ctx, (int)((i + w->rows.first) % w->rows.n));
 }
 
-/* The threads stand in a grid of rows x columns over the block of y. Of all grids the one whose
- * busiest thread does least; packing a tile's columns costs about as much as one tile. So does
- * packing a panel of rows that is not shared. */
+/* The threads form a grid of rows x columns over the block of y. Returns the columns of the grid
+ * whose busiest thread has the least work. Packing a tile's columns of b costs about as much as one
+ * tile; so does packing a panel of rows that is not shared. */
 static int grid_columns(int size, int64_t panels, int64_t tiles, bool shared) {
     int best = 1;
     int64_t least = INT64_MAX;
@@ -290,14 +303,14 @@ static int grid_columns(int size, int64_t panels, int64_t tiles, bool shared) {
     return best;
 }
 
-/* This thread's share of a step: panels of rows by chunks of columns. */
+/* This thread's share of a step: panels of rows, and tiles of columns in chunks. */
 typedef struct Share {
     Range panels, tiles;
     int64_t chunks;
 } Share;
 
-/* Of n items that are shared out among threads [all.begin, all.end) those of [some.begin,
- * some.end). */
+/* Divides n items among the threads [all.begin, all.end), and returns those of the threads
+ * [some.begin, some.end). */
 static Range share_items(const Member *w, int64_t n, Range all, Range some) {
     double first = w->share[all.begin], each = (double)n / (w->share[all.end] - first);
     return (Range){llround((w->share[some.begin] - first) * each),
@@ -320,7 +333,7 @@ static Range chunk_columns(const Step *s, const Share *h, int64_t i) {
                 s->n.end);
 }
 
-/* Packs steps [k.begin, k.end) of panels, which may lie in several blocks. */
+/* Packs the elements `k` of K, which may lie in several row blocks, of n panels from `lane` on. */
 static void pack_steps_of(const Member *w, Pack *pack, BlocksOf of, Range k, int64_t lane,
                           float *to, const int64_t *edge, int n) {
     for (int64_t at = k.begin, rows; at < k.end; at += rows) {
@@ -341,11 +354,11 @@ static void pack_a(const Member *w, const Step *s, Range panels, float *to) {
     Pack pack = {w->kind,  tile_rows(w->kind), a_panel(w->kind), NULL,
                  p->a_row, p->a_col,           length(s->k)};
     for (int64_t i = panels.begin, n; i < panels.end; i += n) {
-        int64_t edge[GROUP + 1] = {0}, alike = s->per - i % s->per; // of the same block
+        int64_t edge[GROUP + 1] = {0}, alike = s->per - i % s->per; // panels left in the row block
         for (n = 0; n < GROUP && n < alike && i + n < panels.end; n++)
             edge[n + 1] = edge[n] + w->panel[i + n].rows;
         float *dst = to + (i - panels.begin) * pack.panel_floats;
-        if (w->steps) {
+        if (w->k_blocks) {
             pack_steps_of(w, &pack, BLOCKS_OF_AT, s->k, w->panel[i].row, dst, edge, (int)n);
             continue;
         }
@@ -366,18 +379,20 @@ static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     pack_steps_of(w, &pack, BLOCKS_OF_B, s->k, 0, to, edge, n);
 }
 
-/* What is read next, `lines` columns of `rows` cache lines. Tiles fetch it a piece at a time. */
+/* A part of b that is read next: `lines` columns of `rows` cache lines. Each tile prefetches a
+ * piece of it. */
 typedef struct Ahead {
     const float *from;
     int64_t stride, rows, lines; // stride: floats from a line to the one under it
     int64_t row, line;           // where the next piece begins
 } Ahead;
 
-/* Columns of b that will be packed. */
+/* The part of b that packing these columns of step s will read. */
 static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     const Matmul *p = w->p;
     bool rows = p->b_col == 1;
-    if (w->steps && w->steps->of == BLOCKS_OF_B) return (Ahead){0}; // which may not be there yet
+    // a row block of b may not have arrived yet
+    if (w->k_blocks && w->k_blocks->of == BLOCKS_OF_B) return (Ahead){0};
     int64_t all;
     Ahead f = {.from = row_of(w, BLOCKS_OF_B, s->k.begin, &all) + columns.begin * p->b_col};
     f.stride = rows ? p->b_row : p->b_col;
@@ -386,12 +401,13 @@ static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     return f;
 }
 
-/* Of a chunk's columns what is packed before its tiles: all, where columns stay only a panel. */
+/* The columns of a chunk that are packed before its first tile: all, or only a panel where columns
+ * stay. */
 static Range first_read(Range columns) {
     return clip(columns, COLUMNS_STAY ? columns.begin + TILE_N : columns.end);
 }
 
-/* At most n lines of a column; none where all are taken. */
+/* The next piece of f: at most n lines of one column; none when all lines were taken. */
 static Fetch ahead_take(Ahead *f, int64_t n) {
     if (f->line >= f->lines) return (Fetch){0};
     Fetch next = {f->from + 16 * f->line + f->row * f->stride, f->stride,
@@ -401,12 +417,14 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
     return next;
 }
 
-/* Tiles that are whole and need no more than adding go straight to y. */
+/* May tile_multiply write whole tiles to y? Yes, if they need no more than sums (and the bias,
+ * where the multiplication has no tile registers). */
 static bool direct(const Member *w, const Step *s) {
     const Matmul *p = w->p;
     return !s->last || (p->epilogue == EPI_NONE && !(p->bias && tile_registers(w->kind)));
 }
 
+/* A run of tiles whose sums go to y directly. */
 static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Matmul *p = w->p;
     if (s->last && p->bias) t->bias = (const float *)p->bias + n.begin;
@@ -417,8 +435,9 @@ static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n,
     tile_multiply(t);
 }
 
-/* The first `width` columns of a tile's sums go to y. The activation has a loop of its own: its
- * chains of some 40 dependent operations overlap only where little lies between them. */
+/* Adds addend or y and bias to the first `width` columns of a tile's sums, applies the epilogue,
+ * and writes y. The activation has a loop of its own: its chains of some 40 dependent operations
+ * overlap only where few other instructions lie between them. */
 static inline __attribute__((always_inline)) void finish_columns(const Matmul *p, const Step *s,
                                                                  const RowPanel *m, int64_t n0,
                                                                  int width, float *sum) {
@@ -458,7 +477,8 @@ static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range
         finish_columns(p, s, m, n.begin, (int)length(n), sum);
 }
 
-/* One tile that goes through a buffer. */
+/* A tile that is summed in a buffer, because it is not whole or has an epilogue, and then goes to
+ * y. */
 static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Matmul *p = w->p;
     const float *addend = p->addend, *aux = p->aux;
@@ -473,8 +493,8 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
     finish_tile(p, s, m, n, buffer);
 }
 
-/* sum[rows, TILE_N] += the whole numbers of part, where the first replaces what is there. False if
- * one is out of range. */
+/* sum[rows, TILE_N] += part, rounded to whole numbers of grid steps; `first` overwrites the old
+ * sum. False if an element is out of range. */
 static bool tile_steps(uint64_t *sum, const float *part, int rows, const ExactGrid *grid,
                        bool first) {
     vb over = {0};
@@ -490,7 +510,7 @@ static bool tile_steps(uint64_t *sum, const float *part, int rows, const ExactGr
     return !vb_any(over);
 }
 
-/* y_64[n] += sum[n]; false where one is out of range, or was. */
+/* y_64[n] += sum[n]; false if an old or a new element is out of range. */
 static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool overwrite) {
     vu out = {0};
     uint64_t last = 0;
@@ -508,7 +528,9 @@ static bool join_row(int64_t *y_64, const uint64_t *sum, int64_t n, bool overwri
     return !vu_any_out(out) && last >> (EXACT_BITS + 1) == 0;
 }
 
-/* The sums that one tile makes over a panel of K. */
+/* One tile of an exact matmul over a panel of K. The fp32 sums over each small panel are rounded to
+ * the grid and added to `sum`; at the end `sum` is added to y_64. Elements of y_64 with a term or a
+ * sum out of range become EXACT_POISON. */
 static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const MatmulExact *x = w->exact;
     float part[TILE_M * TILE_N] __attribute__((aligned(64)));
@@ -520,7 +542,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
     t->ld = TILE_N, t->y = part, t->before = NULL, t->fetch = &fetch;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < 2; j++) fetch_row((const float *)(y_64 + i * w->p->ldy) + j * TILE_N);
-    do { // at least one, which writes 0 where K is 0
+    do { // at least once: K = 0 writes 0
         Range k = clip((Range){begin, begin + x->k_panel}, s->k.end);
         t->steps = length(k);
         tile_multiply(t);
@@ -545,23 +567,26 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
     }
 }
 
-/* A chunk of columns while it is multiplied. Its tiles fetch what is read next. */
+/* A chunk of columns while it is multiplied. Its tiles prefetch the part of b that is read next. */
 typedef struct Chunk {
     const Member *w;
     const Step *s;
     Range columns;
-    float *a;                   // packed rows from panel `from` on
-    bool raw_a;                 // the tiles of the first column pack them while they multiply
-    int64_t from, first;        // panels of rows; the first one's tiles pack b while they multiply
-    const float *b;             // the first row of the step, unpacked
-    int64_t raw;                // number of tiles of columns packed so
-    Ahead *ahead;               // what is read first after this chunk
-    int64_t all, done, fetched; // where rows stay: tiles; pieces of `ahead`
-    Ahead panel;                // where columns stay: the next panel of b
-    int64_t share;              // of which each tile fetches so many lines
+    float *a;   // packed panels of rows, from number `from` on
+    bool raw_a; // the tiles of the first column read a unpacked, and pack it
+    int64_t from;
+    int64_t first;     // the panel of rows whose tiles read b unpacked, and pack it
+    const float *b;    // the first row of the step, unpacked
+    int64_t raw;       // tiles of columns that are packed so
+    Ahead *ahead;      // the part of b that is read after this chunk
+    int64_t all, done; // where rows stay: tiles of the chunk, tiles begun
+    int64_t fetched;   // where rows stay: pieces of `ahead` that tiles have taken
+    Ahead panel;       // where columns stay: the next panel of b
+    int64_t share;     // where columns stay: lines of `panel` for each tile
 } Chunk;
 
-/* What a tile fetches where rows stay: a piece of `ahead`. */
+/* Where rows stay: what the next tile prefetches. Pieces of `ahead` are spread evenly over the
+ * tiles. */
 static Fetch rows_fetch(Chunk *c) {
     Ahead *f = c->ahead;
     int64_t done = c->done++, pieces = f->lines * ceil_div(f->rows, PANEL_K);
@@ -570,9 +595,9 @@ static Fetch rows_fetch(Chunk *c) {
     return ahead_take(f, PANEL_K);
 }
 
-/* Where columns stay: what the tiles of column x of a block of rows fetch, the next panel of b
- * while it is not packed. A packed one is read from its first line to its last, which processors
- * notice themselves; fetching it here, too, was 0.5 to 1 % slower (Zen 3). */
+/* Where columns stay: sets what the tiles of column x of a block of rows prefetch, the next panel
+ * of b unless it is packed. A packed panel is read from its first line to its last, as hardware
+ * prefetchers expect; prefetching it here, too, was 0.5 to 1 % slower (Zen 3). */
 static void set_panel_ahead(Chunk *c, bool first, bool last, int64_t x, Range rows) {
     int64_t tiles = ceil_div(length(c->columns), TILE_N), next = (x + 1) % tiles;
     int64_t begin = c->columns.begin + next * TILE_N;
@@ -584,8 +609,9 @@ static void set_panel_ahead(Chunk *c, bool first, bool last, int64_t x, Range ro
     c->share = ceil_div(c->panel.rows * c->panel.lines, length(rows));
 }
 
-/* How many tiles from panel i of the rows and panel j of the columns on, at most `most`, make one
- * run: they are direct, have as many rows, and pack b or do not. */
+/* How many tiles make one run, from panel i of the rows and panel j of the columns on, at most
+ * `most`. The tiles of a run write to y directly, have the same number of rows, and all pack b or
+ * none does. */
 static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
@@ -624,8 +650,8 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
                                                   : finished_tile_at)(w, c->s, m, whole, &t);
 }
 
-/* Makes some panels of rows ready for tiles: those of the first column pack them, or they are
- * packed now. The tiles of the first panel of a chunk pack b, and find a packed. */
+/* Packs some panels of rows, unless the tiles of the first column will. In the first panel of a
+ * chunk tiles may pack b: that panel is then packed here, as a tile packs either a or b. */
 static void begin_rows(Chunk *c, Range panels) {
     c->from = panels.begin, c->raw_a = c->w->raw_a;
     if (!c->raw_a)
@@ -648,8 +674,8 @@ static void multiply_column(Chunk *c, Range rows, int64_t j, bool first, bool la
     team_poll(w->polled);
 }
 
-/* Packs one chunk of columns and multiplies it with all panels of rows. packed: the last chunk left
- * these rows packed, if they are one block. */
+/* Packs one chunk of columns of b and multiplies all panels of rows by it. packed: the chunk before
+ * has packed these rows, which are still there if they are one block of rows. */
 static void multiply(const Member *w, const Step *s, Range panels, Range columns, float *a,
                      bool packed, Ahead *ahead) {
     const Matmul *p = w->p;
@@ -691,7 +717,7 @@ typedef struct Job {
     const MatmulExact *exact;
 } Job;
 
-/* How K is cut into panels. */
+/* Divides K into panels. */
 static void set_panels(Member *w) {
     const MatmulExact *x = w->exact;
     int64_t K = w->p->K;
@@ -702,7 +728,7 @@ static void set_panels(Member *w) {
         assert((x->k_unit ? x->k_first % x->k_unit : x->k_first) % x->k_panel == 0);
         w->grid = exact_grid_of(x->exponent);
         w->panel_k = PANEL_K / x->k_panel * x->k_panel;
-        // Units of whole panels change nothing: all is one.
+        // units that are whole numbers of small panels change nothing: K is treated as one unit
         bool one = x->k_unit == 0 || x->k_unit % x->k_panel == 0;
         w->unit = one ? w->panel_k * ceil_div(K + 1, w->panel_k) : x->k_unit;
         w->first = one ? 0 : x->k_first % x->k_unit;
@@ -710,14 +736,15 @@ static void set_panels(Member *w) {
     w->panels_k = K > 0 ? panel_at(w, K - 1) - panel_at(w, 0) + 1 : 1;
 }
 
-/* May tiles read rows of a as they are? Panels of 4 or 6 rows read each cache line several times;
- * an L2 that keeps such lines has less room for packed panels then. */
+/* May the tiles of the first column read a unpacked? Panels of 4 or 6 rows read each cache line
+ * several times; an L2 that keeps such lines has less room for packed panels. */
 static bool plain_a(const Member *w) {
-    bool blocks = w->steps && w->steps->of == BLOCKS_OF_AT;
+    bool blocks = w->k_blocks && w->k_blocks->of == BLOCKS_OF_AT;
     return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks &&
            !(COLUMNS_STAY && processor_keeps_reread());
 }
 
+/* One thread's part of a matmul: its share of every step. */
 static void member(void *ctx, int me, int size) {
     const Job *job = ctx;
     double begin = now_s(), work_done = 0;
@@ -756,7 +783,8 @@ static void member(void *ctx, int me, int size) {
         Range mine = part((Range){0, s.panels}, me, size);
         if (shared) pack_a(&w, &s, mine, a + mine.begin * a_panel(w.kind));
         if (size > 1 && (shared || p->blocks)) team_barrier(job->team);
-        if (size > 1 && me == 0 && i > 0) blocks_done(&w, &before); // all threads have left it
+        // all threads have finished that step
+        if (size > 1 && me == 0 && i > 0) blocks_done(&w, &before);
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
             if (c + 1 < h.chunks)
@@ -770,10 +798,10 @@ static void member(void *ctx, int me, int size) {
     }
     if (size > 1 && p->blocks) team_barrier(job->team);
     if (size > 1 && me == 0) blocks_done(&w, &before);
-    for (int i = 0; me == 0 && w.steps && w.steps->done && i < w.steps->n; i++)
-        w.steps->done(w.steps->ctx, i);
+    for (int i = 0; me == 0 && w.k_blocks && w.k_blocks->done && i < w.k_blocks->n; i++)
+        w.k_blocks->done(w.k_blocks->ctx, i);
     if (shared) tiles_end();
-    // threads that wait for each other, or for blocks, take equally long
+    // threads that wait for each other or for row blocks take equally long, however fast they are
     if (size > 1 && !shared && !p->blocks) team_took(job->team, me, work_done, now_s() - begin);
 }
 

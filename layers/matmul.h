@@ -33,31 +33,31 @@ typedef enum {
     EPI_DACT, // y = y * act'(aux[m,n])
 } Epilogue;
 
-/* Rows of a matrix in n blocks of `rows` rows, each of them in other memory: where another rank has
- * it, or sums it.
+/* The rows of one matrix of a matmul in n blocks of `rows` rows, each at its own address: for
+ * example in the memory of the rank that has the block, or that sums it.
  *
- *   a, y    M = n rows. Blocks are multiplied in the order first, first + 1, ..., n - 1, 0, ...,
+ *   a, y    M = n * rows. Blocks are multiplied in the order first, first + 1, ..., n - 1, 0, ...,
  *           and panels of rows do not cross their edges, which changes no sum
- *   at, b   K = n rows: of dw = x' dy, the operands x (a is its transpose) or dy. Sums are in the
- *           order of K, and so are blocks. Where two elements of K are packed together (bf16), rows
- *           is a multiple of 32. No bias_grad
+ *   at, b   K = n * rows: the operand x (a is its transpose) or dy of a wgrad dw = x' dy. Blocks
+ *           are multiplied in the order of K, in which sums are added. Where two elements of K are
+ *           packed together (bf16), rows is a multiple of 32. bias_grad is NULL
  *
- * On a device the blocks of a and b lie where Matmul says, one behind the other. begin and done
- * are called by the rank's thread while it puts kernels into its stream: later ones may read or
- * write the block; those that do are in the stream. Or a kernel waits itself for each block of a,
- * until flags[block] is `said`. */
+ * On a device the blocks of a and b are contiguous, at the addresses in Matmul. The rank's thread
+ * calls begin and done while it launches kernels into its stream. Kernels that it launches after
+ * begin may read or write the block; at done, all kernels that do so are launched. Or a kernel
+ * itself waits for each block of a, until flags[block] is `said`. */
 typedef enum { BLOCKS_OF_A, BLOCKS_OF_Y, BLOCKS_OF_AT, BLOCKS_OF_B } BlocksOf;
 typedef struct RowBlocks {
     int64_t rows;
     int n, first;
     BlocksOf of;
-    // Where a block begins. Returns when it may be read or written. Called by every thread
+    // The address of a block; returns when the block may be read or written. Called by every thread
     Act *(*begin)(void *ctx, int block);
-    // By one thread, in the order of blocks, or NULL: all rows of y that belong to the block are
-    // stored; the block was read
+    // Called by one thread for each block, in their order: all rows of y in the block are stored,
+    // or the block was read. Or NULL
     void (*done)(void *ctx, int block);
     void *ctx;
-    const uint32_t *flags; // of a on a device, [n]; or NULL
+    const uint32_t *flags; // [n], for a on a device; or NULL
     uint32_t said;
 } RowBlocks;
 
@@ -69,12 +69,14 @@ typedef struct Matmul {
     int64_t b_row, b_col;
     Act *y; // y(m,n) = y[m * ldy + n]
     int64_t ldy;
-    bool padded; // what lies behind N in rows of y and aux, up to ldy, is padding, of any contents
-                 // afterwards: a kernel may store whole 16 bytes. Else it stays as it is
-    const Act *addend; // y = addend + a b: NULL overwrites, y itself accumulates, a residual adds
-                       // it; rows of ldy
-    const Act *bias;   // [N], of y's type, or NULL
-    float *bias_grad;  // [N] += the columns of b; or NULL
+    // Columns N to ldy of y and aux are padding: a kernel may store whole 16 bytes, and leaves any
+    // contents in the padding. false: these columns keep their contents
+    bool padded;
+    // y = addend + a b. NULL: a b overwrites y; y itself: a b is added to y; or another matrix,
+    // such as the residual stream. Rows of ldy
+    const Act *addend;
+    const Act *bias;  // [N], of y's type, or NULL
+    float *bias_grad; // [N] += sums of the columns of b; or NULL
     Epilogue epilogue;
     ActKind act; // of the epilogue: not ACT_SWIGLU
     Act *aux;    // [M, N], rows of ldy
@@ -116,8 +118,8 @@ static inline Matmul matmul_wgrad(int64_t T, int64_t K, int64_t N, const Act *x,
 }
 
 /* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b.
- * With bias_grad rows of b touch (of dw = x' dy: dy), and it is added up as it is stored, as
- * bias_backward does it. */
+ * With bias_grad, b is contiguous (dy of a wgrad), and its columns are summed in the dtype in which
+ * b is stored, as by bias_backward. */
 void matmul(Team *t, const Matmul *p);
 /* Local. Bytes of workspace that any matmul needs with this many threads. */
 size_t matmul_workspace(int n_threads);

@@ -1,7 +1,7 @@
 #include "layers/matmul_rows.h"
 
 static inline __attribute__((always_inline)) void multiply_any(int rows, const Tile *t) {
-    // known where columns stay: the compiler leaves those loops out
+    // a constant where columns stay: the compiler then leaves those loops out
     bool by_rows = !COLUMNS_STAY && t->a_by_rows;
     if (t->raw && by_rows)
         multiply_rows(false, true, A_BY_ROWS, rows, t);

@@ -7,9 +7,12 @@
 
 #include "layers/matmul_tile.h"
 
-/* How a tile reads its rows of a. */
+/* How a tile reads its rows of a: packed step by step, packed row by row, unpacked (Tile.raw_a). */
 typedef enum { A_BY_STEPS, A_BY_ROWS, A_RAW } ReadA;
 
+/* Computes a run of tiles of `rows` rows. All arguments but t are constants at compile time, so
+ * that each combination becomes a loop of its own. In the first half of its steps a tile prefetches
+ * the rows of `wanted`, one before each `part` of them. */
 static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool raw, ReadA read,
                                                                 int rows, const Tile *t) {
     enum { AHEAD = 24 }; // steps between the prefetch of a raw row and its use: about 100 ns
@@ -31,7 +34,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
             UNROLL
             for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_zero();
         }
-        int64_t part = steps / (2 * rows) / 4 * 4, k = 0; // steps for each row that is fetched
+        int64_t part = steps / (2 * rows) / 4 * 4, k = 0; // steps for each row of `wanted`
 #pragma GCC unroll 1
         for (int row_wanted = 0; row_wanted <= rows; row_wanted++) {
             int64_t until = row_wanted < rows ? k + part : steps;
@@ -42,7 +45,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                     fetch_row(wanted[i]);
                     if (wanted[i]) wanted[i] += t->ld_wanted;
                 }
-                // fewer counters beside the multiplications: 3 % of AVX2 on a Xeon
+                // unrolled: less counting beside the multiplications, 3 % with AVX2 on a Xeon
 #pragma GCC unroll 4
             for (; k < until; k++, a += read == A_BY_ROWS ? 1 : TILE_M, b += TILE_N) {
                 if (read == A_RAW)
@@ -107,7 +110,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
     }
 }
 
-/* multiply(rows, t) with a number that the compiler knows. */
+/* multiply(rows, t), with a number of rows that the compiler knows. */
 #define ROWS(multiply, r, t)                                                                       \
     case r:                                                                                        \
         if (r <= TILE_M) multiply(r % (TILE_M + 1), t);                                            \

@@ -1,5 +1,5 @@
-/* matmul_sm80 -- matmuls by the tensor cores of Ampere and later (layers/matmul_sm80.cu). Its
- * functions are those of matmul_sm90.h, which is preferred where it serves.
+/* matmul_sm80 -- matmuls by the tensor cores of Ampere and later (layers/matmul_sm80.cu). The
+ * functions have the contracts of those of matmul_sm90.h, which are preferred where they take p.
  */
 #ifndef LAYERS_MATMUL_SM80_H
 #define LAYERS_MATMUL_SM80_H

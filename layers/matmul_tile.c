@@ -4,7 +4,7 @@
 
 #include "layers/matmul_rows.h"
 
-/* VF lanes from consecutive memory: a row of the source becomes a row of the panel. */
+/* n <= VF neighbouring lanes of step k, contiguous in memory; the other lanes are 0. */
 static inline __attribute__((always_inline)) vf lanes(PackKind kind, const float *src, int n,
                                                       int64_t k, int64_t k_stride, int64_t K) {
     if (kind != PACK_PAIR) {
@@ -17,9 +17,9 @@ static inline __attribute__((always_inline)) vf lanes(PackKind kind, const float
     return vf_pair_rows(x, y);
 }
 
-/* One lane of VF consecutive steps from k on, by consecutive memory; steps beyond K are 0. */
-static inline __attribute__((always_inline)) vf run(PackKind kind, const float *src, int64_t k,
-                                                    int64_t K) {
+/* VF steps of one lane, from step k on, contiguous in memory; steps beyond K are 0. */
+static inline __attribute__((always_inline)) vf lane_steps(PackKind kind, const float *src,
+                                                           int64_t k, int64_t K) {
     if (kind != PACK_PAIR) {
         vf x = k + VF <= K ? vf_load(src + k) : vf_load_n(src + k, (int)(K - k));
         return kind == PACK_ROUND ? vf_round_bf16(x) : x;
@@ -32,10 +32,11 @@ static inline __attribute__((always_inline)) vf run(PackKind kind, const float *
     return vf_pair_run(x, y);
 }
 
-/* Lanes beside each other in memory, a few rows of all panels at a time, so that memory is read
- * nearly in its order. A row of TILE_M may be narrower than the vector that is stored: the surplus
- * lanes fall on the next row, which is stored later; the last row is stored exactly. Rows come to
- * the L2: where they are a multiple of 4 KiB apart, the L1 has room for eight. */
+/* Packs lanes that are contiguous in memory (lane_stride 1), AT_ONCE rows of all panels at a time,
+ * so that memory is read nearly in its order. A row of TILE_M may be narrower than the vector that
+ * is stored: the surplus lanes fall on the next row, which is stored later; the last row is stored
+ * exactly. Rows are prefetched to the L2: where they are a multiple of 4 KiB apart, the L1 has room
+ * for eight. */
 static inline __attribute__((always_inline)) void
 pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) {
     enum { AT_ONCE = 8, AHEAD = 16 };
@@ -65,9 +66,11 @@ pack_rows(PackKind kind, const Pack *p, float *dst, const int64_t *edge, int n) 
             }
 }
 
-/* Steps beside each other in memory: VF x VF blocks are transposed in registers. */
+/* Packs up to VF lanes whose steps are contiguous in memory (k_stride 1), n of them from src and
+ * the others 0: VF x VF blocks are transposed in registers. room: lanes that the panel still
+ * has. */
 static inline __attribute__((always_inline)) void
-pack_turned(PackKind kind, const Pack *p, float *dst, const float *src, int64_t n, int room) {
+pack_transposed(PackKind kind, const Pack *p, float *dst, const float *src, int64_t n, int room) {
     enum { AHEAD = 8 * VF };
     int64_t steps = pack_steps(kind, p->K);
     for (int64_t k = 0; k < steps; k += VF) {
@@ -79,7 +82,7 @@ pack_turned(PackKind kind, const Pack *p, float *dst, const float *src, int64_t 
             if (kind == PACK_PAIR) __builtin_prefetch(soon + i * p->lane_stride + 16);
         }
         for (int i = 0; i < VF; i++)
-            r[i] = i < n ? run(kind, src + i * p->lane_stride, k, p->K) : vf_zero();
+            r[i] = i < n ? lane_steps(kind, src + i * p->lane_stride, k, p->K) : vf_zero();
         vf_transpose(r);
         int rows = steps - k < VF ? (int)(steps - k) : VF;
         float *to = dst + k * p->width;
@@ -99,9 +102,9 @@ static inline __attribute__((always_inline)) void pack(PackKind kind, const Pack
     }
     for (int i = 0; i < n; i++)
         for (int j = 0; j < p->width; j += VF)
-            pack_turned(kind, p, dst + i * p->panel_floats + j,
-                        p->src + (edge[i] + j) * p->lane_stride, edge[i + 1] - edge[i] - j,
-                        p->width - j < VF ? p->width - j : VF);
+            pack_transposed(kind, p, dst + i * p->panel_floats + j,
+                            p->src + (edge[i] + j) * p->lane_stride, edge[i + 1] - edge[i] - j,
+                            p->width - j < VF ? p->width - j : VF);
 }
 
 void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n) {
@@ -113,13 +116,14 @@ void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n) {
         pack(PACK_PAIR, p, dst, edge, n);
 }
 
+/* Packs all steps of one lane to a row of the panel. */
 static inline __attribute__((always_inline)) void copy_steps(PackKind kind, const Pack *p,
                                                              float *dst, const float *src) {
     enum { AHEAD = 4 }; // rows
     int64_t steps = pack_steps(kind, p->K), per = kind == PACK_PAIR ? 2 : 1;
     const float *soon = src + AHEAD * p->lane_stride;
     for (int64_t k = 0; k < steps; k += VF) {
-        vf_store(dst + k, run(kind, src, k, p->K));
+        vf_store(dst + k, lane_steps(kind, src, k, p->K));
         __builtin_prefetch(soon + per * k);
         if (per * VF > 16) __builtin_prefetch(soon + per * k + 16);
     }
@@ -139,14 +143,14 @@ void pack_by_rows(const Pack *p, float *dst, const int64_t *edge, int n) {
         }
 }
 
-/* One block of 16 steps of up to 16 rows, `rows` of them not 0. */
+/* Packs a block of 16 steps of 16 rows for a tile register; only `rows` of them are not 0. */
 static void pack_block(const Pack *p, float *dst, const float *src, int64_t rows, int64_t k) {
     int64_t steps = pack_steps(PACK_PAIR, p->K);
     vf r[VF];
     for (int i = 0; i < VF; i++) r[i] = vf_zero();
     if (p->k_stride == 1) {
         for (int i = 0; i < VF && i < rows; i++)
-            r[i] = run(PACK_PAIR, src + i * p->lane_stride, k, p->K);
+            r[i] = lane_steps(PACK_PAIR, src + i * p->lane_stride, k, p->K);
     } else if (rows > 0) {
         int n = rows < VF ? (int)rows : VF;
         for (int i = 0; i < VF && k + i < steps; i++) {
@@ -159,7 +163,8 @@ static void pack_block(const Pack *p, float *dst, const float *src, int64_t rows
     for (int i = 0; i < VF; i++) vf_store(dst + i * VF, r[i]);
 }
 
-/* Where rows lie side by side steps come before panels: memory is read in longer runs. */
+/* Where the rows of a step are contiguous, steps are the outer loop and panels the inner one:
+ * memory is read in longer runs. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n) {
     int64_t steps = pack_steps(PACK_PAIR, p->K), most = p->k_stride == 1 ? steps : VF;
     for (int64_t k0 = 0; k0 < steps; k0 += most)
@@ -171,7 +176,8 @@ void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n) {
                                edge[i + 1] - edge[i] - row, k);
 }
 
-/* c += a b over 16 steps: tiles 0 to 3 are c, of which 2 and 3 have the rows from 16 on. */
+/* c += a b over 16 steps. Tiles 0 to 3 are c; 2 and 3 have the rows from 16 on, if there are
+ * `both`. */
 static inline void dot_block(const float *a, const float *b, bool both) {
     tile_load(4, a, TILE_SIDE);
     tile_load(6, b, TILE_N);
@@ -203,9 +209,8 @@ static inline void copy_rows(float *to, int64_t to_ld, const float *from, int64_
     for (int i = 0; i < rows; i++) memcpy(to + i * to_ld, from + i * ld, TILE_N * sizeof *to);
 }
 
-/* One tile of a run by tile registers. The sum begins with what is there before. Of panels nothing
- * is prefetched: 64 cache lines of two panels for 64 cycles of multiplications are as much as the
- * L2 gives. */
+/* One tile of a run, by tile registers. The sums begin with `before`. Panels are not prefetched: 64
+ * cache lines of two panels in 64 cycles of multiplications are as much as the L2 delivers. */
 static void multiply_tiles(const Tile *t, int tile) {
     float sum[PAIRS_M * TILE_N] __attribute__((aligned(64)));
     const float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
@@ -229,7 +234,7 @@ static void multiply_tiles(const Tile *t, int tile) {
     }
     for (; k < t->steps - rest; k += TILE_SIDE, a += PAIRS_M * TILE_SIDE)
         dot_block(a, b + k * TILE_N, both);
-    if (rest) { // what lies behind the panel of b may be no number
+    if (rest) { // floats behind the panel of b may be NaN
         float last[TILE_SIDE * TILE_N] __attribute__((aligned(64))) = {0};
         memcpy(last, b + k * TILE_N, (size_t)(rest * TILE_N) * sizeof *last);
         dot_block(a, last, both);

@@ -1,9 +1,10 @@
 /* matmul_tile -- the two inner parts of the matmul: packing a panel, and one register tile of y.
  *
- * A panel is what the innermost loop reads: for each step k of the sum, the values of TILE_N
- * columns of b side by side, and those of TILE_M rows of a; or, where a lies so in memory, row by
- * row. A step is one element of K, or in bf16 on sets with a dot product a dword with two elements
- * of K, so that both types have the same loops:
+ * A panel is a packed operand of the innermost loop. For each step k of the sum, a panel of b has
+ * the values of TILE_N columns side by side, a panel of a those of TILE_M rows; or, where rows of a
+ * are contiguous in memory, a panel of a is packed row by row. A step is one element of K; or, in
+ * bf16 on sets with a dot product, a dword with two elements of K, so that both dtypes have the
+ * same loops:
  *
  *      a panel [steps][TILE_M]     b panel [steps][TILE_N]     tile of y in registers (AVX-512)
  *      k=0  a0 a1 ... a13          b0 b1 ............ b31      14 x 2 vectors of 16: 28 sums,
@@ -28,12 +29,13 @@ enum {
     TILE_M = VF == 16 ? 14 : VF / 2 + 2, // 14, 6 or 4 rows
     TILE_V = 2,                          // vectors in a row of the tile
     TILE_N = TILE_V * VF,
-    PAIRS_M = SIMD_TILES ? 2 * TILE_SIDE : TILE_M, // rows where steps are pairs
+    PAIRS_M = SIMD_TILES ? 2 * TILE_SIDE : TILE_M, // rows of a tile where steps are pairs
     MOST_M = PAIRS_M > TILE_M ? PAIRS_M : TILE_M,
-    // in the L1, while rows stream from the L2; with more registers rows stay
+    // A panel of b (columns) stays in the L1 while panels of a (rows) stream from the L2; with more
+    // registers rows stay and columns stream.
     COLUMNS_STAY = (VF < 16),
     A_STEPS = 384,        // most steps of a panel of a
-    A_ROW = A_STEPS + 16, // floats from row to row of a panel that lies row by row
+    A_ROW = A_STEPS + 16, // floats from row to row of a panel packed row by row
 };
 
 typedef enum {
@@ -53,10 +55,10 @@ static inline bool tile_registers(PackKind kind) {
     return SIMD_TILES && kind == PACK_PAIR;
 }
 
-/* Local. Packs n neighbouring panels of `width` (TILE_M or TILE_N) lanes, panel i from the lanes
- * edge[i] to edge[i + 1] (at most width; the rest of the row is 0) and at dst + i * panel_floats.
- * Element: src[lane * lane_stride + k * k_stride], k < K; one of the strides is 1. Reads no
- * others. */
+/* Local. Packs n neighbouring panels of `width` lanes: TILE_M rows of a, or TILE_N columns of b.
+ * Panel i has the lanes edge[i] to edge[i + 1], at most width, and zeros in the other lanes; it is
+ * written to dst + i * panel_floats. The element k < K of a lane is src[lane * lane_stride + k *
+ * k_stride]; one of the strides is 1. No other element is read. */
 typedef struct Pack {
     PackKind kind;
     int width;
@@ -65,25 +67,26 @@ typedef struct Pack {
     int64_t lane_stride, k_stride, K;
 } Pack;
 void pack_panels(const Pack *p, float *dst, const int64_t *edge, int n);
-/* Local. The same row by row, A_ROW floats apart; k_stride is 1. */
+/* Local. The same with each lane in a row of its own, A_ROW floats apart; k_stride is 1. */
 void pack_by_rows(const Pack *p, float *dst, const int64_t *edge, int n);
 /* Local. The same for panels of a that tile registers read: blocks of 16 steps, [steps /
  * 16][PAIRS_M][16], the last one filled up with 0. */
 void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n);
 
-/* Memory that is wanted soon, as cache lines `stride` floats apart: where rows stay one line with
- * each step of the sum, where columns stay n lines, some with each part of the sum. */
+/* Cache lines, `stride` floats apart, that a tile prefetches: where rows stay one line with each
+ * step of the sum, where columns stay n lines, some with each part of the sum. */
 typedef struct Fetch {
     const float *from;
     int64_t stride, n;
 } Fetch;
 
-/* Local. Asks for a row of a tile of y; x may be NULL. Inlined, as gcc 12 drops calls that only
+/* Local. Prefetches a row of a tile of y; x may be NULL. Inlined, as gcc 12 drops calls that only
  * prefetch. */
 static inline __attribute__((always_inline)) void fetch_row(const float *x) {
     if (!x) return;
     for (int j = 0; j < TILE_N; j += 16) __builtin_prefetch(x + j, 1);
-    if ((uintptr_t)x % 64) __builtin_prefetch(x + TILE_N - 1, 1); // it ends in one more cache line
+    // the row ends in one more cache line
+    if ((uintptr_t)x % 64) __builtin_prefetch(x + TILE_N - 1, 1);
 }
 
 /* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows
@@ -91,35 +94,38 @@ static inline __attribute__((always_inline)) void fetch_row(const float *x) {
  * (0). bias may be NULL (and is NULL where tile registers multiply). pairs: the panels are
  * PACK_PAIR.
  *
- * Computes a run of n such tiles, side by side or, where columns stay, one under the other: time
- * between two tiles is time without a multiplication, so as little as possible happens there. */
+ * tile_multiply computes a run of n such tiles, side by side or, where columns stay, one under the
+ * other: between two tiles nothing is multiplied, so as little as possible happens there. */
 typedef struct Tile {
     bool pairs;
     int rows;
     int64_t steps, ld;
     const float *before, *bias;
     float *a, *b, *y;
-    // Rows of matrices like y, ld_wanted apart, which the finished tile reads or writes; NULL. They
-    // are fetched one by one while it is summed: all at once would hold up the panels.
+    // Matrices like y, or NULL, of which the finished tile reads or writes rows, ld_wanted apart.
+    // The rows are prefetched one by one while the tile is summed: all at once they would delay the
+    // loads of panels.
     const float *wanted[2];
     int64_t ld_wanted;
-    // Not NULL: b is not packed yet. Its rows are read here, raw_stride floats apart, and packed to
-    // b on the way, which costs nothing beside the multiplications. TILE_N columns; with pairs an
-    // even number of rows.
+    // Not NULL: b is not packed yet. Tiles read TILE_N columns of its rows here, raw_stride floats
+    // apart, and pack them to b, which costs nothing beside the multiplications. With pairs the
+    // number of rows is even.
     const float *raw;
     int64_t raw_stride;
-    bool a_by_rows; // the panels of a are pack_by_rows's; not where columns stay
-    // Not NULL, without raw, pairs and a_by_rows: likewise a. The elements of a step lie side by
-    // side here, for all rows, raw_a_stride floats behind those of the step before.
+    bool a_by_rows; // panels of a were packed by pack_by_rows; never where columns stay
+    // Not NULL: a is not packed yet. Tiles read it here, and pack it to a. The elements of a step
+    // are contiguous, for all rows; those of the next step are raw_a_stride floats behind them.
+    // Never with raw, pairs or a_by_rows.
     const float *raw_a;
     int64_t raw_a_stride;
-    int n;
-    // floats from a tile to the next one; before and wanted go with y
+    int n; // tiles of the run
+    // floats from a tile to the next one; next_y is that of before and wanted, too
     int64_t next_a, next_b, next_y, next_bias, next_raw, next_raw_a;
     const Fetch *fetch; // [n]
 } Tile;
 void tile_multiply(const Tile *t);
-/* Local. The same, where steps are elements: one for all sets with such registers. */
+/* Local. The same where steps are elements; compiled once for all sets that have the same
+ * registers. */
 void tile_multiply_floats(const Tile *t);
 
 #endif

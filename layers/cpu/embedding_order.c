@@ -2,7 +2,7 @@
 
 #include "layers/embedding.h"
 
-/* A row of wte; V: of another rank. */
+/* The row of wte of token t; V where another rank has it. */
 static int64_t row_of(const Embedding *e, int64_t t, int64_t n) {
     int64_t row = (t < n ? e->tokens[t] : 0) - e->token0;
     return row >= 0 && row < e->V ? row : e->V;

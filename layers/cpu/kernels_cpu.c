@@ -8,7 +8,8 @@
 #include "base/die.h"
 #include "layers/cpu/sets.h"
 
-/* The first of the sets that may be used: all of them, or those from TRAIN_GPT_KERNELS on. */
+/* The best of the sets that may be used: of all, or with TRAIN_GPT_KERNELS of that one and those
+ * below. */
 static const CpuSet *first_set(void) {
     const char *best = getenv("TRAIN_GPT_KERNELS");
     const CpuSet *s = cpu_sets;
@@ -27,18 +28,18 @@ const Kernels *kernels_cpu(const char *set) {
     return NULL;
 }
 
-/* Units for bf16 do twice the work of those for fp32 in the same time (tile registers eight times),
- * or, on some processors, half of it or as much. The limit is far from all three. Others that
- * compute meanwhile make a rate too low, never too high: then both are measured again. */
+/* Units for bf16 have 2 times the rate of those for fp32 (tile registers 8 times), or on some
+ * processors half of it or the same. The threshold is far from all of these. Other programs can
+ * only lower a measured rate: when they ran meanwhile, both rates are measured again. */
 static bool faster_in_bf16(const Kernels *k, Team *t) {
-    const double worth = 1.4, alone = 0.9;
+    const double least_ratio = 1.4, undisturbed = 0.9;
     double with = 0, without = 0;
     for (int tries = 0; tries < 5; tries++) {
         Peak pairs = k->peak(t, true), floats = k->peak(t, false);
         with = fmax(with, pairs.core), without = fmax(without, floats.core);
-        if (pairs.served > alone && floats.served > alone) break;
+        if (pairs.served > undisturbed && floats.served > undisturbed) break;
     }
-    return with > worth * without;
+    return with > least_ratio * without;
 }
 
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
@@ -50,7 +51,7 @@ const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
     return NULL;
 }
 
-/* The name as this rank has it; NULL: it has no such set. */
+/* This rank's own text of a set's name; NULL if this rank does not have the set. */
 static const char *set_here(const char *name) {
     const char *const *here = kernels_cpu_sets();
     while (*here && strcmp(*here, name) != 0) here++;
@@ -67,7 +68,7 @@ const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, boo
         set = named ? named : set_here(chosen);
         if (group_all(g, set != NULL)) return set;
         while (*lesser && strcmp(*lesser, chosen) != 0) lesser++;
-        own = *lesser && lesser[1] ? lesser[1] : "portable"; // which all have
+        own = *lesser && lesser[1] ? lesser[1] : "portable"; // portable: which all ranks have
     }
 }
 

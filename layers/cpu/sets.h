@@ -16,13 +16,14 @@ typedef struct CpuSet {
 
 extern const CpuSet cpu_sets[];
 
-/* Local. Name of the best of these sets. For bf16 the best one whose units for bf16 are faster than
- * those for fp32, which t measures in some 40 ms, or that has none. */
+/* Local. The name of the best of these sets. For bf16, a set with units for bf16 is passed over
+ * unless they are faster than its units for fp32: t measures both in some 40 ms. */
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16);
-/* Collective, also where some ranks have a name. The set `named`; NULL, what --kernels auto means:
- * that of rank 0, named or cpu_set_auto's, or the next lesser one that all these ranks have. Sets
- * round otherwise, and replicas would not stay equal. Rank 0 alone measures: on a busy machine
- * ranks may measure otherwise. */
+/* Collective, also for ranks with a name. Returns the set `named`, unless it is NULL (--kernels
+ * auto). A rank without a name gets that of rank 0, named or from cpu_set_auto; if some of these
+ * ranks do not have it, the next lesser one that all of them have. Instruction sets round
+ * differently: with several of them replicas would not stay equal. Rank 0 alone measures: on a busy
+ * machine ranks may measure different rates. */
 const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, bool bf16);
 
 #endif

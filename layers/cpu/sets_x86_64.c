@@ -20,8 +20,8 @@ static bool has_avx512(void) {
 static bool has_avx512_bf16(void) {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
-/* Leaf 7, EDX: bit 22 bf16 matmuls, bit 24 tiles. The system saves tiles (bits 17 and 18 of XCR0)
- * for processes that asked for it: once, before any thread uses them. */
+/* CPUID leaf 7, EDX: bit 22 bf16 dot products of tiles, bit 24 tiles. The system saves tiles (bits
+ * 17 and 18 of XCR0) only for processes that asked for it: once, before any thread uses tiles. */
 static bool has_avx512_amx(void) {
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, OSXSAVE = 1 << 27, XCR0_TILES = 3 << 17 };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 }; // asm/prctl.h
