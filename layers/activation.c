@@ -59,7 +59,7 @@ void swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F) {
     team_for(t, T, row_grain(F), swiglu_forward_rows, &(Elements){.y = y, .x = x, .F = F});
 }
 
-/* d (g sigmoid(g) u): *dg and *du for d = dy. */
+/* The gradients of g sigmoid(g) u, times d = dy: *dg and *du. */
 static inline void swiglu_slopes(vf g, vf u, vf d, vf *dg, vf *du) {
     vf rest, s = vf_sigmoid_rest(g, &rest);
     *dg = d * u * s * vf_fma(g, rest, vf_set1(1.0f));

@@ -1,5 +1,5 @@
-/* activation -- activations of one number each (pointwise.h) and SwiGLU, forward and backward, and
- * the gradient of a bias.
+/* activation -- elementwise activations (pointwise.h) and SwiGLU, forward and backward, and the
+ * gradient of a bias.
  *
  *   gelu    y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))              Hendrycks, Gimpel 2016
  *   swiglu  y[T,F] = silu(gate) * up; a row of x[T,2F] is gate, then up    Shazeer 2020
@@ -13,7 +13,7 @@
 #include "base/team.h"
 #include "layers/act.h"
 
-/* Local. y[n] = act(x), dx = dy act'(x); dx may be dy. act: not ACT_SWIGLU. */
+/* Local. y[n] = act(x); dx[n] = dy act'(x), where dx may be dy. act: not ACT_SWIGLU. */
 void act_forward(Team *t, ActKind act, Act *y, const Act *x, int64_t n);
 void act_backward(Team *t, ActKind act, Act *dx, const Act *dy, const Act *x, int64_t n);
 void swiglu_forward(Team *t, Act *y, const Act *x, int64_t T, int64_t F);

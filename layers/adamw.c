@@ -6,12 +6,13 @@
 
 enum {
     GRAIN = 32768, // elements per piece of the update
-    PANELS = 256,  // panels of a sum of squares, at most
-    PANEL = 4096,  // floats of a panel, at least; a multiple of every vector
-    AHEAD = 512, // floats between a prefetch and its use: the processor's own reach ends at a page
+    PANELS = 256,  // most panels of a sum of squares
+    PANEL = 4096,  // least floats of a panel; a multiple of the floats of every vector
+    // floats between a prefetch and its use: hardware prefetchers stop at the end of a page
+    AHEAD = 512,
 };
 
-/* The update with its scalars worked out in double, as torch.optim.AdamW does. */
+/* The scalars of an update, computed in double as torch.optim.AdamW does. */
 typedef struct Update {
     float *param, *m, *v;
     const float *grad;
@@ -44,7 +45,8 @@ static void update_piece(void *ctx, int64_t begin, int64_t end) {
 
 void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const float *grad, int64_t n,
            bool decay) {
-    double rest1 = 1 - pow(o->beta1, (double)o->step), rest2 = 1 - pow(o->beta2, (double)o->step);
+    double correction1 = 1 - pow(o->beta1, (double)o->step),
+           correction2 = 1 - pow(o->beta2, (double)o->step);
     Update u = {
         .param = param,
         .m = m,
@@ -55,9 +57,9 @@ void adamw(Team *t, const AdamW *o, float *param, float *m, float *v, const floa
         .rest1 = (float)(1 - o->beta1),
         .beta2 = (float)o->beta2,
         .rest2 = (float)(1 - o->beta2),
-        .inv_root2 = (float)(1 / sqrt(rest2)),
+        .inv_root2 = (float)(1 / sqrt(correction2)),
         .eps = (float)o->eps,
-        .rate = (float)(o->lr / rest1),
+        .rate = (float)(o->lr / correction1),
     };
     team_for(t, n, GRAIN, update_piece, &u);
 }

@@ -37,7 +37,7 @@ typedef struct AdamW {
     void *cast;          // [n] bf16 copy of param, which matmuls read
 } AdamW;
 
-/* CUDA only: one of a list of tensors that a kernel updates. cast: as above, or NULL. */
+/* CUDA only: one of the tensors that a single kernel updates. cast: as in AdamW, or NULL. */
 enum { ADAMW_TENSORS = 64 };
 typedef struct AdamWTensor {
     float *param, *m, *v;

@@ -1,5 +1,5 @@
-/* Forward pass and decoding; attention_backward.c has the backward pass, attention_tile.c the loops
- * that both spend their time in.
+/* Forward pass and decoding. attention_backward.c has the backward pass, attention_tile.c the inner
+ * loops of both.
  *
  *                 keys, BC to a tile (the papers' Bc)
  *               +---------+---------+---------+     scores  C = Q_i K_j'
@@ -12,11 +12,11 @@
  *               | C 2,0   | C 2,1   | C 2,2 \ |       dS = P (dP - delta), delta = out . dout
  *               +---------+---------+---------+       dQ_i += dS K_j    dK_j += dS' Q_i
  *
- * Row i of tiles is taken with all its j before the next. Tiles above the diagonal are not touched;
- * in those on it, each register tile of MR rows stops at the last key that its last row sees, and
- * what that leaves above the diagonal is set to 0 in the softmax. So little is computed for nothing
- * even where a sequence is two tiles long. Keys and values of a head are packed once, queries
- * once per row of tiles, scaled by log2(e) / sqrt(D) so that the softmax is a power of 2.
+ * Row i of tiles is computed for all j before row i + 1. Tiles above the diagonal are not computed.
+ * In tiles on the diagonal, each register tile of MR rows stops at the last key that its last row
+ * sees; the softmax sets the rest above the diagonal to 0. So little is computed in vain, even
+ * where a sequence is two tiles long. Keys and values of a head are packed once, queries once per
+ * row of tiles, scaled by log2(e) / sqrt(D) so that the softmax is a power of 2.
  *
  * An item of work is a key head with the query heads that share it. Members of the team take items
  * as they become free; no two write the same number, and every sum has one order: the bits do not
@@ -32,7 +32,7 @@
  *      4  12    1024   75 %  81 %    64 %  72 %
  *
  * At S = 1024 three quarters of the forward time are matmuls at the peak, an eighth is the
- * softmax, an eighth packing. Without fetching ahead (Ahead) S = 256 has 59 % and 56 % in fp32.
+ * softmax, an eighth packing. Without prefetches (Ahead) S = 256 reaches 59 % and 56 % in fp32.
  */
 #include "layers/attention.h"
 
@@ -42,16 +42,16 @@
 
 #include "layers/attention_tile.h"
 
-/* What one member of the team works with. */
+/* The buffers of one member of the team. */
 typedef struct Work {
     float *k;     // keys, packed across
     float *v;     // values, packed by rows
     float *q;     // a tile of queries
     float *c;     // [BR][LD] scores in units of log 2, then exp(scores - max)
     float *o;     // [BR][Do] sums of values
-    float *max;   // [BR] of the scores seen so far
+    float *max;   // [BR] of the scores so far
     float *sum;   // [BR][VF] of exp(scores - max), by lanes
-    Team *polled; // of member 0, NULL of others
+    Team *polled; // member 0: the team, for team_poll; others: NULL
 } Work;
 
 static Work carve_work(const Shape *s, Carve *at) {
@@ -79,8 +79,8 @@ size_t attention_workspace(int n_threads, int64_t B, int64_t S, int64_t H, int64
     return (size_t)n_threads * (size_t)(n > m ? n : m) * sizeof(float) + 64;
 }
 
-/* correction[r] = the maximum of row r with this tile. */
-static void tile_maximum(const AttentionTile *t, const Work *w, float *correction) {
+/* new_max[r] = the maximum of row r, including this tile. */
+static void tile_maximum(const AttentionTile *t, const Work *w, float *new_max) {
     for (int64_t r = 0; r < t->rows; r++) {
         const float *row = w->c + r * LD;
         int64_t n = tile_seen(t, r) < BC ? tile_seen(t, r) : BC, j = 0;
@@ -89,12 +89,12 @@ static void tile_maximum(const AttentionTile *t, const Work *w, float *correctio
             m = vf_max(m, vf_load(row + j)), m1 = vf_max(m1, vf_load(row + j + VF));
         for (; j < n; j += VF)
             m = vf_max(m, vf_first_lanes(vf_load(row + j), n - j, vf_set1(-FLT_MAX)));
-        correction[r] = vf_hmax(vf_max(m, m1));
+        new_max[r] = vf_hmax(vf_max(m, m1));
     }
 }
 
-/* row becomes exp(row - max) in the columns that it sees and 0 in the others up to `end`; returns
- * the sum by lanes. */
+/* row = 2^(row - max) in the columns that the query sees, 0 in the others up to `end`; returns the
+ * sum by lanes. */
 static inline __attribute__((always_inline)) vf
 exponentials(float *row, int64_t seen, int64_t end, vf max, const bool pair, const bool round) {
     vf total = vf_zero(), none = vf_zero();
@@ -116,8 +116,8 @@ exponentials(float *row, int64_t seen, int64_t end, vf max, const bool pair, con
     return total;
 }
 
-/* Adds one tile to the running softmax of its rows: c becomes exp(c - max); the sums and the rows
- * of o so far are brought to the new maximum. */
+/* Adds one tile to the running softmax of its rows: c becomes 2^(c - max); the earlier sums and
+ * rows of o are rescaled to the new maximum. */
 static void softmax_tile(const Shape *s, const AttentionTile *t, const Work *w) {
     float correction[BR] = {0};
     tile_maximum(t, w, correction);
@@ -142,7 +142,7 @@ static void softmax_tile(const Shape *s, const AttentionTile *t, const Work *w) 
     }
 }
 
-/* log2 of positive normal numbers, absolute 1e-7 or relative 2e-7: x = 2^e m with m in
+/* log2 of positive normal numbers, within 1e-7 absolute or 2e-7 relative: x = 2^e m with m in
  * [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). NaN stays NaN. */
 static inline vf log2_of(vf x) {
     vi e = ((vi)x - vi_set1(0x3f3504f3)) >> 23;
@@ -163,8 +163,9 @@ typedef struct Forward {
     Shape s;
     float *out, *lse;
     const float *qkv;
-    int64_t stride, pieces, floats; // of a row of qkv; of each key head; of a member's workspace
-    _Atomic int64_t next;
+    // elements of a row of qkv; pieces of each key head; floats of a member's workspace
+    int64_t stride, pieces, floats;
+    _Atomic int64_t next; // the first item that no member has taken
 } Forward;
 
 /* The queries begin .. end of the heads that share key and value head g of sequence b. */
@@ -184,6 +185,7 @@ static bool next_item(Forward *f, Item *it) {
     return true;
 }
 
+/* The address of head h in a row of qkv: query heads come first, then key heads, value heads. */
 static const float *queries(const Forward *f, int64_t b, int64_t h, int64_t row) {
     return f->qkv + (b * f->a->S + row) * f->stride + h * f->a->D;
 }
@@ -191,6 +193,7 @@ static float *outputs(const Forward *f, int64_t b, int64_t h, int64_t row) {
     return f->out + ((b * f->a->S + row) * f->a->H + h) * f->a->D;
 }
 
+/* One row of tiles: the outputs and lse of the BR queries from row0 on, of head h of sequence b. */
 static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
                          Ahead *ahead) {
     const Attention *a = f->a;
@@ -218,7 +221,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
     }
 }
 
-/* All tiles of an item; `after` is the item that follows, or NULL. */
+/* All tiles of an item. `after` is the member's next item, whose rows are prefetched, or NULL. */
 static void forward_item(const Forward *f, const Work *w, const Item *it, const Item *after) {
     const Attention *a = f->a;
     int64_t group = a->H / a->Hkv, h0 = it->g * group;
@@ -273,11 +276,11 @@ typedef struct Decode {
     const Attention *a;
     float *out;
     const float *q, *cache;
-    int64_t n; // rows of the cache that count
+    int64_t n; // rows of the cache in use
     _Atomic int64_t next;
 } Decode;
 
-/* score[j] = q . row j of k, in units of log 2. */
+/* score[j] = q . row j of k, in units of log 2; returns the maximum. */
 static float decode_scores(const Decode *d, float *score, const float *q, const float *k,
                            int64_t stride) {
     int64_t D = d->a->D, whole = D / VF * VF;
@@ -292,7 +295,7 @@ static float decode_scores(const Decode *d, float *score, const float *q, const 
     return max;
 }
 
-/* out = sum of weight[j] times row j of v, times f; vectors of columns vecs at a time. */
+/* out[vecs * VF] = the sum over j of weight[j] times row j of v, times f; vecs <= 4. */
 static inline void decode_values(const Decode *d, float *out, const float *weight, const float *v,
                                  int64_t stride, float f, int vecs) {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
@@ -302,6 +305,7 @@ static inline void decode_values(const Decode *d, float *out, const float *weigh
     for (int i = 0; i < vecs; i++) vf_store(out + i * VF, sum[i] * vf_set1(f));
 }
 
+/* One member takes items until none is left. weight: scores, then their exponentials. */
 static void decode_member(void *ctx, int member, int size) {
     Decode *d = ctx;
     const Attention *a = d->a;

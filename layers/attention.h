@@ -1,9 +1,9 @@
 /* attention -- causal softmax(q k' / sqrt(D)) v by tiles, forward and backward; no S x S matrix is
  * kept.
  *
- * qkv[T, (H + 2 Hkv) D]: in a row first H query heads, then Hkv key heads, then Hkv value heads, D
- * floats each; query head h reads key and value head h / (H / Hkv). out[T, H D]. lse[B, H, S] = log
- * of the sum of exponentials per query, all that backward needs besides qkv and out. Source: Dao,
+ * qkv[T, (H + 2 Hkv) D]: a row has H query heads, then Hkv key heads, then Hkv value heads, D
+ * elements each; query head h reads key and value head h / (H / Hkv). out[T, H D]. lse[B, H, S] =
+ * log of the sum of exponentials of each query: backward needs only lse, qkv and out. Source: Dao,
  * "FlashAttention-2", 2023, algorithms 1 and 2.
  */
 #ifndef LAYERS_ATTENTION_H
@@ -29,8 +29,8 @@ void attention_forward(Team *t, const Attention *a, Act *out, float *lse, const 
 /* Local. dqkv[T, (H + 2 Hkv) D] is written. */
 void attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout, const Act *qkv,
                         const Act *out, const float *lse);
-/* Local. One new position `pos` of each of B sequences: q[B, H D], cache[B, S, 2 Hkv D] whose rows
- * 0..pos hold keys and then values, out[B, H D]. */
+/* Local. Attention of one new position `pos` in each of B sequences: q[B, H D], out[B, H D]. Rows 0
+ * to pos of cache[B, S, 2 Hkv D] hold the keys, then the values, of each position. */
 void attention_decode(Team *t, const Attention *a, Act *out, const Act *q, const Act *cache,
                       int64_t pos);
 

@@ -5,18 +5,18 @@
 
 #include "layers/attention_tile.h"
 
-/* What one member of the team works with. */
+/* The buffers of one member of the team. */
 typedef struct Work {
     float *k, *v;       // keys and values, packed across: right matrices of scores and of dP
     float *k_rows;      // keys packed by rows: right matrix of dQ
     float *dk, *dv;     // [Sp][Do], sums over queries and over the heads of the group
     float *q, *dout;    // a tile of queries and of the gradient of their output
-    float *q_rows;      // the same by rows: right matrix of dK
-    float *dout_rows;   // and of dV
+    float *q_rows;      // queries packed by rows: right matrix of dK
+    float *dout_rows;   // dout packed by rows: right matrix of dV
     float *p, *ds;      // [BR][LD]: scores, then P; dP, then dS
     float *dq;          // [BR][Do]
     float *lse, *delta; // [BR] log of the sum of exponentials in units of log 2; out . dout
-    Team *polled;       // of member 0, NULL of others
+    Team *polled;       // member 0: the team, for team_poll; others: NULL
 } Work;
 
 static Work carve_work(const Shape *s, Carve *at) {
@@ -51,12 +51,14 @@ typedef struct Backward {
     float *dqkv;
     const float *dout, *qkv, *out, *lse;
     int64_t stride, floats;
-    // 0: an item is a key head with all gradients. n: dQ, and dK and dV, in n pieces
+    // 0: an item is a key head with all its gradients. n: a key head is n items for dQ, and n for
+    // dK and dV
     int64_t pieces;
     _Atomic int64_t next;
 } Backward;
 
-/* P = exp(scores - lse) and P (dP - delta) for NR columns of a row; 0 where it does not see. */
+/* p = exp(scores - lse) and ds = p (dP - delta), for the NR columns from j of row r; 0 in the
+ * columns that the query does not see. */
 static inline void row_gradient(const Work *w, int64_t r, int64_t j, int64_t seen, vf p[2],
                                 vf ds[2]) {
     vf lse = vf_set1(w->lse[r]), delta = vf_set1(w->delta[r]), none = vf_zero();
@@ -71,6 +73,7 @@ static inline void row_gradient(const Work *w, int64_t r, int64_t j, int64_t see
     }
 }
 
+/* Replaces the scores by P in w->p, and dP by dS in w->ds. */
 static void gradient_tile(const AttentionTile *t, const Work *w, bool round) {
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < tile_read(t, r); j += NR) {
@@ -83,8 +86,9 @@ static void gradient_tile(const AttentionTile *t, const Work *w, bool round) {
         }
 }
 
-/* The same in pairs. Sums over keys want dS paired along a row: ds. Sums over queries want P and dS
- * paired along a column: row r of p gets P and row r + 1 gets dS of queries r, r + 1. */
+/* The same in pairs. Sums over keys read dS from ds, paired along a row. Sums over queries read P
+ * and dS paired along a column, both from p: for the queries r and r + 1, row r holds P, row r+1
+ * holds dS. */
 static void gradient_tile_pair(const AttentionTile *t, const Work *w) {
     for (int64_t r = 0; r < t->rows; r += 2) {
         int64_t seen1 = r + 1 < t->rows ? tile_seen(t, r + 1) : 0;
@@ -120,10 +124,11 @@ static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t
     }
 }
 
-/* What the queries row_begin .. row_end and the keys key_begin .. key_end of the heads that share
- * key and value head g of sequence b give each other: dQ, or dK and dV, or all. Bounds are
- * multiples of BR and BC, or S. The sums are always whole: dQ over keys in order, dK and dV over
- * heads and then queries in order, so that cutting does not change a bit. */
+/* One item of work, for the query heads that share key and value head g of sequence b: the
+ * gradients between the queries row_begin .. row_end and the keys key_begin .. key_end, dQ, or dK
+ * and dV, or all. Bounds are multiples of BR and BC, or S. The sums of an item are always whole: dQ
+ * over keys in order, dK and dV over heads and then queries in order, so that cutting does not
+ * change a bit. */
 typedef struct Item {
     int64_t b, g, row_begin, row_end, key_begin, key_end;
     bool want_dq, want_dkv;
@@ -140,7 +145,7 @@ static bool next_item(Backward *f, Item *it) {
         if (n && i < n) {
             it->row_begin = attention_cut(S, BR, i, n);
             it->row_end = it->key_end = attention_cut(S, BR, i + 1, n);
-        } else if (n) { // the first keys are seen by most queries: mirrored
+        } else if (n) { // the first keys are seen by the most queries: pieces mirrored
             int64_t whole = (S + BC - 1) / BC * BC;
             it->key_begin = whole - attention_cut(whole, BC, 2 * n - i, n);
             it->key_end = whole - attention_cut(whole, BC, 2 * n - i - 1, n);
@@ -151,15 +156,17 @@ static bool next_item(Backward *f, Item *it) {
     return true;
 }
 
-/* Column block h of qkv, which counts query heads, then key heads, then value heads. */
+/* The index in qkv of head h, where query heads come first, then key heads, then value heads. */
 static int64_t in_qkv(const Backward *f, int64_t b, int64_t h, int64_t row) {
     return (b * f->a->S + row) * f->stride + h * f->a->D;
 }
+/* The index in out and dout of query head h. */
 static int64_t in_out(const Backward *f, int64_t b, int64_t h, int64_t row) {
     return ((b * f->a->S + row) * f->a->H + h) * f->a->D;
 }
 
-/* One row of tiles: the queries from row0 of head h. */
+/* One row of tiles: the queries from row0 of head h, with the keys of the item. Stores dQ, adds to
+ * dK and dV of the workspace. */
 static void backward_rows(const Backward *f, const Work *w, const Item *it, int64_t h, int64_t row0,
                           Ahead *ahead) {
     const Attention *a = f->a;
@@ -199,6 +206,7 @@ static void backward_rows(const Backward *f, const Work *w, const Item *it, int6
                                 scale);
 }
 
+/* Packs the keys and values of an item, and clears its dK and dV. */
 static void pack_keys(const Backward *f, const Work *w, const Item *it) {
     const Attention *a = f->a;
     const Shape *s = &f->s;
@@ -217,6 +225,7 @@ static void pack_keys(const Backward *f, const Work *w, const Item *it) {
     }
 }
 
+/* The rows that backward_rows reads of the queries from row0 of head h. */
 static void ahead_queries(const Backward *f, Ahead *ahead, const Item *it, int64_t h,
                           int64_t row0) {
     int64_t rows = it->row_end - row0 < BR ? it->row_end - row0 : BR, wide = f->a->H * f->a->D;
@@ -225,7 +234,7 @@ static void ahead_queries(const Backward *f, Ahead *ahead, const Item *it, int64
     ahead_add(ahead, f->out + in_out(f, it->b, h, row0), wide, rows);
 }
 
-/* What is written at the end of this row of tiles and what is read after it. */
+/* The rows that are written at the end of this row of tiles, and those that are read after it. */
 static Ahead ahead_of(const Backward *f, const Item *it, int64_t h, int64_t row0,
                       const Item *after) {
     const Attention *a = f->a;
@@ -291,8 +300,9 @@ void attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout,
     f.out = out, f.lse = lse;
     f.stride = (a->H + 2 * a->Hkv) * a->D;
     f.floats = attention_backward_floats(&f.s);
-    /* Whole heads take 5 matmuls of tiles, pieces 7, as both kinds need the scores and dP: pieces
-     * pay when whole heads would leave more than 2 in 7 members idle. */
+    // A key head takes 5 matmuls of tiles as a whole, 7 in pieces, because those of dQ and those of
+    // dK and dV both need the scores and dP. Pieces pay when whole heads would leave more than 2 in
+    // 7 members idle.
     int64_t heads = a->B * a->Hkv, n = team_size(t), rounds = (heads + n - 1) / n;
     if (7 * heads < 5 * n * rounds) f.pieces = attention_pieces(team_size(t), heads, a->S, 4);
     team_run(t, backward_member, &f);

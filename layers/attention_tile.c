@@ -82,7 +82,8 @@ void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const 
 }
 
 /* The register tile: c[rows][ldc] = or += the sum over n words of left and right. The left word of
- * row i and step k is a[i row_step + k step]. Constant arguments make one loop of each call. */
+ * row i and step k is a[i row_step + k step]. With constant arguments each call becomes a loop of
+ * its own. */
 static inline __attribute__((always_inline)) void
 register_tile(const int rows, const int vecs, const bool pair, const int row_step, const int step,
               int64_t n, const float *a, const float *b, float *c, int64_t ldc, bool add) {
@@ -149,7 +150,7 @@ TILE_FN(along_columns, false, 1, LD)
 TILE_FN(along_rows_pair, true, LD, 1)
 TILE_FN(along_columns_pair, true, 1, 2 * LD)
 
-/* The next few rows of what will be needed. */
+/* Prefetches the next AHEAD_STEP rows of f. */
 static inline void fetch_ahead(const Shape *s, Ahead *f) {
     for (int n = 0; n < AHEAD_STEP && f->i < f->n; n++) {
         struct AheadPart *p = &f->part[f->i];

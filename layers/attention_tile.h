@@ -9,9 +9,9 @@
  *      avx2             6 x 16    12    2 + 6
  *      portable         6 x 8     12    2 + 6
  *
- * A word is one float, or where the set has a bf16 dot product and the caller asked for bf16, two
- * neighbours along the sum: then the same loops take half the steps. Other sets round to bf16 while
- * packing and keep one float to a word: the same matmuls, exact in fp32.
+ * A word is one float; or, in bf16 on a set with a bf16 dot product, two neighbours along the sum:
+ * then the same loops take half the steps. Without that instruction elements are rounded to bf16
+ * while they are packed, one to a float: the loops of fp32 then multiply them exactly.
  */
 #ifndef LAYERS_ATTENTION_TILE_H
 #define LAYERS_ATTENTION_TILE_H
@@ -29,17 +29,18 @@ enum {
     NR = 2 * VF,
     MU = VF == 16 ? 4 : 2, // register tiles have MU, 2 MU or MR = 3 MU rows
     MR = 3 * MU,
-    BR = 96,      // queries of a tile: a multiple of MR, and even
-    BC = 128,     // keys of a tile: a multiple of NR and of MU
-    LD = BC + 16, // words from row to row of a tile: no multiple of a page's set of cache lines
+    BR = 96,  // queries of a tile: a multiple of MR, and even
+    BC = 128, // keys of a tile: a multiple of NR and of MU
+    // words from row to row of a tile; rows at multiples of 512 bytes would share few cache sets
+    LD = BC + 16,
 };
 
-/* What is the same for every tile of one call. */
+/* Sizes that are the same for every tile of one call. */
 typedef struct Shape {
     int64_t S, D;
     int64_t Dw;     // words along D: D, or (D + 1) / 2 pairs
     int64_t Dn;     // panels along D
-    int64_t Do;     // floats from row to row of a sum over tiles: Dn NR
+    int64_t Do;     // floats from row to row of o, dq, dk, dv: Dn NR
     int64_t Sp, Sw; // S rounded up to whole tiles of keys, in elements and in words
     bool pair, round;
 } Shape;
@@ -68,22 +69,22 @@ static inline float *member_slice(const Attention *a, int member, int64_t floats
     return (float *)(((uintptr_t)a->workspace + 63) & ~(uintptr_t)63) + member * floats;
 }
 
-/* Local. Left matrix: rows of D elements, times scale, as dst[chunk of BC words][BR][LD]; rows
- * n .. up to the next multiple of MU are 0. */
+/* Local. Packs a left matrix: n rows of D elements, times scale, to dst[chunk of BC words][BR][LD];
+ * the rows from n to the next multiple of MU are 0. */
 void attention_pack_tile(const Shape *s, float *dst, const float *src, int64_t stride, int64_t n,
                          float scale);
-/* Local. Right matrix of a sum over D, for rows begin .. end of a head (begin a multiple of BC):
- * dst[row panel][Dw][NR], transposed; rows S .. up to a whole panel are 0. */
+/* Local. Packs the right matrix of a sum over D, transposed: the rows begin .. end of a head, begin
+ * a multiple of BC, to dst[row panel][Dw][NR]; rows from S to the end of a panel are 0. */
 void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t stride,
                            int64_t begin, int64_t end);
-/* Local. Right matrix of a sum over n rows, times scale: dst[panel of D][panel_words][NR]; the row
- * that completes a last pair is 0. */
+/* Local. Packs the right matrix of a sum over n rows, times scale, to dst[panel of
+ * D][panel_words][NR]; the row that completes a last pair is 0. */
 void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
                          int64_t stride, int64_t n, float scale);
 
-/* Rows that will be read or written soon. The matmuls of tiles fetch a few of them into the second
- * level cache after every register tile, so that packing and storing need not wait for memory: rows
- * of one head lie a whole row of qkv apart, where the processor does not fetch ahead by itself. */
+/* Rows that will be read or written soon. After every register tile the matmuls of tiles prefetch a
+ * few of them into the L2, so that packing and storing need not wait for memory. The rows of a head
+ * lie a row of qkv apart, too far for hardware prefetchers. */
 enum { AHEAD_PARTS = 8, AHEAD_ROWS = 512, AHEAD_STEP = 16 };
 typedef struct Ahead {
     int n, i;
@@ -92,14 +93,14 @@ typedef struct Ahead {
         int64_t stride, rows;
     } part[AHEAD_PARTS];
 } Ahead;
-/* Adds rows of a matrix; no more than AHEAD_ROWS, which would push out what is in use. */
+/* Adds rows of a matrix, at most AHEAD_ROWS: more would push out of the L2 what is in use. */
 static inline void ahead_add(Ahead *f, const float *at, int64_t stride, int64_t rows) {
     if (f->n < AHEAD_PARTS && rows > 0)
         f->part[f->n++] = (struct AheadPart){at, stride, rows < AHEAD_ROWS ? rows : AHEAD_ROWS};
 }
 
-/* A tile of queries row0 .. row0 + rows and keys key0 .. of the causal matrix: what of it lies on
- * or below the diagonal is computed, in whole register tiles. */
+/* A tile of the causal matrix: queries row0 .. row0 + rows, keys key0 .. key0 + BC. Only the part
+ * on or below the diagonal is computed, in whole register tiles. */
 typedef struct AttentionTile {
     int64_t row0, rows, key0;
     Ahead *ahead;
@@ -116,11 +117,12 @@ void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const 
 void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, const float *c,
                            const float *right);
 
-/* How many keys of the tile its query r sees; may be negative or beyond BC. */
+/* The number of keys of the tile that query r of the tile sees; may be negative or beyond BC. */
 static inline int64_t tile_seen(const AttentionTile *t, int64_t r) {
     return t->row0 + r + 1 - t->key0;
 }
-/* Columns of row r that a matmul may read: what is not seen of them must be 0. */
+/* The number of columns of row r that a matmul may read: those that query r does not see must be
+ * 0. */
 static inline int64_t tile_read(const AttentionTile *t, int64_t r) {
     int64_t n = (tile_seen(t, r) + MR + NR - 1) / NR * NR;
     return n < 0 ? 0 : n < BC ? n : BC;
@@ -131,10 +133,11 @@ static inline void attention_store_row(float *to, const float *from, int64_t D, 
     EACH_VECTOR(d, n, 0, D) vf_store_n(to + d, vf_load(from + d) * vf_set1(f), n);
 }
 
-/* Pieces to cut each of n_heads into, so that every member of the team gets about `each` items. */
+/* The number of pieces into which each of n_heads is cut, so that every member of the team gets
+ * about `each` items. */
 int64_t attention_pieces(int n_members, int64_t n_heads, int64_t S, int64_t each);
-/* First query of piece i of n of about the same area below the diagonal: a multiple of tile, or S
- * at the end. */
+/* The first query of piece i, when S queries are cut into n pieces of about the same area below the
+ * diagonal: a multiple of tile, or S for i = n. */
 int64_t attention_cut(int64_t S, int64_t tile, int64_t i, int64_t n);
 
 #endif

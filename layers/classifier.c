@@ -5,10 +5,10 @@
 
 #include "base/simd.h"
 
-/* A row is read from memory once: the sums leave e^(x - max of its chunk) in its place, in L2,
- * where the gradient finds it and needs only a factor per chunk. So there is one exponential per
- * logit. */
-enum { CHUNK = 4096, CHUNKS = 256 }; // floats per chunk, at least; chunks of a row, at most
+/* A row is read from memory once. row_sums replaces each logit x by e^(x - max of its chunk), which
+ * stays in the L2; row_gradient multiplies each chunk by one factor. So there is one exponential
+ * per logit. */
+enum { CHUNK = 4096, CHUNKS = 256 }; // least floats of a chunk; most chunks of a row
 
 typedef struct Row {
     int64_t chunk;     // floats per chunk
@@ -30,8 +30,8 @@ static float chunk_max(const float *x, int64_t n) {
     return max;
 }
 
-/* Sum of e^(x - max) over a chunk; keeps the exponentials in y unless y is NULL. Meanwhile the next
- * chunk comes from memory: its maximum alone would wait for it. */
+/* Sum of e^(x - max) over a chunk; stores the exponentials in y unless y is NULL. Prefetches the
+ * next chunk: its maximum would otherwise wait for memory. */
 static float chunk_sum(float *y, const float *x, float max, int64_t n) {
     vf m = vf_set1(max), s[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
@@ -51,8 +51,8 @@ static float chunk_sum(float *y, const float *x, float max, int64_t n) {
     return vf_sum((s[0] + s[1]) + (s[2] + s[3]));
 }
 
-/* Statistics of one row, merged from those of its chunks as those of ranks that hold parts of a row
- * are. */
+/* Maximum and sum of one row, merged from those of its chunks as merge_rows merges those of ranks.
+ * keep: each logit is replaced by its exponential. */
 static void row_sums(Row *r, float *x, int64_t V, bool keep) {
     float sum[CHUNKS];
     int n = 0;
@@ -68,7 +68,7 @@ static void row_sums(Row *r, float *x, int64_t V, bool keep) {
         r->sum += (double)sum[i] * exp((double)r->max[i] - (double)r->all_max);
 }
 
-/* x holds the exponentials that row_sums kept. */
+/* x[V] holds the exponentials that row_sums kept, and becomes softmax(logits) times scale. */
 static void row_gradient(const Row *r, float *x, int64_t V, float scale) {
     int n = 0;
     for (int64_t i = 0; i < V; i += r->chunk, n++) {
@@ -112,13 +112,13 @@ void classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
     team_for(t, c->T, 1, classifier_rows, &(Rows){.c = c, .loss = loss, .logits = logits});
 }
 
-/* Columns of the part that begins at column i. */
+/* The number of columns of the part that begins at column i. */
 static int64_t part_from(const Classifier *c, int64_t i) {
     return c->part && i + c->part < c->V ? c->part : c->V - i;
 }
 
-/* All exponentials of a part are relative to one maximum here, so that the gradient needs one
- * factor: the part is read once more for it, out of the cache. */
+/* Statistics of a part. All its exponentials are relative to one maximum, so that the gradient
+ * needs one factor. For the maximum the part is read once more, from the cache. */
 static void part_statistics(const Classifier *c, float *stats, float *x, int64_t V) {
     stats[0] = chunk_max(x, V);
     double sum = 0;

@@ -20,11 +20,11 @@ typedef struct Classifier {
     const int32_t *targets; // [T]
     float scale;            // 1 / number of targets in the whole batch
     bool backward;          // false: loss only; logits are not changed
-    int64_t first;          // first token of these columns (of classifier_*; classifier: 0)
-    int64_t part;           // --exact: columns of a part (below), the same on every mesh; 0: V
+    int64_t first;          // vocabulary index of column 0; classifier(): 0
+    int64_t part;           // --exact: columns of a part (see below), the same on every mesh; 0: V
 } Classifier;
 
-/* Is the column of this token's target among these? */
+/* Does this rank have the column of token t's target? */
 static inline bool classifier_has_target(const Classifier *c, int64_t t) {
     int64_t v = (int64_t)c->targets[t] - c->first;
     return c->targets[t] >= 0 && v >= 0 && v < c->V;
@@ -34,8 +34,9 @@ void classifier(Team *t, const Classifier *c, float *loss, Act *logits);
 
 /* The same in two steps for a vocabulary sharded over ranks: these V columns are the tokens first
  * .. first+V-1, possibly none. Between the steps the caller gathers the statistics of all parts. A
- * part is these V columns; or `part` columns, the same number on every mesh: the bits of a row then
- * do not depend on how it is sharded. The last part of a row may be shorter, padding is in none.
+ * part is these V columns; or, for --exact, `part` columns, the same number on every mesh: then the
+ * bits of a row do not depend on how the row is sharded. The last part of a row may be shorter. No
+ * part has padding.
  *
  *   statistics[parts,T,3]   the largest logit m, sum_v exp(logit - m), and the target's logit (0 if
  *                           not in the part); without columns, of one part: -FLT_MAX, 0, 0. With

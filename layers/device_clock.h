@@ -5,8 +5,8 @@
  *     stream            o== matmul ==o       o= norm =o        ...    |
  *
  * A mark is a point in a stream. The device records its time when it gets there; the host does not
- * wait. Between begin and end nothing is waited for, and nothing is allocated while marks last.
- * After end marks become times; those of all streams of a rank are on one clock.
+ * wait. Between begin and end the host never waits, and nothing is allocated until all n marks are
+ * used. After end, marks are converted to times; all streams of a rank have the same clock.
  */
 #ifndef LAYERS_DEVICE_CLOCK_H
 #define LAYERS_DEVICE_CLOCK_H
@@ -19,9 +19,9 @@ typedef double Moment;
 typedef struct DeviceClock {
     /* Local. Forgets all marks and allocates n. More marks than n are allocated when needed. */
     void (*begin)(int64_t n);
-    /* Local, before the first mark. Synchronizes the clocks of device and host: waits until the
-     * rank's stream is empty, and a few times more. Returns a bound of the error in seconds.
-     * Without it times relative to begin are right, but begin is a guess. */
+    /* Local, before the first mark. Synchronizes the clocks of device and host, for which it waits
+     * several times until the rank's stream is empty. Returns a bound of the error in seconds.
+     * Without this call times relative to begin are right, but the time of begin is a guess. */
     double (*set)(void);
     /* Local. A mark at the end of the rank's stream; 0 before begin. */
     Moment (*mark)(void);

@@ -10,14 +10,14 @@ typedef struct Rows {
     Team *team;
     const Embedding *e;
     float *x, *table;  // table: dwte or dwpe
-    int64_t *table_64; // of exact sums, instead of table
+    int64_t *table_64; // --exact: sums of integers, instead of table
     const float *dx;
-    int64_t T, t0; // rows of dx; the first one's token, of the position table
+    int64_t T, t0; // rows of dx; the token of its first row, for positions
     bool positions;
     ExactGrid grid;
 } Rows;
 
-/* Row of the token table, or -1 where its token is not here. */
+/* The row of wte of token t, or -1 where another rank has it. */
 static inline int64_t token_row(const Embedding *e, int64_t t) {
     int64_t row = (int64_t)e->tokens[t] - e->token0;
     return row >= 0 && row < e->V ? row : -1;
@@ -54,7 +54,7 @@ void embedding_forward(Team *t, const Embedding *e, Act *x) {
     team_for(t, e->B * e->S, 16, forward_rows, &(Rows){.e = e, .x = x});
 }
 
-/* The channels that a member of the team owns. */
+/* The channels that a member of the team sums. */
 typedef struct Channels {
     int64_t begin, end;
 } Channels;
@@ -68,6 +68,7 @@ static inline void add_channels(float *sum, const float *x, Channels own) {
     for (int64_t c = own.begin; c < own.end; c++) sum[c] += x[c];
 }
 
+/* One member's channels of the gradient, summed over the tokens in their order. */
 static void backward_channels(void *ctx, int member, int size) {
     const Rows *r = ctx;
     int64_t C = r->e->C;
@@ -94,7 +95,7 @@ void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, con
     team_run(t, backward_channels, &r);
 }
 
-/* Rows of x that are tokens: those beyond the batch are padding. */
+/* The number of rows of x that are tokens of the batch: later ones are padding. */
 static int64_t token_rows(const Embedding *e, int64_t T, int64_t t0) {
     int64_t left = e->B * e->S - t0;
     return left < 0 ? 0 : left < T ? left : T;

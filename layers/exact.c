@@ -1,4 +1,4 @@
-/* Sums that are exact by columns and of everything, and floats of them. */
+/* Exact sums of columns and of all elements of a tensor, and their values as floats. */
 #include "layers/exact.h"
 
 #include "layers/exact_grid.h"
@@ -6,10 +6,10 @@
 enum {
     GRAIN = 16384, // elements per piece
     VECTORS = 4,   // vectors of neighbouring columns that are summed together
-    PANELS = 256,  // partial sums of a sum of everything
+    PANELS = 256,  // most partial sums of a sum of all elements
 };
 
-/* v 2^-exponent as a double: exact, since 2^51 counts fit in one. */
+/* v step, with step = 2^-exponent, as a double: exact, since |v| < 2^51. NaN for v out of range. */
 static double narrow_value(int64_t v, double step) {
     return out_of_range((uint64_t)v) >> (EXACT_BITS + 1) ? (double)NAN : (double)v * step;
 }
@@ -20,7 +20,8 @@ typedef struct Floats {
     double magic, step;
 } Floats;
 
-/* Back as there: the whole number is added to the bits of the constant, which is then taken off. */
+/* The reverse of exact_steps_of: adds the whole number to the bits of the constant, then subtracts
+ * the constant as a double. */
 static void to_float_piece(void *ctx, int64_t begin, int64_t end) {
     const Floats *f = ctx;
     vu out = {0};
@@ -42,7 +43,7 @@ void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int expon
 
 double exact_wide_to_double(const int64_t sum_64[WIDE]) {
     int64_t sum[WIDE] = {0};
-    wide_join(sum, sum_64); // parts that were added may not have carried
+    wide_join(sum, sum_64); // exact_add does not carry lo into hi
     return narrow_value(sum[0], 0x1p-14) + (double)sum[1] * 0x1p-64;
 }
 
@@ -53,23 +54,23 @@ typedef struct Parts {
 
 static void add_parts(void *ctx, int64_t begin, int64_t end) {
     const Parts *p = ctx;
-    for (int64_t i = begin; i < end; i++)
-        p->to[i] = (int64_t)((uint64_t)p->to[i] + (uint64_t)p->from[i]); // poison may wrap
+    for (int64_t i = begin; i < end; i++) // unsigned: poison may wrap
+        p->to[i] = (int64_t)((uint64_t)p->to[i] + (uint64_t)p->from[i]);
 }
 
 void exact_add(Team *t, int64_t *to_64, const int64_t *from_64, int64_t n) {
     team_for(t, n, GRAIN, add_parts, &(Parts){to_64, from_64});
 }
 
-typedef struct Everything {
+typedef struct AllElements {
     const float *x;
     int64_t n, panel;
     bool squares;
     int64_t sum[PANELS][WIDE];
-} Everything;
+} AllElements;
 
 static void sum_panels(void *ctx, int64_t begin, int64_t end) {
-    Everything *e = ctx;
+    AllElements *e = ctx;
     for (int64_t p = begin; p < end; p++) {
         int64_t first = p * e->panel, last = first + e->panel < e->n ? first + e->panel : e->n;
         WideSum s = wide_start();
@@ -82,7 +83,7 @@ static void sum_panels(void *ctx, int64_t begin, int64_t end) {
 }
 
 void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n, bool squares) {
-    Everything e = {.x = x, .n = n, .squares = squares, .panel = n / PANELS + GRAIN};
+    AllElements e = {.x = x, .n = n, .squares = squares, .panel = n / PANELS + GRAIN};
     int64_t panels = (n + e.panel - 1) / e.panel;
     team_for(t, panels, 1, sum_panels, &e);
     for (int64_t p = 0; p < panels; p++) wide_join(sum_64, e.sum[p]);
@@ -127,7 +128,8 @@ typedef struct NormWeights {
     ExactGrid grid;
 } NormWeights;
 
-/* VF columns at a time, over all tokens. */
+/* The gradients of gamma and beta of columns begin .. end, VF columns at a time, over all
+ * tokens. */
 static void norm_columns(void *ctx, int64_t begin, int64_t end) {
     const NormWeights *w = ctx;
     int64_t T = w->n->T, ld = norm_ld(w->n);

@@ -54,25 +54,25 @@ static inline int exact_gradients(double scale) {
 
 /* y_64[M,N] += a b, a sum over K of panels' fp32 sums, each a chain of multiply-adds in order.
  * Panels are k_panel elements (at most 384), counted from the start of every unit of k_unit; the
- * last of a unit may be shorter. k_first is the place of k = 0 in its unit, the start of a panel.
- * The same panels must exist on every mesh: for sums over tokens a unit is a sequence, for sums
- * over features a head, or the whole. */
+ * last panel of a unit may be shorter. k_first is the offset of k = 0 in its unit, where a panel
+ * begins. The same panels must exist on every mesh: for sums over tokens a unit is a sequence, for
+ * sums over features a head, or the whole. */
 typedef struct MatmulExact {
-    int64_t *y_64;                    // rows of ldy, as the matmul's y
+    int64_t *y_64;                    // [M,N], rows ldy apart
     int64_t k_panel, k_unit, k_first; // k_unit 0: one unit
     int exponent;                     // e
     bool overwrite;                   // y_64 = a b, not +=
 } MatmulExact;
-/* Of the matmul M, N, K, a, b, ldy and workspace are used; the caller adds bias and residual and
- * applies the activation once the sum is complete (bias_residual, act_forward, act_backward). */
+/* Uses M, N, K, a, b, ldy and workspace of p. Once the sum is complete, the caller adds bias and
+ * residual and applies the activation (bias_residual, act_forward, act_backward). */
 void matmul_exact(Team *t, const Matmul *p, const MatmulExact *x);
 
 /* y[i] = y_64[i] 2^-exponent, rounded once; NaN where poisoned or out of range. */
 void exact_to_float(Team *t, float *y, const int64_t *y_64, int64_t n, int exponent);
-/* Of a wide sum; likewise. */
+/* The value of a wide sum; NaN likewise. */
 double exact_wide_to_double(const int64_t sum_64[WIDE]);
 
-/* to_64[n] += from_64[n]: parts of narrow sums, or of wide ones. */
+/* to_64[n] += from_64[n]: adds the parts of narrow sums, or of wide ones. */
 void exact_add(Team *t, int64_t *to_64, const int64_t *from_64, int64_t n);
 
 /* sum_64[WIDE] += sum of x[n], for losses; or of x[n]^2, squared in fp32, for the gradient norm. */
@@ -81,8 +81,8 @@ void exact_sum(Team *t, int64_t sum_64[WIDE], const float *x, int64_t n, bool sq
 /* dbias_64[N] += column sums of dy[T,N]. */
 void exact_bias_backward(Team *t, int64_t *dbias_64, const float *dy, int64_t T, int64_t N,
                          int exponent);
-/* As embedding_backward and position_backward, to dwte_64[V,C] and dwpe_64[positions,C] instead of
- * e's own. */
+/* The sums of embedding_backward and position_backward, added to dwte_64[V,C] and
+ * dwpe_64[positions,C] instead of e->dwte and e->dwpe. */
 void exact_embedding_backward(Team *t, const Embedding *e, int64_t *dwte_64, const float *dx,
                               int exponent);
 void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int64_t T, int64_t t0,

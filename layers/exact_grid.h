@@ -2,8 +2,8 @@
  *
  * Adding 1.5 2^(52-e) to a double x leaves it in a binade whose neighbours are 2^-e apart: the
  * addition rounds x to the grid, and the bits of the result, less those of the constant, are the
- * whole number. Sums keep the constant in and take its multiple off once at their end; unsigned, so
- * that it may wrap.
+ * whole number. A sum adds the bits with the constant in them, and subtracts the multiple of the
+ * constant once at its end; both in unsigned integers, which may wrap.
  *
  *     bits   0x4338...0  +-  x 2^e        (e = 0; |x| 2^e < 2^51)
  */
@@ -58,7 +58,8 @@ static inline bool vb_any(vb over) {
     return any >> 31;
 }
 
-/* Is v out of range? Bits at and above 2^52 say so; those of several may be joined by |. */
+/* Is v out of range? Then bits at or above 2^52 of the result are set; results of several v may be
+ * joined by |. */
 static inline uint64_t out_of_range(uint64_t v) {
     return v + (UINT64_C(1) << EXACT_BITS);
 }
@@ -70,26 +71,26 @@ static inline bool vu_any_out(vu out) {
     for (int i = 0; i < VD; i++) any |= out[i];
     return any >> (EXACT_BITS + 1);
 }
-/* The sum of two parts, poisoned if one is or if it leaves the range. */
+/* The sum of two parts: EXACT_POISON if a part or the sum is out of range. */
 static inline int64_t exact_join(int64_t a, int64_t b) {
     uint64_t sum = (uint64_t)a + (uint64_t)b;
     uint64_t out = out_of_range((uint64_t)a) | out_of_range((uint64_t)b) | out_of_range(sum);
     return out >> (EXACT_BITS + 1) ? EXACT_POISON : (int64_t)sum;
 }
 
-/* Narrow sums of VF lanes, each its own: of columns. */
+/* Narrow sums of VF columns, one in each lane. */
 typedef struct Lanes {
-    vu bits[2]; // of the low and the high half
+    vu bits[2]; // sums of the low and of the high half of the lanes
     vb over;
 } Lanes;
-enum { LANES_MOST = 4096 }; // terms that cannot wrap: below 2^51 each
+enum { LANES_MOST = 4096 }; // most terms of a sum: below 2^51 each, they cannot wrap
 
 static inline void lanes_add(Lanes *s, const ExactGrid *g, vf x) {
     s->bits[0] += (vu)(vd_low(x) + g->magic);
     s->bits[1] += (vu)(vd_high(x) + g->magic);
     s->over |= exact_grid_over(g, x);
 }
-/* sum_64[n] += the sums of `terms` terms each. */
+/* sum_64[n] += the first n sums, of `terms` terms each. */
 static inline void lanes_join(const Lanes *s, const ExactGrid *g, int64_t *sum_64, int64_t n,
                               int64_t terms) {
     for (int i = 0; i < n && i < VF; i++) {
@@ -98,12 +99,13 @@ static inline void lanes_join(const Lanes *s, const ExactGrid *g, int64_t *sum_6
     }
 }
 
-/* Whole numbers of grid steps of VD lanes; any bits where they are out of range. */
+/* VD lanes as whole numbers of grid steps; any bits for lanes out of range. */
 static inline vu exact_steps_of(vd x, double magic) {
     return (vu)(x + magic) - double_bits(magic);
 }
 
-/* What the vectors below made of elements that are out of range, or were, is put right. */
+/* Corrects sum_64[n] after a loop over vectors that added x[n], where a term or a sum may be out of
+ * range: subtracts x and joins it with checks. */
 static inline void exact_repair(int64_t *sum_64, const float *x, int64_t n, const ExactGrid *g) {
     for (int64_t i = 0; i < n; i++) {
         uint64_t v = double_bits((double)x[i] + g->magic) - double_bits(g->magic);
@@ -131,14 +133,14 @@ static inline void exact_add_row(int64_t *sum_64, const float *x, int64_t n, con
     }
 }
 
-/* A wide sum of all lanes. */
+/* A wide sum of many terms, over all lanes. */
 enum { WIDE_HI = 14, WIDE_LO = 64 };
 typedef struct WideSum {
     ExactGrid hi, lo;
-    vu bits[4]; // of both halves: hi, then lo
+    vu bits[4]; // hi of the low and the high half of the lanes, then lo
     vb over;
-    int64_t terms;     // in the lanes
-    int64_t sum[WIDE]; // of terms before them
+    int64_t terms;     // terms in bits
+    int64_t sum[WIDE]; // the sum of earlier terms
 } WideSum;
 
 static inline WideSum wide_start(void) {
@@ -150,6 +152,7 @@ static inline void wide_join(int64_t to[WIDE], const int64_t from[WIDE]) {
     to[1] = lo - carry * (INT64_C(1) << (WIDE_LO - WIDE_HI));
     to[0] = exact_join(exact_join(to[0], from[0]), carry);
 }
+/* Adds the lanes to s->sum and empties them. */
 static inline void wide_flush(WideSum *s) {
     uint64_t hi = 0, lo = 0;
     for (int i = 0; i < VD; i++) {
@@ -162,7 +165,7 @@ static inline void wide_flush(WideSum *s) {
     wide_join(s->sum, part);
     memset(s->bits, 0, sizeof s->bits), s->terms = 0;
 }
-// The rest that hi leaves is exact, and lo rounds it.
+// hi takes x rounded to 2^-14. The rest is exact as a double; lo takes it, rounded to 2^-64.
 static inline void wide_add(WideSum *s, vf x) {
     vd half[2] = {vd_low(x), vd_high(x)};
     for (int i = 0; i < 2; i++) {

@@ -57,7 +57,7 @@
                        X(exact_position_backward) X(exact_norm_weight_backward)
 // clang-format on
 
-// Their types: struct Kernels has a pointer for each, by the function's name.
+// A pointer type for each of them; struct Kernels has a pointer to each, with the function's name.
 #define KERNEL_TYPE(name) typedef __typeof__(name) *name##_kernel;
 KERNEL_LIST(KERNEL_TYPE)
 
@@ -77,12 +77,13 @@ typedef struct Kernels {
     void (*sum_to)(double *sum, const float *x, int64_t n, bool add);
     void (*squares_to)(double *sum, const float *x, int64_t ld, int64_t rows, int64_t n, bool add);
     void (*adamw_begin)(AdamWNow *now, const Totals *totals, double clip);
-    void (*adamw_list)(const AdamW *, const AdamWTensor *, int n); // up to ADAMW_TENSORS: a kernel
+    // one kernel for up to ADAMW_TENSORS of them
+    void (*adamw_list)(const AdamW *, const AdamWTensor *, int n);
     void (*copy_out)(void *to, const void *from, size_t n_bytes);
     void (*wait_out)(void);
     // CUDA graphs (else NULL): calls between record and recorded are not run but recorded, for
-    // replay; they neither wait nor allocate. tune: chooses the fastest algorithm of a matmul;
-    // overwrites its results, waits.
+    // replay; they neither wait nor allocate. matmul_choose: measures which algorithm of a matmul
+    // is the fastest, and keeps it for later calls; overwrites the results, waits.
     void (*record)(void);
     void *(*recorded)(void);
     void (*replay)(void *recording);
@@ -91,8 +92,9 @@ typedef struct Kernels {
     const DeviceClock *clock; // times of calls; NULL: calls run when they are made
 } Kernels;
 
-/* Local. A set's table by name, NULL when it is not here; NULL or "auto": the best up to
- * TRAIN_GPT_KERNELS (environment). */
+/* Local. The table of instruction set `set`; NULL if this processor or build does not have the
+ * set. "auto" or a NULL name: the best set, or with TRAIN_GPT_KERNELS (environment) none above
+ * that one. */
 const Kernels *kernels_cpu(const char *set);
 /* Local. Names of the sets that this processor runs, best first, ended by NULL: "avx512_amx" ...
  * "portable". */
@@ -100,10 +102,10 @@ const char *const *kernels_cpu_sets(void);
 /* Local. The CUDA kernels with fp32 or bf16 activations (layers/cuda/families.h); NULL: built
  * without CUDA. */
 const Kernels *kernels_cuda(bool bf16);
-/* Local, in every build. The same table without kernels: element size and workspaces, for plans;
- * memory marks it as a device's. */
+/* Local, in every build. The same table without kernels, for plans: element size and workspaces;
+ * memory is not NULL, which marks a device's table. */
 const Kernels *kernels_cuda_sizes(bool bf16);
-/* Local, pure. Do these kernels compute in the memory of a device? NULL, not known: no. */
+/* Local, pure. Do these kernels compute in the memory of a device? No for NULL (not known). */
 static inline bool kernels_on_device(const Kernels *k) {
     return k && k->memory;
 }

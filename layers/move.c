@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { GRAIN = 1 << 18 }; // bytes: less is not worth another thread
+enum { GRAIN = 1 << 18 }; // bytes of a piece: less is not worth another thread
 
 typedef struct Move {
     char *to;

@@ -1,5 +1,5 @@
-/* move -- clear, copy and add memory between the kernels of a step. As entries of the table of
- * kernels they are measured and priced like all others.
+/* move -- clear, copy and add memory between the kernels of a step. These functions are entries of
+ * the table of kernels, too, so they are measured and priced like the others.
  */
 #ifndef LAYERS_MOVE_H
 #define LAYERS_MOVE_H

@@ -66,7 +66,8 @@ static void row_apply(const Norm *n, float *y, const float *x, float mean, float
     }
 }
 
-/* Features of the part that begins at i, of a row, or a shard of it, with C. */
+/* The number of features of the part that begins at feature i, in a row or a shard of C
+ * features. */
 static int64_t features_from(const Norm *n, int64_t C, int64_t i) {
     int64_t part = norm_part(n);
     return i + part < C ? part : C - i;
@@ -76,14 +77,15 @@ static int64_t features_from(const Norm *n, int64_t C, int64_t i) {
 static float n_features(const Norm *n) {
     return (float)(n->C_all ? n->C_all : n->C);
 }
+
 typedef struct Forward {
     const Norm *n;
     float *y, *mean, *rstd;
     const float *x;
-    float *stats;  // of norm_statistics and norm_merge
-    float *stream; // of residual_norm: x before it is whole
+    float *stats;  // norm_statistics, norm_merge: 2 numbers of each part and token
+    float *stream; // residual_norm: x, before addend and bias are added
     const float *addend, *bias;
-    const float *mean_given, *rstd_given; // of norm_apply
+    const float *mean_given, *rstd_given; // norm_apply: from norm_merge
 } Forward;
 
 /* Mean and sum of squared distances of C features; 0 and 0 of none. */
@@ -112,7 +114,7 @@ void norm_forward(Team *t, const Norm *n, Act *y, float *mean, float *rstd, cons
     team_for(t, n->T, norm_grain(n), forward_rows, &f);
 }
 
-/* A row is still in L1 when its norm reads it. */
+/* Row by row: a row is still in the L1 when its norm reads it. */
 static void residual_norm_rows(void *ctx, int64_t begin, int64_t end) {
     const Forward *f = ctx;
     int64_t C = f->n->C;
@@ -147,8 +149,9 @@ void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x) {
     team_for(t, n->T, norm_grain(n), statistics_rows, &(Forward){.n = n, .x = x, .stats = stats});
 }
 
-/* Distances from the mean of all are those from a part's own mean, and the distance of that mean:
- * no square of the mean itself appears, so nothing cancels where it is large. */
+/* The sum of squared distances from the mean of the row is, over its parts, the sum of squared
+ * distances from the part's own mean, and for each feature the squared distance between the two
+ * means. No square of a mean appears, so nothing cancels where means are large. */
 static void merge_rows(void *ctx, int64_t begin, int64_t end) {
     const Forward *f = ctx;
     const Norm *n = f->n;
@@ -192,18 +195,18 @@ void norm_apply(Team *t, const Norm *n, Act *y, const Act *x, const float *mean,
 typedef struct Backward {
     const Norm *n;
     float *dx;   // NULL: only the sums
-    float *sums; // RowSums of every part and token, or NULL: they are used at once
+    float *sums; // the RowSums of every part and token are stored here; NULL: used at once
     const float *dy, *x, *mean, *rstd;
     const float *sums_given;
-    int64_t n_given; // parts of those
+    int64_t n_given; // parts in sums_given
 } Backward;
 
 typedef struct RowSums {
     float g, gh; // sums over the features of g = dy gamma and of g h, h = (x - mean) rstd
 } RowSums;
 
-/* The sums that dx of this row needs, of the columns from begin to end; adds them to the panel's
- * dgamma and dbeta on the way, unless that is NULL. */
+/* The sums over the columns from begin to end of a row that its dx needs. Also adds the row's terms
+ * to the panel's dgamma and dbeta, unless these are NULL. */
 static RowSums backward_sums(const Norm *n, float *dgamma, float *dbeta, const float *dy,
                              const float *x, float mean, float rstd, int64_t begin, int64_t end) {
     vf m = vf_set1(mean), r = vf_set1(rstd), sum_g = vf_zero(), sum_gh = vf_zero();
@@ -277,7 +280,7 @@ void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
     backward(t, &(Backward){.n = n, .dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
 }
 
-/* The sums alone, of each part. */
+/* The RowSums of each part, without dgamma and dbeta. */
 static void backward_sums_rows(void *ctx, int64_t begin, int64_t end) {
     const Backward *b = ctx;
     const Norm *n = b->n;

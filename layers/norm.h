@@ -3,7 +3,7 @@
  *   layer  y = (x - mean) * rstd * gamma + beta      rstd = 1 / sqrt(mean((x - mean)^2) + eps)
  *   rms    y = x * rstd * gamma                      rstd = 1 / sqrt(mean(x^2) + eps)
  *
- * RMS norm uses no mean: it may be NULL.
+ * RMS norm uses no mean: `mean` may be NULL.
  * Source: Ba, Kiros, Hinton 2016; Zhang, Sennrich 2019.
  */
 #ifndef LAYERS_NORM_H
@@ -20,26 +20,28 @@
 typedef struct Norm {
     NormKind kind;
     int64_t T, C;
-    int64_t ld;    // floats between rows of x, y, dx, dy; 0: C
+    int64_t ld;    // floats from row to row of x, y, dx, dy; 0: C
     int64_t C_all; // features of the whole row, if these C are a shard; 0: C
-    int64_t part;  // --exact: features of a part (below), the same on every mesh; 0: ld
+    int64_t part;  // --exact: features of a part (see below), the same on every mesh; 0: ld
     float eps;
     const float *gamma, *beta; // [C]; beta NULL: none
     float *dgamma, *dbeta;     // [C], accumulated by backward; dbeta NULL: none
     void *workspace;           // norm_workspace() bytes, for backward
 } Norm;
 
-/* Floats from row to row; rows per piece of work: enough to hide the hand-out. */
+/* Floats from row to row. */
 static inline int64_t norm_ld(const Norm *n) {
     return n->ld ? n->ld : n->C;
 }
+/* Rows of a piece of work for team_for: enough to hide the cost of handing it out. */
 static inline int64_t norm_grain(const Norm *n) {
     return 16384 / (n->C < 1 ? 1 : n->C < 16384 ? n->C : 16384);
 }
-/* Features of each part but the last; parts of the whole row. */
+/* Features of each part but the last. */
 static inline int64_t norm_part(const Norm *n) {
     return n->part ? n->part : norm_ld(n);
 }
+/* Parts of the whole row. */
 static inline int64_t norm_parts(const Norm *n) {
     return ((n->C_all ? n->C_all : n->C) + norm_part(n) - 1) / norm_part(n);
 }
@@ -58,9 +60,9 @@ void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                    const float *rstd);
 
 /* The same in two steps, for rows sharded by features: C of C_all features are here, possibly none.
- * Between the steps the caller gathers the statistics of all parts. A part is what a rank has, ld
- * columns; or n->part columns, the same number on every mesh: the bits of a row then do not depend
- * on how it is sharded. The last part of a row may be shorter, padding is in none.
+ * Between the steps the caller gathers the statistics of all parts. A part is the ld columns of a
+ * rank; or, for --exact, n->part columns, the same number on every mesh: then the bits of a row do
+ * not depend on how the row is sharded. The last part of a row may be shorter. No part has padding.
  *
  *   forward    stats[parts,T,2] = mean and sum of squared distances from it, of the features of
  *              each part here (RMS: 0 and the sum of squares) -> those of all parts of the row, in
@@ -71,7 +73,7 @@ void norm_backward(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
  *              -> the caller adds the sums of ranks to sums[1,T,2]; with n->part it gathers them
  *              -> dx[T,C] += rstd (g - sum_g / C_all - h sum_gh / C_all)
  *
- * Columns from C to ld are not touched; where C is 0 there is a part of no features. */
+ * Columns from C to ld are not touched; a rank with C = 0 has one part without features. */
 void norm_statistics(Team *t, const Norm *n, float *stats, const Act *x);
 /* Local. stats[norm_parts(n),T,2]; mean may be NULL for RMS norm. */
 void norm_merge(Team *t, const Norm *n, float *mean, float *rstd, const float *stats);

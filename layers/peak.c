@@ -11,22 +11,22 @@ enum {
     // it is not fused (7 cycles), 16 in aarch64 (4 cycles, 4 units). With their two operands they
     // fit in the registers: a spilled chain would wait for memory.
     CHAINS = VF_REGISTERS == 32 ? 24 : 14,
-    TURNS = 4096 * 24 / CHAINS, // of a burst, about 40 us
-    TILE_TURNS = 2048,          // likewise
-    LEAST = 64,                 // bursts of a member
-    MOST = 4096,
+    TURNS = 4096 * 24 / CHAINS, // iterations of a burst, about 40 us
+    TILE_TURNS = 2048,          // of a burst of tiles, likewise
+    LEAST = 64,                 // least bursts of a member
+    MOST = 4096,                // most bursts of a member
 };
-static const double least_s = 20e-3; // of a member
+static const double least_s = 20e-3; // least time of a member's bursts
 
 typedef struct PeakJob {
     Team *team;
     float (*spin)(void);
-    double flops;  // of a call of it
+    double flops;  // FLOPs of one call of spin
     double sum;    // of the members' rates
-    double served; // the least so far
+    double served; // the least Peak.served of the members so far
 } PeakJob;
 
-/* One burst. Returns a number that depends on every chain, so that none is left out. */
+/* One burst. Returns a number that depends on every chain, so that the compiler removes none. */
 static inline __attribute__((always_inline)) float spin(bool pairs) {
     vf acc[CHAINS], sum = vf_zero(), a = vf_set1(0.999f), b = vf_set1(1e-3f);
     // compilers merge equal chains and fold constant ones (that begin at b / (1 - a) = 1)
@@ -61,7 +61,7 @@ static __attribute__((noinline)) float spin_tiles(void) {
     tiles_end();
     return x[0];
 }
-static const double tile_flops = 4.0 * TILE_SIDE * TILE_SIDE * TILE_SIDE; // of a tile_dot
+static const double tile_flops = 4.0 * TILE_SIDE * TILE_SIDE * TILE_SIDE; // FLOPs of a tile_dot
 
 static __attribute__((noinline)) float spin_fp32(void) {
     return spin(false);
@@ -81,6 +81,7 @@ static int by_size(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
+/* One member times its bursts, while all others do; then the members add their rates in turn. */
 static void member(void *ctx, int me, int size) {
     PeakJob *j = ctx;
     float burst_s[MOST];
@@ -99,7 +100,7 @@ static void member(void *ctx, int me, int size) {
     qsort(burst_s, (size_t)n, sizeof *burst_s, by_size);
     for (int i = 0; i < size; i++, team_barrier(j->team)) {
         if (i != me) continue;
-        // what others take makes bursts longer, and may be in more than half of them
+        // other programs make bursts longer, perhaps more than half of them: the lower quartile
         j->sum += j->flops / (double)burst_s[n / 4];
         if (served < j->served) j->served = served;
     }

@@ -1,6 +1,6 @@
-/* pointwise -- activations that take one number each, on a vector of lanes: activation.c and the
- * epilogues of matmul.c share them. One function and one slope for each kind; pointwise.cuh has
- * the same for CUDA, base/config.c their names.
+/* pointwise -- elementwise activations of a vector of lanes, for activation.c and the epilogues of
+ * matmul.c: one function and one slope for each kind. pointwise.cuh has the same for CUDA,
+ * base/config.c their names.
  *
  *   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
  *
@@ -20,8 +20,8 @@ static inline vf gelu(vf x) {
 
 /* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u). */
 static inline vf gelu_slope(vf x) {
-    vf t = vf_min(vf_set1(12.0f),
-                  vf_max(vf_set1(-12.0f), x)); // beyond it is 0 or 1, but x^3 may be infinite
+    // beyond 12 the slope is 0 or 1, but x^3 may be infinite
+    vf t = vf_min(vf_set1(12.0f), vf_max(vf_set1(-12.0f), x));
     vf t2 = t * t;
     vf inner = vf_fma(t2, vf_set1(2 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
     vf slope = vf_fma(t2, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
@@ -43,7 +43,7 @@ static inline vf pointwise(ActKind act, vf x) {
     case ACT_RELU2:
         return relu2(x);
     case ACT_GELU:
-    case ACT_SWIGLU: // which has kernels of its own
+    case ACT_SWIGLU: // has kernels of its own
         break;
     }
     return gelu(x);

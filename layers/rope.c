@@ -10,7 +10,7 @@ typedef struct Rows {
     float direction;
 } Rows;
 
-/* Turns the pairs (lo[d], lo[half + d]) of one head by the angles of its position. */
+/* Rotates the pairs (lo[d], lo[half + d]) of one head by the angles of its position. */
 static void rotate_head(float *lo, const float *cosine, float direction, int64_t half) {
     const float *sine = cosine + half;
     float *hi = lo + half;
@@ -29,9 +29,9 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end) {
     int64_t width = (r->H + 2 * r->Hkv) * r->D;
     for (int64_t t = begin; t < end; t++) {
         const float *angles = r->table + (r->first + t % r->S) * r->D;
-        for (int64_t h = 0; h < r->H + r->Hkv; h++) { // queries and keys; values do not turn
-            for (int64_t d = 0; d < r->D;
-                 d += LINE) // values break the run that hardware would follow
+        for (int64_t h = 0; h < r->H + r->Hkv; h++) { // queries and keys; values are not rotated
+            // hardware prefetchers do not follow over the values to the next row
+            for (int64_t d = 0; d < r->D; d += LINE)
                 prefetch(w->qkv + t * width + h * r->D + d, width);
             rotate_head(w->qkv + t * width + h * r->D, angles, w->direction, r->D / 2);
         }

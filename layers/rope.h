@@ -21,7 +21,7 @@ typedef struct Rope {
 
 /* Local. Fills table[positions, D]. */
 void rope_table(float *table, int64_t positions, int64_t D, double theta);
-/* Local. */
+/* Local. Rotates the query and key heads of qkv[B * S, (H + 2 Hkv) D]. */
 void rope(Team *t, const Rope *r, Act *qkv, int direction);
 
 #endif
