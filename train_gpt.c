@@ -1,9 +1,9 @@
-/* train_gpt -- trains a GPT from token shards. This file is the algorithm; parallel/train/ has what
- * it calls:
+/* train_gpt -- trains a GPT from token shards. This file is the algorithm; the functions that it
+ * calls are in parallel/train/:
  *
  *     options -> ranks -> mesh -> model of the run -> memory table -> weights -> data
  *     for each step:   micro-batches add gradients of batch(step); sums over the mesh; norm; clip;
- *                      AdamW at lr(step) after local steps an outer step (parallel/step/outer.h);
+ *                      AdamW at lr(step); after local steps an outer step (parallel/step/outer.h);
  *                      evaluate, sample, save when it is time
  *
  * All ranks run this same program, each on its part of the model and of the batch; rank 0 prints.
@@ -44,12 +44,12 @@ static const char usage[] = "train_gpt: trains, samples and evaluates GPTs on an
 
 static _Atomic int caught_signal; // lock-free: handlers and rank threads may both use it
 
-static _Atomic bool begun; // there is something to finish, and perhaps to save
-static bool watched;       // somebody who pressed Ctrl-C looks at the standard error
+static _Atomic bool begun; // the run computes: a signal lets it finish the step, and save
+static bool watched;       // the standard error is a terminal, where Ctrl-C was pressed
 
 /* The first signal asks for a checkpoint after this step; a second one ends the program as usual.
- * Whoever pressed Ctrl-C is told: a micro-batch may take a minute, and who presses again loses the
- * checkpoint. */
+ * Ctrl-C prints a line at once: a micro-batch may take a minute, and a second Ctrl-C before its end
+ * would lose the checkpoint. */
 static void on_signal(int sig) {
     if (!begun) die_in_handler(128 + sig, "stopped by a signal", " before anything was computed");
     static const char heard[] =
@@ -63,13 +63,14 @@ static void on_signal(int sig) {
     signal(sig, SIG_DFL);
 }
 
-/* nohup, and shells that ignore the end of their terminal, mean it: what is ignored stays so. */
+/* A signal that the caller has set to be ignored stays ignored: by nohup, and by shells that
+ * outlive their terminal. */
 static void catch_signals(void) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     watched = isatty(STDERR_FILENO) && !ranks_under_launcher();
     for (int i = 0; i < 3; i++)
         if (signal(ends[i], on_signal) == SIG_IGN) signal(ends[i], SIG_IGN);
-    signal(SIGPIPE, SIG_IGN); // a reader that has left is an error of that write
+    signal(SIGPIPE, SIG_IGN); // a write to a pipe without a reader fails, and ends nothing
 }
 
 bool run_stopping(void *ctx) {
@@ -82,7 +83,7 @@ bool run_stopping(void *ctx) {
 /* ---- the step -------------------------------------------------------------------- */
 
 /* Losses and gradients of batch(step), by micro-batches. False when a signal came between them: the
- * weights are still those after the last step, and --resume makes this one again. */
+ * weights are still those after the last step, and --resume repeats this step. */
 static bool accumulate(Run *r) {
     int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size, at = 0;
     model_zero_grads(&r->m, run_micro_batches(r));
@@ -97,8 +98,8 @@ static void train_step(Run *r) {
     run_set_phase(r, "step", r->state.step + 1);
     double begin = now_s();
     AdamW rule = run_update_rule(r, r->state.step);
-    bool may_skip =
-        r->o->skip_loss_z > 0 || r->o->skip_norm_z > 0; // else a device need not wait for us
+    // false: a device need not wait until the host knows the norm
+    bool may_skip = r->o->skip_loss_z > 0 || r->o->skip_norm_z > 0;
     if (!accumulate(r)) return;
     model_sums_begin(&r->m);
     if (!may_skip) model_update_clipped(&r->m, &rule, r->o->clip);
@@ -144,7 +145,8 @@ static void after_step(Run *r) {
     bool last = step >= r->o->steps, eval = due(step, r->o->eval_every, last),
          show = due(step, r->o->sample_every, last && r->o->sample_every > 0);
     if (due(step, r->o->audit_every, last && r->o->audit_every > 0)) run_audit(r);
-    if (eval || show) outer_swap(&r->m); // what all replicas last agreed on
+    // the weights of the last outer step, equal on all replicas
+    if (eval || show) outer_swap(&r->m);
     if (eval && !r->stopping) run_evaluate(r);
     if (show && !r->stopping) run_sample(r, false);
     if (eval || show) outer_swap(&r->m);
@@ -156,7 +158,7 @@ static void after_step(Run *r) {
 bool run_train_on(Run *r) {
     int64_t before = r->state.step;
     if (before >= r->o->steps) return false;
-    run_read_step(r); // before the vote: no update is made of tokens that a rank could not read
+    run_read_step(r); // before run_stopping: no update is made of tokens that a rank could not read
     if (!run_stopping(r)) {
         run_trace_before(r);
         if (r->o->profile && r->lead) profile_begin(&r->m);
@@ -184,7 +186,7 @@ static void train(Run *r) {
     if (r->o->profile && r->lead) profile_print(stdout, r->peak_rank);
 }
 
-/* Collective. The exit status. */
+/* Collective. Does what the options ask for; returns the exit status. */
 static int run_as_asked(Run *r) {
     bool only_sample = run_only_samples(r->o, r->options);
     begun = true;
@@ -201,17 +203,17 @@ static int run_as_asked(Run *r) {
     return 0;
 }
 
-/* The life of one rank. */
+/* All that one rank does; returns the exit status. */
 static int rank_main(World *w, void *ctx) {
-    Run run = *(const Run *)ctx, *r = &run; // what main knows; the rest is this rank's own
+    Run run = *(const Run *)ctx, *r = &run; // a copy of main's; this rank fills in the rest
     r->world = w, r->group = comm_group(world_comm(w)), r->lead = world_rank(w) == 0;
-    r->node = ranks_on_node(w); // collective; some ranks may have --threads
+    r->node = ranks_on_node(w); // collective: also on ranks with --threads
     if (!r->o->threads && ranks_under_launcher()) detect_use_cores(r->node.alike);
     r->node = ranks_on_node(w);
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / r->node.ranks));
     int threads = ranks_threads(&r->node, detect_quota(""));
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
-    bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on some ranks only
+    bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on this rank only
     r->set =
         kernels_cpu_of_ranks(&r->group, named ? r->o->kernels : NULL, r->team, r->o->dtype == 1);
     run_agree_on_options(r);
@@ -253,9 +255,10 @@ int main(int argc, char **argv) {
     if (*o.explain_matmul) return run_explain_matmul(&o);
     run_check_backend(&run);
     if (!o.plan) catch_signals();
-    io_map_survive(); // run_stopping() asks
+    io_map_survive(); // a file that gets shorter makes run_stopping() true
     if (!o.threads && !ranks_under_launcher()) detect_use_cores(o.ranks ? (int)o.ranks : 1);
-    // a launcher may start ranks one by one: a short --timeout is meant for steps
+    // a launcher may start ranks one by one; a --timeout below 60 s is meant for steps, not for the
+    // start
     ranks_set_start_limit(o.timeout == 0 || o.timeout > 60 ? (double)o.timeout : 60);
     return ranks_run((int)o.ranks, rank_main, &run);
 }
