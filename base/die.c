@@ -24,7 +24,7 @@ static void (*wipe_line)(void);
 /* Opens files for the standard streams that the caller closed, so that no later file gets their
  * numbers. A file opened with O_PATH can neither be read nor written: EBADF, as for a closed
  * one. */
-static void hold_streams(void) {
+static void fill_closed_streams(void) {
     int fd;
     while ((fd = open("/", O_PATH)) >= 0 && fd <= STDERR_FILENO) {
     }
@@ -43,7 +43,7 @@ static void check_output(void) {
 
 void die_set_program(const char *argv0) {
     const char *slash = strrchr(argv0, '/');
-    hold_streams();
+    fill_closed_streams();
     // over the file size limit a write shall fail with EFBIG, not end the process without a word
     signal(SIGXFSZ, SIG_IGN);
     snprintf(program, sizeof program, "%s", slash ? slash + 1 : argv0);
@@ -102,14 +102,14 @@ static void put_line(const char *kind, const char *text, const char *where) {
 
 /* Returns in the first thread that dies; later ones wait for ever, so that one message is
  * printed. */
-static void begin_to_end(void) {
+static void begin_ending(void) {
     if (atomic_exchange(&ending, true) && !ending_here)
         for (;;) pause();
     ending_here = true;
 }
 
 void die_end(int status) {
-    begin_to_end();
+    begin_ending();
     if (release_process) {
         void (*release)(void) = release_process;
         release_process = NULL; // a function that dies itself must not come back here
@@ -139,7 +139,7 @@ static void wait_for_the_first(void) {
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...) {
     char text[1024], where[256] = "";
     va_list ap;
-    begin_to_end();
+    begin_ending();
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);

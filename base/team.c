@@ -36,7 +36,7 @@ struct Team {
     _Alignas(64) _Atomic int64_t next;            // team_for: first item not handed out
     _Atomic bool quit;
     bool pinned;
-    cpu_set_t before; // the cores of the calling thread before it was pinned
+    cpu_set_t callers_cores; // of the calling thread, before it was pinned
     struct Member {
         Team *team;
         int index;
@@ -89,7 +89,7 @@ static void *member_main(void *arg) {
     Team *t = m->team;
     uint32_t seen = 0;
     die_adopt_rank(m->rank);
-    if (t->pinned) pin(&t->before, m->index, 1);
+    if (t->pinned) pin(&t->callers_cores, m->index, 1);
     for (;;) {
         wait_change(&t->round, seen);
         seen++;
@@ -116,9 +116,10 @@ Team *team_create(int n_threads) {
     t->wanted = &not_wanted;
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
     t->share = mem_calloc((size_t)t->size + 1, sizeof *t->share);
-    t->pinned = t->size > 1 && sched_getaffinity(0, sizeof t->before, &t->before) == 0 &&
-                CPU_COUNT(&t->before) == t->size;
-    if (t->pinned) pin(&t->before, 0, 1);
+    t->pinned = t->size > 1 &&
+                sched_getaffinity(0, sizeof t->callers_cores, &t->callers_cores) == 0 &&
+                CPU_COUNT(&t->callers_cores) == t->size;
+    if (t->pinned) pin(&t->callers_cores, 0, 1);
     t->members[0].speed = 1;
     for (int i = 1; i < t->size; i++) {
         t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank(), .speed = 1};
@@ -129,7 +130,7 @@ Team *team_create(int n_threads) {
 }
 
 void team_untie_caller(const Team *t) {
-    if (t->pinned) sched_setaffinity(0, sizeof t->before, &t->before);
+    if (t->pinned) sched_setaffinity(0, sizeof t->callers_cores, &t->callers_cores);
 }
 
 void team_destroy(Team *t) {

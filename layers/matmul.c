@@ -403,7 +403,7 @@ static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
 
 /* The columns of a chunk that are packed before its first tile: all, or only a panel where columns
  * stay. */
-static Range first_read(Range columns) {
+static Range packed_first(Range columns) {
     return clip(columns, COLUMNS_STAY ? columns.begin + TILE_N : columns.end);
 }
 
@@ -417,9 +417,9 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
     return next;
 }
 
-/* May tile_multiply write whole tiles to y? Yes, if they need no more than sums (and the bias,
- * where the multiplication has no tile registers). */
-static bool direct(const Member *w, const Step *s) {
+/* May tile_multiply write the sums of whole tiles to y? Yes, if they need no more than addend (and
+ * bias, where the multiplication has no tile registers). */
+static bool sums_to_y(const Member *w, const Step *s) {
     const Matmul *p = w->p;
     return !s->last || (p->epilogue == EPI_NONE && !(p->bias && tile_registers(w->kind)));
 }
@@ -430,8 +430,8 @@ static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n,
     if (s->last && p->bias) t->bias = (const float *)p->bias + n.begin;
     int64_t at = m->row * p->ldy + n.begin;
     const float *addend = p->addend, *before = addend ? addend + at : NULL;
-    t->ld = p->ldy, t->y = m->y + n.begin, t->before = s->first ? before : t->y;
-    t->wanted[0] = t->y, t->wanted[1] = t->before != t->y ? t->before : NULL, t->ld_wanted = p->ldy;
+    t->ld = p->ldy, t->y = m->y + n.begin, t->addend = s->first ? before : t->y;
+    t->wanted[0] = t->y, t->wanted[1] = t->addend != t->y ? t->addend : NULL, t->ld_wanted = p->ldy;
     tile_multiply(t);
 }
 
@@ -485,7 +485,7 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
     float *y = m->y + n.begin;
     int64_t at = m->row * p->ldy + n.begin;
     float buffer[MOST_M * TILE_N] __attribute__((aligned(64)));
-    t->ld = TILE_N, t->y = buffer, t->before = NULL;
+    t->ld = TILE_N, t->y = buffer, t->addend = NULL;
     t->wanted[0] = y, t->ld_wanted = p->ldy;
     if (s->first && addend && addend + at != y) t->wanted[1] = addend + at;
     if (s->last && aux) t->wanted[1] = aux + at;
@@ -539,7 +539,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
     int64_t *y_64 = x->y_64 + m->row * w->p->ldy + n.begin, begin = s->k.begin;
     int rows = (int)m->rows;
     Fetch fetch = *t->fetch;
-    t->ld = TILE_N, t->y = part, t->before = NULL, t->fetch = &fetch;
+    t->ld = TILE_N, t->y = part, t->addend = NULL, t->fetch = &fetch;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < 2; j++) fetch_row((const float *)(y_64 + i * w->p->ldy) + j * TILE_N);
     do { // at least once: K = 0 writes 0
@@ -616,7 +616,7 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
     bool raw = i == c->first && j < c->raw;
-    if (c->w->exact || j >= whole || !direct(c->w, s)) return 1;
+    if (c->w->exact || j >= whole || !sums_to_y(c->w, s)) return 1;
     if (COLUMNS_STAY ? raw : c->raw_a && j == 0 && !raw) return 1;
     int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
     int64_t alike = COLUMNS_STAY ? left - in_block : (raw ? c->raw : whole) - j;
@@ -645,9 +645,9 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     for (int64_t at = 0; at < n; at++)
         fetch[at] = COLUMNS_STAY ? ahead_take(&c->panel, c->share) : rows_fetch(c);
     Range whole = clip(columns, c->columns.end);
-    (w->exact                                     ? exact_tile_at
-     : length(whole) == TILE_N && direct(w, c->s) ? tiles_at
-                                                  : finished_tile_at)(w, c->s, m, whole, &t);
+    (w->exact                                        ? exact_tile_at
+     : length(whole) == TILE_N && sums_to_y(w, c->s) ? tiles_at
+                                                     : finished_tile_at)(w, c->s, m, whole, &t);
 }
 
 /* Packs some panels of rows, unless the tiles of the first column will. In the first panel of a
@@ -738,7 +738,7 @@ static void set_panels(Member *w) {
 
 /* May the tiles of the first column read a unpacked? Panels of 4 or 6 rows read each cache line
  * several times; an L2 that keeps such lines has less room for packed panels. */
-static bool plain_a(const Member *w) {
+static bool may_read_raw_a(const Member *w) {
     bool blocks = w->k_blocks && w->k_blocks->of == BLOCKS_OF_AT;
     return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks &&
            !(COLUMNS_STAY && processor_keeps_reread());
@@ -769,7 +769,7 @@ static void member(void *ctx, int me, int size) {
     w.shared[0] = work, w.shared[1] = work + SHARED_FLOATS;
     w.a = work + 2 * SHARED_FLOATS + (int64_t)me * OWN_FLOATS, w.b = w.a + OWN_PANELS * A_PANEL;
     w.by_rows = !COLUMNS_STAY && p->a_col == 1 && p->a_row != 1 && !shared;
-    w.raw_a = plain_a(&w);
+    w.raw_a = may_read_raw_a(&w);
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0), before = next;
     if (shared) tiles_begin();
@@ -788,9 +788,9 @@ static void member(void *ctx, int me, int size) {
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
             if (c + 1 < h.chunks)
-                ahead = ahead_of(&w, &s, first_read(chunk_columns(&s, &h, c + 1)));
+                ahead = ahead_of(&w, &s, packed_first(chunk_columns(&s, &h, c + 1)));
             else if (h_next.chunks)
-                ahead = ahead_of(&w, &next, first_read(chunk_columns(&next, &h_next, 0)));
+                ahead = ahead_of(&w, &next, packed_first(chunk_columns(&next, &h_next, 0)));
             multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), a, c > 0, &ahead);
         }
         if (size == 1) blocks_done(&w, &s);

@@ -83,13 +83,13 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                 }
             }
         }
-        const float *before = t->before ? t->before + tile * t->next_y : NULL;
-        if (before) {
+        const float *addend = t->addend ? t->addend + tile * t->next_y : NULL;
+        if (addend) {
             UNROLL
             for (int i = 0; i < rows; i++) {
                 UNROLL
-                for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_load(before + j * VF) + acc[i][j];
-                before += ld;
+                for (int j = 0; j < TILE_V; j++) acc[i][j] = vf_load(addend + j * VF) + acc[i][j];
+                addend += ld;
             }
         }
         const float *bias = t->bias ? t->bias + tile * t->next_bias : NULL;

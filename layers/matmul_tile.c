@@ -209,22 +209,22 @@ static inline void copy_rows(float *to, int64_t to_ld, const float *from, int64_
     for (int i = 0; i < rows; i++) memcpy(to + i * to_ld, from + i * ld, TILE_N * sizeof *to);
 }
 
-/* One tile of a run, by tile registers. The sums begin with `before`. Panels are not prefetched: 64
+/* One tile of a run, by tile registers. The sums begin with `addend`. Panels are not prefetched: 64
  * cache lines of two panels in 64 cycles of multiplications are as much as the L2 delivers. */
 static void multiply_tiles(const Tile *t, int tile) {
     float sum[PAIRS_M * TILE_N] __attribute__((aligned(64)));
     const float *a = t->a + tile * t->next_a, *b = t->b + tile * t->next_b,
-                *before = t->before ? t->before + tile * t->next_y : NULL;
+                *addend = t->addend ? t->addend + tile * t->next_y : NULL;
     float *y = t->y + tile * t->next_y;
     bool both = t->rows > TILE_SIDE, whole = t->rows % TILE_SIDE == 0;
     for (int i = 0; i < 2; i++) // not y, whose sums are loaded at once
         for (int row = 0; t->wanted[i] && t->wanted[i] != t->y && row < t->rows; row++)
             fetch_row(t->wanted[i] + tile * t->next_y + row * t->ld_wanted);
     int64_t k = 0, rest = t->steps % TILE_SIDE, ld = t->ld;
-    if (before && whole) {
-        load_sums(before, ld, both);
-    } else if (before) {
-        copy_rows(sum, TILE_N, before, ld, t->rows);
+    if (addend && whole) {
+        load_sums(addend, ld, both);
+    } else if (addend) {
+        copy_rows(sum, TILE_N, addend, ld, t->rows);
         load_sums(sum, TILE_N, both);
     } else {
         tile_zero(0);

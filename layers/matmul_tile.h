@@ -89,8 +89,8 @@ static inline __attribute__((always_inline)) void fetch_row(const float *x) {
     if ((uintptr_t)x % 64) __builtin_prefetch(x + TILE_N - 1, 1);
 }
 
-/* Local. y[i][j] = before[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows
- * <= tile_rows() and all j < TILE_N; rows of y and of before are ld apart, before may be y or NULL
+/* Local. y[i][j] = addend[i][j] + sum over steps of a panel times b panel + bias[j], for i < rows
+ * <= tile_rows() and all j < TILE_N; rows of y and of addend are ld apart, addend may be y or NULL
  * (0). bias may be NULL (and is NULL where tile registers multiply). pairs: the panels are
  * PACK_PAIR.
  *
@@ -100,7 +100,7 @@ typedef struct Tile {
     bool pairs;
     int rows;
     int64_t steps, ld;
-    const float *before, *bias;
+    const float *addend, *bias;
     float *a, *b, *y;
     // Matrices like y, or NULL, of which the finished tile reads or writes rows, ld_wanted apart.
     // The rows are prefetched one by one while the tile is summed: all at once they would delay the
@@ -119,7 +119,7 @@ typedef struct Tile {
     const float *raw_a;
     int64_t raw_a_stride;
     int n; // tiles of the run
-    // floats from a tile to the next one; next_y is that of before and wanted, too
+    // floats from a tile to the next one; next_y is that of addend and wanted, too
     int64_t next_a, next_b, next_y, next_bias, next_raw, next_raw_a;
     const Fetch *fetch; // [n]
 } Tile;

@@ -33,13 +33,13 @@ const Kernels *kernels_cpu(const char *set) {
  * only lower a measured rate: when they ran meanwhile, both rates are measured again. */
 static bool faster_in_bf16(const Kernels *k, Team *t) {
     const double least_ratio = 1.4, undisturbed = 0.9;
-    double with = 0, without = 0;
+    double rate_bf16 = 0, rate_fp32 = 0;
     for (int tries = 0; tries < 5; tries++) {
         Peak pairs = k->peak(t, true), floats = k->peak(t, false);
-        with = fmax(with, pairs.core), without = fmax(without, floats.core);
+        rate_bf16 = fmax(rate_bf16, pairs.core), rate_fp32 = fmax(rate_fp32, floats.core);
         if (pairs.served > undisturbed && floats.served > undisturbed) break;
     }
-    return with > least_ratio * without;
+    return rate_bf16 > least_ratio * rate_fp32;
 }
 
 const char *cpu_set_auto(const CpuSet *sets, Team *t, bool bf16) {
@@ -60,15 +60,15 @@ static const char *set_here(const char *name) {
 
 const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, bool bf16) {
     char chosen[16];
-    const char *own = named ? named : g->rank == 0 ? cpu_set_auto(first_set(), t, bf16) : "";
+    const char *proposed = named ? named : g->rank == 0 ? cpu_set_auto(first_set(), t, bf16) : "";
     const char *const *lesser = kernels_cpu_sets(), *set;
     for (;;) {
-        snprintf(chosen, sizeof chosen, "%s", own);
+        snprintf(chosen, sizeof chosen, "%s", proposed);
         group_share(g, chosen, sizeof chosen);
         set = named ? named : set_here(chosen);
         if (group_all(g, set != NULL)) return set;
         while (*lesser && strcmp(*lesser, chosen) != 0) lesser++;
-        own = *lesser && lesser[1] ? lesser[1] : "portable"; // portable: which all ranks have
+        proposed = *lesser && lesser[1] ? lesser[1] : "portable"; // portable: which all ranks have
     }
 }
 
