@@ -97,6 +97,7 @@ double opt_prefix(const char **p) {
     return scale;
 }
 
+/* Sets an option of type OPT_INT, which may have a unit (opt_prefix), or OPT_FLOAT. */
 static bool parse_number(const Opt *o, const char *value, char *why, size_t n_why) {
     char *end;
     errno = 0;

@@ -114,6 +114,7 @@ static json_t *options_of(json_t *root) {
     return json_is_object(o) ? o : NULL;
 }
 
+/* Adds the pairs of a JSON object: all its keys, or the options of a record. */
 static bool parse_json(const char *text, size_t n, OptFile *f, Err *e) {
     json_error_t at;
     const char *key;

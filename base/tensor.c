@@ -117,6 +117,8 @@ typedef struct Parts {
     int n;
 } Parts;
 
+/* Adds a linear layer: its weight [rows, sum of parts.cols], its bias if the model has biases, and
+ * their file tensors. std: standard deviation of the initial weights. */
 static void linear(const Scope *p, int64_t rows, float std, const char *ours, const char *gpt2,
                    Parts parts) {
     const Config *c = &p->t->config;

@@ -261,6 +261,8 @@ static Ahead ahead_of(const Backward *f, const Item *it, int64_t h, int64_t row0
     return ahead;
 }
 
+/* All rows of tiles of an item, then the stores of its dK and dV. `after` is the member's next
+ * item, whose rows are prefetched, or NULL. */
 static void backward_item(const Backward *f, const Work *w, const Item *it, const Item *after) {
     const Attention *a = f->a;
     const Shape *s = &f->s;

@@ -85,6 +85,7 @@ typedef struct Rows {
     int64_t n_parts; // of classifier_merge
 } Rows;
 
+/* Loss and gradient of whole rows: the tokens begin .. end. */
 static void classifier_rows(void *ctx, int64_t begin, int64_t end) {
     const Rows *w = ctx;
     const Classifier *c = w->c;
@@ -148,6 +149,7 @@ void classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logi
     team_for(t, c->T, 1, statistics_rows, &(Rows){.c = c, .stats = stats, .logits = logits});
 }
 
+/* Loss and log_sum of the tokens begin .. end, from the statistics of all parts of their rows. */
 static void merge_rows(void *ctx, int64_t begin, int64_t end) {
     const Rows *w = ctx;
     const Classifier *c = w->c;

@@ -234,6 +234,8 @@ static void backward_apply(const Norm *n, float *dx, const float *dy, const floa
     }
 }
 
+/* The panels begin .. end of tokens: dgamma and dbeta of each go to the workspace; RowSums and dx
+ * are computed row by row. */
 static void backward_panels(void *ctx, int64_t begin, int64_t end) {
     const Backward *b = ctx;
     const Norm *n = b->n;
