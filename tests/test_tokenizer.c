@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,7 +89,7 @@ static void check_ids(const Tokenizer *t, const json_t *want, size_t number, con
 /* column 3: ids of the small vocabulary, 4: of GPT-2's; 2: pieces */
 static void check_cases(const Tokenizer *t, int column) {
     json_t *cases = json_load_file(TEST_DATA("golden/tokenizer/cases.json"), 0, NULL);
-    CHECK(json_array_size(cases) > 400);
+    CHECK(json_array_size(cases) > 200);
     for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
         const json_t *c = json_array_get(cases, i);
         size_t n;
@@ -108,19 +109,17 @@ TEST(presplit_equals_regex_on_every_plane) {
 TEST(presplit_classes_of_all_code_points) {
     FILE *f = fopen(TEST_DATA("golden/tokenizer/classes.txt"), "r");
     CHECK(f);
-    unsigned first, next, class, next_class;
-    int runs = 0;
-    bool more = fscanf(f, "%u %u", &first, &class) == 2;
-    for (; more; first = next, class = next_class, runs++) {
-        more = fscanf(f, "%u %u", &next, &next_class) == 2;
-        if (!more) next = 0x110000, next_class = 0;
-        for (unsigned c = first; c < next; c++)
-            if (unicode_class(c) != class)
-                test_fail(__FILE__, __LINE__, "U+%04X has class %d, not %u", c,
-                          (int)unicode_class(c), class);
+    uint32_t plane;
+    uint64_t want;
+    int planes = 0;
+    for (; fscanf(f, "%" SCNu32 " %" SCNx64, &plane, &want) == 2; planes++) {
+        uint64_t hash = 0xcbf29ce484222325;
+        for (uint32_t c = plane << 16; c < (plane + 1) << 16; c++)
+            hash = (hash ^ unicode_class(c)) * 0x100000001b3;
+        if (hash != want) test_fail(__FILE__, __LINE__, "plane %u has other classes", plane);
     }
     fclose(f);
-    CHECK(runs > 1000);
+    CHECK(planes == 17);
     CHECK(unicode_class(0x110000) == CLASS_OTHER && unicode_class(UINT32_MAX) == CLASS_OTHER);
 }
 
