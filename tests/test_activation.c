@@ -72,25 +72,6 @@ TEST(gelu_matches_double_over_its_range) {
     }
 }
 
-TEST(gelu_has_the_right_ends) {
-    static const float ends[] = {0,   -0.0f, 1e-30f, 20,  1e5f,    3e38f,
-                                 -20, -1e5f, -3e38f, NAN, INFINITY};
-    static const float want[] = {0, 0, 5e-31f, 20, 1e5f, 3e38f, 0, 0, 0, NAN, INFINITY};
-    static const float slope[] = {.5f, .5f, .5f, 1, 1, 1, 0, 0, 0, NAN, 1};
-    enum { N = sizeof ends / sizeof *ends };
-    for (EACH_SET(s)) {
-        OWNED(test_team_end) Team *t = team_create(1);
-        float y[N], dx[N], one[N];
-        for (int i = 0; i < N; i++) one[i] = 1;
-        kernels_cpu(*s)->act_forward(t, ACT_GELU, y, ends, N);
-        kernels_cpu(*s)->act_backward(t, ACT_GELU, dx, one, ends, N);
-        for (int i = 0; i < N; i++) {
-            CHECK(isnan(want[i]) ? isnan(y[i]) : y[i] == want[i]);
-            CHECK(isnan(slope[i]) ? isnan(dx[i]) : dx[i] == slope[i]);
-        }
-    }
-}
-
 TEST(relu2_squares_what_is_positive) {
     static const float x[] = {-3, -0.0f, 0, 1e-30f, 0.3f, 3, 1e20f, -1e20f, NAN, INFINITY};
     enum { N = sizeof x / sizeof *x };
@@ -140,18 +121,6 @@ static bool swiglu(const Where *w, const void *of, UNUSED int way) {
 TEST_ON_CPU(swiglu_matches_double_for_any_team, swiglu, matrices, MATRICES, 1)
 TEST_ON_CUDA(cuda_swiglu_matches_double_in_any_order, swiglu, matrices + CPU_ALONE, ALL - 1, ALL, 1)
 
-TEST(swiglu_gates_do_not_overflow) {
-    static const float x[] = {-3e38f, -200, 200, 3e38f, 1, 1, 1, 1};
-    for (EACH_SET(s)) {
-        OWNED(test_team_end) Team *t = team_create(1);
-        float y[4], dx[8], dy[4] = {1, 1, 1, 1};
-        kernels_cpu(*s)->swiglu_forward(t, y, x, 1, 4);
-        kernels_cpu(*s)->swiglu_backward(t, dx, dy, x, 1, 4);
-        CHECK(y[0] == 0 && y[1] == 0 && y[2] == 200 && y[3] == 3e38f);
-        CHECK(dx[0] == 0 && dx[1] == 0 && dx[2] == 1 && dx[3] == 1);
-    }
-}
-
 /* Near what double has, relative to it; NaN where that is. */
 static bool same_end(const char *what, float x, float got, double want, double off) {
     bool same = isnan(want) ? isnan(got) : fabs((double)got - want) <= off * fabs(want) + 1e-20;
@@ -161,7 +130,8 @@ static bool same_end(const char *what, float x, float got, double want, double o
 }
 /* What fast exponentials and reciprocals make of numbers that are far out, and of NaN. */
 static bool ends_of_gates(const Where *w, UNUSED const void *of, UNUSED int way) {
-    static const float ends[] = {0, 1e-30f, 20, 1e5f, 3e38f, -20, -88, -100, -1e5f, -3e38f, NAN};
+    static const float ends[] = {0,   -0.0f, 1e-30f, 20,    200,    1e5f, 3e38f,
+                                 -20, -88,   -100,   -1e5f, -3e38f, NAN,  INFINITY};
     enum { N = sizeof ends / sizeof *ends };
     Words g = words_empty(N, w->bf16, 0), x = words_empty(2 * N, w->bf16, 0),
           dy = words_empty(N, w->bf16, 0), y = words_empty(N, w->bf16, 0),
@@ -182,6 +152,10 @@ static bool ends_of_gates(const Where *w, UNUSED const void *of, UNUSED int way)
     for (int i = 0; i < N; i++) {
         float at = g.host[i];
         double v = (double)at;
+        if (isinf(at)) { // of which double makes NaN, and a GPU may
+            fine &= !w->set || (y.host[i] == at && dg.host[i] == 1);
+            continue;
+        }
         fine &= same_end("gelu", at, y.host[i], act_of(ACT_GELU, v), off);
         fine &= same_end("swiglu", at, gated.host[i], silu_of(v), off);
         fine &= same_end("d gate", at, dx.host[i], silu_slope_of(v), off);
@@ -191,10 +165,9 @@ static bool ends_of_gates(const Where *w, UNUSED const void *of, UNUSED int way)
     }
     return fine;
 }
-TEST(cuda_activations_have_the_right_ends) {
-    static const char once[1];
-    ON_CUDA(ends_of_gates, once, 1, 1, 1);
-}
+static const char once[1];
+TEST_ON_CPU(activations_have_the_right_ends, ends_of_gates, once, 1, 1)
+TEST_ON_CUDA(cuda_activations_have_the_right_ends, ends_of_gates, once, 1, 1, 1)
 
 static bool bias_gradient(const Where *w, const void *of, UNUSED int way) {
     const struct Matrix *c = of;
