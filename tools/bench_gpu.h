@@ -58,7 +58,7 @@ enum { GPU_ALGORITHMS = 16 };
 GpuLibrary *gpu_library_open(void); // NULL: the library is missing
 void gpu_library_close(GpuLibrary *l);
 /* Finds the fastest for `sets` matmuls that differ only in their addresses, and makes a job that
- * runs it. True: with p's epilogue; false: the library has no such epilogue. */
+ * runs it in p's workspace. True: with p's epilogue; false: the library has no such epilogue. */
 bool gpu_library_best(GpuLibrary *l, const Matmul *p, int sets, GpuJob *job);
 
 #endif

@@ -12,7 +12,6 @@ enum { MOST_SETS = 8, WORKSPACE = 32 << 20, QUICK_ROUNDS = 3 };
 struct GpuLibrary {
     const CublasLt *lt;
     LtHandle handle;
-    void *workspace;
     const void *bias; // bias of the first set; or memory for a gradient in fp32
     LtDesc desc;
     LtLayout a, b, y;
@@ -110,7 +109,7 @@ static int enqueue(GpuLibrary *l, int algorithm, int of_set) {
     if (p->epilogue != EPI_NONE) set(l, LT_DESC_AUX_POINTER, &p->aux, sizeof p->aux);
     return l->lt->matmul(l->handle, l->desc, &one, p->b, l->b, p->a, l->a, &beta,
                          p->addend ? p->addend : p->y, l->y, p->y, l->y, &h->algorithm,
-                         l->workspace, h->workspace_bytes, device_stream());
+                         l->p->workspace, h->workspace_bytes, device_stream());
 }
 static void run(void *ctx, int of_set) {
     GpuLibrary *l = ctx;
@@ -141,7 +140,6 @@ static void forget(GpuLibrary *l) {
 bool gpu_library_best(GpuLibrary *l, const Matmul *p, int sets, GpuJob *job) {
     bool whole = epilogue_of(p) != 0;
     l->p = p;
-    l->workspace = gpu_take(WORKSPACE, GPU_ZEROS);
     l->bias = p->bias_grad ? gpu_take(4 * p->N, GPU_ZEROS) : p->bias;
     for (;; whole = false) {
         forget(l);

@@ -31,6 +31,7 @@ static struct {
     const Kernels *k;
     Machine machine; // the device, as the planner sees it
     GpuLibrary *library;
+    void *workspace; // of all, the library's algorithms too
     int sets;
     Matmul p[MOST_SETS];
 } b;
@@ -60,7 +61,7 @@ static void operands(const Layer *l, Form f) {
     int64_t w = 2 * (p.b_col == 1 ? p.K * p.b_row : p.N * p.b_col);
     int64_t y = (p.wide ? 4 : 2) * p.M * p.ldy;
     p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
-    p.workspace = gpu_take((int64_t)b.k->matmul_workspace(1), GPU_ZEROS);
+    p.workspace = b.workspace;
     if (f == XW && l->bias) p.bias = gpu_take(2 * p.N, GPU_RANDOM);
     if (f == DW_BIAS) p.bias_grad = gpu_take(4 * p.N, GPU_ZEROS);
     b.sets = gpu_sets(a + w + y);
@@ -196,6 +197,7 @@ void gpu_matmuls(const Kernels *k, int64_t C) {
     };
     describe_device();
     b.k = k, b.library = gpu_library_open();
+    b.workspace = device_alloc(k->matmul_workspace(1));
     printf(
         "\nTFLOP/s of matmuls, T = %lld\n%-6s %-6s %-3s %7s %6s %6s %8s %8s %8s %6s %9s %6s %6s\n",
         (long long)T, "C", "layer", "", "T", "K", "N", "first", "prepared", "library", "ratio",
@@ -203,5 +205,5 @@ void gpu_matmuls(const Kernels *k, int64_t C) {
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         for (Form f = XW; f <= (layers[i].bias ? DW_BIAS : DW); f++)
             if (i > 0 || f == XW) measure(&layers[i], f, C);
-    gpu_library_close(b.library);
+    gpu_library_close(b.library), device_free(b.workspace);
 }
