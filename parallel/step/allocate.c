@@ -17,7 +17,6 @@
  * longest first, the largest first (Pisarchyk, Lee 2020), or those of the largest product of both,
  * whichever takes least.
  */
-#include <assert.h>
 #include <stdlib.h>
 
 #include "base/arena.h"
@@ -328,17 +327,4 @@ size_t program_allocate(Program *p) {
 
 size_t program_in_use(Program *p) {
     return allocate(p, false);
-}
-
-/* A list for fewer tokens has the same operations on smaller tensors: each fits where that of the
- * other list lies. Only the rows of a parent may begin elsewhere. */
-void program_allocate_like(Program *p, const Program *other) {
-    assert(p->n_tensors == other->n_tensors && p->n_ops == other->n_ops);
-    for (int t = 0; t < p->n_tensors; t++) {
-        StepTensor *x = &p->tensor[t];
-        const StepTensor *o = &other->tensor[t];
-        x->gradient = o->gradient, x->offset = o->offset;
-        if (x->offset < 0 || x->parent < 0) continue;
-        x->offset += (step_tensor_begin(p, x) - step_tensor_begin(other, o)) * x->bytes;
-    }
 }

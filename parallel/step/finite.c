@@ -75,7 +75,7 @@ static Found find_result(Model *m) {
     if (!m->program || !m->losses) return f; // no micro-batch has run
     const StepHook *before = m->hook;
     m->hook = &(StepHook){.look = find, .ctx = &f};
-    step_run(m->program, m, m->shape.training);
+    step_run(m, m->shape.training);
     m->hook = before;
     return f;
 }

@@ -11,38 +11,39 @@
 #include "parallel/step/run.h"
 
 struct Generator {
-    Model m;       // of OUTPUT_NEXT; its parameters point into the trained model
-    int64_t n;     // positions in the cache
-    int32_t *seen; // [S] the tokens of those positions
-    float *logits; // [V]
+    const Model *of; // the trained model
+    Model m;         // of OUTPUT_NEXT, for a prompt; its parameters point into the trained model
+    int64_t n;       // positions in the cache
+    int32_t *seen;   // [S] the tokens of those positions
+    float *logits;   // [V]
 };
 
-static void plan(Generator *g, const Model *m) {
+/* For a prompt of n tokens and what follows it. */
+static void plan(Model *own, const Model *m, int64_t n) {
     ModelShape s = m->shape;
     s.B = 1;
-    s.S = s.config.seq;
+    s.S = n;
     s.output = OUTPUT_NEXT;
     s.training = s.samples = false;
     s.recompute = RECOMPUTE_NONE;
     s.overlap = (Overlap){0}; // single tokens hide nothing
     s.borrow = &m->tensors;
-    model_plan(&g->m, &s, m->k, m->team);
+    model_plan(own, &s, m->k, m->team);
 }
 
 int64_t generator_bytes(const Model *m) {
-    Generator g = {0};
-    plan(&g, m);
-    int64_t n = memory_needed(&g.m);
-    model_free(&g.m);
+    Model own;
+    plan(&own, m, m->shape.config.seq);
+    int64_t n = memory_needed(&own);
+    model_free(&own);
     return n;
 }
 
 Generator *generator_create(const Model *m) {
     Generator *g = mem_calloc(1, sizeof *g);
-    plan(g, m);
-    model_allocate(&g->m);
-    g->logits = mem_alloc((size_t)g->m.shape.config.vocab * sizeof *g->logits);
-    g->seen = mem_alloc((size_t)g->m.shape.config.seq * sizeof *g->seen);
+    g->of = m;
+    g->logits = mem_alloc((size_t)m->shape.config.vocab * sizeof *g->logits);
+    g->seen = mem_alloc((size_t)m->shape.config.seq * sizeof *g->seen);
     return g;
 }
 
@@ -56,19 +57,27 @@ void generator_free(Generator *g) {
 /* Appends n tokens, which are in g->seen, to the g->n that are in the cache. */
 static const float *append(Generator *g, int64_t n) {
     Model *m = &g->m;
-    step_run_tokens(m->program, m, n, g->n);
+    m->tk = tokens_of(m->grid, 1, n, g->n);
     model_tokens(m, 0, n, g->seen + g->n, NULL);
-    step_run(m->program, m, false);
+    step_run(m, false);
     g->n += n;
-    m->k->to_floats(g->logits, step_run_logits(m->program, m, 0), m->shape.config.vocab);
+    m->k->to_floats(g->logits, step_run_result(m, false), m->shape.config.vocab);
     return g->logits;
 }
 
-const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
-    assert(n >= 1 && n <= g->m.shape.config.seq);
-    memmove(g->seen, tokens, (size_t)n * sizeof *tokens);
+/* Appends the first n tokens of g->seen to an empty cache. */
+static const float *begin(Generator *g, int64_t n) {
+    model_free(&g->m);
+    plan(&g->m, g->of, n);
+    model_allocate(&g->m);
     g->n = 0;
     return append(g, n);
+}
+
+const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
+    assert(n >= 1 && n <= g->of->shape.config.seq);
+    memmove(g->seen, tokens, (size_t)n * sizeof *tokens);
+    return begin(g, n);
 }
 
 const float *generator_next(Generator *g, int32_t token) {
@@ -79,8 +88,7 @@ const float *generator_next(Generator *g, int32_t token) {
     }
     memmove(g->seen, g->seen + seq - keep, (size_t)keep * sizeof *g->seen);
     g->seen[keep] = token; // keep < seq
-    g->n = 0;
-    return append(g, keep + 1);
+    return begin(g, keep + 1);
 }
 
 typedef struct Candidate {

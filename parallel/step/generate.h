@@ -1,9 +1,9 @@
 /* generate -- sampling with a key-value cache.
  *
  * Prefill runs the prompt through the blocks at once and keeps each block's keys and values; every
- * further token costs one row of every matmul. A Generator has its own small model memory and
- * borrows the weights of another Model, so sampling in the middle of training touches nothing that
- * training needs.
+ * further token costs one row of every matmul. A Generator has its own small model memory, planned
+ * for each prompt, and borrows the weights of another Model, so sampling in the middle of training
+ * touches nothing that training needs.
  */
 #ifndef PARALLEL_STEP_GENERATE_H
 #define PARALLEL_STEP_GENERATE_H
@@ -22,11 +22,11 @@ typedef struct Sampling {
 
 typedef struct Generator Generator;
 
-/* Local. Memory for one sequence of up to config.seq positions; weights are those of m and must
- * outlive it. */
+/* Local. For one sequence of up to config.seq positions; weights are those of m, which must outlive
+ * it. */
 Generator *generator_create(const Model *m);
 void generator_free(Generator *g);
-/* Local. Bytes that generator_create takes. */
+/* Local. Bytes that it takes for the longest prompt. */
 int64_t generator_bytes(const Model *m);
 
 /* Collective over the mesh; every coordinate of d x z does the same. Forgets the sequence, runs

@@ -76,7 +76,7 @@ static void cut_activations(Model *m, Arena *a) {
     m->targets = arena_take(a, n * sizeof *m->targets);
     if (m->shape.training && kernels_on_device(m->k))
         m->order = arena_take(a, n * sizeof *m->order);
-    step_run_bind(m->program, m, a);
+    step_run_bind(m, a);
 }
 
 /* Of kernels. */
@@ -120,7 +120,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->tk = tokens_of(m->grid, m->B, shape->S, 0);
     shard_tensors(&m->tensors, m->grid, has_bf16_copies(m));
     m->halves = halves ? 2 : 1;
-    m->program = step_run_plan(m, shape->output);
+    m->program = step_run_plan(m);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->grad_order = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_order);
     m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
@@ -253,7 +253,7 @@ void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const 
 
 /* A pass over the sequences of a micro-batch, whose tokens are there. */
 static void pass(Model *m, bool backward) {
-    step_run(m->program, m, backward);
+    step_run(m, backward);
     for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
 }
 
@@ -274,7 +274,7 @@ static void put_order(Model *m, int h, const int32_t *inputs, int64_t n) {
 /* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
 static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, bool backward) {
     int64_t n = m->B * m->shape.S;
-    m->losses = step_run_losses(m->program, m, backward);
+    m->losses = step_run_result(m, backward);
     for (int i = 0; i < m->halves; i++) {
         const int32_t *own = inputs ? inputs + i * n : NULL;
         model_tokens(m, i * m->tk.T, n, own, targets ? targets + i * n : NULL);
@@ -299,19 +299,17 @@ void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *
 }
 
 void model_logits(Model *m, const int32_t *inputs, float *logits) {
-    int64_t S = m->shape.S, V = m->shape.config.vocab;
-    StepRun *r = step_run_plan(m, OUTPUT_LOGITS);
-    Arena a = arena_measure("logits");
-    a.memory = m->arena[ARENA_ACTS].memory;
-    step_run_bind(r, m, &a);
-    arena_commit(&a);
-    step_run_bind(r, m, &a);
-    for (int64_t b = 0; b < m->shape.B; b += m->B) { // halves one after the other
-        model_tokens(m, 0, m->B * S, inputs + b * S, NULL);
-        step_run(r, m, false);
-        for (int64_t t = 0; t < m->B * S; t++)
-            m->k->to_floats(logits + (b * S + t) * V, step_run_logits(r, m, t), V);
-    }
-    step_run_free(r);
-    arena_free(&a);
+    int64_t n = m->shape.B * m->shape.S, V = m->shape.config.vocab;
+    int64_t row = m->w.V * mesh_blocks(&m->grid->mesh, axes_of("x.y")); // with padding
+    ModelShape s = m->shape;
+    Model own;
+    s.output = OUTPUT_LOGITS, s.borrow = &m->tensors;
+    s.training = s.samples = false;
+    model_plan(&own, &s, m->k, m->team);
+    model_allocate(&own);
+    model_tokens(&own, 0, n, inputs, NULL);
+    step_run(&own, false);
+    for (int64_t t = 0; t < n; t++)
+        m->k->to_floats(logits + t * V, acts_at(m, step_run_result(&own, false), t * row), V);
+    model_free(&own);
 }

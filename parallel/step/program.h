@@ -258,7 +258,5 @@ size_t program_allocate(Program *p);
 /* Local. The same with an arena that is larger than it has to be, which takes much less time:
  * returns the bytes that are in use at once, of which no placement takes less. */
 size_t program_in_use(Program *p);
-/* Local. The same where `other` is the list for more tokens: temporaries lie where those do. */
-void program_allocate_like(Program *p, const Program *other);
 
 #endif

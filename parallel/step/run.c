@@ -64,7 +64,8 @@ static void end(const Call *c, int result) {
 
 /* ---- the loop ---- */
 
-static Bound *program_of(StepRun *r, const Model *m, bool backward) {
+static Bound *program_of(const Model *m, bool backward) {
+    StepRun *r = m->program;
     bool last = r->list[LAST].made && (m->micro_batches_left == 1 || !r->list[TRAIN].made);
     bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
     return &r->list[next ? NEXT : !backward ? FORWARD : last ? LAST : TRAIN];
@@ -166,8 +167,7 @@ static const Op *waited_for(const Program *p, int i) {
     return &p->op[k];
 }
 
-/* Operations [begin, end). */
-static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
+void run_operations(const Bound *b, Model *m, int begin, int end_of_list) {
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->first_micro_batch ? b->at_first : b->at_later};
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
@@ -182,36 +182,15 @@ static void run_all(Bound *b, Model *m, int begin, int end_of_list) {
     }
 }
 
-void step_run(StepRun *r, Model *m, bool backward) {
-    Bound *b = program_of(r, m, backward);
-    run_all(b, m, 0, b->p.n_ops);
+void step_run(Model *m, bool backward) {
+    const Bound *b = program_of(m, backward);
+    run_operations(b, m, 0, b->p.n_ops);
     if (backward) m->first_micro_batch = false;
 }
 
-Totals *step_run_sums(StepRun *r, Model *m) {
-    Bound *b = &r->list[END];
-    run_all(b, m, 0, r->clip);
-    return (Totals *)(void *)b->at_first[b->p.result];
-}
-void step_run_update(StepRun *r, Model *m) {
-    Bound *b = &r->list[END];
-    run_all(b, m, r->clip, b->p.n_ops);
-}
-void step_run_casts(StepRun *r, Model *m) {
-    Bound *b = &r->list[CASTS]; // which may have none
-    run_all(b, m, 0, b->p.n_ops);
-}
-
-float *step_run_losses(StepRun *r, const Model *m, bool backward) {
-    const Bound *b = program_of(r, m, backward);
-    return (float *)(void *)b->at_first[b->p.result];
-}
-
-const Act *step_run_logits(StepRun *r, const Model *m, int64_t row) {
-    const Bound *b = program_of(r, m, false);
-    const StepTensor *logits = &b->p.tensor[b->p.result];
-    return act_at(b->at_first[b->p.result], row * step_tensor_local(&b->p, logits, 1),
-                  m->k->elem_bytes);
+void *step_run_result(const Model *m, bool backward) {
+    const Bound *b = program_of(m, backward);
+    return b->at_first[b->p.result];
 }
 
 const Program *step_run_micro_batch(const StepRun *r) {

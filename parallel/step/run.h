@@ -7,7 +7,7 @@
  *   model_step      step_run       for each operation: its kernel, or start and wait of its
  *                                  collective
  *
- * model_logits and sampling (generate.h) run lists that end with logits in the same way.
+ * Models that end with logits (model_logits, generate.h) run their lists in the same way.
  *
  * One row a kind (ops.c): the kernel that it calls, with all operations that are fused into it.
  */
@@ -50,30 +50,19 @@ typedef struct StepHook {
 
 /* Local. Of a model whose shape, grid and kernels are known. OUTPUT_LOSSES: with backward where the
  * model trains; the others: forward alone. Freed by step_run_free. */
-StepRun *step_run_plan(const Model *m, PassOutput output);
+StepRun *step_run_plan(const Model *m);
 /* Local. The list of the end of a step, of a model with step_alone that has none yet. */
 void step_run_plan_end(StepRun *r, const Kernels *k);
 void step_run_free(StepRun *r);
 /* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all
  * addresses. */
-void step_run_bind(StepRun *r, Model *m, Arena *a);
+void step_run_bind(Model *m, Arena *a);
 /* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward
- * alone or with backward. Behind the last one of a step gradients are complete: sums.c. */
-void step_run(StepRun *r, Model *m, bool backward);
-/* Collective over the mesh. The end of a step (end.c), in two parts: its sums, which lie where
- * kernels compute; and the update by m->end. Or what matmuls read of the master weights
- * alone: bf16 copies. */
-Totals *step_run_sums(StepRun *r, Model *m);
-void step_run_update(StepRun *r, Model *m);
-void step_run_casts(StepRun *r, Model *m);
-/* Local. Where it leaves the losses of tokens. */
-float *step_run_losses(StepRun *r, const Model *m, bool backward);
-/* Local. With OUTPUT_LOGITS, where it leaves those of token `row` of the pass: the V real ones
- * first; with OUTPUT_NEXT there is row 0 alone. */
-const Act *step_run_logits(StepRun *r, const Model *m, int64_t row);
-/* Local. With OUTPUT_NEXT: the next pass has n tokens, from position `first` of the sequence on:
- * one token, or a prompt of position 0, at most as long as the model's S. */
-void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first);
+ * alone or with backward. Behind the last one of a step gradients are complete: sums.c. With
+ * OUTPUT_NEXT: the tokens that m->tk says, a prompt or one token behind those in the cache. */
+void step_run(Model *m, bool backward);
+/* Local. Where it leaves losses of tokens, or their logits: the V real ones of each first. */
+void *step_run_result(const Model *m, bool backward);
 /* Local. The lists of a step of a model that trains: of a micro-batch, of the last one, of the
  * end. */
 const struct Program *step_run_micro_batch(const StepRun *r);

@@ -74,21 +74,19 @@ void step_run_plan_end(StepRun *r, const Kernels *k) {
     while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
 }
 
-StepRun *step_run_plan(const Model *m, PassOutput output) {
+StepRun *step_run_plan(const Model *m) {
     StepRun *r = mem_calloc(1, sizeof *r);
     ModelShape s = m->shape;
     s.B = m->B;
-    s.overlap.halves = m->halves > 1 && output == OUTPUT_LOSSES;
-    s.output = output;
-    s.training &= output == OUTPUT_LOSSES;
+    s.overlap.halves = m->halves > 1;
     if (s.training) plan_training(r, &s, m->k, m->grid->mesh.p > 1 || m->exact);
     if (s.step_alone) return r;
     if (s.training) step_run_plan_end(r, m->k);
-    if (has_bf16_copies(m) && output == OUTPUT_LOSSES) plan(&r->list[CASTS], &s, m->k, true);
+    if (has_bf16_copies(m) && s.output == OUTPUT_LOSSES) plan(&r->list[CASTS], &s, m->k, true);
     s.training = false;
     plan(&r->list[FORWARD], &s, m->k, false);
     s.S = 1;
-    if (output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k, false);
+    if (s.output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k, false);
     return r;
 }
 
@@ -154,7 +152,8 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-void step_run_bind(StepRun *r, Model *m, Arena *a) {
+void step_run_bind(Model *m, Arena *a) {
+    StepRun *r = m->program;
     size_t bytes = 0, staging = 0, caches = 0;
     for (int i = 0; i < N_LISTS; i++) {
         bytes = larger(bytes, r->list[i].bytes);
@@ -168,16 +167,4 @@ void step_run_bind(StepRun *r, Model *m, Arena *a) {
         b->base = base, b->cache = cache, b->staging.p = stage;
         bind(b, m);
     }
-}
-
-void step_run_tokens(StepRun *r, Model *m, int64_t n, int64_t first) {
-    Bound *b = &r->list[FORWARD];
-    m->tk = tokens_of(m->grid, 1, n, first);
-    if (n == 1 || n == b->shape.S) return;
-    Program before = b->p;
-    b->shape.S = n;
-    b->p = program_passes(&b->shape, PASS_SCHEDULE, m->k);
-    program_allocate_like(&b->p, &before);
-    program_free(&before);
-    bind(b, m);
 }

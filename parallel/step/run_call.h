@@ -58,6 +58,9 @@ typedef struct Call {
     const RowBlocks *blocks; // of a matmul that is fused with a collective; NULL
 } Call;
 
+/* Collective over the mesh. Operations [begin, end) of a list: run.c. */
+void run_operations(const Bound *b, Model *m, int begin, int end);
+
 /* ---- operands ---- */
 
 static inline Act *at(const Call *c, int t) {

@@ -4,7 +4,7 @@
 
 #include "parallel/comm/coll.h"
 #include "parallel/step/mirror.h"
-#include "parallel/step/run.h"
+#include "parallel/step/run_call.h"
 
 static Comm *over_losses(const Model *m) {
     return grid_comm(m->grid, axes_of("d.z"));
@@ -48,7 +48,9 @@ double model_losses(Model *m) {
 }
 
 void model_sums_begin(Model *m) {
-    const Totals *totals = step_run_sums(m->program, m);
+    const Bound *end = &m->program->list[END];
+    run_operations(end, m, 0, m->program->clip);
+    const Totals *totals = (void *)end->at_first[end->p.result];
     if (m->end.totals)
         m->k->copy_out(m->end.copy, totals, sizeof *totals);
     else
@@ -69,10 +71,12 @@ StepSums model_sums(Model *m) {
 /* ---- the update */
 
 void model_cast(Model *m) {
-    step_run_casts(m->program, m);
+    const Bound *b = &m->program->list[CASTS]; // which may have none
+    run_operations(b, m, 0, b->p.n_ops);
 }
 
 void model_update_clipped(Model *m, const AdamW *o, double clip) {
+    const Bound *end = &m->program->list[END];
     m->end.rule = o, m->end.clip = clip;
-    step_run_update(m->program, m);
+    run_operations(end, m, m->program->clip, end->p.n_ops);
 }
