@@ -12,7 +12,7 @@
  *   halves          two halves of the sequences in one list            halves.c
  *   sums            of the last micro-batch of a step: gradients       sums.c
  *                   become complete
- *   schedule        the order in which all of it runs, with waits      schedule.c, order.c
+ *   schedule        the order in which all of it runs, with waits      schedule.c
  *
  * What trains, what --listing prints and what is priced is made here and nowhere else.
  */

@@ -218,15 +218,13 @@ int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
 
 /* Flat parts are equal: the block is padded for the finest of them, the parts of the moments. */
 int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
-    Axes rows = t->dist.shard[0];
-    bool flat = rows.n > t->n_block;
-    if (flat) rows.n = (uint8_t)t->n_block;
-    int blocks = mesh_blocks(p->mesh, rows);
-    int64_t n = t->size[0] / blocks * step_tensor_local(p, t, 1);
-    if (t->n_block == NO_FLAT_PARTS) return n;
+    if (t->n_block == NO_FLAT_PARTS) return step_tensor_local(p, t, 0) * step_tensor_local(p, t, 1);
+    Axes block = t->dist.shard[0];
+    if (block.n > t->n_block) block.n = (uint8_t)t->n_block;
+    int64_t blocks = mesh_blocks(p->mesh, block), all = mesh_blocks(p->mesh, t->dist.shard[0]);
     int64_t parts = mesh_blocks(p->mesh, layout_store(p->layout, STORE_MOMENTS));
-    n = div_up(n, parts);
-    return flat ? n * (parts / (mesh_blocks(p->mesh, t->dist.shard[0]) / blocks)) : n * parts;
+    int64_t n = div_up(t->size[0] / blocks * step_tensor_local(p, t, 1), parts);
+    return n * (parts / (all / blocks));
 }
 
 int64_t step_tensor_begin(const Program *p, const StepTensor *t) {

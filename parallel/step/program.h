@@ -112,7 +112,7 @@ typedef struct Program {
     int elem_bytes; // bytes of an activation, and of a weight as matmuls read it
     int result;     // tensor: losses or logits, as shape->output says; of the end of a step, totals
     int n_values;   // of forward and backward
-    bool ordered;   // each collective has an OP_WAIT; else it ends where it stands: order.c
+    bool ordered;   // each collective has an OP_WAIT; else it ends where it stands: passes.c
     bool copied;    // what matmuls gather has memory, into which it is copied: on devices
     bool values_fixed; // forward and backward are there: what later passes add is no new value
     int layer;         // of what is added next

@@ -17,16 +17,14 @@ typedef struct Scheduler {
     int *maker; // [tensors] operation that makes it; -1: it is there from the beginning
     int *rows;  // [tensors] of a parent: the last tensor that is rows of it and is made; -1: none
     int *more;  // [tensors] of such rows: another one of the same parent; -1
-    int *dep, *first_dep; // of unit i: operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
+    int *dep, *first_dep; // unit i needs operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     int n_deps, max_deps;
-    int *use, *first_use; // of operation i: units use[first_use[i]] to use[first_use[i + 1] - 1],
-                          // which need it
-    int *lacks;           // [operations] of a unit: how many of what it needs are not scheduled yet
-    double *ready;        // [operations] when the result is there, of one that is scheduled
-    double *last;         // [operations] of a unit: the latest of those that it needs
-    double *able; // [operations] when all operands of a unit are there; INFINITY: not known yet
-    bool *waited; // [operations] of a collective: a WAIT is in the list
-    bool *sends;  // [operations] is a unit a collective, or else a kernel?
+    int *known;    // [operations] of a unit: of dep, behind those that are known to be scheduled
+    double *last;  // [operations] of a unit: when the latest of these is there
+    int *reader;   // [operations] the first unit that needs it; -1: none
+    double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
+    bool *waited;  // [operations] of a collective: a WAIT is in the list
+    bool *sends;   // [operations] is a unit a collective, or else a kernel?
     int open[MOST_OPEN], n_open; // started and not waited for, in order
     int number[MOST_OPEN];       // of these, among all that were started
     int n_started;
@@ -126,6 +124,7 @@ static int unit_end(const Scheduler *s, int i) {
 /* Unit i needs operation `maker`, unless it is one of its own. */
 static void add_dep(Scheduler *s, int i, int end, int maker) {
     if (maker < 0 || (maker >= i && maker < end)) return;
+    if (s->reader[maker] < 0) s->reader[maker] = i;
     mem_grow(s->dep, s->n_deps, s->max_deps);
     s->dep[s->n_deps++] = maker;
 }
@@ -143,19 +142,14 @@ static void add_deps(Scheduler *s, int i) {
         }
 }
 
-/* The result of operation i is there at that time: so much is known of all units that need it. */
-static void set_ready(Scheduler *s, int i, double at) {
-    s->ready[i] = at;
-    for (int k = s->first_use[i]; k < s->first_use[i + 1]; k++) {
-        int unit = s->use[k];
-        if (at > s->last[unit]) s->last[unit] = at;
-        if (--s->lacks[unit] == 0) s->able[unit] = s->last[unit];
+/* When all operands of unit i are there; INFINITY: not known yet. */
+static double able(Scheduler *s, int i) {
+    for (; s->known[i] < s->first_dep[i + 1]; s->known[i]++) {
+        double at = s->ready[s->dep[s->known[i]]];
+        if (isinf(at)) return at;
+        if (at > s->last[i]) s->last[i] = at;
     }
-}
-
-/* The first unit that needs operation i; -1: none. */
-static int reader(const Scheduler *s, int i) {
-    return s->first_use[i] < s->first_use[i + 1] ? s->use[s->first_use[i]] : -1;
+    return s->last[i];
 }
 
 /* ---- the list ---- */
@@ -184,7 +178,7 @@ static void wait_for_operands(Scheduler *s, int i) {
 static void under_way(Scheduler *s, int i) {
     s->number[s->n_open] = s->n_started++;
     s->open[s->n_open++] = i;
-    set_ready(s, i, clocks_start(&s->clocks, &s->cost[i]));
+    s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
 }
 
 static void start(Scheduler *s, int i) {
@@ -228,7 +222,7 @@ static void run(Scheduler *s, int i) {
     for (int k = i; k < end; k++)
         if (op_begins_kernel(s->p, k)) clocks_run(&s->clocks, s->cost[k].seconds);
     for (int k = i; k < end; k++)
-        if (s->cost[k].level < 0) set_ready(s, k, s->clocks.now);
+        if (s->cost[k].level < 0) s->ready[k] = s->clocks.now;
     if (fused > i) under_way(s, fused);
     if (before >= 0) wait_for(s, before);
 }
@@ -239,7 +233,7 @@ static int stalled(Scheduler *s) {
     int end = s->p->n_ops, first = end;
     for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
         if (s->sends[i]) continue;
-        if (s->able[i] <= s->clocks.now) return end;
+        if (able(s, i) <= s->clocks.now) return end;
         if (first == end) first = i;
     }
     return first;
@@ -256,14 +250,14 @@ static int look(Scheduler *s, double *soonest) {
     *soonest = INFINITY;
     for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
         int i = s->next[before];
-        double at = s->able[i];
+        double at = able(s, i);
         if (at > s->clocks.now) {
             if (at < *soonest) *soonest = at;
         } else if (!s->sends[i]) {
             if (kernel < 0) kernel = before;
         } else {
             if (last == UNKNOWN) last = stalled(s);
-            bool needed = reader(s, i) <= last;
+            bool needed = s->reader[i] <= last;
             if (needed && may_start(s)) {
                 start(s, i);
                 s->next[before] = s->next[i];
@@ -307,6 +301,7 @@ static void find_makers(Scheduler *s) {
     for (int t = 0; t < p->n_tensors; t++) s->maker[t] = s->rows[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
         const int made[] = {p->op[i].out, p->op[i].also};
+        s->reader[i] = -1;
         for (int k = 0; k < 2 && made[k] >= 0; k++) {
             int parent = p->tensor[made[k]].parent;
             s->maker[made[k]] = i;
@@ -318,33 +313,20 @@ static void find_makers(Scheduler *s) {
 static void find_deps(Scheduler *s) {
     s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // of a list without operations, too
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->waited[i] = false;
+        s->waited[i] = false, s->ready[i] = INFINITY, s->last[i] = 0;
         s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
+        s->known[i] = s->n_deps;
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, add_deps(s, i);
         s->first_dep[i + 1] = s->n_deps;
-        s->lacks[i] = s->n_deps - s->first_dep[i];
-        s->last[i] = 0, s->able[i] = s->lacks[i] ? INFINITY : 0;
         s->next[unit] = s->p->n_ops;
     }
-}
-
-/* The same from the operations: the units that need each, in their order. */
-static void find_uses(Scheduler *s) {
-    int n_ops = s->p->n_ops;
-    s->use = mem_alloc((size_t)s->n_deps * sizeof *s->use);
-    memset(s->first_use, 0, (size_t)(n_ops + 1) * sizeof *s->first_use);
-    for (int k = 0; k < s->n_deps; k++) s->first_use[s->dep[k]]++;
-    for (int i = 0; i < n_ops; i++) s->first_use[i + 1] += s->first_use[i]; // where each ends
-    for (int i = n_ops - 1; i >= 0; i--)
-        for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++)
-            s->use[--s->first_use[s->dep[k]]] = i; // and, when all are there, begins
 }
 
 /* Is unit i a sum of gradients, which no kernel reads? */
 static bool completes(const Scheduler *s, int i) {
     const Op *op = &s->p->op[i];
     bool sum = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE;
-    int first = reader(s, i);
+    int first = s->reader[i];
     return sum && (first < 0 || s->p->op[first].kind == OP_ACCUMULATE);
 }
 
@@ -371,23 +353,58 @@ void program_order(Program *p, const OpCost *costs, int window) {
     Op *op = program_take(p);
     size_t n = (size_t)old.n_ops, tensors = (size_t)p->n_tensors;
     Scheduler s = {.p = &old, .cost = costs, .out = p, .window = window, .gather = -1};
-    s.ready = mem_alloc(3 * n * sizeof *s.ready), s.last = s.ready + n, s.able = s.last + n;
+    s.ready = mem_alloc(2 * n * sizeof *s.ready), s.last = s.ready + n;
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
-    s.next = mem_alloc((4 * n + 3 + 3 * tensors) * sizeof *s.next);
-    s.first_dep = s.next + n + 1, s.first_use = s.first_dep + n + 1;
-    s.lacks = s.first_use + n + 1;
-    s.maker = s.lacks + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
+    s.next = mem_alloc((4 * n + 2 + 3 * tensors) * sizeof *s.next);
+    s.first_dep = s.next + n + 1, s.known = s.first_dep + n + 1, s.reader = s.known + n;
+    s.maker = s.reader + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
     find_makers(&s);
     find_deps(&s);
-    find_uses(&s);
     if (window > WINDOW_NONE) move_sums(&s);
     schedule_all(&s);
     p->ordered = true;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next);
-    mem_free(s.dep), mem_free(s.use), mem_free(op);
+    mem_free(s.dep), mem_free(op);
 }
 
 int schedule_window(const Overlap *overlap) {
     bool beside = overlap->bulk || overlap->chunks || overlap->ring;
     return overlap->halves ? WINDOW_HALVES : beside ? WINDOW_BULK : WINDOW_NONE;
+}
+
+/* ---- what operations are taken to cost where the order is found ---- */
+
+/* Is an operation priced without its bytes? Those of copied heads, which have no padding, differ
+ * between ranks and would give them different orders; a bucket is only a name. */
+static bool counts_no_bytes(const Op *op) {
+    return op->kv || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES ||
+           op->kind == OP_BUCKET;
+}
+
+/* Links that are slow on purpose, much slower than kernels: so a collective is waited for as late
+ * as the window allows. Where links are fast, this costs nothing; what is ordered for fast links
+ * waits on slow ones. */
+static OpCost *nominal_costs(const Program *p) {
+    const double flops = 50e9, memory = 10e9, link = 30e6, latency = 20e-6;
+    OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        bool grows = op->kind == OP_ALL_GATHER || op->kind == OP_BROADCAST;
+        double bytes = 0;
+        if (!counts_no_bytes(op) && op->n_in)
+            bytes = (double)step_tensor_bytes(p, &p->tensor[grows ? op->out : op->in[0]]);
+        cost[i] = (OpCost){.level = -1};
+        if (op_info(op->kind)->collective)
+            cost[i] =
+                (OpCost){.seconds = latency + bytes / link, .wire = bytes / link, .slowdown = 1};
+        else if (op_begins_kernel(p, i))
+            cost[i].seconds = op_flops(p, op) / flops + bytes / memory;
+    }
+    return cost;
+}
+
+void program_order_nominal(Program *p) {
+    OpCost *cost = nominal_costs(p);
+    program_order(p, cost, schedule_window(&p->shape->overlap));
+    mem_free(cost);
 }

@@ -29,7 +29,7 @@
 
 enum { LINK_LEVELS = 4 }; // of a cluster: a socket, a node, ...
 
-/* Of one operation: by fixed rates where the order is found (order.c), as measured where the
+/* Of one operation: by fixed rates where the order is found (schedule.c), as measured where the
  * planner prices it (parallel/plan/cost.h). A collective of 10 ms of bytes and 2 ms of latency, in
  * each of two replicas along d that share a port (machine.c):
  *
@@ -107,7 +107,7 @@ int schedule_window(const Overlap *overlap);
 void program_order(Program *p, const OpCost *costs, int window);
 /* Local. The order in which every rank runs p. It has to be the same on all ranks, and on a
  * machine that only plans it, so costs are nominal ones: functions of sizes that all ranks have
- * alike. order.c */
+ * alike. */
 void program_order_nominal(Program *p);
 
 #endif
