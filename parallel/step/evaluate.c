@@ -23,8 +23,9 @@ static int64_t fill(const Model *m, const Sequences *s, int64_t first, int64_t n
 EvalSum evaluate(Model *m, const Sequences *s, int64_t n, float *losses, bool (*stop)(void *),
                  void *ctx) {
     int64_t B = m->shape.B, S = m->shape.S;
-    int64_t places = mesh_blocks(&m->grid->mesh, axes_of("d.z")),
-            place = mesh_block(&m->grid->mesh, axes_of("d.z"));
+    Axes d_z = axes_of("d.z");
+    int64_t places = mesh_blocks(&m->grid->mesh, d_z), place = mesh_block(&m->grid->mesh, d_z);
+    Comm *all = grid_comm(m->grid, d_z);
     int32_t *in = mem_alloc((size_t)(B * S) * sizeof *in),
             *target = mem_alloc((size_t)(B * S) * sizeof *target);
     float *loss = mem_alloc((size_t)(B * S) * sizeof *loss);
@@ -38,9 +39,8 @@ EvalSum evaluate(Model *m, const Sequences *s, int64_t n, float *losses, bool (*
         if (losses && here > 0) memcpy(losses + first * S, loss, (size_t)(here * S) * sizeof *loss);
     }
     sum.loss = model_losses(m);
-    sum.n = (int64_t)model_sum(m, (double)sum.n);
-    if (losses)
-        coll_sum(grid_comm(m->grid, axes_of("d.z")), COLL_F32, losses, n * S, "losses of tokens");
+    coll_sum(all, COLL_I64, &sum.n, 1, "sum of losses");
+    if (losses) coll_sum(all, COLL_F32, losses, n * S, "losses of tokens");
     mem_free(in), mem_free(target), mem_free(loss);
     return sum;
 }

@@ -98,7 +98,7 @@ static void walk(Model *m) {
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
     cut_activations(m, acts);
     cut_scratch(m, work);
-    if (m->k->sum_to) m->end.totals = arena_take(work, 2 * sizeof *m->end.totals);
+    if (m->k->sum_to) m->end.there = arena_take(work, 2 * sizeof *m->end.there);
 }
 
 /* Do collectives use its memory? */
@@ -160,7 +160,7 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (kernels_on_device(m->k) && !m->shape.borrow) mirror_make(m);
-    if (m->end.totals) make_copy_of_totals(m);
+    if (m->end.there) make_copy_of_totals(m);
 }
 
 /* The grid of a model that has no memory may be gone. */

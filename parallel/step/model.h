@@ -109,7 +109,6 @@ struct Model {
     int64_t **grad_64; // [tensors.n]
     int *grad_order;   // [tensors.n] in the order in which gradients lie in memory
     float scale;       // of the last model_step
-    int64_t loss_64[2];
     StepEnd end;
     Replay replays[REPLAY_KINDS];
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
@@ -153,8 +152,6 @@ Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first);
 /* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL), from `at` on,
  * and pads them to m->tk.T. */
 void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const int32_t *targets);
-/* Collective over d x z. The sum of a number of each coordinate. */
-double model_sum(Model *m, double x);
 /* Collective over the mesh. Forward only; logits[B*S, V] of every token (for tests and tools:
  * big). */
 void model_logits(Model *m, const int32_t *inputs, float *logits);

@@ -10,14 +10,9 @@ static int index_of(const Call *c, int t) {
 }
 
 void run_loss_total(const Call *c) {
-    Model *m = c->m;
-    double *out = at(c, c->op->out);
-    if (m->end.totals)
-        m->k->copy(m->team, out, 1, m->end.totals, 1, 1, 1, sizeof *out);
-    else if (m->exact)
-        memcpy(out, m->loss_64, sizeof m->loss_64);
-    else
-        *out = m->end.loss;
+    int out = c->op->out;
+    int64_t n = rows(c, out); // of a wide sum
+    c->m->k->copy(c->m->team, at(c, out), n, model_loss_sum(c->m), n, 1, n, sizeof(double));
 }
 
 /* Copies the key and value heads of a gradient into (pack) or out of a buffer. The ranks that hold

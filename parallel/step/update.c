@@ -1,6 +1,5 @@
 /* The end of a step: update.h has the contracts, end.c the list. */
 #include <math.h>
-#include <string.h>
 
 #include "parallel/comm/coll.h"
 #include "parallel/step/mirror.h"
@@ -10,57 +9,49 @@ static Comm *over_losses(const Model *m) {
     return grid_comm(m->grid, axes_of("d.z"));
 }
 
-double model_sum(Model *m, double x) {
-    coll_sum(over_losses(m), COLL_F64, &x, 1, "sum of losses");
-    return x;
-}
-
 /* ---- what a step is judged by */
 
-enum { MINE, WHOLE }; // of the totals on a device
+LossSum *model_loss_sum(Model *m) {
+    return m->end.there ? m->end.there : &m->end.losses;
+}
 
 void model_zero_losses(Model *m) {
-    m->end.loss = 0;
-    memset(m->loss_64, 0, sizeof m->loss_64);
-    if (m->end.totals) m->k->zero(m->team, &m->end.totals[MINE], sizeof *m->end.totals);
+    m->k->zero(m->team, model_loss_sum(m), sizeof(LossSum));
 }
 
 void model_add_losses(Model *m, const float *losses, int64_t n) {
-    if (m->end.totals)
-        m->k->sum_to(&m->end.totals[MINE].losses, losses, n, true);
+    LossSum *own = model_loss_sum(m);
+    if (m->end.there)
+        m->k->sum_to(&own->sum, losses, n, true);
     else if (m->exact)
-        m->k->exact_sum(m->team, m->loss_64, losses, n, false);
+        m->k->exact_sum(m->team, own->wide, losses, n, false);
     else
-        m->end.loss += m->k->sum_of(losses, n);
+        own->sum += m->k->sum_of(losses, n);
 }
 
 double model_losses(Model *m) {
-    double sum, *whole = m->end.totals ? &m->end.totals[WHOLE].losses : NULL;
-    if (m->exact) {
-        coll_sum(over_losses(m), COLL_I64, m->loss_64, WIDE, "sum of losses");
-        return m->k->exact_wide_to_double(m->loss_64);
-    }
-    if (!whole) return model_sum(m, m->end.loss);
-    m->k->copy(m->team, whole, 1, &m->end.totals[MINE].losses, 1, 1, 1, sizeof *whole);
-    coll_sum(over_losses(m), COLL_F64, whole, 1, "sum of losses");
-    model_get(m, &sum, whole, sizeof sum);
-    return sum;
+    LossSum here, *whole = m->end.there ? &m->end.there[1] : &here;
+    m->k->copy(m->team, whole, 1, model_loss_sum(m), 1, 1, 1, sizeof here);
+    coll_sum(over_losses(m), m->exact ? COLL_I64 : COLL_F64, whole, m->exact ? WIDE : 1,
+             "sum of losses");
+    if (whole != &here) model_get(m, &here, whole, sizeof here);
+    return m->exact ? m->k->exact_wide_to_double(here.wide) : here.sum;
 }
 
 void model_sums_begin(Model *m) {
     const Bound *end = &m->program->list[END];
     run_operations(end, m, 0, m->program->clip);
     const Totals *totals = (void *)end->at_first[end->p.result];
-    if (m->end.totals)
+    if (m->end.copy)
         m->k->copy_out(m->end.copy, totals, sizeof *totals);
     else
-        m->end.sums = (StepSums){totals->losses, sqrt(totals->squares)};
+        m->end.sums = *totals;
 }
 
 StepSums model_sums_end(Model *m) {
-    if (!m->end.totals) return m->end.sums;
-    m->k->wait_out();
-    return (StepSums){m->end.copy->losses, sqrt(m->end.copy->squares)};
+    const Totals *sums = m->end.copy ? m->end.copy : &m->end.sums;
+    if (m->end.copy) m->k->wait_out();
+    return (StepSums){sums->losses, sqrt(sums->squares)};
 }
 
 StepSums model_sums(Model *m) {

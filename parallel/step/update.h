@@ -17,8 +17,15 @@
 
 #include "base/arena.h"
 #include "layers/adamw.h"
+#include "layers/exact.h"
 
 typedef struct Model Model;
+
+/* A sum of losses in the making: with --exact a wide one. */
+typedef union LossSum {
+    double sum;
+    int64_t wide[WIDE];
+} LossSum;
 
 /* Of all ranks; of one replica where replicas take local steps. */
 typedef struct StepSums {
@@ -27,11 +34,12 @@ typedef struct StepSums {
 
 /* Of a Model: sums in the making. */
 typedef struct StepEnd {
-    Totals *totals; // [2], on the device: of this rank, over the mesh; NULL: kernels are the host's
+    LossSum losses; // of this rank
+    LossSum *there; // [2], on the device: in place of that, over the mesh; NULL: kernels are the
+                    // host's
     Totals *copy;   // in pinned memory of the host: where the device copies its sums
     Arena memory;   // of copy
-    double loss;    // on the host: the sum of this rank's losses
-    StepSums sums;  // on the host: of all
+    Totals sums;    // on the host: of all
     // of the update that runs:
     const AdamW *rule;
     double clip;
@@ -41,7 +49,9 @@ typedef struct StepEnd {
 
 /* The losses of every model_step and model_loss are added up: local, from zero, which
  * model_zero_grads does too; n more of them; collective over d x z, their sum over all coordinates,
- * the same on all ranks and, with --exact, on all meshes. */
+ * the same on all ranks and, with --exact, on all meshes. Local: the sum of this rank so far, where
+ * kernels compute. */
+LossSum *model_loss_sum(Model *m);
 void model_zero_losses(Model *m);
 void model_add_losses(Model *m, const float *losses, int64_t n);
 double model_losses(Model *m);
