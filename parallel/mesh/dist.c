@@ -19,6 +19,14 @@ const char *dist_print(const Dist *d, char buf[DIST_TEXT]) {
 
 /* --- the type ------------------------------------------------------------------------------ */
 
+Dist dist_make(const char *name, const char *dim0, Axes over0, const char *dim1, Axes over1) {
+    Dist d = {.n_dims = dim1 ? 2 : 1, .shard = {over0, over1}};
+    dist_name(d.name, name);
+    memcpy(d.dim[0], dim0, strlen(dim0) + 1); // a few letters
+    if (dim1) memcpy(d.dim[1], dim1, strlen(dim1) + 1);
+    return d;
+}
+
 static bool same_shape(const Dist *a, const Dist *b) {
     if (a->n_dims != b->n_dims) return false;
     for (int i = 0; i < a->n_dims; i++)

@@ -36,6 +36,8 @@ typedef struct Dist {
     Axes partial;                  // axes of the pending sum; none: the values are complete
 } Dist;
 
+/* Local, pure. A type without pending sums; dim1: NULL of a vector. */
+Dist dist_make(const char *name, const char *dim0, Axes over0, const char *dim1, Axes over1);
 /* Local, pure. "x[T/d.z, K/y] +x". */
 const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
 void dist_name(char to[DIST_NAME], const char *name);             // truncated to DIST_NAME - 1

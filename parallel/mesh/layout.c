@@ -222,11 +222,7 @@ static Axes axes_here(const Layout *l, const char *text) {
 
 static Dist matrix(const Layout *l, const char *name, const char *dim0, const char *cut0,
                    const char *dim1, const char *cut1) {
-    Dist d = {.n_dims = 2, .shard = {axes_here(l, cut0), axes_here(l, cut1)}};
-    dist_name(d.name, name);
-    memcpy(d.dim[0], dim0, strlen(dim0) + 1); // one or two letters
-    memcpy(d.dim[1], dim1, strlen(dim1) + 1);
-    return d;
+    return dist_make(name, dim0, axes_here(l, cut0), dim1, axes_here(l, cut1));
 }
 
 bool layout_tokens_over_x(const Layout *l) {

@@ -23,14 +23,6 @@ typedef struct Builder {
 
 static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "down", "head"};
 
-static Dist typed(const char *name, const char *dim0, Axes over0, const char *dim1, Axes over1) {
-    Dist d = {.n_dims = dim1 ? 2 : 1, .shard = {over0, over1}};
-    dist_name(d.name, name);
-    memcpy(d.dim[0], dim0, strlen(dim0) + 1); // a few letters
-    if (dim1) memcpy(d.dim[1], dim1, strlen(dim1) + 1);
-    return d;
-}
-
 static Dist named(const char *name, Dist d) {
     dist_name(d.name, name);
     return d;
@@ -56,7 +48,7 @@ static int like(Builder *b, int t, const char *name) {
 /* A vector of features that are sharded as dimension 1 of tensor t. */
 static int vector(Builder *b, int t, const char *name) {
     const StepTensor *x = &b->p.tensor[t];
-    Dist d = typed(name, x->dist.dim[1], x->dist.shard[1], NULL, axes_none());
+    Dist d = dist_make(name, x->dist.dim[1], x->dist.shard[1], NULL, axes_none());
     return parameter(b, d, x->size[1], 1, (int)sizeof(float));
 }
 
@@ -128,11 +120,11 @@ static int norm(Builder *b, const char *layer, const char *name, int x) {
     dist_join(stats, layer, ".stats"), dist_join(mean_rstd, layer, ".mean_rstd");
     dist_join(weight, layer, ".weight"), dist_join(bias, layer, ".bias");
     const char *numbers = p->layout->exact ? "2P" : "2Y";
-    Dist part = typed(stats, numbers, in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
+    Dist part = dist_make(stats, numbers, in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
     int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, 4), x);
     s = program_redistribute(p, s, &whole, "statistics of norm");
-    Dist merged = typed(mean_rstd, "2", axes_none(), "T", in.dist.shard[0]);
+    Dist merged = dist_make(mean_rstd, "2", axes_none(), "T", in.dist.shard[0]);
     size[0] = 2;
     s = EMIT(p, OP_NORM_MERGE, program_tensor(p, merged, size, 4), s);
     bool biased = b->c->bias && b->c->norm == NORM_LAYER;
@@ -146,7 +138,7 @@ static int add(Builder *b, const char *name, int x, int y) {
 
 /* Keys and values of every position of a sequence, of the heads that a rank has. */
 static int cache(Builder *b, Axes heads) {
-    Dist d = typed("cache", "S", axes_none(), "KV", heads);
+    Dist d = dist_make("cache", "S", axes_none(), "KV", heads);
     int64_t row = 2 * b->w.Hkv * b->w.D * mesh_blocks(b->p.mesh, heads);
     int t = program_tensor(&b->p, d, (int64_t[]){b->c->seq, row}, b->p.elem_bytes);
     b->p.tensor[t].storage = STORAGE_CACHE;
@@ -164,7 +156,7 @@ static int attention(Builder *b, int qkv) {
     int att = program_tensor(p, named("att", d->x_stored), size, p->elem_bytes), kv = -1;
     if (s->output == OUTPUT_NEXT) kv = EMIT(p, OP_CACHE, cache(b, d->x_stored.shard[1]), qkv);
     if (s->output == OUTPUT_NEXT && s->S == 1) return EMIT(p, OP_ATTENTION_CACHE, att, qkv, kv);
-    Dist logs = typed("lse", "T", d->x_stored.shard[0], "H", d->x_stored.shard[1]);
+    Dist logs = dist_make("lse", "T", d->x_stored.shard[0], "H", d->x_stored.shard[1]);
     int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, 4);
     EMIT(p, OP_ATTENTION, att, qkv);
     p->op[p->n_ops - 1].also = lse;
@@ -205,7 +197,7 @@ static int embedding(Builder *b) {
     int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->elem_bytes), wte);
     x = program_redistribute(p, x, &residual, "x of embedding");
     if (b->c->pos != POS_LEARNED) return x;
-    Dist wpe = typed("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);
+    Dist wpe = dist_make("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);
     int table = parameter(b, wpe, b->c->seq, p->tensor[x].size[1], 4);
     return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
 }
@@ -219,13 +211,14 @@ static int losses(Builder *b, int logits) {
     StepTensor l = p->tensor[logits];
     int64_t size[] = {3 * b->w.parts_V, b->T};
     const char *numbers = p->layout->exact ? "3P" : "3V";
-    Dist part = typed("loss.stats", numbers, l.dist.shard[1], "T", l.dist.shard[0]), whole = part;
+    Dist part = dist_make("loss.stats", numbers, l.dist.shard[1], "T", l.dist.shard[0]),
+         whole = part;
     whole.shard[0] = axes_none();
     int own = program_tensor(p, part, size, 4);
     int exps = EMIT(p, OP_LOSS_STATISTICS, like(b, logits, "exps"), logits);
     p->op[p->n_ops - 1].also = own;
     int all = program_redistribute(p, own, &whole, "statistics of loss");
-    Dist losses = typed("losses", "T", l.dist.shard[0], NULL, axes_none()), logs = losses;
+    Dist losses = dist_make("losses", "T", l.dist.shard[0], NULL, axes_none()), logs = losses;
     dist_name(logs.name, "log_sum");
     size[0] = b->T, size[1] = 1;
     int out = EMIT(p, OP_LOSS, program_tensor(p, losses, size, 4), exps, own, all);

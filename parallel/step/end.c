@@ -97,15 +97,18 @@ static void update(End *e, const Parameter *of, int clip) {
 
 /* ---- sums ---- */
 
-/* One number of which ranks along `over` have a part; with --exact a wide sum. */
+/* n doubles, or the integers of a wide sum (dim W), of which ranks along `over` have a part. */
+static int numbers(Program *p, const char *name, const char *dim, int64_t n, Axes over) {
+    Dist d = dist_make(name, dim, axes_none(), NULL, axes_none());
+    d.partial = over;
+    int t = program_tensor(p, d, (int64_t[]){n, 1}, sizeof(double));
+    p->tensor[t].is_double = dim[0] != 'W';
+    return t;
+}
+
 static int number(End *e, const char *name, Axes over) {
     bool exact = e->p->layout->exact;
-    Dist d = {.n_dims = 1, .partial = over};
-    dist_name(d.name, name);
-    snprintf(d.dim[0], sizeof d.dim[0], exact ? "W" : "1");
-    int t = program_tensor(e->p, d, (int64_t[]){exact ? WIDE : 1, 1}, sizeof(double));
-    e->p->tensor[t].is_double = !exact;
-    return t;
+    return numbers(e->p, name, exact ? "W" : "1", exact ? WIDE : 1, over);
 }
 
 /* Reduces sum t over its ranks, to a double in that row of the totals. */
@@ -114,20 +117,13 @@ static void reduce_total(End *e, int t, int totals, int row, const char *what) {
     Dist whole = p->tensor[t].dist;
     whole.partial = axes_none();
     t = program_redistribute(p, t, &whole, what);
-    if (p->layout->exact) {
-        snprintf(whole.dim[0], sizeof whole.dim[0], "1");
-        int rounded = program_tensor(p, whole, (int64_t[]){1, 1}, sizeof(double));
-        p->tensor[rounded].is_double = true;
-        t = EMIT(p, OP_ROUND, rounded, t);
-    }
+    if (p->layout->exact) t = EMIT(p, OP_ROUND, numbers(p, whole.name, "1", 1, axes_none()), t);
     p->tensor[t].parent = totals, p->tensor[t].row = row;
 }
 
 static int totals_of(End *e, bool on_device) {
     Program *p = e->p;
-    Dist d = {.n_dims = 1, .name = "totals", .dim = {"2"}};
-    int totals = program_tensor(p, d, (int64_t[]){2, 1}, sizeof(double));
-    p->tensor[totals].is_double = true;
+    int totals = numbers(p, "totals", "2", 2, axes_none());
     Axes over_tokens = mesh_real(p->mesh, axes_of("d.z"));
     int loss = program_emit(p, OP_LOSS_TOTAL, number(e, "loss", over_tokens), NULL, 0);
     reduce_total(e, loss, totals, 0, "sum of losses");
