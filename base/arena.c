@@ -44,6 +44,14 @@ void arena_commit(Arena *a) {
     a->base = p;
 }
 
+Arena arena_block(const char *name, const ArenaMemory *memory, size_t n_bytes) {
+    Arena a = {.name = name, .memory = memory};
+    arena_take(&a, n_bytes);
+    arena_commit(&a);
+    arena_take(&a, n_bytes);
+    return a;
+}
+
 size_t arena_resident(const Arena *a) {
     enum { PAGES = 4096 };
     // from mincore: one byte per page, bit 0 set if the page is in memory

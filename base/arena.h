@@ -47,6 +47,8 @@ void *arena_take(Arena *a, size_t n_bytes);
 /* Local. Maps the measured bytes (zeroed) and starts the second walk. Dies when the system refuses.
  */
 void arena_commit(Arena *a);
+/* Local. A committed arena of one block of n_bytes, at its base. memory: NULL, the host's. */
+Arena arena_block(const char *name, const ArenaMemory *memory, size_t n_bytes);
 /* Local. Bytes of the arena that lie in physical memory: host pages that were touched; the whole
  * arena on a device. 0 while measuring. */
 size_t arena_resident(const Arena *a);

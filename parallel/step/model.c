@@ -123,8 +123,6 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
     m->program = step_run_plan(m);
     m->grad_64 = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_64);
     m->grad_order = mem_calloc((size_t)m->tensors.n, sizeof *m->grad_order);
-    m->wte = tensors_find(&m->tensors, "wte"), m->wpe = tensors_find(&m->tensors, "wpe");
-    m->head = shape->config.tied ? m->wte : tensors_find(&m->tensors, "head");
     for (int i = 0; i < N_ARENAS; i++) {
         m->arena[i] = arena_measure(names[i]);
         m->arena[i].memory = sent(i) ? world_memory(m->grid->world, k->memory) : k->memory;
@@ -142,15 +140,6 @@ static void make_rope(Model *m) {
     mem_free(table);
 }
 
-static void make_copy_of_totals(Model *m) {
-    Arena *a = &m->end.memory;
-    *a = arena_measure("totals on the host");
-    a->memory = m->k->pinned;
-    arena_take(a, sizeof *m->end.copy);
-    arena_commit(a);
-    m->end.copy = arena_take(a, sizeof *m->end.copy);
-}
-
 void model_allocate(Model *m) {
     const Config *c = &m->shape.config;
     for (int i = 0; i < N_ARENAS; i++) {
@@ -160,7 +149,9 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (kernels_on_device(m->k) && !m->shape.borrow) mirror_make(m);
-    if (m->end.there) make_copy_of_totals(m);
+    if (!m->end.there) return;
+    m->end.memory = arena_block("totals on the host", m->k->pinned, sizeof *m->end.copy);
+    m->end.copy = (void *)m->end.memory.base;
 }
 
 /* The grid of a model that has no memory may be gone. */
@@ -189,8 +180,8 @@ void model_free(Model *m) {
 }
 
 bool model_clears(const Model *m, int i) {
-    bool looked_up = i == m->wpe || (i == m->wte && m->head != m->wte);
-    return m->tensors.t[i].rows == 1 || looked_up;
+    bool looked_up = !m->shape.config.tied && strcmp(m->tensors.t[i].name, "wte") == 0;
+    return looked_up || !shard_has_flat_parts(&m->tensors, i); // vectors, wpe
 }
 
 /* One for each micro-batch: a device may still be copying that of the first when the host makes
@@ -199,32 +190,23 @@ static void allocate_orders(Model *m, int64_t micro_batches) {
     size_t n = (size_t)(micro_batches * m->halves * m->tk.T + m->w.V_n + 2) * sizeof *m->order;
     if (!m->order || n <= m->orders.cap) return;
     arena_free(&m->orders);
-    m->orders = arena_measure("orders of tokens");
-    m->orders.memory = m->k->pinned;
-    arena_take(&m->orders, n);
-    arena_commit(&m->orders);
+    m->orders = arena_block("orders of tokens", m->k->pinned, n);
 }
 
-/* Gradients that lie side by side, with the padding between them, are zeroed by one call: vectors
- * are many and small. */
+/* Vectors and wpe lie behind the matrices: one call clears all of them. */
 void model_zero_grads(Model *m, int64_t micro_batches) {
-    char *begin = NULL, *end = NULL;
+    const Arena *grads = &m->arena[ARENA_GRADS];
+    bool matrix = true;
     assert(micro_batches == 1 || !m->shape.one_micro_batch);
-    for (int k = 0; k < m->tensors.n; k++) {
+    for (int k = 0; matrix && k < m->tensors.n; k++) {
         int i = m->grad_order[k];
-        if (!model_clears(m, i)) continue;
+        char *at = m->exact ? (char *)m->grad_64[i] : (char *)m->tensors.t[i].grad;
         size_t n = (size_t)tensor_part(&m->tensors.t[i], PART_GRAD);
-        if (m->exact) {
-            memset(m->grad_64[i], 0, n * sizeof **m->grad_64);
-            continue;
-        }
-        char *grad = (char *)m->tensors.t[i].grad;
-        if (begin && grad - end >= ARENA_ALIGN)
-            m->k->zero(m->team, begin, (size_t)(end - begin)), begin = NULL;
-        if (!begin) begin = grad;
-        end = grad + n * sizeof(float);
+        size_t n_bytes = n * (m->exact ? sizeof **m->grad_64 : sizeof(float));
+        matrix = shard_has_flat_parts(&m->tensors, i);
+        if (!matrix) n_bytes = (size_t)(grads->base + grads->used - at);
+        if (model_clears(m, i)) m->k->zero(m->team, at, n_bytes);
     }
-    if (begin) m->k->zero(m->team, begin, (size_t)(end - begin));
     model_zero_losses(m);
     allocate_orders(m, micro_batches);
     m->first_micro_batch = true;

@@ -96,7 +96,6 @@ struct Model {
     struct Mirror
         *mirror; // parallel/step/mirror.h; NULL where kernels compute in memory of the host
     Arena arena[N_ARENAS];
-    int wte, wpe, head;         // indices into the table; -1: none; head == wte when tied
     int64_t micro_batches_left; // of the step
     struct StepRun *program;
     int halves; // passes that the program has in one list: 2 with --overlap halves, or 1

@@ -43,11 +43,8 @@ static void move(Model *to, const Model *from, int i, int which, float *piece) {
 
 void relayout(Model *to, const Model *from) {
     assert(to->tensors.n == from->tensors.n && !from->grid->local_steps && !to->grid->local_steps);
-    Arena a = arena_measure("piece of a tensor");
-    a.memory = from->k->memory;
-    float *piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
-    arena_commit(&a);
-    piece = arena_take(&a, RELAYOUT_PIECE * sizeof *piece);
+    Arena a = arena_block("piece of a tensor", from->k->memory, RELAYOUT_PIECE * sizeof(float));
+    float *piece = (void *)a.base;
     for (int i = 0; i < from->tensors.n; i++)
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
     model_cast(to);

@@ -311,13 +311,10 @@ int64_t run_micro_batches(const Run *r) {
 /* Of all micro-batches: a device may still be copying those of the first when the host fills in
  * those of the last. */
 void run_allocate_tokens(Run *r) {
-    size_t n = (size_t)(run_micro_batches(r) * r->micro * r->seq) * sizeof *r->inputs;
+    size_t n = (size_t)(run_micro_batches(r) * r->micro * r->seq);
     arena_free(&r->tokens);
-    r->tokens = arena_measure("tokens of a step");
-    r->tokens.memory = r->kernels->pinned;
-    arena_take(&r->tokens, n), arena_take(&r->tokens, n);
-    arena_commit(&r->tokens);
-    r->inputs = arena_take(&r->tokens, n), r->targets = arena_take(&r->tokens, n);
+    r->tokens = arena_block("tokens of a step", r->kernels->pinned, 2 * n * sizeof *r->inputs);
+    r->inputs = (void *)r->tokens.base, r->targets = r->inputs + n;
 }
 
 static void open_data(Run *r) {
