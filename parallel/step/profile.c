@@ -20,7 +20,7 @@ static int n_rows, max_rows;
 static int64_t n_steps;       // with the first
 static double begun, steps_s; // start of this step; seconds of all but the first
 
-/* Of a step on a device: calls whose times are known when it is done. */
+/* Of a step: on a device, times are known when it is done. */
 typedef struct Call {
     int row;
     Moment begin, end;
@@ -38,11 +38,6 @@ static void name_row(char name[64], const StepSpan *s) {
     snprintf(name, 64, "%s %.40s", op_info(s->op->kind)->name, dist_print(&made, type));
 }
 
-static void add_call(int row, const StepSpan *s) {
-    mem_grow(calls, n_calls, max_calls);
-    calls[n_calls++] = (Call){row, s->begin, s->end};
-}
-
 static void add(void *ctx, const StepSpan *s) {
     char name[64];
     int i = 0;
@@ -56,10 +51,12 @@ static void add(void *ctx, const StepSpan *s) {
     }
     rows[i].calls++;
     rows[i].flops += s->flops;
-    if (device)
-        add_call(i, s);
-    else
-        rows[i].s += s->end - s->begin;
+    mem_grow(calls, n_calls, max_calls);
+    calls[n_calls++] = (Call){i, s->begin, s->end};
+}
+
+static double seconds(Moment m) {
+    return device ? device->seconds(m) : m;
 }
 
 void profile_begin(Model *m) {
@@ -74,7 +71,7 @@ void profile_end(Model *m) {
     m->hook = NULL;
     if (device) device->end();
     for (const Call *c = calls; c < calls + n_calls; c++)
-        rows[c->row].s += device->seconds(c->end) - device->seconds(c->begin);
+        rows[c->row].s += seconds(c->end) - seconds(c->begin);
     n_calls = 0;
     if (n_steps++ == 0)
         n_rows = 0;

@@ -38,7 +38,6 @@ static void plan_list(Bound *b, Program p, const Kernels *k) {
     if (kernels_on_device(k)) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at_first = mem_calloc(2 * n, sizeof *b->at_first), b->at_later = b->at_first + n;
-    b->tensor = mem_calloc(n, sizeof *b->tensor);
     b->ticket = mem_calloc(n, sizeof *b->ticket);
     b->made = true;
 }
@@ -92,7 +91,7 @@ StepRun *step_run_plan(const Model *m) {
 
 static void bound_free(Bound *b) {
     program_free(&b->p);
-    mem_free(b->at_first), mem_free(b->tensor), mem_free(b->ticket);
+    mem_free(b->at_first), mem_free(b->ticket);
 }
 void step_run_free(StepRun *r) {
     for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
@@ -127,16 +126,16 @@ static char *in_storage(const Model *m, const Program *p, const StepTensor *x, c
     return (char *)stored[x->storage].base + (begin - row->begin[part]) * x->bytes;
 }
 
-static void bind(Bound *b, const Model *m) {
+/* base: of temporaries; cache: of keys and values of all layers. */
+static void bind(Bound *b, const Model *m, char *base, char *cache) {
     const Program *p = &b->p;
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t], *own = x->gradient < 0 ? x : &p->tensor[x->gradient];
-        char *at = x->offset < 0 ? NULL : b->base + x->offset;
+        char *at = x->offset < 0 ? NULL : base + x->offset;
         if (x->storage == STORAGE_CACHE) {
-            at = b->cache + x->layer * step_tensor_aligned(p, x);
+            at = cache + x->layer * step_tensor_aligned(p, x);
         } else if (own->storage != STORAGE_TEMPORARY) {
-            b->tensor[t] = step_run_row(m, own);
-            at = in_storage(m, p, own, b->tensor[t]);
+            at = in_storage(m, p, own, step_run_row(m, own));
             if (own != x) at += step_tensor_begin(p, x) * x->bytes;
         } else if (x->parent >= 0 && x->offset < 0 && b->at_first[x->parent]) { // of a parameter
             at = b->at_first[x->parent] + step_tensor_begin(p, x) * x->bytes;
@@ -163,8 +162,7 @@ void step_run_bind(Model *m, Arena *a) {
     char *base = arena_take(a, bytes), *cache = caches ? arena_take(a, caches) : NULL;
     void *stage = staging ? arena_take(a, staging) : NULL;
     for (int i = 0; base && i < N_LISTS; i++) {
-        Bound *b = &r->list[i];
-        b->base = base, b->cache = cache, b->staging.p = stage;
-        bind(b, m);
+        r->list[i].staging.p = stage;
+        bind(&r->list[i], m, base, cache);
     }
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "parallel/step/program.h"
+#include "parallel/step/run.h"
 
 /* A program with the addresses of its tensors. */
 typedef struct Bound {
@@ -21,12 +22,8 @@ typedef struct Bound {
     // [tensors] addresses: in the first micro-batch of a step (Model.first_micro_batch), in later
     // ones
     char **at_first, **at_later;
-    const Tensor *
-        *tensor;    // [tensors] of a parameter or its gradient: its row of the table; else NULL
-    Ticket *ticket; // [tensors] of a collective that has been started: by its result
-    size_t bytes;   // of temporaries
-    char *base;     // of temporaries
-    char *cache;    // of all layers
+    Ticket *ticket;      // [tensors] of a collective that has been started: by its result
+    size_t bytes;        // of temporaries
     CollStaging staging; // on a device: for collectives of blocks that are columns
     bool made;
 } Bound;
@@ -66,12 +63,12 @@ void run_operations(const Bound *b, Model *m, int begin, int end);
 static inline Act *at(const Call *c, int t) {
     return c->at[t];
 }
-/* A vector of parameters: kernels read its fp32 values; only matrices have a bf16 copy. */
-static inline float *vector(const Call *c, int t) {
-    return c->b->tensor[t]->param;
-}
 static inline const StepTensor *tensor(const Call *c, int t) {
     return &c->p->tensor[t];
+}
+/* A vector of parameters: kernels read its fp32 values; only matrices have a bf16 copy. */
+static inline float *vector(const Call *c, int t) {
+    return step_run_row(c->m, tensor(c, t))->param;
 }
 /* A sum of --exact. */
 static inline bool is_integers(const Call *c, int t) {

@@ -5,10 +5,6 @@
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
-static int index_of(const Call *c, int t) {
-    return (int)(c->b->tensor[t] - c->m->tensors.t);
-}
-
 void run_loss_total(const Call *c) {
     int out = c->op->out;
     int64_t n = rows(c, out); // of a wide sum
@@ -21,7 +17,7 @@ void run_move_copies(const Call *c) {
     const Model *m = c->m;
     bool pack = c->op->kind == OP_PACK_COPIES;
     float *buffer = at(c, pack ? c->op->out : c->op->in[1]);
-    const Tensor *t = c->b->tensor[c->op->in[0]];
+    const Tensor *t = step_run_row(m, tensor(c, c->op->in[0]));
     int64_t n = 0, queries = m->shape.config.heads * m->w.D, ld = t->local_cols;
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
@@ -82,7 +78,7 @@ static void squares_add(Squares *s, int i) {
 static void exact_squares(const Call *c) {
     int dw = c->op->in[0];
     int64_t *sum = at(c, c->op->out);
-    const Tensor *t = c->b->tensor[dw];
+    const Tensor *t = step_run_row(c->m, tensor(c, dw));
     TensorRun r;
     if (c->op->n_in > 1)
         in_place(c, c->op->out, c->op->in[1]);
@@ -104,7 +100,7 @@ void run_squares(const Call *c) {
     if (c->m->k->squares_to) s.there = at(c, out), s.here = 0;
     assert(!s.there || c->n == c->m->tensors.n);
     for (int i = 0; i < c->n; i++)
-        squares_add(&s, s.there ? c->m->grad_order[i] : index_of(c, c->op[i].in[0]));
+        squares_add(&s, s.there ? c->m->grad_order[i] : tensor(c, c->op[i].in[0])->parameter);
     add_side_by_side(&s);
     if (s.there && !s.begun) c->m->k->zero(c->m->team, s.there, sizeof *s.there);
     if (!s.there) *(double *)at(c, out) = s.here;
@@ -143,7 +139,7 @@ void run_adamw(const Call *c) {
                      at(c, op->in[0]),
                      cast ? at(c, cast->out) : NULL,
                      step_tensor_elements(c->p, tensor(c, op->out)),
-                     c->b->tensor[op->out]->decay};
+                     step_run_row(c->m, tensor(c, op->out))->decay};
     if (c->m->k->adamw_list) {
         e->waiting[e->n_waiting++] = t;
         if (waits_for_more(c)) return;
