@@ -1,15 +1,490 @@
-/* The steps of a check, and its table. */
+/* A check, from one tensor to all steps: what a difference says, then the steps and their table. */
 #include "parallel/step/check.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "parallel/step/check_parts.h"
+#include "parallel/comm/coll.h"
+#include "parallel/step/listing.h"
 #include "parallel/step/memory.h"
+#include "parallel/step/program.h"
+#include "parallel/step/run.h"
+
+/* How far some elements are from the reference. */
+typedef struct Diff {
+    double max, square; // largest absolute difference; sum of squared differences
+    double reference;   // sum of squares of the reference
+    int64_t n;
+} Diff;
+
+/* A value of the reference's first micro-batch, [tokens, width]. */
+typedef struct Point {
+    int64_t width; // 0: no rank of the mesh has it in memory, complete
+    float *values; // NULL: not yet
+    double max;    // of the reordering's differences, relative to the RMS
+} Point;
+
+/* Elements of an array, and where they lie in the logical tensor. */
+typedef struct Ranges {
+    struct {
+        int64_t at, global, n;
+    } * s;
+    int64_t n, cap;
+} Ranges;
+
+/* A collective that a tensor has gone through. */
+typedef struct Cause {
+    Comm *over;
+    const char *op, *what;
+} Cause;
+
+/* The whole models: the reference, and its sums in another order. */
+enum { REFERENCE, REORDERED, N_WHOLE };
+
+typedef struct Check {
+    const CheckJob *job;
+    Model *m;             // of the mesh
+    const Program *p;     // of its micro-batches
+    Group group;          // all ranks
+    int64_t round;        // sequences of a micro-batch of the whole mesh
+    int64_t tokens;       // of it
+    Model whole[N_WHOLE]; // of rank 0
+    Point *points;        // [n_points], by StepTensor.value
+    int n_points;
+    bool *agreed;      // [tensors of p] the reference has the same, or a tensor made of it agrees
+    int64_t first;     // sequence of the micro-batch of all ranks at which a model is
+    float *want, *sum; // memory for a logical tensor, for a local one
+    int64_t want_cap, sum_cap;
+    Ranges ranges;
+    double moved;      // learning rate of the last update; 0: there was none
+    char verdict[512]; // "" while all agrees; the same on all ranks
+} Check;
+
+/* What a tensor could lack. */
+enum { MAX_CAUSES = 12 };
+typedef struct Suspect {
+    const char *name;
+    const float *local;      // [n] of this rank
+    int64_t n;               // 0: it cannot be partial
+    const Op *op;            // that made it; or NULL
+    const Tensor *gradient;  // whose it is; or NULL
+    Cause cause[MAX_CAUSES]; // besides those of op and gradient
+    int n_causes;
+} Suspect;
+
+/* What is accepted of the difference on one rank: of its largest element, of its RMS. */
+typedef struct Limit {
+    double max, rms;
+} Limit;
+
+/* A sum of a few thousand numbers, each rounded to half a unit in the last place (6e-8), errs by
+ * some such units of its size; elements of several times the RMS by more. An operand in bf16 that
+ * falls on the other side of a rounding moves a sum of K numbers by 2^-8 / sqrt(K) of its size, and
+ * a tensor has many. */
+static double accepted_of(const Check *c, double reordered) {
+    return 10 * fmax(reordered, c->m->shape.bf16 ? 5e-3 : 5e-7);
+}
+
+static void diff_add(Diff *d, const float *a, const float *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        double far = fabs((double)a[i] - (double)b[i]);
+        if (!(far <= d->max)) d->max = isfinite(far) ? far : INFINITY;
+        d->square += far * far;
+        d->reference += (double)b[i] * (double)b[i];
+    }
+    d->n += n;
+}
+
+/* RMS of the reference. */
+static double diff_rms(const Diff *d) {
+    return d->n ? sqrt(d->reference / (double)d->n) : 0;
+}
+
+/* RMS of the difference. */
+static double diff_distance(const Diff *d) {
+    return d->n ? sqrt(d->square / (double)d->n) : 0;
+}
+
+/* Relative to the RMS of the reference. */
+static double diff_max(const Diff *d) {
+    return d->max == 0 ? 0 : d->max / diff_rms(d);
+}
+
+static double rms_of(const float *x, int64_t n) {
+    Diff d = {0};
+    diff_add(&d, x, x, n);
+    return diff_rms(&d);
+}
+
+/* Of rank 0: so many times the RMS of the reference in every element. */
+static Limit limit_of(double accepted, const float *reference, int64_t n) {
+    return (Limit){reference ? accepted * rms_of(reference, n) : 0, INFINITY};
+}
+
+/* ---- what lies where */
+
+static void add_range(Check *c, int64_t at, int64_t global, int64_t n) {
+    Ranges *s = &c->ranges;
+    mem_grow(s->s, s->n, s->cap);
+    s->s[s->n].at = at, s->s[s->n].global = global, s->s[s->n++].n = n;
+}
+
+static void ranges_of(Check *c, const Tensor *t, TensorPart part) {
+    TensorRun r;
+    c->ranges.n = 0;
+    for (TensorRuns i = tensor_runs(t, part, false); tensor_next(&i, &r);)
+        add_range(c, r.at, r.row * t->cols + r.col, r.n);
+}
+
+/* ---- tensors of tokens */
+
+/* The features of a tensor, as this rank has them; false: it has none that are compared. Logits are
+ * not: they are there by chunks, so as to need no memory. */
+static bool features_of(const StepTensor *t, FeatureKind *kind) {
+    static const struct {
+        const char *name;
+        FeatureKind kind;
+    } hidden[] = {
+        {"qkv", FEATURES_QKV}, {"att", FEATURES_ATT}, {"up", FEATURES_UP}, {"act", FEATURES_ACT}};
+    const char *name = t->dist.name;
+    *kind = FEATURES_ONE;
+    if (strcmp(t->dist.dim[0], "T") != 0) return false;
+    if (t->dist.n_dims == 1) return strcmp(name, "losses") == 0;
+    *kind = FEATURES_RESIDUAL;
+    if (strcmp(t->dist.dim[1], "C") == 0) return true;
+    for (int i = 0; i < 4; i++) {
+        *kind = hidden[i].kind;
+        if (strcmp(name + (name[0] == 'd'), hidden[i].name) == 0) return true;
+    }
+    return false;
+}
+
+/* Its features on this rank, freed by mem_free; false: it is not compared. */
+static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *kind) {
+    const StepTensor *t = &p->tensor[tensor];
+    bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
+    if (!complete || !features_of(t, kind)) return false;
+    Axes cut = t->dist.shard[1];
+    bool wide = *kind == FEATURES_RESIDUAL
+                    ? cut.n == 0
+                    : !axes_equal(cut, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
+    *side = shard_features(&p->shape->config, p->grid, *kind, wide);
+    if (side->size == step_tensor_local(p, t, 1)) return true;
+    mem_free(side->s); // of a panel
+    return false;
+}
+
+/* Features of the logical tensor: those of one rank. */
+static int64_t width_of(const Config *config, FeatureKind kind) {
+    DimShard side = shard_features(config, grid_one(), kind, false);
+    mem_free(side.s);
+    return side.size;
+}
+
+/* Where row r of a tensor of tokens is: a token of this rank's coordinate of d x z, in one of the
+ * halves of its sequences. Rows of a chunk are some of each block of the parent, and the second
+ * half's follow all of the first. */
+static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r, int *half) {
+    const StepTensor *t = &p->tensor[tensor];
+    for (; t->parent >= 0; t = &p->tensor[t->parent]) r = t->row + step_tensor_row(p, t, r);
+    r += t->row;
+    bool over_x = axes_has(t->dist.shard[0], AXIS_X);
+    *half = (int)(r / m->tk.T);
+    return r % m->tk.T + (over_x ? m->tk.t0 : 0);
+}
+
+/* Of a tensor of tokens, in a logical one whose first sequence is m's `first`. False: it is not
+ * compared. */
+static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int tensor, int64_t first,
+                             int *half) {
+    const StepTensor *t = &p->tensor[tensor];
+    DimShard side;
+    FeatureKind kind;
+    c->ranges.n = 0;
+    if (!features(p, tensor, &side, &kind)) return false;
+    int64_t width = width_of(&p->shape->config, kind);
+    first += mesh_block(p->mesh, axes_of("d.z")) * m->shape.B;
+    // gradients of key and value heads that others hold as well are partial, and stay so
+    bool copies = p->grid->kv && strcmp(t->dist.name, "dqkv") == 0;
+    if (copies) side.n = 1; // queries come first
+    for (int64_t r = 0; r < step_tensor_local(p, t, 0); r++) {
+        int64_t token = token_of(m, p, tensor, r, half);
+        int64_t row = (first + *half * m->B) * m->shape.S + token;
+        for (int k = 0; k < side.n && token < m->B * m->shape.S; k++)
+            add_range(c, step_tensor_row(p, t, r) * side.size + side.s[k].local,
+                      row * width + side.s[k].global, side.s[k].n);
+    }
+    mem_free(side.s);
+    return true;
+}
+
+/* What of the reference is to be kept: the values that a rank of the mesh has in memory. */
+static void plan_points(Check *c) {
+    const Program *p = c->p;
+    DimShard side;
+    FeatureKind kind;
+    c->n_points = p->n_values;
+    c->points = mem_calloc((size_t)p->n_values, sizeof *c->points);
+    c->agreed = mem_calloc((size_t)p->n_tensors, sizeof *c->agreed);
+    for (int t = 0; t < p->n_tensors; t++) {
+        if (p->tensor[t].offset < 0 || !features(p, t, &side, &kind)) continue;
+        c->points[p->tensor[t].value].width = width_of(&p->shape->config, kind);
+        mem_free(side.s);
+    }
+}
+
+static int64_t floats_of_points(const Check *c) {
+    int64_t width = 0;
+    for (int i = 0; i < c->n_points; i++) width += c->points[i].width;
+    return width * c->tokens;
+}
+
+/* ---- the reference and its reordering: of rank 0, on one rank */
+
+static int64_t point_size(const Check *c, const Point *x) {
+    return c->tokens * x->width;
+}
+
+/* The point of a result; c->ranges is where it has elements of it. NULL: it is not compared. */
+static Point *point_of(Check *c, const Model *m, const StepResult *r) {
+    int value = r->p->tensor[r->tensor].value, half;
+    if (value < 0 || c->points[value].width == 0) return NULL;
+    return ranges_of_tokens(c, m, r->p, r->tensor, c->first, &half) ? &c->points[value] : NULL;
+}
+
+static void keep(void *ctx, Model *m, const StepResult *r) {
+    Check *c = ctx;
+    Point *x = point_of(c, m, r);
+    if (!x) return;
+    if (!x->values) x->values = mem_calloc((size_t)point_size(c, x), sizeof *x->values);
+    for (int64_t i = 0; i < c->ranges.n; i++)
+        memcpy(x->values + c->ranges.s[i].global, (const float *)r->at + c->ranges.s[i].at,
+               (size_t)c->ranges.s[i].n * sizeof *x->values);
+}
+
+static void reorder(void *ctx, Model *m, const StepResult *r) {
+    Check *c = ctx;
+    Point *x = point_of(c, m, r);
+    Diff d = {0};
+    if (!x || !x->values) return;
+    for (int64_t i = 0; i < c->ranges.n; i++) {
+        int64_t at = c->ranges.s[i].global, n = c->ranges.s[i].n;
+        if (at + n <= point_size(c, x))
+            diff_add(&d, (const float *)r->at + c->ranges.s[i].at, x->values + at, n);
+    }
+    if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, point_size(c, x)));
+}
+
+/* What reordering made of a point or of any before it: rounding is handed on, and one tensor may be
+ * lucky. */
+static double noise(const Check *c, const Point *x) {
+    double most = 0;
+    for (const Point *p = c->points; p <= x; p++) most = fmax(most, p->max);
+    return most;
+}
+
+/* ---- the mesh */
+
+static float *at_least(float **p, int64_t *have, int64_t n) {
+    if (n > *have) *p = mem_realloc(*p, (size_t)n, sizeof **p), *have = n;
+    return *p;
+}
+
+/* Collective. Rank 0's logical tensor, on all ranks. */
+static const float *share(Check *c, const float *reference, int64_t n) {
+    float *want = at_least(&c->want, &c->want_cap, n);
+    if (c->group.rank == 0) memcpy(want, reference, (size_t)n * sizeof *want);
+    if (c->m->grid->all)
+        coll_run(c->m->grid->all, &(CollCall){.op = COLL_BROADCAST,
+                                              .rows = 1,
+                                              .cols = n,
+                                              .src = want,
+                                              .dst = want,
+                                              .what = "check"});
+    return want;
+}
+
+/* Collective. The difference over all ranks, and on how many of them it is beyond the limit. */
+static Diff difference(Check *c, const float *local, const float *want, Limit limit, int *beyond) {
+    Diff d = {0}, sum = {0}, *all = mem_calloc((size_t)c->group.size, sizeof *all);
+    for (int64_t i = 0; i < c->ranges.n; i++)
+        diff_add(&d, local + c->ranges.s[i].at, want + c->ranges.s[i].global, c->ranges.s[i].n);
+    group_all_gather(&c->group, &d, sizeof d, all);
+    *beyond = 0;
+    for (int i = 0; i < c->group.size; i++) {
+        sum.max = fmax(sum.max, all[i].max), sum.square += all[i].square;
+        sum.reference += all[i].reference, sum.n += all[i].n;
+        *beyond += !(all[i].max <= limit.max && diff_distance(&all[i]) <= limit.rms);
+    }
+    mem_free(all);
+    return sum;
+}
+
+/* ---- what a tensor lacks
+ *
+ *     att  [T, K/x]     agreed
+ *     o    [T, C] +x  = matmul        att, w
+ *     o    [T, C]     = all_reduce x  o          not looked at: in registers on some rank
+ *     x    [T, C]     = add           x, o       differs: look at all_reduce "y of attn_out" over x
+ */
+
+/* A cause more, unless it is one already; over NULL: there is no such collective here. */
+static void add_cause(Suspect *s, Comm *over, const char *op, const char *what) {
+    for (int i = 0; i < s->n_causes; i++) {
+        const Cause *x = &s->cause[i];
+        if (x->over == over && strcmp(x->op, op) == 0 && strcmp(x->what, what) == 0) return;
+    }
+    if (over && s->n_causes < MAX_CAUSES) s->cause[s->n_causes++] = (Cause){over, op, what};
+}
+
+/* The tensor of which t is rows or columns, which has no parent itself; or t. */
+static int outermost(const Program *p, int t) {
+    while (p->tensor[t].parent >= 0) t = p->tensor[t].parent;
+    return t;
+}
+
+typedef struct Walk {
+    const Check *c;
+    Suspect *s;
+    bool *seen; // [operations]
+} Walk;
+
+/* Operation i, and all that makes its operands. */
+static void visit(Walk *w, int i) {
+    const Program *p = w->c->p;
+    const Op *op = &p->op[i];
+    if (w->seen[i]) return;
+    w->seen[i] = true;
+    if (op_info(op->kind)->collective)
+        add_cause(w->s, op->kv ? p->grid->kv : grid_comm(p->grid, op->axes),
+                  op_info(op->kind)->name, p->tensor[op->out].what);
+    for (int k = 0; k < op_operands(op); k++) {
+        int t = op->in[k], outer = outermost(p, t);
+        if (w->c->agreed[t] || w->c->agreed[outer]) continue;
+        for (int j = i - 1; j >= 0; j--) {
+            const Op *maker = &p->op[j];
+            bool made =
+                maker->kind != OP_WAIT && (outermost(p, maker->out) == outer || maker->also == t);
+            if (made && !w->c->agreed[maker->out]) visit(w, j);
+        }
+    }
+}
+
+static bool makes_gradient(const Check *c, const Op *op, const Tensor *t) {
+    const StepTensor *x = &c->p->tensor[outermost(c->p, op->out)];
+    return op->kind != OP_WAIT && x->storage == STORAGE_GRADIENT && step_run_row(c->m, x) == t;
+}
+
+static void find_causes(const Check *c, Suspect *s) {
+    Walk w = {c, s, mem_calloc((size_t)c->p->n_ops, sizeof *w.seen)};
+    if (s->op) visit(&w, (int)(s->op - c->p->op));
+    for (int i = c->p->n_ops - 1; s->gradient && i >= 0; i--)
+        if (makes_gradient(c, &c->p->op[i], s->gradient)) visit(&w, i);
+    mem_free(w.seen);
+}
+
+/* Collective over the group. Is the sum of what its ranks hold the reference? */
+static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want, Limit limit) {
+    float *sum = at_least(&c->sum, &c->sum_cap, s->n);
+    memcpy(sum, s->local, (size_t)s->n * sizeof *sum);
+    coll_sum(over, COLL_F32, sum, s->n, "check");
+    int beyond;
+    difference(c, sum, want, limit, &beyond);
+    return beyond == 0;
+}
+
+/* "all_reduce "y of attn_out" over x", after what is in text. */
+static void name_cause(char *text, size_t n, const Cause *x) {
+    size_t at = strlen(text);
+    snprintf(text + at, n - at, "%s%s \"%s\" over %s", at ? ", " : "", x->op, x->what,
+             comm_label(x->over));
+}
+
+/* Collective. The group along which a suspect is partial, and the collective that should have
+ * summed it. */
+static bool find_partial(Check *c, const Suspect *s, const float *want, Limit limit,
+                         char text[256]) {
+    for (int i = 0; i < s->n_causes; i++)
+        if (is_partial(c, s, s->cause[i].over, want, limit)) {
+            name_cause(text, 256, &s->cause[i]);
+            return true;
+        }
+    return false;
+}
+
+/* Collective. Says what a tensor of n elements lacks; all that was made before it agrees. */
+static void explain(Check *c, const Suspect *suspect, const float *want, int64_t n, int beyond) {
+    char what[256] = "", where[64] = "";
+    Suspect full = *suspect, *s = &full;
+    find_causes(c, s);
+    if (beyond < c->group.size)
+        snprintf(where, sizeof where, " (on %d of %d ranks)", beyond, c->group.size);
+    // What is missing is as large as the tensor; what rounding does to the sum is far less.
+    if (s->n > 0 &&
+        find_partial(c, s, want, limit_of(fmax(1e-3, 2 * accepted_of(c, 0)), want, n), what)) {
+        snprintf(c->verdict, sizeof c->verdict,
+                 "%s%s: rank partial sums look unreduced: expected %s", s->name, where, what);
+        return;
+    }
+    for (int i = 0; i < s->n_causes; i++) name_cause(what, sizeof what, &s->cause[i]);
+    snprintf(
+        c->verdict, sizeof c->verdict, "%s%s: all that it is made of agrees, %s%s", s->name, where,
+        what[0] ? "look at " : "no collective lies between, look at the kernels on this layout",
+        what);
+}
+
+/* Collective. Compares what every rank holds (c->ranges) with rank 0's logical tensor of n elements;
+ * d is over all ranks. False, with a verdict unless there is one, when it is further than rank 0's
+ * limit. */
+static bool compare(Check *c, const Suspect *s, const float *reference, int64_t n, Limit limit,
+                    Diff *d) {
+    group_share(&c->group, &limit, sizeof limit);
+    const float *want = share(c, reference, n);
+    int beyond;
+    *d = difference(c, s->local, want, limit, &beyond);
+    if (beyond && !c->verdict[0]) explain(c, s, want, n, beyond);
+    return beyond == 0;
+}
+
+/* ---- the hook of the mesh */
+
+/* A result is right, so all that it was made of is. */
+static void agree(Check *c, const StepResult *r) {
+    c->agreed[r->tensor] = true;
+    for (int k = 0; k < op_operands(r->op); k++) c->agreed[r->op->in[k]] = true;
+}
+
+static bool check_tokens(Check *c, const StepResult *r, const char *name) {
+    const StepTensor *t = &r->p->tensor[r->tensor];
+    const Point *x = c->group.rank == 0 ? &c->points[t->value] : NULL;
+    int64_t n = point_size(c, &c->points[t->value]);
+    int64_t rows = step_tensor_local(r->p, t, 0), cols = step_tensor_local(r->p, t, 1);
+    Diff d;
+    Suspect s = {.name = name,
+                 .local = r->at,
+                 .n = (step_tensor_row(r->p, t, rows - 1) + 1) * cols,
+                 .op = r->op};
+    assert(!x || x->values); // without fusion all are seen
+    Limit limit = x ? limit_of(accepted_of(c, noise(c, x)), x->values, n) : (Limit){0};
+    return compare(c, &s, x ? x->values : NULL, n, limit, &d);
+}
+
+static void look_at_mesh(void *ctx, Model *m, const StepResult *r) {
+    Check *c = ctx;
+    char name[192];
+    int half = 0;
+    if (c->verdict[0] || r->op->root >= 0) return; // of panels
+    if (!ranges_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
+    listing_result(r->p, r->op, r->tensor, name, sizeof name - 16);
+    if (half) strcat(name, ", second half");
+    if (check_tokens(c, r, name)) agree(c, r);
+}
 
 /* A row of the table: of all steps the one that came closest to what is accepted. */
 typedef struct Row {
@@ -37,7 +512,7 @@ static Check check_of(const Model *m) {
                .group = comm_group(m->grid->all),
                .round = round_of(m),
                .tokens = round_of(m) * m->shape.S};
-    check_plan(&c);
+    plan_points(&c);
     return c;
 }
 
@@ -59,7 +534,7 @@ static void plan_whole(Model whole[N_WHOLE], const Model *m) {
     }
 }
 
-/* Two models, every value that check_keep sees, and the largest of them once more to compare
+/* Two models, every value that keep sees, and the largest of them once more to compare
  * with. */
 static int64_t bytes_beside(const Model *m) {
     Model whole[N_WHOLE];
@@ -68,7 +543,7 @@ static int64_t bytes_beside(const Model *m) {
     const Widths *w = &whole[REFERENCE].w;
     int64_t largest = whole[REFERENCE].tk.T * (w->up > w->qkv ? w->up : w->qkv),
             V = m->shape.config.vocab * w->C;
-    int64_t n = (check_floats(&c) + 2 * (V > largest ? V : largest)) * (int64_t)sizeof(float);
+    int64_t n = (floats_of_points(&c) + 2 * (V > largest ? V : largest)) * (int64_t)sizeof(float);
     for (int i = 0; i < N_WHOLE; i++) n += memory_needed(&whole[i]), model_free(&whole[i]);
     mem_free(c.points), mem_free(c.agreed);
     return n;
@@ -145,7 +620,7 @@ static void check_number(Check *c, Table *t, int row, double mesh, double refere
 /* ---- gradients and parameters */
 
 static void add(Suspect *s, Comm *over, CollOp op, const char *what) {
-    check_add_cause(s, over, coll_op_name(op), what);
+    add_cause(s, over, coll_op_name(op), what);
 }
 
 /* The sums behind the micro-batch that complete a gradient: over ranks, over copied heads. */
@@ -180,9 +655,9 @@ static void check_gradient(Check *c, Table *table, int i) {
         r->reordered = fmax(r->reordered, diff_max(&d));
     }
     ranges_of(c, t, PART_MOMENTS);
-    double accepted = check_accepted(c, r->reordered);
-    table->ok &= check_tensor(c, &s, whole, tensor_size(t),
-                              check_limit(accepted, whole, tensor_size(t)), &d);
+    double accepted = accepted_of(c, r->reordered);
+    table->ok &=
+        compare(c, &s, whole, tensor_size(t), limit_of(accepted, whole, tensor_size(t)), &d);
     note_row(r, diff_max(&d), d.reference > 0 ? d.square / d.reference : 0, accepted);
 }
 
@@ -228,11 +703,10 @@ static void check_parameter(Check *c, Table *table, int i) {
     if (whole && c->moved > 0) {
         diff_add(&d, c->whole[REORDERED].tensors.t[i].param, whole, tensor_size(t));
         r->reordered = fmax(r->reordered, diff_distance(&d) / c->moved);
-        accepted = fmax(10 * r->reordered, 2 * sqrt(check_accepted(c, table->grad[i].reordered)));
+        accepted = fmax(10 * r->reordered, 2 * sqrt(accepted_of(c, table->grad[i].reordered)));
     }
     ranges_of(c, t, PART_PARAM);
-    table->ok &=
-        check_tensor(c, &s, whole, tensor_size(t), (Limit){INFINITY, accepted * c->moved}, &d);
+    table->ok &= compare(c, &s, whole, tensor_size(t), (Limit){INFINITY, accepted * c->moved}, &d);
     follow(c, i);
     if (c->moved > 0) note_row(r, diff_distance(&d) / c->moved, d.square / d.reference, accepted);
 }
@@ -247,14 +721,14 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     double loss[N_WHOLE] = {0}, norm[N_WHOLE] = {0};
     world_set_limit(world, 0); // rank 0 works, the others wait for it
     for (int i = 0; i < n_whole; i++) {
-        loss[i] = train_step(c, &c->whole[i], step, i == REFERENCE ? check_keep : check_reorder,
-                             inputs, targets);
+        loss[i] =
+            train_step(c, &c->whole[i], step, i == REFERENCE ? keep : reorder, inputs, targets);
         norm[i] = model_sums(&c->whole[i]).norm;
     }
     group_barrier(&c->group);
     world_set_limit(world, c->job->limit);
     memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
-    double mesh_loss = train_step(c, c->m, step, check_mesh, inputs, targets);
+    double mesh_loss = train_step(c, c->m, step, look_at_mesh, inputs, targets);
     t->ok &= !c->verdict[0];
     check_number(c, t, ROW_LOSS, mesh_loss, loss[0], loss[1]);
     for (int i = c->m->tensors.n - 1; i >= 0; i--) check_gradient(c, t, i); // as backward goes

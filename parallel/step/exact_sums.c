@@ -1,6 +1,6 @@
 /* exact_sums -- the pass of --exact: sums over what a mesh may shard become sums of integers, which
  * have one value in whatever order their terms are added (layers/exact.h): in every kernel and in
- * every collective. run_exact.c has the kernels.
+ * every collective. run_kernels.c has the kernels.
  *
  *   sum over                    terms                      parts are added over
  *   K of a matmul               panels of K                y of x w, x of dy w'

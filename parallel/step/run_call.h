@@ -3,8 +3,7 @@
  *
  *   run_bind.c      the lists of a model and the addresses of their tensors
  *   run.c           the loop; collectives
- *   run_kernels.c   kernels of the rows of ops.c; run_end.c: those of the end of a step;
- *                   run_exact.c: those of --exact
+ *   run_kernels.c   kernels of the rows of ops.c; run_end.c: those of the end of a step
  */
 #ifndef PARALLEL_STEP_RUN_CALL_H
 #define PARALLEL_STEP_RUN_CALL_H
@@ -212,13 +211,8 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
     run_attention_cache, run_act, run_swiglu, run_loss_statistics, run_loss, run_embedding_backward,
     run_position_backward, run_norm_backward, run_norm_weight_backward, run_bias_backward,
     run_attention_backward, run_act_backward, run_swiglu_backward, run_loss_backward,
-    run_accumulate, run_copy, run_bucket;
+    run_accumulate, run_copy, run_bucket, run_round;
 /* Of gradients and of the end of a step: run_end.c */
 Kernel run_move_copies, run_loss_total, run_squares, run_clip, run_adamw, run_cast;
-/* Of --exact: run_exact.c */
-Kernel run_round;
-
-/* A matmul of `stripes` times p.M rows into a sum of integers; overwrite: as its first term. */
-void run_exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite);
 
 #endif

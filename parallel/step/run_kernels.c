@@ -5,6 +5,61 @@
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
+/* ---- sums of integers: --exact ---- */
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The sum of a matmul is over panels, of which each has one rank on every mesh. */
+static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
+    const Config *c = &m->shape.config;
+    int64_t S = m->tk.S, D = m->w.D, n = c->channels;
+    bool heads = what == WHAT_Y ? kind == LINEAR_ATTN_OUT : kind == LINEAR_QKV;
+    bool hidden = what == WHAT_Y ? kind == LINEAR_DOWN : kind == LINEAR_UP;
+    if (what == WHAT_DW) return (MatmulExact){.k_panel = smaller(S, 64), .k_unit = S}; // tokens
+    if (heads) return (MatmulExact){.k_panel = smaller(D, 64), .k_unit = D};
+    if (kind == LINEAR_HEAD) n = c->vocab; // of dx: the head's y, logits, stays float
+    if (hidden) n = c->ffn;
+    return (MatmulExact){.k_panel = exact_panel(n)};
+}
+
+/* The grid of that sum. */
+static int exponent_of(const Model *m, What what) {
+    return what == WHAT_Y    ? EXACT_ACTIVATIONS
+           : what == WHAT_DX ? exact_gradients((double)m->scale)
+                             : EXACT_WEIGHTS;
+}
+
+/* A matmul of `stripes` times p.M rows into a sum of integers; overwrite: as its first term. */
+static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
+    What what = WHAT_DW;
+    LinearKind kind = LINEAR_HEAD; // any: of wgrad, whose panels are of tokens, it is not read
+    if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
+    MatmulExact x = panels_of(c->m, kind, what);
+    x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
+    for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
+        x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
+        c->m->k->matmul_exact(c->m->team, &p, &x);
+        p.a = act_at(p.a, every * p.a_row, c->m->k->elem_bytes);
+    }
+}
+
+void run_round(const Call *c) {
+    int sum = c->op->in[0], out = c->op->out;
+    int64_t n = step_tensor_elements(c->p, tensor(c, out));
+    What what;
+    if (tensor(c, out)->is_double) {
+        *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
+        return;
+    }
+    if (tensor(c, out)->storage == STORAGE_GRADIENT)
+        what = WHAT_DW;
+    else
+        linear_named(tensor(c, sum)->what, &what);
+    c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
+}
+
 /* ---- matmuls ---- */
 
 /* y = a b, added to the other operand of `add` or to what is in its place. Of a chunk of tokens:
@@ -17,7 +72,7 @@ static void matmul_run(const Call *c, Matmul p, const Op *add, int y) {
     p.M /= stripes;
     if (is_integers(c, y)) {
         if (add) in_place(c, y, addend_of(c, add));
-        run_exact_matmul(c, p, y, stripes, !add && !adds(c, y));
+        exact_matmul(c, p, y, stripes, !add && !adds(c, y));
         return;
     }
     p.addend = add ? at(c, addend_of(c, add)) : adds(c, y) ? p.y : NULL;
