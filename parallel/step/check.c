@@ -60,7 +60,6 @@ typedef struct Check {
     bool *agreed;      // [tensors of p] the reference has the same, or a tensor made of it agrees
     int64_t first;     // sequence of the micro-batch of all ranks at which a model is
     float *want, *sum; // memory for a logical tensor, for a local one
-    int64_t want_cap, sum_cap;
     Ranges ranges;
     double moved;      // learning rate of the last update; 0: there was none
     char verdict[512]; // "" while all agrees; the same on all ranks
@@ -291,14 +290,9 @@ static double noise(const Check *c, const Point *x) {
 
 /* ---- the mesh */
 
-static float *at_least(float **p, int64_t *have, int64_t n) {
-    if (n > *have) *p = mem_realloc(*p, (size_t)n, sizeof **p), *have = n;
-    return *p;
-}
-
 /* Collective. Rank 0's logical tensor, on all ranks. */
 static const float *share(Check *c, const float *reference, int64_t n) {
-    float *want = at_least(&c->want, &c->want_cap, n);
+    float *want = c->want = mem_realloc(c->want, (size_t)n, sizeof *want);
     if (c->group.rank == 0) memcpy(want, reference, (size_t)n * sizeof *want);
     if (c->m->grid->all)
         coll_run(c->m->grid->all, &(CollCall){.op = COLL_BROADCAST,
@@ -391,7 +385,7 @@ static void find_causes(const Check *c, Suspect *s) {
 
 /* Collective over the group. Is the sum of what its ranks hold the reference? */
 static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want, Limit limit) {
-    float *sum = at_least(&c->sum, &c->sum_cap, s->n);
+    float *sum = c->sum = mem_realloc(c->sum, (size_t)s->n, sizeof *sum);
     memcpy(sum, s->local, (size_t)s->n * sizeof *sum);
     coll_sum(over, COLL_F32, sum, s->n, "check");
     int beyond;
@@ -439,9 +433,9 @@ static void explain(Check *c, const Suspect *suspect, const float *want, int64_t
         what);
 }
 
-/* Collective. Compares what every rank holds (c->ranges) with rank 0's logical tensor of n elements;
- * d is over all ranks. False, with a verdict unless there is one, when it is further than rank 0's
- * limit. */
+/* Collective. Compares what every rank holds (c->ranges) with rank 0's logical tensor of n
+ * elements; d is over all ranks. False, with a verdict unless there is one, when it is further than
+ * rank 0's limit. */
 static bool compare(Check *c, const Suspect *s, const float *reference, int64_t n, Limit limit,
                     Diff *d) {
     group_share(&c->group, &limit, sizeof limit);
@@ -619,22 +613,18 @@ static void check_number(Check *c, Table *t, int row, double mesh, double refere
 
 /* ---- gradients and parameters */
 
-static void add(Suspect *s, Comm *over, CollOp op, const char *what) {
-    add_cause(s, over, coll_op_name(op), what);
-}
-
 /* The sums behind the micro-batch that complete a gradient: over ranks, over copied heads. */
 static void gradient_causes(Check *c, Suspect *s, int i) {
     const Grid *g = c->m->grid;
     const Tensor *t = &c->m->tensors.t[i];
     const Layout *l = &g->layout;
     if (!shard_has_flat_parts(&c->m->tensors, i))
-        add(s, grid_comm(g, shard_partial_axes(&c->m->tensors, i, l)), COLL_ALL_REDUCE,
-            "gradients of vectors");
+        add_cause(s, grid_comm(g, shard_partial_axes(&c->m->tensors, i, l)), "all_reduce",
+                  "gradients of vectors");
     else if (l->zero < 2)
-        add(s, grid_comm(g, axes_of("d")), l->zero ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE,
-            "gradients of matrices");
-    if (strstr(t->name, ".qkv.")) add(s, g->kv, COLL_ALL_REDUCE, "gradients of copied heads");
+        add_cause(s, grid_comm(g, axes_of("d")), l->zero ? "reduce_scatter" : "all_reduce",
+                  "gradients of matrices");
+    if (strstr(t->name, ".qkv.")) add_cause(s, g->kv, "all_reduce", "gradients of copied heads");
 }
 
 static void check_gradient(Check *c, Table *table, int i) {
@@ -695,7 +685,7 @@ static void check_parameter(Check *c, Table *table, int i) {
              c->moved > 0 ? "after the update" : "as loaded");
     Suspect s = {.name = name, .local = t->param};
     if (c->moved > 0 && tensor_part(t, PART_MOMENTS) != tensor_part(t, PART_PARAM))
-        add(&s, grid_comm(c->m->grid, axes_of("d")), COLL_ALL_GATHER, "new weights");
+        add_cause(&s, grid_comm(c->m->grid, axes_of("d")), "all_gather", "new weights");
     const float *whole = NULL;
     double accepted = 0;
     Diff d = {0};

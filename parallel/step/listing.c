@@ -47,10 +47,6 @@ void listed_free(Listed *list) {
     program_free(&list->p);
 }
 
-static void listing_free(Listing *l) {
-    mem_free(l->at);
-}
-
 /* An activation is called by its function. */
 static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT]) {
     char axes[2 * N_AXES + 1], root[16] = "", name[32], act[16];
@@ -362,7 +358,7 @@ void listing_print(FILE *f, const Listed *list) {
     print_marks(f, &l);
     print_types(f, l.p);
     print_dimensions(f, l.p);
-    listing_free(&l);
+    mem_free(l.at);
 }
 
 const char *listing_result(const Program *p, const Op *op, int tensor, char *text, size_t size) {
@@ -412,7 +408,7 @@ static json_t *json_list(const Listed *of) {
     json_t *all = json_pack("{s:o}", "operations", operations);
     double seconds = of->spent.compute + of->spent.exposed;
     if (l.time) json_object_set_new(all, "predicted_ms", json_real(1e3 * seconds));
-    listing_free(&l);
+    mem_free(l.at);
     return all;
 }
 

@@ -55,9 +55,6 @@ static void start_as(const Call *c, bool by_blocks) {
                                .by_blocks = by_blocks,
                                .what = tensor(c, dst)->what});
 }
-static void start(const Call *c) {
-    start_as(c, false);
-}
 static void end(const Call *c, int result) {
     coll_wait(c->b->ticket[result]);
 }
@@ -128,7 +125,7 @@ static void run_op(const Call *c) {
     if (fused)
         run_fused(c, fused);
     else if (op_info(c->op->kind)->collective)
-        start(c);
+        start_as(c, false);
     else if (c->op->kind == OP_WAIT)
         end(c, c->op->in[0]);
     else
