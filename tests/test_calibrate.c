@@ -496,7 +496,7 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     CalibrateList list = {.group = (SendGroup[]){g, pair}, .most = most, .n_groups = 2};
     SendCost cost = {
         .place = g.place, .op = COLL_ALL_REDUCE, .most = 1 << 20, .measured = 1 << 18, .n = 2};
-    Send small = {.op = COLL_ALL_REDUCE, .bytes = 256, .type_bytes = 4}, large = small;
+    Send small = {.op = COLL_ALL_REDUCE, .bytes = 256}, large = small;
     large.bytes = 1 << 18;
     m.level[0].latency = 1e-3, m.level[0].rank_rate = 5e6;
     cost.bytes[0] = 256, cost.seconds[0] = 2 * machine_send(&m, &g, &small);

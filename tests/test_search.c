@@ -396,14 +396,14 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     m.measured = c;
     CHECK(machine_high_latency(&m, &g));
     Machine low = machine_low_latency(&m);
-    Send large = {.op = COLL_ALL_GATHER, .type_bytes = 4, .bytes = 1 << 20};
+    Send large = {.op = COLL_ALL_GATHER, .bytes = 1 << 20};
     double wire = machine_send(&low, &g, &large);
     CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
     orders_of(&o, &s, &m, (int[N_AXES]){4, 1, 1, 1});
     const AlongLine *l = &o.at[0].along[ALONG_D];
     for (int i = 0; i < 3; i++)
         for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {
-            Send send = {.op = ops[i], .type_bytes = 4, .bytes = bytes};
+            Send send = {.op = ops[i], .bytes = bytes};
             double halves = ops[i] == COLL_ALL_REDUCE ? 2 : 1;
             double line = halves * (l->wire.start + l->wire.rate * (double)bytes);
             CHECK(line <= machine_send(&low, &g, &send));

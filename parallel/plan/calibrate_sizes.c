@@ -19,8 +19,7 @@ static double formula(const Machine *m, const Placement *place, CollOp op, doubl
     SendGroup g = {.place = *place, .size = placement_ranks(place)};
     Machine described = *m;
     described.measured = NULL;
-    return machine_send(&described, &g,
-                        &(Send){.op = op, .bytes = (int64_t)bytes, .type_bytes = 4});
+    return machine_send(&described, &g, &(Send){.op = op, .bytes = (int64_t)bytes});
 }
 
 /* ---- which */

@@ -210,8 +210,7 @@ bool op_work(const Program *p, int i, const Widths *widths, bool first_micro_bat
 Send op_send(const Program *p, const Op *op) {
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
     return (Send){.op = op_info(op->kind)->op,
-                  .bytes = step_tensor_elements(p, whole) * whole->bytes,
-                  .type_bytes = whole->bytes};
+                  .bytes = step_tensor_elements(p, whole) * whole->bytes};
 }
 
 /* n ranks that follow each other along the axes, the last axis first: as many of its innermost

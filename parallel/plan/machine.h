@@ -29,7 +29,6 @@ enum { MAX_LEVELS = 4 }; // of a cluster: sockets, nodes, ...
  * all_gather, src of reduce_scatter, else the buffer). */
 typedef struct Send {
     CollOp op;
-    int32_t type_bytes; // of an element
     int64_t bytes;
 } Send;
 

@@ -135,7 +135,7 @@ static int64_t all_reduced(int64_t bytes, int type_bytes, int size, int rank) {
 /* Replicas that take local steps tell each other the mean of their losses. */
 static Sent mean_of_replicas(const StepLists *s) {
     Sent mean = {.group = replicas(s),
-                 .send = {.op = COLL_ALL_REDUCE, .type_bytes = 8, .bytes = 8},
+                 .send = {.op = COLL_ALL_REDUCE, .bytes = 8},
                  .what = "mean of replicas",
                  .times = 1};
     mean.received = all_reduced(8, 8, mean.group.size, mean.group.rank);
@@ -155,10 +155,9 @@ bool price_outer(const StepLists *s, Sent *sent, int *calls) {
     all = bytes[0] + layers_more(s) * (bytes[1] - bytes[0]);
     *calls = n[1] > n[0] ? n[1] : n[0]; // small models may have fewer tensors than fragments
     if (*calls == 0) return false;
-    *sent =
-        (Sent){.group = replicas(s),
-               .send = {.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = all / *calls},
-               .what = "outer step"};
+    *sent = (Sent){.group = replicas(s),
+                   .send = {.op = COLL_ALL_REDUCE, .bytes = all / *calls},
+                   .what = "outer step"};
     sent->received = all_reduced(all, sizeof(float), sent->group.size, sent->group.rank);
     return true;
 }

@@ -15,7 +15,7 @@ static CostLine lesser(CostLine a, CostLine b) {
  * (machine.c); or calibration_line where it was measured; of machine_low_latency the least of
  * both. */
 static CostLine line_of(const Machine *m, const SendGroup *g, CollOp op) {
-    Send few = {.op = op, .type_bytes = 4}, many = few;
+    Send few = {.op = op}, many = few;
     CostLine l;
     double none, below = 0, least = INFINITY; // of what was measured
     bool known = m->measured && calibration_line(m->measured, g, op, &l);
@@ -33,7 +33,7 @@ static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
     CostLine l = line_of(m, g, op);
     double part = machine_turn(m, g, op);
     if (part >= 1) return l;
-    l.start = part * l.start + (1 - part) * machine_send(m, g, &(Send){.op = op, .type_bytes = 4});
+    l.start = part * l.start + (1 - part) * machine_send(m, g, &(Send){.op = op});
     l.rate *= part;
     return l;
 }

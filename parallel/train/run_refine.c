@@ -52,7 +52,7 @@ static double move_seconds(const Run *r) {
     int p = r->group.size;
     int64_t state = 3 * (int64_t)sizeof(float) * config_parameters(&r->config);
     SendGroup all = {.place = {1, {p}, {1}}, .size = p, .label = "all"};
-    Send send = {.op = COLL_ALL_REDUCE, .type_bytes = sizeof(float), .bytes = state};
+    Send send = {.op = COLL_ALL_REDUCE, .bytes = state};
     double touched = (double)(r->m.arena[ARENA_PARAMS].used + r->m.arena[ARENA_OPTIMIZER].used);
     return (p > 1 ? machine_send(&r->plan->machine, &all, &send) : 0) + touched / page_rate;
 }
