@@ -228,6 +228,12 @@ says_early() { # WORDS OPTIONS...: no step is made
 }
 says 3 'step_00000004: checkpoint\|4 steps, 128 tokens\|as it was written' inspect ckpt
 works "a folder of a model" inspect spoilt
+works "llm.c's file of a model" convert --init mean --out mean.bin
+works "a folder of that file" convert --init mean.bin --out back
+works "which holds the same" cmp back/model.safetensors mean/model.safetensors
+refuses 1 "back is there already" convert --init mean.bin --out back
+says 3 'tokens, llm.c uint16\|llm.c version 3 (fp32)\|: safetensors' inspect good.bin mean.bin \
+    back/model.safetensors
 mkdir empty
 refuses 1 "without a checkpoint, a model, a tokenizer or tokens" inspect empty
 cp -r ckpt hurt
