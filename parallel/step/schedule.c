@@ -282,9 +282,7 @@ static void schedule_all(Scheduler *s) {
     while (s->next[n] < n) {
         double soonest;
         int before = look(s, &soonest);
-        if (s->window == WINDOW_NONE && s->n_open > 0) {
-            finish(s, s->open[0]);
-        } else if (before >= 0) {
+        if (before >= 0) {
             int i = s->next[before];
             run(s, i);
             s->next[before] = s->next[i];
@@ -360,7 +358,7 @@ void program_order(Program *p, const OpCost *costs, int window) {
     s.maker = s.reader + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
     find_makers(&s);
     find_deps(&s);
-    if (window > WINDOW_NONE) move_sums(&s);
+    move_sums(&s);
     schedule_all(&s);
     p->ordered = true;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next);

@@ -103,7 +103,7 @@ int schedule_window(const Overlap *overlap);
  *   qkv  = matmul  h1, qkv.weight         wait  h1
  *                                         qkv  = matmul  h1, qkv.weight
  *
- * costs: of p's operations as they stand. */
+ * costs: of p's operations as they stand. Not with WINDOW_NONE, where the list is not changed. */
 void program_order(Program *p, const OpCost *costs, int window);
 /* Local. The order in which every rank runs p. It has to be the same on all ranks, and on a
  * machine that only plans it, so costs are nominal ones: functions of sizes that all ranks have
