@@ -86,13 +86,15 @@ void die_set_wipe(void (*wipe)(void)) {
 
 /* Prints a message with one write(), so that lines of several ranks never interleave. A text that
  * begins with the name of a rank comes from group_agree: it is that rank's message, and this rank's
- * name is not put in front of it. */
+ * name is not put in front of it. Line ends and escapes in the name of a file are not printed. */
 static void put_line(const char *kind, const char *text, const char *where) {
     char line[1536];
     bool of_rank = strncmp(text, "rank ", 5) == 0 && isdigit((unsigned char)text[5]);
     const char *prefix = of_rank ? "" : rank_name.text;
     int n = snprintf(line, sizeof line, "%s: %s%s%s%s\n", program, prefix, kind, text, where);
     size_t len = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+    for (size_t i = 0; i < len; i++)
+        if (iscntrl((unsigned char)line[i])) line[i] = '?';
     line[len - 1] = '\n';
     if (wipe_line) wipe_line();
     fflush(stdout);

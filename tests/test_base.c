@@ -284,6 +284,15 @@ TEST(die_of_a_wrong_command_line_names_no_rank) {
     CHECK_STR(text, "prog: --lr must be between 0 and 1\n");
 }
 
+static void die_of_a_name(UNUSED void *arg) {
+    die_set_program("prog");
+    die_user("cannot open a\nb\033[2J\tc \303\274: it is not there");
+}
+
+TEST(die_of_a_name_of_two_lines_is_one_line) {
+    CHECK_CHILD(1, die_of_a_name, NULL, "prog: cannot open a?b?[2J?c \303\274: it is not there\n");
+}
+
 static void hook(int status) {
     fprintf(stderr, "hook %d;", status);
     die("a hook that dies itself"); // must not call the hook again

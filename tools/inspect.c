@@ -229,12 +229,6 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     return true;
 }
 
-/* Writes a line to stderr, after everything printed so far. */
-static void complain(const Err *e) {
-    fflush(stdout);
-    fprintf(stderr, "gpt-inspect: %s\n", e->text);
-}
-
 static bool is_in(const char *folder, const char *name) {
     char *path = mem_printf("%s/%s", folder, name);
     bool yes = io_exists(path);
@@ -315,7 +309,7 @@ static bool show_files(const char *path, struct dirent **names, int n, Err *e) {
         if (known && show(file, &why))
             shown++;
         else if (known)
-            complain(&why), bad++;
+            die_line("%s", why.text), bad++;
         mem_free(file);
     }
     if (bad) return err(e, "%s: %d of its files cannot be read", path, bad);
@@ -369,7 +363,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i <= n; i++) {
         Err e;
         if ((is_folder(argv[i]) ? show_folder : show)(argv[i], &e)) continue;
-        complain(&e);
+        die_line("%s", e.text);
         bad++;
     }
     tokenizer_free(tokenizer);
