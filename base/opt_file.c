@@ -135,7 +135,9 @@ static bool parse_json(const char *text, size_t n, OptFile *f, Err *e) {
 }
 
 bool opt_file_parse(const char *text, size_t n, OptFile *out, Err *e) {
+    static const char mark[] = "\xef\xbb\xbf"; // editors of Windows put it before UTF-8
     *out = (OptFile){0};
+    if (n >= 3 && memcmp(text, mark, 3) == 0) text += 3, n -= 3;
     const char *first = skip_space(text, text + n);
     bool json = first < text + n && *first == '{';
     bool ok = (json ? parse_json : parse_lines)(text, n, out, e);
