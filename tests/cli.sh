@@ -162,6 +162,9 @@ works "which is all that is printed" test "$(wc -w <out)" = 3
 # An export is complete: whoever gets the folder needs no other.
 printf 'one two' >words.txt
 works "a tokenizer of no pairs" tokenize train --text words.txt --vocab 257 --out signs
+printf three >'words[1].txt'
+works "a text with brackets in its name" tokenize encode --text 'words[1].txt'
+works "it is that text" test "$(wc -l <out)" = 6
 works "a vocabulary in new folders" tokenize train --text words.txt --vocab 257 --out new/signs
 works "it is there" test -s new/signs/vocab.json
 saved=(tokenize convert --tokenizer signs --out)

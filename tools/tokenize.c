@@ -77,13 +77,16 @@ static Texts open_texts(const char *pattern) {
     if (!pattern[0])
         die_usage("--text FILE is missing: name the text, a pattern, or - for the standard input");
     bool standard = strcmp(pattern, "-") == 0;
-    if (!standard && glob(pattern, 0, NULL, &found) != 0)
+    bool one = standard || io_exists(pattern); // also when its name has brackets or stars
+    if (!one && glob(pattern, 0, NULL, &found) != 0)
         die_user("no file matches --text %s: check the name", pattern);
-    x.n = standard ? 1 : (int)found.gl_pathc;
+    x.n = one ? 1 : (int)found.gl_pathc;
     x.names = mem_calloc((size_t)x.n, sizeof *x.names);
     x.maps = mem_calloc((size_t)x.n, sizeof *x.maps);
     for (int i = 0; i < x.n; i++) {
-        x.names[i] = mem_strdup(standard ? "the standard input" : found.gl_pathv[i]);
+        x.names[i] = mem_strdup(standard ? "the standard input"
+                                : one    ? pattern
+                                         : found.gl_pathv[i]);
         x.maps[i] = standard ? io_read(stdin, x.names[i]) : io_open(x.names[i]);
         x.n_bytes += x.maps[i].n;
     }
