@@ -300,12 +300,12 @@ COMPLETIONS := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 $(B)/man/%.1: $(B)/bin/%
 	@mkdir -p $(@D) && $< --help=man >$@
 install: all $(COMMANDS:%=$(B)/man/%.1)
-	install -d $(BIN) $(MAN) $(COMPLETIONS)
-	install $(COMMANDS:%=$(B)/bin/%) $(BIN)
-	install -m 644 $(COMMANDS:%=$(B)/man/%.1) $(MAN)
-	for name in $(COMMANDS); do install -m 644 tools/completion.bash $(COMPLETIONS)/$$name; done
+	install -d "$(BIN)" "$(MAN)" "$(COMPLETIONS)"
+	install $(COMMANDS:%=$(B)/bin/%) "$(BIN)"
+	install -m 644 $(COMMANDS:%=$(B)/man/%.1) "$(MAN)"
+	for name in $(COMMANDS); do install -m 644 tools/completion.bash "$(COMPLETIONS)/$$name"; done
 uninstall:
-	rm -f $(COMMANDS:%=$(BIN)/%) $(COMMANDS:%=$(MAN)/%.1) $(COMMANDS:%=$(COMPLETIONS)/%)
+	rm -f $(foreach name,$(COMMANDS),"$(BIN)/$(name)" "$(MAN)/$(name).1" "$(COMPLETIONS)/$(name)")
 clean:
 	rm -rf build build-* $(PROGRAMS)
 

@@ -436,16 +436,16 @@ refuses 2 "--units 2,x" bench_layouts --ranks 4 --units 2,x
 # What is installed: train_gpt, and the tools under names that no other program has; no benchmarks,
 # nothing of the tests.
 if [ "$programs" = "$top/build" ]; then
-    install=(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" DESTDIR="$dir/root" PREFIX=/usr)
+    install=(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" DESTDIR="$dir/new root" PREFIX=/usr)
     works "an installation" "${install[@]}" install
-    pages=root/usr/share/man/man1
+    pages='new root/usr/share/man/man1'
     works "its man pages" \
-        test "$(ls $pages | wc -l) $(grep -l '^.SH NAME' $pages/* | wc -l)" = "9 9"
-    works "its programs" test "$(cd root/usr/bin && echo *)" = \
+        test "$(ls "$pages" | wc -l) $(grep -l '^.SH NAME' "$pages"/* | wc -l)" = "9 9"
+    works "its programs" test "$(cd 'new root/usr/bin' && echo *)" = \
         "$(echo gpt-{convert,corpus,inspect,ledger,report,timeline,tokenize,whatif} train_gpt)"
-    works "they are those of build/bin" diff -r root/usr/bin "$programs/bin"
+    works "they are those of build/bin" diff -r 'new root/usr/bin' "$programs/bin"
     works "what was installed goes away" "${install[@]}" uninstall
-    works "all of it" test -z "$(find root ! -type d)"
+    works "all of it" test -z "$(find 'new root' ! -type d)"
 fi
 
 echo "$passed passed, $failed failed"
