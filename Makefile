@@ -18,7 +18,7 @@
 # A program is built as build/NAME and linked as ./NAME; build/bin has links with the names that `make install` gives
 # (train_gpt, gpt-tokenize, gpt-report ...), which documents use: PATH=$PWD/build/bin:$PATH is as good as an installation.
 #
-# Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, PREFIX, PEERS (of make bench)
+# Variables: CC=clang, CONFIG=asan|tsan|debug|mpich (own folder build-CONFIG), WERROR=-Werror, CFLAGS, CPPFLAGS, LDFLAGS, PREFIX, DESTDIR, PEERS (of make bench)
 #            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none
 #            CUDA=1 or 0: kernels for GPUs in train_gpt, or none (default: where nvcc and a GPU are); NVCC=/path/to/nvcc, NVCC_FLAGS
 MAKEFLAGS += -r
@@ -71,8 +71,8 @@ WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONF
 CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_static -lrt
 
 # names and lines for stack traces and profiles; with variables, for a debugger, it takes a sixth longer
-ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(if $(filter debug,$(CONFIG)),-g,-g1) $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CFLAGS)
-LDLIBS := -ljansson -lm -ldl -pthread $(MPI_LIBS)
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(if $(filter debug,$(CONFIG)),-g,-g1) $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CPPFLAGS) $(CFLAGS)
+LDLIBS := $(LDFLAGS) -ljansson -lm -ldl -pthread $(MPI_LIBS)
 MACHINE := $(shell $(CC) -dumpmachine)
 ARCH := $(firstword $(subst -, ,$(MACHINE)))
 # of a cross compiler, such as aarch64-linux-gnu-gcc, the other tools have the same prefix
@@ -85,7 +85,8 @@ CXX_FLAGS = -fno-tree-vectorize -std=c++17 \
     $(filter-out -std=c11 $(WARN),$(call quick,$(ALL_CFLAGS))) $(CXX_WARN) \
     -fno-exceptions -fno-rtti -fno-threadsafe-statics
 
-# layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>.
+# layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>. Its symbols
+# get new names, which those of -flto cannot.
 # SETS=portable leaves the others out.
 SETS := portable $(if $(filter x86_64,$(ARCH)),avx2 avx512 avx512_bf16 avx512_amx)
 SETS_FILE := layers/cpu/sets_$(if $(filter-out portable,$(SETS)),$(ARCH),any).c
@@ -184,7 +185,7 @@ $(B)/ranks_job: $(B)/tests/ranks_job.o $(B)/libgpt.a
 define set_rules
 $(B)/$(1)/layers/%.o: layers/%.c Makefile
 	@mkdir -p $$(@D)
-	$$(CC) $$(ALL_CFLAGS) $$(FLAGS_$(1)) -c -o $$@ $$<
+	$$(CC) $$(filter-out -flto%,$$(ALL_CFLAGS)) $$(FLAGS_$(1)) -c -o $$@ $$<
 $(B)/kernels_$(1).o: $(foreach f,$(LAYERS),$(B)/$(call set_of,$(1),$(f))/$(f:%.c=%.o))
 	@$(CROSS)ld -r -o $$@ $$^
 	@$(CROSS)objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
@@ -196,7 +197,7 @@ quick = $(if $(filter lint-% debug,$(CONFIG)),$(1),$(patsubst -O%,-O1,$(1)))
 $(B)/tests/test%.o $(B)/tests/mesh_run.o $(B)/tests/theory.o: \
     ALL_CFLAGS := $(call quick,$(ALL_CFLAGS))
 # of these lint sees the sources as each set has them
-$(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O%,$(ALL_CFLAGS)) -O1
+$(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O% -flto%,$(ALL_CFLAGS)) -O1
 # the callers of base/amx.h for the tests, with tile registers in plain C
 TILED_TEST := layers/matmul.c layers/matmul_tile.c $(FLOATS) layers/activation.c
 $(B)/tiles/%.o: %.c Makefile
