@@ -106,15 +106,29 @@ bool test_child_says(const char *file, int line, int status, void (*f)(void *), 
     return good;
 }
 
+/* The folder of this build's programs. Commands do not quote it: a path with spaces goes by a link.
+ */
+static const char *build_folder(void) {
+    static char path[1024];
+    if (*path) return path;
+    if (readlink("/proc/self/exe", path, sizeof path - 1) < 0) abort();
+    *strrchr(path, '/') = 0;
+    if (strchr(path, ' ')) {
+        const char *link = test_path("%s/build", test_tmpdir());
+        if (symlink(path, link)) abort();
+        snprintf(path, sizeof path, "%s", link);
+    }
+    return path;
+}
+
 int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...) {
-    char build[1024] = "", what[2048], command[4096];
+    char what[2048], command[4096];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    if (readlink("/proc/self/exe", build, sizeof build - 1) < 0) return -1;
-    *strrchr(build, '/') = 0;
-    snprintf(command, sizeof command, "cd '%s' && { BUILD='%s'; %s; } 2>&1", dir, build, what);
+    snprintf(command, sizeof command, "cd '%s' && { BUILD='%s'; %s; } 2>&1", dir, build_folder(),
+             what);
     FILE *f = popen(command, "r");
     if (!f) return -1;
     size_t have = 0, got;
@@ -171,12 +185,14 @@ char *test_changed(const char *text, const char *from, const char *to) {
 }
 
 const char *test_tmpdir(void) {
+    enum { LONGEST_BASE = 40 };
     static char path[32][96];
     static int n;
     if (!tmpdir[0]) {
         const char *base = getenv("TMPDIR");
-        snprintf(tmpdir, sizeof tmpdir, "%.40s/gpt_test_XXXXXX", base ? base : "/tmp");
-        if (!mkdtemp(tmpdir)) abort();
+        if (!base || strlen(base) > LONGEST_BASE) base = "/tmp"; // paths of tests are short arrays
+        snprintf(tmpdir, sizeof tmpdir, "%s/gpt_test_XXXXXX", base);
+        if (!mkdtemp(tmpdir)) die_user("cannot make a folder in %s: set TMPDIR to another", base);
         tmpdir_owner = getpid();
         atexit(remove_tmpdir);
     }

@@ -77,8 +77,9 @@ TEST(bench_gpu_script_rehearses) {
         ".", 0, "",
         "top=$PWD python=$(python3 -c 'import sys; print(sys.executable)'); mkdir %s/bin %s/in && "
         "ln -s $python $(command -v bash) $(command -v sh) $(command -v tr) %s/bin && cd %s/in && "
-        "PATH=%s/bin $python -B $top/tools/bench_gpu.py --rehearse --no-build --programs $BUILD "
-        "--out .. --stages facts,build,kernels,second --text $top/LICENSE "
+        "PATH=%s/bin $python -B \"$top/tools/bench_gpu.py\" --rehearse --no-build --programs "
+        "$BUILD "
+        "--out .. --stages facts,build,kernels,second --text \"$top/LICENSE\" "
         "--python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
         dir, dir, dir, dir, dir);
     json_t *kernels = json_load_file(test_path("%s/rehearsal-kernels.json", dir), 0, NULL);

@@ -32,8 +32,8 @@ static bool has_hostile(const char *dir) {
     char here[512];
     bool has =
         getcwd(here, sizeof here) &&
-        test_shell(dir, said, sizeof said, "${CC:-cc} -shared -fPIC -o hostile.so %s/%s -ldl", here,
-                   TEST_DATA("hostile.c")) == 0 &&
+        test_shell(dir, said, sizeof said, "${CC:-cc} -shared -fPIC -o hostile.so '%s/%s' -ldl",
+                   here, TEST_DATA("hostile.c")) == 0 &&
         test_shell(dir, said, sizeof said,
                    "HOSTILE=hello ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD=./hostile.so "
                    "$BUILD/train_gpt --version >out") == 0 &&
