@@ -68,10 +68,10 @@ if [ ! -s $run/steps ]; then
     if [ -n "${QUICK:-}" ]; then
         echo 30 >$run/steps
     else
-        # the fastest of a few steps tells how many steps fit
+        # a few steps tell how many fit; awk may read numbers as the locale writes them
         rm -f $run/speed.csv
         build/train_gpt "${model[@]}" --steps 8 --eval-every 0 --csv $run/speed.csv >/dev/null
-        awk -F, -v minutes="$minutes" '
+        LC_ALL=C awk -F, -v minutes="$minutes" '
             NR > 2 && $8 > 0 { ms[++n] = $8 }
             END { for (i in ms) { sum += ms[i] } steps = int(minutes * 60000 * n / sum)
                   print (steps < 60 ? 60 : steps > 3000 ? 3000 : steps) }' $run/speed.csv \
