@@ -99,7 +99,7 @@ if [ "$(id -u)" != 0 ]; then
         exit 1
     fi
 fi
-log=$(mktemp)
+log=$(mktemp) || exit 1 # it said why
 trap 'rm -f "$log"' EXIT
 install_packages() {
     # shellcheck disable=SC2086
