@@ -68,11 +68,12 @@ TEST(hostile_full_disk_keeps_the_checkpoint_before) {
     // a second checkpoint does not fit beside the first one
     SHELL(0, "step_00000010\nstep_00000020",
           ALONE
-          "mkdir run && mount -t tmpfs -o size=72k none run || exit 9; " TRAIN
+          "mkdir run && mount -t tmpfs -o size=1m none run && head -c 952K /dev/zero >run/more || "
+          "exit 9; " TRAIN
           "--steps 20 --save run --save-every 10 >out 2>err; test $? = 1 || exit 8; "
           "grep -q \"cannot write run/.*: No space left on device; free some space.*; --resume "
           "continues from step 10\" err && test $(grep -vc warning: err) = 1 || exit 7; "
-          "mount -o remount,size=1m run; " CONTINUES "'");
+          "rm run/more; " CONTINUES "'");
 }
 
 TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
