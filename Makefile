@@ -228,10 +228,11 @@ $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): $(B)/mpi.txt
 $(B)/mpi.txt: SAYS := $(MPI_SAYS)
+$(B)/mpi.txt: NOTE := $(if $(MPI_SAYS)$(filter 0,$(MPI)),,note: this build has no MPI, as $(MPICC) is not here (MPICC=/path/to/mpicc))
 $(B)/cuda.txt: SAYS := $(WITH_CUDA)
 $(CUDA_B)/nvcc.txt: SAYS := $(NVCC) $(NVCC_FLAGS) $(NVCC_MORE)
 $(B)/mpi.txt $(B)/cuda.txt $(CUDA_B)/nvcc.txt: always
-	@mkdir -p $(@D); echo "$(SAYS)" | cmp -s - $@ || echo "$(SAYS)" >$@
+	@mkdir -p $(@D); echo "$(SAYS)" | cmp -s - $@ || { echo "$(SAYS)" >$@; $(if $(NOTE),echo "$(NOTE)";) }
 
 # the commit is part of every run record
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
