@@ -590,8 +590,8 @@ TEST(calibration_is_measured_again_where_the_file_is_not_as_it_was) {
         char *change;
         const char *says, *then;
     } rows[] = {{"echo '{' >$f", "measuring again", "found again"},
-                {"chmod o+w $f", "other users can write the file (mode 646)", "found again"},
-                {"chmod g+w $f", "other users can write the file (mode 664)", "found again"},
+                {"chmod 646 $f", "other users can write the file (mode 646)", "found again"},
+                {"chmod 664 $f", "other users can write the file (mode 664)", "found again"},
                 {"rm $f; mkfifo $f", "", ""},
                 {"rm $f; mkdir $f", "", ""},
                 {"chown 65534 $f", "belongs to another user (65534)", "found again"}};
