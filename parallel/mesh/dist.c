@@ -116,8 +116,9 @@ static int next_axis(const Dist *now, const Dist *to, int i) {
     return now->shard[i].n < to->shard[i].n ? to->shard[i].axis[now->shard[i].n] : -1;
 }
 
-/* Makes a change of a type along one axis. */
-static bool change(Dist *now, Change *c, ChangeKind kind, int axis, int dim) {
+/* Applies one collective along one axis to the type `now`, and describes the collective in *c.
+ * Returns true. */
+static bool apply_change(Dist *now, Change *c, ChangeKind kind, int axis, int dim) {
     Axes one = {1, {(uint8_t)axis}};
     now->partial = axes_without(now->partial, one);
     if (kind == CHANGE_GATHER) now->shard[dim].n--;
@@ -126,22 +127,23 @@ static bool change(Dist *now, Change *c, ChangeKind kind, int axis, int dim) {
     return true;
 }
 
-/* The next collective towards `to`. Those that shrink the block come first (scatter), then those
- * that keep its size (reduce), then those that grow it (gather, innermost axis first): this order
- * moves the fewest bytes. */
-static bool step(Dist *now, const Dist *to, Change *c) {
+/* Applies the next collective towards `to`; false: none is left. Collectives that shrink the block
+ * come first (scatter), then those that keep its size (reduce), then those that grow it (gather,
+ * innermost axis first): this order moves the fewest bytes. */
+static bool next_change(Dist *now, const Dist *to, Change *c) {
     for (int i = 0; i < now->n_dims; i++) {
         int axis = next_axis(now, to, i);
         if (axis >= 0 && axes_has(now->partial, axis))
-            return change(now, c, CHANGE_SCATTER, axis, i);
+            return apply_change(now, c, CHANGE_SCATTER, axis, i);
     }
     for (int i = 0; i < now->partial.n; i++) {
         int axis = now->partial.axis[i];
-        if (!axes_has(to->partial, axis)) return change(now, c, CHANGE_REDUCE, axis, -1);
+        if (!axes_has(to->partial, axis)) return apply_change(now, c, CHANGE_REDUCE, axis, -1);
     }
     for (int i = 0; i < now->n_dims; i++) {
         const Axes *own = &now->shard[i];
-        if (own->n > to->shard[i].n) return change(now, c, CHANGE_GATHER, own->axis[own->n - 1], i);
+        if (own->n > to->shard[i].n)
+            return apply_change(now, c, CHANGE_GATHER, own->axis[own->n - 1], i);
     }
     return false;
 }
@@ -151,7 +153,7 @@ int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e
     Dist now = *from;
     int n = 0;
     if (!dist_check(from, e) || !dist_check(to, e)) return -1;
-    while (n < MAX_CHANGES && step(&now, to, &path[n])) n++;
+    while (n < MAX_CHANGES && next_change(&now, to, &path[n])) n++;
     if (dist_equal(&now, to)) return n;
     err(e, "%s -> %s: no collectives lead there", dist_print(from, a), dist_print(to, b));
     return -1;

@@ -42,14 +42,15 @@ Dist dist_make(const char *name, const char *dim0, Axes over0, const char *dim1,
 const char *dist_print(const Dist *d, char buf[DIST_TEXT]);
 void dist_name(char to[DIST_NAME], const char *name);             // truncated to DIST_NAME - 1
 void dist_join(char to[DIST_NAME], const char *a, const char *b); // a and b, likewise
-/* Local, pure. "sums" beside "ln1.mean_rstd": "ln1.sums", likewise. */
+/* Local, pure. `other` up to its first dot, then `name`: "ln1.mean_rstd" and "sums" make
+ * "ln1.sums". Truncated likewise. */
 void dist_beside(char to[DIST_NAME], const char *other, const char *name);
 bool dist_equal(const Dist *a, const Dist *b); // all but the name
 
 /* Local, pure. Type of y[M,N] = x[M,K] w[K,N] by rules 1 and 2; the result is called `name`.
  * False, with the reason, if a rule is broken. */
 bool dist_matmul(Dist *y, const char *name, const Dist *x, const Dist *w, Err *e);
-/* Local, pure. The type of x', x transposed: its dimensions in the other order. */
+/* Local, pure. The type of x', x transposed: the two dimensions exchanged. */
 Dist dist_transposed(const Dist *x);
 
 typedef enum { CHANGE_GATHER, CHANGE_SCATTER, CHANGE_REDUCE } ChangeKind;
@@ -62,11 +63,12 @@ typedef struct Change {
 } Change;
 enum { MAX_CHANGES = 2 * N_AXES };
 
-/* Local, pure. The collectives that change `from` into `to`, in order. Returns their number, or -1
- * with the reason: there are none, for what only a slice or a sum that appears would do. A pending
- * axis over which `to` is sharded becomes a reduce_scatter, any other an all_reduce. The order
- * moves the fewest bytes: first reduce_scatters, which shrink the block, then all_reduces, then
- * all_gathers, innermost axis first. */
+/* Local, pure. The collectives that change `from` into `to`, in order. Returns their number.
+ * Returns -1 with the reason if collectives alone cannot make the change: it would slice a
+ * replicated dimension, or add a pending sum. A pending axis over which `to` is sharded becomes a
+ * reduce_scatter, any other an all_reduce. The order moves the fewest bytes: first
+ * reduce_scatters, which shrink the block, then all_reduces, then all_gathers, innermost axis
+ * first. */
 int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e);
 
 #endif

@@ -43,30 +43,32 @@ HeadCopies grid_head_copies(const Grid *g, const Config *c) {
     return (HeadCopies){copies, n - first < copies ? n - first : copies, block - first};
 }
 
-/* Ranks whose neighbouring blocks of heads hold copies of one key head. Every rank takes part in
- * the split of the communicator. */
+/* Collective over the world. The communicator of the ranks whose neighbouring blocks of heads hold
+ * copies of one key head; NULL: heads are not copied. */
 static Comm *make_kv(Grid *g, const Config *c) {
     Axes hidden = grid_hidden_axes(g);
     HeadCopies h = grid_head_copies(g, c);
-    int of = mesh_block(&g->mesh, hidden) / h.max;
+    int group = mesh_block(&g->mesh, hidden) / h.max; // along the hidden axes
     if (h.max == 1) return NULL;
-    return world_split(g->world, group_along(g, hidden) * g->mesh.p + of, h.rank, "kv");
+    return world_split(g->world, group_along(g, hidden) * g->mesh.p + group, h.rank, "kv");
 }
 
-/* The communicator along axes that all have more than one rank; NULL: not made. */
-static Comm *find(const Grid *g, Axes real) {
+/* The communicator along axes whose sizes are all above 1; NULL: grid_make made none. */
+static Comm *find_comm(const Grid *g, Axes real) {
     for (int i = 0; i < g->n_comms; i++)
         if (axes_equal(g->comms[i].axes, real)) return g->comms[i].comm;
     return NULL;
 }
 
+/* Collective over the world. Makes a communicator for each list of axes, unless all its axes have
+ * size 1 or the communicator exists already. */
 static void add_groups(Grid *g, const char *const *lists, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char label[2 * N_AXES + 1];
         Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z becomes d where z has size 1
-        if (real.n == 0 || find(g, real)) continue;
+        if (real.n == 0 || find_comm(g, real)) continue;
         g->comms[g->n_comms].axes = real;
-        // in the order of the blocks that they hold
+        // ranks are ordered by the numbers of their blocks
         g->comms[g->n_comms++].comm = world_split(
             g->world, group_along(g, real), mesh_block(&g->mesh, real), axes_print(real, label));
     }
@@ -106,7 +108,7 @@ Comm *grid_comm(const Grid *g, Axes axes) {
     Axes real = mesh_real(&g->mesh, axes);
     if (real.n == 0) return NULL;
     if (axes.n == N_AXES) return g->all;
-    Comm *c = find(g, real);
+    Comm *c = find_comm(g, real);
     assert(c);
     return c;
 }

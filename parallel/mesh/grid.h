@@ -22,7 +22,7 @@ typedef struct Grid {
         Comm *comm;
     } comms[MAX_COMMS];
     int n_comms;
-    Comm *all;        // NULL: one rank
+    Comm *all;        // all ranks in their own order; NULL: one rank
     Comm *kv;         // ranks with copies of the same key and value heads; NULL: no copies
     bool local_steps; // each coordinate of d trains its own replica: grid_set_local_steps
 } Grid;
@@ -31,8 +31,8 @@ typedef struct Grid {
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c);
 /* Collective over the world. Frees the communicators. */
 void grid_free(Grid *g);
-/* Local. The grid of rank 0 of ranks that are not here: without communicators. local_steps: as
- * after grid_set_local_steps. */
+/* Local. The grid of rank 0 of a described cluster, whose ranks do not exist: without
+ * communicators. local_steps: as after grid_set_local_steps. */
 Grid grid_described(const Layout *l, bool local_steps);
 /* Local. The grid of a single rank. */
 const Grid *grid_one(void);
@@ -40,26 +40,26 @@ const Grid *grid_one(void);
  * the same coordinate of d: each replica takes local steps, and an outer step averages the replicas
  * (DiLoCo, parallel/step/outer.h). */
 void grid_set_local_steps(Grid *g);
-/* Local. Those of the axes along which every step sums: all of them; without d while replicas take
- * local steps, which an outer step averages. */
+/* Local. The axes of this list along which every step sums. With local steps d is left out: an
+ * outer step averages the replicas. */
 Axes grid_summed_axes(const Grid *g, Axes axes);
 /* Local. Number of replicas that take local steps: the size of d; 1 without local steps. */
 int grid_replicas(const Grid *g);
-/* Local. The communicator along these axes; NULL: one rank. All four named are all ranks in their
- * own order. Dies for axes without a communicator. */
+/* Local. The communicator along these axes; NULL: one rank. A list of all four axes means all ranks
+ * in their own order. Dies for axes without a communicator. */
 Comm *grid_comm(const Grid *g, Axes axes);
 
-/* Local. Heads sharded in n blocks: each has `heads` query heads and the `kv_heads` key and value
- * heads that they read. With fewer key heads than blocks, `copies` neighbouring blocks hold the
- * same key and value head. With `whole` key heads are never copied: blocks may stay empty
- * instead. */
+/* Local. Heads sharded in n blocks: each block has `heads` query heads and the `kv_heads` key and
+ * value heads that these query heads read. With fewer key heads than blocks, `copies` neighbouring
+ * blocks hold the same key and value head. With `whole` key heads are never copied: blocks may stay
+ * empty instead. */
 typedef struct HeadBlocks {
     int64_t heads, kv_heads, copies;
 } HeadBlocks;
 HeadBlocks head_blocks(const Config *c, int64_t n, bool whole);
-/* Local, pure. The ranks that hold copies of the key and value heads of this rank: how many there
- * are, and which of them this one is. max: the same of the largest such group, alike on all ranks;
- * 1: there are no copies. */
+/* Local, pure. The group of ranks that hold copies of this rank's key and value heads: its size,
+ * and this rank's index in it. max: the size of the largest such group, equal on all ranks; 1:
+ * heads are not copied. */
 typedef struct HeadCopies {
     int max, size, rank;
 } HeadCopies;

@@ -29,7 +29,7 @@ typedef struct Reader {
     Err *e;
 } Reader;
 
-/* Error text: the layout, the column of the mistake, the reason. */
+/* Returns false with the error text: the layout, the column of the mistake, the reason. */
 __attribute__((format(printf, 3, 4))) static bool wrong(const Reader *r, const char *at,
                                                         const char *fmt, ...) {
     char why[256];
@@ -40,8 +40,8 @@ __attribute__((format(printf, 3, 4))) static bool wrong(const Reader *r, const c
     return err(r->e, "layout \"%.80s\", column %d: %s", r->text, (int)(at - r->text) + 1, why);
 }
 
-/* ", did you mean "near"?", or "" without a near name. */
-static const char *mean(const char *near, char buf[64]) {
+/* Prints `, did you mean "near"?`; near = NULL: prints "". */
+static const char *did_you_mean(const char *near, char buf[64]) {
     buf[0] = 0;
     if (near) snprintf(buf, 64, ", did you mean \"%s\"?", near);
     return buf;
@@ -76,7 +76,7 @@ static bool add_axis(Reader *r, const char *at, char letter, int size) {
     return true;
 }
 
-/* d2.z1.x4.y2 */
+/* Reads the axes of a SPEC: d2.z1.x4.y2 */
 static bool read_axes(Reader *r, const char **p) {
     for (;; (*p)++) {
         const char *at = *p;
@@ -96,7 +96,7 @@ static bool set_flag(Reader *r, const char *at, const char *flag, unsigned *seen
     if (i == N_FLAGS)
         return wrong(r, at,
                      "unknown flag \"%.40s\"%s (flags are sp heads stay=y zero1 zero2 zero3)", flag,
-                     mean(opt_nearest(flag, flags, N_FLAGS), hint));
+                     did_you_mean(opt_nearest(flag, flags, N_FLAGS), hint));
     if (*seen & (1u << i)) return wrong(r, at, "%s given twice", flag);
     if (i >= FLAG_ZERO1 && *seen >> FLAG_ZERO1)
         return wrong(r, at, "one of zero1, zero2, zero3 is enough: each includes those before it");
@@ -110,7 +110,7 @@ static bool set_flag(Reader *r, const char *at, const char *flag, unsigned *seen
     return true;
 }
 
-/* sp+heads: the flags up to the end of the text */
+/* Reads the flags up to the end of the text: sp+heads */
 static bool read_flags(Reader *r, const char *p) {
     unsigned seen = 0;
     for (;; p++) {
@@ -134,11 +134,11 @@ static const NamedScheme *find_scheme(const Reader *r, const char *p) {
         if (strcmp(name, names[i]) == 0) return &named_schemes[i];
     }
     wrong(r, p, "unknown preset \"%.40s\"%s (or axes with sizes: d2.x4)", name,
-          mean(opt_nearest(name, names, N_SCHEMES), hint));
+          did_you_mean(opt_nearest(name, names, N_SCHEMES), hint));
     return NULL;
 }
 
-/* megatron, atp:4x2, cube:2 */
+/* Reads a preset: megatron, atp:4x2, cube:2 */
 static bool read_preset(Reader *r, const char **p, int ranks) {
     const NamedScheme *of = find_scheme(r, *p);
     int n = 0, size[N_AXES] = {ranks};
@@ -180,7 +180,7 @@ bool layout_parse(Layout *l, const char *text, int p, Err *e) {
     if (p && made != p)
         return err(e, "layout: %.80s makes %d rank%s, there %s %d", text, made,
                    made == 1 ? "" : "s", p == 1 ? "is" : "are", p);
-    if (l->stay) l->sp = false; // stay implies it
+    if (l->stay) l->sp = false; // stay=y implies sp
     return true;
 }
 
@@ -210,7 +210,7 @@ Layout layout_of_sizes(const int size[N_AXES]) {
     return l;
 }
 
-/* --- distributions  ------------------------------------------------------------------------- */
+/* --- distributions ------------------------------------------------------------------------- */
 
 /* The named axes, without those of size 1. */
 static Axes axes_here(const Layout *l, const char *text) {
@@ -220,6 +220,7 @@ static Axes axes_here(const Layout *l, const char *text) {
     return here;
 }
 
+/* The type of a matrix; axes of size 1 are left out. */
 static Dist matrix(const Layout *l, const char *name, const char *dim0, const char *cut0,
                    const char *dim1, const char *cut1) {
     return dist_make(name, dim0, axes_here(l, cut0), dim1, axes_here(l, cut1));
@@ -233,8 +234,8 @@ Dist layout_residual(const Layout *l) {
     return matrix(l, "x", "T", layout_tokens_over_x(l) ? "d.z.x" : "d.z", "C", "y");
 }
 
-/* A hidden tensor, between a column-parallel and a row-parallel layer: QKV, attention's output, the
- * MLP's activation. */
+/* The stored type of a hidden tensor, which lies between a column-parallel and a row-parallel
+ * layer: QKV, attention's output, the MLP's activation. */
 static Dist hidden(const Layout *l, const char *name, const char *dim) {
     if (l->stay) return matrix(l, name, "T", "d.z.x", dim, "y");
     return matrix(l, name, "T", "d.z", dim, l->heads ? "x.y" : "x");

@@ -62,17 +62,18 @@ typedef struct LinearDist {
     Dist x_stored, w_stored, y_stored;
 } LinearDist;
 
-/* A named scheme, which as a preset is a SPEC whose sizes follow a colon, outermost first: `sizes`
- * of them. One size for several axes is the size of each. */
+/* A named scheme. As a preset of --layout its name is followed by a colon and `sizes` sizes,
+ * outermost axis first: atp:4x2. One size for several axes is the size of each: cube:2. A scheme of
+ * one axis may leave the colon and the size out: all ranks are on this axis. */
 typedef struct NamedScheme {
     const char *name, *axes;
     int sizes;
-    Layout flags; // and nothing but flags
+    Layout flags; // only sp, heads and stay are set
 } NamedScheme;
 enum { N_SCHEMES = 10 };
 extern const NamedScheme named_schemes[N_SCHEMES];
 
-/* Local, pure. Reads a SPEC or preset for p ranks (p = 0: for as many as it says). Errors suggest
+/* Local, pure. Reads a SPEC or preset for p ranks; p = 0: for any number of ranks. Errors suggest
  * the nearest flag or preset, or say how many ranks the sizes make and how many there are. */
 bool layout_parse(Layout *l, const char *text, int p, Err *e);
 /* Local, pure. The canonical SPEC, which layout_parse reads back. */
@@ -82,15 +83,16 @@ int layout_ranks(const Layout *l);
 Layout layout_of_sizes(const int size[N_AXES]);
 /* Local. The layout of a single rank. */
 Layout layout_one(void);
-/* Local, pure. The layout in every order of its ranks that a cluster can tell apart. Units hold
- * unit[0] ranks, larger ones unit[1], ...: a socket, a node. A unit that the job does not fill
- * evenly is ignored; at most three others are allowed. A unit may be any tile of the mesh. Returns
- * a new array (mem_free) of *n layouts. */
+/* Local, pure. The orders of the layout's ranks that differ in cost on a cluster of nested units:
+ * unit[0] ranks share the smallest unit (a socket), unit[1] the next (a node), and so on. A unit
+ * that the job does not fill evenly is ignored; at most three others are allowed. A unit may be any
+ * tile of the mesh. Returns a new array (mem_free) of *n layouts. */
 Layout *layout_orders(const Layout *l, const int *unit, int n_units, int *n);
 
 /* Local, pure. Types of a linear layer's tensors. */
 LinearDist layout_linear(const Layout *l, LinearKind kind);
-/* Local, pure. The residual stream x[T, C]. And: are its tokens sharded over x (sp, stay=y)? */
+/* Local, pure. The type of the residual stream x[T, C]; and whether its tokens are sharded over x
+ * (sp, stay=y). */
 Dist layout_residual(const Layout *l);
 bool layout_tokens_over_x(const Layout *l);
 /* Local, pure. Axes over which flat parts of a matrix's weight, gradient and moments are sharded,

@@ -65,15 +65,15 @@ typedef struct Mesh {
 } Mesh;
 
 /* Local. Appends a factor as the innermost. Size 1 is dropped and a neighbour of the same axis is
- * merged, so lists that mean the same order are equal. False, and the list is as it was, when it
- * would have more than MAX_FACTORS. */
+ * merged, so lists that mean the same order are equal. False: the list is full (MAX_FACTORS) and
+ * stays unchanged. */
 bool factors_add(Factors *f, int axis, int size);
 /* Local. The mesh of these factors seen from a rank; axes without a factor have size 1. */
 Mesh mesh_make(const Factors *f, int rank);
 /* Local. Coordinates of a rank. */
 void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]);
 
-/* Local, pure. Parts of so many elements that hold n. */
+/* Local, pure. n / part rounded up: the number of parts of `part` elements that hold n elements. */
 static inline int64_t div_up(int64_t n, int64_t part) {
     return (n + part - 1) / part;
 }
@@ -106,7 +106,7 @@ static inline bool axes_parse(Axes *a, const char *text) {
     }
     return false;
 }
-static inline Axes axes_of(const char *text) { // axes_parse of a constant
+static inline Axes axes_of(const char *text) { // axes_parse of a text known to be right
     Axes a;
     bool known = axes_parse(&a, text);
     assert(known);
@@ -115,11 +115,11 @@ static inline Axes axes_of(const char *text) { // axes_parse of a constant
 const char *axes_print(Axes a, char buf[2 * N_AXES + 1]);
 bool axes_equal(Axes a, Axes b);
 Axes axes_join(Axes outer, Axes inner);
-Axes axes_without(Axes a, Axes others);
+Axes axes_without(Axes a, Axes others); // a without the axes that are in others
 /* Local. a without its axes of size 1 on this mesh. */
 Axes mesh_real(const Mesh *m, Axes a);
-/* Local. Number of blocks of a dimension sharded over these axes, and the block that this rank, or
- * another one, holds. */
+/* Local. A dimension is sharded over these axes. mesh_blocks: the number of its blocks. mesh_block:
+ * the number of the block that this rank holds; mesh_block_of: that another rank holds. */
 static inline int mesh_blocks(const Mesh *m, Axes a) { // inline: the search asks often
     int n = 1;
     for (int i = 0; i < a.n; i++) n *= m->size[a.axis[i]];

@@ -41,11 +41,13 @@ Widths widths_of(const Config *c, const Grid *g) {
     return w;
 }
 
-static DimShard side(int64_t size) {
+/* A dimension without real elements. */
+static DimShard dim_empty(int64_t size) {
     return (DimShard){.size = size};
 }
 
-static void add(DimShard *d, int64_t global, int64_t n, int64_t local, bool first) {
+/* Appends a range; one of no elements is left out. */
+static void add_range(DimShard *d, int64_t global, int64_t n, int64_t local, bool first) {
     if (n <= 0) return;
     d->s = mem_realloc(d->s, (size_t)d->n + 1, sizeof *d->s);
     d->s[d->n++] = (DimRange){global, n, local, first};
@@ -53,34 +55,33 @@ static void add(DimShard *d, int64_t global, int64_t n, int64_t local, bool firs
 
 /* The block [begin, begin + size) of a dimension of `all` elements, padded to `padded`. */
 static DimShard block(int64_t begin, int64_t size, int64_t all, int64_t padded) {
-    DimShard d = side(padded);
-    add(&d, begin, real(begin, size, all), 0, true);
+    DimShard d = dim_empty(padded);
+    add_range(&d, begin, real(begin, size, all), 0, true);
     return d;
 }
 
 /* Blocks `from` to `from` + n - 1, each [q | k | v] of its heads. */
-static DimShard qkv_side(const Config *c, const Widths *w, int64_t copies, int64_t from,
-                         int64_t n) {
-    DimShard d = side(n * w->qkv);
+static DimShard qkv_dim(const Config *c, const Widths *w, int64_t copies, int64_t from, int64_t n) {
+    DimShard d = dim_empty(n * w->qkv);
     for (int64_t i = 0; i < n; i++) {
         int64_t b = from + i, at = i * w->qkv, D = w->D, kv = b / copies * w->Hkv;
         int64_t q_n = real(b * w->H, w->H, c->heads),
                 kv_n = q_n ? real(kv, w->Hkv, c->kv_heads) : 0;
         bool first = b % copies == 0;
-        add(&d, b * w->att, q_n * D, at, true);
-        add(&d, (c->heads + kv) * D, kv_n * D, at + w->H * D, first);
-        add(&d, (c->heads + c->kv_heads + kv) * D, kv_n * D, at + (w->H + w->Hkv) * D, first);
+        add_range(&d, b * w->att, q_n * D, at, true);
+        add_range(&d, (c->heads + kv) * D, kv_n * D, at + w->H * D, first);
+        add_range(&d, (c->heads + c->kv_heads + kv) * D, kv_n * D, at + (w->H + w->Hkv) * D, first);
     }
     return d;
 }
 
 /* Blocks `from` to `from` + n - 1 of the MLP's features, each [gate | up] with swiglu. */
-static DimShard up_side(const Config *c, const Widths *w, int64_t from, int64_t n) {
-    DimShard d = side(n * w->up);
+static DimShard up_dim(const Config *c, const Widths *w, int64_t from, int64_t n) {
+    DimShard d = dim_empty(n * w->up);
     for (int64_t i = 0; i < n; i++)
         for (int64_t part = 0; part < w->up / w->F; part++) {
             int64_t f = (from + i) * w->F;
-            add(&d, part * c->ffn + f, real(f, w->F, c->ffn), i * w->up + part * w->F, true);
+            add_range(&d, part * c->ffn + f, real(f, w->F, c->ffn), i * w->up + part * w->F, true);
         }
     return d;
 }
@@ -95,11 +96,11 @@ DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool w
     case FEATURES_RESIDUAL:
         return wide ? block(0, C, C, w.C_all) : block(w.C_0, w.C, C, w.C);
     case FEATURES_QKV:
-        return qkv_side(c, &w, copies, from, n);
+        return qkv_dim(c, &w, copies, from, n);
     case FEATURES_ATT:
         return block(from * w.att, n * w.att, c->heads * w.D, n * w.att);
     case FEATURES_UP:
-        return up_side(c, &w, from, n);
+        return up_dim(c, &w, from, n);
     case FEATURES_ACT:
         return block(from * w.F, n * w.F, c->ffn, n * w.F);
     case FEATURES_ONE:
@@ -108,25 +109,26 @@ DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool w
     return block(0, 1, 1, 1);
 }
 
-static bool is(const Tensor *t, const char *tail) {
+static bool ends_with(const Tensor *t, const char *tail) {
     size_t n = strlen(t->name), k = strlen(tail);
     return n >= k && strcmp(t->name + n - k, tail) == 0;
 }
 
-/* Matrices: those are the tensors with weight decay, but for the table of positions. */
+/* Matmul weights are the tensors with weight decay, except the table of positions. */
 bool shard_has_flat_parts(const TensorTable *t, int i) {
-    return t->t[i].decay && !is(&t->t[i], "wpe");
+    return t->t[i].decay && !ends_with(&t->t[i], "wpe");
 }
 
 Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
     const Tensor *x = &t->t[i];
     if (shard_has_flat_parts(t, i)) return axes_of("d");
-    bool of_hidden = is(x, "qkv.bias") || is(x, "up.bias");
-    bool tokens_over_x = layout_tokens_over_x(l) && l->size[AXIS_X] > 1; // as in its type
+    bool of_hidden = ends_with(x, "qkv.bias") || ends_with(x, "up.bias");
+    // types do not name an x of size 1
+    bool tokens_over_x = layout_tokens_over_x(l) && l->size[AXIS_X] > 1;
     return tokens_over_x && (l->stay || !of_hidden) ? axes_of("d.z.x") : axes_of("d.z");
 }
 
-/* The rows of a weight whose input features are sharded as `kind`; with stay=y over x instead. */
+/* The rows of a weight matrix: sharded as its input features (kind); with stay=y over x instead. */
 static DimShard rows_in(const Config *c, const Grid *g, FeatureKind kind, int64_t rows,
                         int64_t all) {
     int64_t x = g->mesh.coord[AXIS_X];
@@ -134,38 +136,39 @@ static DimShard rows_in(const Config *c, const Grid *g, FeatureKind kind, int64_
     return shard_features(c, g, kind, kind != FEATURES_RESIDUAL);
 }
 
-/* The rows and columns of a tensor in this rank's block, and the axes that shard it. */
-static void sides(const TensorTable *table, const Tensor *t, const Grid *g, DimShard *rows,
-                  DimShard *cols, Axes *axes) {
+/* The rows and columns of a tensor in this rank's block, and the axes that shard them. */
+static void block_dims(const TensorTable *table, const Tensor *t, const Grid *g, DimShard *rows,
+                       DimShard *cols, Axes *axes) {
     const Config *c = &table->config;
     Widths w = widths_of(c, g);
     FeatureKind across = FEATURES_RESIDUAL;
     bool wide = false;
-    *rows = side(0), *axes = axes_of("x.y"); // of a matmul weight
-    if (is(t, "wte") || is(t, "head")) {
+    *rows = dim_empty(0), *axes = axes_of("x.y"); // of a matmul weight
+    if (ends_with(t, "wte") || ends_with(t, "head")) {
         *rows = block(w.V_0, w.V, c->vocab, w.V);
         wide = true;
-    } else if (is(t, "qkv.bias") || is(t, "up.bias")) {
-        across = is(t, "qkv.bias") ? FEATURES_QKV : FEATURES_UP, *axes = grid_hidden_axes(g);
-    } else if (is(t, "qkv.weight") || is(t, "up.weight")) {
+    } else if (ends_with(t, "qkv.bias") || ends_with(t, "up.bias")) {
+        across = ends_with(t, "qkv.bias") ? FEATURES_QKV : FEATURES_UP, *axes = grid_hidden_axes(g);
+    } else if (ends_with(t, "qkv.weight") || ends_with(t, "up.weight")) {
         *rows = rows_in(c, g, FEATURES_RESIDUAL, w.rows_C, c->channels);
-        across = is(t, "qkv.weight") ? FEATURES_QKV : FEATURES_UP, wide = true;
-    } else if (is(t, "attn_out.weight")) {
+        across = ends_with(t, "qkv.weight") ? FEATURES_QKV : FEATURES_UP, wide = true;
+    } else if (ends_with(t, "attn_out.weight")) {
         *rows = rows_in(c, g, FEATURES_ATT, w.rows_att, c->heads * w.D);
-    } else if (is(t, "down.weight")) {
+    } else if (ends_with(t, "down.weight")) {
         *rows = rows_in(c, g, FEATURES_ACT, w.rows_F, c->ffn);
     } else {
         *axes = axes_of("y");
     }
     if (across == FEATURES_RESIDUAL && t->cols != c->channels)
-        die("%s: sides() does not say which of its %lld columns a rank holds", t->name,
+        die("%s: block_dims() does not say which of its %lld columns a rank holds", t->name,
             (long long)t->cols);
     if (rows->size == 0) *rows = block(0, t->rows, t->rows, t->rows);
     *cols = shard_features(c, g, across, wide);
 }
 
-/* Splits the block into equal flat parts. The parts of the moments are the smallest; coarser parts
- * are whole numbers of them. */
+/* Splits a tensor's block into equal flat parts for each storage: weights, gradients, moments, bf16
+ * copies. The parts of the moments are the smallest; every other part is a whole number of these.
+ * axes: those that shard the block. */
 static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool bf16_copies) {
     const StoreKind kinds[N_PARTS] = {[PART_PARAM] = bf16_copies ? STORE_MOMENTS : STORE_PARAM,
                                       [PART_GRAD] = STORE_GRAD,
@@ -184,7 +187,7 @@ static void split_flat(TensorTable *table, int i, const Grid *g, Axes axes, bool
         t->first[part] = true;
         for (int axis = 0; axis < N_AXES; axis++)
             if (g->mesh.coord[axis] && !axes_has(a, axis) && !axes_has(axes, axis) &&
-                // each replica has its own gradients
+                // with local steps each replica has its own gradients
                 !(part == PART_GRAD && axis == AXIS_D && g->local_steps))
                 t->first[part] = false;
     }
@@ -194,7 +197,7 @@ static void shard_tensor(TensorTable *table, int i, const Grid *g, bool bf16_cop
     Tensor *t = &table->t[i];
     DimShard rows, cols;
     Axes axes;
-    sides(table, t, g, &rows, &cols, &axes);
+    block_dims(table, t, g, &rows, &cols, &axes);
     t->local_rows = rows.size, t->local_cols = cols.size;
     t->n_rects = 0;
     t->rects = mem_realloc(t->rects, (size_t)(rows.n * cols.n) + 1, sizeof *t->rects);
@@ -211,7 +214,7 @@ static void shard_tensor(TensorTable *table, int i, const Grid *g, bool bf16_cop
     split_flat(table, i, g, axes, bf16_copies);
 }
 
-/* Shards t as the same tensor of another layer is sharded. */
+/* Shards t like the same tensor of another layer. */
 static void shard_alike(Tensor *t, const Tensor *other) {
     t->local_rows = other->local_rows, t->local_cols = other->local_cols;
     t->n_rects = other->n_rects;

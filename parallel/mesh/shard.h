@@ -33,7 +33,7 @@ typedef struct Widths {
     int64_t qkv, att, up, F; // stored blocks: (H+2Hkv)D, HD, F or 2F, F
     int64_t blocks;          // blocks in the output of a local matmul: Y with heads, else 1
     int64_t rows_C, rows_att, rows_F; // stay=y: local rows of a weight
-    // of a row on all ranks: parts that have statistics, of which a block is one; --exact: a panel
+    // parts of a whole row, each with its own statistics: the blocks of all ranks; --exact: panels
     int64_t parts_C, parts_V;
 } Widths;
 
@@ -63,13 +63,14 @@ typedef enum {
     FEATURES_ACT,
     FEATURES_ONE // one number per token
 } FeatureKind;
-/* Local, pure. As a tensor is stored; or wide, as an operand of a matmul: all channels, and of
- * hidden tensors with `heads` the Y blocks of the group along y. */
+/* Local, pure. The features of a local activation: as it is stored, or wide, as an operand of a
+ * matmul. Wide, the residual stream has all channels, and a hidden tensor has with `heads` the Y
+ * blocks of the group along y. */
 DimShard shard_features(const Config *c, const Grid *g, FeatureKind kind, bool wide);
 
 /* Local. Shards every tensor of the table for this rank. bf16_copies: matmuls read a bf16 copy, so
  * only AdamW reads the fp32 weights. These master weights are then sharded as the moments are: with
- * zero1 and zero2 no rank holds the master weights of others. */
+ * zero1 and zero2 a rank holds the master weights that it updates, and no others. */
 void shard_tensors(TensorTable *t, const Grid *g, bool bf16_copies);
 /* Local. Is tensor i a matmul weight, whose block is split into flat parts over z (and d with
  * zero)? wpe is not. */
