@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Where the value of an option lies in Options. */
+/* Offset of an option's value in Options. options_table adds the address of the Options. */
 #define AT(member) ((void *)offsetof(Options, member))
 
 static const Opt rows[] = {

@@ -1,6 +1,7 @@
 #include "parallel/train/options.h"
 
-/* Notes shared by several rows. */
+/* The rows: names of other programs, the option here (NULL: none), a note (NULL: none). First the
+ * notes that several rows share. */
 #define TOKENS "in tokens: sequences times --seq"
 #define MODEL_KEY                                                                                  \
     "a key of --model: joined by commas, with layers= heads= kv_heads= channels= ffn= seq= vocab="

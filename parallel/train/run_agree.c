@@ -26,7 +26,8 @@ static void facts_free(Facts *f) {
     *f = (Facts){0};
 }
 
-/* The values of all ranks, each NUL-terminated, one rank's after the other's (mem_free). */
+/* Collective. The values of all ranks (mem_free). Those of rank r begin at byte r * *each; each
+ * value ends with a NUL, and NULs fill the rest. */
 static char *gather_values(const Facts *f, const Group *g, size_t *each) {
     size_t n = 1, *sizes = mem_calloc((size_t)g->size, sizeof *sizes);
     for (int i = 0; i < f->n; i++) n += strlen(f->at[i].value) + 1;
@@ -40,7 +41,8 @@ static char *gather_values(const Facts *f, const Group *g, size_t *each) {
     return all;
 }
 
-/* Long values are shown from shortly before the first difference. */
+/* The part of a value to print: a long value from shortly before its first difference from
+ * `other`. */
 static const char *shown(const char *value, const char *other) {
     enum { LONG = 80, BEFORE = 20 };
     size_t same = 0;
@@ -48,16 +50,17 @@ static const char *shown(const char *value, const char *other) {
     return strlen(value) > LONG && same > BEFORE ? value + same - BEFORE : value;
 }
 
-/* The ranks that have the value of `rank`, and what rank 0 has. */
-static void describe(Err *e, const char *name, const char *const *value, int size, int rank) {
-    int *item = mem_calloc((size_t)size, sizeof *item), n = 0;
+/* Error text of a fact: the ranks with the same value as `rank`, this value, and that of rank 0. */
+static void describe_difference(Err *e, const char *name, const char *const *value, int size,
+                                int rank) {
+    int *alike = mem_calloc((size_t)size, sizeof *alike), n = 0;
     char ranks[60];
     for (int r = rank; r < size; r++)
-        if (strcmp(value[r], value[rank]) == 0) item[n++] = r;
-    detect_list(ranks, sizeof ranks, item, n);
+        if (strcmp(value[r], value[rank]) == 0) alike[n++] = r;
+    detect_list(ranks, sizeof ranks, alike, n);
     err(e, "rank%s %s %s started with %s %.120s, rank 0 with %.120s", n > 1 ? "s" : "", ranks,
         n > 1 ? "were" : "was", name, shown(value[rank], value[0]), shown(value[0], value[rank]));
-    mem_free(item);
+    mem_free(alike);
 }
 
 bool facts_agree(Facts *f, const Group *g, Err *e) {
@@ -67,12 +70,14 @@ bool facts_agree(Facts *f, const Group *g, Err *e) {
     bool same = true;
     for (int r = 0; r < g->size; r++) value[r] = all + (size_t)r * each;
     for (int i = 0; same && i <= f->n; i++) { // one more: another rank may have more facts
+        // the lowest rank whose value differs from that of rank 0
         int other = 0;
         for (int r = g->size - 1; r > 0; r--)
             if (strcmp(value[r], value[0]) != 0) other = r;
         same = other == 0;
         if (!same)
-            describe(e, i < f->n ? f->at[i].name : "other options than", value, g->size, other);
+            describe_difference(e, i < f->n ? f->at[i].name : "other options than", value, g->size,
+                                other);
         for (int r = 0; r < g->size; r++) value[r] += strlen(value[r]) + 1;
     }
     mem_free(value), mem_free(all);
@@ -86,7 +91,8 @@ static bool are_processes(const Run *r) {
     return r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
 }
 
-/* Sets that are named may differ, but round differently. */
+/* Compares the sets of kernels. Different sets round differently: --exact and --audit-every need
+ * the same set on all ranks, other runs get a warning. */
 static void agree_on_kernels(const Run *r) {
     const char *needs = r->o->exact ? "--exact" : r->o->audit_every ? "--audit-every" : NULL;
     Facts f = {0};
@@ -110,7 +116,7 @@ void run_agree_on_options(Run *r) {
     }
     if (!facts_agree(&f, &r->group, &e)) die_usage("%s", e.text);
     agree_on_kernels(r);
-    // Nodes of several kinds may have builds of their own, which round in their own ways.
+    // Nodes of several kinds may need different builds of one commit, which may round differently.
     facts_add(&f, mem_strdup("a program of checksum"), mem_strdup(version_build()));
     if (facts_agree(&f, &r->group, &e)) return;
     if (r->o->exact) die_usage("%s: --exact needs the same build on every rank", e.text);
@@ -119,6 +125,7 @@ void run_agree_on_options(Run *r) {
 
 /* ---- files ---- */
 
+/* Adds the size of a file and a checksum of some of its blocks. */
 static void add_file(Facts *f, const char *option, const char *path) {
     uint64_t n_bytes;
     uint32_t crc;
@@ -133,7 +140,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The files of a folder that belong to a model, a checkpoint or a tokenizer. */
+/* The paths of the files in a folder that belong to a model, a checkpoint or a tokenizer, sorted;
+ * returns their number. */
 static int list_folder(const char *path, char ***names) {
     static const char *const endings[] = {".json", ".safetensors", ".txt", ".bin"};
     int n = 0;
@@ -152,6 +160,7 @@ static int list_folder(const char *path, char ***names) {
     return n;
 }
 
+/* Adds the number of files, then each file. */
 static void add_files(Facts *f, const char *option, const char *text, char *const *path, int n) {
     facts_add(f, mem_printf("--%s %s of", option, text),
               mem_printf("%d file%s", n, n == 1 ? "" : "s"));

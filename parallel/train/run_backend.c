@@ -16,7 +16,7 @@
 
 enum { AUTO, CPU, CUDA }; // values of --backend
 
-/* An option of the run that CUDA does not support; NULL: none. */
+/* Names an option of the run that CUDA does not support; NULL: there is none. */
 static const char *asks_for_cpu(const Run *r) {
     if (r->o->exact) return "--exact has no CUDA kernels";
     if (r->o->check_tp) return "--check-tp compares tensors in host memory";
@@ -30,8 +30,8 @@ void run_check_backend(const Run *r) {
     if (why) die_usage("--backend cuda: %s", why);
 }
 
-/* Collective. Number of ranks on this rank's device. A launcher may show each rank its device as
- * number 0. */
+/* Collective. Number of ranks on this rank's device. Devices are compared by id, since a launcher
+ * may show every rank its device as number 0. */
 static int count_sharing(const Run *r) {
     enum { ID = sizeof r->device.facts.id };
     char *all = mem_calloc((size_t)r->group.size, ID);
@@ -42,7 +42,7 @@ static int count_sharing(const Run *r) {
     return n;
 }
 
-/* Collective. Does every rank have a working device? Then sets r->device. */
+/* Collective. Sets r->device if every rank has a working device; false, with the reason, if not. */
 static bool find_device(Run *r, Err *e) {
     int n = device_count(e);
     if (n > 0) r->device.index = r->node.before % n;
@@ -54,22 +54,22 @@ static bool find_device(Run *r, Err *e) {
     return true;
 }
 
-/* Collective. Why the devices of the ranks cannot be used; NULL: they can. */
-static const char *keeps_from_devices(Run *r, Err *e) {
+/* Collective. Why the devices of the ranks cannot be used; NULL: they can be. */
+static const char *device_obstacle(Run *r, Err *e) {
     bool processes = r->group.size > 1 && strcmp(world_backend(r->world), "threads") != 0;
-    const char *why = asks_for_cpu(r); // perhaps of this rank only
+    const char *why = asks_for_cpu(r); // ranks may have different --kernels
     if (!group_agree(&r->group, !why || err(e, "%s", why), e)) return e->text;
     if (!group_all(&r->group, !processes || r->device.ranks <= 1))
         return "processes do not share a GPU: start one for each, or ranks as threads (--ranks)";
     return r->group.size == 1 || world_devices_fit(r->world, e) ? NULL : e->text;
 }
 
-/* Collective. Does any rank have a device, or the driver of one? */
+/* Collective. Does any rank have a device, or at least NVIDIA's driver? */
 static bool some_device(const Run *r) {
     return !group_all(&r->group, device_count(NULL) == 0 && access("/dev/nvidiactl", F_OK) != 0);
 }
 
-/* Collective. Says so when the GPUs are of several kinds. */
+/* Collective. Warns if the GPUs of the ranks are of several kinds. */
 static void warn_unlike(Run *r) {
     char first[sizeof r->device.facts.name];
     const char *mine = r->device.facts.name;
@@ -86,14 +86,14 @@ void run_open_backend(Run *r) {
     Err e = {{0}};
     r->kernels = kernels_cpu(r->set);
     bool found = r->o->backend != CPU && find_device(r, &e);
-    const char *why = found ? keeps_from_devices(r, &e) : e.text;
+    const char *why = found ? device_obstacle(r, &e) : e.text;
     if (r->o->backend == CUDA && why) die_usage("--backend cuda: %s", why);
     if (r->o->backend == AUTO && why && (found || some_device(r)))
         err(&r->device.unused, "%s", why);
     if (found && !why) {
         r->device.used = true;
         warn_unlike(r);
-        // threads of NCCL that send to other nodes may use the cores that this one may
+        // NCCL's threads, which send to other nodes, inherit the cores of the calling thread
         team_untie_caller(r->team);
         device_open(r->device.index, DEVICE_SCRATCH);
         if (r->group.size > 1) world_use_devices(r->world);
@@ -137,8 +137,8 @@ static double device_peak(Run *r) {
     return peak / r->device.ranks;
 }
 
-/* Collective. Peak FLOP/s of this rank's cores, or of its share of oversubscribed cores. All ranks
- * measure at the same time. */
+/* Collective. Peak FLOP/s of this rank's threads; where cores are oversubscribed, of the rank's
+ * share of the cores. All ranks measure at the same time. */
 static double cores_peak(Run *r) {
     double cores = (double)r->node.cores / r->node.ranks, threads = team_size(r->team);
     bool own = group_all(&r->group, threads <= cores); // has every thread a core of its own?

@@ -25,10 +25,11 @@ static double validate(Run *r) {
     return sum.loss / (double)sum.n;
 }
 
-/* Examples of HellaSwag, whose rows are the sequences. */
+/* The examples of HellaSwag in one call of evaluate. Each example is HELLASWAG_CHOICES sequences of
+ * S tokens, one for each ending. */
 typedef struct Examples {
     const HellaSwag *h;
-    int64_t *number, S;
+    int64_t *number, S; // numbers of the examples
 } Examples;
 
 static void fill_row(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
@@ -37,8 +38,8 @@ static void fill_row(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
                   inputs, targets);
 }
 
-/* Fraction of examples whose correct ending has the lowest mean loss; as many at once as fill the
- * micro-batches of all ranks. */
+/* Fraction of examples whose correct ending has the lowest mean loss. One call of evaluate scores
+ * as many examples as fill one micro-batch on all ranks. */
 static double score_hellaswag(Run *r) {
     const HellaSwag *h = &r->hellaswag;
     int64_t right = 0, scored = 0, most = r->micro * r->data_size / HELLASWAG_CHOICES, S = r->seq;
@@ -82,12 +83,12 @@ void run_evaluate(Run *r) {
     }
 }
 
-/* Called with every token of a sample: rank 0 prints it if live. */
 typedef struct Live {
     Run *r;
-    bool shown;
+    bool shown; // rank 0 prints each token when it is sampled
 } Live;
 
+/* Called with every sampled token. False: a signal ends the sample. */
 static bool show_token(void *ctx, int32_t id) {
     const Live *live = ctx;
     if (live->shown && live->r->lead) {
@@ -99,7 +100,7 @@ static bool show_token(void *ctx, int32_t id) {
     return !run_stopping(live->r);
 }
 
-/* Prompt and continuation (mem_free). */
+/* Collective. Samples a continuation of --prompt. Returns both as one text (mem_free). */
 static char *sample(Run *r, bool live) {
     Sampling s = {.temperature = r->o->temperature,
                   .top_k = r->o->top_k,
@@ -126,7 +127,7 @@ void run_sample(Run *r, bool live) {
     mem_free(text);
 }
 
-/* ---- --check-tp */
+/* ---- --check-tp: the functions that CheckJob calls */
 
 static void load_to_check(void *ctx, TensorTable *t, Team *team, const Group *g) {
     const Run *r = ctx;

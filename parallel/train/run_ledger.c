@@ -15,20 +15,22 @@
 
 static const double doubtful = 0.4; // relative error above which a prediction is reported as wrong
 enum {
-    COMPARED = 3, // steps after the first ones, to be compared with the prediction
-    FIRST = 2,
-    LAST = sizeof((Measured *)0)->ms / sizeof(double)
-}; // the first steps pay for page faults and cold caches
+    FIRST = 2,    // steps that are not measured: page faults, cold caches
+    COMPARED = 3, // steps after them that are compared with the prediction
+    KEPT = sizeof((Measured *)0)->ms / sizeof(double)
+};
 
+/* Number of steps in the ring buffers. */
 static int64_t measured_steps(const Measured *m) {
     int64_t n = m->n - FIRST;
-    return n < 0 ? 0 : n < LAST ? n : LAST;
+    return n < 0 ? 0 : n < KEPT ? n : KEPT;
 }
 
-/* Warns if the first steps refute the prediction: the chosen layout may not be the fastest. */
+/* Warns once if the first measured steps are far from the prediction: other layouts may be faster
+ * than the chosen one. */
 static void compare_first_steps(const Run *r) {
     const Measured *m = &r->measured;
-    double first[LAST];
+    double first[KEPT];
     memcpy(first, m->ms, sizeof first);
     double ms = median_of(first, (int)measured_steps(m));
     double error = ledger_error(r->predicted_ms, ms);
@@ -45,12 +47,13 @@ void run_note_step(Run *r, const StepRecord *s) {
     Measured *m = &r->measured;
     m->last_ms = s->ms;
     if (m->n++ < FIRST) return;
-    int64_t at = (m->n - 1 - FIRST) % LAST;
+    int64_t at = (m->n - 1 - FIRST) % KEPT;
     m->ms[at] = s->ms;
     m->received[at] = s->received;
     if (r->outer.every == 1 && !r->o->exact) compare_first_steps(r);
 }
 
+/* "2 x NVIDIA H200"; "4 x AMD EPYC, 64 cores": four nodes of 64 cores. */
 static void machine_name(const Run *r, char *buf, size_t n) {
     char cpu[256], nodes[24] = "";
     if (r->device.used) {
@@ -73,7 +76,7 @@ static int last_lines(const Run *r, LedgerLine lines[], int max) {
     return n > 0 ? n : 0;
 }
 
-/* Median relative error of predictions for this machine in the ledger; NAN: no entry. */
+/* The median is limited to 1 to 50 %. */
 double run_known_error(const Run *r) {
     enum { LINES = 64 };
     char machine[64];
@@ -97,7 +100,8 @@ static int64_t predicted_bytes(const Run *r) {
     return bytes;
 }
 
-/* The measured steps; with local steps without the outer steps, which receive more. */
+/* Copies the times and bytes of the measured steps; returns their number. local: replicas take
+ * local steps. Steps with an outer step, which receive more bytes, are then left out. */
 static int64_t take_steps(const Measured *m, int64_t steps, bool local, double *ms,
                           double *received) {
     int64_t n = 0, least = m->received[0];
@@ -110,9 +114,9 @@ static int64_t take_steps(const Measured *m, int64_t steps, bool local, double *
     return n;
 }
 
-static void fill(const Run *r, int64_t steps, LedgerLine *l) {
-    double ms[LAST], received[LAST];
-    // if some fragment takes an outer step in every step, no step is as predicted
+static void fill_line(const Run *r, int64_t steps, LedgerLine *l) {
+    double ms[KEPT], received[KEPT];
+    // predictions are without outer steps; with `every` fragments each step has an outer step
     const Outer *outer = &r->outer;
     bool comparable = outer->every == 1 || outer->fragments < outer->every;
     int64_t n = take_steps(&r->measured, steps, outer->every > 1, ms, received);
@@ -145,9 +149,9 @@ void run_write_ledger(const Run *r) {
     LedgerLine l;
     int64_t steps = measured_steps(&r->measured);
     if (!steps || r->o->profile || strcmp(r->o->ledger, "none") == 0)
-        return; // --profile takes time itself
+        return; // --profile itself takes time
     char *path = *r->o->ledger ? mem_strdup(r->o->ledger) : ledger_path();
-    fill(r, steps, &l);
+    fill_line(r, steps, &l);
     if (path && !ledger_append(path, &l, &e)) warn("no line in the ledger: %s", e.text);
     mem_free(path);
 }

@@ -1,5 +1,5 @@
-/* --listing: the step of a micro-batch as a list of operations, after one of the passes that make
- * it. --explain-matmul: how a matmul is scheduled on a described GPU. */
+/* --listing: the program of a micro-batch as a list of operations, after the named pass.
+ * --explain-matmul: how a matmul is scheduled on a described GPU. */
 #include "base/mem.h"
 #include "data/output.h"
 #include "parallel/plan/cost.h"
@@ -9,14 +9,15 @@
 #include "parallel/step/passes.h"
 #include "parallel/train/train.h"
 
-enum { LIST_BUILD = 1 }; // values of --listing: 0 none, the passes
+enum { LIST_BUILD = 1 }; // values of --listing: 0 is none, then the passes in the order of Pass
 
 bool run_lists_cluster(const Run *r) {
     return r->o->listing && *r->o->cluster;
 }
 
-/* --cluster, or the machine at hand: its description, and on CPUs the rate of one small matmul
- * (detect). Collectives and other kernels are priced by formulas, not measured. Collective. */
+/* Collective. The machine whose times are printed: --cluster, or the machine at hand. The rate of
+ * one small matmul is measured on CPUs (detect); collectives and other kernels are priced by
+ * formulas. */
 static Machine machine_of(const Run *r) {
     Machine m;
     Detected d;
@@ -28,7 +29,8 @@ static Machine machine_of(const Run *r) {
     return m;
 }
 
-/* A list with its costs and its times, where it has them. */
+/* A program to print: with the costs of its operations from PASS_FUSE on, and with the times at
+ * which they run from PASS_SCHEDULE on. */
 static Listed listed(Program p, Pass upto, const Machine *m) {
     Listed out = {.p = p, .machine = m->name};
     if (upto >= PASS_FUSE) out.costs = program_costs(&p, m, false);

@@ -29,8 +29,8 @@ static void claim_outputs(const Options *o) {
     for (int i = 0; i < EXPORT_FILES; i++) mem_free(hf[i]);
 }
 
-/* The settings of the outer loop; contradictory ones end the program (usage). Rounds save_every up
- * to whole outer steps. */
+/* The settings of the outer loop. Contradictory ones end the program (usage). Rounds save_every up
+ * to a multiple of sync_every. */
 static Outer outer_of(Options *o) {
     if (o->fragments > o->sync_every)
         die_usage("--fragments %" PRId64

@@ -1,7 +1,6 @@
-/* The search at the start of a run: used by --layout auto, printed by --plan; the first steps may
- * overrule it.
- *
- * Rank 0 searches and broadcasts its choices. */
+/* The search at the start of a run. Rank 0 searches and broadcasts its choices. --layout auto
+ * trains with the first choice, --plan prints the choices. --refine may replace the first choice
+ * after some steps (run_refine.c). */
 #include "parallel/train/train.h"
 
 #include <inttypes.h>
@@ -43,8 +42,8 @@ bool run_asks_for_fused(const Run *r) {
     return overlap_parse(&flags, r->o->overlap, NULL) && flags.fused;
 }
 
-/* Why no matmul is fused with a collective on these ranks; NULL: they may be. */
-static const char *unfused(const Run *r) {
+/* Why no matmul can be fused with a collective on these ranks; NULL: fusing is possible. */
+static const char *fusing_obstacle(const Run *r) {
     bool described = *r->o->cluster;
     if (r->o->exact) return "ranks sum the integers of --exact, which no matmul makes";
     if (described || !r->world || r->group.size == 1 || world_shares_memory(r->world)) return NULL;
@@ -58,8 +57,8 @@ static const char *unfused(const Run *r) {
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l) {
     const char *why = overlap_idle(flags, l);
     char spec[64];
-    if (run_asks_for_fused(r) && unfused(r))
-        warn("--overlap fused does nothing: %s", unfused(r));
+    if (run_asks_for_fused(r) && fusing_obstacle(r))
+        warn("--overlap fused does nothing: %s", fusing_obstacle(r));
     else if (why)
         warn("--overlap %s does nothing on %s: %s",
              flags->fused  ? "fused"
@@ -76,12 +75,12 @@ void run_check_halves(const Run *r, int64_t micro) {
 }
 
 Overlap run_overlap(const Run *r) {
-    Overlap flags = {.bulk = true}; // bulk changes no sum
+    Overlap flags = {.bulk = true}; // the default, since bulk changes no result
     Err e;
     if (r->plan && r->plan->n_best > 0) return r->plan->best[0].overlap;
     if (strcmp(r->o->overlap, "auto") == 0) return r->group.size > 1 ? flags : (Overlap){0};
     if (!overlap_parse(&flags, r->o->overlap, &e)) die_usage("--%s", e.text);
-    flags.fused &= !unfused(r);
+    flags.fused &= !fusing_obstacle(r);
     return flags;
 }
 
@@ -134,8 +133,8 @@ void run_step_lists(const Run *r, StepLists *s) {
 
 typedef struct Measuring {
     Progress *progress; // NULL: nothing was printed
-    double run;         // seconds that training may take
-    double now;         // seconds of measuring
+    double run;         // estimated seconds of the whole training
+    double now;         // seconds of measuring so far
 } Measuring;
 
 static void begin_measuring(Measuring *m, const char *path) {
@@ -157,8 +156,8 @@ static void show_measuring(void *ctx, const char *path, const char *what, double
     progress_part(m->progress, text, m->now / PLAN_MEASURE_S, m->now);
 }
 
-/* Collective. Measures what the plan needs of this machine: r->calibration. Rank 0 shows progress.
- */
+/* Collective. Measures the kernels and collectives of the plan's candidates on this machine, or
+ * reads earlier measurements: r->calibration. Rank 0 shows progress. */
 static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
     double flops = d->flops[r->o->dtype == 1] * r->group.size,
            tokens = (double)p->space.shape.batch;
@@ -179,6 +178,7 @@ static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
 
 /* ---- the plan */
 
+/* Collective. Rank 0 searches and broadcasts the choices. Ends the run if nothing fits. */
 static void search(Run *r, Plan *p) {
     Err e;
     bool found = !r->lead || plan_search(p, &e);
@@ -200,7 +200,7 @@ static void search(Run *r, Plan *p) {
     group_share(&r->group, &p->error, sizeof p->error);
 }
 
-/* Devices are priced from a preset and data sheets; one of unknown peak runs some matmuls. */
+/* GPUs are priced by a preset and data sheets. Where a GPU's peak is unknown, matmuls are timed. */
 void run_machine(const Run *r, const Detected *d, Machine *m) {
     if (!r->device.used) {
         detect_machine(d, m);
@@ -217,7 +217,8 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
     detect_gpu_machine(d, &g, m);
 }
 
-/* Collective. */
+/* Collective. Describes this machine in p->machine. On CPUs measures kernels and collectives,
+ * unless --calibrate none. */
 static void measure(Run *r, Plan *p) {
     Detected d;
     detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
@@ -231,20 +232,22 @@ static void measure(Run *r, Plan *p) {
         detect_free(&d);
         return;
     }
-    // search() reports why it ends
+    // nothing fits in memory: search() ends the run with the reason
     if (!group_all(&r->group, !r->lead || plan_may_fit(p))) search(r, p);
     if (r->o->calibrate != 2) calibrate_candidates(r, p, &d);
     detect_free(&d);
 }
 
-/* Prints what the plan ignores, and the options that make a run as planned. */
+/* Prints the options that a run of --layout needs to follow the plan, and what prices of --exact
+ * leave out. */
 static void print_hints(const Run *r, const Plan *p) {
     const Choice *c = &p->best[0];
     char spec[64], flags[OVERLAP_TEXT];
     bool bulk = overlap_equal(&c->overlap, &(Overlap){.bulk = p->space.p > 1});
-    bool told = (!p->space.free_micro || c->micro == r->o->micro) &&
-                c->recompute == (Recompute)r->o->recompute && (!p->space.free_overlap || bulk);
-    if (p->space.only && !told)
+    bool by_default = (!p->space.free_micro || c->micro == r->o->micro) &&
+                      c->recompute == (Recompute)r->o->recompute &&
+                      (!p->space.free_overlap || bulk);
+    if (p->space.only && !by_default)
         printf("A run of --layout %s chooses nothing else by itself; this plan is --micro %" PRId64
                " --recompute %s --overlap %s.\n",
                layout_print(&c->layout, spec), c->micro, recompute_name(c->recompute),
@@ -280,13 +283,13 @@ bool run_choose_layout(Run *r) {
     int threads = described ? p->machine.threads : team_size(r->team);
     p->space = space_of(r, ranks, threads, &r->fixed);
     p->error = described ? NAN : run_known_error(r);
-    p->space.fuses = p->space.free_overlap && !described && !unfused(r);
+    p->space.fuses = p->space.free_overlap && !described && !fusing_obstacle(r);
     if (!described) measure(r, p);
-    // A described cluster specifies its ranks: the plan does not depend on this processor.
+    // The kernels are those of the described cluster, not of this processor.
     if (described || r->device.used)
         p->space.shape.kernels = machine_kernels(&p->machine, p->space.shape.model.bf16);
     search(r, p);
-    // the ledger has medians over steps, without outer steps
+    // without outer steps, as the medians in the ledger are
     r->predicted_ms = 1e3 * (p->best[0].price.seconds - p->best[0].price.outer);
     if (!r->o->plan) return true;
     if (r->lead) {
@@ -315,7 +318,7 @@ void run_predict(Run *r) {
     Price price;
     StepLists s;
     bool kept = strcmp(r->o->ledger, "none") != 0;
-    group_share(&r->group, &kept, sizeof kept); // rank 0 keeps it
+    group_share(&r->group, &kept, sizeof kept); // rank 0 writes the ledger
     if (r->plan || r->o->exact || r->o->profile || !kept) return;
     detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
     run_step_lists(r, &s);

@@ -11,10 +11,12 @@
 
 typedef struct Trial {
     Run *r;
-    const Choice *choice; // [n]
+    const Choice *choice; // the candidates
 } Trial;
 
-static bool move(void *ctx, int candidate) {
+/* Collective. Changes the run to a candidate's layout, micro-batch and flags. False: not enough
+ * memory; the layout stays. */
+static bool move_to(void *ctx, int candidate) {
     Trial *t = ctx;
     Run *r = t->r;
     const Choice *c = &t->choice[candidate];
@@ -38,6 +40,7 @@ static bool move(void *ctx, int candidate) {
     return true;
 }
 
+/* Collective. Makes one training step. False: training has ended. */
 static bool step(void *ctx, double *seconds) {
     Trial *t = ctx;
     if (!run_train_on(t->r)) return false;
@@ -45,8 +48,8 @@ static bool step(void *ctx, double *seconds) {
     return true;
 }
 
-/* Seconds of a change of layout: sending the state, and the first touch of pages (1 GB/s in a
- * virtual machine). */
+/* Estimated seconds of a layout change: sending weights and moments, and the first touch of their
+ * new pages (1 GB/s in a virtual machine). */
 static double move_seconds(const Run *r) {
     const double page_rate = 1e9;
     int p = r->group.size;
@@ -71,7 +74,7 @@ void run_refine(Run *r) {
     int n = plan_trials(p, trial, (int)r->o->refine);
     double seconds[REFINE_MAX], step_s = p->best[0].price.seconds;
     double left = (double)(r->o->steps - r->state.step), move_s = move_seconds(r);
-    if (n < 2 || r->outer.every > 1) return; // with local steps there is more than one state
+    if (n < 2 || r->outer.every > 1) return; // with local steps each replica has its own state
     if (!refine_pays(n, plan_error(p), step_s, left, move_s)) {
         run_note(r,
                  "refine: %d layouts may be the fastest, but too few steps are left (%.0f) for "
@@ -86,6 +89,6 @@ void run_refine(Run *r) {
         "a layout change takes about %.2f s",
         n, steps, move_s);
     Trial t = {r, trial};
-    int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move, step}, seconds);
+    int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move_to, step}, seconds);
     print_trials(r, trial, n, seconds, chosen);
 }

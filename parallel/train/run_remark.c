@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "parallel/step/learning_rate.h"
 
-static const double LONG_S = 3600; // seconds of training from which on a remark is printed
-static const double SHARE = 0.6;   // assumed fraction of the peak without a prediction
+static const double LONG_S = 3600; // a longer training gets a remark
+static const double SHARE = 0.6;   // assumed fraction of the peak if there is no prediction
 
 static void remark_time(const Run *r) {
     int64_t left = r->o->steps - r->state.step;
@@ -53,7 +53,7 @@ static void remark_vocabulary(const Run *r) {
              r->tokenizer ? "another --tokenizer, or --model " : "--tokenizer, or --model ", used);
 }
 
-/* A --min-lr or --warmup that stayed when --lr or --steps became smaller. */
+/* Such a --min-lr or --warmup is often left over from a larger --lr or --steps. */
 static void remark_rate(const Run *r) {
     const Options *o = r->o;
     if (o->min_lr > o->lr && o->schedule != LR_CONSTANT)

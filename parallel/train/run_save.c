@@ -43,7 +43,8 @@ void run_stop_not_finite(Run *r, const char *what, double value, int64_t step) {
             : "A lower --lr or --clip, or fp32, may help");
 }
 
-/* Storage that many ranks write to at once may be slow without any of them being lost. */
+/* Factor of --timeout while files are read or written: storage that many ranks use at once may be
+ * slow although no rank is lost. */
 enum { STORAGE_PATIENCE = 10 };
 
 void run_set_limit(const Run *r, bool storage) {
@@ -52,7 +53,8 @@ void run_set_limit(const Run *r, bool storage) {
 
 enum { TOKENIZER_FILES = 3 };
 
-/* Files of the tokenizer, which go with every model; NULL behind the last. */
+/* Paths of the tokenizer's files, which are copied into every checkpoint and export; NULL after the
+ * last. */
 static void find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILES + 1]) {
     static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt",
                                                        "tokenizer.json"};
@@ -82,7 +84,7 @@ void run_save(Run *r) {
     }
     run_set_limit(r, false);
     r->saved_step = r->state.step;
-    if (r->carried) { // the checkpoint before may be removed with the next
+    if (r->carried) { // the next save may remove the older checkpoint with its tokenizer
         mem_free(r->vocabulary);
         r->vocabulary = checkpoint_path(r->o->save, r->state.step);
     }
@@ -104,7 +106,8 @@ void run_audit(Run *r) {
         r->state.step, e.text);
 }
 
-/* Rank 0. A file that is there already with these bytes stays: it may be the one that is mapped. */
+/* Rank 0. Copies a file. A target that has these bytes already is left alone: this process may have
+ * it mapped. */
 static bool copy_file(const char *from, const char *to, Err *e) {
     IoMap source, there = {0};
     Output out = {0};
@@ -119,6 +122,7 @@ static bool copy_file(const char *from, const char *to, Err *e) {
     return ok;
 }
 
+/* Rank 0. Copies the tokenizer's files to --export-hf. */
 static bool export_tokenizer(const Run *r, Err *e) {
     char *files[TOKENIZER_FILES + 1];
     bool ok = true;

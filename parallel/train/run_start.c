@@ -26,13 +26,14 @@ bool file_in(const char *dir, const char *name) {
     return yes;
 }
 
-/* A file of a model by its name (checked by its reader), or a folder with one? */
+/* Is the path a file with a model's ending, or a folder with a model? Readers check the bytes. */
 static bool holds_model(const char *path) {
     bool named = path_ends(path, ".safetensors") || path_ends(path, ".bin");
     return (named && io_exists(path)) || file_in(path, "config.json") ||
            file_in(path, "model.safetensors") || file_in(path, "model.safetensors.index.json");
 }
 
+/* False: e says what is missing. */
 static bool find_model(const char *init, Err *e) {
     if (holds_model(init)) return true;
     if (!io_exists(init)) return err(e, "--init %s: there is no such file or folder", init);
@@ -44,7 +45,8 @@ static bool find_model(const char *init, Err *e) {
                init);
 }
 
-/* A --save folder given as --init means its newest checkpoint, as rank 0 sees it. */
+/* Sets r->init. If --init is a folder of --save, r->init is the newest checkpoint that rank 0 finds
+ * in it. */
 static void find_init(Run *r) {
     Err e;
     const char *init = r->o->init;
@@ -68,7 +70,7 @@ static bool holds_tokenizer(const char *folder) {
     return file_in(folder, "vocab.json") || file_in(folder, "tokenizer.json");
 }
 
-/* --tokenizer, or the tokenizer in the checkpoint to resume from, or that in the folder of
+/* Loads the tokenizer of --tokenizer, else of the checkpoint to resume from, else of the folder of
  * --init. */
 static void find_tokenizer(Run *r, const char *checkpoint) {
     bool brings = *r->init && holds_tokenizer(r->init);
@@ -116,7 +118,8 @@ static void config_from_options(Run *r) {
     mem_free(text);
 }
 
-/* Tokens that end and begin documents, if the model's files do not name them. */
+/* Takes the ids of the tokens that end and begin documents from the tokenizer, if the model's files
+ * do not name them. */
 static void ids_of_tokenizer(Run *r) {
     SpecialIds *ids = &r->config.ids;
     int32_t eot = r->tokenizer ? tokenizer_eot(r->tokenizer) : -1;
@@ -124,8 +127,8 @@ static void ids_of_tokenizer(Run *r) {
         *ids = (SpecialIds){.n_eos = 1, .eos = {eot}, .has_bos = true, .bos = eot};
 }
 
-/* Lists have the head in chunks of tokens: of so many they are short, and no size overflows 64
- * bits. */
+/* Limits the tokens of a micro-batch. A program has operations for every chunk of tokens of the
+ * head: the limit keeps programs short, and sizes within 64 bits. */
 static void check_micro(const Run *r) {
     enum { MAX_TOKENS = 1 << 21 };
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch, micro = r->o->micro,
@@ -157,7 +160,7 @@ static void choose_config(Run *r, const char *checkpoint) {
 }
 
 /* A resumed run keeps its batch on every mesh; otherwise batch(step) would change. If the sequences
- * of a step do not divide, the last coordinates of d x z compute padding. */
+ * of a step do not divide evenly, the last coordinates of d x z compute padding. */
 static void choose_batch(Run *r) {
     int64_t micro_tokens = r->o->micro * r->seq, before = r->state.batch, micro = r->o->micro;
     r->data_size = mesh_blocks(&r->grid.mesh, axes_of("d.z"));
@@ -177,7 +180,7 @@ static void choose_batch(Run *r) {
                   r->data_size, r->micro);
 }
 
-/* --layout for some or all ranks of a described cluster. */
+/* The layout of --listing --cluster, which may use fewer ranks than the cluster has. */
 static Layout described_layout(const Run *r, const char *spec) {
     Layout l;
     Err e;
@@ -215,7 +218,7 @@ static void make_grid(Run *r) {
     if (r->outer.every > 1) grid_set_local_steps(&r->grid);
 }
 
-/* Equal on all ranks, of which only some may have a profile of their kernels. */
+/* --graphs; with --profile never. Equal on all ranks, although only rank 0 profiles its kernels. */
 static ReplayWhere replay_where(const Run *r) {
     return r->o->profile
                ? REPLAY_NEVER
@@ -244,7 +247,7 @@ static ModelShape shape_of(const Run *r) {
 
 static void plan_model(Run *r) {
     ModelShape s = shape_of(r);
-    int neighbours = r->device.used ? r->device.ranks : r->node.ranks;
+    int neighbours = r->device.used ? r->device.ranks : r->node.ranks; // share this memory
     model_plan(&r->m, &s, r->kernels, r->team);
     r->state.batch = r->batch;
     memory_require(&r->m, neighbours, &r->group, stdout);
@@ -308,8 +311,8 @@ int64_t run_micro_batches(const Run *r) {
     return div_up(per_step, round);
 }
 
-/* Of all micro-batches: a device may still be copying those of the first when the host fills in
- * those of the last. */
+/* The buffers hold the tokens of all micro-batches of a step: a device may still be copying those
+ * of the first micro-batch when the host fills in those of the last. */
 void run_allocate_tokens(Run *r) {
     size_t n = (size_t)(run_micro_batches(r) * r->micro * r->seq);
     arena_free(&r->tokens);
@@ -331,8 +334,8 @@ static void open_data(Run *r) {
     run_allocate_tokens(r);
 }
 
-/* Checks at the start that outputs written at the end of a long run can be written: by all ranks
- * together, but for the trace. */
+/* Ends the run before training if an output of its end could not be written. All ranks check each
+ * output together; only rank 0 checks the trace. */
 static void check_outputs(const Run *r) {
     Err e;
     const char *const dirs[] = {*r->o->train ? r->o->save : "", r->o->export_hf};

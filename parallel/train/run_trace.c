@@ -12,8 +12,8 @@
 #include "data/io.h"
 #include "data/output.h"
 
-enum { SETTLED = 2 };     // steps before the trace: page faults, cold caches
-enum { SPANS = 1 << 17 }; // at least: votes are in no list
+enum { SETTLED = 2 };     // steps that are not traced: page faults, cold caches
+enum { SPANS = 1 << 17 }; // spans at least, since votes of ranks are in no program
 
 /* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
  * and the wait of each collective. */
@@ -44,7 +44,8 @@ void run_trace_before(Run *r) {
 
 /* ---- the file */
 
-/* Metadata of the file, with the number of lost spans and the error of the clocks. */
+/* Metadata of the file as JSON, with the number of lost spans and the error of the clocks in
+ * seconds. */
 static char *about(const Run *r, double lost, double error) {
     char model[512], spec[64], flags[OVERLAP_TEXT], dtype[16];
     config_print(&r->config, model, sizeof model);
@@ -70,13 +71,13 @@ typedef struct Out {
     Err e;
 } Out;
 
-static void put(Out *out, const char *text, size_t n) {
+static void append(Out *out, const char *text, size_t n) {
     if (!out->open || io_put(&out->file, out->file.n_bytes, text, n, &out->e)) return;
     io_abandon(&out->file);
     out->open = false;
 }
 
-/* The spans of this rank. */
+/* The spans of this rank as JSON text of *size bytes; times count from `zero`. */
 static char *events(const Run *r, double zero, size_t *size) {
     const Trace *t = r->trace;
     char *text = NULL;
@@ -89,7 +90,7 @@ static char *events(const Run *r, double zero, size_t *size) {
 
 /* Collective. The events of all ranks go through rank 0, one rank after the other. */
 static void put_events(Run *r, Out *out) {
-    double zero = r->trace->step[TRACE_SERIAL].begin; // of rank 0
+    double zero = r->trace->step[TRACE_SERIAL].begin; // all ranks take that of rank 0
     group_share(&r->group, &zero, sizeof zero);
     size_t mine, *sizes = mem_calloc((size_t)r->group.size, sizeof *sizes), most = 0;
     char *text = events(r, zero, &mine);
@@ -106,7 +107,7 @@ static void put_events(Run *r, Out *out) {
                                                    .src = of,
                                                    .dst = of,
                                                    .what = "group"});
-        put(out, of, sizes[i]);
+        append(out, of, sizes[i]);
     }
     mem_free(text), mem_free(theirs), mem_free(sizes);
 }
@@ -120,9 +121,9 @@ static void write_file(Run *r, const char *about_text) {
     if (r->lead)
         out.open = output_open(&out.out, r->o->trace, false, &out.e) &&
                    io_create(&out.file, out.out.part, &out.e);
-    put(&out, head, sizeof head - 1);
+    append(&out, head, sizeof head - 1);
     put_events(r, &out);
-    put(&out, tail, strlen(tail));
+    append(&out, tail, strlen(tail));
     bool whole = out.open && io_finish(&out.file, NULL, &out.e) && output_commit(&out.out, &out.e);
     if (r->lead && !whole) warn("--trace: %s", out.e.text);
     output_abandon(&out.out);
@@ -131,7 +132,7 @@ static void write_file(Run *r, const char *about_text) {
 
 /* ---- the table */
 
-static void print(const Run *r, const TraceTable *table, double lost, double error) {
+static void print_table(const Run *r, const TraceTable *table, double lost, double error) {
     const Trace *t = r->trace;
     char *text = NULL, flags[OVERLAP_TEXT];
     size_t size = 0;
@@ -144,7 +145,7 @@ static void print(const Run *r, const TraceTable *table, double lost, double err
             " is --overlap %s, %.2f ms; clocks agree within %.0f us\n",
             t->step[TRACE_SERIAL].number, ms[TRACE_SERIAL], t->step[TRACE_OVERLAP].number,
             overlap_print(&r->m.shape.overlap, flags), ms[TRACE_OVERLAP], 1e6 * error);
-    // the two steps can be compared where they differ in overlap only
+    // with --overlap none the two steps are the same, and there is nothing to compare
     bool none = overlap_equal(&r->m.shape.overlap, &(Overlap){0});
     trace_print(f, table, !none);
     if (lost > 0) fprintf(f, "trace: the last %.0f spans of all ranks did not fit\n", lost);
@@ -176,7 +177,7 @@ void run_trace_after(Run *r) {
         trace_table(&table, t, &r->group);
         char *text = about(r, lost, error);
         write_file(r, text);
-        if (r->lead) print(r, &table, lost, error);
+        if (r->lead) print_table(r, &table, lost, error);
         mem_free(errors), mem_free(text);
     }
     trace_free(t);

@@ -23,23 +23,24 @@
 #include "parallel/step/outer.h"
 #include "parallel/train/options.h"
 
-/* Of the kernels of a rank: --backend. */
+/* The GPU that runs the kernels of this rank (--backend). */
 typedef struct Device {
     bool used; // false: kernels run on the CPU
     int index; // number on the node
-    int ranks; // ranks that share it
+    int ranks; // ranks that share the device
     int all;   // number of devices of all ranks
     DeviceFacts facts;
-    Err unused;   // why a present GPU is not used; "": none present, or it is used
-    Err unshared; // why ranks do not use each other's memory, where --overlap fused asks for it
+    Err unused;   // why a present GPU is not used; "": the GPU is used, or no GPU is present
+    Err unshared; // why ranks cannot use each other's memory, as --overlap fused needs
 } Device;
 
-/* Times and bytes of the last steps, on rank 0, for the ledger. */
+/* Times and received bytes of the newest 50 steps, on rank 0, for the ledger. The first steps are
+ * left out (run_ledger.c). */
 typedef struct Measured {
-    int64_t n;      // steps so far
-    double last_ms; // of the last one
-    double ms[50];
-    int64_t received[50];
+    int64_t n;            // steps since the run began on this layout
+    double last_ms;       // time of the last step
+    double ms[50];        // ring buffer
+    int64_t received[50]; // ring buffer: bytes
 } Measured;
 
 /* The state of a run on one rank. */
@@ -49,23 +50,23 @@ typedef struct Run {
     World *world;
     Group group;       // all ranks, for data/
     bool lead;         // rank 0: prints and writes the records
-    Machine described; // --cluster of --listing, whose ranks are not here
+    Machine described; // machine of --listing --cluster, whose ranks do not exist
     Grid grid;
     Outer outer; // outer steps of the replicas along d
     NodeShare node;
     int nodes;
     Team *team;
-    const char *set; // of CPU kernels: --kernels, or what auto found the fastest
+    const char *set; // set of CPU kernels: --kernels, or the fastest that auto found
     const Kernels *kernels;
     Device device;
     Config config;
     Model m;
-    char *init;       // --init, or its newest checkpoint
-    char *vocabulary; // folder or file of the tokenizer, or ""
-    bool carried;     // vocabulary is the newest checkpoint
+    char *init;       // path of --init, or of the newest checkpoint in that folder
+    char *vocabulary; // path of the tokenizer: a folder or file; "": none
+    bool carried;     // vocabulary is the folder of the newest checkpoint
     // shared by the ranks of a process; NULL: samples are printed as ids
     const Tokenizer *tokenizer;
-    int64_t seq, batch; // positions; tokens of a step
+    int64_t seq, batch; // positions of a sequence; tokens of a step
     int64_t micro;      // sequences of a micro-batch per coordinate of d x z
     int64_t data_size;  // data-parallel size: coordinates of d x z
     ShardSet train_set, val_set;
@@ -76,18 +77,18 @@ typedef struct Run {
     Progress *progress;
     double peak_flops, peak_rank; // FLOP/s of all ranks, of this rank
     const char *peak_how;         // source of the peak: "measured"
-    char digest[17];              // of the weights before the first step, with --count
+    char digest[17];              // --count: hash of the weights before the first step; else ""
     int64_t saved_step;           // step of the newest checkpoint; -1: none
     Measured measured;
     Calibration *calibration;  // cost table of the plan; NULL: none
     Layout fixed;              // --layout, if the plan must keep it
-    Plan *plan;                // of --layout auto, equal on all ranks; NULL: the layout was given
+    Plan *plan;                // --layout auto or --plan, equal on all ranks; NULL: no search
     double predicted_ms;       // per step; 0: no prediction
     Trace *trace;              // --trace, until the file is written; NULL: none
-    int64_t trace_after;       // the first traced step follows this one
+    int64_t trace_after;       // number of the step before the first traced one
     bool stopping;             // a signal has arrived, and all ranks know
-    Arena tokens;              // of a step on this rank
-    int32_t *inputs, *targets; // [micro-batches, micro, S]
+    Arena tokens;              // memory of inputs and targets
+    int32_t *inputs, *targets; // token ids of this rank in a step: [micro-batches, micro, S]
 } Run;
 
 /* Prints a line on rank 0. */
@@ -96,44 +97,47 @@ typedef struct Run {
         if ((r)->lead) progress_note((r)->progress, __VA_ARGS__);                                  \
     } while (0)
 
-/* Local. Micro-batches of a step; and the buffer of its tokens, allocated anew. */
+/* Local. run_micro_batches: the number of micro-batches of a step. run_allocate_tokens: allocates
+ * inputs and targets, and frees those of another micro-batch size. */
 int64_t run_micro_batches(const Run *r);
 void run_allocate_tokens(Run *r);
 /* Collective. From options to a model with weights and data. False: --memory or --listing has
  * printed its output. */
 bool run_prepare(Run *r);
-/* Local. Does --listing print the step of a described cluster? Then no rank of the mesh is here,
- * r->grid has no communicators, and of the model only r->m.shape is set. */
+/* Local. Does --listing print the step of a described cluster? Then the ranks of the mesh do not
+ * exist: r->grid has no communicators, and in r->m only the shape is set. */
 bool run_lists_cluster(const Run *r);
 /* Collective. --listing: prints the program of a micro-batch; with --json as JSON. */
 void run_print_listing(const Run *r);
 /* Local, rank 0. Prints the header of the run; opens the records and writes theirs. */
 void run_print_header(const Run *r);
 void run_open_records(Run *r);
+/* Local. Does the folder contain this file? */
 bool file_in(const char *dir, const char *name);
 /* Local, before ranks start. Ends the program (usage) for contradictory options, and for outputs
  * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
  * whole outer steps. */
 Outer run_check_options(Options *o, const Opt *table);
-/* Local. Does the run sample, and is one sample all that it was started for? An empty --prompt asks
- * for a sample, too: it begins as a document does. */
+/* Local. run_samples: does the run print samples? run_only_samples: does the run print one sample
+ * and end? An empty --prompt asks for a sample that begins like a document. */
 bool run_samples(const Options *o, const Opt *table);
 bool run_only_samples(const Options *o, const Opt *table);
-/* Local. Prints what --explain-matmul asks for; the exit status. */
+/* Local. --explain-matmul: prints the schedules of a matmul; returns the exit status. */
 int run_explain_matmul(const Options *o);
 /* Collective. Frees the run. */
 void run_end(Run *r);
 /* Local. Reads the tokens of this rank for this step, all micro-batches; prefetches the next
  * step. */
 void run_read_step(Run *r);
-/* Local. Factor that makes the sum over the tokens of a model's step their mean. */
+/* Local. Factor that turns a sum over tokens into a mean: 1 / (tokens of a step); with local steps
+ * 1 / (a replica's tokens of a step). */
 float run_loss_scale(const Run *r);
-/* Local. Bytes that this rank has received in this step, or in the last one. */
+/* Local. Bytes that this rank has received since the newest step began. */
 int64_t run_received(const Run *r);
-/* Local, rank 0. --count: prints the collectives of the last step, beside the prediction. */
+/* Local; only rank 0 prints. --count: the collectives of the last step, beside the prediction. */
 void run_print_counts(Run *r);
-/* Local. Others wait for this rank --timeout seconds, ten times as long at the start and
- * while weights are written. */
+/* Local. Sets the longest wait of a collective: --timeout seconds, or with `storage` ten times as
+ * long. storage: files are read or written, at the start and in a save. */
 void run_set_limit(const Run *r, bool storage);
 /* Collective. Saves a checkpoint after this step. run_export: exports at the end of a run. */
 void run_save(Run *r);
@@ -141,8 +145,8 @@ void run_export(Run *r);
 /* Collective. --audit-every: ends the run if replicas differ. */
 void run_audit(Run *r);
 
-/* Collective. Has any rank received a signal, or was a file that it reads truncated? All ranks then
- * stop together. */
+/* Collective. Has any rank received a signal, or found a file truncated while reading it? All ranks
+ * then stop together. */
 bool run_stopping(void *run);
 /* Local. Learning rate and AdamW settings of the update after `step` steps, without --clip. */
 double run_learning_rate(const Run *r, int64_t step);
@@ -159,23 +163,26 @@ void run_remark(const Run *r);
 /* Collective. Runs the search for --layout auto or --plan and sets r->plan. False: --plan has
  * printed it. */
 bool run_choose_layout(Run *r);
-/* Local. The lists of a step on the current layout, for pricing (price_free). */
+/* Local. The programs of a step on the current layout, for pricing. Freed by price_free. */
 void run_step_lists(const Run *r, StepLists *s);
-/* Collective. The machine of these ranks: GPUs where they are used, else processors. */
+/* Collective. Describes the machine of these ranks for the planner: the GPUs if they are used, else
+ * the processors. */
 void run_machine(const Run *r, const Detected *d, Machine *m);
-/* Local. End the run for a batch that is no multiple of --micro; for halves of an odd
- * micro-batch. */
+/* Local. run_check_batch: ends the run if the batch is no multiple of a micro-batch.
+ * run_check_halves: ends the run if --overlap halves has an odd number of sequences to split. */
 void run_check_batch(const Run *r, int64_t batch, int64_t seq);
 void run_check_halves(const Run *r, int64_t micro);
-/* Local. Warn of a --micro above a rank's share; of flags of --overlap without effect. */
+/* Local. run_warn_micro: warns if --micro is more than a rank's share of a step. run_warn_overlap:
+ * warns of flags of --overlap without effect. */
 void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size);
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l);
 /* Local. Does --overlap ask for matmuls that are fused with their collectives? */
 bool run_asks_for_fused(const Run *r);
-/* Local. The value of --overlap; for auto the choice of the plan, or bulk. */
+/* Local. The flags of --overlap. For auto: the plan's choice, or bulk without a plan. */
 Overlap run_overlap(const Run *r);
 void run_print_plan(const Run *r); // local, of rank 0: a line of the header
-/* Local. What this rank does, for the line of a rank that waits in vain: "step" 12. */
+/* Local. Names what this rank is doing ("step" 12) for the message of a wait that took longer than
+ * --timeout. */
 void run_set_phase(Run *r, const char *what, int64_t step);
 void run_predict(Run *r); // collective: r->predicted_ms of a run without a plan
 void run_plan_free(Run *r);
@@ -183,15 +190,16 @@ void run_plan_free(Run *r);
  * fastest. */
 void run_refine(Run *r);
 
-/* --trace (run_trace.c). All collective. Called before the first step, and before and after every
- * step; after the second traced step rank 0 writes the file and prints the table. */
+/* Collective. --trace (run_trace.c). run_trace_prepare is called before the first step, the other
+ * two before and after every step. After the second traced step rank 0 writes the file and prints
+ * the table. */
 void run_trace_prepare(Run *r);
 void run_trace_before(Run *r);
 void run_trace_after(Run *r);
 /* Local. Median relative error of predictions for this machine in the ledger; NAN: no entry. */
 double run_known_error(const Run *r);
-/* Local, rank 0. Notes a step for the ledger. run_write_ledger: appends the line at the end of
- * training. */
+/* Local, rank 0. run_note_step: records the time and bytes of a step for the ledger.
+ * run_write_ledger: appends the line of the run at the end of training. */
 void run_note_step(Run *r, const StepRecord *s);
 void run_write_ledger(const Run *r);
 
@@ -204,14 +212,14 @@ void run_open_backend(Run *r);
 void run_close_backend(const Run *r);
 /* Local. --version: prints what this program was built from and with; returns 0. */
 int run_print_version(void);
-/* Local. "avx512_bf16", "cuda". */
+/* Local. The name of the kernels in use: "avx512_bf16", "cuda". */
 const char *run_kernels_name(const Run *r);
-/* Collective. Finds r->peak_flops and r->peak_rank. */
+/* Collective. Looks up or measures r->peak_flops and r->peak_rank. */
 void run_find_peak(Run *r);
-/* Local, rank 0. A rate of all ranks (FLOP/s) as a fraction of the peak (MFU). At most 1: a rate
- * above the peak shows that the peak was measured too low, and replaces it. */
+/* Local, rank 0. A rate of all ranks (FLOP/s) as a fraction of the peak (MFU), at most 1: a rate
+ * above the peak shows that the peak was measured too low, and becomes the peak. */
 double run_share_of_peak(Run *r, double flops);
-/* Local, rank 0. Prints lines of the header. */
+/* Local, rank 0. Prints the header's lines about kernels and devices. */
 void run_print_machine(const Run *r);
 
 /* ---- evaluation, samples and checks (run_eval.c) */
@@ -219,11 +227,11 @@ void run_print_machine(const Run *r);
 /* Collective. Prints and records validation loss and HellaSwag. A signal ends the evaluation early,
  * without results. */
 void run_evaluate(Run *r);
-/* Collective. --check-tp: trains the same on this mesh and on one rank, compares all tensors; rank
- * 0 prints. False: they differ. */
+/* Collective. --check-tp: trains the same steps on this mesh and on one rank, and compares all
+ * tensors. Rank 0 prints the result. False: tensors differ. */
 bool run_check_tp(Run *r);
-/* Collective. Prints and records the prompt and its continuation; live: token by token, and nothing
- * else. */
+/* Collective. Samples a continuation of the prompt, prints and records it. live: prints each token
+ * when it is sampled, and no lines around the text. */
 void run_sample(Run *r, bool live);
 /* Collective. Ends the run because a loss, norm or logit is not finite at this step; names the
  * first tensor that is not finite. */
