@@ -40,14 +40,15 @@ static const Opt rows[] = {
     {"memory", OPT_BOOL, AT(memory), "0", 0, 0, "", "print the memory table and exit"},
     {"listing", OPT_CHOICE, AT(listing), "none", 0, 1,
      "none|build|differentiate|recompute|panels|head|exact|fuse|split|halves|sums|schedule",
-     "print a micro-batch as a list of kernels and collectives on typed tensors, after that "
-     "pass, and exit: the forward pass; with its derived backward pass; with what is computed "
-     "again; with matmuls of stay=y in panels; with the head in chunks of tokens; with sums of "
-     "integers; which operations are one kernel, with predicted times; in chunks; in halves; with "
-     "the sums that complete "
-     "gradients, in the last micro-batch of a step; in the order in which they run, with what "
-     "runs under what (schedule: also without a word). The end of a step follows, from "
-     "backward on. --json writes it as data, --cluster prices it for other ranks"},
+     "print a micro-batch as a list of kernels and collectives on typed tensors and exit. The list "
+     "is printed as it is after the named pass: build is the forward pass; differentiate adds "
+     "backward; recompute adds recomputed operations; panels cuts the matmuls of stay=y (SUMMA); "
+     "head cuts the head into chunks of tokens; exact turns sums into sums of integers; fuse joins "
+     "operations into one kernel and predicts times; split cuts into chunks; halves makes two half "
+     "micro-batches; sums completes the gradients in the last micro-batch of a step; schedule, or "
+     "no word, is the order of execution and shows what hides under what. From differentiate "
+     "on the end of the step follows. --json writes the list as data, --cluster predicts its times "
+     "for a described cluster"},
     {.type = OPT_GROUP, .help = "Training"},
     {"steps", OPT_INT, AT(steps), "1000", 0, 1e12, "N", "optimizer steps"},
     {"batch", OPT_INT, AT(batch), "0", 0, 1e12, "TOKENS",
@@ -115,11 +116,14 @@ static const Opt rows[] = {
     {"check-tp", OPT_INT, AT(check_tp), "0", 0, 1e6, "K",
      "train K steps on one rank as well, compare every tensor, say what is wrong and exit"},
     {"audit-every", OPT_INT, AT(audit_every), "0", 0, 1e12, "N",
-     "steps between comparisons of weights and moments that several ranks hold; 0 is never"},
+     "steps between audits, which compare the copies of weights and moments on different ranks; "
+     "0 is never"},
     {"exact", OPT_BOOL, AT(exact), "0", 0, 0, "",
-     "the same bits on every mesh: sums as integers, of a limited range; fp32, a quarter slower"},
+     "the same loss and weights to the last bit on every mesh: sums are sums of integers, of a "
+     "limited range; requires --dtype fp32, takes a quarter longer"},
     {"count", OPT_BOOL, AT(count), "0", 0, 0, "",
-     "first a hash of the weights; at the end every collective of a step, bytes and time"},
+     "print a hash of the initial weights, and at the end every collective of a step with its "
+     "bytes and time"},
     {"kernels", OPT_STR, AT(kernels), "auto", 0, 0, "SET",
      "auto, avx512_amx, avx512_bf16, avx512, avx2 or portable"},
     {"libraries", OPT_STR, AT(libraries), "", 0, 0, "FOLDER:...|none",
@@ -154,15 +158,16 @@ static const Opt rows[] = {
     {"export-llmc", OPT_STR, AT(export_llmc), "", 0, 0, "FILE",
      "at the end, write an llm.c .bin (bf16 with --dtype bf16)"},
     {"log-every", OPT_INT, AT(log_every), "0", 0, 1e12, "N",
-     "steps between lines that stay; 0 is each, on a terminal each twentieth of the run; "
-     "records have all"},
+     "steps between the printed lines that stay on the screen; 0 prints every step, on a terminal "
+     "20 lines per run; --json and --csv always record every step"},
     {"progress", OPT_CHOICE, AT(progress), "auto", 0, 0, "auto|bar|none",
      "the bar of a terminal; auto: not under mpirun or srun, whose output goes into files"},
     {"json", OPT_STR, AT(json), "", 0, 0, "FILE",
      "one JSON object per line, full precision; - is the standard output, and all else goes to "
      "the standard error"},
     {"csv", OPT_STR, AT(csv), "", 0, 0, "FILE", "the same as columns"},
-    {"profile", OPT_BOOL, AT(profile), "0", 0, 0, "", "where the time of a step goes, at the end"},
+    {"profile", OPT_BOOL, AT(profile), "0", 0, 0, "",
+     "at the end, print how long each kernel and collective of a step took"},
     {"trace", OPT_STR, AT(trace), "", 0, 0, "FILE",
      "timeline of two steps of every rank, for Perfetto and gpt-timeline, and what overlap "
      "hides: one step without it, one with it"},
