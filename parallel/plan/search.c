@@ -6,15 +6,15 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/search_parts.h"
 
-/* ---- the best so far */
+/* ---- the best choices so far */
 
-/* Is a better than b? Among equals the one with less memory, then the earlier. */
 typedef struct Found {
     Choice c;
-    int32_t number; // of the candidate, of its schedule, of the order of its axes
-    int schedule, order;
+    int32_t number;      // of the candidate, in the order of enumeration
+    int schedule, order; // index into schedules; into the orders of its axes
 } Found;
 
+/* Is a better than b? Of equally fast ones the one with less memory is, then the earlier. */
 static bool better(const Found *a, const Found *b) {
     if (a->c.price.seconds != b->c.price.seconds) return a->c.price.seconds < b->c.price.seconds;
     if (a->c.price.memory != b->c.price.memory) return a->c.price.memory < b->c.price.memory;
@@ -25,14 +25,14 @@ static bool better(const Found *a, const Found *b) {
 typedef struct Search {
     const Space *s;
     const Machine *m;
-    const NamedScheme *scheme; // whose candidates alone are searched; NULL: all
-    Found *best;               // [max]
+    const NamedScheme *scheme; // only its candidates are searched; NULL: all
+    Found *best;               // [max], n in use, best first
     int n, max;
-    Candidate *open; // a heap: the least bound first
+    Candidate *open; // heap of candidates that are not priced yet, the least bound on top
     int64_t n_open, max_open;
     StepLists lists;
-    Orders orders;            // of the sizes that were asked for last
-    MicroBatches *lists_read; // by bounds of this space and machine: searches share them
+    Orders orders;            // of the candidate at hand
+    MicroBatches *lists_read; // for bounds; searches of the same space and machine may share it
     SearchCount count;
 } Search;
 
@@ -43,7 +43,8 @@ static void keep(Search *w, const Found *f) {
     w->best[at] = *f;
 }
 
-/* Its memory, where temporaries are placed, for one that is to be kept. False: it does not fit. */
+/* Sets the memory of a choice that is to be kept, with its temporaries placed. False: the choice
+ * does not fit. */
 static bool place(Search *w, const PriceShape *shape, Found *f) {
     bool fits = price_lists(&w->lists, shape, &f->c.layout, 0, w->m->memory);
     f->c.price.memory = price_memory(&w->lists);
@@ -51,13 +52,14 @@ static bool place(Search *w, const PriceShape *shape, Found *f) {
     return fits;
 }
 
-/* Is a bound above all prices that are kept, and no more are? */
+/* Are max choices kept, and is this bound above all their prices? */
 static bool beyond(const Search *w, double bound) {
     return w->n == w->max && bound > w->best[w->n - 1].c.price.seconds;
 }
 
-/* Prices a candidate in the orders of its axes, the most promising first, as long as one that is
- * left may be its best and kept; the best is kept. False when it turns out not to fit. */
+/* Prices a candidate in the orders of its axes, those with the least bounds first. Stops when no
+ * order that is left can be better than the best one so far, or be kept. The best order is kept.
+ * False: the candidate does not fit. */
 static bool price_orders(Search *w, const Candidate *candidate) {
     Bound bound;
     Choice c = candidate_choice(w->s, candidate);
@@ -72,15 +74,15 @@ static bool price_orders(Search *w, const Candidate *candidate) {
         return false;
     }
     candidate_bound(&bound, w->lists_read, w->s, w->m, &c, false);
-    double *in = mem_alloc((size_t)o->n * sizeof *in); // INFINITY: priced
-    for (int k = 0; k < o->n; k++) in[k] = bound_in(&bound, o, k);
+    double *bound_of = mem_alloc((size_t)o->n * sizeof *bound_of); // [order]; INFINITY: priced
+    for (int k = 0; k < o->n; k++) bound_of[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
         int next = 0;
         for (int k = 1; k < o->n; k++)
-            if (in[k] < in[next]) next = k;
-        bool worse = in[next] > best.c.price.seconds || beyond(w, in[next]);
+            if (bound_of[k] < bound_of[next]) next = k;
+        bool worse = bound_of[next] > best.c.price.seconds || beyond(w, bound_of[next]);
         if (n > 0 && worse) break;
-        in[next] = INFINITY;
+        bound_of[next] = INFINITY;
         Found f = best;
         f.c = c, f.order = next;
         f.c.layout.factors = o->layout[next].factors;
@@ -88,7 +90,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
         price_of(&w->lists, w->m, &f.c.price);
         if (n++ == 0 || better(&f, &best)) best = f;
     }
-    mem_free(in);
+    mem_free(bound_of);
     price_free(&w->lists);
     shape.model.unplaced = false;
     bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
@@ -126,11 +128,13 @@ static Candidate pop(Search *w) {
     return first;
 }
 
+/* Counts a candidate, or all schedules for which it stands, as too large. */
 static void count_large(Search *w, const Candidate *s) {
     Candidate each[N_SCHEDULES];
     w->count.too_large += s->schedule == ANY_SCHEDULE ? candidate_schedules(w->s, s, each) : 1;
 }
 
+/* Puts a candidate with its bound on the heap, unless it cannot fit. */
 static void add_candidate(Search *w, Candidate *s) {
     Choice c = candidate_choice(w->s, s);
     Bound bound;
@@ -145,9 +149,9 @@ static void add_candidate(Search *w, Candidate *s) {
     push(w, s);
 }
 
-/* A single entry of the heap, with the least bound of all of its schedules, stands for a candidate
- * until it is the first: split_candidate. Most never are, and of no schedule of these the kernels
- * of chunks or panels have to be found. */
+/* Puts one entry on the heap for all schedules of a candidate, with a bound that holds for each.
+ * When this entry comes to the top, split_candidate puts one for each schedule in its place. Most
+ * entries never come to the top, and their lists with chunks or panels need not be built. */
 static void add_schedules(const Candidate *candidate, void *ctx) {
     Search *w = ctx;
     Candidate each[N_SCHEDULES], any = *candidate;
@@ -162,10 +166,10 @@ static void split_candidate(Search *w, const Candidate *candidate) {
     for (int i = 0; i < n; i++) add_candidate(w, &each[i]);
 }
 
-/* A row of a table beside the choice is worth no more prices than these. */
+/* Candidates that are priced for a named scheme, which is only a row of the plan's table. */
 enum { SCHEME_PRICES = 100 };
 
-/* Does nothing that is left belong among the best? */
+/* May the search end before `next`, the candidate with the least bound that is left? */
 static bool enough(const Search *w, const Candidate *next) {
     if (w->n == 0) return false;
     if (w->scheme && w->count.priced >= SCHEME_PRICES) return true;
@@ -189,7 +193,7 @@ static void search_bounded(Search *w) {
 
 /* ---- the searches */
 
-/* read: lists that other searches share; NULL: its own. */
+/* read: lists that this search shares with others; NULL: it reads its own. */
 static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme,
                      MicroBatches *read, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
@@ -236,7 +240,7 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
     candidate_each(s, NULL, each_choice, &e);
 }
 
-/* What does not fit is shown as well. */
+/* The best choice of a scheme that fits; if none fits, the best of those that do not. */
 static bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f,
                           MicroBatches *read, Choice *out) {
     Machine any = *m;
@@ -248,9 +252,10 @@ static bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f
     return true;
 }
 
-/* The best of a scheme that some candidates in order, best first, have; NULL: none. Of those that
- * are not close to the best there may be better ones. */
-static const Choice *first_of(const NamedScheme *f, const Space *s, const Choice *best, int n) {
+/* The best choice of a scheme, if it is among the n best of all; NULL: unknown. With s->close only
+ * choices within that share of the best are certain to have no better one of the same scheme. */
+static const Choice *best_of_scheme(const NamedScheme *f, const Space *s, const Choice *best,
+                                    int n) {
     double most = s->close > 0 && n > 0 ? (1 + s->close) * best->price.seconds : INFINITY;
     for (int i = 0; i < n && best[i].price.seconds <= most; i++)
         if (scheme_has(f, &best[i].layout)) return &best[i];
@@ -261,10 +266,10 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
                    Choice out[N_SCHEMES], const char *name[N_SCHEMES]) {
     int n = 0;
     Space any = *s;
-    any.only = NULL; // what a scheme would cost beside the one layout that is asked for
+    any.only = NULL; // schemes are compared with the one layout that is asked for
     MicroBatches read = {.n = 0};
     for (int i = 0; i < N_SCHEMES; i++) {
-        const Choice *found = s->only ? NULL : first_of(&named_schemes[i], s, best, n_best);
+        const Choice *found = s->only ? NULL : best_of_scheme(&named_schemes[i], s, best, n_best);
         if (found)
             out[n] = *found;
         else if (!search_scheme(&any, m, &named_schemes[i], &read, &out[n]))

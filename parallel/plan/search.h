@@ -1,12 +1,12 @@
 /* search -- exhaustive search over all layouts of p ranks for the fastest that fits.
  *
- * All factorizations of p into d, z, x, y; every order of the axes that differs; flags of storage
- * and heads; stages of ZeRO; micro-batch, recompute; and what runs under what
- * (parallel/step/overlap.h). A candidate is first judged by a bound that no price of it undercuts
- * (search_bound.c); the best bounds are priced until no bound is left below what was found. So the
- * search is exhaustive: brute force finds the same (tests). Time does not grow with layers, which
- * are alike: as in TAPAS (Shi et al., arXiv 2302.00247) a structure that repeats is judged once.
- * The family of layouts: parallel/README.md.
+ * The space: all factorizations of p into d, z, x, y; every order of the axes that differs; the
+ * flags sp, heads and stay=y; stages of ZeRO; micro-batch; recompute; overlap
+ * (parallel/step/overlap.h). Each candidate first gets a lower bound of its prices
+ * (search_bound.c). Candidates are priced in the order of their bounds, until the next bound is
+ * above the prices found. So the search is exhaustive: brute force finds the same (tests). Its time
+ * does not grow with the number of layers, which are alike: as in TAPAS (Shi et al., arXiv
+ * 2302.00247) a structure that repeats is judged once. The family of layouts: parallel/README.md.
  */
 #ifndef PARALLEL_PLAN_SEARCH_H
 #define PARALLEL_PLAN_SEARCH_H
@@ -14,15 +14,15 @@
 #include "parallel/plan/machine.h"
 #include "parallel/plan/price.h"
 
-/* What may be chosen. */
+/* What the search may choose. */
 typedef struct Space {
-    PriceShape shape;   // micro, recompute, overlap: used where they are fixed
+    PriceShape shape;   // micro-batch, recompute, overlap: used where they are not free
     int p;              // ranks, all of which are used
     const Layout *only; // this layout; NULL: any
     bool free_micro, free_recompute, free_overlap;
     bool exact;   // --exact
-    bool fuses;   // may a trial fuse matmuls with collectives (plan_trials)? Ranks share memory
-    double close; // share: all that take so much longer than the best; 0: any
+    bool fuses;   // ranks share memory: a trial may fuse matmuls with collectives (plan_trials)
+    double close; // candidates up to this share slower than the best are searched; 0: all
 } Space;
 
 typedef struct Choice {
@@ -41,21 +41,23 @@ typedef struct SearchCount {
     double seconds;
 } SearchCount;
 
-/* Local. The fastest that fit, at most max, best first; returns how many there are, 0: nothing
- * fits. Among equals the one with less memory, then the earlier in the order of enumeration. With
- * s->close those that take longer than that are the best of what was priced. */
+/* Local. The fastest choices that fit, at most max, best first. Returns their number; 0: nothing
+ * fits. Of equally fast ones the one with less memory comes first, then the earlier in the order of
+ * enumeration. With s->close, choices that are slower than that share are the best of those priced,
+ * not of all. */
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
-/* Local. Prices one choice; fits is set. */
+/* Local. Sets c->price and c->fits. */
 void search_price(const Space *s, const Machine *m, Choice *c);
-/* Local. Calls f for every candidate, in order. */
+/* Local. Calls f for every choice of the space, with its axes in the order d, z, x, y, in the order
+ * of enumeration. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);
-/* Local. The named schemes that p ranks allow, priced: name[i] of them, the best factorization of
- * each; where there are many, the best of the hundred with the least bounds. Returns how many.
- * best: what search_best has found (n_best 0: nothing); a scheme that is among them is not
- * searched. */
+/* Local. The named schemes that p ranks allow: the best choice of each, priced, and its name. Of
+ * schemes with many candidates at most a hundred are priced, those with the least bounds. Returns
+ * the number of schemes. best: the result of search_best; n_best 0: not known. A scheme of one of
+ * these choices is not searched again. */
 int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best,
                    Choice out[N_SCHEMES], const char *name[N_SCHEMES]);
-/* Local. The same for one of them: false when these ranks do not allow it. */
+/* Local. The best choice of one named scheme. False: p ranks do not allow the scheme. */
 bool search_preset(const Space *s, const Machine *m, const NamedScheme *f, Choice *out);
 
 #endif

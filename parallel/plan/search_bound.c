@@ -1,7 +1,8 @@
-/* A bound that no price of a candidate undercuts: kernels and bytes of the list of a micro-batch,
- * each at a cost that is not above what the list costs in any order, chunks or panels; once the
- * schedule is known, kernels are those of its own chunks or panels. And of the end of the step what
- * is known from the sizes of weights. Tests compare it with prices over every layout.
+/* A lower bound of all prices of a candidate. One list of a micro-batch is read: its kernels and
+ * the bytes of its collectives, each at a cost that no order of the axes, no chunks and no panels
+ * undercut. When the schedule is known, the kernels of its own chunks or panels take the place of
+ * the whole ones. The end of the step follows from the sizes of the weights. Tests compare the
+ * bound with prices over every layout.
  */
 #include <assert.h>
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "parallel/plan/search_parts.h"
 #include "parallel/step/passes.h"
 
-static inline double later(double a, double b) {
+static inline double larger(double a, double b) {
     return a > b ? a : b;
 }
 
@@ -22,17 +23,18 @@ typedef struct Reader {
     const Program *p;
     const Machine *m;
     MicroBatch *to;
-    Part part[3]; // of layers 0 and 1, of none
+    Part part[3]; // [0], [1]: of layers 0 and 1; [2]: outside of layers
     Widths widths;
-    bool panels; // matmuls of layers will be cut in panels
+    bool panels; // stay=y: the matmuls of layers are going to be cut into panels
 } Reader;
 
 static Part *part_of(Reader *r, int layer) {
     return &r->part[layer < 0 ? 2 : layer];
 }
 
-/* Whole matmuls take no longer than their chunks; of panels nothing is known until they are cut.
- * Gradients of weights are added to, but for the first. */
+/* Adds the seconds of the kernel of operation i, or less: a whole matmul takes no longer than its
+ * chunks; a matmul that is going to be cut into panels counts 0; a wgrad counts without its addend,
+ * which the first micro-batch does not have. */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
     Sums *sums = &part_of(r, op->layer)->sums;
@@ -46,7 +48,7 @@ static void read_kernel(Reader *r, int i) {
     if (op->phase == PHASE_FORWARD) sums->forward += seconds;
 }
 
-/* Without the padding of flat parts. */
+/* Bytes of a collective's whole tensor, without the padding of flat parts. */
 static double whole_bytes(const Program *p, const Op *op) {
     const StepTensor *t = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
     double n = t->bytes;
@@ -54,16 +56,18 @@ static double whole_bytes(const Program *p, const Op *op) {
     return n;
 }
 
-/* Blocks that panels are sent from, without the padding that makes blocks equal, or whole numbers
- * of panels or heads of --exact; or fewer. */
-static double filled(const Program *p, const Op *op) {
+/* A lower bound of the number of ranks whose blocks hold data, from which panels are sent. A
+ * dimension is padded to equal blocks, with --exact to blocks of whole panels and heads: by less
+ * than ranks x unit elements. */
+static double full_blocks(const Program *p, const Op *op) {
     int64_t n = p->tensor[op->in[0]].size[op->dim];
     double size = (double)n, ranks = p->mesh->size[op->axes.axis[0]], unit = 1;
     if (p->layout->exact)
-        unit = later((double)exact_panel(n), (double)config_head_size(&p->shape->config));
-    return later(0, size - ranks * unit + 1) / size * ranks;
+        unit = larger((double)exact_panel(n), (double)config_head_size(&p->shape->config));
+    return larger(0, size - ranks * unit + 1) / size * ranks;
 }
 
+/* Does a collective with this label belong to a linear layer? */
 static bool of_linear(const char *what) {
     for (int kind = 0; kind < N_LINEARS; kind++)
         for (int i = 0; i < N_WHATS; i++)
@@ -75,6 +79,7 @@ static void add_line(Line *l, double calls, double bytes) {
     l->calls += calls, l->bytes += bytes;
 }
 
+/* Adds a collective along one axis to the traffic of that axis. */
 static void read_collective(Reader *r, const Op *op) {
     Sums *sums = &part_of(r, op->layer)->sums;
     double bytes = whole_bytes(r->p, op), turns = op->kind == OP_ALL_REDUCE ? 2 : 1;
@@ -87,7 +92,7 @@ static void read_collective(Reader *r, const Op *op) {
     int along = axis == AXIS_X ? ALONG_X : ALONG_Y;
     if (r->panels && op->layer >= 0 && of_linear(r->p->tensor[op->out].what)) {
         along = axis == AXIS_X ? STREAM_X : STREAM_Y;
-        double ranks = r->p->mesh->size[axis], blocks = filled(r->p, op);
+        double ranks = r->p->mesh->size[axis], blocks = full_blocks(r->p, op);
         add_line(&sums->sent[along], ceil(blocks), blocks / ranks * bytes);
         return;
     }
@@ -95,7 +100,7 @@ static void read_collective(Reader *r, const Op *op) {
     if (op->phase == PHASE_FORWARD) add_line(&sums->chain[along], turns, turns * bytes);
 }
 
-/* What backward reads of a layer's forward. */
+/* Adds the bytes of an operation's results that backward reads. */
 static void read_kept(Reader *r, const Op *op, const bool *kept) {
     const int made[] = {op->out, op->also};
     for (int k = 0; k < 2; k++)
@@ -104,6 +109,7 @@ static void read_kept(Reader *r, const Op *op, const bool *kept) {
                 (double)step_tensor_bytes(r->p, &r->p->tensor[made[k]]);
 }
 
+/* [p->n_tensors], fresh (mem_free): does an operation behind the forward pass read the tensor? */
 static bool *kept_of(const Program *p) {
     bool *kept = mem_calloc((size_t)p->n_tensors, sizeof *kept);
     for (int i = 0; i < p->n_ops; i++)
@@ -130,19 +136,20 @@ static void read_weights(Reader *r) {
     }
 }
 
-/* ends: what two layers have beyond twice what the second has. */
+/* From the totals of layer 0, layer 1 and the rest of a list of two layers: MicroBatch.outside and
+ * .layer. */
 static void split_parts(Reader *r) {
-    double *ends = (double *)&r->part[2].sums;
+    double *outside = (double *)&r->part[2].sums;
     const double *first = (double *)&r->part[0].sums, *more = (double *)&r->part[1].sums;
-    for (size_t i = 0; i < sizeof(Sums) / sizeof *ends; i++) ends[i] += first[i] - more[i];
-    r->to->ends = r->part[2], r->to->layer = r->part[1];
+    for (size_t i = 0; i < sizeof(Sums) / sizeof *outside; i++) outside[i] += first[i] - more[i];
+    r->to->outside = r->part[2], r->to->layer = r->part[1];
 }
 
 static Reader reader_of(MicroBatch *to, const Program *p, const Machine *m) {
     return (Reader){.p = p, .m = m, .to = to, .widths = widths_of(&p->shape->config, p->grid)};
 }
 
-/* p: of that many sequences. kept: tensors that backward reads. */
+/* p: resized to the sequences of to->key. kept: kept_of(p). */
 static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Machine *m) {
     Reader r = reader_of(to, p, m);
     r.panels = p->layout->stay && p->mesh->size[AXIS_X] * p->mesh->size[AXIS_Y] > 1;
@@ -158,9 +165,9 @@ static void read_list(MicroBatch *to, const Program *p, const bool *kept, const 
     split_parts(&r);
 }
 
-/* ---- lists that are known ---- */
+/* ---- the table of lists that were read ---- */
 
-/* cut: with the chunks or panels of its schedule. */
+/* cut: of the list with the chunks or panels of c's schedule. */
 static MicroBatchKey key_of(const Choice *c, bool cut) {
     const Overlap *o = &c->overlap;
     return (MicroBatchKey){
@@ -172,8 +179,8 @@ static MicroBatchKey key_of(const Choice *c, bool cut) {
         .cut = (uint16_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0)};
 }
 
-/* Where it is, or is to be. */
-static MicroBatch *place_of(MicroBatches *all, const MicroBatchKey *key) {
+/* The entry of a key, or, where the table has none, the free entry for it. */
+static MicroBatch *slot_of(MicroBatches *all, const MicroBatchKey *key) {
     uint64_t half[2];
     static_assert(sizeof half == sizeof *key, "no gaps");
     memcpy(half, key, sizeof half);
@@ -185,28 +192,30 @@ static MicroBatch *place_of(MicroBatches *all, const MicroBatchKey *key) {
     }
 }
 
-static void make_room(MicroBatches *all) {
+/* Makes room for one more entry: the table stays at most half full. */
+static void grow_table(MicroBatches *all) {
     MicroBatches old = *all;
     if (2 * all->n < all->room) return;
     all->room = all->room ? 4 * all->room : 256;
     all->at = mem_calloc((size_t)all->room, sizeof *all->at);
     for (int i = 0; i < old.room; i++)
-        if (old.at[i].key.micro) *place_of(all, &old.at[i].key) = old.at[i];
+        if (old.at[i].key.micro) *slot_of(all, &old.at[i].key) = old.at[i];
     mem_free(old.at);
 }
 
-/* NULL: it is there. */
+/* A new entry for a key; NULL: the table has one already. */
 static MicroBatch *add_micro_batch(MicroBatches *all, const MicroBatchKey *key) {
-    make_room(all);
-    MicroBatch *at = place_of(all, key);
+    grow_table(all);
+    MicroBatch *at = slot_of(all, key);
     if (at->key.micro) return NULL;
     all->n++;
     at->key = *key;
     return at;
 }
 
-/* The shape of a list of two layers. z is 2: what is gathered and scattered along it is so along z
- * and d, wherever there are more ranks than one. Life of g: as long as the shape. */
+/* The shape of a list of two layers for a candidate's x and y. z is 2 and d is 1: gathers and
+ * scatters along z stand for those of every size of z, and, by the stage of ZeRO, of z and d. The
+ * shape points to g. */
 static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
     int size[N_AXES] = {1, 2, c->layout.size[AXIS_X], c->layout.size[AXIS_Y]};
     *g = (Grid){.layout = layout_of_sizes(size)};
@@ -219,7 +228,8 @@ static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
     return shape;
 }
 
-/* A list, for micro-batches of so many sequences and of all larger ones that there may be. */
+/* Reads the list of a choice at the size of its micro-batch and, where the search chooses the size,
+ * at all larger ones: the operations are the same, so the list is built once. */
 static void read_lists(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
     Grid g;
     ModelShape shape = shape_of(&g, s, c);
@@ -242,21 +252,22 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
     program_free(&p);
 }
 
-/* Of the pass of a choice; until the next call. */
+/* The figures of a choice's list with whole matmuls. Valid until the next call, which may move the
+ * table. */
 static const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
                                         const Choice *c) {
     MicroBatchKey key = key_of(c, false);
-    if (all->room == 0 || !place_of(all, &key)->key.micro) read_lists(all, s, m, c);
-    return place_of(all, &key);
+    if (all->room == 0 || !slot_of(all, &key)->key.micro) read_lists(all, s, m, c);
+    return slot_of(all, &key);
 }
 
-/* Kernels of the chunks or panels that a micro-batch has with its own schedule. */
-static const MicroBatch *cut_of(MicroBatches *all, const Space *s, const Machine *m,
-                                const Choice *c) {
+/* The kernels of a choice's list with the chunks, panels or halves of its own schedule. */
+static const MicroBatch *cut_list_of(MicroBatches *all, const Space *s, const Machine *m,
+                                     const Choice *c) {
     const Overlap *o = &c->overlap;
     MicroBatchKey key = key_of(c, true);
     MicroBatch *to = add_micro_batch(all, &key);
-    if (!to) return place_of(all, &key);
+    if (!to) return slot_of(all, &key);
     Grid g;
     ModelShape shape = shape_of(&g, s, c);
     shape.overlap = (Overlap){.chunks = o->chunks, .ring = o->ring, .halves = o->halves};
@@ -272,119 +283,127 @@ static const MicroBatch *cut_of(MicroBatches *all, const Space *s, const Machine
 
 /* ---- the bound ---- */
 
-typedef struct Walk {
+typedef struct Builder {
     const Space *s;
     const Machine *m;
     const Choice *c;
     const MicroBatch *micro;
-    Bound *to;
+    Bound *bound;
     int64_t layers;
-    double steps, passes; // lists of a step; of a micro-batch: 2 with halves
-    bool late;            // is every collective waited for where it starts?
-    double share;         // of what forward sends: chain_share
-} Walk;
+    double lists, passes; // lists that run in a step; in a micro-batch: 2 with halves, or 1
+    bool serial;          // every collective is waited for where it starts
+    double exposed_share; // of the bytes of forward's collectives: chain_share
+} Builder;
 
-/* So much of the bytes of each. */
+/* Adds collectives `times` times, with this share of their bytes. */
 static void add_share(Line to[N_ALONG], const Line from[N_ALONG], double times, double share) {
     for (int i = 0; i < N_ALONG; i++)
         add_line(&to[i], times * from[i].calls, times * share * from[i].bytes);
 }
 
-static void send(const Walk *b, int along, double times, Line l) {
-    add_line(&b->to->all[along], times * l.calls, times * l.bytes);
-    if (b->late) add_line(&b->to->exposed[along], times * l.calls, times * l.bytes);
+static void add_traffic(const Builder *b, int along, double times, Line l) {
+    add_line(&b->bound->all[along], times * l.calls, times * l.bytes);
+    if (b->serial) add_line(&b->bound->exposed[along], times * l.calls, times * l.bytes);
 }
 
-/* chained: how often what forward sends is exposed. */
-static void add_part(const Walk *b, const Sums *part, double times, double chained) {
+/* Adds a part of the list that runs `times` times in a step; `chained` times of these the
+ * collectives of its forward pass are exposed. */
+static void add_part(const Builder *b, const Sums *part, double times, double chained) {
     const Layout *l = &b->c->layout;
-    Bound *to = b->to;
+    Bound *to = b->bound;
     to->compute += times * part->kernels;
     add_share(to->all, part->sent, times, 1);
-    if (b->late)
+    if (b->serial)
         add_share(to->exposed, part->sent, times, 1);
-    else if (b->share > 0)
-        add_share(to->exposed, part->chain, chained, b->share);
-    times /= b->passes; // weights come and go once for both halves
-    send(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times, part->gathered);
-    send(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times, part->scattered);
+    else if (b->exposed_share > 0)
+        add_share(to->exposed, part->chain, chained, b->exposed_share);
+    times /= b->passes; // both halves share a gather of weights, and a scatter of gradients
+    add_traffic(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times, part->gathered);
+    add_traffic(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times, part->scattered);
 }
 
 static int64_t all_weights(const MicroBatch *p, int64_t layers) {
-    return p->ends.weights + layers * p->layer.weights;
+    return p->outside.weights + layers * p->layer.weights;
 }
 
-static double beside(const Walk *b, WorkKind kind, uint32_t flags, int64_t n) {
+/* Seconds of a kernel over n elements. */
+static double work_on(const Builder *b, WorkKind kind, uint32_t flags, int64_t n) {
     Work w = {.kind = kind, .flags = flags, .rows = n};
     return machine_work(b->m, &w);
 }
 
-/* A work of each matrix, of its part; of each vector, which is short: the call. */
-static double each_matrix(const Walk *b, WorkKind kind, uint32_t flags, int64_t cut) {
+/* Seconds of a kernel that runs once for each matrix of weights, of which the rank has 1/cut; once
+ * for each of n vectors, which are short: the calls (0 on a measured machine); once for each matrix
+ * and vector. */
+static double matrix_seconds(const Builder *b, WorkKind kind, uint32_t flags, int64_t cut) {
     const MicroBatch *p = b->micro;
     double s = 0;
     for (int i = 0; i < p->layer.matrices; i++)
-        s += (double)b->layers * beside(b, kind, flags, p->matrix[1][i] / cut);
-    for (int i = 0; i < p->ends.matrices; i++) s += beside(b, kind, flags, p->matrix[0][i] / cut);
+        s += (double)b->layers * work_on(b, kind, flags, p->matrix[1][i] / cut);
+    for (int i = 0; i < p->outside.matrices; i++)
+        s += work_on(b, kind, flags, p->matrix[0][i] / cut);
     return s;
 }
-static double vectors(const Walk *b, WorkKind kind, double n) {
-    return b->m->measured ? 0 : n * beside(b, kind, 0, 0);
+static double vector_seconds(const Builder *b, WorkKind kind, double n) {
+    return b->m->measured ? 0 : n * work_on(b, kind, 0, 0);
 }
-static double each_tensor(const Walk *b, WorkKind kind, uint32_t flags, int64_t cut) {
+static double tensor_seconds(const Builder *b, WorkKind kind, uint32_t flags, int64_t cut) {
     const MicroBatch *p = b->micro;
-    double n = (double)p->ends.vectors + (double)b->layers * p->layer.vectors;
-    return each_matrix(b, kind, flags, cut) + vectors(b, kind, n);
+    double n = (double)p->outside.vectors + (double)b->layers * p->layer.vectors;
+    return matrix_seconds(b, kind, flags, cut) + vector_seconds(b, kind, n);
 }
 
-/* A device adds up at once what lies side by side: parallel/step/update.c. */
-static double squares(const Walk *b, int64_t cut) {
+/* Seconds of the sum of squares of all gradients. A device adds up gradients that lie side by side
+ * in one call (parallel/step/run_end.c). With zero1 there are gaps between the rank's parts. */
+static double squares_seconds(const Builder *b, int64_t cut) {
     const Layout *l = &b->c->layout;
     const Kernels *k = b->s->shape.kernels;
-    if (!kernels_on_device(k)) return each_tensor(b, WORK_SQUARES, 0, cut);
+    if (!kernels_on_device(k)) return tensor_seconds(b, WORK_SQUARES, 0, cut);
     bool gaps = l->zero == 1 && l->size[AXIS_D] > 1;
     int64_t weights = all_weights(b->micro, b->layers);
-    return vectors(b, WORK_SQUARES, 1) + (gaps ? each_matrix(b, WORK_SQUARES, 0, cut)
-                                               : beside(b, WORK_SQUARES, 0, weights / cut));
+    return vector_seconds(b, WORK_SQUARES, 1) + (gaps ? matrix_seconds(b, WORK_SQUARES, 0, cut)
+                                                      : work_on(b, WORK_SQUARES, 0, weights / cut));
 }
 
 static int64_t elem_bytes_of(const Space *s) {
     return s->shape.kernels ? (int64_t)s->shape.kernels->elem_bytes : (int64_t)sizeof(float);
 }
-static uint32_t words_flag(const Space *s) {
+static uint32_t stored_flag(const Space *s) {
     return elem_bytes_of(s) == 2 ? WORK_BF16_STORED : 0;
 }
 
-/* The end of a step: sums over d, and AdamW. */
-static void update(const Walk *b) {
+/* Adds the end of a step: the gradients' sums along d, their norm, AdamW, and the gathers of new
+ * weights along d. */
+static void add_end(const Builder *b) {
     const Layout *l = &b->c->layout;
-    Bound *to = b->to;
+    Bound *to = b->bound;
     int64_t weights = all_weights(b->micro, b->layers), of_z = weights / l->size[AXIS_Z];
     int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
-    to->update = each_tensor(b, WORK_ADAMW, words_flag(b->s), cut);
-    to->squares = squares(b, cut);
+    to->update = tensor_seconds(b, WORK_ADAMW, stored_flag(b->s), cut);
+    to->squares = squares_seconds(b, cut);
     to->compute += to->update + to->squares;
     if (b->s->shape.local_steps) return;
-    // all of a layer together, or matrix by matrix
+    // with ZeRO each of a layer's matrices is sent alone, without it all of a layer together
     double calls = (double)b->layers * (l->zero ? 4 : 1);
     Line floats = {calls, sizeof(float) * (double)of_z};
-    if (l->zero < 2) { // gradients: scattered,
-        send(b, ALONG_D, 1, floats);
+    if (l->zero < 2) { // the gradients' scatter: the first half of an all_reduce without ZeRO
+        add_traffic(b, ALONG_D, 1, floats);
         to->sums = floats;
     }
     if (l->zero == 3) return;
-    // and gathered, or what matmuls read of new weights
+    // the second half: a gather of gradients; with ZeRO of new weights as matmuls read them
     Line read = {calls, l->zero ? (double)(elem_bytes_of(b->s) * of_z) : floats.bytes};
-    send(b, ALONG_D, 1, read);
+    add_traffic(b, ALONG_D, 1, read);
     if (l->zero == 0)
         add_line(&to->sums, read.calls, read.bytes);
-    else if (!b->late)
+    else if (!b->serial)
         to->fresh = read;
 }
 
-/* The share of what forward sends under which no kernel runs, as each matmul needs the one before:
- * all of it, of chunks the first to come or the last to go, none where two halves, panels, or
- * blocks of a ring are under way, or a matmul gathers. */
+/* The share of the bytes of forward's collectives under which no kernel can run, as each matmul
+ * needs the result of the one before. Whole matmuls: all bytes. Chunks: those of the first chunk to
+ * arrive, or of the last to leave. Halves, panels, a ring and fused matmuls: none, as a kernel may
+ * run under each of them. */
 static double chain_share(const Space *s, const Choice *c, bool any) {
     const Overlap *o = &c->overlap;
     int X = c->layout.size[AXIS_X];
@@ -395,7 +414,7 @@ static double chain_share(const Space *s, const Choice *c, bool any) {
     return o->chunks ? (double)(rows / o->chunks) / (double)(rows + 1) : 1;
 }
 
-/* Those of the cut list, of so many passes. */
+/* Takes the kernel seconds from the cut list, which holds all passes of a micro-batch. */
 static void set_kernels(Sums *to, const Sums *cut, int passes) {
     to->kernels = cut->kernels / passes, to->forward = cut->forward / passes;
 }
@@ -411,33 +430,35 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
     const MicroBatch *micro = micro_batch_of(all, s, m, &pass);
-    Sums ends = micro->ends.sums, layer = micro->layer.sums;
+    Sums outside = micro->outside.sums, layer = micro->layer.sums;
     if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring)) {
-        const MicroBatch *cut = cut_of(all, s, m, c);
-        micro = micro_batch_of(all, s, m, &pass); // which may have moved
-        set_kernels(&ends, &cut->ends.sums, passes);
+        const MicroBatch *cut = cut_list_of(all, s, m, c);
+        micro = micro_batch_of(all, s, m, &pass); // cut_list_of may have moved the table
+        set_kernels(&outside, &cut->outside.sums, passes);
         set_kernels(&layer, &cut->layer.sums, passes);
     }
-    Walk b = {.s = s,
-              .m = m,
-              .c = c,
-              .micro = micro,
-              .to = to,
-              .layers = s->shape.model.config.layers,
-              .steps = (double)(passes * price_micro_batches(&shape, &c->layout)),
-              .passes = passes};
-    b.late = !any && overlap_equal(&c->overlap, &(Overlap){0});
-    b.share = chain_share(s, c, any);
-    // what the last layer and the head send may go on under what that layer computes again; the
-    // first layer, whose difference is in the ends, may send less than others
+    Builder b = {.s = s,
+                 .m = m,
+                 .c = c,
+                 .micro = micro,
+                 .bound = to,
+                 .layers = s->shape.model.config.layers,
+                 .lists = (double)(passes * price_micro_batches(&shape, &c->layout)),
+                 .passes = passes};
+    b.serial = !any && overlap_equal(&c->overlap, &(Overlap){0});
+    b.exposed_share = chain_share(s, c, any);
+    // With recompute two layers are not counted as exposed. The last layer's and the head's
+    // collectives may run under the last layer's second forward pass. The first layer may send less
+    // than the second, and the difference is in `outside`.
     bool again = c->recompute != RECOMPUTE_NONE;
-    double chained = again ? later(0, (double)b.layers - 2) : (double)b.layers;
-    add_part(&b, &ends, b.steps, again ? 0 : b.steps);
-    add_part(&b, &layer, b.steps * (double)b.layers, b.steps * chained);
-    // all but the backward of the last micro-batch
-    double once = ends.kernels + (double)b.layers * layer.kernels;
-    to->early = (b.steps - passes) * once + ends.forward + (double)b.layers * layer.forward;
-    update(&b);
+    double chained = again ? larger(0, (double)b.layers - 2) : (double)b.layers;
+    add_part(&b, &outside, b.lists, again ? 0 : b.lists);
+    add_part(&b, &layer, b.lists * (double)b.layers, b.lists * chained);
+    // all kernels but the backward of the last micro-batch
+    double once = outside.kernels + (double)b.layers * layer.kernels;
+    to->before_sums =
+        (b.lists - passes) * once + outside.forward + (double)b.layers * layer.forward;
+    add_end(&b);
 }
 
 /* ---- seconds in an order of the axes ---- */
@@ -446,8 +467,8 @@ static double seconds_on(CostLine l, const Line *t) {
     return t->calls * l.start + t->bytes * l.rate;
 }
 
-/* Collectives along tensor axes are exposed one after the other; of others some may be in flight
- * together. */
+/* Seconds of exposed collectives. Those along x and y follow each other, each with its latency;
+ * those along z and d may be in flight together, so only the time of the links counts. */
 static double traffic_in(const Line t[N_ALONG], const Order *o) {
     double s = 0;
     for (int i = 0; i < N_ALONG; i++) {
@@ -457,34 +478,40 @@ static double traffic_in(const Line t[N_ALONG], const Order *o) {
     return s;
 }
 
-/* Seconds of the links that have most to do. */
+/* Seconds for which the links of the busiest level are busy, with the bytes of all replicas. */
 static double busiest_of(const Line t[N_ALONG], const Order *o) {
-    double links[N_ALONG] = {0}, most = 0; // there are fewer levels
+    double links[N_ALONG] = {0}, most = 0; // [level]
     for (int i = 0; i < N_ALONG; i++) {
         double *link = &links[o->along[i].level];
         *link += seconds_on(o->along[i].load, &t[i]);
-        most = later(most, *link);
+        most = larger(most, *link);
     }
     return most;
 }
 
-/* Kernels and what is exposed, at each place where something waits; or the busiest links, which
- * work while kernels do; or the sums of gradients, after all that comes before them. Where ranks
- * share cores: price.c. */
+/* A step takes at least each of these:
+ *
+ *   the kernels, the exposed collectives, and the gathers of new weights beyond AdamW's time
+ *   the same, and what kernels lose while collectives are in flight: (1 - 1/slowdown) of that time
+ *   the busiest links
+ *   the kernels before the sums of gradients, these sums, then norm, AdamW, and the gathers beyond
+ *   AdamW's time
+ *
+ * Ranks that share cores: price_oversubscribed (price.c). */
 static double seconds_in(const Bound *b, const Order *o) {
     double k = b->oversubscription, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
     CostLine d = o->along[ALONG_D].wire;
     double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, o);
-    double fresh = seconds_on(d, &b->fresh), more = later(0, fresh - b->update);
+    double fresh = seconds_on(d, &b->fresh), more = larger(0, fresh - b->update); // beyond AdamW
     double waits = b->compute + exposed + more;
-    double step = b->early + sums + b->squares + b->update + more;
-    step = later(later(step, busiest), waits);
-    step = later(step, waits + hidden * (busiest - exposed - fresh));
+    double step = b->before_sums + sums + b->squares + b->update + more;
+    step = larger(larger(step, busiest), waits);
+    step = larger(step, waits + hidden * (busiest - exposed - fresh));
     if (k == 1) return step + (b->slowest - 1) * b->compute;
-    // with E = S - C exposed beside C of kernels, a step takes 4k/(5k - 1) of S at least, with C =
-    // 2k/(5k - 1) of it
+    // S is C seconds of kernels and E = S - C exposed. With cores shared by k ranks a step takes
+    // 4k/(5k - 1) S at least, which is its time for C = 2k/(5k - 1) S.
     step *= 4 * k / (5 * k - 1);
-    return later(step, b->slowest * price_oversubscribed(b->compute, exposed, k) + exposed);
+    return larger(step, b->slowest * price_oversubscribed(b->compute, exposed, k) + exposed);
 }
 
 double bound_in(const Bound *b, const Orders *o, int order) {
@@ -499,7 +526,7 @@ double bound_least(const Bound *b, const Orders *o) {
 
 /* ---- memory ---- */
 
-/* Weights, gradients, moments. */
+/* Bytes of weights, gradients and moments on a rank; `weights`: elements for d = z = 1. */
 static int64_t states_of(const Space *s, const Layout *l, int64_t weights) {
     int64_t elem_bytes = elem_bytes_of(s), Z = l->size[AXIS_Z], ZD = Z * l->size[AXIS_D];
     int64_t read = weights / (l->zero == 3 ? ZD : Z), grads = weights / (l->zero >= 2 ? ZD : Z);
@@ -508,8 +535,8 @@ static int64_t states_of(const Space *s, const Layout *l, int64_t weights) {
     return elem_bytes == 2 ? states + elem_bytes * read : states;
 }
 
-/* Of two halves one may have gone through some layers backward already when the other one begins
- * to. */
+/* When the second half of a micro-batch begins its backward, the first half may be this many layers
+ * into its own, and has freed their activations. */
 enum { HALVES_APART = 3 };
 
 int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,

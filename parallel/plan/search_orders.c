@@ -1,4 +1,5 @@
-/* The orders of a mesh's axes, and lines below what collectives cost in each. */
+/* The orders of a mesh's axes, and in each order lower bounds of what collectives cost: lines in
+ * their bytes. */
 #include <math.h>
 #include <string.h>
 
@@ -10,14 +11,15 @@ static CostLine lesser(CostLine a, CostLine b) {
     return (CostLine){fmin(a.start, b.start), fmin(a.rate, b.rate)};
 }
 
-/* What a collective costs is not below a line in its bytes: that from nothing to more than there
- * is, as by its formula it takes the least of one or more lines, and is above its chords
- * (machine.c); or calibration_line where it was measured; of machine_low_latency the least of
- * both. */
+/* A line in its bytes that a collective never costs less than. Described: its cost at 0 bytes, and
+ * its slope up to 2^50 bytes. The formula is the least of some lines, so it lies above this chord
+ * (machine.c). Measured: calibration_line. On machine_low_latency, which takes the lesser of
+ * formula and measurement: the lesser of both lines. */
 static CostLine line_of(const Machine *m, const SendGroup *g, CollOp op) {
     Send few = {.op = op}, many = few;
     CostLine l;
-    double none, below = 0, least = INFINITY; // of what was measured
+    // of the measured cost: at 0 bytes; start of its line minus that; slope of its line
+    double none, below = 0, least = INFINITY;
     bool known = m->measured && calibration_line(m->measured, g, op, &l);
     if (known && !m->low_latency) return l;
     if (known && calibration_send(m->measured, g, op, 0, &none))
@@ -28,7 +30,7 @@ static CostLine line_of(const Machine *m, const SendGroup *g, CollOp op) {
     return (CostLine){start + below, rate};
 }
 
-/* The same where replicas send in turns. */
+/* The line of a collective when replicas send in turns (machine_send_in_turn). */
 static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
     CostLine l = line_of(m, g, op);
     double part = machine_turn(m, g, op);
@@ -38,15 +40,17 @@ static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
     return l;
 }
 
-typedef enum { LINE_X, LINE_OTHER, LINE_STREAM } LineKind; // which collectives there are
+/* Which collectives may run along a group: gathers, sums and shifts along x; gathers and sums along
+ * other axes; panels of stay=y. */
+typedef enum { LINE_X, LINE_OTHER, LINE_STREAM } LineKind;
 
 static LineKind line_kind(int along) {
     return along >= STREAM_X ? LINE_STREAM : along == ALONG_X ? LINE_X : LINE_OTHER;
 }
 
-/* The least line of the collectives that may run along a group; or, load, what they keep its links
- * busy with all replicas. An all_reduce is a scatter and a gather; where x gathers or scatters it
- * may be a ring of shifts. */
+/* A line that none of the collectives that may run along a group costs less than. load: with the
+ * bytes of all replicas (OpCost.load). An all_reduce counts as two collectives, so its line is
+ * halved. A gather or scatter along x may run as a ring: p - 1 shifts of a block each. */
 static CostLine least_line(const Machine *m, const SendGroup *g, LineKind kind, bool load) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
@@ -59,15 +63,16 @@ static CostLine least_line(const Machine *m, const SendGroup *g, LineKind kind, 
         CollOp op = ops[stream][i];
         CostLine l = load ? line_of(m, g, op) : line_in_turn(m, g, op);
         if (op == COLL_ALL_REDUCE) l.start /= 2, l.rate /= 2;
-        if (op == COLL_SHIFT) l.start *= others, l.rate *= others / p; // of a block each
+        if (op == COLL_SHIFT) l.start *= others, l.rate *= others / p;
         least = lesser(least, l);
     }
-    least.start *= 1 - 1e-9; // what follows from one division is not what follows from another
+    least.start *= 1 - 1e-9; // below all prices in spite of rounding
     least.rate *= 1 - 1e-9;
     return least;
 }
 
-/* The least of a line, and of the same collectives on links of low latency. */
+/* The line of the seconds for which links are busy: where latency is high (machine_high_latency),
+ * that of the same machine with low latency if it is lesser. */
 static CostLine wire_line(const Machine *m, const SendGroup *g, LineKind kind, bool load,
                           CostLine line) {
     if (!machine_high_latency(m, g)) return line;
@@ -84,7 +89,7 @@ static AlongLine line_along(const Machine *m, const SendGroup *g, LineKind kind)
                        .level = (uint8_t)machine_level(m, g)};
 }
 
-/* What collectives along some axes cost in each order. */
+/* Fills the lines of collectives along some axes in each order. */
 static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
     Axes d = mesh_real(&mesh[0], axes_of("d"));
     for (int k = 0; k < o->n; k++) {
@@ -94,12 +99,13 @@ static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes
     }
 }
 
+/* The orders of axes with these sizes: all, tiled by the levels' units, or that of s->only. */
 static void list_orders(Orders *o, const Space *s, const Machine *m) {
     int unit[MAX_LEVELS];
     Layout l = layout_of_sizes(o->size);
     for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
     o->layout = layout_orders(&l, unit, s->only ? 0 : m->n_levels, &o->n);
-    if (s->only) o->layout[0] = *s->only; // of one order
+    if (s->only) o->layout[0] = *s->only;
     o->at = mem_calloc((size_t)o->n, sizeof *o->at);
 }
 

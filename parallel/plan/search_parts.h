@@ -1,5 +1,5 @@
-/* search_parts -- what the files of the search share: the candidates before their axes have an
- * order.
+/* search_parts -- what the files of the search share: candidates, the orders of their axes, and the
+ * lower bound of their prices.
  */
 #ifndef PARALLEL_PLAN_SEARCH_PARTS_H
 #define PARALLEL_PLAN_SEARCH_PARTS_H
@@ -7,48 +7,54 @@
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/search.h"
 
-/* A candidate in any order of its axes. */
+/* A candidate: a choice whose axes have sizes and no order yet. */
 typedef struct Candidate {
-    double bound; // seconds that none of its prices undercuts
+    double bound; // seconds: no price of the candidate, in any order of its axes, is below
     int size[N_AXES];
-    int32_t micro, number; // number: in the order of enumeration
+    int32_t micro, number; // sequences of a micro-batch; number in the order of enumeration
     uint8_t flags, zero, recompute;
-    uint8_t schedule; // index into schedules
+    uint8_t schedule; // index into schedules, or ANY_SCHEDULE
 } Candidate;
 enum { FLAG_SP = 1, FLAG_HEADS = 2, FLAG_STAY = 4 };
 uint8_t candidate_flags(const Layout *l); // local, pure
 
-/* Local, pure. Calls f for each candidate of the space, of one named scheme (NULL: of any). */
+/* Local, pure. Calls f for each candidate of the space. scheme: only the candidates of this named
+ * scheme; NULL: all. */
 void candidate_each(const Space *s, const NamedScheme *scheme,
                     void (*f)(const Candidate *candidate, void *ctx), void *ctx);
-/* Local, pure. Is a candidate of the whole space one of the scheme's? */
+/* Local, pure. Does a candidate of the whole space with layout l belong to the scheme? */
 bool scheme_has(const NamedScheme *f, const Layout *l);
-/* What may run under what. Bulk is free of cost but for memory, and for kernels that are slower
- * beside a collective; the others take its place under what it leaves exposed, so they come with
- * it. Chunks and rings cut what a matmul waits for; halves hide that and all else: more of them at
- * once have nothing left to hide. What fused matmuls bring is tried: plan_trials. */
+/* The overlaps that the search tries: none, bulk, and bulk with one more flag. bulk costs only
+ * memory, and kernels that are slower beside a collective; the other flags work on what bulk leaves
+ * exposed, so each is tried together with bulk. chunk and ring hide the collective that a matmul
+ * waits for, halves hides every collective: two of the three together would have nothing left to
+ * hide. `fused` is not predicted: plan_trials runs it. */
 enum {
     N_SCHEDULES = 6,
-    ANY_SCHEDULE = N_SCHEDULES
-}; // ANY: a candidate that stands for all of its schedules
+    ANY_SCHEDULE = N_SCHEDULES // one candidate in place of all its schedules
+};
 extern const Overlap schedules[N_SCHEDULES];
-/* Local, pure. Those of a candidate: where there is nothing to hide none, on d and z alone none and
- * bulk, ring with sp, halves of an even micro-batch; the one that is asked for where it
- * is fixed. Returns how many. */
+/* Local, pure. One candidate for each schedule that can make a difference: on one rank only none;
+ * on d and z alone none and bulk; ring only with sp; halves only of an even micro-batch. Where the
+ * space fixes the overlap, one candidate; none if that overlap has halves and the micro-batch is
+ * odd. Returns the number of candidates. */
 int candidate_schedules(const Space *s, const Candidate *candidate, Candidate out[N_SCHEDULES]);
-Choice candidate_choice(const Space *s,
-                        const Candidate *candidate); // with its axes in the order d, z, x, y
+/* Local, pure. The candidate with its axes in the order d, z, x, y. */
+Choice candidate_choice(const Space *s, const Candidate *candidate);
 PriceShape candidate_shape(const Space *s, const Choice *c);
 
-/* The orders of a mesh's axes, tiles among them, and what collectives cost along the axes in each.
- */
+/* All orders of a mesh's axes (with tiled ones), and lower bounds of what collectives cost along
+ * the axes in each order. STREAM_X, STREAM_Y: panels of stay=y along x, y; the others: gathers and
+ * scatters. */
 enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG };
-/* Lines in the bytes of the whole, of a collective that gathers or scatters (an all_reduce does
- * both) or streams a panel. wire: the part that keeps links busy (clocks_start); load: the same
- * with all replicas. */
+/* Lower bounds of the seconds of a collective as lines in the bytes of the whole tensor. An
+ * all_reduce counts as two collectives, a scatter and a gather. Which seconds each line bounds:
+ * OpCost (parallel/step/schedule.h). */
 typedef struct AlongLine {
-    CostLine whole, wire, load;
-    uint8_t level; // whose links it takes
+    CostLine whole; // OpCost.seconds
+    CostLine wire;  // OpCost.wire: the links are busy
+    CostLine load;  // OpCost.load: the links are busy with all replicas along d
+    uint8_t level;  // of the cluster, whose links the collective takes
 } AlongLine;
 typedef struct Order {
     AlongLine along[N_ALONG];
@@ -59,77 +65,83 @@ typedef struct Orders {
     Layout *layout; // [n] without flags
     Order *at;      // [n]
 } Orders;
-/* Local. All of them, in place of those that o has, or zero; does nothing when it has these sizes
- * already. */
+/* Local. Fills o, which is zero or has orders of other sizes, with all orders of axes of these
+ * sizes. Does nothing when o has these sizes already. */
 void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
 void orders_free(Orders *o); // to zero
 
-/* ---- what no price of a candidate undercuts (search_bound.c), from the list of a micro-batch
+/* ---- a lower bound of a candidate's prices (search_bound.c), from the list of a micro-batch
  *
  *   list of two layers, before chunks, panels, halves -> seconds of its kernels, bytes along each
  *   axis -> with those of the end of a step, and what a byte costs in each order of the axes: Bound
  *
- * A further layer adds what the second one has. Candidates that differ in d and z alone, or in what
- * runs under what, have the list in common. */
+ * Each further layer adds what the second layer adds. One list serves all candidates that differ
+ * only in d, z or overlap. */
 
-/* Collectives along an axis: how many, and bytes of the wholes. An all_reduce is two. */
+/* Collectives along an axis: their number, and the bytes of their whole tensors. An all_reduce
+ * counts as two. */
 typedef struct Line {
     double calls, bytes;
 } Line;
 
-/* Of a list, what one layer has, or all that is of no layer. */
+/* Totals over the operations of one layer, or over all operations outside of layers. */
 typedef struct Sums {
-    double kernels, forward;  // seconds; of forward alone
-    double kept;              // bytes, from forward to backward
-    Line sent[N_ALONG];       // of activations; or panels
-    Line chain[N_ALONG];      // of them those of forward, where each needs the one before
-    Line gathered, scattered; // of weights, and of their gradients, along z
+    double kernels, forward;  // seconds of all kernels; of those of the forward pass
+    double kept;              // bytes of activations kept from forward to backward
+    Line sent[N_ALONG];       // collectives of activations, or of panels
+    Line chain[N_ALONG];      // the part of `sent` in forward: each waits for the one before
+    Line gathered, scattered; // along z: gathers of weights; scatters of their gradients
 } Sums;
 typedef struct Part {
     Sums sums;
-    int64_t weights; // elements, of matrices
+    int64_t weights; // elements of all matrices
     int matrices, vectors;
 } Part;
 
-/* The list of candidates with the same sizes of x and y, flags, micro-batch, recompute; or, cut,
- * the kernels of those that have their chunks or panels in common, too. */
+/* Figures of one list. Candidates with the same sizes of x and y, flags, micro-batch and recompute
+ * share them. An entry with `cut` has only kernels, those of the chunks or panels of a schedule. */
 enum { MAX_MATRICES = 8 };
 typedef struct MicroBatchKey {
-    int32_t micro, X, Y; // micro 0: none
+    int32_t micro, X, Y; // micro: sequences; 0: the entry is free
     uint8_t flags, recompute;
-    uint16_t cut;
+    uint16_t cut; // the schedule as a number, at least 1; 0: matmuls are whole
 } MicroBatchKey;
 typedef struct MicroBatch {
     MicroBatchKey key;
-    Part ends, layer;
-    int64_t matrix[2][MAX_MATRICES]; // elements of each, of no layer, of a layer
+    // L layers take outside + L layer: `layer` is the second layer of the list, `outside` what is
+    // in no layer, and what the first layer has more than the second
+    Part outside, layer;
+    int64_t matrix[2][MAX_MATRICES]; // elements of each matrix: [0] outside of layers, [1] a layer
 } MicroBatch;
-/* One place for each hash, more when they fill up. Of one space and machine. */
+/* Hash table of the lists that were read, for one space and machine. */
 typedef struct MicroBatches {
     MicroBatch *at;
     int n, room;
 } MicroBatches;
-/* What no price of a candidate undercuts. */
+/* Figures of a candidate, none above what its step has, from which bound_in makes seconds. */
 typedef struct Bound {
-    double compute;         // seconds
-    double early;           // of it, before gradients can be summed over d
-    double squares, update; // of it: the gradients' norm, which needs all sums, and AdamW after it
-    Line all[N_ALONG];
-    Line exposed[N_ALONG];            // those of them under which no kernel runs, whatever comes
-    Line sums, fresh;                 // over d: of gradients, and of weights that AdamW has changed
+    double compute;         // seconds of all kernels of a step
+    double before_sums;     // of compute: kernels before gradients can be summed over d
+    double squares, update; // of compute: the gradients' norm, after these sums; AdamW after it
+    Line all[N_ALONG];      // all collectives
+    Line exposed[N_ALONG];  // the part of `all` under which no kernel can run
+    Line sums, fresh; // along d: sums of gradients; gathers of the weights that AdamW has changed
     double oversubscription, slowest; // Machine's
-    double slowdown; // Machine's, where it is the same beside all collectives; else 1
+    double slowdown;                  // Machine's, if the same beside all collectives; else 1
 } Bound;
-/* Local. any: whatever schedule; else the choice's. */
+/* Local. any: a bound for every schedule of the choice's other parts; else for its own schedule. */
 void candidate_bound(Bound *b, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
                      bool any);
-/* Local. Bytes: not more than it takes. */
+/* Local. A lower bound of the bytes of the candidate's arenas. any: as in candidate_bound. */
 int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
                          bool any);
-/* Local, pure. Bytes that a layer takes at least, of a model of more layers than two. */
+/* Local, pure. A lower bound of the bytes of one layer of a model of more than two layers, for
+ * PriceShape.layer_bytes. */
 int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
                                const Choice *c);
-double bound_in(const Bound *b, const Orders *o, int order); // seconds, in that order of the axes
-double bound_least(const Bound *b, const Orders *o);         // in any order
+/* Local, pure. Seconds: no price of the candidate is below, in this order of the axes, or in any
+ * order. */
+double bound_in(const Bound *b, const Orders *o, int order);
+double bound_least(const Bound *b, const Orders *o);
 
 #endif

@@ -1,4 +1,5 @@
-/* Which candidates there are. */
+/* The enumeration of candidates: for all sizes of the axes all flags, for these all micro-batches
+ * and recompute, for these all stages of ZeRO. */
 #include <string.h>
 
 #include "parallel/plan/search_parts.h"
@@ -12,15 +13,15 @@ typedef struct Walk {
     void *ctx;
 } Walk;
 
-/* Replicas that take local steps are at least two, and need equal shares of a step. */
+/* Local steps need two replicas or more, with equally many micro-batches each. places: d x z. */
 static bool shares_equal(const Walk *w, int64_t places) {
     int64_t sequences = w->s->shape.batch / w->s->shape.model.S;
     return !w->s->shape.local_steps ||
            (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * places) == 0);
 }
 
-/* Stages of ZeRO. zero3 would cut weights over d as z does: d4.z2+zero3 is z8. Replicas that take
- * local steps share no state. */
+/* Stages of ZeRO. The search does not try zero3, which shards weights over d as z does:
+ * d4.z2+zero3 is z8. Replicas that take local steps shard no state. */
 static void each_zero(Walk *w) {
     const Layout *only = w->s->only;
     bool none = w->candidate.size[AXIS_D] == 1 || w->s->shape.local_steps;
@@ -32,14 +33,14 @@ static void each_zero(Walk *w) {
     }
 }
 
-/* Sequences of a micro-batch: powers of two, and the whole share of a coordinate of d x z; what is
- * computed again. What comes after has a list in common. */
+/* Sequences of a micro-batch: powers of two, and all sequences that a coordinate of d x z has in a
+ * step. For each: recompute. */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
     int64_t places = (int64_t)w->candidate.size[AXIS_D] * w->candidate.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.model.S + places - 1) / places,
             fixed = s->shape.model.B;
-    if (share > INT32_MAX) share = INT32_MAX; // of which no memory has room for one
+    if (share > INT32_MAX) share = INT32_MAX; // such a micro-batch fits into no memory
     if (!s->free_micro && fixed < share) share = fixed;
     int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.model.recompute,
         most = s->free_recompute ? RECOMPUTE_FULL : least;
@@ -52,18 +53,18 @@ static void each_micro(Walk *w) {
     }
 }
 
-/* Ranks along x or y of a layout with stay=y that a search looks at: a matmul of such a layout has
- * as many panels, and its list is so much longer. */
+/* Ranks along x or y, at most, of a candidate with stay=y: each of its matmuls has as many panels,
+ * which make its list long. */
 enum { MOST_PANELS = 32 };
 
-/* Words without an effect would make the same candidate twice. */
-static int words_with_effect(int X, int Y) {
+/* Flags that change the layout. With the others a candidate would occur twice. */
+static int flags_with_effect(int X, int Y) {
     return (X > 1 ? FLAG_SP : 0) | (Y > 1 ? FLAG_HEADS : 0) | (X * Y > 1 ? FLAG_STAY : 0);
 }
 
-static void each_words(Walk *w) {
+static void each_flags(Walk *w) {
     static const int flags[] = {0, FLAG_SP, FLAG_HEADS, FLAG_SP | FLAG_HEADS, FLAG_STAY};
-    int X = w->candidate.size[AXIS_X], Y = w->candidate.size[AXIS_Y], all = words_with_effect(X, Y);
+    int X = w->candidate.size[AXIS_X], Y = w->candidate.size[AXIS_Y], all = flags_with_effect(X, Y);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i] == FLAG_STAY && (X > MOST_PANELS || Y > MOST_PANELS)) continue;
         if (w->scheme ? flags[i] != (candidate_flags(&w->scheme->flags) & all)
@@ -74,8 +75,9 @@ static void each_words(Walk *w) {
     }
 }
 
+/* Do these sizes fit a named scheme: 1 outside of its axes, all alike if it has a single size? */
 static bool has_sizes(const NamedScheme *f, const int size[N_AXES]) {
-    int first = 0; // of its axes
+    int first = 0; // size of the scheme's first axis
     for (int axis = 0; axis < N_AXES; axis++) {
         bool has = strchr(f->axes, "dzxy"[axis]) != NULL;
         if (!has && size[axis] > 1) return false;
@@ -91,7 +93,7 @@ uint8_t candidate_flags(const Layout *l) {
 }
 
 bool scheme_has(const NamedScheme *f, const Layout *l) {
-    int all = words_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
+    int all = flags_with_effect(l->size[AXIS_X], l->size[AXIS_Y]);
     return has_sizes(f, l->size) && candidate_flags(l) == (candidate_flags(&f->flags) & all);
 }
 
@@ -112,7 +114,7 @@ void candidate_each(const Space *s, const NamedScheme *scheme,
                 size[AXIS_D] = d, size[AXIS_Z] = z, size[AXIS_X] = x;
                 size[AXIS_Y] = s->p / d / z / x;
                 if (scheme && !has_sizes(scheme, size)) continue;
-                each_words(&w);
+                each_flags(&w);
             }
 }
 
