@@ -13,6 +13,7 @@ typedef struct OpCall {
     const Widths *w;
 } OpCall;
 
+/* This rank's size of a dimension of operand i; of the result. */
 static int64_t in(const OpCall *k, int i, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->in[i]], dim);
 }
@@ -20,7 +21,7 @@ static int64_t out(const OpCall *k, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->out], dim);
 }
 
-/* Sizes of a Work from the tensors of an operation. */
+/* Sets the sizes of a Work (table in work.h) from the tensors of an operation. */
 typedef void Sizes(const OpCall *k, Work *w);
 
 static void matmul_dims(const OpCall *k, Work *w) {
@@ -41,8 +42,8 @@ static void features_out(const OpCall *k, Work *w) {
 static void activation(const OpCall *k, Work *w) {
     w->rows = out(k, 0) * out(k, 1), w->d = k->p->shape->config.act;
 }
-/* With sequence parallelism rows of padding follow the last sequence; attention does not read
- * them. */
+/* B is the micro-batch's: with sequence parallelism rows of padding follow the last sequence, which
+ * attention does not read. */
 static void heads(const OpCall *k, Work *w) {
     const ModelShape *s = k->p->shape;
     int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? div_up(s->B, X) : s->B;
@@ -53,7 +54,7 @@ static void rotations(const OpCall *k, Work *w) {
     heads(k, &h);
     w->rows = h.rows * h.a, w->a = h.b, w->b = h.c, w->c = h.d;
 }
-/* statistics [2Y, T] of Y ranks' features */
+/* operand: statistics [2Y, T], two rows of each of Y ranks */
 static void merged(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 1), w->a = k->w->C, w->b = in(k, 0, 0) / 2;
 }
@@ -63,7 +64,7 @@ static void merged_loss(const OpCall *k, Work *w) {
 static void flat(const OpCall *k, Work *w) {
     w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
 }
-/* in floats */
+/* columns counted in floats */
 static void copied(const OpCall *k, Work *w) {
     w->rows = out(k, 0), w->a = out(k, 1) * k->p->tensor[k->op->out].bytes / 4;
 }
@@ -82,8 +83,8 @@ static void vocabulary_backward(const OpCall *k, Work *w) {
     w->b = k->w->V;
 }
 
-/* One row a kind. flags: of the kernel alone; joined: what it adds to those of the
- * kernel into which it is fused. */
+/* A kind of operation as a Work. flags: if it runs as a kernel of its own; joined: flags that it
+ * adds to the Work of the kernel into which it is fused. */
 typedef struct Row {
     WorkKind work;
     Sizes *sizes;
@@ -122,7 +123,7 @@ static const Row op_rows[N_OP_KINDS] = {
     [OP_PACK_COPIES] = {WORK_COPY, flat, 0, 0},
     [OP_UNPACK_COPIES] = {WORK_COPY, flat, 0, 0},
     [OP_ACCUMULATE] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
-    // --exact: as the kernels of floats that touch as many bytes
+    // --exact: priced as a kernel of floats that touches as many bytes
     [OP_ROUND] = {WORK_BIAS_RESIDUAL, flat, WORK_ADDEND, 0},
     [OP_LOSS_TOTAL] = {WORK_COPY, copied, 0, 0},
     [OP_SQUARES] = {WORK_SQUARES, stored, 0, 0},
@@ -131,7 +132,8 @@ static const Row op_rows[N_OP_KINDS] = {
     [OP_CAST] = {WORK_COPY, flat, 0, WORK_BF16_STORED},
 };
 
-/* Another kernel than that of the first operation, where a second one is fused into it. */
+/* Fused pairs that run as a kernel of their own kind: the first operation's Work, the operation
+ * that is fused into it, and the Work of both. */
 static const struct {
     WorkKind first;
     OpKind member;
@@ -143,6 +145,7 @@ static const struct {
     {WORK_CLASSIFIER_STATISTICS, OP_LOSS, WORK_CLASSIFIER},
 };
 
+/* An operation alone, with nothing fused into it. */
 static Work work_of(const Program *p, const Op *op, const Widths *widths, bool first_micro_batch) {
     const Row *row = &op_rows[op->kind];
     Work w = {.kind = row->work, .flags = row->flags};
@@ -163,6 +166,8 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool f
     return w;
 }
 
+/* Adds to the Work of a kernel the operation `op`, which is fused into it. first: the operation
+ * with which the kernel begins. */
 static void join(const Program *p, Work *w, const Op *op, const Op *first, const Widths *widths,
                  bool first_micro_batch) {
     bool matmul = w->kind <= WORK_WGRAD;
@@ -213,9 +218,9 @@ Send op_send(const Program *p, const Op *op) {
                   .bytes = step_tensor_elements(p, whole) * whole->bytes};
 }
 
-/* n ranks that follow each other along the axes, the last axis first: as many of its innermost
- * factors as it takes. Where n does not divide a factor, all of it: ranks do not fall into such
- * groups, and those that they do fall into can be measured. */
+/* Where n consecutive ranks along the axes lie, counted from the last axis: on its innermost
+ * factors, as many as n ranks need. If n does not divide a factor the whole factor is taken:
+ * groups of n would not fill it evenly, and the calibration measures groups that do. */
 static Placement innermost(const Mesh *m, Axes axes, int n) {
     Placement out = {.n = 0}, reversed = {.n = 0};
     for (int i = axes.n; i-- > 0 && n > 1;) {
@@ -241,7 +246,7 @@ SendGroup op_group(const Program *p, const Op *op) {
         snprintf(g.label, sizeof g.label, "kv");
     } else {
         g.place = placement_of(mesh, op->axes);
-        if (op->axes.n == N_AXES) // in their own order
+        if (op->axes.n == N_AXES)
             snprintf(g.label, sizeof g.label, "all");
         else
             axes_print(mesh_real(mesh, op->axes), g.label);
@@ -257,7 +262,7 @@ bool op_packing(const Program *p, const Op *op, Work *out) {
     return true;
 }
 
-/* low: machine_low_latency of m. */
+/* low: machine_low_latency of m, on which a collective takes the time for which links are busy. */
 static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
                               const Machine *low) {
     SendGroup g = op_group(p, op);
@@ -275,7 +280,8 @@ static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
         c.load = fmin(c.load, load);
     }
     if (!op_packing(p, op, &packing)) return c;
-    double seconds = machine_work(m, &packing) / g.size; // each rank is the root of some
+    // each rank of the group is the root of one panel in g.size, and only the root packs
+    double seconds = machine_work(m, &packing) / g.size;
     c.seconds += seconds, c.wire += seconds;
     return c;
 }
@@ -297,7 +303,7 @@ OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch
         if (!op_work(p, i, &widths, first_micro_batch, &work) || (!m->gpu && op_of_numbers(op)))
             continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
-        // the roots of panels take turns: of so many such kernels a rank runs one
+        // only the root of a panel runs this kernel, and the ranks of the group are root in turn
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);
     }
     return cost;

@@ -4,10 +4,10 @@
  *                memory, whichever is more; and a call (machine_work)
  *   collective   bytes over the slowest level that its ranks cross, and its messages (machine_send)
  *
- * A kernel's entry is one row of the table in cost.c: which Work it is (parallel/plan/work.h has
- * FLOPs and bytes of each, and the calibration measures them), and which dimensions of its
- * tensors are the Work's sizes. Where the planner has measured, measured tables go first. Costs
- * are those of padded blocks, alike on all ranks: so is what is scheduled by them.
+ * Each kind of operation has one row in the table of cost.c: its kind of Work, and which dimensions
+ * of its tensors are the Work's sizes. parallel/plan/work.h has FLOPs and bytes of each Work; the
+ * calibration measures Works. A measured cost is preferred to the formulas. Costs are those of
+ * padded blocks, so they are alike on all ranks, and so is the order that follows from them.
  */
 #ifndef PARALLEL_PLAN_COST_H
 #define PARALLEL_PLAN_COST_H
@@ -15,23 +15,22 @@
 #include "parallel/plan/machine.h"
 #include "parallel/step/schedule.h"
 
-/* Local. The costs of all operations, fresh (mem_free): [p->n_ops].
- * first_micro_batch: of a step, whose gradients overwrite and are not added to others. */
+/* Local. The costs of all operations, fresh (mem_free): [p->n_ops]. first_micro_batch: gradients
+ * overwrite, as in the first micro-batch of a step; else they are added. */
 OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch);
 
-/* Local, pure. A call of the kernel of operation i with what is fused into it; false: it is a
- * collective, fused itself, or does nothing. */
+/* Local, pure. One call of the kernel of operation i with all operations fused into it. False: the
+ * operation is a collective, is fused into another one, or does nothing. */
 bool op_work(const Program *p, int i, const Widths *w, bool first_micro_batch, Work *out);
-/* Local, pure. How often operation i calls its kernel: once for each block of tokens that a chunk
- * has rows of. */
+/* Local, pure. How often operation i calls its kernel. The rows of a chunk lie in several blocks of
+ * tokens: a matmul runs once for each. */
 int64_t op_calls(const Program *p, int i);
-/* Local, pure. Is it a number or two, which a CPU has computed as soon as a kernel would be
- * called? */
+/* Local, pure. Does the operation compute only a number or two? On a CPU its time is 0. */
 bool op_of_numbers(const Op *op);
-/* Local, pure. What is packed in front of a collective; false: nothing. */
+/* Local, pure. The copy that packs the buffer of a collective. False: none is needed. */
 bool op_packing(const Program *p, const Op *op, Work *out);
-/* Local, pure. A collective, and its ranks: those that hold copies of key heads are neighbours
- * along the axes that shard heads. */
+/* Local, pure. Op and bytes of a collective, and its ranks. (The ranks that hold copies of the same
+ * key heads are neighbours along the axes that shard heads.) */
 Send op_send(const Program *p, const Op *op);
 SendGroup op_group(const Program *p, const Op *op);
 

@@ -7,7 +7,7 @@ bool count_same(const CollCount *a, const CollCount *b) {
     return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
 }
 
-/* Each of the two may be NULL. */
+/* predicted, measured: NULL prints dashes. */
 static void print_row(FILE *f, const CollCount *name, const CollCount *predicted,
                       const CollCount *measured) {
     fprintf(f, "%-26s %-14s %-6s %5d", name->what, *name->label ? coll_op_name(name->op) : "",

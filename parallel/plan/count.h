@@ -16,9 +16,9 @@ enum { COUNT_ROWS = 128 };
 
 /* Local, pure. Do two rows count the same collective (op, what, along)? */
 bool count_same(const CollCount *a, const CollCount *b);
-/* Local. Prints the predicted collectives of a step (predicted[n_predicted], price_counts) beside
- * those counted in it (measured[n], world_counts), with milliseconds; then those counted but not
- * predicted. */
+/* Local. Prints a row for each predicted collective of a step (predicted[n_predicted],
+ * price_counts) beside the counted one (measured[n], world_counts) with its milliseconds; then
+ * collectives that were counted and not predicted; then the sums. */
 void count_print(FILE *f, int ranks, const CollCount *predicted, int n_predicted,
                  const CollCount *measured, int n);
 

@@ -1,15 +1,15 @@
-/* machine -- the time of one kernel and of one collective: as measured, where there is a
- * calibration (calibrate.h), else from a few numbers.
+/* machine -- seconds of one kernel and of one collective: measured ones if there is a calibration
+ * (calibrate.h), else from the numbers of a description.
  *
- * A group of p ranks lies in nested units; m is how many of its ranks a unit below level l holds
- * (one rank for l = 0), N the bytes of the whole. Nothing gets quicker outwards: what leaves a unit
- * has come through all levels inside it. So the rates at level l [bytes/s] are the least ones up to
- * l,
+ * A group of p ranks lies in nested units. A unit below level l holds m of its ranks (one rank for
+ * l = 0); N is the bytes of the whole tensor. A message that leaves a unit has crossed all levels
+ * inside it, so level l is no faster than these: its latency a [s] is the greatest of levels 0 to
+ * l, its rates [bytes/s] are the least,
  *
  *     R  rank_rate                         of one rank
  *     P  port_rate / ranks of the unit     of one rank while all ranks of the unit send
  *
- * and the latency a [s] is the greatest. A time of bytes is the larger one of bytes/R and bytes/P.
+ * and bytes take the larger one of bytes/R and bytes/P.
  *
  *                         bytes that leave a unit, per rank             on the way
  *   direct
@@ -18,10 +18,10 @@
  *     all_reduce          twice that, or N (p - m) in one exchange, all to all: the faster one
  *     broadcast, reduce   N (p - m) at the root; for P (p/m - 1) N: one root for each m
  *                         ranks of the unit
- *     latency             of the farthest rank; busy() of it is CPU time for each of p - 1
+ *     latency             of the farthest rank; cpu_time() of it is CPU time for each of p - 1
  *                         messages
- *     by nodes            with 2^i ranks in each of several nodes, if faster: a direct one inside
- *                         the node, then one between nodes of N / 2^i; not of a root
+ *     by nodes            if faster, with 2^i ranks in each of several nodes: direct inside the
+ *                         node, then direct between nodes with N / 2^i; not broadcast, reduce
  *     shift               N; for P N (p - m) / (p - 1), the mean over all distances; one latency.
  *                         The same in rings
  *   ring
@@ -34,17 +34,17 @@
  *                         other rank of its unit fetches
  *     latency             log2 of the units that meet at a level: doubling
  *
- * Every line falls when m grows. Each is a start and a slope in N, and a collective costs the least
- * of one or two of them: never less than the least start and the least slope together, which the
- * search uses as its bound.
+ * Every formula falls when m grows. Each is a line in N, and a collective costs the least of one or
+ * two such lines: never less than the least start and the least slope together, which the search
+ * uses as its bound.
  *
- * All sibling groups send at the same time: the formulas have it so, and so does the calibration.
- * But replicas along d meet in the sums of gradients alone, and where they share a port they soon
- * fall out of step: while one sends, the other computes or sends elsewhere. machine_send_in_turn is
- * the time of a collective that has the port for its replica; what replicas wait for each other is
- * added up in price.c. Trained on 2 racks x 2 hosts x 2 ranks, x between racks, y between
- * hosts, d inside: 231 to 246 ms; predicted with all groups in step 291, in turns 241. x between
- * racks, d inside: 265; 259.
+ * Formulas and calibration have all sibling groups send at the same time. But replicas along d meet
+ * only in the sums of gradients, and replicas that share a port soon fall out of step: while one
+ * sends, the other computes or sends elsewhere. So machine_send_in_turn is the time of a collective
+ * whose replica has the port alone, and price.c adds the time that replicas wait for each other.
+ * A step on 2 racks x 2 hosts x 2 ranks, x between racks, y between hosts, d inside, took 231 to
+ * 246 ms; predicted: 291 with all groups in step, 241 in turns. With x between racks and d inside:
+ * 265; predicted in turns 259.
  *
  * Source: Hockney's alpha-beta model; Thakur et al., "Optimization of collective communication
  * operations in MPICH", 2005; rings and trees of NCCL (src/graph/tuning.cc);
@@ -57,12 +57,12 @@
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/gpu_matmul.h"
 
-/* The part of a message's latency that is work of the processor, [s]. Messages to many wait for it
- * one after the other, and for the rest of the latency together. It is about half with kernels' TCP
- * and with shared memory; what a long cable adds is no work. */
-static const double busy_most = 15e-6;
-static double busy(double latency) {
-    return latency < 2 * busy_most ? latency / 2 : busy_most;
+/* The part of a message's latency that is CPU time, [s]. Messages to several ranks take it one
+ * after the other; the rest of their latencies overlaps. It is about half of the latency with the
+ * kernel's TCP and with shared memory; a long cable adds none. */
+static const double most_cpu_time = 15e-6;
+static double cpu_time(double latency) {
+    return latency < 2 * most_cpu_time ? latency / 2 : most_cpu_time;
 }
 
 static double larger(double a, double b) {
@@ -78,19 +78,19 @@ const Kernels *machine_kernels(const Machine *m, bool bf16) {
 
 /* ---- works ---- */
 
-/* A matrix unit is full when every dimension of a matmul is large; the smallest decides. In bf16
- * matmuls of GPUs whose multiprocessors are known have a better model (gpu_matmul.h). */
+/* A matmul reaches its full rate when all its dimensions are large: the smallest one decides. (For
+ * bf16 matmuls of GPUs whose multiprocessors are known gpu_matmul.h has a better model.) */
 static double smallest_dimension(const Work *w) {
     if (work_is_attention(w)) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
     int64_t small = w->rows < w->a ? w->rows : w->a;
     return (double)(w->b < small ? w->b : small);
 }
 
-/* FLOP/s of the attention of Hopper (layers/attention_sm90.cu), the masked half of the scores not
- * counted: blocks on the diagonal are half masked, which costs more of a short sequence, and short
- * heads leave tensor cores waiting for exponentials. The three numbers are fitted to twelve shapes
- * that an H200 measured, heads of 64 and 128, 1,024 to 4,096 positions, forward and backward
- * (bench/results/h200-kernels.json): 7 % off at the median, 10 % at most. */
+/* FLOP/s of Hopper's attention kernels (layers/attention_sm90.cu); the masked half of the scores is
+ * not counted. Blocks on the diagonal are half masked, which costs short sequences more. Small
+ * heads leave the tensor cores waiting for exponentials. The three numbers are fitted to twelve
+ * shapes measured on an H200: heads of 64 and 128, 1,024 to 4,096 positions, forward and backward
+ * (bench/results/h200-kernels.json). The error is 7 % at the median, 10 % at most. */
 static double attention_rate(const Machine *m, const Work *w) {
     double S = (double)w->a, D = (double)w->d;
     double rate = m->flops[1] * S / (S + 400) * D / (D + 45);
@@ -117,12 +117,14 @@ double machine_work(const Machine *m, const Work *w) {
 
 /* ---- where a group's ranks are ---- */
 
-/* How many of a group are in a unit below each level. Where sizes do not divide some units hold
- * fewer than others: a rank among the fewest sends most, and a port carries what the mean sends. */
+/* [l]: how many ranks of a group a unit below level l holds; [n_levels]: p. If the sizes do not
+ * divide each other units hold different numbers. A rank in a unit with the fewest sends most; the
+ * mean decides what a port carries. */
 typedef struct Spread {
-    double fewest[MAX_LEVELS + 1], mean[MAX_LEVELS + 1]; // the last one: p, all of them
+    double fewest[MAX_LEVELS + 1], mean[MAX_LEVELS + 1];
 } Spread;
 
+/* Greatest common divisor. */
 static int32_t divisor(int32_t a, int32_t b) {
     while (b) {
         int32_t rest = a % b;
@@ -131,16 +133,19 @@ static int32_t divisor(int32_t a, int32_t b) {
     return a;
 }
 
+/* Ranks in a unit below a level. */
 static int32_t unit_below(const Machine *m, int level) {
     return level == 0 ? 1 : m->level[level - 1].ranks;
 }
 
-/* Of `size` ranks that are `stride` apart, beginning at a multiple of size x stride (siblings fill
- * the gaps), those in one of the units of `unit` ranks. Units end at multiples of d = gcd(size x
- * stride, unit) from the beginning, at every one of them in some group: the shortest piece is d
- * long. A group that is cut in two, m and s - m, sends 2 m (s - m); at worst both ends of a unit
- * cut one in halves: mean. */
-static void in_unit(int32_t size, int32_t stride, int32_t unit, double *fewest, double *mean) {
+/* How many ranks of a group one unit of `unit` ranks holds. The group has `size` ranks that are
+ * `stride` apart, and begins at a multiple of its span, size x stride (its siblings fill the gaps).
+ * If neither span nor unit divides the other, the ends of units cut some group at every multiple of
+ * d = gcd(span, unit) from its beginning: the shortest piece spans d ranks. A group of s ranks that
+ * is cut into m and s - m sends 2 m (s - m) blocks across; the mean counts the worst case, in which
+ * both ends of a unit cut a group in halves. */
+static void ranks_in_unit(int32_t size, int32_t stride, int32_t unit, double *fewest,
+                          double *mean) {
     int32_t span = size * stride;
     if (unit % span == 0) {
         *fewest = *mean = size;
@@ -159,7 +164,7 @@ static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
         s->fewest[l] = s->mean[l] = 1;
         for (int k = 0; k < g->place.n && l > 0; k++) {
             double fewest, mean;
-            in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
+            ranks_in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
             s->fewest[l] *= fewest, s->mean[l] *= mean;
         }
     }
@@ -168,16 +173,16 @@ static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
 
 /* ---- collectives ---- */
 
-/* What is known of the way out of a unit, from the inside to a level. */
-typedef struct Way {
+/* Rates (bytes/s, per rank) and latency of a message that crosses all levels up to some level. */
+typedef struct Path {
     double rank, port, latency;
-} Way;
+} Path;
 
-static Way inside(void) {
-    return (Way){INFINITY, INFINITY, 0};
+static Path path_start(void) {
+    return (Path){INFINITY, INFINITY, 0};
 }
 
-static void pass(Way *w, const Machine *m, int l) {
+static void path_cross(Path *w, const Machine *m, int l) {
     const Level *level = &m->level[l];
     double port = level->port_rate > 0 ? level->port_rate / unit_below(m, l) : INFINITY;
     w->rank = smaller(w->rank, level->rank_rate);
@@ -189,27 +194,29 @@ static bool rooted(CollOp op) {
     return op == COLL_BROADCAST || op == COLL_REDUCE;
 }
 
-/* From a level on: of the units below it, each rank sends its share. */
+/* Seconds of a direct collective among the units below level `from`, all of whose ranks send an
+ * equal share of a unit's bytes. */
 static double direct_from(const Machine *m, const Spread *s, CollOp op, int from, double p,
                           double N) {
-    Way w = inside();
+    Path w = path_start();
     double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1, below = s->fewest[from];
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
-        pass(&w, m, l);
+        path_cross(&w, m, l);
         if (l < from) continue;
         double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
         bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
-        messages += (s->fewest[l + 1] - s->fewest[l]) * busy(w.latency);
+        messages += (s->fewest[l + 1] - s->fewest[l]) * cpu_time(w.latency);
     }
-    return turns * (bytes / below + w.latency - busy(w.latency) + messages / below);
+    return turns * (bytes / below + w.latency - cpu_time(w.latency) + messages / below);
 }
 
 static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
     return direct_from(m, s, op, 0, p, N);
 }
 
-/* Inside nodes, then between ranks of the same place in them (coll_mpi_flight.h). */
+/* Inside each node, then among the ranks with the same index in their nodes (coll_mpi_flight.h).
+ * INFINITY: this algorithm does not apply. */
 static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
     int out = 1;
     while (out < m->n_levels && m->level[out - 1].ranks != m->ranks_per_node) out++;
@@ -220,11 +227,11 @@ static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, d
 }
 
 static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
-    Way w = inside();
+    Path w = path_start();
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     double stream = rooted(op) ? N : N * (p - 1) / p;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
-        pass(&w, m, l);
+        path_cross(&w, m, l);
         bytes = larger(bytes, larger(stream / s->fewest[l] / w.rank, stream / s->mean[l] / w.port));
         steps += (p / s->fewest[l] - p / s->fewest[l + 1]) * w.latency;
     }
@@ -232,27 +239,28 @@ static double ring(const Machine *m, const Spread *s, CollOp op, double p, doubl
 }
 
 static double shift(const Machine *m, const Spread *s, double p, double N) {
-    Way w = inside();
+    Path w = path_start();
     double bytes = 0;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
-        pass(&w, m, l);
+        path_cross(&w, m, l);
         bytes = larger(bytes, larger(N / w.rank, N * (p - s->mean[l]) / (p - 1) / w.port));
     }
     return bytes + w.latency;
 }
 
-/* Where units hold different numbers the fewest set the pace of all. */
+/* in: Spread.fewest, as the units with the fewest ranks take longest. */
 static double by_levels(const Machine *m, const double *in, CollOp op, double p, double N) {
-    Way w = inside();
+    Path w = path_start();
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     for (int l = 0; l < m->n_levels && in[l] < p; l++) {
-        pass(&w, m, l);
+        path_cross(&w, m, l);
         bytes += N * (1 / in[l] - 1 / in[l + 1]) / smaller(w.rank, w.port);
         steps += log2(in[l + 1] / in[l]) * w.latency;
     }
     return turns * (bytes + steps);
 }
 
+/* Seconds of a collective by the formulas. */
 static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
     double p = size, N = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, N);
@@ -303,30 +311,30 @@ bool machine_high_latency(const Machine *m, const SendGroup *g) {
     double latency = 0;
     if (m->algorithm == ALGORITHM_RING) return false;
     for (int l = machine_level(m, g); l >= 0; l--) latency = larger(latency, m->level[l].latency);
-    return latency > 2 * busy_most;
+    return latency > 2 * most_cpu_time;
 }
 
 Machine machine_low_latency(const Machine *m) {
     Machine low = *m;
     low.low_latency = true;
     for (int l = 0; l < m->n_levels; l++)
-        low.level[l].latency = smaller(m->level[l].latency, 2 * busy_most);
+        low.level[l].latency = smaller(m->level[l].latency, 2 * most_cpu_time);
     return low;
 }
 
-/* Replicas that send through one port of a level. */
+/* How many replicas share one port of a level. */
 static double sharers(const Machine *m, const Placement *replicas, int level) {
     double all = 1;
     for (int k = 0; k < replicas->n; k++) {
         double fewest, mean;
-        in_unit(replicas->size[k], replicas->stride[k], unit_below(m, level), &fewest, &mean);
+        ranks_in_unit(replicas->size[k], replicas->stride[k], unit_below(m, level), &fewest, &mean);
         all *= fewest;
     }
     return all;
 }
 
 double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
-    const int64_t much = (int64_t)1 << 50; // bytes, beyond which nothing bends any more
+    const int64_t much = (int64_t)1 << 50; // bytes: beyond them a collective's cost is a line
     Machine alone = *m;
     Spread s;
     double rate[2];

@@ -1,16 +1,15 @@
 /* machine -- cost model of a cluster: described by a few numbers, or measured.
  *
- * Levels are nested, innermost first: ranks of one socket, of one node, of all nodes. A message
- * between two ranks uses the level of the smallest unit that holds both. A unit is connected to the
- * outside by a port, which its ranks share.
+ * Levels are nested units, innermost first: the ranks of a socket, of a node, of all nodes. A
+ * message between two ranks uses the level of the smallest unit that holds both. A unit is
+ * connected to the level outside it by a port, which its ranks share.
  *
  *     h100     level 0  "NVLink"     8 ranks       450 GB/s a rank
  *              level 1  "network"    8 x nodes      50 GB/s a rank, 400 GB/s a node
  *
  * A kernel costs max(FLOPs / rate, bytes / memory bandwidth) + the time of a call; a bf16 matmul of
  * a GPU costs the waves of its tiles (gpu_matmul.h). A collective costs the time of its slowest
- * level (formulas: machine.c). Tables measured by
- * parallel/plan/calibrate.h take precedence.
+ * level (formulas: machine.c). Measured tables (calibrate.h) take precedence.
  */
 #ifndef PARALLEL_PLAN_MACHINE_H
 #define PARALLEL_PLAN_MACHINE_H
@@ -25,7 +24,7 @@
 
 enum { MAX_LEVELS = 4 }; // of a cluster: sockets, nodes, ...
 
-/* One collective call as numbers, as Work is one kernel call. bytes: of the whole (dst of
+/* One collective call as numbers, as Work is one kernel call. bytes: of the whole tensor (dst of
  * all_gather, src of reduce_scatter, else the buffer). */
 typedef struct Send {
     CollOp op;
@@ -34,17 +33,15 @@ typedef struct Send {
 
 /* The ranks of a collective. */
 typedef struct SendGroup {
-    // of size ranks, or more: copies of key heads that do not divide a factor of the mesh
-    Placement place;
-    // the replicas of this group along d; none: a group along d
-    Placement replicas;
-    int size, rank; // rank: of the rank whose lists they are
-    char label[12]; // the axes; "kv": copies of key heads; "all"
+    Placement place;    // of `size` ranks; of more for copies of key heads that do not divide a
+                        // factor of the mesh
+    Placement replicas; // of this group along d; n = 0: the group itself lies along d
+    int size, rank;     // rank: within the group, of the rank that is priced
+    char label[12];     // the axes; "kv": copies of key heads; "all"
 } SendGroup;
 
-/* Algorithms of collectives. DIRECT: every rank sends to every other, or inside nodes
- * first (threads, MPI); RING: rings
- * and trees of nodes (NCCL). */
+/* Algorithms of collectives. DIRECT (threads, MPI): every rank sends to every other, or first
+ * inside nodes. RING (NCCL): rings, and trees of nodes. */
 typedef enum { ALGORITHM_DIRECT, ALGORITHM_RING } CollAlgorithm;
 
 typedef struct Level {
@@ -81,40 +78,40 @@ typedef struct Machine {
     bool gpu;
     int capability;   // compute capability of a GPU, 90 for 9.0: the tiles of its matmuls
     bool low_latency; // made by machine_low_latency
-    const Calibration *measured; // or NULL
+    const Calibration *measured; // cost tables; NULL: described only
 } Machine;
 
-/* Local, pure. Seconds. */
+/* Local, pure. Seconds of a kernel call. */
 double machine_work(const Machine *m, const Work *w);
-/* Local, pure. Seconds of a collective. By description: the least of some lines in its bytes, so
- * c(n) >= c(0) + n lim c(k)/k. */
+/* Local, pure. Seconds of a collective. By description c is the least of some lines in its bytes n,
+ * so c(n) >= c(0) + n lim c(k)/k. */
 double machine_send(const Machine *m, const SendGroup *g, const Send *s);
-/* Local, pure. Seconds of a collective when replicas send in turns (machine.c). all: its
- * machine_send. */
+/* Local, pure. Seconds of a collective while the other replicas leave it the ports that they share
+ * (machine.c). all: its machine_send, with all replicas at once. */
 double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *s, double all);
-/* Local, pure. The fraction of the time for bytes that remains then; 1: replicas share no port. */
+/* Local, pure. The share of the time for bytes that remains in turns; 1: replicas share no port. */
 double machine_turn(const Machine *m, const SendGroup *g, CollOp op);
-/* Local, pure. Is a latency between ranks of the group above 30 us, more than the CPU time of a
- * message? During the rest of it links and CPUs are free for other collectives. False also where
- * collectives run one after the other (rings, in a stream of a device). */
+/* Local, pure. Is a latency between ranks of the group above 30 us? Then it is longer than the CPU
+ * time of a message, and for the rest of it links and CPUs are free for other collectives. False
+ * for rings too, whose collectives run one after the other in a stream of a device. */
 bool machine_high_latency(const Machine *m, const SendGroup *g);
-/* Local, pure. The same machine with latencies of at most 30 us: a collective there takes what in
- * fact keeps links and CPUs busy. By its formula, or what was measured beyond that of no bytes,
- * whichever is less: where latency is high TCP may have been slow when the rate was measured. */
+/* Local, pure. The same machine with latencies of at most 30 us. A collective on it takes the time
+ * for which links and CPUs are busy: that of the formula, or, if less, what was measured beyond the
+ * time of no bytes. (Where latency is high TCP may have been slow when the rate was measured.) */
 Machine machine_low_latency(const Machine *m);
-/* Local, pure. For PriceShape.kernels: CUDA's, or NULL. */
+/* Local, pure. PriceShape.kernels for this machine: CUDA's table of sizes, or NULL. */
 const Kernels *machine_kernels(const Machine *m, bool bf16);
 /* Local, pure. Do so many bytes fit into the memory of a rank? */
 static inline bool machine_fits(const Machine *m, int64_t bytes) {
     return m->memory == 0 || bytes <= m->memory;
 }
-/* Local, pure. Time of kernels while such a collective is in flight, by that of them alone; 1: it
- * takes nothing from them. */
+/* Local, pure. Time of kernels while such a collective is in flight, relative to kernels alone; 1:
+ * it does not slow them. */
 double machine_slowdown(const Machine *m, const SendGroup *g, const Send *s);
 /* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
  * costs the same in both. */
 bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b);
-/* Local, pure. The level of the links of a group: of the smallest unit that holds the group. */
+/* Local, pure. Index of the level whose units are the smallest that hold the group. */
 int machine_level(const Machine *m, const SendGroup *g);
 
 /* Local, pure. Reads a description of "key = value" lines (machine_file.c has an example). False,
@@ -124,15 +121,15 @@ bool machine_parse(Machine *m, const char *text, size_t n, Err *e);
  * nearest name, if unknown. */
 bool machine_open(Machine *m, const char *file_or_preset, Err *e);
 
-/* The numbers of a description by name; those of a level: "network.port_rate". */
+/* A number of a description: its name, "network.port_rate" for one of a level, and its unit. */
 typedef struct MachineNumber {
     char name[40];
     Quantity as;
 } MachineNumber;
-/* Local, pure. The i-th number; false: no more. */
+/* Local, pure. The i-th number; false: there are no more. */
 bool machine_number(const Machine *m, int i, MachineNumber *out);
-/* Local, pure. Changes it, and what follows from it: all ranks, and levels of whole nodes, grow
- * with a node and with their number. False where no machine is like that. */
+/* Local, pure. Sets the i-th number to x. With nodes and ranks_per_node the total of ranks and the
+ * levels of whole nodes change, too. False: no machine can have this value. */
 bool machine_set(Machine *m, int i, double x, Err *e);
 
 #endif

@@ -21,9 +21,9 @@
  *     level          = rack    ranks=16  latency=15us rank_rate=1Gb/s port_rate=1Gb/s
  *     level          = trunk   ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s
  *
- * Numbers take k M G T (Ki Mi Gi Ti are powers of 1024) and the unit of what they are; B/s are
- * bytes and b/s bits, and the rates of a level must say which. A level's ranks are those of one of
- * its units.
+ * Numbers take the prefixes k M G T (Ki Mi Gi Ti are powers of 1024) and a unit; B/s are bytes and
+ * b/s bits, and the rates of a level must say which. The ranks of a level are those of one of its
+ * units.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ typedef struct Key {
     Quantity as;
     size_t offset; // in a Machine or a Level
     NumberType type;
-    bool needed, zero; // must be there; may be 0
+    bool needed, zero; // the key must be given; its number may be 0
 } Key;
 
 #define FIELD(name, member, as, ...)                                                               \
@@ -78,11 +78,10 @@ enum {
     N_NAMES
 };
 
-/* What a description is made of, its place for messages, and what was there already. */
 typedef struct Reader {
     Machine *m;
     Err *e;
-    int line, seen[N_NAMES]; // lines
+    int line, seen[N_NAMES]; // the line at hand; [key]: the line that has the key, or 0
 } Reader;
 
 __attribute__((format(printf, 2, 3))) static bool wrong(const Reader *r, const char *fmt, ...) {
@@ -94,7 +93,7 @@ __attribute__((format(printf, 2, 3))) static bool wrong(const Reader *r, const c
     return err(r->e, "line %d: %s", r->line, why);
 }
 
-/* The index of a name; n, with a message that has the nearest, where there is none. */
+/* The index of word in names[n]. Unknown: n, and a message with the nearest name. what: "key". */
 static int find(const Reader *r, const char *what, const char *word, const char *const *names,
                 int n) {
     int k = 0;
@@ -129,7 +128,7 @@ static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
     if (strpbrk(text, "#\"'") || strchr(" \t", text[0]) || strchr(" \t", text[length - 1]))
         return wrong(r, "the name \"%.60s\" has a quote, a # or a space at an end", text);
     memcpy(to, text, length + 1);
-    utf8_mend(to); // plans are JSON
+    utf8_mend(to); // plans are printed as JSON
     return true;
 }
 
@@ -175,7 +174,7 @@ static bool read_kernels(const Reader *r, const char *value) {
            wrong(r, "kernels is cpu, cuda or like sm_80, not \"%.60s\"", value);
 }
 
-static bool read_travel(const Reader *r, const char *value) {
+static bool read_algorithm(const Reader *r, const char *value) {
     bool ring = strcmp(value, "ring") == 0;
     r->m->algorithm = ring ? ALGORITHM_RING : ALGORITHM_DIRECT;
     return ring || strcmp(value, "direct") == 0 ||
@@ -199,16 +198,17 @@ static bool read_pair(Reader *r, const char *name, char *value) {
     if (k < N_KEYS) return read_number(r, &keys[k], r->m, value);
     if (k == KEY_NAME) return read_name(r, r->m->name, sizeof r->m->name, value);
     if (k == KEY_KERNELS) return read_kernels(r, value);
-    return read_travel(r, value);
+    return read_algorithm(r, value);
 }
 
-static bool sane(const Machine *m, Err *e) {
+static bool factors_valid(const Machine *m, Err *e) {
     if (m->slowdown >= 1 && m->slowest >= 1) return true;
     return err(e, "slowdown and slowest are factors of time: 1 is none, 1.1 a tenth more");
 }
 
-/* Do the numbers of ranks fit each other? */
-static bool fits(const Machine *m, Err *e) {
+/* Does each level hold whole units of the level inside it, and whole nodes or parts of one, and the
+ * last level all ranks? */
+static bool levels_nest(const Machine *m, Err *e) {
     int below = 1, node = m->ranks_per_node;
     for (int l = 0; l < m->n_levels; l++) {
         int unit = m->level[l].ranks;
@@ -229,14 +229,15 @@ static bool fits(const Machine *m, Err *e) {
     return true;
 }
 
-static bool finish(const Reader *r) {
+/* Checks what only the whole description shows, and sets what follows from other keys. */
+static bool complete(const Reader *r) {
     Machine *m = r->m;
     for (int i = 0; i < N_KEYS; i++)
         if (keys[i].needed && !r->seen[i])
             return err(r->e, "%s is missing: %s", keys[i].name, quantity_example(keys[i].as));
     if (m->n_levels == 0)
         return err(r->e, "no level: level = network ranks=all latency=15us rank_rate=1Gb/s");
-    if (!sane(m, r->e)) return false;
+    if (!factors_valid(m, r->e)) return false;
     int64_t made = (int64_t)m->nodes * m->ranks_per_node;
     if (made > MAX_COUNT) return err(r->e, "%lld ranks, at most %d", (long long)made, MAX_COUNT);
     if (m->ranks && m->ranks != made)
@@ -246,7 +247,7 @@ static bool finish(const Reader *r) {
     for (int l = 0; l < m->n_levels; l++)
         if (m->level[l].ranks == 0) m->level[l].ranks = m->ranks;
     if (m->flops[1] == 0) m->flops[1] = m->flops[0];
-    return fits(m, r->e);
+    return levels_nest(m, r->e);
 }
 
 bool machine_parse(Machine *m, const char *text, size_t n, Err *e) {
@@ -261,11 +262,12 @@ bool machine_parse(Machine *m, const char *text, size_t n, Err *e) {
         ok = read_pair(&r, f.pair[i].name, f.pair[i].value);
     }
     opt_file_free(&f);
-    return ok && finish(&r);
+    return ok && complete(&r);
 }
 
 /* ---- one number ---- */
 
+/* The key of machine_number's i-th number: those of the machine, then those of each level. */
 static const Key *key_at(int i) {
     return i < N_KEYS ? &keys[i] : &level_keys[(i - N_KEYS) % N_LEVEL_KEYS];
 }
@@ -279,17 +281,18 @@ bool machine_number(const Machine *m, int i, MachineNumber *out) {
     return true;
 }
 
-/* Units of whole nodes stay so; the last one holds all. */
-static bool resize(Machine *m, double nodes, double of_node, Err *e) {
-    double ranks = nodes * of_node;
+/* Changes the numbers of nodes and of ranks per node. Units of whole nodes keep their number of
+ * nodes; the unit of the last level holds all ranks. */
+static bool resize(Machine *m, double nodes, double per_node, Err *e) {
+    double ranks = nodes * per_node;
     if (ranks > MAX_COUNT)
-        return err(e, "%.0f nodes of %.0f ranks: more than %d ranks", nodes, of_node, MAX_COUNT);
+        return err(e, "%.0f nodes of %.0f ranks: more than %d ranks", nodes, per_node, MAX_COUNT);
     for (int l = 0; l < m->n_levels; l++) {
         int *unit = &m->level[l].ranks;
-        if (*unit % m->ranks_per_node == 0) *unit = (int)(*unit / m->ranks_per_node * of_node);
+        if (*unit % m->ranks_per_node == 0) *unit = (int)(*unit / m->ranks_per_node * per_node);
         if (*unit > ranks || l == m->n_levels - 1) *unit = (int)ranks;
     }
-    m->nodes = (int)nodes, m->ranks_per_node = (int)of_node, m->ranks = (int)ranks;
+    m->nodes = (int)nodes, m->ranks_per_node = (int)per_node, m->ranks = (int)ranks;
     return true;
 }
 
@@ -305,5 +308,5 @@ bool machine_set(Machine *m, int i, double x, Err *e) {
         set_number(key_at(i), m, x);
     else if (!resize(m, nodes ? x : m->nodes, nodes ? m->ranks_per_node : x, e))
         return false;
-    return sane(m, e) && fits(m, e);
+    return factors_valid(m, e) && levels_nest(m, e);
 }

@@ -1,6 +1,6 @@
-/* machine_open -- clusters that have a name, and files.
+/* machine_open -- opens the description of a cluster: a file, or a preset by its name.
  *
- * Rates are what programs reach, not what data sheets promise:
+ * The presets' rates are what programs reach, not what data sheets promise:
  *
  *   h200      as h100, with 141 GB at 4.8 TB/s, of which a copy reaches 4.3
  *   h100      data sheet: bf16 989 TFLOP/s dense, fp32 67, 80 GB at 3.35 TB/s, NVLink 450 GB/s each
@@ -33,7 +33,7 @@
 #include "base/opt.h"
 #include "parallel/plan/machine.h"
 
-/* Descriptions (machine_file.c), but for name and nodes. */
+/* Descriptions (machine_file.c) without name and nodes. */
 static const struct {
     const char *name, *text;
 } presets[] = {
@@ -68,7 +68,7 @@ static const struct {
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets, MAX_NODES = 1 << 17, MAX_FILE = 1 << 16 };
 
-/* NAME:NODES */
+/* nodes: what follows NAME, ":NODES". */
 static bool open_preset(Machine *m, const char *name, const char *text, const char *nodes, Err *e) {
     char *end;
     long n = *nodes == ':' ? strtol(nodes + 1, &end, 10) : 0;
@@ -95,7 +95,7 @@ static bool read_file(Machine *m, FILE *f, Err *e) {
     return ok;
 }
 
-/* Neither a file nor a preset. */
+/* The message for what is neither a file nor a preset. */
 static bool not_found(const char *given, const char *name, const char *const *names, Err *e) {
     const char *near = opt_nearest(name, names, N_PRESETS), *colon = strchr(given, ':');
     char hint[96] = "";

@@ -16,13 +16,13 @@ _Static_assert((int)LINK_LEVELS == (int)MAX_LEVELS, "levels of a schedule are th
 /* ---- the lists of a step ---- */
 
 int64_t price_micro_batches(const PriceShape *s, const Layout *l) {
-    int64_t places = (int64_t)l->size[AXIS_D] * l->size[AXIS_Z], round = s->model.B * places,
-            sequences = s->batch / s->model.S;
+    int64_t data_parallel = (int64_t)l->size[AXIS_D] * l->size[AXIS_Z],
+            round = s->model.B * data_parallel, sequences = s->batch / s->model.S;
     return div_up(sequences, round);
 }
 
-/* A model of so many layers. */
-static void plan(StepLists *s, int k, int64_t layers, bool unplaced) {
+/* Plans model k of the lists with this number of layers. */
+static void plan_model(StepLists *s, int k, int64_t layers, bool unplaced) {
     const PriceShape *of = &s->shape;
     ModelShape shape = of->model;
     shape.training = shape.step_alone = true;
@@ -35,19 +35,19 @@ static void plan(StepLists *s, int k, int64_t layers, bool unplaced) {
     s->sampling[k] = shape.samples ? generator_bytes(&s->model[k]) : 0;
 }
 
-/* The first and the last block of a step may differ from those between, and two layers have one of
- * each; three do where a block is made again in the backward of the one behind it, which the first
- * does not. */
+/* The first and the last layer may differ from those between them, so the smaller model needs both:
+ * two layers. With bulk and full recompute layer l is recomputed during the backward of layer l+1,
+ * so only a layer with neighbours on both sides is like the others: three layers. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes) {
-    bool early = shape->model.overlap.bulk && shape->model.recompute == RECOMPUTE_FULL;
-    int64_t layers = shape->model.config.layers, few = early ? 3 : 2;
+    bool recomputed_early = shape->model.overlap.bulk && shape->model.recompute == RECOMPUTE_FULL;
+    int64_t layers = shape->model.config.layers, few = recomputed_early ? 3 : 2;
     if (shape->whole || layers < few) few = layers;
     *s = (StepLists){.shape = *shape, .layers = layers, .n = layers > few ? 2 : 1};
     price_reorder(s, l, rank);
     s->grid.local_steps = shape->local_steps && l->size[AXIS_D] > 1;
     s->micro_batches = price_micro_batches(shape, l);
-    for (int k = 0, n = s->n; k < n; k++) { // the memory of temporaries is that of the longer one
-        plan(s, k, few + k, shape->model.unplaced || k < n - 1);
+    for (int k = 0, n = s->n; k < n; k++) { // temporaries are placed in the larger model alone
+        plan_model(s, k, few + k, shape->model.unplaced || k < n - 1);
         s->n = k + 1;
         if (k < n - 1 && bytes && price_memory(s) + (layers - few) * shape->layer_bytes > bytes)
             return false;
@@ -67,7 +67,8 @@ void price_reorder(StepLists *s, const Layout *l, int rank) {
     s->grid.mesh = mesh_make(&l->factors, rank);
 }
 
-/* In the first micro-batch gradients are overwritten, in the last one they become complete. */
+/* Micro-batches but the last share a list, whose first run overwrites gradients. In the list of the
+ * last one gradients become complete. */
 int price_parts(const StepLists *s, int more, StepPart out[STEP_PARTS]) {
     const StepRun *r = s->model[more].program;
     int n = 0;
@@ -79,7 +80,7 @@ int price_parts(const StepLists *s, int more, StepPart out[STEP_PARTS]) {
     return n;
 }
 
-/* Layers that the real model has beyond those of the first one. */
+/* Layers of the real model beyond those of the smaller planned model. */
 static int64_t layers_more(const StepLists *s) {
     return s->n > 1 ? s->layers - s->model[0].shape.config.layers : 0;
 }
@@ -98,12 +99,14 @@ int64_t price_memory(const StepLists *s) {
 
 /* ---- kernels and collectives that are in no list ---- */
 
+/* A kernel that runs `times` times in a step. */
 typedef struct Extra {
     Work work;
     int64_t times;
 } Extra;
 
-/* What clears gradients, and sums the losses of a micro-batch on a device; fresh (mem_free). */
+/* The kernels that clear gradients, and on a device those that sum the losses of a micro-batch;
+ * fresh (mem_free): [*n_extra]. */
 static Extra *extras(const StepLists *s, int k, int *n_extra) {
     const Model *m = &s->model[k];
     Extra *out = mem_alloc((size_t)(m->tensors.n + 1) * sizeof *out);
@@ -118,7 +121,8 @@ static Extra *extras(const StepLists *s, int k, int *n_extra) {
     return out;
 }
 
-static SendGroup replicas(const StepLists *s) {
+/* The group of this rank along d. */
+static SendGroup replica_group(const StepLists *s) {
     Axes d = axes_of("d");
     SendGroup g = {.place = placement_of(&s->grid.mesh, d),
                    .size = mesh_blocks(&s->grid.mesh, d),
@@ -127,18 +131,19 @@ static SendGroup replicas(const StepLists *s) {
     return g;
 }
 
-static int64_t all_reduced(int64_t bytes, int type_bytes, int size, int rank) {
+/* Bytes that a rank receives in an all_reduce of `bytes`. */
+static int64_t all_reduce_received(int64_t bytes, int type_bytes, int size, int rank) {
     CollCall call = {.op = COLL_ALL_REDUCE, .type = COLL_U8, .rows = 1, .cols = bytes / type_bytes};
     return type_bytes * coll_bytes(&call, rank, size);
 }
 
-/* Replicas that take local steps tell each other the mean of their losses. */
+/* With local steps: the all_reduce of the replicas' losses, one number. */
 static Sent mean_of_replicas(const StepLists *s) {
-    Sent mean = {.group = replicas(s),
+    Sent mean = {.group = replica_group(s),
                  .send = {.op = COLL_ALL_REDUCE, .bytes = 8},
                  .what = "mean of replicas",
                  .times = 1};
-    mean.received = all_reduced(8, 8, mean.group.size, mean.group.rank);
+    mean.received = all_reduce_received(8, 8, mean.group.size, mean.group.rank);
     return mean;
 }
 
@@ -155,27 +160,28 @@ bool price_outer(const StepLists *s, Sent *sent, int *calls) {
     all = bytes[0] + layers_more(s) * (bytes[1] - bytes[0]);
     *calls = n[1] > n[0] ? n[1] : n[0]; // small models may have fewer tensors than fragments
     if (*calls == 0) return false;
-    *sent = (Sent){.group = replicas(s),
+    *sent = (Sent){.group = replica_group(s),
                    .send = {.op = COLL_ALL_REDUCE, .bytes = all / *calls},
                    .what = "outer step"};
-    sent->received = all_reduced(all, sizeof(float), sent->group.size, sent->group.rank);
+    sent->received = all_reduce_received(all, sizeof(float), sent->group.size, sent->group.rank);
     return true;
 }
 
 /* ---- clocks ---- */
 
-/* Seconds, bytes and calls of a rank: numbers that are added up. */
+/* Seconds, bytes and calls of a rank. All fields are doubles: add_played adds them as an array. */
 typedef struct Played {
     Spent spent;
     double received, calls;
 } Played;
 
-static void add(Played *to, const Played *from, int64_t times) {
+static void add_played(Played *to, const Played *from, int64_t times) {
     double *a = (double *)to;
     const double *b = (const double *)from;
     for (size_t i = 0; i < sizeof *to / sizeof *a; i++) a[i] += (double)times * b[i];
 }
 
+/* Runs one list against the clocks. */
 static Played play(const Program *p, const Machine *m, bool first_micro_batch) {
     OpCost *cost = program_costs(p, m, first_micro_batch);
     OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
@@ -188,13 +194,14 @@ static Played play(const Program *p, const Machine *m, bool first_micro_batch) {
     return out;
 }
 
+/* All lists of a step of model `more`, and the kernels that are in no list. */
 static Played play_step(const StepLists *s, int more, const Machine *m) {
     StepPart part[STEP_PARTS];
     Played all = {.calls = 0};
     int n;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
         Played once = play(part[k].p, m, part[k].first);
-        add(&all, &once, part[k].times);
+        add_played(&all, &once, part[k].times);
     }
     Extra *extra = extras(s, more, &n);
     for (int i = 0; i < n; i++)
@@ -203,9 +210,9 @@ static Played play_step(const StepLists *s, int more, const Machine *m) {
     return all;
 }
 
-/* Ranks that share cores. What was measured is the time k a of kernels when all compute at once, a
- * alone; but while one waits for a collective, E in all, others have its core. In a step of time t
- * a core is busy for a share k a / t of it, and kernels are slowed by those that run beside them:
+/* k ranks share a core. Kernels that take a alone were measured while all k ranks compute: k a.
+ * But while a rank waits for collectives, E in a step, the others have its core. In a step of time
+ * t the core is busy for a share k a / t, and kernels are slowed by that share only:
  *
  *     t = a (1 + (k-1) k a / t) + E        which is k a without collectives, and a + E with long
  *                                          ones
@@ -216,21 +223,23 @@ double price_oversubscribed(double compute, double exposed, double k) {
     return (b + sqrt(b * b + 4 * k * (k - 1) * a * a)) / 2 - exposed;
 }
 
-/* Replicas that send in turns. Between two sums over d a replica takes S for itself and keeps a
- * link busy for `own` of it, all replicas for `busy`. They are not in step: the link is busy for a
- * share busy / t of the time, and what a replica sends waits for what others do:
+/* Seconds that replicas along d wait for each other at links that they share. Between two sums
+ * along d a replica takes S without these waits. It keeps a link busy for `own` seconds of S, all
+ * replicas together for `busy`. Replicas fall out of step, so in a time t the link is busy for a
+ * share busy / t, and a replica's messages wait for the others' with that probability:
  *
- *     t = S + (busy - own) busy / t            which is S where it shares no link, and busy where S
- *                                              is its own link alone
- */
-static double in_turns(const Spent *p) {
+ *     t = S + (busy - own) busy / t            which is S if own = busy (no shared link), and busy
+ *                                              if S = own (nothing but this link)
+ *
+ * Returns t - S for the level where that is largest. */
+static double waits_for_replicas(const Spent *p) {
     double s = p->compute + p->exposed - p->along_d, most = 0;
     for (int i = 0; i < LINK_LEVELS; i++) most = fmax(most, p->busy[i] * (p->busy[i] - p->own[i]));
     return (s + sqrt(s * s + 4 * most)) / 2 - s;
 }
 
-/* What replicas send that take local steps: seconds of a step's share in the next outer step, which
- * nothing hides. */
+/* Adds the collectives of replicas that take local steps. Returns the seconds of a step's share in
+ * the outer step, under which nothing runs. */
 static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
     Sent mean = mean_of_replicas(s), outer;
     int calls;
@@ -247,14 +256,14 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
     Played p = play_step(s, 0, m);
     if (s->n > 1) {
         Played more = play_step(s, 1, m);
-        add(&more, &p, -1);
-        add(&p, &more, layers_more(s));
+        add_played(&more, &p, -1);
+        add_played(&p, &more, layers_more(s));
     }
     double outer = add_replicas(s, m, &p);
     Spent *spent = &p.spent;
-    spent->exposed += in_turns(spent);
-    // a third layer may have filled gaps that a hundredth does not find, or have hidden what only
-    // the second one exposed
+    spent->exposed += waits_for_replicas(spent);
+    // The third layer may have hidden collectives that the first two exposed; the hundredth finds
+    // none to hide. So the difference times the number of layers may come out below 0.
     spent->exposed = fmax(spent->exposed, 0);
     for (int i = 0; i < LINK_LEVELS; i++)
         spent->exposed = fmax(spent->exposed, spent->busy[i] - spent->compute);
@@ -262,7 +271,7 @@ void price_of(const StepLists *s, const Machine *m, Price *price) {
     *price = (Price){.compute = price_oversubscribed(spent->compute, exposed, m->oversubscription),
                      .exposed = exposed,
                      .outer = outer,
-                     .hidden = hidden > 1e-9 * spent->sent ? hidden : 0, // or rounding
+                     .hidden = hidden > 1e-9 * spent->sent ? hidden : 0, // less is rounding
                      .received = (int64_t)p.received,
                      .calls = (int64_t)p.calls,
                      .memory = price_memory(s)};
@@ -277,7 +286,7 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
     price_free(&s);
 }
 
-/* ---- what a step has ---- */
+/* ---- kernels and collectives of a step ---- */
 
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx) {
     StepPart part[STEP_PARTS];

@@ -1,14 +1,14 @@
-/* price -- what a step costs a rank, from the lists that the rank runs.
+/* price -- seconds, bytes and memory of a step on one rank, from the lists that the rank runs.
  *
  *   model_plan -> lists of a step -> cost of each operation (cost.h) -> clocks (step/schedule.h)
  *
- * A step is priced by a model that is planned as the trainer plans it (step/run.h), one rank of a
- * mesh, without memory: so what is predicted cannot drift from what training does. One laptop can
- * price a rank of any cluster.
+ * The model is planned as the trainer plans it (step/run.h), for one rank of a mesh, and its arenas
+ * get no memory. So the prediction cannot drift from what training does, and a laptop can price a
+ * rank of any cluster.
  *
- * A model of many layers is priced by the lists of two layers and of three (or three and four): the
- * cost of a further layer is their difference. So neither time nor memory of a price grows with the
- * model.
+ * A model of many layers is priced by the lists of a model of two layers and of one of three (or of
+ * three and four): a further layer costs their difference. So neither time nor memory of pricing
+ * grows with the model.
  */
 #ifndef PARALLEL_PLAN_PRICE_H
 #define PARALLEL_PLAN_PRICE_H
@@ -16,31 +16,31 @@
 #include "parallel/plan/cost.h"
 #include "parallel/step/run.h"
 
-/* What is trained, and the part of the choice that changes what a rank does. */
+/* The model, the batch, and all of a choice but its layout. */
 typedef struct PriceShape {
-    // of a micro-batch; what depends on the list, the layout or the moment is set by price_lists
-    ModelShape model;
+    ModelShape model;       // of a micro-batch; price_lists sets grid and layers, among others
     int64_t batch;          // tokens of a step, over all ranks
-    bool local_steps;       // replicas along d take local steps (grid_set_local_steps),
-    int64_t every;          // an outer step once in so many; 0: what it sends is not counted
-    int fragments;          // in so many parts
-    bool whole;             // the lists of all layers
-    int64_t layer_bytes;    // that a layer beyond the first ones takes at least: price_lists
-    const Kernels *kernels; // whose element sizes and workspaces; NULL: the portable set's
+    bool local_steps;       // replicas along d take local steps (grid_set_local_steps)
+    int64_t every;          // local steps from one outer step to the next; 0: outer steps are free
+    int fragments;          // parts into which an outer step is divided
+    bool whole;             // lists have all layers, so their difference is not needed
+    int64_t layer_bytes;    // lower bound of a further layer's bytes; 0: unknown (price_lists)
+    const Kernels *kernels; // give element sizes and workspaces; NULL: the portable set
 } PriceShape;
 
-/* The lists of a step on one rank. Fixed in memory from price_lists to price_free: lists have
- * pointers into it. */
+/* The lists of a step on one rank. A StepLists must not move from price_lists to price_free: its
+ * models point into it. */
 typedef struct StepLists {
     PriceShape shape;
     Grid grid;
     int64_t layers, micro_batches; // of the real step
-    int n;                         // 2: of few layers, of one more; 1: of all layers
+    int n;                         // models; 1: all layers; 2: few layers, and one layer more
     Model model[2];
-    int64_t sampling[2]; // bytes of a Generator beside it
+    int64_t sampling[2]; // bytes of the Generator of each model; 0: the run does not sample
 } StepLists;
 
-/* A list of a step, `times` in a row. first: of the first micro-batch (Model.first_micro_batch). */
+/* A list that runs `times` times in a row. first: its gradients overwrite, as in the first
+ * micro-batch of a step (Model.first_micro_batch). */
 typedef struct StepPart {
     const Program *p;
     int64_t times;
@@ -53,56 +53,59 @@ typedef struct Price {
     double compute;   // kernels, slowed where communication runs beside them
     double exposed;   // waits for collectives
     double hidden;    // time of collectives hidden under kernels or under each other
-    double waiting;   // for ranks that are slower
+    double waiting;   // for slower ranks
     int64_t received; // bytes
     int64_t calls;    // of collectives
     int64_t memory;   // bytes of all arenas
-    double outer;     // the part of `exposed` that is a step's share in outer steps
+    double outer;     // the part of `exposed` in outer steps: a step's share
 } Price;
 
-/* Local. The lists of `rank` on this layout. bytes: where the model takes more, it returns false
- * (0: any), early where shape->layer_bytes says so. Freed by price_free in any case. */
+/* Local. The lists of `rank` on this layout. False: the model takes more than `bytes` (0: no
+ * limit); with shape->layer_bytes this may show before the second model is planned. price_free is
+ * needed in either case. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes);
 void price_free(StepLists *s);
-/* Local. The same layout with its axes in another order: only where groups lie differs. */
+/* Local. Gives the lists a layout of the same sizes with its axes in another order: only the places
+ * of groups in the cluster change. */
 void price_reorder(StepLists *s, const Layout *l, int rank);
 /* Local, pure. Micro-batches of a step. */
 int64_t price_micro_batches(const PriceShape *s, const Layout *l);
-/* Local, pure. The lists of a step, in order; of the model with the fewest layers, or with one
- * more. Returns how many there are. */
+/* Local, pure. The lists of a step, in order. more 0: of the model with the fewest layers; 1: of
+ * the model with one layer more. Returns the number of lists. */
 enum { STEP_PARTS = 4 };
 int price_parts(const StepLists *s, int more, StepPart out[STEP_PARTS]);
 
-/* Local, pure. */
+/* Local, pure. The price of the real step. */
 void price_of(const StepLists *s, const Machine *m, Price *price);
-/* Local. The price of rank 0 alone, whose lists nobody else needs. */
+/* Local. The price of rank 0; its lists are made and freed. */
 void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Price *price);
-/* Local, pure. Bytes of all arenas of the real model. Where temporaries lie is found for each
- * number of layers, so the gaps between them come and go; what a further layer keeps does not. */
+/* Local, pure. Bytes of all arenas of the real model: those of the larger model, and for each
+ * further layer what it stores and keeps from forward to backward. (The difference of both models'
+ * arenas would not do: the gaps between temporaries depend on the number of layers.) */
 int64_t price_memory(const StepLists *s);
-/* Local, pure. The counters of world_counts for a step, of lists that have all layers
- * (PriceShape.whole): at most max rows, returns how many there are. */
+/* Local, pure. The rows that world_counts will have after a step, for lists with all layers
+ * (PriceShape.whole): at most max. Returns their number. */
 int price_counts(const StepLists *s, CollCount *rows, int max);
-/* Local. Calls f for every kernel of the lists with the fewest layers. */
+/* Local. Calls f for every kernel call of the model with the fewest layers. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
 /* A collective of a step. */
 typedef struct Sent {
     SendGroup group;
     Send send;
-    const char *what;
-    int64_t received; // bytes, by this rank in one call; of an outer step, in all
-    int64_t times;    // in a step; 0: of an outer step
+    const char *what; // label, as in CollCall
+    int64_t received; // bytes that this rank receives in one call; of an outer step, in all calls
+    int64_t times;    // calls in a step; 0: a collective of the outer step
 } Sent;
-/* Local. Calls f for every collective of these lists. */
+/* Local. Calls f for every collective of the model with the fewest layers. */
 void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent), void *ctx);
-/* Local, pure. What replicas that take local steps send in an outer step, of which a step has the
- * every-th part: *calls of one kind, which receive sent->received together. False: there is
- * none. */
+/* Local, pure. The collectives of an outer step: *calls alike, in which the rank receives
+ * sent->received bytes together. A step's share of them is 1 / PriceShape.every. False: the run has
+ * no outer steps. */
 bool price_outer(const StepLists *s, Sent *sent, int *calls);
 
-/* Local, pure. Seconds of kernels that take `compute` when all of k ranks that share a core compute
- * at once, beside `exposed` seconds in which one waits for a collective and the others have its
- * core. k <= 1: none share. */
+/* Local, pure. Seconds of kernels on cores that k ranks share. compute: their seconds while all k
+ * ranks compute. exposed: seconds of a step in which the rank waits for collectives and leaves its
+ * core to the others. k <= 1: cores are not shared. */
 double price_oversubscribed(double compute, double exposed, double k);
 
 #endif

@@ -237,8 +237,8 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
     Program p = program_passes(&shape, PASS_RECOMPUTE, k);
     program_fuse(&p, k && k->bias_with_dw); // without chunks, panels, halves before and after it
     bool *kept = kept_of(&p);
-    int64_t places = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
-    int64_t share = (s->shape.batch / s->shape.model.S + places - 1) / places;
+    int64_t data_parallel = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
+    int64_t share = (s->shape.batch / s->shape.model.S + data_parallel - 1) / data_parallel;
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
         MicroBatchKey key = key_of(c, false);
         if (n > c->micro) key.micro = (int32_t)(n < share ? n : share);

@@ -13,11 +13,11 @@ typedef struct Walk {
     void *ctx;
 } Walk;
 
-/* Local steps need two replicas or more, with equally many micro-batches each. places: d x z. */
-static bool shares_equal(const Walk *w, int64_t places) {
+/* Local steps need two replicas or more, with equally many micro-batches each. */
+static bool shares_equal(const Walk *w, int64_t data_parallel) {
     int64_t sequences = w->s->shape.batch / w->s->shape.model.S;
     return !w->s->shape.local_steps ||
-           (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * places) == 0);
+           (w->candidate.size[AXIS_D] > 1 && sequences % (w->candidate.micro * data_parallel) == 0);
 }
 
 /* Stages of ZeRO. The search does not try zero3, which shards weights over d as z does:
@@ -37,8 +37,8 @@ static void each_zero(Walk *w) {
  * step. For each: recompute. */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
-    int64_t places = (int64_t)w->candidate.size[AXIS_D] * w->candidate.size[AXIS_Z];
-    int64_t share = (s->shape.batch / s->shape.model.S + places - 1) / places,
+    int64_t data_parallel = (int64_t)w->candidate.size[AXIS_D] * w->candidate.size[AXIS_Z];
+    int64_t share = (s->shape.batch / s->shape.model.S + data_parallel - 1) / data_parallel,
             fixed = s->shape.model.B;
     if (share > INT32_MAX) share = INT32_MAX; // such a micro-batch fits into no memory
     if (!s->free_micro && fixed < share) share = fixed;
@@ -46,7 +46,7 @@ static void each_micro(Walk *w) {
         most = s->free_recompute ? RECOMPUTE_FULL : least;
     for (int64_t n = s->free_micro ? 1 : share; n < 2 * share; n *= 2) {
         w->candidate.micro = (int32_t)(n < share ? n : share);
-        for (int r = least; r <= most && shares_equal(w, places); r++) {
+        for (int r = least; r <= most && shares_equal(w, data_parallel); r++) {
             w->candidate.recompute = (uint8_t)r;
             each_zero(w);
         }
