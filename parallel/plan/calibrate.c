@@ -10,18 +10,19 @@
 #include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/quantity.h"
 
-static const double works_share = 0.5;   // of the budget, at most; the rest is for collectives
-static const double latency_share = 0.5; // of that, at most, for the small sizes
-static const double pace = 0.9;          // of the budget, when the last collective is to be done
-static const size_t most_operands = 1u << 30; // bytes of a work; larger ones are not measured
-static const size_t most_window = 256u << 20,
-                    least_window = 32u << 20; // bytes: of all ranks, of a rank
+static const double works_share = 0.5;   // of the budget, at most; collectives get the rest
+static const double latency_share = 0.5; // of the collectives' time, at most, for the small sizes
+static const double end_share = 0.9;     // of the budget: when collectives are to be done
+// bytes of a work's operands; a larger work is not measured
+static const size_t most_operands = 1u << 30;
+// bytes of the operands' window: at most of all ranks together; at least of each rank
+static const size_t most_window = 256u << 20, least_window = 32u << 20;
 
 typedef struct Bench {
     const CalibrateWhere *where;
     const CalibrateList *list;
-    Work *work;   // those that are missing
-    SendJob *job; // likewise
+    Work *work;   // listed works that the table lacks
+    SendJob *job; // listed collectives that the table lacks
     int n_works, n_jobs;
     WorkMemory bytes; // for works
     Arena memory;
@@ -29,8 +30,9 @@ typedef struct Bench {
     Calibration *c;
 } Bench;
 
-/* ---- what is missing */
+/* ---- what the table lacks */
 
+/* Has the table no entry for a work, or one of less than half of its rows? */
 static bool lacks_work(const Bench *b, const Work *w) {
     if (w->rows < 1) return false;
     if (calibrate_work_memory(b->where, w).operands > most_operands) return false;
@@ -38,8 +40,8 @@ static bool lacks_work(const Bench *b, const Work *w) {
     return !have || have->work.rows * 2 < w->rows;
 }
 
-/* A matmul of about a millisecond, and the largest collective that is to run beside such. A
- * smaller one does where it takes long enough. */
+/* To measure slowdowns matmuls of about a millisecond each run beside a collective of at most
+ * BESIDE_BYTES. */
 enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
 static const Work matmul_beside = {.kind = WORK_MATMUL, .rows = 128, .a = 512, .b = 512};
 
@@ -47,7 +49,7 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* The works that are missing; the memory for them. */
+/* Sets b->work to the works that the table lacks, and b->bytes to the memory for them. */
 static void find_works(Bench *b) {
     size_t all = 0, most = 0, window = most_window / (size_t)world_size(b->where->world);
     b->work = mem_calloc((size_t)b->list->n_works + 1, sizeof *b->work);
@@ -64,7 +66,8 @@ static void find_works(Bench *b) {
     b->bytes.operands = larger(all < window ? all : window, most);
 }
 
-/* What is missing, and memory for it; false: nothing is. */
+/* Lists the works and collectives that the table lacks, and plans memory for them. False: the table
+ * lacks nothing. */
 static bool find_missing(Bench *b) {
     WorkMemory beside = calibrate_work_memory(b->where, &matmul_beside);
     size_t memory = beside.workspace + beside.operands + (size_t)calibrate_send_bytes(BESIDE_BYTES);
@@ -82,7 +85,7 @@ static bool find_missing(Bench *b) {
 
 /* ---- collectives, and matmuls beside them */
 
-/* A collective, and matmuls that take a little longer than it: alone or together. */
+/* A collective, and matmuls that take a little longer than the collective. */
 typedef struct Beside {
     Bench *b;
     Comm *comm;
@@ -91,8 +94,8 @@ typedef struct Beside {
     int matmuls;
 } Beside;
 
-/* What the collective takes, what the matmuls take, and both at once: the least of some times, in
- * turns, for what else runs on the machine only adds. */
+/* Seconds of the collective alone, of the matmuls alone, and of both at once: each the least of
+ * `times` measurements, as other programs only add time. The three alternate. */
 enum { SENDS, COMPUTES, BOTH, N_BESIDE };
 static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
     const CalibrateWhere *w = x->b->where;
@@ -113,8 +116,9 @@ static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
     for (int i = 0; i < N_BESIDE; i++) least[i] = meter_agree(&x->b->meter, least[i]).mean;
 }
 
-/* Of a collective of C seconds, h C ran under W > C seconds of kernels, when both took C + W - h
- * C: while it was under way kernels did h of what they do alone. */
+/* A collective of C seconds and kernels of W > C seconds take C + W - h C together: h C seconds of
+ * the collective were hidden. So kernels ran at a share h of their speed beside it, and the
+ * slowdown is 1 / h. */
 static double measure_slowdown(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     const double nothing = 100;
     Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .matmuls = 1};
@@ -127,29 +131,31 @@ static double measure_slowdown(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     return C / hidden;
 }
 
-/* Collective over the world. This rank's group of those at such a place. */
+/* Collective over the world. Splits it into g and its siblings; returns this rank's group. */
 static Comm *comm_at(World *w, const SendGroup *g) {
     int rank = world_rank(w), base = rank, index = 0;
     const Placement *p = &g->place;
     for (int i = 0; i < p->n; i++) {
-        int at = rank / p->stride[i] % p->size[i];
-        base -= at * p->stride[i];
-        index = index * p->size[i] + at;
+        int coordinate = rank / p->stride[i] % p->size[i];
+        base -= coordinate * p->stride[i];
+        index = index * p->size[i] + coordinate;
     }
     Comm *c = world_split(w, base, index, g->label);
     assert(comm_size(c) == g->size);
     return c;
 }
 
-/* Asked of the machine, which is the same on all ranks: another node may have more of them. */
+/* Does a group span nodes? By the machine's ranks per node, which all ranks know alike; this node
+ * may have more. */
 static bool is_across(const Bench *b, const Placement *p) {
     return placement_extent(p) >= b->where->machine->ranks_per_node;
 }
 
-/* Groups inside a node are alike in this, and groups across nodes: measured once, by the largest
- * collective of any that takes some milliseconds: of a small one most time is handshakes, which
- * are nobody's. Nothing runs by itself between threads; and where ranks share cores, what stays on
- * the node takes the cores that compute, and of what leaves it the network's own work does. */
+/* SendCost.slowdown of groups inside a node, or across nodes: one number for each of the two,
+ * measured with the largest listed collective, or with so much of it as takes some 10 ms. (A small
+ * one spends most of its time on handshakes.) 100, nothing is hidden, in two cases: between
+ * threads, whose collectives do not progress beside kernels; and inside a node whose ranks share
+ * cores, as the copies need the cores that compute. */
 static double slowdown_of(Bench *b, bool across) {
     const double nothing = 100, some = 10e-3; // seconds of the collective
     int group;
@@ -157,7 +163,7 @@ static double slowdown_of(Bench *b, bool across) {
     double seconds;
     if (!b->where->world->backend->polled || (b->c->oversubscription > 1 && !across))
         return nothing;
-    for (int i = 0; i < b->c->n_sends; i++) // of an earlier list
+    for (int i = 0; i < b->c->n_sends; i++) // measured for an earlier list
         if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].slowdown > 0)
             return b->c->send[i].slowdown;
     int64_t most =
@@ -182,14 +188,14 @@ static void measure_slowdowns(Bench *b) {
             b->c->send[i].slowdown = slowdown[is_across(b, &b->c->send[i].place)];
 }
 
-static void send_one(Bench *b, SendJob *job, int64_t bytes) {
+static void measure_size(Bench *b, SendJob *job, int64_t bytes) {
     char text[64];
     meter_progress(&b->meter, "%s of %d ranks, %s", coll_op_name(job->cost.op), job->group.size,
                    quantity_short((double)bytes, AS_BYTES, "KiB", text));
     calibrate_send(&b->meter, &job->group, job->comm, bytes, b->memory.base, &job->cost);
 }
 
-/* Small sizes until the time is up; how many there are. */
+/* Measures small sizes, job after job, until the time is up. Returns how many jobs. */
 static int measure_latencies(Bench *b, double until) {
     int n = 0;
     for (; n < b->n_jobs && b->meter.elapsed < until; n++) {
@@ -200,17 +206,18 @@ static int measure_latencies(Bench *b, double until) {
                 job->comm = b->job[i].comm, job->group = b->job[i].group;
         if (!job->comm) job->comm = comm_at(b->where->world, &job->group);
         job->cost.place = job->group.place;
-        send_one(b, job, SEND_SMALL);
+        measure_size(b, job, SEND_SMALL);
         job->wall = b->meter.elapsed - begin;
     }
     return n;
 }
 
-/* Large sizes, with equal shares of the time that is left. What each took corrects what the next
- * are expected to take; where the shares are too small the last ones are left out. */
+/* Measures large sizes of the first n jobs, each with an equal share of the time that is left. The
+ * time that a job took corrects the prediction for the next (`slow`). If the shares are too small
+ * the last jobs are left out. */
 static void measure_bandwidths(Bench *b, int n, double until) {
     const Machine *m = b->where->machine;
-    const CollBackend *way = b->where->world->backend;
+    const CollBackend *backend = b->where->world->backend;
     int64_t size[SEND_POINTS];
     double slow = 1;
     for (int i = 0; i < n; i++) {
@@ -219,17 +226,17 @@ static void measure_bandwidths(Bench *b, int n, double until) {
         while (n > i && (seconds = calibrate_seconds(job, left / (n - i))) == 0) n--;
         if (n == i) return;
         int64_t largest = calibrate_size(job, m, seconds, slow);
-        int n_sizes = calibrate_points(job, largest, way, size);
-        for (int k = 0; k < n_sizes; k++) send_one(b, job, size[k]);
+        int n_sizes = calibrate_points(job, largest, backend, size);
+        for (int k = 0; k < n_sizes; k++) measure_size(b, job, size[k]);
         double took = job->cost.seconds[job->cost.n - 1] - job->cost.seconds[0],
-               told = fmax(seconds, job->cost.seconds[0] / 2);
-        if (largest < job->cost.most) slow = fmin(fmax(slow * took / told, 0.1), 100);
+               expected = fmax(seconds, job->cost.seconds[0] / 2);
+        if (largest < job->cost.most) slow = fmin(fmax(slow * took / expected, 0.1), 100);
     }
 }
 
 static void measure_sends(Bench *b) {
-    const double reserve = 0.1; // of the time, for kernels beside them
-    double until = pace * b->where->budget, left = until - b->meter.elapsed;
+    const double reserve = 0.1; // of the time, for measure_slowdowns
+    double until = end_share * b->where->budget, left = until - b->meter.elapsed;
     int n = measure_latencies(b, b->meter.elapsed + latency_share * left);
     measure_bandwidths(b, n, until - reserve * left);
     for (int i = 0; i < n; i++) {
@@ -244,8 +251,9 @@ static void measure_sends(Bench *b) {
     measure_slowdowns(b);
 }
 
-/* Works for which there was no time: as the nearest of their kind that was measured. A kind of
- * which none was is missing still: priced as described, and measured by the next run. */
+/* Adds entries for works for which there was no time, from the nearest measured work of their kind.
+ * A kind of which no work was measured stays missing: it is priced by the description, and the next
+ * run measures it. */
 static void derive_works(Bench *b) {
     double seconds;
     for (int i = 0; i < b->n_works; i++) {
@@ -260,12 +268,12 @@ static void derive_works(Bench *b) {
 
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
-    bool share = b->c->oversubscription > 1; // cores
+    bool cores_shared = b->c->oversubscription > 1;
     arena_commit(&b->memory);
-    meter_start(&b->meter, w, share);
+    meter_start(&b->meter, w, cores_shared);
     double slowest = calibrate_works(&b->meter, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share * w->budget, b->c);
-    if (b->n_works > 0) b->c->slowest = share ? 1 : slowest;
+    if (b->n_works > 0) b->c->slowest = cores_shared ? 1 : slowest;
     derive_works(b);
     measure_sends(b);
     meter_agree(&b->meter, 0);
@@ -282,7 +290,7 @@ void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *lis
         measure(&b);
         if (world_rank(w->world) == 0) calibration_save(c, w->key);
     } else {
-        calibrate_fill(c, w->machine, list); // other groups that lie alike
+        calibrate_fill(c, w->machine, list); // entries for groups that lie like those in the table
     }
     mem_free(b.work), mem_free(b.job);
 }

@@ -1,5 +1,5 @@
-/* The tables of a calibration as a file: calibration-HASH.json, HASH of what the costs depend on,
- * which is in the file, too. Numbers that no measurement gives make the whole file damaged: it is
+/* Keeps the tables of a calibration in a file, calibration-HASH.json. HASH is of the key, and the
+ * key is in the file, too. A file with a number that no measurement gives counts as damaged, and all is
  * measured again. */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +18,14 @@ enum { VERSION = 11, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
-/* One walk over a table writes it, or reads it: both have the same of it. */
+/* The same functions write a table and read it, so both have the same fields. */
 typedef struct Walk {
-    json_t *o; // the object at hand
-    bool reads;
-    bool ok; // so far all numbers were there, within their bounds
+    json_t *o;  // the object at hand
+    bool reads; // else writes
+    bool ok;    // so far all numbers were there, within their bounds
 } Walk;
 
-/* Seconds and sizes beyond which nothing was measured. */
+/* Seconds and sizes that no measurement exceeds. */
 static const double long_time = 1e6;
 static const int64_t large = INT64_C(1) << 60;
 
@@ -35,7 +35,7 @@ static double real_of(Walk *k, const json_t *x, double least, double most) {
     return value;
 }
 
-/* x, written; or what is read in its place. */
+/* Writes x, and returns it; or reads and returns the number of this key. */
 static double real(Walk *k, const char *key, double x, double least, double most) {
     if (k->reads) return real_of(k, json_object_get(k->o, key), least, most);
     json_object_set_new(k->o, key, json_real(x));
@@ -50,7 +50,7 @@ static int64_t whole(Walk *k, const char *key, int64_t x, int64_t least, int64_t
     return x;
 }
 
-/* n numbers, or as many as there are, from 1 to max; how many. */
+/* Writes x[n]; or reads a list of 1 to max numbers into x. Returns their number. */
 static int numbers(Walk *k, const char *key, double *x, int n, int max, double least, double most) {
     json_t *list = k->reads ? json_object_get(k->o, key) : json_array();
     for (int i = 0; i < n && !k->reads; i++) json_array_append_new(list, json_real(x[i]));
@@ -62,13 +62,13 @@ static int numbers(Walk *k, const char *key, double *x, int n, int max, double l
     return n;
 }
 
-/* The object of a key; end: back in the one that has it. */
-static Walk inside(Walk *k, const char *key) {
+/* Begins the object of a key. close_object: passes on whether all of its numbers were good. */
+static Walk open_object(Walk *k, const char *key) {
     json_t *o = k->reads ? json_object_get(k->o, key) : json_object();
     if (!k->reads) json_object_set_new(k->o, key, o);
     return (Walk){o, k->reads, k->ok};
 }
-static void end(Walk *k, const Walk *inner) {
+static void close_object(Walk *k, const Walk *inner) {
     k->ok &= inner->ok;
 }
 
@@ -113,41 +113,41 @@ static void walk_send(Walk *k, Calibration *c, int i) {
     int n = numbers(k, "bytes", s.bytes, s.n, SEND_POINTS, 1, (double)large);
     k->ok &= n == numbers(k, "seconds", s.seconds, s.n, SEND_POINTS, 0, long_time);
     s.n = n;
-    for (int at = 1; at < n && k->ok; at++) // a slope is asked for
+    for (int at = 1; at < n && k->ok; at++) // calibration_send divides by differences of bytes
         k->ok = s.bytes[at] > s.bytes[at - 1] && s.seconds[at] >= s.seconds[at - 1];
     if (k->reads && k->ok) calibration_add_send(c, &s);
 }
 
 static void walk_link(Walk *k, const char *key, LinkCost *l) {
-    Walk o = inside(k, key);
+    Walk o = open_object(k, key);
     l->latency = real(&o, "latency", l->latency, 0, long_time);
     l->rate = real(&o, "rate", l->rate, 0, 1e300);
-    end(k, &o);
+    close_object(k, &o);
 }
 
 static void walk_site(Walk *k, Calibration *s) {
-    Walk o = inside(k, "site");
+    Walk o = open_object(k, "site");
     s->oversubscription = real(&o, "oversubscription", s->oversubscription, 0, 1e3);
     s->links.rack_nodes = (int)whole(&o, "rack_nodes", s->links.rack_nodes, 0, INT32_MAX);
     walk_link(&o, "node", &s->links.node);
     walk_link(&o, "rack", &s->links.rack);
     walk_link(&o, "network", &s->links.network);
     o.ok &= s->links.rack_nodes == 0 || s->links.rack.rate > 0;
-    end(k, &o);
+    close_object(k, &o);
 }
 
 static void walk_list(Walk *k, const char *key, Calibration *c, int n,
                       void (*entry)(Walk *k, Calibration *c, int i)) {
     json_t *list = k->reads ? json_object_get(k->o, key) : json_array();
     if (!k->reads) json_object_set_new(k->o, key, list);
-    // each entry is looked for among those before it
+    // few enough: each entry is looked up among those before it
     k->ok &= json_is_array(list) && json_array_size(list) <= MOST_ENTRIES;
     if (k->reads) n = (int)json_array_size(list);
     for (int i = 0; i < n && k->ok; i++) {
         if (!k->reads) json_array_append_new(list, json_object());
         Walk o = {json_array_get(list, (size_t)i), k->reads, true};
         entry(&o, c, i);
-        end(k, &o);
+        close_object(k, &o);
     }
 }
 
@@ -201,7 +201,7 @@ char *calibration_path(const char *key) {
     return cache_path(name);
 }
 
-/* NULL: there is none, or it is somebody else's (mem_free). */
+/* The text of a file (mem_free); NULL: there is none, or another user owns it. */
 static char *read_file(const char *path) {
     FILE *f = cache_open(path);
     Err e;
@@ -231,8 +231,8 @@ Calibration *calibrate_open(World *w, const char *key, bool again) {
 static bool write_file(const char *path, const char *text, Err *e) {
     char *fresh = mem_printf("%s.%ld", path, (long)getpid());
     if (!cache_make_folders(path, e)) return mem_free(fresh), false;
-    unlink(fresh); // a link that somebody has put there is not followed
-    int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); // or cache_is_own says no
+    unlink(fresh); // with O_EXCL: no link that somebody has put there is followed
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); // 0644: cache_is_own
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     bool ok = f && fputs(text, f) >= 0;
     if (f) ok = fclose(f) == 0 && ok;

@@ -17,7 +17,8 @@ void calibration_free(Calibration *c) {
     mem_free(c);
 }
 
-/* An order of works, which begin their costs, in which those that are alike are equal. */
+/* Compares Works, or WorkCosts, which begin with one; equal but for rows is equal. The table is
+ * sorted by this order. */
 static int by_work(const void *one, const void *other) {
     const Work *x = one, *y = other;
     const int64_t a[] = {x->kind, x->flags, x->a, x->b, x->c, x->d},
@@ -70,6 +71,7 @@ static double distance(const Work *x, const Work *y) {
     return sum;
 }
 
+/* The nearest measured work of the same kind and dtype; NULL: none. */
 static const WorkCost *nearest(const Calibration *c, const Work *w) {
     const WorkCost *best = NULL;
     double least = INFINITY;
@@ -97,9 +99,10 @@ bool calibration_work(const Calibration *c, const Work *w, double *seconds) {
     return true;
 }
 
-/* Seconds a byte beyond the last of several sizes. Not more than what there was to the last one: a
- * line that begins below 0 went through a turn to another way, or a disturbed measurement. */
-static double beyond(const SendCost *s) {
+/* Seconds per byte beyond the last point: the slope of the last two points, but at most the last
+ * point's seconds / bytes. A steeper line would begin below 0: between the two points another
+ * algorithm took over, or a measurement was disturbed. */
+static double slope_beyond(const SendCost *s) {
     double at = s->seconds[s->n - 1], before = s->seconds[s->n - 2];
     return fmin((at - before) / (s->bytes[s->n - 1] - s->bytes[s->n - 2]), at / s->bytes[s->n - 1]);
 }
@@ -109,7 +112,7 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
     const SendCost *s = calibration_find_send(c, &g->place, op);
     double b = (double)bytes;
     if (!s) return false;
-    *seconds = s->seconds[0]; // below the smallest: what any message costs
+    *seconds = s->seconds[0]; // up to the smallest size latency alone
     if (b <= s->bytes[0]) return true;
     if (s->n == 1) {
         *seconds *= b / s->bytes[0];
@@ -118,7 +121,7 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
     int i = 1;
     while (i + 1 < s->n && s->bytes[i] < b) i++;
     double slope = b > s->bytes[i]
-                       ? beyond(s)
+                       ? slope_beyond(s)
                        : (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
     *seconds = s->seconds[i] + slope * (b - s->bytes[i]);
     return true;
@@ -127,10 +130,12 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
 bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, CostLine *line) {
     const SendCost *s = calibration_find_send(c, &g->place, op);
     if (!s) return false;
-    double least = s->seconds[0] / s->bytes[0]; // through the origin; else it would begin below 0
+    // slope of the line through the first point; at most that through the origin, so that the line
+    // does not begin below 0
+    double least = s->seconds[0] / s->bytes[0];
     for (int i = 1; i < s->n; i++)
         least = fmin(least, (s->seconds[i] - s->seconds[0]) / (s->bytes[i] - s->bytes[0]));
-    if (s->n > 1) least = fmin(least, beyond(s));
+    if (s->n > 1) least = fmin(least, slope_beyond(s));
     *line = (CostLine){s->seconds[0] - least * s->bytes[0], least};
     return true;
 }

@@ -8,9 +8,9 @@
 #include "parallel/plan/calibrate_parts.h"
 
 enum { MOST_REPEATS = 20 };
-static const double always_enough = 15e-3; // seconds
+static const double always_enough = 15e-3; // seconds of all repeats together
 
-/* Seconds from a barrier until n calls are done. */
+/* Seconds from a barrier until n calls are done; together: on all ranks, if ranks share cores. */
 static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool together) {
     Comm *all = world_comm(m->where->world);
     bool wait = together && m->oversubscribed;
@@ -23,31 +23,31 @@ static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool 
     return seconds > 0 ? seconds : 0;
 }
 
-Took meter_agree(Meter *m, double seconds) {
+CallTime meter_agree(Meter *m, double seconds) {
     double mine[2] = {seconds, coll_now() - m->begin};
-    Took t = {0};
+    CallTime t = {0};
     group_all_gather(&m->all, mine, sizeof mine, m->rank);
     m->elapsed = m->rank[1];
     for (int r = 0; r < m->all.size; r++) {
         double s = m->rank[2 * r];
         t.mean += s / m->all.size;
-        if (s > t.most) t.most = s;
+        if (s > t.slowest) t.slowest = s;
     }
-    // Where ranks share cores each may get its turn first: only the last one has seen the work of
+    // On shared cores any rank may be served first: only the time of the last one has the work of
     // all.
-    if (m->oversubscribed) t.mean = t.most;
+    if (m->oversubscribed) t.mean = t.slowest;
     return t;
 }
 
-Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
+CallTime meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
     return meter_agree(m, timed(m, call, ctx, 1, together));
 }
 
-Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together) {
-    double least =
-        m->oversubscribed ? 1e-3 : 0.5e-3; // beside barriers, and the turns that ranks take
+CallTime meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together) {
+    // seconds of a batch of calls, so that barriers and the ranks' turns on a core are short beside
+    double least = m->oversubscribed ? 1e-3 : 0.5e-3;
     int64_t batch = about >= least / 10 ? 1 : about > 0 ? (int64_t)(least / about) + 1 : 1000;
-    // on far links ranks leave a barrier a millisecond apart
+    // ranks leave a barrier at different times, on far links a millisecond apart
     if (about > 0 && about * (double)batch < 2 * m->barrier)
         batch = (int64_t)(2 * m->barrier / about) + 1;
     if (batch > 1000) batch = 1000;

@@ -1,12 +1,12 @@
-/* calibrate_parts -- what the files of the calibration share: its tables, its clock, its memory.
+/* calibrate_parts -- what the files of the calibration share: its tables and its clock.
  *
- *   calibrate.c        what is missing is measured, in order, while the budget lasts
- *   calibrate_meter.c  the clock: one call on all ranks at once
- *   calibrate_work.c   works, on memory as cold as in training
- *   calibrate_send.c   one collective, and whether its data are right
- *   calibrate_sizes.c  which collectives at which sizes fit into the time; the others derived
- *   calibrate_cost.c   the tables read
- *   calibrate_cache.c  the tables kept in a file
+ *   calibrate.c        measures what the table lacks, in order, while the budget lasts
+ *   calibrate_meter.c  the clock: times one call on all ranks at once
+ *   calibrate_work.c   measures works, on memory as cold as in training
+ *   calibrate_send.c   measures one collective and checks its data
+ *   calibrate_sizes.c  which collectives at which sizes fit into the time; derives the others
+ *   calibrate_cost.c   fills and reads the tables
+ *   calibrate_cache.c  keeps the tables in a file
  */
 #ifndef PARALLEL_PLAN_CALIBRATE_PARTS_H
 #define PARALLEL_PLAN_CALIBRATE_PARTS_H
@@ -14,96 +14,106 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/calibrate.h"
 
-/* Local. An empty table; entries are added or take the place of what measured the same. */
+/* Local. An empty table. An added entry replaces the one of the same work, or of the same op and
+ * place. */
 Calibration *calibration_new(void);
 void calibration_add_work(Calibration *c, const WorkCost *w);
 void calibration_add_send(Calibration *c, const SendCost *s);
-/* Local, pure. NULL: none. */
+/* Local, pure. The entry of a work that is equal but for rows; NULL: none. */
 const WorkCost *calibration_find_work(const Calibration *c, const Work *alike);
 
-/* Local. The table as JSON (mem_free), and back: false when it is damaged or of another key. */
+/* Local. The table as JSON (mem_free), and back. False: the text is damaged or has another key. */
 char *calibration_print(const Calibration *c, const char *key);
 bool calibration_parse(Calibration *c, const char *text, size_t n, const char *key, Err *e);
-/* Local. To the file of this key; where that cannot be, a line says so. */
-char *calibration_path(const char *key); // mem_free; NULL: nowhere
+/* Local. The file of a key (mem_free); NULL: the environment names no cache folder. */
+char *calibration_path(const char *key);
+/* Local. Writes that file; warns if it cannot. */
 void calibration_save(const Calibration *c, const char *key);
 
-/* The clock. All ranks agree in what it says. */
+/* The clock of the calibration. Its readings are the same on all ranks. */
 typedef void MeterCall(void *ctx);
 typedef struct Meter {
     const CalibrateWhere *where;
-    char *path; // of the file that will keep the table, or NULL
+    char *path; // the file that will keep the table, or NULL
     Group all;
-    bool oversubscribed;
-    double begin, elapsed; // seconds since the beginning, by rank 0
-    double barrier;        // seconds of one
-    MeterCall *tidy;       // called after calls, while the clock stands; NULL: nothing to do
-    double *rank;          // [size][2] of the last measurement: seconds, elapsed
+    bool oversubscribed; // ranks share cores
+    double begin;        // coll_now() of meter_start
+    double elapsed;      // seconds since then, by rank 0's clock
+    double barrier;      // seconds of a barrier; 0 unless oversubscribed
+    MeterCall *tidy;     // called after timed calls, outside of their time; NULL: nothing to do
+    double *rank;        // [size][2] of the last measurement: seconds, elapsed
 } Meter;
-/* Seconds of a call: by the mean of the ranks, of the slowest one. */
-typedef struct Took {
-    double mean, most;
-} Took;
+/* Seconds of a call: the mean over the ranks, and the slowest rank's. */
+typedef struct CallTime {
+    double mean, slowest;
+} CallTime;
 /* Collective over the world. */
 void meter_start(Meter *m, const CalibrateWhere *w, bool oversubscribed);
 void meter_end(Meter *m);
-/* Local. What comes next, for rank 0's listener. */
+/* Local. Tells CalibrateWhere.progress which measurement comes next. */
 void meter_progress(Meter *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
-Took meter_agree(Meter *m, double seconds); // collective over the world: of what each rank says
-/* Collective over the world. One call, for a first idea; then the lower quartile of some that last
- * long enough for the clock, `about` seconds each. together: a call is over when it is on all
- * ranks that share cores. */
-Took meter_once(Meter *m, MeterCall *call, void *ctx, bool together);
-Took meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together);
+/* Collective over the world. Mean and maximum of the ranks' `seconds`; sets m->elapsed. */
+CallTime meter_agree(Meter *m, double seconds);
+/* Collective over the world. meter_once times one call, for an estimate. meter_run takes the lower
+ * quartile of several measurements; `about`: estimated seconds of a call, of which each measurement
+ * makes as many as the clock needs. together: on shared cores the time ends when all ranks are
+ * done. */
+CallTime meter_once(Meter *m, MeterCall *call, void *ctx, bool together);
+CallTime meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together);
 
 /* Local, pure. Bytes that measuring a work takes. */
 WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
-/* Collective over the world. Adds what the works cost, until so many seconds have elapsed. memory:
- * a workspace for all, and behind it the operands that works go round in, as many bytes as the
- * largest needs at least. Returns the time of the slowest rank by the mean. */
+/* Collective over the world. Measures the listed works and adds their costs to c, until m->elapsed
+ * reaches `until`. memory: bytes.workspace bytes, shared by all works; behind them a window of
+ * bytes.operands bytes from which the works take operands in turn, at least as large as the largest
+ * work's. Returns the kernel time of the slowest rank relative to the mean. */
 double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
                        double until, Calibration *c);
 
 /* ---- one collective (calibrate_send.c) */
 
-/* Collective over the world. Checks the data of one of about so many bytes, then times it; adds
- * the point to the cost. */
+/* Collective over the world. Checks the data of the collective of cost->op with about this number
+ * of bytes, then times it; adds a point to the cost. memory: calibrate_send_bytes(bytes). */
 void calibrate_send(Meter *m, const SendGroup *g, Comm *c, int64_t bytes, void *memory,
                     SendCost *cost);
-bool calibrate_far(double latency);          // does a link take long for so small a message?
-int calibrate_calls(double latency);         // that this takes at least, at a large size
-int64_t calibrate_send_bytes(int64_t bytes); // of memory for that
-/* Collective over the group. Starts one of so many bytes. */
+/* Local, pure. Is a small message's latency above a millisecond? */
+bool calibrate_far(double latency);
+/* Local, pure. Calls that calibrate_send makes at least at a large size. */
+int calibrate_calls(double latency);
+/* Local, pure. Bytes of memory that calibrate_send needs. */
+int64_t calibrate_send_bytes(int64_t bytes);
+/* Collective over the group. Starts a collective of this number of bytes. */
 Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory);
 
 /* ---- which, and how large (calibrate_sizes.c) */
 
-/* A collective that is to be measured, for all groups that lie alike. */
+/* A collective to measure, for all groups that lie alike. */
 typedef struct SendJob {
-    SendGroup group; // the one that is measured
+    SendGroup group; // the group that is measured
     Comm *comm;
     SendCost cost;
-    double wall; // seconds that measuring the small size took, all told
+    double wall; // seconds for measuring the small size, with the split of the world and the check
 } SendJob;
-/* Local. What the table lacks, in the order of importance (mem_free); *n: how many. */
+/* Local. The collectives that the table lacks, the most important first (mem_free); *n: their
+ * number. */
 SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n);
-/* Local, pure. Bytes with which a job takes so many seconds beyond its latency, which is known.
- * slow: seconds on these links by those of the formula. */
+/* Local, pure. Bytes with which a job takes `seconds` beyond its latency, which is measured. slow:
+ * seconds for bytes on these links relative to the formula's. */
 int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow);
-/* Local, pure. Such seconds with which all large sizes of a job fit into the time that is left for
- * it; 0: too little is. */
+/* Local, pure. The `seconds` of calibrate_size for which all large sizes of a job can be measured
+ * in the time `left`; 0: too little time is left. */
 double calibrate_seconds(const SendJob *job, double left);
-/* Local, pure. The sizes between the small one and this one, and this one; how many. */
-int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way,
+/* Local, pure. The sizes to measure beyond the small one, up to `largest`. Returns their number. */
+int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *backend,
                      int64_t size[SEND_POINTS]);
-/* Local. Continues a measured cost to the size that was asked for, by the formula. */
+/* Local. Adds to a measured cost the size that was asked for, by the formula. */
 void calibrate_extend(SendCost *cost, const Machine *m);
-/* Local. Entries for all collectives of the list that the table lacks: of a group that lies alike,
- * or derived from the nearest that was measured. */
+/* Local. Adds entries for all collectives of the list that the table lacks: that of a group that
+ * lies alike, or one derived from the nearest measured collective. */
 void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list);
 
-/* Local, pure. Bytes of the largest collective of all groups inside a node of so many neighbours,
- * or across nodes. */
+/* Local, pure. Bytes of the largest listed collective, its group and op. across: of groups that
+ * span several nodes; else of groups inside a node of `neighbours` ranks. 0: there is none. */
 int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
                           CollOp *op);
 

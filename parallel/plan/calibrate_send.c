@@ -1,5 +1,5 @@
-/* Collectives measured: every group of a kind at once, each size with data whose result is known.
- */
+/* Measures one collective: on all sibling groups at once, each size first with data whose result is
+ * known. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { REPEATS = 4, STREAM = 4 }; // calls that are under way at once
+enum { REPEATS = 4, STREAM = 4 }; // timed calls; calls under way at once (send_stream)
 
 int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
                           CollOp *op) {
@@ -22,14 +22,15 @@ int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across
     return most;
 }
 
-/* One collective of some size again and again. */
+/* A collective that is called again and again. */
 typedef struct Sender {
     Comm *comm;
     CollCall call;
-    int64_t n; // floats of the whole
+    int64_t n; // floats of the whole tensor
 } Sender;
 
-/* The whole and, behind it, a block: all_reduce and broadcast work in place, as in training. */
+/* memory: the whole tensor and, behind it, a block (or a second tensor). all_reduce and broadcast
+ * work in place, as in training. */
 static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
     int64_t size = comm_size(c), n = bytes / (int64_t)sizeof(float);
     int64_t block = !coll_has_blocks(op) ? n : n / size > 0 ? n / size : 1;
@@ -65,8 +66,8 @@ int calibrate_calls(double latency) {
     return 2 + (calibrate_far(latency) ? STREAM : 0);
 }
 
-/* TCP's window opens with what is under way, which takes a while where latency is high: in
- * training many collectives are. */
+/* Several calls under way at once. They open TCP's window, which takes a while where latency is
+ * high; in training many collectives keep it open. */
 static void send_stream(void *ctx) {
     const Sender *s = ctx;
     Ticket t[STREAM];
@@ -79,7 +80,7 @@ Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory) {
     return coll_start(c, &s.call);
 }
 
-/* Element i of what rank r of the group brings: sums of them are exact. */
+/* Element i of rank r's data; and its sum over the group. Small integers: sums are exact. */
 static float value(int64_t i, int r) {
     return (float)(i % 251 + r);
 }
@@ -87,7 +88,7 @@ static float sum_of_values(int64_t i, int size) {
     return (float)(i % 251 * size + size * (size - 1) / 2);
 }
 
-/* Source and place of the result, the latter of numbers that are wrong. */
+/* Fills the destination with -1, which no result has, then the source with value(). */
 static void fill(const Sender *s) {
     const CollCall *call = &s->call;
     int me = comm_rank(s->comm), size = comm_size(s->comm);
@@ -100,7 +101,8 @@ static void fill(const Sender *s) {
     for (int64_t i = 0; i < n_src && brings; i++) src[i] = value(first + i, me);
 }
 
-static bool right(const Sender *s) {
+/* Has this rank the result that follows from value()? */
+static bool data_right(const Sender *s) {
     const CollCall *call = &s->call;
     int me = comm_rank(s->comm), size = comm_size(s->comm);
     int64_t block = call->cols, wrong = 0;
@@ -119,12 +121,12 @@ static bool right(const Sender *s) {
     return wrong == 0;
 }
 
-/* Runs it once; ends the job when a rank got wrong data. */
+/* Runs the collective once; returns its seconds. Ends the job when a rank has wrong data. */
 static double check(Meter *m, Sender *s, const SendGroup *g) {
     fill(s);
-    double seconds = meter_once(m, send_once, s, false).most;
-    bool mine = right(s);
-    if (meter_agree(m, mine ? 0 : 1).most == 0) return seconds;
+    double seconds = meter_once(m, send_once, s, false).slowest;
+    bool mine = data_right(s);
+    if (meter_agree(m, mine ? 0 : 1).slowest == 0) return seconds;
     char who[160] = "";
     size_t at = 0;
     for (int r = 0; r < m->all.size; r++)
@@ -140,12 +142,12 @@ void calibrate_send(Meter *m, const SendGroup *g, Comm *c, int64_t bytes, void *
                     SendCost *cost) {
     Sender s = sender_of(c, cost->op, bytes, memory);
     double last = cost->n > 0 ? cost->seconds[cost->n - 1] : 0;
-    bytes = s.n * (int64_t)sizeof(float); // with many ranks a float for each, at least
+    bytes = s.n * (int64_t)sizeof(float); // at least a float for each rank
     if (bytes <= cost->measured) return;
     double about = check(m, &s, g), seconds = about;
-    memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // sums of sums stay 0
+    memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // repeated sums in place stay 0
     if (calibrate_far(last)) meter_once(m, send_stream, &s, false);
-    seconds = fmin(seconds, meter_run(m, send_once, &s, about, REPEATS, false).most);
+    seconds = fmin(seconds, meter_run(m, send_once, &s, about, REPEATS, false).slowest);
     cost->bytes[cost->n] = (double)bytes;
     cost->seconds[cost->n++] = fmax(seconds, last);
     cost->measured = bytes;

@@ -1,9 +1,9 @@
-/* Which collectives are measured, at which sizes, and what follows for the others.
+/* Which collectives are measured, and at which sizes; and how the others are derived.
  *
- * With t(n) for the measured time of n bytes and F(n) for that by the formula of
- * parallel/plan/machine.h, on links as they were measured: t(n) = t(small) + slow (F(n) -
- * F(small)), where `slow` is about 1. So the time that a size takes is known before it is tried,
- * and every collective gets the same time for its bytes, as much as the budget has.
+ * Let t(n) be the measured time of n bytes, and F(n) the formula of parallel/plan/machine.h on the
+ * measured links. Then t(n) = t(small) + slow (F(n) - F(small)), where `slow` is about 1. So the
+ * time of a size is known before it is measured, and each collective gets the same time for its
+ * bytes: an equal share of the budget.
  */
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "parallel/plan/calibrate_parts.h"
 
 static const int64_t most_measured = 64 << 20;        // bytes; beyond it time is a line
-static const double shortest = 1e-3, longest = 60e-3; // seconds of the bytes of a large size
+static const double shortest = 1e-3, longest = 60e-3; // seconds of a large size beyond its latency
 
 /* Seconds by the formula. */
 static double formula(const Machine *m, const Placement *place, CollOp op, double bytes) {
@@ -22,13 +22,13 @@ static double formula(const Machine *m, const Placement *place, CollOp op, doubl
     return machine_send(&described, &g, &(Send){.op = op, .bytes = (int64_t)bytes});
 }
 
-/* ---- which */
+/* ---- which collectives */
 
 static SendGroup group_of(const SendCost *s) {
     return (SendGroup){.place = s->place, .size = placement_ranks(&s->place)};
 }
 
-/* The entry of a group that lies alike; its own goes first. */
+/* The group's own entry, else that of a group that lies alike; NULL: none. */
 static const SendCost *find_alike(const Calibration *c, const Machine *m, const SendGroup *g,
                                   CollOp op) {
     const SendCost *own = calibration_find_send(c, &g->place, op);
@@ -39,10 +39,12 @@ static const SendCost *find_alike(const Calibration *c, const Machine *m, const 
     return own;
 }
 
-static bool reaches(const SendCost *s, int64_t most) {
+/* Is there an entry for at least half of `most` bytes? */
+static bool covers(const SendCost *s, int64_t most) {
     return s && s->most * 2 >= most;
 }
 
+/* Adds a collective to the jobs, or to the job of a group that lies alike. */
 static void add_job(SendJob *job, int *n, const Machine *m, const SendGroup *g, CollOp op,
                     int64_t most) {
     int i = 0;
@@ -51,7 +53,7 @@ static void add_job(SendJob *job, int *n, const Machine *m, const SendGroup *g, 
     if (most > job[i].cost.most) job[i].cost.most = most;
 }
 
-/* Those of which most of the others can be derived come first. */
+/* The ops from which most others can be derived come first. */
 SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n) {
     static const CollOp order[N_COLL_OPS] = {COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER,
                                              COLL_SHIFT,      COLL_BROADCAST,  COLL_REDUCE};
@@ -61,18 +63,18 @@ SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateL
         for (int g = 0; g < list->n_groups; g++) {
             int64_t most = list->most[g][order[i]];
             if (most < 1 || list->group[g].size < 2) continue;
-            if (reaches(find_alike(c, m, &list->group[g], order[i]), most)) continue;
+            if (covers(find_alike(c, m, &list->group[g], order[i]), most)) continue;
             add_job(job, n, m, &list->group[g], order[i], most);
         }
     return job;
 }
 
-/* ---- how large */
+/* ---- at which sizes */
 
 int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow) {
     const SendCost *s = &job->cost;
     int64_t most = s->most < most_measured ? s->most : most_measured, least = 2 * SEND_SMALL;
-    double target = fmax(seconds, s->seconds[0] / 2) / slow; // or latency hides what bytes take
+    double target = fmax(seconds, s->seconds[0] / 2) / slow; // less would be lost in the latency
     double first = formula(m, &s->place, s->op, SEND_SMALL);
     while (least < most) {
         int64_t middle = least + (most - least + 1) / 2;
@@ -84,17 +86,17 @@ int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, dou
     return most;
 }
 
-/* Bytes of the whole of which messages are as large as those whose receivers are not asked yet; 0:
- * on links that are not far that is not worth a point. */
-static int64_t asks_from(const SendJob *job, const CollBackend *way) {
+/* Bytes of the whole tensor up to which a message is sent without asking its receiver
+ * (CollBackend.asks); 0: on links that are not far the question is too short to show. */
+static int64_t asks_above(const SendJob *job, const CollBackend *backend) {
     CollOp op = job->cost.op;
     bool blocks = coll_has_blocks(op) || op == COLL_ALL_REDUCE;
-    return calibrate_far(job->cost.seconds[0]) ? way->asks * (blocks ? job->group.size : 1) : 0;
+    return calibrate_far(job->cost.seconds[0]) ? backend->asks * (blocks ? job->group.size : 1) : 0;
 }
 
-int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way,
+int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *backend,
                      int64_t size[SEND_POINTS]) {
-    int64_t at = asks_from(job, way), quarter = largest / 4, least = SEND_SMALL;
+    int64_t at = asks_above(job, backend), quarter = largest / 4, least = SEND_SMALL;
     int n = 0;
     if (at > least && largest > at + at / 8) least = at, size[n++] = at, size[n++] = at + at / 8;
     if (quarter > 2 * least) size[n++] = quarter;
@@ -102,22 +104,23 @@ int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *way
     return n;
 }
 
-/* Each size is checked, and timed twice or more; and what is about it takes as long as about the
- * small one. A quarter of the largest size takes a quarter of its time, what lies below it less. */
+/* A job measures about two large sizes. Each costs as much beside its bytes as the small size did
+ * (wall), and its bytes are sent calibrate_calls times. The largest size and a quarter of it take
+ * 1.25 times the largest one's time, with smaller points at most 1.5 times. */
 double calibrate_seconds(const SendJob *job, double left) {
     const double sizes = 2, of_largest = 1.5;
     double bytes = (left - sizes * job->wall) / of_largest / calibrate_calls(job->cost.seconds[0]);
     return bytes < shortest ? 0 : fmin(bytes, longest);
 }
 
-/* ---- what follows */
+/* ---- how the others are derived */
 
-/* A measured cost by the formula: seconds of its latency, when little is sent and when much is (a
- * large message may need an answer before it is sent), by those of the formula for little; of its
- * bytes likewise. */
+/* A measured cost relative to the formula. latency: seconds of a small collective / the formula's;
+ * large_latency: the same for large ones, which may need an answer before they are sent; bytes:
+ * seconds of bytes / the formula's. */
 typedef struct Scale {
-    double little, much, bytes;
-    double from; // bytes that are much
+    double latency, large_latency, bytes;
+    double large_from; // bytes from which on large_latency holds
 } Scale;
 
 static Scale scale_of(const SendCost *s, const Machine *m) {
@@ -130,10 +133,10 @@ static Scale scale_of(const SendCost *s, const Machine *m) {
     Scale scale = {1, 1, 1, s->bytes[before]};
     if (more > 0) scale.bytes = (s->seconds[last] - s->seconds[before]) / more;
     if (first > 0) {
-        scale.little = s->seconds[0] / first;
-        scale.much = (s->seconds[last] - scale.bytes * (end - first)) / first;
+        scale.latency = s->seconds[0] / first;
+        scale.large_latency = (s->seconds[last] - scale.bytes * (end - first)) / first;
     }
-    if (scale.much < scale.little) scale.much = scale.little;
+    if (scale.large_latency < scale.latency) scale.large_latency = scale.latency;
     return scale;
 }
 
@@ -146,7 +149,7 @@ void calibrate_extend(SendCost *s, const Machine *m) {
     s->n++;
 }
 
-/* How far two collectives are apart, as costs go. */
+/* How much the costs of two collectives are likely to differ: a score of sizes, levels and ops. */
 static double distance(const Machine *m, const SendCost *s, const SendGroup *g, CollOp op) {
     static const double root = 2, sum = 1, half = 0.5, level = 4;
     SendGroup of = group_of(s);
@@ -159,6 +162,8 @@ static double distance(const Machine *m, const SendCost *s, const SendGroup *g, 
     return far + (op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : half);
 }
 
+/* The cost of a collective by the formula, scaled as for the nearest measured one. False: none was
+ * measured. */
 static bool derive(const Calibration *c, const Machine *m, const SendGroup *g, CollOp op,
                    int64_t most, SendCost *out) {
     const SendCost *nearest = NULL;
@@ -170,14 +175,14 @@ static bool derive(const Calibration *c, const Machine *m, const SendGroup *g, C
     if (!nearest) return false;
     Scale scale = scale_of(nearest, m);
     double first = formula(m, &g->place, op, SEND_SMALL);
-    double from = fmin(fmax(scale.from, 2 * SEND_SMALL), (double)most);
+    double from = fmin(fmax(scale.large_from, 2 * SEND_SMALL), (double)most);
     const double size[] = {SEND_SMALL, from, sqrt(from * (double)most), (double)most};
     *out = (SendCost){.place = g->place, .op = op, .most = most, .slowdown = nearest->slowdown};
     for (int i = 0; i < 4; i++) {
         double more = scale.bytes * (formula(m, &g->place, op, size[i]) - first);
         if (i > 0 && size[i] <= out->bytes[out->n - 1]) continue;
         out->bytes[out->n] = size[i];
-        out->seconds[out->n] = (i ? scale.much : scale.little) * first + fmax(0, more);
+        out->seconds[out->n] = (i ? scale.large_latency : scale.latency) * first + fmax(0, more);
         if (i > 0) out->seconds[out->n] = fmax(out->seconds[out->n], out->seconds[out->n - 1]);
         out->n++;
     }
@@ -191,7 +196,7 @@ void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list)
             int64_t most = list->most[g][op];
             SendCost cost;
             if (most < 1 || group->size < 2) continue;
-            if (reaches(calibration_find_send(c, &group->place, op), most)) continue;
+            if (covers(calibration_find_send(c, &group->place, op), most)) continue;
             const SendCost *alike = find_alike(c, m, group, op);
             if (alike && alike->measured > 0) {
                 cost = *alike, cost.place = group->place;

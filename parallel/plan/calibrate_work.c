@@ -1,32 +1,35 @@
-/* Works measured: on memory as cold as in training, at two numbers of rows. */
+/* Measures works: on memory as cold as in training, at two numbers of rows. */
 #include <math.h>
 
 #include "base/median.h"
 #include "base/mem.h"
 #include "parallel/plan/calibrate_parts.h"
 
-/* Short disturbances hit one round of a work, not all: the least of them counts. What still looks
- * disturbed gets more. */
+/* Each work is measured in several rounds, of which the least time counts: a short disturbance hits
+ * one round, not all. A work whose time still looks disturbed gets more rounds. */
 enum { ROUNDS = 3, MORE_ROUNDS = 5, REPEATS = 2 };
-static const double rounds_share = 0.8; // of the time; the rest is for what looks disturbed
-static const double short_time = 2e-3;  // seconds: a longer work needs no more rows
-static const double long_time = 5e-3;   // the first call of a longer one is measurement enough
+static const double rounds_share = 0.8; // of the time; the rest is for disturbed works
+static const double short_time = 2e-3;  // seconds: a call that takes longer needs no more rows
+static const double long_time = 5e-3;   // seconds: one call that takes longer is enough
 
-/* ---- memory: works follow each other through a window as large as all of them together, up to a
- * limit: what lies in the caches during a step does so here. What they leave is cleaned, outside of
- * the clock, and has left the caches when its turn comes again. */
+/* ---- memory
+ *
+ * Works take their operands one after the other from a window as large as all works' operands
+ * together, up to a limit. So the caches hold what they hold during a step. Used memory is filled
+ * again outside of the measured time, and has left the caches when the window comes round. */
 
 enum { PATTERN = 4096 }; // floats
 
 typedef struct Pool {
     const CalibrateWhere *where;
     char *workspace, *memory;
-    size_t window, begin, end; // begin .. end is to be cleaned; beyond the window: it goes on at 0
+    size_t window;     // bytes
+    size_t begin, end; // used since the last pool_clean; taken modulo the window
     float pattern[PATTERN];
 } Pool;
 
-/* Small positive numbers, of which no work makes infinities, NaN or subnormal numbers, which are
- * slow; of what works leave others would. */
+/* Fills memory with small positive numbers, from which no work makes infinities, NaN or subnormal
+ * numbers, which are slow. From the results of other works some would. */
 static void pool_fill(Pool *p, size_t begin, size_t end) {
     const CalibrateWhere *w = p->where;
     float *x = (float *)(void *)p->memory + begin / sizeof *x;
@@ -62,9 +65,9 @@ static void pool_clean(Pool *p) {
 
 /* ---- works */
 
-/* Rows that are tried first, and the most that are measured. Matmuls: a multiple of three
- * register tiles of 14 rows (layers/matmul_tile.h), a third of which hides the packing of weights
- * already. What goes through memory needs no more than 16 MiB. */
+/* Rows that are tried first, and the most that are measured. Matmuls: multiples of three register
+ * tiles of 14 rows (layers/matmul_tile.h); a third of these rows hides the packing of weights.
+ * Other works: at most 16 MiB. */
 static int64_t first_rows(const Work *w) {
     int64_t rows = work_is_attention(w) ? 1 : w->a == 0 ? 4096 : 84;
     return rows < w->rows ? rows : w->rows;
@@ -79,9 +82,9 @@ static int64_t last_rows(const Work *w) {
     return rows < w->rows ? rows : w->rows;
 }
 
-/* Matmuls with more weights than this are measured on a part of their longer side: what they cost
- * is proportional. So a call lasts some milliseconds, less than the turn that another program
- * takes on a core. */
+/* A matmul with more weights than this is measured on a part of its longer side, and *scale times
+ * the part's cost is its own. So a call lasts some milliseconds, less than another program's turn
+ * on a core. */
 enum { MOST_WEIGHTS = 2 << 20 };
 static Work part_of(const Work *w, double *scale) {
     Work part = *w;
@@ -103,10 +106,12 @@ WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w) {
 
 typedef struct Job {
     Pool *pool;
-    Work whole, work; // what is asked for; what runs
-    size_t bytes;     // of operands
-    int64_t rows, fewer;
-    double scale, about, many, few; // seconds
+    Work whole, work;            // the listed work; the part of it that runs (part_of)
+    size_t bytes;                // of operands
+    int64_t rows, few_rows;      // the two numbers of rows
+    double seconds, few_seconds; // of a call with rows, with few_rows: the least so far
+    double scale;                // cost of `whole` relative to the part
+    double about;                // seconds of a call, estimated
 } Job;
 
 static void work_once(void *ctx) {
@@ -125,71 +130,74 @@ static void set_rows(Job *j, int64_t rows) {
     j->bytes = work_memory(&j->work, w->kernels, team_size(w->team)).operands;
 }
 
+/* Adds the last measurement's seconds to those of each rank. */
 static void add_busy(const Meter *m, double *busy) {
     for (int r = 0; r < m->all.size; r++) busy[r] += m->rank[2 * r];
 }
 
-/* From a few rows on to four times as many until the clock can tell; a third of them are the
- * fewer. */
+/* Sets j->rows: the first number of rows, then four times as many, until a call takes long enough
+ * for the clock. few_rows is a third of them. */
 static void choose_rows(Meter *m, Job *j, double *busy) {
     int64_t rows = first_rows(&j->whole), last = last_rows(&j->whole);
     for (;; rows = 4 * rows < last ? 4 * rows : last) {
         set_rows(j, rows);
         j->about = meter_once(m, work_once, j, true).mean;
-        if (j->about > short_time && j->about < 5 * short_time) // or was it disturbed?
+        if (j->about > short_time && j->about < 5 * short_time) // perhaps it was disturbed
             j->about = fmin(j->about, meter_once(m, work_once, j, true).mean);
         if (rows == last || j->about > short_time) break;
     }
-    j->rows = rows, j->fewer = (rows + 2) / 3;
-    j->many = j->few = INFINITY;
+    j->rows = rows, j->few_rows = (rows + 2) / 3;
+    j->seconds = j->few_seconds = INFINITY;
     if (j->about <= long_time) return;
-    j->many = j->about;
+    j->seconds = j->about;
     add_busy(m, busy);
 }
 
 static void measure(Meter *m, Job *j, double *busy, bool first) {
     int repeats = m->oversubscribed ? 1 : REPEATS;
-    if (!first || j->many == INFINITY) {
+    if (!first || j->seconds == INFINITY) {
         set_rows(j, j->rows);
-        j->many = fmin(j->many, meter_run(m, work_once, j, j->about, repeats, true).mean);
+        j->seconds = fmin(j->seconds, meter_run(m, work_once, j, j->about, repeats, true).mean);
         add_busy(m, busy);
     }
-    if (j->fewer == j->rows) return;
-    set_rows(j, j->fewer);
-    double about = j->about * (double)j->fewer / (double)j->rows;
-    j->few = fmin(j->few, meter_run(m, work_once, j, about, repeats, true).mean);
+    if (j->few_rows == j->rows) return;
+    set_rows(j, j->few_rows);
+    double about = j->about * (double)j->few_rows / (double)j->rows;
+    j->few_seconds = fmin(j->few_seconds, meter_run(m, work_once, j, about, repeats, true).mean);
 }
 
-/* Seconds for each FLOP of a matmul that takes its time; 0 of other works. */
-static double pace(const Job *j) {
+/* Of a matmul whose call is long enough to tell; else 0. */
+static double seconds_per_flop(const Job *j) {
     Work w = j->work;
     w.rows = j->rows;
-    return w.kind <= WORK_WGRAD && j->about > short_time / 2 ? j->many / work_flops(&w) : 0;
+    return w.kind <= WORK_WGRAD && j->about > short_time / 2 ? j->seconds / work_flops(&w) : 0;
 }
-static double usual_pace(const Job *job, int n) {
+static double usual_seconds_per_flop(const Job *job, int n) {
     double *x = mem_calloc((size_t)n + 1, sizeof *x);
     int known = 0;
     for (int i = 0; i < n; i++)
-        if (pace(&job[i]) > 0) x[known++] = pace(&job[i]);
+        if (seconds_per_flop(&job[i]) > 0) x[known++] = seconds_per_flop(&job[i]);
     double usual = known ? quartile_of(x, known) : 0;
     mem_free(x);
     return usual;
 }
 
-/* Matmuls differ by less: one that is far slower than most was disturbed, and where more rows
- * take hardly longer the fewer were. */
+/* A matmul far slower per FLOP than most was disturbed. If the larger number of rows takes hardly
+ * longer, the measurement of the smaller was. */
 static bool looks_disturbed(const Job *j, double usual) {
-    double more = (double)(j->rows - j->fewer) /
-                  (double)j->rows; // of the rows, and of the time at least half of that
-    return pace(j) > 1.4 * usual || (pace(j) > 0 && j->many - j->few < 0.5 * more * j->many);
+    // the share of rows that few_rows lacks, which should take at least half that share of the time
+    double more = (double)(j->rows - j->few_rows) / (double)j->rows;
+    return seconds_per_flop(j) > 1.4 * usual ||
+           (seconds_per_flop(j) > 0 && j->seconds - j->few_seconds < 0.5 * more * j->seconds);
 }
 
-/* The line through both measurements, with neither a negative beginning nor a negative slope. */
+/* The line through both measurements, with neither `fixed` nor `per_row` below 0. */
 static WorkCost line(const Job *j) {
-    double rows = (double)j->rows, fewer = (double)j->fewer;
-    double per_row = fewer < rows ? fmax(0, j->many - j->few) / (rows - fewer) : j->many / rows;
-    double fixed = j->many - per_row * rows;
-    if (fixed < 0) fixed = 0, per_row = j->many / rows;
+    double rows = (double)j->rows, few_rows = (double)j->few_rows;
+    double per_row = few_rows < rows ? fmax(0, j->seconds - j->few_seconds) / (rows - few_rows)
+                                     : j->seconds / rows;
+    double fixed = j->seconds - per_row * rows;
+    if (fixed < 0) fixed = 0, per_row = j->seconds / rows;
     return (WorkCost){.work = j->whole, .fixed = j->scale * fixed, .per_row = j->scale * per_row};
 }
 
@@ -215,7 +223,7 @@ double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemo
             measure(m, j, busy, round == 0);
         }
     for (int round = 0; round < MORE_ROUNDS; round++) {
-        double usual = usual_pace(job, done);
+        double usual = usual_seconds_per_flop(job, done);
         for (int i = 0; i < done && m->elapsed < until; i++)
             if (looks_disturbed(&job[i], usual)) measure(m, &job[i], busy, false);
     }
