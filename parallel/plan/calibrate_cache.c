@@ -1,5 +1,5 @@
 /* Keeps the tables of a calibration in a file, calibration-HASH.json. HASH is of the key, and the
- * key is in the file, too. A file with a number that no measurement gives counts as damaged, and all is
+ * key is in the file, too. A number that no measurement gives makes the whole file damaged: all is
  * measured again. */
 #include <errno.h>
 #include <fcntl.h>

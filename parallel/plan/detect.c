@@ -21,8 +21,8 @@ static void member_set(void *ctx, int member, int size) {
     if (sched_getaffinity(0, sizeof *set, set)) CPU_ZERO(set);
 }
 
-/* The cores of a team are those of all its members: where it is as large as the rank's share, each
- * is tied to one. */
+/* The cores of all members of a team. (In a team as large as the rank's share of the cores each
+ * member is bound to one core.) */
 static cpu_set_t team_set(Team *team) {
     cpu_set_t *set = mem_calloc((size_t)team_size(team), sizeof *set), all;
     team_run(team, member_set, set);
@@ -32,8 +32,8 @@ static cpu_set_t team_set(Team *team) {
     return all;
 }
 
-/* FLOP/s of a matmul of a millisecond for each thread. The fastest of some: what else the system
- * did meanwhile says nothing about this rank's cores. */
+/* FLOP/s of a matmul that takes each thread about a millisecond: the fastest of 7 calls, as other
+ * programs only add time. */
 static double matmul_rate(const Kernels *k, Team *team, bool bf16) {
     Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .a = 512, .b = 512};
     w.rows = (int64_t)128 * team_size(team);
@@ -57,7 +57,7 @@ static double median_rate(const RankReport *report, int n, bool bf16) {
     return median;
 }
 
-/* Nodes in the order of their first ranks, as these have found them. */
+/* Numbers the nodes in the order of their first ranks, whose reports give the facts. */
 static void find_nodes(Detected *d, const RankReport *report) {
     for (int r = 0; r < d->n_ranks; r++) {
         int same = 0;
@@ -94,7 +94,7 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     memset(d, 0, sizeof *d);
     mine.node = node_here(world_node(w));
     rank_cores(&mine.facts, cpus_here(), &cores);
-    group_barrier(&g); // ranks that share cores or memory shall find out
+    group_barrier(&g); // all ranks run the matmul at once: those that share cores are slower
     if (k) mine.rate[0] = mine.rate[1] = matmul_rate(k, team, bf16);
     if (k && k->bf16_units) mine.rate[!bf16] = matmul_rate(k, team, !bf16);
     group_all_gather(&g, &mine, sizeof mine, report);
@@ -159,8 +159,8 @@ static uint64_t add_text(uint64_t h, char *text) {
     return h;
 }
 
-/* Every name and every binding; neither what memory is free at the moment, nor how fast a rank just
- * was. */
+/* A hash of every name and every binding. Free memory and measured speeds are left out: they change
+ * at every start. */
 static uint64_t digest_facts(const Detected *d) {
     uint64_t h = rng_stream("");
     for (int i = 0; i < d->n_nodes; i++) {

@@ -59,15 +59,15 @@ typedef struct Detected {
     double flops[2];
     Links links;
     int n_warnings;
-    char warning[MAX_WARNINGS][200]; // bad bindings, stragglers
+    char warning[MAX_WARNINGS][200]; // of bad bindings, stragglers, ...
 } Detected;
 
-/* Local, before the team is made. From now on this process runs on one hardware thread of each core
- * that it may use, if n ranks, which use the same, can share these out evenly: two on one core
- * share its multiply units, and the caches that a matmul's blocks are made for. */
+/* Local, before the team is made. Binds this process to one hardware thread of each core that it
+ * may use, if the n ranks that may use the same cores can divide them evenly. (Two hardware threads
+ * of a core share its multiply units, and the caches for which a matmul's blocks are sized.) */
 void detect_use_cores(int n);
-/* Local. Cores whose time the control group grants the ranks of this node together; 0: no limit.
- * root: folder of the system's files, "" for this machine. */
+/* Local. The CPU quota that a control group grants to all ranks of this node together, in cores; 0:
+ * no limit. root: folder of the system's files, "" for this machine. */
 int detect_quota(const char *root);
 
 /* Collective over the world. Detects the hardware; the result is equal on all ranks. k NULL: ranks
@@ -89,7 +89,8 @@ typedef struct Gpus {
     int sharing;        // ranks per GPU
     double measured[2]; // FLOP/s of matmuls in fp32, bf16 if the peak is unknown; else 0
 } Gpus;
-/* Local, pure. The Machine of such ranks: the most similar preset, scaled by data sheets. */
+/* Local, pure. The Machine of ranks on these GPUs: the most similar preset, scaled by data
+ * sheets. */
 void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
 /* Local. The key of a calibration, as part of a file name: hardware names, bindings, options and
  * this build. Nothing measured, which would change the key at every start. */

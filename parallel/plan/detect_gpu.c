@@ -1,11 +1,11 @@
-/* The Machine of ranks that compute on GPUs: a preset of their kind, with the peak, the memory and
- * the links of these. */
+/* The Machine of ranks that compute on GPUs: the preset of the most similar GPU, with the peak,
+ * memory and links of the GPUs at hand. */
 #include <math.h>
 #include <string.h>
 
 #include "parallel/plan/detect_parts.h"
 
-/* Devices of presets, by a preset's numbers for them. */
+/* The GPUs for which presets hold. */
 static const struct Reference {
     const char *preset;
     DeviceFacts gpu;
@@ -15,12 +15,12 @@ static const struct Reference {
     {"consumer:1",
      {.name = "NVIDIA GeForce RTX 4090", .major = 8, .minor = 9, .sms = 128, .mhz = 2520}}};
 
-/* The one that is most like them. Newer kinds reach a like share of their peak. */
+/* The preset's GPU that is most like g. Newer kinds reach a similar share of their peak. */
 static const struct Reference *reference_of(const DeviceFacts *g) {
     return &references[g->major >= 9 && g->major < 12 ? 0 : g->major == 8 && g->minor == 0 ? 1 : 2];
 }
 
-/* Shares of what data sheets promise: those that the preset reaches. */
+/* Scales the preset's rates: the GPU reaches the same shares of its data sheet as the preset's. */
 static void set_rates(Machine *m, const Gpus *g) {
     const DeviceFacts *of = &reference_of(&g->facts)->gpu;
     const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of->name);
@@ -37,9 +37,9 @@ static void set_rates(Machine *m, const Gpus *g) {
     m->memory_rate /= g->sharing;
 }
 
-/* Ranks that share a device copy inside its memory, read and written; those of a node have the
- * preset's links, or PCIe 4 where the data sheet has no NVLink. A node has one adapter for each
- * device if the preset's has, else as many as that one. */
+/* Levels, innermost first. Ranks that share a device copy inside its memory, which reads and writes
+ * each byte. Ranks of a node have the preset's links, or PCIe 4 if the data sheet has no NVLink. A
+ * node has one network adapter for each device if the preset's node has, else as many as that. */
 static void set_levels(const Detected *d, Machine *m, const Gpus *g) {
     const double pcie = 20e9;
     const GpuSheet *sheet = gpu_sheet(g->facts.name);

@@ -1,13 +1,12 @@
-/* Links measured: pairs of ranks exchange a small block and two large ones, all pairs at once, as
- * in a step. The small one takes the latency of a message; what the larger of the large ones takes
- * longer than the other is bandwidth, whatever a large message costs at its start. Neighbours of a
- * node are a pair, and ranks of nodes that are k = 1, 2, 4, ... apart. Where a cable is shared by
- * all nodes on one side of it, it shows from some k on:
+/* Measures links: pairs of ranks exchange a small block and two large ones, all pairs at once, as
+ * in a step. The small block takes the latency of a message. The difference of the two large blocks
+ * gives the bandwidth, free of what a large message costs at its start. Pairs are neighbours in a
+ * node, and ranks of nodes that are k = 1, 2, 4, ... apart. A cable that all nodes on one side of
+ * it share shows from some k on:
  *
  *     nodes     0   1   2   3   |   4   5   6   7        k = 1   0-1  2-3  4-5  6-7
  *                     rack      |                        k = 2   0-2  1-3  4-6  5-7   as fast
- *                                                        k = 4   0-4  1-5  2-6  3-7   racks of 4
- */
+ *                                                        k = 4   0-4  1-5  2-6  3-7   racks of 4 */
 #include <math.h>
 
 #include "base/median.h"
@@ -17,13 +16,14 @@
 
 enum { SMALL = 64, LARGE = 64 << 10, LARGEST = 4 << 20, TIMES = 4 }; // bytes of a block
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 16, MAX_DISTANCES = 20 };
-static const double enough = 0.2; // seconds of exchanges, of which the least counts
-static const double large_time =
-    1e-3; // of a large block beyond latency; less tells little of the bandwidth
+static const double enough = 0.2; // seconds of all exchanges
+// seconds of a large block beyond latency, at least: less would say little of the bandwidth
+static const double large_time = 1e-3;
 
 int detect_rack_step(const double *seconds, int n) {
-    const double slower =
-        1.8; // by so much, or it may be chance; a trunk for half of what its nodes send shows
+    // A ratio of times below this may be chance. Links out of a rack with half of the bandwidth
+    // that its nodes need have a ratio of 2.
+    const double slower = 1.8;
     double most = slower;
     int best = 0;
     for (int i = 1; i < n; i++) {
@@ -37,18 +37,17 @@ int detect_rack_step(const double *seconds, int n) {
 
 typedef struct Pairs {
     Group all;
-    char *memory;  // of three blocks
-    double *of;    // [ranks]
-    double spent;  // seconds of exchanges so far, equal on all ranks
-    int64_t large; // bytes
+    char *memory;    // three blocks
+    double *by_rank; // [ranks] seconds of the last exchange
+    double spent;    // seconds of exchanges so far, equal on all ranks
+    int64_t large;   // bytes of the large block; the larger one has TIMES as many
     Comm *pair[MAX_DISTANCES];
-    double seconds[MAX_DISTANCES]
-                  [3]; // of a small block, a large one, one TIMES as large: the least
-    int n;
+    double seconds[MAX_DISTANCES][3]; // least times of the small, large and larger block
+    int n;                            // distances
 } Pairs;
 
-/* Collective over the world. Seconds of an exchange of blocks, of the median rank that has a
- * partner: others may have lost their core. */
+/* Collective over the world. Seconds of an exchange of blocks: the median over the ranks that have
+ * a partner, as some ranks may have lost their core meanwhile. */
 static double exchange(Pairs *p, Comm *pair, int64_t bytes) {
     CollCall call = {.op = COLL_ALL_GATHER,
                      .type = COLL_U8,
@@ -62,10 +61,10 @@ static double exchange(Pairs *p, Comm *pair, int64_t bytes) {
     coll_run(pair, &call);
     double mine = comm_size(pair) > 1 ? coll_now() - begin : INFINITY;
     int with_partner = 0;
-    group_all_gather(&p->all, &mine, sizeof mine, p->of);
-    sort_numbers(p->of, p->all.size);
-    while (with_partner < p->all.size && isfinite(p->of[with_partner])) with_partner++;
-    double seconds = with_partner ? p->of[with_partner / 2] : 0;
+    group_all_gather(&p->all, &mine, sizeof mine, p->by_rank);
+    sort_numbers(p->by_rank, p->all.size);
+    while (with_partner < p->all.size && isfinite(p->by_rank[with_partner])) with_partner++;
+    double seconds = with_partner ? p->by_rank[with_partner / 2] : 0;
     p->spent += seconds;
     return seconds;
 }
@@ -77,11 +76,11 @@ static void add_pairs(Pairs *p, World *w, int partner) {
     p->n++;
 }
 
-/* In turns: what disturbs one distance disturbs the others. The first exchange opens connections.
- */
+/* Measures all distances, one after the other in each round, so that a disturbance hits all of
+ * them. The first exchange, which opens connections, does not count. */
 static void measure(Pairs *p) {
     p->memory = mem_calloc(3, TIMES * LARGEST);
-    p->of = mem_alloc((size_t)p->all.size * sizeof *p->of);
+    p->by_rank = mem_alloc((size_t)p->all.size * sizeof *p->by_rank);
     for (int i = 0; i < p->n; i++) exchange(p, p->pair[i], LARGE);
     p->spent = 0, p->large = LARGE;
     double some = large_time + 2 * exchange(p, p->pair[p->n - 1], SMALL);
@@ -93,27 +92,28 @@ static void measure(Pairs *p) {
             *least = fmin(*least, exchange(p, p->pair[i / 3], bytes[i % 3]));
         }
     for (int i = 0; i < p->n; i++) comm_free(p->pair[i]);
-    mem_free(p->of);
+    mem_free(p->by_rank);
     mem_free(p->memory);
 }
 
-/* What the i-th pairs say of links that so many ranks share. */
+/* The cost of the links between the i-th pairs, which `sharing` ranks share. */
 static LinkCost link_of(const Pairs *p, int i, int sharing) {
     const double *s = p->seconds[i];
-    double least = s[2] / 100; // clocks are not so fine that less could be told
+    double least = s[2] / 100; // a smaller difference of times is noise
     return (LinkCost){.latency = s[0],
                       .rate =
                           sharing * (double)((TIMES - 1) * p->large) / fmax(s[2] - s[1], least)};
 }
 
-/* The rank at place `at` among the ranks of a node; -1: there are fewer. */
+/* The rank with index `at` among the ranks of a node; -1: the node has fewer. */
 static int rank_at(const Detected *d, int node, int at) {
     for (int r = 0; r < d->n_ranks; r++)
         if (d->rank[r].node == node && at-- == 0) return r;
     return -1;
 }
 
-/* Where nodes have unequal numbers of ranks, the fewest share a node's link in an exchange. */
+/* If nodes have different numbers of ranks, only as many of each as the smallest node has take part
+ * in exchanges between nodes, and share a node's link. */
 void detect_links(Detected *d, World *w) {
     int rank = world_rank(w), node = d->rank[rank].node, at = 0, fewest = d->n_ranks, most = 1;
     Pairs p = {.all = comm_group(world_comm(w))};

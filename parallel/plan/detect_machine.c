@@ -1,6 +1,6 @@
-/* The Machine that the facts describe. FLOP/s are those of the small matmul that detect.c has
- * timed; the rest is the preset's for processors, but for sums inside a node, which has no such
- * level. A calibration (calibrate.h) takes the place of all of it. */
+/* The Machine that the detected facts describe. FLOP/s are those of the small matmul that detect.c
+ * has timed; links are measured ones, if there are; the rest is that of the preset cpu, which has
+ * no level inside a node. Measured costs (calibrate.h) take precedence. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -15,7 +15,7 @@ static int fewest_ranks(const Detected *d) {
     return least;
 }
 
-/* Ranks of a socket, when every `n` consecutive ranks have one of their own; else 0. */
+/* n, if every n consecutive ranks have a socket of their own; else 0. */
 static int ranks_of_socket(const Detected *d, int per_node) {
     int n = 0;
     while (n < per_node && d->rank[n].socket == d->rank[0].socket) n++;
@@ -34,9 +34,9 @@ static void add_level(Machine *m, Level level) {
         m->level[m->n_levels++] = level;
 }
 
-/* Where nodes have unequal numbers of ranks, levels are those of a cluster with the fewest on every
- * node: some ranks that share a node then count as far apart. Where neighbours are on different
- * nodes, all are far. */
+/* Sets the levels. If nodes have different numbers of ranks, the levels are those of a cluster with
+ * the smallest number on every node, and some ranks of the same node count as on different nodes.
+ * If ranks of a node are not consecutive, all ranks count as on different nodes. */
 static void add_levels(const Detected *d, Machine *m) {
     Level network = m->level[m->n_levels - 1]; // of the preset
     bool threads = strcmp(d->backend, "mpi") != 0;
@@ -73,7 +73,7 @@ static void add_levels(const Detected *d, Machine *m) {
 void detect_machine(const Detected *d, Machine *m) {
     machine_open(m, "cpu:1", NULL);
     snprintf(m->name, sizeof m->name, "%d x %.48s", d->n_nodes, d->node[0].cpu);
-    utf8_mend(m->name); // a letter that was cut
+    utf8_mend(m->name); // the cut may have split a letter
     m->ranks = d->n_ranks;
     m->nodes = d->n_nodes;
     m->ranks_per_node = fewest_ranks(d);

@@ -1,4 +1,4 @@
-/* What Linux's files say about one node. */
+/* Reads Linux's files about this node. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,8 +48,7 @@ static void read_cpu(Cpus *c, int i, const char *root) {
     c->cpu[i].core = (int16_t)(read_set(&siblings, root, path) ? first_of(&siblings) : i);
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", i);
     int socket = read_line(line, sizeof line, root, path) ? atoi(line) : 0;
-    c->cpu[i].socket =
-        (int16_t)(socket > 0 ? socket : 0); // -1: a virtual machine that does not say
+    c->cpu[i].socket = (int16_t)(socket > 0 ? socket : 0); // a virtual machine may say -1
 }
 
 /* The least number of a socket above another; INT16_MAX: there is none. */
@@ -61,10 +60,11 @@ static int next_socket(const Cpus *c, int above) {
     return least;
 }
 
-/* read_cpu sets .core to any hardware thread of the core. */
+/* Numbers cores and sockets from 0, in which read_cpu left numbers of the system: for a core that
+ * of one of its hardware threads. */
 static void number_cpus(Cpus *c) {
     int16_t number[CPU_SETSIZE], core = 0, socket = 0;
-    memset(number, -1, sizeof number); // of the core that a hardware thread stands for
+    memset(number, -1, sizeof number); // [.core by read_cpu]: number of the core; -1: none yet
     for (int s = next_socket(c, -1); s < INT16_MAX; s = next_socket(c, s), socket++)
         for (int i = 0; i < CPU_SETSIZE; i++) {
             int of = c->cpu[i].core;
@@ -112,7 +112,7 @@ static void *widen(void *arg) {
 }
 
 void cpus_allowed(cpu_set_t *set) {
-    pthread_t thread; // which ends: the caller keeps its own set
+    pthread_t thread; // widens its own set, not the caller's
     CPU_ZERO(set);
     if (pthread_create(&thread, NULL, widen, set) == 0) pthread_join(thread, NULL);
 }

@@ -19,10 +19,10 @@ typedef struct Cpus {
     } cpu[CPU_SETSIZE];
 } Cpus;
 
-/* Local. Cores and sockets are numbered from 0. False: the files do not tell. */
+/* Local. Reads the files; cores and sockets are numbered from 0. False: the files do not say. */
 bool cpus_sysfs(Cpus *c, const char *root);
-/* Local. Hardware threads of this machine, read once: from files, else every
- * hardware thread is a core of a single socket. */
+/* Local. Hardware threads of this machine, read once. If the files do not say, every hardware
+ * thread is a core of a single socket. */
 const Cpus *cpus_here(void);
 /* Local. The hardware threads usable by this process if it were not bound. */
 void cpus_allowed(cpu_set_t *set);
@@ -36,8 +36,8 @@ static inline bool rank_has(const RankFacts *r, int core) {
 /* Local, pure. Leaves one hardware thread of each core in a set. */
 void cpus_one_per_core(const Cpus *c, cpu_set_t *set);
 
-/* Local, pure. seconds[n]: exchanges between nodes 2^i apart. The first i from which on they are
- * clearly slower; 0: none. */
+/* Local, pure. seconds[i]: of an exchange between nodes 2^i apart. The first i from which on
+ * exchanges are clearly slower, as they leave a rack of 2^i nodes; 0: none. */
 int detect_rack_step(const double *seconds, int n);
 
 /* Local, pure. Fills d->warning. */

@@ -23,7 +23,8 @@ static bool same_cores(const RankFacts *a, const RankFacts *b) {
     return memcmp(a->core, b->core, sizeof a->core) == 0;
 }
 
-/* The ranks of some nodes; NULL: however they are bound. */
+/* Writes the ranks of nodes from .. to as text. bound_as: only those with the same cores; NULL:
+ * all. */
 static void list_ranks(const Detected *d, int from, int to, const RankFacts *bound_as, char *text,
                        size_t n_text) {
     int *item = mem_calloc((size_t)d->n_ranks, sizeof *item), n = 0;
@@ -44,7 +45,7 @@ static void list_cores(const RankFacts *r, char *text, size_t n_text) {
     detect_list(text + strlen(text), n_text - strlen(text), item, n);
 }
 
-/* Is r the first of its node that is bound as it is? */
+/* Is r the first rank of its node with these cores? */
 static bool is_first(const Detected *d, int r) {
     for (int i = 0; i < r; i++)
         if (d->rank[i].node == d->rank[r].node && same_cores(&d->rank[i], &d->rank[r]))
@@ -52,7 +53,7 @@ static bool is_first(const Detected *d, int r) {
     return true;
 }
 
-/* Ranks that may use the same cores together; some to a line. */
+/* Prints the ranks of a node, those with the same cores together, several to a line. */
 static void print_ranks(const Detected *d, int node, FILE *f) {
     enum { WIDTH = 24, PER_LINE = 4 };
     char ranks[64], cores[64];
@@ -79,7 +80,8 @@ static bool same_facts(const NodeFacts *a, const NodeFacts *b) {
            a->threads == b->threads && a->quota == b->quota && ratio > 0.9 && ratio < 1.1;
 }
 
-/* Alike but for names, numbers of ranks, and what memory is free: a tenth more or less. */
+/* Are two nodes alike, with ranks bound to the same cores? Names may differ, and free memory by a
+ * tenth. */
 static bool alike(const Detected *d, int a, int b) {
     if (!same_facts(&d->node[a], &d->node[b])) return false;
     for (int i = 0, j = 0;; i++, j++) {

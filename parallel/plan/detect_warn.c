@@ -1,5 +1,5 @@
-/* What slows a job down and can be seen before its first step. A check looks at one node, or at the
- * job; what is wrong on several nodes is said once. */
+/* Warns of what slows a job down and can be seen before its first step. A check looks at one node
+ * or at the whole job. The same fault on several nodes gives one warning. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { TEXT = sizeof((Detected *)0)->warning[0] };
 
-/* true: something is wrong, and this is what. */
+/* Writes a warning; returns true, which a check returns for a fault. */
 __attribute__((format(printf, 2, 3))) static bool say(char *text, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
@@ -22,7 +22,8 @@ typedef bool JobCheck(const Detected *d, char *text);
 
 /* ---- of a node ---- */
 
-/* How many ranks of a node may use each core; how many cores some rank may use. */
+/* users[c]: how many ranks of a node may use core c. Returns the number of cores that any may
+ * use. */
 static int count_users(const Detected *d, int node, int users[NODE_CORES]) {
     int used = 0;
     memset(users, 0, NODE_CORES * sizeof *users);
@@ -33,7 +34,7 @@ static int count_users(const Detected *d, int node, int users[NODE_CORES]) {
     return used;
 }
 
-/* What gives each of n ranks so many cores. */
+/* The options that give each rank this number of cores. */
 static const char *binding(const Detected *d, int cores, char buf[80]) {
     if (cores < 1) cores = 1;
     if (strcmp(d->backend, "mpi") != 0)
@@ -79,7 +80,7 @@ static bool on_one_core(const Detected *d, int node, char *text) {
     return false;
 }
 
-/* As mpirun binds two ranks, if nobody says otherwise: each to one core. */
+/* Cores that no rank may use: mpirun binds each of two ranks to one core unless told otherwise. */
 static bool idle_cores(const Detected *d, int node, char *text) {
     int users[NODE_CORES], used = count_users(d, node, users), cores = d->node[node].cores;
     int n = detect_ranks(d, node);
@@ -89,7 +90,7 @@ static bool idle_cores(const Detected *d, int node, char *text) {
                d->node[node].name, binding(d, cores / n, buf));
 }
 
-/* A team that would fit into one socket, with its memory in two. */
+/* A team that would fit into one socket runs on two, so half of its memory is far. */
 static bool across_sockets(const Detected *d, int node, char *text) {
     const NodeFacts *f = &d->node[node];
     if (f->sockets < 2) return false;
@@ -144,7 +145,7 @@ static bool dealt_out(const Detected *d, char *text) {
                "mpirun --map-by slot, srun -m block");
 }
 
-/* Ranks that take turns on a core are slow by turns: that is said already. */
+/* Slow ranks. Ranks that share a core are left out: another check warns of them. */
 static bool straggler(const Detected *d, char *text) {
     static const double enough = 0.8;
     int *slow = mem_calloc((size_t)d->n_ranks, sizeof *slow), n = 0, worst = -1;

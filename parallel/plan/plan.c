@@ -9,8 +9,9 @@
 
 /* ---- what to measure */
 
-#define CLOSE 0.02                // of the best: no prediction tells such candidates apart
-enum { FEW = 3000, LISTED = 48 }; // candidates whose works are all listed; else of so many
+#define CLOSE 0.02 // Space.close: no prediction can tell candidates apart that are so close
+// up to FEW candidates the works of all are listed, else those of the LISTED best
+enum { FEW = 3000, LISTED = 48 };
 
 typedef struct Lister {
     const Space *s;
@@ -53,12 +54,14 @@ static void list_send(void *ctx, const Sent *sent) {
     if (sent->send.bytes > *most) *most = sent->send.bytes;
 }
 
-/* The flags of overlap divide rows and make the same works; but rings shift, and sum themselves. */
+/* Are a choice's works and collectives unlike those of another choice? With chunks and halves works
+ * only have fewer rows; a ring has shifts, and sums of its own. */
 static bool listed(const Space *s, const Choice *c) {
     return !s->free_overlap || !c->overlap.bulk || c->overlap.ring;
 }
 
-/* All orders of the axes: a group lies elsewhere in each. */
+/* Lists a choice's works, and its groups in all orders of the axes, as each order puts a group at
+ * another place. */
 static void list_choice(const Choice *c, void *ctx) {
     Lister *l = ctx;
     if (!listed(l->s, c)) return;
@@ -75,7 +78,7 @@ static void list_choice(const Choice *c, void *ctx) {
     price_free(&l->lists);
 }
 
-/* With whole matmuls, whatever hides them. */
+/* Lists a choice; one with chunks or halves as if its matmuls were whole. */
 static void list_plain(const Choice *c, Lister *l) {
     Choice plain = *c;
     if (!listed(l->s, c)) plain.overlap = (Overlap){0};
@@ -87,7 +90,7 @@ static void count_choice(const Choice *c, void *ctx) {
     l->n_choices += listed(l->s, c);
 }
 
-/* Heaviest first. */
+/* Those that take most time first. */
 static void sort_works(Lister *l) {
     CalibrateList *to = l->list;
     for (int i = 1; i < to->n_works; i++) {
@@ -113,11 +116,11 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         n_best = search_best(s, described, best, LISTED, NULL);
         for (int i = 0; i < n_best; i++) list_plain(&best[i], &l);
     }
-    if (!few || s->only) { // else they are among all
+    if (!few || s->only) { // else the schemes' candidates are listed already
         Choice preset[N_SCHEMES];
         const char *name[N_SCHEMES];
         int n_presets = search_presets(s, described, best, n_best, preset, name);
-        Space any = *s; // as search_presets has it: other layouts than the one that is asked for
+        Space any = *s; // all layouts, as in search_presets
         any.only = NULL;
         l.s = &any, l.orders.n = 0;
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
@@ -144,20 +147,21 @@ void plan_list_free(CalibrateList *list) {
 
 /* ---- the choice */
 
+/* The choice with the least memory so far. */
 typedef struct Least {
     const Space *s;
     StepLists lists;
     Choice c;
-    int64_t most; // bytes, with which one would be smaller; 0: any
-    bool first;   // one is enough
+    int64_t most; // bytes: a larger choice is not taken; 0: no limit yet
+    bool first;   // the first choice that fits is enough
 } Least;
 
-/* Only what can be the smallest: all is made again, one sequence at a time, without room for what
- * is in flight. */
+/* Takes c if it needs less memory. Only choices that can be the smallest are looked at: one
+ * sequence in a micro-batch, full recompute, and no overlap, which needs buffers. */
 static void least_memory(const Choice *c, void *ctx) {
     Least *l = ctx;
     int least =
-        !l->s->free_overlap && l->s->shape.model.overlap.halves ? 2 : 1; // one has no halves
+        !l->s->free_overlap && l->s->shape.model.overlap.halves ? 2 : 1; // one for each half
     bool small = (!l->s->free_micro || c->micro == least) &&
                  (!l->s->free_recompute || c->recompute == RECOMPUTE_FULL) &&
                  (!l->s->free_overlap || overlap_equal(&c->overlap, &(Overlap){0}));
@@ -227,7 +231,8 @@ static const Choice *fastest_of(const Plan *p, int kind) {
     return fastest;
 }
 
-/* The first trial whose matmuls can be fused with their collectives, so fused: the last one. */
+/* Adds as the last trial a copy of the first one whose matmuls can be fused with their collectives,
+ * with fused matmuls. Returns the number of trials. */
 static int add_fused(const Plan *p, Choice *out, int n, int max) {
     int at = n < max ? n : n - 1;
     for (int i = 0; p->space.fuses && i < at; i++) {

@@ -1,10 +1,10 @@
 /* plan -- the search at the start of a run: what to measure, the choice, and the reasons.
  *
- * detect (detect.h) -> plan_list: what matters -> calibrate (calibrate.h) -> plan_search ->
- * plan_print
+ *   detect (detect.h) -> plan_list: what to measure -> calibrate (calibrate.h) -> plan_search ->
+ *   plan_print
  *
- * All of it is local and a pure function of what was detected and measured, which is alike on all
- * ranks: so is the plan.
+ * The detected facts and the measured costs are the same on all ranks, and the plan is a pure
+ * function of them: every rank finds the same plan.
  */
 #ifndef PARALLEL_PLAN_PLAN_H
 #define PARALLEL_PLAN_PLAN_H
@@ -27,17 +27,17 @@ typedef struct Plan {
     double error; // median relative error of predictions; NAN: unknown
 } Plan;
 
-/* Local. The kernels and groups of the candidates, the most expensive on the described machine
- * first: of all candidates if there are few, else of the named schemes and the best by that
- * description. */
+/* Local. The kernels and groups of the candidates, those that cost most on the described machine
+ * first: of all candidates if there are few, else of the named schemes and of the candidates that
+ * are best on that machine. */
 void plan_list(const Space *s, const Machine *described, CalibrateList *list);
 void plan_list_free(CalibrateList *list);
 
 /* Collective over the world. Sets p->machine to the detected machine with measured links
  * (d->links), and measures the kernels and collectives of the candidates: at most PLAN_MEASURE_S,
  * and only what is not in the user's cache. Returns the cost table, equal on all ranks
- * (calibration_free, after the plan); NULL, and p->machine stays, where teams differ. Of w the
- * world, kernels, team, node and callbacks are read. */
+ * (calibration_free, after the plan). NULL: the sizes of the teams differ; nothing is measured, and
+ * p->machine does not change. Of w the world, kernels, team, node and callbacks are read. */
 Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d);
 /* Collective over the world. Predicted seconds of a step of each rank, from the cost table
  * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
@@ -46,17 +46,20 @@ double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Ca
 
 /* Local. The kernels and groups of one step, listed as by plan_list. */
 void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list);
-/* Local, pure. False: nothing fits, whatever the costs; the described machine suffices to know. */
+/* Local, pure. False: no candidate fits into the described machine's memory, so nothing need be
+ * measured. */
 bool plan_may_fit(const Plan *p);
-/* Local. Searches. False: nothing fits; the reason names the smallest candidate and its memory. */
+/* Local. Sets best, count and presets. False: no candidate fits; the reason names the smallest one
+ * and its memory. */
 bool plan_search(Plan *p, Err *e);
 /* Local, pure. Plan.error, or a default if unknown. */
 double plan_error(const Plan *p);
-/* Local, pure. Number of the best candidates within that error of the first. */
+/* Local, pure. Number of the best candidates that are slower than the first by at most that
+ * error. */
 int plan_close(const Plan *p);
-/* Local, pure. The candidates for --refine, at most max: the best; the best of other kinds (tensor
- * parallel, data parallel, both) within three times the error; then others within the error; last,
- * where ranks may fuse matmuls with their collectives, one of these so. Returns their number. */
+/* Local, pure. The candidates for --refine, at most max: the best; the best of each other kind
+ * (tensor parallel, data parallel, both) within three times the error; then others within the
+ * error. With Space.fuses the last one is one of these with fused matmuls. Returns their number. */
 int plan_trials(const Plan *p, Choice *out, int max);
 
 /* ---- parallel/plan/plan_print.c */

@@ -1,4 +1,4 @@
-/* What the machine at hand costs: measured for what the candidates of a plan do. */
+/* Measures the machine at hand for the candidates of a plan. */
 #include <math.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/plan.h"
 
+/* Rank 0's entries, to all: on other ranks a new array. */
 static void *share_entries(const Group *g, void *entries, int n, size_t each) {
     if (g->rank > 0) entries = mem_calloc((size_t)n, each);
     if (n > 0) group_share(g, entries, (size_t)n * each);
@@ -22,7 +23,7 @@ static void share_list(const Group *g, CalibrateList *l) {
     l->most = share_entries(g, l->most, l->n_groups, sizeof *l->most);
 }
 
-/* Collective. Seconds until the last rank is through with so many matmuls of its own. */
+/* Collective. Seconds until all ranks have done their matmuls. times: of this rank. */
 static double matmuls(const CalibrateWhere *w, const Group *all, const Work *work, const Arena *a,
                       int times) {
     char *workspace = a->base + work_memory(work, w->kernels, team_size(w->team)).operands;
@@ -33,21 +34,21 @@ static double matmuls(const CalibrateWhere *w, const Group *all, const Work *wor
     return coll_now() - begin;
 }
 
-/* The time of kernels when all ranks compute at once, by that of one alone; 1: they do not take
- * turns on cores. Where a node has more threads than cores that is known; containers and virtual
- * machines may share what they do not know of: then matmuls tell, on all ranks at once until the
- * last one is through, and on rank 0 alone. So many that they take longer than a turn: rank 0 may
- * leave the first barrier when others have had theirs. */
-static double take_turns(const CalibrateWhere *w, const Group *all) {
+/* Machine.oversubscription: the time of kernels while all ranks compute, relative to rank 0 alone;
+ * 1: ranks do not share cores. If a node has more threads than cores, the ratio of these. Else it
+ * is measured with matmuls, as containers and virtual machines may share cores without knowing: on
+ * all ranks at once, and on rank 0 alone. Enough matmuls to last longer than a turn on a core, as
+ * rank 0 may leave the first barrier when the others have had their turns. */
+static double measure_oversubscription(const CalibrateWhere *w, const Group *all) {
     const double enough = 20e-3;
     const Work work = {.kind = WORK_MATMUL, .rows = 512, .a = 512, .b = 768};
     double alone = INFINITY, together = INFINITY;
     double known = (double)(w->node.ranks * team_size(w->team)) / w->node.cores;
     if (!group_all(all, known <= 1)) {
         group_share(all, &known, sizeof known);
-        return known > 1 ? known : 2; // another node's ranks do
+        return known > 1 ? known : 2; // ranks of another node share cores
     }
-    if (all->size == 1) return 1; // nobody to take turns with
+    if (all->size == 1) return 1;
     Arena a = arena_measure("matmul");
     WorkMemory n = work_memory(&work, w->kernels, team_size(w->team));
     arena_take(&a, n.operands + n.workspace);
@@ -63,8 +64,8 @@ static double take_turns(const CalibrateWhere *w, const Group *all) {
     }
     arena_free(&a);
     double ratio = together / alone;
-    group_share(all, &ratio, sizeof ratio); // rank 0 was the one alone
-    return ratio < 1.5 ? 1 : ratio;         // memory that they share is no core
+    group_share(all, &ratio, sizeof ratio); // rank 0 has measured itself alone
+    return ratio < 1.5 ? 1 : ratio;         // less: ranks share memory bandwidth, not cores
 }
 
 /* Kernels are measured by all ranks together: their teams must be alike. */
@@ -78,8 +79,8 @@ static bool teams_alike(const CalibrateWhere *w, const Group *all) {
     return false;
 }
 
-/* Collective over the world. The table of this machine, which knows its links and whether ranks
- * share cores; NULL where they would have to be measured and may not be. */
+/* Collective over the world. The table of this machine, with its links and oversubscription, which
+ * are measured if the cache lacks them. NULL: the cache lacks them, and `measure` is false. */
 static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char *key,
                                bool measure) {
     Group all = comm_group(world_comm(w->world));
@@ -88,13 +89,13 @@ static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char 
     if (c->oversubscription == 0) {
         detect_links(d, w->world);
         group_share(&all, &d->links, sizeof d->links);
-        c->links = d->links, c->oversubscription = take_turns(w, &all);
+        c->links = d->links, c->oversubscription = measure_oversubscription(w, &all);
     }
     d->links = c->links;
     return c;
 }
 
-/* Collective. That of rank 0, which has read and will write the file: other ranks may run another
+/* Collective. The key by rank 0, which reads and writes the file: other ranks may run another
  * build. */
 static void share_key(const Group *all, const Detected *d, char key[256]) {
     detect_key(d, key);

@@ -1,4 +1,4 @@
-/* What the search found, and why. */
+/* Prints what the search found, and the reasons. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ const char *choice_print(const Choice *c, char text[128]) {
 
 /* ---- the table */
 
-enum { RUNNERS = 3 };
+enum { RUNNERS = 3 }; // runners-up in the table
 
 static double ms(double seconds) {
     return 1e3 * seconds;
@@ -51,7 +51,7 @@ static bool same_layout(const Choice *a, const Choice *b) {
     return strcmp(layout_print(&a->layout, x), layout_print(&b->layout, y)) == 0;
 }
 
-/* Runners-up: other layouts first, then the same ones with other micro-batchs, or another
+/* Runners-up: first other layouts than those above, then layouts above with another micro-batch or
  * overlap. */
 static void print_runners(const Plan *p, FILE *f) {
     bool shown[PLAN_TOP] = {true};
@@ -99,7 +99,7 @@ static double share(double part, double whole) {
     return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* The groups of a step's collectives: what each sends, and how long that takes. */
+/* A group of a step's collectives: its largest collectives, and the time of all. */
 typedef struct Sender {
     SendGroup group;
     int64_t most[N_COLL_OPS]; // bytes of the largest
@@ -134,7 +134,7 @@ static Senders senders_of(const Plan *p) {
     return all;
 }
 
-/* The group that takes most of the time of collectives. */
+/* Prints the shares of computing and waiting, and the group whose collectives take most time. */
 static void say_where(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0];
     Senders senders = senders_of(p);
@@ -156,11 +156,11 @@ static void say_where(const Plan *p, FILE *f) {
 /* "12 % longer"; "12 x as long" */
 static const char *longer(double ratio, char buf[64]) {
     quantity_more(ratio, 0, buf);
-    if (ratio < 10) memmove(buf, buf + 1, strlen(buf)); // the sign
+    if (ratio < 10) memmove(buf, buf + 1, strlen(buf)); // without the sign
     return strcat(buf, ratio < 10 ? " longer" : " as long");
 }
 
-/* What overlap hides, and what the same step costs without it. */
+/* Prints what overlap hides, and what the same step costs without overlap. */
 static void say_hidden(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0];
     Choice without = *c;
@@ -176,7 +176,7 @@ static void say_hidden(const Plan *p, FILE *f) {
             ms(without.price.seconds), longer(without.price.seconds / c->price.seconds, more));
 }
 
-/* The best other scheme, and what it pays for: time to compute, or to communicate. */
+/* Prints the best other named scheme, and where it loses time: computing or communicating. */
 static void say_against(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0], *other = NULL;
     const char *name = "", *own = NULL;
@@ -200,7 +200,7 @@ static void say_against(const Plan *p, FILE *f) {
             (double)other->price.received / 1048576.0, (double)c->price.received / 1048576.0);
 }
 
-/* Which collectives of the chosen step were measured, up to what size, and which were derived. */
+/* Prints which collectives of the chosen step were measured, up to what size, and which derived. */
 static void say_sources(const Plan *p, FILE *f) {
     int n[2] = {0};
     if (!p->machine.measured) return;
@@ -227,7 +227,7 @@ static void say_sources(const Plan *p, FILE *f) {
     if (n[0] + n[1]) fprintf(f, ".\n");
 }
 
-/* Nobody trains in steps of minutes. */
+/* Warns of steps of more than ten minutes, in which nobody trains. */
 static void say_long(const Plan *p, FILE *f) {
     const double long_step = 600;
     double s = p->best[0].price.seconds;

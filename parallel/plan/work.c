@@ -1,6 +1,6 @@
-/* What a work reads, writes and computes; and the same done for the clock. There one walk takes the
- * operands and, when there is memory for them, calls the kernel: the walk that sizes is the walk
- * that runs. */
+/* FLOPs and bytes of a work, and its kernel run for timing. One function per kind takes the
+ * operands from arenas and, if these have memory, calls the kernel: the same code sizes the memory
+ * and runs. */
 #include "parallel/plan/work.h"
 
 #include <inttypes.h>
@@ -14,31 +14,31 @@
 
 enum { FLOAT = sizeof(float) };
 
-/* Of an activation. */
+/* Bytes of an element of an activation. */
 static double elem_bytes_of(const Work *w) {
     return w->flags & WORK_BF16_STORED ? 2 : FLOAT;
 }
 
 double work_flops(const Work *w) {
     double rows = (double)w->rows, a = (double)w->a;
-    // of one of attention's matmuls over the causal half: S (S + 1) / 2 elements for each head, 2
-    // D each
-    double tile = rows * (double)w->b * (double)w->d * a * (a + 1);
+    // FLOPs of one of attention's matmuls, over the causal half: for each head S (S + 1) / 2
+    // elements of 2 D FLOPs
+    double half = rows * (double)w->b * (double)w->d * a * (a + 1);
     switch (w->kind) {
     case WORK_MATMUL:
     case WORK_DGRAD:
     case WORK_WGRAD:
         return 2 * rows * a * (double)w->b;
     case WORK_ATTENTION:
-        return 2 * tile; // scores; O
+        return 2 * half; // scores; O
     case WORK_ATTENTION_BACKWARD:
-        return 5 * tile; // scores again; dP, dV, dQ, dK
+        return 5 * half; // scores, recomputed; dP, dV, dQ, dK
     default:
         return 0;
     }
 }
 
-/* Weights are read in the dtype of activations, their gradients are floats. */
+/* Weights are read in the dtype of activations; their gradients are written as floats. */
 static double matmul_bytes(const Work *w) {
     double T = (double)w->rows, K = (double)w->a, N = (double)w->b, elem_bytes = elem_bytes_of(w);
     double result = w->kind == WORK_MATMUL ? T * N : w->kind == WORK_DGRAD ? T * K : K * N;
@@ -60,7 +60,7 @@ typedef struct Run {
     const Kernels *k;
     Team *team;
     int threads;
-    bool sizes; // only these: there is no memory
+    bool sizes; // only measures the arenas, which have no memory
     Arena operands, workspace;
 } Run;
 
@@ -71,7 +71,8 @@ static bool has(const Run *r, uint32_t flag) {
     return r->w->flags & flag;
 }
 
-/* Tables that are looked up: beyond so many floats another row is no farther from the caches. */
+/* Floats of a table of embeddings, at most: it is far larger than the caches, and a larger one
+ * would not be slower. */
 enum { TABLE_FLOATS = 1 << 22 };
 
 static int64_t table_rows(int64_t V, int64_t C) {
@@ -79,7 +80,7 @@ static int64_t table_rows(int64_t V, int64_t C) {
     return V < most ? V : most > 0 ? most : 1;
 }
 
-/* Tokens below n that follow no order, in T words. */
+/* T tokens below n in no order. */
 static int32_t *tokens(Run *r, int64_t T, int64_t n) {
     int32_t *t = (int32_t *)(void *)workspace(r, T);
     for (int64_t i = 0; t && i < T; i++)
@@ -151,7 +152,7 @@ static Norm norm_of(Run *r) {
     return (Norm){.kind = rms ? NORM_RMS : NORM_LAYER,
                   .T = r->w->rows,
                   .C = C,
-                  .eps = 1, // whatever lies there as a sum of squares
+                  .eps = 1, // finite for any operands
                   .gamma = workspace(r, C),
                   .beta = rms ? NULL : workspace(r, C),
                   .dgamma = workspace(r, C),
@@ -187,7 +188,7 @@ static void run_norm_merge(Run *r) {
     float *stats = workspace(r, 2 * parts * n.T), *mean = workspace(r, n.T),
           *rstd = workspace(r, n.T);
     if (r->sizes) return;
-    n.C += n.C == 0, n.C_all = parts * n.C; // whole rows have some
+    n.C += n.C == 0, n.C_all = parts * n.C; // C may be 0, C_all must not
     r->k->norm_merge(r->team, &n, mean, rstd, stats);
 }
 
@@ -382,8 +383,9 @@ void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void 
     kinds[w->kind].run(&r);
 }
 
-/* Numbers between 1/2 and 1 of either sign, as zeros would be quicker on a device than what
- * training multiplies. Each half of a word is a number in bf16: words of both sizes are numbers. */
+/* Fills with numbers between 1/2 and 1 of either sign. (On a device matmuls of zeros would be
+ * faster than those of training.) Each half of a float is a number in bf16, so both dtypes read
+ * numbers. */
 static void fill(const Kernels *k, Team *team, char *x, size_t n) {
     uint16_t some[4096];
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)

@@ -27,8 +27,8 @@
 
 #include "layers/kernels.h"
 
-/* In groups (matmuls, attention, norms, ...), which cost.c and work.c ask for by their first and
- * last kind. */
+/* Kinds stand in groups (matmuls, attention, norms, ...): cost.c and work.c compare a kind with the
+ * first and last of its group. */
 typedef enum {
     WORK_MATMUL, // y = x w
     WORK_DGRAD,  // dx = dy w', and the logits = x wte'
@@ -94,14 +94,14 @@ static inline bool work_is_attention(const Work *w) {
 /* Local, pure. Equal but for rows? */
 bool work_alike(const Work *a, const Work *b);
 
-/* Local. Runs the kernel for timing, on operands of any finite floats and a workspace, which works
- * may share: so many bytes, aligned to 128. */
+/* Local. work_run runs the kernel for timing. operands: any finite floats; workspace: several works
+ * may share one. work_memory: the bytes of both, which are aligned to 128. */
 typedef struct WorkMemory {
     size_t operands, workspace;
 } WorkMemory;
 WorkMemory work_memory(const Work *w, const Kernels *k, int threads);
 void work_run(const Work *w, const Kernels *k, Team *team, void *operands, void *workspace);
-/* Local. The least seconds of so many calls, in memory of their own. */
+/* Local. The least seconds of a call, of `times` calls. Allocates the memory. */
 double work_seconds(const Work *w, const Kernels *k, Team *team, int times);
 
 #endif
