@@ -48,11 +48,12 @@ static bool shares(const GpuMatmul *g) {
     return g->worker.sms < 1;
 }
 
-/* waves: tiles over those that are computed at once. lost to quantisation: FLOPs that all
- * multiprocessors have time for in the steps of the busiest one, beyond the useful ones. */
+/* One schedule. waves: tiles / tiles that are computed at once. lost to quantisation: the share of
+ * FLOPs that is not useful, of those that all multiprocessors could do in the steps of the busiest.
+ */
 static void print_row(FILE *f, const Machine *m, const Work *w, const GpuMatmul *g, bool chosen) {
     const MatmulConfig *c = &g->config;
-    const MatmulTile *t = &g->worker.tile; // of all blocks of a cluster
+    const MatmulTile *t = &g->worker.tile;
     char tile[32], name[32];
     const char *of = c->blocks > 1 ? "2x" : shares(g) ? "1/2:" : "";
     int64_t tiles = (int64_t)matmul_tiles(&g->cost.schedule) * c->blocks;
@@ -68,8 +69,9 @@ static void print_row(FILE *f, const Machine *m, const Work *w, const GpuMatmul 
 
 /* ---- the picture ---- */
 
-/* Of a block at a time: the last digit of the tile that it computes, + where it sums parts of a
- * tile or keeps them, = where it finishes one and multiplies nothing meanwhile. */
+/* What a block does at a time: a digit, the last one of the number of the tile that it computes; +
+ * it sums or stores parts of a tile; = it finishes a tile and multiplies nothing meanwhile; .
+ * idle. */
 static char doing(const GpuMatmul *g, int block, double time) {
     const MatmulCost *c = &g->cost;
     const MatmulSchedule *s = &c->schedule;
@@ -90,7 +92,7 @@ static char doing(const GpuMatmul *g, int block, double time) {
     return '.';
 }
 
-/* A line for each block; one of a multiprocessor is called by that. */
+/* A line for each block, called SM if it has a multiprocessor alone. */
 static void print_picture(FILE *f, const GpuMatmul *g, double longest) {
     enum { CELLS = 64, FIRST = 6, LAST = 2 };
     int blocks = g->cost.schedule.workers * g->config.blocks;
@@ -124,7 +126,7 @@ static Kinds kinds_of(const Machine *m, const Work *w) {
     return k;
 }
 
-/* What the signs before a tile mean; of those that the table has. */
+/* Explains the signs before tiles that the table has. */
 static void print_signs(FILE *f, const Kinds *k) {
     bool clusters = false, sharing = false;
     for (int i = 0; i < k->n; i++)

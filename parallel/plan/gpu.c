@@ -6,10 +6,9 @@
 
 #include "parallel/plan/work.h"
 
-/* Data sheets: dense bf16 TFLOP/s (0: by clock), TB/s of memory, GB/s that NVLink carries each way
- * (0: there is none, or bridges
- * between two cards). The first row all of whose words are in the name counts: longer names stand
- * first. */
+/* Data sheets: dense bf16 TFLOP/s (0: by clock), TB/s of memory, GB/s of NVLink in each direction
+ * (0: none, or only bridges between two cards). A device has the first row whose words are all in
+ * its name, so rows with longer names stand before rows with their parts. */
 static const struct {
     const char *word[2];
     GpuSheet sheet;
@@ -33,7 +32,7 @@ static bool in_word(char c) {
     return isalnum((unsigned char)c) != 0;
 }
 
-/* Is it in the name, not as a part of a longer word? An A3000 is no A30. */
+/* Is the word in the name, and not as a part of a longer one? An A3000 is not an A30. */
 static bool named(const char *name, const char *word) {
     if (!word) return true;
     for (const char *at = name; (at = strstr(at, word)); at++)
@@ -47,8 +46,8 @@ const GpuSheet *gpu_sheet(const char *name) {
     return NULL;
 }
 
-/* FLOPs that a multiprocessor does in a cycle; 0: not known. Tensor units of GeForce cards sum bf16
- * in fp32 at half the rate of those that are sold for servers and workstations. */
+/* FLOPs of a multiprocessor in a cycle; 0: not known. On GeForce cards tensor cores sum bf16 in
+ * fp32 at half the rate of cards for servers and workstations. */
 static double per_cycle(const DeviceFacts *g, bool bf16) {
     bool geforce = strstr(g->name, "GeForce") != NULL;
     switch (g->major * 10 + g->minor) {
@@ -76,8 +75,8 @@ double gpu_peak(const DeviceFacts *g, bool bf16, const char **how) {
 }
 
 double gpu_measure(const Kernels *k, bool bf16) {
-    enum { LEAST = 256, MOST = 8192, TIMES = 4 }; // the first one makes the plan
-    const double enough = 5e-3; // seconds of a matmul: what launches take no longer counts
+    enum { LEAST = 256, MOST = 8192, TIMES = 4 }; // TIMES: the first call also makes a plan
+    const double enough = 5e-3; // seconds of a matmul, beside which its launch is short
     double best = 0, least = 0;
     for (int64_t n = LEAST; n <= MOST && least < enough; n *= 2) {
         Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .rows = n, .a = n, .b = n};

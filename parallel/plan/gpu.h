@@ -2,7 +2,7 @@
  *
  *   by name     dense rate of the data sheet, for known devices
  *   by clock    multiprocessors x highest clock x FLOPs per cycle of this compute capability
- *   measured    rate of large matmuls, if neither is known: a lower mark than the other two
+ *   measured    rate of large matmuls, if neither is known: lower than the other two
  */
 #ifndef PARALLEL_PLAN_GPU_H
 #define PARALLEL_PLAN_GPU_H

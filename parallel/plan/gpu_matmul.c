@@ -2,11 +2,12 @@
 
 #include <math.h>
 
-/* Launch to first step: barriers, the first boxes from memory; the last stores. With a launch that
- * overlaps the kernel before: half of it. */
+/* Seconds of a kernel outside of its steps: before the first step barriers and the first boxes from
+ * memory, after the last one the last stores. Half of their sum, as a launch overlaps the kernel
+ * before. */
 static const double fill = 2e-6;
 
-/* Tiles of data centers' newer GPUs count as Hopper's, those of older GPUs as an A100's. */
+/* Newer GPUs of data centers are priced by Hopper's tiles, all others by those of an A100. */
 static MatmulKernel kernel_of(const Machine *m) {
     return m->capability >= 90 && m->capability < 120 ? MATMUL_SM90 : MATMUL_SM80;
 }
@@ -29,8 +30,8 @@ static int shared_of(int capability) {
     return kib << 10;
 }
 
-/* A multiprocessor while all compute: a multiply-add of fp32 is an instruction, and L2 has about
- * twice the rate of memory. */
+/* Rates of one multiprocessor while all compute. An fp32 multiply-add is one instruction, so
+ * `issue` is half of fp32's FLOP/s. L2 has about twice the rate of memory. */
 static MatmulGpu gpu_of(const Machine *m) {
     double sms = m->sms;
     return (MatmulGpu){.sms = m->sms,
@@ -72,7 +73,7 @@ void gpu_matmul_sizes(const Work *w, int64_t size[3]) {
     size[2] = w->kind == WORK_MATMUL ? w->a : w->kind == WORK_DGRAD ? w->b : w->rows;
 }
 
-/* The fastest of all configs of these kinds; of equal ones the first. */
+/* The fastest config of kinds from .. to; of equally fast ones the first. */
 static GpuMatmul fastest(const Machine *m, const Work *w, MatmulKind from, MatmulKind to) {
     MatmulGpu gpu = gpu_of(m);
     MatmulJob job = job_of(w);

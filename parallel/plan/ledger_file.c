@@ -51,7 +51,8 @@ char *ledger_path(void) {
     return cache_path("ledger.jsonl");
 }
 
-/* What JSON has no word for is left out (NaN), or mended (text that is not UTF-8). */
+/* The JSON value of a field. NULL for NaN, which JSON cannot say; text that is not UTF-8 is
+ * mended. */
 static json_t *field_print(const Field *f, const LedgerLine *l) {
     const void *p = (const char *)l + f->at;
     double real;
@@ -106,7 +107,7 @@ static bool line_parse(const char *p, size_t n, LedgerLine *l) {
     return ok;
 }
 
-/* Does the file begin with a line of a ledger, or is it empty? Other files are not appended to. */
+/* Is the file empty, or does it begin with a line of a ledger? No other file is appended to. */
 static bool is_ledger(int fd) {
     char first;
     struct stat st;
@@ -114,8 +115,8 @@ static bool is_ledger(int fd) {
     return empty || first == '{';
 }
 
-/* Did somebody's last line lose its end? Or is it being written just now: then an empty line
- * follows it. */
+/* Does the last line lack its newline? Then a new line begins with one. (If another run is writing
+ * that line just now, an empty line follows it.) */
 static bool torn(int fd) {
     char last = '\n';
     off_t n = lseek(fd, 0, SEEK_END);
@@ -140,7 +141,7 @@ bool ledger_append(const char *path, const LedgerLine *l, Err *e) {
     return ok;
 }
 
-/* Turns p[n] by k to the left. */
+/* Moves p[k] to p[0], p[k+1] to p[1], ..., and p[0] behind p[n-1]. */
 static void rotate(LedgerLine *p, int n, int k) {
     LedgerLine *copy = mem_alloc((size_t)n * sizeof *p);
     memcpy(copy, p, (size_t)n * sizeof *p);

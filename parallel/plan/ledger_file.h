@@ -16,7 +16,7 @@
 
 #include "base/die.h"
 
-/* 0 and "": unknown. */
+/* A run. Fields that are 0 or "" are unknown. */
 typedef struct LedgerLine {
     char time[32], machine[64], model[256], layout[64], backend[16], dtype[8], recompute[16];
     char calibration[24];     // date of the cost table that predicted it

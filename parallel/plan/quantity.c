@@ -8,8 +8,8 @@
 
 #include "base/opt.h"
 
-/* How a quantity is written: x of the text is x * times / by of ours. Dividing makes 5us the same
- * number as 5e-6. */
+/* A unit: x in the text is x * times / by in bytes, seconds or FLOP/s. (A division makes 5us the
+ * same double as 5e-6; a product with 1e-6 would not.) */
 typedef struct Unit {
     const char *text;
     double times, by;
@@ -81,7 +81,7 @@ const char *quantity_more(double ratio, int digits, char buf[64]) {
         snprintf(buf, 64, "%+.*f %%", digits, 100 * (ratio - 1));
     else
         snprintf(buf, 64, ratio < 99999.5 ? "%.0f x" : "%.1e x", ratio);
-    if (ratio >= 99999.5 && (e = strchr(buf, '+'))) { // 3.3e+06: two letters say nothing
+    if (ratio >= 99999.5 && (e = strchr(buf, '+'))) { // 3.3e+06 -> 3.3e6
         size_t zeros = 1 + (e[1] == '0');
         memmove(e, e + zeros, strlen(e + zeros) + 1);
     }

@@ -21,12 +21,13 @@ typedef enum {
 } Quantity;
 enum { MAX_COUNT = 1 << 20 };
 
-/* Local, pure. Reads the whole text; false: no quantity of this kind. */
+/* Local, pure. Reads the whole text. False: the text is not a quantity of this kind. */
 bool quantity_read(double *x, Quantity q, const char *text);
-/* Local, pure. For tables: "83.2 Gb/s", three digits, whole numbers whole; bits and powers of 1024
- * if `like`, a text that was read, has them. */
+/* Local, pure. Text for tables: "83.2 Gb/s", three digits; whole numbers in full. In bits or powers
+ * of 1024 if `like`, a text that was read, is. */
 const char *quantity_short(double x, Quantity q, const char *like, char buf[64]);
-/* Local, pure. A ratio minus 1: "+12 %" with so many decimals; from 10 on "12 x", "3.3e6 x". */
+/* Local, pure. A ratio minus 1 as "+12 %", with this number of decimals; from 10 on the ratio as
+ * "12 x", "3.3e6 x". */
 const char *quantity_more(double ratio, int digits, char buf[64]);
 /* Local, pure. Words for a message: "a time like 5us". */
 const char *quantity_example(Quantity q);

@@ -4,7 +4,8 @@
 
 #include "base/median.h"
 
-/* The steps of one candidate; false when training has ended. */
+/* Makes the steps of one candidate. *seconds: the lower quartile of all but the first, by rank 0.
+ * False: training has ended. */
 static bool try(const Group *g, const Refine *r, double *seconds) {
     double s[REFINE_MOST];
     for (int i = 0; i < r->steps; i++)
@@ -15,19 +16,19 @@ static bool try(const Group *g, const Refine *r, double *seconds) {
 }
 
 int refine_run(const Group *g, const Refine *r, double *seconds) {
-    int at = 0, best = 0;
+    int current = 0, best = 0;
     for (int i = 0; i < r->n; i++) seconds[i] = 0;
     for (int i = 0; i < r->n; i++) {
         if (i > 0 && !r->move(r->ctx, i)) continue;
-        at = i;
-        if (!try(g, r, &seconds[i])) return at;
+        current = i;
+        if (!try(g, r, &seconds[i])) return current;
         if (seconds[i] < seconds[best]) best = i;
     }
-    return best == at || r->move(r->ctx, best) ? best : at;
+    return best == current || r->move(r->ctx, best) ? best : current;
 }
 
 int refine_steps(int n, double step_seconds, double left) {
-    const double enough = 1, share = 0.1; // seconds of each; of the steps that are left
+    const double enough = 1, share = 0.1; // seconds on each candidate; share of the remaining steps
     double steps = fmin(1 + enough / step_seconds, share * left / n);
     return (int)fmin(fmax(steps, REFINE_LEAST), REFINE_MOST);
 }

@@ -1,7 +1,7 @@
 /* refine -- finds the fastest of a few near-optimal layouts by running the first steps on each.
  *
  * Predictions err by some percent and cannot distinguish candidates that are closer than that. So
- * the first steps of the run are made on each candidate in turn, the others on the fastest:
+ * the first steps of the run are made on each candidate in turn, and the rest on the fastest:
  *
  *     step      1  2  3 | 4  5  6 | 7  8  9 | 10 11 ...
  *     layout    a  a  a | b  b  b | c  c  c | b  b  ...   | the state moves (step/relayout.h)

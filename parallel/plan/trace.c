@@ -56,10 +56,11 @@ double trace_offset(double (*mine)[2], double (*other)[2], int n, double *error)
         high = fmin(high, mine[i][1] - other[i][0]); // and left after it had entered
     }
     *error = (high - low) / 2;
-    return low <= 0 && high >= 0 ? 0 : (low + high) / 2; // clocks of two hosts differ by far more
+    // clocks of two hosts differ by far more than the bounds' distance
+    return low <= 0 && high >= 0 ? 0 : (low + high) / 2;
 }
 
-/* The best of many barriers: one in which nobody slept. */
+/* Sets t->offset. Many barriers, as one in which no rank slept gives the narrowest bounds. */
 static void compare_clocks(Trace *t, World *w) {
     enum { BARRIERS = 48 };
     double mine[BARRIERS][2], (*all)[BARRIERS][2];
@@ -78,7 +79,8 @@ static void compare_clocks(Trace *t, World *w) {
 
 /* ---- a step */
 
-/* Marks of this step, which the next one forgets, become seconds; those of the step before are. */
+/* Converts the marks of this step to seconds: the next step discards them. Spans of the step before
+ * are converted already, and stay as they are. */
 static void read_marks(Trace *t, const DeviceClock *clock) {
     for (TraceSpan *s = t->span; s < t->span + t->n; s++) {
         s->begin = clock->seconds(s->begin), s->end = clock->seconds(s->end);

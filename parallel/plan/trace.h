@@ -54,9 +54,9 @@ typedef struct Trace {
         int64_t number;
         double begin, end;
     } step[TRACE_STEPS];
-    int now;              // the step that is being traced
-    bool open;            // a step is
-    StepHook hook;        // of the model, meanwhile
+    int now;              // TRACE_SERIAL or TRACE_OVERLAP: the step that is traced
+    bool open;            // between trace_begin and trace_end
+    StepHook hook;        // of the model while a step is traced
     int64_t marks;        // marks per step to allocate on a device
     double offset, error; // this rank's clock minus that of rank 0; bound of its error
     double device_error;  // error of device times on this rank's clock
@@ -72,9 +72,10 @@ void trace_free(Trace *t);
 void trace_begin(Trace *t, int which, int64_t number, Model *m, World *w);
 void trace_end(Trace *t, Model *m, World *w);
 
-/* Pure. A clock minus another one, both read n times just before and just after the same barriers
- * (mine[i][0], mine[i][1]): nobody leaves before all have entered, which bounds it from both sides.
- * 0 where it may be 0; error: half the width of the bounds. */
+/* Pure. This rank's clock minus another rank's. Each has read its clock before ([i][0]) and after
+ * ([i][1]) the same n barriers. No rank leaves a barrier before all have entered it, which bounds
+ * the difference from both sides. Returns 0 if the bounds allow 0, else their middle; *error: half
+ * of their distance. */
 double trace_offset(double (*mine)[2], double (*other)[2], int n, double *error);
 
 /* Seconds of exposed communication. */
@@ -99,17 +100,18 @@ typedef struct TraceTable {
 
 /* Collective over the ranks, alike on all. */
 void trace_table(TraceTable *table, const Trace *t, const Group *g);
-/* Pure. E: 1: all is hidden; 0: nothing; below: it takes longer. NAN where the serial step waits
- * for less than 50 us: that is what waking a thread takes, and a ratio of it says nothing. */
+/* Pure. E. 1: all communication is hidden; 0: none; below 0: it takes longer than in the serial
+ * step. NAN: the serial step waits for less than 50 us, about what waking a thread takes. */
 double trace_efficiency(const TraceLayer *l);
-/* Pure. E of the whole step when what kernels lose beside communication is charged to it, as FLUX
- * does. */
+/* Pure. E of the whole step with the time that kernels lose beside communication counted as
+ * exposed, as FLUX does. */
 double trace_charged(const TraceTable *table);
-/* E is left out where it would say nothing. */
+/* Local. efficiency: with the column of E. */
 void trace_print(FILE *f, const TraceTable *table, bool efficiency);
 
 /* ---- trace_write.c: events of Chrome's trace format, one a line, each followed by a comma */
 
-/* Local. Those of this rank; times from rank 0's `zero` on. node: where it runs. */
+/* Local. Writes this rank's events. zero: the time on rank 0's clock that becomes 0. node: name of
+ * the rank's node. */
 void trace_events(FILE *f, const Trace *t, int rank, const char *node, double zero);
 #endif

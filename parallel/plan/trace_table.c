@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "parallel/plan/trace.h"
 
-/* Rows in the order of the table. Weights go to where they are needed, their gradients to where
- * they are kept, beside the layers: they can be hidden under any of them. */
+/* Rows in the order of the table. Gathers of weights and reductions of their gradients have rows of
+ * their own: any layer may hide them. */
 static const char *const names[] = {"embedding", "qkv",   "attn_out", "up",      "down",
                                     "norms",     "head",  "loss",     "weights", "gradients",
                                     "replicas",  "votes", "others"};
@@ -22,7 +22,7 @@ static bool begins(const char *what, const char *word) {
 static const char *layer_of(const char *what) {
     if (begins(what, "w of ") || begins(what, "new weights")) return "weights";
     if (begins(what, "dw of ") || begins(what, "gradient")) return "gradients";
-    if (begins(what, "group")) return "votes"; // did a signal come?
+    if (begins(what, "group")) return "votes"; // on whether a signal came
     if (has(what, "norm")) return "norms";
     if (has(what, "loss")) return "loss";
     for (int i = 0; i < N_NAMES; i++)
@@ -43,7 +43,7 @@ static void add_span(TraceLayer row[N_NAMES], const TraceSpan *s) {
     r->exposed += trace_exposed(s);
 }
 
-/* What one rank tells the others. */
+/* One rank's table, which all ranks gather. */
 typedef struct Part {
     TraceLayer row[N_NAMES];
     double kernels[TRACE_STEPS];

@@ -4,15 +4,15 @@
 #include "base/mem.h"
 #include "parallel/plan/trace.h"
 
-/* Rows of a process in a viewer. Collectives of one group get a row, those that are in flight at
- * the same time one each: what overlaps in a row is not drawn. */
+/* Rows of a process in a viewer. Collectives of one group share a row, except those in flight at
+ * the same time, which get one each: a viewer does not draw events that overlap in a row. */
 enum { ROW_COMPUTE, ROW_EXPOSED, ROW_GROUPS, MAX_ROWS = 64 };
 
 typedef struct Rows {
     int n;
     struct {
         char label[16]; // of a group
-        double busy;    // until
+        double busy;    // end of the row's last event
     } row[MAX_ROWS];
 } Rows;
 

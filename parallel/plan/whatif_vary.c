@@ -20,7 +20,7 @@ static const struct {
 
 /* ---- one value */
 
-/* So many threads of those for which the numbers of the machine hold. */
+/* Scales the machine's rates to fewer threads than they hold for. */
 static bool set_threads(Machine *m, Space *s, double threads, Err *e) {
     double part = threads / m->threads;
     if (part > 1)
@@ -38,7 +38,7 @@ static bool set_machine(const WhatIf *w, double x, Space *s, Machine *m, Err *e)
     return true;
 }
 
-/* As many heads as their size allows; the MLP and the key heads keep their shares. */
+/* The size of a head stays; the numbers of heads and of key heads and the MLP grow alike. */
 static bool set_channels(Config *c, int64_t channels, Err *e) {
     int64_t heads = channels / config_head_size(c), each = c->heads / c->kv_heads;
     c->ffn = (int64_t)llround((double)c->ffn * (double)channels / (double)c->channels);
@@ -47,7 +47,7 @@ static bool set_channels(Config *c, int64_t channels, Err *e) {
     return config_check(c, e);
 }
 
-/* A step of so many sequences as there were, or as many as the batch makes. */
+/* The batch keeps its tokens, rounded down to whole sequences of the new length. */
 static bool set_seq(Space *s, int64_t seq, Err *e) {
     int64_t batch = s->shape.batch / seq * seq;
     if (batch == 0)
@@ -99,7 +99,7 @@ static bool unknown(const WhatIf *w, const char *name, Err *e) {
     for (int i = 0; i < w->machine.n_levels; i++) names[n++] = w->machine.level[i].name;
     names[n++] = "latency", names[n++] = "port_rate";
     for (int i = 0; i < MAX_OF_MACHINE && machine_number(&w->machine, i, &of[i]); i++) {
-        of_levels += strchr(of[i].name, '.') != NULL; // which come last
+        of_levels += strchr(of[i].name, '.') != NULL; // the levels' numbers come last
         names[n++] = of[i].name;
     }
     size_t stem = strlen(name) > 5 ? strlen(name) - 5 : 0;
@@ -153,8 +153,8 @@ static bool find_number(WhatIf *w, const char *name, Err *e) {
     return unknown(w, name, e);
 }
 
-/* LOW and HIGH. A unit may be written once, at the end (not so the k of a number); rates of levels
- * without one are bits, as networks are sold. */
+/* Reads LOW and HIGH. The unit may be given once, at the end; but the k of a whole number holds for
+ * that number alone. Rates of levels without a unit are in bits, as networks are sold. */
 static bool read_ends(WhatIf *w, const char *text, double *low, double *high, Err *e) {
     char first[64], last[64];
     const char *dots = strstr(text, "..");
@@ -190,6 +190,7 @@ static double rounded(const WhatIf *w, double x) {
     return fmax(1, round(x / unit)) * unit;
 }
 
+/* Adds a value, unless rounding makes it equal to the last one. */
 static void put(WhatIf *w, double x) {
     x = rounded(w, x);
     if (w->n == 0 || x > w->value[w->n - 1])
@@ -198,7 +199,7 @@ static void put(WhatIf *w, double x) {
         w->merged++;
 }
 
-/* False where all values are the same one, and more were asked for. */
+/* Lists the values. False: LOW and HIGH differ and all values are rounded to the same one. */
 static bool put_all(WhatIf *w, double low, double high, int points, Err *e) {
     char unit[64];
     w->n = w->merged = 0;

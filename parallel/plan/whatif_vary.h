@@ -21,8 +21,8 @@
 
 enum { WHATIF_POINTS = 257, WHATIF_SCHEMES = 8 };
 
-/* The numbers that are none of a description, what ranks send at a level, and those of a
- * description. */
+/* What varies: a number of the run (VARY_BATCH to VARY_FLOPS), the rate of a level (VARY_LEVEL), or
+ * another number of the machine's description (VARY_MACHINE). */
 typedef enum {
     VARY_BATCH,
     VARY_SEQ,
@@ -35,19 +35,19 @@ typedef enum {
 } VaryKind;
 
 typedef struct WhatIf {
-    Space space;        // shape, and what is free; p and only are set for each value
-    Machine machine;    // as it is
-    const char *layout; // "auto" or the only one
+    Space space;                        // p and only are set for each value
+    Machine machine;                    // before the number varies
+    const char *layout;                 // "auto", or a SPEC: the only layout
     const char *scheme[WHATIF_SCHEMES]; // to compare with: a named scheme, or a SPEC
     int n_schemes;
     // whatif_vary sets these
     VaryKind kind;
-    int level, number;       // of VARY_LEVEL; of VARY_MACHINE
-    bool ranks_vary;         // with it
-    Quantity as;             // how it is written:
-    char name[40], like[64]; // its name, and its values
+    int level, number;       // VARY_LEVEL: index of the level; VARY_MACHINE: machine_number's i
+    bool ranks_vary;         // with the number
+    Quantity as;             // kind of the number
+    char name[40], like[64]; // its name; a value as it was given, whose unit others are printed in
     double value[WHATIF_POINTS];
-    int n, merged; // values, and how many more are one of these, rounded
+    int n, merged; // values; further ones that rounding made equal to one of these
 } WhatIf;
 
 typedef struct WhatIfPoint {
@@ -62,16 +62,16 @@ typedef struct WhatIfPoint {
 /* Local, pure. Reads NAME=LOW..HIGH; points 0: doublings. False when a value of it cannot be, or
  * with the nearest name. */
 bool whatif_vary(WhatIf *w, const char *text, int points, Err *e);
-/* Local. Searches at the i-th value. False when the layout or a scheme is none of so many ranks. */
+/* Local. Searches at the i-th value. False: the layout or a scheme does not fit the ranks'
+ * number. */
 bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e);
 
 /* Local, pure. "83.2 Gb/s". */
 const char *whatif_value(const WhatIf *w, int i, char buf[64]);
-/* Local, pure. What values of it are whole numbers of: "sequences of 1024"; "" where they are
- * any. */
+/* Local, pure. The unit of which values are whole multiples: "sequences of 1024"; "": any value. */
 const char *whatif_unit(const WhatIf *w, char buf[64]);
-/* Local, pure. What makes two choices one to the eye: SPEC and overlap; where the number of ranks
- * varies, without the size of the outermost axis, which follows from it: "d.x8+sp bulk". */
+/* Local, pure. SPEC and overlap; choices with the same text are shown as the same. If the number of
+ * ranks varies, without the size of the outermost axis, which follows from it: "d.x8+sp bulk". */
 const char *whatif_form(const WhatIf *w, const Choice *c, char buf[96]);
 
 #endif
