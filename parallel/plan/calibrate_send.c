@@ -50,7 +50,7 @@ static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
 }
 
 int64_t calibrate_send_bytes(int64_t bytes) {
-    return 2 * (bytes + 4096); // with up to 1000 ranks, whose blocks have a float at least
+    return 2 * (bytes + 4096); // 4096: a block has a float at least, of up to 1000 ranks
 }
 
 static void send_once(void *ctx) {

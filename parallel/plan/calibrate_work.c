@@ -166,7 +166,7 @@ static void measure(Meter *m, Job *j, double *busy, bool first) {
     j->few_seconds = fmin(j->few_seconds, meter_run(m, work_once, j, about, repeats, true).mean);
 }
 
-/* Of a matmul whose call is long enough to tell; else 0. */
+/* Of a matmul whose call is long enough for the clock; 0 of other works. */
 static double seconds_per_flop(const Job *j) {
     Work w = j->work;
     w.rows = j->rows;

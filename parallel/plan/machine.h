@@ -61,7 +61,7 @@ typedef struct Machine {
     int n_levels;
     Level level[MAX_LEVELS]; // innermost first; the last one holds all ranks
     double flops[2];         // FLOP/s of large matmuls of a rank, in fp32 and bf16
-    double flops_half;       // smallest dimension of a matmul that reaches half of it
+    double flops_half;       // smallest dimension of a matmul that reaches half of flops
     int sms;                 // multiprocessors of a GPU: its bf16 matmuls are priced by their
                              // waves (gpu_matmul.h), not by flops_half; 0: unknown
     double memory_rate;      // bytes/s per rank
@@ -101,7 +101,7 @@ bool machine_high_latency(const Machine *m, const SendGroup *g);
 Machine machine_low_latency(const Machine *m);
 /* Local, pure. PriceShape.kernels for this machine: CUDA's table of sizes, or NULL. */
 const Kernels *machine_kernels(const Machine *m, bool bf16);
-/* Local, pure. Do so many bytes fit into the memory of a rank? */
+/* Local, pure. Do these bytes fit into the memory of a rank? */
 static inline bool machine_fits(const Machine *m, int64_t bytes) {
     return m->memory == 0 || bytes <= m->memory;
 }

@@ -7,7 +7,7 @@
  *     threads        = 4                  of a rank's team
  *     flops_fp32     = 400G               that large matmuls reach, a rank
  *     flops_bf16     = 800G
- *     flops_half     = 16                 smallest dimension of a matmul that reaches half of it
+ *     flops_half     = 16                 smallest dimension of a matmul that reaches half of flops
  *     multiprocessors = 132               of a GPU; its bf16 matmuls are then priced by their waves
  *     memory         = 32GiB              a rank may take
  *     memory_rate    = 20GB/s             a rank

@@ -95,7 +95,7 @@ static bool read_file(Machine *m, FILE *f, Err *e) {
     return ok;
 }
 
-/* The message for what is neither a file nor a preset. */
+/* The message for a name that is neither that of a file nor that of a preset. */
 static bool not_found(const char *given, const char *name, const char *const *names, Err *e) {
     const char *near = opt_nearest(name, names, N_PRESETS), *colon = strchr(given, ':');
     char hint[96] = "";
