@@ -4,13 +4,19 @@
  *   backward  dh1 [T/x, C]  <- reduce_scatter x - dh1 [T, C] +x <- matmul w' -   dqkv [T, N/x]
  *                                                  dw [C, N/x] <- matmul h1' -   dqkv [T, N/x]
  *
- * A gradient may differ in type from its value: a sum is pending, or it is still whole where the
- * value is sharded. It is brought to the value's type before a kernel reads it (`gradient_as`);
- * collectives pass it on, and gradients of one type are added as they are. So a collective has no
- * derivative of its own: the reduce-scatter above is what redistributing [T, C] +x to [T/x, C]
- * takes.
- * Gradients of parameters end in the type in which they are stored; where that is not sharded over
- * the data-parallel ranks, their sum stays pending until the last micro-batch (sums.c).
+ * The type of a gradient may differ from the type of its value: the gradient has a pending sum, as
+ * dh1 [T, C] +x, or is whole where the value is sharded. gradient_as() redistributes a gradient to
+ * the type of its value before a kernel reads it. The derivative of a collective passes the
+ * gradient on unchanged. Two gradients of one value are added first and reduced once. So no
+ * collective has a derivative of its own: the reduce_scatter above is the redistribution of
+ * dh1 [T, C] +x to [T/x, C]. Megatron-LM's conjugate operators follow from this: f (identity
+ * forward, all_reduce backward) without sequence parallelism, g (all_gather forward,
+ * reduce_scatter backward) with it.
+ *
+ * The gradient of a parameter ends in the type in which it is stored. Along axes of data
+ * parallelism that do not shard the stored gradient, its sum stays pending until the last
+ * micro-batch (sums.c).
+ *
  * Source: reverse-mode differentiation; Xu et al. 2021 (GSPMD) for the pending sums.
  */
 #include <assert.h>
@@ -34,8 +40,9 @@ static int gradient_like(Program *p, int t) {
     return g;
 }
 
-/* Gradient g in the type of tensor t. The label of the collective (--count): a reduction has that
- * of the sum, given where it arose; a gather has `what`. */
+/* Redistributes gradient g to the type of tensor t. Label of the collective, as in --count: for a
+ * reduction the label of the pending sum ("dx of qkv"), which g got where the sum arose; for a
+ * gather `what`, or g's label where `what` is NULL. */
 static int gradient_as(Program *p, int g, int t, const char *what) {
     Dist want = gradient_type(p, t);
     const char *own = p->tensor[g].what;
@@ -63,7 +70,7 @@ void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
     int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);
     p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
-    p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // x's own size: g's padding may differ
+    p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // K with the padding of x, not of w
     int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
     p->tensor[w].what = linear_what_like(y_of, WHAT_DW);
     p->tensor[w].size[0] = p->tensor[op->in[1]].size[0];
@@ -71,10 +78,10 @@ void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[1], w);
 }
 
-/* ---- what acts on each token by itself ---- */
+/* ---- biases, positions, elementwise operations, attention, norms ---- */
 
-/* The gradient of a vector parameter (or the table of positions), from dy whose tokens are sharded:
- * the sum over those axes is pending. */
+/* The gradient of a vector parameter, or of wpe [S, C]: a sum over the tokens of dy = in[0]. Along
+ * the axes that shard these tokens the sum is pending. */
 static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, int vector,
                             int *grads) {
     StepTensor v = p->tensor[vector];
@@ -92,7 +99,8 @@ void vector_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[0], g);
 }
 
-/* dx = kind(dy[, x[, y, also]]). */
+/* Operations of one operand. The backward kernel reads dy; of all but rope also x; of attention
+ * also its results y and lse. */
 void unary_rule(Program *p, const Op *op, int g, int *grads) {
     static const OpKind kinds[] = {[OP_ROPE] = OP_ROPE_BACKWARD,
                                    [OP_ATTENTION] = OP_ATTENTION_BACKWARD,
@@ -111,8 +119,10 @@ void add_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[1], g);
 }
 
-/* dx of a norm needs two sums over all features, of which a rank has its part: their sum is
- * pending. With --exact it has those of its panels, which are added where dx is made, in order. */
+/* dx of a norm needs two sums over the C features of each token. A rank with C/y of the features
+ * has one term of each sum: [2, T] +y is pending and is all-reduced. With --exact a rank has the
+ * two sums of each of its panels: [2P/y, T] is gathered, and norm_backward adds the panels in their
+ * order. */
 void norm_rule(Program *p, const Op *op, int g, int *grads) {
     int x = op->in[0], mean_rstd = op->in[1], weight = op->in[2];
     g = gradient_as(p, g, op->out, NULL);
@@ -136,8 +146,10 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, x, EMIT(p, OP_NORM_BACKWARD, dx, g, x, mean_rstd, weight, sums));
 }
 
-/* ---- the ends of the model ---- */
+/* ---- embedding and loss ---- */
 
+/* dwte: row v is the sum of dx over the tokens v. Along the axes that shard the tokens the sum is
+ * pending. */
 void embedding_rule(Program *p, const Op *op, int g, int *grads) {
     StepTensor w = p->tensor[op->in[0]];
     g = gradient_as(p, g, op->out, "dx of embedding");
@@ -149,7 +161,7 @@ void embedding_rule(Program *p, const Op *op, int g, int *grads) {
 }
 
 void loss_rule(Program *p, const Op *op, int g, int *grads) {
-    (void)g; // 1 / tokens: the scale of the loss
+    (void)g; // a constant, the `scale` of model_step: the kernel multiplies by it
     int d = gradient_like(p, op->in[0]);
     dist_name(p->tensor[d].dist.name, "dlogits");
     EMIT(p, OP_LOSS_BACKWARD, d, op->in[0], op->in[1], op->also);
@@ -160,7 +172,7 @@ void pass_on_rule(Program *p, const Op *op, int g, int *grads) {
     add_gradient(p, grads, op->in[0], g);
 }
 
-/* ---- the walk ---- */
+/* ---- the walk over the list, in reverse ---- */
 
 static bool made_by_collective(const Program *p, int t) {
     int i = p->n_ops - 1;
@@ -168,22 +180,25 @@ static bool made_by_collective(const Program *p, int t) {
     return op_info(p->op[i].kind)->collective;
 }
 
-/* The stored gradient of a parameter adds up over micro-batches: kernels add to it, collectives do
- * not. */
-static void store(Program *p, int g, int parameter) {
+/* Makes tensor g the stored gradient of a parameter, which accumulates over micro-batches. A kernel
+ * that makes g adds to the stored gradient itself. A collective overwrites its result, so after a
+ * collective an OP_ACCUMULATE adds. */
+static void store_gradient(Program *p, int g, int parameter) {
     if (made_by_collective(p, g)) g = EMIT(p, OP_ACCUMULATE, program_tensor_like(p, g), g);
     p->tensor[g].storage = STORAGE_GRADIENT;
     p->tensor[g].parameter = p->tensor[parameter].parameter;
 }
 
-/* Gradient g sharded as `to`; what is pending along other axes (data parallel) stays so. */
+/* Redistributes gradient g to the sharding of `to`. Along axes that do not shard `to` (data
+ * parallel) the sum stays pending. */
 static int shard_gradient(Program *p, int g, Dist to, const char *what) {
     to.partial = axes_without(p->tensor[g].dist.partial, to.shard[0]);
     return program_redistribute(p, g, &to, what);
 }
 
-/* The gradient of a matrix: first the local block, then the flat part of it that this rank stores
- * (the block itself without z, zero2 and zero3). */
+/* Shards the gradient of a matrix in two steps: to the block of the matrix that this rank holds,
+ * [K/y, N/x], then to the flat part of the block that this rank stores (over z, with zero2 and
+ * zero3 also over d; else the whole block). */
 static int store_matrix(Program *p, int g, int weight) {
     const char *what = p->tensor[g].what;
     Dist block = gradient_type(p, weight), part;
@@ -194,9 +209,10 @@ static int store_matrix(Program *p, int g, int weight) {
     return shard_gradient(p, g, part, what);
 }
 
-/* A layer's gradients are stored when its backward ends; those outside of the layers in the end.
- * t: any tensor of the layer. Tensors of a layer follow each other, so its first one is found by
- * walking back. The table of positions has no flat parts, like a vector. */
+/* Stores the gradients of a layer's parameters, when the backward of the layer ends; gradients of
+ * parameters outside of the layers at the end of the list. n: tensors of the forward pass. t: any
+ * tensor of the layer. Tensors of a layer are consecutive, so the loop walks back from t to the
+ * first one. wpe [S, C] has no flat parts and is stored like a vector. */
 static void store_layer(Program *p, int *grads, int n, int t) {
     int layer = p->tensor[t].layer;
     while (t > 0 && (layer < 0 || p->tensor[t - 1].layer == layer)) t--;
@@ -205,7 +221,7 @@ static void store_layer(Program *p, int *grads, int n, int t) {
         if (w->storage != STORAGE_PARAMETER || grads[t] < 0 || w->layer != layer) continue;
         if (w->dist.n_dims == 2 && strcmp(w->dist.dim[0], "S") != 0)
             grads[t] = store_matrix(p, grads[t], t);
-        store(p, grads[t], t);
+        store_gradient(p, grads[t], t);
     }
 }
 
@@ -213,7 +229,7 @@ void program_differentiate(Program *p) {
     int n_ops = p->n_ops, n = p->n_tensors;
     int *grads = mem_alloc((size_t)n * sizeof *grads);
     for (int i = 0; i < n; i++) grads[i] = -1;
-    grads[p->result] = p->result;
+    grads[p->result] = p->result; // any tensor: loss_rule does not read it
     p->phase = PHASE_BACKWARD;
     for (int i = n_ops - 1; i >= 0; i--) {
         Op op = p->op[i];

@@ -15,26 +15,29 @@
  *   s    = norm_merge  s                            + s    = norm_merge  s
  *   h1   = norm    x, s, ln1.weight, ln1.bias       + h1   = norm    x, s, ln1.weight, ln1.bias
  *
- * `+` marks what is fused (Op.fused), as in listings. No collective may lie between the two. A
- * group stands where its last member stood, so that all operands are there. Values between members
- * stay in the list: most are read again in backward. Without fusion (ModelShape.unfused) only what
- * is ALWAYS in one kernel joins.
+ * `+` marks an operation that runs in the kernel of the operation before it (Op.fused), as in
+ * listings. Operations of one kernel are a group. A group never extends across a collective: the
+ * bias of a row-parallel layer is added to the complete sum. A group moves to the place of its last
+ * member, where all operands of all members have been made. Values between members stay in the list
+ * as tensors: backward reads most of them. Without fusion (ModelShape.unfused) only pairs that are
+ * marked ALWAYS join.
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* How an operation joins a group by the kind of the group's first one. */
+/* The condition on which an operation joins a group. */
 enum {
-    READS = 1,  // it reads a result of the group
-    BESIDE = 2, // it reads the first operand of the group's first one
-    ALWAYS = 4  // it has no kernel of its own, or adds to a stored gradient
+    READS = 1,  // the operation reads a result of the group
+    BESIDE = 2, // the operation reads the first operand of the group's first operation
+    ALWAYS = 4  // also without fusion: it has no kernel of its own, or adds to a stored gradient
 };
 
+/* [kind of the group's first operation][kind of the operation that joins]; 0: does not join. */
 static const uint8_t joining[N_OP_KINDS][N_OP_KINDS] = {
     [OP_MATMUL] = {[OP_BIAS] = READS, [OP_ADD] = READS, [OP_ACT] = READS},
     [OP_MATMUL_BT] = {[OP_ACT_BACKWARD] = READS},
-    [OP_MATMUL_AT] = {[OP_ADD] = READS | ALWAYS}, // of chunks
-    // statistics of the residual stream: whole_rows
+    [OP_MATMUL_AT] = {[OP_ADD] = READS | ALWAYS}, // dwte of chunks
+    // residual add and norm: where has_whole_rows()
     [OP_BIAS] = {[OP_ADD] = READS,
                  [OP_NORM_STATISTICS] = READS,
                  [OP_NORM_MERGE] = READS,
@@ -49,9 +52,9 @@ static const uint8_t joining[N_OP_KINDS][N_OP_KINDS] = {
     [OP_LOSS_STATISTICS] = {[OP_LOSS] = READS, [OP_LOSS_BACKWARD] = READS},
     [OP_EMBEDDING] = {[OP_POSITION] = READS},
     [OP_EMBEDDING_BACKWARD] = {[OP_ADD] = READS | ALWAYS},
-    [OP_BIAS_BACKWARD] = {[OP_MATMUL_AT] = BESIDE}, // where kernels sum the columns of dy beside dw
+    [OP_BIAS_BACKWARD] = {[OP_MATMUL_AT] = BESIDE}, // if bias_with_dw
 };
-enum { REACH = 24 }; // operations back in the list that a group is looked for
+enum { REACH = 24 }; // a group begins at most so many operations before one that joins
 
 typedef struct Fuse {
     Program *p;
@@ -66,6 +69,7 @@ static bool reads(const Op *op, int tensor) {
     return false;
 }
 
+/* Has a group a member of this kind? */
 static bool has(const Fuse *f, int group, OpKind kind) {
     for (int i = group; i <= f->last[group]; i++)
         if (f->group[i] == group && f->p->op[i].kind == kind) return true;
@@ -80,34 +84,37 @@ static bool reads_group(const Fuse *f, int group, const Op *op) {
     return false;
 }
 
-/* Does an operation in between, of no member, read what the group makes? Then the group may not
- * move. */
+/* Does an operation between the group's first member and i that is no member read a result of the
+ * group? Then the group cannot move to i, behind that reader. */
 static bool read_before(const Fuse *f, int group, int i) {
     for (int k = group + 1; k < i; k++)
         if (f->group[k] != group && reads_group(f, group, &f->p->op[k])) return true;
     return false;
 }
 
-/* Is bias i of a row-parallel layer? It is added with the residual stream, where the matmul's own
- * addend is not the residual stream but the panels before (panels.c). */
+/* Does the residual add follow bias i, as in a row-parallel layer? Then the bias does not join a
+ * matmul in panels (panels.c), whose addend is the sum of the panels before: bias and residual add
+ * are a kernel of their own. */
 static bool before_residual(const Fuse *f, int i) {
     const Op *next = &f->p->op[i + 1];
     return i + 1 < f->p->n_ops && next->kind == OP_ADD && reads(next, f->p->op[i].out);
 }
 
-/* Does the kernel of a group with this member have whole rows of features or logits? With --exact
- * their statistics are those of panels. */
+/* Does a kernel with this member compute statistics of whole rows of features or logits? With
+ * --exact statistics are of panels, so these kinds are not fused. */
 static bool of_whole_rows(OpKind member) {
     return member == OP_NORM_STATISTICS || member == OP_NORM_MERGE || member == OP_NORM ||
            member == OP_NORM_BACKWARD || member == OP_LOSS || member == OP_LOSS_BACKWARD;
 }
 
-/* A kernel for whole rows of the residual stream and their norm. */
-static bool whole_rows(const Program *p, const Op *statistics) {
+/* Has this rank whole rows of the residual stream, [T/.., C]? The kernel of residual add and norm
+ * needs them. */
+static bool has_whole_rows(const Program *p, const Op *statistics) {
     const StepTensor *x = &p->tensor[statistics->in[0]];
     return x->dist.shard[1].n == 0;
 }
 
+/* Does operation i join a group, given by its first member? */
 static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     const Op *a = &f->p->op[group], *b = &f->p->op[i];
     const Layout *layout = f->p->layout;
@@ -119,7 +126,7 @@ static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     if (b->kind == OP_BIAS && has(f, group, OP_ADD) && before_residual(f, i)) return false;
     bool residual = a->kind == OP_BIAS || a->kind == OP_ADD;
     if (residual && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
-    if (residual && b->kind == OP_NORM_STATISTICS && !whole_rows(f->p, b)) return false;
+    if (residual && b->kind == OP_NORM_STATISTICS && !has_whole_rows(f->p, b)) return false;
     if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
     bool operands = how & BESIDE ? reads(b, a->in[0]) : reads_group(f, group, b);
     return operands && !read_before(f, group, i);
@@ -135,6 +142,8 @@ static void emit_group(Program *p, const Op *old, const Fuse *f, int group) {
     }
 }
 
+/* Each kernel joins the nearest group before it, or begins a group. bias_with_dw: the kernel of a
+ * wgrad can sum the columns of dy, the gradient of the bias. */
 static void find_groups(Fuse *f, bool bias_with_dw) {
     for (int i = 0; i < f->p->n_ops; i++) {
         const Op *op = &f->p->op[i];

@@ -2,22 +2,29 @@
  * one kernel, which communicates while it multiplies.
  *
  *   before                                      after
- *   h    = all_gather x  h                      h    = all_gather x  h
- *   up   = matmul  h, up.weight                 up   = & matmul  h, up.weight
- *   up   = bias    up, up.bias                  up   = + bias    up, up.bias
+ *   h    = all_gather x  h                    & h    = all_gather x  h
+ *   up   = matmul  h, up.weight               + up   = matmul  h, up.weight
+ *   up   = bias    up, up.bias                + up   = bias    up, up.bias
  *
  *   down = matmul  act, down.weight             down = matmul  act, down.weight
- *   down = reduce_scatter x  down               down = & reduce_scatter x  down
+ *   down = reduce_scatter x  down             & down = reduce_scatter x  down
  *
- * all_gather: no rank has the whole of h in memory. The matmul packs the rows of each rank where
- * that rank has them, its own first; where dgrad and wgrad read the same whole, both are in the
- * kernel. On devices rows are copied while the matmul runs. reduce_scatter: the partial sum is in
- * no rank's memory. Rows that another rank sums are stored in a slot of its memory, which is the
- * memory of `down` there, and the rank's own come last; then each rank adds its slots in the order
- * of ranks. So neither changes a sum.
+ * As in listings, `&` marks a collective that runs in the kernel of a matmul, `+` an operation that
+ * runs in the kernel of the operation before it.
  *
- * Fused are matmuls of layers along tokens, where nothing else reads what the collective brings or
- * takes. Source: FLUX (Chang et al. 2024).
+ * all_gather: the gathered h is never stored. The matmul packs rows of h out of the memory of the
+ * rank that holds them, its own rank's rows first. Where dgrad and wgrad read the same gathered
+ * tensor, both are in the kernel. On devices h is stored, and its rows are copied while the matmul
+ * runs.
+ *
+ * reduce_scatter: the partial sum is never stored as a whole. The matmul stores rows that belong to
+ * another rank in a slot of that rank's memory (the memory of `down` there), and computes the rows
+ * of its own rank last. Then each rank adds its slots in the order of ranks. Neither kernel changes
+ * the order of a sum.
+ *
+ * Fused are collectives along tokens of matmuls in layers, where only these matmuls read the result
+ * of the all_gather, or only the reduce_scatter reads the result of the matmul. Source: FLUX (Chang
+ * et al. 2024).
  */
 #include <string.h>
 
@@ -29,14 +36,15 @@ typedef struct Fuse {
     const Op *old;
     int n_ops;
     Uses uses;
-    int *with; // [operations] of a matmul: its collective; of that: its first matmul; -1
+    int *with; // [operations] of a matmul: its collective; of a collective: its first matmul; -1
 } Fuse;
 
-static bool is_matmul(const Op *op) {
+/* Is an operation the matmul of a layer, not of the head? */
+static bool is_layer_matmul(const Op *op) {
     return op->layer >= 0 && op_is_matmul(op);
 }
 
-/* Has a tensor rows of tokens that lie together? */
+/* Is a tensor a temporary of contiguous rows of tokens, in the dtype of matmuls? */
 static bool has_rows(const Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
     return strcmp(x->dist.dim[0], "T") == 0 && x->parent < 0 && x->bytes == p->elem_bytes &&
@@ -47,26 +55,29 @@ static int kernel_end(const Fuse *f, int i) {
     return op_kernel_end(f->old, f->n_ops, i);
 }
 
+/* Fuses reduce_scatter i with the matmul that makes its operand, if nothing else is fused into that
+ * matmul and nothing else reads its result. */
 static void find_scatter(Fuse *f, int i) {
     const Op *op = &f->old[i];
     int maker = f->uses.maker[op->in[0]];
     if (op->dim != 0 || !has_rows(f->p, op->in[0]) || maker < 0) return;
     bool alone = !f->old[maker].fused && kernel_end(f, maker) == maker + 1;
-    if (!alone || !is_matmul(&f->old[maker]) || f->uses.readers[op->in[0]] != 1) return;
+    if (!alone || !is_layer_matmul(&f->old[maker]) || f->uses.readers[op->in[0]] != 1) return;
     f->with[i] = maker, f->with[maker] = i;
 }
 
-/* Can matmul i read the blocks of x? The sum of a wgrad takes rows two by two where it is of
- * bf16. */
+/* Can matmul i read tensor x in blocks of `rows` rows, one of each rank? A wgrad sums over these
+ * rows, in bf16 by groups of rows, so there a block has a multiple of 32. */
 static bool reads_blocks(const Fuse *f, int i, int x, int64_t rows) {
     const Op *op = &f->old[i];
-    if (!is_matmul(op) || op->fused || f->with[i] >= 0) return false;
+    if (!is_layer_matmul(op) || op->fused || f->with[i] >= 0) return false;
     if (op->kind != OP_MATMUL_AT) return op->in[0] == x;
     bool adds = op->adds && op->in[op->n_in - 1] == x;
     return (op->in[0] == x) != (op->in[1] == x) && !adds && (!f->p->shape->bf16 || rows % 32 == 0);
 }
 
-/* Of an all_gather: all that read its result are matmuls, one behind the other. */
+/* Fuses all_gather i with the matmuls that read its result, if these are all of its readers and
+ * follow each other in the list. */
 static void find_gather(Fuse *f, int i) {
     const Op *op = &f->old[i];
     int first = i + 1, left = f->uses.readers[op->out], end;
@@ -80,6 +91,7 @@ static void find_gather(Fuse *f, int i) {
     for (int k = first; k < end; k = kernel_end(f, k)) f->with[k] = i;
 }
 
+/* Appends operation i of the old list. */
 static void append(Fuse *f, int i, bool fused) {
     program_append(f->p, &f->old[i]);
     f->p->op[f->p->n_ops - 1].fused = fused;
@@ -97,7 +109,7 @@ void program_fuse_collectives(Program *p, bool on_device) {
     p->copied = on_device;
     for (int i = 0; i < f.n_ops; i++) {
         int with = f.with[i];
-        if (with >= 0 && op_info(f.old[i].kind)->collective) continue; // beside its matmul
+        if (with >= 0 && op_info(f.old[i].kind)->collective) continue; // appended with its matmul
         bool gather = with >= 0 && f.old[with].kind == OP_ALL_GATHER;
         if (gather && f.with[with] == i) append(&f, with, false);
         append(&f, i, gather || f.old[i].fused);

@@ -9,11 +9,11 @@
  *                                z   = gelu y
  *                                z2  = gelu y2
  *
- * Weights are gathered once for both. A gradient of a weight is one sum of both: what the second
- * half makes is added to what the first has made, in the order of the list, before anything else
- * reads it. So both halves send what the whole would. Losses are one tensor, of which each half has
- * its rows. The scheduler does the rest. Source: alternating half-batches are those of Oases (Li et
- * al. 2023) and of Domino (Wang et al. 2024).
+ * A weight is gathered once for both halves. The gradient of a weight is one sum over both halves:
+ * the second half's kernel adds to the first half's result before any other operation reads the
+ * sum. So both halves together send the bytes of the whole micro-batch. Losses are one tensor: each
+ * half makes half of its rows. The overlap itself is found by the scheduler. Source: alternating
+ * half-batches are those of Oases (Li et al. 2023) and of Domino (Wang et al. 2024).
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
@@ -21,9 +21,9 @@
 typedef struct Halves {
     Program *p;
     const Op *old;
-    int *now;     // [tensors] what stands for it: itself, or the sum of both halves
-    int *second;  // [tensors] of the second half; -1: none yet
-    bool *shared; // [tensors] of both halves: parameters, gathered weights, their gradients
+    int *now; // [tensors] the tensor that is read in its place: itself, or the sum of both halves
+    int *second;  // [tensors] the same value of the second half; -1: none yet
+    bool *shared; // [tensors] is one for both halves: parameters, gathered weights, their gradients
     int64_t T;    // local tokens of a half
 } Halves;
 
@@ -32,8 +32,8 @@ static bool of_tokens(const StepTensor *t) {
     return step_tensor_tokens(t) >= 0;
 }
 
-/* Tokens of the second half follow those of the first, in the model's inputs as in the losses of
- * both. */
+/* The tensor of the second half with the value of t. Its tokens follow the T tokens of the first
+ * half, in the model's inputs and in the losses of both halves. */
 static int second_of(Halves *h, int t) {
     if (h->second[t] >= 0) return h->second[t];
     int c = h->second[t] = program_tensor_copy(h->p, t), parent = h->p->tensor[t].parent;
@@ -44,7 +44,7 @@ static int second_of(Halves *h, int t) {
     return c;
 }
 
-/* Itself, or as rows of one. */
+/* Is tensor t shared by both halves, or rows of a tensor that is? */
 static bool is_shared(const Halves *h, int t) {
     int parent = h->p->tensor[t].parent;
     return h->shared[t] || (parent >= 0 && h->shared[parent]);
@@ -63,7 +63,8 @@ static bool read_in(const Halves *h, int t, int i, int end) {
     return false;
 }
 
-/* Does a kernel read and make nothing but what both halves share? */
+/* Do operations [i, end), a kernel or a collective, read and make only tensors that both halves
+ * share? Such as the gather of a weight: it runs once. */
 static bool runs_once(const Halves *h, int i, int end) {
     for (int k = i; k < end; k++) {
         const Op *op = &h->old[k];
@@ -80,8 +81,9 @@ static void emit_first(Halves *h, const Op *op) {
     program_append(h->p, &one);
 }
 
-/* A gradient of a weight: out is the sum of what both halves make; where it is stored, both are. An
- * operation that adds already adds to that of the first half in place of its own addend. */
+/* Operation op of the second half makes the gradient of a weight: it becomes the sum of both
+ * halves, by adding to the first half's result. An OP_ADD has an addend already, the sum so far
+ * (chunks of the head): the first half's result contains this sum and replaces it. */
 static void add_gradient(Halves *h, Op *op) {
     int first = op->out, sum = program_tensor_copy(h->p, first);
     bool added = false;
@@ -92,7 +94,8 @@ static void add_gradient(Halves *h, Op *op) {
     share(h, sum);
 }
 
-/* Operation i of a kernel that ends before `end`. */
+/* Appends operation i for the second half. end: index after the last operation of its kernel. A
+ * value without tokens that the same kernel reads is a term of a gradient, of one half alone. */
 static void emit_second(Halves *h, int i, int end) {
     Op two = h->old[i];
     for (int k = 0; k < two.n_in; k++) {
@@ -107,7 +110,8 @@ static void emit_second(Halves *h, int i, int end) {
     program_append(h->p, &two);
 }
 
-/* The losses of both halves: where each half's were, and their rows, are rows of them now. */
+/* Makes one tensor of the losses of both halves the program's result. The first half's losses, and
+ * rows of them, become rows of this tensor; second_of() makes those of the second half. */
 static void join_losses(Program *p) {
     int one = p->result, n = p->n_tensors, both = program_tensor_copy(p, one);
     p->tensor[both].size[0] *= 2;
@@ -120,7 +124,7 @@ void program_halves(Program *p) {
     int n = p->n_ops;
     Halves h = {.p = p, .old = p->op, .T = step_tensor_local(p, &p->tensor[p->result], 0)};
     join_losses(p);
-    // gradients of both are made on the way, one for each that there is
+    // second_of() makes a tensor at most for each tensor, add_gradient() for each operation
     size_t tensors = (size_t)p->n_tensors, most = 2 * tensors + (size_t)n;
     h.now = mem_alloc(2 * most * sizeof *h.now), h.second = h.now + most;
     h.shared = mem_calloc(most, sizeof *h.shared);

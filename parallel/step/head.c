@@ -1,5 +1,5 @@
-/* head -- the head by chunks of tokens, forward and backward of one chunk before the next: logits
- * of all tokens, [T, V], are never there at once.
+/* head -- the head by chunks of tokens: forward and backward of one chunk run before the next
+ * chunk, so memory never holds the logits of all tokens, [T/d.z, V/x.y].
  *
  *   before   logits = matmul_bt h, wte      after   for each chunk of rows of h:
  *            exps, stats = statistics                   logits = matmul_bt h', wte
@@ -9,22 +9,24 @@
  *            dwte = matmul_at dlogits, h                dh' = matmul dlogits, wte
  *                                                       dwte = dwte + matmul_at dlogits, h'
  *
- * h', dh', losses' are rows of h, dh, losses. A chunk begins when the one before has ended: its
- * first operation has a result of that as an operand, which no kernel reads, so that no pass can
- * mix them.
+ * h', dh', losses' are rows of h, dh, losses. Chunks run one after the other: the first operation
+ * of a chunk has the last result of the chunk before as an additional operand, which no kernel
+ * reads. So no later pass can interleave two chunks. Liger Kernel's fused linear cross entropy for
+ * PyTorch has chunks of the same kind.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* ---- how long a chunk is ---- */
+/* ---- tokens of a chunk ---- */
 
-/* Logits of one chunk of tokens, in floats. On the host larger chunks gain nothing. On a device
- * each adds to the float gradient [V, C]: 8 V C bytes, of GPT-2 124M 309 MB, and its matmuls end
- * with multiprocessors that have nothing to do: dx of 4,736 rows is 111 tiles of 128 x 256 for 132
- * of them. So it is one chunk up to some 42,000 tokens of GPT-2's vocabulary, 4 GiB in bf16; longer
- * ones have whole waves of an H100's 132 tiles of rows. */
+/* Most bytes of the logits of a chunk, counted as floats. On the host larger chunks gain nothing.
+ * On a device every chunk costs time. It reads and writes the float gradient dwte [V, C]: 8 V C
+ * bytes, 309 MB for GPT-2 124M. And its matmuls leave multiprocessors idle in their last wave: dx
+ * of 4,736 rows has 111 tiles of 128 x 256 for 132 multiprocessors. So the head is one chunk up to
+ * some 42,000 tokens with GPT-2's vocabulary (4 GiB of logits in bf16). More tokens are split into
+ * chunks of whole waves of an H100: WAVE rows are 132 tiles of 128 rows. */
 enum { HEAD_BYTES = 256 << 20, WAVE = 132 * 128 };
 static const int64_t head_bytes_device = (int64_t)8 << 30;
 
@@ -34,7 +36,7 @@ int64_t head_ld(int64_t V) {
 
 int64_t head_chunk(int64_t T, int64_t V, bool on_device) {
     int64_t bytes = on_device ? head_bytes_device : HEAD_BYTES;
-    int64_t most = bytes / (head_ld(V) * (int64_t)sizeof(float)); // whatever the word
+    int64_t most = bytes / (head_ld(V) * (int64_t)sizeof(float)); // rows, for every dtype
     if (on_device && T > most && most >= WAVE) return most / WAVE * WAVE;
     int64_t chunks = most > 0 ? div_up(T, most) : T;
     int64_t rows = div_up(div_up(T, chunks), 64) * 64; // chunks of about equal length
@@ -45,15 +47,16 @@ int64_t head_chunk(int64_t T, int64_t V, bool on_device) {
 
 typedef struct Chunk {
     Program *p;
-    int64_t row, rows; // of this rank
+    int64_t row, rows; // local rows [row, row + rows) of h
     bool last;
-    int h, dh; // whole, as the losses are
-    int *now;  // [tensors] what stands for it in this chunk; -1: nothing yet
-    int sum;   // gradient of the weight by the chunks so far; -1: none
-    int ended; // what is there when the chunk before has ended
+    int h, dh; // tensors of all tokens, of which chunks read and make rows; dh -1: no backward
+    int *now;  // [tensors] the part of the tensor for this chunk; -1: not made yet
+    int sum;   // gradient of the weight, the sum of the chunks so far; -1: none
+    int ended; // last result of the chunk before; of the first chunk: h
 } Chunk;
 
-/* Those rows of a tensor that are of this chunk. */
+/* The rows of tensor t for this chunk; t itself where it has no dimension of tokens. Rows of h, dh
+ * and losses lie in these tensors; of other tensors only the rows of one chunk have memory. */
 static int chunk_of(Chunk *c, int t) {
     Program *p = c->p;
     int dim = step_tensor_tokens(&p->tensor[t]);
@@ -67,13 +70,14 @@ static int chunk_of(Chunk *c, int t) {
     return c->now[t] = program_add_tensor(p, part);
 }
 
+/* Appends the n operations of the head for one chunk. */
 static void emit_chunk(Chunk *c, const Op *old, int n) {
     Program *p = c->p;
     for (int i = 0; i < n; i++) {
         Op op = old[i];
         p->phase = op.phase;
         for (int k = 0; k < op.n_in; k++) op.in[k] = chunk_of(c, op.in[k]);
-        if (op.kind == OP_MATMUL_AT) { // a term of dwte, behind dh of its chunk
+        if (op.kind == OP_MATMUL_AT) { // a term of dwte, after dh of its chunk
             op.in[op.n_in++] = c->now[c->dh];
             c->sum = program_add_term(p, op.kind, op.out, c->sum, op.in, op.n_in, c->last);
             continue;
@@ -85,8 +89,8 @@ static void emit_chunk(Chunk *c, const Op *old, int n) {
     }
 }
 
-/* From the logits to the gradients that are made of theirs, of which the last is the wgrad:
- * operations [first, end). */
+/* The operations of the head, [first, end): from the matmul that makes the logits to the wgrad, the
+ * last one that reads dlogits. Without backward: to the end of the list. */
 static void find_head(const Program *p, int *first, int *end) {
     int i = 0;
     while (strcmp(p->tensor[p->op[i].out].dist.name, "logits") != 0) i++;

@@ -19,27 +19,28 @@ static int64_t read_number(const char *path, const char *key) {
     return x;
 }
 
-static int64_t group_number(const char *group, const char *file, const char *key) {
+static int64_t cgroup_number(const char *group, const char *file, const char *key) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", group, file);
     return read_number(path, key);
 }
 
-/* What the control group in this folder leaves to its processes; INT64_MAX: it sets no limit. Pages
- * of files count as used, and go where memory is asked for, as those of MemAvailable do. */
-static int64_t group_leaves(const char *group) {
-    int64_t limit = group_number(group, "memory.max", ""),
-            used = group_number(group, "memory.current", ""),
-            inactive = group_number(group, "memory.stat", "inactive_file "),
-            active = group_number(group, "memory.stat", "active_file ");
+/* Bytes that the control group in this folder leaves to its processes; INT64_MAX: the group sets no
+ * limit. The group counts cached pages of files as used. The kernel frees them when a process asks
+ * for memory, so they are available here, as in MemAvailable. */
+static int64_t cgroup_left(const char *group) {
+    int64_t limit = cgroup_number(group, "memory.max", ""),
+            used = cgroup_number(group, "memory.current", ""),
+            inactive = cgroup_number(group, "memory.stat", "inactive_file "),
+            active = cgroup_number(group, "memory.stat", "active_file ");
     if (limit < 0 || used < 0) return INT64_MAX;
     used -= (inactive > 0 ? inactive : 0) + (active > 0 ? active : 0);
     return limit - used > 1 ? limit - used : 1;
 }
 
-/* The folder of this process's control group as far as "0::/of/a/job" names it below the mounted
- * tree, without a slash at its end. */
-static void find_group(const char *root, char *group, size_t n) {
+/* The folder of this process's control group: ROOT/sys/fs/cgroup/of/a/job for the line
+ * "0::/of/a/job" of /proc/self/cgroup; without such a line the top folder. No slash at the end. */
+static void find_cgroup(const char *root, char *group, size_t n) {
     char path[256], line[300];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *f = fopen(path, "r");
@@ -54,10 +55,10 @@ int64_t memory_available_under(const char *root) {
     char path[256], group[560];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     int64_t kib = read_number(path, "MemAvailable:"), least = kib > 0 ? kib * 1024 : INT64_MAX;
-    find_group(root, group, sizeof group);
+    find_cgroup(root, group, sizeof group);
     size_t top = strlen(root) + strlen("/sys/fs/cgroup");
-    for (;; *strrchr(group, '/') = 0) { // groups above have limits for all below them
-        int64_t left = group_leaves(group);
+    for (;; *strrchr(group, '/') = 0) { // a limit of a group holds for all groups below it
+        int64_t left = cgroup_left(group);
         if (left < least) least = left;
         if (strlen(group) <= top) break;
     }
@@ -105,11 +106,11 @@ void memory_print(const Model *m, FILE *f) {
     fprintf(f, "%s\n", m->k->memory ? " on the device" : m->grid->mesh.p > 1 ? " here" : "");
 }
 
-/* Bytes that the same model would need with another micro-batch and recompute. */
+/* Bytes that the model would need with B sequences in a micro-batch and another recompute. */
 static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     ModelShape s = m->shape;
     Model other;
-    if (B != s.B) s.one_micro_batch = false; // then a step has several
+    if (B != s.B) s.one_micro_batch = false; // a smaller micro-batch: a step has several
     s.B = B;
     s.recompute = recompute;
     model_plan(&other, &s, m->k, m->team);
@@ -119,7 +120,7 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
 }
 
 void memory_require(const Model *m, int ranks, const Group *g, FILE *f) {
-    int64_t mine = memory_free(m) / ranks, need = memory_needed(m); // 0: the system does not say
+    int64_t mine = memory_free(m) / ranks, need = memory_needed(m); // mine 0: unknown
     int whose;
     double least_free = group_least(g, mine ? (double)mine : INFINITY, &whose);
     if (g->rank > 0 || (double)need <= least_free) return;
@@ -146,7 +147,7 @@ void memory_require(const Model *m, int ranks, const Group *g, FILE *f) {
                 least);
     fflush(f);
     char where[32] = "";
-    if (least_free < 0.9 * (double)mine) // else what is free has changed since
+    if (least_free < 0.9 * (double)mine) // less by a little: free memory has changed since
         snprintf(where, sizeof where, "%srank %d", m->k->memory ? " of " : " to ", whose);
     die_user(
         "needs %.1f MiB of memory%s, %.1f MiB are available%s%s; nothing was allocated or written",

@@ -1,5 +1,5 @@
-/* The table of operations: one row a kind, with all that passes and the loop ask of it. What it
- * costs is a row of parallel/plan/cost.c; which kinds run in one kernel, fuse.c has. */
+/* The table of operations: one row a kind, with its name, derivative, kernel and properties. Costs
+ * of kinds are the table of parallel/plan/cost.c. Pairs of kinds that run in one kernel: fuse.c. */
 #include "parallel/step/run_call.h"
 
 static const OpInfo op_table[N_OP_KINDS] = {
@@ -16,7 +16,7 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_ATTENTION] = {"attention", unary_rule, .run = run_attention},
     [OP_CACHE] = {"cache", .run = run_cache},
     [OP_ATTENTION_CACHE] = {"attention_cache", .run = run_attention_cache},
-    [OP_ACT] = {"activation", unary_rule, .run = run_act, .cheap = true}, // listed by its name
+    [OP_ACT] = {"activation", unary_rule, .run = run_act, .cheap = true}, // in listings: gelu, ...
     [OP_SWIGLU] = {"swiglu", unary_rule, .run = run_swiglu, .cheap = true},
     [OP_ADD] = {"add", add_rule, .run = run_residual},
     [OP_LOSS_STATISTICS] = {"loss_statistics", pass_on_rule, .run = run_loss_statistics,

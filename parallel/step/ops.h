@@ -6,54 +6,57 @@
 #define PARALLEL_STEP_OPS_H
 
 typedef enum {
-    OP_EMBEDDING,       // x = rows of wte that this rank holds           in: wte
-    OP_POSITION,        // x + wpe                                        in: x, wpe
-    OP_NORM_STATISTICS, // mean and sum of squared deviations of a part of the features   in: x
-    OP_NORM_MERGE,      // mean and 1 / deviation of whole rows            in: all parts' statistics
-    OP_NORM,            // in: x, mean_rstd, weight[, bias]
-    OP_MATMUL,          // a b
-    OP_MATMUL_BT,       // a b': dgrad; the head, whose weight is [V, C]
-    OP_MATMUL_AT,       // a' b: wgrad
-    OP_BIAS,            // y + b
-    OP_ROPE,            // qkv rotated
-    OP_ATTENTION,       // in: qkv; also logs of sums of exponentials
-    OP_CACHE,           // keys and values of qkv, at the positions of the pass   in: qkv
-    OP_ATTENTION_CACHE, // of one token, over all positions so far                in: qkv, cache
-    OP_ACT,             // of one number each; in: hidden before the activation
-    OP_SWIGLU,          // silu(gate) up; in: [gate, up]
+    OP_EMBEDDING,       // x = wte[token], 0 for tokens of other ranks    in: wte
+    OP_POSITION,        // x + wpe[position]                              in: x, wpe
+    OP_NORM_STATISTICS, // mean and sum of squared deviations of this rank's features   in: x
+    OP_NORM_MERGE, // mean and 1 / deviation of all features  in: statistics of all ranks along y
+    OP_NORM,       // (x - mean) rstd weight + bias           in: x, mean_rstd, weight[, bias]
+    OP_MATMUL,     // a b
+    OP_MATMUL_BT,  // a b': dgrad; the head, whose weight is [V, C]
+    OP_MATMUL_AT,  // a' b: wgrad
+    OP_BIAS,       // y + b
+    OP_ROPE,       // queries and keys rotated by their position     in: qkv
+    OP_ATTENTION,  // softmax(q k') v; also lse, logs of sums of exponentials        in: qkv
+    OP_CACHE,      // stores keys and values at the positions of the pass            in: qkv
+    OP_ATTENTION_CACHE, // attention of one token over all positions so far        in: qkv, cache
+    OP_ACT,             // elementwise activation                in: hidden before the activation
+    OP_SWIGLU,          // silu(gate) up                         in: [gate | up]
     OP_ADD,             // a + b
-    OP_LOSS_STATISTICS, // exp(logit - largest); also the largest, sum of all, the target's logit
-    OP_LOSS, // losses; also logs of sums     in: exponentials, statistics, those of all parts
+    // exp(logit - largest); also three numbers of each token: the largest logit, the sum of the
+    // exponentials, the target's logit, of this rank's vocabulary        in: logits
+    OP_LOSS_STATISTICS,
+    OP_LOSS, // losses; also logs of sums     in: exponentials, own statistics, those of all ranks
     OP_EMBEDDING_BACKWARD,   // in: dx
     OP_POSITION_BACKWARD,    // in: dx
-    OP_NORM_SUMS,            // two sums over features that dx needs   in: dy, x, mean_rstd, weight
+    OP_NORM_SUMS,            // the two sums over C in dx              in: dy, x, mean_rstd, weight
     OP_NORM_BACKWARD,        // in: dy, x, mean_rstd, weight, sums
-    OP_NORM_WEIGHT_BACKWARD, // in: dy, x, mean_rstd
-    OP_BIAS_BACKWARD,        // column sums                                    in: dy
+    OP_NORM_WEIGHT_BACKWARD, // dweight or dbias                               in: dy, x, mean_rstd
+    OP_BIAS_BACKWARD,        // sums of the columns of dy                      in: dy
     OP_ROPE_BACKWARD,
-    OP_ATTENTION_BACKWARD, // in: datt, qkv, att, logs of sums
+    OP_ATTENTION_BACKWARD, // dqkv                   in: datt, qkv, att, lse
     OP_ACT_BACKWARD,       // in: dact, hidden before the activation
     OP_SWIGLU_BACKWARD,
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
-    OP_ACCUMULATE,    // gradient += a part that a collective has brought
+    OP_ACCUMULATE,    // stored gradient += the result of a collective
     OP_COPY,          // into rows or columns of a parent
-    OP_BUCKET,        // gradients that lie together, as one tensor  in: [those so far,] gradients
-    OP_PACK_COPIES,   // of a gradient: key and value heads that other ranks hold copies of
-    OP_UNPACK_COPIES, // in: the gradient, their sum
-    OP_ROUND,         // --exact: floats of a sum of integers (exact_sums.c)   in: the sum, complete
+    OP_BUCKET,        // contiguous gradients as one tensor; copies nothing  in: [bucket,] gradients
+    OP_PACK_COPIES,   // key and value heads that other ranks hold copies of        in: dqkv
+    OP_UNPACK_COPIES, // puts their sum back                               in: dqkv, the sum
+    OP_ROUND,         // --exact: integers to floats (exact_sums.c)   in: a complete sum of integers
     // the end of a step (end.c)
-    OP_LOSS_TOTAL, // of this rank's tokens, over all micro-batches
-    OP_SQUARES,    // of a gradient, where this rank is the first to hold it   in: dw[, sum so far]
-    OP_CLIP,       // the factor of gradients                        in: totals of loss and squares
-    OP_ADAMW,      // updates a weight and its moments               in: dw, factor, w, m, v
+    OP_LOSS_TOTAL, // sum of the losses of this rank's tokens, of all micro-batches of the step
+    OP_SQUARES,    // sum of squares of the elements that no rank before holds  in: dw[, sum so far]
+    OP_CLIP,       // the factor by which gradients are scaled       in: totals of loss and squares
+    OP_ADAMW,      // updates a weight and its moments               in: dw, clip, w, m, v
     OP_CAST,       // a copy of a weight in the dtype of matmuls     in: w
+    // collectives, along Op.axes
     OP_ALL_GATHER,
     OP_REDUCE_SCATTER,
     OP_ALL_REDUCE,
-    OP_BROADCAST, // of the rank `root` along the axes                 in: that rank's
-    OP_REDUCE,    // to the rank `root`
-    OP_SHIFT,     // to the rank `dim` places behind, from the one before: of a ring
-    // in: result and operand of a collective, which runs until here (Program.ordered)
+    OP_BROADCAST, // from rank Op.root                                 in: that rank's block
+    OP_REDUCE,    // to rank Op.root
+    OP_SHIFT,     // of a ring: sends to the rank Op.dim behind, receives from the one Op.dim before
+    // waits for the end of a collective (Program.ordered)             in: its result, its operand
     OP_WAIT,
     N_OP_KINDS
 } OpKind;

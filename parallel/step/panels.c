@@ -1,5 +1,5 @@
-/* panels -- stay=y: a matmul of a layer in panels of its features K, so that y, dx and dw stay
- * where they are and no operand is ever whole (SUMMA).
+/* panels -- stay=y: a matmul of a layer in panels of its features K (SUMMA): y, dx and dw are made
+ * where they are stored (output-stationary), and no rank ever holds a whole operand.
  *
  *   before, x2.y2, C = 32                      after: two panels of C
  *   h'   [T/x, C]   = all_gather y  h          h.0 [T/x, C[0:16]]  = broadcast y[0]  h
@@ -16,12 +16,12 @@
  *                                              dh @0,0             = copy y[0]  s.0
  *                                              ... and the second panel alike
  *
- * Features are sharded in Y blocks in x, in X blocks in w; a panel ends where a block of either
- * does, so its owner along each axis is one rank: y[0] is the first along y. dw = x' dy is as dx
- * is: a panel of x comes, a panel of dw is reduced along x to its owner. Where all of K is with a
- * rank, panels are columns or rows of what it has. The sum over K has the order of the panels. All
- * bytes are those of the collectives before; which panels are under way while others are multiplied
- * is found by schedule.c.
+ * K is sharded into Y blocks in x and into X blocks in w. A panel ends where a block of x or of w
+ * ends. So along each axis one rank owns the panel: y[0] is rank 0 along y. dw = x' dy goes as dx:
+ * a panel of x is broadcast along y, and a panel of dw is reduced along x to its owner. On a mesh
+ * with X = 1 or Y = 1 a rank holds all of K in w or in x; there a panel is rows or columns of the
+ * rank's own tensor. The sum over K adds the panels in their order. The bytes sent are those of the
+ * collectives before the pass. schedule.c finds which panel is sent under which matmul.
  *
  * Source: van de Geijn, Watts, "SUMMA", 1997; Xu et al., Optimus, 2021, section 3.
  */
@@ -30,24 +30,25 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* One of the two tensors of a matmul that have the features K: x or dx, whose columns they are, or
- * w or dw, whose rows they are. */
+/* One of the two tensors of a matmul that have a dimension K: x or dx, whose columns are the
+ * features K, or w or dw, whose rows are. */
 typedef struct Side {
-    int whole; // as the matmul has it
-    int block; // as ranks along `axes` have it; `whole` where these are none
-    Axes axes;
-    int dim;      // K
-    int64_t n;    // features of a block
-    Phase phase;  // of an operand: in which it is brought
-    int gradient; // of dw: to which the block is added; -1: the block is scattered once more, or dx
-    bool is_operand; // else it is a result
+    int whole;    // tensor with all of K, as the matmul reads or makes it before this pass
+    int block;    // tensor whose K is sharded over `axes`; equals `whole` where axes are none
+    Axes axes;    // along which panels are broadcast or reduced
+    int dim;      // that is K: 1 of x and dx, 0 of w and dw
+    int64_t n;    // features of K in the block of a rank
+    Phase phase;  // of an operand: of its all_gather, and so of the broadcasts of its panels
+    int gradient; // of dw: the stored gradient to which the block is added; -1: of dx, or of a dw
+                  // whose block is scattered once more
+    bool is_operand; // false: it is the result
 } Side;
 
 typedef struct Panels {
     Program *p;
     const Op *old;
     Uses uses;
-    bool *dropped; // [operations] panels stand for it
+    bool *dropped; // [operations] panels replace it
 } Panels;
 
 static bool is_along(const Op *op, OpKind kind, int axis, int dim) {
@@ -56,11 +57,13 @@ static bool is_along(const Op *op, OpKind kind, int axis, int dim) {
 
 /* ---- what a matmul reads and makes ---- */
 
-/* x, of dimension 1, is sharded along y; w, of dimension 0, along x. */
+/* Dimension 1 of x is sharded along y, dimension 0 of w along x. */
 static int axis_of(int dim) {
     return dim ? AXIS_Y : AXIS_X;
 }
 
+/* Operand t of a matmul. Where an all_gather along the axis of K makes t, the block is what the
+ * all_gather reads. */
 static Side operand(const Panels *s, int t, int dim) {
     int i = s->uses.maker[t];
     Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1, .is_operand = true};
@@ -70,6 +73,8 @@ static Side operand(const Panels *s, int t, int dim) {
     return side;
 }
 
+/* Result t of a matmul. Where a reduce_scatter along the axis of K reads t, the block is what the
+ * reduce_scatter makes. */
 static Side result(const Panels *s, int t, int dim) {
     int i = s->uses.reader[t];
     Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1};
@@ -82,13 +87,15 @@ static Side result(const Panels *s, int t, int dim) {
     return side;
 }
 
-/* x and w, dx and w, or x and dw. */
+/* The two tensors with a dimension K: x and w of y = x w; dx and w of dx = dy w'; x and dw of
+ * dw = x' dy. */
 static void sides_of(const Panels *s, const Op *op, Side side[2]) {
     bool at = op->kind == OP_MATMUL_AT;
     side[0] = op->kind == OP_MATMUL_BT ? result(s, op->out, 1) : operand(s, op->in[0], 1);
     side[1] = at ? result(s, op->out, 0) : operand(s, op->in[1], 0);
 }
 
+/* Does this pass split a matmul into panels? Fills `side` if so. */
 static bool has_panels(const Panels *s, const Op *op, Side side[2]) {
     if (!op_is_matmul(op) || op->layer < 0)
         return false; // the head's weight is sharded in another way
@@ -103,7 +110,7 @@ typedef struct Span {
     int64_t k, n;
 } Span;
 
-/* Writes n >= 0; returns the end. */
+/* Writes the digits of n >= 0 to `at`; returns the end of the text. */
 static char *put_number(char *at, int64_t n) {
     char digits[20];
     int len = 0;
@@ -113,8 +120,8 @@ static char *put_number(char *at, int64_t n) {
     return at;
 }
 
-/* The tensor has these features alone: "C[0:16]". Without snprintf, which took a third of the
- * search's time: wide meshes have thousands of panels. */
+/* Restricts dimension dim of a tensor to the features of a span, and names it "C[0:16]". snprintf
+ * would take a third of the search's time: wide meshes have thousands of panels. */
 static void narrow(StepTensor *t, int dim, Span s) {
     char name[DIST_DIM + 64], *at = stpcpy(name, t->dist.dim[dim]);
     *at++ = '[', at = put_number(at, s.k);
@@ -126,23 +133,26 @@ static void narrow(StepTensor *t, int dim, Span s) {
     t->dist.shard[dim] = axes_none();
 }
 
-/* Features of tensor t, which are rows or columns of it from `at` on. */
-static int view(Program *p, int t, int dim, int64_t at, Span s) {
+/* A tensor in the memory of tensor t: the features of a span, which are the rows (dim 0) or columns
+ * (dim 1) of t from number `first` on. */
+static int view(Program *p, int t, int dim, int64_t first, Span s) {
     StepTensor v = p->tensor[t];
     v.parent = t, v.n_block = NO_FLAT_PARTS, v.storage = STORAGE_TEMPORARY, v.padding = 0;
-    v.row = dim ? 0 : at, v.column = dim ? at : 0;
+    v.row = dim ? 0 : first, v.column = dim ? first : 0;
     if (dim) v.stride = (int)step_tensor_local(p, &v, 1);
     narrow(&v, dim, s);
     return program_add_tensor(p, v);
 }
 
-/* A tensor like t, of some features. */
+/* A tensor like t with the features of a span alone, in memory of its own. */
 static int panel(Program *p, int t, int dim, Span s) {
     int out = program_tensor_part(p, t);
     narrow(&p->tensor[out], dim, s);
     return out;
 }
 
+/* Appends a collective along the axes of a side, or the copy behind it. Its root is the rank that
+ * owns the features of the span. */
 static int emit(Program *p, OpKind kind, int out, int in, const Side *side, Span s) {
     EMIT(p, kind, out, in);
     Op *op = &p->op[p->n_ops - 1];
@@ -152,7 +162,9 @@ static int emit(Program *p, OpKind kind, int out, int in, const Side *side, Span
 
 /* ---- one panel ---- */
 
-static int bring(Program *p, const Side *side, Span s) {
+/* The panel of an operand: rows or columns of the rank's own tensor, or the result of a broadcast
+ * from the owner of the panel. */
+static int operand_panel(Program *p, const Side *side, Span s) {
     Phase phase = p->phase;
     int own = view(p, side->block, side->dim, s.k % side->n, s);
     if (side->axes.n == 0) return own;
@@ -162,24 +174,26 @@ static int bring(Program *p, const Side *side, Span s) {
     return out;
 }
 
-/* Where the matmul writes the panel. */
-static int part_of(Program *p, const Side *side, Span s) {
+/* The tensor to which the matmul writes the panel of a result: rows or columns of the result
+ * itself, or a partial sum that reduce_panel() reduces. */
+static int result_panel(Program *p, const Side *side, Span s) {
     if (side->axes.n == 0) return view(p, side->block, side->dim, s.k, s);
     return panel(p, side->whole, side->dim, s);
 }
 
-/* To its owner, and there to where it belongs. */
-static void take(Program *p, const Side *side, int part, Span s) {
+/* Reduces a panel of a result to its owner. On the owner rows of dw are reduced in place, columns
+ * of dx are copied into dx, and a panel of a stored gradient is added to the gradient. */
+static void reduce_panel(Program *p, const Side *side, int part, Span s) {
     int to = side->gradient < 0 ? side->block : side->gradient;
     if (side->axes.n == 0) return;
     int place = view(p, to, side->dim, s.k % side->n, s);
-    bool direct = side->gradient < 0 && side->dim == 0; // rows: it arrives there
+    bool direct = side->gradient < 0 && side->dim == 0; // rows are contiguous
     int sum = direct ? place : panel(p, side->block, side->dim, s);
     emit(p, OP_REDUCE, sum, part, side, s);
     if (!direct) emit(p, side->gradient < 0 ? OP_COPY : OP_ACCUMULATE, place, sum, side, s);
 }
 
-/* Where the panel that begins at k ends. */
+/* The end of the panel that begins at feature k: the next end of a block of either side. */
 static int64_t panel_end(const Side side[2], int64_t k, int64_t K) {
     int64_t end = K;
     for (int i = 0; i < 2; i++) {
@@ -189,6 +203,8 @@ static int64_t panel_end(const Side side[2], int64_t k, int64_t K) {
     return end;
 }
 
+/* Appends matmul `op` in panels. A panel of y = x w is a term of y; a panel of dx or dw is a part
+ * of the result. */
 static void emit_panels(Program *p, const Op *op, const Side side[2]) {
     int64_t K = p->tensor[side[0].whole].size[1];
     int sum = -1;
@@ -197,16 +213,17 @@ static void emit_panels(Program *p, const Op *op, const Side side[2]) {
         end = panel_end(side, k, K);
         Span span = {k, end - k};
         int in[2];
-        for (int i = 0; i < 2; i++) in[i] = side[i].is_operand ? bring(p, &side[i], span) : -1;
+        for (int i = 0; i < 2; i++)
+            in[i] = side[i].is_operand ? operand_panel(p, &side[i], span) : -1;
         if (op->kind == OP_MATMUL) {
             sum = program_add_term(p, op->kind, op->out, sum, in, 2, end == K); // y = y + x w
             continue;
         }
         bool dx = op->kind == OP_MATMUL_BT;
         const Side *out = &side[!dx];
-        int part = part_of(p, out, span);
+        int part = result_panel(p, out, span);
         EMIT(p, op->kind, part, dx ? op->in[0] : in[0], dx ? in[1] : op->in[1]);
-        take(p, out, part, span);
+        reduce_panel(p, out, part, span);
     }
     // rows of padding behind the last feature are in no panel
     if (op->kind == OP_MATMUL_AT) {
@@ -217,8 +234,8 @@ static void emit_panels(Program *p, const Op *op, const Side side[2]) {
 
 /* ---- the list ---- */
 
-/* The collectives for which panels stand: a gather, which such matmuls alone read, what takes a
- * result. */
+/* Marks the operations that the panels of matmul i replace: the all_gather of an operand, which
+ * only matmuls in panels read; the reduce_scatter of a result, and the OP_ACCUMULATE behind it. */
 static void drop(Panels *s, int i) {
     Side side[2];
     if (!has_panels(s, &s->old[i], side)) return;

@@ -12,6 +12,7 @@
 
 #include "parallel/step/schedule.h"
 
+/* Splits the head into chunks of tokens; with --exact into whole sequences, as its panels are. */
 static void chunk_head(Program *p, const Kernels *k, bool exact) {
     int64_t T = step_tensor_local(p, &p->tensor[p->result], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
@@ -24,6 +25,8 @@ static bool fuses_collectives(const Program *p) {
     return p->shape->overlap.fused && !p->shape->unfused && !p->layout->exact;
 }
 
+/* The list in the order in which it runs with --overlap. Without overlap the list stays in its
+ * order, and every collective is waited for where it starts. */
 static Program ordered(Program p, Pass upto) {
     bool overlaps = p.mesh->p > 1 && schedule_window(&p.shape->overlap) > WINDOW_NONE;
     if (upto < PASS_SCHEDULE || !overlaps) return p;

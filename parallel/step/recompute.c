@@ -2,15 +2,19 @@
  * it.
  *
  *   kept of a layer
- *   none         all but what was gathered for a matmul (x with sequence parallelism, weights that
- *                are stored sharded), which is gathered again
- *   selective    of that, neither the outputs of norms nor those of activations
- *   full         the layer's input; and the residual stream in its middle, where making it again
- *                would take a reduction along x (Oases, Li et al. 2023)
+ *   none         all values but the results of all_gathers, which are gathered again: x with
+ *                sequence parallelism, weights that are stored sharded
+ *   selective    the same without the outputs of norms and of activations
+ *   full         the layer's input; also x2, the residual stream in the middle of the layer, where
+ *                computing x2 again would take a reduction along x (Oases, Li et al. 2023)
  *
  * An operation whose result is not kept is cloned in front of the first operation of backward that
- * reads the result, its inputs likewise. So a gathered weight has one clone, wherever it is read in
- * backward.
+ * reads the result. Operands of the clone that are not kept either are cloned before it. Later
+ * readers in backward read the same clone, so a weight is gathered again only once.
+ *
+ * --recompute full is Megatron-LM's --recompute-granularity full, and torch.utils.checkpoint around
+ * each block. Megatron-LM's selective computes attention again because it kept the scores [S, S];
+ * attention here keeps only lse [T, H].
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
@@ -22,12 +26,13 @@ const char *recompute_name(Recompute r) {
 
 typedef struct Pass {
     Program *p;
-    const Op *old; // operations before the pass
+    const Op *old; // the list before the pass
     Uses uses;
-    int *clone; // [tensors] tensor that stands for it in backward; -1
+    int *clone; // [tensors] the recomputed tensor that backward reads in its place; -1: none
 } Pass;
 
-/* Is it the residual stream behind a layer, or in the middle of one and reduced along x? */
+/* Is the result of operation i the residual stream at the end of a layer (x3)? Or in the middle
+ * (x2), on a mesh where x2 took a reduction along x? */
 static bool kept_by_full(const Pass *s, int i) {
     const Op *op = &s->old[i];
     if (op->kind != OP_ADD) return false;
@@ -35,6 +40,7 @@ static bool kept_by_full(const Pass *s, int i) {
     return last || s->p->layout->stay || s->p->mesh->size[AXIS_X] > 1;
 }
 
+/* Is the result of operation i of forward kept until backward? */
 static bool kept(const Pass *s, int i) {
     const Op *op = &s->old[i];
     Recompute mode = s->p->shape->recompute;
@@ -44,7 +50,8 @@ static bool kept(const Pass *s, int i) {
     return mode == RECOMPUTE_NONE || !op_info(op->kind)->cheap;
 }
 
-/* The tensor that backward reads for t: t itself, or its clone, which is computed here. */
+/* The tensor that backward reads in place of t: t itself where it is kept, else its clone. Appends
+ * the operations that make the clone when it is needed for the first time. */
 static int available(Pass *s, int t) {
     int i = s->uses.maker[t];
     if (i < 0 || s->old[i].phase != PHASE_FORWARD || kept(s, i)) return t;

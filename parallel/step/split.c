@@ -9,10 +9,11 @@
  *                                   y.1 = matmul  x.1, w
  *                                   y.1 = reduce_scatter x y.1
  *
- * A chunk is rows of its parent, which later operations read. Where tokens are sharded along the
- * axis of the collective, chunk k takes the k-th part of the rows of every rank's block: so what
- * is gathered lies where it belongs. Then no collective along another axis is split: its rows would
- * not lie together. What is fused into a matmul is split with it. Source: ATP (2023), section 4.1.
+ * A chunk is rows of its parent, the whole tensor, which later operations read. Where tokens are
+ * sharded along the axis of the collective, chunk k has the k-th part of the rows of every rank's
+ * block, so a chunk of an all_gather writes each row to its place in the parent. These rows are not
+ * contiguous: if the matmul has a collective along another axis at its other end, that one is not
+ * split. Operations fused into a matmul are split with it. Source: ATP (2023), section 4.1.
  *
  * ring: where tokens are gathered or scattered, the chunks are the blocks that the ranks hold.
  *
@@ -31,19 +32,21 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
+/* How a matmul and its collectives are split: into chunks, or by blocks of ranks that a ring brings
+ * to the matmul (RING_IN) or takes from it (RING_OUT). */
 enum { NOT_SPLIT, CHUNKS, RING_IN, RING_OUT };
 
 typedef struct Split {
     Program *p;
     const Op *old;
-    int n_ops, chunks, parts;
+    int n_ops, chunks, parts; // parts: most chunks or blocks of a tensor
     bool ring;
     Uses uses;
-    int *before; // [operations] of a matmul: the collective that brings its operand; -1
-    int *after;  // [operations] the collective that takes its result; -1
-    int *matmul; // [operations] of such a collective that comes before: the matmul; -1
-    int *how;    // [operations] what becomes of a matmul and its collectives
-    int *part;   // [tensors * parts] the last chunk, or block, k of it; -1: none yet
+    int *before; // [operations] of a matmul: the collective that makes its operand; -1: none
+    int *after;  // [operations] of a matmul: the collective that reads its result; -1: none
+    int *matmul; // [operations] of a collective in `before`: its matmul; -1 of others
+    int *how;    // [operations] of a matmul and its collectives: CHUNKS, RING_IN, ...
+    int *part;   // [tensors][parts] chunk or block k of a tensor, the latest one made; -1: none yet
 } Split;
 
 static bool of_tokens(const Split *s, int t) {
@@ -54,14 +57,14 @@ static int64_t local_rows(const Split *s, int t) {
     return step_tensor_local(s->p, &s->p->tensor[t], 0);
 }
 
-/* Rows of which a chunk, or block, k is: n local ones from `row` on, of each block of `every` rows;
- * 0: of all rows. */
+/* The rows of chunk or block k: n local rows from `row` on in each block of `every` rows. every 0:
+ * all rows are one block. */
 typedef struct Rows {
     int64_t k, row, n, every;
 } Rows;
 
-/* Those rows of a tensor; the tensor itself where it has no rows of tokens. A tensor may be in
- * chunks of several matmuls, whose blocks differ: each of those makes or reads its own. */
+/* A tensor of these rows of t; t itself where its rows are not tokens (weights). Two matmuls may
+ * split t by blocks of different sizes: each makes or reads tensors of its own. */
 static int part_of(Split *s, int t, Rows r) {
     if (!of_tokens(s, t)) return t;
     int *part = &s->part[t * s->parts + r.k];
@@ -71,8 +74,8 @@ static int part_of(Split *s, int t, Rows r) {
     return *part;
 }
 
-/* Those rows of operation i with what is fused into it; returns its result. It runs behind the one
- * that makes `before`; -1: behind none. */
+/* Appends operation i, with the operations fused into it, for these rows alone; returns the rows of
+ * its result. before: a tensor that has to be made earlier, though no kernel reads it; -1: none. */
 static int emit_part(Split *s, int i, Rows r, int before) {
     int end = op_kernel_end(s->old, s->n_ops, i);
     for (int j = i; j < end; j++) {
@@ -85,9 +88,9 @@ static int emit_part(Split *s, int i, Rows r, int before) {
     return part_of(s, s->old[i].out, r);
 }
 
-/* ---- which ---- */
+/* ---- which matmuls are split, and how ---- */
 
-/* The collective that makes a tensor, or that alone reads it; -1: none. */
+/* i, where there is an operation i and it is a collective; else -1. */
 static int collective(const Split *s, int i) {
     return i >= 0 && op_info(s->old[i].kind)->collective ? i : -1;
 }
@@ -97,33 +100,36 @@ static bool moves_tokens(const Split *s, int i) {
     return i >= 0 && s->old[i].dim == 0 && s->old[i].kind != OP_ALL_REDUCE;
 }
 
-/* Rows of the blocks in which a collective takes tokens. */
+/* Local tokens of a block of a collective: of the operand of a gather, of the result of a scatter;
+ * all tokens of an all_reduce. */
 static int64_t block_rows(const Split *s, int i) {
     const Op *op = &s->old[i];
     return local_rows(s, op->kind == OP_REDUCE_SCATTER ? op->out : op->in[0]);
 }
 
-/* The smallest block decides; a collective of another one stays whole. */
+/* Rows of the blocks by which matmul i is split: the smaller of the blocks of its two collectives.
+ * A collective with larger blocks is not split. */
 static int64_t block_of(Split *s, int i) {
-    int *ends[] = {&s->before[i], &s->after[i]};
+    int *coll[] = {&s->before[i], &s->after[i]};
     int64_t rows = INT64_MAX;
-    for (int e = 0; e < 2; e++)
-        if (*ends[e] >= 0 && block_rows(s, *ends[e]) < rows) rows = block_rows(s, *ends[e]);
-    for (int e = 0; e < 2; e++)
-        if (*ends[e] >= 0 && block_rows(s, *ends[e]) != rows) *ends[e] = -1;
+    for (int c = 0; c < 2; c++)
+        if (*coll[c] >= 0 && block_rows(s, *coll[c]) < rows) rows = block_rows(s, *coll[c]);
+    for (int c = 0; c < 2; c++)
+        if (*coll[c] >= 0 && block_rows(s, *coll[c]) != rows) *coll[c] = -1;
     return rows;
 }
 
-/* What becomes of matmul i, in blocks of `block` rows. */
-static int way(const Split *s, int i, int64_t block) {
+/* How matmul i is split, in blocks of `block` rows. */
+static int how_split(const Split *s, int i, int64_t block) {
     bool in = moves_tokens(s, s->before[i]), out = moves_tokens(s, s->after[i]);
     int64_t blocks = local_rows(s, s->old[i].out) / block;
     if (s->ring && in != out && blocks <= MAX_RING) return in ? RING_IN : RING_OUT;
     return s->chunks > 1 && block >= s->chunks && blocks <= MAX_STRIPES ? CHUNKS : NOT_SPLIT;
 }
 
-/* Matmuls of layers whose operand or result a collective moves. */
-static void find(Split *s) {
+/* Finds the matmuls to split: those of layers whose operand a collective makes, or whose result
+ * only a collective reads. */
+static void find_matmuls(Split *s) {
     for (int i = 0; i < s->n_ops; i++) {
         const Op *op = &s->old[i];
         bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT;
@@ -132,7 +138,7 @@ static void find(Split *s) {
         if (from >= 0 && !s->how[from]) s->before[i] = from;
         if (s->uses.readers[op->out] == 1) s->after[i] = collective(s, s->uses.reader[op->out]);
         if (s->before[i] < 0 && s->after[i] < 0) continue;
-        int how = way(s, i, block_of(s, i));
+        int how = how_split(s, i, block_of(s, i));
         if (s->before[i] >= 0) s->how[s->before[i]] = how, s->matmul[s->before[i]] = i;
         if (s->after[i] >= 0) s->how[s->after[i]] = how;
         s->how[i] = how;
@@ -141,14 +147,14 @@ static void find(Split *s) {
 
 /* ---- chunks ---- */
 
-/* Chunk k of blocks of `block` rows. */
+/* The rows of chunk k: its part of each block of `block` rows. */
 static Rows chunk(const Split *s, int64_t block, int k) {
     int64_t begin = k * block / s->chunks, end = (k + 1) * block / s->chunks;
     return (Rows){k, begin, end - begin, block};
 }
 
-/* The chunks of a matmul with what is fused into it, each before the collective that takes it. An
- * all_reduce is in place: its result is the parent of its operand. */
+/* Appends the chunks of matmul i, each followed by the same chunk of the collective that reads the
+ * result. An all_reduce is in place: its operand becomes rows of its result. */
 static void emit_matmul(Split *s, int i) {
     int after = s->after[i];
     int64_t block = block_rows(s, after < 0 ? s->before[i] : after);
@@ -162,33 +168,37 @@ static void emit_matmul(Split *s, int i) {
 
 /* ---- rings ---- */
 
-/* Block b, of `rows` rows. */
+/* The rows of rank b's block, in blocks of `rows` rows. */
 static Rows block(int64_t b, int64_t rows) {
     return (Rows){b, b * rows, rows, 0};
 }
 
-static void set_place(Split *s, const Op *like) {
+/* Operations appended from here on have the phase and layer of `like`. */
+static void set_phase(Split *s, const Op *like) {
     s->p->phase = like->phase, s->p->layer = like->layer;
 }
 
+/* Appends out = shift of `in` by k ranks along the axes of collective `like`. */
 static void shift(Split *s, const Op *like, int64_t k, int out, int in) {
-    set_place(s, like);
+    set_phase(s, like);
     EMIT(s->p, OP_SHIFT, out, in);
     Op *op = &s->p->op[s->p->n_ops - 1];
     op->axes = like->axes, op->dim = (int)k;
 }
 
-/* What a gather brings, block after block. */
+/* Appends an all_gather as a ring: a copy of the rank's own block, then the blocks of the ranks
+ * before it, the nearest rank's first. */
 static void emit_ring_gather(Split *s, const Op *gather) {
     int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
     int64_t rows = local_rows(s, gather->in[0]);
     int here = gather->in[0];
-    set_place(s, gather);
+    set_phase(s, gather);
     EMIT(s->p, OP_COPY, part_of(s, gather->out, block(me, rows)), here);
     for (int64_t k = 1; k < X; k++)
         shift(s, gather, k, part_of(s, gather->out, block((me - k + X) % X, rows)), here);
 }
 
+/* Appends matmul i block by block, in the order in which the ring brings its operand. */
 static void emit_ring_in(Split *s, int i) {
     const Op *gather = &s->old[s->before[i]];
     int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
@@ -196,15 +206,20 @@ static void emit_ring_in(Split *s, int i) {
         emit_part(s, i, block((me - k + X) % X, local_rows(s, gather->in[0])), -1);
 }
 
-/* What has come lies in one tensor, of which sums read rows that no operation makes by itself: so
- * each waits for all that comes, and for the last matmul. Which part is this rank's own depends on
- * the rank, but no order does. Matmuls keep their order, even where the operand of a later one is
- * there first: what is sent after the last of them is under nothing. */
+/* Appends matmul i and its reduce_scatter as a ring: the block of the next rank first, whose
+ * partial sum is shifted to that rank, the rank's own block last, then the sum of the own block's
+ * parts.
+ *
+ * Received parts are rows of one tensor, `came`. The additions read these rows as tensors that no
+ * operation makes, so each addition waits for all received parts, and by its operand `own` for the
+ * last matmul. So all ranks have one order of operations, though the index of the own part differs.
+ * Each matmul waits for the one before by the operand `own`: otherwise a later block whose operand
+ * arrives first would run first, and the last shift would have no matmul to run under. */
 static void emit_ring_out(Split *s, int i) {
     const Op *scatter = &s->old[s->after[i]];
     int64_t X = mesh_blocks(s->p->mesh, scatter->axes), me = mesh_block(s->p->mesh, scatter->axes);
     int64_t rows = local_rows(s, scatter->out);
-    int part[MAX_RING], own = -1; // of this rank's sum: what each rank has
+    int part[MAX_RING], own = -1; // part[r]: rank r's term of this rank's block; own: latest result
     int came = program_tensor_part(s->p, scatter->out);
     s->p->tensor[came].size[0] *= X - 1;
     for (int64_t k = 1; k <= X; k++) {
@@ -214,23 +229,24 @@ static void emit_ring_out(Split *s, int i) {
         part[(me - k + X) % X] = program_rows(s->p, came, (k - 1) * rows, rows, 0);
     }
     part[me] = own;
-    set_place(s, scatter);
-    for (int64_t apart = 1; apart < X; apart *= 2)
-        for (int64_t r = 0; r + apart < X; r += 2 * apart) {
-            bool last = 2 * apart >= X;
+    set_phase(s, scatter);
+    for (int64_t step = 1; step < X; step *= 2)
+        for (int64_t r = 0; r + step < X; r += 2 * step) {
+            bool last = 2 * step >= X;
             int sum = last ? scatter->out : program_tensor_part(s->p, scatter->out);
-            part[r] = EMIT(s->p, OP_ADD, sum, part[r], part[r + apart], own);
+            part[r] = EMIT(s->p, OP_ADD, sum, part[r], part[r + step], own);
         }
 }
 
-/* ---- all of it ---- */
+/* ---- the list ---- */
 
-/* Operation i, which is not fused; returns the next one. */
+/* Appends the kernel or collective that begins with operation i, split or whole; returns the index
+ * after it. */
 static int emit(Split *s, int i) {
     const Op *op = &s->old[i];
     bool collective = op_info(op->kind)->collective;
     int end = op_kernel_end(s->old, s->n_ops, i);
-    if (collective && s->how[i] && s->matmul[i] < 0) return end; // behind its matmul
+    if (collective && s->how[i] && s->matmul[i] < 0) return end; // appended with its matmul
     if (collective && s->how[i] == CHUNKS)
         for (int k = 0; k < s->chunks; k++) emit_part(s, i, chunk(s, block_rows(s, i), k), -1);
     else if (collective && s->how[i] == RING_IN)
@@ -257,7 +273,7 @@ void program_split(Program *p, int chunks, bool ring) {
     s.how = mem_calloc(n, sizeof *s.how);
     for (size_t t = 0; t < all; t++) memory[t] = -1;
     s.uses = program_uses(p);
-    find(&s);
+    find_matmuls(&s);
     Op *old = program_take(p);
     for (int i = 0; i < s.n_ops;) i = emit(&s, i);
     mem_free(old);

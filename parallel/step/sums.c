@@ -8,14 +8,15 @@
  *   with sp, stay=y also   dvectors.x [G] +d.z.x = bucket      dln1.weight, ddown.bias, ...
  *                          dvectors.x [G]    = all_reduce d.z.x  dvectors.x
  *
- * A collective stands behind the last operation that adds to one of its gradients, so the
- * scheduler starts it under the backward of the layers before. The gradients of a bucket are
- * contiguous in memory (model.c), so OP_BUCKET copies nothing, and one all_reduce has the latency
- * of one. Along z, and with zero2 and zero3 along d, the gradients of matrices were scattered in
- * every micro-batch (differentiate.c).
+ * The collective of a bucket follows the last operation that adds to any gradient of the bucket. So
+ * the scheduler can start the all_reduce of layer l during the backward of layers l-1, l-2, ... The
+ * gradients of a bucket are contiguous in memory (model.c): OP_BUCKET copies nothing, and a bucket
+ * costs the latency of a single collective. Along z, with zero2 and zero3 also along d, gradients
+ * of matrices need no sum here: differentiate.c reduce-scatters them in every micro-batch.
  *
- * Where neighbours along the axes of heads hold copies of a key head, their gradients are added
- * first. With --exact sums are of integers, and become floats here.
+ * Where neighbouring ranks along the axes of heads hold copies of one key head (fewer key heads
+ * than ranks), the gradients of the copies are summed first. With --exact all sums are of integers,
+ * and each gradient is rounded to floats when its sum is complete.
  *
  * Source: buckets are those of PyTorch's DistributedDataParallel (Li et al. 2020).
  */
@@ -27,21 +28,21 @@
 /* The gradient of a parameter. */
 typedef struct Gradient {
     int dw;      // tensor
-    int last_op; // that makes it or adds to it, with its kernel
+    int last_op; // end of the last kernel that makes dw or adds to dw: its last operation
     bool matrix;
-    int axes; // of the list along which such a gradient is partial: its place in memory (model.c)
+    int axes; // number of axes along which dw is partial; orders gradients in memory (model.c)
 } Gradient;
 
-/* Gradients whose sums begin together. */
+/* Gradients that one collective sums. */
 typedef struct Bucket {
-    Gradient *g;
+    Gradient *g; // [n]
     int n;
-    int last_op; // of all of its gradients
+    int last_op; // the latest last_op of the n gradients
 } Bucket;
 
 typedef struct Sums {
     Program *p;
-    Gradient *gradient; // [n] in the order in which they lie in memory: that of buckets
+    Gradient *gradient; // [n] in their order in memory, in which buckets are contiguous
     int n;
     Bucket *bucket;
     int n_buckets;
@@ -49,36 +50,40 @@ typedef struct Sums {
 
 /* ---- the gradients ---- */
 
-/* A gradient is what the last kernel makes that makes it, or rows of it: with --overlap halves the
- * second half adds to what the first has made, and its tensor is the gradient. */
+/* Finds the final gradient of each parameter: the result of the last kernel that makes the gradient
+ * or rows of it. With --overlap halves two kernels do: the second half's adds to the first half's
+ * result, and makes the final one. */
 static void find_gradients(Sums *s, const TensorTable *table) {
     const Program *p = s->p;
     int n = table->n;
-    Gradient *of = mem_calloc((size_t)n, sizeof *of);
+    Gradient *found = mem_calloc((size_t)n, sizeof *found); // by row of the table
     for (int i = 0; i < n; i++)
-        of[i] = (Gradient){-1, -1, shard_has_flat_parts(table, i),
-                           shard_partial_axes(table, i, p->layout).n};
+        found[i] = (Gradient){-1, -1, shard_has_flat_parts(table, i),
+                              shard_partial_axes(table, i, p->layout).n};
     for (int i = 0; i < p->n_ops; i++) {
         int t = p->op[i].out, end = op_kernel_end(p->op, p->n_ops, i) - 1;
         if (p->tensor[t].parent >= 0) t = p->tensor[t].parent;
         if (p->tensor[t].storage != STORAGE_GRADIENT) continue;
-        Gradient *g = &of[p->tensor[t].parameter];
+        Gradient *g = &found[p->tensor[t].parameter];
         if (end > g->last_op) g->dw = t, g->last_op = end;
     }
-    s->gradient = mem_calloc((size_t)n, sizeof *of);
+    s->gradient = mem_calloc((size_t)n, sizeof *found);
     for (int axes = 1; axes <= N_AXES; axes++)
         for (int i = 0; i < n; i++)
-            if (of[i].dw >= 0 && of[i].axes == axes) s->gradient[s->n++] = of[i];
-    mem_free(of);
+            if (found[i].dw >= 0 && found[i].axes == axes) s->gradient[s->n++] = found[i];
+    mem_free(found);
 }
 
 /* ---- buckets ---- */
 
+/* Axes along which the pending sum of tensor t is reduced here: not d while replicas take local
+ * steps. */
 static Axes to_be_summed(const Program *p, int t) {
     return grid_summed_axes(p->grid, p->tensor[t].dist.partial);
 }
 
-/* Matrices of a layer, unless each of them is scattered; vectors that are partial alike. */
+/* Do gradients a and b belong to one bucket? They do where they are partial along the same axes and
+ * both are vectors, or both are matrices of one layer. With ZeRO each matrix is scattered alone. */
 static bool in_one_bucket(const Program *p, const Gradient *a, const Gradient *b) {
     const StepTensor *x = &p->tensor[a->dw], *y = &p->tensor[b->dw];
     if (a->matrix != b->matrix || !axes_equal(x->dist.partial, y->dist.partial)) return false;
@@ -98,15 +103,16 @@ static void find_buckets(Sums *s) {
 
 /* ---- operations ---- */
 
-/* A tensor of gradients in the memory of another one. */
+/* Lets tensor t lie in the memory of gradient dw. */
 static int in_memory_of(Program *p, int t, int dw) {
     p->tensor[t].storage = STORAGE_BUCKET, p->tensor[t].gradient = dw;
     return t;
 }
 
-/* All gradients of a bucket as one tensor. An operation has OP_INPUTS operands at most, so a bucket
- * of more gradients is a chain: the next one takes what is so far and further gradients. */
-static int together(Program *p, const Bucket *b) {
+/* Appends OP_BUCKET, which makes all gradients of a bucket one tensor [G]. An operation has at most
+ * OP_INPUTS operands. A bucket of more gradients is a chain of OP_BUCKETs: each reads the tensor of
+ * the one before and further gradients. */
+static int emit_bucket(Program *p, const Bucket *b) {
     int first = b->g->dw, t = -1;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
@@ -135,9 +141,9 @@ static Dist summed_type(const Program *p, int t) {
     return d;
 }
 
-/* The gradient of a matrix in the shard of its moments: in its type the flat parts of the stored
- * gradient give way to those of the moments, which are finer. */
-static int scatter(Program *p, int dw, const char *what) {
+/* Reduce-scatters the gradient of a matrix to the shard whose moments this rank stores. The type of
+ * the result has the flat parts of the moments in place of the gradient's coarser ones. */
+static int scatter_matrix(Program *p, int dw, const char *what) {
     Dist to = summed_type(p, dw);
     int n_block = p->tensor[dw].n_block;
     to.shard[0].n = (uint8_t)n_block;
@@ -147,8 +153,9 @@ static int scatter(Program *p, int dw, const char *what) {
     return t;
 }
 
-/* --exact: a gradient that is complete as integers becomes floats, in its place or in the shard to
- * which it was scattered. sum: what the collective made; -1: none was needed. */
+/* --exact: rounds a gradient whose sum of integers is complete to floats. sum: the result of the
+ * collective; -1: no collective was needed. The floats have the type of the scattered shard where
+ * `sum` is one, else of dw. */
 static void round_gradient(Program *p, int dw, int sum) {
     bool scattered = sum >= 0 && p->tensor[sum].storage == STORAGE_GRADIENT;
     int from = scattered ? sum : dw, out = program_tensor_like(p, from);
@@ -158,14 +165,16 @@ static void round_gradient(Program *p, int dw, int sum) {
     EMIT(p, OP_ROUND, out, from, scattered ? -1 : sum);
 }
 
+/* Appends the collective of a bucket: a reduce_scatter of its matrix with ZeRO, else an all_reduce
+ * of the bucket. With --exact roundings follow. */
 static void sum_bucket(Program *p, const Bucket *b) {
     const Gradient *first = b->g;
     int sum = -1;
     p->phase = PHASE_BACKWARD, p->layer = first->matrix ? p->tensor[first->dw].layer : -1;
     if (to_be_summed(p, first->dw).n > 0 && first->matrix && p->layout->zero > 0) {
-        sum = scatter(p, first->dw, what_of(first));
+        sum = scatter_matrix(p, first->dw, what_of(first));
     } else if (to_be_summed(p, first->dw).n > 0) {
-        sum = together(p, b);
+        sum = emit_bucket(p, b);
         Dist to = summed_type(p, sum);
         sum = in_memory_of(p, program_redistribute(p, sum, &to, what_of(first)), first->dw);
     }
@@ -175,7 +184,7 @@ static void sum_bucket(Program *p, const Bucket *b) {
 
 /* ---- copies of key and value heads ---- */
 
-/* Elements of key and value heads in what this rank stores of a gradient. */
+/* Elements of key and value heads in the part of gradient dw that this rank stores. */
 static int64_t copied_elements(const TensorTable *table, const StepTensor *dw) {
     int64_t n = 0, queries = table->config.heads * config_head_size(&table->config);
     TensorRun r;
@@ -185,7 +194,8 @@ static int64_t copied_elements(const TensorTable *table, const StepTensor *dw) {
     return n;
 }
 
-/* Key and value heads of a gradient are copied out of it, added, and copied back. */
+/* Sums the gradients of copied key and value heads: packs these heads out of dqkv, all-reduces them
+ * among the ranks that hold copies, unpacks the sums into dqkv. */
 static void add_kv_copies(Program *p, const TensorTable *table, Gradient *g) {
     const char *name = p->tensor[g->dw].dist.name;
     if (strncmp(name, "dqkv.", 5) != 0) return;
