@@ -1,10 +1,11 @@
 /* build -- the forward pass, from tokens to losses or logits: the one place that knows the model.
  *
- * It reads like a forward pass on one rank. In block() the type of what each line makes stands
- * beside it, on a mesh d.z.x.y with sequence parallelism; without it the residual stream is
- * [T/d.z, C/y]. A linear layer is: bring x to the type that the matmul wants, gather the weight if
- * it is stored sharded, multiply, bring y to the type in which it is stored
- * (parallel/mesh/layout.h has the table).
+ * The code reads like the forward pass of one rank. In block() each line has the type of its result
+ * on a mesh d.z.x.y with sequence parallelism; without it the residual stream is [T/d.z, C/y]. A
+ * linear layer is four steps: redistribute x to the type that the matmul reads, gather the weight
+ * where it is stored sharded, multiply, redistribute y to the type in which it is stored. The table
+ * of these types is in parallel/mesh/layout.h. Its column-parallel and row-parallel layers are
+ * Megatron-LM's ColumnParallelLinear and RowParallelLinear.
  */
 #include <string.h>
 
@@ -16,9 +17,9 @@ typedef struct Builder {
     Widths w;
     LinearDist linear[N_LINEARS];
     int64_t T;                // tokens of all ranks, padded to equal parts
-    int64_t channels, hidden; // C and the attention's features, padded; of all ranks
-    int wte;                  // the stored weight, -1 before the embedding
-    int n_parameters;         // so far
+    int64_t channels, hidden; // C and the features of attention's result, padded; of all ranks
+    int wte;                  // tensor of the stored embedding table; -1: not made yet
+    int n_parameters;         // made so far
 } Builder;
 
 static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "down", "head"};
@@ -28,8 +29,8 @@ static Dist named(const char *name, Dist d) {
     return d;
 }
 
-/* A parameter of the layer that is being built: the next row of the table of tensors
- * (base/tensor.c), so they have to be made in the order of that table. */
+/* A parameter of the layer that is being built. Its row in the table of tensors (base/tensor.c) is
+ * the next one, so the forward pass has to make parameters in the order of the table. */
 static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int bytes) {
     int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, bytes);
     b->p.tensor[t].storage = STORAGE_PARAMETER;
@@ -37,7 +38,7 @@ static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int by
     return t;
 }
 
-/* A result with the type of tensor t, another name. */
+/* A new tensor with the type of tensor t and another name. */
 static int like(Builder *b, int t, const char *name) {
     StepTensor x = b->p.tensor[t];
     int out = program_tensor(&b->p, named(name, x.dist), x.size, x.bytes);
@@ -45,14 +46,14 @@ static int like(Builder *b, int t, const char *name) {
     return out;
 }
 
-/* A vector of features that are sharded as dimension 1 of tensor t. */
+/* A vector parameter, sharded as dimension 1 of tensor t: a bias or a norm's weight. */
 static int vector(Builder *b, int t, const char *name) {
     const StepTensor *x = &b->p.tensor[t];
     Dist d = dist_make(name, x->dist.dim[1], x->dist.shard[1], NULL, axes_none());
     return parameter(b, d, x->size[1], 1, (int)sizeof(float));
 }
 
-/* Rows and columns of a linear layer's weight, padded; the head's is [V, C]. */
+/* Rows and columns of a linear layer's weight [K, N] on all ranks, padded; the head's is [V, C]. */
 static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
     const Widths *w = &b->w;
     int64_t n = mesh_blocks(b->p.mesh, grid_hidden_axes(b->p.grid));
@@ -70,8 +71,10 @@ static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
         size[0] = w->V * mesh_blocks(b->p.mesh, axes_of("x.y")), size[1] = w->C_all;
 }
 
-/* The weight of a linear layer as its matmul wants it. Stored are flat parts of the local block,
- * over z (FSDP) and with zero3 over d: as a type, rows sharded once more. */
+/* The weight of a linear layer in the type that its matmul reads. A rank stores a flat part of its
+ * block of the weight: over z (as PyTorch's FSDP), with zero3 also over d. In the type these axes
+ * shard the rows once more, so one redistribution gathers the block. stored: the tensor that is
+ * stored; -1: makes it. */
 static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     const LinearDist *d = &b->linear[kind];
     char name[DIST_NAME];
@@ -89,7 +92,7 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     }
     if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
     int w = program_redistribute(&b->p, stored, &block, what);
-    return program_redistribute(&b->p, w, &d->w, what); // differs from the block with stay=y only
+    return program_redistribute(&b->p, w, &d->w, what); // from block to whole rows: stay=y alone
 }
 
 /* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types
@@ -109,9 +112,11 @@ static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     return EMIT(p, OP_BIAS, like(b, y, y_name), y, vector(b, y, bias));
 }
 
-/* Each rank has the statistics of its features [2, T] (mean and sum of squared deviations, never
- * E[x^2] - E[x]^2); with --exact those of each panel. With features sharded over y they are
- * gathered, and every rank merges them in the order of the row, so that all have the same bits. */
+/* norm(x) in three kernels. First each rank computes statistics of its C/y features of each token:
+ * mean and sum of squared deviations [2Y/y, T] (never E[x^2] - E[x]^2, which cancels); with --exact
+ * those of each panel [2P/y, T]. Then the statistics are gathered along y, and every rank merges
+ * them in the order of the features, so all ranks get the same bits. Then each rank normalizes its
+ * features. */
 static int norm(Builder *b, const char *layer, const char *name, int x) {
     Program *p = &b->p;
     StepTensor in = p->tensor[x];
@@ -136,7 +141,8 @@ static int add(Builder *b, const char *name, int x, int y) {
     return EMIT(&b->p, OP_ADD, like(b, x, name), x, y);
 }
 
-/* Keys and values of every position of a sequence, of the heads that a rank has. */
+/* The KV cache of a layer: keys and values of all positions of one sequence, of this rank's
+ * heads. */
 static int cache(Builder *b, Axes heads) {
     Dist d = dist_make("cache", "S", axes_none(), "KV", heads);
     int64_t row = 2 * b->w.Hkv * b->w.D * mesh_blocks(b->p.mesh, heads);
@@ -145,8 +151,8 @@ static int cache(Builder *b, Axes heads) {
     return t;
 }
 
-/* softmax(q k') v of whole heads and whole sequences; of one token that follows others, over the
- * keys and values in the cache. */
+/* softmax(q k') v. Every rank has whole heads and whole sequences, so attention needs no
+ * collective. When sampling, the query is one token, over the keys and values in the cache. */
 static int attention(Builder *b, int qkv) {
     Program *p = &b->p;
     const ModelShape *s = p->shape;
@@ -184,9 +190,10 @@ static int block(Builder *b, int x) {
     return add(b, "x3", x, down);                   // [T/d.z.x, C/y]
 }
 
-/* Every rank looks up the tokens whose rows it holds: a sum over x and y is pending, of which one
- * term is not zero. That is the type of the head's dx, because the table is sharded as the head's
- * weight. Positions are added once, after the sum. */
+/* The table wte is sharded by vocabulary as the head's weight, [V/x.y, C] (Megatron-LM's
+ * VocabParallelEmbedding). A rank looks up the tokens whose rows it holds and writes zeros for the
+ * others. So the result has a pending sum over x and y, of which one term is not zero: the type of
+ * the head's dx. Positions are added once, after the sum. */
 static int embedding(Builder *b) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
@@ -202,9 +209,11 @@ static int embedding(Builder *b) {
     return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
 }
 
-/* Losses of logits that stay sharded by vocabulary: three numbers of each token are gathered, with
- * --exact of each panel. The exponentials are relative to the largest logit of the own block or
- * panel, so backward reads the numbers of that block, too. */
+/* Losses of logits that stay sharded by vocabulary, [T/d.z, V/x.y] (Megatron-LM's
+ * vocab_parallel_cross_entropy). Only three numbers of each token and block of the vocabulary are
+ * gathered: the largest logit, the sum of exponentials, the target's logit; with --exact of each
+ * panel. Exponentials are relative to the largest logit of their own block or panel. So loss and
+ * backward read the block's own numbers as well as the gathered ones. */
 static int losses(Builder *b, int logits) {
     Program *p = &b->p;
     p->tensor[logits].stride = (int)head_ld(b->w.V);
@@ -230,7 +239,7 @@ static int head(Builder *b, int h) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
     h = program_redistribute(p, h, &d->x, linear_what(LINEAR_HEAD, WHAT_X));
-    if (p->shape->output == OUTPUT_NEXT) // the last token; rows of padding may follow
+    if (p->shape->output == OUTPUT_NEXT) // the last token alone; padding may follow it
         h = program_rows(p, h, p->shape->S - 1, 1, 0);
     int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
     int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w); // [T/d.z, V/x.y]
@@ -241,6 +250,7 @@ static int head(Builder *b, int h) {
     return program_redistribute(p, logits, &whole, "logits");
 }
 
+/* Tokens T of all ranks in a pass, padded. */
 static int64_t tokens(const Program *p) {
     int64_t T = tokens_of(p->grid, p->shape->B, p->shape->S, 0).T;
     return T * mesh_blocks(p->mesh, axes_of("d.z"));

@@ -126,7 +126,7 @@ Op *program_take(Program *p) {
 }
 
 void program_append(Program *p, const Op *op) {
-    Op copy = *op; // it may be of this list
+    Op copy = *op; // op may point into the list, which program_emit may move
     program_emit(p, copy.kind, copy.out, NULL, 0);
     p->op[p->n_ops - 1] = copy;
 }
@@ -181,7 +181,7 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
     if (n < 0) die("%s: %s", what, e.text);
     for (int i = 0, next; i < n; i = next) {
         Axes axes = axes_none();
-        // neighbours of one kind and dimension are one collective along both axes: fewer starts
+        // changes of one kind and dimension are one collective along all their axes: less latency
         for (next = i;
              next < n && change[next].kind == change[i].kind && change[next].dim == change[i].dim;
              next++) {
@@ -210,13 +210,14 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b) {
     return EMIT(p, kind, out, a, b);
 }
 
-/* ---- what an operation costs ---- */
+/* ---- sizes, bytes, FLOPs ---- */
 
 int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
     return t->size[dim] / mesh_blocks(p->mesh, t->dist.shard[dim]);
 }
 
-/* Flat parts are equal: the block is padded for the finest of them, the parts of the moments. */
+/* A block is padded until it splits into equal flat parts for the moments, the finest ones. Coarser
+ * parts, of parameters and gradients, are a whole number of these. */
 int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
     if (t->n_block == NO_FLAT_PARTS) return step_tensor_local(p, t, 0) * step_tensor_local(p, t, 1);
     Axes block = t->dist.shard[0];
@@ -266,7 +267,8 @@ int64_t op_bytes(const Program *p, const Op *op) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         n = c.size, r = c.rank;
     }
-    if (op->root >= 0) { // one receives from all, or all from one
+    if (op->root >=
+        0) { // a reduce: the root receives from all others; a broadcast: all from the root
         bool receives = (op->kind == OP_REDUCE) == (r == op->root);
         return (receives ? op->kind == OP_REDUCE ? n - 1 : 1 : 0) * step_tensor_elements(p, in) *
                in->bytes;
@@ -274,7 +276,7 @@ int64_t op_bytes(const Program *p, const Op *op) {
     if (op->kind == OP_SHIFT) return step_tensor_elements(p, out) * out->bytes;
     if (op->kind != OP_ALL_REDUCE)
         return (n - 1) * step_tensor_elements(p, op->kind == OP_ALL_GATHER ? in : out) * in->bytes;
-    int64_t all = step_tensor_elements(p, in); // its parts need not be equal
+    int64_t all = step_tensor_elements(p, in); // whose n parts may differ by an element
     int64_t own = all / n + (all % n * (r + 1)) / n - (all % n * r) / n;
     return ((n - 1) * own + all - own) * in->bytes;
 }
@@ -287,9 +289,9 @@ double op_flops(const Program *p, const Op *op) {
         return 2.0 * (double)step_tensor_elements(p, out) * (double)step_tensor_local(p, a, 1);
     case OP_MATMUL_AT:
         return 2.0 * (double)step_tensor_elements(p, out) * (double)step_tensor_local(p, a, 0);
-    case OP_ATTENTION: // q k' and the sum of v, of the causal half
+    case OP_ATTENTION: // q k' and p v, each of the causal half of the scores
         return 2.0 * (double)step_tensor_elements(p, out) * (double)p->shape->S;
-    case OP_ATTENTION_BACKWARD: // the scores again, dv, da, dq, dk
+    case OP_ATTENTION_BACKWARD: // five matmuls of the causal half: scores again, dv, dp, dq, dk
         return 5.0 * (double)step_tensor_elements(p, a) * (double)p->shape->S;
     default:
         return 0;
