@@ -1,4 +1,4 @@
-/* allocate -- where each temporary lies: offsets in one arena, from the life of each in the list.
+/* allocate -- places temporaries: an offset in one arena for each, from its life in the list.
  *
  *   operations   0    1    2    3    4    5    6
  *   x            [==================]             life: from the operation that makes
@@ -7,15 +7,17 @@
  *   datt         .    .    .    .    [=========]  takes the memory of h, which is over
  *
  * The peak is the memory of the step. Tensors that share memory are one block:
- *   in place     a kernel that computes element by element writes over an operand that nobody reads
+ *   in place     an elementwise kernel writes its result over an operand that no operation reads
  *                later; so does an all_reduce, from its start to its wait
  *   rows         rows of a parent lie in the parent
- *   gradients    what is added to a stored gradient in place is computed where that is stored
- * A value between operations that are fused in one kernel is in registers: it has no memory, unless
- * an operation outside of the kernel reads it, or a reduce_scatter in it: what this rank sums comes
- * from other ranks. Blocks are placed one after the other, each as low as it fits: those that live
- * longest first, the largest first (Pisarchyk, Lee 2020), or those of the largest product of both,
- * whichever takes least.
+ *   gradients    a result that is added to a stored gradient lies where the gradient is stored
+ * A value between operations that are fused in one kernel is in registers and has no memory. Two
+ * exceptions have memory: a value that an operation outside of the kernel reads, and the operand of
+ * a reduce_scatter in the kernel, into which other ranks write the terms that this rank sums.
+ *
+ * Blocks are placed one after the other, each at the lowest offset that is free during its life.
+ * Three orders are tried, and the one with the lowest peak is kept: longest life first, largest
+ * block first (Pisarchyk, Lee 2020), largest product of both first.
  */
 #include <stdlib.h>
 
@@ -26,21 +28,22 @@
 /* Tensors that share memory. */
 typedef struct Block {
     int64_t bytes, offset;
-    int begin, end; // life: operations
-    int tensor;     // that stands for all of them: block_of
+    int begin, end; // life: index of the first and of the last operation
+    int tensor;     // the tensor by which block_of() names the block
 } Block;
 
 typedef struct Life {
     const Program *p;
-    int *kernel;      // [ops] the first operation of its kernel
-    int *block;       // [tensors] another tensor of its block, or itself: block_of follows them
-    int *made, *read; // [tensors] the kernels that make and last read its block; -1: none
-    bool *inner;      // [tensors] no other kernel than the one that makes it reads it
-    bool *fixed;      // [tensors] may not be overwritten: rows of a parent, or not in the arena
+    int *kernel; // [ops] the first operation of its kernel
+    int *block;  // [tensors] union-find: another tensor of its block, or itself; block_of()
+    // of a block, at its tensor block_of():
+    int *made, *read; // [tensors] the first kernel that makes it, the last that reads it; -1: none
+    bool *inner;      // [tensors] only the kernel that makes it reads it
+    bool *fixed;      // [tensors] no result may overwrite it: rows of a parent, or not in the arena
 } Life;
 
-/* Outside of the arena, where several lists find it. */
-static bool has_place(const StepTensor *t) {
+/* Does a tensor lie outside of the arena of temporaries, in memory that several lists share? */
+static bool outside_arena(const StepTensor *t) {
     return t->storage != STORAGE_TEMPORARY && t->storage != STORAGE_GRADIENT;
 }
 
@@ -49,7 +52,7 @@ static int block_of(const Life *l, int t) {
     return t;
 }
 
-/* b becomes part of a. */
+/* Unites the block of tensor b with the block of tensor a. */
 static void join(Life *l, int a, int b) {
     a = block_of(l, a), b = block_of(l, b);
     l->block[b] = a;
@@ -67,8 +70,8 @@ int64_t step_tensor_aligned(const Program *p, const StepTensor *t) {
     return div_up(step_tensor_bytes(p, t), ARENA_ALIGN) * ARENA_ALIGN;
 }
 
-/* The operands over which an operation may write its result, best first; -1: none. Of a sum either
- * will do. */
+/* The operands over which an operation may write its result, the better one first; -1: none. A sum
+ * may overwrite either operand. */
 static void operands_in_place(const Op *op, int operand[2]) {
     operand[0] = operand[1] = -1;
     if (op->adds) operand[0] = op->in[op->n_in - 1];
@@ -77,8 +80,9 @@ static void operands_in_place(const Op *op, int operand[2]) {
     if (op->kind == OP_SQUARES && op->n_in > 1) operand[0] = op->in[1];
 }
 
-/* Of as many bytes; a stored gradient may have padding of flat parts behind them. */
-static bool has_room(const Program *p, const StepTensor *result, const StepTensor *operand) {
+/* Does the result fit the memory of the operand? Both have the same bytes, except for a stored
+ * gradient: its memory has the padding of flat parts at the end, too. */
+static bool fits(const Program *p, const StepTensor *result, const StepTensor *operand) {
     int64_t more = step_tensor_bytes(p, result) - step_tensor_bytes(p, operand);
     return more == 0 || (more > 0 && result->storage == STORAGE_GRADIENT);
 }
@@ -96,35 +100,37 @@ static bool reads_last(const Life *l, int i, int b) {
     return false;
 }
 
-/* May operation i write its result over tensor t? Only where the operation is the last to read the
- * memory of t. A stored gradient is such a result, never such an operand. */
-static bool dies(const Life *l, int i, int t) {
+/* May operation i write its result over tensor t? Only if operation i is the last to read the
+ * memory of t. The result may be a stored gradient, t may not. */
+static bool may_overwrite(const Life *l, int i, int t) {
     const Program *p = l->p;
     int b = block_of(l, t), out = p->op[i].out;
     return p->tensor[t].storage == STORAGE_TEMPORARY && !l->fixed[b] &&
-           !l->fixed[block_of(l, out)] && has_room(p, &p->tensor[out], &p->tensor[t]) &&
+           !l->fixed[block_of(l, out)] && fits(p, &p->tensor[out], &p->tensor[t]) &&
            reads_last(l, i, b);
 }
 
-/* Memory that holds a value before the kernel starts is better than that of a value inside of
- * it. */
+/* Unites the result of operation i with an operand that it may overwrite. An operand made by an
+ * earlier kernel is preferred to one inside of the same kernel, which has no memory. */
 static void reuse(Life *l, int i) {
     int operand[2];
     operands_in_place(&l->p->op[i], operand);
     for (int inner = 0; inner < 2; inner++)
         for (int k = 0; k < 2; k++) {
             if (operand[k] < 0 || l->inner[block_of(l, operand[k])] != inner) continue;
-            if (!dies(l, i, operand[k])) continue;
+            if (!may_overwrite(l, i, operand[k])) continue;
             join(l, operand[k], l->p->op[i].out);
             return;
         }
 }
 
-static void make(Life *l, int t, int at) {
-    l->made[t] = at;
-    l->read[t] = l->read[t] > at ? l->read[t] : at;
+/* Kernel `kernel` makes tensor t, which lives at least as long as this kernel runs. */
+static void make(Life *l, int t, int kernel) {
+    l->made[t] = kernel;
+    l->read[t] = l->read[t] > kernel ? l->read[t] : kernel;
 }
 
+/* Sets kernel, made and read from the list, and inner of tensors that another kernel reads. */
 static void find_lives(Life *l) {
     const Program *p = l->p;
     for (int i = 0; i < p->n_ops; i++) {
@@ -140,11 +146,12 @@ static void find_lives(Life *l) {
     }
 }
 
-/* Values in registers: of kernels of several operations, read there and nowhere else. */
+/* Clears inner of values that are not in registers: values that no operation reads, the result of
+ * the list, and operands and results of collectives in a kernel that have memory. */
 static void find_inner(Life *l) {
     const Program *p = l->p;
     bool *is_read = mem_calloc((size_t)p->n_tensors, sizeof *is_read);
-    for (int t = 0; t < p->n_tensors; t++) // rows say what a parent is of which nothing is read
+    for (int t = 0; t < p->n_tensors; t++) // a parent is read where its rows are
         if (p->tensor[t].parent >= 0) is_read[p->tensor[t].parent] = true;
     for (int i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
@@ -178,8 +185,8 @@ static int by_area(const void *a, const void *b) {
     return x->tensor - y->tensor;
 }
 
-/* The lowest offset at which block b lies apart from those of the n placed blocks that live when it
- * does. placed: by offset. */
+/* The lowest offset at which block b overlaps none of the n placed blocks whose lives overlap its
+ * life. placed: sorted by offset. */
 static int64_t lowest(const Block *placed, int n, const Block *b) {
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -191,8 +198,8 @@ static int64_t lowest(const Block *placed, int n, const Block *b) {
     return at;
 }
 
-/* Places blocks in that order, each as low as it fits; returns the peak. Each looks at all before:
- * the lists of 256 layers take some 40 ms. */
+/* Places blocks in this order, each at its lowest free offset; returns the peak in bytes. The time
+ * is quadratic in the number of blocks: some 40 ms for the lists of 256 layers. */
 static int64_t place(Block *block, int n, int (*order)(const void *, const void *)) {
     Block *placed = mem_calloc((size_t)n + 1, sizeof *placed);
     int64_t peak = 0;
@@ -208,7 +215,7 @@ static int64_t place(Block *block, int n, int (*order)(const void *, const void 
     return peak;
 }
 
-/* Bytes in use at the same time, at most: no placement takes less. */
+/* The most bytes that are in use at the same time: no placement has a lower peak. */
 static int64_t most_in_use(const Block *block, int n, int n_ops) {
     int64_t *change = mem_calloc((size_t)n_ops + 2, sizeof *change), in_use = 0, most = 0;
     for (int i = 0; i < n; i++)
@@ -221,12 +228,13 @@ static int64_t most_in_use(const Block *block, int n, int n_ops) {
     return most;
 }
 
-/* One behind the other: a kernel that finds its result where an operand lies copies nothing. */
+/* Places blocks one after the other, so that no two share memory. */
 static void place_apart(Block *block, int n) {
     int64_t at = 0;
     for (int i = 0; i < n; at += block[i++].bytes) block[i].offset = at;
 }
 
+/* Places blocks in the best of three orders; returns the peak. Stops early at the lower bound. */
 static int64_t place_best(Block *block, int n, int n_ops) {
     int (*const orders[])(const void *, const void *) = {by_life, by_size, by_area};
     int64_t least = INT64_MAX, bound = most_in_use(block, n, n_ops);
@@ -247,18 +255,19 @@ static Life life_make(const Program *p) {
     l.fixed = l.inner + n;
     for (int t = 0; t < p->n_tensors; t++) {
         l.block[t] = t, l.made[t] = l.read[t] = -1, l.inner[t] = true;
-        l.fixed[t] = has_place(&p->tensor[t]) || p->tensor[t].parent >= 0;
+        l.fixed[t] = outside_arena(&p->tensor[t]) || p->tensor[t].parent >= 0;
     }
     find_lives(&l);
     find_inner(&l);
-    if (p->n_tensors > 0) l.read[p->result] = p->n_ops; // the caller's
+    if (p->n_tensors > 0) l.read[p->result] = p->n_ops; // the caller reads it after the list
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].parent >= 0) join(&l, p->tensor[t].parent, t);
     for (int i = 0; i < p->n_ops; i++) reuse(&l, i);
     return l;
 }
 
-/* The stored gradient in whose memory each tensor lies; -1: none. Buckets have theirs already. */
+/* Sets StepTensor.gradient, the stored gradient in whose memory a tensor lies; -1: none. Buckets
+ * have theirs from sums.c. */
 static void find_gradients(const Life *l, Program *p) {
     for (int t = 0; t < p->n_tensors; t++)
         if (p->tensor[t].storage != STORAGE_BUCKET) p->tensor[t].gradient = -1;
@@ -268,7 +277,7 @@ static void find_gradients(const Life *l, Program *p) {
         p->tensor[t].gradient = p->tensor[block_of(l, t)].gradient;
 }
 
-/* The blocks that need memory in the arena, as large as the largest of their tensors. */
+/* The n blocks that need memory in the arena, each with the bytes of its largest tensor. */
 static Block *make_blocks(const Life *l, int *n) {
     const Program *p = l->p;
     Block *block = mem_calloc((size_t)p->n_tensors + 1, sizeof *block);
@@ -276,7 +285,7 @@ static Block *make_blocks(const Life *l, int *n) {
     *n = 0;
     for (int t = 0; t < p->n_tensors; t++) {
         const StepTensor *x = &p->tensor[t];
-        bool none = has_place(x) || x->gradient >= 0 || l->made[t] < 0 || l->inner[t];
+        bool none = outside_arena(x) || x->gradient >= 0 || l->made[t] < 0 || l->inner[t];
         number[t] = -1;
         if (block_of(l, t) != t || none) continue;
         block[*n] = (Block){.begin = l->made[t], .end = l->read[t], .tensor = t};
@@ -292,7 +301,7 @@ static Block *make_blocks(const Life *l, int *n) {
     return block;
 }
 
-/* Of each tensor: where its block lies, and where in that its rows are. */
+/* Sets the offset of each tensor: the offset of its block, for rows plus their distance in it. */
 static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
     int64_t *offset = mem_alloc((size_t)p->n_tensors * sizeof *offset);
     for (int t = 0; t < p->n_tensors; t++) offset[t] = -1;
@@ -305,13 +314,14 @@ static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
     mem_free(offset);
 }
 
+/* Returns the bytes of the arena with `placed`, else the most bytes in use at the same time. */
 static size_t allocate(Program *p, bool placed) {
     Life l = life_make(p);
     int n;
     find_gradients(&l, p);
     Block *block = make_blocks(&l, &n);
     p->kept = 0;
-    for (int i = 0; i < n; i++) // of which there are none without tensors
+    for (int i = 0; i < n; i++) // in use when the result, the loss, is made
         if (block[i].begin <= l.made[p->result] && block[i].end > l.made[p->result])
             p->kept += block[i].bytes;
     int64_t peak = placed ? place_best(block, n, p->n_ops) : most_in_use(block, n, p->n_ops);

@@ -1,5 +1,5 @@
-/* end -- the end of a step as a list, behind its last micro-batch: the sums that a step is judged
- * by, AdamW on every parameter, the weights that matmuls read.
+/* end -- the end of a step as a list, after its last micro-batch: loss and gradient norm of the
+ * step, AdamW on every parameter, the weights that matmuls read.
  *
  *   mesh d2.x2, zero1, bf16
  *   loss     [1] +d        = loss_total                        of this rank's tokens
@@ -12,10 +12,11 @@
  *   wte      [V/x.d, C]    = cast                wte           bf16, in AdamW's kernel
  *   wte      [V/x, C]      = all_gather d        wte
  *
- * The types of a parameter's tensors are those of its moments: shards over z, with zero also over
- * d. So a rank updates the shard whose moments it stores, and redistributing the new weight to the
- * type that matmuls read is the all_gather of zero1 and zero2; in bf16 it is half the bytes. A step
- * may be skipped by its totals: they are complete in front of the clip.
+ * Gradient, master weight and moments of a parameter have one type here, that of the moments:
+ * sharded over z, with zero also over d. So a rank updates the shard whose moments it stores. The
+ * all_gather of zero1 and zero2 is the redistribution of the new weight to the type that matmuls
+ * read, in bf16 with half the bytes. The totals are complete before the clip, so the run can look
+ * at them and skip the update of a step.
  *
  * Source: Rajbhandari et al. 2020 (ZeRO).
  */
@@ -25,11 +26,10 @@
 #include "layers/exact.h"
 #include "parallel/step/program.h"
 
-/* A parameter as matmuls read it, of a forward pass. */
 typedef struct Parameter {
-    StepTensor read;
-    bool cast; // matmuls read a copy
-    int dw;    // its gradient, complete; of the end of a step
+    StepTensor read; // the parameter in the type in which the forward pass stores it
+    bool cast;       // kernels read a bf16 copy of the master weight
+    int dw;          // tensor of the complete gradient, in the list of the end of a step
 } Parameter;
 
 typedef struct End {
@@ -38,8 +38,9 @@ typedef struct End {
     int n;
 } End;
 
-/* Forward reads the parameters in the order of the table: matrices, the biases that matmuls add,
- * and what kernels read as fp32. */
+/* Finds the parameters in a forward pass, which makes them in the order of the table. In bf16
+ * kernels read bf16 copies of matrices and of the biases that matmuls add; other vectors and wpe
+ * stay fp32. */
 static End end_of(Program *p) {
     Program forward = program_make(p->shape);
     program_forward(&forward);
@@ -58,7 +59,8 @@ static End end_of(Program *p) {
     return e;
 }
 
-/* A tensor of a parameter in the type of its moments, called by its name behind a prefix. */
+/* A tensor of a parameter in the type of its moments: its gradient, master weight, bf16 shard or a
+ * moment, by `storage`. Its name is the parameter's after a prefix. */
 static int of_parameter(End *e, const StepTensor *read, Storage storage, const char *prefix) {
     Dist d = read->dist;
     dist_join(d.name, prefix, read->dist.name);
@@ -73,7 +75,8 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
     return t;
 }
 
-/* The new weight w as matmuls read it: cast, and gathered from its shards. */
+/* Makes the weight that matmuls read from the master weight w: cast to bf16, then gathered from the
+ * shards of the ranks. */
 static void new_weight(End *e, const Parameter *of, int w) {
     Program *p = e->p;
     int t = w;
@@ -82,6 +85,7 @@ static void new_weight(End *e, const Parameter *of, int w) {
     if (t != w) p->tensor[t].storage = STORAGE_PARAMETER;
 }
 
+/* Appends AdamW on a parameter and the new weight. The cast to bf16 runs in AdamW's kernel. */
 static void update(End *e, const Parameter *of, int clip) {
     Program *p = e->p;
     const StepTensor *read = &of->read;
@@ -95,9 +99,10 @@ static void update(End *e, const Parameter *of, int clip) {
     if (of->cast) p->op[cast].fused = true;
 }
 
-/* ---- sums ---- */
+/* ---- loss and gradient norm ---- */
 
-/* n doubles, or the integers of a wide sum (dim W), of which ranks along `over` have a part. */
+/* A tensor of n doubles, or with dim "W" of the n integers of a wide sum (layers/exact.h). Ranks
+ * along `over` have one term each: the sum is pending. */
 static int numbers(Program *p, const char *name, const char *dim, int64_t n, Axes over) {
     Dist d = dist_make(name, dim, axes_none(), NULL, axes_none());
     d.partial = over;
@@ -106,12 +111,13 @@ static int numbers(Program *p, const char *name, const char *dim, int64_t n, Axe
     return t;
 }
 
+/* One number of which ranks along `over` have a term: a double, with --exact a wide sum. */
 static int number(End *e, const char *name, Axes over) {
     bool exact = e->p->layout->exact;
     return numbers(e->p, name, exact ? "W" : "1", exact ? WIDE : 1, over);
 }
 
-/* Reduces sum t over its ranks, to a double in that row of the totals. */
+/* Reduces the pending sum t over its ranks, to a double in this row of the totals [2]. */
 static void reduce_total(End *e, int t, int totals, int row, const char *what) {
     Program *p = e->p;
     Dist whole = p->tensor[t].dist;
@@ -121,13 +127,15 @@ static void reduce_total(End *e, int t, int totals, int row, const char *what) {
     p->tensor[t].parent = totals, p->tensor[t].row = row;
 }
 
+/* Appends the totals of the step: [0] the sum of losses, [1] the sum of squares of all
+ * gradients. */
 static int totals_of(End *e, bool on_device) {
     Program *p = e->p;
     int totals = numbers(p, "totals", "2", 2, axes_none());
     Axes over_tokens = mesh_real(p->mesh, axes_of("d.z"));
     int loss = program_emit(p, OP_LOSS_TOTAL, number(e, "loss", over_tokens), NULL, 0);
     reduce_total(e, loss, totals, 0, "sum of losses");
-    // all four axes: all ranks, in their order
+    // every rank has squares of its own: over all four axes, in the order of ranks
     Axes over = grid_summed_axes(p->grid, axes_of("d.z.x.y"));
     if (mesh_real(p->mesh, over).n == 0) over = axes_none();
     int squares = -1;
@@ -137,7 +145,7 @@ static int totals_of(End *e, bool on_device) {
         p->layer = of->read.layer;
         of->dw = of_parameter(e, &of->read, STORAGE_GRADIENT, "d");
         squares = EMIT(p, OP_SQUARES, number(e, "squares", over), of->dw, squares);
-        p->op[p->n_ops - 1].fused = on_device && !first; // of all gradients in one kernel
+        p->op[p->n_ops - 1].fused = on_device && !first; // one kernel for all gradients
     }
     reduce_total(e, squares, totals, 1, "gradient norm");
     return totals;
@@ -145,6 +153,7 @@ static int totals_of(End *e, bool on_device) {
 
 /* ---- the list ---- */
 
+/* Appends the totals, then clip [2]: the factor by which AdamW scales gradients. */
 static int clip_of(End *e, bool on_device) {
     e->p->result = totals_of(e, on_device);
     Dist d = {.n_dims = 1, .name = "clip", .dim = {"2"}};

@@ -1,6 +1,6 @@
-/* exact_sums -- the pass of --exact: sums over what a mesh may shard become sums of integers, which
- * have one value in whatever order their terms are added (layers/exact.h): in every kernel and in
- * every collective. run_kernels.c has the kernels.
+/* exact_sums -- the pass of --exact: sums over a dimension that a mesh may shard become sums of
+ * integers, in every kernel and in every collective. A sum of integers has the same value in any
+ * order of its terms (layers/exact.h). run_kernels.c calls the kernels.
  *
  *   sum over                    terms                      parts are added over
  *   K of a matmul               panels of K                y of x w, x of dy w'
@@ -9,12 +9,12 @@
  *   losses, squared gradients   elements                   d, z; all ranks
  *
  * A panel lies on one rank: blocks are whole numbers of panels (exact_panel, widths_of in
- * parallel/mesh/shard.c), so a mesh may leave ranks with more padding than without --exact; key
- * heads are never copied. What has no sum over a dimension that a mesh cuts (attention,
- * activations, AdamW) is as without --exact. Sums over the features or logits of a token, of norms
- * and of the loss, stay floats: those of each panel are gathered, and every rank merges them in the
- * order of the panels, on one rank, too (build.c, norm_rule of differentiate.c). The list before
- * and after the pass; i64 is a tensor of integers:
+ * parallel/mesh/shard.c). So ranks may have more padding than without --exact. Key heads are never
+ * copied. Operations without a sum over a dimension that a mesh shards (attention, activations,
+ * AdamW) are the same without --exact. Sums over the features or logits of a token, in norms and in
+ * the loss, stay floats: the sums of all panels are gathered, and every rank merges them in the
+ * order of the panels, also on a mesh of one rank (build.c, norm_rule of differentiate.c). The list
+ * before and after the pass, where i64 marks tensors of integers:
  *
  *   before                                 after
  *   y  [T, C/y] +x = matmul att, w         y  [T, C/y] +x i64 = matmul att, w
@@ -22,10 +22,10 @@
  *                                          y  [T/x, C/y]      = round y
  *   x  [T/x, C/y]  = add x, y              x  [T/x, C/y]      = add x, y
  *
- * Sums of matmuls are integers on one rank, too: what another mesh would shard decides, not this
- * mesh. Only logits stay floats: no mesh cuts the features of the head's input. Gradients of
- * parameters are never rounded here: they stay integers from the kernel to the end of the step,
- * over all micro-batches.
+ * Sums of matmuls are integers on one rank, too: the question is what any mesh could shard, not
+ * what this mesh shards. Only logits stay floats, because no mesh shards the features of the head's
+ * input. Gradients of parameters are not rounded in this pass: they stay integers over all
+ * micro-batches until their sum over the ranks is complete (sums.c).
  */
 #include <string.h>
 
@@ -34,8 +34,8 @@
 
 typedef struct Exact {
     Program *p;
-    StepTensor *was; // [tensors] their types before the pass
-    int *rounded;    // [tensors] the floats of a sum of integers; -1: not needed yet
+    StepTensor *was; // [tensors] as before the pass
+    int *rounded;    // [tensors] of integers: the same value as floats; -1: not made yet
 } Exact;
 
 static bool integers(const Exact *e, int t) {
@@ -48,21 +48,24 @@ static bool is_sum(const Program *p, const Op *op) {
     return op_info(op->kind)->sums && strcmp(p->tensor[op->out].dist.dim[1], "V") != 0;
 }
 
-/* Is the result of integers made of them as integers? */
+/* Does an operation add or reduce integers, without rounding them to floats first? All of its
+ * operands are integers then. */
 static bool adds_integers(const Exact *e, const Op *op) {
-    bool of_two = op->kind != OP_ADD || integers(e, op->in[1]);
+    bool second = op->kind != OP_ADD || integers(e, op->in[1]);
     return (op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE ||
             op->kind == OP_ADD || op->kind == OP_ACCUMULATE) &&
-           integers(e, op->in[0]) && of_two;
+           integers(e, op->in[0]) && second;
 }
 
+/* Tensor t becomes one of integers, and so does the parent in whose memory it lies. */
 static void make_integers(Exact *e, int t) {
     StepTensor *x = &e->p->tensor[t];
     x->bytes = sizeof(int64_t);
     if (x->parent >= 0) make_integers(e, x->parent);
 }
 
-/* A tensor as floats. */
+/* Tensor t as floats. Appends the rounding where t is of integers and is read for the first
+ * time. */
 static int floats(Exact *e, int t) {
     Program *p = e->p;
     if (!integers(e, t)) return t;
@@ -70,6 +73,8 @@ static int floats(Exact *e, int t) {
     return e->rounded[t] = EMIT(p, OP_ROUND, program_add_tensor(p, e->was[t]), t);
 }
 
+/* Appends an operation of the old list: on integers where it adds them, else on floats, with a
+ * result of integers where it sums. */
 static void rewrite(Exact *e, const Op *old) {
     Program *p = e->p;
     Op op = *old;

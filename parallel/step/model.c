@@ -21,11 +21,11 @@ static void take_gradient(Model *m, int i) {
         t->grad = floats(&m->arena[ARENA_GRADS], n);
 }
 
-/* Those that one bucket sums up lie together (sums.c): matrices, then vectors, by how many axes
- * they are partial along. */
+/* Gradients of one bucket are contiguous (sums.c): gradients are ordered by the number of axes
+ * along which they are partial, so matrices come before vectors. */
 static void cut_gradients(Model *m) {
     const TensorTable *t = &m->tensors;
-    for (int i = 0; m->exact && i < t->n; i++) // what the integers become in the end
+    for (int i = 0; m->exact && i < t->n; i++) // the floats to which integers are rounded
         t->t[i].grad = floats(&m->arena[ARENA_GRADS], tensor_part(&t->t[i], PART_GRAD));
     for (int axes = 1, n = 0; axes <= N_AXES; axes++)
         for (int i = 0; i < t->n; i++)
@@ -33,7 +33,7 @@ static void cut_gradients(Model *m) {
                 take_gradient(m, m->grad_order[n++] = i);
 }
 
-/* Each a copy of the arena of parameters. */
+/* Takes memory of the outer loop: anchor and velocity, each laid out as the arena of parameters. */
 static void cut_outer(Model *m) {
     size_t n = m->arena[ARENA_PARAMS].used;
     m->anchor = arena_take(&m->arena[ARENA_OUTER], n);
@@ -42,7 +42,7 @@ static void cut_outer(Model *m) {
         m->tensors.t[i].velocity = m->velocity + (m->tensors.t[i].param - m->tensors.t[0].param);
 }
 
-/* What matmuls read, where that is not the weights themselves. */
+/* Sets the weights that matmuls read: bf16 copies of the master weights, or the fp32 weights. */
 static void place_casts(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
@@ -79,7 +79,7 @@ static void cut_activations(Model *m, Arena *a) {
     step_run_bind(m, a);
 }
 
-/* Of kernels. */
+/* Takes the workspaces of kernels. */
 static void cut_scratch(Model *m, Arena *a) {
     int threads = m->shape.threads ? m->shape.threads : team_size(m->team);
     if (m->shape.training) {
@@ -91,7 +91,8 @@ static void cut_scratch(Model *m, Arena *a) {
         a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
 }
 
-/* The one walk over everything: measures while the arenas measure, cuts once they are committed. */
+/* Takes all memory of the model out of its arenas. model_plan calls it on arenas that only add up
+ * sizes, model_allocate on arenas that have memory: sizes and pointers come from the same code. */
 static void walk(Model *m) {
     Arena *acts = &m->arena[ARENA_ACTS], *work = &m->arena[ARENA_WORK];
     cut_tensors(m);
@@ -101,7 +102,7 @@ static void walk(Model *m) {
     if (m->k->sum_to) m->end.there = arena_take(work, 2 * sizeof *m->end.there);
 }
 
-/* Do collectives use its memory? */
+/* Do collectives send from or receive into the memory of an arena? */
 static bool sent(int arena) {
     return arena != ARENA_OPTIMIZER && arena != ARENA_OUTER;
 }
@@ -154,7 +155,7 @@ void model_allocate(Model *m) {
     m->end.copy = (void *)m->end.memory.base;
 }
 
-/* The grid of a model that has no memory may be gone. */
+/* The grid is used only if the arena has memory: a planned model may outlive its grid. */
 static void free_arena(Model *m, int i) {
     Arena *a = &m->arena[i];
     if (a->base) world_unregister(m->grid->world, a);
@@ -184,8 +185,8 @@ bool model_clears(const Model *m, int i) {
     return looked_up || !shard_has_flat_parts(&m->tensors, i); // vectors, wpe
 }
 
-/* One for each micro-batch: a device may still be copying that of the first when the host makes
- * that of the last. */
+/* Allocates an order of tokens for each micro-batch of a step: the device may still copy the order
+ * of the first micro-batch when the host makes that of the last. */
 static void allocate_orders(Model *m, int64_t micro_batches) {
     size_t n = (size_t)(micro_batches * m->halves * m->tk.T + m->w.V_n + 2) * sizeof *m->order;
     if (!m->order || n <= m->orders.cap) return;
@@ -193,7 +194,7 @@ static void allocate_orders(Model *m, int64_t micro_batches) {
     m->orders = arena_block("orders of tokens", m->k->pinned, n);
 }
 
-/* Vectors and wpe lie behind the matrices: one call clears all of them. */
+/* Gradients of vectors and wpe lie after those of matrices: one call clears all of them. */
 void model_zero_grads(Model *m, int64_t micro_batches) {
     const Arena *grads = &m->arena[ARENA_GRADS];
     bool matrix = true;
@@ -233,7 +234,8 @@ void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const 
     m->k->copy_tokens(m->targets + at, m->tk.T, targets, n, -1);
 }
 
-/* A pass over the sequences of a micro-batch, whose tokens are there. */
+/* Runs the list of a micro-batch, whose tokens are in m->inputs and m->targets, and adds its losses
+ * to those of the step. */
 static void pass(Model *m, bool backward) {
     step_run(m, backward);
     for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
@@ -243,7 +245,8 @@ static void pass_with_backward(Model *m) {
     pass(m, true);
 }
 
-/* In which backward sums the rows of half h of the micro-batch. */
+/* Makes the order in which embedding_backward sums the n tokens of half h, and copies it to the
+ * device. */
 static void put_order(Model *m, int h, const int32_t *inputs, int64_t n) {
     int64_t T = m->tk.T;
     int32_t *begin = (void *)m->orders.base, *orders = begin + m->w.V_n + 2;
@@ -253,7 +256,8 @@ static void put_order(Model *m, int h, const int32_t *inputs, int64_t n) {
     m->k->copy_tokens(m->order + h * T, T, order, T, 0);
 }
 
-/* What a pass reads, and where it leaves losses; the pass itself may be a recording. */
+/* Copies tokens and orders for a pass, and sets m->losses to the losses that the pass makes.
+ * Outside of the pass, which may be the replay of a recording. */
 static void prepare(Model *m, const int32_t *inputs, const int32_t *targets, bool backward) {
     int64_t n = m->B * m->shape.S;
     m->losses = step_run_result(m, backward);

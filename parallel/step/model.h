@@ -15,10 +15,11 @@
  *   full          x, statistics; x2 where a sum along the mesh      the block but its last matmul
  *                 made it (then recompute needs none: Oases)
  *
- * Shapes are those of the logical model; a rank of a mesh holds the blocks that its Grid says
- * (parallel/mesh/shard.h). A step is a program (program.h), a list of operations that run.h
- * executes by the Kernels table and the collectives of parallel/comm/coll.h alone.
- * Life: model_plan (sizes, nothing big is allocated) -> the memory table is printed and judged ->
+ * Shapes are those of the whole model; a rank of a mesh holds the blocks that its Grid assigns
+ * (parallel/mesh/shard.h). A step is a program (program.h): a list of operations that run.h
+ * executes with the Kernels table and the collectives of parallel/comm/coll.h.
+ *
+ * Life: model_plan (sizes, nothing big is allocated) -> memory.h checks that the sizes fit ->
  * model_allocate -> model_step, model_loss, ... -> model_free.
  */
 #ifndef PARALLEL_STEP_MODEL_H
@@ -37,7 +38,7 @@
 #include "parallel/step/update.h"
 
 typedef enum { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
-const char *recompute_name(Recompute r); // as --recompute has it
+const char *recompute_name(Recompute r); // the value of --recompute
 
 /* The tokens of one pass as this rank sees them. T/d.z of them belong to this coordinate of d x z;
  * where the residual stream is sharded by tokens, T is padded to X equal parts (whole sequences for
@@ -54,31 +55,31 @@ typedef struct Tokens {
 typedef enum {
     OUTPUT_LOSSES, // of all tokens
     OUTPUT_LOGITS, // of all tokens, the whole vocabulary on every rank
-    // logits after the last token of one sequence, whose keys and values are kept in a cache: of a
-    // prompt, or with S = 1 of a token that follows what is in the cache
+    // logits of the token after one sequence. Keys and values are stored in a cache. S > 1: the
+    // sequence is a prompt; S = 1: one token that follows the tokens in the cache
     OUTPUT_NEXT
 } PassOutput;
 
-/* What the memory depends on. */
+/* Everything on which sizes and lists of a model depend. */
 typedef struct ModelShape {
     Config config;
     int64_t B, S; // sequences of a micro-batch at each coordinate of d x z, positions <= config.seq
-    bool bf16;    // operands of matmuls; on devices activations, too. Sums, master weights: fp32
+    bool bf16;    // matmuls read bf16, on devices activations are bf16; sums, master weights: fp32
     Recompute recompute;
     Overlap overlap;       // halves needs an even B
     bool training;         // false: no gradients, no optimizer state, nothing kept for backward
-    bool one_micro_batch;  // of a step, which is the last one: no list of others is planned
-    bool last_micro_batch; // of a list: the last one of a step, in which gradients become complete
+    bool one_micro_batch;  // every step has one micro-batch: only the list of the last is planned
+    bool last_micro_batch; // of a list: it completes the gradients of a step
     PassOutput output;
-    bool step_alone; // no lists but those of micro-batches: it is priced, and never evaluated
-    bool unplaced;   // temporaries have no place: the arena is as large as what is in use at once
-    int threads;     // of the team that would run it, where there is none; 0: of the model's team
-    // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (and velocity)
+    bool step_alone; // only lists of micro-batches are planned: the model is priced, not evaluated
+    bool unplaced;   // temporaries are not placed: the arena has the most bytes in use at one time
+    int threads;     // of a team that does not exist yet, for workspaces; 0: the model's team
+    // copies of the parameters for parallel/step/outer.h: 0, 1 (anchor), 2 (anchor and velocity)
     int outer;
-    ReplayWhere replay;        // are micro-batches recorded?
-    bool unfused;              // of the program: each of its values is in memory, for check.h
-    bool samples;              // a Generator will be made beside it: counted by memory_needed
-    const TensorTable *borrow; // weights of another model of the same config; NULL: own ones
+    ReplayWhere replay;        // are micro-batches recorded (on CUDA as graphs) and replayed?
+    bool unfused;              // no operation is fused: every value has memory, for check.h
+    bool samples;              // a Generator will be made beside the model: for memory_needed
+    const TensorTable *borrow; // the model reads another model's weights; NULL: it has its own
     const Grid *grid;          // NULL: one rank
 } ModelShape;
 
@@ -93,26 +94,26 @@ struct Model {
     int64_t B; // sequences of a pass: of a micro-batch, or of half of it
     Tokens tk; // of a pass
     TensorTable tensors;
-    struct Mirror
-        *mirror; // parallel/step/mirror.h; NULL where kernels compute in memory of the host
+    struct Mirror *mirror; // parallel/step/mirror.h; NULL where kernels compute on the host
     Arena arena[N_ARENAS];
-    int64_t micro_batches_left; // of the step
+    int64_t micro_batches_left; // of this step, with the one that runs
     struct StepRun *program;
-    int halves; // passes that the program has in one list: 2 with --overlap halves, or 1
+    int halves;                // of a micro-batch in one list: 2 with --overlap halves, else 1
     int32_t *inputs, *targets; // [halves * T] of a micro-batch, padded
-    int32_t *order; // [halves * T] of embedding_order; NULL where kernels run on the host
-    Arena orders;   // where the host makes them, pinned: of each micro-batch of a step
+    int32_t *order; // [halves * T] of embedding_order, on a device; NULL: kernels run on the host
+    Arena orders;   // pinned memory in which the host makes `order` of each micro-batch of a step
     float *losses, *rope_table; // [halves * T]; [seq, D]
     void *matmul_work, *attention_work, *norm_work, *embedding_work;
     bool exact;        // grid->layout.exact
-    int64_t **grad_64; // [tensors.n]
-    int *grad_order;   // [tensors.n] in the order in which gradients lie in memory
+    int64_t **grad_64; // [tensors.n] with --exact: gradients as integers
+    int *grad_order;   // [tensors.n] rows of the table, in the order of gradients in memory
     float scale;       // of the last model_step
     StepEnd end;
     Replay replays[REPLAY_KINDS];
     float *anchor, *velocity; // of the outer loop, each laid out as the parameters; NULL without it
-    const struct StepHook *hook; // run.h; NULL: results are not looked at
-    // of a step, is next or under way: it overwrites gradients of matrices, later ones add to them
+    const struct StepHook *hook; // called after operations (run.h); NULL: none
+    // the first micro-batch of a step is next or runs: its matmuls overwrite the gradients of
+    // matrices, those of later micro-batches add to them
     bool first_micro_batch;
 };
 
@@ -124,19 +125,20 @@ struct Model {
 /* Local. Describes the model and measures its arenas; allocates nothing big. team and k stay the
  * caller's. */
 void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team);
-/* Local. Maps the arenas and cuts them. Parameters are zero until tensors_init or a checkpoint
- * fills them. */
+/* Local. Allocates the arenas and sets all pointers into them. Parameters are zero until
+ * tensors_init or a checkpoint fills them. */
 void model_allocate(Model *m);
 void model_free(Model *m);
-/* Local. Gives back everything but weights and moments: until model_free they can only be
- * copied. */
+/* Local. Frees all arenas but weights and moments. The model can no longer run; its weights and
+ * moments can be copied until model_free. */
 void model_keep_state(Model *m);
 
-/* Local, pure. Is the gradient of tensors.t[i] cleared at the start of a step? Others are
- * overwritten by the first matmul that makes them. */
+/* Local, pure. Is the gradient of tensors.t[i] cleared at the start of a step? Other gradients are
+ * overwritten by the matmul of the first micro-batch. */
 bool model_clears(const Model *m, int i);
-/* Local. Starts a new step of so many micro-batches: gradients and losses count as zero. On a
- * device it allocates memory of the host where no step before had as many. */
+/* Local. Starts a new step of `micro_batches` micro-batches: gradients and losses start from zero.
+ * On a device it allocates pinned host memory when a step has more micro-batches than all steps
+ * before. */
 void model_zero_grads(Model *m, int64_t micro_batches);
 /* Collective over the mesh. Forward and backward of one micro-batch: inputs, targets [B,S] of this
  * coordinate of d x z (alike along x and y); gradients are added for a loss of sum(losses) * scale

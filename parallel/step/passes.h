@@ -3,7 +3,7 @@
  *   build           the forward pass, with all its collectives         build.c
  *   differentiate   backward                                           differentiate.c
  *   recompute       what is not kept from forward to backward          recompute.c
- *   panels          matmuls of layers with stay=y                      panels.c
+ *   panels          with stay=y: matmuls of layers in panels           panels.c
  *   head            logits and losses by chunks of tokens              head.c
  *   exact           with --exact: sums of integers                     exact_sums.c
  *   fuse            which operations run in one kernel                 fuse.c,
@@ -14,7 +14,7 @@
  *                   become complete
  *   schedule        the order in which all of it runs, with waits      schedule.c
  *
- * What trains, what --listing prints and what is priced is made here and nowhere else.
+ * Every list that a rank runs, that --listing prints or that the planner prices is made here.
  */
 #ifndef PARALLEL_STEP_PASSES_H
 #define PARALLEL_STEP_PASSES_H

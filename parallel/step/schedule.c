@@ -5,40 +5,40 @@
 
 #include "base/mem.h"
 
-/* Collectives under way at the same time: fewer than a group of ranks can have (coll.h). */
+/* Most collectives in flight at the same time: fewer than a group of ranks can have (coll.h). */
 enum { MOST_OPEN = COLL_IN_FLIGHT / 2 };
 
 typedef struct Scheduler {
-    const Program *p; // the list as it was
+    const Program *p; // the old list; a unit is named by the index of its first operation in it
     const OpCost *cost;
-    Program *out;
+    Program *out; // the new list
     int window;
-    int *next;  // [operations + 1] the next unit that is left; [n_ops]: the first one
-    int *maker; // [tensors] operation that makes it; -1: it is there from the beginning
-    int *rows;  // [tensors] of a parent: the last tensor that is rows of it and is made; -1: none
-    int *more;  // [tensors] of such rows: another one of the same parent; -1
+    int *next; // [operations + 1] linked list of the units not scheduled yet; starts at next[n_ops]
+    int *maker; // [tensors] the operation that makes the tensor; -1: none, as of a parameter
+    int *rows;  // [tensors] of a parent: the latest tensor that is rows of it; -1: none
+    int *more;  // [tensors] of rows: the tensor of rows before it of the same parent; -1: none
     int *dep, *first_dep; // unit i needs operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     int n_deps, max_deps;
-    int *known;    // [operations] of a unit: of dep, behind those that are known to be scheduled
-    double *last;  // [operations] of a unit: when the latest of these is there
-    int *reader;   // [operations] the first unit that needs it; -1: none
-    double *ready; // [operations] when the result is there; INFINITY: it is not scheduled yet
-    bool *waited;  // [operations] of a collective: a WAIT is in the list
-    bool *sends;   // [operations] is a unit a collective, or else a kernel?
-    int open[MOST_OPEN], n_open; // started and not waited for, in order
-    int number[MOST_OPEN];       // of these, among all that were started
-    int n_started;
-    int gather; // the last one in the kernel of a matmul; -1
+    int *known;    // [operations] of a unit: index in dep after the operations seen to be scheduled
+    double *last;  // [operations] of a unit: the latest time of a result of these operations
+    int *reader;   // [operations] the first unit that needs the result; -1: none
+    double *ready; // [operations] time of the result; INFINITY: not scheduled yet
+    bool *waited;  // [operations] of a collective: its OP_WAIT is in the new list
+    bool *sends;   // [operations] is the unit a collective? false: a kernel
+    int open[MOST_OPEN], n_open; // collectives started and not waited for, in the order of starts
+    int number[MOST_OPEN];       // of each of these: how many were started before it
+    int n_started;               // collectives so far
+    int gather; // the last all_gather that runs in the kernel of a matmul; -1: none
     Clocks clocks;
 } Scheduler;
 
 /* ---- clocks ---- */
 
-/* Kernels are slower while a collective is under way: the slowest of those that are decides. */
+/* A kernel is slower while collectives are in flight, by the largest slowdown among them. */
 void clocks_run(Clocks *c, double seconds) {
     double begin = c->now;
     while (seconds > 0) {
-        double slow = 1, until = INFINITY; // the slowest level, and when the first one is through
+        double slow = 1, until = INFINITY; // largest slowdown; when the first level is free
         for (int l = 0; l < LINK_LEVELS; l++)
             if (c->link[l] > c->now) slow = fmax(slow, c->slow[l]), until = fmin(until, c->link[l]);
         if (c->now + seconds * slow <= until) {
@@ -67,12 +67,13 @@ void clocks_wait(Clocks *c, double until) {
     c->now = until;
 }
 
+/* The state of program_play. */
 typedef struct Walk {
     const Program *p;
     OpTime *time;
     Clocks clocks;
-    double waited; // by the compute stream, since the last kernel
-    int last;      // of what it waited for: the collective that came last; -1
+    double waited; // seconds that the compute stream has waited since the last kernel
+    int last;      // the collective that ended last of those waited for since then; -1: none
 } Walk;
 
 static void walk_wait(Walk *of, int i) {
@@ -94,7 +95,7 @@ static OpTime walk_kernel(Walk *of, double seconds) {
 Spent program_play(const Program *p, const OpCost *costs, OpTime *time) {
     Walk of = {.p = p, .time = time, .last = -1};
     OpTime kernel = {0};
-    int *maker = mem_alloc((size_t)p->n_tensors * sizeof *maker); // of what a collective makes
+    int *maker = mem_alloc((size_t)p->n_tensors * sizeof *maker); // of results of collectives
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         if (op->kind == OP_WAIT) {
@@ -116,12 +117,12 @@ Spent program_play(const Program *p, const OpCost *costs, OpTime *time) {
 
 /* ---- dependences ---- */
 
-/* Behind unit i: its fused operations are skipped. */
+/* The index after unit i and the operations fused into it. */
 static int unit_end(const Scheduler *s, int i) {
     return op_kernel_end(s->p->op, s->p->n_ops, i);
 }
 
-/* Unit i needs operation `maker`, unless it is one of its own. */
+/* Notes that unit i, operations [i, end), needs operation `maker`, unless the unit contains it. */
 static void add_dep(Scheduler *s, int i, int end, int maker) {
     if (maker < 0 || (maker >= i && maker < end)) return;
     if (s->reader[maker] < 0) s->reader[maker] = i;
@@ -129,21 +130,22 @@ static void add_dep(Scheduler *s, int i, int end, int maker) {
     s->dep[s->n_deps++] = maker;
 }
 
-/* What unit i reads: rows are there when their parent is, a parent when all its rows are. */
+/* Notes the operations that unit i needs: the makers of its operands. An operand that is rows which
+ * no operation makes needs its parent, and a parent needs all operations that make rows of it. */
 static void add_deps(Scheduler *s, int i) {
     int end = unit_end(s, i);
     for (int k = i; k < end; k++)
         for (int j = 0; j < s->p->op[k].n_in; j++) {
             int t = s->p->op[k].in[j], parent = s->p->tensor[t].parent;
             add_dep(s, i, end, s->maker[t]);
-            int all = s->maker[t] < 0 && parent >= 0 ? parent : t;
-            if (all != t) add_dep(s, i, end, s->maker[all]);
-            for (int r = s->rows[all]; r >= 0; r = s->more[r]) add_dep(s, i, end, s->maker[r]);
+            int whole = s->maker[t] < 0 && parent >= 0 ? parent : t;
+            if (whole != t) add_dep(s, i, end, s->maker[whole]);
+            for (int r = s->rows[whole]; r >= 0; r = s->more[r]) add_dep(s, i, end, s->maker[r]);
         }
 }
 
-/* When all operands of unit i are there; INFINITY: not known yet. */
-static double able(Scheduler *s, int i) {
+/* The time when all operands of unit i are complete; INFINITY: one of them is not scheduled yet. */
+static double operands_ready(Scheduler *s, int i) {
     for (; s->known[i] < s->first_dep[i + 1]; s->known[i]++) {
         double at = s->ready[s->dep[s->known[i]]];
         if (isinf(at)) return at;
@@ -154,10 +156,12 @@ static double able(Scheduler *s, int i) {
 
 /* ---- the list ---- */
 
+/* Appends operations [begin, end) to the new list. */
 static void add(Scheduler *s, int begin, int end) {
     for (int i = begin; i < end; i++) program_append(s->out, &s->p->op[i]);
 }
 
+/* Appends the OP_WAIT of operation i, if i is a collective and has none yet. */
 static void wait_for(Scheduler *s, int i) {
     const Op *op = &s->p->op[i];
     int k = 0;
@@ -175,7 +179,8 @@ static void wait_for_operands(Scheduler *s, int i) {
     for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++) wait_for(s, s->dep[k]);
 }
 
-static void under_way(Scheduler *s, int i) {
+/* Collective i is in flight from now on. */
+static void put_in_flight(Scheduler *s, int i) {
     s->number[s->n_open] = s->n_started++;
     s->open[s->n_open++] = i;
     s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
@@ -184,10 +189,11 @@ static void under_way(Scheduler *s, int i) {
 static void start(Scheduler *s, int i) {
     wait_for_operands(s, i);
     add(s, i, i + 1);
-    under_way(s, i);
+    put_in_flight(s, i);
 }
 
-/* A collective's result that nobody in the window reads is waited for here. */
+/* Waits for collective i, though no unit reads its result now: another one needs its place in
+ * flight, or the list ends. */
 static void finish(Scheduler *s, int i) {
     clocks_wait(&s->clocks, s->ready[i]);
     wait_for(s, i);
@@ -195,8 +201,9 @@ static void finish(Scheduler *s, int i) {
 
 /* ---- the scheduler ---- */
 
-/* There is room for one more when the oldest has arrived. A group has tickets for so many that
- * follow each other, however few of them are open. */
+/* May one more collective start? A group has COLL_IN_FLIGHT tickets, used in turn: the oldest
+ * collective in flight blocks the ones that many starts after it, however few are in flight. If the
+ * oldest one is in the way and has ended, its OP_WAIT makes room. */
 static bool may_start(Scheduler *s) {
     bool oldest_blocks = s->n_open > 0 && s->n_started - s->number[0] >= COLL_IN_FLIGHT;
     if (s->n_open < MOST_OPEN && !oldest_blocks) return true;
@@ -205,52 +212,54 @@ static bool may_start(Scheduler *s) {
     return true;
 }
 
-/* The collective in the kernel of unit i; -1. An all_gather begins it, a reduce_scatter ends it. */
-static int inside(const Scheduler *s, int i) {
+/* The collective that runs in the kernel of unit i: an all_gather is the unit's first operation, a
+ * reduce_scatter the last. -1: none. */
+static int collective_inside(const Scheduler *s, int i) {
     int last = unit_end(s, i) - 1;
     return s->cost[i].level >= 0 ? i : s->cost[last].level >= 0 ? last : -1;
 }
 
-/* A kernel. Its all_gather is waited for behind the kernel that follows: until then other ranks may
- * read what this one sends. */
+/* Runs unit i, a kernel. An all_gather in the kernel is waited for after the next kernel: until
+ * then other ranks may still read this rank's operand. */
 static void run(Scheduler *s, int i) {
-    int fused = inside(s, i), end = unit_end(s, i), before = s->gather;
+    int fused = collective_inside(s, i), end = unit_end(s, i), before = s->gather;
     while (fused >= 0 && !may_start(s)) finish(s, s->open[0]);
     wait_for_operands(s, i);
     add(s, i, end);
-    if (fused == i) under_way(s, i), s->gather = i;
+    if (fused == i) put_in_flight(s, i), s->gather = i;
     for (int k = i; k < end; k++)
         if (op_begins_kernel(s->p, k)) clocks_run(&s->clocks, s->cost[k].seconds);
     for (int k = i; k < end; k++)
         if (s->cost[k].level < 0) s->ready[k] = s->clocks.now;
-    if (fused > i) under_way(s, fused);
+    if (fused > i) put_in_flight(s, fused);
     if (before >= 0) wait_for(s, before);
 }
 
-/* The first kernel of the window if none of them can run: the compute stream waits for its
- * operands. n_ops: one can run, or there is no kernel. */
+/* The first kernel of the window if the operands of none are complete: the compute stream waits for
+ * this kernel. n_ops: a kernel can run, or the window has no kernel. */
 static int stalled(Scheduler *s) {
     int end = s->p->n_ops, first = end;
     for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
         if (s->sends[i]) continue;
-        if (able(s, i) <= s->clocks.now) return end;
+        if (operands_ready(s, i) <= s->clocks.now) return end;
         if (first == end) first = i;
     }
     return first;
 }
 
-/* Starts what may start in the window. While the compute stream waits for the operands of a kernel,
- * nothing starts that only later ones need: no kernel hides it, and it would take bandwidth from
- * those operands. What nothing reads has no better time to start. Returns the place (of `next`)
- * before the first kernel that can run; -1: there is none. *soonest: when an operand arrives that
- * something in the window lacks. */
-static int look(Scheduler *s, double *soonest) {
+/* Starts the collectives of the window whose operands are complete. While the compute stream waits
+ * for the operands of a kernel, no collective starts that only later kernels read: no kernel would
+ * hide it, and it would take bandwidth from the awaited operands. A collective that no unit reads
+ * starts at once. Returns the unit before the first kernel that can run, in the linked list `next`;
+ * -1: no kernel can. *soonest: the earliest time when a unit of the window that waits can go
+ * on. */
+static int start_collectives(Scheduler *s, double *soonest) {
     enum { UNKNOWN = -1 };
     int before = s->p->n_ops, kernel = -1, last = UNKNOWN;
     *soonest = INFINITY;
     for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
         int i = s->next[before];
-        double at = able(s, i);
+        double at = operands_ready(s, i);
         if (at > s->clocks.now) {
             if (at < *soonest) *soonest = at;
         } else if (!s->sends[i]) {
@@ -270,7 +279,8 @@ static int look(Scheduler *s, double *soonest) {
     return kernel;
 }
 
-/* Waits for the next operand, before anything else starts. */
+/* No unit of the window can run: the compute stream waits until time `at`, for the collectives that
+ * end then. */
 static void wait_for_next(Scheduler *s, double at) {
     clocks_wait(&s->clocks, at);
     for (int k = s->n_open - 1; k >= 0; k--)
@@ -281,7 +291,7 @@ static void schedule_all(Scheduler *s) {
     int n = s->p->n_ops;
     while (s->next[n] < n) {
         double soonest;
-        int before = look(s, &soonest);
+        int before = start_collectives(s, &soonest);
         if (before >= 0) {
             int i = s->next[before];
             run(s, i);
@@ -293,7 +303,7 @@ static void schedule_all(Scheduler *s) {
     while (s->n_open > 0) finish(s, s->open[0]);
 }
 
-/* Who makes each tensor. */
+/* Sets maker, rows and more: which operation makes each tensor, which tensors are rows of it. */
 static void find_makers(Scheduler *s) {
     const Program *p = s->p;
     for (int t = 0; t < p->n_tensors; t++) s->maker[t] = s->rows[t] = -1;
@@ -308,8 +318,9 @@ static void find_makers(Scheduler *s) {
     }
 }
 
+/* Sets the list of units and the operations that each unit needs. */
 static void find_deps(Scheduler *s) {
-    s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // of a list without operations, too
+    s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // the list may be empty
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
         s->waited[i] = false, s->ready[i] = INFINITY, s->last[i] = 0;
         s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
@@ -320,7 +331,7 @@ static void find_deps(Scheduler *s) {
     }
 }
 
-/* Is unit i a sum of gradients, which no kernel reads? */
+/* Is unit i a collective that sums a parameter's gradient? Only an OP_ACCUMULATE may read it. */
 static bool completes(const Scheduler *s, int i) {
     const Op *op = &s->p->op[i];
     bool sum = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_REDUCE;
@@ -328,8 +339,8 @@ static bool completes(const Scheduler *s, int i) {
     return sum && (first < 0 || s->p->op[first].kind == OP_ACCUMULATE);
 }
 
-/* A sum of gradients stands behind the kernel whose result it takes. Differentiation completes the
- * gradients of a layer behind all of its kernels, further than the window reaches. */
+/* Moves each sum of a gradient to right after the kernel that makes its operand. differentiate.c
+ * puts the sums of a layer after all kernels of the layer, beyond the reach of the window. */
 static void move_sums(Scheduler *s) {
     int n = s->p->n_ops;
     for (int before = n, i; (i = s->next[before]) < n;) {
@@ -370,18 +381,18 @@ int schedule_window(const Overlap *overlap) {
     return overlap->halves ? WINDOW_HALVES : beside ? WINDOW_BULK : WINDOW_NONE;
 }
 
-/* ---- what operations are taken to cost where the order is found ---- */
+/* ---- nominal costs ---- */
 
-/* Is an operation priced without its bytes? Those of copied heads, which have no padding, differ
- * between ranks and would give them different orders; a bucket is only a name. */
+/* Is an operation priced without its bytes? The bytes of copied heads have no padding and differ
+ * between ranks, so ranks would find different orders. A bucket copies nothing. */
 static bool counts_no_bytes(const Op *op) {
     return op->kv || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES ||
            op->kind == OP_BUCKET;
 }
 
-/* Links that are slow on purpose, much slower than kernels: so a collective is waited for as late
- * as the window allows. Where links are fast, this costs nothing; what is ordered for fast links
- * waits on slow ones. */
+/* Costs by fixed rates: FLOP/s, bytes/s of memory and of a link, seconds of latency. Links are much
+ * slower than kernels on purpose, so a collective is waited for as late as the window allows. On
+ * fast links this order costs nothing; an order for fast links would wait on slow ones. */
 static OpCost *nominal_costs(const Program *p) {
     const double flops = 50e9, memory = 10e9, link = 30e6, latency = 20e-6;
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
