@@ -177,7 +177,7 @@ static int by_life(const void *a, const void *b) {
     return by_size(a, b);
 }
 
-/* What a block takes of bytes times operations. */
+/* The size of a block in bytes times the operations of its life. */
 static int by_area(const void *a, const void *b) {
     const Block *x = a, *y = b;
     int64_t ax = (x->end - x->begin + 1) * x->bytes, ay = (y->end - y->begin + 1) * y->bytes;
@@ -246,6 +246,8 @@ static int64_t place_best(Block *block, int n, int n_ops) {
     return best == i - 1 ? least : place(block, n, orders[best]);
 }
 
+/* Finds the lives of all tensors, then unites tensors into blocks: rows with their parent, results
+ * with operands that they may overwrite. */
 static Life life_make(const Program *p) {
     size_t n = (size_t)p->n_tensors;
     Life l = {.p = p};

@@ -169,6 +169,7 @@ static int attention(Builder *b, int qkv) {
     return att;
 }
 
+/* gelu(up) or relu2(up); with SwiGLU silu(gate) up of [gate | up], which has twice the features. */
 static int activation(Builder *b, int up) {
     Program *p = &b->p;
     bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
@@ -177,6 +178,8 @@ static int activation(Builder *b, int up) {
     return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->elem_bytes), up);
 }
 
+/* One layer of the transformer, pre-norm. The comments are types on a mesh d.z.x.y with sequence
+ * parallelism: N output features and K input features of a linear layer. */
 static int block(Builder *b, int x) {
     int h = norm(b, "ln1", "h1", x);                // [T/d.z.x, C/y]
     int qkv = linear(b, LINEAR_QKV, "qkv", h);      // [T/d.z, N/x]      column-parallel
@@ -235,6 +238,8 @@ static int losses(Builder *b, int logits) {
     return out;
 }
 
+/* Logits of the normalized residual stream h, then what the pass ends with: losses, the logits of
+ * all tokens on every rank, or the logits after the last token. */
 static int head(Builder *b, int h) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];

@@ -33,6 +33,7 @@ static Dist gradient_type(const Program *p, int t) {
     return d;
 }
 
+/* A new tensor for the gradient of t: type, size and dtype of t, no sum pending. */
 static int gradient_like(Program *p, int t) {
     StepTensor like = p->tensor[t];
     int g = program_tensor(p, gradient_type(p, t), like.size, like.bytes);
@@ -49,6 +50,8 @@ static int gradient_as(Program *p, int g, int t, const char *what) {
     return program_redistribute(p, g, &want, p->tensor[g].dist.partial.n || !what ? own : what);
 }
 
+/* Adds g to the gradient of tensor t. Where t has two readers, as the residual stream or a tied
+ * embedding, an OP_ADD adds both gradients. */
 static void add_gradient(Program *p, int *grads, int t, int g) {
     int other = grads[t];
     if (other >= 0) {

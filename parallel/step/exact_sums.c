@@ -38,6 +38,7 @@ typedef struct Exact {
     int *rounded;    // [tensors] of integers: the same value as floats; -1: not made yet
 } Exact;
 
+/* Is tensor t of 64-bit integers? */
 static bool integers(const Exact *e, int t) {
     return e->p->tensor[t].bytes == sizeof(int64_t);
 }

@@ -132,6 +132,7 @@ static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
     return operands && !read_before(f, group, i);
 }
 
+/* Appends the members of a group one after the other; all but the first are fused. */
 static void emit_group(Program *p, const Op *old, const Fuse *f, int group) {
     bool first = true;
     for (int i = group; i <= f->last[group]; i++) {

@@ -7,6 +7,7 @@
 #include "base/die.h"
 #include "parallel/step/generate.h"
 
+/* The number behind `key` at the start of a line of a file; "": of its first line. -1: none. */
 static int64_t read_number(const char *path, const char *key) {
     FILE *f = fopen(path, "r");
     char line[256];

@@ -12,6 +12,7 @@ static float *floats(Arena *a, int64_t n) {
     return arena_take(a, (size_t)n * sizeof(float));
 }
 
+/* Takes memory for the gradient of tensor i: floats, with --exact 64-bit integers. */
 static void take_gradient(Model *m, int i) {
     Tensor *t = &m->tensors.t[i];
     int64_t n = tensor_part(t, PART_GRAD);
@@ -56,6 +57,7 @@ static void place_casts(Model *m) {
     }
 }
 
+/* Takes memory for weights, gradients, moments, and what the outer loop keeps. */
 static void cut_tensors(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
@@ -70,6 +72,7 @@ static void cut_tensors(Model *m) {
     if (m->shape.outer) cut_outer(m);
 }
 
+/* Takes memory for the tokens of a micro-batch and for the temporaries of all lists. */
 static void cut_activations(Model *m, Arena *a) {
     size_t n = (size_t)(m->halves * m->tk.T);
     m->inputs = arena_take(a, n * sizeof *m->inputs);

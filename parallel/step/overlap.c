@@ -18,6 +18,7 @@ static bool wrong(Err *e, const char *flag) {
         flag, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+/* Reads one flag of --overlap into o. */
 static bool read_flag(Overlap *o, const char *flag, Err *e) {
     bool chunked = o->chunks > 0;
     bool *const set[N_FLAGS] = {&o->bulk, &chunked, &o->ring, &o->fused, &o->halves}; // as `flags`

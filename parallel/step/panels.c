@@ -51,6 +51,7 @@ typedef struct Panels {
     bool *dropped; // [operations] panels replace it
 } Panels;
 
+/* Is an operation a collective of this kind along this one axis, of dimension dim? */
 static bool is_along(const Op *op, OpKind kind, int axis, int dim) {
     return op->kind == kind && op->dim == dim && op->axes.n == 1 && op->axes.axis[0] == axis;
 }

@@ -76,6 +76,7 @@ typedef struct Walk {
     int last;      // the collective that ended last of those waited for since then; -1: none
 } Walk;
 
+/* The compute stream waits for collective i. */
 static void walk_wait(Walk *of, int i) {
     double begin = of->clocks.now;
     clocks_wait(&of->clocks, of->time[i].end);
@@ -84,6 +85,7 @@ static void walk_wait(Walk *of, int i) {
     if (of->last < 0 || of->time[i].end > of->time[of->last].end) of->last = i;
 }
 
+/* The compute stream runs a kernel; returns its times, with the waits since the kernel before. */
 static OpTime walk_kernel(Walk *of, double seconds) {
     OpTime t = {.start = of->clocks.now, .waited = of->waited, .awaited = of->last};
     clocks_run(&of->clocks, seconds);
@@ -186,6 +188,7 @@ static void put_in_flight(Scheduler *s, int i) {
     s->ready[i] = clocks_start(&s->clocks, &s->cost[i]);
 }
 
+/* Starts collective i; its operands may come from collectives that are waited for first. */
 static void start(Scheduler *s, int i) {
     wait_for_operands(s, i);
     add(s, i, i + 1);
@@ -287,6 +290,8 @@ static void wait_for_next(Scheduler *s, double at) {
         if (s->ready[s->open[k]] == at) wait_for(s, s->open[k]);
 }
 
+/* Until no unit is left: starts collectives, then runs the first kernel that can run, or waits. At
+ * the end all collectives in flight are waited for. */
 static void schedule_all(Scheduler *s) {
     int n = s->p->n_ops;
     while (s->next[n] < n) {

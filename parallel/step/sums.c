@@ -90,6 +90,7 @@ static bool in_one_bucket(const Program *p, const Gradient *a, const Gradient *b
     return !a->matrix || (p->layout->zero == 0 && x->layer == y->layer);
 }
 
+/* Splits the gradients, in their order in memory, into buckets of neighbours. */
 static void find_buckets(Sums *s) {
     s->bucket = mem_calloc((size_t)s->n + 1, sizeof *s->bucket);
     for (Gradient *g = s->gradient; g < s->gradient + s->n; g++) {
@@ -131,6 +132,7 @@ static int emit_bucket(Program *p, const Bucket *b) {
     return t;
 }
 
+/* The label of the collective that sums a gradient. */
 static const char *what_of(const Gradient *g) {
     return g->matrix ? "gradients of matrices" : "gradients of vectors";
 }
