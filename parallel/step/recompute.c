@@ -13,8 +13,8 @@
  * readers in backward read the same clone, so a weight is gathered again only once.
  *
  * --recompute full is Megatron-LM's --recompute-granularity full, and torch.utils.checkpoint around
- * each block. Megatron-LM's selective computes attention again because it kept the scores [S, S];
- * attention here keeps only lse [T, H].
+ * each block. Megatron-LM's selective computes attention again so as not to keep the scores [S, S];
+ * attention here keeps only lse [T, H] anyway, so selective is about norms and activations.
  */
 #include "base/mem.h"
 #include "parallel/step/program.h"
