@@ -1,23 +1,24 @@
-/* check -- one rank and the mesh train the same steps: do they agree, and where do they first
- * differ? (--check-tp)
+/* check -- trains the same steps on the mesh and on one rank, compares the results, and names the
+ * first tensor that differs (--check-tp).
  *
- * Rank 0 holds two whole models besides its part of the mesh's. The first is the reference. The
- * second trains the same with smaller micro-batches and another instruction set, so it takes the
- * same sums in another order: ten times its distance from the reference is what the mesh is
- * allowed, and never less than a few units in the last place. In every step are compared
+ * Beside its shard of the mesh's model rank 0 holds two whole models. The first is the reference.
+ * The second trains the same steps with smaller micro-batches and another instruction set, so it
+ * adds the same numbers in another order. Ten times the distance of the second model from the
+ * reference, and never less than a few units in the last place, is accepted as rounding of the
+ * mesh. Each step compares
  *
  *     the tensors of the first micro-batch, in the order of the list (StepHook of run.h)
  *     loss, gradient norm, every gradient, every parameter after the update
  *
- * each rank what it holds, copies too, and of both halves; then the mesh goes on with the
- * reference's parameters, so that every step is measured by itself.
+ * on every rank, replicas and both half batches included. Then the mesh continues with the
+ * reference's parameters, so that the rounding of one step does not add to the next.
  *
- * A tensor of the mesh and one of the reference are compared when they are one value of the model
- * (StepTensor.value) and no sum is pending: what lies between are collectives, chunks and halves,
- * which do not change a value. The reference runs without fusion, so each of its values is in
- * memory. The first tensor that differs is explained by the list: it is a partial sum when its sum
- * along an axis is the reference; else the collectives that lie between it and the tensors that
- * agree are named.
+ * A tensor of the mesh is compared with a tensor of the reference if both are the same value of the
+ * model (StepTensor.value) and no sum is pending: collectives, chunks and halves move a value
+ * without changing it. The reference runs without fusion, so each of its values is in memory. For
+ * the first tensor that differs the list gives an explanation. If its sum along an axis equals the
+ * reference, the tensor is a partial sum that was not reduced. Else the collectives between the
+ * last tensors that agree and this tensor are named.
  */
 #ifndef PARALLEL_STEP_CHECK_H
 #define PARALLEL_STEP_CHECK_H
@@ -29,24 +30,27 @@
 typedef struct CheckJob {
     int64_t steps;
     int64_t sequences; // of a step, over the whole mesh
-    void *ctx;
-    /* Collective over g. The parameters before the first step. */
+    void *ctx;         // first argument of the functions below
+    /* Collective over g. Fills in the parameters before the first step. */
     void (*load)(void *ctx, TensorTable *t, Team *team, const Group *g);
-    /* Local. Sequences [first, first + n) of a step; those from `sequences` on have no targets. */
+    /* Local. Fills in sequences [first, first + n) of a step. Sequences from number `sequences` on
+     * are padding: their targets are -1. */
     void (*batch)(void *ctx, int64_t step, int64_t first, int64_t n, int32_t *inputs,
                   int32_t *targets);
-    /* Local. The update of a step (0, 1, ...), but for its clipping. */
+    /* Local. Hyperparameters of the update of a step (0, 1, ...). */
     AdamW (*rule)(void *ctx, int64_t step);
-    double clip;  // 0: never
-    double limit; // of waiting while ranks talk (world_set_limit); not while rank 0 works alone
+    double clip;  // largest norm of the gradients; 0: no clipping
+    double limit; // seconds that a collective may wait (world_set_limit), except while rank 0
+                  // computes alone
 } CheckJob;
 
-/* Local. Prints what rank 0 of a planned model needs besides it, and dies with status 1 when that
- * does not fit with the parts of `ranks` ranks on this node. */
+/* Local. m is planned. Prints the memory that rank 0 needs beside m. Dies with status 1 if this
+ * memory and the models of `ranks` ranks do not fit on this node. */
 void check_memory(const Model *m, int ranks, FILE *f);
-/* Collective over the mesh; m is allocated, check_run loads it. Rank 0 prints the table of
- * differences and, when something differs, one line that names the first tensor and what is missing
- * there. True, on all ranks, when all agrees; stops after the first step that does not. */
+/* Collective over the mesh. m is allocated; check_run loads its parameters. Rank 0 prints the table
+ * of differences and, if something differs, one line that names the first tensor that differs and
+ * the likely cause. Stops after the first step with a difference. Returns, on all ranks alike, true
+ * if there was none. */
 bool check_run(Model *m, const CheckJob *job, FILE *f);
 
 #endif

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "parallel/comm/coll.h"
 
-/* Sequences [first, first + B) of n; the rest of the micro-batch is padding. Returns the targets
- * that count. */
+/* Fills a micro-batch with sequences [first, first + B). Sequences from number n on are padding.
+ * Returns the number of targets that are not -1. */
 static int64_t fill(const Model *m, const Sequences *s, int64_t first, int64_t n, int32_t *in,
                     int32_t *target) {
     int64_t S = m->shape.S, counted = 0;
@@ -24,23 +24,23 @@ EvalSum evaluate(Model *m, const Sequences *s, int64_t n, float *losses, bool (*
                  void *ctx) {
     int64_t B = m->shape.B, S = m->shape.S;
     Axes d_z = axes_of("d.z");
-    int64_t places = mesh_blocks(&m->grid->mesh, d_z), place = mesh_block(&m->grid->mesh, d_z);
-    Comm *all = grid_comm(m->grid, d_z);
+    int64_t n_blocks = mesh_blocks(&m->grid->mesh, d_z), block = mesh_block(&m->grid->mesh, d_z);
+    Comm *over_d_z = grid_comm(m->grid, d_z);
     int32_t *in = mem_alloc((size_t)(B * S) * sizeof *in),
             *target = mem_alloc((size_t)(B * S) * sizeof *target);
     float *loss = mem_alloc((size_t)(B * S) * sizeof *loss);
     EvalSum sum = {0};
     model_zero_losses(m);
     if (losses) memset(losses, 0, (size_t)(n * S) * sizeof *losses);
-    for (int64_t round = 0; round < n && !(stop && stop(ctx)); round += places * B) {
-        int64_t first = round + place * B, here = n - first < B ? n - first : B;
+    for (int64_t round = 0; round < n && !(stop && stop(ctx)); round += n_blocks * B) {
+        int64_t first = round + block * B, here = n - first < B ? n - first : B;
         sum.n += fill(m, s, first, n, in, target);
         model_loss(m, in, target, loss);
         if (losses && here > 0) memcpy(losses + first * S, loss, (size_t)(here * S) * sizeof *loss);
     }
     sum.loss = model_losses(m);
-    coll_sum(all, COLL_I64, &sum.n, 1, "sum of losses");
-    if (losses) coll_sum(all, COLL_F32, losses, n * S, "losses of tokens");
+    coll_sum(over_d_z, COLL_I64, &sum.n, 1, "sum of losses");
+    if (losses) coll_sum(over_d_z, COLL_F32, losses, n * S, "losses of tokens");
     mem_free(in), mem_free(target), mem_free(loss);
     return sum;
 }

@@ -1,4 +1,5 @@
-/* Names the first tensor that went bad; model.h has the contract. */
+/* finite -- names the first tensor with a value that is not finite: model_first_nonfinite of
+ * model.h. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,10 +9,10 @@
 #include "parallel/step/program.h"
 #include "parallel/step/run.h"
 
-/* The first on this rank, and where it stands in the order of a step. */
+/* The first tensor on this rank with a value that is not finite. */
 typedef struct Found {
-    int64_t place;
-    char name[160];
+    int64_t index;  // in the order of a step: of the table of tensors, or of the list of operations
+    char name[160]; // "": all are finite
 } Found;
 
 /* A sum of squares in double is finite exactly when every float is. */
@@ -20,17 +21,17 @@ static bool finite_all(Model *m, const float *x, int64_t n) {
 }
 
 static bool acts_finite(Model *m, const Act *x, int64_t n) {
-    float some[1024];
+    float chunk[1024];
     bool all = true;
     for (int64_t i = 0; x && i < n; i += 1024) {
         int64_t here = n - i < 1024 ? n - i : 1024;
-        m->k->to_floats(some, acts_at(m, x, i), here);
-        for (int64_t k = 0; k < here; k++) all &= isfinite(some[k]) != 0;
+        m->k->to_floats(chunk, acts_at(m, x, i), here);
+        for (int64_t k = 0; k < here; k++) all &= isfinite(chunk[k]) != 0;
     }
     return all;
 }
 
-/* Rows of tokens, without the padding of the vocabulary. */
+/* Checks a result [T, ...] row by row. Columns that pad the vocabulary are skipped. */
 static bool result_finite(Model *m, const StepResult *r) {
     const StepTensor *t = &r->p->tensor[r->tensor];
     int64_t rows = step_tensor_local(r->p, t, 0), cols = step_tensor_local(r->p, t, 1);
@@ -44,22 +45,23 @@ static bool result_finite(Model *m, const StepResult *r) {
     return true;
 }
 
-/* Activations and their gradients; weights and gradients of weights are looked at where they are
- * stored. */
+/* A StepHook.look: remembers the first activation, or gradient of an activation, that is not
+ * finite. Weights and their gradients are checked by find_stored. */
 static void find(void *ctx, Model *m, const StepResult *r) {
     Found *first = ctx;
     const StepTensor *t = &r->p->tensor[r->tensor];
     bool tokens = strcmp(t->dist.dim[0], "T") == 0 && t->bytes <= (int)sizeof(float);
     if (first->name[0] || !r->at || !tokens || result_finite(m, r)) return;
-    first->place += r->op - r->p->op;
+    first->index += r->op - r->p->op;
     listing_result(r->p, r->op, r->tensor, first->name, sizeof first->name);
 }
 
-/* Parameters, in the order of the table; gradients, from the head back. */
+/* The first parameter that is not finite, in the order of the table; or the first gradient, in the
+ * reverse order, from the head to the embedding. */
 static Found find_stored(Model *m, bool gradients) {
     Found f = {0};
-    for (int n = m->tensors.n; f.place < n && !f.name[0]; f.place++) {
-        const Tensor *t = &m->tensors.t[gradients ? n - 1 - f.place : f.place];
+    for (int n = m->tensors.n; f.index < n && !f.name[0]; f.index++) {
+        const Tensor *t = &m->tensors.t[gradients ? n - 1 - f.index : f.index];
         const float *x = gradients ? t->grad : t->param;
         if (!finite_all(m, x, tensor_part(t, gradients ? PART_GRAD : PART_PARAM)))
             snprintf(f.name, sizeof f.name, "%s %s", gradients ? "gradient of" : "parameter",
@@ -68,8 +70,9 @@ static Found find_stored(Model *m, bool gradients) {
     return f;
 }
 
-/* Collective. Temporaries have lost what was in them: the micro-batch runs again, whose tokens are
- * still there. It adds to gradients, which nobody reads any more. */
+/* Collective. The memory of temporaries has been overwritten, so the last micro-batch is run again:
+ * its tokens are still in m->inputs and m->targets. This adds to the gradients, which have been
+ * checked already. */
 static Found find_result(Model *m) {
     Found f = {0};
     if (!m->program || !m->losses) return f; // no micro-batch has run
@@ -80,12 +83,12 @@ static Found find_result(Model *m) {
     return f;
 }
 
-/* Collective. The smallest place over all ranks; "": all are finite. */
+/* Collective. Of the tensors found by all ranks the one with the smallest index. */
 static Found first_of_all(const Group *g, Found mine) {
     Found *all = mem_calloc((size_t)g->size, sizeof *all);
     group_all_gather(g, &mine, sizeof mine, all);
     for (int i = 0; i < g->size; i++)
-        if (all[i].name[0] && (!mine.name[0] || all[i].place < mine.place)) mine = all[i];
+        if (all[i].name[0] && (!mine.name[0] || all[i].index < mine.index)) mine = all[i];
     mem_free(all);
     return mine;
 }

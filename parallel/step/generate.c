@@ -12,13 +12,13 @@
 
 struct Generator {
     const Model *of; // the trained model
-    Model m;         // of OUTPUT_NEXT, for a prompt; its parameters point into the trained model
+    Model m;         // planned for a prompt, OUTPUT_NEXT; its parameters are those of `of`
     int64_t n;       // positions in the cache
-    int32_t *seen;   // [S] the tokens of those positions
+    int32_t *seen;   // [config.seq] the tokens of these positions
     float *logits;   // [V]
 };
 
-/* For a prompt of n tokens and what follows it. */
+/* Plans a model that runs a prompt of n tokens, and then single tokens. */
 static void plan(Model *own, const Model *m, int64_t n) {
     ModelShape s = m->shape;
     s.B = 1;
@@ -26,7 +26,7 @@ static void plan(Model *own, const Model *m, int64_t n) {
     s.output = OUTPUT_NEXT;
     s.training = s.samples = false;
     s.recompute = RECOMPUTE_NONE;
-    s.overlap = (Overlap){0}; // single tokens hide nothing
+    s.overlap = (Overlap){0}; // a single token has too little work to hide a collective
     s.borrow = &m->tensors;
     model_plan(own, &s, m->k, m->team);
 }
@@ -54,7 +54,8 @@ void generator_free(Generator *g) {
     mem_free(g);
 }
 
-/* Appends n tokens, which are in g->seen, to the g->n that are in the cache. */
+/* Runs tokens g->seen[g->n .. g->n + n) and appends their keys and values to the cache. Returns the
+ * logits of the next token. */
 static const float *append(Generator *g, int64_t n) {
     Model *m = &g->m;
     m->tk = tokens_of(m->grid, 1, n, g->n);
@@ -65,7 +66,7 @@ static const float *append(Generator *g, int64_t n) {
     return g->logits;
 }
 
-/* Appends the first n tokens of g->seen to an empty cache. */
+/* Plans a model for n tokens and runs the first n tokens of g->seen with an empty cache. */
 static const float *begin(Generator *g, int64_t n) {
     model_free(&g->m);
     plan(&g->m, g->of, n);
@@ -102,8 +103,8 @@ static int likelier(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-/* Number of candidates (sorted, likeliest first) that top_k and top_p leave, their weights exp(.)
- * in w. */
+/* Candidates c[V] are sorted, the most likely first. Returns how many of them remain after top_k
+ * and top_p. Writes their weights exp((logit - largest logit) / temperature) to w. */
 static int64_t restrict_to(const Candidate *c, double *w, int64_t V, const Sampling *s) {
     int64_t n = s->top_k > 0 && s->top_k < V ? s->top_k : V;
     double sum = 0, part = 0;

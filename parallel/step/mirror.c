@@ -6,10 +6,11 @@
 
 struct Mirror {
     TensorTable tensors;
-    Arena weights, moments; // as the model's arenas have them
+    Arena weights, moments; // same contents as ARENA_PARAMS and ARENA_OPTIMIZER of the model
 };
 
-static void cut(Mirror *h, const Model *m) {
+/* Takes the tensors from the arenas: the first call measures, a second call sets the pointers. */
+static void place_tensors(Mirror *h, const Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         Tensor *own = &h->tensors.t[i];
@@ -27,9 +28,9 @@ void mirror_make(Model *m) {
     shard_tensors(&h->tensors, m->grid, has_bf16_copies(m));
     h->weights = arena_measure("weights on the host");
     h->moments = arena_measure("moments on the host");
-    cut(h, m);
+    place_tensors(h, m);
     arena_commit(&h->weights), arena_commit(&h->moments);
-    cut(h, m);
+    place_tensors(h, m);
 }
 
 void mirror_free(Model *m) {

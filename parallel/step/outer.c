@@ -22,16 +22,17 @@ static float *params(const Model *m) {
     return m->tensors.t[0].param;
 }
 
-/* Floats of an arena, and so of the parameters with what aligns them: zeros, which stay zeros. */
+/* Floats of an arena, alignment gaps included: gaps are zeros and stay zeros. */
 static int64_t floats(const Model *m, int arena) {
     return (int64_t)(m->arena[arena].used / sizeof(float));
 }
 
-/* Where fragment f begins among the parameters. A tensor is of the fragment in which its middle
- * lies; sizes are those of the logical model, so that fragments are the same on every mesh. */
+/* Offset of fragment f in the arena of the parameters, in floats. A tensor belongs to the fragment
+ * in which its midpoint lies. Midpoints are computed with the sizes of the logical model, so that
+ * every mesh has the same fragments. */
 static int64_t fragment_begin(const Outer *o, const Model *m, int f) {
     double before = 0, all = (double)config_parameters(&m->shape.config);
-    Arena a = arena_measure("parameters"); // as they lie in it
+    Arena a = arena_measure("parameters"); // takes the parameters as the model's arena does
     for (int i = 0; i < m->tensors.n; i++) {
         const Tensor *t = &m->tensors.t[i];
         double middle = before + (double)tensor_size(t) / 2;
@@ -46,8 +47,9 @@ static bool is_due(const Outer *o, int f, int64_t step) {
     return (step - (f + 1) * o->every / o->fragments) % o->every == 0;
 }
 
+/* Argument of update_range. */
 typedef struct OuterUpdate {
-    float *param, *anchor, *velocity; // param holds the sum over the replicas
+    float *param, *anchor, *velocity; // param: on entry the sum over the replicas. velocity or NULL
     float replicas, rate, momentum;
 } OuterUpdate;
 
@@ -63,13 +65,13 @@ static void update_range(void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-enum { GRAIN = 32768 }; // floats of a range
+enum { GRAIN = 32768 }; // floats of one range of team_for
 
 int64_t outer_floats(const Outer *o, const Model *m, int f) {
     return fragment_begin(o, m, f + 1) - fragment_begin(o, m, f);
 }
 
-/* The parameters of fragment f become their mean over the replicas, by the outer step. */
+/* The outer step of fragment f: averages its parameters over the replicas and updates them. */
 static void average(const Outer *o, Model *m, int f) {
     int64_t begin = fragment_begin(o, m, f), n = outer_floats(o, m, f);
     if (n > 0) sum_over_d(m, COLL_F32, params(m) + begin, n, "parameters of replicas");

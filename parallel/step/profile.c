@@ -17,20 +17,20 @@ typedef struct Row {
 
 static Row *rows;
 static int n_rows, max_rows;
-static int64_t n_steps;       // with the first
-static double begun, steps_s; // start of this step; seconds of all but the first
+static int64_t n_steps;       // the first one included
+static double begun, steps_s; // start time of this step; seconds of all steps but the first
 
-/* Of a step: on a device, times are known when it is done. */
+/* A kernel of the current step. On a device its time is known only when the step has ended. */
 typedef struct Call {
     int row;
     Moment begin, end;
 } Call;
 
-static const DeviceClock *device; // NULL: kernels run while they are called
+static const DeviceClock *device; // NULL: kernels run on the host, while they are called
 static Call *calls;
 static int64_t n_calls, max_calls;
 
-/* Operations are told apart by what they make: "matmul up[T, N/x]". */
+/* The name of a row: the kind of operation and the type of its result, "matmul up[T, N/x]". */
 static void name_row(char name[64], const StepSpan *s) {
     char type[DIST_TEXT];
     Dist made = s->p->tensor[s->op->out].dist;

@@ -6,7 +6,7 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/step/memory.h"
 
-/* Weights and both moments. */
+/* The values of a tensor that are copied. which: 0 weights, 1 first moments, 2 second moments. */
 enum { N_VALUES = 3 };
 static float *values(const Tensor *t, int which) {
     return which == 0 ? t->param : which == 1 ? t->m : t->v;
@@ -15,38 +15,39 @@ static TensorPart part_of(int which) {
     return which == 0 ? PART_PARAM : PART_MOMENTS;
 }
 
-/* Copies what this rank stores of the logical elements [begin, begin + n) into piece[n] (give: only
- * what it is the first to hold), or from there. */
+/* Copies between this rank's shard of a tensor and chunk[n], which holds the logical elements
+ * [begin, begin + n). give: from the shard to the chunk, only elements that this rank is the first
+ * to hold. Else from the chunk to the shard, all elements that this rank stores. */
 static void exchange(const Model *m, const Tensor *t, int which, int64_t begin, int64_t n,
-                     float *piece, bool give) {
+                     float *chunk, bool give) {
     TensorRun r;
     for (TensorRuns i = tensor_runs(t, part_of(which), give); tensor_next(&i, &r);) {
         int64_t run = r.row * t->cols + r.col, from = run, to = run + r.n;
         if (from < begin) from = begin;
         if (to > begin + n) to = begin + n;
         if (from >= to) continue;
-        float *own = values(t, which) + r.at + (from - run), *at = piece + (from - begin);
+        float *own = values(t, which) + r.at + (from - run), *at = chunk + (from - begin);
         m->k->copy(m->team, give ? at : own, 0, give ? own : at, 0, 1, to - from, sizeof(float));
     }
 }
 
-static void move(Model *to, const Model *from, int i, int which, float *piece) {
+static void move(Model *to, const Model *from, int i, int which, float *chunk) {
     const Tensor *a = &from->tensors.t[i], *b = &to->tensors.t[i];
     for (int64_t begin = 0; begin < tensor_size(a); begin += RELAYOUT_PIECE) {
         int64_t left = tensor_size(a) - begin, n = left < RELAYOUT_PIECE ? left : RELAYOUT_PIECE;
-        from->k->zero(from->team, piece, (size_t)n * sizeof(float));
-        exchange(from, a, which, begin, n, piece, true);
-        coll_sum(from->grid->all, COLL_I32, piece, n, "weights and moments that move");
-        exchange(to, b, which, begin, n, piece, false);
+        from->k->zero(from->team, chunk, (size_t)n * sizeof(float));
+        exchange(from, a, which, begin, n, chunk, true);
+        coll_sum(from->grid->all, COLL_I32, chunk, n, "weights and moments that move");
+        exchange(to, b, which, begin, n, chunk, false);
     }
 }
 
 void relayout(Model *to, const Model *from) {
     assert(to->tensors.n == from->tensors.n && !from->grid->local_steps && !to->grid->local_steps);
     Arena a = arena_block("piece of a tensor", from->k->memory, RELAYOUT_PIECE * sizeof(float));
-    float *piece = (void *)a.base;
+    float *chunk = (void *)a.base;
     for (int i = 0; i < from->tensors.n; i++)
-        for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, piece);
+        for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, chunk);
     model_cast(to);
     arena_free(&a);
 }

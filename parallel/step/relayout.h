@@ -1,34 +1,34 @@
-/* relayout -- a model in the middle of its training changes its layout, in memory.
+/* relayout -- changes the layout of a model during training, in memory.
  *
- * Weights and moments go from one Model to another of the same config, on other Grids of the same
- * ranks; bits do not change. A logical tensor is gathered on every rank chunk by chunk, and each
- * chunk sharded again:
+ * Weights and moments are copied from one Model to another one of the same config, whose Grid has
+ * the same ranks in another layout. Bits do not change. Each logical tensor is gathered on every
+ * rank in chunks, and each rank keeps its new shard of the chunk:
  *
  *                 rank 0        rank 1        rank 2
- *     from        a b . .       . . c d       . . c d       z3, say: c d is held twice
- *     chunk       a b 0 0       0 0 c d       0 0 0 0       what a rank is the first to hold
+ *     from        a b . .       . . c d       . . c d       for example z3: c d is replicated
+ *     chunk       a b 0 0       0 0 c d       0 0 0 0       elements first held by this rank
  *     all_reduce  a b c d       a b c d       a b c d       integers: a sum with zeros is exact
  *     to          a . c .       . b . d       . b . d
  *
- * Each rank receives about twice the weights and moments of the whole model, whatever the layouts;
- * beside both models it takes 16 MiB. Less would go round if every pair of ranks exchanged what one
- * has and the other lacks: another plan for every pair of layouts, for something that is done a few
- * times in a run at most.
+ * Each rank receives about twice the weights and moments of the whole model, whatever the layouts,
+ * and needs 16 MiB beside both models. Direct exchanges between pairs of ranks would send less, but
+ * need a plan for every pair of layouts. That is not worth it for an operation that a run does a
+ * few times at most.
  */
 #ifndef PARALLEL_STEP_RELAYOUT_H
 #define PARALLEL_STEP_RELAYOUT_H
 
 #include "parallel/step/model.h"
 
-enum { RELAYOUT_PIECE = 1 << 22 }; // numbers that go round at a time
+enum { RELAYOUT_PIECE = 1 << 22 }; // elements of a chunk (4 bytes each)
 
-/* Collective over the world. Both models are allocated, for training, and on grids of the same
- * world where replicas take no local steps. What `to` held is lost; `from` stays as it is. */
+/* Collective over the world. Copies weights and moments. Both models are allocated, for training,
+ * on grids of the same world without local steps. */
 void relayout(Model *to, const Model *from);
-/* Collective over the world. m, whose grid is g, goes over to layout l (whose exact stays as it
- * was) and to B, recompute and threads as `shape` and `team` say: g and all buffers are made anew,
- * weights and moments move. False, on all ranks alike, where the memory does not hold both states
- * or not the new model: then nothing has changed. */
+/* Collective over the world. Changes m and its grid g to layout l (layout.exact is kept), to the B
+ * and recompute of `shape`, and to the threads of `team`: allocates a new grid and new buffers and
+ * copies weights and moments. Returns false, on all ranks alike, if the memory is too small for
+ * both states or for the new model; then m and g are unchanged. */
 bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape, Team *team);
 
 #endif

@@ -24,7 +24,8 @@ void replay_free(Model *m) {
     for (int i = 0; i < REPLAY_KINDS; i++) forget(m, &m->replays[i]);
 }
 
-/* Of a micro-batch that begins now. Another scale takes the place of the one before. */
+/* The entry of the micro-batch that starts now. A recording with another scale of the loss is freed
+ * first. */
 static Replay *kind_of(Model *m) {
     Replay *r = &m->replays[2 * (m->micro_batches_left == 1) + m->first_micro_batch];
     if (r->seen && r->scale != m->scale) forget(m, r);
@@ -53,19 +54,22 @@ void replay(Model *m, void (*pass)(Model *m)) {
 
 /* ---- before the first step */
 
-static _Thread_local const Kernels *inner; // the table's functions have no room for it
+// The model's kernels, for choose_and_run: Kernels.matmul has no context argument.
+static _Thread_local const Kernels *kernels_of_model;
 
+/* A Kernels.matmul that first chooses the fastest algorithm for this shape. */
 static void choose_and_run(Team *t, const Matmul *p) {
-    inner->matmul_choose(p);
-    inner->matmul(t, p);
+    kernels_of_model->matmul_choose(p);
+    kernels_of_model->matmul(t, p);
 }
 
-static void step_for_nobody(Model *m, const Kernels *k, const int32_t *inputs,
-                            const int32_t *targets, float scale, int64_t micro_batches) {
-    int64_t n = micro_batches < 3 ? micro_batches : 3; // the first, one between, the last
+/* A step of at most three micro-batches, without an update. */
+static void warm_up_step(Model *m, const Kernels *k, const int32_t *inputs, const int32_t *targets,
+                         float scale, int64_t micro_batches) {
+    int64_t n = micro_batches < 3 ? micro_batches : 3; // the first, one in between, the last
     m->k = k;
     model_zero_grads(m, micro_batches);
-    m->micro_batches_left = n; // which run
+    m->micro_batches_left = n; // only n of them are run
     for (int64_t i = 0; i < n; i++) model_step(m, inputs, targets, scale);
     model_sums(m);
 }
@@ -74,8 +78,8 @@ void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, flo
                     int64_t micro_batches, bool choose) {
     const Kernels *k = m->k;
     Kernels choosing = *k;
-    inner = k;
+    kernels_of_model = k;
     if (choose) choosing.matmul = choose_and_run;
-    step_for_nobody(m, &choosing, inputs, targets, scale, micro_batches);
-    step_for_nobody(m, k, inputs, targets, scale, micro_batches);
+    warm_up_step(m, &choosing, inputs, targets, scale, micro_batches);
+    warm_up_step(m, k, inputs, targets, scale, micro_batches);
 }

@@ -1,35 +1,37 @@
-/* replay -- micro-batches of one kind put the same calls into a device's stream: they are recorded
- * once and then put in again by one call (Kernels.record, on CUDA a graph).
+/* replay -- micro-batches of one kind enqueue the same calls on a device's stream. The calls are
+ * recorded once; later micro-batches enqueue the recording with one call (Kernels.record; on CUDA a
+ * graph).
  *
- *     the first of its kind     the calls themselves: plans are made and kernels loaded by the
- *                               first call, not in a recording
- *     the second                the calls, recorded; then the recording
- *     all others                the recording
+ *     first micro-batch of a kind   runs the calls. Plans are made and kernels are loaded now,
+ *                                   which a recording does not allow
+ *     second                        records the calls, then runs the recording
+ *     all others                    run the recording
  *
- * A recording holds addresses and numbers. Addresses are the model's, and it goes with the model;
- * tokens are copied, before it begins, to where it reads them. The kind is what else differs: do
- * gradients begin or are they added to, is it the last one, in which they become complete (sums.c),
- * and the scale of the loss. What changes from step to step (rate, step, clipping, chances of
- * rounding) belongs to the update, which is not recorded; nor are passes without backward, or
- * passes that somebody looks at (Model.hook: --trace, --profile, checks).
+ * A recording contains addresses and numbers. The addresses are those of the model, so the
+ * recording is freed with the model. Tokens are copied to a fixed address before the recording
+ * starts. A kind is what else differs between micro-batches: is it the first of a step, which
+ * overwrites gradients; is it the last, in which gradients become complete (sums.c); and the scale
+ * of the loss. Values that change from step to step (rate, step, clipping, stochastic rounding)
+ * belong to the update, which is not recorded. Passes without backward and passes with a hook
+ * (Model.hook: --trace, --profile, checks) are not recorded either.
  *
- * What the host does beside the calls it does in a replay, too: bytes are counted
- * (coll_record.h).
+ * A replay counts the bytes of its collectives as the calls do (coll_record.h).
  *
- * Of ranks among several:
+ * With several ranks:
  *
- *     nccl    each records its own, collectives included (coll_nccl_record.c); all of them the same
- *             micro-batches, for kinds depend on nothing but the count. Where several GPUs belong
- *             to one process, NCCL's guide foresees deadlocks: only on request (--graphs all)
- *     peers   record nothing. Their streams wait for each other's events. In a recording such a
+ *     nccl    each rank records its own calls, collectives included (coll_nccl_record.c). All ranks
+ *             record the same micro-batches, because kinds depend on their count alone. If one
+ *             process has several GPUs, NCCL's guide warns of deadlocks: only with --graphs all
+ *     peers   do not record. Their streams wait for each other's events. In a recording such a
  *             wait joins two streams into one graph, which one thread would have to record and
  *             start for all ranks
  *
- * From documents (CUDA 13 runtime API and programming guide, NCCL's guide and source) and emulation
- * is known: what may be recorded, forked and joined, what may be asked of events, which order
- * streams and replays keep, who has to forget before whom. A device has yet to show what the nodes
- * of notes cost, and a launch of so many nodes; and that NCCL takes the same algorithm for a call
- * in a graph, so that the bits are those of --graphs none there as well.
+ * Known from documents (CUDA 13 runtime API and programming guide, NCCL's guide and source) and
+ * from emulation: what may be recorded, forked and joined, which queries of events are allowed, in
+ * which order streams and replays run, what must be freed before what. Not measured on a device:
+ * the cost of a graph's nodes and of the notes' nodes (coll_nccl_record.c). Not checked on a
+ * device: that NCCL chooses the same algorithm inside a graph, so that the bits equal those of
+ * --graphs none.
  */
 #ifndef PARALLEL_STEP_REPLAY_H
 #define PARALLEL_STEP_REPLAY_H
@@ -39,28 +41,28 @@
 
 typedef struct Model Model;
 
-enum { REPLAY_KINDS = 4 }; // a run has one to three of them
+enum { REPLAY_KINDS = 4 }; // {not last, last} x {not first, first}; a run has one to three of them
 typedef enum { REPLAY_NEVER, REPLAY_AUTO, REPLAY_ALWAYS } ReplayWhere; // auto: where it is safe
 
-/* Of a Model. */
+/* The recording of one kind of micro-batch of a Model. */
 typedef struct Replay {
-    void *recording; // NULL: not yet
-    struct CollRecording *calls;
-    int64_t seen; // micro-batches of this kind; 0: a free place
-    float scale;
+    void *recording;             // of Kernels.record; NULL: not recorded yet
+    struct CollRecording *calls; // the host's side of the collectives in the recording
+    int64_t seen;                // micro-batches of this kind so far; 0: entry is unused
+    float scale;                 // of the loss
 } Replay;
 
-/* Collective over the mesh. Runs pass(m), forward and backward of a micro-batch, or what was
- * recorded of it. */
+/* Collective over the mesh. Runs pass(m), the forward and backward of a micro-batch, or its
+ * recording. */
 void replay(Model *m, void (*pass)(Model *m));
-/* Local. Why the model's micro-batches are not recorded, as a message; NULL: they are. */
+/* Local. The reason why micro-batches of the model are not recorded; NULL: they are recorded. */
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);
 
-/* Collective over the mesh. On a device: makes before the first step what that step would make,
- * plans of matmuls, groups of ranks, recordings, in two steps of one to three micro-batches each,
- * whose gradients nobody uses. choose: each matmul takes the fastest of its algorithms
- * (layers/cuda/matmuls.h). */
+/* Collective over the mesh, on a device, before the first step. Runs two steps of one to three
+ * micro-batches whose gradients are discarded, so that plans of matmuls, groups of ranks and
+ * recordings exist before the first step. choose: each matmul measures its algorithms and
+ * keeps the fastest (layers/cuda/matmuls.h). */
 void replay_prepare(Model *m, const int32_t *inputs, const int32_t *targets, float scale,
                     int64_t micro_batches, bool choose);
 
