@@ -1,6 +1,6 @@
-/* The lists of a model, and the addresses of their tensors: temporaries at the offsets that
- * program_allocate found, in an arena; weights, gradients and moments where the table of tensors
- * has them. */
+/* run_bind -- plans the lists of a model and gives their tensors addresses. Temporaries lie in an
+ * arena, at the offsets of program_allocate. Weights, gradients and moments lie where the table of
+ * tensors stores them. */
 #include <assert.h>
 
 #include "base/mem.h"
@@ -10,7 +10,8 @@
 
 /* ---- lists ---- */
 
-/* Bytes of the largest whole that a collective sends in blocks that are columns, or rows apart. */
+/* Size of the staging buffer: bytes of the largest tensor that a collective sends in strided blocks
+ * (columns, or rows that are not adjacent). */
 static size_t staging_bytes(const Program *p) {
     size_t most = 0;
     for (int i = 0; i < p->n_ops; i++) {
@@ -31,7 +32,7 @@ static size_t caches_bytes(const Program *p) {
     return bytes;
 }
 
-/* Of a list that has all its passes, of b->shape. */
+/* Plans the memory of list p, to which all passes have been applied. */
 static void plan_list(Bound *b, Program p, const Kernels *k) {
     b->p = p;
     b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
@@ -50,8 +51,9 @@ static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool casts
               k);
 }
 
-/* TRAIN for all micro-batches of a step but the last, LAST for the last. With one micro-batch a
- * step: LAST alone. Where ranks have nothing to sum: TRAIN alone, for all of them. */
+/* Plans TRAIN for all micro-batches of a step except the last, and LAST for the last. A step of one
+ * micro-batch needs LAST alone. Without sums over ranks (sums == false) all micro-batches use
+ * TRAIN. */
 static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k, bool sums) {
     Bound *b = &r->list[TRAIN], *last = &r->list[LAST];
     b->shape = last->shape = *shape;
@@ -105,7 +107,8 @@ const Tensor *step_run_row(const Model *m, const StepTensor *t) {
     return &m->tensors.t[t->parameter];
 }
 
-/* Where a tensor lies in what is stored: its flat shard may be one of several that are here. */
+/* Address of tensor x of the list inside the stored tensor `row`. This rank may store several flat
+ * shards of the tensor, of which x is one. */
 static char *in_storage(const Model *m, const Program *p, const StepTensor *x, const Tensor *row) {
     const struct {
         void *base;
@@ -126,7 +129,8 @@ static char *in_storage(const Model *m, const Program *p, const StepTensor *x, c
     return (char *)stored[x->storage].base + (begin - row->begin[part]) * x->bytes;
 }
 
-/* base: of temporaries; cache: of keys and values of all layers. */
+/* Sets the addresses of all tensors of a list. base: memory of temporaries. cache: memory of the
+ * key-value cache, all layers. */
 static void bind(Bound *b, const Model *m, char *base, char *cache) {
     const Program *p = &b->p;
     for (int t = 0; t < p->n_tensors; t++) {
@@ -137,12 +141,13 @@ static void bind(Bound *b, const Model *m, char *base, char *cache) {
         } else if (own->storage != STORAGE_TEMPORARY) {
             at = in_storage(m, p, own, step_run_row(m, own));
             if (own != x) at += step_tensor_begin(p, x) * x->bytes;
-        } else if (x->parent >= 0 && x->offset < 0 && b->at_first[x->parent]) { // of a parameter
+        } else if (x->parent >= 0 && x->offset < 0 && b->at_first[x->parent]) { // part of a weight
             at = b->at_first[x->parent] + step_tensor_begin(p, x) * x->bytes;
         }
         b->at_first[t] = b->at_later[t] = at;
     }
-    // the first part of a gradient arrives where the gradient is stored
+    // In the first micro-batch a part of a gradient is received where the gradient is stored:
+    // OP_ACCUMULATE has nothing to add.
     for (int i = 0; i < p->n_ops; i++)
         if (p->op[i].kind == OP_ACCUMULATE) b->at_first[p->op[i].in[0]] = b->at_first[p->op[i].out];
 }

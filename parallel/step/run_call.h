@@ -1,5 +1,5 @@
-/* run_call -- an operation as its kernel is called: with those that are fused into it, and its
- * operands as kernels take them. Shared by the files of run.h:
+/* run_call -- the call of a kernel: an operation, the operations fused into it, and their operands
+ * in the form in which kernels take them. Shared by the files that implement run.h:
  *
  *   run_bind.c      the lists of a model and the addresses of their tensors
  *   run.c           the loop; collectives
@@ -18,43 +18,43 @@
 typedef struct Bound {
     ModelShape shape; // of the program
     Program p;
-    // [tensors] addresses: in the first micro-batch of a step (Model.first_micro_batch), in later
-    // ones
+    // [tensors] addresses in the first micro-batch of a step (Model.first_micro_batch), and in
+    // later ones
     char **at_first, **at_later;
-    Ticket *ticket;      // [tensors] of a collective that has been started: by its result
+    Ticket *ticket;      // [tensors] ticket of the collective in flight that writes this tensor
     size_t bytes;        // of temporaries
-    CollStaging staging; // on a device: for collectives of blocks that are columns
-    bool made;
+    CollStaging staging; // on a device: buffer for collectives of strided blocks
+    bool made;           // false: the model does not have this list
 } Bound;
 
 enum {
-    TRAIN,   // forward and backward
-    LAST,    // of the last micro-batch of a step, in which gradients become complete
-    FORWARD, // forward alone; of OUTPUT_NEXT, that of a prompt
-    NEXT,    // of OUTPUT_NEXT: that of a token after the prompt
+    TRAIN,   // forward and backward of a micro-batch
+    LAST,    // the same for the last micro-batch of a step, in which gradients become complete
+    FORWARD, // forward alone; with OUTPUT_NEXT: of a prompt
+    NEXT,    // with OUTPUT_NEXT: forward of a token after the prompt
     END,     // the end of a step
-    CASTS,   // and its casts alone
+    CASTS,   // only the casts of END: weights to bf16
     N_LISTS
 };
 
 /* The lists of a model. */
 struct StepRun {
     Bound list[N_LISTS];
-    int clip; // [operations of END] between the sums and the update
+    int clip; // index of OP_CLIP in END: the sums are before it, the update starts with it
 };
 
-/* An operation and those that are fused into it: op[0] to op[n - 1]. */
+/* The call of one kernel: operation op[0] and the operations fused into it, op[1] to op[n - 1]. */
 typedef struct Call {
     Model *m;
     const Bound *b;
     const Program *p;
-    char **at;
+    char **at; // [tensors] addresses
     const Op *op;
     int n;
-    const RowBlocks *blocks; // of a matmul that is fused with a collective; NULL
+    const RowBlocks *blocks; // of a matmul that is fused with a collective; else NULL
 } Call;
 
-/* Collective over the mesh. Operations [begin, end) of a list: run.c. */
+/* Collective over the mesh. Runs operations [begin, end) of a list (run.c). */
 void run_operations(const Bound *b, Model *m, int begin, int end);
 
 /* ---- operands ---- */
@@ -69,7 +69,7 @@ static inline const StepTensor *tensor(const Call *c, int t) {
 static inline float *vector(const Call *c, int t) {
     return step_run_row(c->m, tensor(c, t))->param;
 }
-/* A sum of --exact. */
+/* Is t an integer sum of --exact? */
 static inline bool is_integers(const Call *c, int t) {
     return tensor(c, t)->bytes == sizeof(int64_t) && !tensor(c, t)->is_double;
 }
@@ -79,30 +79,33 @@ static inline int64_t rows(const Call *c, int t) {
 static inline int64_t cols(const Call *c, int t) {
     return step_tensor_local(c->p, tensor(c, t), 1);
 }
-/* Or their gradient, as long: rows are filled up to head_ld. */
+/* Does t have the columns of the logits? Their gradient has them, too. Rows are padded to
+ * head_ld. */
 static inline bool is_logits(const Call *c, int t) {
     return strcmp(tensor(c, t)->dist.dim[1], "V") == 0;
 }
-/* Without the padding of the vocabulary. */
+/* Columns without the padding of the vocabulary. */
 static inline int64_t real_cols(const Call *c, int t) {
     return is_logits(c, t) ? c->m->w.V_n : cols(c, t);
 }
 static inline int64_t stride(const Call *c, int t) {
     return tensor(c, t)->stride ? tensor(c, t)->stride : cols(c, t);
 }
-/* The fused operation of a kind; NULL: none. */
+/* The operation of this kind that is fused into the call; NULL: none. */
 static inline const Op *with(const Call *c, OpKind kind) {
     for (int i = 1; i < c->n; i++)
         if (c->op[i].kind == kind) return &c->op[i];
     return NULL;
 }
-/* The operand of a sum that is there before the kernel starts, where the other is made in it. */
+/* Operation `add` is fused into the call, which computes one of its operands. Returns the other
+ * operand: its values are in memory before the kernel starts. */
 static inline int addend_of(const Call *c, const Op *add) {
     for (int i = 0; i < c->n; i++)
         if (c->op[i].out == add->in[0]) return add->in[1];
     return add->in[0];
 }
-/* Kernels that compute in place: the result has the operand's memory, or a copy of it. */
+/* For kernels that compute in place: copies the operand to the memory of the result, unless both
+ * have the same memory. */
 static inline void in_place(const Call *c, int out, int in) {
     const StepTensor *t = tensor(c, in);
     int64_t n = step_tensor_bytes(c->p, t) / t->bytes;
@@ -110,11 +113,12 @@ static inline void in_place(const Call *c, int out, int in) {
     if (at(c, out) != at(c, in))
         c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)t->bytes);
 }
-/* Of a broadcast or a reduce, and of what puts the reduced in its place. */
+/* Is this rank the root of a broadcast or a reduce, or of the operation that stores the reduced
+ * panel? True for operations without a root. */
 static inline bool is_root(const Call *c) {
     return c->op->root < 0 || c->op->root == mesh_block(c->p->mesh, c->op->axes);
 }
-/* Elements of the same rows and columns, which are elsewhere. */
+/* Copies a tensor to another one of the same rows and columns, with another stride. */
 static inline void copy_rows(const Call *c, int out, int in) {
     c->m->k->copy(c->m->team, at(c, out), stride(c, out), at(c, in), stride(c, in), rows(c, out),
                   cols(c, out), (size_t)tensor(c, out)->bytes);
@@ -123,15 +127,16 @@ static inline void clear(const Call *c, int t) {
     c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
 }
 
-/* Is a result added to what is in its place: of the other half, or of earlier micro-batches? */
+/* Is result t added to the values in its memory? Those are of the other half batch or of earlier
+ * micro-batches. */
 static inline bool adds(const Call *c, int t) {
     for (int i = 0; i < c->n; i++)
         if (c->op[i].adds && c->op[i].out == t) return true;
     return tensor(c, t)->gradient >= 0 && !c->m->first_micro_batch;
 }
 
-/* Prepares the sum that a kernel adds its result to, with what is fused into it: the other operand
- * of an add, what is stored already, or zeros. Returns the sum. */
+/* For kernels that add to memory: fills the memory with the other operand of a fused OP_ADD, with
+ * zeros, or leaves the values that are stored in it. Returns the tensor with this memory. */
 static inline int start_sum(const Call *c, int result) {
     const Op *add = with(c, OP_ADD);
     int out = add ? add->out : result;
@@ -141,8 +146,8 @@ static inline int start_sum(const Call *c, int result) {
         clear(c, out);
     return out;
 }
-/* A wgrad of the head writes the rows of the vocabulary: those of its padding become zero. In what
- * is stored they are. */
+/* The wgrad of the head writes only real rows of the vocabulary. Sets its rows of padding to zero.
+ * In a stored gradient they are zero already. */
 static inline void clear_vocabulary_padding(const Call *c, int dw, int64_t written, int64_t n) {
     int64_t padding = rows(c, dw) - written, bytes = tensor(c, dw)->bytes;
     if (padding > 0 && !adds(c, dw) && tensor(c, dw)->gradient < 0)
@@ -152,7 +157,7 @@ static inline void clear_vocabulary_padding(const Call *c, int dw, int64_t writt
 
 /* ---- arguments of kernels ---- */
 
-/* Of T rows of the residual stream. */
+/* The norm of T rows of the residual stream. */
 static inline Norm norm_of(const Call *c, int64_t T) {
     const Config *f = &c->m->shape.config;
     return (Norm){.kind = f->norm,
@@ -168,7 +173,7 @@ static inline Norm norm_of_rows(const Call *c, int x) {
     return norm_of(c, rows(c, x));
 }
 
-/* NULL: backward does not read them. */
+/* Mean and rstd lie one after the other. NULL: backward does not read them. */
 static inline float *mean(const Call *c, int mean_rstd) {
     return at(c, mean_rstd);
 }
@@ -212,7 +217,7 @@ Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_nor
     run_position_backward, run_norm_backward, run_norm_weight_backward, run_bias_backward,
     run_attention_backward, run_act_backward, run_swiglu_backward, run_loss_backward,
     run_accumulate, run_copy, run_bucket, run_round;
-/* Of gradients and of the end of a step: run_end.c */
+/* run_end.c: gradients and the end of a step */
 Kernel run_move_copies, run_loss_total, run_squares, run_clip, run_adamw, run_cast;
 
 #endif

@@ -1,5 +1,5 @@
-/* Kernels of the end of a step (end.c). Where kernels compute on a device, sums, the factor of
- * gradients and whether a sum is finite stay there: the host waits for nothing. */
+/* run_end -- kernels of the end of a step (end.c). On a device the sums, the factor for clipping
+ * and the check for finite sums stay in device memory, so that the host does not wait. */
 #include <math.h>
 
 #include "layers/exact.h"
@@ -7,12 +7,12 @@
 
 void run_loss_total(const Call *c) {
     int out = c->op->out;
-    int64_t n = rows(c, out); // of a wide sum
+    int64_t n = rows(c, out); // 1, or with --exact the words of a wide sum
     c->m->k->copy(c->m->team, at(c, out), n, model_loss_sum(c->m), n, 1, n, sizeof(double));
 }
 
-/* Copies the key and value heads of a gradient into (pack) or out of a buffer. The ranks that hold
- * copies hold the same rectangles in the same order. */
+/* Copies the key and value heads of a gradient into a buffer (pack) or back. All ranks that hold
+ * copies of these heads hold the same rectangles in the same order. */
 void run_move_copies(const Call *c) {
     const Model *m = c->m;
     bool pack = c->op->kind == OP_PACK_COPIES;
@@ -22,8 +22,8 @@ void run_move_copies(const Call *c) {
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
         if (r.col < queries) continue;
-        float *grad = t->grad + r.at, *kept = buffer + n;
-        m->k->copy(m->team, pack ? kept : grad, pack ? r.cols : ld, pack ? grad : kept,
+        float *grad = t->grad + r.at, *packed = buffer + n;
+        m->k->copy(m->team, pack ? packed : grad, pack ? r.cols : ld, pack ? grad : packed,
                    pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
         n += r.rows * r.cols;
     }
@@ -31,29 +31,31 @@ void run_move_copies(const Call *c) {
 
 /* ---- squares of gradients: each element counts on the first rank that holds it ---- */
 
-/* On the host each gradient is added by itself, in the order of the table. On a device gradients
- * that lie side by side are one kernel, which takes less time than a launch for each. */
+/* Running sum of the squares of gradients. On the host each gradient is added by itself, in the
+ * order of the table. On a device one kernel adds all gradients that are adjacent in memory: fewer
+ * launches. */
 typedef struct Squares {
     Model *m;
-    double here, *there; // there: on the device; NULL: here
-    bool begun;
-    const float *begin, *end; // side by side, still to be added
+    double on_host, *on_device; // on_device: the sum in device memory; NULL: the sum is on_host
+    bool begun;                 // *on_device has been written: further kernels add to it
+    const float *begin, *end;   // adjacent gradients that are not added yet
 } Squares;
 
 static void add_squares(Squares *s, const float *x, int64_t ld, int64_t rows, int64_t n) {
-    for (int64_t i = 0; i < rows && !s->there; i++)
-        s->here += s->m->k->sum_of_squares(s->m->team, x + i * ld, n);
-    if (s->there) s->m->k->squares_to(s->there, x, ld, rows, n, s->begun), s->begun = true;
+    for (int64_t i = 0; i < rows && !s->on_device; i++)
+        s->on_host += s->m->k->sum_of_squares(s->m->team, x + i * ld, n);
+    if (s->on_device) s->m->k->squares_to(s->on_device, x, ld, rows, n, s->begun), s->begun = true;
 }
 
-static void add_side_by_side(Squares *s) {
+static void add_adjacent(Squares *s) {
     int64_t n = s->end - s->begin;
     if (n > 0) add_squares(s, s->begin, n, 1, n);
     s->begin = s->end = NULL;
 }
 
-/* With zero1 only the shard of the moments is complete; replicas that take local steps have
- * gradients of their own. */
+/* Adds the squares of the gradient of tensor i. With zero1 the gradient is complete only in the
+ * range of this rank's moments. With local steps each replica has its own gradients, complete in
+ * the whole range. */
 static void squares_add(Squares *s, int i) {
     const int64_t unit = ARENA_ALIGN / sizeof(float);
     const Tensor *t = &s->m->tensors.t[i];
@@ -63,13 +65,13 @@ static void squares_add(Squares *s, int i) {
     bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
     for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
     if (all_first) {
-        if (s->end != g || !s->there) add_side_by_side(s), s->begin = g;
-        // padding is zero, and so is what nobody writes, from the last element to where the next
-        // tensor begins
-        s->end = g + n + (whole && s->there ? gap : 0);
+        if (s->end != g || !s->on_device) add_adjacent(s), s->begin = g;
+        // The alignment gap before the next tensor is never written: it contains zeros, as padding
+        // does.
+        s->end = g + n + (whole && s->on_device ? gap : 0);
         return;
     }
-    if (!s->there) add_side_by_side(s);
+    if (!s->on_device) add_adjacent(s);
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
         add_squares(s, g + r.at, t->local_cols, r.rows, r.cols);
@@ -88,7 +90,8 @@ static void exact_squares(const Call *c) {
         c->m->k->exact_sum(c->m->team, sum, (float *)at(c, dw) + r.at, r.n, true);
 }
 
-/* Behind the sum of the gradients before; on a device all of them are one kernel. */
+/* Adds the squares of one gradient to the sum of the gradients before it (operand 1). On a device
+ * all operations of this kind are fused, and this function handles all gradients. */
 void run_squares(const Call *c) {
     if (is_integers(c, c->op->out)) {
         exact_squares(c);
@@ -96,14 +99,14 @@ void run_squares(const Call *c) {
     }
     int out = c->op[c->n - 1].out;
     const double *before = c->op->n_in > 1 ? at(c, c->op->in[1]) : NULL;
-    Squares s = {.m = c->m, .here = before ? *before : 0};
-    if (c->m->k->squares_to) s.there = at(c, out), s.here = 0;
-    assert(!s.there || c->n == c->m->tensors.n);
+    Squares s = {.m = c->m, .on_host = before ? *before : 0};
+    if (c->m->k->squares_to) s.on_device = at(c, out), s.on_host = 0;
+    assert(!s.on_device || c->n == c->m->tensors.n);
     for (int i = 0; i < c->n; i++)
-        squares_add(&s, s.there ? c->m->grad_order[i] : tensor(c, c->op[i].in[0])->parameter);
-    add_side_by_side(&s);
-    if (s.there && !s.begun) c->m->k->zero(c->m->team, s.there, sizeof *s.there);
-    if (!s.there) *(double *)at(c, out) = s.here;
+        squares_add(&s, s.on_device ? c->m->grad_order[i] : tensor(c, c->op[i].in[0])->parameter);
+    add_adjacent(&s);
+    if (s.on_device && !s.begun) c->m->k->zero(c->m->team, s.on_device, sizeof *s.on_device);
+    if (!s.on_device) *(double *)at(c, out) = s.on_host;
 }
 
 /* ---- the update ---- */
@@ -121,9 +124,10 @@ void run_clip(const Call *c) {
     now->grad_scale = clip > 0 && norm > clip ? (float)(clip / (norm + 1e-6)) : 1;
 }
 
-/* On a device those that follow each other wait for the last, or for a full list: most are vectors,
- * whose kernel ends before another can be launched. In a trace the last one has the time of all. */
-static bool waits_for_more(const Call *c) {
+/* On a device consecutive updates are collected, until the last one or a full list, and run as one
+ * kernel: most tensors are vectors, whose kernel takes less time than a launch. A trace shows the
+ * time of all at the last one. */
+static bool is_deferred(const Call *c) {
     const Op *next = c->op + c->n, *end = c->p->op + c->p->n_ops;
     return c->m->end.n_waiting < ADAMW_TENSORS && next < end && next->kind == OP_ADAMW;
 }
@@ -142,7 +146,7 @@ void run_adamw(const Call *c) {
                      step_run_row(c->m, tensor(c, op->out))->decay};
     if (c->m->k->adamw_list) {
         e->waiting[e->n_waiting++] = t;
-        if (waits_for_more(c)) return;
+        if (is_deferred(c)) return;
         own.now = now;
         c->m->k->adamw_list(&own, e->waiting, e->n_waiting);
         e->n_waiting = 0;

@@ -1,5 +1,5 @@
-/* Kernels of operations: each is called with the operands of an operation and of those that are
- * fused into it. ops.c has the table. */
+/* run_kernels -- a function for each kind of operation (table in ops.c). It calls the layer's
+ * kernel with the operands of the operation and of the operations fused into it. */
 #include <assert.h>
 
 #include "layers/exact.h"
@@ -11,7 +11,8 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The sum of a matmul is over panels, of which each has one rank on every mesh. */
+/* Panels of the contracted dimension of a matmul. On every mesh a panel lies on one rank: partial
+ * sums of panels are floats, sums over panels are integers. */
 static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
     const Config *c = &m->shape.config;
     int64_t S = m->tk.S, D = m->w.D, n = c->channels;
@@ -24,17 +25,18 @@ static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
     return (MatmulExact){.k_panel = exact_panel(n)};
 }
 
-/* The grid of that sum. */
+/* Exponent of the unit in which the integers of this sum count. */
 static int exponent_of(const Model *m, What what) {
     return what == WHAT_Y    ? EXACT_ACTIVATIONS
            : what == WHAT_DX ? exact_gradients((double)m->scale)
                              : EXACT_WEIGHTS;
 }
 
-/* A matmul of `stripes` times p.M rows into a sum of integers; overwrite: as its first term. */
+/* A matmul of `stripes` times p.M rows, added to a sum of integers. overwrite: it is the first term
+ * of the sum. */
 static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
     What what = WHAT_DW;
-    LinearKind kind = LINEAR_HEAD; // any: of wgrad, whose panels are of tokens, it is not read
+    LinearKind kind = LINEAR_HEAD; // not read for wgrad, whose panels are of tokens
     if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     MatmulExact x = panels_of(c->m, kind, what);
     x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
@@ -62,8 +64,8 @@ void run_round(const Call *c) {
 
 /* ---- matmuls ---- */
 
-/* y = a b, added to the other operand of `add` or to what is in its place. Of a chunk of tokens:
- * the rows in each block. */
+/* y = a b, plus the other operand of a fused `add` or the values stored in y. A chunk of tokens is
+ * a stripe of rows in each block of tokens: one matmul for each stripe. */
 static void matmul_run(const Call *c, Matmul p, const Op *add, int y) {
     Model *m = c->m;
     int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
@@ -165,8 +167,8 @@ void run_norm(const Call *c) {
                         rstd(c, op->in[1]));
 }
 
-/* dx of whole rows or, where sums are still to be reduced, the sums; with the gradients of the
- * weights. */
+/* Gradients of gamma and beta. The same kernel computes dx if this rank has whole rows, else the
+ * row sums that are reduced over y before run_norm_backward. */
 void run_norm_weight_backward(const Call *c) {
     const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD),
              *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
@@ -199,9 +201,9 @@ void run_norm_backward(const Call *c) {
                                  mean(c, mean_rstd), rstd(c, mean_rstd), at(c, op->in[4]));
 }
 
-/* ---- what is added to a sum that a collective has completed ---- */
+/* ---- sums with the result of a collective ---- */
 
-/* The sum of two integers, in the place of either. */
+/* The sum of two integer tensors. Its memory is that of either operand. */
 static void add_integers(const Call *c) {
     int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
     bool in_b = at(c, out) == at(c, b);
@@ -210,7 +212,7 @@ static void add_integers(const Call *c) {
                        step_tensor_elements(c->p, tensor(c, out)));
 }
 
-/* (y + the residual stream) + bias; then its norm. */
+/* y + residual stream + bias, of which one may be absent; then the norm of the sum, if fused. */
 void run_residual(const Call *c) {
     if (is_integers(c, c->op->out)) {
         add_integers(c);
@@ -220,7 +222,7 @@ void run_residual(const Call *c) {
              *add = bias ? with(c, OP_ADD) : op, *norm = with(c, OP_NORM);
     int y = bias ? bias->in[0] : op->in[1], out = add ? add->out : bias->out;
     int other = !add ? -1 : bias ? addend_of(c, add) : op->in[0];
-    if (add && at(c, out) == at(c, other)) { // in the place of either
+    if (add && at(c, out) == at(c, other)) { // the sum has the memory of `other`: exchange the two
         int residual = other;
         other = y, y = residual;
     }
@@ -238,7 +240,8 @@ void run_residual(const Call *c) {
     c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));
 }
 
-/* gradient += a part; where no gradient is there yet, the part has arrived in its place. */
+/* gradient += part. The first part of a step was received in the memory of the gradient: then there
+ * is nothing to add. */
 void run_accumulate(const Call *c) {
     int part = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
@@ -249,7 +252,7 @@ void run_accumulate(const Call *c) {
         c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
 }
 
-/* Nothing runs: its gradients lie together. */
+/* A bucket is a name for gradients that are adjacent in memory. Only checks that they are. */
 void run_bucket(const Call *c) {
     const char *end = at(c, c->op->out);
     for (int k = 0; k < c->op->n_in; k++) {
@@ -300,8 +303,8 @@ static Attention attention_of(const Call *c) {
                        .bf16 = m->shape.bf16,
                        .workspace = m->attention_work};
 }
-/* Rows of padding follow the last sequence where tokens do not divide by the ranks along x.
- * Backward reads them, and who looks for what is not finite. */
+/* Zeros the rows of padding behind the last sequence, which exist if the tokens do not divide by
+ * the ranks along x. Backward and the search for values that are not finite read them. */
 static void clear_rows(const Call *c, int t) {
     int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
     int64_t row_bytes = cols(c, t) * tensor(c, t)->bytes;
@@ -322,7 +325,7 @@ void run_attention_backward(const Call *c) {
                                 at(c, op->in[2]), at(c, op->in[3]));
     clear_rows(c, op->out);
 }
-/* Rows of the cache are the positions of a sequence. */
+/* Appends the keys and values of the new tokens to the cache, whose rows are positions. */
 void run_cache(const Call *c) {
     const Tokens *tk = &c->m->tk;
     int qkv = c->op->in[0], cache = c->op->out;
@@ -375,7 +378,7 @@ void run_embedding_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = embedding_of(c, dx);
     int out = start_sum(c, c->op->out);
-    assert(e.S == c->m->tk.T); // of which there is an order
+    assert(e.S == c->m->tk.T); // m->order is an order of all tokens of a pass
     if (c->m->order) e.order = c->m->order + tensor(c, dx)->row;
     if (is_integers(c, out)) {
         c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), at(c, dx), EXACT_WEIGHTS);
@@ -396,7 +399,8 @@ void run_position_backward(const Call *c) {
     c->m->k->position_backward(c->m->team, &e, rows(c, dx), c->m->tk.t0, at(c, dx));
 }
 
-/* Forward and backward together, where the vocabulary is whole. */
+/* If this rank has the whole vocabulary, one kernel computes loss and gradient. Else the statistics
+ * of this rank's block are computed, for run_loss and run_loss_backward. */
 void run_loss_statistics(const Call *c) {
     const Op *loss = with(c, OP_LOSS), *backward = with(c, OP_LOSS_BACKWARD);
     int logits = c->op->in[0], out = backward ? backward->out : c->op->out;
