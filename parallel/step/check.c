@@ -1,4 +1,6 @@
-/* A check, from one tensor to all steps: what a difference says, then the steps and their table. */
+/* check.h has the contract. This file goes from small to large: differences of two arrays; tensors
+ * of tokens; the hooks that keep and compare them; causes of a difference; gradients, parameters
+ * and numbers of a step; all steps and their table. */
 #include "parallel/step/check.h"
 
 #include <assert.h>
@@ -16,7 +18,7 @@
 #include "parallel/step/program.h"
 #include "parallel/step/run.h"
 
-/* How far some elements are from the reference. */
+/* Difference between some elements and the reference. */
 typedef struct Diff {
     double max, square; // largest absolute difference; sum of squared differences
     double reference;   // sum of squares of the reference
@@ -25,12 +27,12 @@ typedef struct Diff {
 
 /* A value of the reference's first micro-batch, [tokens, width]. */
 typedef struct Point {
-    int64_t width; // 0: no rank of the mesh has it in memory, complete
-    float *values; // NULL: not yet
-    double max;    // of the reordering's differences, relative to the RMS
+    int64_t width; // 0: not compared, because no rank of the mesh has it complete in memory
+    float *values; // of the reference, on rank 0; NULL: not computed yet
+    double max;    // largest difference of the reordered model, relative to the RMS of values
 } Point;
 
-/* Elements of an array, and where they lie in the logical tensor. */
+/* Ranges of n elements: offsets in the local array (at) and in the logical tensor (global). */
 typedef struct Ranges {
     struct {
         int64_t at, global, n;
@@ -38,54 +40,55 @@ typedef struct Ranges {
     int64_t n, cap;
 } Ranges;
 
-/* A collective that a tensor has gone through. */
+/* A collective that may be the cause of a difference. */
 typedef struct Cause {
     Comm *over;
     const char *op, *what;
 } Cause;
 
-/* The whole models: the reference, and its sums in another order. */
+/* The whole models of rank 0: the reference, and the model that adds in another order. */
 enum { REFERENCE, REORDERED, N_WHOLE };
 
 typedef struct Check {
     const CheckJob *job;
-    Model *m;             // of the mesh
-    const Program *p;     // of its micro-batches
+    Model *m;             // the mesh's model
+    const Program *p;     // its list of the last micro-batch of a step
     Group group;          // all ranks
-    int64_t round;        // sequences of a micro-batch of the whole mesh
-    int64_t tokens;       // of it
-    Model whole[N_WHOLE]; // of rank 0
-    Point *points;        // [n_points], by StepTensor.value
+    int64_t round;        // sequences of a micro-batch, over the whole mesh
+    int64_t tokens;       // tokens of these sequences
+    Model whole[N_WHOLE]; // on rank 0
+    Point *points;        // [n_points], indexed by StepTensor.value
     int n_points;
-    bool *agreed;      // [tensors of p] the reference has the same, or a tensor made of it agrees
-    int64_t first;     // sequence of the micro-batch of all ranks at which a model is
-    float *want, *sum; // memory for a logical tensor, for a local one
-    Ranges ranges;
-    double moved;      // learning rate of the last update; 0: there was none
-    char verdict[512]; // "" while all agrees; the same on all ranks
+    bool *agreed;      // [tensors of p] it equals the reference, or a tensor computed from it does
+    int64_t first;     // first sequence of the micro-batch that runs, over all ranks
+    float *want, *sum; // buffers: a logical tensor of the reference; a sum of local tensors
+    Ranges ranges;     // of the tensor that is compared
+    double moved;      // learning rate of the last update; 0: no update yet
+    char verdict[512]; // the first difference, the same text on all ranks; "": none so far
 } Check;
 
-/* What a tensor could lack. */
+/* A tensor that is compared, and the collectives that may be missing in it. */
 enum { MAX_CAUSES = 12 };
 typedef struct Suspect {
     const char *name;
-    const float *local;      // [n] of this rank
-    int64_t n;               // 0: it cannot be partial
-    const Op *op;            // that made it; or NULL
-    const Tensor *gradient;  // whose it is; or NULL
-    Cause cause[MAX_CAUSES]; // besides those of op and gradient
+    const float *local;      // [n] on this rank
+    int64_t n;               // 0: it cannot be a partial sum
+    const Op *op;            // the operation that computes it; or NULL
+    const Tensor *gradient;  // the parameter of which it is the gradient; or NULL
+    Cause cause[MAX_CAUSES]; // find_causes adds those of op and gradient
     int n_causes;
 } Suspect;
 
-/* What is accepted of the difference on one rank: of its largest element, of its RMS. */
+/* Accepted difference on one rank: largest absolute difference; RMS of the differences. */
 typedef struct Limit {
     double max, rms;
 } Limit;
 
-/* A sum of a few thousand numbers, each rounded to half a unit in the last place (6e-8), errs by
- * some such units of its size; elements of several times the RMS by more. An operand in bf16 that
- * falls on the other side of a rounding moves a sum of K numbers by 2^-8 / sqrt(K) of its size, and
- * a tensor has many. */
+/* The accepted relative difference: ten times that of the reordered model, but at least ten times
+ * the rounding expected of one sum. A sum of a few thousand fp32 numbers, each rounded to half a
+ * unit in the last place (6e-8), has an error of some such units; elements of several times the RMS
+ * have more. A bf16 operand that is rounded the other way changes a sum of K numbers by
+ * 2^-8 / sqrt(K) of its size, and a tensor has many such operands. */
 static double accepted_of(const Check *c, double reordered) {
     return 10 * fmax(reordered, c->m->shape.bf16 ? 5e-3 : 5e-7);
 }
@@ -110,7 +113,7 @@ static double diff_distance(const Diff *d) {
     return d->n ? sqrt(d->square / (double)d->n) : 0;
 }
 
-/* Relative to the RMS of the reference. */
+/* The largest difference, relative to the RMS of the reference. */
 static double diff_max(const Diff *d) {
     return d->max == 0 ? 0 : d->max / diff_rms(d);
 }
@@ -121,12 +124,12 @@ static double rms_of(const float *x, int64_t n) {
     return diff_rms(&d);
 }
 
-/* Of rank 0: so many times the RMS of the reference in every element. */
+/* On rank 0: in every element `accepted` times the RMS of the reference. */
 static Limit limit_of(double accepted, const float *reference, int64_t n) {
     return (Limit){reference ? accepted * rms_of(reference, n) : 0, INFINITY};
 }
 
-/* ---- what lies where */
+/* ---- ranges of the local array in the logical tensor */
 
 static void add_range(Check *c, int64_t at, int64_t global, int64_t n) {
     Ranges *s = &c->ranges;
@@ -143,8 +146,8 @@ static void ranges_of(Check *c, const Tensor *t, TensorPart part) {
 
 /* ---- tensors of tokens */
 
-/* The features of a tensor, as this rank has them; false: it has none that are compared. Logits are
- * not: they are there by chunks, so as to need no memory. */
+/* Finds the kind of the features (columns) of a tensor of tokens. Returns false if the tensor is
+ * not compared. Logits are not: only a chunk of them exists at a time, to save memory. */
 static bool features_of(const StepTensor *t, FeatureKind *kind) {
     static const struct {
         const char *name;
@@ -164,7 +167,8 @@ static bool features_of(const StepTensor *t, FeatureKind *kind) {
     return false;
 }
 
-/* Its features on this rank, freed by mem_free; false: it is not compared. */
+/* The features of a tensor on this rank; side->s is freed by mem_free. Returns false if the tensor
+ * is not compared. */
 static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *kind) {
     const StepTensor *t = &p->tensor[tensor];
     bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
@@ -175,20 +179,20 @@ static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *
                     : !axes_equal(cut, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
     *side = shard_features(&p->shape->config, p->grid, *kind, wide);
     if (side->size == step_tensor_local(p, t, 1)) return true;
-    mem_free(side->s); // of a panel
+    mem_free(side->s); // the tensor is a panel
     return false;
 }
 
-/* Features of the logical tensor: those of one rank. */
+/* Number of features of the logical tensor: those of a mesh of one rank. */
 static int64_t width_of(const Config *config, FeatureKind kind) {
     DimShard side = shard_features(config, grid_one(), kind, false);
     mem_free(side.s);
     return side.size;
 }
 
-/* Where row r of a tensor of tokens is: a token of this rank's coordinate of d x z, in one of the
- * halves of its sequences. Rows of a chunk are some of each block of the parent, and the second
- * half's follow all of the first. */
+/* The token of row r of a tensor of tokens: its index in the half batch `half` of this rank's
+ * coordinate of d x z. The rows of a chunk are some rows of each block of the parent. All rows of
+ * the first half batch precede those of the second. */
 static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r, int *half) {
     const StepTensor *t = &p->tensor[tensor];
     for (; t->parent >= 0; t = &p->tensor[t->parent]) r = t->row + step_tensor_row(p, t, r);
@@ -198,8 +202,8 @@ static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r,
     return r % m->tk.T + (over_x ? m->tk.t0 : 0);
 }
 
-/* Of a tensor of tokens, in a logical one whose first sequence is m's `first`. False: it is not
- * compared. */
+/* Sets c->ranges for a tensor of tokens. first: the sequence with which this micro-batch begins in
+ * the logical tensor. Returns false if the tensor is not compared. */
 static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int tensor, int64_t first,
                              int *half) {
     const StepTensor *t = &p->tensor[tensor];
@@ -209,9 +213,10 @@ static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int ten
     if (!features(p, tensor, &side, &kind)) return false;
     int64_t width = width_of(&p->shape->config, kind);
     first += mesh_block(p->mesh, axes_of("d.z")) * m->shape.B;
-    // gradients of key and value heads that others hold as well are partial, and stay so
+    // Gradients of key and value heads of which several ranks hold copies stay partial here: they
+    // are summed at the end of the step. Compare the queries alone, which come first.
     bool copies = p->grid->kv && strcmp(t->dist.name, "dqkv") == 0;
-    if (copies) side.n = 1; // queries come first
+    if (copies) side.n = 1;
     for (int64_t r = 0; r < step_tensor_local(p, t, 0); r++) {
         int64_t token = token_of(m, p, tensor, r, half);
         int64_t row = (first + *half * m->B) * m->shape.S + token;
@@ -223,7 +228,8 @@ static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int ten
     return true;
 }
 
-/* What of the reference is to be kept: the values that a rank of the mesh has in memory. */
+/* Chooses the values of the reference that are kept: those that a rank of the mesh has in
+ * memory. */
 static void plan_points(Check *c) {
     const Program *p = c->p;
     DimShard side;
@@ -244,19 +250,20 @@ static int64_t floats_of_points(const Check *c) {
     return width * c->tokens;
 }
 
-/* ---- the reference and its reordering: of rank 0, on one rank */
+/* ---- the reference and the reordered model, on rank 0 */
 
 static int64_t point_size(const Check *c, const Point *x) {
     return c->tokens * x->width;
 }
 
-/* The point of a result; c->ranges is where it has elements of it. NULL: it is not compared. */
+/* The point of a result, NULL if it is not compared. Sets c->ranges. */
 static Point *point_of(Check *c, const Model *m, const StepResult *r) {
     int value = r->p->tensor[r->tensor].value, half;
     if (value < 0 || c->points[value].width == 0) return NULL;
     return ranges_of_tokens(c, m, r->p, r->tensor, c->first, &half) ? &c->points[value] : NULL;
 }
 
+/* StepHook.look of the reference: copies its values. */
 static void keep(void *ctx, Model *m, const StepResult *r) {
     Check *c = ctx;
     Point *x = point_of(c, m, r);
@@ -267,6 +274,7 @@ static void keep(void *ctx, Model *m, const StepResult *r) {
                (size_t)c->ranges.s[i].n * sizeof *x->values);
 }
 
+/* StepHook.look of the reordered model: records its differences from the reference. */
 static void reorder(void *ctx, Model *m, const StepResult *r) {
     Check *c = ctx;
     Point *x = point_of(c, m, r);
@@ -280,8 +288,8 @@ static void reorder(void *ctx, Model *m, const StepResult *r) {
     if (d.max > 0) x->max = fmax(x->max, d.max / rms_of(x->values, point_size(c, x)));
 }
 
-/* What reordering made of a point or of any before it: rounding is handed on, and one tensor may be
- * lucky. */
+/* Largest relative difference of the reordered model at a point or at any earlier one: rounding
+ * propagates, and a single tensor may by chance differ little. */
 static double noise(const Check *c, const Point *x) {
     double most = 0;
     for (const Point *p = c->points; p <= x; p++) most = fmax(most, p->max);
@@ -290,7 +298,7 @@ static double noise(const Check *c, const Point *x) {
 
 /* ---- the mesh */
 
-/* Collective. Rank 0's logical tensor, on all ranks. */
+/* Collective. Broadcasts rank 0's logical tensor. */
 static const float *share(Check *c, const float *reference, int64_t n) {
     float *want = c->want = mem_realloc(c->want, (size_t)n, sizeof *want);
     if (c->group.rank == 0) memcpy(want, reference, (size_t)n * sizeof *want);
@@ -304,7 +312,8 @@ static const float *share(Check *c, const float *reference, int64_t n) {
     return want;
 }
 
-/* Collective. The difference over all ranks, and on how many of them it is beyond the limit. */
+/* Collective. The difference over all ranks; *beyond: number of ranks on which it exceeds the
+ * limit. */
 static Diff difference(Check *c, const float *local, const float *want, Limit limit, int *beyond) {
     Diff d = {0}, sum = {0}, *all = mem_calloc((size_t)c->group.size, sizeof *all);
     for (int64_t i = 0; i < c->ranges.n; i++)
@@ -320,15 +329,15 @@ static Diff difference(Check *c, const float *local, const float *want, Limit li
     return sum;
 }
 
-/* ---- what a tensor lacks
+/* ---- causes of a difference: collectives between the last tensors that agree and the tensor
  *
  *     att  [T, K/x]     agreed
  *     o    [T, C] +x  = matmul        att, w
- *     o    [T, C]     = all_reduce x  o          not looked at: in registers on some rank
+ *     o    [T, C]     = all_reduce x  o          not compared: in registers on some rank
  *     x    [T, C]     = add           x, o       differs: look at all_reduce "y of attn_out" over x
  */
 
-/* A cause more, unless it is one already; over NULL: there is no such collective here. */
+/* Adds a cause, unless it is in the list. over == NULL: this mesh has no such collective. */
 static void add_cause(Suspect *s, Comm *over, const char *op, const char *what) {
     for (int i = 0; i < s->n_causes; i++) {
         const Cause *x = &s->cause[i];
@@ -337,19 +346,21 @@ static void add_cause(Suspect *s, Comm *over, const char *op, const char *what) 
     if (over && s->n_causes < MAX_CAUSES) s->cause[s->n_causes++] = (Cause){over, op, what};
 }
 
-/* The tensor of which t is rows or columns, which has no parent itself; or t. */
+/* The outermost tensor of which t is a part; t itself if it has no parent. */
 static int outermost(const Program *p, int t) {
     while (p->tensor[t].parent >= 0) t = p->tensor[t].parent;
     return t;
 }
 
+/* A walk from a suspect backward through the operations that it was computed by. */
 typedef struct Walk {
     const Check *c;
     Suspect *s;
     bool *seen; // [operations]
 } Walk;
 
-/* Operation i, and all that makes its operands. */
+/* Adds operation i to the causes if it is a collective; then visits the operations that compute its
+ * operands, except operands that agree. */
 static void visit(Walk *w, int i) {
     const Program *p = w->c->p;
     const Op *op = &p->op[i];
@@ -383,7 +394,7 @@ static void find_causes(const Check *c, Suspect *s) {
     mem_free(w.seen);
 }
 
-/* Collective over the group. Is the sum of what its ranks hold the reference? */
+/* Collective over `over`. Is the sum of the suspect over these ranks equal to the reference? */
 static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want, Limit limit) {
     float *sum = c->sum = mem_realloc(c->sum, (size_t)s->n, sizeof *sum);
     memcpy(sum, s->local, (size_t)s->n * sizeof *sum);
@@ -393,15 +404,15 @@ static bool is_partial(Check *c, const Suspect *s, Comm *over, const float *want
     return beyond == 0;
 }
 
-/* "all_reduce "y of attn_out" over x", after what is in text. */
+/* Appends a cause to text, such as: all_reduce "y of attn_out" over x */
 static void name_cause(char *text, size_t n, const Cause *x) {
     size_t at = strlen(text);
     snprintf(text + at, n - at, "%s%s \"%s\" over %s", at ? ", " : "", x->op, x->what,
              comm_label(x->over));
 }
 
-/* Collective. The group along which a suspect is partial, and the collective that should have
- * summed it. */
+/* Collective. If the sum of the suspect over the ranks of one of its causes is the reference, names
+ * this cause in text: the collective that should have reduced it. */
 static bool find_partial(Check *c, const Suspect *s, const float *want, Limit limit,
                          char text[256]) {
     for (int i = 0; i < s->n_causes; i++)
@@ -412,14 +423,14 @@ static bool find_partial(Check *c, const Suspect *s, const float *want, Limit li
     return false;
 }
 
-/* Collective. Says what a tensor of n elements lacks; all that was made before it agrees. */
+/* Collective. Writes the verdict on a tensor of n elements, the first that differs. */
 static void explain(Check *c, const Suspect *suspect, const float *want, int64_t n, int beyond) {
     char what[256] = "", where[64] = "";
     Suspect full = *suspect, *s = &full;
     find_causes(c, s);
     if (beyond < c->group.size)
         snprintf(where, sizeof where, " (on %d of %d ranks)", beyond, c->group.size);
-    // What is missing is as large as the tensor; what rounding does to the sum is far less.
+    // A missing partial sum is as large as the tensor, rounding is far smaller: a loose limit.
     if (s->n > 0 &&
         find_partial(c, s, want, limit_of(fmax(1e-3, 2 * accepted_of(c, 0)), want, n), what)) {
         snprintf(c->verdict, sizeof c->verdict,
@@ -433,9 +444,9 @@ static void explain(Check *c, const Suspect *suspect, const float *want, int64_t
         what);
 }
 
-/* Collective. Compares what every rank holds (c->ranges) with rank 0's logical tensor of n
- * elements; d is over all ranks. False, with a verdict unless there is one, when it is further than
- * rank 0's limit. */
+/* Collective. Compares the elements that every rank holds (c->ranges) with rank 0's logical tensor
+ * of n elements. *d is the difference over all ranks. Returns false if a rank exceeds rank 0's
+ * limit; then c->verdict is set, unless it was set before. */
 static bool compare(Check *c, const Suspect *s, const float *reference, int64_t n, Limit limit,
                     Diff *d) {
     group_share(&c->group, &limit, sizeof limit);
@@ -448,7 +459,7 @@ static bool compare(Check *c, const Suspect *s, const float *reference, int64_t 
 
 /* ---- the hook of the mesh */
 
-/* A result is right, so all that it was made of is. */
+/* Marks a result that agrees with the reference, and its operands. */
 static void agree(Check *c, const StepResult *r) {
     c->agreed[r->tensor] = true;
     for (int k = 0; k < op_operands(r->op); k++) c->agreed[r->op->in[k]] = true;
@@ -464,26 +475,27 @@ static bool check_tokens(Check *c, const StepResult *r, const char *name) {
                  .local = r->at,
                  .n = (step_tensor_row(r->p, t, rows - 1) + 1) * cols,
                  .op = r->op};
-    assert(!x || x->values); // without fusion all are seen
+    assert(!x || x->values); // the reference is not fused: keep has seen all its values
     Limit limit = x ? limit_of(accepted_of(c, noise(c, x)), x->values, n) : (Limit){0};
     return compare(c, &s, x ? x->values : NULL, n, limit, &d);
 }
 
+/* StepHook.look of the mesh's model: compares a result with the reference. */
 static void look_at_mesh(void *ctx, Model *m, const StepResult *r) {
     Check *c = ctx;
     char name[192];
     int half = 0;
-    if (c->verdict[0] || r->op->root >= 0) return; // of panels
+    if (c->verdict[0] || r->op->root >= 0) return; // root >= 0: a panel of SUMMA
     if (!ranges_of_tokens(c, m, r->p, r->tensor, 0, &half)) return;
     listing_result(r->p, r->op, r->tensor, name, sizeof name - 16);
     if (half) strcat(name, ", second half");
     if (check_tokens(c, r, name)) agree(c, r);
 }
 
-/* A row of the table: of all steps the one that came closest to what is accepted. */
+/* A row of the table: the step whose difference is the largest share of the accepted one. */
 typedef struct Row {
-    double max, nmse, accepted;
-    double reordered; // the largest of all steps so far
+    double max, nmse, accepted; // accepted 0: not compared yet
+    double reordered;           // largest difference of the reordered model in all steps so far
 } Row;
 
 enum { ROW_LOSS, ROW_NORM, N_NUMBERS };
@@ -510,7 +522,8 @@ static Check check_of(const Model *m) {
     return c;
 }
 
-/* A set of instructions with vectors of another length, if there is one. */
+/* Kernels of another instruction set, if the CPU has one: other vector lengths add in another
+ * order. */
 static const Kernels *other_kernels(const Kernels *k) {
     const Kernels *avx2 = kernels_cpu("avx2"), *portable = kernels_cpu("portable");
     return avx2 && k != avx2 ? avx2 : portable;
@@ -521,15 +534,15 @@ static void plan_whole(Model whole[N_WHOLE], const Model *m) {
     const Kernels *k[] = {m->k, other_kernels(m->k)};
     for (int i = 0; i < N_WHOLE; i++) {
         ModelShape s = m->shape;
-        s.one_micro_batch = false; // a model of fewer sequences has several
+        s.one_micro_batch = false; // the reordered model has micro-batches of half the sequences
         s.unfused = true;
         s.B = B[i], s.grid = NULL, s.samples = false, s.overlap = (Overlap){0};
         model_plan(&whole[i], &s, k[i], m->team);
     }
 }
 
-/* Two models, every value that keep sees, and the largest of them once more to compare
- * with. */
+/* Bytes that rank 0 needs beside the mesh's model: two whole models, the values that keep copies,
+ * and two buffers of the largest tensor for the comparison. */
 static int64_t bytes_beside(const Model *m) {
     Model whole[N_WHOLE];
     Check c = check_of(m);
@@ -558,8 +571,9 @@ void check_memory(const Model *m, int ranks, FILE *f) {
             (double)all / 1048576.0, (double)memory_available() / 1048576.0);
 }
 
-/* Forward and backward of a step of the mesh's model, or of a whole one; the mean loss. The mesh
- * looks at the first micro-batch in the list of the last. */
+/* Runs forward and backward of a step of m and returns the mean loss. `look` is called for the
+ * sequences of the mesh's first micro-batch. The mesh's model runs its micro-batches in reverse
+ * order, so that this micro-batch is its last one, whose list is c->p. */
 static double train_step(Check *c, Model *m, int64_t step,
                          void (*look)(void *, Model *, const StepResult *), int32_t *inputs,
                          int32_t *targets) {
@@ -581,7 +595,7 @@ static double train_step(Check *c, Model *m, int64_t step,
 
 /* ---- rows */
 
-/* Takes the larger of two distances, each as a share of what is accepted. */
+/* Keeps the larger of two differences, each as a share of the accepted one. */
 static void note_row(Row *r, double max, double nmse, double accepted) {
     if (r->accepted > 0 && max / accepted < r->max / r->accepted) return;
     r->max = max, r->nmse = nmse, r->accepted = accepted;
@@ -592,7 +606,7 @@ static double relative(double a, double b) {
     return a == b ? 0 : isfinite(d) ? d : INFINITY;
 }
 
-/* A number that all ranks have. reference, reordered: of rank 0. */
+/* Collective. Compares a number that all ranks have. reference and reordered are used on rank 0. */
 static void check_number(Check *c, Table *t, int row, double mesh, double reference,
                          double reordered) {
     static const char *const verdicts[N_NUMBERS] = {
@@ -602,7 +616,7 @@ static void check_number(Check *c, Table *t, int row, double mesh, double refere
     Row *r = &t->number[row];
     r->reordered = fmax(r->reordered, relative(reordered, reference));
     double least =
-        c->m->shape.bf16 ? 2e-5 : 2e-7; // some units in the last place, of a mean of many
+        c->m->shape.bf16 ? 2e-5 : 2e-7; // some units in the last place: a mean of many numbers
     double x[2] = {reference, 10 * fmax(r->reordered, least)};
     group_share(&c->group, x, sizeof x);
     bool good = group_all(&c->group, relative(mesh, x[0]) <= x[1]);
@@ -613,7 +627,8 @@ static void check_number(Check *c, Table *t, int row, double mesh, double refere
 
 /* ---- gradients and parameters */
 
-/* The sums behind the micro-batch that complete a gradient: over ranks, over copied heads. */
+/* Adds the collectives of the end of a step that complete gradient i: over data-parallel ranks, and
+ * over the ranks that hold copies of key and value heads. */
 static void gradient_causes(Check *c, Suspect *s, int i) {
     const Grid *g = c->m->grid;
     const Tensor *t = &c->m->tensors.t[i];
@@ -651,9 +666,9 @@ static void check_gradient(Check *c, Table *table, int i) {
     note_row(r, diff_max(&d), d.reference > 0 ? d.square / d.reference : 0, accepted);
 }
 
-/* Where there is one set of instructions, both models would compute the same bits. There the other
- * one's parameters are moved by one unit of rounding up or down, which does to its results what
- * another order of sums does. */
+/* Copies the reference's parameters to the reordered model. If the CPU has one instruction set,
+ * both models would compute the same bits. Then each parameter is moved up or down by one unit of
+ * rounding, which changes the results about as much as another order of sums. */
 static void follow_other(Check *c, int i, const float *reference) {
     const Model *other = &c->whole[REORDERED];
     float *p = other->tensors.t[i].param;
@@ -664,7 +679,8 @@ static void follow_other(Check *c, int i, const float *reference) {
                     : reference[k];
 }
 
-/* All go on from the reference's parameters: rounding does not add up over the steps. */
+/* Copies the reference's parameters to the mesh's and the reordered model, so that rounding does
+ * not accumulate over the steps. */
 static void follow(Check *c, int i) {
     Tensor *t = &c->m->tensors.t[i];
     for (int64_t k = 0; k < c->ranges.n; k++)
@@ -673,10 +689,10 @@ static void follow(Check *c, int i) {
     if (c->group.rank == 0) follow_other(c, i, c->want);
 }
 
-/* AdamW moves an element by up to lr in the direction of its gradient, however small that is. Of a
- * tensor whose gradients err by a share e of their RMS, a share of about e has a gradient below
- * that, and may move either way: sqrt(e) of lr in the RMS. Before the first update nothing may
- * differ. */
+/* AdamW moves an element by up to lr in the direction of its gradient, even if the gradient is
+ * tiny. If the gradients of a tensor have an error of e times their RMS, about a share e of the
+ * elements has a gradient smaller than the error and may move either way. So the RMS of the
+ * difference may be sqrt(e) lr. Before the first update nothing may differ. */
 static void check_parameter(Check *c, Table *table, int i) {
     const Tensor *t = &c->m->tensors.t[i];
     Row *r = &table->param[i];
@@ -709,7 +725,7 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     int n_whole = c->group.rank == 0 ? N_WHOLE : 0;
     World *world = c->m->grid->world;
     double loss[N_WHOLE] = {0}, norm[N_WHOLE] = {0};
-    world_set_limit(world, 0); // rank 0 works, the others wait for it
+    world_set_limit(world, 0); // no limit: rank 0 computes, the others wait for it
     for (int i = 0; i < n_whole; i++) {
         loss[i] =
             train_step(c, &c->whole[i], step, i == REFERENCE ? keep : reorder, inputs, targets);
@@ -721,7 +737,8 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
     double mesh_loss = train_step(c, c->m, step, look_at_mesh, inputs, targets);
     t->ok &= !c->verdict[0];
     check_number(c, t, ROW_LOSS, mesh_loss, loss[0], loss[1]);
-    for (int i = c->m->tensors.n - 1; i >= 0; i--) check_gradient(c, t, i); // as backward goes
+    for (int i = c->m->tensors.n - 1; i >= 0; i--)
+        check_gradient(c, t, i); // in the order of backward
     double mesh_norm = model_sums(c->m).norm;
     check_number(c, t, ROW_NORM, mesh_norm, norm[0], norm[1]);
     AdamW rule = c->job->rule(c->job->ctx, step);
@@ -735,7 +752,7 @@ static void check_step(Check *c, Table *t, int64_t step, int32_t *inputs, int32_
 
 static void print_row(FILE *f, const char *kind, const char *name, const Row *r) {
     char nmse[32] = "-";
-    if (r->accepted == 0) return; // no step came so far
+    if (r->accepted == 0) return; // never compared: an earlier tensor differed
     if (!isnan(r->nmse)) snprintf(nmse, sizeof nmse, "%.1e", r->nmse);
     fprintf(f, "%-10s %-24s %10.1e %10.1e %10s  %s\n", kind, name, r->max, r->accepted, nmse,
             r->max <= r->accepted ? "ok" : "BAD");

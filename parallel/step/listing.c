@@ -18,13 +18,13 @@ typedef struct Listing {
     const Program *p;
     const OpCost *costs;
     const OpTime *time;
-    int *at;    // [operations] in the order of lines, which waits have none of
-    int *line;  // [operations] its number
-    int *maker; // [tensors] operation, of rows the last one; -1: a parameter
-    int n;
+    int *at;    // [n] the operation of each line; waits have no line
+    int *line;  // [operations] number of its line
+    int *maker; // [tensors] the last operation that writes it or a part of it; -1: a parameter
+    int n;      // lines
 } Listing;
 
-/* ---- what the lines are ---- */
+/* ---- the parts of a line ---- */
 
 static Listing listing_make(const Listed *of) {
     const Program *p = &of->p;
@@ -47,7 +47,8 @@ void listed_free(Listed *list) {
     program_free(&list->p);
 }
 
-/* An activation is called by its function. */
+/* Name, axes and root of an operation: "reduce_scatter x". An activation has the name of its
+ * function. */
 static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT]) {
     char axes[2 * N_AXES + 1], root[16] = "", name[32], act[16];
     config_act_name(p->shape->config.act, act);
@@ -60,7 +61,7 @@ static const char *operation(const Program *p, const Op *op, char text[NAME_TEXT
     return text;
 }
 
-/* Where a tensor begins in its parent: "@512", the first row; "@0,64", the first row and column. */
+/* The offset of a tensor in its parent: "@512" is the first row, "@0,64" first row and column. */
 static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
     int n = snprintf(text, AMOUNT_TEXT, "@%lld", (long long)x->row);
     if (x->column || (x->stride && x->parent >= 0)) // without a parent, rows are padded
@@ -68,10 +69,11 @@ static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
     return text;
 }
 
+/* An operand: "%7", the result of line 7; or the name of a parameter, "qkv.weight". */
 static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char at[AMOUNT_TEXT] = "";
-    int letters = DIST_NAME; // of moments the first alone: m or v of the weight beside them
+    int letters = DIST_NAME; // of a moment only the first, m or v: its weight is beside it
     if (x->storage == STORAGE_MOMENT || x->storage == STORAGE_SECOND_MOMENT) letters = 1;
     bool part = l->maker[t] < 0 && x->parent >= 0;
     int maker = part ? l->maker[x->parent] : l->maker[t];
@@ -83,14 +85,15 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     return text;
 }
 
-/* What is wider than activations. */
+/* The dtype of a tensor, if it is wider than activations. */
 static const char *wide(const Program *p, const StepTensor *x) {
     if (x->bytes <= p->elem_bytes) return "";
     return x->is_double ? " f64" : x->bytes == 8 ? " i64" : " f32";
 }
 
-/* "qkv[T, N/x]"; rows of a parent, or of the tokens of a chunk: "qkv[T, N/x] @512"; of 8 bytes:
- * "qkv[T, N/x] i64", or f64; of 4 beside bf16: f32. */
+/* A result with its type: "qkv[T, N/x]". A part of a parent, or a chunk of tokens, has its offset:
+ * "qkv[T, N/x] @512". Elements of 8 bytes have their dtype: "qkv[T, N/x] i64", or f64. So have
+ * those of 4 bytes beside bf16: f32. */
 static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char type[DIST_TEXT], at[AMOUNT_TEXT];
@@ -102,7 +105,7 @@ static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
     return text;
 }
 
-/* Lines [*first, *last] of kernels that run while collective i is on its links. */
+/* Finds the lines [*first, *last] of kernels that run while collective i is in flight. */
 static bool runs_under(const Listing *l, int i, int *first, int *last) {
     const OpTime *c = &l->time[i];
     *first = -1;
@@ -125,7 +128,7 @@ static const char *amount(double n, const char *unit, char text[AMOUNT_TEXT]) {
     return text;
 }
 
-/* Columns of a line: operands, then an amount in the next one and what operands leave of theirs. */
+/* Widths of columns: operands; amount. Operands that are too long take width from the amount. */
 enum { OPERANDS_COLUMN = 28, AMOUNT_COLUMN = 14 };
 
 static void print_cost(FILE *f, const Listing *l, int i, int operands) {
@@ -186,8 +189,9 @@ static bool stands_for_all(const Program *p, const Op *op) {
     return op->layer < 0 || op->layer == (up ? 0 : last);
 }
 
-/* In an order collectives of other layers are among the kernels of the one that stands for all:
- * there the line before decides. At the end of a step one kernel may be of all layers. */
+/* Is line k folded? Lines of layers that are not shown are. In a scheduled list collectives of
+ * other layers stand between kernels of the layer that is shown: such a line is folded only if the
+ * line before it is. At the end of a step one kernel may handle all layers. */
 static bool folded(const Listing *l, int k, bool before) {
     const Op *op = &l->p->op[l->at[k]];
     bool begins = !op->fused || op->phase == PHASE_END;
@@ -203,7 +207,8 @@ static void print_fold(FILE *f, const Program *p, const Op *first, int n) {
     fprintf(f, layers > 2 ? "-%d\n" : "\n", from + layers - 2);
 }
 
-/* Is an operation a sum of stored gradients? Then the list is of the last micro-batch of a step. */
+/* Does an operation reduce stored gradients? Only the list of a step's last micro-batch has such
+ * operations. */
 static bool sums_gradients(const Program *p, const Op *op) {
     Storage of = p->tensor[op->out].storage;
     return op_info(op->kind)->collective && (of == STORAGE_BUCKET || of == STORAGE_GRADIENT);
@@ -246,7 +251,7 @@ static void explain(FILE *f, bool found, const char *sign, const char *meaning) 
     if (found) fprintf(f, "  %-9s  %s\n", sign, meaning);
 }
 
-/* What the marks mean that are in the list. */
+/* Explains the marks that occur in the list. */
 static void print_marks(FILE *f, const Listing *l) {
     const Program *p = l->p;
     bool mark[128] = {false}, again = false, rows = false, waits = false,
@@ -278,7 +283,7 @@ static void print_marks(FILE *f, const Listing *l) {
             "so many ms, before it, for the collective of that line");
 }
 
-/* What types say of the mesh, where the list has such a type. */
+/* Explains the notation of types that occur in the list. */
 static void print_types(FILE *f, const Program *p) {
     bool sharded = false, sum = false, integers = false, doubles = false, singles = false;
     for (int i = 0; i < p->n_ops; i++) {
@@ -295,7 +300,7 @@ static void print_types(FILE *f, const Program *p) {
     explain(f, doubles, "f64", "double precision");
 }
 
-/* What the dimensions mean that are in the list. */
+/* Explains the dimensions that occur in the list. */
 static void print_dimensions(FILE *f, const Program *p) {
     static const char *const meaning[][2] = {
         {"T", "tokens"},
@@ -314,7 +319,7 @@ static void print_dimensions(FILE *f, const Program *p) {
         {"G", "all gradients of a bucket"},
         {"W", "high and low part of an integer sum (--exact)"}};
     for (size_t k = 0; k < sizeof meaning / sizeof *meaning; k++) {
-        int64_t size = 0; // of all ranks, with padding; -1: of several sizes
+        int64_t size = 0; // of the whole dimension, with padding; -1: it has several sizes
         for (int i = 0; i < p->n_ops; i++) {
             const StepTensor *x = &p->tensor[p->op[i].out];
             for (int n = 0; n < x->dist.n_dims; n++)
@@ -327,8 +332,8 @@ static void print_dimensions(FILE *f, const Program *p) {
     }
 }
 
-/* Does line k name a bucket that lines before it began and the next one goes on with? Gradients of
- * a bucket are named by a chain of operations that do nothing. */
+/* Is line k inside the chain of OP_BUCKET of one bucket, neither its first nor its last? The
+ * operations of such a chain name the gradients of the bucket and do nothing. */
 static bool inside_bucket(const Listing *l, int k) {
     if (k == 0 || k + 1 >= l->n) return false;
     const Op *op = l->p->op, *before = &op[l->at[k - 1]], *it = &op[l->at[k]],

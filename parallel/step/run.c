@@ -10,7 +10,7 @@ static CollType type_of(const StepTensor *t) {
     return t->bytes == 2 ? COLL_BF16 : COLL_F32;
 }
 
-/* Zeros behind the rows of this rank's block of a tensor. */
+/* Zeros the padding behind the real rows of this rank's block of a tensor. */
 static void clear_padding(const Call *c, int t) {
     const StepTensor *x = tensor(c, t);
     int64_t n = rows(c, t),
@@ -22,19 +22,20 @@ static void clear_padding(const Call *c, int t) {
                       (size_t)(padding * x->bytes));
 }
 
-/* by_blocks: in the kernel of a matmul. */
+/* Starts the collective of an operation. by_blocks: a matmul kernel sends or receives blocks. */
 static void start_as(const Call *c, bool by_blocks) {
     const Op *op = c->op;
     int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
     const StepTensor *t = tensor(c, block);
-    int64_t every = tensor(c, block == src ? dst : src)->every;
+    int64_t every =
+        tensor(c, block == src ? dst : src)->every; // rows from block to block; 0: adjacent
     bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
     // a stored gradient's padding is zero already; that of a temporary is not
     bool clears = tensor(c, src)->storage != STORAGE_GRADIENT;
     if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER && clears) // of flat parts
         clear_padding(c, src);
     const void *from = at(c, src);
-    if (op->kind == OP_BROADCAST) { // a panel's rows may be apart where it comes from
+    if (op->kind == OP_BROADCAST) { // the root packs the panel: in its source rows may be strided
         if (is_root(c)) copy_rows(c, dst, src);
         from = at(c, dst);
     }
@@ -83,15 +84,15 @@ static void run_kernel(const Call *c) {
     hook->kernel(hook->ctx, &s);
 }
 
-/* The part of a matmul's operands or result that a collective in its kernel brings or takes. */
+/* The operand or result of a matmul whose blocks the fused collective receives or sends. */
 static BlocksOf blocks_of(const Op *matmul, const Op *collective) {
     if (collective->kind == OP_REDUCE_SCATTER) return BLOCKS_OF_Y;
     if (matmul->kind != OP_MATMUL_AT) return BLOCKS_OF_A;
     return matmul->in[0] == collective->out ? BLOCKS_OF_AT : BLOCKS_OF_B;
 }
 
-/* Matmuls with their collective `op`: the one that scatters its result, or those that read what is
- * gathered. */
+/* Runs matmuls that are fused with collective `op`: one matmul whose result is reduce-scattered, or
+ * several that read a gathered tensor. The last kernel ends the collective. */
 static void run_fused(const Call *c, const Op *op) {
     bool gather = op == c->op;
     Call of = *c, kernel = *c;
@@ -111,15 +112,15 @@ static void run_fused(const Call *c, const Op *op) {
     if (!c->p->ordered) end(c, op->out);
 }
 
-/* The collective of a kernel that has one; NULL. */
+/* The collective that is fused with matmuls in this call; NULL: none. */
 static const Op *collective_of(const Call *c) {
     const Op *first = c->op, *last = &c->op[c->n - 1];
     if (c->n == 1) return NULL;
     return op_info(first->kind)->collective ? first : op_info(last->kind)->collective ? last : NULL;
 }
 
-/* A kernel; or the start or the end of a collective, which have a watch of their own
- * (coll_backend.h). */
+/* Runs a kernel, or starts or ends a collective. Collectives are timed by themselves
+ * (coll_backend.h), so they do not go through run_kernel. */
 static void run_op(const Call *c) {
     const Op *fused = collective_of(c);
     if (fused)
@@ -132,8 +133,8 @@ static void run_op(const Call *c) {
         run_kernel(c);
 }
 
-/* Is result t of operation i overwritten by a later one of the kernel, or in the memory of the
- * ranks that sum it, or not there yet? */
+/* Is result t of operation i not in memory? A later operation of the kernel overwrites it, or it
+ * went to the ranks that reduce it, or its collective has not ended. */
 static bool in_registers(const Call *c, int i, int t) {
     const Op *fused = collective_of(c);
     if (!at(c, t) || (fused && t == fused->in[0])) return true;
@@ -143,7 +144,7 @@ static bool in_registers(const Call *c, int i, int t) {
     return false;
 }
 
-/* Shows the hook what a kernel or a collective has left in memory. */
+/* Calls the hook with the results of a kernel or a collective that are in memory. */
 static void look(const Call *c) {
     const StepHook *hook = c->m->hook;
     for (int i = 0; i < c->n; i++) {
@@ -157,7 +158,7 @@ static void look(const Call *c) {
     }
 }
 
-/* The collective that operation i, a wait, ends. */
+/* The collective for which operation i, a wait, waits. */
 static const Op *waited_for(const Program *p, int i) {
     int k = i - 1;
     while (p->op[k].out != p->op[i].in[0]) k--;

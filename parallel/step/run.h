@@ -1,15 +1,16 @@
-/* run -- the program of a step, executed: a loop over its operations.
+/* run -- executes the program of a step: a loop over its operations.
  *
- *   model_plan      step_run_plan  builds the programs of a model, finds the memory of temporaries
- *   model_allocate  step_run_bind  addresses: temporaries in an arena; weights and gradients where
- *                                  the table of tensors has them, so that the optimizer,
- *                                  checkpoints, evaluation, resume need know nothing of programs
- *   model_step      step_run       for each operation: its kernel, or start and wait of its
- *                                  collective
+ *   model_plan      step_run_plan  builds the programs of a model and places the temporaries
+ *   model_allocate  step_run_bind  sets addresses: temporaries lie in an arena, weights and
+ *                                  gradients where the table of tensors stores them. So optimizer,
+ *                                  checkpoints and evaluation do not depend on programs
+ *   model_step      step_run       for each operation calls its kernel, or starts its collective
+ *                                  and waits for it
  *
- * Models that end with logits (model_logits, generate.h) run their lists in the same way.
+ * Models whose output are logits (model_logits, generate.h) run their lists in the same way.
  *
- * One row a kind (ops.c): the kernel that it calls, with all operations that are fused into it.
+ * The table of ops.c has a row for each kind of operation with its function. The function also
+ * handles the operations that are fused into this one.
  */
 #ifndef PARALLEL_STEP_RUN_H
 #define PARALLEL_STEP_RUN_H
@@ -21,17 +22,17 @@ struct Program;
 struct StepTensor;
 struct Op;
 
-/* A result of an operation, in memory: behind its kernel, behind the wait for its collective. What
- * is between operations of one kernel is in registers, and is none. */
+/* A result of an operation that is in memory, after its kernel or after the wait for its
+ * collective. Values between operations of one kernel are in registers: they are no results. */
 typedef struct StepResult {
     const struct Program *p;
     const struct Op *op;
-    int tensor;     // of p
-    const void *at; // NULL: another rank has it
+    int tensor;     // index into p->tensor
+    const void *at; // address of its values; NULL: only another rank, the root, has them
 } StepResult;
 
-/* A kernel, of op[0] and the operations fused into it. Where the host does not wait for its kernels
- * (layers/device_clock.h), begin and end are marks. */
+/* The run of one kernel: op[0] and the operations fused into it. On a device begin and end are
+ * marks of its clock (layers/device_clock.h). */
 typedef struct StepSpan {
     const struct Program *p;
     const struct Op *op;
@@ -39,36 +40,38 @@ typedef struct StepSpan {
     Moment begin, end;
 } StepSpan;
 
-/* What is called beside a step; NULL where nothing is. */
+/* Functions that are called during a step; each may be NULL. */
 typedef struct StepHook {
-    // with every result, in the order of the list, on all ranks alike: it may be collective
+    // called with every result, in the order of the list, on all ranks alike: may be collective
     void (*look)(void *ctx, Model *m, const StepResult *r);
-    // behind every kernel; with a device's clock (Kernels.clock) between its begin and end alone
+    // called after every kernel; on a device only between begin and end of its clock
+    // (Kernels.clock)
     void (*kernel)(void *ctx, const StepSpan *s);
     void *ctx;
 } StepHook;
 
-/* Local. Of a model whose shape, grid and kernels are known. OUTPUT_LOSSES: with backward where the
- * model trains; the others: forward alone. Freed by step_run_free. */
+/* Local. Builds the lists of a model whose shape, grid and kernels are known. A training model gets
+ * lists with backward, any other model forward alone. Freed by step_run_free. */
 StepRun *step_run_plan(const Model *m);
-/* Local. The list of the end of a step, of a model with step_alone that has none yet. */
+/* Local. Adds the list of the end of a step to a model with step_alone, which has none. */
 void step_run_plan_end(StepRun *r, const Kernels *k);
 void step_run_free(StepRun *r);
-/* Local. Cuts the memory of temporaries out of an arena; then, where the arena is committed, all
+/* Local. Takes the memory of temporaries from an arena. If the arena is committed, also sets all
  * addresses. */
 void step_run_bind(Model *m, Arena *a);
-/* Collective over the mesh. A micro-batch whose tokens are in m->inputs and m->targets, forward
- * alone or with backward. Behind the last one of a step gradients are complete: sums.c. With
- * OUTPUT_NEXT: the tokens that m->tk says, a prompt or one token behind those in the cache. */
+/* Collective over the mesh. Runs a micro-batch whose tokens are in m->inputs and m->targets,
+ * forward alone or with backward. After the last one of a step gradients are complete (sums.c).
+ * With OUTPUT_NEXT: runs the tokens of m->tk, a prompt or one token after those in the cache. */
 void step_run(Model *m, bool backward);
-/* Local. Where it leaves losses of tokens, or their logits: the V real ones of each first. */
+/* Local. Address of the result of step_run: the losses of the tokens, or their logits, in rows that
+ * begin with the V real ones. */
 void *step_run_result(const Model *m, bool backward);
-/* Local. The lists of a step of a model that trains: of a micro-batch, of the last one, of the
- * end. */
+/* Local. The lists of a step of a training model: a micro-batch that is not the last, the last one,
+ * the end of the step. */
 const struct Program *step_run_micro_batch(const StepRun *r);
 const struct Program *step_run_last(const StepRun *r);
 const struct Program *step_run_end(const StepRun *r);
-/* Local. The row of m->tensors of a parameter, its gradient or its moments. */
+/* Local. The row of m->tensors to which a parameter, its gradient or its moments belong. */
 const Tensor *step_run_row(const Model *m, const struct StepTensor *t);
 
 #endif

@@ -25,7 +25,7 @@ static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
     return (MatmulExact){.k_panel = exact_panel(n)};
 }
 
-/* Exponent of the unit in which the integers of this sum count. */
+/* Exponent e of the sum: its integers count units of 2^-e. */
 static int exponent_of(const Model *m, What what) {
     return what == WHAT_Y    ? EXACT_ACTIVATIONS
            : what == WHAT_DX ? exact_gradients((double)m->scale)

@@ -9,7 +9,7 @@ static Comm *over_losses(const Model *m) {
     return grid_comm(m->grid, axes_of("d.z"));
 }
 
-/* ---- what a step is judged by */
+/* ---- loss and gradient norm */
 
 LossSum *model_loss_sum(Model *m) {
     return m->end.there ? m->end.there : &m->end.losses;
@@ -62,7 +62,7 @@ StepSums model_sums(Model *m) {
 /* ---- the update */
 
 void model_cast(Model *m) {
-    const Bound *b = &m->program->list[CASTS]; // which may have none
+    const Bound *b = &m->program->list[CASTS]; // empty if the model has no bf16 copies
     run_operations(b, m, 0, b->p.n_ops);
 }
 

@@ -1,16 +1,16 @@
-/* update -- the end of a step: gradients become complete, what the step is judged by, AdamW.
+/* update -- the end of a step: sums of gradients, loss and gradient norm, and AdamW.
  *
- * Where kernels compute on the host, a number is there when its function returns. Where they
- * compute on a device, losses and squares are added up there, over the mesh too, and the host waits
- * once in a step, for two numbers:
+ * On the host a function returns when its numbers are computed. On a device losses and squares of
+ * gradients are summed in device memory, over the mesh too, and the host waits once in a step, for
+ * two numbers:
  *
- *     host      batch, forward, backward, sums, update |waits|  record, batch, forward ...
+ *     host      batch, forward, backward, sums, update |waits|  log, batch, forward ...
  *     device         forward | backward | sums | update        | forward ...
  *                                              ^ here the wait ends
  *
- * So the device updates while the host writes its record and puts in the next step. What the host
- * would decide by those numbers the device decides: how to clip, and that a step whose sums are not
- * finite changes nothing.
+ * So the device updates while the host writes the log and enqueues the next step. Decisions that
+ * depend on these two numbers are made on the device: the factor for clipping, and whether a step
+ * is skipped because a sum is not finite.
  */
 #ifndef PARALLEL_STEP_UPDATE_H
 #define PARALLEL_STEP_UPDATE_H
@@ -21,53 +21,54 @@
 
 typedef struct Model Model;
 
-/* A sum of losses in the making: with --exact a wide one. */
+/* A running sum of losses; with --exact an integer of several words. */
 typedef union LossSum {
     double sum;
     int64_t wide[WIDE];
 } LossSum;
 
-/* Of all ranks; of one replica where replicas take local steps. */
+/* Sums over all ranks; with local steps over the ranks of one replica. */
 typedef struct StepSums {
-    double loss, norm; // the sum of losses; of the gradients, every parameter counted once
+    double loss, norm; // sum of losses; norm of the gradients, every parameter counted once
 } StepSums;
 
-/* Of a Model: sums in the making. */
+/* State of the end of a step of a Model. */
 typedef struct StepEnd {
-    LossSum losses; // of this rank
-    LossSum *there; // [2], on the device: in place of that, over the mesh; NULL: kernels are the
-                    // host's
-    Totals *copy;   // in pinned memory of the host: where the device copies its sums
-    Arena memory;   // of copy
-    Totals sums;    // on the host: of all
-    // of the update that runs:
+    LossSum losses; // on the host: running sum of this rank
+    LossSum *there; // on a device: [0] running sum of this rank, [1] sum over the mesh. Else NULL
+    Totals *copy;   // on a device: pinned host memory to which the device copies its sums
+    Arena memory;   // memory of copy
+    Totals sums;    // on the host: sums over all ranks
+    // arguments of the update that runs
     const AdamW *rule;
     double clip;
-    AdamWTensor waiting[ADAMW_TENSORS]; // on the device: for a kernel of all of them
+    AdamWTensor waiting[ADAMW_TENSORS]; // on a device: tensors that one kernel will update
     int n_waiting;
 } StepEnd;
 
-/* The losses of every model_step and model_loss are added up: local, from zero, which
- * model_zero_grads does too; n more of them; collective over d x z, their sum over all coordinates,
- * the same on all ranks and, with --exact, on all meshes. Local: the sum of this rank so far, where
- * kernels compute. */
+/* The running sum of the losses of every model_step and model_loss. model_loss_sum, local: its
+ * address, in the memory of the kernels. model_zero_losses, local: sets it to zero;
+ * model_zero_grads does so, too. model_add_losses, local: adds n losses. model_losses, collective
+ * over d x z: its sum over all coordinates, the same on all ranks and, with --exact, on all
+ * meshes. */
 LossSum *model_loss_sum(Model *m);
 void model_zero_losses(Model *m);
 void model_add_losses(Model *m, const float *losses, int64_t n);
 double model_losses(Model *m);
 
-/* Collective over the mesh, after the last model_step: begins the sums of the step. Local: waits
- * for them. */
+/* model_sums_begin, collective over the mesh, after the last model_step: computes the sums of the
+ * step. model_sums_end, local: on a device waits for them. */
 void model_sums_begin(Model *m);
 StepSums model_sums_end(Model *m);
-/* Collective over the mesh: both. */
+/* Collective over the mesh: model_sums_begin, then model_sums_end. */
 StepSums model_sums(Model *m);
-/* Collective over the mesh. Casts the weights to the bf16 copies that matmuls read, after weights
- * came from elsewhere than AdamW. */
+/* Collective over the mesh. Casts the weights to the bf16 copies that matmuls read. Needed after
+ * weights were changed by anything but AdamW. */
 void model_cast(Model *m);
-/* Collective over the mesh, after model_sums_begin; may come before model_sums_end. One AdamW step
- * on every tensor. Gradients whose norm is larger than clip (0: none) are scaled to it, as
- * torch.nn.utils.clip_grad_norm_ does. Changes nothing where a sum is not finite. */
+/* Collective over the mesh, after model_sums_begin, before or after model_sums_end. One AdamW step
+ * on every tensor. If the gradient norm is larger than clip, gradients are scaled to it, as
+ * torch.nn.utils.clip_grad_norm_ does; clip 0: no clipping. If a sum is not finite, nothing is
+ * changed. */
 void model_update_clipped(Model *m, const AdamW *o, double clip);
 
 #endif
