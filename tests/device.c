@@ -1,7 +1,7 @@
-/* device -- build/cuda/run_tests: the tests of CUDA kernels where a GPU runs them, compiled by
- * nvcc. What they ask of the emulator a GPU does as it likes: how threads and streams follow each
- * other, how many devices there are. What only an emulator does for them (TEST_EMULATED) they
- * leave out. */
+/* device -- functions of the emulator (tests/emu/) for build/cuda/run_tests, the tests of CUDA
+ * kernels on a GPU, compiled by nvcc. They do nothing: a GPU chooses itself in which order threads
+ * and streams run, and how many devices exist. Tests that need the emulator (TEST_EMULATED) are not
+ * run. */
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/emu_cublaslt.h"
@@ -9,7 +9,7 @@
 #include "tests/emu/runtime.h"
 #include "tests/test.h"
 
-#pragma GCC diagnostic ignored "-Wunused-parameter" // what it is told it does not obey
+#pragma GCC diagnostic ignored "-Wunused-parameter" // settings of the emulator are ignored
 
 const bool test_on_device = true;
 
@@ -19,7 +19,7 @@ void emu_forget_wait(int n) {}
 void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void *ctx),
                       void (*run)(void *ctx), void (*drop)(void *ctx), void *ctx) {}
 
-EmuCalls emu_calls; // it counts none
+EmuCalls emu_calls; // counts no calls
 EmuLt emu_lt;
 EmuLtSetup emu_lt_setup;
 EmuNcclMood emu_nccl_mood;

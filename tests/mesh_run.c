@@ -42,7 +42,8 @@ void mesh_weights(TensorTable *table, Team *team, uint64_t seed) {
     }
 }
 
-/* Every logical element is written by the rank that is the first to hold it. */
+/* Writes this rank's parameters to out, which holds the logical tensors one after the other. Of
+ * replicas only the first rank writes, so that ranks may do this at once. */
 static void collect(const TensorTable *table, float *out) {
     TensorRun r;
     for (int i = 0; i < table->n; out += tensor_size(&table->t[i++])) {
@@ -55,9 +56,9 @@ static void collect(const TensorTable *table, float *out) {
 void mesh_tokens(int64_t at, int64_t n, int64_t real, int64_t vocab, int32_t *inputs,
                  int32_t *targets) {
     for (int64_t i = 0; i < n; i++) {
-        uint64_t place = (uint64_t)(at + i), V = (uint64_t)vocab;
-        inputs[i] = i < real ? (int32_t)(rng_u64(1, 1, place) % V) : 0;
-        targets[i] = i < real ? (int32_t)(rng_u64(1, 2, place) % V) : -1;
+        uint64_t position = (uint64_t)(at + i), V = (uint64_t)vocab;
+        inputs[i] = i < real ? (int32_t)(rng_u64(1, 1, position) % V) : 0;
+        targets[i] = i < real ? (int32_t)(rng_u64(1, 2, position) % V) : -1;
     }
 }
 
@@ -65,30 +66,33 @@ AdamW mesh_rule(int64_t step) {
     return (AdamW){.lr = 0.01f,
                    .beta1 = 0.9f,
                    .beta2 = 0.95f,
-                   .eps =
-                       1e-4f, // where a gradient is all rounding, AdamW must not make a step of it
+                   // a gradient that is only rounding must not become a step of AdamW
+                   .eps = 1e-4f,
                    .weight_decay = 0.1f,
                    .step = step + 1};
 }
 
+/* Number of micro-batches into which each one is split. */
 static int64_t parts(const MeshRun *r) {
     return r->in_halves ? 2 : 1;
 }
 
+/* Targets of a step, over all ranks: the mean loss is the sum divided by this number. */
 static int64_t counted(const Job *job, const Mesh *mesh) {
     return job->r->sequences * job->r->S * (job->r->alike ? mesh->size[AXIS_D] : 1);
 }
 
+/* Forward and backward of all micro-batches of a step. */
 static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_t *targets) {
     const Mesh *mesh = &m->grid->mesh;
-    Axes places = axes_of(job->r->alike ? "z" : "d.z");
-    int64_t n = mesh_blocks(mesh, places), here = mesh_block(mesh, places),
+    Axes over = axes_of(job->r->alike ? "z" : "d.z"); // the axes that divide the sequences
+    int64_t n = mesh_blocks(mesh, over), block = mesh_block(mesh, over),
             B = m->shape.B * parts(job->r), part = m->shape.B * m->shape.S;
     int64_t all = job->r->sequences, count = counted(job, mesh), S = job->r->S;
     int64_t stream = job->r->stream ? job->r->stream : all;
     model_zero_grads(m, (all + n * B - 1) / (n * B) * parts(job->r));
     for (int64_t first = 0; first < all; first += n * B) {
-        int64_t at = first + here * B; // sequences that the step does not have are padding
+        int64_t at = first + block * B; // sequences from number `all` on are padding
         mesh_tokens((step * stream + job->r->skip + at) * S, B * S, (all - at) * S,
                     job->config.vocab, inputs, targets);
         for (int64_t i = 0; i < parts(job->r); i++)
@@ -97,7 +101,7 @@ static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_
     }
 }
 
-/* A rank's place on one of the layouts. */
+/* Grid, model and tokens of a rank. */
 typedef struct Place {
     Grid grid;
     Model m;
@@ -184,8 +188,9 @@ static bool row_in(const CollCount *row, const CollCount *rows, int n) {
     return false;
 }
 
-/* What this rank's collectives have sent since their counters were reset, a whole step, and what it
- * holds, against the price of that step. Prints what differs, and returns how much does. */
+/* Compares the last step with its price: the collectives that this rank has counted since the
+ * counters were reset, and the bytes of its arenas. Prints each difference and returns their
+ * number. */
 static int unpredicted(Model *m, const MeshRun *r) {
     PriceShape shape = mesh_price_shape(r);
     shape.model.B = m->shape.B;
@@ -204,7 +209,7 @@ static int unpredicted(Model *m, const MeshRun *r) {
             bad++;
         }
     price_free(t);
-    shape.whole = false; // as plans have it
+    shape.whole = false; // lists of few layers, as the planner prices them
     price_lists(t, &shape, &m->grid->layout, rank, 0);
     int64_t held = 0;
     for (int i = 0; i < N_ARENAS; i++) held += (int64_t)m->arena[i].used;
@@ -279,12 +284,12 @@ static int rank_main(World *w, void *ctx) {
     return 0;
 }
 
-static bool on_devices; // the run under way has device memory, in pieces of MiB
+static bool on_devices; // the current run has emulated device memory, in blocks of MiB
 
 int mesh_ranks_run(int n, int (*main_of)(World *w, void *ctx), void *ctx) {
     static unsigned calls;
     test_one_processor(!BASE_DEBUG && calls++ % 8 != 7);
-    // models of KiB: a huge page is cleared for nothing
+    // Models have KiB: a huge page would be cleared for nothing.
     prctl(PR_SET_THP_DISABLE, !on_devices, 0, 0, 0);
     int status = ranks_run(n, main_of, ctx);
     prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
@@ -402,7 +407,7 @@ bool mesh_next_layout(EachLayout *l) {
 static int kernels_of(const Program *p) {
     int n = 0;
     for (int i = 0; i < p->n_ops; i++) {
-        OpKind kind = p->op[i].kind; // a bucket is a name for what others have made
+        OpKind kind = p->op[i].kind; // a bucket only names gradients: no kernel
         n += !p->op[i].fused && kind != OP_WAIT && kind != OP_BUCKET && !op_info(kind)->collective;
     }
     return n;

@@ -17,7 +17,7 @@ static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t
     recording->f(recording->ctx, &w);
 }
 
-/* A work on activations. */
+/* Reports a work whose operands are activations, with their dtype. */
 static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                      int64_t d) {
     work(kind, flags | bf16, rows, a, b, c, d);
@@ -173,7 +173,7 @@ static void record_add_to(Team *t, float *y, const float *x, int64_t n) {
 }
 static void record_copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n,
                                int32_t pad) {
-    // a few KiB: nothing
+    // not a work of the planner: a few KiB
 }
 static double record_sum_of(const float *x, int64_t n) {
     return 1;
@@ -183,7 +183,7 @@ static void record_adamw(Team *t, const AdamW *o, float *param, float *m, float 
     work(WORK_ADAMW, o->cast ? bf16 : 0, n, 0, 0, 0, 0);
 }
 
-/* ---- where the host does not wait for numbers */
+/* ---- kernels of devices, whose results stay on the device */
 
 static void record_sum_to(double *sum, const float *x, int64_t n, bool add) {
     work(WORK_SQUARES, 0, n, 0, 0, 0, 0);
@@ -193,13 +193,13 @@ static void record_squares_to(double *sum, const float *x, int64_t ld, int64_t r
     record_sum_to(sum, x, rows * n, add);
 }
 static void record_adamw_begin(AdamWNow *now, const Totals *totals, double clip) {
-    work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: a call
+    work(WORK_ZERO, 0, 1, 0, 0, 0, 0); // one thread: costs a launch
 }
 static void record_adamw_list(const AdamW *o, const AdamWTensor *list, int n) {
     for (int i = 0; i < n; i++) work(WORK_ADAMW, list[i].cast ? bf16 : 0, list[i].n, 0, 0, 0, 0);
 }
 static void record_copy_out(void *to, const void *from, size_t n_bytes) {
-    // nobody waits for it but the host
+    // not a work of the planner: only the host waits for this copy
 }
 static void record_wait_out(void) {}
 static void *plain_map(size_t n_bytes) {
@@ -211,11 +211,11 @@ static void plain_unmap(void *p) {
 static void plain_put(void *dst, const void *src, size_t n_bytes) {
     memcpy(dst, src, n_bytes);
 }
-/* A device's, on the host. */
+/* Stands for the memory of a device, but lies on the host. */
 static const ArenaMemory plain = {
     .map = plain_map, .unmap = plain_unmap, .put = plain_put, .get = plain_put};
 
-/* ---- sizes are those of the real kernels, for as many threads as the rank will have */
+/* ---- sizes of workspaces: those of the real kernels, for the threads of the recording */
 
 static size_t record_matmul_workspace(int n_threads) {
     return real->matmul_workspace(recording->threads);

@@ -8,19 +8,20 @@
 
 enum { F32 = 4, F64 = 8 };
 
-/* What the walk needs to know everywhere. Capital sizes are whole, with the padding that makes
- * equal blocks of them. */
+/* A walk through the step of one rank, which adds its collectives to c. Sizes in capital letters
+ * are those of the logical dimension, padded to equal blocks. */
 typedef struct Walk {
     Theory *c;
     const ModelShape *s;
     const Layout *l;
     const Mesh *m;
     Widths w;
-    int64_t T, T_x; // tokens of this coordinate of d x z; rows of the stream here
+    int64_t T, T_x; // tokens of this coordinate of d x z; rows of the residual stream on this rank
 } Walk;
 
 /* ---- rows ---- */
 
+/* The row of (what, op, label) in the table; added if it is new. */
 static CollCount *row(Walk *k, const char *what, CollOp op, const char *label, int size) {
     Theory *c = k->c;
     for (int i = 0; i < c->n; i++)
@@ -34,18 +35,18 @@ static CollCount *row(Walk *k, const char *what, CollOp op, const char *label, i
     return &c->row[c->n++];
 }
 
-/* A collective of the p ranks of a group, of which this is rank r, over n elements in all: the
- * whole of a gather or a scatter, the buffer of an all_reduce. */
+/* Counts a collective of a group of p ranks, of which this is rank r. n: elements of the gathered
+ * tensor of an all_gather or a reduce_scatter, of the buffer of an all_reduce. */
 static void call_group(Walk *k, const char *what, CollOp op, const char *label, int p, int r,
                        int64_t n, int n_bytes) {
     CollCount *to = row(k, what, op, label, p);
-    int64_t own = n / p; // blocks of gathers and scatters are equal
+    int64_t own = n / p; // blocks of all_gathers and reduce_scatters are equal
     if (op == COLL_ALL_REDUCE) own += (n % p * (r + 1)) / p - (n % p * r) / p;
     to->calls++;
     to->bytes += n_bytes * (op == COLL_ALL_REDUCE ? (p - 1) * own + n - own : n - own);
 }
 
-/* The same along axes; nothing where they have one rank. */
+/* Counts a collective along axes; none if they have only one rank. */
 static void call(Walk *k, const char *what, CollOp op, Axes axes, int64_t n, int n_bytes) {
     char label[2 * N_AXES + 1];
     Axes real = mesh_real(k->m, axes);
@@ -54,19 +55,19 @@ static void call(Walk *k, const char *what, CollOp op, Axes axes, int64_t n, int
                mesh_block(k->m, real), n, n_bytes);
 }
 
-/* Bytes of an activation, and of a weight as matmuls read it. */
+/* Bytes of an element of activations, and of weights as matmuls read them. */
 static int elem_bytes(const Walk *k) {
     return k->c->elem_bytes ? k->c->elem_bytes : F32;
 }
 
-static int64_t local(const Walk *k, Axes cut, int64_t whole) {
-    return whole / mesh_blocks(k->m, cut);
+static int64_t local(const Walk *k, Axes shard, int64_t whole) {
+    return whole / mesh_blocks(k->m, shard);
 }
 
 /* ---- linear layers ---- */
 
-/* Whole sizes of the tensors of a layer. T of all coordinates of d x z, so that T/d.z is this
- * one's. */
+/* Logical sizes of the tensors of a linear layer, y[T, N] = x[T, K] w[K, N]. T: tokens of all
+ * coordinates of d x z. */
 typedef struct Sizes {
     int64_t T, K, N;
 } Sizes;
@@ -96,7 +97,7 @@ static Sizes sizes(const Walk *k, LinearKind kind) {
     return s;
 }
 
-/* The collectives that take a matrix of rows x cols in all from one storage to another. */
+/* Counts the collectives that redistribute a matrix of logical size rows x cols. */
 static void path(Walk *k, const char *what, const Dist *from, const Dist *to, int64_t rows,
                  int64_t cols) {
     static const CollOp ops[] = {[CHANGE_GATHER] = COLL_ALL_GATHER,
@@ -116,7 +117,8 @@ static void path(Walk *k, const char *what, const Dist *from, const Dist *to, in
     }
 }
 
-/* Floats of the local block of a weight, rounded up to the equal flat parts of its moments. */
+/* Floats of the local block of a weight, padded so that the ranks that shard its moments have equal
+ * parts. */
 static int64_t weight_block(const Walk *k, LinearKind kind) {
     Sizes s = sizes(k, kind);
     LinearDist d = layout_linear(k->l, kind);
@@ -142,8 +144,9 @@ static const char *const names[N_LINEARS][6] = {NAMES("qkv"), NAMES("attn_out"),
                                                 NAMES("down"), NAMES("head")};
 enum { NAME_X, NAME_W, NAME_Y, NAME_DY, NAME_DX, NAME_DW };
 
-/* stay=y: all panels of one operand, of `each` bytes per feature; this rank owns `own` of the K
- * features. A broadcast brings what others own, a reduce the others' parts of what is its own. */
+/* stay=y: counts the broadcasts or reduces of all panels of one operand. each: bytes per feature.
+ * own: features of the K that this rank owns. A broadcast receives the features that other ranks
+ * own; a reduce receives the other ranks' partial sums of the own features. */
 static void panels(Walk *k, const char *what, CollOp op, const char *axis, int64_t n_panels,
                    int64_t K, int64_t own, int64_t each) {
     Axes a = axes_of(axis);
@@ -158,10 +161,11 @@ static int64_t at_most(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What is computed again reads what is gathered for backward. */
-typedef enum { FORWARD, AGAIN, BACKWARD } Pass;
+/* RECOMPUTE gathers no x and no w: it reads those that are gathered for backward. */
+typedef enum { FORWARD, RECOMPUTE, BACKWARD } Pass;
 
-/* SUMMA: x is cut in Y blocks of features, w in X; a panel ends where either block does. */
+/* SUMMA: the K features are sharded in Y blocks in x and in X blocks in w. A panel ends where a
+ * block of either ends. */
 static void summa(Walk *k, LinearKind kind, Pass pass) {
     const char *const *name = names[kind];
     Sizes s = sizes(k, kind);
@@ -170,7 +174,7 @@ static void summa(Walk *k, LinearKind kind, Pass pass) {
     for (int64_t at = 0; at < s.K; n++)
         at = at_most(s.K, at_most((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
     int64_t own_w = s.K > x * of_w ? at_most(of_w, s.K - x * of_w) : 0, N = s.N / Y;
-    if (pass != AGAIN) weight(k, kind, name[NAME_W]);
+    if (pass != RECOMPUTE) weight(k, kind, name[NAME_W]);
     panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x * elem_bytes(k));
     panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N * elem_bytes(k));
     if (pass != BACKWARD) return;
@@ -179,7 +183,7 @@ static void summa(Walk *k, LinearKind kind, Pass pass) {
     weight_gradient(k, kind, name[NAME_DW]);
 }
 
-/* y = x w of a layer, and dx, with their pending sums. */
+/* Distributions of y = x w and of dx of a layer, with their pending sums. */
 static Dist y_of(const LinearDist *d) {
     Dist y;
     Err e;
@@ -188,7 +192,7 @@ static Dist y_of(const LinearDist *d) {
 }
 static Dist dx_of(const LinearDist *d, LinearKind kind) {
     Dist dx = d->x;
-    dx.partial = d->w.shard[kind != LINEAR_HEAD]; // whose outputs are its rows
+    dx.partial = d->w.shard[kind != LINEAR_HEAD]; // the outputs of the head are the rows of its w
     return dx;
 }
 
@@ -199,8 +203,8 @@ static void forward(Walk *k, LinearKind kind, Pass pass) {
     }
     LinearDist d = layout_linear(k->l, kind);
     Sizes s = sizes(k, kind);
-    if (pass != AGAIN) path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
-    if (pass != AGAIN) weight(k, kind, names[kind][NAME_W]);
+    if (pass != RECOMPUTE) path(k, names[kind][NAME_X], &d.x_stored, &d.x, s.T, s.K);
+    if (pass != RECOMPUTE) weight(k, kind, names[kind][NAME_W]);
     Dist y = y_of(&d);
     path(k, names[kind][NAME_Y], &y, &d.y_stored, s.T, s.N);
 }
@@ -241,17 +245,18 @@ static void block_forward_walk(Walk *k) {
     forward(k, LINEAR_DOWN, FORWARD);
 }
 
-/* All but what is there: the next block's input, and x2 where a collective made it. */
-static void block_again_walk(Walk *k) {
+/* Recomputes a layer's forward, except the results that are kept: the next layer's input, and x2 if
+ * a collective along x made it. */
+static void block_recompute_walk(Walk *k) {
     norm_stats(k);
-    forward(k, LINEAR_QKV, AGAIN);
-    if (!k->l->stay && k->m->size[AXIS_X] == 1) forward(k, LINEAR_ATTN_OUT, AGAIN);
+    forward(k, LINEAR_QKV, RECOMPUTE);
+    if (!k->l->stay && k->m->size[AXIS_X] == 1) forward(k, LINEAR_ATTN_OUT, RECOMPUTE);
     norm_stats(k);
-    forward(k, LINEAR_UP, AGAIN);
+    forward(k, LINEAR_UP, RECOMPUTE);
 }
 
 static void block_backward_walk(Walk *k) {
-    if (k->s->recompute == RECOMPUTE_FULL) block_again_walk(k);
+    if (k->s->recompute == RECOMPUTE_FULL) block_recompute_walk(k);
     backward(k, LINEAR_DOWN);
     backward(k, LINEAR_UP);
     norm_sums(k);
@@ -260,8 +265,8 @@ static void block_backward_walk(Walk *k) {
     norm_sums(k);
 }
 
-/* The embedding is the head read the other way: its output lies as the head's dx, with its
- * pending sums. The gradient of a tied table is reduced once, as the head's. */
+/* The embedding uses the table of the head: its output has the distribution of the head's dx, with
+ * the same pending sums. The gradient of a tied table is reduced once, with the head's. */
 static void embedding(Walk *k, bool backward) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
     Dist partial = dx_of(&d, LINEAR_HEAD);
@@ -275,7 +280,7 @@ static void embedding(Walk *k, bool backward) {
     }
 }
 
-/* Logits are made in chunks of tokens; three numbers of each token and rank make the loss. */
+/* Logits are computed in chunks of tokens. The loss needs three numbers of each token and rank. */
 static void head(Walk *k) {
     LinearDist d = layout_linear(k->l, LINEAR_HEAD);
     Dist dx = dx_of(&d, LINEAR_HEAD);
@@ -320,7 +325,7 @@ void theory_micro_batch(Theory *c, const ModelShape *s) {
 
 /* ---- the end of a step ---- */
 
-/* Elements of key and value heads in what this rank stores of a gradient. */
+/* Elements of key and value heads in the gradient that this rank stores. */
 static int64_t kv_elements(const Tensor *t, int64_t queries) {
     int64_t n = 0;
     TensorRun r;
@@ -329,11 +334,11 @@ static int64_t kv_elements(const Tensor *t, int64_t queries) {
     return n;
 }
 
-/* Neighbouring blocks of heads that hold copies of a key head add its gradients. */
+/* Adjacent blocks of heads that hold copies of one key-value head sum its gradients. */
 static void copied_heads(Walk *k, const TensorTable *t) {
     const Config *c = &k->s->config;
-    Axes middle = grid_hidden_axes(k->s->grid);
-    int n = mesh_blocks(k->m, middle), own = mesh_block(k->m, middle);
+    Axes hidden = grid_hidden_axes(k->s->grid);
+    int n = mesh_blocks(k->m, hidden), own = mesh_block(k->m, hidden);
     int copies = (int)head_blocks(c, n, k->l->heads).copies, first = own / copies * copies;
     if (copies == 1) return;
     for (int i = 0; i < t->n; i++)
@@ -343,14 +348,14 @@ static void copied_heads(Walk *k, const TensorTable *t) {
                        kv_elements(&t->t[i], c->heads * k->w.D), F32);
 }
 
-/* Floats that a gradient takes in its arena. */
+/* Floats of a gradient in its arena, with alignment. */
 static int64_t gradient(const Tensor *t) {
     int64_t align = ARENA_ALIGN / F32;
     return (tensor_part(t, PART_GRAD) + align - 1) / align * align;
 }
 
-/* Matrices over d: those of a layer together, or one by one where moments are cut over d; what the
- * gradients are cut over is paid already. */
+/* Reduction of the gradients of matrices over d: the matrices of a layer in one all_reduce, or with
+ * zero1 each in its own reduce_scatter. With zero2 gradients were reduce-scattered in backward. */
 static void matrices(Walk *k, const TensorTable *t) {
     int64_t together = 0;
     Axes d = axes_of("d");
@@ -371,7 +376,8 @@ static void matrices(Walk *k, const TensorTable *t) {
 }
 
 static void vectors(Walk *k, const TensorTable *t) {
-    for (int along = 1; along <= N_AXES; along++) { // each list of axes goes on with the one before
+    // Vectors are partial over lists of axes, each a prefix of the next: a call for each length.
+    for (int along = 1; along <= N_AXES; along++) {
         int64_t n = 0;
         Axes axes = axes_none();
         for (int i = 0; i < t->n; i++) {
