@@ -1,7 +1,7 @@
 #!/bin/bash
-# cli.sh: every mistake on a command line gives exactly one line on stderr that names it, and a
-# status that is not 0. Run from the top of the tree after `make`; PROGRAMS names another folder of
-# programs.
+# cli.sh: tests of the command lines. Every mistake gives exactly one line on stderr, which names
+# the mistake, and a status that is not 0. Run from the top of the tree after `make`; PROGRAMS names
+# another folder of programs.
 set -u
 . tests/common.sh
 top=$PWD
@@ -19,8 +19,8 @@ fail() {
     sed 's/^/     /' err | head -5
     failed=$((failed + 1))
 }
-# refuses STATUS WORDS COMMAND...: one line on stderr that contains WORDS, that exit status.
-# Warnings do not count: that ranks share cores, or that one is slow, is said of a busy machine.
+# refuses STATUS WORDS COMMAND...: the command must exit with STATUS and print one line on stderr,
+# which contains WORDS. Warnings are not counted: a busy machine causes some, such as a slow rank.
 refuses() {
     local want=$1 words=$2 name="\"$2\"" status lines
     shift 2
@@ -34,18 +34,19 @@ refuses() {
     else passed=$((passed + 1))
     fi
 }
-# refuses_early: and no step was trained before.
+# refuses_early: as refuses, and no step is trained before.
 refuses_early() {
     refuses "$@"
     if grep -q '^step' out; then fail "$2" "it trained first"; fi
 }
-# works NAME COMMAND...: status 0.
+# works NAME COMMAND...: the command must exit with status 0.
 works() {
     local name=$1
     shift
     if timeout 60 "$@" >out 2>err; then passed=$((passed + 1)); else fail "$name" "status $?"; fi
 }
-# says N WORDS COMMAND...: status 0, and N lines that contain WORDS, a regular expression.
+# says N WORDS COMMAND...: the command must exit with status 0 and print N lines that match WORDS, a
+# regular expression.
 says() {
     local n=$1 words=$2 found
     shift 2
@@ -197,8 +198,8 @@ works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer give
 rm given/config.json
 refuses 1 "; given has no config.json, so the shape is that of --model" train_gpt --init given \
     --val good.bin --model layers=2,heads=1,channels=8,seq=16,vocab=257
-# skips loss|norm: the values of "were the weights left alone? was the step skipped?" of steps that
-# follow on 128 others.
+# skips loss|norm: of steps after the first 128 the two answers: were the weights left unchanged?
+# was the step skipped?
 skips() {
     local run=("${train[@]}" --save "$1" --lr 1e-5 --steps) step skipped same
     "${run[@]}" 128 >out 2>err

@@ -1,18 +1,18 @@
 #!/bin/bash
-# mpi.sh [PART...]: ranks as processes. The same sums as those of threads, bit for bit; and every
-# way in which a rank or a link can fail ends the job in time, with lines that say what was waited
-# for. Run from the top of the tree after `make all build/run_tests`; PROGRAMS names another folder
-# of programs. Parts (all, when none is named):
+# mpi.sh [PART...]: tests of ranks that are processes. They compute the same sums as threads, bit
+# for bit. Whenever a rank or a link fails, the job ends in time, and surviving ranks print what
+# they waited for. Run from the top of the tree after `make all build/run_tests`; PROGRAMS names
+# another folder of programs. Parts (default: all):
 #
 #   sums, faults, training, layouts, starts, saves    mpirun on this machine
-#   launchers                                         variables of launchers, without one
-#   cluster, hosts, links                             tests/netlab: a host is a network namespace; a
-#                                                     link is cut. Needs root and iproute2
+#   launchers                                         variables of launchers, without a launcher
+#   cluster, hosts, links                             tests/netlab: a host is a network namespace,
+#                                                     links are cut. Needs root and iproute2
 #
-# Most of the time is waiting: for mpirun, and for limits to pass. So parts run beside each other,
-# each in a folder of its own; but not "links", which measures, and waits for the end of the process
-# QUIET_AFTER, if there is one. Where a wait is what is tested, LIMIT is short; everywhere else
-# limits are what no busy machine comes to.
+# Most of the time passes in waits: for mpirun, and for time limits. So parts run in parallel, each
+# in its own folder. Only "links" runs alone, because it measures times; it first waits for the end
+# of the process QUIET_AFTER, if set. Tests of a wait have a short LIMIT; all other tests have
+# limits that are never reached, even on a busy machine.
 set -u
 . tests/common.sh
 programs=${PROGRAMS:-$PWD/build}
@@ -22,13 +22,13 @@ dir=$(mktemp -d)
 cd "$dir" || exit 1
 passed=0 failed=0 skipped=0
 export LIMIT=100 # seconds that a wait may last
-export START=100 # and that the start may take
-brief=3         # LIMIT where ranks are to wait in vain
-in_a_save=30    # what that becomes while a checkpoint is written
-slack=15        # how much later the job is gone: mpirun gives its ranks a second
+export START=100 # seconds that the start may take
+brief=3         # LIMIT of tests in which ranks wait in vain
+in_a_save=30    # the limit that takes its place while a checkpoint is written
+slack=15        # seconds from the limit to the end of the job: mpirun gives its ranks one second
 export LAB=mpi$$ # clusters of this run: LAB-cluster, LAB-hosts, LAB-links
-# A child of this shell that is killed before it becomes a program runs the trap, too: the folder is
-# not its to remove.
+# A child of this shell that is killed before its exec runs the trap, too. It must not remove the
+# folder.
 trap 'if [ $BASHPID = $$ ]; then labs_down; rm -rf "$dir"; fi' EXIT
 labs_down() {
     local part
@@ -50,20 +50,21 @@ lines() { grep -c -- "$1" err; }
 
 mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none --timeout 200
     --mca pml ob1 --mca btl self,vader,tcp)
-# mpi RANKS COMMAND...: processes of this machine, which may have fewer cores than there are ranks.
+# mpi RANKS COMMAND...: runs ranks as processes on this machine, which may have fewer cores.
 mpi() {
     local n=$1
     shift
     # shellcheck disable=SC2086
     "${mpirun[@]}" ${says--q} --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
-# mpi_where RANKS TEST CODE COMMAND...: those whose rank passes the test, as "> 0", do CODE before.
+# mpi_where RANKS TEST CODE COMMAND...: as mpi; ranks that pass TEST, such as "> 0", first run CODE.
 mpi_where() {
     local n=$1 each="if ((OMPI_COMM_WORLD_RANK $2)); then $3; fi; exec \"\$@\""
     shift 3
     mpi "$n" bash -c "$each" each "$@"
 }
-# The same on an emulated cluster of two hosts; and with one rank on each, before all other work.
+# cluster COMMAND...: runs two ranks on each of two emulated hosts. measured COMMAND...: runs one
+# rank on each, with priority over all other processes of this machine.
 cluster() { LIMIT_S=200 "$lab" mpirun 2 2 "$@"; }
 measured() { FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$@"; }
 
@@ -72,8 +73,8 @@ has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
 # launcher JOB: the pid of the mpirun that this child of the shell runs.
 launcher() { pgrep -P "$1" mpirun; }
 
-# started JOB: waits for the line "rank 2 pid N" of each of four ranks; $pids are all, $victim is
-# rank 2. False when the job ends without them.
+# started JOB: waits for the line "rank R pid N" of each of four ranks. Sets $pids to all pids and
+# $victim to that of rank 2. Fails if the job ends before.
 started() {
     while kill -0 "$1" 2>/dev/null; do
         pids=$(awk '$1 == "rank" && $3 == "pid" { print $4 }' out)
@@ -84,9 +85,9 @@ started() {
     return 1
 }
 
-# tries N NAME TEST...: a test that says in $why what failed. It may fail, but not N times: mpirun
-# gives ranks one second for their lines, a virtual machine can stand still for longer, and what is
-# measured takes longer while other programs have the processors.
+# tries N NAME TEST...: runs a test, which sets $why to the reason of a failure, up to N times until
+# it passes. Some tests depend on time: mpirun gives ranks one second to print, a virtual machine
+# may stop for longer, and measured times grow while other programs use the processors.
 tries() {
     local left=$1 name=$2
     shift 2
@@ -96,17 +97,17 @@ tries() {
     done
     if [ -z "$why" ]; then passed=$((passed + 1)); else fail "$name" "$why"; fi
 }
-# check NAME TEST...: one that may not fail.
+# check NAME TEST...: runs a test once.
 check() { tries 1 "$@"; }
 runs() { "$@" >out 2>err || why="status $?"; }
 
-# fault DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank 2 pid N", and then
-# evaluates DO, for which $victim is the pid of rank 2. The job ends in time with that status and
-# that many lines of ranks that waited; some name WHO; nothing is left running.
+# fault DO WHO STATUS LINES COMMAND...: runs the command, whose ranks print "rank R pid N", then
+# evaluates DO, in which $victim is the pid of rank 2. The job must end in time with STATUS, print
+# at least LINES lines of ranks that waited, of which one names WHO, and leave no process.
 fault() {
     local action=$1 who=$2 want=$3 least=$4 job_pid pid pids victim start status n
     shift 4
-    : >out # the child empties it when it starts, and ranks of the job before are not to be hit
+    : >out # emptied before the child starts: else the pids of the previous job would be read
     LIMIT=$brief "$@" >>out 2>err &
     job_pid=$!
     if ! started $job_pid; then
@@ -127,8 +128,8 @@ fault() {
     for pid in $pids; do ends_within 10 "$pid" || why="a rank is left"; done
 }
 
-# ends NAME STATUS WORDS COMMAND...: that status, and one line on stderr beside warnings, which
-# contains the words.
+# ends NAME STATUS WORDS COMMAND...: the command must end with STATUS and print, besides warnings,
+# one line on stderr, which contains WORDS.
 ends() { check "$1" ends_so "${@:2}"; }
 ends_so() {
     local want=$1 words=$2 status
@@ -142,7 +143,8 @@ ends_so() {
 
 # ---- this machine
 
-# With what mpirun has to say, should it not start the ranks.
+# same_sums RANKS: processes compute the sums of threads. mpirun's own messages are shown, in case
+# it does not start the ranks.
 same_sums() {
     "$job" sums "$1" >threads 2>err || why="threads: status $?"
     says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
@@ -153,10 +155,10 @@ same_sums() {
 train=("$programs/train_gpt" --train shard.bin
     --model layers=2,heads=4,channels=32,seq=16,vocab=64 --micro 2 --batch 128
     --eval-every 0 --threads 1 --timeout $LIMIT)
-# What a step computed, without its times.
+# The results of each step, without its times.
 losses() { sed -n 's/^\({"step":[0-9]*,.*"lr":[^,]*\),.*/\1/p' "$1"; }
 
-# same_losses LAYOUT: as threads. Nothing can be fused.
+# same_losses LAYOUT: processes have the losses of threads. They warn that nothing can be fused.
 same_losses() {
     "${train[@]}" --steps 8 --ranks 4 --layout "$1" --json threads.json >out 2>err ||
         why="threads: status $?"
@@ -178,8 +180,8 @@ traced() {
         why="$(grep -c '^rank' picture) rows, not those of 4 ranks in 2 steps"
 }
 
-# same_bits RANKS LAYOUT [NEAR]: with --exact processes on any mesh, NEAR of them a node, print the
-# bits of one rank.
+# same_bits RANKS LAYOUT [NEAR]: with --exact processes on any mesh, NEAR of them on a node, have
+# the losses of one rank, bit for bit.
 same_bits() {
     MESH_NODE_RANKS=${3:-0} runs mpi "$1" "${train[@]}" --steps 5 --exact --layout "$2" \
         --json processes.json
@@ -188,8 +190,8 @@ same_bits() {
         why="losses differ from those of one rank"
 }
 
-# A job that goes through all layouts: the same ones, the same bytes and the same memory as with
-# threads; and one with schedules beside each other.
+# A job that tries all layouts has the same layouts, bytes and memory with processes as with
+# threads; and a job compares schedules.
 bench=("$programs/bench_layouts" --model layers=1,heads=2,channels=12,seq=4,vocab=31
     --micro 1 --steps 1 --rounds 2 --threads 1 --timeout $LIMIT)
 every_layout() {
@@ -207,10 +209,10 @@ every_schedule() {
         why="recompute is not what was asked for"
 }
 
-# Threads continue the newest checkpoint.
+# Threads can continue the newest checkpoint.
 continues() {
     local job_pid
-    # the child empties it when it starts, and the steps of the run before must not be counted
+    # emptied before the child starts: else the steps of the previous run would be counted
     : >out
     "${train[@]}" --steps 1000000 --save save --resume --ranks 4 --layout x4 >>out 2>>err &
     job_pid=$!
@@ -219,11 +221,11 @@ continues() {
     wait $job_pid
 }
 
-# A few checkpoints: the first ones may be gone again.
+# Have some checkpoints been saved? The first ones may have been removed again.
 saved() { [[ $(ls save 2>/dev/null | tail -1) > step_00000039 ]]; }
 
-# interrupted SIGNAL: a rank of a training run is hit after the first checkpoints; the newest one is
-# whole: threads continue it.
+# interrupted SIGNAL: a rank of a training run gets the signal after the first checkpoints. The
+# newest checkpoint is complete: threads continue it.
 interrupted() {
     local signal=$1 job_pid victim start
     rm -rf save
@@ -242,8 +244,8 @@ interrupted() {
     continues
 }
 
-# A rank of a training run stops in a long evaluation: those that wait for it name it, along z or,
-# where its group of z was served before it stopped, along all.
+# A rank of a training run is stopped in a long evaluation. The ranks that wait for it name it: in a
+# collective along z, or along all if the rank had finished the one along z.
 stopped_is_named() {
     local job_pid pid victim=
     : >out
@@ -262,8 +264,8 @@ stopped_is_named() {
         err || why="no line of those that wait names the evaluation and rank 2"
 }
 
-# The disk is full for one process of four: one line says whose, the checkpoint before is whole, and
-# nothing else is left.
+# The disk is full for one process of four: one line names the rank, the checkpoint before stays
+# complete, and no other file is left.
 failed_save() {
     rm -rf save
     mpi 4 "${train[@]}" --steps 4 --save save --layout x4 >out 2>err ||
@@ -281,15 +283,15 @@ failed_save() {
     [ -d save/step_00000008 ] || why="the checkpoint before cannot be continued"
 }
 
-# A signal to the launcher reaches all ranks: they save and leave. A folder of checkpoints as --init
-# is the newest of them. mpirun reads no output from the signal on: more than the 4 KiB of a
-# terminal's buffer, and rank 0 waits for it for ever.
+# A signal to the launcher reaches all ranks, which save and end. --init with a folder of
+# checkpoints takes the newest. After the signal mpirun reads no output: if rank 0 printed more than
+# the 4 KiB of a terminal's buffer, it would wait for ever.
 signalled() {
     local job_pid
     rm -rf save
     : >out
-    # Open MPI kills a second after SIGTERM, which on a busy machine is too soon for a save; it
-    # sleeps twice as long as it is told
+    # By default Open MPI kills ranks one second after SIGTERM, on a busy machine too soon for a
+    # save. It waits twice the given time.
     OMPI_MCA_odls_base_sigkill_timeout=5 mpi 4 "${train[@]}" --steps 1000000 --log-every 20 \
         --save save --layout x2.y2 >>out 2>err &
     job_pid=$!
@@ -302,7 +304,8 @@ signalled() {
     grep -q 'val loss' out || why="${why:-no validation of the newest checkpoint}"
 }
 
-# mpirun gives rank 0 a terminal, also where its own output goes into a file: no bar, no escapes.
+# mpirun gives rank 0 a terminal even if its own output goes to a file: then there must be no bar
+# and no escape sequences.
 no_bar() {
     TERM=xterm runs mpi 2 "${train[@]}" --steps 4 --layout d2
     if grep -q $'\033' out; then why="escapes in a file"; fi
@@ -310,8 +313,8 @@ no_bar() {
     grep -q $'\033' out || why="no bar that was asked for"
 }
 
-# Ranks with one and with two threads: nothing can be measured by all of them together, and the plan
-# goes without.
+# Ranks with one and with two threads cannot measure collectives together: the plan is made without
+# measurements.
 unlike_teams() {
     local unlike=("$programs/train_gpt" --train shard.bin
         --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
@@ -323,7 +326,7 @@ unlike_teams() {
     [ "$(grep -c 'step .*loss' out)" -ge 2 ] || why="$(grep -c 'step .*loss' out) steps"
 }
 
-# A node with one rank, one with three: all agree which groups stay inside a node.
+# One node has one rank, another three: all ranks agree which groups lie inside a node.
 unlike_nodes() {
     local each='h=0; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || h=1
         exec unshare --uts sh -c "hostname n$h; exec \"\$@\"" sh "$@"'
@@ -333,7 +336,7 @@ unlike_nodes() {
     grep -q '^chosen  *d2.x2 ' out || why="${why:-no plan}"
 }
 
-# Processors of two kinds: all ranks take the best kernels that both have, and replicas are equal.
+# Processors of two kinds: all ranks take the best kernels that both have, so replicas stay equal.
 unlike_processors() {
     local who
     for who in 0 1; do
@@ -343,10 +346,10 @@ unlike_processors() {
     done
 }
 
-# Another program than the others': of the same commit.
+# Makes a different executable of the same commit.
 make_other_build() { { cat "${train[0]}" && echo; } >other_build && chmod +x other_build; }
 
-# What a run has measured is for all ranks of the next one, also where some have another build.
+# The next run uses the measurements of this one on all ranks, even if some have another build.
 measured_by_another_build() {
     local auto=("${train[@]}" --timeout $brief --layout auto --steps 1)
     make_other_build
@@ -355,8 +358,9 @@ measured_by_another_build() {
     ! grep -q '^measuring' out || why="it measured again"
 }
 
-# unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have ARGS besides, start in
-# $folder and run $other. The status, and the line (a regular expression; "": none) on stderr.
+# unlike NAME STATUS LINE ARGS...: four processes train; ranks 2 and 3 have the additional ARGS,
+# start in $folder and run $other. The job must end with STATUS and print LINE (a regular
+# expression; "": no line) on stderr.
 unlike() { check "$1" unlike_ranks "${@:2}"; }
 unlike_ranks() {
     local want=$1 line=$2 status
@@ -367,12 +371,12 @@ unlike_ranks() {
     status=$?
     [ $status = "$want" ] || why="status $status, not $want"
     [ -z "$line" ] || grep -q "^train_gpt: $line" err || why="no line \"$line\""
-    # of both ranks that have a wrong option
+    # both ranks that have a wrong option print a line
     [ "$(wc -l <err)" -le 2 ] || why="$(wc -l <err) lines on stderr"
 }
 
-# Ranks that were started with different options, programs or files do not train; what each may have
-# of its own differs.
+# Ranks that are started with different options, programs or files refuse to train. Only options
+# that may differ between ranks are accepted.
 unlike_starts() {
     local both=() folder other commit option unequal size="of [0-9]* bytes (checksum [0-9a-f]*)"
     both=(--model "$(printf 'seq=10,%.0s' {1..700})layers=1,heads=2,channels=8")
@@ -435,8 +439,8 @@ unlike_starts() {
         "$unequal: --exact needs the same build on every rank$"
 }
 
-# Two emulated GPUs, and a rank without NCCL, with another one, or without a GPU: all train on the
-# processor and say why, or are refused.
+# Two emulated GPUs, and one rank has no NCCL, another NCCL, or no GPU: all ranks train on the CPU
+# and print why, or refuse to train.
 emulated=("$programs/train_gpt_emu" --train shard.bin --eval-every 0 --threads 1 --micro 2)
 small=(--model layers=1,heads=2,channels=8,seq=16,vocab=64)
 unlike_devices() {
@@ -458,7 +462,7 @@ set -- "$@" --kernels portable:--kernels names a set
 UNLIKE
 }
 
-# GPUs of two kinds are worth a warning; what the planner knows of them is no measurement.
+# GPUs of two kinds cause a warning, and the planner does not use a measurement of either.
 other_kind() {
     runs mpi_where 2 "> 0" 'export EMU_KIND="NVIDIA B1"' "${emulated[@]}" "${small[@]}" \
         --batch 64 --steps 6 --layout auto --refine 0 --calibrate again
@@ -469,8 +473,8 @@ other_kind() {
         why="other advice"
 }
 
-# A process for each emulated GPU, by NCCL, recorded and not, and in each other's memory: the losses
-# of the processor.
+# One process for each emulated GPU has the losses of the CPU: over NCCL, with and without recorded
+# graphs, and over each other's memory.
 printed_losses() { sed -n 's/^\(step .* loss [0-9.]* | norm [0-9.]*\) .*/\1/p' "$1"; }
 train_on_devices() {
     local run=("${emulated[@]}" "${small[@]}" --batch 64 --steps 2) more
@@ -482,9 +486,8 @@ train_on_devices() {
     done
 }
 
-# The GPU of rank 1 has less memory than that of rank 0: what does not fit there is refused before
-# anything is allocated, and a plan, for which every rank prices the devices of all, is one that
-# fits.
+# The GPU of rank 1 has less memory than that of rank 0. A layout that does not fit there is refused
+# before anything is allocated. A plan fits, because every rank prices the devices of all ranks.
 little_memory() {
     local run=(mpi_where 2 "> 0" "export EMU_MEMORY=90" "${emulated[@]}" --backend cuda
         --model layers=2,heads=4,channels=256,seq=64,vocab=512 --batch 512)
@@ -498,8 +501,8 @@ little_memory() {
 sums() {
     local n
     for n in 2 5 7; do tries 2 "sums of $n ranks" same_sums "$n"; done
-    # nodes that hold several ranks of a group: all, or all but those of the last one; every second
-    # rank is a group, too, so that of 8 ranks 4 are as on two nodes, or as on four
+    # Nodes with several ranks of a group: all nodes, or all but the last one. Every second rank is
+    # a group, too: of 8 ranks 4, as on two nodes or as on four.
     for n in "8 2" "8 4" "6 2" "5 4" "6 1"; do
         MESH_NODE_RANKS=${n#* } tries 2 "sums of ${n% *} ranks, ${n#* } a node" same_sums "${n% *}"
     done
@@ -554,9 +557,9 @@ saves() {
     tries 2 "a rank is stopped, those that wait name it" stopped_is_named
 }
 
-# ---- launchers that are not there
+# ---- environment variables of launchers, without a launcher
 
-# srun starts four processes, which know nothing of each other: the first one says what to do.
+# srun starts four processes that cannot reach each other: the first one prints what to do.
 srun_alone() {
     local i rank
     for rank in 0 1; do
@@ -565,7 +568,7 @@ srun_alone() {
             "$job" sums >out 2>err.$rank && why="rank $rank: status 0"
     done
     mv err.0 err
-    # a child writes the line when it sees the process end, which may be a moment later
+    # a child writes the line when it sees that the process has ended, maybe a moment later
     for ((i = 0; i < 50; i++)); do [ ! -s err ] || break; sleep 0.1; done
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines"
     grep -q 'started 4 processes.*srun --mpi=pmix or --mpi=pmi2' err ||
@@ -597,10 +600,10 @@ cut_off() {
     "$lab" up 2 1gbit
     fault '"$lab" cut h1' 'rank [23]' 75 4 cluster "$job" loop
 }
-# all_reduce is a reduce_scatter and an all_gather: 2 x 3/4 of 4 MB are counted; for the two others
-# 3/4 each. Of these three wholes each host sends what its half of the ranks hold: inside a host
-# parts are summed before, and spread after, so that a host sends 1/2 of 4 MB in each of four turns.
-# Headers of frames take 5 % more at most.
+# The counters of four ranks show 2 x 3/4 of 4 MB for an all_reduce, which is a reduce_scatter and
+# an all_gather, and 3/4 for each of the two others. Between hosts less is sent: ranks of one host
+# first sum their parts, and later distribute the result among themselves. So a host sends 1/2 of 4
+# MB in each of these four exchanges. Headers of frames add 5 % at most.
 counted_bytes() {
     local counted=$((3 * 4 * 1048576)) before after crossed=$((4 * 2 * 1048576))
     before=$("$lab" bytes h0)
@@ -611,7 +614,7 @@ counted_bytes() {
         why="the card sent $((after - before)) bytes, not $crossed"
 }
 
-# takes OP BYTES LEAST MOST: so many microseconds between two hosts; else $why says how many.
+# takes OP BYTES LEAST MOST: the collective must take LEAST to MOST microseconds between two hosts.
 takes() {
     local us
     runs measured "$programs/bench_coll" --threads 1 --only "$1" --from "$2" --to "$2" --pool 16 \
@@ -621,9 +624,9 @@ takes() {
         why="$1 of $2 bytes took ${us:-no} us, not $3 to $4"
 }
 
-# Two racks with a host each: what leaves h0's card leaves its rack by the trunk, as fast as that
-# is: 2 MiB take 88 ms. The card is five times as fast, so that the trunk's queue may drop frames,
-# which TCP sends again: up to a tenth less leaves than came.
+# Two racks with one host each: all frames that h0's card sends leave its rack over the trunk, at
+# the trunk's rate: 2 MiB take 88 ms. The card is five times as fast, so the trunk's queue may drop
+# frames, which TCP sends again: up to a tenth of the frames may be dropped.
 over_the_trunk() {
     local sent trunk
     takes all_gather 4194304 84000 130000
@@ -632,8 +635,8 @@ over_the_trunk() {
     [ $((trunk * 10)) -ge $((sent * 9)) ] || why="the trunk carried $trunk bytes of $sent"
 }
 
-# Two ranks on each host train, and the cable is out for a second: TCP sends again what was lost,
-# and losses are those of threads.
+# Two ranks on each host train while the cable is unplugged for a second: TCP sends the lost frames
+# again, and the losses are those of threads.
 cut_for_a_second() {
     local job_pid run=("${train[@]}" --steps 500 --layout z2.x2 --json)
     rm -f calm.json cut.json
@@ -651,7 +654,7 @@ cut_for_a_second() {
         why="losses differ"
 }
 
-# The cable stays out: ranks of both hosts say so in time, and the newest checkpoint can be
+# The cable stays unplugged: ranks of both hosts report it in time, and the newest checkpoint can be
 # continued.
 cut_in_training() {
     local job_pid start status
@@ -673,7 +676,7 @@ cut_in_training() {
     continues
 }
 
-# With a link that is cut already MPI itself waits, and tells nobody.
+# If the link is cut before the start, MPI itself waits, without a message.
 without_a_link() {
     local start=$SECONDS status
     START=$brief LIMIT=$brief cluster "$job" loop >out 2>err
@@ -684,9 +687,9 @@ without_a_link() {
         why="no line says that MPI has not started"
 }
 
-# Each of two ranks sends 128 KiB over a cable of 20 ms, without asking first: 21 ms, which a
-# question and an answer would make 61. Four all_gathers of this that are under way together take 4
-# ms longer than one, as parallel/step/schedule.h has it; one after the other 64.
+# Each of two ranks sends 128 KiB over a cable with a latency of 20 ms, without a handshake: 21 ms;
+# with a handshake it would be 61. Four such all_gathers in flight at once take 4 ms longer than
+# one, as parallel/step/schedule.h predicts; one after the other they would take 64 ms longer.
 one_way() {
     local missing
     "$lab" up 2 1gbit
@@ -706,10 +709,10 @@ one_latency() {
         why="$(cat out): four at once take ${more:-no} ms longer than one, not 4"
 }
 
-# Half of an all_reduce of 4 MiB at 200 Mbit/s is 88 ms of the link, which takes next to nothing of
-# the processor, but for the kernel's own part of sending and what the emulated switch does: some 15
-# % of the matmuls' time. Nothing moves between two calls of MPI: matmuls that do not look after
-# it hide but what was under way before.
+# Half of an all_reduce of 4 MiB at 200 Mbit/s occupies the link for 88 ms. It needs little
+# processor time except for the kernel's part of sending and the emulated switch: some 15 % of the
+# matmuls' time. MPI makes progress only inside its calls: matmuls that do not call it hide only the
+# transfers that were in flight before.
 hidden() {
     local with without
     runs measured "$job" overlap
@@ -720,7 +723,7 @@ hidden() {
         why="without polls ${without:-no} % of the matmuls are hidden, not hardly any"
 }
 
-# Two hosts are two nodes, the second like the first.
+# Two hosts are detected as two equal nodes.
 detected() {
     runs cluster "$programs/train_gpt" --plan --calibrate none \
         --model layers=1,heads=2,channels=8,seq=8,vocab=17
@@ -728,8 +731,8 @@ detected() {
         why="nodes: $(head -5 out)"
 }
 
-# The kernel's table of hardware addresses that hosts ask for is too small for many hosts (lab.sh:
-# introduce).
+# The kernel's table of neighbours (ARP) is too small for many hosts, so lab.sh enters their
+# hardware addresses (function introduce): no host has to ask for them.
 no_questions() {
     local asked
     asked=$("$lab" on h0 'ip neigh' | grep -v PERMANENT)
@@ -738,7 +741,7 @@ no_questions() {
         why="h0 does not know h1's two addresses"
 }
 
-# can_lab: may a part have a cluster of its own? Else it is skipped.
+# can_lab: can a part create an emulated cluster? Else it is skipped.
 can_lab() {
     local missing
     export LAB=$LAB-$1
@@ -763,15 +766,16 @@ cluster_of_two() {
     "$lab" stop
     check "a link is cut before the start" without_a_link
 }
-# Each a new one: sockets of killed processes live on in the old one, and meet the next job.
+# Each test has a new cluster: sockets of killed processes would live on in an old one and disturb
+# the next job.
 lost_hosts() {
     can_lab hosts || return
     "$lab" up 2 1gbit
     tries 2 "a link is cut for a second" cut_for_a_second
     tries 2 "a link is cut in training" cut_in_training
     "$lab" up 2 1gbit
-    # before the limit: who is told first may not have come to the call, and be the one who is
-    # missed
+    # ends before the limit: the rank that hears of the fault first may not have reached the call,
+    # and is then reported as missing
     tries 2 "a rank on another host is killed" \
         fault 'kill -KILL $victim' 'rank [0-9]' 137 1 cluster "$job" loop
     "$lab" stop
@@ -783,8 +787,8 @@ links() {
     "$lab" up 2 1gbit
     check "bytes on the link" counted_bytes
     # An all_reduce of two ranks sends half of the 4 MiB in each of its two exchanges: 176 ms at 200
-    # Mbit/s, which a busy machine can keep up with, when both directions flow at once, 352 when
-    # they take turns.
+    # Mbit/s if both directions flow at once, 352 ms if they alternate. A busy machine can keep up
+    # with that rate.
     "$lab" up 2 200mbit
     tries 3 "both directions of a link at once" takes all_reduce 4194304 1 260000
     tries 3 "an all_reduce under matmuls" hidden
@@ -793,18 +797,18 @@ links() {
     tries 3 "a trunk between racks" over_the_trunk
 }
 
-# part NAME: its function in a folder of its own. What it says is shown when it has ended; its
-# counts are in NAME/counts.
+# part NAME: runs the function of a part in its own folder. Its output is shown when it has ended;
+# its counts are in NAME/counts.
 part() {
     dir=$dir/$1
     cd "$dir" && export XDG_CACHE_HOME=$dir # what runs leave for others
-    # mpirun's session folder: jobs that share one make and remove it under each other
+    # mpirun's session folder: jobs that shared one would remove it while others use it
     mkdir tmp && export TMPDIR=$dir/tmp
     passed=0 failed=0 skipped=0
     case $1 in cluster) cluster_of_two ;; hosts) lost_hosts ;; *) "$1" ;; esac >said 2>&1
     echo "$passed $failed $skipped" >counts
 }
-# What the parts said, and their counts; a part without counts is a failure.
+# Prints the output of the parts and adds up their counts. A part without counts is a failure.
 collect() {
     local name p f s
     for name; do
