@@ -102,7 +102,7 @@ static void walk(Model *m) {
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
     cut_activations(m, acts);
     cut_scratch(m, work);
-    if (m->k->sum_to) m->end.there = arena_take(work, 2 * sizeof *m->end.there);
+    if (m->k->sum_to) m->end.device_losses = arena_take(work, 2 * sizeof *m->end.device_losses);
 }
 
 /* Do collectives send from or receive into the memory of an arena? */
@@ -153,7 +153,7 @@ void model_allocate(Model *m) {
     walk(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (kernels_on_device(m->k) && !m->shape.borrow) mirror_make(m);
-    if (!m->end.there) return;
+    if (!m->end.device_losses) return;
     m->end.memory = arena_block("totals on the host", m->k->pinned, sizeof *m->end.copy);
     m->end.copy = (void *)m->end.memory.base;
 }

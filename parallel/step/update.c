@@ -12,7 +12,7 @@ static Comm *over_losses(const Model *m) {
 /* ---- loss and gradient norm */
 
 LossSum *model_loss_sum(Model *m) {
-    return m->end.there ? m->end.there : &m->end.losses;
+    return m->end.device_losses ? m->end.device_losses : &m->end.losses;
 }
 
 void model_zero_losses(Model *m) {
@@ -21,7 +21,7 @@ void model_zero_losses(Model *m) {
 
 void model_add_losses(Model *m, const float *losses, int64_t n) {
     LossSum *own = model_loss_sum(m);
-    if (m->end.there)
+    if (m->end.device_losses)
         m->k->sum_to(&own->sum, losses, n, true);
     else if (m->exact)
         m->k->exact_sum(m->team, own->wide, losses, n, false);
@@ -30,7 +30,7 @@ void model_add_losses(Model *m, const float *losses, int64_t n) {
 }
 
 double model_losses(Model *m) {
-    LossSum here, *whole = m->end.there ? &m->end.there[1] : &here;
+    LossSum here, *whole = m->end.device_losses ? &m->end.device_losses[1] : &here;
     m->k->copy(m->team, whole, 1, model_loss_sum(m), 1, 1, 1, sizeof here);
     coll_sum(over_losses(m), m->exact ? COLL_I64 : COLL_F64, whole, m->exact ? WIDE : 1,
              "sum of losses");

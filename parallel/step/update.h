@@ -35,10 +35,11 @@ typedef struct StepSums {
 /* State of the end of a step of a Model. */
 typedef struct StepEnd {
     LossSum losses; // on the host: running sum of this rank
-    LossSum *there; // on a device: [0] running sum of this rank, [1] sum over the mesh. Else NULL
-    Totals *copy;   // on a device: pinned host memory to which the device copies its sums
-    Arena memory;   // memory of copy
-    Totals sums;    // on the host: sums over all ranks
+    // on a device: [0] running sum of this rank, [1] sum over the mesh; else NULL
+    LossSum *device_losses;
+    Totals *copy; // on a device: pinned host memory to which the device copies its sums
+    Arena memory; // memory of copy
+    Totals sums;  // on the host: sums over all ranks
     // arguments of the update that runs
     const AdamW *rule;
     double clip;
