@@ -227,6 +227,7 @@ $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 # with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): $(B)/mpi.txt
+NOTE :=
 $(B)/mpi.txt: SAYS := $(MPI_SAYS)
 $(B)/mpi.txt: NOTE := $(if $(MPI_SAYS)$(filter 0,$(MPI)),,note: this build has no MPI, as $(MPICC) is not here (MPICC=/path/to/mpicc))
 $(B)/cuda.txt: SAYS := $(WITH_CUDA)

@@ -45,7 +45,7 @@ static const char usage[] = "train_gpt: trains, samples and evaluates GPTs on an
 static _Atomic int caught_signal; // lock-free: handlers and rank threads may both use it
 
 static _Atomic bool begun; // the run computes: a signal lets it finish the step, and save
-static bool watched;       // the standard error is a terminal, where Ctrl-C was pressed
+static bool watched;       // the standard error is a terminal, and no launcher started this process
 
 /* The first signal asks for a checkpoint after this step; a second one ends the program as usual.
  * Ctrl-C prints a line at once: a micro-batch may take a minute, and a second Ctrl-C before its end

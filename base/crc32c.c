@@ -53,7 +53,8 @@ static uint32_t times(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* Appending n_b zero bytes to the first buffer multiplies its checksum by x^(8 n_b). */
+/* The checksum of both buffers is that of the first times x^(8 n_b), plus that of the second: the
+ * inversions at both ends cancel. */
 uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t n_b) {
     uint32_t power = 1u << 23; // x^8: one zero byte; squared in each round
     for (; n_b > 0; n_b >>= 1, power = times(power, power))

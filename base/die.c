@@ -86,7 +86,8 @@ void die_set_wipe(void (*wipe)(void)) {
 
 /* Prints a message with one write(), so that lines of several ranks never interleave. A text that
  * begins with the name of a rank comes from group_agree: it is that rank's message, and this rank's
- * name is not put in front of it. Line ends and escapes in the name of a file are not printed. */
+ * name is not put in front of it. Control characters, which the name of a file may contain, are
+ * printed as '?', so that a message is one line. */
 static void put_line(const char *kind, const char *text, const char *where) {
     char line[1536];
     bool of_rank = strncmp(text, "rank ", 5) == 0 && isdigit((unsigned char)text[5]);

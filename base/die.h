@@ -49,8 +49,9 @@ bool die_flush(FILE *f);
  * name no rank. From then on the process ends without the handlers of atexit, which could free
  * memory that other ranks still use. */
 void die_set_rank(int rank, const char *node);
-/* Says that this process is not the first of its job. Its die functions wait two seconds before
- * they print: an error that the first process finds as well is printed once. */
+/* Says that this process is not the first of its job. Its die(), die_user() and die_usage() wait
+ * two seconds before they print, so that an error that the first process finds as well is printed
+ * once. */
 void die_set_copy(bool is_copy);
 /* Local. Is this process not the first of its job? What all processes would print alike is printed
  * by the first one only. */

@@ -13,7 +13,7 @@ bool library_unwanted(void);
 
 /* Local. Opens a library by its name or path. A name is looked for in library_folders, by the
  * loader, in CUDA's toolkit ($CUDA_HOME, /usr/local/cuda), and in NVIDIA's Python packages, which
- * PyTorch installs: in lib/python3.../site-packages beside each folder of PATH. Writes the
+ * PyTorch installs: in lib/python3.../{site,dist}-packages beside each folder of PATH. Writes the
  * addresses of the n functions to functions[n], an array of pointers to functions of any types.
  * Returns the handle (for dlclose), or NULL with the reason when the library is missing or lacks a
  * function. */

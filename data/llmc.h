@@ -43,7 +43,8 @@ void llmc_model_read(const LlmcModel *m, const TensorTable *t);
 /* Local. For files; called by weights_load and weights_config (data/weights.h) for FILE.bin. */
 bool llmc_model_config(const char *path, Config *c, Err *e);
 bool llmc_model_load(const char *path, const TensorTable *t, Err *e);
-/* Pure. Can the format hold such a model? If not, e names the keys that do not fit. */
+/* Pure. Can the format hold such a model? If not, e names the first key that does not fit, or
+ * the keys that make GPT-2's shape. */
 bool llmc_model_fits(const Config *c, Err *e);
 /* Collective. Writes every param to a temporary file, synced, then renamed. Refuses a model that
  * the format cannot hold: other than GPT-2's shape, ffn other than 4C, untied, eps other than 1e-5.

@@ -76,10 +76,11 @@ size_t presplit_next(const uint8_t *p, size_t n) {
 
 static bool is_mark(uint8_t c) {
     return c > ' ' && c < 0x7F; // ASCII, not a space
-} // ASCII, not a space
+}
 
 /* After a newline or another ASCII space that is not ' ', an ASCII character that is no space
- * begins a piece. So does a ' ' after such a character. */
+ * begins a piece. So does a ' ' after such a character. Looks for the first kind in SEARCH bytes,
+ * then for the second. */
 size_t presplit_safe(const uint8_t *p, size_t n, size_t from) {
     enum { SEARCH = 1 << 16 }; // bytes in which the beginning of a line is searched
     if (from == 0) return 0;

@@ -1,6 +1,7 @@
 /* progress -- what a person sees while the trainer runs.
  *
- * In a file or pipe, a line per step, or per `every` steps (progress_set) and for the last one:
+ * In a file or pipe, a line per step, or per `every` steps (progress_set) and for the
+ * first and the last one:
  *
  *     step   40/18865 | loss 6.500000 (+0.12z) | norm 1.2000 (-0.30z) | lr 1.00e-05 | ...
  *     ... | 220.10 ms | 61.3% peak | 178000 tok/s | ETA 3:20

@@ -152,7 +152,7 @@ static const char *bare_name(const char *name) {
     return name;
 }
 
-/* Is it a tensor of Hugging Face's files that holds no parameter? */
+/* Is this tensor of Hugging Face's files skipped? Buffers are, and the head of a tied model. */
 static bool is_ignored(const char *name, const Config *c) {
     return path_ends(name, ".attn.bias") || path_ends(name, ".attn.masked_bias") ||
            path_ends(name, "rotary_emb.inv_freq") ||

@@ -119,7 +119,7 @@ static int64_t part_from(const Classifier *c, int64_t i) {
 }
 
 /* Statistics of a part. All its exponentials are relative to one maximum, so that the gradient
- * needs one factor. For the maximum the part is read once more, from the cache. */
+ * needs one factor. The part is read twice: for the maximum, then for the sum, from the cache. */
 static void part_statistics(const Classifier *c, float *stats, float *x, int64_t V) {
     stats[0] = chunk_max(x, V);
     double sum = 0;

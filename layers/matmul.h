@@ -118,8 +118,8 @@ static inline Matmul matmul_wgrad(int64_t T, int64_t K, int64_t N, const Act *x,
 }
 
 /* Local. M, N, K >= 0 of any size; K = 0 leaves addend (or 0) + bias. y must not overlap a or b.
- * With bias_grad, b is contiguous (dy of a wgrad), and its columns are summed in the dtype in which
- * b is stored, as by bias_backward. */
+ * With bias_grad, b is contiguous (dy of a wgrad). Its columns are summed in fp32, as by
+ * bias_backward: from the elements as they are stored, not as they are rounded to be multiplied. */
 void matmul(Team *t, const Matmul *p);
 /* Local. Bytes of workspace that any matmul needs with this many threads. */
 size_t matmul_workspace(int n_threads);

@@ -139,7 +139,9 @@ def byte_texts(rng):
 def all_cases():
     rng = random.Random(1)
     yield b"", 1
-    yield b"V", 1  # the only byte that no other text has by itself
+    yield b"V", 1  # the only byte whose token no other text gives
+    for lead in range(0xC0, 0xF8):  # a text that ends within a character
+        yield bytes([lead]), 1
     for text in ["I'm you're he'll they've it's we'd don't", "'s't're've'm'll'd", "'S'T'RE'LL",
                  "''s '' 's  's", "rock'n'roll x'", "'",
                  " '", "'r", "'re", "'l", "'ll", "'lx", "'v\u00e9", "it\u2019s", " ", "  ", "   a",

@@ -222,7 +222,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!test_on_device) // what programs print is compared with what the processor computes
         setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    setenv("LC_ALL", "C", 1); // an awk that knows decimal commas would cut off the decimals
+    setenv("LC_ALL", "C", 1); // tests cut numbers out with awk, which may know decimal commas
     read_options(argc, argv, &first);
     kernels_cpu(NULL); // a set that is not here ends the program
     Err e;

@@ -24,7 +24,7 @@ same run: torch.compile with cuDNN's attention and fused AdamW, torch's attentio
 flash, cuBLASLt's best of 16 algorithms. Without PyTorch its peers are left out, with a line. Only
 the standard library is needed. The text for the losses is tinyshakespeare: --text FILE, else
 tinyshakespeare.txt in TEST_DATA_DIR or ../shared/data; without it the sources of this program, and
-the table names the text. The results of the probes are written to tests/golden/sm90.txt if that
+the table says so. The results of the probes are written to tests/golden/sm90.txt if that
 file does not exist; later runs are compared with it.
 
 A machine without jansson and a compiler can run the programs of another machine:

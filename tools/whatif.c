@@ -181,7 +181,7 @@ static bool same_form(const WhatIf *w, const WhatIfPoint *a, const WhatIfPoint *
     return strcmp(whatif_form(w, &a->best, x), whatif_form(w, &b->best, y)) == 0;
 }
 
-/* ┌ │ └ join the rows of one layout; ─ stands alone. */
+/* ┌ │ └ join rows with the same layout and overlap; ─ stands alone. */
 static const char *bracket(const WhatIf *w, int i, const WhatIfPoint *p) {
     bool above = i > 0 && same_form(w, p - 1, p);
     bool below = i + 1 < w->n && same_form(w, p, p + 1);

@@ -43,7 +43,7 @@ enum { MOST = 8, MOST_TRIED = 8, PLANS = 512, ALIGNED = ARENA_ALIGN, AUX_ALIGNED
 struct MatmulPlan {
     Key key;
     bool whole; // the library does the epilogue, too; else the sum alone
-    bool timed; // choice[0] was chosen by time
+    bool timed; // matmul_plan_time has chosen: choice[0] or config is final
     int config; // of the own kernel, if it is faster; else 0
     LtDesc desc;
     LtLayout a, b, y;
@@ -119,8 +119,8 @@ bool matmul_plan_parts(const Matmul *p, size_t elem_bytes, Matmul part[2]) {
     } else if (N) {
         part[0].N -= N, part[1].N = N, part[0].padded = false;
         part[1].b = act_at(p->b, part[0].N * p->b_col, elem_bytes);
-        // the remainder comes first: the sum that is rounded before the rest is added is then small
     } else if (K) {
+        // the remainder comes first: the sum that is rounded before the rest is added is then small
         part[0].K = K, part[1].K -= K;
         part[0].a = act_at(p->a, part[1].K * p->a_col, elem_bytes);
         part[0].b = act_at(p->b, part[1].K * p->b_row, elem_bytes);
