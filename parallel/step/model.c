@@ -89,9 +89,11 @@ static void cut_scratch(Model *m, Arena *a) {
         m->norm_work = arena_take(a, m->k->norm_workspace(m->tk.T_x, m->w.C));
         m->embedding_work = arena_take(a, m->k->embedding_workspace(m->tk.T, m->w.C_all));
     }
+    // a sampled token attends to the whole cache, however short the prompt is
+    int64_t S = m->shape.output == OUTPUT_NEXT ? m->shape.config.seq : m->tk.S;
     m->matmul_work = arena_take(a, m->k->matmul_workspace(threads));
-    m->attention_work = arena_take(
-        a, m->k->attention_workspace(threads, m->tk.B, m->tk.S, m->w.H, m->w.Hkv, m->w.D));
+    m->attention_work =
+        arena_take(a, m->k->attention_workspace(threads, m->tk.B, S, m->w.H, m->w.Hkv, m->w.D));
 }
 
 /* Takes all memory of the model out of its arenas. model_plan calls it on arenas that only add up
