@@ -1,4 +1,4 @@
-/* parallel/audit: a bit that flips in one of several replicas is found, and whose it is. */
+/* parallel/step/audit: a bit that flips in one of several replicas is found, and whose it is. */
 #include "parallel/step/audit.h"
 
 #include <stdio.h>

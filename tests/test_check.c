@@ -1,5 +1,5 @@
-/* parallel/check: it passes what is right on every layout, and of each collective that is left out
- * it names the tensor that suffers first and what is missing. */
+/* parallel/step/check: it passes what is right on every layout, and of each collective that is
+ * left out it names the tensor that suffers first and what is missing. */
 #include "parallel/step/check.h"
 
 #include <stdlib.h>

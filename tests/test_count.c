@@ -1,4 +1,4 @@
-/* tests/theory: against the closed formulas; parallel/count: its table. */
+/* tests/theory: against the closed formulas; parallel/plan/count: its table. */
 #include "parallel/plan/count.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* parallel/dist: the notation as a type. */
+/* parallel/mesh/dist: the notation as a type. */
 #include <stdio.h>
 #include <string.h>
 

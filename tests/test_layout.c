@@ -1,4 +1,4 @@
-/* parallel/layout: SPECs, presets, and the three matmuls of each layer. */
+/* parallel/mesh/layout: SPECs, presets, and the three matmuls of each layer. */
 #include <stdlib.h>
 #include <string.h>
 

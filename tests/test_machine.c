@@ -1,4 +1,5 @@
-/* parallel/machine: against bytes counted rank by rank, against formulas by hand, and the bound. */
+/* parallel/plan/machine: against bytes counted rank by rank, against formulas by hand, and the
+ * bound. */
 #include "parallel/plan/machine.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* parallel/machine: descriptions of clusters as text, and those with a name. */
+/* parallel/plan/machine_file: descriptions of clusters as text, and those with a name. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* parallel/outer: the formula of an outer step, its schedule, and what it does to training. */
+/* parallel/step/outer: the formula of an outer step, its schedule, and what it does to training. */
 #include "parallel/step/outer.h"
 
 #include <stdlib.h>

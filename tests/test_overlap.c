@@ -1,4 +1,4 @@
-/* parallel/overlap: the words of --overlap. */
+/* parallel/step/overlap: the words of --overlap. */
 #include <string.h>
 
 #include "parallel/step/overlap.h"

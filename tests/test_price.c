@@ -1,4 +1,4 @@
-/* parallel/price: the lists that are priced are those that run. What it sends is held against
+/* parallel/plan/price: the lists that are priced are those that run. What it sends is held against
  * tests/theory.h and, as what it allocates, against every layout that runs (test_mesh_model.c);
  * what it computes against the closed form. */
 #include "parallel/plan/price.h"

@@ -1,4 +1,4 @@
-/* parallel/search: exhaustive, whatever its bounds leave out; fast, however many ranks and
+/* parallel/plan/search: exhaustive, whatever its bounds leave out; fast, however many ranks and
  * layers. */
 #include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/search_parts.h"

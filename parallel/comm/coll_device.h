@@ -83,7 +83,7 @@ void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]);
 typedef enum { SIGNAL_READY, SIGNAL_SLOT, SIGNAL_READ, N_SIGNALS } BlockSignal;
 
 /* How ranks signal each other and address each other's memory: by events between threads
- * (coll_device.c), by flags in memory between processes (coll_nccl_blocks.c). */
+ * (coll_device.c), by signals written into memory between processes (coll_nccl_blocks.c). */
 typedef struct BlockTransport {
     bool host_waits; // wait_signal blocks the host until the other rank has made the call
     /* Local. send_signal: stream s signals rank o when it comes to this point. wait_signal: later

@@ -94,7 +94,7 @@ static void fly(Flight *f) {
 /* ---- the backend */
 
 /* MpiComm.near: the largest power of two n that divides the size, such that each block of n
- * consecutive ranks is on one node. 1 if all ranks of the group are on one node. */
+ * consecutive ranks is on one node; 1 if that n is the size. */
 static int ranks_near(const Comm *c) {
     int near = 1;
     for (int twice = 2; c->size % twice == 0; twice *= 2) {

@@ -85,7 +85,7 @@ typedef struct MpiComm {
     struct MpiComm *next;
     uint64_t barriers;
     // near: a power of two; each block of `near` consecutive ranks shares a node. 1 if there is no
-    // such block, or all ranks share a node
+    // such block, or the block would be the whole group
     int near;
     // near for small tensors: about sqrt(size) if no two neighbours share a node
     int near_small;

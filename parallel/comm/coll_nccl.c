@@ -288,7 +288,7 @@ void world_use_nccl(World *w) {
     n->device.comm = device_comm_stream(), n->notes = device_comm_stream(),
     n->fork = device_event();
     nccl_record_open(n);
-    n->device.apart = true, n->device.transport = &nccl_by_flags,
+    n->device.apart = true, n->device.transport = &nccl_by_signals,
     n->device.queue = queue_open(nccl_check_all, n);
     world_set_device(w, &n->backend, n);
 }

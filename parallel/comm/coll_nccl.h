@@ -86,7 +86,7 @@ void nccl_close_memory(const Comm *c, void **theirs);
 void nccl_signals_open(NcclGroup *g);
 void nccl_signals_close(NcclGroup *g);
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call);
-extern const BlockTransport nccl_by_flags;
+extern const BlockTransport nccl_by_signals;
 
 /* Local. Called by the watchdog beside its check of the queue: ends the job at an error of NCCL, or
  * if a host call of NCCL takes too long. */

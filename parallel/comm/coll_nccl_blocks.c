@@ -97,7 +97,7 @@ void nccl_signals_open(NcclGroup *g) {
     device_zero(g->signals, bytes);
     g->their_signals = nccl_open_memory(c, g->signals, &e);
     if (!g->their_signals)
-        die("ranks along %s cannot open each other's flags: %s", c->label, e.text);
+        die("ranks along %s cannot open each other's signals: %s", c->label, e.text);
     device_blocks_open(c);
 }
 
@@ -134,7 +134,7 @@ static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call)
     return at_rank(c, call, o, call->src);
 }
 
-const BlockTransport nccl_by_flags = {
+const BlockTransport nccl_by_signals = {
     .send_signal = send_signal, .wait_signal = wait_signal, .src = src_of};
 
 void nccl_blocks_start(Comm *c, uint64_t number, const CollCall *call) {

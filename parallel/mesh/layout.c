@@ -40,7 +40,7 @@ __attribute__((format(printf, 3, 4))) static bool wrong(const Reader *r, const c
     return err(r->e, "layout \"%.80s\", column %d: %s", r->text, (int)(at - r->text) + 1, why);
 }
 
-/* Prints `, did you mean "near"?`; near = NULL: prints "". */
+/* Writes `, did you mean "near"?` to buf, or "" if near is NULL. Returns buf. */
 static const char *did_you_mean(const char *near, char buf[64]) {
     buf[0] = 0;
     if (near) snprintf(buf, 64, ", did you mean \"%s\"?", near);

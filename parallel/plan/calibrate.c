@@ -153,9 +153,9 @@ static bool is_across(const Bench *b, const Placement *p) {
 
 /* SendCost.slowdown of groups inside a node, or across nodes: one number for each of the two,
  * measured with the largest listed collective, or with so much of it as takes some 10 ms. (A small
- * one spends most of its time on handshakes.) 100, nothing is hidden, in two cases: between
- * threads, whose collectives do not progress beside kernels; and inside a node whose ranks share
- * cores, as the copies need the cores that compute. */
+ * one spends most of its time on handshakes.) 100, nothing is hidden, in three cases: between
+ * threads, whose collectives do not progress beside kernels; inside a node whose ranks share cores,
+ * as the copies need the cores that compute; and if no such collective is listed. */
 static double slowdown_of(Bench *b, bool across) {
     const double nothing = 100, some = 10e-3; // seconds of the collective
     int group;

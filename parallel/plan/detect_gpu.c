@@ -38,8 +38,9 @@ static void set_rates(Machine *m, const Gpus *g) {
 }
 
 /* Levels, innermost first. Ranks that share a device copy inside its memory, which reads and writes
- * each byte. Ranks of a node have the preset's links, or PCIe 4 if the data sheet has no NVLink. A
- * node has one network adapter for each device if the preset's node has, else as many as that. */
+ * each byte. Ranks of a node have the preset's links; at most PCIe 4 if the GPU's data sheet is
+ * unknown or has no NVLink. A node has one network adapter for each device if the preset's node
+ * has, else as many as that. */
 static void set_levels(const Detected *d, Machine *m, const Gpus *g) {
     const double pcie = 20e9;
     const GpuSheet *sheet = gpu_sheet(g->facts.name);

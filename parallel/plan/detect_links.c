@@ -6,7 +6,8 @@
  *
  *     nodes     0   1   2   3   |   4   5   6   7        k = 1   0-1  2-3  4-5  6-7
  *                     rack      |                        k = 2   0-2  1-3  4-6  5-7   as fast
- *                                                        k = 4   0-4  1-5  2-6  3-7   racks of 4 */
+ *                                                        k = 4   0-4  1-5  2-6  3-7   racks of 4
+ */
 #include <math.h>
 
 #include "base/median.h"

@@ -21,7 +21,8 @@
 
 enum { WHATIF_POINTS = 257, WHATIF_SCHEMES = 8 };
 
-/* What varies: a number of the run (VARY_BATCH to VARY_FLOPS), the rate of a level (VARY_LEVEL), or
+/* What varies: a number of the batch or model, or the FLOP/s of the ranks
+ * (VARY_BATCH to VARY_FLOPS), the rate of a level (VARY_LEVEL), or
  * another number of the machine's description (VARY_MACHINE). */
 typedef enum {
     VARY_BATCH,

@@ -64,7 +64,7 @@ typedef struct Run {
     Arena operands, workspace;
 } Run;
 
-static float *workspace(Run *r, int64_t n) {
+static float *operand(Run *r, int64_t n) {
     return arena_take(&r->operands, (size_t)(n > 0 ? n : 0) * sizeof(float));
 }
 static bool has(const Run *r, uint32_t flag) {
@@ -82,7 +82,7 @@ static int64_t table_rows(int64_t V, int64_t C) {
 
 /* T tokens below n in no order. */
 static int32_t *tokens(Run *r, int64_t T, int64_t n) {
-    int32_t *t = (int32_t *)(void *)workspace(r, T);
+    int32_t *t = (int32_t *)(void *)operand(r, T);
     for (int64_t i = 0; t && i < T; i++)
         t[i] = n > 0 ? (int32_t)((uint64_t)(i + 1) * 2654435761u % (uint64_t)n) : -1;
     return t;
@@ -93,21 +93,21 @@ static int32_t *tokens(Run *r, int64_t T, int64_t n) {
 static Matmul matmul_of(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, K = w->a, N = w->b;
-    float *x = workspace(r, w->kind == WORK_DGRAD ? T * N : T * K);
-    float *y = workspace(r, w->kind == WORK_WGRAD ? T * N : K * N);
+    float *x = operand(r, w->kind == WORK_DGRAD ? T * N : T * K);
+    float *y = operand(r, w->kind == WORK_WGRAD ? T * N : K * N);
     Matmul p = w->kind == WORK_MATMUL  ? matmul_forward(T, K, N, x, K, y)
                : w->kind == WORK_DGRAD ? matmul_dgrad(T, K, N, x, N, y)
                                        : matmul_wgrad(T, K, N, x, K, y);
-    p.y = workspace(r, p.M * p.N);
-    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_WGRAD ? p.y : workspace(r, p.M * p.N);
-    float *bias = has(r, WORK_BIAS) ? workspace(r, p.N) : NULL;
+    p.y = operand(r, p.M * p.N);
+    if (has(r, WORK_ADDEND)) p.addend = w->kind == WORK_WGRAD ? p.y : operand(r, p.M * p.N);
+    float *bias = has(r, WORK_BIAS) ? operand(r, p.N) : NULL;
     if (w->kind == WORK_WGRAD)
         p.bias_grad = bias;
     else
         p.bias = bias;
     if (has(r, WORK_EPI_ACT | WORK_EPI_DACT)) {
         p.epilogue = has(r, WORK_EPI_ACT) ? EPI_ACT : EPI_DACT, p.act = (ActKind)w->d;
-        p.aux = workspace(r, p.M * p.N);
+        p.aux = operand(r, p.M * p.N);
     }
     p.bf16 = has(r, WORK_BF16);
     p.workspace = arena_take(&r->workspace, r->k->matmul_workspace(r->threads));
@@ -124,8 +124,8 @@ static void run_attention(Run *r) {
     Attention a = {.B = w->rows, .S = w->a, .H = w->b, .Hkv = w->c, .D = w->d};
     int64_t T = a.B * a.S, wide = T * (a.H + 2 * a.Hkv) * a.D, n = T * a.H * a.D;
     bool backward = w->kind == WORK_ATTENTION_BACKWARD;
-    float *qkv = workspace(r, wide), *out = workspace(r, n), *lse = workspace(r, T * a.H);
-    float *dqkv = workspace(r, backward ? wide : 0), *dout = workspace(r, backward ? n : 0);
+    float *qkv = operand(r, wide), *out = operand(r, n), *lse = operand(r, T * a.H);
+    float *dqkv = operand(r, backward ? wide : 0), *dout = operand(r, backward ? n : 0);
     a.bf16 = has(r, WORK_BF16);
     a.workspace =
         arena_take(&r->workspace, r->k->attention_workspace(r->threads, a.B, a.S, a.H, a.Hkv, a.D));
@@ -139,8 +139,8 @@ static void run_attention(Run *r) {
 static void run_rope(Run *r) {
     const Work *w = r->w;
     Rope rope = {.B = 1, .S = w->rows, .H = w->a, .Hkv = w->b, .D = w->c};
-    float *qkv = workspace(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
-    rope.table = workspace(r, rope.S * rope.D);
+    float *qkv = operand(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
+    rope.table = operand(r, rope.S * rope.D);
     if (!r->sizes) r->k->rope(r->team, &rope, qkv, 1);
 }
 
@@ -153,22 +153,22 @@ static Norm norm_of(Run *r) {
                   .T = r->w->rows,
                   .C = C,
                   .eps = 1, // finite for any operands
-                  .gamma = workspace(r, C),
-                  .beta = rms ? NULL : workspace(r, C),
-                  .dgamma = workspace(r, C),
-                  .dbeta = rms ? NULL : workspace(r, C),
+                  .gamma = operand(r, C),
+                  .beta = rms ? NULL : operand(r, C),
+                  .dgamma = operand(r, C),
+                  .dbeta = rms ? NULL : operand(r, C),
                   .workspace = arena_take(&r->workspace, r->k->norm_workspace(r->w->rows, C))};
 }
 
 static void run_norm(Run *r) {
     Norm n = norm_of(r);
     WorkKind kind = r->w->kind;
-    float *x = workspace(r, n.T * n.C), *y = workspace(r, n.T * n.C), *dy = NULL;
-    float *mean = workspace(r, n.T), *rstd = workspace(r, n.T), *stats = workspace(r, 2 * n.T);
+    float *x = operand(r, n.T * n.C), *y = operand(r, n.T * n.C), *dy = NULL;
+    float *mean = operand(r, n.T), *rstd = operand(r, n.T), *stats = operand(r, 2 * n.T);
     bool backward = kind == WORK_NORM_BACKWARD || kind == WORK_NORM_BACKWARD_APPLY;
-    if (backward) dy = workspace(r, n.T * n.C);
-    float *addend = kind == WORK_RESIDUAL_NORM ? workspace(r, n.T * n.C) : NULL;
-    float *bias = has(r, WORK_BIAS) ? workspace(r, n.C) : NULL;
+    if (backward) dy = operand(r, n.T * n.C);
+    float *addend = kind == WORK_RESIDUAL_NORM ? operand(r, n.T * n.C) : NULL;
+    float *bias = has(r, WORK_BIAS) ? operand(r, n.C) : NULL;
     if (r->sizes) return;
     if (kind == WORK_NORM) r->k->norm_forward(r->team, &n, y, mean, rstd, x);
     if (kind == WORK_RESIDUAL_NORM)
@@ -185,8 +185,7 @@ static void run_norm(Run *r) {
 static void run_norm_merge(Run *r) {
     Norm n = norm_of(r);
     int64_t parts = r->w->b;
-    float *stats = workspace(r, 2 * parts * n.T), *mean = workspace(r, n.T),
-          *rstd = workspace(r, n.T);
+    float *stats = operand(r, 2 * parts * n.T), *mean = operand(r, n.T), *rstd = operand(r, n.T);
     if (r->sizes) return;
     n.C += n.C == 0, n.C_all = parts * n.C; // C may be 0, C_all must not
     r->k->norm_merge(r->team, &n, mean, rstd, stats);
@@ -200,7 +199,7 @@ static void run_activation(Run *r) {
     bool swiglu = w->kind == WORK_SWIGLU || w->kind == WORK_SWIGLU_BACKWARD;
     bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_ACT_BACKWARD;
     int64_t n = swiglu ? T * F : T, wide = swiglu ? 2 * n : n;
-    float *x = workspace(r, wide), *y = workspace(r, n), *dx = workspace(r, backward ? wide : 0);
+    float *x = operand(r, wide), *y = operand(r, n), *dx = operand(r, backward ? wide : 0);
     if (r->sizes) return;
     if (w->kind == WORK_ACT) r->k->act_forward(r->team, (ActKind)w->d, y, x, n);
     if (w->kind == WORK_ACT_BACKWARD) r->k->act_backward(r->team, (ActKind)w->d, dx, y, x, n);
@@ -212,8 +211,8 @@ static void run_bias(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, N = w->a;
     bool residual = w->kind == WORK_BIAS_RESIDUAL;
-    float *y = workspace(r, T * N), *bias = workspace(r, N);
-    float *addend = residual && has(r, WORK_ADDEND) ? workspace(r, T * N) : NULL;
+    float *y = operand(r, T * N), *bias = operand(r, N);
+    float *addend = residual && has(r, WORK_ADDEND) ? operand(r, T * N) : NULL;
     if (r->sizes) return;
     if (residual)
         r->k->bias_residual(r->team, y, addend, has(r, WORK_BIAS) ? bias : NULL, T, N);
@@ -230,12 +229,12 @@ static void run_classifier(Run *r) {
                     .V = V,
                     .ld = (V + 15) / 16 * 16,
                     .targets = tokens(r, T, V),
-                    .scale =
-                        1, // gradients in place of logits become logits again, and not ever smaller
+                    // gradients in place of logits become logits again, and not ever smaller
+                    .scale = 1,
                     .backward = has(r, WORK_BACKWARD)};
-    float *logits = workspace(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld),
-          *loss = workspace(r, T);
-    float *stats = workspace(r, 3 * parts * T), *log_sum = workspace(r, T);
+    float *logits = operand(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld),
+          *loss = operand(r, T);
+    float *stats = operand(r, 3 * parts * T), *log_sum = operand(r, T);
     if (r->sizes) return;
     if (w->kind == WORK_CLASSIFIER) r->k->classifier(r->team, &c, loss, logits);
     if (w->kind == WORK_CLASSIFIER_STATISTICS)
@@ -254,7 +253,7 @@ static void run_embedding(Run *r) {
     bool position = w->kind == WORK_POSITION || w->kind == WORK_POSITION_BACKWARD;
     Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
     e.tokens = tokens(r, position ? 0 : T, e.V);
-    float *x = workspace(r, T * C), *table = workspace(r, position ? T * C : e.V * C);
+    float *x = operand(r, T * C), *table = operand(r, position ? T * C : e.V * C);
     if (r->sizes) return;
     if (position)
         e.wpe = e.dwpe = table;
@@ -270,18 +269,17 @@ static void run_embedding(Run *r) {
 
 static void run_adamw(Run *r) {
     int64_t n = r->w->rows;
-    float *param = workspace(r, n), *m = workspace(r, n), *v = workspace(r, n),
-          *grad = workspace(r, n);
+    float *param = operand(r, n), *m = operand(r, n), *v = operand(r, n), *grad = operand(r, n);
     AdamW o = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     o.grad_scale = 1, o.step = 3;
-    if (has(r, WORK_BF16_STORED)) o.cast = workspace(r, n);
+    if (has(r, WORK_BF16_STORED)) o.cast = operand(r, n);
     if (!r->sizes) r->k->adamw(r->team, &o, param, m, v, grad, n, true);
 }
 
 static void run_move(Run *r) {
     const Work *w = r->w;
     int64_t rows = w->rows, n = w->kind == WORK_COPY ? rows * w->a : rows;
-    float *x = workspace(r, n), *y = workspace(r, w->kind == WORK_COPY ? n : 1);
+    float *x = operand(r, n), *y = operand(r, w->kind == WORK_COPY ? n : 1);
     if (r->sizes) return;
     if (w->kind == WORK_ZERO) r->k->zero(r->team, x, (size_t)n * sizeof *x);
     if (w->kind == WORK_COPY) r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);

@@ -39,7 +39,8 @@ typedef struct Life {
     // of a block, at its tensor block_of():
     int *made, *read; // [tensors] the first kernel that makes it, the last that reads it; -1: none
     bool *inner;      // [tensors] only the kernel that makes it reads it
-    bool *fixed;      // [tensors] no result may overwrite it: rows of a parent, or not in the arena
+    bool *fixed;      // [tensors] neither overwritten nor placed over an operand: rows of a
+                      // parent, or not in the arena
 } Life;
 
 /* Does a tensor lie outside of the arena of temporaries, in memory that several lists share? */

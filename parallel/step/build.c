@@ -92,7 +92,7 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     }
     if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
     int w = program_redistribute(&b->p, stored, &block, what);
-    return program_redistribute(&b->p, w, &d->w, what); // from block to whole rows: stay=y alone
+    return program_redistribute(&b->p, w, &d->w, what); // stay=y: gathers all rows K
 }
 
 /* y = x w + b. Column-parallel (qkv, up) and row-parallel (attn_out, down) differ in their types
@@ -152,7 +152,8 @@ static int cache(Builder *b, Axes heads) {
 }
 
 /* softmax(q k') v. Every rank has whole heads and whole sequences, so attention needs no
- * collective. When sampling, the query is one token, over the keys and values in the cache. */
+ * collective. When sampling, a prompt also stores its keys and values in the cache. In a later
+ * pass (S = 1) the query is one token, over the keys and values in the cache. */
 static int attention(Builder *b, int qkv) {
     Program *p = &b->p;
     const ModelShape *s = p->shape;
@@ -239,7 +240,7 @@ static int losses(Builder *b, int logits) {
 }
 
 /* Logits of the normalized residual stream h, then what the pass ends with: losses, the logits of
- * all tokens on every rank, or the logits after the last token. */
+ * this rank's tokens with the whole vocabulary, or the logits after the last token. */
 static int head(Builder *b, int h) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];

@@ -1,6 +1,6 @@
 /* check.h has the contract. This file goes from small to large: differences of two arrays; tensors
- * of tokens; the hooks that keep and compare them; causes of a difference; gradients, parameters
- * and numbers of a step; all steps and their table. */
+ * of tokens; the hooks of rank 0's whole models; comparison over the mesh; causes of a difference;
+ * the hook of the mesh; gradients, parameters and numbers of a step; all steps and their table. */
 #include "parallel/step/check.h"
 
 #include <assert.h>

@@ -75,8 +75,8 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
     return t;
 }
 
-/* Makes the weight that matmuls read from the master weight w: cast to bf16, then gathered from the
- * shards of the ranks. */
+/* Makes the weight that matmuls read from the master weight w: cast to bf16 if kernels read a
+ * copy, then gathered if the type that is read is coarser. */
 static void new_weight(End *e, const Parameter *of, int w) {
     Program *p = e->p;
     int t = w;
@@ -153,7 +153,8 @@ static int totals_of(End *e, bool on_device) {
 
 /* ---- the list ---- */
 
-/* Appends the totals, then clip [2]: the factor by which AdamW scales gradients. */
+/* Appends the totals, then clip [2] (AdamWNow): the factor by which AdamW scales gradients, and
+ * whether both totals are finite; if not, AdamW changes nothing. */
 static int clip_of(End *e, bool on_device) {
     e->p->result = totals_of(e, on_device);
     Dist d = {.n_dims = 1, .name = "clip", .dim = {"2"}};

@@ -6,7 +6,8 @@
 
 struct Mirror {
     TensorTable tensors;
-    Arena weights, moments; // same contents as ARENA_PARAMS and ARENA_OPTIMIZER of the model
+    // contents of the fp32 weights in ARENA_PARAMS, without bf16 copies, and of ARENA_OPTIMIZER
+    Arena weights, moments;
 };
 
 /* Takes the tensors from the arenas: the first call measures, a second call sets the pointers. */

@@ -54,7 +54,7 @@ typedef struct Tokens {
 /* What a forward pass ends with. */
 typedef enum {
     OUTPUT_LOSSES, // of all tokens
-    OUTPUT_LOGITS, // of all tokens, the whole vocabulary on every rank
+    OUTPUT_LOGITS, // of the tokens of this coordinate of d x z, with the whole vocabulary
     // logits of the token after one sequence. Keys and values are stored in a cache. S > 1: the
     // sequence is a prompt; S = 1: one token that follows the tokens in the cache
     OUTPUT_NEXT

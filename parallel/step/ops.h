@@ -40,13 +40,13 @@ typedef enum {
     OP_ACCUMULATE,    // stored gradient += the result of a collective
     OP_COPY,          // into rows or columns of a parent
     OP_BUCKET,        // contiguous gradients as one tensor; copies nothing  in: [bucket,] gradients
-    OP_PACK_COPIES,   // key and value heads that other ranks hold copies of        in: dqkv
-    OP_UNPACK_COPIES, // puts their sum back                               in: dqkv, the sum
+    OP_PACK_COPIES,   // key and value heads that other ranks hold copies of    in: dqkv.*
+    OP_UNPACK_COPIES, // puts their sum back                               in: dqkv.*, the sum
     OP_ROUND,         // --exact: integers to floats (exact_sums.c)   in: a complete sum of integers
     // the end of a step (end.c)
     OP_LOSS_TOTAL, // sum of the losses of this rank's tokens, of all micro-batches of the step
     OP_SQUARES,    // sum of squares of the elements that no rank before holds  in: dw[, sum so far]
-    OP_CLIP,       // the factor by which gradients are scaled       in: totals of loss and squares
+    OP_CLIP,       // factor of the gradients; are totals finite?    in: totals of loss and squares
     OP_ADAMW,      // updates a weight and its moments               in: dw, clip, w, m, v
     OP_CAST,       // a copy of a weight in the dtype of matmuls     in: w
     // collectives, along Op.axes

@@ -22,8 +22,8 @@
  *   N fragments                         streaming DiLoCo's schedule (Douillard et al. 2025):
  *                                       the tensors form N fragments of about equal size; fragment
  *                                       f is averaged after each step with
- *                                       step mod H = (f+1) H / N. The same bytes, in bursts of
- *                                       about 1/N
+ *                                       step mod H = ((f+1) H / N) mod H. The same bytes, in
+ *                                       bursts of about 1/N
  *
  * The update is computed as mean + (1 - rate) delta - rate momentum velocity. The formula is the
  * same; with rate 1 and momentum 0 the result is the mean itself, bit for bit.

@@ -267,8 +267,8 @@ int64_t op_bytes(const Program *p, const Op *op) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         n = c.size, r = c.rank;
     }
-    if (op->root >=
-        0) { // a reduce: the root receives from all others; a broadcast: all from the root
+    if (op->root >= 0) {
+        // a reduce: the root receives from all others; a broadcast: all receive from the root
         bool receives = (op->kind == OP_REDUCE) == (r == op->root);
         return (receives ? op->kind == OP_REDUCE ? n - 1 : 1 : 0) * step_tensor_elements(p, in) *
                in->bytes;

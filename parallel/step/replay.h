@@ -20,8 +20,9 @@
  * With several ranks:
  *
  *     nccl    each rank records its own calls, collectives included (coll_nccl_record.c). All ranks
- *             record the same micro-batches, because kinds depend on their count alone. If one
- *             process has several GPUs, NCCL's guide warns of deadlocks: only with --graphs all
+ *             record the same micro-batches, because kinds depend on the count and the scale of
+ *             the loss. If one process has several GPUs, NCCL's guide warns of deadlocks: only with
+ *             --graphs all
  *     peers   do not record. Their streams wait for each other's events. In a recording such a
  *             wait joins two streams into one graph, which one thread would have to record and
  *             start for all ranks

@@ -27,8 +27,8 @@ static void start_as(const Call *c, bool by_blocks) {
     const Op *op = c->op;
     int src = op->in[0], dst = op->out, block = op->kind == OP_REDUCE_SCATTER ? dst : src;
     const StepTensor *t = tensor(c, block);
-    int64_t every =
-        tensor(c, block == src ? dst : src)->every; // rows from block to block; 0: adjacent
+    // rows from block to block; 0: adjacent
+    int64_t every = tensor(c, block == src ? dst : src)->every;
     bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
     // a stored gradient's padding is zero already; that of a temporary is not
     bool clears = tensor(c, src)->storage != STORAGE_GRADIENT;

@@ -7,7 +7,7 @@
  *   model_step      step_run       for each operation calls its kernel, or starts its collective
  *                                  and waits for it
  *
- * Models whose output are logits (model_logits, generate.h) run their lists in the same way.
+ * Models whose output is logits (model_logits, generate.h) run their lists in the same way.
  *
  * The table of ops.c has a row for each kind of operation with its function. The function also
  * handles the operations that are fused into this one.
@@ -51,7 +51,8 @@ typedef struct StepHook {
 } StepHook;
 
 /* Local. Builds the lists of a model whose shape, grid and kernels are known. A training model gets
- * lists with backward, any other model forward alone. Freed by step_run_free. */
+ * lists with backward and, except with step_alone, of the end of a step and of forward; any other
+ * model gets forward alone. Freed by step_run_free. */
 StepRun *step_run_plan(const Model *m);
 /* Local. Adds the list of the end of a step to a model with step_alone, which has none. */
 void step_run_plan_end(StepRun *r, const Kernels *k);

@@ -196,8 +196,8 @@ static int64_t copied_elements(const TensorTable *table, const StepTensor *dw) {
     return n;
 }
 
-/* Sums the gradients of copied key and value heads: packs these heads out of dqkv, all-reduces them
- * among the ranks that hold copies, unpacks the sums into dqkv. */
+/* Sums the gradients of copied key and value heads: packs these heads out of dqkv.weight and
+ * dqkv.bias, all-reduces them among the ranks that hold copies, unpacks the sums again. */
 static void add_kv_copies(Program *p, const TensorTable *table, Gradient *g) {
     const char *name = p->tensor[g->dw].dist.name;
     if (strncmp(name, "dqkv.", 5) != 0) return;

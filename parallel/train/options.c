@@ -167,7 +167,7 @@ static const Opt rows[] = {
      "the standard error"},
     {"csv", OPT_STR, AT(csv), "", 0, 0, "FILE", "the same as columns"},
     {"profile", OPT_BOOL, AT(profile), "0", 0, 0, "",
-     "at the end, print how long each kernel and collective of a step took"},
+     "at the end, print how long each kernel of a step took"},
     {"trace", OPT_STR, AT(trace), "", 0, 0, "FILE",
      "timeline of two steps of every rank, for Perfetto and gpt-timeline, and what overlap "
      "hides: one step without it, one with it"},

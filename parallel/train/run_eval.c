@@ -29,7 +29,7 @@ static double validate(Run *r) {
  * S tokens, one for each ending. */
 typedef struct Examples {
     const HellaSwag *h;
-    int64_t *number, S; // numbers of the examples
+    int64_t *number, S; // number of each example in h; tokens of a sequence
 } Examples;
 
 static void fill_row(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {

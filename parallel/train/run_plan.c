@@ -285,7 +285,7 @@ bool run_choose_layout(Run *r) {
     p->error = described ? NAN : run_known_error(r);
     p->space.fuses = p->space.free_overlap && !described && !fusing_obstacle(r);
     if (!described) measure(r, p);
-    // The kernels are those of the described cluster, not of this processor.
+    // The kernels are those of the described cluster or of the GPUs, not of this processor.
     if (described || r->device.used)
         p->space.shape.kernels = machine_kernels(&p->machine, p->space.shape.model.bf16);
     search(r, p);

@@ -44,8 +44,8 @@ void run_trace_before(Run *r) {
 
 /* ---- the file */
 
-/* Metadata of the file as JSON, with the number of lost spans and the error of the clocks in
- * seconds. */
+/* Metadata of the file as JSON, with the number of lost spans and the error of the clocks: here in
+ * seconds, in the file in microseconds. */
 static char *about(const Run *r, double lost, double error) {
     char model[512], spec[64], flags[OVERLAP_TEXT], dtype[16];
     config_print(&r->config, model, sizeof model);
