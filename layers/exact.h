@@ -24,8 +24,8 @@
  * A term out of range, an infinity or a NaN, and a sum that leaves the range make the sum
  * EXACT_POISON, which no further term mends and which becomes NaN. Parts of up to 4,095 ranks may
  * be added as plain integers: the sum of parts in range cannot wrap, and if it is out of range it
- * becomes NaN; so it does when any number of parts is poisoned and the others' sum is in range,
- * because multiples of 2^52 up to 4095 are never nearer than 2^52 to 0 modulo 2^64.
+ * becomes NaN; so it does when any number of parts is poisoned and the others' sum is in range: k
+ * poisoned parts add k 2^52, which for 1 <= k <= 4095 is at least 2^52 away from 0 modulo 2^64.
  *
  * Integers *_64 are added to (+=) unless said otherwise. All calls are local.
  * Source: Demmel, Nguyen, "Parallel reproducible summation", 2015, for the idea of a fixed grid.

@@ -96,7 +96,9 @@ works "a listing" train_gpt --listing build --model $model --ranks 2 --layout x2
 says 8 'broadcast x\[1\]' train_gpt --listing panels --model $model --ranks 2 --layout x2+stay=y
 works "a listing of the order" train_gpt --listing --model $model --ranks 2 \
     --layout x2 --cluster h100:1
-says 7 'reduce_scatter x' train_gpt --listing --model $model --layout d2.x4+sp --cluster h100:1
+says 6 'reduce_scatter x' train_gpt --listing --model $model --layout d2.x4+sp --cluster h100:1
+says 2 'of 2, layout x2, overlap bulk' train_gpt --listing --model $model --layout x2 \
+    --cluster h100:1
 works "a matmul explained" train_gpt --explain-matmul 768,768,4096,wgrad --cluster h200:1
 refuses 2 "has no --json" train_gpt --explain-matmul 768,768,4096 --cluster h200:1 --json out.json
 refuses 2 "M,N,K or M,N,K,wgrad is needed" train_gpt --explain-matmul 768,768 --cluster h200:1

@@ -216,7 +216,7 @@ static void check_count_of_a_run(const char *options) {
         if (strncmp(line, "all ", 4) == 0) continue;
         if (whole && predicted == counted && predicted_bytes == counted_bytes)
             equal++;
-        else if (strncmp(line, "group ", 6) != 0)
+        else if (strncmp(line, "agreement ", 10) != 0)
             other++, printf("    %s\n", line);
     }
     CHECK(equal > 20 && other == 0);

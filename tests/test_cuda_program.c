@@ -240,9 +240,9 @@ TEST(cuda_program_traces_and_profiles_ranks) {
         CHECK(strstr(said, "0 kernel") && !strstr(said, "0 kernel 0\n"));
         CHECK(strstr(said, "1 collective") && !strstr(said, "1 collective 0\n"));
         CHECK(strstr(said, "step 4, --overlap bulk: ") && strstr(said, "rank 1 "));
-        const char *votes = strstr(said, "\n  votes "); // by the host: no kernel waits
+        const char *row = strstr(said, "\n  agreement "); // by the host: no kernel waits
         double exposed = NAN;
-        CHECK(votes && sscanf(votes, " votes %*f %*f %lf", &exposed) == 1 && exposed == 0);
+        CHECK(row && sscanf(row, " agreement %*f %*f %lf", &exposed) == 1 && exposed == 0);
     }
     RUN(0, "",
         "$EMU $TRAIN --ranks 2 --layout x2 --model layers=1,heads=2,channels=16,seq=16,vocab=61 "

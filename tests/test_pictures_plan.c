@@ -10,7 +10,7 @@
 /* The page's cluster and model. */
 static Space lab(Machine *m) {
     static Text t;
-    Space s = {.free_micro = true, .free_recompute = true};
+    Space s = {.free_micro = true, .free_recompute = true, .free_overlap = true};
     Err e;
     text_of_readme(&t, "lab");
     if (!machine_parse(m, t.s, t.n, &e)) die("%s", e.text);
@@ -25,12 +25,13 @@ static double ms(double seconds) {
 }
 
 static void put_choice(Text *t, const char *name, const Choice *c, const Choice *best) {
-    char spec[64];
-    text_put(t, "%-12s %-16s %5lld %-9s %8.1f %8.1f %8.1f %7.0f %% %9.1f %8.1f", name,
-             layout_print(&c->layout, spec), (long long)c->micro, recompute_name(c->recompute),
-             ms(c->price.seconds), ms(c->price.compute), ms(c->price.exposed),
-             100 * (c->price.seconds / best->price.seconds - 1),
-             (double)c->price.received / 1048576, (double)c->price.memory / 1048576);
+    char spec[64], overlap[OVERLAP_TEXT];
+    text_put(t, "%-12s %-13s %-12s %5lld %-9s %7.1f %5.0f %% %8.1f %7.1f %8.1f %8.1f", name,
+             layout_print(&c->layout, spec), overlap_print(&c->overlap, overlap),
+             (long long)c->micro, recompute_name(c->recompute), ms(c->price.seconds),
+             100 * (c->price.seconds / best->price.seconds - 1), ms(c->price.compute),
+             ms(c->price.exposed), (double)c->price.received / 1048576,
+             (double)c->price.memory / 1048576);
     text_end_line(t);
 }
 
@@ -43,8 +44,8 @@ TEST(the_plan_of_the_readme_is_what_the_search_finds) {
     t.n = 0;
     text_put(&t, "%lld candidates, %lld too large, %lld priced\n\n", (long long)p.count.candidates,
              (long long)p.count.too_large, (long long)p.count.priced);
-    text_put(&t, "%-12s %-16s %5s %-9s %8s %8s %8s %9s %9s %8s\n", "", "layout", "micro",
-             "recompute", "ms", "compute", "exposed", "", "MiB recv", "MiB held");
+    text_put(&t, "%-12s %-13s %-12s %5s %-9s %7s %7s %8s %7s %8s %8s\n", "", "layout", "overlap",
+             "micro", "recompute", "ms", "slower", "compute", "exposed", "MiB recv", "MiB held");
     put_choice(&t, "chosen", &p.best[0], &p.best[0]);
     for (int i = 1; i < 4; i++) put_choice(&t, "", &p.best[i], &p.best[0]);
     for (int i = 0; i < p.n_presets; i++) {
@@ -58,18 +59,18 @@ TEST(the_plan_of_the_readme_is_what_the_search_finds) {
 
 TEST(the_schedules_of_the_readme_are_what_the_clocks_say) {
     static const char *const layouts[] = {"d4", "z4", "x4", "x4+sp", "x2.y2+heads", "x2.y2+stay=y"};
-    static const char *const words[] = {"none",      "bulk",        "bulk+chunk=4",
-                                        "bulk+ring", "bulk+halves", "bulk+chunk=4+halves"};
+    static const char *const words[] = {"none", "bulk",   "chunk=4",
+                                        "ring", "halves", "chunk=4+halves"};
     static Text t;
     Machine m;
     PriceShape s = lab(&m).shape;
     s.model.B = 4;
     t.n = 0;
-    text_put(&t, "%-21s", "");
+    text_put(&t, "%-16s", "");
     for (int i = 0; i < 6; i++) text_put(&t, "%14s", layouts[i]);
     text_end_line(&t);
     for (int w = 0; w < 6; w++) {
-        text_put(&t, "%-21s", words[w]);
+        text_put(&t, "%-16s", words[w]);
         for (int i = 0; i < 6; i++) {
             Price p;
             Layout l = layout_of(layouts[i]);

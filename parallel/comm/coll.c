@@ -192,7 +192,7 @@ static void group_gather(void *ctx, const void *mine, size_t n_bytes, void *all)
                               .cols = (int64_t)n_bytes,
                               .src = mine,
                               .dst = all,
-                              .what = "group"});
+                              .what = COLL_AGREEMENT});
 }
 
 Group comm_group(Comm *c) {

@@ -115,6 +115,9 @@ const char *comm_label(const Comm *c);
  * be in flight; one more ends the job. A ticket is waited for once. The world's team, if set, does
  * large copies and sums. */
 enum { COLL_IN_FLIGHT = 32 };
+/* CollCall.what of the small exchanges by which ranks agree: has a signal arrived, did all files
+ * open? */
+#define COLL_AGREEMENT "agreement"
 Ticket coll_start(Comm *c, const CollCall *call);
 void coll_wait(Ticket t);
 /* Local. Lets communication progress from inside a computation; returns at once. */

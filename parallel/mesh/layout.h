@@ -12,8 +12,8 @@
  *            optimus:2x2 = x2.y2+stay=y      tesseract:2x2x2 = d2.x2.y2+stay=y
  *            cube:2 = z2.x2.y2+sp+heads      flags may follow: fsdp+zero1
  *
- * Axes of size 1 are no factors; the only Dist that names them is that of a sum over all ranks
- * (end.c). stay=y implies sp, which is dropped, and excludes heads.
+ * Axes of size 1 are not written; of all types only that of a sum over all ranks (end.c) names
+ * them. stay=y implies sp, which is dropped, and excludes heads.
  *
  * The operands of a linear layer (r: axes of the tokens, a: of the input, b: of the output
  * features; QKV and up are column-parallel over x, attn_out and down row-parallel):
@@ -24,7 +24,7 @@
  *   head (tied: wte)    d.z    -   x.y    [T/d.z, C/y]         [V/x.y, C]        [T/d.z, V/x.y]
  *   sp                                    residual T/d.z.x
  *   heads                                 K/x.y                                  N/x.y
- *   stay=y, in blocks   d.z.x  -   y      [T/d.z.x, C/y]       [K/x, N/y]        [T/d.z.x, N/y]
+ *   stay=y              d.z.x  -   y      [T/d.z.x, C/y]       [K/x, N/y]        [T/d.z.x, N/y]
  *
  * Weight matrices, their gradients and their moments are sharded over z as well (and over d:
  * moments from zero1 on, gradients from zero2 on, weights with zero3): the local block is split

@@ -6,9 +6,9 @@
 
 /* Rows in the order of the table. Gathers of weights and reductions of their gradients have rows of
  * their own: any layer may hide them. */
-static const char *const names[] = {"embedding", "qkv",   "attn_out", "up",      "down",
-                                    "norms",     "head",  "loss",     "weights", "gradients",
-                                    "replicas",  "votes", "others"};
+static const char *const names[] = {"embedding", "qkv",          "attn_out", "up",      "down",
+                                    "norms",     "head",         "loss",     "weights", "gradients",
+                                    "replicas",  COLL_AGREEMENT, "others"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static bool has(const char *what, const char *word) {
@@ -22,7 +22,7 @@ static bool begins(const char *what, const char *word) {
 static const char *layer_of(const char *what) {
     if (begins(what, "w of ") || begins(what, "new weights")) return "weights";
     if (begins(what, "dw of ") || begins(what, "gradient")) return "gradients";
-    if (begins(what, "group")) return "votes"; // on whether a signal came
+    if (strcmp(what, COLL_AGREEMENT) == 0) return COLL_AGREEMENT;
     if (has(what, "norm")) return "norms";
     if (has(what, "loss")) return "loss";
     for (int i = 0; i < N_NAMES; i++)

@@ -9,9 +9,9 @@
  * the type of its value before a kernel reads it. The derivative of a collective passes the
  * gradient on unchanged. Two gradients of one value are added first and reduced once. So no
  * collective has a derivative of its own: the reduce_scatter above is the redistribution of
- * dh1 [T, C] +x to [T/x, C]. Megatron-LM's conjugate operators (Korthikanti et al. 2022) follow:
- * f (identity forward, all_reduce backward) without sequence parallelism, g (all_gather forward,
- * reduce_scatter backward) with it.
+ * dh1 [T, C] +x to [T/x, C]. Megatron-LM's conjugate operators follow: f (identity forward,
+ * all_reduce backward; Shoeybi et al. 2019) without sequence parallelism, g (all_gather forward,
+ * reduce_scatter backward; Korthikanti et al. 2022) with it.
  *
  * The gradient of a parameter ends in the type in which it is stored. Along axes of data
  * parallelism that do not shard the stored gradient, its sum stays pending until the last

@@ -6,7 +6,7 @@
  *   act  = gelu    up                               + act  = gelu    up
  *
  *   y    = matmul  act, down.weight                   y    = matmul  act, down.weight
- *   y    = reduce_scatter x  y                        y    = reduce_scatter x  y
+ *   y    = reduce_scatter x  y                        y    = reduce_scatter x  y     ends a group
  *
  *                                                   one kernel, residual add and norm:
  *   y    = bias    y, down.bias                       y    = bias    y, down.bias

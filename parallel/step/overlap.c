@@ -45,6 +45,7 @@ bool overlap_parse(Overlap *o, const char *text, Err *e) {
     bool good = true;
     for (char *flag; good && (flag = strsep(&rest, "+")) != NULL;) good = read_flag(o, flag, e);
     mem_free(copy);
+    o->bulk |= o->chunks || o->ring || o->halves;
     if (good && o->ring && o->chunks)
         return err_set(e, "overlap: %s: a matmul is split by chunk or by ring, not by both", text);
     if (good && o->fused && (o->ring || o->chunks))

@@ -22,11 +22,12 @@
  *   halves    both halves of a micro-batch are in one list: while one half waits for a collective,
  *             the other computes
  *
- * All flags but halves leave every sum as it is, so losses are equal to the bit. With halves a sum
- * over tokens is the sum of those of two micro-batches half as long, added before they are reduced;
- * with --exact the bits are equal with halves, too. Sources: parallel/README.md, section 9; ATP
- * (chunk), Megatron-LM and AxoNN (bulk), Wang et al. 2023 (ring), FLUX (fused), Tensor3D and Oases
- * (halves).
+ * chunk, ring and halves include bulk. All flags but halves leave every sum as it is, so losses are
+ * equal to the bit. With halves a sum over tokens is the sum of those of two micro-batches half as
+ * long, added before they are reduced; with --exact the bits are equal with halves, too.
+ *
+ * Sources: parallel/README.md, section 9; ATP (chunk), Megatron-LM and AxoNN (bulk), Wang et al.
+ * 2023 (ring), FLUX (fused), Tensor3D and Oases (halves).
  */
 #ifndef PARALLEL_STEP_OVERLAP_H
 #define PARALLEL_STEP_OVERLAP_H
@@ -40,7 +41,8 @@
 enum { MAX_CHUNKS = 8, MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256, OVERLAP_TEXT = 32 };
 
 typedef struct Overlap {
-    bool bulk, ring, fused, halves;
+    bool bulk; // always with ring, halves or chunks
+    bool ring, fused, halves;
     int chunks; // 2 to MAX_CHUNKS; 0: matmuls are whole
 } Overlap;
 

@@ -1,6 +1,6 @@
 /* program -- a training step as data: a list of operations on typed tensors.
  *
- *   forward   h1   [T/d.z.x, C]      = norm             x, ln1.weight, ln1.bias
+ *   forward   h1   [T/d.z.x, C]      = norm             x, ln1.mean_rstd, ln1.weight, ln1.bias
  *             h1   [T/d.z, C]        = all_gather x     h1
  *             qkv  [T/d.z, N/x]      = matmul           h1, qkv.weight
  *   backward  dh1  [T/d.z, C] +x     = matmul_bt        dqkv, qkv.weight
@@ -10,8 +10,8 @@
  * vocabulary, H heads, S positions. 2Y: two numbers of each rank along y (norms). 3V: three numbers
  * of each block of the vocabulary (the loss). G: all gradients of a bucket. --listing prints this
  * legend below a list. Passes compare these names: halves and chunks split T, V has padding of its
- * own, a parameter with dimension S (wpe) is no matrix. The residual stream is called x before the
- * attention of a layer, x2 before its MLP, x3 after it.
+ * own, a parameter with dimension S (wpe) is no matrix. The residual stream is called x behind the
+ * embedding, x2 behind the attention of a layer, x3 behind its MLP.
  *
  * The list is built once, from the forward pass (build.c). All collectives of forward and backward
  * come out of one function, program_redistribute. Backward is derived from forward

@@ -382,8 +382,7 @@ void program_order(Program *p, const OpCost *costs, int window) {
 }
 
 int schedule_window(const Overlap *overlap) {
-    bool beside = overlap->bulk || overlap->chunks || overlap->ring;
-    return overlap->halves ? WINDOW_HALVES : beside ? WINDOW_BULK : WINDOW_NONE;
+    return overlap->halves ? WINDOW_HALVES : overlap->bulk ? WINDOW_BULK : WINDOW_NONE;
 }
 
 /* ---- nominal costs ---- */

@@ -93,8 +93,8 @@ void clocks_wait(Clocks *c, double until);
  * these times, the planner prices by them. time: [operations]; an OP_WAIT's is not set. */
 Spent program_play(const Program *p, const OpCost *costs, OpTime *time);
 
-/* Local, pure. WINDOW_HALVES with halves, WINDOW_BULK with bulk, chunk or ring; else WINDOW_NONE:
- * `fused` alone hides a collective in its matmul and under nothing else. */
+/* Local, pure. WINDOW_HALVES with halves, else WINDOW_BULK with bulk, else WINDOW_NONE: `fused`
+ * alone hides a collective in its matmul and under nothing else. */
 int schedule_window(const Overlap *overlap);
 /* Local. Orders the list: each collective stands where it starts, its OP_WAIT where it is waited
  * for.

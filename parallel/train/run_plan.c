@@ -74,11 +74,11 @@ void run_check_halves(const Run *r, int64_t micro) {
                   r->o->overlap, micro, micro > 1 ? "s" : "");
 }
 
-Overlap run_overlap(const Run *r) {
+Overlap run_overlap(const Run *r, int ranks) {
     Overlap flags = {.bulk = true}; // the default, since bulk changes no result
     Err e;
     if (r->plan && r->plan->n_best > 0) return r->plan->best[0].overlap;
-    if (strcmp(r->o->overlap, "auto") == 0) return r->group.size > 1 ? flags : (Overlap){0};
+    if (strcmp(r->o->overlap, "auto") == 0) return ranks > 1 ? flags : (Overlap){0};
     if (!overlap_parse(&flags, r->o->overlap, &e)) die_usage("--%s", e.text);
     flags.fused &= !fusing_obstacle(r);
     return flags;
@@ -103,7 +103,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                .free_micro = !given(r, "micro"),
                .free_recompute = !given(r, "recompute"),
                .free_overlap = strcmp(r->o->overlap, "auto") == 0};
-    if (!s.free_overlap) s.shape.model.overlap = run_overlap(r);
+    if (!s.free_overlap) s.shape.model.overlap = run_overlap(r, ranks);
     if (s.shape.model.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
     s.shape.batch = batch ? batch : r->o->micro * r->seq * ranks; // as with pure data parallelism
@@ -228,7 +228,8 @@ static void measure(Run *r, Plan *p) {
     run_machine(r, &d, &p->machine);
     if (r->device.used) {
         if (r->lead && r->o->calibrate == 1)
-            warn("--calibrate measures processors: GPUs are priced by their data sheets");
+            warn("--calibrate measures processors: GPUs are priced by the rates of a preset of "
+                 "--cluster");
         detect_free(&d);
         return;
     }

@@ -226,7 +226,7 @@ static ReplayWhere replay_where(const Run *r) {
 }
 
 static ModelShape shape_of(const Run *r) {
-    Overlap overlap = run_overlap(r);
+    Overlap overlap = run_overlap(r, layout_ranks(&r->grid.layout));
     if (overlap.halves) run_check_halves(r, r->micro);
     if (r->lead && !r->plan) run_warn_overlap(r, &overlap, &r->grid.layout);
     return (ModelShape){.config = r->config,

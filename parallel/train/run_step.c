@@ -70,8 +70,8 @@ int64_t run_received(const Run *r) {
     CollCount rows[COUNT_ROWS];
     int n = world_counts(r->world, rows, COUNT_ROWS);
     int64_t sum = 0;
-    for (int i = 0; i < n; i++) // votes ("group": has a signal arrived?) are no part of a step
-        if (strcmp(rows[i].what, "group") != 0) sum += rows[i].bytes;
+    for (int i = 0; i < n; i++) // agreements (has a signal arrived?) are no part of a step
+        if (strcmp(rows[i].what, COLL_AGREEMENT) != 0) sum += rows[i].bytes;
     return sum;
 }
 

@@ -13,7 +13,7 @@
 #include "data/output.h"
 
 enum { SETTLED = 2 };     // steps that are not traced: page faults, cold caches
-enum { SPANS = 1 << 17 }; // spans at least, since votes of ranks are in no program
+enum { SPANS = 1 << 17 }; // spans at least, since agreements of ranks are in no program
 
 /* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
  * and the wait of each collective. */
@@ -106,7 +106,7 @@ static void put_events(Run *r, Out *out) {
                                                    .root = i,
                                                    .src = of,
                                                    .dst = of,
-                                                   .what = "group"});
+                                                   .what = COLL_AGREEMENT});
         append(out, of, sizes[i]);
     }
     mem_free(text), mem_free(theirs), mem_free(sizes);
