@@ -12,13 +12,16 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-/* --- a fault: one collective whose result is thrown away -------------------------------------- */
+/* --- a fault: a collective whose result is thrown away, or a wrong kernel --------------------- */
 
 static struct {
     const char *what, *label; // of the collective; NULL: none
+    float factor;             // its result is multiplied by this; 0: it is thrown away
+    float eps;                // of the norms of rank 1; 0: as on the other ranks
     const char *overlap;      // of the step; NULL: none
     bool second;              // those of the second half alone: every other one
     bool one;                 // of rank 1 alone
+    bool bf16;                // in a run in bf16
     CollBackend backend;      // of the threads, with another wait
 } fault;
 
@@ -37,7 +40,7 @@ static _Thread_local void *lost[COLL_IN_FLIGHT];
 static void faulty_start(Comm *c, uint64_t number, const CollCall *call) {
     CollCall *x = &c->open[number % COLL_IN_FLIGHT].call;
     int64_t n = coll_elements(call) * (call->op == COLL_ALL_GATHER ? comm_size(c) : 1);
-    bool bad = is_fault(c, call) && (!fault.second || calls++ % 2);
+    bool bad = is_fault(c, call) && fault.factor == 0 && (!fault.second || calls++ % 2);
     if (bad && call->op == COLL_ALL_REDUCE && call->src != call->dst)
         memcpy(call->dst, call->src, (size_t)n * (size_t)coll_type_bytes(call->type));
     if (bad)
@@ -49,6 +52,11 @@ static void faulty_start(Comm *c, uint64_t number, const CollCall *call) {
 static void faulty_wait(Comm *c, uint64_t number, const CollCall *call) {
     coll_threads.wait(c, number, call);
     if (!is_fault(c, call)) return;
+    for (int64_t i = 0; fault.factor > 0 && i < coll_elements(call); i++)
+        if (call->type == COLL_F64)
+            ((double *)call->dst)[i] *= (double)fault.factor;
+        else
+            ((float *)call->dst)[i] *= fault.factor;
     mem_free(lost[number % COLL_IN_FLIGHT]);
     lost[number % COLL_IN_FLIGHT] = NULL;
 }
@@ -58,6 +66,15 @@ static void make_faulty(World *w) {
         if (c->size > 1) c->backend = &fault.backend;
 }
 
+static _Thread_local bool other_eps; // on rank 1, which runs no reference
+
+static void faulty_norm_merge(Team *t, const Norm *n, float *mean, float *rstd,
+                              const float *stats) {
+    Norm x = *n;
+    if (other_eps) x.eps = fault.eps;
+    kernels_cpu(NULL)->norm_merge(t, &x, mean, rstd, stats);
+}
+
 /* --- a check on threads ----------------------------------------------------------------------- */
 
 typedef struct Job {
@@ -65,6 +82,7 @@ typedef struct Job {
     int64_t sequences, S, micro, steps;
     Recompute recompute;
     const char *overlap; // NULL: none
+    bool bf16;
     Config config;
     Layout l;
     bool ok[16];
@@ -100,10 +118,14 @@ static int rank_main(World *w, void *ctx) {
                     .B = j->micro ? j->micro : (j->sequences + places - 1) / places,
                     .S = j->S,
                     .recompute = j->recompute,
+                    .bf16 = j->bf16,
                     .training = true,
                     .grid = &grid};
     if (j->overlap) s.overlap = overlap_of(j->overlap);
-    model_plan(&m, &s, kernels_cpu(NULL), team);
+    Kernels k = *kernels_cpu(NULL);
+    other_eps = fault.eps > 0 && world_rank(w) == 1;
+    if (fault.eps > 0) k.norm_merge = faulty_norm_merge;
+    model_plan(&m, &s, &k, team);
     model_allocate(&m);
     CheckJob job = {.steps = j->steps,
                     .sequences = j->sequences,
@@ -119,6 +141,7 @@ static int rank_main(World *w, void *ctx) {
     for (Comm *c = w->all; c; c = c->next)
         if (c->size > 1) c->backend = w->backend;
     model_free(&m);
+    other_eps = false;
     return 0;
 }
 
@@ -142,11 +165,17 @@ static const char *const models[] = {
 
 typedef struct Tally {
     bool halves, every_overlap; // every one: one after the other, with each --recompute
+    bool bf16;
     int model, n, bad;
 } Tally;
 
 static void check_good(const char *spec, Tally *t) {
-    Job j = {.model = models[t->model], .layout = spec, .sequences = 5, .S = 4, .steps = 2};
+    Job j = {.model = models[t->model],
+             .layout = spec,
+             .sequences = 5,
+             .S = 4,
+             .steps = 2,
+             .bf16 = t->bf16};
     if (t->halves) j.overlap = t->model ? "bulk+halves" : "halves";
     if (t->every_overlap) {
         j.overlap = mesh_overlaps[t->n % N_MESH_OVERLAPS];
@@ -188,12 +217,43 @@ TEST(check_passes_overlaps_on_every_layout) {
     check_passes((Tally){.every_overlap = true}, 4);
 }
 
+TEST(check_passes_bf16_on_every_layout) {
+    check_passes((Tally){.bf16 = true}, 4);
+}
+
+/* MiB that are printed for a check on so many ranks of one node. */
+static double printed_memory(const Model *m, int ranks) {
+    char *text = NULL;
+    size_t n = 0;
+    double mib = -1;
+    FILE *f = open_memstream(&text, &n);
+    check_memory(m, ranks, f);
+    fclose(f);
+    sscanf(text, "check MiB reference %lf", &mib);
+    free(text);
+    return mib;
+}
+
+/* Every rank gets a copy of the reference's tensor, and has a buffer for a sum. */
+TEST(check_memory_counts_the_buffers_of_every_rank) {
+    Model m;
+    ModelShape s = {.config = config_of("layers=1,heads=1,channels=64,seq=4,vocab=16384"),
+                    .B = 1,
+                    .S = 4,
+                    .training = true};
+    OWNED(test_team_end) Team *team = team_create(1);
+    model_plan(&m, &s, kernels_cpu(NULL), team);
+    double wte = 16384 * 64 * sizeof(float) / 1048576.0;
+    CHECK_NEAR(printed_memory(&m, 3) - printed_memory(&m, 1), 2 * 2 * wte, 0.2);
+    model_free(&m);
+}
+
 /* --- faults ----------------------------------------------------------------------------------- */
 
 /* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
 static char *verdict(const char *model, const char *layout, const char *what, const char *label) {
     Job j = {.model = model, .layout = layout, .sequences = 5, .S = 4, .steps = 2};
-    j.overlap = fault.overlap;
+    j.overlap = fault.overlap, j.bf16 = fault.bf16;
     if (fault.second) j.micro = 4;
     fault.what = what, fault.label = label;
     fault.backend = coll_threads;
@@ -293,6 +353,26 @@ TEST(check_says_on_how_many_ranks_a_tensor_is_wrong) {
     CHECK(good);
 }
 
+/* A result that is 1 % too large, and the wrong epsilon in the norms of one rank. */
+TEST(check_names_small_mistakes) {
+    static const Fault faults[] = {
+        {"x2", "y of attn_out", "x", "o of layer 0 (all_reduce over x): ", "all_reduce", false},
+        {"x2", "dx of up", "x", "dh2 of layer 1 (all_reduce over x): ", "all_reduce", false},
+        {"d2", "gradients of vectors", "d", "gradient of lnf.bias: ", "all_reduce", false},
+        {"d2", "sum of losses", "d", "loss: ", "all_reduce", false},
+        {"x2", "gradient norm", "all", "gradient norm: ", "all_reduce", false},
+    };
+    fault.factor = 1.01f;
+    bool good = all_named(faults, sizeof faults / sizeof *faults);
+    fault.factor = 0;
+    CHECK(good);
+    fault.eps = 1e-3f; // of the others: 1e-5
+    OWNED(test_mem_end) char *said = verdict(models[0], "y2", NULL, NULL);
+    fault.eps = 0;
+    CHECK(said && strstr(said, "BAD in step 1: h1 of layer 0 (norm x, ln1.mean_rstd, ln1.weight, "
+                               "ln1.bias) (on 1 of 2 ranks): all that it is made of agrees"));
+}
+
 TEST(check_names_sums_that_are_missing_under_others) {
     static const Fault faults[] = {
         {"x2", "dx of qkv", "x", "dh1 of layer 1 (all_reduce over x): ", "all_reduce", true},
@@ -328,4 +408,8 @@ TEST(check_names_statistics_and_gathers_that_are_missing) {
          false},
     };
     CHECK(all_named(faults, sizeof faults / sizeof *faults));
+    fault.bf16 = true;
+    bool good = all_named(faults, sizeof faults / sizeof *faults);
+    fault.bf16 = false;
+    CHECK(good);
 }

@@ -1,17 +1,17 @@
 /* check -- trains the same steps on the mesh and on one rank, compares the results, and names the
  * first tensor that differs (--check-tp).
  *
- * Beside its shard of the mesh's model rank 0 holds two whole models. The first is the reference.
- * The second trains the same steps with smaller micro-batches and another instruction set, so it
- * adds the same numbers in another order. Ten times the distance of the second model from the
- * reference, and never less than a few units in the last place, is accepted as rounding of the
- * mesh. Each step compares
+ * Beside its shard of the mesh's model rank 0 holds the whole model, the reference. Each step
+ * compares
  *
  *     the tensors of the first micro-batch, in the order of the list (StepHook of run.h)
- *     loss, gradient norm, every gradient, every parameter after the update
+ *     loss, every gradient
+ *     gradient norm and every parameter after the update, from the reference's gradients
  *
- * on every rank, replicas and both half batches included. Then the mesh continues with the
- * reference's parameters, so that the rounding of one step does not add to the next.
+ * on every rank, replicas and both half batches included. The difference of a tensor is the RMS of
+ * its differences on a rank, relative to the RMS of the whole tensor. Accepted is a constant of
+ * each dtype (check.c), as in torch.testing.assert_close. After the comparison of a gradient the
+ * mesh continues with the reference's, so that rounding does not add up over steps.
  *
  * A tensor of the mesh is compared with a tensor of the reference if both are the same value of the
  * model (StepTensor.value) and no sum is pending: collectives, chunks and halves move a value
@@ -44,7 +44,7 @@ typedef struct CheckJob {
                   // computes alone
 } CheckJob;
 
-/* Local. m is planned. Prints the memory that rank 0 needs beside m. Dies with status 1 if this
+/* Local. m is planned. Prints the memory that a check needs beside m. Dies with status 1 if this
  * memory and the models of `ranks` ranks do not fit on this node. */
 void check_memory(const Model *m, int ranks, FILE *f);
 /* Collective over the mesh. m is allocated; check_run loads its parameters. Rank 0 prints the table
