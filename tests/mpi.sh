@@ -589,6 +589,8 @@ launchers() {
     check "a batch script of four tasks runs one process" batch_script
     ends "torchrun" 2 "the launcher started 4 processes, but each of them is alone" \
         env ROLE_WORLD_SIZE=4 ROLE_RANK=0 "$job" sums
+    ends "variables of a launcher that has ended" 2 "without a launcher, unset PMI_SIZE" \
+        env PMI_SIZE=4 PMI_RANK=2 "$job" sums
     ends "a launcher that does not say how many, wrongly asked" 2 \
         "--ranks 2, but the launcher started 3" \
         mpi 3 env -u OMPI_COMM_WORLD_SIZE "$job" sums 2

@@ -137,26 +137,25 @@ void ranks_mpi_version(char *text, size_t n) {
     snprintf(text, n, "%s", library);
 }
 
-_Noreturn static void die_of_launcher(int rank, const char *why) {
-    if (rank > 0) die_end(2); // only the first process reports: srun lets each end by itself
+_Noreturn static void die_of_launcher(const char *why) {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
     ranks_mpi_version(library, sizeof library);
     die_usage("the launcher started %d processes, but %s: this program is built with %s; start it "
-              "with that "
-              "MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2",
-              ranks_launched(), why, library);
+              "with that MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2; without a launcher, "
+              "unset %s",
+              ranks_launched(), why, library, ranks_launcher_variable());
 }
 
 /* Without --mpi, srun starts processes that MPI cannot join. Some MPIs then treat each process as a
  * job of its own. Open MPI ends each process with a page of text; that page is suppressed, and a
  * child that sees this process end prints one line instead. */
-static void init_under_srun(int rank, int *provided) {
+static void init_under_srun(int *provided) {
     int ends[2], all = dup(STDERR_FILENO), none = open("/dev/null", O_WRONLY | O_CLOEXEC);
     pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
     if (child == 0) {
         char c;
         close(ends[1]);
-        if (read(ends[0], &c, 1) <= 0) die_of_launcher(rank, "MPI cannot start in them");
+        if (read(ends[0], &c, 1) <= 0) die_of_launcher("MPI cannot start in them");
     }
     dup2(none, STDERR_FILENO);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, provided);
@@ -196,7 +195,6 @@ static void set_tcp(void) {
 void mpi_job_begin(int *rank, int *size, double limit) {
     char node[HOST_NAME_MAX + 1] = "unknown";
     int provided;
-    int first = *rank; // number by the launcher; MPI may count each process as rank 0
     set_tcp();
     sigset_t s = term_set();
     prctl(PR_SET_TIMERSLACK, 1000L);      // nanoseconds; by default the shortest sleep takes 55 us
@@ -205,13 +203,12 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     die_set_rank(*rank, node);
     mpi_job_watch("MPI has not started", limit);
     if (getenv("SLURM_STEP_NUM_TASKS") && !getenv("PMIX_RANK") && !getenv("OMPI_COMM_WORLD_SIZE"))
-        init_under_srun(*rank, &provided);
+        init_under_srun(&provided);
     else
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
-    if (ranks_launched() > 0 && *size != ranks_launched())
-        die_of_launcher(first, "each of them is alone");
+    if (ranks_launched() > 0 && *size != ranks_launched()) die_of_launcher("each of them is alone");
     // errors are returned. MPICH uses the handlers of these two communicators for errors that
     // belong to no other
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -17,24 +17,37 @@
  * refused because its processes do not find each other through MPI. The two of srun exist only
  * within a job step, which only srun makes. In a batch script or an interactive allocation of many
  * tasks SLURM_NTASKS is set, but there is one process. */
-static const struct {
+typedef struct Launcher {
     const char *size, *rank;
-} launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                 {"PMI_SIZE", "PMI_RANK"},
-                 {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
-                 {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
-                 {"ROLE_WORLD_SIZE", "ROLE_RANK"}};
+} Launcher;
+static const Launcher launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                     {"PMI_SIZE", "PMI_RANK"},
+                                     {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+                                     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+                                     {"ROLE_WORLD_SIZE", "ROLE_RANK"}};
 
 enum { UNSAID = -1 }; // the launcher does not say the number of ranks; MPI knows it
+
+/* The launcher that says the number of ranks; NULL: none. */
+static const Launcher *launcher(void) {
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+        const char *size = getenv(launchers[i].size);
+        if (size && getenv(launchers[i].rank) && atoi(size) >= 1) return &launchers[i];
+    }
+    return NULL;
+}
+
+const char *ranks_launcher_variable(void) {
+    return launcher() ? launcher()->size : "PMIX_RANK";
+}
 
 /* Returns the number of ranks of the launcher, UNSAID, or 0 without a launcher; *rank of this
  * process. */
 static int launched_as(int *rank) {
-    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
-        const char *size = getenv(launchers[i].size), *text = getenv(launchers[i].rank);
-        if (!size || !text || atoi(size) < 1) continue;
-        *rank = atoi(text);
-        return atoi(size);
+    const Launcher *l = launcher();
+    if (l) {
+        *rank = atoi(getenv(l->rank));
+        return atoi(getenv(l->size));
     }
     const char *pmix = getenv("PMIX_RANK");
     *rank = pmix ? atoi(pmix) : 0;
@@ -105,9 +118,9 @@ static int run_threads(int n, RankMain *rank_main, void *ctx) {
 
 static void check_wanted(int n, int launched) {
     if (n > 0 && n != launched)
-        die_usage("--ranks %d, but the launcher started %d: omit --ranks, or start "
-                  "without a launcher",
-                  n, launched);
+        die_usage("--ranks %d, but the launcher started %d: omit --ranks; without a launcher, "
+                  "unset %s",
+                  n, launched, ranks_launcher_variable());
 }
 
 int ranks_run(int n, RankMain *rank_main, void *ctx) {

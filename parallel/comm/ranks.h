@@ -24,6 +24,8 @@ bool ranks_under_launcher(void);
 /* Local. Number of ranks according to the launcher; 0: no launcher, or the launcher does not
  * say. */
 int ranks_launched(void);
+/* Local. Name of the environment variable that says that a launcher started this process. */
+const char *ranks_launcher_variable(void);
 /* Local. Writes the MPI library that this program was built with: "Open MPI v4.1.4", or
  * "none...". */
 void ranks_mpi_version(char *text, size_t n);
