@@ -174,11 +174,14 @@ bool run_train_on(Run *r) {
 
 static void train(Run *r) {
     if (r->state.step >= r->o->steps) {
-        run_note(r, "step %" PRId64 " of --steps %" PRId64 " is done already", r->state.step,
-                 r->o->steps);
-        if (*r->o->save && r->saved_step != r->state.step) run_save(r);
+        run_note(r,
+                 "step %" PRId64 " of --steps %" PRId64
+                 " is done: none is left; a larger --steps trains on",
+                 r->state.step, r->o->steps);
+        after_step(r);
+        return;
     }
-    if (r->state.step < r->o->steps) run_predict(r), run_warm_up(r);
+    run_predict(r), run_warm_up(r);
     if (r->lead) run_remark(r);
     if (r->plan && !r->o->profile) run_refine(r);
     run_trace_prepare(r);

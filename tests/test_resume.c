@@ -109,6 +109,18 @@ TEST(resume_is_bit_identical_with_averaged_parameters) {
     resume_outer("--ranks 3 --layout dp --fragments 2");
 }
 
+/* A signal may have cut the last evaluation short: the resumed run makes it. */
+TEST(resume_after_the_last_step_evaluates_and_says_so) {
+    const char *dir = shell_directory(4000);
+    CHECK(shell(dir, GPT2, "$RUN --val train.bin --steps 4 --save run") == 0);
+    const char *val = strstr(said, "step 4: val loss ");
+    CHECK(val);
+    char *first = test_path("%.25s", val);
+    CHECK(shell(dir, GPT2, "$RUN --val train.bin --steps 4 --save run --resume --profile") == 0);
+    CHECK(strstr(said, "step 4 of --steps 4 is done: none is left; a larger --steps trains on\n"));
+    CHECK(strstr(said, first) && !strstr(said, "loss |") && !strstr(said, "saved"));
+}
+
 TEST(resume_after_a_signal_loses_no_step) {
     static const char *const signals[] = {"TERM", "INT"};
     for (int i = 0; i < 2; i++) {

@@ -66,7 +66,6 @@ static void remark_rate(const Run *r) {
 }
 
 void run_remark(const Run *r) {
-    if (r->state.step >= r->o->steps) return;
     remark_vocabulary(r);
     remark_rate(r);
     remark_time(r);
