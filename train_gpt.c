@@ -194,6 +194,7 @@ static int run_as_asked(Run *r) {
     bool only_sample = run_only_samples(r->o, r->options);
     begun = true;
     if (!only_sample && r->lead) run_print_header(r);
+    if (r->lead && *r->digest) printf("weights  hash %s\n", r->digest);
     if (r->o->check_tp) return run_check_tp(r) ? 0 : 1;
     if (r->lead) run_open_records(r);
     if (*r->o->train) {

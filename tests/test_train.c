@@ -84,6 +84,16 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
     }
 }
 
+TEST(train_counts_without_training_print_the_hash_beside_a_sample) {
+    const char *dir = test_tmpdir();
+    CHECK(write_tokens(dir));
+    SHELL(0, "\nweights  hash ",
+          "$BUILD/train_gpt --train train.bin --tokenizer bytes --model "
+          "layers=1,heads=1,channels=8,seq=8 --steps 0 --threads 1 --save run --count");
+    char *hash = test_path("%.31s", strstr(said, "weights  hash "));
+    SHELL(0, hash, "$BUILD/train_gpt --init run --count --prompt '' --sample-tokens 2 --threads 1");
+}
+
 /* The last "name":number of a file of records. */
 static double recorded(const char *dir, const char *file, const char *name) {
     OWNED(test_mem_end) char *text = test_read(test_path("%s/%s", dir, file), NULL);

@@ -390,7 +390,6 @@ void run_print_header(const Run *r) {
                r->o->fragments > 1 ? ", a fragment at a time" : "", r->o->outer_lr,
                r->o->outer_momentum);
     if (r->plan) run_print_plan(r);
-    if (*r->digest) printf("weights  hash %s\n", r->digest);
     memory_print(&r->m, stdout);
     fflush(stdout);
 }
