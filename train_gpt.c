@@ -63,12 +63,13 @@ static void on_signal(int sig) {
     signal(sig, SIG_DFL);
 }
 
-/* A signal that the caller has set to be ignored stays ignored: by nohup, and by shells that
- * outlive their terminal. */
+/* SIGUSR1 and SIGUSR2 are what a batch system is asked to send before the time is over (sbatch
+ * --signal). A signal that the caller has set to be ignored stays ignored: by nohup, and by shells
+ * that outlive their terminal. */
 static void catch_signals(void) {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     watched = isatty(STDERR_FILENO) && !ranks_under_launcher();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 5; i++)
         if (signal(ends[i], on_signal) == SIG_IGN) signal(ends[i], SIG_IGN);
     signal(SIGPIPE, SIG_IGN); // a write to a pipe without a reader fails, and ends nothing
 }

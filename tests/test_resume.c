@@ -122,8 +122,8 @@ TEST(resume_after_the_last_step_evaluates_and_says_so) {
 }
 
 TEST(resume_after_a_signal_loses_no_step) {
-    static const char *const signals[] = {"TERM", "INT"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const signals[] = {"TERM", "INT", "USR1"};
+    for (int i = 0; i < 3; i++) {
         const char *dir = shell_directory(4000);
         // INT is ignored by a background process of a shell without job control: exec through env
         // resets it
@@ -135,6 +135,7 @@ TEST(resume_after_a_signal_loses_no_step) {
                     "-%s $P; "
                     "wait $P",
                     signals[i]) > 0);
+        CHECK(strstr(said, "; --resume continues\n"));
         long long step = newest(dir, "stopped");
         CHECK(step >= 7);
         CHECK(shell(dir, GPT2, "$RUN --steps %lld --save stopped --resume", step + 5) == 0);
