@@ -117,7 +117,7 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
         {1, "--model layers=300,heads=1,channels=65536,vocab=100", "only a smaller model"},
         {1, "--memory --model layers=300,heads=1,channels=65536,vocab=100", "only a smaller model"},
         {1, "--ranks 4 --layout x4 --model layers=300,heads=1,channels=65536,vocab=100",
-         "only a smaller model"},
+         "only a smaller model, a shorter --seq or more ranks: even --micro 1"},
         {1, "--ranks 4 --model layers=300,heads=1,channels=65536,vocab=100", "no layout"},
         {2, "--micro 100000000 --model layers=2,heads=4,channels=256,vocab=100", "at most"},
         {1, "--model layers=300,heads=4,channels=64,seq=65536,vocab=100", "what would"},

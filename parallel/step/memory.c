@@ -143,7 +143,7 @@ void memory_require(const Model *m, int ranks, const Group *g, FILE *f) {
     }
     if (!found)
         fprintf(f,
-                "  only a smaller model or a shorter --seq: even --micro %" PRId64
+                "  only a smaller model, a shorter --seq or more ranks: even --micro %" PRId64
                 " --recompute full does not fit\n",
                 least);
     fflush(f);
