@@ -177,11 +177,16 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     CHECK(!strstr(said, "measur"));
     CHECK(train(dir, "--plan --calibrate again") == 0);
     CHECK(strstr(said, "measured them in "));
+    CHECK(train(dir, "--plan --ranks 1") == 0);
     SHELL(0, "",
           "sed -i 's/\"per_row\": [0-9.e-]*/\"per_row\": 0.01/' "
           "cache/train_gpt/calibration-*");
     CHECK(train(dir, "--steps 6 --refine 0") == 0);
     CHECK(strstr(said, " were predicted (-") && strstr(said, "--calibrate again")); // too slow
+    CHECK(strstr(said, ", --refine 8 tries more of them\n"));
+    CHECK(train(dir, "--steps 6 --layout d2") == 0);
+    CHECK(strstr(said, " may be faster; --plan --calibrate again measures anew\n"));
+    CHECK(train(dir, "--steps 6 --ranks 1") == 0 && !strstr(said, " were predicted ("));
 }
 
 TEST(ledger_gets_a_line_from_every_run_that_trains) {

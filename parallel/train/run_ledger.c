@@ -12,6 +12,7 @@
 #include "data/stamp.h"
 #include "parallel/plan/count.h"
 #include "parallel/plan/ledger_file.h"
+#include "parallel/plan/refine.h"
 
 static const double doubtful = 0.4; // relative error above which a prediction is reported as wrong
 enum {
@@ -26,6 +27,17 @@ static int64_t measured_steps(const Measured *m) {
     return n < 0 ? 0 : n < KEPT ? n : KEPT;
 }
 
+/* What to do where a prediction is far off. GPUs are not calibrated, and --refine is of --layout
+ * auto. */
+static const char *advice(const Run *r) {
+    bool cpu = !r->device.used;
+    if (r->plan && r->o->refine < REFINE_MAX)
+        return cpu ? "--calibrate again measures anew, --refine 8 tries more of them"
+                   : "--refine 8 tries more of them";
+    if (!cpu) return "--plan prices them";
+    return r->plan ? "--calibrate again measures anew" : "--plan --calibrate again measures anew";
+}
+
 /* Warns once if the first measured steps are far from the prediction: other layouts may be faster
  * than the chosen one. */
 static void compare_first_steps(const Run *r) {
@@ -34,13 +46,12 @@ static void compare_first_steps(const Run *r) {
     memcpy(first, m->ms, sizeof first);
     double ms = median_of(first, (int)measured_steps(m));
     double error = ledger_error(r->predicted_ms, ms);
-    if (m->n != FIRST + COMPARED || !(fabs(error) > doubtful)) return;
+    if (m->n != FIRST + COMPARED || r->group.size == 1 || !(fabs(error) > doubtful)) return;
     run_note(
         r,
         "plan     steps take %.2f ms, %.2f were predicted (%+.0f %%): other layouts may be faster; "
-        "%s--refine 8 tries more of them",
-        ms, r->predicted_ms, 100 * error,
-        r->device.used ? "" : "--calibrate again measures anew, ");
+        "%s",
+        ms, r->predicted_ms, 100 * error, advice(r));
 }
 
 void run_note_step(Run *r, const StepRecord *s) {
