@@ -273,6 +273,10 @@ says_early "--min-lr 0.01 is more than --lr 0.001: the rate rises" \
     --model $model --steps 100000000 --lr 1e-3 --min-lr 1e-2
 says_early "--warmup 2000000000 is more than --steps 1000000000" \
     --model $model --steps 1000000000 --warmup 2000000000
+says_early "--save-every 10 saves nothing without --save DIR" \
+    --model $model --steps 100000000 --save-every 10
+says_early "--eval-every 10 evaluates nothing without --val GLOB or --hellaswag FILE" \
+    --model $model --steps 100000000 --eval-every 10
 works "a vocabulary that is the tokenizer's" train_gpt --train good.bin --micro 1 \
     --tokenizer bytes --memory
 works "the weights of 257 tokens, not of 50257" \
@@ -285,6 +289,8 @@ refuses 2 "bytes has 257 tokens, the model's vocabulary 64" "${train[@]}" --toke
 refuses 2 "--seq 32 is more than the model's 16 positions" "${train[@]}" --seq 32
 refuses 1 "--resume" "${train[@]}" --save ckpt
 refuses 2 "--save" "${train[@]}" --resume
+refuses_early 2 "ckpt/step_00000004 is a checkpoint: name the folder that holds it" "${train[@]}" \
+    --save ckpt/step_00000004 --resume
 refuses 1 "nowhere/log" "${train[@]}" --json nowhere/log.jsonl
 refuses_early 1 "good.bin" "${train[@]}" --save good.bin
 refuses_early 1 "good.bin" "${train[@]}" --export-hf good.bin

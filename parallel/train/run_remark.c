@@ -1,6 +1,6 @@
 /* Remarks before the first step about what the user may not have intended: hours of training, a
- * vocabulary that the data hardly use, a learning rate that rises or is never reached. One line
- * each; the run continues.
+ * vocabulary that the data hardly use, a learning rate that rises or is never reached, saves and
+ * evaluations without their files. One line each; the run continues.
  */
 #include "parallel/train/train.h"
 
@@ -65,7 +65,22 @@ static void remark_rate(const Run *r) {
                  o->warmup, o->steps);
 }
 
+/* An option that another one would have to give an object. */
+static void remark_alone(const Run *r) {
+    const Options *o = r->o;
+    if (o->save_every && !*o->save && opt_given(opt_find(r->options, "save-every")))
+        run_note(r, "note     --save-every %" PRId64 " saves nothing without --save DIR",
+                 o->save_every);
+    if (o->eval_every && !*o->val && !*o->hellaswag &&
+        opt_given(opt_find(r->options, "eval-every")))
+        run_note(r,
+                 "note     --eval-every %" PRId64
+                 " evaluates nothing without --val GLOB or --hellaswag FILE",
+                 o->eval_every);
+}
+
 void run_remark(const Run *r) {
+    remark_alone(r);
     remark_vocabulary(r);
     remark_rate(r);
     remark_time(r);

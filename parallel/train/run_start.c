@@ -273,6 +273,10 @@ static char *find_checkpoint(Run *r) {
         if (r->o->resume) die_usage("--resume needs --save DIR");
         return NULL;
     }
+    if (file_in(r->o->save, "checkpoint.json"))
+        die_usage("--save %s is a checkpoint: name the folder that holds it; --resume takes the "
+                  "newest one there",
+                  r->o->save);
     int64_t step;
     char *path = checkpoint_latest(r->o->save, &step, &r->group);
     if (path && !r->o->resume)
