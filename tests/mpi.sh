@@ -539,6 +539,8 @@ layouts() {
 starts() {
     ends "a shard that is not there" 1 "nowhere.bin" mpi 4 "$programs/train_gpt" \
         --train nowhere.bin --model layers=1,heads=2,channels=8 --layout d4
+    ends "a shard that one rank lacks" 1 "rank 1 on $(hostname): cannot open shard.bin" \
+        mpi_where 2 "== 1" "cd /" "${train[@]}" --layout d2
     ends "weights that are not there" 1 "nowhere" mpi 4 "${train[@]}" --init nowhere --layout d4
     unlike_starts
     export EMU_DEVICES=2

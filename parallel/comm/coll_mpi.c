@@ -13,6 +13,7 @@
  * takes, then sleeps between polls, within the World's limit.
  */
 #include <sched.h>
+#include <signal.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -47,11 +48,15 @@ static const char *describe(const Flight *f, char what[COLL_TEXT]) {
     return coll_describe(f->home->group, f->call == &flight_barrier ? NULL : f->call, what);
 }
 
-/* A launcher has sent SIGTERM because a rank is gone. A rank that died has printed the reason; a
- * rank that was stopped is the one that others name as missing. */
+/* A launcher has sent SIGTERM because a rank is gone. A rank that died has printed the reason: this
+ * one ends without a word. A rank that was stopped is the one that others name as missing. */
 static void terminated(const Flight *f, double waited) {
     char text[256], what[COLL_TEXT];
-    if (coll_now() - job.revived > 5 && !mpi_job_is_dying())
+    if (mpi_job_is_dying()) {
+        die_set_hook(NULL); // the rank that died ends the others, too
+        die_end(128 + SIGTERM);
+    }
+    if (coll_now() - job.revived > 5)
         coll_say_waiting(f->home->group, describe(f, what), waited,
                          flight_missing(f, text, sizeof text));
     mpi_job_deliver();
