@@ -283,11 +283,11 @@ failed_save() {
     [ -d save/step_00000008 ] || why="the checkpoint before cannot be continued"
 }
 
-# A signal to the launcher reaches all ranks, which save and end. --init with a folder of
-# checkpoints takes the newest. After the signal mpirun reads no output: if rank 0 printed more than
-# the 4 KiB of a terminal's buffer, it would wait for ever.
+# signalled SIGNAL: a signal to the launcher reaches all ranks, which save and end. --init with a
+# folder of checkpoints takes the newest. After SIGTERM mpirun reads no output: if rank 0 printed
+# more than the 4 KiB of a terminal's buffer, it would wait for ever.
 signalled() {
-    local job_pid
+    local signal=$1 job_pid
     rm -rf save
     : >out
     # By default Open MPI kills ranks one second after SIGTERM, on a busy machine too soon for a
@@ -296,7 +296,7 @@ signalled() {
         --save save --layout x2.y2 >>out 2>err &
     job_pid=$!
     comes has_lines 5 '^step' out
-    kill -TERM "$(launcher $job_pid)"
+    kill -"$signal" "$(launcher $job_pid)"
     wait $job_pid && why="status 0"
     ls save/step_* >/dev/null 2>&1 || { why="nothing was saved"; return; }
     mpi 4 "$programs/train_gpt" --init save --val shard.bin --layout d4 --micro 2 --threads 1 \
@@ -553,7 +553,8 @@ saves() {
     check "a save fails on one rank" failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" \
         --save save
-    tries 2 "a signal to the launcher" signalled
+    tries 2 "a signal to the launcher" signalled TERM
+    tries 2 "a signal of a batch system" signalled USR1
     tries 2 "a rank of a training run is killed" interrupted KILL
     tries 2 "a rank of a training run is stopped" interrupted STOP
     tries 2 "a rank is stopped, those that wait name it" stopped_is_named
