@@ -343,12 +343,12 @@ static double worst_price(double latency, double rate) {
 }
 
 /* An all_gather of 3 ms, and more on links of 5 ms: a table that ended where a call takes so long
- * knew no bandwidth. On a busy machine sleepers wake late, in one of three measurements. */
+ * knew no bandwidth. On a busy machine sleepers wake late, but not in every measurement. */
 TEST(calibration_knows_latency_and_bandwidth_however_slow_links_are) {
     static const double links[][2] = {{5e-3, 100e6}, {1e-3, 24e6}, {20e-6, 6e6}};
     for (int i = 0; i < 3; i++) {
         double worst = INFINITY;
-        for (int tries = 0; tries < 3 && worst >= 1.5; tries++)
+        for (int tries = 0; tries < 8 && worst >= 1.5; tries++)
             worst = worst_price(links[i][0], links[i][1]);
         CHECK(worst < 1.5);
     }
@@ -357,18 +357,20 @@ TEST(calibration_knows_latency_and_bandwidth_however_slow_links_are) {
 /* Two latencies more above a size: what lies between two points on its sides was in between. */
 TEST(calibration_knows_the_size_above_which_receivers_are_asked_first) {
     int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20};
-    double below, above;
-    Run r = small_run("a slow link");
+    double below = INFINITY, above;
     link_asks = RANKS * (64 << 10);
-    r.list.most = most, r.budget = 2;
-    run_on_link(&r, 5e-3, 100e6, 100e6);
-    CHECK(calibration_send(r.c[0], &all_ranks, COLL_ALL_GATHER, 170 << 10, &below));
-    CHECK(calibration_send(r.c[0], &all_ranks, COLL_ALL_GATHER, 240 << 10, &above));
-    // sleepers wake late on a busy machine, and never early
-    CHECK(below < on_link(170 << 10) + 4e-3 && below > 0.9 * on_link(170 << 10));
-    CHECK(above > 0.9 * on_link(240 << 10));
+    // sleepers never wake early; on a busy machine they wake late, but not in every measurement
+    for (int tries = 0; tries < 8 && below >= on_link(170 << 10) + 4e-3; tries++) {
+        Run r = small_run("a slow link");
+        r.list.most = most, r.budget = 2;
+        run_on_link(&r, 5e-3, 100e6, 100e6);
+        CHECK(calibration_send(r.c[0], &all_ranks, COLL_ALL_GATHER, 170 << 10, &below));
+        CHECK(calibration_send(r.c[0], &all_ranks, COLL_ALL_GATHER, 240 << 10, &above));
+        CHECK(below > 0.9 * on_link(170 << 10) && above > 0.9 * on_link(240 << 10));
+        run_free(&r);
+    }
+    CHECK(below < on_link(170 << 10) + 4e-3);
     link_asks = 0;
-    run_free(&r);
 }
 
 /* ---- kernels beside collectives: of 8 ms of a collective some pass beside kernels of 3 ms */
