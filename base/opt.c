@@ -362,13 +362,15 @@ int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage) 
     for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++)
         if (o->type != OPT_GROUP && !opt_set(o, o->standard, why, sizeof why))
             die("option table: %s", why);
-    for (int i = 1; i < argc; i++) {
+    int i = 1;
+    for (; i < argc && strcmp(argv[i], "--") != 0; i++) {
         answer(table, argv[i], usage);
         if (argv[i][0] == '-' && argv[i][1])
             i = take_option(table, argc, argv, i);
         else
             argv[++n] = argv[i];
     }
+    while (++i < argc) argv[++n] = argv[i]; // files, also where their names begin with a dash
     return n;
 }
 

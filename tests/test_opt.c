@@ -88,6 +88,17 @@ TEST(opt_files_are_what_belongs_to_no_option) {
     CHECK_STR(argv[3], "two");
 }
 
+TEST(opt_two_dashes_end_the_options) {
+    char a[] = "p", b[] = "one", c[] = "--steps", d[] = "5", e[] = "--", f[] = "-x", g[] = "--",
+         h[] = "--help";
+    char *argv[] = {a, b, c, d, e, f, g, h};
+    CHECK(opt_parse_files(table, 8, argv, "") == 4 && steps == 5);
+    CHECK_STR(argv[1], "one");
+    CHECK_STR(argv[2], "-x");
+    CHECK_STR(argv[3], "--");
+    CHECK_STR(argv[4], "--help");
+}
+
 static const OptForeign names_elsewhere[] = {{"max-iters -x training.steps", "steps", NULL},
                                              {"bf16", "schedule linear", "of both"},
                                              {"layers tp", "out xN", "of two"},
@@ -239,7 +250,7 @@ static const struct {
      {"zzzzzz (", "--help"}},
     {{{"-steps", "5"}}, {"\"-steps\" is no option", "begin with --"}},
     {{{"5"}}, {"\"5\" is no option", "--help"}},
-    {{{"--"}}, {"unknown option --", ""}},
+    {{{"--", "-5"}}, {"\"-5\" is no option", ""}}, // of a program that takes no files
     {{{"--steps"}}, {"--steps needs a value: --steps N", ""}},
     {{{"--steps", "0"}}, {"--steps must be between 1 and 1000000000, not 0", ""}},
     {{{"--learning-rate=11"}}, {"--learning-rate must be between 0 and 10, not 11", ""}},
