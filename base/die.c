@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -84,6 +85,24 @@ void die_set_wipe(void (*wipe)(void)) {
     wipe_line = wipe;
 }
 
+/* Prints to text[n]. What does not fit loses its middle: there stand the names of files, which may
+ * be long, and behind them the reason. */
+static void print_shortened(char *text, size_t n, const char *fmt, va_list ap) {
+    enum { MOST = 4 * PATH_MAX };
+    static const char gap[] = " ... ";
+    char whole[MOST];
+    int printed = vsnprintf(whole, MOST, fmt, ap);
+    size_t all = printed < MOST ? (size_t)printed : MOST - 1, head = n / 3,
+           tail = all - (n - head - sizeof gap);
+    if (all >= n) { // not within a character of UTF-8
+        while (head > 0 && (whole[head] & 0xc0) == 0x80) head--;
+        while (tail < all && (whole[tail] & 0xc0) == 0x80) tail++;
+        memcpy(whole + head, gap, sizeof gap - 1);
+        memmove(whole + head + sizeof gap - 1, whole + tail, all - tail + 1);
+    }
+    memcpy(text, whole, strlen(whole) + 1);
+}
+
 /* Prints a message with one write(), so that lines of several ranks never interleave. A text that
  * begins with the name of a rank comes from group_agree: it is that rank's message, and this rank's
  * name is not put in front of it. Control characters, which the name of a file may contain, are
@@ -144,7 +163,7 @@ void die_at(const char *file, int line, const char *func, int status, const char
     va_list ap;
     begin_ending();
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_shortened(text, sizeof text, fmt, ap);
     va_end(ap);
     if (line > 0) snprintf(where, sizeof where, " (%s:%d %s)", file, line, func);
     if (copy_of_command)
@@ -170,7 +189,7 @@ void die_line(const char *fmt, ...) {
     char text[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_shortened(text, sizeof text, fmt, ap);
     va_end(ap);
     put_line("", text, "");
 }
@@ -179,7 +198,7 @@ void warn_at(const char *fmt, ...) {
     char text[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    print_shortened(text, sizeof text, fmt, ap);
     va_end(ap);
     put_line("warning: ", text, "");
 }
@@ -188,14 +207,12 @@ bool err_set(Err *e, const char *fmt, ...) {
     if (e) {
         va_list ap;
         va_start(ap, fmt);
-        vsnprintf(e->text, sizeof e->text, fmt, ap);
+        print_shortened(e->text, sizeof e->text, fmt, ap);
         va_end(ap);
     }
     return false;
 }
 
 bool err_in(Err *e, const char *place) {
-    if (!e) return false;
-    Err why = *e;
-    return err_set(e, "%.250s: %.250s", place, why.text);
+    return err_set(e, "%s: %s", place, e ? e->text : "");
 }

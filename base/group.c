@@ -39,7 +39,7 @@ bool group_agree(const Group *g, bool ok, Err *e) {
     group_all_gather(g, &mine, sizeof mine, all);
     int first = 0;
     while (all[first].ok) first++;
-    if (ok) err(e, "%s%.380s", all[first].name.text, all[first].why);
+    if (ok) err(e, "%s%s", all[first].name.text, all[first].why);
     mem_free(all);
     return false;
 }

@@ -138,8 +138,7 @@ static bool manifest_config(const char *path, const json_t *m, Config *c, Err *e
     const char *text = json_string_value(json_object_get(m, "model"));
     Err why;
     if (!text) return err(e, "%s/%s: the key \"model\" is missing", path, CHECKPOINT_MANIFEST);
-    return config_parse(c, text, &why) ||
-           err(e, "%.200s/%s: %.250s", path, CHECKPOINT_MANIFEST, why.text);
+    return config_parse(c, text, &why) || err(e, "%s/%s: %s", path, CHECKPOINT_MANIFEST, why.text);
 }
 
 bool checkpoint_config(const char *path, Config *c, Err *e) {
@@ -217,8 +216,8 @@ static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e)
     who[n > 0 ? n : 0] = 0;
     who[strcspn(who, "\n")] = 0;
     close(*lock), *lock = -1;
-    return err(e, "%.300s is held by %s, another run: wait for its end, or name another folder",
-               path, *who ? who : "some process");
+    return err(e, "%s is held by %s, another run: wait for its end, or name another folder", path,
+               *who ? who : "some process");
 }
 
 bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {

@@ -323,6 +323,32 @@ TEST(die_cuts_a_long_line_but_ends_it) {
     CHECK(strlen(text) > 500 && strchr(text, '\n') == text + strlen(text) - 1);
 }
 
+static void die_of_a_long_path(void *path) {
+    die_user("cannot open %s: it is a folder; name a file", (char *)path);
+}
+
+static void warn_of_a_long_path(void *path) {
+    warn("cannot open %s: it is a folder; name a file", (char *)path);
+}
+
+/* A path may have 4096 bytes. Its middle is left out, at the borders of characters, and the reason
+ * is there. */
+TEST(die_and_err_keep_the_reason_behind_a_long_path) {
+    char path[4096] = "", text[4096];
+    for (int i = 0; i < 1365; i++) memcpy(path + 3 * i, "\346\226\207", 4);
+    Err e;
+    err(&e, "cannot open %s: it is a folder", path);
+    CHECK(strstr(e.text, "cannot open \346\226\207\346") == e.text &&
+          strstr(e.text, "\207 ... \346") && strstr(e.text, "\207: it is a folder"));
+    err_in(&e, path);
+    CHECK(strstr(e.text, path) != e.text && strstr(e.text, ": it is a folder"));
+    CHECK(!strncmp(e.text, path, 3 * 40));
+    CHECK(test_in_child(die_of_a_long_path, path, text, sizeof text) == 1);
+    CHECK(strstr(text, "cannot open \346") && strstr(text, "\207: it is a folder; name a file\n"));
+    CHECK(test_in_child(warn_of_a_long_path, path, text, sizeof text) == 0);
+    CHECK(strstr(text, "cannot open \346") && strstr(text, "\207: it is a folder; name a file\n"));
+}
+
 TEST(err_fills_the_text_and_yields_false) {
     Err e;
     CHECK(!err(&e, "byte %d", 7));

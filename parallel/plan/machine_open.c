@@ -122,5 +122,5 @@ bool machine_open(Machine *m, const char *file_or_preset, Err *e) {
     Err why;
     bool ok = claim_input_path(file_or_preset, &why) && read_file(m, f, &why);
     fclose(f);
-    return ok || err(e, "%.200s: %.300s", file_or_preset, why.text);
+    return ok || err(e, "%s: %s", file_or_preset, why.text);
 }
