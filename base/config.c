@@ -38,7 +38,7 @@ static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
         {"act", OPT_CHOICE, &c->act, "", 0, 0, "gelu|relu2|swiglu", ""},
         {"bias", OPT_BOOL, &c->bias, "", 0, 0, "", ""},
         {"tied", OPT_BOOL, &c->tied, "", 0, 0, "", ""},
-        {"eps", OPT_FLOAT, &c->norm_eps, "", 0, 1e300, "X", ""},
+        {"eps", OPT_FLOAT, &c->norm_eps, "", 1e-37, 1e37, "X", ""}, // as a float
         {"theta", OPT_FLOAT, &c->rope_theta, "", 1e-300, 1e300, "X", ""},
         {0},
     };
@@ -143,10 +143,12 @@ bool config_check(const Config *c, Err *e) {
     Config copy = *c;
     Opt rows[N_KEYS + 1];
     rows_of(&copy, rows);
-    for (const Opt *o = rows; o->type == OPT_INT && o->name; o++) {
-        int64_t x = *(const int64_t *)o->at;
-        if (x < 1 || x > MAX_DIM)
-            return err(e, "model: %s=%lld: from 1 to %d", o->name, (long long)x, MAX_DIM);
+    for (const Opt *o = rows; o->name; o++) {
+        double x = o->type == OPT_INT     ? (double)*(const int64_t *)o->at
+                   : o->type == OPT_FLOAT ? *(const double *)o->at
+                                          : o->min;
+        if (!(x >= o->min && x <= o->max))
+            return err(e, "model: %s=%.10g: from %.10g to %.10g", o->name, x, o->min, o->max);
     }
     if (c->channels % c->heads)
         return err(e, "model: heads=%lld do not divide channels=%lld", (long long)c->heads,
@@ -157,8 +159,6 @@ bool config_check(const Config *c, Err *e) {
     if (c->pos == POS_ROPE && config_head_size(c) % 2)
         return err(e, "model: pos=rope needs an even head size, channels/heads is %lld",
                    (long long)config_head_size(c));
-    if (!(c->norm_eps >= 0) || !(c->rope_theta > 0))
-        return err(e, "model: eps and theta must be positive");
     if (c->layers > MAX_LAYERS)
         return err(e, "model: layers=%lld: at most %d", (long long)c->layers, MAX_LAYERS);
     if (parameters(c) > MAX_PARAMETERS)

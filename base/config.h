@@ -49,8 +49,8 @@ bool config_parse(Config *c, const char *text, Err *e);
 /* Local. Applies such a text to an existing model: fields that it does not name keep their
  * values. */
 bool config_change(Config *c, const char *text, Err *e);
-/* Local. Checks that heads divide channels, kv_heads divide heads, head size is even for rope,
- * everything positive. */
+/* Local. Checks that numbers are within their bounds, heads divide channels, kv_heads divide heads,
+ * and head size is even for rope. */
 bool config_check(const Config *c, Err *e);
 /* Local, pure. The word of act=WORD, written to buf: "gelu". */
 const char *config_act_name(ActKind act, char buf[16]);

@@ -306,6 +306,7 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         {"{" GPT2_KEYS ",\"n_layer\":\"2\"}", "\"n_layer\" is not a positive"},
         {"{" GPT2_KEYS ",\"n_embd\":9223372036854775806}", "channels="},
         {"{" GPT2_KEYS ",\"layer_norm_epsilon\":\"x\"}", "layer_norm_epsilon"},
+        {"{" GPT2_KEYS ",\"layer_norm_epsilon\":0}", "eps=0"},
         {"{\"model_type\":\"gpt2\"}", "\"n_layer\" is missing"},
         {"{" LLAMA_KEYS ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}",
          "\"rope_type\" is \"llama3\""},
