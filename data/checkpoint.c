@@ -261,6 +261,30 @@ char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
     return path;
 }
 
+/* Is the path a file with a model's ending, or a folder with a model? Readers check the bytes. */
+static bool holds_model(const char *path) {
+    bool named = path_ends(path, ".safetensors") || path_ends(path, ".bin");
+    return (named && io_exists(path)) || io_exists_in(path, "config.json") ||
+           io_exists_in(path, "model.safetensors") ||
+           io_exists_in(path, "model.safetensors.index.json");
+}
+
+static bool check_model(const char *init, Err *e) {
+    if (!*init || holds_model(init)) return true;
+    if (!io_exists(init)) return err(e, "--init %s: there is no such file or folder", init);
+    if (!io_exists_in(init, "."))
+        return err(e, "--init %s is no model: neither FILE.safetensors nor llm.c's FILE.bin", init);
+    return err(e,
+               "--init %s holds no model: no config.json, no model.safetensors, no step_* folder "
+               "of a run; on several nodes, each needs the files",
+               init);
+}
+
+char *checkpoint_find_model(const char *init, const Group *g, Err *e) {
+    bool model = group_agree(g, check_model(init, e), e);
+    return model ? mem_strdup(init) : checkpoint_latest(init, NULL, g);
+}
+
 /* The folder is renamed before its removal: a half removed folder must not look like a
  * checkpoint. */
 static void remove_checkpoint(const char *path, const char *aside) {

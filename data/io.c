@@ -236,6 +236,13 @@ bool io_exists(const char *path) {
     return stat(path, &st) == 0;
 }
 
+bool io_exists_in(const char *folder, const char *name) {
+    char *path = mem_printf("%s/%s", folder, name);
+    bool yes = io_exists(path);
+    mem_free(path);
+    return yes;
+}
+
 static int kept_stdout = -1; // descriptor of the standard output after io_keep_stdout
 
 void io_keep_stdout(void) {

@@ -63,6 +63,7 @@ bool io_sync_dir(const char *path, Err *e);
  * links. */
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
+bool io_exists_in(const char *folder, const char *name);
 
 /* One file, written by all ranks at once:
  *

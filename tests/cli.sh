@@ -238,6 +238,13 @@ works "llm.c's file of a model" convert --init mean --out mean.bin
 works "a folder of that file" convert --init mean.bin --out back
 works "which holds the same" cmp back/model.safetensors mean/model.safetensors
 refuses 1 "back is there already" convert --init mean.bin --out back
+works "the newest checkpoint of a run" convert --init ckpt --out newest
+works "is that model" cmp newest/model.safetensors ckpt/step_00000004/model.safetensors
+works "its logits" logits --init ckpt --tokens 1,2 --out newest.f32
+for tool in "convert --out x.bin" "logits --tokens 1 --out x"; do
+    # shellcheck disable=SC2086
+    refuses 1 "--init nowhere: there is no such file or folder" $tool --init nowhere
+done
 says 3 'tokens, llm.c uint16\|llm.c version 3 (fp32)\|: safetensors' inspect good.bin mean.bin \
     back/model.safetensors
 mkdir empty

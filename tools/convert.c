@@ -1,7 +1,7 @@
 /* convert -- a model from one format to another, values unchanged.
  *
  *     convert --init gpt2_124M.bin --out gpt2/            llm.c to a folder for `transformers`
- *     convert --init run/step_00001000 --out model.bin    a checkpoint to llm.c, fp32 (version 3)
+ *     convert --init run --out model.bin                  a run's newest checkpoint to llm.c, fp32
  *     convert --init gpt2/ --out small/ --dtype bf16      half the bytes, rounded to nearest
  */
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/path.h"
+#include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/llmc.h"
 #include "data/weights.h"
@@ -33,11 +34,12 @@ int main(int argc, char **argv) {
     if (io_exists(out_path)) die_user("%s is there already: choose another name", out_path);
     Config c;
     Err e;
-    if (!weights_config(init_path, &c, &e)) die_user("%s", e.text);
+    char *model = checkpoint_find_model(init_path, &group_alone, &e);
+    if (!model || !weights_config(model, &c, &e)) die_user("%s", e.text);
     TensorTable t = tensors_describe(&c);
     float *values = mem_alloc((size_t)config_parameters(&c) * sizeof *values), *at = values;
     for (int i = 0; i < t.n; at += tensor_size(&t.t[i++])) t.t[i].param = at;
-    if (!weights_load(init_path, &t, &group_alone, &e)) die_user("%s", e.text);
+    if (!weights_load(model, &t, &group_alone, &e)) die_user("%s", e.text);
     bool ok = path_ends(out_path, ".bin")
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
                   : io_make_dirs(out_path, &e) &&
@@ -45,6 +47,7 @@ int main(int argc, char **argv) {
     if (!ok) die_user("%s", e.text);
     printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),
            dtype ? "bf16" : "fp32");
+    mem_free(model);
     mem_free(values);
     tensors_free(&t);
     return 0;

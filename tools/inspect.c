@@ -229,13 +229,6 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     return true;
 }
 
-static bool is_in(const char *folder, const char *name) {
-    char *path = mem_printf("%s/%s", folder, name);
-    bool yes = io_exists(path);
-    mem_free(path);
-    return yes;
-}
-
 /* Calls the reader for the file's first bytes, or for its name. Errors without a file name get
  * it. */
 static bool show(const char *path, Err *e) {
@@ -273,13 +266,13 @@ static bool show_model_folder(const char *path, Err *e) {
     char text[512];
     Config c;
     RunState state;
-    bool checkpoint = is_in(path, "checkpoint.json");
+    bool checkpoint = io_exists_in(path, "checkpoint.json");
     if (!weights_config(path, &c, e)) return false;
     config_print(&c, text, sizeof text);
     printf("%s: %s\n  shape      %s\n  parameters %s\n", path,
            checkpoint ? "checkpoint" : "model in Hugging Face's layout", text,
            commas(config_parameters(&c)));
-    if (is_in(path, "tokenizer.json") || is_in(path, "vocab.json"))
+    if (io_exists_in(path, "tokenizer.json") || io_exists_in(path, "vocab.json"))
         printf("  tokenizer  is here\n");
     if (!checkpoint) return true;
     char *json = checkpoint_state(path, e);
@@ -322,7 +315,7 @@ static bool show_files(const char *path, struct dirent **names, int n, Err *e) {
 static bool show_folder(const char *path, Err *e) {
     int checkpoints = 0;
     struct dirent **names;
-    if (is_in(path, "config.json")) return show_model_folder(path, e);
+    if (io_exists_in(path, "config.json")) return show_model_folder(path, e);
     int n = scandir(path, &names, not_hidden, alphasort);
     if (n < 0) return err(e, "cannot open %s: %s", path, strerror(errno));
     for (int i = 0; i < n; i++) checkpoints += strncmp(names[i]->d_name, "step_", 5) == 0;
@@ -331,7 +324,7 @@ static bool show_folder(const char *path, Err *e) {
     if (newest) {
         printf("%s: %d checkpoint%s; the newest:\n", path, checkpoints, checkpoints > 1 ? "s" : "");
         ok = show_model_folder(newest, e);
-    } else if (is_in(path, "vocab.json") && is_in(path, "merges.txt")) {
+    } else if (io_exists_in(path, "vocab.json") && io_exists_in(path, "merges.txt")) {
         Tokenizer *t = tokenizer_load(path);
         describe_tokenizer(path, t);
         tokenizer_free(t);

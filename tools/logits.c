@@ -11,6 +11,7 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "data/checkpoint.h"
 #include "data/output.h"
 #include "data/weights.h"
 #include "parallel/step/model.h"
@@ -48,19 +49,21 @@ int main(int argc, char **argv) {
         die_usage("--init, --tokens and --out are needed");
     ModelShape shape = {.B = 1};
     Err e;
-    if (!weights_config(init_path, &shape.config, &e)) die_user("%s", e.text);
+    char *path = checkpoint_find_model(init_path, &group_alone, &e);
+    if (!path || !weights_config(path, &shape.config, &e)) die_user("%s", e.text);
     int32_t *ids = read_tokens(&shape.config, &shape.S);
     Team *team = team_create(0);
     Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
-    if (!weights_load(init_path, &m.tensors, &group_alone, &e)) die_user("%s", e.text);
+    if (!weights_load(path, &m.tensors, &group_alone, &e)) die_user("%s", e.text);
     size_t bytes = (size_t)(shape.S * shape.config.vocab) * sizeof(float);
     float *logits = mem_alloc(bytes);
     model_logits(&m, ids, logits);
     replace_whole("", out_path, logits, bytes);
     mem_free(logits);
     mem_free(ids);
+    mem_free(path);
     model_free(&m);
     team_destroy(team);
     return 0;

@@ -60,7 +60,7 @@ static void find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILES + 1])
                                                        "tokenizer.json"};
     int n = 0;
     for (int i = 0; i < TOKENIZER_FILES && *r->vocabulary; i++)
-        if (file_in(r->vocabulary, names[i]))
+        if (io_exists_in(r->vocabulary, names[i]))
             paths[n++] = mem_printf("%s/%s", r->vocabulary, names[i]);
     while (n <= TOKENIZER_FILES) paths[n++] = NULL;
 }

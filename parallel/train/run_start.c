@@ -19,43 +19,6 @@
 #include "parallel/step/memory.h"
 #include "parallel/train/run_agree.h"
 
-bool file_in(const char *dir, const char *name) {
-    char *path = mem_printf("%s/%s", dir, name);
-    bool yes = io_exists(path);
-    mem_free(path);
-    return yes;
-}
-
-/* Is the path a file with a model's ending, or a folder with a model? Readers check the bytes. */
-static bool holds_model(const char *path) {
-    bool named = path_ends(path, ".safetensors") || path_ends(path, ".bin");
-    return (named && io_exists(path)) || file_in(path, "config.json") ||
-           file_in(path, "model.safetensors") || file_in(path, "model.safetensors.index.json");
-}
-
-/* False: e says what is missing. */
-static bool find_model(const char *init, Err *e) {
-    if (holds_model(init)) return true;
-    if (!io_exists(init)) return err(e, "--init %s: there is no such file or folder", init);
-    if (!file_in(init, "."))
-        return err(e, "--init %s is no model: neither FILE.safetensors nor llm.c's FILE.bin", init);
-    return err(e,
-               "--init %s holds no model: no config.json, no model.safetensors, no step_* folder "
-               "of a run; on several nodes, each needs the files",
-               init);
-}
-
-/* Sets r->init. If --init is a folder of --save, r->init is the newest checkpoint that rank 0 finds
- * in it. */
-static void find_init(Run *r) {
-    Err e;
-    const char *init = r->o->init;
-    bool model = group_agree(&r->group, !*init || find_model(init, &e), &e);
-    char *newest = model ? NULL : checkpoint_latest(init, NULL, &r->group);
-    if (!model && !newest) die_user("%s", e.text);
-    r->init = newest ? newest : mem_strdup(init);
-}
-
 /* The first rank of a process loads the tokenizer for all ranks of the process. */
 static const Tokenizer *load_tokenizer(const char *path) {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
@@ -67,7 +30,7 @@ static const Tokenizer *load_tokenizer(const char *path) {
 }
 
 static bool holds_tokenizer(const char *folder) {
-    return file_in(folder, "vocab.json") || file_in(folder, "tokenizer.json");
+    return io_exists_in(folder, "vocab.json") || io_exists_in(folder, "tokenizer.json");
 }
 
 /* Loads the tokenizer of --tokenizer, else of the checkpoint to resume from, else of the folder of
@@ -273,7 +236,7 @@ static char *find_checkpoint(Run *r) {
         if (r->o->resume) die_usage("--resume needs --save DIR");
         return NULL;
     }
-    if (file_in(r->o->save, "checkpoint.json"))
+    if (io_exists_in(r->o->save, "checkpoint.json"))
         die_usage("--save %s is a checkpoint: name the folder that holds it; --resume takes the "
                   "newest one there",
                   r->o->save);
@@ -430,7 +393,8 @@ static void digest_weights(Run *r) {
 
 bool run_prepare(Run *r) {
     Err e;
-    find_init(r);
+    r->init = checkpoint_find_model(r->o->init, &r->group, &e);
+    if (!r->init) die_user("%s", e.text);
     char *checkpoint = find_checkpoint(r);
     run_agree_on_inputs(r, checkpoint);
     if (checkpoint) read_state(r, checkpoint);

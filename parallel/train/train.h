@@ -112,8 +112,6 @@ void run_print_listing(const Run *r);
 /* Local, rank 0. Prints the header of the run; opens the records and writes theirs. */
 void run_print_header(const Run *r);
 void run_open_records(Run *r);
-/* Local. Does the folder contain this file? */
-bool file_in(const char *dir, const char *name);
 /* Local, before ranks start. Ends the program (usage) for contradictory options, and for outputs
  * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
  * whole outer steps. */
