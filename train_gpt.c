@@ -254,7 +254,8 @@ int main(int argc, char **argv) {
     opt_parse(options, argc, argv, usage);
     if (o.version) return run_print_version();
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
-    if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0) io_keep_stdout();
+    if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0 || strcmp(o.trace, "-") == 0)
+        io_keep_stdout();
     Run run = {.o = &o, .options = options, .outer = run_check_options(&o, options)};
     library_folders(o.libraries);
     if (*o.explain_matmul) return run_explain_matmul(&o);

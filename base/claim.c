@@ -7,7 +7,7 @@
 #include "base/path.h"
 
 /* One claim: of an existing file, known by device and inode; or, with name != NULL, of a file that
- * does not exist yet, known by the device and inode of its directory and its name. */
+ * does not exist yet, known by the device and inode of a directory and the path from there. */
 typedef struct Claim {
     dev_t device;
     ino_t inode;
@@ -26,19 +26,25 @@ static bool same(const Claim *a, const Claim *b) {
     return a->device == b->device && a->inode == b->inode && names;
 }
 
-/* Fills c with the file that `path` names, or else with its directory and its last component.
- * False: neither exists, or the file is a character device. */
+/* Fills c with the file that `path` names, or else with the innermost of its directories that
+ * exists and the rest of the path. False: the file is a character device, or none exists. */
 static bool identify(const char *path, Claim *c) {
     struct stat st;
     if (stat(path, &st) == 0) {
         *c = (Claim){.device = st.st_dev, .inode = st.st_ino};
         return !S_ISCHR(st.st_mode);
     }
-    char *directory = path_folder(path);
-    bool found = stat(directory, &st) == 0;
-    if (found)
-        *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = mem_strdup(path_name(path))};
-    mem_free(directory);
+    const char *name = path + strlen(path);
+    bool found = false;
+    while (!found && name > path) {
+        do name--;
+        while (name > path && name[-1] != '/');
+        char *directory =
+            name > path ? mem_printf("%.*s", (int)(name - path), path) : mem_strdup(".");
+        found = stat(directory, &st) == 0;
+        mem_free(directory);
+    }
+    if (found) *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = mem_strdup(name)};
     return found;
 }
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/mem.h"
+#include "base/path.h"
 
 static _Thread_local struct { // per thread: ranks may be threads, of which one is to fail
     int calls, fail_at;
@@ -193,16 +194,20 @@ bool io_make_dir(const char *path, Err *e) {
 
 bool io_make_dirs(const char *path, Err *e) {
     struct stat st;
-    if (stat(path, &st) == 0) return S_ISDIR(st.st_mode) || err(e, "%s is not a folder", path);
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--; // without slashes at the end
-    while (n > 0 && path[n - 1] != '/') n--; // without the last name
-    char *up = n ? mem_printf("%.*s", (int)n, path) : mem_strdup(".");
-    bool ok = io_make_dirs(up, e);
-    if (ok && (shall_fail() || (mkdir(path, 0777) && errno != EEXIST)))
-        ok = fail(e, "make the folder", path);
-    ok = ok && io_sync_dir(up, e);
-    mem_free(up);
+    while (n > 1 && path[n - 1] == '/') n--;
+    char *dir = mem_printf("%.*s", (int)n, path), *up = path_folder(dir);
+    bool there = stat(dir, &st) == 0, ok = true;
+    if (strcmp(dir, "-") == 0)
+        ok = err(e, "- is the standard output: name another folder, or ./-");
+    else if (there && !S_ISDIR(st.st_mode))
+        ok = err(e, "%s is not a folder", dir);
+    else if (!there && (ok = io_make_dirs(up, e))) {
+        if (shall_fail() || (mkdir(dir, 0777) && errno != EEXIST))
+            ok = fail(e, "make the folder", dir);
+        ok = ok && io_sync_dir(up, e);
+    }
+    mem_free(dir), mem_free(up);
     return ok;
 }
 
@@ -257,7 +262,10 @@ void io_keep_stdout(void) {
 
 int io_stdout(const char *path) {
     struct stat st, s;
-    if (strcmp(path, "-") == 0 && kept_stdout >= 0) return fcntl(kept_stdout, F_DUPFD_CLOEXEC, 3);
+    if (strcmp(path, "-") == 0) {
+        if (kept_stdout < 0) io_keep_stdout();
+        return fcntl(kept_stdout, F_DUPFD_CLOEXEC, 3);
+    }
     if (stat(path, &st) || !S_ISREG(st.st_mode)) return -1;
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
         if (fstat(fd, &s) == 0 && s.st_dev == st.st_dev && s.st_ino == st.st_ino &&

@@ -85,11 +85,11 @@ bool io_share_checksum(const char *path, uint64_t n_bytes, const Group *g, uint3
 
 /* Local. Prepares the standard output for an output named "-": from here on only that output goes
  * there, and text for people goes to the standard error. Must be called before anything is
- * printed. */
+ * printed; a program that prints nothing before it opens its output need not call it. */
 void io_keep_stdout(void);
-/* Local. A new descriptor (closed by the caller) of the standard output for "-", after
- * io_keep_stdout. For a regular file that is the standard output or error (/dev/stdout while it
- * goes to a file), a descriptor that shares its position: other writers of that file overwrite
+/* Local. A new descriptor (closed by the caller) of the standard output for "-", which is kept for
+ * it (io_keep_stdout). For a regular file that is the standard output or error (/dev/stdout while
+ * it goes to a file), a descriptor that shares its position: other writers of that file overwrite
  * nothing. -1 for other names. */
 int io_stdout(const char *path);
 

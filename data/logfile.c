@@ -66,9 +66,7 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     if (again) set_aside(f->path);
     output_abandon(&out);
     f->fd = open(f->path, open_how(&st) | O_CLOEXEC, 0666);
-    if (f->fd < 0)
-        die_user("cannot write the log %s: %s; name a file in a folder that exists", path,
-                 strerror(errno));
+    if (f->fd < 0) die_user("cannot write the log %s: %s", path, strerror(errno));
     if (again && fchmod(f->fd, st.st_mode & 0777)) warn("%s: %s", f->path, strerror(errno));
     f->fifo = S_ISFIFO(st.st_mode);
     if (!f->regular && !f->fifo) fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_NONBLOCK);

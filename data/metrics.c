@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -191,7 +190,6 @@ static void put_event(LogFile *f, TfRecord r) {
 static void open_events(Metrics *m, const char *dir) {
     if (!dir || !dir[0]) return;
     char host[128];
-    mkdir(dir, 0777); // on failure logfile_open fails, too, and reports the path
     stamp_host(host, sizeof host);
     double now = stamp_clock();
     // the process id keeps two runs of the same second apart

@@ -84,8 +84,10 @@ bool output_open(Output *o, const char *path, bool regular, Err *e) {
     o->path = o->in_place ? mem_strdup(path) : follow_links(path);
     if (!o->path) return err(e, "cannot write %s: %s", path, strerror(ELOOP));
     char *dir = path_folder(o->path);
-    if (!o->in_place) temporary_clean(dir, path_name(o->path), false);
+    bool ok = o->in_place || io_make_dirs(dir, e);
+    if (ok && !o->in_place) temporary_clean(dir, path_name(o->path), false);
     mem_free(dir);
+    if (!ok) return false;
     o->part = o->in_place ? mem_strdup(path) : temporary_name(o->path);
     return true;
 }

@@ -2,7 +2,7 @@
  *
  *     a regular file, or none yet    written beside it as PATH.tmp-HOST-PID, then renamed over it:
  *                                    whole or not at all, with the permissions of the file that it
- *                                    replaces
+ *                                    replaces; its folder is made where it is missing
  *     a symbolic link                the same for the file that the link points to; the link stays
  *     a FIFO, a device, a socket     written in place, front to back, and never replaced
  *     "-", /dev/stdout to a file     the standard output (io_stdout), after its present contents
@@ -40,9 +40,9 @@ typedef struct Output {
     bool in_place;
 } Output;
 
-/* Local. Decides where to write; creates nothing. Removes temporaries of this file that killed
- * processes left behind. regular: the format is not written from front to back, so only a regular
- * file is accepted. */
+/* Local. Decides where to write, and makes the folder; creates no file. Removes temporaries of this
+ * file that killed processes left behind. regular: the format is not written from front to back, so
+ * only a regular file is accepted. */
 bool output_open(Output *o, const char *path, bool regular, Err *e);
 /* Local. output_commit renames the written file to its final path, durably; on failure it removes
  * the file. output_abandon removes the file. Both end o. */

@@ -137,7 +137,7 @@ if grep -q measur out; then fail "a model that fits nowhere" "it measured first"
 refuses 2 "--backend cuda: " "${train[@]}" --backend cuda
 refuses 2 "--trace requires --train" train_gpt --init . --prompt a --trace trace.json
 refuses 2 "excludes --profile" "${train[@]}" --trace trace.json --profile
-refuses_early 1 "nowhere/trace.json" "${train[@]}" --trace nowhere/trace.json
+refuses_early 1 "good.bin is not a folder" "${train[@]}" --trace good.bin/trace.json
 says 1 "trace.json, for ui.perfetto.dev and gpt-timeline" "${train[@]}" --ranks 2 --layout d2 \
     --trace trace.json
 works "the E of a trace" test "$(grep -c 'ms      E$' out)" = 1
@@ -298,10 +298,10 @@ refuses 1 "--resume" "${train[@]}" --save ckpt
 refuses 2 "--save" "${train[@]}" --resume
 refuses_early 2 "ckpt/step_00000004 is a checkpoint: name the folder that holds it" "${train[@]}" \
     --save ckpt/step_00000004 --resume
-refuses 1 "nowhere/log" "${train[@]}" --json nowhere/log.jsonl
+refuses 1 "good.bin is not a folder" "${train[@]}" --json good.bin/log.jsonl
 refuses_early 1 "good.bin" "${train[@]}" --save good.bin
 refuses_early 1 "good.bin" "${train[@]}" --export-hf good.bin
-refuses_early 1 "nowhere/x.bin" "${train[@]}" --export-llmc nowhere/x.bin
+refuses_early 1 "good.bin is not a folder" "${train[@]}" --export-llmc good.bin/x.bin
 refuses_early 1 "cannot hold" train_gpt --train good.bin --micro 2 --threads 1 \
     --model llama,layers=1,heads=2,channels=16,seq=16,vocab=64 --export-llmc x.bin --steps 2
 refuses 1 "move it away" "${train[@]}" --lr 1e6 --clip 0 --save bad --save-every 1
@@ -348,7 +348,7 @@ refuses 2 "--vary is needed" "${whatif[@]}"
 refuses 2 "4" "${whatif[@]}" --vary layers=2..4 --layout x3
 refuses 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
 refuses 2 "Did you mean cpu:4?" whatif --cluster cpuu:4 --vary nodes=1..2
-refuses 1 "none/x.json" "${whatif[@]}" --vary nodes=1..2 --json none/x.json
+refuses 1 "good.bin is not a folder" "${whatif[@]}" --vary nodes=1..2 --json good.bin/x.json
 works "what if" "${whatif[@]}" --vary network=1..64Gb/s --json x.json
 works "a row for each value" \
     test "$(grep -cE ' (┌|│|└|─) ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"
@@ -373,7 +373,29 @@ works "a plan on the standard output" \
 "${whatif[@]}" --vary nodes=1..2 --json - >out 2>err
 works "what if on the standard output" \
     test "$(wc -l <out) $(grep -c '"points"' out) $(grep -cE ' (┌|│|└|─) ' err)" = "1 1 2"
-works "no file of that name" test ! -e ./-
+printf '{"ctx":"a","label":"1","endings":["c","d","e","f"]}' >swag.jsonl
+for tool in "report log.jsonl" "corpus --bytes 9" "logits --init ckpt --tokens 1" \
+    "tokenize hellaswag --text swag.jsonl"; do
+    # shellcheck disable=SC2086
+    $tool --out - >piped 2>err
+    # shellcheck disable=SC2086
+    works "$tool into a new folder" $tool --out new/"$tool"/file
+    works "$tool on the standard output" cmp piped new/"$tool"/file
+done
+"${train[@]}" --ranks 2 --layout d2 --trace - >out 2>err
+works "a trace on the standard output" test "$(tail -n 1 out | grep -c '"layout":"d2"')" = 1
+refuses 1 "this format is not written from front to back" "${train[@]}" --export-llmc -
+for tool in "convert --init ckpt --out" "tokenize convert --tokenizer signs --out" \
+    "tokenize train --text words.txt --vocab 257 --out" "tokenize encode --text words.txt --out" \
+    "${train[*]} --export-hf" "${train[*]} --tensorboard" "${train[*]} --save"; do
+    # shellcheck disable=SC2086
+    refuses 1 "- is the standard output: name a" $tool -
+done
+works "no file of that name" test ! -e ./- -a ! -e ./-_train.bin
+works "outputs in new folders" "${train[@]}" --json far/away/a --csv far/a --tensorboard far/c/d \
+    --trace far/e/f --export-llmc far/g/h
+works "which are there" test -s far/away/a -a -s far/a -a -d far/c/d -a -s far/e/f -a -s far/g/h
+refuses 2 "goes to that file" "${train[@]}" --json further/away/a --csv ./further/away/a
 printf '{"time":"now","ranks":2}\nno line\n{"time":"then"}\n\n[1]\n' >torn.jsonl
 refuses 1 "torn.jsonl:2: " ledger --file torn.jsonl
 works "its good lines" test "$(grep -c '^now\|^then' out)" = 2

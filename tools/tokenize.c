@@ -104,24 +104,10 @@ static void close_texts(Texts *x) {
     mem_free(x->maps);
 }
 
-/* Makes a folder if it does not exist; dies if it cannot. */
-static void make_folder(const char *path) {
-    Err e;
-    if (!io_make_dirs(path, &e)) die_user("--out: %s", e.text);
-}
-
-/* Makes the folder of a file that will be written. */
-static void make_folder_of(const char *path) {
-    char *folder = path_folder(path);
-    make_folder(folder);
-    mem_free(folder);
-}
-
 /* Dies unless `file` can be written in folder `path`: checked before hours of work. */
 static void prepare_folder(const char *path, const char *file) {
     Err e;
     char *name = mem_printf("%s/%s", path, file);
-    make_folder(path);
     if (!output_possible(name, false, &group_alone, &e)) die_user("--out: %s", e.text);
     mem_free(name);
 }
@@ -264,9 +250,11 @@ static int encode(int argc, char **argv) {
     bool fraction_given = opt_given(opt_find(options, "val-fraction"));
     if (fraction_given && o.val_fraction > 0 && o.val_tokens > 0)
         die_usage("--val-fraction and --val-tokens exclude each other");
+    if (strcmp(o.out, "-") == 0)
+        die_user(
+            "--out: - is the standard output: name a PREFIX of files; ids are printed without");
     Texts x = open_texts(o.text);
     if (!fraction_given) o.val_fraction = default_fraction(x.n_bytes);
-    make_folder_of(o.out);
     Tokenizer *t = tokenizer_load(o.tokenizer);
     Encoding e = {
         .t = t, .team = team_create((int)o.threads), .all = x.n_bytes, .val_left = o.val_tokens};
@@ -379,7 +367,6 @@ static int hellaswag(int argc, char **argv) {
     Tokenizer *t = tokenizer_load(o.tokenizer);
     uint8_t *bytes = hellaswag_encode(x.maps[0].p, x.maps[0].n, t, &n, &e);
     if (!bytes) die_user("%s: %s", x.names[0], e.text);
-    make_folder_of(o.out);
     die_set_hook(replace_abandon_all);
     replace_whole("", o.out, bytes, n);
     int32_t examples;
