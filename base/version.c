@@ -12,8 +12,10 @@
 #define COMMIT "unknown"
 #endif
 
+static const char archived[] = "$Format:%h$"; // in a git archive: the commit (.gitattributes)
+
 const char *version_commit(void) {
-    return COMMIT;
+    return archived[0] == '$' ? COMMIT : archived;
 }
 
 bool version_of(const char *path, char text[16]) {

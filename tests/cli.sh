@@ -90,6 +90,10 @@ refuses 2 "cannot read nowhere.conf" train_gpt --config nowhere.conf
 works "a version" train_gpt --version
 works "its lines" test "$(cut -d' ' -f1 out | tr '\n' ' ')" = "train_gpt kernels MPI CUDA "
 works "a tool's version" report --version
+if git -C "$top" rev-parse HEAD >/dev/null 2>&1; then
+    git -C "$top" archive --worktree-attributes HEAD base/version.c | tar -xO >archived.c
+    works "the commit in an archive" grep -q "\"$(git -C "$top" log -1 --format=%h)\"" archived.c
+fi
 says 3 '^step' "${train[@]}" --log-every 3 # the first, the third and the last
 refuses 2 "none|build|differentiate|recompute" "${train[@]}" --listing fused
 works "a listing" train_gpt --listing build --model $model --ranks 2 --layout x2
