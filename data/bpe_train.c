@@ -19,7 +19,6 @@ typedef struct Pair {
 typedef struct Word {
     size_t first, n; // the ids of the word: b->ids[first .. first + n)
     int64_t count;
-    int32_t merged_at; // number of the last merge applied to this word; -1: none
 } Word;
 
 struct BpeTrain {
@@ -76,26 +75,22 @@ static void push_pair(BpeTrain *b, uint32_t pair) {
     heap_push(&b->heap, (HeapItem){UINT64_MAX - (uint64_t)p->count, ids});
 }
 
-/* Adds `count` to the count of every pair of neighbours in the word. With `note`, the pairs that
- * hold the token `made` (every pair if made is -1) also get the word on their list, and go on the
- * list `grown`. */
-static void count_pairs(BpeTrain *b, uint32_t word, int64_t count, bool note, int32_t made) {
-    const Word *w = &b->words[word];
-    const int32_t *ids = b->ids + w->first;
-    for (size_t i = 0; i + 1 < w->n; i++) {
-        uint32_t number = pair_number(b, ids[i], ids[i + 1]);
-        Pair *p = &b->pairs[number];
-        p->count += count;
-        if (!note || (made >= 0 && ids[i] != made && ids[i + 1] != made)) continue;
-        if (p->n_words == 0 || p->words[p->n_words - 1] != word) {
-            mem_grow(p->words, p->n_words, p->cap_words);
-            p->words[p->n_words++] = word;
-        }
-        if (p->grown_at == (int32_t)b->n_merges) continue;
-        p->grown_at = (int32_t)b->n_merges;
-        mem_grow(b->grown, b->n_grown, b->cap_grown);
-        b->grown[b->n_grown++] = number;
+/* Adds `count` to the count of a pair. With `note`, the word holds the pair from now on: the pair
+ * gets it on its list, and goes on the list `grown`. */
+static void count_pair(BpeTrain *b, uint32_t word, int32_t left, int32_t right, int64_t count,
+                       bool note) {
+    uint32_t number = pair_number(b, left, right);
+    Pair *p = &b->pairs[number];
+    p->count += count;
+    if (!note) return;
+    if (p->n_words == 0 || p->words[p->n_words - 1] != word) {
+        mem_grow(p->words, p->n_words, p->cap_words);
+        p->words[p->n_words++] = word;
     }
+    if (p->grown_at == (int32_t)b->n_merges) return;
+    p->grown_at = (int32_t)b->n_merges;
+    mem_grow(b->grown, b->n_grown, b->cap_grown);
+    b->grown[b->n_grown++] = number;
 }
 
 static void push_grown(BpeTrain *b) {
@@ -103,39 +98,35 @@ static void push_grown(BpeTrain *b) {
     b->n_grown = 0;
 }
 
-static bool word_holds(const BpeTrain *b, const Word *w, int32_t left, int32_t right) {
-    const int32_t *ids = b->ids + w->first;
-    for (size_t i = 0; i + 1 < w->n; i++)
-        if (ids[i] == left && ids[i + 1] == right) return true;
-    return false;
-}
-
-/* Replaces each occurrence of the pair by the token `made`, from left to right. */
-static void merge_word(BpeTrain *b, Word *w, int32_t left, int32_t right, int32_t made) {
+/* Replaces each occurrence of the pair by the token `made`, from left to right, and counts the
+ * pairs with a token that was replaced, or made. All others, nearly all in a long word, are passed
+ * over. */
+static void merge_word(BpeTrain *b, uint32_t word, int32_t left, int32_t right, int32_t made) {
+    Word *w = &b->words[word];
     int32_t *ids = b->ids + w->first;
     size_t n = 0;
+    bool after = false; // the token before was made
     for (size_t i = 0; i < w->n; i++) {
         bool hit = i + 1 < w->n && ids[i] == left && ids[i + 1] == right;
-        ids[n++] = hit ? made : ids[i];
+        int32_t now = hit ? made : ids[i];
+        if (n > 0 && (hit || after)) {
+            count_pair(b, word, after ? right : ids[n - 1], ids[i], -w->count, false);
+            count_pair(b, word, ids[n - 1], now, w->count, true);
+        }
+        if (hit) count_pair(b, word, left, right, -w->count, false);
+        ids[n++] = now;
         i += hit;
+        after = hit;
     }
     w->n = n;
 }
 
-/* Merges a pair into the token `made` in every word with the pair, and updates the counts of all
- * pairs in these words. */
+/* Merges a pair into the token `made` in every word with the pair. */
 static void merge_pair(BpeTrain *b, uint32_t number, int32_t made) {
     Pair p = b->pairs[number];
     b->pairs[number].words = NULL;
     b->pairs[number].n_words = b->pairs[number].cap_words = 0;
-    for (uint32_t i = 0; i < p.n_words; i++) {
-        Word *w = &b->words[p.words[i]];
-        if (w->merged_at == (int32_t)b->n_merges || !word_holds(b, w, p.left, p.right)) continue;
-        w->merged_at = (int32_t)b->n_merges;
-        count_pairs(b, p.words[i], -w->count, false, -1);
-        merge_word(b, w, p.left, p.right, made);
-        count_pairs(b, p.words[i], w->count, true, made);
-    }
+    for (uint32_t i = 0; i < p.n_words; i++) merge_word(b, p.words[i], p.left, p.right, made);
     mem_free(p.words);
 }
 
@@ -153,8 +144,10 @@ static void make_words(BpeTrain *b) {
     for (size_t i = 0; i < b->pieces.n_bytes; i++) b->ids[i] = id_of_byte[b->pieces.bytes[i]];
     for (size_t i = 0; i < b->pieces.n; i++) {
         size_t first = b->pieces.first[i];
-        b->words[i] = (Word){first, b->pieces.first[i + 1] - first, b->counts[i], -1};
-        count_pairs(b, (uint32_t)i, b->counts[i], true, -1);
+        b->words[i] = (Word){first, b->pieces.first[i + 1] - first, b->counts[i]};
+        const int32_t *ids = b->ids + first;
+        for (size_t k = 0; k + 1 < b->words[i].n; k++)
+            count_pair(b, (uint32_t)i, ids[k], ids[k + 1], b->counts[i], true);
     }
     push_grown(b);
 }

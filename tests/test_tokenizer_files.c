@@ -4,9 +4,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "data/bpe_train.h"
 #include "data/io.h"
 #include "data/output.h"
@@ -292,6 +294,25 @@ TEST(bpe_train_of_nothing_is_bytes) {
     CHECK(tokenizer_vocab(t) == 257 && tokenizer_merges(t) == 0);
     OWNED(test_mem_end) int32_t *ids = NULL;
     CHECK(tokenizer_encode(t, (const uint8_t *)"!\"", 2, &ids) == 2 && ids[0] == 0 && ids[1] == 1);
+}
+
+/* Seconds of the processor to learn 800 merges of 100,000 letters, with a space after every `every`
+ * letters. */
+static double seconds_of_words(size_t every) {
+    enum { N = 100000 };
+    OWNED(test_mem_end) char *text = mem_calloc(N + 1, 1);
+    for (size_t i = 0; i < N; i++)
+        text[i] = i % every == every - 1 ? ' ' : (char)('a' + rng_u64(7, i, 0) % 10);
+    clock_t begin = clock();
+    tokenizer_free(learn(text, 1057, 2));
+    return (double)(clock() - begin) / CLOCKS_PER_SEC;
+}
+
+/* A text of letters alone is one word. A merge looks at each of its tokens and counts around those
+ * that it replaces; counting every pair of the word once more took 60 times as long. */
+TEST(bpe_train_of_one_long_word_takes_as_long_as_of_short_ones) {
+    double words = seconds_of_words(10), one = seconds_of_words(SIZE_MAX);
+    CHECK_SAYS(one < 20 * words, "%.3f s, %.3f s of short words", one, words);
 }
 
 /* tests/golden/tokenizer was trained by HF's BpeTrainer on this text. */
