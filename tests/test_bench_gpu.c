@@ -213,6 +213,17 @@ TEST(bench_gpu_script_keeps_rows_of_other_models) {
     CHECK_SAYS(strcmp(said, "[('d12', 64), ('d24', 32), ('d12', 3)]\n") == 0, "%s", said);
 }
 
+/* Without a text the curves are of the program's own sources, as much as their steps read. */
+TEST(bench_gpu_script_finds_text_of_enough_size) {
+    if (no_python()) return;
+    SHELL_IN("tools", 0, "sources of parallel/ True",
+             "TEST_DATA_DIR=/none python3 -B -c \"import bench_gpu as b, os, types\n"
+             "run = types.SimpleNamespace(args=types.SimpleNamespace(text=''), scratch='%s')\n"
+             "b.write_tokens(run)\n"
+             "print(run.text, os.path.getsize(run.tokens) > 2 * 100 * 16 * 256)\"",
+             test_tmpdir());
+}
+
 /* Neither git nor a checkout is needed. */
 TEST(bench_page_stamps_what_is_no_checkout) {
     if (no_python()) return;

@@ -564,9 +564,7 @@ def write_tokens(run):
     paths = [x for x in texts if x and os.path.exists(x)][:1]
     run.text = os.path.basename(paths[0]) if paths else "sources of parallel/"
     if not paths:
-        parallel = os.path.join(TOP, "parallel")
-        paths = [os.path.join(parallel, x) for x in sorted(os.listdir(parallel))
-                 if x.endswith((".c", ".h", ".md"))]
+        paths = sorted(glob.glob(os.path.join(TOP, "parallel", "*", "*.[ch]")))
     data = b""
     for path in paths:
         with open(path, "rb") as f:
