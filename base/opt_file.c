@@ -103,7 +103,7 @@ static char *json_text(const json_t *v) {
     if (json_is_string(v)) return mem_strdup(json_string_value(v));
     if (json_is_integer(v)) return mem_printf("%lld", (long long)json_integer_value(v));
     if (json_is_real(v)) return mem_strdup(opt_number(json_real_value(v), number, sizeof number));
-    if (json_is_boolean(v)) return mem_strdup(json_is_true(v) ? "1" : "0");
+    if (json_is_boolean(v)) return mem_strdup(json_is_true(v) ? "true" : "false");
     return NULL;
 }
 
@@ -123,7 +123,9 @@ static bool parse_json(const char *text, size_t n, OptFile *f, Err *e) {
     json_t *record = options_of(root);
     f->record = record != NULL;
     const char *rest = skip_space(text + at.position, text + n);
-    bool ok = f->record || rest == text + n || err(e, "%d: text after the JSON object", at.line);
+    int ends = 1; // line of rest
+    for (const char *p = text; p < rest; p++) ends += *p == '\n';
+    bool ok = f->record || rest == text + n || err(e, "%d: text after the JSON object", ends);
     json_object_foreach(record ? record : root, key, v) {
         int line = ok ? line_of(text, n, key) : 0;
         char *value = ok ? json_text(v) : NULL;
