@@ -605,8 +605,8 @@ int shard_writer_commit(ShardWriter *w) {
     int n = w->n_files;
     for (int i = 0; i < n; i++) replace_commit(w->files[i]);
     char *next = file_name(w, n);
-    if (w->shard_tokens && io_exists(next))
-        warn("%s is there from an earlier run: a pattern like %s_*.bin will read it, too", next,
+    if ((w->shard_tokens || n == 0) && io_exists(next))
+        warn("%s is there from an earlier run: a pattern like %s*.bin will read it, too", next,
              w->stem);
     mem_free(next);
     mem_free(w->files);

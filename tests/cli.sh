@@ -251,6 +251,13 @@ for tool in "convert --out x.bin" "logits --tokens 1 --out x"; do
 done
 says 3 'tokens, llm.c uint16\|llm.c version 3 (fp32)\|: safetensors' inspect good.bin mean.bin \
     back/model.safetensors
+printf '\346\226\207 a' >wen.txt
+works "bytes of a character" tokenize encode --text wen.txt --out wen
+says 1 'first .* "\\xe6" "\\x96" "\\x87" " " "a"' inspect --tokenizer bytes wen_train.bin
+printf '<|endoftext|>\n%.0s' {1..20} >none.txt
+refuses 1 "none.txt holds no document" tokenize encode --text none.txt --out none
+touch wen_val.bin
+says 1 'wen_val.bin is there from an earlier run' tokenize encode --text wen.txt --out wen
 mkdir empty
 refuses 1 "without a checkpoint, a model, a tokenizer or tokens" inspect empty
 cp -r ckpt hurt

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "base/path.h"
+#include "base/utf8.h"
 #include "data/checkpoint.h"
 #include "data/hellaswag.h"
 #include "data/io.h"
@@ -80,15 +81,19 @@ static void print_token(int32_t id) {
         return;
     }
     putchar('"');
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t code;
+        len = utf8_decode(s + i, n - i, &code);
+        bool shown = len > 0 && code >= ' ' && (code < 0x7f || code >= 0xa0);
+        if (len == 0) len = 1; // a part of a character: merges are of bytes
         if (s[i] == '\n')
             printf("\\n");
         else if (s[i] == '"' || s[i] == '\\')
             printf("\\%c", s[i]);
-        else if (s[i] < ' ' || s[i] == 0x7f)
-            printf("\\x%02x", s[i]);
+        else if (shown)
+            fwrite(s + i, 1, len, stdout);
         else
-            putchar(s[i]);
+            for (size_t k = 0; k < len; k++) printf("\\x%02x", s[i + k]);
     }
     putchar('"');
 }

@@ -282,12 +282,12 @@ static int encode(int argc, char **argv) {
         return 0;
     }
     int64_t n_train = shard_writer_finish(e.train), n_val = shard_writer_finish(e.val);
+    if (n_train + n_val == 0) die_user("--text %s holds no document, only separators", o.text);
     int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
     report("train", f_train, n_train);
     report("val", f_val, n_val);
     printf("%.1f MB of text, %.2f bytes per token, %.1f MB/s, %d threads\n",
-           (double)x.n_bytes / 1e6,
-           (double)x.n_bytes / (double)(n_train + n_val ? n_train + n_val : 1),
+           (double)x.n_bytes / 1e6, (double)x.n_bytes / (double)(n_train + n_val),
            (double)x.n_bytes / 1e6 / spent, team_size(e.team));
     team_destroy(e.team);
     tokenizer_free(t);
