@@ -268,7 +268,11 @@ for command in "inspect hurt" "${train[*]} --save hurt --resume"; do
 done
 mkdir -p loop/step_00000001 && ln -s checkpoint.json loop/step_00000001/checkpoint.json
 refuses 1 "checkpoint.json: Too many levels of symbolic links" inspect loop
-refuses 1 "name its folder" inspect spoilt/config.json
+for file in spoilt/config.json ckpt/step_00000004/checkpoint.json signs/vocab.json \
+    signs/merges.txt; do
+    refuses 1 "name its folder" inspect $file
+done
+refuses 2 "a folder is written" convert --init mean.bin --out mean.safetensors
 # Completion in bash asks the programs themselves.
 completes() { # WORDS COMMAND...: what the last of the command's arguments may become
     local words=$1

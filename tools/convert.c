@@ -31,6 +31,8 @@ int main(int argc, char **argv) {
               "gpt-convert: a model from one format to another, values unchanged\n\n"
               "    gpt-convert --init FILE --out FILE [--dtype bf16]\n\n");
     if (!*init_path || !*out_path) die_usage("--init and --out are needed");
+    if (path_ends(out_path, ".safetensors"))
+        die_usage("--out %s: a folder is written, with config.json: name one", out_path);
     if (io_exists(out_path)) die_user("%s is there already: choose another name", out_path);
     Config c;
     Err e;

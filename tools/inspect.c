@@ -234,6 +234,14 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     return true;
 }
 
+static bool is_part(const char *path) {
+    static const char *const names[] = {"config.json",     "index.json", "train_state.json",
+                                        "checkpoint.json", "vocab.json", "merges.txt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (path_ends(path, names[i])) return true;
+    return false;
+}
+
 /* Calls the reader for the file's first bytes, or for its name. Errors without a file name get
  * it. */
 static bool show(const char *path, Err *e) {
@@ -251,8 +259,8 @@ static bool show(const char *path, Err *e) {
         ok = show_evaluation(&m, e);
     else if (path_ends(path, ".safetensors"))
         ok = show_safetensors(&m, e);
-    else if (path_ends(path, "config.json") || path_ends(path, "train_state.json"))
-        ok = err(e, "part of a model or checkpoint: name its folder");
+    else if (is_part(path))
+        ok = err(e, "part of a model, checkpoint or tokenizer: name its folder");
     else if (path_ends(path, ".json") && m.n)
         ok = show_tokenizer(&m, true, e);
     else {
