@@ -400,6 +400,7 @@ done
 "${train[@]}" --ranks 2 --layout d2 --trace - >out 2>err
 works "a trace on the standard output" test "$(tail -n 1 out | grep -c '"layout":"d2"')" = 1
 refuses 1 "this format is not written from front to back" "${train[@]}" --export-llmc -
+refuses 2 "--ledger: - is the standard output" "${train[@]}" --ledger -
 for tool in "convert --init ckpt --out" "tokenize convert --tokenizer signs --out" \
     "tokenize train --text words.txt --vocab 257 --out" "tokenize encode --text words.txt --out" \
     "${train[*]} --export-hf" "${train[*]} --tensorboard" "${train[*]} --save"; do

@@ -56,6 +56,8 @@ bool run_only_samples(const Options *o, const Opt *table) {
 
 Outer run_check_options(Options *o, const Opt *table) {
     claim_outputs(o);
+    if (strcmp(o->ledger, "-") == 0)
+        die_usage("--ledger: - is the standard output, and a ledger is a file of many runs");
     bool explains = *o->explain_matmul;
     if (*o->cluster && !o->plan && !o->listing && !explains)
         die_usage("--cluster requires --plan, --listing or --explain-matmul");
