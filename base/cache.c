@@ -22,7 +22,7 @@ FILE *cache_open(const char *path) {
     if (fd < 0) return NULL;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) return fdopen(fd, "r");
     close(fd);
-    errno = EINVAL;
+    errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
     return NULL;
 }
 

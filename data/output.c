@@ -74,7 +74,8 @@ bool output_open(Output *o, const char *path, bool regular, Err *e) {
     struct stat st;
     bool there = stat(path, &st) == 0;
     *o = (Output){0};
-    if (there && S_ISDIR(st.st_mode)) return err(e, "%s is a directory: name a file", path);
+    if ((there && S_ISDIR(st.st_mode)) || path_ends(path, "/"))
+        return err(e, "%s is a directory: name a file", path);
     int standard = io_stdout(path);
     if (standard >= 0) close(standard);
     o->in_place = standard >= 0 || (there && !S_ISREG(st.st_mode));

@@ -407,6 +407,9 @@ for tool in "convert --init ckpt --out" "tokenize convert --tokenizer signs --ou
     # shellcheck disable=SC2086
     refuses 1 "- is the standard output: name a" $tool -
 done
+refuses 1 "nofile/ is a directory: name a file" corpus --bytes 9 --out nofile/
+works "it is not made" test ! -e nofile
+refuses 1 "cannot read .: Is a directory" ledger --file .
 works "no file of that name" test ! -e ./- -a ! -e ./-_train.bin
 works "outputs in new folders" "${train[@]}" --json far/away/a --csv far/a --tensorboard far/c/d \
     --trace far/e/f --export-llmc far/g/h

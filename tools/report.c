@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
                  (long long)runs[i].bad_lines, (long long)runs[i].lines);
     }
     write_page(out, title, runs, n_files);
-    printf("%s\n", out);
+    if (strcmp(out, "-") != 0) printf("%s\n", out);
     for (int i = 0; i < n_files; i++) report_free(&runs[i]);
     mem_free(runs);
     return 0;
