@@ -124,7 +124,6 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
     int64_t micro = r->micro ? r->micro : (r->sequences + n - 1) / n;
     return (ModelShape){.config = job->config,
                         .B = micro / parts(r),
-                        .one_micro_batch = parts(r) == 1 && n * micro >= r->sequences,
                         .S = r->S,
                         .bf16 = r->bf16,
                         .recompute = r->recompute,
@@ -415,6 +414,6 @@ static int kernels_of(const Program *p) {
 
 int mesh_kernels(const Model *m) {
     OWNED(program_free) Program end = program_end_passes(&m->shape, PASS_SCHEDULE, m->k, false);
-    int n = kernels_of(step_run_last(m->program)) + kernels_of(&end);
+    int n = kernels_of(step_run_micro_batch(m->program)) + kernels_of(&end);
     return n;
 }

@@ -46,6 +46,7 @@ static Matmuls predicted(const MeshRun *r) {
             for (int i = 0, open = 0; i < part[k].p->n_ops; i++) {
                 const Op *op = &part[k].p->op[i];
                 Work w;
+                if (!op_runs(op, part[k].last)) continue;
                 // without overlap a collective ends where it starts
                 if (strcmp(r->overlap, "none") != 0)
                     open += op_info(op->kind)->collective - (op->kind == OP_WAIT);

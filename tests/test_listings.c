@@ -11,9 +11,8 @@
  *     --layout SPEC       one rank, if there is none
  *     --pass NAME         the last pass; differentiate, if there is none
  *     --overlap FLAGS, --recompute NAME, --exact, --bf16
- *     --last              the last micro-batch of a step, in which gradients become complete
- *     --phase NAME,...    forward, recompute, backward; all, if there is none. end: the list of the
- *                         end of a step in place of a micro-batch's
+ *     --phase NAME,...    forward, recompute, backward, sums; all, if there is none. end: the list
+ *                         of the end of a step in place of a micro-batch's
  *     --show NAME,...     what makes that value, or reads or makes a tensor of that linear layer;
  *                         all operations of the layer, if there is none
  *     --times             when each begins and how many milliseconds it takes, on the cluster
@@ -79,7 +78,6 @@ static bool options(Request *r, const char *line, const char **rest) {
     for (; sscanf(line, " %63s%n", name, &n) == 1 && strcmp(name, "against") != 0; line += n) {
         bool *set = strcmp(name, "--exact") == 0   ? &r->grid.layout.exact
                     : strcmp(name, "--bf16") == 0  ? &r->shape.bf16
-                    : strcmp(name, "--last") == 0  ? &r->shape.last_micro_batch
                     : strcmp(name, "--times") == 0 ? &r->times
                                                    : NULL;
         if (set) {
@@ -114,7 +112,7 @@ static bool concerns(const Program *p, const Op *op, const char *word) {
 }
 
 static bool of_phase(const Op *op, const char *word) {
-    static const char *const phases[N_PHASES] = {"forward", "recompute", "backward", "end"};
+    static const char *const phases[N_PHASES] = {"forward", "recompute", "backward", "sums", "end"};
     return word_of(word, phases, N_PHASES) == (int)op->phase;
 }
 
@@ -160,7 +158,7 @@ static void put_operand(Text *t, const Program *p, const Op *op, const StepTenso
 }
 
 static void put_operation(Lines *l, const Program *p, const Op *op) {
-    static const char *const phases[N_PHASES] = {"forw", "reco", "back", "end "};
+    static const char *const phases[N_PHASES] = {"forw", "reco", "back", "sums", "end "};
     static Text t;
     char type[DIST_TEXT], axes[2 * N_AXES + 1];
     const StepTensor *out = &p->tensor[op->out];
@@ -210,7 +208,7 @@ static void list_times(Lines *l, const Request *r, const Program *p) {
     if (!machine_parse(&m, t.s, t.n, &e)) die("%s", e.text);
     OWNED(test_mem_end) OpCost *costs = program_costs(p, &m, false);
     OWNED(test_mem_end) OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
-    program_play(p, costs, time);
+    program_play(p, costs, true, time);
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].kind == OP_WAIT || !shown(p, &p->op[i], r)) continue;
         put_operation(l, p, &p->op[i]);

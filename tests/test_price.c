@@ -212,7 +212,7 @@ TEST(price_of_the_head_is_that_of_larger_chunks_on_a_device) {
         OWNED(price_free) StepLists t;
         k.shape.kernels = device ? kernels_cuda_sizes(true) : NULL;
         lists_on(&t, &k.shape, "d1");
-        int n = works_of(&t, 0, step_run_last(t.model[0].program), WORK_CLASSIFIER);
+        int n = works_of(&t, 0, step_run_micro_batch(t.model[0].program), WORK_CLASSIFIER);
         CHECK(n == (device ? 1 : 7)); // of 8192 tokens; 1334 in 256 MiB, 42,690 in 8 GiB
     }
 }
@@ -294,7 +294,7 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
                 Layout l = layout_of(layouts[i]);
                 price_lists(&t, &k.shape, &l, rank, 0);
                 const StepRun *r = t.model[0].program;
-                calls[wide][rank] = works_of(&t, 0, step_run_last(r), WORK_COPY) +
+                calls[wide][rank] = works_of(&t, 0, step_run_micro_batch(r), WORK_COPY) +
                                     works_of(&t, 0, step_run_end(r), WORK_SQUARES);
                 price_free(&t);
             }
@@ -405,7 +405,7 @@ TEST(price_two_halves_sum_what_they_look_up_one_under_the_other) {
     OWNED(price_free) StepLists t;
     k.shape.model.overlap = overlap_of("bulk+halves");
     lists_on(&t, &k.shape, "x2");
-    const Program *p = step_run_last(t.model[0].program);
+    const Program *p = step_run_micro_batch(t.model[0].program);
     int waits = 0, starts = 0, matmuls = 0;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
@@ -428,7 +428,7 @@ TEST(price_of_a_thousand_ranks_needs_one) {
     StepLists t;
     Layout l = layout_of("d16.z8.x8.y16+sp+heads");
     price_lists(&t, &k.shape, &l, 16383, 0);
-    int n = step_run_last(t.model[0].program)->n_ops;
+    int n = step_run_micro_batch(t.model[0].program)->n_ops;
     CHECK(layout_ranks(&l) == 16384 && n > 50 && n < 1000);
     price_free(&t);
 }

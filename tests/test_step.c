@@ -78,7 +78,7 @@ TEST(step_listing_shows_types_and_costs) {
 TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
     Grid g = mesh_grid("d2.x2+sp", 0);
     ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
-    s.bf16 = s.last_micro_batch = true;
+    s.bf16 = true;
     OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
     OWNED(test_mem_end) char *text = NULL;
     program_chunk_head(&p, 24);
@@ -116,7 +116,7 @@ static Listed timed(Program p) {
     Machine m = machine_of("cpu:4");
     Listed out = {.p = p, .costs = program_costs(&p, &m, false), .machine = "cpu"};
     out.time = mem_alloc((size_t)p.n_ops * sizeof *out.time);
-    out.spent = program_play(&p, out.costs, out.time);
+    out.spent = program_play(&p, out.costs, true, out.time);
     return out;
 }
 
@@ -124,7 +124,7 @@ static Listed timed(Program p) {
 TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Grid g = mesh_grid("z2.x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=64,vocab=64", &g, RECOMPUTE_SELECTIVE);
-    OWNED(program_free) Program p = program_passes(&s, PASS_FUSE, NULL);
+    OWNED(program_free) Program p = program_passes(&s, PASS_SUMS, NULL);
     s.overlap.bulk = true;
     OWNED(listed_free) Listed list = timed(program_passes(&s, PASS_SCHEDULE, NULL));
     OWNED(test_mem_end) char *text = NULL, *data = NULL;

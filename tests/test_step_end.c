@@ -138,7 +138,7 @@ TEST(step_end_orders_a_list_of_nothing) {
 static void order_of(const char *spec, int rank, const char *model, char *text, size_t size) {
     Grid g = grid_at(spec, rank);
     ModelShape s = mesh_shape(model, &g);
-    s.overlap.bulk = s.last_micro_batch = true;
+    s.overlap.bulk = true;
     OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     size_t at = 0;
     for (int i = 0; i < p.n_ops && at < size; i++) {
@@ -167,7 +167,7 @@ TEST(step_sums_are_in_the_same_order_on_all_ranks) {
 TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
     Grid g = grid_at("d2", 0);
     ModelShape s = mesh_shape("layers=3,heads=4,channels=32,vocab=64", &g);
-    s.overlap.bulk = s.last_micro_batch = true;
+    s.overlap.bulk = true;
     OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     int started = -1, ended = -1, backward = 0;
     for (int i = 0; i < p.n_ops; i++) {
@@ -209,7 +209,7 @@ TEST(step_end_and_micro_batch_are_made_in_time_linear_in_layers) {
         for (int k = 0; k < 5; k++) {
             Grid g = mesh_grid(specs[i], 0);
             ModelShape s = mesh_shape(mesh_models[(i + k) % 3], &g);
-            s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3), s.last_micro_batch = true;
+            s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3);
             double few = INFINITY, many = INFINITY;
             for (int t = 0; t < 3 || (t < 30 && many > 4 * 8 * few); t++)
                 few = seconds_of(s, 32, few), many = seconds_of(s, 256, many);

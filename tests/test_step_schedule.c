@@ -16,17 +16,23 @@
 typedef struct Step {
     Grid grid;
     ModelShape shape;
+    bool fused;
     Program p;
     OpCost *cost;
 } Step;
 
+static Program list_of(const Step *s) {
+    Program p = program_passes(&s->shape, PASS_FUSE, NULL);
+    if (s->fused) program_fuse_collectives(&p, false);
+    return p;
+}
+
 static void step_build(Step *s, const char *spec, const char *model, Recompute r, int rank,
                        bool fused) {
-    *s = (Step){.grid = mesh_grid(spec, rank)};
+    *s = (Step){.grid = mesh_grid(spec, rank), .fused = fused};
     s->shape = mesh_shape(model, &s->grid);
     s->shape.S = s->shape.config.seq, s->shape.recompute = r;
-    s->p = program_passes(&s->shape, PASS_FUSE, NULL);
-    if (fused) program_fuse_collectives(&s->p, false);
+    s->p = list_of(s);
 }
 
 static void step_costs(Step *s, const char *machine) {
@@ -58,7 +64,7 @@ typedef struct Ordered {
 enum { NOMINAL = 0 }; // as a window: the order in which every rank runs the list
 
 static Ordered ordered(const Step *s, int window) {
-    Ordered o = {.p = program_copy(&s->p, s->p.shape)};
+    Ordered o = {.p = list_of(s)};
     if (window == NOMINAL)
         program_order_nominal(&o.p);
     else if (window > WINDOW_NONE)
@@ -69,7 +75,7 @@ static Ordered ordered(const Step *s, int window) {
     for (int i = 0; i < o.p.n_ops; i++)
         o.cost[i] =
             o.p.op[i].kind == OP_WAIT ? (OpCost){.level = -1} : s->cost[maker[o.p.op[i].out]];
-    o.spent = program_play(&o.p, o.cost, o.time);
+    o.spent = program_play(&o.p, o.cost, true, o.time);
     return o;
 }
 

@@ -26,7 +26,6 @@ static void plan_model(StepLists *s, int k, int64_t layers, bool unplaced) {
     const PriceShape *of = &s->shape;
     ModelShape shape = of->model;
     shape.training = shape.step_alone = true;
-    shape.one_micro_batch = s->micro_batches == 1;
     shape.unplaced = unplaced;
     shape.threads = shape.threads > 0 ? shape.threads : 1;
     shape.grid = &s->grid;
@@ -67,16 +66,15 @@ void price_reorder(StepLists *s, const Layout *l, int rank) {
     s->grid.mesh = mesh_make(&l->factors, rank);
 }
 
-/* Micro-batches but the last share a list, whose first run overwrites gradients. In the list of the
- * last one gradients become complete. */
 int price_parts(const StepLists *s, int more, StepPart out[STEP_PARTS]) {
     const StepRun *r = s->model[more].program;
+    const Program *p = step_run_micro_batch(r);
+    int64_t all = s->micro_batches;
     int n = 0;
-    if (s->micro_batches > 1) out[n++] = (StepPart){step_run_micro_batch(r), 1, true};
-    if (s->micro_batches > 2)
-        out[n++] = (StepPart){step_run_micro_batch(r), s->micro_batches - 2, false};
-    out[n++] = (StepPart){step_run_last(r), 1, s->micro_batches == 1};
-    out[n++] = (StepPart){step_run_end(r), 1, false};
+    out[n++] = (StepPart){p, 1, true, all == 1};
+    if (all > 2) out[n++] = (StepPart){p, all - 2, false, false};
+    if (all > 1) out[n++] = (StepPart){p, 1, false, true};
+    out[n++] = (StepPart){step_run_end(r), 1, false, true};
     return n;
 }
 
@@ -182,12 +180,13 @@ static void add_played(Played *to, const Played *from, int64_t times) {
 }
 
 /* Runs one list against the clocks. */
-static Played play(const Program *p, const Machine *m, bool first_micro_batch) {
-    OpCost *cost = program_costs(p, m, first_micro_batch);
+static Played play(const StepPart *part, const Machine *m) {
+    const Program *p = part->p;
+    OpCost *cost = program_costs(p, m, part->first);
     OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
-    Played out = {.spent = program_play(p, cost, time)};
+    Played out = {.spent = program_play(p, cost, part->last, time)};
     for (int i = 0; i < p->n_ops; i++) {
-        bool sends = op_info(p->op[i].kind)->collective;
+        bool sends = op_info(p->op[i].kind)->collective && op_runs(&p->op[i], part->last);
         if (sends) out.received += (double)op_bytes(p, &p->op[i]), out.calls++;
     }
     mem_free(cost), mem_free(time);
@@ -200,7 +199,7 @@ static Played play_step(const StepLists *s, int more, const Machine *m) {
     Played all = {.calls = 0};
     int n;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
-        Played once = play(part[k].p, m, part[k].first);
+        Played once = play(&part[k], m);
         add_played(&all, &once, part[k].times);
     }
     Extra *extra = extras(s, more, &n);
@@ -295,9 +294,11 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
     Work w;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
-            bool priced = kernels_on_device(m->k) || !op_of_numbers(&part[k].p->op[i]);
+            const Op *op = &part[k].p->op[i];
+            bool priced = kernels_on_device(m->k) || !op_of_numbers(op);
+            if (!op_runs(op, part[k].last)) continue;
             if (priced && op_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
-            if (op_packing(part[k].p, &part[k].p->op[i], &w)) f(ctx, &w);
+            if (op_packing(part[k].p, op, &w)) f(ctx, &w);
         }
     Extra *extra = extras(s, 0, &n);
     for (int i = 0; i < n; i++) f(ctx, &extra[i].work);
@@ -312,7 +313,7 @@ void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent),
         for (int i = 0; i < part[k].p->n_ops; i++) {
             const Program *p = part[k].p;
             const Op *op = &p->op[i];
-            if (op_info(op->kind)->collective)
+            if (op_info(op->kind)->collective && op_runs(op, part[k].last))
                 f(ctx, &(Sent){op_group(p, op), op_send(p, op), p->tensor[op->out].what,
                                op_bytes(p, op), part[k].times});
         }

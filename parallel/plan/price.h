@@ -39,12 +39,13 @@ typedef struct StepLists {
     int64_t sampling[2]; // bytes of the Generator of each model; 0: the run does not sample
 } StepLists;
 
-/* A list that runs `times` times in a row. first: its gradients overwrite, as in the first
- * micro-batch of a step (Model.first_micro_batch). */
+/* A list that runs `times` times in a row, for micro-batches of a step: the first one, whose
+ * gradients overwrite (Model.first_micro_batch), the last one, in which they become complete
+ * (op_runs), or those between them. */
 typedef struct StepPart {
     const Program *p;
     int64_t times;
-    bool first;
+    bool first, last;
 } StepPart;
 
 /* Cost of a step on this rank: seconds, bytes, calls. */

@@ -92,7 +92,7 @@ static const char *part_of(const char *kernel) {
     return parts[REST];
 }
 
-static const char *const phases[N_PHASES] = {"forward", "recompute", "backward", "end"};
+static const char *const phases[N_PHASES] = {"forward", "recompute", "backward", "sums", "end"};
 
 static void kernel_event(FILE *f, const TraceSpan *s, int pid, double from) {
     double begin = s->begin - from, end = s->end - from;

@@ -39,7 +39,7 @@ enum { ROW_LOSS, ROW_NORM, ROW_TENSORS }; // then every gradient, then every par
 typedef struct Check {
     const CheckJob *job;
     Model *m;         // the mesh's model
-    const Program *p; // its list of the last micro-batch of a step
+    const Program *p; // its list of a micro-batch
     Group group;      // all ranks
     Model reference;  // on rank 0
     int64_t tokens;   // of a micro-batch, over the whole mesh
@@ -418,7 +418,7 @@ static void plan_reference(Model *reference, const Model *m) {
 
 void check_memory(const Model *m, int ranks, FILE *f) {
     Model reference;
-    const Program *p = step_run_last(m->program);
+    const Program *p = step_run_micro_batch(m->program);
     Point *points = points_of(p);
     int64_t n, kept = 0, largest = 0; // floats: of all points; of a tensor
     plan_reference(&reference, m);
@@ -446,8 +446,8 @@ void check_memory(const Model *m, int ranks, FILE *f) {
 /* ---- a step */
 
 /* Runs forward and backward of a step of m and returns the mean loss. The micro-batches run in
- * reverse order: the first one, whose results `look` gets, is then the last to run, whose list is
- * c->p on the mesh. */
+ * reverse order: the first one, whose results `look` gets, is then the last to run, in which
+ * gradients become complete. */
 static double train_step(Check *c, Model *m, int64_t step,
                          void (*look)(void *, Model *, const StepResult *), int32_t *inputs,
                          int32_t *targets) {
@@ -567,7 +567,7 @@ static void print_table(const Check *c, int64_t steps, FILE *f) {
 }
 
 bool check_run(Model *m, const CheckJob *job, FILE *f) {
-    const Program *p = step_run_last(m->program);
+    const Program *p = step_run_micro_batch(m->program);
     Check c = {.job = job,
                .m = m,
                .p = p,

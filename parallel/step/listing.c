@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-static const char *const phases[N_PHASES] = {"forw", "reco", "back", "end "};
+static const char *const phases[N_PHASES] = {"forw", "reco", "back", "sums", "end "};
 
 enum {
     OPERANDS_TEXT = 160,
@@ -207,22 +207,11 @@ static void print_fold(FILE *f, const Program *p, const Op *first, int n) {
     fprintf(f, layers > 2 ? "-%d\n" : "\n", from + layers - 2);
 }
 
-/* Does an operation reduce stored gradients? Only the list of a step's last micro-batch has such
- * operations. */
-static bool sums_gradients(const Program *p, const Op *op) {
-    Storage of = p->tensor[op->out].storage;
-    return op_info(op->kind)->collective && (of == STORAGE_BUCKET || of == STORAGE_GRADIENT);
-}
-
 static void print_heading(FILE *f, const Program *p) {
     char layout[64], overlap[OVERLAP_TEXT];
     const char *of = p->phase == PHASE_END ? "the end of a step" : "forward pass of a micro-batch";
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].phase == PHASE_BACKWARD) of = "a micro-batch";
-        if (sums_gradients(p, &p->op[i])) {
-            of = "the last micro-batch of a step";
-            break;
-        }
     }
     fprintf(f, "%s on rank %d of %d, layout %s, overlap %s\n", of, p->mesh->rank, p->mesh->p,
             layout_print(p->layout, layout), overlap_print(&p->shape->overlap, overlap));
@@ -254,16 +243,17 @@ static void explain(FILE *f, bool found, const char *sign, const char *meaning) 
 /* Explains the marks that occur in the list. */
 static void print_marks(FILE *f, const Listing *l) {
     const Program *p = l->p;
-    bool mark[128] = {false}, again = false, rows = false, waits = false,
+    bool mark[128] = {false}, again = false, sums = false, rows = false, waits = false,
          kind[N_OP_KINDS] = {false};
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         mark[(int)mark_of(p, i)] = kind[op->kind] = true;
-        again |= op->phase == PHASE_RECOMPUTE;
+        again |= op->phase == PHASE_RECOMPUTE, sums |= op->phase == PHASE_SUMS;
         rows |= p->tensor[op->out].parent >= 0 || p->tensor[op->out].row > 0;
         waits |= op_operands(op) < op->n_in;
     }
     explain(f, again, "reco", "computed or gathered again for backward: not kept from forward");
+    explain(f, sums, "sums", "in the last micro-batch of a step alone: gradients become complete");
     explain(f, true, "%7", "the result of line 7; %7': its second result");
     explain(f, rows, "@64", "rows of a tensor, from row 64 on; @64,32: and from column 32 on");
     explain(f, mark['~'], "~", "a collective");

@@ -111,7 +111,6 @@ void memory_print(const Model *m, FILE *f) {
 static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
     ModelShape s = m->shape;
     Model other;
-    if (B != s.B) s.one_micro_batch = false; // a smaller micro-batch: a step has several
     s.B = B;
     s.recompute = recompute;
     model_plan(&other, &s, m->k, m->team);

@@ -203,7 +203,6 @@ static void allocate_orders(Model *m, int64_t micro_batches) {
 void model_zero_grads(Model *m, int64_t micro_batches) {
     const Arena *grads = &m->arena[ARENA_GRADS];
     bool matrix = true;
-    assert(micro_batches == 1 || !m->shape.one_micro_batch);
     for (int k = 0; matrix && k < m->tensors.n; k++) {
         int i = m->grad_order[k];
         char *at = m->exact ? (char *)m->grad_64[i] : (char *)m->tensors.t[i].grad;

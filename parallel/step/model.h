@@ -66,10 +66,8 @@ typedef struct ModelShape {
     int64_t B, S; // sequences of a micro-batch at each coordinate of d x z, positions <= config.seq
     bool bf16;    // matmuls read bf16, on devices activations are bf16; sums, master weights: fp32
     Recompute recompute;
-    Overlap overlap;       // halves needs an even B
-    bool training;         // false: no gradients, no optimizer state, nothing kept for backward
-    bool one_micro_batch;  // every step has one micro-batch: only the list of the last is planned
-    bool last_micro_batch; // of a list: it completes the gradients of a step
+    Overlap overlap; // halves needs an even B
+    bool training;   // false: no gradients, no optimizer state, nothing kept for backward
     PassOutput output;
     bool step_alone; // only lists of micro-batches are planned: the model is priced, not evaluated
     bool unplaced;   // temporaries are not placed: the arena has the most bytes in use at one time

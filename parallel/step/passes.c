@@ -1,9 +1,8 @@
 /* The programs that a rank runs, as lists: which passes make them, on which condition. Every list
- * of a run, of --listing and of the planner comes from one of three functions.
+ * of a run, of --listing and of the planner comes from one of two functions.
  *
- *   program_passes       build to halves, alike for all micro-batches; then program_late_passes
- *   program_late_passes  sums, of the last micro-batch of a step alone; schedule
- *   program_end_passes   the end of a step; schedule
+ *   program_passes       a micro-batch
+ *   program_end_passes   the end of a step
  *
  * A pass that neither layout nor --overlap asks for is left out. The lists that a rank keeps, and
  * which one runs when: run_bind.c, run.c.
@@ -34,11 +33,6 @@ static Program ordered(Program p, Pass upto) {
     return p;
 }
 
-Program program_late_passes(Program p, Pass upto) {
-    if (upto >= PASS_SUMS && p.shape->last_micro_batch) program_sums(&p);
-    return ordered(p, upto);
-}
-
 Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     const Overlap *o = &shape->overlap;
     bool exact = shape->grid && shape->grid->layout.exact;
@@ -56,7 +50,8 @@ Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
         program_fuse_collectives(&p, kernels_on_device(k));
     if (upto >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (upto >= PASS_HALVES && o->halves) program_halves(&p);
-    return program_late_passes(p, upto);
+    if (upto >= PASS_SUMS && shape->training) program_sums(&p);
+    return ordered(p, upto);
 }
 
 Program program_end_passes(const ModelShape *shape, Pass upto, const Kernels *k, bool casts_alone) {

@@ -10,8 +10,8 @@
  *                                                                      fuse_collectives.c
  *   split           chunks of tokens, with chunk=n or ring             split.c
  *   halves          two halves of the sequences in one list            halves.c
- *   sums            of the last micro-batch of a step: gradients       sums.c
- *                   become complete
+ *   sums            gradients become complete, in the last             sums.c
+ *                   micro-batch of a step alone
  *   schedule        the order in which all of it runs, with waits      schedule.c
  *
  * Every list that a rank runs, that --listing prints or that the planner prices is made here.
@@ -40,10 +40,6 @@ typedef enum {
  * shape->training is false. With --overlap halves shape->B is half of its sequences. k: the kernels
  * that run it; NULL: not known. */
 Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k);
-
-/* Local. The passes behind PASS_HALVES, in which the last micro-batch of a step
- * (shape->last_micro_batch) differs from others: of a program after PASS_HALVES, which it takes. */
-Program program_late_passes(Program p, Pass upto);
 
 /* The end of a step (end.c), or its casts alone; ordered after PASS_SCHEDULE. */
 Program program_end_passes(const ModelShape *shape, Pass upto, const Kernels *k, bool casts_alone);

@@ -15,17 +15,6 @@ Program program_make(const ModelShape *shape) {
                      .layer = -1};
 }
 
-Program program_copy(const Program *p, const ModelShape *shape) {
-    Program copy = *p;
-    size_t tensors = (size_t)p->cap_tensors * sizeof *p->tensor;
-    size_t ops = (size_t)p->cap_ops * sizeof *p->op;
-    copy.shape = shape;
-    copy.tensor = mem_alloc(tensors), copy.op = mem_alloc(ops);
-    memcpy(copy.tensor, p->tensor, tensors);
-    memcpy(copy.op, p->op, ops);
-    return copy;
-}
-
 void program_free(Program *p) {
     mem_free(p->tensor);
     mem_free(p->op);
@@ -135,6 +124,10 @@ int op_kernel_end(const Op *op, int n, int i) {
     int end = i + 1;
     while (end < n && op[end].fused) end++;
     return end;
+}
+
+bool op_runs(const Op *op, bool last) {
+    return last || op->phase != PHASE_SUMS;
 }
 
 bool op_is_matmul(const Op *op) {

@@ -29,7 +29,14 @@
 #include "parallel/step/model.h"
 #include "parallel/step/ops.h"
 
-typedef enum { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHASE_END, N_PHASES } Phase;
+typedef enum {
+    PHASE_FORWARD,
+    PHASE_RECOMPUTE,
+    PHASE_BACKWARD,
+    PHASE_SUMS, // of the last micro-batch of a step alone: gradients become complete (sums.c)
+    PHASE_END,
+    N_PHASES
+} Phase;
 
 /* The memory in which a tensor lies. A parameter is a weight as kernels read it, a master the fp32
  * master weight that AdamW updates. With --dtype fp32 both are the same memory. */
@@ -154,8 +161,6 @@ const OpInfo *op_info(OpKind kind);
  * shape has to live as long as the program. Freed by program_free. */
 Program program_make(const ModelShape *shape);
 void program_free(Program *p);
-/* Local. The same list for a shape that differs in last_micro_batch alone. */
-Program program_copy(const Program *p, const ModelShape *shape);
 /* Local. Adds a temporary with a new value. size: of all ranks together; bytes: of an element.
  * Returns the index of the tensor, as all functions that add one. */
 int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
@@ -224,6 +229,8 @@ int64_t step_tensor_row(const Program *p, const StepTensor *t, int64_t r);
 /* Local, pure. The index after operation i and the operations fused into it, in a list of n. */
 int op_kernel_end(const Op *op, int n, int i);
 bool op_is_matmul(const Op *op);
+/* Local, pure. Does an operation run in a micro-batch? last: the last one of a step. */
+bool op_runs(const Op *op, bool last);
 /* Local, pure. How many of its operands the kernel of an operation reads. Further operands, which
  * only matmuls have, are dependences: the matmul runs after the operations that make them. */
 int op_operands(const Op *op);

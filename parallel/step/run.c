@@ -64,9 +64,8 @@ static void end(const Call *c, int result) {
 
 static Bound *program_of(const Model *m, bool backward) {
     StepRun *r = m->program;
-    bool last = r->list[LAST].made && (m->micro_batches_left == 1 || !r->list[TRAIN].made);
-    bool next = !backward && r->list[NEXT].made && m->tk.S == 1;
-    return &r->list[next ? NEXT : !backward ? FORWARD : last ? LAST : TRAIN];
+    bool next = m->shape.output == OUTPUT_NEXT && m->tk.S == 1;
+    return &r->list[backward ? TRAIN : next ? NEXT : FORWARD];
 }
 
 static Moment moment(const Model *m) {
@@ -169,6 +168,7 @@ void run_operations(const Bound *b, Model *m, int begin, int end_of_list) {
     Call c = {.m = m, .b = b, .p = &b->p, .at = m->first_micro_batch ? b->at_first : b->at_later};
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
+        if (!op_runs(c.op, m->micro_batches_left == 1)) continue;
         run_op(&c);
         bool alone = op_info(c.op->kind)->collective && c.n == 1;
         if (alone && !b->p.ordered) end(&c, c.op->out);
@@ -192,11 +192,8 @@ void *step_run_result(const Model *m, bool backward) {
 }
 
 const Program *step_run_micro_batch(const StepRun *r) {
-    return &r->list[r->list[TRAIN].made ? TRAIN : LAST].p;
+    return &r->list[TRAIN].p;
 }
 const Program *step_run_end(const StepRun *r) {
     return &r->list[END].p;
-}
-const Program *step_run_last(const StepRun *r) {
-    return &r->list[r->list[LAST].made ? LAST : TRAIN].p;
 }

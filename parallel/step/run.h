@@ -67,10 +67,8 @@ void step_run(Model *m, bool backward);
 /* Local. Address of the result of step_run: the losses of the tokens, or their logits, in rows that
  * begin with the V real ones. */
 void *step_run_result(const Model *m, bool backward);
-/* Local. The lists of a step of a training model: a micro-batch that is not the last, the last one,
- * the end of the step. */
+/* Local. The lists of a step of a training model: a micro-batch, the end of the step. */
 const struct Program *step_run_micro_batch(const StepRun *r);
-const struct Program *step_run_last(const StepRun *r);
 const struct Program *step_run_end(const StepRun *r);
 /* Local. The row of m->tensors to which a parameter, its gradient or its moments belong. */
 const Tensor *step_run_row(const Model *m, const struct StepTensor *t);

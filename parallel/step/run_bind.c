@@ -32,47 +32,22 @@ static size_t caches_bytes(const Program *p) {
     return bytes;
 }
 
-/* Plans the memory of list p, to which all passes have been applied. */
-static void plan_list(Bound *b, Program p, const Kernels *k) {
-    b->p = p;
+/* Makes a list of the model and plans its memory. */
+static void plan(StepRun *r, int list, const ModelShape *shape, const Kernels *k) {
+    Bound *b = &r->list[list];
+    b->shape = *shape;
+    b->p = list < END ? program_passes(&b->shape, PASS_SCHEDULE, k)
+                      : program_end_passes(&b->shape, PASS_SCHEDULE, k, list == CASTS);
     b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
     if (kernels_on_device(k)) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at_first = mem_calloc(2 * n, sizeof *b->at_first), b->at_later = b->at_first + n;
     b->ticket = mem_calloc(n, sizeof *b->ticket);
-    b->made = true;
-}
-
-static void plan(Bound *b, const ModelShape *shape, const Kernels *k, bool casts) {
-    b->shape = *shape;
-    plan_list(b,
-              casts ? program_end_passes(&b->shape, PASS_SCHEDULE, k, true)
-                    : program_passes(&b->shape, PASS_SCHEDULE, k),
-              k);
-}
-
-/* Plans TRAIN for all micro-batches of a step except the last, and LAST for the last. A step of one
- * micro-batch needs LAST alone. Without sums over ranks (sums == false) all micro-batches use
- * TRAIN. */
-static void plan_training(StepRun *r, const ModelShape *shape, const Kernels *k, bool sums) {
-    Bound *b = &r->list[TRAIN], *last = &r->list[LAST];
-    b->shape = last->shape = *shape;
-    last->shape.last_micro_batch = true;
-    if (sums && shape->one_micro_batch) {
-        plan_list(last, program_passes(&last->shape, PASS_SCHEDULE, k), k);
-        return;
-    }
-    Program p = program_passes(&b->shape, PASS_HALVES, k);
-    if (sums)
-        plan_list(last, program_late_passes(program_copy(&p, &last->shape), PASS_SCHEDULE), k);
-    plan_list(b, program_late_passes(p, PASS_SCHEDULE), k);
 }
 
 void step_run_plan_end(StepRun *r, const Kernels *k) {
-    Bound *b = &r->list[END];
-    b->shape = r->list[r->list[LAST].made ? LAST : TRAIN].shape;
-    plan_list(b, program_end_passes(&b->shape, PASS_SCHEDULE, k, false), k);
-    while (b->p.op[r->clip].kind != OP_CLIP) r->clip++;
+    plan(r, END, &r->list[TRAIN].shape, k);
+    while (r->list[END].p.op[r->clip].kind != OP_CLIP) r->clip++;
 }
 
 StepRun *step_run_plan(const Model *m) {
@@ -80,14 +55,14 @@ StepRun *step_run_plan(const Model *m) {
     ModelShape s = m->shape;
     s.B = m->B;
     s.overlap.halves = m->halves > 1;
-    if (s.training) plan_training(r, &s, m->k, m->grid->mesh.p > 1 || m->exact);
+    if (s.training) plan(r, TRAIN, &s, m->k);
     if (s.step_alone) return r;
     if (s.training) step_run_plan_end(r, m->k);
-    if (has_bf16_copies(m) && s.output == OUTPUT_LOSSES) plan(&r->list[CASTS], &s, m->k, true);
+    if (has_bf16_copies(m) && s.output == OUTPUT_LOSSES) plan(r, CASTS, &s, m->k);
     s.training = false;
-    plan(&r->list[FORWARD], &s, m->k, false);
+    plan(r, FORWARD, &s, m->k);
     s.S = 1;
-    if (s.output == OUTPUT_NEXT) plan(&r->list[NEXT], &s, m->k, false);
+    if (s.output == OUTPUT_NEXT) plan(r, NEXT, &s, m->k);
     return r;
 }
 

@@ -24,12 +24,10 @@ typedef struct Bound {
     Ticket *ticket;      // [tensors] ticket of the collective in flight that writes this tensor
     size_t bytes;        // of temporaries
     CollStaging staging; // on a device: buffer for collectives of strided blocks
-    bool made;           // false: the model does not have this list
 } Bound;
 
 enum {
-    TRAIN,   // forward and backward of a micro-batch
-    LAST,    // the same for the last micro-batch of a step, in which gradients become complete
+    TRAIN,   // forward and backward of a micro-batch; in the last one of a step sums of gradients
     FORWARD, // forward alone; with OUTPUT_NEXT: of a prompt
     NEXT,    // with OUTPUT_NEXT: forward of a token after the prompt
     END,     // the end of a step

@@ -94,12 +94,13 @@ static OpTime walk_kernel(Walk *of, double seconds) {
     return t;
 }
 
-Spent program_play(const Program *p, const OpCost *costs, OpTime *time) {
+Spent program_play(const Program *p, const OpCost *costs, bool last, OpTime *time) {
     Walk of = {.p = p, .time = time, .last = -1};
     OpTime kernel = {0};
     int *maker = mem_alloc((size_t)p->n_tensors * sizeof *maker); // of results of collectives
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
+        if (!op_runs(op, last)) continue;
         if (op->kind == OP_WAIT) {
             walk_wait(&of, maker[op->in[0]]);
         } else if (costs[i].level >= 0) {

@@ -90,8 +90,9 @@ void clocks_wait(Clocks *c, double until);
 
 /* Local, pure. Predicts the times of a rank that runs a list in its order. A collective is waited
  * for at its OP_WAIT, in a list without them (Program.ordered) where it starts. --listing prints
- * these times, the planner prices by them. time: [operations]; an OP_WAIT's is not set. */
-Spent program_play(const Program *p, const OpCost *costs, OpTime *time);
+ * these times, the planner prices by them. last: as in op_runs. time: [operations]; set of those
+ * that run, but of no OP_WAIT. */
+Spent program_play(const Program *p, const OpCost *costs, bool last, OpTime *time);
 
 /* Local, pure. WINDOW_HALVES with halves, else WINDOW_BULK with bulk, else WINDOW_NONE: `fused`
  * alone hides a collective in its matmul and under nothing else. */

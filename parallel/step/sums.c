@@ -1,4 +1,4 @@
-/* sums -- the sums that complete the gradients of a step, in the list of its last micro-batch.
+/* sums -- the sums that complete the gradients of a step. They run in its last micro-batch alone.
  *
  *   matrices of a layer    dmatrices [G] +d  = bucket          dqkv.weight, dattn_out.weight, ...
  *                          dmatrices [G]     = all_reduce d    dmatrices
@@ -172,7 +172,7 @@ static void round_gradient(Program *p, int dw, int sum) {
 static void sum_bucket(Program *p, const Bucket *b) {
     const Gradient *first = b->g;
     int sum = -1;
-    p->phase = PHASE_BACKWARD, p->layer = first->matrix ? p->tensor[first->dw].layer : -1;
+    p->layer = first->matrix ? p->tensor[first->dw].layer : -1;
     if (to_be_summed(p, first->dw).n > 0 && first->matrix && p->layout->zero > 0) {
         sum = scatter_matrix(p, first->dw, what_of(first));
     } else if (to_be_summed(p, first->dw).n > 0) {
@@ -201,7 +201,7 @@ static int64_t copied_elements(const TensorTable *table, const StepTensor *dw) {
 static void add_kv_copies(Program *p, const TensorTable *table, Gradient *g) {
     const char *name = p->tensor[g->dw].dist.name;
     if (strncmp(name, "dqkv.", 5) != 0) return;
-    p->layer = p->tensor[g->dw].layer, p->phase = PHASE_BACKWARD;
+    p->layer = p->tensor[g->dw].layer;
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[g->dw].dist.partial};
     dist_name(d.name, "dkv");
     int64_t size[] = {copied_elements(table, &p->tensor[g->dw]), 1};
@@ -226,6 +226,7 @@ void program_sums(Program *p) {
     find_gradients(&s, &table);
     find_buckets(&s);
     int n = p->n_ops;
+    p->phase = PHASE_SUMS;
     Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         program_append(p, &old[i]);

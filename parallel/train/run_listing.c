@@ -36,7 +36,7 @@ static Listed listed(Program p, Pass upto, const Machine *m) {
     if (upto >= PASS_FUSE) out.costs = program_costs(&p, m, false);
     if (upto < PASS_SCHEDULE) return out;
     out.time = mem_alloc((size_t)p.n_ops * sizeof *out.time);
-    out.spent = program_play(&p, out.costs, out.time);
+    out.spent = program_play(&p, out.costs, true, out.time);
     return out;
 }
 
@@ -56,7 +56,6 @@ void run_print_listing(const Run *r) {
     bool described = run_lists_cluster(r);
     Pass upto = (Pass)(r->o->listing - LIST_BUILD);
     if (!r->lead) return;
-    shape.last_micro_batch = shape.training;
     if (upto >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
     Listed micro_batch = listed(program_passes(&shape, upto, k), upto, &m);

@@ -24,7 +24,6 @@ static bool move_to(void *ctx, int candidate) {
     double begin = now_s();
     PriceShape s = {.model = r->m.shape, .batch = r->batch};
     s.model.B = c->micro, s.model.recompute = c->recompute, s.model.overlap = c->overlap;
-    s.model.one_micro_batch = price_micro_batches(&s, &c->layout) == 1;
     if (!relayout_model(&r->m, &r->grid, &c->layout, &s.model, r->team)) {
         run_note(r, "refine: not enough memory for %s", choice_print(c, text));
         return false;

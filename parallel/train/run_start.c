@@ -202,7 +202,6 @@ static ModelShape shape_of(const Run *r) {
                         .overlap = overlap,
                         // --memory without --train is about training
                         .training = *r->o->train || !*r->o->init,
-                        .one_micro_batch = run_micro_batches(r) == 1,
                         .replay = replay_where(r),
                         .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
                         .samples = run_samples(r->o, r->options)};

@@ -19,8 +19,7 @@ enum { SPANS = 1 << 17 }; // spans at least, since agreements of ranks are in no
  * and the wait of each collective. */
 static void allocate_spans(Run *r) {
     const StepRun *s = r->m.program;
-    int64_t events = run_micro_batches(r) * step_run_micro_batch(s)->n_ops +
-                     step_run_last(s)->n_ops + step_run_end(s)->n_ops;
+    int64_t events = run_micro_batches(r) * step_run_micro_batch(s)->n_ops + step_run_end(s)->n_ops;
     r->trace = mem_calloc(1, sizeof *r->trace);
     trace_create(r->trace, TRACE_STEPS * events > SPANS ? TRACE_STEPS * events : SPANS, 2 * events);
 }
