@@ -406,8 +406,8 @@ bool mesh_next_layout(EachLayout *l) {
 static int kernels_of(const Program *p) {
     int n = 0;
     for (int i = 0; i < p->n_ops; i++) {
-        OpKind kind = p->op[i].kind; // a bucket only names gradients: no kernel
-        n += !p->op[i].fused && kind != OP_WAIT && kind != OP_BUCKET && !op_info(kind)->collective;
+        OpKind kind = p->op[i].kind;
+        n += !p->op[i].fused && kind != OP_WAIT && !op_info(kind)->collective;
     }
     return n;
 }

@@ -295,9 +295,10 @@ static bool has_gradient(const Program *p, int t, int parameter) {
     const StepTensor *x = &p->tensor[outermost(p, t)];
     if (x->storage == STORAGE_GRADIENT) return x->parameter == parameter;
     if (x->storage != STORAGE_BUCKET) return false;
-    for (const Op *op = p->op; op < p->op + p->n_ops; op++)
-        for (int k = 0; op->kind != OP_WAIT && op->out == t && k < op->n_in; k++)
-            if (has_gradient(p, op->in[k], parameter)) return true;
+    for (const StepTensor *dw = p->tensor; dw < p->tensor + p->n_tensors; dw++)
+        if (dw->bucket >= 0 && p->tensor[dw->bucket].gradient == x->gradient &&
+            dw->parameter == parameter)
+            return true;
     return false;
 }
 
@@ -317,9 +318,7 @@ static void find_causes(const Check *c, Suspect *s) {
                       op_info(op->kind)->name, p->tensor[op->out].what);
         for (int k = 0; k < op_operands(op); k++) {
             int t = op->in[k], outer = outermost(p, t);
-            // a bucket has other gradients, too
-            if (p->tensor[op->out].storage != STORAGE_BUCKET && !c->agreed[t] && !c->agreed[outer])
-                open[outer] = open[t] = true;
+            if (!c->agreed[t] && !c->agreed[outer]) open[outer] = open[t] = true;
         }
     }
     mem_free(open);

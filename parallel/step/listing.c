@@ -264,8 +264,6 @@ static void print_marks(FILE *f, const Listing *l) {
             "times the transpose of the second operand: dgrad; the head");
     explain(f, kind[OP_MATMUL_AT], "matmul_at",
             "the transpose of the first operand times the second: wgrad");
-    explain(f, kind[OP_BUCKET], "bucket",
-            "names gradients that are summed together; copies nothing");
     explain(f, mark['~'], "1.5 MB", "received by this rank; FLOP are those of this rank, too");
     explain(f, l->time != NULL, "4.5 +0.3", "starts 4.5 ms behind the first line, takes 0.3 ms");
     explain(f, l->time && mark['~'], "under", "this collective is under way while those lines run");
@@ -322,16 +320,6 @@ static void print_dimensions(FILE *f, const Program *p) {
     }
 }
 
-/* Is line k inside the chain of OP_BUCKET of one bucket, neither its first nor its last? The
- * operations of such a chain name the gradients of the bucket and do nothing. */
-static bool inside_bucket(const Listing *l, int k) {
-    if (k == 0 || k + 1 >= l->n) return false;
-    const Op *op = l->p->op, *before = &op[l->at[k - 1]], *it = &op[l->at[k]],
-             *next = &op[l->at[k + 1]];
-    return it->kind == OP_BUCKET && before->kind == OP_BUCKET && next->kind == OP_BUCKET &&
-           it->in[0] == before->out && next->in[0] == it->out;
-}
-
 void listing_print(FILE *f, const Listed *list) {
     Listing l = listing_make(list);
     bool fold = false;
@@ -342,9 +330,6 @@ void listing_print(FILE *f, const Listed *list) {
         if (fold) {
             while (next < l.n && folded(&l, next, true)) next++;
             print_fold(f, l.p, &l.p->op[l.at[k]], next - k);
-        } else if (inside_bucket(&l, k)) {
-            while (inside_bucket(&l, next)) next++;
-            fprintf(f, "     ... %d operations that name more gradients of the bucket\n", next - k);
         } else {
             print_line(f, &l, l.at[k]);
         }

@@ -10,9 +10,8 @@
  *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
  *
  * @512: rows of a chunk, from row 512 on. Forward and the end of a step show layer 0, backward
- * shows the last layer. The operations of other layers are folded into one line, and so are the
- * operations between the first and the last one of a bucket. Below the list its marks, types
- * (sharded, partial) and dimensions (T, 2Y, ...) are explained.
+ * shows the last layer. The operations of other layers are folded into one line. Below the list its
+ * marks, types (sharded, partial) and dimensions (T, 2Y, ...) are explained.
  */
 #ifndef PARALLEL_STEP_LISTING_H
 #define PARALLEL_STEP_LISTING_H

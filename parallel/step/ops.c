@@ -36,7 +36,6 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_LOSS_BACKWARD] = {"loss_backward", .run = run_loss_backward, .in_place = true},
     [OP_ACCUMULATE] = {"accumulate", .run = run_accumulate},
     [OP_COPY] = {"copy", .run = run_copy},
-    [OP_BUCKET] = {"bucket", .run = run_bucket},
     [OP_PACK_COPIES] = {"pack_copies", .run = run_move_copies},
     [OP_UNPACK_COPIES] = {"unpack_copies", .run = run_move_copies},
     [OP_ROUND] = {"round", .run = run_round},

@@ -39,7 +39,6 @@ typedef enum {
     OP_LOSS_BACKWARD, // in: exponentials, statistics, logs of sums
     OP_ACCUMULATE,    // stored gradient += the result of a collective
     OP_COPY,          // into rows or columns of a parent
-    OP_BUCKET,        // contiguous gradients as one tensor; copies nothing  in: [bucket,] gradients
     OP_PACK_COPIES,   // key and value heads that other ranks hold copies of    in: dqkv.*
     OP_UNPACK_COPIES, // puts their sum back                               in: dqkv.*, the sum
     OP_ROUND,         // --exact: integers to floats (exact_sums.c)   in: a complete sum of integers

@@ -36,7 +36,8 @@ int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int byt
                                               .bytes = bytes,
                                               .n_block = NO_FLAT_PARTS,
                                               .what = "",
-                                              .parent = -1});
+                                              .parent = -1,
+                                              .bucket = -1});
 }
 
 int program_tensor_like(Program *p, int t) {
@@ -50,7 +51,8 @@ int program_tensor_like(Program *p, int t) {
                                               .is_double = x->is_double,
                                               .n_block = x->n_block,
                                               .what = "",
-                                              .parent = -1});
+                                              .parent = -1,
+                                              .bucket = -1});
 }
 
 int program_tensor_copy(Program *p, int t) {

@@ -89,6 +89,8 @@ typedef struct StepTensor {
                       // row `row` of each block on; 0: its rows are contiguous
     int64_t padding;  // rows at the end of dimension 0 that no operation writes
     int stride;       // elements from row to row; 0: the number of local columns
+    int bucket;       // of a stored gradient: the tensor of the gradients that are summed with it,
+                      // complete when all of them are; -1: none
     int gradient;     // the stored gradient in whose memory it lies; -1: none. program_allocate
     int64_t offset;   // bytes, in the arena of temporaries; -1: no memory. program_allocate
 } StepTensor;

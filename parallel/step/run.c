@@ -74,7 +74,7 @@ static Moment moment(const Model *m) {
 
 static void run_kernel(const Call *c) {
     const StepHook *hook = c->m->hook;
-    bool timed = hook && hook->kernel && c->op->kind != OP_BUCKET;
+    bool timed = hook && hook->kernel;
     StepSpan s = {.p = c->p, .op = c->op, .begin = timed ? moment(c->m) : 0};
     op_info(c->op->kind)->run(c);
     if (!timed || s.begin == 0) return;

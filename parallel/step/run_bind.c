@@ -104,6 +104,13 @@ static char *in_storage(const Model *m, const Program *p, const StepTensor *x, c
     return (char *)stored[x->storage].base + (begin - row->begin[part]) * x->bytes;
 }
 
+/* Does a gradient lie in its bucket? If all do, they fill it. */
+static bool in_bucket(const Bound *b, int gradient, int bucket) {
+    int64_t at = b->at_first[gradient] - b->at_first[bucket],
+            end = at + step_tensor_bytes(&b->p, &b->p.tensor[gradient]);
+    return at >= 0 && end <= step_tensor_bytes(&b->p, &b->p.tensor[bucket]);
+}
+
 /* Sets the addresses of all tensors of a list. base: memory of temporaries. cache: memory of the
  * key-value cache, all layers. */
 static void bind(Bound *b, const Model *m, char *base, char *cache) {
@@ -121,6 +128,8 @@ static void bind(Bound *b, const Model *m, char *base, char *cache) {
         }
         b->at_first[t] = b->at_later[t] = at;
     }
+    for (int t = 0; t < p->n_tensors; t++)
+        assert(p->tensor[t].bucket < 0 || in_bucket(b, t, p->tensor[t].bucket));
     // In the first micro-batch a part of a gradient is received where the gradient is stored:
     // OP_ACCUMULATE has nothing to add.
     for (int i = 0; i < p->n_ops; i++)

@@ -252,18 +252,6 @@ void run_accumulate(const Call *c) {
         c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
 }
 
-/* A bucket is a name for gradients that are adjacent in memory. Only checks that they are. */
-void run_bucket(const Call *c) {
-    const char *end = at(c, c->op->out);
-    for (int k = 0; k < c->op->n_in; k++) {
-        int t = c->op->in[k];
-        assert((const char *)at(c, t) == end);
-        end += step_tensor_aligned(c->p, tensor(c, t));
-    }
-    assert(end == (const char *)at(c, c->op->out) + step_tensor_bytes(c->p, tensor(c, c->op->out)));
-    (void)end;
-}
-
 void run_copy(const Call *c) {
     if (is_root(c)) copy_rows(c, c->op->out, c->op->in[0]);
 }

@@ -15,8 +15,8 @@ typedef struct Scheduler {
     int window;
     int *next; // [operations + 1] linked list of the units not scheduled yet; starts at next[n_ops]
     int *maker; // [tensors] the operation that makes the tensor; -1: none, as of a parameter
-    int *rows;  // [tensors] of a parent: the latest tensor that is rows of it; -1: none
-    int *more;  // [tensors] of rows: the tensor of rows before it of the same parent; -1: none
+    int *part;  // [tensors] of a parent or bucket: the latest tensor that is a part of it; -1: none
+    int *more;  // [tensors] of a part: the part before it of the same tensor; -1: none
     int *dep, *first_dep; // unit i needs operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     int n_deps, max_deps;
     int *known;    // [operations] of a unit: index in dep after the operations seen to be scheduled
@@ -133,17 +133,20 @@ static void add_dep(Scheduler *s, int i, int end, int maker) {
     s->dep[s->n_deps++] = maker;
 }
 
+/* Notes that unit i needs what makes tensor t, or parts of it: rows, the gradients of a bucket. */
+static void add_makers(Scheduler *s, int i, int end, int t) {
+    add_dep(s, i, end, s->maker[t]);
+    for (int k = s->part[t]; k >= 0; k = s->more[k]) add_makers(s, i, end, k);
+}
+
 /* Notes the operations that unit i needs: the makers of its operands. An operand that is rows which
- * no operation makes needs its parent, and a parent needs all operations that make rows of it. */
+ * no operation makes needs its parent. */
 static void add_deps(Scheduler *s, int i) {
     int end = unit_end(s, i);
     for (int k = i; k < end; k++)
         for (int j = 0; j < s->p->op[k].n_in; j++) {
             int t = s->p->op[k].in[j], parent = s->p->tensor[t].parent;
-            add_dep(s, i, end, s->maker[t]);
-            int whole = s->maker[t] < 0 && parent >= 0 ? parent : t;
-            if (whole != t) add_dep(s, i, end, s->maker[whole]);
-            for (int r = s->rows[whole]; r >= 0; r = s->more[r]) add_dep(s, i, end, s->maker[r]);
+            add_makers(s, i, end, s->maker[t] < 0 && parent >= 0 ? parent : t);
         }
 }
 
@@ -309,19 +312,22 @@ static void schedule_all(Scheduler *s) {
     while (s->n_open > 0) finish(s, s->open[0]);
 }
 
-/* Sets maker, rows and more: which operation makes each tensor, which tensors are rows of it. */
+/* Tensor t is a part of `whole`; -1: of none. */
+static void add_part(Scheduler *s, int whole, int t) {
+    if (whole >= 0) s->more[t] = s->part[whole], s->part[whole] = t;
+}
+
+/* Sets maker, part and more: which operation makes each tensor, which tensors are parts of it. */
 static void find_makers(Scheduler *s) {
     const Program *p = s->p;
-    for (int t = 0; t < p->n_tensors; t++) s->maker[t] = s->rows[t] = -1;
+    for (int t = 0; t < p->n_tensors; t++) s->maker[t] = s->part[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
         const int made[] = {p->op[i].out, p->op[i].also};
         s->reader[i] = -1;
-        for (int k = 0; k < 2 && made[k] >= 0; k++) {
-            int parent = p->tensor[made[k]].parent;
-            s->maker[made[k]] = i;
-            if (parent >= 0) s->more[made[k]] = s->rows[parent], s->rows[parent] = made[k];
-        }
+        for (int k = 0; k < 2 && made[k] >= 0; k++)
+            s->maker[made[k]] = i, add_part(s, p->tensor[made[k]].parent, made[k]);
     }
+    for (int t = 0; t < p->n_tensors; t++) add_part(s, p->tensor[t].bucket, t);
 }
 
 /* Sets the list of units and the operations that each unit needs. */
@@ -372,7 +378,7 @@ void program_order(Program *p, const OpCost *costs, int window) {
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
     s.next = mem_alloc((4 * n + 2 + 3 * tensors) * sizeof *s.next);
     s.first_dep = s.next + n + 1, s.known = s.first_dep + n + 1, s.reader = s.known + n;
-    s.maker = s.reader + n, s.rows = s.maker + tensors, s.more = s.rows + tensors;
+    s.maker = s.reader + n, s.part = s.maker + tensors, s.more = s.part + tensors;
     find_makers(&s);
     find_deps(&s);
     move_sums(&s);
@@ -389,10 +395,9 @@ int schedule_window(const Overlap *overlap) {
 /* ---- nominal costs ---- */
 
 /* Is an operation priced without its bytes? The bytes of copied heads have no padding and differ
- * between ranks, so ranks would find different orders. A bucket copies nothing. */
+ * between ranks, so ranks would find different orders. */
 static bool counts_no_bytes(const Op *op) {
-    return op->kv || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES ||
-           op->kind == OP_BUCKET;
+    return op->kv || op->kind == OP_PACK_COPIES || op->kind == OP_UNPACK_COPIES;
 }
 
 /* Costs by fixed rates: FLOP/s, bytes/s of memory and of a link, seconds of latency. Links are much

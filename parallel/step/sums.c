@@ -1,18 +1,15 @@
 /* sums -- the sums that complete the gradients of a step. They run in its last micro-batch alone.
  *
- *   matrices of a layer    dmatrices [G] +d  = bucket          dqkv.weight, dattn_out.weight, ...
- *                          dmatrices [G]     = all_reduce d    dmatrices
+ *   matrices of a layer    dmatrices [G]     = all_reduce d      dmatrices: dqkv.weight, ...
  *   of zero1, one by one   dup.weight [C/d, N/x] = reduce_scatter d  dup.weight
- *   vectors of all layers  dvectors [G] +d.z = bucket          dqkv.bias, dup.bias, ...
- *                          dvectors [G]      = all_reduce d.z  dvectors
- *   with sp, stay=y also   dvectors.x [G] +d.z.x = bucket      dln1.weight, ddown.bias, ...
- *                          dvectors.x [G]    = all_reduce d.z.x  dvectors.x
+ *   vectors of all layers  dvectors [G]      = all_reduce d.z    dvectors: dqkv.bias, ...
+ *   with sp, stay=y also   dvectors.x [G]    = all_reduce d.z.x  dvectors.x: dln1.weight, ...
  *
  * The collective of a bucket follows the last operation that adds to any gradient of the bucket. So
  * the scheduler can start the all_reduce of layer l during the backward of layers l-1, l-2, ... The
- * gradients of a bucket are contiguous in memory (model.c): OP_BUCKET copies nothing, and a bucket
- * costs the latency of a single collective. Along z, with zero2 and zero3 also along d, gradients
- * of matrices need no sum here: differentiate.c reduce-scatters them in every micro-batch.
+ * gradients of a bucket are contiguous in memory (model.c): nothing is copied, and a bucket costs
+ * the latency of a single collective. Along z, with zero2 and zero3 also along d, gradients of
+ * matrices need no sum here: differentiate.c reduce-scatters them in every micro-batch.
  *
  * Where neighbouring ranks along the axes of heads hold copies of one key head (fewer key heads
  * than ranks), the gradients of the copies are summed first. With --exact all sums are of integers,
@@ -110,25 +107,17 @@ static int in_memory_of(Program *p, int t, int dw) {
     return t;
 }
 
-/* Appends OP_BUCKET, which makes all gradients of a bucket one tensor [G]. An operation has at most
- * OP_INPUTS operands. A bucket of more gradients is a chain of OP_BUCKETs: each reads the tensor of
- * the one before and further gradients. */
-static int emit_bucket(Program *p, const Bucket *b) {
-    int first = b->g->dw, t = -1;
+/* A tensor [G] of all gradients of a bucket. */
+static int bucket_of(Program *p, const Bucket *b) {
+    int first = b->g->dw;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
     bool along_x = axes_has(d.partial, AXIS_X);
     dist_name(d.name, b->g->matrix ? "dmatrices" : along_x ? "dvectors.x" : "dvectors");
-    for (int k = 0; k < b->n;) {
-        int in[OP_INPUTS], n = 0;
-        if (t >= 0) in[n++] = t;
-        for (; n < OP_INPUTS && k < b->n; k++) {
-            in[n++] = b->g[k].dw;
-            size[0] += step_tensor_aligned(p, &p->tensor[in[n - 1]]) / p->tensor[first].bytes;
-        }
-        t = program_tensor(p, d, size, p->tensor[first].bytes);
-        program_emit(p, OP_BUCKET, in_memory_of(p, t, first), in, n);
-    }
+    for (int k = 0; k < b->n; k++)
+        size[0] += step_tensor_aligned(p, &p->tensor[b->g[k].dw]) / p->tensor[first].bytes;
+    int t = in_memory_of(p, program_tensor(p, d, size, p->tensor[first].bytes), first);
+    for (int k = 0; k < b->n; k++) p->tensor[b->g[k].dw].bucket = t;
     return t;
 }
 
@@ -176,7 +165,7 @@ static void sum_bucket(Program *p, const Bucket *b) {
     if (to_be_summed(p, first->dw).n > 0 && first->matrix && p->layout->zero > 0) {
         sum = scatter_matrix(p, first->dw, what_of(first));
     } else if (to_be_summed(p, first->dw).n > 0) {
-        sum = emit_bucket(p, b);
+        sum = bucket_of(p, b);
         Dist to = summed_type(p, sum);
         sum = in_memory_of(p, program_redistribute(p, sum, &to, what_of(first)), first->dw);
     }
