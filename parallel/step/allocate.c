@@ -200,7 +200,8 @@ static int64_t lowest(const Block *placed, int n, const Block *b) {
 }
 
 /* Places blocks in this order, each at its lowest free offset; returns the peak in bytes. The time
- * is quadratic in the number of blocks: some 40 ms for the lists of 256 layers. */
+ * is quadratic in the number of blocks: 15 to 500 ms for the list of 256 layers, with stay=y 1.4
+ * seconds. */
 static int64_t place(Block *block, int n, int (*order)(const void *, const void *)) {
     Block *placed = mem_calloc((size_t)n + 1, sizeof *placed);
     int64_t peak = 0;

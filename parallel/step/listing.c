@@ -210,9 +210,8 @@ static void print_fold(FILE *f, const Program *p, const Op *first, int n) {
 static void print_heading(FILE *f, const Program *p) {
     char layout[64], overlap[OVERLAP_TEXT];
     const char *of = p->phase == PHASE_END ? "the end of a step" : "forward pass of a micro-batch";
-    for (int i = 0; i < p->n_ops; i++) {
+    for (int i = 0; i < p->n_ops; i++)
         if (p->op[i].phase == PHASE_BACKWARD) of = "a micro-batch";
-    }
     fprintf(f, "%s on rank %d of %d, layout %s, overlap %s\n", of, p->mesh->rank, p->mesh->p,
             layout_print(p->layout, layout), overlap_print(&p->shape->overlap, overlap));
 }

@@ -46,7 +46,7 @@ typedef struct Side {
 
 typedef struct Panels {
     Program *p;
-    const Op *old;
+    Op *old;
     Uses uses;
     bool *dropped; // [operations] panels replace it
 } Panels;
@@ -251,22 +251,21 @@ static void drop(Panels *s, int i) {
 void program_panels(Program *p) {
     int n = p->n_ops;
     if (!p->layout->stay) return;
-    Panels s = {.p = p, .old = p->op, .uses = program_uses(p)};
+    Panels s = {.p = p, .uses = program_uses(p)};
+    s.old = program_take(p);
     s.dropped = mem_calloc((size_t)n, sizeof *s.dropped);
     for (int i = 0; i < n; i++) drop(&s, i);
-    Op *old = program_take(p);
     for (int i = 0; i < n; i++) {
         const Op *op = &s.old[i];
         Side side[2];
         if (s.dropped[i]) continue;
-        if (has_panels(&s, op, side)) {
+        if (has_panels(&s, op, side))
             emit_panels(p, op, side);
-            continue;
-        }
-        program_append(p, op);
+        else
+            program_append(p, op);
     }
     p->phase = PHASE_FORWARD, p->layer = -1;
-    mem_free(old);
+    mem_free(s.old);
     mem_free(s.dropped);
     mem_free(s.uses.maker);
 }

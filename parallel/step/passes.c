@@ -12,11 +12,11 @@
 #include "parallel/step/schedule.h"
 
 /* Splits the head into chunks of tokens; with --exact into whole sequences, as its panels are. */
-static void chunk_head(Program *p, const Kernels *k, bool exact) {
+static void chunk_head(Program *p, const Kernels *k) {
     int64_t T = step_tensor_local(p, &p->tensor[p->result], 0), S = p->shape->S;
     int64_t V = widths_of(&p->shape->config, p->grid).V;
     int64_t rows = head_chunk(T, V, kernels_on_device(k));
-    if (exact) rows = div_up(rows, S) * S; // whole sequences
+    if (p->layout->exact) rows = div_up(rows, S) * S;
     program_chunk_head(p, rows);
 }
 
@@ -35,7 +35,6 @@ static Program ordered(Program p, Pass upto) {
 
 Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     const Overlap *o = &shape->overlap;
-    bool exact = shape->grid && shape->grid->layout.exact;
     Program p = program_make(shape);
     if (k) p.elem_bytes = (int)k->elem_bytes;
     program_forward(&p);
@@ -43,8 +42,8 @@ Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     p.values_fixed = true;
     if (upto >= PASS_RECOMPUTE && shape->training) program_recompute(&p);
     if (upto >= PASS_PANELS) program_panels(&p);
-    if (upto >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k, exact);
-    if (upto >= PASS_EXACT && exact) program_exact(&p);
+    if (upto >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k);
+    if (upto >= PASS_EXACT && p.layout->exact) program_exact(&p);
     if (upto >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
     if (upto >= PASS_FUSE && fuses_collectives(&p))
         program_fuse_collectives(&p, kernels_on_device(k));

@@ -26,7 +26,7 @@ const char *recompute_name(Recompute r) {
 
 typedef struct Pass {
     Program *p;
-    const Op *old; // the list before the pass
+    Op *old; // the list before the pass
     Uses uses;
     int *clone; // [tensors] the recomputed tensor that backward reads in its place; -1: none
 } Pass;
@@ -68,15 +68,14 @@ static int available(Pass *s, int t) {
 void program_recompute(Program *p) {
     int n_ops = p->n_ops, n = p->n_tensors;
     Pass s = {.p = p, .uses = program_uses(p), .clone = mem_alloc((size_t)n * sizeof(int))};
-    Op *old = program_take(p);
-    s.old = old;
+    s.old = program_take(p);
     for (int t = 0; t < n; t++) s.clone[t] = -1;
     for (int i = 0; i < n_ops; i++) {
-        Op op = old[i];
+        Op op = s.old[i];
         for (int k = 0; op.phase == PHASE_BACKWARD && k < op.n_in; k++)
             op.in[k] = available(&s, op.in[k]);
         program_append(p, &op);
     }
-    mem_free(old);
+    mem_free(s.old);
     mem_free(s.uses.maker), mem_free(s.clone);
 }

@@ -317,22 +317,20 @@ static void add_part(Scheduler *s, int whole, int t) {
     if (whole >= 0) s->more[t] = s->part[whole], s->part[whole] = t;
 }
 
-/* Sets maker, part and more: which operation makes each tensor, which tensors are parts of it. */
-static void find_makers(Scheduler *s) {
-    const Program *p = s->p;
-    for (int t = 0; t < p->n_tensors; t++) s->maker[t] = s->part[t] = -1;
-    for (int i = 0; i < p->n_ops; i++) {
-        const int made[] = {p->op[i].out, p->op[i].also};
-        s->reader[i] = -1;
-        for (int k = 0; k < 2 && made[k] >= 0; k++)
-            s->maker[made[k]] = i, add_part(s, p->tensor[made[k]].parent, made[k]);
+/* Sets part and more: which tensors are made that are parts of another one. */
+static void find_parts(Scheduler *s) {
+    const StepTensor *x = s->p->tensor;
+    for (int t = 0; t < s->p->n_tensors; t++) s->part[t] = -1;
+    for (int t = 0; t < s->p->n_tensors; t++) {
+        if (s->maker[t] >= 0) add_part(s, x[t].parent, t);
+        add_part(s, x[t].bucket, t);
     }
-    for (int t = 0; t < p->n_tensors; t++) add_part(s, p->tensor[t].bucket, t);
 }
 
 /* Sets the list of units and the operations that each unit needs. */
 static void find_deps(Scheduler *s) {
     s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // the list may be empty
+    for (int i = 0; i < s->p->n_ops; i++) s->reader[i] = -1;
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
         s->waited[i] = false, s->ready[i] = INFINITY, s->last[i] = 0;
         s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
@@ -371,21 +369,23 @@ static void move_sums(Scheduler *s) {
 
 void program_order(Program *p, const OpCost *costs, int window) {
     const Program old = *p;
+    Uses uses = program_uses(p);
     Op *op = program_take(p);
     size_t n = (size_t)old.n_ops, tensors = (size_t)p->n_tensors;
-    Scheduler s = {.p = &old, .cost = costs, .out = p, .window = window, .gather = -1};
+    Scheduler s = {
+        .p = &old, .cost = costs, .out = p, .window = window, .maker = uses.maker, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.last = s.ready + n;
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
-    s.next = mem_alloc((4 * n + 2 + 3 * tensors) * sizeof *s.next);
+    s.next = mem_alloc((4 * n + 2 + 2 * tensors) * sizeof *s.next);
     s.first_dep = s.next + n + 1, s.known = s.first_dep + n + 1, s.reader = s.known + n;
-    s.maker = s.reader + n, s.part = s.maker + tensors, s.more = s.part + tensors;
-    find_makers(&s);
+    s.part = s.reader + n, s.more = s.part + tensors;
+    find_parts(&s);
     find_deps(&s);
     move_sums(&s);
     schedule_all(&s);
     p->ordered = true;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next);
-    mem_free(s.dep), mem_free(op);
+    mem_free(s.dep), mem_free(op), mem_free(uses.maker);
 }
 
 int schedule_window(const Overlap *overlap) {

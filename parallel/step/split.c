@@ -32,19 +32,19 @@
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
-/* How a matmul and its collectives are split: into chunks, or by blocks of ranks that a ring brings
- * to the matmul (RING_IN) or takes from it (RING_OUT). */
-enum { NOT_SPLIT, CHUNKS, RING_IN, RING_OUT };
+/* How a matmul and the collective before it are split: into chunks, or by blocks of ranks that a
+ * ring brings to the matmul (RING_IN) or takes from it (RING_OUT). The collective behind it is
+ * appended with the matmul. */
+enum { NOT_SPLIT, CHUNKS, RING_IN, RING_OUT, WITH_MATMUL };
 
 typedef struct Split {
     Program *p;
-    const Op *old;
+    Op *old;
     int n_ops, chunks, parts; // parts: most chunks or blocks of a tensor
     bool ring;
     Uses uses;
     int *before; // [operations] of a matmul: the collective that makes its operand; -1: none
     int *after;  // [operations] of a matmul: the collective that reads its result; -1: none
-    int *matmul; // [operations] of a collective in `before`: its matmul; -1 of others
     int *how;    // [operations] of a matmul and its collectives: CHUNKS, RING_IN, ...
     int *part;   // [tensors][parts] chunk or block k of a tensor, the latest one made; -1: none yet
 } Split;
@@ -139,8 +139,8 @@ static void find_matmuls(Split *s) {
         if (s->uses.readers[op->out] == 1) s->after[i] = collective(s, s->uses.reader[op->out]);
         if (s->before[i] < 0 && s->after[i] < 0) continue;
         int how = how_split(s, i, block_of(s, i));
-        if (s->before[i] >= 0) s->how[s->before[i]] = how, s->matmul[s->before[i]] = i;
-        if (s->after[i] >= 0) s->how[s->after[i]] = how;
+        if (s->before[i] >= 0) s->how[s->before[i]] = how;
+        if (s->after[i] >= 0 && how != NOT_SPLIT) s->how[s->after[i]] = WITH_MATMUL;
         s->how[i] = how;
     }
 }
@@ -246,7 +246,7 @@ static int emit(Split *s, int i) {
     const Op *op = &s->old[i];
     bool collective = op_info(op->kind)->collective;
     int end = op_kernel_end(s->old, s->n_ops, i);
-    if (collective && s->how[i] && s->matmul[i] < 0) return end; // appended with its matmul
+    if (s->how[i] == WITH_MATMUL) return end;
     if (collective && s->how[i] == CHUNKS)
         for (int k = 0; k < s->chunks; k++) emit_part(s, i, chunk(s, block_rows(s, i), k), -1);
     else if (collective && s->how[i] == RING_IN)
@@ -265,18 +265,16 @@ static int emit(Split *s, int i) {
 void program_split(Program *p, int chunks, bool ring) {
     int parts = ring && MAX_RING > chunks ? MAX_RING : chunks;
     size_t n = (size_t)p->n_ops, tensors = (size_t)p->n_tensors;
-    size_t all = 3 * n + tensors * (size_t)parts;
-    Split s = {
-        .p = p, .old = p->op, .n_ops = p->n_ops, .chunks = chunks, .parts = parts, .ring = ring};
+    size_t all = 2 * n + tensors * (size_t)parts;
+    Split s = {.p = p, .n_ops = p->n_ops, .chunks = chunks, .parts = parts, .ring = ring};
     int *memory = mem_alloc(all * sizeof *memory);
-    s.before = memory, s.after = s.before + n, s.matmul = s.after + n, s.part = s.matmul + n;
+    s.before = memory, s.after = s.before + n, s.part = s.after + n;
     s.how = mem_calloc(n, sizeof *s.how);
     for (size_t t = 0; t < all; t++) memory[t] = -1;
-    s.uses = program_uses(p);
+    s.uses = program_uses(p), s.old = program_take(p);
     find_matmuls(&s);
-    Op *old = program_take(p);
     for (int i = 0; i < s.n_ops;) i = emit(&s, i);
-    mem_free(old);
+    mem_free(s.old);
     mem_free(s.how), mem_free(s.uses.maker);
     mem_free(memory);
 }
