@@ -18,10 +18,11 @@ typedef struct Listing {
     const Program *p;
     const OpCost *costs;
     const OpTime *time;
-    int *at;    // [n] the operation of each line; waits have no line
-    int *line;  // [operations] number of its line
-    int *maker; // [tensors] the last operation that writes it or a part of it; -1: a parameter
-    int n;      // lines
+    int *at;        // [n] the operation of each line; waits have no line
+    int *line;      // [operations] number of its line
+    int *maker;     // [tensors] the last operation that writes it or a part of it; -1: a parameter
+    int n;          // lines
+    bool *left_out; // [operations] its line is left out: one layer stands for all. NULL: none is
 } Listing;
 
 /* ---- the parts of a line ---- */
@@ -30,7 +31,7 @@ static Listing listing_make(const Listed *of) {
     const Program *p = &of->p;
     size_t n = (size_t)p->n_ops;
     int *memory = mem_alloc((2 * n + (size_t)p->n_tensors) * sizeof *memory);
-    Listing l = {p, of->costs, of->time, memory, memory + n, memory + 2 * n, 0};
+    Listing l = {p, of->costs, of->time, memory, memory + n, memory + 2 * n, 0, NULL};
     for (int t = 0; t < p->n_tensors; t++) l.maker[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].kind == OP_WAIT) continue;
@@ -69,7 +70,8 @@ static const char *place(const StepTensor *x, char text[AMOUNT_TEXT]) {
     return text;
 }
 
-/* An operand: "%7", the result of line 7; or the name of a parameter, "qkv.weight". */
+/* An operand: "%7", the result of line 7, "%7'" its second one, with its name if that line is left
+ * out; or the name of a parameter, "qkv.weight". */
 static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
     char at[AMOUNT_TEXT] = "";
@@ -78,8 +80,11 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     bool part = l->maker[t] < 0 && x->parent >= 0;
     int maker = part ? l->maker[x->parent] : l->maker[t];
     if (part) place(x, at);
+    if (maker >= 0 && l->p->op[maker].also == t) strcpy(at, "'");
     if (maker < 0)
         snprintf(text, OPERAND_TEXT, "%.*s%s", letters, x->dist.name, at);
+    else if (l->left_out && l->left_out[maker])
+        snprintf(text, OPERAND_TEXT, "%%%d%s %s", l->line[maker], at, x->dist.name);
     else
         snprintf(text, OPERAND_TEXT, "%%%d%s", l->line[maker], at);
     return text;
@@ -163,18 +168,13 @@ static char mark_of(const Program *p, int i) {
                                                 : ' ';
 }
 
-/* Is a tensor the second result of its operation? */
-static bool is_second(const Listing *l, int t) {
-    return l->maker[t] >= 0 && l->p->op[l->maker[t]].also == t;
-}
-
 static void print_line(FILE *f, const Listing *l, int i) {
     const Op *op = &l->p->op[i];
     char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[OPERAND_TEXT];
     for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++) {
         const char *before = k == 0 ? "" : k == op_operands(op) ? " after " : ", ";
-        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s%s", before,
-                      operand(l, op->in[k], one), is_second(l, op->in[k]) ? "'" : "");
+        n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s", before,
+                      operand(l, op->in[k], one));
     }
     fprintf(f, "%4d %s %c %-34s = %-20s %-*s ", l->line[i], phases[op->phase], mark_of(l->p, i),
             result(l, op->out, type), operation(l->p, op, name), OPERANDS_COLUMN, operands);
@@ -321,13 +321,13 @@ static void print_dimensions(FILE *f, const Program *p) {
 
 void listing_print(FILE *f, const Listed *list) {
     Listing l = listing_make(list);
-    bool fold = false;
+    bool *left_out = l.left_out = mem_calloc((size_t)l.p->n_ops + 1, sizeof *left_out);
+    for (int k = 0; k < l.n; k++) left_out[l.at[k]] = folded(&l, k, k > 0 && left_out[l.at[k - 1]]);
     print_heading(f, l.p);
     for (int k = 0, next; k < l.n; k = next) {
         next = k + 1;
-        fold = folded(&l, k, fold);
-        if (fold) {
-            while (next < l.n && folded(&l, next, true)) next++;
+        if (left_out[l.at[k]]) {
+            while (next < l.n && left_out[l.at[next]]) next++;
             print_fold(f, l.p, &l.p->op[l.at[k]], next - k);
         } else {
             print_line(f, &l, l.at[k]);
@@ -337,7 +337,7 @@ void listing_print(FILE *f, const Listed *list) {
     print_marks(f, &l);
     print_types(f, l.p);
     print_dimensions(f, l.p);
-    mem_free(l.at);
+    mem_free(l.at), mem_free(l.left_out);
 }
 
 const char *listing_result(const Program *p, const Op *op, int tensor, char *text, size_t size) {
