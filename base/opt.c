@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/die.h"
+#include "base/minmax.h"
 #include "base/opt_file.h"
 #include "base/version.h"
 
@@ -22,10 +23,6 @@ void opt_set_foreign(const OptForeign *rows) {
     foreign = rows;
 }
 
-static int min2(int a, int b) {
-    return a < b ? a : b;
-}
-
 /* The least number of insertions, deletions, substitutions and swaps of neighbours that turn a into
  * b, of which the first MAX_NAME characters count. */
 static int edit_distance(const char *a, const char *b) {
@@ -36,9 +33,9 @@ static int edit_distance(const char *a, const char *b) {
     for (int i = 1; i <= la; i++)
         for (int j = 1; j <= lb; j++) {
             int change = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            d[i][j] = min2(min2(d[i - 1][j], d[i][j - 1]) + 1, change);
+            d[i][j] = (int)min_i64(min_i64(d[i - 1][j], d[i][j - 1]) + 1, change);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                d[i][j] = min2(d[i][j], d[i - 2][j - 2] + 1);
+                d[i][j] = (int)min_i64(d[i][j], d[i - 2][j - 2] + 1);
         }
     return d[la][lb];
 }

@@ -1,6 +1,7 @@
 #include "data/piece.h"
 
 #include "base/mem.h"
+#include "base/minmax.h"
 
 Piece piece_whole(const Tensor *t, bool transposed) {
     return (Piece){.cols = t->cols, .transposed = transposed};
@@ -10,13 +11,6 @@ int piece_dims(const Piece *p, const Tensor *t, int64_t dims[2]) {
     dims[0] = p->vector || p->transposed ? p->cols : t->rows;
     dims[1] = p->vector ? 1 : p->transposed ? t->rows : p->cols;
     return p->vector ? 1 : 2;
-}
-
-static int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-static int64_t max_of(int64_t a, int64_t b) {
-    return a > b ? a : b;
 }
 
 /* ---- along the rows ---- */
@@ -29,7 +23,7 @@ static bool move_rows(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err *e
     for (TensorRuns i = tensor_runs(h->tensor, h->part, f != NULL); tensor_next_rect(&i, &r);) {
         // columns [from, from + n) are those of both the rectangle and the piece; `first` is their
         // element in the file, `at` in values
-        int64_t from = max_of(r.col, p->col), n = min_of(r.col + r.cols, p->col + p->cols) - from;
+        int64_t from = max_i64(r.col, p->col), n = min_i64(r.col + r.cols, p->col + p->cols) - from;
         int64_t first = r.row * p->cols + from - p->col, at = r.at + from - r.col;
         int64_t ld = h->tensor->local_cols;
         // rows that follow one another in the file and in memory are one range
@@ -67,9 +61,9 @@ static bool move_columns(const PieceHeld *h, IoFile *f, const SafeTensor *s, Err
     bool ok = true;
     for (TensorRuns i = tensor_runs(t, h->part, f != NULL); ok && tensor_next_rect(&i, &r);) {
         float *panel = mem_alloc((size_t)(TILE * r.rows) * sizeof *panel);
-        int64_t end = min_of(r.cols, p->col + p->cols - r.col);
-        for (int64_t j = max_of(0, p->col - r.col); j < end && ok; j += TILE) {
-            int64_t n = min_of(TILE, end - j), first = (r.col + j - p->col) * t->rows + r.row;
+        int64_t end = min_i64(r.cols, p->col + p->cols - r.col);
+        for (int64_t j = max_i64(0, p->col - r.col); j < end && ok; j += TILE) {
+            int64_t n = min_i64(TILE, end - j), first = (r.col + j - p->col) * t->rows + r.row;
             float *values = h->values + r.at + j;
             if (f) transpose(values, panel, r.rows, n, t->local_cols, true);
             for (int64_t k = 0; k < n && ok; k++)

@@ -1,5 +1,7 @@
 #include "layers/attention_tile.h"
 
+#include "base/minmax.h"
+
 Shape attention_shape(const Attention *a) {
     Shape s = {.S = a->S, .D = a->D, .pair = a->bf16 && SIMD_BF16, .round = a->bf16 && !SIMD_BF16};
     s.Dw = s.pair ? (a->D + 1) / 2 : a->D;
@@ -160,21 +162,17 @@ static inline void fetch_ahead(const Shape *s, Ahead *f) {
     }
 }
 
-static inline int64_t min64(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
-
 void attention_scores(const Shape *s, const AttentionTile *t, float *c, const float *left,
                       const float *right) {
     TileFn *tile = SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
-    int64_t columns = min64(BC, tile_seen(t, t->rows - 1));
+    int64_t columns = min_i64(BC, tile_seen(t, t->rows - 1));
     for (int64_t j = 0; j < columns; j += NR, right += s->Dw * NR)
         for (int64_t r = 0; r < t->rows; r += MR) {
-            int64_t rows = min64(MR, t->rows - r), seen = tile_seen(t, r + rows - 1) - j;
+            int64_t rows = min_i64(MR, t->rows - r), seen = tile_seen(t, r + rows - 1) - j;
             if (seen <= 0) continue;
             fetch_ahead(s, t->ahead);
             for (int64_t w = 0; w < s->Dw; w += BC)
-                tile((int)rows, seen > VF ? 2 : 1, min64(BC, s->Dw - w),
+                tile((int)rows, seen > VF ? 2 : 1, min_i64(BC, s->Dw - w),
                      left + w * (BR * LD / BC) + r * LD, right + w * NR, c + r * LD + j, LD, w > 0);
         }
 }
@@ -184,7 +182,7 @@ void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const 
     TileFn *tile = SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
     for (int64_t d = 0; d < s->D; d += NR, right += s->Sw * NR)
         for (int64_t r = 0; r < t->rows; r += MR) {
-            int64_t rows = min64(MR, t->rows - r), n = min64(BC, tile_seen(t, r + rows - 1));
+            int64_t rows = min_i64(MR, t->rows - r), n = min_i64(BC, tile_seen(t, r + rows - 1));
             fetch_ahead(s, t->ahead);
             if (n > 0)
                 tile((int)rows, s->D - d > VF ? 2 : 1, s->pair ? (n + 1) / 2 : n, c + r * LD, right,
@@ -195,14 +193,14 @@ void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const 
 void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, const float *c,
                            const float *right) {
     TileFn *tile = SIMD_BF16 && s->pair ? along_columns_pair : along_columns;
-    int64_t keys = min64(BC, s->S - t->key0), words = s->pair ? (t->rows + 1) / 2 : t->rows;
+    int64_t keys = min_i64(BC, s->S - t->key0), words = s->pair ? (t->rows + 1) / 2 : t->rows;
     for (int64_t d = 0; d < s->D; d += NR, right += (s->pair ? BR / 2 : BR) * NR)
         for (int64_t k = 0; k < keys; k += MR) {
             int64_t first = t->key0 + k - t->row0; // query that sees the first of these keys
             first = first < 0 ? 0 : s->pair ? first / 2 : first;
             fetch_ahead(s, t->ahead);
             if (first < words)
-                tile((int)min64(MR, keys - k), s->D - d > VF ? 2 : 1, words - first,
+                tile((int)min_i64(MR, keys - k), s->D - d > VF ? 2 : 1, words - first,
                      c + first * (s->pair ? 2 * LD : LD) + k, right + first * NR, o + k * s->Do + d,
                      s->Do, true);
         }

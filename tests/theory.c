@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/die.h"
+#include "base/minmax.h"
 #include "parallel/step/program.h"
 
 enum { F32 = 4, F64 = 8 };
@@ -157,10 +158,6 @@ static void panels(Walk *k, const char *what, CollOp op, const char *axis, int64
     to->bytes += each * (op == COLL_BROADCAST ? K - own : (p - 1) * own);
 }
 
-static int64_t at_most(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* RECOMPUTE gathers no x and no w: it reads those that are gathered for backward. */
 typedef enum { FORWARD, RECOMPUTE, BACKWARD } Pass;
 
@@ -172,8 +169,8 @@ static void summa(Walk *k, LinearKind kind, Pass pass) {
     int64_t X = k->m->size[AXIS_X], Y = k->m->size[AXIS_Y], x = k->m->coord[AXIS_X];
     int64_t of_x = s.K / Y, of_w = (s.K + X - 1) / X, n = 0;
     for (int64_t at = 0; at < s.K; n++)
-        at = at_most(s.K, at_most((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
-    int64_t own_w = s.K > x * of_w ? at_most(of_w, s.K - x * of_w) : 0, N = s.N / Y;
+        at = min_i64(s.K, min_i64((at / of_x + 1) * of_x, (at / of_w + 1) * of_w));
+    int64_t own_w = s.K > x * of_w ? min_i64(of_w, s.K - x * of_w) : 0, N = s.N / Y;
     if (pass != RECOMPUTE) weight(k, kind, name[NAME_W]);
     panels(k, name[NAME_X], COLL_BROADCAST, "y", n, s.K, of_x, k->T_x * elem_bytes(k));
     panels(k, name[NAME_W], COLL_BROADCAST, "x", n, s.K, own_w, N * elem_bytes(k));
@@ -291,7 +288,7 @@ static void head(Walk *k) {
     weight(k, LINEAR_HEAD, names[LINEAR_HEAD][NAME_W]);
     for (int64_t t = 0; t < k->T; t += chunk)
         call(k, "statistics of loss", COLL_ALL_GATHER, xy,
-             3 * at_most(chunk, k->T - t) * mesh_blocks(k->m, xy), F32);
+             3 * min_i64(chunk, k->T - t) * mesh_blocks(k->m, xy), F32);
     weight_gradient(k, LINEAR_HEAD, names[LINEAR_HEAD][NAME_DW]);
     path(k, names[LINEAR_HEAD][NAME_DX], &dx, &d.x_stored, s.T, s.K);
 }

@@ -4,6 +4,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/comm/coll_mpi_job.h"
 
 enum {
@@ -55,9 +56,9 @@ static bool is_packed(const Part *p) {
 
 /* The current chunk of a part that has n lines. A contiguous part has lines of one element. */
 static Part chunk_of(const Flight *f, const void *at, int64_t n, int64_t width, int64_t stride) {
-    int64_t from = mpi_job_least(f->first, n);
+    int64_t from = min_i64(f->first, n);
     return (Part){.at = (char *)at + from * stride * coll_type_bytes(f->call->type),
-                  .lines = mpi_job_least(f->chunk, n - from),
+                  .lines = min_i64(f->chunk, n - from),
                   .width = width,
                   .stride = stride};
 }
@@ -373,7 +374,7 @@ static void take_memory(Flight *f) {
     bool strided = lines_are_rows && f->lines > 0;
     int64_t at_once = spreads || strided ? KEPT_BYTES / size : MESSAGE_BYTES;
     f->chunk = line_bytes < at_once ? at_once / (line_bytes ? line_bytes : 1) : 1;
-    f->chunk = mpi_job_least(f->chunk, f->lines);
+    f->chunk = min_i64(f->chunk, f->lines);
     size_t chunk_bytes = (size_t)(f->chunk * line_bytes);
     bool sums = spreads && (call->op != COLL_REDUCE || c->rank == call->root);
     f->kept = sums && chunk_bytes ? buffer_take((size_t)(size - 1) * chunk_bytes) : NULL;

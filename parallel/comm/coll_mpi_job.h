@@ -34,8 +34,4 @@ void mpi_job_check(int rc, const char *function);
 /* Local. Has another rank called die()? That rank has printed the reason. */
 bool mpi_job_is_dying(void);
 
-static inline int64_t mpi_job_least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 #endif

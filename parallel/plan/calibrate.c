@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "data/stamp.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
@@ -45,10 +46,6 @@ static bool lacks_work(const Bench *b, const Work *w) {
 enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
 static const Work matmul_beside = {.kind = WORK_MATMUL, .rows = 128, .a = 512, .b = 512};
 
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 /* Sets b->work to the works that the table lacks, and b->bytes to the memory for them. */
 static void find_works(Bench *b) {
     size_t all = 0, most = 0, window = most_window / (size_t)world_size(b->where->world);
@@ -58,12 +55,12 @@ static void find_works(Bench *b) {
         WorkMemory bytes = calibrate_work_memory(b->where, w);
         if (bytes.operands <= most_operands) all += bytes.operands;
         if (!lacks_work(b, w)) continue;
-        most = larger(most, bytes.operands);
-        b->bytes.workspace = larger(b->bytes.workspace, bytes.workspace);
+        most = max_size(most, bytes.operands);
+        b->bytes.workspace = max_size(b->bytes.workspace, bytes.workspace);
         b->work[b->n_works++] = *w;
     }
-    window = larger(window, least_window);
-    b->bytes.operands = larger(all < window ? all : window, most);
+    window = max_size(window, least_window);
+    b->bytes.operands = max_size(min_size(all, window), most);
 }
 
 /* Lists the works and collectives that the table lacks, and plans memory for them. False: the table
@@ -72,11 +69,11 @@ static bool find_missing(Bench *b) {
     WorkMemory beside = calibrate_work_memory(b->where, &matmul_beside);
     size_t memory = beside.workspace + beside.operands + (size_t)calibrate_send_bytes(BESIDE_BYTES);
     find_works(b);
-    memory = larger(memory, b->bytes.workspace + b->bytes.operands);
+    memory = max_size(memory, b->bytes.workspace + b->bytes.operands);
     b->job = calibrate_jobs(b->c, b->where->machine, b->list, &b->n_jobs);
     for (int i = 0; i < b->n_jobs; i++) {
         int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
-        memory = larger(memory, (size_t)calibrate_send_bytes(most));
+        memory = max_size(memory, (size_t)calibrate_send_bytes(most));
     }
     b->memory = arena_measure("calibration");
     arena_take(&b->memory, memory);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/plan/calibrate_parts.h"
 
 static const int64_t most_measured = 64 << 20;        // bytes; beyond it time is a line
@@ -73,7 +74,7 @@ SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateL
 
 int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow) {
     const SendCost *s = &job->cost;
-    int64_t most = s->most < most_measured ? s->most : most_measured, least = 2 * SEND_SMALL;
+    int64_t most = min_i64(s->most, most_measured), least = 2 * SEND_SMALL;
     double target = fmax(seconds, s->seconds[0] / 2) / slow; // less would be lost in the latency
     double first = formula(m, &s->place, s->op, SEND_SMALL);
     while (least < most) {

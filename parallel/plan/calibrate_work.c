@@ -3,6 +3,7 @@
 
 #include "base/median.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/plan/calibrate_parts.h"
 
 /* Each work is measured in several rounds, of which the least time counts: a short disturbance hits
@@ -58,7 +59,7 @@ static void *pool_take(Pool *p, size_t bytes) {
 static void pool_clean(Pool *p) {
     size_t begin = p->begin % p->window, end = begin + (p->end - p->begin);
     if (end - begin >= p->window) begin = 0, end = p->window;
-    pool_fill(p, begin, end < p->window ? end : p->window);
+    pool_fill(p, begin, min_size(end, p->window));
     if (end > p->window) pool_fill(p, 0, end - p->window);
     p->begin = p->end;
 }
@@ -70,7 +71,7 @@ static void pool_clean(Pool *p) {
  * Other works: at most 16 MiB. */
 static int64_t first_rows(const Work *w) {
     int64_t rows = work_is_attention(w) ? 1 : w->a == 0 ? 4096 : 84;
-    return rows < w->rows ? rows : w->rows;
+    return min_i64(rows, w->rows);
 }
 static int64_t last_rows(const Work *w) {
     Work one = *w;
@@ -78,8 +79,7 @@ static int64_t last_rows(const Work *w) {
     double bytes = work_bytes(&one);
     int64_t first = first_rows(w), rows = 336;
     if (w->kind > WORK_WGRAD) rows = bytes > 0 ? (int64_t)((16 << 20) / bytes) : w->rows;
-    if (rows < first) rows = first;
-    return rows < w->rows ? rows : w->rows;
+    return min_i64(max_i64(rows, first), w->rows);
 }
 
 /* A matmul with more weights than this is measured on a part of its longer side, and *scale times

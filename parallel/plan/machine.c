@@ -54,6 +54,7 @@
 
 #include <math.h>
 
+#include "base/minmax.h"
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/gpu_matmul.h"
 
@@ -65,13 +66,6 @@ static double cpu_time(double latency) {
     return latency < 2 * most_cpu_time ? latency / 2 : most_cpu_time;
 }
 
-static double larger(double a, double b) {
-    return a > b ? a : b;
-}
-static double smaller(double a, double b) {
-    return a < b ? a : b;
-}
-
 const Kernels *machine_kernels(const Machine *m, bool bf16) {
     return m->gpu ? kernels_cuda_sizes(bf16) : NULL;
 }
@@ -81,9 +75,8 @@ const Kernels *machine_kernels(const Machine *m, bool bf16) {
 /* A matmul reaches its full rate when all its dimensions are large: the smallest one decides. (For
  * bf16 matmuls of GPUs whose multiprocessors are known gpu_matmul.h has a better model.) */
 static double smallest_dimension(const Work *w) {
-    if (work_is_attention(w)) return (double)(w->a < w->d ? w->a : w->d); // scores[S,S] = q[S,D] k'
-    int64_t small = w->rows < w->a ? w->rows : w->a;
-    return (double)(w->b < small ? w->b : small);
+    if (work_is_attention(w)) return (double)min_i64(w->a, w->d); // scores[S,S] = q[S,D] k'
+    return (double)min_i64(w->b, min_i64(w->rows, w->a));
 }
 
 /* FLOP/s of Hopper's attention kernels (layers/attention_sm90.cu); the masked half of the scores is
@@ -112,7 +105,7 @@ double machine_work(const Machine *m, const Work *w) {
         if (attention_is_hoppers(m, w)) rate = attention_rate(m, w);
         compute = flops / rate;
     }
-    return larger(compute, memory) + m->call;
+    return max_f64(compute, memory) + m->call;
 }
 
 /* ---- where a group's ranks are ---- */
@@ -154,8 +147,8 @@ static void ranks_in_unit(int32_t size, int32_t stride, int32_t unit, double *fe
     } else {
         int32_t few = divisor(span, unit) / stride;
         double s = size, room = (double)unit / stride;
-        *fewest = few > 1 ? few : 1;
-        *mean = larger(1, s < room ? s - s * s / (2 * room) : room / 2);
+        *fewest = max_f64(few, 1);
+        *mean = max_f64(1, s < room ? s - s * s / (2 * room) : room / 2);
     }
 }
 
@@ -185,9 +178,9 @@ static Path path_start(void) {
 static void path_cross(Path *w, const Machine *m, int l) {
     const Level *level = &m->level[l];
     double port = level->port_rate > 0 ? level->port_rate / unit_below(m, l) : INFINITY;
-    w->rank = smaller(w->rank, level->rank_rate);
-    w->port = smaller(w->port, port);
-    w->latency = larger(w->latency, level->latency);
+    w->rank = min_f64(w->rank, level->rank_rate);
+    w->port = min_f64(w->port, port);
+    w->latency = max_f64(w->latency, level->latency);
 }
 
 static bool rooted(CollOp op) {
@@ -205,7 +198,7 @@ static double direct_from(const Machine *m, const Spread *s, CollOp op, int from
         if (l < from) continue;
         double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
-        bytes = larger(bytes, larger(by_rank / w.rank, by_port / w.port));
+        bytes = max_f64(bytes, max_f64(by_rank / w.rank, by_port / w.port));
         messages += (s->fewest[l + 1] - s->fewest[l]) * cpu_time(w.latency);
     }
     return turns * (bytes / below + w.latency - cpu_time(w.latency) + messages / below);
@@ -232,7 +225,8 @@ static double ring(const Machine *m, const Spread *s, CollOp op, double p, doubl
     double stream = rooted(op) ? N : N * (p - 1) / p;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
-        bytes = larger(bytes, larger(stream / s->fewest[l] / w.rank, stream / s->mean[l] / w.port));
+        bytes =
+            max_f64(bytes, max_f64(stream / s->fewest[l] / w.rank, stream / s->mean[l] / w.port));
         steps += (p / s->fewest[l] - p / s->fewest[l + 1]) * w.latency;
     }
     return turns * (bytes + steps);
@@ -243,7 +237,7 @@ static double shift(const Machine *m, const Spread *s, double p, double N) {
     double bytes = 0;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
-        bytes = larger(bytes, larger(N / w.rank, N * (p - s->mean[l]) / (p - 1) / w.port));
+        bytes = max_f64(bytes, max_f64(N / w.rank, N * (p - s->mean[l]) / (p - 1) / w.port));
     }
     return bytes + w.latency;
 }
@@ -254,7 +248,7 @@ static double by_levels(const Machine *m, const double *in, CollOp op, double p,
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     for (int l = 0; l < m->n_levels && in[l] < p; l++) {
         path_cross(&w, m, l);
-        bytes += N * (1 / in[l] - 1 / in[l + 1]) / smaller(w.rank, w.port);
+        bytes += N * (1 / in[l] - 1 / in[l + 1]) / min_f64(w.rank, w.port);
         steps += log2(in[l + 1] / in[l]) * w.latency;
     }
     return turns * (bytes + steps);
@@ -265,11 +259,11 @@ static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int siz
     double p = size, N = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, N);
     if (m->algorithm == ALGORITHM_DIRECT) {
-        double t = smaller(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
-        return op == COLL_ALL_REDUCE ? smaller(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
+        double t = min_f64(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
+        return op == COLL_ALL_REDUCE ? min_f64(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
     }
     double t = ring(m, s, op, p, N);
-    return rooted(op) ? t : smaller(t, by_levels(m, s->fewest, op, p, N));
+    return rooted(op) ? t : min_f64(t, by_levels(m, s->fewest, op, p, N));
 }
 
 double machine_slowdown(const Machine *m, const SendGroup *g, const Send *send) {
@@ -288,7 +282,7 @@ double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
     double by_formula = sent_seconds(m, &s, send->op, g->size, send->bytes), none;
     if (!known) return by_formula;
     calibration_send(m->measured, g, send->op, 0, &none);
-    return smaller(by_formula, seconds - none + sent_seconds(m, &s, send->op, g->size, 0));
+    return min_f64(by_formula, seconds - none + sent_seconds(m, &s, send->op, g->size, 0));
 }
 
 bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
@@ -310,7 +304,7 @@ int machine_level(const Machine *m, const SendGroup *g) {
 bool machine_high_latency(const Machine *m, const SendGroup *g) {
     double latency = 0;
     if (m->algorithm == ALGORITHM_RING) return false;
-    for (int l = machine_level(m, g); l >= 0; l--) latency = larger(latency, m->level[l].latency);
+    for (int l = machine_level(m, g); l >= 0; l--) latency = max_f64(latency, m->level[l].latency);
     return latency > 2 * most_cpu_time;
 }
 
@@ -318,7 +312,7 @@ Machine machine_low_latency(const Machine *m) {
     Machine low = *m;
     low.low_latency = true;
     for (int l = 0; l < m->n_levels; l++)
-        low.level[l].latency = smaller(m->level[l].latency, 2 * most_cpu_time);
+        low.level[l].latency = min_f64(m->level[l].latency, 2 * most_cpu_time);
     return low;
 }
 

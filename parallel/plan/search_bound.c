@@ -9,13 +9,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/plan/cost.h"
 #include "parallel/plan/search_parts.h"
 #include "parallel/step/passes.h"
-
-static inline double larger(double a, double b) {
-    return a > b ? a : b;
-}
 
 /* ---- the list of a micro-batch ---- */
 
@@ -63,8 +60,8 @@ static double full_blocks(const Program *p, const Op *op) {
     int64_t n = p->tensor[op->in[0]].size[op->dim];
     double size = (double)n, ranks = p->mesh->size[op->axes.axis[0]], unit = 1;
     if (p->layout->exact)
-        unit = larger((double)exact_panel(n), (double)config_head_size(&p->shape->config));
-    return larger(0, size - ranks * unit + 1) / size * ranks;
+        unit = max_f64((double)exact_panel(n), (double)config_head_size(&p->shape->config));
+    return max_f64(0, size - ranks * unit + 1) / size * ranks;
 }
 
 /* Does a collective with this label belong to a linear layer? */
@@ -241,7 +238,7 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
     int64_t share = (s->shape.batch / s->shape.model.S + data_parallel - 1) / data_parallel;
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
         MicroBatchKey key = key_of(c, false);
-        if (n > c->micro) key.micro = (int32_t)(n < share ? n : share);
+        if (n > c->micro) key.micro = (int32_t)min_i64(n, share);
         shape.B = key.micro;
         program_resize(&p);
         MicroBatch *to = add_micro_batch(all, &key);
@@ -421,7 +418,7 @@ static void set_kernels(Sums *to, const Sums *cut, int passes) {
 
 void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m,
                      const Choice *c, bool any) {
-    *to = (Bound){.oversubscription = m->oversubscription > 1 ? m->oversubscription : 1,
+    *to = (Bound){.oversubscription = max_f64(m->oversubscription, 1),
                   .slowest = m->slowest,
                   .slowdown = m->measured ? 1 : m->slowdown};
     PriceShape shape = s->shape;
@@ -451,7 +448,7 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
     // collectives may run under the last layer's second forward pass. The first layer may send less
     // than the second, and the difference is in `outside`.
     bool again = c->recompute != RECOMPUTE_NONE;
-    double chained = again ? larger(0, (double)b.layers - 2) : (double)b.layers;
+    double chained = again ? max_f64(0, (double)b.layers - 2) : (double)b.layers;
     add_part(&b, &outside, b.lists, again ? 0 : b.lists);
     add_part(&b, &layer, b.lists * (double)b.layers, b.lists * chained);
     // all kernels but the backward of the last micro-batch
@@ -484,7 +481,7 @@ static double busiest_of(const Line t[N_ALONG], const Order *o) {
     for (int i = 0; i < N_ALONG; i++) {
         double *link = &links[o->along[i].level];
         *link += seconds_on(o->along[i].load, &t[i]);
-        most = larger(most, *link);
+        most = max_f64(most, *link);
     }
     return most;
 }
@@ -502,16 +499,16 @@ static double seconds_in(const Bound *b, const Order *o) {
     double k = b->oversubscription, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
     CostLine d = o->along[ALONG_D].wire;
     double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, o);
-    double fresh = seconds_on(d, &b->fresh), more = larger(0, fresh - b->update); // beyond AdamW
+    double fresh = seconds_on(d, &b->fresh), more = max_f64(0, fresh - b->update); // beyond AdamW
     double waits = b->compute + exposed + more;
     double step = b->before_sums + sums + b->squares + b->update + more;
-    step = larger(larger(step, busiest), waits);
-    step = larger(step, waits + hidden * (busiest - exposed - fresh));
+    step = max_f64(max_f64(step, busiest), waits);
+    step = max_f64(step, waits + hidden * (busiest - exposed - fresh));
     if (k == 1) return step + (b->slowest - 1) * b->compute;
     // S is C seconds of kernels and E = S - C exposed. With cores shared by k ranks a step takes
     // 4k/(5k - 1) S at least, which is its time for C = 2k/(5k - 1) S.
     step *= 4 * k / (5 * k - 1);
-    return larger(step, b->slowest * price_oversubscribed(b->compute, exposed, k) + exposed);
+    return max_f64(step, b->slowest * price_oversubscribed(b->compute, exposed, k) + exposed);
 }
 
 double bound_in(const Bound *b, const Orders *o, int order) {

@@ -2,6 +2,7 @@
  * and recompute, for these all stages of ZeRO. */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "parallel/plan/search_parts.h"
 
 typedef struct Walk {
@@ -45,7 +46,7 @@ static void each_micro(Walk *w) {
     int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.model.recompute,
         most = s->free_recompute ? RECOMPUTE_FULL : least;
     for (int64_t n = s->free_micro ? 1 : share; n < 2 * share; n *= 2) {
-        w->candidate.micro = (int32_t)(n < share ? n : share);
+        w->candidate.micro = (int32_t)min_i64(n, share);
         for (int r = least; r <= most && shares_equal(w, data_parallel); r++) {
             w->candidate.recompute = (uint8_t)r;
             each_zero(w);

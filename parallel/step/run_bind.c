@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/step/passes.h"
 #include "parallel/step/run.h"
 #include "parallel/step/run_call.h"
@@ -136,17 +137,13 @@ static void bind(Bound *b, const Model *m, char *base, char *cache) {
         if (p->op[i].kind == OP_ACCUMULATE) b->at_first[p->op[i].in[0]] = b->at_first[p->op[i].out];
 }
 
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 void step_run_bind(Model *m, Arena *a) {
     StepRun *r = m->program;
     size_t bytes = 0, staging = 0, caches = 0;
     for (int i = 0; i < N_LISTS; i++) {
-        bytes = larger(bytes, r->list[i].bytes);
-        staging = larger(staging, r->list[i].staging.n_bytes);
-        caches = larger(caches, caches_bytes(&r->list[i].p));
+        bytes = max_size(bytes, r->list[i].bytes);
+        staging = max_size(staging, r->list[i].staging.n_bytes);
+        caches = max_size(caches, caches_bytes(&r->list[i].p));
     }
     char *base = arena_take(a, bytes), *cache = caches ? arena_take(a, caches) : NULL;
     void *stage = staging ? arena_take(a, staging) : NULL;

@@ -2,14 +2,11 @@
  * kernel with the operands of the operation and of the operations fused into it. */
 #include <assert.h>
 
+#include "base/minmax.h"
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
 /* ---- sums of integers: --exact ---- */
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* Panels of the contracted dimension of a matmul. On every mesh a panel lies on one rank: partial
  * sums of panels are floats, sums over panels are integers. */
@@ -18,8 +15,8 @@ static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
     int64_t S = m->tk.S, D = m->w.D, n = c->channels;
     bool heads = what == WHAT_Y ? kind == LINEAR_ATTN_OUT : kind == LINEAR_QKV;
     bool hidden = what == WHAT_Y ? kind == LINEAR_DOWN : kind == LINEAR_UP;
-    if (what == WHAT_DW) return (MatmulExact){.k_panel = smaller(S, 64), .k_unit = S}; // tokens
-    if (heads) return (MatmulExact){.k_panel = smaller(D, 64), .k_unit = D};
+    if (what == WHAT_DW) return (MatmulExact){.k_panel = min_i64(S, 64), .k_unit = S}; // tokens
+    if (heads) return (MatmulExact){.k_panel = min_i64(D, 64), .k_unit = D};
     if (kind == LINEAR_HEAD) n = c->vocab; // of dx: the head's y, logits, stays float
     if (hidden) n = c->ffn;
     return (MatmulExact){.k_panel = exact_panel(n)};
