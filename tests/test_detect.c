@@ -94,6 +94,32 @@ TEST(detect_reads_the_quota_of_a_control_group) {
     CHECK(detect_quota(root) == 0);
 }
 
+/* Slurm, systemd and Kubernetes limit a group below the top one, or a group above the job's. */
+TEST(detect_reads_the_least_quota_of_nested_control_groups) {
+    const char *root = test_tmpdir();
+#define SETS(files) SHELL_IN(root, 0, "", files)
+    SETS("mkdir -p proc/self sys/fs/cgroup/job/step; printf '1:cpu,cpuacct:/other\n0::/job/step\n'"
+         " >proc/self/cgroup; cd sys/fs/cgroup; echo 800000 100000 >cpu.max;"
+         "echo 300000 100000 >job/cpu.max; echo max 100000 >job/step/cpu.max");
+    CHECK(detect_quota(root) == 3);
+    SETS("echo 250000 200000 >sys/fs/cgroup/job/step/cpu.max");
+    CHECK(detect_quota(root) == 2);
+    // version 1: a folder for the controllers, a file for each number; -1: no limit
+    SETS("rm -r sys; mkdir -p sys/fs/cgroup/cpu,cpuacct/job/step; cd sys/fs/cgroup/cpu,cpuacct;"
+         "ln -s cpu,cpuacct ../cpu; echo 4:cpuacct,cpu:/job/step >../../../../proc/self/cgroup;"
+         "for f in . job job/step; do echo 100000 >$f/cpu.cfs_period_us; done;"
+         "echo -1 >cpu.cfs_quota_us; echo 600000 >job/cpu.cfs_quota_us;"
+         "echo -1 >job/step/cpu.cfs_quota_us");
+    CHECK(detect_quota(root) == 6);
+    // in a container the top folder is the group that the file names by the host's path
+    SETS("echo 4:cpu:/of/the/host >proc/self/cgroup; cd sys/fs/cgroup/cpu;"
+         "echo 150000 >cpu.cfs_quota_us");
+    CHECK(detect_quota(root) == 2);
+    SETS("echo 4:cpuset:/job >proc/self/cgroup; echo -1 >sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+    CHECK(detect_quota(root) == 0);
+#undef SETS
+}
+
 TEST(detect_reads_the_memory_that_control_groups_leave) {
     const char *root = test_tmpdir();
 #define SETS(files) SHELL_IN(root, 0, "", files)

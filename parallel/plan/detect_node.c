@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/plan/detect_parts.h"
 
 /* ---- files of one line ---- */
@@ -161,10 +163,27 @@ void rank_cores(RankFacts *r, const Cpus *c, const cpu_set_t *mine) {
 
 /* ---- time ---- */
 
-int detect_quota(const char *root) {
+static int64_t cores_of(int64_t quota, int64_t period) {
+    return quota > 0 && period > 0 ? (quota + period - 1) / period : INT64_MAX;
+}
+
+/* Cores whose time a control group grants, by the files of version 2 and of version 1. */
+static int64_t cores_granted(const char *group) {
     char line[64];
-    int64_t quota, period;
-    bool ok = read_line(line, sizeof line, root, "/sys/fs/cgroup/cpu.max") &&
-              sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period) == 2 && period > 0;
-    return ok ? (int)((quota + period - 1) / period) : 0;
+    int64_t quota = 0, period = 0; // the first may be "max"
+    if (read_line(line, sizeof line, group, "/cpu.max"))
+        sscanf(line, "%" SCNd64 " %" SCNd64, &quota, &period);
+    return cores_of(quota, period);
+}
+static int64_t cores_granted_v1(const char *group) {
+    char quota[64], period[64];
+    bool known = read_line(quota, sizeof quota, group, "/cpu.cfs_quota_us") &&
+                 read_line(period, sizeof period, group, "/cpu.cfs_period_us");
+    return known ? cores_of(atoll(quota), atoll(period)) : INT64_MAX;
+}
+
+int detect_quota(const char *root) {
+    int64_t least =
+        min_i64(cgroup_least(root, "", cores_granted), cgroup_least(root, "cpu", cores_granted_v1));
+    return least < INT_MAX ? (int)least : 0;
 }

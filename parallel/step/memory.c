@@ -1,10 +1,13 @@
 #include "parallel/step/memory.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/die.h"
+#include "base/minmax.h"
 #include "parallel/step/generate.h"
 
 /* The number behind `key` at the start of a line of a file; "": of its first line. -1: none. */
@@ -21,7 +24,7 @@ static int64_t read_number(const char *path, const char *key) {
 }
 
 static int64_t cgroup_number(const char *group, const char *file, const char *key) {
-    char path[600];
+    char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", group, file);
     return read_number(path, key);
 }
@@ -39,30 +42,12 @@ static int64_t cgroup_left(const char *group) {
     return limit - used > 1 ? limit - used : 1;
 }
 
-/* The folder of this process's control group: ROOT/sys/fs/cgroup/of/a/job for the line
- * "0::/of/a/job" of /proc/self/cgroup; without such a line the top folder. No slash at the end. */
-static void find_cgroup(const char *root, char *group, size_t n) {
-    char path[256], line[300];
-    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    FILE *f = fopen(path, "r");
-    bool found = false;
-    while (f && !found && fgets(line, sizeof line, f)) found = strncmp(line, "0::/", 4) == 0;
-    if (f) fclose(f);
-    if (found) line[strcspn(line, "\n")] = 0;
-    snprintf(group, n, "%s/sys/fs/cgroup%s", root, found && line[4] ? line + 3 : "");
-}
-
 int64_t memory_available_under(const char *root) {
-    char path[256], group[560];
+    char path[256];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    int64_t kib = read_number(path, "MemAvailable:"), least = kib > 0 ? kib * 1024 : INT64_MAX;
-    find_cgroup(root, group, sizeof group);
-    size_t top = strlen(root) + strlen("/sys/fs/cgroup");
-    for (;; *strrchr(group, '/') = 0) { // a limit of a group holds for all groups below it
-        int64_t left = cgroup_left(group);
-        if (left < least) least = left;
-        if (strlen(group) <= top) break;
-    }
+    int64_t kib = read_number(path, "MemAvailable:"),
+            of_groups = cgroup_least(root, "", cgroup_left);
+    int64_t least = kib > 0 ? min_i64(1024 * kib, of_groups) : of_groups;
     return least < INT64_MAX ? least : 0;
 }
 

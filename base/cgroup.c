@@ -1,0 +1,46 @@
+#include "base/cgroup.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/minmax.h"
+
+/* Is the word in a list like "cpu,cpuacct"? Of version 2 both are "". */
+static bool lists(char *list, const char *word) {
+    for (char *at; (at = strsep(&list, ","));)
+        if (strcmp(at, word) == 0) return true;
+    return false;
+}
+
+/* The path of this process's control group, from a line like "4:cpu,cpuacct:/of/a/job" of
+ * /proc/self/cgroup, or "0::/of/a/job" of version 2; "": no line has the controller (mem_free). */
+static char *path_of(const char *root, const char *controller) {
+    char *file = mem_printf("%s/proc/self/cgroup", root), *line = NULL, *found = NULL;
+    FILE *f = fopen(file, "r");
+    for (size_t cap = 0; f && !found && getline(&line, &cap, f) > 0;) {
+        char *path = line;
+        strsep(&path, ":");
+        char *list = strsep(&path, ":\n");
+        if (list && path && lists(list, controller)) found = mem_printf("%s", strsep(&path, "\n"));
+    }
+    if (f) fclose(f);
+    mem_free(line), mem_free(file);
+    return found ? found : mem_printf("%s", "");
+}
+
+int64_t cgroup_least(const char *root, const char *controller,
+                     int64_t (*limit)(const char *folder)) {
+    char *path = path_of(root, controller);
+    char *top = mem_printf("%s/sys/fs/cgroup%s%s", root, *controller ? "/" : "", controller);
+    char *folder = mem_printf("%s%s", top, path);
+    int64_t least = limit(folder);
+    while (strlen(folder) > strlen(top)) {
+        *strrchr(folder, '/') = 0;
+        least = min_i64(least, limit(folder));
+    }
+    mem_free(path), mem_free(top), mem_free(folder);
+    return least;
+}
