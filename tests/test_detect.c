@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -566,6 +567,37 @@ static int detect_here(World *w, UNUSED void *ctx) {
 
 TEST(detect_finds_threads_on_this_machine) {
     CHECK(ranks_run(4, detect_here, NULL) == 0);
+}
+
+/* Ranks 2 and 3 see another start of the kernel, as on another host of this name. */
+static int on_hosts_of_one_name(World *w, void *file) {
+    const char *boot = "/proc/sys/kernel/random/boot_id";
+    OWNED(test_team_end) Team *team = team_create(1);
+    Detected d;
+    bool other = world_rank(w) >= 2;
+    if (other && (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+                  mount(file, boot, NULL, MS_BIND, NULL)))
+        _exit(77);
+    NodeShare s = ranks_on_node(w);
+    detect(&d, w, NULL, team, false);
+    int wrong = s.ranks != 2 || s.before != world_rank(w) % 2 || d.n_nodes != 2 ||
+                d.rank[1].node != 0 || d.rank[2].node != 1;
+    detect_free(&d);
+    return wrong;
+}
+static void hosts_of_one_name(void *file) {
+    _exit(ranks_run(4, on_hosts_of_one_name, file));
+}
+TEST(detect_tells_hosts_of_one_name_apart) {
+    char file[128], text[256];
+    const char *dir = test_tmpdir();
+    snprintf(file, sizeof file, "%s/boot", dir);
+    SHELL_IN(dir, 0, "", "echo 00000000-1111-2222-3333-444444444444 >boot");
+    int status = test_in_child(hosts_of_one_name, file, text, sizeof text);
+    if (status == 77)
+        test_skip("only root may mount a file");
+    else
+        CHECK(status == 0);
 }
 
 static int cores_of_a_pinned_team(World *w, void *ctx) {

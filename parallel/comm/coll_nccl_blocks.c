@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "layers/cuda/peer.h"
 #include "parallel/comm/coll_nccl.h"
+#include "parallel/comm/ranks.h"
 
 /* ---- memory of other ranks */
 
@@ -47,17 +48,10 @@ void **nccl_open_memory(Comm *c, void *p, Err *e) {
 
 /* Collective over the world. Are all ranks on one node? */
 static bool on_one_node(World *w, Err *e) {
-    char *all = mem_calloc((size_t)w->size, sizeof w->node);
-    Group g = comm_group(w->all);
-    group_all_gather(&g, w->node, sizeof w->node, all);
-    bool one = true;
-    for (int r = 1; r < w->size && one; r++) {
-        const char *other = all + (size_t)r * sizeof w->node;
-        one = strcmp(all, other) == 0 ||
-              err(e, "its ranks are on several nodes: rank 0 on %s, rank %d on %s", all, r, other);
-    }
-    mem_free(all);
-    return one;
+    int *node = ranks_nodes(w), r = 0;
+    while (r < w->size && node[r] == 0) r++;
+    mem_free(node);
+    return r == w->size || err(e, "rank %d is on another node than rank 0", r);
 }
 
 bool nccl_share(World *w, Err *e) {

@@ -138,28 +138,45 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     return result;
 }
 
-/* The node of a rank, and the cores that it may use. */
-typedef struct RankCores {
-    char node[HOST_NAME_MAX + 1];
-    cpu_set_t cores;
-} RankCores;
+/* What tells nodes apart. boot: the kernel's random number of its start; "": not known. */
+typedef struct NodeName {
+    char host[HOST_NAME_MAX + 1], boot[40];
+} NodeName;
+
+int *ranks_nodes(World *w) {
+    Group g = comm_group(world_comm(w));
+    NodeName mine = {{0}, {0}}, *name = mem_calloc((size_t)g.size, sizeof mine);
+    int *node = mem_calloc((size_t)g.size, sizeof *node), n = 0;
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    snprintf(mine.host, sizeof mine.host, "%s", world_node(w));
+    if (f && fscanf(f, "%39s", mine.boot) != 1) *mine.boot = 0;
+    if (f) fclose(f);
+    group_all_gather(&g, &mine, sizeof mine, name);
+    for (int r = 0; r < g.size; r++) {
+        int same = 0;
+        while (memcmp(&name[same], &name[r], sizeof mine) != 0) same++;
+        node[r] = same < r ? node[same] : n++;
+    }
+    mem_free(name);
+    return node;
+}
 
 NodeShare ranks_on_node(World *w) {
     Group g = comm_group(world_comm(w));
-    RankCores mine = {0}, *all = mem_calloc((size_t)g.size, sizeof mine);
+    cpu_set_t mine, cores, *all = mem_calloc((size_t)g.size, sizeof mine);
+    int *node = ranks_nodes(w);
     NodeShare s = {0};
-    cpu_set_t cores;
-    snprintf(mine.node, sizeof mine.node, "%s", world_node(w));
-    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores)) CPU_SET(0, &mine.cores);
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine)) CPU_SET(0, &mine);
     group_all_gather(&g, &mine, sizeof mine, all);
     CPU_ZERO(&cores);
     for (int i = 0; i < g.size; i++) {
-        if (strcmp(all[i].node, mine.node) != 0) continue;
-        CPU_OR(&cores, &cores, &all[i].cores);
-        s.ranks++, s.before += i < g.rank, s.alike += CPU_EQUAL(&all[i].cores, &mine.cores) != 0;
+        if (node[i] != node[g.rank]) continue;
+        CPU_OR(&cores, &cores, &all[i]);
+        s.ranks++, s.before += i < g.rank, s.alike += CPU_EQUAL(&all[i], &mine) != 0;
     }
     s.cores = CPU_COUNT(&cores);
-    mem_free(all);
+    mem_free(all), mem_free(node);
     return s;
 }
 

@@ -32,6 +32,11 @@ void ranks_mpi_version(char *text, size_t n);
 /* Local, before main() reads its options. From then on only the first process reports a wrong
  * command line. */
 void ranks_share_usage(void);
+/* Collective over the world. [world_size] the number of each rank's node, fresh (mem_free); nodes
+ * are numbered in the order of their first ranks. Ranks are on one node if their hosts have one
+ * name and the same start of the kernel. So hosts that are all called "localhost" are told apart;
+ * containers of one host count as nodes if they have names of their own. */
+int *ranks_nodes(World *w);
 /* How one rank shares its node with other ranks. */
 typedef struct NodeShare {
     int ranks;  // ranks on this node

@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "data/stamp.h"
 #include "parallel/comm/coll_backend.h"
+#include "parallel/comm/ranks.h"
 #include "parallel/plan/detect_parts.h"
 #include "parallel/step/memory.h"
 
@@ -57,15 +58,15 @@ static double median_rate(const RankReport *report, int n, bool bf16) {
     return median;
 }
 
-/* Numbers the nodes in the order of their first ranks, whose reports give the facts. */
-static void find_nodes(Detected *d, const RankReport *report) {
+/* The facts of a node are those that its first rank reports. */
+static void set_facts(Detected *d, const RankReport *report, World *w) {
+    int *node = ranks_nodes(w);
     for (int r = 0; r < d->n_ranks; r++) {
-        int same = 0;
-        while (strcmp(report[same].node.name, report[r].node.name) != 0) same++;
         d->rank[r] = report[r].facts;
-        d->rank[r].node = same < r ? d->rank[same].node : d->n_nodes;
-        if (same == r) d->node[d->n_nodes++] = report[r].node;
+        d->rank[r].node = node[r];
+        if (node[r] == d->n_nodes) d->node[d->n_nodes++] = report[r].node;
     }
+    mem_free(node);
 }
 
 static NodeFacts node_here(const char *name) {
@@ -102,7 +103,7 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     d->n_ranks = g.size, d->on_devices = !k;
     d->rank = mem_calloc((size_t)g.size, sizeof *d->rank);
     d->node = mem_calloc((size_t)g.size, sizeof *d->node);
-    find_nodes(d, report);
+    set_facts(d, report, w);
     for (int i = 0; i < 2; i++) d->flops[i] = median_rate(report, g.size, i);
     for (int r = 0; r < g.size; r++) d->rank[r].speed = report[r].rate[bf16] / d->flops[bf16];
     snprintf(d->backend, sizeof d->backend, "%s", world_backend(w));
