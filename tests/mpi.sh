@@ -483,6 +483,9 @@ other_kind() {
         why="no warning"
     grep -q "^plan .* were predicted .*: other layouts may be faster; --refine 8 tries" out ||
         why="other advice"
+    EMU_KIND="NVIDIA H200" runs mpi_where 2 "> 0" 'export EMU_KIND="NVIDIA A30"' "${emulated[@]}" \
+        "${small[@]}" --batch 64 --dtype bf16 --plan
+    grep -q "^plan .* on 2 x NVIDIA A30: " out || why="a plan for the faster kind"
 }
 
 # One process for each emulated GPU has the losses of the CPU: over NCCL, with and without recorded

@@ -82,7 +82,7 @@ void detect_print(const Detected *d, FILE *f);
 /* Local, pure. The Machine: levels, memory and rates as far as known. Links as measured;
  * the rest from the CPU preset. */
 void detect_machine(const Detected *d, Machine *m);
-/* The GPUs of the ranks, which are all of one kind. Ranks share it: it holds no pointers. */
+/* The GPUs of the ranks, all of the kind of the slowest. Ranks share it: it holds no pointers. */
 typedef struct Gpus {
     DeviceFacts facts;  // name, capability, multiprocessors and clock count
     int64_t memory;     // free bytes of the one with the least

@@ -200,6 +200,19 @@ static void search(Run *r, Plan *p) {
     group_share(&r->group, &p->error, sizeof p->error);
 }
 
+/* Collective. Facts of the slowest GPU, for which all others wait. One whose peak is unknown counts
+ * as the slowest. Equal on all ranks. */
+static DeviceFacts slowest_gpu(const Run *r, bool bf16) {
+    const char *how;
+    int slowest;
+    DeviceFacts *all = mem_calloc((size_t)r->group.size, sizeof *all);
+    group_least(&r->group, gpu_peak(&r->device.facts, bf16, &how), &slowest);
+    group_all_gather(&r->group, &r->device.facts, sizeof *all, all);
+    DeviceFacts facts = all[slowest];
+    mem_free(all);
+    return facts;
+}
+
 /* GPUs are priced by a preset and data sheets. Where a GPU's peak is unknown, matmuls are timed. */
 void run_machine(const Run *r, const Detected *d, Machine *m) {
     if (!r->device.used) {
@@ -207,12 +220,13 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
         return;
     }
     double free_bytes = (double)r->kernels->memory->available() / r->device.ranks;
-    Gpus g = {.facts = r->device.facts,
+    bool bf16 = r->o->dtype == 1;
+    Gpus g = {.facts = slowest_gpu(r, bf16),
               .memory = (int64_t)group_least(&r->group, free_bytes, NULL) * r->device.ranks,
               .sharing = r->device.ranks};
     const char *how;
-    bool bf16 = r->o->dtype == 1, known = gpu_peak(&g.facts, bf16, &how) > 0;
-    if (!group_all(&r->group, known)) g.measured[bf16] = gpu_measure(r->kernels, bf16);
+    if (gpu_peak(&g.facts, bf16, &how) == 0)
+        g.measured[bf16] = group_least(&r->group, gpu_measure(r->kernels, bf16), NULL);
     group_share(&r->group, &g, sizeof g); // equal on all ranks
     detect_gpu_machine(d, &g, m);
 }
