@@ -30,17 +30,19 @@ static Part *part_of(Reader *r, int layer) {
 }
 
 /* Adds the seconds of the kernel of operation i, or less: a whole matmul takes no longer than its
- * chunks; a matmul that is going to be cut into panels counts 0; a wgrad counts without its addend,
- * which the first micro-batch does not have. */
+ * chunks; a matmul that is going to be cut into panels counts 0; and the first micro-batch has no
+ * OP_ACCUMULATE, and no addend of a wgrad. (OP_COPY is in cut lists alone: of a ring's own block;
+ * of a panel, on its root.) */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
     Sums *sums = &part_of(r, op->layer)->sums;
     Work w;
-    if (op->kind == OP_ACCUMULATE || op->kind == OP_COPY) return;
+    if (op->kind == OP_ACCUMULATE) return;
     if (!op_work(r->p, i, &r->widths, false, &w)) return;
     if (w.kind <= WORK_WGRAD && r->panels && op->layer >= 0) return;
     if (w.kind == WORK_WGRAD) w.flags &= ~(uint32_t)WORK_ADDEND;
     double seconds = (double)op_calls(r->p, i) * machine_work(r->m, &w);
+    if (op->root >= 0) seconds /= mesh_blocks(r->p->mesh, op->axes);
     sums->kernels += seconds;
     if (op->phase == PHASE_FORWARD) sums->forward += seconds;
 }
