@@ -119,19 +119,13 @@ static bool *kept_of(const Program *p) {
 
 static void read_weights(Reader *r) {
     for (int t = 0; t < r->p->n_tensors; t++) {
-        const StepTensor *x = &r->p->tensor[t];
-        Part *part = part_of(r, x->layer);
-        if (x->storage != STORAGE_PARAMETER) continue;
-        if (x->n_block == NO_FLAT_PARTS) {
-            part->vectors++;
-            continue;
-        }
-        StepTensor block = *x;
-        block.dist.shard[0].n = (uint8_t)x->n_block;
-        int64_t n = step_tensor_local(r->p, &block, 0) * step_tensor_local(r->p, &block, 1);
-        assert(part->matrices < MAX_MATRICES);
-        if (x->layer < 1) r->to->matrix[x->layer + 1][part->matrices] = n;
-        part->matrices++, part->weights += n;
+        StepTensor x = r->p->tensor[t];
+        Part *part = part_of(r, x.layer);
+        if (x.storage != STORAGE_PARAMETER) continue;
+        part->tensors++;
+        if (x.n_block == NO_FLAT_PARTS) continue; // a vector
+        x.dist.shard[0].n = (uint8_t)x.n_block;
+        part->weights += step_tensor_local(r->p, &x, 0) * step_tensor_local(r->p, &x, 1);
     }
 }
 
@@ -325,43 +319,13 @@ static int64_t all_weights(const MicroBatch *p, int64_t layers) {
     return p->outside.weights + layers * p->layer.weights;
 }
 
-/* Seconds of a kernel over n elements. */
-static double work_on(const Builder *b, WorkKind kind, uint32_t flags, int64_t n) {
-    Work w = {.kind = kind, .flags = flags, .rows = n};
-    return machine_work(b->m, &w);
-}
-
-/* Seconds of a kernel that runs once for each matrix of weights, of which the rank has 1/cut; once
- * for each of n vectors, which are short: the calls (0 on a measured machine); once for each matrix
- * and vector. */
-static double matrix_seconds(const Builder *b, WorkKind kind, uint32_t flags, int64_t cut) {
-    const MicroBatch *p = b->micro;
-    double s = 0;
-    for (int i = 0; i < p->layer.matrices; i++)
-        s += (double)b->layers * work_on(b, kind, flags, p->matrix[1][i] / cut);
-    for (int i = 0; i < p->outside.matrices; i++)
-        s += work_on(b, kind, flags, p->matrix[0][i] / cut);
-    return s;
-}
-static double vector_seconds(const Builder *b, WorkKind kind, double n) {
-    return b->m->measured ? 0 : n * work_on(b, kind, 0, 0);
-}
-static double tensor_seconds(const Builder *b, WorkKind kind, uint32_t flags, int64_t cut) {
-    const MicroBatch *p = b->micro;
-    double n = (double)p->outside.vectors + (double)b->layers * p->layer.vectors;
-    return matrix_seconds(b, kind, flags, cut) + vector_seconds(b, kind, n);
-}
-
-/* Seconds of the sum of squares of all gradients. A device adds up gradients that lie side by side
- * in one call (parallel/step/run_end.c). With zero1 there are gaps between the rank's parts. */
-static double squares_seconds(const Builder *b, int64_t cut) {
-    const Layout *l = &b->c->layout;
-    const Kernels *k = b->s->shape.kernels;
-    if (!kernels_on_device(k)) return tensor_seconds(b, WORK_SQUARES, 0, cut);
-    bool gaps = l->zero == 1 && l->size[AXIS_D] > 1;
-    int64_t weights = all_weights(b->micro, b->layers);
-    return vector_seconds(b, WORK_SQUARES, 1) + (gaps ? matrix_seconds(b, WORK_SQUARES, 0, cut)
-                                                      : work_on(b, WORK_SQUARES, 0, weights / cut));
+/* Seconds of `calls` kernels over n elements together: each is a line in its elements. */
+static double calls_seconds(const Builder *b, WorkKind kind, uint32_t flags, double calls,
+                            int64_t n) {
+    Work w = {.kind = kind, .flags = flags, .rows = n}, twice = w;
+    twice.rows *= 2;
+    double once = machine_work(b->m, &w), elements = machine_work(b->m, &twice) - once;
+    return elements + calls * (once - elements);
 }
 
 static int64_t elem_bytes_of(const Space *s) {
@@ -372,14 +336,18 @@ static uint32_t stored_flag(const Space *s) {
 }
 
 /* Adds the end of a step: the gradients' sums along d, their norm, AdamW, and the gathers of new
- * weights along d. */
+ * weights along d. Vectors are short, and only their calls are counted. A device adds up squares of
+ * gradients that lie side by side in one call (parallel/step/run_end.c). */
 static void add_end(const Builder *b) {
     const Layout *l = &b->c->layout;
     Bound *to = b->bound;
     int64_t weights = all_weights(b->micro, b->layers), of_z = weights / l->size[AXIS_Z];
-    int64_t cut = (int64_t)l->size[AXIS_Z] * (l->zero ? l->size[AXIS_D] : 1);
-    to->update = tensor_seconds(b, WORK_ADAMW, stored_flag(b->s), cut);
-    to->squares = squares_seconds(b, cut);
+    int64_t own = l->zero ? of_z / l->size[AXIS_D] : of_z;
+    double tensors =
+        (double)b->micro->outside.tensors + (double)b->layers * b->micro->layer.tensors;
+    bool device = kernels_on_device(b->s->shape.kernels);
+    to->update = calls_seconds(b, WORK_ADAMW, stored_flag(b->s), tensors, own);
+    to->squares = calls_seconds(b, WORK_SQUARES, 0, device ? 1 : tensors, own);
     to->compute += to->update + to->squares;
     if (b->s->shape.local_steps) return;
     // with ZeRO each of a layer's matrices is sent alone, without it all of a layer together

@@ -95,12 +95,11 @@ typedef struct Sums {
 typedef struct Part {
     Sums sums;
     int64_t weights; // elements of all matrices
-    int matrices, vectors;
+    int tensors;     // matrices and vectors
 } Part;
 
 /* Figures of one list. Candidates with the same sizes of x and y, flags, micro-batch and recompute
  * share them. An entry with `cut` has only kernels, those of the chunks or panels of a schedule. */
-enum { MAX_MATRICES = 8 };
 typedef struct MicroBatchKey {
     int32_t micro, X, Y; // micro: sequences; 0: the entry is free
     uint8_t flags, recompute;
@@ -111,7 +110,6 @@ typedef struct MicroBatch {
     // L layers take outside + L layer: `layer` is the second layer of the list, `outside` what is
     // in no layer, and what the first layer has more than the second
     Part outside, layer;
-    int64_t matrix[2][MAX_MATRICES]; // elements of each matrix: [0] outside of layers, [1] a layer
 } MicroBatch;
 /* Hash table of the lists that were read, for one space and machine. */
 typedef struct MicroBatches {
