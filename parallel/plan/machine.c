@@ -171,9 +171,7 @@ typedef struct Path {
     double rank, port, latency;
 } Path;
 
-static Path path_start(void) {
-    return (Path){INFINITY, INFINITY, 0};
-}
+static const Path path_start = {INFINITY, INFINITY, 0};
 
 static void path_cross(Path *w, const Machine *m, int l) {
     const Level *level = &m->level[l];
@@ -189,9 +187,8 @@ static bool rooted(CollOp op) {
 
 /* Seconds of a direct collective among the units below level `from`, all of whose ranks send an
  * equal share of a unit's bytes. */
-static double direct_from(const Machine *m, const Spread *s, CollOp op, int from, double p,
-                          double N) {
-    Path w = path_start();
+static double direct(const Machine *m, const Spread *s, CollOp op, int from, double p, double N) {
+    Path w = path_start;
     double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1, below = s->fewest[from];
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
@@ -204,10 +201,6 @@ static double direct_from(const Machine *m, const Spread *s, CollOp op, int from
     return turns * (bytes / below + w.latency - cpu_time(w.latency) + messages / below);
 }
 
-static double direct(const Machine *m, const Spread *s, CollOp op, double p, double N) {
-    return direct_from(m, s, op, 0, p, N);
-}
-
 /* Inside each node, then among the ranks with the same index in their nodes (coll_mpi_flight.h).
  * INFINITY: this algorithm does not apply. */
 static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
@@ -216,11 +209,11 @@ static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, d
     double in_node = out < m->n_levels ? s->fewest[out] : 1; // ranks of the group
     bool halves = in_node == s->mean[out] && ((int)in_node & ((int)in_node - 1)) == 0;
     if (in_node == 1 || in_node >= p || !halves || rooted(op)) return INFINITY;
-    return direct(m, s, op, in_node, N) + direct_from(m, s, op, out, p, N);
+    return direct(m, s, op, 0, in_node, N) + direct(m, s, op, out, p, N);
 }
 
 static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
-    Path w = path_start();
+    Path w = path_start;
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     double stream = rooted(op) ? N : N * (p - 1) / p;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
@@ -233,7 +226,7 @@ static double ring(const Machine *m, const Spread *s, CollOp op, double p, doubl
 }
 
 static double shift(const Machine *m, const Spread *s, double p, double N) {
-    Path w = path_start();
+    Path w = path_start;
     double bytes = 0;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
@@ -244,7 +237,7 @@ static double shift(const Machine *m, const Spread *s, double p, double N) {
 
 /* in: Spread.fewest, as the units with the fewest ranks take longest. */
 static double by_levels(const Machine *m, const double *in, CollOp op, double p, double N) {
-    Path w = path_start();
+    Path w = path_start;
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     for (int l = 0; l < m->n_levels && in[l] < p; l++) {
         path_cross(&w, m, l);
@@ -259,8 +252,8 @@ static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int siz
     double p = size, N = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, N);
     if (m->algorithm == ALGORITHM_DIRECT) {
-        double t = min_f64(direct(m, s, op, p, N), by_nodes(m, s, op, p, N));
-        return op == COLL_ALL_REDUCE ? min_f64(t, direct(m, s, COLL_ALL_GATHER, p, N * p)) : t;
+        double t = min_f64(direct(m, s, op, 0, p, N), by_nodes(m, s, op, p, N));
+        return op == COLL_ALL_REDUCE ? min_f64(t, direct(m, s, COLL_ALL_GATHER, 0, p, N * p)) : t;
     }
     double t = ring(m, s, op, p, N);
     return rooted(op) ? t : min_f64(t, by_levels(m, s->fewest, op, p, N));

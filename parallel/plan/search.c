@@ -193,7 +193,6 @@ static void search_bounded(Search *w) {
 
 /* ---- the searches */
 
-/* read: lists that this search shares with others; NULL: it reads its own. */
 static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme,
                      MicroBatches *read, Choice *best, int max, SearchCount *count) {
     double begin = coll_now();
@@ -240,15 +239,14 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
     candidate_each(s, NULL, each_choice, &e);
 }
 
-/* The best choice of a scheme that fits; if none fits, the best of those that do not. */
-static bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f,
-                          MicroBatches *read, Choice *out) {
+bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f, MicroBatches *read,
+                   Choice *out) {
     Machine any = *m;
     any.memory = 0;
     if (search_in(s, m, f, read, out, 1, NULL) == 0 &&
         search_in(s, &any, f, read, out, 1, NULL) == 0)
         return false;
-    out->fits = m->memory == 0 || out->price.memory <= m->memory;
+    out->fits = machine_fits(m, out->price.memory);
     return true;
 }
 
@@ -278,8 +276,4 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     }
     mem_free(read.at);
     return n;
-}
-
-bool search_preset(const Space *s, const Machine *m, const NamedScheme *f, Choice *out) {
-    return search_scheme(s, m, f, NULL, out);
 }

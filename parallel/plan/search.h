@@ -57,7 +57,5 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
  * these choices is not searched again. */
 int search_presets(const Space *s, const Machine *m, const Choice *best, int n_best,
                    Choice out[N_SCHEMES], const char *name[N_SCHEMES]);
-/* Local. The best choice of one named scheme. False: p ranks do not allow the scheme. */
-bool search_preset(const Space *s, const Machine *m, const NamedScheme *f, Choice *out);
 
 #endif

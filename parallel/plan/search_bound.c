@@ -465,7 +465,8 @@ static double busiest_of(const Line t[N_ALONG], const Order *o) {
  *   AdamW's time
  *
  * Ranks that share cores: price_oversubscribed (price.c). */
-static double seconds_in(const Bound *b, const Order *o) {
+double bound_in(const Bound *b, const Orders *orders, int order) {
+    const Order *o = &orders->at[order];
     double k = b->oversubscription, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
     CostLine d = o->along[ALONG_D].wire;
     double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, o);
@@ -479,10 +480,6 @@ static double seconds_in(const Bound *b, const Order *o) {
     // 4k/(5k - 1) S at least, which is its time for C = 2k/(5k - 1) S.
     step *= 4 * k / (5 * k - 1);
     return max_f64(step, b->slowest * price_oversubscribed(b->compute, exposed, k) + exposed);
-}
-
-double bound_in(const Bound *b, const Orders *o, int order) {
-    return seconds_in(b, &o->at[order]);
 }
 
 double bound_least(const Bound *b, const Orders *o) {

@@ -116,6 +116,11 @@ typedef struct MicroBatches {
     MicroBatch *at;
     int n, room;
 } MicroBatches;
+/* Local. The best choice of a named scheme that fits; if none fits, the best of those that do not.
+ * read: lists that this search shares with others; NULL: it reads its own. False: p ranks do not
+ * allow the scheme. */
+bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f, MicroBatches *read,
+                   Choice *out);
 /* Figures of a candidate, none above what its step has, from which bound_in makes seconds. */
 typedef struct Bound {
     double compute;         // seconds of all kernels of a step

@@ -261,7 +261,7 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
         Choice *c = &out->scheme[k];
         const NamedScheme *f = named(w->scheme[k]);
         if (f)
-            out->has[k] = search_preset(s, m, f, c) && c->fits;
+            out->has[k] = search_scheme(s, m, f, NULL, c) && c->fits;
         else if (!search_only(s, m, w->scheme[k], c, &out->has[k], e))
             return false;
     }
