@@ -112,7 +112,7 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"slowest\": 1.5", "\"slowest\": 0.5"},
                                          {"256.0", "1000.0"},
                                          {"\"op\": 0", "\"op\": 99"},
-                                         {"\"calibration\": 11", "\"calibration\": 1"},
+                                         {"\"calibration\": 12", "\"calibration\": 1"},
                                          {"12:00:00Z", "12:00:00.000000Z"},
                                          {"\"fixed\": ", "\"fixed\": -"},
                                          {"\"most\": 5000", "\"most\": \"5000\""}};

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 11, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 12, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -60,16 +60,6 @@ static int numbers(Walk *k, const char *key, double *x, int n, int max, double l
     for (int i = 0; i < n && k->ok; i++)
         x[i] = real_of(k, json_array_get(list, (size_t)i), least, most);
     return n;
-}
-
-/* Begins the object of a key. close_object: passes on whether all of its numbers were good. */
-static Walk open_object(Walk *k, const char *key) {
-    json_t *o = k->reads ? json_object_get(k->o, key) : json_object();
-    if (!k->reads) json_object_set_new(k->o, key, o);
-    return (Walk){o, k->reads, k->ok};
-}
-static void close_object(Walk *k, const Walk *inner) {
-    k->ok &= inner->ok;
 }
 
 static void walk_work(Walk *k, Work *w) {
@@ -119,21 +109,9 @@ static void walk_send(Walk *k, Calibration *c, int i) {
 }
 
 static void walk_link(Walk *k, const char *key, LinkCost *l) {
-    Walk o = open_object(k, key);
-    l->latency = real(&o, "latency", l->latency, 0, long_time);
-    l->rate = real(&o, "rate", l->rate, 0, 1e300);
-    close_object(k, &o);
-}
-
-static void walk_site(Walk *k, Calibration *s) {
-    Walk o = open_object(k, "site");
-    s->oversubscription = real(&o, "oversubscription", s->oversubscription, 0, 1e3);
-    s->links.rack_nodes = (int)whole(&o, "rack_nodes", s->links.rack_nodes, 0, INT32_MAX);
-    walk_link(&o, "node", &s->links.node);
-    walk_link(&o, "rack", &s->links.rack);
-    walk_link(&o, "network", &s->links.network);
-    o.ok &= s->links.rack_nodes == 0 || s->links.rack.rate > 0;
-    close_object(k, &o);
+    double x[] = {l->latency, l->rate};
+    k->ok &= numbers(k, key, x, 2, 2, 0, 1e300) == 2 && x[0] <= long_time;
+    l->latency = x[0], l->rate = x[1];
 }
 
 static void walk_list(Walk *k, const char *key, Calibration *c, int n,
@@ -147,13 +125,18 @@ static void walk_list(Walk *k, const char *key, Calibration *c, int n,
         if (!k->reads) json_array_append_new(list, json_object());
         Walk o = {json_array_get(list, (size_t)i), k->reads, true};
         entry(&o, c, i);
-        close_object(k, &o);
+        k->ok &= o.ok;
     }
 }
 
 static void walk(Walk *k, Calibration *c) {
     c->slowest = real(k, "slowest", c->slowest, 1, 1e3);
-    walk_site(k, c);
+    c->oversubscription = real(k, "oversubscription", c->oversubscription, 0, 1e3);
+    c->links.rack_nodes = (int)whole(k, "rack_nodes", c->links.rack_nodes, 0, INT32_MAX);
+    walk_link(k, "node", &c->links.node);
+    walk_link(k, "rack", &c->links.rack);
+    walk_link(k, "network", &c->links.network);
+    k->ok &= c->links.rack_nodes == 0 || c->links.rack.rate > 0;
     walk_list(k, "works", c, c->n_works, walk_cost);
     walk_list(k, "sends", c, c->n_sends, walk_send);
 }

@@ -152,15 +152,20 @@ static void ranks_in_unit(int32_t size, int32_t stride, int32_t unit, double *fe
     }
 }
 
-static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
-    for (int l = 0; l < m->n_levels; l++) {
-        s->fewest[l] = s->mean[l] = 1;
-        for (int k = 0; k < g->place.n && l > 0; k++) {
-            double fewest, mean;
-            ranks_in_unit(g->place.size[k], g->place.stride[k], unit_below(m, l), &fewest, &mean);
-            s->fewest[l] *= fewest, s->mean[l] *= mean;
-        }
+/* How many ranks of a placement a unit below a level holds: the fewest, and the mean. */
+static void ranks_below(const Machine *m, const Placement *p, int level, double *fewest,
+                        double *mean) {
+    *fewest = *mean = 1;
+    for (int k = 0; k < p->n; k++) {
+        double few, usual;
+        ranks_in_unit(p->size[k], p->stride[k], unit_below(m, level), &few, &usual);
+        *fewest *= few, *mean *= usual;
     }
+}
+
+static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
+    s->fewest[0] = s->mean[0] = 1;
+    for (int l = 1; l < m->n_levels; l++) ranks_below(m, &g->place, l, &s->fewest[l], &s->mean[l]);
     s->fewest[m->n_levels] = s->mean[m->n_levels] = g->size;
 }
 
@@ -309,17 +314,6 @@ Machine machine_low_latency(const Machine *m) {
     return low;
 }
 
-/* How many replicas share one port of a level. */
-static double sharers(const Machine *m, const Placement *replicas, int level) {
-    double all = 1;
-    for (int k = 0; k < replicas->n; k++) {
-        double fewest, mean;
-        ranks_in_unit(replicas->size[k], replicas->stride[k], unit_below(m, level), &fewest, &mean);
-        all *= fewest;
-    }
-    return all;
-}
-
 double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
     const int64_t much = (int64_t)1 << 50; // bytes: beyond them a collective's cost is a line
     Machine alone = *m;
@@ -328,7 +322,8 @@ double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
     bool shared = false;
     if (g->size < 2 || g->replicas.n == 0) return 1;
     for (int l = machine_level(m, g); l >= 0; l--) {
-        double n = sharers(m, &g->replicas, l), port = m->level[l].port_rate;
+        double port = m->level[l].port_rate, n, mean; // n: replicas that share a port
+        ranks_below(m, &g->replicas, l, &n, &mean);
         alone.level[l].port_rate *= n;
         shared |= n > 1 && port > 0 && port < m->level[l].rank_rate * unit_below(m, l);
     }

@@ -103,20 +103,16 @@ typedef struct Extra {
     int64_t times;
 } Extra;
 
-/* The kernels that clear gradients, and on a device those that sum the losses of a micro-batch;
- * fresh (mem_free): [*n_extra]. */
-static Extra *extras(const StepLists *s, int k, int *n_extra) {
+/* The i-th of model k, up to i = tensors.n: a kernel that clears the gradient of tensor i, and last,
+ * on a device, the one that sums the losses of a micro-batch. False: it does not run. */
+static bool extra_at(const StepLists *s, int k, int i, Extra *out) {
     const Model *m = &s->model[k];
-    Extra *out = mem_alloc((size_t)(m->tensors.n + 1) * sizeof *out);
-    int n = 0;
-    for (int i = 0; i < m->tensors.n; i++)
-        if (model_clears(m, i))
-            out[n++] =
-                (Extra){{.kind = WORK_ZERO, .rows = tensor_part(&m->tensors.t[i], PART_GRAD)}, 1};
-    if (m->k->sum_to)
-        out[n++] = (Extra){{.kind = WORK_SQUARES, .rows = m->tk.T}, m->halves * s->micro_batches};
-    *n_extra = n;
-    return out;
+    if (i == m->tensors.n) {
+        *out = (Extra){{.kind = WORK_SQUARES, .rows = m->tk.T}, m->halves * s->micro_batches};
+        return m->k->sum_to;
+    }
+    *out = (Extra){{.kind = WORK_ZERO, .rows = tensor_part(&m->tensors.t[i], PART_GRAD)}, 1};
+    return model_clears(m, i);
 }
 
 /* The group of this rank along d. */
@@ -197,15 +193,14 @@ static Played play(const StepPart *part, const Machine *m) {
 static Played play_step(const StepLists *s, int more, const Machine *m) {
     StepPart part[STEP_PARTS];
     Played all = {.calls = 0};
-    int n;
+    Extra x;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
         Played once = play(&part[k], m);
         add_played(&all, &once, part[k].times);
     }
-    Extra *extra = extras(s, more, &n);
-    for (int i = 0; i < n; i++)
-        all.spent.compute += (double)extra[i].times * machine_work(m, &extra[i].work);
-    mem_free(extra);
+    for (int i = 0; i <= s->model[more].tensors.n; i++)
+        if (extra_at(s, more, i, &x))
+            all.spent.compute += (double)x.times * machine_work(m, &x.work);
     return all;
 }
 
@@ -290,7 +285,7 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx) {
     StepPart part[STEP_PARTS];
     const Model *m = &s->model[0];
-    int n;
+    Extra x;
     Work w;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
@@ -300,9 +295,8 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
             if (priced && op_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
             if (op_packing(part[k].p, op, &w)) f(ctx, &w);
         }
-    Extra *extra = extras(s, 0, &n);
-    for (int i = 0; i < n; i++) f(ctx, &extra[i].work);
-    mem_free(extra);
+    for (int i = 0; i <= m->tensors.n; i++)
+        if (extra_at(s, 0, i, &x)) f(ctx, &x.work);
 }
 
 void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent), void *ctx) {

@@ -40,23 +40,16 @@ static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
     return l;
 }
 
-/* Which collectives may run along a group: gathers, sums and shifts along x; gathers and sums along
- * other axes; panels of stay=y. */
-typedef enum { LINE_X, LINE_OTHER, LINE_STREAM } LineKind;
-
-static LineKind line_kind(int along) {
-    return along >= STREAM_X ? LINE_STREAM : along == ALONG_X ? LINE_X : LINE_OTHER;
-}
-
-/* A line that none of the collectives that may run along a group costs less than. load: with the
+/* A line that none of the collectives that may run along a group costs less than: gathers, sums and
+ * shifts along x; gathers and sums along other axes; panels of stay=y. load: with the
  * bytes of all replicas (OpCost.load). An all_reduce counts as two collectives, so its line is
  * halved. A gather or scatter along x may run as a ring: p - 1 shifts of a block each. */
-static CostLine least_line(const Machine *m, const SendGroup *g, LineKind kind, bool load) {
+static CostLine least_line(const Machine *m, const SendGroup *g, int along, bool load) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
         {COLL_BROADCAST, COLL_REDUCE}};
-    bool stream = kind == LINE_STREAM;
-    int n = stream ? 2 : kind == LINE_X ? 4 : 3;
+    bool stream = along >= STREAM_X;
+    int n = stream ? 2 : along == ALONG_X ? 4 : 3;
     double others = g->size - 1, p = g->size;
     CostLine least = {INFINITY, INFINITY};
     for (int i = 0; i < n; i++) {
@@ -73,19 +66,19 @@ static CostLine least_line(const Machine *m, const SendGroup *g, LineKind kind, 
 
 /* The line of the seconds for which links are busy: where latency is high (machine_high_latency),
  * that of the same machine with low latency if it is lesser. */
-static CostLine wire_line(const Machine *m, const SendGroup *g, LineKind kind, bool load,
+static CostLine wire_line(const Machine *m, const SendGroup *g, int along, bool load,
                           CostLine line) {
     if (!machine_high_latency(m, g)) return line;
     Machine low = machine_low_latency(m);
-    return lesser(line, least_line(&low, g, kind, load));
+    return lesser(line, least_line(&low, g, along, load));
 }
 
-static AlongLine line_along(const Machine *m, const SendGroup *g, LineKind kind) {
-    CostLine load = least_line(m, g, kind, true),
-             one = g->replicas.n ? least_line(m, g, kind, false) : load;
+static AlongLine line_along(const Machine *m, const SendGroup *g, int along) {
+    CostLine load = least_line(m, g, along, true),
+             one = g->replicas.n ? least_line(m, g, along, false) : load;
     return (AlongLine){.whole = one,
-                       .wire = wire_line(m, g, kind, false, one),
-                       .load = wire_line(m, g, kind, true, load),
+                       .wire = wire_line(m, g, along, false, one),
+                       .load = wire_line(m, g, along, true, load),
                        .level = (uint8_t)machine_level(m, g)};
 }
 
@@ -95,7 +88,7 @@ static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes
     for (int k = 0; k < o->n; k++) {
         SendGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (!axes_has(axes, AXIS_D)) g.replicas = placement_of(&mesh[k], d);
-        o->at[k].along[along] = line_along(m, &g, line_kind(along));
+        o->at[k].along[along] = line_along(m, &g, along);
     }
 }
 

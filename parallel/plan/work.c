@@ -90,7 +90,7 @@ static int32_t *tokens(Run *r, int64_t T, int64_t n) {
 
 /* matmuls and attention */
 
-static Matmul matmul_of(Run *r) {
+static void run_matmul(Run *r) {
     const Work *w = r->w;
     int64_t T = w->rows, K = w->a, N = w->b;
     float *x = operand(r, w->kind == WORK_DGRAD ? T * N : T * K);
@@ -111,11 +111,6 @@ static Matmul matmul_of(Run *r) {
     }
     p.bf16 = has(r, WORK_BF16);
     p.workspace = arena_take(&r->workspace, r->k->matmul_workspace(r->threads));
-    return p;
-}
-
-static void run_matmul(Run *r) {
-    Matmul p = matmul_of(r);
     if (!r->sizes) r->k->matmul(r->team, &p);
 }
 
