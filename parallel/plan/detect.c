@@ -6,6 +6,7 @@
 
 #include "base/median.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "base/rng.h"
 #include "base/version.h"
 #include "data/stamp.h"
@@ -125,6 +126,12 @@ int detect_ranks(const Detected *d, int node) {
     int n = 0;
     for (int r = 0; r < d->n_ranks; r++) n += d->rank[r].node == node;
     return n;
+}
+
+int detect_fewest(const Detected *d) {
+    int64_t least = d->n_ranks;
+    for (int i = 0; i < d->n_nodes; i++) least = min_i64(least, detect_ranks(d, i));
+    return (int)least;
 }
 
 bool detect_in_blocks(const Detected *d) {

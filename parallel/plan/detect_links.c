@@ -116,16 +116,12 @@ static int rank_at(const Detected *d, int node, int at) {
 /* If nodes have different numbers of ranks, only as many of each as the smallest node has take part
  * in exchanges between nodes, and share a node's link. */
 void detect_links(Detected *d, World *w) {
-    int rank = world_rank(w), node = d->rank[rank].node, at = 0, fewest = d->n_ranks, most = 1;
+    int rank = world_rank(w), node = d->rank[rank].node, at = 0, fewest = detect_fewest(d);
     Pairs p = {.all = comm_group(world_comm(w))};
     d->links = (Links){0};
     if (d->n_ranks < 2) return;
     for (int r = 0; r < rank; r++) at += d->rank[r].node == node;
-    for (int i = 0; i < d->n_nodes; i++) {
-        int n = detect_ranks(d, i);
-        fewest = n < fewest ? n : fewest, most = n > most ? n : most;
-    }
-    int inside = most > 1;
+    int inside = d->n_ranks > d->n_nodes; // some node has two ranks
     if (inside) add_pairs(&p, w, rank_at(d, node, at ^ 1));
     for (int k = 1; k < d->n_nodes; k *= 2)
         add_pairs(&p, w, at < fewest ? rank_at(d, node ^ k, at) : -1);
@@ -138,7 +134,8 @@ void detect_links(Detected *d, World *w) {
         large[i] = p.seconds[inside + i][2];
         if (large[i] > large[slowest]) slowest = i;
     }
-    bool blocks = detect_in_blocks(d) && fewest == most && d->n_nodes % 2 == 0;
+    bool alike = fewest * d->n_nodes == d->n_ranks; // in their numbers of ranks
+    bool blocks = alike && detect_in_blocks(d) && d->n_nodes % 2 == 0;
     step = blocks ? detect_rack_step(large, n) : 0;
     d->links.network = link_of(&p, inside + (step ? step : slowest), fewest << step);
     if (step == 0) return;

@@ -6,15 +6,6 @@
 #include "base/utf8.h"
 #include "parallel/plan/detect_parts.h"
 
-static int fewest_ranks(const Detected *d) {
-    int least = d->n_ranks;
-    for (int i = 0; i < d->n_nodes; i++) {
-        int n = detect_ranks(d, i);
-        if (n < least) least = n;
-    }
-    return least;
-}
-
 /* n, if every n consecutive ranks have a socket of their own; else 0. */
 static int ranks_of_socket(const Detected *d, int per_node) {
     int n = 0;
@@ -76,7 +67,7 @@ void detect_machine(const Detected *d, Machine *m) {
     utf8_mend(m->name); // the cut may have split a letter
     m->ranks = d->n_ranks;
     m->nodes = d->n_nodes;
-    m->ranks_per_node = fewest_ranks(d);
+    m->ranks_per_node = detect_fewest(d);
     double memory_per_thread = m->memory_rate / m->threads;
     int preset_threads = m->threads;
     m->slowest = 1;

@@ -42,8 +42,9 @@ int detect_rack_step(const double *seconds, int n);
 
 /* Local, pure. Fills d->warning. */
 void detect_warn(Detected *d);
-/* Local, pure. Number of ranks on a node. */
+/* Local, pure. Number of ranks on a node; on the node that has the fewest. */
 int detect_ranks(const Detected *d, int node);
+int detect_fewest(const Detected *d);
 /* Local, pure. Are the ranks of each node consecutive? */
 bool detect_in_blocks(const Detected *d);
 

@@ -55,33 +55,23 @@ char *ledger_path(void) {
  * mended. */
 static json_t *field_print(const Field *f, const LedgerLine *l) {
     const void *p = (const char *)l + f->at;
-    double real;
-    int64_t whole;
-    if (f->type == TEXT) {
-        char text[sizeof l->model]; // the longest
-        memcpy(text, p, f->size);
-        utf8_mend(text);
-        return json_string(text);
-    }
-    memcpy(f->type == REAL ? (void *)&real : (void *)&whole, p, f->size);
-    return f->type == REAL ? json_real(real) : json_integer(whole);
+    char text[sizeof l->model]; // the longest
+    if (f->type == WHOLE) return json_integer(*(const int64_t *)p);
+    if (f->type == REAL) return json_real(*(const double *)p);
+    memcpy(text, p, f->size);
+    utf8_mend(text);
+    return json_string(text);
 }
 
 static bool field_parse(const Field *f, const json_t *x, LedgerLine *l) {
-    char *p = (char *)l + f->at;
-    if (!x) return true;
-    if (f->type == TEXT) {
-        if (!json_is_string(x)) return false;
-        snprintf(p, f->size, "%s", json_string_value(x));
-    } else if (f->type == WHOLE) {
-        if (!json_is_integer(x)) return false;
-        int64_t whole = json_integer_value(x);
-        memcpy(p, &whole, f->size);
-    } else {
-        if (!json_is_number(x)) return false;
-        double real = json_number_value(x);
-        memcpy(p, &real, f->size);
-    }
+    void *p = (char *)l + f->at;
+    bool good = f->type == TEXT    ? json_is_string(x)
+                : f->type == WHOLE ? json_is_integer(x)
+                                   : json_is_number(x);
+    if (!x || !good) return !x;
+    if (f->type == TEXT) snprintf(p, f->size, "%s", json_string_value(x));
+    if (f->type == WHOLE) *(int64_t *)p = json_integer_value(x);
+    if (f->type == REAL) *(double *)p = json_number_value(x);
     return true;
 }
 

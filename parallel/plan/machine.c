@@ -83,15 +83,14 @@ static double smallest_dimension(const Work *w) {
  * not counted. Blocks on the diagonal are half masked, which costs short sequences more. Small
  * heads leave the tensor cores waiting for exponentials. The three numbers are fitted to twelve
  * shapes measured on an H200: heads of 64 and 128, 1,024 to 4,096 positions, forward and backward
- * (bench/results/h200-kernels.json). The error is 7 % at the median, 10 % at most. */
+ * (bench/results/h200-kernels.json). The error is 7 % at the median, 10 % at most. 0: other
+ * kernels run. */
 static double attention_rate(const Machine *m, const Work *w) {
     double S = (double)w->a, D = (double)w->d;
+    bool serves = w->flags & WORK_BF16_STORED && (w->d == 64 || w->d == 128);
+    if (!work_is_attention(w) || !serves || !m->gpu || m->capability / 10 != 9) return 0;
     double rate = m->flops[1] * S / (S + 400) * D / (D + 45);
     return w->kind == WORK_ATTENTION ? rate : 0.8 * rate;
-}
-static bool attention_is_hoppers(const Machine *m, const Work *w) {
-    bool serves = w->flags & WORK_BF16_STORED && (w->d == 64 || w->d == 128);
-    return work_is_attention(w) && serves && m->gpu && m->capability / 10 == 9;
 }
 
 double machine_work(const Machine *m, const Work *w) {
@@ -100,9 +99,9 @@ double machine_work(const Machine *m, const Work *w) {
     if (gpu_matmul_is(m, w)) return gpu_matmul_seconds(m, w) + m->call;
     double flops = work_flops(w), compute = 0, memory = work_bytes(w) / m->memory_rate;
     if (flops > 0) {
-        double size = smallest_dimension(w);
-        double rate = m->flops[w->flags & WORK_BF16 ? 1 : 0] * size / (size + m->flops_half);
-        if (attention_is_hoppers(m, w)) rate = attention_rate(m, w);
+        double size = smallest_dimension(w), rate = attention_rate(m, w);
+        if (rate == 0)
+            rate = m->flops[w->flags & WORK_BF16 ? 1 : 0] * size / (size + m->flops_half);
         compute = flops / rate;
     }
     return max_f64(compute, memory) + m->call;

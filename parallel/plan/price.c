@@ -103,7 +103,7 @@ typedef struct Extra {
     int64_t times;
 } Extra;
 
-/* The i-th of model k, up to i = tensors.n: a kernel that clears the gradient of tensor i, and last,
+/* The i-th of model k, up to i = tensors.n: the kernel that clears the gradient of tensor i; last,
  * on a device, the one that sums the losses of a micro-batch. False: it does not run. */
 static bool extra_at(const StepLists *s, int k, int i, Extra *out) {
     const Model *m = &s->model[k];
