@@ -213,9 +213,9 @@ static int rank_main(World *w, void *ctx) {
     Run run = *(const Run *)ctx, *r = &run; // a copy of main's; this rank fills in the rest
     r->world = w, r->group = comm_group(world_comm(w)), r->lead = world_rank(w) == 0;
     r->node = ranks_on_node(w); // collective: also on ranks with --threads
-    if (!r->o->threads && ranks_under_launcher()) detect_use_cores(r->node.alike);
+    if (!r->o->threads && ranks_under_launcher()) detect_use_cores(r->node.sharing);
     r->node = ranks_on_node(w);
-    r->nodes = (int)lround(group_sum(&r->group, 1.0 / r->node.ranks));
+    r->nodes = (int)lround(group_sum(&r->group, 1.0 / r->node.local_size));
     int threads = ranks_threads(&r->node, detect_quota(""));
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on this rank only
@@ -261,7 +261,7 @@ int main(int argc, char **argv) {
     if (*o.explain_matmul) return run_explain_matmul(&o);
     run_check_backend(&run);
     if (!o.plan) catch_signals();
-    io_map_survive(); // a file that gets shorter makes run_stopping() true
+    io_map_fill_truncated(); // a file that gets shorter makes run_stopping() true
     if (!o.threads && !ranks_under_launcher()) detect_use_cores(o.ranks ? (int)o.ranks : 1);
     // a launcher may start ranks one by one; a --timeout below 60 s is meant for steps, not for the
     // start

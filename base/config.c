@@ -144,8 +144,8 @@ bool config_check(const Config *c, Err *e) {
     Opt rows[N_KEYS + 1];
     rows_of(&copy, rows);
     for (const Opt *o = rows; o->name; o++) {
-        double x = o->type == OPT_INT     ? (double)*(const int64_t *)o->at
-                   : o->type == OPT_FLOAT ? *(const double *)o->at
+        double x = o->type == OPT_INT     ? (double)*(const int64_t *)o->value
+                   : o->type == OPT_FLOAT ? *(const double *)o->value
                                           : o->min;
         if (!(x >= o->min && x <= o->max))
             return err(e, "model: %s=%.10g: from %.10g to %.10g", o->name, x, o->min, o->max);

@@ -44,21 +44,21 @@ bool group_agree(const Group *g, bool ok, Err *e) {
     return false;
 }
 
-void group_share(const Group *g, void *p, size_t n_bytes) {
+void group_broadcast(const Group *g, void *p, size_t n_bytes) {
     char *all = mem_alloc((size_t)g->size * n_bytes);
     group_all_gather(g, p, n_bytes, all);
     memcpy(p, all, n_bytes);
     mem_free(all);
 }
 
-char *group_share_text(const Group *g, const char *text) {
-    // this rank's; group_share replaces it by that of rank 0
+char *group_broadcast_text(const Group *g, const char *text) {
+    // this rank's; group_broadcast replaces it by that of rank 0
     size_t n = text ? strlen(text) + 1 : 0;
-    group_share(g, &n, sizeof n);
+    group_broadcast(g, &n, sizeof n);
     if (n == 0) return NULL;
     char *copy = mem_calloc(n, 1);
     if (g->rank == 0) memcpy(copy, text, n);
-    group_share(g, copy, n);
+    group_broadcast(g, copy, n);
     return copy;
 }
 
@@ -70,7 +70,7 @@ double group_sum(const Group *g, double x) {
     return sum;
 }
 
-double group_least(const Group *g, double x, int *rank) {
+double group_min(const Group *g, double x, int *rank) {
     double *all = mem_alloc((size_t)g->size * sizeof *all);
     int least = 0;
     group_all_gather(g, &x, sizeof x, all);

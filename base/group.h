@@ -33,10 +33,10 @@ bool group_agree(const Group *g, bool ok, Err *e);
 double group_sum(const Group *g, double x);
 /* Collective. The least x over the ranks; *rank, unless rank is NULL, is the first rank that has
  * it. */
-double group_least(const Group *g, double x, int *rank);
+double group_min(const Group *g, double x, int *rank);
 /* Collective. Broadcast: p[n_bytes] of rank 0 replaces that of all ranks. */
-void group_share(const Group *g, void *p, size_t n_bytes);
+void group_broadcast(const Group *g, void *p, size_t n_bytes);
 /* Collective. Broadcast: a copy of rank 0's string (mem_free), or NULL where rank 0 has NULL. */
-char *group_share_text(const Group *g, const char *text);
+char *group_broadcast_text(const Group *g, const char *text);
 
 #endif

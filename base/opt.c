@@ -62,7 +62,7 @@ static bool parse_choice(const Opt *o, const char *value, char *why, size_t n_wh
     for (int i = 0; *p; i++) {
         size_t n = strcspn(p, "|");
         if (strlen(value) == n && strncmp(p, value, n) == 0) {
-            *(int *)o->at = i;
+            *(int *)o->value = i;
             return true;
         }
         p += n + (p[n] == '|');
@@ -75,8 +75,8 @@ static bool parse_bool(const Opt *o, const char *value, char *why, size_t n_why)
     static const char *const yes[] = {"1", "true", "yes", "on"}, *const no[] = {"0", "false", "no",
                                                                                 "off"};
     for (int i = 0; i < 4; i++) {
-        if (strcasecmp(value, yes[i]) == 0) return *(bool *)o->at = true, true;
-        if (strcasecmp(value, no[i]) == 0) return *(bool *)o->at = false, true;
+        if (strcasecmp(value, yes[i]) == 0) return *(bool *)o->value = true, true;
+        if (strcasecmp(value, no[i]) == 0) return *(bool *)o->value = false, true;
     }
     snprintf(why, n_why, "--%s is a switch: 0 or 1, not \"%s\"", o->name, value);
     return false;
@@ -113,9 +113,9 @@ static bool parse_number(const Opt *o, const char *value, char *why, size_t n_wh
         return false;
     }
     if (whole)
-        *(int64_t *)o->at = (int64_t)x;
+        *(int64_t *)o->value = (int64_t)x;
     else
-        *(double *)o->at = x;
+        *(double *)o->value = x;
     return true;
 }
 
@@ -123,7 +123,7 @@ bool opt_set(const Opt *o, const char *value, char *why, size_t n_why) {
     switch (o->type) {
     case OPT_STR:
     case OPT_CONFIG:
-        *(const char **)o->at = value;
+        *(const char **)o->value = value;
         return true;
     case OPT_BOOL:
         return parse_bool(o, value, why, n_why);
@@ -149,20 +149,20 @@ const char *opt_number(double x, char *buf, size_t n) {
 const char *opt_text(const Opt *o, char *buf, size_t n) {
     switch (o->type) {
     case OPT_INT:
-        snprintf(buf, n, "%lld", (long long)*(int64_t *)o->at);
+        snprintf(buf, n, "%lld", (long long)*(int64_t *)o->value);
         break;
     case OPT_FLOAT:
-        opt_number(*(double *)o->at, buf, n);
+        opt_number(*(double *)o->value, buf, n);
         break;
     case OPT_STR:
     case OPT_CONFIG:
-        return *(const char **)o->at;
+        return *(const char **)o->value;
     case OPT_BOOL:
-        snprintf(buf, n, "%d", *(bool *)o->at);
+        snprintf(buf, n, "%d", *(bool *)o->value);
         break;
     case OPT_CHOICE: {
         const char *p = o->arg;
-        for (int i = *(int *)o->at; i > 0; i--) p = strchr(p, '|') + 1;
+        for (int i = *(int *)o->value; i > 0; i--) p = strchr(p, '|') + 1;
         snprintf(buf, n, "%.*s", (int)strcspn(p, "|"), p);
         break;
     }
@@ -193,8 +193,8 @@ static void set_given(const Opt *o, bool on_command_line) {
 
 bool opt_changed(const Opt *o) {
     char now[64];
-    if (o->type == OPT_FLOAT) return *(double *)o->at != strtod(o->standard, NULL);
-    return strcmp(opt_text(o, now, sizeof now), o->standard) != 0;
+    if (o->type == OPT_FLOAT) return *(double *)o->value != strtod(o->default_text, NULL);
+    return strcmp(opt_text(o, now, sizeof now), o->default_text) != 0;
 }
 
 /* Is `name` in a list of names, joined by spaces? */
@@ -215,19 +215,19 @@ static bool foreign_text(const Opt *table, const char *name, const char *value, 
     char row_name[MAX_NAME], ignored[512];
     while (r && r->names && !in_list(r->names, name)) r++;
     if (!r || !r->names) return false;
-    if (!r->here) {
+    if (!r->option) {
         snprintf(why, n_why, "not supported: %s", r->note);
         return true;
     }
-    snprintf(row_name, sizeof row_name, "%.*s", (int)strcspn(r->here, " "), r->here);
+    snprintf(row_name, sizeof row_name, "%.*s", (int)strcspn(r->option, " "), r->option);
     const Opt *o = opt_find(table, row_name);
-    const char *space = strchr(r->here, ' ');
+    const char *space = strchr(r->option, ' ');
     bool alone = !o || o->type == OPT_BOOL || space;
     if (!alone && !(value && opt_set(o, value, ignored, sizeof ignored))) value = o->arg;
-    int here = (int)strlen(r->here);
-    bool number =
-        space && r->here[here - 1] == 'N' && value && *value && !value[strspn(value, "0123456789")];
-    snprintf(why, n_why, "here it is --%.*s%s%s%s%s%s", here - number, r->here, alone ? "" : " ",
+    int here = (int)strlen(r->option);
+    bool number = space && r->option[here - 1] == 'N' && value && *value &&
+                  !value[strspn(value, "0123456789")];
+    snprintf(why, n_why, "here it is --%.*s%s%s%s%s%s", here - number, r->option, alone ? "" : " ",
              alone && !number ? "" : value, r->note ? " (" : "", r->note ? r->note : "",
              r->note ? ")" : "");
     return true;
@@ -357,7 +357,7 @@ int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage) 
     int n = 0;
     n_given = 0;
     for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++)
-        if (o->type != OPT_GROUP && !opt_set(o, o->standard, why, sizeof why))
+        if (o->type != OPT_GROUP && !opt_set(o, o->default_text, why, sizeof why))
             die("option table: %s", why);
     int i = 1;
     for (; i < argc && strcmp(argv[i], "--") != 0; i++) {

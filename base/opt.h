@@ -32,14 +32,14 @@ typedef enum {
     OPT_GROUP
 } OptType;
 
-/* One row. The value lives where `at` points: int64_t, double, const char * (never NULL: "" is
+/* One row. The value lives where `value` points: int64_t, double, const char * (never NULL: "" is
  * unset), bool, or int (the index of the word in `arg`, e.g. "cosine|linear", for OPT_CHOICE).
  * OPT_GROUP rows are headings of --help. */
 typedef struct Opt {
     const char *name;
     OptType type;
-    void *at;
-    const char *standard; // default as text; "" for an unset string
+    void *value;
+    const char *default_text; // default as text; "" for an unset string
     // OPT_INT, OPT_FLOAT: inclusive bounds. OPT_CHOICE with max 1: the option without a word means
     // the last word
     double min, max;
@@ -53,7 +53,7 @@ typedef struct OptForeign {
                        // -l"; a dash in front where one dash is typed
     // this program's option, perhaps with a value ("dtype bf16"), or with an N in the place of the
     // typed number ("layout xN"); NULL: it has none
-    const char *here;
+    const char *option;
     const char *note; // what differs, or why this program has none; or NULL
 } OptForeign;
 

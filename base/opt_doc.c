@@ -11,7 +11,7 @@ static bool is_row(const Opt *o) {
 
 /* Does the help show the default? Not an empty one, nor that a switch is off. */
 static bool shows_default(const Opt *o) {
-    return o->standard[0] && !(o->type == OPT_BOOL && strcmp(o->standard, "0") == 0);
+    return o->default_text[0] && !(o->type == OPT_BOOL && strcmp(o->default_text, "0") == 0);
 }
 
 void opt_print_help(const Opt *table, const char *usage, FILE *f) {
@@ -27,7 +27,7 @@ void opt_print_help(const Opt *table, const char *usage, FILE *f) {
         fprintf(f, "  %-30s ", left);
         if (strlen(left) > 30) fprintf(f, "\n  %-30s ", "");
         fprintf(f, "%s", o->help);
-        if (shows_default(o)) fprintf(f, " [%s]", o->standard);
+        if (shows_default(o)) fprintf(f, " [%s]", o->default_text);
         fprintf(f, "\n");
     }
 }
@@ -54,7 +54,7 @@ static void put_row(FILE *f, const Opt *o) {
     fputc('\n', f);
     put_roff(f, o->help, strlen(o->help));
     if (shows_default(o))
-        fputs(" [", f), put_roff(f, o->standard, strlen(o->standard)), fputc(']', f);
+        fputs(" [", f), put_roff(f, o->default_text, strlen(o->default_text)), fputc(']', f);
     fputc('\n', f);
 }
 

@@ -42,7 +42,7 @@ struct Team {
         int index;
         pthread_t thread;
         DieRank rank; // the rank's name in messages of this thread
-        double rate;  // work per second that team_took reported last; 0: none
+        double rate;  // work per second that team_report reported last; 0: none
         double speed; // a moving average of rate / (mean rate of all members)
     } * members;
     double *share; // [size + 1], the result of team_shares
@@ -68,7 +68,7 @@ static void pin(const cpu_set_t *cores, int first, int n) {
     sched_setaffinity(0, sizeof mine, &mine);
 }
 
-void team_confine(int part, int parts) {
+void team_pin_to_part(int part, int parts) {
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) || CPU_COUNT(&cores) % parts) return;
     int share = CPU_COUNT(&cores) / parts;
@@ -129,7 +129,7 @@ Team *team_create(int n_threads) {
     return t;
 }
 
-void team_untie_caller(const Team *t) {
+void team_unpin_caller(const Team *t) {
     if (t->pinned) sched_setaffinity(0, sizeof t->callers_cores, &t->callers_cores);
 }
 
@@ -139,7 +139,7 @@ void team_destroy(Team *t) {
     atomic_fetch_add_explicit(&t->round, 1, memory_order_release);
     futex_wake(&t->round);
     for (int i = 1; i < t->size; i++) pthread_join(t->members[i].thread, NULL);
-    team_untie_caller(t);
+    team_unpin_caller(t);
     mem_free(t->members);
     mem_free(t->share);
     mem_free(t);
@@ -190,7 +190,7 @@ const double *team_shares(Team *t) {
     return t->share;
 }
 
-void team_took(Team *t, int member, double work, double seconds) {
+void team_report(Team *t, int member, double work, double seconds) {
     t->members[member].rate = seconds > 0 ? work / seconds : 0;
 }
 

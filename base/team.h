@@ -24,13 +24,13 @@ void team_destroy(Team *t);
 int team_size(const Team *t); // 1 for NULL
 /* Local. Unpins the caller: it, and threads that it starts from now on, may use all cores of the
  * team again. For a rank that computes on a device, whose libraries start threads that poll. */
-void team_untie_caller(const Team *t);
+void team_unpin_caller(const Team *t);
 /* Local. Cores that the calling thread may use. */
 int team_cores(void);
 /* Local. Pins the calling thread, and all threads that it starts from now on, to part number `part`
  * of its cores, divided into `parts` equal parts; does nothing where they do not divide. A team as
  * large as the part then pins each member to a core of its own. */
-void team_confine(int part, int parts);
+void team_pin_to_part(int part, int parts);
 
 /* Local. pthread_create with a stack of 8 MiB: the default (`ulimit -s`, with musl 128 KiB) may be
  * less than kernels need. Returns an error number, or 0. */
@@ -62,7 +62,7 @@ void team_poll(Team *t);
 const double *team_shares(Team *t);
 /* Local, by a member in team_run: says that its share was `work`, in a unit that all members use,
  * and took `seconds`. */
-void team_took(Team *t, int member, double work, double seconds);
+void team_report(Team *t, int member, double work, double seconds);
 
 /* Collective over the members of a running team_run: returns when all have called it. */
 void team_barrier(Team *t);

@@ -10,8 +10,8 @@
 #include "base/rng.h"
 
 /* For allocation. PER_LAYER: most tensors of a layer. OUTSIDE: most tensors outside of layers.
- * PIECES: most file tensors of a layer, divided by PER_LAYER. */
-enum { PER_LAYER = 12, OUTSIDE = 5, PIECES = 2 };
+ * SLICES: most file tensors of a layer, divided by PER_LAYER. */
+enum { PER_LAYER = 12, OUTSIDE = 5, SLICES = 2 };
 
 /* Concatenates n texts. The planner makes tables by the thousand when it prices layouts, and printf
  * takes ten times as long. */
@@ -84,20 +84,20 @@ static bool llama_names(const Config *c) {
 }
 
 /* Adds a file tensor: columns of the tensor that was added last, under their name in the file. */
-static void piece(const Scope *p, int64_t col, int64_t cols, bool transposed, const char *name,
+static void slice(const Scope *p, int64_t col, int64_t cols, bool transposed, const char *name,
                   const char *tail) {
     TensorTable *t = p->t;
-    assert(t->n_pieces < t->config.layers * PER_LAYER * PIECES + OUTSIDE);
-    Piece *x = &t->pieces[t->n_pieces++];
+    assert(t->n_slices < t->config.layers * PER_LAYER * SLICES + OUTSIDE);
+    TensorSlice *x = &t->slices[t->n_slices++];
     const Tensor *of = &t->t[t->n - 1];
-    *x = (Piece){.tensor = t->n - 1, .col = col, .cols = cols, .transposed = transposed};
+    *x = (TensorSlice){.tensor = t->n - 1, .col = col, .cols = cols, .transposed = transposed};
     x->vector = of->rows == 1 && !of->decay;
     name_of(x->name, llama_names(&t->config) ? p->llama : p->ours, name, tail);
 }
 
-static void whole_piece(const Scope *p, const char *gpt2, const char *llama, const char *tail) {
+static void whole_slice(const Scope *p, const char *gpt2, const char *llama, const char *tail) {
     bool is_llama = llama_names(&p->t->config);
-    piece(p, 0, p->t->t[p->t->n - 1].cols, false, is_llama ? llama : gpt2, tail);
+    slice(p, 0, p->t->t[p->t->n - 1].cols, false, is_llama ? llama : gpt2, tail);
 }
 
 static void norm(const Scope *p, const char *ours, const char *gpt2, const char *llama) {
@@ -105,7 +105,7 @@ static void norm(const Scope *p, const char *ours, const char *gpt2, const char 
     for (int b = 0; b < (c->bias && c->norm == NORM_LAYER ? 2 : 1); b++) {
         const char *tail = b ? ".bias" : ".weight";
         add_vector(p, c->channels, b ? 0.0f : 1.0f, ours, tail);
-        whole_piece(p, gpt2, llama, tail);
+        whole_slice(p, gpt2, llama, tail);
     }
 }
 
@@ -131,10 +131,10 @@ static void linear(const Scope *p, int64_t rows, float std, const char *ours, co
         else
             add_matrix(p, rows, cols, std, ours, tail);
         if (!llama_names(c))
-            piece(p, 0, cols, false, gpt2, tail);
+            slice(p, 0, cols, false, gpt2, tail);
         else
             for (int i = 0; i < parts.n; col += parts.cols[i++])
-                piece(p, col, parts.cols[i], !b, parts.names[i], tail);
+                slice(p, col, parts.cols[i], !b, parts.names[i], tail);
     }
 }
 
@@ -163,20 +163,20 @@ static void block(TensorTable *t, int l) {
 TensorTable tensors_describe(const Config *c) {
     TensorTable t = {.config = *c};
     t.t = mem_calloc((size_t)(c->layers * PER_LAYER + OUTSIDE), sizeof *t.t);
-    t.pieces = mem_calloc((size_t)(c->layers * PER_LAYER * PIECES + OUTSIDE), sizeof *t.pieces);
+    t.slices = mem_calloc((size_t)(c->layers * PER_LAYER * SLICES + OUTSIDE), sizeof *t.slices);
     Scope outside = scope_of(&t, -1);
     add_matrix(&outside, c->vocab, c->channels, 0.02f, "wte", "");
-    whole_piece(&outside, "wte", "model.embed_tokens", ".weight");
+    whole_slice(&outside, "wte", "model.embed_tokens", ".weight");
     if (c->pos == POS_LEARNED) {
         add_matrix(&outside, c->seq, c->channels, 0.02f, "wpe", "");
         t.t[t.n - 1].in_matmuls = false;
-        whole_piece(&outside, "wpe", "model.embed_positions", ".weight");
+        whole_slice(&outside, "wpe", "model.embed_positions", ".weight");
     }
     for (int l = 0; l < c->layers; l++) block(&t, l);
     norm(&outside, "lnf", "ln_f", "model.norm");
     if (!c->tied) {
         add_matrix(&outside, c->vocab, c->channels, 0.02f, "head", "");
-        whole_piece(&outside, "lm_head", "lm_head", ".weight");
+        whole_slice(&outside, "lm_head", "lm_head", ".weight");
     }
     return t;
 }
@@ -184,7 +184,7 @@ TensorTable tensors_describe(const Config *c) {
 void tensors_free(TensorTable *t) {
     for (int i = 0; i < t->n; i++) mem_free(t->t[i].rects);
     mem_free(t->t);
-    mem_free(t->pieces);
+    mem_free(t->slices);
     *t = (TensorTable){0};
 }
 
@@ -205,7 +205,7 @@ bool tensor_next(TensorRuns *i, TensorRun *run) {
         const TensorRect *r = &t->rects[i->rect];
         if (i->first && !r->first) continue;
         while (i->row < r->rows) {
-            int64_t from = r->at + i->row * t->local_cols, to = from + r->cols;
+            int64_t from = r->offset + i->row * t->local_cols, to = from + r->cols;
             int64_t begin = from > t->begin[i->part] ? from : t->begin[i->part];
             int64_t end = to < t->end[i->part] ? to : t->end[i->part];
             int64_t row = r->row + i->row++;
@@ -223,10 +223,10 @@ bool tensor_next_rect(TensorRuns *i, TensorRect *rect) {
     TensorRun run;
     if (!tensor_next(i, &run)) return false;
     const TensorRect *r = &t->rects[i->rect];
-    *rect = (TensorRect){run.row, run.col, 1, run.n, run.at, r->first};
+    *rect = (TensorRect){run.row, run.col, 1, run.n, run.offset, r->first};
     if (run.n < r->cols) return true;
     // the first row that is not whole
-    int64_t end = (t->end[i->part] - r->at - r->cols) / t->local_cols + 1;
+    int64_t end = (t->end[i->part] - r->offset - r->cols) / t->local_cols + 1;
     if (end > r->rows) end = r->rows;
     rect->rows += end - i->row;
     i->row = end;
@@ -234,7 +234,7 @@ bool tensor_next_rect(TensorRuns *i, TensorRect *rect) {
 }
 
 static void init_run(const Tensor *x, const TensorRun *r, uint64_t seed) {
-    float *p = x->param + r->at;
+    float *p = x->param + r->offset;
     if (x->init_std > 0)
         rng_normal(p, r->n, (uint64_t)(r->row * x->cols + r->col), x->init_std, seed,
                    rng_stream(x->name));

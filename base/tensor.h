@@ -17,8 +17,8 @@
  *   head                  [V, C]             (tied: wte)        lm_head.weight
  *
  * LLaMA's names of a block begin with model.layers.i; its matrices are [out, in] in the file, all
- * but the two of [V, C]. A file tensor is a Piece: a range of columns of a table tensor, transposed
- * or not.
+ * but the two of [V, C]. A file tensor is a TensorSlice: a range of columns of a table tensor,
+ * transposed or not.
  */
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H
@@ -42,7 +42,7 @@
  * One rank, or a tensor that is not sharded: one rectangle, begin 0, end rows * cols. */
 typedef struct TensorRect {
     int64_t row, col, rows, cols; // which logical elements
-    int64_t at;                   // index of (row, col) in the block
+    int64_t offset;               // index of (row, col) in the block
     bool first;                   // this rank is the first of those that hold these elements
 } TensorRect;
 
@@ -71,20 +71,20 @@ typedef struct Tensor {
 } Tensor;
 
 /* One tensor of the Hugging Face file: columns [col, col + cols) of table tensor `tensor`. */
-typedef struct Piece {
+typedef struct TensorSlice {
     char name[96];
     int tensor;
     int64_t col, cols;
     bool transposed; // the file holds [cols, rows]
     bool vector;     // the file holds a 1-D tensor of cols elements
-} Piece;
+} TensorSlice;
 
 typedef struct TensorTable {
     Config config;
     Tensor *t;
     int n;
-    Piece *pieces;
-    int n_pieces;
+    TensorSlice *slices;
+    int n_slices;
 } TensorTable;
 
 /* Local. Describes the parameters of a model; all pointers NULL. Freed by tensors_free (which frees
@@ -102,9 +102,10 @@ static inline int64_t tensor_part(const Tensor *t, TensorPart part) {
     return t->end[part] - t->begin[part];
 }
 
-/* n elements of one logical row, from (row, col) on, that lie at values[at], values[at + 1], ... */
+/* n elements of one logical row, from (row, col) on, that lie at values[offset], values[offset +
+ * 1], ... */
 typedef struct TensorRun {
-    int64_t row, col, n, at;
+    int64_t row, col, n, offset;
 } TensorRun;
 typedef struct TensorRuns {
     const Tensor *t;
@@ -119,8 +120,8 @@ typedef struct TensorRuns {
 TensorRuns tensor_runs(const Tensor *t, TensorPart part, bool first);
 bool tensor_next(TensorRuns *i, TensorRun *run);
 /* The same by rectangles, for callers that take several rows at once: row i of a rectangle lies at
- * values[at + i * local_cols]. A row in which the stored range begins or ends is a rectangle of its
- * own. */
+ * values[offset + i * local_cols]. A row in which the stored range begins or ends is a rectangle of
+ * its own. */
 bool tensor_next_rect(TensorRuns *i, TensorRect *rect);
 
 /* Local. Fills what this rank holds of every param with its initial value: a function of (seed,

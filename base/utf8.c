@@ -33,7 +33,7 @@ char *utf8_clean(const char *s) {
     return out;
 }
 
-void utf8_mend(char *s) {
+void utf8_repair(char *s) {
     uint32_t code;
     for (size_t n; *s; s += n) {
         n = utf8_decode((const uint8_t *)s, strnlen(s, 4), &code);

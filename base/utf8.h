@@ -13,6 +13,6 @@ size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code);
 /* Local. A copy (mem_free) in which every byte that belongs to no character is U+FFFD. */
 char *utf8_clean(const char *s);
 /* Local. Every byte that belongs to no character becomes '?': in place, the text does not grow. */
-void utf8_mend(char *s);
+void utf8_repair(char *s);
 
 #endif

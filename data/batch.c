@@ -52,7 +52,7 @@ int batch_locate(const Batches *b, int64_t step, int64_t j, int64_t *first_token
  * (io_map_truncated). */
 static void check_ids(const Batches *b, const Shard *s, int32_t *ids) {
     for (int64_t t = 0; t < b->seq; t++)
-        if (ids[t] < 0 || ids[t] >= b->set->vocab) ids[t] = 0, io_map_note(&s->file);
+        if (ids[t] < 0 || ids[t] >= b->set->vocab) ids[t] = 0, io_map_mark_changed(&s->file);
 }
 
 void batch_fill(const Batches *b, int64_t step, int64_t first, int64_t n, int32_t *inputs,

@@ -19,8 +19,8 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/output.h"
-#include "data/piece.h"
 #include "data/safetensors.h"
+#include "data/slice.h"
 #include "data/weights.h"
 
 #define CHECKPOINT_MANIFEST "checkpoint.json"
@@ -83,7 +83,7 @@ static json_t *manifest_share(const char *path, const Group *g, Err *e) {
     json_t *mine = g->rank == 0 ? manifest_read(path, e) : NULL;
     if (!group_agree(g, g->rank != 0 || mine, e)) return NULL;
     char *text = mine ? json_dumps(mine, JSON_COMPACT) : NULL;
-    char *shared = group_share_text(g, text);
+    char *shared = group_broadcast_text(g, text);
     json_t *m = json_loads(shared, 0, NULL);
     json_decref(mine);
     mem_free(text);
@@ -254,8 +254,8 @@ static char *latest_here(const char *save_dir, int64_t *step) {
 char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
     int64_t newest = -1;
     char *mine = g->rank == 0 ? latest_here(save_dir, &newest) : NULL,
-         *path = group_share_text(g, mine);
-    group_share(g, &newest, sizeof newest);
+         *path = group_broadcast_text(g, mine);
+    group_broadcast(g, &newest, sizeof newest);
     if (step && path) *step = newest;
     mem_free(mine);
     return path;
@@ -349,14 +349,14 @@ static bool put_model(Build *b, Err *e) {
  * velocity of the outer loop. Describes state i = kind * t->n + tensor as a file tensor "m.NAME",
  * "v.NAME" or "velocity.NAME". False where the table has no such state. */
 enum { N_STATES = 3 };
-static bool state_of(const TensorTable *t, int i, Piece *p, PieceHeld *h) {
+static bool state_of(const TensorTable *t, int i, TensorSlice *p, LocalSlice *h) {
     static const char *const names[N_STATES] = {"m", "v", "velocity"};
     const Tensor *x = &t->t[i % t->n];
     int k = i / t->n;
     float *const values[N_STATES] = {x->m, x->v, x->velocity};
-    *p = piece_whole(x, false);
+    *p = slice_whole(x, false);
     snprintf(p->name, sizeof p->name, "%s.%s", names[k], x->name);
-    *h = (PieceHeld){p, x, k < 2 ? PART_MOMENTS : PART_PARAM, values[k]};
+    *h = (LocalSlice){p, x, k < 2 ? PART_MOMENTS : PART_PARAM, values[k]};
     return values[k] != NULL;
 }
 
@@ -367,8 +367,8 @@ static bool put_optimizer(Build *b, Err *e) {
     if (!t->t[0].m) return true;
     SafeTensors list = {0};
     SafeWriter w;
-    Piece p;
-    PieceHeld h;
+    TensorSlice p;
+    LocalSlice h;
     for (int i = 0; i < N_STATES * t->n; i++)
         if (state_of(t, i, &p, &h))
             safetensors_add(&list, p.name, "F32", 2, (int64_t[]){h.tensor->rows, p.cols});
@@ -379,7 +379,7 @@ static bool put_optimizer(Build *b, Err *e) {
     mem_free(path);
     if (!ok) return false;
     for (int i = 0, n = 0; ok && i < N_STATES * t->n; i++)
-        if (state_of(t, i, &p, &h)) ok = piece_put(&h, &w.file, &w.list.t[n++], e);
+        if (state_of(t, i, &p, &h)) ok = slice_put(&h, &w.file, &w.list.t[n++], e);
     return safetensors_finish(&w, ok, &n_bytes, &crc, e) &&
            record_file(b, "optimizer.safetensors", n_bytes, crc);
 }
@@ -429,7 +429,7 @@ bool checkpoint_save(const char *save_dir, int64_t step, const TensorTable *t,
     bool first = g->rank == 0;
     char *name = first ? step_build_path(save_dir, step) : NULL,
          *place = checkpoint_path(save_dir, step);
-    Build b = {group_share_text(g, name), json_object(), t, g};
+    Build b = {group_broadcast_text(g, name), json_object(), t, g};
     bool ok = group_agree(g, !first || begin_checkpoint(&b, save_dir, e), e) && put_model(&b, e) &&
               put_optimizer(&b, e) &&
               group_agree(g, !first || finish_checkpoint(&b, place, step, state_json, o, e), e);
@@ -455,15 +455,15 @@ static bool check_same_model(const char *path, const Config *saved, const Config
 /* Reads state i from the file. A file without velocity is of a run without an outer loop: then
  * velocity stays zero, its initial value. */
 static bool get_state(const SafeTensors *s, const TensorTable *t, int i, Err *e) {
-    Piece p;
-    PieceHeld h;
+    TensorSlice p;
+    LocalSlice h;
     if (!state_of(t, i, &p, &h)) return true;
     const SafeTensor *f = safetensors_find(s, p.name);
     if (!f && h.part == PART_PARAM) return true;
     if (!f || f->size != tensor_size(h.tensor) || strcmp(f->dtype, "F32") != 0)
         return err(e, "tensor %s [%lld, %lld] is missing or of another shape", p.name,
                    (long long)h.tensor->rows, (long long)p.cols);
-    piece_get(&h, f);
+    slice_get(&h, f);
     return true;
 }
 

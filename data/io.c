@@ -78,7 +78,7 @@ bool io_create(IoFile *f, const char *path, Err *e) {
 }
 
 static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e) {
-    f->in_order = f->in_order && at == f->crc_end && !f->guest;
+    f->in_order = f->in_order && at == f->crc_end && !f->not_creator;
     f->crc_end = at + n;
     if (f->in_order) f->crc = crc32c(f->crc, s, n);
     while (n > 0) {
@@ -133,7 +133,7 @@ static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t
 /* Closes the file and frees f. Without `keep` removes the file if this rank created it. */
 static void release(IoFile *f, bool keep) {
     if (f->fd >= 0) close(f->fd);
-    if (f->path && !keep && !f->guest && !f->special) unlink(f->path);
+    if (f->path && !keep && !f->not_creator && !f->special) unlink(f->path);
     mem_free(f->path);
     mem_free(f->buffer);
     *f = (IoFile){.fd = -1};
@@ -295,7 +295,7 @@ bool io_share(IoFile *f, const char *path, uint64_t n_bytes, const Group *g, Err
     *f = (IoFile){.fd = -1};
     bool ok = group_agree(g, !first || create_sized(f, path, n_bytes, e), e) &&
               group_agree(g, first || open_shared(f, path, e), e);
-    f->guest = !first, f->n_bytes = n_bytes;
+    f->not_creator = !first, f->n_bytes = n_bytes;
     if (!ok) io_abandon(f);
     return ok;
 }

@@ -22,9 +22,9 @@ typedef struct IoFile {
     uint64_t n_bytes; // size; of a new file the end of the last byte that was put
     uint32_t crc;     // CRC-32C of [0, crc_end), while in_order
     uint64_t crc_end; // end of the last write
-    // in_order: all writes so far followed one another from byte 0 on. guest: another rank created
-    // the file, so a failure here does not remove it.
-    bool in_order, guest;
+    // in_order: all writes so far followed one another from byte 0 on. not_creator: another rank
+    // created the file, so a failure here does not remove it.
+    bool in_order, not_creator;
     bool special; // a pipe or a device: written front to back, never cut or removed
     // [used] bytes of small puts that follow one another, written together at buffer_at
     uint8_t *buffer;

@@ -31,7 +31,7 @@ static IoRegion *_Atomic regions;
 static IoRegion *_Atomic truncated; // the first file that was found truncated or noted
 static _Atomic bool survive;
 
-void io_map_survive(void) {
+void io_map_fill_truncated(void) {
     survive = true;
 }
 
@@ -88,7 +88,7 @@ static IoRegion *region_add(const IoMap *m, const struct stat *st) {
     return r;
 }
 
-void io_map_note(const IoMap *m) {
+void io_map_mark_changed(const IoMap *m) {
     if (m->region) note(m->region);
 }
 

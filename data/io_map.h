@@ -1,9 +1,9 @@
 /* io_map -- files mapped for reading.
  *
  * A mapped file that another process truncates raises SIGBUS when it is read beyond its new end. By
- * default the program then ends with one line that names the file. After io_map_survive the missing
- * bytes read as zeros instead, and io_map_truncated names the file, so that a program can save its
- * state before it ends.
+ * default the program then ends with one line that names the file. After io_map_fill_truncated the
+ * missing bytes read as zeros instead, and io_map_truncated names the file, so that a program can
+ * save its state before it ends.
  */
 #ifndef DATA_IO_MAP_H
 #define DATA_IO_MAP_H
@@ -38,12 +38,12 @@ IoMap io_read(FILE *f, const char *name);
 void io_prefetch(const void *p, size_t n);
 
 /* Local. To be called once, before the first io_map. */
-void io_map_survive(void);
+void io_map_fill_truncated(void);
 /* Local. Checks the size of the file, and notes a file that is shorter than when it was mapped: a
  * read in the last page of the file raises no signal. */
 void io_map_check(const IoMap *m);
 /* Local. Notes that the file has changed since it was mapped. */
-void io_map_note(const IoMap *m);
+void io_map_mark_changed(const IoMap *m);
 /* Local. Has any mapped file been noted or found truncated so far? e names the first one. */
 bool io_map_truncated(Err *e);
 

@@ -8,7 +8,7 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/output.h"
-#include "data/piece.h"
+#include "data/slice.h"
 
 enum {
     MODEL_MAGIC = 20240326,
@@ -92,11 +92,11 @@ static bool move_tensors(const TensorTable *t, int version, const uint8_t *file,
             char name[64];
             snprintf(name, sizeof name, "h.%d.%s", l, names[k]);
             const Tensor *x = &t->t[tensors_find(t, in_blocks ? name : names[k])];
-            Piece p = piece_whole(x, in_blocks && x->rows > 1);
-            PieceHeld h = {&p, x, PART_PARAM, x->param};
+            TensorSlice p = slice_whole(x, in_blocks && x->rows > 1);
+            LocalSlice h = {&p, x, PART_PARAM, x->param};
             SafeTensor s = {.dtype = width == 4 ? "F32" : "BF16", .begin = at};
-            if (to && !piece_put(&h, to, &s, e)) return false;
-            if (file) s.data = file + at, piece_get(&h, &s);
+            if (to && !slice_put(&h, to, &s, e)) return false;
+            if (file) s.data = file + at, slice_get(&h, &s);
             // rows from V to Vp of wte stay zero
             int64_t rows = k == 0 ? padded_vocab(x->rows) : x->rows;
             at += (uint64_t)(rows * x->cols) * width;
@@ -160,7 +160,7 @@ bool llmc_model_save(const char *path, const TensorTable *t, int version, const 
     Output out = {0};
     bool first = g->rank == 0;
     bool ok = group_agree(g, !first || output_open(&out, path, true, e), e);
-    char *part = group_share_text(g, out.part);
+    char *part = group_broadcast_text(g, out.part);
     ok = ok && io_share(&f, part, file_size(c, version), g, e);
     if (ok) {
         bool put =

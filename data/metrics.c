@@ -61,14 +61,14 @@ static json_t *clean_string(const char *s) {
 static json_t *option_value(const Opt *o) {
     switch (o->type) {
     case OPT_INT:
-        return json_integer(*(int64_t *)o->at);
+        return json_integer(*(int64_t *)o->value);
     case OPT_FLOAT:
-        return number(*(double *)o->at);
+        return number(*(double *)o->value);
     case OPT_BOOL:
-        return json_boolean(*(bool *)o->at);
+        return json_boolean(*(bool *)o->value);
     case OPT_STR:
     case OPT_CONFIG:
-        return clean_string(*(const char **)o->at);
+        return clean_string(*(const char **)o->value);
     case OPT_CHOICE: {
         char text[64];
         return json_string(opt_text(o, text, sizeof text));

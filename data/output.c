@@ -126,7 +126,7 @@ bool output_possible(const char *path, bool regular, const Group *g, Err *e) {
     Output o = {0};
     IoFile f;
     bool ok = group_agree(g, g->rank != 0 || output_open(&o, path, regular, e), e);
-    char *part = group_share_text(g, o.in_place ? NULL : o.part);
+    char *part = group_broadcast_text(g, o.in_place ? NULL : o.part);
     ok = ok && (!part || io_share(&f, part, 0, g, e));
     if (ok && part) io_abandon(&f);
     output_abandon(&o);

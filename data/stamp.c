@@ -10,7 +10,7 @@
 void stamp_host(char *buf, size_t n) {
     gethostname(buf, n);
     buf[n - 1] = 0;
-    utf8_mend(buf);
+    utf8_repair(buf);
 }
 
 /* The value in a line like "model name : AMD EPYC"; NULL when the line has another name. */
@@ -35,7 +35,7 @@ void stamp_cpu_of(FILE *cpuinfo, char *buf, size_t n) {
         snprintf(buf, n, "%s, family %s model %s", name, family, model);
     else if (*name)
         snprintf(buf, n, "%s", name);
-    utf8_mend(buf);
+    utf8_repair(buf);
 }
 
 void stamp_cpu(char *buf, size_t n) {

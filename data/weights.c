@@ -9,34 +9,34 @@
 #include "data/io_map.h"
 #include "data/llmc.h"
 #include "data/output.h"
-#include "data/piece.h"
 #include "data/safetensors.h"
+#include "data/slice.h"
 
 enum { MAX_SHARDS = 1024 };
 
 /* ---- writing ---- */
 
 /* What this rank holds of file tensor i. */
-static PieceHeld piece_held(const TensorTable *t, int i) {
-    const Piece *p = &t->pieces[i];
-    return (PieceHeld){p, &t->t[p->tensor], PART_PARAM, t->t[p->tensor].param};
+static LocalSlice local_slice(const TensorTable *t, int i) {
+    const TensorSlice *p = &t->slices[i];
+    return (LocalSlice){p, &t->t[p->tensor], PART_PARAM, t->t[p->tensor].param};
 }
 
 bool weights_save(const char *path, const TensorTable *t, const char *dtype, const Group *g,
                   uint64_t *n_bytes, uint32_t *crc, Err *e) {
     SafeTensors list = {0};
     SafeWriter w;
-    for (int i = 0; i < t->n_pieces; i++) {
+    for (int i = 0; i < t->n_slices; i++) {
         int64_t dims[2];
-        const Piece *p = &t->pieces[i];
-        int n_dims = piece_dims(p, &t->t[p->tensor], dims);
+        const TensorSlice *p = &t->slices[i];
+        int n_dims = slice_dims(p, &t->t[p->tensor], dims);
         safetensors_add(&list, p->name, dtype, n_dims, dims);
     }
     if (!safetensors_create(&w, path, &list, g, e)) return false;
     bool ok = true;
-    for (int i = 0; i < t->n_pieces && ok; i++) {
-        PieceHeld h = piece_held(t, i);
-        ok = piece_put(&h, &w.file, &w.list.t[i], e);
+    for (int i = 0; i < t->n_slices && ok; i++) {
+        LocalSlice h = local_slice(t, i);
+        ok = slice_put(&h, &w.file, &w.list.t[i], e);
     }
     return safetensors_finish(&w, ok, n_bytes, crc, e);
 }
@@ -75,7 +75,7 @@ bool weights_export(const char *dir, const TensorTable *t, const char *dtype, co
     bool first = g->rank == 0;
     bool ok =
         group_agree(g, !first || (io_make_dirs(dir, e) && begin_export(out, paths, texts, e)), e);
-    char *part = group_share_text(g, out[0].part);
+    char *part = group_broadcast_text(g, out[0].part);
     ok = ok && weights_save(part, t, dtype, g, NULL, NULL, e) &&
          group_agree(g, !first || finish_export(out, paths, e), e);
     for (int i = 0; i < EXPORT_FILES; i++)
@@ -159,9 +159,9 @@ static bool is_ignored(const char *name, const Config *c) {
            (c->tied && strcmp(name, "lm_head.weight") == 0);
 }
 
-static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
+static bool read_slice(const SafeTensor *x, const LocalSlice *h, Err *e) {
     int64_t dims[2];
-    SafeTensor want = {.n_dims = piece_dims(h->piece, h->tensor, dims), .dims = {dims[0], dims[1]}};
+    SafeTensor want = {.n_dims = slice_dims(h->slice, h->tensor, dims), .dims = {dims[0], dims[1]}};
     char have[160], need[64];
     if (x->n_dims != want.n_dims || memcmp(x->dims, dims, (size_t)x->n_dims * sizeof *dims) != 0)
         return err(e, "tensor %.100s is %s, the model needs %s", x->name,
@@ -169,11 +169,11 @@ static bool read_piece(const SafeTensor *x, const PieceHeld *h, Err *e) {
                    safetensors_shape(&want, need, sizeof need));
     if (!safetensors_is_float(x))
         return err(e, "tensor %.100s is %s; F32, BF16 or F16 is needed", x->name, x->dtype);
-    piece_get(h, x);
+    slice_get(h, x);
     return true;
 }
 
-/* Finds the file tensor of every piece: from[i] is that of piece i. */
+/* Finds the file tensor of every slice: from[i] is that of slice i. */
 static bool match_tensors(const Source *s, const TensorTable *t, const SafeTensor **from, Err *e) {
     for (int k = 0; k < s->n; k++)
         for (int i = 0; i < s->parts[k].n; i++) {
@@ -181,20 +181,20 @@ static bool match_tensors(const Source *s, const TensorTable *t, const SafeTenso
             const char *name = bare_name(x->name);
             char shape[160];
             int to = 0;
-            while (to < t->n_pieces && strcmp(bare_name(t->pieces[to].name), name) != 0) to++;
-            if (to < t->n_pieces && from[to])
+            while (to < t->n_slices && strcmp(bare_name(t->slices[to].name), name) != 0) to++;
+            if (to < t->n_slices && from[to])
                 return err(e, "tensor %.200s is there twice", x->name);
-            if (to < t->n_pieces)
+            if (to < t->n_slices)
                 from[to] = x;
             else if (!is_ignored(x->name, &t->config))
                 return err(e, "tensor %.200s %s is no part of this model", x->name,
                            safetensors_shape(x, shape, sizeof shape));
         }
-    for (int i = 0; i < t->n_pieces; i++)
+    for (int i = 0; i < t->n_slices; i++)
         if (!from[i]) {
-            const Piece *p = &t->pieces[i];
+            const TensorSlice *p = &t->slices[i];
             int64_t dims[2];
-            SafeTensor want = {.n_dims = piece_dims(p, &t->t[p->tensor], dims),
+            SafeTensor want = {.n_dims = slice_dims(p, &t->t[p->tensor], dims),
                                .dims = {dims[0], dims[1]}};
             char need[64];
             return err(e, "tensor %s %s is missing", p->name,
@@ -205,11 +205,11 @@ static bool match_tensors(const Source *s, const TensorTable *t, const SafeTenso
 
 static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
-    const SafeTensor **from = mem_calloc((size_t)t->n_pieces, sizeof *from);
+    const SafeTensor **from = mem_calloc((size_t)t->n_slices, sizeof *from);
     bool ok = source_open(s, path, e) && (match_tensors(s, t, from, e) || err_in(e, path));
-    for (int i = 0; ok && i < t->n_pieces; i++) {
-        PieceHeld h = piece_held(t, i);
-        ok = read_piece(from[i], &h, e) || err_in(e, path);
+    for (int i = 0; ok && i < t->n_slices; i++) {
+        LocalSlice h = local_slice(t, i);
+        ok = read_slice(from[i], &h, e) || err_in(e, path);
     }
     mem_free(from);
     source_close(s);
@@ -276,7 +276,7 @@ uint64_t weights_digest(const TensorTable *t, const Group *g) {
             uint64_t at = name + (uint64_t)(r.row * x->cols + r.col);
             for (int64_t k = 0; k < r.n; k++) {
                 uint32_t bits;
-                memcpy(&bits, x->param + r.at + k, sizeof bits);
+                memcpy(&bits, x->param + r.offset + k, sizeof bits);
                 mine += mix(mix(at + (uint64_t)k) ^ bits);
             }
         }

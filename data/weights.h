@@ -1,7 +1,7 @@
 /* weights -- weights of a model: from files into the table of tensors, and back.
  *
  * All ranks read and write the same files. Each rank handles what it holds of the table
- * (data/piece.h), and all agree on success and on its reason. `--init` takes
+ * (data/slice.h), and all agree on success and on its reason. `--init` takes
  *
  *   a folder            config.json + model.safetensors, or model.safetensors.index.json + shards
  *   FILE.safetensors    with config.json beside it

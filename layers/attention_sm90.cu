@@ -32,7 +32,7 @@ template <int D, int KEYS, int WGS> struct Layout {
     using Own = Sets;
     static constexpr int SLOTS = D == 64 ? 512 / KEYS : 4, OUT = 2 * WGS * Queries::BYTES,
                          TILES = 3 * WGS * Queries::BYTES, BARRIERS = TILES + SLOTS * Tile::BYTES,
-                         KEPT = BARRIERS + (2 + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
+                         KEPT = BARRIERS + (2 + 2 * SLOTS) * 8, BYTES = KEPT + TileScheduler::BYTES;
     Shared begin;
     __device__ __forceinline__ Queries queries(int group, unsigned n) const {
         return {begin + (2 * group + static_cast<int>(n % 2)) * Queries::BYTES};
@@ -55,17 +55,18 @@ struct Maps {
  * and values from the diagonal to the left, K of a tile before V of the previous one. */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
-                                          const Layout<D, KEYS, WGS> &at, const Pieces &pieces) {
+                                          const Layout<D, KEYS, WGS> &at,
+                                          const TileScheduler &scheduler) {
     constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
     auto own = at.own();
     int filled = 0;
     for (unsigned n = 0;; n++) {
-        int piece = pieces.take(n);
+        int piece = scheduler.take(n);
         Part<WGS> part(a, piece);
         own.open(ring, n, filled + 1,
-                 piece < pieces.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
-        if (piece >= pieces.count) break;
+                 piece < scheduler.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
+        if (piece >= scheduler.count) break;
         int g = part.h / sharing(a), last = part.last(KEYS);
         int k = key_head(a, g), v = value_head(a, g);
         auto fetch = [&](int head, int tile) {
@@ -180,14 +181,14 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
 /* A consumer: the rows of warpgroup `group` in all pieces of the block's work. */
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const Attention &a,
-                                           const Layout<D, KEYS, WGS> &at, const Pieces &pieces,
-                                           int group, float scale) {
+                                           const Layout<D, KEYS, WGS> &at,
+                                           const TileScheduler &scheduler, int group, float scale) {
     auto ring = at.ring();
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
         at.own().take(n);
-        int piece = pieces.part(n);
-        if (piece >= pieces.count) break;
+        int piece = scheduler.part(n);
+        if (piece >= scheduler.count) break;
         Part<WGS> part(a, piece);
         if (!part.has(group)) {
             int tile = part.last(KEYS); // all tiles of the piece are for others
@@ -198,7 +199,7 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
         Rows<D> w = {};
         w.max[0] = w.max[1] = -INFINITY;
         attend(w, part, at, ring, group, n, scale);
-        part = Part<WGS>(a, pieces.part(n)); // computed again: no registers are free to keep it
+        part = Part<WGS>(a, scheduler.part(n)); // computed again: no registers are free to keep it
         int row0 = part.row(group), row = row0 + this_row();
         float f[2];
 #pragma unroll
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     sm90_forward_tiles(const __grid_constant__ Maps maps, float *lse, Attention a, int *taken,
                        float scale) {
     Layout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
-    Pieces pieces = {Part<WGS>::count(a), taken, at.KEPT};
+    TileScheduler scheduler = {Part<WGS>::count(a), taken, at.KEPT};
     if (threadIdx.x == 0) {
         at.ring().make(WGS * 4);
         at.own().make();
@@ -230,10 +231,10 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
-        if (threadIdx.x == WGS * GROUP) fetch_all(maps, a, at, pieces);
+        if (threadIdx.x == WGS * GROUP) fetch_all(maps, a, at, scheduler);
     } else {
         Roles<WGS>::many();
-        attend_all(maps, lse, a, at, pieces, group, scale);
+        attend_all(maps, lse, a, at, scheduler, group, scale);
     }
 }
 

@@ -107,7 +107,8 @@ template <int D, int WGS, int SLOT, int STATS_, int SLOTS_> struct Layout {
     using OwnBox = Box<D, SLAB>;
     static constexpr int SLOTS = SLOTS_, RING = 2 * Sets::N * WGS * OwnBox::BYTES,
                          STATS = RING + SLOTS * SLOT, BARRIERS = STATS + SLOTS * STATS_,
-                         KEPT = BARRIERS + (Sets::N + 2 * SLOTS) * 8, BYTES = KEPT + Pieces::BYTES;
+                         KEPT = BARRIERS + (Sets::N + 2 * SLOTS) * 8,
+                         BYTES = KEPT + TileScheduler::BYTES;
     Shared begin;
     __device__ __forceinline__ OwnBox own(int group, unsigned n, int i) const {
         return {begin +
@@ -151,17 +152,17 @@ using QueryLayout = Layout<D, WGS, Box<D, KEYS>::BYTES, 0, D == 64 ? 8 : 6>;
 template <int D, int KEYS, int WGS>
 __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
                                            const QueryLayout<D, KEYS, WGS> &at,
-                                           const Pieces &pieces) {
+                                           const TileScheduler &scheduler) {
     constexpr int PANELS = D / PANEL;
     auto ring = at.ring();
     auto own = at.own_sets();
     int filled = 0;
     for (unsigned n = 0;; n++) {
-        int piece = pieces.take(n);
+        int piece = scheduler.take(n);
         Part<WGS> part(a, piece);
         own.open(ring, n, not_before_stored(filled, 2 * (WGS - 1) * SLAB / KEYS + 1),
-                 piece < pieces.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
-        if (piece >= pieces.count) break;
+                 piece < scheduler.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
+        if (piece >= scheduler.count) break;
         int g = part.h / sharing(a);
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
@@ -313,13 +314,13 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     sm90_gradient_of_queries(const __grid_constant__ Maps maps, const RowStats *rows, Attention a,
                              int *taken, float scale) {
     QueryLayout<D, KEYS, WGS> at = {shared_address(dynamic_shared<char>())};
-    Pieces pieces = {Part<WGS>::count(a), taken, at.KEPT};
+    TileScheduler scheduler = {Part<WGS>::count(a), taken, at.KEPT};
     if (threadIdx.x == 0) at.make();
     __syncthreads();
     int group = this_group();
     if (group == WGS) {
         Roles<WGS>::few();
-        if (threadIdx.x == WGS * GROUP) fetch_keys<D, KEYS, WGS>(maps, a, at, pieces);
+        if (threadIdx.x == WGS * GROUP) fetch_keys<D, KEYS, WGS>(maps, a, at, scheduler);
         return;
     }
     Roles<WGS>::many();
@@ -327,8 +328,8 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
         at.own_sets().take(n);
-        int piece = pieces.part(n);
-        if (piece >= pieces.count) break;
+        int piece = scheduler.part(n);
+        if (piece >= scheduler.count) break;
         Part<WGS> part(a, piece);
         if (!part.has(group)) {
             for (int j = part.last(KEYS); j >= 0; j--) ring.skip(), ring.skip();
@@ -363,7 +364,7 @@ template <int WGS> using KeyPart = Part<WGS, KEYS_AND_VALUES>;
 template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void fetch_queries(const Maps &maps, const RowStats *rows,
                                               const Attention &a, const KeyLayout<D, ROWS, WGS> &at,
-                                              const Pieces &pieces) {
+                                              const TileScheduler &scheduler) {
     using T = QueryTile<D, ROWS>;
     constexpr int PANELS = D / PANEL;
     int share = sharing(a);
@@ -371,11 +372,11 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const RowStats *
     auto own = at.own_sets();
     int filled = 0;
     for (unsigned n = 0;; n++) {
-        int piece = pieces.take(n);
+        int piece = scheduler.take(n);
         KeyPart<WGS> part(a, piece);
         own.open(ring, n, not_before_stored(filled, (WGS - 1) * SLAB / ROWS),
-                 piece < pieces.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
-        if (piece >= pieces.count) break;
+                 piece < scheduler.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
+        if (piece >= scheduler.count) break;
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
             if (!part.has(j)) continue;
@@ -481,13 +482,13 @@ __global__ void __launch_bounds__(KeyRoles<D, WGS>::THREADS, 1)
     sm90_gradient_of_keys(const __grid_constant__ Maps maps, const RowStats *rows, Attention a,
                           int *taken, float scale) {
     KeyLayout<D, ROWS, WGS> at = {shared_address(dynamic_shared<char>())};
-    Pieces pieces = {KeyPart<WGS>::count(a), taken, at.KEPT};
+    TileScheduler scheduler = {KeyPart<WGS>::count(a), taken, at.KEPT};
     if (threadIdx.x == 0) at.make();
     __syncthreads();
     int group = this_group();
     if (group == WGS) {
         KeyRoles<D, WGS>::few();
-        if (threadIdx.x == WGS * GROUP) fetch_queries<D, ROWS, WGS>(maps, rows, a, at, pieces);
+        if (threadIdx.x == WGS * GROUP) fetch_queries<D, ROWS, WGS>(maps, rows, a, at, scheduler);
         return;
     }
     KeyRoles<D, WGS>::many();
@@ -495,8 +496,8 @@ __global__ void __launch_bounds__(KeyRoles<D, WGS>::THREADS, 1)
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
         at.own_sets().take(n);
-        int piece = pieces.part(n);
-        if (piece >= pieces.count) break;
+        int piece = scheduler.part(n);
+        if (piece >= scheduler.count) break;
         KeyPart<WGS> part(a, piece);
         int row = part.row(group);
         if (!part.has(group)) {

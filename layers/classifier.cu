@@ -72,16 +72,16 @@ __device__ __forceinline__ void over_row(const E *x, int64_t V, Use use) {
     constexpr int BATCH = 4, STEP = THREADS * W;
     int n = static_cast<int>(V), v = static_cast<int>(threadIdx.x) * W;
     for (; v + (BATCH - 1) * STEP + W <= n; v += BATCH * STEP) {
-        Words<E, W> words[BATCH];
+        Vec<E, W> words[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
-            words[i] = *reinterpret_cast<const Words<E, W> *>(x + v + i * STEP);
+            words[i] = *reinterpret_cast<const Vec<E, W> *>(x + v + i * STEP);
 #pragma unroll
         for (int i = 0; i < BATCH; i++) use(v + i * STEP, words[i]);
     }
-    for (; v + W <= n; v += STEP) use(v, *reinterpret_cast<const Words<E, W> *>(x + v));
+    for (; v + W <= n; v += STEP) use(v, *reinterpret_cast<const Vec<E, W> *>(x + v));
     for (v = n / W * W + static_cast<int>(threadIdx.x); v < n; v += THREADS) {
-        Words<E, 1> word = {{x[v]}};
+        Vec<E, 1> word = {{x[v]}};
         use(v, word);
     }
 }
@@ -92,10 +92,10 @@ template <int W> __device__ __forceinline__ bool takes(int64_t v, int64_t V) {
 }
 
 template <class E, int W>
-__device__ __forceinline__ void add_to_stats(Stats &s, const Words<E, W> &w) {
+__device__ __forceinline__ void add_to_stats(Stats &s, const Vec<E, W> &w) {
     float x[W], max = s.max;
 #pragma unroll
-    for (int j = 0; j < W; j++) max = fmaxf(max, x[j] = to_float(w.at[j]));
+    for (int j = 0; j < W; j++) max = fmaxf(max, x[j] = to_float(w.elem[j]));
     float m = max * LOG2_E;
     s.sum *= exp_less(s.max, m);
     s.max = max;
@@ -115,8 +115,8 @@ struct Gradient {
     int64_t target;
     float log_sum, scale;
 };
-template <class E, int W> __device__ __forceinline__ void put(E *p, const Words<E, W> &w) {
-    *reinterpret_cast<Words<E, W> *>(p) = w;
+template <class E, int W> __device__ __forceinline__ void put(E *p, const Vec<E, W> &w) {
+    *reinterpret_cast<Vec<E, W> *>(p) = w;
 }
 /* Writes the gradient of the logits x to y, which may be x. */
 template <class E, int W>
@@ -125,7 +125,7 @@ __device__ __forceinline__ void row_gradient(E *y, const E *x, int64_t V, Gradie
     float logit = mine ? to_float(x[g.target]) : 0, m = g.log_sum * LOG2_E;
     over_row<E, W>(x, V, [&](int v, auto w) {
 #pragma unroll
-        for (auto &word : w.at) from_float(word, exp_less(to_float(word), m) * g.scale);
+        for (auto &word : w.elem) from_float(word, exp_less(to_float(word), m) * g.scale);
         put(y + v, w);
     });
     if (mine) from_float(y[g.target], (exp_less(logit, m) - 1) * g.scale);

@@ -237,7 +237,7 @@ static Step step_at(const Member *w, int64_t i) {
 static void set_rows(Member *w) {
     const Matmul *p = w->p;
     int64_t most = BLOCK_M / tile_rows(w->kind);
-    bool of_rows = p->blocks && p->blocks->of <= BLOCKS_OF_Y;
+    bool of_rows = p->blocks && p->blocks->matrix <= BLOCKS_OF_Y;
     w->rows = of_rows ? *p->blocks : (RowBlocks){.rows = p->M, .n = 1};
     w->k_blocks = of_rows ? NULL : p->blocks;
     w->parts = ceil_div(w->rows.rows, BLOCK_M);
@@ -258,9 +258,9 @@ static void set_row_panels(Member *w, const Step *s) {
         float *y = p->y;
         if (a) a += row * p->a_row;
         if (y) y += row * p->ldy;
-        if (r->begin && r->of == BLOCKS_OF_Y)
+        if (r->begin && r->matrix == BLOCKS_OF_Y)
             y = (float *)r->begin(r->ctx, block) + s->m.begin * p->ldy;
-        if (r->begin && r->of == BLOCKS_OF_A)
+        if (r->begin && r->matrix == BLOCKS_OF_A)
             a = (const float *)r->begin(r->ctx, block) + s->m.begin * p->a_row;
         for (int64_t j = 0, n; j < s->per; j++, row += n, y += n * p->ldy) {
             n = s->each + (j < s->more);
@@ -277,7 +277,8 @@ static const float *row_of(const Member *w, BlocksOf of, int64_t k, int64_t *n) 
     const RowBlocks *r = w->k_blocks;
     int64_t stride = of == BLOCKS_OF_AT ? p->a_col : p->b_row;
     *n = p->K - k;
-    if (!r || r->of != of) return (const float *)(of == BLOCKS_OF_AT ? p->a : p->b) + k * stride;
+    if (!r || r->matrix != of)
+        return (const float *)(of == BLOCKS_OF_AT ? p->a : p->b) + k * stride;
     int64_t block = k / r->rows;
     *n = (block + 1) * r->rows - k;
     return (const float *)r->begin(r->ctx, (int)block) + (k - block * r->rows) * stride;
@@ -392,7 +393,7 @@ static Ahead ahead_of(const Member *w, const Step *s, Range columns) {
     const Matmul *p = w->p;
     bool rows = p->b_col == 1;
     // a row block of b may not have arrived yet
-    if (w->k_blocks && w->k_blocks->of == BLOCKS_OF_B) return (Ahead){0};
+    if (w->k_blocks && w->k_blocks->matrix == BLOCKS_OF_B) return (Ahead){0};
     int64_t all;
     Ahead f = {.from = row_of(w, BLOCKS_OF_B, s->k.begin, &all) + columns.begin * p->b_col};
     f.stride = rows ? p->b_row : p->b_col;
@@ -739,7 +740,7 @@ static void set_panels(Member *w) {
 /* May the tiles of the first column read a unpacked? Panels of 4 or 6 rows read each cache line
  * several times; an L2 that keeps such lines has less room for packed panels. */
 static bool may_read_raw_a(const Member *w) {
-    bool blocks = w->k_blocks && w->k_blocks->of == BLOCKS_OF_AT;
+    bool blocks = w->k_blocks && w->k_blocks->matrix == BLOCKS_OF_AT;
     return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks &&
            !(COLUMNS_STAY && processor_keeps_reread());
 }
@@ -802,7 +803,7 @@ static void member(void *ctx, int me, int size) {
         w.k_blocks->done(w.k_blocks->ctx, i);
     if (shared) tiles_end();
     // threads that wait for each other or for row blocks take equally long, however fast they are
-    if (size > 1 && !shared && !p->blocks) team_took(job->team, me, work_done, now_s() - begin);
+    if (size > 1 && !shared && !p->blocks) team_report(job->team, me, work_done, now_s() - begin);
 }
 
 static void run(Job *job) {

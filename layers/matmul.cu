@@ -276,7 +276,7 @@ void run_block(const Matmul *p, size_t elem_bytes, int block) {
     Matmul q = *p;
     q.M = r->rows, q.blocks = nullptr;
     q.a = act_at(p->a, at * p->a_row, elem_bytes);
-    q.y = r->of == BLOCKS_OF_Y ? here : act_at(p->y, at * p->ldy, elem_bytes);
+    q.y = r->matrix == BLOCKS_OF_Y ? here : act_at(p->y, at * p->ldy, elem_bytes);
     if (p->addend) q.addend = act_at(p->addend, at * p->ldy, elem_bytes);
     if (p->aux) q.aux = act_at(p->aux, at * p->ldy, elem_bytes);
     run(&q, elem_bytes);
@@ -286,7 +286,7 @@ void run_block(const Matmul *p, size_t elem_bytes, int block) {
  * Blocks of b or of a transposed: one kernel, after all blocks have arrived. */
 void run_blocks(const Matmul *p, size_t elem_bytes) {
     const RowBlocks *r = p->blocks;
-    bool rows = r->of == BLOCKS_OF_Y || r->of == BLOCKS_OF_A;
+    bool rows = r->matrix == BLOCKS_OF_Y || r->matrix == BLOCKS_OF_A;
     bool one = matmul_backend() <= BACKEND_SM90 && !matmul_sm90_refuses(p, elem_bytes);
     Matmul whole = *p;
     whole.blocks = nullptr;

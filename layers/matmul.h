@@ -45,12 +45,12 @@ typedef enum {
  * On a device the blocks of a and b are contiguous, at the addresses in Matmul. The rank's thread
  * calls begin and done while it launches kernels into its stream. Kernels that it launches after
  * begin may read or write the block; at done, all kernels that do so are launched. Or a kernel
- * itself waits for each block of a, until flags[block] is `said`. */
+ * itself waits for each block of a, until flags[block] is `ready_value`. */
 typedef enum { BLOCKS_OF_A, BLOCKS_OF_Y, BLOCKS_OF_AT, BLOCKS_OF_B } BlocksOf;
 typedef struct RowBlocks {
     int64_t rows;
     int n, first;
-    BlocksOf of;
+    BlocksOf matrix;
     // The address of a block; returns when the block may be read or written. Called by every thread
     Act *(*begin)(void *ctx, int block);
     // Called by one thread for each block, in their order: all rows of y in the block are stored,
@@ -58,7 +58,7 @@ typedef struct RowBlocks {
     void (*done)(void *ctx, int block);
     void *ctx;
     const uint32_t *flags; // [n], for a on a device; or NULL
-    uint32_t said;
+    uint32_t ready_value;
 } RowBlocks;
 
 typedef struct Matmul {

@@ -48,10 +48,10 @@
  * the gradient of the weight: warps of the first row of tiles have dy in registers, as b, and add
  * it.
  *
- * The schedule says which tile, and which part of its k, a block computes. cuda/matmul_ends.cuh has
- * the epilogue of finished sums, and the sums of parts.
+ * The schedule says which tile, and which part of its k, a block computes. cuda/matmul_epilogue.cuh
+ * has the epilogue of finished sums, and the sums of parts.
  */
-#include "layers/cuda/matmul_ends.cuh"
+#include "layers/cuda/matmul_epilogue.cuh"
 
 #include <algorithm>
 
@@ -247,7 +247,7 @@ __device__ __forceinline__ void multiply(Sums &c, float (&columns)[J], bool sums
 template <class K> struct BlockThreads {
     static constexpr int N = K::THREADS, PIECES = SLABS;
     __device__ __forceinline__ static unsigned index() { return threadIdx.x; }
-    __device__ __forceinline__ static void meet() { __syncthreads(); }
+    __device__ __forceinline__ static void sync() { __syncthreads(); }
 };
 
 /* y, and `beside`, the addend or aux, which has the same shape and stride. */
@@ -258,13 +258,13 @@ template <class Y> struct Result {
 };
 
 /* 16 bytes of neighbours in y. load_first and store_first move the first n of them. */
-template <class Y> using Neighbours = Words<Y, width<Y>>;
+template <class Y> using Neighbours = Vec<Y, width<Y>>;
 template <class Y> __device__ __forceinline__ Neighbours<Y> load_first(const Y *p, int n) {
     if (n >= width<Y>) return *reinterpret_cast<const Neighbours<Y> *>(p);
     Neighbours<Y> x = {};
 #pragma unroll
     for (int i = 0; i < width<Y>; i++)
-        if (i < n) x.at[i] = p[i];
+        if (i < n) x.elem[i] = p[i];
     return x;
 }
 template <class Y>
@@ -275,7 +275,7 @@ __device__ __forceinline__ void store_first(Y *p, const Neighbours<Y> &x, int n)
     }
 #pragma unroll
     for (int i = 0; i < width<Y>; i++)
-        if (i < n) p[i] = x.at[i];
+        if (i < n) p[i] = x.elem[i];
 }
 
 /* Where the warp stores element (r, n) of 16 x 64 sums in shared memory: its lanes write pairs, and
@@ -286,8 +286,8 @@ __device__ __forceinline__ int staged_at(int r, int n) {
 
 /* The epilogue of a slab: 16 rows from m on, 64 columns from n on. */
 template <class Y>
-__device__ __forceinline__ void finish(const float (&c)[J][4], const Ends &e, const Result<Y> &to,
-                                       float *staged, int m, int n) {
+__device__ __forceinline__ void finish(const float (&c)[J][4], const EpilogueArgs &e,
+                                       const Result<Y> &to, float *staged, int m, int n) {
     constexpr int W = width<Y>, ACROSS = SIDE / W, EACH = 16 * ACROSS / WARP;
     int lane = this_lane(), row = lane / ACROSS, column = lane % ACROSS * W;
     constexpr int DOWN = WARP / ACROSS; // rows that the warp handles at once
@@ -317,32 +317,33 @@ __device__ __forceinline__ void finish(const float (&c)[J][4], const Ends &e, co
         for (int w = 0; w < W; w++) x[w] = from[w];
         if (e.writes_aux) {
 #pragma unroll
-            for (int w = 0; w < W; w++) from_float(y.at[w], x[w]);
+            for (int w = 0; w < W; w++) from_float(y.elem[w], x[w]);
             store_first(to.beside + offset(i), y, there(i));
         }
 #pragma unroll
         for (int w = 0; w < W; w += 2)
-            end_two(e, x[w], x[w + 1], to_float(beside.at[w]), to_float(beside.at[w + 1]));
+            apply_epilogue(e, x[w], x[w + 1], to_float(beside.elem[w]),
+                           to_float(beside.elem[w + 1]));
 #pragma unroll
-        for (int w = 0; w < W; w++) from_float(y.at[w], x[w]);
+        for (int w = 0; w < W; w++) from_float(y.elem[w], x[w]);
         store_first(to.y + offset(i), y, there(i));
     }
 }
 
 /* Stores the sums of this warp's columns of b; four lanes have parts of each column. */
-__device__ __forceinline__ void leave_columns(const float (&columns)[J], const Ends &e,
-                                              const MatmulPart &p, int n) {
+__device__ __forceinline__ void store_column_sums(const float (&columns)[J], const EpilogueArgs &e,
+                                                  const MatmulPart &p, int n) {
 #pragma unroll
     for (int j = 0; j < J; j++) {
         float sum = quad_sum(columns[j]);
-        if (this_lane() % 4 == 0) leave_column(e, p, 0, n + j * COLUMNS + this_lane() / 4, sum);
+        if (this_lane() % 4 == 0) store_column_sum(e, p, 0, n + j * COLUMNS + this_lane() / 4, sum);
     }
 }
 
 template <class K>
 __global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
-    sm80_matmul(Operands x, Result<typename K::Y> to, MatmulSchedule s, Ends e, float *slots,
-                int *flags) {
+    sm80_matmul(Operands x, Result<typename K::Y> to, MatmulSchedule s, EpilogueArgs e,
+                float *slots, int *flags) {
     Layout<K> at = {shared_address(dynamic_shared<char>())};
     Parts<J, BlockThreads<K>> parts = {slots, flags};
     int slot = 0;
@@ -362,15 +363,15 @@ __global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
         multiply(c, columns, sums, x, p, at, slot);
         more = matmul_next(&s, &next);
         if (more) fetch_first(x, next, at, slot);
-        if (sums) leave_columns(columns, e, p, n);
+        if (sums) store_column_sums(columns, e, p, n);
 #pragma unroll
         for (int i = 0; i < SLABS; i++) {
             if (p.part < p.parts - 1) {
-                parts.leave(c[i], p.share, i);
+                parts.store_partial(c[i], p.share, i);
                 continue;
             }
             for (int share = p.share - p.part; share < p.share; share++)
-                parts.collect(c[i], share, i);
+                parts.add_partial(c[i], share, i);
             finish(c[i], e, to, at.staged(), m + i * 16, n);
         }
     }
@@ -397,7 +398,7 @@ template <class K> Result<typename K::Y> result_of(const Matmul *p) {
 }
 
 template <class K> void run(const Matmul *p, const MatmulSchedule &s) {
-    Ends e = ends_of(p);
+    EpilogueArgs e = epilogue_args(p);
     e.reads |= e.adds;
     if (K::WIDE) begin_columns(p, s, 1, e);
     Operands x = {{reinterpret_cast<const bf16 *>(p->a), K::A == K_MAJOR ? p->a_row : p->a_col,

@@ -23,7 +23,7 @@
  *        order of tiles that are close together in y, so that L2 has them [matmul_tile_at]  704
  *     5  clusters of two blocks that fetch b once, half each [fetch_half]: L2 32            734
  *     6  the epilogue by boxes that TMA stores, beside the next tile [Out]                  758
- *     7  IN_TURNS [wait_turn]: one warpgroup multiplies while the other is in its
+ *     7  PINGPONG [wait_turn]: one warpgroup multiplies while the other is in its
  *        epilogue: for short sums, where that is a third of a tile's time
  *     8  split-K or Stream-K [matmul_next, Parts]: no wave that is partly filled
  *
@@ -33,7 +33,7 @@
  * cluster (128 + N / 2) x 64.
  *
  * A block has a multiprocessor for itself and is persistent. One of its threads begins copies (TMA)
- * into a ring of steps along k; two warpgroups multiply. TOGETHER: both warpgroups have the same
+ * into a ring of steps along k; two warpgroups multiply. COOPERATIVE: both warpgroups have the same
  * tile, 64 rows each, and share the fetched b. The ring is filled while they are in their epilogue.
  *
  *     fetches    | tile 0 ............. | tile 1 ............ | tile 2
@@ -50,7 +50,7 @@
  *     block 1    a, rows 128-255    b, second half   -> both
  *
  * With K = 768 a tile of 128 x 256 is 12 steps, 12,300 cycles; GELU of its elements takes another
- * 4,000 (two special functions each, 16 a cycle). IN_TURNS hides these 4,000: tiles of 128 x 192 or
+ * 4,000 (two special functions each, 16 a cycle). PINGPONG hides these 4,000: tiles of 128 x 192 or
  * 128 x 128, each computed by one warpgroup, whose epilogue overlaps with the other's
  * multiplication. Beside the sums of 192 columns there are registers for two values of an
  * activation at a time, beside those of 128 for eight and more.
@@ -143,15 +143,15 @@ __device__ __forceinline__ void begin_step(typename K::Sums &c, const Layout<K> 
     wgmma_commit();
 }
 
-/* IN_TURNS: a warpgroup begins to multiply when the other one has begun its last step. By then the
+/* PINGPONG: a warpgroup begins to multiply when the other one has begun its last step. By then the
  * other one has taken all of its slots, so for each barrier of the ring the next phase is the one
  * that this warpgroup waits for. */
 enum { TURN = GROUPS + 2 }; // the first barrier after those of group_sync
 template <class K> __device__ __forceinline__ void wait_turn() {
-    if (K::TURNS) barrier_sync(TURN + this_group(), GROUPS * GROUP);
+    if (K::PINGPONG_TILES) barrier_sync(TURN + this_group(), GROUPS * GROUP);
 }
 template <class K> __device__ __forceinline__ void give_turn() {
-    if (K::TURNS) barrier_arrive(TURN + 1 - this_group(), GROUPS * GROUP);
+    if (K::PINGPONG_TILES) barrier_arrive(TURN + 1 - this_group(), GROUPS * GROUP);
 }
 
 /* c (+)= the next `steps` steps of the ring. The first step stands before the loop, so that ptxas
@@ -223,7 +223,7 @@ template <class K> struct Out {
  * 64 rows from m on: from left to right, slab by slab. */
 template <class K> struct Boxes {
     int m, n, panels;
-    __device__ __forceinline__ Boxes(const Ends &e, int row, int column)
+    __device__ __forceinline__ Boxes(const EpilogueArgs &e, int row, int column)
         : m(row), n(column), panels(min(K::N, e.N - column + PANEL - 1) / PANEL) {}
     __device__ __forceinline__ void read(const Maps &maps, const Out<K> &out, int ahead,
                                          int i) const {
@@ -236,8 +236,8 @@ template <class K> struct Boxes {
 /* The epilogue of a slab. Rows and columns beyond y are not written. */
 template <class K>
 __device__ __forceinline__ void finish_with(const Fragment<K::J> &c, const Maps &maps,
-                                            const Ends &e, Out<K> &out, const Boxes<K> &boxes,
-                                            int slab) {
+                                            const EpilogueArgs &e, Out<K> &out,
+                                            const Boxes<K> &boxes, int slab) {
     int m = boxes.m + slab * SLAB, block = m / maps.rows.stored;
 #pragma unroll
     for (int i = 0; i < K::N / PANEL; i++) {
@@ -262,8 +262,9 @@ __device__ __forceinline__ void finish_with(const Fragment<K::J> &c, const Maps 
 /* The epilogue with elementwise activation e.act, which is A or comes after A in ActKind: each
  * activation has code of its own. ACT_SWIGLU, the last of ActKind, is not elementwise. */
 template <class K, int A>
-__device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &maps, const Ends &e,
-                                           Out<K> &out, const Boxes<K> &boxes, int slab) {
+__device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &maps,
+                                           const EpilogueArgs &e, Out<K> &out,
+                                           const Boxes<K> &boxes, int slab) {
     constexpr auto ACT = static_cast<ActKind>(A);
     if (A + 1 < ACT_SWIGLU && e.act != ACT)
         finish_act<K, A + 1 < ACT_SWIGLU ? A + 1 : A>(c, maps, e, out, boxes, slab);
@@ -274,7 +275,7 @@ __device__ __forceinline__ void finish_act(const Fragment<K::J> &c, const Maps &
 }
 template <class K>
 __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps &maps,
-                                       const Ends &e, Out<K> &out, const Boxes<K> &boxes,
+                                       const EpilogueArgs &e, Out<K> &out, const Boxes<K> &boxes,
                                        int slab) {
     if constexpr (K::N < 256) { // matmul_worker gives epilogues to narrower tiles only
         if (e.epilogue != EPI_NONE) return finish_act<K, 0>(c, maps, e, out, boxes, slab);
@@ -286,7 +287,7 @@ __device__ __forceinline__ void finish(bf16, const Fragment<K::J> &c, const Maps
 }
 template <class K>
 __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Maps &maps,
-                                       const Ends &e, Out<K> &out, const Boxes<K> &boxes,
+                                       const EpilogueArgs &e, Out<K> &out, const Boxes<K> &boxes,
                                        int slab) {
     constexpr int WIDE = OutBox<float>::WIDE;
 #pragma unroll
@@ -302,8 +303,9 @@ __device__ __forceinline__ void finish(float, const Fragment<K::J> &c, const Map
 /* Computes a part of a tile, for this warpgroup's rows, from `row` on. */
 template <class K>
 __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p, const Maps &maps,
-                                        const Ends &e, const PartsOf<K> &parts, const Layout<K> &at,
-                                        Ring<Layout<K>::SLOTS> &ring, Out<K> &out, int row) {
+                                        const EpilogueArgs &e, const PartsOf<K> &parts,
+                                        const Layout<K> &at, Ring<Layout<K>::SLOTS> &ring,
+                                        Out<K> &out, int row) {
     int m = maps.rows.at(at.row(p.tile_m)) + row, n = p.tile_n * K::N;
     bool last = p.part == p.parts - 1, biased = e.bias && p.part == 0;
     Boxes<K> boxes(e, m, n);
@@ -315,14 +317,15 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
     multiply(c, at, ring, row, p.k_end - p.k_begin, biased);
     if (!last) {
 #pragma unroll
-        for (int i = 0; i < K::SLABS; i++) parts.leave(c[i], at.share(p.share), row / SLAB + i);
+        for (int i = 0; i < K::SLABS; i++)
+            parts.store_partial(c[i], at.share(p.share), row / SLAB + i);
         return;
     }
 #pragma unroll
     for (int i = 0; i < K::SLABS; i++) {
         int slab = row / SLAB + i;
         for (int share = p.share - p.part; share < p.share; share++)
-            parts.collect(c[i], at.share(share), slab);
+            parts.add_partial(c[i], at.share(share), slab);
         finish(typename K::Y(), c[i], maps, e, out, boxes, i);
     }
 }
@@ -334,7 +337,7 @@ __device__ __forceinline__ void compute(typename K::Sums &c, const MatmulPart &p
  * than there is time for. */
 enum { SUMMING = 2, LANE_COLUMNS = 4, WARP_COLUMNS = WARP * LANE_COLUMNS };
 template <class K>
-__device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends &e,
+__device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const EpilogueArgs &e,
                                             const Layout<K> &at, int warp) {
     auto ring = at.ring();
     int column = warp * WARP_COLUMNS + this_lane() * LANE_COLUMNS, in = column % PANEL;
@@ -359,14 +362,14 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Ends 
             ring.give_all(slot, at.blocks);
         }
         for (int i = 0; i < LANE_COLUMNS && column < K::N; i++)
-            leave_column(e, p, by, p.tile_n * K::N + column + i, sum[i]);
+            store_column_sum(e, p, by, p.tile_n * K::N + column + i, sum[i]);
     }
 }
 
-/* A consumer: its rows of all tiles of the block or, IN_TURNS, every second tile. */
+/* A consumer: its rows of all tiles of the block or, PINGPONG, every second tile. */
 template <class K>
 __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedule &s,
-                                            const Ends &e, const PartsOf<K> &parts,
+                                            const EpilogueArgs &e, const PartsOf<K> &parts,
                                             const Layout<K> &at, int group) {
     auto ring = at.ring();
     Out<K> out = {at, 0};
@@ -375,17 +378,17 @@ __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedu
 #pragma unroll 1
     for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p); turn ^= 1) {
         typename K::Sums c;
-        if (K::TURNS && turn != group)
+        if (K::PINGPONG_TILES && turn != group)
             ring.pass(p.k_end - p.k_begin);
         else
-            compute(c, p, maps, e, parts, at, ring, out, K::TURNS ? 0 : group * SLAB);
+            compute(c, p, maps, e, parts, at, ring, out, K::PINGPONG_TILES ? 0 : group * SLAB);
     }
     if (out.leads()) tma_wait<0>();
 }
 
 template <class K>
 __global__ void __launch_bounds__(K::Threads::THREADS, 1)
-    sm90_matmul(const __grid_constant__ Maps maps, MatmulSchedule s, Ends e, float *slots,
+    sm90_matmul(const __grid_constant__ Maps maps, MatmulSchedule s, EpilogueArgs e, float *slots,
                 int *flags) {
     Layout<K> at = {shared_address(dynamic_shared<char>()), cluster_rank(), cluster_size()};
     bool sums = K::WIDE && e.columns;
@@ -409,7 +412,9 @@ __global__ void __launch_bounds__(K::Threads::THREADS, 1)
 
 /* Gradients of weights have long sums, so their epilogues need not be hidden. */
 template <int WIDTH, class Y>
-constexpr Share share = WIDTH <= MATMUL_TURNS && sizeof(Y) == sizeof(bf16) ? IN_TURNS : TOGETHER;
+constexpr KernelSchedule kernel_schedule = WIDTH <= MATMUL_PINGPONG && sizeof(Y) == sizeof(bf16)
+                                               ? PINGPONG
+                                               : COOPERATIVE;
 
 /* Rates of a multiprocessor of an H100 or H200 per cycle, for the order of configs: 4 N cycles for
  * 128 x N x 64 multiply-adds, four warps that issue, bytes from L2. */
@@ -421,13 +426,13 @@ Rows rows_of(const Matmul *p) {
     const RowBlocks *r = p->blocks;
     if (!r) return {0, INT32_MAX, INT32_MAX, 1, nullptr, 0};
     int all = static_cast<int>(p->M), each = static_cast<int>(r->rows), first = r->first * each;
-    if (r->of == BLOCKS_OF_Y) return {first, all, each, 1, nullptr, 0};
-    return {first, all, INT32_MAX, each, r->flags, r->said};
+    if (r->matrix == BLOCKS_OF_Y) return {first, all, each, 1, nullptr, 0};
+    return {first, all, INT32_MAX, each, r->flags, r->ready_value};
 }
 
 template <class K> void run(const Matmul *p, const MatmulSchedule &s, int blocks) {
     const RowBlocks *r = p->blocks;
-    Ends e = ends_of(p);
+    EpilogueArgs e = epilogue_args(p);
     begin_columns(p, s, s.tiles_m * blocks, e);
     const Act *beside = p->epilogue == EPI_NONE ? p->addend : p->aux;
     Maps maps = {
@@ -436,7 +441,7 @@ template <class K> void run(const Matmul *p, const MatmulSchedule &s, int blocks
         OutBox<typename K::Y>::map(beside ? beside : p->y, p->M, p->N, p->ldy),
         {OutBox<typename K::Y>::map(p->y, p->M, p->N, p->ldy)},
         rows_of(p)};
-    for (int i = 0; r && r->of == BLOCKS_OF_Y && i < r->n; i++)
+    for (int i = 0; r && r->matrix == BLOCKS_OF_Y && i < r->n; i++)
         maps.y[i] = OutBox<typename K::Y>::map(r->begin(r->ctx, i), r->rows, p->N, p->ldy);
     int n = std::min(s.workers, matmul_shares(&s)) * blocks;
     LAUNCH_CLUSTERS(static_cast<unsigned>(blocks), sm90_matmul<K>, static_cast<unsigned>(n),
@@ -448,17 +453,17 @@ template <class K> void run(const Matmul *p, const MatmulSchedule &s, int blocks
 template <Major A, Major B, class Y>
 void run(const Matmul *p, const MatmulSchedule &s, const MatmulConfig &w) {
     if (w.width == 256)
-        run<Kind<256, A, B, Y, share<256, Y>>>(p, s, w.blocks);
+        run<Kind<256, A, B, Y, kernel_schedule<256, Y>>>(p, s, w.blocks);
     else if (w.width == 192)
-        run<Kind<192, A, B, Y, share<192, Y>>>(p, s, w.blocks);
+        run<Kind<192, A, B, Y, kernel_schedule<192, Y>>>(p, s, w.blocks);
     else
-        run<Kind<128, A, B, Y, share<128, Y>>>(p, s, w.blocks);
+        run<Kind<128, A, B, Y, kernel_schedule<128, Y>>>(p, s, w.blocks);
 }
 
 const char *refuses_blocks(const Matmul *p) {
     const RowBlocks *r = p->blocks;
     if (!r) return nullptr;
-    bool here = r->of == BLOCKS_OF_Y || (r->of == BLOCKS_OF_A && r->flags);
+    bool here = r->matrix == BLOCKS_OF_Y || (r->matrix == BLOCKS_OF_A && r->flags);
     if (!here || p->wide) return "blocks of rows without flags";
     if (r->n > MOST_BLOCKS) return "too many blocks of rows";
     return r->rows % ROWS ? "blocks of rows end within tiles" : nullptr;

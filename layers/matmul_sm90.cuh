@@ -5,7 +5,7 @@
 #ifndef LAYERS_MATMUL_SM90_CUH
 #define LAYERS_MATMUL_SM90_CUH
 
-#include "layers/cuda/matmul_ends.cuh"
+#include "layers/cuda/matmul_epilogue.cuh"
 #include "layers/cuda/warpgroups_sm90.cuh"
 
 extern "C" {
@@ -21,14 +21,16 @@ static_assert(int{ROWS} == MATMUL_ROWS, "as they are priced");
  * rows, and both use the same b. */
 enum { PAIR = MATMUL_PAIR };
 
-/* The variants of the kernel. TOGETHER: both warpgroups work on the same tile, 64 rows each.
- * IN_TURNS: each warpgroup has every second tile for itself, and is in its epilogue while the other
- * multiplies. */
-enum Share { TOGETHER, IN_TURNS };
-template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE, Share SHARE> struct Kind {
-    static constexpr int N = WIDTH, J = N / COLUMNS, SLABS = SHARE == TOGETHER ? 1 : GROUPS;
+/* The variants of the kernel, with CUTLASS's names. COOPERATIVE: both warpgroups work on the same
+ * tile, 64 rows each. PINGPONG: each warpgroup has every second tile for itself, and is in its
+ * epilogue while the other multiplies. */
+enum KernelSchedule { COOPERATIVE, PINGPONG };
+template <int WIDTH, Major MAJOR_A, Major MAJOR_B, class TYPE, KernelSchedule SCHEDULE>
+struct Kind {
+    static constexpr int N = WIDTH, J = N / COLUMNS, SLABS = SCHEDULE == COOPERATIVE ? 1 : GROUPS;
     static constexpr Major A = MAJOR_A, B = MAJOR_B;
-    static constexpr bool TURNS = SHARE == IN_TURNS, WIDE = sizeof(TYPE) == sizeof(float);
+    static constexpr bool PINGPONG_TILES = SCHEDULE == PINGPONG,
+                          WIDE = sizeof(TYPE) == sizeof(float);
     // with fp32 y, b is summed, too, by warps of the producer
     using Threads = Roles<GROUPS, WIDE ? 64 : 40>;
     using Y = TYPE;
@@ -80,7 +82,7 @@ template <Major MAJOR, int EXTENT> struct Operand {
 struct SlabThreads {
     static constexpr int N = GROUP, PIECES = GROUPS;
     __device__ __forceinline__ static unsigned index() { return threadIdx.x % GROUP; }
-    __device__ __forceinline__ static void meet() { group_sync(); }
+    __device__ __forceinline__ static void sync() { group_sync(); }
 };
 template <class K> using PartsOf = Parts<K::J, SlabThreads>;
 
@@ -104,7 +106,7 @@ struct Rows {
     int first, all;        // the first row to compute; number of rows
     int stored, copied;    // rows per block of y; rows per block of a
     const uint32_t *flags; // flags of the blocks of a; NULL: all blocks are in place
-    uint32_t said;         // value of a flag whose block is in place
+    uint32_t ready_value;  // value of a flag whose block is in place
     __device__ __forceinline__ int at(int m) const {
         return m + first < all ? m + first : m + first - all;
     }
@@ -113,7 +115,7 @@ struct Rows {
     __device__ __forceinline__ void wait(int m, unsigned &seen) const {
         if (!flags || seen >> m / copied & 1) return;
         seen |= 1u << m / copied;
-        flag_wait_system(flags + m / copied, said);
+        flag_wait_system(flags + m / copied, ready_value);
         fence_async_global();
     }
 };
@@ -148,7 +150,7 @@ template <class K> struct Layout {
     __device__ __forceinline__ int row(int tile_m) const { return (tile_m * blocks + rank) * ROWS; }
     __device__ __forceinline__ int share(int share) const { return share * blocks + rank; }
     __device__ __forceinline__ void make_barriers(int more_takers) const {
-        ring().make(((K::TURNS ? 1 : GROUPS) * 4 + more_takers) * blocks);
+        ring().make(((K::PINGPONG_TILES ? 1 : GROUPS) * 4 + more_takers) * blocks);
         for (int i = 0; i < WARPS * BOXES; i++) mbarrier_init(here(0, i), 1);
         mbarrier_fence();
     }
@@ -157,7 +159,8 @@ template <class K> struct Layout {
 /* Writes 64 columns of c from accumulator j0 on into a box, with the epilogue; the box may hold
  * what was read beside y. */
 template <int J>
-__device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j0, const Ends &e) {
+__device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j0,
+                                         const EpilogueArgs &e) {
     int lane = this_lane(), r = lane % 16;
     Shared at = box + r * PANEL_ROW + ((lane / 16) ^ r % 8) * 16;
 #pragma unroll
@@ -165,8 +168,9 @@ __device__ __forceinline__ void fill_box(Shared box, const Fragment<J> &c, int j
         const float(&x)[4] = c[j0 + 2 * i], (&y)[4] = c[j0 + 2 * i + 1];
         unsigned in[4] = {};
         if (e.reads) ldmatrix(in, flipped(at, i * 32));
-        unsigned out[4] = {end_pair(e, x[0], x[1], in[0]), end_pair(e, x[2], x[3], in[1]),
-                           end_pair(e, y[0], y[1], in[2]), end_pair(e, y[2], y[3], in[3])};
+        unsigned out[4] = {
+            apply_epilogue_pair(e, x[0], x[1], in[0]), apply_epilogue_pair(e, x[2], x[3], in[1]),
+            apply_epilogue_pair(e, y[0], y[1], in[2]), apply_epilogue_pair(e, y[2], y[3], in[3])};
         stmatrix(flipped(at, i * 32), out);
     }
 }

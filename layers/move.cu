@@ -18,9 +18,9 @@ namespace {
 
 enum { THREADS = 256, WARPS = THREADS / WARP };
 
-/* A warp copies a row; a lane moves one Piece at a time. */
-template <class Piece>
-__global__ void copy_rows(Piece *to, int64_t to_ld, const Piece *from, int64_t from_ld,
+/* A warp copies a row; a lane moves one Vector at a time. */
+template <class Vector>
+__global__ void copy_rows(Vector *to, int64_t to_ld, const Vector *from, int64_t from_ld,
                           int64_t rows, int64_t n) {
     int64_t r = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     if (r >= rows) return;
@@ -47,12 +47,12 @@ void zero_of(Team *, void *x, size_t n_bytes) {
     device_zero(x, n_bytes);
 }
 
-template <class Piece>
+template <class Vector>
 void launch_copy(void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,
-                 int64_t n, int64_t in_piece) {
-    LAUNCH((copy_rows<Piece>), blocks_for(rows, WARPS), THREADS, 0, static_cast<Piece *>(to),
-           to_ld / in_piece, static_cast<const Piece *>(from), from_ld / in_piece, rows,
-           n / in_piece);
+                 int64_t n, int64_t in_vector) {
+    LAUNCH((copy_rows<Vector>), blocks_for(rows, WARPS), THREADS, 0, static_cast<Vector *>(to),
+           to_ld / in_vector, static_cast<const Vector *>(from), from_ld / in_vector, rows,
+           n / in_vector);
 }
 
 void copy_of(Team *, void *to, int64_t to_ld, const void *from, int64_t from_ld, int64_t rows,

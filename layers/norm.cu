@@ -57,17 +57,17 @@ __device__ __forceinline__ float store_statistics(const Forward<E> &f, int64_t t
     return rstd;
 }
 
-template <int W, class E> __device__ __forceinline__ Words<E, W> *words_at(E *p) {
-    return reinterpret_cast<Words<E, W> *>(p);
+template <int W, class E> __device__ __forceinline__ Vec<E, W> *words_at(E *p) {
+    return reinterpret_cast<Vec<E, W> *>(p);
 }
-template <int W, class E> __device__ __forceinline__ const Words<E, W> *words_at(const E *p) {
-    return reinterpret_cast<const Words<E, W> *>(p);
+template <int W, class E> __device__ __forceinline__ const Vec<E, W> *words_at(const E *p) {
+    return reinterpret_cast<const Vec<E, W> *>(p);
 }
 
 /* x = (addend + x) + bias, rounded to the dtype of x; v = these rounded elements as floats. */
 template <class E, int W>
-__device__ __forceinline__ void add_residual(float (&v)[W], Words<E, W> &x,
-                                             const Words<E, W> &addend, const float *bias) {
+__device__ __forceinline__ void add_residual(float (&v)[W], Vec<E, W> &x, const Vec<E, W> &addend,
+                                             const float *bias) {
     float a[W], b[W] = {0};
     if (bias) load<float, W>(b, bias);
     unpack(a, addend), unpack(v, x);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void take_row(float (&v)[K][width<E>], const Forward<
     const E *row = f.x + t * f.ld, *addend_row = RESIDUAL ? f.addend + t * f.ld : nullptr;
 #pragma unroll
     for (int k0 = 0; k0 < K; k0 += AT_ONCE) {
-        Words<E, W> x[AT_ONCE], addend[AT_ONCE];
+        Vec<E, W> x[AT_ONCE], addend[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE && k0 + k < K; k++) {
             // beyond the row's end its first word is read and dropped, so that lanes do not diverge
@@ -323,9 +323,9 @@ enum { RUNS = 4, STAGES = 2 };
 template <class E, int K, int GROUP> struct Ring {
     static constexpr int W = width<E>, PARTS = W / 4, LANES = GROUP * WARP;
     static constexpr int GROUPS = GROUP == 1 ? static_cast<int>(RUNS) : 1, THREADS = GROUPS * LANES;
-    using Four = Words<float, 4>;
+    using Four = Vec<float, 4>;
     struct Row {
-        Words<E, W> x[K][LANES], dy[K][LANES], dx[K][LANES];
+        Vec<E, W> x[K][LANES], dy[K][LANES], dx[K][LANES];
     };
     struct Sums {
         Four dgamma[K][PARTS][LANES], dbeta[K][PARTS][LANES];
@@ -374,7 +374,7 @@ template <class E, int K, int GROUP> struct Columns {
     }
 
     __device__ __forceinline__ float gamma(int k, int j) const {
-        return ring.gamma[k][j / 4][lane].at[j % 4];
+        return ring.gamma[k][j / 4][lane].elem[j % 4];
     }
 
     /* s = the sums of g = dy gamma and of g h over this lane's columns of a row; also adds the row
@@ -423,8 +423,8 @@ template <class E, int K, int GROUP> struct Columns {
         for (int k = 0; k < K; k++)
 #pragma unroll
             for (int j = 0; j < W; j++) {
-                own.dgamma[k][j / 4][lane].at[j % 4] = dgamma[k][j];
-                own.dbeta[k][j / 4][lane].at[j % 4] = dbeta[k][j];
+                own.dgamma[k][j / 4][lane].elem[j % 4] = dgamma[k][j];
+                own.dbeta[k][j / 4][lane].elem[j % 4] = dbeta[k][j];
             }
         __syncthreads();
         float *panel = b.panels + blockIdx.x * 2 * b.C;
@@ -436,8 +436,8 @@ template <class E, int K, int GROUP> struct Columns {
             for (int w = 0; w < R::GROUPS; w++)
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    g[j] += ring.sums[w].dgamma[k][part][of].at[j];
-                    d[j] += ring.sums[w].dbeta[k][part][of].at[j];
+                    g[j] += ring.sums[w].dgamma[k][part][of].elem[j];
+                    d[j] += ring.sums[w].dbeta[k][part][of].elem[j];
                 }
             store<float, 4>(panel + c, g);
             store<float, 4>(panel + b.C + c, d);

@@ -19,7 +19,7 @@ static inline int cuda_rank(World *w, void *ctx) {
     device_open(world_rank(w) % device_count(NULL), 4096);
     world_use_devices(w);
     int result = job->main(w, job->ctx);
-    world_leave_devices(w);
+    world_release_devices(w);
     device_close();
     return result;
 }

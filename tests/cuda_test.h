@@ -1,13 +1,13 @@
 /* cuda_test -- helpers of the tests of CUDA kernels, which run in the emulator of tests/emu/ or on
  * a device (tests/device.c).
  *
- *     for (EACH_WORD(bf16)) for (EACH_ORDER(o)) {
+ *     for (EACH_DTYPE(bf16)) for (EACH_ORDER(o)) {
  *         cuda_begin(*o);
- *         Words x = words(n, 1, seed, bf16, skew);      random, on the device; x.host holds the
- *                                                       same values as floats
- *         Words y = words_empty(n, bf16, skew);         NaN
+ *         Array x = array_random(n, 1, seed, bf16, skew);    on the device; x.host holds the same
+ *                                                            values as floats
+ *         Array y = array_empty(n, bf16, skew);              NaN
  *         kernels_cuda(bf16)->act_forward(NULL, ACT_GELU, y.device, x.device, n);
- *         words_get(&y);                                y.host
+ *         array_get(&y);                                     y.host
  *         CHECK(cuda_end());
  *     }
  */
@@ -28,7 +28,7 @@ static const EmuSetup cuda_orders[] = {
     const EmuSetup *o = cuda_orders;                                                               \
     o < cuda_orders + sizeof cuda_orders / sizeof *cuda_orders;                                    \
     o++
-#define EACH_WORD(bf16)                                                                            \
+#define EACH_DTYPE(bf16)                                                                           \
     int bf16 = 0;                                                                                  \
     bf16 < 2;                                                                                      \
     bf16++
@@ -71,40 +71,40 @@ static inline float rounded(float x, bool bf16) {
     return x;
 }
 /* Relative error of rounding to bf16 or fp32. */
-static inline double word_error(bool bf16) {
+static inline double rounding_error(bool bf16) {
     return bf16 ? 0x1p-8 : 0x1p-24;
 }
 
 /* n values on the device in bf16 or fp32, and the same values as floats on the host. In tests of
  * the CPU's kernels both pointers are the same. */
-typedef struct Words {
+typedef struct Array {
     float *device; // address on the device, of bf16 too
     float *host;
     int64_t n;
     bool bf16;
-} Words;
+} Array;
 
 static void *cuda_piece[SCRATCH];
 static int n_cuda_pieces;
-static bool words_on_host;  // the test is of the CPU's kernels (everywhere.h)
-static uint64_t words_seen; // hash of all bits that words_get has read
+static bool arrays_on_host;  // the test is of the CPU's kernels (everywhere.h)
+static uint64_t arrays_hash; // hash of all bits that array_get has read
 
 /* Memory for n words, filled with NaN, that begins `skew` words behind an aligned address. */
 static inline void *cuda_take(int64_t n, size_t word_bytes, int64_t skew) {
-    size_t bytes = (size_t)(n + skew + !words_on_host) * word_bytes;
-    char *p = words_on_host ? memset(scratch_take(bytes), 0xff, bytes)
-                            : cuda_poison(device_alloc(bytes), bytes);
+    size_t bytes = (size_t)(n + skew + !arrays_on_host) * word_bytes;
+    char *p = arrays_on_host ? memset(scratch_take(bytes), 0xff, bytes)
+                             : cuda_poison(device_alloc(bytes), bytes);
     if (n_cuda_pieces == SCRATCH) abort();
-    if (!words_on_host) cuda_piece[n_cuda_pieces++] = p;
+    if (!arrays_on_host) cuda_piece[n_cuda_pieces++] = p;
     return p + (size_t)skew * word_bytes;
 }
-static inline Words words_empty(int64_t n, bool bf16, int64_t skew) {
+static inline Array array_empty(int64_t n, bool bf16, int64_t skew) {
     float *device = cuda_take(n, bf16 ? 2 : 4, skew);
-    return (Words){device, words_on_host ? device : floats(n, 0, 0), n, bf16};
+    return (Array){device, arrays_on_host ? device : floats(n, 0, 0), n, bf16};
 }
 /* Copies host to device; rounds host to the stored type. */
-static inline void words_put(Words *w) {
-    if (words_on_host) return;
+static inline void array_put(Array *w) {
+    if (arrays_on_host) return;
     uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
     for (int64_t i = 0; i < w->n; i++) {
         uint32_t u;
@@ -114,10 +114,10 @@ static inline void words_put(Words *w) {
     }
     device_put(w->device, w->bf16 ? (void *)half : w->host, (size_t)w->n * (w->bf16 ? 2 : 4));
 }
-/* Copies device to host, and adds the bits to words_seen. */
-static inline void words_get(Words *w) {
+/* Copies device to host, and adds the bits to arrays_hash. */
+static inline void array_get(Array *w) {
     uint32_t u;
-    if (!words_on_host) {
+    if (!arrays_on_host) {
         uint16_t *half = scratch_take((size_t)w->n * sizeof *half);
         device_get(w->bf16 ? (void *)half : w->host, w->device, (size_t)w->n * (w->bf16 ? 2 : 4));
         device_wait();
@@ -126,19 +126,19 @@ static inline void words_get(Words *w) {
     }
     for (int64_t i = 0; i < w->n; i++) {
         memcpy(&u, &w->host[i], sizeof u);
-        words_seen = (words_seen ^ u) * 0x100000001b3;
+        arrays_hash = (arrays_hash ^ u) * 0x100000001b3;
     }
 }
 /* A copy of w whose host values are those on the device now; w.host is not changed. */
-static inline Words words_now(Words w) {
+static inline Array array_now(Array w) {
     w.host = floats_copy(w.host, w.n);
-    words_get(&w);
+    array_get(&w);
     return w;
 }
-static inline Words words(int64_t n, float scale, unsigned seed, bool bf16, int64_t skew) {
-    Words w = words_empty(n, bf16, skew);
+static inline Array array_random(int64_t n, float scale, unsigned seed, bool bf16, int64_t skew) {
+    Array w = array_empty(n, bf16, skew);
     test_fill(w.host, (size_t)n, scale, seed);
-    words_put(&w);
+    array_put(&w);
     return w;
 }
 

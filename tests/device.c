@@ -22,7 +22,7 @@ void emu_enqueue_when(cudaStream_t s, const char *name, bool (*ready)(const void
 EmuCalls emu_calls; // counts no calls
 EmuLt emu_lt;
 EmuLtSetup emu_lt_setup;
-EmuNcclMood emu_nccl_mood;
+EmuNcclFault emu_nccl_fault;
 int emu_nccl_open(void) {
     return 0;
 }

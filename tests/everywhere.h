@@ -1,12 +1,13 @@
 /* everywhere -- runs one test of a layer with every table of kernels: those of each instruction set
  * of the CPU, with teams of several sizes; and CUDA's in fp32 and bf16, with several orders of
- * threads. Neither the size of a team nor the order may change a bit of what words_get reads.
+ * threads. Neither the size of a team nor the order may change a bit of what array_get reads.
  *
  *     static bool squares(const Where *w, const void *of, int way) {
  *         const Case *c = of;
- *         Words x = words(c->n, 1, seed, w->bf16, c->skew), y = words_empty(c->n, w->bf16, 0);
+ *         Array x = array_random(c->n, 1, seed, w->bf16, c->skew);
+ *         Array y = array_empty(c->n, w->bf16, 0);
  *         w->k->act_forward(w->team, ACT_RELU2, y.device, x.device, c->n);
- *         words_get(&y);
+ *         array_get(&y);
  *         if (w->again) return true;        the bits must equal those of the first run
  *         ...                               compares y.host with a double reference
  *     }
@@ -40,10 +41,10 @@ typedef struct Cases {
 /* Runs case i / ways in way i % ways, and compares its bits with those of the first run. turn: size
  * of the team, or number of the order. */
 static inline void run_case(const Cases *c, int i, const Where *w, int turn, uint64_t *first) {
-    words_seen = 0;
+    arrays_hash = 0;
     bool fine = c->f(w, (const char *)c->at + (size_t)(i / c->ways) * c->bytes, i % c->ways);
-    if (!w->again) *first = words_seen;
-    if (fine && words_seen == *first) return;
+    if (!w->again) *first = arrays_hash;
+    if (fine && arrays_hash == *first) return;
     test_fail(__FILE__, __LINE__, "case %d, way %d, by %s%s, %s %d: %s", i / c->ways, i % c->ways,
               w->set ? w->set : "CUDA", w->bf16 ? " in bf16" : "", w->set ? "a team of" : "order",
               turn, fine ? "other bits" : "wrong");
@@ -56,7 +57,7 @@ static inline void on_cpu(Cases c) {
     // a thread sanitizer needs no edge of memory: a fifth of all (5 divides no number of ways)
     int step = BASE_TSAN && few ? 5 : 1;
     for (int j = 0; j < TEAMS; j++) team[j] = team_create(team_sizes[j]);
-    words_on_host = true;
+    arrays_on_host = true;
     for (int i = 0; i < c.n * c.ways; i += step)
         for (EACH_SET(s))
             for (int j = 0; j < TEAMS && !test_failed(); j += few ? 2 : 1) {
@@ -64,14 +65,14 @@ static inline void on_cpu(Cases c) {
                 run_case(&c, i, &w, team_sizes[j], &first);
                 if (!scratch_end()) test_fail(__FILE__, __LINE__, "memory behind a piece");
             }
-    words_on_host = false;
+    arrays_on_host = false;
     for (int j = 0; j < TEAMS; j++) team_destroy(team[j]);
 }
 
 static inline void on_cuda(Cases c) {
     enum { ORDERS = sizeof cuda_orders / sizeof *cuda_orders };
     for (int i = 0; i < c.n * c.ways; i++)
-        for (EACH_WORD(bf16)) {
+        for (EACH_DTYPE(bf16)) {
             Where w = {.k = kernels_cuda(bf16), .bf16 = bf16};
             uint64_t first = 0;
             bool all = i / c.ways < c.quick || test_long();
@@ -96,10 +97,10 @@ static inline void on_cuda(Cases c) {
         ON_CUDA(__VA_ARGS__);                                                                      \
     }
 
-/* Adds n bytes that a kernel returned to the host to words_seen. */
+/* Adds n bytes that a kernel returned to the host to arrays_hash. */
 static inline void seen(const void *p, size_t n) {
     for (size_t i = 0; i < n; i++)
-        words_seen = (words_seen ^ ((const unsigned char *)p)[i]) * 0x100000001b3;
+        arrays_hash = (arrays_hash ^ ((const unsigned char *)p)[i]) * 0x100000001b3;
 }
 
 /* Memory for a workspace. */
@@ -110,33 +111,33 @@ static inline void *workspace_of(size_t bytes) {
 /* Copies tokens to memory that the kernels read. */
 static inline int32_t *tokens_put(const int32_t *t, int64_t n) {
     int32_t *to = cuda_take(n, sizeof *to, 0);
-    if (words_on_host) return memcpy(to, t, (size_t)n * sizeof *t);
+    if (arrays_on_host) return memcpy(to, t, (size_t)n * sizeof *t);
     return device_put(to, t, (size_t)n * sizeof *t), to;
 }
 
 /* Random numbers around an offset. */
-static inline Words words_around(int64_t n, float scale, float offset, unsigned seed, bool bf16,
-                                 int64_t skew) {
-    Words w = words_empty(n, bf16, skew);
+static inline Array array_random_around(int64_t n, float scale, float offset, unsigned seed,
+                                        bool bf16, int64_t skew) {
+    Array w = array_empty(n, bf16, skew);
     test_fill(w.host, (size_t)n, scale, seed);
     for (int64_t i = 0; i < n; i++) w.host[i] += offset;
-    words_put(&w);
+    array_put(&w);
     return w;
 }
 
 /* Columns first .. first + width of x[T,C], as rows that begin ld elements apart; the gaps hold
  * between_rows. */
 static const float between_rows = -12; // exact in bf16
-static inline Words part_of(const Words *x, int64_t T, int64_t C, int64_t first, int64_t width,
+static inline Array part_of(const Array *x, int64_t T, int64_t C, int64_t first, int64_t width,
                             int64_t ld, int64_t skew) {
-    Words p = words_empty(T * ld, x->bf16, skew);
+    Array p = array_empty(T * ld, x->bf16, skew);
     for (int64_t i = 0; i < T * ld; i++)
         p.host[i] = i % ld < width ? x->host[i / ld * C + first + i % ld] : between_rows;
-    words_put(&p);
+    array_put(&p);
     return p;
 }
 /* Do these columns equal `want` within tol (near_all), and are the gaps between rows unchanged? */
-static inline bool part_near(const char *what, const Words *p, const double *want, int64_t T,
+static inline bool part_near(const char *what, const Array *p, const double *want, int64_t T,
                              int64_t C, int64_t first, int64_t width, int64_t ld, double tol) {
     for (int64_t i = 0; i < T * ld; i++) {
         bool inside = i % ld < width;

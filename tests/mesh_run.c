@@ -35,7 +35,7 @@ void mesh_weights(TensorTable *table, Team *team, uint64_t seed) {
         Tensor *t = &table->t[i];
         for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &r);)
             for (int64_t j = 0; j < r.n; j++)
-                t->param[r.at + j] +=
+                t->param[r.offset + j] +=
                     0.2f * (float)(rng_uniform(9, rng_stream(t->name),
                                                (uint64_t)(r.row * t->cols + r.col + j)) -
                                    0.5);
@@ -49,7 +49,7 @@ static void collect(const TensorTable *table, float *out) {
     for (int i = 0; i < table->n; out += tensor_size(&table->t[i++])) {
         const Tensor *t = &table->t[i];
         for (TensorRuns it = tensor_runs(t, PART_PARAM, true); tensor_next(&it, &r);)
-            memcpy(out + r.row * t->cols + r.col, t->param + r.at, (size_t)r.n * sizeof *out);
+            memcpy(out + r.row * t->cols + r.col, t->param + r.offset, (size_t)r.n * sizeof *out);
     }
 }
 
@@ -102,11 +102,11 @@ static void one_step(const Job *job, Model *m, int step, int32_t *inputs, int32_
 }
 
 /* Grid, model and tokens of a rank. */
-typedef struct Place {
+typedef struct MeshRank {
     Grid grid;
     Model m;
     int32_t *inputs, *targets;
-} Place;
+} MeshRank;
 
 Grid mesh_grid(const char *spec, int rank) {
     Grid g = {.layout = layout_of(spec)};
@@ -133,15 +133,15 @@ static ModelShape shape_on(const Job *job, const Layout *l, const Outer *outer) 
                         .outer = outer_copies(outer)};
 }
 
-static void take_tokens(Place *p, const Job *job) {
+static void take_tokens(MeshRank *p, const Job *job) {
     size_t n = (size_t)(p->m.shape.B * parts(job->r) * p->m.shape.S);
     p->inputs = mem_realloc(p->inputs, n, sizeof *p->inputs);
     p->targets = mem_realloc(p->targets, n, sizeof *p->targets);
 }
 
-static void place_make(Place *p, World *w, const Job *job, const Outer *outer, Team *team) {
+static void mesh_rank_make(MeshRank *p, World *w, const Job *job, const Outer *outer, Team *team) {
     ModelShape shape = shape_on(job, &job->layout, outer);
-    *p = (Place){0};
+    *p = (MeshRank){0};
     grid_make(&p->grid, w, &job->layout, &job->config);
     if (outer->every > 1) grid_set_local_steps(&p->grid);
     shape.grid = &p->grid;
@@ -151,13 +151,13 @@ static void place_make(Place *p, World *w, const Job *job, const Outer *outer, T
     take_tokens(p, job);
 }
 
-static void place_move(Place *p, const Job *job, const Outer *outer) {
+static void mesh_rank_move(MeshRank *p, const Job *job, const Outer *outer) {
     ModelShape shape = shape_on(job, &job->next, outer);
     if (!relayout_model(&p->m, &p->grid, &job->next, &shape, p->m.team)) die("no memory to move");
     take_tokens(p, job);
 }
 
-static void place_free(Place *p) {
+static void mesh_rank_free(MeshRank *p) {
     mem_free(p->inputs), mem_free(p->targets);
     model_free(&p->m);
 }
@@ -239,7 +239,7 @@ int mesh_sends(const MeshRun *r, int rank) {
 static int rank_main(World *w, void *ctx) {
     Job *job = ctx;
     MeshRun *r = job->r;
-    Place place, *p = &place;
+    MeshRank mesh_rank, *p = &mesh_rank;
     Outer outer = r->outer;
     int rank = world_rank(w), steps = r->steps ? r->steps : MESH_STEPS;
     OWNED(test_team_end) Team *team = team_create(r->threads ? r->threads : 1);
@@ -253,7 +253,7 @@ static int rank_main(World *w, void *ctx) {
             world_use_nccl(w);
         if (r->ipc && !world_share_memory(w, &e)) die("%s", e.text);
     }
-    place_make(p, w, job, &outer, team);
+    mesh_rank_make(p, w, job, &outer, team);
     mesh_weights(model_host(&p->m), team, 42);
     collect(model_host(&p->m), r->start);
     model_push(&p->m);
@@ -261,7 +261,7 @@ static int rank_main(World *w, void *ctx) {
     if (r->before) r->before(&p->m, r->ctx);
     world_count_reset(w);
     for (int step = 0; step < steps; step++) {
-        if (r->next && step == r->move) place_move(p, job, &outer);
+        if (r->next && step == r->move) mesh_rank_move(p, job, &outer);
         if (r->priced && step == steps - 1) world_count_reset(w);
         one_step(job, &p->m, step, p->inputs, p->targets);
         model_sums_begin(&p->m);
@@ -277,8 +277,8 @@ static int rank_main(World *w, void *ctx) {
     }
     outer_average(&outer, &p->m, steps);
     collect(model_pull(&p->m), r->weights);
-    place_free(p);
-    world_leave_devices(w);
+    mesh_rank_free(p);
+    world_release_devices(w);
     if (r->cuda) device_close();
     return 0;
 }

@@ -14,12 +14,12 @@ enum { NCCL_NEWEST = 22809, NCCL_WITHOUT_WINDOWS = 21903 };
 typedef struct NcclJob {
     int n;
     int (*main)(World *w, void *ctx);
-    void *ctx;        // NULL: this job
-    bool late;        // streams run late
-    unsigned shuffle; // order of late streams (EmuSetup)
-    int version;      // version of NCCL; 0: the newest
-    EmuNcclMood mood; // set by main
-    const char *says; // text that the end of a failing job prints
+    void *ctx;          // NULL: this job
+    bool late;          // streams run late
+    unsigned shuffle;   // order of late streams (EmuSetup)
+    int version;        // version of NCCL; 0: the newest
+    EmuNcclFault fault; // set by main
+    const char *says;   // text that the end of a failing job prints
 } NcclJob;
 
 static inline int nccl_run(NcclJob job) {

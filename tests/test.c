@@ -94,8 +94,8 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool test_child_says(const char *file, int line, int status, void (*f)(void *), void *arg,
-                     const char *const *words) {
+bool test_child_prints(const char *file, int line, int status, void (*f)(void *), void *arg,
+                       const char *const *words) {
     char text[4096];
     int is = test_in_child(f, arg, text, sizeof text);
     bool good = is == status;

@@ -49,10 +49,10 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
 #define CHECK_CHILD(status, f, arg, ...)                                                           \
     do {                                                                                           \
         const char *words_[] = {__VA_ARGS__, NULL};                                                \
-        if (!test_child_says(__FILE__, __LINE__, status, f, arg, words_)) return;                  \
+        if (!test_child_prints(__FILE__, __LINE__, status, f, arg, words_)) return;                \
     } while (0)
-bool test_child_says(const char *file, int line, int status, void (*f)(void *), void *arg,
-                     const char *const *words);
+bool test_child_prints(const char *file, int line, int status, void (*f)(void *), void *arg,
+                       const char *const *words);
 /* Runs a shell command in a folder; $BUILD is the folder of this build's programs. Returns its exit
  * status, -1 if a signal ended it. text gets the end of what it printed on both streams. */
 int test_shell(const char *dir, char *text, size_t n_text, const char *fmt, ...)

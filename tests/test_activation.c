@@ -6,7 +6,7 @@
 /* Exponentials of hardware are good to a few units in the last place; then the word of storage
  * rounds. */
 static double tolerance(const Where *w) {
-    return word_error(w->bf16) + 2e-6;
+    return rounding_error(w->bf16) + 2e-6;
 }
 
 TEST(gelu_reference_is_the_tanh_form) {
@@ -32,15 +32,16 @@ static bool pointwise(const Where *w, const void *of, int way) {
     ActKind act = pointwise_acts[way];
     int64_t n = c->n;
     char name[16];
-    Words x = words(n, 15, 1, w->bf16, c->skew), dy = words(n, 3, 2, w->bf16, c->skew);
-    Words y = words_empty(n, w->bf16, c->skew), dx = words_empty(n, w->bf16, c->skew);
+    Array x = array_random(n, 15, 1, w->bf16, c->skew),
+          dy = array_random(n, 3, 2, w->bf16, c->skew);
+    Array y = array_empty(n, w->bf16, c->skew), dx = array_empty(n, w->bf16, c->skew);
     double *want = doubles_copy(x.host, n), *slope = doubles_copy(dy.host, n);
     for (int64_t i = 0; i < n && !w->again; i++)
         slope[i] *= act_slope_of(act, want[i]), want[i] = act_of(act, want[i]);
     w->k->act_forward(w->team, act, y.device, x.device, n);
     w->k->act_backward(w->team, act, dx.device, dy.device, x.device, n);
     w->k->act_backward(w->team, act, dy.device, dy.device, x.device, n); // in place
-    words_get(&y), words_get(&dx), words_get(&dy);
+    array_get(&y), array_get(&dx), array_get(&dy);
     return w->again || (same_bits(dy.host, dx.host, n) &&
                         near_all(config_act_name(act, name), y.host, want, n, tolerance(w)) &&
                         near_all("dx", dx.host, slope, n, tolerance(w)));
@@ -102,11 +103,12 @@ enum { MATRICES = sizeof matrices / sizeof *matrices, CPU_ALONE = 6, ALL = MATRI
 static bool swiglu(const Where *w, const void *of, UNUSED int way) {
     const struct Matrix *c = of;
     int64_t F = c->N, n = c->T * F;
-    Words x = words(2 * n, 15, 1, w->bf16, c->skew), dy = words(n, 2, 2, w->bf16, c->skew);
-    Words y = words_empty(n, w->bf16, c->skew), dx = words_empty(2 * n, w->bf16, c->skew);
+    Array x = array_random(2 * n, 15, 1, w->bf16, c->skew),
+          dy = array_random(n, 2, 2, w->bf16, c->skew);
+    Array y = array_empty(n, w->bf16, c->skew), dx = array_empty(2 * n, w->bf16, c->skew);
     w->k->swiglu_forward(w->team, y.device, x.device, c->T, F);
     w->k->swiglu_backward(w->team, dx.device, dy.device, x.device, c->T, F);
-    words_get(&y), words_get(&dx);
+    array_get(&y), array_get(&dx);
     if (w->again) return true;
     double *want = doubles_copy(NULL, n), *slope = doubles_copy(NULL, 2 * n);
     for (int64_t i = 0; i < n; i++) {
@@ -133,22 +135,22 @@ static bool ends_of_gates(const Where *w, UNUSED const void *of, UNUSED int way)
     static const float ends[] = {0,   -0.0f, 1e-30f, 20,    200,    1e5f, 3e38f,
                                  -20, -88,   -100,   -1e5f, -3e38f, NAN,  INFINITY};
     enum { N = sizeof ends / sizeof *ends };
-    Words g = words_empty(N, w->bf16, 0), x = words_empty(2 * N, w->bf16, 0),
-          dy = words_empty(N, w->bf16, 0), y = words_empty(N, w->bf16, 0),
-          dg = words_empty(N, w->bf16, 0), gated = words_empty(N, w->bf16, 0),
-          dx = words_empty(2 * N, w->bf16, 0);
+    Array g = array_empty(N, w->bf16, 0), x = array_empty(2 * N, w->bf16, 0),
+          dy = array_empty(N, w->bf16, 0), y = array_empty(N, w->bf16, 0),
+          dg = array_empty(N, w->bf16, 0), gated = array_empty(N, w->bf16, 0),
+          dx = array_empty(2 * N, w->bf16, 0);
     double off = 4 * tolerance(w); // the exponential of -20 has the rounding of 20 in it
     bool fine = true;
     for (int i = 0; i < N; i++) {
         g.host[i] = x.host[i] = ends[i];
         dy.host[i] = x.host[N + i] = 1;
     }
-    words_put(&g), words_put(&x), words_put(&dy);
+    array_put(&g), array_put(&x), array_put(&dy);
     w->k->act_forward(w->team, ACT_GELU, y.device, g.device, N);
     w->k->act_backward(w->team, ACT_GELU, dg.device, dy.device, g.device, N);
     w->k->swiglu_forward(w->team, gated.device, x.device, 1, N);
     w->k->swiglu_backward(w->team, dx.device, dy.device, x.device, 1, N);
-    words_get(&y), words_get(&dg), words_get(&gated), words_get(&dx);
+    array_get(&y), array_get(&dg), array_get(&gated), array_get(&dx);
     for (int i = 0; i < N; i++) {
         float at = g.host[i];
         double v = (double)at;
@@ -171,11 +173,12 @@ TEST_ON_CUDA(cuda_activations_have_the_right_ends, ends_of_gates, once, 1, 1, 1)
 
 static bool bias_gradient(const Where *w, const void *of, UNUSED int way) {
     const struct Matrix *c = of;
-    Words dy = words(c->T * c->N, 1, 1, w->bf16, c->skew), dbias = words(c->N, 1, 2, false, 0);
+    Array dy = array_random(c->T * c->N, 1, 1, w->bf16, c->skew),
+          dbias = array_random(c->N, 1, 2, false, 0);
     double *want = doubles_copy(dbias.host, c->N);
     for (int64_t i = 0; i < dy.n; i++) want[i % c->N] += (double)dy.host[i];
     w->k->bias_backward(w->team, dbias.device, dy.device, c->T, c->N);
-    words_get(&dbias);
+    array_get(&dbias);
     // sums of up to T numbers below 1, each addition rounded
     return near_all("dbias", dbias.host, want, c->N, 1e-7 * (double)(c->T + 4));
 }
@@ -187,8 +190,8 @@ TEST_ON_CUDA(cuda_bias_backward_has_the_column_sum_in_any_order, bias_gradient,
 static bool added(const Where *w, const void *of, int way) {
     const struct Matrix *c = of;
     int64_t n = c->T * c->N;
-    Words y = words(n, 1, 1, w->bf16, c->skew), a = words(n, 1, 2, w->bf16, c->skew),
-          b = words(c->N, 1, 3, false, 0);
+    Array y = array_random(n, 1, 1, w->bf16, c->skew), a = array_random(n, 1, 2, w->bf16, c->skew),
+          b = array_random(c->N, 1, 3, false, 0);
     float *sum = floats_copy(y.host, n);
     for (int64_t i = 0; i < n; i++) {
         if (way & 1) sum[i] = a.host[i] + sum[i];
@@ -196,8 +199,8 @@ static bool added(const Where *w, const void *of, int way) {
     }
     w->k->bias_residual(w->team, y.device, way & 1 ? a.device : NULL, way & 2 ? b.device : NULL,
                         c->T, c->N);
-    words_get(&y);
-    return w->bf16 ? near_all("y", y.host, doubles_copy(sum, n), n, word_error(true))
+    array_get(&y);
+    return w->bf16 ? near_all("y", y.host, doubles_copy(sum, n), n, rounding_error(true))
                    : same_bits(y.host, sum, n);
 }
 TEST_ON_CPU(bias_and_residual_are_added_in_the_order_of_a_matmul, added, matrices, MATRICES, 4)

@@ -28,21 +28,21 @@ static bool updates(const Where *w, const void *of, int way) {
     AdamW o = way == 2 ? other : usual;
     bool decay = way != 1;
     int64_t n = c->n, skew = c->skew;
-    Words param = words(n, 1, 1, false, skew), m = words(n, 0, 2, false, skew),
-          v = words(n, 0, 3, false, skew), grad = words_empty(n, false, skew),
-          cast = words(n, 0, 4, w->bf16, skew);
+    Array param = array_random(n, 1, 1, false, skew), m = array_random(n, 0, 2, false, skew),
+          v = array_random(n, 0, 3, false, skew), grad = array_empty(n, false, skew),
+          cast = array_random(n, 0, 4, w->bf16, skew);
     double *p = doubles_copy(param.host, n), *dm = doubles_copy(NULL, n),
            *dv = doubles_copy(NULL, n);
     if (!w->set) o.cast = cast.device;
     for (o.step = 1; o.step <= 5; o.step++) {
         test_fill(grad.host, (size_t)n, 1, (unsigned)o.step);
-        words_put(&grad);
+        array_put(&grad);
         w->k->adamw(w->team, &o, param.device, m.device, v.device, grad.device, n, decay);
         if (!w->set) device_wait(); // the gradients of this step are overwritten
         for (int64_t i = 0; i < n && !w->again; i++)
             adamw_double(&o, p + i, dm + i, dv + i, (double)grad.host[i], decay);
     }
-    words_get(&param), words_get(&m), words_get(&v), words_get(&cast);
+    array_get(&param), array_get(&m), array_get(&v), array_get(&cast);
     if (w->again) return true;
     for (int64_t i = 0; i < n; i++) {
         // relative: its root divides
@@ -74,10 +74,10 @@ TEST(cuda_adamw_decides_on_the_device) {
             AdamWNow now;
             o.step = decided.step = 3, o.grad_scale = of[i].scale, decided.grad_scale = NAN;
             cuda_begin(*order);
-            Words param[2], m[2], v[2], grad = words(N, 1, 1, false, 0);
+            Array param[2], m[2], v[2], grad = array_random(N, 1, 1, false, 0);
             for (int j = 0; j < 2; j++)
-                param[j] = words(N, 1, 1, false, 0), m[j] = words(N, 0, 2, false, 0),
-                v[j] = words(N, 0, 3, false, 0);
+                param[j] = array_random(N, 1, 1, false, 0), m[j] = array_random(N, 0, 2, false, 0),
+                v[j] = array_random(N, 0, 3, false, 0);
             AdamWNow *at = cuda_take(1, sizeof *at, 0);
             Totals *totals = cuda_take(1, sizeof *totals, 0);
             device_put(totals, &of[i].totals, sizeof *totals);
@@ -87,7 +87,7 @@ TEST(cuda_adamw_decides_on_the_device) {
             decided.now = at;
             k->adamw(NULL, &decided, param[1].device, m[1].device, v[1].device, grad.device, N,
                      true);
-            for (int j = 0; j < 2; j++) words_get(&param[j]), words_get(&v[j]);
+            for (int j = 0; j < 2; j++) array_get(&param[j]), array_get(&v[j]);
             CHECK(same_bits(param[0].host, param[1].host, N));
             CHECK(same_bits(v[0].host, v[1].host, N));
             device_get(&now, at, sizeof now), device_wait();
@@ -154,7 +154,7 @@ enum { SUMS = sizeof sums / sizeof *sums, OF_ROWS = 6, CPU_ALONE = 3 };
 static bool sums_of(const Where *w, const void *of, UNUSED int way) {
     const struct Sums *c = of;
     double sum = 0, squares = 0, got[2];
-    Words x = words(c->rows * c->ld + 1, 1, 1, false, c->skew);
+    Array x = array_random(c->rows * c->ld + 1, 1, 1, false, c->skew);
     for (int64_t i = 0; i < c->rows * c->n; i++) {
         double v = (double)x.host[i / c->n * c->ld + i % c->n];
         sum += v, squares += v * v;
@@ -182,10 +182,10 @@ TEST_ON_CUDA(cuda_sums_are_those_of_double_in_any_order, sums_of, sums + CPU_ALO
 
 static const float largest[] = {3e38f, 2e38f}; // squares that no float holds
 static bool overflows(const Where *w, UNUSED const void *of, int way) {
-    Words x = words(10000, 0, 1, false, 0);
+    Array x = array_random(10000, 0, 1, false, 0);
     x.host[1] = largest[0], x.host[9999] = largest[1];
     if (way) x.host[7777] = NAN;
-    words_put(&x);
+    array_put(&x);
     double got = w->k->sum_of_squares(w->team, x.device, x.n);
     return way ? isnan(got) : fabs(got / 1.3e77 - 1) <= 1e-6;
 }

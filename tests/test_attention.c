@@ -43,7 +43,7 @@ static bool near_units(const char *what, const float *x, const double *want, int
 }
 
 typedef struct Run {
-    Words qkv, dout, out, lse, dqkv;
+    Array qkv, dout, out, lse, dqkv;
 } Run;
 
 /* A workspace of exactly the stated size, full of NaN. */
@@ -55,13 +55,13 @@ static Run forward(const Where *w, const Case *c, int halves) {
     int64_t rows = c->B * c->S, n_out = rows * c->H * c->D;
     int64_t n_qkv = rows * (c->H + 2 * c->Hkv) * c->D;
     Attention a = attention_of(c, in_bf16(w, halves));
-    Run r = {words(n_qkv, c->scale, (unsigned)(c->S + c->D), w->bf16, c->skew),
-             words(n_out, 1, (unsigned)(c->S + c->D + 1), w->bf16, c->skew),
-             words_empty(n_out, w->bf16, c->skew), words_empty(rows * c->H, false, 0),
-             words_empty(n_qkv, w->bf16, c->skew)};
+    Run r = {array_random(n_qkv, c->scale, (unsigned)(c->S + c->D), w->bf16, c->skew),
+             array_random(n_out, 1, (unsigned)(c->S + c->D + 1), w->bf16, c->skew),
+             array_empty(n_out, w->bf16, c->skew), array_empty(rows * c->H, false, 0),
+             array_empty(n_qkv, w->bf16, c->skew)};
     if (w->set) a.workspace = workspace(w, &a);
     w->k->attention_forward(w->team, &a, r.out.device, r.lse.device, r.qkv.device);
-    words_get(&r.out), words_get(&r.lse);
+    array_get(&r.out), array_get(&r.lse);
     return r;
 }
 static Run compute(const Where *w, const Case *c, int halves) {
@@ -70,7 +70,7 @@ static Run compute(const Where *w, const Case *c, int halves) {
     a.workspace = workspace(w, &a);
     w->k->attention_backward(w->team, &a, r.dqkv.device, r.dout.device, r.qkv.device, r.out.device,
                              r.lse.device);
-    words_get(&r.dqkv);
+    array_get(&r.dqkv);
     return r;
 }
 
@@ -136,9 +136,9 @@ TEST(attention_survives_large_scores) { // of about 1e4: exp() of them is infini
     for (EACH_SET(set)) {
         OWNED(test_team_end) Team *team = team_create(2);
         Where w = {kernels_cpu(*set), team, *set, false, false};
-        words_on_host = true;
+        arrays_on_host = true;
         Run r = compute(&w, &c, 0);
-        words_on_host = false;
+        arrays_on_host = false;
         Attention a = attention_of(&c, false);
         AttentionDouble t = attention_double(&a, r.qkv.host, r.dout.host);
         // Scores of 1e4 are rounded by 1e-3, and so are the logarithms of the probabilities.
@@ -162,8 +162,8 @@ static bool decodes(const Where *w, const void *of, UNUSED int way) {
     Run r = forward(w, c, 0);
     for (int64_t pos = c->S - 1; pos >= 0; pos -= c->S > 20 ? 46 : 1) {
         Attention a = attention_of(c, false);
-        Words cache = words_empty(c->B * room * n, w->bf16, 0);
-        Words q = words_empty(c->B * Q, w->bf16, 0), out = words_empty(c->B * Q, w->bf16, 0);
+        Array cache = array_empty(c->B * room * n, w->bf16, 0);
+        Array q = array_empty(c->B * Q, w->bf16, 0), out = array_empty(c->B * Q, w->bf16, 0);
         double *want = doubles_copy(NULL, c->B * Q);
         for (int64_t j = 0; j < cache.n; j++) {
             int64_t b = j / n / room, s = j / n % room;
@@ -174,10 +174,10 @@ static bool decodes(const Where *w, const void *of, UNUSED int way) {
             q.host[j] = r.qkv.host[row * W + j % Q];
             want[j] = (double)r.out.host[row * Q + j % Q];
         }
-        words_put(&cache), words_put(&q);
+        array_put(&cache), array_put(&q);
         a.S = room, a.workspace = w->set ? workspace(w, &a) : NULL;
         w->k->attention_decode(w->team, &a, out.device, q.device, cache.device, pos);
-        words_get(&out); // both are sums of S products in fp32
+        array_get(&out); // both are sums of S products in fp32
         if (!near_units("decoded", out.host, want, out.n, (double)c->scale,
                         w->set ? 2e-6 : 2 * tolerance(w->bf16)))
             return false;
@@ -289,11 +289,11 @@ TEST(cuda_attention_of_many_sequences_matches_double) {
  * memory was written beyond its end. Of the blocks that were launched the number. */
 static uint64_t bits_of(const Case *c, EmuSetup o, int left, int64_t *blocks) {
     cuda_begin(o);
-    device_leave(left);
-    *blocks = emu_calls.blocks, words_seen = 0;
+    device_set_sm_margin(left);
+    *blocks = emu_calls.blocks, arrays_hash = 0;
     compute(in_words(true), c, 0);
     *blocks = emu_calls.blocks - *blocks;
-    uint64_t bits = words_seen;
+    uint64_t bits = arrays_hash;
     return cuda_end() ? bits : 0;
 }
 static const Case for_few_blocks[] = {
@@ -329,7 +329,7 @@ TEST_EMULATED(cuda_attention_waits_for_every_warpgroup) {
  * elsewhere. */
 TEST(cuda_attention_takes_no_scratch) {
     for (EACH_CAPABILITY(major))
-        for (EACH_WORD(bf16)) {
+        for (EACH_DTYPE(bf16)) {
             cuda_begin_with(cuda_orders[0], 16);
             CHECK(check(in_words(bf16), &(Case){2, 9, 4, 2, 64, 0, 2}, 0));
             CHECK(cuda_end());

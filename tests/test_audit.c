@@ -34,7 +34,7 @@ static void flip_bit(const Model *m, const Flip *f) {
     for (TensorRuns it = tensor_runs(t, moments ? PART_MOMENTS : PART_PARAM, false);
          tensor_next(&it, &r);) {
         int64_t at = f->element - (r.row * t->cols + r.col);
-        if (at >= 0 && at < r.n) ((unsigned char *)(values + r.at + at))[0] ^= 1;
+        if (at >= 0 && at < r.n) ((unsigned char *)(values + r.offset + at))[0] ^= 1;
     }
 }
 

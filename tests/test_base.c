@@ -372,7 +372,7 @@ TEST(utf8_mends_what_belongs_to_no_character) {
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         char text[32];
         strcpy(text, pairs[i][0]);
-        utf8_mend(text);
+        utf8_repair(text);
         CHECK_STR(text, pairs[i][1]);
     }
 }

@@ -110,13 +110,13 @@ TEST(bench_gpu_script_rehearses) {
     CHECK(strstr(said, "matmuls by the own kernel as predicted, median error | "));
 }
 
-/* A rehearsal of one stage with such programs, in the mood of FAKE_..., that fails. */
-static void rehearse(const char *mood, const char *programs, const char *stage) {
+/* A rehearsal of one stage with such programs, in the fault of FAKE_..., that fails. */
+static void rehearse(const char *fault, const char *programs, const char *stage) {
     SHELL_IN(".", 1, "",
              "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s "
              "--out %s --stages %s --python tests/fake_python.sh --sanitizer "
              "tests/fake_sanitizer.sh",
-             mood, programs, test_tmpdir(), stage);
+             fault, programs, test_tmpdir(), stage);
 }
 
 /* PyTorch that is there and does not answer, groups of tests that compute-sanitizer did not come to

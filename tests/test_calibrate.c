@@ -311,7 +311,7 @@ static void slow_wait(Comm *c, uint64_t number, const CollCall *call) {
 static void run_on_link(Run *r, double latency, double rate, double label) {
     static CollBackend slow;
     static Machine machine;
-    slow = coll_threads, slow.wait = slow_wait, slow.asks = link_asks / RANKS;
+    slow = coll_threads, slow.wait = slow_wait, slow.eager_limit = link_asks / RANKS;
     machine = flat;
     machine.level[0].latency = latency, machine.level[0].rank_rate = label;
     link_latency = latency, link_rate = rate;

@@ -158,7 +158,7 @@ static void cut_model_fill(CutModel *m, unsigned seed) {
             TensorRun r;
             for (TensorRuns k = tensor_runs(t, part_of(kind), false); tensor_next(&k, &r);)
                 for (int64_t j = 0; j < r.n; j++)
-                    x[r.at + j] = value(i, kind, r.row * t->cols + r.col + j, seed);
+                    x[r.offset + j] = value(i, kind, r.row * t->cols + r.col + j, seed);
         }
 }
 
@@ -173,7 +173,7 @@ static bool model_is(CutModel *m, unsigned seed, int kinds) {
             int64_t held = 0, padding = 0;
             for (TensorRuns k = tensor_runs(t, part_of(kind), false); tensor_next(&k, &r);)
                 for (int64_t j = 0; j < r.n; j++, held++)
-                    same &= x[r.at + j] == value(i, kind, r.row * t->cols + r.col + j, seed);
+                    same &= x[r.offset + j] == value(i, kind, r.row * t->cols + r.col + j, seed);
             for (int64_t j = 0; j < tensor_part(t, part_of(kind)); j++) padding += x[j] == PADDING;
             same &= held + padding == tensor_part(t, part_of(kind));
         }
@@ -190,7 +190,7 @@ static bool rects_are_runs(const Tensor *t, TensorPart part, bool first) {
     for (; tensor_next_rect(&rects, &r); pieces++)
         for (int64_t i = 0; i < r.rows; i++)
             same &= tensor_next(&runs, &a) && a.row == r.row + i && a.col == r.col &&
-                    a.n == r.cols && a.at == r.at + i * t->local_cols;
+                    a.n == r.cols && a.offset == r.offset + i * t->local_cols;
     return same && !tensor_next(&runs, &a) && pieces <= 3 * t->n_rects;
 }
 

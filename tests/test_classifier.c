@@ -24,8 +24,8 @@ enum {
     QUICK = 6
 };
 
-static Words logits_of(const Where *w, const Case *c) {
-    Words all = words(c->T * c->ld, c->size, 1, w->bf16, 0);
+static Array logits_of(const Where *w, const Case *c) {
+    Array all = array_random(c->T * c->ld, c->size, 1, w->bf16, 0);
     return part_of(&all, c->T, c->ld, 0, c->V, c->ld, c->skew);
 }
 /* Some are not counted. */
@@ -44,7 +44,7 @@ static bool row_near(const Where *w, const Case *c, const float *x, int32_t targ
     // has exponentials of numbers up to 160, which are known to 1e-5.
     if (!near_all("loss", &loss, &of_row, 1, w->set ? 5e-7 : 2e-6 * (1 + (double)c->size)))
         return false;
-    if (!w->set) return near_all("dlogits", dx, want, c->V, word_error(w->bf16) + 2e-5);
+    if (!w->set) return near_all("dlogits", dx, want, c->V, rounding_error(w->bf16) + 2e-5);
     for (int64_t v = 0; v < c->V; v++) max = fmax(max, (double)x[v]);
     for (int64_t v = 0; v < c->V; v++) {
         // x - max is rounded to fp32, which is a relative error of its exponential; a softmax below
@@ -60,8 +60,8 @@ static bool row_near(const Where *w, const Case *c, const float *x, int32_t targ
     }
     return true;
 }
-static bool rows_near(const Where *w, const Case *c, const Words *before, const int32_t *target,
-                      const Words *loss, const Words *after, bool in_parts) {
+static bool rows_near(const Where *w, const Case *c, const Array *before, const int32_t *target,
+                      const Array *loss, const Array *after, bool in_parts) {
     for (int64_t t = 0; t < c->T; t++)
         if (!row_near(w, c, before->host + t * c->ld, target[t], loss->host[t],
                       after->host + t * c->ld, in_parts))
@@ -73,15 +73,15 @@ static bool rows_near(const Where *w, const Case *c, const Words *before, const 
 static bool whole(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
     int32_t *on_device, *target = targets_of(c, &on_device);
-    Words x = logits_of(w, c), before = logits_of(w, c), loss = words_empty(c->T, false, 0);
+    Array x = logits_of(w, c), before = logits_of(w, c), loss = array_empty(c->T, false, 0);
     Classifier k = {.T = c->T, .V = c->V, .ld = c->ld, .targets = on_device, .scale = 1};
     w->k->classifier(w->team, &k, loss.device, x.device);
-    words_get(&x), words_get(&loss);
+    array_get(&x), array_get(&loss);
     if (!same_bits(x.host, before.host, x.n)) return false;
     float *alone = floats_copy(loss.host, c->T);
     k.backward = true;
     w->k->classifier(w->team, &k, loss.device, x.device);
-    words_get(&x), words_get(&loss);
+    array_get(&x), array_get(&loss);
     if (w->again) return true;
     for (int64_t i = 0; i < x.n; i++)
         if (i % c->ld >= c->V && x.host[i] != between_rows) return false;
@@ -97,11 +97,11 @@ TEST(cuda_classifier_matches_double_in_any_order) {
 /* The loss of these logits, which become their gradients, or stay; the columns in parts, each with
  * rows of its own length, as ranks hold them. Columns of a part beyond V are 0 after backward. */
 static bool in_parts(const Where *w, const Case *c, int32_t *targets, bool backward, int how,
-                     Words *loss, Words *x) {
+                     Array *loss, Array *x) {
     int64_t width[MAX_PARTS], first = 0, T = c->T;
     int n = cut(how, c->V, width);
-    Words stats = words_empty(n * T * 3, false, 0), log_sum = words_empty(T, false, 0);
-    Words part[MAX_PARTS];
+    Array stats = array_empty(n * T * 3, false, 0), log_sum = array_empty(T, false, 0);
+    Array part[MAX_PARTS];
     Classifier p[MAX_PARTS];
     for (int i = 0; i < n; first += width[i++]) {
         int64_t ld = (width[i] + 15) / 8 * 8 + i % 2;
@@ -111,13 +111,13 @@ static bool in_parts(const Where *w, const Case *c, int32_t *targets, bool backw
         w->k->classifier_statistics(w->team, &p[i], stats.device + i * 3 * T, part[i].device);
     }
     w->k->classifier_merge(w->team, &p[0], loss->device, log_sum.device, stats.device, n);
-    words_get(loss);
+    array_get(loss);
     for (int i = 0; i < n; i++) {
         int64_t ld = p[i].ld;
         if (backward)
             w->k->classifier_gradient(w->team, &p[i], stats.device + i * 3 * T, log_sum.device,
                                       part[i].device);
-        words_get(&part[i]);
+        array_get(&part[i]);
         for (int64_t j = 0; j < T * ld; j++)
             if (j % ld < width[i])
                 x->host[j / ld * c->ld + p[i].first + j % ld] = part[i].host[j];
@@ -130,7 +130,7 @@ static bool cut_rows(const Where *w, const void *of, int way) {
     const Case *c = of;
     if (c->V > 1000000 && way != 4) return true; // slow, and nothing new
     int32_t *on_device, *target = targets_of(c, &on_device);
-    Words x = logits_of(w, c), before = logits_of(w, c), loss = words_empty(c->T, false, 0);
+    Array x = logits_of(w, c), before = logits_of(w, c), loss = array_empty(c->T, false, 0);
     if (!in_parts(w, c, on_device, false, way, &loss, &x)) return false;
     if (!same_bits(x.host, before.host, x.n)) return false;
     float *alone = floats_copy(loss.host, c->T);
@@ -153,14 +153,14 @@ static bool extreme(const Where *w, const void *of, int way) {
     float odd = *(const float *)of;
     int how = way % CUTS, many = way / CUTS;
     int32_t target = way % 2 ? 7 : V - 1, *at = tokens_put(&target, 1);
-    Words x = logits_of(w, &c), loss = words_empty(1, false, 0),
-          cut_loss = words_empty(1, false, 0);
+    Array x = logits_of(w, &c), loss = array_empty(1, false, 0),
+          cut_loss = array_empty(1, false, 0);
     for (int v = many ? 0 : 7; v < (many == 2 ? V : 8); v++) x.host[v] = odd;
-    words_put(&x);
-    Words y = part_of(&x, 1, V, 0, V, V, 0);
+    array_put(&x);
+    Array y = part_of(&x, 1, V, 0, V, V, 0);
     Classifier k = {.T = 1, .V = V, .ld = V, .targets = at, .scale = 1, .backward = true};
     w->k->classifier(w->team, &k, loss.device, x.device);
-    words_get(&x), words_get(&loss);
+    array_get(&x), array_get(&loss);
     if (!in_parts(w, &c, at, true, how, &cut_loss, &y)) return false;
     if (isnan(odd) && !isnan(loss.host[0])) return false;
     if (odd < -1e38f && !many && target != 7 && x.host[7] != 0) return false;
@@ -168,7 +168,7 @@ static bool extreme(const Where *w, const void *of, int way) {
     // 3e38 it rounds away the logarithm of their number, and each exponential counts as 1.
     bool lost = fabsf(odd) == 3e38f && many;
     return near_or_nan(loss.host, cut_loss.host, 1, w->set ? 1e-6f : 1e-5f) &&
-           near_or_nan(x.host, y.host, V, lost ? 1 : (float)word_error(w->bf16) + 1e-6f);
+           near_or_nan(x.host, y.host, V, lost ? 1 : (float)rounding_error(w->bf16) + 1e-6f);
 }
 static const float odd[] = {-INFINITY, INFINITY, NAN, -3e38f, 3e38f};
 TEST(classifier_in_parts_treats_extremes_as_the_fused_one) {

@@ -65,12 +65,12 @@ TEST(tensor_table_holds_every_parameter_once) {
         Err e;
         CHECK(config_parse(&c, texts[i], &e));
         OWNED(tensors_free) TensorTable t = tensors_describe(&c);
-        int64_t n = 0, in_pieces = 0;
+        int64_t n = 0, in_slices = 0;
         for (int j = 0; j < t.n; j++) n += tensor_size(&t.t[j]);
-        for (int j = 0; j < t.n_pieces; j++)
-            in_pieces += t.t[t.pieces[j].tensor].rows * t.pieces[j].cols;
+        for (int j = 0; j < t.n_slices; j++)
+            in_slices += t.t[t.slices[j].tensor].rows * t.slices[j].cols;
         CHECK(n == config_parameters(&c));
-        CHECK(in_pieces == n);
+        CHECK(in_slices == n);
         CHECK(tensors_find(&t, "h.0.qkv.weight") > 0 && tensors_find(&t, "nothing") == -1);
     }
 }

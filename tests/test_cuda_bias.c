@@ -50,7 +50,7 @@ typedef struct Case {
     int i;
 } Case;
 
-static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
+static void run_on(const Case *c, EmuLtFault fault, Seen *seen) {
     OWNED(mesh_run_free)
     MeshRun r = {.model = "layers=1,heads=4,channels=16,seq=4,vocab=13",
                  .layout = c->layout,
@@ -67,9 +67,9 @@ static void run_on(const Case *c, EmuLtMood mood, Seen *seen) {
                  .ctx = seen};
     memset(seen, 0, sizeof *seen);
     before = matmul_counts().bias_grads;
-    emu_lt_setup.mood = mood;
+    emu_lt_setup.fault = fault;
     mesh_run(&r);
-    emu_lt_setup.mood = EMU_LT_FINE;
+    emu_lt_setup.fault = EMU_LT_NO_FAULT;
 }
 
 /* Of a rank, in a step: the two layers that widen gather dy by heads, the two that narrow by
@@ -105,7 +105,7 @@ static int wrong;
 
 static void compare(const Case *c) {
     static Seen with, without;
-    run_on(c, EMU_LT_FINE, &with), run_on(c, EMU_LT_NO_SUMS, &without);
+    run_on(c, EMU_LT_NO_FAULT, &with), run_on(c, EMU_LT_NO_SUMS, &without);
     wrong += !alike(c, &with, &without);
 }
 

@@ -29,11 +29,12 @@ TEST(cuda_clock_tells_when_streams_came_to_their_marks) {
         double error = clock->set(), begin = now_s();
         EmuCalls calls = emu_calls;
         for (int i = 0; i < N; i++) {
-            if (i == N / 2) device_record(before, device_stream()), device_follow(urgent, before);
+            if (i == N / 2)
+                device_record(before, device_stream()), device_stream_wait(urgent, before);
             at[i] = i < N / 2 ? clock->mark() : device_mark(urgent);
             if (i < N / 2) device_zero(x, BYTES);
         }
-        device_record(after, urgent), device_follow(device_stream(), after);
+        device_record(after, urgent), device_stream_wait(device_stream(), after);
         CHECK(emu_calls.waits == calls.waits && emu_calls.objects == calls.objects);
         CHECK(clock->end() == N);
         CHECK(test_on_device || emu_calls.waits == calls.waits + 1);

@@ -28,46 +28,46 @@ enum { LINEAR = sizeof linear / sizeof *linear };
 /* A matmul, and what it writes. */
 typedef struct Operands {
     Matmul p;
-    Words y, aux, sums;
+    Array y, aux, sums;
 } Operands;
 
 static Operands operands(const Linear *l, Form f) {
     int64_t T = test_on_device ? 2048 : 32, C = test_on_device ? 768 : 96;
     int64_t K = l->K * C, N = l->N * C;
-    Words x = words(T * (f == DX ? N : K), 1, 1, true, 0);
-    Words w = words(f == DW ? T * N : K * N, 1, 2, true, 0);
+    Array x = array_random(T * (f == DX ? N : K), 1, 1, true, 0);
+    Array w = array_random(f == DW ? T * N : K * N, 1, 2, true, 0);
     const Act *a = x.device, *b = w.device;
     Operands o;
     o.p = f == XW   ? matmul_forward(T, K, N, a, K, b)
           : f == DX ? matmul_dgrad(T, K, N, a, N, b)
                     : matmul_wgrad(T, K, N, a, K, b);
-    o.y = words(o.p.M * o.p.N, 1, 3, f != DW, 0);
-    o.aux = words(o.p.M * o.p.N, 2, 4, true, 0), o.sums = words(N, 1, 5, false, 0);
+    o.y = array_random(o.p.M * o.p.N, 1, 3, f != DW, 0);
+    o.aux = array_random(o.p.M * o.p.N, 2, 4, true, 0), o.sums = array_random(N, 1, 5, false, 0);
     o.p.y = o.y.device, o.p.epilogue = f == XW ? l->forward : f == DX ? l->backward : EPI_NONE;
     if (o.p.epilogue != EPI_NONE) o.p.aux = o.aux.device;
-    if (f == XW) o.p.bias = words(N, 1, 6, true, 0).device;
-    if (f == XW && l->residual) o.p.addend = words(T * N, 1, 7, true, 0).device;
+    if (f == XW) o.p.bias = array_random(N, 1, 6, true, 0).device;
+    if (f == XW && l->residual) o.p.addend = array_random(T * N, 1, 7, true, 0).device;
     if (f == DW) o.p.addend = o.p.y, o.p.bias_grad = o.sums.device;
     o.p.workspace = cuda_take((int64_t)kernels_cuda(true)->matmul_workspace(1), 1, 0);
     return o;
 }
 
 typedef struct Results {
-    Words y, aux, sums;
+    Array y, aux, sums;
 } Results;
 
 /* What a backend makes of the operands as they were at first. */
 static Results run(Operands *o, MatmulBackend backend) {
-    words_put(&o->y), words_put(&o->aux), words_put(&o->sums);
+    array_put(&o->y), array_put(&o->aux), array_put(&o->sums);
     matmul_set_backend(backend);
     kernels_cuda(true)->matmul(NULL, &o->p);
     matmul_set_backend(BACKEND_LIBRARY);
-    return (Results){words_now(o->y), words_now(o->aux), words_now(o->sums)};
+    return (Results){array_now(o->y), array_now(o->aux), array_now(o->sums)};
 }
 
 /* Elements differ by the rounding of y before and after an epilogue, sums by their order: by a
  * hundredth of what they are on average at most. */
-static bool alike(const char *what, const Linear *l, Form f, const Words *a, const Words *b) {
+static bool alike(const char *what, const Linear *l, Form f, const Array *a, const Array *b) {
     static const char *const forms[] = {"xw", "dx", "dw"};
     double size = 0;
     for (int64_t i = 0; i < a->n; i++) size += fabs((double)b->host[i]) / (double)a->n;

@@ -137,7 +137,7 @@ __global__ void relay(int *x) {
     if (block > 0) flag_wait(flag + block, 1);
     x[threadIdx.x] += 1;
     __syncthreads();
-    if (threadIdx.x == 0) flag_say(flag + (block + 1) % n, 1);
+    if (threadIdx.x == 0) flag_signal(flag + (block + 1) % n, 1);
     flag_wait(flag, 1); // the last block's
 }
 
@@ -152,7 +152,7 @@ TEST(cuda_emulation_runs_blocks_that_wait_for_each_other) {
 /* Says so before it writes. */
 __global__ void says_too_early(int *x) {
     if (blockIdx.x == 1) {
-        flag_say(x + 1, 1);
+        flag_signal(x + 1, 1);
         x[0] = 7;
     } else {
         flag_wait(x + 1, 1);
@@ -428,7 +428,7 @@ TEST(cuda_emulation_of_graphs_refuses_what_does_not_belong_to_them) {
 
 /* A thread that watches may ask for what is no place in a recording, and for nothing else. */
 void *ask_for(void *e) {
-    device_visit(0);
+    device_set_current(0);
     return cudaEventQuery(static_cast<cudaEvent_t>(e)) == cudaSuccess ? e : nullptr;
 }
 

@@ -88,7 +88,7 @@ static void fused(World *w, const Operands *o, const Sizes *s, void *dst) {
     Ticket t = coll_start(world_comm(w), &call);
     RowBlocks blocks = coll_row_blocks(&t, s->rows);
     Matmul p = o->p;
-    blocks.of = BLOCKS_OF_Y;
+    blocks.matrix = BLOCKS_OF_Y;
     p.y = o->slots, p.blocks = &blocks;
     matmul_set_backend(s->backend);
     kernels_cuda(s->bf16)->matmul(NULL, &p);
@@ -218,11 +218,11 @@ static void fused_gather(World *w, const Gathered *g, const Sizes *s, bool dw) {
     RowBlocks all = coll_row_blocks(&t, s->rows), blocks = all;
     Matmul y = g->y, of_w = g->dw;
     y.blocks = of_w.blocks = &blocks;
-    blocks.of = BLOCKS_OF_A;
+    blocks.matrix = BLOCKS_OF_A;
     if (dw) blocks.done = NULL;
     matmul_set_backend(s->backend);
     kernels_cuda(s->bf16)->matmul(NULL, &y);
-    blocks.of = BLOCKS_OF_AT, blocks.done = all.done;
+    blocks.matrix = BLOCKS_OF_AT, blocks.done = all.done;
     if (dw) kernels_cuda(s->bf16)->matmul(NULL, &of_w);
     coll_wait(t);
 }
@@ -406,7 +406,7 @@ static int handles_rank(World *w, void *ctx) {
     world_use_nccl(w);
     if (!world_share_memory(w, &e)) die("%s", e.text);
     int result = gather_rounds(w, ctx);
-    world_leave_devices(w);
+    world_release_devices(w);
     device_close();
     return result;
 }
@@ -465,7 +465,7 @@ TEST_EMULATED(cuda_fused_all_gather_ends_where_a_flag_never_comes) {
 enum { COME_ROWS = 128, COME_N = 72, COME_K = 136, COME_BLOCKS = 4 };
 typedef struct Coming {
     Matmul p; // of h
-    Words h, y;
+    Array h, y;
     uint16_t *x; // pinned: what h will be
     uint32_t *flags;
     Stream copies;
@@ -473,40 +473,43 @@ typedef struct Coming {
 } Coming;
 
 /* Copies from pinned memory are copy engines' work, for which no kernel is in the way. */
-static void come(const Coming *c, int first, uint32_t said) {
+static void come(const Coming *c, int first, uint32_t ready_value) {
     const int64_t some = COME_ROWS * COME_K;
     for (int i = 0; i < COME_BLOCKS; i++) {
         int at = (first + i) % COME_BLOCKS;
-        if (test_on_device) usleep(300 * (said + (unsigned)i) % 700);
+        if (test_on_device) usleep(300 * (ready_value + (unsigned)i) % 700);
         device_check((int)cudaMemcpyAsync((char *)c->h.device + at * some * 2, c->x + at * some,
                                           (size_t)some * 2, cudaMemcpyHostToDevice, c->copies));
-        device_say(c->copies, c->flags + at, said);
+        device_write_value(c->copies, c->flags + at, ready_value);
     }
     device_record(c->copied, c->copies);
 }
 
 /* y, of an h that is not there when the kernel begins. early: flags say that it is. */
-static void run_coming(Coming *c, int config, uint32_t said, bool early) {
-    RowBlocks blocks = {.rows = COME_ROWS, .n = COME_BLOCKS, .of = BLOCKS_OF_A};
+static void run_coming(Coming *c, int config, uint32_t ready_value, bool early) {
+    RowBlocks blocks = {.rows = COME_ROWS, .n = COME_BLOCKS, .matrix = BLOCKS_OF_A};
     Matmul p = c->p;
-    blocks.first = (int)said % COME_BLOCKS, blocks.flags = c->flags, blocks.said = said;
+    blocks.first = (int)ready_value % COME_BLOCKS, blocks.flags = c->flags,
+    blocks.ready_value = ready_value;
     p.blocks = &blocks;
     device_poison(c->h.device, (size_t)c->h.n * 2), device_poison(c->y.device, (size_t)c->y.n * 2);
-    for (int i = 0; i < COME_BLOCKS && early; i++) device_say(device_stream(), c->flags + i, said);
+    for (int i = 0; i < COME_BLOCKS && early; i++)
+        device_write_value(device_stream(), c->flags + i, ready_value);
     device_record(c->poisoned, device_stream());
-    device_follow(c->copies, c->poisoned);
+    device_stream_wait(c->copies, c->poisoned);
     CHECK(!matmul_sm90_refuses(&p, 2));
     matmul_sm90(&p, config);
     if (early) device_wait();
-    come(c, blocks.first, said);
-    device_await(c->copied);
-    words_get(&c->y);
+    come(c, blocks.first, ready_value);
+    device_event_synchronize(c->copied);
+    array_get(&c->y);
 }
 
 static void takes_blocks(unsigned seed) {
     const int64_t rows = COME_BLOCKS * COME_ROWS;
-    Coming c = {.h = words_empty(rows * COME_K, true, 0), .y = words_empty(rows * COME_N, true, 0)};
-    Words x = words(rows * COME_K, 1, seed + 1, true, 0), w = words(COME_K * COME_N, 1, 9, true, 0);
+    Coming c = {.h = array_empty(rows * COME_K, true, 0), .y = array_empty(rows * COME_N, true, 0)};
+    Array x = array_random(rows * COME_K, 1, seed + 1, true, 0),
+          w = array_random(COME_K * COME_N, 1, 9, true, 0);
     int config[MATMUL_CONFIGS];
     c.x = device_pin((size_t)x.n * 2);
     for (int64_t i = 0; i < x.n; i++) {
@@ -520,20 +523,20 @@ static void takes_blocks(unsigned seed) {
     c.p = matmul_forward(rows, COME_K, COME_N, x.device, COME_K, w.device);
     c.p.y = c.y.device, c.p.workspace = cuda_take(WORKSPACE, 1, 0);
     whole_sums(&c.p, &(Sizes){.backend = BACKEND_SM90});
-    words_get(&c.y);
+    array_get(&c.y);
     size_t bytes = (size_t)c.y.n * sizeof *c.y.host;
     float *want = memcpy(mem_alloc(bytes), c.y.host, bytes);
     c.p.a = c.h.device;
-    RowBlocks some = {.rows = COME_ROWS, .n = COME_BLOCKS, .of = BLOCKS_OF_A, .flags = c.flags};
+    RowBlocks some = {.rows = COME_ROWS, .n = COME_BLOCKS, .matrix = BLOCKS_OF_A, .flags = c.flags};
     c.p.blocks = &some;
     int n = matmul_sm90_configs(&c.p, config);
-    uint32_t said = 0;
+    uint32_t ready_value = 0;
     CHECK(n == 6); // each width, alone and in clusters
     for (int i = 0; i < n && !test_failed(); i++) {
-        run_coming(&c, config[i], ++said, false);
+        run_coming(&c, config[i], ++ready_value, false);
         CHECK(memcmp(c.y.host, want, bytes) == 0);
     }
-    run_coming(&c, config[0], ++said, true);
+    run_coming(&c, config[0], ++ready_value, true);
     CHECK(memcmp(c.y.host, want, bytes) != 0);
     mem_free(want), device_unpin(c.x), device_free(c.flags);
     device_event_free(c.poisoned), device_event_free(c.copied), device_stream_free(c.copies);

@@ -79,17 +79,17 @@ static int64_t round_up(int64_t n, int64_t to) {
 }
 
 /* Integers from -most to most. */
-static Words integers(int64_t n, int most, unsigned seed, bool bf16) {
-    Words w = words_empty(n, bf16, 0);
+static Array integers(int64_t n, int most, unsigned seed, bool bf16) {
+    Array w = array_empty(n, bf16, 0);
     test_fill(w.host, (size_t)n, (float)most + 0.5f, seed);
     for (int64_t i = 0; i < n; i++) w.host[i] = rintf(w.host[i]);
-    words_put(&w);
+    array_put(&w);
     return w;
 }
 
 typedef struct Case {
     Matmul p;
-    Words y, other, aux, sums;
+    Array y, other, aux, sums;
 } Case;
 
 /* Rows of y are some elements longer than N, and rows of operands as their alignment wants it. */
@@ -100,7 +100,7 @@ static Case case_make(const Shape *s) {
     bool wide = s->kind == WGRAD;
     int64_t ldy = rows_of_y(s), lda = round_up(wide ? s->M : s->K, 8) + 8,
             ldb = round_up(s->kind == DGRAD ? s->K : s->N, 8);
-    Words a = integers((wide ? s->K : s->M) * lda, 2, 1, true),
+    Array a = integers((wide ? s->K : s->M) * lda, 2, 1, true),
           b = integers((s->kind == DGRAD ? s->N : s->K) * ldb, 2, 2, true),
           bias = integers(s->N, 3, 3, true);
     Case c = {matmul_sized(s->M, s->N, s->K), integers(s->M * ldy, 9, 4, !wide),
@@ -131,9 +131,9 @@ static int config_of(const Own *own, const Case *c, int kind, bool pairs, int n)
 
 /* y and aux, from what they were: a thread for each element, or on tensor cores by a config. */
 enum { PLAIN = -1 };
-static void run(const Own *own, const Case *c, int config, Words *y, Words *aux, Words *sums) {
-    Words was_y = c->y, was_aux = c->aux, was_sums = c->sums;
-    words_put(&was_y), words_put(&was_aux), words_put(&was_sums);
+static void run(const Own *own, const Case *c, int config, Array *y, Array *aux, Array *sums) {
+    Array was_y = c->y, was_aux = c->aux, was_sums = c->sums;
+    array_put(&was_y), array_put(&was_aux), array_put(&was_sums);
     device_poison(c->p.workspace, test_on_device ? MATMUL_WORKSPACE : WORKSPACE);
     if (config == PLAIN) {
         matmul_set_backend(BACKEND_PLAIN);
@@ -142,12 +142,12 @@ static void run(const Own *own, const Case *c, int config, Words *y, Words *aux,
     } else {
         own->run(&c->p, config);
     }
-    *y = words_now(c->y), *aux = words_now(c->aux), *sums = words_now(c->sums);
+    *y = array_now(c->y), *aux = array_now(c->aux), *sums = array_now(c->sums);
 }
 
 /* TMA may overwrite what is left of the 16 bytes in which a row ends. */
-static bool check_same(const Own *own, const Shape *s, const char *what, const Words *got,
-                       const Words *want) {
+static bool check_same(const Own *own, const Shape *s, const char *what, const Array *got,
+                       const Array *want) {
     int64_t ld = rows_of_y(s), end = own == &sm90 ? round_up(s->N, 8) : s->N;
     for (int64_t i = 0; i < want->n; i++) {
         if (i % ld >= s->N && i % ld < end) continue;
@@ -175,7 +175,7 @@ static bool run_shape(const Own *own, const Shape *s, int n) {
                                                           {MATMUL_STREAM_K, true}};
     Case c = case_make(s);
     const char *why = own->refuses(&c.p, 2);
-    Words y, aux, sums, want_y, want_aux, want_sums;
+    Array y, aux, sums, want_y, want_aux, want_sums;
     if (why) return test_fail(__FILE__, __LINE__, "%s", why), false;
     run(own, &c, PLAIN, &want_y, &want_aux, &want_sums);
     bool parts = s->K > 600;
@@ -203,9 +203,9 @@ static bool begin(const Own *own, EmuSetup o) {
 static void has_the_bits_of_the_plain_one(const Own *own) {
     for (int i = 0; i < SHAPES; i++) {
         if (!begin(own, cuda_orders[i % 3])) return;
-        device_leave(i % 2 ? 0 : i % 3);                                   // 4, 3 or 2 of them
+        device_set_sm_margin(i % 2 ? 0 : i % 3);                           // 4, 3 or 2 of them
         bool fine = run_shape(own, &shapes[i], shapes[i].K > 600 ? 0 : i); // 0: k divided
-        device_leave(0);
+        device_set_sm_margin(0);
         CHECK(cuda_end() && fine);
     }
 }
@@ -220,8 +220,8 @@ static void has_the_same_bits_in_any_order(const Own *own) {
             EmuSetup o = {seed ? EMU_RANDOM : EMU_FORWARD, seed, .late = seed > 1};
             if (!begin(own, o)) return;
             Case c = case_make(&shapes[some[i]]);
-            Words y, aux, sums, a = words(OPERAND, 1, 8, true, 0),
-                                b = words(OPERAND, 1, 9, true, 0);
+            Array y, aux, sums, a = array_random(OPERAND, 1, 8, true, 0),
+                                b = array_random(OPERAND, 1, 9, true, 0);
             c.p.a = a.device, c.p.b = b.device;
             run(own, &c, config_of(own, &c, i < 2 ? ANY : i, i % 2 == 0, i), &y, &aux, &sums);
             if (!seed) memcpy(first, y.host, (size_t)y.n * sizeof *first);
@@ -280,7 +280,7 @@ TEST_EMULATED(cuda_matmul_sm90_waits_for_every_warpgroup) {
 static bool needs_flags(const Own *own, int kind) {
     bool differs = false;
     for (unsigned seed = 1; seed < 20 && !differs; seed++) {
-        Words y, want, aux, sums;
+        Array y, want, aux, sums;
         if (!begin(own, (EmuSetup){.order = EMU_RANDOM, .seed = seed})) return false;
         Case c = case_make(&shapes[22]);
         int config = config_of(own, &c, kind, false, 0);
@@ -360,7 +360,7 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
     cuda_forget_choices();
     for (int round = 0; round < 3; round++) {
         begin(own, cuda_orders[0]);
-        emu_lt_setup.mood = round ? EMU_LT_FINE : EMU_LT_NOTHING;
+        emu_lt_setup.fault = round ? EMU_LT_NO_FAULT : EMU_LT_NOTHING;
         Case c = case_make(&shapes[0]);
         if (round == 1) { // slower by 30 ms
             emu_lt_setup.slow_epilogue = LT_EPILOGUE_DEFAULT;
@@ -371,7 +371,7 @@ static void runs_where_the_library_does_not(const Own *own, const int64_t *count
         int64_t before = *count;
         kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(*count == before + 1);
-        emu_lt_setup.mood = EMU_LT_FINE;
+        emu_lt_setup.fault = EMU_LT_NO_FAULT;
         CHECK(cuda_end());
     }
 }
@@ -388,7 +388,7 @@ TEST_EMULATED(cuda_matmul_prepare_keeps_a_config_where_the_library_refuses_all) 
     cuda_forget_choices();
     for (int round = 0; round < 2; round++) {
         if (!begin(&sm90, cuda_orders[0])) return;
-        emu_lt_setup = (EmuLtSetup){.mood = EMU_LT_REFUSES_ALL};
+        emu_lt_setup = (EmuLtSetup){.fault = EMU_LT_REFUSES_ALL};
         Case c = case_make(&shapes[0]);
         int64_t before = matmul_counts().sm90;
         matmul_prepare(&c.p, 2);
@@ -396,7 +396,7 @@ TEST_EMULATED(cuda_matmul_prepare_keeps_a_config_where_the_library_refuses_all) 
         CHECK(round ? timed == 0 : timed > 0);
         kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(matmul_counts().sm90 == before + timed + 1);
-        emu_lt_setup.mood = EMU_LT_FINE;
+        emu_lt_setup.fault = EMU_LT_NO_FAULT;
         CHECK(cuda_end());
     }
 }
@@ -433,16 +433,16 @@ TEST_EMULATED(cuda_matmul_sm90_runs_both_parts_of_a_long_odd_side) {
     Own table = sm90;
     table.run = by_the_table;
     for (int i = 0; i < 3; i++) {
-        Words y, want, aux, sums;
+        Array y, want, aux, sums;
         if (!begin(&sm90, cuda_orders[i])) return;
-        emu_lt_setup = (EmuLtSetup){.mood = EMU_LT_NOTHING};
+        emu_lt_setup = (EmuLtSetup){.fault = EMU_LT_NOTHING};
         Case c = case_make(&heads[i]);
         run(&sm90, &c, PLAIN, &want, &aux, &sums);
         int64_t before = matmul_counts().sm90;
         run(&table, &c, 0, &y, &aux, &sums);
         CHECK(matmul_counts().sm90 == before + 2);
         CHECK(check_same(&sm90, &heads[i], "y", &y, &want));
-        emu_lt_setup.mood = EMU_LT_FINE;
+        emu_lt_setup.fault = EMU_LT_NO_FAULT;
         CHECK(cuda_end());
     }
 }

@@ -61,19 +61,19 @@ enum { FORMS = sizeof forms / sizeof *forms, HEAD = FORMS - 3, LONG = 2048 };
 
 typedef struct Case {
     Matmul p;
-    Words a, b, y, addend, bias, aux, sums;
+    Array a, b, y, addend, bias, aux, sums;
 } Case;
 
 static const float untouched = -12;
 
 /* Rows of y, aux or addend with untouched words between them. */
-static Words rows(const Form *f, unsigned seed, bool bf16) {
+static Array rows(const Form *f, unsigned seed, bool bf16) {
     int64_t ld = f->N + f->gap;
-    Words w = words_empty(f->M * ld, bf16, f->skew);
+    Array w = array_empty(f->M * ld, bf16, f->skew);
     test_fill(w.host, (size_t)w.n, 2, seed);
     for (int64_t i = 0; i < w.n; i++)
         if (i % ld >= f->N) w.host[i] = untouched;
-    words_put(&w);
+    array_put(&w);
     return w;
 }
 
@@ -92,11 +92,11 @@ static Case case_make(const Form *f, bool bf16) {
     int64_t rows_a = f->a_turned ? f->K : f->M, cols_a = row(f, f->a_turned ? f->M : f->K),
             rows_b = f->b_turned ? f->N : f->K, cols_b = row(f, f->b_turned ? f->K : f->N);
     if (f->sums) cols_b = f->N; // rows that touch
-    c.a = words(rows_a * cols_a + 1, 1, 1, bf16, f->skew);
-    c.b = words(rows_b * cols_b + 1, 1, 2, bf16, f->skew);
+    c.a = array_random(rows_a * cols_a + 1, 1, 1, bf16, f->skew);
+    c.b = array_random(rows_b * cols_b + 1, 1, 2, bf16, f->skew);
     c.y = rows(f, 3, bf16 && !f->wide), c.addend = rows(f, 4, bf16 && !f->wide);
-    c.aux = rows(f, 5, bf16), c.bias = words(f->N, 1, 6, bf16 && !f->wide, 0);
-    c.sums = words(f->N, 1, 7, false, f->skew);
+    c.aux = rows(f, 5, bf16), c.bias = array_random(f->N, 1, 6, bf16 && !f->wide, 0);
+    c.sums = array_random(f->N, 1, 7, false, f->skew);
     *p = matmul_sized(f->M, f->N, f->K);
     p->ldy = f->N + f->gap;
     p->a = c.a.device, p->a_row = f->a_turned ? 1 : cols_a, p->a_col = f->a_turned ? cols_a : 1;
@@ -115,7 +115,7 @@ typedef struct Want {
 } Want;
 
 /* Sums of K products in fp32 differ by some sqrt(K) of its units from the exact sum, TF32 keeps 11
- * bits of each operand. Words of bf16 round y, and what the library may round besides: y before a
+ * bits of each operand. Stores in bf16 round y, and what the library may round besides: y before a
  * pass of its own ends it. */
 static Want want_at(const Form *f, const Case *c, bool bf16, int64_t m, int64_t n) {
     const Matmul *p = &c->p;
@@ -146,7 +146,7 @@ static Want want_at(const Form *f, const Case *c, bool bf16, int64_t m, int64_t 
 
 /* The columns of b, as it lies in memory, and what was there. */
 static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
-    Words sums = words_now(c->sums);
+    Array sums = array_now(c->sums);
     for (int64_t n = 0; n < f->N; n++) {
         double want = (double)c->sums.host[n], size = fabs(want);
         for (int64_t k = 0; k < f->K && f->sums; k++) {
@@ -166,7 +166,7 @@ static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
 /* y and aux as they came back, against what they must be. Host copies still hold what was there
  * before. */
 static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
-    Words y = words_now(c->y), aux = words_now(c->aux);
+    Array y = array_now(c->y), aux = array_now(c->aux);
     for (int64_t i = 0; i < y.n; i++) {
         int64_t m = i / c->p.ldy, n = i % c->p.ldy;
         bool inside = n < f->N;
@@ -215,7 +215,7 @@ static bool run_forms(EmuSetup o, bool bf16, MatmulBackend first, const char *wh
 }
 
 TEST(cuda_matmul_by_the_library_matches_double) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         CHECK(run_forms(cuda_orders[0], bf16, BACKEND_LIBRARY, "eager"));
         CHECK(run_forms(cuda_orders[2], bf16, BACKEND_LIBRARY, "late"));
     }
@@ -237,15 +237,15 @@ TEST(cuda_matmul_of_a_long_odd_side_is_two) {
 }
 
 TEST(cuda_matmul_by_own_kernels_matches_double_in_any_order) {
-    for (EACH_WORD(bf16))
+    for (EACH_DTYPE(bf16))
         for (int tiled = 0; tiled < 2; tiled++) {
             uint64_t first = 0;
             for (EACH_ORDER(o)) {
-                words_seen = 0;
+                arrays_hash = 0;
                 CHECK(run_forms(*o, bf16, tiled ? BACKEND_TILED : BACKEND_PLAIN,
                                 tiled ? "tiled" : "plain"));
-                if (o == cuda_orders) first = words_seen;
-                CHECK_SAYS(words_seen == first, "tiled %d, bf16 %d: other bits", tiled, bf16);
+                if (o == cuda_orders) first = arrays_hash;
+                CHECK_SAYS(arrays_hash == first, "tiled %d, bf16 %d: other bits", tiled, bf16);
             }
         }
 }
@@ -265,11 +265,11 @@ static Took took(int i, bool bf16) {
 }
 
 TEST(cuda_matmul_workspace_has_room_for_the_librarys) {
-    for (EACH_WORD(bf16)) CHECK(kernels_cuda(bf16)->matmul_workspace(4) >= (32 << 20) + 255);
+    for (EACH_DTYPE(bf16)) CHECK(kernels_cuda(bf16)->matmul_workspace(4) >= (32 << 20) + 255);
 }
 
 TEST_EMULATED(cuda_matmul_takes_the_first_backend_that_serves) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         begin(cuda_orders[0]);
         CHECK(took(0, bf16).fused == 1);
         static const int activation[] = {0, LT_EPILOGUE_GELU_AUX_BIAS, LT_EPILOGUE_GELU_BIAS,
@@ -304,7 +304,7 @@ TEST_EMULATED(cuda_matmul_with_its_epilogue_is_one_launch) {
 }
 
 TEST_EMULATED(cuda_matmul_sums_columns_where_the_librarys_sums_are_floats) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         begin(cuda_orders[0]);
         int64_t before = matmul_counts().bias_grads;
         CHECK(took(18, bf16).fused == 1 && emu_lt.epilogue == LT_EPILOGUE_BGRADA);
@@ -326,20 +326,20 @@ TEST_EMULATED(cuda_matmul_goes_on_where_the_library_refuses) {
     CHECK(t.fused == 1 && emu_lt.runs[2] == refused + 1);
     t = took(9, true);
     CHECK(t.fused == 1 && t.heuristics == 0); // and not tried again
-    emu_lt_setup.mood = EMU_LT_BARE;
+    emu_lt_setup.fault = EMU_LT_BARE;
     t = took(1, true);
     CHECK(t.bare == 1 && t.heuristics == 2);
     t = took(1, true);
     CHECK(t.bare == 1 && t.heuristics == 0);
     for (int round = 0; round < 2; round++) { // when it is run, and when the plan is made
-        emu_lt_setup.mood = round ? EMU_LT_NO_SUMS : EMU_LT_BARE;
+        emu_lt_setup.fault = round ? EMU_LT_NO_SUMS : EMU_LT_BARE;
         int64_t sums = matmul_counts().bias_grads;
         t = took(18 + round, true);
         CHECK(t.bare == 1 && t.heuristics == 2);
         t = took(18 + round, true);
         CHECK(t.bare == 1 && t.heuristics == 0 && matmul_counts().bias_grads == sums);
     }
-    emu_lt_setup.mood = EMU_LT_NOTHING;
+    emu_lt_setup.fault = EMU_LT_NOTHING;
     t = took(3, true);
     CHECK(t.tiled == 1 && t.heuristics == 2);
     t = took(3, true);
@@ -357,9 +357,9 @@ TEST_EMULATED(cuda_matmul_asks_once_for_each_shape) {
         Form f = forms[0];
         f.skew = 1;
         CHECK(run_form(&f, true, "skewed") && matmul_counts().plans == 3);
-        device_leave(1);
+        device_set_sm_margin(1);
         CHECK(took(0, true).heuristics == 1 && emu_lt.sms == device_sms() && device_sms() == 3);
-        device_leave(0);
+        device_set_sm_margin(0);
         CHECK(took(0, true).heuristics == 0 && emu_lt.sms == 0);
         CHECK(matmul_counts().plans == 4);
         CHECK(cuda_end());
@@ -377,7 +377,7 @@ static Took took_again(const Matmul *p, bool bf16) {
 
 /* The library's first choice takes 30 ms more than the others. */
 TEST_EMULATED(cuda_matmul_prepare_takes_the_fastest) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[2]);
         Case c = case_make(&forms[0], bf16);
@@ -414,7 +414,7 @@ TEST_EMULATED(cuda_matmul_prepare_times_nothing_where_multiprocessors_are_left_t
     Case c = case_make(&forms[0], true);
     for (int left = 1; left >= 0; left--) {
         EmuLt before = emu_lt;
-        device_leave(left);
+        device_set_sm_margin(left);
         matmul_prepare(&c.p, 2);
         CHECK(left ? memcmp(&before, &emu_lt, sizeof before) == 0
                    : emu_lt.runs[4] > before.runs[4]);
@@ -431,7 +431,7 @@ TEST_EMULATED(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pa
         Case c = case_make(&forms[18], true);
         matmul_prepare(&c.p, 2);
         emu_lt_setup.slow_epilogue = 0;
-        words_put(&c.y), words_put(&c.sums); // as they were
+        array_put(&c.y), array_put(&c.sums); // as they were
         Took t = took_again(&c.p, true);
         CHECK(t.fused == !alone && t.bare == alone && t.heuristics == 0);
         CHECK(check_case(&forms[18], &c, true, "prepared") &&
@@ -443,10 +443,10 @@ TEST_EMULATED(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pa
 /* Where nothing that was proposed with the epilogue runs, that without is chosen, whatever the
  * words. */
 TEST_EMULATED(cuda_matmul_prepare_finds_what_runs) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         cuda_forget_choices();
         begin(cuda_orders[0]);
-        emu_lt_setup.mood = EMU_LT_BARE;
+        emu_lt_setup.fault = EMU_LT_BARE;
         Case c = case_make(&forms[1], bf16);
         matmul_prepare(&c.p, bf16 ? 2 : 4);
         Took t = took_again(&c.p, bf16);
@@ -475,12 +475,12 @@ static int taken(int slow, int *timed) {
 
 /* The entry that is there, changed, as the latest one. */
 static void choose_another(uint64_t algorithm) {
-    int file = choices_hold(device_facts(0).name, cublaslt()->version());
+    int file = choices_lock(device_facts(0).name, cublaslt()->version());
     AlgorithmChoice c;
     CHECK(pread(file, &c, sizeof c, 0) == sizeof c && choices_find(file, &c));
     c.algorithm.data[1] = algorithm;
     choices_add(file, &c);
-    choices_let_go(file);
+    choices_unlock(file);
 }
 
 TEST_EMULATED(cuda_matmul_prepare_takes_what_was_chosen_before) {
@@ -500,7 +500,7 @@ TEST(cuda_matmul_choices_may_be_damaged) {
     AlgorithmChoice c = {.key = {1}, .done = 1}, d = c;
     char byte = 7;
     cuda_forget_choices();
-    int file = choices_hold("some device", 1);
+    int file = choices_lock("some device", 1);
     CHECK(!choices_find(file, &d));
     choices_add(file, &c);
     CHECK(choices_find(file, &d) && memcmp(&c, &d, sizeof c) == 0);
@@ -508,15 +508,15 @@ TEST(cuda_matmul_choices_may_be_damaged) {
     CHECK(pwrite(file, &byte, 1, sizeof c) == 1);
     choices_add(file, &c);
     CHECK(choices_find(file, &d));
-    choices_let_go(file);
-    file = choices_hold("some device", 2);
+    choices_unlock(file);
+    file = choices_lock("some device", 2);
     CHECK(!choices_find(file, &d));
-    choices_let_go(file);
+    choices_unlock(file);
 }
 
 static void matmul_of_broken_library(UNUSED void *unused) {
     begin(cuda_orders[0]);
-    emu_lt_setup.mood = EMU_LT_BROKEN;
+    emu_lt_setup.fault = EMU_LT_BROKEN;
     run_form(&forms[0], true, "broken");
 }
 

@@ -176,7 +176,7 @@ static void put_masters(Model *m) {
         const Tensor *t = &host->t[i];
         TensorRun r;
         for (TensorRuns it = tensor_runs(t, PART_PARAM, true); tensor_next(&it, &r); held += r.n)
-            memcpy(to + r.row * t->cols + r.col, t->param + r.at, (size_t)r.n * sizeof *to);
+            memcpy(to + r.row * t->cols + r.col, t->param + r.offset, (size_t)r.n * sizeof *to);
     }
 }
 
@@ -188,7 +188,7 @@ static int64_t wrong_casts_of(Model *m, const Tensor *t, const float *whole) {
     model_get(m, copy, t->cast, (size_t)tensor_part(t, PART_CAST) * sizeof *copy);
     for (TensorRuns it = tensor_runs(t, PART_CAST, false); tensor_next(&it, &r);)
         for (int64_t j = 0; j < r.n; j++) {
-            uint32_t bits = (uint32_t)copy[r.at + j] << 16;
+            uint32_t bits = (uint32_t)copy[r.offset + j] << 16;
             float x;
             memcpy(&x, &bits, sizeof x);
             int64_t at = r.row * t->cols + r.col + j;

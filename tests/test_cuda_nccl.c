@@ -75,9 +75,9 @@ TEST_EMULATED(cuda_nccl_registers_what_the_library_can) {
 
 TEST_EMULATED(cuda_nccl_registers_buffers_where_it_gives_no_window) {
     int64_t pieces = 2;
-    emu_nccl_mood = EMU_NCCL_APART;
+    emu_nccl_fault = EMU_NCCL_NO_WINDOW;
     CHECK(nccl_run((NcclJob){3, two_arenas, .ctx = &pieces}) == 0);
-    emu_nccl_mood = EMU_NCCL_FINE;
+    emu_nccl_fault = EMU_NCCL_NO_FAULT;
 }
 
 /* Collectives go before matmuls where both wait for multiprocessors, and leave most of them to
@@ -149,7 +149,7 @@ static int leaves_first(World *w, UNUSED void *ctx) {
     float *x;
     Arena a = arena_of(w, 32, &x);
     bool good = sums(w, x);
-    world_leave_devices(w);
+    world_release_devices(w);
     coll_barrier(world_comm(w));
     good &= emu_nccl_open() == 0 && emu_nccl_counts().registered == 0;
     arena_free(&a);
@@ -227,8 +227,9 @@ static int stay_away(World *w, void *ctx) {
     coll_sum(pair, COLL_F32, x, N, "first");
     for (int i = 0; i < 2; i++) {
         if (i == 1 && world_rank(w) == world_size(w) - 1) break;
-        if (i == 1) device_wait(), emu_nccl_mood = job->mood; // all is done but for what comes now
-        if (i == 1 && job->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
+        if (i == 1)
+            device_wait(), emu_nccl_fault = job->fault; // all is done but for what comes now
+        if (i == 1 && job->fault == EMU_NCCL_NO_FAULT) world_set_limit(w, 0.2);
         coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
     }
     device_wait();
@@ -250,7 +251,7 @@ TEST_EMULATED(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
 
 TEST_EMULATED(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
     for (int i = 0; i < 2; i++) {
-        NcclJob job = {4, stay_away, .late = i, .mood = i ? EMU_NCCL_DEAF : EMU_NCCL_BROKEN};
+        NcclJob job = {4, stay_away, .late = i, .fault = i ? EMU_NCCL_HUNG : EMU_NCCL_BROKEN};
         char text[4096];
         CHECK(test_in_child(nccl_job, &job, text, sizeof text) == 1);
         CHECK(strstr(text, "NCCL: all_reduce \"dx of up\" of 384 bytes along all in step 7: "));

@@ -175,8 +175,8 @@ static int stays_away(World *w, void *ctx) {
     replay(&p);
     device_wait();
     coll_barrier(world_comm(w));
-    if (job->mood == EMU_NCCL_FINE) world_set_limit(w, 0.2);
-    emu_nccl_mood = job->mood;
+    if (job->fault == EMU_NCCL_NO_FAULT) world_set_limit(w, 0.2);
+    emu_nccl_fault = job->fault;
     for (int i = 0; i < ROUNDS - last; i++) replay(&p);
     device_wait();
     coll_barrier(world_comm(w));
@@ -199,7 +199,7 @@ TEST_EMULATED(cuda_nccl_replay_that_stalls_ends_the_job_with_the_call_s_line) {
 
 TEST_EMULATED(cuda_nccl_replay_that_breaks_ends_the_job_with_the_call_s_line) {
     for (int late = 0; late < 2; late++) {
-        NcclJob job = {4, stays_away, .late = late, .mood = EMU_NCCL_BROKEN};
+        NcclJob job = {4, stays_away, .late = late, .fault = EMU_NCCL_BROKEN};
         char text[4096];
         CHECK(test_in_child(nccl_job, &job, text, sizeof text) == 1);
         CHECK(strstr(text, "NCCL: all_gather \"first\" of 384 bytes along x in step 7"));
@@ -242,7 +242,7 @@ static int leaves_before_its_graphs(World *w, UNUSED void *ctx) {
     Pass p = pass_make(w);
     pass(&p);
     record(&p);
-    world_leave_devices(w);
+    world_release_devices(w);
     return 0;
 }
 
@@ -258,7 +258,7 @@ static int asks_for_an_event(World *w, UNUSED void *ctx) {
     world_recorded(p.calls);
     p.graph = device_captured();
     replay(&p);
-    device_reached(e);
+    device_event_query(e);
     return 0;
 }
 

@@ -127,12 +127,12 @@ struct Room {
     uint16_t box[64 * 64];
     uint64_t barrier;
 };
-struct Place {
+struct BoxBarrier {
     Shared box, barrier;
 };
-__device__ Place begin_block(bool fenced = true) {
+__device__ BoxBarrier begin_block(bool fenced = true) {
     auto *x = dynamic_shared<Room>();
-    Place p = {shared_address(x->box), shared_address(&x->barrier)};
+    BoxBarrier p = {shared_address(x->box), shared_address(&x->barrier)};
     if (threadIdx.x == 0) {
         mbarrier_init(p.barrier, 1);
         if (fenced) mbarrier_fence();
@@ -142,7 +142,7 @@ __device__ Place begin_block(bool fenced = true) {
 }
 
 __global__ void bytes_that_never_come(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     if (threadIdx.x == 0) {
         mbarrier_expect(p.barrier, 8193);
         tma_load(p.box, map, p.barrier, 0, 0);
@@ -150,35 +150,35 @@ __global__ void bytes_that_never_come(CUtensorMap map) {
     mbarrier_wait(p.barrier, 0);
 }
 __global__ void too_many_arrivals(CUtensorMap) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     if (threadIdx.x < 2) mbarrier_expect(p.barrier, 16);
 }
 __global__ void no_mbarrier(CUtensorMap) {
     mbarrier_wait(begin_block().box, 0);
 }
 __global__ void overwritten(CUtensorMap) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     dynamic_shared<Room>()->barrier = 0;
     mbarrier_wait(p.barrier, 0);
 }
 __global__ void not_fenced(CUtensorMap map) {
-    Place p = begin_block(false);
+    BoxBarrier p = begin_block(false);
     if (threadIdx.x == 0) tma_load(p.box, map, p.barrier, 0, 0);
 }
 __global__ void not_aligned(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     if (threadIdx.x == 0) tma_load(p.box + 128, map, p.barrier, 0, 0);
 }
 __global__ void nobody_waits(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     if (threadIdx.x == 0) mbarrier_expect(p.barrier, 8192), tma_load(p.box, map, p.barrier, 0, 0);
 }
 __global__ void leaves_a_store(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     if (threadIdx.x == 0) tma_store(map, p.box, 0, 0), tma_commit();
 }
 __global__ void stores_unseen(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     unsigned r[4] = {};
     stmatrix(p.box + threadIdx.x * 16, r);
     __syncthreads();
@@ -190,7 +190,7 @@ struct Asked {
     bool fence, same, commit, wait, touch;
 };
 __device__ void ask(Asked q) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     float d[8][4] = {};
     Matrix m = matrix_at(p.box, 0, 1024);
     if (q.fence) wgmma_fence();
@@ -215,7 +215,7 @@ __global__ void touched(CUtensorMap) {
     ask({true, true, true, true, true});
 }
 __global__ void still_under_way(CUtensorMap) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     float d[8][4] = {};
     Matrix m = matrix_at(p.box, 0, 1024);
     wgmma_fence();
@@ -225,7 +225,7 @@ __global__ void still_under_way(CUtensorMap) {
 }
 /* One matmul is still under way, and registers of the other have been the thread's. */
 __global__ void no_fence_after_a_wait(CUtensorMap) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     float d[8][4] = {}, e[8][4] = {};
     Matrix m = matrix_at(p.box, 0, 1024);
     wgmma_fence();
@@ -237,7 +237,7 @@ __global__ void no_fence_after_a_wait(CUtensorMap) {
     wgmma<K_MAJOR, K_MAJOR>(d, m, m, true);
 }
 __global__ void no_fence_after_a_loop(CUtensorMap) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     float d[8][4] = {};
     Matrix m = matrix_at(p.box, 0, 1024);
     wgmma_fence();
@@ -254,17 +254,17 @@ __global__ void registers_of_some(CUtensorMap) {
 
 /* Of a cluster of two blocks; forward, the second goes on first when all have met. */
 __global__ void sends_to_one_that_has_ended(CUtensorMap) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     cluster_sync();
     if (cluster_rank() == 0 && threadIdx.x == 0) mbarrier_arrive_at(p.barrier, 1);
 }
 __global__ void sends_to_none(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     cluster_sync();
     if (threadIdx.x == 0) tma_multicast(p.box, map, p.barrier, 4, 0, 0);
 }
 __global__ void sends_too_early(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     if (threadIdx.x == 0) tma_multicast(p.box, map, p.barrier, 3, 0, 0);
     cluster_sync();
 }
@@ -272,7 +272,7 @@ __global__ void waits_for_the_cluster(CUtensorMap) {
     if (cluster_rank() == 0) cluster_sync();
 }
 __global__ void leaves_what_comes(CUtensorMap map) {
-    Place p = begin_block();
+    BoxBarrier p = begin_block();
     cluster_sync();
     if (cluster_rank() == 1 && threadIdx.x == 0) tma_multicast(p.box, map, p.barrier, 1, 0, 0);
 }

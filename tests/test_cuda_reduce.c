@@ -60,14 +60,14 @@ TEST(cuda_reduce_adds_more_rows_than_there_are_warps) {
         cuda_begin(*o);
         int64_t rows = many_rows();
         Reduce f = {.n_src = N_SRC, .n_dst = 1, .rows = rows, .cols = COLS, .src_ld = SRC_LD};
-        Words src[N_SRC], dst = words_empty(rows * COLS, false, 0);
+        Array src[N_SRC], dst = array_empty(rows * COLS, false, 0);
         for (int i = 0; i < N_SRC; i++) {
-            src[i] = words(rows * SRC_LD, 1, (unsigned)i, false, 0);
+            src[i] = array_random(rows * SRC_LD, 1, (unsigned)i, false, 0);
             f.src[i] = src[i].device;
         }
         f.dst[0] = dst.device;
         device_reduce(device_stream(), &f, REDUCE_F32);
-        words_get(&dst);
+        array_get(&dst);
         for (int64_t i = 0; i < dst.n; i++) {
             int64_t at = i / COLS * SRC_LD + i % COLS;
             CHECK(dst.host[i] == (src[0].host[at] + src[1].host[at]) + src[2].host[at]);

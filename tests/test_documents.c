@@ -9,7 +9,7 @@
 #include "data/batch.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/piece.h"
+#include "data/slice.h"
 #include "data/token_shard.h"
 #include "parallel/mesh/layout.h"
 #include "parallel/step/learning_rate.h"
@@ -247,10 +247,10 @@ static void want_groups(FILE *f, FILE *script, const char *model) {
     if (!config_parse(&c, model, NULL)) return;
     OWNED(tensors_free) TensorTable t = tensors_describe(&c);
     fprintf(script, "show([");
-    for (int i = 0; i < t.n_pieces; i++) {
+    for (int i = 0; i < t.n_slices; i++) {
         int64_t dims[2];
-        const Tensor *of = &t.t[t.pieces[i].tensor];
-        fprintf(script, "%d,", piece_dims(&t.pieces[i], of, dims));
+        const Tensor *of = &t.t[t.slices[i].tensor];
+        fprintf(script, "%d,", slice_dims(&t.slices[i], of, dims));
         if (of->decay) fprintf(f, "%d ", i);
     }
     fprintf(script, "])\n");

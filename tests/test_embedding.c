@@ -44,10 +44,10 @@ static int32_t *tokens_of(const Case *c, int32_t **device) {
 
 /* Small whole numbers, whose sums are exact: order and pieces must find the very tokens that the
  * formula finds. Or others, whose sums tell in which order they were added. */
-static Words numbers(int64_t n, unsigned seed, bool bf16, int64_t skew, bool whole) {
-    Words x = words(n, whole ? 127 : 1, seed, bf16, skew);
+static Array numbers(int64_t n, unsigned seed, bool bf16, int64_t skew, bool whole) {
+    Array x = array_random(n, whole ? 127 : 1, seed, bf16, skew);
     for (int64_t i = 0; i < n && whole; i++) x.host[i] = rintf(x.host[i]);
-    return words_put(&x), x;
+    return array_put(&x), x;
 }
 
 static bool embedding(const Where *w, const void *of, int way) {
@@ -56,9 +56,10 @@ static bool embedding(const Where *w, const void *of, int way) {
     int64_t T = c->B * c->S, C = c->C, n = T * C, positions = c->first + c->S;
     int64_t table = (c->V + 1) * C; // of gradients, with a row behind them that nothing is added to
     int32_t *on_device, *token = tokens_of(c, &on_device);
-    Words wte = words(c->V * C, 1, 1, w->bf16, 0), wpe = words(positions * C, 1, 2, false, 0);
-    Words dwte = numbers(table, 3, false, 0, whole);
-    Words x = words_empty(n, w->bf16, c->skew), dx = numbers(n, 5, w->bf16, c->skew, whole);
+    Array wte = array_random(c->V * C, 1, 1, w->bf16, 0),
+          wpe = array_random(positions * C, 1, 2, false, 0);
+    Array dwte = numbers(table, 3, false, 0, whole);
+    Array x = array_empty(n, w->bf16, c->skew), dx = numbers(n, 5, w->bf16, c->skew, whole);
     double *want = doubles_copy(NULL, n), *dt = doubles_copy(dwte.host, table);
     for (int64_t i = 0; i < n && !w->again; i++) {
         int64_t row = token[i / C] - c->token0, at = (c->first + i / C % c->S) * C + i % C;
@@ -77,11 +78,11 @@ static bool embedding(const Where *w, const void *of, int way) {
     if (!w->set) e.workspace = workspace_of(w->k->embedding_workspace(T, C));
     w->k->embedding_forward(w->team, &e, x.device);
     w->k->embedding_backward(w->team, &e, dx.device);
-    words_get(&x), words_get(&dwte);
+    array_get(&x), array_get(&dwte);
     if (w->again) return true;
     // of up to T numbers below 1; errors add up at random
     double sum = whole ? 0 : 3e-7 * sqrt((double)T);
-    return near_all("x", x.host, want, n, word_error(w->bf16) + 1e-7) &&
+    return near_all("x", x.host, want, n, rounding_error(w->bf16) + 1e-7) &&
            near_all("dwte", dwte.host, dt, table, sum);
 }
 TEST_ON_CPU(embedding_matches_double_for_any_team, embedding, cases, CASES, 2)
@@ -100,7 +101,7 @@ TEST(embedding_order_is_by_row_then_as_they_come) {
 
 /* What grows with the batch is counted among a model's memory. */
 TEST(cuda_embedding_takes_no_scratch) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         Where w = {.k = kernels_cuda(bf16), .bf16 = bf16};
         cuda_begin_with(cuda_orders[0], 16);
         CHECK(embedding(&w, &cases[2], 0));
@@ -118,8 +119,9 @@ static bool positions(const Where *w, const void *of, UNUSED int way) {
     enum { B = 3, S = 5, FIRST = 2, POSITIONS = FIRST + S };
     const struct Part *c = of;
     int64_t n = c->T * c->C;
-    Words x = words(n, 1, 1, w->bf16, 0), dx = words(n, 1, 2, w->bf16, 0);
-    Words wpe = words(POSITIONS * c->C, 1, 3, false, 0), dwpe = words(wpe.n, 1, 4, false, 0);
+    Array x = array_random(n, 1, 1, w->bf16, 0), dx = array_random(n, 1, 2, w->bf16, 0);
+    Array wpe = array_random(POSITIONS * c->C, 1, 3, false, 0),
+          dwpe = array_random(wpe.n, 1, 4, false, 0);
     double *want = doubles_copy(x.host, n), *d = doubles_copy(dwpe.host, dwpe.n);
     for (int64_t j = 0; j < n && c->t0 + j / c->C < B * S; j++) {
         int64_t at = (FIRST + (c->t0 + j / c->C) % S) * c->C + j % c->C;
@@ -129,8 +131,8 @@ static bool positions(const Where *w, const void *of, UNUSED int way) {
     e.dwpe = dwpe.device;
     w->k->position_forward(w->team, &e, c->T, c->t0, x.device);
     w->k->position_backward(w->team, &e, c->T, c->t0, dx.device);
-    words_get(&x), words_get(&dwpe);
-    return near_all("x", x.host, want, n, word_error(w->bf16) + 1e-7) &&
+    array_get(&x), array_get(&dwpe);
+    return near_all("x", x.host, want, n, rounding_error(w->bf16) + 1e-7) &&
            near_all("dwpe", dwpe.host, d, dwpe.n, 1e-6);
 }
 TEST_ON_CPU(embedding_positions_of_a_part_of_the_rows, positions, parts, PARTS, 1)
@@ -148,10 +150,10 @@ enum { ROPES = sizeof ropes / sizeof *ropes };
 static bool turns(const Where *w, const void *of, UNUSED int way) {
     const RopeCase *c = of;
     int64_t S = c->S, D = c->D, T = c->B * S, turned = c->H + c->Hkv, heads = turned + c->Hkv;
-    Words x = words(T * heads * D, 1, 1, w->bf16, c->skew);
-    Words table = words_empty((c->first + S) * D, false, 0);
+    Array x = array_random(T * heads * D, 1, 1, w->bf16, c->skew);
+    Array table = array_empty((c->first + S) * D, false, 0);
     rope_table(table.host, c->first + S, D, 10000);
-    words_put(&table);
+    array_put(&table);
     double *want = doubles_copy(x.host, x.n), *before = doubles_copy(x.host, x.n);
     for (int64_t j = 0; j < T * heads; j++)
         for (int64_t d = 0; d < D / 2 && j % heads < turned; d++) {
@@ -162,11 +164,11 @@ static bool turns(const Where *w, const void *of, UNUSED int way) {
         }
     Rope r = {c->B, S, c->H, c->Hkv, D, c->first, table.device};
     w->k->rope(w->team, &r, x.device, 1);
-    words_get(&x);
-    bool good = near_all("turned", x.host, want, x.n, 1.5 * word_error(w->bf16) + 2e-7);
+    array_get(&x);
+    bool good = near_all("turned", x.host, want, x.n, 1.5 * rounding_error(w->bf16) + 2e-7);
     w->k->rope(w->team, &r, x.device, -1); // which is backward
-    words_get(&x);                         // rounded twice
-    return good && near_all("turned back", x.host, before, x.n, 3 * word_error(w->bf16) + 4e-7);
+    array_get(&x);                         // rounded twice
+    return good && near_all("turned back", x.host, before, x.n, 3 * rounding_error(w->bf16) + 4e-7);
 }
 TEST_ON_CPU(rope_turns_pairs_and_back_for_any_team, turns, ropes, ROPES, 1)
 TEST_ON_CUDA(cuda_rope_turns_pairs_and_back_in_any_order, turns, ropes, ROPES, 6, 1)

@@ -50,7 +50,7 @@ static void read_what_is_gone(void *arg) {
 static void survive_what_is_gone(void *arg) {
     Err e;
     IoMap m;
-    io_map_survive();
+    io_map_fill_truncated();
     if (!io_map(&m, arg, &e) || truncate(arg, 100)) return;
     if (m.p[m.n - 1] == 0 && io_map_truncated(&e)) die_user("survived: %s", e.text);
 }

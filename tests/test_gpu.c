@@ -90,7 +90,7 @@ static int64_t matmuls(void) {
 }
 
 TEST(gpu_of_an_unknown_kind_is_measured_by_matmuls) {
-    for (EACH_WORD(bf16)) {
+    for (EACH_DTYPE(bf16)) {
         cuda_begin(cuda_orders[0]);
         int64_t before = matmuls();
         double rate = gpu_measure(kernels_cuda(bf16), bf16);

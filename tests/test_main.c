@@ -91,7 +91,7 @@ static void run_one(int i) {
     r->state = RUNNING;
     test_begin();
     // as they are at first, whatever the last test of this process left
-    emu_set((EmuSetup){0}), emu_lt_setup = (EmuLtSetup){0}, emu_nccl_mood = (EmuNcclMood){0};
+    emu_set((EmuSetup){0}), emu_lt_setup = (EmuLtSetup){0}, emu_nccl_fault = (EmuNcclFault){0};
     tests[i].f();
     r->wall = wall_s() - wall, r->cpu = cpu_s() - cpu;
     r->state = test_failed() ? FAILED : test_skipped() ? SKIPPED : PASSED;

@@ -129,7 +129,7 @@ static bool unlike_cores; // member i of a team was 1 + i times as slow as the f
 static void run_matmul(const Kernels *k, const Matmul *p, int threads) {
     OWNED(test_team_end) Team *t = team_create(threads);
     for (int turn = 0; unlike_cores && turn < 30; turn++, team_shares(t))
-        for (int i = 0; i < threads; i++) team_took(t, i, 1, 1 + i);
+        for (int i = 0; i < threads; i++) team_report(t, i, 1, 1 + i);
     Matmul q = *p;
     size_t n = k->matmul_workspace(threads);
     q.workspace = mem_alloc_aligned(n, 64);
@@ -373,7 +373,7 @@ static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_
     RowBlocks blocks = {.rows = rows,
                         .n = (int)n,
                         .first = (int)first,
-                        .of = of,
+                        .matrix = of,
                         .begin = begin_block,
                         .done = end_block,
                         .ctx = &e};

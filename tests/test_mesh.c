@@ -9,8 +9,8 @@
 static Factors factors_of(const char *text) {
     Factors f = {0};
     for (const char *p = text; *p; p += p[2] ? 3 : 2) {
-        f.at[f.n].axis = axes_of((char[]){*p, 0}).axis[0];
-        f.at[f.n++].size = p[1] - '0';
+        f.factor[f.n].axis = axes_of((char[]){*p, 0}).axis[0];
+        f.factor[f.n++].size = p[1] - '0';
     }
     return f;
 }
@@ -24,10 +24,10 @@ static Factors random_factors(int i) {
     int ranks = 1, most = (int)(rng_u64(1, 0, (uint64_t)i) % (MAX_FACTORS + 1));
     for (; f.n < most; f.n++) {
         uint64_t u = rng_u64(1, 1, (uint64_t)(MAX_FACTORS * i + f.n));
-        f.at[f.n].axis = (int)(u % N_AXES);
-        f.at[f.n].size = (int)(u / N_AXES % 4);
-        if (f.at[f.n].size == 0) f.at[f.n].size = 1; // half of them: lists get long
-        if ((ranks *= f.at[f.n].size) > RANKS_MAX) break;
+        f.factor[f.n].axis = (int)(u % N_AXES);
+        f.factor[f.n].size = (int)(u / N_AXES % 4);
+        if (f.factor[f.n].size == 0) f.factor[f.n].size = 1; // half of them: lists get long
+        if ((ranks *= f.factor[f.n].size) > RANKS_MAX) break;
     }
     return f;
 }
@@ -99,11 +99,12 @@ TEST(mesh_ranks_ascend_along_every_axis) {
 TEST(mesh_factors_that_mean_the_same_are_the_same) {
     for (int i = 0; i < LISTS; i++) {
         Factors f = random_factors(i), shorter = {0}, again = {0};
-        for (int k = 0; k < f.n; k++) CHECK(factors_add(&shorter, f.at[k].axis, f.at[k].size));
+        for (int k = 0; k < f.n; k++)
+            CHECK(factors_add(&shorter, f.factor[k].axis, f.factor[k].size));
         for (int k = 0; k < shorter.n; k++) {
-            CHECK(shorter.at[k].size > 1 &&
-                  (k == 0 || shorter.at[k].axis != shorter.at[k - 1].axis));
-            CHECK(factors_add(&again, shorter.at[k].axis, shorter.at[k].size));
+            CHECK(shorter.factor[k].size > 1 &&
+                  (k == 0 || shorter.factor[k].axis != shorter.factor[k - 1].axis));
+            CHECK(factors_add(&again, shorter.factor[k].axis, shorter.factor[k].size));
         }
         CHECK(memcmp(&again, &shorter, sizeof again) == 0);
         Mesh long_way = mesh_make(&f, 0), short_way = mesh_make(&shorter, 0);
@@ -121,7 +122,7 @@ TEST(mesh_has_a_limit_of_factors) {
     for (int i = 0; i < MAX_FACTORS; i++) CHECK(factors_add(&f, i % 2 ? AXIS_X : AXIS_Y, 2));
     full = f;
     CHECK(!factors_add(&f, AXIS_Y, 2) && memcmp(&f, &full, sizeof f) == 0);
-    CHECK(factors_add(&f, AXIS_X, 2) && f.at[MAX_FACTORS - 1].size == 4); // it needs no room
+    CHECK(factors_add(&f, AXIS_X, 2) && f.factor[MAX_FACTORS - 1].size == 4); // it needs no room
     CHECK(factors_add(&f, AXIS_Y, 1) && f.n == MAX_FACTORS);
 }
 

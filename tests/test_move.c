@@ -12,14 +12,14 @@ enum { COPIES = sizeof copies / sizeof *copies };
 static bool copied(const Where *w, const void *of, UNUSED int way) {
     const struct Rows *c = of;
     int64_t to_ld = c->rows == 1 ? c->n : c->to_ld, from_ld = c->rows == 1 ? c->n : c->from_ld;
-    Words to = words(c->rows * to_ld, 1, 1, w->bf16, c->skew);
-    Words from = words(c->rows * from_ld, 1, 2, w->bf16, c->skew);
+    Array to = array_random(c->rows * to_ld, 1, 1, w->bf16, c->skew);
+    Array from = array_random(c->rows * from_ld, 1, 2, w->bf16, c->skew);
     float *want = floats_copy(to.host, to.n);
     for (int64_t i = 0; i < c->rows * c->n; i++)
         want[i / c->n * to_ld + i % c->n] = from.host[i / c->n * from_ld + i % c->n];
     w->k->copy(w->team, to.device, c->to_ld, from.device, c->from_ld, c->rows, c->n,
                w->bf16 ? 2 : 4);
-    words_get(&to);
+    array_get(&to);
     return same_bits(to.host, want, to.n);
 }
 TEST_ON_CPU(copy_moves_rows_and_nothing_between_them, copied, copies, COPIES, 1)
@@ -33,11 +33,11 @@ enum { VECTORS = sizeof vectors / sizeof *vectors };
 
 static bool cleared(const Where *w, const void *of, UNUSED int way) {
     const struct Vector *c = of;
-    Words x = words(c->n + 9, 1, 1, false, c->skew);
+    Array x = array_random(c->n + 9, 1, 1, false, c->skew);
     float *want = floats_copy(x.host, x.n);
     memset(want, 0, (size_t)c->n * sizeof *want);
     w->k->zero(w->team, x.device, (size_t)c->n * sizeof *want);
-    words_get(&x);
+    array_get(&x);
     return same_bits(x.host, want, x.n);
 }
 TEST_ON_CPU(zero_clears_n_floats_with_any_number_of_threads, cleared, vectors, VECTORS, 1)
@@ -45,11 +45,12 @@ TEST_ON_CUDA(cuda_zero_clears_n_floats, cleared, vectors + 1, VECTORS - 1, VECTO
 
 static bool added(const Where *w, const void *of, UNUSED int way) {
     const struct Vector *c = of;
-    Words y = words(c->n + 9, 1, 1, false, c->skew), x = words(c->n + 9, 1, 2, false, c->skew);
+    Array y = array_random(c->n + 9, 1, 1, false, c->skew),
+          x = array_random(c->n + 9, 1, 2, false, c->skew);
     float *want = floats_copy(y.host, y.n);
     for (int64_t i = 0; i < c->n; i++) want[i] += x.host[i];
     w->k->add_to(w->team, y.device, x.device, c->n);
-    words_get(&y);
+    array_get(&y);
     return same_bits(y.host, want, y.n);
 }
 TEST_ON_CPU(add_to_adds_every_element_once, added, vectors, VECTORS, 1)
@@ -73,9 +74,9 @@ TEST(cuda_floats_become_words) {
     for (EACH_ORDER(o))
         for (int64_t n = 1; n < 3000; n = 3 * n + 4) {
             cuda_begin(*o);
-            Words x = words(n, 1, 1, false, n % 2), y = words(n, 1, 2, true, 0);
+            Array x = array_random(n, 1, 1, false, n % 2), y = array_random(n, 1, 2, true, 0);
             kernels_cuda(true)->to_bf16(y.device, x.device, n);
-            words_get(&y);
+            array_get(&y);
             for (int64_t i = 0; i < n; i++)
                 CHECK(y.host[i] == bf16_to_float(bf16_from_float(x.host[i])));
             CHECK(cuda_end());
@@ -83,10 +84,10 @@ TEST(cuda_floats_become_words) {
 }
 
 TEST(cuda_words_become_floats_of_the_host) {
-    for (EACH_WORD(bf16))
+    for (EACH_DTYPE(bf16))
         for (int n = 1; n < 40; n += 19) {
             cuda_begin(cuda_orders[2]);
-            Words x = words(n, 1, 1, bf16, 0);
+            Array x = array_random(n, 1, 1, bf16, 0);
             float *to = floats(n, 0, 0);
             kernels_cuda(bf16)->to_floats(to, x.device, n);
             CHECK(same_bits(to, x.host, n));

@@ -39,23 +39,23 @@ enum {
 
 /* What a norm reads and writes, of whole rows or of some of their columns. */
 typedef struct Data {
-    Words x, dy, dx, gamma, beta, dgamma, dbeta, y, mean, rstd;
+    Array x, dy, dx, gamma, beta, dgamma, dbeta, y, mean, rstd;
     Norm n;
 } Data;
 
 /* dx, dgamma and dbeta are added to what is there. */
 static Data data_of(const Where *w, const Case *c) {
     int64_t T = c->T, C = c->C, n = T * C;
-    Data d = {.x = words_around(n, 1, c->offset, 1, w->bf16, c->skew),
-              .dy = words(n, 1, 4, w->bf16, c->skew),
-              .dx = words(n, 1, 5, w->bf16, c->skew),
-              .gamma = words(C, 1, 2, false, 0),
-              .beta = words(C, 1, 3, false, 0),
-              .dgamma = words(C, 1, 6, false, 0),
-              .dbeta = words(C, 1, 7, false, 0),
-              .y = words_empty(n, w->bf16, c->skew),
-              .mean = words_empty(T, false, 0),
-              .rstd = words_empty(T, false, 0)};
+    Data d = {.x = array_random_around(n, 1, c->offset, 1, w->bf16, c->skew),
+              .dy = array_random(n, 1, 4, w->bf16, c->skew),
+              .dx = array_random(n, 1, 5, w->bf16, c->skew),
+              .gamma = array_random(C, 1, 2, false, 0),
+              .beta = array_random(C, 1, 3, false, 0),
+              .dgamma = array_random(C, 1, 6, false, 0),
+              .dbeta = array_random(C, 1, 7, false, 0),
+              .y = array_empty(n, w->bf16, c->skew),
+              .mean = array_empty(T, false, 0),
+              .rstd = array_empty(T, false, 0)};
     d.n = (Norm){.kind = c->kind, .T = T, .C = C, .eps = 1e-5f};
     return d;
 }
@@ -93,7 +93,7 @@ static Reference reference(const Where *w, const Case *c, const Data *d) {
     norm_double(&d->n, x, gamma, c->beta ? beta : NULL, r.y, r.mean, r.rstd);
     norm_backward_double(&d->n, x, gamma, dy, r.mean, r.rstd, r.dx, r.dgamma,
                          c->beta ? r.dbeta : NULL);
-    r.of_word = word_error(w->bf16) + r.tol, r.of_sums = r.tol * sqrt((double)T);
+    r.of_word = rounding_error(w->bf16) + r.tol, r.of_sums = r.tol * sqrt((double)T);
     r.of_dx = r.of_word * fmax(1, T ? r.rstd[0] : 0);
     return r;
 }
@@ -108,12 +108,12 @@ static bool whole(const Where *w, const void *of, UNUSED int way) {
     float *mean = mean_of(c, &d);
     w->k->norm_forward(w->team, norm, d.y.device, mean, d.rstd.device, d.x.device);
     w->k->norm_backward(w->team, norm, d.dx.device, d.dy.device, d.x.device, mean, d.rstd.device);
-    words_get(&d.y), words_get(&d.rstd), words_get(&d.dx), words_get(&d.dgamma);
-    words_get(&d.dbeta);
-    if (mean) words_get(&d.mean);
+    array_get(&d.y), array_get(&d.rstd), array_get(&d.dx), array_get(&d.dgamma);
+    array_get(&d.dbeta);
+    if (mean) array_get(&d.mean);
     w->k->norm_forward(w->team, norm, d.x.device, NULL, NULL,
                        d.x.device); // in place, keeps nothing
-    words_get(&d.x);
+    array_get(&d.x);
     if (w->again) return true;
     return same_bits(d.x.host, d.y.host, n) && near_all("y", d.y.host, r.y, n, r.of_word) &&
            near_all("rstd", d.rstd.host, r.rstd, T, r.tol) &&
@@ -136,10 +136,10 @@ static bool backward(const Where *w, const void *of, UNUSED int way) {
     Reference r = reference(w, c, &d);
     for (int64_t t = 0; t < c->T; t++)
         d.mean.host[t] = (float)r.mean[t], d.rstd.host[t] = (float)r.rstd[t];
-    words_put(&d.mean), words_put(&d.rstd);
+    array_put(&d.mean), array_put(&d.rstd);
     w->k->norm_backward(w->team, bind(w, c, &d), d.dx.device, d.dy.device, d.x.device,
                         d.mean.device, d.rstd.device);
-    words_get(&d.dx), words_get(&d.dgamma), words_get(&d.dbeta);
+    array_get(&d.dx), array_get(&d.dgamma), array_get(&d.dbeta);
     return near_all("dx", d.dx.host, r.dx, c->T * c->C, 10 * r.of_word) && // rstd is up to 10
            near_all("dgamma", d.dgamma.host, r.dgamma, c->C, 1e-5) &&
            near_all("dbeta", d.dbeta.host, r.dbeta, c->C, 1e-5);
@@ -163,7 +163,7 @@ static bool cut_rows(const Where *w, const void *of, int way) {
     Data all = data_of(w, c), part[MAX_PARTS];
     Reference r = {0};
     if (!w->again) r = reference(w, c, &all);
-    Words stats = words_empty(parts * 2 * T, false, 0), sums = words_empty(parts * 2 * T, false, 0);
+    Array stats = array_empty(parts * 2 * T, false, 0), sums = array_empty(parts * 2 * T, false, 0);
     float *mean = mean_of(c, &all), *rstd = all.rstd.device;
     for (int i = 0; i < parts; at += width[i++]) {
         int64_t n = width[i], ld = (n + 15) / 8 * 8;
@@ -184,10 +184,10 @@ static bool cut_rows(const Where *w, const void *of, int way) {
         k->norm_backward_sums(w->team, &p->n, sums.device + i * 2 * T, p->dy.device, p->x.device,
                               mean, rstd);
     }
-    words_get(&sums);
-    Words total = words(2 * T, 0, 0, false, 0);
+    array_get(&sums);
+    Array total = array_random(2 * T, 0, 0, false, 0);
     for (int64_t i = 0; i < parts * 2 * T; i++) total.host[i % (2 * T)] += sums.host[i];
-    words_put(&total);
+    array_put(&total);
     bool good = true;
     at = 0;
     for (int i = 0; i < parts; at += width[i++]) {
@@ -197,8 +197,8 @@ static bool cut_rows(const Where *w, const void *of, int way) {
                                total.device);
         k->norm_apply(w->team, &p->n, p->y.device, p->x.device, mean, rstd);
         k->norm_apply(w->team, &p->n, p->x.device, p->x.device, mean, rstd); // in place
-        words_get(&p->y), words_get(&p->x), words_get(&p->dx);
-        words_get(&p->dgamma), words_get(&p->dbeta);
+        array_get(&p->y), array_get(&p->x), array_get(&p->dx);
+        array_get(&p->dgamma), array_get(&p->dbeta);
         if (w->again) continue;
         good = good && part_near("y", &p->y, r.y, T, C, at, n, ld, r.of_word) &&
                same_bits(p->x.host, p->y.host, T * ld) &&
@@ -223,7 +223,7 @@ static bool two_steps(const Where *w, const void *of, UNUSED int way) {
     int64_t T = c->T, n = T * c->C;
     Data a = data_of(w, c), b = data_of(w, c);
     Norm *fused = bind(w, c, &a), *steps = bind(w, c, &b);
-    Words sums = words_empty(2 * T, false, 0);
+    Array sums = array_empty(2 * T, false, 0);
     float *mean = mean_of(c, &a), *rstd = a.rstd.device;
     k->norm_forward(w->team, fused, a.y.device, mean, rstd, a.x.device);
     k->norm_backward(w->team, fused, a.dx.device, a.dy.device, a.x.device, mean, rstd);
@@ -246,7 +246,8 @@ static bool residual(const Where *w, const void *of, int way) {
     const Kernels *k = w->k;
     int64_t T = c->T, C = c->C, n = T * C;
     Data d = data_of(w, c), two = data_of(w, &(Case){c->kind, T, C, 0, c->beta, c->offset});
-    Words addend = words(n, 1, 8, w->bf16, c->skew), bias = words(C, 1, 9, false, c->skew);
+    Array addend = array_random(n, 1, 8, w->bf16, c->skew),
+          bias = array_random(C, 1, 9, false, c->skew);
     double *sum = doubles_copy(d.x.host, n);
     for (int64_t i = 0; i < n; i++)
         sum[i] += (double)addend.host[i] + (way ? 0 : (double)bias.host[i % C]);
@@ -255,12 +256,12 @@ static bool residual(const Where *w, const void *of, int way) {
     k->bias_residual(w->team, two.x.device, addend.device, way ? NULL : bias.device, T, C);
     k->norm_forward(w->team, bind(w, c, &two), two.y.device, two.mean.device, two.rstd.device,
                     two.x.device);
-    Words *all[] = {&d.x, &two.x, &d.y, &two.y, &d.mean, &two.mean, &d.rstd, &two.rstd};
-    for (int i = 0; i < 8; i++) words_get(all[i]);
+    Array *all[] = {&d.x, &two.x, &d.y, &two.y, &d.mean, &two.mean, &d.rstd, &two.rstd};
+    for (int i = 0; i < 8; i++) array_get(all[i]);
     if (w->again) return true;
     // a row that is not aligned is added up in another order
-    double off = c->skew ? 4e-6 : 0, off_y = c->skew ? 2 * (word_error(w->bf16) + off) : 0;
-    return near_all("stream", d.x.host, sum, n, word_error(w->bf16) + 2e-7) &&
+    double off = c->skew ? 4e-6 : 0, off_y = c->skew ? 2 * (rounding_error(w->bf16) + off) : 0;
+    return near_all("stream", d.x.host, sum, n, rounding_error(w->bf16) + 2e-7) &&
            same_bits(d.x.host, two.x.host, n) &&
            near_all("y", d.y.host, doubles_copy(two.y.host, n), n, off_y) &&
            near_all("mean", d.mean.host, doubles_copy(two.mean.host, T), T, off) &&

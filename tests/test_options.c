@@ -27,11 +27,11 @@ TEST(options_of_other_programs_lead_to_options_that_exist) {
     const Opt *table = options_table(&o);
     char why[512], name[64];
     for (const OptForeign *r = options_foreign; r->names; r++) {
-        CHECK(r->here || r->note);
-        if (!r->here) continue;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(r->here, " "), r->here);
+        CHECK(r->option || r->note);
+        if (!r->option) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(r->option, " "), r->option);
         const Opt *row = opt_find(table, name);
-        const char *value = strchr(r->here, ' ');
+        const char *value = strchr(r->option, ' ');
         if (!row) test_fail(__FILE__, __LINE__, "%s: no option %s", r->names, name);
         if (!row || !value || (row->type != OPT_CHOICE && row->type != OPT_BOOL)) continue;
         if (!opt_set(row, value + 1, why, sizeof why))

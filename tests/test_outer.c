@@ -80,7 +80,7 @@ static void move(Model *m, Reference *r, int step) {
         Tensor *t = &m->tensors.t[i];
         for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &run);)
             for (int64_t j = 0; j < run.n; j++)
-                t->param[run.at + j] += noise(step, own, at + run.row * t->cols + run.col + j);
+                t->param[run.offset + j] += noise(step, own, at + run.row * t->cols + run.col + j);
     }
     for (int d = 0; d < r->D; d++)
         for (int64_t e = 0; e < r->n; e++) r->theta[d][e] += (double)noise(step, d, e);
@@ -94,7 +94,7 @@ static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bo
     TensorRun run;
     for (TensorRuns it = tensor_runs(t, PART_PARAM, false); tensor_next(&it, &run);)
         for (int64_t j = 0; j < run.n; j++)
-            w->error = fmax(w->error, fabs((double)t->param[run.at + j] -
+            w->error = fmax(w->error, fabs((double)t->param[run.offset + j] -
                                            want[run.row * t->cols + run.col + j]));
     Comm *d = grid_comm(m->grid, axes_of("d"));
     if (!d) return;

@@ -146,7 +146,7 @@ TEST(relayout_moves_tensors_of_several_pieces) {
     OWNED(mesh_run_free) MeshRun moved = r;
     moved.after = large, moved.ctx = &trip;
     mesh_run(&moved);
-    CHECK(trip.n == 2 && trip.bad == 0 && r.n_params > 2 * RELAYOUT_PIECE);
+    CHECK(trip.n == 2 && trip.bad == 0 && r.n_params > 2 * RELAYOUT_CHUNK);
     CHECK(mesh_same_bits(&r, &moved));
 }
 

@@ -53,7 +53,7 @@ TEST(team_of_all_cores_ties_its_caller_to_one_until_told_otherwise) {
     int cores = team_cores();
     Team *t = team_create(cores);
     CHECK(team_cores() == 1);
-    team_untie_caller(t);
+    team_unpin_caller(t);
     CHECK(team_cores() == cores);
     team_destroy(t);
     CHECK(team_cores() == cores);
@@ -67,14 +67,14 @@ TEST(team_shares_follow_how_fast_members_are) {
     for (int turn = 0; turn < 100; turn++, share = team_shares(t))
         for (int i = 0; i < 3; i++) {
             double work = share[i + 1] - share[i];
-            team_took(t, i, work, work / speed[i]);
+            team_report(t, i, work, work / speed[i]);
         }
     for (int i = 0; i <= 3; i++) CHECK_NEAR(share[i], want[i], 1e-3);
-    team_took(t, 0, 1, 1), team_took(t, 1, 1, 1), team_took(t, 2, 0, 1); // had nothing to do
+    team_report(t, 0, 1, 1), team_report(t, 1, 1, 1), team_report(t, 2, 0, 1); // had nothing to do
     share = team_shares(t);
     CHECK_NEAR(share[2], 0.8, 1e-3);
     for (int turn = 0; turn < 100; turn++, share = team_shares(t)) // the last one stands still
-        team_took(t, 0, 1, 1), team_took(t, 1, 1, 1), team_took(t, 2, 1, 1e9);
+        team_report(t, 0, 1, 1), team_report(t, 1, 1, 1), team_report(t, 2, 1, 1e9);
     CHECK(share[2] < 0.99); // its share is large enough to be measured again
 }
 

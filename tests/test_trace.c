@@ -129,7 +129,7 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     if (which != TRACE_STEPS) return;
     Group g = comm_group(world_comm(w));
     double zero = t->step[TRACE_SERIAL].begin;
-    group_share(&g, &zero, sizeof zero);
+    group_broadcast(&g, &zero, sizeof zero);
     trace_table(&all->table[rank], t, &g);
     PRINTED(all->text[rank], trace_events(f, t, rank, "here", zero));
 }

@@ -8,7 +8,7 @@
 #include "base/simd.h"
 #include "data/io.h"
 #include "data/io_map.h"
-#include "data/piece.h"
+#include "data/slice.h"
 #include "tests/values.h"
 
 static void export_round_trip(const char *config, const char *dtype) {
@@ -85,7 +85,7 @@ TEST(weights_failed_export_leaves_what_was_there) {
     CHECK(saved_all == 1); // after config.json's rename; after the last rename nothing is injected
 }
 
-TEST(weights_pieces_are_columns_transposed) {
+TEST(weights_slices_are_columns_transposed) {
     OWNED(model_free) Model m = model_make(LLAMA, 1, 1);
     Err e;
     OWNED(safetensors_free) SafeTensors s = {0};
@@ -113,9 +113,9 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
     Err e;
     int ids[64], n = 0;
     for (int i = from; i < to; i++) {
-        const Piece *p = &m->t.pieces[i];
+        const TensorSlice *p = &m->t.slices[i];
         int64_t dims[2];
-        int n_dims = piece_dims(p, &m->t.t[p->tensor], dims);
+        int n_dims = slice_dims(p, &m->t.t[p->tensor], dims);
         if (f.leave_out && strcmp(p->name, f.leave_out) == 0) continue;
         if (f.reshape && strcmp(p->name, f.reshape) == 0) dims[0] *= dims[1], n_dims = 1;
         ids[n++] = i;
@@ -125,7 +125,7 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
     if (!safetensors_create(&w, path, &list, &group_alone, &e)) return false;
     bool ok = true;
     for (int i = 0; i < n; i++) {
-        const Tensor *t = &m->t.t[m->t.pieces[ids[i]].tensor];
+        const Tensor *t = &m->t.t[m->t.slices[ids[i]].tensor];
         ok = ok && safetensors_put(&w.file, &w.list.t[i], 0, tensor_size(t), t->param, &e);
     }
     if (f.extra) ok = ok && safetensors_put(&w.file, &w.list.t[n], 0, 2, (float[]){1, 2}, &e);
@@ -135,7 +135,7 @@ static bool write_foreign(const char *path, const Model *m, Foreign f, int from,
 static bool loads_foreign(Foreign f, Err *e) {
     OWNED(model_free) Model a = model_make(GPT2, 1, 1), b = model_make(GPT2, 1, 0);
     char *path = test_path("%s/x.safetensors", test_tmpdir());
-    return write_foreign(path, &a, f, 0, a.t.n_pieces) &&
+    return write_foreign(path, &a, f, 0, a.t.n_slices) &&
            weights_load(path, &b.t, &group_alone, e) &&
            memcmp(a.values, b.values, a.n * sizeof *a.values) == 0;
 }
@@ -186,7 +186,7 @@ TEST(weights_come_in_shards) {
     CHECK(write_foreign(path, &a, f, 0, 10));
     CHECK(!weights_load(dir, &b.t, &group_alone, &e) && strstr(e.text, "model-2-of-2.safetensors"));
     path = test_path("%s/model-2-of-2.safetensors", dir);
-    CHECK(write_foreign(path, &a, f, 10, a.t.n_pieces));
+    CHECK(write_foreign(path, &a, f, 10, a.t.n_slices));
     CHECK(weights_load(dir, &b.t, &group_alone, &e));
     CHECK(memcmp(a.values, b.values, a.n * sizeof *a.values) == 0);
 }

@@ -114,7 +114,7 @@ static double round_of(const GpuJob *j, int runs, const Event clock[2]) {
     device_record(clock[0], device_stream());
     for (int i = 0; i < runs; i++) j->run(j->ctx, i % j->sets);
     device_record(clock[1], device_stream());
-    device_await(clock[1]);
+    device_event_synchronize(clock[1]);
     return device_seconds(clock[0], clock[1]) / runs;
 }
 

@@ -36,7 +36,7 @@ static struct {
 } b;
 
 static RowBlocks blocks_of(const Matmul *p, BlocksOf of) {
-    return (RowBlocks){.rows = p->M / b.ranks, .n = b.ranks, .of = of};
+    return (RowBlocks){.rows = p->M / b.ranks, .n = b.ranks, .matrix = of};
 }
 
 static void run_alone(void *ctx, int set) {
@@ -49,13 +49,13 @@ static void run_gathered(void *ctx, int set) {
     (void)ctx;
     Matmul p = b.p[set];
     RowBlocks blocks = blocks_of(&p, BLOCKS_OF_A);
-    blocks.flags = b.flags, blocks.said = ++b.launched;
+    blocks.flags = b.flags, blocks.ready_value = ++b.launched;
     p.blocks = &blocks;
     device_record(b.begun, device_stream());
-    device_follow(b.comm, b.begun);
+    device_stream_wait(b.comm, b.begun);
     for (int i = 0; i < b.ranks; i++) {
         if (i) device_put_in(b.comm, b.here, b.host, b.block);
-        device_say(b.comm, &b.flags[i], b.launched);
+        device_write_value(b.comm, &b.flags[i], b.launched);
     }
     matmul_sm90(&p, 0);
 }
@@ -64,7 +64,7 @@ static void run_transfer(void *ctx, int set) {
     (void)ctx, (void)set;
     for (int i = 1; i < b.ranks; i++) {
         device_put_in(device_stream(), b.here, b.host, b.block);
-        device_say(device_stream(), &b.flags[b.ranks], 0);
+        device_write_value(device_stream(), &b.flags[b.ranks], 0);
     }
 }
 static void run_host_copy(void *ctx, int set) {

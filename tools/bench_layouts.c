@@ -171,8 +171,8 @@ static void add_list(Bench *b) {
 /* Reads --units: sizes of groups of consecutive ranks that are near each other. Default: the ranks
  * of a node. */
 static void read_units(Bench *b) {
-    bool nodes = b->node.ranks > 1 && b->node.ranks < b->space.p;
-    if (!*o.units && nodes) b->unit[b->n_units++] = b->node.ranks;
+    bool nodes = b->node.local_size > 1 && b->node.local_size < b->space.p;
+    if (!*o.units && nodes) b->unit[b->n_units++] = b->node.local_size;
     for (const char *at = o.units; *at && strcmp(o.units, "none") != 0;) {
         char *end;
         long n = strtol(at, &end, 10);
@@ -333,7 +333,7 @@ static bool trial_open(Trial *t, Bench *b, Entry *e) {
     model_plan(&t->m, &s.model, kernels_cpu(NULL), b->team);
     e->memory = memory_needed(&t->m);
     int64_t have = memory_available();
-    if (!group_all(&b->group, have == 0 || e->memory * b->node.ranks <= have)) return false;
+    if (!group_all(&b->group, have == 0 || e->memory * b->node.local_size <= have)) return false;
     model_allocate(&t->m);
     tensors_init(&t->m.tensors, b->team, 42);
     fill_tokens(t);
@@ -388,7 +388,7 @@ static void print_run(const Bench *b) {
     printf("{\"model\":\"%s\",\"ranks\":%d,\"ranks_on_node\":%d,\"backend\":\"%s\",\"seq\":%" PRId64
            ",\"batch\":%" PRId64 ",\"dtype\":\"%s\",\"steps\":%" PRId64 ",\"rounds\":%" PRId64
            ",\"layouts\":%d,\"commit\":\"%s\"}\n",
-           model, b->space.p, b->node.ranks, world_backend(b->world), s->model.S, s->batch,
+           model, b->space.p, b->node.local_size, world_backend(b->world), s->model.S, s->batch,
            s->model.bf16 ? "bf16" : "fp32", o.steps, o.rounds, b->n, version_commit());
     fflush(stdout);
 }
@@ -472,7 +472,7 @@ static int call_finals(Bench *b, double *ms) {
         if (b->entry[i].choice.price.seconds < b->entry[pick].choice.price.seconds) pick = i;
     for (int i = 0; i < b->n; i++)
         ms[i] = b->entry[i].steps.n ? median(&b->entry[i].steps, TIME_ALL) : INFINITY;
-    group_share(&b->group, ms, (size_t)b->n * sizeof *ms);
+    group_broadcast(&b->group, ms, (size_t)b->n * sizeof *ms);
     for (int i = 0; i < b->n; i++) best = fmin(best, ms[i]);
     for (int i = 0; i < b->n; i++) {
         Entry *e = &b->entry[i];

@@ -170,7 +170,7 @@ def registers(log, arch):
 
 def serialised(name, code, inner):
     """An error in the matmuls of a kernel of matmul_sm90.cu; None: no error."""
-    each = HGMMA * (2 if name.endswith(", 1> >") else 1)  # IN_TURNS: 128 rows of a warpgroup
+    each = HGMMA * (2 if name.endswith(", 1> >") else 1)  # PINGPONG: 128 rows of a warpgroup
     left = [x[-1] for x in code if "WARPGROUP.DEPBAR" in x]
     n = sum("HGMMA" in x for x in code)
     steps = [k - m for k, _, _, m, _ in inner if m == each]

@@ -64,7 +64,7 @@ const char *kernels_cpu_of_ranks(const Group *g, const char *named, Team *t, boo
     const char *const *lesser = kernels_cpu_sets(), *set;
     for (;;) {
         snprintf(chosen, sizeof chosen, "%s", proposed);
-        group_share(g, chosen, sizeof chosen);
+        group_broadcast(g, chosen, sizeof chosen);
         set = named ? named : set_here(chosen);
         if (group_all(g, set != NULL)) return set;
         while (*lesser && strcmp(*lesser, chosen) != 0) lesser++;

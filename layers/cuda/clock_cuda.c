@@ -50,7 +50,7 @@ static double set(void) {
     for (int i = 0; i < TRIES; i++) {
         double asked = now_s();
         device_record(marks.event[0], device_stream());
-        device_await(marks.event[0]);
+        device_event_synchronize(marks.event[0]);
         double heard = now_s(), since = device_seconds(marks.zero, marks.event[0]);
         low = fmax(low, asked - since), high = fmin(high, heard - since);
     }

@@ -39,7 +39,7 @@ static void find(void) {
     static const char *const library[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                           "libcublasLt.so"};
     Err e[3];
-    if (found || library_unwanted()) return; // found: cublaslt_give has set it
+    if (found || library_unwanted()) return; // found: cublaslt_override has set it
     for (int i = 0; i < 3; i++)
         if (cublaslt_load(library[i], &loaded, &e[i])) {
             found = &loaded;
@@ -55,6 +55,6 @@ const CublasLt *cublaslt(void) {
     return found;
 }
 
-void cublaslt_give(const CublasLt *lt) {
+void cublaslt_override(const CublasLt *lt) {
     found = lt;
 }

@@ -108,6 +108,6 @@ bool cublaslt_load(const char *library, CublasLt *lt, Err *e);
  * Otherwise, when no library is found, ends the program. */
 const CublasLt *cublaslt(void);
 /* Local. Sets the library of this machine: for tests. */
-void cublaslt_give(const CublasLt *lt);
+void cublaslt_override(const CublasLt *lt);
 
 #endif

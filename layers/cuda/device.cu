@@ -11,7 +11,7 @@ namespace {
 /* The device of a rank, as device_open of its thread made it. */
 struct Rank {
     char name[sizeof DeviceFacts().name];
-    int sms, left;
+    int sms, sm_margin;
     bool has_mma, is_sm90;
     size_t shared_bytes;
     Stream stream;          // NULL: not open
@@ -121,15 +121,15 @@ Stream device_stream(void) {
 }
 
 int device_sms(void) {
-    return rank.sms - rank.left;
+    return rank.sms - rank.sm_margin;
 }
 
-void device_leave(int sms) {
-    rank.left = sms < rank.sms / 2 ? sms : rank.sms / 2;
+void device_set_sm_margin(int sms) {
+    rank.sm_margin = sms < rank.sms / 2 ? sms : rank.sms / 2;
 }
 
-int device_left(void) {
-    return rank.left;
+int device_sm_margin(void) {
+    return rank.sm_margin;
 }
 
 bool device_has_mma(void) {

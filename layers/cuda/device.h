@@ -51,10 +51,10 @@ Stream device_stream(void);
 int device_sms(void);
 /* Local. From now on persistent kernels (one block per multiprocessor: matmuls, attention) leave
  * `sms` multiprocessors, at most half of all, to kernels in other streams; 0: none. Otherwise a
- * block that waits for a busy multiprocessor would double the time of the kernel. device_left: the
- * number that is left. */
-void device_leave(int sms);
-int device_left(void);
+ * block that waits for a busy multiprocessor would double the time of the kernel. device_sm_margin:
+ * this number. */
+void device_set_sm_margin(int sms);
+int device_sm_margin(void);
 bool device_has_mma(void);  // compute capability 8.0 or newer: mma.sync of bf16, cp.async
 bool device_is_sm90(void);  // compute capability 9.0: TMA and wgmma
 size_t device_shared(void); // bytes of shared memory that a block may have

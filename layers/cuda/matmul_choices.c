@@ -34,7 +34,7 @@ static int open_file(const char *path, Err *e) {
     return file;
 }
 
-int choices_hold(const char *device, uint64_t version) {
+int choices_lock(const char *device, uint64_t version) {
     char *path = path_of(device, version);
     Err e;
     int file = open_file(path, &e);
@@ -44,7 +44,7 @@ int choices_hold(const char *device, uint64_t version) {
     return file; // locked, or only open where a file system has no locks
 }
 
-void choices_let_go(int file) {
+void choices_unlock(int file) {
     if (file >= 0) close(file);
 }
 

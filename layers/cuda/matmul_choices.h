@@ -24,10 +24,10 @@ typedef struct AlgorithmChoice {
     uint32_t crc;  // CRC-32C of all bytes before it
 } AlgorithmChoice;
 
-/* Local. Opens and locks the file for devices of this name; -1: there is no file. choices_let_go
+/* Local. Opens and locks the file for devices of this name; -1: there is no file. choices_unlock
  * unlocks and closes it. */
-int choices_hold(const char *device, uint64_t version);
-void choices_let_go(int file);
+int choices_lock(const char *device, uint64_t version);
+void choices_unlock(int file);
 /* Local. Looks up c->key and fills in the rest of c from the latest entry with this key; damaged
  * entries are skipped. */
 bool choices_find(int file, AlgorithmChoice *c);

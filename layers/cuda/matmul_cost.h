@@ -124,14 +124,14 @@ static inline bool matmul_cost(MatmulCost *c, const MatmulGpu *g, const MatmulJo
 /* Tiles of a block are MATMUL_ROWS x a width.
  *
  *     matmul_sm90.cu  MATMUL_DEPTH of k a step. A cluster of MATMUL_PAIR blocks has as many rows in
- *                     each and fetches b once. Warpgroups take turns in tiles of width MATMUL_TURNS
- *                     or less whose y is bf16
+ *                     each and fetches b once. Tiles of width MATMUL_PINGPONG or less whose y is
+ *                     bf16 have the ping-pong schedule
  *     matmul_sm80.cu  MATMUL_DEPTH_SM80 of k a step; sums are kept in MATMUL_PIECES_SM80 pieces.
  *                     Two blocks of width 128 share a multiprocessor whose shared memory holds
  *                     both: one is in its epilogue while the other multiplies
  */
 typedef enum MatmulKernel { MATMUL_SM90, MATMUL_SM80 } MatmulKernel;
-enum { MATMUL_ROWS = 128, MATMUL_PAIR = 2, MATMUL_TURNS = 192 };
+enum { MATMUL_ROWS = 128, MATMUL_PAIR = 2, MATMUL_PINGPONG = 192 };
 enum { MATMUL_DEPTH = 64, MATMUL_DEPTH_SM80 = 32, MATMUL_PIECES_SM80 = 4 };
 
 /* Is the number of steps of all tiles small enough for a schedule, with every config? */
@@ -210,7 +210,7 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
     x->tile.k = sm80 ? MATMUL_DEPTH_SM80 : MATMUL_DEPTH;
     x->sms = (double)w->blocks / (sharing > 0 ? sharing : 1);
     x->slower = sm80 ? 1 : matmul_slower(w->width, w->blocks);
-    x->hidden = sm80 ? sharing > 1 : w->width <= MATMUL_TURNS && j->y_bytes == 2;
+    x->hidden = sm80 ? sharing > 1 : w->width <= MATMUL_PINGPONG && j->y_bytes == 2;
     x->pieces = sm80 ? MATMUL_PIECES_SM80 : w->blocks * MATMUL_ROWS / 64;
     return sharing > 0 && (sm80 || w->width < 256 || j->epilogue == EPI_NONE);
 }

@@ -146,7 +146,7 @@ static Key key_of(const Matmul *p, size_t elem_bytes) {
     k.M = p->M, k.N = p->N, k.K = p->K, k.ldy = p->M == 1 ? p->N : p->ldy;
     k.a = lt_operand(p->M, p->K, p->a_row, p->a_col);
     k.b = lt_operand(p->K, p->N, p->b_row, p->b_col);
-    k.sms = device_left() ? device_sms() : 0, k.elem_bytes = (int)elem_bytes,
+    k.sms = device_sm_margin() ? device_sms() : 0, k.elem_bytes = (int)elem_bytes,
     k.y_bytes = p->wide ? 4 : (int)elem_bytes;
     k.rounds = elem_bytes != 2 && p->bf16;
     k.epilogue = (int)p->epilogue, k.act = k.epilogue == EPI_NONE ? 0 : (int)p->act;
@@ -579,12 +579,12 @@ void matmul_plan_time(MatmulPlan *plan, const Matmul *p, float *sums, MatmulRest
     // First waits for work in the stream that needs other ranks: while this rank holds the file,
     // they may wait for it.
     device_wait();
-    int file = choices_hold(device_name(), plans->lt->version());
+    int file = choices_lock(device_name(), plans->lt->version());
     set_addresses(plan, p, sums);
     if (!recall(&t, file)) {
         take_own_if_faster(&t, take_best(&t));
         AlgorithmChoice c = choice_of(plan);
         if (plan->n || plan->config) choices_add(file, &c);
     }
-    choices_let_go(file);
+    choices_unlock(file);
 }

@@ -27,9 +27,9 @@
  *     - DGELU_BGRAD of dx, which would give the gradient of up's bias: its sums are bf16, 8 bits of
  *       a sum over all tokens. DGELU alone is used; the gradient of up's bias comes with up's dw.
  *
- * While multiprocessors are left to other kernels (device_leave) a matmul has another plan, for the
- * remaining multiprocessors: the first algorithm that the library proposes for this number. The
- * library's reference says that the number is for such neighbours and influences its choice. On
+ * While multiprocessors are left to other kernels (device_set_sm_margin) a matmul has another plan,
+ * for the remaining multiprocessors: the first algorithm that the library proposes for this number.
+ * The library's reference says that the number is for such neighbours and influences its choice. On
  * Hopper the grids of some algorithms follow the number, on Blackwell perhaps none
  * (pytorch/pytorch, pull request 183330).
  *

@@ -38,7 +38,7 @@ void device_close_handle(void *p) {
     device_check(cudaIpcCloseMemHandle(p));
 }
 
-void device_wait_said(Stream s, const uint32_t *where, uint32_t x) {
+void device_wait_value(Stream s, const uint32_t *where, uint32_t x) {
     using Wait = decltype(&cuStreamWaitValue32);
     static thread_local Wait wait;
     static thread_local unsigned flags;

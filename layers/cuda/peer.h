@@ -23,10 +23,10 @@ bool device_handle(void *p, DeviceHandle *h, Err *e);
 void *device_open_handle(const DeviceHandle *h, Err *e);
 void device_close_handle(void *p);
 
-/* Local. Work put into s from now on waits until device_say has written x or a later number to
- * *where; numbers count up, modulo 2^32. That work sees all that the other process wrote into this
- * device's memory before this number; a device that may reorder such writes is told to flush them.
- * Takes no multiprocessor. */
-void device_wait_said(Stream s, const uint32_t *where, uint32_t x);
+/* Local. Work put into s from now on waits until device_write_value has written x or a later number
+ * to *where; numbers count up, modulo 2^32. That work sees all that the other process wrote into
+ * this device's memory before this number; a device that may reorder such writes is told to flush
+ * them. Takes no multiprocessor. */
+void device_wait_value(Stream s, const uint32_t *where, uint32_t x);
 
 #endif

@@ -97,9 +97,9 @@ __device__ __forceinline__ void store_for_host(uint32_t *to, uint32_t x) {
     asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 
-/* Flags between blocks. flag_say writes x to *flag, after all earlier writes of this thread and of
- * those that it has met at a barrier. flag_wait waits for x, and then sees these writes. */
-__device__ __forceinline__ void flag_say(int *flag, int x) {
+/* Flags between blocks. flag_signal writes x to *flag, after all earlier writes of this thread and
+ * of those that it has met at a barrier. flag_wait waits for x, and then sees these writes. */
+__device__ __forceinline__ void flag_signal(int *flag, int x) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
 }
 __device__ __forceinline__ void flag_wait(const int *flag, int x) {

@@ -42,10 +42,10 @@ bool aligned(const void *p, int64_t n_bytes) {
 
 /* a += b, rounded to E. */
 template <class E, int W>
-__device__ __forceinline__ void add_words(Words<E, W> &a, const Words<E, W> &b) {
+__device__ __forceinline__ void add_words(Vec<E, W> &a, const Vec<E, W> &b) {
     if constexpr (std::is_same_v<E, double> || std::is_same_v<E, uint32_t>) {
 #pragma unroll
-        for (int j = 0; j < W; j++) a.at[j] += b.at[j];
+        for (int j = 0; j < W; j++) a.elem[j] += b.elem[j];
     } else {
         float x[W], y[W];
         unpack(x, a), unpack(y, b);
@@ -58,7 +58,7 @@ __device__ __forceinline__ void add_words(Words<E, W> &a, const Words<E, W> &b) 
 /* The words of a src as 32-bit registers. Elements of 16 bits would be unpacked as soon as they
  * arrive, and the thread would wait for one src before it loads the next. */
 template <class E, int W>
-using Raw = std::conditional_t<sizeof(Words<E, W>) == 16, Words<unsigned, 4>, Words<E, W>>;
+using Raw = std::conditional_t<sizeof(Vec<E, W>) == 16, Vec<unsigned, 4>, Vec<E, W>>;
 
 /* sum = the tree over src first .. first + 2^LEVEL - 1, as far as they exist, for N words of a lane
  * that are a warp's width apart. The N loads of a src are in flight at once. */
@@ -78,7 +78,7 @@ __device__ __forceinline__ void tree(Raw<E, W> (&sum)[N], const Reduce &f, int f
         tree<E, W, N, LEVEL - 1>(x, f, second, from);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            Words<E, W> a, b;
+            Vec<E, W> a, b;
             memcpy(&a, &sum[i], sizeof a), memcpy(&b, &x[i], sizeof b);
             add_words(a, b);
             memcpy(&sum[i], &a, sizeof a);
@@ -145,10 +145,10 @@ template <class E> void reduce_of(Stream s, Reduce f) {
 
 /* --- gather: blockIdx.y is the src */
 
-template <class Piece> __global__ void gather_rows(const __grid_constant__ Gather g, int64_t n) {
+template <class Vector> __global__ void gather_rows(const __grid_constant__ Gather g, int64_t n) {
     const char *src = static_cast<const char *>(g.src[blockIdx.y]);
     char *dst = static_cast<char *>(g.dst[blockIdx.y]);
-    int64_t src_ld = g.src_ld[blockIdx.y], W = sizeof(Piece);
+    int64_t src_ld = g.src_ld[blockIdx.y], W = sizeof(Vector);
     int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp();
     for (; row < g.rows; row += static_cast<int64_t>(gridDim.x) * WARPS)
 #pragma unroll 4
@@ -157,7 +157,7 @@ template <class Piece> __global__ void gather_rows(const __grid_constant__ Gathe
             const char *from = src + row * src_ld + col;
             int64_t left = n - (row * g.cols + col);
             if (left >= W)
-                *reinterpret_cast<Piece *>(to) = *reinterpret_cast<const Piece *>(from);
+                *reinterpret_cast<Vector *>(to) = *reinterpret_cast<const Vector *>(from);
             else
                 for (int64_t i = 0; i < left; i++) to[i] = from[i];
         }
@@ -171,15 +171,15 @@ bool gathers_by(const Gather &g, int64_t n_bytes) {
     return whole;
 }
 
-template <class Piece> void launch_gather(Stream s, Gather g) {
-    constexpr int64_t CUT = cut<static_cast<int>(sizeof(Piece))>;
+template <class Vector> void launch_gather(Stream s, Gather g) {
+    constexpr int64_t CUT = cut<static_cast<int>(sizeof(Vector))>;
     int64_t n = g.rows * g.cols;
     if (g.rows == 1) {
         g.rows = (n + CUT - 1) / CUT, g.cols = g.dst_ld = CUT;
         for (int i = 0; i < g.n; i++) g.src_ld[i] = CUT;
     }
     dim3 grid(blocks_of(g.rows), static_cast<unsigned>(g.n));
-    LAUNCH_ON(s, (gather_rows<Piece>), grid, THREADS, 0, g, n);
+    LAUNCH_ON(s, (gather_rows<Vector>), grid, THREADS, 0, g, n);
 }
 
 void gather_of(Stream s, Gather g) {
@@ -226,7 +226,8 @@ void device_move_blocks(Stream s, int n, int64_t rows, int64_t cols, Blocks dst,
         g.n = std::min(n - first, static_cast<int>(REDUCE_MOST)), g.rows = rows, g.cols = cols,
         g.dst_ld = dst.ld;
         for (int i = 0; i < g.n; i++) {
-            g.src[i] = src.p + (first + i) * src.apart, g.dst[i] = dst.p + (first + i) * dst.apart;
+            g.src[i] = src.p + (first + i) * src.stride,
+            g.dst[i] = dst.p + (first + i) * dst.stride;
             g.src_ld[i] = src.ld;
         }
         gather_of(s, g);

@@ -37,10 +37,10 @@ typedef struct Gather {
     void *dst[REDUCE_MOST];
 } Gather;
 
-/* A sequence of blocks. p: the first block. Its rows are ld bytes apart, blocks `apart` bytes. */
+/* A sequence of blocks. p: the first block. Its rows are ld bytes apart, blocks `stride` bytes. */
 typedef struct Blocks {
     char *p;
-    int64_t ld, apart;
+    int64_t ld, stride;
 } Blocks;
 
 typedef enum { REDUCE_BF16, REDUCE_F32, REDUCE_F64, REDUCE_I32 } ReduceType;

@@ -7,8 +7,8 @@ extern "C" {
 #include "layers/cuda/ptx.cuh"
 
 namespace {
-__global__ void put_note(uint32_t *where, uint32_t note) {
-    store_for_host(where, note);
+__global__ void put_progress(uint32_t *where, uint32_t value) {
+    store_for_host(where, value);
 }
 } // namespace
 
@@ -40,26 +40,26 @@ void device_record(Event e, Stream s) {
     device_check(cudaEventRecord(e, s));
 }
 
-void device_follow(Stream s, Event e) {
+void device_stream_wait(Stream s, Event e) {
     device_check(cudaStreamWaitEvent(s, e, 0));
 }
 
-bool device_reached(Event e) {
+bool device_event_query(Event e) {
     cudaError_t error = cudaEventQuery(e);
     if (error == cudaErrorNotReady) return false;
     device_check(error);
     return true;
 }
 
-void device_await(Event e) {
+void device_event_synchronize(Event e) {
     device_check(cudaEventSynchronize(e));
 }
 
-void device_note(Stream s, uint32_t *where, uint32_t note) {
-    LAUNCH_ON(s, put_note, 1, 1, 0, where, note);
+void device_write_progress(Stream s, uint32_t *where, uint32_t value) {
+    LAUNCH_ON(s, put_progress, 1, 1, 0, where, value);
 }
 
-uint32_t device_noted(const uint32_t *where) {
+uint32_t device_read_progress(const uint32_t *where) {
     return __atomic_load_n(where, __ATOMIC_ACQUIRE);
 }
 
@@ -71,12 +71,12 @@ void device_put_in(Stream s, void *to, const void *pinned, size_t n_bytes) {
     device_check(cudaMemcpyAsync(to, pinned, n_bytes, cudaMemcpyHostToDevice, s));
 }
 
-void device_say(Stream s, uint32_t *where, uint32_t x) {
+void device_write_value(Stream s, uint32_t *where, uint32_t x) {
     using Write = decltype(&cuStreamWriteValue32);
     static thread_local Write write;
     if (!write) write = reinterpret_cast<Write>(device_driver_function("cuStreamWriteValue32"));
     int e = write(s, reinterpret_cast<CUdeviceptr>(where), x, CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (e) die("the driver refuses to write a number behind what is in a stream: error %d", e);
+    if (e) die("the driver refuses cuStreamWriteValue32: error %d", e);
 }
 
 Event device_clock(void) {
@@ -91,11 +91,11 @@ double device_seconds(Event from, Event to) {
     return 1e-3 * static_cast<double>(ms);
 }
 
-void device_visit(int device) {
+void device_set_current(int device) {
     device_check(cudaSetDevice(device));
 }
 
-bool device_holds(const void *p) {
+bool device_is_pointer(const void *p) {
     cudaPointerAttributes a;
     device_check(cudaPointerGetAttributes(&a, p));
     return a.type == cudaMemoryTypeDevice;
@@ -107,7 +107,7 @@ int device_index(void) {
     return device;
 }
 
-bool device_reaches(int other) {
+bool device_enable_peer(int other) {
     int can = 0, mine = device_index();
     if (other == mine) return true;
     device_check(cudaDeviceCanAccessPeer(&can, mine, other));

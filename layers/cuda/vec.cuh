@@ -51,16 +51,16 @@ __device__ __forceinline__ float high_of(unsigned pair) {
     return __uint_as_float(pair & 0xffff0000);
 }
 
-/* A word: W elements that one instruction moves. */
-template <class E, int W> struct alignas(sizeof(E) * W) Words { E at[W]; };
+/* W elements that one instruction moves. */
+template <class E, int W> struct alignas(sizeof(E) * W) Vec { E elem[W]; };
 
 /* x[W] = the elements of w. */
 template <class E, int W>
-__device__ __forceinline__ void unpack(float (&x)[W], const Words<E, W> &w) {
+__device__ __forceinline__ void unpack(float (&x)[W], const Vec<E, W> &w) {
 #pragma unroll
-    for (int i = 0; i < W; i++) x[i] = to_float(w.at[i]);
+    for (int i = 0; i < W; i++) x[i] = to_float(w.elem[i]);
 }
-template <> __device__ __forceinline__ void unpack(float (&x)[8], const Words<bf16, 8> &w) {
+template <> __device__ __forceinline__ void unpack(float (&x)[8], const Vec<bf16, 8> &w) {
     unsigned pairs[4];
     memcpy(pairs, &w, sizeof pairs);
 #pragma unroll
@@ -70,12 +70,11 @@ template <> __device__ __forceinline__ void unpack(float (&x)[8], const Words<bf
 }
 
 /* w = the elements x[W], rounded to E, two by one instruction. */
-template <class E, int W>
-__device__ __forceinline__ void pack(Words<E, W> &w, const float (&x)[W]) {
+template <class E, int W> __device__ __forceinline__ void pack(Vec<E, W> &w, const float (&x)[W]) {
 #pragma unroll
-    for (int i = 0; i < W; i++) from_float(w.at[i], x[i]);
+    for (int i = 0; i < W; i++) from_float(w.elem[i], x[i]);
 }
-template <> __device__ __forceinline__ void pack(Words<bf16, 8> &w, const float (&x)[8]) {
+template <> __device__ __forceinline__ void pack(Vec<bf16, 8> &w, const float (&x)[8]) {
     unsigned pairs[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) pairs[i] = pair_of(x[2 * i], x[2 * i + 1]);
@@ -84,13 +83,13 @@ template <> __device__ __forceinline__ void pack(Words<bf16, 8> &w, const float 
 
 /* x[W] = p[0 .. W) */
 template <class E, int W> __device__ __forceinline__ void load(float (&x)[W], const E *p) {
-    Words<E, W> w = *reinterpret_cast<const Words<E, W> *>(p);
+    Vec<E, W> w = *reinterpret_cast<const Vec<E, W> *>(p);
     unpack(x, w);
 }
 template <class E, int W> __device__ __forceinline__ void store(E *p, const float (&x)[W]) {
-    Words<E, W> w;
+    Vec<E, W> w;
     pack(w, x);
-    *reinterpret_cast<Words<E, W> *>(p) = w;
+    *reinterpret_cast<Vec<E, W> *>(p) = w;
 }
 
 /* Can a row of n elements at p, and the rows that follow it, be moved W at a time? */

@@ -114,7 +114,7 @@ struct Sets {
  * begins with the piece of its own number. When its fetching thread has begun all copies of a
  * piece, it takes the next number from a counter in device memory, and stores it in shared memory
  * for the warpgroups that compute. */
-struct Pieces {
+struct TileScheduler {
     enum { KEPT = 4, BYTES = KEPT * 4 };
     int count;
     // counter in device memory, 0 between kernels: pieces taken beyond the first of each block

@@ -55,11 +55,11 @@ bool world_share_memory(World *w, Err *e) {
     return world_shares_memory(w) || w->device->share(w, e);
 }
 
-void world_leave_devices(World *w) {
+void world_release_devices(World *w) {
     if (!w->device) return;
     for (Comm *c = w->all; c; c = c->next)
         if (c->device) w->device->close(c);
-    w->device->leave(w);
+    w->device->close_world(w);
     world_set_device(w, NULL, NULL);
 }
 
@@ -71,7 +71,7 @@ void world_register(World *w, const Arena *a) {
     if (!w || !w->device || !w->device->register_memory) return;
     uint64_t mine[2] = {a->walk, a->cap}, first[2] = {a->walk, a->cap};
     Group g = comm_group(w->all);
-    group_share(&g, first, sizeof first);
+    group_broadcast(&g, first, sizeof first);
     if (group_all(&g, memcmp(mine, first, sizeof mine) == 0))
         w->device->register_memory(w, a->base, a->cap);
 }
@@ -90,12 +90,12 @@ static void close_comm(Comm *c) {
 }
 
 void world_free(World *w) {
-    world_leave_devices(w);
+    world_release_devices(w);
     for (Comm *c = w->all, *next; c; c = next) {
         next = c->next;
         close_comm(c);
     }
-    if (w->backend->leave) w->backend->leave(w);
+    if (w->backend->close_world) w->backend->close_world(w);
     mem_free(w->rows);
     mem_free(w);
 }
@@ -242,7 +242,7 @@ int64_t coll_src_stride(const CollCall *call, int rank, int size) {
 static const CollBackend *server_of(const Comm *c, const CollCall *call) {
     const CollBackend *device = c->world->device;
     bool sent = device && c->size > 1 && coll_elements(call) > 0;
-    return sent && device->takes(call->src) ? device : c->backend;
+    return sent && device->is_device_memory(call->src) ? device : c->backend;
 }
 
 /* Dies if the arguments of a call are wrong, or its entry of c->open is still in use. */
@@ -409,10 +409,10 @@ void coll_block_done(Ticket t, int o) {
     t.comm->open[at].backend->block_done(t.comm, t.number, &t.comm->open[at].call, o);
 }
 
-const uint32_t *coll_flags(Ticket t, uint32_t *said) {
+const uint32_t *coll_flags(Ticket t, uint32_t *ready_value) {
     int at = (int)(t.number % COLL_IN_FLIGHT);
     const CollBackend *by = t.comm->open[at].backend;
-    return by->flags ? by->flags(t.comm, t.number, &t.comm->open[at].call, said) : NULL;
+    return by->flags ? by->flags(t.comm, t.number, &t.comm->open[at].call, ready_value) : NULL;
 }
 
 static Act *begin_block(void *ticket, int block) {
@@ -431,7 +431,7 @@ RowBlocks coll_row_blocks(Ticket *t, int64_t rows) {
                         .begin = begin_block,
                         .done = end_block,
                         .ctx = t};
-    if (gather) blocks.flags = coll_flags(*t, &blocks.said);
+    if (gather) blocks.flags = coll_flags(*t, &blocks.ready_value);
     return blocks;
 }
 
@@ -512,7 +512,7 @@ const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TE
     return text;
 }
 
-void coll_say_waiting(const Comm *c, const char *what, double seconds, const char *missing) {
+void coll_print_waiting(const Comm *c, const char *what, double seconds, const char *missing) {
     const World *w = c->world;
     die_line("waited %.1f s for %s%s%s; not there: %s", seconds, what, w->phase[0] ? " in " : "",
              w->phase, missing[0] ? missing : "all ranks have begun, and not all have finished");
@@ -520,7 +520,7 @@ void coll_say_waiting(const Comm *c, const char *what, double seconds, const cha
 
 void coll_expire(const Comm *c, const char *what, double seconds, const char *missing) {
     bool first = !atomic_exchange(&expired, true);
-    coll_say_waiting(c, what, seconds, missing);
+    coll_print_waiting(c, what, seconds, missing);
     if (!first) // the first rank of this process that expires ends the job
         for (;;) pause();
     usleep(400 * 1000); // other ranks poll coll_expired() far more often

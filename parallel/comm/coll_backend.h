@@ -50,14 +50,14 @@ void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock
 typedef struct CollBackend {
     const char *name;
     bool polled; // collectives progress only inside progress() and wait()
-    // above this many bytes a message waits for a round trip: the sender asks the receiver first.
-    // 0: never
-    int64_t asks;
+    // longest message, in bytes, that is sent eagerly. Longer ones wait for a round trip to the
+    // receiver (rendezvous). 0: there is no rendezvous
+    int64_t eager_limit;
     // Local. Only backends for device memory have it: is p device memory? The results of such a
     // backend are complete in the order of the rank's stream, not when wait returns. coll.c opens a
     // group with such a backend (c->device) at the group's first call. open and close are then
     // collective over the group.
-    bool (*takes)(const void *p);
+    bool (*is_device_memory)(const void *p);
     /* Collective over the world. Makes c->impl; rank, size and member are set. NULL, here and
      * below: the backend has nothing to do. */
     void (*open)(Comm *c);
@@ -73,7 +73,7 @@ typedef struct CollBackend {
     void *(*block)(Comm *c, uint64_t number, const CollCall *call, int o);
     void (*block_done)(Comm *c, uint64_t number, const CollCall *call, int o);
     // coll_flags; NULL: the backend has no flags
-    const uint32_t *(*flags)(Comm *c, uint64_t number, const CollCall *call, uint32_t *said);
+    const uint32_t *(*flags)(Comm *c, uint64_t number, const CollCall *call, uint32_t *ready_value);
     // Local. Handles arrived messages without the team, which is busy. NULL: nothing to handle
     void (*progress)(World *w);
     void (*barrier)(Comm *c); // Collective. Backends for host memory; NULL: there is no other rank
@@ -86,7 +86,7 @@ typedef struct CollBackend {
     bool (*share)(World *w, Err *e);
     // NULL: calls cannot be recorded (coll_record.h)
     const struct CollRecorder *recorder;
-    void (*leave)(World *w); // called last; frees w->impl. May be NULL
+    void (*close_world)(World *w); // called last; frees w->impl. May be NULL
 } CollBackend;
 
 typedef struct CountRow {
@@ -142,13 +142,13 @@ extern const CollBackend coll_self, coll_threads;
 World *world_self_open(void);
 World *world_mpi_open(int rank, double limit);
 /* State shared by n ranks that are threads. Each rank opens its own World of the job, and calls
- * world_threads_left after its last collective. Free the job after all Worlds. */
+ * world_threads_close after its last collective. Free the job after all Worlds. */
 typedef struct ThreadsJob ThreadsJob;
 enum { MAX_THREAD_RANKS = 64 };
 ThreadsJob *threads_job_create(int n);
 void threads_job_free(ThreadsJob *job);
 World *world_threads_open(ThreadsJob *job, int rank);
-void world_threads_left(World *w);
+void world_threads_close(World *w);
 /* Local. Sets the backend for device memory. */
 void world_set_device(World *w, const CollBackend *b, void *impl);
 
@@ -198,9 +198,9 @@ double coll_now(void); // seconds
 bool coll_expired(void);
 /* Local. Prints that this rank waits for `what`, usually a text of coll_describe. missing: the
  * ranks that have not come, "rank 2, rank 5". */
-void coll_say_waiting(const Comm *c, const char *what, double seconds, const char *missing);
-/* Local. coll_say_waiting, then a pause for the lines of other ranks, then the end of the job with
- * status COLL_EXPIRED. */
+void coll_print_waiting(const Comm *c, const char *what, double seconds, const char *missing);
+/* Local. coll_print_waiting, then a pause for the lines of other ranks, then the end of the job
+ * with status COLL_EXPIRED. */
 _Noreturn void coll_expire(const Comm *c, const char *what, double seconds, const char *missing);
 
 #endif

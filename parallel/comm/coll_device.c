@@ -52,7 +52,7 @@ static const CallEvents *their_events(const Comm *c, int rank, uint64_t number) 
 /* The other rank's event for its slot at this rank, or for the block it copies from here. */
 static Event their_block_event(const Comm *c, int rank, uint64_t number) {
     const PeersGroup *g = threads_published(c, rank, number)->note;
-    return g->blocks.at[number % COLL_IN_FLIGHT].part[c->rank];
+    return g->blocks.events[number % COLL_IN_FLIGHT].part[c->rank];
 }
 static void peers_open(Comm *c) {
     PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
@@ -88,7 +88,8 @@ static void wait_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t n
                         const CollCall *call) {
     bool ready = signal == SIGNAL_READY;
     ready ? (void)threads_block(c, number, call, o) : threads_blocks_done(c, number, call);
-    device_follow(s, ready ? their_events(c, o, number)->ready : their_block_event(c, o, number));
+    device_stream_wait(s,
+                       ready ? their_events(c, o, number)->ready : their_block_event(c, o, number));
 }
 
 static void send_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
@@ -173,20 +174,21 @@ static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
         device_blocks_wait(c, number, call);
         return;
     }
-    threads_all_here(c, number, call);
-    for (int i = 0; i < c->size; i++) device_follow(comm_stream, their_events(c, i, number)->ready);
+    threads_wait_published(c, number, call);
+    for (int i = 0; i < c->size; i++)
+        device_stream_wait(comm_stream, their_events(c, i, number)->ready);
     device_begins(c, number, comm_stream);
     ThreadsWork w = threads_work(c, number, call);
     do_work(&w, call, comm_stream);
     device_completes(c, number, comm_stream);
     device_record(events_of(c, number)->done, comm_stream);
-    threads_all_done(c, number, call);
+    threads_wait_done(c, number, call);
     for (int i = 0; i < c->size; i++)
-        device_follow(device_stream(), their_events(c, i, number)->done);
+        device_stream_wait(device_stream(), their_events(c, i, number)->done);
 }
 
 static const CollBackend coll_peers = {.name = "peers",
-                                       .takes = device_holds,
+                                       .is_device_memory = device_is_pointer,
                                        .open = peers_open,
                                        .close = peers_close,
                                        .start = peers_start,
@@ -194,7 +196,7 @@ static const CollBackend coll_peers = {.name = "peers",
                                        .block = device_block,
                                        .block_done = device_block_done,
                                        .flags = device_flags,
-                                       .leave = peers_leave};
+                                       .close_world = peers_leave};
 
 /* On all ranks: do the kernels of each rank reach the memory of all others, as threads of one
  * process? */
@@ -203,12 +205,12 @@ static bool reach_all(World *w) {
     bool good = w->size == 1 || w->backend == &coll_threads;
     Group g = comm_group(w->all);
     group_all_gather(&g, &mine, sizeof mine, all);
-    for (int r = 0; good && r < w->size; r++) good = device_reaches(all[r]);
+    for (int r = 0; good && r < w->size; r++) good = device_enable_peer(all[r]);
     mem_free(all);
     return group_all(&g, good);
 }
 
-int device_sharer(World *w) {
+int device_shared_with(World *w) {
     DeviceFacts f = device_facts(device_index());
     char *all = mem_calloc((size_t)w->size, sizeof f.id);
     Group g = comm_group(w->all);
@@ -231,6 +233,6 @@ void world_use_devices(World *w) {
     DeviceWorld *p = mem_calloc(1, sizeof *p);
     Group g = comm_group(w->all);
     p->comm = device_comm_stream(), p->transport = &by_events;
-    p->apart = group_all(&g, device_sharer(w) < 0);
+    p->distinct_devices = group_all(&g, device_shared_with(w) < 0);
     world_set_device(w, &coll_peers, p);
 }

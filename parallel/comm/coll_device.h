@@ -25,7 +25,7 @@ typedef struct Recorded {
     Called *called;
     int n, cap;
     // pinned; the running replay writes 2i + 1 when call i begins, 2i + 2 when call i is done
-    uint32_t *note;
+    uint32_t *progress;
 } Recorded;
 
 /* An entry of the queue: a call, or a replay of a recording. */
@@ -39,8 +39,8 @@ typedef struct Queued {
     const Event *part;
     // limit: longest time in flight, seconds. since: when the thread saw the call begin; 0: not yet
     double limit, since;
-    uint32_t note;  // last note of a replay seen by the thread
-    bool in_stream; // the host has put all of the entry into its stream
+    uint32_t progress; // last progress value of a replay seen by the thread
+    bool in_stream;    // the host has put all of the entry into its stream
 } Queued;
 
 typedef struct CallQueue {
@@ -98,8 +98,8 @@ typedef struct BlockTransport {
 
 /* State of a rank; the first member of every backend's device_impl. */
 typedef struct DeviceWorld {
-    Stream comm; // communication stream
-    bool apart;  // no two ranks have the same device
+    Stream comm;           // communication stream
+    bool distinct_devices; // no two ranks have the same device
     const BlockTransport *transport;
     CallQueue *queue; // NULL: no call has been watched yet
 } DeviceWorld;
@@ -113,9 +113,9 @@ typedef struct BlockEvents {
 } BlockEvents;
 
 /* State of a group; the first member of every backend's Comm.device. Call k uses entry k %
- * COLL_IN_FLIGHT of `at`, and the `size` flags with the same index. */
+ * COLL_IN_FLIGHT of `events`, and the `size` flags with the same index. */
 typedef struct DeviceGroup {
-    BlockEvents at[COLL_IN_FLIGHT];
+    BlockEvents events[COLL_IN_FLIGHT];
     // [COLL_IN_FLIGHT][size], on the device: number of the last call of which block o has arrived
     uint32_t *flags;
 } DeviceGroup;
@@ -135,7 +135,7 @@ void device_blocks_wait(Comm *c, uint64_t number, const CollCall *call);
 /* The functions of the same names in CollBackend. */
 void *device_block(Comm *c, uint64_t number, const CollCall *call, int o);
 void device_block_done(Comm *c, uint64_t number, const CollCall *call, int o);
-const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said);
+const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *ready_value);
 
 /* ---- all backends */
 
@@ -150,7 +150,7 @@ void device_completes(Comm *c, uint64_t number, Stream s);
  * NaN, in the rank's own stream. */
 void device_poison_blocks(const Comm *c, const CollCall *call);
 /* Collective over the world. The lowest rank before this one with the same device, or -1. */
-int device_sharer(World *w);
+int device_shared_with(World *w);
 /* Collective over the world. Do all ranks have the same version of NCCL, and each a device of its
  * own? False, with the reason. */
 bool world_nccl_fits(World *w, Err *e);

@@ -36,7 +36,7 @@
 #include "parallel/comm/coll_device.h"
 
 static BlockEvents *events_of(const Comm *c, uint64_t number) {
-    return &device_group(c)->at[number % COLL_IN_FLIGHT];
+    return &device_group(c)->events[number % COLL_IN_FLIGHT];
 }
 static uint32_t *flags_of(const Comm *c, uint64_t number) {
     return device_group(c)->flags + number % COLL_IN_FLIGHT * (uint64_t)c->size;
@@ -46,8 +46,8 @@ void device_blocks_open(Comm *c) {
     DeviceGroup *g = device_group(c);
     size_t size = (size_t)c->size, flags = COLL_IN_FLIGHT * size * sizeof *g->flags;
     for (int i = 0; i < COLL_IN_FLIGHT; i++) {
-        g->at[i].part = mem_calloc(size, sizeof(Event));
-        for (int o = 0; o < c->size; o++) g->at[i].part[o] = device_event();
+        g->events[i].part = mem_calloc(size, sizeof(Event));
+        for (int o = 0; o < c->size; o++) g->events[i].part[o] = device_event();
     }
     g->flags = device_alloc(flags);
     device_zero(g->flags, flags);
@@ -56,8 +56,8 @@ void device_blocks_open(Comm *c) {
 void device_blocks_close(Comm *c) {
     DeviceGroup *g = device_group(c);
     for (int i = 0; i < COLL_IN_FLIGHT; i++) {
-        for (int o = 0; o < c->size; o++) device_event_free(g->at[i].part[o]);
-        mem_free(g->at[i].part);
+        for (int o = 0; o < c->size; o++) device_event_free(g->events[i].part[o]);
+        mem_free(g->events[i].part);
     }
     device_free(g->flags);
 }
@@ -100,18 +100,19 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
         void *to = coll_own_block(call, o);
         const void *src = w->transport->src(c, o, number, call);
         if (src != to) device_copy_in(w->comm, to, src, (size_t)coll_block_bytes(call));
-        device_say(w->comm, flags_of(c, number) + o, (uint32_t)number);
+        device_write_value(w->comm, flags_of(c, number) + o, (uint32_t)number);
         device_record(at->part[o], w->comm);
         w->transport->send_signal(c, w->comm, o, SIGNAL_READ, number, call);
     }
     device_completes(c, number, w->comm);
 }
 
-const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call, uint32_t *said) {
-    if (!device_world(c)->apart || call->op != COLL_ALL_GATHER) return NULL;
+const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call,
+                             uint32_t *ready_value) {
+    if (!device_world(c)->distinct_devices || call->op != COLL_ALL_GATHER) return NULL;
     begin_copies(c, number, call);
-    device_follow(device_stream(), events_of(c, number)->part[c->rank]);
-    *said = (uint32_t)number;
+    device_stream_wait(device_stream(), events_of(c, number)->part[c->rank]);
+    *ready_value = (uint32_t)number;
     return flags_of(c, number);
 }
 
@@ -134,7 +135,7 @@ static void sum_slots(Comm *c, uint64_t number, const CollCall *call) {
     // used for the own slot until here, and waited for above
     Event summed = events_of(c, number)->part[c->rank];
     device_record(summed, w->comm);
-    device_follow(device_stream(), summed);
+    device_stream_wait(device_stream(), summed);
 }
 
 /* ---- both */
@@ -143,7 +144,7 @@ void *device_block(Comm *c, uint64_t number, const CollCall *call, int o) {
     const BlockTransport *transport = device_world(c)->transport;
     if (call->op == COLL_ALL_GATHER) {
         begin_copies(c, number, call);
-        device_follow(device_stream(), events_of(c, number)->part[o]);
+        device_stream_wait(device_stream(), events_of(c, number)->part[o]);
         return coll_own_block(call, o);
     }
     if (o == c->rank) return (char *)(uintptr_t)call->src + o * coll_block_bytes(call);

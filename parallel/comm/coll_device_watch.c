@@ -15,7 +15,7 @@ enum { CHECK_NS = 20000000 }; // between two checks of the thread
 
 Queued *queue_take(CallQueue *q, const Queued *of) {
     Queued *t = &q->at[q->end % MAX_QUEUED];
-    if (q->end >= MAX_QUEUED) device_await(t->done);
+    if (q->end >= MAX_QUEUED) device_event_synchronize(t->done);
     pthread_mutex_lock(&q->lock);
     if (q->end - q->first == MAX_QUEUED) q->first++;
     t->called = of->called, t->replay = of->replay, t->part = of->part, t->limit = of->limit;
@@ -32,7 +32,7 @@ void queue_enqueued(CallQueue *q, Queued *t) {
 }
 
 void queue_drain(const CallQueue *q) {
-    if (q->end > 0) device_await(q->at[(q->end - 1) % MAX_QUEUED].done);
+    if (q->end > 0) device_event_synchronize(q->at[(q->end - 1) % MAX_QUEUED].done);
 }
 
 /* ---- the checks of the thread */
@@ -45,7 +45,7 @@ void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
     text[0] = 0;
     for (int i = 0; i < c->size; i++) {
         size_t at = strlen(text);
-        if (i != c->rank && !(part && device_reached(part[i])))
+        if (i != c->rank && !(part && device_event_query(part[i])))
             snprintf(text + at, QUEUE_TEXT - at, "%srank %d",
                      !at    ? ""
                      : part ? ", "
@@ -57,18 +57,19 @@ void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
 /* Removes the oldest entries that are done. */
 static void forget_done(CallQueue *q) {
     while (q->first < q->end && q->at[q->first % MAX_QUEUED].in_stream &&
-           device_reached(q->at[q->first % MAX_QUEUED].done))
+           device_event_query(q->at[q->first % MAX_QUEUED].done))
         q->first++;
 }
 
 /* The call of a queue entry that is in flight, or that the host is still putting into its stream;
- * NULL: none. Of a replay, a new note restarts the time. */
+ * NULL: none. Of a replay, new progress restarts the time. */
 static const Called *under_way(Queued *t) {
     const Recorded *r = t->replay;
-    if (!r) return t->since > 0 || !t->in_stream || device_reached(t->begun) ? &t->called : NULL;
-    uint32_t note = device_noted(r->note);
-    if (note != t->note) t->note = note, t->since = 0; // the replay progresses
-    return note % 2 ? &r->called[note / 2] : t->in_stream ? NULL : &r->called[0];
+    if (!r)
+        return t->since > 0 || !t->in_stream || device_event_query(t->begun) ? &t->called : NULL;
+    uint32_t progress = device_read_progress(r->progress);
+    if (progress != t->progress) t->progress = progress, t->since = 0; // the replay progresses
+    return progress % 2 ? &r->called[progress / 2] : t->in_stream ? NULL : &r->called[0];
 }
 
 /* Ends the job if the call of the oldest queue entry is in flight for too long. */
@@ -88,7 +89,7 @@ static void check_oldest(CallQueue *q) {
 static void *watch(void *ctx) {
     CallQueue *q = ctx;
     die_adopt_rank(q->name);
-    device_visit(q->device);
+    device_set_current(q->device);
     pthread_mutex_lock(&q->lock);
     while (!q->ends) {
         struct timespec t;

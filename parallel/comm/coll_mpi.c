@@ -36,16 +36,16 @@ static struct {
 
 /* Handles the arrived messages of all collectives in flight. */
 static void advance_all(Team *team) {
-    if (flight_count.flying == 0) return;
+    if (flight_count.in_flight == 0) return;
     for (MpiComm *m = job.comms; m; m = m->next)
         for (int i = 0; i <= COLL_IN_FLIGHT; i++)
-            if (m->flight[i].step != FLIGHT_LANDED) flight_advance(&m->flight[i], team);
+            if (m->flight[i].step != FLIGHT_DONE) flight_advance(&m->flight[i], team);
 }
 
 /* ---- waiting */
 
 static const char *describe(const Flight *f, char what[COLL_TEXT]) {
-    return coll_describe(f->home->group, f->call == &flight_barrier ? NULL : f->call, what);
+    return coll_describe(f->comm->group, f->call == &flight_barrier ? NULL : f->call, what);
 }
 
 /* A launcher has sent SIGTERM because a rank is gone. A rank that died has printed the reason: this
@@ -57,8 +57,8 @@ static void terminated(const Flight *f, double waited) {
         die_end(128 + SIGTERM);
     }
     if (coll_now() - job.revived > 5)
-        coll_say_waiting(f->home->group, describe(f, what), waited,
-                         flight_missing(f, text, sizeof text));
+        coll_print_waiting(f->comm->group, describe(f, what), waited,
+                           flight_missing(f, text, sizeof text));
     mpi_job_deliver();
 }
 
@@ -72,13 +72,13 @@ static double sleep_after(double still) {
 /* Waits until a flight has landed. Spins while messages arrive, then sleeps between volleys of
  * polls: one poll advances MPI by one step only, and a large message takes many steps. */
 static void fly(Flight *f) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     const World *w = c->world;
     double begin = coll_now(), last = begin, moved = begin;
     for (int tests = 1;; tests++) {
         uint64_t before = flight_count.messages;
         advance_all(w->team);
-        if (f->step == FLIGHT_LANDED) break;
+        if (f->step == FLIGHT_DONE) break;
         double now = coll_now();
         if (now - last > longest_sleep) begin += now - last, job.revived = now;
         last = now;
@@ -188,14 +188,14 @@ static void mpi_leave(World *w) {
 
 static const CollBackend coll_mpi = {.name = "mpi",
                                      .polled = true,
-                                     .asks = FLIGHT_ASKS,
+                                     .eager_limit = FLIGHT_EAGER_LIMIT,
                                      .open = mpi_open,
                                      .close = mpi_close,
                                      .start = mpi_start,
                                      .wait = mpi_wait,
                                      .progress = mpi_progress,
                                      .barrier = mpi_barrier,
-                                     .leave = mpi_leave};
+                                     .close_world = mpi_leave};
 
 World *world_mpi_open(int rank, double limit) {
     int size;

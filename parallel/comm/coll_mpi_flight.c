@@ -66,7 +66,7 @@ static Part chunk_of(const Flight *f, const void *at, int64_t n, int64_t width, 
 /* The current chunk of part j of a buffer, src or dst. */
 static Part part(const Flight *f, const void *buffer, int j) {
     const CollCall *call = f->call;
-    int64_t size = f->home->group->size, n = coll_elements(call), begin = 0, end = n;
+    int64_t size = f->comm->group->size, n = coll_elements(call), begin = 0, end = n;
     int64_t bytes = coll_type_bytes(call->type);
     if (coll_has_blocks(call->op) && call->dim == 1)
         return chunk_of(f, (const char *)buffer + j * call->cols * bytes, call->rows, call->cols,
@@ -111,7 +111,7 @@ static int other(int i, int own) {
  * them are overwritten with the sums over this node. Slots [nodes - 1] behind them hold the terms
  * of other nodes. */
 static Part term_of(const Flight *f, int peer, int j) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     int near = f->near, nodes = c->size / near;
     int i = f->step == FLIGHT_SPREAD_NEAR ? other(peer % near, c->rank % near) * nodes + j / near
                                           : c->size - nodes + other(peer / near, c->rank / near);
@@ -132,7 +132,7 @@ static Part incoming(const Flight *f, const FlightMove *m) {
 /* src of this rank in an all_gather. */
 static Part own_src(const Flight *f) {
     const CollCall *call = f->call;
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     return block(f, call->src, coll_src_stride(call, c->rank, c->size));
 }
 
@@ -148,7 +148,7 @@ static Part outgoing(const Flight *f, const FlightMove *m) {
     if (f->step == FLIGHT_SPREAD_NEAR) return part(f, call->src, m->part);
     if (f->step == FLIGHT_SPREAD) return node_sum(f, m->part);
     if (call->op == COLL_ALL_GATHER)
-        return m->part == f->home->group->rank ? own_src(f) : collected(f, m->part);
+        return m->part == f->comm->group->rank ? own_src(f) : collected(f, m->part);
     return part(f, call->op == COLL_ALL_REDUCE ? call->dst : call->src, m->part);
 }
 
@@ -167,7 +167,7 @@ static void add_move(Flight *f, int part, int peer, bool receive) {
 /* Lists the messages between the ranks of a node, receives first. Spread: each rank sends the parts
  * that its peer carries. Collect: each rank sends the parts that it carries itself. */
 static void list_near(Flight *f) {
-    int near = f->near, size = f->home->group->size, rank = f->home->group->rank;
+    int near = f->near, size = f->comm->group->size, rank = f->comm->group->rank;
     int place = rank % near, first = rank - place;
     bool spread = f->step == FLIGHT_SPREAD_NEAR;
     for (int receive = 1; receive >= 0; receive--)
@@ -181,7 +181,7 @@ static void list_near(Flight *f) {
 /* Lists the messages of this rank in a step, receives first. Each rank begins with another partner,
  * so that not all ranks send to the same one first. */
 static void list_moves(Flight *f) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     CollOp op = f->call->op;
     int me = c->rank, size = c->size, near = f->near, root = f->call->root;
     bool rooted = op == COLL_REDUCE || op == COLL_BROADCAST, owner = !rooted || me == root;
@@ -215,7 +215,7 @@ static void post_one(Flight *f, int i, const Part *p) {
         [COLL_F32] = MPI_FLOAT,   [COLL_F64] = MPI_DOUBLE, [COLL_I64] = MPI_INT64_T,
         [COLL_I32] = MPI_INT32_T, [COLL_U8] = MPI_UINT8_T, [COLL_BF16] = MPI_UINT16_T};
     MPI_Datatype type = types[f->call->type];
-    MPI_Comm mpi = f->home->mpi;
+    MPI_Comm mpi = f->comm->mpi;
     int n = (int)(p->lines * p->width), peer = f->move[i].peer, tag = tag_of(f);
     bool receive = f->move[i].receive;
     mpi_job_check(receive ? MPI_Irecv(p->at, n, type, peer, tag, mpi, &f->request[i])
@@ -241,7 +241,7 @@ static void post(Flight *f, Team *team) {
 
 /* Unpacks the received blocks of an all_gather into dst. */
 static void unpack(Flight *f, Team *team) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     for (int j = 0; j < c->size; j++) {
         if (j == c->rank) continue;
         Part to = part(f, f->call->dst, j), from = slot_at(f, f->packed, j, j);
@@ -255,7 +255,7 @@ static void unpack(Flight *f, Team *team) {
  * this rank is `own`; those of the others are in their slots. */
 static void sum_part(const Flight *f, Team *team, int j, int first, int n, int apart,
                      const Part *own, const Part *to) {
-    MpiComm *m = f->home;
+    MpiComm *m = f->comm;
     int64_t bytes = coll_type_bytes(f->call->type);
     for (int i = 0; i < n; i++) {
         int r = first + i * apart;
@@ -274,7 +274,7 @@ static void sum_part(const Flight *f, Team *team, int j, int first, int n, int a
 
 /* Sums each part that this rank carries over the ranks of this node. */
 static void sum_near(const Flight *f, Team *team) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     int near = f->near, place = c->rank % near;
     for (int j = place; j < c->size; j += near) {
         Part own = part(f, f->call->src, j), to = node_sum(f, j);
@@ -285,7 +285,7 @@ static void sum_near(const Flight *f, Team *team) {
 /* Sums the part that this rank owns over the nodes. The result is a single block, a slice, or the
  * whole buffer. */
 static void sum_own(const Flight *f, Team *team) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     if (f->call->op == COLL_REDUCE && c->rank != f->call->root) return;
     Part own = node_sum(f, c->rank), to = result(f, c->rank);
     sum_part(f, team, c->rank, c->rank % f->near, c->size / f->near, f->near, &own, &to);
@@ -329,8 +329,8 @@ void flights_open(MpiComm *m) {
     m->stride = mem_calloc(size, sizeof *m->stride);
     for (int i = 0; i <= COLL_IN_FLIGHT; i++) {
         Flight *f = &m->flight[i];
-        f->home = m;
-        f->step = FLIGHT_LANDED;
+        f->comm = m;
+        f->step = FLIGHT_DONE;
         f->arrived = mem_calloc(size, sizeof *f->arrived);
         f->move = mem_calloc(moves, sizeof *f->move);
         f->request = mem_calloc(moves, sizeof(MPI_Request));
@@ -364,7 +364,7 @@ static void begin_chunk(Flight *f, Team *team) {
 /* Sets the number of lines and the lines per chunk, and takes the buffers that a chunk needs. */
 static void take_memory(Flight *f) {
     const CollCall *call = f->call;
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type), size = c->size;
     bool lines_are_rows = coll_has_blocks(call->op) && call->dim == 1;
     bool spreads = coll_spreads(call->op);
@@ -382,7 +382,7 @@ static void take_memory(Flight *f) {
 }
 
 void flight_start(Flight *f, uint64_t number, const CollCall *call) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     bool barrier = call == &flight_barrier;
     f->call = call;
     f->number = number;
@@ -395,17 +395,17 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     bool parted = coll_has_blocks(call->op) || call->op == COLL_ALL_REDUCE;
     f->near = 1;
     if (parted && !f->whole && !barrier && bytes >= nodes_from)
-        f->near = bytes <= rounds_to ? f->home->near_small : f->home->near;
+        f->near = bytes <= rounds_to ? f->comm->near_small : f->comm->near;
     memset(f->arrived, 0, (size_t)c->size * sizeof *f->arrived);
     take_memory(f);
-    flight_count.flying++;
+    flight_count.in_flight++;
     begin_chunk(f, c->world->team);
 }
 
 /* Ends a flight: copies the block that was not sent, and gives the buffers back. */
 static void land(Flight *f, Team *team) {
     const CollCall *call = f->call;
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     int64_t bytes = coll_type_bytes(call->type), row = call->cols * bytes;
     if (call->op == COLL_ALL_GATHER && call->src != coll_own_block(call, c->rank))
         coll_copy(team, coll_own_block(call, c->rank), call->dim == 1 ? c->size * row : row,
@@ -414,10 +414,10 @@ static void land(Flight *f, Team *team) {
         coll_copy(team, call->dst, row, call->src, row, call->rows, row);
     buffer_give(f->kept);
     buffer_give(f->packed);
-    f->step = FLIGHT_LANDED;
+    f->step = FLIGHT_DONE;
     if (call != &flight_barrier)
-        f->home->group->open[f->number % COLL_IN_FLIGHT].complete = coll_now();
-    flight_count.flying--;
+        f->comm->group->open[f->number % COLL_IN_FLIGHT].complete = coll_now();
+    flight_count.in_flight--;
 }
 
 /* Called when all messages of this step are complete: sums, then begins the next step, the next
@@ -448,7 +448,7 @@ static void end_step(Flight *f, Team *team) {
 
 /* Dies with the error of the first failed one among n requests that MPI_Testsome has completed. */
 static _Noreturn void fail(const Flight *f, int n) {
-    const MpiComm *m = f->home;
+    const MpiComm *m = f->comm;
     int error = MPI_SUCCESS, kind, length;
     char text[MPI_MAX_ERROR_STRING];
     for (int i = 0; i < n && error == MPI_SUCCESS; i++) error = m->status[i].MPI_ERROR;
@@ -459,7 +459,7 @@ static _Noreturn void fail(const Flight *f, int n) {
 }
 
 void flight_advance(Flight *f, Team *team) {
-    MpiComm *m = f->home;
+    MpiComm *m = f->comm;
     int n;
     if (MPI_Testsome(f->n_moves, f->request, &n, m->done, m->status) != MPI_SUCCESS) fail(f, n);
     if (n == MPI_UNDEFINED) {
@@ -474,7 +474,7 @@ void flight_advance(Flight *f, Team *team) {
 }
 
 const char *flight_missing(const Flight *f, char *text, size_t n_text) {
-    const Comm *c = f->home->group;
+    const Comm *c = f->comm->group;
     size_t n = 0;
     text[0] = 0;
     for (int arrived = 0; arrived < 2 && n == 0; arrived++)

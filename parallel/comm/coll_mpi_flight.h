@@ -43,8 +43,8 @@
 
 #include "parallel/comm/coll_backend.h"
 
-// largest message, in bytes, that MPI sends without first asking the receiver (coll_mpi_job.c)
-enum { FLIGHT_ASKS = 256 << 10 };
+// longest message, in bytes, that MPI sends eagerly, without a rendezvous (coll_mpi_job.c)
+enum { FLIGHT_EAGER_LIMIT = 256 << 10 };
 
 typedef enum {
     FLIGHT_SPREAD_NEAR,
@@ -52,7 +52,7 @@ typedef enum {
     FLIGHT_COLLECT,
     FLIGHT_COLLECT_NEAR,
     FLIGHT_STEPS,
-    FLIGHT_LANDED = FLIGHT_STEPS // no flight
+    FLIGHT_DONE = FLIGHT_STEPS // no flight
 } FlightStep;
 
 /* A message of this rank: the current chunk of a part, to or from rank `peer` of the group. */
@@ -62,7 +62,7 @@ typedef struct FlightMove {
 } FlightMove;
 
 typedef struct Flight {
-    struct MpiComm *home;
+    struct MpiComm *comm;
     const CollCall *call;
     FlightStep step;
     bool whole; // all_reduce: each part is the whole buffer, so there is no collect step
@@ -101,7 +101,7 @@ extern const CollCall flight_barrier;
 
 /* State of all flights of this process. */
 extern struct FlightCount {
-    int flying;        // flights that have not landed
+    int in_flight;     // flights that are not done
     uint64_t messages; // messages sent and received so far
 } flight_count;
 

@@ -5,7 +5,7 @@
  * All calls of a rank go into one communication stream in the order of their starts, so two
  * communicators are never in use at once: NCCL requires the caller to ensure that.
  *
- *      own      matmul, src --o ready       matmul     --follows done-- norm, reads dst
+ *      own      matmul, src --o ready       matmul     --waits  done-- norm, reads dst
  *      comm                  \ begun o  all_reduce  o done
  *
  * Strided blocks (dim 1, stride) are packed in the call's staging buffer: nothing is allocated in a
@@ -43,7 +43,7 @@ static void nccl_open(Comm *c) {
     for (int i = 0; i < COLL_IN_FLIGHT; i++) g->recorded[i] = device_event();
     config.blocking = 1, config.max_ctas = MAX_CTAS;
     if (c->rank == 0) nccl_check(n, n->f->unique_id(&id), "an id", c);
-    group_share(&all, &id, sizeof id);
+    group_broadcast(&all, &id, sizeof id);
     queue_drain(n->device.queue);
     nccl_watch_host(n, c, "a communicator");
     nccl_check(n, n->f->init(&g->comm, c->size, id, c->rank, &config), "a communicator", c);
@@ -74,7 +74,7 @@ static void nccl_leave(World *w) {
     NcclWorld *n = w->device_impl;
     queue_close(n->device.queue);
     device_event_free(n->fork);
-    device_stream_free(n->device.comm), device_stream_free(n->notes);
+    device_stream_free(n->device.comm), device_stream_free(n->progress);
     mem_free(n);
 }
 
@@ -181,7 +181,7 @@ static int run(const NcclWorld *n, const NcclGroup *g, const CollCall *call) {
 /* The communication stream waits for the work that the rank has put into its own stream so far. */
 static void catch_up(const NcclWorld *n, Event ready) {
     device_record(ready, device_stream());
-    device_follow(n->device.comm, ready);
+    device_stream_wait(n->device.comm, ready);
 }
 
 /* Between start and wait a call runs beside the kernels in the rank's own stream. Those kernels
@@ -190,8 +190,8 @@ static void catch_up(const NcclWorld *n, Event ready) {
  * before the wait, this costs up to 16 of 132 multiprocessors. Neither has been measured here.
  * more: calls started, or ended if negative. */
 static void leave_multiprocessors(NcclWorld *n, int more) {
-    n->under_way += more;
-    device_leave(n->under_way > 0 ? MAX_CTAS : 0);
+    n->in_flight += more;
+    device_set_sm_margin(n->in_flight > 0 ? MAX_CTAS : 0);
 }
 
 /* Puts a call into the communication stream, behind all work that the rank's own stream has so far.
@@ -229,12 +229,12 @@ static void nccl_wait(Comm *c, uint64_t number, const CollCall *call) {
         device_blocks_wait(c, number, call);
         return;
     }
-    device_follow(device_stream(), g->done[number % COLL_IN_FLIGHT]);
+    device_stream_wait(device_stream(), g->done[number % COLL_IN_FLIGHT]);
     leave_multiprocessors(c->world->device_impl, -1);
 }
 
 static const CollBackend coll_nccl = {.name = "nccl",
-                                      .takes = device_holds,
+                                      .is_device_memory = device_is_pointer,
                                       .open = nccl_open,
                                       .close = nccl_close,
                                       .start = nccl_start,
@@ -244,7 +244,7 @@ static const CollBackend coll_nccl = {.name = "nccl",
                                       .deregister_memory = nccl_deregister,
                                       .recorder = &nccl_recorder,
                                       .share = nccl_share,
-                                      .leave = nccl_leave};
+                                      .close_world = nccl_leave};
 
 /* ---- the world */
 
@@ -254,7 +254,7 @@ static bool has_version_of_all(World *w, const Nccl *f, Err *e) {
     int mine = 0, first;
     if (f) f->version(&mine);
     first = mine;
-    group_share(&g, &first, sizeof first);
+    group_broadcast(&g, &first, sizeof first);
     return !f || first == 0 || mine == first ||
            err(e, "NCCL is of version %d here and of version %d on rank 0: all ranks need one",
                mine, first);
@@ -264,7 +264,7 @@ bool world_nccl_fits(World *w, Err *e) {
     Group g = comm_group(w->all);
     Err why = {{0}};
     const Nccl *f = nccl(&why);
-    int other = device_sharer(w);
+    int other = device_shared_with(w);
     bool alike = has_version_of_all(w, f, e);
     if (!f)
         err(e,
@@ -285,10 +285,10 @@ void world_use_nccl(World *w) {
     const Nccl *f = nccl(NULL);
     NcclWorld *n = mem_calloc(1, sizeof *n);
     n->f = f, n->backend = coll_nccl;
-    n->device.comm = device_comm_stream(), n->notes = device_comm_stream(),
+    n->device.comm = device_comm_stream(), n->progress = device_comm_stream(),
     n->fork = device_event();
     nccl_record_open(n);
-    n->device.apart = true, n->device.transport = &nccl_by_signals,
+    n->device.distinct_devices = true, n->device.transport = &nccl_by_signals,
     n->device.queue = queue_open(nccl_check_all, n);
     world_set_device(w, &n->backend, n);
 }

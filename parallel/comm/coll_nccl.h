@@ -15,10 +15,10 @@ typedef struct NcclGroup {
     DeviceGroup blocks;
     NcclComm comm;
     // If the group's ranks have opened each other's memory, else NULL: signals[N_SIGNALS][size],
-    // from each rank to this one (coll_nccl_blocks.c); their_signals[size], the address of each
+    // from each rank to this one (coll_nccl_blocks.c); peer_signals[size], the address of each
     // rank's `signals`
     uint32_t *signals;
-    void **their_signals;
+    void **peer_signals;
     Comm *group;
     struct NcclGroup *next, *next_open; // next: list of the world; next_open: list of the process
     Event done[COLL_IN_FLIGHT];         // event after each call
@@ -33,15 +33,15 @@ typedef struct NcclWorld {
     const Nccl *f;
     // this world's table; `block` is set if ranks have opened each other's memory
     CollBackend backend;
-    int under_way;       // calls in flight
+    int in_flight;       // calls in flight
     Recorded *recording; // the recording in progress; or NULL
-    Stream notes;        // stream of the notes of recordings, so that no call waits for a note
-    Event fork;          // recordings: event at which one stream last followed another
+    Stream progress; // stream of the progress of recordings, so that no call waits for its writes
+    Event fork;      // recordings: event at which one stream last waited for another
     struct {
         void *p; // NULL: free
         size_t n_bytes;
         // [world_size] the same allocation of each rank, as an address of this rank; or NULL
-        void **theirs;
+        void **peer_address;
     } registered[MAX_REGISTERED];
     // protected by the lock of the queue:
     NcclGroup *groups;

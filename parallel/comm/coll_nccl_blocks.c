@@ -75,7 +75,7 @@ static char *at_rank(const Comm *c, const CollCall *call, int o, const void *p) 
     for (int i = 0; i < MAX_REGISTERED; i++) {
         const char *begin = n->registered[i].p;
         if (begin && at >= begin && at < begin + n->registered[i].n_bytes)
-            return (char *)n->registered[i].theirs[c->member[o]] + (at - begin);
+            return (char *)n->registered[i].peer_address[c->member[o]] + (at - begin);
     }
     die("collective \"%s\" along %s: ranks have not opened each other's memory of it", call->what,
         c->label);
@@ -89,15 +89,15 @@ void nccl_signals_open(NcclGroup *g) {
     size_t bytes = N_SIGNALS * (size_t)c->size * sizeof(uint32_t);
     g->signals = device_alloc(bytes);
     device_zero(g->signals, bytes);
-    g->their_signals = nccl_open_memory(c, g->signals, &e);
-    if (!g->their_signals)
+    g->peer_signals = nccl_open_memory(c, g->signals, &e);
+    if (!g->peer_signals)
         die("ranks along %s cannot open each other's signals: %s", c->label, e.text);
     device_blocks_open(c);
 }
 
 void nccl_signals_close(NcclGroup *g) {
     if (!g->signals) return;
-    nccl_close_memory(g->group, g->their_signals);
+    nccl_close_memory(g->group, g->peer_signals);
     coll_barrier(g->group);
     device_blocks_close(g->group);
     device_free(g->signals);
@@ -106,21 +106,22 @@ void nccl_signals_close(NcclGroup *g) {
 /* Writes this rank's signal in the memory of rank o. */
 static void send_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call) {
-    uint32_t *theirs = ((const NcclGroup *)c->device)->their_signals[o];
+    uint32_t *theirs = ((const NcclGroup *)c->device)->peer_signals[o];
     (void)call;
-    if (o != c->rank) device_say(s, theirs + (int)signal * c->size + c->rank, (uint32_t)number);
+    if (o != c->rank)
+        device_write_value(s, theirs + (int)signal * c->size + c->rank, (uint32_t)number);
 }
 
 /* Waits for the signal of rank o. For o = this rank, waits for an event instead. */
 static void wait_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
                         const CollCall *call) {
     const NcclGroup *g = c->device;
-    const BlockEvents *at = &g->blocks.at[number % COLL_IN_FLIGHT];
+    const BlockEvents *at = &g->blocks.events[number % COLL_IN_FLIGHT];
     (void)call;
     if (o != c->rank)
-        device_wait_said(s, g->signals + (int)signal * c->size + o, (uint32_t)number);
+        device_wait_value(s, g->signals + (int)signal * c->size + o, (uint32_t)number);
     else
-        device_follow(s, signal == SIGNAL_READY ? at->queued->begun : at->part[o]);
+        device_stream_wait(s, signal == SIGNAL_READY ? at->queued->begun : at->part[o]);
 }
 
 static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call) {

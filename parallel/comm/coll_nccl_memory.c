@@ -115,7 +115,7 @@ void nccl_register(World *w, void *p, size_t n_bytes) {
     n->registered[i].p = p, n->registered[i].n_bytes = n_bytes;
     queue_drain(n->device.queue);
     coll_barrier(w->all); // the calls of other ranks are done too
-    if (shares && !(n->registered[i].theirs = nccl_open_memory(w->all, p, &e)))
+    if (shares && !(n->registered[i].peer_address = nccl_open_memory(w->all, p, &e)))
         die("ranks cannot open each other's memory: %s", e.text);
     for (NcclGroup *g = n->groups; g && !shares; g = g->next) {
         nccl_watch_host(n, g->group, "registered memory");
@@ -131,9 +131,9 @@ void nccl_deregister(World *w, void *p) {
     queue_drain(n->device.queue);
     coll_barrier(w->all); // kernels of other ranks may read the memory too
     for (NcclGroup *g = n->groups; g; g = g->next) deregister_one(n, g, i);
-    if (n->registered[i].theirs) {
-        nccl_close_memory(w->all, n->registered[i].theirs);
+    if (n->registered[i].peer_address) {
+        nccl_close_memory(w->all, n->registered[i].peer_address);
         coll_barrier(w->all); // from here on the owner may free the memory
     }
-    n->registered[i].p = n->registered[i].theirs = NULL;
+    n->registered[i].p = n->registered[i].peer_address = NULL;
 }

@@ -3,14 +3,14 @@
  * captured into the graph. The watchdog cannot query these events: they are nodes of the graph. Nor
  * can it use events that a graph records for the outside (cudaEventRecordExternal): such an event
  * shows only the replay that was launched last, and the host is several replays ahead. So the graph
- * itself writes a note before and after each call, into a word of host memory:
+ * itself writes its progress before and after each call to a number in host memory:
  *
  *     own      matmul --o                         o-- norm, reads dst
  *     comm               \ o -- all_reduce -- o --/
- *     notes                 \ note 2i + 1      \ note 2i + 2
+ *     progress              \ 2i + 1           \ 2i + 2
  *
- * Replays run one after the other, so the word belongs to the oldest replay that is not done. At
- * the end of a replay the word says that its last call is done. No call waits for a note.
+ * Replays run one after the other, so the number belongs to the oldest replay that is not done. At
+ * the end of a replay the number says that the last call is done. No call waits for a write.
  *
  * NCCL's guide, "Using NCCL with CUDA Graphs": calls are recorded on all ranks or on none, and a
  * replay counts as a call. Calls that are not recorded may come in between
@@ -32,25 +32,26 @@ static const char *obstacle(const World *w, bool risk) {
 static void *record(World *w) {
     NcclWorld *n = w->device_impl;
     Recorded *r = mem_calloc(1, sizeof *r);
-    r->note = device_pin(sizeof *r->note);
-    *r->note = 0;
+    r->progress = device_pin(sizeof *r->progress);
+    *r->progress = 0;
     return n->recording = r;
 }
 
-/* Loads the kernel that writes notes before the first recording: loading it later would wait for
+/* Loads the kernel that writes progress before the first recording: loading it later would wait for
  * all work in flight. */
 void nccl_record_open(const NcclWorld *n) {
     uint32_t *nowhere = device_pin(sizeof *nowhere);
-    device_note(n->notes, nowhere, 0);
-    device_record(n->fork, n->notes);
-    device_await(n->fork);
+    device_write_progress(n->progress, nowhere, 0);
+    device_record(n->fork, n->progress);
+    device_event_synchronize(n->fork);
     device_unpin(nowhere);
 }
 
-/* Puts a note into the stream of notes, after this event of the communication stream. */
-static void note(const NcclWorld *n, Event here, int value) {
-    device_follow(n->notes, here);
-    device_note(n->notes, n->recording->note, (uint32_t)value);
+/* Puts a write of the progress into its own stream, after this event of the communication
+ * stream. */
+static void write_progress(const NcclWorld *n, Event here, int value) {
+    device_stream_wait(n->progress, here);
+    device_write_progress(n->progress, n->recording->progress, (uint32_t)value);
 }
 
 void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
@@ -58,21 +59,21 @@ void nccl_record_begin(NcclWorld *n, const Comm *c, const CollCall *call) {
     mem_grow(r->called, r->n, r->cap);
     r->called[r->n++] = (Called){*call, c};
     device_record(n->fork, n->device.comm);
-    note(n, n->fork, 2 * r->n - 1);
+    write_progress(n, n->fork, 2 * r->n - 1);
 }
 
 void nccl_record_end(NcclWorld *n, Event done) {
-    note(n, done, 2 * n->recording->n);
+    write_progress(n, done, 2 * n->recording->n);
 }
 
-/* The rank's own stream has joined the communication stream. Here it joins the stream of notes
+/* The rank's own stream has joined the communication stream. Here it joins the stream of progress
  * too. */
 static void recorded(World *w, void *recording) {
     NcclWorld *n = w->device_impl;
     const Recorded *r = recording;
     if (r->n > 0) {
-        device_record(n->fork, n->notes);
-        device_follow(device_stream(), n->fork);
+        device_record(n->fork, n->progress);
+        device_stream_wait(device_stream(), n->fork);
     }
     n->recording = NULL;
 }
@@ -96,7 +97,7 @@ static void forget(World *w, void *recording) {
     pthread_mutex_lock(&n->device.queue->lock);
     n->device.queue->first = n->device.queue->end; // the watchdog no longer reads the recording
     pthread_mutex_unlock(&n->device.queue->lock);
-    device_unpin(r->note);
+    device_unpin(r->progress);
     mem_free(r->called);
     mem_free(r);
 }

@@ -28,7 +28,7 @@ static _Atomic int aborting; // aborts that have not returned
 static void *abort_one(void *ctx) {
     const NcclGroup *g = ctx;
     const NcclWorld *n = g->group->world->device_impl;
-    device_visit(n->device.queue->device);
+    device_set_current(n->device.queue->device);
     n->f->abort(g->comm); // the result does not matter: the process ends
     atomic_fetch_sub(&aborting, 1);
     return NULL;
@@ -72,7 +72,7 @@ void nccl_watch_close(NcclWorld *n, NcclGroup *g) {
 static const CollCall *first_along(const Queued *t, const Comm *c) {
     const Recorded *r = t->replay;
     if (!r) return t->called.comm == c ? &t->called.call : NULL;
-    for (int i = (int)(device_noted(r->note) / 2) % r->n, j = 0; j < r->n; j++)
+    for (int i = (int)(device_read_progress(r->progress) / 2) % r->n, j = 0; j < r->n; j++)
         if (r->called[(i + j) % r->n].comm == c) return &r->called[(i + j) % r->n].call;
     return NULL;
 }

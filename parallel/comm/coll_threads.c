@@ -113,7 +113,7 @@ World *world_threads_open(ThreadsJob *job, int rank) {
     return world_create(&coll_threads, rank, job->size, job);
 }
 
-void world_threads_left(World *w) {
+void world_threads_close(World *w) {
     ThreadsJob *job = w->impl;
     atomic_store(&job->left[w->rank], true);
 }
@@ -268,14 +268,14 @@ void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note)
     pass_gate(c, ARRIVED, number);
 }
 
-void threads_all_here(Comm *c, uint64_t number, const CollCall *call) {
+void threads_wait_published(Comm *c, uint64_t number, const CollCall *call) {
     wait_at_gate(c, ARRIVED, number, call);
     for (int i = 0; BASE_DEBUG && i < c->size; i++)
         if (!coll_agree(call, call_of(c, i, number)))
             coll_mismatch(c, number, call, i, call_of(c, i, number));
 }
 
-void threads_all_done(Comm *c, uint64_t number, const CollCall *call) {
+void threads_wait_done(Comm *c, uint64_t number, const CollCall *call) {
     pass_gate(c, DONE, number);
     wait_at_gate(c, DONE, number, call);
 }
@@ -423,14 +423,14 @@ static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
         wait_for_blocks(c, number, call);
         return;
     }
-    threads_all_here(c, number, call);
+    threads_wait_published(c, number, call);
     ThreadsWork w = threads_work(c, number, call);
     do_work(c, call, &w);
     // a receiver of a broadcast need not wait: no rank reads its src or writes its dst. In debug
     // builds other ranks read its call
     bool free = call->op == COLL_BROADCAST && c->rank != call->root;
     if (BASE_DEBUG || !free)
-        threads_all_done(c, number, call);
+        threads_wait_done(c, number, call);
     else
         pass_gate(c, DONE, number);
 }

@@ -10,8 +10,9 @@
 void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note);
 /* Collective. Returns when all ranks have published the call. Dies after the limit of the World
  * (world_set_limit). */
-void threads_all_here(Comm *c, uint64_t number, const CollCall *call);
-/* What a rank of the group has published. threads_published: local, after threads_all_here. */
+void threads_wait_published(Comm *c, uint64_t number, const CollCall *call);
+/* What a rank of the group has published. threads_published: local, after
+ * threads_wait_published. */
 typedef struct Published {
     CollCall call;
     void *note;
@@ -28,10 +29,10 @@ typedef struct ThreadsWork {
     int64_t src_ld[MAX_THREAD_RANKS];
     char *dst[MAX_THREAD_RANKS];
 } ThreadsWork;
-/* Local, after threads_all_here. This rank's part of a call. */
+/* Local, after threads_wait_published. This rank's part of a call. */
 ThreadsWork threads_work(Comm *c, uint64_t number, const CollCall *call);
-/* Collective. Returns when all ranks have called threads_all_done for this call. */
-void threads_all_done(Comm *c, uint64_t number, const CollCall *call);
+/* Collective. Returns when all ranks have called threads_wait_done for this call. */
+void threads_wait_done(Comm *c, uint64_t number, const CollCall *call);
 /* Local, for a call by blocks. Waits until rank o has published the call. Returns rank o's src
  * (all_gather), or this rank's slot at rank o (reduce_scatter). */
 void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o);

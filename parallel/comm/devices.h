@@ -30,7 +30,7 @@ void world_use_devices(World *w);
  * recorded into graphs, and memory is not registered with NCCL. */
 bool world_share_memory(World *w, Err *e);
 /* Collective over the world, before devices are closed. Does nothing if no devices are in use. */
-void world_leave_devices(World *w);
+void world_release_devices(World *w);
 
 /* Local. The allocator for arenas whose memory takes part in collectives. Returns `memory` itself
  * if w is NULL or has no devices. */

@@ -75,7 +75,7 @@ const Nccl *nccl(Err *e) {
     return found;
 }
 
-void nccl_give(const Nccl *n, const char *reason) {
+void nccl_override(const Nccl *n, const char *reason) {
     given = true;
     found = n && new_enough(n, library, &why) ? n : NULL;
     if (!n) err(&why, "%s", reason);

@@ -81,6 +81,6 @@ bool nccl_load(const char *library, Nccl *n, Err *e);
 const Nccl *nccl(Err *e);
 /* Local. For tests: replaces the library of this machine. n NULL: there is no library, for this
  * reason. */
-void nccl_give(const Nccl *n, const char *reason);
+void nccl_override(const Nccl *n, const char *reason);
 
 #endif

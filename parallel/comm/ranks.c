@@ -90,10 +90,10 @@ typedef struct RankThread {
 static void *rank_thread(void *arg) {
     RankThread *t = arg;
     die_set_rank(t->rank, NULL);
-    team_confine(t->rank, t->size);
+    team_pin_to_part(t->rank, t->size);
     World *w = world_threads_open(t->job, t->rank);
     t->result = t->rank_main(w, t->ctx);
-    world_threads_left(w);
+    world_threads_close(w);
     world_free(w);
     return NULL;
 }
@@ -173,7 +173,7 @@ NodeShare ranks_on_node(World *w) {
     for (int i = 0; i < g.size; i++) {
         if (node[i] != node[g.rank]) continue;
         CPU_OR(&cores, &cores, &all[i]);
-        s.ranks++, s.before += i < g.rank, s.alike += CPU_EQUAL(&all[i], &mine) != 0;
+        s.local_size++, s.local_rank += i < g.rank, s.sharing += CPU_EQUAL(&all[i], &mine) != 0;
     }
     s.cores = CPU_COUNT(&cores);
     mem_free(all), mem_free(node);
@@ -181,8 +181,8 @@ NodeShare ranks_on_node(World *w) {
 }
 
 int ranks_threads(const NodeShare *s, int quota) {
-    int threads = team_cores() / s->alike;
-    if (quota && quota / s->ranks < threads) threads = quota / s->ranks;
+    int threads = team_cores() / s->sharing;
+    if (quota && quota / s->local_size < threads) threads = quota / s->local_size;
     return threads > 0 ? threads : 1;
 }
 

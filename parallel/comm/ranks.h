@@ -39,17 +39,17 @@ void ranks_share_usage(void);
 int *ranks_nodes(World *w);
 /* How one rank shares its node with other ranks. */
 typedef struct NodeShare {
-    int ranks;  // ranks on this node
-    int before; // ranks on this node with a smaller number
-    int alike;  // ranks on this node that may use the same cores as this rank, itself included
-    int cores;  // cores that all ranks of the node together may use
+    int local_size; // ranks on this node
+    int local_rank; // index of this rank among them
+    int cores;      // cores that all ranks of the node together may use
+    int sharing;    // ranks on this node that may use the same cores as this rank, itself included
 } NodeShare;
 /* Collective over the world, before teams are made: a team may tie the thread that makes it to one
- * core, and `cores` and `alike` would then count that core only. */
+ * core, and `cores` and `sharing` would then count that core only. */
 NodeShare ranks_on_node(World *w);
 /* Local, before the team is made. Threads of this rank's team, at least 1: its share of the cores
- * that it and `alike` - 1 other ranks may use. quota: cores whose time a limit grants to all ranks
- * of this node together; 0: no limit. */
+ * that it and `sharing` - 1 other ranks may use. quota: cores whose time a limit grants to all
+ * ranks of this node together; 0: no limit. */
 int ranks_threads(const NodeShare *s, int quota);
 /* Local. For ranks other than 0: waits for rank 0 to end the job with its message. */
 _Noreturn void ranks_follow(const World *w);

@@ -27,7 +27,7 @@ typedef struct Grid {
     bool local_steps; // each coordinate of d trains its own replica: grid_set_local_steps
 } Grid;
 
-/* Collective over the world. Dies if the world has not layout_ranks(l) ranks. */
+/* Collective over the world, which must have layout_ranks(l) ranks: asserted. */
 void grid_make(Grid *g, World *w, const Layout *l, const Config *c);
 /* Collective over the world. Frees the communicators. */
 void grid_free(Grid *g);
@@ -46,7 +46,7 @@ Axes grid_summed_axes(const Grid *g, Axes axes);
 /* Local. Number of replicas that take local steps: the size of d; 1 without local steps. */
 int grid_replicas(const Grid *g);
 /* Local. The communicator along these axes; NULL: one rank. A list of all four axes means all ranks
- * in their own order. Dies for axes without a communicator. */
+ * in their own order. Asserts that the axes have a communicator. */
 Comm *grid_comm(const Grid *g, Axes axes);
 
 /* Local. Heads sharded in n blocks: each block has `heads` query heads and the `kv_heads` key and

@@ -188,7 +188,7 @@ const char *layout_print(const Layout *l, char buf[64]) {
     int n = 0;
     for (int i = 0; i < l->factors.n; i++)
         n += snprintf(buf + n, (size_t)(64 - n), "%s%c%d", n ? "." : "",
-                      letters[l->factors.at[i].axis], l->factors.at[i].size);
+                      letters[l->factors.factor[i].axis], l->factors.factor[i].size);
     if (n == 0) n = snprintf(buf, 64, "d1");
     n += snprintf(buf + n, (size_t)(64 - n), "%s%s%s", l->sp ? "+sp" : "", l->heads ? "+heads" : "",
                   l->stay ? "+stay=y" : "");

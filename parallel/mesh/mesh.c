@@ -6,21 +6,21 @@ static const char letters[N_AXES + 1] = "dzxy";
 
 bool factors_add(Factors *f, int axis, int size) {
     if (size == 1) return true;
-    if (f->n && f->at[f->n - 1].axis == axis) {
-        f->at[f->n - 1].size *= size;
+    if (f->n && f->factor[f->n - 1].axis == axis) {
+        f->factor[f->n - 1].size *= size;
         return true;
     }
     if (f->n == MAX_FACTORS) return false;
-    f->at[f->n].axis = axis;
-    f->at[f->n++].size = size;
+    f->factor[f->n].axis = axis;
+    f->factor[f->n++].size = size;
     return true;
 }
 
 Mesh mesh_make(const Factors *f, int rank) {
     Mesh m = {.size = {1, 1, 1, 1}, .factors = *f, .p = 1, .rank = rank};
     for (int i = 0; i < f->n; i++) {
-        m.size[f->at[i].axis] *= f->at[i].size;
-        m.p *= f->at[i].size;
+        m.size[f->factor[i].axis] *= f->factor[i].size;
+        m.p *= f->factor[i].size;
     }
     assert(rank >= 0 && rank < m.p);
     mesh_coords(&m, rank, m.coord);
@@ -33,7 +33,7 @@ void mesh_coords(const Mesh *m, int rank, int coord[N_AXES]) {
     int unit[N_AXES] = {1, 1, 1, 1}; // weight of the next digit of each axis
     memset(coord, 0, N_AXES * sizeof *coord);
     for (int i = m->factors.n - 1; i >= 0; i--) {
-        int axis = m->factors.at[i].axis, size = m->factors.at[i].size;
+        int axis = m->factors.factor[i].axis, size = m->factors.factor[i].size;
         coord[axis] += rank % size * unit[axis];
         unit[axis] *= size;
         rank /= size;
@@ -94,9 +94,9 @@ Placement placement_of(const Mesh *m, Axes a) {
     Placement g = {0};
     int stride = m->p;
     for (int i = 0; i < m->factors.n; i++) {
-        int size = m->factors.at[i].size;
+        int size = m->factors.factor[i].size;
         stride /= size;
-        if (size == 1 || !axes_has(a, m->factors.at[i].axis)) continue;
+        if (size == 1 || !axes_has(a, m->factors.factor[i].axis)) continue;
         bool continues = g.n && g.stride[g.n - 1] == size * stride; // adjacent ranges
         if (!continues) g.size[g.n++] = 1;
         g.size[g.n - 1] *= size;

@@ -53,7 +53,7 @@ typedef struct Factors {
     int n;
     struct {
         int axis, size;
-    } at[MAX_FACTORS];
+    } factor[MAX_FACTORS];
 } Factors;
 
 typedef struct Mesh {

@@ -208,7 +208,7 @@ static void shard_tensor(TensorTable *table, int i, const Grid *g, bool bf16_cop
                              .col = cols.s[k].global,
                              .rows = rows.s[r].n,
                              .cols = cols.s[k].n,
-                             .at = rows.s[r].local * cols.size + cols.s[k].local,
+                             .offset = rows.s[r].local * cols.size + cols.s[k].local,
                              .first = cols.s[k].first};
     mem_free(rows.s), mem_free(cols.s);
     split_flat(table, i, g, axes, bf16_copies);

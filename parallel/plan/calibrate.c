@@ -276,7 +276,7 @@ static void measure(Bench *b) {
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
     stamp_time(b->c->measured, sizeof b->c->measured);
-    group_share(&b->meter.all, b->c->measured, sizeof b->c->measured);
+    group_broadcast(&b->meter.all, b->c->measured, sizeof b->c->measured);
     meter_end(&b->meter);
     arena_free(&b->memory);
 }

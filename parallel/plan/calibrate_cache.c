@@ -203,7 +203,7 @@ Calibration *calibrate_open(World *w, const char *key, bool again) {
     Group all = comm_group(world_comm(w));
     char *path = calibration_path(key);
     char *read = all.rank == 0 && path && !again ? read_file(path) : NULL;
-    char *text = group_share_text(&all, read);
+    char *text = group_broadcast_text(&all, read);
     Err e;
     if (text && !calibration_parse(c, text, strlen(text), key, &e) && all.rank == 0)
         warn("%s: %s; measuring again", path, e.text);

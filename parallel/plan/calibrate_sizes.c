@@ -88,11 +88,13 @@ int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, dou
 }
 
 /* Bytes of the whole tensor up to which a message is sent without asking its receiver
- * (CollBackend.asks); 0: on links that are not far the question is too short to show. */
+ * (CollBackend.eager_limit); 0: on links that are not far the question is too short to show. */
 static int64_t asks_above(const SendJob *job, const CollBackend *backend) {
     CollOp op = job->cost.op;
     bool blocks = coll_has_blocks(op) || op == COLL_ALL_REDUCE;
-    return calibrate_far(job->cost.seconds[0]) ? backend->asks * (blocks ? job->group.size : 1) : 0;
+    return calibrate_far(job->cost.seconds[0])
+               ? backend->eager_limit * (blocks ? job->group.size : 1)
+               : 0;
 }
 
 int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *backend,

@@ -109,7 +109,7 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     for (int r = 0; r < g.size; r++) d->rank[r].speed = report[r].rate[bf16] / d->flops[bf16];
     snprintf(d->backend, sizeof d->backend, "%s", world_backend(w));
     snprintf(d->kernels, sizeof d->kernels, "%s", kernels_name(k));
-    group_share(&g, d->kernels, sizeof d->kernels); // where processors differ, rank 0's
+    group_broadcast(&g, d->kernels, sizeof d->kernels); // where processors differ, rank 0's
     detect_warn(d);
     mem_free(report);
 }

@@ -64,7 +64,7 @@ static void add_levels(const Detected *d, Machine *m) {
 void detect_machine(const Detected *d, Machine *m) {
     machine_open(m, "cpu:1", NULL);
     snprintf(m->name, sizeof m->name, "%d x %.48s", d->n_nodes, d->node[0].cpu);
-    utf8_mend(m->name); // the cut may have split a letter
+    utf8_repair(m->name); // the cut may have split a letter
     m->ranks = d->n_ranks;
     m->nodes = d->n_nodes;
     m->ranks_per_node = detect_fewest(d);

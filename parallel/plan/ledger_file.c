@@ -59,7 +59,7 @@ static json_t *field_print(const Field *f, const LedgerLine *l) {
     if (f->type == WHOLE) return json_integer(*(const int64_t *)p);
     if (f->type == REAL) return json_real(*(const double *)p);
     memcpy(text, p, f->size);
-    utf8_mend(text);
+    utf8_repair(text);
     return json_string(text);
 }
 

@@ -128,7 +128,7 @@ static bool read_name(const Reader *r, char *to, size_t n, const char *text) {
     if (strpbrk(text, "#\"'") || strchr(" \t", text[0]) || strchr(" \t", text[length - 1]))
         return wrong(r, "the name \"%.60s\" has a quote, a # or a space at an end", text);
     memcpy(to, text, length + 1);
-    utf8_mend(to); // plans are printed as JSON
+    utf8_repair(to); // plans are printed as JSON
     return true;
 }
 

@@ -11,13 +11,13 @@
 /* Rank 0's entries, to all: on other ranks a new array. */
 static void *share_entries(const Group *g, void *entries, int n, size_t each) {
     if (g->rank > 0) entries = mem_calloc((size_t)n, each);
-    if (n > 0) group_share(g, entries, (size_t)n * each);
+    if (n > 0) group_broadcast(g, entries, (size_t)n * each);
     return entries;
 }
 
 /* Rank 0's list, to all. */
 static void share_list(const Group *g, CalibrateList *l) {
-    group_share(g, l, sizeof *l);
+    group_broadcast(g, l, sizeof *l);
     l->work = share_entries(g, l->work, l->n_works, sizeof *l->work);
     l->group = share_entries(g, l->group, l->n_groups, sizeof *l->group);
     l->most = share_entries(g, l->most, l->n_groups, sizeof *l->most);
@@ -43,9 +43,9 @@ static double measure_oversubscription(const CalibrateWhere *w, const Group *all
     const double enough = 20e-3;
     const Work work = {.kind = WORK_MATMUL, .rows = 512, .a = 512, .b = 768};
     double alone = INFINITY, together = INFINITY;
-    double known = (double)(w->node.ranks * team_size(w->team)) / w->node.cores;
+    double known = (double)(w->node.local_size * team_size(w->team)) / w->node.cores;
     if (!group_all(all, known <= 1)) {
-        group_share(all, &known, sizeof known);
+        group_broadcast(all, &known, sizeof known);
         return known > 1 ? known : 2; // ranks of another node share cores
     }
     if (all->size == 1) return 1;
@@ -56,7 +56,7 @@ static double measure_oversubscription(const CalibrateWhere *w, const Group *all
     bool lead = all->rank == 0;
     for (int i = 0; i < 2; i++) alone = fmin(alone, matmuls(w, all, &work, &a, lead));
     int times = (int)fmax(1, fmin(16, enough / alone));
-    group_share(all, &times, sizeof times);
+    group_broadcast(all, &times, sizeof times);
     alone = INFINITY;
     for (int i = 0; i < 4; i++) {
         alone = fmin(alone, matmuls(w, all, &work, &a, lead ? times : 0));
@@ -64,14 +64,14 @@ static double measure_oversubscription(const CalibrateWhere *w, const Group *all
     }
     arena_free(&a);
     double ratio = together / alone;
-    group_share(all, &ratio, sizeof ratio); // rank 0 has measured itself alone
-    return ratio < 1.5 ? 1 : ratio;         // less: ranks share memory bandwidth, not cores
+    group_broadcast(all, &ratio, sizeof ratio); // rank 0 has measured itself alone
+    return ratio < 1.5 ? 1 : ratio;             // less: ranks share memory bandwidth, not cores
 }
 
 /* Kernels are measured by all ranks together: their teams must be alike. */
 static bool teams_alike(const CalibrateWhere *w, const Group *all) {
     int mine = team_size(w->team), first = mine;
-    group_share(all, &first, sizeof first);
+    group_broadcast(all, &first, sizeof first);
     if (group_all(all, mine == first)) return true;
     if (all->rank == 0)
         warn("ranks have different numbers of threads: nothing is measured, and the plan goes by "
@@ -88,7 +88,7 @@ static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char 
     if (c->oversubscription == 0 && !measure) return calibration_free(c), NULL;
     if (c->oversubscription == 0) {
         detect_links(d, w->world);
-        group_share(&all, &d->links, sizeof d->links);
+        group_broadcast(&all, &d->links, sizeof d->links);
         c->links = d->links, c->oversubscription = measure_oversubscription(w, &all);
     }
     d->links = c->links;
@@ -99,7 +99,7 @@ static Calibration *open_table(const CalibrateWhere *w, Detected *d, const char 
  * build. */
 static void share_key(const Group *all, const Detected *d, char key[256]) {
     detect_key(d, key);
-    group_share(all, key, 256);
+    group_broadcast(all, key, 256);
 }
 
 static void use_table(Machine *m, const Calibration *c) {
@@ -118,7 +118,7 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d) {
     if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
     share_list(&all, &list);
     double left = PLAN_MEASURE_S - (coll_now() - begin);
-    group_share(&all, &left, sizeof left);
+    group_broadcast(&all, &left, sizeof left);
     CalibrateWhere where = *w;
     where.machine = &p->machine, where.key = key, where.budget = left;
     calibrate(c, &where, &list);

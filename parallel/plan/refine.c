@@ -11,7 +11,7 @@ static bool try(const Group *g, const Refine *r, double *seconds) {
     for (int i = 0; i < r->steps; i++)
         if (!r->step(r->ctx, &s[i])) return false;
     *seconds = quartile_of(s + 1, r->steps - 1);
-    group_share(g, seconds, sizeof *seconds);
+    group_broadcast(g, seconds, sizeof *seconds);
     return true;
 }
 

@@ -49,7 +49,7 @@ static void compute_checksums(void *ctx, int64_t begin, int64_t end) {
              values[kind] && tensor_next(&it, &r);) {
             Entry *x = &e[it.rect];
             x->elements = rng_u64(x->elements, (uint64_t)(r.row * t->cols + r.col), (uint64_t)r.n);
-            x->checksum = crc32c(x->checksum, values[kind] + r.at, (size_t)r.n * sizeof(float));
+            x->checksum = crc32c(x->checksum, values[kind] + r.offset, (size_t)r.n * sizeof(float));
         }
     }
 }

@@ -86,7 +86,7 @@ static void ranges_of(Check *c, const Tensor *t, TensorPart part) {
     TensorRun r;
     c->n_ranges = 0;
     for (TensorRuns i = tensor_runs(t, part, false); tensor_next(&i, &r);)
-        add_range(c, r.at, r.row * t->cols + r.col, r.n);
+        add_range(c, r.offset, r.row * t->cols + r.col, r.n);
 }
 
 /* ---- tensors of tokens */
@@ -477,7 +477,7 @@ static void check_number(Check *c, int row, double mesh, double reference, doubl
         {"loss", "loss: the losses of all tokens agree, look at all_reduce \"sum of losses\""},
         {"norm", "gradient norm: all gradients agree, look at all_reduce \"gradient norm\", "
                  "and whether every parameter counts once"}};
-    group_share(&c->group, &reference, sizeof reference);
+    group_broadcast(&c->group, &reference, sizeof reference);
     double d = fabs(mesh - reference) / fabs(reference);
     if (mesh == reference) d = 0; // of zeros, too
     if (!isfinite(d)) d = INFINITY;

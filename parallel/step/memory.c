@@ -107,7 +107,7 @@ static int64_t needed_with(const Model *m, int64_t B, Recompute recompute) {
 void memory_require(const Model *m, int ranks, const Group *g, FILE *f) {
     int64_t mine = memory_free(m) / ranks, need = memory_needed(m); // mine 0: unknown
     int whose;
-    double least_free = group_least(g, mine ? (double)mine : INFINITY, &whose);
+    double least_free = group_min(g, mine ? (double)mine : INFINITY, &whose);
     if (g->rank > 0 || (double)need <= least_free) return;
     int64_t have = (int64_t)least_free;
     int64_t least = m->shape.overlap.halves ? 2 : 1; // sequences of a micro-batch; a multiple of it

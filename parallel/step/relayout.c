@@ -26,15 +26,15 @@ static void exchange(const Model *m, const Tensor *t, int which, int64_t begin, 
         if (from < begin) from = begin;
         if (to > begin + n) to = begin + n;
         if (from >= to) continue;
-        float *own = values(t, which) + r.at + (from - run), *at = chunk + (from - begin);
+        float *own = values(t, which) + r.offset + (from - run), *at = chunk + (from - begin);
         m->k->copy(m->team, give ? at : own, 0, give ? own : at, 0, 1, to - from, sizeof(float));
     }
 }
 
 static void move(Model *to, const Model *from, int i, int which, float *chunk) {
     const Tensor *a = &from->tensors.t[i], *b = &to->tensors.t[i];
-    for (int64_t begin = 0; begin < tensor_size(a); begin += RELAYOUT_PIECE) {
-        int64_t left = tensor_size(a) - begin, n = left < RELAYOUT_PIECE ? left : RELAYOUT_PIECE;
+    for (int64_t begin = 0; begin < tensor_size(a); begin += RELAYOUT_CHUNK) {
+        int64_t left = tensor_size(a) - begin, n = left < RELAYOUT_CHUNK ? left : RELAYOUT_CHUNK;
         from->k->zero(from->team, chunk, (size_t)n * sizeof(float));
         exchange(from, a, which, begin, n, chunk, true);
         coll_sum(from->grid->all, COLL_I32, chunk, n, "weights and moments that move");
@@ -44,7 +44,7 @@ static void move(Model *to, const Model *from, int i, int which, float *chunk) {
 
 void relayout(Model *to, const Model *from) {
     assert(to->tensors.n == from->tensors.n && !from->grid->local_steps && !to->grid->local_steps);
-    Arena a = arena_block("piece of a tensor", from->k->memory, RELAYOUT_PIECE * sizeof(float));
+    Arena a = arena_block("piece of a tensor", from->k->memory, RELAYOUT_CHUNK * sizeof(float));
     float *chunk = (void *)a.base;
     for (int i = 0; i < from->tensors.n; i++)
         for (int which = 0; which < N_VALUES; which++) move(to, from, i, which, chunk);
@@ -65,11 +65,11 @@ static int64_t resident(const Model *m, bool state) {
 static bool fits(const Model *to, const Model *from, int neighbours) {
     int64_t have = memory_free(to) / neighbours;
     if (to->k->memory)
-        return memory_needed(to) + RELAYOUT_PIECE * (int64_t)sizeof(float) <=
+        return memory_needed(to) + RELAYOUT_CHUNK * (int64_t)sizeof(float) <=
                have + resident(from, false);
     int64_t state = (int64_t)(to->arena[ARENA_PARAMS].used + to->arena[ARENA_OPTIMIZER].used);
     return have == 0 ||
-           (state + RELAYOUT_PIECE * (int64_t)sizeof(float) <= have + resident(from, false) &&
+           (state + RELAYOUT_CHUNK * (int64_t)sizeof(float) <= have + resident(from, false) &&
             memory_needed(to) <= have + resident(from, true));
 }
 
@@ -79,7 +79,7 @@ bool relayout_model(Model *m, Grid *g, const Layout *l, const ModelShape *shape,
     Layout layout = *l;
     ModelShape s = *shape;
     Group all = comm_group(world_comm(g->world));
-    int neighbours = ranks_on_node(g->world).ranks;
+    int neighbours = ranks_on_node(g->world).local_size;
     layout.exact = old_grid.layout.exact;
     s.grid = g;
     grid_make(g, old_grid.world, &layout, &s.config);

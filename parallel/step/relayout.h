@@ -20,7 +20,7 @@
 
 #include "parallel/step/model.h"
 
-enum { RELAYOUT_PIECE = 1 << 22 }; // elements of a chunk (4 bytes each)
+enum { RELAYOUT_CHUNK = 1 << 22 }; // elements of a chunk (4 bytes each)
 
 /* Collective over the world. Copies weights and moments. Both models are allocated, for training,
  * on grids of the same world without local steps. */

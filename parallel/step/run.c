@@ -104,7 +104,7 @@ static void run_fused(const Call *c, const Op *op) {
          i += kernel.n) {
         kernel.op = &c->op[i], kernel.n = 1;
         while (i + kernel.n < n && !op_begins_kernel(c->p, first + i + kernel.n)) kernel.n++;
-        blocks.of = blocks_of(kernel.op, op);
+        blocks.matrix = blocks_of(kernel.op, op);
         blocks.done = i + kernel.n == n ? all.done : NULL;
         run_kernel(&kernel);
     }

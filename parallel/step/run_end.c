@@ -22,7 +22,7 @@ void run_move_copies(const Call *c) {
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
         if (r.col < queries) continue;
-        float *grad = t->grad + r.at, *packed = buffer + n;
+        float *grad = t->grad + r.offset, *packed = buffer + n;
         m->k->copy(m->team, pack ? packed : grad, pack ? r.cols : ld, pack ? grad : packed,
                    pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
         n += r.rows * r.cols;
@@ -74,7 +74,7 @@ static void squares_add(Squares *s, int i) {
     if (!s->on_device) add_adjacent(s);
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
-        add_squares(s, g + r.at, t->local_cols, r.rows, r.cols);
+        add_squares(s, g + r.offset, t->local_cols, r.rows, r.cols);
 }
 
 static void exact_squares(const Call *c) {
@@ -87,7 +87,7 @@ static void exact_squares(const Call *c) {
     else
         memset(sum, 0, WIDE * sizeof *sum);
     for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
-        c->m->k->exact_sum(c->m->team, sum, (float *)at(c, dw) + r.at, r.n, true);
+        c->m->k->exact_sum(c->m->team, sum, (float *)at(c, dw) + r.offset, r.n, true);
 }
 
 /* Adds the squares of one gradient to the sum of the gradients before it (operand 1). On a device
@@ -129,7 +129,7 @@ void run_clip(const Call *c) {
  * time of all at the last one. */
 static bool is_deferred(const Call *c) {
     const Op *next = c->op + c->n, *end = c->p->op + c->p->n_ops;
-    return c->m->end.n_waiting < ADAMW_TENSORS && next < end && next->kind == OP_ADAMW;
+    return c->m->end.n_batch < ADAMW_TENSORS && next < end && next->kind == OP_ADAMW;
 }
 
 void run_adamw(const Call *c) {
@@ -145,11 +145,11 @@ void run_adamw(const Call *c) {
                      step_tensor_elements(c->p, tensor(c, op->out)),
                      step_run_row(c->m, tensor(c, op->out))->decay};
     if (c->m->k->adamw_list) {
-        e->waiting[e->n_waiting++] = t;
+        e->batch[e->n_batch++] = t;
         if (is_deferred(c)) return;
         own.now = now;
-        c->m->k->adamw_list(&own, e->waiting, e->n_waiting);
-        e->n_waiting = 0;
+        c->m->k->adamw_list(&own, e->batch, e->n_batch);
+        e->n_batch = 0;
         return;
     }
     if (!now->finite) return;

@@ -43,8 +43,8 @@ typedef struct StepEnd {
     // arguments of the update that runs
     const AdamW *rule;
     double clip;
-    AdamWTensor waiting[ADAMW_TENSORS]; // on a device: tensors that one kernel will update
-    int n_waiting;
+    AdamWTensor batch[ADAMW_TENSORS]; // on a device: tensors that one kernel will update
+    int n_batch;
 } StepEnd;
 
 /* The running sum of the losses of every model_step and model_loss. model_loss_sum, local: its

@@ -182,7 +182,7 @@ const Opt *options_table(Options *o) {
     static Opt table[sizeof rows / sizeof *rows];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         table[i] = rows[i];
-        if (rows[i].name) table[i].at = (char *)o + (uintptr_t)rows[i].at;
+        if (rows[i].name) table[i].value = (char *)o + (uintptr_t)rows[i].value;
     }
     return table;
 }

@@ -197,7 +197,7 @@ void run_agree_on_inputs(Run *r, const char *checkpoint) {
     if (!are_processes(r)) return;
     for (const Opt *row = r->options; row->name || row->type == OPT_GROUP; row++) {
         if (row->type == OPT_GROUP || options_role(row) != OPTION_INPUT) continue;
-        const char *text = *(const char **)row->at;
+        const char *text = *(const char **)row->value;
         bool init = strcmp(row->name, "init") == 0,
              shards = strcmp(row->name, "train") == 0 || strcmp(row->name, "val") == 0;
         facts_add(&f, mem_printf("--%s", row->name), mem_strdup(*text ? "a path" : "left out"));

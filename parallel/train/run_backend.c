@@ -45,7 +45,7 @@ static int count_sharing(const Run *r) {
 /* Collective. Sets r->device if every rank has a working device; false, with the reason, if not. */
 static bool find_device(Run *r, Err *e) {
     int n = device_count(e);
-    if (n > 0) r->device.index = r->node.before % n;
+    if (n > 0) r->device.index = r->node.local_rank % n;
     bool works = n > 0 && device_works(r->device.index, e);
     if (!group_agree(&r->group, works, e)) return false;
     r->device.facts = device_facts(r->device.index);
@@ -75,7 +75,7 @@ static void warn_unlike(Run *r) {
     const char *mine = r->device.facts.name;
     Err e;
     memcpy(first, mine, sizeof first);
-    group_share(&r->group, first, sizeof first);
+    group_broadcast(&r->group, first, sizeof first);
     bool alike = strcmp(mine, first) == 0 ||
                  err(&e, "this GPU is %.100s, that of rank 0 %.100s", mine, first);
     if (!group_agree(&r->group, alike, &e) && r->lead)
@@ -94,7 +94,7 @@ void run_open_backend(Run *r) {
         r->device.used = true;
         warn_unlike(r);
         // NCCL's threads, which send to other nodes, inherit the cores of the calling thread
-        team_untie_caller(r->team);
+        team_unpin_caller(r->team);
         device_open(r->device.index, DEVICE_SCRATCH);
         if (r->group.size > 1) world_use_devices(r->world);
         if (r->group.size > 1 && run_asks_for_fused(r))
@@ -105,7 +105,7 @@ void run_open_backend(Run *r) {
 
 void run_close_backend(const Run *r) {
     if (!r->device.used) return;
-    world_leave_devices(r->world);
+    world_release_devices(r->world);
     device_close();
 }
 
@@ -140,7 +140,7 @@ static double device_peak(Run *r) {
 /* Collective. Peak FLOP/s of this rank's threads; where cores are oversubscribed, of the rank's
  * share of the cores. All ranks measure at the same time. */
 static double cores_peak(Run *r) {
-    double cores = (double)r->node.cores / r->node.ranks, threads = team_size(r->team);
+    double cores = (double)r->node.cores / r->node.local_size, threads = team_size(r->team);
     bool own = group_all(&r->group, threads <= cores); // has every thread a core of its own?
     Peak peak = r->kernels->peak(r->team, r->o->dtype == 1);
     bool quiet = group_all(&r->group, !own || peak.served > 0.8);

@@ -74,7 +74,7 @@ static void machine_name(const Run *r, char *buf, size_t n) {
     stamp_cpu(cpu, sizeof cpu);
     if (r->nodes > 1) snprintf(nodes, sizeof nodes, "%d x ", r->nodes);
     snprintf(buf, n, "%s%.48s, %d cores", nodes, cpu, r->node.cores);
-    utf8_mend(buf); // a truncated UTF-8 sequence
+    utf8_repair(buf); // a truncated UTF-8 sequence
 }
 
 /* Reads the newest lines of the ledger, oldest first; returns their number. */

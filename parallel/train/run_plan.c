@@ -182,7 +182,7 @@ static void calibrate_candidates(Run *r, Plan *p, Detected *d) {
 static void search(Run *r, Plan *p) {
     Err e;
     bool found = !r->lead || plan_search(p, &e);
-    group_share(&r->group, &p->count, sizeof p->count);
+    group_broadcast(&r->group, &p->count, sizeof p->count);
     if (!group_agree(&r->group, found, &e)) {
         int64_t sequences = p->space.shape.batch / p->space.shape.model.S;
         if (p->count.candidates == 0 && r->outer.every > 1)
@@ -193,11 +193,11 @@ static void search(Run *r, Plan *p) {
         if (!r->lead) ranks_follow(r->world);
         die_user("%s", e.text);
     }
-    group_share(&r->group, p->best, sizeof p->best);
-    group_share(&r->group, &p->n_best, sizeof p->n_best);
-    group_share(&r->group, p->preset, sizeof p->preset); // plan_trials reads it
-    group_share(&r->group, &p->n_presets, sizeof p->n_presets);
-    group_share(&r->group, &p->error, sizeof p->error);
+    group_broadcast(&r->group, p->best, sizeof p->best);
+    group_broadcast(&r->group, &p->n_best, sizeof p->n_best);
+    group_broadcast(&r->group, p->preset, sizeof p->preset); // plan_trials reads it
+    group_broadcast(&r->group, &p->n_presets, sizeof p->n_presets);
+    group_broadcast(&r->group, &p->error, sizeof p->error);
 }
 
 /* Collective. Facts of the slowest GPU, for which all others wait. One whose peak is unknown counts
@@ -206,7 +206,7 @@ static DeviceFacts slowest_gpu(const Run *r, bool bf16) {
     const char *how;
     int slowest;
     DeviceFacts *all = mem_calloc((size_t)r->group.size, sizeof *all);
-    group_least(&r->group, gpu_peak(&r->device.facts, bf16, &how), &slowest);
+    group_min(&r->group, gpu_peak(&r->device.facts, bf16, &how), &slowest);
     group_all_gather(&r->group, &r->device.facts, sizeof *all, all);
     DeviceFacts facts = all[slowest];
     mem_free(all);
@@ -222,12 +222,12 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
     double free_bytes = (double)r->kernels->memory->available() / r->device.ranks;
     bool bf16 = r->o->dtype == 1;
     Gpus g = {.facts = slowest_gpu(r, bf16),
-              .memory = (int64_t)group_least(&r->group, free_bytes, NULL) * r->device.ranks,
+              .memory = (int64_t)group_min(&r->group, free_bytes, NULL) * r->device.ranks,
               .sharing = r->device.ranks};
     const char *how;
     if (gpu_peak(&g.facts, bf16, &how) == 0)
-        g.measured[bf16] = group_least(&r->group, gpu_measure(r->kernels, bf16), NULL);
-    group_share(&r->group, &g, sizeof g); // equal on all ranks
+        g.measured[bf16] = group_min(&r->group, gpu_measure(r->kernels, bf16), NULL);
+    group_broadcast(&r->group, &g, sizeof g); // equal on all ranks
     detect_gpu_machine(d, &g, m);
 }
 
@@ -333,7 +333,7 @@ void run_predict(Run *r) {
     Price price;
     StepLists s;
     bool kept = strcmp(r->o->ledger, "none") != 0;
-    group_share(&r->group, &kept, sizeof kept); // rank 0 writes the ledger
+    group_broadcast(&r->group, &kept, sizeof kept); // rank 0 writes the ledger
     if (r->plan || r->o->exact || r->o->profile || !kept) return;
     detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
     run_step_lists(r, &s);

@@ -209,7 +209,7 @@ static ModelShape shape_of(const Run *r) {
 
 static void plan_model(Run *r) {
     ModelShape s = shape_of(r);
-    int neighbours = r->device.used ? r->device.ranks : r->node.ranks; // share this memory
+    int neighbours = r->device.used ? r->device.ranks : r->node.local_size; // share this memory
     model_plan(&r->m, &s, r->kernels, r->team);
     r->state.batch = r->batch;
     memory_require(&r->m, neighbours, &r->group, stdout);

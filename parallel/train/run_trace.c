@@ -90,7 +90,7 @@ static char *events(const Run *r, double zero, size_t *size) {
 /* Collective. The events of all ranks go through rank 0, one rank after the other. */
 static void put_events(Run *r, Out *out) {
     double zero = r->trace->step[TRACE_SERIAL].begin; // all ranks take that of rank 0
-    group_share(&r->group, &zero, sizeof zero);
+    group_broadcast(&r->group, &zero, sizeof zero);
     size_t mine, *sizes = mem_calloc((size_t)r->group.size, sizeof *sizes), most = 0;
     char *text = events(r, zero, &mine);
     group_all_gather(&r->group, &mine, sizeof mine, sizes);

@@ -154,8 +154,8 @@ static int check_epilogue(LtDesc d, LtLayout a, LtLayout y, float beta) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) known = known || d->epilogue == all[i];
     // BGRADA sums rows of A, which must not be transposed
     bool sums = d->epilogue == LT_EPILOGUE_BGRADA;
-    if (!known || emu_lt_setup.mood == EMU_LT_NOTHING ||
-        (sums && emu_lt_setup.mood == EMU_LT_NO_SUMS))
+    if (!known || emu_lt_setup.fault == EMU_LT_NOTHING ||
+        (sums && emu_lt_setup.fault == EMU_LT_NO_SUMS))
         return LT_NOT_SUPPORTED;
     if ((sums || d->epilogue & LT_EPILOGUE_BIAS) &&
         (!d->bias || !aligned(d->bias, (uint64_t)bytes_of(y->type))))
@@ -310,13 +310,13 @@ static int matmul(LtHandle h, LtDesc d, const void *alpha, const void *a, LtLayo
     float times, add;
     memcpy(&times, alpha, sizeof times), memcpy(&add, beta, sizeof add);
     if (h->magic != MAGIC || algorithm->data[0] != MAGIC || times != 1) return LT_INVALID_VALUE;
-    if (emu_lt_setup.mood == EMU_LT_BROKEN) return LT_NOT_INITIALIZED;
+    if (emu_lt_setup.fault == EMU_LT_BROKEN) return LT_NOT_INITIALIZED;
     int i = (int)algorithm->data[1], status = check_all(d, la, lb, lc, ly, add);
     if (status) return status;
-    if (emu_lt_setup.mood == EMU_LT_BARE &&
+    if (emu_lt_setup.fault == EMU_LT_BARE &&
         d->epilogue & ~(uint32_t)(LT_EPILOGUE_DEFAULT | LT_EPILOGUE_BIAS))
         return LT_NOT_SUPPORTED;
-    if (emu_lt_setup.mood == EMU_LT_REFUSES_ALL) return LT_NOT_SUPPORTED;
+    if (emu_lt_setup.fault == EMU_LT_REFUSES_ALL) return LT_NOT_SUPPORTED;
     if (i == 0 || (i == 1 && add != 0)) return LT_NOT_SUPPORTED;
     if (i == 3 && (workspace_bytes < NEEDS || !aligned(workspace, 16))) return LT_INVALID_VALUE;
     if (c == y && lc->ld != ly->ld) return LT_INVALID_VALUE;
@@ -342,5 +342,5 @@ static const CublasLt lt = {version,           status_string,      create,
                             heuristic,         algorithm_check,    matmul};
 
 __attribute__((constructor)) static void give(void) {
-    cublaslt_give(&lt);
+    cublaslt_override(&lt);
 }

@@ -27,17 +27,17 @@ extern EmuLt emu_lt;
  * NO_SUMS: refuses the epilogue that sums the bias gradient. NOTHING: refuses every matmul when
  * algorithms are chosen. REFUSES_ALL: proposes algorithms but refuses to run them. BROKEN: fails
  * with an error. */
-typedef enum EmuLtMood {
-    EMU_LT_FINE,
+typedef enum EmuLtFault {
+    EMU_LT_NO_FAULT,
     EMU_LT_BARE,
     EMU_LT_NO_SUMS,
     EMU_LT_NOTHING,
     EMU_LT_REFUSES_ALL,
     EMU_LT_BROKEN
-} EmuLtMood;
+} EmuLtFault;
 /* Set by tests. */
 typedef struct EmuLtSetup {
-    EmuLtMood mood;
+    EmuLtFault fault;
     int slow, slow_epilogue; // algorithm and epilogue that take 30 ms longer; 0: none
 } EmuLtSetup;
 extern EmuLtSetup emu_lt_setup;

@@ -71,7 +71,7 @@ static int of_version = NEWEST;
 static bool processes; // ranks are processes, not threads
 static EmuNcclCounts counts;
 static void *allocated[PIECES]; // memory allocated by the library
-EmuNcclMood emu_nccl_mood;
+EmuNcclFault emu_nccl_fault;
 static __thread bool stuck;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -192,7 +192,7 @@ static int destroy(NcclComm c) {
 /* Frees nothing, since the process is about to end. */
 static int abort_(NcclComm c) {
     dprintf(STDERR_FILENO, "abort of rank %d of %d\n", c->rank, c->clique->size);
-    while (emu_nccl_mood == EMU_NCCL_DEAF) pause();
+    while (emu_nccl_fault == EMU_NCCL_HUNG) pause();
     return NCCL_SUCCESS;
 }
 
@@ -205,7 +205,7 @@ static const char *last_error(NcclComm c) {
     return "no socket";
 }
 static int async_error(NcclComm c, int *result) {
-    *result = emu_nccl_mood >= EMU_NCCL_BROKEN && c->calls > c->done ? 6 : NCCL_SUCCESS;
+    *result = emu_nccl_fault >= EMU_NCCL_BROKEN && c->calls > c->done ? 6 : NCCL_SUCCESS;
     return NCCL_SUCCESS;
 }
 
@@ -276,7 +276,7 @@ static int window_register(NcclComm c, void *p, size_t n_bytes, void **window, i
     pthread_mutex_unlock(&lock);
     if (!good) return NCCL_INVALID_USAGE;
     *window = NULL;
-    if (emu_nccl_mood == EMU_NCCL_APART) return NCCL_SUCCESS;
+    if (emu_nccl_fault == EMU_NCCL_NO_WINDOW) return NCCL_SUCCESS;
     int result = register_piece(c, p, n_bytes, window, true);
     pthread_mutex_lock(&lock);
     int until = (q->windows++ / q->size + 1) * q->size;
@@ -311,8 +311,8 @@ static int window_deregister(NcclComm c, void *window) {
 
 /* The registered piece and offset of [p, p + n_bytes). Dies if the memory was freed or moved since
  * it was registered. */
-static Place place_of(NcclComm c, const char *p, size_t n_bytes) {
-    Place place = {0};
+static BufferOffset buffer_offset(NcclComm c, const char *p, size_t n_bytes) {
+    BufferOffset offset = {0};
     for (int i = 0; p && i < c->n_pieces; i++) {
         const Piece *piece = &c->piece[i];
         if (!piece->open || p + n_bytes <= piece->p || p >= piece->p + piece->n_bytes) continue;
@@ -320,9 +320,9 @@ static Place place_of(NcclComm c, const char *p, size_t n_bytes) {
             die("NCCL: a call on memory that was freed or moved since it was registered");
         if (p < piece->p || p + n_bytes > piece->p + piece->n_bytes)
             die("NCCL: a call on memory of which a part alone is registered");
-        place = (Place){i + 1, p - piece->p};
+        offset = (BufferOffset){i + 1, p - piece->p};
     }
-    return place;
+    return offset;
 }
 
 /* ---- calls in streams */
@@ -337,8 +337,8 @@ typedef struct Call {
 /* Dies if memory is not registered as it was when the call was made, perhaps long ago. */
 static void check_still(const Call *c) {
     for (const Part *p = c->asked.part; p < c->asked.part + c->asked.n; p++)
-        if (place_of(c->comm, p->src, p->src_bytes).piece != p->from.piece ||
-            place_of(c->comm, p->dst, p->dst_bytes).piece != p->to.piece)
+        if (buffer_offset(c->comm, p->src, p->src_bytes).piece != p->from.piece ||
+            buffer_offset(c->comm, p->dst, p->dst_bytes).piece != p->to.piece)
             die("NCCL: a graph's call on memory that is registered no more");
 }
 
@@ -393,7 +393,7 @@ static void arrive(void *ctx) {
 static bool all_there(const void *ctx) {
     const Call *c = ctx;
     pthread_mutex_lock(&lock);
-    bool there = emu_nccl_mood < EMU_NCCL_BROKEN && c->clique->arrived[c->at] == c->clique->size;
+    bool there = emu_nccl_fault < EMU_NCCL_BROKEN && c->clique->arrived[c->at] == c->clique->size;
     pthread_mutex_unlock(&lock);
     return there;
 }
@@ -476,8 +476,8 @@ static int ask(NcclComm c, Stream s, Part p) {
     if (writes) check_memory(c, p.dst, n_dst);
     if (reads && writes) check_apart(p.src, n_src, p.dst, n_dst, (size_t)c->rank * n);
     p.src_bytes = p.kind == RECEIVE ? 0 : n_src, p.dst_bytes = p.kind == SEND ? 0 : n_dst;
-    p.from = place_of(c, p.src, p.src_bytes);
-    p.to = place_of(c, p.dst, p.dst_bytes);
+    p.from = buffer_offset(c, p.src, p.src_bytes);
+    p.to = buffer_offset(c, p.dst, p.dst_bytes);
     pthread_mutex_lock(&lock);
     counts.calls++;
     counts.urgent += emu_priority(s) == -5;
@@ -561,7 +561,7 @@ void emu_nccl_version(int v) {
     emulated.window_register = windows ? window_register : NULL;
     emulated.window_deregister = windows ? window_deregister : NULL;
     counts.calls = counts.direct = counts.urgent = 0;
-    nccl_give(v ? &emulated : NULL, v ? NULL : "libnccl.so.2: no such file");
+    nccl_override(v ? &emulated : NULL, v ? NULL : "libnccl.so.2: no such file");
 }
 
 __attribute__((constructor)) static void give(void) {

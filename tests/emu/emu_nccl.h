@@ -16,17 +16,17 @@
 
 #include <stdint.h>
 
-/* What goes wrong from now on. FINE: nothing. APART: registering a window succeeds without a
- * window. BROKEN: calls never end, as after a lost link, and their communicators report an error.
- * DEAF: in addition aborts never return. Every abort writes a line to stderr: "abort of rank 1 of
+/* What goes wrong from now on. NO_FAULT: nothing. NO_WINDOW: registering a window succeeds without
+ * a window. BROKEN: calls never end, as after a lost link, and their communicators report an error.
+ * HUNG: in addition aborts never return. Every abort writes a line to stderr: "abort of rank 1 of
  * 2". */
-typedef enum EmuNcclMood {
-    EMU_NCCL_FINE,
-    EMU_NCCL_APART,
+typedef enum EmuNcclFault {
+    EMU_NCCL_NO_FAULT,
+    EMU_NCCL_NO_WINDOW,
     EMU_NCCL_BROKEN,
-    EMU_NCCL_DEAF
-} EmuNcclMood;
-extern EmuNcclMood emu_nccl_mood;
+    EMU_NCCL_HUNG
+} EmuNcclFault;
+extern EmuNcclFault emu_nccl_fault;
 /* The calling rank hangs before its next communicator. */
 void emu_nccl_stuck(void);
 /* Number of open communicators. */

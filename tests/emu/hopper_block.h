@@ -58,10 +58,10 @@ typedef struct Bulk {
     EmuPlace place;
 } Bulk;
 /* The operands of a matmul, as the first warp of the warpgroup gave them. */
-typedef struct WgmmaSaid {
+typedef struct WgmmaOperands {
     int number, n;
     uint64_t a, b;
-} WgmmaSaid;
+} WgmmaOperands;
 typedef struct Hopper {
     Mbarrier mbarrier[MBARRIERS];
     int n_mbarriers;
@@ -73,7 +73,7 @@ typedef struct Hopper {
     // matmuls.
     struct {
         int registers, called;
-        WgmmaSaid log[64];
+        WgmmaOperands log[64];
     } group[MAX_THREADS / 128];
 } Hopper;
 void hopper_begin(Block *b);

@@ -12,10 +12,10 @@ enum { RANKS = 16, PARTS = 2 * RANKS };
 typedef enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECEIVE } Kind;
 extern const char *const emu_nccl_words[];
 /* Where the memory of a call lies in registered memory. */
-typedef struct Place {
+typedef struct BufferOffset {
     int piece;    // number 1, 2, ... of the piece in the communicator; 0: not registered
     ptrdiff_t at; // bytes from the start of the piece
-} Place;
+} BufferOffset;
 typedef struct Part {
     Kind kind;
     const char *src;
@@ -23,7 +23,7 @@ typedef struct Part {
     size_t n; // elements, as the call counts them
     int type, op, peer;
     size_t src_bytes, dst_bytes; // bytes that the call reads, and writes
-    Place from, to;
+    BufferOffset from, to;
 } Part;
 
 /* What one rank asks for at once: one part, or the messages of a group. */

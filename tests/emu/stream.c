@@ -205,12 +205,12 @@ void emu_enqueue_copy(cudaStream_t s, const char *name, void (*run)(void *ctx), 
 
 /* --- flags that streams write and wait for */
 
-typedef struct Said {
+typedef struct StreamValue {
     uint32_t *where, x;
-} Said;
+} StreamValue;
 
-static void say(void *ctx) {
-    const Said *s = ctx;
+static void write_value(void *ctx) {
+    const StreamValue *s = ctx;
     if (!(emu_setup.lose_flags && emu_is_device(s->where, sizeof s->x)))
         __atomic_store_n(s->where, s->x, __ATOMIC_RELEASE);
 }
@@ -218,15 +218,15 @@ static void say(void *ctx) {
 CUresult cuStreamWriteValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, unsigned flags) {
     uint32_t *to = (uint32_t *)(uintptr_t)where;
     if (flags || where % sizeof x || !emu_is_reached(to)) return CUDA_ERROR_INVALID_VALUE;
-    Said *said = mem_alloc(sizeof *said);
-    *said = (Said){to, x};
-    emu_enqueue_copy(s, "cuStreamWriteValue32", say, said);
+    StreamValue *value = mem_alloc(sizeof *value);
+    *value = (StreamValue){to, x};
+    emu_enqueue_copy(s, "cuStreamWriteValue32", write_value, value);
     return CUDA_SUCCESS;
 }
 
 /* memory_enter: device memory is accessible only to work of a device. */
-static bool is_said(const void *ctx) {
-    const Said *s = ctx;
+static bool has_value(const void *ctx) {
+    const StreamValue *s = ctx;
     memory_enter();
     uint32_t x = __atomic_load_n(s->where, __ATOMIC_ACQUIRE);
     memory_leave("cuStreamWaitValue32");
@@ -244,9 +244,9 @@ CUresult cuStreamWaitValue32(cudaStream_t s, CUdeviceptr where, cuuint32_t x, un
     unsigned right = CU_STREAM_WAIT_VALUE_GEQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0u);
     if (flags != right || where % sizeof x || !emu_is_reached(of)) return CUDA_ERROR_INVALID_VALUE;
     if (forgotten && --forgotten == 0) return CUDA_SUCCESS;
-    Said *said = mem_alloc(sizeof *said);
-    *said = (Said){of, x};
-    enqueue(s, (Task){"cuStreamWaitValue32", is_said, go_on, mem_free, said, true});
+    StreamValue *value = mem_alloc(sizeof *value);
+    *value = (StreamValue){of, x};
+    enqueue(s, (Task){"cuStreamWaitValue32", has_value, go_on, mem_free, value, true});
     return CUDA_SUCCESS;
 }
 

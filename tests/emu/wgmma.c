@@ -129,7 +129,7 @@ static void compare(const EmuWgmma *w, int number, EmuPlace place) {
     if (thread / 128 >= emu_block->n_threads / 128)
         emu_fail(place, "wgmma in a warp of no whole warpgroup");
     uint64_t a = w->in_registers ? 1 : w->a;
-    WgmmaSaid *one = &emu_block->hopper.group[thread / 128].log[number % LOG];
+    WgmmaOperands *one = &emu_block->hopper.group[thread / 128].log[number % LOG];
     if (one->number < number) one->number = number, one->a = a, one->b = w->b, one->n = w->n;
     if (one->number == number && (one->a != a || one->b != w->b || one->n != w->n))
         emu_fail(place, "wgmma: threads of a warpgroup multiply different matrices");

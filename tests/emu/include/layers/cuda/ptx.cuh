@@ -132,7 +132,7 @@ inline void store_for_host(uint32_t *to, uint32_t x) {
     __atomic_store_n(to, x, __ATOMIC_RELEASE);
 }
 
-inline void flag_say(int *flag, int x) {
+inline void flag_signal(int *flag, int x) {
     __atomic_store_n(flag, x, __ATOMIC_RELEASE);
     emu_notify_blocks();
 }

@@ -1,11 +1,11 @@
-/* matmul_ends -- the end of a matmul on tensor cores: the epilogue of finished sums, and the sums
- * of tiles whose k is divided. For matmul_sm80.cu and matmul_sm90.cu.
+/* matmul_epilogue -- the end of a matmul on tensor cores: the epilogue of finished sums, and the
+ * sums of tiles whose k is divided. For matmul_sm80.cu and matmul_sm90.cu.
  *
  * Sums are in the fragments of mma m16n8k16 (ptx.cuh), which are those of wgmma, too: c[j] are a
  * lane's 4 floats of columns 8 j .. 8 j + 7, two neighbours of each of two rows.
  */
-#ifndef LAYERS_CUDA_MATMUL_ENDS_CUH
-#define LAYERS_CUDA_MATMUL_ENDS_CUH
+#ifndef LAYERS_CUDA_MATMUL_EPILOGUE_CUH
+#define LAYERS_CUDA_MATMUL_EPILOGUE_CUH
 
 #include "layers/cuda/launch.cuh"
 #include "layers/cuda/panels.cuh"
@@ -25,11 +25,11 @@ static_assert(MATMUL_FLAGS * sizeof(int) <= DEVICE_ZEROS, "flags lie in device_z
 
 /* Sums of tiles whose k is divided into parts. Each piece of each share of the schedule has a slot
  * for sums and a flag in the workspace. A piece is the sums of Threads::N threads, J fragments
- * each. For every part but the last these threads store their sums (leave) and set the flag. The
- * threads of the last part wait for the flags, add these sums in the order of the parts (collect),
- * and reset the flags for the next matmul.
+ * each. For every part but the last these threads store their sums (store_partial) and set the
+ * flag. The threads of the last part wait for the flags, add these sums in the order of the parts
+ * (add_partial), and reset the flags for the next matmul.
  *
- *     Threads    PIECES of a share; index(), from 0 to N - 1; meet(), a barrier of these N
+ *     Threads    PIECES of a share; index(), from 0 to N - 1; sync(), a barrier of these N
  */
 template <int J, class Threads> struct Parts {
     float *slots;
@@ -42,21 +42,22 @@ template <int J, class Threads> struct Parts {
     __device__ __forceinline__ int *flag(int share, int piece) const {
         return flags + share * Threads::PIECES + piece;
     }
-    __device__ __forceinline__ void leave(const float (&c)[J][4], int share, int piece) const {
+    __device__ __forceinline__ void store_partial(const float (&c)[J][4], int share,
+                                                  int piece) const {
         float4 *to = slot(share, piece);
 #pragma unroll
         for (int j = 0; j < J; j++)
             to[j * Threads::N] = make_float4(c[j][0], c[j][1], c[j][2], c[j][3]);
-        Threads::meet();
-        if (Threads::index() == 0) flag_say(flag(share, piece), 1);
+        Threads::sync();
+        if (Threads::index() == 0) flag_signal(flag(share, piece), 1);
     }
-    __device__ __forceinline__ void collect(float (&c)[J][4], int share, int piece) const {
+    __device__ __forceinline__ void add_partial(float (&c)[J][4], int share, int piece) const {
         const float4 *from = slot(share, piece);
         if (Threads::index() == 0) {
             flag_wait(flag(share, piece), 1);
             *flag(share, piece) = 0;
         }
-        Threads::meet();
+        Threads::sync();
 #pragma unroll
         for (int j = 0; j < J; j++) {
             float4 x = __ldcg(from + j * Threads::N);
@@ -66,7 +67,7 @@ template <int J, class Threads> struct Parts {
 };
 
 /* The epilogue of finished sums. */
-struct Ends {
+struct EpilogueArgs {
     const bf16 *bias;
     int N;
     Epilogue epilogue;
@@ -84,7 +85,7 @@ struct Ends {
 
 /* Initializes the sums of fragments from column n0 on with the bias; products are then added. */
 template <int J>
-__device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const Ends &e, int n0) {
+__device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const EpilogueArgs &e, int n0) {
 #pragma unroll
     for (int j = 0; j < J; j++) {
         int n = n0 + j * COLUMNS + this_lane() % 4 * 2;
@@ -94,16 +95,17 @@ __device__ __forceinline__ void begin_with_bias(float (&c)[J][4], const Ends &e,
     }
 }
 
-/* The same Ends, with constants for the fields that select code. With a branch at each element the
- * code of a tile would have 200 KB, and would come from L2 for every tile. */
-__device__ __forceinline__ Ends with_constants(Ends e, Epilogue epilogue, ActKind act, bool reads) {
+/* The same EpilogueArgs, with constants for the fields that select code. With a branch at each
+ * element the code of a tile would have 200 KB, and would come from L2 for every tile. */
+__device__ __forceinline__ EpilogueArgs with_constants(EpilogueArgs e, Epilogue epilogue,
+                                                       ActKind act, bool reads) {
     e.epilogue = epilogue, e.act = act, e.reads = reads;
     return e;
 }
 /* The epilogue of two neighbours: their sums x, y become elements of y. beside_x, beside_y: what
  * was read. */
-__device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float beside_x,
-                                        float beside_y) {
+__device__ __forceinline__ void apply_epilogue(const EpilogueArgs &e, float &x, float &y,
+                                               float beside_x, float beside_y) {
     if (e.epilogue == EPI_ACT)
         x = pointwise(e.act, x), y = pointwise(e.act, y);
     else if (e.epilogue == EPI_DACT)
@@ -111,16 +113,17 @@ __device__ __forceinline__ void end_two(const Ends &e, float &x, float &y, float
     else if (e.reads)
         x = beside_x + x, y = beside_y + y;
 }
-/* As end_two, with pairs of bf16 in registers. */
-__device__ __forceinline__ unsigned end_pair(const Ends &e, float x, float y, unsigned beside) {
-    end_two(e, x, y, low_of(beside), high_of(beside));
+/* As apply_epilogue, with pairs of bf16 in registers. */
+__device__ __forceinline__ unsigned apply_epilogue_pair(const EpilogueArgs &e, float x, float y,
+                                                        unsigned beside) {
+    apply_epilogue(e, x, y, low_of(beside), high_of(beside));
     return pair_of(x, y);
 }
 
 /* Stores the sum of column n of b over part p of k, by worker `by` of e.summing. Parts that p's
  * tile does not have become zeros. */
-__device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p, int by, int n,
-                                             float sum) {
+__device__ __forceinline__ void store_column_sum(const EpilogueArgs &e, const MatmulPart &p, int by,
+                                                 int n, float sum) {
     int end = p.part == p.parts - 1 ? e.most_parts : p.part + 1;
     for (int j = p.part; n < e.N && by < e.summing && j < end; j++)
         e.columns[static_cast<int64_t>(j * e.summing + by) * e.N + n] = j == p.part ? sum : 0;
@@ -128,7 +131,7 @@ __device__ __forceinline__ void leave_column(const Ends &e, const MatmulPart &p,
 
 /* --- on the host */
 
-inline Ends ends_of(const Matmul *p) {
+inline EpilogueArgs epilogue_args(const Matmul *p) {
     bool reads = !p->wide && (p->addend || p->epilogue == EPI_DACT);
     return {
         reinterpret_cast<const bf16 *>(p->bias), static_cast<int>(p->N), p->epilogue, p->act, reads,
@@ -137,7 +140,7 @@ inline Ends ends_of(const Matmul *p) {
 /* Before and after the kernel, where p has bias_grad: begin_columns takes scratch for partial sums
  * of the columns, add_columns adds them to bias_grad. The number of partial sums of a column is
  * limited by SCRATCH_OF_FEATURE. */
-inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing, Ends &e) {
+inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing, EpilogueArgs &e) {
     if (!p->bias_grad) return;
     e.most_parts = matmul_most_parts(&s);
     int most = SCRATCH_OF_FEATURE / static_cast<int>(sizeof(float)) / e.most_parts;
@@ -145,7 +148,7 @@ inline void begin_columns(const Matmul *p, const MatmulSchedule &s, int summing,
     e.columns = static_cast<float *>(
         device_scratch(static_cast<size_t>(e.most_parts * e.summing * p->N) * sizeof(float)));
 }
-inline void add_columns(const Matmul *p, const Ends &e) {
+inline void add_columns(const Matmul *p, const EpilogueArgs &e) {
     if (p->bias_grad)
         launch_add_panels(p->bias_grad, nullptr, e.columns,
                           static_cast<unsigned>(e.most_parts * e.summing), p->N, p->N);
