@@ -32,12 +32,12 @@ static bool made_by_intel(void) {
 
 bool processor_keeps_reread(void) {
     static atomic_int found; // kept, because CPUID leaves a virtual machine, and every wgrad asks
-    if (test_keeps) return test_keeps == KEEPS_REREAD;
-    if (!found) found = made_by_intel() ? KEEPS_REREAD : KEEPS_NOTHING_LONGER;
-    return found == KEEPS_REREAD;
+    if (test_keeps) return test_keeps == L2_KEEPS_REREAD;
+    if (!found) found = made_by_intel() ? L2_KEEPS_REREAD : L2_KEEPS_ALL_ALIKE;
+    return found == L2_KEEPS_REREAD;
 }
 
-void processor_set_keeps_reread(Keeps k) {
+void processor_set_keeps_reread(L2Policy k) {
     test_keeps = k;
 }
 

@@ -19,7 +19,7 @@ bool processor_keeps_reread(void);
 /* Local, for tests. From now on the functions above return this value; 0 returns to the
  * system's. */
 void processor_set_l2(int64_t bytes);
-typedef enum { KEEPS_AS_THIS_ONE, KEEPS_REREAD, KEEPS_NOTHING_LONGER } Keeps;
-void processor_set_keeps_reread(Keeps k);
+typedef enum { L2_AS_DETECTED, L2_KEEPS_REREAD, L2_KEEPS_ALL_ALIKE } L2Policy;
+void processor_set_keeps_reread(L2Policy k);
 
 #endif

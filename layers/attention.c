@@ -31,8 +31,8 @@
  *      4  12    256    64 %  66 %    53 %  54 %
  *      4  12    1024   75 %  81 %    64 %  72 %
  *
- * At S = 1024 three quarters of the forward time are matmuls at the peak, an eighth is the
- * softmax, an eighth packing. Without prefetches (Ahead) S = 256 reaches 59 % and 56 % in fp32.
+ * At S = 1024 three quarters of the forward time are matmuls at the peak, an eighth is the softmax,
+ * an eighth packing. Without prefetches (PrefetchList) S = 256 reaches 59 % and 56 % in fp32.
  */
 #include "layers/attention.h"
 
@@ -54,21 +54,21 @@ typedef struct Work {
     Team *polled; // member 0: the team, for team_poll; others: NULL
 } Work;
 
-static Work carve_work(const Shape *s, Carve *at) {
+static Work allocate_work(const Shape *s, BumpAllocator *at) {
     Work w;
-    w.k = carve(at, s->Sp * s->Dw);
-    w.v = carve(at, s->Dn * s->Sw * NR);
-    w.q = carve(at, tile_words(s));
-    w.c = carve(at, BR * LD);
-    w.o = carve(at, BR * s->Do);
-    w.max = carve(at, BR);
-    w.sum = carve(at, BR * VF);
+    w.k = bump_take(at, s->Sp * s->Dw);
+    w.v = bump_take(at, s->Dn * s->Sw * NR);
+    w.q = bump_take(at, tile_words(s));
+    w.c = bump_take(at, BR * LD);
+    w.o = bump_take(at, BR * s->Do);
+    w.max = bump_take(at, BR);
+    w.sum = bump_take(at, BR * VF);
     return w;
 }
 
 static int64_t forward_floats(const Shape *s) {
-    Carve at = {0};
-    carve_work(s, &at);
+    BumpAllocator at = {0};
+    allocate_work(s, &at);
     return at.used;
 }
 
@@ -195,7 +195,7 @@ static float *outputs(const Forward *f, int64_t b, int64_t h, int64_t row) {
 
 /* One row of tiles: the outputs and lse of the BR queries from row0 on, of head h of sequence b. */
 static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
-                         Ahead *ahead) {
+                         PrefetchList *ahead) {
     const Attention *a = f->a;
     const Shape *s = &f->s;
     int64_t rows = a->S - row0 < BR ? a->S - row0 : BR;
@@ -231,19 +231,20 @@ static void forward_item(const Forward *f, const Work *w, const Item *it, const 
     for (int64_t h = h0; h < h0 + group; h++)
         for (int64_t row0 = it->begin; row0 < it->end; row0 += BR) {
             int64_t next = row0 + BR, rows = a->S - row0 < BR ? a->S - row0 : BR;
-            Ahead ahead = {0};
-            ahead_add(&ahead, outputs(f, it->b, h, row0), a->H * a->D, rows);
+            PrefetchList ahead = {0};
+            prefetch_add(&ahead, outputs(f, it->b, h, row0), a->H * a->D, rows);
             if (next < it->end) {
-                ahead_add(&ahead, queries(f, it->b, h, next), f->stride,
-                          a->S - next < BR ? a->S - next : BR);
+                prefetch_add(&ahead, queries(f, it->b, h, next), f->stride,
+                             a->S - next < BR ? a->S - next : BR);
             } else if (h + 1 < h0 + group) {
-                ahead_add(&ahead, queries(f, it->b, h + 1, it->begin), f->stride, rows);
+                prefetch_add(&ahead, queries(f, it->b, h + 1, it->begin), f->stride, rows);
             } else if (after) {
                 const float *key = queries(f, after->b, a->H + after->g, 0);
-                ahead_add(&ahead, key, f->stride, after->end);
-                ahead_add(&ahead, key + a->Hkv * a->D, f->stride, after->end);
-                ahead_add(&ahead, queries(f, after->b, after->g * group, after->begin), f->stride,
-                          after->end - after->begin < BR ? after->end - after->begin : BR);
+                prefetch_add(&ahead, key, f->stride, after->end);
+                prefetch_add(&ahead, key + a->Hkv * a->D, f->stride, after->end);
+                prefetch_add(&ahead, queries(f, after->b, after->g * group, after->begin),
+                             f->stride,
+                             after->end - after->begin < BR ? after->end - after->begin : BR);
             }
             forward_tile(f, w, it->b, h, row0, &ahead);
             team_poll(w->polled);
@@ -253,8 +254,8 @@ static void forward_item(const Forward *f, const Work *w, const Item *it, const 
 static void forward_member(void *ctx, int member, int size) {
     Forward *f = ctx;
     (void)size;
-    Carve slice = {member_slice(f->a, member, f->floats), 0};
-    Work w = carve_work(&f->s, &slice);
+    BumpAllocator slice = {member_slice(f->a, member, f->floats), 0};
+    Work w = allocate_work(&f->s, &slice);
     w.polled = member == 0 ? f->team : NULL;
     Item now, after;
     for (bool more = next_item(f, &now); more; now = after) {

@@ -19,28 +19,28 @@ typedef struct Work {
     Team *polled;       // member 0: the team, for team_poll; others: NULL
 } Work;
 
-static Work carve_work(const Shape *s, Carve *at) {
+static Work allocate_work(const Shape *s, BumpAllocator *at) {
     Work w;
-    w.k = carve(at, s->Sp * s->Dw);
-    w.v = carve(at, s->Sp * s->Dw);
-    w.k_rows = carve(at, s->Dn * s->Sw * NR);
-    w.dk = carve(at, s->Sp * s->Do);
-    w.dv = carve(at, s->Sp * s->Do);
-    w.q = carve(at, tile_words(s));
-    w.dout = carve(at, tile_words(s));
-    w.q_rows = carve(at, BR * s->Do);
-    w.dout_rows = carve(at, BR * s->Do);
-    w.p = carve(at, BR * LD);
-    w.ds = carve(at, BR * LD);
-    w.dq = carve(at, BR * s->Do);
-    w.lse = carve(at, BR);
-    w.delta = carve(at, BR);
+    w.k = bump_take(at, s->Sp * s->Dw);
+    w.v = bump_take(at, s->Sp * s->Dw);
+    w.k_rows = bump_take(at, s->Dn * s->Sw * NR);
+    w.dk = bump_take(at, s->Sp * s->Do);
+    w.dv = bump_take(at, s->Sp * s->Do);
+    w.q = bump_take(at, tile_words(s));
+    w.dout = bump_take(at, tile_words(s));
+    w.q_rows = bump_take(at, BR * s->Do);
+    w.dout_rows = bump_take(at, BR * s->Do);
+    w.p = bump_take(at, BR * LD);
+    w.ds = bump_take(at, BR * LD);
+    w.dq = bump_take(at, BR * s->Do);
+    w.lse = bump_take(at, BR);
+    w.delta = bump_take(at, BR);
     return w;
 }
 
 int64_t attention_backward_floats(const Shape *s) {
-    Carve at = {0};
-    carve_work(s, &at);
+    BumpAllocator at = {0};
+    allocate_work(s, &at);
     return at.used;
 }
 
@@ -168,7 +168,7 @@ static int64_t in_out(const Backward *f, int64_t b, int64_t h, int64_t row) {
 /* One row of tiles: the queries from row0 of head h, with the keys of the item. Stores dQ, adds to
  * dK and dV of the workspace. */
 static void backward_rows(const Backward *f, const Work *w, const Item *it, int64_t h, int64_t row0,
-                          Ahead *ahead) {
+                          PrefetchList *ahead) {
     const Attention *a = f->a;
     const Shape *s = &f->s;
     int64_t D = a->D, rows = a->S - row0 < BR ? a->S - row0 : BR, wide = a->H * D;
@@ -226,35 +226,35 @@ static void pack_keys(const Backward *f, const Work *w, const Item *it) {
 }
 
 /* The rows that backward_rows reads of the queries from row0 of head h. */
-static void ahead_queries(const Backward *f, Ahead *ahead, const Item *it, int64_t h,
+static void ahead_queries(const Backward *f, PrefetchList *ahead, const Item *it, int64_t h,
                           int64_t row0) {
     int64_t rows = it->row_end - row0 < BR ? it->row_end - row0 : BR, wide = f->a->H * f->a->D;
-    ahead_add(ahead, f->qkv + in_qkv(f, it->b, h, row0), f->stride, rows);
-    ahead_add(ahead, f->dout + in_out(f, it->b, h, row0), wide, rows);
-    ahead_add(ahead, f->out + in_out(f, it->b, h, row0), wide, rows);
+    prefetch_add(ahead, f->qkv + in_qkv(f, it->b, h, row0), f->stride, rows);
+    prefetch_add(ahead, f->dout + in_out(f, it->b, h, row0), wide, rows);
+    prefetch_add(ahead, f->out + in_out(f, it->b, h, row0), wide, rows);
 }
 
 /* The rows that are written at the end of this row of tiles, and those that are read after it. */
-static Ahead ahead_of(const Backward *f, const Item *it, int64_t h, int64_t row0,
-                      const Item *after) {
+static PrefetchList ahead_of(const Backward *f, const Item *it, int64_t h, int64_t row0,
+                             const Item *after) {
     const Attention *a = f->a;
     int64_t group = a->H / a->Hkv, keys = it->key_end - it->key_begin;
-    Ahead ahead = {0};
+    PrefetchList ahead = {0};
     if (it->want_dq)
-        ahead_add(&ahead, f->dqkv + in_qkv(f, it->b, h, row0), f->stride,
-                  it->row_end - row0 < BR ? it->row_end - row0 : BR);
+        prefetch_add(&ahead, f->dqkv + in_qkv(f, it->b, h, row0), f->stride,
+                     it->row_end - row0 < BR ? it->row_end - row0 : BR);
     if (row0 + BR < it->row_end) {
         ahead_queries(f, &ahead, it, h, row0 + BR);
     } else if (h + 1 < (it->g + 1) * group) {
         ahead_queries(f, &ahead, it, h + 1, it->row_begin);
     } else {
         float *dk = f->dqkv + in_qkv(f, it->b, a->H + it->g, it->key_begin);
-        ahead_add(&ahead, dk, f->stride, it->want_dkv ? keys : 0);
-        ahead_add(&ahead, dk + a->Hkv * a->D, f->stride, it->want_dkv ? keys : 0);
+        prefetch_add(&ahead, dk, f->stride, it->want_dkv ? keys : 0);
+        prefetch_add(&ahead, dk + a->Hkv * a->D, f->stride, it->want_dkv ? keys : 0);
         if (after) {
             const float *k = f->qkv + in_qkv(f, after->b, a->H + after->g, after->key_begin);
-            ahead_add(&ahead, k, f->stride, after->key_end - after->key_begin);
-            ahead_add(&ahead, k + a->Hkv * a->D, f->stride, after->key_end - after->key_begin);
+            prefetch_add(&ahead, k, f->stride, after->key_end - after->key_begin);
+            prefetch_add(&ahead, k + a->Hkv * a->D, f->stride, after->key_end - after->key_begin);
             ahead_queries(f, &ahead, after, after->g * group, after->row_begin);
         }
     }
@@ -270,7 +270,7 @@ static void backward_item(const Backward *f, const Work *w, const Item *it, cons
     pack_keys(f, w, it);
     for (int64_t h = it->g * group; h < (it->g + 1) * group; h++)
         for (int64_t row0 = it->row_begin; row0 < it->row_end; row0 += BR) {
-            Ahead ahead = ahead_of(f, it, h, row0, after);
+            PrefetchList ahead = ahead_of(f, it, h, row0, after);
             backward_rows(f, w, it, h, row0, &ahead);
             team_poll(w->polled);
         }
@@ -285,8 +285,8 @@ static void backward_item(const Backward *f, const Work *w, const Item *it, cons
 static void backward_member(void *ctx, int member, int size) {
     Backward *f = ctx;
     (void)size;
-    Carve slice = {member_slice(f->a, member, f->floats), 0};
-    Work w = carve_work(&f->s, &slice);
+    BumpAllocator slice = {member_slice(f->a, member, f->floats), 0};
+    Work w = allocate_work(&f->s, &slice);
     w.polled = member == 0 ? f->team : NULL;
     Item now, after;
     for (bool more = next_item(f, &now); more; now = after) {

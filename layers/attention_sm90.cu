@@ -62,15 +62,15 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const Attention &a,
     auto own = at.own();
     int filled = 0;
     for (unsigned n = 0;; n++) {
-        int piece = scheduler.take(n);
+        int piece = scheduler.fetch(n);
         Part<WGS> part(a, piece);
-        own.open(ring, n, filled + 1,
-                 piece < scheduler.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
+        own.producer_acquire(ring, n, filled + 1,
+                             piece < scheduler.count ? part.slabs() * Box<D, SLAB>::BYTES : 0);
         if (piece >= scheduler.count) break;
         int g = part.h / sharing(a), last = part.last(KEYS);
         int k = key_head(a, g), v = value_head(a, g);
         auto fetch = [&](int head, int tile) {
-            ring.open(Box<D, KEYS>::BYTES);
+            ring.producer_acquire(Box<D, KEYS>::BYTES);
             fetch_box(at.tile(ring.slot).at, maps.keys, ring.full(), PANELS, head, tile * KEYS,
                       part.b);
             ring.next();
@@ -140,42 +140,42 @@ attend(Rows<D> &w, const Part<WGS> &part, const Layout<D, KEYS, WGS> &at,
         ring.skip();
         if (i < last) ring.skip();
     }
-    int k = ring.take();
+    int k = ring.consumer_wait();
     wgmma_fence();
     begin_scores<D, KEYS>(c, q, at.tile(k));
     wgmma_commit();
     wgmma_wait<0>(c);
-    ring.give(k);
+    ring.consumer_release(k);
     if (tile < last) ring.skip();
     mask<KEYS>(c, row0 + this_row(), tile * KEYS);
     softmax<D, KEYS>(c, w, correction, scale);
     round_to<KEYS>(p, c);
 #pragma unroll 1
     for (; tile > 0; tile--) {
-        k = ring.take();
+        k = ring.consumer_wait();
         wgmma_fence();
         begin_scores<D, KEYS>(c, q, at.tile(k));
         wgmma_commit();
-        int v = ring.take();
+        int v = ring.consumer_wait();
         wgmma_fence();
         begin_sum<D, KEYS>(w.o, p, at.tile(v));
         wgmma_commit();
         wgmma_wait<1>(c);
-        ring.give(k);
+        ring.consumer_release(k);
         softmax<D, KEYS>(c, w, correction, scale);
         stop_if(w.sum[0] + w.sum[1] < 0); // never true: keeps the exponentials in front of the wait
         wgmma_wait<0>(w.o);
-        ring.give(v);
+        ring.consumer_release(v);
 #pragma unroll
         for (int i = 0; i < D / COLUMNS * 4; i++) w.o[i / 4][i % 4] *= correction[i % 4 / 2];
         round_to<KEYS>(p, c);
     }
-    int v = ring.take();
+    int v = ring.consumer_wait();
     wgmma_fence();
     begin_sum<D, KEYS>(w.o, p, at.tile(v));
     wgmma_commit();
     wgmma_wait<0>(w.o);
-    ring.give(v);
+    ring.consumer_release(v);
 }
 
 /* A consumer: the rows of warpgroup `group` in all pieces of the block's work. */
@@ -186,8 +186,8 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
     auto ring = at.ring();
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
-        at.own().take(n);
-        int piece = scheduler.part(n);
+        at.own().consumer_wait(n);
+        int piece = scheduler.get(n);
         if (piece >= scheduler.count) break;
         Part<WGS> part(a, piece);
         if (!part.has(group)) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void attend_all(const Maps &maps, float *lse, const A
         Rows<D> w = {};
         w.max[0] = w.max[1] = -INFINITY;
         attend(w, part, at, ring, group, n, scale);
-        part = Part<WGS>(a, scheduler.part(n)); // computed again: no registers are free to keep it
+        part = Part<WGS>(a, scheduler.get(n)); // computed again: no registers are free to keep it
         int row0 = part.row(group), row = row0 + this_row();
         float f[2];
 #pragma unroll

@@ -1,7 +1,7 @@
 /* attention_sm90 -- what forward and backward of attention on Hopper share: boxes of heads in
  * shared memory, matmuls of a warpgroup's 64 rows with a box, and the order in which blocks take
  * the work. Boxes come through a ring (cuda/warpgroups_sm90.cuh); a warpgroup that does not need a
- * box gives its slot back at once.
+ * box releases its slot at once.
  *
  * A box is rows x D elements of a head, as D / 64 panels of rows of 128 bytes, swizzled
  * (ptx_sm90.cuh). It is a K_MAJOR matrix with its rows along m or n, and also, for a sum over its

@@ -129,7 +129,7 @@ template <int D, int WGS, int SLOT, int STATS_, int SLOTS_> struct Layout {
 };
 
 /* Distance back in the ring, after a part that filled `filled` slots, of a slot that no warpgroup
- * gives back before TMA has read its stores of the previous part: a warpgroup skips at most
+ * releases before TMA has read its stores of the previous part: a warpgroup skips at most
  * `passed` slots, then waits for its stores. A warpgroup without rows in a part does not wait, but
  * has no rows in later parts either. */
 __device__ __forceinline__ int not_before_stored(int filled, int passed) {
@@ -158,10 +158,10 @@ __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
     auto own = at.own_sets();
     int filled = 0;
     for (unsigned n = 0;; n++) {
-        int piece = scheduler.take(n);
+        int piece = scheduler.fetch(n);
         Part<WGS> part(a, piece);
-        own.open(ring, n, not_before_stored(filled, 2 * (WGS - 1) * SLAB / KEYS + 1),
-                 piece < scheduler.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
+        own.producer_acquire(ring, n, not_before_stored(filled, 2 * (WGS - 1) * SLAB / KEYS + 1),
+                             piece < scheduler.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
         if (piece >= scheduler.count) break;
         int g = part.h / sharing(a);
         for (int j = 0; j < WGS; j++) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ void fetch_keys(const Maps &maps, const Attention &a,
         }
         for (int tile = part.last(KEYS); tile >= 0; tile--)
             for (int head : {key_head(a, g), value_head(a, g)}) {
-                ring.open(Box<D, KEYS>::BYTES);
+                ring.producer_acquire(Box<D, KEYS>::BYTES);
                 fetch_box(at.slot(ring.slot), maps.tiles, ring.full(), PANELS, head, tile * KEYS,
                           part.b);
                 ring.next();
@@ -236,7 +236,7 @@ template <int D, int KEYS, class At, class Slots>
 __device__ __forceinline__ void sum_ahead(Fragment<D / COLUMNS> &dq, Queries<D, KEYS> &of,
                                           const At &at, Slots &ring, int first) {
     static_assert(At::SLOTS >= 4, "the ring holds K of two tiles and V between them");
-    int k = ring.take(), before = -1; // before: the slot of keys that a matmul still reads
+    int k = ring.consumer_wait(), before = -1; // before: the slot of keys that a matmul still reads
     of.begin_s(at.slot(k));
     wgmma_wait<0>(of.s);
     wait_stored();
@@ -244,27 +244,27 @@ __device__ __forceinline__ void sum_ahead(Fragment<D / COLUMNS> &dq, Queries<D, 
     of.mask(first * KEYS);
 #pragma unroll 1
     for (int tile = first; tile > 0; tile--) {
-        int v = ring.take();
+        int v = ring.consumer_wait();
         of.begin_dp(at.slot(v));
         wgmma_wait<1>(dq);
-        if (before >= 0) ring.give(before);
-        int next = ring.take();
+        if (before >= 0) ring.consumer_release(before);
+        int next = ring.consumer_wait();
         of.begin_s(at.slot(next));
         wgmma_wait<1>(of.dp);
-        ring.give(v);
+        ring.consumer_release(v);
         of.begin_dq(dq, at.slot(k));
         before = k, k = next;
         wgmma_wait<1>(of.s);
         of.weights();
     }
-    int v = ring.take();
+    int v = ring.consumer_wait();
     of.begin_dp(at.slot(v));
     wgmma_wait<0>(of.dp, dq);
-    if (before >= 0) ring.give(before);
-    ring.give(v);
+    if (before >= 0) ring.consumer_release(before);
+    ring.consumer_release(v);
     of.begin_dq(dq, at.slot(k));
     wgmma_wait<0>(dq);
-    ring.give(k);
+    ring.consumer_release(k);
 }
 
 /* As sum_ahead, but each tile is finished before S of the next one is begun: fewer registers. */
@@ -274,24 +274,24 @@ __device__ __forceinline__ void sum_in_turn(Fragment<D / COLUMNS> &dq, Queries<D
     int before = -1;
 #pragma unroll 1
     for (int tile = first; tile >= 0; tile--) {
-        int k = ring.take();
+        int k = ring.consumer_wait();
         of.begin_s(at.slot(k));
-        int v = ring.take();
+        int v = ring.consumer_wait();
         of.begin_dp(at.slot(v));
         wgmma_wait<1>(of.s, dq);
         if (before >= 0)
-            ring.give(before);
+            ring.consumer_release(before);
         else
             wait_stored();
         of.weights();
         if (tile == first) of.mask(tile * KEYS);
         wgmma_wait<0>(of.dp);
-        ring.give(v);
+        ring.consumer_release(v);
         of.begin_dq(dq, at.slot(k));
         before = k;
     }
     wgmma_wait<0>(dq);
-    ring.give(before);
+    ring.consumer_release(before);
 }
 
 /* Sums dQ of 64 queries over the keys that they attend to. */
@@ -327,8 +327,8 @@ __global__ void __launch_bounds__(Roles<WGS>::THREADS, 1)
     auto ring = at.ring();
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
-        at.own_sets().take(n);
-        int piece = scheduler.part(n);
+        at.own_sets().consumer_wait(n);
+        int piece = scheduler.get(n);
         if (piece >= scheduler.count) break;
         Part<WGS> part(a, piece);
         if (!part.has(group)) {
@@ -372,10 +372,10 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const RowStats *
     auto own = at.own_sets();
     int filled = 0;
     for (unsigned n = 0;; n++) {
-        int piece = scheduler.take(n);
+        int piece = scheduler.fetch(n);
         KeyPart<WGS> part(a, piece);
-        own.open(ring, n, not_before_stored(filled, (WGS - 1) * SLAB / ROWS),
-                 piece < scheduler.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
+        own.producer_acquire(ring, n, not_before_stored(filled, (WGS - 1) * SLAB / ROWS),
+                             piece < scheduler.count ? part.slabs() * 2 * Box<D, SLAB>::BYTES : 0);
         if (piece >= scheduler.count) break;
         for (int j = 0; j < WGS; j++) {
             int row = part.row(j);
@@ -388,7 +388,7 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const RowStats *
         for (int h = part.h * share; h < (part.h + 1) * share; h++)
             for (int row = part.row0; row < part.S; row += ROWS) {
                 Shared slot = at.slot(ring.slot);
-                ring.open(T::BYTES + T::STATS);
+                ring.producer_acquire(T::BYTES + T::STATS);
                 fetch_box(slot, maps.tiles, ring.full(), PANELS, h, row, part.b);
                 fetch_box(slot + T::DOUT, maps.tiles_dout, ring.full(), PANELS, h, row, part.b);
                 bulk_load(at.begin + at.stats(ring.slot), rows + stats_at(a, part, h, row),
@@ -400,7 +400,7 @@ __device__ __forceinline__ void fetch_queries(const Maps &maps, const RowStats *
 }
 
 /* Adds to dK and dV of 64 keys what the queries of a slot contribute. Begins both sums. The sums of
- * the slot before are done by then, and its slot, `before`, is given back. */
+ * the slot before are done by then, and its slot, `before`, is released. */
 template <int D, int ROWS, int WGS>
 __device__ __forceinline__ void
 add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayout<D, ROWS, WGS> &at,
@@ -420,7 +420,7 @@ add_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyLayou
     wgmma_commit();
     wgmma_wait<1>(p, dk, dv);
     if (before >= 0)
-        ring.give(before);
+        ring.consumer_release(before);
     else
         wait_stored();
 #pragma unroll
@@ -468,13 +468,13 @@ sum_queries(Fragment<D / COLUMNS> &dk, Fragment<D / COLUMNS> &dv, const KeyPart<
                 ring.skip();
                 continue;
             }
-            int slot = ring.take();
+            int slot = ring.consumer_wait();
             add_queries<D, ROWS, WGS>(dk, dv, at, ring, slot, before, group, n, key0 + this_row(),
                                       row, row < key0 + SLAB, scale);
             before = slot;
         }
     wgmma_wait<0>(dk, dv);
-    ring.give(before);
+    ring.consumer_release(before);
 }
 
 template <int D, int ROWS, int WGS>
@@ -495,8 +495,8 @@ __global__ void __launch_bounds__(KeyRoles<D, WGS>::THREADS, 1)
     auto ring = at.ring();
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
-        at.own_sets().take(n);
-        int piece = scheduler.part(n);
+        at.own_sets().consumer_wait(n);
+        int piece = scheduler.get(n);
         if (piece >= scheduler.count) break;
         KeyPart<WGS> part(a, piece);
         int row = part.row(group);

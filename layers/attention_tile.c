@@ -152,10 +152,10 @@ TILE_FN(along_columns, false, 1, LD)
 TILE_FN(along_rows_pair, true, LD, 1)
 TILE_FN(along_columns_pair, true, 1, 2 * LD)
 
-/* Prefetches the next AHEAD_STEP rows of f. */
-static inline void fetch_ahead(const Shape *s, Ahead *f) {
-    for (int n = 0; n < AHEAD_STEP && f->i < f->n; n++) {
-        struct AheadPart *p = &f->part[f->i];
+/* Prefetches the next PREFETCH_STEP rows of f. */
+static inline void fetch_ahead(const Shape *s, PrefetchList *f) {
+    for (int n = 0; n < PREFETCH_STEP && f->i < f->n; n++) {
+        struct PrefetchRange *p = &f->part[f->i];
         for (int64_t d = 0; d < s->D; d += 16) __builtin_prefetch(p->at + d, 0, 2);
         p->at += p->stride;
         if (--p->rows == 0) f->i++;

@@ -53,11 +53,11 @@ static inline int64_t tile_words(const Shape *s) {
 }
 
 /* Hands out pieces of a member's slice of the workspace; with base NULL it only counts. */
-typedef struct Carve {
+typedef struct BumpAllocator {
     float *base;
     int64_t used;
-} Carve;
-static inline float *carve(Carve *c, int64_t n) {
+} BumpAllocator;
+static inline float *bump_take(BumpAllocator *c, int64_t n) {
     float *p = c->base ? c->base + c->used : NULL;
     c->used += (n + 15) / 16 * 16; // whole cache lines
     return p;
@@ -85,25 +85,26 @@ void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const 
 /* Rows that will be read or written soon. After every register tile the matmuls of tiles prefetch a
  * few of them into the L2, so that packing and storing need not wait for memory. The rows of a head
  * lie a row of qkv apart, too far for hardware prefetchers. */
-enum { AHEAD_PARTS = 8, AHEAD_ROWS = 512, AHEAD_STEP = 16 };
-typedef struct Ahead {
+enum { PREFETCH_RANGES = 8, PREFETCH_ROWS = 512, PREFETCH_STEP = 16 };
+typedef struct PrefetchList {
     int n, i;
-    struct AheadPart {
+    struct PrefetchRange {
         const float *at;
         int64_t stride, rows;
-    } part[AHEAD_PARTS];
-} Ahead;
-/* Adds rows of a matrix, at most AHEAD_ROWS: more would push out of the L2 what is in use. */
-static inline void ahead_add(Ahead *f, const float *at, int64_t stride, int64_t rows) {
-    if (f->n < AHEAD_PARTS && rows > 0)
-        f->part[f->n++] = (struct AheadPart){at, stride, rows < AHEAD_ROWS ? rows : AHEAD_ROWS};
+    } part[PREFETCH_RANGES];
+} PrefetchList;
+/* Adds rows of a matrix, at most PREFETCH_ROWS: more would push out of the L2 what is in use. */
+static inline void prefetch_add(PrefetchList *f, const float *at, int64_t stride, int64_t rows) {
+    if (f->n < PREFETCH_RANGES && rows > 0)
+        f->part[f->n++] =
+            (struct PrefetchRange){at, stride, rows < PREFETCH_ROWS ? rows : PREFETCH_ROWS};
 }
 
 /* A tile of the causal matrix: queries row0 .. row0 + rows, keys key0 .. key0 + BC. Only the part
  * on or below the diagonal is computed, in whole register tiles. */
 typedef struct AttentionTile {
     int64_t row0, rows, key0;
-    Ahead *ahead;
+    PrefetchList *ahead;
 } AttentionTile;
 
 /* Local. c[BR][LD] = left[rows][D] right'[BC][D]: scores, or dP from dO and V. */

@@ -87,7 +87,7 @@ typedef struct Kernels {
     void (*record)(void);
     void *(*recorded)(void);
     void (*replay)(void *recording);
-    void (*forget)(void *recording);
+    void (*free_recording)(void *recording);
     void (*matmul_choose)(const Matmul *);
     const DeviceClock *clock; // times of calls; NULL: calls run when they are made
 } Kernels;

@@ -42,7 +42,7 @@
  *
  * A cluster of two blocks has a tile of 256 x N, 128 rows each. Each block fetches its rows of a
  * and half of each step of b, which TMA writes into the shared memory of both. So two blocks fill a
- * slot, and a slot is empty when the warps of both have given it back: each warp arrives at the
+ * slot, and a slot is empty when the warps of both have released it: each warp arrives at the
  * barriers of both. Neither block may end before the other, which may still write into its shared
  * memory. Rows of the second block beyond y arrive as zeros, and are not stored.
  *
@@ -115,7 +115,7 @@ __device__ __forceinline__ void fetch_all(const Maps &maps, const MatmulSchedule
         maps.rows.wait(m, seen);
         for (int k = p.k_begin; k < p.k_end; k++) {
             auto b = at.b(ring.slot);
-            ring.open(Layout<K>::STEP);
+            ring.producer_acquire(Layout<K>::STEP);
             at.a(ring.slot).fetch(maps.a, ring.full(), m, k * DEPTH);
             if (at.blocks == PAIR)
                 b.fetch_half(maps.b, ring.full(), p.tile_n * K::N, k * DEPTH, at.rank);
@@ -161,14 +161,14 @@ __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &a
                                          Ring<Layout<K>::SLOTS> &ring, int row, int steps,
                                          bool add) {
     wait_turn<K>();
-    int before = ring.take();
+    int before = ring.consumer_wait();
     begin_step(c, at, before, row, add);
 #pragma unroll 1
     for (int k = 1; k < steps; k++) {
-        int slot = ring.take();
+        int slot = ring.consumer_wait();
         begin_step(c, at, slot, row, true);
         wgmma_wait<1>();
-        ring.give_all(before, at.blocks);
+        ring.consumer_release_all(before, at.blocks);
         before = slot;
     }
     give_turn<K>();
@@ -176,7 +176,7 @@ __device__ __forceinline__ void multiply(typename K::Sums &c, const Layout<K> &a
         wgmma_wait<0>(c[0]);
     else
         wgmma_wait<0>(c[0], c[1]);
-    ring.give_all(before, at.blocks);
+    ring.consumer_release_all(before, at.blocks);
 }
 
 /* The boxes of a warp, used in turn. Its threads fill a box and TMA stores it, so no warp waits for
@@ -348,7 +348,7 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Epilo
         float sum[LANE_COLUMNS] = {};
 #pragma unroll 1
         for (int k = p.k_begin; k < p.k_end; k++) {
-            int slot = ring.take();
+            int slot = ring.consumer_wait();
             Shared from = at.b(slot).at + offset;
             bool mine = k % e.summing == by && column < K::N;
 #pragma unroll 8
@@ -359,7 +359,7 @@ __device__ __forceinline__ void sum_columns(const MatmulSchedule &s, const Epilo
                 sum[2] += low_of(pair[1]), sum[3] += high_of(pair[1]);
             }
             __syncwarp();
-            ring.give_all(slot, at.blocks);
+            ring.consumer_release_all(slot, at.blocks);
         }
         for (int i = 0; i < LANE_COLUMNS && column < K::N; i++)
             store_column_sum(e, p, by, p.tile_n * K::N + column + i, sum[i]);
@@ -379,7 +379,7 @@ __device__ __forceinline__ void compute_all(const Maps &maps, const MatmulSchedu
     for (MatmulPart p = matmul_begin(&s, this_worker(at.blocks)); matmul_next(&s, &p); turn ^= 1) {
         typename K::Sums c;
         if (K::PINGPONG_TILES && turn != group)
-            ring.pass(p.k_end - p.k_begin);
+            ring.advance(p.k_end - p.k_begin);
         else
             compute(c, p, maps, e, parts, at, ring, out, K::PINGPONG_TILES ? 0 : group * SLAB);
     }

@@ -149,8 +149,8 @@ template <class K> struct Layout {
      * share of the schedule. */
     __device__ __forceinline__ int row(int tile_m) const { return (tile_m * blocks + rank) * ROWS; }
     __device__ __forceinline__ int share(int share) const { return share * blocks + rank; }
-    __device__ __forceinline__ void make_barriers(int more_takers) const {
-        ring().make(((K::PINGPONG_TILES ? 1 : GROUPS) * 4 + more_takers) * blocks);
+    __device__ __forceinline__ void make_barriers(int more_consumers) const {
+        ring().make(((K::PINGPONG_TILES ? 1 : GROUPS) * 4 + more_consumers) * blocks);
         for (int i = 0; i < WARPS * BOXES; i++) mbarrier_init(here(0, i), 1);
         mbarrier_fence();
     }

@@ -21,9 +21,9 @@ static const double least_s = 20e-3; // least time of a member's bursts
 typedef struct PeakJob {
     Team *team;
     float (*spin)(void);
-    double flops;  // FLOPs of one call of spin
-    double sum;    // of the members' rates
-    double served; // the least Peak.served of the members so far
+    double flops;     // FLOPs of one call of spin
+    double sum;       // of the members' rates
+    double cpu_share; // the least Peak.cpu_share of the members so far
 } PeakJob;
 
 /* One burst. Returns a number that depends on every chain, so that the compiler removes none. */
@@ -96,13 +96,13 @@ static void member(void *ctx, int me, int size) {
         burst_s[n++] = (float)(end - start);
     }
     (void)sink;
-    double served = (thread_s() - computed) / (end - begin);
+    double cpu_share = (thread_s() - computed) / (end - begin);
     qsort(burst_s, (size_t)n, sizeof *burst_s, by_size);
     for (int i = 0; i < size; i++, team_barrier(j->team)) {
         if (i != me) continue;
         // other programs make bursts longer, perhaps more than half of them: the lower quartile
         j->sum += j->flops / (double)burst_s[n / 4];
-        if (served < j->served) j->served = served;
+        if (cpu_share < j->cpu_share) j->cpu_share = cpu_share;
     }
 }
 
@@ -114,7 +114,7 @@ Peak peak(Team *t, bool bf16) {
                                  : spin_fp32,
                  .flops = tiles ? 4 * TILE_TURNS * tile_flops
                                 : (pairs ? 4.0 : 2.0) * VF * CHAINS * TURNS,
-                 .served = 1};
+                 .cpu_share = 1};
     team_run(t, member, &j);
-    return (Peak){j.sum / team_size(t), j.served};
+    return (Peak){j.sum / team_size(t), j.cpu_share};
 }

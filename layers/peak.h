@@ -7,8 +7,8 @@
 #include "base/team.h"
 
 typedef struct Peak {
-    double core;   // FLOP/s of one core while every member computes: the mean over members
-    double served; // 0 to 1: computing time over elapsed time, of the member that waited longest
+    double core;      // FLOP/s of one core while every member computes: the mean over members
+    double cpu_share; // 0 to 1: computing time over elapsed time, of the member that waited longest
 } Peak;
 
 /* Local. Independent multiply-adds held in registers; with bf16, dot products of bf16 pairs where
@@ -16,7 +16,7 @@ typedef struct Peak {
  *
  * Each member times bursts of some 40 us and reports the rate that a quarter of its bursts exceed.
  * A burst is far shorter than a scheduler's time slice, so most bursts run undisturbed even on
- * shared cores; `served` < 1 shows that cores were shared. */
+ * shared cores; `cpu_share` < 1 shows that cores were shared. */
 Peak peak(Team *t, bool bf16);
 
 #endif

@@ -235,7 +235,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
         int threads;
         int64_t l2; // 0: that of this machine
         bool unlike;
-        Keeps keeps;
+        L2Policy keeps;
     } ways[] = {{.threads = 1},
                 {.threads = 2},
                 {.threads = 3},
@@ -246,8 +246,8 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
                 {.threads = 1, .l2 = 1 << 20},
                 {.threads = 1, .l2 = 64 << 20},
                 {.threads = 4, .unlike = true},
-                {.threads = 2, .keeps = KEEPS_REREAD},
-                {.threads = 2, .keeps = KEEPS_NOTHING_LONGER}};
+                {.threads = 2, .keeps = L2_KEEPS_REREAD},
+                {.threads = 2, .keeps = L2_KEEPS_ALL_ALIKE}};
     for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 6; i++) {
             Form f = {.M = 131 - (int64_t)i,
@@ -275,7 +275,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
                 case_free(&c);
             }
             processor_set_l2(0), unlike_cores = false;
-            processor_set_keeps_reread(KEEPS_AS_THIS_ONE);
+            processor_set_keeps_reread(L2_AS_DETECTED);
             case_free(&first);
             CHECK(!test_failed());
         }

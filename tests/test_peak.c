@@ -66,7 +66,7 @@ TEST_ALONE(peak_is_the_same_while_others_compute_and_says_so) {
         ratio = together / alone;
     }
     CHECK_NEAR(ratio, 1, 0.05); // a changing clock rate; shared cores would halve it
-    CHECK(beside.served > 0 && beside.served < 0.8);
+    CHECK(beside.cpu_share > 0 && beside.cpu_share < 0.8);
 }
 
 TEST(profile_prints_no_share_above_the_peak) {

@@ -37,7 +37,7 @@ static bool faster_in_bf16(const Kernels *k, Team *t) {
     for (int tries = 0; tries < 5; tries++) {
         Peak pairs = k->peak(t, true), floats = k->peak(t, false);
         rate_bf16 = fmax(rate_bf16, pairs.core), rate_fp32 = fmax(rate_fp32, floats.core);
-        if (pairs.served > undisturbed && floats.served > undisturbed) break;
+        if (pairs.cpu_share > undisturbed && floats.cpu_share > undisturbed) break;
     }
     return rate_bf16 > least_ratio * rate_fp32;
 }

@@ -44,7 +44,7 @@ static void *recorded(void) {
 static void replay(void *recording) {
     device_replay(recording);
 }
-static void forget(void *recording) {
+static void free_recording(void *recording) {
     device_graph_free(recording);
 }
 
@@ -57,7 +57,7 @@ static void fill(void) {
         table[bf16].memory = &memory, table[bf16].pinned = &pinned;
         table[bf16].copy_out = device_copy_out, table[bf16].wait_out = device_wait_out;
         table[bf16].record = device_capture, table[bf16].recorded = recorded;
-        table[bf16].replay = replay, table[bf16].forget = forget;
+        table[bf16].replay = replay, table[bf16].free_recording = free_recording;
         table[bf16].clock = &device_marks;
         activation_cuda(&table[bf16], bf16);
         adamw_cuda(&table[bf16], bf16);

@@ -31,52 +31,52 @@ template <int SLOTS> struct Ring {
         if (++slot == SLOTS) slot = 0, phase ^= 1;
     }
     /* Initializes the barriers: by one thread, before a barrier of the block. */
-    __device__ __forceinline__ void make(int takers) const {
+    __device__ __forceinline__ void make(int consumers) const {
         for (int i = 0; i < SLOTS; i++) {
             mbarrier_init(barriers + i * 8, 1);
-            mbarrier_init(barriers + (SLOTS + i) * 8, takers);
+            mbarrier_init(barriers + (SLOTS + i) * 8, consumers);
         }
     }
     /* Called by the producer: waits until the slot is empty, and announces n_bytes for it. */
-    __device__ __forceinline__ void open(int n_bytes) const {
+    __device__ __forceinline__ void producer_acquire(int n_bytes) const {
         mbarrier_wait(empty(), phase ^ 1);
         mbarrier_expect(full(), n_bytes);
     }
-    /* Called by the producer: waits until all consumers have given back the slot that was filled
+    /* Called by the producer: waits until all consumers have released the slot that was filled
      * `back` slots ago. */
-    __device__ __forceinline__ void wait_given(int back) const {
-        if (back > SLOTS) return; // the slot was filled again since, so it had been given back
+    __device__ __forceinline__ void wait_released(int back) const {
+        if (back > SLOTS) return; // the slot was filled again since, so it had been released
         int i = slot - back, lap = phase;
         if (i < 0) i += SLOTS, lap ^= 1;
         mbarrier_wait(barriers + (SLOTS + i) * 8, lap);
     }
-    /* Called by consumers. take: waits until the next slot is full, and returns its index. give:
-     * this warp no longer needs slot i. */
-    __device__ __forceinline__ int take() {
+    /* Called by consumers, as in CUTLASS's pipelines. consumer_wait: waits until the next slot is
+     * full, and returns its index. consumer_release: this warp no longer needs slot i. */
+    __device__ __forceinline__ int consumer_wait() {
         mbarrier_wait(full(), phase);
         int i = slot;
         next();
         return i;
     }
-    __device__ __forceinline__ void give(int i) const {
+    __device__ __forceinline__ void consumer_release(int i) const {
         if (this_lane() == 0) mbarrier_arrive(barriers + (SLOTS + i) * 8);
     }
-    /* Gives slot i back to all blocks of a cluster, whose producers fill the slots of each
+    /* Releases slot i to all blocks of a cluster, whose producers fill the slots of each
      * other. */
-    __device__ __forceinline__ void give_all(int i, int blocks) const {
+    __device__ __forceinline__ void consumer_release_all(int i, int blocks) const {
         if (this_lane() < blocks) mbarrier_arrive_at(barriers + (SLOTS + i) * 8, this_lane());
     }
-    /* Takes the next slot and gives it back unused. All lanes must have seen the slot's phase
-     * before lane 0 gives the slot back: for a late lane the phase after the next one looks the
-     * same. In take and give the matmul between them, which needs all lanes, ensures that; here
-     * __syncwarp does. */
+    /* Waits for the next slot and releases it unused. All lanes must have seen the slot's phase
+     * before lane 0 releases the slot: for a late lane the phase after the next one looks the
+     * same. Elsewhere the matmul between consumer_wait and consumer_release, which needs all lanes,
+     * ensures that; here __syncwarp does. */
     __device__ __forceinline__ void skip() {
-        int i = take();
+        int i = consumer_wait();
         __syncwarp();
-        give(i);
+        consumer_release(i);
     }
-    /* Passes over n slots that this thread takes no part in. */
-    __device__ __forceinline__ void pass(int n) {
+    /* Advances by n slots without waiting: this thread neither fills nor reads them. */
+    __device__ __forceinline__ void advance(int n) {
         phase ^= (slot + n) / SLOTS & 1;
         slot = (slot + n) % SLOTS;
     }
@@ -95,17 +95,17 @@ struct Sets {
         for (int i = 0; i < N; i++) mbarrier_init(barriers + i * 8, 1);
     }
     /* Called by the producer: announces n_bytes for the set of piece n, after a wait until the set
-     * may be overwritten. That is when all consumers have given back the slot that was filled
+     * may be overwritten. That is when all consumers have released the slot that was filled
      * `back` slots ago: the last slot of piece n - 2, or, where consumers store from the set, a
      * slot of piece n - 1 that they keep until the store has read the set. */
     template <int SLOTS>
-    __device__ __forceinline__ void open(const Ring<SLOTS> &ring, unsigned n, int back,
-                                         int n_bytes) const {
-        if (n >= N) ring.wait_given(back);
+    __device__ __forceinline__ void producer_acquire(const Ring<SLOTS> &ring, unsigned n, int back,
+                                                     int n_bytes) const {
+        if (n >= N) ring.wait_released(back);
         mbarrier_expect(here(n), n_bytes);
     }
     /* Called by consumers: waits until the set of piece n is complete. */
-    __device__ __forceinline__ void take(unsigned n) const {
+    __device__ __forceinline__ void consumer_wait(unsigned n) const {
         mbarrier_wait(here(n), static_cast<int>(n / N % 2));
     }
 };
@@ -123,11 +123,11 @@ struct TileScheduler {
     __device__ __forceinline__ int &number_of(unsigned n) const {
         return reinterpret_cast<int *>(dynamic_shared<char>() + kept)[n % KEPT];
     }
-    /* Called by the producer before it opens set n: the number of the block's piece n; numbers >=
-     * count are no pieces. The last block to ask resets the counter. No consumer still reads the
-     * number that is overwritten: set n - 1 is open, so all consumers have given back slots of
-     * piece n - 3. */
-    __device__ __forceinline__ int take(unsigned n) const {
+    /* Called by the producer before it acquires set n: the number of the block's piece n; numbers
+     * >= count are no pieces. The last block that fetches a number resets the counter. No consumer
+     * still reads the number that is overwritten: set n - 1 is acquired, so all consumers have
+     * released slots of piece n - 3. */
+    __device__ __forceinline__ int fetch(unsigned n) const {
         int piece = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
         if (n > 0) piece = blocks + atomicAdd(taken, 1);
         if (piece == count + blocks - 1) *taken = 0;
@@ -135,7 +135,7 @@ struct TileScheduler {
     }
     /* Called by consumers when set n is complete: the same number. It is read through a lane's
      * register, so that the compiler knows that the whole warp has one value. */
-    __device__ __forceinline__ int part(unsigned n) const {
+    __device__ __forceinline__ int get(unsigned n) const {
         return __shfl_sync(static_cast<unsigned>(FULL), number_of(anew(n)), 0);
     }
 };

@@ -16,7 +16,7 @@ const char *replay_obstacle(const Model *m) {
 
 static void forget(Model *m, Replay *r) {
     if (r->calls) world_record_free(r->calls);
-    if (r->recording) m->k->forget(r->recording);
+    if (r->recording) m->k->free_recording(r->recording);
     *r = (Replay){0};
 }
 

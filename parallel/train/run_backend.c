@@ -143,7 +143,7 @@ static double cores_peak(Run *r) {
     double cores = (double)r->node.cores / r->node.local_size, threads = team_size(r->team);
     bool own = group_all(&r->group, threads <= cores); // has every thread a core of its own?
     Peak peak = r->kernels->peak(r->team, r->o->dtype == 1);
-    bool quiet = group_all(&r->group, !own || peak.served > 0.8);
+    bool quiet = group_all(&r->group, !own || peak.cpu_share > 0.8);
     r->peak_how = quiet ? "measured" : "measured on a busy machine";
     return peak.core * (threads < cores ? threads : cores);
 }
