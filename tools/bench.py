@@ -249,14 +249,16 @@ def options():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--kernels", default="auto", help="instruction set, as of train_gpt")
     p.add_argument("--python", default="", help="Python with torch (default: no PyTorch)")
-    p.add_argument("--llmc", default="", help="command with {B} and {T}")
-    p.add_argument("--rows", default=",".join(r[0] for r in ROWS))
-    p.add_argument("--dtypes", default="fp32,bf16")
-    p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--llmc", default="", help="command of llm.c with {B} and {T} (default: none)")
+    p.add_argument("--rows", default=",".join(r[0] for r in ROWS),
+                   help="rows to measure, joined by commas (default %(default)s)")
+    p.add_argument("--dtypes", default="fp32,bf16", help="types, joined by commas (default both)")
+    p.add_argument("--repeat", type=int, default=3,
+                   help="processes of each program and row (default %(default)s)")
     p.add_argument("--mode", choices=["eager", "compile"],
-                   help="of PyTorch (default: try both, keep the better)")
-    p.add_argument("--no-installed", action="store_true", help="only tuned PyTorch")
-    p.add_argument("--out", help="default: bench/results/train_cpu_SET.json")
+                   help="mode of PyTorch (default: both are tried and the faster is kept)")
+    p.add_argument("--no-installed", action="store_true", help="measure only \"torch tuned\"")
+    p.add_argument("--out", help="file to write (default bench/results/train_cpu_SET.json)")
     a = p.parse_args()
     known, rows = {r[0] for r in ROWS}, a.rows.split(",")
     if set(rows) - known:

@@ -24,14 +24,17 @@ static struct {
 static const Opt options[] = {
     {"set", OPT_STR, &o.set, "auto", 0, 0, "NAME",
      "instruction set: avx512_amx, avx512_bf16, avx512, avx2, portable"},
-    {"threads", OPT_INT, &o.threads, "0", 0, 1024, "N", "threads (0: one, and then two)"},
-    {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N", "turns per row; the median is shown"},
-    {"s", OPT_INT, &o.S, "0", 0, 1e6, "N", "one length of sequences only"},
-    {"fp32", OPT_BOOL, &o.fp32, "1", 0, 0, "", "tiles in fp32"},
-    {"bf16", OPT_BOOL, &o.bf16, "1", 0, 0, "", "tiles in bf16"},
-    {"decode", OPT_BOOL, &o.decode, "1", 0, 0, "", "single positions from a cache"},
+    {"threads", OPT_INT, &o.threads, "0", 0, 1024, "N",
+     "threads; 0: a table for one, and one for two"},
+    {"runs", OPT_INT, &o.runs, "7", 1, 1000, "N",
+     "measurements of each row; the median is printed"},
+    {"s", OPT_INT, &o.S, "0", 0, 1e6, "N", "measure only sequences of this length; 0: all"},
+    {"fp32", OPT_BOOL, &o.fp32, "1", 0, 0, "", "measure tiles in fp32"},
+    {"bf16", OPT_BOOL, &o.bf16, "1", 0, 0, "", "measure tiles in bf16"},
+    {"decode", OPT_BOOL, &o.decode, "1", 0, 0, "",
+     "measure single positions that read a cache of keys and values"},
     {"best", OPT_BOOL, &o.best, "0", 0, 0, "",
-     "show the best turn instead of the median: for a machine that is not idle"},
+     "print the best measurement instead of the median: for a machine that is not idle"},
     {0}};
 
 static const struct {

@@ -139,7 +139,7 @@ static void measure(Bench *b, const Row *r, Team *team) {
 static int bench(World *w, void *ctx) {
     Bench b = {.w = w, .group = comm_group(world_comm(w)), .pool = o.pool_mib << 20};
     (void)ctx;
-    if (world_size(w) > MAX_THREAD_RANKS) die_usage("at most %d ranks", MAX_THREAD_RANKS);
+    if (world_size(w) > MAX_THREAD_RANKS) die_usage("--ranks: at most %d", MAX_THREAD_RANKS);
     int64_t least = (o.to + 4096) * (world_size(w) + 1);
     if (b.pool < least) b.pool = least;
     Arena a = arena_measure("bench");

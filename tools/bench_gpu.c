@@ -31,21 +31,25 @@ GpuOptions gpu_options;
 enum { MEMORY, ATTENTION, MATMULS, FUSED, ALL };
 static int what;
 static const Opt options[] = {
-    {"what", OPT_CHOICE, &what, "all", 0, 0, "memory|attention|matmuls|fused|all", "is measured"},
+    {"what", OPT_CHOICE, &what, "all", 0, 0, "memory|attention|matmuls|fused|all",
+     "kernels to measure"},
     {"tokens", OPT_INT, &gpu_options.tokens, "32768", 16, 1e8, "N", "tokens of a micro-batch"},
     {"seq", OPT_INT, &gpu_options.seq, "1024", 1, 1e6, "N", "positions of a sequence"},
     {"channels", OPT_STR, &gpu_options.channels, "768,1024,1280,1600", 0, 0, "LIST",
-     "of the models; the first is that of the layers and of attention"},
+     "channels of the models whose matmuls are measured; the first is also used for layers and "
+     "attention"},
     {"vocab", OPT_INT, &gpu_options.vocab, "50257", 1, 1e8, "N", "tokens of the vocabulary"},
-    {"parameters", OPT_INT, &gpu_options.parameters, "124439808", 1, 1e10, "N", "of AdamW"},
-    {"rounds", OPT_INT, &gpu_options.rounds, "7", 1, 100, "N", "of each row: medians"},
+    {"parameters", OPT_INT, &gpu_options.parameters, "124439808", 1, 1e10, "N",
+     "parameters that AdamW updates"},
+    {"rounds", OPT_INT, &gpu_options.rounds, "7", 1, 100, "N",
+     "measurements of each row; the median is printed"},
     {"round-ms", OPT_FLOAT, &gpu_options.round_ms, "4", 0, 1000, "X",
-     "least length of a round; 0: one run"},
+     "least length of a measurement in milliseconds; 0: one call"},
     {"sets", OPT_INT, &gpu_options.sets, "0", 0, 8, "N",
-     "of operands, used in turns (0: more than the cache holds)"},
+     "sets of operands, used in turns; 0: more than the cache holds"},
     {"libraries", OPT_STR, &gpu_options.libraries, "", 0, 0, "FOLDER:...|none",
-     "where cuBLASLt is, as in train_gpt"},
-    {"json", OPT_STR, &gpu_options.json, "", 0, 0, "FILE", "a line for each row"},
+     "folders of cuBLASLt, as of train_gpt; none: only kernels of this program"},
+    {"json", OPT_STR, &gpu_options.json, "", 0, 0, "FILE", "write each row as a line of JSON"},
     {0}};
 
 /* ---- memory */
@@ -182,7 +186,8 @@ static void name_library(void) {
 
 int main(int argc, char **argv) {
     die_set_program(argv[0]);
-    opt_parse(options, argc, argv, "bench_gpu: the kernels of a GPU beside what it can do\n\n");
+    opt_parse(options, argc, argv,
+              "bench_gpu: the rates of the kernels on a GPU, beside its peaks\n\n");
     library_folders(gpu_options.libraries);
     Err e;
     if (device_count(&e) == 0 || !device_works(0, &e)) die("no GPU: %s", e.text);

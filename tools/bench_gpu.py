@@ -638,19 +638,25 @@ def measure(run):
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--out", default=os.path.join(TOP, "bench", "results"))
-    p.add_argument("--stages", default="first,second")
-    p.add_argument("--seconds", type=float, default=SECONDS, help=f"for a part (default {SECONDS})")
-    p.add_argument("--no-build", action="store_true")
+    p.add_argument("--out", default=os.path.join(TOP, "bench", "results"),
+                   help="folder of the results (default bench/results)")
+    p.add_argument("--stages", default="first,second",
+                   help="parts or stages to run, joined by commas (default first,second)")
+    p.add_argument("--seconds", type=float, default=SECONDS,
+                   help=f"time of a part (default {SECONDS})")
+    p.add_argument("--no-build", action="store_true", help="use programs that were built before")
     p.add_argument("--programs", default="", help="folder of the programs (default build/cuda, of "
                    "a rehearsal build)")
-    p.add_argument("--models", default="", help="of the training steps: d12-32,d24,... (NAME or "
-                   "NAME-B); the rows of others stay in the file as they are (default: all)")
-    p.add_argument("--rehearse", action="store_true")
-    p.add_argument("--python", default=sys.executable, help="one with PyTorch")
+    p.add_argument("--models", default="",
+                   help="models of the training steps: d12-32,d24,... (NAME or NAME-B); the "
+                   "rows of other models stay in the file as they are (default: all)")
+    p.add_argument("--rehearse", action="store_true",
+                   help="run every stage at tiny sizes on the emulated GPU of the tests")
+    p.add_argument("--python", default=sys.executable,
+                   help="Python with PyTorch (default: this one)")
     p.add_argument("--sanitizer", default="", help="compute-sanitizer (default: of PATH or "
                    "/usr/local/cuda; of a rehearsal none)")
-    p.add_argument("--text", default="", help="tinyshakespeare, for the curves")
+    p.add_argument("--text", default="", help="file of tinyshakespeare, for the loss curves")
     p.add_argument("--libraries", default="", help="folders of cuBLASLt and NCCL, ':' between them")
     bench_page.add_page(p)
     args = p.parse_args()

@@ -112,7 +112,7 @@ def table(d):
 def main():
     p = bench_page.arguments(__doc__, "overlap.json")
     p.add_argument("--only", default="", help="rates and cases whose names contain this")
-    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--rounds", type=int, default=5, help="measurements (default 5)")
     args = p.parse_args()
     old = bench_page.load(args.out).get("hidden", {}) if os.path.exists(args.out) else {}
     if args.page:

@@ -357,7 +357,9 @@ static void measure(Bench *b, Entry *e) {
 static void measure_all(Bench *b) {
     Trial *t = mem_calloc((size_t)b->n, sizeof *t);
     for (int i = 0; i < b->n; i++) {
-        if (!trial_open(&t[i], b, &b->entry[i])) die("no room for all of them at once");
+        if (!trial_open(&t[i], b, &b->entry[i]))
+            die("not enough memory for all layouts at once: leave out --alternate, or name fewer "
+                "--layouts");
         take_times(&t[i], &b->entry[i], 1, NULL);
     }
     for (int64_t step = 0; step < o.steps; step++)
@@ -532,38 +534,50 @@ static int rank_main(World *w, void *ctx) {
 
 int main(int argc, char **argv) {
     const Opt options[] = {
-        {"model", OPT_STR, &o.model, "d6", 0, 0, "NAME", "or layers=6,heads=6,channels=384,..."},
-        {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions; 0: the model's"},
+        {"model", OPT_STR, &o.model, "d6", 0, 0, "NAME",
+         "model: a name, or layers=6,heads=6,channels=384,..."},
+        {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions of a sequence; 0: the model's"},
         {"batch", OPT_INT, &o.batch, "0", 0, 1e12, "TOKENS",
-         "of a step, over all ranks; 0: a micro-batch of each rank, were all of them on d"},
+         "tokens of a step, over all ranks; 0: as many as layout dp has with one micro-batch per "
+         "rank"},
         {"micro", OPT_INT, &o.micro, "4", 0, 1e9, "N",
          "sequences of a micro-batch at each coordinate of d x z; 0: all powers of two"},
         {"recompute", OPT_CHOICE, &o.recompute, "none", 0, 0, "none|selective|full|all",
-         "activations that are computed again"},
+         "activations that backward computes again; all: each of the three"},
         {"overlap", OPT_STR, &o.overlap, "none", 0, 0, "none|FLAGS|all",
-         "bulk chunk=n ring fused halves, joined by '+'; all: whatever a search tries"},
-        {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16", "of matmuls"},
+         "schedule: bulk chunk=n ring fused halves, joined by '+'; all: those that a search tries"},
+        {"dtype", OPT_CHOICE, &o.dtype, "fp32", 0, 0, "fp32|bf16",
+         "type of the operands of matmuls"},
         {"ranks", OPT_INT, &o.ranks, "0", 0, MAX_THREAD_RANKS, "N",
-         "as threads (0: the launcher's, or 1)"},
-        {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "of a rank; 0: its share of the cores"},
+         "ranks as threads of this process; 0: the ranks of the launcher, or 1"},
+        {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N",
+         "threads of a rank; 0: its share of the cores"},
         {"layouts", OPT_STR, &o.layouts, "all", 0, 0, "LIST",
-         "SPEC[@OVERLAP[@RECOMPUTE[@MICRO]]] or presets, or all"},
+         "layouts to train, joined by commas: SPEC[@OVERLAP[@RECOMPUTE[@MICRO]]] or a preset; all: "
+         "every layout of the ranks"},
         {"units", OPT_STR, &o.units, "", 0, 0, "LIST",
-         "every order of axes that units of so many ranks tell apart: 2,4 (empty: nodes; none)"},
-        {"predict", OPT_BOOL, &o.predict, "0", 0, 0, "", "what the planner says of each, as well"},
-        {"serial", OPT_BOOL, &o.serial, "0", 0, 0, "", "as many steps more that hide nothing"},
+         "also try every order of axes that differs in cost where so many ranks share a unit: 2,4 "
+         "for "
+         "sockets of 2 and nodes of 4; empty: the nodes; none: one order"},
+        {"predict", OPT_BOOL, &o.predict, "0", 0, 0, "",
+         "also print the predicted time of each layout"},
+        {"serial", OPT_BOOL, &o.serial, "0", 0, 0, "",
+         "also measure as many steps without overlap: each collective is waited for where it "
+         "starts"},
         {"alternate", OPT_BOOL, &o.alternate, "0", 0, 0, "",
-         "all in memory at once, one step each in turns"},
+         "keep all layouts in memory and train one step of each in turn, against drift"},
         {"within", OPT_FLOAT, &o.within, "0", 0, 1e9, "X",
-         "with --predict: one step of layouts that are predicted to take more than X times the "
-         "best; 0: all alike"},
-        {"steps", OPT_INT, &o.steps, "3", 1, 1e6, "N", "measured in each round"},
-        {"rounds", OPT_INT, &o.rounds, "3", 1, 1e6, "N", "over all layouts"},
+         "with --predict: train only one step of layouts that are predicted to take more than X "
+         "times as long as the best; 0: train all equally"},
+        {"steps", OPT_INT, &o.steps, "3", 1, 1e6, "N", "measured steps of a layout in each round"},
+        {"rounds", OPT_INT, &o.rounds, "3", 1, 1e6, "N", "rounds over all layouts"},
         {"finals", OPT_INT, &o.finals, "0", 0, 1e6, "N",
-         "more rounds of those within 10 % of the fastest and of what is predicted to be it"},
-        {"contest", OPT_STR, &o.contest, "", 0, 0, "SPEC", "a layout that takes these, too"},
+         "more rounds of the layouts within 10 % of the fastest, and of the one predicted to be "
+         "fastest"},
+        {"contest", OPT_STR, &o.contest, "", 0, 0, "SPEC",
+         "a layout that takes part in these rounds, too"},
         {"timeout", OPT_INT, &o.timeout, "60", 0, 1e9, "S",
-         "a rank that waits longer ends the job; 0: never"},
+         "seconds after which a rank that waits ends the job; 0: never"},
         {0}};
     die_set_program(argv[0]);
     ranks_share_usage();

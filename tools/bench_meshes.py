@@ -154,7 +154,8 @@ def main():
     p = bench_page.arguments(__doc__, "meshes.json")
     p.add_argument("--only", default="", help="hosts of the one cluster to measure")
     p.add_argument("--scheme", default="", help="part of the names of the schemes to measure")
-    p.add_argument("--steps", type=int, default=2)
+    p.add_argument("--steps", type=int, default=2,
+                   help="measured steps of a layout (default %(default)s)")
     args = p.parse_args()
     if args.page and not args.check:
         draw(bench_page.load(args.out), os.path.splitext(args.out)[0] + ".svg")

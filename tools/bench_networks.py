@@ -244,10 +244,12 @@ def say(r):
 
 def main():
     p = bench_page.arguments(__doc__, "search.json")
-    p.add_argument("what", choices=CASES)
+    p.add_argument("what", choices=CASES, help="cases to measure")
     p.add_argument("--only", default="", help="cases whose names contain this")
-    p.add_argument("--steps", type=int, default=2)
-    p.add_argument("--finals", type=int, default=4)
+    p.add_argument("--steps", type=int, default=2,
+                   help="measured steps of a layout (default %(default)s)")
+    p.add_argument("--finals", type=int, default=4,
+                   help="more rounds of the fastest layouts (default %(default)s)")
     args = p.parse_args()
     command = (f"python3 tools/bench_networks.py {args.what} --steps {args.steps} --finals "
                f"{args.finals}")

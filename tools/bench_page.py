@@ -128,7 +128,8 @@ def arguments(doc, out):
     """A parser with --out, a file of bench/results, and --page."""
     p = argparse.ArgumentParser(description=doc,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--out", default=os.path.join(TOP, "bench/results", out))
+    p.add_argument("--out", default=os.path.join(TOP, "bench/results", out),
+                   help=f"file of the results (default bench/results/{out})")
     add_page(p)
     return p
 
@@ -136,7 +137,7 @@ def arguments(doc, out):
 def add_page(parser):
     parser.add_argument("--page", help="a Markdown file to put the table in; measures nothing")
     parser.add_argument("--check", action="store_true",
-                        help="with --page: change nothing, and fail where that would")
+                        help="with --page: change nothing, and fail if the page is out of date")
 
 
 def put(args, name, text):

@@ -59,8 +59,8 @@ def table(d):
 
 def main():
     p = bench_page.arguments(__doc__, "ranks.json")
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--steps", type=int, default=5, help="steps of a run that count")
+    p.add_argument("--rounds", type=int, default=3, help="measurements (default 3)")
+    p.add_argument("--steps", type=int, default=5, help="measured steps of a run (default 5)")
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "ranks", table(bench_page.load(args.out)))

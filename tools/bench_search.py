@@ -43,7 +43,7 @@ def table(d):
 
 def main():
     p = bench_page.arguments(__doc__, "search.json")
-    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--rounds", type=int, default=5, help="measurements (default 5)")
     args = p.parse_args()
     if args.page:
         return bench_page.put(args, "search", table(bench_page.load(args.out)["time"]))

@@ -21,7 +21,8 @@ static int dtype;
 static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
      "model: llm.c .bin, .safetensors, a folder or a checkpoint"},
-    {"out", OPT_STR, &out_path, "", 0, 0, "FILE", "NAME.bin for llm.c's format, else a new folder"},
+    {"out", OPT_STR, &out_path, "", 0, 0, "FILE",
+     "NAME.bin: a file in llm.c's format; else a new folder for safetensors"},
     {"dtype", OPT_CHOICE, &dtype, "fp32", 0, 0, "fp32|bf16", "type of the values in the file"},
     {0}};
 

@@ -29,8 +29,8 @@ int main(int argc, char **argv) {
     int64_t bytes, seed;
     const char *out;
     const Opt options[] = {
-        {"bytes", OPT_INT, &bytes, "2000000", 1, 1e15, "N", "length of the text"},
-        {"seed", OPT_INT, &seed, "1", 0, 1e15, "N", "another seed, another text"},
+        {"bytes", OPT_INT, &bytes, "2000000", 1, 1e15, "N", "length of the text in bytes"},
+        {"seed", OPT_INT, &seed, "1", 0, 1e15, "N", "seed of the text"},
         {"out", OPT_STR, &out, "", 0, 0, "FILE", "file to write (default: standard output)"},
         {0},
     };

@@ -257,9 +257,9 @@ def table(folder, tool, wrong):
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("folder")
-    p.add_argument("--nvcc", default="nvcc")
-    p.add_argument("--write", action="store_true")
+    p.add_argument("folder", help="folder of the objects and their logs")
+    p.add_argument("--nvcc", default="nvcc", help="nvcc whose version is compared with the table's")
+    p.add_argument("--write", action="store_true", help="write the table")
     a = p.parse_args()
     tool, wrong = nvdisasm(a.folder), []
     if not tool:

@@ -46,8 +46,9 @@ enum {
 static const char *tokenizer_path;
 static Tokenizer *tokenizer; // NULL: ids are shown as numbers
 
-static const Opt options[] = {
-    {"tokenizer", OPT_STR, &tokenizer_path, "", 0, 0, "FILE", "shows tokens as text"}, {0}};
+static const Opt options[] = {{"tokenizer", OPT_STR, &tokenizer_path, "", 0, 0, "FILE",
+                               "tokenizer with which tokens are shown as text"},
+                              {0}};
 
 /* 1234567 as 1,234,567. The text is valid until the fourth call from this one. */
 static const char *commas(int64_t n) {
@@ -359,7 +360,7 @@ int main(int argc, char **argv) {
     int bad = 0;
     die_set_program(argv[0]);
     int n = opt_parse_files(options, argc, argv,
-                            "gpt-inspect: what a file or folder is\n\n"
+                            "gpt-inspect: prints what a file or folder holds\n\n"
                             "    gpt-inspect [--tokenizer FILE] FILE|FOLDER...\n\n"
                             "Tokens (llm.c, nanoGPT, Megatron), models (safetensors, llm.c), "
                             "tokenizers, evaluation files;\n"

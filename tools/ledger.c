@@ -25,12 +25,12 @@
 #include "parallel/plan/quantity.h"
 
 static const char usage[] =
-    "gpt-ledger: predicted and measured of the last runs of train_gpt\n"
+    "gpt-ledger: predicted and measured times and memory of the last runs of train_gpt\n"
     "\n"
     "    gpt-ledger [--last 20] [--file FILE] [--json]\n"
     "\n"
     "Memory is predicted as it is reserved, and measured as it is touched: a small model does not\n"
-    "fill the room (some 4 MiB a rank) in which matmuls pack their operands.\n\n";
+    "fill the workspace (some 4 MiB a rank) in which matmuls pack their operands.\n\n";
 
 enum { HALF = 10 }; // columns of a bar on each side of zero, 5 % each
 
@@ -126,7 +126,7 @@ static void print_json(const LedgerLine *l, int n, int damaged) {
 /* Called after the runs of the other lines have been printed. */
 static void tell_damage(const char *path, const LedgerDamage *d, int n) {
     char more[64] = "";
-    if (d->n > 1) snprintf(more, sizeof more, ", and %d more lines are none", d->n - 1);
+    if (d->n > 1) snprintf(more, sizeof more, ", nor are %d more lines", d->n - 1);
     die_user("%s:%d: this line is no record of a run%s; %s", path, d->first, more,
              n ? "the others are shown" : "is it a ledger?");
 }
@@ -138,9 +138,10 @@ int main(int argc, char **argv) {
     LedgerDamage damage;
     Err e;
     const Opt options[] = {
-        {"last", OPT_INT, &last, "20", 1, 1e6, "N", "newest runs that are shown"},
-        {"file", OPT_STR, &file, "", 0, 0, "FILE", "instead of the one in the user's cache"},
-        {"json", OPT_BOOL, &json, "0", 0, 0, "", "as one JSON object"},
+        {"last", OPT_INT, &last, "20", 1, 1e6, "N", "number of runs to show, the newest ones"},
+        {"file", OPT_STR, &file, "", 0, 0, "FILE",
+         "ledger to read, instead of the one in the user's cache folder"},
+        {"json", OPT_BOOL, &json, "0", 0, 0, "", "print one JSON object instead of the table"},
         {0}};
     die_set_program(argv[0]);
     opt_parse(options, argc, argv, usage);

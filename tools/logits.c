@@ -22,7 +22,7 @@ static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
      "model: llm.c .bin, .safetensors, a folder or a checkpoint"},
     {"tokens", OPT_STR, &tokens_text, "", 0, 0, "IDS", "token ids joined by commas"},
-    {"out", OPT_STR, &out_path, "", 0, 0, "FILE", "fp32[S, V]"},
+    {"out", OPT_STR, &out_path, "", 0, 0, "FILE", "file to write: logits as fp32[S, V]"},
     {0}};
 
 /* Parses --tokens. Returns the ids; *n: their number. */

@@ -53,8 +53,8 @@ static void write_page(const char *out, const char *title, const ReportRun *runs
 int main(int argc, char **argv) {
     const char *out, *title;
     const Opt options[] = {
-        {"out", OPT_STR, &out, "report.html", 0, 0, "FILE", "the page"},
-        {"title", OPT_STR, &title, "Training report", 0, 0, "TEXT", "its heading"},
+        {"out", OPT_STR, &out, "report.html", 0, 0, "FILE", "page to write"},
+        {"title", OPT_STR, &title, "Training report", 0, 0, "TEXT", "heading of the page"},
         {0}};
     die_set_program(argv[0]);
     int n_files = opt_parse_files(options, argc, argv, usage);

@@ -146,11 +146,13 @@ def table(study):
 def main():
     a = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--steps", type=int, default=512)
-    a.add_argument("--seed", type=int, default=1337)
-    a.add_argument("--prefix", default="", help="a command before each run, such as nice")
-    a.add_argument("--out", default=os.path.join(TOP, "bench/results/outer.json"))
-    a.add_argument("--draw", action="store_true")
+    a.add_argument("--steps", type=int, default=512, help="steps of each run (default 512)")
+    a.add_argument("--seed", type=int, default=1337, help="seed of the runs (default 1337)")
+    a.add_argument("--prefix", default="", help="command in front of each run, such as nice")
+    a.add_argument("--out", default=os.path.join(TOP, "bench/results/outer.json"),
+                   help="file of the results (default bench/results/outer.json)")
+    a.add_argument("--draw", action="store_true",
+                   help="measure nothing: draw the picture and print the table of --out")
     args = a.parse_args()
     if args.draw:
         study = bench_page.load(args.out)

@@ -33,10 +33,11 @@ static bool colourful(void) {
 int main(int argc, char **argv) {
     int64_t width;
     int step;
-    const Opt options[] = {
-        {"step", OPT_CHOICE, &step, "both", 0, 0, "serial|overlap|both", "which of the two steps"},
-        {"width", OPT_INT, &width, "0", 0, 1010, "N", "columns; 0 is those of the terminal"},
-        {0}};
+    const Opt options[] = {{"step", OPT_CHOICE, &step, "both", 0, 0, "serial|overlap|both",
+                            "steps to draw: without overlap, with it, or both"},
+                           {"width", OPT_INT, &width, "0", 0, 1010, "N",
+                            "width in columns; 0: the width of the terminal"},
+                           {0}};
     die_set_program(argv[0]);
     int n_files = opt_parse_files(options, argc, argv, usage);
     const char *path = argv[1];

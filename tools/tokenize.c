@@ -120,12 +120,14 @@ static int train(int argc, char **argv) {
     static const char *text, *out;
     static int64_t vocab, min_count;
     static const Opt options[] = {
-        {"text", OPT_STR, &text, "", 0, 0, "FILE", "text to learn from: a file, a pattern, or -"},
+        {"text", OPT_STR, &text, "", 0, 0, "FILE",
+         "text to learn from: a file, a pattern, or - for the standard input"},
         {"vocab", OPT_INT, &vocab, "4096", 257, 1 << 24, "N",
          "tokens, the 256 bytes and <|endoftext|> included"},
         {"out", OPT_STR, &out, "", 0, 0, "DIR",
          "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
-        {"min-count", OPT_INT, &min_count, "2", 1, 1e15, "N", "merge no pair that is rarer"},
+        {"min-count", OPT_INT, &min_count, "2", 1, 1e15, "N",
+         "merge no pair that occurs fewer times"},
         {0}};
     opt_parse(options, argc, argv, "gpt-tokenize train: learn a byte-pair vocabulary\n\n");
     if (!out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
@@ -230,21 +232,24 @@ static void report(const char *split, int files, int64_t tokens) {
 
 static int encode(int argc, char **argv) {
     static const Opt options[] = {
-        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
+         "tokenizer: a folder, a file, or \"bytes\""},
         {"text", OPT_STR, &o.text, "", 0, 0, "FILE",
-         "a file, a pattern (each file is a document), or -"},
+         "text to encode: a file, a pattern (each file is a document), or - for the standard "
+         "input"},
         {"out", OPT_STR, &o.out, "", 0, 0, "PREFIX",
-         "begin of the names of the shards; without it ids are printed"},
+         "first part of the names of the shards; without it the ids are printed"},
         {"val-fraction", OPT_FLOAT, &o.val_fraction, "0.1", 0, 1, "F",
-         "the last part of each file is for validation; unless given, at most 4 MB in all"},
+         "fraction of each file, at its end, for validation; the default takes at most 4 MB in "
+         "all"},
         {"val-tokens", OPT_INT, &o.val_tokens, "0", 0, 1e15, "N",
-         "instead: the first N tokens are for validation"},
+         "instead of --val-fraction: the first N tokens are for validation"},
         {"format", OPT_CHOICE, &o.format, "auto", 0, 0, "auto|llmc16|llmc32|nanogpt",
-         "auto: llmc16 where the vocabulary allows"},
+         "format of the shards; auto: llmc16 if the vocabulary fits 16 bits, else llmc32"},
         {"shard-tokens", OPT_INT, &o.shard_tokens, "0", 0, 1e15, "N",
-         "tokens in one file; 0: one file for all"},
-        {"eot", OPT_BOOL, &o.eot, "1", 0, 0, "", "the end-of-text token before each document"},
-        {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "0: one per core"},
+         "largest number of tokens of a file; 0: one file for all"},
+        {"eot", OPT_BOOL, &o.eot, "1", 0, 0, "", "put the end-of-text token before each document"},
+        {"threads", OPT_INT, &o.threads, "0", 0, 4096, "N", "threads; 0: one per core"},
         {0}};
     opt_parse(options, argc, argv, "gpt-tokenize encode: text to token shards\n\n");
     bool fraction_given = opt_given(opt_find(options, "val-fraction"));
@@ -297,10 +302,12 @@ static int encode(int argc, char **argv) {
 
 static int decode(int argc, char **argv) {
     static const Opt options[] = {
-        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
-        {"shard", OPT_STR, &o.shard, "", 0, 0, "FILE", "llm.c, nanoGPT or Megatron tokens"},
-        {"from", OPT_INT, &o.from, "0", 0, 1e18, "N", "first token, counted from 0"},
-        {"count", OPT_INT, &o.count, "-1", -1, 1e18, "N", "how many; -1: all"},
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
+         "tokenizer: a folder, a file, or \"bytes\""},
+        {"shard", OPT_STR, &o.shard, "", 0, 0, "FILE",
+         "file of tokens: llm.c's, nanoGPT's or Megatron's"},
+        {"from", OPT_INT, &o.from, "0", 0, 1e18, "N", "first token to print, counted from 0"},
+        {"count", OPT_INT, &o.count, "-1", -1, 1e18, "N", "number of tokens to print; -1: all"},
         {0}};
     enum { BLOCK = 1 << 16 };
     opt_parse(options, argc, argv,
@@ -332,9 +339,9 @@ static int decode(int argc, char **argv) {
 }
 
 static int info(int argc, char **argv) {
-    static const Opt options[] = {
-        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
-        {0}};
+    static const Opt options[] = {{"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
+                                   "tokenizer: a folder, a file, or \"bytes\""},
+                                  {0}};
     opt_parse(options, argc, argv, "gpt-tokenize info: say what a tokenizer is\n\n");
     Tokenizer *t = tokenizer_load(o.tokenizer);
     size_t longest = 0, sum = 0, n;
@@ -354,9 +361,11 @@ static int info(int argc, char **argv) {
 
 static int hellaswag(int argc, char **argv) {
     static const Opt options[] = {
-        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
-        {"text", OPT_STR, &o.text, "", 0, 0, "FILE", "HellaSwag's own hellaswag_val.jsonl"},
-        {"out", OPT_STR, &o.out, "", 0, 0, "FILE", "what train_gpt --hellaswag reads"},
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
+         "tokenizer: a folder, a file, or \"bytes\""},
+        {"text", OPT_STR, &o.text, "", 0, 0, "FILE",
+         "examples: HellaSwag's own hellaswag_val.jsonl"},
+        {"out", OPT_STR, &o.out, "", 0, 0, "FILE", "file to write, for train_gpt --hellaswag"},
         {0}};
     Err e;
     size_t n;
@@ -379,11 +388,11 @@ static int hellaswag(int argc, char **argv) {
 }
 
 static int convert(int argc, char **argv) {
-    static const Opt options[] = {
-        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X", "folder, file, or \"bytes\""},
-        {"out", OPT_STR, &o.out, "", 0, 0, "DIR",
-         "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
-        {0}};
+    static const Opt options[] = {{"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
+                                   "tokenizer: a folder, a file, or \"bytes\""},
+                                  {"out", OPT_STR, &o.out, "", 0, 0, "DIR",
+                                   "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
+                                  {0}};
     opt_parse(options, argc, argv, "gpt-tokenize convert: write a tokenizer as GPT-2's files\n\n");
     if (!o.out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
     Tokenizer *t = tokenizer_load(o.tokenizer);

@@ -45,28 +45,30 @@ static struct {
 
 static const Opt options[] = {
     {.type = OPT_GROUP, .help = "What is varied"},
-    {"vary", OPT_STR, &o.vary, "", 0, 0, "NAME=LOW..HIGH", "the number and its values"},
+    {"vary", OPT_STR, &o.vary, "", 0, 0, "NAME=LOW..HIGH",
+     "number to vary, and its lowest and highest value"},
     {"points", OPT_INT, &o.points, "0", 0, WHATIF_POINTS, "N",
-     "geometric steps; 0: each value is twice the one before"},
+     "number of values, in geometric steps; 0: each value is twice the one before"},
     {.type = OPT_GROUP, .help = "What stays"},
     {"cluster", OPT_STR, &o.cluster, "", 0, 0, "FILE|NAME:NODES",
-     "a description, or a preset: h200 h100 a100 v100 consumer cpu"},
-    {"model", OPT_STR, &o.model, "d12", 0, 0, "NAME|k=v,...", "as train_gpt has it"},
-    {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions of a sequence; 0 is the model's"},
+     "a file that describes the cluster, or a preset: h200 h100 a100 v100 consumer cpu"},
+    {"model", OPT_STR, &o.model, "d12", 0, 0, "NAME|k=v,...", "model, as of train_gpt"},
+    {"seq", OPT_INT, &o.seq, "0", 0, 1e9, "S", "positions of a sequence; 0: the model's"},
     {"batch", OPT_INT, &o.batch, "0", 0, 1e12, "TOKENS",
-     "of a step; 0 is 4 sequences for each rank"},
-    {"dtype", OPT_CHOICE, &o.dtype, "bf16", 0, 0, "fp32|bf16", "of matmuls"},
-    {"micro", OPT_INT, &o.micro, "0", 0, 1e9, "N", "sequences per micro-batch; 0 is any"},
+     "tokens of a step; 0: 4 sequences for each rank"},
+    {"dtype", OPT_CHOICE, &o.dtype, "bf16", 0, 0, "fp32|bf16", "type of the operands of matmuls"},
+    {"micro", OPT_INT, &o.micro, "0", 0, 1e9, "N", "sequences of a micro-batch; 0: the best"},
     {"recompute", OPT_CHOICE, &o.recompute, "any", 0, 0, "none|selective|full|any",
-     "what backward computes again"},
+     "activations that backward computes again; any: the best"},
     {"overlap", OPT_STR, &o.overlap, "any", 0, 0, "any|none|FLAGS",
-     "what is computed while collectives are under way: bulk chunk=n ring fused halves"},
-    {"layout", OPT_STR, &o.layout, "auto", 0, 0, "auto|SPEC", "only this one"},
+     "schedule: bulk chunk=n ring fused halves, joined by '+'; any: the best"},
+    {"layout", OPT_STR, &o.layout, "auto", 0, 0, "auto|SPEC",
+     "price only this layout; auto: the best"},
     {.type = OPT_GROUP, .help = "What is shown"},
     {"schemes", OPT_STR, &o.schemes, "dp,fsdp,megatron-sp", 0, 0, "A,B,...",
      "named schemes or layouts to compare with"},
     {"json", OPT_STR, &o.json, "", 0, 0, "FILE",
-     "all numbers; - is the standard output, and the table goes to the standard error"},
+     "write all numbers; -: to the standard output, and the table to the standard error"},
     {0}};
 
 /* ---- options */
@@ -218,7 +220,8 @@ static void print_table(const WhatIf *w, const WhatIfPoint *p) {
     char unit[64];
     int wide = layout_width(w, p);
     if (w->merged && *whatif_unit(w, unit))
-        warn("%d of the values are others of them, as %s are whole", w->merged, unit);
+        warn("%d of the values are left out: rounded to whole %s they equal others", w->merged,
+             unit);
     print_head(w, wide);
     for (int i = 0; i < w->n; i++) print_row(w, i, &p[i], wide);
 }
