@@ -1,18 +1,18 @@
 # make             build train_gpt and the tools; make NAME (train_gpt, tokenize, report ...) builds one of them
 # make quickstart  install what is missing, make a data set, train, sample, report   (TEXT=my.txt: your own text)
 # make test        install what is missing, build, run every test that needs no GPU; sweeps over layouts are sampled
-# make test-long   the same with all of every sweep
+# make test-long   the same with every case of every sweep
 # make bench       measure this trainer beside its peers
 # make bench-gpu   build, check and time everything on one GPU, in two parts of under nine minutes: bench/results/h200-*.json and a table
-# make gpu-programs  what bench-gpu runs, for a machine with an H100 or H200 and no compiler: build-sm90/programs/, under 64 MiB
-# make test-aarch64  a part of the suite for another processor, under qemu-user (Debian installs what it takes)
+# make gpu-programs  the programs that bench-gpu runs, for a machine with an H100 or H200 and no compiler: build-sm90/programs/, under 64 MiB
+# make test-aarch64  a part of the suite for another processor, under qemu-user (on Debian it installs the packages)
 # make asan tsan   the whole suite with the address and undefined, or the thread sanitizer
 # make fuzz        every reader of foreign bytes, SECONDS_EACH=10; make fuzz-long: ten minutes each
 # make lint        sizes, folders, format, warnings as errors with gcc and clang, cppcheck; make format mends the format
-# make cuda-check  registers and spills of every CUDA kernel for sm_90a (matmul_sm80.cu: for sm_80), the table of SASS (where nvcc is)
+# make cuda-check  registers and spills of every CUDA kernel for sm_90a (matmul_sm80.cu: for sm_80), the table of SASS (needs nvcc)
 # make size        lines per folder
 # make install     train_gpt, the tools as gpt-tokenize, gpt-report ..., man pages and completions of bash to $(PREFIX);
-#                  make uninstall takes them away
+#                  make uninstall removes them
 # make clean       remove what was built; run/ stays
 #
 # A program is built as build/NAME and linked as ./NAME; build/bin has links with the names that `make install` gives
@@ -28,12 +28,12 @@ CC ?= gcc
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-# the C++ compiler of the same kind: it builds the CUDA kernels for the tests
+# The C++ compiler that belongs to CC builds the CUDA kernels for the tests.
 CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(if $(findstring gcc,$(CC)),$(subst gcc,g++,$(CC)),g++))
 CONFIG ?= release
 B := build$(if $(filter release,$(CONFIG)),,-$(CONFIG))
 
-# newer clang counts an enumerator among doubles as a conversion; gcc does not
+# Newer clang warns of a conversion where an enumerator is used among doubles; gcc does not.
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
     $(if $(findstring clang,$(CC)),-Wno-enum-float-conversion) $(WERROR)
 OPT_release := -O3
@@ -45,56 +45,55 @@ OPT_sm90 := $(OPT_release)
 OPT_fuzz := -DGPT_DEBUG -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 CFLAGS ?=
 
-# MPI: what its compiler wrapper would add. --showme is Open MPI's word, -show that of MPICH and its kin, whose first word is a compiler.
+# MPI: the flags that its compiler wrapper adds. Open MPI prints them for --showme; MPICH and its relatives print a whole command for -show.
 MPICC ?= $(if $(filter mpich,$(CONFIG)),mpicc.mpich,mpicc)
 ifneq ($(MPI),0)
 MPI_SAYS := $(shell { $(MPICC) --showme:compile && $(MPICC) --showme:link || $(MPICC) -show; } 2>/dev/null)
 endif
 MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(MPI_SAYS)))
 MPI_LIBS := $(if $(MPI_SAYS),-Wl$(comma)--as-needed $(filter -L% -l% -Wl%,$(MPI_SAYS)))
-# collectives of GPUs: of what has CUDA
+# Collectives of GPUs are linked into programs with CUDA only.
 COLL_CUDA := $(filter-out %_absent.c,$(wildcard parallel/comm/coll_device*.c parallel/comm/coll_nccl*.c)) parallel/comm/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
-# CUDA: a minute of building that only a machine with a GPU has a use for; a node to build on may have none, and ask for it (CUDA=1).
-# Kernels for sm_80, whose PTX newer devices translate, and sm_90a; the runtime is linked statically, all else is loaded when a device
-# was found.
+# CUDA kernels take a minute to build, so they are built only on a machine with a GPU; CUDA=1 builds them on a node without one.
+# They are compiled for sm_80, whose PTX newer devices translate, and for sm_90a. The runtime is linked statically; all other libraries
+# are loaded when a device was found.
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),1,0)
 NVCC_FLAGS ?= -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
-# what only Hopper has is compiled for nothing else; of what is for older devices cuda-check wants sm_80
+# *_sm90.cu uses instructions that only Hopper has. cuda-check sets NVCC_SM80: it examines *_sm80.cu as compiled for sm_80.
 NVCC_SM90 := -gencode arch=compute_90a,code=sm_90a
 NVCC_SM80 = $(NVCC_FLAGS)
-# where what nvcc makes lies
+# folder of the objects that nvcc makes
 CUDA_B ?= $(B)/cuda
 WITH_CUDA := $(and $(NVCC),$(filter-out 0,$(CUDA)),$(filter release mpich,$(CONFIG)))
 CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_static -lrt
 
-# names and lines for stack traces and profiles; with variables, for a debugger, it takes a sixth longer
+# -g1 has names and lines for stack traces and profiles. -g adds variables for a debugger; it makes the build a sixth slower.
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(if $(filter debug,$(CONFIG)),-g,-g1) $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CPPFLAGS) $(CFLAGS)
 LDLIBS := $(LDFLAGS) -ljansson -lm -ldl -pthread $(MPI_LIBS)
 MACHINE := $(shell $(CC) -dumpmachine)
 ARCH := $(firstword $(subst -, ,$(MACHINE)))
-# of a cross compiler, such as aarch64-linux-gnu-gcc, the other tools have the same prefix
+# With a cross compiler, such as aarch64-linux-gnu-gcc, ar, ld and objcopy have the same prefix.
 CROSS := $(if $(findstring -gcc,$(CC)),$(patsubst %gcc,%,$(firstword $(CC))))
-# CUDA sources for g++ and clang++: no exceptions and no library of C++, so that C links them. Signs: indices of threads are unsigned
-# in CUDA, those of elements are not; C++ of gcc does not count that among conversions, that of clang would.
+# g++ and clang++ compile CUDA sources without exceptions and without the C++ library, so that the C compiler can link them.
+# -Wno-sign-conversion: indices of threads are unsigned in CUDA, indices of elements are signed; only clang++ warns of that.
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) -Wmissing-declarations -Wno-unknown-pragmas -Wno-sign-conversion
-# without vectors: gcc 12 for aarch64 breaks off on one of them, and emulated threads hardly have loops for them
+# -fno-tree-vectorize: gcc 12 for aarch64 crashes on one of the loops, and emulated threads hardly have loops to vectorize.
 CXX_FLAGS = -fno-tree-vectorize -std=c++17 \
     $(filter-out -std=c11 $(WARN),$(call quick,$(ALL_CFLAGS))) $(CXX_WARN) \
     -fno-exceptions -fno-rtti -fno-threadsafe-statics
 
-# layers/*.c is compiled once per instruction set; each set becomes one object that shows only kernels_cpu_<set>. Its symbols
-# get new names, which those of -flto cannot.
-# SETS=portable leaves the others out.
+# layers/*.c is compiled once per instruction set; each set becomes one object that exports only kernels_cpu_<set>. objcopy
+# renames its symbols, which is impossible with -flto. SETS=portable builds no other set.
 SETS := portable $(if $(filter x86_64,$(ARCH)),avx2 avx512 avx512_bf16 avx512_amx)
 SETS_FILE := layers/cpu/sets_$(if $(filter-out portable,$(SETS)),$(ARCH),any).c
 FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
-# with tile registers only these differ from avx512_bf16; and what multiplies floats is avx512's in all three
+# Only the files TILED differ between avx512_amx and avx512_bf16, and FLOATS is the same in these two and avx512: other files are compiled once.
 TILED := layers/matmul.c layers/matmul_tile.c layers/peak.c
 FLOATS := layers/matmul_floats.c
 set_of = $(if $(filter $(FLOATS),$(2)),$(patsubst avx512_%,avx512,$(1)),$(if $(filter $(TILED),$(2)),$(1),$(1:%_amx=%_bf16)))
@@ -103,24 +102,23 @@ CUDA_ALWAYS := layers/cuda/kernels_cuda_absent.c layers/cuda/kernels_sizes.c
 LIB := $(wildcard base/*.c) $(CUDA_ALWAYS) layers/cpu/kernels_cpu.c layers/cpu/embedding_order.c layers/cpu/rope_table.c $(SETS_FILE) $(wildcard data/*.c) \
     $(filter-out parallel/comm/coll_mpi% $(COLL_CUDA),$(wildcard parallel/*/*.c)) \
     $(COLL_MPI:%=parallel/comm/coll_%.c)
-# fuzzers read: they compute nothing, and of the planner they call the descriptions of machines
+# Fuzzers run parsers only: they need no kernels, and of the planner only the descriptions of machines.
 ifeq ($(CONFIG),fuzz)
 LIB := $(filter base/% data/%,$(LIB)) parallel/mesh/mesh.c $(CUDA_ALWAYS) \
     $(addprefix parallel/plan/,calibrate_cost.c gpu_matmul.c machine.c machine_file.c quantity.c work.c)
 SETS :=
 endif
-# TESTED='word ...': of the files with tests, those where one of these words is part of a test's name;
-# ^word: how it begins
+# TESTED='word ...': builds only the files in which one of these words is part of a test's name; ^word: the name begins with it.
 TESTED ?= .
 TESTS := $(shell grep -lE "^TEST\w*.($(subst $() ,|,$(patsubst \w*^%,%,$(addprefix \w*,$(TESTED)))))" tests/test*.c; grep -L ^TEST tests/test*.c) \
     tests/mesh_run.c tests/theory.c tests/recording.c
-# CUDA kernels in the tests: emulated on the CPU (tests/emu/), whether or not there is a toolkit
+# In the tests an emulator runs the CUDA kernels on the CPU (tests/emu/), with or without a CUDA toolkit.
 FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c)
 CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
-# EMULATED='FILE.cu ...': only these kernels, and tests in CUDA, are built here. The others, and matmuls
-# with tile registers, are taken from build/: a sanitizer need not see what its tests do not run.
+# EMULATED='FILE.cu ...': a sanitizer build compiles only these kernels and tests in CUDA. It takes the others, and matmuls with tile
+# registers, from build/, since its tests do not run them.
 emulated = $(foreach f,$(1),$(if $(filter $(f),$(EMULATED)),$(B),build)/emu/$(f:%.cu=%.o))
 CUDA_TESTS := $(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu
 MATMUL_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/matmul_amx_tiles.o
@@ -128,12 +126,12 @@ EMULATED ?= $(CUDA_SOURCES) $(CUDA_TESTS)
 EMU_OBJECTS = $(call obj,$(EMU)) $(call emulated,$(CUDA_SOURCES))
 EMU_TESTS = $(call emulated,$(CUDA_TESTS))
 CUDA_OBJECTS = $(call obj,$(CUDA_C)) $(CUDA_SOURCES:%.cu=$(CUDA_B)/%.o)
-# the benchmark of GPUs: a program of several files, with CUDA's kernels or with the emulator's
+# bench_gpu is a program of several files. It is linked with the CUDA kernels, or with those of the emulator.
 BENCH_GPU := $(wildcard tools/bench_gpu*.c)
 TOOLS := $(patsubst tools/%.c,%,$(filter-out $(BENCH_GPU),$(wildcard tools/*.c)))
 FAKE_LIBRARY := $(B)/tests/fake_library/libfake.so.1
 PROGRAMS := train_gpt $(TOOLS)
-# what users call, and its name outside the tree: no benchmarks, no programs of the tests
+# Programs for users, under their installed names: no benchmarks and no programs of the tests.
 USER_TOOLS := $(filter-out bench_% logits,$(TOOLS))
 COMMANDS := train_gpt $(USER_TOOLS:%=gpt-%)
 obj = $(patsubst %.c,$(B)/%.o,$(1))
@@ -153,29 +151,29 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 	$(CC) $(ALL_CFLAGS) -o $@ $(filter-out %.txt,$^) $(if $(WITH_CUDA),$(CUDA_LIBS)) $(LDLIBS)
 $(CUDA_B)/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
-# the same tests where a device runs CUDA's kernels: those called cuda_... are for it
+# The tests on a device: its kernels are those of nvcc. Tests called cuda_... run there.
 $(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt $(CUDA_B)/timeline
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
-# which they run, too
+# These tests also run timeline, in the folder of the tests.
 $(CUDA_B)/timeline: $(B)/timeline
 	@mkdir -p $(@D) && ln -sf $(abspath $<) $@
-# what instructions of capability 9.0 do, a line each (tests/cuda_probes.h)
+# Prints what instructions of compute capability 9.0 do, one line each (tests/cuda_probes.h).
 $(CUDA_B)/probes: $(CUDA_B)/tests/cuda_probes_main_sm90.o $(CUDA_B)/tests/cuda_probes_sm90.o $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 $(CUDA_B)/bench_gpu: $(call obj,$(BENCH_GPU)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
-# for the tests: its GPU is the emulator's
+# Programs for the tests, with the emulated GPU.
 $(B)/train_gpt_emu: $(call obj,$(TRAIN)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(B)/bench_gpu_emu: $(call obj,$(BENCH_GPU)) $(EMU_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
-# the tests run the programs of their own build; TEST_PROGRAMS='NAME ...': those of TESTED
+# The tests run programs of their own build. TEST_PROGRAMS='NAME ...': only those that the files of TESTED run.
 TEST_PROGRAMS ?= $(PROGRAMS) $(COMMANDS:%=bin/%) train_gpt_emu bench_gpu_emu ranks_job $(FAKE_LIBRARY:$(B)/%=%)
 $(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(MATMUL_TILES) $(B)/libgpt.a | $(TEST_PROGRAMS:%=$(B)/%)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
-# loaded as NVIDIA's libraries are: no sanitizer in it
+# A library that tests load at run time, like NVIDIA's libraries: it is built without sanitizers.
 $(FAKE_LIBRARY): tests/fake_library.c
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -shared -fPIC -o $@ $<
@@ -191,14 +189,14 @@ $(B)/kernels_$(1).o: $(foreach f,$(LAYERS),$(B)/$(call set_of,$(1),$(f))/$(f:%.c
 	@$(CROSS)objcopy --redefine-sym kernels_table=kernels_cpu_$(1) --keep-global-symbol=kernels_cpu_$(1) $$@
 endef
 $(foreach s,$(SETS),$(eval $(call set_rules,$(s))))
-# What only checks is compiled in a third of the time; lint, which wants warnings, compiles it as it
-# does the rest.
+# Tests are compiled with -O1, which takes a third of the time. lint compiles them like all other files, because some warnings need
+# the optimizer.
 quick = $(if $(filter lint-% debug,$(CONFIG)),$(1),$(patsubst -O%,-O1,$(1)))
 $(B)/tests/test%.o $(B)/tests/mesh_run.o $(B)/tests/theory.o: \
     ALL_CFLAGS := $(call quick,$(ALL_CFLAGS))
-# of these lint sees the sources as each set has them
+# lint does not need these objects optimized: it compiles the same sources for each set.
 $(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O% -flto%,$(ALL_CFLAGS)) -O1
-# the callers of base/amx.h for the tests, with tile registers in plain C
+# For the tests, the users of base/amx.h are compiled with tile registers in plain C.
 TILED_TEST := layers/matmul.c layers/matmul_tile.c $(FLOATS) layers/activation.c
 $(B)/tiles/%.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -210,13 +208,14 @@ $(B)/matmul_amx_tiles.o: $(TILED_TEST:%.c=$(B)/tiles/%.o)
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<
-# kernels change stacks a million times a second: ThreadSanitizer, told of each change, would take a hundred times as long
+# Emulated kernels change stacks a million times a second. With ThreadSanitizer, which must be informed of each change, they would
+# take a hundred times as long.
 $(EMU_OBJECTS) $(EMU_TESTS): ALL_CFLAGS := $(filter-out -fsanitize=thread,$(ALL_CFLAGS))
 $(B)/emu/%.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(CXX) -Itests/emu/include $(CXX_FLAGS) -x c++ -c -o $@ $<
-# What ptxas says of registers and spills lies beside the object. Of a function for devices alone nvcc makes exit(1) on the host, and
-# where a template calls it there no flag of its own refuses that: nothing else here calls exit.
+# The output of ptxas on registers and spills is written beside the object. If host code calls a function for devices in a template,
+# nvcc compiles the call to exit(1) without an error. Nothing else in these files calls exit, so an object that needs it is refused.
 $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(lastword $(CXX)) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
@@ -224,7 +223,7 @@ $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	@! nm -u $@ | grep -qw exit || { echo "$<: a function for devices alone is called on the host, in"; \
 	    objdump -drC $@ | awk '/>:$$/ { f = $$0 } /[ \t]exit(-0x4)?$$/ { print f }'; rm -f $@; exit 1; }
 
-# with another MPI than last time, what calls it is built again; with or without CUDA, the trainer
+# If the MPI has changed since the last build, the files that call it are rebuilt; if CUDA was switched on or off, the trainer is.
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): $(B)/mpi.txt
 NOTE :=
@@ -235,12 +234,12 @@ $(CUDA_B)/nvcc.txt: SAYS := $(NVCC) $(NVCC_FLAGS) $(NVCC_MORE)
 $(B)/mpi.txt $(B)/cuda.txt $(CUDA_B)/nvcc.txt: always
 	@mkdir -p $(@D); echo "$(SAYS)" | cmp -s - $@ || { echo "$(SAYS)" >$@; $(if $(NOTE),echo "$(NOTE)";) }
 
-# the commit is part of every run record
+# The commit is recorded with every run.
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 $(B)/base/version.o: ALL_CFLAGS += -DCOMMIT='"$(COMMIT)"'
 $(B)/base/version.o: $(wildcard $(shell git rev-parse --git-path logs/HEAD 2>/dev/null))
 
-# a fuzzer is one file tests/fuzz/fuzz_NAME.c; clang links them (CONFIG=fuzz CC=clang)
+# Each tests/fuzz/fuzz_NAME.c is a fuzzer; they are linked by clang (CONFIG=fuzz CC=clang).
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 $(FUZZERS:%=$(B)/%): $(B)/%: $(B)/tests/fuzz/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
@@ -268,15 +267,16 @@ fuzz fuzz-long:
 	@tools/setup.sh test
 	@$(MAKE) -s -j$$(nproc) CONFIG=fuzz CC=clang fuzzers
 	@tools/fuzz.sh $(SECONDS_EACH)
-# PEERS='--python /path/to/python --llmc "command with {B} {T}"' measures others beside it (python3 tools/bench.py --help).
+# PEERS='--python /path/to/python --llmc "command with {B} {T}"' also measures other programs (python3 tools/bench.py --help).
 bench: $(B)/train_gpt
 	python3 tools/bench.py $(PEERS)
 	python3 tools/bench_table.py bench/results/train_cpu_avx512_bf16.json --page README.md
 	python3 tools/bench_table.py --page docs/benchmarks.md
-# everything on one GPU, in two parts of under nine minutes; GPU_BENCH='--out FOLDER --text FILE', or --rehearse: with the emulated one, at tiny sizes
+# Measures everything on one GPU, in two parts of under nine minutes. GPU_BENCH has options, such as '--out FOLDER --text FILE', or
+# --rehearse: tiny sizes on the emulated GPU.
 bench-gpu:
 	python3 tools/bench_gpu.py $(GPU_BENCH)
-# They want the C library and nothing else. GPU_PROGRAMS: others of the same kind, those of the emulated GPU for a rehearsal.
+# These programs need no library but the C library. GPU_PROGRAMS names other programs, such as those of the emulated GPU for a rehearsal.
 GPU_PROGRAMS ?= cuda/train_gpt cuda/bench_gpu cuda/run_tests cuda/probes timeline
 gpu-programs:
 	@$(MAKE) -s CONFIG=sm90 MPI=0 NVCC_FLAGS='$(NVCC_SM90)' LDLIBS='-l:libjansson.a -lm -ldl -pthread' $(GPU_PROGRAMS:%=build-sm90/%)
@@ -286,8 +286,9 @@ lint:
 	@tools/lint.sh
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
-# With nvcc alone, for sm_90a alone (matmul_sm80.cu: for sm_80), in a folder of its own: registers and spills of every kernel, SASS of those that take a GPU's time;
-# a trainer with CUDA, which starts where CUDA is not. FACTS=--write: the table of SASS is written.
+# Compiles the kernels with nvcc for sm_90a (matmul_sm80.cu: for sm_80) in a folder of its own. Checks registers and spills of every
+# kernel, the SASS of those that take most of a GPU's time, and that the trainer starts on a machine without CUDA. FACTS=--write
+# writes the table of SASS.
 NCCL_HEADER = $(wildcard $(dir $(NVCC))../include/nccl.h)
 CHECKED = train_gpt run_tests $(patsubst %.cu,%.o,$(wildcard tests/cuda_*.cu)) $(if $(NCCL_HEADER),tests/nccl_headers.o)
 cuda-check:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A python that has PyTorch, for the rehearsal of tools/bench_gpu.py: it answers what that asks, as
-# tools/bench_torch.py would. FAKE_PYTHON=silent: it has PyTorch, which cannot be used; dumb: it
-# cannot even say so.
+# fake_python.sh: replaces python3 with PyTorch in the rehearsal of tools/bench_gpu.py. It prints
+# what tools/bench_torch.py would print. FAKE_PYTHON=silent: PyTorch is found but its
+# import fails. FAKE_PYTHON=dumb: the interpreter itself fails.
 [ "$FAKE_PYTHON" = dumb ] && echo "no such interpreter" && exit 1
 case "$*" in
 *find_spec*) echo "9.8.7+fake" ;;

@@ -1,8 +1,9 @@
 #!/bin/sh
-# A compute-sanitizer that sees nothing, for the rehearsal of tools/bench_gpu.py: it prints a
-# last line as the true one does, after it has run the program; in a mood, and for races, it says
-# instead that all tests passed. FAKE_SANITIZER=stops: where copies are tested it ends before that;
-# errors: it has seen one there.
+# fake_sanitizer.sh: replaces compute-sanitizer in the rehearsal of tools/bench_gpu.py. It runs the
+# program and then prints the summary of a check without errors. If FAKE_SANITIZER is set, and for
+# racecheck, it does not run the program and prints that all tests passed.
+# FAKE_SANITIZER=stops: the check of the tests of copies ends without a summary.
+# FAKE_SANITIZER=errors: that check finds an error.
 tool=$2
 while [ "${1#--}" != "$1" ]; do shift 2; done
 echo "========= COMPUTE-SANITIZER"

@@ -110,7 +110,7 @@ TEST(bench_gpu_script_rehearses) {
     CHECK(strstr(said, "matmuls by the own kernel as predicted, median error | "));
 }
 
-/* A rehearsal of one stage with such programs, in the fault of FAKE_..., that fails. */
+/* A rehearsal of one stage with such programs, which fail as FAKE_... says. */
 static void rehearse(const char *fault, const char *programs, const char *stage) {
     SHELL_IN(".", 1, "",
              "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s "

@@ -42,7 +42,7 @@ else
 fi
 echo "$(wc -c <$run/text.new) bytes, $(wc -w <$run/text.new) words"
 
-# After a change of the text, or a finished run: start anew.
+# If the text has changed, or the last run is finished, the files of that run are removed.
 if ! cmp -s $run/text.new $run/text.txt || [ -e $run/finished ]; then
     rm -rf $run/checkpoints $run/finished $run/steps $run/tokens_* $run/tokenizer $run/model
     mv $run/text.new $run/text.txt
@@ -68,7 +68,8 @@ if [ ! -s $run/steps ]; then
     if [ -n "${QUICK:-}" ]; then
         echo 30 >$run/steps
     else
-        # a few steps tell how many fit; awk may read numbers as the locale writes them
+        # The speed of the first steps tells how many steps fit into MINUTES. LC_ALL: awk reads
+        # numbers with the decimal separator of the locale.
         rm -f $run/speed.csv
         build/train_gpt "${model[@]}" --steps 8 --eval-every 0 --csv $run/speed.csv >/dev/null
         LC_ALL=C awk -F, -v minutes="$minutes" '
@@ -88,7 +89,7 @@ build/train_gpt "${model[@]}" --val $run/tokens_val.bin --steps "$steps" --warmu
     --prompt "$prompt" --top-k 40 --temperature 0.8 \
     --save $run/checkpoints --save-every $((steps / 4 + 1)) ${resume[@]+"${resume[@]}"} \
     --export-hf $run/model --json $run/log.jsonl --csv $run/log.csv
-[ -e $run/model/config.json ] || exit 1 # interrupted: the same command continues
+[ -e $run/model/config.json ] || exit 1 # interrupted: run the same command to continue
 
 say "6/6 what it writes now"
 build/train_gpt --init $run/model --tokenizer $run/tokenizer --prompt "${prompt:-The}" \

@@ -99,7 +99,7 @@ if [ "$(id -u)" != 0 ]; then
         exit 1
     fi
 fi
-log=$(mktemp) || exit 1 # it said why
+log=$(mktemp) || exit 1 # mktemp has printed the reason
 trap 'rm -f "$log"' EXIT
 install_packages() {
     # shellcheck disable=SC2086
@@ -107,11 +107,13 @@ install_packages() {
         "$@" >>"$log" 2>&1
 }
 echo "setup.sh: installing$packages"
-# a fresh container has no package lists; a stale list names packages that are gone
+# In a fresh container, which has no package lists, and with old lists, which name versions that the
+# mirror no longer has, this fails: then the lists are updated.
 # shellcheck disable=SC2086
 if ! install_packages $packages; then
     $root apt-get update -q >>"$log" 2>&1
-    # one by one: a package that this release lacks must not prevent the others
+    # Packages are installed one by one, so that one that this release lacks does not prevent the
+    # others.
     for p in $packages; do install_packages "$p"; done
 fi
 look debian

@@ -25,10 +25,10 @@
 set -u -o pipefail
 jobs=$(nproc)
 scratch=$(mktemp -d)
-trap 'trap - TERM; kill 0' INT TERM # with what runs behind
+trap 'trap - TERM; kill 0' INT TERM # also ends the stages that run in the background
 trap 'rm -rf "$scratch"' EXIT
 
-summary=build/test.txt # of the run, for tools/readme_examples.py
+summary=build/test.txt # results of the stages; tools/readme_examples.py reads it
 : >$summary
 
 # Limits the time of a stage. At a terminal there is no limit, since timeout puts a stage into a
@@ -92,7 +92,7 @@ threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are r
     cuda_mesh_by_nccl_replays train_evaluates train_profiles"
 
 export jobs
-export -f build_sanitized sanitized # to the shell of a stage
+export -f build_sanitized sanitized # a stage is a shell of its own
 
 # NAME COMMAND...: runs a stage at the same time as others.
 beside() {
@@ -102,7 +102,7 @@ beside() {
 stage "the suite" build/run_tests
 # shellcheck disable=SC2086
 nice -n 19 bash -c 'build_sanitized asan $1; build_sanitized tsan $2' build "$files" "$threads" \
-    >/dev/null 2>&1 & # their stages say what is wrong
+    >/dev/null 2>&1 & # if the build fails, the stage repeats it and prints the errors
 builds=$!
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
 if command -v python3 >/dev/null; then stage "losses and weights against the record" \
