@@ -201,7 +201,8 @@ static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e)
         gethostname(host, sizeof host);
         int n = snprintf(who, sizeof who, "process %ld on %s\n", (long)getpid(), host);
         if (ftruncate(*lock, 0) || pwrite(*lock, who, (size_t)n, 0) != n)
-            warn("%s: %s", path, strerror(errno)); // the lock holds all the same, without a name
+            warn("cannot write this process's name to %s: %s; the lock holds without it", path,
+                 strerror(errno));
         // Only the holder of the lock saves here, so every temporary folder belongs to a run that
         // has ended. Process ids do not show that: a killed process keeps its id until its parent
         // has waited for it.
@@ -209,14 +210,14 @@ static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e)
         return true;
     }
     if (errno != EWOULDBLOCK) {
-        warn("%s: %s; see to it that no other run saves there", path, strerror(errno));
+        warn("cannot lock %s: %s; make sure that no other run saves there", path, strerror(errno));
         return true;
     }
     ssize_t n = pread(*lock, who, sizeof who - 1, 0);
     who[n > 0 ? n : 0] = 0;
     who[strcspn(who, "\n")] = 0;
     close(*lock), *lock = -1;
-    return err(e, "%s is held by %s, another run: wait for its end, or name another folder", path,
+    return err(e, "%s is held by %s, another run: wait until it ends, or name another folder", path,
                *who ? who : "some process");
 }
 
@@ -242,7 +243,7 @@ static char *latest_here(const char *save_dir, int64_t *step) {
             found = path;
             *step = steps[i];
         } else {
-            warn("passed over: %s", why.text);
+            warn("an incomplete checkpoint is skipped: %s", why.text);
             mem_free(path);
         }
         json_decref(m);
@@ -290,7 +291,7 @@ char *checkpoint_find_model(const char *init, const Group *g, Err *e) {
 static void remove_checkpoint(const char *path, const char *aside) {
     Err e;
     if (!io_rename(path, aside, &e) || !io_remove_tree(aside, &e))
-        warn("old checkpoint not removed: %s", e.text);
+        warn("cannot remove an old checkpoint: %s", e.text);
 }
 
 /* Removes old checkpoints as the options say. Each is renamed to `aside` before its removal. */
@@ -389,7 +390,7 @@ static bool put_copies(Build *b, const char *const *files, Err *e) {
         const char *name = path_name(*files);
         IoMap m;
         if (json_object_get(b->files, name))
-            return err(e, "%s would replace the checkpoint's own", *files);
+            return err(e, "%s has the name of a file of the checkpoint itself; rename it", *files);
         if (!io_map(&m, *files, e)) return false;
         bool ok = put_text(b, name, m.p, m.n, e);
         io_unmap(&m);

@@ -285,7 +285,7 @@ uint8_t *hellaswag_encode(const uint8_t *text, size_t n, const Tokenizer *t, siz
         ok = put_line(&w, (const char *)text + at, len, (int)line, e);
         at += len + 1;
     }
-    if (ok && w.header[2] == 0) ok = err(e, "no example is in it");
+    if (ok && w.header[2] == 0) ok = err(e, "the file has no examples");
     uint8_t *out = ok ? mem_alloc(*n_out = HEADER_BYTES + 2 * w.n) : NULL;
     if (out) memcpy(out, w.header, HEADER_BYTES), memcpy(out + HEADER_BYTES, w.words, 2 * w.n);
     mem_free(w.words);

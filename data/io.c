@@ -121,7 +121,8 @@ static bool checksum(int fd, const char *path, uint64_t at, uint64_t n, uint32_t
         ssize_t got = pread(fd, buf, n < BUFFER ? (size_t)n : BUFFER, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) ok = fail(e, "read", path);
-        if (got == 0) ok = err(e, "%s is cut off", path);
+        if (got == 0)
+            ok = err(e, "%s is shorter than it was: another process has truncated it", path);
         if (got <= 0) break;
         *crc = crc32c(*crc, buf, (size_t)got);
         at += (uint64_t)got, n -= (uint64_t)got;
@@ -286,7 +287,11 @@ static bool create_sized(IoFile *f, const char *path, uint64_t n_bytes, Err *e) 
 static bool open_shared(IoFile *f, const char *path, Err *e) {
     if (open_file(f, path, 0, e)) return true;
     if (!io_exists(path))
-        err(e, "%s of rank 0 is not there: the folder must be one that all nodes share", path);
+        err(e,
+            "rank 0 created %s, but this rank does not see it: the folder must be on a file system "
+            "that "
+            "all nodes share",
+            path);
     return false;
 }
 

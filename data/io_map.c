@@ -37,7 +37,7 @@ void io_map_fill_truncated(void) {
 
 bool io_map_truncated(Err *e) {
     const IoRegion *r = truncated;
-    if (r) err(e, "%s changed while it was in use: put back what it held", r->path);
+    if (r) err(e, "%s changed while it was in use: restore its contents", r->path);
     return r != NULL;
 }
 

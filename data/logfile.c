@@ -24,7 +24,7 @@ static void cut_to_step(LogFile *f, int64_t step, LogKeep *keep) {
         f->size = keep(p, (size_t)size, step);
         munmap(p, (size_t)size);
         if (f->size < 0)
-            die_user("%s holds something else than the records of a run: it is not continued; name "
+            die_user("%s holds other data than the records of a run and cannot be continued; name "
                      "another file",
                      f->path);
     }
@@ -67,7 +67,8 @@ void logfile_open(LogFile *f, const char *path, int64_t resume_step, LogKeep *ke
     output_abandon(&out);
     f->fd = open(f->path, open_how(&st) | O_CLOEXEC, 0666);
     if (f->fd < 0) die_user("cannot write the log %s: %s", path, strerror(errno));
-    if (again && fchmod(f->fd, st.st_mode & 0777)) warn("%s: %s", f->path, strerror(errno));
+    if (again && fchmod(f->fd, st.st_mode & 0777))
+        warn("cannot set the permissions of %s: %s", f->path, strerror(errno));
     f->fifo = S_ISFIFO(st.st_mode);
     if (!f->regular && !f->fifo) fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_NONBLOCK);
     if (f->regular) cut_to_step(f, resume_step, keep);

@@ -45,7 +45,8 @@ void temporary_clean(const char *dir, const char *prefix, bool all) {
         const char *tail = strstr(x->d_name + strlen(prefix), ".tmp-");
         if (!tail || (!all && owner_is_alive(tail + 5, host))) continue;
         char *path = mem_printf("%s/%s", dir, x->d_name);
-        if (!io_remove_tree(path, NULL)) warn("cannot remove the left-over %s", path);
+        if (!io_remove_tree(path, NULL))
+            warn("cannot remove the temporary file %s of a run that was killed", path);
         mem_free(path);
     }
     if (d) closedir(d);
@@ -80,8 +81,9 @@ bool output_open(Output *o, const char *path, bool regular, Err *e) {
     if (standard >= 0) close(standard);
     o->in_place = standard >= 0 || (there && !S_ISREG(st.st_mode));
     if (regular && o->in_place)
-        return err(e, "%s is no regular file, and this format is not written from front to back",
-                   path);
+        return err(
+            e, "%s is no regular file: this format is not written from front to back and needs one",
+            path);
     o->path = o->in_place ? mem_strdup(path) : follow_links(path);
     if (!o->path) return err(e, "cannot write %s: %s", path, strerror(ELOOP));
     char *dir = path_folder(o->path);
@@ -105,7 +107,7 @@ static void sync_dir_of(const char *path) {
 static void keep_mode(const Output *o) {
     struct stat st;
     if (stat(o->path, &st) || chmod(o->part, st.st_mode & 0777) == 0) return;
-    warn("%s: permissions are not kept: %s", o->path, strerror(errno));
+    warn("cannot keep the permissions of %s: %s", o->path, strerror(errno));
 }
 
 bool output_commit(Output *o, Err *e) {
@@ -214,11 +216,11 @@ void replace_whole(const char *what, const char *path, const void *p, size_t n) 
 void replace_text_begin(ReplaceText *t) {
     *t = (ReplaceText){0};
     t->f = open_memstream(&t->text, &t->n);
-    if (!t->f) die("no memory for a file");
+    if (!t->f) die("out of memory for the text of a file");
 }
 
 void replace_text_end(ReplaceText *t, const char *what, const char *path) {
-    if (fclose(t->f)) die("no memory for %s", path);
+    if (fclose(t->f)) die("out of memory for the text of %s", path);
     replace_whole(what, path, t->text, t->n);
     mem_free(t->text);
 }

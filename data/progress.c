@@ -116,7 +116,7 @@ Progress *progress_open(FILE *f, int64_t steps) {
 static void flush(Progress *p) {
     if (die_flush(p->f) || p->lost) return;
     p->lost = true;
-    warn("cannot write what is printed: %s; training goes on", strerror(errno));
+    warn("cannot write to the standard output: %s; training goes on", strerror(errno));
 }
 
 /* Does the line of this step stay? It does for the first, the last, and every so many steps. */

@@ -47,7 +47,10 @@ static bool read_shape(SafeTensor *t, const json_t *shape, Err *e) {
         // 2^56 elements of 8 bytes still fit an offset
         if (!json_is_integer(d) || t->dims[i] < 0 ||
             __builtin_mul_overflow(t->size, t->dims[i], &t->size) || t->size > (int64_t)1 << 56)
-            return err(e, "tensor %.100s: the shape cannot be", t->name);
+            return err(
+                e,
+                "tensor %.100s: \"shape\" has a number that is negative, no integer or too large",
+                t->name);
     }
     return true;
 }
@@ -75,8 +78,8 @@ static bool read_entry(SafeTensor *t, const json_t *info, uint64_t data, uint64_
                    t->name, (long long)b, (long long)z, (unsigned long long)(n - data));
     char shape[128];
     if (z - b != t->size * types[type].n_bytes)
-        return err(e, "tensor %.100s: %lld bytes do not hold %s %s", t->name, (long long)(z - b),
-                   t->dtype, safetensors_shape(t, shape, sizeof shape));
+        return err(e, "tensor %.100s has %lld bytes, not the size of %s %s", t->name,
+                   (long long)(z - b), t->dtype, safetensors_shape(t, shape, sizeof shape));
     t->begin = data + (uint64_t)b, t->end = data + (uint64_t)z;
     return true;
 }

@@ -106,7 +106,7 @@ static bool read_frame(Picture *d, const json_t *event) {
         r->end = r->begin + json_number_value(json_object_get(event, "dur"));
         r->number = json_integer_value(json_object_get(args, "step"));
         if (!sane(r->begin, r->end) || r->end - r->begin < shortest)
-            return err(d->e, "a step of %.60s takes no time", p->name);
+            return err(d->e, "a step of %.60s has no duration", p->name);
     }
     return true;
 }
@@ -125,8 +125,8 @@ static bool measure(Picture *d) {
                 d->us[k] = fmax(d->us[k], d->process[i].row[k].end - d->first[k]);
         if (d->only < 0 || d->only == k) d->axis = fmax(d->axis, d->us[k]);
     }
-    if (!any) return err(d->e, "no step is in it: train_gpt --trace writes such files");
-    return d->axis > 0 || err(d->e, "that step is not in it");
+    if (!any) return err(d->e, "the file has no steps; name a file that train_gpt --trace wrote");
+    return d->axis > 0 || err(d->e, "the file does not have this --step");
 }
 
 static int part_of(const char *word) {

@@ -176,14 +176,15 @@ static bool idx_sequences(const uint8_t *lengths, const uint8_t *offsets, uint64
         if ((uint64_t)len * width > n_bin - at)
             return err(e,
                        "its index says that sequence %" PRIu64 " ends at byte %" PRIu64
-                       ", but the .bin has %" PRIu64 ": the .bin was cut, or the .idx is another's",
+                       ", but the .bin has %" PRIu64
+                       ": the .bin was cut, or the .idx belongs to another file",
                        i, at + (uint64_t)len * width, n_bin);
         at += (uint64_t)len * width;
     }
     if (at != n_bin)
         return err(e,
                    "its index describes %" PRIu64 " bytes of tokens, but the .bin has %" PRIu64
-                   ": the .idx was cut, or it is another's",
+                   ": the .idx was cut, or belongs to another file",
                    at, n_bin);
     out->n_tokens = (int64_t)(at / width);
     return true;

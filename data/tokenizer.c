@@ -82,12 +82,12 @@ bool tokenizer_add_merge(Tokenizer *t, int32_t left, int32_t right, Err *e) {
     size_t a, b;
     const uint8_t *l = tokenizer_token(t, left, &a), *r = tokenizer_token(t, right, &b);
     if (t->n_merges >= (int64_t)(t->n_merge_slots / 2)) grow_merges(t);
-    if (tokenizer_merge(t, left, right)) return err(e, "the same pair comes twice");
+    if (tokenizer_merge(t, left, right)) return err(e, "the pair is given twice");
     uint8_t *whole = mem_alloc(a + b);
     memcpy(whole, l, a), memcpy(whole + a, r, b);
     int32_t id = tokenizer_find(t, whole, a + b);
     mem_free(whole);
-    if (id < 0) return err(e, "its product is not in the vocabulary");
+    if (id < 0) return err(e, "the merged token is not in the vocabulary");
     Merge m = {left, right, (uint32_t)t->n_merges, id};
     t->list[t->n_merges++] = m;
     insert_merge(t->merges, t->n_merge_slots, m);
@@ -168,14 +168,14 @@ char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n) {
     char *text = NULL;
     size_t size, len;
     FILE *f = open_memstream(&text, &size);
-    if (!f) die("no memory for a sample");
+    if (!f) die("out of memory for the text of a sample");
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *bytes = t ? tokenizer_token(t, ids[i], &len) : NULL;
         for (size_t k = 0; bytes && k < len; k++) // a C string would end at byte 0
             bytes[k] ? fputc(bytes[k], f) : fputs("\xef\xbf\xbd", f);
         if (!t) fprintf(f, "%d ", ids[i]);
     }
-    if (fclose(f)) die("no memory for a sample");
+    if (fclose(f)) die("out of memory for the text of a sample");
     return text;
 }
 

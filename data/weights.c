@@ -183,7 +183,7 @@ static bool match_tensors(const Source *s, const TensorTable *t, const SafeTenso
             int to = 0;
             while (to < t->n_slices && strcmp(bare_name(t->slices[to].name), name) != 0) to++;
             if (to < t->n_slices && from[to])
-                return err(e, "tensor %.200s is there twice", x->name);
+                return err(e, "tensor %.200s is given twice", x->name);
             if (to < t->n_slices)
                 from[to] = x;
             else if (!is_ignored(x->name, &t->config))

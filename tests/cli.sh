@@ -7,11 +7,11 @@ set -u
 top=$PWD
 programs=${PROGRAMS:-$PWD/build}
 dir=$(mktemp -d)
-# not in a child that is killed before it becomes a program
+# A child that is killed before its exec runs this trap, too: it must not remove the folder.
 trap 'if [ $BASHPID = $$ ]; then rm -rf "$dir"; fi' EXIT
 cd "$dir" || exit 1
 export PATH=$programs:$PATH
-export XDG_CACHE_HOME=$dir # what runs leave for others
+export XDG_CACHE_HOME=$dir # runs of this script share a cache of their own
 passed=0 failed=0
 
 fail() {
@@ -34,7 +34,7 @@ refuses() {
     else passed=$((passed + 1))
     fi
 }
-# refuses_early: as refuses, and no step is trained before.
+# refuses_early: as refuses; the command must fail before it trains a step.
 refuses_early() {
     refuses "$@"
     if grep -q '^step' out; then fail "$2" "it trained first"; fi
@@ -129,8 +129,8 @@ refuses 2 "zero1 shards the state of one model" "${train[@]}" --ranks 2 --layout
     --sync-every 4
 refuses 2 "leave out --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
 refuses 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
-refuses 2 "of 1 sequence" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 --layout auto --batch 16 \
-    --calibrate none --sync-every 4
+refuses 2 "divides 1 sequence equally" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 \
+    --layout auto --batch 16 --calibrate none --sync-every 4
 refuses 2 " 1 sequence is no multiple of 2 data-parallel ranks" train_gpt --train good.bin \
     --model $model --steps 2 --micro 1 --ranks 2 --layout d2 --batch 16 --sync-every 4
 refuses 1 "no layout of 2 ranks has what is asked for" train_gpt --plan --train good.bin \
@@ -163,10 +163,10 @@ refuses 1 "a logit of a sample is not a number; first tensor that is not finite:
 refuses 1 "is not finite: parameter" "${spoilt[@]}" --val good.bin --ranks 2 --layout x2
 refuses 2 "nothing to do: --train GLOB trains" train_gpt --val good.bin
 refuses 2 "nothing to do with --init ckpt" train_gpt --init ckpt --steps 100 --save tuned
-# No prompt is a prompt: the sample begins as a document does.
+# An empty prompt is allowed: the sample then begins like a document.
 works "a sample of no prompt" train_gpt --init ckpt --prompt "" --threads 1 --sample-tokens 3
 works "which is all that is printed" test "$(wc -w <out)" = 3
-# An export is complete: whoever gets the folder needs no other.
+# An export contains the tokenizer's files, too: it can be used without any other folder.
 printf 'one two' >words.txt
 works "a tokenizer of no pairs" tokenize train --text words.txt --vocab 257 --out signs
 printf three >'words[1].txt'
@@ -192,7 +192,8 @@ for change in 's/regex":true/regex":false/' 's/space":false/space":true/'; do
     refuses 1 "have no place for" "${saves[@]}" more.json
 done
 sed 's/"added_tokens"/"none"/' "$small" >endless.json
-says 1 'bin is not written' "${saves[@]}" endless.json # llm.c's, which needs an end of text
+# llm.c's tokenizer format needs an end-of-text token; the other files are written all the same.
+says 1 'bin is not written' "${saves[@]}" endless.json
 printf '{}' | tee saved/vocab.json >saved/tokenizer.json
 refuses 1 "vocab.json and saved/merges.txt: merge 1" "${saves[@]}" saved
 rm saved/vocab.json
@@ -204,8 +205,8 @@ works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer give
 rm given/config.json
 refuses 1 "; given has no config.json, so the shape is that of --model" train_gpt --init given \
     --val good.bin --model layers=2,heads=1,channels=8,seq=16,vocab=257
-# skips loss|norm: of steps after the first 128 the two answers: were the weights left unchanged?
-# was the step skipped?
+# skips loss|norm: prints two bits for each kind of step after the first 128: were the weights left
+# unchanged, and was the step recorded as skipped? They must agree.
 skips() {
     local run=("${train[@]}" --save "$1" --lr 1e-5 --steps) step skipped same
     "${run[@]}" 128 >out 2>err
@@ -226,11 +227,12 @@ works "both are their mean" cmp mean/model.safetensors means/step_00000004/model
 works "evaluations of replicas" "${replicas[@]}" --steps 6 --val good.bin --eval-every 1
 works "in steps 3 to 5 they are of the same mean" \
     test "$(grep -c ": val $(grep -o 'step 3: val .*' out | cut -d' ' -f4-)" out)" = 3
-# Before the first step: what takes hours, and a vocabulary that the data do not use.
-says_early() { # WORDS OPTIONS...: no step is made
+# Some warnings come before the first step: of a run that will take hours, and of a vocabulary that
+# the data do not use. says_early WORDS OPTIONS...: waits for the line and ends the run.
+says_early() {
     local words=$1
     shift
-    : >early # the child empties it when it starts, and may be late
+    : >early # emptied before the child starts: else the previous run's lines would be found
     timeout -s TERM 90 train_gpt --train good.bin --threads 1 --eval-every 0 "$@" >>early 2>err &
     comes grep -qF -- "$words" early
     kill $! && wait $!
@@ -273,8 +275,8 @@ for file in spoilt/config.json ckpt/step_00000004/checkpoint.json signs/vocab.js
     refuses 1 "name its folder" inspect $file
 done
 refuses 2 "a folder is written" convert --init mean.bin --out mean.safetensors
-# Completion in bash asks the programs themselves.
-completes() { # WORDS COMMAND...: what the last of the command's arguments may become
+# Completion in bash runs the programs with --help=words.
+completes() { # WORDS COMMAND...: the last argument of the command is completed to WORDS
     local words=$1
     shift
     . "$top/tools/completion.bash"
@@ -287,9 +289,10 @@ completes "--save --save-every" train_gpt --sav
 completes "train encode hellaswag decode info convert" tokenize ""
 completes "--text" tokenize encode --te
 completes "--out" report log.jsonl --o
-says_early "a smaller --batch or --model take less" --model $model --steps 1000000000
-says_early "no --model is GPT-2 124M; try --model d6" --steps 1000000000 --micro 1 --seq 16
-says_early "no id of the first 2000 tokens is above 60, and the vocabulary has 5000" \
+says_early "a smaller --batch or a smaller --model takes less time" --model $model \
+    --steps 1000000000
+says_early "without --model this is GPT-2 124M; --model d6" --steps 1000000000 --micro 1 --seq 16
+says_early "the first 2000 tokens have ids up to 60 of a vocabulary of 5000" \
     --steps 100000 --model layers=1,heads=1,channels=8,seq=16,vocab=5000
 says_early "--min-lr 0.01 is more than --lr 0.001: the rate rises" \
     --model $model --steps 100000000 --lr 1e-3 --min-lr 1e-2
@@ -320,7 +323,7 @@ refuses_early 1 "good.bin is not a folder" "${train[@]}" --export-llmc good.bin/
 refuses_early 1 "cannot hold" train_gpt --train good.bin --micro 2 --threads 1 \
     --model llama,layers=1,heads=2,channels=16,seq=16,vocab=64 --export-llmc x.bin --steps 2
 refuses 1 "move it away" "${train[@]}" --lr 1e6 --clip 0 --save bad --save-every 1
-ranks() { # RANKS LAYOUT WORDS: a mesh that cannot be
+ranks() { # RANKS LAYOUT WORDS: a mesh that is refused, in one line that names no rank
     refuses_early 2 "$3" "${train[@]}" --ranks "$1" --layout "$2"
     if grep -q 'rank [0-9]*:' err; then fail "--ranks $1 --layout $2" "a rank is named"; fi
 }
@@ -334,20 +337,22 @@ refuses_early 2 "no multiple of a micro-batch" "${train[@]}" --ranks 3 --layout 
 refuses_early 2 "--prompt needs" "${train[@]}" --ranks 3 --prompt word
 refuses_early 2 "--ranks takes" "${train[@]}" --ranks four
 refuses_early 2 "at most" "${train[@]}" --ranks 2000
-escapes() { # OPTIONS...: how many lines have an escape, with a terminal as standard output
+escapes() { # COMMAND...: the number of lines with escape sequences when the output is a terminal
     script -qec "$(printf '%q ' env TERM=xterm "$@")" /dev/null </dev/null | grep -c $'\033'
 }
 if command -v script >/dev/null; then
     works "a bar on a terminal" test "$(escapes "${train[@]}")" -gt 0
     works "none if it is not wanted" test "$(escapes "${train[@]}" --progress none)" = 0
-    # a shell lets its children ignore Ctrl-C; exec, so that no shell stands before train_gpt
+    # env resets SIGINT, which a shell lets its background jobs ignore. With exec the child of
+    # `script` is train_gpt itself, not a shell.
     timeout 60 script -qec "exec $(printf '%q ' env --default-signal=INT "${train[@]}" \
         --steps 100000000 --csv pressed.csv)" /dev/null >pressed </dev/null &
     if comes grep -qs '^3,' pressed.csv; then kill -INT "$(pgrep -P "$(pgrep -P $!)")"; fi
     wait $!
     works "Ctrl-C is answered at once" grep -q 'stopping soon; Ctrl-C again ends at once' pressed
 fi
-# Under a launcher the first process has the line, and another one only where that does not end it.
+# Under a launcher the first process prints the line. Another process prints it only if it is still
+# running two seconds later, as here, where no first process ends the job.
 refuses 2 "did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${train[@]}" \
     --stesp 3
 refuses 2 "rank 1: unknown option --stesp: did you mean --steps?" env OMPI_COMM_WORLD_SIZE=2 \
@@ -442,7 +447,8 @@ says 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 --recompute 
 says 1 "Kernels of --exact are priced as" "${plan[@]}" --exact
 tries=("${train[@]}" --ranks 2 --layout auto --calibrate none --ledger none --steps 200 --refine 3)
 says 0 "refine:" "${tries[@]}" --sync-every 2
-# With --micro 2 a step of 4 sequences is one micro-batch on d2, and two on x2.
+# With --micro 2 a step of 4 sequences is one micro-batch on d2 and two on x2: the layouts that are
+# tried add their sums in different orders, but with --exact they train the same weights.
 works "exact on one rank" "${train[@]}" --steps 200 --batch 64 --exact --json one.jsonl
 works "exact on layouts that are tried" "${tries[@]}" --batch 64 --exact --json tried.jsonl
 works "which train the same" test "$(losses tried.jsonl)" = "$(losses one.jsonl)"
@@ -452,7 +458,8 @@ works "without E" test "$(grep -c ' E is \|ms      E$' out)" = 0
 works "the records" test "$(grep -c '"loss"' log.jsonl) $(wc -l <log.csv)" = "4 5"
 
 full_output=(bash -c '"$@" >/dev/full' -)
-says 1 'warning: cannot write what is printed: No space left' "${full_output[@]}" "${train[@]}"
+says 1 'warning: cannot write to the standard output: No space left' "${full_output[@]}" \
+    "${train[@]}"
 refuses 1 "cannot write the standard output: No space left" "${full_output[@]}" train_gpt \
     --listing --model $model --ranks 2 --layout x2
 refuses 1 "cannot write the standard output: No space left" "${full_output[@]}" train_gpt --plan \
@@ -461,8 +468,8 @@ refuses 1 "cannot write the ids" "${full_output[@]}" tokenize encode --text opt.
 refuses 1 "cannot write the standard output: File too large" bash -c \
     '(ulimit -f 0; exec "$@" >limited) 2>&1 | cat >&2; exit ${PIPESTATUS[0]}' - train_gpt --help
 
-# What a caller closed has a number that the next file would get, and what is printed would land
-# in it.
+# If the caller has closed a standard stream, the next file that is opened would get its number, and
+# printed text would land in that file.
 works "no stream is open" bash -c '"$@" <&- >&- 2>&-' - "${train[@]}" --json closed.jsonl \
     --save closed
 works "only records in a file" test "$(grep -vc '^{' closed.jsonl)" = 0
@@ -470,12 +477,13 @@ no_output=(bash -c '"$@" >&-' -)
 refuses 1 "standard output is not open" "${no_output[@]}" "${train[@]}" --json -
 refuses 1 "cannot write: Bad file descriptor" "${no_output[@]}" corpus --bytes 1000
 
-# A step that would take minutes keeps no signal waiting; until then the folder is this run's alone.
-: >out # the child empties it when it starts, and may be late
+# SIGTERM ends a run within a step that would take minutes. Until then no other run can save in its
+# folder.
+: >out # emptied before the child starts: else the previous output would be read
 "${train[@]:0:3}" --model layers=4,heads=4,channels=128,seq=256,vocab=64 --micro 1 --threads 1 \
     --batch 1048576 --save slow >>out 2>err &
 pid=$!
-comes grep -q "^note *some .* for 1000 steps" out # the last line before the first step
+comes grep -q "^note *about .* for 1000 steps" out # the last line before the first step
 sleep 0.3
 refuses 1 "slow/.lock is held by process $pid on" "${train[@]}" --save slow
 kill -TERM $pid
@@ -490,8 +498,8 @@ refuses 2 "a number from 1, not 0" bench_layouts --ranks 4 --layouts d4@none@non
 refuses 2 "halves need an even number" bench_layouts --ranks 4 --layouts x4@halves@none@1
 refuses 2 "--units 2,x" bench_layouts --ranks 4 --units 2,x
 
-# What is installed: train_gpt, and the tools under names that no other program has; no benchmarks,
-# nothing of the tests.
+# `make install` installs train_gpt and the tools, under names that no other program has, but no
+# benchmarks and no programs of the tests.
 if [ "$programs" = "$top/build" ]; then
     install=(env -u MAKEFLAGS -u MAKELEVEL make -s -C "$top" DESTDIR="$dir/new root" PREFIX=/usr)
     works "an installation" "${install[@]}" install

@@ -23,7 +23,7 @@ cd "$dir" || exit 1
 passed=0 failed=0 skipped=0
 export LIMIT=100 # seconds that a wait may last
 export START=100 # seconds that the start may take
-brief=3         # LIMIT of tests in which ranks wait in vain
+brief=3         # LIMIT of tests in which ranks wait until the limit
 in_a_save=30    # the limit that takes its place while a checkpoint is written
 slack=15        # seconds from the limit to the end of the job: mpirun gives its ranks one second
 export LAB=mpi$$ # clusters of this run: LAB-cluster, LAB-hosts, LAB-links
@@ -426,12 +426,12 @@ unlike_starts() {
     rm -r apart/given
     folder=$dir/apart unlike "ranks without the weights of others" 1 \
         "rank 2 on [^:]*: --init given: there is no such file or folder$"
-    mkdir -p apart/save && echo process 3 on node7 >apart/save/.lock # of another run
+    mkdir -p apart/save && echo process 3 on node7 >apart/save/.lock # as another run leaves it
     for option in --save --export-hf --export-llmc; do
         both=("$option" save)
         folder=$dir/apart unlike "ranks with a folder of their own for $option" 1 "$(echo \
-            'rank [23] on [^:]*: save.* of rank 0 is not there: the folder must be one that all' \
-            'nodes share$')"
+            'rank [23] on [^:]*: rank 0 created save.*, but this rank does not see it: the folder' \
+            'must be on a file system that all nodes share$')"
         rm -rf save apart/save
     done
     mkdir -p traces
@@ -467,8 +467,8 @@ unlike_devices() {
         [ "$(lines "train_gpt_emu: --backend cuda: rank 1 on [^:]*: $words")" = 1 ] ||
             why="$unlike: --backend cuda does not say why"
     done <<'UNLIKE'
-export EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which is not here
-export EMU_NCCL=22703:NCCL is of version 22703 here and of version 22809 on rank 0
+export EMU_NCCL=0:ranks on GPUs that do not share memory need NCCL, which cannot be loaded
+export EMU_NCCL=22703:this rank has NCCL 22703, rank 0 has 22809
 export EMU_DEVICES=0:no CUDA-capable device is detected
 set -- "$@" --kernels portable:--kernels names a set
 UNLIKE
@@ -771,7 +771,7 @@ can_lab() {
         skip "an emulated cluster: $1" "$missing"
         return 1
     fi
-    : >lab # it is to be taken down
+    : >lab # the trap takes the cluster down if this file exists
 }
 cluster_sums() {
     "$job" sums 4 >threads 2>err
@@ -823,7 +823,7 @@ links() {
 # its counts are in NAME/counts.
 part() {
     dir=$dir/$1
-    cd "$dir" && export XDG_CACHE_HOME=$dir # what runs leave for others
+    cd "$dir" && export XDG_CACHE_HOME=$dir # runs of a part share a cache of their own
     # mpirun's session folder: jobs that shared one would remove it while others use it
     mkdir tmp && export TMPDIR=$dir/tmp
     passed=0 failed=0 skipped=0

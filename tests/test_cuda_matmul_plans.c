@@ -521,7 +521,8 @@ static void matmul_of_broken_library(UNUSED void *unused) {
 }
 
 TEST_EMULATED(cuda_matmul_names_the_shape_when_the_library_breaks) {
-    CHECK_CHILD(1, matmul_of_broken_library, NULL, "y[24,40] = a b over 32, words of 2 and 2 bytes",
+    CHECK_CHILD(1, matmul_of_broken_library, NULL,
+                "y[24,40] = a b over 32, elements of 2 and 2 bytes",
                 "the library was not initialized");
 }
 

@@ -299,9 +299,9 @@ TEST(cuda_program_moves_to_another_layout) {
 TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
     static const struct {
         const char *nccl, *words;
-    } cases[] = {{"0", "need NCCL, which is not here (libnccl.so.2: no such file)"},
-                 {"21200", "need NCCL, which is not here (libnccl.so.2 is of version 21200, before "
-                           "21801)"},
+    } cases[] = {{"0", "need NCCL, which cannot be loaded (libnccl.so.2: no such file)"},
+                 {"21200", "need NCCL, which cannot be loaded (libnccl.so.2 has version 21200; "
+                           "21801 or later is needed)"},
                  {"22809", NULL}};
     const char *dir = tokens_directory();
     for (int i = 0; i < 3; i++) {

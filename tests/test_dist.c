@@ -194,7 +194,7 @@ TEST(dist_path_refuses_what_cannot_be) {
     char text[512];
     for (size_t i = 0; i < N_OF(to); i++)
         CHECK_STR(path_text(to[i][0], to[i][1], text),
-                  test_path("%s -> %s: no collectives lead there", to[i][0], to[i][1]));
+                  test_path("%s -> %s: no collectives make this change", to[i][0], to[i][1]));
 }
 
 TEST(dist_path_refuses_an_axis_that_is_used_twice) {

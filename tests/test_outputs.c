@@ -90,8 +90,8 @@ TEST(outputs_continue_no_foreign_file) {
     const char *dir = shell_directory(2000);
     SHELL(0, "", TRAIN "--steps 2 --save run --json log.jsonl && echo my notes >notes");
     for (int i = 0; i < 2; i++)
-        SHELL(1, "something else than the records",
-              TRAIN "--steps 4 --save run --resume --%s notes", (const char *[]){"json", "csv"}[i]);
+        SHELL(1, "other data than the records", TRAIN "--steps 4 --save run --resume --%s notes",
+              (const char *[]){"json", "csv"}[i]);
     SHELL(0, "something else than lines of a ledger", TRAIN "--steps 4 --ledger notes");
     SHELL(0, "my notes", "cat notes; ls notes*; test $(wc -l <notes) = 1");
     SHELL(0, "", TRAIN "--steps 4 --save run --resume --json log.jsonl");

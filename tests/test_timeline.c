@@ -82,8 +82,8 @@ TEST(timeline_refuses_what_is_no_trace_in_words) {
     static const struct {
         const char *events, *words;
     } wrong[] = {
-        {"", "no step is in it: train_gpt --trace writes such files"},
-        {"{\"cat\":\"step\",\"name\":\"serial\",\"pid\":0,\"ts\":0}", "takes no time"},
+        {"", "the file has no steps; name a file that train_gpt --trace wrote"},
+        {"{\"cat\":\"step\",\"name\":\"serial\",\"pid\":0,\"ts\":0}", "has no duration"},
         {"{\"cat\":\"kernel\",\"pid\":0,\"ts\":1}", "event 1 lacks one of pid, ts and dur"},
         {"{\"cat\":\"kernel\",\"pid\":-1,\"ts\":1,\"dur\":1}", "event 1 lacks"},
         {"{\"cat\":\"kernel\",\"pid\":0,\"ts\":1,\"dur\":-2}", "ends before it begins"},
@@ -103,7 +103,8 @@ TEST(timeline_refuses_what_is_no_trace_in_words) {
     CHECK(!draw("{\"run\":1}", -1, 50, false, &e) && strstr(e.text, "no \"traceEvents\""));
     CHECK(!draw("[1]", -1, 50, false, &e) && strstr(e.text, "no \"traceEvents\""));
     OWNED(test_mem_end) char *serial = mem_printf("{\"traceEvents\":[%s]}", step);
-    CHECK(!draw(serial, TIMELINE_OVERLAP, 50, false, &e) && strstr(e.text, "that step is not in"));
+    CHECK(!draw(serial, TIMELINE_OVERLAP, 50, false, &e) &&
+          strstr(e.text, "does not have this --step"));
 }
 
 TEST(timeline_hides_what_is_under_way_and_not_exposed_whatever_overlaps) {

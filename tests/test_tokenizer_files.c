@@ -106,7 +106,7 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         {"[\"h\",\"e\"]", "[\"h\",\"eeee\"]", "two tokens"},
         {"[\"h\",\"e\"]", "[\"h\"]", "neither"},
         {"[\"h\",\"e\"]", "\"h  e\"", "blank"},
-        {"[\"h\",\"e\"]", "[\"z\",\"z\"]", "product"},
+        {"[\"h\",\"e\"]", "[\"z\",\"z\"]", "merged token"},
         {"[\"h\",\"e\"]", "[\"h\",\"e\"],[\"h\",\"e\"]", "twice"},
         {"\"model\":", "\"Model\":", "model"},
         {"\"vocab\":", "\"words\":", "vocab"},

@@ -158,7 +158,7 @@ TEST(weights_names_what_does_not_fit) {
         {{"", "F32", 0, "h.2.ln_1.weight", 0},
          "tensor h.2.ln_1.weight [1, 2] is no part of this model"},
         {{"", "F32", 0, 0, "wte.weight"}, "tensor wte.weight is [88], the model needs [11, 8]"},
-        {{"", "F32", 0, "transformer.wpe.weight", 0}, "wpe.weight is there twice"},
+        {{"", "F32", 0, "transformer.wpe.weight", 0}, "wpe.weight is given twice"},
         {{"", "I16", 0, 0, 0}, "is I16; F32, BF16 or F16 is needed"}};
     Err e = {""};
     for (int i = 0; i < 5; i++)

@@ -45,9 +45,10 @@ static void find(void) {
             found = &loaded;
             return;
         }
-    die_user("no cuBLASLt here (%s): --libraries FOLDER names the folder of libcublasLt.so.13, "
-             "--libraries none multiplies by kernels of this program, slower, above all in fp32",
-             e[0].text);
+    die_user(
+        "cannot load cuBLASLt (%s): --libraries FOLDER names the folder of libcublasLt.so.13; "
+        "--libraries none uses this program's own matmuls, which are slower, above all in fp32",
+        e[0].text);
 }
 
 const CublasLt *cublaslt(void) {

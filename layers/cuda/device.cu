@@ -40,7 +40,8 @@ void *device_driver_function(const char *name) {
     void *f = nullptr;
     cudaDriverEntryPointQueryResult found;
     device_check(cudaGetDriverEntryPointByVersion(name, &f, SINCE, cudaEnableDefault, &found));
-    if (found != cudaDriverEntryPointSuccess) die("this driver has no %s", name);
+    if (found != cudaDriverEntryPointSuccess)
+        die("the CUDA driver lacks %s: update the driver", name);
     return f;
 }
 
@@ -70,7 +71,7 @@ bool device_works(int device, Err *e) {
     DeviceFacts f = device_facts(device);
     void *some = nullptr;
     if (f.major < 8)
-        return err(e, "%s is of compute capability %d.%d: 8.0 is the least", f.name, f.major,
+        return err(e, "%s has compute capability %d.%d; 8.0 or more is needed", f.name, f.major,
                    f.minor);
     cudaError_t status = cudaSetDevice(device);
     if (status == cudaSuccess) status = cudaMalloc(&some, 1);
@@ -98,7 +99,7 @@ void device_open(int device, size_t scratch_bytes) {
 
 void device_at_close(void (*f)(void)) {
     if (rank.n_at_close == sizeof rank.at_close / sizeof *rank.at_close)
-        die("more than %d things to do when a device is closed", rank.n_at_close);
+        die("more than %d functions of device_at_close", rank.n_at_close);
     rank.at_close[rank.n_at_close++] = f;
 }
 
@@ -158,8 +159,8 @@ void *device_alloc(size_t n_bytes) {
     void *p = nullptr;
     cudaError_t e = cudaMalloc(&p, n_bytes);
     if (e != cudaSuccess)
-        die("no %.1f MiB of memory on the device: %s", static_cast<double>(n_bytes) / (1 << 20),
-            cudaGetErrorString(e));
+        die("cannot allocate %.1f MiB of device memory: %s",
+            static_cast<double>(n_bytes) / (1 << 20), cudaGetErrorString(e));
     return p;
 }
 
@@ -191,7 +192,7 @@ void *device_pin(size_t n_bytes) {
     void *p = nullptr;
     cudaError_t e = cudaHostAlloc(&p, n_bytes, cudaHostAllocPortable);
     if (e != cudaSuccess)
-        die("no %.1f MiB of pinned memory on the host: %s",
+        die("cannot allocate %.1f MiB of pinned host memory: %s",
             static_cast<double>(n_bytes) / (1 << 20), cudaGetErrorString(e));
     return p;
 }

@@ -38,7 +38,7 @@ int choices_lock(const char *device, uint64_t version) {
     char *path = path_of(device, version);
     Err e;
     int file = open_file(path, &e);
-    if (file < 0) warn("chosen algorithms of matmuls are not kept: %s", e.text);
+    if (file < 0) warn("cannot store the chosen matmul algorithms for later runs: %s", e.text);
     while (file >= 0 && flock(file, LOCK_EX) && errno == EINTR) continue;
     mem_free(path);
     return file; // locked, or only open where a file system has no locks
@@ -70,5 +70,5 @@ void choices_add(int file, AlgorithmChoice *c) {
     off_t end = s.st_size / (off_t)sizeof *c * (off_t)sizeof *c;
     c->crc = crc_of(c);
     if (pwrite(file, c, sizeof *c, end) != sizeof *c)
-        warn("a chosen algorithm of a matmul is not kept: %s", strerror(errno));
+        warn("cannot store a chosen matmul algorithm for later runs: %s", strerror(errno));
 }

@@ -79,7 +79,8 @@ MatmulCounts matmul_counts(void) {
 
 static void check(const Key *k, int status, const char *what) {
     if (status == LT_SUCCESS) return;
-    die("cuBLASLt: %s of y[%lld,%lld] = a b over %lld, words of %d and %d bytes, epilogue %d: %s",
+    die("cuBLASLt: %s of y[%lld,%lld] = a b over %lld, elements of %d and %d bytes, epilogue %d: "
+        "%s",
         what, (long long)k->M, (long long)k->N, (long long)k->K, k->elem_bytes, k->y_bytes,
         k->epilogue, plans->lt->status_string(status));
 }
@@ -342,7 +343,7 @@ MatmulPlan *matmul_plan(const Matmul *p, size_t elem_bytes) {
         if (!*slot) *slot = plan_new(&k, p);
         if (memcmp(&(*slot)->key, &k, sizeof k) == 0) return *slot;
     }
-    die("matmuls of more than %d shapes: the one of y[%lld,%lld] over %lld has no place", PLANS,
+    die("more than %d shapes of matmuls, of which y[%lld,%lld] over %lld is the next", PLANS,
         (long long)p->M, (long long)p->N, (long long)p->K);
 }
 

@@ -50,6 +50,6 @@ void device_wait_value(Stream s, const uint32_t *where, uint32_t x) {
         flags = CU_STREAM_WAIT_VALUE_GEQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
     }
     int e = wait(s, reinterpret_cast<CUdeviceptr>(where), x, flags);
-    if (e) die("the driver refuses to let a stream wait for a number: error %d", e);
+    if (e) die("the driver refuses cuStreamWaitValue32: error %d", e);
 }
 }

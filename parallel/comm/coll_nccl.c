@@ -256,8 +256,8 @@ static bool has_version_of_all(World *w, const Nccl *f, Err *e) {
     first = mine;
     group_broadcast(&g, &first, sizeof first);
     return !f || first == 0 || mine == first ||
-           err(e, "NCCL is of version %d here and of version %d on rank 0: all ranks need one",
-               mine, first);
+           err(e, "this rank has NCCL %d, rank 0 has %d: all ranks need the same version", mine,
+               first);
 }
 
 bool world_nccl_fits(World *w, Err *e) {
@@ -268,13 +268,13 @@ bool world_nccl_fits(World *w, Err *e) {
     bool alike = has_version_of_all(w, f, e);
     if (!f)
         err(e,
-            "ranks on GPUs that do not share memory need NCCL, which is not here (%.300s): "
+            "ranks on GPUs that do not share memory need NCCL, which cannot be loaded (%.300s): "
             "--libraries FOLDER names the folder of libnccl.so.2",
             why.text);
     else if (other >= 0)
         err(e,
             "this rank and rank %d have the same GPU, and not all GPUs share memory: that needs "
-            "NCCL, which wants a GPU for each rank",
+            "NCCL, which needs a GPU for each rank",
             other);
     return group_agree(&g, f && alike && other < 0, e);
 }

@@ -46,7 +46,7 @@ NcclConfig nccl_config(void) {
 static bool new_enough(const Nccl *n, const char *library, Err *e) {
     int version = 0;
     if (n->version(&version) == NCCL_SUCCESS && version >= NCCL_OLDEST) return true;
-    return err(e, "%s is of version %d, before %d", library, version, NCCL_OLDEST);
+    return err(e, "%s has version %d; %d or later is needed", library, version, NCCL_OLDEST);
 }
 
 bool nccl_load(const char *library, Nccl *n, Err *e) {

@@ -128,7 +128,9 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
     ranks_share_usage();
     if (launched > 0) check_wanted(n, launched);
     if (launched == 0 && n > MAX_THREAD_RANKS)
-        die_usage("%d ranks as threads of one process: at most %d", n, MAX_THREAD_RANKS);
+        die_usage(
+            "--ranks %d: one process runs at most %d ranks; start more by a launcher (mpirun)", n,
+            MAX_THREAD_RANKS);
     if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
     bool processes = launched > 1 || launched == UNSAID;
     World *w = processes ? world_mpi_open(rank, start_limit) : world_self_open();
@@ -188,5 +190,5 @@ int ranks_threads(const NodeShare *s, int quota) {
 
 _Noreturn void ranks_follow(const World *w) {
     sleep(30); // rank 0 prints its message and ends this rank too
-    die("rank 0 of %d was to end this job", world_size(w));
+    die("rank 0 of %d should have ended this job with a message, and did not", world_size(w));
 }

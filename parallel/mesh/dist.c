@@ -155,6 +155,6 @@ int dist_path(const Dist *from, const Dist *to, Change path[MAX_CHANGES], Err *e
     if (!dist_check(from, e) || !dist_check(to, e)) return -1;
     while (n < MAX_CHANGES && next_change(&now, to, &path[n])) n++;
     if (dist_equal(&now, to)) return n;
-    err(e, "%s -> %s: no collectives lead there", dist_print(from, a), dist_print(to, b));
+    err(e, "%s -> %s: no collectives make this change", dist_print(from, a), dist_print(to, b));
     return -1;
 }

@@ -171,7 +171,7 @@ bool layout_parse(Layout *l, const char *text, int p, Err *e) {
     Reader r = {.text = text, .l = l, .e = e};
     *l = layout_one();
     const char *at = text;
-    if (!*text) return err(e, "layout: empty: d2.x4, megatron, atp:4x2, ...");
+    if (!*text) return err(e, "layout: empty: a layout is like d2.x4, megatron or atp:4x2");
     // An axis is one letter followed by its size; a longer name is a preset.
     bool axes = !isalpha((unsigned char)text[0]) || !isalpha((unsigned char)text[1]);
     if (!(axes ? read_axes(&r, &at) : read_preset(&r, &at, p))) return false;

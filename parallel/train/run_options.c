@@ -62,7 +62,7 @@ Outer run_check_options(Options *o, const Opt *table) {
     if (*o->cluster && !o->plan && !o->listing && !explains)
         die_usage("--cluster requires --plan, --listing or --explain-matmul");
     if (*o->cluster && o->memory)
-        die_usage("--memory is of the ranks at hand: leave out --cluster");
+        die_usage("--memory shows the memory of the ranks of this job: leave out --cluster");
     bool asks = o->memory || o->listing || o->plan || explains; // needs no model
     bool uses = run_only_samples(o, table) || *o->val || *o->hellaswag || *o->export_hf ||
                 *o->export_llmc || o->count;

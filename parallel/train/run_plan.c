@@ -187,8 +187,8 @@ static void search(Run *r, Plan *p) {
         int64_t sequences = p->space.shape.batch / p->space.shape.model.S;
         if (p->count.candidates == 0 && r->outer.every > 1)
             die_usage("--sync-every %" PRId64
-                      ": replicas need equal shares of a step: no layout of "
-                      "%d ranks gives them of %" PRId64 " sequence%s",
+                      ": replicas need equal shares of a step, and no layout of "
+                      "%d ranks divides %" PRId64 " sequence%s equally",
                       r->o->sync_every, p->space.p, sequences, sequences > 1 ? "s" : "");
         if (!r->lead) ranks_follow(r->world);
         die_user("%s", e.text);

@@ -21,10 +21,10 @@ static void remark_time(const Run *r) {
     if (!((double)left * step > LONG_S)) return;
     progress_time(time, sizeof time, (double)left * step);
     bool chosen = opt_given(opt_find(r->options, "model")) || *r->init || r->state.step;
-    run_note(r, "note     some %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time, left,
+    run_note(r, "note     about %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time, left,
              r->batch,
-             chosen ? "fewer --steps, a smaller --batch or --model take less"
-                    : "no --model is GPT-2 124M; try --model d6,seq=256");
+             chosen ? "fewer --steps, a smaller --batch or a smaller --model takes less time"
+                    : "without --model this is GPT-2 124M; --model d6,seq=256 is smaller");
 }
 
 /* The largest id among the first tokens of the first shard. */
@@ -47,8 +47,8 @@ static void remark_vocabulary(const Run *r) {
     int64_t used = largest_id(r, &n) + 1;
     if (used * 8 > vocab) return;
     run_note(r,
-             "note     no id of the first %" PRId64 " tokens is above %" PRId64
-             ", and the vocabulary has %" PRId64 ": %svocab=%" PRId64 " makes the model smaller",
+             "note     the first %" PRId64 " tokens have ids up to %" PRId64
+             " of a vocabulary of %" PRId64 ": %svocab=%" PRId64 " makes the model smaller",
              n, used - 1, vocab,
              r->tokenizer ? "another --tokenizer, or --model " : "--tokenizer, or --model ", used);
 }

@@ -82,7 +82,7 @@ void run_print_counts(Run *r) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
-    if (!f) die("no memory for the table of --count");
+    if (!f) die("out of memory for the table of --count");
     StepLists s;
     run_step_lists(r, &s);
     count_print(f, r->group.size, predicted, price_counts(&s, predicted, COUNT_ROWS), rows, n);

@@ -57,7 +57,7 @@ static char *about(const Run *r, double lost, double error) {
                           team_size(r->team), "micro", (json_int_t)r->micro, "batch",
                           (json_int_t)r->batch, "clock_error_us", 1e6 * error, "spans_lost", lost);
     char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (!text) die("no memory for the file of --trace");
+    if (!text) die("out of memory for the file of --trace");
     json_decref(j);
     return text;
 }
@@ -81,7 +81,7 @@ static char *events(const Run *r, double zero, size_t *size) {
     const Trace *t = r->trace;
     char *text = NULL;
     FILE *f = open_memstream(&text, size);
-    if (!f) die("no memory for the file of --trace");
+    if (!f) die("out of memory for the file of --trace");
     trace_events(f, t, r->group.rank, world_node(r->world), zero);
     fclose(f);
     return text;
@@ -137,7 +137,7 @@ static void print_table(const Run *r, const TraceTable *table, double lost, doub
     size_t size = 0;
     double ms[TRACE_STEPS];
     FILE *f = open_memstream(&text, &size);
-    if (!f) die("no memory for the table of --trace");
+    if (!f) die("out of memory for the table of --trace");
     for (int i = 0; i < TRACE_STEPS; i++) ms[i] = 1e3 * (t->step[i].end - t->step[i].begin);
     fprintf(f,
             "trace: step %" PRId64 " waits where it starts, %.2f ms; step %" PRId64
