@@ -580,7 +580,7 @@ static int on_hosts_of_one_name(World *w, void *file) {
         _exit(77);
     NodeShare s = ranks_on_node(w);
     detect(&d, w, NULL, team, false);
-    int wrong = s.ranks != 2 || s.before != world_rank(w) % 2 || d.n_nodes != 2 ||
+    int wrong = s.local_size != 2 || s.local_rank != world_rank(w) % 2 || d.n_nodes != 2 ||
                 d.rank[1].node != 0 || d.rank[2].node != 1;
     detect_free(&d);
     return wrong;
