@@ -52,7 +52,7 @@ MPI_SAYS := $(shell { $(MPICC) --showme:compile && $(MPICC) --showme:link || $(M
 endif
 MPI_CFLAGS := $(patsubst -I%,-isystem %,$(filter -I% -D%,$(MPI_SAYS)))
 MPI_LIBS := $(if $(MPI_SAYS),-Wl$(comma)--as-needed $(filter -L% -l% -Wl%,$(MPI_SAYS)))
-# Collectives of GPUs are linked into programs with CUDA only.
+# Collectives of GPUs are linked only into programs with CUDA kernels, real or emulated.
 COLL_CUDA := $(filter-out %_absent.c,$(wildcard parallel/comm/coll_device*.c parallel/comm/coll_nccl*.c)) parallel/comm/nccl.c
 COLL_MPI := $(if $(MPI_SAYS),mpi mpi_flight mpi_job,mpi_absent)
 
@@ -93,7 +93,8 @@ FLAGS_avx2 := -mavx2 -mfma
 FLAGS_avx512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mprefer-vector-width=512
 FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
-# Only the files TILED differ between avx512_amx and avx512_bf16, and FLOATS is the same in these two and avx512: other files are compiled once.
+# avx512_amx compiles only the files TILED itself and takes all others from avx512_bf16. FLOATS is compiled once for avx512, avx512_bf16 and
+# avx512_amx.
 TILED := layers/matmul.c layers/matmul_tile.c layers/peak.c
 FLOATS := layers/matmul_floats.c
 set_of = $(if $(filter $(FLOATS),$(2)),$(patsubst avx512_%,avx512,$(1)),$(if $(filter $(TILED),$(2)),$(1),$(1:%_amx=%_bf16)))

@@ -47,7 +47,8 @@ static _Atomic int caught_signal; // lock-free: handlers and rank threads may bo
 static _Atomic bool begun; // the run computes: a signal lets it finish the step, and save
 static bool watched;       // the standard error is a terminal, and no launcher started this process
 
-/* The first signal asks for a checkpoint after this step; a second one ends the program as usual.
+/* The first signal asks for a checkpoint after this step; a second one ends the program as usual,
+ * except SIGUSR1 and SIGUSR2: timeout(1) sends them to the program and to its process group.
  * Ctrl-C prints a line at once: a micro-batch may take a minute, and a second Ctrl-C before its end
  * would lose the checkpoint. */
 static void on_signal(int sig) {
@@ -60,7 +61,7 @@ static void on_signal(int sig) {
         (void)done, errno = was;
     }
     caught_signal = sig;
-    signal(sig, SIG_DFL);
+    if (sig != SIGUSR1 && sig != SIGUSR2) signal(sig, SIG_DFL); // these may be sent twice
 }
 
 /* SIGUSR1 and SIGUSR2 are what a batch system is asked to send before the time is over (sbatch
@@ -179,6 +180,8 @@ static void train(Run *r) {
                  "step %" PRId64 " of --steps %" PRId64
                  " is done: none is left; a larger --steps trains on",
                  r->state.step, r->o->steps);
+        if (*r->o->trace)
+            run_note(r, "note     --trace %s is not written: no step was run", r->o->trace);
         after_step(r);
         return;
     }

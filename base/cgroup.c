@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/minmax.h"
 
-/* Is the word in a list like "cpu,cpuacct"? Of version 2 both are "". */
+/* Is the word in a list like "cpu,cpuacct"? In version 2 the list and the word are "". */
 static bool lists(char *list, const char *word) {
     for (char *at; (at = strsep(&list, ","));)
         if (strcmp(at, word) == 0) return true;

@@ -26,6 +26,16 @@ static bool same(const Claim *a, const Claim *b) {
     return a->device == b->device && a->inode == b->inode && names;
 }
 
+/* The path without empty and "." components (freed by mem_free). */
+static char *plain_path(const char *path) {
+    char *plain = mem_strdup(path), *copy = mem_strdup(path), *rest = copy, *to = plain;
+    for (const char *part; (part = strsep(&rest, "/"));)
+        if (*part && strcmp(part, ".") != 0) to += sprintf(to, "%s%s", to > plain ? "/" : "", part);
+    *to = 0;
+    mem_free(copy);
+    return plain;
+}
+
 /* Fills c with the file that `path` names, or else with the innermost of its directories that
  * exists and the rest of the path. False: the file is a character device, or none exists. */
 static bool identify(const char *path, Claim *c) {
@@ -44,7 +54,7 @@ static bool identify(const char *path, Claim *c) {
         found = stat(directory, &st) == 0;
         mem_free(directory);
     }
-    if (found) *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = mem_strdup(name)};
+    if (found) *c = (Claim){.device = st.st_dev, .inode = st.st_ino, .name = plain_path(name)};
     return found;
 }
 

@@ -2,8 +2,8 @@
  *
  * Outputs are claimed before inputs are opened. A file that is claimed as an output is refused as
  * an input and as a second output, by device and inode: the name, a link or a relative path make no
- * difference. An output that does not exist yet is known by a directory and the path from there.
- * Character devices (/dev/null) are never claimed.
+ * difference. An output that does not exist yet is known by the innermost directory of its
+ * path that exists, and the rest of the path. Character devices (/dev/null) are never claimed.
  */
 #ifndef BASE_CLAIM_H
 #define BASE_CLAIM_H

@@ -1,6 +1,6 @@
-/* minmax -- the lesser and the greater of two numbers. fmin and fmax do the same for doubles, but
- * are calls of the library, as they take NaN for a missing number: min_f64 and max_f64 are for hot
- * loops. */
+/* minmax -- the lesser and the greater of two numbers. fmin and fmax ignore a NaN, and are
+ * therefore calls of the library. min_f64 and max_f64 are for hot loops; if one number is NaN they
+ * return b. */
 #ifndef BASE_MINMAX_H
 #define BASE_MINMAX_H
 

@@ -9,11 +9,11 @@
  *
  * --name value, --name=value, --flag, --no-flag, --flag=0/1; nanoGPT's underscores are read as
  * dashes. Whole numbers may be written 524288, 512Ki, 1e6 or 1M. When an option is given several
- * times, the last one wins. "--" ends the options. Every program has --help and --version;
- * --help=man prints a man page, --help=words what a shell completes. An unknown option, or a value
- * that does not parse or is out of bounds, ends the program with status 2 and a line that names the
- * nearest valid option or the bounds. A second table (OptForeign) lists names that other programs
- * use, and this program's options for them.
+ * times, the last one wins. "--" ends the options: all arguments after it are files. Every program
+ * has --help and --version; --help=man prints a man page, --help=words what a shell completes. An
+ * unknown option, or a value that does not parse or is out of bounds, ends the program with status
+ * 2 and a line that names the nearest valid option or the bounds. A second table (OptForeign) lists
+ * names that other programs use, and this program's options for them.
  */
 #ifndef BASE_OPT_H
 #define BASE_OPT_H

@@ -74,7 +74,7 @@ static bool parse_line(const char *p, const char *end, int line, OptFile *f, Err
 static bool parse_lines(const char *text, size_t n, OptFile *f, Err *e) {
     const char *end = text + n;
     if (memchr(text, 0, n))
-        return err(e, "1: this is no text file; name a file of lines NAME = VALUE");
+        return err(e, "1: not a text file: a file of options has lines NAME = VALUE, or is JSON");
     for (int line = 1; text < end; line++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
         if (!stop) stop = end;

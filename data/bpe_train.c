@@ -75,8 +75,8 @@ static void push_pair(BpeTrain *b, uint32_t pair) {
     heap_push(&b->heap, (HeapItem){UINT64_MAX - (uint64_t)p->count, ids});
 }
 
-/* Adds `count` to the count of a pair. With `note`, the word holds the pair from now on: the pair
- * gets it on its list, and goes on the list `grown`. */
+/* Adds `count` to the count of a pair. note: the pair is new in the word, so the word goes on the
+ * pair's list, and the pair on the list `grown`. */
 static void count_pair(BpeTrain *b, uint32_t word, int32_t left, int32_t right, int64_t count,
                        bool note) {
     uint32_t number = pair_number(b, left, right);
@@ -98,9 +98,9 @@ static void push_grown(BpeTrain *b) {
     b->n_grown = 0;
 }
 
-/* Replaces each occurrence of the pair by the token `made`, from left to right, and counts the
- * pairs with a token that was replaced, or made. All others, nearly all in a long word, are passed
- * over. */
+/* Replaces each occurrence of the pair by the token `made`, from left to right, and updates the
+ * counts of the pairs that vanish or appear. Other pairs, nearly all of a long word, are not
+ * counted again. */
 static void merge_word(BpeTrain *b, uint32_t word, int32_t left, int32_t right, int32_t made) {
     Word *w = &b->words[word];
     int32_t *ids = b->ids + w->first;

@@ -60,9 +60,9 @@ char *checkpoint_path(const char *save_dir, int64_t step);
 /* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees
  * the folder; NULL when it has none. `step` may be NULL. */
 char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g);
-/* Collective. Path (mem_free) of the model that --init names: --init itself, which may be "", or,
- * where it is a folder of --save, its newest checkpoint. NULL and what is missing when it has no
- * model. */
+/* Collective. Path (freed by mem_free) of the model that --init names: --init itself, also if it is
+ * "", or the newest checkpoint if it is a folder of --save. NULL, with what is missing in e, if
+ * there is no model. */
 char *checkpoint_find_model(const char *init, const Group *g, Err *e);
 
 /* Local. Checks every file against its checksum, naming the first that differs. */

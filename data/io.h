@@ -63,6 +63,7 @@ bool io_sync_dir(const char *path, Err *e);
  * links. */
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
+/* Local. Does the folder contain a file or folder of this name? */
 bool io_exists_in(const char *folder, const char *name);
 
 /* One file, written by all ranks at once:
@@ -87,10 +88,10 @@ bool io_share_checksum(const char *path, uint64_t n_bytes, const Group *g, uint3
  * there, and text for people goes to the standard error. Must be called before anything is
  * printed; a program that prints nothing before it opens its output need not call it. */
 void io_keep_stdout(void);
-/* Local. A new descriptor (closed by the caller) of the standard output for "-", which is kept for
- * it (io_keep_stdout). For a regular file that is the standard output or error (/dev/stdout while
- * it goes to a file), a descriptor that shares its position: other writers of that file overwrite
- * nothing. -1 for other names. */
+/* Local. A new descriptor (closed by the caller). For "-": of the standard output; the first call
+ * sends text for people to the standard error from then on (io_keep_stdout). For a regular file
+ * that is the standard output or error (/dev/stdout while it goes to a file): one that shares its
+ * position, so that other writers of that file overwrite nothing. -1 for other names. */
 int io_stdout(const char *path);
 
 /* For tests. The nth (1 = next) system call of this thread that changes the disk fails with "No

@@ -37,7 +37,8 @@ IoMap io_read(FILE *f, const char *name);
  * hint: it cannot fail. */
 void io_prefetch(const void *p, size_t n);
 
-/* Local. To be called once, before the first io_map. */
+/* Local. From now on the missing bytes of a truncated file read as zeros (see above). To be called
+ * once, before the first io_map. */
 void io_map_fill_truncated(void);
 /* Local. Checks the size of the file, and notes a file that is shorter than when it was mapped: a
  * read in the last page of the file raises no signal. */

@@ -46,7 +46,7 @@ void temporary_clean(const char *dir, const char *prefix, bool all) {
         if (!tail || (!all && owner_is_alive(tail + 5, host))) continue;
         char *path = mem_printf("%s/%s", dir, x->d_name);
         if (!io_remove_tree(path, NULL))
-            warn("cannot remove the temporary file %s of a run that was killed", path);
+            warn("cannot remove %s, which a killed process left behind", path);
         mem_free(path);
     }
     if (d) closedir(d);

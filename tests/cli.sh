@@ -257,7 +257,7 @@ printf '\346\226\207 a' >wen.txt
 works "bytes of a character" tokenize encode --text wen.txt --out wen
 says 1 'first .* "\\xe6" "\\x96" "\\x87" " " "a"' inspect --tokenizer bytes wen_train.bin
 printf '<|endoftext|>\n%.0s' {1..20} >none.txt
-refuses 1 "none.txt holds no document" tokenize encode --text none.txt --out none
+refuses 1 "none.txt has no text, only" tokenize encode --text none.txt --out none
 touch wen_val.bin
 says 1 'wen_val.bin is there from an earlier run' tokenize encode --text wen.txt --out wen
 mkdir empty
@@ -274,7 +274,7 @@ for file in spoilt/config.json ckpt/step_00000004/checkpoint.json signs/vocab.js
     signs/merges.txt; do
     refuses 1 "name its folder" inspect $file
 done
-refuses 2 "a folder is written" convert --init mean.bin --out mean.safetensors
+refuses 2 "the output is a folder" convert --init mean.bin --out mean.safetensors
 # Completion in bash runs the programs with --help=words.
 completes() { # WORDS COMMAND...: the last argument of the command is completed to WORDS
     local words=$1
@@ -407,11 +407,12 @@ works "a trace on the standard output" test "$(tail -n 1 out | grep -c '"layout"
 refuses 1 "this format is not written from front to back" "${train[@]}" --export-llmc -
 refuses 2 "--ledger: - is the standard output" "${train[@]}" --ledger -
 for tool in "convert --init ckpt --out" "tokenize convert --tokenizer signs --out" \
-    "tokenize train --text words.txt --vocab 257 --out" "tokenize encode --text words.txt --out" \
-    "${train[*]} --export-hf" "${train[*]} --tensorboard" "${train[*]} --save"; do
+    "tokenize train --text words.txt --vocab 257 --out" "${train[*]} --export-hf" \
+    "${train[*]} --tensorboard" "${train[*]} --save"; do
     # shellcheck disable=SC2086
     refuses 1 "- is the standard output: name a" $tool -
 done
+refuses 2 "- is the standard output: name a PREFIX" tokenize encode --text words.txt --out -
 refuses 1 "nofile/ is a directory: name a file" corpus --bytes 9 --out nofile/
 works "it is not made" test ! -e nofile
 refuses 1 "cannot read .: Is a directory" ledger --file .
@@ -420,6 +421,7 @@ works "outputs in new folders" "${train[@]}" --json far/away/a --csv far/a --ten
     --trace far/e/f --export-llmc far/g/h
 works "which are there" test -s far/away/a -a -s far/a -a -d far/c/d -a -s far/e/f -a -s far/g/h
 refuses 2 "goes to that file" "${train[@]}" --json further/away/a --csv ./further/away/a
+refuses 2 "goes to that file" "${train[@]}" --json further//away/a --csv further/./away/a
 printf '{"time":"now","ranks":2}\nno line\n{"time":"then"}\n\n[1]\n' >torn.jsonl
 refuses 1 "torn.jsonl:2: " ledger --file torn.jsonl
 works "its good lines" test "$(grep -c '^now\|^then' out)" = 2

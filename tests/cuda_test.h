@@ -89,7 +89,8 @@ static int n_cuda_pieces;
 static bool arrays_on_host;  // the test is of the CPU's kernels (everywhere.h)
 static uint64_t arrays_hash; // hash of all bits that array_get has read
 
-/* Memory for n words, filled with NaN, that begins `skew` words behind an aligned address. */
+/* Memory for n elements, filled with NaN, that begins `skew` elements behind an aligned
+ * address. */
 static inline void *cuda_take(int64_t n, size_t word_bytes, int64_t skew) {
     size_t bytes = (size_t)(n + skew + !arrays_on_host) * word_bytes;
     char *p = arrays_on_host ? memset(scratch_take(bytes), 0xff, bytes)

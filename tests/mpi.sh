@@ -593,6 +593,7 @@ srun_alone() {
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines"
     grep -q 'started 4 processes.*srun --mpi=pmix or --mpi=pmi2' err ||
         why="the line does not say what to do"
+    sleep 3 # as long as the child of the second process would wait for the first one's line
     [ ! -s err.1 ] || why="the second process has lines, too"
 }
 unsaid_size() {
@@ -609,7 +610,7 @@ launchers() {
     check "a batch script of four tasks runs one process" batch_script
     ends "torchrun" 2 "the launcher started 4 processes, but each of them is alone" \
         env ROLE_WORLD_SIZE=4 ROLE_RANK=0 "$job" sums
-    ends "variables of a launcher that has ended" 2 "without a launcher, unset PMI_SIZE" \
+    ends "variables of a launcher that has ended" 2 "if there is no launcher, unset PMI_SIZE" \
         env PMI_SIZE=4 PMI_RANK=2 "$job" sums
     ends "a launcher that does not say how many, wrongly asked" 2 \
         "--ranks 2, but the launcher started 3" \

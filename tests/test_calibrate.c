@@ -290,12 +290,12 @@ TEST(calibration_has_room_for_the_rows_that_it_tries_first) {
  * known */
 
 static double link_latency, link_rate; // s, bytes/s
-static int64_t link_asks; // bytes above which receivers are asked first, of the whole; 0: never
+static int64_t link_eager;             // eager limit, bytes of the whole; 0: none
 static atomic_int n_waits;
 
 static double on_link(int64_t bytes) {
-    bool asks = link_asks > 0 && bytes > link_asks;
-    return (asks ? 3 : 1) * link_latency + (double)bytes / link_rate;
+    bool rendezvous = link_eager > 0 && bytes > link_eager;
+    return (rendezvous ? 3 : 1) * link_latency + (double)bytes / link_rate;
 }
 
 static void slow_wait(Comm *c, uint64_t number, const CollCall *call) {
@@ -311,7 +311,7 @@ static void slow_wait(Comm *c, uint64_t number, const CollCall *call) {
 static void run_on_link(Run *r, double latency, double rate, double label) {
     static CollBackend slow;
     static Machine machine;
-    slow = coll_threads, slow.wait = slow_wait, slow.eager_limit = link_asks / RANKS;
+    slow = coll_threads, slow.wait = slow_wait, slow.eager_limit = link_eager / RANKS;
     machine = flat;
     machine.level[0].latency = latency, machine.level[0].rank_rate = label;
     link_latency = latency, link_rate = rate;
@@ -355,10 +355,10 @@ TEST(calibration_knows_latency_and_bandwidth_however_slow_links_are) {
 }
 
 /* Two latencies more above a size: what lies between two points on its sides was in between. */
-TEST(calibration_knows_the_size_above_which_receivers_are_asked_first) {
+TEST(calibration_knows_the_size_above_which_a_rendezvous_is_needed) {
     int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20};
     double below = INFINITY, above;
-    link_asks = RANKS * (64 << 10);
+    link_eager = RANKS * (64 << 10);
     // sleepers never wake early; on a busy machine they wake late, but not in every measurement
     for (int tries = 0; tries < 8 && below >= on_link(170 << 10) + 4e-3; tries++) {
         Run r = small_run("a slow link");
@@ -370,7 +370,7 @@ TEST(calibration_knows_the_size_above_which_receivers_are_asked_first) {
         run_free(&r);
     }
     CHECK(below < on_link(170 << 10) + 4e-3);
-    link_asks = 0;
+    link_eager = 0;
 }
 
 /* ---- kernels beside collectives: of 8 ms of a collective some pass beside kernels of 3 ms */

@@ -601,7 +601,7 @@ TEST(detect_tells_hosts_of_one_name_apart) {
 }
 
 static int cores_of_a_pinned_team(World *w, void *ctx) {
-    Team *team = team_create(0); // one thread for each core, each tied to its own
+    Team *team = team_create(0); // one thread for each core, each pinned to its own
     Detected d;
     detect(&d, w, kernels_cpu(NULL), team, false);
     *(int *)ctx = d.rank[0].n_cores == d.node[0].cores;

@@ -183,9 +183,9 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
           "cache/train_gpt/calibration-*");
     CHECK(train(dir, "--steps 6 --refine 0") == 0);
     CHECK(strstr(said, " were predicted (-") && strstr(said, "--calibrate again")); // too slow
-    CHECK(strstr(said, ", --refine 8 tries more of them\n"));
+    CHECK(strstr(said, ", --refine 8 tries more layouts\n"));
     CHECK(train(dir, "--steps 6 --layout d2") == 0);
-    CHECK(strstr(said, " may be faster; --plan --calibrate again measures anew\n"));
+    CHECK(strstr(said, " may be faster; --plan --calibrate again repeats the measurements\n"));
     CHECK(train(dir, "--steps 6 --ranks 1") == 0 && !strstr(said, " were predicted ("));
 }
 

@@ -252,7 +252,7 @@ static const struct {
     {{{"-steps", "5"}}, {"\"-steps\" is no option", "begin with --"}},
     {{{"5"}}, {"\"5\" is no option", "--help"}},
     {{{"--out", "a.bin", "b.bin"}}, // as a shell has --out *.bin
-     {"\"b.bin\" is no option", "a pattern of files stands in quotes"}},
+     {"\"b.bin\" is no option", "put a pattern of files in quotes"}},
     {{{"--", "-5"}}, {"\"-5\" is no option", ""}}, // of a program that takes no files
     {{{"--steps"}}, {"--steps needs a value: --steps N", ""}},
     {{{"--steps", "0"}}, {"--steps must be between 1 and 1000000000, not 0", ""}},

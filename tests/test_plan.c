@@ -387,7 +387,7 @@ static int shared_cores_of_one_rank(World *w, void *ctx) {
     plan_of(&p, "cpu:1", "layers=1,heads=1,channels=16,seq=16,vocab=257", 1);
     p.space.p = 1, p.space.free_overlap = p.space.free_recompute = false;
     NodeShare node = ranks_on_node(w);
-    Team *team = team_create(0); // one thread for each core, each tied to its own
+    Team *team = team_create(0); // one thread for each core, each pinned to its own
     CalibrateWhere where = {.world = w, .kernels = kernels_cpu(NULL), .team = team, .node = node};
     detect(&d, w, where.kernels, team, false);
     Calibration *c = plan_measure(&p, &where, &d);

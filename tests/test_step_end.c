@@ -9,6 +9,7 @@
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static Grid grid_at(const char *spec, int rank) {
@@ -202,14 +203,13 @@ static double seconds_of(ModelShape s, int layers, double least) {
  * to 20 times, as the lists of few are in the caches, and more beside other processes: the least of
  * three times counts, or of up to thirty where that is too much. */
 TEST(step_end_and_micro_batch_are_made_in_time_linear_in_layers) {
-    static const Overlap overlaps[] = {
-        {0}, {.bulk = true}, {.chunks = 2}, {.ring = true}, {.halves = true}};
+    static const char *const overlaps[] = {"none", "bulk", "chunk=2", "ring", "halves"};
     static const char *const specs[] = {"x1", "x2", "d2.x2+sp+zero1", "x2.y2+stay=y"};
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 5; k++) {
             Grid g = mesh_grid(specs[i], 0);
             ModelShape s = mesh_shape(mesh_models[(i + k) % 3], &g);
-            s.overlap = overlaps[k], s.recompute = (Recompute)(k % 3);
+            s.overlap = overlap_of(overlaps[k]), s.recompute = (Recompute)(k % 3);
             double few = INFINITY, many = INFINITY;
             for (int t = 0; t < 3 || (t < 30 && many > 4 * 8 * few); t++)
                 few = seconds_of(s, 32, few), many = seconds_of(s, 256, many);

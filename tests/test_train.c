@@ -174,7 +174,7 @@ TEST(train_stops_at_the_first_value_that_is_not_finite) {
     SHELL(0, "step_", "ls run");
 }
 
-/* Threads are tied to cores: what one thread may use then is not what the machine has. */
+/* Threads are pinned to cores: what one thread may use then is not what the machine has. */
 TEST(train_records_the_cores_whatever_the_threads) {
     static const char *const options[] = {"--threads 1", "--threads 2", "--threads 3", "--ranks 2"};
     const char *dir = test_tmpdir();

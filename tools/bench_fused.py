@@ -65,7 +65,8 @@ def table(d):
 def main():
     p = bench_page.arguments(__doc__, "overlap.json")
     p.add_argument("--only", default="", help="cases whose names contain this")
-    p.add_argument("--rounds", type=int, default=6, help="measurements (default 6)")
+    p.add_argument("--rounds", type=int, default=6,
+                   help="processes of each case; medians are written (default 6)")
     bench_page.campaign(p.parse_args(), "fused", "fused", "python3 tools/bench_fused.py", CASES,
                         name, lambda r: r["case"], measure, table, str)
 

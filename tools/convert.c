@@ -20,7 +20,7 @@ static int dtype;
 
 static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
-     "model: llm.c .bin, .safetensors, a folder or a checkpoint"},
+     "model: llm.c .bin, .safetensors, a folder, or a folder of --save (its newest checkpoint)"},
     {"out", OPT_STR, &out_path, "", 0, 0, "FILE",
      "NAME.bin: a file in llm.c's format; else a new folder for safetensors"},
     {"dtype", OPT_CHOICE, &dtype, "fp32", 0, 0, "fp32|bf16", "type of the values in the file"},
@@ -33,7 +33,9 @@ int main(int argc, char **argv) {
               "    gpt-convert --init FILE --out FILE [--dtype bf16]\n\n");
     if (!*init_path || !*out_path) die_usage("--init and --out are needed");
     if (path_ends(out_path, ".safetensors"))
-        die_usage("--out %s: a folder is written, with config.json: name one", out_path);
+        die_usage("--out %s: the output is a folder with config.json and model.safetensors: name a "
+                  "folder",
+                  out_path);
     if (io_exists(out_path)) die_user("%s is there already: choose another name", out_path);
     Config c;
     Err e;

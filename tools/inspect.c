@@ -235,6 +235,7 @@ static bool show_tokenizer(const IoMap *m, bool json, Err *e) {
     return true;
 }
 
+/* Is it a file that gpt-inspect shows as part of its folder only? */
 static bool is_part(const char *path) {
     static const char *const names[] = {"config.json",     "index.json", "train_state.json",
                                         "checkpoint.json", "vocab.json", "merges.txt"};

@@ -126,7 +126,7 @@ static void print_json(const LedgerLine *l, int n, int damaged) {
 /* Called after the runs of the other lines have been printed. */
 static void tell_damage(const char *path, const LedgerDamage *d, int n) {
     char more[64] = "";
-    if (d->n > 1) snprintf(more, sizeof more, ", nor are %d more lines", d->n - 1);
+    if (d->n > 1) snprintf(more, sizeof more, ", and %d more of this kind", d->n - 1);
     die_user("%s:%d: this line is no record of a run%s; %s", path, d->first, more,
              n ? "the others are shown" : "is it a ledger?");
 }

@@ -20,7 +20,7 @@ static const char *init_path, *tokens_text, *out_path;
 
 static const Opt options[] = {
     {"init", OPT_STR, &init_path, "", 0, 0, "FILE",
-     "model: llm.c .bin, .safetensors, a folder or a checkpoint"},
+     "model: llm.c .bin, .safetensors, a folder, or a folder of --save (its newest checkpoint)"},
     {"tokens", OPT_STR, &tokens_text, "", 0, 0, "IDS", "token ids joined by commas"},
     {"out", OPT_STR, &out_path, "", 0, 0, "FILE", "file to write: logits as fp32[S, V]"},
     {0}};

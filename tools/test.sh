@@ -69,8 +69,8 @@ build_sanitized() {
         TEST_PROGRAMS="train_gpt tokenize" "build-$1/run_tests"
 }
 
-# CONFIG WORD...: builds the suite with a sanitizer and runs the tests that contain a word. A build
-# of portable kernels would refuse a better set.
+# CONFIG WORD...: builds the suite with a sanitizer and runs the tests that contain a word. The
+# build has portable kernels only, and would refuse another set in TRAIN_GPT_KERNELS.
 sanitized() {
     local config=$1
     shift

@@ -256,8 +256,8 @@ static int encode(int argc, char **argv) {
     if (fraction_given && o.val_fraction > 0 && o.val_tokens > 0)
         die_usage("--val-fraction and --val-tokens exclude each other");
     if (strcmp(o.out, "-") == 0)
-        die_user(
-            "--out: - is the standard output: name a PREFIX of files; ids are printed without");
+        die_usage("--out: - is the standard output: name a PREFIX of files; without --out the ids "
+                  "are printed");
     Texts x = open_texts(o.text);
     if (!fraction_given) o.val_fraction = default_fraction(x.n_bytes);
     Tokenizer *t = tokenizer_load(o.tokenizer);
@@ -287,7 +287,8 @@ static int encode(int argc, char **argv) {
         return 0;
     }
     int64_t n_train = shard_writer_finish(e.train), n_val = shard_writer_finish(e.val);
-    if (n_train + n_val == 0) die_user("--text %s holds no document, only separators", o.text);
+    if (n_train + n_val == 0)
+        die_user("--text %s has no text, only <|endoftext|> separators", o.text);
     int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
     report("train", f_train, n_train);
     report("val", f_val, n_val);

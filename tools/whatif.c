@@ -220,8 +220,7 @@ static void print_table(const WhatIf *w, const WhatIfPoint *p) {
     char unit[64];
     int wide = layout_width(w, p);
     if (w->merged && *whatif_unit(w, unit))
-        warn("%d of the values are left out: rounded to whole %s they equal others", w->merged,
-             unit);
+        warn("values left out: %d, because rounded to whole %s they equal others", w->merged, unit);
     print_head(w, wide);
     for (int i = 0; i < w->n; i++) print_row(w, i, &p[i], wide);
 }

@@ -115,8 +115,8 @@ const char *comm_label(const Comm *c);
  * be in flight; one more ends the job. A ticket is waited for once. The world's team, if set, does
  * large copies and sums. */
 enum { COLL_IN_FLIGHT = 32 };
-/* CollCall.what of the small exchanges by which ranks agree: has a signal arrived, did all files
- * open? */
+/* CollCall.what of the collectives of a Group (base/group.h), by which ranks agree (has a signal
+ * arrived?) and share small data. They are no part of a step. */
 #define COLL_AGREEMENT "agreement"
 Ticket coll_start(Comm *c, const CollCall *call);
 void coll_wait(Ticket t);

@@ -69,7 +69,7 @@ static double sleep_after(double still) {
     return pause < 5e-6 ? 5e-6 : pause > 1e-4 ? 1e-4 : pause;
 }
 
-/* Waits until a flight has landed. Spins while messages arrive, then sleeps between volleys of
+/* Waits until a flight is done. Spins while messages arrive, then sleeps between volleys of
  * polls: one poll advances MPI by one step only, and a large message takes many steps. */
 static void fly(Flight *f) {
     const Comm *c = f->comm->group;

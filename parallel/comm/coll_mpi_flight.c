@@ -403,7 +403,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
 }
 
 /* Ends a flight: copies the block that was not sent, and gives the buffers back. */
-static void land(Flight *f, Team *team) {
+static void finish(Flight *f, Team *team) {
     const CollCall *call = f->call;
     const Comm *c = f->comm->group;
     int64_t bytes = coll_type_bytes(call->type), row = call->cols * bytes;
@@ -443,7 +443,7 @@ static void end_step(Flight *f, Team *team) {
     if (f->first < f->lines)
         begin_chunk(f, team);
     else
-        land(f, team);
+        finish(f, team);
 }
 
 /* Dies with the error of the first failed one among n requests that MPI_Testsome has completed. */

@@ -139,11 +139,14 @@ void ranks_mpi_version(char *text, size_t n) {
 
 _Noreturn static void die_of_launcher(const char *why) {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    // srun does not end the other processes, so each of them would print the line
+    if (die_is_copy() && getenv("SLURM_STEP_NUM_TASKS")) die_end(2);
     ranks_mpi_version(library, sizeof library);
-    die_usage("the launcher started %d processes, but %s: this program is built with %s; start it "
-              "with that MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2; without a launcher, "
-              "unset %s",
-              ranks_launched(), why, library, ranks_launcher_variable());
+    die_usage(
+        "the launcher started %d processes, but %s: this program is built with %s; start it "
+        "with that MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2; if there is no launcher, "
+        "unset %s, which says so",
+        ranks_launched(), why, library, ranks_launcher_variable());
 }
 
 /* Without --mpi, srun starts processes that MPI cannot join. Some MPIs then treat each process as a

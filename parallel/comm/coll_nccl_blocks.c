@@ -51,7 +51,8 @@ static bool on_one_node(World *w, Err *e) {
     int *node = ranks_nodes(w), r = 0;
     while (r < w->size && node[r] == 0) r++;
     mem_free(node);
-    return r == w->size || err(e, "rank %d is on another node than rank 0", r);
+    return r == w->size ||
+           err(e, "its ranks are on several nodes: rank %d is not on the node of rank 0", r);
 }
 
 bool nccl_share(World *w, Err *e) {

@@ -118,8 +118,8 @@ static int run_threads(int n, RankMain *rank_main, void *ctx) {
 
 static void check_wanted(int n, int launched) {
     if (n > 0 && n != launched)
-        die_usage("--ranks %d, but the launcher started %d: omit --ranks; without a launcher, "
-                  "unset %s",
+        die_usage("--ranks %d, but the launcher started %d: omit --ranks; if there is no "
+                  "launcher, unset %s, which says so",
                   n, launched, ranks_launcher_variable());
 }
 

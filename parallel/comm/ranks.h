@@ -34,8 +34,9 @@ void ranks_mpi_version(char *text, size_t n);
 void ranks_share_usage(void);
 /* Collective over the world. [world_size] the number of each rank's node, fresh (mem_free); nodes
  * are numbered in the order of their first ranks. Ranks are on one node if their hosts have one
- * name and the same start of the kernel. So hosts that are all called "localhost" are told apart;
- * containers of one host count as nodes if they have names of their own. */
+ * name and one boot id (a new one at each start of the kernel). So hosts that are all called
+ * "localhost" are told apart; containers of one host count as nodes if they have names of their
+ * own. */
 int *ranks_nodes(World *w);
 /* How one rank shares its node with other ranks. */
 typedef struct NodeShare {
@@ -44,7 +45,7 @@ typedef struct NodeShare {
     int cores;      // cores that all ranks of the node together may use
     int sharing;    // ranks on this node that may use the same cores as this rank, itself included
 } NodeShare;
-/* Collective over the world, before teams are made: a team may tie the thread that makes it to one
+/* Collective over the world, before teams are made: a team may pin the thread that makes it to one
  * core, and `cores` and `sharing` would then count that core only. */
 NodeShare ranks_on_node(World *w);
 /* Local, before the team is made. Threads of this rank's team, at least 1: its share of the cores

@@ -51,7 +51,7 @@ typedef struct WorkCost {
 } WorkCost;
 
 /* A collective's cost as points (bytes, seconds), in this order: a small size; on far links one
- * point on either side of the size above which a receiver is asked first (CollBackend.eager_limit);
+ * point on either side of the eager limit (CollBackend.eager_limit);
  * a quarter of the largest measured size, and that size (their difference is bandwidth, free of
  * what a large message costs at its start); the largest size that was asked for. */
 enum { SEND_SMALL = 256, SEND_POINTS = 6 };

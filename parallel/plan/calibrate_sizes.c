@@ -87,9 +87,9 @@ int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, dou
     return most;
 }
 
-/* Bytes of the whole tensor up to which a message is sent without asking its receiver
- * (CollBackend.eager_limit); 0: on links that are not far the question is too short to show. */
-static int64_t asks_above(const SendJob *job, const CollBackend *backend) {
+/* Bytes of the whole tensor up to which messages are sent eagerly (CollBackend.eager_limit); 0: on
+ * near links a rendezvous is too short to show. */
+static int64_t eager_limit_of(const SendJob *job, const CollBackend *backend) {
     CollOp op = job->cost.op;
     bool blocks = coll_has_blocks(op) || op == COLL_ALL_REDUCE;
     return calibrate_far(job->cost.seconds[0])
@@ -99,7 +99,7 @@ static int64_t asks_above(const SendJob *job, const CollBackend *backend) {
 
 int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *backend,
                      int64_t size[SEND_POINTS]) {
-    int64_t at = asks_above(job, backend), quarter = largest / 4, least = SEND_SMALL;
+    int64_t at = eager_limit_of(job, backend), quarter = largest / 4, least = SEND_SMALL;
     int n = 0;
     if (at > least && largest > at + at / 8) least = at, size[n++] = at, size[n++] = at + at / 8;
     if (quarter > 2 * least) size[n++] = quarter;

@@ -155,7 +155,7 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool f
     const StepTensor *result = &p->tensor[op->out];
     bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
     bool bf16 = p->elem_bytes == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
-                op->phase != PHASE_END;
+                op->phase < PHASE_SUMS;
     if (bf16) w.flags |= WORK_BF16_STORED;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->parent < 0 ? result : &p->tensor[result->parent];

@@ -83,7 +83,7 @@ char *ledger_print(const LedgerLine *l) {
     }
     char *text = json_dumps(o, JSON_PRESERVE_ORDER);
     json_decref(o);
-    if (!text) die("no memory for a line of the ledger");
+    if (!text) die("out of memory for a line of the ledger");
     return text;
 }
 

@@ -218,9 +218,11 @@ static void print_heading(FILE *f, const Program *p) {
 
 static void print_total(FILE *f, const Listing *l, const Listed *of) {
     double bytes = 0, flops = 0;
+    bool sums = false;
     for (int i = 0; i < l->p->n_ops; i++) {
         bytes += (double)op_bytes(l->p, &l->p->op[i]);
         flops += op_flops(l->p, &l->p->op[i]);
+        sums |= l->p->op[i].phase == PHASE_SUMS;
     }
     char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
     fprintf(f, "%d operations of this rank, %s, %s received\n", l->n,
@@ -229,9 +231,9 @@ static void print_total(FILE *f, const Listing *l, const Listed *of) {
         fprintf(f, "predicted for %d rank%s on %s", l->p->mesh->p, l->p->mesh->p == 1 ? "" : "s",
                 of->machine);
     if (l->time)
-        fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives",
+        fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives%s",
                 1e3 * (of->spent.compute + of->spent.exposed), 1e3 * of->spent.compute,
-                1e3 * of->spent.exposed);
+                1e3 * of->spent.exposed, sums ? "; of the last micro-batch of a step" : "");
     if (l->costs) fprintf(f, "\n");
 }
 

@@ -41,7 +41,7 @@
 enum { MAX_CHUNKS = 8, MAX_RING = COLL_IN_FLIGHT / 2 - 1, MAX_STRIPES = 256, OVERLAP_TEXT = 32 };
 
 typedef struct Overlap {
-    bool bulk; // always with ring, halves or chunks
+    bool bulk; // overlap_parse sets it with ring, halves and chunks, too
     bool ring, fused, halves;
     int chunks; // 2 to MAX_CHUNKS; 0: matmuls are whole
 } Overlap;

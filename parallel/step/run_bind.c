@@ -105,7 +105,7 @@ static char *in_storage(const Model *m, const Program *p, const StepTensor *x, c
     return (char *)stored[x->storage].base + (begin - row->begin[part]) * x->bytes;
 }
 
-/* Does a gradient lie in its bucket? If all do, they fill it. */
+/* Does a gradient lie in its bucket? */
 static bool in_bucket(const Bound *b, int gradient, int bucket) {
     int64_t at = b->at_first[gradient] - b->at_first[bucket],
             end = at + step_tensor_bytes(&b->p, &b->p.tensor[gradient]);

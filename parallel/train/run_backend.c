@@ -79,7 +79,7 @@ static void warn_unlike(Run *r) {
     bool alike = strcmp(mine, first) == 0 ||
                  err(&e, "this GPU is %.100s, that of rank 0 %.100s", mine, first);
     if (!group_agree(&r->group, alike, &e) && r->lead)
-        warn("GPUs differ, and all wait for the slowest, for which plans are: %s", e.text);
+        warn("GPUs differ: all wait for the slowest kind, and plans are made for that: %s", e.text);
 }
 
 void run_open_backend(Run *r) {

@@ -27,15 +27,15 @@ static int64_t measured_steps(const Measured *m) {
     return n < 0 ? 0 : n < KEPT ? n : KEPT;
 }
 
-/* What to do where a prediction is far off. GPUs are not calibrated, and --refine is of --layout
- * auto. */
+/* What to do if a prediction is far off. GPUs are not calibrated; --refine needs --layout auto. */
 static const char *advice(const Run *r) {
     bool cpu = !r->device.used;
     if (r->plan && r->o->refine < REFINE_MAX)
-        return cpu ? "--calibrate again measures anew, --refine 8 tries more of them"
-                   : "--refine 8 tries more of them";
-    if (!cpu) return "--plan prices them";
-    return r->plan ? "--calibrate again measures anew" : "--plan --calibrate again measures anew";
+        return cpu ? "--calibrate again repeats the measurements, --refine 8 tries more layouts"
+                   : "--refine 8 tries more layouts";
+    if (!cpu) return "--plan prints what they are predicted to take";
+    return r->plan ? "--calibrate again repeats the measurements"
+                   : "--plan --calibrate again repeats the measurements";
 }
 
 /* Warns once if the first measured steps are far from the prediction: other layouts may be faster

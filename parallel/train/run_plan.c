@@ -242,7 +242,7 @@ static void measure(Run *r, Plan *p) {
     run_machine(r, &d, &p->machine);
     if (r->device.used) {
         if (r->lead && r->o->calibrate == 1)
-            warn("--calibrate measures processors: GPUs are priced by the rates of a preset of "
+            warn("--calibrate measures CPUs only: costs on GPUs are those of the presets of "
                  "--cluster");
         detect_free(&d);
         return;

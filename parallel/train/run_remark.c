@@ -65,7 +65,7 @@ static void remark_rate(const Run *r) {
                  o->warmup, o->steps);
 }
 
-/* An option that another one would have to give an object. */
+/* Options that have no effect without another option. */
 static void remark_alone(const Run *r) {
     const Options *o = r->o;
     if (o->save_every && !*o->save && opt_given(opt_find(r->options, "save-every")))

@@ -13,7 +13,7 @@
 #include "data/output.h"
 
 enum { SETTLED = 2 };     // steps that are not traced: page faults, cold caches
-enum { SPANS = 1 << 17 }; // spans at least, since agreements of ranks are in no program
+enum { SPANS = 1 << 17 }; // least number of spans: COLL_AGREEMENT is in no program
 
 /* Allocates the spans of two steps and the events of one: two for each kernel, and for the start
  * and the wait of each collective. */

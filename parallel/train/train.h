@@ -176,8 +176,8 @@ void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size)
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l);
 /* Local. Does --overlap ask for matmuls that are fused with their collectives? */
 bool run_asks_for_fused(const Run *r);
-/* Local. The flags of --overlap. For auto: the plan's choice; without a plan bulk, of one rank
- * none. */
+/* Local. The flags of --overlap. For auto: the plan's choice. Without a plan: bulk, or no flag if
+ * there is one rank. */
 Overlap run_overlap(const Run *r, int ranks);
 void run_print_plan(const Run *r); // local, of rank 0: a line of the header
 /* Local. Names what this rank is doing ("step" 12) for the message of a wait that took longer than

@@ -15,7 +15,7 @@ static __thread Fiber *came_from; // the fiber that made the last change
 void fiber_open(Fiber *f) {
     f->memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (f->memory == MAP_FAILED) die("no memory for a stack of %d bytes", STACK);
+    if (f->memory == MAP_FAILED) die("out of memory for a stack of %d bytes", STACK);
     mprotect(f->memory, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE);
     stack_note_open(&f->note, f->memory, STACK);
 }
