@@ -123,7 +123,8 @@ TEST(resume_after_the_last_step_evaluates_and_says_so) {
 
 TEST(resume_after_a_signal_loses_no_step) {
     // the last one as timeout(1) sends it: to the process and to its group
-    static const char *const signals[] = {"TERM", "INT", "USR1", "USR1 $P; sleep 0.002; kill -USR1"};
+    static const char *const signals[] = {"TERM", "INT", "USR1",
+                                          "USR1 $P; sleep 0.002; kill -USR1"};
     for (int i = 0; i < 4; i++) {
         const char *dir = shell_directory(4000);
         // INT is ignored by a background process of a shell without job control: exec through env
