@@ -478,7 +478,7 @@ UNLIKE
 other_kind() {
     runs mpi_where 2 "> 0" 'export EMU_KIND="NVIDIA B1"' "${emulated[@]}" "${small[@]}" \
         --batch 64 --steps 6 --layout auto --refine 0 --calibrate again
-    [ "$(grep -c "warning: --calibrate measures processors" err)" = 1 ] || why="it measured"
+    [ "$(grep -c "warning: --calibrate measures CPUs only" err)" = 1 ] || why="it measured"
     [ "$(grep -c "warning: GPUs differ.*: this GPU is NVIDIA B1, that of rank 0 emu" err)" = 1 ] ||
         why="no warning"
     grep -q "^plan .* were predicted .*: other layouts may be faster; --refine 8 tries" out ||
