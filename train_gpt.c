@@ -70,7 +70,7 @@ static void on_signal(int sig) {
 static void catch_signals(void) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     watched = isatty(STDERR_FILENO) && !ranks_under_launcher();
-    for (int i = 0; i < 5; i++)
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (signal(ends[i], on_signal) == SIG_IGN) signal(ends[i], SIG_IGN);
     signal(SIGPIPE, SIG_IGN); // a write to a pipe without a reader fails, and ends nothing
 }

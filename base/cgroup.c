@@ -24,11 +24,11 @@ static char *path_of(const char *root, const char *controller) {
         char *path = line;
         strsep(&path, ":");
         char *list = strsep(&path, ":\n");
-        if (list && path && lists(list, controller)) found = mem_printf("%s", strsep(&path, "\n"));
+        if (list && path && lists(list, controller)) found = mem_strdup(strsep(&path, "\n"));
     }
     if (f) fclose(f);
     mem_free(line), mem_free(file);
-    return found ? found : mem_printf("%s", "");
+    return found ? found : mem_strdup("");
 }
 
 int64_t cgroup_least(const char *root, const char *controller,

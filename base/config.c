@@ -38,8 +38,8 @@ static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
         {"act", OPT_CHOICE, &c->act, "", 0, 0, "gelu|relu2|swiglu", ""},
         {"bias", OPT_BOOL, &c->bias, "", 0, 0, "", ""},
         {"tied", OPT_BOOL, &c->tied, "", 0, 0, "", ""},
-        {"eps", OPT_FLOAT, &c->norm_eps, "", 1e-37, 1e37, "X",
-         ""}, // in fp32 neither 0 nor infinite
+        // in fp32 neither 0 nor infinite
+        {"eps", OPT_FLOAT, &c->norm_eps, "", 1e-37, 1e37, "X", ""},
         {"theta", OPT_FLOAT, &c->rope_theta, "", 1e-300, 1e300, "X", ""},
         {0},
     };

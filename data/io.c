@@ -289,8 +289,7 @@ static bool open_shared(IoFile *f, const char *path, Err *e) {
     if (!io_exists(path))
         err(e,
             "rank 0 created %s, but this rank does not see it: the folder must be on a file system "
-            "that "
-            "all nodes share",
+            "that all nodes share",
             path);
     return false;
 }

@@ -557,8 +557,7 @@ int main(int argc, char **argv) {
          "every layout of the ranks"},
         {"units", OPT_STR, &o.units, "", 0, 0, "LIST",
          "also try every order of axes that differs in cost where so many ranks share a unit: 2,4 "
-         "for "
-         "sockets of 2 and nodes of 4; empty: the nodes; none: one order"},
+         "for sockets of 2 and nodes of 4; empty: the nodes; none: one order"},
         {"predict", OPT_BOOL, &o.predict, "0", 0, 0, "",
          "also print the predicted time of each layout"},
         {"serial", OPT_BOOL, &o.serial, "0", 0, 0, "",

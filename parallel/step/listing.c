@@ -207,22 +207,25 @@ static void print_fold(FILE *f, const Program *p, const Op *first, int n) {
     fprintf(f, layers > 2 ? "-%d\n" : "\n", from + layers - 2);
 }
 
+static bool has_phase(const Program *p, Phase phase) {
+    for (int i = 0; i < p->n_ops; i++)
+        if (p->op[i].phase == phase) return true;
+    return false;
+}
+
 static void print_heading(FILE *f, const Program *p) {
     char layout[64], overlap[OVERLAP_TEXT];
     const char *of = p->phase == PHASE_END ? "the end of a step" : "forward pass of a micro-batch";
-    for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].phase == PHASE_BACKWARD) of = "a micro-batch";
+    if (has_phase(p, PHASE_BACKWARD)) of = "a micro-batch";
     fprintf(f, "%s on rank %d of %d, layout %s, overlap %s\n", of, p->mesh->rank, p->mesh->p,
             layout_print(p->layout, layout), overlap_print(&p->shape->overlap, overlap));
 }
 
 static void print_total(FILE *f, const Listing *l, const Listed *of) {
     double bytes = 0, flops = 0;
-    bool sums = false;
     for (int i = 0; i < l->p->n_ops; i++) {
         bytes += (double)op_bytes(l->p, &l->p->op[i]);
         flops += op_flops(l->p, &l->p->op[i]);
-        sums |= l->p->op[i].phase == PHASE_SUMS;
     }
     char flops_text[AMOUNT_TEXT], bytes_text[AMOUNT_TEXT];
     fprintf(f, "%d operations of this rank, %s, %s received\n", l->n,
@@ -233,7 +236,8 @@ static void print_total(FILE *f, const Listing *l, const Listed *of) {
     if (l->time)
         fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives%s",
                 1e3 * (of->spent.compute + of->spent.exposed), 1e3 * of->spent.compute,
-                1e3 * of->spent.exposed, sums ? "; of the last micro-batch of a step" : "");
+                1e3 * of->spent.exposed,
+                has_phase(l->p, PHASE_SUMS) ? "; of the last micro-batch of a step" : "");
     if (l->costs) fprintf(f, "\n");
 }
 
@@ -244,17 +248,17 @@ static void explain(FILE *f, bool found, const char *sign, const char *meaning) 
 /* Explains the marks that occur in the list. */
 static void print_marks(FILE *f, const Listing *l) {
     const Program *p = l->p;
-    bool mark[128] = {false}, again = false, sums = false, rows = false, waits = false,
-         kind[N_OP_KINDS] = {false};
+    bool mark[128] = {false}, rows = false, waits = false, kind[N_OP_KINDS] = {false};
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         mark[(int)mark_of(p, i)] = kind[op->kind] = true;
-        again |= op->phase == PHASE_RECOMPUTE, sums |= op->phase == PHASE_SUMS;
         rows |= p->tensor[op->out].parent >= 0 || p->tensor[op->out].row > 0;
         waits |= op_operands(op) < op->n_in;
     }
-    explain(f, again, "reco", "computed or gathered again for backward: not kept from forward");
-    explain(f, sums, "sums", "in the last micro-batch of a step alone: gradients become complete");
+    explain(f, has_phase(p, PHASE_RECOMPUTE), "reco",
+            "computed or gathered again for backward: not kept from forward");
+    explain(f, has_phase(p, PHASE_SUMS), "sums",
+            "in the last micro-batch of a step alone: gradients become complete");
     explain(f, true, "%7", "the result of line 7; %7': its second result");
     explain(f, rows, "@64", "rows of a tensor, from row 64 on; @64,32: and from column 32 on");
     explain(f, mark['~'], "~", "a collective");
