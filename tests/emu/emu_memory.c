@@ -93,11 +93,9 @@ static char *map_pages(size_t n_bytes) {
     return all + before;
 }
 
-/* memset by words. ThreadSanitizer notes each byte that memset writes, which takes longer than most
- * kernels; for fresh pages it knows already which thread they belong to. */
-static void fill(char *p, unsigned char byte, size_t n_bytes) {
-    wmemset((wchar_t *)p, (wchar_t)(byte * 0x01010101u), n_bytes / 4);
-    for (size_t i = n_bytes / 4 * 4; i < n_bytes; i++) p[i] = (char)byte;
+void memory_fill(void *p, int byte, size_t n_bytes) {
+    wmemset(p, (wchar_t)((unsigned char)byte * 0x01010101u), n_bytes / 4);
+    for (size_t i = n_bytes / 4 * 4; i < n_bytes; i++) ((char *)p)[i] = (char)byte;
 }
 
 static void add_piece(const Memory *m) {
@@ -118,7 +116,7 @@ void *memory_take(size_t n_bytes, size_t align, int device) {
     m.p = m.pages + m.mapped - room;
     allow(&m, true);
     memset(m.p - STRIP, STRIP_BYTE, STRIP);
-    fill(m.p, POISON, n_bytes);
+    memory_fill(m.p, POISON, n_bytes); // fresh pages: they belong to this thread
     memset(m.p + n_bytes, STRIP_BYTE, room - n_bytes);
     allow(&m, false);
     add_piece(&m);
