@@ -87,9 +87,9 @@ sanitized() {
 files="^batch ^checkpoint config ^corpus ^crc32c ^cuda_embedding ^cuda_emulation faults_changed
     faults_trunc ^hellaswag ^hostile_ json ^llmc ^logfile ^metrics ^opt ^progress ^report
     ^safetensors ^shard ^tfevents ^token utf8 ^weights ^zscore"
-threads="team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are ranks_of_a die_of
-    ^mesh_ cuda_mesh_of_2 cuda_mesh_of_fused_matmuls_between cuda_mesh_by_nccl_trains
-    cuda_mesh_by_nccl_replays train_evaluates train_profiles"
+threads="^team for_any_team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are
+    ranks_of_a die_of ^mesh_ cuda_mesh_of_2 cuda_mesh_of_fused_matmuls_between
+    cuda_mesh_by_nccl_trains cuda_mesh_by_nccl_replays train_evaluates train_profiles"
 
 export jobs
 export -f build_sanitized sanitized # a stage is a shell of its own
