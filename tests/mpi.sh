@@ -641,7 +641,7 @@ counted_bytes() {
 takes() {
     local us
     runs measured "$programs/bench_coll" --threads 1 --only "$1" --from "$2" --to "$2" --pool 16 \
-        --reps 1
+        --reps 3 --calls 2
     us=$(awk -v op="$1" '$1 == op { print int($3) }' out)
     [ "${us:-0}" -ge "$3" ] && [ "$us" -le "$4" ] ||
         why="$1 of $2 bytes took ${us:-no} us, not $3 to $4"

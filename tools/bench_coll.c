@@ -31,7 +31,7 @@
 enum { MAX_REPS = 1001 };
 
 static struct {
-    int64_t ranks, threads, from, to, pool_mib, reps, dim;
+    int64_t ranks, threads, from, to, pool_mib, reps, calls, dim;
     const char *only;
     bool in_place;
 } o;
@@ -70,6 +70,7 @@ static Row row_of(const Bench *b, CollOp op, int64_t whole) {
     if (!o.in_place && op == COLL_BROADCAST && world_rank(b->w) == 0) r.copied += r.whole;
     r.loop = (int)(MIN_BYTES / (whole + 1)) + 1;
     if (r.loop > MAX_LOOP) r.loop = MAX_LOOP;
+    if (o.calls) r.loop = (int)o.calls;
     return r;
 }
 
@@ -178,6 +179,8 @@ int main(int argc, char **argv) {
         {"to", OPT_INT, &o.to, "67108864", 128, 1e12, "BYTES", "largest size"},
         {"pool", OPT_INT, &o.pool_mib, "256", 0, 1e6, "MIB", "memory that calls walk through"},
         {"reps", OPT_INT, &o.reps, "11", 1, MAX_REPS, "N", "repetitions; the median is printed"},
+        {"calls", OPT_INT, &o.calls, "0", 0, 1e6, "N",
+         "calls of a repetition (0: 32 MiB of them, at most 100)"},
         {"dim", OPT_INT, &o.dim, "0", 0, 1, "N", "blocks below each other (0) or side by side (1)"},
         {"in-place", OPT_BOOL, &o.in_place, "0", 0, 0, "", "src and dst overlap where they may"},
         {"only", OPT_STR, &o.only, "", 0, 0, "WORD", "only ops whose name contains WORD"},
