@@ -11,7 +11,7 @@
 #                        in which they end
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of
 #                        threads under TSan
-#   fuzzers              every reader of foreign bytes, 3 seconds each
+#   fuzzers              every reader of foreign bytes, 1 or 2 seconds each
 #
 # `make asan`, `make tsan` and `make fuzz-long` run these stages for longer. The last three stages
 # run at the same time, since tests of failing disks and of threads mostly wait; their output is
@@ -113,7 +113,7 @@ wait
 beside asan stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086
 beside tsan stage "threads under TSan" sanitized tsan $threads
-beside fuzz stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=3
+beside fuzz stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=1
 wait
 cat "$scratch"/{asan,tsan,fuzz}.said
 cat "$scratch"/{asan,tsan,fuzz}.summary >>$summary ||
