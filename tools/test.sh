@@ -84,11 +84,11 @@ sanitized() {
 
 # One instruction set suffices: the suite tests the results of all; here memory and threads are
 # tested.
-files="^batch ^checkpoint config ^corpus ^crc32c ^cuda_embedding ^cuda_emulation faults_changed
-    faults_trunc ^hellaswag ^hostile_ json ^llmc ^logfile ^metrics ^opt ^progress ^report
-    ^safetensors ^shard ^tfevents ^token utf8 ^weights ^zscore"
-threads="^team for_any_team attention_equals coll_ cuda_clock cuda_trace ranks_run ranks_are
-    ranks_of_a die_of ^mesh_ cuda_mesh_of_2 cuda_mesh_of_fused_matmuls_between
+files="^batch ^checkpoint ^config ^corpus ^crc32c ^cuda_embedding ^cuda_emulation faults_changed
+    faults_trunc ^hellaswag ^hf_config ^hostile_ ^llmc ^logfile ^metrics ^opt ^plan_as_json
+    ^progress ^report ^safetensors ^shard ^tfevents ^token utf8 ^weights ^zscore"
+threads="^team for_any_team attention_equals ^audit_names coll_ cuda_clock cuda_trace ranks_run
+    ranks_are ^ranks_of_a die_of ^mesh_ cuda_mesh_of_2 cuda_mesh_of_fused_matmuls_between
     cuda_mesh_by_nccl_trains cuda_mesh_by_nccl_replays train_evaluates train_profiles"
 
 export jobs
