@@ -172,9 +172,9 @@ static void put_operation(Lines *l, const Program *p, const Op *op) {
                           : ' ');
     size_t at = t.n;
     text_put(&t, "%s%s", dist_print(&out->dist, type),
-             out->bytes <= p->elem_bytes ? ""
-             : out->bytes == 8           ? " i64"
-                                         : " f32");
+             out->dtype == p->dtype   ? ""
+             : out->dtype == COLL_I64 ? " i64"
+                                      : " f32");
     put_place(&t, out);
     text_put(&t, "%*s = ", t.n < at + 21 ? (int)(at + 21 - t.n) : 0, "");
     at = t.n;

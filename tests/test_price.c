@@ -480,7 +480,7 @@ static double together(int n, int64_t bytes, double latency, double *sent) {
     int whole[8];
     for (int i = 0; i < n; i++) {
         int64_t size[DIST_DIMS] = {bytes / 4, 1};
-        int t = program_tensor(&p, part, size, 4);
+        int t = program_tensor(&p, part, size, COLL_F32);
         whole[i] = program_redistribute(&p, t, &d, "test");
     }
     OWNED(test_mem_end) OpCost *cost = program_costs(&p, &m, false);

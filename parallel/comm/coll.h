@@ -54,6 +54,9 @@ typedef enum {
     N_COLL_OPS
 } CollOp;
 typedef enum { COLL_F32, COLL_F64, COLL_I64, COLL_I32, COLL_U8, COLL_BF16 } CollType;
+static inline int64_t coll_type_bytes(CollType t) {
+    return (const int64_t[]){4, 8, 8, 4, 1, 2}[t];
+}
 
 /* A buffer in device memory, in which the blocks of a whole tensor lie contiguously. */
 typedef struct CollStaging {

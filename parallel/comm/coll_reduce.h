@@ -14,9 +14,6 @@
 
 #include "parallel/comm/coll.h"
 
-static inline int64_t coll_type_bytes(CollType t) {
-    return (const int64_t[]){4, 8, 8, 4, 1, 2}[t];
-}
 /* The sum of a matrix [rows, row_bytes] over all ranks of a group: one term of each rank, in the
  * order of ranks. */
 typedef struct CollSum {

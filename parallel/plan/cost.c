@@ -66,7 +66,7 @@ static void flat(const OpCall *k, Work *w) {
 }
 /* columns counted in floats */
 static void copied(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->a = out(k, 1) * k->p->tensor[k->op->out].bytes / 4;
+    w->rows = out(k, 0), w->a = out(k, 1) * coll_type_bytes(k->p->tensor[k->op->out].dtype) / 4;
 }
 static void stored(const OpCall *k, Work *w) {
     w->rows = step_tensor_elements(k->p, &k->p->tensor[k->op->in[0]]);
@@ -154,8 +154,8 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool f
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
     bool sum = op->kind == OP_ADD || op->kind == OP_ACCUMULATE;
-    bool bf16 = p->elem_bytes == 2 && !(sum && result->bytes == 4) && op->kind != OP_COPY &&
-                op->phase < PHASE_SUMS;
+    bool bf16 = p->dtype == COLL_BF16 && !(sum && result->dtype == COLL_F32) &&
+                op->kind != OP_COPY && op->phase < PHASE_SUMS;
     if (bf16) w.flags |= WORK_BF16_STORED;
     if (matmul && p->shape->bf16) w.flags |= WORK_BF16;
     const StepTensor *whole = result->parent < 0 ? result : &p->tensor[result->parent];
@@ -215,7 +215,7 @@ bool op_work(const Program *p, int i, const Widths *widths, bool first_micro_bat
 Send op_send(const Program *p, const Op *op) {
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
     return (Send){.op = op_info(op->kind)->op,
-                  .bytes = step_tensor_elements(p, whole) * whole->bytes};
+                  .bytes = step_tensor_elements(p, whole) * coll_type_bytes(whole->dtype)};
 }
 
 /* Where n consecutive ranks along the axes lie, counted from the last axis: on its innermost

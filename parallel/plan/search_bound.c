@@ -50,7 +50,7 @@ static void read_kernel(Reader *r, int i) {
 /* Bytes of a collective's whole tensor, without the padding of flat parts. */
 static double whole_bytes(const Program *p, const Op *op) {
     const StepTensor *t = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
-    double n = t->bytes;
+    double n = (double)coll_type_bytes(t->dtype);
     for (int i = 0; i < t->dist.n_dims; i++) n *= (double)step_tensor_local(p, t, i);
     return n;
 }

@@ -64,7 +64,7 @@ static void join(Life *l, int a, int b) {
 
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t) {
     int64_t n = t->stride ? step_tensor_local(p, t, 0) * t->stride : step_tensor_elements(p, t);
-    return n * t->bytes;
+    return n * coll_type_bytes(t->dtype);
 }
 
 int64_t step_tensor_aligned(const Program *p, const StepTensor *t) {
@@ -313,7 +313,8 @@ static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
     for (int t = 0; t < p->n_tensors; t++) {
         StepTensor *x = &p->tensor[t];
         x->offset = offset[block_of(l, t)];
-        if (x->offset >= 0 && x->parent >= 0) x->offset += step_tensor_begin(p, x) * x->bytes;
+        if (x->offset >= 0 && x->parent >= 0)
+            x->offset += step_tensor_begin(p, x) * coll_type_bytes(x->dtype);
     }
     mem_free(offset);
 }

@@ -31,8 +31,8 @@ static Dist named(const char *name, Dist d) {
 
 /* A parameter of the layer that is being built. Its row in the table of tensors (base/tensor.c) is
  * the next one, so the forward pass has to make parameters in the order of the table. */
-static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int bytes) {
-    int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, bytes);
+static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, CollType dtype) {
+    int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, dtype);
     b->p.tensor[t].storage = STORAGE_PARAMETER;
     b->p.tensor[t].parameter = b->n_parameters++;
     return t;
@@ -41,7 +41,7 @@ static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, int by
 /* A new tensor with the type of tensor t and another name. */
 static int like(Builder *b, int t, const char *name) {
     StepTensor x = b->p.tensor[t];
-    int out = program_tensor(&b->p, named(name, x.dist), x.size, x.bytes);
+    int out = program_tensor(&b->p, named(name, x.dist), x.size, x.dtype);
     b->p.tensor[out].stride = x.stride;
     return out;
 }
@@ -50,7 +50,7 @@ static int like(Builder *b, int t, const char *name) {
 static int vector(Builder *b, int t, const char *name) {
     const StepTensor *x = &b->p.tensor[t];
     Dist d = dist_make(name, x->dist.dim[1], x->dist.shard[1], NULL, axes_none());
-    return parameter(b, d, x->size[1], 1, (int)sizeof(float));
+    return parameter(b, d, x->size[1], 1, COLL_F32);
 }
 
 /* Rows and columns of a linear layer's weight [K, N] on all ranks, padded; the head's is [V, C]. */
@@ -87,7 +87,7 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
     if (stored < 0) {
         int64_t size[2];
         weight_sizes(b, kind, size);
-        stored = parameter(b, flat, size[0], size[1], b->p.elem_bytes);
+        stored = parameter(b, flat, size[0], size[1], b->p.dtype);
         b->p.tensor[stored].n_block = block.shard[0].n;
     }
     if (kind == LINEAR_HEAD && b->wte < 0) b->wte = stored;
@@ -127,11 +127,11 @@ static int norm(Builder *b, const char *layer, const char *name, int x) {
     const char *numbers = p->layout->exact ? "2P" : "2Y";
     Dist part = dist_make(stats, numbers, in.dist.shard[1], "T", in.dist.shard[0]), whole = part;
     whole.shard[0] = axes_none();
-    int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, 4), x);
+    int s = EMIT(p, OP_NORM_STATISTICS, program_tensor(p, part, size, COLL_F32), x);
     s = program_redistribute(p, s, &whole, "statistics of norm");
     Dist merged = dist_make(mean_rstd, "2", axes_none(), "T", in.dist.shard[0]);
     size[0] = 2;
-    s = EMIT(p, OP_NORM_MERGE, program_tensor(p, merged, size, 4), s);
+    s = EMIT(p, OP_NORM_MERGE, program_tensor(p, merged, size, COLL_F32), s);
     bool biased = b->c->bias && b->c->norm == NORM_LAYER;
     int w = vector(b, x, weight);
     return EMIT(p, OP_NORM, like(b, x, name), x, s, w, biased ? vector(b, x, bias) : -1);
@@ -146,7 +146,7 @@ static int add(Builder *b, const char *name, int x, int y) {
 static int cache(Builder *b, Axes heads) {
     Dist d = dist_make("cache", "S", axes_none(), "KV", heads);
     int64_t row = 2 * b->w.Hkv * b->w.D * mesh_blocks(b->p.mesh, heads);
-    int t = program_tensor(&b->p, d, (int64_t[]){b->c->seq, row}, b->p.elem_bytes);
+    int t = program_tensor(&b->p, d, (int64_t[]){b->c->seq, row}, b->p.dtype);
     b->p.tensor[t].storage = STORAGE_CACHE;
     return t;
 }
@@ -160,11 +160,11 @@ static int attention(Builder *b, int qkv) {
     if (b->c->pos == POS_ROPE) qkv = EMIT(p, OP_ROPE, like(b, qkv, "qkv"), qkv);
     const LinearDist *d = &b->linear[LINEAR_ATTN_OUT];
     int64_t size[] = {b->T, b->hidden}, heads = b->hidden / b->w.D;
-    int att = program_tensor(p, named("att", d->x_stored), size, p->elem_bytes), kv = -1;
+    int att = program_tensor(p, named("att", d->x_stored), size, p->dtype), kv = -1;
     if (s->output == OUTPUT_NEXT) kv = EMIT(p, OP_CACHE, cache(b, d->x_stored.shard[1]), qkv);
     if (s->output == OUTPUT_NEXT && s->S == 1) return EMIT(p, OP_ATTENTION_CACHE, att, qkv, kv);
     Dist logs = dist_make("lse", "T", d->x_stored.shard[0], "H", d->x_stored.shard[1]);
-    int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, 4);
+    int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, COLL_F32);
     EMIT(p, OP_ATTENTION, att, qkv);
     p->op[p->n_ops - 1].also = lse;
     return att;
@@ -176,7 +176,7 @@ static int activation(Builder *b, int up) {
     bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
     Dist d = named("act", b->linear[LINEAR_DOWN].x_stored);
     int64_t size[] = {b->T, p->tensor[up].size[1] / (gated ? 2 : 1)};
-    return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->elem_bytes), up);
+    return EMIT(p, gated ? OP_SWIGLU : OP_ACT, program_tensor(p, d, size, p->dtype), up);
 }
 
 /* One layer of the transformer, pre-norm. The comments are types on a mesh d.z.x.y with sequence
@@ -205,7 +205,7 @@ static int embedding(Builder *b) {
     partial.partial = d->w.shard[0];
     int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
     int64_t size[] = {b->T, b->channels};
-    int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->elem_bytes), wte);
+    int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->dtype), wte);
     x = program_redistribute(p, x, &residual, "x of embedding");
     if (b->c->pos != POS_LEARNED) return x;
     Dist wpe = dist_make("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);
@@ -227,15 +227,15 @@ static int losses(Builder *b, int logits) {
     Dist part = dist_make("loss.stats", numbers, l.dist.shard[1], "T", l.dist.shard[0]),
          whole = part;
     whole.shard[0] = axes_none();
-    int own = program_tensor(p, part, size, 4);
+    int own = program_tensor(p, part, size, COLL_F32);
     int exps = EMIT(p, OP_LOSS_STATISTICS, like(b, logits, "exps"), logits);
     p->op[p->n_ops - 1].also = own;
     int all = program_redistribute(p, own, &whole, "statistics of loss");
     Dist losses = dist_make("losses", "T", l.dist.shard[0], NULL, axes_none()), logs = losses;
     dist_name(logs.name, "log_sum");
     size[0] = b->T, size[1] = 1;
-    int out = EMIT(p, OP_LOSS, program_tensor(p, losses, size, 4), exps, own, all);
-    p->op[p->n_ops - 1].also = program_tensor(p, logs, size, 4);
+    int out = EMIT(p, OP_LOSS, program_tensor(p, losses, size, COLL_F32), exps, own, all);
+    p->op[p->n_ops - 1].also = program_tensor(p, logs, size, COLL_F32);
     return out;
 }
 

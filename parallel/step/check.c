@@ -116,7 +116,7 @@ static bool features_of(const StepTensor *t, FeatureKind *kind) {
  * is not compared. */
 static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *kind) {
     const StepTensor *t = &p->tensor[tensor];
-    bool complete = t->value >= 0 && t->bytes == (int)sizeof(float) && t->dist.partial.n == 0;
+    bool complete = t->value >= 0 && t->dtype == COLL_F32 && t->dist.partial.n == 0;
     if (!complete || !features_of(t, kind)) return false;
     Axes cut = t->dist.shard[1];
     bool wide = *kind == FEATURES_RESIDUAL

@@ -36,7 +36,7 @@ static Dist gradient_type(const Program *p, int t) {
 /* A new tensor for the gradient of t: type, size and dtype of t, no sum pending. */
 static int gradient_like(Program *p, int t) {
     StepTensor like = p->tensor[t];
-    int g = program_tensor(p, gradient_type(p, t), like.size, like.bytes);
+    int g = program_tensor(p, gradient_type(p, t), like.size, like.dtype);
     p->tensor[g].stride = like.stride;
     return g;
 }
@@ -90,7 +90,7 @@ static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, in
     StepTensor v = p->tensor[vector];
     Dist d = gradient_type(p, vector);
     d.partial = p->tensor[in[0]].dist.shard[0];
-    int g = program_emit(p, kind, program_tensor(p, d, v.size, sizeof(float)), in, n_in);
+    int g = program_emit(p, kind, program_tensor(p, d, v.size, COLL_F32), in, n_in);
     add_gradient(p, grads, vector, g);
 }
 
@@ -143,7 +143,8 @@ void norm_rule(Program *p, const Op *op, int g, int *grads) {
         part.shard[0] = p->tensor[x].dist.shard[1];
     else
         part.partial = p->tensor[x].dist.shard[1];
-    int sums = EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, 4), g, x, mean_rstd, weight);
+    int sums =
+        EMIT(p, OP_NORM_SUMS, program_tensor(p, part, s.size, COLL_F32), g, x, mean_rstd, weight);
     sums = program_redistribute(p, sums, &whole, "sums of dnorm");
     int dx = gradient_like(p, x);
     add_gradient(p, grads, x, EMIT(p, OP_NORM_BACKWARD, dx, g, x, mean_rstd, weight, sums));
@@ -158,7 +159,7 @@ void embedding_rule(Program *p, const Op *op, int g, int *grads) {
     g = gradient_as(p, g, op->out, "dx of embedding");
     Dist d = gradient_type(p, op->in[0]);
     d.partial = p->tensor[g].dist.shard[0];
-    int dw = EMIT(p, OP_EMBEDDING_BACKWARD, program_tensor(p, d, w.size, sizeof(float)), g);
+    int dw = EMIT(p, OP_EMBEDDING_BACKWARD, program_tensor(p, d, w.size, COLL_F32), g);
     p->tensor[dw].what = "dw of embedding";
     add_gradient(p, grads, op->in[0], dw);
 }

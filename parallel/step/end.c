@@ -45,7 +45,7 @@ static End end_of(Program *p) {
     Program forward = program_make(p->shape);
     program_forward(&forward);
     End e = {.p = p};
-    bool copy = p->elem_bytes != sizeof(float);
+    bool copy = p->dtype != COLL_F32;
     e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
     for (int t = 0; t < forward.n_tensors; t++) {
         const StepTensor *x = &forward.tensor[t];
@@ -68,8 +68,8 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
         d.shard[0].n = (uint8_t)read->n_block;
         d.shard[0] = axes_join(d.shard[0], layout_store(e->p->layout, STORE_MOMENTS));
     }
-    int bytes = storage == STORAGE_PARAMETER ? e->p->elem_bytes : (int)sizeof(float);
-    int t = program_tensor(e->p, d, read->size, bytes);
+    CollType dtype = storage == STORAGE_PARAMETER ? e->p->dtype : COLL_F32;
+    int t = program_tensor(e->p, d, read->size, dtype);
     e->p->tensor[t].n_block = read->n_block, e->p->tensor[t].parameter = read->parameter;
     e->p->tensor[t].storage = storage;
     return t;
@@ -106,9 +106,7 @@ static void update(End *e, const Parameter *of, int clip) {
 static int numbers(Program *p, const char *name, const char *dim, int64_t n, Axes over) {
     Dist d = dist_make(name, dim, axes_none(), NULL, axes_none());
     d.partial = over;
-    int t = program_tensor(p, d, (int64_t[]){n, 1}, sizeof(double));
-    p->tensor[t].is_double = dim[0] != 'W';
-    return t;
+    return program_tensor(p, d, (int64_t[]){n, 1}, dim[0] == 'W' ? COLL_I64 : COLL_F64);
 }
 
 /* One number of which ranks along `over` have a term: a double, with --exact a wide sum. */
@@ -158,7 +156,7 @@ static int totals_of(End *e, bool on_device) {
 static int clip_of(End *e, bool on_device) {
     e->p->result = totals_of(e, on_device);
     Dist d = {.n_dims = 1, .name = "clip", .dim = {"2"}};
-    int clip = program_tensor(e->p, d, (int64_t[]){2, 1}, sizeof(float));
+    int clip = program_tensor(e->p, d, (int64_t[]){2, 1}, COLL_F32);
     return EMIT(e->p, OP_CLIP, clip, e->p->result);
 }
 

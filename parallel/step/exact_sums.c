@@ -40,7 +40,7 @@ typedef struct Exact {
 
 /* Is tensor t of 64-bit integers? */
 static bool integers(const Exact *e, int t) {
-    return e->p->tensor[t].bytes == sizeof(int64_t);
+    return e->p->tensor[t].dtype == COLL_I64;
 }
 
 /* Does the result of an operation sum over a dimension that some mesh shards? Logits do not: no
@@ -61,7 +61,7 @@ static bool adds_integers(const Exact *e, const Op *op) {
 /* Tensor t becomes one of integers, and so does the parent in whose memory it lies. */
 static void make_integers(Exact *e, int t) {
     StepTensor *x = &e->p->tensor[t];
-    x->bytes = sizeof(int64_t);
+    x->dtype = COLL_I64;
     if (x->parent >= 0) make_integers(e, x->parent);
 }
 

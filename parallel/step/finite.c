@@ -37,7 +37,7 @@ static bool result_finite(Model *m, const StepResult *r) {
     int64_t rows = step_tensor_local(r->p, t, 0), cols = step_tensor_local(r->p, t, 1);
     int64_t stride = t->stride ? t->stride : cols;
     if (strcmp(t->dist.dim[1], "V") == 0) cols = m->w.V_n;
-    if (t->bytes != (int)m->k->elem_bytes) return finite_all(m, r->at, rows * cols); // losses
+    if (t->dtype != r->p->dtype) return finite_all(m, r->at, rows * cols); // losses
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = step_tensor_row(r->p, t, i) * stride;
         if (!acts_finite(m, acts_at(m, r->at, at), cols)) return false;
@@ -50,7 +50,7 @@ static bool result_finite(Model *m, const StepResult *r) {
 static void find(void *ctx, Model *m, const StepResult *r) {
     Found *first = ctx;
     const StepTensor *t = &r->p->tensor[r->tensor];
-    bool tokens = strcmp(t->dist.dim[0], "T") == 0 && t->bytes <= (int)sizeof(float);
+    bool tokens = strcmp(t->dist.dim[0], "T") == 0 && t->dtype != COLL_I64;
     if (first->name[0] || !r->at || !tokens || result_finite(m, r)) return;
     first->index += r->op - r->p->op;
     listing_result(r->p, r->op, r->tensor, first->name, sizeof first->name);

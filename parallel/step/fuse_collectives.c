@@ -47,7 +47,7 @@ static bool is_layer_matmul(const Op *op) {
 /* Is a tensor a temporary of contiguous rows of tokens, in the dtype of matmuls? */
 static bool has_rows(const Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
-    return strcmp(x->dist.dim[0], "T") == 0 && x->parent < 0 && x->bytes == p->elem_bytes &&
+    return strcmp(x->dist.dim[0], "T") == 0 && x->parent < 0 && x->dtype == p->dtype &&
            x->storage == STORAGE_TEMPORARY;
 }
 

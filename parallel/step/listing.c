@@ -92,8 +92,8 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
 
 /* The dtype of a tensor, if it is wider than activations. */
 static const char *wide(const Program *p, const StepTensor *x) {
-    if (x->bytes <= p->elem_bytes) return "";
-    return x->is_double ? " f64" : x->bytes == 8 ? " i64" : " f32";
+    if (x->dtype == p->dtype) return "";
+    return x->dtype == COLL_F64 ? " f64" : x->dtype == COLL_I64 ? " i64" : " f32";
 }
 
 /* A result with its type: "qkv[T, N/x]". A part of a parent, or a chunk of tokens, has its offset:
@@ -283,8 +283,8 @@ static void print_types(FILE *f, const Program *p) {
         const StepTensor *x = &p->tensor[p->op[i].out];
         for (int n = 0; n < x->dist.n_dims; n++) sharded |= x->dist.shard[n].n > 0;
         sum |= x->dist.partial.n > 0;
-        integers |= x->bytes == 8 && !x->is_double, doubles |= x->is_double;
-        singles |= x->bytes == 4 && p->elem_bytes < 4;
+        integers |= x->dtype == COLL_I64, doubles |= x->dtype == COLL_F64;
+        singles |= x->dtype == COLL_F32 && p->dtype != COLL_F32;
     }
     explain(f, sharded, "[T/x]", "sharded: this rank has one block of T, of those along axis x");
     explain(f, sum, "[T] +x", "partial: the sum over the ranks along axis x is pending");

@@ -36,7 +36,7 @@ static Program ordered(Program p, Pass upto) {
 Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     const Overlap *o = &shape->overlap;
     Program p = program_make(shape);
-    if (k) p.elem_bytes = (int)k->elem_bytes;
+    if (k) p.dtype = k->elem_bytes == 2 ? COLL_BF16 : COLL_F32;
     program_forward(&p);
     if (upto >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
     p.values_fixed = true;
@@ -55,7 +55,7 @@ Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
 
 Program program_end_passes(const ModelShape *shape, Pass upto, const Kernels *k, bool casts_alone) {
     Program p = program_make(shape);
-    if (k) p.elem_bytes = (int)k->elem_bytes;
+    if (k) p.dtype = k->elem_bytes == 2 ? COLL_BF16 : COLL_F32;
     program_end(&p, kernels_on_device(k), casts_alone);
     return ordered(p, upto);
 }

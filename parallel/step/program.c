@@ -11,7 +11,7 @@ Program program_make(const ModelShape *shape) {
                      .grid = g,
                      .layout = &g->layout,
                      .mesh = &g->mesh,
-                     .elem_bytes = shape->bf16 ? 2 : 4,
+                     .dtype = shape->bf16 ? COLL_BF16 : COLL_F32,
                      .layer = -1};
 }
 
@@ -27,13 +27,13 @@ int program_add_tensor(Program *p, StepTensor t) {
     return p->n_tensors++;
 }
 
-int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes) {
+int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], CollType dtype) {
     return program_add_tensor(p, (StepTensor){.dist = dist,
                                               .size = {size[0], size[1]},
                                               .layer = p->layer,
                                               .value = p->values_fixed ? -1 : p->n_values++,
                                               .parameter = -1,
-                                              .bytes = bytes,
+                                              .dtype = dtype,
                                               .n_block = NO_FLAT_PARTS,
                                               .what = "",
                                               .parent = -1,
@@ -47,8 +47,7 @@ int program_tensor_like(Program *p, int t) {
                                               .layer = p->layer,
                                               .value = x->value,
                                               .parameter = x->parameter,
-                                              .bytes = x->bytes,
-                                              .is_double = x->is_double,
+                                              .dtype = x->dtype,
                                               .n_block = x->n_block,
                                               .what = "",
                                               .parent = -1,
@@ -61,7 +60,7 @@ int program_tensor_copy(Program *p, int t) {
 
 int program_tensor_part(Program *p, int t) {
     StepTensor x = p->tensor[t];
-    int part = program_tensor(p, x.dist, x.size, x.bytes);
+    int part = program_tensor(p, x.dist, x.size, x.dtype);
     p->tensor[part].what = x.what, p->tensor[part].n_block = x.n_block;
     return part;
 }
@@ -201,7 +200,7 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b) {
     Err e;
     if (!dist_matmul(&y, name, &left, &right, &e)) die("%s", e.text);
     int64_t size[] = {x->size[kind == OP_MATMUL_AT], w->size[kind != OP_MATMUL_BT]};
-    int out = program_tensor(p, y, size, kind == OP_MATMUL_AT ? (int)sizeof(float) : p->elem_bytes);
+    int out = program_tensor(p, y, size, kind == OP_MATMUL_AT ? COLL_F32 : p->dtype);
     return EMIT(p, kind, out, a, b);
 }
 
@@ -266,14 +265,15 @@ int64_t op_bytes(const Program *p, const Op *op) {
         // a reduce: the root receives from all others; a broadcast: all receive from the root
         bool receives = (op->kind == OP_REDUCE) == (r == op->root);
         return (receives ? op->kind == OP_REDUCE ? n - 1 : 1 : 0) * step_tensor_elements(p, in) *
-               in->bytes;
+               coll_type_bytes(in->dtype);
     }
-    if (op->kind == OP_SHIFT) return step_tensor_elements(p, out) * out->bytes;
+    if (op->kind == OP_SHIFT) return step_tensor_elements(p, out) * coll_type_bytes(out->dtype);
     if (op->kind != OP_ALL_REDUCE)
-        return (n - 1) * step_tensor_elements(p, op->kind == OP_ALL_GATHER ? in : out) * in->bytes;
+        return (n - 1) * step_tensor_elements(p, op->kind == OP_ALL_GATHER ? in : out) *
+               coll_type_bytes(in->dtype);
     int64_t all = step_tensor_elements(p, in); // whose n parts may differ by an element
     int64_t own = all / n + (all % n * (r + 1)) / n - (all % n * r) / n;
-    return ((n - 1) * own + all - own) * in->bytes;
+    return ((n - 1) * own + all - own) * coll_type_bytes(in->dtype);
 }
 
 double op_flops(const Program *p, const Op *op) {

@@ -74,8 +74,7 @@ typedef struct StepTensor {
     // row in the table of tensors (base/tensor.h), of a parameter, its gradient, master, moments;
     // -1: none
     int parameter;
-    int bytes;      // of an element
-    bool is_double; // of elements of 8 bytes: doubles, else integers of --exact
+    CollType dtype; // COLL_I64: a sum of --exact as integers
     Storage storage;
     // of a stored matrix: the first n_block axes of dist.shard[0] shard its rows into blocks. The
     // axes after them shard the local block into flat parts (z, ZeRO). NO_FLAT_PARTS: all axes
@@ -123,7 +122,7 @@ typedef struct Program {
     StepTensor *tensor;
     Op *op;
     int n_tensors, n_ops, cap_tensors, cap_ops;
-    int elem_bytes;    // bytes of an activation, and of a weight as matmuls read it
+    CollType dtype;    // of activations, and of weights as matmuls read them: COLL_F32 or COLL_BF16
     int result;        // tensor: losses or logits, by shape->output; of the end of a step: totals
     int n_values;      // of forward and backward
     bool ordered;      // each collective has an OP_WAIT; false: it is waited for where it starts
@@ -163,9 +162,9 @@ const OpInfo *op_info(OpKind kind);
  * shape has to live as long as the program. Freed by program_free. */
 Program program_make(const ModelShape *shape);
 void program_free(Program *p);
-/* Local. Adds a temporary with a new value. size: of all ranks together; bytes: of an element.
- * Returns the index of the tensor, as all functions that add one. */
-int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], int bytes);
+/* Local. Adds a temporary with a new value. size: of all ranks together. Returns the index of
+ * the tensor, as all functions that add one. */
+int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], CollType dtype);
 /* Local. Adds a temporary with the type and value of t; or a tensor equal to t in all fields. */
 int program_tensor_like(Program *p, int t);
 int program_tensor_copy(Program *p, int t);

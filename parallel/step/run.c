@@ -5,21 +5,15 @@
 
 /* ---- collectives ---- */
 
-static CollType type_of(const StepTensor *t) {
-    if (t->bytes == 8) return t->is_double ? COLL_F64 : COLL_I64;
-    return t->bytes == 2 ? COLL_BF16 : COLL_F32;
-}
-
 /* Zeros the padding behind the real rows of this rank's block of a tensor. */
 static void clear_padding(const Call *c, int t) {
     const StepTensor *x = tensor(c, t);
     int64_t n = rows(c, t),
             left = x->size[0] - x->padding - mesh_block(c->p->mesh, x->dist.shard[0]) * n;
     int64_t filled = (left < 0 ? 0 : left < n ? left : n) * cols(c, t);
-    int64_t padding = step_tensor_elements(c->p, x) - filled;
+    int64_t padding = step_tensor_elements(c->p, x) - filled, bytes = coll_type_bytes(x->dtype);
     if (padding > 0)
-        c->m->k->zero(c->m->team, (char *)at(c, t) + filled * x->bytes,
-                      (size_t)(padding * x->bytes));
+        c->m->k->zero(c->m->team, (char *)at(c, t) + filled * bytes, (size_t)(padding * bytes));
 }
 
 /* Starts the collective of an operation. by_blocks: a matmul kernel sends or receives blocks. */
@@ -42,7 +36,7 @@ static void start_as(const Call *c, bool by_blocks) {
     c->b->ticket[dst] =
         coll_start(op->kv ? c->m->grid->kv : grid_comm(c->m->grid, op->axes),
                    &(CollCall){.op = op_info(op->kind)->op,
-                               .type = type_of(t),
+                               .type = t->dtype,
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),

@@ -89,20 +89,21 @@ static char *in_storage(const Model *m, const Program *p, const StepTensor *x, c
     const struct {
         void *base;
         TensorPart part;
-    } stored[N_STORAGES] = {
-        [STORAGE_PARAMETER] = {row->cast, PART_CAST},
-        [STORAGE_GRADIENT] = {x->bytes == 8 ? (void *)m->grad_64[row - m->tensors.t] : row->grad,
-                              PART_GRAD},
-        [STORAGE_MASTER] = {row->param, PART_PARAM},
-        [STORAGE_MOMENT] = {row->m, PART_MOMENTS},
-        [STORAGE_SECOND_MOMENT] = {row->v, PART_MOMENTS}};
+    } stored[N_STORAGES] = {[STORAGE_PARAMETER] = {row->cast, PART_CAST},
+                            [STORAGE_GRADIENT] = {x->dtype == COLL_I64
+                                                      ? (void *)m->grad_64[row - m->tensors.t]
+                                                      : row->grad,
+                                                  PART_GRAD},
+                            [STORAGE_MASTER] = {row->param, PART_PARAM},
+                            [STORAGE_MOMENT] = {row->m, PART_MOMENTS},
+                            [STORAGE_SECOND_MOMENT] = {row->v, PART_MOMENTS}};
     TensorPart part = stored[x->storage].part;
     Axes flat = axes_none();
     for (int i = x->n_block; i < x->dist.shard[0].n; i++)
         flat.axis[flat.n++] = x->dist.shard[0].axis[i];
     int64_t n = step_tensor_elements(p, x), begin = mesh_block(p->mesh, flat) * n;
     assert(begin >= row->begin[part] && begin + n <= row->end[part]);
-    return (char *)stored[x->storage].base + (begin - row->begin[part]) * x->bytes;
+    return (char *)stored[x->storage].base + (begin - row->begin[part]) * coll_type_bytes(x->dtype);
 }
 
 /* Does a gradient lie in its bucket? */
@@ -123,9 +124,9 @@ static void bind(Bound *b, const Model *m, char *base, char *cache) {
             at = cache + x->layer * step_tensor_aligned(p, x);
         } else if (own->storage != STORAGE_TEMPORARY) {
             at = in_storage(m, p, own, step_run_row(m, own));
-            if (own != x) at += step_tensor_begin(p, x) * x->bytes;
+            if (own != x) at += step_tensor_begin(p, x) * coll_type_bytes(x->dtype);
         } else if (x->parent >= 0 && x->offset < 0 && b->at_first[x->parent]) { // part of a weight
-            at = b->at_first[x->parent] + step_tensor_begin(p, x) * x->bytes;
+            at = b->at_first[x->parent] + step_tensor_begin(p, x) * coll_type_bytes(x->dtype);
         }
         b->at_first[t] = b->at_later[t] = at;
     }

@@ -69,7 +69,7 @@ static inline float *vector(const Call *c, int t) {
 }
 /* Is t an integer sum of --exact? */
 static inline bool is_integers(const Call *c, int t) {
-    return tensor(c, t)->bytes == sizeof(int64_t) && !tensor(c, t)->is_double;
+    return tensor(c, t)->dtype == COLL_I64;
 }
 static inline int64_t rows(const Call *c, int t) {
     return step_tensor_local(c->p, tensor(c, t), 0);
@@ -106,10 +106,10 @@ static inline int addend_of(const Call *c, const Op *add) {
  * have the same memory. */
 static inline void in_place(const Call *c, int out, int in) {
     const StepTensor *t = tensor(c, in);
-    int64_t n = step_tensor_bytes(c->p, t) / t->bytes;
+    int64_t bytes = coll_type_bytes(t->dtype), n = step_tensor_bytes(c->p, t) / bytes;
     assert(at(c, out) == at(c, in) || tensor(c, out)->gradient < 0 || c->m->first_micro_batch);
     if (at(c, out) != at(c, in))
-        c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)t->bytes);
+        c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)bytes);
 }
 /* Is this rank the root of a broadcast or a reduce, or of the operation that stores the reduced
  * panel? True for operations without a root. */
@@ -119,7 +119,7 @@ static inline bool is_root(const Call *c) {
 /* Copies a tensor to another one of the same rows and columns, with another stride. */
 static inline void copy_rows(const Call *c, int out, int in) {
     c->m->k->copy(c->m->team, at(c, out), stride(c, out), at(c, in), stride(c, in), rows(c, out),
-                  cols(c, out), (size_t)tensor(c, out)->bytes);
+                  cols(c, out), (size_t)coll_type_bytes(tensor(c, out)->dtype));
 }
 static inline void clear(const Call *c, int t) {
     c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
@@ -147,7 +147,7 @@ static inline int start_sum(const Call *c, int result) {
 /* The wgrad of the head writes only real rows of the vocabulary. Sets its rows of padding to zero.
  * In a stored gradient they are zero already. */
 static inline void clear_vocabulary_padding(const Call *c, int dw, int64_t written, int64_t n) {
-    int64_t padding = rows(c, dw) - written, bytes = tensor(c, dw)->bytes;
+    int64_t padding = rows(c, dw) - written, bytes = coll_type_bytes(tensor(c, dw)->dtype);
     if (padding > 0 && !adds(c, dw) && tensor(c, dw)->gradient < 0)
         c->m->k->zero(c->m->team, (char *)at(c, dw) + written * n * bytes,
                       (size_t)(padding * n * bytes));

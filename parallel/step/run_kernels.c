@@ -48,7 +48,7 @@ void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     What what;
-    if (tensor(c, out)->is_double) {
+    if (tensor(c, out)->dtype == COLL_F64) {
         *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
         return;
     }
@@ -292,7 +292,7 @@ static Attention attention_of(const Call *c) {
  * the ranks along x. Backward and the search for values that are not finite read them. */
 static void clear_rows(const Call *c, int t) {
     int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
-    int64_t row_bytes = cols(c, t) * tensor(c, t)->bytes;
+    int64_t row_bytes = cols(c, t) * coll_type_bytes(tensor(c, t)->dtype);
     if (padding > 0)
         c->m->k->zero(c->m->team, (char *)at(c, t) + n * row_bytes, (size_t)(padding * row_bytes));
 }

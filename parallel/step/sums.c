@@ -110,13 +110,14 @@ static int in_memory_of(Program *p, int t, int dw) {
 /* A tensor [G] of all gradients of a bucket. */
 static int bucket_of(Program *p, const Bucket *b) {
     int first = b->g->dw;
+    CollType dtype = p->tensor[first].dtype;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
     bool along_x = axes_has(d.partial, AXIS_X);
     dist_name(d.name, b->g->matrix ? "dmatrices" : along_x ? "dvectors.x" : "dvectors");
     for (int k = 0; k < b->n; k++)
-        size[0] += step_tensor_aligned(p, &p->tensor[b->g[k].dw]) / p->tensor[first].bytes;
-    int t = in_memory_of(p, program_tensor(p, d, size, p->tensor[first].bytes), first);
+        size[0] += step_tensor_aligned(p, &p->tensor[b->g[k].dw]) / coll_type_bytes(dtype);
+    int t = in_memory_of(p, program_tensor(p, d, size, dtype), first);
     for (int k = 0; k < b->n; k++) p->tensor[b->g[k].dw].bucket = t;
     return t;
 }
@@ -150,7 +151,7 @@ static int scatter_matrix(Program *p, int dw, const char *what) {
 static void round_gradient(Program *p, int dw, int sum) {
     bool scattered = sum >= 0 && p->tensor[sum].storage == STORAGE_GRADIENT;
     int from = scattered ? sum : dw, out = program_tensor_like(p, from);
-    p->tensor[out].bytes = sizeof(float), p->tensor[out].storage = STORAGE_GRADIENT;
+    p->tensor[out].dtype = COLL_F32, p->tensor[out].storage = STORAGE_GRADIENT;
     p->tensor[out].dist = summed_type(p, from);
     p->layer = p->tensor[out].layer = p->tensor[dw].layer;
     EMIT(p, OP_ROUND, out, from, scattered ? -1 : sum);
@@ -170,7 +171,7 @@ static void sum_bucket(Program *p, const Bucket *b) {
         sum = in_memory_of(p, program_redistribute(p, sum, &to, what_of(first)), first->dw);
     }
     for (int k = 0; k < b->n; k++)
-        if (p->tensor[b->g[k].dw].bytes == sizeof(int64_t)) round_gradient(p, b->g[k].dw, sum);
+        if (p->tensor[b->g[k].dw].dtype == COLL_I64) round_gradient(p, b->g[k].dw, sum);
 }
 
 /* ---- copies of key and value heads ---- */
@@ -194,7 +195,7 @@ static void add_kv_copies(Program *p, const TensorTable *table, Gradient *g) {
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[g->dw].dist.partial};
     dist_name(d.name, "dkv");
     int64_t size[] = {copied_elements(table, &p->tensor[g->dw]), 1};
-    int kv = EMIT(p, OP_PACK_COPIES, program_tensor(p, d, size, sizeof(float)), g->dw);
+    int kv = EMIT(p, OP_PACK_COPIES, program_tensor(p, d, size, COLL_F32), g->dw);
     int sum = program_tensor_like(p, kv);
     p->tensor[sum].what = "gradients of copied heads";
     EMIT(p, OP_ALL_REDUCE, sum, kv);
