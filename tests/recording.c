@@ -141,18 +141,18 @@ static void classifier_work(const Classifier *c, WorkKind kind, int64_t parts) {
     act_work(kind, c->backward ? WORK_BACKWARD : 0, c->T, c->V, parts, 0, 0);
 }
 static void record_classifier(Team *t, const Classifier *c, float *loss, Act *logits) {
-    classifier_work(c, WORK_CLASSIFIER, 0);
+    classifier_work(c, WORK_LOSS, 0);
 }
 static void record_classifier_statistics(Team *t, const Classifier *c, float *stats, Act *logits) {
-    classifier_work(c, WORK_CLASSIFIER_STATISTICS, 0);
+    classifier_work(c, WORK_LOSS_STATISTICS, 0);
 }
 static void record_classifier_merge(Team *t, const Classifier *c, float *loss, float *log_sum,
                                     const float *stats, int64_t n_parts) {
-    classifier_work(c, WORK_CLASSIFIER_MERGE, n_parts);
+    classifier_work(c, WORK_LOSS_MERGE, n_parts);
 }
 static void record_classifier_gradient(Team *t, const Classifier *c, const float *stats,
                                        const float *log_sum, Act *logits) {
-    classifier_work(c, WORK_CLASSIFIER_GRADIENT, 0);
+    classifier_work(c, WORK_LOSS_BACKWARD, 0);
 }
 
 /* ---- moves and the update */

@@ -280,7 +280,7 @@ TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
 TEST(calibration_has_room_for_the_rows_that_it_tries_first) {
     OWNED(test_team_end) Team *team = team_create(1);
     CalibrateWhere where = {.kernels = kernels_cpu(NULL), .team = team};
-    Work w = {.kind = WORK_CLASSIFIER, .rows = 4096, .a = 100000}, first = w;
+    Work w = {.kind = WORK_LOSS, .rows = 4096, .a = 100000}, first = w;
     first.rows = 84;
     CHECK(calibrate_work_memory(&where, &w).operands >=
           work_memory(&first, where.kernels, 1).operands);

@@ -212,7 +212,7 @@ TEST(price_of_the_head_is_that_of_larger_chunks_on_a_device) {
         OWNED(price_free) StepLists t;
         k.shape.kernels = device ? kernels_cuda_sizes(true) : NULL;
         lists_on(&t, &k.shape, "d1");
-        int n = works_of(&t, 0, step_run_micro_batch(t.model[0].program), WORK_CLASSIFIER);
+        int n = works_of(&t, 0, step_run_micro_batch(t.model[0].program), WORK_LOSS);
         CHECK(n == (device ? 1 : 7)); // of 8192 tokens; 1334 in 256 MiB, 42,690 in 8 GiB
     }
 }

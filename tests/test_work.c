@@ -68,7 +68,7 @@ static Work odd_work(int kind) {
         [WORK_ATTENTION] = {3, 37, 6, 2, 7},
         [WORK_ATTENTION_BACKWARD] = {3, 37, 6, 2, 7},
         [WORK_NORM_MERGE] = {37, 53, 3},
-        [WORK_CLASSIFIER_MERGE] = {37, 53, 3},
+        [WORK_LOSS_MERGE] = {37, 53, 3},
         [WORK_EMBEDDING] = {37, 53, 71},
         [WORK_EMBEDDING_BACKWARD] = {37, 53, 71},
         [WORK_ROPE] = {37, 6, 2, 10},
@@ -86,7 +86,7 @@ static bool halved(int kind, double words, double floats) {
     case WORK_ZERO:
     case WORK_COPY:
     case WORK_NORM_MERGE:
-    case WORK_CLASSIFIER_MERGE:
+    case WORK_LOSS_MERGE:
         return words == floats;
     case WORK_ADAMW: // and a copy in words of what matmuls read
         return words == floats * 30 / 28;
@@ -134,7 +134,7 @@ static bool runs(const Work *w, const Kernels *k, Team *team) {
     for (int i = 0; i < 3; i++) work_run(w, k, team, x, workspace);
     bool well = memcmp(before, x, bytes) != 0;
     // tokens are words of another kind: as floats they may be anything
-    bool floats = !(w->kind >= WORK_CLASSIFIER && w->kind <= WORK_EMBEDDING_BACKWARD);
+    bool floats = !(w->kind >= WORK_LOSS && w->kind <= WORK_EMBEDDING_BACKWARD);
     if (floats) well &= all_finite(x, n);
     return well;
 }
@@ -176,11 +176,11 @@ TEST(work_run_asks_the_kernels_for_that_work) {
     for (int kind = 0; kind < N_WORKS; kind++) {
         Work w = odd_work(kind);
         w.flags = kind <= WORK_WGRAD ? WORK_BF16 | WORK_ADDEND | WORK_BIAS | WORK_EPI_DACT
-                  : kind <= WORK_ATTENTION_BACKWARD                             ? WORK_BF16
-                  : kind <= WORK_NORM_BACKWARD_APPLY                            ? WORK_RMS
-                  : kind == WORK_BIAS_RESIDUAL                                  ? WORK_ADDEND
-                  : kind >= WORK_CLASSIFIER && kind <= WORK_CLASSIFIER_GRADIENT ? WORK_BACKWARD
-                                                                                : 0;
+                  : kind <= WORK_ATTENTION_BACKWARD                 ? WORK_BF16
+                  : kind <= WORK_NORM_BACKWARD_APPLY                ? WORK_RMS
+                  : kind == WORK_BIAS_RESIDUAL                      ? WORK_ADDEND
+                  : kind >= WORK_LOSS && kind <= WORK_LOSS_BACKWARD ? WORK_BACKWARD
+                                                                    : 0;
         if (w.kind >= WORK_ACT && w.kind <= WORK_ACT_BACKWARD) w.a = 0;
         if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.a = 0;
         WorkMemory m = work_memory(&w, k, 2);

@@ -217,9 +217,9 @@ static void run_bias(Run *r) {
 
 /* the two ends of the model */
 
-static void run_classifier(Run *r) {
+static void run_loss(Run *r) {
     const Work *w = r->w;
-    int64_t T = w->rows, V = w->a, parts = w->kind == WORK_CLASSIFIER_MERGE ? w->b : 1;
+    int64_t T = w->rows, V = w->a, parts = w->kind == WORK_LOSS_MERGE ? w->b : 1;
     Classifier c = {.T = T,
                     .V = V,
                     .ld = (V + 15) / 16 * 16,
@@ -227,16 +227,14 @@ static void run_classifier(Run *r) {
                     // gradients in place of logits become logits again, and not ever smaller
                     .scale = 1,
                     .backward = has(r, WORK_BACKWARD)};
-    float *logits = operand(r, w->kind == WORK_CLASSIFIER_MERGE ? 0 : T * c.ld),
-          *loss = operand(r, T);
+    float *logits = operand(r, w->kind == WORK_LOSS_MERGE ? 0 : T * c.ld), *loss = operand(r, T);
     float *stats = operand(r, 3 * parts * T), *log_sum = operand(r, T);
     if (r->sizes) return;
-    if (w->kind == WORK_CLASSIFIER) r->k->classifier(r->team, &c, loss, logits);
-    if (w->kind == WORK_CLASSIFIER_STATISTICS)
-        r->k->classifier_statistics(r->team, &c, stats, logits);
-    if (w->kind == WORK_CLASSIFIER_MERGE)
+    if (w->kind == WORK_LOSS) r->k->classifier(r->team, &c, loss, logits);
+    if (w->kind == WORK_LOSS_STATISTICS) r->k->classifier_statistics(r->team, &c, stats, logits);
+    if (w->kind == WORK_LOSS_MERGE)
         r->k->classifier_merge(r->team, &c, loss, log_sum, stats, parts);
-    if (w->kind == WORK_CLASSIFIER_GRADIENT) {
+    if (w->kind == WORK_LOSS_BACKWARD) {
         for (int64_t i = 0; i < T; i++) stats[3 * i] = log_sum[i] = 0; // a factor of e^0
         r->k->classifier_gradient(r->team, &c, stats, log_sum, logits);
     }
@@ -311,11 +309,10 @@ static const struct {
     [WORK_SWIGLU_BACKWARD] = {"swiglu backward", run_activation, 5, 0, 0, 0, 0},
     [WORK_BIAS_RESIDUAL] = {"bias and residual", run_bias, 2, 0, 0, 0, WORK_ADDEND},
     [WORK_BIAS_BACKWARD] = {"bias backward", run_bias, 1, 0, 0, 0, 0},
-    [WORK_CLASSIFIER] = {"classifier", run_classifier, 1, 0, 2, 0, WORK_BACKWARD},
-    [WORK_CLASSIFIER_STATISTICS] = {"classifier statistics", run_classifier, 1, 0, 4, 0,
-                                    WORK_BACKWARD},
-    [WORK_CLASSIFIER_MERGE] = {"classifier merge", run_classifier, 0, 0, 2, 3, 0},
-    [WORK_CLASSIFIER_GRADIENT] = {"classifier gradient", run_classifier, 2, 0, 5, 0, 0},
+    [WORK_LOSS] = {"loss", run_loss, 1, 0, 2, 0, WORK_BACKWARD},
+    [WORK_LOSS_STATISTICS] = {"loss statistics", run_loss, 1, 0, 4, 0, WORK_BACKWARD},
+    [WORK_LOSS_MERGE] = {"loss merge", run_loss, 0, 0, 2, 3, 0},
+    [WORK_LOSS_BACKWARD] = {"loss backward", run_loss, 2, 0, 5, 0, 0},
     [WORK_EMBEDDING] = {"embedding", run_embedding, 2, 0, 0, 0, 0},
     [WORK_EMBEDDING_BACKWARD] = {"embedding backward", run_embedding, 1, 2, 0, 0, 0},
     [WORK_POSITION] = {"position", run_embedding, 2, 1, 0, 0, 0},

@@ -14,7 +14,7 @@
  *   copy                 rows     columns
  *   swiglu               T        F
  *   bias, residual       T        N
- *   classifiers          T        V                        (MERGE: b parts)
+ *   losses               T        V                        (MERGE: b parts)
  *   embedding, position  T        C       V
  *   rope                 T        H       Hkv  D
  */
@@ -49,10 +49,10 @@ typedef enum {
     WORK_SWIGLU_BACKWARD,
     WORK_BIAS_RESIDUAL,
     WORK_BIAS_BACKWARD,
-    WORK_CLASSIFIER,
-    WORK_CLASSIFIER_STATISTICS,
-    WORK_CLASSIFIER_MERGE,
-    WORK_CLASSIFIER_GRADIENT,
+    WORK_LOSS,
+    WORK_LOSS_STATISTICS,
+    WORK_LOSS_MERGE,
+    WORK_LOSS_BACKWARD,
     WORK_EMBEDDING,
     WORK_EMBEDDING_BACKWARD,
     WORK_POSITION,
@@ -73,7 +73,7 @@ enum {
     WORK_EPI_ACT = 8,
     WORK_EPI_DACT = 16,
     WORK_RMS = 32,         // a norm without mean
-    WORK_BACKWARD = 64,    // of a classifier: with its gradient
+    WORK_BACKWARD = 64,    // of a loss: with its gradient
     WORK_BF16_STORED = 128 // activations in bf16; of AdamW: with the bf16 copy of the weights
 };
 
