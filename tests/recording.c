@@ -13,7 +13,7 @@ static _Thread_local uint32_t bf16; // WORK_BF16_STORED where activations are bf
 
 static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
                  int64_t d) {
-    Work w = {.kind = kind, .flags = flags, .rows = rows, .a = a, .b = b, .c = c, .d = d};
+    Work w = {.kind = kind, .flags = flags, .rows = rows, .size = {a, b, c, d}};
     recording->f(recording->ctx, &w);
 }
 
@@ -51,7 +51,7 @@ static void record_attention_backward(Team *t, const Attention *a, Act *dqkv, co
     attention_work(a, WORK_ATTENTION_BACKWARD);
 }
 static void record_rope(Team *t, const Rope *r, Act *qkv, int direction) {
-    act_work(WORK_ROPE, 0, r->B * r->S, r->H, r->Hkv, r->D, 0);
+    act_work(WORK_ROPE, 0, r->B * r->S, 1, r->H, r->Hkv, r->D);
 }
 
 /* ---- norms */

@@ -17,8 +17,8 @@
 
 enum { RANKS = 3, N_SMALL = 3 };
 static Work small_works[N_SMALL] = {
-    {.kind = WORK_MATMUL, .rows = 40, .a = 24, .b = 48},
-    {.kind = WORK_NORM, .rows = 40, .a = 24},
+    {.kind = WORK_MATMUL, .rows = 40, .K = 24, .N = 48},
+    {.kind = WORK_NORM, .rows = 40, .size = {24}},
     {.kind = WORK_ACT, .rows = 2000},
 };
 static SendGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
@@ -181,7 +181,7 @@ TEST_ALONE(calibration_keeps_its_budget_of_works) {
     enum { MANY = 400 };
     Work work[MANY];
     for (int i = 0; i < MANY; i++)
-        work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .a = 200, .b = 200 + i};
+        work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .K = 200, .N = 200 + i};
     Run r;
     for (double budget = 1; budget <= 4; budget *= 2) { // a busy machine does less in a second
         cache_in(test_tmpdir());
@@ -227,7 +227,7 @@ static double error_asleep(void) {
     double s, worst = 0;
     k.matmul = matmul_asleep;
     for (int i = 0; i < N; i++)
-        work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .a = 64, .b = 64 + i};
+        work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .K = 64, .N = 64 + i};
     cache_in(test_tmpdir());
     Run r = small_run("a disturbed machine");
     r.kernels = &k, r.list.work = work, r.list.n_works = N;
@@ -263,7 +263,7 @@ TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
     double s = 0;
     bool near = false;
     Kernels k = *kernels_cpu(NULL);
-    Work work = {.kind = WORK_MATMUL, .rows = 8, .a = 2048, .b = 2056};
+    Work work = {.kind = WORK_MATMUL, .rows = 8, .K = 2048, .N = 2056};
     k.matmul = matmul_of_weights;
     for (int tries = 0; tries < 10 && !near; tries++) { // on a busy machine a sleeper wakes late
         cache_in(test_tmpdir());
@@ -271,7 +271,7 @@ TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
         r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
         run(&r);
         CHECK(calibration_work(r.c[0], &work, &s));
-        near = fabs(s / of_weights(work.a, work.b) - 1) < 0.2;
+        near = fabs(s / of_weights(work.K, work.N) - 1) < 0.2;
         run_free(&r);
     }
     CHECK(near && most_weights == 1024 * 1028);
@@ -280,7 +280,7 @@ TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
 TEST(calibration_has_room_for_the_rows_that_it_tries_first) {
     OWNED(test_team_end) Team *team = team_create(1);
     CalibrateWhere where = {.kernels = kernels_cpu(NULL), .team = team};
-    Work w = {.kind = WORK_LOSS, .rows = 4096, .a = 100000}, first = w;
+    Work w = {.kind = WORK_LOSS, .rows = 4096, .size = {100000}}, first = w;
     first.rows = 84;
     CHECK(calibrate_work_memory(&where, &w).operands >=
           work_memory(&first, where.kernels, 1).operands);
@@ -520,7 +520,7 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
 
 TEST(calibration_says_what_it_cannot_derive) {
     Err e;
-    Work work = {.kind = WORK_NORM, .rows = 40, .a = 24};
+    Work work = {.kind = WORK_NORM, .rows = 40, .size = {24}};
     int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 100};
     CalibrateList list = {
         .work = &work, .n_works = 1, .group = &all_ranks, .most = most, .n_groups = 1};

@@ -20,7 +20,7 @@ static bool same_table(const Calibration *a, const Calibration *b) {
 static Calibration *some_table(void) {
     Calibration *c = calibration_new();
     for (int i = 0; i < 9; i++) {
-        WorkCost w = {.work = {.kind = (WorkKind)(i % 4), .rows = 40, .a = 90 - i},
+        WorkCost w = {.work = {.kind = (WorkKind)(i % 4), .rows = 40, .K = 90 - i},
                       .fixed = 1e-6 / 3,
                       .per_row = 1e-7 / (i + 1)};
         calibration_add_work(c, &w);
@@ -112,7 +112,7 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"\"slowest\": 1.5", "\"slowest\": 0.5"},
                                          {"256.0", "1000.0"},
                                          {"\"op\": 0", "\"op\": 99"},
-                                         {"\"calibration\": 12", "\"calibration\": 1"},
+                                         {"\"calibration\": 13", "\"calibration\": 1"},
                                          {"12:00:00Z", "12:00:00.000000Z"},
                                          {"\"fixed\": ", "\"fixed\": -"},
                                          {"\"most\": 5000", "\"most\": \"5000\""}};
@@ -170,15 +170,15 @@ TEST(calibration_goes_on_no_steeper_than_from_nothing) {
 
 TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
     Calibration *c = calibration_new();
-    Work w = {.kind = WORK_MATMUL, .rows = 100, .a = 64, .b = 32}, x = w;
+    Work w = {.kind = WORK_MATMUL, .rows = 100, .K = 64, .N = 32}, x = w;
     double s;
     calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1e-3, .per_row = 1e-5});
-    w.b = 3200;
+    w.N = 3200;
     calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1, .per_row = 1});
     x.rows = 500;
     CHECK(calibration_work(c, &x, &s));
     CHECK_NEAR(s, 1e-3 + 500e-5, 1e-15);
-    x.b = 64, x.flags = WORK_BIAS; // twice the FLOPs of the nearer one
+    x.N = 64, x.flags = WORK_BIAS; // twice the FLOPs of the nearer one
     CHECK(calibration_work(c, &x, &s));
     CHECK_NEAR(s, 2 * (1e-3 + 500e-5), 1e-15);
     x.flags = WORK_BF16;

@@ -11,14 +11,14 @@ static Machine h200(void) {
 }
 static Work forward(int64_t M, int64_t N, int64_t K) {
     return (Work){
-        .kind = WORK_MATMUL, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = M, .a = K, .b = N};
+        .kind = WORK_MATMUL, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = M, .K = K, .N = N};
 }
 static Work wgrad(int64_t M, int64_t N, int64_t K) {
     return (Work){.kind = WORK_WGRAD,
                   .flags = WORK_BF16 | WORK_BF16_STORED | WORK_ADDEND,
                   .rows = K,
-                  .a = M,
-                  .b = N};
+                  .K = M,
+                  .N = N};
 }
 
 /* ---- the prediction and the schedule ---- */
@@ -162,7 +162,7 @@ TEST(gpu_matmul_grows_with_each_size) {
         Work small = forward(size[0], size[1], size[2]);
         for (int k = 0; k < 3; k++) {
             Work large = small;
-            *(k == 0 ? &large.rows : k == 1 ? &large.a : &large.b) += 1 + (int64_t)(i % 700);
+            *(k == 0 ? &large.rows : k == 1 ? &large.K : &large.N) += 1 + (int64_t)(i % 700);
             CHECK(gpu_matmul(&m, &large).seconds >= gpu_matmul(&m, &small).seconds * (1 - 1e-12));
         }
     }

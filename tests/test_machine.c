@@ -12,7 +12,7 @@
 /* ---- works ---- */
 
 static Work matmul_work(int64_t T, int64_t K, int64_t N) {
-    return (Work){.kind = WORK_MATMUL, .flags = WORK_BF16, .rows = T, .a = K, .b = N};
+    return (Work){.kind = WORK_MATMUL, .flags = WORK_BF16, .rows = T, .K = K, .N = N};
 }
 
 static Machine plain(void) {
@@ -41,7 +41,7 @@ TEST(machine_the_smallest_dimension_of_a_matmul_makes_it_slow) {
                    matmul_work(4096, 4096, 64)};
     for (int i = 0; i < 3; i++) CHECK_SAME(machine_work(&m, &ways[i]), 2 * large);
     // scores of attention are matmuls of [S,D] with [D,S]
-    Work heads = {.kind = WORK_ATTENTION, .rows = 8, .a = 4096, .b = 16, .c = 16, .d = 64};
+    Work heads = {.kind = WORK_ATTENTION, .rows = 8, .S = 4096, .H = 16, .Hkv = 16, .D = 64};
     CHECK_SAME(machine_work(&m, &heads), 2 * work_flops(&heads) / 1e12);
 }
 
@@ -53,7 +53,7 @@ TEST(machine_attention_of_hopper_has_rates_of_its_own) {
         Machine older = plain(), m = older;
         older.gpu = m.gpu = true, older.capability = 80, m.capability = 90;
         Work w = {.kind = WORK_ATTENTION, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = 8};
-        w.a = 4096, w.b = w.c = 8, w.d = D;
+        w.S = 4096, w.H = w.Hkv = 8, w.D = D;
         double before = machine_work(&older, &w), now = machine_work(&m, &w);
         CHECK(D == 64 || D == 128 ? now > before : now == before);
         w.kind = WORK_ATTENTION_BACKWARD;

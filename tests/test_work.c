@@ -8,7 +8,7 @@
 #include "tests/test.h"
 
 static Work work_of(WorkKind kind, int64_t rows, int64_t a, int64_t b, int64_t c, int64_t d) {
-    return (Work){.kind = kind, .rows = rows, .a = a, .b = b, .c = c, .d = d};
+    return (Work){.kind = kind, .rows = rows, .size = {a, b, c, d}};
 }
 
 TEST(work_flops_of_matmuls_and_attention_are_their_closed_forms) {
@@ -37,7 +37,7 @@ TEST(work_bytes_count_what_is_read_and_written) {
     CHECK(work_bytes(&norm) == 4 * (2 * 7 * 5 + 2 * 7)); // x, y; mean, rstd
     Work att = work_of(WORK_ATTENTION, 2, 11, 4, 2, 8);  // qkv, out, lse
     CHECK(work_bytes(&att) == 4 * 22 * ((4 + 2 * 2) * 8 + 4 * 8 + 4));
-    Work rope = work_of(WORK_ROPE, 7, 4, 2, 8, 0); // queries and keys, both ways
+    Work rope = work_of(WORK_ROPE, 7, 1, 4, 2, 8); // queries and keys, both ways
     CHECK(work_bytes(&rope) == 4 * 7 * 2 * (4 + 2) * 8);
 }
 
@@ -71,7 +71,7 @@ static Work odd_work(int kind) {
         [WORK_LOSS_MERGE] = {37, 53, 3},
         [WORK_EMBEDDING] = {37, 53, 71},
         [WORK_EMBEDDING_BACKWARD] = {37, 53, 71},
-        [WORK_ROPE] = {37, 6, 2, 10},
+        [WORK_ROPE] = {37, 1, 6, 2, 10},
     };
     const int64_t *s = sizes[kind];
     if (s[0] == 0) return work_of((WorkKind)kind, 37, 53, 0, 0, 0);
@@ -181,8 +181,8 @@ TEST(work_run_asks_the_kernels_for_that_work) {
                   : kind == WORK_BIAS_RESIDUAL                      ? WORK_ADDEND
                   : kind >= WORK_LOSS && kind <= WORK_LOSS_BACKWARD ? WORK_BACKWARD
                                                                     : 0;
-        if (w.kind >= WORK_ACT && w.kind <= WORK_ACT_BACKWARD) w.a = 0;
-        if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.a = 0;
+        if (w.kind >= WORK_ACT && w.kind <= WORK_ACT_BACKWARD) w.width = 0;
+        if (w.kind >= WORK_SQUARES && w.kind <= WORK_ZERO) w.width = 0;
         WorkMemory m = work_memory(&w, k, 2);
         OWNED(test_mem_end)
         void *operands = mem_alloc_aligned(m.operands, 128),
@@ -198,7 +198,7 @@ TEST(work_run_asks_the_kernels_for_that_work) {
 TEST(work_memory_does_not_grow_with_a_vocabulary_beyond_the_caches) {
     const Kernels *k = kernels_cpu(NULL);
     Work small = work_of(WORK_EMBEDDING, 64, 768, 50257, 0, 0), large = small;
-    large.b = 10 * small.b;
+    large.V = 10 * small.V;
     CHECK(work_memory(&small, k, 1).operands == work_memory(&large, k, 1).operands);
     CHECK(work_memory(&small, k, 1).operands < (size_t)128 << 20);
 }
@@ -210,7 +210,7 @@ TEST(works_are_alike_but_for_rows) {
     CHECK(work_alike(&x, &y));
     y.flags = WORK_BIAS;
     CHECK(!work_alike(&x, &y));
-    y = x, y.b = 768;
+    y = x, y.N = 768;
     CHECK(!work_alike(&x, &y));
     CHECK_STR(work_name(&x, name), "matmul 768x2304");
 }

@@ -120,8 +120,8 @@ static double predicted(const Layer *l, Form f) {
                                 : WORK_WGRAD,
               .flags = WORK_BF16 | WORK_BF16_STORED,
               .rows = l->T,
-              .a = l->K,
-              .b = l->N};
+              .K = l->K,
+              .N = l->N};
     if (f >= DW || (f == XW && l->residual)) w.flags |= WORK_ADDEND;
     if (f == DW_BIAS || (f == XW && l->bias)) w.flags |= WORK_BIAS;
     if (f == XW && l->forward == EPI_ACT) w.flags |= WORK_EPI_ACT;

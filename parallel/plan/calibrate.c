@@ -44,7 +44,7 @@ static bool lacks_work(const Bench *b, const Work *w) {
 /* To measure slowdowns matmuls of about a millisecond each run beside a collective of at most
  * BESIDE_BYTES. */
 enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
-static const Work matmul_beside = {.kind = WORK_MATMUL, .rows = 128, .a = 512, .b = 512};
+static const Work matmul_beside = {.kind = WORK_MATMUL, .rows = 128, .K = 512, .N = 512};
 
 /* Sets b->work to the works that the table lacks, and b->bytes to the memory for them. */
 static void find_works(Bench *b) {

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 12, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 13, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -68,8 +68,8 @@ static void walk_work(Walk *k, Work *w) {
     w->kind = (WorkKind)whole(k, "kind", w->kind, 0, N_WORKS - 1);
     w->flags = (uint32_t)whole(k, "flags", w->flags, 0, UINT32_MAX);
     w->rows = whole(k, "rows", w->rows, 1, large);
-    w->a = whole(k, "a", w->a, 0, large), w->b = whole(k, "b", w->b, 0, large);
-    w->c = whole(k, "c", w->c, 0, large), w->d = whole(k, "d", w->d, 0, large);
+    static const char *const sizes[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++) w->size[i] = whole(k, sizes[i], w->size[i], 0, large);
 }
 
 static void walk_cost(Walk *k, Calibration *c, int i) {

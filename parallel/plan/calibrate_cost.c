@@ -21,10 +21,10 @@ void calibration_free(Calibration *c) {
  * sorted by this order. */
 static int by_work(const void *one, const void *other) {
     const Work *x = one, *y = other;
-    const int64_t a[] = {x->kind, x->flags, x->a, x->b, x->c, x->d},
-                  b[] = {y->kind, y->flags, y->a, y->b, y->c, y->d};
-    for (int i = 0; i < 6; i++)
-        if (a[i] != b[i]) return a[i] < b[i] ? -1 : 1;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    if (x->flags != y->flags) return x->flags < y->flags ? -1 : 1;
+    for (int i = 0; i < 4; i++)
+        if (x->size[i] != y->size[i]) return x->size[i] < y->size[i] ? -1 : 1;
     return 0;
 }
 
@@ -61,11 +61,10 @@ void calibration_add_send(Calibration *c, const SendCost *s) {
 /* How far two works of a kind are apart: the distance of the logarithms of their sizes; a flag
  * counts like a factor of 2. */
 static double distance(const Work *x, const Work *y) {
-    const int64_t a[] = {x->a, x->b, x->c, x->d}, b[] = {y->a, y->b, y->c, y->d};
     double sum = 0;
     for (uint32_t flags = x->flags ^ y->flags; flags; flags &= flags - 1) sum += 1;
     for (int i = 0; i < 4; i++) {
-        double ratio = log2((double)(a[i] + 1) / (double)(b[i] + 1));
+        double ratio = log2((double)(x->size[i] + 1) / (double)(y->size[i] + 1));
         sum += ratio * ratio;
     }
     return sum;

@@ -70,7 +70,7 @@ static void pool_clean(Pool *p) {
  * tiles of 14 rows (layers/matmul_tile.h); a third of these rows hides the packing of weights.
  * Other works: at most 16 MiB. */
 static int64_t first_rows(const Work *w) {
-    int64_t rows = work_is_attention(w) ? 1 : w->a == 0 ? 4096 : 84;
+    int64_t rows = work_is_attention(w) ? 1 : w->width == 0 ? 4096 : 84;
     return min_i64(rows, w->rows);
 }
 static int64_t last_rows(const Work *w) {
@@ -89,10 +89,10 @@ enum { MOST_WEIGHTS = 2 << 20 };
 static Work part_of(const Work *w, double *scale) {
     Work part = *w;
     *scale = 1;
-    while (w->kind <= WORK_WGRAD && part.a * part.b > MOST_WEIGHTS) {
-        int64_t *longer = part.a > part.b ? &part.a : &part.b;
+    while (w->kind <= WORK_WGRAD && part.K * part.N > MOST_WEIGHTS) {
+        int64_t *longer = part.K > part.N ? &part.K : &part.N;
         *longer = (*longer + 1) / 2;
-        *scale = (double)(w->a * w->b) / (double)(part.a * part.b);
+        *scale = (double)(w->K * w->N) / (double)(part.K * part.N);
     }
     return part;
 }

@@ -25,48 +25,47 @@ static int64_t out(const OpCall *k, int dim) {
 typedef void Sizes(const OpCall *k, Work *w);
 
 static void matmul_dims(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->a = in(k, 0, 1), w->b = out(k, 1);
+    w->rows = out(k, 0), w->K = in(k, 0, 1), w->N = out(k, 1);
 }
 static void dgrad_dims(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->a = out(k, 1), w->b = in(k, 0, 1);
+    w->rows = out(k, 0), w->K = out(k, 1), w->N = in(k, 0, 1);
 }
 static void wgrad_dims(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 0), w->a = out(k, 0), w->b = out(k, 1);
+    w->rows = in(k, 0, 0), w->K = out(k, 0), w->N = out(k, 1);
 }
 static void features(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 0), w->a = in(k, 0, 1);
+    w->rows = in(k, 0, 0), w->width = in(k, 0, 1);
 }
 static void features_out(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->a = out(k, 1);
+    w->rows = out(k, 0), w->width = out(k, 1);
 }
 static void activation(const OpCall *k, Work *w) {
-    w->rows = out(k, 0) * out(k, 1), w->d = k->p->shape->config.act;
+    w->rows = out(k, 0) * out(k, 1), w->act = k->p->shape->config.act;
 }
 /* B is the micro-batch's: with sequence parallelism rows of padding follow the last sequence, which
  * attention does not read. */
 static void heads(const OpCall *k, Work *w) {
     const ModelShape *s = k->p->shape;
     int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? div_up(s->B, X) : s->B;
-    w->rows = B, w->a = s->S, w->b = k->w->H, w->c = k->w->Hkv, w->d = k->w->D;
+    w->rows = B, w->S = s->S, w->H = k->w->H, w->Hkv = k->w->Hkv, w->D = k->w->D;
 }
 static void rotations(const OpCall *k, Work *w) {
-    Work h = {.kind = N_WORKS};
-    heads(k, &h);
-    w->rows = h.rows * h.a, w->a = h.b, w->b = h.c, w->c = h.d;
+    heads(k, w);
+    w->rows *= w->S, w->S = 1;
 }
 /* operand: statistics [2Y, T], two rows of each of Y ranks */
 static void merged(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 1), w->a = k->w->C, w->b = in(k, 0, 0) / 2;
+    w->rows = in(k, 0, 1), w->width = k->w->C, w->parts = in(k, 0, 0) / 2;
 }
 static void merged_loss(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 0), w->a = in(k, 0, 1), w->b = in(k, 2, 0) / 3;
+    w->rows = in(k, 0, 0), w->width = in(k, 0, 1), w->parts = in(k, 2, 0) / 3;
 }
 static void flat(const OpCall *k, Work *w) {
-    w->rows = 1, w->a = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
+    w->rows = 1, w->width = step_tensor_elements(k->p, &k->p->tensor[k->op->out]);
 }
 /* columns counted in floats */
 static void copied(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->a = out(k, 1) * coll_type_bytes(k->p->tensor[k->op->out].dtype) / 4;
+    w->rows = out(k, 0), w->width = out(k, 1) * coll_type_bytes(k->p->tensor[k->op->out].dtype) / 4;
 }
 static void stored(const OpCall *k, Work *w) {
     w->rows = step_tensor_elements(k->p, &k->p->tensor[k->op->in[0]]);
@@ -76,11 +75,11 @@ static void one(const OpCall *k, Work *w) {
     w->rows = 1;
 }
 static void vocabulary(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->a = out(k, 1), w->b = k->w->V;
+    w->rows = out(k, 0), w->C = out(k, 1), w->V = k->w->V;
 }
 static void vocabulary_backward(const OpCall *k, Work *w) {
     features(k, w);
-    w->b = k->w->V;
+    w->V = k->w->V;
 }
 
 /* A kind of operation as a Work. flags: if it runs as a kernel of its own; joined: flags that it
@@ -180,7 +179,7 @@ static void join(const Program *p, Work *w, const Op *op, const Op *first, const
     if (op->kind == OP_SQUARES) w->rows += step_tensor_elements(p, &p->tensor[op->in[0]]);
     if (matmul || w->kind == WORK_BIAS_RESIDUAL || w->kind == WORK_ADAMW)
         w->flags |= op_rows[op->kind].joined;
-    if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) w->d = p->shape->config.act;
+    if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) w->act = p->shape->config.act;
     for (size_t i = 0; i < sizeof fused_works / sizeof *fused_works; i++)
         if (fused_works[i].first == w->kind && fused_works[i].member == op->kind) {
             w->kind = fused_works[i].work;

@@ -37,7 +37,7 @@ static cpu_set_t team_set(Team *team) {
 /* FLOP/s of a matmul that takes each thread about a millisecond: the fastest of 7 calls, as other
  * programs only add time. */
 static double matmul_rate(const Kernels *k, Team *team, bool bf16) {
-    Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .a = 512, .b = 512};
+    Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .K = 512, .N = 512};
     w.rows = (int64_t)128 * team_size(team);
     return work_flops(&w) / work_seconds(&w, k, team, 7);
 }

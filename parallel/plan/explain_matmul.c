@@ -20,8 +20,8 @@ bool explain_matmul_parse(Work *w, const char *text, Err *e) {
         return err(e, "\"%.60s\": sizes are from 1 to %d", text, MOST);
     if (!matmul_is_countable(M, N, K))
         return err(e, "\"%.60s\": more steps of tiles than a schedule counts: smaller sizes", text);
-    *w = wgrad ? (Work){.kind = WORK_WGRAD, .flags = WORK_ADDEND, .rows = K, .a = M, .b = N}
-               : (Work){.kind = WORK_MATMUL, .rows = M, .a = K, .b = N};
+    *w = wgrad ? (Work){.kind = WORK_WGRAD, .flags = WORK_ADDEND, .rows = K, .K = M, .N = N}
+               : (Work){.kind = WORK_MATMUL, .rows = M, .K = K, .N = N};
     w->flags |= WORK_BF16 | WORK_BF16_STORED;
     return true;
 }

@@ -79,7 +79,7 @@ double gpu_measure(const Kernels *k, bool bf16) {
     const double enough = 5e-3; // seconds of a matmul, beside which its launch is short
     double best = 0, least = 0;
     for (int64_t n = LEAST; n <= MOST && least < enough; n *= 2) {
-        Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .rows = n, .a = n, .b = n};
+        Work w = {.kind = WORK_MATMUL, .flags = bf16 ? WORK_BF16 : 0, .rows = n, .K = n, .N = n};
         least = work_seconds(&w, k, NULL, TIMES);
         best = fmax(best, work_flops(&w) / least);
     }

@@ -68,9 +68,9 @@ bool gpu_matmul_is(const Machine *m, const Work *w) {
 }
 
 void gpu_matmul_sizes(const Work *w, int64_t size[3]) {
-    size[0] = w->kind == WORK_WGRAD ? w->a : w->rows;
-    size[1] = w->kind == WORK_DGRAD ? w->a : w->b;
-    size[2] = w->kind == WORK_MATMUL ? w->a : w->kind == WORK_DGRAD ? w->b : w->rows;
+    size[0] = w->kind == WORK_WGRAD ? w->K : w->rows;
+    size[1] = w->kind == WORK_DGRAD ? w->K : w->N;
+    size[2] = w->kind == WORK_MATMUL ? w->K : w->kind == WORK_DGRAD ? w->N : w->rows;
 }
 
 /* The fastest config of kinds from .. to; of equally fast ones the first. */
@@ -101,7 +101,7 @@ double gpu_matmul_seconds(const Machine *m, const Work *w) {
         double flops[2], memory_rate, seconds;
         int sms, capability;
     } known[512], *at;
-    uint64_t h = ((uint64_t)w->rows * 31 + (uint64_t)w->a) * 31 + (uint64_t)w->b;
+    uint64_t h = ((uint64_t)w->rows * 31 + (uint64_t)w->K) * 31 + (uint64_t)w->N;
     h = ((h * 31 + w->flags) * 31 + w->kind) * 0x9e3779b97f4a7c15u;
     at = &known[h >> 55];
     if (at->w.rows == w->rows && work_alike(&at->w, w) && at->sms == m->sms &&

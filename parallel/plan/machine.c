@@ -75,8 +75,8 @@ const Kernels *machine_kernels(const Machine *m, bool bf16) {
 /* A matmul reaches its full rate when all its dimensions are large: the smallest one decides. (For
  * bf16 matmuls of GPUs whose multiprocessors are known gpu_matmul.h has a better model.) */
 static double smallest_dimension(const Work *w) {
-    if (work_is_attention(w)) return (double)min_i64(w->a, w->d); // scores[S,S] = q[S,D] k'
-    return (double)min_i64(w->b, min_i64(w->rows, w->a));
+    if (work_is_attention(w)) return (double)min_i64(w->S, w->D); // scores[S,S] = q[S,D] k'
+    return (double)min_i64(w->N, min_i64(w->rows, w->K));
 }
 
 /* FLOP/s of Hopper's attention kernels (layers/attention_sm90.cu); the masked half of the scores is
@@ -86,8 +86,8 @@ static double smallest_dimension(const Work *w) {
  * (bench/results/h200-kernels.json). The error is 7 % at the median, 10 % at most. 0: other
  * kernels run. */
 static double attention_rate(const Machine *m, const Work *w) {
-    double S = (double)w->a, D = (double)w->d;
-    bool serves = w->flags & WORK_BF16_STORED && (w->d == 64 || w->d == 128);
+    double S = (double)w->S, D = (double)w->D;
+    bool serves = w->flags & WORK_BF16_STORED && (w->D == 64 || w->D == 128);
     if (!work_is_attention(w) || !serves || !m->gpu || m->capability / 10 != 9) return 0;
     double rate = m->flops[1] * S / (S + 400) * D / (D + 45);
     return w->kind == WORK_ATTENTION ? rate : 0.8 * rate;

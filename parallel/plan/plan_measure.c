@@ -41,7 +41,7 @@ static double matmuls(const CalibrateWhere *w, const Group *all, const Work *wor
  * rank 0 may leave the first barrier when the others have had their turns. */
 static double measure_oversubscription(const CalibrateWhere *w, const Group *all) {
     const double enough = 20e-3;
-    const Work work = {.kind = WORK_MATMUL, .rows = 512, .a = 512, .b = 768};
+    const Work work = {.kind = WORK_MATMUL, .rows = 512, .K = 512, .N = 768};
     double alone = INFINITY, together = INFINITY;
     double known = (double)(w->node.local_size * team_size(w->team)) / w->node.cores;
     if (!group_all(all, known <= 1)) {

@@ -20,15 +20,15 @@ static double elem_bytes_of(const Work *w) {
 }
 
 double work_flops(const Work *w) {
-    double rows = (double)w->rows, a = (double)w->a;
+    double rows = (double)w->rows, S = (double)w->S;
     // FLOPs of one of attention's matmuls, over the causal half: for each head S (S + 1) / 2
     // elements of 2 D FLOPs
-    double half = rows * (double)w->b * (double)w->d * a * (a + 1);
+    double half = rows * (double)w->H * (double)w->D * S * (S + 1);
     switch (w->kind) {
     case WORK_MATMUL:
     case WORK_DGRAD:
     case WORK_WGRAD:
-        return 2 * rows * a * (double)w->b;
+        return 2 * rows * (double)w->K * (double)w->N;
     case WORK_ATTENTION:
         return 2 * half; // scores; O
     case WORK_ATTENTION_BACKWARD:
@@ -40,7 +40,7 @@ double work_flops(const Work *w) {
 
 /* Weights are read in the dtype of activations; their gradients are written as floats. */
 static double matmul_bytes(const Work *w) {
-    double T = (double)w->rows, K = (double)w->a, N = (double)w->b, elem_bytes = elem_bytes_of(w);
+    double T = (double)w->rows, K = (double)w->K, N = (double)w->N, elem_bytes = elem_bytes_of(w);
     double result = w->kind == WORK_MATMUL ? T * N : w->kind == WORK_DGRAD ? T * K : K * N;
     double all = T * K + K * N + T * N, out = w->kind == WORK_WGRAD ? FLOAT : elem_bytes;
     if (w->flags & (WORK_EPI_ACT | WORK_EPI_DACT)) all += result;
@@ -48,8 +48,8 @@ static double matmul_bytes(const Work *w) {
 }
 
 static double attention_bytes(const Work *w) {
-    double T = (double)w->rows * (double)w->a, H = (double)w->b, D = (double)w->d;
-    double qkv = T * (H + 2 * (double)w->c) * D, out = T * H * D, lse = T * H;
+    double T = (double)w->rows * (double)w->S, H = (double)w->H, D = (double)w->D;
+    double qkv = T * (H + 2 * (double)w->Hkv) * D, out = T * H * D, lse = T * H;
     return elem_bytes_of(w) * (w->kind == WORK_ATTENTION ? 1 : 2) * (qkv + out) + FLOAT * lse;
 }
 
@@ -92,7 +92,7 @@ static int32_t *tokens(Run *r, int64_t T, int64_t n) {
 
 static void run_matmul(Run *r) {
     const Work *w = r->w;
-    int64_t T = w->rows, K = w->a, N = w->b;
+    int64_t T = w->rows, K = w->K, N = w->N;
     float *x = operand(r, w->kind == WORK_DGRAD ? T * N : T * K);
     float *y = operand(r, w->kind == WORK_WGRAD ? T * N : K * N);
     Matmul p = w->kind == WORK_MATMUL  ? matmul_forward(T, K, N, x, K, y)
@@ -106,7 +106,7 @@ static void run_matmul(Run *r) {
     else
         p.bias = bias;
     if (has(r, WORK_EPI_ACT | WORK_EPI_DACT)) {
-        p.epilogue = has(r, WORK_EPI_ACT) ? EPI_ACT : EPI_DACT, p.act = (ActKind)w->d;
+        p.epilogue = has(r, WORK_EPI_ACT) ? EPI_ACT : EPI_DACT, p.act = (ActKind)w->act;
         p.aux = operand(r, p.M * p.N);
     }
     p.bf16 = has(r, WORK_BF16);
@@ -116,7 +116,7 @@ static void run_matmul(Run *r) {
 
 static void run_attention(Run *r) {
     const Work *w = r->w;
-    Attention a = {.B = w->rows, .S = w->a, .H = w->b, .Hkv = w->c, .D = w->d};
+    Attention a = {.B = w->rows, .S = w->S, .H = w->H, .Hkv = w->Hkv, .D = w->D};
     int64_t T = a.B * a.S, wide = T * (a.H + 2 * a.Hkv) * a.D, n = T * a.H * a.D;
     bool backward = w->kind == WORK_ATTENTION_BACKWARD;
     float *qkv = operand(r, wide), *out = operand(r, n), *lse = operand(r, T * a.H);
@@ -133,7 +133,7 @@ static void run_attention(Run *r) {
 
 static void run_rope(Run *r) {
     const Work *w = r->w;
-    Rope rope = {.B = 1, .S = w->rows, .H = w->a, .Hkv = w->b, .D = w->c};
+    Rope rope = {.B = 1, .S = w->rows, .H = w->H, .Hkv = w->Hkv, .D = w->D};
     float *qkv = operand(r, rope.S * (rope.H + 2 * rope.Hkv) * rope.D);
     rope.table = operand(r, rope.S * rope.D);
     if (!r->sizes) r->k->rope(r->team, &rope, qkv, 1);
@@ -143,7 +143,7 @@ static void run_rope(Run *r) {
 
 static Norm norm_of(Run *r) {
     bool rms = has(r, WORK_RMS);
-    int64_t C = r->w->a;
+    int64_t C = r->w->width;
     return (Norm){.kind = rms ? NORM_RMS : NORM_LAYER,
                   .T = r->w->rows,
                   .C = C,
@@ -179,7 +179,7 @@ static void run_norm(Run *r) {
 
 static void run_norm_merge(Run *r) {
     Norm n = norm_of(r);
-    int64_t parts = r->w->b;
+    int64_t parts = r->w->parts;
     float *stats = operand(r, 2 * parts * n.T), *mean = operand(r, n.T), *rstd = operand(r, n.T);
     if (r->sizes) return;
     n.C += n.C == 0, n.C_all = parts * n.C; // C may be 0, C_all must not
@@ -190,21 +190,21 @@ static void run_norm_merge(Run *r) {
 
 static void run_activation(Run *r) {
     const Work *w = r->w;
-    int64_t T = w->rows, F = w->a;
+    int64_t T = w->rows, F = w->width;
     bool swiglu = w->kind == WORK_SWIGLU || w->kind == WORK_SWIGLU_BACKWARD;
     bool backward = w->kind == WORK_SWIGLU_BACKWARD || w->kind == WORK_ACT_BACKWARD;
     int64_t n = swiglu ? T * F : T, wide = swiglu ? 2 * n : n;
     float *x = operand(r, wide), *y = operand(r, n), *dx = operand(r, backward ? wide : 0);
     if (r->sizes) return;
-    if (w->kind == WORK_ACT) r->k->act_forward(r->team, (ActKind)w->d, y, x, n);
-    if (w->kind == WORK_ACT_BACKWARD) r->k->act_backward(r->team, (ActKind)w->d, dx, y, x, n);
+    if (w->kind == WORK_ACT) r->k->act_forward(r->team, (ActKind)w->act, y, x, n);
+    if (w->kind == WORK_ACT_BACKWARD) r->k->act_backward(r->team, (ActKind)w->act, dx, y, x, n);
     if (w->kind == WORK_SWIGLU) r->k->swiglu_forward(r->team, y, x, T, F);
     if (w->kind == WORK_SWIGLU_BACKWARD) r->k->swiglu_backward(r->team, dx, y, x, T, F);
 }
 
 static void run_bias(Run *r) {
     const Work *w = r->w;
-    int64_t T = w->rows, N = w->a;
+    int64_t T = w->rows, N = w->width;
     bool residual = w->kind == WORK_BIAS_RESIDUAL;
     float *y = operand(r, T * N), *bias = operand(r, N);
     float *addend = residual && has(r, WORK_ADDEND) ? operand(r, T * N) : NULL;
@@ -219,7 +219,7 @@ static void run_bias(Run *r) {
 
 static void run_loss(Run *r) {
     const Work *w = r->w;
-    int64_t T = w->rows, V = w->a, parts = w->kind == WORK_LOSS_MERGE ? w->b : 1;
+    int64_t T = w->rows, V = w->width, parts = w->kind == WORK_LOSS_MERGE ? w->parts : 1;
     Classifier c = {.T = T,
                     .V = V,
                     .ld = (V + 15) / 16 * 16,
@@ -242,9 +242,9 @@ static void run_loss(Run *r) {
 
 static void run_embedding(Run *r) {
     const Work *w = r->w;
-    int64_t T = w->rows, C = w->a;
+    int64_t T = w->rows, C = w->C;
     bool position = w->kind == WORK_POSITION || w->kind == WORK_POSITION_BACKWARD;
-    Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->b, C)};
+    Embedding e = {.B = 1, .S = T, .C = C, .V = position ? 0 : table_rows(w->V, C)};
     e.tokens = tokens(r, position ? 0 : T, e.V);
     float *x = operand(r, T * C), *table = operand(r, position ? T * C : e.V * C);
     if (r->sizes) return;
@@ -271,19 +271,20 @@ static void run_adamw(Run *r) {
 
 static void run_move(Run *r) {
     const Work *w = r->w;
-    int64_t rows = w->rows, n = w->kind == WORK_COPY ? rows * w->a : rows;
+    int64_t rows = w->rows, n = w->kind == WORK_COPY ? rows * w->width : rows;
     float *x = operand(r, n), *y = operand(r, w->kind == WORK_COPY ? n : 1);
     if (r->sizes) return;
     if (w->kind == WORK_ZERO) r->k->zero(r->team, x, (size_t)n * sizeof *x);
-    if (w->kind == WORK_COPY) r->k->copy(r->team, y, w->a, x, w->a, rows, w->a, sizeof *x);
+    if (w->kind == WORK_COPY)
+        r->k->copy(r->team, y, w->width, x, w->width, rows, w->width, sizeof *x);
     if (w->kind == WORK_SQUARES) y[0] = (float)r->k->sum_of_squares(r->team, x, n);
 }
 
 /* ---- the kinds ---- */
 
-/* How a kind of work is run, and what a call reads and writes. Per row: `acts` passes over `a`
- * activations (over one if a is 0), `floats` passes over as many floats, `beside` floats beside
- * them, and `parts` floats for each of b parts. The flag `one_more` adds a pass. */
+/* How a kind of work is run, and what a call reads and writes. Per row: `acts` passes over its
+ * `width` activations (one if 0), `floats` passes over as many floats, `beside` floats beside them,
+ * and `parts` floats for each part. The flag `one_more` adds a pass. */
 static const struct {
     const char *name;
     void (*run)(Run *r); // takes the operands, and computes where there is memory for them
@@ -326,28 +327,27 @@ static const struct {
 };
 
 double work_bytes(const Work *w) {
-    double rows = (double)w->rows, width = w->a > 0 ? (double)w->a : 1;
+    double rows = (double)w->rows, width = w->width > 0 ? (double)w->width : 1;
     if (w->kind <= WORK_WGRAD) return matmul_bytes(w);
     if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
     if (w->kind == WORK_ROPE) // query and key heads both ways
-        return elem_bytes_of(w) * 2 * rows * (double)((w->a + w->b) * w->c);
+        return elem_bytes_of(w) * 2 * rows * (double)((w->H + w->Hkv) * w->D);
     double acts = kinds[w->kind].acts + (w->flags & kinds[w->kind].one_more ? 1 : 0);
-    double beside = kinds[w->kind].beside + kinds[w->kind].parts * (double)w->b;
+    double beside = kinds[w->kind].beside + kinds[w->kind].parts * (double)w->parts;
     return rows *
            ((elem_bytes_of(w) * acts + FLOAT * kinds[w->kind].floats) * width + FLOAT * beside);
 }
 
 const char *work_name(const Work *w, char buf[64]) {
-    const int64_t sizes[] = {w->a, w->b, w->c, w->d};
     int at = snprintf(buf, 64, "%s", kinds[w->kind].name);
-    for (int i = 0; i < 4 && sizes[i] > 0 && at < 64; i++)
-        at += snprintf(buf + at, (size_t)(64 - at), "%s%" PRId64, i ? "x" : " ", sizes[i]);
+    for (int i = 0; i < 4 && w->size[i] > 0 && at < 64; i++)
+        at += snprintf(buf + at, (size_t)(64 - at), "%s%" PRId64, i ? "x" : " ", w->size[i]);
     return buf;
 }
 
 bool work_alike(const Work *x, const Work *y) {
-    return x->kind == y->kind && x->flags == y->flags && x->a == y->a && x->b == y->b &&
-           x->c == y->c && x->d == y->d;
+    return x->kind == y->kind && x->flags == y->flags &&
+           memcmp(x->size, y->size, sizeof x->size) == 0;
 }
 
 WorkMemory work_memory(const Work *w, const Kernels *k, int threads) {

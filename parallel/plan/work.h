@@ -2,21 +2,7 @@
  * (PyTorch's Work, a collective under way, is a Ticket here.)
  *
  * The cost of a call is affine in `rows` (tokens, sequences or elements). So a cost table needs two
- * entries for each (kind, flags, a, b, c, d).
- *
- *                        rows     a       b    c     d
- *   matmuls             T        K       N         act    forward, dgrad and wgrad of y[T,N] = x w
- *   attention            B        S       H    Hkv   D
- *   norms                T        C                        (MERGE: b parts)
- *   activation           n                         act    an ActKind; of matmuls, that of their
- *                                                         epilogue
- *   zero, squares, adamw n
- *   copy                 rows     columns
- *   swiglu               T        F
- *   bias, residual       T        N
- *   losses               T        V                        (MERGE: b parts)
- *   embedding, position  T        C       V
- *   rope                 T        H       Hkv  D
+ * entries for each (kind, flags, size).
  */
 #ifndef PARALLEL_PLAN_WORK_H
 #define PARALLEL_PLAN_WORK_H
@@ -80,7 +66,22 @@ enum {
 typedef struct Work {
     WorkKind kind;
     uint32_t flags;
-    int64_t rows, a, b, c, d;
+    int64_t rows; // T tokens; of attention B sequences, of elementwise kernels n elements
+    union {
+        int64_t size[4]; // the sizes below, by kind; 0 where a kind has fewer
+        struct { // y[T,N] = x[T,K] w with the ActKind of its epilogue; activation: act alone
+            int64_t K, N, none, act;
+        };
+        struct { // attention; rope: S = 1
+            int64_t S, H, Hkv, D;
+        };
+        struct { // row of C, F, N or V elements; of a MERGE: and how many parts it has
+            int64_t width, parts;
+        };
+        struct { // embedding, position
+            int64_t C, V;
+        };
+    };
 } Work;
 
 /* Local, pure. Multiplications and additions of matmuls and attention (0 of others); bytes that a
