@@ -66,14 +66,6 @@ static double full_blocks(const Program *p, const Op *op) {
     return max_f64(0, size - ranks * unit + 1) / size * ranks;
 }
 
-/* Does a collective with this label belong to a linear layer? */
-static bool of_linear(const char *what) {
-    for (int kind = 0; kind < N_LINEARS; kind++)
-        for (int i = 0; i < N_WHATS; i++)
-            if (linear_what((LinearKind)kind, (What)i) == what) return true;
-    return false;
-}
-
 static void add_line(Line *l, double calls, double bytes) {
     l->calls += calls, l->bytes += bytes;
 }
@@ -89,7 +81,9 @@ static void read_collective(Reader *r, const Op *op) {
         return;
     }
     int along = axis == AXIS_X ? ALONG_X : ALONG_Y;
-    if (r->panels && op->layer >= 0 && of_linear(r->p->tensor[op->out].what)) {
+    LinearKind kind;
+    What what;
+    if (r->panels && op->layer >= 0 && linear_named(r->p->tensor[op->out].what, &kind, &what)) {
         along = axis == AXIS_X ? STREAM_X : STREAM_Y;
         double ranks = r->p->mesh->size[axis], blocks = full_blocks(r->p, op);
         add_line(&sums->sent[along], ceil(blocks), blocks / ranks * bytes);

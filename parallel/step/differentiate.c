@@ -68,14 +68,16 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
 /* y = x w gives dx = dy w' and dw = x' dy; y = x w' gives dx = dy w and dw = dy' x. */
 void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     bool plain = op->kind == OP_MATMUL; // y = x w
-    const char *y_of = p->tensor[op->out].what;
-    g = gradient_as(p, g, op->out, linear_what_like(y_of, WHAT_DY)); // gathered as y was scattered
+    LinearKind layer;
+    What y;
+    if (!linear_named(p->tensor[op->out].what, &layer, &y)) die("a matmul of no linear layer");
+    g = gradient_as(p, g, op->out, linear_what(layer, WHAT_DY)); // gathered as y was scattered
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
     int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);
-    p->tensor[x].what = linear_what_like(y_of, WHAT_DX);
+    p->tensor[x].what = linear_what(layer, WHAT_DX);
     p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // K with the padding of x, not of w
     int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
-    p->tensor[w].what = linear_what_like(y_of, WHAT_DW);
+    p->tensor[w].what = linear_what(layer, WHAT_DW);
     p->tensor[w].size[0] = p->tensor[op->in[1]].size[0];
     add_gradient(p, grads, op->in[0], x);
     add_gradient(p, grads, op->in[1], w);

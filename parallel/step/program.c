@@ -150,19 +150,14 @@ const char *linear_what(LinearKind kind, What what) {
     return linear_whats[kind][what];
 }
 
-LinearKind linear_named(const char *name, What *what) {
-    for (int kind = 0; kind < N_LINEARS; kind++)
+bool linear_named(const char *name, LinearKind *kind, What *what) {
+    for (int k = 0; k < N_LINEARS; k++)
         for (int i = 0; i < N_WHATS; i++)
-            if (linear_whats[kind][i] == name) {
-                *what = (What)i;
-                return (LinearKind)kind;
+            if (strcmp(linear_whats[k][i], name) == 0) {
+                *kind = (LinearKind)k, *what = (What)i;
+                return true;
             }
-    die("%s is not of a linear layer", name);
-}
-
-const char *linear_what_like(const char *name, What what) {
-    What own;
-    return linear_whats[linear_named(name, &own)][what];
+    return false;
 }
 
 int program_redistribute(Program *p, int t, const Dist *to, const char *what) {

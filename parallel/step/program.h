@@ -199,12 +199,10 @@ void program_append(Program *p, const Op *op);
  * (dist_path). Neighbouring changes of one kind are one collective along several axes. Returns the
  * tensor of type `to`: t itself where it has this type. Dies where no collectives lead there. */
 int program_redistribute(Program *p, int t, const Dist *to, const char *what);
-/* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". Then the label
- * for another tensor of the layer of a label ("x of qkv", WHAT_DW: "dw of qkv"). Then the layer and
- * the tensor of a label. */
+/* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". And the layer
+ * and tensor of a label; false: of no linear layer. */
 const char *linear_what(LinearKind kind, What what);
-const char *linear_what_like(const char *name, What what);
-LinearKind linear_named(const char *name, What *what);
+bool linear_named(const char *name, LinearKind *kind, What *what);
 /* Local. Appends a matmul a b, a b' or a' b (kind) and returns its result. The type of the result
  * follows from those of the operands (dist_matmul): contracting K sharded over x in both leaves a
  * sum pending along x. Dies with the reason when the operands' types cannot be multiplied. */

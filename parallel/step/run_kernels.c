@@ -34,7 +34,7 @@ static int exponent_of(const Model *m, What what) {
 static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // not read for wgrad, whose panels are of tokens
-    if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
+    if (c->op->kind != OP_MATMUL_AT) linear_named(tensor(c, out)->what, &kind, &what);
     MatmulExact x = panels_of(c->m, kind, what);
     x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
@@ -47,15 +47,14 @@ static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool
 void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
-    What what;
+    LinearKind kind;
+    What what = WHAT_DW;
     if (tensor(c, out)->dtype == COLL_F64) {
         *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
         return;
     }
-    if (tensor(c, out)->storage == STORAGE_GRADIENT)
-        what = WHAT_DW;
-    else
-        linear_named(tensor(c, sum)->what, &what);
+    if (tensor(c, out)->storage != STORAGE_GRADIENT)
+        linear_named(tensor(c, sum)->what, &kind, &what);
     c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
 }
 
