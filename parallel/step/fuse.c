@@ -37,7 +37,7 @@ static const uint8_t joining[N_OP_KINDS][N_OP_KINDS] = {
     [OP_MATMUL] = {[OP_BIAS] = READS, [OP_ADD] = READS, [OP_ACT] = READS},
     [OP_MATMUL_BT] = {[OP_ACT_BACKWARD] = READS},
     [OP_MATMUL_AT] = {[OP_ADD] = READS | ALWAYS}, // dwte of chunks
-    // residual add and norm: where has_whole_rows()
+    // residual add and norm: kernel_can()
     [OP_BIAS] = {[OP_ADD] = READS,
                  [OP_NORM_STATISTICS] = READS,
                  [OP_NORM_MERGE] = READS,
@@ -52,7 +52,7 @@ static const uint8_t joining[N_OP_KINDS][N_OP_KINDS] = {
     [OP_LOSS_STATISTICS] = {[OP_LOSS] = READS, [OP_LOSS_BACKWARD] = READS},
     [OP_EMBEDDING] = {[OP_POSITION] = READS},
     [OP_EMBEDDING_BACKWARD] = {[OP_ADD] = READS | ALWAYS},
-    [OP_BIAS_BACKWARD] = {[OP_MATMUL_AT] = BESIDE}, // if bias_with_dw
+    [OP_BIAS_BACKWARD] = {[OP_MATMUL_AT] = BESIDE},
 };
 enum { REACH = 24 }; // a group begins at most so many operations before one that joins
 
@@ -61,6 +61,7 @@ typedef struct Fuse {
     int *group; // [ops] first member of its group, which may be itself
     int *last;  // [ops] of a first member: the last member
     Uses uses;
+    bool bias_with_dw; // the kernel of a wgrad can sum the columns of dy, the gradient of the bias
 } Fuse;
 
 static bool reads(const Op *op, int tensor) {
@@ -92,44 +93,50 @@ static bool read_before(const Fuse *f, int group, int i) {
     return false;
 }
 
-/* Does the residual add follow bias i, as in a row-parallel layer? Then the bias does not join a
- * matmul in panels (panels.c), whose addend is the sum of the panels before: bias and residual add
- * are a kernel of their own. */
+/* Does the residual add follow bias i, as in a row-parallel layer? */
 static bool before_residual(const Fuse *f, int i) {
     const Op *next = &f->p->op[i + 1];
     return i + 1 < f->p->n_ops && next->kind == OP_ADD && reads(next, f->p->op[i].out);
 }
 
-/* Does a kernel with this member compute statistics of whole rows of features or logits? With
- * --exact statistics are of panels, so these kinds are not fused. */
-static bool of_whole_rows(OpKind member) {
-    return member == OP_NORM_STATISTICS || member == OP_NORM_MERGE || member == OP_NORM ||
-           member == OP_NORM_BACKWARD || member == OP_LOSS || member == OP_LOSS_BACKWARD;
-}
-
-/* Has this rank whole rows of the residual stream, [T/.., C]? The kernel of residual add and norm
- * needs them. */
-static bool has_whole_rows(const Program *p, const Op *statistics) {
-    const StepTensor *x = &p->tensor[statistics->in[0]];
-    return x->dist.shard[1].n == 0;
+/* Does the kernel of the group have a form that computes operation i, too? */
+static bool kernel_can(const Fuse *f, int group, int i) {
+    const Program *p = f->p;
+    const Op *op = &p->op[i];
+    OpKind first = p->op[group].kind;
+    bool residual = first == OP_BIAS || first == OP_ADD;
+    switch (op->kind) {
+    case OP_BIAS: // a matmul in panels (panels.c) adds the sum of the panels before: bias and
+                  // residual add are a kernel of their own then
+        return !(has(f, group, OP_ADD) && before_residual(f, i));
+    case OP_MATMUL_AT:
+        return f->bias_with_dw && !p->layout->stay && !p->layout->exact;
+    // Statistics are of whole rows in a kernel, with --exact of panels of a row. The kernel of
+    // residual add and norm needs whole rows [T/.., C] of the residual stream on this rank.
+    case OP_NORM_STATISTICS:
+        return !p->layout->exact && !(residual && p->tensor[op->in[0]].dist.shard[1].n > 0);
+    case OP_NORM:
+        return !p->layout->exact && !(residual && !has(f, group, OP_NORM_STATISTICS));
+    case OP_NORM_MERGE:
+    case OP_NORM_BACKWARD:
+    case OP_LOSS:
+    case OP_LOSS_BACKWARD:
+        return !p->layout->exact;
+    default:
+        return true;
+    }
 }
 
 /* Does operation i join a group, given by its first member? */
-static bool joins(const Fuse *f, int group, int i, bool bias_with_dw) {
-    const Op *a = &f->p->op[group], *b = &f->p->op[i];
-    const Layout *layout = f->p->layout;
-    int how = joining[a->kind][b->kind];
+static bool joins(const Fuse *f, int group, int i) {
+    const Op *first = &f->p->op[group], *op = &f->p->op[i];
+    int how = joining[first->kind][op->kind];
     if (how == 0 || (f->p->shape->unfused && !(how & ALWAYS))) return false;
-    if (layout->exact && of_whole_rows(b->kind)) return false;
-    if (a->phase != b->phase && b->kind != OP_LOSS_BACKWARD) return false;
-    if (b->kind != OP_NORM_WEIGHT_BACKWARD && has(f, group, b->kind)) return false;
-    if (b->kind == OP_BIAS && has(f, group, OP_ADD) && before_residual(f, i)) return false;
-    bool residual = a->kind == OP_BIAS || a->kind == OP_ADD;
-    if (residual && b->kind == OP_NORM && !has(f, group, OP_NORM_STATISTICS)) return false;
-    if (residual && b->kind == OP_NORM_STATISTICS && !has_whole_rows(f->p, b)) return false;
-    if (b->kind == OP_MATMUL_AT && (!bias_with_dw || layout->stay || layout->exact)) return false;
-    bool operands = how & BESIDE ? reads(b, a->in[0]) : reads_group(f, group, b);
-    return operands && !read_before(f, group, i);
+    if (op->phase != first->phase && op->kind != OP_LOSS_BACKWARD) return false;
+    if (op->kind != OP_NORM_WEIGHT_BACKWARD && has(f, group, op->kind)) return false;
+    if (!kernel_can(f, group, i)) return false;
+    bool operand = how & BESIDE ? reads(op, first->in[0]) : reads_group(f, group, op);
+    return operand && !read_before(f, group, i);
 }
 
 /* Appends the members of a group one after the other; all but the first are fused. */
@@ -143,15 +150,14 @@ static void emit_group(Program *p, const Op *old, const Fuse *f, int group) {
     }
 }
 
-/* Each kernel joins the nearest group before it, or begins a group. bias_with_dw: the kernel of a
- * wgrad can sum the columns of dy, the gradient of the bias. */
-static void find_groups(Fuse *f, bool bias_with_dw) {
+/* Each kernel joins the nearest group before it, or begins a group. */
+static void find_groups(Fuse *f) {
     for (int i = 0; i < f->p->n_ops; i++) {
         const Op *op = &f->p->op[i];
         f->group[i] = f->last[i] = i;
         if (op_info(op->kind)->collective) continue;
         for (int k = i - 1; k >= 0 && k >= i - REACH; k--) {
-            if (f->group[k] != k || !joins(f, k, i, bias_with_dw)) continue;
+            if (f->group[k] != k || !joins(f, k, i)) continue;
             f->group[i] = k, f->last[k] = i;
             break;
         }
@@ -160,8 +166,8 @@ static void find_groups(Fuse *f, bool bias_with_dw) {
 
 void program_fuse(Program *p, bool bias_with_dw) {
     int n = p->n_ops, *memory = mem_alloc(2 * (size_t)n * sizeof *memory);
-    Fuse f = {.p = p, .group = memory, .last = memory + n, .uses = program_uses(p)};
-    find_groups(&f, bias_with_dw);
+    Fuse f = {p, memory, memory + n, program_uses(p), bias_with_dw};
+    find_groups(&f);
     Op *old = program_take(p);
     for (int i = 0; i < n; i++)
         if (f.last[f.group[i]] == i) emit_group(p, old, &f, f.group[i]);

@@ -242,9 +242,9 @@ static void run(Scheduler *s, int i) {
     if (before >= 0) wait_for(s, before);
 }
 
-/* The first kernel of the window if the operands of none are complete: the compute stream waits for
- * this kernel. n_ops: a kernel can run, or the window has no kernel. */
-static int stalled(Scheduler *s) {
+/* The kernel for which the compute stream waits: the first of the window, if the operands of no
+ * kernel are complete. n_ops: a kernel can run, or the window has none. */
+static int awaited_kernel(Scheduler *s) {
     int end = s->p->n_ops, first = end;
     for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
         if (s->sends[i]) continue;
@@ -254,32 +254,34 @@ static int stalled(Scheduler *s) {
     return first;
 }
 
-/* Starts the collectives of the window whose operands are complete. While the compute stream waits
- * for the operands of a kernel, no collective starts that only later kernels read: no kernel would
- * hide it, and it would take bandwidth from the awaited operands. A collective that no unit reads
- * starts at once. Returns the unit before the first kernel that can run, in the linked list `next`;
- * -1: no kernel can. *soonest: the earliest time when a unit of the window that waits can go
- * on. */
+/* Starts the collectives of the window whose operands are complete, but none that only kernels
+ * behind the awaited one read:
+ *
+ *     w1  = all_gather z  w1     in flight
+ *     y1  = matmul  x, w1        the awaited kernel
+ *     w2  = all_gather z  w2     not yet: it would take bandwidth from w1, and no kernel runs that
+ *                                would hide it. It starts with y1
+ *     y2  = matmul  y1, w2
+ *
+ * Returns the unit before the first kernel that can run, in the linked list `next`; -1: no kernel
+ * can. *soonest: the earliest time when a unit that waits can go on. */
 static int start_collectives(Scheduler *s, double *soonest) {
-    enum { UNKNOWN = -1 };
-    int before = s->p->n_ops, kernel = -1, last = UNKNOWN;
+    int before = s->p->n_ops, kernel = -1, awaited = awaited_kernel(s);
     *soonest = INFINITY;
     for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
         int i = s->next[before];
         double at = operands_ready(s, i);
         if (at > s->clocks.now) {
-            if (at < *soonest) *soonest = at;
+            *soonest = fmin(*soonest, at);
         } else if (!s->sends[i]) {
             if (kernel < 0) kernel = before;
-        } else {
-            if (last == UNKNOWN) last = stalled(s);
-            bool needed = s->reader[i] <= last;
-            if (needed && may_start(s)) {
+        } else if (s->reader[i] <= awaited) {
+            if (may_start(s)) {
                 start(s, i);
                 s->next[before] = s->next[i];
                 continue;
             }
-            if (needed) *soonest = fmin(*soonest, s->ready[s->open[0]]);
+            *soonest = fmin(*soonest, s->ready[s->open[0]]);
         }
         before = i;
     }
