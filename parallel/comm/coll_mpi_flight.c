@@ -172,8 +172,8 @@ static void list_near(Flight *f) {
     bool spread = f->step == FLIGHT_SPREAD_NEAR;
     for (int receive = 1; receive >= 0; receive--)
         for (int node = 0; node < size; node += near)
-            for (int d = 1; d < near; d++) {
-                int at = (place + (receive ? near - d : d)) % near;
+            for (int distance = 1; distance < near; distance++) {
+                int at = (place + (receive ? near - distance : distance)) % near;
                 add_move(f, node + (spread == receive ? place : at), first + at, receive);
             }
 }
@@ -195,12 +195,12 @@ static void list_moves(Flight *f) {
     } else if (rooted && !owner) {
         add_move(f, root, root, !spread);
     } else {
-        for (int d = near; d < size && (!rooted || spread); d += near) {
-            int from = (me - d + size) % size;
+        for (int distance = near; distance < size && (!rooted || spread); distance += near) {
+            int from = (me - distance + size) % size;
             add_move(f, spread ? me : from, from, true);
         }
-        for (int d = near; d < size && (!rooted || !spread); d += near) {
-            int to = (me + d) % size;
+        for (int distance = near; distance < size && (!rooted || !spread); distance += near) {
+            int to = (me + distance) % size;
             add_move(f, spread ? to : me, to, false);
         }
     }

@@ -1,9 +1,10 @@
 /* shard -- the part of every tensor that a rank holds: widths of the local blocks, and the table of
  * tensors sharded to them.
  *
- * A dimension of N elements is sharded over n ranks in blocks of ceil(N / n). The last blocks may
- * be partly or wholly padding: zeros, which stay zero in training (a zero column of a weight makes
- * a zero output, whose gradient is zero). Heads are never split. Checkpoints contain no padding.
+ * A dimension of `size` elements is sharded over p ranks in blocks of ceil(size / p). The last
+ * blocks may be partly or wholly padding: zeros, which stay zero in training (a zero column of a
+ * weight makes a zero output, whose gradient is zero). Heads are never split. Checkpoints contain
+ * no padding.
  *
  *   local block of        rows                         columns
  *   wte, head             V/x.y                        C, padded to Y equal blocks

@@ -2,39 +2,39 @@
  * (calibrate.h), else from the numbers of a description.
  *
  * A group of p ranks lies in nested units. A unit below level l holds m of its ranks (one rank for
- * l = 0); N is the bytes of the whole tensor. A message that leaves a unit has crossed all levels
+ * l = 0); n is the bytes of the whole tensor. A message that leaves a unit has crossed all levels
  * inside it, so level l is no faster than these: its latency a [s] is the greatest of levels 0 to
  * l, its rates [bytes/s] are the least,
  *
- *     R  rank_rate                         of one rank
- *     P  port_rate / ranks of the unit     of one rank while all ranks of the unit send
+ *     rank  rank_rate                      of one rank
+ *     port  port_rate / ranks of the unit  of one rank while all ranks of the unit send
  *
- * and bytes take the larger one of bytes/R and bytes/P.
+ * and bytes take the larger one of bytes/rank and bytes/port.
  *
  *                         bytes that leave a unit, per rank             on the way
  *   direct
- *     all_gather,         N (p - m) / p: its block to all outside       largest of all levels
+ *     all_gather,         n (p - m) / p: its block to all outside       largest of all levels
  *     reduce_scatter
- *     all_reduce          twice that, or N (p - m) in one exchange, all to all: the faster one
- *     broadcast, reduce   N (p - m) at the root; for P (p/m - 1) N: one root for each m
- *                         ranks of the unit
+ *     all_reduce          twice that, or n (p - m) in one exchange, all to all: the faster one
+ *     broadcast, reduce   n (p - m) at the root; for port (p/m - 1) n: one root for each
+ *                         m ranks of the unit
  *     latency             of the farthest rank; cpu_time() of it is CPU time for each of p - 1
  *                         messages
  *     by nodes            if faster, with 2^i ranks in each of several nodes: direct inside the
- *                         node, then direct between nodes with N / 2^i; not broadcast, reduce
- *     shift               N; for P N (p - m) / (p - 1), the mean over all distances; one latency.
- *                         The same in rings
+ *                         node, then direct between nodes with n / 2^i; not broadcast, reduce
+ *     shift               n; for port n (p - m) / (p - 1), the mean over all distances; one
+ *                         latency. The same in rings
  *   ring
- *     all_gather, ...     N (p-1)/p / m: data enters and leaves a unit  largest of all levels: all
+ *     all_gather, ...     n (p-1)/p / m: data enters and leaves a unit  largest of all levels: all
  *                         once, in m parts                              links are busy together
- *     broadcast, reduce   N / m
+ *     broadcast, reduce   n / m
  *     latency             of p - 1 steps, p/m of them leave a unit
  *   by levels (if faster than the ring: inside a node, for small messages, between few nodes)
- *     all_gather, ...     N (1/m - 1/p): each rank fetches what no      sum: level after level
+ *     all_gather, ...     n (1/m - 1/p): each rank fetches what no      sum: level after level
  *                         other rank of its unit fetches
  *     latency             log2 of the units that meet at a level: doubling
  *
- * Every formula falls when m grows. Each is a line in N, and a collective costs the least of one or
+ * Every formula falls when m grows. Each is a line in n, and a collective costs the least of one or
  * two such lines: never less than the least start and the least slope together, which the search
  * uses as its bound.
  *
@@ -191,13 +191,13 @@ static bool rooted(CollOp op) {
 
 /* Seconds of a direct collective among the units below level `from`, all of whose ranks send an
  * equal share of a unit's bytes. */
-static double direct(const Machine *m, const Spread *s, CollOp op, int from, double p, double N) {
+static double direct(const Machine *m, const Spread *s, CollOp op, int from, double p, double n) {
     Path w = path_start;
     double bytes = 0, messages = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1, below = s->fewest[from];
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
         if (l < from) continue;
-        double by_rank = N * (p - s->fewest[l]), by_port = N * (p / s->mean[l] - 1);
+        double by_rank = n * (p - s->fewest[l]), by_port = n * (p / s->mean[l] - 1);
         if (!rooted(op)) by_rank /= p, by_port *= s->mean[l] / p;
         bytes = max_f64(bytes, max_f64(by_rank / w.rank, by_port / w.port));
         messages += (s->fewest[l + 1] - s->fewest[l]) * cpu_time(w.latency);
@@ -207,19 +207,19 @@ static double direct(const Machine *m, const Spread *s, CollOp op, int from, dou
 
 /* Inside each node, then among the ranks with the same index in their nodes (coll_mpi_flight.h).
  * INFINITY: this algorithm does not apply. */
-static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+static double by_nodes(const Machine *m, const Spread *s, CollOp op, double p, double n) {
     int out = 1;
     while (out < m->n_levels && m->level[out - 1].ranks != m->ranks_per_node) out++;
     double in_node = out < m->n_levels ? s->fewest[out] : 1; // ranks of the group
     bool halves = in_node == s->mean[out] && ((int)in_node & ((int)in_node - 1)) == 0;
     if (in_node == 1 || in_node >= p || !halves || rooted(op)) return INFINITY;
-    return direct(m, s, op, 0, in_node, N) + direct(m, s, op, out, p, N);
+    return direct(m, s, op, 0, in_node, n) + direct(m, s, op, out, p, n);
 }
 
-static double ring(const Machine *m, const Spread *s, CollOp op, double p, double N) {
+static double ring(const Machine *m, const Spread *s, CollOp op, double p, double n) {
     Path w = path_start;
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
-    double stream = rooted(op) ? N : N * (p - 1) / p;
+    double stream = rooted(op) ? n : n * (p - 1) / p;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
         bytes =
@@ -229,23 +229,23 @@ static double ring(const Machine *m, const Spread *s, CollOp op, double p, doubl
     return turns * (bytes + steps);
 }
 
-static double shift(const Machine *m, const Spread *s, double p, double N) {
+static double shift(const Machine *m, const Spread *s, double p, double n) {
     Path w = path_start;
     double bytes = 0;
     for (int l = 0; l < m->n_levels && s->fewest[l] < p; l++) {
         path_cross(&w, m, l);
-        bytes = max_f64(bytes, max_f64(N / w.rank, N * (p - s->mean[l]) / (p - 1) / w.port));
+        bytes = max_f64(bytes, max_f64(n / w.rank, n * (p - s->mean[l]) / (p - 1) / w.port));
     }
     return bytes + w.latency;
 }
 
 /* in: Spread.fewest, as the units with the fewest ranks take longest. */
-static double by_levels(const Machine *m, const double *in, CollOp op, double p, double N) {
+static double by_levels(const Machine *m, const double *in, CollOp op, double p, double n) {
     Path w = path_start;
     double bytes = 0, steps = 0, turns = op == COLL_ALL_REDUCE ? 2 : 1;
     for (int l = 0; l < m->n_levels && in[l] < p; l++) {
         path_cross(&w, m, l);
-        bytes += N * (1 / in[l] - 1 / in[l + 1]) / min_f64(w.rank, w.port);
+        bytes += n * (1 / in[l] - 1 / in[l + 1]) / min_f64(w.rank, w.port);
         steps += log2(in[l + 1] / in[l]) * w.latency;
     }
     return turns * (bytes + steps);
@@ -253,14 +253,14 @@ static double by_levels(const Machine *m, const double *in, CollOp op, double p,
 
 /* Seconds of a collective by the formulas. */
 static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
-    double p = size, N = (double)bytes;
-    if (op == COLL_SHIFT) return shift(m, s, p, N);
+    double p = size, n = (double)bytes;
+    if (op == COLL_SHIFT) return shift(m, s, p, n);
     if (m->algorithm == ALGORITHM_DIRECT) {
-        double t = min_f64(direct(m, s, op, 0, p, N), by_nodes(m, s, op, p, N));
-        return op == COLL_ALL_REDUCE ? min_f64(t, direct(m, s, COLL_ALL_GATHER, 0, p, N * p)) : t;
+        double t = min_f64(direct(m, s, op, 0, p, n), by_nodes(m, s, op, p, n));
+        return op == COLL_ALL_REDUCE ? min_f64(t, direct(m, s, COLL_ALL_GATHER, 0, p, n * p)) : t;
     }
-    double t = ring(m, s, op, p, N);
-    return rooted(op) ? t : min_f64(t, by_levels(m, s->fewest, op, p, N));
+    double t = ring(m, s, op, p, n);
+    return rooted(op) ? t : min_f64(t, by_levels(m, s->fewest, op, p, n));
 }
 
 double machine_slowdown(const Machine *m, const SendGroup *g, const Send *send) {

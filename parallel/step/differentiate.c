@@ -168,10 +168,10 @@ void embedding_rule(Program *p, const Op *op, int g, int *grads) {
 
 void loss_rule(Program *p, const Op *op, int g, int *grads) {
     (void)g; // a constant, the `scale` of model_step: the kernel multiplies by it
-    int d = gradient_like(p, op->in[0]);
-    dist_name(p->tensor[d].dist.name, "dlogits");
-    EMIT(p, OP_LOSS_BACKWARD, d, op->in[0], op->in[1], op->also);
-    add_gradient(p, grads, op->in[0], d);
+    int dlogits = gradient_like(p, op->in[0]);
+    dist_name(p->tensor[dlogits].dist.name, "dlogits");
+    EMIT(p, OP_LOSS_BACKWARD, dlogits, op->in[0], op->in[1], op->also);
+    add_gradient(p, grads, op->in[0], dlogits);
 }
 
 void pass_on_rule(Program *p, const Op *op, int g, int *grads) {
