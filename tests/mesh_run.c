@@ -221,7 +221,7 @@ static int unpredicted(Model *m, const MeshRun *r) {
     return bad;
 }
 
-static void count_sends(void *ctx, const Sent *sent) {
+static void count_collective(void *ctx, const StepCollective *sent) {
     *(int *)ctx += (int)sent->times;
 }
 
@@ -231,7 +231,7 @@ int mesh_sends(const MeshRun *r, int rank) {
     StepLists lists;
     int n = 0;
     price_lists(&lists, &s, &l, rank, 0);
-    price_each_send(&lists, count_sends, &n);
+    price_each_collective(&lists, count_collective, &n);
     price_free(&lists);
     return n;
 }

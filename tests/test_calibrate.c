@@ -21,7 +21,7 @@ static Work small_works[N_SMALL] = {
     {.kind = WORK_NORM, .rows = 40, .size = {24}},
     {.kind = WORK_ACT, .rows = 2000},
 };
-static SendGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
+static CollGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
 static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000, 9000}};
 
 typedef struct Heard {
@@ -125,9 +125,11 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
         for (int k = 0; k < N_SMALL; k++)
             CHECK(calibration_work(r.c[i], &small_works[k], &s) && s > 0 && s < 1);
         for (int op = 0; op < N_COLL_OPS; op++)
-            CHECK(calibration_send(r.c[i], &all_ranks, (CollOp)op, 5000, &s) && s > 0 && s < 1);
+            CHECK(calibration_collective(r.c[i], &all_ranks, (CollOp)op, 5000, &s) && s > 0 &&
+                  s < 1);
         // threads move bytes while they wait, and at no other time
-        CHECK(calibration_find_send(r.c[i], &all_ranks.place, COLL_ALL_REDUCE)->slowdown == 100);
+        CHECK(calibration_find_collective(r.c[i], &all_ranks.place, COLL_ALL_REDUCE)->slowdown ==
+              100);
     }
     CHECK(r.c[0]->slowest >= 1);
     run_free(&r);
@@ -169,8 +171,8 @@ TEST(calibration_measures_only_what_is_missing) {
     int64_t one_op[1][N_COLL_OPS] = {{9000}};
     few.list.n_works = 1, few.list.most = one_op;
     run(&few), run(&all);
-    CHECK(few.c[0]->n_works == 1 && few.c[0]->n_sends == 1);
-    CHECK(all.c[0]->n_works == N_SMALL && all.c[0]->n_sends == N_COLL_OPS);
+    CHECK(few.c[0]->n_works == 1 && few.c[0]->n_collectives == 1);
+    CHECK(all.c[0]->n_works == N_SMALL && all.c[0]->n_collectives == N_COLL_OPS);
     const WorkCost *a = calibration_find_work(few.c[0], &small_works[0]),
                    *b = calibration_find_work(all.c[0], &small_works[0]);
     CHECK(a->fixed == b->fixed && a->per_row == b->per_row);
@@ -188,7 +190,7 @@ TEST_ALONE(calibration_keeps_its_budget_of_works) {
         r = small_run("a machine");
         r.list.work = work, r.list.n_works = MANY, r.budget = budget;
         run(&r);
-        if (r.c[0]->n_sends > 0 || budget == 4) break;
+        if (r.c[0]->n_collectives > 0 || budget == 4) break;
         run_free(&r);
     }
     int n = r.c[0]->n_works;
@@ -196,7 +198,7 @@ TEST_ALONE(calibration_keeps_its_budget_of_works) {
     for (int i = 0; i < n; i++) measured += !r.c[0]->work[i].derived;
     CHECK(n == MANY && measured > 0 && measured < MANY);
     CHECK(!calibration_find_work(r.c[0], &work[0])->derived); // the most important one
-    CHECK(r.c[0]->n_sends > 0);                               // and so are collectives
+    CHECK(r.c[0]->n_collectives > 0);                         // and so are collectives
     CHECK(r.seconds <
           20); // the last work and collective, a sanitizer, other programs; all would take minutes
     run_free(&r);
@@ -332,11 +334,11 @@ static double worst_price(double latency, double rate) {
     run_on_link(&r, latency, rate, rate);
     for (int64_t bytes = 256; bytes <= 1 << 20; bytes *= 16)
         for (CollOp op = 0; op <= COLL_REDUCE_SCATTER; op++) {
-            bool priced = calibration_send(r.c[0], &all_ranks, op, bytes, &s);
+            bool priced = calibration_collective(r.c[0], &all_ranks, op, bytes, &s);
             if (!priced || s <= 0.8 * on_link(bytes)) s = INFINITY; // a sleeper never wakes early
             worst = fmax(worst, s / (on_link(bytes) + 1e-3));
         }
-    const SendCost *cost = calibration_find_send(r.c[0], &all_ranks.place, COLL_ALL_GATHER);
+    const CollCost *cost = calibration_find_collective(r.c[0], &all_ranks.place, COLL_ALL_GATHER);
     if (!cost || cost->measured <= 10000) worst = INFINITY;
     run_free(&r);
     return worst;
@@ -364,8 +366,8 @@ TEST(calibration_knows_the_size_above_which_a_rendezvous_is_needed) {
         Run r = small_run("a slow link");
         r.list.most = most, r.budget = 2;
         run_on_link(&r, 5e-3, 100e6, 100e6);
-        CHECK(calibration_send(r.c[0], &all_ranks, COLL_ALL_GATHER, 170 << 10, &below));
-        CHECK(calibration_send(r.c[0], &all_ranks, COLL_ALL_GATHER, 240 << 10, &above));
+        CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_GATHER, 170 << 10, &below));
+        CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_GATHER, 240 << 10, &above));
         CHECK(below > 0.9 * on_link(170 << 10) && above > 0.9 * on_link(240 << 10));
         run_free(&r);
     }
@@ -407,7 +409,8 @@ static double slowdown_of(double share, double oversubscription) {
     r.oversubscription = oversubscription;
     cache_in(test_tmpdir());
     run(&r);
-    double slowdown = calibration_find_send(r.c[0], &all_ranks.place, COLL_ALL_REDUCE)->slowdown;
+    double slowdown =
+        calibration_find_collective(r.c[0], &all_ranks.place, COLL_ALL_REDUCE)->slowdown;
     run_free(&r);
     return slowdown;
 }
@@ -436,15 +439,15 @@ static bool derived_in_time(double budget) {
     r.list.most = most, r.budget = budget;
     run_on_link(&r, 2e-3, 6e6, 6e6);
     for (CollOp op = 0; op < N_COLL_OPS; op++) {
-        int64_t reach = calibration_find_send(r.c[0], &all_ranks.place, op)->measured;
+        int64_t reach = calibration_find_collective(r.c[0], &all_ranks.place, op)->measured;
         ok &= reach<64 << 20, some |= reach> 0;
-        ok &= calibration_send(r.c[0], &all_ranks, op, 64 << 20, &s) && s > 5 && s < 30; // 11
+        ok &= calibration_collective(r.c[0], &all_ranks, op, 64 << 20, &s) && s > 5 && s < 30; // 11
     }
     int64_t waits = n_waits;
     Run again = r;
     run(&again); // what was derived is not missing
     ok &= n_waits == waits && again.c[0]->seconds == 0 && some;
-    ok &= r.seconds < budget + 0.3 && r.c[0]->n_sends == N_COLL_OPS;
+    ok &= r.seconds < budget + 0.3 && r.c[0]->n_collectives == N_COLL_OPS;
     run_free(&r), run_free(&again);
     return ok;
 }
@@ -461,7 +464,7 @@ TEST(calibration_keeps_its_budget_on_slow_links_and_derives_the_rest) {
 TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     Machine m = flat;
     m.nodes = m.ranks = m.level[0].ranks = 4, m.ranks_per_node = 1;
-    SendGroup g[] = {{.place = {1, {2}, {1}}, .size = 2, .label = "x"},
+    CollGroup g[] = {{.place = {1, {2}, {1}}, .size = 2, .label = "x"},
                      {.place = {1, {2}, {2}}, .size = 2, .label = "y"},
                      {.place = {1, {4}, {1}}, .size = 4, .label = "d"}};
     int64_t most[3][N_COLL_OPS] = {
@@ -469,7 +472,7 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     CalibrateList list = {.group = g, .most = most, .n_groups = 3};
     Calibration *c = calibration_new();
     int n;
-    SendJob *job = calibrate_jobs(c, &m, &list, &n);
+    CollJob *job = calibrate_jobs(c, &m, &list, &n);
     CHECK(n == 2 && job[0].group.size == 2 && job[0].cost.most == 9000 && job[1].group.size == 4);
     mem_free(job);
     m.n_levels = 2, m.level[1] = m.level[0], m.level[0].ranks = 2, m.ranks_per_node = 2;
@@ -478,14 +481,14 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     mem_free(job);
     calibration_free(c);
     double one, other; // the same ranks once more, as if along two axes
-    SendGroup alike[] = {all_ranks, {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"}};
+    CollGroup alike[] = {all_ranks, {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"}};
     int64_t both[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000, [1][COLL_ALL_REDUCE] = 9000};
     cache_in(test_tmpdir());
     Run r = small_run("a machine");
     r.list.n_works = 0, r.list.group = alike, r.list.most = both, r.list.n_groups = 2;
     run(&r);
-    CHECK(calibration_send(r.c[0], &alike[0], COLL_ALL_REDUCE, 5000, &one));
-    CHECK(calibration_send(r.c[0], &alike[1], COLL_ALL_REDUCE, 5000, &other) && one == other);
+    CHECK(calibration_collective(r.c[0], &alike[0], COLL_ALL_REDUCE, 5000, &one));
+    CHECK(calibration_collective(r.c[0], &alike[1], COLL_ALL_REDUCE, 5000, &other) && one == other);
     run_free(&r);
 }
 
@@ -493,28 +496,28 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
  * rate of the description. */
 TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     Machine m = flat;
-    SendGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};
+    CollGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};
     int64_t most[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 1 << 20, [1][COLL_ALL_GATHER] = 4 << 20};
-    CalibrateList list = {.group = (SendGroup[]){g, pair}, .most = most, .n_groups = 2};
-    SendCost cost = {
+    CalibrateList list = {.group = (CollGroup[]){g, pair}, .most = most, .n_groups = 2};
+    CollCost cost = {
         .place = g.place, .op = COLL_ALL_REDUCE, .most = 1 << 20, .measured = 1 << 18, .n = 2};
-    Send small = {.op = COLL_ALL_REDUCE, .bytes = 256}, large = small;
+    Collective small = {.op = COLL_ALL_REDUCE, .bytes = 256}, large = small;
     large.bytes = 1 << 18;
     m.level[0].latency = 1e-3, m.level[0].rank_rate = 5e6;
-    cost.bytes[0] = 256, cost.seconds[0] = 2 * machine_send(&m, &g, &small);
-    cost.bytes[1] = 1 << 18, cost.seconds[1] = 2 * machine_send(&m, &g, &large);
+    cost.bytes[0] = 256, cost.seconds[0] = 2 * machine_collective(&m, &g, &small);
+    cost.bytes[1] = 1 << 18, cost.seconds[1] = 2 * machine_collective(&m, &g, &large);
     calibrate_extend(&cost, &m);
     Calibration *c = calibration_new();
-    calibration_add_send(c, &cost);
+    calibration_add_collective(c, &cost);
     calibrate_fill(c, &m, &list);
     for (int64_t bytes = 256; bytes <= 4 << 20; bytes *= 128) {
         double s;
         small.bytes = bytes, small.op = COLL_ALL_GATHER;
-        CHECK(calibration_send(c, &pair, COLL_ALL_GATHER, bytes, &s));
-        CHECK_NEAR(s / (2 * machine_send(&m, &pair, &small)), 1, 0.02); // between points
+        CHECK(calibration_collective(c, &pair, COLL_ALL_GATHER, bytes, &s));
+        CHECK_NEAR(s / (2 * machine_collective(&m, &pair, &small)), 1, 0.02); // between points
     }
-    CHECK(calibration_find_send(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
-    CHECK(calibration_find_send(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
+    CHECK(calibration_find_collective(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
+    CHECK(calibration_find_collective(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
     calibration_free(c);
 }
 
@@ -527,17 +530,17 @@ TEST(calibration_says_what_it_cannot_derive) {
     Calibration *c = calibration_new(), *read = calibration_new();
     calibration_add_work(read, &(WorkCost){.work = work, .per_row = 1e-6});
     CHECK(!calibrate_derived(read, &flat, &list)); // no collective
-    calibration_add_send(c, &(SendCost){.place = all_ranks.place,
-                                        .op = COLL_ALL_REDUCE,
-                                        .n = 1,
-                                        .most = 100,
-                                        .measured = SEND_SMALL,
-                                        .slowdown = 1,
-                                        .bytes = {SEND_SMALL},
-                                        .seconds = {1e-6}});
+    calibration_add_collective(c, &(CollCost){.place = all_ranks.place,
+                                              .op = COLL_ALL_REDUCE,
+                                              .n = 1,
+                                              .most = 100,
+                                              .measured = COLL_SMALL,
+                                              .slowdown = 1,
+                                              .bytes = {COLL_SMALL},
+                                              .seconds = {1e-6}});
     CHECK(!calibrate_derived(c, &flat, &list)); // nothing of the kind
     calibration_add_work(c, &(WorkCost){.work = work, .per_row = 1e-6});
-    CHECK(calibrate_derived(c, &flat, &list) && c->n_sends == 2);
+    CHECK(calibrate_derived(c, &flat, &list) && c->n_collectives == 2);
     OWNED(test_mem_end) char *text = calibration_print(c, "key");
     CHECK(calibration_parse(read, text, strlen(text), "key", &e)); // however small it is
     calibration_free(c), calibration_free(read);
@@ -624,7 +627,7 @@ TEST(calibration_works_where_nothing_can_be_kept) {
 /* What kernels lose beside a collective is measured by one that takes time: not by the statistics
  * of a loss, which come first in a list. */
 TEST(calibration_looks_for_the_largest_collective_inside_and_across_nodes) {
-    SendGroup g[] = {{.place = {1, {8}, {1}}, .size = 8},  // all ranks of two nodes
+    CollGroup g[] = {{.place = {1, {8}, {1}}, .size = 8},  // all ranks of two nodes
                      {.place = {1, {4}, {1}}, .size = 4},  // those of a node
                      {.place = {1, {2}, {4}}, .size = 2},  // one of each
                      {.place = {1, {1}, {1}}, .size = 1}}; // nobody else

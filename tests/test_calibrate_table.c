@@ -26,7 +26,7 @@ static Calibration *some_table(void) {
         calibration_add_work(c, &w);
     }
     for (int i = 0; i < 3; i++) {
-        SendCost s = {.place = {2, {2, 3}, {12, i + 1}},
+        CollCost s = {.place = {2, {2, 3}, {12, i + 1}},
                       .op = (CollOp)i,
                       .n = 3,
                       .most = 5000,
@@ -34,7 +34,7 @@ static Calibration *some_table(void) {
                       .slowdown = 1.25,
                       .bytes = {256, 1000, 5000},
                       .seconds = {1e-6, 1e-6, 1e-5 / 3}};
-        calibration_add_send(c, &s);
+        calibration_add_collective(c, &s);
     }
     c->slowest = 1.5, c->oversubscription = 1.25;
     c->links = (Links){2, {1e-6, 4e9}, {2e-5, 1e8}, {5e-3, 2e7}};
@@ -47,8 +47,8 @@ TEST(calibration_is_read_back_as_it_was_written) {
     Calibration *a = some_table(), *b = calibration_new();
     OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
-    CHECK(same_table(a, b) && b->n_works == 9 && b->n_sends == 3);
-    CHECK(b->send[0].slowdown == 1.25 && b->slowest == 1.5 && b->oversubscription == 1.25);
+    CHECK(same_table(a, b) && b->n_works == 9 && b->n_collectives == 3);
+    CHECK(b->collective[0].slowdown == 1.25 && b->slowest == 1.5 && b->oversubscription == 1.25);
     CHECK(memcmp(&a->links, &b->links, sizeof(Links)) == 0); // racks among them
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
@@ -63,11 +63,12 @@ static bool sane(const Calibration *c) {
         double s;
         ok &= calibration_work(c, &c->work[i].work, &s) && isfinite(s) && s >= 0;
     }
-    for (int i = 0; i < c->n_sends; i++) {
-        SendGroup g = {.place = c->send[i].place};
+    for (int i = 0; i < c->n_collectives; i++) {
+        CollGroup g = {.place = c->collective[i].place};
         for (int64_t bytes = 1; bytes < 1 << 20; bytes *= 7) {
             double s;
-            ok &= calibration_send(c, &g, c->send[i].op, bytes, &s) && isfinite(s) && s >= 0;
+            ok &= calibration_collective(c, &g, c->collective[i].op, bytes, &s) && isfinite(s) &&
+                  s >= 0;
         }
     }
     return ok;
@@ -130,37 +131,37 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
 
 TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
     Calibration *c = some_table();
-    SendGroup g = {.place = c->send[0].place};
+    CollGroup g = {.place = c->collective[0].place};
     double s, last = 0;
     for (int64_t bytes = 1; bytes < 20000; bytes += 7) {
-        CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s) && s >= last);
+        CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, bytes, &s) && s >= last);
         last = s;
     }
-    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 5000, &s));
+    CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, 5000, &s));
     CHECK_NEAR(s, 1e-5 / 3, 1e-18); // rounding
-    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 9000, &s));
+    CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, 9000, &s));
     CHECK_NEAR(s, 1e-5 / 3 + (1e-5 / 3 - 1e-6), 1e-18); // the last slope goes on
     g.place.stride[1] = 7;
-    CHECK(!calibration_send(c, &g, COLL_ALL_GATHER, 5000, &s));
+    CHECK(!calibration_collective(c, &g, COLL_ALL_GATHER, 5000, &s));
     calibration_free(c);
 }
 
 /* A turn to another way between the last two points, or one of them disturbed. */
 TEST(calibration_goes_on_no_steeper_than_from_nothing) {
-    SendCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
-    SendGroup g = {.place = cost.place, .size = 4};
+    CollCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
+    CollGroup g = {.place = cost.place, .size = 4};
     Calibration *c = calibration_new();
     CostLine line;
     double s;
     cost.bytes[0] = 10000, cost.seconds[0] = 1e-3, cost.bytes[1] = 11000, cost.seconds[1] = 3.3e-3;
-    calibration_add_send(c, &cost);
-    CHECK(calibration_send(c, &g, COLL_ALL_GATHER, 110000, &s));
+    calibration_add_collective(c, &cost);
+    CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, 110000, &s));
     CHECK_NEAR(s, 3.3e-2, 1e-12);
     for (; cost.n <= 3; cost.n++) { // and where the end is flat
-        calibration_add_send(c, &cost);
+        calibration_add_collective(c, &cost);
         CHECK(calibration_line(c, &g, COLL_ALL_GATHER, &line));
         for (int64_t bytes = 100; bytes < 1000000; bytes += 99) {
-            CHECK(calibration_send(c, &g, COLL_ALL_GATHER, bytes, &s));
+            CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, bytes, &s));
             CHECK(line.start + line.rate * (double)bytes <= s * (1 + 1e-12));
         }
         cost.bytes[2] = 50000, cost.seconds[2] = 3.4e-3;

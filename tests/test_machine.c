@@ -73,13 +73,13 @@ TEST(machine_what_computes_little_waits_for_memory) {
 
 /* ---- direct, rank by rank ---- */
 
-static SendGroup group_of(const Placement *place) {
-    SendGroup g = {.place = *place, .size = 1};
+static CollGroup group_of(const Placement *place) {
+    CollGroup g = {.place = *place, .size = 1};
     for (int k = 0; k < place->n; k++) g.size *= place->size[k];
     return g;
 }
 
-static SendGroup stretch(int size, int stride) {
+static CollGroup stretch(int size, int stride) {
     return group_of(&(Placement){1, {size}, {stride}});
 }
 
@@ -90,7 +90,7 @@ static int base_of(const Placement *p, int r) {
     return base;
 }
 
-static int outside(const Machine *m, const SendGroup *g, int r, int unit) {
+static int outside(const Machine *m, const CollGroup *g, int r, int unit) {
     int n = 0;
     for (int j = 0; j < m->ranks; j++)
         n += j / unit != r / unit && base_of(&g->place, j) == base_of(&g->place, r);
@@ -99,7 +99,7 @@ static int outside(const Machine *m, const SendGroup *g, int r, int unit) {
 
 /* Seconds of an all_gather without latencies: every rank sends its block to every other one, and
  * nothing gets quicker outwards. */
-static double brute_gather(const Machine *m, const SendGroup *g, int64_t bytes) {
+static double brute_gather(const Machine *m, const CollGroup *g, int64_t bytes) {
     static double port[4096];
     double seconds = 0, rank_rate = INFINITY, port_rate = INFINITY;
     for (int l = 0; l < m->n_levels; l++) {
@@ -145,7 +145,7 @@ static Machine any_machine(Dice *d, CollAlgorithm algorithm) {
 
 /* Ranks as a box whose edges are the machine's ranks in prime factors, in any order: those that
  * differ in some of them. */
-static SendGroup any_group(Dice *d, const Machine *m) {
+static CollGroup any_group(Dice *d, const Machine *m) {
     int factor[20], n = 0, left = m->ranks, stride = m->ranks;
     Placement place = {0};
     for (int f = 2; left > 1; f += left % f ? 1 : 0)
@@ -165,7 +165,7 @@ static SendGroup any_group(Dice *d, const Machine *m) {
 }
 
 /* Do the group's stretches end where units do? */
-static bool divides(const Machine *m, const SendGroup *g) {
+static bool divides(const Machine *m, const CollGroup *g) {
     for (int l = 0; l < m->n_levels; l++)
         for (int k = 0; k < g->place.n; k++) {
             int unit = m->level[l].ranks, stride = g->place.stride[k];
@@ -176,8 +176,8 @@ static bool divides(const Machine *m, const SendGroup *g) {
     return true;
 }
 
-static double send_of(const Machine *m, const SendGroup *g, CollOp op, int64_t bytes) {
-    return machine_send(m, g, &(Send){.op = op, .bytes = bytes});
+static double send_of(const Machine *m, const CollGroup *g, CollOp op, int64_t bytes) {
+    return machine_collective(m, g, &(Collective){.op = op, .bytes = bytes});
 }
 
 TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
@@ -185,7 +185,7 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
     int same = 0, other = 0;
     for (int i = 0; i < 3000; i++) {
         Machine m = any_machine(&d, ALGORITHM_DIRECT);
-        SendGroup g = any_group(&d, &m);
+        CollGroup g = any_group(&d, &m);
         for (int l = 0; l < m.n_levels; l++) m.level[l].latency = 0;
         if (m.ranks > 300 || g.size < 2) continue;
         double want = brute_gather(&m, &g, 1000000);
@@ -216,26 +216,26 @@ static Machine small_cluster(CollAlgorithm algorithm) {
 
 TEST(machine_direct_messages_wait_for_the_processor_one_by_one) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
-    SendGroup across = stretch(4, 8), all = stretch(24, 1);
+    CollGroup across = stretch(4, 8), all = stretch(24, 1);
     CHECK_SAME(send_of(&m, &across, COLL_BROADCAST, 0), 10e-6 * (0.5 + 0.5 * 3));
     m.ranks = m.level[1].ranks = 24;
-    SendGroup few = stretch(6, 1);
+    CollGroup few = stretch(6, 1);
     m.level[0].ranks = 6;
     CHECK_SAME(send_of(&m, &few, COLL_ALL_GATHER, 0), 1e-6 * (0.5 + 0.5 * 5));
     CHECK_SAME(send_of(&m, &all, COLL_REDUCE_SCATTER, 0),
                0.5 * 10e-6 + 0.5 * (5 * 1e-6 + 18 * 10e-6));
 }
 
-static double in_turn(const Machine *m, const SendGroup *g, const Send *s) {
-    return machine_send_in_turn(m, g, s, machine_send(m, g, s));
+static double in_turn(const Machine *m, const CollGroup *g, const Collective *s) {
+    return machine_collective_in_turn(m, g, s, machine_collective(m, g, s));
 }
 
 /* A group across nodes, and replicas beside each other inside them: each rank's share of the port
  * grows with them until its own rate is what counts. */
 TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
-    Send s = {.op = COLL_ALL_GATHER, .bytes = 1000000};
-    SendGroup across = stretch(4, 8);
+    Collective s = {.op = COLL_ALL_GATHER, .bytes = 1000000};
+    CollGroup across = stretch(4, 8);
     double start = 10e-6 * (0.5 + 0.5 * 3), bytes = 3 / 4. * 1e6;
     m.level[1].rank_rate = 15e9;
     CHECK_SAME(in_turn(&m, &across, &s), start + bytes / 5e9);
@@ -244,14 +244,14 @@ TEST(machine_replicas_in_turn_have_the_port_for_themselves) {
     across.replicas = (Placement){1, {4}, {2}};
     CHECK_SAME(in_turn(&m, &across, &s), start + bytes / 15e9);
     across = stretch(2, 8), across.replicas = (Placement){1, {2}, {16}}; // on other nodes
-    CHECK_SAME(in_turn(&m, &across, &s), machine_send(&m, &across, &s));
+    CHECK_SAME(in_turn(&m, &across, &s), machine_collective(&m, &across, &s));
 }
 
 /* One exchange sends everything to all: more bytes, one latency less. */
 TEST(machine_a_small_all_reduce_is_of_all_of_it) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
     m.ranks = m.level[1].ranks = 64;
-    SendGroup three = group_of(&(Placement){1, {3}, {8}}), four = stretch(4, 8),
+    CollGroup three = group_of(&(Placement){1, {3}, {8}}), four = stretch(4, 8),
               eight = stretch(8, 8);
     double start = 10e-6 * (0.5 + 0.5 * 2);
     CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 0), 2 * 10e-6);
@@ -267,13 +267,13 @@ TEST(machine_a_small_all_reduce_is_of_all_of_it) {
 TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks_of_a_node) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
     m.ranks_per_node = 8;
-    SendGroup all = stretch(32, 1), node = stretch(8, 1), across = stretch(4, 8);
+    CollGroup all = stretch(32, 1), node = stretch(8, 1), across = stretch(4, 8);
     double near = 7 / 8. * 1e6 / 100e9 + 1e-6 * (0.5 + 0.5 * 7);
     double far = 3 / 4. * 1e6 / 40e9 + 10e-6 * (0.5 + 0.5 * 3);
     CHECK_SAME(send_of(&m, &all, COLL_ALL_GATHER, 1000000), near + far);
     CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, 1000000), 2 * (near + far));
     CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, 1000000), near);
-    SendGroup groups[] = {all, node, across};
+    CollGroup groups[] = {all, node, across};
     for (int i = 0; i < 3; i++) { // those of a root, and those of one node or of one rank a node
         Machine flat = m;
         flat.ranks_per_node = 0;
@@ -287,7 +287,7 @@ TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks
 
 TEST(machine_a_shift_is_one_message_of_every_rank) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
-    SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
+    CollGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     CHECK_SAME(send_of(&m, &node, COLL_SHIFT, 1000000), 1e-6 + 1e6 / 100e9);
     CHECK_SAME(send_of(&m, &across, COLL_SHIFT, 0), 10e-6);
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
@@ -302,7 +302,7 @@ TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighb
     m.ranks = m.level[1].ranks = 48;
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
     m.level[1].port_rate = 0;
-    SendGroup twelve = stretch(12, 1), three = stretch(3, 1), pairs = stretch(6, 2);
+    CollGroup twelve = stretch(12, 1), three = stretch(3, 1), pairs = stretch(6, 2);
     CHECK_SAME(send_of(&m, &twelve, COLL_ALL_GATHER, 12000), 8 * 1000 / 10e9); // 8 + 4, 4 + 8
     CHECK_SAME(send_of(&m, &three, COLL_ALL_GATHER, 3000), 2 * 1000 / 10e9);   // 6 7 | 8
     CHECK_SAME(send_of(&m, &pairs, COLL_ALL_GATHER, 6000), 4 * 1000 / 10e9);   // 0 2 4 6 | 8 10
@@ -311,7 +311,7 @@ TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighb
 TEST(machine_a_direct_root_sends_to_each) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
-    SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
+    CollGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     CHECK_SAME(send_of(&m, &node, COLL_REDUCE, 1000000), 7 * 1e6 / 100e9);
     // the roots of all eight groups are in one node
     CHECK_SAME(send_of(&m, &across, COLL_BROADCAST, 1000000), 8 * 3 * 1e6 / 40e9);
@@ -321,7 +321,7 @@ TEST(machine_a_direct_root_sends_to_each) {
 TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
     Machine m = small_cluster(ALGORITHM_RING);
     const int64_t N = 1000000000; // latencies are a thousandth of the time of the bytes
-    SendGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
+    CollGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     double step = 1e-6;
     // a node alone: the bytes of a ring, the steps of doubling, which broadcasts have not
     CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, N), 7 / 8. * 1e9 / 100e9 + 3 * step);
@@ -337,7 +337,7 @@ TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
 TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
     Machine m = small_cluster(ALGORITHM_RING);
     const double N = 1e9;
-    SendGroup all = stretch(32, 1), few = stretch(16, 1);
+    CollGroup all = stretch(32, 1), few = stretch(16, 1);
     // 3/4 of the whole comes into a node once, spread over its ranks, then 7/8 of it goes around
     // inside; the ring of 32 takes 31/32 into every node at the same time as inside
     double levels = 3 / 4. * N / 40e9 + 7 / 8. * N / 100e9 + 3 * 1e-6 + 2 * 10e-6;
@@ -356,7 +356,7 @@ TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
  * bytes in 20 to 40 us. */
 TEST(machine_an_h100_reduces_at_the_bus_bandwidth_that_is_published) {
     Machine m = machine_of("h100:2");
-    SendGroup node = stretch(8, 1), all = stretch(16, 1);
+    CollGroup node = stretch(8, 1), all = stretch(16, 1);
     double bus8 = 2 * 7 / 8. * 1e9 / send_of(&m, &node, COLL_ALL_REDUCE, 1000000000);
     double bus16 = 2 * 15 / 16. * 1e9 / send_of(&m, &all, COLL_ALL_REDUCE, 1000000000);
     CHECK(bus8 > 330e9 && bus8 < 371e9);
@@ -373,7 +373,7 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
     int n = 0, tight = 0;
     for (int i = 0; i < 50000; i++) {
         Machine m = any_machine(&d, pick(&d, 2) ? ALGORITHM_RING : ALGORITHM_DIRECT);
-        SendGroup g = any_group(&d, &m);
+        CollGroup g = any_group(&d, &m);
         m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
         CollOp op = (CollOp)pick(&d, N_COLL_OPS);
         int64_t bytes = 1 << pick(&d, 30), much = (int64_t)1 << 50;
@@ -392,7 +392,7 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
 /* The search asks a million times. */
 TEST(machine_a_cost_does_not_walk_over_ranks) {
     Machine m = machine_of("h100:2048");
-    SendGroup g = group_of(&(Placement){2, {128, 4}, {64, 2}});
+    CollGroup g = group_of(&(Placement){2, {128, 4}, {64, 2}});
     enum { CALLS = 20000 };
     double sum = 0;
     struct timespec begin, end;

@@ -222,7 +222,7 @@ static int predicted_main(World *w, void *ctx) {
     Grid grid;
     Model m;
     StepLists t;
-    Sent sent;
+    StepCollective sent;
     CollCount row[8];
     grid_make(&grid, w, &f->l, &f->shape.model.config);
     grid_set_local_steps(&grid);
@@ -286,29 +286,30 @@ TEST(outer_steps_receive_what_is_predicted) {
 typedef struct AlongD {
     int64_t bytes, times, calls;
 } AlongD;
-static void note_along_d(void *ctx, const Sent *sent) {
+static void note_along_d(void *ctx, const StepCollective *sent) {
     AlongD *a = ctx;
     if (strcmp(sent->group.label, "d") != 0) return;
     a->calls += sent->times;
-    if (sent->send.bytes > a->bytes) a->bytes = sent->send.bytes, a->times = sent->times;
+    if (sent->collective.bytes > a->bytes)
+        a->bytes = sent->collective.bytes, a->times = sent->times;
 }
 
 TEST(outer_steps_are_shared_among_the_steps_between_them) {
     Predicted f = predicted_of("d3.x2", 5, 1);
     Machine m;
     StepLists t;
-    Sent outer;
+    StepCollective outer;
     Price alone, apart;
     int calls;
     machine_open(&m, "cpu:3", NULL);
     price_lists(&t, &f.shape, &f.l, 1, 0);
     price_of(&t, &m, &apart);
     CHECK(price_outer(&t, &outer, &calls) && calls == 1);
-    double seconds = machine_send(&m, &outer.group, &outer.send);
+    double seconds = machine_collective(&m, &outer.group, &outer.collective);
     int64_t bytes = outer.received;
     AlongD sent = {0};
-    price_each_send(&t, note_along_d, &sent); // so that it is measured
-    CHECK(sent.bytes == outer.send.bytes && sent.times == 0);
+    price_each_collective(&t, note_along_d, &sent); // so that it is measured
+    CHECK(sent.bytes == outer.collective.bytes && sent.times == 0);
     CHECK(sent.calls == 2); // the loss, and a mean of replicas
     price_free(&t);
     f.shape.every = 0;

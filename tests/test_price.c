@@ -242,9 +242,9 @@ typedef struct Places {
     int ranks;
 } Places;
 
-static void check_place(void *ctx, const Sent *sent) {
+static void check_place(void *ctx, const StepCollective *sent) {
     Places *of = ctx;
-    const SendGroup *g = &sent->group;
+    const CollGroup *g = &sent->group;
     const Placement *at = &g->place;
     int members[8] = {0}, size = placement_ranks(at);
     for (int rank = 0; rank < of->ranks; rank++) {
@@ -263,7 +263,7 @@ static void check_place(void *ctx, const Sent *sent) {
 static void check_places(const char *spec, Case *k) {
     OWNED(price_free) StepLists t;
     lists_on(&t, &k->shape, spec);
-    price_each_send(&t, check_place, &(Places){k, t.grid.mesh.p});
+    price_each_collective(&t, check_place, &(Places){k, t.grid.mesh.p});
 }
 
 TEST(price_has_groups_at_places_that_all_ranks_fall_into) {

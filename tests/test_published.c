@@ -174,9 +174,9 @@ TEST(published_bandwidth_between_nodes_falls_with_the_groups_that_share_a_node) 
                              .port_rate = rows[i].rank_rate * node};
         for (int k = 0; k < 4; k++) {
             int size = m.ranks / rows[i].inner[k];
-            SendGroup g = {.place = {1, {size}, {rows[i].inner[k]}}, .size = size};
-            Send s = {.op = COLL_ALL_GATHER, .bytes = 1000000000};
-            double bus = (double)s.bytes * (size - 1) / size / machine_send(&m, &g, &s);
+            CollGroup g = {.place = {1, {size}, {rows[i].inner[k]}}, .size = size};
+            Collective s = {.op = COLL_ALL_GATHER, .bytes = 1000000000};
+            double bus = (double)s.bytes * (size - 1) / size / machine_collective(&m, &g, &s);
             CHECK_NEAR(bus / 1e9, rows[i].gb[k], 0.03 * rows[i].gb[k]); // they round to whole GB/s
         }
     }

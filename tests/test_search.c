@@ -385,28 +385,28 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     m.n_levels = 1, m.nodes = 4, m.ranks = 4, m.ranks_per_node = 1;
     m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
     Calibration *c = calibration_new();
-    SendGroup g = {.place = {1, {4}, {1}}, .size = 4};
+    CollGroup g = {.place = {1, {4}, {1}}, .size = 4};
     for (int i = 0; i < 3; i++)
-        calibration_add_send(c, &(SendCost){.place = g.place,
-                                            .op = ops[i],
-                                            .n = 3,
-                                            .measured = 1 << 20,
-                                            .bytes = {256, 1 << 18, 1 << 20},
-                                            .seconds = {5e-3, 9e-3, 15e-3}});
+        calibration_add_collective(c, &(CollCost){.place = g.place,
+                                                  .op = ops[i],
+                                                  .n = 3,
+                                                  .measured = 1 << 20,
+                                                  .bytes = {256, 1 << 18, 1 << 20},
+                                                  .seconds = {5e-3, 9e-3, 15e-3}});
     m.measured = c;
     CHECK(machine_high_latency(&m, &g));
     Machine low = machine_low_latency(&m);
-    Send large = {.op = COLL_ALL_GATHER, .bytes = 1 << 20};
-    double wire = machine_send(&low, &g, &large);
+    Collective large = {.op = COLL_ALL_GATHER, .bytes = 1 << 20};
+    double wire = machine_collective(&low, &g, &large);
     CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
     orders_of(&o, &s, &m, (int[N_AXES]){4, 1, 1, 1});
     const AlongLine *l = &o.at[0].along[ALONG_D];
     for (int i = 0; i < 3; i++)
         for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {
-            Send send = {.op = ops[i], .bytes = bytes};
+            Collective call = {.op = ops[i], .bytes = bytes};
             double halves = ops[i] == COLL_ALL_REDUCE ? 2 : 1;
             double line = halves * (l->wire.start + l->wire.rate * (double)bytes);
-            CHECK(line <= machine_send(&low, &g, &send));
+            CHECK(line <= machine_collective(&low, &g, &call));
         }
     CHECK(l->wire.rate > 2e-9);
     orders_free(&o);

@@ -23,7 +23,7 @@ typedef struct Bench {
     const CalibrateWhere *where;
     const CalibrateList *list;
     Work *work;   // listed works that the table lacks
-    SendJob *job; // listed collectives that the table lacks
+    CollJob *job; // listed collectives that the table lacks
     int n_works, n_jobs;
     WorkMemory bytes; // for works
     Arena memory;
@@ -67,13 +67,14 @@ static void find_works(Bench *b) {
  * lacks nothing. */
 static bool find_missing(Bench *b) {
     WorkMemory beside = calibrate_work_memory(b->where, &matmul_beside);
-    size_t memory = beside.workspace + beside.operands + (size_t)calibrate_send_bytes(BESIDE_BYTES);
+    size_t memory =
+        beside.workspace + beside.operands + (size_t)calibrate_collective_bytes(BESIDE_BYTES);
     find_works(b);
     memory = max_size(memory, b->bytes.workspace + b->bytes.operands);
     b->job = calibrate_jobs(b->c, b->where->machine, b->list, &b->n_jobs);
     for (int i = 0; i < b->n_jobs; i++) {
         int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
-        memory = max_size(memory, (size_t)calibrate_send_bytes(most));
+        memory = max_size(memory, (size_t)calibrate_collective_bytes(most));
     }
     b->memory = arena_measure("calibration");
     arena_take(&b->memory, memory);
@@ -93,7 +94,7 @@ typedef struct Beside {
 
 /* Seconds of the collective alone, of the matmuls alone, and of both at once: each the least of
  * `times` measurements, as other programs only add time. The three alternate. */
-enum { SENDS, COMPUTES, BOTH, N_BESIDE };
+enum { COMMUNICATES, COMPUTES, BOTH, N_BESIDE };
 static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
     const CalibrateWhere *w = x->b->where;
     WorkMemory bytes = calibrate_work_memory(w, &matmul_beside);
@@ -103,8 +104,8 @@ static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
         coll_barrier(world_comm(w->world));
         double begin = coll_now();
         Ticket t = {0};
-        if (which != COMPUTES) t = calibrate_send_start(x->comm, x->op, x->bytes, beside);
-        for (int k = 0; which != SENDS && k < x->matmuls; k++)
+        if (which != COMPUTES) t = calibrate_collective_start(x->comm, x->op, x->bytes, beside);
+        for (int k = 0; which != COMMUNICATES && k < x->matmuls; k++)
             work_run(&matmul_beside, w->kernels, w->team, operands, x->b->memory.base);
         coll_wait(t);
         double s = coll_now() - begin;
@@ -121,15 +122,15 @@ static double measure_slowdown(Bench *b, Comm *comm, CollOp op, int64_t bytes) {
     Beside x = {.b = b, .comm = comm, .op = op, .bytes = bytes, .matmuls = 1};
     double least[N_BESIDE];
     beside_seconds(&x, BESIDE_TRIES, least);
-    x.matmuls = (int)(1.2 * least[SENDS] / least[COMPUTES]) + 1;
+    x.matmuls = (int)(1.2 * least[COMMUNICATES] / least[COMPUTES]) + 1;
     beside_seconds(&x, BESIDE_TIMES, least);
-    double C = least[SENDS], W = least[COMPUTES];
+    double C = least[COMMUNICATES], W = least[COMPUTES];
     double hidden = fmin(fmax(C + W - least[BOTH], C / nothing), C);
     return C / hidden;
 }
 
 /* Collective over the world. Splits it into g and its siblings; returns this rank's group. */
-static Comm *comm_at(World *w, const SendGroup *g) {
+static Comm *comm_at(World *w, const CollGroup *g) {
     int rank = world_rank(w), base = rank, index = 0;
     const Placement *p = &g->place;
     for (int i = 0; i < p->n; i++) {
@@ -148,7 +149,7 @@ static bool is_across(const Bench *b, const Placement *p) {
     return placement_extent(p) >= b->where->machine->ranks_per_node;
 }
 
-/* SendCost.slowdown of groups inside a node, or across nodes: one number for each of the two,
+/* CollCost.slowdown of groups inside a node, or across nodes: one number for each of the two,
  * measured with the largest listed collective, or with so much of it as takes some 10 ms. (A small
  * one spends most of its time on handshakes.) 100, nothing is hidden, in three cases: between
  * threads, whose collectives do not progress beside kernels; inside a node whose ranks share cores,
@@ -160,15 +161,16 @@ static double slowdown_of(Bench *b, bool across) {
     double seconds;
     if (!b->where->world->backend->polled || (b->c->oversubscription > 1 && !across))
         return nothing;
-    for (int i = 0; i < b->c->n_sends; i++) // measured for an earlier list
-        if (is_across(b, &b->c->send[i].place) == across && b->c->send[i].slowdown > 0)
-            return b->c->send[i].slowdown;
+    for (int i = 0; i < b->c->n_collectives; i++) // measured for an earlier list
+        if (is_across(b, &b->c->collective[i].place) == across && b->c->collective[i].slowdown > 0)
+            return b->c->collective[i].slowdown;
     int64_t most =
         calibrate_largest(b->list, b->where->machine->ranks_per_node, across, &group, &op);
     if (most < 1) return nothing;
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
-    const SendGroup *g = &b->list->group[group];
-    while (most > SEND_SMALL && calibration_send(b->c, g, op, most, &seconds) && seconds > some)
+    const CollGroup *g = &b->list->group[group];
+    while (most > COLL_SMALL && calibration_collective(b->c, g, op, most, &seconds) &&
+           seconds > some)
         most /= 2;
     meter_progress(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
     Comm *comm = comm_at(b->where->world, g);
@@ -180,30 +182,30 @@ static double slowdown_of(Bench *b, bool across) {
 static void measure_slowdowns(Bench *b) {
     double slowdown[2]; // of groups inside a node, across nodes
     for (int across = 0; across < 2; across++) slowdown[across] = slowdown_of(b, across);
-    for (int i = 0; i < b->c->n_sends; i++)
-        if (b->c->send[i].slowdown == 0)
-            b->c->send[i].slowdown = slowdown[is_across(b, &b->c->send[i].place)];
+    for (int i = 0; i < b->c->n_collectives; i++)
+        if (b->c->collective[i].slowdown == 0)
+            b->c->collective[i].slowdown = slowdown[is_across(b, &b->c->collective[i].place)];
 }
 
-static void measure_size(Bench *b, SendJob *job, int64_t bytes) {
+static void measure_size(Bench *b, CollJob *job, int64_t bytes) {
     char text[64];
     meter_progress(&b->meter, "%s of %d ranks, %s", coll_op_name(job->cost.op), job->group.size,
                    quantity_short((double)bytes, AS_BYTES, "KiB", text));
-    calibrate_send(&b->meter, &job->group, job->comm, bytes, b->memory.base, &job->cost);
+    calibrate_collective(&b->meter, &job->group, job->comm, bytes, b->memory.base, &job->cost);
 }
 
 /* Measures small sizes, job after job, until the time is up. Returns how many jobs. */
 static int measure_latencies(Bench *b, double until) {
     int n = 0;
     for (; n < b->n_jobs && b->meter.elapsed < until; n++) {
-        SendJob *job = &b->job[n];
+        CollJob *job = &b->job[n];
         double begin = b->meter.elapsed;
         for (int i = 0; i < n && !job->comm; i++)
             if (machine_alike(b->where->machine, &b->job[i].group, &job->group))
                 job->comm = b->job[i].comm, job->group = b->job[i].group;
         if (!job->comm) job->comm = comm_at(b->where->world, &job->group);
         job->cost.place = job->group.place;
-        measure_size(b, job, SEND_SMALL);
+        measure_size(b, job, COLL_SMALL);
         job->wall = b->meter.elapsed - begin;
     }
     return n;
@@ -215,10 +217,10 @@ static int measure_latencies(Bench *b, double until) {
 static void measure_bandwidths(Bench *b, int n, double until) {
     const Machine *m = b->where->machine;
     const CollBackend *backend = b->where->world->backend;
-    int64_t size[SEND_POINTS];
+    int64_t size[COLL_POINTS];
     double slow = 1;
     for (int i = 0; i < n; i++) {
-        SendJob *job = &b->job[i];
+        CollJob *job = &b->job[i];
         double seconds = 0, left = until - b->meter.elapsed;
         while (n > i && (seconds = calibrate_seconds(job, left / (n - i))) == 0) n--;
         if (n == i) return;
@@ -231,16 +233,16 @@ static void measure_bandwidths(Bench *b, int n, double until) {
     }
 }
 
-static void measure_sends(Bench *b) {
+static void measure_collective(Bench *b) {
     const double reserve = 0.1; // of the time, for measure_slowdowns
     double until = end_share * b->where->budget, left = until - b->meter.elapsed;
     int n = measure_latencies(b, b->meter.elapsed + latency_share * left);
     measure_bandwidths(b, n, until - reserve * left);
     for (int i = 0; i < n; i++) {
-        SendJob *job = &b->job[i];
+        CollJob *job = &b->job[i];
         bool shared = false;
         calibrate_extend(&job->cost, b->where->machine);
-        calibration_add_send(b->c, &job->cost);
+        calibration_add_collective(b->c, &job->cost);
         for (int k = 0; k < i; k++) shared |= b->job[k].comm == job->comm;
         if (!shared) comm_free(job->comm);
     }
@@ -272,7 +274,7 @@ static void measure(Bench *b) {
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = cores_shared ? 1 : slowest;
     derive_works(b);
-    measure_sends(b);
+    measure_collective(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
     stamp_time(b->c->measured, sizeof b->c->measured);
@@ -299,7 +301,7 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
     calibrate_fill(c, described, list);
     for (int g = 0; g < list->n_groups; g++)
         for (CollOp op = 0; op < N_COLL_OPS && list->group[g].size > 1; op++)
-            if (list->most[g][op] > 0 && !calibration_find_send(c, &list->group[g].place, op))
+            if (list->most[g][op] > 0 && !calibration_find_collective(c, &list->group[g].place, op))
                 return false;
     return true;
 }

@@ -23,7 +23,7 @@
 typedef struct CalibrateList {
     Work *work; // rows: the most that occur
     int n_works;
-    SendGroup *group;
+    CollGroup *group;
     int64_t (*most)[N_COLL_OPS]; // [n_groups] bytes of the largest collective; 0: none
     int n_groups;
 } CalibrateList;
@@ -54,8 +54,8 @@ typedef struct WorkCost {
  * point on either side of the eager limit (CollBackend.eager_limit);
  * a quarter of the largest measured size, and that size (their difference is bandwidth, free of
  * what a large message costs at its start); the largest size that was asked for. */
-enum { SEND_SMALL = 256, SEND_POINTS = 6 };
-typedef struct SendCost {
+enum { COLL_SMALL = 256, COLL_POINTS = 6 };
+typedef struct CollCost {
     Placement place;
     CollOp op;
     int n;            // points
@@ -64,13 +64,13 @@ typedef struct SendCost {
     // time of kernels while the collective is under way, relative to kernels alone; 100: no kernel
     // can hide it
     double slowdown;
-    double bytes[SEND_POINTS], seconds[SEND_POINTS]; // [n], both ascend
-} SendCost;
+    double bytes[COLL_POINTS], seconds[COLL_POINTS]; // [n], both ascend
+} CollCost;
 
 struct Calibration {
     WorkCost *work;
-    SendCost *send;
-    int n_works, max_works, n_sends, max_sends;
+    CollCost *collective;
+    int n_works, max_works, n_collectives, max_collectives;
     // Measured, so not part of the key:
     Links links;
     // Machine.oversubscription; 0: not known. Above 1 a work lasts until the last of the ranks that
@@ -98,15 +98,15 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
  * nearness compares the logarithms of sizes. False: the table has no work of this kind, or not this
  * op of this group. */
 bool calibration_work(const Calibration *c, const Work *w, double *seconds);
-bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
-                      double *seconds);
+bool calibration_collective(const Calibration *c, const CollGroup *g, CollOp op, int64_t bytes,
+                            double *seconds);
 /* Seconds of a collective: start + rate x bytes. */
 typedef struct CostLine {
     double start, rate;
 } CostLine;
-/* Local, pure. A line that calibration_send never falls below. False: as calibration_send. */
-bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, CostLine *line);
+/* Local, pure. A line that calibration_collective never falls below. False: as there. */
+bool calibration_line(const Calibration *c, const CollGroup *g, CollOp op, CostLine *line);
 /* Local, pure. The entry of a group at this place; NULL: none. */
-const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op);
+const CollCost *calibration_find_collective(const Calibration *c, const Placement *p, CollOp op);
 
 #endif

@@ -91,21 +91,22 @@ static void walk_place(Walk *k, Placement *p) {
     for (int i = 0; i < p->n; i++) p->size[i] = (int32_t)size[i], p->stride[i] = (int32_t)stride[i];
 }
 
-static void walk_send(Walk *k, Calibration *c, int i) {
-    SendCost s = {.n = 0};
-    if (!k->reads) s = c->send[i];
+static void walk_collective(Walk *k, Calibration *c, int i) {
+    CollCost s = {.n = 0};
+    if (!k->reads) s = c->collective[i];
     s.op = (CollOp)whole(k, "op", s.op, 0, N_COLL_OPS - 1);
     if (k->ok && !k->reads) json_object_set_new(k->o, "name", json_string(coll_op_name(s.op)));
     walk_place(k, &s.place);
     s.most = whole(k, "most", s.most, 1, large);
     s.measured = whole(k, "measured", s.measured, 0, large);
     s.slowdown = real(k, "beside", s.slowdown, 1, 1e3);
-    int n = numbers(k, "bytes", s.bytes, s.n, SEND_POINTS, 1, (double)large);
-    k->ok &= n == numbers(k, "seconds", s.seconds, s.n, SEND_POINTS, 0, long_time);
+    int n = numbers(k, "bytes", s.bytes, s.n, COLL_POINTS, 1, (double)large);
+    k->ok &= n == numbers(k, "seconds", s.seconds, s.n, COLL_POINTS, 0, long_time);
     s.n = n;
-    for (int at = 1; at < n && k->ok; at++) // calibration_send divides by differences of bytes
+    for (int at = 1; at < n && k->ok;
+         at++) // calibration_collective divides by differences of bytes
         k->ok = s.bytes[at] > s.bytes[at - 1] && s.seconds[at] >= s.seconds[at - 1];
-    if (k->reads && k->ok) calibration_add_send(c, &s);
+    if (k->reads && k->ok) calibration_add_collective(c, &s);
 }
 
 static void walk_link(Walk *k, const char *key, LinkCost *l) {
@@ -138,7 +139,7 @@ static void walk(Walk *k, Calibration *c) {
     walk_link(k, "network", &c->links.network);
     k->ok &= c->links.rack_nodes == 0 || c->links.rack.rate > 0;
     walk_list(k, "works", c, c->n_works, walk_cost);
-    walk_list(k, "sends", c, c->n_sends, walk_send);
+    walk_list(k, "collectives", c, c->n_collectives, walk_collective);
 }
 
 char *calibration_print(const Calibration *c, const char *key) {

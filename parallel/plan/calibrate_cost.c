@@ -13,7 +13,7 @@ Calibration *calibration_new(void) {
 
 void calibration_free(Calibration *c) {
     mem_free(c->work);
-    mem_free(c->send);
+    mem_free(c->collective);
     mem_free(c);
 }
 
@@ -42,18 +42,19 @@ void calibration_add_work(Calibration *c, const WorkCost *w) {
     c->work[i] = *w;
 }
 
-const SendCost *calibration_find_send(const Calibration *c, const Placement *p, CollOp op) {
-    for (int i = 0; i < c->n_sends; i++)
-        if (c->send[i].op == op && placement_equal(&c->send[i].place, p)) return &c->send[i];
+const CollCost *calibration_find_collective(const Calibration *c, const Placement *p, CollOp op) {
+    for (int i = 0; i < c->n_collectives; i++)
+        if (c->collective[i].op == op && placement_equal(&c->collective[i].place, p))
+            return &c->collective[i];
     return NULL;
 }
 
-void calibration_add_send(Calibration *c, const SendCost *s) {
-    const SendCost *same = calibration_find_send(c, &s->place, s->op);
-    int i = same ? (int)(same - c->send) : c->n_sends;
-    mem_grow(c->send, c->n_sends, c->max_sends);
-    c->send[i] = *s;
-    if (!same) c->n_sends++;
+void calibration_add_collective(Calibration *c, const CollCost *s) {
+    const CollCost *same = calibration_find_collective(c, &s->place, s->op);
+    int i = same ? (int)(same - c->collective) : c->n_collectives;
+    mem_grow(c->collective, c->n_collectives, c->max_collectives);
+    c->collective[i] = *s;
+    if (!same) c->n_collectives++;
 }
 
 /* ---- reading */
@@ -101,14 +102,14 @@ bool calibration_work(const Calibration *c, const Work *w, double *seconds) {
 /* Seconds per byte beyond the last point: the slope of the last two points, but at most the last
  * point's seconds / bytes. A steeper line would begin below 0: between the two points another
  * algorithm took over, or a measurement was disturbed. */
-static double slope_beyond(const SendCost *s) {
+static double slope_beyond(const CollCost *s) {
     double at = s->seconds[s->n - 1], before = s->seconds[s->n - 2];
     return fmin((at - before) / (s->bytes[s->n - 1] - s->bytes[s->n - 2]), at / s->bytes[s->n - 1]);
 }
 
-bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64_t bytes,
-                      double *seconds) {
-    const SendCost *s = calibration_find_send(c, &g->place, op);
+bool calibration_collective(const Calibration *c, const CollGroup *g, CollOp op, int64_t bytes,
+                            double *seconds) {
+    const CollCost *s = calibration_find_collective(c, &g->place, op);
     double b = (double)bytes;
     if (!s) return false;
     *seconds = s->seconds[0]; // up to the smallest size latency alone
@@ -126,8 +127,8 @@ bool calibration_send(const Calibration *c, const SendGroup *g, CollOp op, int64
     return true;
 }
 
-bool calibration_line(const Calibration *c, const SendGroup *g, CollOp op, CostLine *line) {
-    const SendCost *s = calibration_find_send(c, &g->place, op);
+bool calibration_line(const Calibration *c, const CollGroup *g, CollOp op, CostLine *line) {
+    const CollCost *s = calibration_find_collective(c, &g->place, op);
     if (!s) return false;
     // slope of the line through the first point; at most that through the origin, so that the line
     // does not begin below 0

@@ -3,7 +3,7 @@
  *   calibrate.c        measures what the table lacks, in order, while the budget lasts
  *   calibrate_meter.c  the clock: times one call on all ranks at once
  *   calibrate_work.c   measures works, on memory as cold as in training
- *   calibrate_send.c   measures one collective and checks its data
+ *   calibrate_collective.c   measures one collective and checks its data
  *   calibrate_sizes.c  which collectives at which sizes fit into the time; derives the others
  *   calibrate_cost.c   fills and reads the tables
  *   calibrate_cache.c  keeps the tables in a file
@@ -18,7 +18,7 @@
  * place. */
 Calibration *calibration_new(void);
 void calibration_add_work(Calibration *c, const WorkCost *w);
-void calibration_add_send(Calibration *c, const SendCost *s);
+void calibration_add_collective(Calibration *c, const CollCost *s);
 /* Local, pure. The entry of a work that is equal but for rows; NULL: none. */
 const WorkCost *calibration_find_work(const Calibration *c, const Work *alike);
 
@@ -70,44 +70,44 @@ WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
 double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
                        double until, Calibration *c);
 
-/* ---- one collective (calibrate_send.c) */
+/* ---- one collective (calibrate_collective.c) */
 
 /* Collective over the world. Checks the data of the collective of cost->op with about this number
- * of bytes, then times it; adds a point to the cost. memory: calibrate_send_bytes(bytes). */
-void calibrate_send(Meter *m, const SendGroup *g, Comm *c, int64_t bytes, void *memory,
-                    SendCost *cost);
+ * of bytes, then times it; adds a point to the cost. memory: calibrate_collective_bytes(bytes). */
+void calibrate_collective(Meter *m, const CollGroup *g, Comm *c, int64_t bytes, void *memory,
+                          CollCost *cost);
 /* Local, pure. Is a small message's latency above a millisecond? */
 bool calibrate_far(double latency);
-/* Local, pure. Calls that calibrate_send makes at least at a large size. */
+/* Local, pure. Calls that calibrate_collective makes at least at a large size. */
 int calibrate_calls(double latency);
-/* Local, pure. Bytes of memory that calibrate_send needs. */
-int64_t calibrate_send_bytes(int64_t bytes);
+/* Local, pure. Bytes of memory that calibrate_collective needs. */
+int64_t calibrate_collective_bytes(int64_t bytes);
 /* Collective over the group. Starts a collective of this number of bytes. */
-Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory);
+Ticket calibrate_collective_start(Comm *c, CollOp op, int64_t bytes, void *memory);
 
 /* ---- which, and how large (calibrate_sizes.c) */
 
 /* A collective to measure, for all groups that lie alike. */
-typedef struct SendJob {
-    SendGroup group; // the group that is measured
+typedef struct CollJob {
+    CollGroup group; // the group that is measured
     Comm *comm;
-    SendCost cost;
+    CollCost cost;
     double wall; // seconds for measuring the small size, with the split of the world and the check
-} SendJob;
+} CollJob;
 /* Local. The collectives that the table lacks, the most important first (mem_free); *n: their
  * number. */
-SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n);
+CollJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n);
 /* Local, pure. Bytes with which a job takes `seconds` beyond its latency, which is measured. slow:
  * seconds for bytes on these links relative to the formula's. */
-int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow);
+int64_t calibrate_size(const CollJob *job, const Machine *m, double seconds, double slow);
 /* Local, pure. The `seconds` of calibrate_size for which all large sizes of a job can be measured
  * in the time `left`; 0: too little time is left. */
-double calibrate_seconds(const SendJob *job, double left);
+double calibrate_seconds(const CollJob *job, double left);
 /* Local, pure. The sizes to measure beyond the small one, up to `largest`. Returns their number. */
-int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *backend,
-                     int64_t size[SEND_POINTS]);
+int calibrate_points(const CollJob *job, int64_t largest, const CollBackend *backend,
+                     int64_t size[COLL_POINTS]);
 /* Local. Adds to a measured cost the size that was asked for, by the formula. */
-void calibrate_extend(SendCost *cost, const Machine *m);
+void calibrate_extend(CollCost *cost, const Machine *m);
 /* Local. Adds entries for all collectives of the list that the table lacks: that of a group that
  * lies alike, or one derived from the nearest measured collective. */
 void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list);

@@ -17,48 +17,48 @@ static const double shortest = 1e-3, longest = 60e-3; // seconds of a large size
 
 /* Seconds by the formula. */
 static double formula(const Machine *m, const Placement *place, CollOp op, double bytes) {
-    SendGroup g = {.place = *place, .size = placement_ranks(place)};
+    CollGroup g = {.place = *place, .size = placement_ranks(place)};
     Machine described = *m;
     described.measured = NULL;
-    return machine_send(&described, &g, &(Send){.op = op, .bytes = (int64_t)bytes});
+    return machine_collective(&described, &g, &(Collective){.op = op, .bytes = (int64_t)bytes});
 }
 
 /* ---- which collectives */
 
-static SendGroup group_of(const SendCost *s) {
-    return (SendGroup){.place = s->place, .size = placement_ranks(&s->place)};
+static CollGroup group_of(const CollCost *s) {
+    return (CollGroup){.place = s->place, .size = placement_ranks(&s->place)};
 }
 
 /* The group's own entry, else that of a group that lies alike; NULL: none. */
-static const SendCost *find_alike(const Calibration *c, const Machine *m, const SendGroup *g,
+static const CollCost *find_alike(const Calibration *c, const Machine *m, const CollGroup *g,
                                   CollOp op) {
-    const SendCost *own = calibration_find_send(c, &g->place, op);
-    for (int i = 0; i < c->n_sends && !own; i++) {
-        SendGroup other = group_of(&c->send[i]);
-        if (c->send[i].op == op && machine_alike(m, &other, g)) own = &c->send[i];
+    const CollCost *own = calibration_find_collective(c, &g->place, op);
+    for (int i = 0; i < c->n_collectives && !own; i++) {
+        CollGroup other = group_of(&c->collective[i]);
+        if (c->collective[i].op == op && machine_alike(m, &other, g)) own = &c->collective[i];
     }
     return own;
 }
 
 /* Is there an entry for at least half of `most` bytes? */
-static bool covers(const SendCost *s, int64_t most) {
+static bool covers(const CollCost *s, int64_t most) {
     return s && s->most * 2 >= most;
 }
 
 /* Adds a collective to the jobs, or to the job of a group that lies alike. */
-static void add_job(SendJob *job, int *n, const Machine *m, const SendGroup *g, CollOp op,
+static void add_job(CollJob *job, int *n, const Machine *m, const CollGroup *g, CollOp op,
                     int64_t most) {
     int i = 0;
     while (i < *n && !(job[i].cost.op == op && machine_alike(m, &job[i].group, g))) i++;
-    if (i == *n) job[(*n)++] = (SendJob){.group = *g, .cost = {.place = g->place, .op = op}};
+    if (i == *n) job[(*n)++] = (CollJob){.group = *g, .cost = {.place = g->place, .op = op}};
     if (most > job[i].cost.most) job[i].cost.most = most;
 }
 
 /* The ops from which most others can be derived come first. */
-SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n) {
+CollJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n) {
     static const CollOp order[N_COLL_OPS] = {COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER,
                                              COLL_SHIFT,      COLL_BROADCAST,  COLL_REDUCE};
-    SendJob *job = mem_calloc((size_t)(list->n_groups * N_COLL_OPS) + 1, sizeof *job);
+    CollJob *job = mem_calloc((size_t)(list->n_groups * N_COLL_OPS) + 1, sizeof *job);
     *n = 0;
     for (int i = 0; i < N_COLL_OPS; i++)
         for (int g = 0; g < list->n_groups; g++) {
@@ -72,11 +72,11 @@ SendJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateL
 
 /* ---- at which sizes */
 
-int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, double slow) {
-    const SendCost *s = &job->cost;
-    int64_t most = min_i64(s->most, most_measured), least = 2 * SEND_SMALL;
+int64_t calibrate_size(const CollJob *job, const Machine *m, double seconds, double slow) {
+    const CollCost *s = &job->cost;
+    int64_t most = min_i64(s->most, most_measured), least = 2 * COLL_SMALL;
     double target = fmax(seconds, s->seconds[0] / 2) / slow; // less would be lost in the latency
-    double first = formula(m, &s->place, s->op, SEND_SMALL);
+    double first = formula(m, &s->place, s->op, COLL_SMALL);
     while (least < most) {
         int64_t middle = least + (most - least + 1) / 2;
         if (formula(m, &s->place, s->op, (double)middle) - first <= target)
@@ -89,7 +89,7 @@ int64_t calibrate_size(const SendJob *job, const Machine *m, double seconds, dou
 
 /* Bytes of the whole tensor up to which messages are sent eagerly (CollBackend.eager_limit); 0: on
  * near links a rendezvous is too short to show. */
-static int64_t eager_limit_of(const SendJob *job, const CollBackend *backend) {
+static int64_t eager_limit_of(const CollJob *job, const CollBackend *backend) {
     CollOp op = job->cost.op;
     bool blocks = coll_has_blocks(op) || op == COLL_ALL_REDUCE;
     return calibrate_far(job->cost.seconds[0])
@@ -97,20 +97,20 @@ static int64_t eager_limit_of(const SendJob *job, const CollBackend *backend) {
                : 0;
 }
 
-int calibrate_points(const SendJob *job, int64_t largest, const CollBackend *backend,
-                     int64_t size[SEND_POINTS]) {
-    int64_t at = eager_limit_of(job, backend), quarter = largest / 4, least = SEND_SMALL;
+int calibrate_points(const CollJob *job, int64_t largest, const CollBackend *backend,
+                     int64_t size[COLL_POINTS]) {
+    int64_t at = eager_limit_of(job, backend), quarter = largest / 4, least = COLL_SMALL;
     int n = 0;
     if (at > least && largest > at + at / 8) least = at, size[n++] = at, size[n++] = at + at / 8;
     if (quarter > 2 * least) size[n++] = quarter;
-    if (largest > SEND_SMALL) size[n++] = largest;
+    if (largest > COLL_SMALL) size[n++] = largest;
     return n;
 }
 
 /* A job measures about two large sizes. Each costs as much beside its bytes as the small size did
  * (wall), and its bytes are sent calibrate_calls times. The largest size and a quarter of it take
  * 1.25 times the largest one's time, with smaller points at most 1.5 times. */
-double calibrate_seconds(const SendJob *job, double left) {
+double calibrate_seconds(const CollJob *job, double left) {
     const double sizes = 2, of_largest = 1.5;
     double bytes = (left - sizes * job->wall) / of_largest / calibrate_calls(job->cost.seconds[0]);
     return bytes < shortest ? 0 : fmin(bytes, longest);
@@ -126,7 +126,7 @@ typedef struct Scale {
     double large_from; // bytes from which on large_latency holds
 } Scale;
 
-static Scale scale_of(const SendCost *s, const Machine *m) {
+static Scale scale_of(const CollCost *s, const Machine *m) {
     int last = 0;
     while (last + 1 < s->n && s->bytes[last + 1] <= (double)s->measured) last++;
     int before = last > 0 ? last - 1 : 0;
@@ -143,9 +143,9 @@ static Scale scale_of(const SendCost *s, const Machine *m) {
     return scale;
 }
 
-void calibrate_extend(SendCost *s, const Machine *m) {
+void calibrate_extend(CollCost *s, const Machine *m) {
     double last = s->bytes[s->n - 1], at = formula(m, &s->place, s->op, last);
-    if ((double)s->most <= last || s->n == SEND_POINTS) return;
+    if ((double)s->most <= last || s->n == COLL_POINTS) return;
     double more = formula(m, &s->place, s->op, (double)s->most) - at;
     s->bytes[s->n] = (double)s->most;
     s->seconds[s->n] = s->seconds[s->n - 1] + fmax(0, scale_of(s, m).bytes * more);
@@ -153,9 +153,9 @@ void calibrate_extend(SendCost *s, const Machine *m) {
 }
 
 /* How much the costs of two collectives are likely to differ: a score of sizes, levels and ops. */
-static double distance(const Machine *m, const SendCost *s, const SendGroup *g, CollOp op) {
+static double distance(const Machine *m, const CollCost *s, const CollGroup *g, CollOp op) {
     static const double root = 2, sum = 1, half = 0.5, level = 4;
-    SendGroup of = group_of(s);
+    CollGroup of = group_of(s);
     bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SHIFT,
          theirs = s->op == COLL_BROADCAST || s->op == COLL_REDUCE || s->op == COLL_SHIFT;
     double far = fabs(log2((double)of.size / g->size));
@@ -167,20 +167,21 @@ static double distance(const Machine *m, const SendCost *s, const SendGroup *g, 
 
 /* The cost of a collective by the formula, scaled as for the nearest measured one. False: none was
  * measured. */
-static bool derive(const Calibration *c, const Machine *m, const SendGroup *g, CollOp op,
-                   int64_t most, SendCost *out) {
-    const SendCost *nearest = NULL;
+static bool derive(const Calibration *c, const Machine *m, const CollGroup *g, CollOp op,
+                   int64_t most, CollCost *out) {
+    const CollCost *nearest = NULL;
     double least = INFINITY;
-    for (int i = 0; i < c->n_sends; i++) {
-        double far = c->send[i].measured > 0 ? distance(m, &c->send[i], g, op) : INFINITY;
-        if (far < least) least = far, nearest = &c->send[i];
+    for (int i = 0; i < c->n_collectives; i++) {
+        double far =
+            c->collective[i].measured > 0 ? distance(m, &c->collective[i], g, op) : INFINITY;
+        if (far < least) least = far, nearest = &c->collective[i];
     }
     if (!nearest) return false;
     Scale scale = scale_of(nearest, m);
-    double first = formula(m, &g->place, op, SEND_SMALL);
-    double from = fmin(fmax(scale.large_from, 2 * SEND_SMALL), (double)most);
-    const double size[] = {SEND_SMALL, from, sqrt(from * (double)most), (double)most};
-    *out = (SendCost){.place = g->place, .op = op, .most = most, .slowdown = nearest->slowdown};
+    double first = formula(m, &g->place, op, COLL_SMALL);
+    double from = fmin(fmax(scale.large_from, 2 * COLL_SMALL), (double)most);
+    const double size[] = {COLL_SMALL, from, sqrt(from * (double)most), (double)most};
+    *out = (CollCost){.place = g->place, .op = op, .most = most, .slowdown = nearest->slowdown};
     for (int i = 0; i < 4; i++) {
         double more = scale.bytes * (formula(m, &g->place, op, size[i]) - first);
         if (i > 0 && size[i] <= out->bytes[out->n - 1]) continue;
@@ -195,18 +196,18 @@ static bool derive(const Calibration *c, const Machine *m, const SendGroup *g, C
 void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list) {
     for (int g = 0; g < list->n_groups; g++)
         for (CollOp op = 0; op < N_COLL_OPS; op++) {
-            const SendGroup *group = &list->group[g];
+            const CollGroup *group = &list->group[g];
             int64_t most = list->most[g][op];
-            SendCost cost;
+            CollCost cost;
             if (most < 1 || group->size < 2) continue;
-            if (covers(calibration_find_send(c, &group->place, op), most)) continue;
-            const SendCost *alike = find_alike(c, m, group, op);
+            if (covers(calibration_find_collective(c, &group->place, op), most)) continue;
+            const CollCost *alike = find_alike(c, m, group, op);
             if (alike && alike->measured > 0) {
                 cost = *alike, cost.place = group->place;
                 if (most > cost.most) cost.most = most, calibrate_extend(&cost, m);
             } else if (!derive(c, m, group, op, most, &cost)) {
                 continue;
             }
-            calibration_add_send(c, &cost);
+            calibration_add_collective(c, &cost);
         }
 }

@@ -211,10 +211,10 @@ bool op_work(const Program *p, int i, const Widths *widths, bool first_micro_bat
 
 /* ---- collectives ---- */
 
-Send op_send(const Program *p, const Op *op) {
+Collective op_collective(const Program *p, const Op *op) {
     const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
-    return (Send){.op = op_info(op->kind)->op,
-                  .bytes = step_tensor_elements(p, whole) * coll_type_bytes(whole->dtype)};
+    return (Collective){.op = op_info(op->kind)->op,
+                        .bytes = step_tensor_elements(p, whole) * coll_type_bytes(whole->dtype)};
 }
 
 /* Where n consecutive ranks along the axes lie, counted from the last axis: on its innermost
@@ -235,9 +235,9 @@ static Placement innermost(const Mesh *m, Axes axes, int n) {
     return out;
 }
 
-SendGroup op_group(const Program *p, const Op *op) {
+CollGroup op_group(const Program *p, const Op *op) {
     const Mesh *mesh = p->mesh;
-    SendGroup g = {.size = mesh_blocks(mesh, op->axes), .rank = mesh_block(mesh, op->axes)};
+    CollGroup g = {.size = mesh_blocks(mesh, op->axes), .rank = mesh_block(mesh, op->axes)};
     if (op->kv) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         g.size = c.size, g.rank = c.rank;
@@ -264,18 +264,18 @@ bool op_packing(const Program *p, const Op *op, Work *out) {
 /* low: machine_low_latency of m, on which a collective takes the time for which links are busy. */
 static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
                               const Machine *low) {
-    SendGroup g = op_group(p, op);
-    Send s = op_send(p, op);
+    CollGroup g = op_group(p, op);
+    Collective s = op_collective(p, op);
     Work packing;
-    double load = machine_send(m, &g, &s);
-    OpCost c = {.seconds = machine_send_in_turn(m, &g, &s, load),
+    double load = machine_collective(m, &g, &s);
+    OpCost c = {.seconds = machine_collective_in_turn(m, &g, &s, load),
                 .load = load,
                 .slowdown = machine_slowdown(m, &g, &s),
                 .level = machine_level(m, &g)};
     c.wire = c.seconds;
     if (machine_high_latency(m, &g)) {
-        load = machine_send(low, &g, &s);
-        c.wire = fmin(c.seconds, machine_send_in_turn(low, &g, &s, load));
+        load = machine_collective(low, &g, &s);
+        c.wire = fmin(c.seconds, machine_collective_in_turn(low, &g, &s, load));
         c.load = fmin(c.load, load);
     }
     if (!op_packing(p, op, &packing)) return c;

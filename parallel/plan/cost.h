@@ -2,7 +2,8 @@
  *
  *   kernel       FLOPs over the rate that its smallest dimension reaches, or bytes over the rate of
  *                memory, whichever is more; and a call (machine_work)
- *   collective   bytes over the slowest level that its ranks cross, and its messages (machine_send)
+ *   collective   bytes over the slowest level that its ranks cross, and its messages
+ *                (machine_collective)
  *
  * Each kind of operation has one row in the table of cost.c: its kind of Work, and which dimensions
  * of its tensors are the Work's sizes. parallel/plan/work.h has FLOPs and bytes of each Work; the
@@ -31,7 +32,7 @@ bool op_of_numbers(const Op *op);
 bool op_packing(const Program *p, const Op *op, Work *out);
 /* Local, pure. Op and bytes of a collective, and its ranks. (The ranks that hold copies of the same
  * key heads are neighbours along the axes that shard heads.) */
-Send op_send(const Program *p, const Op *op);
-SendGroup op_group(const Program *p, const Op *op);
+Collective op_collective(const Program *p, const Op *op);
+CollGroup op_group(const Program *p, const Op *op);
 
 #endif

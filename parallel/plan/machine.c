@@ -40,8 +40,9 @@
  *
  * Formulas and calibration have all sibling groups send at the same time. But replicas along d meet
  * only in the sums of gradients, and replicas that share a port soon fall out of step: while one
- * sends, the other computes or sends elsewhere. So machine_send_in_turn is the time of a collective
- * whose replica has the port alone, and price.c adds the time that replicas wait for each other.
+ * sends, the other computes or sends elsewhere. So machine_collective_in_turn is the time of a
+ * collective whose replica has the port alone, and price.c adds the time that replicas wait for
+ * each other.
  * A step on 2 racks x 2 hosts x 2 ranks, x between racks, y between hosts, d inside, took 231 to
  * 246 ms; predicted: 291 with all groups in step, 241 in turns. With x between racks and d inside:
  * 265; predicted in turns 259.
@@ -162,7 +163,7 @@ static void ranks_below(const Machine *m, const Placement *p, int level, double 
     }
 }
 
-static void spread_of(Spread *s, const Machine *m, const SendGroup *g) {
+static void spread_of(Spread *s, const Machine *m, const CollGroup *g) {
     s->fewest[0] = s->mean[0] = 1;
     for (int l = 1; l < m->n_levels; l++) ranks_below(m, &g->place, l, &s->fewest[l], &s->mean[l]);
     s->fewest[m->n_levels] = s->mean[m->n_levels] = g->size;
@@ -263,26 +264,26 @@ static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int siz
     return rooted(op) ? t : min_f64(t, by_levels(m, s->fewest, op, p, n));
 }
 
-double machine_slowdown(const Machine *m, const SendGroup *g, const Send *send) {
-    const SendCost *s =
-        m->measured ? calibration_find_send(m->measured, &g->place, send->op) : NULL;
+double machine_slowdown(const Machine *m, const CollGroup *g, const Collective *c) {
+    const CollCost *s =
+        m->measured ? calibration_find_collective(m->measured, &g->place, c->op) : NULL;
     return s ? s->slowdown : m->slowdown;
 }
 
-double machine_send(const Machine *m, const SendGroup *g, const Send *send) {
+double machine_collective(const Machine *m, const CollGroup *g, const Collective *c) {
     Spread s;
     double seconds;
     if (g->size < 2) return 0;
-    bool known = m->measured && calibration_send(m->measured, g, send->op, send->bytes, &seconds);
+    bool known = m->measured && calibration_collective(m->measured, g, c->op, c->bytes, &seconds);
     if (known && !m->low_latency) return seconds;
     spread_of(&s, m, g);
-    double by_formula = sent_seconds(m, &s, send->op, g->size, send->bytes), none;
+    double by_formula = sent_seconds(m, &s, c->op, g->size, c->bytes), none;
     if (!known) return by_formula;
-    calibration_send(m->measured, g, send->op, 0, &none);
-    return min_f64(by_formula, seconds - none + sent_seconds(m, &s, send->op, g->size, 0));
+    calibration_collective(m->measured, g, c->op, 0, &none);
+    return min_f64(by_formula, seconds - none + sent_seconds(m, &s, c->op, g->size, 0));
 }
 
-bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
+bool machine_alike(const Machine *m, const CollGroup *a, const CollGroup *b) {
     Spread x, y;
     if (a->size != b->size) return false;
     spread_of(&x, m, a), spread_of(&y, m, b);
@@ -291,14 +292,14 @@ bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b) {
     return true;
 }
 
-int machine_level(const Machine *m, const SendGroup *g) {
+int machine_level(const Machine *m, const CollGroup *g) {
     int64_t extent = placement_extent(&g->place);
     int l = 0;
     while (l < m->n_levels - 1 && extent >= m->level[l].ranks) l++;
     return l;
 }
 
-bool machine_high_latency(const Machine *m, const SendGroup *g) {
+bool machine_high_latency(const Machine *m, const CollGroup *g) {
     double latency = 0;
     if (m->algorithm == ALGORITHM_RING) return false;
     for (int l = machine_level(m, g); l >= 0; l--) latency = max_f64(latency, m->level[l].latency);
@@ -313,7 +314,7 @@ Machine machine_low_latency(const Machine *m) {
     return low;
 }
 
-double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
+double machine_turn(const Machine *m, const CollGroup *g, CollOp op) {
     const int64_t much = (int64_t)1 << 50; // bytes: beyond them a collective's cost is a line
     Machine alone = *m;
     Spread s;
@@ -336,10 +337,11 @@ double machine_turn(const Machine *m, const SendGroup *g, CollOp op) {
     return rate[1] / rate[0];
 }
 
-double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *send, double all) {
-    double part = machine_turn(m, g, send->op);
+double machine_collective_in_turn(const Machine *m, const CollGroup *g, const Collective *c,
+                                  double all) {
+    double part = machine_turn(m, g, c->op);
     if (part >= 1) return all;
-    Send none = *send;
+    Collective none = *c;
     none.bytes = 0;
-    return part * all + (1 - part) * machine_send(m, g, &none);
+    return part * all + (1 - part) * machine_collective(m, g, &none);
 }

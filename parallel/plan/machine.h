@@ -26,19 +26,19 @@ enum { MAX_LEVELS = 4 }; // of a cluster: sockets, nodes, ...
 
 /* One collective call as numbers, as Work is one kernel call. bytes: of the whole tensor (dst of
  * all_gather, src of reduce_scatter, else the buffer). */
-typedef struct Send {
+typedef struct Collective {
     CollOp op;
     int64_t bytes;
-} Send;
+} Collective;
 
 /* The ranks of a collective. */
-typedef struct SendGroup {
+typedef struct CollGroup {
     Placement place;    // of `size` ranks; of more for copies of key heads that do not divide a
                         // factor of the mesh
     Placement replicas; // of this group along d; n = 0: the group itself lies along d
     int size, rank;     // rank: within the group, of the rank that is priced
     char label[12];     // the axes; "kv": copies of key heads; "all"
-} SendGroup;
+} CollGroup;
 
 /* Algorithms of collectives. DIRECT (threads, MPI): every rank sends to every other, or first
  * inside nodes. RING (NCCL): rings, and trees of nodes. */
@@ -85,16 +85,17 @@ typedef struct Machine {
 double machine_work(const Machine *m, const Work *w);
 /* Local, pure. Seconds of a collective. By description c is the least of some lines in its bytes n,
  * so c(n) >= c(0) + n lim c(k)/k. */
-double machine_send(const Machine *m, const SendGroup *g, const Send *s);
+double machine_collective(const Machine *m, const CollGroup *g, const Collective *s);
 /* Local, pure. Seconds of a collective while the other replicas leave it the ports that they share
- * (machine.c). all: its machine_send, with all replicas at once. */
-double machine_send_in_turn(const Machine *m, const SendGroup *g, const Send *s, double all);
+ * (machine.c). all: its machine_collective, with all replicas at once. */
+double machine_collective_in_turn(const Machine *m, const CollGroup *g, const Collective *s,
+                                  double all);
 /* Local, pure. The share of the time for bytes that remains in turns; 1: replicas share no port. */
-double machine_turn(const Machine *m, const SendGroup *g, CollOp op);
+double machine_turn(const Machine *m, const CollGroup *g, CollOp op);
 /* Local, pure. Is a latency between ranks of the group above 30 us? Then it is longer than the CPU
  * time of a message, and for the rest of it links and CPUs are free for other collectives. False
  * for rings too, whose collectives run one after the other in a stream of a device. */
-bool machine_high_latency(const Machine *m, const SendGroup *g);
+bool machine_high_latency(const Machine *m, const CollGroup *g);
 /* Local, pure. The same machine with latencies of at most 30 us. A collective on it takes the time
  * for which links and CPUs are busy: that of the formula, or, if less, what was measured beyond the
  * time of no bytes. (Where latency is high TCP may have been slow when the rate was measured.) */
@@ -107,12 +108,12 @@ static inline bool machine_fits(const Machine *m, int64_t bytes) {
 }
 /* Local, pure. Time of kernels while such a collective is in flight, relative to kernels alone; 1:
  * it does not slow them. */
-double machine_slowdown(const Machine *m, const SendGroup *g, const Send *s);
+double machine_slowdown(const Machine *m, const CollGroup *g, const Collective *s);
 /* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
  * costs the same in both. */
-bool machine_alike(const Machine *m, const SendGroup *a, const SendGroup *b);
+bool machine_alike(const Machine *m, const CollGroup *a, const CollGroup *b);
 /* Local, pure. Index of the level whose units are the smallest that hold the group. */
-int machine_level(const Machine *m, const SendGroup *g);
+int machine_level(const Machine *m, const CollGroup *g);
 
 /* Local, pure. Reads a description of "key = value" lines (machine_file.c has an example). False,
  * with line and reason, if malformed. */

@@ -38,7 +38,7 @@ static void list_work(void *ctx, const Work *w) {
     l->weight[i] += machine_work(l->m, w);
 }
 
-static void list_send(void *ctx, const Sent *sent) {
+static void list_collective(void *ctx, const StepCollective *sent) {
     Lister *l = ctx;
     CalibrateList *to = l->list;
     int i = 0;
@@ -50,8 +50,8 @@ static void list_send(void *ctx, const Sent *sent) {
         to->group[i].size = placement_ranks(&sent->group.place);
         memset(to->most[to->n_groups++], 0, sizeof *to->most);
     }
-    int64_t *most = &to->most[i][sent->send.op];
-    if (sent->send.bytes > *most) *most = sent->send.bytes;
+    int64_t *most = &to->most[i][sent->collective.op];
+    if (sent->collective.bytes > *most) *most = sent->collective.bytes;
 }
 
 /* Are a choice's works and collectives unlike those of another choice? With chunks and halves works
@@ -73,7 +73,7 @@ static void list_choice(const Choice *c, void *ctx) {
         Layout ordered = c->layout;
         ordered.factors = l->orders.layout[k].factors;
         price_reorder(&l->lists, &ordered, 0);
-        price_each_send(&l->lists, list_send, l);
+        price_each_collective(&l->lists, list_collective, l);
     }
     price_free(&l->lists);
 }
@@ -134,7 +134,7 @@ void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list) {
     Lister l = {.m = m, .list = list};
     *list = (CalibrateList){0};
     price_each_work(s, list_work, &l);
-    price_each_send(s, list_send, &l);
+    price_each_collective(s, list_collective, &l);
     mem_free(l.weight);
 }
 

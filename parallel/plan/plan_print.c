@@ -101,7 +101,7 @@ static double share(double part, double whole) {
 
 /* A group of a step's collectives: its largest collectives, and the time of all. */
 typedef struct Sender {
-    SendGroup group;
+    CollGroup group;
     int64_t most[N_COLL_OPS]; // bytes of the largest
     double seconds;
 } Sender;
@@ -111,16 +111,16 @@ typedef struct Senders {
     int n;
 } Senders;
 
-static void add_send(void *ctx, const Sent *sent) {
+static void add_collective(void *ctx, const StepCollective *sent) {
     Senders *all = ctx;
-    const SendGroup *g = &sent->group;
-    const Send *s = &sent->send;
+    const CollGroup *g = &sent->group;
+    const Collective *s = &sent->collective;
     int i = 0;
     while (i < all->n && strcmp(all->at[i].group.label, g->label) != 0) i++;
     if (i == all->n) all->at[all->n++] = (Sender){.group = *g};
     if (s->bytes > all->at[i].most[s->op]) all->at[i].most[s->op] = s->bytes;
-    double load = machine_send(all->m, g, s);
-    all->at[i].seconds += (double)sent->times * machine_send_in_turn(all->m, g, s, load);
+    double load = machine_collective(all->m, g, s);
+    all->at[i].seconds += (double)sent->times * machine_collective_in_turn(all->m, g, s, load);
 }
 
 static Senders senders_of(const Plan *p) {
@@ -129,7 +129,7 @@ static Senders senders_of(const Plan *p) {
     PriceShape shape = candidate_shape(&p->space, &p->best[0]);
     shape.whole = true;
     price_lists(&s, &shape, &p->best[0].layout, 0, 0);
-    price_each_send(&s, add_send, &all);
+    price_each_collective(&s, add_collective, &all);
     price_free(&s);
     return all;
 }
@@ -208,9 +208,10 @@ static void say_sources(const Plan *p, FILE *f) {
     for (int derived = 0; derived < 2; derived++)
         for (int i = 0; i < senders.n; i++)
             for (CollOp op = 0; op < N_COLL_OPS; op++) {
-                const SendGroup *g = &senders.at[i].group;
+                const CollGroup *g = &senders.at[i].group;
                 int64_t most = senders.at[i].most[op];
-                const SendCost *cost = calibration_find_send(p->machine.measured, &g->place, op);
+                const CollCost *cost =
+                    calibration_find_collective(p->machine.measured, &g->place, op);
                 int64_t reach = cost ? cost->measured : 0;
                 char upto[64], of[64];
                 if (most == 0 || g->size < 2 || (reach == 0) != derived) continue;

@@ -116,9 +116,9 @@ static bool extra_at(const StepLists *s, int k, int i, Extra *out) {
 }
 
 /* The group of this rank along d. */
-static SendGroup replica_group(const StepLists *s) {
+static CollGroup replica_group(const StepLists *s) {
     Axes d = axes_of("d");
-    SendGroup g = {.place = placement_of(&s->grid.mesh, d),
+    CollGroup g = {.place = placement_of(&s->grid.mesh, d),
                    .size = mesh_blocks(&s->grid.mesh, d),
                    .rank = mesh_block(&s->grid.mesh, d),
                    .label = "d"};
@@ -132,16 +132,16 @@ static int64_t all_reduce_received(int64_t bytes, int type_bytes, int size, int 
 }
 
 /* With local steps: the all_reduce of the replicas' losses, one number. */
-static Sent mean_of_replicas(const StepLists *s) {
-    Sent mean = {.group = replica_group(s),
-                 .send = {.op = COLL_ALL_REDUCE, .bytes = 8},
-                 .what = "mean of replicas",
-                 .times = 1};
+static StepCollective mean_of_replicas(const StepLists *s) {
+    StepCollective mean = {.group = replica_group(s),
+                           .collective = {.op = COLL_ALL_REDUCE, .bytes = 8},
+                           .what = "mean of replicas",
+                           .times = 1};
     mean.received = all_reduce_received(8, 8, mean.group.size, mean.group.rank);
     return mean;
 }
 
-bool price_outer(const StepLists *s, Sent *sent, int *calls) {
+bool price_outer(const StepLists *s, StepCollective *sent, int *calls) {
     Outer o = {.every = s->shape.every, .fragments = s->shape.fragments};
     int64_t bytes[2] = {0}, all;
     int n[2] = {0};
@@ -154,9 +154,9 @@ bool price_outer(const StepLists *s, Sent *sent, int *calls) {
     all = bytes[0] + layers_more(s) * (bytes[1] - bytes[0]);
     *calls = n[1] > n[0] ? n[1] : n[0]; // small models may have fewer tensors than fragments
     if (*calls == 0) return false;
-    *sent = (Sent){.group = replica_group(s),
-                   .send = {.op = COLL_ALL_REDUCE, .bytes = all / *calls},
-                   .what = "outer step"};
+    *sent = (StepCollective){.group = replica_group(s),
+                             .collective = {.op = COLL_ALL_REDUCE, .bytes = all / *calls},
+                             .what = "outer step"};
     sent->received = all_reduce_received(all, sizeof(float), sent->group.size, sent->group.rank);
     return true;
 }
@@ -235,15 +235,15 @@ static double waits_for_replicas(const Spent *p) {
 /* Adds the collectives of replicas that take local steps. Returns the seconds of a step's share in
  * the outer step, under which nothing runs. */
 static double add_replicas(const StepLists *s, const Machine *m, Played *p) {
-    Sent mean = mean_of_replicas(s), outer;
+    StepCollective mean = mean_of_replicas(s), outer;
     int calls;
     if (!s->grid.local_steps) return 0;
-    double seconds = machine_send(m, &mean.group, &mean.send);
+    double seconds = machine_collective(m, &mean.group, &mean.collective);
     p->spent.exposed += seconds, p->spent.sent += seconds, p->spent.along_d += seconds;
     p->received += (double)mean.received, p->calls++;
     if (!price_outer(s, &outer, &calls)) return 0;
     p->received += (double)(outer.received / s->shape.every);
-    return calls * machine_send(m, &outer.group, &outer.send) / (double)s->shape.every;
+    return calls * machine_collective(m, &outer.group, &outer.collective) / (double)s->shape.every;
 }
 
 void price_of(const StepLists *s, const Machine *m, Price *price) {
@@ -299,17 +299,18 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
         if (extra_at(s, 0, i, &x)) f(ctx, &x.work);
 }
 
-void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent), void *ctx) {
+void price_each_collective(const StepLists *s, void (*f)(void *ctx, const StepCollective *sent),
+                           void *ctx) {
     StepPart part[STEP_PARTS];
-    Sent mean = mean_of_replicas(s), outer;
+    StepCollective mean = mean_of_replicas(s), outer;
     int calls;
     for (int parts = price_parts(s, 0, part), k = 0; k < parts; k++)
         for (int i = 0; i < part[k].p->n_ops; i++) {
             const Program *p = part[k].p;
             const Op *op = &p->op[i];
             if (op_info(op->kind)->collective && op_runs(op, part[k].last))
-                f(ctx, &(Sent){op_group(p, op), op_send(p, op), p->tensor[op->out].what,
-                               op_bytes(p, op), part[k].times});
+                f(ctx, &(StepCollective){op_group(p, op), op_collective(p, op),
+                                         p->tensor[op->out].what, op_bytes(p, op), part[k].times});
         }
     if (s->grid.local_steps) f(ctx, &mean);
     if (price_outer(s, &outer, &calls)) f(ctx, &outer);
@@ -320,9 +321,9 @@ typedef struct Counts {
     int n, max;
 } Counts;
 
-static void count_sent(void *ctx, const Sent *sent) {
+static void count_sent(void *ctx, const StepCollective *sent) {
     Counts *c = ctx;
-    CollCount row = {.what = sent->what, .op = sent->send.op, .size = sent->group.size};
+    CollCount row = {.what = sent->what, .op = sent->collective.op, .size = sent->group.size};
     int at = 0;
     snprintf(row.label, sizeof row.label, "%s", sent->group.label);
     while (at < c->n && !count_same(&c->rows[at], &row)) at++;
@@ -334,6 +335,6 @@ static void count_sent(void *ctx, const Sent *sent) {
 int price_counts(const StepLists *s, CollCount *rows, int max) {
     Counts c = {.rows = rows, .max = max};
     assert(s->n == 1);
-    price_each_send(s, count_sent, &c);
+    price_each_collective(s, count_sent, &c);
     return c.n;
 }

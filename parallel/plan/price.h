@@ -90,19 +90,20 @@ int price_counts(const StepLists *s, CollCount *rows, int max);
 /* Local. Calls f for every kernel call of the model with the fewest layers. */
 void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), void *ctx);
 /* A collective of a step. */
-typedef struct Sent {
-    SendGroup group;
-    Send send;
+typedef struct StepCollective {
+    CollGroup group;
+    Collective collective;
     const char *what; // label, as in CollCall
     int64_t received; // bytes that this rank receives in one call; of an outer step, in all calls
     int64_t times;    // calls in a step; 0: a collective of the outer step
-} Sent;
+} StepCollective;
 /* Local. Calls f for every collective of the model with the fewest layers. */
-void price_each_send(const StepLists *s, void (*f)(void *ctx, const Sent *sent), void *ctx);
+void price_each_collective(const StepLists *s, void (*f)(void *ctx, const StepCollective *sent),
+                           void *ctx);
 /* Local, pure. The collectives of an outer step: *calls alike, in which the rank receives
  * sent->received bytes together. A step's share of them is 1 / PriceShape.every. False: the run has
  * no outer steps. */
-bool price_outer(const StepLists *s, Sent *sent, int *calls);
+bool price_outer(const StepLists *s, StepCollective *sent, int *calls);
 
 /* Local, pure. Seconds of kernels on cores that k ranks share. compute: their seconds while all k
  * ranks compute. exposed: seconds of a step in which the rank waits for collectives and leaves its

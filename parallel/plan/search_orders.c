@@ -15,27 +15,27 @@ static CostLine lesser(CostLine a, CostLine b) {
  * its slope up to 2^50 bytes. The formula is the least of some lines, so it lies above this chord
  * (machine.c). Measured: calibration_line. On machine_low_latency, which takes the lesser of
  * formula and measurement: the lesser of both lines. */
-static CostLine line_of(const Machine *m, const SendGroup *g, CollOp op) {
-    Send few = {.op = op}, many = few;
+static CostLine line_of(const Machine *m, const CollGroup *g, CollOp op) {
+    Collective few = {.op = op}, many = few;
     CostLine l;
     // of the measured cost: at 0 bytes; start of its line minus that; slope of its line
     double none, below = 0, least = INFINITY;
     bool known = m->measured && calibration_line(m->measured, g, op, &l);
     if (known && !m->low_latency) return l;
-    if (known && calibration_send(m->measured, g, op, 0, &none))
+    if (known && calibration_collective(m->measured, g, op, 0, &none))
         below = l.start - none, least = l.rate;
     many.bytes = (int64_t)1 << 50;
-    double start = machine_send(m, g, &few);
-    double rate = fmin(least, (machine_send(m, g, &many) - start) / (double)many.bytes);
+    double start = machine_collective(m, g, &few);
+    double rate = fmin(least, (machine_collective(m, g, &many) - start) / (double)many.bytes);
     return (CostLine){start + below, rate};
 }
 
-/* The line of a collective when replicas send in turns (machine_send_in_turn). */
-static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
+/* The line of a collective when replicas send in turns (machine_collective_in_turn). */
+static CostLine line_in_turn(const Machine *m, const CollGroup *g, CollOp op) {
     CostLine l = line_of(m, g, op);
     double part = machine_turn(m, g, op);
     if (part >= 1) return l;
-    l.start = part * l.start + (1 - part) * machine_send(m, g, &(Send){.op = op});
+    l.start = part * l.start + (1 - part) * machine_collective(m, g, &(Collective){.op = op});
     l.rate *= part;
     return l;
 }
@@ -44,7 +44,7 @@ static CostLine line_in_turn(const Machine *m, const SendGroup *g, CollOp op) {
  * shifts along x; gathers and sums along other axes; panels of stay=y. load: with the
  * bytes of all replicas (OpCost.load). An all_reduce counts as two collectives, so its line is
  * halved. A gather or scatter along x may run as a ring: p - 1 shifts of a block each. */
-static CostLine least_line(const Machine *m, const SendGroup *g, int along, bool load) {
+static CostLine least_line(const Machine *m, const CollGroup *g, int along, bool load) {
     static const CollOp ops[2][4] = {
         {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE, COLL_SHIFT},
         {COLL_BROADCAST, COLL_REDUCE}};
@@ -66,14 +66,14 @@ static CostLine least_line(const Machine *m, const SendGroup *g, int along, bool
 
 /* The line of the seconds for which links are busy: where latency is high (machine_high_latency),
  * that of the same machine with low latency if it is lesser. */
-static CostLine wire_line(const Machine *m, const SendGroup *g, int along, bool load,
+static CostLine wire_line(const Machine *m, const CollGroup *g, int along, bool load,
                           CostLine line) {
     if (!machine_high_latency(m, g)) return line;
     Machine low = machine_low_latency(m);
     return lesser(line, least_line(&low, g, along, load));
 }
 
-static AlongLine line_along(const Machine *m, const SendGroup *g, int along) {
+static AlongLine line_along(const Machine *m, const CollGroup *g, int along) {
     CostLine load = least_line(m, g, along, true),
              one = g->replicas.n ? least_line(m, g, along, false) : load;
     return (AlongLine){.whole = one,
@@ -86,7 +86,7 @@ static AlongLine line_along(const Machine *m, const SendGroup *g, int along) {
 static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
     Axes d = mesh_real(&mesh[0], axes_of("d"));
     for (int k = 0; k < o->n; k++) {
-        SendGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
+        CollGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (!axes_has(axes, AXIS_D)) g.replicas = placement_of(&mesh[k], d);
         o->at[k].along[along] = line_along(m, &g, along);
     }

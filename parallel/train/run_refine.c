@@ -53,10 +53,10 @@ static double move_seconds(const Run *r) {
     const double page_rate = 1e9;
     int p = r->group.size;
     int64_t state = 3 * (int64_t)sizeof(float) * config_parameters(&r->config);
-    SendGroup all = {.place = {1, {p}, {1}}, .size = p, .label = "all"};
-    Send send = {.op = COLL_ALL_REDUCE, .bytes = state};
+    CollGroup all = {.place = {1, {p}, {1}}, .size = p, .label = "all"};
+    Collective call = {.op = COLL_ALL_REDUCE, .bytes = state};
     double touched = (double)(r->m.arena[ARENA_PARAMS].used + r->m.arena[ARENA_OPTIMIZER].used);
-    return (p > 1 ? machine_send(&r->plan->machine, &all, &send) : 0) + touched / page_rate;
+    return (p > 1 ? machine_collective(&r->plan->machine, &all, &call) : 0) + touched / page_rate;
 }
 
 static void print_trials(Run *r, const Choice *c, int n, const double *seconds, int chosen) {

@@ -43,9 +43,9 @@ static void check(const Machine *m) {
         if (!(v->rank_rate > 0) || !(v->port_rate >= 0) || !(v->latency >= 0)) abort();
     }
     if (m->level[m->n_levels - 1].ranks != m->ranks) abort();
-    SendGroup all = {.place = {1, {m->ranks}, {1}}, .size = m->ranks};
-    Send s = {.op = COLL_ALL_REDUCE, .bytes = 1 << 20};
-    double t = machine_send(m, &all, &s);
+    CollGroup all = {.place = {1, {m->ranks}, {1}}, .size = m->ranks};
+    Collective s = {.op = COLL_ALL_REDUCE, .bytes = 1 << 20};
+    double t = machine_collective(m, &all, &s);
     if (!(t >= 0)) abort();
 }
 

@@ -14,7 +14,7 @@ int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across
     int64_t most = 0;
     *group = 0, *op = COLL_ALL_REDUCE;
     for (int i = 0; i < list->n_groups; i++) {
-        const SendGroup *g = &list->group[i];
+        const CollGroup *g = &list->group[i];
         if (g->size < 2 || (placement_extent(&g->place) >= neighbours) != across) continue;
         for (int k = 0; k < N_COLL_OPS; k++)
             if (list->most[i][k] > most) most = list->most[i][k], *group = i, *op = (CollOp)k;
@@ -49,7 +49,7 @@ static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
                              .what = "calibration"}};
 }
 
-int64_t calibrate_send_bytes(int64_t bytes) {
+int64_t calibrate_collective_bytes(int64_t bytes) {
     return 2 * (bytes + 4096); // 4096: a block has a float at least, of up to 1000 ranks
 }
 
@@ -75,7 +75,7 @@ static void send_stream(void *ctx) {
     for (int i = 0; i < STREAM; i++) coll_wait(t[i]);
 }
 
-Ticket calibrate_send_start(Comm *c, CollOp op, int64_t bytes, void *memory) {
+Ticket calibrate_collective_start(Comm *c, CollOp op, int64_t bytes, void *memory) {
     Sender s = sender_of(c, op, bytes, memory);
     return coll_start(c, &s.call);
 }
@@ -122,7 +122,7 @@ static bool data_right(const Sender *s) {
 }
 
 /* Runs the collective once; returns its seconds. Ends the job when a rank has wrong data. */
-static double check(Meter *m, Sender *s, const SendGroup *g) {
+static double check(Meter *m, Sender *s, const CollGroup *g) {
     fill(s);
     double seconds = meter_once(m, send_once, s, false).slowest;
     bool mine = data_right(s);
@@ -138,14 +138,14 @@ static double check(Meter *m, Sender *s, const SendGroup *g) {
         coll_op_name(s->call.op), s->n * (int64_t)sizeof(float), g->label, g->size, who);
 }
 
-void calibrate_send(Meter *m, const SendGroup *g, Comm *c, int64_t bytes, void *memory,
-                    SendCost *cost) {
+void calibrate_collective(Meter *m, const CollGroup *g, Comm *c, int64_t bytes, void *memory,
+                          CollCost *cost) {
     Sender s = sender_of(c, cost->op, bytes, memory);
     double last = cost->n > 0 ? cost->seconds[cost->n - 1] : 0;
     bytes = s.n * (int64_t)sizeof(float); // at least a float for each rank
     if (bytes <= cost->measured) return;
     double about = check(m, &s, g), seconds = about;
-    memset(memory, 0, (size_t)calibrate_send_bytes(bytes)); // repeated sums in place stay 0
+    memset(memory, 0, (size_t)calibrate_collective_bytes(bytes)); // repeated sums in place stay 0
     if (calibrate_far(last)) meter_once(m, send_stream, &s, false);
     seconds = fmin(seconds, meter_run(m, send_once, &s, about, REPEATS, false).slowest);
     cost->bytes[cost->n] = (double)bytes;
