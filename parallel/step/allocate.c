@@ -313,8 +313,7 @@ static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
     for (int t = 0; t < p->n_tensors; t++) {
         StepTensor *x = &p->tensor[t];
         x->offset = offset[block_of(l, t)];
-        if (x->offset >= 0 && x->parent >= 0)
-            x->offset += step_tensor_begin(p, x) * coll_type_bytes(x->dtype);
+        if (x->offset >= 0 && x->parent >= 0) x->offset += step_tensor_begin(p, x);
     }
     mem_free(offset);
 }

@@ -218,7 +218,8 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
 }
 
 int64_t step_tensor_begin(const Program *p, const StepTensor *t) {
-    return t->row * (t->stride ? t->stride : step_tensor_local(p, t, 1)) + t->column;
+    int64_t stride = t->stride ? t->stride : step_tensor_local(p, t, 1);
+    return (t->row * stride + t->column) * coll_type_bytes(t->dtype);
 }
 
 int step_tensor_tokens(const StepTensor *t) {

@@ -215,7 +215,7 @@ int64_t step_tensor_elements(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes of a tensor's memory; and rounded up to the alignment of an arena. */
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t);
 int64_t step_tensor_aligned(const Program *p, const StepTensor *t);
-/* Local, pure. Offset of a tensor in its parent, in elements. */
+/* Local, pure. Offset of a tensor in its parent, in bytes. */
 int64_t step_tensor_begin(const Program *p, const StepTensor *t);
 /* Local, pure. The dimension of a tensor that is T, tokens; -1: none. */
 int step_tensor_tokens(const StepTensor *t);

@@ -86,14 +86,12 @@ const Tensor *step_run_row(const Model *m, const StepTensor *t) {
 /* Address of tensor x of the list inside the stored tensor `row`. This rank may store several flat
  * shards of the tensor, of which x is one. */
 static char *in_storage(const Model *m, const Program *p, const StepTensor *x, const Tensor *row) {
+    void *grad = x->dtype == COLL_I64 ? (void *)m->grad_64[row - m->tensors.t] : row->grad;
     const struct {
         void *base;
         TensorPart part;
     } stored[N_STORAGES] = {[STORAGE_PARAMETER] = {row->cast, PART_CAST},
-                            [STORAGE_GRADIENT] = {x->dtype == COLL_I64
-                                                      ? (void *)m->grad_64[row - m->tensors.t]
-                                                      : row->grad,
-                                                  PART_GRAD},
+                            [STORAGE_GRADIENT] = {grad, PART_GRAD},
                             [STORAGE_MASTER] = {row->param, PART_PARAM},
                             [STORAGE_MOMENT] = {row->m, PART_MOMENTS},
                             [STORAGE_SECOND_MOMENT] = {row->v, PART_MOMENTS}};
@@ -124,9 +122,9 @@ static void bind(Bound *b, const Model *m, char *base, char *cache) {
             at = cache + x->layer * step_tensor_aligned(p, x);
         } else if (own->storage != STORAGE_TEMPORARY) {
             at = in_storage(m, p, own, step_run_row(m, own));
-            if (own != x) at += step_tensor_begin(p, x) * coll_type_bytes(x->dtype);
+            if (own != x) at += step_tensor_begin(p, x);
         } else if (x->parent >= 0 && x->offset < 0 && b->at_first[x->parent]) { // part of a weight
-            at = b->at_first[x->parent] + step_tensor_begin(p, x) * coll_type_bytes(x->dtype);
+            at = b->at_first[x->parent] + step_tensor_begin(p, x);
         }
         b->at_first[t] = b->at_later[t] = at;
     }
