@@ -318,8 +318,8 @@ static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
     mem_free(offset);
 }
 
-/* Returns the bytes of the arena with `placed`, else the most bytes in use at the same time. */
-static size_t allocate(Program *p, bool placed) {
+size_t program_allocate(Program *p) {
+    bool placed = !p->shape->unplaced;
     Life l = life_make(p);
     int n;
     find_gradients(&l, p);
@@ -333,12 +333,4 @@ static size_t allocate(Program *p, bool placed) {
     set_offsets(&l, p, block, n);
     mem_free(block), mem_free(l.kernel), mem_free(l.inner);
     return (size_t)peak;
-}
-
-size_t program_allocate(Program *p) {
-    return allocate(p, true);
-}
-
-size_t program_in_use(Program *p) {
-    return allocate(p, false);
 }

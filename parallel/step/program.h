@@ -274,10 +274,9 @@ bool op_in_kernel(const Program *p, int i);
 bool op_begins_kernel(const Program *p, int i);
 
 /* Local. Places temporaries in one arena by their lives in the list: sets `offset` and `gradient`
- * of all tensors. Returns the bytes of the arena. allocate.c */
+ * of all tensors. Returns the bytes of the arena. With shape->unplaced they lie one after the
+ * other, which takes less time and more memory, and the result is the most bytes in use at the same
+ * time, a lower bound of the arena. allocate.c */
 size_t program_allocate(Program *p);
-/* Local. Places temporaries one after the other, which takes less time and more memory. Returns the
- * most bytes in use at the same time, a lower bound of what program_allocate returns. */
-size_t program_in_use(Program *p);
 
 #endif

@@ -39,7 +39,7 @@ static void plan(StepRun *r, int list, const ModelShape *shape, const Kernels *k
     b->shape = *shape;
     b->p = list < END ? program_passes(&b->shape, PASS_SCHEDULE, k)
                       : program_end_passes(&b->shape, PASS_SCHEDULE, k, list == CASTS);
-    b->bytes = b->shape.unplaced ? program_in_use(&b->p) : program_allocate(&b->p);
+    b->bytes = program_allocate(&b->p);
     if (kernels_on_device(k)) b->staging.n_bytes = staging_bytes(&b->p);
     size_t n = (size_t)b->p.n_tensors;
     b->at_first = mem_calloc(2 * n, sizeof *b->at_first), b->at_later = b->at_first + n;
