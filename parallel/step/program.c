@@ -27,11 +27,12 @@ int program_add_tensor(Program *p, StepTensor t) {
     return p->n_tensors++;
 }
 
-int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], CollType dtype) {
+static int add_temporary(Program *p, Dist dist, const int64_t size[DIST_DIMS], CollType dtype,
+                         int value) {
     return program_add_tensor(p, (StepTensor){.dist = dist,
                                               .size = {size[0], size[1]},
                                               .layer = p->layer,
-                                              .value = p->values_fixed ? -1 : p->n_values++,
+                                              .value = value,
                                               .parameter = -1,
                                               .dtype = dtype,
                                               .n_block = NO_FLAT_PARTS,
@@ -40,18 +41,15 @@ int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], CollTyp
                                               .bucket = -1});
 }
 
+int program_tensor(Program *p, Dist dist, const int64_t size[DIST_DIMS], CollType dtype) {
+    return add_temporary(p, dist, size, dtype, p->values_fixed ? -1 : p->n_values++);
+}
+
 int program_tensor_like(Program *p, int t) {
-    const StepTensor *x = &p->tensor[t];
-    return program_add_tensor(p, (StepTensor){.dist = x->dist,
-                                              .size = {x->size[0], x->size[1]},
-                                              .layer = p->layer,
-                                              .value = x->value,
-                                              .parameter = x->parameter,
-                                              .dtype = x->dtype,
-                                              .n_block = x->n_block,
-                                              .what = "",
-                                              .parent = -1,
-                                              .bucket = -1});
+    StepTensor x = p->tensor[t];
+    int like = add_temporary(p, x.dist, x.size, x.dtype, x.value);
+    p->tensor[like].parameter = x.parameter, p->tensor[like].n_block = x.n_block;
+    return like;
 }
 
 int program_tensor_copy(Program *p, int t) {
