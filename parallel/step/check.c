@@ -101,7 +101,7 @@ static bool features_of(const StepTensor *t, FeatureKind *kind) {
         {"qkv", FEATURES_QKV}, {"att", FEATURES_ATT}, {"up", FEATURES_UP}, {"act", FEATURES_ACT}};
     const char *name = t->dist.name;
     *kind = FEATURES_ONE;
-    if (strcmp(t->dist.dim[0], "T") != 0) return false;
+    if (step_tensor_tokens(t) != 0) return false;
     if (t->dist.n_dims == 1) return strcmp(name, "losses") == 0;
     *kind = FEATURES_RESIDUAL;
     if (strcmp(t->dist.dim[1], "C") == 0) return true;

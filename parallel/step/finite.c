@@ -50,7 +50,7 @@ static bool result_finite(Model *m, const StepResult *r) {
 static void find(void *ctx, Model *m, const StepResult *r) {
     Found *first = ctx;
     const StepTensor *t = &r->p->tensor[r->tensor];
-    bool tokens = strcmp(t->dist.dim[0], "T") == 0 && t->dtype != COLL_I64;
+    bool tokens = step_tensor_tokens(t) == 0 && t->dtype != COLL_I64;
     if (first->name[0] || !r->at || !tokens || result_finite(m, r)) return;
     first->index += r->op - r->p->op;
     listing_result(r->p, r->op, r->tensor, first->name, sizeof first->name);

@@ -26,8 +26,6 @@
  * of the all_gather, or only the reduce_scatter reads the result of the matmul. Source: FLUX (Chang
  * et al. 2024).
  */
-#include <string.h>
-
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
@@ -47,7 +45,7 @@ static bool is_layer_matmul(const Op *op) {
 /* Is a tensor a temporary of contiguous rows of tokens, in the dtype of matmuls? */
 static bool has_rows(const Program *p, int t) {
     const StepTensor *x = &p->tensor[t];
-    return strcmp(x->dist.dim[0], "T") == 0 && x->parent < 0 && x->dtype == p->dtype &&
+    return step_tensor_tokens(x) == 0 && x->parent < 0 && x->dtype == p->dtype &&
            x->storage == STORAGE_TEMPORARY;
 }
 

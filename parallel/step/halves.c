@@ -27,11 +27,6 @@ typedef struct Halves {
     int64_t T;    // local tokens of a half
 } Halves;
 
-/* Has a tensor rows or columns of tokens? */
-static bool of_tokens(const StepTensor *t) {
-    return step_tensor_tokens(t) >= 0;
-}
-
 /* The tensor of the second half with the value of t. Its tokens follow the T tokens of the first
  * half, in the model's inputs and in the losses of both halves. */
 static int second_of(Halves *h, int t) {
@@ -39,7 +34,7 @@ static int second_of(Halves *h, int t) {
     int c = h->second[t] = program_tensor_copy(h->p, t), parent = h->p->tensor[t].parent;
     if (parent >= 0 && parent != h->p->result)
         parent = second_of(h, parent), h->p->tensor[c].parent = parent;
-    else if (of_tokens(&h->p->tensor[c]))
+    else if (step_tensor_tokens(&h->p->tensor[c]) >= 0)
         h->p->tensor[c].row += h->T;
     return c;
 }
@@ -68,7 +63,7 @@ static bool read_in(const Halves *h, int t, int i, int end) {
 static bool runs_once(const Halves *h, int i, int end) {
     for (int k = i; k < end; k++) {
         const Op *op = &h->old[k];
-        if (of_tokens(&h->p->tensor[op->out])) return false;
+        if (step_tensor_tokens(&h->p->tensor[op->out]) >= 0) return false;
         for (int j = 0; j < op->n_in; j++)
             if (!is_shared(h, h->now[op->in[j]])) return false;
     }
@@ -103,7 +98,7 @@ static void emit_second(Halves *h, int i, int end) {
         two.in[k] = is_shared(h, t) ? t : second_of(h, t);
     }
     if (two.also >= 0) two.also = second_of(h, two.also);
-    if (of_tokens(&h->p->tensor[two.out]) || read_in(h, two.out, i + 1, end))
+    if (step_tensor_tokens(&h->p->tensor[two.out]) >= 0 || read_in(h, two.out, i + 1, end))
         two.out = second_of(h, two.out);
     else
         add_gradient(h, &two);

@@ -27,8 +27,6 @@
  *
  * Source: Wang et al. (ASPLOS 2023).
  */
-#include <string.h>
-
 #include "base/mem.h"
 #include "parallel/step/program.h"
 
@@ -49,10 +47,6 @@ typedef struct Split {
     int *part;   // [tensors][parts] chunk or block k of a tensor, the latest one made; -1: none yet
 } Split;
 
-static bool of_tokens(const Split *s, int t) {
-    return strcmp(s->p->tensor[t].dist.dim[0], "T") == 0;
-}
-
 static int64_t local_rows(const Split *s, int t) {
     return step_tensor_local(s->p, &s->p->tensor[t], 0);
 }
@@ -66,7 +60,7 @@ typedef struct Rows {
 /* A tensor of these rows of t; t itself where its rows are not tokens (weights). Two matmuls may
  * split t by blocks of different sizes: each makes or reads tensors of its own. */
 static int part_of(Split *s, int t, Rows r) {
-    if (!of_tokens(s, t)) return t;
+    if (step_tensor_tokens(&s->p->tensor[t]) != 0) return t;
     int *part = &s->part[t * s->parts + r.k];
     const StepTensor *x = &s->p->tensor[*part < 0 ? t : *part];
     bool same = *part >= 0 && x->every == r.every && (r.every || local_rows(s, *part) == r.n);
