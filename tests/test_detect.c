@@ -142,6 +142,14 @@ TEST(detect_reads_the_memory_that_control_groups_leave) {
     CHECK(memory_available_under(root) == 1);
     SETS("echo 0::/elsewhere/../.. >proc/self/cgroup");
     CHECK(memory_available_under(root) == 8000 * 1024);
+    // version 1: sums over the groups below are "total_"; a number near 2^63 is no limit
+    SETS("echo 4:memory:/job/step >proc/self/cgroup; mkdir -p sys/fs/cgroup/memory/job/step;"
+         "cd sys/fs/cgroup/memory; for f in . job job/step; do echo 9223372036854771712"
+         " >$f/memory.limit_in_bytes; echo 3000000 >$f/memory.usage_in_bytes; done;"
+         "echo 5000000 >job/memory.limit_in_bytes;"
+         "printf 'inactive_file 7\ntotal_inactive_file 600000\ntotal_active_file 400000\n'"
+         " >job/memory.stat");
+    CHECK(memory_available_under(root) == 3000000);
 #undef SETS
 }
 

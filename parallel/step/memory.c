@@ -29,24 +29,35 @@ static int64_t cgroup_number(const char *group, const char *file, const char *ke
     return read_number(path, key);
 }
 
-/* Bytes that the control group in this folder leaves to its processes; INT64_MAX: the group sets no
- * limit. The group counts cached pages of files as used. The kernel frees them when a process asks
- * for memory, so they are available here, as in MemAvailable. */
-static int64_t cgroup_left(const char *group) {
-    int64_t limit = cgroup_number(group, "memory.max", ""),
-            used = cgroup_number(group, "memory.current", ""),
-            inactive = cgroup_number(group, "memory.stat", "inactive_file "),
-            active = cgroup_number(group, "memory.stat", "active_file ");
+/* Bytes that a control group leaves to its processes; INT64_MAX: the group sets no limit. The group
+ * counts cached pages of files as used. The kernel frees them when a process asks for memory, so
+ * they are available here, as in MemAvailable. */
+static int64_t left_of(int64_t limit, int64_t used, int64_t inactive, int64_t active) {
     if (limit < 0 || used < 0) return INT64_MAX;
     used -= (inactive > 0 ? inactive : 0) + (active > 0 ? active : 0);
     return limit - used > 1 ? limit - used : 1;
+}
+
+/* The same of the group in a folder, by the files of version 2 and of version 1. */
+static int64_t cgroup_left(const char *group) {
+    return left_of(cgroup_number(group, "memory.max", ""),
+                   cgroup_number(group, "memory.current", ""),
+                   cgroup_number(group, "memory.stat", "inactive_file "),
+                   cgroup_number(group, "memory.stat", "active_file "));
+}
+static int64_t cgroup_left_v1(const char *group) {
+    return left_of(cgroup_number(group, "memory.limit_in_bytes", ""),
+                   cgroup_number(group, "memory.usage_in_bytes", ""),
+                   cgroup_number(group, "memory.stat", "total_inactive_file "),
+                   cgroup_number(group, "memory.stat", "total_active_file "));
 }
 
 int64_t memory_available_under(const char *root) {
     char path[256];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     int64_t kib = read_number(path, "MemAvailable:"),
-            of_groups = cgroup_least(root, "", cgroup_left);
+            of_groups = min_i64(cgroup_least(root, "", cgroup_left),
+                                cgroup_least(root, "memory", cgroup_left_v1));
     int64_t least = kib > 0 ? min_i64(1024 * kib, of_groups) : of_groups;
     return least < INT64_MAX ? least : 0;
 }
