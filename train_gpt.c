@@ -219,7 +219,7 @@ static int rank_main(World *w, void *ctx) {
     if (!r->o->threads && ranks_under_launcher()) detect_use_cores(r->node.sharing);
     r->node = ranks_on_node(w);
     r->nodes = (int)lround(group_sum(&r->group, 1.0 / r->node.local_size));
-    int threads = ranks_threads(&r->node, detect_quota(""));
+    int threads = ranks_threads(&r->node, detect_quota(w, ""));
     r->team = team_create(r->o->threads ? (int)r->o->threads : threads);
     bool named = strcmp(r->o->kernels, "auto") != 0; // perhaps on this rank only
     r->set =

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
-#include "base/minmax.h"
 
 /* Is the word in a list like "cpu,cpuacct"? In version 2 the list and the word are "". */
 static bool lists(char *list, const char *word) {
@@ -31,16 +31,18 @@ static char *path_of(const char *root, const char *controller) {
     return found ? found : mem_strdup("");
 }
 
-int64_t cgroup_least(const char *root, const char *controller,
-                     int64_t (*limit)(const char *folder)) {
+CgroupLimit cgroup_least(const char *root, const char *controller,
+                         int64_t (*limit)(const char *folder)) {
+    CgroupLimit l = {INT64_MAX, 0};
+    struct stat st;
     char *path = path_of(root, controller);
     char *top = mem_printf("%s/sys/fs/cgroup%s%s", root, *controller ? "/" : "", controller);
     char *folder = mem_printf("%s%s", top, path);
-    int64_t least = limit(folder);
-    while (strlen(folder) > strlen(top)) {
-        *strrchr(folder, '/') = 0;
-        least = min_i64(least, limit(folder));
+    for (;; *strrchr(folder, '/') = 0) {
+        int64_t x = limit(folder);
+        if (x <= l.least) l = (CgroupLimit){x, stat(folder, &st) ? 0 : st.st_ino};
+        if (strlen(folder) <= strlen(top)) break;
     }
     mem_free(path), mem_free(top), mem_free(folder);
-    return least;
+    return l;
 }

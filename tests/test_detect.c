@@ -86,13 +86,20 @@ TEST(detect_takes_one_hardware_thread_of_each_core) {
     }
 }
 
+static int quota_of(World *w, void *roots) {
+    return detect_quota(w, ((const char *const *)roots)[world_rank(w)]);
+}
+static int quota(const char *root) {
+    return ranks_run(1, quota_of, &root);
+}
+
 TEST(detect_reads_the_quota_of_a_control_group) {
     const char *root = test_tmpdir();
     SHELL_IN(root, 0, "", "mkdir -p sys/fs/cgroup; echo 150000 100000 >sys/fs/cgroup/cpu.max");
-    CHECK(detect_quota(root) == 2);
-    CHECK(detect_quota("/nowhere") == 0);
+    CHECK(quota(root) == 2);
+    CHECK(quota("/nowhere") == 0);
     SHELL_IN(root, 0, "", "echo max 100000 >sys/fs/cgroup/cpu.max");
-    CHECK(detect_quota(root) == 0);
+    CHECK(quota(root) == 0);
 }
 
 /* Slurm, systemd and Kubernetes limit a group below the top one, or a group above the job's. */
@@ -102,23 +109,35 @@ TEST(detect_reads_the_least_quota_of_nested_control_groups) {
     SETS("mkdir -p proc/self sys/fs/cgroup/job/step; printf '1:cpu,cpuacct:/other\n0::/job/step\n'"
          " >proc/self/cgroup; cd sys/fs/cgroup; echo 800000 100000 >cpu.max;"
          "echo 300000 100000 >job/cpu.max; echo max 100000 >job/step/cpu.max");
-    CHECK(detect_quota(root) == 3);
+    CHECK(quota(root) == 3);
     SETS("echo 250000 200000 >sys/fs/cgroup/job/step/cpu.max");
-    CHECK(detect_quota(root) == 2);
+    CHECK(quota(root) == 2);
     // version 1: a folder for the controllers, a file for each number; -1: no limit
     SETS("rm -r sys; mkdir -p sys/fs/cgroup/cpu,cpuacct/job/step; cd sys/fs/cgroup/cpu,cpuacct;"
          "ln -s cpu,cpuacct ../cpu; echo 4:cpuacct,cpu:/job/step >../../../../proc/self/cgroup;"
          "for f in . job job/step; do echo 100000 >$f/cpu.cfs_period_us; done;"
          "echo -1 >cpu.cfs_quota_us; echo 600000 >job/cpu.cfs_quota_us;"
          "echo -1 >job/step/cpu.cfs_quota_us");
-    CHECK(detect_quota(root) == 6);
+    CHECK(quota(root) == 6);
     // in a container the top folder is the group that the file names by the host's path
     SETS("echo 4:cpu:/of/the/host >proc/self/cgroup; cd sys/fs/cgroup/cpu;"
          "echo 150000 >cpu.cfs_quota_us");
-    CHECK(detect_quota(root) == 2);
+    CHECK(quota(root) == 2);
     SETS("echo 4:cpuset:/job >proc/self/cgroup; echo -1 >sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-    CHECK(detect_quota(root) == 0);
+    CHECK(quota(root) == 0);
 #undef SETS
+}
+
+/* The folder of each group has a number of its own; containers see theirs as the top one. */
+TEST(detect_adds_the_quotas_of_containers_of_one_node) {
+    const char *root = test_tmpdir();
+    char first[PATH_MAX], second[PATH_MAX];
+    SHELL_IN(root, 0, "",
+             "for i in 1 2; do mkdir -p $i/sys/fs/cgroup $i/proc/self; echo 0::/ >"
+             "$i/proc/self/cgroup; echo 300000 100000 >$i/sys/fs/cgroup/cpu.max; done");
+    snprintf(first, sizeof first, "%s/1", root), snprintf(second, sizeof second, "%s/2", root);
+    CHECK(ranks_run(2, quota_of, (const char *[]){first, first}) == 3);
+    CHECK(ranks_run(2, quota_of, (const char *[]){first, second}) == 6);
 }
 
 TEST(detect_reads_the_memory_that_control_groups_leave) {

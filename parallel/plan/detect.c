@@ -70,14 +70,14 @@ static void set_facts(Detected *d, const RankReport *report, World *w) {
     mem_free(node);
 }
 
-static NodeFacts node_here(const char *name) {
+static NodeFacts node_here(World *w) {
     NodeFacts n = {.memory = memory_available()};
     cpu_set_t allowed;
-    snprintf(n.name, sizeof n.name, "%s", name);
+    snprintf(n.name, sizeof n.name, "%s", world_node(w));
     cpus_allowed(&allowed);
     node_cpus(&n, cpus_here(), &allowed);
     stamp_cpu(n.cpu, sizeof n.cpu);
-    n.quota = detect_quota("");
+    n.quota = detect_quota(w, "");
     return n;
 }
 
@@ -94,7 +94,7 @@ void detect(Detected *d, World *w, const Kernels *k, Team *team, bool bf16) {
     RankReport mine = {.facts.threads = team_size(team)},
                *report = mem_calloc((size_t)g.size, sizeof mine);
     memset(d, 0, sizeof *d);
-    mine.node = node_here(world_node(w));
+    mine.node = node_here(w);
     rank_cores(&mine.facts, cpus_here(), &cores);
     group_barrier(&g); // all ranks run the matmul at once: those that share cores are slower
     if (k) mine.rate[0] = mine.rate[1] = matmul_rate(k, team, bf16);

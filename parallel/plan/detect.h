@@ -66,9 +66,10 @@ typedef struct Detected {
  * may use, if the n ranks that may use the same cores can divide them evenly. (Two hardware threads
  * of a core share its multiply units, and the caches for which a matmul's blocks are sized.) */
 void detect_use_cores(int n);
-/* Local. The CPU quota that a control group grants to all ranks of this node together, in cores; 0:
- * no limit. root: folder of the system's files, "" for this machine. */
-int detect_quota(const char *root);
+/* Collective over the world. The CPU quota of all ranks of this node together, in cores; 0: no
+ * limit. Ranks in containers of their own have a quota each. root: folder of the system's files, ""
+ * for this machine. */
+int detect_quota(World *w, const char *root);
 
 /* Collective over the world. Detects the hardware; the result is equal on all ranks. k NULL: ranks
  * compute on GPUs, and no processor is measured. */

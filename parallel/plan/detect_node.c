@@ -7,6 +7,7 @@
 #include "base/cgroup.h"
 #include "base/mem.h"
 #include "base/minmax.h"
+#include "parallel/comm/ranks.h"
 #include "parallel/plan/detect_parts.h"
 
 /* ---- files of one line ---- */
@@ -182,8 +183,18 @@ static int64_t cores_granted_v1(const char *group) {
     return known ? cores_of(atoll(quota), atoll(period)) : INT64_MAX;
 }
 
-int detect_quota(const char *root) {
-    int64_t least =
-        min_i64(cgroup_least(root, "", cores_granted), cgroup_least(root, "cpu", cores_granted_v1));
-    return least < INT_MAX ? (int)least : 0;
+int detect_quota(World *w, const char *root) {
+    CgroupLimit v2 = cgroup_least(root, "", cores_granted),
+                v1 = cgroup_least(root, "cpu", cores_granted_v1),
+                mine = v1.least < v2.least ? v1 : v2;
+    Group g = comm_group(world_comm(w));
+    uint64_t *group = mem_calloc((size_t)g.size, sizeof *group);
+    int *node = ranks_nodes(w), neighbours = 0, sharing = 0;
+    group_all_gather(&g, &mine.group, sizeof mine.group, group);
+    for (int r = 0; r < g.size; r++) {
+        neighbours += node[r] == node[g.rank];
+        sharing += node[r] == node[g.rank] && group[r] == mine.group;
+    }
+    mem_free(group), mem_free(node);
+    return mine.least < INT_MAX ? (int)min_i64(mine.least * neighbours / sharing, INT_MAX) : 0;
 }
