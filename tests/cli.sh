@@ -201,6 +201,18 @@ refuses 1 'saved/tokenizer.json: no "model"' "${saves[@]}" saved
 touch few_train_000002.bin
 says 1 'train_000002.bin is there from an earlier' tokenize encode --text words.txt --val-tokens 1 \
     --shard-tokens 4 --out few
+refuses 1 "--val-tokens 999 takes all 8 tokens of --text words.txt" tokenize encode \
+    --text words.txt --val-tokens 999 --out few
+printf 'a%s\nb%s\n<|endoftext|>\n' 1 1 2 2 3 3 4 4 >docs.txt
+works "validation from within a document" tokenize encode --text docs.txt --val-fraction 0.48 \
+    --out docs
+works "it begins with the next one" test "$(tokenize decode --shard docs_val.bin)" = \
+    '<|endoftext|>a4
+b4'
+printf '\346\226\207%.0s' {1..5} >wen.txt
+works "validation from within a character" tokenize encode --text wen.txt --val-fraction 0.3 --out w
+works "it begins with the next one, too" test "$(tokenize decode --shard w_val.bin)" = \
+    "<|endoftext|>$(printf '\346\226\207')"
 works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
 rm given/config.json
 refuses 1 "; given has no config.json, so the shape is that of --model" train_gpt --init given \

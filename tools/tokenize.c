@@ -202,11 +202,16 @@ static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to
 }
 
 /* Offset at which the last `fraction` of the text begins, moved to the next start of a line if
- * there is one. */
+ * there is one, else of a character; and to the next document if at least half is left then. */
 static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
-    size_t at = n - (size_t)((double)n * fraction);
-    const uint8_t *newline = at && at < n ? memchr(p + at - 1, '\n', n - at) : NULL;
-    return newline ? (size_t)(newline - p) + 1 : at;
+    size_t at = n - (size_t)((double)n * fraction), n_rest;
+    if (at == 0 || at == n) return at;
+    const uint8_t *newline = memchr(p + at - 1, '\n', n - at), *rest;
+    if (newline) at = (size_t)(newline - p) + 1;
+    for (int i = 0; i < 3 && at < n && (p[at] & 0xc0) == 0x80; i++) at++;
+    Documents d = documents_of(p + at, n - at);
+    bool within = documents_next(&d, &rest, &n_rest) && rest == p + at; // of a document
+    return within && n_rest <= (n - at) / 2 ? at + n_rest : at;
 }
 
 /* The default of --val-fraction: a tenth of the text, as in nanoGPT's character data, but at most 4
@@ -289,6 +294,10 @@ static int encode(int argc, char **argv) {
     int64_t n_train = shard_writer_finish(e.train), n_val = shard_writer_finish(e.val);
     if (n_train + n_val == 0)
         die_user("--text %s has no text, only <|endoftext|> separators", o.text);
+    if (n_train == 0 && o.val_tokens > 0)
+        die_user(
+            "--val-tokens %lld takes all %lld tokens of --text %s; --val-fraction 1 asks for that",
+            (long long)o.val_tokens, (long long)n_val, o.text);
     int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
     report("train", f_train, n_train);
     report("val", f_val, n_val);
