@@ -264,7 +264,7 @@ char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
 
 /* Is the path a file with a model's ending, or a folder with a model? Readers check the bytes. */
 static bool holds_model(const char *path) {
-    bool named = path_ends(path, ".safetensors") || path_ends(path, ".bin");
+    bool named = weights_named(path, ".safetensors") || weights_named(path, ".bin");
     return (named && io_exists(path)) || io_exists_in(path, "config.json") ||
            io_exists_in(path, "model.safetensors") ||
            io_exists_in(path, "model.safetensors.index.json");

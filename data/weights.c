@@ -109,9 +109,13 @@ static bool source_add(Source *s, const char *path, Err *e) {
     return safetensors_parse(m->p, m->n, &s->parts[s->n - 1], e) || err_in(e, path);
 }
 
+bool weights_named(const char *path, const char *ending) {
+    return path_ends(path, ending) && !io_exists_in(path, ".");
+}
+
 /* Path of file `name` of a model: in the folder `path`, or beside the file `path`.safetensors. */
 static char *model_file(const char *path, const char *name) {
-    if (!path_ends(path, ".safetensors")) return mem_printf("%s/%s", path, name);
+    if (!weights_named(path, ".safetensors")) return mem_printf("%s/%s", path, name);
     return mem_printf("%.*s%s", (int)(path_name(path) - path), path, name);
 }
 
@@ -133,7 +137,7 @@ static bool source_add_shards(Source *s, const char *dir, const char *index, Err
 }
 
 static bool source_open(Source *s, const char *path, Err *e) {
-    if (path_ends(path, ".safetensors")) return source_add(s, path, e);
+    if (weights_named(path, ".safetensors")) return source_add(s, path, e);
     char *whole = model_file(path, "model.safetensors");
     char *index = model_file(path, "model.safetensors.index.json");
     bool ok = io_exists(whole)   ? source_add(s, whole, e)
@@ -217,13 +221,13 @@ static bool load_here(const char *path, const TensorTable *t, Err *e) {
 }
 
 bool weights_load(const char *path, const TensorTable *t, const Group *g, Err *e) {
-    bool bin = path_ends(path, ".bin");
+    bool bin = weights_named(path, ".bin");
     return group_agree(g, bin ? llmc_model_load(path, t, e) : load_here(path, t, e), e);
 }
 
 bool weights_described(const char *path) {
     char *config = model_file(path, "config.json");
-    bool yes = path_ends(path, ".bin") || io_exists(config);
+    bool yes = weights_named(path, ".bin") || io_exists(config);
     mem_free(config);
     return yes;
 }
@@ -243,7 +247,7 @@ void weights_ids(const char *path, Config *c) {
 }
 
 bool weights_config(const char *path, Config *c, Err *e) {
-    if (path_ends(path, ".bin")) return llmc_model_config(path, c, e);
+    if (weights_named(path, ".bin")) return llmc_model_config(path, c, e);
     char *config = model_file(path, "config.json");
     IoMap m;
     bool ok = io_map(&m, config, e);

@@ -21,6 +21,8 @@
 #include "base/group.h"
 #include "base/tensor.h"
 
+/* Local. Is the path that of a file of weights with this ending? A folder may have any name. */
+bool weights_named(const char *path, const char *ending);
 /* Local. Does a file or folder describe its model? A .safetensors file without config.json beside
  * it does not. */
 bool weights_described(const char *path);

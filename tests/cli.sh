@@ -255,6 +255,10 @@ works "a folder of a model" inspect spoilt
 works "llm.c's file of a model" convert --init mean --out mean.bin
 works "a folder of that file" convert --init mean.bin --out back
 works "which holds the same" cmp back/model.safetensors mean/model.safetensors
+for folder in folder.bin folder.safetensors; do
+    cp -r back $folder
+    works "a folder named like a file" convert --init $folder --out $folder.model
+done
 refuses 1 "back is there already" convert --init mean.bin --out back
 works "the newest checkpoint of a run" convert --init ckpt --out newest
 works "is that model" cmp newest/model.safetensors ckpt/step_00000004/model.safetensors

@@ -312,7 +312,7 @@ static bool show_files(const char *path, struct dirent **names, int n, Err *e) {
     for (int i = 0; i < n; i++) {
         Err why;
         char *file = mem_printf("%s/%s", path, names[i]->d_name);
-        bool known = path_ends(file, ".bin") || path_ends(file, ".safetensors") ||
+        bool known = weights_named(file, ".bin") || weights_named(file, ".safetensors") ||
                      path_ends(file, "tokenizer.json");
         if (known && show(file, &why))
             shown++;
