@@ -30,7 +30,7 @@ void run_stop_not_finite(Run *r, const char *what, double value, int64_t step) {
         *r->o->save && r->saved_step >= 0
             ? mem_printf(r->saved_step == r->state.step
                              ? "; step %" PRId64 " in %s holds these very weights: move "
-                               "it away, and --resume continues from the one before"
+                               "it away, and --resume continues from an older one, if there is one"
                              : "; step %" PRId64 " in %s is whole: --resume continues from it",
                          r->saved_step, r->o->save)
             : mem_printf("; nothing was saved");
