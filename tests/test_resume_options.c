@@ -37,7 +37,7 @@ static const Case cases[] = {
     {"hellaswag", "h.bin", "", false},
     {"tokenizer", "bytes", "", false},
     {"model", "layers=2,heads=1,channels=8,seq=32,vocab=300", "", false},
-    {"init", "run", "", false},
+    {"init", "nowhere", "", false},
     {"backend", "cpu", "", false},
     {"graphs", "none", "", false},
     {"tune", "0", "", false},

@@ -201,7 +201,7 @@ void run_agree_on_inputs(Run *r, const char *checkpoint) {
         bool init = strcmp(row->name, "init") == 0,
              shards = strcmp(row->name, "train") == 0 || strcmp(row->name, "val") == 0;
         facts_add(&f, mem_printf("--%s", row->name), mem_strdup(*text ? "a path" : "left out"));
-        if (!*text) continue;
+        if (!*text || (init && checkpoint)) continue;
         if (shards)
             add_shards(&f, row->name, text);
         else

@@ -257,7 +257,10 @@ static void load_weights(Run *r, const char *checkpoint) {
         char *text;
         if (!checkpoint_load(checkpoint, model_host(&r->m), &text, &r->group, &e))
             die_user("%s", e.text);
-        if (r->lead) printf("resuming from %s\n", checkpoint);
+        if (r->lead && *r->o->init)
+            printf("resuming from %s, whose weights replace --init %s\n", checkpoint, r->o->init);
+        else if (r->lead)
+            printf("resuming from %s\n", checkpoint);
         if (r->lead) runstate_differences(text, r->options, stdout);
         mem_free(text);
     } else if (*r->init) {
@@ -392,9 +395,9 @@ static void digest_weights(Run *r) {
 
 bool run_prepare(Run *r) {
     Err e;
-    r->init = checkpoint_find_model(r->o->init, &r->group, &e);
-    if (!r->init) die_user("%s", e.text);
     char *checkpoint = find_checkpoint(r);
+    r->init = checkpoint_find_model(checkpoint ? "" : r->o->init, &r->group, &e);
+    if (!r->init) die_user("%s", e.text);
     run_agree_on_inputs(r, checkpoint);
     if (checkpoint) read_state(r, checkpoint);
     find_tokenizer(r, checkpoint);

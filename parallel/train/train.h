@@ -61,7 +61,7 @@ typedef struct Run {
     Device device;
     Config config;
     Model m;
-    char *init;       // path of --init, or of the newest checkpoint in that folder
+    char *init;       // path of --init, or of the newest checkpoint in that folder; "": none
     char *vocabulary; // path of the tokenizer: a folder or file; "": none
     bool carried;     // vocabulary is the folder of the newest checkpoint
     // shared by the ranks of a process; NULL: samples are printed as ids
