@@ -91,9 +91,9 @@ static void print_shortened(char *text, size_t n, const char *fmt, va_list ap) {
     enum { MOST = 4 * PATH_MAX };
     static const char gap[] = " ... ";
     char whole[MOST];
-    int printed = vsnprintf(whole, MOST, fmt, ap);
-    size_t all = printed < MOST ? (size_t)printed : MOST - 1, head = n / 3,
-           tail = all - (n - head - sizeof gap);
+    // less than 0: an argument cannot be printed
+    if (vsnprintf(whole, MOST, fmt, ap) < 0) snprintf(whole, MOST, "%s", fmt);
+    size_t all = strlen(whole), head = n / 3, tail = all - (n - head - sizeof gap);
     if (all >= n) { // not within a character of UTF-8
         while (head > 0 && (whole[head] & 0xc0) == 0x80) head--;
         while (tail < all && (whole[tail] & 0xc0) == 0x80) tail++;

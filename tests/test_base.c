@@ -349,6 +349,13 @@ TEST(die_and_err_keep_the_reason_behind_a_long_path) {
     CHECK(strstr(text, "cannot open \346") && strstr(text, "\207: it is a folder; name a file\n"));
 }
 
+/* In no locale does a surrogate alone have bytes. */
+TEST(err_of_what_cannot_be_printed_is_its_format) {
+    Err e;
+    err(&e, "of %ls", L"\xd800");
+    CHECK_STR(e.text, "of %ls");
+}
+
 TEST(err_fills_the_text_and_yields_false) {
     Err e;
     CHECK(!err(&e, "byte %d", 7));
