@@ -6,6 +6,7 @@
 
 #include "base/median.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "data/chart.h"
 #include "data/progress.h"
 #include "data/stamp.h"
@@ -66,8 +67,10 @@ static void take_line(ReportRun *r, json_t *o) {
     }
 }
 
-void report_read(ReportRun *r, const char *name, const char *p, size_t n) {
-    *r = (ReportRun){.name = name};
+void report_read(ReportRun *r, const char *path, const char *p, size_t n) {
+    *r = (ReportRun){.name = mem_strdup(path_name(path))};
+    char *dot = strrchr(r->name, '.');
+    if (dot && dot != r->name) *dot = 0;
     for (size_t at = 0; at < n;) {
         const char *newline = memchr(p + at, '\n', n - at);
         size_t len = newline ? (size_t)(newline - (p + at)) : n - at;
@@ -85,7 +88,7 @@ void report_free(ReportRun *r) {
     for (size_t i = 0; i < sizeof curves / sizeof curves[0]; i++)
         mem_free(curves[i]->x), mem_free(curves[i]->y);
     for (size_t i = 0; i < r->n_samples; i++) mem_free(r->samples[i].text);
-    mem_free(r->samples);
+    mem_free(r->samples), mem_free(r->name);
     json_decref(r->header);
     *r = (ReportRun){0};
 }

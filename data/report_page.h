@@ -24,8 +24,8 @@ typedef struct ReportSample {
 } ReportSample;
 
 typedef struct ReportRun {
-    const char *name; // name of the file without folder and ending; owned by the caller
-    json_t *header;   // the newest "run" object, or NULL
+    char *name;     // of the file, without folder and ending
+    json_t *header; // the newest "run" object, or NULL
     Curve loss, norm, lr, ms, speed, peak, val, hellaswag;
     ReportSample *samples;
     size_t n_samples;
@@ -33,8 +33,8 @@ typedef struct ReportRun {
     int64_t lines, bad_lines; // lines read; those of them that are no JSON objects
 } ReportRun;
 
-/* Pure: reads n bytes of JSON lines. */
-void report_read(ReportRun *run, const char *name, const char *p, size_t n);
+/* Pure: reads n bytes of JSON lines, those of the file `path`. */
+void report_read(ReportRun *run, const char *path, const char *p, size_t n);
 void report_free(ReportRun *run);
 /* Local. Writes the page. */
 void report_write(FILE *f, const char *title, const ReportRun *runs, int n_runs);

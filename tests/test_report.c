@@ -31,7 +31,8 @@ static char *page_of(const ReportRun *runs, int n) {
 
 TEST(report_reads_what_is_there) {
     OWNED(report_free) ReportRun r;
-    report_read(&r, "a", canned, sizeof canned - 1);
+    report_read(&r, "run/a.jsonl", canned, sizeof canned - 1);
+    CHECK_STR(r.name, "a");
     CHECK(r.lines == 11 && r.bad_lines == 2);
     CHECK(r.loss.n == 4 && r.loss.x[2] == 3 && r.loss.y[2] == 2.0 && isnan(r.loss.y[1]));
     CHECK(r.norm.n == 3 && r.lr.n == 2 && r.val.n == 2 && r.val.y[0] == 2.25);

@@ -10,7 +10,6 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "base/path.h"
 #include "data/io_map.h"
 #include "data/output.h"
 #include "data/report_page.h"
@@ -36,13 +35,6 @@ static IoMap read_file(const char *path) {
     return m;
 }
 
-/* run/log.jsonl -> log. Never freed: the runs use their names to the end. */
-static char *run_name(const char *path) {
-    char *name = mem_strdup(path_name(path)), *dot = strrchr(name, '.');
-    if (dot && dot != name) *dot = 0;
-    return name;
-}
-
 static void write_page(const char *out, const char *title, const ReportRun *runs, int n) {
     ReplaceText text;
     replace_text_begin(&text);
@@ -65,7 +57,7 @@ int main(int argc, char **argv) {
     ReportRun *runs = mem_calloc((size_t)n_files, sizeof *runs);
     for (int i = 0; i < n_files; i++) {
         IoMap m = read_file(files[i]);
-        report_read(&runs[i], run_name(files[i]), (const char *)m.p, m.n);
+        report_read(&runs[i], files[i], (const char *)m.p, m.n);
         io_unmap(&m);
         if (runs[i].lines == runs[i].bad_lines)
             die_user("%s holds no JSON lines; name a file that train_gpt --json wrote", files[i]);
