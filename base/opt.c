@@ -124,7 +124,9 @@ bool opt_set(const Opt *o, const char *value, char *why, size_t n_why) {
     case OPT_STR:
     case OPT_CONFIG:
         *(const char **)o->value = value;
-        return true;
+        if (*value || !*o->default_text) return true; // without a default, empty is "not given"
+        snprintf(why, n_why, "--%s is empty: %s is needed", o->name, o->arg);
+        return false;
     case OPT_BOOL:
         return parse_bool(o, value, why, n_why);
     case OPT_CHOICE:
