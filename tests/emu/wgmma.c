@@ -9,6 +9,8 @@
 #include "tests/emu/block.h"
 
 enum { POISON = 0xff, ROWS = 16, DEPTH = 16, LOG = 64 };
+enum { CHUNK = 8 }; // elements in 16 bytes, which the swizzle keeps together
+typedef float Chunk __attribute__((vector_size(CHUNK * sizeof(float))));
 
 /* --- matrices in shared memory, given by descriptors */
 
@@ -23,30 +25,39 @@ static Layout layout_of(uint64_t descriptor, EmuPlace place) {
                     (int64_t)(descriptor >> 32 & 0x3fff) << 4};
 }
 
-/* Offset of element (i, k), i along m or n. In the swizzle pattern rows of 128 bytes are
- * contiguous, 8 rows form a group. */
-static int64_t byte_of(const Layout *l, bool mn_major, int i, int k) {
-    int outer = mn_major ? k : i, inner = mn_major ? i : k;
+/* Offset of element (outer, inner). In the swizzle pattern rows of 128 bytes are contiguous, 8 rows
+ * form a group. */
+static int64_t byte_of(const Layout *l, int outer, int inner) {
     int64_t groups = outer / 8 * l->stride + inner / 64 * l->leading;
     int64_t at = l->start + groups + outer % 8 * 128 + inner % 64 * 2;
     return at ^ (at >> 7 & 7) << 4;
+}
+
+/* Reads the CHUNK elements from (outer, inner) on, which are contiguous. */
+static void take_chunk(float to[CHUNK], const Layout *l, int outer, int inner, EmuPlace place) {
+    const char *memory = emu_block->shared.memory;
+    int64_t at = byte_of(l, outer, inner);
+    uint16_t half[CHUNK];
+    if (at + (int64_t)sizeof half > (int64_t)emu_block->shared.used)
+        emu_fail(place, "wgmma reads byte %lld of shared memory", (long long)at);
+    if (emu_block->hopper.dirty[at / 16]) dirty_check(memory + at, 16, "wgmma", place);
+    memcpy(half, memory + at, sizeof half);
+    uint32_t bits[CHUNK];
+    for (int i = 0; i < CHUNK; i++) bits[i] = (uint32_t)half[i] << 16;
+    memcpy(to, bits, sizeof bits);
 }
 
 /* Reads n rows (of a) or columns (of b) from `first` on, DEPTH elements along k. */
 static void take_matrix(float (*to)[MOST_N], uint64_t descriptor, bool mn_major, int first, int n,
                         EmuPlace place) {
     Layout l = layout_of(descriptor, place);
-    const char *memory = emu_block->shared.memory;
-    for (int k = 0; k < DEPTH; k++)
-        for (int i = 0; i < n; i++) {
-            int64_t at = byte_of(&l, mn_major, first + i, k);
-            uint16_t half;
-            if (at + 2 > (int64_t)emu_block->shared.used)
-                emu_fail(place, "wgmma reads byte %lld of shared memory", (long long)at);
-            if (emu_block->hopper.dirty[at / 16]) dirty_check(memory + at, 16, "wgmma", place);
-            memcpy(&half, memory + at, sizeof half);
-            uint32_t bits = (uint32_t)half << 16;
-            memcpy(&to[k][i], &bits, sizeof bits);
+    for (int k = 0; k < DEPTH && mn_major; k++)
+        for (int i = 0; i < n; i += CHUNK) take_chunk(&to[k][i], &l, k, first + i, place);
+    for (int i = 0; i < n && !mn_major; i++)
+        for (int k = 0; k < DEPTH; k += CHUNK) {
+            float chunk[CHUNK];
+            take_chunk(chunk, &l, first + i, k, place);
+            for (int j = 0; j < CHUNK; j++) to[k + j][i] = chunk[j];
         }
 }
 
@@ -68,11 +79,11 @@ static void take_registers(float a[DEPTH][MOST_N], WgmmaLater *const lane[32]) {
         }
 }
 
-/* The accumulator of element (row, column) of the warp's 16 x n result, in the registers of some
- * lane. */
-static float *element(WgmmaLater *const lane[32], int row, int column) {
+/* Elements (row, column) and (row, column + 1) of the warp's 16 x n result, column even: a lane has
+ * both in its registers. */
+static float *pair_of(WgmmaLater *const lane[32], int row, int column) {
     int l = row % 8 * 4 + column % 8 / 2;
-    return &lane[l]->into->value[column / 8 * 4 + row / 8 * 2 + column % 2];
+    return &lane[l]->into->value[column / 8 * 4 + row / 8 * 2];
 }
 
 /* Computes the 16 rows of one warp: gathers a and b, multiplies, and adds to the accumulators of
@@ -86,22 +97,27 @@ static void multiply(WgmmaLater *const lane[32], int warp) {
     else
         take_matrix(a, w->a, w->a_mn_major, warp % 4 * ROWS, ROWS, place);
     take_matrix(b, w->b, w->b_mn_major, 0, w->n, place);
-    for (int row = 0; row < ROWS; row++) {
-        float sum[MOST_N];
-        for (int i = 0; i < w->n; i++) sum[i] = w->add ? *element(lane, row, i) : 0;
-        for (int k = 0; k < DEPTH; k++)
-            for (int i = 0; i < w->n; i++) sum[i] += a[k][row] * b[k][i];
-        for (int i = 0; i < w->n; i++) *element(lane, row, i) = sum[i];
-    }
+    for (int column = 0; column < w->n; column += CHUNK)
+        for (int row = 0; row < ROWS; row++) {
+            Chunk sum = {0}, of_b;
+            float *pair = (float *)&sum;
+            for (int i = 0; i < CHUNK && w->add; i += 2)
+                memcpy(pair + i, pair_of(lane, row, column + i), 2 * sizeof *pair);
+            for (int k = 0; k < DEPTH; k++) {
+                memcpy(&of_b, &b[k][column], sizeof of_b);
+                sum += a[k][row] * of_b;
+            }
+            for (int i = 0; i < CHUNK; i += 2)
+                memcpy(pair_of(lane, row, column + i), pair + i, 2 * sizeof *pair);
+        }
 }
 
 /* --- begin of matmuls */
 
 static bool poisoned(const Accumulator *c) {
     const unsigned char *p = (const unsigned char *)c->d;
-    for (size_t i = 0; i < (size_t)c->n / 2 * sizeof *c->d; i++)
-        if (p[i] != POISON) return false;
-    return true;
+    // all bytes are as the one before
+    return *p == POISON && memcmp(p, p + 1, (size_t)c->n / 2 * sizeof *c->d - 1) == 0;
 }
 
 /* The entry of the accumulators w->d. A new entry saves their value and poisons them. */

@@ -30,7 +30,7 @@ template <class T> struct EmuShuffle {
     T value, taken;
     int from;
 };
-template <class T> void emu_shuffle(void *const lane[32]) {
+template <class T> inline void emu_shuffle(void *const lane[32]) {
     for (int i = 0; i < 32; i++) {
         if (!lane[i]) continue;
         auto *me = static_cast<EmuShuffle<T> *>(lane[i]);
@@ -41,7 +41,8 @@ template <class T> void emu_shuffle(void *const lane[32]) {
             memset(static_cast<void *>(&me->taken), 0xff, sizeof me->taken);
     }
 }
-template <class T> T emu_take(unsigned mask, T value, int from, const char *what, EmuPlace at) {
+template <class T>
+inline T emu_take(unsigned mask, T value, int from, const char *what, EmuPlace at) {
     static_assert(std::is_arithmetic<T>::value && sizeof(T) >= 4, "what CUDA can shuffle");
     EmuShuffle<T> s = {value, value, from};
     emu_meet(mask, what, &s, emu_shuffle<T>, at);
@@ -54,17 +55,18 @@ inline int emu_lane() {
 
 /* Groups of `width` lanes, a power of two, exchange values within the group. A lane whose source
  * would lie outside of the group keeps its own value. */
-template <class T> T __shfl_sync(unsigned mask, T x, int from, int width = 32, EMU_HERE) {
+template <class T> inline T __shfl_sync(unsigned mask, T x, int from, int width = 32, EMU_HERE) {
     int group = emu_lane() & ~(width - 1);
     return emu_take(mask, x, group + (from & (width - 1)), "__shfl_sync", {file, line});
 }
-template <class T> T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32, EMU_HERE) {
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32, EMU_HERE) {
     // a lane of a lower group can be read, one of a higher group cannot
     int lane = emu_lane(), from = lane ^ with;
     return emu_take(mask, x, from <= (lane | (width - 1)) ? from : lane, "__shfl_xor_sync",
                     {file, line});
 }
-template <class T> T __shfl_up_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
+template <class T> inline T __shfl_up_sync(unsigned mask, T x, int by, int width = 32, EMU_HERE) {
     int lane = emu_lane(), from = lane - by;
     return emu_take(mask, x, from >= (lane & ~(width - 1)) ? from : lane, "__shfl_up_sync",
                     {file, line});

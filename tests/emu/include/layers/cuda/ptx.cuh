@@ -50,7 +50,9 @@ struct EmuMma {
     unsigned b[2];
 };
 inline void emu_mma(void *const lane[32]) {
-    float a[16][16], b[16][8], d[16][8];
+    typedef float Row __attribute__((vector_size(8 * sizeof(float))));
+    float a[16][16];
+    Row b[16], d[16];
     for (int l = 0; l < 32; l++) {
         const auto *m = static_cast<const EmuMma *>(lane[l]);
         if (!m) emu_fail({__FILE__, __LINE__}, "mma.sync: lane %d has ended", l);
@@ -66,8 +68,7 @@ inline void emu_mma(void *const lane[32]) {
         }
     }
     for (int row = 0; row < 16; row++)
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < 8; n++) d[row][n] += a[row][k] * b[k][n];
+        for (int k = 0; k < 16; k++) d[row] += a[row][k] * b[k];
     for (int l = 0; l < 32; l++)
         for (int i = 0; i < 4; i++) {
             EmuAt at = emu_place_d(l, i);
