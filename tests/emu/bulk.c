@@ -37,18 +37,24 @@ static void copy_row(const Bulk *b, const int *row, int offset) {
     const EmuTensorMap *m = &b->map;
     const char *global = m->base;
     for (int i = 0; i < m->rank; i++) global += (b->at[i] + row[i]) * m->stride[i];
-    for (int i = 0; i < m->box[0]; i++) {
+    int each = CHUNK / m->element;
+    for (int i = 0, n; i < m->box[0]; i += n) {
         char *shared = swizzled(b, offset + i * m->element);
         const char *from = global + i * m->element;
         bool is = inside(m, b->at, row, i, !b->mbarrier);
+        // the swizzle keeps a chunk together
+        bool whole = is && !b->adds && m->box[0] % each == 0 && i % each == 0 &&
+                     inside(m, b->at, row, i + each - 1, !b->mbarrier);
+        n = whole ? each : 1;
+        size_t n_bytes = (size_t)(n * m->element);
         if (b->mbarrier && is)
-            memcpy(shared, from, m->element);
+            memcpy(shared, from, n_bytes);
         else if (b->mbarrier)
-            memset(shared, 0, m->element);
+            memset(shared, 0, n_bytes);
         else if (is && b->adds)
             *(float *)(uintptr_t)from += *(float *)(void *)shared;
         else if (is)
-            memcpy((char *)(uintptr_t)from, shared, m->element);
+            memcpy((char *)(uintptr_t)from, shared, n_bytes);
     }
 }
 
