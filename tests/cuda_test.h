@@ -14,8 +14,6 @@
 #ifndef TESTS_CUDA_TEST_H
 #define TESTS_CUDA_TEST_H
 
-#include <stdlib.h>
-
 #include "layers/cuda/device.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/runtime.h"

@@ -4,10 +4,8 @@
 #define TESTS_LAYERS_H
 
 #include <stdint.h>
-#include <string.h>
 
 #include "base/debug.h"
-#include "base/mem.h"
 #include "layers/kernels.h"
 #include "tests/test.h"
 

@@ -3,11 +3,8 @@
 #define TESTS_SHELL_H
 
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/die.h"
-#include "base/mem.h"
 #include "data/io.h"
 #include "tests/test.h"
 

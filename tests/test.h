@@ -16,6 +16,8 @@
  *     --times        all tests, the one that took most of the processors first
  *     --kernels SET  as if the processor had no better instruction set; the same as
  *                    TRAIN_GPT_KERNELS=SET
+ *
+ * The headers that most tests need come with this one.
  */
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
@@ -25,14 +27,23 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
 
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
 void test_begin(void); // resets the state before a test
 void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void test_skip(
-    const char *why);   // call it and return: the test counts as skipped, and the reason is printed
+void test_skip(const char *why); // the test counts as skipped, and the reason is printed
+#define SKIP_IF(cond, why)                                                                         \
+    do {                                                                                           \
+        if (cond) {                                                                                \
+            test_skip(why);                                                                        \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
 bool test_failed(void); // has the running test failed?
 bool test_skipped(void);
 /* Are CUDA's kernels run by a GPU (build/cuda/run_tests), and not by the emulator of tests/emu/? */

@@ -1,11 +1,8 @@
 /* Ranks compare what they were started with: one line names a difference and the ranks. */
 #include "tests/test.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/mem.h"
 #include "data/io.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/train/options.h"

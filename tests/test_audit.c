@@ -1,10 +1,6 @@
 /* parallel/step/audit: a bit that flips in one of several replicas is found, and whose it is. */
 #include "parallel/step/audit.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "tests/mesh_run.h"
 #include "tests/shell.h"
 

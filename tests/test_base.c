@@ -1,14 +1,10 @@
 #include "tests/shell.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/arena.h"
 #include "base/die.h"
 #include "base/library.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "base/version.h"
@@ -414,10 +410,7 @@ TEST(libraries_are_found_where_they_are) {
           "cp $so lib/python3.9/site-packages/nvidia/cu13/lib/libof_a_wheel.so.1 && "
           "cp $so home/lib64/libof_home.so.1 && cp $so named/libof_home.so.1");
     handle[0] = dlopen(test_path("%s/named/libof_home.so.1", dir), RTLD_NOW);
-    if (!handle[0]) {
-        test_skip("no library can be loaded from TMPDIR: it is mounted with noexec");
-        return;
-    }
+    SKIP_IF(!handle[0], "no library can be loaded from TMPDIR: it is mounted with noexec");
     dlclose(handle[0]);
     snprintf(before, sizeof before, "%s", getenv("PATH"));
     char *path = test_path("/none:%s/bin", dir), *home = test_path("%s/home", dir),

@@ -1,8 +1,5 @@
 #include "data/batch.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "tests/test.h"
 
 /* Shards in memory whose token at position p of shard s is a number that no other place has. */

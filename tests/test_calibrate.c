@@ -1,13 +1,9 @@
 /* Calibration: measured on ranks that are threads, and kept. */
-#include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/cache.h"
-#include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"

@@ -1,9 +1,6 @@
 /* The table of a calibration: kept in a file, read as lines. */
 #include <jansson.h>
-#include <math.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/plan/calibrate_parts.h"
 #include "tests/test.h"

@@ -2,11 +2,7 @@
  * left out it names the tensor that suffers first and what is missing. */
 #include "parallel/step/check.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/debug.h"
-#include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"

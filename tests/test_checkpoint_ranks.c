@@ -1,46 +1,17 @@
 /* Checkpoints of several ranks: threads here, each with a table of its own that holds cuts of every
  * kind. */
-#include "tests/parsed.h"
 #include "tests/values.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/llmc.h"
+#include "parallel/comm/ranks.h"
 
 enum { MAX_RANKS = 6 };
 
 static const char MIXED[] = "layers=1,heads=2,channels=24,seq=6,vocab=37,pos=rope,act=swiglu";
-
-/* ---- ranks as threads ---- */
-
-typedef struct Hall {
-    pthread_barrier_t barrier;
-    const void *shown[MAX_RANKS];
-} Hall;
-
-typedef struct Seat {
-    Hall *hall;
-    int rank, size;
-} Seat;
-
-static void hall_barrier(void *ctx) {
-    const Seat *s = ctx;
-    pthread_barrier_wait(&s->hall->barrier);
-}
-
-static void hall_all_gather(void *ctx, const void *mine, size_t n_bytes, void *all) {
-    const Seat *s = ctx;
-    s->hall->shown[s->rank] = mine;
-    hall_barrier(ctx);
-    for (int i = 0; i < s->size; i++)
-        memcpy((char *)all + (size_t)i * n_bytes, s->hall->shown[i], n_bytes);
-    hall_barrier(ctx);
-}
 
 /* ---- a table that is cut ---- */
 
@@ -227,13 +198,6 @@ typedef struct Job {
     int left[MAX_RANKS]; // names in the folder the moment a rank knows: it may end the program then
 } Job;
 
-typedef struct Rank {
-    Job *job;
-    Seat seat;
-    Group group;
-    pthread_t thread;
-} Rank;
-
 static bool work(Job *j, CutModel *m, const Group *g, Err *e) {
     int64_t step = 0;
     int r = g->rank;
@@ -262,38 +226,28 @@ static bool work(Job *j, CutModel *m, const Group *g, Err *e) {
     }
 }
 
-static void *rank_main(void *arg) {
-    Rank *x = arg;
-    Job *j = x->job;
-    CutModel m = cut_model_make(j->config, j->mesh, x->group.rank, j->cut);
+static int rank_main(World *w, void *ctx) {
+    Job *j = ctx;
+    Group g = comm_group(world_comm(w));
+    CutModel m = cut_model_make(j->config, j->mesh, g.rank, j->cut);
     if (j->what != LOAD && j->what != LLMC_LOAD) cut_model_fill(&m, j->seed);
-    if (j->fail_at && j->fail_rank == x->group.rank) io_inject(j->fail_at, j->kill);
-    j->ok[x->group.rank] = work(j, &m, &x->group, &j->e[x->group.rank]);
+    if (j->fail_at && j->fail_rank == g.rank) io_inject(j->fail_at, j->kill);
+    j->ok[g.rank] = work(j, &m, &g, &j->e[g.rank]);
     io_inject(0, false);
-    j->left[x->group.rank] = j->ok[x->group.rank] ? 0 : count_names(j->path);
+    j->left[g.rank] = j->ok[g.rank] ? 0 : count_names(j->path);
     cut_model_free(&m);
-    return NULL;
+    return 0;
 }
 
 /* True when all ranks succeeded; j->text of the ranks is to be freed by job_free. */
 static bool job_run(Job *j) {
-    Hall hall;
-    Rank ranks[MAX_RANKS];
     int n = mesh_ranks(j->mesh);
     bool ok = true;
-    pthread_barrier_init(&hall.barrier, NULL, (unsigned)n);
-    for (int i = 0; i < n; i++) {
-        Rank *x = &ranks[i];
-        *x = (Rank){.job = j, .seat = {&hall, i, n}};
-        x->group = (Group){i, n, &x->seat, n > 1 ? hall_barrier : NULL, hall_all_gather};
-        pthread_create(&x->thread, NULL, rank_main, x);
-    }
-    for (int i = 0; i < n; i++) pthread_join(ranks[i].thread, NULL);
+    ranks_run(n, rank_main, j);
     for (int i = 0; i < n; i++) {
         ok &= j->ok[i];
         if (!j->ok[i] && !j->fail_at) printf("    rank %d: %s\n", i, j->e[i].text);
     }
-    pthread_barrier_destroy(&hall.barrier);
     return ok;
 }
 
@@ -304,9 +258,7 @@ static void job_free(Job *j) {
 /* ---- the tests ---- */
 
 TEST(checkpoint_test_tables_hold_each_element_once) { // what the other tests stand on
-    Config c;
-    Err e;
-    CHECK(config_parse(&c, MIXED, &e));
+    Config c = config_of(MIXED);
     OWNED(tensors_free) TensorTable logical = tensors_describe(&c);
     for (int mesh = 0; mesh < N_MESHES; mesh++)
         for (int i = 0; i < logical.n; i++)
@@ -451,9 +403,8 @@ TEST(checkpoint_of_ranks_survives_a_failure_of_any_rank_at_any_write) {
     }
 }
 
-static void save_and_be_killed(void *arg) {
-    Job *j = arg;
-    job_run(j);
+static void save_and_be_killed(void *job) {
+    job_run(job);
 }
 
 TEST(checkpoint_of_ranks_survives_a_kill_at_any_write) {

@@ -87,12 +87,8 @@ static bool whole(const Where *w, const void *of, UNUSED int way) {
         if (i % c->ld >= c->V && x.host[i] != between_rows) return false;
     return same_bits(alone, loss.host, c->T) && rows_near(w, c, &before, target, &loss, &x, false);
 }
-TEST(classifier_matches_double_for_any_team) {
-    ON_CPU(whole, cpu_cases, CPU_CASES, 1);
-}
-TEST(cuda_classifier_matches_double_in_any_order) {
-    ON_CUDA(whole, cuda_cases, CUDA_CASES, QUICK, 1);
-}
+TEST_ON_CPU(classifier_matches_double_for_any_team, whole, cpu_cases, CPU_CASES, 1)
+TEST_ON_CUDA(cuda_classifier_matches_double_in_any_order, whole, cuda_cases, CUDA_CASES, QUICK, 1)
 
 /* The loss of these logits, which become their gradients, or stay; the columns in parts, each with
  * rows of its own length, as ranks hold them. Columns of a part beyond V are 0 after backward. */
@@ -138,12 +134,9 @@ static bool cut_rows(const Where *w, const void *of, int way) {
     return w->again ||
            (same_bits(alone, loss.host, c->T) && rows_near(w, c, &before, target, &loss, &x, true));
 }
-TEST(classifier_in_parts_matches_double_for_any_team) {
-    ON_CPU(cut_rows, cpu_cases, CPU_CASES, CUTS);
-}
-TEST(cuda_classifier_of_cut_rows_matches_double_in_any_order) {
-    ON_CUDA(cut_rows, cuda_cases + 1, 6, 0, CUTS);
-}
+TEST_ON_CPU(classifier_in_parts_matches_double_for_any_team, cut_rows, cpu_cases, CPU_CASES, CUTS)
+TEST_ON_CUDA(cuda_classifier_of_cut_rows_matches_double_in_any_order, cut_rows, cuda_cases + 1, 6,
+             0, CUTS)
 
 /* Infinities and NaN, one of them, a block, or all, in any part come out as they do of the whole
  * row. -inf has probability 0, a NaN is not hidden. */
@@ -171,12 +164,9 @@ static bool extreme(const Where *w, const void *of, int way) {
            near_or_nan(x.host, y.host, V, lost ? 1 : (float)rounding_error(w->bf16) + 1e-6f);
 }
 static const float odd[] = {-INFINITY, INFINITY, NAN, -3e38f, 3e38f};
-TEST(classifier_in_parts_treats_extremes_as_the_fused_one) {
-    ON_CPU(extreme, odd, 5, 3 * CUTS);
-}
-TEST(cuda_classifier_in_parts_treats_extremes_as_the_fused_one) {
-    ON_CUDA(extreme, odd, 5, 0, 3 * CUTS);
-}
+TEST_ON_CPU(classifier_in_parts_treats_extremes_as_the_fused_one, extreme, odd, 5, 3 * CUTS)
+TEST_ON_CUDA(cuda_classifier_in_parts_treats_extremes_as_the_fused_one, extreme, odd, 5, 0,
+             3 * CUTS)
 
 /* T rows of V logits. */
 static void run(const char *set, int64_t T, int64_t V, const int32_t *targets, bool backward,

@@ -1,7 +1,5 @@
 /* Ranks as threads: collectives, groups, counters, failures. */
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -306,10 +304,7 @@ static int one_differs(World *w, UNUSED void *ctx) {
 }
 
 TEST(coll_mismatch_ends_debug_builds_with_both_calls) {
-    if (!BASE_DEBUG) {
-        test_skip("checked in builds with CONFIG=debug, asan, tsan");
-        return;
-    }
+    SKIP_IF(!BASE_DEBUG, "checked in builds with CONFIG=debug, asan, tsan");
     char text[4096];
     CHECK(in_child(one_differs, text) == 1);
     CHECK(lines(text) == 1 && strstr(text, "collective 1 along all differs: rank "));
@@ -367,10 +362,7 @@ TEST(ranks_are_tied_to_equal_shares_of_the_cores) {
     int cores = team_cores();
     cpu_set_t set[4], both, before, after;
     sched_getaffinity(0, sizeof before, &before);
-    if (cores % 2) {
-        test_skip("needs an even number of cores");
-        return;
-    }
+    SKIP_IF(cores % 2, "needs an even number of cores");
     CHECK(ranks_run(2, cores_of, set) == 0);
     CPU_AND(&both, &set[0], &set[1]);
     CHECK(CPU_COUNT(&set[0]) == cores / 2 && CPU_COUNT(&set[1]) == cores / 2);

@@ -1,9 +1,6 @@
 /* parallel/comm: collectives of which a kernel reads and writes the blocks itself (coll_block). */
-#include <math.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"

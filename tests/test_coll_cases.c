@@ -1,5 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/bf16.h"

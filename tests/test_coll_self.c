@@ -1,6 +1,5 @@
 /* What coll.c does for every backend, on one rank: checks, tickets, counters. */
 #include <sched.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/coll_call.h"

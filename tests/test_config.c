@@ -1,9 +1,6 @@
 #include "tests/test.h"
 
-#include <string.h>
-
 #include "base/config.h"
-#include "base/mem.h"
 #include "base/tensor.h"
 
 TEST(config_sizes_have_the_published_parameter_counts) {

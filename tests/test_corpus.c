@@ -1,9 +1,7 @@
 #include "data/corpus_text.h"
 
 #include <ctype.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "tests/test.h"
 
 enum { STORIES = 3000 };

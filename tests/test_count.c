@@ -1,9 +1,6 @@
 /* tests/theory: against the closed formulas; parallel/plan/count: its table. */
 #include "parallel/plan/count.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 #include "tests/page.h"

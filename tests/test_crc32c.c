@@ -1,9 +1,6 @@
 #include "tests/test.h"
 
-#include <string.h>
-
 #include "base/crc32c.h"
-#include "base/mem.h"
 
 TEST(crc32c_known_answers) {
     uint8_t zeros[32] = {0}, up[32];

@@ -1,9 +1,6 @@
 /* Matmuls beside collectives of NCCL: the library is told of fewer multiprocessors for those that
  * are put into the stream between a start and its wait, as many as the price of the step has there,
  * and for no others. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/debug.h"
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"

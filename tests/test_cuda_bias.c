@@ -4,10 +4,6 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/debug.h"
 #include "layers/cuda/device.h"
 #include "layers/cuda/matmuls.h"

@@ -1,10 +1,6 @@
 /* Collectives on memory of devices: right, with the bits of the same call on memory of the host,
  * whatever order streams run in. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/debug.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
 #include "parallel/comm/devices.h"

@@ -1,8 +1,6 @@
 /* What a step of GPT-2 124M asks of NVIDIA's libraries, as it asks for it: matmuls of cuBLASLt
  * beside the tiles of this program, of the model's sizes where a device runs them and an eighth of
  * them where the emulator does; NCCL with one rank, recorded and on registered memory. */
-#include <string.h>
-
 #include "layers/cuda/graph.h"
 #include "layers/cuda/matmuls.h"
 #include "parallel/comm/nccl.h"
@@ -126,10 +124,7 @@ static bool holds(const float *device, float want) {
 TEST(cuda_nccl_of_one_rank_sums_in_a_recording_on_registered_memory) {
     Err e;
     const Nccl *n = nccl(&e);
-    if (!n) {
-        test_skip(e.text);
-        return;
-    }
+    SKIP_IF(!n, e.text);
     CHECK(n->mem_alloc && n->buffer_register && n->window_register);
     cuda_begin(cuda_orders[2]);
     float *ones = floats(N, 0, 0);

@@ -1,10 +1,8 @@
 /* Matmuls that are fused with collectives, of ranks as threads on emulated GPUs: the bits of the
  * matmul and then the collective, whatever order threads and streams run in. */
-#include <string.h>
 #include <unistd.h>
 
 #include "base/debug.h"
-#include "base/mem.h"
 #include "layers/cuda/matmuls.h"
 #include "layers/cuda/sizes.h"
 #include "layers/matmul_sm90.h"

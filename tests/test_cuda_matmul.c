@@ -1,8 +1,6 @@
 /* layers/matmul_sm80.cu and matmul_sm90.cu against a thread for each element: matmuls of a layer
  * and that of the head, ragged on every side, with each epilogue. Numbers are small integers: their
  * sums are exact in any order, and all give the same bits. */
-#include <string.h>
-
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/matmul_cost.h"
 #include "layers/cuda/matmul_plan.h"

@@ -1,6 +1,5 @@
 /* layers/matmul.cu and its plans for cuBLASLt against double precision: every kernel,
  * all transposes and epilogues, in both words; what the library refuses; how often it is asked. */
-#include <string.h>
 #include <unistd.h>
 
 #include "layers/cuda/cublaslt.h"

@@ -2,9 +2,6 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "layers/cuda/matmuls.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/mirror.h"
@@ -85,10 +82,7 @@ TEST(cuda_model_of_own_matmuls_trains_as_with_the_librarys) {
         t[i] = (Training){.run = {.cuda = true, .bf16 = true}, .backend = backend[i]};
         t[i].run.emu = cuda_orders[i];
         train(&t[i], "layers=2,heads=2,channels=32,seq=12,vocab=67");
-        if (!t[i].sm90) {
-            test_skip("the device is not of capability 9.0");
-            return;
-        }
+        SKIP_IF(!t[i].sm90, "the device is not of capability 9.0");
         MatmulCounts before = t[i].counts[0], after = t[i].counts[1];
         CHECK((after.sm90 > before.sm90) == (i > 0) && after.sm80 == before.sm80);
     }

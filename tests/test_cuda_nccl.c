@@ -1,7 +1,5 @@
 /* NCCL beside its calls, emulated: memory that is registered, by libraries of several ages; ranks
  * that do not come, and links that break. */
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/die.h"
 #include "layers/cuda/device.h"

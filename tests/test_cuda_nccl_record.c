@@ -1,7 +1,5 @@
 /* NCCL's calls in recordings, emulated: what replays compute and count, who does not come to them,
  * and what may not be recorded. */
-#include <string.h>
-
 #include "base/die.h"
 #include "layers/cuda/graph.h"
 #include "layers/cuda/streams.h"

@@ -3,8 +3,6 @@
 #include "tests/shell.h"
 
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 

@@ -3,8 +3,6 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-#include <string.h>
-
 #include "base/rng.h"
 #include "layers/cuda/matmuls.h"
 #include "parallel/step/generate.h"

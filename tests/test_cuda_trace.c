@@ -1,7 +1,4 @@
 /* Two steps of GPUs as --trace sees them: marks in the streams of kernels and of collectives. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/debug.h"
 #include "parallel/plan/trace.h"
 #include "tests/emu/calls.h"

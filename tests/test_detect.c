@@ -1,8 +1,5 @@
 /* Detection: files of made-up machines, a driver that is not NVIDIA's, warnings, the tree, the
  * Machine; and ranks as threads. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <time.h>
 #include <unistd.h>
@@ -639,10 +636,7 @@ static int cores_of_a_pinned_team(World *w, void *ctx) {
 
 TEST(detect_counts_all_cores_of_a_team) {
     int all = 0;
-    if (team_cores() < 2) {
-        test_skip("one core");
-        return;
-    }
+    SKIP_IF(team_cores() < 2, "one core");
     CHECK(ranks_run(1, cores_of_a_pinned_team, &all) == 0);
     CHECK(all);
 }

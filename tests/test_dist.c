@@ -1,7 +1,4 @@
 /* parallel/mesh/dist: the notation as a type. */
-#include <stdio.h>
-#include <string.h>
-
 #include "parallel/mesh/dist.h"
 #include "tests/page.h"
 #include "tests/test.h"

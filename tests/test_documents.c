@@ -1,11 +1,7 @@
 /* What the documents tell a reader to type does what they say: blocks are cut out of them and run
  * in an empty folder. */
 #include <dirent.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "data/batch.h"
 #include "data/io.h"
 #include "data/io_map.h"
@@ -276,10 +272,8 @@ static const char driver[] =
 TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_a_run) {
     static const uint64_t seeds[] = {1337, (1ull << 40) + 7};
     const char *dir = test_tmpdir();
-    if (test_shell(dir, said, sizeof said, "python3 -c 'import bisect'")) {
-        test_skip("python3 is not here");
-        return;
-    }
+    SKIP_IF(test_shell(dir, said, sizeof said, "python3 -c 'import bisect'"),
+            "python3 is not here");
     OWNED(test_mem_end)
     char *block = document_block("docs/training.md", "## The same batches in Python");
     write_shards(test_path("%s/d", dir));

@@ -1,9 +1,6 @@
 /* How a matmul on a GPU is explained. */
 #include "parallel/plan/explain_matmul.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "parallel/train/options.h"
 #include "tests/page.h"
 #include "tests/parsed.h"

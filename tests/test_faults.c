@@ -3,7 +3,6 @@
 #include "tests/shell.h"
 
 #include <stdint.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/die.h"

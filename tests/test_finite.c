@@ -1,10 +1,6 @@
 /* parallel/step/finite: with finite weights, the result that is the first not to be finite is found
  * on every layout, although its memory has another value by then, and whatever lies in memory that
  * nobody writes; and nothing that is stored changes. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "parallel/step/mirror.h"
 #include "tests/cuda_test.h"
 #include "tests/mesh_run.h"

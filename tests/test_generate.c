@@ -3,11 +3,7 @@
  * cache, or with all tokens of a sequence at once. */
 #include "parallel/step/generate.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/debug.h"
-#include "base/mem.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
 #include "tests/test.h"

@@ -8,11 +8,8 @@
 #include "tests/test.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/die.h"
-#include "base/mem.h"
 #include "parallel/step/model.h"
 
 enum { MAX_STEPS = 10, MAX_TOKENS = 64, MAX_TENSORS = 40, SAMPLES = 16 };

@@ -6,11 +6,8 @@
 #include "tests/test.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/die.h"
-#include "base/mem.h"
 #include "data/batch.h"
 #include "data/io.h"
 #include "data/tokenizer.h"
@@ -169,11 +166,9 @@ TEST(tinyshakespeare_100_steps_equal_pytorch) {
     const char *named = getenv("TEST_DATA_DIR"), *folder = named ? named : "../shared/data";
     read_curve(&c);
     const char *shard = make_shard(folder, &c);
-    if (!shard) {
-        test_skip("no tinyshakespeare.txt, gpt2_vocab.json, gpt2_merges.txt in TEST_DATA_DIR "
+    SKIP_IF(!shard,
+            "no tinyshakespeare.txt, gpt2_vocab.json, gpt2_merges.txt in TEST_DATA_DIR "
                   "(../shared/data)");
-        return;
-    }
     if (!test_failed()) run_curve(&c, shard, false, 1e-3); // PyTorch in double differs by 1e-4
     c.steps = 30; // 20 past the warm-up, to save time; fp32 has all 100
     if (!test_failed()) run_curve(&c, shard, true, 2e-3); // 8 bits in every matmul: 3e-4

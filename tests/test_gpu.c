@@ -4,8 +4,6 @@
 #include "tests/cuda_test.h"
 #include "tests/parsed.h"
 
-#include <string.h>
-
 #define GPU(name_, major_, minor_, sms_, mhz_)                                                     \
     { .name = name_, .major = major_, .minor = minor_, .sms = sms_, .mhz = mhz_ }
 

@@ -1,7 +1,6 @@
 /* Predicted times of matmuls on a GPU. */
 #include "parallel/plan/gpu_matmul.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "tests/parsed.h"
 #include "tests/test.h"

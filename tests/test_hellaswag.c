@@ -1,10 +1,7 @@
 #include "data/hellaswag.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "data/io.h"
 #include "tests/shell.h"
 

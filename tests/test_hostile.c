@@ -2,8 +2,6 @@
  * clock jumps; and data that drive numbers to zero. */
 #include "tests/shell.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define MODEL "--model layers=1,heads=1,channels=8,seq=8,vocab=61 "

@@ -1,8 +1,4 @@
 /* parallel/mesh/layout: SPECs, presets, and the three matmuls of each layer. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "parallel/mesh/layout.h"
 #include "tests/parsed.h"
 #include "tests/test.h"

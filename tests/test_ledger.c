@@ -1,12 +1,8 @@
 #include "parallel/plan/ledger_file.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "tests/shell.h"
 
 static const LedgerLine some = {.time = "2026-01-31T12:00:00Z",

@@ -18,10 +18,7 @@
  *     --times             when each begins and how many milliseconds it takes, on the cluster
  *                         that the page describes, of TIMED_MODEL
  */
-#include <string.h>
-
 #include "base/die.h"
-#include "base/mem.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/passes.h"
 #include "tests/page.h"

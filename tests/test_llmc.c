@@ -2,12 +2,8 @@
  * (Vp=256), state B=2 T=9. */
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/mem.h"
 #include "base/simd.h"
 #include "data/io.h"
 #include "data/io_map.h"

@@ -2,7 +2,6 @@
  * bound. */
 #include "parallel/plan/machine.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "base/rng.h"

@@ -1,10 +1,7 @@
 /* parallel/plan/machine_file: descriptions of clusters as text, and those with a name. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/die.h"
-#include "base/mem.h"
 #include "data/io.h"
 #include "parallel/plan/machine.h"
 #include "tests/machine_text.h"

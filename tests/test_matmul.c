@@ -2,9 +2,7 @@
 #include "tests/test.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "base/processor.h"
 #include "base/rng.h"
 #include "base/simd.h"

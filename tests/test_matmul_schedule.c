@@ -1,10 +1,7 @@
 /* Schedules of matmuls: data-parallel, split-K and Stream-K. */
-#include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/matmul_schedule.h"
 #include "tests/test.h"
-
-#include <string.h>
 
 static int below(uint64_t i, uint64_t which, int n) {
     return (int)(rng_u64(which, 16, i) % (uint64_t)n);

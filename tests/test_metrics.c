@@ -5,14 +5,12 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
-#include "base/mem.h"
 #include "data/io.h"
 #include "data/logfile.h"
 #include "data/metrics.h"

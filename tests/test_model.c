@@ -2,10 +2,6 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/step/generate.h"
 #include "parallel/step/learning_rate.h"

@@ -122,12 +122,8 @@ static bool whole(const Where *w, const void *of, UNUSED int way) {
            near_all("dgamma", d.dgamma.host, r.dgamma, C, r.of_sums) &&
            near_all("dbeta", d.dbeta.host, r.dbeta, C, r.of_sums);
 }
-TEST(norm_matches_double_for_any_team) {
-    ON_CPU(whole, cpu_cases, CPU_CASES, 1);
-}
-TEST(cuda_norm_matches_double_in_any_order) {
-    ON_CUDA(whole, cuda_cases, CUDA_CASES, QUICK, 1);
-}
+TEST_ON_CPU(norm_matches_double_for_any_team, whole, cpu_cases, CPU_CASES, 1)
+TEST_ON_CUDA(cuda_norm_matches_double_in_any_order, whole, cuda_cases, CUDA_CASES, QUICK, 1)
 
 /* With statistics as they are in double. */
 static bool backward(const Where *w, const void *of, UNUSED int way) {
@@ -208,12 +204,9 @@ static bool cut_rows(const Where *w, const void *of, int way) {
     }
     return good;
 }
-TEST(norm_of_rows_in_parts_matches_double_for_any_team) {
-    ON_CPU(cut_rows, cpu_cases, CPU_CASES, CUTS);
-}
-TEST(cuda_norm_of_cut_rows_matches_double_in_any_order) {
-    ON_CUDA(cut_rows, cuda_cases + 1, 6, 0, CUTS);
-}
+TEST_ON_CPU(norm_of_rows_in_parts_matches_double_for_any_team, cut_rows, cpu_cases, CPU_CASES, CUTS)
+TEST_ON_CUDA(cuda_norm_of_cut_rows_matches_double_in_any_order, cut_rows, cuda_cases + 1, 6, 0,
+             CUTS)
 
 /* The fused norm and the one in two steps are one mathematics: the same bits where nothing is
  * cut. */
@@ -235,9 +228,7 @@ static bool two_steps(const Where *w, const void *of, UNUSED int way) {
            same_bits(a.dgamma.host, b.dgamma.host, c->C) &&
            same_bits(a.dbeta.host, b.dbeta.host, c->C);
 }
-TEST(norm_in_two_steps_is_the_fused_one) {
-    ON_CPU(two_steps, cpu_cases, CPU_CASES, 1);
-}
+TEST_ON_CPU(norm_in_two_steps_is_the_fused_one, two_steps, cpu_cases, CPU_CASES, 1)
 
 /* Bits of a row of the stream that is made whole on the way, and of its norm, are those of
  * bias_residual and norm_forward, which are held against double. With a bias, and without. */
@@ -267,12 +258,9 @@ static bool residual(const Where *w, const void *of, int way) {
            near_all("mean", d.mean.host, doubles_copy(two.mean.host, T), T, off) &&
            near_all("rstd", d.rstd.host, doubles_copy(two.rstd.host, T), T, off);
 }
-TEST(residual_norm_has_the_bits_of_both_its_halves) {
-    ON_CPU(residual, cpu_cases, CPU_CASES, 2);
-}
-TEST(cuda_residual_norm_has_the_bits_of_both_its_halves) {
-    ON_CUDA(residual, cuda_cases, CUDA_CASES, QUICK, 2);
-}
+TEST_ON_CPU(residual_norm_has_the_bits_of_both_its_halves, residual, cpu_cases, CPU_CASES, 2)
+TEST_ON_CUDA(cuda_residual_norm_has_the_bits_of_both_its_halves, residual, cuda_cases, CUDA_CASES,
+             QUICK, 2)
 
 /* sum(dy y) as a function of x[T C], gamma[C], beta[C] in one array. */
 enum { SMALL_T = 4, SMALL_C = 5, SMALL = SMALL_T * SMALL_C };

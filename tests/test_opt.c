@@ -1,8 +1,5 @@
 #include "base/opt.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/opt_file.h"
 #include "data/io.h"
 #include "tests/test.h"

@@ -1,7 +1,4 @@
 /* The options of train_gpt, and the names that other programs have for them. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "parallel/train/options.h"
 #include "tests/shell.h"
 

@@ -1,10 +1,6 @@
 /* parallel/step/outer: the formula of an outer step, its schedule, and what it does to training. */
 #include "parallel/step/outer.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/plan/price.h"
 #include "tests/mesh_run.h"

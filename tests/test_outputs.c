@@ -2,12 +2,10 @@
 #include "tests/shell.h"
 
 #include <stdint.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/claim.h"
-#include "base/mem.h"
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/output.h"

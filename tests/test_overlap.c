@@ -1,6 +1,4 @@
 /* parallel/step/overlap: the words of --overlap. */
-#include <string.h>
-
 #include "parallel/step/overlap.h"
 #include "tests/test.h"
 

@@ -1,13 +1,9 @@
 #include "tests/page.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "tests/test.h"
 
 void text_put(Text *t, const char *fmt, ...) {

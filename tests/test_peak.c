@@ -28,10 +28,7 @@ static double fastest_matmul(const Kernels *k, Team *t, bool bf16) {
 }
 
 TEST_ALONE(peak_is_above_matmuls_and_not_far) {
-    if (BASE_DEBUG) {
-        test_skip("sanitized loops are measured");
-        return;
-    }
+    SKIP_IF(BASE_DEBUG, "sanitized loops are measured");
     for (EACH_SET(s))
         for (int bf16 = 0; bf16 < 2; bf16++) {
             const Kernels *k = kernels_cpu(*s);

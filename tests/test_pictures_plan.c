@@ -1,7 +1,5 @@
 /* The plan and the schedules in parallel/README.md: the cluster that the page describes, the prices
  * of the layouts of its ranks, what each word of --overlap makes of a step. */
-#include <string.h>
-
 #include "parallel/plan/plan.h"
 #include "tests/page.h"
 #include "tests/parsed.h"

@@ -5,10 +5,7 @@
 #include "parallel/plan/search_parts.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "layers/kernels.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/train/options.h"
@@ -400,10 +397,7 @@ static int shared_cores_of_one_rank(World *w, void *ctx) {
 
 TEST(plan_measures_a_team_on_all_cores_as_one_that_shares_none) {
     double shared = 0;
-    if (team_cores() < 2) {
-        test_skip("one core");
-        return;
-    }
+    SKIP_IF(team_cores() < 2, "one core");
     setenv("XDG_CACHE_HOME", test_tmpdir(), 1);
     CHECK(ranks_run(1, shared_cores_of_one_rank, &shared) == 0);
     CHECK(shared == 1);

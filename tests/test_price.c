@@ -3,11 +3,6 @@
  * what it computes against the closed form. */
 #include "parallel/plan/price.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "parallel/plan/count.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"

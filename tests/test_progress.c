@@ -1,7 +1,6 @@
 #include "tests/test.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -5,9 +5,6 @@
  * tokens of all ranks, h channels, rho = h / T. The papers count matrix products alone: what norms
  * add over y and the gradients of vectors (a few numbers a token, a few thousand a layer) is left
  * out here, too. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "parallel/plan/price.h"
 #include "tests/parsed.h"
 #include "tests/test.h"

@@ -1,7 +1,5 @@
 #include "parallel/plan/refine.h"
 
-#include <string.h>
-
 #include "parallel/comm/ranks.h"
 #include "tests/test.h"
 

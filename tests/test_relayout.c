@@ -1,12 +1,7 @@
 /* A model that moves between layouts in memory is the model that stayed. */
 #include "parallel/step/relayout.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/debug.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "data/weights.h"
 #include "parallel/step/audit.h"
@@ -134,10 +129,7 @@ static void large(Model *m, int step, void *ctx) {
 }
 
 TEST(relayout_moves_tensors_of_several_pieces) {
-    if (BASE_DEBUG) {
-        test_skip("large tensors take sanitizers long");
-        return;
-    }
+    SKIP_IF(BASE_DEBUG, "large tensors take sanitizers long");
     const char *model = "layers=1,heads=2,channels=40,seq=4,vocab=250007";
     Trip trip = {.there = "y2"};
     OWNED(mesh_run_free)

@@ -1,8 +1,5 @@
 #include "tests/test.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "data/chart.h"
 #include "data/report_page.h"
 

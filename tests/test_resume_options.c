@@ -2,11 +2,6 @@
  * happens, for every option of train_gpt. */
 #include "tests/shell.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "parallel/train/options.h"
 
 /* The rows of the table, by what they begin with. */

@@ -1,12 +1,7 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/crc32c.h"
-#include "base/mem.h"
 #include "base/simd.h"
 #include "data/hf_config.h"
 #include "data/io.h"

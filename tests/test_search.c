@@ -3,10 +3,6 @@
 #include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/search_parts.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/comm/coll_backend.h"
 #include "tests/parsed.h"

@@ -1,13 +1,10 @@
 #include "data/token_shard.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/debug.h"
-#include "base/mem.h"
 #include "data/io.h"
 #include "tests/test.h"
 
@@ -333,10 +330,8 @@ TEST(shard_beyond_4_gib) {
     int32_t header[256] = {20240520, 1, INT32_MAX}, got[3];
     off_t size = 1024 + 2ll * INT32_MAX; // 4 GiB + 1022
     uint16_t last = 4242;
-    if (!sparse(path, header, sizeof header, size, &last, 2)) {
-        test_skip("this file system holds no sparse file of 4 GiB");
-        return;
-    }
+    SKIP_IF(!sparse(path, header, sizeof header, size, &last, 2),
+            "this file system holds no sparse file of 4 GiB");
     OWNED(shard_close) Shard s = shard_open(path);
     CHECK(s.n_tokens == INT32_MAX);
     shard_read(&s, s.n_tokens - 3, 3, got);

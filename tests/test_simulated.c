@@ -2,9 +2,6 @@
  * matmuls are those of one rank: test_mesh_model.c. */
 #include "tests/page.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "parallel/mesh/layout.h"
 #include "tests/parsed.h"
 #include "tests/test.h"

@@ -2,10 +2,7 @@
  * sends is held against tests/theory.c in test_price.c, whose lists these are. */
 #include <ctype.h>
 #include <jansson.h>
-#include <math.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"

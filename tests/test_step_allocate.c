@@ -1,11 +1,8 @@
 /* parallel/step/allocate.c: on every layout, no two values that are still to be read share memory;
  * a result lies over an operand exactly or not at all; and the arena is hardly larger than what
  * lives at once. */
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/die.h"
-#include "base/mem.h"
 #include "parallel/step/passes.h"
 #include "parallel/step/schedule.h"
 #include "tests/mesh_run.h"

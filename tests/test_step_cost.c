@@ -3,9 +3,6 @@
  * as often. */
 #include "parallel/plan/cost.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
 #include "tests/recording.h"

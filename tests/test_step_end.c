@@ -1,10 +1,7 @@
 /* parallel/step/end and sums: the list of the end of a step, and the sums that complete gradients
  * in the last micro-batch. What they send is held against tests/theory.c in test_price.c. */
-#include <math.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/mem.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"

@@ -1,9 +1,5 @@
 /* parallel/step/halves and split: both halves of a micro-batch together, and the chunks of its
  * matmuls, compute and send what the whole does. */
-#include <math.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "parallel/plan/price.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"

@@ -2,10 +2,6 @@
  * in it is what the field has names for. */
 #include "parallel/step/schedule.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/passes.h"

@@ -1,9 +1,5 @@
 #include "data/timeline_text.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "tests/shell.h"
 

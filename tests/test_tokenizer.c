@@ -1,9 +1,7 @@
 #include <inttypes.h>
 #include <jansson.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "base/team.h"
 #include "data/presplit.h"
@@ -156,10 +154,7 @@ TEST(tokenizer_equals_reference_small_vocabulary) {
 }
 
 TEST(tokenizer_equals_reference_gpt2) {
-    if (access(gpt2_path, R_OK) != 0) {
-        test_skip("../shared/data/gpt2_vocab.json is absent");
-        return;
-    }
+    SKIP_IF(access(gpt2_path, R_OK) != 0, "../shared/data/gpt2_vocab.json is absent");
     OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(gpt2_path);
     CHECK(tokenizer_vocab(t) == 50257 && tokenizer_eot(t) == 50256 && tokenizer_merges(t) == 50000);
     check_cases(t, 4);

@@ -1,13 +1,10 @@
 #include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "data/bpe_train.h"
 #include "data/io.h"
@@ -49,10 +46,7 @@ TEST(tokenizer_formats_agree_and_round_trip) {
 
 TEST(tokenizer_gpt2_files_are_written_as_they_were) {
     static const char gpt2[] = "../shared/data/gpt2_merges.txt";
-    if (access(gpt2, R_OK) != 0) {
-        test_skip("../shared/data/gpt2_merges.txt is absent");
-        return;
-    }
+    SKIP_IF(access(gpt2, R_OK) != 0, "../shared/data/gpt2_merges.txt is absent");
     OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("../shared/data/gpt2_vocab.json");
     char *dir = test_path("%s/gpt2", test_tmpdir()), *merges = test_path("%s/merges.txt", dir);
     tokenizer_save(t, dir);
@@ -319,10 +313,7 @@ TEST(bpe_train_of_one_long_word_takes_as_long_as_of_short_ones) {
 TEST(bpe_train_equals_hf_trainer) {
     static const char path[] = "../shared/data/tinyshakespeare.txt";
     OWNED(test_mem_end) char *text = test_read(path, NULL);
-    if (!text) {
-        test_skip("../shared/data/tinyshakespeare.txt is absent");
-        return;
-    }
+    SKIP_IF(!text, "../shared/data/tinyshakespeare.txt is absent");
     OWNED(test_tokenizer_end) Tokenizer *t = learn(text, 700, 2);
     OWNED(test_tokenizer_end) Tokenizer *want = tokenizer_load(SMALL_PAIR);
     CHECK(same_tokens(t, want) && tokenizer_merges(t) == tokenizer_merges(want));

@@ -1,8 +1,5 @@
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "parallel/comm/coll.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"

@@ -2,8 +2,6 @@
  * it. */
 #include "tests/shell.h"
 
-#include <stdlib.h>
-
 #include "base/debug.h"
 #include "base/team.h"
 

@@ -28,10 +28,6 @@
 #include "tests/test.h"
 #include "tests/theory.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "parallel/comm/ranks.h"
 #include "tests/mesh_run.h"
 

@@ -1,11 +1,6 @@
 /* parallel/plan/whatif: what must hold of the best layout when one number varies. */
 #include "parallel/plan/whatif_vary.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
 

@@ -1,9 +1,6 @@
 /* Works as numbers, and done for the clock. */
 #include "parallel/plan/work.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "tests/recording.h"
 #include "tests/test.h"
 

@@ -1,7 +1,5 @@
 #include "tests/test.h"
 
-#include <string.h>
-
 #include "base/rng.h"
 #include "base/zscore.h"
 

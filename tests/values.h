@@ -4,9 +4,7 @@
 #define TESTS_VALUES_H
 
 #include <dirent.h>
-#include <stdio.h>
 
-#include "base/mem.h"
 #include "data/weights.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
