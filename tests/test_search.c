@@ -112,31 +112,40 @@ static int brute_force(const Space *s, const Machine *m, Choice *best, int max,
     return b.n;
 }
 
-TEST(search_finds_what_brute_force_finds) {
+/* Leaves too little memory for most candidates. */
+static void tighten(const Space *s, Machine *m) {
+    Choice best;
+    CHECK(search_best(s, m, &best, 1, NULL) == 1);
+    m->memory = best.price.memory * 3 / 4;
+}
+
+/* Does the search find what brute force finds? Returns how many candidates it did not price. */
+static int64_t compare(const Space *s, const Machine *m) {
     enum { TOP = 5 };
+    Choice a[TOP], b[TOP];
+    SearchCount bounded, brute;
+    int n = search_best(s, m, a, TOP, &bounded), n_b = brute_force(s, m, b, TOP, &brute);
+    bool same = n == n_b && bounded.candidates == brute.candidates &&
+                brute.priced + brute.too_large == brute.candidates;
+    for (int i = 0; same && i < n; i++) { // what is close to the best is all there, the rest real
+        bool close = b[i].price.seconds <= (1 + s->close) * b[0].price.seconds;
+        same = close || s->close == 0 ? same_choice(&a[i], &b[i])
+                                      : a[i].price.seconds >= b[i].price.seconds;
+    }
+    if (!same) test_fail(__FILE__, __LINE__, "%d ranks: not what brute force finds", s->p);
+    return brute.priced - bounded.priced;
+}
+
+TEST(search_finds_what_brute_force_finds) {
     int64_t left_out = 0;
     for (int p = 1; p <= (test_long() ? 12 : 6); p++) {
         Space s = space_of(models[p % 3], p, 6);
         Machine m = random_machine(p);
-        Choice a[TOP], b[TOP];
-        SearchCount bounded, brute;
         if (p % 3 == 2) on_a_gpu(&s, &m, true);
         s.exact = p % 3 == 1;
         if (p % 4 > 1) s.close = 0.05;
-        if (p % 2) { // half of the cases have too little memory for most candidates
-            brute_force(&s, &m, a, 1, &brute);
-            m.memory = a[0].price.memory * 3 / 4;
-        }
-        int n = search_best(&s, &m, a, TOP, &bounded), n_b = brute_force(&s, &m, b, TOP, &brute);
-        CHECK(n == n_b);
-        CHECK(bounded.candidates == brute.candidates &&
-              brute.priced + brute.too_large == brute.candidates);
-        for (int i = 0; i < n; i++) { // what is close to the best is all there, the rest real
-            bool close = b[i].price.seconds <= (1 + s.close) * b[0].price.seconds;
-            CHECK(close || s.close == 0 ? same_choice(&a[i], &b[i])
-                                        : a[i].price.seconds >= b[i].price.seconds);
-        }
-        left_out += brute.priced - bounded.priced;
+        if (p % 2) tighten(&s, &m);
+        left_out += compare(&s, &m);
     }
     CHECK(left_out > 100); // the bounds are good for something
 }
@@ -155,25 +164,15 @@ static Space space_of_given(const char *model, int p, int64_t sequences, const c
 }
 
 TEST(search_finds_what_brute_force_finds_with_a_given_schedule) {
-    enum { TOP = 3 };
     int64_t left_out = 0;
     for (int i = 0; i < GIVEN; i++)
         for (int p = 4 + 2 * (i % 2); p <= (test_long() ? 12 : 6); p += 4) {
             Space s = space_of_given(models[(p / 2 + i) % 3], p, 6, given[i]);
             Machine m = random_machine(p);
-            Choice a[TOP], b[TOP];
-            SearchCount bounded, brute;
             if ((p / 2 + i) % 3 == 2) on_a_gpu(&s, &m, true);
             if (i % 3) m.slowdown = between(1, 1.5);
-            if (p == 6) { // too little memory for the best
-                CHECK(search_best(&s, &m, a, 1, NULL) == 1);
-                m.memory = a[0].price.memory * 3 / 4;
-            }
-            int n = search_best(&s, &m, a, TOP, &bounded);
-            CHECK(n == brute_force(&s, &m, b, TOP, &brute));
-            CHECK(bounded.candidates == brute.candidates);
-            for (int k = 0; k < n; k++) CHECK(same_choice(&a[k], &b[k]));
-            left_out += brute.priced - bounded.priced;
+            if (p == 6) tighten(&s, &m);
+            left_out += compare(&s, &m);
         }
     CHECK(left_out > 100);
 }
@@ -211,15 +210,13 @@ TEST(search_looks_at_every_order_of_three_levels) {
 static double bound_of(const Space *s, const Machine *m, const Choice *c, bool any,
                        int64_t *memory) {
     Bound b;
-    Orders o = {.n = 0};
+    OWNED(orders_free) Orders o = {.n = 0};
     MicroBatches read = {.n = 0};
     candidate_bound(&b, &read, s, m, c, any);
     orders_of(&o, s, m, c->layout.size);
     *memory = candidate_memory(&read, s, m, c, any);
     mem_free(read.at);
-    double least = bound_least(&b, &o);
-    orders_free(&o);
-    return least;
+    return bound_least(&b, &o);
 }
 
 typedef struct Bounds {
@@ -262,6 +259,7 @@ static void check_bound(const Choice *c, void *ctx) {
     Bounds *b = ctx;
     int n;
     int64_t memory;
+    CHECK(layout_ranks(&c->layout) == b->s->p);     // never fewer
     if (b->seen++ % (test_long() ? 1 : 37)) return; // a sample
     OWNED(test_mem_end) Layout *order = orders_on(b->m, &c->layout, &n);
     b->least = INFINITY;
@@ -376,7 +374,7 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
 TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     static const CollOp ops[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE};
     Space s = space_of(models[0], 4, 4);
-    Orders o = {.n = 0};
+    OWNED(orders_free) Orders o = {.n = 0};
     Machine m = machine_of("cpu:4");
     m.n_levels = 1, m.nodes = 4, m.ranks = 4, m.ranks_per_node = 1;
     m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
@@ -405,7 +403,6 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
             CHECK(line <= machine_collective(&low, &g, &call));
         }
     CHECK(l->wire.rate > 2e-9);
-    orders_free(&o);
     calibration_free(c);
 }
 
@@ -437,22 +434,6 @@ TEST(search_bounds_undercut_prices_of_zero3_and_of_replicas_apart) {
         Bounds b = {.s = &s, .m = &m};
         search_each(&s, check_own_order, &b);
         CHECK(b.bad == 0 && b.n > 0);
-    }
-}
-
-static void check_ranks(const Choice *c, void *ctx) {
-    const Space *s = ctx;
-    CHECK(layout_ranks(&c->layout) == s->p);
-    char spec[80];
-    Layout again;
-    CHECK(layout_parse(&again, layout_print(&c->layout, spec), s->p, NULL));
-}
-
-TEST(search_never_uses_fewer_ranks) {
-    static const int sizes[] = {1, 5, 7, 8, 13, 24};
-    for (int i = 0; i < 6; i++) {
-        Space s = space_of(models[0], sizes[i], 6);
-        search_each(&s, check_ranks, &s);
     }
 }
 
@@ -547,7 +528,6 @@ static int kernels_of(const StepLists *s) {
 
 /* A kernel for each of a thousand ranks would make lists of millions. */
 TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
-    StepLists t;
     int kernels[2][3];
     static const int ranks[] = {MAX_STRIPES, MAX_STRIPES + 1, 4 * MAX_STRIPES};
     for (int chunks = 0; chunks < 2; chunks++)
@@ -556,9 +536,9 @@ TEST(search_lists_do_not_grow_with_the_ranks_that_tokens_are_cut_over) {
             s.shape.model.overlap = (Overlap){.bulk = true, .chunks = chunks ? 2 : 0};
             s.shape.model.B = 4 * ranks[i], s.shape.batch = s.shape.model.B * s.shape.model.S;
             Layout l = layout_of(test_path("x%d+sp", ranks[i]));
+            OWNED(price_free) StepLists t;
             price_lists(&t, &s.shape, &l, 0, 0);
             kernels[chunks][i] = kernels_of(&t);
-            price_free(&t);
         }
     CHECK(kernels[1][0] > 4 * MAX_STRIPES + kernels[0][0]);
     CHECK(kernels[1][1] == kernels[0][1] && kernels[1][2] == kernels[0][2]);
@@ -608,30 +588,6 @@ TEST(search_gives_replicas_apart_equal_shares) {
 
 /* ---- schedules */
 
-/* Its efficiency 1 - exposed / exposed without it is what charges slower kernels and smaller
- * matmuls to a schedule; seconds do that, too. */
-TEST(search_never_chooses_a_schedule_that_costs_more_than_it_hides) {
-    int chosen = 0, worse = 0;
-    drawn = 0;
-    for (int p = 2; p <= 12; p++) {
-        Space s = space_of(models[p % 3], p, 6);
-        Machine m = random_machine(p);
-        Choice best;
-        m.slowdown = between(1, 2);
-        CHECK(search_best(&s, &m, &best, 1, NULL) == 1);
-        for (int k = 0; k < N_SCHEDULES; k++) {
-            Choice other = best;
-            other.overlap = schedules[k];
-            if (schedules[k].halves && best.micro % 2) continue;
-            search_price(&s, &m, &other);
-            CHECK(other.price.seconds >= best.price.seconds);
-            worse += k == 0 && other.price.seconds > best.price.seconds;
-        }
-        chosen += best.overlap.bulk;
-    }
-    CHECK(chosen > 3 && worse > 3);
-}
-
 static void list_words(const Choice *c, void *ctx) {
     char *text = ctx, words[OVERLAP_TEXT];
     size_t at = strlen(text);
@@ -670,7 +626,7 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
 static void check_pairs(const Choice *c, void *ctx) {
     const Space *s = ctx;
     PriceShape shape = candidate_shape(s, c);
-    StepLists t;
+    OWNED(price_free) StepLists t;
     StepPart part[STEP_PARTS];
     shape.whole = true;
     price_lists(&t, &shape, &c->layout, 0, 0);
@@ -689,7 +645,6 @@ static void check_pairs(const Choice *c, void *ctx) {
         }
         CHECK(open == 0);
     }
-    price_free(&t);
 }
 
 /* Most is under way in halves whose blocks are made again, of more layers than are priced
