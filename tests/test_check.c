@@ -10,19 +10,24 @@
 
 /* --- a fault: a collective whose result is thrown away, or a wrong kernel --------------------- */
 
+/* How the runs of a test are wrong. */
+typedef struct How {
+    float factor;        // a collective's result is multiplied by this; 0: it is thrown away
+    float eps;           // of the norms of rank 1; 0: as on the other ranks
+    const char *overlap; // of the step; NULL: none
+    bool second;         // those of the second half alone: every other one
+    bool one;            // of rank 1 alone
+    bool bf16;           // in a run in bf16
+} How;
+
 static struct {
+    How how;
     const char *what, *label; // of the collective; NULL: none
-    float factor;             // its result is multiplied by this; 0: it is thrown away
-    float eps;                // of the norms of rank 1; 0: as on the other ranks
-    const char *overlap;      // of the step; NULL: none
-    bool second;              // those of the second half alone: every other one
-    bool one;                 // of rank 1 alone
-    bool bf16;                // in a run in bf16
     CollBackend backend;      // of the threads, with another wait
 } fault;
 
 static bool is_fault(const Comm *c, const CollCall *call) {
-    return fault.what && strcmp(call->what, fault.what) == 0 && (!fault.one || comm_rank(c)) &&
+    return fault.what && strcmp(call->what, fault.what) == 0 && (!fault.how.one || comm_rank(c)) &&
            (!fault.label || strcmp(comm_label(c), fault.label) == 0);
 }
 
@@ -36,7 +41,7 @@ static _Thread_local void *lost[COLL_IN_FLIGHT];
 static void faulty_start(Comm *c, uint64_t number, const CollCall *call) {
     CollCall *x = &c->open[number % COLL_IN_FLIGHT].call;
     int64_t n = coll_elements(call) * (call->op == COLL_ALL_GATHER ? comm_size(c) : 1);
-    bool bad = is_fault(c, call) && fault.factor == 0 && (!fault.second || calls++ % 2);
+    bool bad = is_fault(c, call) && fault.how.factor == 0 && (!fault.how.second || calls++ % 2);
     if (bad && call->op == COLL_ALL_REDUCE && call->src != call->dst)
         memcpy(call->dst, call->src, (size_t)n * (size_t)coll_type_bytes(call->type));
     if (bad)
@@ -48,11 +53,11 @@ static void faulty_start(Comm *c, uint64_t number, const CollCall *call) {
 static void faulty_wait(Comm *c, uint64_t number, const CollCall *call) {
     coll_threads.wait(c, number, call);
     if (!is_fault(c, call)) return;
-    for (int64_t i = 0; fault.factor > 0 && i < coll_elements(call); i++)
+    for (int64_t i = 0; fault.how.factor > 0 && i < coll_elements(call); i++)
         if (call->type == COLL_F64)
-            ((double *)call->dst)[i] *= (double)fault.factor;
+            ((double *)call->dst)[i] *= (double)fault.how.factor;
         else
-            ((float *)call->dst)[i] *= fault.factor;
+            ((float *)call->dst)[i] *= fault.how.factor;
     mem_free(lost[number % COLL_IN_FLIGHT]);
     lost[number % COLL_IN_FLIGHT] = NULL;
 }
@@ -67,7 +72,7 @@ static _Thread_local bool other_eps; // on rank 1, which runs no reference
 static void faulty_norm_merge(Team *t, const Norm *n, float *mean, float *rstd,
                               const float *stats) {
     Norm x = *n;
-    if (other_eps) x.eps = fault.eps;
+    if (other_eps) x.eps = fault.how.eps;
     kernels_cpu(NULL)->norm_merge(t, &x, mean, rstd, stats);
 }
 
@@ -119,8 +124,8 @@ static int rank_main(World *w, void *ctx) {
                     .grid = &grid};
     if (j->overlap) s.overlap = overlap_of(j->overlap);
     Kernels k = *kernels_cpu(NULL);
-    other_eps = fault.eps > 0 && world_rank(w) == 1;
-    if (fault.eps > 0) k.norm_merge = faulty_norm_merge;
+    other_eps = fault.how.eps > 0 && world_rank(w) == 1;
+    if (fault.how.eps > 0) k.norm_merge = faulty_norm_merge;
     model_plan(&m, &s, &k, team);
     model_allocate(&m);
     CheckJob job = {.steps = j->steps,
@@ -219,14 +224,10 @@ TEST(check_passes_bf16_on_every_layout) {
 
 /* MiB that are printed for a check on so many ranks of one node. */
 static double printed_memory(const Model *m, int ranks) {
-    char *text = NULL;
-    size_t n = 0;
+    OWNED(test_mem_end) char *text = NULL;
     double mib = -1;
-    FILE *f = open_memstream(&text, &n);
-    check_memory(m, ranks, f);
-    fclose(f);
+    PRINTED(text, check_memory(m, ranks, f));
     sscanf(text, "check MiB reference %lf", &mib);
-    free(text);
     return mib;
 }
 
@@ -247,15 +248,15 @@ TEST(check_memory_counts_the_buffers_of_every_rank) {
 /* --- faults ----------------------------------------------------------------------------------- */
 
 /* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
-static char *verdict(const char *model, const char *layout, const char *what, const char *label) {
+static char *verdict(const char *model, const char *layout, const char *what, const char *label,
+                     How how) {
     Job j = {.model = model, .layout = layout, .sequences = 5, .S = 4, .steps = 2};
-    j.overlap = fault.overlap, j.bf16 = fault.bf16;
-    if (fault.second) j.micro = 4;
-    fault.what = what, fault.label = label;
+    j.overlap = how.overlap, j.bf16 = how.bf16, j.micro = how.second ? 4 : 0;
+    fault.how = how, fault.what = what, fault.label = label;
     fault.backend = coll_threads;
     fault.backend.start = faulty_start, fault.backend.wait = faulty_wait;
     bool heard = run(&j);
-    fault.what = fault.label = NULL;
+    fault.how = (How){0}, fault.what = fault.label = NULL;
     const char *bad = heard && !j.ok[0] ? strstr(j.text, "BAD in step") : NULL;
     char *said = bad ? mem_strdup(bad) : NULL;
     free(j.text);
@@ -268,10 +269,10 @@ typedef struct Fault {
     bool partial; // it is known for a partial sum
 } Fault;
 
-static bool named(const char *model, const Fault *f) {
+static bool named(const char *model, const Fault *f, How how) {
     const char *first = test_path("BAD in step 1: %s", f->tensor);
     const char *missing = test_path("%s \"%s\"", f->op, f->what);
-    OWNED(test_mem_end) char *said = verdict(model, f->layout, f->what, f->label);
+    OWNED(test_mem_end) char *said = verdict(model, f->layout, f->what, f->label, how);
     bool ok = said && strncmp(said, first, strlen(first)) == 0 && strstr(said, missing) &&
               f->partial == !!strstr(said, "partial sums look unreduced: expected");
     if (!ok)
@@ -280,11 +281,13 @@ static bool named(const char *model, const Fault *f) {
     return ok;
 }
 
-static bool all_named(const Fault *faults, size_t n) {
+static bool all_named(const Fault *faults, size_t n, How how) {
     int bad = 0;
-    for (size_t i = 0; i < n; i++) bad += !named(models[0], &faults[i]);
+    for (size_t i = 0; i < n; i++) bad += !named(models[0], &faults[i], how);
     return bad == 0;
 }
+#define ALL_NAMED(faults, ...)                                                                     \
+    CHECK(all_named(faults, sizeof(faults) / sizeof *(faults), (How){__VA_ARGS__}))
 
 TEST(check_names_the_sum_that_is_missing) {
     static const Fault faults[] = {
@@ -314,9 +317,11 @@ TEST(check_names_the_sum_that_is_missing) {
          "dup of layer 1 (activation_backward dact, up): ", "reduce", false},
         {"x2.y2+stay=y", "dw of up", "x", "gradient of h.1.up.weight: ", "reduce", false},
     };
-    CHECK(all_named(faults, sizeof faults / sizeof *faults));
-    CHECK(named(models[1], &(Fault){"x6", "gradients of copied heads", "kv",
-                                    "gradient of h.1.qkv.weight: ", "all_reduce", false}));
+    static const Fault copied = {
+        "x6", "gradients of copied heads", "kv", "gradient of h.1.qkv.weight: ", "all_reduce",
+        false};
+    ALL_NAMED(faults, 0);
+    CHECK(named(models[1], &copied, (How){0}));
 }
 
 /* Each half of a batch is looked at, and what the second one alone lacks is named for it. */
@@ -332,21 +337,16 @@ TEST(check_names_the_half_that_lacks_a_sum) {
          "h1 of layer 0 (norm x, ln1.mean_rstd, ln1.weight, ln1.bias), second half: ", "all_gather",
          false},
     };
-    fault.second = true, fault.overlap = "bulk+halves";
-    bool good = all_named(faults, sizeof faults / sizeof *faults);
-    fault.second = false, fault.overlap = NULL;
-    CHECK(good);
+    ALL_NAMED(faults, .second = true, .overlap = "bulk+halves");
 }
 
 TEST(check_says_on_how_many_ranks_a_tensor_is_wrong) {
-    fault.one = true;
-    bool good = named(models[0],
-                      &(Fault){"x2", "y of attn_out", "x",
-                               "o of layer 0 (all_reduce over x) (on 1 of 2 ranks): all that it is "
-                               "made of agrees, look at ",
-                               "all_reduce", false});
-    fault.one = false;
-    CHECK(good);
+    static const Fault faults[] = {
+        {"x2", "y of attn_out", "x",
+         "o of layer 0 (all_reduce over x) (on 1 of 2 ranks): all that it is made of agrees, look "
+         "at ",
+         "all_reduce", false}};
+    ALL_NAMED(faults, .one = true);
 }
 
 /* A result that is 1 % too large, and the wrong epsilon in the norms of one rank. */
@@ -358,13 +358,9 @@ TEST(check_names_small_mistakes) {
         {"d2", "sum of losses", "d", "loss: ", "all_reduce", false},
         {"x2", "gradient norm", "all", "gradient norm: ", "all_reduce", false},
     };
-    fault.factor = 1.01f;
-    bool good = all_named(faults, sizeof faults / sizeof *faults);
-    fault.factor = 0;
-    CHECK(good);
-    fault.eps = 1e-3f; // of the others: 1e-5
-    OWNED(test_mem_end) char *said = verdict(models[0], "y2", NULL, NULL);
-    fault.eps = 0;
+    ALL_NAMED(faults, .factor = 1.01f);
+    How wrong_eps = {.eps = 1e-3f}; // of the others: 1e-5
+    OWNED(test_mem_end) char *said = verdict(models[0], "y2", NULL, NULL, wrong_eps);
     CHECK(said && strstr(said, "BAD in step 1: h1 of layer 0 (norm x, ln1.mean_rstd, ln1.weight, "
                                "ln1.bias) (on 1 of 2 ranks): all that it is made of agrees"));
 }
@@ -376,10 +372,7 @@ TEST(check_names_sums_that_are_missing_under_others) {
         {"z2", "dw of up", "z", "gradient of h.1.up.weight: ", "reduce_scatter", false},
         {"z2", "w of up", "z", "up of layer 0 (bias up, up.bias): ", "all_gather", false},
     };
-    fault.overlap = "bulk";
-    bool good = all_named(faults, sizeof faults / sizeof *faults);
-    fault.overlap = NULL;
-    CHECK(good);
+    ALL_NAMED(faults, .overlap = "bulk");
 }
 
 TEST(check_names_statistics_and_gathers_that_are_missing) {
@@ -403,9 +396,6 @@ TEST(check_names_statistics_and_gathers_that_are_missing) {
         {"x2.y2+stay=y", "w of down", "x", "down of layer 0 (add down, down): ", "broadcast",
          false},
     };
-    CHECK(all_named(faults, sizeof faults / sizeof *faults));
-    fault.bf16 = true;
-    bool good = all_named(faults, sizeof faults / sizeof *faults);
-    fault.bf16 = false;
-    CHECK(good);
+    ALL_NAMED(faults, 0);
+    ALL_NAMED(faults, .bf16 = true);
 }
