@@ -2,6 +2,8 @@
 #ifndef TESTS_PARSED_H
 #define TESTS_PARSED_H
 
+#include <string.h>
+
 #include "base/die.h"
 #include "parallel/plan/machine.h"
 #include "parallel/step/overlap.h"
@@ -23,6 +25,12 @@ static inline Overlap overlap_of(const char *text) {
     Err e;
     if (!overlap_parse(&o, text, &e)) die("%s", e.text);
     return o;
+}
+static inline Machine machine_described(const char *text) {
+    Machine m;
+    Err e;
+    if (!machine_parse(&m, text, strlen(text), &e)) die("%s", e.text);
+    return m;
 }
 static inline Machine machine_of(const char *text) {
     Machine m;

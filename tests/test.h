@@ -150,6 +150,14 @@ void test_mem_end(void *pointer);
         }                                                                                          \
     } while (0)
 
+/* CHECK that a call failed, and that its Err has these words. */
+#define CHECK_REFUSED(call, err, words)                                                            \
+    do {                                                                                           \
+        bool done_ = (call);                                                                       \
+        CHECK_SAYS(!done_ && strstr((err).text, words), "%s: \"%s\", not \"%s\"", #call,           \
+                   done_ ? "taken" : (err).text, words);                                           \
+    } while (0)
+
 /* |a - b| <= tol; tol's reason belongs in a comment beside it. */
 #define CHECK_NEAR(a, b, tol)                                                                      \
     do {                                                                                           \

@@ -98,5 +98,5 @@ TEST(io_samples_tell_files_apart) {
         CHECK(io_write_file(path, p, n, NULL, &e) && io_sample(path, &n_bytes, &crc, &e) &&
               n_bytes == n);
     CHECK(mkfifo(pipe, 0600) == 0 && !io_sample(pipe, &n_bytes, &crc, &e));
-    CHECK(!io_sample("nowhere", &n_bytes, &crc, &e) && strstr(e.text, "cannot open nowhere"));
+    CHECK_REFUSED(io_sample("nowhere", &n_bytes, &crc, &e), e, "cannot open nowhere");
 }

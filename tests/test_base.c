@@ -237,9 +237,7 @@ static void take_too_much(void *arg) {
 
 TEST(arena_that_overflows_dies) {
     size_t sizes[] = {129, SIZE_MAX - 100, SIZE_MAX};
-    for (int i = 0; i < 3; i++) {
-        CHECK_CHILD(1, take_too_much, &sizes[i], "arena gradients");
-    }
+    for (int i = 0; i < 3; i++) CHECK_CHILD(1, take_too_much, &sizes[i], "arena gradients");
 }
 
 static void die_hard(UNUSED void *arg) {

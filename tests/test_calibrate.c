@@ -71,7 +71,7 @@ static Run small_run(const char *key) {
 static int rank_main(World *w, void *ctx) {
     Run *r = ctx;
     NodeShare node = ranks_on_node(w);
-    Team *team = team_create(1);
+    OWNED(test_team_end) Team *team = team_create(1);
     if (r->backend) w->backend = r->backend;
     double begin = coll_now();
     CalibrateWhere where = {.world = w,
@@ -88,7 +88,6 @@ static int rank_main(World *w, void *ctx) {
     if (r->oversubscription > 0) c->oversubscription = r->oversubscription;
     calibrate(c, &where, &r->list);
     if (world_rank(w) == 0) r->seconds = coll_now() - begin;
-    team_destroy(team);
     return 0;
 }
 
@@ -113,7 +112,7 @@ static bool same_table(const Calibration *a, const Calibration *b) {
 TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
     double s;
     cache_in(test_tmpdir());
-    Run r = small_run("a machine");
+    OWNED(run_free) Run r = small_run("a machine");
     run(&r);
     for (int i = 0; i < RANKS; i++) {
         CHECK(same_table(r.c[0], r.c[i]));
@@ -128,21 +127,20 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
               100);
     }
     CHECK(r.c[0]->slowest >= 1);
-    run_free(&r);
 }
 
 TEST(calibration_is_measured_once_for_each_key) {
     cache_in(test_tmpdir());
-    Run first = small_run("a machine"), again = first, other = small_run("another machine");
+    OWNED(run_free)
+    Run first = small_run("a machine"), again = first, other = small_run("another machine"),
+        forced = first;
     run(&first), run(&again), run(&other);
     CHECK(again.c[1]->seconds == 0);
     CHECK(same_table(first.c[0], again.c[1]));
     CHECK(other.c[0]->seconds > 0);
-    Run forced = small_run("a machine");
     forced.again = true;
     run(&forced);
     CHECK(forced.c[0]->seconds > 0 && forced.c[0]->n_works == N_SMALL);
-    run_free(&first), run_free(&again), run_free(&other), run_free(&forced);
 }
 
 TEST(calibration_reports_its_progress) {
@@ -163,7 +161,7 @@ TEST(calibration_reports_its_progress) {
 
 TEST(calibration_measures_only_what_is_missing) {
     cache_in(test_tmpdir());
-    Run few = small_run("a machine"), all = small_run("a machine");
+    OWNED(run_free) Run few = small_run("a machine"), all = few;
     int64_t one_op[1][N_COLL_OPS] = {{9000}};
     few.list.n_works = 1, few.list.most = one_op;
     run(&few), run(&all);
@@ -172,7 +170,6 @@ TEST(calibration_measures_only_what_is_missing) {
     const WorkCost *a = calibration_find_work(few.c[0], &small_works[0]),
                    *b = calibration_find_work(all.c[0], &small_works[0]);
     CHECK(a->fixed == b->fixed && a->per_row == b->per_row);
-    run_free(&few), run_free(&all);
 }
 
 TEST_ALONE(calibration_keeps_its_budget_of_works) {
@@ -227,7 +224,7 @@ static double error_asleep(void) {
     for (int i = 0; i < N; i++)
         work[i] = (Work){.kind = WORK_MATMUL, .rows = 400, .K = 64, .N = 64 + i};
     cache_in(test_tmpdir());
-    Run r = small_run("a disturbed machine");
+    OWNED(run_free) Run r = small_run("a disturbed machine");
     r.kernels = &k, r.list.work = work, r.list.n_works = N;
     run(&r);
     for (int i = 0; i < N; i++)
@@ -236,7 +233,6 @@ static double error_asleep(void) {
             if (!calibration_work(r.c[0], &work[i], &s)) s = INFINITY;
             worst = fmax(worst, fabs(s / asleep(rows) - 1));
         }
-    run_free(&r);
     return worst;
 }
 
@@ -265,12 +261,11 @@ TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
     k.matmul = matmul_of_weights;
     for (int tries = 0; tries < 10 && !near; tries++) { // on a busy machine a sleeper wakes late
         cache_in(test_tmpdir());
-        Run r = small_run("a machine");
+        OWNED(run_free) Run r = small_run("a machine");
         r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
         run(&r);
         CHECK(calibration_work(r.c[0], &work, &s));
         near = fabs(s / of_weights(work.K, work.N) - 1) < 0.2;
-        run_free(&r);
     }
     CHECK(near && most_weights == 1024 * 1028);
 }
@@ -325,7 +320,7 @@ static double worst_price(double latency, double rate) {
     int64_t most[1][N_COLL_OPS] = {
         [0][COLL_ALL_GATHER] = 1 << 20, [0][COLL_REDUCE_SCATTER] = 1 << 20};
     double worst = 0, s = 0;
-    Run r = small_run("a slow link");
+    OWNED(run_free) Run r = small_run("a slow link");
     r.list.most = most, r.budget = 2;
     run_on_link(&r, latency, rate, rate);
     for (int64_t bytes = 256; bytes <= 1 << 20; bytes *= 16)
@@ -336,7 +331,6 @@ static double worst_price(double latency, double rate) {
         }
     const CollCost *cost = calibration_find_collective(r.c[0], &all_ranks.place, COLL_ALL_GATHER);
     if (!cost || cost->measured <= 10000) worst = INFINITY;
-    run_free(&r);
     return worst;
 }
 
@@ -359,13 +353,12 @@ TEST(calibration_knows_the_size_above_which_a_rendezvous_is_needed) {
     link_eager = RANKS * (64 << 10);
     // sleepers never wake early; on a busy machine they wake late, but not in every measurement
     for (int tries = 0; tries < 8 && below >= on_link(170 << 10) + 4e-3; tries++) {
-        Run r = small_run("a slow link");
+        OWNED(run_free) Run r = small_run("a slow link");
         r.list.most = most, r.budget = 2;
         run_on_link(&r, 5e-3, 100e6, 100e6);
         CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_GATHER, 170 << 10, &below));
         CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_GATHER, 240 << 10, &above));
         CHECK(below > 0.9 * on_link(170 << 10) && above > 0.9 * on_link(240 << 10));
-        run_free(&r);
     }
     CHECK(below < on_link(170 << 10) + 4e-3);
     link_eager = 0;
@@ -400,15 +393,12 @@ static double slowdown_of(double share, double oversubscription) {
     backend = coll_threads, backend.polled = true;
     backend.start = beside_start, backend.wait = beside_wait;
     hidden_share = share;
-    Run r = small_run("a polled machine");
+    OWNED(run_free) Run r = small_run("a polled machine");
     r.backend = &backend, r.kernels = &k, r.list.n_works = 0, r.list.most = most;
     r.oversubscription = oversubscription;
     cache_in(test_tmpdir());
     run(&r);
-    double slowdown =
-        calibration_find_collective(r.c[0], &all_ranks.place, COLL_ALL_REDUCE)->slowdown;
-    run_free(&r);
-    return slowdown;
+    return calibration_find_collective(r.c[0], &all_ranks.place, COLL_ALL_REDUCE)->slowdown;
 }
 
 TEST(calibration_knows_how_much_kernels_lose_beside_collectives) {
@@ -431,7 +421,7 @@ static bool derived_in_time(double budget) {
     double s;
     bool ok = true, some = false;
     for (int op = 0; op < N_COLL_OPS; op++) most[0][op] = 64 << 20;
-    Run r = small_run("a slow link");
+    OWNED(run_free) Run r = small_run("a slow link");
     r.list.most = most, r.budget = budget;
     run_on_link(&r, 2e-3, 6e6, 6e6);
     for (CollOp op = 0; op < N_COLL_OPS; op++) {
@@ -440,11 +430,10 @@ static bool derived_in_time(double budget) {
         ok &= calibration_collective(r.c[0], &all_ranks, op, 64 << 20, &s) && s > 5 && s < 30; // 11
     }
     int64_t waits = n_waits;
-    Run again = r;
+    OWNED(run_free) Run again = r;
     run(&again); // what was derived is not missing
     ok &= n_waits == waits && again.c[0]->seconds == 0 && some;
     ok &= r.seconds < budget + 0.3 && r.c[0]->n_collectives == N_COLL_OPS;
-    run_free(&r), run_free(&again);
     return ok;
 }
 
@@ -480,12 +469,11 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     CollGroup alike[] = {all_ranks, {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"}};
     int64_t both[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000, [1][COLL_ALL_REDUCE] = 9000};
     cache_in(test_tmpdir());
-    Run r = small_run("a machine");
+    OWNED(run_free) Run r = small_run("a machine");
     r.list.n_works = 0, r.list.group = alike, r.list.most = both, r.list.n_groups = 2;
     run(&r);
     CHECK(calibration_collective(r.c[0], &alike[0], COLL_ALL_REDUCE, 5000, &one));
     CHECK(calibration_collective(r.c[0], &alike[1], COLL_ALL_REDUCE, 5000, &other) && one == other);
-    run_free(&r);
 }
 
 /* By the formula twice as fast as it is, latency and bytes: so is what is derived, whatever the

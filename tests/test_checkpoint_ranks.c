@@ -94,7 +94,7 @@ typedef struct CutModel {
     unsigned cut; // shifts which tensor is cut how
 } CutModel;
 
-static float **values_of(Tensor *t, int kind) {
+static float **values_at(Tensor *t, int kind) {
     return kind == 0 ? &t->param : kind == 1 ? &t->m : &t->v;
 }
 static TensorPart part_of(int kind) {
@@ -108,7 +108,7 @@ static CutModel cut_model_make(const char *config, int mesh, int rank, unsigned 
         cut_tensor(&m.t.t[i], (Cut)(((unsigned)i + cut) % N_CUTS), meshes[mesh], rank);
         for (int kind = 0; kind < 3; kind++) {
             int64_t n = tensor_part(&m.t.t[i], part_of(kind));
-            float *x = *values_of(&m.t.t[i], kind) = mem_alloc((size_t)n * sizeof *x);
+            float *x = *values_at(&m.t.t[i], kind) = mem_alloc((size_t)n * sizeof *x);
             for (int64_t j = 0; j < n; j++) x[j] = PADDING;
         }
     }
@@ -117,7 +117,7 @@ static CutModel cut_model_make(const char *config, int mesh, int rank, unsigned 
 
 static void cut_model_free(CutModel *m) {
     for (int i = 0; i < m->t.n; i++)
-        for (int kind = 0; kind < 3; kind++) mem_free(*values_of(&m->t.t[i], kind));
+        for (int kind = 0; kind < 3; kind++) mem_free(*values_at(&m->t.t[i], kind));
     tensors_free(&m->t);
 }
 
@@ -125,7 +125,7 @@ static void cut_model_fill(CutModel *m, unsigned seed) {
     for (int i = 0; i < m->t.n; i++)
         for (int kind = 0; kind < 3; kind++) {
             Tensor *t = &m->t.t[i];
-            float *x = *values_of(t, kind);
+            float *x = *values_at(t, kind);
             TensorRun r;
             for (TensorRuns k = tensor_runs(t, part_of(kind), false); tensor_next(&k, &r);)
                 for (int64_t j = 0; j < r.n; j++)
@@ -139,7 +139,7 @@ static bool model_is(CutModel *m, unsigned seed, int kinds) {
     for (int i = 0; i < m->t.n; i++)
         for (int kind = 0; kind < kinds; kind++) {
             Tensor *t = &m->t.t[i];
-            float *x = *values_of(t, kind);
+            float *x = *values_at(t, kind);
             TensorRun r;
             int64_t held = 0, padding = 0;
             for (TensorRuns k = tensor_runs(t, part_of(kind), false); tensor_next(&k, &r);)
@@ -461,7 +461,7 @@ TEST(llmc_of_any_ranks_is_the_same_and_any_ranks_read_it) {
 }
 
 TEST(weights_digest_is_that_of_the_logical_model) {
-    OWNED(model_free) Model m = model_make(MIXED, 1, 0);
+    OWNED(values_free) Values m = values_make(MIXED, 1, 0);
     for (int i = 0; i < m.t.n; i++)
         for (int64_t k = 0; k < tensor_size(&m.t.t[i]); k++) m.t.t[i].param[k] = value(i, 0, k, 9);
     uint64_t want = weights_digest(&m.t, &group_alone);
@@ -495,7 +495,7 @@ static void change(Tensor *a, Tensor *b, int i) {
 
 TEST(weights_digest_changes_with_every_bit_and_place) {
     enum { N = 36 };
-    OWNED(model_free) Model m = model_make(GPT2, 1, 7);
+    OWNED(values_free) Values m = values_make(GPT2, 1, 7);
     Tensor *a = &m.t.t[tensors_find(&m.t, "h.0.up.weight")],
            *b = &m.t.t[tensors_find(&m.t, "h.1.up.weight")];
     a->param[5] = 0;

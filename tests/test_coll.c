@@ -396,9 +396,8 @@ TEST(ranks_other_than_the_launcher_says_are_refused) {
                                   {"PMI_SIZE", "PMI_RANK"},
                                   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     CHECK(ranks_launched() == 0);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         CHECK_CHILD(2, launched_by, (void *)variables[i], "--ranks 3, but the launcher started 2");
-    }
 }
 
 static void too_many(void *arg) {

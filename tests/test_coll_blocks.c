@@ -141,7 +141,5 @@ TEST(coll_limit_names_the_fused_matmul_whose_block_never_comes) {
         "s for matmul with reduce_scatter \"y of down\" of 84 bytes along all; not "
         "there: rank 1\n"};
     Stopped stopped[] = {{one_stops, 0}, {one_stops, 1}, {one_is_late, 0}};
-    for (int i = 0; i < 3; i++) {
-        CHECK_CHILD(COLL_EXPIRED, run_three, &stopped[i], line[i]);
-    }
+    for (int i = 0; i < 3; i++) CHECK_CHILD(COLL_EXPIRED, run_three, &stopped[i], line[i]);
 }

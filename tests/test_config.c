@@ -1,6 +1,6 @@
+#include "tests/parsed.h"
 #include "tests/test.h"
 
-#include "base/config.h"
 #include "base/tensor.h"
 
 TEST(config_sizes_have_the_published_parameter_counts) {
@@ -9,9 +9,7 @@ TEST(config_sizes_have_the_published_parameter_counts) {
         int64_t n;
     } want[] = {{"d12", 124439808}, {"d24", 354823168}, {"d36", 774030080}, {"d48", 1557611200}};
     for (int i = 0; i < 4; i++) {
-        Config c;
-        Err e;
-        CHECK(config_parse(&c, want[i].text, &e));
+        Config c = config_of(want[i].text);
         CHECK(config_parameters(&c) == want[i].n);
     }
 }
@@ -21,12 +19,10 @@ TEST(config_prints_what_it_parses) {
         "d6", "llama,layers=3,heads=4,kv_heads=2,channels=64,seq=32,vocab=99",
         "layers=1,heads=1,channels=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5"};
     for (int i = 0; i < 4; i++) {
-        Config a, b;
         char text[512];
-        Err e;
-        CHECK(config_parse(&a, texts[i], &e));
+        Config a = config_of(texts[i]), b;
         config_print(&a, text, sizeof text);
-        CHECK(config_parse(&b, text, &e));
+        CHECK(config_parse(&b, text, NULL));
         CHECK(config_equal(&a, &b));
     }
 }
@@ -45,8 +41,7 @@ TEST(config_refuses_with_a_reason) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Config c;
         Err e = {0};
-        CHECK(!config_parse(&c, bad[i].text, &e));
-        CHECK_SAYS(strstr(e.text, bad[i].reason), "%s: %s", bad[i].text, e.text);
+        CHECK_REFUSED(config_parse(&c, bad[i].text, &e), e, bad[i].reason);
     }
 }
 
@@ -58,9 +53,7 @@ TEST(tensor_table_holds_every_parameter_once) {
                                         "layers=2,heads=2,channels=8,norm=rms",
                                         "llama,tied=1,layers=1,bias=1"};
     for (int i = 0; i < 6; i++) {
-        Config c;
-        Err e;
-        CHECK(config_parse(&c, texts[i], &e));
+        Config c = config_of(texts[i]);
         OWNED(tensors_free) TensorTable t = tensors_describe(&c);
         int64_t n = 0, in_slices = 0;
         for (int j = 0; j < t.n; j++) n += tensor_size(&t.t[j]);

@@ -338,8 +338,8 @@ TEST_EMULATED(cuda_coll_of_more_than_eight_peers_is_that_of_nccl) {
 TEST(cuda_coll_of_nccl_refuses_another_library) {
     Nccl n;
     Err e;
-    CHECK(!nccl_load("libm.so.6", &n, &e) && strstr(e.text, "libm.so.6 has no "));
-    CHECK(!nccl_load("libno-such-thing.so", &n, &e) && strstr(e.text, "libno-such-thing.so"));
+    CHECK_REFUSED(nccl_load("libm.so.6", &n, &e), e, "libm.so.6 has no ");
+    CHECK_REFUSED(nccl_load("libno-such-thing.so", &n, &e), e, "libno-such-thing.so");
 }
 
 /* ---- refusals */

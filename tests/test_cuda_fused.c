@@ -117,12 +117,12 @@ static void unfused(World *w, const Operands *o, const Sizes *s, void *dst) {
 /* How many bytes differ. */
 static int different(const Operands *o, int64_t n) {
     size_t bytes = (size_t)n * o->elem_bytes;
-    char *got = mem_alloc(2 * bytes), *want = got + bytes;
+    OWNED(test_mem_end) char *got = mem_alloc(2 * bytes);
+    char *want = got + bytes;
     int wrong = 0;
     device_get(got, o->sum, bytes), device_get(want, o->want, bytes);
     device_wait();
     for (size_t i = 0; i < bytes; i++) wrong += got[i] != want[i];
-    mem_free(got);
     return wrong;
 }
 

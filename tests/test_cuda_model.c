@@ -107,12 +107,11 @@ static Team *model_begin(Model *m, const char *config) {
 static int64_t launches_forward(const char *config) {
     int32_t tokens[TOKENS] = {0};
     Model m;
-    Team *team = model_begin(&m, config);
+    OWNED(test_team_end) Team *team = model_begin(&m, config);
     int64_t before = emu_calls.launches;
     model_loss(&m, tokens, tokens, NULL);
     before = emu_calls.launches - before;
     model_free(&m);
-    team_destroy(team);
     return before;
 }
 
@@ -130,6 +129,7 @@ static Around since(Around begin) {
 static Around around(int layers) {
     int32_t tokens[TOKENS] = {0};
     Model m;
+    OWNED(test_team_end)
     Team *team =
         model_begin(&m, test_path("layers=%d,heads=2,channels=64,seq=12,vocab=37", layers));
     AdamW rule = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1};
@@ -143,7 +143,6 @@ static Around around(int layers) {
     Around end = since(begin);
     model_sums_end(&m);
     model_free(&m);
-    team_destroy(team);
     return (Around){zeros.launches + end.launches, zeros.blocks + end.blocks};
 }
 

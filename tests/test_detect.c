@@ -10,6 +10,7 @@
 #include "parallel/plan/detect_parts.h"
 #include "parallel/step/memory.h"
 #include "tests/machine_text.h"
+#include "tests/parsed.h"
 #include "tests/shell.h"
 
 /* ---- files ---- */
@@ -90,19 +91,21 @@ static int quota(const char *root) {
     return ranks_run(1, quota_of, &root);
 }
 
+/* Makes files under `root`. */
+#define SETS(files) SHELL_IN(root, 0, "", files)
+
 TEST(detect_reads_the_quota_of_a_control_group) {
     const char *root = test_tmpdir();
-    SHELL_IN(root, 0, "", "mkdir -p sys/fs/cgroup; echo 150000 100000 >sys/fs/cgroup/cpu.max");
+    SETS("mkdir -p sys/fs/cgroup; echo 150000 100000 >sys/fs/cgroup/cpu.max");
     CHECK(quota(root) == 2);
     CHECK(quota("/nowhere") == 0);
-    SHELL_IN(root, 0, "", "echo max 100000 >sys/fs/cgroup/cpu.max");
+    SETS("echo max 100000 >sys/fs/cgroup/cpu.max");
     CHECK(quota(root) == 0);
 }
 
 /* Slurm, systemd and Kubernetes limit a group below the top one, or a group above the job's. */
 TEST(detect_reads_the_least_quota_of_nested_control_groups) {
     const char *root = test_tmpdir();
-#define SETS(files) SHELL_IN(root, 0, "", files)
     SETS("mkdir -p proc/self sys/fs/cgroup/job/step; printf '1:cpu,cpuacct:/other\n0::/job/step\n'"
          " >proc/self/cgroup; cd sys/fs/cgroup; echo 800000 100000 >cpu.max;"
          "echo 300000 100000 >job/cpu.max; echo max 100000 >job/step/cpu.max");
@@ -122,7 +125,6 @@ TEST(detect_reads_the_least_quota_of_nested_control_groups) {
     CHECK(quota(root) == 2);
     SETS("echo 4:cpuset:/job >proc/self/cgroup; echo -1 >sys/fs/cgroup/cpu/cpu.cfs_quota_us");
     CHECK(quota(root) == 0);
-#undef SETS
 }
 
 /* The folder of each group has a number of its own; containers see theirs as the top one. */
@@ -139,7 +141,6 @@ TEST(detect_adds_the_quotas_of_containers_of_one_node) {
 
 TEST(detect_reads_the_memory_that_control_groups_leave) {
     const char *root = test_tmpdir();
-#define SETS(files) SHELL_IN(root, 0, "", files)
     SETS("mkdir -p proc/self sys/fs/cgroup/job/step; echo MemAvailable: 8000 kB >proc/meminfo");
     CHECK(memory_available_under("/nowhere") == 0);
     CHECK(memory_available_under(root) == 8000 * 1024);
@@ -166,7 +167,6 @@ TEST(detect_reads_the_memory_that_control_groups_leave) {
          "printf 'inactive_file 7\ntotal_inactive_file 600000\ntotal_active_file 400000\n'"
          " >job/memory.stat");
     CHECK(memory_available_under(root) == 3000000);
-#undef SETS
 }
 
 /* ---- jobs that are made up ---- */
@@ -486,13 +486,10 @@ TEST(detect_machine_reads_as_a_description) {
     static const int jobs[][2] = {{1, 1}, {1, 2}, {1, 8}, {2, 1}, {3, 2}, {5, 8}};
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         Job *j = job_make(jobs[i][0], jobs[i][1]);
-        Machine m, back;
-        Err e = {""};
+        Machine m;
         detect_machine(&j->d, &m);
-        char *text = machine_text(&m);
-        if (!machine_parse(&back, text, strlen(text), &e))
-            test_fail(__FILE__, __LINE__, "%s", e.text);
-        free(text);
+        OWNED(test_mem_end) char *text = machine_text(&m);
+        Machine back = machine_described(text);
         CHECK(back.ranks == m.ranks && back.n_levels == m.n_levels);
     }
 }
@@ -625,12 +622,12 @@ TEST(detect_tells_hosts_of_one_name_apart) {
 }
 
 static int cores_of_a_pinned_team(World *w, void *ctx) {
+    OWNED(test_team_end)
     Team *team = team_create(0); // one thread for each core, each pinned to its own
     Detected d;
     detect(&d, w, kernels_cpu(NULL), team, false);
     *(int *)ctx = d.rank[0].n_cores == d.node[0].cores;
     detect_free(&d);
-    team_destroy(team);
     return 0;
 }
 

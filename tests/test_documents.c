@@ -18,13 +18,12 @@ static char *document_block(const char *file, const char *after) {
     IoMap m;
     if (!io_map(&m, file, NULL)) return NULL;
     OWNED(test_mem_end) char *text = mem_printf("\n%.*s", (int)m.n, (const char *)m.p);
-    char *line = mem_printf("\n%s\n", after), *block = NULL;
-    char *at = strstr(text, line), *begin = at ? strstr(at, "\n```") : NULL;
+    OWNED(test_mem_end) char *line = mem_printf("\n%s\n", after);
+    char *block = NULL, *at = strstr(text, line), *begin = at ? strstr(at, "\n```") : NULL;
     char *first = begin ? strchr(begin + 1, '\n') : NULL,
          *end = first ? strstr(first, "\n```") : NULL;
     if (end) block = mem_printf("%.*s\n", (int)(end - first - 1), first + 1);
     io_unmap(&m);
-    mem_free(line);
     return block;
 }
 

@@ -9,12 +9,9 @@
 /* The caller frees it. */
 static char *printed(const Machine *m, const char *shape) {
     Work w;
-    char *text;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f || !explain_matmul_parse(&w, shape, NULL)) die("open_memstream");
-    explain_matmul_print(f, m, &w);
-    fclose(f);
+    char *text = NULL;
+    if (!explain_matmul_parse(&w, shape, NULL)) die("%s", shape);
+    PRINTED(text, explain_matmul_print(f, m, &w));
     return text;
 }
 

@@ -166,9 +166,8 @@ TEST(tinyshakespeare_100_steps_equal_pytorch) {
     const char *named = getenv("TEST_DATA_DIR"), *folder = named ? named : "../shared/data";
     read_curve(&c);
     const char *shard = make_shard(folder, &c);
-    SKIP_IF(!shard,
-            "no tinyshakespeare.txt, gpt2_vocab.json, gpt2_merges.txt in TEST_DATA_DIR "
-                  "(../shared/data)");
+    SKIP_IF(!shard, "no tinyshakespeare.txt, gpt2_vocab.json, gpt2_merges.txt in TEST_DATA_DIR "
+                    "(../shared/data)");
     if (!test_failed()) run_curve(&c, shard, false, 1e-3); // PyTorch in double differs by 1e-4
     c.steps = 30; // 20 past the warm-up, to save time; fp32 has all 100
     if (!test_failed()) run_curve(&c, shard, true, 2e-3); // 8 bits in every matmul: 3e-4

@@ -18,10 +18,10 @@
  *     --times             when each begins and how many milliseconds it takes, on the cluster
  *                         that the page describes, of TIMED_MODEL
  */
-#include "base/die.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/passes.h"
 #include "tests/page.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 #define PAGE        "parallel/README.md"
@@ -199,10 +199,8 @@ static void put_time(Lines *l, const OpTime *time) {
 /* The list on the page's cluster, in the order in which it runs. */
 static void list_times(Lines *l, const Request *r, const Program *p) {
     static Text t;
-    Machine m;
-    Err e;
     text_of_readme(&t, "lab");
-    if (!machine_parse(&m, t.s, t.n, &e)) die("%s", e.text);
+    Machine m = machine_described(t.s);
     OWNED(test_mem_end) OpCost *costs = program_costs(p, &m, false);
     OWNED(test_mem_end) OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
     program_play(p, costs, true, time);

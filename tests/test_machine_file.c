@@ -1,10 +1,9 @@
 /* parallel/plan/machine_file: descriptions of clusters as text, and those with a name. */
 #include <unistd.h>
 
-#include "base/die.h"
 #include "data/io.h"
-#include "parallel/plan/machine.h"
 #include "tests/machine_text.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 static const char lab[] = "# two racks\n"
@@ -27,9 +26,7 @@ static const char lab[] = "# two racks\n"
                           "level = trunk latency=0.02ms rank_rate=1Gb/s port_rate=10Gb/s ranks=all";
 
 TEST(machine_file_says_what_it_says) {
-    Machine m;
-    Err e;
-    if (!machine_parse(&m, lab, sizeof lab - 1, &e)) die("%s", e.text);
+    Machine m = machine_described(lab);
     CHECK_STR(m.name, "the lab");
     CHECK(m.nodes == 16 && m.ranks_per_node == 2 && m.ranks == 32 && m.threads == 4);
     CHECK(m.flops[0] == 400e9 && m.flops[1] == 800e9 && m.flops_half == 16);
@@ -49,18 +46,14 @@ TEST(machine_file_says_what_it_says) {
 TEST(machine_file_may_have_a_name_that_is_not_utf8) {
     static const char text[] = "name = Z\xfcrich\nnodes=3\nranks_per_node=1\nflops_fp32=1T\n"
                                "memory_rate=1G\nlevel=net ranks=all latency=0us rank_rate=1kB/s";
-    Machine m;
-    Err e;
-    if (!machine_parse(&m, text, sizeof text - 1, &e)) die("%s", e.text);
+    Machine m = machine_described(text);
     CHECK_STR(m.name, "Z?rich"); // a plan is JSON
 }
 
 TEST(machine_file_needs_only_what_nobody_can_guess) {
     static const char text[] = "nodes=3\nranks_per_node=1\nflops_fp32=1T\nmemory_rate=1G\n"
                                "level=net ranks=all latency=0us rank_rate=1kB/s";
-    Machine m;
-    Err e;
-    if (!machine_parse(&m, text, sizeof text - 1, &e)) die("%s", e.text);
+    Machine m = machine_described(text);
     CHECK(m.ranks == 3 && m.level[0].ranks == 3 && m.threads == 1 && m.flops[1] == 1e12);
     CHECK(m.slowdown == 1 && m.slowest == 1 && m.memory == 0 && m.algorithm == ALGORITHM_DIRECT);
     CHECK(!m.gpu && !machine_kernels(&m, true));
@@ -128,8 +121,7 @@ TEST(machine_file_without_levels_is_refused_with_an_example_that_works) {
     static const char text[] = "nodes=3\nranks_per_node=1\nflops_fp32=1T\nmemory_rate=1G\n";
     Machine m;
     Err e;
-    CHECK(!machine_parse(&m, text, sizeof text - 1, &e));
-    CHECK(strstr(e.text, "no level: "));
+    CHECK_REFUSED(machine_parse(&m, text, sizeof text - 1, &e), e, "no level: ");
     const char *line = test_path("%s%s", text, strchr(e.text, ':') + 1);
     CHECK(machine_parse(&m, line, strlen(line), &e));
 }
@@ -137,23 +129,17 @@ TEST(machine_file_without_levels_is_refused_with_an_example_that_works) {
 /* ---- written and read again ---- */
 
 static void check_round(const Machine *m) {
-    Machine back;
-    Err e;
-    char *text = machine_text(m), *again;
-    if (!machine_parse(&back, text, strlen(text), &e)) die("%s: %s", m->name, e.text);
-    again = machine_text(&back); // numbers with all of their digits
-    if (strcmp(text, again) != 0)
-        test_fail(__FILE__, __LINE__, "written:\n%s\nand read:\n%s", text, again);
-    free(text), free(again);
+    OWNED(test_mem_end) char *text = machine_text(m);
+    Machine back = machine_described(text);
+    OWNED(test_mem_end) char *again = machine_text(&back); // numbers with all of their digits
+    CHECK_STR(again, text);
 }
 
 TEST(machine_is_the_same_after_being_written_and_read) {
     static const char *const names[] = {"h100:128", "a100:1",     "v100:3",
                                         "h200:2",   "consumer:4", "cpu:17"};
-    Machine m;
-    Err e;
     for (int i = 0; i < 6; i++) {
-        if (!machine_open(&m, names[i], &e)) die("%s", e.text);
+        Machine m = machine_of(names[i]);
         check_round(&m);
         m.flops[0] /= 3, m.memory_rate /= 7, m.call /= 3, m.memory /= 3, m.level[0].latency *= 1e-5;
         m.level[0].rank_rate = 1e9 / 3, m.level[0].port_rate = 1e-3 / 7, m.slowest = 4 / 3.;
@@ -173,19 +159,18 @@ TEST(machine_preset_is_of_so_many_nodes) {
     static const char *const bad[] = {"h100",   "h100:",   "h100:0",     "h100:-1",
                                       "h100:x", "h100:8x", "h100:131073"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(!machine_open(&m, bad[i], &e));
-        CHECK(strstr(e.text, "the number of nodes is needed, from 1 to 131072: h100:16"));
+        CHECK_REFUSED(machine_open(&m, bad[i], &e), e,
+                      "the number of nodes is needed, from 1 to 131072: h100:16");
     }
 }
 
 TEST(machine_neither_file_nor_preset_names_the_nearest) {
     Machine m;
     Err e;
-    CHECK(!machine_open(&m, "h10:128", &e));
-    CHECK(strstr(e.text, "no such file (No such file or directory), and no preset"));
+    CHECK_REFUSED(machine_open(&m, "h10:128", &e), e,
+                  "no such file (No such file or directory), and no preset");
     CHECK(strstr(e.text, "Did you mean h100:128?"));
-    CHECK(!machine_open(&m, "consumr", &e));
-    CHECK(strstr(e.text, "Did you mean consumer:16?"));
+    CHECK_REFUSED(machine_open(&m, "consumr", &e), e, "Did you mean consumer:16?");
     CHECK(!machine_open(&m, "/nowhere/x.txt", &e));
     CHECK(!strstr(e.text, "Did you mean"));
 }
@@ -200,8 +185,7 @@ TEST(machine_is_read_from_a_file_that_messages_name) {
     CHECK(io_write_file(path, twice, strlen(twice), NULL, &e) && !machine_open(&m, path, &e));
     CHECK(strstr(e.text, "lab.txt: line 19: nodes is in line 3 already"));
     CHECK(truncate(path, 1 << 17) == 0);
-    CHECK(!machine_open(&m, path, &e));
-    CHECK(strstr(e.text, "lab.txt: 65536 bytes or more"));
+    CHECK_REFUSED(machine_open(&m, path, &e), e, "lab.txt: 65536 bytes or more");
     CHECK(!machine_open(&m, test_tmpdir(), &e)); // a folder opens, but has nothing to read
     CHECK(strstr(e.text, "Is a directory"));
 }

@@ -135,7 +135,8 @@ static int64_t flags_at(const MatmulPart *p, const MatmulSchedule *s, const int6
  * returns the most that a part had to wait in steps, or -1 when all that are resident wait. */
 static int64_t run(const MatmulSchedule *s, int resident, uint64_t seed) {
     OWNED(test_mem_end) Worker *worker = mem_alloc((size_t)s->workers * sizeof *worker);
-    int64_t *flag = mem_alloc((size_t)matmul_shares(s) * sizeof *flag), waited = 0;
+    OWNED(test_mem_end) int64_t *flag = mem_alloc((size_t)matmul_shares(s) * sizeof *flag);
+    int64_t waited = 0;
     int started = 0, left = 0, idle = 0;
     for (int i = 0; i < matmul_shares(s); i++) flag[i] = -1;
     for (uint64_t i = 0; (left > 0 || started < s->workers) && waited >= 0; i++) {
@@ -160,7 +161,6 @@ static int64_t run(const MatmulSchedule *s, int resident, uint64_t seed) {
         w->free_at = at > ends ? at : ends, idle = 0;
         w->busy = matmul_next(s, &w->p), left -= !w->busy;
     }
-    mem_free(flag);
     return waited;
 }
 

@@ -181,8 +181,8 @@ TEST(opt_file_names_the_line_that_is_wrong) {
     for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
         OptFile f;
         Err e = {{0}};
-        CHECK(!opt_file_parse(bad_files[i].text, strlen(bad_files[i].text), &f, &e));
-        if (!strstr(e.text, bad_files[i].says)) test_fail(__FILE__, __LINE__, "\"%s\"", e.text);
+        CHECK_REFUSED(opt_file_parse(bad_files[i].text, strlen(bad_files[i].text), &f, &e), e,
+                      bad_files[i].says);
     }
 }
 

@@ -106,13 +106,13 @@ static void compare(Walk *w, Model *m, const Reference *r, int i, int64_t at, bo
 
 static void check_swap(Walk *w, Model *m) {
     size_t n = m->arena[ARENA_PARAMS].used;
-    float *before = mem_alloc(n), *param = m->tensors.t[0].param;
+    float *param = m->tensors.t[0].param;
+    OWNED(test_mem_end) float *before = mem_alloc(n);
     memcpy(before, param, n);
     outer_swap(m);
     w->wrong_swap += memcmp(m->anchor, before, n) != 0;
     outer_swap(m);
     w->wrong_swap += memcmp(param, before, n) != 0;
-    mem_free(before);
 }
 
 /* Moments that differ by replica become their mean. */

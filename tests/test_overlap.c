@@ -56,8 +56,6 @@ TEST(overlap_says_what_is_wrong) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Overlap o;
         Err e = {""};
-        CHECK(!overlap_parse(&o, rows[i][0], &e));
-        if (!strstr(e.text, rows[i][1]))
-            test_fail(__FILE__, __LINE__, "%s: %s", rows[i][0], e.text);
+        CHECK_REFUSED(overlap_parse(&o, rows[i][0], &e), e, rows[i][1]);
     }
 }

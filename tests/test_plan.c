@@ -217,7 +217,7 @@ TEST(quantity_more_is_a_percentage_or_a_factor) {
 /* What candidates do is listed once, the largest rows of each, the heaviest first. */
 TEST(plan_lists_what_its_candidates_do) {
     Plan p;
-    CalibrateList list;
+    OWNED(plan_list_free) CalibrateList list;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     plan_list(&p.space, &p.machine, &list);
     CHECK(list.n_works > 40 && list.n_groups >= 2);
@@ -231,13 +231,12 @@ TEST(plan_lists_what_its_candidates_do) {
     for (int i = 0; i < list.n_works; i++)
         if (list.work[i].kind == WORK_MATMUL && list.work[i].rows > rows) rows = list.work[i].rows;
     CHECK(rows == 32 * 128);
-    plan_list_free(&list);
 }
 
 /* Groups of named schemes lie among the ranks that there are, whatever one layout was asked for. */
 TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
     Plan p;
-    CalibrateList list;
+    OWNED(plan_list_free) CalibrateList list;
     int others = 0;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     Layout only = layout_of("d2.x2");
@@ -252,14 +251,13 @@ TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
         others += size == 4;
     }
     CHECK(others > 0);
-    plan_list_free(&list);
 }
 
 /* Of too many candidates to list all: the best and the named schemes, with what each does. */
 TEST(plan_lists_the_best_of_many_candidates) {
     Plan p;
     Err e;
-    CalibrateList list;
+    OWNED(plan_list_free) CalibrateList list;
     plan_of(&p, "cpu:16", "layers=2,heads=16,channels=64,seq=64,vocab=257", 64);
     plan_list(&p.space, &p.machine, &list);
     Calibration *c = calibration_new();
@@ -267,17 +265,17 @@ TEST(plan_lists_the_best_of_many_candidates) {
         calibration_add_work(c, &(WorkCost){.work = list.work[i], .fixed = 1});
     CHECK(plan_search(&p, &e));
     for (int i = 0; i < p.n_best + p.n_presets; i++) {
-        StepLists t;
         CalibrateList step;
         const Choice *best = i < p.n_best ? &p.best[i] : &p.preset[i - p.n_best];
         PriceShape shape = candidate_shape(&p.space, best);
         if (!overlap_equal(&shape.model.overlap, &(Overlap){.bulk = true})) continue;
+        OWNED(price_free) StepLists t;
         price_lists(&t, &shape, &best->layout, 0, 0);
         plan_list_step(&p.machine, &t, &step);
         for (int k = 0; k < step.n_works; k++) CHECK(calibration_find_work(c, &step.work[k]));
-        plan_list_free(&step), price_free(&t);
+        plan_list_free(&step);
     }
-    calibration_free(c), plan_list_free(&list);
+    calibration_free(c);
 }
 
 /* ---- the program */
@@ -384,6 +382,7 @@ static int shared_cores_of_one_rank(World *w, void *ctx) {
     plan_of(&p, "cpu:1", "layers=1,heads=1,channels=16,seq=16,vocab=257", 1);
     p.space.p = 1, p.space.free_overlap = p.space.free_recompute = false;
     NodeShare node = ranks_on_node(w);
+    OWNED(test_team_end)
     Team *team = team_create(0); // one thread for each core, each pinned to its own
     CalibrateWhere where = {.world = w, .kernels = kernels_cpu(NULL), .team = team, .node = node};
     detect(&d, w, where.kernels, team, false);
@@ -391,7 +390,6 @@ static int shared_cores_of_one_rank(World *w, void *ctx) {
     *(double *)ctx = c->oversubscription;
     calibration_free(c);
     detect_free(&d);
-    team_destroy(team);
     return 0;
 }
 

@@ -62,13 +62,13 @@ static void same_rows(Case *k, const char *spec, int rank, const CollCount *a, i
 }
 
 static void check_counts(const char *spec, Case *k) {
-    StepLists t;
     Layout l = layout_of(spec);
     PriceShape all = k->shape;
     int p = layout_ranks(&l);
     all.whole = true;
     if (k->shape.local_steps && l.zero) return;            // which shards the state of one model
     for (int rank = 0; rank<p; rank += p> 4 ? p - 1 : 1) { // the last one has the padding
+        OWNED(price_free) StepLists t;
         Theory predicted;
         CollCount rows[COUNT_ROWS];
         Grid g = grid_described(&l, k->shape.local_steps);
@@ -79,7 +79,6 @@ static void check_counts(const char *spec, Case *k) {
         same_rows(k, spec, rank, rows, n, predicted.row, predicted.n);
         same_rows(k, spec, rank, predicted.row, predicted.n, rows, n);
         k->n++;
-        price_free(&t);
     }
 }
 
@@ -283,7 +282,7 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
             for (int rank = 0; rank < 3; rank++) {
                 const char *model = test_path(
                     "layers=3,heads=8,kv_heads=2,channels=%d,seq=8,vocab=96", wide ? 512 : 64);
-                StepLists t;
+                OWNED(price_free) StepLists t;
                 Case k = case_of(model, 8 * 16, 1, RECOMPUTE_NONE);
                 k.shape.kernels = kernels_cuda_sizes(true);
                 Layout l = layout_of(layouts[i]);
@@ -291,7 +290,6 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
                 const StepRun *r = t.model[0].program;
                 calls[wide][rank] = works_of(&t, 0, step_run_micro_batch(r), WORK_COPY) +
                                     works_of(&t, 0, step_run_end(r), WORK_SQUARES);
-                price_free(&t);
             }
         for (int rank = 0; rank < 3; rank++) {
             CHECK(calls[0][rank] > 4); // there are copies
@@ -420,12 +418,11 @@ TEST(price_of_a_thousand_ranks_needs_one) {
     Case k = case_of("layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 2048 * 1536, 1,
                      RECOMPUTE_FULL);
     k.shape.model.S = 2048;
-    StepLists t;
+    OWNED(price_free) StepLists t;
     Layout l = layout_of("d16.z8.x8.y16+sp+heads");
     price_lists(&t, &k.shape, &l, 16383, 0);
     int n = step_run_micro_batch(t.model[0].program)->n_ops;
     CHECK(layout_ranks(&l) == 16384 && n > 50 && n < 1000);
-    price_free(&t);
 }
 
 /* Nodes of two ranks with a port of 1 MB/s between them; inside, and all else, takes no time. */

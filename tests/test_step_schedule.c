@@ -143,7 +143,7 @@ static void draw_costs(Step *s, uint64_t drawn) {
 
 /* fused: matmuls with collectives. Returns how many orders are faster than none. */
 static int check_orders(const char *spec, int k, bool fused) {
-    Step s;
+    OWNED(step_free) Step s;
     int faster = 0;
     step_build(&s, spec, models[k % 2], (Recompute)(k / 2 % 3), 0, fused);
     step_costs(&s, machines[k % 3]);
@@ -165,7 +165,6 @@ static int check_orders(const char *spec, int k, bool fused) {
                       machines[k % 3], window, 100 * (seconds / none - 1));
         faster += seconds < 0.99 * none;
     }
-    step_free(&s);
     return faster;
 }
 
@@ -179,7 +178,7 @@ TEST(step_schedule_is_an_order_that_ranks_can_run) {
 /* Collectives of the middle layer, of this name, that are on the links while the compute stream
  * runs an operation `under` (N_OP_KINDS: any kernel). */
 static int beside(const char *spec, int window, const char *what, OpKind under) {
-    Step s;
+    OWNED(step_free) Step s;
     int n = 0;
     step_build(&s, spec, "layers=3,heads=8,channels=512,vocab=1024,seq=1024", RECOMPUTE_NONE, 0,
                false);
@@ -197,7 +196,6 @@ static int beside(const char *spec, int window, const char *what, OpKind under) 
                 break;
             }
     }
-    step_free(&s);
     return n;
 }
 
@@ -259,13 +257,12 @@ TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
                                         "x2.y2+heads", "z2.x2", "x2.y2+stay=y"};
     for (int i = 0; i < 7; i++)
         for (int mode = 0; mode < 3; mode++) {
-            Step s;
+            OWNED(step_free) Step s;
             step_build(&s, specs[i], models[0], (Recompute)mode, 0, false);
             step_costs(&s, "cpu:8");
             OWNED(ordered_free) Ordered o = ordered(&s, WINDOW_BULK);
             CHECK(o.spent.exposed > 0);
             CHECK(in_the_way(&s.p, &o) == 0);
-            step_free(&s);
         }
 }
 
@@ -289,13 +286,12 @@ static int latest_sum(const Ordered *o) {
 TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
     static const char *const specs[] = {"z4", "z2.x2+sp", "d2.x2+sp+zero2"};
     for (int i = 0; i < 3; i++) {
-        Step s;
+        OWNED(step_free) Step s;
         step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0, false);
         s.shape.overlap.bulk = true;
         step_costs(&s, "cpu:8");
         OWNED(ordered_free) Ordered o = ordered(&s, NOMINAL);
         CHECK(latest_sum(&o) <= 2);
-        step_free(&s);
     }
 }
 
@@ -304,7 +300,7 @@ TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
     static const char *const specs[] = {"x16+stay=y", "z4.x16+stay=y", "x8.y4+stay=y", "z8.x4"};
     for (int i = 0; i < 4; i++)
         for (int mode = 0; mode < 3; mode++) {
-            Step s;
+            OWNED(step_free) Step s;
             step_build(&s, specs[i], "layers=3,heads=16,channels=64,seq=16,vocab=96",
                        (Recompute)mode, 0, false);
             s.shape.overlap.bulk = true;
@@ -317,6 +313,5 @@ TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
                 if (o.p.op[k].kind == OP_WAIT) late += n - number[o.p.op[k].out] > COLL_IN_FLIGHT;
             }
             CHECK(n > 0 && late == 0);
-            step_free(&s);
         }
 }

@@ -95,12 +95,11 @@ TEST(timeline_refuses_what_is_no_trace_in_words) {
         CHECK(!text == (wrong[i].words != NULL));
         if (!text) CHECK(strstr(e.text, wrong[i].words));
     }
-    CHECK(!draw("step 1/8", -1, 50, false, &e) && strstr(e.text, "no JSON: line 1"));
-    CHECK(!draw("{\"run\":1}", -1, 50, false, &e) && strstr(e.text, "no \"traceEvents\""));
-    CHECK(!draw("[1]", -1, 50, false, &e) && strstr(e.text, "no \"traceEvents\""));
+    CHECK_REFUSED(draw("step 1/8", -1, 50, false, &e), e, "no JSON: line 1");
+    CHECK_REFUSED(draw("{\"run\":1}", -1, 50, false, &e), e, "no \"traceEvents\"");
+    CHECK_REFUSED(draw("[1]", -1, 50, false, &e), e, "no \"traceEvents\"");
     OWNED(test_mem_end) char *serial = mem_printf("{\"traceEvents\":[%s]}", step);
-    CHECK(!draw(serial, TIMELINE_OVERLAP, 50, false, &e) &&
-          strstr(e.text, "does not have this --step"));
+    CHECK_REFUSED(draw(serial, TIMELINE_OVERLAP, 50, false, &e), e, "does not have this --step");
 }
 
 TEST(timeline_hides_what_is_under_way_and_not_exposed_whatever_overlaps) {

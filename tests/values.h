@@ -9,24 +9,20 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-static const char GPT2[] = "layers=2,heads=2,channels=8,seq=6,vocab=11";
-static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
+static const char GPT2[] UNUSED = "layers=2,heads=2,channels=8,seq=6,vocab=11";
+static const char LLAMA[] UNUSED =
+    "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=8,vocab=13";
 
-typedef struct Model {
+typedef struct Values {
     TensorTable t;
     float *values; // [parts][n]: parameters, then m, then v
     size_t n;      // number of parameters
-} Model;
+} Values;
 
-/* Local. parts 1: parameters only (m and v stay NULL); parts 3: with the moments of AdamW. Values
- * are a function of the seed; seed 0: zeros. Dies if the config is wrong. */
-static inline Model model_make(const char *config, int parts, unsigned seed) {
-    Config c = config_of(config);
-    Model m = {.t = tensors_describe(&c), .n = (size_t)config_parameters(&c)};
-    size_t n = (size_t)parts * m.n;
-    m.values = mem_calloc(n, sizeof *m.values);
-    if (seed) test_fill(m.values, n, 1.0f, seed);
-    float *at = m.values;
+/* Local. Zeros. parts 1: parameters only (m and v stay NULL); 3: with the moments of AdamW. */
+static inline Values values_of(const Config *c, int parts) {
+    Values m = {.t = tensors_describe(c), .n = (size_t)config_parameters(c)};
+    float *at = m.values = mem_calloc((size_t)parts * m.n, sizeof *m.values);
     for (int i = 0; i < m.t.n; at += tensor_size(&m.t.t[i++])) {
         m.t.t[i].param = at;
         if (parts < 3) continue;
@@ -35,8 +31,15 @@ static inline Model model_make(const char *config, int parts, unsigned seed) {
     }
     return m;
 }
+/* Values that are a function of the seed; seed 0: zeros. Dies if the config is wrong. */
+static inline Values values_make(const char *config, int parts, unsigned seed) {
+    Config c = config_of(config);
+    Values m = values_of(&c, parts);
+    if (seed) test_fill(m.values, (size_t)parts * m.n, 1.0f, seed);
+    return m;
+}
 
-static inline void model_free(Model *m) {
+static inline void values_free(Values *m) {
     mem_free(m->values);
     tensors_free(&m->t);
 }
