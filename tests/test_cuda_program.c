@@ -2,22 +2,11 @@
  * (train_gpt_emu), or on a device. */
 #include "tests/shell.h"
 
-#include <stdint.h>
+enum { STEPS = 5 };
 
-#include "base/rng.h"
-
-enum { VOCAB = 61, N_TOKENS = 2000, STEPS = 5 };
-
-/* A fresh folder with train.bin, where most tokens follow from the one before. */
 static const char *tokens_directory(void) {
-    const char *dir = test_tmpdir();
-    uint16_t tokens[N_TOKENS];
     setenv("EMULATED", test_on_device ? "" : "_emu", 1);
-    for (int i = 0; i < N_TOKENS; i++)
-        tokens[i] = (uint16_t)(i % 20 ? (5 * tokens[i - 1] + 7) % VOCAB
-                                      : (int)(rng_u64(1, 0, (uint64_t)i) % VOCAB));
-    if (!io_write_file(test_path("%s/train.bin", dir), tokens, sizeof tokens, NULL, NULL)) abort();
-    return dir;
+    return shell_directory_of_chains(2000);
 }
 
 /* Runs a command in `dir`, as SHELL; $EMU stands for the program, $CPU for the same on the
@@ -29,17 +18,9 @@ static const char *tokens_directory(void) {
           "TRAIN=\"--train train.bin --val train.bin --eval-batches 2 --micro 2 --lr 1e-2 "        \
           "--eval-every 0\"; " __VA_ARGS__)
 
-/* The value of the k-th "name":number of a file of records; NAN: there are fewer. */
-static double recorded(const char *dir, const char *file, const char *name, int k) {
-    OWNED(test_mem_end) char *text = test_read(test_path("%s/%s", dir, file), NULL);
-    const char *at = text ? strstr(text, name) : NULL;
-    while (at && k-- > 0) at = strstr(at + 1, name);
-    return at ? strtod(at + strlen(name), NULL) : NAN;
-}
-
 /* How many times that of another file. */
 static double ratio(const char *dir, const char *file, const char *other, const char *name, int k) {
-    return recorded(dir, file, name, k) / recorded(dir, other, name, k);
+    return shell_recorded(dir, file, name, k) / shell_recorded(dir, other, name, k);
 }
 
 static const char *const models[] = {
@@ -137,12 +118,15 @@ TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
             count_calls(dir, cases[i].machine, cases[i].ranks, cases[i].options, many ? MANY : FEW,
                         many ? "many" : "few");
         for (int k = 0; k < 4; k++) {
-            double n = recorded(dir, "many", none[k], 0) - recorded(dir, "few", none[k], 0);
+            double n =
+                shell_recorded(dir, "many", none[k], 0) - shell_recorded(dir, "few", none[k], 0);
             CHECK_SAYS(n == 0, "%s%g in %d steps, %s", none[k], n, MANY - FEW, cases[i].options);
         }
-        double waits = recorded(dir, "many", "waits ", 0) - recorded(dir, "few", "waits ", 0);
+        double waits =
+            shell_recorded(dir, "many", "waits ", 0) - shell_recorded(dir, "few", "waits ", 0);
         CHECK_NEAR(waits, (MANY - FEW) * cases[i].ranks, 0);
-        double replays = recorded(dir, "many", "replays ", 0) - recorded(dir, "few", "replays ", 0);
+        double replays =
+            shell_recorded(dir, "many", "replays ", 0) - shell_recorded(dir, "few", "replays ", 0);
         CHECK_NEAR(replays, (MANY - FEW) * cases[i].replays, 0);
     }
 }
@@ -178,8 +162,8 @@ TEST(cuda_program_resumes_with_the_same_bits) {
             "cmp one/model.safetensors two/model.safetensors",
             i ? "--ranks 2 --layout d2+zero1" : "");
         for (int k = 0; k < 2; k++)
-            CHECK(recorded(dir, "one.json", "\"loss\":", k + 2) ==
-                  recorded(dir, "two.json", "\"loss\":", k));
+            CHECK(shell_recorded(dir, "one.json", "\"loss\":", k + 2) ==
+                  shell_recorded(dir, "two.json", "\"loss\":", k));
     }
     // and what it wrote is what the processor reads
     RUN(0, "",
@@ -232,8 +216,8 @@ TEST(cuda_program_traces_and_profiles_ranks) {
             "$BUILD/timeline trace.json --width 80",
             devices[i]);
         for (int k = 0; k < 4; k++)
-            CHECK(recorded(dir, "plain", "\"loss\":", k) ==
-                  recorded(dir, "traced", "\"loss\":", k));
+            CHECK(shell_recorded(dir, "plain", "\"loss\":", k) ==
+                  shell_recorded(dir, "traced", "\"loss\":", k));
         CHECK(strstr(said, "trace: step 3 waits where it starts") && strstr(said, "gradients"));
         CHECK(strstr(said, "0 kernel") && !strstr(said, "0 kernel 0\n"));
         CHECK(strstr(said, "1 collective") && !strstr(said, "1 collective 0\n"));

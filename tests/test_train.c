@@ -7,23 +7,6 @@
 
 enum { VOCAB = 61, N_TOKENS = 6000, N_EXAMPLES = 20 };
 
-/* The rule: each token has one successor. */
-static uint16_t next(uint16_t t) {
-    return (uint16_t)((5 * t + 7) % VOCAB);
-}
-
-static bool write_file(const char *dir, const char *name, const void *p, size_t n) {
-    return io_write_file(test_path("%s/%s", dir, name), p, n, NULL, NULL);
-}
-
-/* Chains of the rule, broken now and then by a jump. */
-static bool write_tokens(const char *dir) {
-    uint16_t tokens[N_TOKENS];
-    for (int i = 0; i < N_TOKENS; i++)
-        tokens[i] = (uint16_t)(i % 20 ? next(tokens[i - 1]) : i / 20 * 7 % VOCAB);
-    return write_file(dir, "train.bin", tokens, sizeof tokens);
-}
-
 /* llm.c's evaluation file: a context of three tokens, one ending by the rule and three that break
  * it. */
 static bool write_hellaswag(const char *dir) {
@@ -35,33 +18,29 @@ static bool write_hellaswag(const char *dir) {
     for (int i = 0; i < N_EXAMPLES; i++) {
         uint16_t *w = file.stream[i], t = (uint16_t)(i * 3 % VOCAB), label = (uint16_t)(i % 4);
         *w++ = 65535, *w++ = 2 * WORDS, *w++ = (uint16_t)i, *w++ = label, *w++ = 4, *w++ = 3;
-        for (int k = 0; k < 3; k++, t = next(t)) *w++ = t;
+        for (int k = 0; k < 3; k++, t = shell_successor(t)) *w++ = t;
         for (int c = 0; c < 4; c++) {
             uint16_t u = (uint16_t)(c == label ? t : (t + 11 + c) % VOCAB);
             *w++ = 3;
-            for (int k = 0; k < 3; k++, u = (uint16_t)(c == label ? next(u) : (u + 13) % VOCAB))
+            for (int k = 0; k < 3;
+                 k++, u = (uint16_t)(c == label ? shell_successor(u) : (u + 13) % VOCAB))
                 *w++ = u;
         }
     }
-    return write_file(dir, "hellaswag.bin", &file, sizeof file);
-}
-
-/* The number behind these words. */
-static double number_after(const char *text, const char *what) {
-    const char *p = strstr(text, what);
-    return p ? strtod(p + strlen(what), NULL) : NAN;
+    return io_write_file(test_path("%s/hellaswag.bin", dir), &file, sizeof file, NULL, NULL);
 }
 
 TEST(train_learns_a_rule_scores_it_and_continues_it) {
     static const char *const models[] = {
         "layers=2,heads=2,channels=32,seq=16,vocab=61",
         "llama,layers=2,heads=4,kv_heads=2,channels=32,seq=16,vocab=61"};
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir) && write_hellaswag(dir));
+    const char *dir = shell_directory_of_chains(N_TOKENS);
+    CHECK(write_hellaswag(dir));
     for (int i = 0; i < 2; i++) {
         char want[128] = ""; // without a tokenizer a sample begins at token 0 and is numbers
         uint16_t t = 0;
-        for (int k = 0; k < 8; k++, t = next(t)) snprintf(want + strlen(want), 8, "%d ", next(t));
+        for (int k = 0; k < 8; k++, t = shell_successor(t))
+            snprintf(want + strlen(want), 8, "%d ", shell_successor(t));
         SHELL(0, want,
               "$BUILD/train_gpt --train train.bin --val train.bin --hellaswag hellaswag.bin "
               "--model %s --micro 3 --batch 192 --steps 250 --lr 1e-2 --warmup 10 --dtype %s "
@@ -69,8 +48,8 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
               "--save run%d --json run%d.json",
               models[i], i ? "bf16" : "fp32", i ? "full" : "selective", i, i);
         // one token in 20 cannot be foreseen: 1/20 ln 61 = 0.2
-        CHECK(number_after(said, "step 250: val loss ") < 0.6);
-        CHECK_NEAR(number_after(said, "step 250: HellaSwag "), 1, 0);
+        CHECK(shell_number(said, "step 250: val loss ") < 0.6);
+        CHECK_NEAR(shell_number(said, "step 250: HellaSwag "), 1, 0);
         SHELL(0, want, "grep '\"sample\":\"%s\"' run%d.json", want, i);
         // what was saved scores the same, on more positions than before if those are rotary; what
         // does not fit is left out
@@ -78,26 +57,17 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
               "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --model seq=%d && "
               "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --seq 4",
               i, i ? 40 : 16, i);
-        CHECK_NEAR(number_after(said, "HellaSwag "), 1, 0);
+        CHECK_NEAR(shell_number(said, "HellaSwag "), 1, 0);
     }
 }
 
 TEST(train_counts_without_training_print_the_hash_beside_a_sample) {
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir));
+    const char *dir = shell_directory_of_chains(N_TOKENS);
     SHELL(0, "\nweights  hash ",
           "$BUILD/train_gpt --train train.bin --tokenizer bytes --model "
           "layers=1,heads=1,channels=8,seq=8 --steps 0 --threads 1 --save run --count");
     char *hash = test_path("%.31s", strstr(said, "weights  hash "));
     SHELL(0, hash, "$BUILD/train_gpt --init run --count --prompt '' --sample-tokens 2 --threads 1");
-}
-
-/* The last "name":number of a file of records. */
-static double recorded(const char *dir, const char *file, const char *name) {
-    OWNED(test_mem_end) char *text = test_read(test_path("%s/%s", dir, file), NULL);
-    double value = NAN;
-    for (const char *at = text; at && (at = strstr(at, name)); at++) value = number_after(at, name);
-    return value;
 }
 
 TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
@@ -106,8 +76,8 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
         "4 --layout optimus:2x2",  "6 --layout atp:2x3",     "4 --layout x2.y2+sp",
         "6 --layout x3.y2+stay=y", "8 --layout cube:2",      "8 --layout axonn:2x2x1x2",
         "7 --layout megatron-sp",  "4 --layout d2.x2+zero3", "8 --layout tesseract:2x2x2"};
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir) && write_hellaswag(dir));
+    const char *dir = shell_directory_of_chains(N_TOKENS);
+    CHECK(write_hellaswag(dir));
     SHELL(0, "",
           "$BUILD/train_gpt --train train.bin --tokenizer bytes --eval-every 0 --model "
           "layers=2,heads=5,channels=20,seq=16 --micro 8 --steps 12 --lr 1e-2 --threads 1 "
@@ -123,8 +93,8 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
               ">>%d.txt && cmp -- -1.txt %d.txt && grep -q '\"sample\":\"D' sample.json",
               i < 0 ? "1" : meshes[i], i, i, i, i);
         char *log = test_path("%d.jsonl", i);
-        double val = recorded(dir, log, "\"val_loss\":"),
-               share = recorded(dir, log, "\"hellaswag\":");
+        double val = shell_recorded(dir, log, "\"val_loss\":", 0),
+               share = shell_recorded(dir, log, "\"hellaswag\":", 1); // 0: the option
         if (i < 0) one = val, one_share = share;
         // the same floats in other orders, a unit or two in the last place of most tokens
         CHECK_NEAR(val / one, 1, 3e-7);
@@ -133,8 +103,8 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
 }
 
 TEST(train_says_that_bf16_is_slower_without_its_units) {
-    const char *dir = test_tmpdir(), *line = "no bf16 units: --dtype bf16 rounds";
-    CHECK(write_tokens(dir));
+    const char *dir = shell_directory_of_chains(N_TOKENS);
+    const char *line = "no bf16 units: --dtype bf16 rounds";
     for (int bf16 = 0; bf16 < 2; bf16++) {
         SHELL(0, "",
               "$BUILD/train_gpt --kernels portable --train train.bin --model "
@@ -152,7 +122,7 @@ TEST(train_on_ranks_counts_the_memory_of_its_samples) {
         SHELL_IN(test_tmpdir(), 0, "\n  sampling ",
                  "$BUILD/train_gpt --memory --model d12 --micro 1 --sample-every 1 %s",
                  i ? "--ranks 4 --layout x4" : "");
-        mib[i] = number_after(said, "\n  sampling ");
+        mib[i] = shell_number(said, "\n  sampling ");
     }
     // 12 blocks of 1024 positions with 2 x 768 floats: 72 MiB of keys and values alone
     CHECK(mib[0] > 70);
@@ -162,8 +132,7 @@ TEST(train_on_ranks_counts_the_memory_of_its_samples) {
 }
 
 TEST(train_stops_at_the_first_value_that_is_not_finite) {
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir));
+    const char *dir = shell_directory_of_chains(N_TOKENS);
     SHELL(1, "first tensor that is not finite: ",
           "$BUILD/train_gpt --train train.bin --model layers=2,heads=2,channels=16,seq=16,vocab=61 "
           "--steps 60 --lr 1e5 --clip 0 --schedule constant --threads 1 --save run --save-every 1 "
@@ -176,14 +145,13 @@ TEST(train_stops_at_the_first_value_that_is_not_finite) {
 /* Threads are pinned to cores: what one thread may use then is not what the machine has. */
 TEST(train_records_the_cores_whatever_the_threads) {
     static const char *const options[] = {"--threads 1", "--threads 2", "--threads 3", "--ranks 2"};
-    const char *dir = test_tmpdir();
-    CHECK(write_tokens(dir));
+    const char *dir = shell_directory_of_chains(N_TOKENS);
     for (int i = 0; i < 4; i++) {
         SHELL(0, "\"cores\":",
               "$BUILD/train_gpt --train train.bin --model "
               "layers=1,heads=2,channels=8,seq=8,vocab=61 --micro 1 --batch 16 --steps 1 "
               "--layout dp %s --json run%d.json && grep -o '\"cores\":[0-9]*' run%d.json",
               options[i], i, i);
-        CHECK_NEAR(number_after(said, "\"cores\":"), team_cores(), 0);
+        CHECK_NEAR(shell_number(said, "\"cores\":"), team_cores(), 0);
     }
 }
