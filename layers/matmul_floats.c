@@ -15,6 +15,8 @@ static inline __attribute__((always_inline)) void multiply_any(int rows, const T
         multiply_rows(false, false, A_BY_STEPS, rows, t);
 }
 
+EACH_ROWS(multiply_any);
+
 void tile_multiply_floats(const Tile *t) {
-    MULTIPLY(multiply_any, t)
+    MULTIPLY(multiply_any, t);
 }

@@ -110,27 +110,33 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
     }
 }
 
-/* multiply(rows, t), with a number of rows that the compiler knows. */
-#define ROWS(multiply, r, t)                                                                       \
-    case r:                                                                                        \
+/* MULTIPLY(multiply, t) is multiply(rows, t) with a number of rows that the compiler knows. Each
+ * number has a function of its own, which EACH_ROWS defines: one function with all of them takes
+ * half as long again to compile, and spills more registers. */
+#define ROWS(multiply, r)                                                                          \
+    static __attribute__((noinline)) void multiply##_##r(const Tile *t) {                          \
         if (r <= TILE_M) multiply(r % (TILE_M + 1), t);                                            \
-        break
-#define MULTIPLY(multiply, t)                                                                      \
-    switch ((t)->rows) {                                                                           \
-        ROWS(multiply, 1, t);                                                                      \
-        ROWS(multiply, 2, t);                                                                      \
-        ROWS(multiply, 3, t);                                                                      \
-        ROWS(multiply, 4, t);                                                                      \
-        ROWS(multiply, 5, t);                                                                      \
-        ROWS(multiply, 6, t);                                                                      \
-        ROWS(multiply, 7, t);                                                                      \
-        ROWS(multiply, 8, t);                                                                      \
-        ROWS(multiply, 9, t);                                                                      \
-        ROWS(multiply, 10, t);                                                                     \
-        ROWS(multiply, 11, t);                                                                     \
-        ROWS(multiply, 12, t);                                                                     \
-        ROWS(multiply, 13, t);                                                                     \
-        ROWS(multiply, 14, t);                                                                     \
-    }
+    }                                                                                              \
+    static void multiply##_##r(const Tile *t)
+#define EACH_ROWS(multiply)                                                                        \
+    ROWS(multiply, 1);                                                                             \
+    ROWS(multiply, 2);                                                                             \
+    ROWS(multiply, 3);                                                                             \
+    ROWS(multiply, 4);                                                                             \
+    ROWS(multiply, 5);                                                                             \
+    ROWS(multiply, 6);                                                                             \
+    ROWS(multiply, 7);                                                                             \
+    ROWS(multiply, 8);                                                                             \
+    ROWS(multiply, 9);                                                                             \
+    ROWS(multiply, 10);                                                                            \
+    ROWS(multiply, 11);                                                                            \
+    ROWS(multiply, 12);                                                                            \
+    ROWS(multiply, 13);                                                                            \
+    ROWS(multiply, 14);                                                                            \
+    static void (*const multiply##_rows[])(const Tile *) = {                                       \
+        multiply##_1,  multiply##_2,  multiply##_3,  multiply##_4, multiply##_5,                   \
+        multiply##_6,  multiply##_7,  multiply##_8,  multiply##_9, multiply##_10,                  \
+        multiply##_11, multiply##_12, multiply##_13, multiply##_14}
+#define MULTIPLY(multiply, t) multiply##_rows[(t)->rows - 1](t)
 
 #endif

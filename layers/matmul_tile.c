@@ -258,11 +258,13 @@ static inline __attribute__((always_inline)) void multiply_pairs(int rows, const
         multiply_rows(true, false, A_BY_STEPS, rows, t);
 }
 
+EACH_ROWS(multiply_pairs);
+
 void tile_multiply(const Tile *t) {
     if (!SIMD_BF16 || !t->pairs)
         tile_multiply_floats(t);
     else if (!SIMD_TILES)
-        MULTIPLY(multiply_pairs, t)
+        MULTIPLY(multiply_pairs, t);
     else
         for (int tile = 0; tile < t->n; tile++) multiply_tiles(t, tile);
 }
