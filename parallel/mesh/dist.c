@@ -44,13 +44,13 @@ bool dist_equal(const Dist *a, const Dist *b) {
 /* Rule 2: no axis appears twice. */
 static bool dist_check(const Dist *d, Err *e) {
     char text[DIST_TEXT], letter[2 * N_AXES + 1];
-    for (int axis = 0; axis < N_AXES; axis++) {
-        Axes one = {1, {(uint8_t)axis}};
-        int n = axes_has(d->partial, axis);
-        for (int i = 0; i < d->n_dims; i++) n += axes_has(d->shard[i], axis);
-        if (n > 1)
-            return err(e, "%s: axis %s given twice: an axis shards one dimension or is partial",
-                       dist_print(d, text), axes_print(one, letter));
+    int n[N_AXES] = {0};
+    for (int i = 0; i <= d->n_dims; i++) {
+        const Axes *a = i < d->n_dims ? &d->shard[i] : &d->partial;
+        for (int k = 0; k < a->n; k++)
+            if (n[a->axis[k]]++)
+                return err(e, "%s: axis %s given twice: an axis shards one dimension or is partial",
+                           dist_print(d, text), axes_print((Axes){1, {a->axis[k]}}, letter));
     }
     return true;
 }

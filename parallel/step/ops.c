@@ -2,7 +2,7 @@
  * of kinds are the table of parallel/plan/cost.c. Pairs of kinds that run in one kernel: fuse.c. */
 #include "parallel/step/run_call.h"
 
-static const OpInfo op_table[N_OP_KINDS] = {
+const OpInfo op_table[N_OP_KINDS] = {
     [OP_EMBEDDING] = {"embedding", embedding_rule, .run = run_embedding},
     [OP_POSITION] = {"position", vector_rule, .run = run_position, .in_place = true},
     [OP_NORM_STATISTICS] = {"norm_statistics", .run = run_norm_statistics},
@@ -54,7 +54,3 @@ static const OpInfo op_table[N_OP_KINDS] = {
     [OP_SHIFT] = {"shift", .collective = true, .op = COLL_SHIFT},
     [OP_WAIT] = {.name = "wait"},
 };
-
-const OpInfo *op_info(OpKind kind) {
-    return &op_table[kind];
-}

@@ -5,9 +5,13 @@
 
 #include "base/mem.h"
 
+enum { TENSORS = 512 }; // room for the tensors of two layers; growing would copy them
+
 Program program_make(const ModelShape *shape) {
     const Grid *g = shape->grid ? shape->grid : grid_one();
     return (Program){.shape = shape,
+                     .tensor = mem_alloc(TENSORS * sizeof(StepTensor)),
+                     .cap_tensors = TENSORS,
                      .grid = g,
                      .layout = &g->layout,
                      .mesh = &g->mesh,
@@ -109,7 +113,7 @@ Uses program_uses(const Program *p) {
 
 Op *program_take(Program *p) {
     Op *op = p->op;
-    p->op = NULL, p->n_ops = p->cap_ops = 0;
+    p->op = mem_alloc((size_t)p->cap_ops * sizeof *p->op), p->n_ops = 0;
     return op;
 }
 
@@ -199,10 +203,6 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b) {
 
 /* ---- sizes, bytes, FLOPs ---- */
 
-int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
-    return t->size[dim] / mesh_blocks(p->mesh, t->dist.shard[dim]);
-}
-
 /* A block is padded until it splits into equal flat parts for the moments, the finest ones. Coarser
  * parts, of parameters and gradients, are a whole number of these. */
 int64_t step_tensor_elements(const Program *p, const StepTensor *t) {
@@ -241,10 +241,10 @@ bool op_in_kernel(const Program *p, int i) {
 }
 
 bool op_begins_kernel(const Program *p, int i) {
-    int first = i;
-    while (p->op[first].fused) first--;
-    bool gathers = op_info(p->op[first].kind)->collective;
-    return i == first ? !gathers : gathers && op_is_matmul(&p->op[i]);
+    const Op *first = &p->op[i];
+    if (first->fused && !op_is_matmul(first)) return false;
+    while (first->fused) first--;
+    return op_info(first->kind)->collective == p->op[i].fused;
 }
 
 int64_t op_bytes(const Program *p, const Op *op) {

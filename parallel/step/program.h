@@ -156,7 +156,10 @@ typedef struct OpInfo {
     bool cheap;    // --recompute selective computes it again
     bool in_place; // may write its result over its first operand
 } OpInfo;
-const OpInfo *op_info(OpKind kind);
+extern const OpInfo op_table[N_OP_KINDS];
+static inline const OpInfo *op_info(OpKind kind) {
+    return &op_table[kind];
+}
 
 /* Local. An empty program for one rank of shape->grid, of which only layout and mesh are read.
  * shape has to live as long as the program. Freed by program_free. */
@@ -210,7 +213,9 @@ int program_matmul(Program *p, OpKind kind, const char *name, int a, int b);
 
 /* Local, pure. Size of this rank's block of a tensor along one dimension; and elements of the
  * block, of a flat part with the padding that makes parts equal. */
-int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim);
+static inline int64_t step_tensor_local(const Program *p, const StepTensor *t, int dim) {
+    return t->size[dim] / mesh_blocks(p->mesh, t->dist.shard[dim]);
+}
 int64_t step_tensor_elements(const Program *p, const StepTensor *t);
 /* Local, pure. Bytes of a tensor's memory; and rounded up to the alignment of an arena. */
 int64_t step_tensor_bytes(const Program *p, const StepTensor *t);
