@@ -176,16 +176,15 @@ static void add_played(Played *to, const Played *from, int64_t times) {
 }
 
 /* Runs one list against the clocks. */
-static Played play(const StepPart *part, const Machine *m) {
+static Played play(const StepPart *part, const OpCost *cost) {
     const Program *p = part->p;
-    OpCost *cost = program_costs(p, m, part->first);
     OpTime *time = mem_alloc((size_t)p->n_ops * sizeof *time);
     Played out = {.spent = program_play(p, cost, part->last, time)};
     for (int i = 0; i < p->n_ops; i++) {
         bool sends = op_info(p->op[i].kind)->collective && op_runs(&p->op[i], part->last);
         if (sends) out.received += (double)op_bytes(p, &p->op[i]), out.calls++;
     }
-    mem_free(cost), mem_free(time);
+    mem_free(time);
     return out;
 }
 
@@ -193,11 +192,15 @@ static Played play(const StepPart *part, const Machine *m) {
 static Played play_step(const StepLists *s, int more, const Machine *m) {
     StepPart part[STEP_PARTS];
     Played all = {.calls = 0};
+    OpCost *cost = NULL;
     Extra x;
     for (int parts = price_parts(s, more, part), k = 0; k < parts; k++) {
-        Played once = play(&part[k], m);
+        bool same = k > 0 && part[k].p == part[k - 1].p && part[k].first == part[k - 1].first;
+        if (!same) mem_free(cost), cost = program_costs(part[k].p, m, part[k].first);
+        Played once = play(&part[k], cost);
         add_played(&all, &once, part[k].times);
     }
+    mem_free(cost);
     for (int i = 0; i <= s->model[more].tensors.n; i++)
         if (extra_at(s, more, i, &x))
             all.spent.compute += (double)x.times * machine_work(m, &x.work);
