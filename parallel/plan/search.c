@@ -1,6 +1,7 @@
 #include "parallel/plan/search.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "parallel/comm/coll_backend.h"
@@ -31,7 +32,8 @@ typedef struct Search {
     Candidate *open; // heap of candidates that are not priced yet, the least bound on top
     int64_t n_open, max_open;
     StepLists lists;
-    Orders orders;            // of the candidate at hand
+    Orders *orders; // of all sizes of axes so far
+    int n_orders, max_orders;
     MicroBatches *lists_read; // for bounds; searches of the same space and machine may share it
     SearchCount count;
 } Search;
@@ -52,6 +54,18 @@ static bool place(Search *w, const PriceShape *shape, Found *f) {
     return fits;
 }
 
+/* The orders of axes of these sizes. Valid until the next call. */
+static const Orders *orders_for(Search *w, const int size[N_AXES]) {
+    int k = w->n_orders;
+    while (k-- > 0)
+        if (memcmp(w->orders[k].size, size, sizeof w->orders[k].size) == 0) return &w->orders[k];
+    mem_grow(w->orders, w->n_orders, w->max_orders);
+    Orders *o = &w->orders[w->n_orders++];
+    *o = (Orders){.n = 0};
+    orders_of(o, w->s, w->m, size);
+    return o;
+}
+
 /* Are max choices kept, and is this bound above all their prices? */
 static bool beyond(const Search *w, double bound) {
     return w->n == w->max && bound > w->best[w->n - 1].c.price.seconds;
@@ -65,8 +79,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Choice c = candidate_choice(w->s, candidate);
     PriceShape shape = candidate_shape(w->s, &c);
     Found best = {.number = candidate->number, .schedule = candidate->schedule};
-    const Orders *o = &w->orders;
-    orders_of(&w->orders, w->s, w->m, candidate->size);
+    const Orders *o = orders_for(w, candidate->size);
     shape.model.unplaced = true;
     shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
     if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
@@ -144,8 +157,7 @@ static void add_candidate(Search *w, Candidate *s) {
         return;
     }
     candidate_bound(&bound, w->lists_read, w->s, w->m, &c, any);
-    orders_of(&w->orders, w->s, w->m, s->size);
-    s->bound = bound_least(&bound, &w->orders);
+    s->bound = bound_least(&bound, orders_for(w, s->size));
     push(w, s);
 }
 
@@ -203,8 +215,8 @@ static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
     w.count.seconds = coll_now() - begin;
     if (count) *count = w.count;
-    orders_free(&w.orders);
-    mem_free(w.open), mem_free(w.best), mem_free(own.at);
+    for (int k = 0; k < w.n_orders; k++) orders_free(&w.orders[k]);
+    mem_free(w.orders), mem_free(w.open), mem_free(w.best), mem_free(own.at);
     return w.n;
 }
 

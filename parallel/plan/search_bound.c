@@ -113,9 +113,9 @@ static bool *kept_of(const Program *p) {
 
 static void read_weights(Reader *r) {
     for (int t = 0; t < r->p->n_tensors; t++) {
+        if (r->p->tensor[t].storage != STORAGE_PARAMETER) continue;
         StepTensor x = r->p->tensor[t];
         Part *part = part_of(r, x.layer);
-        if (x.storage != STORAGE_PARAMETER) continue;
         part->tensors++;
         if (x.n_block == NO_FLAT_PARTS) continue; // a vector
         x.dist.shard[0].n = (uint8_t)x.n_block;
