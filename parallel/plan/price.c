@@ -95,6 +95,12 @@ int64_t price_memory(const StepLists *s) {
     return bytes + (s->n > 1 ? (layers_more(s) - 1) * more : 0);
 }
 
+int64_t price_place(StepLists *s) {
+    Model *last = &s->model[s->n - 1];
+    last->arena[ARENA_ACTS].used += step_run_place(last->program);
+    return price_memory(s);
+}
+
 /* ---- kernels and collectives that are in no list ---- */
 
 /* A kernel that runs `times` times in a step. */

@@ -84,6 +84,8 @@ void price_step(const PriceShape *shape, const Layout *l, const Machine *m, Pric
  * further layer what it stores and keeps from forward to backward. (The difference of both models'
  * arenas would not do: the gaps between temporaries depend on the number of layers.) */
 int64_t price_memory(const StepLists *s);
+/* Local. Places the temporaries of lists that were planned as `unplaced`; returns price_memory. */
+int64_t price_place(StepLists *s);
 /* Local, pure. The rows that world_counts will have after a step, for lists with all layers
  * (PriceShape.whole): at most max. Returns their number. */
 int price_counts(const StepLists *s, CollCount *rows, int max);

@@ -45,15 +45,6 @@ static void keep(Search *w, const Found *f) {
     w->best[at] = *f;
 }
 
-/* Sets the memory of a choice that is to be kept, with its temporaries placed. False: the choice
- * does not fit. */
-static bool place(Search *w, const PriceShape *shape, Found *f) {
-    bool fits = price_lists(&w->lists, shape, &f->c.layout, 0, w->m->memory);
-    f->c.price.memory = price_memory(&w->lists);
-    price_free(&w->lists);
-    return fits;
-}
-
 /* The orders of axes of these sizes. Valid until the next call. */
 static const Orders *orders_for(Search *w, const int size[N_AXES]) {
     int k = w->n_orders;
@@ -103,11 +94,11 @@ static bool price_orders(Search *w, const Candidate *candidate) {
         price_of(&w->lists, w->m, &f.c.price);
         if (n++ == 0 || better(&f, &best)) best = f;
     }
+    bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
+    if (kept) best.c.price.memory = price_place(&w->lists);
     mem_free(bound_of);
     price_free(&w->lists);
-    shape.model.unplaced = false;
-    bool kept = w->n < w->max || !better(&w->best[w->max - 1], &best);
-    if (kept && !place(w, &shape, &best)) return false;
+    if (!machine_fits(w->m, best.c.price.memory)) return false;
     w->count.priced++;
     best.c.fits = true;
     keep(w, &best);

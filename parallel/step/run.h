@@ -56,6 +56,9 @@ typedef struct StepHook {
 StepRun *step_run_plan(const Model *m);
 /* Local. Adds the list of the end of a step to a model with step_alone, which has none. */
 void step_run_plan_end(StepRun *r, const Kernels *k);
+/* Local. Places the temporaries of a model with step_alone that was planned as `unplaced`. Returns
+ * by how many bytes the arena is larger than the most bytes in use. */
+size_t step_run_place(StepRun *r);
 void step_run_free(StepRun *r);
 /* Local. Takes the memory of temporaries from an arena. If the arena is committed, also sets all
  * addresses. */

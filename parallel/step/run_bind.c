@@ -51,6 +51,14 @@ void step_run_plan_end(StepRun *r, const Kernels *k) {
     while (r->list[END].p.op[r->clip].kind != OP_CLIP) r->clip++;
 }
 
+size_t step_run_place(StepRun *r) {
+    Bound *b = &r->list[TRAIN];
+    size_t in_use = b->bytes;
+    b->shape.unplaced = false; // b->p has this shape
+    b->bytes = program_allocate(&b->p);
+    return b->bytes - in_use;
+}
+
 StepRun *step_run_plan(const Model *m) {
     StepRun *r = mem_calloc(1, sizeof *r);
     ModelShape s = m->shape;
