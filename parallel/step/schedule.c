@@ -1,5 +1,6 @@
 #include "parallel/step/schedule.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,10 +14,15 @@ typedef struct Scheduler {
     const OpCost *cost;
     Program *out; // the new list
     int window;
-    int *next; // [operations + 1] linked list of the units not scheduled yet; starts at next[n_ops]
-    int *maker; // [tensors] the operation that makes the tensor; -1: none, as of a parameter
-    int *part;  // [tensors] of a parent or bucket: the latest tensor that is a part of it; -1: none
-    int *more;  // [tensors] of a part: the part before it of the same tensor; -1: none
+    // [operations + 2] linked lists of the units not scheduled yet, which end with n_ops: kernels
+    // start at next[n_ops], collectives at next[n_ops + 1]. Until split_units: all at next[n_ops]
+    int *next;
+    int *place; // [operations + 1] of a unit: number of units before it in the list
+    int n_units, n_scheduled;
+    int window_end; // the window has the units whose place is below it
+    int *maker;     // [tensors] the operation that makes the tensor; -1: none, as of a parameter
+    int *part; // [tensors] of a parent or bucket: the latest tensor that is a part of it; -1: none
+    int *more; // [tensors] of a part: the part before it of the same tensor; -1: none
     int *dep, *first_dep; // unit i needs operations dep[first_dep[i]] to dep[first_dep[i + 1] - 1]
     int n_deps, max_deps;
     int *known;    // [operations] of a unit: index in dep after the operations seen to be scheduled
@@ -242,16 +248,27 @@ static void run(Scheduler *s, int i) {
     if (before >= 0) wait_for(s, before);
 }
 
-/* The kernel for which the compute stream waits: the first of the window, if the operands of no
- * kernel are complete. n_ops: a kernel can run, or the window has none. */
-static int awaited_kernel(Scheduler *s) {
-    int end = s->p->n_ops, first = end;
-    for (int n = 0, i = s->next[end]; n < s->window && i < end; n++, i = s->next[i]) {
-        if (s->sends[i]) continue;
-        if (operands_ready(s, i) <= s->clocks.now) return end;
-        if (first == end) first = i;
+/* Is unit i in the window? false: no unit, n_ops. */
+static bool in_window(const Scheduler *s, int i) {
+    return s->place[i] < s->window_end;
+}
+
+/* Takes the unit after `before` out of its linked list. */
+static void take_unit(Scheduler *s, int before) {
+    s->next[before] = s->next[s->next[before]];
+    s->n_scheduled++;
+}
+
+/* The unit before the first kernel of the window whose operands are complete, in the linked list of
+ * kernels; -1: none. *soonest becomes the time when the operands of the next one are, if that is
+ * earlier. */
+static int find_kernel(Scheduler *s, double *soonest) {
+    for (int before = s->p->n_ops, i; in_window(s, i = s->next[before]); before = i) {
+        double at = operands_ready(s, i);
+        if (at <= s->clocks.now) return before;
+        if (at < *soonest) *soonest = at;
     }
-    return first;
+    return -1;
 }
 
 /* Starts the collectives of the window whose operands are complete, but none that only kernels
@@ -263,29 +280,21 @@ static int awaited_kernel(Scheduler *s) {
  *                                would hide it. It starts with y1
  *     y2  = matmul  y1, w2
  *
- * Returns the unit before the first kernel that can run, in the linked list `next`; -1: no kernel
- * can. *soonest: the earliest time when a unit that waits can go on. */
-static int start_collectives(Scheduler *s, double *soonest) {
-    int before = s->p->n_ops, kernel = -1, awaited = awaited_kernel(s);
-    *soonest = INFINITY;
-    for (int n = 0; n < s->window && s->next[before] < s->p->n_ops; n++) {
-        int i = s->next[before];
+ * awaited: the first kernel of the window, if the operands of no kernel are complete; else n_ops.
+ * *soonest becomes the time when a collective that waits can start, if that is earlier. */
+static void start_collectives(Scheduler *s, int awaited, double *soonest) {
+    for (int before = s->p->n_ops + 1, i; in_window(s, i = s->next[before]);) {
         double at = operands_ready(s, i);
-        if (at > s->clocks.now) {
-            *soonest = fmin(*soonest, at);
-        } else if (!s->sends[i]) {
-            if (kernel < 0) kernel = before;
-        } else if (s->reader[i] <= awaited) {
-            if (may_start(s)) {
-                start(s, i);
-                s->next[before] = s->next[i];
-                continue;
-            }
-            *soonest = fmin(*soonest, s->ready[s->open[0]]);
+        bool needed = at <= s->clocks.now && s->reader[i] <= awaited;
+        if (needed && may_start(s)) {
+            start(s, i);
+            take_unit(s, before);
+            continue;
         }
+        if (needed) at = s->ready[s->open[0]];
+        if (at > s->clocks.now && at < *soonest) *soonest = at;
         before = i;
     }
-    return kernel;
 }
 
 /* No unit of the window can run: the compute stream waits until time `at`, for the collectives that
@@ -299,15 +308,18 @@ static void wait_for_next(Scheduler *s, double at) {
 /* Until no unit is left: starts collectives, then runs the first kernel that can run, or waits. At
  * the end all collectives in flight are waited for. */
 static void schedule_all(Scheduler *s) {
-    int n = s->p->n_ops;
-    while (s->next[n] < n) {
-        double soonest;
-        int before = start_collectives(s, &soonest);
+    int n = s->p->n_ops, first;
+    while (s->n_scheduled < s->n_units) {
+        double soonest = INFINITY;
+        s->window_end = s->n_scheduled + s->window;
+        int before = find_kernel(s, &soonest);
+        first = s->next[n];
+        start_collectives(s, before < 0 && in_window(s, first) ? first : n, &soonest);
         if (before >= 0) {
-            int i = s->next[before];
-            run(s, i);
-            s->next[before] = s->next[i];
-        } else if (s->next[n] < n) {
+            run(s, s->next[before]);
+            take_unit(s, before);
+        } else if (s->n_scheduled < s->n_units) {
+            find_kernel(s, &soonest); // some may wait for a collective that has just started
             wait_for_next(s, soonest);
         }
     }
@@ -369,6 +381,17 @@ static void move_sums(Scheduler *s) {
     }
 }
 
+/* Splits the list of units into a list of kernels and one of collectives. */
+static void split_units(Scheduler *s) {
+    int n = s->p->n_ops, last[] = {n, n + 1};
+    for (int i = s->next[n], next; i < n; i = next) {
+        next = s->next[i];
+        s->place[i] = s->n_units++;
+        s->next[last[s->sends[i]]] = i, last[s->sends[i]] = i;
+    }
+    s->next[last[0]] = s->next[last[1]] = n, s->place[n] = INT_MAX;
+}
+
 void program_order(Program *p, const OpCost *costs, int window) {
     const Program old = *p;
     Uses uses = program_uses(p);
@@ -378,12 +401,13 @@ void program_order(Program *p, const OpCost *costs, int window) {
         .p = &old, .cost = costs, .out = p, .window = window, .maker = uses.maker, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.last = s.ready + n;
     s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
-    s.next = mem_alloc((4 * n + 2 + 2 * tensors) * sizeof *s.next);
-    s.first_dep = s.next + n + 1, s.known = s.first_dep + n + 1, s.reader = s.known + n;
-    s.part = s.reader + n, s.more = s.part + tensors;
+    s.next = mem_alloc((5 * n + 4 + 2 * tensors) * sizeof *s.next);
+    s.place = s.next + n + 2, s.first_dep = s.place + n + 1, s.known = s.first_dep + n + 1;
+    s.reader = s.known + n, s.part = s.reader + n, s.more = s.part + tensors;
     find_parts(&s);
     find_deps(&s);
     move_sums(&s);
+    split_units(&s);
     schedule_all(&s);
     p->ordered = true;
     mem_free(s.ready), mem_free(s.waited), mem_free(s.next);
