@@ -19,7 +19,7 @@ import tokenizers
 import torch
 import torch.nn.functional as F
 
-SEED, STEPS, B, S = 1337, 100, 4, 64
+SEED, STEPS, B, S = 1337, 100, 2, 64
 L, H, C, V = 2, 2, 64, 50257
 LR, MIN_LR, WARMUP, BETAS, EPS, DECAY, CLIP = 1e-3, 1e-4, 10, (0.9, 0.95), 1e-8, 0.1, 1.0
 CONFIG = f"layers={L},heads={H},channels={C},seq={S},vocab={V}"
