@@ -374,6 +374,10 @@ const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
     "bulk+chunk=3", "halves",    "bulk+ring", "bulk+chunk=2+halves", "bulk+ring+halves",
     "fused",        "bulk+fused"};
 
+int mesh_sweep_steps(void) {
+    return test_long() ? MESH_STEPS : 2;
+}
+
 bool mesh_sampled(int i, int model) {
     if (BASE_DEBUG) return (i + 31 * model) % (test_long() ? 23 : 92) == 0;
     return test_long() || i % 3 == model;

@@ -16,6 +16,10 @@
  * twice. */
 enum { MESH_STEPS = 3, MESH_MOST = 4 };
 
+/* Steps in a sweep over layouts: two, of which the last one starts from moments and weights of
+ * another; MESH_STEPS if there is time. */
+int mesh_sweep_steps(void);
+
 typedef struct MeshRun {
     // the run
     const char *model, *layout; // --model, --layout

@@ -34,7 +34,7 @@ static MeshDiff reordering(const char *model, const MeshRun *one) {
             OWNED(mesh_run_free)
             MeshRun r = {
                 .model = model, .layout = "d1", .sequences = SEQUENCES, .S = 4, .micro = micro};
-            r.kernels = sets[set];
+            r.kernels = sets[set], r.steps = one->steps;
             mesh_run(&r);
             MeshDiff d = mesh_diff(&r, one);
             worst.loss = fmax(worst.loss, d.loss), worst.norm = fmax(worst.norm, d.norm);
@@ -54,6 +54,7 @@ static void compare(const char *spec, Compare *c) {
     OWNED(mesh_run_free)
     MeshRun r = {.model = c->model, .layout = spec, .sequences = SEQUENCES, .S = 4};
     r.micro = c->n % 3, r.recompute = (Recompute)(c->n / 3 % 3), r.priced = true;
+    r.steps = c->one.steps;
     mesh_run(&r);
     c->n++;
     c->bad += r.unpredicted;
@@ -62,9 +63,10 @@ static void compare(const char *spec, Compare *c) {
     c->bad += !mesh_near(&r, &c->one, c->bound);
 }
 
-static Compare comparison(int number) {
+static Compare comparison(int number, int steps) {
     Compare c = {.model = mesh_models[number]};
     c.one = (MeshRun){.model = c.model, .layout = "d1", .sequences = SEQUENCES, .S = 4};
+    c.one.steps = steps;
     mesh_run(&c.one);
     MeshDiff d = reordering(c.model, &c.one);
     if (!(d.loss < 1e-6 && d.norm < 1e-5 && d.weights < 1e-4)) // micro-batches that are not added
@@ -78,7 +80,7 @@ static Compare comparison(int number) {
 
 TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
     for (int i = 0; i < N_MESH_MODELS; i++) {
-        Compare c = comparison(i);
+        Compare c = comparison(i, mesh_sweep_steps());
         for (EACH_LAYOUT(l, 1, 8))
             if (mesh_sampled(l.number, i)) compare(l.spec, &c);
         mesh_run_free(&c.one);
@@ -88,7 +90,7 @@ TEST(mesh_every_layout_of_1_to_8_ranks_trains_the_same_model) {
 }
 
 /* More ranks, primes among them, and axes in other orders: where the ranks of a group are must not
- * matter. */
+ * matter. More steps as well. */
 static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.z3", "x5.y3+heads",
                                      "y2.x2.d3", "x3.d2.z2", "z2.y3.x2+sp+heads", "y4.x3+stay=y",
                                      "x2.d2.y2.z2", "y2.z2.x2.d2+sp+heads+zero1", "z7.d2+zero3",
@@ -102,7 +104,7 @@ static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.
 enum { N_OTHERS = sizeof others / sizeof *others };
 
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
-    Compare c = comparison(0);
+    Compare c = comparison(0, MESH_STEPS);
     MeshRun exact = {
         .model = mesh_models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
@@ -125,14 +127,14 @@ TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
 
 static MeshRun exact_on(const char *model, const char *layout, int64_t micro, Recompute recompute) {
     MeshRun r = {.model = model, .layout = layout, .sequences = SEQUENCES, .S = 4, .micro = micro};
-    r.exact = true, r.recompute = recompute;
+    r.exact = true, r.recompute = recompute, r.steps = mesh_sweep_steps();
     mesh_run(&r);
     return r;
 }
 
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
     for (int i = 0; i < N_MESH_MODELS; i++) {
-        Compare c = comparison(i);
+        Compare c = comparison(i, mesh_sweep_steps());
         MeshRun plain = c.one;
         c.one = exact_on(mesh_models[i], "d1", 0, RECOMPUTE_NONE);
         MeshDiff d = mesh_diff(&c.one, &plain); // and it is the same model

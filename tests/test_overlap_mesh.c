@@ -35,6 +35,7 @@ static MeshRun drawn(const Sweep *s) {
                      .recompute = (Recompute)(dice / 3 % 3),
                      .S = 5,
                      .micro = cut[0],
+                     .steps = mesh_sweep_steps(),
                      .sequences = cut[1],
                      .threads = dice / 36 % 4 ? 1 : 2,
                      .exact = s->exact};

@@ -23,7 +23,7 @@ TEST(step_run_has_the_same_bits_whatever_is_computed_again_and_by_however_many_t
                         .sequences = 8,
                         .S = 10,
                         .micro = n % 2 * 2,
-                        .steps = 3,
+                        .steps = mesh_sweep_steps(),
                         .overlap = mesh_overlaps[n % N_MESH_OVERLAPS]},
                 again = kept;
         again.recompute = n / 3 % 2 ? RECOMPUTE_SELECTIVE : RECOMPUTE_FULL;
