@@ -8,7 +8,7 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-enum { N_MODELS = 3, SEQ = 10, VOCAB = 71, TOKENS = 2 * SEQ + 4, MAX_RANKS = 8 };
+enum { N_MODELS = 3, SEQ = 10, VOCAB = 71, TOKENS = SEQ + SEQ / 2 + 4, MAX_RANKS = 8 };
 
 static const char *const models[N_MODELS] = {
     "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=71,tied=0",
