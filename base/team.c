@@ -15,7 +15,8 @@
 #include "base/mem.h"
 
 /* Pause instructions that a waiting member executes before it sleeps: some tens of microseconds. It
- * must sleep because another program may need the core. */
+ * must sleep because another program may need the core. Members that share cores sleep at once:
+ * spinning would keep the awaited one from running. */
 enum { SPIN = 1000 };
 
 /* Seconds between two polls. From 0.2 to 1 ms polls hide the same part of the communication, at 200
@@ -23,7 +24,7 @@ enum { SPIN = 1000 };
 static const double poll_every = 0.5e-3;
 
 struct Team {
-    int size;
+    int size, spin;
     const int *wanted; // team_set_poll: poll(poll_ctx) is called while *wanted is not 0
     void (*poll)(void *ctx);
     void *poll_ctx;
@@ -49,8 +50,8 @@ struct Team {
 };
 
 /* Waits until *word != old: spins, then sleeps in the kernel. */
-static void wait_change(_Atomic uint32_t *word, uint32_t old) {
-    for (int i = 0; i < SPIN; i++) {
+static void wait_change(const Team *t, _Atomic uint32_t *word, uint32_t old) {
+    for (int i = 0; i < t->spin; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != old) return;
         pause_cpu();
     }
@@ -91,7 +92,7 @@ static void *member_main(void *arg) {
     die_adopt_rank(m->rank);
     if (t->pinned) pin(&t->callers_cores, m->index, 1);
     for (;;) {
-        wait_change(&t->round, seen);
+        wait_change(t, &t->round, seen);
         seen++;
         if (atomic_load(&t->quit)) return NULL;
         t->f(t->ctx, m->index, t->size);
@@ -113,6 +114,7 @@ Team *team_create(int n_threads) {
     Team *t = mem_alloc_aligned(sizeof *t, 64);
     memset(t, 0, sizeof *t);
     t->size = n_threads > 0 ? n_threads : team_cores();
+    t->spin = t->size <= team_cores() ? SPIN : 0;
     t->wanted = &not_wanted;
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
     t->share = mem_calloc((size_t)t->size + 1, sizeof *t->share);
@@ -162,7 +164,7 @@ void team_run(Team *t, TeamFn f, void *ctx) {
     f(ctx, 0, t->size);
     for (uint32_t d;
          (d = atomic_load_explicit(&t->done, memory_order_acquire)) + 1 < (uint32_t)t->size;)
-        wait_change(&t->done, d);
+        wait_change(t, &t->done, d);
 }
 
 /* Moves every member's speed towards its rate; leaves all as they are if one had no work. */
@@ -202,7 +204,7 @@ void team_barrier(Team *t) {
         atomic_fetch_add_explicit(&t->phase, 1, memory_order_release);
         futex_wake(&t->phase);
     } else {
-        wait_change(&t->phase, phase);
+        wait_change(t, &t->phase, phase);
     }
 }
 
