@@ -235,22 +235,27 @@ static Placement innermost(const Mesh *m, Axes axes, int n) {
     return out;
 }
 
-CollGroup op_group(const Program *p, const Op *op) {
+/* op_group without the label. */
+static CollGroup group_of(const Program *p, const Op *op) {
     const Mesh *mesh = p->mesh;
     CollGroup g = {.size = mesh_blocks(mesh, op->axes), .rank = mesh_block(mesh, op->axes)};
     if (op->kv) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         g.size = c.size, g.rank = c.rank;
         g.place = innermost(mesh, grid_hidden_axes(p->grid), c.size);
-        snprintf(g.label, sizeof g.label, "kv");
     } else {
         g.place = placement_of(mesh, op->axes);
-        if (op->axes.n == N_AXES)
-            snprintf(g.label, sizeof g.label, "all");
-        else
-            axes_print(mesh_real(mesh, op->axes), g.label);
     }
     if (!axes_has(op->axes, AXIS_D)) g.replicas = placement_of(mesh, mesh_real(mesh, axes_of("d")));
+    return g;
+}
+
+CollGroup op_group(const Program *p, const Op *op) {
+    CollGroup g = group_of(p, op);
+    if (op->kv || op->axes.n == N_AXES)
+        snprintf(g.label, sizeof g.label, "%s", op->kv ? "kv" : "all");
+    else
+        axes_print(mesh_real(p->mesh, op->axes), g.label);
     return g;
 }
 
@@ -264,7 +269,7 @@ bool op_packing(const Program *p, const Op *op, Work *out) {
 /* low: machine_low_latency of m, on which a collective takes the time for which links are busy. */
 static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
                               const Machine *low) {
-    CollGroup g = op_group(p, op);
+    CollGroup g = group_of(p, op);
     Collective s = op_collective(p, op);
     Work packing;
     double load = machine_collective(m, &g, &s);
