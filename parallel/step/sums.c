@@ -212,7 +212,7 @@ void program_sums(Program *p) {
     Sums s = {.p = p};
     TensorTable table = tensors_describe(&p->shape->config);
     bool kv_copies = grid_head_copies(p->grid, &p->shape->config).max > 1;
-    shard_tensors(&table, p->grid, false);
+    if (kv_copies) shard_tensors(&table, p->grid, false);
     find_gradients(&s, &table);
     find_buckets(&s);
     int n = p->n_ops;
