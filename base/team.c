@@ -15,8 +15,8 @@
 #include "base/mem.h"
 
 /* Pause instructions that a waiting member executes before it sleeps: some tens of microseconds. It
- * must sleep because another program may need the core. Members that share cores sleep at once:
- * spinning would keep the awaited one from running. */
+ * must sleep because another program may need the core. Members of a team that is larger than its
+ * cores sleep at once: spinning would keep the awaited member from running. */
 enum { SPIN = 1000 };
 
 /* Seconds between two polls. From 0.2 to 1 ms polls hide the same part of the communication, at 200
@@ -24,7 +24,8 @@ enum { SPIN = 1000 };
 static const double poll_every = 0.5e-3;
 
 struct Team {
-    int size, spin;
+    int size;
+    int spin; // pause instructions before a member sleeps: SPIN, or 0 where members share cores
     const int *wanted; // team_set_poll: poll(poll_ctx) is called while *wanted is not 0
     void (*poll)(void *ctx);
     void *poll_ctx;

@@ -112,7 +112,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
 
 /* MULTIPLY(multiply, t) is multiply(rows, t) with a number of rows that the compiler knows. Each
  * number has a function of its own, which EACH_ROWS defines: one function with all of them takes
- * half as long again to compile, and spills more registers. */
+ * 1.5 times as long to compile, and spills more registers. */
 #define ROWS(multiply, r)                                                                          \
     static __attribute__((noinline)) void multiply##_##r(const Tile *t) {                          \
         if (r <= TILE_M) multiply(r % (TILE_M + 1), t);                                            \

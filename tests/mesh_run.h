@@ -127,8 +127,8 @@ extern const char *const mesh_models[N_MESH_MODELS];
 enum { N_MESH_OVERLAPS = 12 };
 extern const char *const mesh_overlaps[N_MESH_OVERLAPS];
 /* Is layout number i in the sample for this one of the three models? Each layout is in the sample
- * of one model; in long tests in all. Sanitizers take every 23rd or 92nd layout, others for each
- * model: they check threads and memory. */
+ * of one model; in long tests in all. Sanitizers check threads and memory: they take every 92nd
+ * layout, in long tests every 23rd, and different layouts for each model. */
 bool mesh_sampled(int i, int model);
 /* A thinner sample, two of seven layouts and no two neighbours, for sweeps over what
  * mesh_exact_every_layout_... and similar tests have checked on each layout. */

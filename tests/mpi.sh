@@ -146,8 +146,9 @@ ends_so() {
 # same_sums RANKS: processes compute the sums of threads. mpirun's own messages are shown, in case
 # it does not start the ranks.
 same_sums() {
-    # once for all nodes: MESH_NODE_RANKS means nothing to threads
-    [ -s "threads$1" ] || "$job" sums "$1" >"threads$1" 2>err || why="threads: status $?"
+    # once for each number of ranks: threads ignore MESH_NODE_RANKS
+    [ -s "threads$1" ] || { "$job" sums "$1" >sums 2>err && mv sums "threads$1"; } ||
+        why="threads: status $?"
     says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
     { [ -s "threads$1" ] && cmp -s "threads$1" processes; } ||
         why="${why:-sums of $1 processes are not those of $1 threads}"
@@ -516,7 +517,7 @@ little_memory() {
 
 sums() {
     local n
-    # huge pages, if glibc and the system have them: half of the time would be faults of pages
+    # huge pages, if glibc and the system have them: page faults would take half of the time
     export GLIBC_TUNABLES=glibc.malloc.hugetlb=1
     for n in 2 5 7; do tries 2 "sums of $n ranks" same_sums "$n"; done
     # Nodes with several ranks of a group: all nodes, or all but the last one. Every second rank is

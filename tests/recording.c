@@ -11,16 +11,16 @@ static _Thread_local Recording *recording; // the table's functions have no argu
 static _Thread_local const Kernels *real;
 static _Thread_local uint32_t bf16; // WORK_BF16_STORED where activations are bf16
 
-static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
-                 int64_t d) {
-    Work w = {.kind = kind, .flags = flags, .rows = rows, .size = {a, b, c, d}};
+static void work(WorkKind kind, uint32_t flags, int64_t rows, int64_t size0, int64_t size1,
+                 int64_t size2, int64_t size3) {
+    Work w = {.kind = kind, .flags = flags, .rows = rows, .size = {size0, size1, size2, size3}};
     recording->f(recording->ctx, &w);
 }
 
 /* Reports a work whose operands are activations, with their dtype. */
-static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t a, int64_t b, int64_t c,
-                     int64_t d) {
-    work(kind, flags | bf16, rows, a, b, c, d);
+static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t size0, int64_t size1,
+                     int64_t size2, int64_t size3) {
+    work(kind, flags | bf16, rows, size0, size1, size2, size3);
 }
 
 /* ---- matmuls and attention */

@@ -24,10 +24,11 @@ static inline const char *shell_directory_below(int n, int below) {
 static inline const char *shell_directory(int n) {
     return shell_directory_below(n, 61);
 }
-/* n tokens < 61 that can be learned: chains of a rule, broken now and then by a jump. */
+/* The rule: the token that follows this one. */
 static inline uint16_t shell_successor(uint16_t token) {
     return (uint16_t)((5 * token + 7) % 61);
 }
+/* n tokens < 61 that can be learned: chains of the rule, broken now and then by a jump. */
 static inline const char *shell_directory_of_chains(int n) {
     uint16_t *tokens = mem_alloc((size_t)n * sizeof *tokens);
     for (int i = 0; i < n; i++)

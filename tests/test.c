@@ -66,8 +66,8 @@ bool test_long(void) {
     return getenv("TEST_LONG") != NULL;
 }
 
-/* LeakSanitizer asks for it at the end of a process. What die() ends leaves its memory to the
- * system: the search for leaks would take longer than most tests. */
+/* LeakSanitizer calls this function at the end of a process. A child of test_in_child may end by
+ * die() and frees nothing then; searching it for leaks would take longer than most tests. */
 static bool is_child;
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) {

@@ -127,7 +127,8 @@ TEST(detect_reads_the_least_quota_of_nested_control_groups) {
     CHECK(quota(root) == 0);
 }
 
-/* The folder of each group has a number of its own; containers see theirs as the top one. */
+/* Control groups are told apart by the inodes of their folders; a container sees its own group as
+ * the top one. */
 TEST(detect_adds_the_quotas_of_containers_of_one_node) {
     const char *root = test_tmpdir();
     char first[PATH_MAX], second[PATH_MAX];

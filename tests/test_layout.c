@@ -44,7 +44,7 @@ TEST(layout_texts_go_there_and_back) {
 }
 
 TEST(layout_prints_what_is_cut_in_the_order_of_ranks) {
-    // sixteen factors of 2^20 ranks, and all the words
+    // sixteen factors of 2^20 ranks, and all the flags
     static const char longest[] = "d16.z2.x2.y2.d2.z2.x2.y2.d2.z2.x2.y2.d2.z2.x2.y4+sp+heads+zero3";
     static const char *const rows[][2] = {
         {longest, longest},

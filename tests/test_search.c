@@ -127,7 +127,8 @@ static int64_t compare(const Space *s, const Machine *m) {
     int n = search_best(s, m, a, TOP, &bounded), n_b = brute_force(s, m, b, TOP, &brute);
     bool same = n == n_b && bounded.candidates == brute.candidates &&
                 brute.priced + brute.too_large == brute.candidates;
-    for (int i = 0; same && i < n; i++) { // what is close to the best is all there, the rest real
+    // choices close to the best are the same; others are at most as good
+    for (int i = 0; same && i < n; i++) {
         bool close = b[i].price.seconds <= (1 + s->close) * b[0].price.seconds;
         same = close || s->close == 0 ? same_choice(&a[i], &b[i])
                                       : a[i].price.seconds >= b[i].price.seconds;
@@ -259,7 +260,10 @@ static void check_bound(const Choice *c, void *ctx) {
     Bounds *b = ctx;
     int n;
     int64_t memory;
-    CHECK(layout_ranks(&c->layout) == b->s->p);     // never fewer
+    char spec[80];
+    Layout again;
+    CHECK(layout_ranks(&c->layout) == b->s->p); // never fewer
+    CHECK(layout_parse(&again, layout_print(&c->layout, spec), b->s->p, NULL));
     if (b->seen++ % (test_long() ? 1 : 37)) return; // a sample
     OWNED(test_mem_end) Layout *order = orders_on(b->m, &c->layout, &n);
     b->least = INFINITY;

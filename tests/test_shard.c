@@ -354,8 +354,8 @@ TEST(shard_beyond_4_gib) {
 }
 
 TEST(shard_check_beyond_4_gib) {
-    if (BASE_DEBUG && !test_long()) return; // sanitizers are slow, and see no more than above
-    size_t n = (4ull << 30) + 4096;         // pages that are never written take no memory
+    SKIP_IF(BASE_DEBUG && !test_long(), "slow, and a sanitizer sees no more than in the one above");
+    size_t n = (4ull << 30) + 4096; // pages that are never written take no memory
     uint8_t *p =
         mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(p != MAP_FAILED);

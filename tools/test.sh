@@ -11,7 +11,7 @@
 #                        in which they end
 #   sanitizers           the tests of files, parsers and threads under ASan + UBSan, and those of
 #                        threads under TSan
-#   fuzzers              every reader of foreign bytes, 1 or 2 seconds each
+#   fuzzers              every reader of foreign bytes, for 1 second each
 #
 # `make asan`, `make tsan` and `make fuzz-long` run these stages for longer. The last three stages
 # run at the same time, since tests of failing disks and of threads mostly wait; their output is

@@ -201,8 +201,9 @@ static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to
     }
 }
 
-/* Offset at which the last `fraction` of the text begins, moved to the next start of a line if
- * there is one, else of a character; and to the next document if at least half is left then. */
+/* Offset at which the last `fraction` of the text begins, moved on to the start of a line, or of a
+ * character where no line starts; then to the start of the next document if at least half of the
+ * part is left. */
 static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
     size_t at = n - (size_t)((double)n * fraction), n_rest;
     if (at == 0 || at == n) return at;
@@ -210,7 +211,7 @@ static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
     if (newline) at = (size_t)(newline - p) + 1;
     for (int i = 0; i < 3 && at < n && (p[at] & 0xc0) == 0x80; i++) at++;
     Documents d = documents_of(p + at, n - at);
-    bool within = documents_next(&d, &rest, &n_rest) && rest == p + at; // of a document
+    bool within = documents_next(&d, &rest, &n_rest) && rest == p + at; // a document
     return within && n_rest <= (n - at) / 2 ? at + n_rest : at;
 }
 
@@ -295,9 +296,9 @@ static int encode(int argc, char **argv) {
     if (n_train + n_val == 0)
         die_user("--text %s has no text, only <|endoftext|> separators", o.text);
     if (n_train == 0 && o.val_tokens > 0)
-        die_user(
-            "--val-tokens %lld takes all %lld tokens of --text %s; --val-fraction 1 asks for that",
-            (long long)o.val_tokens, (long long)n_val, o.text);
+        die_user("--val-tokens %lld leaves nothing to train on: --text %s has %lld tokens; for a "
+                 "file of validation alone give --val-fraction 1",
+                 (long long)o.val_tokens, o.text, (long long)n_val);
     int f_train = shard_writer_commit(e.train), f_val = shard_writer_commit(e.val);
     report("train", f_train, n_train);
     report("val", f_val, n_val);

@@ -233,7 +233,7 @@ static void measure_bandwidths(Bench *b, int n, double until) {
     }
 }
 
-static void measure_collective(Bench *b) {
+static void measure_collectives(Bench *b) {
     const double reserve = 0.1; // of the time, for measure_slowdowns
     double until = end_share * b->where->budget, left = until - b->meter.elapsed;
     int n = measure_latencies(b, b->meter.elapsed + latency_share * left);
@@ -274,7 +274,7 @@ static void measure(Bench *b) {
                                      works_share * w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = cores_shared ? 1 : slowest;
     derive_works(b);
-    measure_collective(b);
+    measure_collectives(b);
     meter_agree(&b->meter, 0);
     b->c->seconds = b->meter.elapsed;
     stamp_time(b->c->measured, sizeof b->c->measured);

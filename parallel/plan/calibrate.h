@@ -104,7 +104,8 @@ bool calibration_collective(const Calibration *c, const CollGroup *g, CollOp op,
 typedef struct CostLine {
     double start, rate;
 } CostLine;
-/* Local, pure. A line that calibration_collective never falls below. False: as there. */
+/* Local, pure. A line that calibration_collective never falls below. False: the table has no
+ * entry for this op of the group. */
 bool calibration_line(const Calibration *c, const CollGroup *g, CollOp op, CostLine *line);
 /* Local, pure. The entry of a group at this place; NULL: none. */
 const CollCost *calibration_find_collective(const Calibration *c, const Placement *p, CollOp op);

@@ -103,8 +103,8 @@ static void walk_collective(Walk *k, Calibration *c, int i) {
     int n = numbers(k, "bytes", s.bytes, s.n, COLL_POINTS, 1, (double)large);
     k->ok &= n == numbers(k, "seconds", s.seconds, s.n, COLL_POINTS, 0, long_time);
     s.n = n;
-    for (int at = 1; at < n && k->ok;
-         at++) // calibration_collective divides by differences of bytes
+    // calibration_collective divides by differences of bytes, so they ascend
+    for (int at = 1; at < n && k->ok; at++)
         k->ok = s.bytes[at] > s.bytes[at - 1] && s.seconds[at] >= s.seconds[at - 1];
     if (k->reads && k->ok) calibration_add_collective(c, &s);
 }

@@ -1,12 +1,12 @@
 /* calibrate_parts -- what the files of the calibration share: its tables and its clock.
  *
- *   calibrate.c        measures what the table lacks, in order, while the budget lasts
- *   calibrate_meter.c  the clock: times one call on all ranks at once
- *   calibrate_work.c   measures works, on memory as cold as in training
- *   calibrate_collective.c   measures one collective and checks its data
- *   calibrate_sizes.c  which collectives at which sizes fit into the time; derives the others
- *   calibrate_cost.c   fills and reads the tables
- *   calibrate_cache.c  keeps the tables in a file
+ *   calibrate.c             measures what the table lacks, in order, while the budget lasts
+ *   calibrate_meter.c       the clock: times one call on all ranks at once
+ *   calibrate_work.c        measures works, on memory as cold as in training
+ *   calibrate_collective.c  measures one collective and checks its data
+ *   calibrate_sizes.c       which collectives at which sizes fit into the time; derives the others
+ *   calibrate_cost.c        fills and reads the tables
+ *   calibrate_cache.c       keeps the tables in a file
  */
 #ifndef PARALLEL_PLAN_CALIBRATE_PARTS_H
 #define PARALLEL_PLAN_CALIBRATE_PARTS_H

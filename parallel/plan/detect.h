@@ -67,8 +67,9 @@ typedef struct Detected {
  * of a core share its multiply units, and the caches for which a matmul's blocks are sized.) */
 void detect_use_cores(int n);
 /* Collective over the world. The CPU quota of all ranks of this node together, in cores; 0: no
- * limit. Ranks in containers of their own have a quota each. root: folder of the system's files, ""
- * for this machine. */
+ * limit. Ranks whose limits are set by different control groups (a container for each rank) do not
+ * share a quota: each of these containers counts like that of this rank. root: folder of the
+ * system's files, "" for this machine. */
 int detect_quota(World *w, const char *root);
 
 /* Collective over the world. Detects the hardware; the result is equal on all ranks. k NULL: ranks

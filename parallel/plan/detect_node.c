@@ -183,6 +183,8 @@ static int64_t cores_granted_v1(const char *group) {
     return known ? cores_of(atoll(quota), atoll(period)) : INT64_MAX;
 }
 
+/* Only the group with the least limit counts: where a job's quota is shared by groups of single
+ * ranks with quotas of their own, their sum may exceed it. */
 int detect_quota(World *w, const char *root) {
     CgroupLimit v2 = cgroup_least(root, "", cores_granted),
                 v1 = cgroup_least(root, "cpu", cores_granted_v1),

@@ -16,13 +16,13 @@
  *     all_gather,         n (p - m) / p: its block to all outside       largest of all levels
  *     reduce_scatter
  *     all_reduce          twice that, or n (p - m) in one exchange, all to all: the faster one
- *     broadcast, reduce   n (p - m) at the root; for port (p/m - 1) n: one root for each
+ *     broadcast, reduce   n (p - m) at the root; through the port (p/m - 1) n: one root for each
  *                         m ranks of the unit
  *     latency             of the farthest rank; cpu_time() of it is CPU time for each of p - 1
  *                         messages
  *     by nodes            if faster, with 2^i ranks in each of several nodes: direct inside the
  *                         node, then direct between nodes with n / 2^i; not broadcast, reduce
- *     shift               n; for port n (p - m) / (p - 1), the mean over all distances; one
+ *     shift               n; through the port n (p - m) / (p - 1), the mean over distances; one
  *                         latency. The same in rings
  *   ring
  *     all_gather, ...     n (p-1)/p / m: data enters and leaves a unit  largest of all levels: all

@@ -83,12 +83,12 @@ typedef struct Machine {
 
 /* Local, pure. Seconds of a kernel call. */
 double machine_work(const Machine *m, const Work *w);
-/* Local, pure. Seconds of a collective. By description c is the least of some lines in its bytes n,
- * so c(n) >= c(0) + n lim c(k)/k. */
-double machine_collective(const Machine *m, const CollGroup *g, const Collective *s);
+/* Local, pure. Seconds of a collective. By description they are the least f(n) of some lines in its
+ * bytes n, so f(n) >= f(0) + n lim f(k)/k. */
+double machine_collective(const Machine *m, const CollGroup *g, const Collective *c);
 /* Local, pure. Seconds of a collective while the other replicas leave it the ports that they share
  * (machine.c). all: its machine_collective, with all replicas at once. */
-double machine_collective_in_turn(const Machine *m, const CollGroup *g, const Collective *s,
+double machine_collective_in_turn(const Machine *m, const CollGroup *g, const Collective *c,
                                   double all);
 /* Local, pure. The share of the time for bytes that remains in turns; 1: replicas share no port. */
 double machine_turn(const Machine *m, const CollGroup *g, CollOp op);
@@ -108,7 +108,7 @@ static inline bool machine_fits(const Machine *m, int64_t bytes) {
 }
 /* Local, pure. Time of kernels while such a collective is in flight, relative to kernels alone; 1:
  * it does not slow them. */
-double machine_slowdown(const Machine *m, const CollGroup *g, const Collective *s);
+double machine_slowdown(const Machine *m, const CollGroup *g, const Collective *c);
 /* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
  * costs the same in both. */
 bool machine_alike(const Machine *m, const CollGroup *a, const CollGroup *b);

@@ -283,8 +283,8 @@ static void run_move(Run *r) {
 /* ---- the kinds ---- */
 
 /* How a kind of work is run, and what a call reads and writes. Per row: `acts` passes over its
- * `width` activations (one if 0), `floats` passes over as many floats, `beside` floats beside them,
- * and `parts` floats for each part. The flag `one_more` adds a pass. */
+ * `width` activations (over one where width is 0), `floats` passes over as many floats, `beside`
+ * floats beside them, and `parts` floats for each part. The flag `one_more` adds a pass. */
 static const struct {
     const char *name;
     void (*run)(Run *r); // takes the operands, and computes where there is memory for them

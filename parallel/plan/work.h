@@ -69,13 +69,16 @@ typedef struct Work {
     int64_t rows; // T tokens; of attention B sequences, of elementwise kernels n elements
     union {
         int64_t size[4]; // the sizes below, by kind; 0 where a kind has fewer
-        struct { // y[T,N] = x[T,K] w with the ActKind of its epilogue; activation: act alone
+        // matmuls: y[T,N] = x[T,K] w, and the ActKind of the epilogue. Activations: act alone. none
+        // is not used
+        struct {
             int64_t K, N, none, act;
         };
         struct { // attention; rope: S = 1
             int64_t S, H, Hkv, D;
         };
-        struct { // row of C, F, N or V elements; of a MERGE: and how many parts it has
+        // norm, swiglu, bias, loss, copy: elements of a row (C, F, N or V). A MERGE: its parts, too
+        struct {
             int64_t width, parts;
         };
         struct { // embedding, position

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-enum { TENSORS = 512 }; // room for the tensors of two layers; growing would copy them
+enum { TENSORS = 512 }; // enough for the tensors of two layers; growing would copy them
 
 Program program_make(const ModelShape *shape) {
     const Grid *g = shape->grid ? shape->grid : grid_one();

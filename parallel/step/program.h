@@ -202,8 +202,8 @@ void program_append(Program *p, const Op *op);
  * (dist_path). Neighbouring changes of one kind are one collective along several axes. Returns the
  * tensor of type `to`: t itself where it has this type. Dies where no collectives lead there. */
 int program_redistribute(Program *p, int t, const Dist *to, const char *what);
-/* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". And the layer
- * and tensor of a label; false: of no linear layer. */
+/* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". linear_named
+ * finds the layer and the tensor of a label; false: the label is not of a linear layer. */
 const char *linear_what(LinearKind kind, What what);
 bool linear_named(const char *name, LinearKind *kind, What *what);
 /* Local. Appends a matmul a b, a b' or a' b (kind) and returns its result. The type of the result

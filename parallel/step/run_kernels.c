@@ -2,6 +2,7 @@
  * kernel with the operands of the operation and of the operations fused into it. */
 #include <assert.h>
 
+#include "base/die.h"
 #include "base/minmax.h"
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
@@ -29,12 +30,19 @@ static int exponent_of(const Model *m, What what) {
                              : EXACT_WEIGHTS;
 }
 
+/* The layer and the tensor of a label; dies if it is not of a linear layer. */
+static What named(const char *label, LinearKind *kind) {
+    What what;
+    if (!linear_named(label, kind, &what)) die("\"%s\" is no label of a linear layer", label);
+    return what;
+}
+
 /* A matmul of `stripes` times p.M rows, added to a sum of integers. overwrite: it is the first term
  * of the sum. */
 static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // not read for wgrad, whose panels are of tokens
-    if (c->op->kind != OP_MATMUL_AT) linear_named(tensor(c, out)->what, &kind, &what);
+    if (c->op->kind != OP_MATMUL_AT) what = named(tensor(c, out)->what, &kind);
     MatmulExact x = panels_of(c->m, kind, what);
     x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
@@ -53,8 +61,7 @@ void run_round(const Call *c) {
         *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
         return;
     }
-    if (tensor(c, out)->storage != STORAGE_GRADIENT)
-        linear_named(tensor(c, sum)->what, &kind, &what);
+    if (tensor(c, out)->storage != STORAGE_GRADIENT) what = named(tensor(c, sum)->what, &kind);
     c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
 }
 

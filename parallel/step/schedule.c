@@ -15,7 +15,8 @@ typedef struct Scheduler {
     Program *out; // the new list
     int window;
     // [operations + 2] linked lists of the units not scheduled yet, which end with n_ops: kernels
-    // start at next[n_ops], collectives at next[n_ops + 1]. Until split_units: all at next[n_ops]
+    // start at next[n_ops], collectives at next[n_ops + 1]. Before split_units all units are in one
+    // list, which starts at next[n_ops]
     int *next;
     int *place; // [operations + 1] of a unit: number of units before it in the list
     int n_units, n_scheduled;
@@ -248,7 +249,7 @@ static void run(Scheduler *s, int i) {
     if (before >= 0) wait_for(s, before);
 }
 
-/* Is unit i in the window? false: no unit, n_ops. */
+/* Is unit i in the window? False for n_ops, the end of both lists. */
 static bool in_window(const Scheduler *s, int i) {
     return s->place[i] < s->window_end;
 }
@@ -260,8 +261,8 @@ static void take_unit(Scheduler *s, int before) {
 }
 
 /* The unit before the first kernel of the window whose operands are complete, in the linked list of
- * kernels; -1: none. *soonest becomes the time when the operands of the next one are, if that is
- * earlier. */
+ * kernels; -1: none. Lowers *soonest to the earliest time at which the operands of a kernel of the
+ * window are complete. */
 static int find_kernel(Scheduler *s, double *soonest) {
     for (int before = s->p->n_ops, i; in_window(s, i = s->next[before]); before = i) {
         double at = operands_ready(s, i);
@@ -280,8 +281,9 @@ static int find_kernel(Scheduler *s, double *soonest) {
  *                                would hide it. It starts with y1
  *     y2  = matmul  y1, w2
  *
- * awaited: the first kernel of the window, if the operands of no kernel are complete; else n_ops.
- * *soonest becomes the time when a collective that waits can start, if that is earlier. */
+ * A collective that no unit reads starts at once. awaited: the first kernel of the window, if the
+ * operands of no kernel are complete; else n_ops. Lowers *soonest to the earliest time at which a
+ * collective of the window can start. */
 static void start_collectives(Scheduler *s, int awaited, double *soonest) {
     for (int before = s->p->n_ops + 1, i; in_window(s, i = s->next[before]);) {
         double at = operands_ready(s, i);
@@ -319,8 +321,8 @@ static void schedule_all(Scheduler *s) {
             run(s, s->next[before]);
             take_unit(s, before);
         } else if (s->n_scheduled < s->n_units) {
-            find_kernel(s, &soonest); // some may wait for a collective that has just started
-            wait_for_next(s, soonest);
+            // a kernel may wait for a collective that has just started, or that took no time
+            if (find_kernel(s, &soonest) < 0) wait_for_next(s, soonest);
         }
     }
     while (s->n_open > 0) finish(s, s->open[0]);

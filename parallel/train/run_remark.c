@@ -20,7 +20,7 @@ static void remark_time(const Run *r) {
     char time[32];
     if (!((double)left * step > LONG_S)) return;
     progress_time(time, sizeof time, (double)left * step);
-    bool chosen = opt_given(opt_find(r->options, "model")) || *r->init || r->state.step;
+    bool chosen = opt_given(opt_find(r->options, "model")) || *r->o->init || r->state.step;
     run_note(r, "note     about %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time, left,
              r->batch,
              chosen ? "fewer --steps, a smaller --batch or a smaller --model takes less time"
@@ -43,7 +43,7 @@ static int32_t largest_id(const Run *r, int64_t *n) {
 
 static void remark_vocabulary(const Run *r) {
     int64_t n, vocab = r->config.vocab;
-    if (*r->init || r->state.step) return; // the model is given
+    if (*r->o->init || r->state.step) return; // the model is given
     int64_t used = largest_id(r, &n) + 1;
     if (used * 8 > vocab) return;
     run_note(r,

@@ -10,8 +10,8 @@
  * it; dies if p was not allocated, or if the bytes beside the memory were written. */
 void *memory_take(size_t n_bytes, size_t align, int device);
 void memory_give(void *p);
-/* memset by words. ThreadSanitizer does not see it: it would note each byte, which takes longer
- * than most kernels. */
+/* memset by words. ThreadSanitizer does not see these writes; of memset it would record each byte,
+ * which takes longer than most kernels. */
 void memory_fill(void *p, int byte, size_t n_bytes);
 /* Local. Memory that other processes open, at another address: the pages of a file without a name.
  * memory_share moves an allocation with its contents to such pages; no thread may use it meanwhile;

@@ -148,8 +148,8 @@ inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
         (of_device ? emu_wait_for_blocks : emu_wait_host)("a flag of a copy", {file, line});
 }
 
-/* These are less exact on hardware, so tolerances of tests must leave room for them. exp2_fast: as
- * there, no result is subnormal. */
+/* These are less exact on hardware, so tolerances of tests must leave room for them. exp2_fast: a
+ * subnormal result is 0, as of ex2.approx.ftz. */
 inline float exp2_fast(float x) {
     return x < -126 ? 0 : exp2f(x);
 }
