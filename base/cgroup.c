@@ -31,8 +31,8 @@ static char *path_of(const char *root, const char *controller) {
     return found ? found : mem_strdup("");
 }
 
-CgroupLimit cgroup_least(const char *root, const char *controller,
-                         int64_t (*limit)(const char *folder)) {
+/* The least limit by the files of one version. controller: "" for version 2. */
+static CgroupLimit least_of(const char *root, const char *controller, CgroupFiles *limit) {
     CgroupLimit l = {INT64_MAX, 0};
     struct stat st;
     char *path = path_of(root, controller);
@@ -45,4 +45,10 @@ CgroupLimit cgroup_least(const char *root, const char *controller,
     }
     mem_free(path), mem_free(top), mem_free(folder);
     return l;
+}
+
+CgroupLimit cgroup_least(const char *root, CgroupFiles *v2, const char *controller,
+                         CgroupFiles *v1) {
+    CgroupLimit new = least_of(root, "", v2), old = least_of(root, controller, v1);
+    return old.least < new.least ? old : new;
 }

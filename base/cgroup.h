@@ -11,10 +11,13 @@ typedef struct CgroupLimit {
     uint64_t group; // the inode of the folder that sets it: equal for processes that share it
 } CgroupLimit;
 
-/* Local. The least of limit(folder) over the folders of this process's control group and of all
- * groups above it. limit: INT64_MAX if the folder, which may be missing, sets none. root: folder of
- * the system's files, "" for this machine. controller: of version 1, like "cpu"; "": version 2. */
-CgroupLimit cgroup_least(const char *root, const char *controller,
-                         int64_t (*limit)(const char *folder));
+/* The limit that a control group sets by the files in its folder, which may be missing; INT64_MAX:
+ * none. */
+typedef int64_t CgroupFiles(const char *folder);
+/* Local. The least limit of this process's control group and of all groups above it. v2, v1: by the
+ * files of version 2, and by those of version 1 of a controller like "cpu". root: folder of the
+ * system's files, "" for this machine. */
+CgroupLimit cgroup_least(const char *root, CgroupFiles *v2, const char *controller,
+                         CgroupFiles *v1);
 
 #endif

@@ -186,9 +186,7 @@ static int64_t cores_granted_v1(const char *group) {
 /* Only the group with the least limit counts: where a job's quota is shared by groups of single
  * ranks with quotas of their own, their sum may exceed it. */
 int detect_quota(World *w, const char *root) {
-    CgroupLimit v2 = cgroup_least(root, "", cores_granted),
-                v1 = cgroup_least(root, "cpu", cores_granted_v1),
-                mine = v1.least < v2.least ? v1 : v2;
+    CgroupLimit mine = cgroup_least(root, cores_granted, "cpu", cores_granted_v1);
     Group g = comm_group(world_comm(w));
     uint64_t *group = mem_calloc((size_t)g.size, sizeof *group);
     int *node = ranks_nodes(w), neighbours = 0, sharing = 0;

@@ -56,8 +56,7 @@ int64_t memory_available_under(const char *root) {
     char path[256];
     snprintf(path, sizeof path, "%s/proc/meminfo", root);
     int64_t kib = read_number(path, "MemAvailable:"),
-            of_groups = min_i64(cgroup_least(root, "", cgroup_left).least,
-                                cgroup_least(root, "memory", cgroup_left_v1).least);
+            of_groups = cgroup_least(root, cgroup_left, "memory", cgroup_left_v1).least;
     int64_t least = kib > 0 ? min_i64(1024 * kib, of_groups) : of_groups;
     return least < INT64_MAX ? least : 0;
 }
