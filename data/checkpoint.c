@@ -273,7 +273,7 @@ static bool holds_model(const char *path) {
 static bool check_model(const char *init, Err *e) {
     if (!*init || holds_model(init)) return true;
     if (!io_exists(init)) return err(e, "--init %s: there is no such file or folder", init);
-    if (!io_exists_in(init, "."))
+    if (!io_is_folder(init))
         return err(e, "--init %s is no model: neither FILE.safetensors nor llm.c's FILE.bin", init);
     return err(e,
                "--init %s holds no model: no config.json, no model.safetensors, no step_* folder "

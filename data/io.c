@@ -242,6 +242,11 @@ bool io_exists(const char *path) {
     return stat(path, &st) == 0;
 }
 
+bool io_is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 bool io_exists_in(const char *folder, const char *name) {
     char *path = mem_printf("%s/%s", folder, name);
     bool yes = io_exists(path);

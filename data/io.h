@@ -63,6 +63,7 @@ bool io_sync_dir(const char *path, Err *e);
  * links. */
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
+bool io_is_folder(const char *path);
 /* Local. Does the folder contain a file or folder of this name? */
 bool io_exists_in(const char *folder, const char *name);
 

@@ -1,5 +1,4 @@
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -8,11 +7,6 @@
 #include "data/io_map.h"
 #include "data/output.h"
 #include "data/tokenizer_parts.h"
-
-static bool is_folder(const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
 
 static Tokenizer *load_gpt2(const char *vocab, const char *merges) {
     Tokenizer *t = NULL;
@@ -63,7 +57,7 @@ static Tokenizer *load_folder(const char *dir) {
 Tokenizer *tokenizer_load(const char *path) {
     static const char vocab[] = "vocab.json";
     if (strcmp(path, "bytes") == 0) return tokenizer_bytes();
-    if (is_folder(path)) return load_folder(path);
+    if (io_is_folder(path)) return load_folder(path);
     if (!path_ends(path, vocab)) return load_one(path);
     char *merges = mem_printf("%.*smerges.txt", (int)(strlen(path) - strlen(vocab)), path);
     Tokenizer *t = load_gpt2(path, merges);

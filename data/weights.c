@@ -110,7 +110,7 @@ static bool source_add(Source *s, const char *path, Err *e) {
 }
 
 bool weights_named(const char *path, const char *ending) {
-    return path_ends(path, ending) && !io_exists_in(path, ".");
+    return path_ends(path, ending) && !io_is_folder(path);
 }
 
 /* Path of file `name` of a model: in the folder `path`, or beside the file `path`.safetensors. */

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/config.h"
 #include "base/die.h"
@@ -352,11 +351,6 @@ static bool show_folder(const char *path, Err *e) {
     return ok;
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 int main(int argc, char **argv) {
     int bad = 0;
     die_set_program(argv[0]);
@@ -370,7 +364,7 @@ int main(int argc, char **argv) {
     if (*tokenizer_path) tokenizer = tokenizer_load(tokenizer_path);
     for (int i = 1; i <= n; i++) {
         Err e;
-        if ((is_folder(argv[i]) ? show_folder : show)(argv[i], &e)) continue;
+        if ((io_is_folder(argv[i]) ? show_folder : show)(argv[i], &e)) continue;
         die_line("%s", e.text);
         bad++;
     }

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -169,9 +168,8 @@ static void add_files(Facts *f, const char *option, const char *text, char *cons
 
 /* Adds a file, or the files of a folder. With a .safetensors file its config.json is added. */
 static void add_path(Facts *f, const char *option, const char *path) {
-    struct stat st;
     char **names;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    if (io_is_folder(path)) {
         int n = list_folder(path, &names);
         add_files(f, option, path, names, n);
         for (int i = 0; i < n; i++) mem_free(names[i]);
