@@ -225,7 +225,7 @@ static void count_collective(void *ctx, const StepCollective *sent) {
     *(int *)ctx += (int)sent->times;
 }
 
-int mesh_sends(const MeshRun *r, int rank) {
+int mesh_collectives(const MeshRun *r, int rank) {
     PriceShape s = mesh_price_shape(r);
     Layout l = layout_of(r->layout);
     StepLists lists;

@@ -90,7 +90,7 @@ void mesh_run_free(MeshRun *r);
 /* The step of a run as price_lists takes it, with all layers. Sequences must divide by d x z. */
 PriceShape mesh_price_shape(const MeshRun *r);
 /* Number of collectives that this rank starts in such a step, as predicted. */
-int mesh_sends(const MeshRun *r, int rank);
+int mesh_collectives(const MeshRun *r, int rank);
 
 /* Kernels in the two lists of a step of one micro-batch; fused operations count as one. */
 int mesh_kernels(const Model *m);

@@ -42,7 +42,7 @@ static void trace_some(Model *m, int step, void *ctx) {
 /* What a step of each rank has, and room for it. */
 static void predict(Traced *all, const MeshRun *r) {
     for (int rank = 0; rank < all->ranks; rank++) {
-        all->sends[rank] = mesh_sends(r, rank);
+        all->sends[rank] = mesh_collectives(r, rank);
         trace_create(&all->t[rank], 4096, 4096);
     }
 }

@@ -175,7 +175,7 @@ static bool divides(const Machine *m, const CollGroup *g) {
     return true;
 }
 
-static double send_of(const Machine *m, const CollGroup *g, CollOp op, int64_t bytes) {
+static double collective_seconds(const Machine *m, const CollGroup *g, CollOp op, int64_t bytes) {
     return machine_collective(m, g, &(Collective){.op = op, .bytes = bytes});
 }
 
@@ -188,9 +188,9 @@ TEST(machine_a_direct_collective_costs_what_its_bytes_take_rank_by_rank) {
         for (int l = 0; l < m.n_levels; l++) m.level[l].latency = 0;
         if (m.ranks > 300 || g.size < 2) continue;
         double want = brute_gather(&m, &g, 1000000);
-        double t = send_of(&m, &g, COLL_ALL_GATHER, 1000000);
-        CHECK_SAME(send_of(&m, &g, COLL_REDUCE_SCATTER, 1000000), t);
-        CHECK_SAME(send_of(&m, &g, COLL_ALL_REDUCE, 1000000), 2 * t);
+        double t = collective_seconds(&m, &g, COLL_ALL_GATHER, 1000000);
+        CHECK_SAME(collective_seconds(&m, &g, COLL_REDUCE_SCATTER, 1000000), t);
+        CHECK_SAME(collective_seconds(&m, &g, COLL_ALL_REDUCE, 1000000), 2 * t);
         if (divides(&m, &g)) {
             CHECK_SAME(t, want);
             same++;
@@ -216,12 +216,12 @@ static Machine small_cluster(CollAlgorithm algorithm) {
 TEST(machine_direct_messages_wait_for_the_processor_one_by_one) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
     CollGroup across = stretch(4, 8), all = stretch(24, 1);
-    CHECK_SAME(send_of(&m, &across, COLL_BROADCAST, 0), 10e-6 * (0.5 + 0.5 * 3));
+    CHECK_SAME(collective_seconds(&m, &across, COLL_BROADCAST, 0), 10e-6 * (0.5 + 0.5 * 3));
     m.ranks = m.level[1].ranks = 24;
     CollGroup few = stretch(6, 1);
     m.level[0].ranks = 6;
-    CHECK_SAME(send_of(&m, &few, COLL_ALL_GATHER, 0), 1e-6 * (0.5 + 0.5 * 5));
-    CHECK_SAME(send_of(&m, &all, COLL_REDUCE_SCATTER, 0),
+    CHECK_SAME(collective_seconds(&m, &few, COLL_ALL_GATHER, 0), 1e-6 * (0.5 + 0.5 * 5));
+    CHECK_SAME(collective_seconds(&m, &all, COLL_REDUCE_SCATTER, 0),
                0.5 * 10e-6 + 0.5 * (5 * 1e-6 + 18 * 10e-6));
 }
 
@@ -253,13 +253,15 @@ TEST(machine_a_small_all_reduce_is_of_all_of_it) {
     CollGroup three = group_of(&(Placement){1, {3}, {8}}), four = stretch(4, 8),
               eight = stretch(8, 8);
     double start = 10e-6 * (0.5 + 0.5 * 2);
-    CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 0), 2 * 10e-6);
-    CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 100), 2 * 10e-6 + 8 * 3 * 100. / 40e9);
-    CHECK_SAME(send_of(&m, &four, COLL_ALL_REDUCE, 1000000),
+    CHECK_SAME(collective_seconds(&m, &four, COLL_ALL_REDUCE, 0), 2 * 10e-6);
+    CHECK_SAME(collective_seconds(&m, &four, COLL_ALL_REDUCE, 100),
+               2 * 10e-6 + 8 * 3 * 100. / 40e9);
+    CHECK_SAME(collective_seconds(&m, &four, COLL_ALL_REDUCE, 1000000),
                2 * (2 * 10e-6 + 8 * 3 / 4. * 1e6 / 40e9));
-    CHECK_SAME(send_of(&m, &eight, COLL_ALL_REDUCE, 100), 4 * 10e-6 + 8 * 7 * 100. / 40e9);
+    CHECK_SAME(collective_seconds(&m, &eight, COLL_ALL_REDUCE, 100),
+               4 * 10e-6 + 8 * 7 * 100. / 40e9);
     m.ranks = m.level[1].ranks = 24;
-    CHECK_SAME(send_of(&m, &three, COLL_ALL_REDUCE, 100), start + 8 * 2 * 100. / 40e9);
+    CHECK_SAME(collective_seconds(&m, &three, COLL_ALL_REDUCE, 100), start + 8 * 2 * 100. / 40e9);
 }
 
 /* All of it inside each node of eight, an eighth of it by each rank between nodes. */
@@ -269,31 +271,32 @@ TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks
     CollGroup all = stretch(32, 1), node = stretch(8, 1), across = stretch(4, 8);
     double near = 7 / 8. * 1e6 / 100e9 + 1e-6 * (0.5 + 0.5 * 7);
     double far = 3 / 4. * 1e6 / 40e9 + 10e-6 * (0.5 + 0.5 * 3);
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_GATHER, 1000000), near + far);
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, 1000000), 2 * (near + far));
-    CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, 1000000), near);
+    CHECK_SAME(collective_seconds(&m, &all, COLL_ALL_GATHER, 1000000), near + far);
+    CHECK_SAME(collective_seconds(&m, &all, COLL_ALL_REDUCE, 1000000), 2 * (near + far));
+    CHECK_SAME(collective_seconds(&m, &node, COLL_ALL_GATHER, 1000000), near);
     CollGroup groups[] = {all, node, across};
     for (int i = 0; i < 3; i++) { // those of a root, and those of one node or of one rank a node
         Machine flat = m;
         flat.ranks_per_node = 0;
-        CHECK_SAME(send_of(&m, &groups[i], COLL_BROADCAST, 1000000),
-                   send_of(&flat, &groups[i], COLL_BROADCAST, 1000000));
+        CHECK_SAME(collective_seconds(&m, &groups[i], COLL_BROADCAST, 1000000),
+                   collective_seconds(&flat, &groups[i], COLL_BROADCAST, 1000000));
         if (i > 0)
-            CHECK_SAME(send_of(&m, &groups[i], COLL_REDUCE_SCATTER, 1000000),
-                       send_of(&flat, &groups[i], COLL_REDUCE_SCATTER, 1000000));
+            CHECK_SAME(collective_seconds(&m, &groups[i], COLL_REDUCE_SCATTER, 1000000),
+                       collective_seconds(&flat, &groups[i], COLL_REDUCE_SCATTER, 1000000));
     }
 }
 
 TEST(machine_a_shift_is_one_message_of_every_rank) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
     CollGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
-    CHECK_SAME(send_of(&m, &node, COLL_SHIFT, 1000000), 1e-6 + 1e6 / 100e9);
-    CHECK_SAME(send_of(&m, &across, COLL_SHIFT, 0), 10e-6);
+    CHECK_SAME(collective_seconds(&m, &node, COLL_SHIFT, 1000000), 1e-6 + 1e6 / 100e9);
+    CHECK_SAME(collective_seconds(&m, &across, COLL_SHIFT, 0), 10e-6);
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
-    CHECK_SAME(send_of(&m, &across, COLL_SHIFT, 1000000), 8 * 1e6 / 40e9); // all eight groups
+    CHECK_SAME(collective_seconds(&m, &across, COLL_SHIFT, 1000000),
+               8 * 1e6 / 40e9); // all eight groups
     // round all the distances: what an all_gather of such blocks brings
-    CHECK_SAME(31 * send_of(&m, &all, COLL_SHIFT, 1000000),
-               send_of(&m, &all, COLL_ALL_GATHER, 32000000));
+    CHECK_SAME(31 * collective_seconds(&m, &all, COLL_SHIFT, 1000000),
+               collective_seconds(&m, &all, COLL_ALL_GATHER, 32000000));
 }
 
 TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighbours) {
@@ -302,19 +305,21 @@ TEST(machine_groups_that_straddle_nodes_wait_for_the_rank_with_the_fewest_neighb
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
     m.level[1].port_rate = 0;
     CollGroup twelve = stretch(12, 1), three = stretch(3, 1), pairs = stretch(6, 2);
-    CHECK_SAME(send_of(&m, &twelve, COLL_ALL_GATHER, 12000), 8 * 1000 / 10e9); // 8 + 4, 4 + 8
-    CHECK_SAME(send_of(&m, &three, COLL_ALL_GATHER, 3000), 2 * 1000 / 10e9);   // 6 7 | 8
-    CHECK_SAME(send_of(&m, &pairs, COLL_ALL_GATHER, 6000), 4 * 1000 / 10e9);   // 0 2 4 6 | 8 10
+    CHECK_SAME(collective_seconds(&m, &twelve, COLL_ALL_GATHER, 12000),
+               8 * 1000 / 10e9); // 8 + 4, 4 + 8
+    CHECK_SAME(collective_seconds(&m, &three, COLL_ALL_GATHER, 3000), 2 * 1000 / 10e9); // 6 7 | 8
+    CHECK_SAME(collective_seconds(&m, &pairs, COLL_ALL_GATHER, 6000),
+               4 * 1000 / 10e9); // 0 2 4 6 | 8 10
 }
 
 TEST(machine_a_direct_root_sends_to_each) {
     Machine m = small_cluster(ALGORITHM_DIRECT);
     for (int l = 0; l < 2; l++) m.level[l].latency = 0;
     CollGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
-    CHECK_SAME(send_of(&m, &node, COLL_REDUCE, 1000000), 7 * 1e6 / 100e9);
+    CHECK_SAME(collective_seconds(&m, &node, COLL_REDUCE, 1000000), 7 * 1e6 / 100e9);
     // the roots of all eight groups are in one node
-    CHECK_SAME(send_of(&m, &across, COLL_BROADCAST, 1000000), 8 * 3 * 1e6 / 40e9);
-    CHECK_SAME(send_of(&m, &all, COLL_BROADCAST, 1000000), 24 * 1e6 / 10e9); // one root
+    CHECK_SAME(collective_seconds(&m, &across, COLL_BROADCAST, 1000000), 8 * 3 * 1e6 / 40e9);
+    CHECK_SAME(collective_seconds(&m, &all, COLL_BROADCAST, 1000000), 24 * 1e6 / 10e9); // one root
 }
 
 TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
@@ -323,14 +328,16 @@ TEST(machine_a_ring_crosses_each_node_once_for_all_ranks_in_it) {
     CollGroup node = stretch(8, 1), across = stretch(4, 8), all = stretch(32, 1);
     double step = 1e-6;
     // a node alone: the bytes of a ring, the steps of doubling, which broadcasts have not
-    CHECK_SAME(send_of(&m, &node, COLL_ALL_GATHER, N), 7 / 8. * 1e9 / 100e9 + 3 * step);
-    CHECK_SAME(send_of(&m, &node, COLL_ALL_REDUCE, N), 2 * (7 / 8. * 1e9 / 100e9 + 3 * step));
-    CHECK_SAME(send_of(&m, &node, COLL_BROADCAST, N), 1e9 / 100e9 + 7 * step);
+    CHECK_SAME(collective_seconds(&m, &node, COLL_ALL_GATHER, N), 7 / 8. * 1e9 / 100e9 + 3 * step);
+    CHECK_SAME(collective_seconds(&m, &node, COLL_ALL_REDUCE, N),
+               2 * (7 / 8. * 1e9 / 100e9 + 3 * step));
+    CHECK_SAME(collective_seconds(&m, &node, COLL_BROADCAST, N), 1e9 / 100e9 + 7 * step);
     // eight groups share the port of a node
-    CHECK_SAME(send_of(&m, &across, COLL_REDUCE_SCATTER, N), 8 * 3 / 4. * 1e9 / 40e9 + 20e-6);
+    CHECK_SAME(collective_seconds(&m, &across, COLL_REDUCE_SCATTER, N),
+               8 * 3 / 4. * 1e9 / 40e9 + 20e-6);
     // one group, whose stream leaves by four ranks' worth of the port; 3 steps between nodes, 28
     // inside
-    CHECK_SAME(send_of(&m, &all, COLL_BROADCAST, N), 1e9 / 40e9 + 28 * step + 30e-6);
+    CHECK_SAME(collective_seconds(&m, &all, COLL_BROADCAST, N), 1e9 / 40e9 + 28 * step + 30e-6);
 }
 
 TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
@@ -342,12 +349,12 @@ TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
     double levels = 3 / 4. * N / 40e9 + 7 / 8. * N / 100e9 + 3 * 1e-6 + 2 * 10e-6;
     double ring = 31 / 32. * N / 40e9 + 28 * 1e-6 + 3 * 10e-6;
     CHECK(ring < levels);
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_GATHER, (int64_t)N), ring);
+    CHECK_SAME(collective_seconds(&m, &all, COLL_ALL_GATHER, (int64_t)N), ring);
     levels = 1 / 2. * N / 40e9 + 7 / 8. * N / 100e9 + 3 * 1e-6 + 10e-6;
     CHECK(levels < 15 / 16. * N / 40e9);
-    CHECK_SAME(send_of(&m, &few, COLL_ALL_GATHER, (int64_t)N), levels);
+    CHECK_SAME(collective_seconds(&m, &few, COLL_ALL_GATHER, (int64_t)N), levels);
     // nothing to carry: doubling
-    CHECK_SAME(send_of(&m, &all, COLL_ALL_REDUCE, 0), 2 * (3 * 1e-6 + 2 * 10e-6));
+    CHECK_SAME(collective_seconds(&m, &all, COLL_ALL_REDUCE, 0), 2 * (3 * 1e-6 + 2 * 10e-6));
 }
 
 /* NVIDIA's nccl-tests on DGX H100 (published runs): all_reduce of 1 GB on 8 GPUs at 370 GB/s or
@@ -356,11 +363,11 @@ TEST(machine_levels_apart_are_quicker_than_a_ring_between_few_nodes) {
 TEST(machine_an_h100_reduces_at_the_bus_bandwidth_that_is_published) {
     Machine m = machine_of("h100:2");
     CollGroup node = stretch(8, 1), all = stretch(16, 1);
-    double bus8 = 2 * 7 / 8. * 1e9 / send_of(&m, &node, COLL_ALL_REDUCE, 1000000000);
-    double bus16 = 2 * 15 / 16. * 1e9 / send_of(&m, &all, COLL_ALL_REDUCE, 1000000000);
+    double bus8 = 2 * 7 / 8. * 1e9 / collective_seconds(&m, &node, COLL_ALL_REDUCE, 1000000000);
+    double bus16 = 2 * 15 / 16. * 1e9 / collective_seconds(&m, &all, COLL_ALL_REDUCE, 1000000000);
     CHECK(bus8 > 330e9 && bus8 < 371e9);
     CHECK(bus16 > 250e9 && bus16 < 371e9);
-    double little = send_of(&m, &node, COLL_ALL_REDUCE, 8);
+    double little = collective_seconds(&m, &node, COLL_ALL_REDUCE, 8);
     CHECK(little > 20e-6 && little < 40e-6);
 }
 
@@ -376,8 +383,10 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
         m.ranks_per_node = m.level[pick(&d, m.n_levels)].ranks;
         CollOp op = (CollOp)pick(&d, N_COLL_OPS);
         int64_t bytes = 1 << pick(&d, 30), much = (int64_t)1 << 50;
-        double t = send_of(&m, &g, op, bytes), start = send_of(&m, &g, op, 0),
-               rate = (send_of(&m, &g, op, 2 * much) - send_of(&m, &g, op, much)) / (double)much;
+        double t = collective_seconds(&m, &g, op, bytes), start = collective_seconds(&m, &g, op, 0),
+               rate = (collective_seconds(&m, &g, op, 2 * much) -
+                       collective_seconds(&m, &g, op, much)) /
+                      (double)much;
         double least = (start + rate * (double)bytes) * (1 - 1e-9); // sums round
         if (!(least <= t))
             test_fail(__FILE__, __LINE__, "%d of %d ranks: %.17g s, least %.17g", g.size, m.ranks,
@@ -396,7 +405,7 @@ TEST(machine_a_cost_does_not_walk_over_ranks) {
     double sum = 0;
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    for (int i = 0; i < CALLS; i++) sum += send_of(&m, &g, COLL_ALL_REDUCE, i);
+    for (int i = 0; i < CALLS; i++) sum += collective_seconds(&m, &g, COLL_ALL_REDUCE, i);
     clock_gettime(CLOCK_MONOTONIC, &end);
     double ns = 1e9 * (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec);
     CHECK(sum > 0);

@@ -144,7 +144,7 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
     for (int i = 0; i < RANKS; i++) trace_create(&all->t[i], room, 0);
     r.after = trace_after_step, r.ctx = all;
     mesh_run(&plain), mesh_run(&r);
-    for (int rank = 0; rank < RANKS; rank++) all->sends[rank] = mesh_sends(&r, rank);
+    for (int rank = 0; rank < RANKS; rank++) all->sends[rank] = mesh_collectives(&r, rank);
     if (memcmp(plain.loss, r.loss, sizeof r.loss) || memcmp(plain.norm, r.norm, sizeof r.norm))
         test_fail(__FILE__, __LINE__, "%s: traced steps make other bits", layout);
 }

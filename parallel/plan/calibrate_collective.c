@@ -7,7 +7,7 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { REPEATS = 4, STREAM = 4 }; // timed calls; calls under way at once (send_stream)
+enum { REPEATS = 4, STREAM = 4 }; // timed calls; calls under way at once (run_stream)
 
 int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
                           CollOp *op) {
@@ -23,38 +23,38 @@ int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across
 }
 
 /* A collective that is called again and again. */
-typedef struct Sender {
+typedef struct TimedCall {
     Comm *comm;
     CollCall call;
     int64_t n; // floats of the whole tensor
-} Sender;
+} TimedCall;
 
 /* memory: the whole tensor and, behind it, a block (or a second tensor). all_reduce and broadcast
  * work in place, as in training. */
-static Sender sender_of(Comm *c, CollOp op, int64_t bytes, void *memory) {
+static TimedCall timed_call(Comm *c, CollOp op, int64_t bytes, void *memory) {
     int64_t size = comm_size(c), n = bytes / (int64_t)sizeof(float);
     int64_t block = !coll_has_blocks(op) ? n : n / size > 0 ? n / size : 1;
     int64_t whole = coll_has_blocks(op) ? block * size : n;
     float *all = memory, *beside = all + (whole + 31) / 32 * 32;
     bool gather = op == COLL_ALL_GATHER, in_place = op == COLL_ALL_REDUCE || op == COLL_BROADCAST;
-    return (Sender){.comm = c,
-                    .n = whole,
-                    .call = {.op = op,
-                             .type = COLL_F32,
-                             .rows = 1,
-                             .cols = block,
-                             .root = op == COLL_SHIFT ? 1 : 0,
-                             .src = gather ? beside : all,
-                             .dst = gather || in_place ? all : beside,
-                             .what = "calibration"}};
+    return (TimedCall){.comm = c,
+                       .n = whole,
+                       .call = {.op = op,
+                                .type = COLL_F32,
+                                .rows = 1,
+                                .cols = block,
+                                .root = op == COLL_SHIFT ? 1 : 0,
+                                .src = gather ? beside : all,
+                                .dst = gather || in_place ? all : beside,
+                                .what = "calibration"}};
 }
 
 int64_t calibrate_collective_bytes(int64_t bytes) {
     return 2 * (bytes + 4096); // 4096: a block has a float at least, of up to 1000 ranks
 }
 
-static void send_once(void *ctx) {
-    const Sender *s = ctx;
+static void run_once(void *ctx) {
+    const TimedCall *s = ctx;
     coll_run(s->comm, &s->call);
 }
 
@@ -68,15 +68,15 @@ int calibrate_calls(double latency) {
 
 /* Several calls under way at once. They open TCP's window, which takes a while where latency is
  * high; in training many collectives keep it open. */
-static void send_stream(void *ctx) {
-    const Sender *s = ctx;
+static void run_stream(void *ctx) {
+    const TimedCall *s = ctx;
     Ticket t[STREAM];
     for (int i = 0; i < STREAM; i++) t[i] = coll_start(s->comm, &s->call);
     for (int i = 0; i < STREAM; i++) coll_wait(t[i]);
 }
 
 Ticket calibrate_collective_start(Comm *c, CollOp op, int64_t bytes, void *memory) {
-    Sender s = sender_of(c, op, bytes, memory);
+    TimedCall s = timed_call(c, op, bytes, memory);
     return coll_start(c, &s.call);
 }
 
@@ -89,7 +89,7 @@ static float sum_of_values(int64_t i, int size) {
 }
 
 /* Fills the destination with -1, which no result has, then the source with value(). */
-static void fill(const Sender *s) {
+static void fill(const TimedCall *s) {
     const CollCall *call = &s->call;
     int me = comm_rank(s->comm), size = comm_size(s->comm);
     int64_t block = call->cols, first = call->op == COLL_ALL_GATHER ? me * block : 0;
@@ -102,7 +102,7 @@ static void fill(const Sender *s) {
 }
 
 /* Has this rank the result that follows from value()? */
-static bool data_right(const Sender *s) {
+static bool data_right(const TimedCall *s) {
     const CollCall *call = &s->call;
     int me = comm_rank(s->comm), size = comm_size(s->comm);
     int64_t block = call->cols, wrong = 0;
@@ -122,9 +122,9 @@ static bool data_right(const Sender *s) {
 }
 
 /* Runs the collective once; returns its seconds. Ends the job when a rank has wrong data. */
-static double check(Meter *m, Sender *s, const CollGroup *g) {
+static double check(Meter *m, TimedCall *s, const CollGroup *g) {
     fill(s);
-    double seconds = meter_once(m, send_once, s, false).slowest;
+    double seconds = meter_once(m, run_once, s, false).slowest;
     bool mine = data_right(s);
     if (meter_agree(m, mine ? 0 : 1).slowest == 0) return seconds;
     char who[160] = "";
@@ -140,14 +140,14 @@ static double check(Meter *m, Sender *s, const CollGroup *g) {
 
 void calibrate_collective(Meter *m, const CollGroup *g, Comm *c, int64_t bytes, void *memory,
                           CollCost *cost) {
-    Sender s = sender_of(c, cost->op, bytes, memory);
+    TimedCall s = timed_call(c, cost->op, bytes, memory);
     double last = cost->n > 0 ? cost->seconds[cost->n - 1] : 0;
     bytes = s.n * (int64_t)sizeof(float); // at least a float for each rank
     if (bytes <= cost->measured) return;
     double about = check(m, &s, g), seconds = about;
     memset(memory, 0, (size_t)calibrate_collective_bytes(bytes)); // repeated sums in place stay 0
-    if (calibrate_far(last)) meter_once(m, send_stream, &s, false);
-    seconds = fmin(seconds, meter_run(m, send_once, &s, about, REPEATS, false).slowest);
+    if (calibrate_far(last)) meter_once(m, run_stream, &s, false);
+    seconds = fmin(seconds, meter_run(m, run_once, &s, about, REPEATS, false).slowest);
     cost->bytes[cost->n] = (double)bytes;
     cost->seconds[cost->n++] = fmax(seconds, last);
     cost->measured = bytes;

@@ -253,7 +253,8 @@ static double by_levels(const Machine *m, const double *in, CollOp op, double p,
 }
 
 /* Seconds of a collective by the formulas. */
-static double sent_seconds(const Machine *m, const Spread *s, CollOp op, int size, int64_t bytes) {
+static double formula_seconds(const Machine *m, const Spread *s, CollOp op, int size,
+                              int64_t bytes) {
     double p = size, n = (double)bytes;
     if (op == COLL_SHIFT) return shift(m, s, p, n);
     if (m->algorithm == ALGORITHM_DIRECT) {
@@ -277,10 +278,10 @@ double machine_collective(const Machine *m, const CollGroup *g, const Collective
     bool known = m->measured && calibration_collective(m->measured, g, c->op, c->bytes, &seconds);
     if (known && !m->low_latency) return seconds;
     spread_of(&s, m, g);
-    double by_formula = sent_seconds(m, &s, c->op, g->size, c->bytes), none;
+    double by_formula = formula_seconds(m, &s, c->op, g->size, c->bytes), none;
     if (!known) return by_formula;
     calibration_collective(m->measured, g, c->op, 0, &none);
-    return min_f64(by_formula, seconds - none + sent_seconds(m, &s, c->op, g->size, 0));
+    return min_f64(by_formula, seconds - none + formula_seconds(m, &s, c->op, g->size, 0));
 }
 
 bool machine_alike(const Machine *m, const CollGroup *a, const CollGroup *b) {
@@ -331,8 +332,8 @@ double machine_turn(const Machine *m, const CollGroup *g, CollOp op) {
     spread_of(&s, m, g);
     for (int i = 0; i < 2; i++) {
         const Machine *at = i ? &alone : m;
-        rate[i] =
-            sent_seconds(at, &s, op, g->size, 2 * much) - sent_seconds(at, &s, op, g->size, much);
+        rate[i] = formula_seconds(at, &s, op, g->size, 2 * much) -
+                  formula_seconds(at, &s, op, g->size, much);
     }
     return rate[1] / rate[0];
 }

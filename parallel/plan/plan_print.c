@@ -100,31 +100,31 @@ static double share(double part, double whole) {
 }
 
 /* A group of a step's collectives: its largest collectives, and the time of all. */
-typedef struct Sender {
+typedef struct GroupUse {
     CollGroup group;
     int64_t most[N_COLL_OPS]; // bytes of the largest
     double seconds;
-} Sender;
-typedef struct Senders {
+} GroupUse;
+typedef struct GroupUses {
     const Machine *m;
-    Sender at[MAX_COMMS + 2];
+    GroupUse at[MAX_COMMS + 2];
     int n;
-} Senders;
+} GroupUses;
 
 static void add_collective(void *ctx, const StepCollective *sent) {
-    Senders *all = ctx;
+    GroupUses *all = ctx;
     const CollGroup *g = &sent->group;
     const Collective *s = &sent->collective;
     int i = 0;
     while (i < all->n && strcmp(all->at[i].group.label, g->label) != 0) i++;
-    if (i == all->n) all->at[all->n++] = (Sender){.group = *g};
+    if (i == all->n) all->at[all->n++] = (GroupUse){.group = *g};
     if (s->bytes > all->at[i].most[s->op]) all->at[i].most[s->op] = s->bytes;
     double load = machine_collective(all->m, g, s);
     all->at[i].seconds += (double)sent->times * machine_collective_in_turn(all->m, g, s, load);
 }
 
-static Senders senders_of(const Plan *p) {
-    Senders all = {.m = &p->machine};
+static GroupUses group_uses(const Plan *p) {
+    GroupUses all = {.m = &p->machine};
     StepLists s;
     PriceShape shape = candidate_shape(&p->space, &p->best[0]);
     shape.whole = true;
@@ -137,12 +137,12 @@ static Senders senders_of(const Plan *p) {
 /* Prints the shares of computing and waiting, and the group whose collectives take most time. */
 static void say_where(const Plan *p, FILE *f) {
     const Choice *c = &p->best[0];
-    Senders senders = senders_of(p);
-    const Sender *most = NULL;
+    GroupUses uses = group_uses(p);
+    const GroupUse *most = NULL;
     double all = 0;
-    for (int i = 0; i < senders.n; i++) {
-        all += senders.at[i].seconds;
-        if (!most || senders.at[i].seconds > most->seconds) most = &senders.at[i];
+    for (int i = 0; i < uses.n; i++) {
+        all += uses.at[i].seconds;
+        if (!most || uses.at[i].seconds > most->seconds) most = &uses.at[i];
     }
     fprintf(f, "A step is %.0f %% computing and %.0f %% waiting for collectives",
             share(c->price.compute, c->price.seconds), share(c->price.exposed, c->price.seconds));
@@ -204,12 +204,12 @@ static void say_against(const Plan *p, FILE *f) {
 static void say_sources(const Plan *p, FILE *f) {
     int n[2] = {0};
     if (!p->machine.measured) return;
-    Senders senders = senders_of(p);
+    GroupUses uses = group_uses(p);
     for (int derived = 0; derived < 2; derived++)
-        for (int i = 0; i < senders.n; i++)
+        for (int i = 0; i < uses.n; i++)
             for (CollOp op = 0; op < N_COLL_OPS; op++) {
-                const CollGroup *g = &senders.at[i].group;
-                int64_t most = senders.at[i].most[op];
+                const CollGroup *g = &uses.at[i].group;
+                int64_t most = uses.at[i].most[op];
                 const CollCost *cost =
                     calibration_find_collective(p->machine.measured, &g->place, op);
                 int64_t reach = cost ? cost->measured : 0;

@@ -330,7 +330,7 @@ typedef struct Counts {
     int n, max;
 } Counts;
 
-static void count_sent(void *ctx, const StepCollective *sent) {
+static void count_collective(void *ctx, const StepCollective *sent) {
     Counts *c = ctx;
     CollCount row = {.what = sent->what, .op = sent->collective.op, .size = sent->group.size};
     int at = 0;
@@ -344,6 +344,6 @@ static void count_sent(void *ctx, const StepCollective *sent) {
 int price_counts(const StepLists *s, CollCount *rows, int max) {
     Counts c = {.rows = rows, .max = max};
     assert(s->n == 1);
-    price_each_collective(s, count_sent, &c);
+    price_each_collective(s, count_collective, &c);
     return c.n;
 }
