@@ -114,8 +114,9 @@ static const int not_wanted = 0;
 Team *team_create(int n_threads) {
     Team *t = mem_alloc_aligned(sizeof *t, 64);
     memset(t, 0, sizeof *t);
-    t->size = n_threads > 0 ? n_threads : team_cores();
-    t->spin = t->size <= team_cores() ? SPIN : 0;
+    int cores = team_cores();
+    t->size = n_threads > 0 ? n_threads : cores;
+    t->spin = t->size <= cores ? SPIN : 0;
     t->wanted = &not_wanted;
     t->members = mem_calloc((size_t)t->size, sizeof *t->members);
     t->share = mem_calloc((size_t)t->size + 1, sizeof *t->share);

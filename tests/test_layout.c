@@ -66,6 +66,8 @@ TEST(layout_prints_what_is_cut_in_the_order_of_ranks) {
         char text[64];
         CHECK_STR(layout_print(&l, text), rows[i][1]);
     }
+    Layout l = layout_of(longest);
+    CHECK(l.factors.n == MAX_FACTORS && layout_ranks(&l) == 1 << 20);
 }
 
 TEST(layout_order_is_the_order_of_ranks) {

@@ -21,7 +21,7 @@ static int64_t out(const OpCall *k, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->out], dim);
 }
 
-/* Sets the sizes of a Work (Work in work.h) from the tensors of an operation. */
+/* Sets the sizes of a Work (work.h) from the tensors of an operation. */
 typedef void Sizes(const OpCall *k, Work *w);
 
 static void matmul_dims(const OpCall *k, Work *w) {

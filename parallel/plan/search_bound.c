@@ -83,7 +83,7 @@ static void read_collective(Reader *r, const Op *op) {
     int along = axis == AXIS_X ? ALONG_X : ALONG_Y;
     LinearKind kind;
     What what;
-    if (r->panels && op->layer >= 0 && linear_named(r->p->tensor[op->out].what, &kind, &what)) {
+    if (r->panels && op->layer >= 0 && linear_find(r->p->tensor[op->out].what, &kind, &what)) {
         along = axis == AXIS_X ? STREAM_X : STREAM_Y;
         double ranks = r->p->mesh->size[axis], blocks = full_blocks(r->p, op);
         add_line(&sums->sent[along], ceil(blocks), blocks / ranks * bytes);

@@ -68,10 +68,8 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
 /* y = x w gives dx = dy w' and dw = x' dy; y = x w' gives dx = dy w and dw = dy' x. */
 void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     bool plain = op->kind == OP_MATMUL; // y = x w
-    LinearKind layer;
     What y;
-    const char *label = p->tensor[op->out].what;
-    if (!linear_named(label, &layer, &y)) die("\"%s\" is no label of a linear layer", label);
+    LinearKind layer = linear_named(p->tensor[op->out].what, &y);
     g = gradient_as(p, g, op->out, linear_what(layer, WHAT_DY)); // gathered as y was scattered
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
     int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);

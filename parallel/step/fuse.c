@@ -105,23 +105,25 @@ static bool kernel_can(const Fuse *f, int group, int i) {
     const Op *op = &p->op[i];
     OpKind first = p->op[group].kind;
     bool residual = first == OP_BIAS || first == OP_ADD;
+    bool whole_rows = !p->layout->exact; // of statistics; with --exact they are of panels of a row
     switch (op->kind) {
-    case OP_BIAS: // a matmul in panels (panels.c) adds the sum of the panels before: bias and
-                  // residual add are a kernel of their own then
+    // A matmul in panels (panels.c) adds the sum of the panels before: bias and residual add are a
+    // kernel of their own then.
+    case OP_BIAS:
         return !(has(f, group, OP_ADD) && before_residual(f, i));
     case OP_MATMUL_AT:
         return f->bias_with_dw && !p->layout->stay && !p->layout->exact;
-    // Statistics are of whole rows in a kernel, with --exact of panels of a row. The kernel of
-    // residual add and norm needs whole rows [T/.., C] of the residual stream on this rank.
+    // The kernel of residual add and norm needs whole rows [T/.., C] of the residual stream on this
+    // rank.
     case OP_NORM_STATISTICS:
-        return !p->layout->exact && !(residual && p->tensor[op->in[0]].dist.shard[1].n > 0);
+        return whole_rows && !(residual && p->tensor[op->in[0]].dist.shard[1].n > 0);
     case OP_NORM:
-        return !p->layout->exact && !(residual && !has(f, group, OP_NORM_STATISTICS));
+        return whole_rows && !(residual && !has(f, group, OP_NORM_STATISTICS));
     case OP_NORM_MERGE:
     case OP_NORM_BACKWARD:
     case OP_LOSS:
     case OP_LOSS_BACKWARD:
-        return !p->layout->exact;
+        return whole_rows;
     default:
         return true;
     }

@@ -33,10 +33,16 @@ static Program ordered(Program p, Pass upto) {
     return p;
 }
 
-Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
-    const Overlap *o = &shape->overlap;
+/* An empty program of tensors as these kernels store them. */
+static Program make_for(const ModelShape *shape, const Kernels *k) {
     Program p = program_make(shape);
     if (k) p.dtype = k->elem_bytes == 2 ? COLL_BF16 : COLL_F32;
+    return p;
+}
+
+Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
+    const Overlap *o = &shape->overlap;
+    Program p = make_for(shape, k);
     program_forward(&p);
     if (upto >= PASS_DIFFERENTIATE && shape->training) program_differentiate(&p);
     p.values_fixed = true;
@@ -54,8 +60,7 @@ Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
 }
 
 Program program_end_passes(const ModelShape *shape, Pass upto, const Kernels *k, bool casts_alone) {
-    Program p = program_make(shape);
-    if (k) p.dtype = k->elem_bytes == 2 ? COLL_BF16 : COLL_F32;
+    Program p = make_for(shape, k);
     program_end(&p, kernels_on_device(k), casts_alone);
     return ordered(p, upto);
 }

@@ -152,14 +152,20 @@ const char *linear_what(LinearKind kind, What what) {
     return linear_whats[kind][what];
 }
 
-bool linear_named(const char *name, LinearKind *kind, What *what) {
+bool linear_find(const char *label, LinearKind *kind, What *what) {
     for (int k = 0; k < N_LINEARS; k++)
         for (int i = 0; i < N_WHATS; i++)
-            if (strcmp(linear_whats[k][i], name) == 0) {
+            if (strcmp(linear_whats[k][i], label) == 0) {
                 *kind = (LinearKind)k, *what = (What)i;
                 return true;
             }
     return false;
+}
+
+LinearKind linear_named(const char *label, What *what) {
+    LinearKind kind;
+    if (!linear_find(label, &kind, what)) die("\"%s\" is no label of a linear layer", label);
+    return kind;
 }
 
 int program_redistribute(Program *p, int t, const Dist *to, const char *what) {
@@ -244,7 +250,8 @@ bool op_begins_kernel(const Program *p, int i) {
     const Op *first = &p->op[i];
     if (first->fused && !op_is_matmul(first)) return false;
     while (first->fused) first--;
-    return op_info(first->kind)->collective == p->op[i].fused;
+    bool communicates = op_info(first->kind)->collective;
+    return p->op[i].fused ? communicates : !communicates;
 }
 
 int64_t op_bytes(const Program *p, const Op *op) {

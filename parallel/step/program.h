@@ -202,10 +202,12 @@ void program_append(Program *p, const Op *op);
  * (dist_path). Neighbouring changes of one kind are one collective along several axes. Returns the
  * tensor of type `to`: t itself where it has this type. Dies where no collectives lead there. */
 int program_redistribute(Program *p, int t, const Dist *to, const char *what);
-/* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". linear_named
- * finds the layer and the tensor of a label; false: the label is not of a linear layer. */
+/* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". linear_find:
+ * the layer and the tensor of a label; false: it is not of a linear layer. linear_named dies
+ * then. */
 const char *linear_what(LinearKind kind, What what);
-bool linear_named(const char *name, LinearKind *kind, What *what);
+bool linear_find(const char *label, LinearKind *kind, What *what);
+LinearKind linear_named(const char *label, What *what);
 /* Local. Appends a matmul a b, a b' or a' b (kind) and returns its result. The type of the result
  * follows from those of the operands (dist_matmul): contracting K sharded over x in both leaves a
  * sum pending along x. Dies with the reason when the operands' types cannot be multiplied. */

@@ -2,7 +2,6 @@
  * kernel with the operands of the operation and of the operations fused into it. */
 #include <assert.h>
 
-#include "base/die.h"
 #include "base/minmax.h"
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
@@ -30,19 +29,12 @@ static int exponent_of(const Model *m, What what) {
                              : EXACT_WEIGHTS;
 }
 
-/* The layer and the tensor of a label; dies if it is not of a linear layer. */
-static What named(const char *label, LinearKind *kind) {
-    What what;
-    if (!linear_named(label, kind, &what)) die("\"%s\" is no label of a linear layer", label);
-    return what;
-}
-
 /* A matmul of `stripes` times p.M rows, added to a sum of integers. overwrite: it is the first term
  * of the sum. */
 static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
     What what = WHAT_DW;
     LinearKind kind = LINEAR_HEAD; // not read for wgrad, whose panels are of tokens
-    if (c->op->kind != OP_MATMUL_AT) what = named(tensor(c, out)->what, &kind);
+    if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
     MatmulExact x = panels_of(c->m, kind, what);
     x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
@@ -55,13 +47,12 @@ static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool
 void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
-    LinearKind kind;
     What what = WHAT_DW;
     if (tensor(c, out)->dtype == COLL_F64) {
         *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
         return;
     }
-    if (tensor(c, out)->storage != STORAGE_GRADIENT) what = named(tensor(c, sum)->what, &kind);
+    if (tensor(c, out)->storage != STORAGE_GRADIENT) linear_named(tensor(c, sum)->what, &what);
     c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
 }
 

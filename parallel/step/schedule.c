@@ -310,12 +310,11 @@ static void wait_for_next(Scheduler *s, double at) {
 /* Until no unit is left: starts collectives, then runs the first kernel that can run, or waits. At
  * the end all collectives in flight are waited for. */
 static void schedule_all(Scheduler *s) {
-    int n = s->p->n_ops, first;
+    int n = s->p->n_ops;
     while (s->n_scheduled < s->n_units) {
         double soonest = INFINITY;
         s->window_end = s->n_scheduled + s->window;
-        int before = find_kernel(s, &soonest);
-        first = s->next[n];
+        int before = find_kernel(s, &soonest), first = s->next[n];
         start_collectives(s, before < 0 && in_window(s, first) ? first : n, &soonest);
         if (before >= 0) {
             run(s, s->next[before]);
