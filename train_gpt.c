@@ -1,7 +1,7 @@
 /* train_gpt -- trains a GPT from token shards. This file is the algorithm; the functions that it
  * calls are in parallel/train/:
  *
- *     options -> ranks -> mesh -> model of the run -> memory table -> weights -> data
+ *     options -> ranks -> mesh -> model of the run -> memory table -> data -> weights
  *     for each step:   micro-batches add gradients of batch(step); sums over the mesh; norm; clip;
  *                      AdamW at lr(step); after local steps an outer step (parallel/step/outer.h);
  *                      evaluate, sample, save when it is time

@@ -20,7 +20,7 @@ typedef struct Totals {
 } Totals;
 
 /* An update decided on the device, so that the host need not wait for the gradient norm.
- * adamw_begin(o, now, totals, clip) of the table writes it on the device, from totals in device
+ * adamw_begin(now, totals, clip) of the table writes it on the device, from totals in device
  * memory. grad_scale = clip / (norm + 1e-6) if norm = sqrt(totals->squares) > clip > 0, else 1. If
  * a total is not finite, updates that read this change nothing. */
 typedef struct AdamWNow {

@@ -122,9 +122,9 @@ struct World {
     CountRow *rows;
     int n_rows, max_rows;
     void *watch_ctx;
-    CollWatch *watch;         // or NULL
-    const DeviceClock *clock; // time source for tracing; NULL: host clock
-    bool wait_at_start;       // --overlap none: every collective is waited for where it starts
+    CollWatch *watch;                // or NULL
+    const DeviceClock *clock;        // time source for tracing; NULL: host clock
+    bool wait_at_start;              // every collective is waited for where it starts (--trace)
     struct CollRecording *recording; // in progress; or NULL
     // n_open: collectives in flight. wanted: n_open, but 0 inside a call of this world; the team
     // polls while it is > 0

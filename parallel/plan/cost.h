@@ -8,7 +8,8 @@
  * Each kind of operation has one row in the table of cost.c: its kind of Work, and which dimensions
  * of its tensors are the Work's sizes. parallel/plan/work.h has FLOPs and bytes of each Work; the
  * calibration measures Works. A measured cost is preferred to the formulas. Costs are those of
- * padded blocks, so they are alike on all ranks, and so is the order that follows from them.
+ * padded blocks, so they are alike on all ranks. They do not change the order of a list, which
+ * program_order_nominal (parallel/step/schedule.h) has chosen.
  */
 #ifndef PARALLEL_PLAN_COST_H
 #define PARALLEL_PLAN_COST_H

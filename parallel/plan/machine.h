@@ -4,8 +4,8 @@
  * message between two ranks uses the level of the smallest unit that holds both. A unit is
  * connected to the level outside it by a port, which its ranks share.
  *
- *     h100     level 0  "NVLink"     8 ranks       450 GB/s a rank
- *              level 1  "network"    8 x nodes      50 GB/s a rank, 400 GB/s a node
+ *     h100     level 0  "NVLink"     8 ranks       370 GB/s a rank
+ *              level 1  "network"    8 x nodes      46 GB/s a rank, 368 GB/s a node
  *
  * A kernel costs max(FLOPs / rate, bytes / memory bandwidth) + the time of a call; a bf16 matmul of
  * a GPU costs the waves of its tiles (gpu_matmul.h). A collective costs the time of its slowest

@@ -3,8 +3,8 @@
  *   detect (detect.h) -> plan_list: what to measure -> calibrate (calibrate.h) -> plan_search ->
  *   plan_print
  *
- * The detected facts and the measured costs are the same on all ranks, and the plan is a pure
- * function of them: every rank finds the same plan.
+ * The plan is a pure function of the detected facts and the measured costs. In a run rank 0
+ * searches and broadcasts the choices (parallel/train/run_plan.c).
  */
 #ifndef PARALLEL_PLAN_PLAN_H
 #define PARALLEL_PLAN_PLAN_H

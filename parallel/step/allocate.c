@@ -11,9 +11,9 @@
  *                later; so does an all_reduce, from its start to its wait
  *   rows         rows of a parent lie in the parent
  *   gradients    a result that is added to a stored gradient lies where the gradient is stored
- * A value between operations that are fused in one kernel is in registers and has no memory. Two
- * exceptions have memory: a value that an operation outside of the kernel reads, and the operand of
- * a reduce_scatter in the kernel, into which other ranks write the terms that this rank sums.
+ * A value between operations that are fused in one kernel is in registers and has no memory, unless
+ * an operation outside of the kernel reads it, or ranks access it in each other's memory: the
+ * operand of a reduce_scatter in the kernel, on devices also the result of an all_gather there.
  *
  * Blocks are placed one after the other, each at the lowest offset that is free during its life.
  * Three orders are tried, and the one with the lowest peak is kept: longest life first, largest

@@ -4,8 +4,8 @@
  *   mesh d2.x2, zero1, bf16
  *   loss     [1] +d        = loss_total                        of this rank's tokens
  *   loss     [1]           = all_reduce d        loss
- *   squares  [1] +d.z.x.y  = squares             dwte          one line for each parameter; of
- *   squares  [1] +d.z.x.y  = squares             dwpe, squares   copies the first rank's counts
+ *   squares  [1] +d.z.x.y  = squares             dwte          a line a parameter; where ranks
+ *   squares  [1] +d.z.x.y  = squares             dwpe, squares   hold copies the first's counts
  *   squares  [1]           = all_reduce d.z.x.y  squares
  *   clip     [2]           = clip                totals        loss and squares
  *   wte      [V/x.d, C]    = adamw               dwte, clip, wte, m, v

@@ -23,9 +23,9 @@
  *   x  [T/x, C/y]  = add x, y              x  [T/x, C/y]      = add x, y
  *
  * Sums of matmuls are integers on one rank, too: the question is what any mesh could shard, not
- * what this mesh shards. Only logits stay floats, because no mesh shards the features of the head's
- * input. Gradients of parameters are not rounded in this pass: they stay integers over all
- * micro-batches until their sum over the ranks is complete (sums.c).
+ * what this mesh shards. Of the matmuls only logits stay floats, because no mesh shards the
+ * features of the head's input. Gradients of parameters are not rounded in this pass: they stay
+ * integers over all micro-batches until their sum over the ranks is complete (sums.c).
  */
 #include <string.h>
 

@@ -19,8 +19,8 @@
  *
  * reduce_scatter: the partial sum is never stored as a whole. The matmul stores rows that belong to
  * another rank in a slot of that rank's memory (the memory of `down` there), and computes the rows
- * of its own rank last. Then each rank adds its slots in the order of ranks. Neither kernel changes
- * the order of a sum.
+ * of its own rank last. Then each rank adds its slots in the order of coll_reduce.h. Neither kernel
+ * changes the order of a sum.
  *
  * Fused are collectives along tokens of matmuls in layers, where only these matmuls read the result
  * of the all_gather, or only the reduce_scatter reads the result of the matmul. Source: FLUX (Chang

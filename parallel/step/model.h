@@ -4,16 +4,17 @@
  *
  *   block   h1 = norm(x)          qkv = h1 Wqkv + b     (rope)     att = attention(qkv)
  *           x2 = x + att Wo + b
- *           h2 = norm(x2)         pre = h2 Wup + b                 act = gelu(pre) or silu(gate) up
+ *           h2 = norm(x2)         up = h2 Wup + b                  act = gelu(up), or
+ *                                                                  silu(gate) up of [gate, up]
  *           x3 = x2 + act Wdown + b
  *
  * What forward keeps for backward is a question of memory (--recompute):
  *
  *                 kept per block                                    computed again in backward
- *   none          x h1 qkv att lse x2 h2 pre act, statistics        -
- *   selective     x qkv att lse x2 pre, statistics                  h1 h2 act: no matmul twice
- *   full          x, statistics; x2 where a sum along the mesh      the block but its last matmul
- *                 made it (then recompute needs none: Oases)
+ *   none          x h1 qkv att lse x2 h2 up act, statistics         -
+ *   selective     x qkv att lse x2 up, statistics                   h1 h2 act: no matmul twice
+ *   full          x; x2 where it needs a sum along the mesh         the block but its last matmul
+ *                 (so recompute needs no sum: Oases)
  *
  * Shapes are those of the whole model; a rank of a mesh holds the blocks that its Grid assigns
  * (parallel/mesh/shard.h). A step is a program (program.h): a list of operations that run.h

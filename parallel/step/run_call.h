@@ -63,7 +63,8 @@ static inline Act *at(const Call *c, int t) {
 static inline const StepTensor *tensor(const Call *c, int t) {
     return &c->p->tensor[t];
 }
-/* A vector of parameters: kernels read its fp32 values; only matrices have a bf16 copy. */
+/* A vector of parameters, as fp32. (Biases have a bf16 copy as well, for matmuls that add them:
+ * run_matmul.) */
 static inline float *vector(const Call *c, int t) {
     return step_run_row(c->m, tensor(c, t))->param;
 }

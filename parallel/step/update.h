@@ -1,4 +1,4 @@
-/* update -- the end of a step: sums of gradients, loss and gradient norm, and AdamW.
+/* update -- the end of a step: loss and gradient norm over all ranks, and AdamW.
  *
  * On the host a function returns when its numbers are computed. On a device losses and squares of
  * gradients are summed in device memory, over the mesh too, and the host waits once in a step, for

@@ -120,7 +120,7 @@ static const Opt rows[] = {
      "0 is never"},
     {"exact", OPT_BOOL, AT(exact), "0", 0, 0, "",
      "the same loss and weights to the last bit on every mesh: sums are sums of integers, of a "
-     "limited range; requires --dtype fp32, takes a quarter longer"},
+     "limited range; requires --dtype fp32, takes a third longer"},
     {"count", OPT_BOOL, AT(count), "0", 0, 0, "",
      "print a hash of the initial weights, and at the end every collective of a step with its "
      "bytes and time"},

@@ -1,6 +1,5 @@
 /* train -- a training run on one rank, from options to the last checkpoint. train_gpt.c has the
- * loop over steps; the run_*.c of this folder do what comes before, between and after steps. Only
- * these files use both data/ and parallel/.
+ * loop over steps; the run_*.c of this folder do what comes before, between and after steps.
  */
 #ifndef PARALLEL_TRAIN_TRAIN_H
 #define PARALLEL_TRAIN_TRAIN_H
@@ -101,8 +100,8 @@ typedef struct Run {
  * inputs and targets, and frees those of another micro-batch size. */
 int64_t run_micro_batches(const Run *r);
 void run_allocate_tokens(Run *r);
-/* Collective. From options to a model with weights and data. False: --memory or --listing has
- * printed its output. */
+/* Collective. From options to a model with weights and data. False: --memory, --plan or --listing
+ * has printed its output. */
 bool run_prepare(Run *r);
 /* Local. Does --listing print the step of a described cluster? Then the ranks of the mesh do not
  * exist: r->grid has no communicators, and in r->m only the shape is set. */
