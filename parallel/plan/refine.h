@@ -7,8 +7,9 @@
  *     layout    a  a  a | b  b  b | c  c  c | b  b  ...   | the state moves (step/relayout.h)
  *                  ^--^      ^--^      ^--^               counted; the first pays for page faults
  *
- * Where steps are short, more of them run, until they have taken a second: a comparison of two steps of 50 ms is
- * noise, and runs had stayed on layouts that were 9 and 11 % slower than the one predicted best.
+ * Where steps are short, more of them run, until they have taken a second: a comparison of two
+ * steps of 50 ms is noise, and runs had stayed on layouts that were 9 and 11 % slower than the one
+ * predicted best.
  *
  * Every step is a training step: none is wasted or repeated. The cost is the changes of layout, and
  * the steps on slower candidates.

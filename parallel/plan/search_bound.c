@@ -35,7 +35,7 @@ static Part *part_of(Reader *r, int layer) {
  * of a panel, on its root.) */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
-    Sums *sums = &part_of(r, op->layer)->sums;
+    PartTotals *total = &part_of(r, op->layer)->total;
     Work w;
     if (op->kind == OP_ACCUMULATE) return;
     if (!op_work(r->p, i, &r->widths, false, &w)) return;
@@ -43,8 +43,8 @@ static void read_kernel(Reader *r, int i) {
     if (w.kind == WORK_WGRAD) w.flags &= ~(uint32_t)WORK_ADDEND;
     double seconds = (double)op_calls(r->p, i) * machine_work(r->m, &w);
     if (op->root >= 0) seconds /= mesh_blocks(r->p->mesh, op->axes);
-    sums->kernels += seconds;
-    if (op->phase == PHASE_FORWARD) sums->forward += seconds;
+    total->kernels += seconds;
+    if (op->phase == PHASE_FORWARD) total->forward += seconds;
 }
 
 /* Bytes of a collective's whole tensor, without the padding of flat parts. */
@@ -72,12 +72,12 @@ static void add_line(Line *l, double calls, double bytes) {
 
 /* Adds a collective along one axis to the traffic of that axis. */
 static void read_collective(Reader *r, const Op *op) {
-    Sums *sums = &part_of(r, op->layer)->sums;
+    PartTotals *total = &part_of(r, op->layer)->total;
     double bytes = whole_bytes(r->p, op), turns = op->kind == OP_ALL_REDUCE ? 2 : 1;
     if (op->axes.n != 1) return;
     int axis = op->axes.axis[0];
     if (axis == AXIS_Z) {
-        add_line(op->kind == OP_ALL_GATHER ? &sums->gathered : &sums->scattered, 1, bytes);
+        add_line(op->kind == OP_ALL_GATHER ? &total->gathered : &total->scattered, 1, bytes);
         return;
     }
     int along = axis == AXIS_X ? ALONG_X : ALONG_Y;
@@ -86,11 +86,11 @@ static void read_collective(Reader *r, const Op *op) {
     if (r->panels && op->layer >= 0 && linear_find(r->p->tensor[op->out].what, &kind, &what)) {
         along = axis == AXIS_X ? STREAM_X : STREAM_Y;
         double ranks = r->p->mesh->size[axis], blocks = full_blocks(r->p, op);
-        add_line(&sums->sent[along], ceil(blocks), blocks / ranks * bytes);
+        add_line(&total->sent[along], ceil(blocks), blocks / ranks * bytes);
         return;
     }
-    add_line(&sums->sent[along], turns, turns * bytes);
-    if (op->phase == PHASE_FORWARD) add_line(&sums->chain[along], turns, turns * bytes);
+    add_line(&total->sent[along], turns, turns * bytes);
+    if (op->phase == PHASE_FORWARD) add_line(&total->chain[along], turns, turns * bytes);
 }
 
 /* Adds the bytes of an operation's results that backward reads. */
@@ -98,7 +98,7 @@ static void read_kept(Reader *r, const Op *op, const bool *kept) {
     const int made[] = {op->out, op->also};
     for (int k = 0; k < 2; k++)
         if (made[k] >= 0 && kept[made[k]])
-            part_of(r, op->layer)->sums.kept +=
+            part_of(r, op->layer)->total.kept +=
                 (double)step_tensor_bytes(r->p, &r->p->tensor[made[k]]);
 }
 
@@ -126,9 +126,10 @@ static void read_weights(Reader *r) {
 /* From the totals of layer 0, layer 1 and the rest of a list of two layers: MicroBatch.outside and
  * .layer. */
 static void split_parts(Reader *r) {
-    double *outside = (double *)&r->part[2].sums;
-    const double *first = (double *)&r->part[0].sums, *more = (double *)&r->part[1].sums;
-    for (size_t i = 0; i < sizeof(Sums) / sizeof *outside; i++) outside[i] += first[i] - more[i];
+    double *outside = (double *)&r->part[2].total;
+    const double *first = (double *)&r->part[0].total, *more = (double *)&r->part[1].total;
+    for (size_t i = 0; i < sizeof(PartTotals) / sizeof *outside; i++)
+        outside[i] += first[i] - more[i];
     r->to->outside = r->part[2], r->to->layer = r->part[1];
 }
 
@@ -295,7 +296,7 @@ static void add_traffic(const Builder *b, int along, double times, Line l) {
 
 /* Adds a part of the list that runs `times` times in a step; `chained` times of these the
  * collectives of its forward pass are exposed. */
-static void add_part(const Builder *b, const Sums *part, double times, double chained) {
+static void add_part(const Builder *b, const PartTotals *part, double times, double chained) {
     const Layout *l = &b->c->layout;
     Bound *to = b->bound;
     to->compute += times * part->kernels;
@@ -376,7 +377,7 @@ static double chain_share(const Space *s, const Choice *c, bool any) {
 }
 
 /* Takes the kernel seconds from the cut list, which holds all passes of a micro-batch. */
-static void set_kernels(Sums *to, const Sums *cut, int passes) {
+static void set_kernels(PartTotals *to, const PartTotals *cut, int passes) {
     to->kernels = cut->kernels / passes, to->forward = cut->forward / passes;
 }
 
@@ -391,12 +392,12 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
     const MicroBatch *micro = micro_batch_of(all, s, m, &pass);
-    Sums outside = micro->outside.sums, layer = micro->layer.sums;
+    PartTotals outside = micro->outside.total, layer = micro->layer.total;
     if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring)) {
         const MicroBatch *cut = cut_list_of(all, s, m, c);
         micro = micro_batch_of(all, s, m, &pass); // cut_list_of may have moved the table
-        set_kernels(&outside, &cut->outside.sums, passes);
-        set_kernels(&layer, &cut->layer.sums, passes);
+        set_kernels(&outside, &cut->outside.total, passes);
+        set_kernels(&layer, &cut->layer.total, passes);
     }
     Builder b = {.s = s,
                  .m = m,
@@ -504,7 +505,7 @@ int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, co
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
     int64_t kept = halves ? layers - HALVES_APART : layers;
     return states_of(s, &c->layout, all_weights(p, layers)) +
-           (kept > 0 ? kept * (int64_t)p->layer.sums.kept : 0);
+           (kept > 0 ? kept * (int64_t)p->layer.total.kept : 0);
 }
 
 int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
@@ -513,5 +514,5 @@ int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine 
     int64_t layers = s->shape.model.config.layers,
             kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
     return states_of(s, &c->layout, p->layer.weights) +
-           (kept > 0 ? (int64_t)p->layer.sums.kept * kept / layers : 0);
+           (kept > 0 ? (int64_t)p->layer.total.kept * kept / layers : 0);
 }

@@ -85,15 +85,15 @@ typedef struct Line {
 } Line;
 
 /* Totals over the operations of one layer, or over all operations outside of layers. */
-typedef struct Sums {
+typedef struct PartTotals {
     double kernels, forward;  // seconds of all kernels; of those of the forward pass
     double kept;              // bytes of activations kept from forward to backward
     Line sent[N_ALONG];       // collectives of activations, or of panels
     Line chain[N_ALONG];      // the part of `sent` in forward: each waits for the one before
     Line gathered, scattered; // along z: gathers of weights; scatters of their gradients
-} Sums;
+} PartTotals;
 typedef struct Part {
-    Sums sums;
+    PartTotals total;
     int64_t weights; // elements of all matrices
     int tensors;     // matrices and vectors
 } Part;

@@ -24,16 +24,16 @@ const char *recompute_name(Recompute r) {
     return names[r];
 }
 
-typedef struct Pass {
+typedef struct Recomputer {
     Program *p;
     Op *old; // the list before the pass
     Uses uses;
     int *clone; // [tensors] the recomputed tensor that backward reads in its place; -1: none
-} Pass;
+} Recomputer;
 
 /* Is the result of operation i the residual stream at the end of a layer (x3)? Or in the middle
  * (x2), on a mesh where x2 took a reduction along x? */
-static bool kept_by_full(const Pass *s, int i) {
+static bool kept_by_full(const Recomputer *s, int i) {
     const Op *op = &s->old[i];
     if (op->kind != OP_ADD) return false;
     bool last = s->old[i + 1].layer != op->layer;
@@ -41,7 +41,7 @@ static bool kept_by_full(const Pass *s, int i) {
 }
 
 /* Is the result of operation i of forward kept until backward? */
-static bool kept(const Pass *s, int i) {
+static bool kept(const Recomputer *s, int i) {
     const Op *op = &s->old[i];
     Recompute mode = s->p->shape->recompute;
     if (op->layer < 0) return true;
@@ -52,7 +52,7 @@ static bool kept(const Pass *s, int i) {
 
 /* The tensor that backward reads in place of t: t itself where it is kept, else its clone. Appends
  * the operations that make the clone when it is needed for the first time. */
-static int available(Pass *s, int t) {
+static int available(Recomputer *s, int t) {
     int i = s->uses.maker[t];
     if (i < 0 || s->old[i].phase != PHASE_FORWARD || kept(s, i)) return t;
     if (s->clone[t] >= 0) return s->clone[t];
@@ -67,7 +67,7 @@ static int available(Pass *s, int t) {
 
 void program_recompute(Program *p) {
     int n_ops = p->n_ops, n = p->n_tensors;
-    Pass s = {.p = p, .uses = program_uses(p), .clone = mem_alloc((size_t)n * sizeof(int))};
+    Recomputer s = {.p = p, .uses = program_uses(p), .clone = mem_alloc((size_t)n * sizeof(int))};
     s.old = program_take(p);
     for (int t = 0; t < n; t++) s.clone[t] = -1;
     for (int i = 0; i < n_ops; i++) {
