@@ -142,13 +142,14 @@ static void find_lives(Life *l) {
         for (int k = 0; k < op->n_in; k++) {
             int t = op->in[k];
             if (l->read[t] < at) l->read[t] = at;
-            if (l->made[t] != at) l->inner[t] = false;
+            if (l->made[t] != at && op->kind != OP_WAIT) l->inner[t] = false;
         }
     }
 }
 
 /* Clears inner of values that are not in registers: values that no operation reads, the result of
- * the list, and operands and results of collectives in a kernel that have memory. */
+ * the list, results of collectives, and the operand of a reduce_scatter in a kernel. The result of
+ * an all_gather in a kernel has memory on devices alone. */
 static void find_inner(Life *l) {
     const Program *p = l->p;
     bool *is_read = mem_calloc((size_t)p->n_tensors, sizeof *is_read);
@@ -157,11 +158,12 @@ static void find_inner(Life *l) {
     for (int i = 0; i < p->n_ops; i++)
         for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
     for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->result;
-    for (int i = 0; i < p->n_ops; i++)
-        if (p->op[i].fused && p->op[i].kind == OP_REDUCE_SCATTER)
-            l->inner[p->op[i].in[0]] = false;
-        else if (p->op[i].kind == OP_ALL_GATHER && p->copied)
-            l->inner[p->op[i].out] = false;
+    for (int i = 0; i < p->n_ops; i++) {
+        const Op *op = &p->op[i];
+        bool stored = p->copied || op->kind != OP_ALL_GATHER || !op_in_kernel(p, i);
+        if (op->fused && op->kind == OP_REDUCE_SCATTER) l->inner[op->in[0]] = false;
+        if (op_info(op->kind)->collective && stored) l->inner[op->out] = false;
+    }
     mem_free(is_read);
 }
 
