@@ -65,6 +65,7 @@ works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$
     "${train[@]}" --ranks 2 --threads 2
 works "a batch in units of 1024" "${train[@]}" --batch 0.5Ki --steps 1
 refuses 2 "did you mean --steps?" "${train[@]}" --stesp 3
+refuses 2 "--eps must be between 1e-37" "${train[@]}" --steps 1 --eps 0
 for tool in "$top"/tools/*.c; do
     tool=$(basename "$tool" .c)
     [[ $tool != bench_gpu* ]] || continue

@@ -67,7 +67,8 @@ static const Opt rows[] = {
      "decoupled, of 2-D weights only"},
     {"beta1", OPT_FLOAT, AT(beta1), "0.9", 0, 0.999999, "X", "AdamW"},
     {"beta2", OPT_FLOAT, AT(beta2), "0.95", 0, 0.999999, "X", "AdamW"},
-    {"eps", OPT_FLOAT, AT(eps), "1e-8", 0, 1, "X", "AdamW"},
+    // not 0: the update of a gradient of 0 would be 0 / 0
+    {"eps", OPT_FLOAT, AT(eps), "1e-8", 1e-37, 1, "X", "AdamW"},
     {"clip", OPT_FLOAT, AT(clip), "1", 0, 1e12, "X",
      "limit of the gradient's global norm; 0 is none"},
     {"skip-loss-z", OPT_FLOAT, AT(skip_loss_z), "0", 0, 1e6, "X",
