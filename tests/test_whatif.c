@@ -102,6 +102,9 @@ TEST(whatif_values_double_or_are_as_many_as_asked) {
     for (int i = 0; i < w.n; i++) CHECK(fmod(w.value[i], 128) == 0);
     CHECK(w.n == 24 && w.value[0] == 1024 && w.value[23] == 3968);
     CHECK(whatif_vary(&w, "layers=7..7", 0, &e) && w.n == 1);
+    CHECK(whatif_vary(&w, "slowdown=1..1e3", 4, &e)); // an exponent is no unit
+    CHECK(w.n == 4 && w.value[0] == 1 && w.value[3] == 1000);
+    CHECK(whatif_vary(&w, "nvlink=1e2..4e2GB/s", 0, &e) && w.n == 3 && w.value[0] == 100e9);
 }
 
 TEST(whatif_says_that_the_name_of_a_level_is_its_rate) {

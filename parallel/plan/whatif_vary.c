@@ -156,7 +156,7 @@ static bool find_number(WhatIf *w, const char *name, Err *e) {
 /* Reads LOW and HIGH. The unit may be given once, at the end; but the k of a whole number holds for
  * that number alone. Rates of levels without a unit are in bits, as networks are sold. */
 static bool read_ends(WhatIf *w, const char *text, double *low, double *high, Err *e) {
-    char first[64], last[64];
+    char first[64], last[64], *unit, *rest;
     const char *dots = strstr(text, "..");
     Quantity as = w->as;
     if (!dots || strlen(text) > 40)
@@ -164,8 +164,8 @@ static bool read_ends(WhatIf *w, const char *text, double *low, double *high, Er
                    quantity_example(as));
     snprintf(first, sizeof first, "%.*s", (int)(dots - text), text);
     snprintf(last, sizeof last, "%s", dots + 2);
-    if (as != AS_NUMBER && !first[strspn(first, "0123456789.")])
-        strcat(first, last + strspn(last, "0123456789."));
+    strtod(first, &rest), strtod(last, &unit);
+    if (as != AS_NUMBER && !*rest) strcat(first, unit);
     for (int i = 0; i < 2 && as == AS_LINK; i++) {
         char *end = i ? last : first;
         if (!strstr(end, "/s")) strcat(end, "b/s");
