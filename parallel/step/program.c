@@ -258,6 +258,7 @@ int64_t op_bytes(const Program *p, const Op *op) {
     if (!op_info(op->kind)->collective) return 0;
     const StepTensor *in = &p->tensor[op->in[0]], *out = &p->tensor[op->out];
     int64_t n = mesh_blocks(p->mesh, op->axes), r = mesh_block(p->mesh, op->axes);
+    if (op->axes.n == N_AXES) r = p->mesh->rank; // all ranks in their own order: grid_comm
     if (op->kv) {
         HeadCopies c = grid_head_copies(p->grid, &p->shape->config);
         n = c.size, r = c.rank;
