@@ -137,6 +137,19 @@ static int64_t compare(const Space *s, const Machine *m) {
     return brute.priced - bounded.priced;
 }
 
+static void most_micro(const Choice *c, void *ctx) {
+    int64_t *most = ctx;
+    if (c->micro > *most) *most = c->micro;
+}
+
+/* A run refuses a larger micro-batch. */
+TEST(search_tries_no_micro_batch_beyond_the_limit_of_a_run) {
+    int64_t most = 0;
+    Space s = space_of(models[0], 2, 1 << 20);
+    search_each(&s, most_micro, &most);
+    CHECK(most * s.shape.model.S == 1 << 21);
+}
+
 TEST(search_finds_what_brute_force_finds) {
     int64_t left_out = 0;
     for (int p = 1; p <= (test_long() ? 12 : 6); p++) {

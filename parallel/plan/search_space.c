@@ -35,13 +35,13 @@ static void each_zero(Walk *w) {
 }
 
 /* Sequences of a micro-batch: powers of two, and all sequences that a coordinate of d x z has in a
- * step. For each: recompute. */
+ * step, or as many of them as a micro-batch may have. For each: recompute. */
 static void each_micro(Walk *w) {
     const Space *s = w->s;
     int64_t data_parallel = (int64_t)w->candidate.size[AXIS_D] * w->candidate.size[AXIS_Z];
     int64_t share = (s->shape.batch / s->shape.model.S + data_parallel - 1) / data_parallel,
             fixed = s->shape.model.B;
-    if (share > INT32_MAX) share = INT32_MAX; // such a micro-batch fits into no memory
+    share = min_i64(share, max_i64(MICRO_TOKENS / s->shape.model.S, 1));
     if (!s->free_micro && fixed < share) share = fixed;
     int least = s->free_recompute ? RECOMPUTE_NONE : (int)s->shape.model.recompute,
         most = s->free_recompute ? RECOMPUTE_FULL : least;

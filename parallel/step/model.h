@@ -61,6 +61,10 @@ typedef enum {
     OUTPUT_NEXT
 } PassOutput;
 
+/* Most tokens of a micro-batch. A program has operations for every chunk of tokens of the head: the
+ * limit keeps programs short, and sizes within 64 bits. */
+enum { MICRO_TOKENS = 1 << 21 };
+
 /* Everything on which sizes and lists of a model depend. */
 typedef struct ModelShape {
     Config config;

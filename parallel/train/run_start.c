@@ -90,15 +90,12 @@ static void ids_of_tokenizer(Run *r) {
         *ids = (SpecialIds){.n_eos = 1, .eos = {eot}, .has_bos = true, .bos = eot};
 }
 
-/* Limits the tokens of a micro-batch. A program has operations for every chunk of tokens of the
- * head: the limit keeps programs short, and sizes within 64 bits. */
 static void check_micro(const Run *r) {
-    enum { MAX_TOKENS = 1 << 21 };
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch, micro = r->o->micro,
             share = batch ? batch / r->seq + 1 : micro;
-    if ((micro < share ? micro : share) > MAX_TOKENS / r->seq)
+    if ((micro < share ? micro : share) > MICRO_TOKENS / r->seq)
         die_usage("--micro %" PRId64 " x --seq %" PRId64 ": a micro-batch has at most %d tokens",
-                  micro, r->seq, MAX_TOKENS);
+                  micro, r->seq, MICRO_TOKENS);
 }
 
 static void choose_config(Run *r, const char *checkpoint) {
