@@ -233,6 +233,15 @@ TEST(check_passes_gathers_in_kernels_of_matmuls) {
     }
 }
 
+/* The last rank has no query head, and its gradients are compared like those of the others. */
+TEST(check_passes_more_ranks_than_heads_with_copies_of_a_key_head) {
+    Job j = {.model = "layers=1,heads=2,kv_heads=1,channels=8,seq=4,vocab=11", .layout = "x3"};
+    j.sequences = 2, j.S = 4, j.steps = 1;
+    bool heard = run(&j);
+    free(j.text);
+    CHECK(heard && j.ok[0]);
+}
+
 TEST(check_passes_bf16_on_every_layout) {
     check_passes((Tally){.bf16 = true}, 4);
 }

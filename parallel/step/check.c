@@ -160,7 +160,7 @@ static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int ten
     // Gradients of key and value heads of which several ranks hold copies stay partial here: they
     // are summed at the end of the step. Compare the queries alone, which come first.
     bool copies = p->grid->kv && strcmp(t->dist.name, "dqkv") == 0;
-    if (copies) side.n = 1;
+    if (copies && side.n > 1) side.n = 1; // 0: this rank has no heads
     for (int64_t r = 0; r < step_tensor_local(p, t, 0); r++) {
         int64_t token = token_of(m, p, tensor, r, half);
         int64_t row = (first + *half * m->B) * m->shape.S + token;
