@@ -90,6 +90,21 @@ TEST(train_moves_between_meshes_within_an_epoch) {
     }
 }
 
+/* With --exact their weights have the same bits then. */
+TEST(train_replicas_have_the_same_sequences_whatever_z_and_micro) {
+    static const char *const same[] = {"--ranks 2 --layout d2 --micro 2",
+                                       "--ranks 4 --layout d2.z2 --micro 1",
+                                       "--ranks 4 --layout z2.d2+sp --micro 2"};
+    const char *dir = shell_directory(55 * 16 + 1);
+    CHECK(runs(dir, "$RUN --exact --model %s --batch 128 --steps 4 --sync-every 2 %s --save one",
+               models[0], "--ranks 2 --layout d2 --micro 1"));
+    for (int i = 0; i < 3; i++)
+        CHECK(runs(dir,
+                   "$RUN --exact --model %s --batch 128 --steps 4 --sync-every 2 %s --save %d && "
+                   "cmp one/step_00000004/model.safetensors %d/step_00000004/model.safetensors",
+                   models[0], same[i], i, i));
+}
+
 /* The batch is the same as before even where --batch was left to the first mesh. */
 TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     const char *dir = shell_directory(2000);

@@ -14,9 +14,18 @@ float run_loss_scale(const Run *r) {
     return (float)grid_replicas(&r->grid) / (float)r->batch;
 }
 
-/* Offset of this rank's sequences in a micro-batch of all ranks. */
+/* Sequences of a step for each replica that takes local steps; without these all of a step. */
+static int64_t share_of_replica(const Run *r) {
+    return r->batch / r->seq / grid_replicas(&r->grid);
+}
+
+/* The first sequence of a step that this rank reads. Replicas have the sequences of a step in
+ * contiguous shares, so that these depend neither on z nor on --micro. */
 static int64_t sequence_offset(const Run *r) {
-    return mesh_block(&r->grid.mesh, axes_of("d.z")) * r->micro;
+    const Mesh *mesh = &r->grid.mesh;
+    int64_t replica = r->grid.local_steps ? mesh->coord[AXIS_D] : 0;
+    return replica * share_of_replica(r) +
+           mesh_block(mesh, grid_summed_axes(&r->grid, axes_of("d.z"))) * r->micro;
 }
 
 void run_set_phase(Run *r, const char *what, int64_t step) {
@@ -36,9 +45,10 @@ void run_warm_up(Run *r) {
 }
 
 void run_read_step(Run *r) {
-    int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size, step = r->state.step;
+    int64_t per_step = r->batch / r->seq, step = r->state.step, share = share_of_replica(r);
+    int64_t round = r->micro * r->data_size / grid_replicas(&r->grid);
     int64_t at = 0, offset = sequence_offset(r);
-    for (int64_t first = 0; first < per_step; first += round, at += r->micro * r->seq) {
+    for (int64_t first = 0; first < share; first += round, at += r->micro * r->seq) {
         batch_fill_padded(&r->train, step, first + offset, r->micro, r->inputs + at,
                           r->targets + at);
         if (first + offset + r->micro <= per_step)
