@@ -26,6 +26,7 @@ static int shared_of(int capability) {
     int kib = capability >= 120 || capability == 86 || capability == 89 ? 99
               : capability >= 90                                        ? 227
               : capability >= 80                                        ? 163
+              : capability == 75                                        ? 64
                                                                         : 96;
     return kib << 10;
 }

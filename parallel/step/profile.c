@@ -99,7 +99,7 @@ void profile_print(FILE *f, double peak_flops) {
         sum_ms += ms;
         fprintf(f, "  %-42s %6.1f %8.2f %5.1f%%", r->name, (double)r->calls / (double)steps, ms,
                 100 * ms / step_ms);
-        if (r->flops > 0)
+        if (r->flops > 0 && r->s > 0)
             fprintf(f, " %8.1f %7.1f%%", r->flops / r->s / 1e9, 100 * r->flops / r->s / peak);
         fprintf(f, "\n");
     }
