@@ -113,14 +113,21 @@ static bool choose_axes(Frame *r, const Chart *c, const ChartSeries *s, int n_se
     if (room < 1e-12 * fabs(r->y1) || room <= 0) room = fabs(r->y1) > 0 ? fabs(r->y1) : 1;
     r->y0 = c->from_zero ? 0 : r->y0 - 0.05 * room;
     r->y1 += 0.05 * room;
-    if (r->y1 <= r->y0) r->y1 = r->y0 + 1;
+    if (r->y1 - r->y0 < 1e-300) r->y1 = r->y0 + 1; // a tick of subnormal numbers would be 0
     return true;
+}
+
+/* Number of multiples of tick in [lo, hi]; *first: the first one is *first * tick. Callers count
+ * them: above 2^53 a double may stay the same when 1 is added. */
+static double ticks(double lo, double hi, double tick, double *first) {
+    *first = ceil(lo / tick);
+    return floor(hi / tick) - *first + 1;
 }
 
 static void draw_axes(FILE *f, const Chart *c, const Frame *r) {
     char text[32];
-    double tick = chart_tick(r->y1 - r->y0, 5);
-    for (double k = ceil(r->y0 / tick); k <= floor(r->y1 / tick); k++) {
+    double tick = chart_tick(r->y1 - r->y0, 5), k;
+    for (double n = ticks(r->y0, r->y1, tick, &k); n > 0; n--, k++) {
         double y = py(r, k * tick);
         chart_number(text, sizeof text, k * tick);
         fprintf(f, "<line class='grid' x1='%d' x2='%d' y1='%.1f' y2='%.1f'/>", LEFT,
@@ -129,7 +136,7 @@ static void draw_axes(FILE *f, const Chart *c, const Frame *r) {
                 y + 4, text);
     }
     tick = chart_tick(r->x1 - r->x0, c->width > 600 ? 9 : 5);
-    for (double k = ceil(r->x0 / tick); k <= floor(r->x1 / tick); k++) {
+    for (double n = ticks(r->x0, r->x1, tick, &k); n > 0; n--, k++) {
         chart_number(text, sizeof text, k * tick);
         fprintf(f, "<text class='tick' x='%.1f' y='%d' text-anchor='middle'>%s</text>\n",
                 px(r, k * tick), c->height - BOTTOM + 20, text);

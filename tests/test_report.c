@@ -103,6 +103,20 @@ TEST(report_of_a_long_run_stays_small) {
     }
 }
 
+/* Ticks that are closer than doubles are: of steps beyond 2^53, and of subnormal losses. */
+TEST(report_ends_where_doubles_are_too_coarse_for_ticks) {
+    static const char *const inputs[] = {
+        "{\"step\":9000000000000000000,\"loss\":1}\n"
+        "{\"step\":9000000000000001024,\"loss\":2}\n",
+        "{\"step\":1,\"loss\":5e-324}\n{\"step\":2,\"loss\":1e-323}\n"};
+    for (int i = 0; i < 2; i++) {
+        OWNED(report_free) ReportRun r;
+        report_read(&r, "a", inputs[i], strlen(inputs[i]));
+        OWNED(test_mem_end) char *page = page_of(&r, 1);
+        CHECK(test_balanced(page) && test_count(page, "class='tick'") < 100);
+    }
+}
+
 TEST(chart_ticks_are_one_two_five) {
     CHECK_NEAR(chart_tick(10, 5), 2, 1e-12);
     CHECK_NEAR(chart_tick(11, 5), 5, 1e-12);
