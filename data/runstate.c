@@ -36,12 +36,16 @@ char *runstate_print(const RunState *s, const Opt *options) {
     return out;
 }
 
+/* A whole number that a run can reach. Up to 2^53 no size that follows from it overflows. */
+static bool parse_whole(const json_t *from, const char *key, int64_t *x) {
+    const json_t *j = json_object_get(from, key);
+    *x = json_integer_value(j);
+    return json_is_integer(j) && *x >= 0 && *x <= (int64_t)1 << 53;
+}
+
 static bool parse_zscore(const json_t *j, ZScore *z) {
-    const json_t *ring = json_object_get(j, "ring"), *count = json_object_get(j, "count");
-    if (json_array_size(ring) != ZSCORE_WINDOW || !json_is_integer(count) ||
-        json_integer_value(count) < 0)
-        return false;
-    z->count = json_integer_value(count);
+    const json_t *ring = json_object_get(j, "ring");
+    if (json_array_size(ring) != ZSCORE_WINDOW || !parse_whole(j, "count", &z->count)) return false;
     for (size_t i = 0; i < ZSCORE_WINDOW; i++) {
         if (!json_is_number(json_array_get(ring, i))) return false;
         z->ring[i] = json_number_value(json_array_get(ring, i));
@@ -53,13 +57,11 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
     json_error_t where;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &where);
     if (!root) return err(e, "not JSON: line %d: %s", where.line, where.text);
-    const json_t *step = json_object_get(root, "step"), *tokens = json_object_get(root, "tokens");
-    bool ok = json_is_integer(step) && json_integer_value(step) >= 0 && json_is_integer(tokens) &&
+    bool ok = parse_whole(root, "step", &s->step) && parse_whole(root, "tokens", &s->tokens) &&
+              // older records have no batch
+              (parse_whole(root, "batch", &s->batch) || !json_object_get(root, "batch")) &&
               parse_zscore(json_object_get(root, "loss_z"), &s->loss_z) &&
               parse_zscore(json_object_get(root, "norm_z"), &s->norm_z);
-    s->batch = json_integer_value(json_object_get(root, "batch")); // 0 in older records
-    ok = ok && s->batch >= 0;
-    if (ok) s->step = json_integer_value(step), s->tokens = json_integer_value(tokens);
     json_decref(root);
     return ok || err(e, "no state of a run: step, tokens, loss_z and norm_z are needed");
 }

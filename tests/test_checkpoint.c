@@ -232,14 +232,16 @@ TEST(runstate_refuses_what_is_none) {
                                            {"0.5", "null"},
                                            {"\"count\": 3", "\"count\": -3"},
                                            {"\"batch\": 64", "\"batch\": -64"},
+                                           {"\"batch\": 64", "\"batch\": 2305843009213693952"},
+                                           {"\"count\": 3", "\"count\": 9223372036854775807"},
                                            {"{", ""}};
     RunState s = {.step = 7, .tokens = 9, .batch = 64, .norm_z = {{0.5}, 3}}, back;
     Err e;
     OWNED(test_mem_end) char *good = runstate_print(&s, (const Opt[]){{0}});
     CHECK(runstate_parse(good, &back, &e) && memcmp(&s, &back, sizeof s) == 0);
-    for (int i = 0; i < 7; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         OWNED(test_mem_end) char *bad = test_changed(good, cases[i][0], cases[i][1]);
-        CHECK_SAYS(!runstate_parse(bad, &back, &e), "case %d was read", i);
+        CHECK_SAYS(!runstate_parse(bad, &back, &e), "case %zu was read", i);
     }
 }
 
