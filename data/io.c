@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +78,14 @@ bool io_create(IoFile *f, const char *path, Err *e) {
     return open_file(f, path, O_CREAT | O_TRUNC, e);
 }
 
+/* Is a write that failed to be repeated? After a signal, and when a pipe has room again that
+ * another process has set not to wait. */
+static bool again(const IoFile *f) {
+    if (errno != EAGAIN) return errno == EINTR;
+    poll(&(struct pollfd){.fd = f->fd, .events = POLLOUT}, 1, -1);
+    return true;
+}
+
 static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e) {
     f->in_order = f->in_order && at == f->crc_end && !f->not_creator;
     f->crc_end = at + n;
@@ -85,7 +94,7 @@ static bool write_now(IoFile *f, uint64_t at, const uint8_t *s, size_t n, Err *e
         ssize_t done = shall_fail() ? -1
                        : f->special ? write(f->fd, s, n)
                                     : pwrite(f->fd, s, n, (off_t)at);
-        if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && again(f)) continue;
         if (done < 0) return fail(e, "write", f->path);
         s += done, at += (uint64_t)done, n -= (size_t)done;
     }

@@ -1,8 +1,10 @@
 /* What the programs write: no input, no foreign file, no device and no link is destroyed by it. */
 #include "tests/shell.h"
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/claim.h"
@@ -63,6 +65,34 @@ TEST(outputs_keep_what_is_no_regular_file) {
     SHELL(0, "still a device",
           "mknod null c 1 3 && " TRAIN "--steps 6 --trace null --json null --csv null && "
           "test -c null && echo still a device");
+}
+
+/* Who has made the pipe may have set it not to wait. */
+static void write_to_a_pipe_that_does_not_wait(void *unused) {
+    enum { N = 1 << 20 };
+    static uint8_t zeros[N];
+    int ends[2], status;
+    IoFile f;
+    Err e;
+    (void)unused;
+    if (pipe(ends)) abort();
+    pid_t reader = fork();
+    if (reader == 0) {
+        ssize_t got, left = N;
+        close(ends[1]), usleep(50000);
+        while (left > 0 && (got = read(ends[0], zeros, N)) > 0) left -= got;
+        _exit(left != 0);
+    }
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    dup2(ends[1], STDOUT_FILENO);
+    if (!io_create(&f, "-", &e) || !io_put(&f, 0, zeros, N, &e) || !io_finish(&f, NULL, &e))
+        die_user("%s", e.text);
+    waitpid(reader, &status, 0);
+    if (status) die("the reader got less");
+}
+
+TEST(outputs_wait_for_the_reader_of_a_full_pipe) {
+    CHECK_CHILD(0, write_to_a_pipe_that_does_not_wait, NULL, "");
 }
 
 TEST(outputs_never_take_an_input_or_one_another) {
