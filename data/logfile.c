@@ -108,8 +108,12 @@ void logfile_write(LogFile *f, const void *p, size_t n) {
              why == EAGAIN ? "the pipe is full and nobody reads it" : strerror(why));
 }
 
+static void warn_of_last(const LogFile *f) {
+    warn("the last records of %s may be lost: %s", f->path, strerror(errno));
+}
+
 void logfile_sync(LogFile *f) {
-    if (f->fd >= 0 && f->regular) fdatasync(f->fd); // a failure shows in the next write
+    if (f->fd >= 0 && f->regular && fdatasync(f->fd)) warn_of_last(f);
 }
 
 void logfile_close(LogFile *f) {
@@ -118,7 +122,7 @@ void logfile_close(LogFile *f) {
     if (f->lost)
         warn("%s lacks %lld records that could not be written", f->path, (long long)f->lost);
     else if (bad)
-        warn("the last records of %s may be lost: %s", f->path, strerror(errno));
+        warn_of_last(f);
     mem_free(f->path);
     *f = (LogFile){.fd = -1};
 }

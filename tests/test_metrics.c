@@ -270,6 +270,23 @@ TEST(logfile_cuts_off_a_record_that_did_not_fit) {
     CHECK_STR(got, "one\ntwo\n4\n");
 }
 
+/* The system reports once, in fdatasync, what it could not write since the last call. */
+static void sync_what_fails(void *path) {
+    LogFile f;
+    logfile_open(&f, path, 0, NULL);
+    int fd = f.fd;
+    f.fd = open("/proc/self/mem", O_RDONLY); // cannot be synced
+    logfile_sync(&f);
+    close(f.fd), f.fd = fd;
+    logfile_close(&f);
+}
+
+TEST(logfile_says_that_its_records_may_not_be_on_the_disk) {
+    char *path = test_path("%s/x", test_tmpdir());
+    CHECK_CHILD(0, sync_what_fails, path, "warning: the last records of ",
+                "/x may be lost: Invalid");
+}
+
 static void fill_the_pipe(void *path) {
     static char text[1 << 18];
     LogFile f;
