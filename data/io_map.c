@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -138,13 +139,21 @@ IoMap io_open(const char *path) {
     return m;
 }
 
+/* Waits for more of a pipe that is empty and that another process has set not to wait. */
+static bool wait_for_more(FILE *f) {
+    if (!ferror(f) || errno != EAGAIN) return false;
+    clearerr(f);
+    poll(&(struct pollfd){.fd = fileno(f), .events = POLLIN}, 1, -1);
+    return true;
+}
+
 IoMap io_read(FILE *f, const char *name) {
     uint8_t *p = NULL;
     size_t n = 0, cap = 0, got;
     do {
         if (n == cap) p = mem_realloc(p, cap = 2 * cap + (1 << 16), 1);
         n += got = fread(p + n, 1, cap - n, f);
-    } while (got > 0);
+    } while (wait_for_more(f) || got > 0);
     if (ferror(f)) die_user("cannot read %s: %s", name, strerror(errno));
     return (IoMap){.p = p, .n = n};
 }

@@ -2,7 +2,9 @@
  * signals. */
 #include "tests/shell.h"
 
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/die.h"
@@ -71,6 +73,25 @@ TEST(faults_truncated_file_is_named) {
     dir = shell_directory(40000);
     path = test_path("%s/train.bin", dir);
     CHECK_CHILD(1, survive_what_is_gone, path, "survived: ", "train.bin changed");
+}
+
+/* Who has made the pipe may have set it not to wait. */
+static void read_a_pipe_that_does_not_wait(void *unused) {
+    int ends[2];
+    (void)unused;
+    if (pipe(ends)) abort();
+    if (fork() == 0) {
+        for (int i = 0; i < 3; i++) usleep(20000), dprintf(ends[1], "part %d\n", i);
+        _exit(0);
+    }
+    close(ends[1]);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    IoMap m = io_read(fdopen(ends[0], "r"), "a pipe");
+    die_user("read: %.*s", (int)m.n, m.p);
+}
+
+TEST(faults_a_pipe_is_read_to_its_end) {
+    CHECK_CHILD(1, read_a_pipe_that_does_not_wait, NULL, "read: part 0?part 1?part 2?\n");
 }
 
 TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
