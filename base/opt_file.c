@@ -11,7 +11,10 @@
 #include "base/mem.h"
 #include "base/opt.h"
 
-enum { LONGEST = 4 << 20 }; // most bytes that are read; of a run's log only the first line matters
+enum {
+    LONGEST = 4 << 20, // most bytes that are read; of a run's log only the first line matters
+    MOST_KEYS = 1000   // of a JSON object; there are fewer options
+};
 
 static void add(OptFile *f, char *name, char *value, int line) {
     if (f->n % 32 == 0) f->pair = mem_realloc(f->pair, (size_t)f->n + 32, sizeof *f->pair);
@@ -127,7 +130,10 @@ static bool parse_json(const char *text, size_t n, OptFile *f, Err *e) {
     int ends = 1; // line of rest
     for (const char *p = text; p < rest; p++) ends += *p == '\n';
     bool ok = f->record || rest == text + n || err(e, "%d: text after the JSON object", ends);
-    json_object_foreach(record ? record : root, key, v) {
+    json_t *from = record ? record : root;
+    if (ok && json_object_size(from) > MOST_KEYS)
+        ok = err(e, "1: %zu keys: this is no file of options", json_object_size(from));
+    json_object_foreach(from, key, v) {
         int line = ok ? line_of(text, n, key) : 0;
         char *value = ok ? json_text(v) : NULL;
         if (ok && !value) ok = err(e, "%d: \"%s\" takes text, a number, true or false", line, key);

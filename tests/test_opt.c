@@ -177,6 +177,16 @@ static const struct {
     {"{\"options\": {\n\"lr\": null}}", "2: \"lr\" takes text"},
 };
 
+/* A vocab.json, for instance: finding the line of each key would take minutes. */
+TEST(opt_file_of_too_many_keys_is_refused_at_once) {
+    char text[20000], *end = text;
+    OptFile f;
+    Err e;
+    for (int i = 0; i < 1001; i++) end += sprintf(end, "%s\"k%d\": %d", i ? ", " : "{", i, i);
+    strcpy(end, "}");
+    CHECK_REFUSED(opt_file_parse(text, strlen(text), &f, &e), e, "1: 1001 keys: ");
+}
+
 TEST(opt_file_names_the_line_that_is_wrong) {
     for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
         OptFile f;
