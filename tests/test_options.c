@@ -66,6 +66,21 @@ TEST(options_that_notes_of_other_programs_name_exist) {
         }
 }
 
+/* A value is copied into the answer only where it means the same here. */
+TEST(options_of_other_programs_have_the_value_of_here) {
+    static const char *const cases[][2] = {
+        {"--always_save_checkpoint=False", "here it is --save DIR ("},
+        {"--overwrite_output_dir=1", "here it is --save DIR ("},
+        {"--do_train=1", "here it is --train GLOB\n"},
+        {"--per_device_eval_batch_size=2", "here it is --micro 2 ("},
+        {"--eval_strategy=steps", "here it is --eval-every N\n"},
+        {"--num_train_epochs=3", "here it is --steps STEPS (an epoch"},
+        {"--train-samples=3", "here it is --steps STEPS (samples"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        SHELL_IN(test_tmpdir(), 2, cases[i][1], "$BUILD/train_gpt %s 2>&1", cases[i][0]);
+}
+
 TEST(options_of_other_programs_are_named_once_and_are_none_of_ours) {
     static Options o;
     const Opt *table = options_table(&o);

@@ -13,6 +13,7 @@ const OptForeign options_foreign[] = {
     {"data data-path train-data train-data-path train-file train-files dataset dataset-path "
      "input-bin -i training.dataset-path",
      "train", "a file, or a pattern in quotes"},
+    {"do-train", "train GLOB", NULL},
     {"dataset-name training.dataset data-dir dataset-config-name", "train",
      "token shards; gpt-tokenize makes them from text"},
     {"val-data valid-data validation-file val-data-path valid-data-path input-val-bin -j "
@@ -96,6 +97,7 @@ const OptForeign options_foreign[] = {
     {"batch-size -b micro-batch-size per-device-train-batch-size training.local-batch-size "
      "device-batch-size mbs bs",
      "micro", "sequences of a micro-batch; --batch is the whole step, in tokens"},
+    {"per-device-eval-batch-size", "micro", "the micro-batches of validations are as large"},
     {"global-batch-size training.global-batch-size gbs train-batch-size", "batch TOKENS", TOKENS},
     {"total-batch-size -d batch-tokens training.num-tokens-per-train-step batch-size-tokens",
      "batch", "in tokens"},
@@ -109,9 +111,9 @@ const OptForeign options_foreign[] = {
     {"max-iters -x train-iters max-steps training.steps num-iterations num-steps iters iterations "
      "n-steps total-steps",
      "steps", NULL},
-    {"epochs num-epochs num-train-epochs max-epochs n-epochs", "steps N",
+    {"epochs num-epochs num-train-epochs max-epochs n-epochs", "steps STEPS",
      "an epoch is the tokens of --train / --batch; the header says how many the run makes"},
-    {"train-samples", "steps N", "samples / sequences of a step"},
+    {"train-samples", "steps STEPS", "samples / sequences of a step"},
     {"-a overfit-single-batch overfit", NULL, "--train a file of one batch does it"},
 
     /* optimizer and schedule */
@@ -178,7 +180,7 @@ const OptForeign options_foreign[] = {
      "val-batches",
      "eval-batches", NULL},
     {"eval-only do-eval evaluate", "val GLOB", "with --init and without --train it evaluates"},
-    {"eval-strategy evaluation-strategy do-train per-device-eval-batch-size", "eval-every", NULL},
+    {"eval-strategy evaluation-strategy", "eval-every", NULL},
     {"-s sample-interval generate-every", "sample-every", NULL},
     {"-g gent max-new-tokens sample-length genT num-tokens-to-generate", "sample-tokens", NULL},
     {"start text-prompt", "prompt", NULL},
@@ -198,7 +200,7 @@ const OptForeign options_foreign[] = {
      "it goes on from the newest checkpoint in --save"},
     {"always-save-checkpoint save-strategy overwrite-output-dir no-save-optim no-load-optim "
      "finetune checkpoint.enable",
-     "save", "every --save-every steps; from other weights: --init"},
+     "save DIR", "every --save-every steps; from other weights: --init"},
     {"log-interval logging-steps metrics.log-freq log-freq print-every print-interval", "log-every",
      NULL},
     {"tensorboard-dir logging-dir tensorboard-log metrics.save-tb-folder "
