@@ -62,8 +62,8 @@ bool config_equal(const Config *a, const Config *b);
 bool config_difference(const Config *a, const Config *b, char in_a[64], char in_b[64]);
 /* Local. Parameters of the logical model (the head counted once when tied). */
 int64_t config_parameters(const Config *c);
-/* Local. FLOPs of one token, forward and backward: 6 N + 6 L C S, N without the position table (the
- * attention term counts the causal half; the formula llm.c prints). */
+/* Local. FLOPs of one token, forward and backward: 6 N + 6 L C S, N without tables that are only
+ * looked up: positions, an untied embedding (the attention term counts the causal half). */
 double config_flops_per_token(const Config *c, int64_t seq);
 
 static inline int64_t config_head_size(const Config *c) {
