@@ -42,10 +42,10 @@ bool tokenizer_parse_gpt2(const uint8_t *vocab, size_t n_vocab, const uint8_t *m
                           size_t n_merges, Tokenizer **out, Err *e);
 bool tokenizer_parse_json(const uint8_t *p, size_t n, Tokenizer **out, Err *e);
 bool tokenizer_parse_bin(const uint8_t *p, size_t n, Tokenizer **out, Err *e);
-/* Local. Writes DIR/vocab.json, DIR/merges.txt and DIR/gpt2_tokenizer.bin. Makes DIR; replaces
- * files of these names as a whole. The third file is left out, with a warning, without an
- * end-of-text token or if a token does not have 1 to 255 bytes, as llm.c requires. Dies on
- * failure. */
+/* Local. Writes DIR/vocab.json, DIR/merges.txt, DIR/tokenizer_config.json (for `transformers`) and
+ * DIR/gpt2_tokenizer.bin. Makes DIR; replaces files of these names as a whole. The last is left
+ * out, with a warning, without an end-of-text token or if a token does not have 1 to 255 bytes, as
+ * llm.c requires. Dies on failure. */
 void tokenizer_save(const Tokenizer *t, const char *dir);
 
 /* Local. Ids are 0..vocab-1. */

@@ -105,6 +105,12 @@ static bool fits_bin(const Tokenizer *t) {
     return t->eot >= 0 && n >= 1 && n <= 255;
 }
 
+/* Without it `transformers` looks for the tokenizer of LLaMA beside a LLaMA model. */
+static void put_class(FILE *f, const Tokenizer *t) {
+    (void)t;
+    fputs("{\"tokenizer_class\": \"GPT2Tokenizer\"}\n", f);
+}
+
 static void put_bin(FILE *f, const Tokenizer *t) {
     int32_t header[256] = {20240328, 2, tokenizer_vocab(t), t->eot};
     fwrite(header, sizeof header, 1, f);
@@ -137,6 +143,7 @@ void tokenizer_save(const Tokenizer *t, const char *dir) {
     if (!io_make_dirs(dir, &e)) die_user("%s", e.text);
     save_one(t, dir, "vocab.json", put_vocab);
     save_one(t, dir, "merges.txt", put_merges);
+    save_one(t, dir, "tokenizer_config.json", put_class);
     if (fits_bin(t))
         save_one(t, dir, "gpt2_tokenizer.bin", put_bin);
     else

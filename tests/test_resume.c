@@ -64,7 +64,8 @@ TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
     CHECK(
         shell(dir, model,
               "$RUN --steps 4 --save run --save-every 1 --keep 1 --resume --prompt 12 --export-hf "
-              "end; ls run end; ls end/vocab.json run/step_00000004/merges.txt") == 0);
+              "end; ls run end; ls end/vocab.json end/tokenizer_config.json "
+              "run/step_00000004/merges.txt") == 0);
 }
 
 TEST(resume_is_bit_identical_gpt2) {

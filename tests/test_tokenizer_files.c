@@ -47,6 +47,8 @@ TEST(tokenizer_formats_agree_and_round_trip) {
     CHECK(same_tokens(pair, saved) && tokenizer_merges(saved) == tokenizer_merges(pair));
     char *merges = test_path("%s/merges.txt", dir), *bin = test_path("%s/gpt2_tokenizer.bin", dir);
     CHECK(test_same_files(merges, SMALL_MERGES));
+    OWNED(test_mem_end) char *class = test_read(test_path("%s/tokenizer_config.json", dir), NULL);
+    CHECK(class && strstr(class, "\"GPT2Tokenizer\""));
     OWNED(test_tokenizer_end) Tokenizer *decoder = tokenizer_load(bin);
     CHECK(same_tokens(decoder, pair) && !tokenizer_can_encode(decoder));
     size_t n;

@@ -32,8 +32,8 @@ static const char usage[] =
     "  gpt-tokenize decode  --tokenizer X --shard FILE                 print the text of a shard\n"
     "  gpt-tokenize info    --tokenizer X                              say what a tokenizer is\n"
     "  gpt-tokenize convert --tokenizer X --out DIR                    write vocab.json, "
-    "merges.txt "
-    "and gpt2_tokenizer.bin\n\n"
+    "merges.txt, "
+    "tokenizer_config.json and gpt2_tokenizer.bin\n\n"
     "X is \"bytes\", a folder with vocab.json and merges.txt or with tokenizer.json, "
     "NAMEvocab.json (NAMEmerges.txt beside it),\n"
     "a Hugging Face tokenizer.json, or llm.c's gpt2_tokenizer.bin (which can only decode). In a "
@@ -125,7 +125,7 @@ static int train(int argc, char **argv) {
         {"vocab", OPT_INT, &vocab, "4096", 257, 1 << 24, "N",
          "tokens, the 256 bytes and <|endoftext|> included"},
         {"out", OPT_STR, &out, "", 0, 0, "DIR",
-         "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
+         "folder for vocab.json, merges.txt, tokenizer_config.json and gpt2_tokenizer.bin"},
         {"min-count", OPT_INT, &min_count, "2", 1, 1e15, "N",
          "merge no pair that occurs fewer times"},
         {0}};
@@ -399,11 +399,12 @@ static int hellaswag(int argc, char **argv) {
 }
 
 static int convert(int argc, char **argv) {
-    static const Opt options[] = {{"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
-                                   "tokenizer: a folder, a file, or \"bytes\""},
-                                  {"out", OPT_STR, &o.out, "", 0, 0, "DIR",
-                                   "folder for vocab.json, merges.txt and gpt2_tokenizer.bin"},
-                                  {0}};
+    static const Opt options[] = {
+        {"tokenizer", OPT_STR, &o.tokenizer, "bytes", 0, 0, "X",
+         "tokenizer: a folder, a file, or \"bytes\""},
+        {"out", OPT_STR, &o.out, "", 0, 0, "DIR",
+         "folder for vocab.json, merges.txt, tokenizer_config.json and gpt2_tokenizer.bin"},
+        {0}};
     opt_parse(options, argc, argv, "gpt-tokenize convert: write a tokenizer as GPT-2's files\n\n");
     if (!o.out[0]) die_usage("--out DIR is missing: the folder for the vocabulary");
     Tokenizer *t = tokenizer_load(o.tokenizer);

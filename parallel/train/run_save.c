@@ -51,13 +51,13 @@ void run_set_limit(const Run *r, bool storage) {
     world_set_limit(r->world, (double)r->o->timeout * (storage ? STORAGE_PATIENCE : 1));
 }
 
-enum { TOKENIZER_FILES = 3 };
+enum { TOKENIZER_FILES = 4 };
 
 /* Paths of the tokenizer's files, which are copied into every checkpoint and export; NULL after the
  * last. */
 static void find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILES + 1]) {
-    static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt",
-                                                       "tokenizer.json"};
+    static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt", "tokenizer.json",
+                                                       "tokenizer_config.json"};
     int n = 0;
     for (int i = 0; i < TOKENIZER_FILES && *r->vocabulary; i++)
         if (io_exists_in(r->vocabulary, names[i]))
