@@ -142,7 +142,10 @@ static bool source_open(Source *s, const char *path, Err *e) {
     char *index = model_file(path, "model.safetensors.index.json");
     bool ok = io_exists(whole)   ? source_add(s, whole, e)
               : io_exists(index) ? source_add_shards(s, path, index, e)
-                                 : err(e, "%s: no model.safetensors and no index of shards", path);
+                                 : err(e,
+                                       "%s: no model.safetensors and no index of shards; "
+                                       "save_pretrained() of transformers writes them",
+                                       path);
     mem_free(whole);
     mem_free(index);
     return ok;

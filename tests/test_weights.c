@@ -177,6 +177,8 @@ TEST(weights_come_in_shards) {
     static const char map[] =
         "{\"metadata\":{\"total_size\":1},\"weight_map\":{\"transformer.wte.weight\":"
         "\"model-1-of-2.safetensors\",\"transformer.ln_f.bias\":\"model-2-of-2.safetensors\"}}";
+    CHECK_REFUSED(weights_load(dir, &b.t, &group_alone, &e), e,
+                  "save_pretrained() of transformers");
     CHECK(io_write_file(test_path("%s/model.safetensors.index.json", dir), map, strlen(map), NULL,
                         &e));
     char *path = test_path("%s/model-1-of-2.safetensors", dir);
