@@ -351,8 +351,9 @@ void run_print_header(const Run *r) {
                (double)r->train_set.n_tokens / 1e6, r->train_set.n,
                batch_epochs(&r->train, r->o->steps), r->o->steps, r->batch);
     if (r->m.anchor)
-        printf("outer    %d replicas, outer step every %" PRId64 " steps%s; rate %g, momentum %g\n",
-               grid_replicas(&r->grid), r->o->sync_every,
+        printf("outer    %d replica%s, outer step every %" PRId64
+               " steps%s; rate %g, momentum %g\n",
+               grid_replicas(&r->grid), grid_replicas(&r->grid) == 1 ? "" : "s", r->o->sync_every,
                r->o->fragments > 1 ? ", a fragment at a time" : "", r->o->outer_lr,
                r->o->outer_momentum);
     if (r->plan) run_print_plan(r);
