@@ -76,6 +76,9 @@ TEST(options_of_other_programs_have_the_value_of_here) {
         {"--eval_strategy=steps", "here it is --eval-every N\n"},
         {"--num_train_epochs=3", "here it is --steps STEPS (an epoch"},
         {"--train-samples=3", "here it is --steps STEPS (samples"},
+        {"--dry-run", "here it is --memory (--plan"},
+        {"--print_config", "not supported: the first line of --json"},
+        {"--flash_attn=1", "attention never stores"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         SHELL_IN(test_tmpdir(), 2, cases[i][1], "$BUILD/train_gpt %s 2>&1", cases[i][0]);

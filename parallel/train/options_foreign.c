@@ -80,7 +80,8 @@ const OptForeign options_foreign[] = {
     {"-w", NULL, "master weights are always kept in fp32"},
     {"-ge gelu-fusion", NULL, "fusion is chosen by the kernels themselves"},
     {"compile torch-compile compile.enable training.compile jit", NULL, "the program is compiled"},
-    {"use-flash-attn flash-attention attn-implementation transformer-impl use-flash-attention",
+    {"use-flash-attn flash-attn flash-attention attn-implementation transformer-impl "
+     "use-flash-attention",
      NULL, "attention never stores its matrix of scores; there is nothing to choose"},
     {"-r gradient-checkpointing activation-checkpointing recompute-granularity "
      "recompute-activations activation-checkpoint.mode activation-checkpoint",
@@ -213,5 +214,8 @@ const OptForeign options_foreign[] = {
     {"-lg verbose quiet log-level", NULL, "--log-every N prints fewer lines, --json has all"},
     {"profiling.enable-profiling profiler use-pytorch-profiler profile-step-start", "profile",
      NULL},
+    {"dry-run fake-process-group", "memory",
+     "--plan prints the best layouts, --listing the operations of a step"},
+    {"print-config", NULL, "the first line of --json has all options"},
     {"config-file job.config-file conf cfg args-file", "config", NULL},
     {0}};
