@@ -7,8 +7,7 @@
 
 #include "base/config.h"
 
-static const ActKind pointwise_acts[] = {ACT_GELU, ACT_RELU2};
-enum { N_POINTWISE = sizeof pointwise_acts / sizeof *pointwise_acts };
+enum { N_POINTWISE = ACT_SWIGLU }; // the kinds before ACT_SWIGLU are elementwise
 
 /* The gate of SwiGLU: x sigmoid(x). */
 static inline double silu_of(double x) {

@@ -29,7 +29,7 @@ enum { VECTORS = sizeof vectors / sizeof *vectors };
 
 static bool pointwise(const Where *w, const void *of, int way) {
     const struct Vector *c = of;
-    ActKind act = pointwise_acts[way];
+    ActKind act = (ActKind)way;
     int64_t n = c->n;
     char name[16];
     Array x = array_random(n, 15, 1, w->bf16, c->skew),

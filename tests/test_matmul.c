@@ -192,7 +192,7 @@ static Form any_form(uint64_t i) {
     f.K = i % 29 == 0 ? 0 : some_sizes[r / N_SIZES / N_SIZES % N_SIZES];
     f.a_turned = r >> 40 & 1, f.b_turned = r >> 41 & 1, f.bf16 = r >> 42 & 1;
     f.addend = (int)((r >> 43) % 3), f.bias = r >> 46 & 1, f.epilogue = (Epilogue)((r >> 47) % 3),
-    f.aux = r >> 50 & 1, f.act = r >> 51 & 1 ? ACT_RELU2 : ACT_GELU;
+    f.aux = r >> 50 & 1, f.act = (ActKind)((r >> 51) % N_POINTWISE);
     return f;
 }
 

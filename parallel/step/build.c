@@ -170,7 +170,7 @@ static int attention(Builder *b, int qkv) {
     return att;
 }
 
-/* gelu(up) or relu2(up); with SwiGLU silu(gate) up of [gate | up], which has twice the features. */
+/* act(up); with SwiGLU silu(gate) up of [gate | up], which has twice the features. */
 static int activation(Builder *b, int up) {
     Program *p = &b->p;
     bool gated = b->c->act == ACT_SWIGLU; // silu(gate) up
