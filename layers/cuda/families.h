@@ -15,14 +15,10 @@
 
 #include "layers/kernels.h"
 
-void activation_cuda(Kernels *k, bool bf16);
-void adamw_cuda(Kernels *k, bool bf16);
-void attention_cuda(Kernels *k, bool bf16);
-void classifier_cuda(Kernels *k, bool bf16);
-void embedding_cuda(Kernels *k, bool bf16);
-void move_cuda(Kernels *k, bool bf16);
-void norm_cuda(Kernels *k, bool bf16);
-void matmul_cuda(Kernels *k, bool bf16);
-void rope_cuda(Kernels *k, bool bf16);
+/* The families: X(NAME) for each NAME_cuda, which kernels_cuda.c calls. */
+#define CUDA_FAMILIES(X)                                                                           \
+    X(activation) X(adamw) X(attention) X(classifier) X(embedding) X(move) X(norm) X(matmul) X(rope)
+#define CUDA_FAMILY(name) void name##_cuda(Kernels *k, bool bf16);
+CUDA_FAMILIES(CUDA_FAMILY)
 
 #endif

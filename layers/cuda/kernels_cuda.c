@@ -59,15 +59,9 @@ static void fill(void) {
         table[bf16].record = device_capture, table[bf16].recorded = recorded;
         table[bf16].replay = replay, table[bf16].free_recording = free_recording;
         table[bf16].clock = &device_marks;
-        activation_cuda(&table[bf16], bf16);
-        adamw_cuda(&table[bf16], bf16);
-        attention_cuda(&table[bf16], bf16);
-        classifier_cuda(&table[bf16], bf16);
-        embedding_cuda(&table[bf16], bf16);
-        move_cuda(&table[bf16], bf16);
-        norm_cuda(&table[bf16], bf16);
-        matmul_cuda(&table[bf16], bf16);
-        rope_cuda(&table[bf16], bf16);
+#define FILL(name) name##_cuda(&table[bf16], bf16);
+        CUDA_FAMILIES(FILL)
+#undef FILL
     }
 }
 
