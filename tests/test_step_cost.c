@@ -152,6 +152,27 @@ TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
     for (EACH_LAYOUT(l, 1, 8)) check_fused(l.spec);
 }
 
+/* Without its row in cost.c a kernel would cost nothing. Samples have no price. */
+TEST(step_cost_every_kind_has_its_rows) {
+    Grid g = mesh_grid("d1", 0);
+    ModelShape s = mesh_shape(gpt, &g);
+    Widths widths = widths_of(&s.config, &g);
+    OWNED(program_free) Program p = program_make(&s);
+    Dist d = dist_make("x", "T", axes_none(), "C", axes_none());
+    int x = program_tensor(&p, d, (int64_t[]){6, 240}, COLL_F32);
+    EMIT(&p, OP_ADD, x, x, x, x);
+    for (int kind = 0; kind < N_OP_KINDS; kind++) {
+        const OpInfo *info = op_info((OpKind)kind);
+        bool samples = kind == OP_CACHE || kind == OP_ATTENTION_CACHE;
+        Work w;
+        p.op[0].kind = (OpKind)kind;
+        if (!info->name)
+            test_fail(__FILE__, __LINE__, "kind %d of ops.h has no row in ops.c", kind);
+        else if (info->run && !samples && !op_work(&p, 0, &widths, false, &w))
+            test_fail(__FILE__, __LINE__, "\"%s\" of ops.c has no row in cost.c", info->name);
+    }
+}
+
 TEST(step_cost_every_kernel_has_a_price) {
     static const char *const layouts[] = {"d1", "x2.y2+sp", "z4"};
     for (int i = 0; i < 12; i++) {

@@ -103,6 +103,15 @@ static bool halved(int kind, double words, double floats) {
     }
 }
 
+TEST(work_kinds_have_their_rows) {
+    char name[64];
+    for (int kind = 0; kind < N_WORKS; kind++) {
+        Work w = {.kind = (WorkKind)kind};
+        if (strcmp(work_name(&w, name), "(null)") == 0)
+            test_fail(__FILE__, __LINE__, "kind %d of work.h has no row in work.c", kind);
+    }
+}
+
 TEST(work_bytes_of_bf16_words_are_half_where_all_are_activations) {
     char name[64];
     for (int kind = 0; kind < N_WORKS; kind++) {

@@ -106,10 +106,11 @@ void vector_rule(Program *p, const Op *op, int g, int *grads) {
 /* Operations of one operand. The backward kernel reads dy; of all but rope also x; of attention
  * also its results y and lse. */
 void unary_rule(Program *p, const Op *op, int g, int *grads) {
-    static const OpKind kinds[] = {[OP_ROPE] = OP_ROPE_BACKWARD,
-                                   [OP_ATTENTION] = OP_ATTENTION_BACKWARD,
-                                   [OP_ACT] = OP_ACT_BACKWARD,
-                                   [OP_SWIGLU] = OP_SWIGLU_BACKWARD};
+    static const OpKind kinds[N_OP_KINDS] = {[OP_ROPE] = OP_ROPE_BACKWARD,
+                                             [OP_ATTENTION] = OP_ATTENTION_BACKWARD,
+                                             [OP_ACT] = OP_ACT_BACKWARD,
+                                             [OP_SWIGLU] = OP_SWIGLU_BACKWARD};
+    assert(kinds[op->kind]);
     int x = op->in[0], y = op->also >= 0 ? op->out : -1;
     g = gradient_as(p, g, op->out, NULL);
     int dx = gradient_like(p, x);
