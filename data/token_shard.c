@@ -347,9 +347,10 @@ const char *shard_format_name(const Shard *s) {
         return "llm.c uint32";
     case SHARD_NANOGPT:
         return "nanoGPT raw uint16";
-    default:
-        return megatron[s->is_signed][s->width == 8 ? 3 : s->width / 2];
+    case SHARD_MEGATRON:
+        break;
     }
+    return megatron[s->is_signed][s->width == 8 ? 3 : s->width / 2];
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
