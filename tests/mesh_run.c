@@ -389,11 +389,12 @@ bool mesh_sampled_thinly(int i) {
 
 bool mesh_next_layout(EachLayout *l) {
     static const char *const flags[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
+    enum { N_FLAGS = sizeof flags / sizeof *flags };
     for (; l->ranks <= l->most; l->ranks++, l->next = 0) {
         int p = l->ranks;
-        while (l->next < p * p * p * 5 * 4) { // d, z, x, flags, zero
-            int i = l->next++, zero = i % 4, f = i / 4 % 5, x = 1 + i / 20 % p,
-                z = 1 + i / 20 / p % p, d = 1 + i / 20 / p / p;
+        while (l->next < p * p * p * N_FLAGS * 4) { // d, z, x, flags, zero
+            int i = l->next++, zero = i % 4, f = i / 4 % N_FLAGS, k = i / 4 / N_FLAGS,
+                x = 1 + k % p, z = 1 + k / p % p, d = 1 + k / p / p;
             if (p % (d * z * x) || (zero && d == 1)) continue;
             int y = p / d / z / x, n;
             bool sp = f == 1 || f == 3, heads = f == 2 || f == 3;
