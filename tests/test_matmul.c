@@ -137,7 +137,7 @@ static void run_matmul(const Kernels *k, const Matmul *p, int threads) {
 }
 
 /* Sums of K products in fp32 differ from the exact sum by at most about K eps sum|ab|; in practice
- * by sqrt(K) eps. The approximated gelu adds 4e-7 of its argument. */
+ * by sqrt(K) eps. */
 static void check_case(const char *set, const Form *f, const Case *c, int threads) {
     double eps =
         f->whole_numbers && f->epilogue == EPI_NONE ? 0 : 6e-8 * (4 + 2 * sqrt((double)f->K));
