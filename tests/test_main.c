@@ -34,6 +34,8 @@ typedef enum { WAITING, RUNNING, PASSED, FAILED, SKIPPED } State;
 typedef struct Result {
     State state;
     double wall, cpu; // seconds; cpu: of all threads and of the processes that the test started
+    pid_t worker;     // the process that ran the test, and
+    int status;       // how it ended, if the test did not return
 } Result;
 typedef struct Results {
     _Atomic int next;
@@ -87,7 +89,7 @@ static double cpu_s(void) {
 static void run_one(int i) {
     Result *r = &results->of[i];
     double wall = wall_s(), cpu = cpu_s();
-    r->state = RUNNING;
+    r->state = RUNNING, r->worker = getpid();
     test_begin();
     // as they are at first, whatever the last test of this process left
     emu_set((EmuSetup){0}), emu_lt_setup = (EmuLtSetup){0}, emu_nccl_fault = (EmuNcclFault){0};
@@ -96,9 +98,21 @@ static void run_one(int i) {
     r->state = test_failed() ? FAILED : test_skipped() ? SKIPPED : PASSED;
 }
 
+/* A test did not return. */
+static void print_end(int i) {
+    int status = results->of[i].status, number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (number == SIGALRM)
+        printf("    did not end within %d s\n", LIMIT);
+    else if (number)
+        printf("    ended by a signal: %s; under a debugger: build/run_tests -j 0 %s\n",
+               strsignal(number), tests[i].name);
+    else
+        printf("    called exit(%d)\n", WEXITSTATUS(status));
+}
+
 static void print_result(int i) {
     const Result *r = &results->of[i];
-    if (r->state == RUNNING) printf("    ended by a signal, by exit() or after %d s\n", LIMIT);
+    if (r->state == RUNNING) print_end(i);
     if (r->state == FAILED || r->state == RUNNING)
         printf("FAIL %s (%s)\n", tests[i].name, tests[i].file);
     else if (r->state == SKIPPED)
@@ -161,8 +175,11 @@ static int run_in_workers(int first, int end, int jobs) {
         while (read(done[0], &i, sizeof i) == sizeof i) copy_output(i);
         close(done[0]);
         int crashed = 0, ended_badly = 0;
-        for (int w = 0, status; w < jobs; w++)
+        for (int w = 0, status; w < jobs; w++) {
             ended_badly += waitpid(worker[w], &status, 0) > 0 && status != 0;
+            for (i = from; i < end; i++)
+                if (results->of[i].worker == worker[w]) results->of[i].status = status;
+        }
         for (i = from; i < end; i++)
             if (results->of[i].state == RUNNING) crashed++, copy_output(i);
         bad += ended_badly > crashed ? ended_badly - crashed : 0;
