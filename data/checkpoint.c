@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/die.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "data/hf_config.h"
@@ -170,11 +171,16 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Steps of all folders step_*, newest first; freed by mem_free. */
-static int64_t *list_steps(const char *save_dir, int *n) {
+/* Steps of all folders step_*, newest first; freed by mem_free. *n is -1, with a reason, if the
+ * folder is there but cannot be listed: it may hold a run. */
+static int64_t *list_steps(const char *save_dir, int *n, Err *e) {
     int64_t *steps = NULL;
     *n = 0;
     DIR *d = opendir(save_dir);
+    if (!d && errno != ENOENT && errno != ENOTDIR) {
+        err(e, "cannot read the folder %s: %s", save_dir, strerror(errno));
+        *n = -1;
+    }
     for (struct dirent *x; d && (x = readdir(d));) {
         int64_t step = step_of(x->d_name);
         if (step < 0) continue;
@@ -182,7 +188,7 @@ static int64_t *list_steps(const char *save_dir, int *n) {
         steps[(*n)++] = step;
     }
     if (d) closedir(d);
-    if (*n) qsort(steps, (size_t)*n, sizeof *steps, newest_first);
+    if (steps) qsort(steps, (size_t)*n, sizeof *steps, newest_first);
     return steps;
 }
 
@@ -233,8 +239,10 @@ bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
  * ones. */
 static char *latest_here(const char *save_dir, int64_t *step) {
     int n;
-    int64_t *steps = list_steps(save_dir, &n);
+    Err e;
+    int64_t *steps = list_steps(save_dir, &n, &e);
     char *found = NULL;
+    if (n < 0) die_user("%s", e.text);
     for (int i = 0; i < n && !found; i++) {
         Err why;
         char *path = checkpoint_path(save_dir, steps[i]);
@@ -299,7 +307,9 @@ static void steps_rotate(const char *save_dir, int64_t newest, const CheckpointO
                          const char *aside) {
     if (!o || o->keep_last <= 0) return;
     int n, kept = 1;
-    int64_t *steps = list_steps(save_dir, &n);
+    Err e;
+    int64_t *steps = list_steps(save_dir, &n, &e);
+    if (n < 0) warn("old checkpoints are not removed: %s", e.text);
     for (int i = 0; i < n; i++) {
         if (steps[i] >= newest || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
         char *path = checkpoint_path(save_dir, steps[i]);

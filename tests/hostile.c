@@ -6,10 +6,12 @@
  *                              call; the clock that only counts on is left alone, as by the system
  *     HOSTILE_QUOTA=BYTES      writes to files beyond so many bytes fail with EDQUOT
  *     HOSTILE_RENAME=N         the N-th rename of a process, and each after it, fails with EIO
+ *     HOSTILE_OPENDIR=PATH     this folder cannot be listed: opendir fails with ESTALE
  *     HOSTILE_FSYNC=SECONDS    the first fsync of a process takes so long,
  *     HOSTILE_FSYNC_OF=WORD    or the first of a path with this word
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -93,4 +95,12 @@ int rename(const char *from, const char *to) {
     int (*next)(const char *, const char *) =
         (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
     return refuses() ? -1 : next(from, to);
+}
+
+DIR *opendir(const char *path) {
+    DIR *(*next)(const char *) = (DIR * (*)(const char *)) dlsym(RTLD_NEXT, "opendir");
+    const char *stale = getenv("HOSTILE_OPENDIR");
+    if (!stale || strcmp(path, stale) != 0) return next(path);
+    errno = ESTALE;
+    return NULL;
 }

@@ -89,6 +89,19 @@ TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
     }
 }
 
+/* A folder that cannot be listed may hold a run: it is not taken for an empty one, at whose step 0
+ * training would begin again. */
+TEST(hostile_folder_that_cannot_be_listed_is_not_started_over) {
+    const char *dir = shell_directory(4000);
+    if (!has_hostile(dir)) return;
+    SHELL(0, "", TRAIN "--steps 2 --save run >out");
+    static const char *const again[] = {"", " --resume"};
+    for (int i = 0; i < 2; i++)
+        SHELL(1, "cannot read the folder run: Stale file handle",
+              "HOSTILE_OPENDIR=run " HOSTILE TRAIN "--steps 4 --save run%s >out", again[i]);
+    SHELL(0, "resuming from run/step_00000002", TRAIN "--steps 4 --save run --resume");
+}
+
 /* A shared file system under load takes minutes, and no rank hangs: the start, saves and exports
  * are waited for longer than steps. */
 TEST(hostile_slow_storage_ends_no_run) {
