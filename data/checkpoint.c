@@ -235,14 +235,15 @@ bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
     return group_agree(g, mine, e);
 }
 
-/* Path of the newest complete checkpoint, as this machine sees the folder; warns about incomplete
- * ones. */
+/* Path and step of the newest complete checkpoint, as this machine sees the folder; warns about
+ * incomplete ones. If none is complete: NULL and the step of the newest one, -1 without any. */
 static char *latest_here(const char *save_dir, int64_t *step) {
     int n;
     Err e;
     int64_t *steps = list_steps(save_dir, &n, &e);
     char *found = NULL;
     if (n < 0) die_user("%s", e.text);
+    *step = n ? steps[0] : -1;
     for (int i = 0; i < n && !found; i++) {
         Err why;
         char *path = checkpoint_path(save_dir, steps[i]);
@@ -265,7 +266,7 @@ char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g) {
     char *mine = g->rank == 0 ? latest_here(save_dir, &newest) : NULL,
          *path = group_broadcast_text(g, mine);
     group_broadcast(g, &newest, sizeof newest);
-    if (step && path) *step = newest;
+    if (step) *step = newest;
     mem_free(mine);
     return path;
 }

@@ -321,7 +321,7 @@ TEST(checkpoint_newest_is_what_rank_0_finds) {
     for (int r = 0; r < mesh_ranks(10); r++) ok &= latest.text[r] && !strcmp(latest.text[r], want);
     job_free(&latest);
     CHECK(ok);
-    Job none = {.what = LATEST, .config = GPT2, .path = "/nowhere", .mesh = 10};
+    Job none = {.what = LATEST, .config = GPT2, .path = "/nowhere", .mesh = 10, .step = -1};
     CHECK(job_run(&none) && !none.text[0] && !none.text[5]);
 }
 

@@ -40,7 +40,7 @@ static long long newest(const char *dir, const char *name) {
     int64_t step = -1;
     char *path = test_path("%s/%s", dir, name);
     OWNED(test_mem_end) char *found = checkpoint_latest(path, &step, &group_alone);
-    return step;
+    return found ? step : -1;
 }
 
 static void resume(const char *model, const char *more) {
@@ -105,6 +105,22 @@ TEST(resume_is_bit_identical_with_an_outer_loop_in_fragments) {
 }
 TEST(resume_is_bit_identical_with_averaged_parameters) {
     resume_outer("--ranks 3 --layout dp --fragments 2");
+}
+
+/* Checkpoints that cannot be read just now are not taken for none: training would begin again at
+ * step 0 and write over them. */
+TEST(resume_does_not_start_over_checkpoints_that_are_not_whole) {
+    const char *dir = shell_directory(4000);
+    static const char *const again[] = {"", "--resume"};
+    CHECK(shell(dir, GPT2, "$RUN --steps 4 --save-every 2 --save run") == 0);
+    CHECK(shell(dir, GPT2, "for s in run/*; do mv $s/checkpoint.json $s/away; done") == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run %s", again[i]) == 1);
+        CHECK(strstr(said, "run: no checkpoint, up to step 4, can be read"));
+    }
+    CHECK(shell(dir, GPT2, "for s in run/*; do mv $s/away $s/checkpoint.json; done") == 0);
+    CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run --resume") == 0);
+    CHECK(strstr(said, "resuming from run/step_00000004"));
 }
 
 /* A signal may have cut the last evaluation short: the resumed run makes it. */
