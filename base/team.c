@@ -128,7 +128,9 @@ Team *team_create(int n_threads) {
     for (int i = 1; i < t->size; i++) {
         t->members[i] = (struct Member){.team = t, .index = i, .rank = die_rank(), .speed = 1};
         int rc = team_start_thread(&t->members[i].thread, member_main, &t->members[i]);
-        if (rc) die("cannot start thread %d of %d: %s", i, t->size, strerror(rc));
+        if (rc)
+            die_user("cannot start thread %d of %d: %s; " TEAM_MORE_THREADS, i, t->size,
+                     strerror(rc));
     }
     return t;
 }

@@ -32,6 +32,8 @@ int team_cores(void);
  * large as the part then pins each member to a core of its own. */
 void team_pin_to_part(int part, int parts);
 
+/* What ends a message about a thread that cannot start. */
+#define TEAM_MORE_THREADS "raise the limit of processes or of memory (ulimit, the container's)"
 /* Local. pthread_create with a stack of 8 MiB: the default (`ulimit -s`, with musl 128 KiB) may be
  * less than kernels need. Returns an error number, or 0. */
 int team_start_thread(pthread_t *thread, void *(*f)(void *), void *arg);

@@ -63,6 +63,8 @@ train=(train_gpt --train good.bin --model $model --micro 2 --steps 4 --eval-ever
 works "a run" "${train[@]}" --save ckpt --json log.jsonl --csv log.csv --tensorboard board
 works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$@"' - \
     "${train[@]}" --ranks 2 --threads 2
+refuses 1 "raise the limit of processes or of memory" bash -c 'ulimit -v 300000; exec "$@"' - \
+    "${train[@]}" --ranks 64 --batch 2048
 works "a batch in units of 1024" "${train[@]}" --batch 0.5Ki --steps 1
 refuses 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses 2 "--eps must be between 1e-37" "${train[@]}" --steps 1 --eps 0

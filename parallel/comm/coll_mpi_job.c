@@ -116,7 +116,7 @@ void mpi_job_watch(const char *not_yet, double seconds) {
     watch.not_yet = not_yet, watch.limit = seconds, watch.who = die_rank();
     if (seconds <= 0) return;
     int rc = team_start_thread(&watch.thread, watch_call, NULL);
-    if (rc) die("cannot start a thread: %s", strerror(rc));
+    if (rc) die_user("cannot start a thread: %s; " TEAM_MORE_THREADS, strerror(rc));
 }
 
 void mpi_job_watched(void) {

@@ -105,7 +105,9 @@ static int run_threads(int n, RankMain *rank_main, void *ctx) {
     for (int r = 0; r < n; r++) {
         t[r] = (RankThread){.job = job, .rank = r, .size = n, .rank_main = rank_main, .ctx = ctx};
         int rc = team_start_thread(&t[r].thread, rank_thread, &t[r]);
-        if (rc) die("cannot start rank %d of %d as a thread: %s", r, n, strerror(rc));
+        if (rc)
+            die_user("cannot start rank %d of %d as a thread: %s; " TEAM_MORE_THREADS, r, n,
+                     strerror(rc));
     }
     for (int r = 0; r < n; r++) {
         pthread_join(t[r].thread, NULL);
