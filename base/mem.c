@@ -8,8 +8,10 @@
 
 #include "base/die.h"
 
+#define MORE "; free some or raise the limit (ulimit, the container's)"
+
 static void *check(void *p, size_t n_bytes) {
-    if (!p) die("out of memory: %zu bytes", n_bytes);
+    if (!p) die_user("out of memory: %zu bytes" MORE, n_bytes);
     return p;
 }
 
@@ -22,7 +24,8 @@ void *mem_calloc(size_t n, size_t n_bytes) {
 }
 
 void *mem_realloc(void *p, size_t n, size_t n_bytes) {
-    if (n_bytes && n > SIZE_MAX / 2 / n_bytes) die("out of memory: %zu x %zu bytes", n, n_bytes);
+    if (n_bytes && n > SIZE_MAX / 2 / n_bytes)
+        die_user("out of memory: %zu x %zu bytes" MORE, n, n_bytes);
     size_t want = n * n_bytes;
     return check(realloc(p, want ? want : 1), want);
 }
@@ -41,7 +44,7 @@ char *mem_printf(const char *fmt, ...) {
     char *s = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&s, fmt, ap) < 0) die("out of memory");
+    if (vasprintf(&s, fmt, ap) < 0) die_user("out of memory" MORE);
     va_end(ap);
     return s;
 }
