@@ -400,6 +400,16 @@ TEST(ranks_other_than_the_launcher_says_are_refused) {
         CHECK_CHILD(2, launched_by, (void *)variables[i], "--ranks 3, but the launcher started 2");
 }
 
+static void alone(void *arg) {
+    (void)arg;
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1), setenv("SLURM_PROCID", "0", 1);
+    _exit(ranks_run(3, result_of, (int[]){0, 4, 0}));
+}
+
+TEST(ranks_of_a_launchers_only_process_are_threads) {
+    CHECK_CHILD(4, alone, NULL, "");
+}
+
 static void too_many(void *arg) {
     ranks_run(65, result_of, arg);
 }

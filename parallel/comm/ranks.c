@@ -128,6 +128,7 @@ static void check_wanted(int n, int launched) {
 int ranks_run(int n, RankMain *rank_main, void *ctx) {
     int rank, launched = launched_as(&rank);
     ranks_share_usage();
+    if (launched == 1 && n > 1) launched = 0; // as in a shell that srun started
     if (launched > 0) check_wanted(n, launched);
     if (launched == 0 && n > MAX_THREAD_RANKS)
         die_usage(

@@ -14,7 +14,7 @@
 
 /* Local. Runs rank_main(world, ctx) on every rank of this process. Returns when all have returned,
  * with the first non-zero result. n: number of ranks; 0: as the launcher says, else 1. Dies (usage)
- * if the launcher started another number. */
+ * if the launcher started another number, unless that is one: its ranks are threads. */
 int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 /* Local, before ranks_run. Seconds that the start of a launcher's processes may take (60; 0: no
  * limit). */
