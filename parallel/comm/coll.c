@@ -438,8 +438,8 @@ RowBlocks coll_row_blocks(Ticket *t, int64_t rows) {
 void world_set_watch(World *w, CollWatch *f, void *ctx, const DeviceClock *clock) {
     w->watch = f, w->watch_ctx = ctx, w->clock = clock;
 }
-void world_set_wait_at_start(World *w, bool blocking) {
-    w->wait_at_start = blocking;
+void world_set_wait_at_start(World *w, bool wait) {
+    w->wait_at_start = wait;
 }
 
 void coll_progress(World *w) {

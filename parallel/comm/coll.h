@@ -167,9 +167,9 @@ Group comm_group(Comm *c);
 /* Local. The team that helps with copies and sums; NULL: none. While the team computes, its first
  * thread calls coll_progress. */
 void world_set_team(World *w, Team *team);
-/* Local. coll_start waits for every collective, so that nothing is hidden, whatever list runs: the
- * first step of --trace. (With --overlap none lists are not ordered, and run.c waits.) */
-void world_set_wait_at_start(World *w, bool blocking);
+/* Local. coll_start waits for all collectives but those by blocks, so that none of them is hidden:
+ * the first step of --trace. (With --overlap none lists are not ordered, and run.c waits.) */
+void world_set_wait_at_start(World *w, bool wait);
 /* Local. Longest wait in seconds (0: no limit), and text for its error message ("step 12"). */
 void world_set_limit(World *w, double seconds);
 void world_set_phase(World *w, const char *phase);

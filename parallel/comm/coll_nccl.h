@@ -49,7 +49,7 @@ typedef struct NcclWorld {
         const Comm *comm; // NULL: none
         const char *what;
         double since, limit;
-    } opening; // the call of NCCL in which the host waits for the other hosts of a group
+    } host_call; // the call of NCCL in which the host waits for the other hosts of a group
 } NcclWorld;
 
 /* Local. Ends the job with NCCL's error text if result is an error. */

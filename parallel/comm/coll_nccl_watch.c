@@ -100,18 +100,18 @@ static void check_errors(NcclWorld *n) {
 }
 
 static void check_host_call(const NcclWorld *n) {
-    const Comm *c = n->opening.comm;
-    if (!c || !queue_too_long(n->opening.since, n->opening.limit)) return;
+    const Comm *c = n->host_call.comm;
+    if (!c || !queue_too_long(n->host_call.since, n->host_call.limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_missing(c, NULL, others);
-    snprintf(what, sizeof what, "%s along %s", n->opening.what, comm_label(c));
-    coll_expire(c, what, coll_now() - n->opening.since, others);
+    snprintf(what, sizeof what, "%s along %s", n->host_call.what, comm_label(c));
+    coll_expire(c, what, coll_now() - n->host_call.since, others);
 }
 
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
     pthread_mutex_lock(&n->device.queue->lock);
-    n->opening.comm = what ? c : NULL, n->opening.what = what;
-    n->opening.since = coll_now(), n->opening.limit = c->world->limit;
+    n->host_call.comm = what ? c : NULL, n->host_call.what = what;
+    n->host_call.since = coll_now(), n->host_call.limit = c->world->limit;
     pthread_mutex_unlock(&n->device.queue->lock);
 }
 
