@@ -221,9 +221,9 @@ static Axes axes_here(const Layout *l, const char *text) {
 }
 
 /* The type of a matrix; axes of size 1 are left out. */
-static Dist matrix(const Layout *l, const char *name, const char *dim0, const char *cut0,
-                   const char *dim1, const char *cut1) {
-    return dist_make(name, dim0, axes_here(l, cut0), dim1, axes_here(l, cut1));
+static Dist matrix(const Layout *l, const char *name, const char *dim0, const char *over0,
+                   const char *dim1, const char *over1) {
+    return dist_make(name, dim0, axes_here(l, over0), dim1, axes_here(l, over1));
 }
 
 bool layout_tokens_over_x(const Layout *l) {

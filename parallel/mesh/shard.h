@@ -80,8 +80,7 @@ bool shard_has_flat_parts(const TensorTable *t, int i);
  * d.z for vectors; d.z.x with stay=y for all vectors, with sp for all but qkv.bias and up.bias.
  * Gradients lie in memory in the order of the number of these axes. */
 Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l);
-/* Local. Fraction of the parameters stored on all ranks that is padding: 0 if everything
- * divides. */
+/* Local. Fraction of the matmul weights' blocks that is padding: 0 if everything divides. */
 double shard_waste(const Config *c, const Grid *g);
 
 #endif
