@@ -28,9 +28,9 @@ void facts_add(Facts *f, char *name, char *value);
  * ranks that have them. */
 bool facts_agree(Facts *f, const Group *g, Err *e);
 
-/* Collective. Compares the program's commit, the options (but OPTION_OWN) and, with --exact, the
- * kernel set and the program's file. Without --exact ranks with different files of one commit get a
- * warning: machines of several kinds may need several builds. */
+/* Collective. Compares the program's commit, the options of OPTION_ALIKE, the kernel set and the
+ * program's file. Other kernels (but with --exact or --audit-every) and another file of the same
+ * commit (but with --exact) only cause a warning: machines of several kinds may need both. */
 void run_agree_on_options(Run *r);
 /* Collective. Compares sizes and contents of the files that options name, of r->init, and of the
  * checkpoint to resume from (NULL: none). */

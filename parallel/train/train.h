@@ -106,14 +106,14 @@ bool run_prepare(Run *r);
 /* Local. Does --listing print the step of a described cluster? Then the ranks of the mesh do not
  * exist: r->grid has no communicators, and in r->m only the shape is set. */
 bool run_lists_cluster(const Run *r);
-/* Collective. --listing: prints the program of a micro-batch; with --json as JSON. */
+/* Collective. --listing: prints the lists of a micro-batch and of the end of a step, --json too. */
 void run_print_listing(const Run *r);
 /* Local, rank 0. Prints the header of the run; opens the records and writes theirs. */
 void run_print_header(const Run *r);
 void run_open_records(Run *r);
 /* Local, before ranks start. Ends the program (usage) for contradictory options, and for outputs
  * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
- * whole outer steps. */
+ * a multiple of sync_every. */
 Outer run_check_options(Options *o, const Opt *table);
 /* Local. run_samples: does the run print samples? run_only_samples: does the run print one sample
  * and end? An empty --prompt asks for a sample that begins like a document. */
