@@ -128,7 +128,7 @@ static void run_op(const Call *c) {
 
 /* Is result t of operation i not in memory? A later operation of the kernel overwrites it, or it
  * went to the ranks that reduce it, or its collective has not ended. */
-static bool in_registers(const Call *c, int i, int t) {
+static bool not_in_memory(const Call *c, int i, int t) {
     const Op *fused = collective_of(c);
     if (!at(c, t) || (fused && t == fused->in[0])) return true;
     if (fused && t == fused->out && c->p->ordered) return true;
@@ -144,7 +144,7 @@ static void look(const Call *c) {
         const int results[] = {c->op[i].out, c->op[i].also};
         for (int k = 0; k < 2; k++) {
             int t = results[k];
-            if (t < 0 || in_registers(c, i, t)) continue;
+            if (t < 0 || not_in_memory(c, i, t)) continue;
             bool here = is_root(c) || c->op->kind == OP_BROADCAST;
             hook->look(hook->ctx, c->m, &(StepResult){c->p, &c->op[i], t, here ? at(c, t) : NULL});
         }
