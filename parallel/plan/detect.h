@@ -1,10 +1,10 @@
 /* detect -- the hardware of the ranks of this job: a tree of nodes, sockets, cores, GPUs and links;
  * and the Machine (machine.h) that follows from it.
  *
- *     2 nodes, 4 ranks (mpi) of 1 thread
+ *     4 nodes, 8 ranks (mpi) of 1 thread, avx2 kernels
  *     h0        Intel Xeon, 1 socket, 2 cores, 23.1 GiB free
  *               rank 0  core 0     rank 1  core 1
- *     h1        like h0, ranks 2-3
+ *     h1 ... h3 like h0: ranks 2-7
  *     racks of 2 nodes: 0.95 Gbit/s from node to node, 0.19 out of a rack    (measured links)
  *
  * Cores of a node are numbered along its sockets from 0, as mpirun --report-bindings does; a core

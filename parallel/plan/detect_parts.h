@@ -36,8 +36,8 @@ static inline bool rank_has(const RankFacts *r, int core) {
 /* Local, pure. Leaves one hardware thread of each core in a set. */
 void cpus_one_per_core(const Cpus *c, cpu_set_t *set);
 
-/* Local, pure. seconds[i]: of an exchange between nodes 2^i apart. The first i from which on
- * exchanges are clearly slower, as they leave a rack of 2^i nodes; 0: none. */
+/* Local, pure. seconds[i]: of an exchange between nodes 2^i apart. The i from which on
+ * exchanges slow down most, and clearly, as they leave a rack of 2^i nodes; 0: none. */
 int detect_rack_step(const double *seconds, int n);
 
 /* Local, pure. Fills d->warning. */

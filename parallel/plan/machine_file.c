@@ -13,7 +13,7 @@
  *     memory_rate    = 20GB/s             a rank
  *     call           = 2us
  *     slowdown       = 1.1                of kernels while a collective is in flight
- *     slowest        = 1.05               rank, by the others
+ *     slowest        = 1.05               kernel time of the slowest rank, relative to others
  *     algorithm      = direct             or ring
  *     kernels        = cpu                or cuda, where activations in bf16 are two bytes; sm_80:
  *                                         cuda, of that compute capability (without: sm_90)

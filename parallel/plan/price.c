@@ -137,7 +137,7 @@ static int64_t all_reduce_received(int64_t bytes, int type_bytes, int size, int 
     return type_bytes * coll_bytes(&call, rank, size);
 }
 
-/* With local steps: the all_reduce of the replicas' losses, one number. */
+/* With local steps: the all_reduce of the replicas' gradient norms, one number. */
 static StepCollective mean_of_replicas(const StepLists *s) {
     StepCollective mean = {.group = replica_group(s),
                            .collective = {.op = COLL_ALL_REDUCE, .bytes = 8},

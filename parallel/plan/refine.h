@@ -41,7 +41,7 @@ typedef struct Refine {
 int refine_run(const Group *g, const Refine *r, double *seconds);
 
 /* Local, pure. Steps on each of n candidates: until they take a second, together at most a tenth of
- * the remaining steps, but at least three. */
+ * the remaining steps, but at least three and at most twenty. */
 int refine_steps(int n, double step_seconds, double left);
 /* Local, pure. Does trying n candidates pay off? Yes if the fraction `error` of the time of the
  * remaining steps exceeds the time of the changes of layout: one to each candidate and one back. */

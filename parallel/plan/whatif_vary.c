@@ -268,7 +268,7 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
     return true;
 }
 
-/* ---- flags */
+/* ---- texts */
 
 const char *whatif_value(const WhatIf *w, int i, char buf[64]) {
     return quantity_short(w->value[i], w->as, w->like, buf);
