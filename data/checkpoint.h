@@ -70,8 +70,8 @@ char *checkpoint_find_model(const char *init, const Group *g, Err *e);
 bool checkpoint_verify(const char *path, Err *e);
 /* Local. The model of a checkpoint, needed before the table of tensors is made. */
 bool checkpoint_config(const char *path, Config *c, Err *e);
-/* Local. The text of its train_state.json (mem_free), not verified yet; NULL and a reason when it
- * cannot be read. */
+/* Local. The text of its train_state.json (mem_free), whose checksum is verified; NULL and a reason
+ * when it cannot be read or is damaged. */
 char *checkpoint_state(const char *path, Err *e);
 /* Collective. Verifies all checksums, each rank over its part of the bytes. Then fills what this
  * rank holds of params, of m and v where the table has them, and of velocity where the table and

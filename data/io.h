@@ -1,9 +1,9 @@
 /* io -- files that are written once, whole or not at all.
  *
- * Every function returns false and fills Err with one line that names the path and the reason of
- * the system; none dies, because a failed save must still tidy up. Writes go to known offsets, so
- * several writers can fill one file. Tests make the n-th system call that changes the disk fail, or
- * kill the process there (io_inject).
+ * Functions with an Err return false and fill it with one line that names the path and the reason
+ * of the system; they never die, because a failed save must still tidy up. Writes go to known
+ * offsets, so several writers can fill one file. Tests make the n-th system call that changes the
+ * disk fail, or kill the process there (io_inject).
  */
 #ifndef DATA_IO_H
 #define DATA_IO_H

@@ -1,6 +1,6 @@
 /* report_page -- the record of one run, or of several to compare, as one self-contained HTML page.
  *
- * No network, no foreign scripts: inline SVG, a little CSS (light and dark) and forty lines of
+ * No network, no foreign scripts: inline SVG, a little CSS (light and dark) and some 25 lines of
  * script for the values under the pointer. The input is the JSON lines of data/metrics.h. Values
  * that are missing are left out of the page. Lines that are not JSON (a torn last one) are skipped.
  * When a step occurs twice, the later line wins.

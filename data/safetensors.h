@@ -73,8 +73,8 @@ bool safetensors_create(SafeWriter *w, const char *path, SafeTensors *list, cons
  * in w.file of the writer). BF16 rounds to nearest even. */
 bool safetensors_put(IoFile *f, const SafeTensor *t, int64_t first, int64_t n, const float *x,
                      Err *e);
-/* Collective. Syncs and closes. ok: all puts of this rank succeeded; when ok is false on one rank,
- * the file is removed. *n_bytes and *crc are size and checksum of the file (either may be NULL). */
+/* Collective. Syncs and closes. ok: all puts of this rank succeeded. When a rank failed, all get
+ * false, and rank 0's caller removes the file. *n_bytes, *crc: size and checksum; NULL: none. */
 bool safetensors_finish(SafeWriter *w, bool ok, uint64_t *n_bytes, uint32_t *crc, Err *e);
 
 #endif

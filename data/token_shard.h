@@ -35,7 +35,7 @@ typedef struct Shard {
     IoMap file;            // zero when parsed from memory
 } Shard;
 
-/* The shards that --train or --val name, in the order of their names. */
+/* The shards that --train or --val name, in the order of shard_names. */
 typedef struct ShardSet {
     Shard *shards;
     int n;
