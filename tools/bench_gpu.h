@@ -24,7 +24,7 @@ int32_t *gpu_tokens(const int32_t *host, int64_t n);
 void gpu_give_all(void);
 
 /* Number of sets of operands that a benchmark uses in turns, so that no operand is found in the
- * cache. bytes: of one set. */
+ * cache. */
 int gpu_sets(int64_t bytes_of_a_set);
 
 /* Work that is timed: run(ctx, set) puts it into the stream. */

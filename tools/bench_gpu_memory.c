@@ -13,7 +13,7 @@
 enum { BUFFERS = 5, MOST_SETS = 8, RANKS = 2, HEAD = 64 };
 
 /* A layer: the bytes that it moves, as a formula and as a number; the bytes of its buffers; its
- * call. A layer without rows has n elements. */
+ * call. Layers of parameters and gradients have n elements. */
 typedef struct Row {
     const char *name, *formula;
     double bytes;

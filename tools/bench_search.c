@@ -4,7 +4,7 @@
  *     bench_search --only gpt-3 --to 1024
  *
  * One line of JSON for each case:
- *     layers       number of layers: the model's own, or the same model with 12 or 960
+ *     layers       number of layers: 12, 96 or 960, of which one is the model's own
  *     memory       limited: by the memory of a rank of the cluster; any: all candidates fit, so
  *                  that models of all depths have the same candidates
  *     options      what the search chooses beside the layout: "all"; "bulk": not the overlap

@@ -3,13 +3,13 @@
  *     gpt-ledger                    the last 20 runs on any machine, and the median error on each
  *     gpt-ledger --last 5 --json    the same numbers for programs
  *
- *                       predicted     measured         error  -50 %     0     +50 %
- *     2026-01-31T12:00:00Z  d2.x2+sp bf16, 4 rank(s) x 1 thread(s), threads, recompute none
- *         AMD EPYC 9575F 64-Core Processor, 4 cores
- *         layers=12,heads=12,...
- *         a step           76.000       84.000 ms    +10.5 %            |==
- *         received         12.000       12.000 MiB    +0.0 %            |
- *         memory          905.500      898.000 MiB    -0.8 %            |
+ *                     predicted     measured         error  -50 %     0     +50 %
+ *   2026-01-31T12:00:00Z  d2.x2+sp bf16, 4 rank(s) x 1 thread(s), threads, recompute none, micro 4
+ *       AMD EPYC 9575F 64-Core Processor, 4 cores
+ *       layers=12,heads=12,...
+ *       a step           76.000       84.000 ms    +10.5 %            |==
+ *       received         12.000       12.000 MiB    +0.0 %            |
+ *       memory          905.500      898.000 MiB    -0.8 %            |
  */
 #include <errno.h>
 #include <jansson.h>
