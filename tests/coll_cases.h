@@ -17,7 +17,7 @@ typedef struct Case {
 
 /* Local. Makes case `number` for a group. Consecutive numbers go through ops, types, dims, shapes,
  * roots, in place or not, and strides of blocks. Numbers 0 .. COLL_CASES - 1 contain every
- * combination of op, type, dim and shape. */
+ * combination of op, type (but bf16), dim and shape. */
 enum { COLL_CASES = N_COLL_OPS * 5 * 2 * 7 * 2 * 2 };
 Case case_make(int number, const Comm *c);
 /* Local. Is the result right, and no other byte changed? Frees the buffers. */

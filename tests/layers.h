@@ -9,8 +9,8 @@
 #include "layers/kernels.h"
 #include "tests/test.h"
 
-/* The instruction sets that this processor runs. With sanitizers only the widest, except in long
- * tests. */
+/* The instruction sets that this processor runs. With sanitizers only the last, portable, except
+ * in long tests. */
 static inline const char *const *layer_sets(void) {
     const char *const *set = kernels_cpu_sets();
     while (BASE_DEBUG && !test_long() && set[1]) set++;
