@@ -5,9 +5,9 @@
  * predicted milliseconds of each line. With times: when each line starts, how long the compute
  * stream waits before it, and the lines that run while a collective is in flight.
  *
- *     7 forw   qkv[T, N/x]  = matmul            %6, qkv.weight 75.50 MFLOP  0.12 +0.31
- *    12 forw ~ o[T/x, C]    = reduce_scatter x  %11            32.77 KB     0.43 +0.08  under %13
- *    15 forw   x[T/x, C]    = add               %9, %12                     0.53 +0.01  waited 0.02
+ *  7 forw   qkv[T, N/x] = matmul       %6, qkv.weight 75.5 MFLOP 0.12 +0.31 ms
+ * 12 forw ~ o[T, C]     = all_reduce x %11               32.8 KB 0.43 +0.08 ms  under %13
+ * 15 forw   x[T, C]     = add          %9, %12                   0.53 +0.01 ms  waited 0.02 for %12
  *
  * @512: rows of a chunk, from row 512 on. Forward and the end of a step show layer 0, backward
  * shows the last layer. The operations of other layers are folded into one line. Below the list its
