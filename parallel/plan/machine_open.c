@@ -17,10 +17,9 @@
  *   consumer  RTX 4090: 165 TFLOP/s with sums in fp32, 82.6, 24 GB at 1.01 TB/s; no peer access:
  *             through the host's memory over PCIe 4, some 10 GB/s with eight at once; one 25 Gb/s
  *             adapter a node
- *   cpu       two cores with AVX2 at 65 GFLOP/s in fp32 (4 GHz, 16 multiply-adds a cycle), bf16 by
- *             the same units after rounding, 1.4 % slower as measured with AVX2
- *             (docs/benchmarks.md); 20 GB/s of memory; gigabit Ethernet, 95.6 % of it payload, half
- *             a round trip of 31 us
+ *   cpu       two cores with AVX2 at 65 GFLOP/s in fp32 each, half of 16 multiply-adds a cycle at 4
+ *             GHz; bf16 by the same units after rounding, a little slower (docs/benchmarks.md); 20
+ *             GB/s of memory; gigabit Ethernet, 95.6 % of it payload, half a round trip of 31 us
  *
  * Latencies are those of NCCL's and of the kernel's transports, a launch takes 4 to 5 us.
  */
