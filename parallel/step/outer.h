@@ -29,8 +29,8 @@
  * same; with rate 1 and momentum 0 the result is the mean itself, bit for bit.
  *
  * In an outer step a rank receives 2 (D-1)/D times its parameters: as much as the gradients of one
- * step with H = 1. So the traffic over d is 1/H of that. Besides, every step averages the printed
- * loss and norm over the replicas, 8 bytes each. Outer steps do not overlap with computation.
+ * step with H = 1. So the traffic over d is 1/H of that. Besides, every step sums the loss and
+ * averages the norm over the replicas, 8 bytes each. Outer steps do not overlap with computation.
  *
  * The anchor is the model of the run. It is evaluated and sampled (outer_swap exchanges it with the
  * parameters and back, so training is not affected). A save first averages all fragments and the

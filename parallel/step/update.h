@@ -27,7 +27,7 @@ typedef union LossSum {
     int64_t wide[WIDE];
 } LossSum;
 
-/* Sums over all ranks; with local steps over the ranks of one replica. */
+/* Sums over all ranks; with local steps the norm is of one replica's gradients. */
 typedef struct StepSums {
     double loss, norm; // sum of losses; norm of the gradients, every parameter counted once
 } StepSums;
