@@ -17,8 +17,8 @@ typedef struct Case {
 
 /* Local. Makes case `number` for a group. Consecutive numbers go through ops, types, dims, shapes,
  * roots, in place or not, and strides of blocks. Numbers 0 .. COLL_CASES - 1 contain every
- * combination of op, type (but bf16), dim and shape. */
-enum { COLL_CASES = N_COLL_OPS * 5 * 2 * 7 * 2 * 2 };
+ * combination of op, type, dim and shape. */
+enum { CASE_TYPES = COLL_BF16 + 1, COLL_CASES = N_COLL_OPS * CASE_TYPES * 2 * 7 * 2 * 2 };
 Case case_make(int number, const Comm *c);
 /* Local. Is the result right, and no other byte changed? Frees the buffers. */
 bool case_check(Case *x);

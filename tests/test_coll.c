@@ -13,7 +13,7 @@
 
 static int all_cases(World *w, void *ctx) {
     int p = *(int *)ctx;
-    return case_run_all(world_comm(w), BASE_DEBUG ? 11 : p < 5 || test_long() ? 1 : 3);
+    return case_run_all(world_comm(w), BASE_DEBUG ? 11 : p < 5 || test_long() ? 1 : 5);
 }
 
 TEST(coll_threads_every_op_type_dim_and_shape_is_right) {

@@ -64,7 +64,7 @@ Case case_make(int number, const Comm *c) {
     CollCall *call = &x.call;
     *call = (CollCall){.what = "case"};
     call->op = (CollOp)(n % N_COLL_OPS), n /= N_COLL_OPS;
-    call->type = (CollType)(n % 5), n /= 5;
+    call->type = (CollType)(n % CASE_TYPES), n /= CASE_TYPES;
     call->dim = n % 2, n /= 2;
     call->rows = shapes[n % 7][0], call->cols = shapes[n % 7][1], n /= 7;
     call->root = number / 3 % x.size;

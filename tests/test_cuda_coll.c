@@ -62,7 +62,7 @@ static bool check(OnDevice *d) {
 }
 
 static bool on_devices(const CollCall *call) {
-    bool sums = call->type == COLL_F32 || call->type == COLL_F64;
+    bool sums = call->type == COLL_F32 || call->type == COLL_F64 || call->type == COLL_BF16;
     return !coll_spreads(call->op) || sums;
 }
 
@@ -247,7 +247,7 @@ TEST_EMULATED(cuda_coll_needs_each_wait_on_the_device_that_it_has) {
 
 /* A case of this number whose sums are of fp32. */
 static Case sum_case(uint64_t dice, const Comm *c) {
-    enum { OPS = N_COLL_OPS, TYPES_AND_REDUCTIONS = 5 * 2, STEP = OPS * TYPES_AND_REDUCTIONS };
+    enum { OPS = N_COLL_OPS, STEP = OPS * CASE_TYPES * 2 };
     return case_make((int)(dice % OPS + dice / OPS % (COLL_CASES / STEP) * STEP), c);
 }
 

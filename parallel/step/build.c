@@ -209,7 +209,7 @@ static int embedding(Builder *b) {
     x = program_redistribute(p, x, &residual, "x of embedding");
     if (b->c->pos != POS_LEARNED) return x;
     Dist wpe = dist_make("wpe", "S", axes_none(), "C", p->tensor[x].dist.shard[1]);
-    int table = parameter(b, wpe, b->c->seq, p->tensor[x].size[1], 4);
+    int table = parameter(b, wpe, b->c->seq, p->tensor[x].size[1], COLL_F32);
     return EMIT(p, OP_POSITION, like(b, x, "x"), x, table);
 }
 
