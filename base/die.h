@@ -1,6 +1,6 @@
 /* die -- one way to fail: a single line that says who, what, where and what to do next.
  *
- *     train_gpt: rank 2 on node7: cannot start a thread: Out of memory (base/team.c:41 start)
+ *     train_gpt: rank 2 on node7: out of memory: 4096 bytes (base/mem.c:12 check)
  *
  * A training step has no recovery, so no error code climbs the stack: functions return values and
  * the place that notices a failure ends the program. Parsers of foreign bytes are the exception:
@@ -46,8 +46,8 @@ void die_set_program(const char *argv0);
  * pipe whose reader has ended and an output that was closed from the start are no failures. */
 bool die_flush(FILE *f);
 /* Sets the name of this thread's rank in messages; node may be NULL. Without this call messages
- * name no rank. From then on the process ends without the handlers of atexit, which could free
- * memory that other ranks still use. */
+ * name no rank. From then on die_end runs no handlers of atexit, which could free memory that other
+ * ranks still use. */
 void die_set_rank(int rank, const char *node);
 /* Says that this process is not the first of its job. Its die(), die_user() and die_usage() wait
  * two seconds before they print, so that an error that the first process finds as well is printed

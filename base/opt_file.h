@@ -31,8 +31,8 @@ typedef struct OptFile {
 /* Local, pure. Parses n bytes of text; does not check names and values. On failure the reason
  * begins with the line: "3: ...". */
 bool opt_file_parse(const char *text, size_t n, OptFile *out, Err *e);
-/* Local. Reads and parses a file, or a folder's train_state.json; the reason begins with
- * "path:line: ". */
+/* Local. Reads and parses a file, or a folder's train_state.json; the reason names the file, and
+ * begins with "path:line: " where parsing failed. */
 bool opt_file_read(const char *path, OptFile *out, Err *e);
 void opt_file_free(OptFile *f);
 

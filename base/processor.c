@@ -31,7 +31,7 @@ static bool made_by_intel(void) {
 }
 
 bool processor_keeps_reread(void) {
-    static atomic_int found; // kept, because CPUID leaves a virtual machine, and every wgrad asks
+    static atomic_int found; // kept: CPUID traps in a virtual machine, and every wgrad asks
     if (test_keeps) return test_keeps == L2_KEEPS_REREAD;
     if (!found) found = made_by_intel() ? L2_KEEPS_REREAD : L2_KEEPS_ALL_ALIKE;
     return found == L2_KEEPS_REREAD;

@@ -1,6 +1,6 @@
 /* simd -- short vectors of floats, one spelling for every instruction set.
  *
- * Everything in layers/ is compiled once per instruction set (see Makefile); VF is the number of
+ * Each C file of layers/ is compiled once per instruction set (see Makefile); VF is the number of
  * lanes of a vector:
  *
  *     set            VF   fused multiply-add   bf16 dot product
@@ -250,7 +250,7 @@ static inline vf vf_first_lanes(vf x, int64_t n, vf fill) {
 }
 
 /* e^x within 1.5 units in the last place for x in [-86.5, 88.3]; below that 0, above clamped; NaN
- * stays NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 6 (Cephes coefficients),
+ * stays NaN. x = n ln2 + r, |r| <= ln2/2; e^r by a polynomial of degree 7 (Cephes coefficients),
  * then times 2^n. */
 static inline vf vf_exp(vf x) {
     vf lo = vf_set1(-86.5f), hi = vf_set1(88.37f); // n = -125 .. 127: no denormal

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* `git describe --always --dirty` at build time, "unknown" outside a repository. */
+/* `git describe --always --dirty` at build time; in a git archive its commit, else "unknown". */
 const char *version_commit(void);
 /* Local. Distinguishes this program from another build of the same source: the CRC-32C of the
  * program's file as eight hexadecimal digits, computed once; "unknown" where the system hides the
