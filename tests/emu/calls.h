@@ -22,7 +22,7 @@ typedef struct EmuCalls {
 } EmuCalls;
 
 /* Counts so far, of all threads. emu_called adds one to a count. If $EMU_CALLS is set, the program
- * writes the counts to that file when it ends: one line of a word and a number for each count. */
+ * writes all counts but matmuls, narrow and blocks to that file at its end: lines WORD NUMBER. */
 extern EmuCalls emu_calls;
 void emu_called(int64_t *count);
 

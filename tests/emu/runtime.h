@@ -91,8 +91,8 @@ typedef struct cudaPointerAttributes {
     void *devicePointer, *hostPointer;
 } cudaPointerAttributes;
 
-/* Local. A mistake made on purpose by tests: the n-th wait for an event that this thread puts into
- * a stream from now on is forgotten. 0: none. */
+/* Local. A mistake made on purpose by tests: the n-th wait for an event or a value that this thread
+ * puts into a stream from now on is forgotten. 0: none. */
 void emu_forget_wait(int n);
 /* Local. The priority of a stream: -5 is the highest, 0 the lowest. */
 int emu_priority(cudaStream_t s);

@@ -22,8 +22,5 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
     return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
 }
-inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) {
-    return x.bits;
-}
 
 #endif

@@ -18,9 +18,6 @@ inline int min(int a, int b) {
 inline int max(int a, int b) {
     return a > b ? a : b;
 }
-inline int __popc(unsigned x) {
-    return __builtin_popcount(x);
-}
 
 template <class T> T __ldcg(const T *p) { // on a device: through the L2 cache only
     return *p;
