@@ -41,7 +41,7 @@ void device_at_most(int major);
 /* Local. Binds the calling thread to a device, with scratch_bytes of scratch. */
 void device_open(int device, size_t scratch_bytes);
 void device_close(void);
-/* Local. Registers a function that frees the state of a library: device_close of this thread calls
+/* Local. Registers a function that frees the state of a module: device_close of this thread calls
  * it. */
 void device_at_close(void (*f)(void));
 /* Local. Facts of the calling thread's device: its name; its stream; the number of multiprocessors

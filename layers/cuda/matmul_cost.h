@@ -14,7 +14,7 @@
  *   fill       from the launch to the first step, and from the last one to the end
  *
  * So the efficiency of a shape depends on its waves, not on FLOPs alone. Constants are those of
- * data sheets and of published kernels. An H200, whose clock drops at its limit of power, took 15 %
+ * data sheets and of published kernels. An H200, whose clock drops at its limit of power, took 17 %
  * longer at the median of 92 matmuls. Source of the form: Osama et al., "Stream-K", PPoPP 2023,
  * appendix A.1.
  */
@@ -216,7 +216,7 @@ static inline bool matmul_worker(MatmulWorker *x, const MatmulGpu *g, const Matm
 }
 
 /* Local, pure. matmul_cost of config w, and its worker in x. With split-K and w->parts = 1 it finds
- * the fastest number of parts and sets w->parts; numbers that fill more than a wave are not
+ * the fastest number of parts and sets w->parts; numbers above 2 that fill more than a wave are not
  * tried. */
 static inline bool matmul_cost_of_config(MatmulCost *c, MatmulWorker *x, const MatmulGpu *g,
                                          const MatmulJob *j, MatmulConfig *w) {

@@ -441,7 +441,7 @@ static const double much_faster = 0.98;
 enum { FINALISTS = 4, TURNS = 5 };
 
 /* The index of the fastest of n > 0 ways that took these times, and its seconds in *least. Ways
- * that are close are timed once more, in turn: at its limit of power a GPU slows down within some
+ * that are close are timed again, in turn: at its limit of power a GPU slows down within some
  * hundred milliseconds, so of two ways the one that was timed first seems to be faster. */
 static int fastest_of(const Trial *t, const int way[], const double time[], int n, double *least) {
     const double close = 1.15;
@@ -510,7 +510,7 @@ static int own_configs(const Matmul *p, int elem_bytes, int config[MATMUL_CONFIG
 }
 
 /* Chooses the fastest config of the own kernel if it is faster than the library, which takes
- * `library` seconds. A config that takes twice as long as the best in its first run is not timed
+ * `library` seconds. A config whose second run takes twice as long as the best is not timed
  * further. */
 static void take_own_if_faster(const Trial *t, double library) {
     int config[MATMUL_CONFIGS], n = own_configs(t->p, t->plan->key.elem_bytes, config);

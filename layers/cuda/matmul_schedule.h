@@ -22,8 +22,8 @@
  *
  * Fix-up. A tile that lies in several shares has one part per share, in the order of k. Each part
  * except the last stores its fp32 sums in its share's slot of the workspace, then sets its share's
- * flag. The worker of the last part waits for these flags, adds the parts in the order of k, its
- * own last, and stores the tile. The order of every sum is fixed: same bits in every run. In the
+ * flag. The worker of the last part waits for these flags, adds the parts to its own sums in the
+ * order of k, and stores the tile. The order of every sum is fixed: same bits in every run. In the
  * picture SM 0 stores the first step of tile 1; SM 1 adds it to its own 111.
  *
  * Waiting. A worker runs through a share backwards: first the tile that continues in the next

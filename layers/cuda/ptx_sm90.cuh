@@ -177,7 +177,7 @@ __device__ __forceinline__ void cluster_sync() {
 /* --- threads */
 
 /* By all warps of a warpgroup: gives registers back, or takes more, so that a thread has N from now
- * on; 24 .. 240 by 8. */
+ * on; 24 .. 256 by 8. */
 template <int N> __device__ __forceinline__ void registers_at_most() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }

@@ -1,8 +1,8 @@
 /* reduce on CUDA: a warp takes a row, a lane 16 bytes of it at a time. Rows that are contiguous are
  * one long row, which is cut into many.
  *
- * A collective runs beside matmuls: it has no more blocks than there are multiprocessors, and no
- * shared memory.
+ * A collective runs beside matmuls: a reduce, and a gather for each src, has no more blocks than
+ * there are multiprocessors, and no shared memory.
  *
  * Bound by memory, or by the links to the peers: each src is read once, each dst written once.
  * Three versions: single elements or bytes, which is plain and serves what is not aligned; 4 bytes

@@ -1,6 +1,6 @@
 /* sums -- a sum of many floats in double, in two steps whose order depends on the number of terms
- * alone: one block per panel of terms, then one block for all panels. Bound by memory: 4 bytes per
- * term. */
+ * and their alignment: one block per panel of terms, then one block for all panels. Bound by
+ * memory: 4 bytes per term. */
 #ifndef LAYERS_CUDA_SUMS_CUH
 #define LAYERS_CUDA_SUMS_CUH
 

@@ -6,7 +6,7 @@
  *                 begins the copy, goes on
  *     consumer    waits until a slot is full, multiplies, then lane 0 of every warp marks it empty
  *
- * All consumers take all slots, in the same order.
+ * All consumers take all slots in order; with PINGPONG (matmul_sm90.cuh) those of their own tiles.
  */
 #ifndef LAYERS_CUDA_WARPGROUPS_SM90_CUH
 #define LAYERS_CUDA_WARPGROUPS_SM90_CUH
