@@ -186,7 +186,7 @@ static bool next_item(Forward *f, Item *it) {
 }
 
 /* The address of head h in a row of qkv: query heads come first, then key heads, value heads. */
-static const float *queries(const Forward *f, int64_t b, int64_t h, int64_t row) {
+static const float *qkv_head(const Forward *f, int64_t b, int64_t h, int64_t row) {
     return f->qkv + (b * f->a->S + row) * f->stride + h * f->a->D;
 }
 static float *outputs(const Forward *f, int64_t b, int64_t h, int64_t row) {
@@ -199,7 +199,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
     const Attention *a = f->a;
     const Shape *s = &f->s;
     int64_t rows = a->S - row0 < BR ? a->S - row0 : BR;
-    attention_pack_tile(s, w->q, queries(f, b, h, row0), f->stride, rows,
+    attention_pack_tile(s, w->q, qkv_head(f, b, h, row0), f->stride, rows,
                         LOG2_E / sqrtf((float)a->D));
     for (int64_t i = 0; i < BR; i++) w->max[i] = -FLT_MAX;
     memset(w->sum, 0, BR * VF * sizeof(float));
@@ -225,7 +225,7 @@ static void forward_tile(const Forward *f, const Work *w, int64_t b, int64_t h, 
 static void forward_item(const Forward *f, const Work *w, const Item *it, const Item *after) {
     const Attention *a = f->a;
     int64_t group = a->H / a->Hkv, h0 = it->g * group;
-    const float *k = queries(f, it->b, a->H + it->g, 0);
+    const float *k = qkv_head(f, it->b, a->H + it->g, 0);
     attention_pack_across(&f->s, w->k, k, f->stride, 0, it->end);
     attention_pack_rows(&f->s, w->v, f->s.Sw, k + a->Hkv * a->D, f->stride, it->end, 1);
     for (int64_t h = h0; h < h0 + group; h++)
@@ -234,15 +234,15 @@ static void forward_item(const Forward *f, const Work *w, const Item *it, const 
             PrefetchList ahead = {0};
             prefetch_add(&ahead, outputs(f, it->b, h, row0), a->H * a->D, rows);
             if (next < it->end) {
-                prefetch_add(&ahead, queries(f, it->b, h, next), f->stride,
+                prefetch_add(&ahead, qkv_head(f, it->b, h, next), f->stride,
                              a->S - next < BR ? a->S - next : BR);
             } else if (h + 1 < h0 + group) {
-                prefetch_add(&ahead, queries(f, it->b, h + 1, it->begin), f->stride, rows);
+                prefetch_add(&ahead, qkv_head(f, it->b, h + 1, it->begin), f->stride, rows);
             } else if (after) {
-                const float *key = queries(f, after->b, a->H + after->g, 0);
+                const float *key = qkv_head(f, after->b, a->H + after->g, 0);
                 prefetch_add(&ahead, key, f->stride, after->end);
                 prefetch_add(&ahead, key + a->Hkv * a->D, f->stride, after->end);
-                prefetch_add(&ahead, queries(f, after->b, after->g * group, after->begin),
+                prefetch_add(&ahead, qkv_head(f, after->b, after->g * group, after->begin),
                              f->stride,
                              after->end - after->begin < BR ? after->end - after->begin : BR);
             }

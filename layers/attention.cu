@@ -4,7 +4,7 @@
  * A block computes one row, of the output or of a gradient. It walks over the tokens that
  * contribute to the row, 128 at a time: its warps compute the dot products, one token per warp,
  * with the lanes along D. Then its threads take one column each and sum over these tokens. Every
- * block reads all its rows from memory again. Every sum is in the order of the tokens. */
+ * block reads all its rows from memory again. Every sum has a fixed order. */
 #include "layers/attention_flash.cuh"
 
 extern "C" {

@@ -2,11 +2,11 @@
  *
  *                      keys, 64 to a tile
  *              +-------+-------+-------+-------+
- *     warp 0   |   1   |   0 \ |       |       |    A block has WARPS warps of SLABS slabs of
- *     warp 1   |   1   |   0   \       |       |    16 queries. It goes from the diagonal to the
- *     warp 2   |   2   |   1   |  0 \  |       |    left: first tiles with masked keys, then
- *     warp 3   |   2   |   1   |  0    \       |    tiles without. A warp skips tiles that none
- *              +-------+-------+-------+-------+    of its queries sees.
+ *     warp 0   |   3   |   2   |   1 \ |       |    A block has WARPS warps (4) of SLABS slabs
+ *     warp 1   |   3   |   2   |   1   \       |    (2) of 16 queries. It goes from the diagonal
+ *     warp 2   |   3   |   2   |   1   |  0 \  |    to the left (0, 1, ...): first tiles with
+ *     warp 3   |   3   |   2   |   1   |  0    \    masked keys, then tiles without. A warp skips
+ *              +-------+-------+-------+-------+    tiles that none of its queries sees.
  *
  *     scores    C = Q K'                               a lane has two rows of a slab: l/4, l/4 + 8
  *     softmax   P = exp2(scale (C - max))              max over the row so far: 4 lanes share a row

@@ -30,9 +30,9 @@
  *     keys                1024              768            256            410
  *
  * B = 16, S = 2048, H = 6: 50,688 of these on 132 multiprocessors are 0.69 million cycles, 405 us
- * at 1.7 GHz. An H200 took 792 us, with the first kernel, for an earlier version: keys met 32
- * queries at once (1280 cycles instead of 1024), dS was computed beside no matmul of its warpgroup,
- * and the keys of a part were fetched after the part before was done.
+ * at 1.7 GHz. An H200 took 700 us, with the first kernel (bench/results/h200-kernels.json); and 792
+ * us when keys met 32 queries at once (1280 cycles instead of 1024), dS was computed beside no
+ * matmul of its warpgroup, and keys of a part were fetched after the part before was done.
  */
 #include "layers/attention_sm90.cuh"
 #include "layers/cuda/sizes.h"

@@ -16,7 +16,7 @@
 #include "layers/act.h"
 
 typedef struct Classifier {
-    int64_t T, V, ld;       // rows of ld >= V floats
+    int64_t T, V, ld;       // rows of ld >= V elements
     const int32_t *targets; // [T]
     float scale;            // 1 / number of targets in the whole batch
     bool backward;          // false: loss only; logits are not changed
@@ -39,8 +39,8 @@ void classifier(Team *t, const Classifier *c, float *loss, Act *logits);
  * part has padding.
  *
  *   statistics[parts,T,3]   the largest logit m, sum_v exp(logit - m), and the target's logit (0 if
- *                           not in the part); without columns, of one part: -FLT_MAX, 0, 0. With
- *                           backward exp(logit - m) replaces the logits
+ *                           not in the part); without columns, of one part: m <= -FLT_MAX / 2, 0,
+ *                           0. With backward exp(logit - m) replaces the logits (not on CUDA)
  *   merge                   those of all n_parts of the row, in order -> loss[T], log_sum[T] (of
  *                           all exponentials)
  *   gradient                dlogits = (exp(m - log_sum) e - (v == target)) scale, in place

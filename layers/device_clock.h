@@ -5,8 +5,8 @@
  *     stream            o== matmul ==o       o= norm =o        ...    |
  *
  * A mark is a point in a stream. The device records its time when it gets there; the host does not
- * wait. Between begin and end the host never waits, and nothing is allocated until all n marks are
- * used. After end, marks are converted to times; all streams of a rank have the same clock.
+ * wait. From the first mark to end the host never waits, and nothing is allocated until all n marks
+ * are used. After end, marks are converted to times; all streams of a rank have the same clock.
  */
 #ifndef LAYERS_DEVICE_CLOCK_H
 #define LAYERS_DEVICE_CLOCK_H

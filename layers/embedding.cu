@@ -181,7 +181,7 @@ template <int W> __global__ void join_runs(const float *pieces, Embedding e, int
 template <class E> struct Launchers {
     static const E *in(const Act *x) { return static_cast<const E *>(x); }
 
-    static dim3 pieces(int64_t rows, int64_t C, int w) {
+    static dim3 row_pieces(int64_t rows, int64_t C, int w) {
         return dim3(static_cast<unsigned>(rows), blocks_for(C, static_cast<int64_t>(THREADS) * w));
     }
     static bool all_aligned(const void *x, const void *w, int64_t C) {
@@ -198,7 +198,7 @@ template <class E> struct Launchers {
         if (T == 0 || e->C == 0) return;
         auto *to = static_cast<E *>(x);
         by_words<E>(all_aligned(x, e->wpe, e->C) && whole_words<E>(e->wte, 0), [&](auto w) {
-            LAUNCH((forward_rows<E, w>), pieces(T, e->C, w), THREADS, 0, to, *e);
+            LAUNCH((forward_rows<E, w>), row_pieces(T, e->C, w), THREADS, 0, to, *e);
         });
     }
 
@@ -207,7 +207,7 @@ template <class E> struct Launchers {
         if (rows == 0 || e->C == 0) return;
         auto *to = static_cast<E *>(x);
         by_words<E>(all_aligned(x, e->wpe, e->C), [&](auto w) {
-            LAUNCH((position_rows<E, w>), pieces(rows, e->C, w), THREADS, 0, to, *e, t0);
+            LAUNCH((position_rows<E, w>), row_pieces(rows, e->C, w), THREADS, 0, to, *e, t0);
         });
     }
 
@@ -216,8 +216,8 @@ template <class E> struct Launchers {
         int64_t rows = token_rows(e, T, t0), positions = rows < e->S ? rows : e->S;
         if (rows == 0 || e->C == 0) return;
         by_words<E>(all_aligned(dx, e->dwpe, e->C), [&](auto w) {
-            LAUNCH((position_sums<E, w>), pieces(positions, e->C, w), THREADS, 0, in(dx), *e, rows,
-                   t0);
+            LAUNCH((position_sums<E, w>), row_pieces(positions, e->C, w), THREADS, 0, in(dx), *e,
+                   rows, t0);
         });
     }
 
@@ -227,7 +227,7 @@ template <class E> struct Launchers {
         auto *sums = static_cast<float *>(e->workspace);
         int n = static_cast<int>(T);
         by_words<E>(all_aligned(dx, e->dwte, e->C), [&](auto w) {
-            dim3 grid = pieces(blocks_for(T, CHUNK), e->C, w);
+            dim3 grid = row_pieces(blocks_for(T, CHUNK), e->C, w);
             LAUNCH((sum_runs<E, w>), grid, THREADS, 0, sums, in(dx), *e, n);
             LAUNCH((join_runs<w>), grid, THREADS, 0, sums, *e, n);
         });

@@ -3,15 +3,15 @@
  * The training step is written against this table. Every entry is declared with its full contract
  * in the header of its layer (matmul.h, attention.h, norm.h, ...); KERNEL_LIST only names them.
  *
- * Each layer is one plain C file over base/simd.h. The build compiles all of them once per
+ * Each layer is plain C over base/simd.h. The build compiles all of them once per
  * instruction set, joins each set into one object and hides all of its names but its table,
  * `kernels_cpu_<set>`; kernels_cpu.c picks the best that this processor runs. So there is one
  * source, no suffixes, and tests run every set against `portable` through its table.
  *
  * All matrices are row-major, last index fastest; activations have the dtype of the table
  * (layers/act.h), everything else is fp32 unless said otherwise; T = B*S tokens. All calls are
- * local and complete when they return. Buffers come from the caller. Gradients of parameters
- * accumulate (+=); gradients of activations are written (=) unless said otherwise.
+ * local, and on the CPU complete when they return. Buffers come from the caller. Gradients of
+ * parameters accumulate (+=); gradients of activations are written (=) unless said otherwise.
  */
 #ifndef LAYERS_KERNELS_H
 #define LAYERS_KERNELS_H

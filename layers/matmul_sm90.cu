@@ -81,7 +81,7 @@
  * al., FLUX (2024).
  *
  * The schedule says which tile, and which part of its k, a block computes (cuda/matmul_schedule.h).
- * Tiles whose k is divided are summed in the order of their parts (Parts).
+ * The parts of a divided k are added to the sums of the last part, in the order of k (Parts).
  */
 #include "layers/matmul_sm90.cuh"
 

@@ -11,7 +11,7 @@
  *      k=1  a0 a1 ... a13          b0 b1 ............ b31      2 for the row of b, 1 for the
  *      ...                                                     element of a: 31 of 32 registers
  *
- *      set             tile     sums   loads for each step (28, 12, 12 FMA)
+ *      set             tile     sums   loads for each step (28, 12, 8 FMA)
  *      avx512[_bf16]   14 x 32   28    2 + 14
  *      avx512_amx      32 x 32   4     4, of tiles for 16 steps; bf16 only, fp32 as avx512
  *      avx2             6 x 16   12    2 + 6

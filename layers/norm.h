@@ -20,7 +20,7 @@
 typedef struct Norm {
     NormKind kind;
     int64_t T, C;
-    int64_t ld;    // floats from row to row of x, y, dx, dy; 0: C
+    int64_t ld;    // elements from row to row of x, y, dx, dy; 0: C
     int64_t C_all; // features of the whole row, if these C are a shard; 0: C
     int64_t part;  // --exact: features of a part (see below), the same on every mesh; 0: ld
     float eps;
@@ -29,7 +29,7 @@ typedef struct Norm {
     void *workspace;           // norm_workspace() bytes, for backward
 } Norm;
 
-/* Floats from row to row. */
+/* Elements from row to row. */
 static inline int64_t norm_ld(const Norm *n) {
     return n->ld ? n->ld : n->C;
 }

@@ -28,7 +28,7 @@ const Kernels *kernels_cpu(const char *set) {
     return NULL;
 }
 
-/* Units for bf16 have 2 times the rate of those for fp32 (tile registers 8 times), or on some
+/* Units for bf16 have 2 times the rate of those for fp32 (tile registers 16 times), or on some
  * processors half of it or the same. The threshold is far from all of these. Other programs can
  * only lower a measured rate: when they ran meanwhile, both rates are measured again. */
 static bool faster_in_bf16(const Kernels *k, Team *t) {
