@@ -4,8 +4,8 @@
  * part of the result.
  *
  * Memory is registered as the emulated version does it: as windows, of memory that the library has
- * allocated, or as buffers. A call must use the same offset in registered memory on all ranks. A
- * call on memory that was freed or moved after its registration ends the program.
+ * allocated, or as buffers. Registered memory that a call accesses on other ranks must have one
+ * offset on all ranks. A call on memory freed or moved after its registration ends the program.
  *
  * A call runs when all ranks of its communicator have come to it in their streams. The emulator
  * then executes what all of them asked for at once; ranks that ask for different things end the

@@ -1,5 +1,5 @@
 /* emu_tensor_map -- cuTensorMapEncodeTiled, which refuses what the CUDA Driver API says the driver
- * refuses. */
+ * refuses; and the look-up of the driver's functions by name. */
 #include <string.h>
 
 #include "tests/emu/include/cuda.h"
