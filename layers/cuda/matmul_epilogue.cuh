@@ -24,10 +24,10 @@ enum { COLUMNS = 8 }; // columns of a fragment
 static_assert(MATMUL_FLAGS * sizeof(int) <= DEVICE_ZEROS, "flags lie in device_zeros()");
 
 /* Sums of tiles whose k is divided into parts. Each piece of each share of the schedule has a slot
- * for sums and a flag in the workspace. A piece is the sums of Threads::N threads, J fragments
- * each. For every part but the last these threads store their sums (store_partial) and set the
- * flag. The threads of the last part wait for the flags, add these sums in the order of the parts
- * (add_partial), and reset the flags for the next matmul.
+ * for sums in the workspace, and a flag in device_zeros(). A piece is the sums of Threads::N
+ * threads, J fragments each. For every part but the last these threads store their sums
+ * (store_partial) and set the flag. The threads of the last part wait for the flags, add these sums
+ * in the order of the parts (add_partial), and reset the flags for the next matmul.
  *
  *     Threads    PIECES of a share; index(), from 0 to N - 1; sync(), a barrier of these N
  */

@@ -147,8 +147,8 @@ HOST_DEVICE bool matmul_next(const MatmulSchedule *s, MatmulPart *p) {
 HOST_DEVICE bool matmul_fixes_up(const MatmulSchedule *s) {
     return s->divided > s->streamed || (s->divided > 0 && s->streamed % s->divided != 0);
 }
-/* Bytes of the workspace: for each share of the streamed tiles a slot of a tile in fp32, and after
- * the slots a flag, an int32_t, for each of these shares. 0: no tile has several parts. */
+/* Bytes of the workspace: for each share of the streamed tiles a slot of a tile in fp32, and 4 more
+ * bytes (unused: flags lie in device_zeros()). 0: no tile has several parts. */
 HOST_DEVICE size_t matmul_slot_bytes(const MatmulTile *t) {
     return (size_t)t->m * (size_t)t->n * sizeof(float);
 }
@@ -167,7 +167,7 @@ HOST_DEVICE int matmul_most_parts(const MatmulSchedule *s) {
     return most;
 }
 
-/* Do the sums and flags of the parts fit into the workspace? pieces: flags per share. */
+/* Are there enough flags, and do sums of parts fit into the workspace? pieces: flags per share. */
 enum { MATMUL_FLAGS = 2048 };
 HOST_DEVICE bool matmul_has_room(const MatmulSchedule *s, const MatmulTile *t, int pieces) {
     return s->divided * pieces <= MATMUL_FLAGS &&
