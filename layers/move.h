@@ -22,7 +22,7 @@ void add_to(Team *t, float *y, const float *x, int64_t n);
 void to_floats(float *to, const Act *from, int64_t n);
 /* Local. to[T] = from[n], then `pad`. Does nothing if from is NULL. */
 void copy_tokens(int32_t *to, int64_t T, const int32_t *from, int64_t n, int32_t pad);
-/* Local. The sum of x[n] in double, in order. */
+/* Local. The sum of x[n] in double, on the CPU in order. */
 double sum_of(const float *x, int64_t n);
 
 #endif
