@@ -184,6 +184,13 @@ __global__ void stores_unseen(CUtensorMap map) {
     __syncthreads();
     if (threadIdx.x == 0) tma_store(map, p.box, 0, 0);
 }
+/* The flag is a word of new memory, whose bits are all set. */
+__global__ void loads_unseen(CUtensorMap map) {
+    BoxBarrier p = begin_block();
+    if (threadIdx.x > 0) return;
+    flag_wait_system(reinterpret_cast<const uint32_t *>(map.base), UINT32_MAX);
+    tma_load(p.box, map, p.barrier, 0, 0);
+}
 
 /* What matmuls are asked for. */
 struct Asked {
@@ -295,6 +302,7 @@ const Mistake mistakes[] = {
     {"nobody_waits", nobody_waits, "a bulk copy is under way while its block has ended"},
     {"leaves_a_store", leaves_a_store, "a TMA store that nobody waited for"},
     {"stores_unseen", stores_unseen, "wrote without fence_async()"},
+    {"loads_unseen", loads_unseen, "TMA: after a flag without fence_async_global()"},
     {"no_fence", no_fence, "wgmma without wgmma_fence()"},
     {"no_fence_after_a_wait", no_fence_after_a_wait, "wgmma without wgmma_fence()"},
     {"no_fence_after_a_loop", no_fence_after_a_loop, "wgmma without wgmma_fence()"},

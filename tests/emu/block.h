@@ -35,6 +35,7 @@ struct EmuThread {
     int store_group; // number of the group to which new bulk stores belong
     // range of 16-byte chunks of shared memory that the thread wrote and has not fenced
     int dirty_from, dirty_to;
+    bool saw_flag; // of a copy, and has not fenced since
 };
 
 /* Lanes of a warp that wait for each other. When all lanes of `mask` have arrived or ended,

@@ -120,6 +120,7 @@ static Bulk box_of(const void *shared, const EmuTensorMap *map, int n, const int
 /* The mbarrier that a load will notify. */
 static Mbarrier *expecting(void *mbarrier, EmuPlace place) {
     Mbarrier *m = mbarrier_find(mbarrier, place);
+    if (emu_self()->saw_flag) emu_fail(place, "TMA: after a flag without fence_async_global()");
     if (!m->fenced) emu_fail(place, "TMA: its mbarrier was made without mbarrier_fence()");
     return m;
 }
@@ -218,6 +219,13 @@ void emu_fence_async(void) {
     for (int i = me->dirty_from; i < me->dirty_to; i++)
         if (dirty[i] == mine) dirty[i] = 0;
     me->dirty_from = me->dirty_to = 0;
+}
+
+void emu_saw_flag(void) {
+    emu_self()->saw_flag = true;
+}
+void emu_fence_async_global(void) {
+    emu_self()->saw_flag = false;
 }
 
 void dirty_check(const void *p, size_t n_bytes, const char *what, EmuPlace place) {

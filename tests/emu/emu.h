@@ -107,6 +107,9 @@ void emu_notify_blocks(void);
 bool emu_run_copy(void);
 /* Called by a thread: lets the host run, then returns, as emu_wait_for_blocks. */
 void emu_wait_host(const char *what, EmuPlace place);
+/* Called by a thread: it has seen the flag of a copy. Bulk copies that it begins see what was
+ * copied only after emu_fence_async_global (hopper.h). */
+void emu_saw_flag(void);
 EmuThread *emu_self(void);
 void emu_wake(EmuThread *t);
 

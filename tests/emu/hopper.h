@@ -43,9 +43,11 @@ void emu_tma_multicast(void *to, const EmuTensorMap *map, void *mbarrier, unsign
                        const int *at, EmuPlace place);
 
 /* Called by a thread. emu_written: it has written to the 16-byte chunk at p, which copies and
- * matmuls see only after a fence. emu_fence_async: that fence. */
+ * matmuls see only after a fence. emu_fence_async: that fence. emu_fence_async_global: the fence
+ * after emu_saw_flag. */
 void emu_written(const void *p, EmuPlace place);
 void emu_fence_async(void);
+void emu_fence_async_global(void);
 
 /* Called by a lane: a matmul d[n / 8][4] (+)= a b of its warpgroup. */
 typedef struct EmuWgmma {

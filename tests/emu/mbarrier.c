@@ -134,6 +134,7 @@ void hopper_begin(Block *b) {
         t->matmuls.n_begun = 0, t->matmuls.fenced = false;
         for (int j = t->dirty_from; j < t->dirty_to; j++) h->dirty[j] = 0;
         t->dirty_from = t->dirty_to = 0;
+        t->saw_flag = false;
     }
     h->n_threads = b->n_threads;
     for (int i = 0; i < b->n_threads / 128; i++) {

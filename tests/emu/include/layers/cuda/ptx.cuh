@@ -146,6 +146,7 @@ inline void flag_wait_system(const uint32_t *flag, uint32_t x, EMU_HERE) {
     bool of_device = emu_is_device(flag, sizeof x);
     while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != x && !emu_setup.forget_flags)
         (of_device ? emu_wait_for_blocks : emu_wait_host)("a flag of a copy", {file, line});
+    emu_saw_flag();
 }
 
 /* These are less exact on hardware, so tolerances of tests must leave room for them. exp2_fast: a

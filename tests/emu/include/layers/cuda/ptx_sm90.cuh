@@ -37,7 +37,9 @@ inline void mbarrier_arrive_at(Shared at, int rank, EMU_HERE) {
 inline void fence_async() {
     emu_fence_async();
 }
-inline void fence_async_global() {}
+inline void fence_async_global() {
+    emu_fence_async_global();
+}
 
 inline void tma_load(Shared to, const CUtensorMap &map, Shared barrier, int c0, int c1, EMU_HERE) {
     const int at[] = {c0, c1};
