@@ -214,6 +214,15 @@ TEST(quantity_more_is_a_percentage_or_a_factor) {
     CHECK_STR(quantity_more(1e12, 0, text), "1.0e12 x");
 }
 
+TEST(quantity_short_has_no_exponent) {
+    char text[64];
+    CHECK_STR(quantity_short(80e9, AS_BYTES, "GB", text), "80 GB");
+    CHECK_STR(quantity_short(1023.9 * 0x1p30, AS_BYTES, "GiB", text), "1024 GiB");
+    CHECK_STR(quantity_short(999.7e9, AS_BYTES, "GB", text), "1000 GB");
+    CHECK_STR(quantity_short(4e16, AS_BYTES, "GB", text), "40000 TB");
+    CHECK_STR(quantity_short(12345, AS_SECONDS, "s", text), "12345 s");
+}
+
 /* What candidates do is listed once, the largest rows of each, the heaviest first. */
 TEST(plan_lists_what_its_candidates_do) {
     Plan p;

@@ -67,7 +67,7 @@ const char *quantity_short(double x, Quantity q, const char *like, char buf[64])
     while (u[1].text && x * u->by / u->times < 1) u++;
     const char *unit = q == AS_SECONDS ? "" : bits ? "b/s" : writing[q].units->text;
     double n = x * u->by / u->times;
-    snprintf(buf, 64, "%.*g %s%s", n < 1000 ? 3 : 4, n, u->text, unit);
+    snprintf(buf, 64, n < 999.5 ? "%.3g %s%s" : "%.0f %s%s", n, u->text, unit);
     return buf;
 }
 
