@@ -275,6 +275,10 @@ TEST(trace_efficiency_is_1_when_all_is_hidden_and_negative_when_it_got_worse) {
     CHECK_NEAR(trace_charged(&(TraceTable){
                    .n = 1, .row = {{.serial = 4, .exposed = 1}}, .kernels = {10, 12}}),
                0.25, 1e-12); // rounding
+    // nothing is lost where the kernels of the second step happen to be faster
+    CHECK_NEAR(trace_charged(
+                   &(TraceTable){.n = 1, .row = {{.serial = 4, .exposed = 1}}, .kernels = {10, 8}}),
+               0.75, 1e-12); // rounding
 }
 
 TEST(trace_without_room_says_how_many_spans_are_lost) {

@@ -85,7 +85,7 @@ double trace_efficiency(const TraceLayer *l) {
 
 double trace_charged(const TraceTable *t) {
     TraceLayer all = t->row[t->n - 1];
-    all.exposed += t->kernels[TRACE_OVERLAP] - t->kernels[TRACE_SERIAL];
+    all.exposed += fmax(0, t->kernels[TRACE_OVERLAP] - t->kernels[TRACE_SERIAL]);
     return trace_efficiency(&all);
 }
 
