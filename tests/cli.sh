@@ -391,6 +391,9 @@ refuses 2 "4" "${whatif[@]}" --vary layers=2..4 --layout x3
 refuses 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
 refuses 2 "Did you mean cpu:4?" whatif --cluster cpuu:4 --vary nodes=1..2
 refuses 1 "good.bin is not a folder" "${whatif[@]}" --vary nodes=1..2 --json good.bin/x.json
+says 1 ': 1 node$' whatif --cluster h100:1 --model $model --vary ranks_per_node=1..2
+says 1 'nodes of 1 rank$' whatif --cluster cpu:1 --model $model --vary nodes=1..2
+says 1 ': 1 rank$' whatif --cluster cpu:1 --model $model --vary layers=2..4
 works "what if" "${whatif[@]}" --vary network=1..64Gb/s --json x.json
 works "a row for each value" \
     test "$(grep -cE ' (┌|│|└|─) ' out) $(grep -o '"value"' x.json | wc -l)" = "7 7"

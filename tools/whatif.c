@@ -138,11 +138,12 @@ static char *others(const WhatIf *w) {
         snprintf(batch, sizeof batch, ", %" PRId64 " tokens a step", s->batch);
     if (w->kind != VARY_SEQ) snprintf(seq, sizeof seq, ", sequences of %" PRId64, s->model.S);
     if (strcmp(w->name, "nodes") == 0)
-        snprintf(ranks, sizeof ranks, "nodes of %d ranks", m->ranks_per_node);
+        snprintf(ranks, sizeof ranks, "nodes of %d rank%s", m->ranks_per_node,
+                 m->ranks_per_node > 1 ? "s" : "");
     else if (w->ranks_vary)
-        snprintf(ranks, sizeof ranks, "%d nodes", m->nodes);
+        snprintf(ranks, sizeof ranks, "%d node%s", m->nodes, m->nodes > 1 ? "s" : "");
     else
-        snprintf(ranks, sizeof ranks, "%d ranks", m->ranks);
+        snprintf(ranks, sizeof ranks, "%d rank%s", m->ranks, m->ranks > 1 ? "s" : "");
     return mem_printf("%s%s%s, %s, on %s: %s", o.model, batch, seq, s->model.bf16 ? "bf16" : "fp32",
                       m->name, ranks);
 }
