@@ -243,6 +243,24 @@ TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
     CHECK(worst <= 0.25);
 }
 
+static void matmul_of_any_rows(UNUSED Team *t, UNUSED const Matmul *p) {
+    sleep_s(4e-3);
+}
+
+/* Where noise makes both numbers of rows take equally long, more rows are not free: 4096 rows take
+ * at least half of what 336 rows take 12 times. */
+TEST(calibration_extends_a_kernel_whose_measurements_do_not_differ) {
+    double s = 0;
+    Kernels k = *kernels_cpu(NULL);
+    Work work = {.kind = WORK_MATMUL, .rows = 4096, .K = 64, .N = 64};
+    k.matmul = matmul_of_any_rows;
+    cache_in(test_tmpdir());
+    OWNED(run_free) Run r = small_run("a machine");
+    r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
+    run(&r);
+    CHECK(calibration_work(r.c[0], &work, &s) && s > 4e-3 * 6);
+}
+
 static double of_weights(int64_t K, int64_t N) {
     return 2e-9 * (double)(K * N);
 }

@@ -191,11 +191,14 @@ static bool looks_disturbed(const Job *j, double usual) {
            (seconds_per_flop(j) > 0 && j->seconds - j->few_seconds < 0.5 * more * j->seconds);
 }
 
-/* The line through both measurements, with neither `fixed` nor `per_row` below 0. */
+/* The line through both measurements, with neither `fixed` nor `per_row` below 0. At most half of a
+ * long call is `fixed`: if more seems to be, the smaller number of rows was disturbed. */
 static WorkCost line(const Job *j) {
     double rows = (double)j->rows, few_rows = (double)j->few_rows;
-    double per_row = few_rows < rows ? fmax(0, j->seconds - j->few_seconds) / (rows - few_rows)
-                                     : j->seconds / rows;
+    double least = j->about > short_time / 2 ? 0.5 * j->seconds / rows : 0;
+    double per_row = few_rows < rows
+                         ? fmax(least, (j->seconds - j->few_seconds) / (rows - few_rows))
+                         : j->seconds / rows;
     double fixed = j->seconds - per_row * rows;
     if (fixed < 0) fixed = 0, per_row = j->seconds / rows;
     return (WorkCost){.work = j->whole, .fixed = j->scale * fixed, .per_row = j->scale * per_row};
