@@ -609,6 +609,21 @@ TEST(calibration_is_measured_again_where_the_file_is_not_as_it_was) {
     }
 }
 
+static void run_busy(UNUSED void *arg) {
+    Run r = small_run("a busy machine"), again = r, third = r;
+    r.budget = again.budget = 1e-9; // the first kernel takes all of it
+    run(&r), run(&again), run(&third);
+    if (again.c[0]->seconds > 0) warn("measured");
+    if (third.c[0]->n_works == N_SMALL) warn("all of it");
+}
+
+/* Where other programs take the time the first kernel may be all that was measured. */
+TEST(calibration_that_was_cut_short_is_not_kept) {
+    cache_in(test_tmpdir());
+    CHECK_CHILD(0, run_busy, NULL, "1 of 3 kernels and no collective's bandwidth",
+                "the next run measures again", "warning: measured", "warning: all of it");
+}
+
 static void run_small(UNUSED void *arg) {
     Run r = small_run("a machine");
     run(&r);

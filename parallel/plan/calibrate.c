@@ -265,6 +265,25 @@ static void derive_works(Bench *b) {
 
 /* ---- all of it */
 
+/* Has the table at most one of several kernels, or of no collective more than its latency? Then
+ * other programs had the processor. Warns on rank 0. */
+static bool cut_short(const Bench *b) {
+    const Calibration *c = b->c;
+    int works = 0;
+    bool bandwidth = false, wanted = false;
+    for (int i = 0; i < c->n_works; i++) works += !c->work[i].derived;
+    for (int i = 0; i < c->n_collectives; i++)
+        bandwidth |= (double)c->collective[i].measured > c->collective[i].bytes[0];
+    for (int i = 0; i < b->n_jobs; i++)
+        wanted |= (double)b->job[i].cost.most > fmax(COLL_SMALL, b->job[i].cost.bytes[0]);
+    if ((works > 1 || b->n_works <= works) && (bandwidth || !wanted)) return false;
+    if (world_rank(b->where->world) == 0)
+        warn("%d of %d kernels and %s bandwidth were measured in %.0f s: other programs keep this "
+             "machine busy, or it is very slow; the next run measures again",
+             works, b->list->n_works, bandwidth ? "a collective's" : "no collective's", c->seconds);
+    return true;
+}
+
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
     bool cores_shared = b->c->oversubscription > 1;
@@ -287,7 +306,7 @@ void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *lis
     Bench b = {.where = w, .list = list, .c = c};
     if (find_missing(&b)) {
         measure(&b);
-        if (world_rank(w->world) == 0) calibration_save(c, w->key);
+        if (!cut_short(&b) && world_rank(w->world) == 0) calibration_save(c, w->key);
     } else {
         calibrate_fill(c, w->machine, list); // entries for groups that lie like those in the table
     }
