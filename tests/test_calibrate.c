@@ -243,6 +243,31 @@ TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
     CHECK(worst <= 0.25);
 }
 
+static _Thread_local int n_short_calls;
+static void short_call(UNUSED void *ctx) {
+    n_short_calls++;
+    sleep_s(1e-3);
+}
+
+static int measure_short_calls(World *w, void *ctx) {
+    Meter m;
+    meter_start(&m, &(CalibrateWhere){.world = w, .key = "a busy machine"}, true);
+    m.barrier = 10e-3;
+    double about = meter_once(&m, short_call, NULL, true).mean;
+    meter_run(&m, short_call, NULL, about, 1, true);
+    if (m.all.rank == 0) *(int *)ctx = n_short_calls;
+    meter_end(&m);
+    return 0;
+}
+
+/* A call shorter than a barrier is not one that takes no time, of which a thousand would be made.
+ */
+TEST(calibration_makes_no_more_calls_than_the_clock_needs) {
+    int calls = 0;
+    ranks_run(RANKS, measure_short_calls, &calls);
+    CHECK(calls > 20 && calls < 500);
+}
+
 static void matmul_of_any_rows(UNUSED Team *t, UNUSED const Matmul *p) {
     sleep_s(4e-3);
 }
