@@ -11,7 +11,7 @@
 #include "parallel/plan/calibrate_parts.h"
 #include "parallel/plan/quantity.h"
 
-static const double works_share = 0.5;   // of the budget, at most; collectives get the rest
+static const double works_share = 0.5;   // of the time, at most; collectives get the rest
 static const double latency_share = 0.5; // of the collectives' time, at most, for the small sizes
 static const double end_share = 0.9;     // of the budget: when collectives are to be done
 // bytes of a work's operands; a larger work is not measured
@@ -290,7 +290,7 @@ static void measure(Bench *b) {
     arena_commit(&b->memory);
     meter_start(&b->meter, w, cores_shared);
     double slowest = calibrate_works(&b->meter, b->work, b->n_works, b->memory.base, b->bytes,
-                                     works_share * w->budget, b->c);
+                                     works_share, w->budget, b->c);
     if (b->n_works > 0) b->c->slowest = cores_shared ? 1 : slowest;
     derive_works(b);
     measure_collectives(b);

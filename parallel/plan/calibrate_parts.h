@@ -63,12 +63,13 @@ CallTime meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repea
 
 /* Local, pure. Bytes that measuring a work takes. */
 WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
-/* Collective over the world. Measures the listed works and adds their costs to c, until m->elapsed
- * reaches `until`. memory: bytes.workspace bytes, shared by all works; behind them a window of
+/* Collective over the world. Measures the listed works, one at least, and adds their costs to c.
+ * Measuring takes this share of the time that the first touch of memory leaves before m->elapsed
+ * reaches `end`. memory: bytes.workspace bytes, shared by all works; behind them a window of
  * bytes.operands bytes from which the works take operands in turn, at least as large as the largest
  * work's. Returns the kernel time of the slowest rank relative to the mean. */
 double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
-                       double until, Calibration *c);
+                       double share, double end, Calibration *c);
 
 /* ---- one collective (calibrate_collective.c) */
 

@@ -205,15 +205,18 @@ static WorkCost line(const Job *j) {
 }
 
 double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
-                       double until, Calibration *c) {
+                       double share, double end, Calibration *c) {
     Pool pool = {0};
     Job *job = mem_calloc((size_t)n, sizeof *job);
     double *busy = mem_calloc((size_t)m->all.size, sizeof *busy), sum = 0, most = 0;
     int done = 0;
     if (n > 0) pool_open(&pool, m->where, memory, bytes);
+    meter_agree(m, 0); // on a busy machine the first touch takes seconds
+    double left = share * fmax(end - m->elapsed, 1e-3), until = m->elapsed + left, // one at least
+        rounds_end = m->elapsed + rounds_share * left;
     m->tidy = work_done;
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < (round ? done : n) && m->elapsed < rounds_share * until; i++) {
+        for (int i = 0; i < (round ? done : n) && m->elapsed < rounds_end; i++) {
             Job *j = &job[i];
             if (round == 0) {
                 char name[64];
