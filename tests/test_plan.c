@@ -101,6 +101,20 @@ TEST(plan_as_json_is_what_is_printed) {
     json_decref(all);
 }
 
+/* A description need not say how much memory a rank has. */
+TEST(plan_of_unknown_memory_calls_nothing_too_large) {
+    Plan p;
+    Err e;
+    for (int i = 0; i < 2; i++) {
+        OWNED(test_mem_end) char *table = NULL;
+        plan_of(&p, "cpu:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+        if (i == 0) p.machine.memory = 0;
+        CHECK(plan_search(&p, &e));
+        PRINTED(table, plan_print(&p, f));
+        CHECK((strstr(table, "too large") != NULL) == i);
+    }
+}
+
 /* Of GPUs for whose capability there is no kernel. */
 TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
     static const char *const cluster[] = {"v100:1", "h100:1"};

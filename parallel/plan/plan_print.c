@@ -73,11 +73,12 @@ static void print_runners(const Plan *p, FILE *f) {
 void plan_print(const Plan *p, FILE *f) {
     const SearchCount *n = &p->count;
     char memory[64];
-    fprintf(f,
-            "plan     %d rank%s on %s: %" PRId64 " candidates, %" PRId64
-            " too large for %s a rank, %" PRId64 " priced, %.0f ms\n",
-            p->space.p, p->space.p == 1 ? "" : "s", p->machine.name, n->candidates, n->too_large,
-            size_text(p->machine.memory, memory), n->priced, ms(n->seconds));
+    fprintf(f, "plan     %d rank%s on %s: %" PRId64 " candidates, ", p->space.p,
+            p->space.p == 1 ? "" : "s", p->machine.name, n->candidates);
+    if (p->machine.memory > 0)
+        fprintf(f, "%" PRId64 " too large for %s a rank, ", n->too_large,
+                size_text(p->machine.memory, memory));
+    fprintf(f, "%" PRId64 " priced, %.0f ms\n", n->priced, ms(n->seconds));
     if (p->machine.gpu && p->machine.sms > 0 && !gpu_matmul_runs(&p->machine))
         fprintf(f,
                 "         matmuls are priced by the tiles of %s, which capability %d.%d does not "
