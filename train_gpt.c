@@ -235,6 +235,8 @@ static int rank_main(World *w, void *ctx) {
     int64_t step = r->state.step;
     Err e;
     bool whole = group_agree(&r->group, !io_map_truncated(&e), &e);
+    // of any rank: a signal may reach one rank only, or that rank first
+    int sig = (int)-group_min(&r->group, -(double)caught_signal, NULL);
     const char *saved = r->saved_step >= 0 && r->saved_step == step ? "; --resume continues"
                         : *r->o->save                               ? "; nothing was saved"
                                       : "; nothing was saved (no --save)";
@@ -243,9 +245,9 @@ static int rank_main(World *w, void *ctx) {
     if (!whole) die_user("%s; stopped after step %" PRId64 "%s", e.text, step, saved);
     if (!r->stopping) return status;
     if (r->lead)
-        fprintf(stderr, "train_gpt: stopped by signal %d after step %" PRId64 "%s\n",
-                (int)(caught_signal ? caught_signal : SIGTERM), step, saved);
-    return 128 + (caught_signal ? caught_signal : SIGTERM);
+        fprintf(stderr, "train_gpt: stopped by signal %d after step %" PRId64 "%s\n", sig, step,
+                saved);
+    return 128 + sig;
 }
 
 int main(int argc, char **argv) {

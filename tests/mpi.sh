@@ -306,6 +306,22 @@ signalled() {
     grep -q 'val loss' out || why="${why:-no validation of the newest checkpoint}"
 }
 
+# A signal reaches one rank only, or that rank first: all ranks save, and end as that signal asks.
+one_signalled() {
+    local job_pid status
+    rm -rf save
+    : >out
+    mpi 2 "${train[@]}" --steps 1000000 --save save --layout x2 >>out 2>err &
+    job_pid=$!
+    comes has_lines 5 '^step' out
+    kill -USR1 "$(pgrep -P "$(launcher $job_pid)" | tail -1)"
+    wait $job_pid
+    status=$?
+    [ $status = 138 ] || why="status $status"
+    grep -q 'stopped by signal 10 after step .*--resume continues' err ||
+        why="the line does not name the signal"
+}
+
 # mpirun gives rank 0 a terminal even if its own output goes to a file: then there must be no bar
 # and no escape sequences.
 no_bar() {
@@ -576,6 +592,7 @@ saves() {
         --save save
     tries 2 "a signal to the launcher" signalled TERM
     tries 2 "a signal of a batch system" signalled USR1
+    check "a signal to one rank" one_signalled
     tries 2 "a rank of a training run is killed" interrupted KILL
     tries 2 "a rank of a training run is stopped" interrupted STOP
     tries 2 "a rank is stopped, those that wait name it" stopped_is_named
