@@ -48,6 +48,36 @@ TEST(plan_chooses_the_fastest_that_fits_and_shows_every_scheme) {
     CHECK(fabs(c->compute + c->exposed + c->waiting - c->seconds) <= 1e-9 * c->seconds);
 }
 
+/* The largest error of the plan's best choices beside prices of all layers; without_reprice: of the
+ * prices by which the search finds them. */
+static double price_error(const Plan *p, bool without_reprice) {
+    double most = 0;
+    for (int i = 0; i < p->n_best; i++) {
+        Choice c = p->best[i];
+        Price whole;
+        PriceShape shape = candidate_shape(&p->space, &c);
+        shape.whole = true;
+        if (without_reprice) search_price(&p->space, &p->machine, &c);
+        price_step(&shape, &c.layout, &p->machine, &whole);
+        most = fmax(most, fabs(c.price.seconds / whole.seconds - 1));
+    }
+    return most;
+}
+
+TEST(plan_prices_its_choices_as_if_from_lists_of_all_layers) {
+    static const char *const clusters[] = {"cpu:8", "consumer:2", "h100:4"};
+    double without = 0;
+    Plan p;
+    Err e;
+    for (int i = 0; i < 3; i++) {
+        plan_of(&p, clusters[i], "d12", 64);
+        CHECK(plan_search(&p, &e));
+        CHECK(price_error(&p, false) < 0.02);
+        without = fmax(without, price_error(&p, true));
+    }
+    CHECK(without > 0.06);
+}
+
 TEST(plan_that_does_not_fit_says_what_comes_nearest) {
     Plan p;
     Err e;

@@ -226,12 +226,10 @@ static Calibration *predict(Bench *b) {
     detect_free(&d);
     for (int i = 0; i < b->n; i++) {
         Choice *one = &b->entry[i].choice;
-        Price all;
         PriceShape shape = candidate_shape(&b->space, one);
         search_price(&b->space, &b->plan.machine, one);
-        shape.whole = true; // a plan is made for a few layers only, whose bytes are not exact
-        price_step(&shape, &one->layout, &b->plan.machine, &all);
-        one->price.received = all.received;
+        shape.whole = true;
+        price_step(&shape, &one->layout, &b->plan.machine, &one->price);
     }
     double best = INFINITY;
     for (int i = 0; i < b->n; i++) best = fmin(best, b->entry[i].choice.price.seconds);

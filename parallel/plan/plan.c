@@ -181,10 +181,32 @@ bool plan_may_fit(const Plan *p) {
     return l.c.price.memory > 0;
 }
 
+int plan_best(const Space *s, const Machine *m, Choice best[PLAN_TOP], SearchCount *count) {
+    Space close = *s;
+    close.close = CLOSE;
+    int n = search_best(&close, m, best, PLAN_TOP, count);
+    search_reprice(s, m, best, n);
+    return n;
+}
+
+/* Prices the named schemes as the best choices are. One that is faster than these becomes the best,
+ * unless one layout was asked for. */
+static void reprice_presets(Plan *p) {
+    for (int i = 0; i < p->n_presets; i++) {
+        Choice *c = &p->preset[i];
+        search_reprice(&p->space, &p->machine, c, 1);
+        bool faster = c->fits && c->price.seconds < p->best[0].price.seconds;
+        if (p->space.only || !faster) continue;
+        if (p->n_best < PLAN_TOP) p->n_best++;
+        memmove(p->best + 1, p->best, (size_t)(p->n_best - 1) * sizeof *p->best);
+        p->best[0] = *c;
+    }
+}
+
 bool plan_search(Plan *p, Err *e) {
     char text[128], has[64], takes[64];
     p->space.close = CLOSE;
-    p->n_best = search_best(&p->space, &p->machine, p->best, PLAN_TOP, &p->count);
+    p->n_best = plan_best(&p->space, &p->machine, p->best, &p->count);
     if (p->count.candidates == 0)
         return err(e, "no layout of %d ranks has what is asked for", p->space.p);
     if (p->n_best == 0) {
@@ -199,6 +221,7 @@ bool plan_search(Plan *p, Err *e) {
     }
     p->n_presets =
         search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset, p->preset_name);
+    reprice_presets(p);
     return true;
 }
 

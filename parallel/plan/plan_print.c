@@ -169,7 +169,7 @@ static void say_hidden(const Plan *p, FILE *f) {
     double all = c->price.hidden + c->price.exposed;
     without.overlap = (Overlap){0};
     if (overlap_equal(&c->overlap, &without.overlap) || all == 0) return;
-    search_price(&p->space, &p->machine, &without);
+    search_reprice(&p->space, &p->machine, &without, 1);
     fprintf(f,
             "Overlap %s hides %.2f ms of collectives, %.0f %% of them; without it the same step "
             "would take %.2f ms, %s.\n",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/plan/count.h"
 #include "parallel/step/generate.h"
@@ -40,7 +41,7 @@ static void plan_model(StepLists *s, int k, int64_t layers, bool unplaced) {
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes) {
     bool recomputed_early = shape->model.overlap.bulk && shape->model.recompute == RECOMPUTE_FULL;
     int64_t layers = shape->model.config.layers, few = recomputed_early ? 3 : 2;
-    if (shape->whole || layers < few) few = layers;
+    few = shape->whole ? layers : min_i64(max_i64(few, shape->few), layers);
     *s = (StepLists){.shape = *shape, .layers = layers, .n = layers > few ? 2 : 1};
     price_reorder(s, l, rank);
     s->grid.local_steps = shape->local_steps && l->size[AXIS_D] > 1;

@@ -24,6 +24,7 @@ typedef struct PriceShape {
     int64_t every;          // local steps from one outer step to the next; 0: outer steps are free
     int fragments;          // parts into which an outer step is divided
     bool whole;             // lists have all layers, so their difference is not needed
+    int64_t few;            // layers of the smaller model, at least
     int64_t layer_bytes;    // lower bound of a further layer's bytes; 0: unknown (price_lists)
     const Kernels *kernels; // give element sizes and workspaces; NULL: the portable set
 } PriceShape;

@@ -221,6 +221,21 @@ void search_price(const Space *s, const Machine *m, Choice *c) {
     c->fits = machine_fits(m, c->price.memory);
 }
 
+void search_reprice(const Space *s, const Machine *m, Choice *c, int n) {
+    enum { FEW = 5 };
+    for (int i = 0; i < n; i++) {
+        Choice x = c[i];
+        PriceShape shape = candidate_shape(s, &x);
+        int64_t memory = x.price.memory; // as it was compared with the machine's
+        shape.few = FEW;
+        price_step(&shape, &x.layout, m, &x.price);
+        x.price.memory = memory;
+        int at = i;
+        for (; at > 0 && x.price.seconds < c[at - 1].price.seconds; at--) c[at] = c[at - 1];
+        c[at] = x;
+    }
+}
+
 typedef struct Each {
     const Space *s;
     void (*f)(const Choice *c, void *ctx);

@@ -48,6 +48,11 @@ typedef struct SearchCount {
 int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchCount *count);
 /* Local. Sets c->price and c->fits. */
 void search_price(const Space *s, const Machine *m, Choice *c);
+/* Local. Prices n choices from lists of five and six layers and sorts them by these prices, fastest
+ * first. A search prices each candidate from lists of two and three layers (price_lists). There the
+ * third layer may hide collectives that the first two exposed, which is then taken for what every
+ * further layer does: prices of d12 were up to 10 % wrong, repriced ones 0.5 % on average. */
+void search_reprice(const Space *s, const Machine *m, Choice *c, int n);
 /* Local. Calls f for every choice of the space, with its axes in the order d, z, x, y, in the order
  * of enumeration. */
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx);

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/opt.h"
+#include "parallel/plan/plan.h"
 #include "parallel/plan/search_parts.h"
 
 static const struct {
@@ -232,13 +233,21 @@ bool whatif_vary(WhatIf *w, const char *text, int points, Err *e) {
 
 /* ---- the search */
 
+/* The best choice. False: nothing fits. */
+static bool find_best(const Space *s, const Machine *m, Choice *out) {
+    Choice best[PLAN_TOP];
+    if (plan_best(s, m, best, NULL) == 0) return false;
+    *out = best[0];
+    return true;
+}
+
 static bool search_only(const Space *s, const Machine *m, const char *layout, Choice *out,
                         bool *has, Err *e) {
     Space one = *s;
     Layout only;
     if (!layout_parse(&only, layout, s->p, e)) return false;
     one.only = &only;
-    *has = search_best(&one, m, out, 1, NULL) == 1;
+    *has = find_best(&one, m, out);
     return true;
 }
 
@@ -254,14 +263,14 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
     memset(out, 0, sizeof *out);
     if (!apply(w, w->value[i], s, m, e)) return false;
     if (strcmp(w->layout, "auto") == 0)
-        out->found = search_best(s, m, &out->best, 1, NULL) == 1;
+        out->found = find_best(s, m, &out->best);
     else if (!search_only(s, m, w->layout, &out->best, &out->found, e))
         return false;
     for (int k = 0; k < w->n_schemes; k++) {
         Choice *c = &out->scheme[k];
         const NamedScheme *f = named(w->scheme[k]);
         if (f)
-            out->has[k] = search_scheme(s, m, f, NULL, c) && c->fits;
+            out->has[k] = search_scheme(s, m, f, NULL, c) && c->fits, search_reprice(s, m, c, 1);
         else if (!search_only(s, m, w->scheme[k], c, &out->has[k], e))
             return false;
     }
