@@ -229,6 +229,38 @@ TEST(hf_config_round_trips) {
     CHECK(config_round_trips("llama,norm=layer,bias=1", HF_OWN));
 }
 
+/* Each key of --model (the table of base/config.c) comes back from the config.json of a GPT-2, of a
+ * LLaMA, and of neither. */
+TEST(hf_config_keeps_every_key) {
+    static const char *const bases[] = {"layers=2,heads=4,channels=64,vocab=61",
+                                        "llama,layers=2,heads=4,channels=64,vocab=61",
+                                        "layers=2,heads=4,channels=64,vocab=61,pos=rope"};
+    static const char *const values[] = {"layers=3",  "heads=8",     "kv_heads=2", "channels=128",
+                                         "ffn=100",   "seq=77",      "vocab=99",   "norm=rms",
+                                         "pos=rope",  "pos=learned", "norm=layer", "act=gelu",
+                                         "act=relu2", "act=swiglu",  "bias=0",     "bias=1",
+                                         "tied=0",    "tied=1",      "eps=3e-6",   "theta=123"};
+    enum { N_VALUES = sizeof values / sizeof *values };
+    OWNED(test_mem_end) char *source = test_read("base/config.c", NULL);
+    int n_keys = 0;
+    for (const char *at = source; (at = strstr(at, "\", OPT_")); at++, n_keys++) {
+        const char *key = at;
+        while (key[-1] != '"') key--;
+        int n = (int)(at - key), tried = 0;
+        for (int i = 0; i < 3 * N_VALUES; i++) {
+            const char *base = bases[i / N_VALUES], *value = values[i % N_VALUES];
+            if (strncmp(value, key, (size_t)n) != 0 || value[n] != '=') continue;
+            char *text = test_path("%s,%s", base, value);
+            Config c = config_of(text);
+            CHECK_SAYS(config_round_trips(text, hf_config_kind(&c)),
+                       "config.json loses %s of --model %s: hf_config_kind", value, base);
+            tried++;
+        }
+        CHECK_SAYS(tried, "no value of the key %.*s is tried: values[]", n, key);
+    }
+    CHECK(n_keys >= 14);
+}
+
 #define GPT2_KEYS                                                                                  \
     "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"vocab_size\":11"
 #define LLAMA_KEYS                                                                                 \
