@@ -97,9 +97,11 @@ static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, in
 
 /* y = x + b. */
 void vector_rule(Program *p, const Op *op, int g, int *grads) {
-    OpKind kind = op->kind == OP_BIAS ? OP_BIAS_BACKWARD : OP_POSITION_BACKWARD;
+    static const OpKind kinds[N_OP_KINDS] = {
+        [OP_BIAS] = OP_BIAS_BACKWARD, [OP_POSITION] = OP_POSITION_BACKWARD};
+    assert(kinds[op->kind]);
     g = gradient_as(p, g, op->out, NULL);
-    vector_gradient(p, kind, &g, 1, op->in[1], grads);
+    vector_gradient(p, kinds[op->kind], &g, 1, op->in[1], grads);
     add_gradient(p, grads, op->in[0], g);
 }
 
