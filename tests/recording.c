@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/die.h"
 #include "base/mem.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" // kernels that compute nothing
@@ -225,6 +226,14 @@ static size_t record_attention_workspace(int n_threads, int64_t B, int64_t S, in
     return real->attention_workspace(recording->threads, B, S, H, Hkv, D);
 }
 
+/* Stand in for kernels without a record_NAME. */
+#define X(name)                                                                                    \
+    static void no_##name(void) {                                                                  \
+        die("tests/recording.c has no record_" #name);                                             \
+    }
+KERNEL_LIST(X)
+#undef X
+
 const Kernels *recording_kernels(Recording *r, const Kernels *like) {
     // clang-format off
 #define X(name) .name = record_##name,
@@ -245,6 +254,10 @@ const Kernels *recording_kernels(Recording *r, const Kernels *like) {
     mine = table;
     mine.norm_workspace = real->norm_workspace;
     mine.embedding_workspace = real->embedding_workspace;
+#define X(name)                                                                                    \
+    if (!mine.name) mine.name = (name##_kernel)no_##name;
+    KERNEL_LIST(X)
+#undef X
     mine.elem_bytes = real->elem_bytes, mine.bias_with_dw = real->bias_with_dw;
     bf16 = mine.elem_bytes == sizeof(float) ? 0 : WORK_BF16_STORED;
     if (real->memory) {
