@@ -60,19 +60,21 @@ static void allow(Memory *m, bool yes) {
  * earlier handler is restored: the access is repeated and ends the program as it would without this
  * handler. */
 static void touched(int signal, siginfo_t *info, void *context) {
+    static const char of_host[] = "the host touched device memory: cudaMemcpy copies it\n";
     const char *p = info->si_addr;
     bool found = false;
     (void)context;
-    if (inside) {
-        pthread_mutex_lock(&lock);
-        for (int i = 0; i < n_memory && !found; i++) {
-            Memory *m = &memory[i];
-            found = p >= m->pages && p < m->pages + m->mapped;
-            if (found && !m->open) allow(m, true);
-        }
-        pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_memory && !found; i++) {
+        Memory *m = &memory[i];
+        found = p >= m->pages && p < m->pages + m->mapped;
+        if (found && inside && !m->open) allow(m, true);
     }
-    if (!found) sigaction(signal, &earlier, NULL);
+    pthread_mutex_unlock(&lock);
+    if (found && inside) return;
+    ssize_t done = found ? write(STDERR_FILENO, of_host, sizeof of_host - 1) : 0;
+    (void)done;
+    sigaction(signal, &earlier, NULL);
 }
 static void catch_touches(void) {
     struct sigaction s = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
