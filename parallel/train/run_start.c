@@ -81,6 +81,20 @@ static void config_from_options(Run *r) {
     mem_free(text);
 }
 
+/* The model of the checkpoint, with which --model must agree. */
+static void config_from_checkpoint(Run *r, const char *checkpoint) {
+    Err e;
+    Config held;
+    char in_held[64], in_model[64];
+    if (!checkpoint_config(checkpoint, &held, &e)) die_user("%s", e.text);
+    if (!opt_given(opt_find(r->options, "model")))
+        r->config = held;
+    else if (config_difference(&held, &r->config, in_held, in_model))
+        die_user("%s is a checkpoint of another model: it has %s, --model says %s: leave --model "
+                 "out, or name another --save",
+                 checkpoint, in_held, in_model);
+}
+
 /* Takes the ids of the tokens that end and begin documents from the tokenizer, if the model's files
  * do not name them. */
 static void ids_of_tokenizer(Run *r) {
@@ -99,14 +113,11 @@ static void check_micro(const Run *r) {
 }
 
 static void choose_config(Run *r, const char *checkpoint) {
-    Err e;
     if (!checkpoint && *r->init && weights_described(r->init))
         config_from_init(r);
     else
         config_from_options(r);
-    if (checkpoint && !opt_given(opt_find(r->options, "model")) &&
-        !checkpoint_config(checkpoint, &r->config, &e))
-        die_user("%s", e.text);
+    if (checkpoint) config_from_checkpoint(r, checkpoint);
     if (checkpoint) weights_ids(checkpoint, &r->config);
     ids_of_tokenizer(r);
     if (r->tokenizer && tokenizer_vocab(r->tokenizer) > r->config.vocab)
