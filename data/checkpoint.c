@@ -429,6 +429,8 @@ static bool finish_checkpoint(Build *b, const char *place, int64_t step, const c
     if (!put_text(b, "train_state.json", state, strlen(state), e) ||
         !put_copies(b, o ? o->files : NULL, e))
         return false;
+    const char *config = o ? o->tokenizer_config : NULL;
+    if (config && !put_text(b, "tokenizer_config.json", config, strlen(config), e)) return false;
     char *manifest = manifest_print(step, &b->t->config, b->files);
     bool ok = put_text(b, CHECKPOINT_MANIFEST, manifest, strlen(manifest), e) &&
               io_sync_dir(b->dir, e) && io_remove_tree(place, e) && io_rename(b->dir, place, e);

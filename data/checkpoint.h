@@ -38,7 +38,8 @@ typedef struct CheckpointOptions {
     // Checkpoints of steps that are a multiple of keep_every are always kept and do not count for
     // keep_last; 0: none.
     int64_t keep_every;
-    const char *const *files; // paths of further files to copy in, ended by NULL; NULL: none
+    const char *const *files;     // paths of further files to copy in, ended by NULL; NULL: none
+    const char *tokenizer_config; // text of a tokenizer_config.json beside them; NULL: none
 } CheckpointOptions;
 
 /* Collective. Saves params, and m, v and velocity where the table has them. Rank 0's state_json, a

@@ -30,6 +30,10 @@
 #include "base/die.h"
 #include "base/team.h"
 
+/* The tokenizer_config.json of vocab.json and merges.txt. Without it `transformers` looks for the
+ * tokenizer of LLaMA beside a LLaMA model. */
+#define TOKENIZER_CONFIG "{\"tokenizer_class\": \"GPT2Tokenizer\"}\n"
+
 typedef struct Tokenizer Tokenizer; // immutable once made: threads may share it
 
 /* Local. Dies with one line that names the file and the defect. */

@@ -105,10 +105,9 @@ static bool fits_bin(const Tokenizer *t) {
     return t->eot >= 0 && n >= 1 && n <= 255;
 }
 
-/* Without it `transformers` looks for the tokenizer of LLaMA beside a LLaMA model. */
 static void put_class(FILE *f, const Tokenizer *t) {
     (void)t;
-    fputs("{\"tokenizer_class\": \"GPT2Tokenizer\"}\n", f);
+    fputs(TOKENIZER_CONFIG, f);
 }
 
 static void put_bin(FILE *f, const Tokenizer *t) {

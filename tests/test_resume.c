@@ -55,17 +55,25 @@ static void resume(const char *model, const char *more) {
 }
 
 /* A checkpoint has a copy of the tokenizer; that of the run may be gone, and with --keep 1 every
- * checkpoint but the newest. */
-TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
+ * checkpoint but the newest. tokenizer_config.json is written where the tokenizer lacks it. */
+static void keep_tokenizer(const char *removed) {
     const char *dir = shell_directory(400), *model = "layers=1,heads=1,channels=8,seq=8,vocab=260";
     CHECK(shell(dir, model,
-                "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok && $RUN "
-                "--tokenizer tok --steps 1 --save run && rm -r tok") == 0);
+                "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok && rm -f "
+                "%s && $RUN --tokenizer tok --steps 1 --save run && rm -r tok",
+                removed) == 0);
     CHECK(
-        shell(dir, model,
-              "$RUN --steps 4 --save run --save-every 1 --keep 1 --resume --prompt 12 --export-hf "
-              "end; ls run end; ls end/vocab.json end/tokenizer_config.json "
-              "run/step_00000004/merges.txt") == 0);
+        shell(
+            dir, model,
+            "$RUN --steps 4 --save run --save-every 1 --keep 1 --resume --prompt 12 --export-hf "
+            "end; ls run end; ls end/vocab.json run/step_00000004/merges.txt && grep GPT2Tokenizer "
+            "end/tokenizer_config.json run/step_00000004/tokenizer_config.json") == 0);
+}
+TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
+    keep_tokenizer("");
+}
+TEST(resume_without_tokenizer_config_writes_one) {
+    keep_tokenizer("tok/tokenizer_config.json");
 }
 
 TEST(resume_is_bit_identical_gpt2) {
