@@ -116,8 +116,14 @@ static void put_line(const char *kind, const char *text, const char *where) {
     for (size_t i = 0; i < len; i++)
         if (iscntrl((unsigned char)line[i])) line[i] = '?';
     line[len - 1] = '\n';
-    if (wipe_line) wipe_line();
-    fflush(stdout);
+    // another thread may wait, with stdout locked, for a reader that has stopped
+    int held = ftrylockfile(stdout);
+    for (int i = 0; i < 100 && held; i++) usleep(10 * 1000), held = ftrylockfile(stdout);
+    if (!held) {
+        if (wipe_line) wipe_line();
+        fflush(stdout);
+        funlockfile(stdout);
+    }
     ssize_t done = write(STDERR_FILENO, line, len);
     (void)done; // nothing is left to report a failed report to
 }
@@ -145,6 +151,18 @@ void die_end(int status) {
     // exit() runs handlers and closes files that other ranks of this process still use
     if (atomic_load(&has_ranks)) _exit(status);
     exit(status);
+}
+
+static volatile sig_atomic_t late_status;
+static void end_late(int signal) {
+    (void)signal;
+    _exit(late_status);
+}
+
+void die_after(unsigned seconds, int status) {
+    late_status = status;
+    signal(SIGALRM, end_late);
+    alarm(seconds);
 }
 
 /* Gives the first process of the job time to report an error that all processes find. When it ends,

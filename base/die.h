@@ -68,6 +68,8 @@ void die_adopt_rank(DieRank rank);
  * process, in the first thread that calls it, while others wait for the end. */
 void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void die_end(int status) __attribute__((noreturn));
+/* Ends the process with this status after so many seconds, whatever its threads wait for. */
+void die_after(unsigned seconds, int status);
 /* For signal handlers: prints "PROGRAM: AB" on stderr and ends the process without hooks. A process
  * that is not the first of its job prints nothing. */
 void die_in_handler(int status, const char *a, const char *b) __attribute__((noreturn));

@@ -115,6 +115,18 @@ TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
           "--steps 300 --json fifo >out && wait && tail -1 read");
 }
 
+/* The readers stop, and keep their pipes open, until the run has ended. */
+TEST(faults_stopped_readers_do_not_keep_a_run_that_expired) {
+    const char *dir = shell_directory(40000);
+    static const char *const err[] = {"err", "&1"};
+    for (int i = 0; i < 2; i++)
+        SHELL(0, "status 75",
+              "rm -f code; ( timeout --foreground 60 " LONG
+              "--timeout 1 2>%s; echo status $? >code ) | ( " UNTIL("test -s code") "cat code )",
+              err[i]);
+    SHELL(0, "rank 1: waited 1.", "cat err");
+}
+
 TEST(faults_signals_are_heard_before_the_first_step) {
     const char *dir = shell_directory(40000);
     // the search for a layout of a deep model takes longer than this test

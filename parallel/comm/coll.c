@@ -520,6 +520,7 @@ void coll_print_waiting(const Comm *c, const char *what, double seconds, const c
 
 void coll_expire(const Comm *c, const char *what, double seconds, const char *missing) {
     bool first = !atomic_exchange(&expired, true);
+    if (first) die_after(5, COLL_EXPIRED); // if the reader of stderr has stopped
     coll_print_waiting(c, what, seconds, missing);
     if (!first) // the first rank of this process that expires ends the job
         for (;;) pause();
