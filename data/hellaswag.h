@@ -15,7 +15,8 @@
  * end of text is added.
  *
  * A model's answer is the completion whose tokens have the lowest mean loss after the context
- * ("acc_norm"). Source: llm.c dev/data/data_common.py and llmc/dataloader.h (layout only).
+ * (llm.c's acc_norm; that of lm-evaluation-harness divides by characters, not by tokens). Source:
+ * llm.c dev/data/data_common.py and llmc/dataloader.h (layout only).
  */
 #ifndef DATA_HELLASWAG_H
 #define DATA_HELLASWAG_H
