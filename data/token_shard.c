@@ -71,6 +71,11 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
         {20240328, "an llm.c tokenizer"},       {20240522, "an llm.c evaluation file"},
         {20240527, "an llm.c optimizer state"}, {20240803, "an llm.c Llama model"},
     };
+    // torch.save: before PyTorch 1.6 a pickle, since then a zip file that begins with NAME/data.pkl
+    static const char pickle[] = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.";
+    if ((n >= 64 && memcmp(p, "PK\x03\x04", 4) == 0 && memmem(p, 64, "/data.pkl", 9)) ||
+        (n >= 64 && memcmp(p, pickle, sizeof pickle - 1) == 0))
+        return "a PyTorch file; save its weights as safetensors instead";
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (n >= starts[i].n && memcmp(p, starts[i].bytes, starts[i].n) == 0) return starts[i].what;
     for (size_t i = 0; n >= 4 && i < sizeof magics / sizeof *magics; i++)

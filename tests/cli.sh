@@ -296,6 +296,15 @@ for file in spoilt/config.json ckpt/step_00000004/checkpoint.json signs/vocab.js
     signs/merges.txt; do
     refuses 1 "name its folder" inspect $file
 done
+works "a trace" "${train[@]}" --steps 2 --trace trace.json
+refuses 1 "the record of a run: gpt-report shows it" inspect log.jsonl
+refuses 1 "a ledger: gpt-ledger shows it" inspect train_gpt/ledger.jsonl
+refuses 1 "a trace: gpt-timeline shows it" inspect trace.json
+printf 'PK\3\4%026dmodel/data.pkl%020d' 0 0 >model.pt
+printf '\200\2\212\12l\374\234F\371 j\250P\31.%049d' 0 >old.pt
+for file in model.pt old.pt; do
+    refuses 1 "a PyTorch file; save its weights as safetensors instead" inspect $file
+done
 refuses 2 "the output is a folder" convert --init mean.bin --out mean.safetensors
 # Completion in bash runs the programs with --help=words.
 completes() { # WORDS COMMAND...: the last argument of the command is completed to WORDS

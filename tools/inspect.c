@@ -243,6 +243,19 @@ static bool is_part(const char *path) {
     return false;
 }
 
+/* Says what a record of train_gpt is, by its first bytes; NULL: the file is none. */
+static const char *record(const IoMap *m) {
+    static const char *const starts[][2] = {
+        {"{\"run\":", "the record of a run: gpt-report shows it"},
+        {"{\"time\": ", "a ledger: gpt-ledger shows it"},
+        {"{\"displayTimeUnit\":", "a trace: gpt-timeline shows it"}};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        size_t n = strlen(starts[i][0]);
+        if (m->n >= n && memcmp(m->p, starts[i][0], n) == 0) return starts[i][1];
+    }
+    return NULL;
+}
+
 /* Calls the reader for the file's first bytes, or for its name. Errors without a file name get
  * it. */
 static bool show(const char *path, Err *e) {
@@ -262,6 +275,8 @@ static bool show(const char *path, Err *e) {
         ok = show_safetensors(&m, e);
     else if (is_part(path))
         ok = err(e, "part of a model, checkpoint or tokenizer: name its folder");
+    else if (record(&m))
+        ok = err(e, "%s", record(&m));
     else if (path_ends(path, ".json") && m.n)
         ok = show_tokenizer(&m, true, e);
     else {
