@@ -7,6 +7,7 @@
 
 #include "base/median.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 enum { LEFT = 58, RIGHT = 14, TOP = 40, BOTTOM = 34, MOST_POINTS = 1200 };
 
@@ -188,6 +189,7 @@ static void draw_legend(FILE *f, const Chart *c, const ChartSeries *s, int n_ser
     for (int i = n_series - 1; i >= 0; i--) {
         char label[32];
         snprintf(label, sizeof label, "%.28s", s[i].label);
+        utf8_repair(label); // its last character may be cut
         x -= 6.6 * (double)strlen(label) + 30;
         // no room for the label: it shows only under the pointer
         if (x < LEFT + 8.0 * (double)strlen(c->title)) return;

@@ -7,6 +7,7 @@
 #include "base/median.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/utf8.h"
 #include "data/chart.h"
 #include "data/progress.h"
 #include "data/stamp.h"
@@ -68,7 +69,7 @@ static void take_line(ReportRun *r, json_t *o) {
 }
 
 void report_read(ReportRun *r, const char *path, const char *p, size_t n) {
-    *r = (ReportRun){.name = mem_strdup(path_name(path))};
+    *r = (ReportRun){.name = utf8_clean(path_name(path))};
     char *dot = strrchr(r->name, '.');
     if (dot && dot != r->name) *dot = 0;
     for (size_t at = 0; at < n;) {

@@ -1,5 +1,6 @@
 #include "tests/test.h"
 
+#include "base/utf8.h"
 #include "data/chart.h"
 #include "data/report_page.h"
 
@@ -69,6 +70,19 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(strstr(page, ": 1 updates were skipped as outliers") &&
               strstr(page, "end'>0.5</text>"));
     }
+    report_free(&r[0]), report_free(&r[1]);
+}
+
+TEST(report_page_is_utf8_whatever_files_are_called) {
+    ReportRun r[2];
+    report_read(&r[0], "a\xff", canned, sizeof canned - 1);
+    // the legend has room for the first 28 bytes: the last character is cut
+    report_read(
+        &r[1],
+        "a\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9",
+        canned, sizeof canned - 1);
+    OWNED(test_mem_end) char *page = page_of(r, 2), *clean = utf8_clean(page);
+    CHECK_STR(page, clean);
     report_free(&r[0]), report_free(&r[1]);
 }
 
