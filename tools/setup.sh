@@ -24,7 +24,7 @@ command clang|clang|clang|clang|llvm
 command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
 command git|git|git|git|git
-fuzzer -|libclang-rt-dev|compiler-rt|compiler-rt|llvm
+fuzzer libFuzzer|libclang-rt-dev|compiler-rt|compiler-rt|llvm
 optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
 optional tc|iproute2|iproute-tc|iproute2|-
 optional iptables|iptables libnetfilter-queue-dev|iptables libnetfilter_queue-devel|iptables \
