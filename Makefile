@@ -22,6 +22,7 @@
 #            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none
 #            CUDA=1 or 0: kernels for GPUs in train_gpt, or none (default: where nvcc and a GPU are); NVCC=/path/to/nvcc, NVCC_FLAGS
 MAKEFLAGS += -r
+.DELETE_ON_ERROR: # else a page or an object of which a command failed would count as made
 comma := ,
 SHELL := /bin/bash
 CC ?= gcc

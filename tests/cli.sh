@@ -547,6 +547,10 @@ if [ "$programs" = "$top/build" ]; then
     works "they are those of build/bin" diff -r 'new root/usr/bin' "$programs/bin"
     works "what was installed goes away" "${install[@]}" uninstall
     works "all of it" test -z "$(find 'new root' ! -type d)"
+    mkdir broken && ln -s "$(type -P false)" broken/x
+    "${install[@]}" "B=$dir/broken" "$dir/broken/man/gpt-x.1" 2>made
+    works "a program that fails" grep -q "gpt-x.1\] Error 1" made
+    works "no page of it" test ! -e broken/man/gpt-x.1
 fi
 
 echo "$passed passed, $failed failed"
