@@ -282,6 +282,9 @@ printf '<|endoftext|>\n%.0s' {1..20} >none.txt
 refuses 1 "none.txt has no text, only" tokenize encode --text none.txt --out none
 touch wen_val.bin
 says 1 'wen_val.bin is there from an earlier run' tokenize encode --text wen.txt --out wen
+printf '\100\0\0\0\0\0\0\0{"a\\u001b[31m":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}} x' \
+    >red.safetensors
+says 1 'a\\x1b\[31m' inspect red.safetensors
 mkdir empty
 refuses 1 "without a checkpoint, a model, a tokenizer or tokens" inspect empty
 cp -r ckpt hurt

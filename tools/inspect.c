@@ -72,15 +72,8 @@ static int32_t word(const IoMap *m, size_t i) {
 
 /* ---- token shards ---------------------------------------------------------------------------- */
 
-/* Prints a token as quoted text, or without a tokenizer its id. */
-static void print_token(int32_t id) {
-    size_t n;
-    const uint8_t *s = tokenizer ? tokenizer_token(tokenizer, id, &n) : NULL;
-    if (!s) {
-        printf("%" PRId32, id);
-        return;
-    }
-    putchar('"');
+/* Prints n bytes of text. What a terminal would act on, and parts of characters, are escaped. */
+static void print_text(const uint8_t *s, size_t n) {
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t code;
         len = utf8_decode(s + i, n - i, &code);
@@ -95,6 +88,18 @@ static void print_token(int32_t id) {
         else
             for (size_t k = 0; k < len; k++) printf("\\x%02x", s[i + k]);
     }
+}
+
+/* Prints a token as quoted text, or without a tokenizer its id. */
+static void print_token(int32_t id) {
+    size_t n;
+    const uint8_t *s = tokenizer ? tokenizer_token(tokenizer, id, &n) : NULL;
+    if (!s) {
+        printf("%" PRId32, id);
+        return;
+    }
+    putchar('"');
+    print_text(s, n);
     putchar('"');
 }
 
@@ -177,8 +182,11 @@ static bool show_safetensors(const IoMap *m, Err *e) {
                commas(elements), commas((int64_t)m->n));
         for (int i = 0; i < list.n && i < 2 * SHOWN; i++) {
             char shape[128];
-            printf("  %-5s %-16s %s\n", list.t[i].dtype,
-                   safetensors_shape(&list.t[i], shape, sizeof shape), list.t[i].name);
+            const char *name = list.t[i].name;
+            printf("  %-5s %-16s ", list.t[i].dtype,
+                   safetensors_shape(&list.t[i], shape, sizeof shape));
+            print_text((const uint8_t *)name, strlen(name));
+            putchar('\n');
         }
         if (list.n > 2 * SHOWN) printf("  ... and %d more\n", list.n - 2 * SHOWN);
     }
