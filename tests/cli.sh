@@ -303,6 +303,7 @@ works "a trace" "${train[@]}" --steps 2 --trace trace.json
 refuses 1 "the record of a run: gpt-report shows it" inspect log.jsonl
 refuses 1 "a ledger: gpt-ledger shows it" inspect train_gpt/ledger.jsonl
 refuses 1 "a trace: gpt-timeline shows it" inspect trace.json
+refuses 1 "holds no record of a run" report --out no.html train_gpt/ledger.jsonl
 printf 'PK\3\4%026dmodel/data.pkl%020d' 0 0 >model.pt
 printf '\200\2\212\12l\374\234F\371 j\250P\31.%049d' 0 >old.pt
 for file in model.pt old.pt; do
@@ -393,7 +394,7 @@ refuses 2 "rank 1: unknown option --stesp: did you mean --steps?" env OMPI_COMM_
     OMPI_COMM_WORLD_RANK=1 "${train[@]}" --stesp 3
 refuses 2 "--exact requires --dtype fp32" "${train[@]}" --exact --dtype bf16
 refuses 1 "nowhere.jsonl" report nowhere.jsonl
-refuses 1 "no JSON lines" report picture.bin
+refuses 1 "holds no record of a run" report picture.bin
 refuses 2 "no file" report
 
 says 1 '^all agree$' "${train[@]}" --ranks 4 --layout x2.y2+sp+heads --check-tp 2

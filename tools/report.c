@@ -59,8 +59,9 @@ int main(int argc, char **argv) {
         IoMap m = read_file(files[i]);
         report_read(&runs[i], files[i], (const char *)m.p, m.n);
         io_unmap(&m);
-        if (runs[i].lines == runs[i].bad_lines)
-            die_user("%s holds no JSON lines; name a file that train_gpt --json wrote", files[i]);
+        if (!runs[i].header && !runs[i].loss.n && !runs[i].val.n)
+            die_user("%s holds no record of a run; name a file that train_gpt --json wrote",
+                     files[i]);
         if (runs[i].bad_lines > 1)
             warn("%s: %lld of %lld lines are no JSON and are left out", files[i],
                  (long long)runs[i].bad_lines, (long long)runs[i].lines);
