@@ -29,8 +29,9 @@ CC ?= gcc
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-# The C++ compiler that belongs to CC builds the CUDA kernels for the tests.
-CXX := $(if $(findstring clang,$(CC)),$(subst clang,clang++,$(CC)),$(if $(findstring gcc,$(CC)),$(subst gcc,g++,$(CC)),g++))
+# The C++ compiler that belongs to CC builds the CUDA kernels for the tests. A folder such as /opt/gcc-13/ keeps its name.
+cxx_of = $(subst gcc,g++,$(subst clang,clang++,$(1)))
+CXX := $(if $(findstring clang,$(CC))$(findstring gcc,$(CC)),$(foreach w,$(CC),$(if $(findstring /,$w),$(dir $w))$(call cxx_of,$(notdir $w))),g++)
 CONFIG ?= release
 B := build$(if $(filter release,$(CONFIG)),,-$(CONFIG))
 
@@ -76,8 +77,8 @@ ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(if $(filter debug,$(CONFIG)),-g,-g1) $(OP
 LDLIBS := $(LDFLAGS) -ljansson -lm -ldl -pthread $(MPI_LIBS)
 MACHINE := $(shell $(CC) -dumpmachine)
 ARCH := $(firstword $(subst -, ,$(MACHINE)))
-# With a cross compiler, such as aarch64-linux-gnu-gcc, ar, ld and objcopy have the same prefix.
-CROSS := $(if $(findstring -gcc,$(CC)),$(patsubst %gcc,%,$(firstword $(CC))))
+# With a cross compiler, such as aarch64-linux-gnu-gcc, ar, ld and objcopy have the same prefix, but no version.
+CROSS := $(patsubst %gcc,%,$(filter %-gcc,$(subst -gcc-,-gcc ,$(CC))))
 # g++ and clang++ compile CUDA sources without exceptions and without the C++ library, so that the C compiler can link them.
 # -Wno-sign-conversion: indices of threads are unsigned in CUDA, indices of elements are signed; only clang++ warns of that.
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) -Wmissing-declarations -Wno-unknown-pragmas -Wno-sign-conversion
