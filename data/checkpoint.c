@@ -414,7 +414,7 @@ static bool put_copies(Build *b, const char *const *files, Err *e) {
 static bool begin_checkpoint(Build *b, const char *save_dir, Err *e) {
     if (!io_make_dirs(save_dir, e)) return false;
     temporary_clean(save_dir, ".step_", false);
-    char *config = hf_config_text(&b->t->config), *ids = hf_generation_text(&b->t->config);
+    char *config = hf_config_text(&b->t->config, false), *ids = hf_generation_text(&b->t->config);
     bool ok = io_make_dir(b->dir, e) && put_text(b, "config.json", config, strlen(config), e) &&
               (!ids || put_text(b, "generation_config.json", ids, strlen(ids), e));
     mem_free(config);

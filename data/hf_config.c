@@ -58,7 +58,7 @@ char *hf_generation_text(const Config *c) {
     return text;
 }
 
-char *hf_config_text(const Config *c) {
+char *hf_config_text(const Config *c, bool bf16) {
     HfKind kind = hf_config_kind(c);
     char ours[512];
     config_print(c, ours, sizeof ours);
@@ -66,7 +66,7 @@ char *hf_config_text(const Config *c) {
                    : kind == HF_LLAMA ? llama_json(c)
                                       : json_pack("{s:s}", "model_type", "train_gpt");
     put_ids(root, c);
-    json_object_set_new(root, "torch_dtype", json_string("float32"));
+    json_object_set_new(root, "torch_dtype", json_string(bf16 ? "bfloat16" : "float32"));
     json_object_set_new(root, "train_gpt", json_string(ours));
     char *text = json_dumps(root, JSON_INDENT(2));
     json_decref(root);

@@ -21,8 +21,8 @@
 typedef enum { HF_GPT2, HF_LLAMA, HF_OWN } HfKind;
 
 HfKind hf_config_kind(const Config *c);
-/* Local. The text of config.json, freed by mem_free. */
-char *hf_config_text(const Config *c);
+/* Local. The text of config.json for weights in fp32 or bf16, freed by mem_free. */
+char *hf_config_text(const Config *c, bool bf16);
 /* Local. The text of generation_config.json, from which generate() of `transformers` knows where to
  * stop; freed by mem_free. NULL where no end-of-text id is known. */
 char *hf_generation_text(const Config *c);

@@ -68,8 +68,9 @@ static bool finish_export(Output out[EXPORT_FILES], char *const *paths, Err *e) 
 
 bool weights_export(const char *dir, const TensorTable *t, const char *dtype, const Group *g,
                     Err *e) {
-    char *paths[EXPORT_FILES],
-        *texts[EXPORT_FILES] = {NULL, hf_config_text(&t->config), hf_generation_text(&t->config)};
+    bool bf16 = strcmp(dtype, "BF16") == 0;
+    char *paths[EXPORT_FILES], *texts[EXPORT_FILES] = {NULL, hf_config_text(&t->config, bf16),
+                                                       hf_generation_text(&t->config)};
     Output out[EXPORT_FILES] = {0};
     weights_export_paths(dir, paths);
     bool first = g->rank == 0;

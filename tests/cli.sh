@@ -259,6 +259,8 @@ says_early() {
 says 3 'step_00000004: checkpoint\|4 steps, 128 tokens\|as it was written' inspect ckpt
 works "a folder of a model" inspect spoilt
 works "llm.c's file of a model" convert --init mean --out mean.bin
+works "a model in bf16" convert --init mean --out half --dtype bf16
+says 1 '"torch_dtype": "bfloat16"' cat half/config.json
 works "a folder of that file" convert --init mean.bin --out back
 works "which holds the same" cmp back/model.safetensors mean/model.safetensors
 for folder in folder.bin folder.safetensors; do

@@ -210,7 +210,7 @@ static bool config_round_trips(const char *text, HfKind kind) {
     Config c, back;
     Err e = {""};
     if (!config_parse(&c, text, &e)) return false;
-    OWNED(test_mem_end) char *json = hf_config_text(&c);
+    OWNED(test_mem_end) char *json = hf_config_text(&c, false);
     bool ok = hf_config_kind(&c) == kind && hf_config_parse(json, strlen(json), &back, &e);
     if (!ok) printf("    %s\n", e.text);
     // What a shape does not use (rope_theta of GPT-2) need not come back.
@@ -293,7 +293,7 @@ static bool ids_written(const char *keys, const char *eos, const char *bos) {
     const char *want[] = {test_path("\"eos_token_id\": %s", eos),
                           test_path("\"bos_token_id\": %s", bos)};
     bool ok = hf_config_parse(text, strlen(text), &c, &e);
-    char *files[2] = {hf_config_text(&c), hf_generation_text(&c)};
+    char *files[2] = {hf_config_text(&c, false), hf_generation_text(&c)};
     for (int i = 0; ok && i < 4; i++) {
         if (files[i / 2]) {
             for (char *p = files[i / 2]; *p; p++) // a list on one line

@@ -17,7 +17,7 @@ static void seeds(void) {
         char name[] = {(char)('a' + i), 0};
         if (!config_parse(&c, models[i], &e)) die("%s", e.text);
         c.ids = (SpecialIds){.n_eos = i, .eos = {2, 3}, .has_bos = i > 0, .bos = 1};
-        char *text = hf_config_text(&c);
+        char *text = hf_config_text(&c, false);
         seed(name, text, strlen(text));
         mem_free(text);
     }
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     Err e;
     if (!hf_config_parse((const char *)p, n, &c, &e)) return 0;
     if (!config_check(&c, &e)) abort();
-    char *text = hf_config_text(&c);
+    char *text = hf_config_text(&c, false);
     if (!hf_config_parse(text, strlen(text), &back, &e)) abort();
     mem_free(text);
     if (hf_config_kind(&c) == HF_GPT2) back.rope_theta = c.rope_theta; // not part of its file
