@@ -22,7 +22,7 @@
 #            MPICC=/path/to/mpicc: the MPI to build against, when it is not the mpicc of PATH; MPI=0: none
 #            CUDA=1 or 0: kernels for GPUs in train_gpt, or none (default: where nvcc and a GPU are); NVCC=/path/to/nvcc, NVCC_FLAGS
 MAKEFLAGS += -r
-.DELETE_ON_ERROR: # else a page or an object of which a command failed would count as made
+.DELETE_ON_ERROR: # else what a failed command left would count as made
 comma := ,
 SHELL := /bin/bash
 CC ?= gcc
@@ -78,7 +78,7 @@ LDLIBS := $(LDFLAGS) -ljansson -lm -ldl -pthread $(MPI_LIBS)
 MACHINE := $(shell $(CC) -dumpmachine)
 ARCH := $(firstword $(subst -, ,$(MACHINE)))
 # With a cross compiler, such as aarch64-linux-gnu-gcc, ar, ld and objcopy have the same prefix, but no version.
-CROSS := $(patsubst %gcc,%,$(filter %-gcc,$(subst -gcc-,-gcc ,$(CC))))
+CROSS := $(foreach w,$(CC),$(addprefix $(if $(findstring /,$w),$(dir $w)),$(patsubst %gcc,%,$(filter %-gcc,$(subst -gcc-,-gcc ,$(notdir $w))))))
 # g++ and clang++ compile CUDA sources without exceptions and without the C++ library, so that the C compiler can link them.
 # -Wno-sign-conversion: indices of threads are unsigned in CUDA, indices of elements are signed; only clang++ warns of that.
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes,$(WARN)) -Wmissing-declarations -Wno-unknown-pragmas -Wno-sign-conversion

@@ -258,6 +258,7 @@ int main(int argc, char **argv) {
     opt_set_foreign(options_foreign);
     opt_parse(options, argc, argv, usage);
     if (o.version) return run_print_version();
+    ranks_choose((int)o.ranks);
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
     if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0 || strcmp(o.trace, "-") == 0)
         io_keep_stdout();

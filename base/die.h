@@ -1,6 +1,7 @@
 /* die -- one way to fail: a single line that says who, what, where and what to do next.
  *
- *     train_gpt: rank 2 on node7: out of memory: 4096 bytes (base/mem.c:12 check)
+ *     train_gpt: rank 2 on node7: ticket 7 along x is waited for twice (parallel/comm/coll.c:394
+ *     coll_wait)
  *
  * A training step has no recovery, so no error code climbs the stack: functions return values and
  * the place that notices a failure ends the program. Parsers of foreign bytes are the exception:
@@ -68,7 +69,8 @@ void die_adopt_rank(DieRank rank);
  * process, in the first thread that calls it, while others wait for the end. */
 void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void die_end(int status) __attribute__((noreturn));
-/* Ends the process with this status after so many seconds, whatever its threads wait for. */
+/* Ends the process with this status after so many seconds, whatever its threads wait for. Another
+ * alarm() puts the end off. */
 void die_after(unsigned seconds, int status);
 /* For signal handlers: prints "PROGRAM: AB" on stderr and ends the process without hooks. A process
  * that is not the first of its job prints nothing. */

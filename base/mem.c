@@ -8,7 +8,7 @@
 
 #include "base/die.h"
 
-#define MORE "; free some or raise the limit (ulimit, the container's)"
+#define MORE "; free memory or raise its limit (ulimit, the container's)"
 
 static void *check(void *p, size_t n_bytes) {
     if (!p) die_user("out of memory: %zu bytes" MORE, n_bytes);
@@ -24,8 +24,7 @@ void *mem_calloc(size_t n, size_t n_bytes) {
 }
 
 void *mem_realloc(void *p, size_t n, size_t n_bytes) {
-    if (n_bytes && n > SIZE_MAX / 2 / n_bytes)
-        die_user("out of memory: %zu x %zu bytes" MORE, n, n_bytes);
+    if (n_bytes && n > SIZE_MAX / 2 / n_bytes) die("out of memory: %zu x %zu bytes", n, n_bytes);
     size_t want = n * n_bytes;
     return check(realloc(p, want ? want : 1), want);
 }

@@ -177,17 +177,19 @@ static int64_t *list_steps(const char *save_dir, int *n, Err *e) {
     int64_t *steps = NULL;
     *n = 0;
     DIR *d = opendir(save_dir);
-    if (!d && errno != ENOENT && errno != ENOTDIR) {
-        err(e, "cannot read the folder %s: %s", save_dir, strerror(errno));
-        *n = -1;
-    }
-    for (struct dirent *x; d && (x = readdir(d));) {
+    int why = d ? 0 : errno;
+    for (struct dirent *x; d && (errno = 0, x = readdir(d));) {
         int64_t step = step_of(x->d_name);
         if (step < 0) continue;
         steps = mem_realloc(steps, (size_t)*n + 1, sizeof *steps);
         steps[(*n)++] = step;
     }
-    if (d) closedir(d);
+    if (d) why = errno, closedir(d);
+    if (why && why != ENOENT && why != ENOTDIR) {
+        err(e, "cannot read the folder %s: %s", save_dir, strerror(why));
+        mem_free(steps);
+        return *n = -1, NULL;
+    }
     if (steps) qsort(steps, (size_t)*n, sizeof *steps, newest_first);
     return steps;
 }

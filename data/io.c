@@ -78,8 +78,8 @@ bool io_create(IoFile *f, const char *path, Err *e) {
     return open_file(f, path, O_CREAT | O_TRUNC, e);
 }
 
-/* Is a write that failed to be repeated? After a signal, and when a pipe has room again that
- * another process has set not to wait. */
+/* Is a write that failed to be repeated? After a signal, and when a non-blocking pipe (another
+ * process may have made it so) has room again. */
 static bool again(const IoFile *f) {
     if (errno != EAGAIN) return errno == EINTR;
     poll(&(struct pollfd){.fd = f->fd, .events = POLLOUT}, 1, -1);

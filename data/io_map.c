@@ -139,7 +139,7 @@ IoMap io_open(const char *path) {
     return m;
 }
 
-/* Waits for more of a pipe that is empty and that another process has set not to wait. */
+/* Waits for more of a pipe that is empty and non-blocking (another process may have made it so). */
 static bool wait_for_more(FILE *f) {
     if (!ferror(f) || errno != EAGAIN) return false;
     clearerr(f);

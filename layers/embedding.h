@@ -11,7 +11,7 @@
 typedef struct Embedding {
     int64_t B, S, C, V;
     int64_t first; // position of the first token of each sequence
-    // vocabulary index of row 0 of wte; tokens outside token0 .. token0+V-1 add 0 to x
+    // vocabulary index of row 0 of wte; tokens outside token0 .. token0+V-1 count as rows of 0
     int64_t token0;
     const int32_t *tokens; // [T]
     const int32_t *order;  // [T], from embedding_order; for CUDA's embedding_backward

@@ -556,10 +556,10 @@ if [ "$programs" = "$top/build" ]; then
     # ar and the C++ compiler that belong to a compiler with a prefix, a path and a version
     names=("${install[@]}" --eval 'names: ; @echo $(CROSS)ar $(CXX)' names)
     says 1 '^arm-gnu-ar ccache arm-gnu-g++-12$' "${names[@]}" CC="ccache arm-gnu-gcc-12"
-    says 1 '^ar /opt/gcc-13/bin/g++$' "${names[@]}" CC=/opt/gcc-13/bin/gcc
+    says 1 '^ar /opt/my-gcc-13/bin/g++$' "${names[@]}" CC=/opt/my-gcc-13/bin/gcc
     says 1 '^ar /opt/x-clang/bin/clang++-15$' "${names[@]}" CC=/opt/x-clang/bin/clang-15
     mkdir broken && ln -s "$(type -P false)" broken/x
-    "${install[@]}" "B=$dir/broken" "$dir/broken/man/gpt-x.1" 2>made
+    LC_ALL=C "${install[@]}" "B=$dir/broken" "$dir/broken/man/gpt-x.1" 2>made
     works "a program that fails" grep -q "gpt-x.1\] Error 1" made
     works "no page of it" test ! -e broken/man/gpt-x.1
 fi

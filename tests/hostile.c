@@ -7,6 +7,7 @@
  *     HOSTILE_QUOTA=BYTES      writes to files beyond so many bytes fail with EDQUOT
  *     HOSTILE_RENAME=N         the N-th rename of a process, and each after it, fails with EIO
  *     HOSTILE_OPENDIR=PATH     this folder cannot be listed: opendir fails with ESTALE
+ *     HOSTILE_READDIR=PATH     the same: readdir fails
  *     HOSTILE_FSYNC=SECONDS    the first fsync of a process takes so long,
  *     HOSTILE_FSYNC_OF=WORD    or the first of a path with this word
  */
@@ -97,10 +98,18 @@ int rename(const char *from, const char *to) {
     return refuses() ? -1 : next(from, to);
 }
 
+static DIR *unreadable;
 DIR *opendir(const char *path) {
     DIR *(*next)(const char *) = (DIR * (*)(const char *)) dlsym(RTLD_NEXT, "opendir");
-    const char *stale = getenv("HOSTILE_OPENDIR");
-    if (!stale || strcmp(path, stale) != 0) return next(path);
-    errno = ESTALE;
-    return NULL;
+    const char *stale = getenv("HOSTILE_OPENDIR"), *unread = getenv("HOSTILE_READDIR");
+    if (stale && strcmp(path, stale) == 0) return errno = ESTALE, NULL;
+    DIR *d = next(path);
+    if (unread && strcmp(path, unread) == 0) unreadable = d;
+    return d;
+}
+
+struct dirent *readdir(DIR *d) {
+    struct dirent *(*next)(DIR *) = (struct dirent * (*)(DIR *)) dlsym(RTLD_NEXT, "readdir");
+    if (d && d == unreadable) return errno = ESTALE, NULL;
+    return next(d);
 }

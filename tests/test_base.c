@@ -390,8 +390,13 @@ TEST(version_tells_builds_apart_by_their_files) {
     CHECK_STR(version_build(), a);
 }
 
-TEST(mem_dies_on_overflow) {
-    CHECK_CHILD(1, take_the_world, NULL, "out of memory: ", "free some or raise the limit");
+static void take_all_memory(UNUSED void *arg) {
+    mem_alloc(SIZE_MAX / 4);
+}
+
+TEST(mem_dies_on_overflow_and_without_memory) {
+    CHECK_CHILD(1, take_the_world, NULL, "out of memory: ", " x ");
+    CHECK_CHILD(1, take_all_memory, NULL, "out of memory: ", "free memory or raise its limit");
 }
 
 /* A library in one folder after the other: none of them, CUDA_HOME's, a wheel's beside a bin of

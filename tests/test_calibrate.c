@@ -246,7 +246,7 @@ TEST(calibration_gives_a_kernel_its_time_whatever_disturbs_it) {
 static _Thread_local int n_short_calls;
 static void short_call(UNUSED void *ctx) {
     n_short_calls++;
-    sleep_s(1e-3);
+    sleep_s(3e-3);
 }
 
 static int measure_short_calls(World *w, void *ctx) {
@@ -260,20 +260,20 @@ static int measure_short_calls(World *w, void *ctx) {
     return 0;
 }
 
-/* A call shorter than a barrier is not one that takes no time, of which a thousand would be made.
- */
+/* A call shorter than the barrier must not be estimated as taking no time: a thousand of them would
+ * be made. */
 TEST(calibration_makes_no_more_calls_than_the_clock_needs) {
     int calls = 0;
     ranks_run(RANKS, measure_short_calls, &calls);
-    CHECK(calls > 20 && calls < 500);
+    CHECK(calls > 1 && calls < 500);
 }
 
 static void matmul_of_any_rows(UNUSED Team *t, UNUSED const Matmul *p) {
     sleep_s(4e-3);
 }
 
-/* Where noise makes both numbers of rows take equally long, more rows are not free: 4096 rows take
- * at least half of what 336 rows take 12 times. */
+/* Noise may make both measured numbers of rows take equally long. Even then more rows cost more:
+ * 4096 rows are priced at least 4 times a call of at most 84. */
 TEST(calibration_extends_a_kernel_whose_measurements_do_not_differ) {
     double s = 0;
     Kernels k = *kernels_cpu(NULL);
@@ -283,7 +283,7 @@ TEST(calibration_extends_a_kernel_whose_measurements_do_not_differ) {
     OWNED(run_free) Run r = small_run("a machine");
     r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
     run(&r);
-    CHECK(calibration_work(r.c[0], &work, &s) && s > 4e-3 * 6);
+    CHECK(calibration_work(r.c[0], &work, &s) && s > 4e-3 * 4);
 }
 
 static double of_weights(int64_t K, int64_t N) {

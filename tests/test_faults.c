@@ -75,7 +75,7 @@ TEST(faults_truncated_file_is_named) {
     CHECK_CHILD(1, survive_what_is_gone, path, "survived: ", "train.bin changed");
 }
 
-/* Who has made the pipe may have set it not to wait. */
+/* The process that made the pipe may have made it non-blocking. */
 static void read_a_pipe_that_does_not_wait(void *unused) {
     int ends[2];
     (void)unused;
@@ -124,7 +124,7 @@ TEST(faults_stopped_readers_do_not_keep_a_run_that_expired) {
               "rm -f code; ( timeout --foreground 60 " LONG
               "--timeout 1 2>%s; echo status $? >code ) | ( " UNTIL("test -s code") "cat code )",
               err[i]);
-    SHELL(0, "rank 1: waited 1.", "cat err");
+    SHELL(0, "rank 1: waited ", "cat err");
 }
 
 TEST(faults_signals_are_heard_before_the_first_step) {

@@ -89,16 +89,17 @@ TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
     }
 }
 
-/* A folder that cannot be listed may hold a run: it is not taken for an empty one, at whose step 0
- * training would begin again. */
+/* A folder that cannot be listed may hold a run. It does not count as empty: training would begin
+ * again at step 0. */
 TEST(hostile_folder_that_cannot_be_listed_is_not_started_over) {
     const char *dir = shell_directory(4000);
     if (!has_hostile(dir)) return;
     SHELL(0, "", TRAIN "--steps 2 --save run >out");
-    static const char *const again[] = {"", " --resume"};
-    for (int i = 0; i < 2; i++)
+    static const char *const again[] = {"", " --resume"}, *const fails[] = {"OPEN", "READ"};
+    for (int i = 0; i < 4; i++)
         SHELL(1, "cannot read the folder run: Stale file handle",
-              "HOSTILE_OPENDIR=run " HOSTILE TRAIN "--steps 4 --save run%s >out", again[i]);
+              "HOSTILE_%sDIR=run " HOSTILE TRAIN "--steps 4 --save run%s >out", fails[i / 2],
+              again[i % 2]);
     SHELL(0, "resuming from run/step_00000002", TRAIN "--steps 4 --save run --resume");
 }
 

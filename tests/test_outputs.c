@@ -67,7 +67,7 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "test -c null && echo still a device");
 }
 
-/* Who has made the pipe may have set it not to wait. */
+/* The process that made the pipe may have made it non-blocking. */
 static void write_to_a_pipe_that_does_not_wait(void *unused) {
     enum { N = 1 << 20 };
     static uint8_t zeros[N];

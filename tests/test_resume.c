@@ -115,8 +115,8 @@ TEST(resume_is_bit_identical_with_averaged_parameters) {
     resume_outer("--ranks 3 --layout dp --fragments 2");
 }
 
-/* Checkpoints that cannot be read just now are not taken for none: training would begin again at
- * step 0 and write over them. */
+/* A folder whose checkpoints cannot be read just now does not count as empty: training would begin
+ * again at step 0 and overwrite them. */
 TEST(resume_does_not_start_over_checkpoints_that_are_not_whole) {
     const char *dir = shell_directory(4000);
     static const char *const again[] = {"", "--resume"};
@@ -124,7 +124,7 @@ TEST(resume_does_not_start_over_checkpoints_that_are_not_whole) {
     CHECK(shell(dir, GPT2, "for s in run/*; do mv $s/checkpoint.json $s/away; done") == 0);
     for (int i = 0; i < 2; i++) {
         CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run %s", again[i]) == 1);
-        CHECK(strstr(said, "run: no checkpoint, up to step 4, can be read"));
+        CHECK(strstr(said, "(the newest is of step 4): mend the storage"));
     }
     CHECK(shell(dir, GPT2, "for s in run/*; do mv $s/away $s/checkpoint.json; done") == 0);
     CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run --resume") == 0);

@@ -90,7 +90,7 @@ TEST(train_moves_between_meshes_within_an_epoch) {
     }
 }
 
-/* With --exact their weights have the same bits then. */
+/* Compares weights bit for bit, with --exact. */
 TEST(train_replicas_have_the_same_sequences_whatever_z_and_micro) {
     static const char *const same[] = {"--ranks 2 --layout d2 --micro 2",
                                        "--ranks 4 --layout d2.z2 --micro 1",

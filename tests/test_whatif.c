@@ -177,6 +177,8 @@ TEST(whatif_schemes_are_named_or_spelled) {
     CHECK(whatif_at(&w, 1, &at, &e) && at.has[0] && at.has[1]);
     CHECK(strcmp(layout_print(&at.scheme[1].layout, spec), "d2.x8+sp") == 0);
     for (int i = 0; i < 3; i++) CHECK(at.scheme[i].price.seconds >= at.best.price.seconds);
+    w.scheme[0] = "cube"; // 16 ranks are none
+    CHECK(whatif_at(&w, 1, &at, &e) && !at.has[0] && at.has[1]);
     w.layout = "fsdp";
     CHECK(whatif_at(&w, 1, &at, &e) && strcmp(layout_print(&at.best.layout, spec), "z16") == 0);
     w.layout = "x3";

@@ -11,7 +11,8 @@
  *                  schedule; "no recompute": not recompute; "layout": nothing else, with
  *                  micro-batches of one sequence
  *     search_ms    search_best for as many layouts as a plan keeps: median of --rounds
- *     plan_ms      plan_search: the same, and the price of each named scheme
+ *     plan_ms      plan_search: the same, the price of each named scheme, and the second prices
+ *                  (search_reprice) of the best choices and of the schemes
  */
 #include <inttypes.h>
 #include <string.h>

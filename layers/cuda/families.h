@@ -7,7 +7,8 @@
  *   - A call is complete in the order of the rank's stream, not when it returns (device.h). It does
  *     not allocate, but for the first matmul of a shape (matmuls.h). It does not wait, except for
  *     sum_of, sum_of_squares and to_floats, whose results are on the host (a step uses sum_to and
- *     squares_to), matmul_choose, and wait_out, once per step. The Team is ignored, may be NULL.
+ *     squares_to), matmul_choose, and wait_out, once per step. The Team is ignored and may
+ *     be NULL.
  *   - No sum depends on the order in which threads run: two runs give the same bits.
  */
 #ifndef LAYERS_CUDA_FAMILIES_H

@@ -15,8 +15,8 @@
  *
  * So the efficiency of a shape depends on its waves, not on FLOPs alone. Constants are those of
  * data sheets and of published kernels. An H200, whose clock drops at its limit of power, took 17 %
- * longer at the median of 92 matmuls. Source of the form: Osama et al., "Stream-K", PPoPP 2023,
- * appendix A.1.
+ * longer than predicted at the median of 92 matmuls (15 % of the measured time, docs/gpu.md).
+ * Source of the form: Osama et al., "Stream-K", PPoPP 2023, appendix A.1.
  */
 #ifndef LAYERS_CUDA_MATMUL_COST_H
 #define LAYERS_CUDA_MATMUL_COST_H

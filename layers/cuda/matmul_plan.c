@@ -510,8 +510,8 @@ static int own_configs(const Matmul *p, int elem_bytes, int config[MATMUL_CONFIG
 }
 
 /* Chooses the fastest config of the own kernel if it is faster than the library, which takes
- * `library` seconds. A config whose second run takes twice as long as the best is not timed
- * further. */
+ * `library` seconds. A config whose second run takes more than twice as long as the best is
+ * not timed further. */
 static void take_own_if_faster(const Trial *t, double library) {
     int config[MATMUL_CONFIGS], n = own_configs(t->p, t->plan->key.elem_bytes, config);
     int way[MOST_TRIED + 1], ways = 0;

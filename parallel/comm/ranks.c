@@ -41,10 +41,14 @@ const char *ranks_launcher_variable(void) {
     return launcher() ? launcher()->size : "PMIX_RANK";
 }
 
+static bool not_launched; // the ranks are threads of a launcher's only process
+
 /* Returns the number of ranks of the launcher, UNSAID, or 0 without a launcher; *rank of this
  * process. */
 static int launched_as(int *rank) {
     const Launcher *l = launcher();
+    *rank = 0;
+    if (not_launched) return 0;
     if (l) {
         *rank = atoi(getenv(l->rank));
         return atoi(getenv(l->size));
@@ -52,6 +56,11 @@ static int launched_as(int *rank) {
     const char *pmix = getenv("PMIX_RANK");
     *rank = pmix ? atoi(pmix) : 0;
     return pmix ? UNSAID : 0;
+}
+
+void ranks_choose(int n) {
+    int rank;
+    if (n > 1 && launched_as(&rank) == 1) not_launched = true;
 }
 
 int ranks_launched(void) {
@@ -126,9 +135,9 @@ static void check_wanted(int n, int launched) {
 }
 
 int ranks_run(int n, RankMain *rank_main, void *ctx) {
+    ranks_choose(n);
     int rank, launched = launched_as(&rank);
     ranks_share_usage();
-    if (launched == 1 && n > 1) launched = 0; // as in a shell that srun started
     if (launched > 0) check_wanted(n, launched);
     if (launched == 0 && n > MAX_THREAD_RANKS)
         die_usage(

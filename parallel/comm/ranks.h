@@ -14,8 +14,11 @@
 
 /* Local. Runs rank_main(world, ctx) on every rank of this process. Returns when all have returned,
  * with the first non-zero result. n: number of ranks; 0: as the launcher says, else 1. Dies (usage)
- * if the launcher started another number, unless that is one: its ranks are threads. */
+ * if the launcher started another number; but a single process may run n ranks as threads. */
 int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
+/* Local, before ranks_run and the functions below. n ranks are going to run: several ranks of a
+ * launcher's only process are threads, as if there were no launcher (a shell that srun started). */
+void ranks_choose(int n);
 /* Local, before ranks_run. Seconds that the start of a launcher's processes may take (60; 0: no
  * limit). */
 void ranks_set_start_limit(double seconds);

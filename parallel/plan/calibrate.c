@@ -265,22 +265,25 @@ static void derive_works(Bench *b) {
 
 /* ---- all of it */
 
-/* Has the table at most one of several kernels, or of no collective more than its latency? Then
- * other programs had the processor. Warns on rank 0. */
+/* Did the time suffice for at most one of several kernels, or for no size of a collective beyond
+ * its latency? Then other programs had the processor, or it is very slow. Warns on rank 0. */
 static bool cut_short(const Bench *b) {
-    const Calibration *c = b->c;
-    int works = 0;
+    int works = 0; // of those that the table lacked
     bool bandwidth = false, wanted = false;
-    for (int i = 0; i < c->n_works; i++) works += !c->work[i].derived;
-    for (int i = 0; i < c->n_collectives; i++)
-        bandwidth |= (double)c->collective[i].measured > c->collective[i].bytes[0];
-    for (int i = 0; i < b->n_jobs; i++)
-        wanted |= (double)b->job[i].cost.most > fmax(COLL_SMALL, b->job[i].cost.bytes[0]);
+    for (int i = 0; i < b->n_works; i++) {
+        const WorkCost *w = calibration_find_work(b->c, &b->work[i]);
+        works += w && !w->derived;
+    }
+    for (int i = 0; i < b->n_jobs; i++) {
+        const CollCost *c = &b->job[i].cost;
+        bandwidth |= (double)c->measured > c->bytes[0];
+        wanted |= (double)c->most > fmax(COLL_SMALL, c->bytes[0]);
+    }
     if ((works > 1 || b->n_works <= works) && (bandwidth || !wanted)) return false;
     if (world_rank(b->where->world) == 0)
         warn("%d of %d kernels and %s bandwidth were measured in %.0f s: other programs keep this "
              "machine busy, or it is very slow; the next run measures again",
-             works, b->list->n_works, bandwidth ? "a collective's" : "no collective's", c->seconds);
+             works, b->n_works, bandwidth ? "a collective's" : "no collective's", b->c->seconds);
     return true;
 }
 

@@ -87,7 +87,7 @@ Calibration *calibrate_open(World *w, const char *key, bool again);
 void calibration_free(Calibration *c);
 /* Collective over the world. Measures the works and collectives that the table lacks, derives those
  * that do not fit into the budget, and writes the cache. A table in which hardly anything could be
- * measured is not kept, with a warning. Dies when a collective brings wrong data. */
+ * measured is not written, and a warning says so. Dies when a collective brings wrong data. */
 void calibrate(Calibration *c, const CalibrateWhere *w, const CalibrateList *list);
 /* Local. Without measuring: derives the listed collectives that the table lacks. False: a kind of
  * work was never measured, or no collective was. */

@@ -41,7 +41,7 @@ CallTime meter_agree(Meter *m, double seconds) {
 
 CallTime meter_once(Meter *m, MeterCall *call, void *ctx, bool together) {
     CallTime t = {0};
-    // calls that are shorter than the barrier, which is subtracted, show when they are repeated
+    // a call that is shorter than the subtracted barrier shows no time: it is repeated
     for (int64_t n = 1; t.mean == 0 && n <= 1000; n *= 10) {
         t = meter_agree(m, timed(m, call, ctx, n, together));
         t.mean /= (double)n, t.slowest /= (double)n;

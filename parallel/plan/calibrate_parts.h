@@ -54,10 +54,10 @@ void meter_end(Meter *m);
 void meter_progress(Meter *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Collective over the world. Mean and maximum of the ranks' `seconds`; sets m->elapsed. */
 CallTime meter_agree(Meter *m, double seconds);
-/* Collective over the world. meter_once times one call, for an estimate. meter_run takes the lower
- * quartile of several measurements; `about`: estimated seconds of a call, of which each measurement
- * makes as many as the clock needs. together: on shared cores the time ends when all ranks are
- * done. */
+/* Collective over the world. meter_once times one call, for an estimate; one that shows no time is
+ * repeated 10, 100 or 1000 times. meter_run takes the lower quartile of several measurements;
+ * `about`: estimated seconds of a call, of which each measurement makes as many as the clock needs.
+ * together: on shared cores the time ends when all ranks are done. */
 CallTime meter_once(Meter *m, MeterCall *call, void *ctx, bool together);
 CallTime meter_run(Meter *m, MeterCall *call, void *ctx, double about, int repeats, bool together);
 

@@ -191,11 +191,11 @@ static bool looks_disturbed(const Job *j, double usual) {
            (seconds_per_flop(j) > 0 && j->seconds - j->few_seconds < 0.5 * more * j->seconds);
 }
 
-/* The line through both measurements, with neither `fixed` nor `per_row` below 0. At most half of a
- * long call is `fixed`: if more seems to be, the smaller number of rows was disturbed. */
+/* The line through both measurements, with neither `fixed` nor `per_row` below 0. At least a tenth
+ * of a long call grows with the rows: if less seems to, noise made both take equally long. */
 static WorkCost line(const Job *j) {
     double rows = (double)j->rows, few_rows = (double)j->few_rows;
-    double least = j->about > short_time / 2 ? 0.5 * j->seconds / rows : 0;
+    double least = j->about > short_time / 2 ? 0.1 * j->seconds / rows : 0;
     double per_row = few_rows < rows
                          ? fmax(least, (j->seconds - j->few_seconds) / (rows - few_rows))
                          : j->seconds / rows;

@@ -181,17 +181,18 @@ bool plan_may_fit(const Plan *p) {
     return l.c.price.memory > 0;
 }
 
-int plan_best(const Space *s, const Machine *m, Choice best[PLAN_TOP], SearchCount *count) {
+int plan_best(const Space *s, const Machine *m, Choice best[PLAN_TOP]) {
     Space close = *s;
     close.close = CLOSE;
-    int n = search_best(&close, m, best, PLAN_TOP, count);
+    int n = search_best(&close, m, best, PLAN_TOP, NULL);
     search_reprice(s, m, best, n);
     return n;
 }
 
-/* Prices the named schemes as the best choices are. One that is faster than these becomes the best,
- * unless one layout was asked for. */
-static void reprice_presets(Plan *p) {
+/* Prices the best choices and the named schemes once more. A scheme that is faster than these
+ * choices becomes the best, unless one layout was asked for. */
+static void reprice(Plan *p) {
+    search_reprice(&p->space, &p->machine, p->best, p->n_best);
     for (int i = 0; i < p->n_presets; i++) {
         Choice *c = &p->preset[i];
         search_reprice(&p->space, &p->machine, c, 1);
@@ -206,7 +207,7 @@ static void reprice_presets(Plan *p) {
 bool plan_search(Plan *p, Err *e) {
     char text[128], has[64], takes[64];
     p->space.close = CLOSE;
-    p->n_best = plan_best(&p->space, &p->machine, p->best, &p->count);
+    p->n_best = search_best(&p->space, &p->machine, p->best, PLAN_TOP, &p->count);
     if (p->count.candidates == 0)
         return err(e, "no layout of %d ranks has what is asked for", p->space.p);
     if (p->n_best == 0) {
@@ -221,7 +222,7 @@ bool plan_search(Plan *p, Err *e) {
     }
     p->n_presets =
         search_presets(&p->space, &p->machine, p->best, p->n_best, p->preset, p->preset_name);
-    reprice_presets(p);
+    reprice(p);
     return true;
 }
 

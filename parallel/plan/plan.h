@@ -52,8 +52,9 @@ bool plan_may_fit(const Plan *p);
 /* Local. Sets best, count and presets. False: no candidate fits; the reason names the smallest one
  * and its memory. */
 bool plan_search(Plan *p, Err *e);
-/* Local. The best choices, search_reprice'd. Returns their number; 0: nothing fits. */
-int plan_best(const Space *s, const Machine *m, Choice best[PLAN_TOP], SearchCount *count);
+/* Local. The best choices by the prices of search_reprice. Returns their number; 0: nothing
+ * fits. */
+int plan_best(const Space *s, const Machine *m, Choice best[PLAN_TOP]);
 /* Local, pure. Plan.error, or a default if unknown. */
 double plan_error(const Plan *p);
 /* Local, pure. Number of the best candidates that are slower than the first by at most that

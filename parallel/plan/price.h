@@ -6,9 +6,9 @@
  * get no memory. So the prediction cannot drift from what training does, and a laptop can price a
  * rank of any cluster.
  *
- * A model of many layers is priced by the lists of a model of two layers and of one of three (or of
- * three and four): a further layer costs their difference. So neither time nor memory of pricing
- * grows with the model.
+ * A model of many layers is priced by the lists of a model of few layers, two or three unless
+ * PriceShape.few is more, and of one with a layer more: a further layer costs their difference. So
+ * neither time nor memory of pricing grows with the model.
  */
 #ifndef PARALLEL_PLAN_PRICE_H
 #define PARALLEL_PLAN_PRICE_H
@@ -24,7 +24,7 @@ typedef struct PriceShape {
     int64_t every;          // local steps from one outer step to the next; 0: outer steps are free
     int fragments;          // parts into which an outer step is divided
     bool whole;             // lists have all layers, so their difference is not needed
-    int64_t few;            // layers of the smaller model, at least
+    int64_t few;            // layers of the smaller model, at least; 0: as few as possible
     int64_t layer_bytes;    // lower bound of a further layer's bytes; 0: unknown (price_lists)
     const Kernels *kernels; // give element sizes and workspaces; NULL: the portable set
 } PriceShape;

@@ -227,7 +227,7 @@ void search_reprice(const Space *s, const Machine *m, Choice *c, int n) {
         Choice x = c[i];
         PriceShape shape = candidate_shape(s, &x);
         int64_t memory = x.price.memory; // as it was compared with the machine's
-        shape.few = FEW;
+        shape.few = FEW, shape.model.unplaced = true;
         price_step(&shape, &x.layout, m, &x.price);
         x.price.memory = memory;
         int at = i;

@@ -49,9 +49,9 @@ int search_best(const Space *s, const Machine *m, Choice *best, int max, SearchC
 /* Local. Sets c->price and c->fits. */
 void search_price(const Space *s, const Machine *m, Choice *c);
 /* Local. Prices n choices from lists of five and six layers and sorts them by these prices, fastest
- * first. A search prices each candidate from lists of two and three layers (price_lists). There the
- * third layer may hide collectives that the first two exposed, which is then taken for what every
- * further layer does: prices of d12 were up to 10 % wrong, repriced ones 0.5 % on average. */
+ * first. A search prices each candidate from lists of two and three layers, some of three and four
+ * (price_lists). The last of these layers may hide collectives that the others expose, and every
+ * further layer is then priced like it: prices of d12 were up to 10 % wrong. */
 void search_reprice(const Space *s, const Machine *m, Choice *c, int n);
 /* Local. Calls f for every choice of the space, with its axes in the order d, z, x, y, in the order
  * of enumeration. */

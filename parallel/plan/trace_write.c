@@ -52,7 +52,8 @@ static void name_rows(FILE *f, int pid, const Rows *r) {
         name_row(f, pid, ROW_GROUPS + i, "collectives along ", r->row[i].label);
 }
 
-/* Writes the fields of all events, times in microseconds; the caller adds others, ends the line. */
+/* Writes the fields that every event has, times in microseconds. The caller adds further fields and
+ * ends the line. */
 static void event(FILE *f, const char *category, const char *name, int pid, int tid, double begin,
                   double end) {
     fprintf(f,

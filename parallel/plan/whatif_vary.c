@@ -236,7 +236,7 @@ bool whatif_vary(WhatIf *w, const char *text, int points, Err *e) {
 /* The best choice. False: nothing fits. */
 static bool find_best(const Space *s, const Machine *m, Choice *out) {
     Choice best[PLAN_TOP];
-    if (plan_best(s, m, best, NULL) == 0) return false;
+    if (plan_best(s, m, best) == 0) return false;
     *out = best[0];
     return true;
 }
@@ -269,10 +269,13 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
     for (int k = 0; k < w->n_schemes; k++) {
         Choice *c = &out->scheme[k];
         const NamedScheme *f = named(w->scheme[k]);
-        if (f)
-            out->has[k] = search_scheme(s, m, f, NULL, c) && c->fits, search_reprice(s, m, c, 1);
-        else if (!search_only(s, m, w->scheme[k], c, &out->has[k], e))
-            return false;
+        if (f && search_scheme(s, m, f, NULL, c)) {
+            search_reprice(s, m, c, 1);
+            out->has[k] = c->fits;
+        }
+        if (!f && !search_only(s, m, w->scheme[k], c, &out->has[k], e)) return false;
+        bool faster = out->has[k] && c->price.seconds < out->best.price.seconds;
+        if (faster && strcmp(w->layout, "auto") == 0) out->best = *c; // as in plan_search
     }
     return true;
 }

@@ -41,8 +41,8 @@ const float *generator_next(Generator *g, int32_t token);
 /* Collective over the mesh. Continues prompt[n_prompt] (1 to config.seq tokens) by at most n tokens
  * in out. Returns their number, or -1 if a logit is not finite. Stops before `eot` and before the
  * ids that end the model's documents. Calls each with every token and stops if it returns false.
- * draw is the number of the sample: equal numbers draw alike on any
- * mesh; the logits, and so the text, are the same to the last bit with --exact. */
+ * draw is the number of the sample: with equal numbers the same random numbers are drawn on any
+ * mesh. With --exact the logits, and so the text, have the same bits as well. */
 int64_t generate(Model *m, const int32_t *prompt, int64_t n_prompt, const Sampling *s,
                  uint64_t draw, int32_t eot, int32_t *out, int64_t n,
                  bool (*each)(void *ctx, int32_t id), void *ctx);

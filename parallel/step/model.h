@@ -13,8 +13,8 @@
  *                 kept per block                                    computed again in backward
  *   none          x h1 qkv att lse x2 h2 up act, statistics         -
  *   selective     x qkv att lse x2 up, statistics                   h1 h2 act: no matmul twice
- *   full          x; x2 where it needs a sum along the mesh         the block but its last matmul
- *                 (so recompute needs no sum: Oases)
+ *   full          x; x2 where a sum along x made it                 the block but its last matmul
+ *                 (so recompute needs no sum over x: Oases)
  *
  * Shapes are those of the whole model; a rank of a mesh holds the blocks that its Grid assigns
  * (parallel/mesh/shard.h). A step is a program (program.h): a list of operations that run.h

@@ -74,7 +74,7 @@ void run_refine(Run *r) {
     double seconds[REFINE_MAX], step_s = p->best[0].price.seconds;
     double left = (double)(r->o->steps - r->state.step), move_s = move_seconds(r);
     if (n < 2 || r->outer.every > 1) return; // with local steps each replica has its own state
-    group_broadcast(&r->group, &move_s, sizeof move_s); // ranks may hold more or less
+    group_broadcast(&r->group, &move_s, sizeof move_s); // ranks may hold unequal parts
     if (!refine_pays(n, plan_error(p), step_s, left, move_s)) {
         run_note(r,
                  "refine: %d layouts may be the fastest, but too few steps are left (%.0f) for "

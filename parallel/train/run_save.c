@@ -54,7 +54,7 @@ void run_set_limit(const Run *r, bool storage) {
 enum { TOKENIZER_FILES = 4 };
 
 /* Paths of the tokenizer's files, which are copied into every checkpoint and export; NULL after the
- * last. Returns the text of tokenizer_config.json if vocab.json and merges.txt lack it, else
+ * last. Returns the text of tokenizer_config.json if vocab.json and merges.txt are alone, else
  * NULL. */
 static const char *find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILES + 1]) {
     static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt", "tokenizer.json",
@@ -66,7 +66,7 @@ static const char *find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILE
         if (there[i]) paths[n++] = mem_printf("%s/%s", r->vocabulary, names[i]);
     }
     while (n <= TOKENIZER_FILES) paths[n++] = NULL;
-    return there[0] && there[1] && !there[3] ? TOKENIZER_CONFIG : NULL;
+    return there[0] && there[1] && !there[2] && !there[3] ? TOKENIZER_CONFIG : NULL;
 }
 
 void run_save(Run *r) {

@@ -254,9 +254,8 @@ static char *find_checkpoint(Run *r) {
                  ": --resume continues it, or name another folder",
                  r->o->save, step);
     if (!path && step >= 0)
-        die_user("--save %s: no checkpoint, up to step %" PRId64
-                 ", can be read: mend the storage, or "
-                 "move its step_* folders away to start at step 0",
+        die_user("--save %s: none of its checkpoints can be read (the newest is of step %" PRId64
+                 "): mend the storage, or move the step_* folders away to start at step 0",
                  r->o->save, step);
     if (!path && r->o->resume && r->lead)
         printf("nothing to resume in %s: starting at step 0\n", r->o->save);

@@ -60,11 +60,16 @@ static void allow(Memory *m, bool yes) {
  * earlier handler is restored: the access is repeated and ends the program as it would without this
  * handler. */
 static void touched(int signal, siginfo_t *info, void *context) {
-    static const char of_host[] = "the host touched device memory: cudaMemcpy copies it\n";
+    static const char of_host[] = "the host touched device memory: copy it with cudaMemcpy\n";
     const char *p = info->si_addr;
     bool found = false;
     (void)context;
-    pthread_mutex_lock(&lock);
+    if (inside)
+        pthread_mutex_lock(&lock);
+    else if (pthread_mutex_trylock(&lock)) { // perhaps this thread holds it
+        sigaction(signal, &earlier, NULL);
+        return;
+    }
     for (int i = 0; i < n_memory && !found; i++) {
         Memory *m = &memory[i];
         found = p >= m->pages && p < m->pages + m->mapped;
