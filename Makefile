@@ -224,7 +224,7 @@ $(CUDA_B)/%.o: %.cu Makefile $(CUDA_B)/nvcc.txt
 	$(NVCC) -std=c++17 -O3 $(if $(filter sm90,$(CONFIG)),--compress-mode=size,-lineinfo) -I. -ccbin $(lastword $(CXX)) -Xcompiler -g,-Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
 	    $(if $(findstring _sm90,$<),$(NVCC_SM90),$(if $(findstring _sm80,$<),$(NVCC_SM80),$(NVCC_FLAGS))) $(NVCC_MORE) -Werror cross-execution-space-call -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 	@! nm -u $@ | grep -qw exit || { echo "$<: a function for devices alone is called on the host, in"; \
-	    objdump -drC $@ | awk '/>:$$/ { f = $$0 } /[ \t]exit(-0x4)?$$/ { print f }'; rm -f $@; exit 1; }
+	    objdump -drC $@ | awk '/>:$$/ { f = $$0 } /[ \t]exit(-0x4)?$$/ { print f }'; exit 1; }
 
 # If the MPI has changed since the last build, the files that call it are rebuilt; if CUDA was switched on or off, the trainer is.
 $(COLL_MPI:%=$(B)/parallel/comm/coll_%.o): ALL_CFLAGS += $(MPI_CFLAGS)

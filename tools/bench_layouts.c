@@ -227,7 +227,6 @@ static Calibration *predict(Bench *b) {
     for (int i = 0; i < b->n; i++) {
         Choice *one = &b->entry[i].choice;
         PriceShape shape = candidate_shape(&b->space, one);
-        search_price(&b->space, &b->plan.machine, one);
         shape.whole = true;
         price_step(&shape, &one->layout, &b->plan.machine, &one->price);
     }

@@ -104,8 +104,7 @@ void trace_table(TraceTable *table, const Trace *t, const Group *g);
  * step. NAN: the serial step waits for less than 50 us, about what waking a thread takes. */
 double trace_efficiency(const TraceLayer *l);
 /* Pure. E of the whole step with the time that kernels lose beside communication counted as
- * exposed, as FLUX does. Kernels that were faster beside communication
- * count as equally fast. */
+ * exposed, as FLUX does. Kernels that were faster beside communication count as equally fast. */
 double trace_charged(const TraceTable *table);
 /* Local. efficiency: with the column of E. */
 void trace_print(FILE *f, const TraceTable *table, bool efficiency);

@@ -1,8 +1,8 @@
 /* work -- one kernel call as numbers, for the planner to price and the calibration to measure.
  * (PyTorch's Work, a collective under way, is a Ticket here.)
  *
- * The cost of a call is affine in `rows` (tokens, sequences or elements). So two
- * measurements are enough for each (kind, flags, size).
+ * The cost of a call is affine in `rows` (tokens, sequences or elements). So two measurements are
+ * enough for each (kind, flags, size).
  */
 #ifndef PARALLEL_PLAN_WORK_H
 #define PARALLEL_PLAN_WORK_H

@@ -14,17 +14,12 @@ float run_loss_scale(const Run *r) {
     return (float)grid_replicas(&r->grid) / (float)r->batch;
 }
 
-/* Sequences of a step for each replica that takes local steps; without these all of a step. */
-static int64_t share_of_replica(const Run *r) {
-    return r->batch / r->seq / grid_replicas(&r->grid);
-}
-
 /* The first sequence of a step that this rank reads. Replicas have the sequences of a step in
  * contiguous shares, so that these depend neither on z nor on --micro. */
 static int64_t sequence_offset(const Run *r) {
     const Mesh *mesh = &r->grid.mesh;
     int64_t replica = r->grid.local_steps ? mesh->coord[AXIS_D] : 0;
-    return replica * share_of_replica(r) +
+    return replica * (r->batch / r->seq / grid_replicas(&r->grid)) +
            mesh_block(mesh, grid_summed_axes(&r->grid, axes_of("d.z"))) * r->micro;
 }
 
@@ -45,14 +40,11 @@ void run_warm_up(Run *r) {
 }
 
 void run_read_step(Run *r) {
-    int64_t per_step = r->batch / r->seq, step = r->state.step, share = share_of_replica(r);
-    int64_t round = r->micro * r->data_size / grid_replicas(&r->grid);
-    int64_t at = 0, offset = sequence_offset(r);
-    for (int64_t first = 0; first < share; first += round, at += r->micro * r->seq) {
-        batch_fill_padded(&r->train, step, first + offset, r->micro, r->inputs + at,
-                          r->targets + at);
-        if (first + offset + r->micro <= per_step)
-            batch_prefetch(&r->train, step + 1, first + offset, r->micro);
+    int64_t per_step = r->batch / r->seq, step = r->state.step, first = sequence_offset(r);
+    int64_t round = r->micro * r->data_size / grid_replicas(&r->grid), n = run_micro_batches(r);
+    for (int64_t i = 0, at = 0; i < n; i++, first += round, at += r->micro * r->seq) {
+        batch_fill_padded(&r->train, step, first, r->micro, r->inputs + at, r->targets + at);
+        if (first + r->micro <= per_step) batch_prefetch(&r->train, step + 1, first, r->micro);
     }
 }
 
