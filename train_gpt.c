@@ -237,9 +237,9 @@ static int rank_main(World *w, void *ctx) {
     bool whole = group_agree(&r->group, !io_map_truncated(&e), &e);
     // of any rank: a signal may reach one rank only, or that rank first
     int sig = (int)-group_min(&r->group, -(double)caught_signal, NULL);
-    const char *saved = r->saved_step >= 0 && r->saved_step == step ? "; --resume continues"
-                        : *r->o->save                               ? "; nothing was saved"
-                                      : "; nothing was saved (no --save)";
+    const char *saved = r->saved_step == step ? "; --resume continues"
+                        : *r->o->save         ? "; nothing was saved"
+                                              : "; nothing was saved (no --save)";
     run_end(r);
     if (!whole && !r->lead) ranks_follow(w);
     if (!whole) die_user("%s; stopped after step %" PRId64 "%s", e.text, step, saved);
