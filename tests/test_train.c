@@ -44,7 +44,7 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
         SHELL(0, want,
               "$BUILD/train_gpt --train train.bin --val train.bin --hellaswag hellaswag.bin "
               "--model %s --micro 3 --batch 192 --steps 250 --lr 1e-2 --warmup 10 --dtype %s "
-              "--recompute %s --sample-every 250 --sample-tokens 8 --temperature 0 --threads 1 "
+              "--recompute %s --sample-every 999 --sample-tokens 8 --temperature 0 --threads 1 "
               "--save run%d --json run%d.json",
               models[i], i ? "bf16" : "fp32", i ? "full" : "selective", i, i);
         // one token in 20 cannot be foreseen: 1/20 ln 61 = 0.2
@@ -58,6 +58,17 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
               "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --seq 4",
               i, i ? 40 : 16, i);
         CHECK_NEAR(shell_number(said, "HellaSwag "), 1, 0);
+        // six tokens are inputs and targets of a sequence of 5
+        SHELL(0, "HellaSwag 1.0000",
+              "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --seq 5", i);
+        CHECK(!strstr(said, "left out"));
+        // where all tokens are about as likely, one of one is still the likeliest
+        SHELL(0, "3 kinds",
+              "for o in '--top-k 1' '--top-p 1e-9' '--seed 1' '--seed 2'; do $BUILD/train_gpt "
+              "--init run%d --prompt '' --sample-tokens 8 --temperature 9 --threads 1 $o; "
+              "done >drawn && test $(grep -cx '%s' drawn) = 2 && echo $(sort -u drawn | wc -l) "
+              "kinds",
+              i, want);
     }
 }
 
@@ -100,6 +111,11 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
         CHECK_NEAR(val / one, 1, 3e-7);
         CHECK(share == one_share && share > 0.2 && share < 1); // neither by chance nor all right
     }
+    // two micro-batches of three sequences of 16 tokens, and one token more
+    SHELL(0, "1 loss of 2",
+          "head -c 194 val.bin >six.bin && for v in 'val.bin --eval-batches 2' six.bin; do "
+          "$BUILD/train_gpt --init base --threads 1 --micro 3 --val $v | grep 'val loss'; done "
+          ">losses && echo $(sort -u losses | wc -l) loss of $(wc -l <losses)");
 }
 
 TEST(train_says_that_bf16_is_slower_without_its_units) {
@@ -129,6 +145,17 @@ TEST(train_on_ranks_counts_the_memory_of_its_samples) {
     // a quarter of the cache and of what lies between matmuls; the residual stream is whole on
     // each rank
     CHECK(mib[1] > 18 && mib[1] < 0.4 * mib[0]);
+}
+
+TEST(train_keeps_fewer_activations_where_it_recomputes_more) {
+    static const char *const recompute[] = {"none", "selective", "full"};
+    double mib[3];
+    for (int i = 0; i < 3; i++) {
+        SHELL_IN(test_tmpdir(), 0, "\n  activations ",
+                 "$BUILD/train_gpt --memory --model d12 --micro 1 --recompute %s", recompute[i]);
+        mib[i] = shell_number(said, "\n  activations ");
+        CHECK(mib[i] > 0 && (i == 0 || mib[i] < 0.9 * mib[i - 1]));
+    }
 }
 
 TEST(train_stops_at_the_first_value_that_is_not_finite) {

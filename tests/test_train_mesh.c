@@ -111,17 +111,18 @@ TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     CHECK(runs(dir,
                "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
                "$RUN --ranks 3 --layout dp --steps 2 && $RUN --steps 3 --resume && "
-               "$RUN --ranks 2 --layout dp --steps 4 --resume",
+               "$RUN --ranks 2 --layout dp --steps 4 --resume && "
+               "$RUN --ranks 2 --layout auto --calibrate none --steps 5 --resume",
                models[0]));
     Log run = read_log(dir, "run.jsonl");
-    CHECK(run.n == 4 && run.tokens[1] == 2 * 3 * 2 * 16);
-    CHECK(run.tokens[2] == 3 * 3 * 2 * 16 && run.tokens[3] == 4 * 3 * 2 * 16);
+    CHECK(run.n == 5 && run.tokens[1] == 2 * 3 * 2 * 16);
+    for (int i = 2; i < 5; i++) CHECK(run.tokens[i] == (i + 1) * 3 * 2 * 16);
     // a batch that is asked for is the one that is taken
     CHECK(runs(
-        dir, "$RUN --model %s --micro 2 --save run --json run.jsonl --steps 5 --resume --batch 64",
+        dir, "$RUN --model %s --micro 2 --save run --json run.jsonl --steps 6 --resume --batch 64",
         models[0]));
     run = read_log(dir, "run.jsonl");
-    CHECK(run.tokens[4] == run.tokens[3] + 64);
+    CHECK(run.tokens[5] == run.tokens[4] + 64);
 }
 
 static const char *const meshes[] = {
@@ -144,6 +145,9 @@ static void digests(const char *model) {
         CHECK(strspn(digest, "0123456789abcdef") == 16 && strncmp(hash, digest, 16) == 0);
         CHECK(runs(dir, "grep -q '\"weights_hash\":\"%s\"' ./%d.jsonl", digest, i));
     }
+    SHELL(0, "\nweights  hash ",
+          RUN "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --seed 2", model);
+    CHECK(!strstr(said, digest));
 }
 TEST(train_begins_with_the_same_weights_on_every_mesh) {
     for (int i = 0; i < 2; i++) digests(models[i]);
