@@ -54,8 +54,8 @@ static void resume(const char *model, const char *more) {
     CHECK(!same_end(dir, "whole", "other", 14)); // the comparison can tell runs apart
 }
 
-/* A checkpoint has a copy of the tokenizer; that of the run may be gone, and with --keep 1 every
- * checkpoint but the newest. tokenizer_config.json is written where the tokenizer lacks it. */
+/* A checkpoint has a copy of the tokenizer; that of the run may be gone, and with --keep 1 the
+ * checkpoint that had it. tokenizer_config.json is written where the tokenizer lacks it. */
 static void keep_tokenizer(const char *removed) {
     const char *dir = shell_directory(400), *model = "layers=1,heads=1,channels=8,seq=8,vocab=260";
     CHECK(shell(dir, model,
@@ -65,8 +65,10 @@ static void keep_tokenizer(const char *removed) {
     CHECK(
         shell(
             dir, model,
-            "$RUN --steps 4 --save run --save-every 1 --keep 1 --resume --prompt 12 --export-hf "
-            "end; ls run end; ls end/vocab.json run/step_00000004/merges.txt && grep GPT2Tokenizer "
+            "$RUN --steps 4 --save run --save-every 1 --keep 1 --keep-every 2 --resume --prompt 12 "
+            "--export-hf end; ls run end; test \"$(cd run && echo *)\" = "
+            "\"step_00000002 step_00000004\" && ls end/vocab.json run/step_00000004/merges.txt && "
+            "grep GPT2Tokenizer "
             "end/tokenizer_config.json run/step_00000004/tokenizer_config.json") == 0);
 }
 TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
