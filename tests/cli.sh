@@ -220,6 +220,15 @@ works "validation from within a character" tokenize encode --text wen.txt --val-
 works "it begins with the next one, too" test "$(tokenize decode --shard w_val.bin)" = \
     "<|endoftext|>$(printf '\346\226\207')"
 works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer given --export-hf given
+# The model's own id of the end of documents stays, whatever the tokenizer's is.
+cp -r given ended && sed -i 's/\("eos_token_id": *\)256/\15/' ended/*config.json
+ends=("${tiny[@]:0:3}" --init ended --tokenizer signs "${tiny[@]:5}" --save kept --steps)
+works "a model with its own end of documents" "${ends[@]}" 1
+works "which is resumed" "${ends[@]}" 2 --resume
+works "it has the same end" \
+    test "$(grep -c '"eos_token_id": *5\b' kept/step_0000000[12]/config.json | grep -c ':1$')" = 2
+works "an export without training" train_gpt --init given --export-hf same --threads 1
+works "it is the same model" cmp same/model.safetensors given/model.safetensors
 rm given/config.json
 refuses 1 "; given has no config.json, so the shape is that of --model" train_gpt --init given \
     --val good.bin --model layers=2,heads=1,channels=8,seq=16,vocab=257
@@ -263,6 +272,8 @@ works "a model in bf16" convert --init mean --out half --dtype bf16
 says 1 '"torch_dtype": "bfloat16"' cat half/config.json
 works "a folder of that file" convert --init mean.bin --out back
 works "which holds the same" cmp back/model.safetensors mean/model.safetensors
+works "llm.c's file without training" train_gpt --init mean --export-llmc llmc.bin --threads 1
+works "it is that file" cmp llmc.bin mean.bin
 for folder in folder.bin folder.safetensors; do
     cp -r back $folder
     works "a folder named like a file" convert --init $folder --out $folder.model
@@ -427,6 +438,9 @@ works "anchor and velocity, as m and v" test "$(awk '/outer loop/ { print $3, $4
 "${train[@]}" --ranks 2 --layout d2 --json - >out 2>err
 works "records on the standard output" \
     test "$(grep -vc '^{.*}$' out) $(grep -c '"loss"' out) $(grep -c '^step' err)" = "0 4 4"
+"${train[@]}" --csv - >out 2>err
+works "columns on the standard output" \
+    test "$(grep -c '^[0-9s][^ ]*$' out) $(wc -l <out) $(grep -c '^step' err)" = "5 5 4"
 train_gpt --plan --cluster cpu:4 --model $model --json - >out 2>err
 works "a plan on the standard output" \
     test "$(wc -l <out) $(grep -c '"layout"' out) $(grep -c '^chosen' err)" = "1 1 1"
@@ -487,6 +501,7 @@ says 1 "overlap bulk (auto of a given layout; --plan prices others)" \
 says 1 "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
 says 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 --recompute none --overlap bulk
 says 1 "Kernels of --exact are priced as" "${plan[@]}" --exact
+says 1 "^chosen .* none  *2 full " "${plan[@]}" --micro 2 --recompute full --overlap none
 tries=("${train[@]}" --ranks 2 --layout auto --calibrate none --ledger none --steps 200 --refine 3)
 says 0 "refine:" "${tries[@]}" --sync-every 2
 # With --micro 2 a step of 4 sequences is one micro-batch on d2 and two on x2: the layouts that are
@@ -523,7 +538,7 @@ refuses 1 "cannot write: Bad file descriptor" "${no_output[@]}" corpus --bytes 1
 # folder.
 : >out # emptied before the child starts: else the previous output would be read
 "${train[@]:0:3}" --model layers=4,heads=4,channels=128,seq=256,vocab=64 --micro 1 --threads 1 \
-    --batch 1048576 --save slow >>out 2>err &
+    --batch 1048576 --save slow >>out 2>slow.err &
 pid=$!
 comes grep -q "^note *about .* for 1000 steps" out # the last line before the first step
 sleep 0.3
@@ -531,7 +546,8 @@ refuses 1 "slow/.lock is held by process $pid on" "${train[@]}" --save slow
 kill -TERM $pid
 ends_within 20 $pid || kill -KILL $pid
 wait $pid
-works "SIGTERM while busy" test $? = 143
+works "SIGTERM while busy" \
+    test "$? $(grep -c 'after step 0; nothing was saved$' slow.err) $(ls slow)" = "143 1 "
 
 refuses 2 "--layouts: layout" bench_layouts --ranks 4 --layouts d2.x2,d3
 refuses 2 "did you mean bulk" bench_layouts --ranks 4 --layouts d4@bulb
