@@ -224,7 +224,7 @@ works "an export into its own tokenizer" "${tiny[@]}" --steps 1 --tokenizer give
 cp -r given ended && sed -i 's/\("eos_token_id": *\)256/\15/' ended/*config.json
 ends=("${tiny[@]:0:3}" --init ended --tokenizer signs "${tiny[@]:5}" --save kept --steps)
 works "a model with its own end of documents" "${ends[@]}" 1
-works "which is resumed" "${ends[@]}" 2 --resume
+says 1 "step_00000001, whose weights replace --init ended" "${ends[@]}" 2 --resume
 works "it has the same end" \
     test "$(grep -c '"eos_token_id": *5\b' kept/step_0000000[12]/config.json | grep -c ':1$')" = 2
 works "an export without training" train_gpt --init given --export-hf same --threads 1
@@ -274,6 +274,11 @@ works "a folder of that file" convert --init mean.bin --out back
 works "which holds the same" cmp back/model.safetensors mean/model.safetensors
 works "llm.c's file without training" train_gpt --init mean --export-llmc llmc.bin --threads 1
 works "it is that file" cmp llmc.bin mean.bin
+works "the same in bf16" train_gpt --init mean --export-llmc llmc.bin --threads 1 --dtype bf16
+says 1 'llm.c version 5 (bf16)' inspect llmc.bin
+works "an eps of its own" train_gpt --init mean --val good.bin --threads 1 --model eps=1e-3
+refuses 2 "--model says layers=3, but --init mean has layers=2: leave --model out" train_gpt \
+    --init mean --val good.bin --threads 1 --model eps=1e-3,layers=3
 for folder in folder.bin folder.safetensors; do
     cp -r back $folder
     works "a folder named like a file" convert --init $folder --out $folder.model
