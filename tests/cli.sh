@@ -437,12 +437,17 @@ says 1 '^1 node, 3 ranks (threads)' train_gpt --plan --calibrate none --model $m
 memory=(train_gpt --memory --model $model --sample-every 1)
 says 2 '^  \(optimizer\|sampling\) *[0-9.]*[1-9]' "${memory[@]}"
 says 0 'outer loop' "${memory[@]}"
+says 2 '^  \(gradients\|optimizer\) *0\.0 *0\.0 %' train_gpt --memory --init mean
 train_gpt --memory --model $model --sync-every 4 --outer-momentum 0.9 >memory_outer
 works "anchor and velocity, as m and v" test "$(awk '/outer loop/ { print $3, $4 }' memory_outer)" \
     = "$(awk '/optimizer/ { print $2, $3 }' memory_outer)"
 "${train[@]}" --ranks 2 --layout d2 --json - >out 2>err
+record=$(head -n 1 out)
 works "records on the standard output" \
     test "$(grep -vc '^{.*}$' out) $(grep -c '"loss"' out) $(grep -c '^step' err)" = "0 4 4"
+works "the first of which says what is trained" grep -qE '"threads":1,"ranks":2,"layout":"d2",'\
+'"overlap":"bulk",.*"parameters":7872,"tokens_per_step":64,"steps":4,"flops_per_token":48768' \
+    <<<"$record"
 "${train[@]}" --csv - >out 2>err
 works "columns on the standard output" \
     test "$(grep -c '^[0-9s][^ ]*$' out) $(wc -l <out) $(grep -c '^step' err)" = "5 5 4"

@@ -169,7 +169,8 @@ TEST(train_stops_at_the_first_value_that_is_not_finite) {
     SHELL(0, "step_", "ls run");
 }
 
-/* Threads are pinned to cores: what one thread may use then is not what the machine has. */
+/* Threads are pinned to cores: what one thread may use then is not what the machine has. And the
+ * numbers of a record agree with one another. */
 TEST(train_records_the_cores_whatever_the_threads) {
     static const char *const options[] = {"--threads 1", "--threads 2", "--threads 3", "--ranks 2"};
     const char *dir = shell_directory_of_chains(N_TOKENS);
@@ -180,5 +181,11 @@ TEST(train_records_the_cores_whatever_the_threads) {
               "--layout dp %s --json run%d.json && grep -o '\"cores\":[0-9]*' run%d.json",
               options[i], i, i);
         CHECK_NEAR(shell_number(said, "\"cores\":"), team_cores(), 0);
+        const char *log = test_path("run%d.json", i);
+        double rate = shell_recorded(dir, log, "\"tokens_per_s\":", 0),
+               flops = rate * shell_recorded(dir, log, "\"flops_per_token\":", 0),
+               peak = shell_recorded(dir, log, "\"peak_flops\":", 0);
+        CHECK_NEAR(rate * shell_recorded(dir, log, "\"ms\":", 0), 16e3, 1e-9); // doubles
+        CHECK_NEAR(shell_recorded(dir, log, "\"peak\":", 0) * peak / flops, 1, 1e-12);
     }
 }
