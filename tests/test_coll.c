@@ -356,6 +356,7 @@ TEST(ranks_have_no_more_threads_than_cores_and_quota) {
     CHECK(ranks_run(1, threads_of, (int[]){0}) == cores);
     CHECK(ranks_run(1, threads_of, (int[]){cores + 1}) == cores);
     CHECK(ranks_run(1, threads_of, (int[]){1}) == 1);
+    CHECK(ranks_run(2, threads_of, (int[]){1}) == 1); // less than a core for each
 }
 
 TEST(ranks_are_tied_to_equal_shares_of_the_cores) {
@@ -388,7 +389,7 @@ static void launched_by(void *arg) {
     if (ranks_launched() != 0) _exit(8); // an allocation, but no process of it
     setenv(variable[1], "0", 1);
     if (ranks_launched() != 2) _exit(9);
-    _exit(ranks_run(3, result_of, (int[]){0, 0, 0}));
+    _exit(ranks_run(1, result_of, (int[]){0}));
 }
 
 TEST(ranks_other_than_the_launcher_says_are_refused) {
@@ -397,7 +398,7 @@ TEST(ranks_other_than_the_launcher_says_are_refused) {
                                   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     CHECK(ranks_launched() == 0);
     for (int i = 0; i < 3; i++)
-        CHECK_CHILD(2, launched_by, (void *)variables[i], "--ranks 3, but the launcher started 2");
+        CHECK_CHILD(2, launched_by, (void *)variables[i], "--ranks 1, but the launcher started 2");
 }
 
 static void alone(void *arg) {
