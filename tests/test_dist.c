@@ -200,4 +200,21 @@ TEST(dist_path_refuses_an_axis_that_is_used_twice) {
     CHECK(dist_path(&from, &to, path, &e) == -1);
     CHECK_STR(e.text,
               "x[T/x, C/x]: axis x given twice: an axis shards one dimension or is partial");
+    from = to = dist_of("x[T/d]");
+    to.partial = axes_of("d");
+    CHECK(dist_path(&from, &to, path, &e) == -1);
+    CHECK_STR(e.text, "x[T/d] +d: axis d given twice: an axis shards one dimension or is partial");
+}
+
+TEST(dist_names_are_joined_and_end_where_their_memory_does) {
+    struct {
+        char name[DIST_NAME], behind;
+    } of = {.behind = 'b'};
+    dist_beside(of.name, "ln1.mean_rstd", "sums");
+    CHECK_STR(of.name, "ln1.sums");
+    dist_name(of.name, "abcdefghijklmnopqrstuvwxyz");
+    CHECK_STR(of.name, "abcdefghijklmnopqrstuvw");
+    dist_join(of.name, "ABCDEFGHIJKLMNOP", "qrstuvwxyz");
+    CHECK_STR(of.name, "ABCDEFGHIJKLMNOPqrstuvw");
+    CHECK(of.behind == 'b');
 }
