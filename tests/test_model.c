@@ -127,6 +127,17 @@ TEST(sampling_respects_its_limits) {
     }
 }
 
+/* Shares of 56, 21 and 13 %: the second token is needed, the third is not. */
+TEST(sampling_takes_the_smallest_set_that_reaches_top_p) {
+    static const float logits[] = {1, 3, -1, 5, 2};
+    const Sampling s = {.temperature = 2, .top_p = 0.7, .seed = 3};
+    int hits[5] = {0};
+    for (uint64_t i = 0; i < 2000; i++) hits[sample_token(logits, 5, &s, i)]++;
+    CHECK(hits[0] == 0 && hits[2] == 0 && hits[4] == 0);
+    double p = exp(-1) / (1 + exp(-1)); // of the token with logit 3
+    CHECK_NEAR(hits[1], 2000 * p, 5 * sqrt(2000 * p * (1 - p)));
+}
+
 TEST(schedules_have_the_right_ends) {
     for (int kind = LR_COSINE; kind <= LR_WSD; kind++) {
         LrSchedule s = {.kind = (LrKind)kind,
