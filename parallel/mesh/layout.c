@@ -117,7 +117,7 @@ static bool read_flags(Reader *r, const char *p) {
         char flag[64];
         size_t n = strcspn(p, "+");
         if (n == 0) return wrong(r, p, "expected a flag: sp heads stay=y zero1 zero2 zero3");
-        snprintf(flag, sizeof flag, "%.*s", (int)(n < sizeof flag ? n : sizeof flag - 1), p);
+        snprintf(flag, sizeof flag, "%.*s", (int)n, p);
         if (!set_flag(r, p, flag, &seen)) return false;
         p += n;
         if (!*p) return true;
@@ -128,7 +128,7 @@ static const NamedScheme *find_scheme(const Reader *r, const char *p) {
     char name[64], hint[64];
     const char *names[N_SCHEMES];
     size_t n = strcspn(p, ":+");
-    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), p);
+    snprintf(name, sizeof name, "%.*s", (int)n, p);
     for (int i = 0; i < N_SCHEMES; i++) {
         names[i] = named_schemes[i].name;
         if (strcmp(name, names[i]) == 0) return &named_schemes[i];
