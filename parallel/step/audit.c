@@ -38,11 +38,10 @@ static void compute_checksums(void *ctx, int64_t begin, int64_t end) {
         bool of_replica = a->m->grid->local_steps && kind <= MOMENTS_V;
         Entry *e = a->entries + a->first[i / N_KINDS] + kind * t->n_rects;
         for (int k = 0; k < t->n_rects; k++)
-            e[k] =
-                (Entry){.tensor = (int32_t)(i / N_KINDS),
-                        .kind = kind,
-                        .rank = a->m->grid->mesh.rank,
-                        .elements = of_replica ? (uint64_t)a->m->grid->mesh.coord[AXIS_D] + 1 : 0};
+            e[k] = (Entry){.tensor = (int32_t)(i / N_KINDS),
+                           .kind = kind,
+                           .rank = a->m->grid->mesh.rank,
+                           .elements = of_replica ? (uint64_t)a->m->grid->mesh.coord[AXIS_D] : 0};
         TensorRun r;
         bool moments = kind == MOMENTS_M || kind == MOMENTS_V;
         for (TensorRuns it = tensor_runs(t, moments ? PART_MOMENTS : PART_PARAM, false);
