@@ -185,7 +185,7 @@ static void check_good(const char *spec, Tally *t) {
     if (j.overlap) j.micro = 2; // halves of one sequence
     bool heard = run(&j);
     t->n++;
-    if (!heard || !j.ok[0]) {
+    if (!heard || !j.ok[0] || !strstr(j.text, " one rank, 2 steps in ")) {
         const char *bad = strstr(j.text, "BAD in step");
         printf("    %s on %s, %s: %s\n", j.model, spec, j.overlap ? j.overlap : "none",
                bad ? bad : "ranks disagree");
@@ -271,16 +271,22 @@ TEST(check_memory_counts_the_buffers_of_every_rank) {
 
 /* --- faults ----------------------------------------------------------------------------------- */
 
+/* run() with one fault. */
+static bool run_faulty(Job *j, const char *what, const char *label, How how) {
+    fault.how = how, fault.what = what, fault.label = label;
+    fault.backend = coll_threads;
+    fault.backend.start = faulty_start, fault.backend.wait = faulty_wait;
+    bool heard = run(j);
+    fault.how = (How){0}, fault.what = fault.label = NULL;
+    return heard;
+}
+
 /* The verdict on a mesh without one collective; NULL when it passed. Freed by the caller. */
 static char *verdict(const char *model, const char *layout, const char *what, const char *label,
                      How how) {
     Job j = {.model = model, .layout = layout, .sequences = 5, .S = 4, .steps = 2};
     j.overlap = how.overlap, j.bf16 = how.bf16, j.micro = how.second ? 4 : 0;
-    fault.how = how, fault.what = what, fault.label = label;
-    fault.backend = coll_threads;
-    fault.backend.start = faulty_start, fault.backend.wait = faulty_wait;
-    bool heard = run(&j);
-    fault.how = (How){0}, fault.what = fault.label = NULL;
+    bool heard = run_faulty(&j, what, label, how);
     const char *bad = heard && !j.ok[0] ? strstr(j.text, "BAD in step") : NULL;
     char *said = bad ? mem_strdup(bad) : NULL;
     free(j.text);
@@ -335,6 +341,7 @@ TEST(check_names_the_sum_that_is_missing) {
         {"y2+heads", "y of up", "y", "up of layer 0 (reduce_scatter over y): ", "reduce_scatter",
          false},
         {"z2", "dw of up", "z", "gradient of h.1.up.weight: ", "reduce_scatter", false},
+        {"z2", "dw of head", "z", "gradient of wte: ", "reduce_scatter", false},
         {"d2+zero1", "gradients of matrices", "d",
          "gradient of h.1.down.weight: ", "reduce_scatter", false},
         {"x2.y2+stay=y", "dx of down", "y",
@@ -387,6 +394,17 @@ TEST(check_names_small_mistakes) {
     OWNED(test_mem_end) char *said = verdict(models[0], "y2", NULL, NULL, wrong_eps);
     CHECK(said && strstr(said, "BAD in step 1: h1 of layer 0 (norm x, ln1.mean_rstd, ln1.weight, "
                                "ln1.bias) (on 1 of 2 ranks): all that it is made of agrees"));
+}
+
+/* Relative to the reference's elements, of which each rank has half. */
+TEST(check_prints_by_how_much_a_gradient_differs) {
+    Job j = {.model = models[0], .layout = "d2+zero1", .sequences = 5, .S = 4, .steps = 2};
+    bool heard = run_faulty(&j, "gradients of matrices", "d", (How){.factor = 1.01f});
+    double difference = 0;
+    const char *row = strstr(j.text, "h.1.up.weight");
+    CHECK(heard && row && sscanf(row, "%*s %lf", &difference) == 1);
+    CHECK_NEAR(difference, 0.01, 0.002);
+    free(j.text);
 }
 
 TEST(check_names_sums_that_are_missing_under_others) {
