@@ -86,6 +86,7 @@ TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
     CHECK(strstr(text, " qkv[T/d, N/x]  ") && strstr(text, " dqkv.bias[N/x] +d f32 "));
     CHECK(strstr(text, "\n  f32        single precision; ") && !strstr(text, "f64"));
     CHECK(strstr(text, " dvectors[G] f32 ") && strstr(text, " dvectors.x[G] f32 "));
+    CHECK(strstr(text, "\n  G          all gradients of a bucket\n")); // of several sizes
 }
 
 /* Blocks of 11 features of h1 and of 16 rows of the weight: four panels. */
@@ -117,7 +118,21 @@ static Listed timed(Program p) {
     return out;
 }
 
-/* The last two lines are of all operations; every line before has one, or folds some. */
+/* The number of operations that a listing ends with; -1: its lines, which are numbered, and those
+ * that are folded are not as many. */
+static int listed(const char *text) {
+    int n = 0, number;
+    char total;
+    for (; text; text = strchr(text, '\n'), text += text != NULL)
+        if (sscanf(text, " ... %d operation", &number) == 1)
+            n += number;
+        else if (sscanf(text, "%d operations of this %c", &number, &total) == 2)
+            return number == n ? n : -1;
+        else if (sscanf(text, "%d", &number) == 1 && number != n++)
+            return -1;
+    return -1;
+}
+
 TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     Grid g = mesh_grid("z2.x2+sp", 0);
     ModelShape s = shape_of("layers=4,heads=4,channels=64,vocab=64", &g, RECOMPUTE_SELECTIVE);
@@ -131,22 +146,25 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     CHECK(test_count(text, " of layers 1-3\n") + test_count(text, " of layers 0-2\n") >= 2);
     CHECK(strstr(text, "\npredicted for 4 ranks on cpu: ") && strstr(text, " KFLOP"));
     CHECK(strstr(text, "\n  under      ") && strstr(text, "\n  waited     "));
+    CHECK(listed(text) == p.n_ops);
     PRINTED(data, listing_json(f, &list, &(Listed){.costs = NULL}));
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
     CHECK(all && (int)json_array_size(ops) == p.n_ops);
     size_t i;
-    double end = 0;
+    double end = 0, waited = 0;
     int beside = 0;
     json_array_foreach(ops, i, op) {
         CHECK((size_t)json_integer_value(json_object_get(op, "n")) == i);
         double start = json_real_value(json_object_get(op, "start_ms"));
         beside += json_object_get(op, "under") != NULL;
+        waited += json_real_value(json_object_get(op, "waited_ms"));
         if (!json_is_true(json_object_get(op, "fused")))
             end = fmax(end, start + json_real_value(json_object_get(op, "ms")));
     }
     double ms = 1e3 * (list.spent.compute + list.spent.exposed);
     CHECK_NEAR(end / ms, 1, 0.1); // kernels are slower while collectives run
+    CHECK_NEAR(waited / (1e3 * list.spent.exposed), 1, 1e-6);
     CHECK(beside > 8 && beside == test_count(data, "\"under\""));
     json_decref(all);
 }
@@ -172,9 +190,16 @@ static bool times_of(const char *text, int line, double *start, double *takes) {
     return false;
 }
 
-/* Kernels that wait, each for a collective that arrives as the kernel starts; -1: one does not. */
+/* Kernels that wait, each for a collective that arrives as the kernel starts; -1: one does not, or
+ * the sums below the lines are others. */
 static int waiting(const char *list) {
     int n = 0;
+    double all, computing, waiting;
+    const char *sums = strstr(list, "\npredicted for ");
+    if (!sums || sscanf(strchr(sums, ':'), ": %lf ms, %lf computing, %lf waiting", &all, &computing,
+                        &waiting) != 3)
+        return -1;
+    if (fabs(all - computing - waiting) > 2e-4) return -1;
     for (const char *t = list; (t = strstr(t, "  waited ")); t++) {
         const char *line = t;
         double waited, start, takes, begin, length;
@@ -184,9 +209,9 @@ static int waiting(const char *list) {
         if (!times_of(list, atoi(line), &start, &takes) || !times_of(list, by, &begin, &length) ||
             fabs(begin + length - start) > 3e-4)
             return -1;
-        n++;
+        n++, waiting -= waited;
     }
-    return n;
+    return waiting > -1e-4 * (n + 1) ? n : -1; // the end of the list may wait as well
 }
 
 /* A collective that is waited for where it starts runs under nothing, not even the kernel that
