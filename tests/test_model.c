@@ -127,6 +127,20 @@ TEST(sampling_respects_its_limits) {
     }
 }
 
+/* In the last column of rows that are longer than what is converted from bf16 at once. */
+TEST(model_names_logits_whose_last_is_not_finite) {
+    Setup s;
+    char name[128];
+    set_up(&s, "layers=1,heads=1,channels=8,seq=4,vocab=1100,tied=0", 1, 1);
+    float *last = s.m.tensors.t[tensors_find(&s.m.tensors, "head")].param + 1099 * 8;
+    for (int i = 0; i < 8; i++) last[i] = last[i] < 0 ? -3e38f : 3e38f;
+    model_zero_grads(&s.m, 1);
+    model_step(&s.m, s.inputs, s.targets, 1);
+    model_first_nonfinite(&s.m, name, sizeof name);
+    tear_down(&s);
+    CHECK_STR(name, "logits (matmul_bt h, head)");
+}
+
 /* Shares of 56, 21 and 13 %: the second token is needed, the third is not. */
 TEST(sampling_takes_the_smallest_set_that_reaches_top_p) {
     static const float logits[] = {1, 3, -1, 5, 2};
