@@ -157,10 +157,13 @@ TEST(train_begins_with_the_same_weights_on_every_mesh) {
  * do. */
 TEST(train_profiles_one_rank_on_every_mesh) {
     const char *dir = shell_directory(1000);
-    SHELL(0, "per step, mean of 1 ",
-          RUN "$RUN --model %s --micro 1 --batch 80 --steps 2 --profile --ranks 4 --layout x4 "
-              "--save run && test -d run/step_00000002",
+    SHELL(0, "per step, mean of 2 ",
+          RUN "$RUN --model %s --micro 1 --batch 80 --steps 3 --profile --ranks 4 --layout x4 "
+              "--save run && test -d run/step_00000003",
           models[0]);
+    const char *row = strstr(said, "\n  adamw wte[V/x, C] ");
+    double calls = 0;
+    CHECK(row && sscanf(row, " adamw wte[V/x, C] %lf", &calls) == 1 && calls == 1);
 }
 
 static double peak_of(const char *dir, int ranks) {
