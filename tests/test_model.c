@@ -184,3 +184,23 @@ TEST(memory_shrinks_with_recompute) {
     CHECK(need[0] > need[1] && need[1] > need[2]);
     CHECK(need[2] > 16 * 124439808ll); // weights, gradients, m and v are fp32
 }
+
+TEST(memory_is_printed_as_parts_of_a_whole) {
+    ModelShape shape = {.config = config_of("d12"), .B = 4, .S = 1024, .training = true};
+    shape.samples = true, shape.outer = 2;
+    OWNED(test_team_end) Team *team = team_create(2);
+    OWNED(test_mem_end) char *text = NULL;
+    Model m;
+    model_plan(&m, &shape, kernels_cpu(NULL), team);
+    double all = (double)memory_needed(&m) / 1048576, sum = 0, mib, percent;
+    PRINTED(text, memory_print(&m, f));
+    model_free(&m);
+    int parts = 0;
+    for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n'))
+        if (sscanf(line, "\n  %*12c %lf %lf %%", &mib, &percent) == 2) {
+            CHECK_NEAR(percent, 100 * mib / all, 0.1);
+            parts++, sum += mib;
+        }
+    CHECK(parts == N_ARENAS + 1 && strstr(text, test_path("\n  all          %8.1f", all)));
+    CHECK_NEAR(sum, all, 0.05 * (parts + 1));
+}
