@@ -84,8 +84,8 @@ void memory_print(const Model *m, FILE *f) {
                                                            : "weights, fp32",
                                         "fp32",
                                         "AdamW m and v, fp32",
-                                        "kept for backward",
-                                        "logits, backward, packing",
+                                        "kept for backward, logits, temporaries",
+                                        "of kernels: packing, partial sums",
                                         "anchor and velocity, fp32"};
     int64_t all = memory_needed(m), have = memory_free(m);
     fprintf(f, "memory            MiB%s\n", m->grid->mesh.p > 1 ? " a rank" : "");
