@@ -83,6 +83,25 @@ TEST(model_gradients_agree_with_finite_differences) {
     }
 }
 
+/* To the norm that was asked for, and only a larger one; 0: none. A first moment says the scale. */
+TEST(model_clips_gradients_of_a_larger_norm) {
+    static const double of_norm[] = {0, 0.25, 2}, scale[] = {1, 0.25, 1};
+    for (int i = 0; i < 3; i++) {
+        const AdamW rule = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .step = 1};
+        Setup s;
+        set_up(&s, shapes[0], 2, 1);
+        model_zero_grads(&s.m, 1);
+        model_step(&s.m, s.inputs, s.targets, 1);
+        model_update_clipped(&s.m, &rule, of_norm[i] * model_sums(&s.m).norm);
+        const Tensor *wte = &s.m.tensors.t[0];
+        double m = 0, grad = 0;
+        for (int64_t j = 0; j < tensor_size(wte); j++)
+            m += fabs((double)wte->m[j]), grad += fabs((double)wte->grad[j]);
+        tear_down(&s);
+        CHECK_NEAR(m / grad, 0.1 * scale[i], 1e-5);
+    }
+}
+
 TEST(model_names_the_first_tensor_that_is_not_finite) {
     Setup s;
     char name[128];
