@@ -111,9 +111,9 @@ TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
          3,
          "anchor of h.1.up.weight differ between replicas: rank 1 from rank 0, 2"},
         {"d3",
-         {.tensor = "wte", .rank = 1, .part = 'o', .element = 5, .outer = {2, 1, 1, 0.5f, 0}},
+         {.tensor = "lnf.bias", .rank = 1, .part = 'o', .element = 5, .outer = {2, 1, 1, 0.5f, 0}},
          3,
-         "velocity of wte differ between replicas: rank 1 from rank 0, 2"},
+         "velocity of lnf.bias differ between replicas: rank 1 from rank 0, 2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Flip f = rows[i].flip;
