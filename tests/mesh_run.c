@@ -300,7 +300,7 @@ void mesh_run(MeshRun *r) {
     Job job = {.r = r, .config = config_of(r->model), .layout = layout_of(r->layout)};
     if (r->next) job.next = layout_of(r->next);
     if (r->overlap) job.overlap = overlap_of(r->overlap);
-    job.layout.exact = job.next.exact = r->exact;
+    job.layout.exact = r->exact; // which a move keeps
     int p = layout_ranks(&job.layout);
     r->n_params = config_parameters(&job.config);
     r->start = mem_calloc((size_t)r->n_params, sizeof *r->start);
