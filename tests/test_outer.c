@@ -115,15 +115,17 @@ static void check_swap(Walk *w, Model *m) {
     w->wrong_swap += memcmp(param, before, n) != 0;
 }
 
-/* Moments that differ by replica become their mean. */
+/* Moments that differ by replica become their mean: those that lie first and last in memory, of wte
+ * and of the head, which have one size. */
 static void check_moments(Walk *w, Model *m, int step) {
-    const Tensor *t = &m->tensors.t[1];
+    const Tensor *wte = m->tensors.t, *head = wte + m->tensors.n - 1;
     int D = grid_replicas(m->grid);
     outer_mean_moments(m);
-    for (int64_t e = 0; e < tensor_part(t, PART_MOMENTS); e++) {
+    for (int64_t e = 0; e < tensor_part(wte, PART_MOMENTS); e++) {
         double mean = 0;
         for (int d = 0; d < D; d++) mean += (double)noise(-1, d, e) / D;
-        w->error = fmax(w->error, fabs((double)t->v[e] - mean));
+        w->error = fmax(w->error, fabs((double)wte->m[e] - mean));
+        w->error = fmax(w->error, fabs((double)head->v[e] - mean));
     }
     float first = m->tensors.t[0].param[0];
     outer_average(&w->outer, m, step); // once a step
@@ -149,8 +151,9 @@ static int walk_main(World *world, void *ctx) {
     model_allocate(&m);
     Reference r = reference_make(grid_replicas(&grid), config_parameters(&w.config));
     outer_begin(&w.outer, &m, 0);
-    for (int64_t e = 0; e < tensor_part(&m.tensors.t[1], PART_MOMENTS); e++)
-        m.tensors.t[1].v[e] = noise(-1, grid.mesh.coord[AXIS_D], e);
+    Tensor *wte = m.tensors.t, *head = wte + m.tensors.n - 1;
+    for (int64_t e = 0; e < tensor_part(wte, PART_MOMENTS); e++)
+        wte->m[e] = head->v[e] = noise(-1, grid.mesh.coord[AXIS_D], e);
     for (int step = 1; step <= STEPS; step++) {
         move(&m, &r, step);
         outer_step(&w.outer, &m, step);
@@ -187,6 +190,7 @@ TEST(outer_steps_follow_the_formula_on_every_kind_of_mesh) {
                                           "d2.x2", "d2.y2+heads", "x2.d2"};
     static const Outer settings[] = {
         {2, 1, 1, 0, 0}, {4, 1, 0.7f, 0.9f, 0}, {4, 4, 0.7f, 0.9f, 0}, {8, 8, 0.5f, 0, 0}};
+    CHECK(outer_copies(&settings[0]) == 1 && outer_copies(&settings[1]) == 2);
     for (int i = 0; i < 7; i++)
         for (int k = 0; k < 4; k++) {
             Walk w = {.config = config_of(MODEL), .l = layout_of(layouts[i]), .outer = settings[k]};
