@@ -192,12 +192,6 @@ static void members_by_coordinates(const Mesh *m, Axes a, int of, bool in[RANKS_
     }
 }
 
-static int placement_size(const Placement *g) {
-    int n = 1;
-    for (int k = 0; k < g->n; k++) n *= g->size[k];
-    return n;
-}
-
 /* The i-th member above its base. */
 static int placement_member(const Placement *g, int i) {
     int at = 0;
@@ -215,19 +209,26 @@ static bool placement_is_shortest(const Placement *g) {
     return true;
 }
 
+/* Two are equal if they differ in axes of size 1 alone. */
 static bool placements_are_right(const Mesh *m) {
+    Placement of[1 << N_AXES];
+    int real = 0; // the axes of other sizes
+    for (int axis = 0; axis < N_AXES; axis++) real |= (m->size[axis] > 1) << axis;
     for (int set = 0; set < 1 << N_AXES; set++) {
         Axes a = axes_none();
         for (int axis = 0; axis < N_AXES; axis++)
             if (set >> axis & 1) a = axes_join((Axes){1, {(uint8_t)axis}}, a);
-        Placement g = placement_of(m, a);
-        if (!placement_is_shortest(&g) || placement_size(&g) != mesh_blocks(m, a)) return false;
+        Placement g = of[set] = placement_of(m, a);
+        for (int k = 0; k < set; k++)
+            if (placement_equal(&of[k], &g) != ((k & real) == (set & real))) return false;
+        if (!placement_is_shortest(&g) || placement_ranks(&g) != mesh_blocks(m, a)) return false;
+        if (placement_extent(&g) != placement_member(&g, placement_ranks(&g) - 1)) return false;
         bool covered[RANKS_MAX] = {false};
         for (int base = 0; base < m->p; base++) {
             bool in[RANKS_MAX];
             if (covered[base]) continue; // a member of a group already seen
             members_by_coordinates(m, a, base, in);
-            for (int i = 0; i < placement_size(&g); i++) {
+            for (int i = 0; i < placement_ranks(&g); i++) {
                 int rank = base + placement_member(&g, i);
                 if (rank >= m->p || !in[rank] || covered[rank]) return false;
                 covered[rank] = true;
