@@ -191,3 +191,13 @@ TEST(mesh_chunks_of_the_head_train_what_the_whole_head_does) {
     CHECK(mesh_near(&chunks, &whole, most) && mesh_near(&halves, &whole, most));
     mesh_run_free(&chunks), mesh_run_free(&whole), mesh_run_free(&halves);
 }
+
+/* Three ranks hold 2 of 4 heads each, of 4 channels, and 22 of 64 features or words: 6 heads and 66
+ * in all. */
+TEST(mesh_waste_is_the_share_of_padding) {
+    Config c = config_of("layers=2,heads=4,channels=16,ffn=64,seq=4,vocab=64");
+    Grid even = mesh_grid("d3.x2", 0), odd = mesh_grid("d2.x3", 0);
+    double all = 64 + 2 * (48 + 16 + 64 + 64), held = 66 + 2 * (72 + 24 + 66 + 66);
+    CHECK(shard_waste(&c, &even) == 0);
+    CHECK_NEAR(shard_waste(&c, &odd), 1 - all / held, 1e-12);
+}
