@@ -403,6 +403,7 @@ TEST(check_prints_by_how_much_a_gradient_differs) {
     double difference = 0;
     const char *row = strstr(j.text, "h.1.up.weight");
     CHECK(heard && row && sscanf(row, "%*s %lf", &difference) == 1);
+    CHECK(strstr(j.text, " one rank, 1 step in fp32: "));
     CHECK_NEAR(difference, 0.01, 0.002);
     free(j.text);
 }

@@ -549,10 +549,10 @@ static void check_step(Check *c, int64_t step, int32_t *inputs, int32_t *targets
 static void print_table(const Check *c, int64_t steps, FILE *f) {
     char spec[64];
     fprintf(f,
-            "check of %s (%d ranks) against one rank, %" PRId64 " steps in %s: the largest "
+            "check of %s (%d ranks) against one rank, %" PRId64 " step%s in %s: the largest "
             "difference of a rank,\nof tensors its RMS, relative to the reference's\n"
             "%-35s %10s %10s\n",
-            layout_print(&c->m->grid->layout, spec), c->group.size, steps,
+            layout_print(&c->m->grid->layout, spec), c->group.size, steps, steps == 1 ? "" : "s",
             c->m->shape.bf16 ? "bf16" : "fp32", "", "difference", "accepted");
     for (const Row *r = c->row; r < c->row + ROW_TENSORS + 2 * c->m->tensors.n; r++)
         if (r->bound > 0)
