@@ -272,7 +272,8 @@ TEST(hf_config_reads_what_others_wrote) {
     Err e = {""};
     // gpt2's own file has n_ctx and n_positions and lacks n_inner and tie_word_embeddings
     static const char gpt2[] =
-        "{" GPT2_KEYS ",\"n_ctx\":1024,\"n_positions\":1024,\"n_inner\":null}";
+        "{" GPT2_KEYS ",\"n_ctx\":1024,\"n_positions\":1024,\"n_inner\":null,"
+        "\"scale_attn_weights\":true,\"add_cross_attention\":false}";
     CHECK(hf_config_parse(gpt2, strlen(gpt2), &c, &e));
     CHECK(c.ffn == 32 && c.tied && c.seq == 1024 && c.norm_eps == 1e-5 && c.kv_heads == 2);
     static const char old[] =
@@ -313,8 +314,8 @@ TEST(hf_config_keeps_the_ids_of_ends_and_begins) {
     CHECK(ids_written(",\"eos_token_id\":0", "0", "null"));
     CHECK(ids_written(",\"eos_token_id\":[4,10,7],\"bos_token_id\":1", "[     4,     10,     7   ]",
                       "1"));
-    CHECK(
-        ids_written(",\"eos_token_id\":50256,\"bos_token_id\":-1", "null", "null")); // of 11 tokens
+    CHECK(ids_written(",\"eos_token_id\":[4,10]", "[     4,     10   ]", "null"));
+    CHECK(ids_written(",\"eos_token_id\":11,\"bos_token_id\":-1", "null", "null")); // of 11 tokens
     Config c = config_of("d12"); // GPT-2's vocabulary: GPT-2's id
     OWNED(test_mem_end) char *text = hf_generation_text(&c);
     CHECK(text && strstr(text, "\"eos_token_id\": 50256"));
@@ -326,7 +327,9 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
     } wrong[] = {
         {"{" GPT2_KEYS ",\"activation_function\":\"gelu\"}", "\"activation_function\" is \"gelu\""},
         {"{" GPT2_KEYS ",\"scale_attn_weights\":1}", "scale_attn_weights\" is neither"},
+        {"{" GPT2_KEYS ",\"scale_attn_weights\":false}", "\"scale_attn_weights\" is false, which"},
         {"{" GPT2_KEYS ",\"scale_attn_by_inverse_layer_idx\":true}", "scale_attn_by_inverse"},
+        {"{" GPT2_KEYS ",\"add_cross_attention\":true}", "\"add_cross_attention\" is true, which"},
         {"{" GPT2_KEYS ",\"n_head\":3}", "heads=3 do not divide"},
         {"{" GPT2_KEYS ",\"n_layer\":0}", "\"n_layer\" is not a positive"},
         {"{" GPT2_KEYS ",\"n_layer\":\"2\"}", "\"n_layer\" is not a positive"},
@@ -338,7 +341,9 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
          "\"rope_type\" is \"llama3\""},
         {"{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}",
          "\"rope_type\" is \"yarn\""},
-        {"{" LLAMA_KEYS ",\"head_dim\":8}", "\"head_dim\" is 8"},
+        {"{" LLAMA_KEYS ",\"head_dim\":8}",
+         "\"head_dim\" is 8; this trainer needs hidden_size / num_attention_heads = 4"},
+        {"{" LLAMA_KEYS ",\"num_attention_heads\":0}", "\"num_attention_heads\" is not a positive"},
         {"{" LLAMA_KEYS ",\"mlp_bias\":true}", "\"attention_bias\" is false and \"mlp_bias\" is "
                                                "true: in this trainer all linear layers have"},
         {"{" LLAMA_KEYS ",\"attention_bias\":true}",
