@@ -143,4 +143,8 @@ TEST(chart_ticks_are_one_two_five) {
     CHECK_STR(text, "1.2e-05");
     chart_number(text, sizeof text, -2500);
     CHECK_STR(text, "-2.5k");
+    chart_number(text, sizeof text, 999600);
+    CHECK_STR(text, "1M");
+    chart_number(text, sizeof text, 999400);
+    CHECK_STR(text, "999k");
 }
