@@ -330,4 +330,5 @@ TEST(opt_nearest_is_near_or_nothing) {
     static const char *const far[] = {"eps", "warmup", "keep", "val", "seq", "lr"};
     static const char *const typed[] = {"epochs", "epoch", "wandb", "workers", "lrs2", "device"};
     for (int i = 0; i < 6; i++) CHECK(opt_nearest(typed[i], far, 6) == NULL);
+    CHECK_STR(opt_nearest("sqe", far, 6), "seq"); // two letters swapped are one mistake
 }
