@@ -14,10 +14,19 @@ TEST(config_sizes_have_the_published_parameter_counts) {
     }
 }
 
+/* Worked out by hand: 6 for each weight but those of embeddings, which are only looked up, and 6
+ * for each channel of each layer and token of the sequence. */
+TEST(config_flops_of_a_token_leave_out_what_is_looked_up) {
+    Config gpt2 = config_of("layers=2,heads=2,channels=8,seq=6,vocab=11");
+    Config llama = config_of("llama,layers=1,heads=1,channels=4,ffn=8,seq=6,vocab=11");
+    CHECK(config_flops_per_token(&gpt2, 6) == 6 * (88 + 2 * 872 + 16) + 6 * 2 * 8 * 6);
+    CHECK(config_flops_per_token(&llama, 3) == 6 * (44 + 168 + 4) + 6 * 4 * 3);
+}
+
 TEST(config_prints_what_it_parses) {
     static const char *const texts[] = {
         "d6", "llama,layers=3,heads=4,kv_heads=2,channels=64,seq=32,vocab=99",
-        "layers=1,heads=1,channels=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5"};
+        "layers=1,heads=1,channels=1,ffn=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5"};
     for (int i = 0; i < 4; i++) {
         char text[512];
         Config a = config_of(texts[i]), b;
@@ -37,7 +46,10 @@ TEST(config_refuses_with_a_reason) {
                {"bias=2", "0 or 1"},     {"eps=-1", "between 1"},
                {"eps=0", "between 1"},   {"eps=1e-50", "between 1"},
                {"vocab=1e9", "between"}, {"theta=0", "between"},
-               {"eps=inf", "between"},   {"llama,heads=256", "even"}};
+               {"eps=inf", "between"},   {"llama,heads=256", "even"},
+               {"heads=0", "between 1"}, {"kv_heads=0", "between 1"},
+               {"ffn=0", "between 1"},   {"channels=0", "between 1"},
+               {"seq=0", "between 1"},   {"vocab=0", "between 1"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Config c;
         Err e = {0};
