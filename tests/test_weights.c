@@ -50,6 +50,10 @@ TEST(weights_export_keeps_the_ids_of_ends) {
     a.t.config.ids = (SpecialIds){0}; // that file goes when nothing is known
     CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e) && weights_config(dir, &c, &e));
     CHECK(c.ids.n_eos == 0 && !io_exists(path));
+    a.t.config.ids = (SpecialIds){.has_bos = true, .bos = 4}; // then config.json alone has it
+    CHECK(weights_export(dir, &a.t, "F32", &group_alone, &e));
+    c.ids = (SpecialIds){0}, weights_ids(dir, &c); // as a run that is resumed
+    CHECK(c.ids.n_eos == 0 && c.ids.has_bos && c.ids.bos == 4);
 }
 
 TEST(weights_failed_export_leaves_what_was_there) {
