@@ -100,6 +100,8 @@ TEST(weights_slices_are_columns_transposed) {
     float row[16];
     safetensors_get(k, 3 * 16, 16, row); // output feature 3 of K: column 16 + 3 of QKV
     for (int c = 0; c < 16; c++) CHECK(row[c] == x->param[c * x->cols + 16 + 3]);
+    const SafeTensor *norm = safetensors_find(&s, "model.norm.weight"); // others read no [16, 1]
+    CHECK(norm && norm->n_dims == 1 && norm->dims[0] == 16);
 }
 
 /* ---- files made by others: GPT-2's tensors under other names, of other types, in shards ---- */
