@@ -137,6 +137,36 @@ TEST(batch_epochs_are_counted) {
     CHECK_NEAR(batch_epochs(&b, 27), 4, 0); // 27 * 4 / 27 is exact
 }
 
+/* The last step has 3 sequences; a fourth and later ones are no part of the loss. */
+TEST(batch_padding_follows_what_is_there) {
+    enum { S = 10, N = 4 };
+    Shard shards[SHARDS];
+    ShardSet set = make_set(shards);
+    OWNED(batches_free) Batches b = batches_make(&set, S, N, 3, false);
+    int32_t in[(N + 1) * S], to[(N + 1) * S], want_in[N * S] = {0}, want_to[N * S];
+    memset(in, 7, sizeof in), memset(to, 7, sizeof to), memset(want_to, -1, sizeof want_to);
+    batch_fill(&b, 6, 0, 3, want_in, want_to);
+    for (int first = 0; first < 6; first += 5) { // the second has nothing but padding
+        batch_fill_padded(&b, 6, first, N, in, to);
+        CHECK(memcmp(in, want_in, sizeof want_in) == 0 && memcmp(to, want_to, sizeof want_to) == 0);
+        CHECK(in[N * S] == 0x07070707 && to[N * S] == 0x07070707);
+        memset(want_in, 0, sizeof want_in), memset(want_to, -1, sizeof want_to);
+    }
+}
+
+/* Kernels index the embedding with an id, also with one that has changed since it was checked. */
+TEST(batch_gives_no_id_beyond_the_vocabulary) {
+    enum { S = 10, N = 27 };
+    Shard shards[SHARDS];
+    ShardSet set = make_set(shards);
+    OWNED(batches_free) Batches b = batches_make(&set, S, N, 3, false);
+    int32_t in[N * S], to[N * S];
+    set.vocab = 40;
+    batch_fill(&b, 0, 0, N, in, to);
+    for (int i = 0; i < N * S; i++)
+        CHECK(in[i] == (i < 40 ? i : 0) && to[i] == (i < 39 ? i + 1 : 0));
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static void too_long(void *arg) {
