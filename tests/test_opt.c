@@ -310,9 +310,11 @@ TEST(opt_prints_help_and_man) {
     PRINTED(help, opt_print_help(table, "usage: prog\n", f));
     CHECK(strncmp(help, "usage: prog\n", 12) == 0);
     CHECK(strstr(help, "Training:") && strstr(help, "--learning-rate X") && strstr(help, "6e-4"));
+    CHECK(strstr(help, "the head is the embedding [1]\n") && strstr(help, "  continue\n"));
     PRINTED(text, opt_print_man(table, "prog: does .it\n\n    prog --out DIR\n", f),
             opt_print_words(table, f));
-    CHECK(strstr(text, ".TH prog 1 ") == text && strstr(text, "\nprog \\- does .it\n"));
+    CHECK(strstr(text, ".TH prog 1 ") == text &&
+          strstr(text, "\nprog \\- does .it\n.SH SYNOPSIS\n"));
     CHECK(strstr(text, ".SS Training:\n"));
     CHECK(strstr(text,
                  ".TP\n\\fB\\-\\-learning\\-rate\\fR \\fIX\\fR\nhighest learning rate [6e\\-4]\n"));
