@@ -46,6 +46,7 @@ static StepRecord record(int64_t step) {
                         .lr = 1e-5 / 3,
                         .ms = 220.1,
                         .tokens_per_s = 1.0 / 3,
+                        .peak = step % 2 ? 0.5 : 0,
                         .received = step % 2 ? INT64_C(9007199254740993) : 0, // 2^53 + 1
                         .tokens = step * 64,
                         .skipped = step == 3};
@@ -90,8 +91,27 @@ TEST(metrics_json_keeps_every_bit) {
         CHECK(number(o, "norm_z") == s.norm_z && !json_object_get(o, "loss_z"));
         CHECK(json_integer_value(json_object_get(o, "received")) == s.received);
         CHECK((json_object_get(o, "received") != NULL) == (i % 2 == 1));
+        CHECK(i % 2 ? number(o, "peak") == 0.5 : !json_object_get(o, "peak"));
         CHECK(json_is_true(json_object_get(o, "skipped")) == (i == 3));
     }
+}
+
+TEST(metrics_csv_has_each_value_in_its_column) {
+    MetricsFiles f = files_in(test_tmpdir());
+    Metrics *m = metrics_open(&f, 0);
+    metrics_step(m,
+                 &(StepRecord){1, .tokens = 64, .loss = 4, .loss_z = 0.5, .norm = 2, .norm_z = NAN,
+                               .lr = 0.25, .ms = 8, .tokens_per_s = 16, .skipped = true});
+    metrics_step(m,
+                 &(StepRecord){2, .tokens = 65, .loss = 3, .loss_z = NAN, .norm = 1, .norm_z = -1,
+                               .lr = 0.5, .ms = 9, .tokens_per_s = 17, .peak = 0.75});
+    metrics_eval(m, 2, "val_loss", 2.5);
+    metrics_eval(m, 2, "hellaswag", 0.25);
+    metrics_close(m);
+    OWNED(test_mem_end) char *text = test_read(f.csv, NULL);
+    CHECK_STR(text, "step,tokens,loss,loss_z,norm,norm_z,lr,ms,tokens_per_s,peak,skipped,val_loss,"
+                    "hellaswag\n1,64,4,0.5,2,,0.25,8,16,,1,,\n2,65,3,,1,-1,0.5,9,17,0.75,0,,\n"
+                    "2,,,,,,,,,,,2.5,\n2,,,,,,,,,,,,0.25\n");
 }
 
 TEST(metrics_json_has_null_for_what_is_not_finite) {
@@ -140,6 +160,16 @@ TEST(metrics_resume_never_loses_older_records) {
     static const char csv[] = "step,loss\n1,2\n10,3\n99999999999999999999999,1\n";
     CHECK(metrics_keep_csv(csv, sizeof csv - 1, 10) == (int64_t)strlen("step,loss\n1,2\n10,3\n"));
     CHECK(metrics_keep_csv(csv, sizeof csv - 1, 9) == (int64_t)strlen("step,loss\n1,2\n"));
+}
+
+/* A run that was killed in its first line is continued, too. */
+TEST(metrics_resume_goes_on_in_a_file_without_a_whole_line) {
+    MetricsFiles f = files_in(test_tmpdir());
+    CHECK(io_write_file(f.json, "{\"run\":{\"prog", 13, NULL, NULL));
+    run(f, 1, 2);
+    OWNED(test_mem_end) char *text = test_read(f.json, NULL);
+    OWNED(json_end) json_t *head = line_of(text, 0), *step = line_of(text, 1);
+    CHECK(json_object_get(head, "run") && number(step, "step") == 2);
 }
 
 TEST(metrics_new_run_keeps_the_old_file) {
@@ -236,7 +266,7 @@ TEST(metrics_full_disk_warns_once_and_goes_on) {
     CHECK(test_in_child(fill_the_disk, csv, text, sizeof text) == 0);
     const char *warning = strstr(text, "cannot write to /dev/full: No space left on device");
     CHECK(warning && !strstr(warning + 1, "cannot write"));
-    CHECK(strstr(text, "/dev/full lacks 3 records"));
+    CHECK(strstr(text, "/dev/full lacks 3 records") && !strstr(text, "may be lost"));
     OWNED(test_mem_end) char *rows = test_read(csv, NULL); // the other file has everything
     CHECK(rows && strstr(rows, "\n3,192,"));
 }
