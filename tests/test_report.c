@@ -49,8 +49,9 @@ TEST(report_takes_the_later_line_of_a_step) {
 
 TEST(report_page_is_whole_and_escaped) {
     ReportRun r[2];
+    OWNED(test_mem_end) char *other = test_changed(canned, "2.25", "2.75");
     report_read(&r[0], "a<b", canned, sizeof canned - 1);
-    report_read(&r[1], "b&c", canned, sizeof canned - 1);
+    report_read(&r[1], "b&c", other, strlen(other));
     for (int n = 1; n <= 2; n++) {
         OWNED(test_mem_end) char *page = page_of(r, n);
         CHECK(page && strncmp(page, "<!DOCTYPE html>", 15) == 0);
@@ -66,11 +67,31 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(n > 1 || strstr(page, "<span>mean of the last "));
         CHECK(strstr(page, n > 1 ? "<td>2.2500</td>" : "<b>2.2500</b><span>at step 4</span>"));
         CHECK(strstr(page, n > 1 ? "<td>1:00</td>" : "<b>1:00</b>")); // 60 s and 20 ms
+        CHECK(n == 1 || (strstr(page, "<td>2.7500</td>") && strstr(page, "<th>b&amp;c</th>")));
         CHECK(strstr(page, "<p class='sub'>Several runs") ? n > 1 : n == 1);
+        // what the curves are, in the wide drawing of the loss, the narrow one and the others
+        CHECK(test_count(page, "\"label\":\"train, smoothed\"") == (n == 1 ? 2 : 0));
+        CHECK(test_count(page, n > 1 ? "\"b\\u0026c, validation\"" : "\"validation\"") == 2);
+        CHECK(test_count(page, "\"label\":\"Learning rate\"") == (n == 1));
+        // an option that was changed stands in two tables
+        CHECK(test_count(page, "<tr><td>lr</td>") == 2);
+        CHECK(test_count(page, "<td>prompt</td>") == 1 && strstr(page, "'same'><td>prompt</td>"));
         CHECK(strstr(page, ": 1 updates were skipped as outliers") &&
               strstr(page, "end'>0.5</text>"));
     }
     report_free(&r[0]), report_free(&r[1]);
+}
+
+TEST(report_shows_at_most_a_dozen_samples_the_newest_first) {
+    char text[25 * 40] = "";
+    for (int i = 1; i <= 25; i++)
+        sprintf(text + strlen(text), "{\"step\":%d,\"sample\":\"s\"}\n", i);
+    OWNED(report_free) ReportRun r;
+    report_read(&r, "a", text, strlen(text));
+    OWNED(test_mem_end) char *page = page_of(&r, 1);
+    CHECK(test_balanced(page) && test_count(page, "<h3>step") == 9); // every third of 25
+    const char *newest = strstr(page, "<h3>step 25</h3>"), *rest = strstr(page, "<details>");
+    CHECK(newest && rest > newest && strstr(page, "<h3>step 22</h3>") > rest);
 }
 
 TEST(report_page_is_utf8_whatever_files_are_called) {
