@@ -70,6 +70,9 @@ TEST(timeline_draws_every_rank_in_the_terminal) {
     char *last = text;
     for (char *at = text; (at = strstr(at, "\033[")); at++) last = at;
     CHECK(strncmp(last, "\033[0m", 4) == 0);
+    OWNED(test_mem_end) char *parts = draw(small, TIMELINE_SERIAL, 50, true, &e);
+    CHECK(test_count(parts, "\033[38;5;25m█") == 2); // matmuls, and the words below
+    CHECK(strstr(parts, "\033[38;5;97m█") && strstr(parts, "\033[38;5;110m█")); // update, norms
 }
 
 TEST(timeline_refuses_what_is_no_trace_in_words) {
