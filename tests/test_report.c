@@ -73,6 +73,8 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(test_count(page, "\"label\":\"train, smoothed\"") == (n == 1 ? 2 : 0));
         CHECK(test_count(page, n > 1 ? "\"b\\u0026c, validation\"" : "\"validation\"") == 2);
         CHECK(test_count(page, "\"label\":\"Learning rate\"") == (n == 1));
+        // legends: all labels in the wide drawing, two where there is no room for more
+        CHECK(test_count(page, "class='key' x=") == (n == 1 ? 3 + 2 : 4 + 2 + 3 * 2));
         // an option that was changed stands in two tables
         CHECK(test_count(page, "<tr><td>lr</td>") == 2);
         CHECK(test_count(page, "<td>prompt</td>") == 1 && strstr(page, "'same'><td>prompt</td>"));
