@@ -242,7 +242,7 @@ TEST(metrics_event_file_is_whole) {
         size_t n = 0;
         char *p = test_read(test_path("%s/%s", f.tensorboard, e->d_name), &n);
         // version, start, 20 steps, 2 evaluations, 2 samples
-        CHECK(count_records((uint8_t *)p, n) == 26);
+        CHECK(count_records((uint8_t *)p, n) == 26 && memmem(p, n, "val/loss", 8));
         mem_free(p), found++;
     }
     closedir(d);
