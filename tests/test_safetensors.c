@@ -334,7 +334,11 @@ TEST(hf_config_keeps_the_ids_of_ends_and_begins) {
     CHECK(ids_written(",\"eos_token_id\":11,\"bos_token_id\":-1", "null", "null")); // of 11 tokens
     Config c = config_of("d12"); // GPT-2's vocabulary: GPT-2's id
     OWNED(test_mem_end) char *text = hf_generation_text(&c);
-    CHECK(text && strstr(text, "\"eos_token_id\": 50256"));
+    CHECK(text && strstr(text, "\"eos_token_id\": 50256") &&
+          strstr(text, "\"bos_token_id\": 50256"));
+    c.ids = (SpecialIds){.n_eos = 1, .eos = {7}}; // unless others are known
+    OWNED(test_mem_end) char *own = hf_generation_text(&c);
+    CHECK(own && strstr(own, "\"eos_token_id\": 7") && strstr(own, "\"bos_token_id\": null"));
 }
 
 TEST(hf_config_refuses_what_we_would_compute_wrongly) {
