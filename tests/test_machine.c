@@ -284,6 +284,16 @@ TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks
             CHECK_SAME(collective_seconds(&m, &groups[i], COLL_REDUCE_SCATTER, 1000000),
                        collective_seconds(&flat, &groups[i], COLL_REDUCE_SCATTER, 1000000));
     }
+    // six ranks of a node are no power of two; of six ranks nodes of eight hold six, four or two
+    for (int i = 0; i < 2; i++) {
+        CollGroup uneven = stretch(i ? 6 : 12, 1);
+        m.level[0].ranks = m.ranks_per_node = i ? 8 : 6;
+        m.ranks = m.level[1].ranks = 48;
+        Machine flat = m;
+        flat.ranks_per_node = 0;
+        CHECK_SAME(collective_seconds(&m, &uneven, COLL_ALL_GATHER, 1000000),
+                   collective_seconds(&flat, &uneven, COLL_ALL_GATHER, 1000000));
+    }
 }
 
 TEST(machine_a_shift_is_one_message_of_every_rank) {

@@ -104,6 +104,9 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
          "rank_rate=1B/s\nlevel",
          "line 20: more than 4 levels"},
         {"the lab", "the \001", "line 2: byte 1 is no text"},
+        {"the lab", "' lab'", "the name \" lab\" has a quote, a # or a space at an end"},
+        {"the lab", "'lab '", "the name \"lab \" has a quote, a # or a space at an end"},
+        {"port_rate=2Gb/s", "port_rate=0Gb/s", "line 17: port_rate is 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Machine m;
