@@ -169,14 +169,20 @@ TEST(gpu_matmul_grows_with_each_size) {
 
 /* The planner's price; as the search asks for it, again and again, of machines in turns. */
 TEST(gpu_matmul_is_priced_by_its_waves) {
-    Machine m[2] = {h200(), h200()};
-    m[1].flops[1] /= 2;
-    for (int i = 0; i < 4000; i++) {
-        const Machine *on = &m[i % 2];
-        Work w = wgrad(1 + i / 2 % 7 * 800, 2304, 1 + i / 2 % 150 * 250);
+    Machine m[6] = {h200(), h200(), h200(), h200(), h200(), h200()};
+    m[1].flops[1] /= 2, m[2].flops[0] /= 64, m[3].memory_rate /= 8, m[4].sms /= 2;
+    m[5].capability = 80;
+    for (int i = 0; i < 6000; i++) {
+        const Machine *on = &m[i % 2 ? 0 : 1 + i / 2 % 5]; // unlike the one before in one number
+        Work w = wgrad(1 + i / 10 % 7 * 800, 2304, 1 + i / 10 % 150 * 250);
+        if (i % 5 == 0) w = forward(w.K, w.N, w.rows), w.flags |= WORK_EPI_ACT, w.act = ACT_GELU;
         CHECK(machine_work(on, &w) == gpu_matmul(on, &w).seconds + on->call);
     }
-    Work fp32 = forward(768, 768, 768), none = forward(768, 768, 0), norm = {.kind = WORK_NORM};
+    Work bf16 = forward(768, 768, 768), fp32 = bf16, none = forward(768, 768, 0),
+         norm = {.kind = WORK_NORM};
+    Work heads = {.kind = WORK_ATTENTION, .flags = WORK_BF16, .rows = 8, .S = 64, .H = 8, .D = 64};
+    Machine cpu = machine_of("cpu:1");
+    CHECK(!gpu_matmul_is(m, &heads) && gpu_matmul_is(m, &bf16) && !gpu_matmul_is(&cpu, &bf16));
     fp32.flags = 0;
     CHECK(!gpu_matmul_is(m, &fp32) && !gpu_matmul_is(m, &none) && !gpu_matmul_is(m, &norm));
     CHECK(machine_work(m, &none) > 0);
