@@ -77,6 +77,10 @@ TEST(explain_matmul_shapes_that_are_none_are_named) {
                                         "1,2",
                                         "1,2,3,4",
                                         "0,2,3",
+                                        "1,0,3",
+                                        "1,2,0",
+                                        "16777217,1,1",
+                                        "1,16777217,1",
                                         "1,2,3,dgrad",
                                         "1,2,x",
                                         "-1,2,3",
@@ -89,6 +93,9 @@ TEST(explain_matmul_shapes_that_are_none_are_named) {
         CHECK(strstr(e.text, "M,N,K,wgrad is needed") || strstr(e.text, "sizes are from 1") ||
               strstr(e.text, "smaller sizes"));
     }
+    CHECK(explain_matmul_parse(&w, "1,1,1", &e) && explain_matmul_parse(&w, "16777216,1,1", &e));
+    CHECK(explain_matmul_parse(&w, "1,16777216,1", &e));
+    CHECK(explain_matmul_parse(&w, "1,1,16777216", &e));
 }
 
 /* run_explain_matmul refuses it. */
