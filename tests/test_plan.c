@@ -193,6 +193,18 @@ TEST(plan_tries_layouts_of_other_kinds_beside_near_ties) {
     CHECK(plan_trials(&p, out, 0) == 0);
 }
 
+/* Both axes of a kind count. */
+TEST(plan_tries_meshes_of_two_axes_as_their_kind) {
+    static const char *const pairs[][2] = {{"d4", "x2.y2"}, {"x4", "d2.z2"}};
+    for (int i = 0; i < 2; i++) {
+        Plan p = {.error = 0.1, .n_best = 1, .n_presets = 1};
+        Choice out[4];
+        p.best[0].layout = layout_of(pairs[i][0]), p.preset[0].layout = layout_of(pairs[i][1]);
+        p.best[0].price.seconds = 1, p.preset[0].price.seconds = 1.2, p.preset[0].fits = true;
+        CHECK(plan_trials(&p, out, 4) == 2 && out[1].price.seconds == 1.2);
+    }
+}
+
 /* What fused matmuls bring the first steps show, not a price. */
 TEST(plan_tries_fused_matmuls_in_the_last_place) {
     Plan p;
@@ -275,6 +287,7 @@ TEST(plan_lists_what_its_candidates_do) {
     plan_list(&p.space, &p.machine, &list);
     CHECK(list.n_works > 40 && list.n_groups >= 2);
     CHECK(list.work[0].kind <= WORK_WGRAD); // a matmul
+    CHECK(list.work[list.n_works - 1].kind > WORK_ATTENTION_BACKWARD);
     for (int i = 0; i < list.n_works; i++)
         for (int k = 0; k < i; k++) CHECK(!work_alike(&list.work[i], &list.work[k]));
     bool all = false;
@@ -325,6 +338,7 @@ TEST(plan_lists_the_best_of_many_candidates) {
         OWNED(price_free) StepLists t;
         price_lists(&t, &shape, &best->layout, 0, 0);
         plan_list_step(&p.machine, &t, &step);
+        CHECK(step.n_works > 20);
         for (int k = 0; k < step.n_works; k++) CHECK(calibration_find_work(c, &step.work[k]));
         plan_list_free(&step);
     }
