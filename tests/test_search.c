@@ -148,6 +148,9 @@ TEST(search_tries_no_micro_batch_beyond_the_limit_of_a_run) {
     Space s = space_of(models[0], 2, 1 << 20);
     search_each(&s, most_micro, &most);
     CHECK(most * s.shape.model.S == 1 << 21);
+    s.shape.model.S = 1 << 22, most = 0; // one sequence is tried, however long
+    search_each(&s, most_micro, &most);
+    CHECK(most == 1);
 }
 
 TEST(search_finds_what_brute_force_finds) {
@@ -276,6 +279,11 @@ static void check_bound(const Choice *c, void *ctx) {
     char spec[80];
     Layout again;
     CHECK(layout_ranks(&c->layout) == b->s->p); // never fewer
+    const int *size = c->layout.size; // flags without effect would make a candidate of another name
+    CHECK(c->layout.zero == 0 || size[AXIS_D] > 1);
+    CHECK((!c->layout.sp || size[AXIS_X] > 1) && (!c->layout.heads || size[AXIS_Y] > 1));
+    int64_t sequences = b->s->shape.batch / b->s->shape.model.S;
+    CHECK((c->micro - 1) * size[AXIS_D] * size[AXIS_Z] < sequences); // no larger one is filled
     CHECK(layout_parse(&again, layout_print(&c->layout, spec), b->s->p, NULL));
     if (b->seen++ % (test_long() ? 1 : 37)) return; // a sample
     OWNED(test_mem_end) Layout *order = orders_on(b->m, &c->layout, &n);
