@@ -27,12 +27,13 @@ static void act_work(WorkKind kind, uint32_t flags, int64_t rows, int64_t size0,
 /* ---- matmuls and attention */
 
 static void record_matmul(Team *t, const Matmul *p) {
+    bool wgrad = p->a_col != 1; // dw[K,N] = x' dy: M is K, K is T
     uint32_t flags = (p->bf16 ? WORK_BF16 : 0u) | (p->addend ? WORK_ADDEND : 0u) |
-                     (p->bias || p->bias_grad ? WORK_BIAS : 0u) |
+                     ((wgrad ? p->bias_grad : p->bias) ? WORK_BIAS : 0u) |
                      (p->epilogue == EPI_ACT ? WORK_EPI_ACT : 0u) |
                      (p->epilogue == EPI_DACT ? WORK_EPI_DACT : 0u);
     int64_t act = p->epilogue == EPI_NONE ? 0 : p->act;
-    if (p->a_col != 1) // dw[K,N] = x' dy: M is K, K is T
+    if (wgrad)
         act_work(WORK_WGRAD, flags, p->K, p->M, p->N, 0, act);
     else if (p->b_col != 1) // dx[T,K] = dy w': N is K, K is N
         act_work(WORK_DGRAD, flags, p->M, p->N, p->K, 0, act);
