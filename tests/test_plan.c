@@ -78,6 +78,44 @@ TEST(plan_prices_its_choices_as_if_from_lists_of_all_layers) {
     CHECK(without > 0.06);
 }
 
+/* By lists of two and three layers a dozen layouts are faster than some schemes; by those of five
+ * and six layers they are slower. */
+TEST(plan_takes_named_schemes_that_more_layers_show_to_be_faster) {
+    Plan p;
+    Err e;
+    Choice best[PLAN_TOP];
+    plan_of(&p, "cpu:8", "layers=24,heads=12,channels=192,seq=256,vocab=50257", 64);
+    for (int l = 0; l < p.machine.n_levels; l++) p.machine.level[l].rank_rate *= 2;
+    CHECK(plan_best(&p.space, &p.machine, best) == PLAN_TOP);
+    CHECK(plan_search(&p, &e) && p.n_best == PLAN_TOP);
+    static const char *const first[] = {"d4.x2+stay=y", "d8", "d4.z2"};
+    for (int i = 0; i < 3; i++) {
+        char spec[64];
+        CHECK_STR(layout_print(&p.best[i].layout, spec), first[i]);
+        CHECK(i == 0 || p.best[i].price.seconds > p.best[i - 1].price.seconds);
+    }
+    for (int i = 2; i < PLAN_TOP; i++) CHECK(p.best[i].price.seconds == best[i - 2].price.seconds);
+}
+
+/* The fastest schemes do not. */
+TEST(plan_takes_and_names_schemes_that_fit) {
+    Plan p;
+    Err e;
+    OWNED(test_mem_end) char *text = NULL;
+    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    CHECK(plan_search(&p, &e));
+    p.machine.memory = p.best[0].price.memory / 5;
+    CHECK(plan_search(&p, &e) && p.best[0].fits);
+    int faster = 0;
+    for (int i = 0; i < p.n_presets; i++) {
+        faster += p.preset[i].price.seconds < p.best[0].price.seconds;
+        CHECK(!p.preset[i].fits || p.preset[i].price.seconds >= p.best[0].price.seconds);
+    }
+    PRINTED(text, plan_reasons(&p, f));
+    CHECK(faster > 3 && strstr(text, "Same as preset megatron-sp.\n"));
+    CHECK(strstr(text, "The best other named scheme, optimus (y4+stay=y)"));
+}
+
 TEST(plan_that_does_not_fit_says_what_comes_nearest) {
     Plan p;
     Err e;

@@ -61,6 +61,22 @@ TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
     CHECK(changes >= 8); // the numbers matter
 }
 
+/* The search's best are slower (test_plan.c). Where one layout is asked for, it is that one. */
+TEST(whatif_takes_a_named_scheme_that_is_faster) {
+    WhatIf w = question("cpu:8", "layers=24,heads=12,channels=192,seq=256,vocab=50257", 64);
+    WhatIfPoint without, with, fixed;
+    Err e;
+    w.space.free_overlap = true, w.space.shape.model.bf16 = false;
+    for (int l = 0; l < w.machine.n_levels; l++) w.machine.level[l].rank_rate *= 2;
+    CHECK(whatif_vary(&w, "batch=16384..16384", 0, &e) && whatif_at(&w, 0, &without, &e));
+    w.scheme[w.n_schemes++] = "dp";
+    CHECK(whatif_at(&w, 0, &with, &e) && with.has[0]);
+    CHECK(with.best.price.seconds < without.best.price.seconds);
+    CHECK(with.best.price.seconds == with.scheme[0].price.seconds);
+    w.layout = "d4.z2";
+    CHECK(whatif_at(&w, 0, &fixed, &e) && fixed.best.layout.size[AXIS_Z] == 2);
+}
+
 /* Without latency and slowdown the time of a layout is A + B / rate on a cluster of one level. The
  * least of such lines has a greater B where the rate is higher: who has better links shares
  * more. */
