@@ -328,6 +328,23 @@ TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
         }
 }
 
+static void count_copies(void *ctx, const Work *w) {
+    *(int *)ctx += w->kind == WORK_COPY;
+}
+static void count_panels(void *ctx, const StepCollective *sent) {
+    *(int *)ctx += sent->collective.op == COLL_BROADCAST;
+}
+
+TEST(price_has_copies_of_the_panels_that_a_root_packs) {
+    Case k = case_of(divides, 8 * 4, 4, RECOMPUTE_NONE);
+    OWNED(price_free) StepLists t;
+    int copies = 0, panels = 0;
+    lists_on(&t, &k.shape, "x2.y2+stay=y");
+    price_each_work(&t, count_copies, &copies);
+    price_each_collective(&t, count_panels, &panels);
+    CHECK(panels > 0 && copies >= panels);
+}
+
 static void add_flops(void *ctx, const Work *w) {
     if (w->kind <= WORK_WGRAD) *(double *)ctx += work_flops(w);
 }
