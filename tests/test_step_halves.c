@@ -1,5 +1,5 @@
-/* parallel/step/halves and split: both halves of a micro-batch together, and the chunks of its
- * matmuls, compute and send what the whole does. */
+/* parallel/step/halves and split: both halves of a micro-batch together, and the chunks or rings of
+ * its matmuls, compute and send what the whole does. */
 #include "parallel/plan/price.h"
 #include "parallel/step/passes.h"
 #include "tests/mesh_run.h"
@@ -29,8 +29,12 @@ static Sums sums_of(const Program *p) {
     return s;
 }
 
+static int whole_of(const Program *p, int t) {
+    return p->tensor[t].parent < 0 ? t : whole_of(p, p->tensor[t].parent);
+}
+
 /* Every tensor is made once, before it is read: rows after their parent, a parent after all of its
- * rows. */
+ * rows. And each is read, but for the losses and gradients. */
 static void check_order(const char *spec, const Program *p) {
     OWNED(test_mem_end)
     bool *made_by = mem_calloc((size_t)p->n_tensors, sizeof *made_by); // an operation of its own
@@ -56,6 +60,14 @@ static void check_order(const char *spec, const Program *p) {
         if (parent >= 0) left[parent]--;
         if (op->also >= 0) left[op->also]--;
     }
+    OWNED(test_mem_end) bool *read = mem_calloc((size_t)p->n_tensors, sizeof *read);
+    for (int i = 0; i < p->n_ops; i++)
+        for (int k = 0; k < p->op[i].n_in; k++) read[whole_of(p, p->op[i].in[k])] = true;
+    for (int i = 0; i < p->n_ops; i++) {
+        int t = whole_of(p, p->op[i].out);
+        if (!read[t] && t != p->result && p->tensor[t].storage == STORAGE_TEMPORARY)
+            test_fail(__FILE__, __LINE__, "%s: %s is not read", spec, p->tensor[t].dist.name);
+    }
 }
 
 /* The order that the scheduler finds, without its waits: p is in this order then. */
@@ -71,6 +83,22 @@ static void check_schedule(const char *spec, Program *p, int window) {
     check_order(spec, p);
 }
 
+/* Parts of an all_reduce that is not a multiple of its ranks differ by an element. */
+static void check_same(const char *spec, const char *what, const Program *whole,
+                       const Program *parts) {
+    Sums a = sums_of(whole), b = sums_of(parts);
+    if (fabs((double)(a.bytes - b.bytes)) > 16.0 * parts->n_ops ||
+        fabs(b.flops / a.flops - 1) > 1e-9)
+        test_fail(__FILE__, __LINE__, "%s: %lld bytes, %g flops of the whole, %lld, %g of its %s",
+                  spec, (long long)a.bytes, a.flops, (long long)b.bytes, b.flops, what);
+}
+
+static int number_of(const Program *p, OpKind kind) {
+    int n = 0;
+    for (int i = 0; i < p->n_ops; i++) n += p->op[i].kind == kind;
+    return n;
+}
+
 static void check_sums(const char *spec, int n) {
     Grid g;
     ModelShape s;
@@ -80,29 +108,30 @@ static void check_sums(const char *spec, int n) {
     OWNED(program_free) Program whole = program_passes(&s, PASS_FUSE, NULL);
     s.overlap.chunks = 2 + n % 3;
     OWNED(program_free) Program chunks = program_passes(&s, PASS_SPLIT, NULL);
-    s.overlap.chunks = 0, s.overlap.halves = true, s.B /= 2;
+    s.overlap.chunks = 0, s.overlap.ring = true;
+    OWNED(program_free) Program rings = program_passes(&s, PASS_SPLIT, NULL);
+    s.overlap.ring = false, s.overlap.halves = true, s.B /= 2;
     OWNED(program_free) Program both = program_passes(&s, PASS_HALVES, NULL);
-    Sums a = sums_of(&whole), b = sums_of(&both), c = sums_of(&chunks);
-    // parts of an all_reduce that is not a multiple of its ranks differ by an element
-    double round = 16.0 * chunks.n_ops;
     check_order(spec, &both);
     check_order(spec, &chunks);
+    check_order(spec, &rings);
     check_schedule(spec, &both, WINDOW_HALVES);
     check_schedule(spec, &chunks, WINDOW_BULK);
-    if (!padded &&
-        (fabs((double)(a.bytes - b.bytes)) > round || fabs(b.flops / a.flops - 1) > 1e-9))
-        test_fail(__FILE__, __LINE__,
-                  "%s: %lld bytes, %g flops of the whole, %lld, %g of its halves", spec,
-                  (long long)a.bytes, a.flops, (long long)b.bytes, b.flops);
-    if (fabs((double)(a.bytes - c.bytes)) > round || fabs(c.flops / a.flops - 1) > 1e-9)
-        test_fail(__FILE__, __LINE__,
-                  "%s: %lld bytes, %g flops of the whole, %lld, %g of its chunks", spec,
-                  (long long)a.bytes, a.flops, (long long)c.bytes, c.flops);
+    check_schedule(spec, &rings, WINDOW_BULK);
+    if (!padded) check_same(spec, "halves", &whole, &both);
+    check_same(spec, "chunks", &whole, &chunks);
+    check_same(spec, "rings", &whole, &rings);
     bool moves = g.mesh.size[AXIS_X] * g.mesh.size[AXIS_Y] > 1 && !g.layout.stay;
     if ((chunks.n_ops > whole.n_ops) != moves) test_fail(__FILE__, __LINE__, "%s: chunks", spec);
+    bool gathers = X > 1 && g.layout.sp && !g.layout.stay;
+    if ((rings.n_ops > whole.n_ops) != gathers) test_fail(__FILE__, __LINE__, "%s: rings", spec);
+    // a ring in place of a reduce_scatter adds the parts of all ranks
+    int scatters = number_of(&whole, OP_REDUCE_SCATTER) - number_of(&rings, OP_REDUCE_SCATTER);
+    if (number_of(&rings, OP_ADD) - number_of(&whole, OP_ADD) != (X - 1) * scatters)
+        test_fail(__FILE__, __LINE__, "%s: sums of rings", spec);
 }
 
-TEST(step_halves_and_chunks_compute_and_send_what_the_whole_does) {
+TEST(step_halves_chunks_and_rings_compute_and_send_what_the_whole_does) {
     for (EACH_LAYOUT(l, 1, 8)) check_sums(l.spec, l.number);
 }
 
