@@ -128,8 +128,7 @@ static void find_matmuls(Split *s) {
         const Op *op = &s->old[i];
         bool matmul = op->kind == OP_MATMUL || op->kind == OP_MATMUL_BT;
         if (!matmul || op->layer < 0 || s->p->layout->stay) continue;
-        int from = collective(s, s->uses.maker[op->in[0]]);
-        if (from >= 0 && !s->how[from]) s->before[i] = from;
+        s->before[i] = collective(s, s->uses.maker[op->in[0]]);
         if (s->uses.readers[op->out] == 1) s->after[i] = collective(s, s->uses.reader[op->out]);
         if (s->before[i] < 0 && s->after[i] < 0) continue;
         int how = how_split(s, i, block_of(s, i));
