@@ -29,12 +29,25 @@ static Sums sums_of(const Program *p) {
     return s;
 }
 
+/* Does operation i of the kernel that begins with operation `first` read what the kernel makes, or
+ * what its first operation reads? */
+static bool belongs(const Program *p, int first, int i) {
+    bool reads = i == first;
+    for (int k = first; k < i; k++)
+        for (int j = 0; j < p->op[i].n_in; j++) {
+            int t = p->op[i].in[j];
+            reads |= t == p->op[k].out || t == p->op[k].also || t == p->op[first].in[0];
+        }
+    return reads;
+}
+
 static int whole_of(const Program *p, int t) {
     return p->tensor[t].parent < 0 ? t : whole_of(p, p->tensor[t].parent);
 }
 
 /* Every tensor is made once, before it is read: rows after their parent, a parent after all of its
- * rows. And each is read, but for the losses and gradients. */
+ * rows. And each is read, but for the losses and gradients. The operations of a kernel belong
+ * together. */
 static void check_order(const char *spec, const Program *p) {
     OWNED(test_mem_end)
     bool *made_by = mem_calloc((size_t)p->n_tensors, sizeof *made_by); // an operation of its own
@@ -47,8 +60,10 @@ static void check_order(const char *spec, const Program *p) {
         if (parent >= 0) left[parent]++;
         if (p->op[i].also >= 0) left[p->op[i].also]++;
     }
-    for (int i = 0; i < p->n_ops; i++) {
+    for (int i = 0, first = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
+        if (!op->fused) first = i;
+        if (!belongs(p, first, i)) test_fail(__FILE__, __LINE__, "%s: kernel of %d", spec, i);
         for (int k = 0; k < op->n_in; k++) {
             int t = op->in[k], parent = p->tensor[t].parent;
             bool made = parent < 0 || made_by[t];
@@ -105,13 +120,15 @@ static void check_sums(const char *spec, int n) {
     shape_of(&s, &g, spec, "layers=3,heads=4,channels=64,vocab=96,seq=42", (Recompute)(n % 3));
     int X = g.mesh.size[AXIS_X];
     bool padded = g.layout.stay ? 2 % X : g.layout.sp && 84 % X; // tokens of a half, or sequences
-    OWNED(program_free) Program whole = program_passes(&s, PASS_FUSE, NULL);
+    const Kernels *k = n / 3 % 2 ? kernels_cuda_sizes(true) : NULL;
+    OWNED(program_free) Program whole = program_passes(&s, PASS_FUSE, k);
     s.overlap.chunks = 2 + n % 3;
-    OWNED(program_free) Program chunks = program_passes(&s, PASS_SPLIT, NULL);
+    OWNED(program_free) Program chunks = program_passes(&s, PASS_SPLIT, k);
     s.overlap.chunks = 0, s.overlap.ring = true;
-    OWNED(program_free) Program rings = program_passes(&s, PASS_SPLIT, NULL);
+    OWNED(program_free) Program rings = program_passes(&s, PASS_SPLIT, k);
     s.overlap.ring = false, s.overlap.halves = true, s.B /= 2;
-    OWNED(program_free) Program both = program_passes(&s, PASS_HALVES, NULL);
+    OWNED(program_free) Program both = program_passes(&s, PASS_HALVES, k);
+    check_order(spec, &whole);
     check_order(spec, &both);
     check_order(spec, &chunks);
     check_order(spec, &rings);
