@@ -152,12 +152,10 @@ static void emit_group(Program *p, const Op *old, const Fuse *f, int group) {
     }
 }
 
-/* Each kernel joins the nearest group before it, or begins a group. */
+/* Each operation joins the nearest group before it, or begins one. `joining` has no collectives. */
 static void find_groups(Fuse *f) {
     for (int i = 0; i < f->p->n_ops; i++) {
-        const Op *op = &f->p->op[i];
         f->group[i] = f->last[i] = i;
-        if (op_info(op->kind)->collective) continue;
         for (int k = i - 1; k >= 0 && k >= i - REACH; k--) {
             if (f->group[k] != k || !joins(f, k, i)) continue;
             f->group[i] = k, f->last[k] = i;
