@@ -109,6 +109,19 @@ TEST(step_listing_names_panels_of_wide_models_to_the_end) {
     CHECK(strstr(text, "h1[T/x, C[133334:200001]]"));
 }
 
+/* Behind its sum a gradient is complete: of copied heads, and with --exact of floats again. */
+TEST(step_listing_shows_gradients_that_are_complete) {
+    Grid copies = mesh_grid("d2.x4", 0), exact = mesh_grid("d2.x2", 0);
+    exact.layout.exact = true;
+    ModelShape s =
+        shape_of("llama,layers=1,heads=4,kv_heads=2,channels=32,vocab=64", &copies, RECOMPUTE_NONE);
+    OWNED(test_mem_end) char *text = list(&s, PASS_SUMS);
+    CHECK(strstr(text, "sums ~ dkv[G] +d                          = all_reduce x "));
+    s = shape_of("layers=1,heads=4,channels=32,vocab=64", &exact, RECOMPUTE_NONE);
+    OWNED(test_mem_end) char *floats = list(&s, PASS_SUMS);
+    CHECK(strstr(floats, "sums   dqkv.weight[C, N/x]                = round "));
+}
+
 /* A list in its order, with what it takes on a cluster. */
 static Listed timed(Program p) {
     Machine m = machine_of("cpu:4");
