@@ -6,6 +6,7 @@
 #include "parallel/plan/cost.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
+#include "parallel/step/schedule.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
@@ -89,6 +90,28 @@ TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
     CHECK(strstr(text, "\n  G          all gradients of a bucket\n")); // of several sizes
 }
 
+/* No order interleaves chunks: the memory of one chunk's logits suffices. */
+TEST(step_head_of_chunks_runs_them_one_after_the_other) {
+    static const char *const specs[] = {"x2", "d2.x2+sp", "x2.y2+stay=y"};
+    for (int i = 0; i < 3; i++) {
+        Grid g = mesh_grid(specs[i], 0);
+        ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
+        OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
+        program_chunk_head(&p, 8);
+        s.overlap.bulk = true;
+        program_order_nominal(&p);
+        int begun = 0, ended = 0;
+        for (int k = 0; k < p.n_ops; k++) {
+            const Op *op = &p.op[k];
+            if (op->layer >= 0 || !op_is_matmul(op)) continue;
+            begun += op->kind == OP_MATMUL_BT, ended += op->kind == OP_MATMUL_AT;
+            CHECK(begun - ended == 0 || begun - ended == 1);
+            CHECK((op->phase == PHASE_BACKWARD) == (op->kind != OP_MATMUL_BT));
+        }
+        CHECK(begun > 1 && begun == ended);
+    }
+}
+
 /* Blocks of 11 features of h1 and of 16 rows of the weight: four panels. */
 TEST(step_listing_shows_panels_and_their_owners) {
     Grid g = mesh_grid("x2.y3+stay=y", 0);
@@ -107,6 +130,21 @@ TEST(step_listing_names_panels_of_wide_models_to_the_end) {
     ModelShape s = shape_of("layers=1,heads=4,channels=400000,vocab=64", &g, RECOMPUTE_NONE);
     OWNED(test_mem_end) char *text = list(&s, PASS_PANELS);
     CHECK(strstr(text, "h1[T/x, C[133334:200001]]"));
+}
+
+/* What backward computes again of a layer: qkv and up; attn_out where x2 took no sum over x. */
+TEST(step_recompute_full_keeps_the_residual_stream) {
+    for (int i = 0; i < 2; i++) {
+        Grid g = mesh_grid(i ? "x2" : "d2", 0);
+        ModelShape s = shape_of("layers=3,heads=4,channels=24,vocab=70", &g, RECOMPUTE_FULL);
+        OWNED(program_free) Program p = program_passes(&s, PASS_RECOMPUTE, NULL);
+        int n = 0, down = 0;
+        for (int k = 0; k < p.n_ops; k++) {
+            if (p.op[k].phase != PHASE_RECOMPUTE || !op_is_matmul(&p.op[k])) continue;
+            n++, down += strcmp(p.tensor[p.op[k].out].dist.name, "down") == 0;
+        }
+        CHECK(n == 3 * (i ? 2 : 3) && down == 0);
+    }
 }
 
 /* Behind its sum a gradient is complete: of copied heads, and with --exact of floats again. */
