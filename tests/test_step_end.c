@@ -52,8 +52,10 @@ static void compare(const char *spec, int n) {
     CHECK(elements(&p, OP_ADAMW) == all);
     CHECK(work_rows(&p, &s, WORK_ADAMW) == all && work_rows(&p, &s, WORK_SQUARES) == all);
     CHECK((elements(&p, OP_CAST) > 0) == words);
-    for (int i = 0; i < p.n_ops; i++)
+    for (int i = 0; i < p.n_ops; i++) {
         CHECK(!op_info(p.op[i].kind)->collective || mesh_blocks(&g.mesh, p.op[i].axes) > 1);
+        CHECK(step_tensor_elements(&p, &p.tensor[p.op[i].out]) > 0);
+    }
 }
 
 TEST(step_end_updates_every_moment) {
@@ -115,6 +117,8 @@ TEST(step_end_is_listed_with_the_types_of_its_shards) {
     CHECK(strstr(text, "end    wte[V/x.d, C] f32                  = adamw                dwte, "));
     CHECK(strstr(text, "end  + wte[V/x.d, C]                      = cast "));
     CHECK(strstr(text, "end  ~ wte[V/x, C]                        = all_gather d "));
+    CHECK(strstr(text, "end  + qkv.bias[N/x]                      = cast ")); // added by matmuls
+    CHECK(!strstr(text, "end  + ln1.weight[C] ") && !strstr(text, "end  + wpe[S, C] "));
     CHECK(test_count(text, " operations of layers 1-3\n") == 2);
     CHECK(strncmp(text, "the end of a step on rank 0 of 4, ", 34) == 0);
 }
