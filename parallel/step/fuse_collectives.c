@@ -53,14 +53,13 @@ static int kernel_end(const Fuse *f, int i) {
     return op_kernel_end(f->old, f->n_ops, i);
 }
 
-/* Fuses reduce_scatter i with the matmul that makes its operand, if nothing else is fused into that
- * matmul and nothing else reads its result. */
+/* Fuses reduce_scatter i with the matmul that makes its operand, if nothing else reads the matmul's
+ * result: no operation is fused into the matmul then. */
 static void find_scatter(Fuse *f, int i) {
     const Op *op = &f->old[i];
     int maker = f->uses.maker[op->in[0]];
     if (op->dim != 0 || !has_rows(f->p, op->in[0]) || maker < 0) return;
-    bool alone = !f->old[maker].fused && kernel_end(f, maker) == maker + 1;
-    if (!alone || !is_layer_matmul(&f->old[maker]) || f->uses.readers[op->in[0]] != 1) return;
+    if (!is_layer_matmul(&f->old[maker]) || f->uses.readers[op->in[0]] != 1) return;
     f->with[i] = maker, f->with[maker] = i;
 }
 
