@@ -112,6 +112,19 @@ TEST(step_head_of_chunks_runs_them_one_after_the_other) {
     }
 }
 
+/* With --exact gradients are sums of panels of sequences, whatever the chunks are. */
+TEST(step_head_of_exact_has_chunks_of_whole_sequences) {
+    Grid g = mesh_grid("d1", 0);
+    g.layout.exact = true;
+    ModelShape s = shape_of("layers=1,heads=1,channels=8,seq=1000,vocab=50257", &g, RECOMPUTE_NONE);
+    s.S = 1000, s.B = 4;
+    OWNED(program_free) Program p = program_passes(&s, PASS_HEAD, NULL);
+    int chunks = 0;
+    for (int i = 0; i < p.n_ops; i++)
+        chunks += p.op[i].kind == OP_MATMUL_BT && p.tensor[p.op[i].out].size[0] == 2000;
+    CHECK(chunks == 2);
+}
+
 /* Blocks of 11 features of h1 and of 16 rows of the weight: four panels. */
 TEST(step_listing_shows_panels_and_their_owners) {
     Grid g = mesh_grid("x2.y3+stay=y", 0);
