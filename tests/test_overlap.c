@@ -1,5 +1,6 @@
 /* parallel/step/overlap: the words of --overlap. */
 #include "parallel/step/overlap.h"
+#include "tests/parsed.h"
 #include "tests/test.h"
 
 TEST(overlap_words_go_there_and_back) {
@@ -19,6 +20,8 @@ TEST(overlap_words_go_there_and_back) {
         CHECK(overlap_parse(&o, texts[i], NULL));
         CHECK_STR(overlap_print(&o, text), texts[i]);
         CHECK(overlap_parse(&again, text, NULL) && overlap_equal(&o, &again));
+        for (size_t k = 0; k < i; k++)
+            CHECK(overlap_parse(&again, texts[k], NULL) && !overlap_equal(&o, &again));
     }
 }
 
@@ -57,5 +60,27 @@ TEST(overlap_says_what_is_wrong) {
         Overlap o;
         Err e = {""};
         CHECK_REFUSED(overlap_parse(&o, rows[i][0], &e), e, rows[i][1]);
+    }
+}
+
+/* Words that hide nothing on a layout; "": they do. */
+TEST(overlap_says_where_it_is_idle) {
+    static const char *const rows[][3] = {{"x2", "ring", "along no axis"},
+                                          {"y2+sp", "fused", "along no axis"},
+                                          {"x2.y2+stay=y", "fused", "along no axis"},
+                                          {"x15+sp", "ring", ""},
+                                          {"x16+sp", "ring", "15 ranks"},
+                                          {"x2.y2+stay=y", "chunk=2", "in panels"},
+                                          {"d2", "chunk=2", "no collective"},
+                                          {"y2", "chunk=2", ""},
+                                          {"x256+sp", "chunk=2", ""},
+                                          {"x512+sp", "chunk=2", "256 ranks"},
+                                          {"d2", "bulk+halves", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Layout l = layout_of(rows[i][0]);
+        Overlap o = overlap_of(rows[i][1]);
+        const char *why = overlap_idle(&o, &l);
+        CHECK_SAYS((why != NULL) == (*rows[i][2] != 0) && strstr(why ? why : "", rows[i][2]),
+                   "%s with %s: %s", rows[i][0], rows[i][1], why ? why : "not idle");
     }
 }
