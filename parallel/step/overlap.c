@@ -67,7 +67,7 @@ const char *overlap_idle(const Overlap *o, const Layout *l) {
     int X = l->size[AXIS_X], Y = l->size[AXIS_Y];
     bool gathered = l->sp && X > 1;
     static_assert(MAX_RING == 15 && MAX_STRIPES == 256, "numbers of these texts");
-    if ((o->ring && !gathered) || (o->fused && (!gathered || l->stay)))
+    if ((o->ring || o->fused) && !gathered)
         return "its tokens are gathered along no axis (needs x and the flag sp)";
     if (o->ring && X > MAX_RING) return "a ring is of 15 ranks at most";
     if (o->chunks && l->stay) return "stay=y already computes its matmuls in panels";
