@@ -289,13 +289,14 @@ TEST(exact_bias_gradient_shows_what_is_out_of_range) {
         int64_t *sum = whole_numbers(N);
         for (int t = 0; t < T; t++) dy[t * N + 3] = 64; // 2^50 steps: all of them are 2^64
         dy[7000 * N + 5] = NAN, dy[16383 * N + 18] = -INFINITY, dy[9] = 128;
+        dy[N + 12] = 192, dy[2 * N + 12] = -100, dy[3 * N + 12] = -90; // leads back into it
         OWNED(test_team_end) Team *t = team_create(2);
         kernels_cpu(*s)->exact_bias_backward(t, sum, dy, T, N, EXACT_WEIGHTS);
         dy[9] = 0;
         kernels_cpu(*s)->exact_bias_backward(t, sum, dy, 1, N, EXACT_WEIGHTS); // is not mended
         kernels_cpu(*s)->exact_to_float(t, y, sum, N, EXACT_WEIGHTS);
         for (int n = 0; n < N; n++)
-            CHECK(n == 3 || n == 5 || n == 18 || n == 9 ? isnan(y[n]) : y[n] == 0);
+            CHECK(n == 3 || n == 5 || n == 9 || n == 12 || n == 18 ? isnan(y[n]) : y[n] == 0);
         CHECK(scratch_end());
     }
 }
@@ -337,16 +338,18 @@ TEST(exact_embedding_gradient_is_the_sum_in_any_parts) {
 
 TEST(exact_embedding_gradient_shows_what_is_out_of_range) {
     enum { C = 21 };
+    // twice 127 leaves the range of 128, and nothing leads back; -128 is not in it
+    static const float bad[] = {127, NAN, -128};
     for (EACH_SET(s))
-        for (int at = 0; at < C; at += 5) {
+        for (int j = 0; j < 3 * C; j++) {
+            int at = j / 3;
             int32_t tokens[4] = {1, 1, 1, 0};
             float dx[4 * C], y[2 * C];
             int64_t dw[2 * C] = {0};
             Embedding e = {.B = 1, .S = 4, .C = C, .V = 2, .tokens = tokens};
             OWNED(test_team_end) Team *t = team_create(1);
             for (int i = 0; i < 4 * C; i++) dx[i] = 1;
-            dx[at] =
-                at % 2 ? NAN : 127; // twice 127 leaves the range of 128, and nothing leads back
+            dx[at] = bad[j % 3];
             dx[C + at] = 127, dx[2 * C + at] = -127, dx[3 * C + at] = 127;
             kernels_cpu(*s)->exact_embedding_backward(t, &e, dw, dx, EXACT_WEIGHTS);
             kernels_cpu(*s)->exact_to_float(t, y, dw, 2 * C, EXACT_WEIGHTS);
