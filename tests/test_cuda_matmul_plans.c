@@ -402,6 +402,17 @@ TEST_EMULATED(cuda_matmul_prepare_takes_the_fastest) {
         CHECK(took_again(&d.p, bf16).fused == 1 && emu_lt.runs[1] == first);
         Case none = case_make(&forms[16], bf16);
         matmul_prepare(&none.p, bf16 ? 2 : 4); // K = 0: nothing to time
+        // algorithm 2 takes no operand at 16 or 32 bytes
+        for (int i = 0; i < 3; i++) {
+            Case at_8 = case_make(&forms[0], bf16);
+            size_t bytes = bf16 ? 2 : 4;
+            if (i == 0) at_8.p.a = act_at(at_8.p.a, 8, bytes), at_8.p.K -= 8;
+            if (i == 1) at_8.p.b = act_at(at_8.p.b, 8, bytes), at_8.p.N -= 8;
+            if (i == 2) at_8.p.y = act_at(at_8.p.y, 8, bytes), at_8.p.N -= 8;
+            first = emu_lt.runs[2];
+            matmul_prepare(&at_8.p, bytes);
+            CHECK(emu_lt.runs[2] == first);
+        }
         CHECK(cuda_end());
     }
 }
@@ -421,7 +432,8 @@ TEST_EMULATED(cuda_matmul_prepare_times_nothing_where_multiprocessors_are_left_t
     CHECK(cuda_end());
 }
 
-/* All algorithms that sum the columns of b take 30 ms more; then those that do not. */
+/* All algorithms that sum the columns of b take 30 ms more; then those that do not. The next run
+ * takes the same. */
 TEST_EMULATED(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pass) {
     for (int alone = 0; alone < 2; alone++) {
         cuda_forget_choices();
@@ -435,6 +447,11 @@ TEST_EMULATED(cuda_matmul_prepare_takes_an_epilogue_where_it_is_faster_than_a_pa
         CHECK(t.fused == !alone && t.bare == alone && t.heuristics == 0);
         CHECK(check_case(&forms[18], &c, true, "prepared") &&
               check_sums(&forms[18], &c, true, "prepared"));
+        CHECK(cuda_end());
+        begin(cuda_orders[2]);
+        c = case_make(&forms[18], true);
+        matmul_prepare(&c.p, 2);
+        CHECK(took_again(&c.p, true).bare == alone);
         CHECK(cuda_end());
     }
 }
@@ -456,9 +473,9 @@ TEST_EMULATED(cuda_matmul_prepare_finds_what_runs) {
 
 /* The algorithm that a rank takes which comes later, while another one is slow, and how many were
  * timed for it; -1: not as it should be. */
-static int taken(int slow, int *timed) {
+static int taken(const Form *f, int slow, int *timed) {
     begin(cuda_orders[0]);
-    Case c = case_make(&forms[0], true);
+    Case c = case_make(f, true);
     emu_lt_setup.slow = slow;
     EmuLt before = emu_lt;
     matmul_prepare(&c.p, 2);
@@ -485,13 +502,14 @@ static void choose_another(uint64_t algorithm) {
 TEST_EMULATED(cuda_matmul_prepare_takes_what_was_chosen_before) {
     int timed;
     cuda_forget_choices();
-    int one = taken(1, &timed);
+    int one = taken(&forms[0], 1, &timed);
     CHECK(one > 1 && timed == 4);
-    CHECK(taken(one, &timed) == one && timed == 0);
+    CHECK(taken(&forms[0], one, &timed) == one && timed == 0);
+    CHECK(taken(&forms[12], one, &timed) >= 0 && timed > 0); // another shape
     choose_another(1);
-    CHECK(taken(0, &timed) == 1 && timed == 0);
+    CHECK(taken(&forms[0], 0, &timed) == 1 && timed == 0);
     choose_another(77); // the library has it no more
-    CHECK(taken(1, &timed) > 1 && timed == 4);
+    CHECK(taken(&forms[0], 1, &timed) > 1 && timed == 4);
 }
 
 /* A half entry, and one whose bytes are not those that were written, are none. */
