@@ -417,8 +417,7 @@ template <class E, int K, int GROUP> struct Columns {
     /* Stores the panel's sums of columns: those of the block's runs of rows, added in order. */
     __device__ __forceinline__ void finish() {
         typename R::Sums &own = ring.sums[static_cast<int>(threadIdx.x) / LANES];
-        copy_wait<0>();
-        __syncthreads(); // the sums overwrite the rows of the ring
+        __syncthreads(); // the sums overwrite the rows of the ring, all of which have arrived
 #pragma unroll
         for (int k = 0; k < K; k++)
 #pragma unroll
