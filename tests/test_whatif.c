@@ -120,6 +120,8 @@ TEST(whatif_values_double_or_are_as_many_as_asked) {
     CHECK(whatif_vary(&w, "layers=7..7", 0, &e) && w.n == 1);
     CHECK(whatif_vary(&w, "slowdown=1..1e3", 4, &e)); // an exponent is no unit
     CHECK(w.n == 4 && w.value[0] == 1 && w.value[3] == 1000);
+    CHECK(whatif_vary(&w, "latency=7..61us", 3, &e)); // 7 (61 / 7) is less than 61 as doubles are
+    CHECK(w.n == 3 && w.value[2] == 61e-6);
     CHECK(whatif_vary(&w, "nvlink=1e2..4e2GB/s", 0, &e) && w.n == 3 && w.value[0] == 100e9);
 }
 
@@ -223,6 +225,7 @@ TEST(whatif_refuses_what_cannot_vary_and_bad_ranges) {
     CHECK(refused("nodes=1..2.5", "\"2.5\" should be a whole number"));
     CHECK(refused("nodes=0..4", "should be a whole number"));
     CHECK(refused("latency=1..5", "should be a time like"));
+    CHECK(refused("latency=1e-200..1s", "doubles more than 256 times"));
     CHECK(refused("memory=1..5furlongs", "should be a size like"));
     CHECK(refused("nodes=1..999999", "more than 1048576 ranks"));
     CHECK(refused("seq=1024..65536", "less than one sequence"));

@@ -200,15 +200,19 @@ static void put(WhatIf *w, double x) {
         w->merged++;
 }
 
-/* Lists the values. False: LOW and HIGH differ and all values are rounded to the same one. */
+/* Lists the values; the last one is HIGH itself, whatever the product is rounded to. False: there
+ * are too many, or LOW and HIGH differ and all values are rounded to the same one. */
 static bool put_all(WhatIf *w, double low, double high, int points, Err *e) {
     char unit[64];
     w->n = w->merged = 0;
     if (points > 1)
-        for (int i = 0; i < points; i++) put(w, low * pow(high / low, i / (points - 1.0)));
+        for (int i = 0; i + 1 < points; i++) put(w, low * pow(high / low, i / (points - 1.0)));
     else
-        for (double x = low; x < high; x *= 2) put(w, x);
-    if (points <= 1 || rounded(w, high) > w->value[w->n - 1]) put(w, high);
+        for (double x = low; x < high && w->n < WHATIF_POINTS; x *= 2) put(w, x);
+    if (w->n == WHATIF_POINTS)
+        return err(e, "%s: LOW doubles more than %d times up to HIGH; --points N takes N values",
+                   w->name, WHATIF_POINTS - 1);
+    put(w, high);
     if (w->n > 1 || low == high) return true;
     return err(e, "%s=%g..%g: all of it is %.0f, as %s are whole", w->name, low, high, w->value[0],
                whatif_unit(w, unit));
