@@ -258,6 +258,10 @@ TEST(detect_names_ranks_on_one_core_while_others_idle) {
     bind_to(&j->rank[0], 2, 1), bind_to(&j->rank[1], 2, 1);
     CHECK_STR(warnings(j), "ranks 0 and 1 are bound to core 1 of h0, and 7 of its 8 cores to none: "
                            "mpirun --map-by slot:PE=4, srun --cpus-per-task 4\n");
+    j = job_make(1, 4);
+    j->node[0].cores = 3; // fewer than ranks
+    for (int r = 0; r < 4; r++) bind_to(&j->rank[r], 1, 1);
+    CHECK(strstr(warnings(j), "2 of its 3 cores to none: mpirun --map-by slot:PE=1, srun"));
 }
 
 TEST(detect_tells_cores_without_a_rank) { // as mpirun -n 2 leaves them
@@ -287,6 +291,8 @@ TEST(detect_tells_a_rank_on_two_sockets_that_could_have_one) {
     bind_to(&j->rank[0], 0x33, 4), bind_to(&j->rank[1], 0xcc, 4);
     CHECK_STR(warnings(j), "rank 0 on h0 runs 4 threads on 2 sockets, and one has room: mpirun "
                            "--map-by slot:PE=4, srun --cpus-per-task 4\n");
+    bind_to(&j->rank[0], 0x11, 1);
+    CHECK(strstr(warnings(j), "rank 0 on h0 runs 1 thread on 2 sockets, and one has room"));
 }
 
 TEST(detect_tells_what_a_control_group_does_not_grant) {
@@ -307,6 +313,9 @@ TEST(detect_names_stragglers) {
     j->rank[3].speed = 0.7;
     CHECK_STR(warnings(j),
               "rank 5 on h2 reaches 62 % of the median rank's speed: all wait (slow: 3 5)\n");
+    j->rank[0].speed = 0.5;
+    CHECK_STR(warnings(j),
+              "rank 0 on h0 reaches 50 % of the median rank's speed: all wait (slow: 0 3 5)\n");
 }
 
 TEST(detect_tells_nodes_that_differ) {
@@ -470,13 +479,17 @@ TEST(detect_machine_has_the_levels_of_the_job) {
     CHECK_STR(m.level[1].name, "node");
     CHECK_STR(m.level[2].name, "network");
     CHECK(m.level[0].ranks == 2 && m.level[1].ranks == 4 && m.level[2].ranks == 12);
-    CHECK(m.memory == (int64_t)8 << 30);            // a quarter of a node's
-    CHECK(m.level[2].port_rate == 0.956 * 1e9 / 8); // of the preset
+    CHECK(m.memory == (int64_t)8 << 30);                     // a quarter of a node's
+    CHECK(m.level[2].port_rate == 0.956 * 1e9 / 8);          // of the preset
+    CHECK(m.level[1].port_rate == 2 * m.level[0].rank_rate); // of a socket
     CHECK(m.flops[0] == 50e9 && m.flops[1] == 90e9 && m.slowest == 1);
     CHECK(m.algorithm == ALGORITHM_DIRECT && !m.measured);
     j->rank[6].socket = j->rank[7].socket = j->rank[5].socket; // a socket for all of a node
     detect_machine(&j->d, &m);
     CHECK(m.n_levels == 2 && m.level[0].ranks == 4);
+    for (int r = 0; r < 12; r++) j->rank[r].socket = 0; // of every node
+    detect_machine(&j->d, &m);
+    CHECK_STR(m.level[0].name, "node");
     j = job_make(3, 4);
     j->rank[7].sockets = 2; // not bound to one
     detect_machine(&j->d, &m);
