@@ -49,6 +49,8 @@ TEST(detect_numbers_cores_along_sockets) {
     }
     CHECK(c.cpu[7].core == -1);
     CHECK(!cpus_sysfs(&c, "/nowhere"));
+    SHELL_IN(root, 0, "", "echo 0 >sys/devices/system/cpu/online"); // the only one of its socket
+    CHECK(cpus_sysfs(&c, root) && c.cpu[0].core == 0 && c.cpu[0].socket == 0);
 }
 
 TEST(detect_counts_what_a_node_and_a_rank_may_use) {
