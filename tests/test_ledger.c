@@ -245,4 +245,17 @@ TEST(ledger_tool_prints_errors_and_their_median) {
     CHECK(strstr(said, "\"here\": 0.0999") || strstr(said, "\"here\": 0.1"));
     CHECK(strstr(said, "\"there\": null") && !strstr(said, "120.0"));
     SHELL(1, "", "$BUILD/ledger --file no.jsonl");
+    SHELL(0, "", // on two machines, whose costs were known
+          "for t in one,150 one,160 one,40 two,1050; do echo "
+          "'{\"time\":\"now\",\"predicted_ms\":100,\"machine\":\"'${t%%,*}'\",\"measured_ms\":'"
+          "${t#*,}'}'; done >bars.jsonl; $BUILD/ledger --file bars.jsonl");
+    CHECK(strstr(said, "+50.0 %            |==========\n") && !strstr(said, "received"));
+    CHECK(strstr(said, "+60.0 %            |=========>\n") &&
+          strstr(said, "-60.0 %  <=========|\n"));
+    CHECK(test_count(said, "one (") == 1);
+    CHECK(strstr(said, "    60.0 %  one (its costs were not measured)\n"
+                       "      10 x  two (its costs were not measured)\n"));
+    SHELL(1, "", "echo torn >>bars.jsonl; $BUILD/ledger --file bars.jsonl --json 2>/dev/null");
+    CHECK(strstr(said, "\"median_error_of_known_costs\": {\n  \"one\": 0.") &&
+          strstr(said, "\"damaged\": 1"));
 }
