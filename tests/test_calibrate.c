@@ -548,6 +548,44 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     calibration_free(c);
 }
 
+/* Of ranks as far from each other first, then of an op of its kind; with the links' bandwidth where
+ * no large size was measured. */
+TEST(calibration_derives_from_the_nearest_kind) {
+    Machine m = flat;
+    CollGroup near = {.place = {1, {2}, {1}}, .size = 2}, far = {.place = {1, {2}, {2}}, .size = 2};
+    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20, [0][COLL_BROADCAST] = 1 << 20};
+    CalibrateList list = {.group = &near, .most = most, .n_groups = 1};
+    struct {
+        CollGroup *of;
+        CollOp op, from; // from: of the op that is derived from it
+    } known[] = {{&far, COLL_ALL_GATHER, N_COLL_OPS},
+                 {&near, COLL_ALL_REDUCE, N_COLL_OPS},
+                 {&near, COLL_REDUCE_SCATTER, COLL_ALL_GATHER},
+                 {&near, COLL_REDUCE, COLL_BROADCAST}};
+    Calibration *c = calibration_new();
+    double s;
+    m.n_levels = 2, m.level[1] = m.level[0], m.level[0].ranks = 2, m.level[1].ranks = 4;
+    m.ranks = 4, m.nodes = m.ranks_per_node = 2;
+    for (int pass = 0; pass < 2; pass++, calibrate_fill(c, &m, &list))
+        for (int i = 0; i < 4; i++) {
+            Collective small = {.op = known[i].op, .bytes = COLL_SMALL}, large = small;
+            double times = i + 2, first = machine_collective(&m, known[i].of, &small);
+            if (pass == 0)
+                calibration_add_collective(c, &(CollCost){.place = known[i].of->place,
+                                                          .op = known[i].op,
+                                                          .n = 1,
+                                                          .measured = COLL_SMALL,
+                                                          .bytes = {COLL_SMALL},
+                                                          .seconds = {times * first}});
+            if (pass == 0 || known[i].from == N_COLL_OPS) continue;
+            small.op = large.op = known[i].from, large.bytes = 1 << 20;
+            first = machine_collective(&m, &near, &small);
+            CHECK(calibration_collective(c, &near, small.op, 1 << 20, &s));
+            CHECK_NEAR(s, (times - 1) * first + machine_collective(&m, &near, &large), 1e-12);
+        }
+    calibration_free(c);
+}
+
 TEST(calibration_says_what_it_cannot_derive) {
     Err e;
     Work work = {.kind = WORK_NORM, .rows = 40, .size = {24}};
@@ -556,7 +594,7 @@ TEST(calibration_says_what_it_cannot_derive) {
         .work = &work, .n_works = 1, .group = &all_ranks, .most = most, .n_groups = 1};
     Calibration *c = calibration_new(), *read = calibration_new();
     calibration_add_work(read, &(WorkCost){.work = work, .per_row = 1e-6});
-    CHECK(!calibrate_derived(read, &flat, &list)); // no collective
+    CHECK(!calibrate_derived(read, &flat, &list) && read->n_collectives == 0);
     calibration_add_collective(c, &(CollCost){.place = all_ranks.place,
                                               .op = COLL_ALL_REDUCE,
                                               .n = 1,
