@@ -519,70 +519,71 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     CHECK(calibration_collective(r.c[0], &alike[1], COLL_ALL_REDUCE, 5000, &other) && one == other);
 }
 
+static double formula(const Machine *m, const CollGroup *g, CollOp op, int64_t bytes) {
+    return machine_collective(m, g, &(Collective){.op = op, .bytes = bytes});
+}
+
 /* By the formula twice as fast as it is, latency and bytes: so is what is derived, whatever the
- * rate of the description. */
+ * rate of the description. With a rendezvous, of one latency more, so has what is derived. */
 TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     Machine m = flat;
     CollGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};
     int64_t most[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 1 << 20, [1][COLL_ALL_GATHER] = 4 << 20};
     CalibrateList list = {.group = (CollGroup[]){g, pair}, .most = most, .n_groups = 2};
-    CollCost cost = {
-        .place = g.place, .op = COLL_ALL_REDUCE, .most = 1 << 20, .measured = 1 << 18, .n = 2};
-    Collective small = {.op = COLL_ALL_REDUCE, .bytes = 256}, large = small;
-    large.bytes = 1 << 18;
+    static const int64_t measured[] = {COLL_SMALL, 1 << 16, 1 << 18};
     m.level[0].latency = 1e-3, m.level[0].rank_rate = 5e6;
-    cost.bytes[0] = 256, cost.seconds[0] = 2 * machine_collective(&m, &g, &small);
-    cost.bytes[1] = 1 << 18, cost.seconds[1] = 2 * machine_collective(&m, &g, &large);
-    calibrate_extend(&cost, &m);
-    Calibration *c = calibration_new();
-    calibration_add_collective(c, &cost);
-    calibrate_fill(c, &m, &list);
-    for (int64_t bytes = 256; bytes <= 4 << 20; bytes *= 128) {
-        double s;
-        small.bytes = bytes, small.op = COLL_ALL_GATHER;
-        CHECK(calibration_collective(c, &pair, COLL_ALL_GATHER, bytes, &s));
-        CHECK_NEAR(s / (2 * machine_collective(&m, &pair, &small)), 1, 0.02); // between points
+    double s, first = formula(&m, &pair, COLL_ALL_GATHER, COLL_SMALL);
+    for (int more = 0; more < 2; more++) {
+        Calibration *c = calibration_new();
+        CollCost cost = {
+            .place = g.place, .op = COLL_ALL_REDUCE, .most = 1 << 20, .measured = 1 << 18, .n = 3};
+        for (int i = 0; i < 3; i++) {
+            cost.bytes[i] = (double)measured[i];
+            cost.seconds[i] = 2 * formula(&m, &g, COLL_ALL_REDUCE, measured[i]);
+            if (i > 0 && more) cost.seconds[i] += cost.seconds[0];
+        }
+        calibrate_extend(&cost, &m);
+        calibration_add_collective(c, &cost);
+        calibrate_fill(c, &m, &list);
+        for (int64_t bytes = 256; bytes <= 4 << 20; bytes *= 128) {
+            // the second one lies half way to the first large size
+            double extra = more * (bytes == 256 ? 0 : bytes == 256 * 128 ? first : 2 * first);
+            CHECK(calibration_collective(c, &pair, COLL_ALL_GATHER, bytes, &s));
+            CHECK_NEAR(s, 2 * formula(&m, &pair, COLL_ALL_GATHER, bytes) + extra, 1e-5);
+        }
+        CHECK(calibration_find_collective(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
+        CHECK(calibration_find_collective(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
+        calibration_free(c);
     }
-    CHECK(calibration_find_collective(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
-    CHECK(calibration_find_collective(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
-    calibration_free(c);
 }
 
-/* Of ranks as far from each other first, then of an op of its kind; with the links' bandwidth where
- * no large size was measured. */
+/* From ranks as far from each other first, then from an op of the kind; with the links' bandwidth
+ * where no large size was measured. */
 TEST(calibration_derives_from_the_nearest_kind) {
     Machine m = flat;
     CollGroup near = {.place = {1, {2}, {1}}, .size = 2}, far = {.place = {1, {2}, {2}}, .size = 2};
     int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20, [0][COLL_BROADCAST] = 1 << 20};
     CalibrateList list = {.group = &near, .most = most, .n_groups = 1};
-    struct {
-        CollGroup *of;
-        CollOp op, from; // from: of the op that is derived from it
-    } known[] = {{&far, COLL_ALL_GATHER, N_COLL_OPS},
-                 {&near, COLL_ALL_REDUCE, N_COLL_OPS},
-                 {&near, COLL_REDUCE_SCATTER, COLL_ALL_GATHER},
-                 {&near, COLL_REDUCE, COLL_BROADCAST}};
+    static const CollOp op[] = {COLL_ALL_GATHER, COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_REDUCE};
     Calibration *c = calibration_new();
     double s;
     m.n_levels = 2, m.level[1] = m.level[0], m.level[0].ranks = 2, m.level[1].ranks = 4;
     m.ranks = 4, m.nodes = m.ranks_per_node = 2;
-    for (int pass = 0; pass < 2; pass++, calibrate_fill(c, &m, &list))
-        for (int i = 0; i < 4; i++) {
-            Collective small = {.op = known[i].op, .bytes = COLL_SMALL}, large = small;
-            double times = i + 2, first = machine_collective(&m, known[i].of, &small);
-            if (pass == 0)
-                calibration_add_collective(c, &(CollCost){.place = known[i].of->place,
-                                                          .op = known[i].op,
-                                                          .n = 1,
-                                                          .measured = COLL_SMALL,
-                                                          .bytes = {COLL_SMALL},
-                                                          .seconds = {times * first}});
-            if (pass == 0 || known[i].from == N_COLL_OPS) continue;
-            small.op = large.op = known[i].from, large.bytes = 1 << 20;
-            first = machine_collective(&m, &near, &small);
-            CHECK(calibration_collective(c, &near, small.op, 1 << 20, &s));
-            CHECK_NEAR(s, (times - 1) * first + machine_collective(&m, &near, &large), 1e-12);
-        }
+    for (int i = 0; i < 4; i++) {
+        CollCost cost = {.place = i ? near.place : far.place, .op = op[i], .n = 1};
+        cost.measured = COLL_SMALL, cost.bytes[0] = COLL_SMALL;
+        cost.seconds[0] = (i + 2) * formula(&m, i ? &near : &far, op[i], COLL_SMALL);
+        calibration_add_collective(c, &cost);
+    }
+    calibrate_fill(c, &m, &list);
+    for (int i = 2; i < 4; i++) {
+        CollOp derived = i == 2 ? COLL_ALL_GATHER : COLL_BROADCAST;
+        CHECK(calibration_collective(c, &near, derived, 1 << 20, &s));
+        CHECK_NEAR(s,
+                   (i + 1) * formula(&m, &near, derived, COLL_SMALL) +
+                       formula(&m, &near, derived, 1 << 20),
+                   1e-12);
+    }
     calibration_free(c);
 }
 

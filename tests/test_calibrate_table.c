@@ -46,6 +46,7 @@ TEST(calibration_is_read_back_as_it_was_written) {
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
     CHECK(same_table(a, b) && b->n_works == 9 && b->n_collectives == 3);
     CHECK(b->collective[0].slowdown == 1.25 && b->slowest == 1.5 && b->oversubscription == 1.25);
+    for (int i = 0; i < 9; i++) CHECK(calibration_find_work(b, &a->work[i].work) == &b->work[i]);
     CHECK(memcmp(&a->links, &b->links, sizeof(Links)) == 0); // racks among them
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
@@ -154,6 +155,12 @@ TEST(calibration_goes_on_no_steeper_than_from_nothing) {
     calibration_add_collective(c, &cost);
     CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, 110000, &s));
     CHECK_NEAR(s, 3.3e-2, 1e-12);
+    cost.n = 3, cost.op = COLL_SHIFT; // which holds beyond the last point, not before it
+    cost.bytes[2] = 12000, cost.seconds[2] = 5.6e-3;
+    calibration_add_collective(c, &cost);
+    CHECK(calibration_collective(c, &g, COLL_SHIFT, 12000, &s));
+    CHECK_NEAR(s, 5.6e-3, 1e-15); // rounding
+    cost.n = 2, cost.op = COLL_ALL_GATHER;
     for (; cost.n <= 3; cost.n++) { // and where the end is flat
         calibration_add_collective(c, &cost);
         CHECK(calibration_line(c, &g, COLL_ALL_GATHER, &line));
