@@ -303,6 +303,9 @@ printf '\100\0\0\0\0\0\0\0{"a\\u001b[31m":{"dtype":"U8","shape":[1],"data_offset
 says 1 'a\\x1b\[31m' inspect red.safetensors
 mkdir empty
 refuses 1 "without a checkpoint, a model, a tokenizer or tokens" inspect empty
+refuses 1 "cannot open nowhere: No such file" inspect nowhere
+says 1 '^  shape  *layers=2,heads=2,.*,vocab=64,' inspect mean.bin
+says 0 ' more$' inspect spoilt/model.safetensors
 cp -r ckpt hurt
 printf X | dd of=hurt/step_00000004/train_state.json bs=1 seek=100 conv=notrunc status=none
 for command in "inspect hurt" "${train[*]} --save hurt --resume"; do

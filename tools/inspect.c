@@ -49,14 +49,14 @@ static const Opt options[] = {{"tokenizer", OPT_STR, &tokenizer_path, "", 0, 0, 
                                "tokenizer with which tokens are shown as text"},
                               {0}};
 
-/* 1234567 as 1,234,567. The text is valid until the fourth call from this one. */
+/* 1234567 as 1,234,567; n >= 0. The text is valid until the fourth call from this one. */
 static const char *commas(int64_t n) {
     static char bufs[4][32];
     static int turn;
     char *b = bufs[turn++ % 4], digits[24];
     int len = snprintf(digits, sizeof digits, "%" PRId64, n), at = 0;
     for (int i = 0; i < len; i++) {
-        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-') b[at++] = ',';
+        if (i && (len - i) % 3 == 0) b[at++] = ',';
         b[at++] = digits[i];
     }
     b[at] = 0;
