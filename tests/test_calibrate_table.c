@@ -17,14 +17,15 @@ static bool same_table(const Calibration *a, const Calibration *b) {
 static Calibration *some_table(void) {
     Calibration *c = calibration_new();
     for (int i = 0; i < 9; i++) {
-        WorkCost w = {.work = {.kind = (WorkKind)(i % 4), .rows = 40, .K = 90 - i},
-                      .fixed = 1e-6 / 3,
-                      .per_row = 1e-7 / (i + 1)};
+        WorkCost w = {
+            .work = {.kind = i == 8 ? N_WORKS - 1 : (WorkKind)(i % 4), .rows = 40, .K = 90 - i},
+            .fixed = 1e-6 / 3,
+            .per_row = 1e-7 / (i + 1)};
         calibration_add_work(c, &w);
     }
     for (int i = 0; i < 3; i++) {
         CollCost s = {.place = {2, {2, 3}, {12, i + 1}},
-                      .op = (CollOp)i,
+                      .op = i == 2 ? N_COLL_OPS - 1 : (CollOp)i,
                       .n = 3,
                       .most = 5000,
                       .measured = i == 2 ? 0 : 5000,
