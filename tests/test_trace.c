@@ -97,7 +97,6 @@ typedef struct Traced {
     TraceTable table[RANKS];
     int kernels[RANKS]; // of the lists
     int sends[RANKS];   // of a step that was priced
-    char *text[RANKS];
 } Traced;
 
 static double counted(const World *w) {
@@ -125,10 +124,7 @@ static void trace_after_step(Model *m, int step, void *ctx) {
     }
     if (which != TRACE_STEPS) return;
     Group g = comm_group(world_comm(w));
-    double zero = t->step[TRACE_SERIAL].begin;
-    group_broadcast(&g, &zero, sizeof zero);
     trace_table(&all->table[rank], t, &g);
-    PRINTED(all->text[rank], trace_events(f, t, rank, "here", zero));
 }
 
 static void run_traced(Traced *all, const char *layout, const char *overlap, int64_t room) {
@@ -150,7 +146,7 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
 }
 
 static void free_traced(Traced *all) {
-    for (int i = 0; i < RANKS; i++) trace_free(&all->t[i]), mem_free(all->text[i]);
+    for (int i = 0; i < RANKS; i++) trace_free(&all->t[i]);
 }
 
 static const struct {
@@ -288,36 +284,54 @@ TEST(trace_without_room_says_how_many_spans_are_lost) {
     free_traced(&all);
 }
 
-/* Events of a category that begin and end within the steps of their process; -1: it is no JSON, or
- * one does not. */
-static int events_of(const char *text, const char *category) {
-    OWNED(test_mem_end) char *array = mem_printf("[%s{}]", text);
-    json_t *all = json_loads(array, 0, NULL), *e;
-    size_t i;
-    int n = 0;
-    json_array_foreach(all, i, e) {
-        const char *cat = json_string_value(json_object_get(e, "cat"));
-        double begin = json_number_value(json_object_get(e, "ts")),
-               dur = json_number_value(json_object_get(e, "dur"));
-        if (!cat || strcmp(cat, category) != 0) continue;
-        n++;
-        if (!(begin > -1e6 && dur >= -0.001 && dur < 60e6)) n = -1000000; // us, to 3 digits
-    }
-    if (!all) n = -1;
-    json_decref(all);
-    return n;
-}
-
+/* By rank 0's clock, which is 100 s behind, from 10 s on. Two gathers are in flight at once. */
 TEST(trace_writes_what_perfetto_reads) {
-    Traced all;
-    run_traced(&all, "x2.y2", "bulk", 4096);
-    for (int r = 0; r < RANKS; r++) {
-        int kernels = 0, collectives = 0;
-        for (int64_t i = 0; i < all.t[r].n; i++) all.t[r].span[i].label ? collectives++ : kernels++;
-        CHECK(events_of(all.text[r], "step") == TRACE_STEPS);
-        CHECK(events_of(all.text[r], "kernel") == kernels);
-        CHECK(events_of(all.text[r], "collective") == collectives);
-        CHECK(events_of(all.text[r], "exposed") == 2 * collectives);
-    }
-    free_traced(&all);
+    static const double at[] = {111, 111.0005, 111.0015, 111.0025};
+    static const char *const sent[] = {"w of up", "x of up", "dw of up", "w of qkv"};
+    static const char *const words[] = {
+        "\"serial\",\"pid\":1,\"tid\":0,\"ts\":0.000,\"dur\":4000.000,\"args\":{\"step\":3}}",
+        "\"matmul y\",\"pid\":1,\"tid\":0,\"ts\":1000.000,\"dur\":1000.000,\"args\":{\"part\":"
+        "\"matmuls\",\"phase\":\"backward\",\"layer\":0,\"GFLOP/s\":3.0}}",
+        "\"args\":{\"part\":\"the rest\",\"phase\":\"forward\"}}",
+        "\"w of up\",\"pid\":1,\"tid\":2,\"ts\":1000000.000,\"dur\":1000.000,\"args\":{\"op\":"
+        "\"all_gather\",\"along\":\"x\",\"ranks\":2,\"bytes\":5,\"exposed_us\":500.000}}",
+        "\"w of up\",\"pid\":1,\"tid\":1,\"ts\":1000000.000,\"dur\":100.000}",
+        "\"w of up\",\"pid\":1,\"tid\":1,\"ts\":1000800.000,\"dur\":400.000}",
+        "\"tid\":3,\"ts\":1000500.000",
+        "\"tid\":2,\"ts\":1001500.000",
+        "\"tid\":3,\"args\":{\"name\":\"collectives along x\"}}",
+        "\"tid\":4,\"args\":{\"name\":\"collectives along d\"}}"};
+    TraceSpan span[6] = {{.name = "matmul",
+                          .begin = 110.001,
+                          .end = 110.002,
+                          .result = "y",
+                          .phase = 2,
+                          .flops = 3e6},
+                         {.name = "?", .begin = 110.002, .end = 110.003, .layer = -1}};
+    for (int i = 0; i < 4; i++)
+        span[2 + i] = (TraceSpan){.name = sent[i],
+                                  .label = i < 3 ? "x" : "d",
+                                  .step = TRACE_OVERLAP,
+                                  .op = COLL_ALL_GATHER,
+                                  .size = 2,
+                                  .bytes = 5,
+                                  .begin = at[i],
+                                  .started = at[i] + 0.1e-3,
+                                  .wait = at[i] + 0.8e-3,
+                                  .end = at[i] + 1e-3,
+                                  .waited = at[i] + 1.2e-3};
+    Trace t = {.span = span, .n = 6, .offset = 100, .step = {{3, 110, 110.004}, {4, 111, 111.003}}};
+    OWNED(test_mem_end) char *text = NULL;
+    PRINTED(text, trace_events(f, &t, 1, "here", 10));
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strstr(text, words[i])) test_fail(__FILE__, __LINE__, "no %s in\n%s", words[i], text);
+    OWNED(test_mem_end) char *array = mem_printf("[%s{}]", text);
+    json_t *parsed = json_loads(array, 0, NULL);
+    CHECK(parsed);
+    json_decref(parsed);
+    TraceTable table;
+    trace_table(&table, &t, &group_alone);
+    CHECK(table.n == 4 && table.row[3].calls == 4 && table.row[3].bytes == 20);
+    CHECK(strcmp(table.row[0].name, "up") == 0 && strcmp(table.row[1].name, "weights") == 0);
+    CHECK_STR(table.row[2].name, "gradients");
 }
