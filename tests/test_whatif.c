@@ -145,6 +145,11 @@ TEST(whatif_a_value_changes_what_it_names) {
     CHECK(at.space.shape.model.S == 512 && at.space.shape.batch == 32 * 1024);
     CHECK(whatif_vary(&w, "channels=1024..1024", 0, &e) && whatif_at(&w, 0, &at, &e));
     CHECK(at.space.shape.model.config.heads == 8 && at.space.shape.model.config.ffn == 4096);
+    const Config *c = &at.space.shape.model.config; // of four heads to a key head as far as it goes
+    w.space.shape.model.config.kv_heads = 8;
+    CHECK(whatif_at(&w, 0, &at, &e) && c->heads == 8 && c->kv_heads == 2);
+    CHECK(whatif_vary(&w, "channels=384..384", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(c->heads == 3 && c->kv_heads == 3);
 }
 
 /* Any number that a description may have; those of ranks must fit each other. */
