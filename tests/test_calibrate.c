@@ -590,7 +590,7 @@ TEST(calibration_derives_from_the_nearest_kind) {
 TEST(calibration_says_what_it_cannot_derive) {
     Err e;
     Work work = {.kind = WORK_NORM, .rows = 40, .size = {24}};
-    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 100};
+    int64_t most[1][N_COLL_OPS] = {[0][COLL_BROADCAST] = 100};
     CalibrateList list = {
         .work = &work, .n_works = 1, .group = &all_ranks, .most = most, .n_groups = 1};
     Calibration *c = calibration_new(), *read = calibration_new();
