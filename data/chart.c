@@ -36,7 +36,7 @@ void chart_number(char *buf, size_t n, double x) {
         const char *letter;
     } units[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
     double a = fabs(x);
-    for (int i = 0; i < 4; i++) // what three digits round up to 1000 has the next unit
+    for (int i = 0; i < 4; i++) // three digits that round up to 1000 have the next unit, if any
         if (a >= units[i].unit * (i < 3 ? 0.9995 : 1)) {
             snprintf(buf, n, "%.3g%s", x / units[i].unit, units[i].letter);
             return;

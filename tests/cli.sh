@@ -133,7 +133,11 @@ refuses 2 "--sync-every" "${train[@]}" --outer-momentum 0.9
 refuses 2 "--sync-every" "${train[@]}" --outer-lr 0.7
 refuses 2 "zero1 shards the state of one model" "${train[@]}" --ranks 2 --layout d2+zero1 \
     --sync-every 4
-refuses 2 "leave out --save" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 --save checked
+for files in --save --export-hf --export-llmc --json --csv --tensorboard --trace; do
+    refuses 2 "leave out $files" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 $files checked
+done
+refuses 2 "print and exit: give one" "${train[@]}" --plan --memory
+refuses 2 "print and exit: give one" train_gpt --explain-matmul 8,8,8 --listing
 refuses 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4
 refuses 2 "divides 1 sequence equally" "${train[@]:0:5}" --micro 1 --steps 4 --ranks 2 \
     --layout auto --batch 16 --calibrate none --sync-every 4

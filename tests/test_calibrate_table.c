@@ -156,7 +156,7 @@ TEST(calibration_goes_on_no_steeper_than_from_nothing) {
     calibration_add_collective(c, &cost);
     CHECK(calibration_collective(c, &g, COLL_ALL_GATHER, 110000, &s));
     CHECK_NEAR(s, 3.3e-2, 1e-12);
-    cost.n = 3, cost.op = COLL_SHIFT; // which holds beyond the last point, not before it
+    cost.n = 3, cost.op = COLL_SHIFT; // the limit holds beyond the last point only
     cost.bytes[2] = 12000, cost.seconds[2] = 5.6e-3;
     calibration_add_collective(c, &cost);
     CHECK(calibration_collective(c, &g, COLL_SHIFT, 12000, &s));

@@ -409,9 +409,9 @@ TEST_EMULATED(cuda_matmul_prepare_takes_the_fastest) {
             if (i == 0) at_8.p.a = act_at(at_8.p.a, 8, bytes), at_8.p.K -= 8;
             if (i == 1) at_8.p.b = act_at(at_8.p.b, 8, bytes), at_8.p.N -= 8;
             if (i == 2) at_8.p.y = act_at(at_8.p.y, 8, bytes), at_8.p.N -= 8;
-            first = emu_lt.runs[2];
+            EmuLt before = emu_lt;
             matmul_prepare(&at_8.p, bytes);
-            CHECK(emu_lt.runs[2] == first);
+            CHECK(emu_lt.runs[2] == before.runs[2] && memcmp(&before, &emu_lt, sizeof before));
         }
         CHECK(cuda_end());
     }

@@ -289,7 +289,7 @@ TEST(exact_bias_gradient_shows_what_is_out_of_range) {
         int64_t *sum = whole_numbers(N);
         for (int t = 0; t < T; t++) dy[t * N + 3] = 64; // 2^50 steps: all of them are 2^64
         dy[7000 * N + 5] = NAN, dy[16383 * N + 18] = -INFINITY, dy[9] = 128;
-        dy[N + 12] = 192, dy[2 * N + 12] = -100, dy[3 * N + 12] = -90; // leads back into it
+        dy[N + 12] = 192, dy[2 * N + 12] = -100, dy[3 * N + 12] = -90; // the sum is 2, in range
         OWNED(test_team_end) Team *t = team_create(2);
         kernels_cpu(*s)->exact_bias_backward(t, sum, dy, T, N, EXACT_WEIGHTS);
         dy[9] = 0;

@@ -93,7 +93,8 @@ TEST(gpu_of_an_unknown_kind_is_measured_by_matmuls) {
         cuda_begin(cuda_orders[0]);
         int64_t before = matmuls();
         double begin = now_s(), rate = gpu_measure(kernels_cuda(bf16), bf16);
-        double least = (now_s() - begin) / 4; // none of the first four is larger than 256
+        // the first four matmuls are of 256, and the fastest of them takes at most a quarter
+        double least = (now_s() - begin) / 4;
         int64_t made = matmuls() - before;
         CHECK(cuda_end());
         CHECK(rate >= 2 * pow(256, 3) / least && rate < 1e12); // one core computes for it

@@ -284,7 +284,7 @@ TEST(machine_a_direct_collective_of_nodes_crosses_the_network_once_for_all_ranks
             CHECK_SAME(collective_seconds(&m, &groups[i], COLL_REDUCE_SCATTER, 1000000),
                        collective_seconds(&flat, &groups[i], COLL_REDUCE_SCATTER, 1000000));
     }
-    // six ranks of a node are no power of two; of six ranks nodes of eight hold six, four or two
+    // six ranks of a node are no power of two; groups of six on nodes of eight have 6, or 2 + 4
     for (int i = 0; i < 2; i++) {
         CollGroup uneven = stretch(i ? 6 : 12, 1);
         m.level[0].ranks = m.ranks_per_node = i ? 8 : 6;

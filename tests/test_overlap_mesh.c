@@ -244,13 +244,13 @@ static int sends_of(const char *layout, const char *overlap,
 TEST(overlap_bulk_of_stay_y_leaves_only_first_panels_uncovered) {
     static const struct {
         const char *layout;
-        int panels;
-    } rows[] = {{"x2.y2+stay=y", 2},
-                {"x4.y4+stay=y", 4},
-                {"x2.y4+stay=y", 4},
-                {"y2+stay=y", 1}}; // no w, dw
+        int sends; // of the panels of a linear layer: x w; w dx x dw
+    } rows[] = {{"x2.y2+stay=y", 6 * 2},
+                {"x4.y4+stay=y", 6 * 4},
+                {"x2.y4+stay=y", 6 * 4},
+                {"y2+stay=y", 3 * 2}}; // x; dx x
     for (int i = 0; i < 4; i++) {
-        int alone, layers = 4, n = layers * 4 * 6 * rows[i].panels; // x w; w dx x dw
+        int alone, layers = 4, n = layers * 4 * rows[i].sends;
         CHECK(sends_of(rows[i].layout, "none", of_panels, &alone) == n && alone == n);
         CHECK(sends_of(rows[i].layout, "bulk", of_panels, &alone) == n && alone <= layers * 4 * 2);
     }

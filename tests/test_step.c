@@ -187,7 +187,7 @@ static Listed timed(Program p) {
 static int listed(const char *text) {
     int n = 0, number;
     char total;
-    for (; text; text = strchr(text, '\n'), text += text != NULL)
+    for (; text; text = strchr(text, '\n'), text = text ? text + 1 : NULL)
         if (sscanf(text, " ... %d operation", &number) == 1)
             n += number;
         else if (sscanf(text, "%d operations of this %c", &number, &total) == 2)

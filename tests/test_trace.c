@@ -305,7 +305,7 @@ TEST(trace_writes_what_perfetto_reads) {
                           .begin = 110.001,
                           .end = 110.002,
                           .result = "y",
-                          .phase = 2,
+                          .phase = PHASE_BACKWARD,
                           .flops = 3e6},
                          {.name = "?", .begin = 110.002, .end = 110.003, .layer = -1}};
     for (int i = 0; i < 4; i++)
@@ -325,6 +325,10 @@ TEST(trace_writes_what_perfetto_reads) {
     PRINTED(text, trace_events(f, &t, 1, "here", 10));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(text, words[i])) test_fail(__FILE__, __LINE__, "no %s in\n%s", words[i], text);
+    CHECK(test_count(text, "\"cat\":\"step\"") == 2);
+    CHECK(test_count(text, "\"cat\":\"kernel\"") == 2);
+    CHECK(test_count(text, "\"cat\":\"collective\"") == 4);
+    CHECK(test_count(text, "\"cat\":\"exposed\"") == 8);
     OWNED(test_mem_end) char *array = mem_printf("[%s{}]", text);
     json_t *parsed = json_loads(array, 0, NULL);
     CHECK(parsed);

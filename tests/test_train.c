@@ -186,6 +186,7 @@ TEST(train_records_the_cores_whatever_the_threads) {
                flops = rate * shell_recorded(dir, log, "\"flops_per_token\":", 0),
                peak = shell_recorded(dir, log, "\"peak_flops\":", 0);
         CHECK_NEAR(rate * shell_recorded(dir, log, "\"ms\":", 0), 16e3, 1e-9); // doubles
-        CHECK_NEAR(shell_recorded(dir, log, "\"peak\":", 0) * peak / flops, 1, 1e-12);
+        // no more than 1: a faster step shows that the peak was measured too low
+        CHECK_NEAR(shell_recorded(dir, log, "\"peak\":", 0), fmin(1, flops / peak), 1e-12);
     }
 }

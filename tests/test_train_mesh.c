@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STEPS = 256 };
+enum { MAX_STEPS = 2048 };
 
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=16,vocab=64",

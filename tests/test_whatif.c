@@ -120,8 +120,10 @@ TEST(whatif_values_double_or_are_as_many_as_asked) {
     CHECK(whatif_vary(&w, "layers=7..7", 0, &e) && w.n == 1);
     CHECK(whatif_vary(&w, "slowdown=1..1e3", 4, &e)); // an exponent is no unit
     CHECK(w.n == 4 && w.value[0] == 1 && w.value[3] == 1000);
-    CHECK(whatif_vary(&w, "latency=7..61us", 3, &e)); // 7 (61 / 7) is less than 61 as doubles are
-    CHECK(w.n == 3 && w.value[2] == 61e-6);
+    for (int n = 3; n <= WHATIF_POINTS; n += WHATIF_POINTS - 3) { // in doubles 7 (61 / 7) < 61
+        CHECK(whatif_vary(&w, "latency=7..61us", n, &e));
+        CHECK(w.n == n && w.value[n - 1] == 61e-6);
+    }
     CHECK(whatif_vary(&w, "nvlink=1e2..4e2GB/s", 0, &e) && w.n == 3 && w.value[0] == 100e9);
 }
 

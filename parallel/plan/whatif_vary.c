@@ -200,8 +200,8 @@ static void put(WhatIf *w, double x) {
         w->merged++;
 }
 
-/* Lists the values; the last one is HIGH itself, whatever the product is rounded to. False: there
- * are too many, or LOW and HIGH differ and all values are rounded to the same one. */
+/* Lists the values; the last one is HIGH, rounded as all values are. False: there are too many, or
+ * LOW and HIGH differ and all values are rounded to the same one. */
 static bool put_all(WhatIf *w, double low, double high, int points, Err *e) {
     char unit[64];
     w->n = w->merged = 0;

@@ -122,7 +122,7 @@ static int how_split(const Split *s, int i, int64_t block) {
 }
 
 /* Finds the matmuls to split: those of layers whose operand a collective makes, or whose result
- * only a collective reads. */
+ * only a collective reads. No two of them read one gather. */
 static void find_matmuls(Split *s) {
     for (int i = 0; i < s->n_ops; i++) {
         const Op *op = &s->old[i];

@@ -54,6 +54,26 @@ bool run_only_samples(const Options *o, const Opt *table) {
     return !*o->train && opt_given(opt_find(table, "prompt"));
 }
 
+static void check_of_check_tp(const Options *o) {
+    const struct {
+        bool given;
+        const char *option;
+    } without_effect[] = {{*o->save, "--save"},
+                          {*o->export_hf, "--export-hf"},
+                          {*o->export_llmc, "--export-llmc"},
+                          {*o->json, "--json"},
+                          {*o->csv, "--csv"},
+                          {*o->tensorboard, "--tensorboard"},
+                          {*o->trace, "--trace"},
+                          {o->sync_every > 1, "--sync-every"},
+                          {o->exact, "--exact"}};
+    if (!*o->train) die_usage("--check-tp requires --train");
+    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
+        if (without_effect[i].given)
+            die_usage("--check-tp compares a few steps and keeps nothing: leave out %s",
+                      without_effect[i].option);
+}
+
 Outer run_check_options(Options *o, const Opt *table) {
     claim_outputs(o);
     if (strcmp(o->ledger, "-") == 0)
@@ -73,9 +93,9 @@ Outer run_check_options(Options *o, const Opt *table) {
         die_usage("nothing to do with --init %s: --train GLOB trains it further, --prompt TEXT "
                   "samples, --val GLOB evaluates",
                   o->init);
-    if (o->check_tp && (!*o->train || *o->save || o->sync_every > 1 || o->exact))
-        die_usage("--check-tp compares a few steps of --train and saves nothing: leave out --save, "
-                  "--sync-every and --exact");
+    if (o->plan + (o->memory || o->listing) + explains > 1)
+        die_usage("--plan, --explain-matmul, and --memory with --listing print and exit: give one");
+    if (o->check_tp) check_of_check_tp(o);
     if (*o->trace && (!*o->train || o->profile))
         die_usage("--trace requires --train and excludes --profile");
     if (!kernels_cpu(o->kernels))
