@@ -34,7 +34,7 @@ static int32_t *read_tokens(const Config *c, int64_t *n) {
         if (end == p || (*end && *end != ','))
             die_usage("--tokens: a number is needed at \"%s\"", p);
         if (id < 0 || id >= c->vocab)
-            die_usage("--tokens: %lld is not below the vocabulary %lld", id, (long long)c->vocab);
+            die_usage("--tokens: %lld is no id of a vocabulary of %lld", id, (long long)c->vocab);
         if (*n == c->seq) die_usage("--tokens: the model takes at most %lld", (long long)c->seq);
         ids = mem_realloc(ids, (size_t)*n + 1, sizeof *ids);
         ids[(*n)++] = (int32_t)id;

@@ -43,10 +43,11 @@ static const char *advice(const Run *r) {
 static void compare_first_steps(const Run *r) {
     const Measured *m = &r->measured;
     double first[KEPT];
+    if (m->n != FIRST + COMPARED || r->group.size == 1) return;
     memcpy(first, m->ms, sizeof first);
     double ms = median_of(first, (int)measured_steps(m));
     double error = ledger_error(r->predicted_ms, ms);
-    if (m->n != FIRST + COMPARED || r->group.size == 1 || !(fabs(error) > doubtful)) return;
+    if (!(fabs(error) > doubtful)) return;
     run_note(
         r,
         "plan     steps take %.2f ms, %.2f were predicted (%+.0f %%): other layouts may be faster; "
