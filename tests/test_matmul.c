@@ -312,18 +312,41 @@ TEST(matmul_adds_the_columns_of_b) {
     }
 }
 
+/* The last pair of an odd K is completed by 0, whatever lies behind the matrices. */
+TEST(matmul_reads_no_step_beyond_k) {
+    for (const char *const *set = matmul_sets(); *set; set++)
+        for (unsigned i = 0; i < 8; i++) {
+            Form f = {.M = 20, .N = 70, .K = 32, .a_turned = i & 1, .bf16 = i >> 2};
+            f.b_turned = i >> 1 & 1;
+            Case c = case_make(&f, i);
+            Matmul *p = &c.p;
+            p->K = 31;
+            for (int m = 0; m < 20; m++) c.a[m * p->a_row + 31 * p->a_col] = NAN;
+            for (int n = 0; n < 70; n++) c.b[31 * p->b_row + n * p->b_col] = NAN;
+            run_matmul(kernels_of(*set), p, 1);
+            bool good = true;
+            for (int y = 0; y < 20 * 70; y++) good &= isfinite(c.y[y / 70 * p->ldy + y % 70]);
+            case_free(&c);
+            CHECK(good);
+        }
+}
+
 /* A NaN or an infinity must reach y, in bf16 too: the step's guard against bad numbers looks there.
- */
+ * Rounding must make neither infinity of a NaN with few bits nor 0 of one with all. */
 TEST(matmul_passes_nan_and_infinity) {
+    const uint32_t few = 0x7f800001, all = 0x7fffffff;
     for (const char *const *set = matmul_sets(); *set; set++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             Form f = {.M = 20, .N = 40, .K = 30, .bf16 = bf16};
             Case c = case_make(&f, 1);
             c.a[3 * c.p.a_row + 7] = NAN, c.a[5 * c.p.a_row + 8] = INFINITY;
+            memcpy(c.a + 6 * c.p.a_row + 9, &few, sizeof few);
+            memcpy(c.a + 7 * c.p.a_row + 9, &all, sizeof all);
             run_matmul(kernels_of(*set), &c.p, 1);
             bool good = true;
             for (int n = 0; n < 40; n++)
                 good &= isnan(c.y[3 * c.p.ldy + n]) && isinf(c.y[5 * c.p.ldy + n]) &&
+                        isnan(c.y[6 * c.p.ldy + n]) && isnan(c.y[7 * c.p.ldy + n]) &&
                         isfinite(c.y[4 * c.p.ldy + n]);
             case_free(&c);
             CHECK(good);
