@@ -192,23 +192,29 @@ TEST(exact_matmul_keeps_bad_panels_apart) {
     }
 }
 
-/* Terms in range whose sum is not. */
+/* Terms in range whose sum is not: in a whole vector of columns, and in the columns left over. */
 TEST(exact_sums_that_leave_the_range_are_poisoned) {
-    for (EACH_SET(s)) {
-        float a[8], b[8];
-        int64_t y[1] = {0};
-        for (int i = 0; i < 8; i++) a[i] = 1, b[i] = 32767;
-        Matmul p = matmul_of(&(Case){.M = 1, .N = 1, .K = 8}, a, b);
-        p.K = 1;
-        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
-        CHECK(y[0] == INT64_C(32767) << EXPONENT);
-        p.K = 8; // within one panel of K
-        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
-        CHECK(y[0] == EXACT_POISON);
-        p.K = 1, y[0] = INT64_C(2) << EXPONENT; // and from one call to the next
-        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, false});
-        CHECK(y[0] == EXACT_POISON);
-    }
+    enum { N = 19 };
+    for (EACH_SET(s))
+        for (int j = 0; j < N; j += N - 1) {
+            float a[8], b[8 * N] = {0};
+            int64_t y[N] = {0};
+            for (int i = 0; i < 8; i++) a[i] = 1, b[i * N + j] = 32767;
+            Matmul p = matmul_of(&(Case){.M = 1, .N = N, .K = 8}, a, b);
+            p.K = 1;
+            run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
+            CHECK(y[j] == INT64_C(32767) << EXPONENT);
+            p.K = 8; // within one panel of K
+            run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, true});
+            CHECK(y[j] == EXACT_POISON);
+            p.K = 1, y[j] = INT64_C(2) << EXPONENT; // and from one call to the next
+            run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, false});
+            CHECK(y[j] == EXACT_POISON);
+            p.K = 3; // a sum that is out of range itself does not mend it
+            for (int i = 0; i < 3; i++) b[i * N + j] = -16384;
+            run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, false});
+            CHECK(y[j] == EXACT_POISON && y[1] == 0);
+        }
 }
 
 TEST(exact_floats_are_rounded_once) {
