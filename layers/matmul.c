@@ -562,8 +562,7 @@ static void exact_tile_at(const Member *w, const Step *s, const RowPanel *m, Ran
         for (int64_t j = 0; j < length(n); j++) {
             int64_t v = (int64_t)sum[i * TILE_N + j],
                     old = (int64_t)((uint64_t)y_64[j] - (uint64_t)v);
-            y_64[j] =
-                any_bad && bad[i * TILE_N + j] ? EXACT_POISON : exact_join(overwrite ? 0 : old, v);
+            y_64[j] = any_bad && bad[i * TILE_N + j] ? EXACT_POISON : exact_join(old, v);
         }
     }
 }
