@@ -106,15 +106,13 @@ static void gradient_tile_pair(const AttentionTile *t, const Work *w) {
     }
 }
 
-/* lse in units of log 2 and delta = out . dout for the rows of a tile; 0 beyond. */
+/* lse in units of log 2 and delta = out . dout for the rows of a tile. */
 static void load_statistics(const Backward *f, const Work *w, int64_t b, int64_t h, int64_t row0,
                             int64_t rows) {
     const Attention *a = f->a;
     int64_t D = a->D;
     const float *lse = f->lse + (b * a->H + h) * a->S + row0;
-    for (int64_t r = 0; r < BR; r++) {
-        w->lse[r] = w->delta[r] = 0;
-        if (r >= rows) continue;
+    for (int64_t r = 0; r < rows; r++) {
         const float *x = f->out + ((b * a->S + row0 + r) * a->H + h) * D;
         const float *y = f->dout + ((b * a->S + row0 + r) * a->H + h) * D;
         vf sum = vf_zero();
