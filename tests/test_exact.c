@@ -181,14 +181,15 @@ TEST(exact_matmul_shows_what_is_out_of_range) {
             }
 }
 
-/* The bits of these two, added to the grid as if they were in range, would come to 0. */
+/* The bits of the first two, added to the grid as if they were in range, would come to 0; the third
+ * panel is bad in another column. */
 TEST(exact_matmul_keeps_bad_panels_apart) {
     for (EACH_SET(s)) {
-        float a[] = {-163840, -229376}, b[] = {1, 1};
-        int64_t y = 0;
-        Matmul p = matmul_of(&(Case){.M = 1, .N = 1, .K = 2}, a, b);
-        run(*s, 1, p, (MatmulExact){&y, 1, 0, 0, EXPONENT, false});
-        CHECK(y == EXACT_POISON);
+        float a[] = {1, 1, 1}, b[] = {-163840, 0, -229376, 0, 0, 32768};
+        int64_t y[2] = {0};
+        Matmul p = matmul_of(&(Case){.M = 1, .N = 2, .K = 3}, a, b);
+        run(*s, 1, p, (MatmulExact){y, 1, 0, 0, EXPONENT, false});
+        CHECK(y[0] == EXACT_POISON && y[1] == EXACT_POISON);
     }
 }
 
