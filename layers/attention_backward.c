@@ -211,10 +211,8 @@ static void pack_keys(const Backward *f, const Work *w, const Item *it) {
     const float *k = f->qkv + in_qkv(f, it->b, a->H + it->g, 0), *v = k + a->Hkv * a->D;
     attention_pack_across(s, w->k, k, f->stride, it->key_begin, it->key_end);
     attention_pack_across(s, w->v, v, f->stride, it->key_begin, it->key_end);
-    if (it->want_dq)
-        attention_pack_rows(s, w->k_rows + (s->pair ? it->key_begin / 2 : it->key_begin) * NR,
-                            s->Sw, k + it->key_begin * f->stride, f->stride,
-                            it->key_end - it->key_begin, 1);
+    if (it->want_dq) // of all keys up to key_end
+        attention_pack_rows(s, w->k_rows, s->Sw, k, f->stride, it->key_end, 1);
     if (it->want_dkv) {
         int64_t whole = (it->key_end + BC - 1) / BC * BC;
         size_t n = (size_t)((whole - it->key_begin) * s->Do) * sizeof(float);
