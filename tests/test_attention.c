@@ -148,6 +148,27 @@ TEST(attention_survives_large_scores) { // of about 1e4: exp() of them is infini
     }
 }
 
+/* The step's guard against bad numbers looks at what attention gives. */
+TEST(attention_passes_nan_of_a_key_to_the_queries_that_see_it) {
+    static const Case c = {1, 140, 1, 1, 16, 0, 1};
+    for (EACH_SET(set))
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            OWNED(test_team_end) Team *team = team_create(1);
+            Where w = {kernels_cpu(*set), team, *set, false, false};
+            arrays_on_host = true;
+            Run r = forward(&w, &c, bf16);
+            Attention a = attention_of(&c, bf16);
+            a.workspace = workspace(&w, &a);
+            arrays_on_host = false;
+            r.qkv.host[100 * 48 + 16] = NAN;
+            w.k->attention_forward(team, &a, r.out.host, r.lse.host, r.qkv.host);
+            for (int i = 0; i < 140; i++)
+                CHECK(isnan(r.lse.host[i]) == (i >= 100) &&
+                      isnan(r.out.host[i * 16]) == (i >= 100));
+            CHECK(scratch_end());
+        }
+}
+
 /* One position after the other gives what the whole pass gives; what lies behind the position is
  * not read. */
 static const Case decoded[] = {
