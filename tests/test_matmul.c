@@ -70,7 +70,7 @@ static Case case_make(const Form *f, unsigned seed) {
     Matmul *p = &c.p;
     p->M = f->M, p->N = f->N, p->K = f->K, p->bf16 = f->bf16, p->epilogue = f->epilogue,
     p->act = f->act;
-    p->a_row = f->a_turned ? 1 : f->K + 3, p->a_col = f->a_turned ? f->M + 5 : 1;
+    p->a_row = f->a_turned || f->K == 1 ? 1 : f->K + 3, p->a_col = f->a_turned ? f->M + 5 : 1;
     p->b_row = f->b_turned ? 1 : f->N + 1, p->b_col = f->b_turned ? f->K + 2 : 1;
     p->ldy = f->N + GUARD;
     int64_t n_y = (f->M - 1) * p->ldy + f->N;
