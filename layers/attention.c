@@ -312,7 +312,7 @@ static void decode_member(void *ctx, int member, int size) {
     const Attention *a = d->a;
     (void)size;
     int64_t D = a->D, stride = 2 * a->Hkv * D, items = a->B * a->H, item;
-    float *weight = member_slice(a, member, (a->S + VF + 15) / 16 * 16);
+    float *weight = member_slice(a, member, (a->S + 15) / 16 * 16);
     while ((item = atomic_fetch_add_explicit(&d->next, 1, memory_order_relaxed)) < items) {
         int64_t g = item % a->H / (a->H / a->Hkv);
         const float *k = d->cache + item / a->H * a->S * stride + g * D, *v = k + a->Hkv * D;
