@@ -528,7 +528,8 @@ printf 'x%.0s' {1..100} >x.txt
 says 2 '^x_train.bin: 91 tokens$\|^x_val.bin: 11 tokens$' tokenize encode --text x.txt --out x
 works "a text of as many bytes as asked" test "$(corpus --bytes 3000 | wc -c)" = 3000
 for id in -1 64; do
-    refuses 2 "--tokens: $id is no id of a vocabulary of 64" logits --init ckpt --tokens 1,$id --out x
+    refuses 2 "--tokens: $id is no id of a vocabulary of 64" logits --init ckpt --tokens 1,$id \
+        --out x
 done
 refuses 2 '--tokens: a number is needed at ""' logits --init ckpt --tokens 1, --out x
 sixteen=0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,63
