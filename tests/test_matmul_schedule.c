@@ -35,7 +35,7 @@ static int n_cases(void) {
 /* Each step of each tile is of one part, parts are numbered in the order of k, and their shares
  * follow each other. */
 static void check_covers(const MatmulSchedule *s) {
-    int tiles = matmul_tiles(s), n = 0, many = 0;
+    int tiles = matmul_tiles(s), n = 0, many = 0, most = 1;
     int64_t size = (int64_t)tiles * s->steps;
     OWNED(test_mem_end) int *share = mem_alloc((size_t)size * sizeof *share);
     for (int64_t i = 0; i < size; i++) share[i] = -1;
@@ -48,7 +48,7 @@ static void check_covers(const MatmulSchedule *s) {
             CHECK((p.part == 0) == (p.k_begin == 0));
             CHECK((p.part == p.parts - 1) == (p.k_end == s->steps));
             CHECK(p.parts == 1 || (matmul_fixes_up(s) && p.share < s->divided));
-            many += p.parts > 1;
+            many += p.parts > 1, most = p.parts > most ? p.parts : most;
             for (int k = p.k_begin; k < p.k_end; k++) {
                 CHECK(share[first + k] == -1);
                 share[first + k] = p.share;
@@ -59,7 +59,7 @@ static void check_covers(const MatmulSchedule *s) {
                 CHECK(share[first + p.k_end] == p.share + 1);
         }
     for (int64_t i = 0; i < size; i++) CHECK(share[i] >= 0);
-    CHECK(n >= tiles && (many > 0 || n == tiles));
+    CHECK(n >= tiles && (many > 0 || n == tiles) && most == matmul_most_parts(s));
 }
 TEST(matmul_schedule_covers_every_step_once) {
     for (int i = 0; i < n_cases() && !test_failed(); i++) {
@@ -110,6 +110,10 @@ TEST(matmul_schedule_split_k_divides_every_tile) {
                       p.k_end - p.k_begin == s.steps / parts + 1);
             }
     }
+    // as many shares as fit into 16 bits, and not one tile more
+    const MatmulTile one = {1, 1, 1};
+    CHECK(matmul_schedule(32767, 1, 2, one, 1, MATMUL_SPLIT_K, 2).divided == 65534);
+    CHECK(matmul_schedule(32768, 1, 2, one, 1, MATMUL_SPLIT_K, 2).divided == 0);
 }
 
 /* ---- waiting */
@@ -238,4 +242,14 @@ TEST(matmul_schedule_workspace_has_a_slot_for_each_divided_share) {
     CHECK(matmul_schedule_workspace(&whole, &t) == 0 && matmul_schedule_workspace(&even, &t) == 0);
     CHECK(matmul_schedule_workspace(&stream, &t) == 132 * (slot + 4));
     CHECK(matmul_schedule_workspace(&split, &t) == 108 * (slot + 4));
+}
+
+/* 512 shares of 4 pieces have as many flags as there are, and slots of 129 x 127 floats, with the 4
+ * more bytes, fill the workspace. */
+TEST(matmul_schedule_has_room_for_flags_and_slots_up_to_the_last) {
+    const MatmulTile fits = {129, 127, 64}, larger = {128, 128, 64};
+    const MatmulSchedule s = {1, 1, 512, 512, 1, 512, 1};
+    CHECK(512 * 4 == MATMUL_FLAGS && 512 * (129 * 127 * 4 + 4) == MATMUL_WORKSPACE);
+    CHECK(matmul_has_room(&s, &fits, 4));
+    CHECK(!matmul_has_room(&s, &fits, 5) && !matmul_has_room(&s, &larger, 4));
 }
