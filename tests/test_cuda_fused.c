@@ -61,6 +61,7 @@ static Operands operands(const Sizes *s, int rank, int n) {
     p->a = random_words(p->M * p->K, 2 * (unsigned)rank + 1, s->bf16), p->a_row = p->K;
     p->b = random_words(p->K * p->N, 2 * (unsigned)rank + 2, s->bf16), p->b_row = p->N;
     p->a_col = p->b_col = 1;
+    p->addend = random_words(p->M * p->N, 2 * (unsigned)rank + 99, s->bf16);
     o.slots = poisoned(p->M * p->N, o.elem_bytes);
     o.sum = poisoned(s->rows * s->N, o.elem_bytes), o.want = poisoned(s->rows * s->N, o.elem_bytes);
     p->workspace = device_alloc(s->backend == BACKEND_SM90 ? WORKSPACE : 16);
@@ -70,6 +71,7 @@ static Operands operands(const Sizes *s, int rank, int n) {
 static void operands_free(const Operands *o) {
     device_wait();
     device_free((void *)(uintptr_t)o->p.a), device_free((void *)(uintptr_t)o->p.b);
+    device_free((void *)(uintptr_t)o->p.addend);
     device_free(o->slots), device_free(o->sum), device_free(o->want);
     device_free(o->p.workspace);
 }
