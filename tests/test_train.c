@@ -58,6 +58,7 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
               "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --seq 4",
               i, i ? 40 : 16, i);
         CHECK_NEAR(shell_number(said, "HellaSwag "), 1, 0);
+        CHECK(test_count(said, "HellaSwag") == 1); // no score of no example
         // six tokens are inputs and targets of a sequence of 5
         SHELL(0, "HellaSwag 1.0000",
               "$BUILD/train_gpt --init run%d --hellaswag hellaswag.bin --micro 8 --seq 5", i);

@@ -38,8 +38,8 @@ static void fill_row(void *ctx, int64_t i, int32_t *inputs, int32_t *targets) {
                   inputs, targets);
 }
 
-/* Fraction of examples whose correct ending has the lowest mean loss. One call of evaluate scores
- * as many examples as fill one micro-batch on all ranks. */
+/* Fraction of examples whose correct ending has the lowest mean loss; NAN: no example fits. One
+ * call of evaluate scores as many examples as fill one micro-batch on all ranks. */
 static double score_hellaswag(Run *r) {
     const HellaSwag *h = &r->hellaswag;
     int64_t right = 0, scored = 0, most = r->micro * r->data_size / HELLASWAG_CHOICES, S = r->seq;
@@ -77,7 +77,7 @@ void run_evaluate(Run *r) {
     }
     if (*r->o->hellaswag) {
         double share = score_hellaswag(r);
-        if (run_stopping(r)) return;
+        if (run_stopping(r) || isnan(share)) return; // NAN: all examples are too long
         run_note(r, "step %" PRId64 ": HellaSwag %.4f", r->state.step, share);
         if (r->lead) metrics_eval(r->metrics, r->state.step, "hellaswag", share);
     }
