@@ -164,7 +164,7 @@ static void mpi_progress(World *w) {
 
 static void mpi_barrier(Comm *c) {
     MpiComm *m = c->impl;
-    flight_start(&m->flight[COLL_IN_FLIGHT], 0, &flight_barrier);
+    flight_start(&m->flight[COLL_IN_FLIGHT], m->barriers++, &flight_barrier);
     fly(&m->flight[COLL_IN_FLIGHT]);
 }
 

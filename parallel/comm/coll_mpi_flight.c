@@ -8,10 +8,11 @@
 #include "parallel/comm/coll_mpi_job.h"
 
 enum {
-    KEPT_BYTES = 16 << 20,   // buffers of one call for sums, or for packed blocks
-    MESSAGE_BYTES = 1 << 30, // largest chunk of a call without such buffers
-    // calls until tags repeat; barriers have one tag more. A call needs only one, since MPI keeps
-    // the messages between two ranks in order
+    KEPT_BYTES = 16 << 20,        // buffers of one call for sums, or for packed blocks
+    MESSAGE_BYTES = 1 << 30,      // largest chunk of a call without such buffers
+    TAGS_PER_CALL = FLIGHT_STEPS, // one per step
+    // calls until tags repeat. Calls and barriers use TAGS * TAGS_PER_CALL tags each; all are below
+    // 32767, the largest tag that MPI guarantees
     TAGS = 2048,
     KEEPS = 64, // buffers that are kept for reuse
 };
@@ -53,11 +54,11 @@ static bool is_packed(const Part *p) {
     return p->stride != p->width;
 }
 
-/* The current chunk of a part that has n lines: at least f->first, as parts differ by at most one
- * line. A contiguous part has lines of one element. */
+/* The current chunk of a part that has n lines. A contiguous part has lines of one element. */
 static Part chunk_of(const Flight *f, const void *at, int64_t n, int64_t width, int64_t stride) {
-    return (Part){.at = (char *)at + f->first * stride * coll_type_bytes(f->call->type),
-                  .lines = min_i64(f->chunk, n - f->first),
+    int64_t from = min_i64(f->first, n);
+    return (Part){.at = (char *)at + from * stride * coll_type_bytes(f->call->type),
+                  .lines = min_i64(f->chunk, n - from),
                   .width = width,
                   .stride = stride};
 }
@@ -205,16 +206,20 @@ static void list_moves(Flight *f) {
     }
 }
 
+static int tag_of(const Flight *f) {
+    return f->tag + (int)f->step;
+}
+
 static void post_one(Flight *f, int i, const Part *p) {
     const MPI_Datatype types[] = {
         [COLL_F32] = MPI_FLOAT,   [COLL_F64] = MPI_DOUBLE, [COLL_I64] = MPI_INT64_T,
         [COLL_I32] = MPI_INT32_T, [COLL_U8] = MPI_UINT8_T, [COLL_BF16] = MPI_UINT16_T};
     MPI_Datatype type = types[f->call->type];
     MPI_Comm mpi = f->comm->mpi;
-    int n = (int)(p->lines * p->width), peer = f->move[i].peer;
+    int n = (int)(p->lines * p->width), peer = f->move[i].peer, tag = tag_of(f);
     bool receive = f->move[i].receive;
-    mpi_job_check(receive ? MPI_Irecv(p->at, n, type, peer, f->tag, mpi, &f->request[i])
-                          : MPI_Isend(p->at, n, type, peer, f->tag, mpi, &f->request[i]),
+    mpi_job_check(receive ? MPI_Irecv(p->at, n, type, peer, tag, mpi, &f->request[i])
+                          : MPI_Isend(p->at, n, type, peer, tag, mpi, &f->request[i]),
                   receive ? "MPI_Irecv" : "MPI_Isend");
 }
 
@@ -361,11 +366,12 @@ static void take_memory(Flight *f) {
     const CollCall *call = f->call;
     const Comm *c = f->comm->group;
     int64_t n = coll_elements(call), bytes = coll_type_bytes(call->type), size = c->size;
-    bool strided = coll_has_blocks(call->op) && call->dim == 1; // lines are rows
+    bool lines_are_rows = coll_has_blocks(call->op) && call->dim == 1;
     bool spreads = coll_spreads(call->op);
-    int64_t line_bytes = strided ? call->cols * bytes : bytes;
-    f->lines = strided ? call->rows : n;
+    int64_t line_bytes = lines_are_rows ? call->cols * bytes : bytes;
+    f->lines = lines_are_rows ? call->rows : n;
     if (call->op == COLL_ALL_REDUCE && !f->whole) f->lines = (n + size - 1) / size;
+    bool strided = lines_are_rows && f->lines > 0;
     int64_t at_once = spreads || strided ? KEPT_BYTES / size : MESSAGE_BYTES;
     f->chunk = line_bytes < at_once ? at_once / (line_bytes ? line_bytes : 1) : 1;
     f->chunk = min_i64(f->chunk, f->lines);
@@ -380,7 +386,7 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
     bool barrier = call == &flight_barrier;
     f->call = call;
     f->number = number;
-    f->tag = barrier ? TAGS : (int)(number % TAGS);
+    f->tag = TAGS_PER_CALL * (int)(number % TAGS + (barrier ? TAGS : 0));
     f->first = 0;
     int64_t bytes = coll_block_bytes(call);
     f->whole =

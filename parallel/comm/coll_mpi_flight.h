@@ -83,6 +83,7 @@ typedef struct MpiComm {
     MPI_Comm mpi;
     Comm *group;
     struct MpiComm *next;
+    uint64_t barriers;
     // near: a power of two; each block of `near` consecutive ranks shares a node. 1 if there is no
     // such block, or the block would be the whole group
     int near;
