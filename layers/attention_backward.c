@@ -91,6 +91,7 @@ static void gradient_tile(const AttentionTile *t, const Work *w, bool round) {
  * holds dS. */
 static void gradient_tile_pair(const AttentionTile *t, const Work *w) {
     for (int64_t r = 0; r < t->rows; r += 2) {
+        // a row behind the last one sees nothing; its lse and delta are not set
         int64_t seen1 = r + 1 < t->rows ? tile_seen(t, r + 1) : 0;
         for (int64_t j = 0; j < tile_read(t, r + 1); j += NR) {
             vf p0[2], p1[2], ds0[2], ds1[2];

@@ -242,7 +242,7 @@ static void set_rows(Member *w) {
     w->k_blocks = of_rows ? NULL : p->blocks;
     w->parts = ceil_div(w->rows.rows, BLOCK_M);
     w->blocks = most / ceil_div(w->rows.rows, tile_rows(w->kind));
-    if (w->blocks < 1) w->blocks = 1;
+    if (w->blocks < 1) w->blocks = 1; // such as a row block that takes several steps
     w->blocks_m = w->parts * ceil_div(w->rows.n, w->blocks);
 }
 

@@ -136,6 +136,11 @@ refuses 2 "zero1 shards the state of one model" "${train[@]}" --ranks 2 --layout
 for files in --save --export-hf --export-llmc --json --csv --tensorboard --trace; do
     refuses 2 "leave out $files" "${train[@]}" --ranks 2 --layout x2 --check-tp 1 $files checked
 done
+refuses 2 "leave out --save --json --csv (an empty" "${train[@]}" --ranks 2 --check-tp 1 \
+    --save checked --csv checked.csv --json checked.json
+echo 'csv = recorded.csv' >records.txt
+works "an empty value takes an option of a file back" "${train[@]}" --ranks 2 --layout x2 \
+    --check-tp 1 --config records.txt --csv ''
 refuses 2 "print and exit: give one" "${train[@]}" --plan --memory
 refuses 2 "print and exit: give one" train_gpt --explain-matmul 8,8,8 --listing
 refuses 2 "equal shares" "${train[@]}" --ranks 2 --batch 96 --sync-every 4

@@ -104,10 +104,12 @@ TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
           "timeout --foreground 60 " LONG "--json log --save hup >out & p=$!; " UNTIL_A_STEP
           "kill -HUP $p; wait $p");
     SHELL(0, "step_", "ls hup");
-    SHELL(143, "stopped by signal 15", // under nohup, which ignores the signal
-          "trap '' HUP; " LONG "--json kept >out & p=$!; (sleep 60; kill -KILL $p) >/dev/null 2>&1 "
-          "& w=$!; " UNTIL("grep -qs '\"step\":3,' kept") "kill -HUP $p; sleep 0.1; kill -TERM $p; "
-                                                          "wait $p; s=$?; kill $w; exit $s");
+    SHELL(
+        143, "stopped by signal 15", // under nohup, which ignores the signal
+        "trap '' HUP; " LONG "--json kept >out & p=$!; "
+        "(trap 'kill $!' TERM; sleep 60 & wait $! && kill -KILL $p) >/dev/null 2>&1 & w=$!; " UNTIL(
+            "grep -qs '\"step\":3,' kept") "kill -HUP $p; sleep 0.1; kill -TERM $p; "
+                                           "wait $p; s=$?; kill $w; exit $s");
     SHELL(0, "finished",
           "mkfifo fifo; timeout --foreground 60 " TRAIN
           "--steps 2000 --json fifo && echo finished");

@@ -93,7 +93,7 @@ TEST(gpu_of_an_unknown_kind_is_measured_by_matmuls) {
         cuda_begin(cuda_orders[0]);
         int64_t before = matmuls();
         double begin = now_s(), rate = gpu_measure(kernels_cuda(bf16), bf16);
-        // the first four matmuls are of 256, and the fastest of them takes at most a quarter
+        // the first four matmuls are of 256, and the fastest takes at most a quarter of their time
         double least = (now_s() - begin) / 4;
         int64_t made = matmuls() - before;
         CHECK(cuda_end());

@@ -58,20 +58,22 @@ static void check_of_check_tp(const Options *o) {
     const struct {
         bool given;
         const char *option;
-    } without_effect[] = {{*o->save, "--save"},
-                          {*o->export_hf, "--export-hf"},
-                          {*o->export_llmc, "--export-llmc"},
-                          {*o->json, "--json"},
-                          {*o->csv, "--csv"},
-                          {*o->tensorboard, "--tensorboard"},
-                          {*o->trace, "--trace"},
-                          {o->sync_every > 1, "--sync-every"},
-                          {o->exact, "--exact"}};
-    if (!*o->train) die_usage("--check-tp requires --train");
-    for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
-        if (without_effect[i].given)
-            die_usage("--check-tp compares a few steps and keeps nothing: leave out %s",
-                      without_effect[i].option);
+    } files[] = {{*o->save, "--save"},
+                 {*o->export_hf, "--export-hf"},
+                 {*o->export_llmc, "--export-llmc"},
+                 {*o->json, "--json"},
+                 {*o->csv, "--csv"},
+                 {*o->tensorboard, "--tensorboard"},
+                 {*o->trace, "--trace"}};
+    char given[128] = "";
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (files[i].given) strcat(strcat(given, " "), files[i].option);
+    if (!*o->train || o->sync_every > 1 || o->exact)
+        die_usage("--check-tp requires --train and excludes --sync-every and --exact");
+    if (*given)
+        die_usage("--check-tp writes no files: leave out%s (an empty value, as in --json '', takes "
+                  "back what a file of --config says)",
+                  given);
 }
 
 Outer run_check_options(Options *o, const Opt *table) {
@@ -94,7 +96,8 @@ Outer run_check_options(Options *o, const Opt *table) {
                   "samples, --val GLOB evaluates",
                   o->init);
     if (o->plan + (o->memory || o->listing) + explains > 1)
-        die_usage("--plan, --explain-matmul, and --memory with --listing print and exit: give one");
+        die_usage(
+            "--plan, --explain-matmul and --memory or --listing each print and exit: give one");
     if (o->check_tp) check_of_check_tp(o);
     if (*o->trace && (!*o->train || o->profile))
         die_usage("--trace requires --train and excludes --profile");
