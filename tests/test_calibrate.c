@@ -524,8 +524,8 @@ static double formula(const Machine *m, const CollGroup *g, CollOp op, int64_t b
 }
 
 /* By the formula twice as fast as it is, latency and bytes: so is what is derived, whatever the
- * rate of the description. Where large messages cost one more latency, that
- * of a rendezvous, so do derived ones. */
+ * rate of the description. Where large messages cost one more latency, that of a rendezvous, so do
+ * derived ones. */
 TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     Machine m = flat;
     CollGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};

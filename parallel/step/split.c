@@ -122,8 +122,7 @@ static int how_split(const Split *s, int i, int64_t block) {
 }
 
 /* Finds the matmuls to split: those of layers whose operand a collective makes, or whose result
- * only a collective reads. Each gather is read by one of them, so that
- * it is split in one way. */
+ * only a collective reads. Each gather is read by one of them, so that it is split in one way. */
 static void find_matmuls(Split *s) {
     for (int i = 0; i < s->n_ops; i++) {
         const Op *op = &s->old[i];
