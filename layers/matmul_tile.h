@@ -34,8 +34,10 @@ enum {
     // A panel of b (columns) stays in the L1 while panels of a (rows) stream from the L2; with more
     // registers rows stay and columns stream.
     COLUMNS_STAY = (VF < 16),
-    A_STEPS = 384,        // most steps of a panel of a
-    A_ROW = A_STEPS + 16, // floats from row to row of a panel packed row by row
+    A_STEPS = 384, // most steps of a panel of a
+    // Floats from row to row of a panel packed row by row. Odd, so that rows do not begin new cache
+    // lines at the same step: the loads of 14 lines from the L2 would be waited for.
+    A_ROW = A_STEPS + 17,
 };
 
 typedef enum {
