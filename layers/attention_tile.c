@@ -102,9 +102,11 @@ register_tile(const int rows, const int vecs, const bool pair, const int row_ste
         for (int i = 0; i < rows; i++) {
             vf left = vf_set1(a[i * row_step]);
 #pragma GCC unroll 2
-            for (int j = 0; j < vecs; j++)
+            for (int j = 0; j < vecs; j++) {
+                if (VF == 16 && !pair && i % 3) left = vf_set1_anew(a + i * row_step);
                 sum[i][j] =
                     pair ? vf_dot2(left, right[j], sum[i][j]) : vf_fma(left, right[j], sum[i][j]);
+            }
         }
     }
     if (add) {
