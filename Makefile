@@ -97,7 +97,7 @@ FLAGS_avx512_bf16 := $(FLAGS_avx512) -mavx512bf16
 FLAGS_avx512_amx := $(FLAGS_avx512_bf16) -mamx-tile -mamx-bf16
 # avx512_amx compiles only the files TILED itself and takes all others from avx512_bf16. FLOATS is compiled once for avx512, avx512_bf16 and
 # avx512_amx.
-TILED := layers/matmul.c layers/matmul_tile.c layers/peak.c
+TILED := layers/matmul.c layers/matmul_tile.c layers/peak.c $(wildcard layers/attention*.c)
 FLOATS := layers/matmul_floats.c
 set_of = $(if $(filter $(FLOATS),$(2)),$(patsubst avx512_%,avx512,$(1)),$(if $(filter $(TILED),$(2)),$(1),$(1:%_amx=%_bf16)))
 LAYERS := $(wildcard layers/*.c)
@@ -124,7 +124,7 @@ CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
 # registers, from build/, since its tests do not run them.
 emulated = $(foreach f,$(1),$(if $(filter $(f),$(EMULATED)),$(B),build)/emu/$(f:%.cu=%.o))
 CUDA_TESTS := $(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu
-MATMUL_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/matmul_amx_tiles.o
+MATMUL_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/amx_tiles.o
 EMULATED ?= $(CUDA_SOURCES) $(CUDA_TESTS)
 EMU_OBJECTS = $(call obj,$(EMU)) $(call emulated,$(CUDA_SOURCES))
 EMU_TESTS = $(call emulated,$(CUDA_TESTS))
@@ -155,7 +155,7 @@ $(B)/train_gpt: $(call obj,$(TRAIN)) $(if $(WITH_CUDA),$(CUDA_OBJECTS)) $(B)/lib
 $(CUDA_B)/train_gpt: $(call obj,$(TRAIN)) $(CUDA_OBJECTS) $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # The tests on a device: its kernels are those of nvcc. Tests called cuda_... run there.
-$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/matmul_amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt $(CUDA_B)/timeline
+$(CUDA_B)/run_tests: $(call obj,$(TESTS) tests/device.c) $(CUDA_OBJECTS) $(B)/amx_tiles.o $(B)/libgpt.a | $(CUDA_B)/train_gpt $(CUDA_B)/timeline
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 # These tests also run timeline, in the folder of the tests.
 $(CUDA_B)/timeline: $(B)/timeline
@@ -200,14 +200,14 @@ $(B)/tests/test%.o $(B)/tests/mesh_run.o $(B)/tests/theory.o: \
 # lint does not need these objects optimized: it compiles the same sources for each set.
 $(B)/tiles/%.o: ALL_CFLAGS := $(filter-out -O% -flto%,$(ALL_CFLAGS)) -O1
 # For the tests, the users of base/amx.h are compiled with tile registers in plain C.
-TILED_TEST := layers/matmul.c layers/matmul_tile.c $(FLOATS) layers/activation.c
+TILED_TEST := layers/matmul.c layers/matmul_tile.c $(FLOATS) layers/activation.c $(wildcard layers/attention*.c)
+TILED_CALLS := matmul matmul_workspace attention_forward attention_backward attention_workspace
 $(B)/tiles/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) -Itests/emu/include -DSIMD_WIDE -Wno-psabi $(ALL_CFLAGS) -c -o $@ $<
-$(B)/matmul_amx_tiles.o: $(TILED_TEST:%.c=$(B)/tiles/%.o)
+$(B)/amx_tiles.o: $(TILED_TEST:%.c=$(B)/tiles/%.o)
 	@$(CROSS)ld -r -o $@ $^
-	@$(CROSS)objcopy --redefine-sym matmul=matmul_amx_tiles --redefine-sym matmul_workspace=matmul_amx_tiles_workspace \
-	    --keep-global-symbol=matmul_amx_tiles --keep-global-symbol=matmul_amx_tiles_workspace $@
+	@$(CROSS)objcopy $(foreach f,$(TILED_CALLS),--redefine-sym $(f)=$(f)_amx_tiles --keep-global-symbol=$(f)_amx_tiles) $@
 $(B)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -c -o $@ $<

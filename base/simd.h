@@ -8,7 +8,7 @@
  *     avx2            8   yes                  widened to fp32
  *     avx512         16   yes                  widened to fp32
  *     avx512_bf16    16   yes                  VDPBF16PS
- *     avx512_amx     16   yes                  VDPBF16PS; matmuls by tiles (amx.h)
+ *     avx512_amx     16   yes                  VDPBF16PS; matmuls, attention by tiles (amx.h)
  *
  * + - * / on vf are the compiler's vector extension. This is one of the few files with #if: the
  * others stay plain C.

@@ -1,10 +1,18 @@
 #include "layers/attention_tile.h"
 
 #include "base/minmax.h"
+#include "layers/tile_registers.h"
+
+static int64_t whole_tiles(int64_t words) {
+    return (words + TILE_SIDE - 1) / TILE_SIDE * TILE_SIDE;
+}
 
 Shape attention_shape(const Attention *a) {
     Shape s = {.S = a->S, .D = a->D, .pair = a->bf16 && SIMD_BF16, .round = a->bf16 && !SIMD_BF16};
+    s.tiles = SIMD_TILES && s.pair;
+    s.mr = s.tiles ? 2 * TILE_SIDE : MR;
     s.Dw = s.pair ? (a->D + 1) / 2 : a->D;
+    if (s.tiles) s.Dw = whole_tiles(s.Dw);
     s.Dn = (a->D + NR - 1) / NR;
     s.Do = s.Dn * NR;
     s.Sp = (a->S + BC - 1) / BC * BC;
@@ -69,11 +77,12 @@ void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t
 void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
                          int64_t stride, int64_t n, float scale) {
     vf f = vf_set1(scale);
-    for (int64_t r = 0; r < n; r += s->pair ? 2 : 1) {
+    int64_t padded = s->tiles ? 2 * whole_tiles((n + 1) / 2) : n;
+    for (int64_t r = 0; r < padded; r += s->pair ? 2 : 1) {
         const float *row = src + r * stride;
         float *to = dst + (s->pair ? r / 2 : r) * NR;
         for (int64_t d = 0; d < s->D; d += VF) {
-            vf x = load_part(row, d, s->D) * f;
+            vf x = r < n ? load_part(row, d, s->D) * f : vf_zero();
             if (s->pair)
                 x = vf_pair_rows(x, r + 1 < n ? load_part(row + stride, d, s->D) * f : vf_zero());
             else if (s->round)
@@ -154,6 +163,23 @@ TILE_FN(along_columns, false, 1, LD)
 TILE_FN(along_rows_pair, true, LD, 1)
 TILE_FN(along_columns_pair, true, 1, 2 * LD)
 
+/* The same in tile registers, over whole 16 words; all 32 columns. Rows of the left matrix beyond
+ * `rows` reach only sums that nobody reads. */
+static void in_tile_registers(int rows, int vecs, int64_t n, const float *a, const float *b,
+                              float *c, int64_t ldc, bool add) {
+    (void)vecs;
+    bool both = rows > TILE_SIDE;
+    if (add)
+        sums_load(c, ldc, both);
+    else
+        sums_zero();
+    for (int64_t w = 0; w < n; w += TILE_SIDE) sums_dot(a + w, LD, b + w * NR, both);
+    sums_store(c, ldc, both);
+}
+static TileFn *tile_along_rows(const Shape *s) {
+    return !SIMD_BF16 || !s->pair ? along_rows : s->tiles ? in_tile_registers : along_rows_pair;
+}
+
 /* Prefetches the next PREFETCH_STEP rows of f. */
 static inline void fetch_ahead(const Shape *s, PrefetchList *f) {
     for (int n = 0; n < PREFETCH_STEP && f->i < f->n; n++) {
@@ -166,11 +192,11 @@ static inline void fetch_ahead(const Shape *s, PrefetchList *f) {
 
 void attention_scores(const Shape *s, const AttentionTile *t, float *c, const float *left,
                       const float *right) {
-    TileFn *tile = SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
+    TileFn *tile = tile_along_rows(s);
     int64_t columns = min_i64(BC, tile_seen(t, t->rows - 1));
     for (int64_t j = 0; j < columns; j += NR, right += s->Dw * NR)
-        for (int64_t r = 0; r < t->rows; r += MR) {
-            int64_t rows = min_i64(MR, t->rows - r), seen = tile_seen(t, r + rows - 1) - j;
+        for (int64_t r = 0; r < t->rows; r += s->mr) {
+            int64_t rows = min_i64(s->mr, t->rows - r), seen = tile_seen(t, r + rows - 1) - j;
             if (seen <= 0) continue;
             fetch_ahead(s, t->ahead);
             for (int64_t w = 0; w < s->Dw; w += BC)
@@ -181,10 +207,10 @@ void attention_scores(const Shape *s, const AttentionTile *t, float *c, const fl
 
 void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const float *c,
                         const float *right) {
-    TileFn *tile = SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
+    TileFn *tile = tile_along_rows(s);
     for (int64_t d = 0; d < s->D; d += NR, right += s->Sw * NR)
-        for (int64_t r = 0; r < t->rows; r += MR) {
-            int64_t rows = min_i64(MR, t->rows - r), n = min_i64(BC, tile_seen(t, r + rows - 1));
+        for (int64_t r = 0; r < t->rows; r += s->mr) {
+            int64_t rows = min_i64(s->mr, t->rows - r), n = min_i64(BC, tile_seen(t, r + rows - 1));
             fetch_ahead(s, t->ahead);
             if (n > 0)
                 tile((int)rows, s->D - d > VF ? 2 : 1, s->pair ? (n + 1) / 2 : n, c + r * LD, right,
@@ -192,8 +218,44 @@ void attention_sum_keys(const Shape *s, const AttentionTile *t, float *o, const 
         }
 }
 
+/* to[32][LD] = the words c[n][2 LD] of 32 keys, transposed; 0 up to whole 16 words. */
+static void transpose_words(float *to, const float *c, int64_t n) {
+    for (int64_t w = 0; w < n; w += VF)
+        for (int64_t key = 0; key < 2 * TILE_SIDE; key += VF) {
+            vf x[VF];
+            for (int i = 0; i < VF; i++)
+                x[i] = w + i < n ? vf_load(c + (w + i) * 2 * LD + key) : vf_zero();
+            vf_transpose(x);
+            for (int i = 0; i < VF; i++) vf_store(to + (key + i) * LD + w, x[i]);
+        }
+}
+
+/* attention_sum_queries in tile registers, whose left matrix has the words of a sum side by side.
+ * Tiles begin at multiples of 32, and so does the first query that sees a block of 32 keys: queries
+ * before it, whose P and dS are not set there, are in no block of 16 words. */
+static void sum_queries_in_tiles(const Shape *s, const AttentionTile *t, float *o, const float *c,
+                                 const float *right) {
+    float left[2 * TILE_SIDE * LD] __attribute__((aligned(64)));
+    int64_t keys = min_i64(BC, s->S - t->key0), words = (t->rows + 1) / 2;
+    for (int64_t k = 0; k < keys; k += 2 * TILE_SIDE) {
+        int64_t query = t->key0 + k - t->row0, first = query < 0 ? 0 : query / 2;
+        if (first >= words) break;
+        transpose_words(left, c + first * 2 * LD + k, words - first);
+        for (int64_t d = 0; d < s->Dn; d++) {
+            fetch_ahead(s, t->ahead);
+            in_tile_registers((int)min_i64(s->mr, keys - k), 2, words - first, left,
+                              right + (d * (BR / 2) + first) * NR, o + k * s->Do + d * NR, s->Do,
+                              true);
+        }
+    }
+}
+
 void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, const float *c,
                            const float *right) {
+    if (s->tiles) {
+        sum_queries_in_tiles(s, t, o, c, right);
+        return;
+    }
     TileFn *tile = SIMD_BF16 && s->pair ? along_columns_pair : along_columns;
     int64_t keys = min_i64(BC, s->S - t->key0), words = s->pair ? (t->rows + 1) / 2 : t->rows;
     for (int64_t d = 0; d < s->D; d += NR, right += (s->pair ? BR / 2 : BR) * NR)

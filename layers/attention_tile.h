@@ -6,6 +6,7 @@
  *
  *      set             MR x NR   sums   loads for each step (24, 12, 12 FMA)
  *      avx512[_bf16]   12 x 32    24    2 + 12
+ *      avx512_amx      32 x 32     4    4, of tiles for 16 steps; bf16 only, fp32 as avx512
  *      avx2             6 x 16    12    2 + 6
  *      portable         6 x 8     12    2 + 6
  *
@@ -19,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/amx.h"
 #include "base/simd.h"
 #include "base/simd_block.h"
 #include "layers/attention.h"
@@ -38,11 +40,13 @@ enum {
 /* Sizes that are the same for every tile of one call. */
 typedef struct Shape {
     int64_t S, D;
-    int64_t Dw;     // words along D: D, or (D + 1) / 2 pairs
+    int64_t mr;     // most rows of a register tile: MR, or 32 in tile registers
+    int64_t Dw;     // words along D: D, or (D + 1) / 2 pairs, in tile registers whole 16
     int64_t Dn;     // panels along D
     int64_t Do;     // floats from row to row of o, dq, dk, dv: Dn NR
     int64_t Sp, Sw; // S rounded up to whole tiles of keys, in elements and in words
     bool pair, round;
+    bool tiles; // pairs in tile registers (AMX)
 } Shape;
 
 Shape attention_shape(const Attention *a);
@@ -78,7 +82,7 @@ void attention_pack_tile(const Shape *s, float *dst, const float *src, int64_t s
 void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t stride,
                            int64_t begin, int64_t end);
 /* Local. Packs the right matrix of a sum over n rows, times scale, to dst[panel of
- * D][panel_words][NR]; the row that completes a last pair is 0. */
+ * D][panel_words][NR]; rows that complete a last pair, or 16 words of tile registers, are 0. */
 void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
                          int64_t stride, int64_t n, float scale);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "layers/matmul_rows.h"
+#include "layers/tile_registers.h"
 
 /* n <= VF neighbouring lanes of step k, contiguous in memory; the other lanes are 0. */
 static inline __attribute__((always_inline)) vf lanes(PackKind kind, const float *src, int n,
@@ -176,35 +177,6 @@ void pack_tiles(const Pack *p, float *dst, const int64_t *edge, int n) {
                                edge[i + 1] - edge[i] - row, k);
 }
 
-/* c += a b over 16 steps. Tiles 0 to 3 are c; 2 and 3 have the rows from 16 on, if there are
- * `both`. */
-static inline void dot_block(const float *a, const float *b, bool both) {
-    tile_load(4, a, TILE_SIDE);
-    tile_load(6, b, TILE_N);
-    tile_load(7, b + TILE_SIDE, TILE_N);
-    tile_dot(0, 4, 6);
-    tile_dot(1, 4, 7);
-    if (!both) return;
-    tile_load(5, a + TILE_SIDE * TILE_SIDE, TILE_SIDE);
-    tile_dot(2, 5, 6);
-    tile_dot(3, 5, 7);
-}
-
-/* The accumulators, tiles 0 to 3: rows of 32 sums. */
-static inline void load_sums(const float *x, int64_t ld, bool both) {
-    tile_load(0, x, ld);
-    tile_load(1, x + TILE_SIDE, ld);
-    if (!both) return;
-    tile_load(2, x + TILE_SIDE * ld, ld);
-    tile_load(3, x + TILE_SIDE * ld + TILE_SIDE, ld);
-}
-static inline void store_sums(float *x, int64_t ld, bool both) {
-    tile_store(0, x, ld);
-    tile_store(1, x + TILE_SIDE, ld);
-    if (!both) return;
-    tile_store(2, x + TILE_SIDE * ld, ld);
-    tile_store(3, x + TILE_SIDE * ld + TILE_SIDE, ld);
-}
 static inline void copy_rows(float *to, int64_t to_ld, const float *from, int64_t ld, int rows) {
     for (int i = 0; i < rows; i++) memcpy(to + i * to_ld, from + i * ld, TILE_N * sizeof *to);
 }
@@ -222,27 +194,24 @@ static void multiply_tiles(const Tile *t, int tile) {
             fetch_row(t->wanted[i] + tile * t->next_y + row * t->ld_wanted);
     int64_t k = 0, rest = t->steps % TILE_SIDE, ld = t->ld;
     if (addend && whole) {
-        load_sums(addend, ld, both);
+        sums_load(addend, ld, both);
     } else if (addend) {
         copy_rows(sum, TILE_N, addend, ld, t->rows);
-        load_sums(sum, TILE_N, both);
+        sums_load(sum, TILE_N, both);
     } else {
-        tile_zero(0);
-        tile_zero(1);
-        tile_zero(2);
-        tile_zero(3);
+        sums_zero();
     }
     for (; k < t->steps - rest; k += TILE_SIDE, a += PAIRS_M * TILE_SIDE)
-        dot_block(a, b + k * TILE_N, both);
+        sums_dot(a, TILE_SIDE, b + k * TILE_N, both);
     if (rest) { // floats behind the panel of b may be NaN
         float last[TILE_SIDE * TILE_N] __attribute__((aligned(64))) = {0};
         memcpy(last, b + k * TILE_N, (size_t)(rest * TILE_N) * sizeof *last);
-        dot_block(a, last, both);
+        sums_dot(a, TILE_SIDE, last, both);
     }
     if (whole) {
-        store_sums(y, ld, both);
+        sums_store(y, ld, both);
     } else {
-        store_sums(sum, TILE_N, both);
+        sums_store(sum, TILE_N, both);
         copy_rows(y, ld, sum, TILE_N, t->rows);
     }
 }

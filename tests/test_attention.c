@@ -131,6 +131,25 @@ enum { CPU_CASES = sizeof cpu_cases / sizeof *cpu_cases };
 
 TEST_ON_CPU(attention_equals_double_precision_for_any_team, check, cpu_cases, CPU_CASES, 2)
 
+/* By tile registers (AMX) in plain C: base/amx.h of tests/emu/. */
+void attention_forward_amx_tiles(Team *t, const Attention *a, Act *out, float *lse, const Act *qkv);
+void attention_backward_amx_tiles(Team *t, const Attention *a, Act *dqkv, const Act *dout,
+                                  const Act *qkv, const Act *out, const float *lse);
+size_t attention_workspace_amx_tiles(int n_threads, int64_t B, int64_t S, int64_t H, int64_t Hkv,
+                                     int64_t D);
+static bool check_emulated_tiles(const Where *w, const void *of, UNUSED int way) {
+    if (strcmp(w->set, "portable") != 0) return true;
+    Kernels k = *w->k;
+    k.attention_forward = attention_forward_amx_tiles;
+    k.attention_backward = attention_backward_amx_tiles;
+    k.attention_workspace = attention_workspace_amx_tiles;
+    Where tiles = *w;
+    tiles.k = &k;
+    return check(&tiles, of, 1);
+}
+TEST_ON_CPU(attention_in_tile_registers_equals_double_precision, check_emulated_tiles, cpu_cases,
+            CPU_CASES, 1)
+
 TEST(attention_survives_large_scores) { // of about 1e4: exp() of them is infinite
     static const Case c = {1, 140, 2, 1, 64, 0, 70};
     for (EACH_SET(set)) {

@@ -13,12 +13,12 @@
 /* Every set of this machine, and matmuls by tile registers (AMX) in plain C: base/amx.h of
  * tests/emu/. */
 void matmul_amx_tiles(Team *t, const Matmul *p);
-size_t matmul_amx_tiles_workspace(int n_threads);
+size_t matmul_workspace_amx_tiles(int n_threads);
 static const Kernels *kernels_of(const char *set) {
     static Kernels tiles;
     if (strcmp(set, "emulated tiles") != 0) return kernels_cpu(set);
     tiles = *kernels_cpu("portable");
-    tiles.matmul = matmul_amx_tiles, tiles.matmul_workspace = matmul_amx_tiles_workspace;
+    tiles.matmul = matmul_amx_tiles, tiles.matmul_workspace = matmul_workspace_amx_tiles;
     return &tiles;
 }
 static const char *const *matmul_sets(void) {
