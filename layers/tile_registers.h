@@ -1,5 +1,5 @@
-/* tile_registers -- sums of 32 rows x 32 columns in tile registers (AMX): tiles 0 to 3 are the sums,
- * 4 and 5 rows of the left matrix, 6 and 7 columns of the right one, 16 words of two bf16 each.
+/* tile_registers -- sums of 32 rows x 32 columns in tile registers (AMX): tiles 0 to 3 are sums, 4
+ * and 5 rows of the left matrix, 6 and 7 columns of the right one, 16 words of two bf16 each.
  *
  *            6  7
  *         4  0  1     rows 0 to 15
