@@ -120,11 +120,11 @@ FIBER := $(firstword $(wildcard tests/emu/fiber_$(ARCH).c) tests/emu/fiber_any.c
 CUDA_C := $(filter-out $(CUDA_ALWAYS),$(wildcard layers/cuda/*.c)) $(COLL_CUDA)
 EMU := $(filter-out tests/emu/fiber_%,$(wildcard tests/emu/*.c)) $(FIBER) $(CUDA_C)
 CUDA_SOURCES := $(wildcard layers/*.cu layers/cuda/*.cu)
-# EMULATED='FILE.cu ...': a sanitizer build compiles only these kernels and tests in CUDA. It takes the others, and matmuls with tile
+# EMULATED='FILE.cu ...': a sanitizer build compiles only these kernels and tests in CUDA. It takes the others, and kernels with tile
 # registers, from build/, since its tests do not run them.
 emulated = $(foreach f,$(1),$(if $(filter $(f),$(EMULATED)),$(B),build)/emu/$(f:%.cu=%.o))
 CUDA_TESTS := $(wildcard tests/test*.cu) tests/cuda_probes_sm90.cu
-MATMUL_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/amx_tiles.o
+AMX_TILES := $(if $(filter undefined,$(origin EMULATED)),$(B),build)/amx_tiles.o
 EMULATED ?= $(CUDA_SOURCES) $(CUDA_TESTS)
 EMU_OBJECTS = $(call obj,$(EMU)) $(call emulated,$(CUDA_SOURCES))
 EMU_TESTS = $(call emulated,$(CUDA_TESTS))
@@ -174,7 +174,7 @@ $(TOOLS:%=$(B)/%): $(B)/%: $(B)/tools/%.o $(B)/libgpt.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # The tests run programs of their own build. TEST_PROGRAMS='NAME ...': only those that the files of TESTED run.
 TEST_PROGRAMS ?= $(PROGRAMS) $(COMMANDS:%=bin/%) train_gpt_emu bench_gpu_emu ranks_job $(FAKE_LIBRARY:$(B)/%=%)
-$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(MATMUL_TILES) $(B)/libgpt.a | $(TEST_PROGRAMS:%=$(B)/%)
+$(B)/run_tests: $(call obj,$(TESTS)) $(EMU_OBJECTS) $(EMU_TESTS) $(AMX_TILES) $(B)/libgpt.a | $(TEST_PROGRAMS:%=$(B)/%)
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(LDLIBS)
 # A library that tests load at run time, like NVIDIA's libraries: it is built without sanitizers.
 $(FAKE_LIBRARY): tests/fake_library.c

@@ -32,10 +32,15 @@ static inline void tiles_begin(void) { // configures all 8 tiles as 16 rows of 6
 static inline void tiles_end(void) {
     _tile_release();
 }
-#define tile_zero(tile)                   _tile_zero(tile)
-#define tile_load(tile, from, row_floats) _tile_loadd(tile, from, (row_floats)*4)
-#define tile_store(tile, to, row_floats)  _tile_stored(tile, to, (row_floats)*4)
-#define tile_dot(c, a, b)                 _tile_dpbf16ps(c, a, b)
+#define tile_zero(tile) _tile_zero(tile)
+#define tile_load(tile, from, row_floats)                                                          \
+    do {                                                                                           \
+        __asm__ volatile("" ::                                                                     \
+                             : "memory"); /* gcc 12 does not know that _tile_loadd reads memory */ \
+        _tile_loadd(tile, from, (row_floats)*4);                                                   \
+    } while (0)
+#define tile_store(tile, to, row_floats) _tile_stored(tile, to, (row_floats)*4)
+#define tile_dot(c, a, b)                _tile_dpbf16ps(c, a, b)
 #else
 enum { SIMD_TILES = 0 };
 static inline void tiles_begin(void) {}

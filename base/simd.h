@@ -69,9 +69,10 @@ static inline vf vf_set1(float x) {
     return x - (vf){0};
 }
 /* The same of *x, loaded anew. Compilers load a float once for all its uses; of a float that has
- * one use, the multiply-adds of AVX-512 read it themselves, which is an instruction less. */
+ * one use, the multiply-adds of AVX-512 read it themselves, which is an instruction less. The empty
+ * statement only tells the compiler that *x might have changed. */
 static inline vf vf_set1_anew(const float *x) {
-    __asm__("" : "+m"(*(float *)x)); // as if *x might have changed
+    __asm__("" : "+m"(*(float *)x));
     return vf_set1(*x);
 }
 static inline vf vf_zero(void) {

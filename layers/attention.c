@@ -13,7 +13,7 @@
  *               +---------+---------+---------+       dQ_i += dS K_j    dK_j += dS' Q_i
  *
  * Row i of tiles is computed for all j before row i + 1. Tiles above the diagonal are not computed.
- * In tiles on the diagonal, each register tile of MR rows stops at the last key that its last row
+ * In tiles on the diagonal, each register tile stops at the last key that its last row
  * sees; the softmax sets the rest above the diagonal to 0. So little is computed in vain, even
  * where a sequence is two tiles long. Keys and values of a head are packed once, queries once per
  * row of tiles, scaled by log2(e) / sqrt(D) so that the softmax is a power of 2.
@@ -33,8 +33,8 @@
  *
  * At S = 1024 three quarters of the forward time are matmuls at the peak, an eighth is the softmax,
  * an eighth packing. Without prefetches (PrefetchList) S = 256 reaches 59 % and 56 % in fp32. In
- * tile registers (AMX, a Xeon) bf16 is 2.5 times as fast as by VDPBF16PS at S = 256, 2.7 and 2.4
- * times at S = 1024, and 1.6 to 2.2 times as fast as fp32; the rest is softmax and packing.
+ * tile registers (AMX, a Xeon) bf16 is 2.5 and 2.5 times as fast as by VDPBF16PS at S = 256, 2.7
+ * and 2.4 times at S = 1024, and 1.6 to 2.2 times as fast as fp32; the rest is softmax and packing.
  */
 #include "layers/attention.h"
 
@@ -264,12 +264,12 @@ static void forward_member(void *ctx, int member, int size) {
     Work w = allocate_work(&f->s, &slice);
     w.polled = member == 0 ? f->team : NULL;
     Item now, after;
-    if (f->s.tiles) tiles_begin();
+    if (SIMD_TILES && f->s.tiles) tiles_begin();
     for (bool more = next_item(f, &now); more; now = after) {
         more = next_item(f, &after);
         forward_item(f, &w, &now, more ? &after : NULL);
     }
-    if (f->s.tiles) tiles_end();
+    if (SIMD_TILES && f->s.tiles) tiles_end();
 }
 
 void attention_forward(Team *t, const Attention *a, Act *out, float *lse, const Act *qkv) {

@@ -286,12 +286,12 @@ static void backward_member(void *ctx, int member, int size) {
     Work w = allocate_work(&f->s, &slice);
     w.polled = member == 0 ? f->team : NULL;
     Item now, after;
-    if (f->s.tiles) tiles_begin();
+    if (SIMD_TILES && f->s.tiles) tiles_begin();
     for (bool more = next_item(f, &now); more; now = after) {
         more = next_item(f, &after);
         backward_item(f, &w, &now, more ? &after : NULL);
     }
-    if (f->s.tiles) tiles_end();
+    if (SIMD_TILES && f->s.tiles) tiles_end();
 }
 
 void attention_backward(Team *t, const Attention *a, Act *dqkv, const Act *dout, const Act *qkv,

@@ -77,12 +77,15 @@ void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t
 void attention_pack_rows(const Shape *s, float *dst, int64_t panel_words, const float *src,
                          int64_t stride, int64_t n, float scale) {
     vf f = vf_set1(scale);
-    int64_t padded = s->tiles ? 2 * whole_tiles((n + 1) / 2) : n;
-    for (int64_t r = 0; r < padded; r += s->pair ? 2 : 1) {
+    int64_t words = s->pair ? (n + 1) / 2 : n, padded = s->tiles ? whole_tiles(words) : words;
+    for (int64_t w = words; w < padded; w++)
+        for (int64_t d = 0; d < s->D; d += VF)
+            vf_store(dst + w * NR + d / NR * panel_words * NR + d % NR, vf_zero());
+    for (int64_t r = 0; r < n; r += s->pair ? 2 : 1) {
         const float *row = src + r * stride;
         float *to = dst + (s->pair ? r / 2 : r) * NR;
         for (int64_t d = 0; d < s->D; d += VF) {
-            vf x = r < n ? load_part(row, d, s->D) * f : vf_zero();
+            vf x = load_part(row, d, s->D) * f;
             if (s->pair)
                 x = vf_pair_rows(x, r + 1 < n ? load_part(row + stride, d, s->D) * f : vf_zero());
             else if (s->round)
@@ -163,8 +166,8 @@ TILE_FN(along_columns, false, 1, LD)
 TILE_FN(along_rows_pair, true, LD, 1)
 TILE_FN(along_columns_pair, true, 1, 2 * LD)
 
-/* The same in tile registers, over whole 16 words; all 32 columns. Rows of the left matrix beyond
- * `rows` reach only sums that nobody reads. */
+/* The same in tile registers, over whole 16 words, for any `vecs`. Rows beyond `rows`, and columns
+ * that were not packed, reach only sums that nobody reads. */
 static void in_tile_registers(int rows, int vecs, int64_t n, const float *a, const float *b,
                               float *c, int64_t ldc, bool add) {
     (void)vecs;
@@ -177,7 +180,8 @@ static void in_tile_registers(int rows, int vecs, int64_t n, const float *a, con
     sums_store(c, ldc, both);
 }
 static TileFn *tile_along_rows(const Shape *s) {
-    return !SIMD_BF16 || !s->pair ? along_rows : s->tiles ? in_tile_registers : along_rows_pair;
+    if (SIMD_TILES && s->tiles) return in_tile_registers;
+    return SIMD_BF16 && s->pair ? along_rows_pair : along_rows;
 }
 
 /* Prefetches the next PREFETCH_STEP rows of f. */
@@ -252,7 +256,7 @@ static void sum_queries_in_tiles(const Shape *s, const AttentionTile *t, float *
 
 void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, const float *c,
                            const float *right) {
-    if (s->tiles) {
+    if (SIMD_TILES && s->tiles) {
         sum_queries_in_tiles(s, t, o, c, right);
         return;
     }

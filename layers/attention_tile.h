@@ -2,10 +2,11 @@
  *
  * The papers' tiles are BR queries by BC keys. Inside them the unit of work is a register tile, MR
  * rows by NR columns of sums, as in BLIS. A matmul reads its left matrix by broadcasts from rows
- * of LD words and its right matrix from a panel, NR columns side by side for each step of the sum:
+ * of LD words (into tile registers 16 words of 16 rows) and its right matrix from a panel, NR
+ * columns side by side for each step of the sum:
  *
  *      set             MR x NR   sums   loads for each step (24, 12, 12 FMA)
- *      avx512[_bf16]   12 x 32    24    2 + 12
+ *      avx512[_bf16]   12 x 32    24    2 + 20 (fp32), 2 + 12 (pairs)
  *      avx512_amx      32 x 32     4    4, of tiles for 16 steps; bf16 only, fp32 as avx512
  *      avx2             6 x 16    12    2 + 6
  *      portable         6 x 8     12    2 + 6
@@ -31,11 +32,13 @@ enum {
     NR = 2 * VF,
     MU = VF == 16 ? 4 : 2, // register tiles have MU, 2 MU or MR = 3 MU rows
     MR = 3 * MU,
-    BR = 96,  // queries of a tile: a multiple of MR, and even
-    BC = 128, // keys of a tile: a multiple of NR and of MU
+    BR = 96,  // queries of a tile: a multiple of MR and of 32 (tile registers)
+    BC = 128, // keys of a tile: a multiple of NR, of MU and of 32
     // words from row to row of a tile; rows at multiples of 512 bytes would share few cache sets
     LD = BC + 16,
 };
+
+_Static_assert(BR % (2 * TILE_SIDE) == 0 && BC % (2 * TILE_SIDE) == 0, "32 rows, 32 keys");
 
 /* Sizes that are the same for every tile of one call. */
 typedef struct Shape {
@@ -78,7 +81,7 @@ static inline float *member_slice(const Attention *a, int member, int64_t floats
 void attention_pack_tile(const Shape *s, float *dst, const float *src, int64_t stride, int64_t n,
                          float scale);
 /* Local. Packs the right matrix of a sum over D, transposed: the rows begin .. end of a head, begin
- * a multiple of BC, to dst[row panel][Dw][NR]; rows from S to the end of a panel are 0. */
+ * a multiple of BC, to dst[row panel][Dw][NR]; rows from S on are 0 up to a multiple of VF. */
 void attention_pack_across(const Shape *s, float *dst, const float *src, int64_t stride,
                            int64_t begin, int64_t end);
 /* Local. Packs the right matrix of a sum over n rows, times scale, to dst[panel of
@@ -126,8 +129,9 @@ void attention_sum_queries(const Shape *s, const AttentionTile *t, float *o, con
 static inline int64_t tile_seen(const AttentionTile *t, int64_t r) {
     return t->row0 + r + 1 - t->key0;
 }
-/* The number of columns of row r that a matmul may read: those that query r does not see must be
- * 0. */
+/* The number of columns of row r that a matmul may read: those that query r does not see must be 0.
+ * In tile registers 32 rows begin at a multiple of 32, and row r reads no further than to the next
+ * multiple of 32 behind what its first row sees. */
 static inline int64_t tile_read(const AttentionTile *t, int64_t r) {
     int64_t n = (tile_seen(t, r) + MR + NR - 1) / NR * NR;
     return n < 0 ? 0 : n < BC ? n : BC;

@@ -45,15 +45,15 @@
  * are 1.7 % faster without. Where columns stay, every tile of a column prefetches a few lines of
  * the next panel of b, unless that panel is packed already. One line with each step of few tiles
  * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4), lines of the next block of a
- * together with those of b 3 % (Xeon). Packing prefetches its own source, to the L2: rows that are
- * a multiple of 4 KiB apart compete for one set of the L1.
+ * together with those of b 3 % (Xeon). Packing prefetches its own source; where rows are packed as
+ * they lie, to the L2: those that are a multiple of 4 KiB apart compete for one set of the L1.
  *
  * Where rows of b are contiguous, the first panel of rows reads b unpacked and packs it. Where
  * columns of a are contiguous (wgrad), the first column of tiles reads a unpacked and packs it: up
  * to 9 % of small matmuls (Zen 4). Not on Intel's processors: panels would read each line of a two
  * or three times, the L2 keeps such lines longer than packed panels, and all other columns took 6 %
- * longer (Xeon, AVX2). With AVX-512 eight panels are packed at once there, which read whole lines:
- * 8 % of a wgrad with 3,072 rows.
+ * longer (Xeon, AVX2). With AVX-512 eight panels are packed at once instead, from whole lines: 8 %
+ * of a wgrad with 3,072 rows.
  *
  * Threads get columns and rows in proportion to their speed in the matmuls before (team_shares).
  * With equal shares all threads wait for the slowest core: with another program on one of two cores
@@ -69,11 +69,11 @@
  * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
  * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
  * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
- * 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; of an L2 of 2 MiB 768
- * columns leave as much, and a is packed half as often (3 % of that wgrad). Where columns stay a
- * chunk is read from the L3 once for each block of rows, and a is packed once for each chunk: 1,024
- * columns are 2 % faster than 384, and as fast as 2,048 (Zen 3). With 6 x 16 (Zen 4) runs of tiles
- * are 2 % faster than single ones. tools/bench_matmul.c measures it.
+ * In fp32 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; of an L2 of 2 MiB
+ * 768 columns leave as much, and a is packed half as often (3 % of that wgrad). Where columns stay
+ * a chunk is read from the L3 once for each block of rows, and a is packed once for each chunk:
+ * 1,024 columns are 2 % faster than 384, and as fast as 2,048 (Zen 3). With 6 x 16 (Zen 4) runs of
+ * tiles are 2 % faster than single ones. tools/bench_matmul.c measures it.
  */
 #include "layers/matmul.h"
 
@@ -94,18 +94,17 @@ enum {
     // and storing y between two panels counts: 1,024 tokens of a wgrad are one panel.
     PAIRS_K = SIMD_TILES ? 512 : PANEL_K,
     BLOCK_M = 1024 / TILE_M * TILE_M + TILE_M, // most rows of a packed at a time
-    // Most columns of b packed at a time by each thread; an L2 of 1 MiB holds half of them. a is
-    // packed anew for each chunk.
+    // Most columns of b packed at a time by each thread. a is packed anew for each chunk.
     CHUNK_N = COLUMNS_STAY ? 1024 : 768,
     BLOCK_N = 2048, // columns of y finished over all of K before the next
     RUN = 32,       // most tiles of a run: of one call of tile_multiply
     // Floats from a packed panel to the next, with some cache lines between them: at multiples of 4
     // KiB all panels would compete for the same sets of the L1.
-    A_PANEL = TILE_M * (COLUMNS_STAY ? A_STEPS : A_ROW) + 3 * 16,
+    A_PANEL = (TILE_M * (COLUMNS_STAY ? A_STEPS : A_ROW) + 3 * 16 + 15) / 16 * 16,
     B_PANEL = TILE_N * PAIRS_K + 5 * 16,
     PAIRS_PANEL = PAIRS_M * PAIRS_K + 3 * 16, // likewise where tile registers multiply pairs
     // Packed panels of a that each thread has: where columns stay those that its L2 holds; where
-    // rows stay whole cache lines of rows of x (wgrad): 8 x 14 floats.
+    // rows stay about whole cache lines of rows of x (wgrad): 8 x 14 floats.
     OWN_PANELS = COLUMNS_STAY ? (400 << 10) / (int)(A_PANEL * sizeof(float)) + 1 : 8,
     OWN_FLOATS = OWN_PANELS * A_PANEL + CHUNK_N / TILE_N * B_PANEL,
     SHARED_FLOATS = SIMD_TILES ? (BLOCK_M / PAIRS_M + 2) * PAIRS_PANEL : 0,
@@ -178,9 +177,10 @@ static Blocking blocking_of(int64_t l2, PackKind kind) {
         return (Blocking){.rows = rows > 0 ? rows : 1, .chunk = CHUNK_N};
     }
     int64_t chunk = CHUNK_N, fits = fit / b * TILE_N;
-    if (fits < chunk) chunk /= 2;
+    if (fits < chunk) chunk /= 2; // and more room for the columns that come next
+    // dot products of pairs (VDPBF16PS) read b twice as fast: half a chunk was faster (Zen 5)
+    if (kind == PACK_PAIR && !SIMD_TILES) chunk /= 2;
     if (fits < chunk) chunk = fits;
-    if (kind == PACK_PAIR && !SIMD_TILES) chunk = chunk / 2 / TILE_N * TILE_N;
     return (Blocking){.rows = BLOCK_M, .chunk = chunk > TILE_N ? chunk : TILE_N};
 }
 
@@ -779,7 +779,7 @@ static void member(void *ctx, int me, int size) {
     w.by_rows = !COLUMNS_STAY && p->a_col == 1 && p->a_row != 1 && !shared;
     w.raw_a = may_read_raw_a(&w);
     // where rows stay an L2 that keeps lines that were read more often drops those of `ahead`
-    bool prefetch = COLUMNS_STAY || !processor_keeps_reread();
+    bool fetch_b = COLUMNS_STAY || !processor_keeps_reread();
     int64_t steps = w.panels_k * w.blocks_m * w.blocks_n;
     Step next = step_at(&w, 0), before = next;
     if (shared) tiles_begin();
@@ -797,11 +797,9 @@ static void member(void *ctx, int me, int size) {
         if (size > 1 && me == 0 && i > 0) blocks_done(&w, &before);
         for (int64_t c = 0; c < h.chunks; c++) {
             Ahead ahead = {0};
-            if (!prefetch)
-                ;
-            else if (c + 1 < h.chunks)
+            if (fetch_b && c + 1 < h.chunks)
                 ahead = ahead_of(&w, &s, packed_first(chunk_columns(&s, &h, c + 1)));
-            else if (h_next.chunks)
+            else if (fetch_b && h_next.chunks)
                 ahead = ahead_of(&w, &next, packed_first(chunk_columns(&next, &h_next, 0)));
             multiply(&w, &s, h.panels, chunk_columns(&s, &h, c), a, c > 0, &ahead);
         }

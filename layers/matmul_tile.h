@@ -12,7 +12,7 @@
  *      ...                                                     element of a: 31 of 32 registers
  *
  *      set             tile     sums   loads for each step (28, 12, 8 FMA)
- *      avx512[_bf16]   14 x 32   28    2 + 14
+ *      avx512[_bf16]   14 x 32   28    2 + 23 (fp32), 2 + 14 (pairs)
  *      avx512_amx      32 x 32   4     4, of tiles for 16 steps; bf16 only, fp32 as avx512
  *      avx2             6 x 16   12    2 + 6
  *      portable         4 x 8     8    2 + 4

@@ -243,6 +243,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
                 {.threads = 1, .l2 = 64 << 10},
                 {.threads = 1, .l2 = 512 << 10},
                 {.threads = 1, .l2 = 1 << 20},
+                {.threads = 1, .l2 = 2 << 20},
                 {.threads = 1, .l2 = 64 << 20},
                 {.threads = 4, .unlike = true},
                 {.threads = 2, .keeps = L2_KEEPS_REREAD},
@@ -250,7 +251,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
     for (const char *const *set = matmul_sets(); *set; set++)
         for (unsigned i = 0; i < 6; i++) {
             Form f = {.M = 131 - (int64_t)i,
-                      .N = 300 + 37 * i,
+                      .N = i == 4 ? 1700 : 300 + 37 * i, // some chunks of any size
                       .K = 900,
                       .addend = (int)(i % 3),
                       .bias = true};
