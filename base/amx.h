@@ -33,10 +33,10 @@ static inline void tiles_end(void) {
     _tile_release();
 }
 #define tile_zero(tile) _tile_zero(tile)
+// gcc 12 does not know that _tile_loadd reads memory, and might drop stores before it
 #define tile_load(tile, from, row_floats)                                                          \
     do {                                                                                           \
-        __asm__ volatile("" ::                                                                     \
-                             : "memory"); /* gcc 12 does not know that _tile_loadd reads memory */ \
+        __asm__ volatile("" ::: "memory");                                                         \
         _tile_loadd(tile, from, (row_floats)*4);                                                   \
     } while (0)
 #define tile_store(tile, to, row_floats) _tile_stored(tile, to, (row_floats)*4)

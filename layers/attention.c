@@ -13,10 +13,10 @@
  *               +---------+---------+---------+       dQ_i += dS K_j    dK_j += dS' Q_i
  *
  * Row i of tiles is computed for all j before row i + 1. Tiles above the diagonal are not computed.
- * In tiles on the diagonal, each register tile stops at the last key that its last row
- * sees; the softmax sets the rest above the diagonal to 0. So little is computed in vain, even
- * where a sequence is two tiles long. Keys and values of a head are packed once, queries once per
- * row of tiles, scaled by log2(e) / sqrt(D) so that the softmax is a power of 2.
+ * In tiles on the diagonal, each register tile stops at the last key that its last row sees; the
+ * softmax sets the rest above the diagonal to 0. So little is computed in vain, even where a
+ * sequence is two tiles long. Keys and values of a head are packed once, queries once per row of
+ * tiles, scaled by log2(e) / sqrt(D) so that the softmax is a power of 2.
  *
  * An item of work is a key head with the query heads that share it. Members of the team take items
  * as they become free; no two write the same number, and every sum has one order: the bits do not

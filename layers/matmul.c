@@ -178,7 +178,7 @@ static Blocking blocking_of(int64_t l2, PackKind kind) {
     }
     int64_t chunk = CHUNK_N, fits = fit / b * TILE_N;
     if (fits < chunk) chunk /= 2; // and more room for the columns that come next
-    // dot products of pairs (VDPBF16PS) read b twice as fast: half a chunk was faster (Zen 5)
+    // half of it for dot products of pairs (VDPBF16PS)
     if (kind == PACK_PAIR && !SIMD_TILES) chunk /= 2;
     if (fits < chunk) chunk = fits;
     return (Blocking){.rows = BLOCK_M, .chunk = chunk > TILE_N ? chunk : TILE_N};
