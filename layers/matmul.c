@@ -97,7 +97,9 @@ enum {
     // Most columns of b packed at a time by each thread. a is packed anew for each chunk.
     CHUNK_N = COLUMNS_STAY ? 1024 : 768,
     BLOCK_N = 2048, // columns of y finished over all of K before the next
-    RUN = 32,       // most tiles of a run: of one call of tile_multiply
+    // Most tiles of a run: of one call of tile_multiply. With 32 an epilogue would read 192 rows at
+    // multiples of 4 KiB, more than an L2 of 512 KiB keeps of them.
+    RUN = 16,
     // Floats from a packed panel to the next, with some cache lines between them: at multiples of 4
     // KiB all panels would compete for the same sets of the L1.
     A_PANEL = (TILE_M * (COLUMNS_STAY ? A_STEPS : A_ROW) + 3 * 16 + 15) / 16 * 16,
@@ -424,68 +426,74 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
     return next;
 }
 
-/* May tile_multiply write the sums of whole tiles to y? Yes, if they need no more than addend (and
- * bias, where the multiplication has no tile registers). */
+/* May tile_multiply write the sums of whole tiles? Yes, unless tile registers multiply and bias or
+ * an epilogue follows. */
 static bool sums_to_y(const Member *w, const Step *s) {
     const Matmul *p = w->p;
-    return !s->last || (p->epilogue == EPI_NONE && !(p->bias && tile_registers(w->kind)));
+    return !s->last || !tile_registers(w->kind) || (p->epilogue == EPI_NONE && !p->bias);
 }
 
-/* A run of tiles whose sums go to y directly. */
+/* A run of whole tiles. The sums go to y, or to aux where an activation keeps its operand. The
+ * epilogue follows while they are in the caches: after single tiles in a buffer, GELU took 2 to 3 %
+ * more of a matmul with K = 384 (Zen 5). */
 static void tiles_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Matmul *p = w->p;
-    if (s->last && p->bias) t->bias = (const float *)p->bias + n.begin;
-    int64_t at = m->row * p->ldy + n.begin;
+    const Epilogue epilogue = s->last ? p->epilogue : EPI_NONE;
+    const ActKind act = p->act;
+    int64_t ld = p->ldy, at = m->row * ld + n.begin;
     const float *addend = p->addend, *before = addend ? addend + at : NULL;
-    t->ld = p->ldy, t->y = m->y + n.begin, t->addend = s->first ? before : t->y;
-    t->wanted[0] = t->y, t->wanted[1] = t->addend != t->y ? t->addend : NULL, t->ld_wanted = p->ldy;
+    float *y = m->y + n.begin, *aux = p->aux ? (float *)p->aux + at : NULL;
+    if (s->last && p->bias) t->bias = (const float *)p->bias + n.begin;
+    t->ld = ld, t->y = epilogue == EPI_ACT && aux ? aux : y, t->addend = s->first ? before : y;
+    t->wanted[0] = y, t->wanted[1] = t->addend != y ? t->addend : NULL, t->ld_wanted = ld;
+    if (epilogue != EPI_NONE && aux) t->wanted[1] = aux;
     tile_multiply(t);
+    if (epilogue == EPI_NONE) return;
+    for (int tile = 0; tile < t->n; tile++)
+        for (int64_t i = 0; i < m->rows; i++)
+            for (int j = 0; j < TILE_N; j += VF) {
+                int64_t e = tile * t->next_y + i * ld + j;
+                vf x = vf_load(t->y + e);
+                vf_store(y + e, epilogue == EPI_ACT ? pointwise(act, x)
+                                                    : x * pointwise_slope(act, vf_load(aux + e)));
+            }
 }
 
 /* Adds addend or y and bias to the first `width` columns of a tile's sums, applies the epilogue,
- * and writes y. The activation has a loop of its own: its chains of some 40 dependent operations
- * overlap only where few other instructions lie between them. */
+ * and writes y. */
 static inline __attribute__((always_inline)) void finish_columns(const Matmul *p, const Step *s,
                                                                  const RowPanel *m, int64_t n0,
-                                                                 int width, float *sum) {
+                                                                 int width, const float *sum) {
     const float *addend = p->addend, *bias = s->last ? p->bias : NULL;
     float *y = m->y + n0, *aux = p->aux;
     int64_t ldy = p->ldy, at = m->row * ldy + n0;
     const float *before = !s->first ? y : addend ? addend + at : NULL;
-    Epilogue epilogue = s->last ? p->epilogue : EPI_NONE;
-    ActKind act = p->act;
-    int rows = (int)m->rows;
+    const Epilogue epilogue = s->last ? p->epilogue : EPI_NONE;
+    const ActKind act = p->act;
     if (aux) aux += at;
     if (bias) bias += n0;
-    for (int i = 0; i < rows; i++)
+    for (int64_t i = 0; i < m->rows; i++)
         for (int j = 0; j < width; j += VF) {
+            int64_t e = i * ldy + j;
             int lanes = width - j < VF ? width - j : VF;
             vf x = vf_load(sum + i * TILE_N + j);
-            if (before) x = vf_load_n(before + i * ldy + j, lanes) + x;
+            if (before) x = vf_load_n(before + e, lanes) + x;
             if (bias) x += vf_load_n(bias + j, lanes);
-            if (epilogue == EPI_ACT && aux) vf_store_n(aux + i * ldy + j, x, lanes);
-            vf_store(sum + i * TILE_N + j, x);
-        }
-    for (int i = 0; epilogue == EPI_ACT && i < rows * TILE_N; i += VF)
-        vf_store(sum + i, pointwise(act, vf_load(sum + i)));
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < width; j += VF) {
-            int lanes = width - j < VF ? width - j : VF;
-            vf x = vf_load(sum + i * TILE_N + j);
-            if (epilogue == EPI_DACT)
-                x *= pointwise_slope(act, vf_load_n(aux + i * ldy + j, lanes));
-            vf_store_n(y + i * ldy + j, x, lanes);
+            if (epilogue == EPI_ACT && aux) vf_store_n(aux + e, x, lanes);
+            if (epilogue == EPI_ACT) x = pointwise(act, x);
+            if (epilogue == EPI_DACT) x *= pointwise_slope(act, vf_load_n(aux + e, lanes));
+            vf_store_n(y + e, x, lanes);
         }
 }
-static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range n, float *sum) {
+static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range n,
+                        const float *sum) {
     if (length(n) == TILE_N)
         finish_columns(p, s, m, n.begin, TILE_N, sum);
     else
         finish_columns(p, s, m, n.begin, (int)length(n), sum);
 }
 
-/* A tile that is summed in a buffer, because it is not whole or has an epilogue, and then goes to
- * y. */
+/* A tile that is summed in a buffer first, because it is not whole or sums_to_y says no. */
 static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Matmul *p = w->p;
     const float *addend = p->addend, *aux = p->aux;
