@@ -66,13 +66,14 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
     return ok || err(e, "no state of a run: step, tokens, loss_z and norm_z are needed");
 }
 
-void runstate_differences(const char *text, const Opt *options, FILE *f) {
+void runstate_differences(const char *text, const Opt *options, bool kept_tokenizer, FILE *f) {
     json_t *root = json_loads(text, 0, NULL);
     const json_t *record = json_object_get(root, "options");
     for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
         if (!o->name || strcmp(o->name, "resume") == 0) continue;
         // without --model the model is the checkpoint's
         if (strcmp(o->name, "model") == 0 && !opt_given(o)) continue;
+        if (strcmp(o->name, "tokenizer") == 0 && kept_tokenizer) continue;
         const char *then = json_string_value(json_object_get(record, o->name));
         char *now = value_text(o);
         if (then && strcmp(then, now) != 0)

@@ -28,7 +28,7 @@ char *runstate_print(const RunState *s, const Opt *options);
 /* Local, pure. */
 bool runstate_parse(const char *text, RunState *s, Err *e);
 /* Local. Prints a line for each option whose recorded value differs from its present one. Options
- * that are not in the record are skipped. */
-void runstate_differences(const char *text, const Opt *options, FILE *f);
+ * that are not in the record are skipped, and --tokenizer where the run keeps the checkpoint's. */
+void runstate_differences(const char *text, const Opt *options, bool kept_tokenizer, FILE *f);
 
 #endif

@@ -262,11 +262,11 @@ TEST(runstate_records_options_of_any_length_and_bytes) {
     CHECK_STR(record.pair[0].value, names);
     CHECK_STR(record.pair[1].value, "no \xef\xbf\xbd text");
     opt_file_free(&record);
-    PRINTED(said, runstate_differences(text, options, f));
+    PRINTED(said, runstate_differences(text, options, false, f));
     CHECK_STR(said, "");
     names[sizeof names - 2] = 'y';
     mem_free(said), said = NULL;
-    PRINTED(said, runstate_differences(text, options, f));
+    PRINTED(said, runstate_differences(text, options, false, f));
     CHECK(strstr(said, "xy\""));
 }
 

@@ -70,6 +70,7 @@ static void keep_tokenizer(const char *removed) {
             "\"step_00000002 step_00000004\" && ls end/vocab.json run/step_00000004/merges.txt && "
             "grep GPT2Tokenizer "
             "end/tokenizer_config.json run/step_00000004/tokenizer_config.json") == 0);
+    CHECK_SAYS(strstr(said, "--steps was") && !strstr(said, "--tokenizer was"), "%s", said);
 }
 TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
     keep_tokenizer("");

@@ -273,7 +273,7 @@ static void load_weights(Run *r, const char *checkpoint) {
             printf("resuming from %s, whose weights replace --init %s\n", checkpoint, r->o->init);
         else if (r->lead)
             printf("resuming from %s\n", checkpoint);
-        if (r->lead) runstate_differences(text, r->options, stdout);
+        if (r->lead) runstate_differences(text, r->options, r->carried, stdout);
         mem_free(text);
     } else if (*r->init) {
         if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) {
