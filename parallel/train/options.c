@@ -23,7 +23,8 @@ static const Opt rows[] = {
      "d6 d12 (GPT-2 124M) d24 d36 d48, llama, layers= heads= kv_heads= channels= ffn= seq= "
      "vocab= norm= pos= act= bias= tied= eps= theta="},
     {"init", OPT_STR, AT(init), "", 0, 0, "FILE",
-     "start from a Hugging Face folder, .safetensors, or llm.c .bin"},
+     "start from a Hugging Face folder, .safetensors, llm.c .bin, or the newest checkpoint of a "
+     "folder of --save"},
     {"backend", OPT_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|cuda",
      "where the kernels run; auto: on a GPU where one works"},
     {"graphs", OPT_CHOICE, AT(graphs), "auto", 0, 0, "auto|none|all",
