@@ -134,6 +134,18 @@ TEST(resume_does_not_start_over_checkpoints_that_are_not_whole) {
     CHECK(strstr(said, "resuming from run/step_00000004"));
 }
 
+/* Under the name of a later step the files of an older one would stay the newest checkpoint: each
+ * --resume would train the steps between again. */
+TEST(resume_refuses_a_checkpoint_under_the_name_of_another_step) {
+    const char *dir = shell_directory(4000);
+    CHECK(shell(dir, GPT2, "$RUN --steps 4 --save run") == 0);
+    CHECK(shell(dir, GPT2, "mv run/step_00000004 run/step_00000009") == 0);
+    CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run --resume") == 1);
+    CHECK(strstr(said, "run/step_00000009 holds step 4: name it step_00000004 again"));
+    CHECK(shell(dir, GPT2, "mv run/step_00000009 run/step_00000004") == 0);
+    CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run --resume") == 0);
+}
+
 /* A signal may have cut the last evaluation short: the resumed run makes it. */
 TEST(resume_after_the_last_step_evaluates_and_says_so) {
     const char *dir = shell_directory(4000);
