@@ -27,10 +27,10 @@ char *runstate_print(const RunState *s, const Opt *options) {
         json_object_set_new(record, o->name, json_string(value));
         mem_free(value);
     }
-    json_t *root =
-        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "tokens",
-                  (json_int_t)s->tokens, "batch", (json_int_t)s->batch, "loss_z",
-                  print_zscore(&s->loss_z), "norm_z", print_zscore(&s->norm_z), "options", record);
+    json_t *root = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step,
+                             "tokens", (json_int_t)s->tokens, "batch", (json_int_t)s->batch, "data",
+                             (json_int_t)s->data, "loss_z", print_zscore(&s->loss_z), "norm_z",
+                             print_zscore(&s->norm_z), "options", record);
     char *out = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(root);
     return out;
@@ -58,8 +58,9 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &where);
     if (!root) return err(e, "not JSON: line %d: %s", where.line, where.text);
     bool ok = parse_whole(root, "step", &s->step) && parse_whole(root, "tokens", &s->tokens) &&
-              // older records have no batch
+              // older records have neither
               (parse_whole(root, "batch", &s->batch) || !json_object_get(root, "batch")) &&
+              (parse_whole(root, "data", &s->data) || !json_object_get(root, "data")) &&
               parse_zscore(json_object_get(root, "loss_z"), &s->loss_z) &&
               parse_zscore(json_object_get(root, "norm_z"), &s->norm_z);
     json_decref(root);

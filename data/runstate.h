@@ -19,6 +19,7 @@ typedef struct RunState {
     int64_t step;   // updates made (skipped ones counted)
     int64_t tokens; // tokens trained on so far
     int64_t batch;  // tokens of a step; 0: not known
+    int64_t data;   // tokens in the files of --train; 0: not known
     ZScore loss_z, norm_z;
 } RunState;
 

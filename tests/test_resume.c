@@ -146,6 +146,19 @@ TEST(resume_refuses_a_checkpoint_under_the_name_of_another_step) {
     CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run --resume") == 0);
 }
 
+/* A shard that was added under the pattern of --train changes the order of all data, although no
+ * option differs. */
+TEST(resume_says_that_the_files_of_the_data_changed) {
+    const char *dir = shell_directory(4000), *train = "--train 'train*.bin' --save run";
+    CHECK(shell(dir, GPT2, "$RUN %s --steps 2", train) == 0);
+    CHECK(shell(dir, GPT2, "$RUN %s --steps 3 --resume", train) == 0);
+    CHECK(!strstr(said, "the files of --train"));
+    CHECK(shell(dir, GPT2, "cp train.bin train2.bin; $RUN %s --steps 4 --resume", train) == 0);
+    CHECK(strstr(said, "the files of --train had 4000 tokens, have 8000: another order"));
+    CHECK(shell(dir, GPT2, "$RUN %s --steps 5 --resume", train) == 0);
+    CHECK(!strstr(said, "the files of --train"));
+}
+
 /* A signal may have cut the last evaluation short: the resumed run makes it. */
 TEST(resume_after_the_last_step_evaluates_and_says_so) {
     const char *dir = shell_directory(4000);

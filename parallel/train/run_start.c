@@ -274,6 +274,12 @@ static void load_weights(Run *r, const char *checkpoint) {
         else if (r->lead)
             printf("resuming from %s\n", checkpoint);
         if (r->lead) runstate_differences(text, r->options, r->carried, stdout);
+        // as after a shard was added under the same pattern: batch(step) is of all files together
+        int64_t was = r->state.data, is = r->train_set.n_tokens;
+        if (r->lead && was && *r->o->train && was != is)
+            printf("  the files of --train had %" PRId64 " tokens, have %" PRId64
+                   ": another order of the data from here on\n",
+                   was, is);
         mem_free(text);
     } else if (*r->init) {
         if (!weights_load(r->init, model_host(&r->m), &r->group, &e)) {
@@ -283,6 +289,7 @@ static void load_weights(Run *r, const char *checkpoint) {
     } else {
         tensors_init(model_host(&r->m), r->team, (uint64_t)r->o->seed);
     }
+    r->state.data = r->train_set.n_tokens;
     model_push(&r->m);
     outer_begin(&r->outer, &r->m, r->state.step);
 }
