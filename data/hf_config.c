@@ -237,6 +237,7 @@ bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {
     else
         r.ok = err(e, "model_type \"%.60s\": only gpt2 and llama can be read", type);
     refuse_quantized(&r);
+    demand_bool(&r, "is_causal", true); // false: transformers attends to later tokens as well
     if (r.ok) read_ids(root, c);
     json_decref(root);
     return r.ok && config_check(c, e);
