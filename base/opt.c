@@ -375,8 +375,7 @@ int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage) 
 
 void opt_parse(const Opt *table, int argc, char **argv, const char *usage) {
     if (opt_parse_files(table, argc, argv, usage))
-        die_usage(
-            "\"%s\" is no option: options begin with --; put a pattern of files in quotes, or "
-            "the shell replaces it by the files (--help lists all)",
-            argv[1]);
+        die_usage("\"%s\" is no option: options begin with --; put a pattern of files in quotes, "
+                  "or the shell replaces it by the files (--help lists all)",
+                  argv[1]);
 }

@@ -110,14 +110,11 @@ static const Rule rules[] = {
       "^the next day was %E. ^%A could not find the %O. ^it was not %Q. ^%1 was very [sad].\n"}},
     {"ask",
      {"\"^have you seen my %O?\" asked %A.\n\"^what does it look like?\" asked %B.\n\"^it is %C,\" "
-      "said "
-      "%A.\n\"^then it is %P,\" said %B. \"^i saw it there on %D.\"\n",
+      "said %A.\n\"^then it is %P,\" said %B. \"^i saw it there on %D.\"\n",
       "%A asked %B, the %K, for help. \"^where is my %C %O?\" asked %A. \"^it is %P,\" said %B, "
-      "and "
-      "%4 was right.\n",
+      "and %4 was right.\n",
       "\"^why are you so [sad]?\" asked %B.\n\"^because my %O is gone,\" said %A.\n\"^look %P,\" "
-      "said "
-      "%B. \"^that is where you put it.\"\n"}},
+      "said %B. \"^that is where you put it.\"\n"}},
     {"find",
      {"^so %A went to look, and there, %P, was the %C %O. ^%1 thanked %B and gave %5 @ [small].\n",
       "^and indeed the %O was %P. \"^thank you, %B!\" cried %A. \"^you are a good friend.\"\n",
@@ -133,8 +130,7 @@ static const Rule rules[] = {
      {"^%B gave %2 %m more. ^now %1 had %s %t, because %n and %m are %s.\n",
       "^then %1 bought %m more from %B, the %K, and so %1 had %s %t.\n",
       "\"^here %b %m more,\" said %B. \"^how many %g do you have now?\"\n\"^i have %s %t,\" said "
-      "%A, "
-      "\"for %n and %m are %s.\"\n"}},
+      "%A, \"for %n and %m are %s.\"\n"}},
     // sums
     {"school",
      {"^%A asked the children a question. [sum][sum]\n",

@@ -213,11 +213,10 @@ static void refuse_quantized(Reader *r) {
     const json_t *q = json_object_get(r->root, "quantization_config");
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     if (r->ok && q && !json_is_null(q))
-        r->ok =
-            err(r->e,
-                "\"quantization_config\" (%.60s): the weights are quantized; this trainer reads "
-                "F32, BF16 and F16 values, so take the model that was not quantized",
-                method ? method : "no \"quant_method\"");
+        r->ok = err(r->e,
+                    "\"quantization_config\" (%.60s): the weights are quantized; this trainer "
+                    "reads F32, BF16 and F16 values, so take the model that was not quantized",
+                    method ? method : "no \"quant_method\"");
 }
 
 bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {

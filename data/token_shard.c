@@ -127,15 +127,13 @@ bool shard_parse(const uint8_t *p, size_t n, bool raw, Shard *out, Err *e) {
     const char *what = known_foreign(p, n);
     if (what) return err(e, "is no token file but %s", what);
     if (!raw)
-        return err(e,
-                   "is no token file: it has no llm.c magic, and raw uint16 tokens (nanoGPT) are "
-                   "read only from a name that ends in .bin");
+        return err(e, "is no token file: it has no llm.c magic, and raw uint16 tokens (nanoGPT) "
+                      "are read only from a name that ends in .bin");
     if (n % 2)
-        return err(
-            e,
-            "read as raw uint16 tokens (it has no llm.c magic), but its %zu bytes are an odd "
-            "number: cut, or no token file",
-            n);
+        return err(e,
+                   "read as raw uint16 tokens (it has no llm.c magic), but its %zu bytes are an "
+                   "odd number: cut, or no token file",
+                   n);
     out->format = SHARD_NANOGPT;
     out->width = 2;
     out->tokens = p;
@@ -224,8 +222,7 @@ bool shard_parse_megatron(const uint8_t *idx, size_t n_idx, const uint8_t *bin, 
     if (n_seq > left / 12 || n_doc > (left - 12 * n_seq) / 8)
         return err(e,
                    "its index says %" PRIu64 " sequences and %" PRIu64
-                   " documents, more than its %zu "
-                   "bytes can hold: the .idx was cut",
+                   " documents, more than its %zu bytes can hold: the .idx was cut",
                    n_seq, n_doc, n_idx);
     uint64_t over = left - 12 * n_seq - 8 * n_doc;
     if (over != 0 && over != n_seq) // a byte per sequence (its mode) may follow
@@ -590,10 +587,9 @@ void shard_writer_put(ShardWriter *w, const int32_t *ids, int64_t n) {
         int64_t room = most - w->in_file, now = n < room ? n : room;
         if (w->format != SHARD_NANOGPT && w->in_file + now > MOST_TOKENS) {
             replace_abandon_all(0);
-            die_user(
-                "%s.bin would hold more than %d tokens, which llm.c's header cannot count: use "
-                "--shard-tokens",
-                w->stem, MOST_TOKENS);
+            die_user("%s.bin would hold more than %d tokens, which llm.c's header cannot count: "
+                     "use --shard-tokens",
+                     w->stem, MOST_TOKENS);
         }
         put(w, ids, now);
         ids += now;

@@ -105,8 +105,7 @@ bool tokenizer_check_bytes(const Tokenizer *t, Err *e) {
         if (t->byte_id[i] < 0)
             return err(e,
                        "the vocabulary has no token for byte 0x%02x: only byte-level vocabularies "
-                       "with all 256 bytes "
-                       "are read",
+                       "with all 256 bytes are read",
                        (unsigned)i);
     return true;
 }

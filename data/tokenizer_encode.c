@@ -264,10 +264,9 @@ static int64_t join_parts(Job *j, int32_t **ids) {
 static int64_t encode(const Tokenizer *t, Team *team, Documents *d, bool separators, bool eot,
                       size_t most, int32_t **ids) {
     if (!t->can_encode)
-        die_user(
-            "this tokenizer can only decode: %s holds no merges; load a folder with vocab.json and "
-            "merges.txt, or a tokenizer.json",
-            t->format);
+        die_user("this tokenizer can only decode: %s holds no merges; load a folder with "
+                 "vocab.json and merges.txt, or a tokenizer.json",
+                 t->format);
     Job j = {.t = t, .text = d->text, .eot = eot};
     plan_parts(&j, d, separators, most);
     atomic_init(&j.next, 0);

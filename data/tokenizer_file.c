@@ -26,11 +26,9 @@ static Tokenizer *load_one(const char *path) {
     IoMap m = io_open(path);
     bool bin = m.n >= 4 && memcmp(m.p, magic, 4) == 0;
     if (!bin && (m.n == 0 || !memchr("{ \t\r\n", *m.p, 5)))
-        die_user(
-            "%s is no tokenizer: neither JSON nor llm.c's gpt2_tokenizer.bin; name a folder with "
-            "vocab.json and merges.txt, "
-            "a tokenizer.json, or \"bytes\"",
-            path);
+        die_user("%s is no tokenizer: neither JSON nor llm.c's gpt2_tokenizer.bin; name a folder "
+                 "with vocab.json and merges.txt, a tokenizer.json, or \"bytes\"",
+                 path);
     bool ok = bin ? tokenizer_parse_bin(m.p, m.n, &t, &e) : tokenizer_parse_json(m.p, m.n, &t, &e);
     if (!ok) die_user("%s: %s", path, e.text);
     io_unmap(&m);
@@ -136,9 +134,8 @@ void tokenizer_save(const Tokenizer *t, const char *dir) {
     if (!t->can_encode)
         die_user("cannot save %s as a vocabulary with merges: it holds no merges", t->format);
     if (t->add_prefix_space || !t->use_pieces)
-        die_user(
-            "cannot save this tokenizer.json as vocab.json and merges.txt, which have no place for "
-            "add_prefix_space and use_regex");
+        die_user("cannot save this tokenizer.json as vocab.json and merges.txt, which have no "
+                 "place for add_prefix_space and use_regex");
     if (!io_make_dirs(dir, &e)) die_user("%s", e.text);
     save_one(t, dir, "vocab.json", put_vocab);
     save_one(t, dir, "merges.txt", put_merges);

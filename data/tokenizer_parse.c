@@ -36,11 +36,10 @@ static bool vocab_strings(const Vocab *v, Strings *s, Err *e) {
         if (ok) strings_add(s, n < 0 ? (const uint8_t *)text : bytes, n < 0 ? len : (size_t)n);
         mem_free(bytes);
         if (!ok)
-            return err(
-                e,
-                "token \"%.99s\" has a character that stands for no byte: only GPT-2's byte-level "
-                "vocabularies are read",
-                text);
+            return err(e,
+                       "token \"%.99s\" has a character that stands for no byte: only GPT-2's "
+                       "byte-level vocabularies are read",
+                       text);
     }
     return true;
 }

@@ -73,15 +73,13 @@ static bool has_row(const char *text, const char *begin, const char *end) {
 TEST(bench_gpu_script_rehearses) {
     const char *dir = test_tmpdir();
     if (no_python()) return;
-    SHELL_IN(
-        ".", 0, "",
-        "top=$PWD python=$(python3 -c 'import sys; print(sys.executable)'); mkdir %s/bin %s/in && "
-        "ln -s $python $(command -v bash) $(command -v sh) $(command -v tr) %s/bin && cd %s/in && "
-        "PATH=%s/bin $python -B \"$top/tools/bench_gpu.py\" --rehearse --no-build --programs "
-        "$BUILD "
-        "--out .. --stages facts,build,kernels,second --text \"$top/LICENSE\" "
-        "--python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
-        dir, dir, dir, dir, dir);
+    SHELL_IN(".", 0, "",
+             "top=$PWD python=$(python3 -c 'import sys; print(sys.executable)'); mkdir %s/bin "
+             "%s/in && ln -s $python $(command -v bash) $(command -v sh) $(command -v tr) %s/bin "
+             "&& cd %s/in && PATH=%s/bin $python -B \"$top/tools/bench_gpu.py\" --rehearse "
+             "--no-build --programs $BUILD --out .. --stages facts,build,kernels,second --text "
+             "\"$top/LICENSE\" --python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
+             dir, dir, dir, dir, dir);
     json_t *kernels = json_load_file(test_path("%s/rehearsal-kernels.json", dir), 0, NULL);
     check_kernels(json_object_get(json_object_get(kernels, "kernels"), "rows"));
     json_decref(kernels);
@@ -113,9 +111,8 @@ TEST(bench_gpu_script_rehearses) {
 /* A rehearsal of one stage with such programs, which fail as FAKE_... says. */
 static void rehearse(const char *fault, const char *programs, const char *stage) {
     SHELL_IN(".", 1, "",
-             "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s "
-             "--out %s --stages %s --python tests/fake_python.sh --sanitizer "
-             "tests/fake_sanitizer.sh",
+             "%s python3 -B tools/bench_gpu.py --rehearse --no-build --programs %s --out %s "
+             "--stages %s --python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
              fault, programs, test_tmpdir(), stage);
 }
 

@@ -102,9 +102,7 @@ TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
         int replays; // in a step: a call for each micro-batch of each rank; 0: none is recorded
     } cases[] = {
         {1, "--model layers=1,heads=2,channels=16,seq=8,vocab=61 --dtype bf16", "", 2},
-        {2,
-         "--model llama,layers=1,heads=2,channels=16,seq=8,vocab=61 --layout x2 "
-         "--skip-norm-z 9",
+        {2, "--model llama,layers=1,heads=2,channels=16,seq=8,vocab=61 --layout x2 --skip-norm-z 9",
          "", 0},
         {2, "--model layers=2,heads=2,channels=16,seq=8,vocab=61 --layout d2+zero1 --overlap bulk",
          "", 0},

@@ -35,8 +35,7 @@ TEST(faults_changed_shard_ends_with_a_line_and_a_checkpoint) {
               "last=$(tail -1 log | grep -o '\"step\":[0-9]*' | tr -dc 0-9); test -d "
               "run/$(printf step_%%08d $last) && " TRAIN
               "--steps $((last + 2)) --ranks 2 --layout d2 --threads 1 --save run --resume --json "
-              "log "
-              "&& tail -1 log");
+              "log && tail -1 log");
     }
 }
 
@@ -97,9 +96,8 @@ TEST(faults_a_pipe_is_read_to_its_end) {
 TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
     const char *dir = shell_directory(40000);
     SHELL(0, "status 0",
-          "( " TRAIN
-          "--steps 400 --json - 2>err; echo status $? >code ) | head -1 >out; cat code && "
-          "grep -q 'Broken pipe; training goes on' err");
+          "( " TRAIN "--steps 400 --json - 2>err; echo status $? >code ) | head -1 >out; cat code "
+          "&& grep -q 'Broken pipe; training goes on' err");
     SHELL(129, "stopped by signal 1 after step",
           "timeout --foreground 60 " LONG "--json log --save hup >out & p=$!; " UNTIL_A_STEP
           "kill -HUP $p; wait $p");

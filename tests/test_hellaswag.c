@@ -259,15 +259,12 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
 }
 
 TEST(hellaswag_of_the_tool_is_scored_by_a_run) {
-    SHELL_IN(
-        test_tmpdir(), 0, "step 1: HellaSwag 0.2500",
-        "export XDG_CACHE_HOME=$PWD; for i in 0 1 2 3; do echo '{\"ctx\": \"A man is\", \"label\": "
-        "'$i', \"endings\": "
-        "[\"up.\", \"in a tree.\", \"a fish.\", \"it.\"]}'; done >h.jsonl && seq 200 >t.txt && "
-        "$BUILD/tokenize hellaswag --text h.jsonl --out new/h.bin && $BUILD/tokenize encode --text "
-        "t.txt --out t && "
-        "$BUILD/train_gpt --train t_train.bin --hellaswag new/h.bin --micro 2 --steps 1 --threads "
-        "1 --model "
-        "layers=1,heads=2,channels=8,seq=32,vocab=257");
+    SHELL_IN(test_tmpdir(), 0, "step 1: HellaSwag 0.2500",
+             "export XDG_CACHE_HOME=$PWD; for i in 0 1 2 3; do echo '{\"ctx\": \"A man is\", "
+             "\"label\": '$i', \"endings\": [\"up.\", \"in a tree.\", \"a fish.\", \"it.\"]}'; "
+             "done >h.jsonl && seq 200 >t.txt && $BUILD/tokenize hellaswag --text h.jsonl --out "
+             "new/h.bin && $BUILD/tokenize encode --text t.txt --out t && $BUILD/train_gpt --train "
+             "t_train.bin --hellaswag new/h.bin --micro 2 --steps 1 --threads 1 --model "
+             "layers=1,heads=2,channels=8,seq=32,vocab=257");
     CHECK_SAYS(strstr(said, "new/h.bin: 4 examples"), "%s", said);
 }

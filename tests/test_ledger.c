@@ -146,8 +146,7 @@ static int train(const char *dir, const char *more) {
     return test_shell(
         dir, said, sizeof said,
         "XDG_CACHE_HOME=$PWD/cache $BUILD/train_gpt --train train.bin --model "
-        "layers=2,heads=2,channels=16,seq=16,vocab=64 --ranks 2 --threads 1 --micro 2 "
-        "%s",
+        "layers=2,heads=2,channels=16,seq=16,vocab=64 --ranks 2 --threads 1 --micro 2 %s",
         more);
 }
 
@@ -175,8 +174,7 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     CHECK(strstr(said, "measured them in "));
     CHECK(train(dir, "--plan --ranks 1") == 0);
     SHELL(0, "",
-          "sed -i 's/\"per_row\": [0-9.e-]*/\"per_row\": 0.01/' "
-          "cache/train_gpt/calibration-*");
+          "sed -i 's/\"per_row\": [0-9.e-]*/\"per_row\": 0.01/' cache/train_gpt/calibration-*");
     CHECK(train(dir, "--steps 6 --refine 0") == 0);
     CHECK(strstr(said, " were predicted (-") && strstr(said, "--calibrate again")); // too slow
     CHECK(strstr(said, ", --refine 8 tries more layouts\n"));
@@ -240,9 +238,7 @@ TEST(ledger_tool_prints_errors_and_their_median) {
     CHECK(strstr(said, "15.0 %  here\n") && strstr(said, "-    there (nothing was predicted)\n"));
     CHECK(strstr(said, " 2.3e6 x  "));
     CHECK(strstr(said, "ledger: ledger.jsonl:3: this line is no record of a run; the others"));
-    SHELL(1, "",
-          "$BUILD/ledger --file ledger.jsonl --last 2 --json "
-          "2>/dev/null");
+    SHELL(1, "", "$BUILD/ledger --file ledger.jsonl --last 2 --json 2>/dev/null");
     CHECK(strstr(said, "\"here\": 0.0999") || strstr(said, "\"here\": 0.1"));
     CHECK(strstr(said, "\"there\": null") && !strstr(said, "120.0"));
     SHELL(1, "", "$BUILD/ledger --file no.jsonl");

@@ -156,8 +156,7 @@ static void check_case(const char *set, const Form *f, const Case *c, int thread
                 char name[16];
                 test_fail(__FILE__, __LINE__,
                           "%s M=%d N=%d K=%d a'=%d b'=%d bf16=%d addend=%d bias=%d epilogue=%d "
-                          "act=%s threads=%d: y[%d,%d] = %.9g "
-                          "is off by %.3g > %.3g",
+                          "act=%s threads=%d: y[%d,%d] = %.9g is off by %.3g > %.3g",
                           set, (int)f->M, (int)f->N, (int)f->K, f->a_turned, f->b_turned, f->bf16,
                           f->addend, f->bias, (int)f->epilogue, config_act_name(f->act, name),
                           threads, (int)m, (int)n, (double)y, off, limit);

@@ -439,10 +439,9 @@ TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
 
 TEST(plan_for_the_cluster_of_the_example) {
     const char *dir = ".";
-    SHELL(
-        0, "plan     64 ranks on two racks",
-        "$BUILD/train_gpt --plan --cluster bench/clusters/two_racks.txt --model d48 --batch 524288 "
-        "--dtype bf16");
+    SHELL(0, "plan     64 ranks on two racks",
+          "$BUILD/train_gpt --plan --cluster bench/clusters/two_racks.txt --model d48 --batch "
+          "524288 --dtype bf16");
 }
 
 /* Ranks that share cores: between all at once and one after the other. */

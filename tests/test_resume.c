@@ -62,14 +62,12 @@ static void keep_tokenizer(const char *removed) {
                 "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok && rm -f "
                 "%s && $RUN --tokenizer tok --steps 1 --save run && rm -r tok",
                 removed) == 0);
-    CHECK(
-        shell(
-            dir, model,
-            "$RUN --steps 4 --save run --save-every 1 --keep 1 --keep-every 2 --resume --prompt 12 "
-            "--export-hf end; ls run end; test \"$(cd run && echo *)\" = "
-            "\"step_00000002 step_00000004\" && ls end/vocab.json run/step_00000004/merges.txt && "
-            "grep GPT2Tokenizer "
-            "end/tokenizer_config.json run/step_00000004/tokenizer_config.json") == 0);
+    CHECK(shell(dir, model,
+                "$RUN --steps 4 --save run --save-every 1 --keep 1 --keep-every 2 --resume "
+                "--prompt 12 --export-hf end; ls run end; test \"$(cd run && echo *)\" = "
+                "\"step_00000002 step_00000004\" && ls end/vocab.json "
+                "run/step_00000004/merges.txt && grep GPT2Tokenizer end/tokenizer_config.json "
+                "run/step_00000004/tokenizer_config.json") == 0);
     CHECK_SAYS(strstr(said, "--steps was") && !strstr(said, "--tokenizer was"), "%s", said);
 }
 TEST(resume_without_tokenizer_keeps_that_of_the_checkpoint) {
@@ -181,11 +179,8 @@ TEST(resume_after_a_signal_loses_no_step) {
         // resets it
         CHECK(shell(dir, GPT2,
                     "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --keep 0 "
-                    "--save stopped "
-                    "& P=$!; "
-                    "while kill -0 $P && [ ! -e stopped/step_00000007 ]; do sleep 0.01; done; kill "
-                    "-%s $P; "
-                    "wait $P",
+                    "--save stopped & P=$!; while kill -0 $P && [ ! -e stopped/step_00000007 ]; do "
+                    "sleep 0.01; done; kill -%s $P; wait $P",
                     signals[i]) > 0);
         CHECK(strstr(said, "; --resume continues\n"));
         long long step = newest(dir, "stopped");
@@ -231,8 +226,7 @@ TEST(resume_refuses_in_one_line) {
     CHECK(newest(dir, "run") == 4);
     CHECK(shell(dir, GPT2,
                 "printf X | dd of=run/step_00000004/optimizer.safetensors bs=1 seek=5000 "
-                "conv=notrunc 2>/dev/null; "
-                "$RUN --steps 8 --save run --resume >/dev/null") == 1);
+                "conv=notrunc 2>/dev/null; $RUN --steps 8 --save run --resume >/dev/null") == 1);
     CHECK(strstr(said, "optimizer.safetensors is damaged: checksum") && strchr(said, '\n')[1] == 0);
     CHECK(shell(dir, GPT2, "mv run/step_00000004 aside; $RUN --steps 8 --save run --resume") == 0);
     CHECK(newest(dir, "run") == 8);

@@ -66,9 +66,8 @@ TEST(train_learns_a_rule_scores_it_and_continues_it) {
         // where all tokens are about as likely, one of one is still the likeliest
         SHELL(0, "3 kinds",
               "for o in '--top-k 1' '--top-p 1e-9' '--seed 1' '--seed 2'; do $BUILD/train_gpt "
-              "--init run%d --prompt '' --sample-tokens 8 --temperature 9 --threads 1 $o; "
-              "done >drawn && test $(grep -cx '%s' drawn) = 2 && echo $(sort -u drawn | wc -l) "
-              "kinds",
+              "--init run%d --prompt '' --sample-tokens 8 --temperature 9 --threads 1 $o; done "
+              ">drawn && test $(grep -cx '%s' drawn) = 2 && echo $(sort -u drawn | wc -l) kinds",
               i, want);
     }
 }

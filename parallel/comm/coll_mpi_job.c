@@ -142,11 +142,10 @@ _Noreturn static void die_of_launcher(const char *why) {
     // srun does not end the other processes, so each of them would print the line
     if (die_is_copy() && getenv("SLURM_STEP_NUM_TASKS")) die_end(2);
     ranks_mpi_version(library, sizeof library);
-    die_usage(
-        "the launcher started %d processes, but %s: this program is built with %s; start it "
-        "with that MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2; if there is no launcher, "
-        "unset %s, which says so",
-        ranks_launched(), why, library, ranks_launcher_variable());
+    die_usage("the launcher started %d processes, but %s: this program is built with %s; start it "
+              "with that MPI's mpirun, or with srun --mpi=pmix or --mpi=pmi2; if there is no "
+              "launcher, unset %s, which says so",
+              ranks_launched(), why, library, ranks_launcher_variable());
 }
 
 /* Without --mpi, srun starts processes that MPI cannot join. Some MPIs then treat each process as a

@@ -140,9 +140,8 @@ static bool unlike_numbers(const Detected *d, char *text) {
 
 static bool dealt_out(const Detected *d, char *text) {
     if (detect_in_blocks(d)) return false;
-    return say(text,
-               "ranks are dealt out to the nodes in turn, and neighbours are on different ones: "
-               "mpirun --map-by slot, srun -m block");
+    return say(text, "ranks are dealt out to the nodes in turn, and neighbours are on different "
+                     "ones: mpirun --map-by slot, srun -m block");
 }
 
 /* Slow ranks. Ranks that share a core are left out: another check warns of them. */

@@ -156,11 +156,10 @@ void run_find_peak(Run *r) {
 double run_share_of_peak(Run *r, double flops) {
     if (flops > r->peak_flops) {
         if (strncmp(r->peak_how, "measured", 8) == 0)
-            run_note(
-                r,
-                "the peak of %.4g GFLOP/s was measured while the cores were slower: shares are "
-                "of the fastest step from here on, %.4g GFLOP/s",
-                r->peak_flops / 1e9, flops / 1e9);
+            run_note(r,
+                     "the peak of %.4g GFLOP/s was measured while the cores were slower: shares "
+                     "are of the fastest step from here on, %.4g GFLOP/s",
+                     r->peak_flops / 1e9, flops / 1e9);
         r->peak_flops = flops, r->peak_how = "the fastest step";
     }
     return flops / r->peak_flops;

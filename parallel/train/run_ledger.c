@@ -48,11 +48,10 @@ static void compare_first_steps(const Run *r) {
     double ms = median_of(first, (int)measured_steps(m));
     double error = ledger_error(r->predicted_ms, ms);
     if (!(fabs(error) > doubtful)) return;
-    run_note(
-        r,
-        "plan     steps take %.2f ms, %.2f were predicted (%+.0f %%): other layouts may be faster; "
-        "%s",
-        ms, r->predicted_ms, 100 * error, advice(r));
+    run_note(r,
+             "plan     steps take %.2f ms, %.2f were predicted (%+.0f %%): other layouts may be "
+             "faster; %s",
+             ms, r->predicted_ms, 100 * error, advice(r));
 }
 
 void run_note_step(Run *r, const StepRecord *s) {

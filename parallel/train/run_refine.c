@@ -83,11 +83,10 @@ void run_refine(Run *r) {
         return;
     }
     int steps = refine_steps(n, step_s, left);
-    run_note(
-        r,
-        "refine: %d layouts may be the fastest: %d steps on each, and the others on the fastest; "
-        "a layout change takes about %.2f s",
-        n, steps, move_s);
+    run_note(r,
+             "refine: %d layouts may be the fastest: %d steps on each, and the others on the "
+             "fastest; a layout change takes about %.2f s",
+             n, steps, move_s);
     Trial t = {r, trial};
     int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move_to, step}, seconds);
     print_trials(r, trial, n, seconds, chosen);

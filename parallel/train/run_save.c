@@ -34,13 +34,11 @@ void run_stop_not_finite(Run *r, const char *what, double value, int64_t step) {
                              : "; step %" PRId64 " in %s is whole: --resume continues from it",
                          r->saved_step, r->o->save)
             : mem_printf("; nothing was saved");
-    die_user(
-        "%s is %s at step %" PRId64 "; first tensor that is not finite: %s%s. %s", what, kind, step,
-        name, last,
-        r->o->exact
-            ? "--exact holds sums up to 32768, those of gradients of weights up to 128: a lower "
-              "--lr or --clip may help, or leave it out"
-            : "A lower --lr or --clip, or fp32, may help");
+    die_user("%s is %s at step %" PRId64 "; first tensor that is not finite: %s%s. %s", what, kind,
+             step, name, last,
+             r->o->exact ? "--exact holds sums up to 32768, those of gradients of weights up to "
+                           "128: a lower --lr or --clip may help, or leave it out"
+                         : "A lower --lr or --clip, or fp32, may help");
 }
 
 /* Factor of --timeout while files are read or written: storage that many ranks use at once may be

@@ -359,13 +359,12 @@ void run_print_header(const Run *r) {
            config_flops_per_token(&r->config, r->seq) / 1e9);
     bool unasked = !r->plan && strcmp(r->o->overlap, "auto") == 0;
     if (r->group.size > 1)
-        printf(
-            "mesh     %d ranks (%s), %s, overlap %s%s; padding: %.1f %% of the weights, %.1f %% of "
-            "the tokens\n",
-            r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
-            overlap_print(&r->m.shape.overlap, flags),
-            unasked ? " (auto of a given layout; --plan prices others)" : "",
-            100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
+        printf("mesh     %d ranks (%s), %s, overlap %s%s; padding: %.1f %% of the weights, %.1f %% "
+               "of the tokens\n",
+               r->group.size, world_backend(r->world), layout_print(&r->grid.layout, spec),
+               overlap_print(&r->m.shape.overlap, flags),
+               unasked ? " (auto of a given layout; --plan prices others)" : "",
+               100 * shard_waste(&r->config, &r->grid), 100 * batch_waste(r));
     run_print_machine(r);
     if (*r->o->train)
         printf("data     %.2f M tokens, %d file(s), %.2f epochs in %" PRId64 " steps of %" PRId64

@@ -137,8 +137,7 @@ void emu_bulk_load(void *to, const void *from, int n_bytes, void *mbarrier, EmuP
     if (emu_shared_offset(to) < 0 || (uintptr_t)to % 16 || (uintptr_t)from % 16 || n_bytes % 16 ||
         n_bytes <= 0)
         emu_fail(place,
-                 "cp.async.bulk of %d bytes: not from aligned memory to aligned shared "
-                 "memory",
+                 "cp.async.bulk of %d bytes: not from aligned memory to aligned shared memory",
                  n_bytes);
     memset(to, POISON, (size_t)n_bytes);
     begin((Bulk){.shared = to,
