@@ -45,7 +45,7 @@ static inline void run_case(const Cases *c, int i, const Where *w, int turn, uin
     bool fine = c->f(w, (const char *)c->at + (size_t)(i / c->ways) * c->bytes, i % c->ways);
     if (!w->again) *first = arrays_hash;
     if (fine && arrays_hash == *first) return;
-    test_fail(__FILE__, __LINE__, "case %d, way %d, by %s%s, %s %d: %s", i / c->ways, i % c->ways,
+    test_fail("case %d, way %d, by %s%s, %s %d: %s", i / c->ways, i % c->ways,
               w->set ? w->set : "CUDA", w->bf16 ? " in bf16" : "", w->set ? "a team of" : "order",
               turn, fine ? "other bits" : "wrong");
 }
@@ -63,7 +63,7 @@ static inline void on_cpu(Cases c) {
             for (int j = 0; j < TEAMS && !test_failed(); j += few ? 2 : 1) {
                 Where w = {kernels_cpu(*s), team[j], *s, false, .again = j > 0};
                 run_case(&c, i, &w, team_sizes[j], &first);
-                if (!scratch_end()) test_fail(__FILE__, __LINE__, "memory behind a piece");
+                if (!scratch_end()) test_fail("memory behind a piece");
             }
     arrays_on_host = false;
     for (int j = 0; j < TEAMS; j++) team_destroy(team[j]);
@@ -80,7 +80,7 @@ static inline void on_cuda(Cases c) {
             for (; o < ORDERS && !test_failed(); o += all ? 1 : ORDERS, w.again = true) {
                 cuda_begin(cuda_orders[o]);
                 run_case(&c, i, &w, o, &first);
-                if (!cuda_end()) test_fail(__FILE__, __LINE__, "memory behind a piece");
+                if (!cuda_end()) test_fail("memory behind a piece");
             }
         }
 }
@@ -144,8 +144,8 @@ static inline bool part_near(const char *what, const Array *p, const double *wan
         double is = (double)p->host[i],
                w = inside ? want[i / ld * C + first + i % ld] : (double)between_rows;
         if (fabs(is - w) <= (inside ? tol * fmax(1, fabs(w)) : 0)) continue;
-        test_fail(__FILE__, __LINE__, "%s[%lld,%lld] of columns from %lld is %.9g, not %.9g", what,
-                  (long long)(i / ld), (long long)(i % ld), (long long)first, is, w);
+        test_fail("%s[%lld,%lld] of columns from %lld is %.9g, not %.9g", what, (long long)(i / ld),
+                  (long long)(i % ld), (long long)first, is, w);
         return false;
     }
     return true;

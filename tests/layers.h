@@ -39,7 +39,7 @@ static int n_scratch;
 static inline void *scratch_take(size_t n_bytes) {
     unsigned char *p = mem_calloc(n_bytes + GUARD, 1);
     if (n_scratch == SCRATCH)
-        test_fail(__FILE__, __LINE__, "more than %d pieces of scratch", SCRATCH);
+        test_fail("more than %d pieces of scratch", SCRATCH);
     else
         scratch[n_scratch].p = p, scratch[n_scratch++].n = n_bytes;
     memset(p + n_bytes, 0x77, GUARD);
@@ -113,8 +113,8 @@ static inline bool near_all(const char *what, const float *got, const double *wa
     for (int64_t i = 0; i < n; i++) {
         double bound = tol * fmax(1, fabs(want[i]));
         if (fabs((double)got[i] - want[i]) <= bound) continue;
-        test_fail(__FILE__, __LINE__, "%s[%lld] is %.9g, not %.9g (+- %.2g)", what, (long long)i,
-                  (double)got[i], want[i], bound);
+        test_fail("%s[%lld] is %.9g, not %.9g (+- %.2g)", what, (long long)i, (double)got[i],
+                  want[i], bound);
         return false;
     }
     return true;

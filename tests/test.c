@@ -18,7 +18,7 @@
 static bool failed, skipped;
 static char tmpdir[64];
 
-void test_fail(const char *file, int line, const char *fmt, ...) {
+void test_fail_at(const char *file, int line, const char *fmt, ...) {
     va_list ap;
     failed = true;
     printf("    %s:%d: ", file, line);
@@ -110,8 +110,8 @@ bool test_child_prints(const char *file, int line, int status, void (*f)(void *)
     bool good = is == status;
     for (; good && *words; words++) good = strstr(text, *words) != NULL;
     if (!good)
-        test_fail(file, line, "status %d, not %d, or not all of the words in: %s", is, status,
-                  text);
+        test_fail_at(file, line, "status %d, not %d, or not all of the words in: %s", is, status,
+                     text);
     return good;
 }
 

@@ -34,7 +34,8 @@
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
 void test_begin(void); // resets the state before a test
-void test_fail(const char *file, int line, const char *fmt, ...)
+#define test_fail(...) test_fail_at(__FILE__, __LINE__, __VA_ARGS__)
+void test_fail_at(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void test_skip(const char *why); // the test counts as skipped, and the reason is printed
 #define SKIP_IF(cond, why)                                                                         \
@@ -145,7 +146,7 @@ void test_mem_end(void *pointer);
 #define CHECK_SAYS(cond, ...)                                                                      \
     do {                                                                                           \
         if (!(cond)) {                                                                             \
-            test_fail(__FILE__, __LINE__, __VA_ARGS__);                                            \
+            test_fail(__VA_ARGS__);                                                                \
             return;                                                                                \
         }                                                                                          \
     } while (0)
@@ -163,8 +164,8 @@ void test_mem_end(void *pointer);
     do {                                                                                           \
         double a_ = (double)(a), b_ = (double)(b), t_ = (double)(tol);                             \
         if (!(fabs(a_ - b_) <= t_)) {                                                              \
-            test_fail(__FILE__, __LINE__, "%s = %.9g, %s = %.9g: differ by %.3g > %.3g", #a, a_,   \
-                      #b, b_, fabs(a_ - b_), t_);                                                  \
+            test_fail("%s = %.9g, %s = %.9g: differ by %.3g > %.3g", #a, a_, #b, b_,               \
+                      fabs(a_ - b_), t_);                                                          \
             return;                                                                                \
         }                                                                                          \
     } while (0)
@@ -173,7 +174,7 @@ void test_mem_end(void *pointer);
     do {                                                                                           \
         const char *a_ = (a), *b_ = (b);                                                           \
         if (strcmp(a_, b_) != 0) {                                                                 \
-            test_fail(__FILE__, __LINE__, "%s is \"%s\", not \"%s\"", #a, a_, b_);                 \
+            test_fail("%s is \"%s\", not \"%s\"", #a, a_, b_);                                     \
             return;                                                                                \
         }                                                                                          \
     } while (0)

@@ -126,8 +126,7 @@ TEST_ON_CUDA(cuda_swiglu_matches_double_in_any_order, swiglu, matrices + CPU_ALO
 /* Near what double has, relative to it; NaN where that is. */
 static bool same_end(const char *what, float x, float got, double want, double off) {
     bool same = isnan(want) ? isnan(got) : fabs((double)got - want) <= off * fabs(want) + 1e-20;
-    if (!same)
-        test_fail(__FILE__, __LINE__, "%s of %g is %g, not %g", what, (double)x, (double)got, want);
+    if (!same) test_fail("%s of %g is %g, not %g", what, (double)x, (double)got, want);
     return same;
 }
 /* What fast exponentials and reciprocals make of numbers that are far out, and of NaN. */

@@ -38,7 +38,7 @@ static bool near_units(const char *what, const float *x, const double *want, int
         if (!(e <= most)) most = isnan(e) ? INFINITY : e;
     }
     if (most <= tol) return true;
-    test_fail(__FILE__, __LINE__, "%s: %.3g units off, not %.3g", what, most, tol);
+    test_fail("%s: %.3g units off, not %.3g", what, most, tol);
     return false;
 }
 

@@ -55,7 +55,7 @@ static Flip run(const char *layout, Flip f) {
 static void check_quiet(const char *spec, Outer outer) {
     Flip f = run(spec, (Flip){.outer = outer});
     for (int i = 0; i < MESH_STEPS; i++)
-        if (f.alarms[i]) test_fail(__FILE__, __LINE__, "%s: %s", spec, f.said);
+        if (f.alarms[i]) test_fail("%s: %s", spec, f.said);
 }
 
 TEST(audit_is_quiet_while_replicas_agree) {

@@ -175,7 +175,7 @@ TEST(rng_permute_is_a_permutation) {
         OWNED(test_mem_end) bool *seen = mem_calloc(n, 1);
         for (uint64_t i = 0; i < n; i++) {
             uint64_t x = rng_permute(i, n, 1, 2);
-            if (x >= n || seen[x]) test_fail(__FILE__, __LINE__, "n %d: %d again", (int)n, (int)x);
+            if (x >= n || seen[x]) test_fail("n %d: %d again", (int)n, (int)x);
             if (x >= n || seen[x]) break;
             seen[x] = true;
             fixed += x == i;

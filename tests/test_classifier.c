@@ -54,8 +54,7 @@ static bool row_near(const Where *w, const Case *c, const float *x, int32_t targ
                rel = 1e-6 + 6e-8 * (max - (double)x[v]) + (in_parts ? 6e-8 * (fabs(max) + 12) : 0);
         double bound = rel * p + 1e-37 + (v == target ? 1.2e-7 : 0);
         if (fabs((double)dx[v] - want[v]) <= bound) continue;
-        test_fail(__FILE__, __LINE__, "gradient[%lld] is %.9g, not %.9g", (long long)v,
-                  (double)dx[v], want[v]);
+        test_fail("gradient[%lld] is %.9g, not %.9g", (long long)v, (double)dx[v], want[v]);
         return false;
     }
     return true;

@@ -48,7 +48,7 @@ static int check_articles(const char *s) {
         const char *next = p + (an ? 4 : 3);
         if (next[-1] != ' ') continue;
         if (!strchr("aeiou", tolower((unsigned char)*next)) == an) {
-            test_fail(__FILE__, __LINE__, "article before \"%.12s\"", next);
+            test_fail("article before \"%.12s\"", next);
             return n;
         }
         n++;
@@ -73,7 +73,7 @@ static int check_sums(const char *s) {
         if (a < 0 || b < 0 || strncmp(right + right_n, " are ", 5) != 0) continue;
         sum = right + right_n + 5;
         if (number_at(sum, strcspn(sum, " .,\"\n")) != a + b) {
-            test_fail(__FILE__, __LINE__, "wrong sum: \"%.40s\"", left);
+            test_fail("wrong sum: \"%.40s\"", left);
             return n;
         }
         n++;

@@ -42,8 +42,7 @@ static void check_formula(const char *spec) {
     double want = 4 * by_hand(&g.layout, (double)T, (double)C);
     // whole numbers below 2^53: exact but for the order of divisions
     if (fabs((double)theory_bytes(&c) - want) > 0.5)
-        test_fail(__FILE__, __LINE__, "%s: %lld bytes, by hand %.1f", spec,
-                  (long long)theory_bytes(&c), want);
+        test_fail("%s: %lld bytes, by hand %.1f", spec, (long long)theory_bytes(&c), want);
 }
 
 TEST(count_of_a_block_is_the_closed_formula) {
@@ -81,8 +80,8 @@ TEST(count_of_collectives_is_what_the_literature_counts) {
         }
         CHECK(norms == (g.mesh.size[AXIS_Y] > 1 ? 4 : 0));
         if (theory_calls(&c) - norms != rows[i].all || memcmp(ops, rows[i].ops, sizeof ops) != 0)
-            test_fail(__FILE__, __LINE__, "%s: %lld gathers, %lld scatters, %lld all_reduces",
-                      rows[i].layout, (long long)ops[0], (long long)ops[1], (long long)ops[2]);
+            test_fail("%s: %lld gathers, %lld scatters, %lld all_reduces", rows[i].layout,
+                      (long long)ops[0], (long long)ops[1], (long long)ops[2]);
     }
 }
 

@@ -41,7 +41,7 @@ TEST(cuda_attention_sm90_gives_blocks_about_the_same_work) {
                           longest<2, KEYS_AND_VALUES>(a, H100)};
         for (double x : worst)
             if (x < 1 || x > 1.02)
-                test_fail(__FILE__, __LINE__, "%d sequences, %d heads: %.3f", static_cast<int>(m.B),
+                test_fail("%d sequences, %d heads: %.3f", static_cast<int>(m.B),
                           static_cast<int>(m.H), x);
     }
 }

@@ -76,8 +76,8 @@ TEST_EMULATED(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
         Matmuls want = predicted(&r), got = done(c, &r);
         if (c->peers) want.beside = 0;
         if (got.all != want.all || got.beside != want.beside)
-            test_fail(__FILE__, __LINE__, "%s, %s: %d of %d matmuls, not %d of %d", c->layout,
-                      c->overlap, (int)got.beside, (int)got.all, (int)want.beside, (int)want.all);
+            test_fail("%s, %s: %d of %d matmuls, not %d of %d", c->layout, c->overlap,
+                      (int)got.beside, (int)got.all, (int)want.beside, (int)want.all);
         CHECK((got.beside > 0) == c->some);
     }
 }

@@ -72,8 +72,8 @@ static bool alike(const char *what, const Linear *l, Form f, const Array *a, con
     for (int64_t i = 0; i < a->n; i++) {
         double want = (double)b->host[i], off = 0x1p-7 * fabs(want) + 0.01 * size;
         if (fabs((double)a->host[i] - want) <= off) continue;
-        test_fail(__FILE__, __LINE__, "%s of %s, %s: element %lld is %.9g, not %.9g (+- %.2g)",
-                  what, l->name, forms[f], (long long)i, (double)a->host[i], want, off);
+        test_fail("%s of %s, %s: element %lld is %.9g, not %.9g (+- %.2g)", what, l->name, forms[f],
+                  (long long)i, (double)a->host[i], want, off);
         return false;
     }
     return true;

@@ -152,9 +152,9 @@ static bool check_same(const Own *own, const Shape *s, const char *what, const A
         // on a device two kernels may contract an activation differently
         double off = test_on_device ? 0x1p-7 * fabs((double)want->host[i]) : 0;
         if (fabs((double)got->host[i] - (double)want->host[i]) <= off) continue;
-        test_fail(__FILE__, __LINE__, "%s of %d x %d over %d: (%d,%d) is %g, not %g", what,
-                  (int)s->M, (int)s->N, (int)s->K, (int)(i / ld), (int)(i % ld),
-                  (double)got->host[i], (double)want->host[i]);
+        test_fail("%s of %d x %d over %d: (%d,%d) is %g, not %g", what, (int)s->M, (int)s->N,
+                  (int)s->K, (int)(i / ld), (int)(i % ld), (double)got->host[i],
+                  (double)want->host[i]);
         return false;
     }
     return true;
@@ -174,7 +174,7 @@ static bool run_shape(const Own *own, const Shape *s, int n) {
     Case c = case_make(s);
     const char *why = own->refuses(&c.p, 2);
     Array y, aux, sums, want_y, want_aux, want_sums;
-    if (why) return test_fail(__FILE__, __LINE__, "%s", why), false;
+    if (why) return test_fail("%s", why), false;
     run(own, &c, PLAIN, &want_y, &want_aux, &want_sums);
     bool parts = s->K > 600;
     for (int i = 0; i < (parts ? 5 : 2); i++) {

@@ -154,8 +154,7 @@ static bool check_sums(const Form *f, Case *c, bool bf16, const char *what) {
         }
         double off = f->sums ? 6e-8 * (4 + 2 * sqrt((double)f->K)) * size : 0;
         if (fabs((double)sums.host[n] - want) <= off) continue;
-        test_fail(__FILE__, __LINE__,
-                  "%s: form %d bf16 %d: the sum of column %d is %.9g, not %.9g (+- %.2g)", what,
+        test_fail("%s: form %d bf16 %d: the sum of column %d is %.9g, not %.9g (+- %.2g)", what,
                   (int)(f - forms), bf16, (int)n, (double)sums.host[n], want, off);
         return false;
     }
@@ -176,8 +175,7 @@ static bool check_case(const Form *f, Case *c, bool bf16, const char *what) {
         if (fabs((double)y.host[i] - w.y) <= w.y_off &&
             fabs((double)aux.host[i] - w.aux) <= w.aux_off)
             continue;
-        test_fail(__FILE__, __LINE__,
-                  "%s: form %d bf16 %d: y(%d,%d) is %.9g, not %.9g (+- %.2g); aux %.9g, not %.9g",
+        test_fail("%s: form %d bf16 %d: y(%d,%d) is %.9g, not %.9g (+- %.2g); aux %.9g, not %.9g",
                   what, (int)(f - forms), bf16, (int)m, (int)n, (double)y.host[i], w.y, w.y_off,
                   (double)aux.host[i], w.aux);
         return false;

@@ -32,9 +32,7 @@ TEST(cuda_sm90_instructions_do_what_is_said_of_them) {
         for (int i = 0; i < n_probes; i++) {
             if (probes[i].dies) continue;
             ProbeResult r = probes[i].run();
-            if (r.wrong)
-                test_fail(__FILE__, __LINE__, "%s, order %d: %d of %d words", probes[i].name, o,
-                          r.wrong, r.n);
+            if (r.wrong) test_fail("%s, order %d: %d of %d words", probes[i].name, o, r.wrong, r.n);
         }
         end();
     }
@@ -71,7 +69,7 @@ TEST(cuda_sm90_instructions_do_what_hardware_does) {
                 CHECK(probes[i].dies == !strcmp(said, "died"));
                 if (probes[i].dies) continue;
                 snprintf(hash, sizeof hash, "%016" PRIx64, probes[i].run().hash);
-                if (strcmp(said, hash) != 0) test_fail(__FILE__, __LINE__, "%s differs", name);
+                if (strcmp(said, hash) != 0) test_fail("%s differs", name);
             }
     fclose(f);
     end();

@@ -135,14 +135,14 @@ static const char *wrong_calls(const Traced *all, int step) {
 TEST_EMULATED(cuda_trace_has_every_kernel_and_collective_and_waits_once_more_in_a_step) {
     for (int i = 0; i < N_CASES; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
         Traced all;
-        if (!trace(&cases[i], &all)) test_fail(__FILE__, __LINE__, "case %d: other bits", i);
+        if (!trace(&cases[i], &all)) test_fail("case %d: other bits", i);
         for (int r = 0; r < all.ranks; r++) {
             const char *wrong = wrong_spans(&all, r);
-            if (wrong) test_fail(__FILE__, __LINE__, "case %d, rank %d: a span %s", i, r, wrong);
+            if (wrong) test_fail("case %d, rank %d: a span %s", i, r, wrong);
         }
         for (int step = FIRST; step < STEPS; step++) {
             const char *wrong = wrong_calls(&all, step);
-            if (wrong) test_fail(__FILE__, __LINE__, "case %d: step %d %s", i, step, wrong);
+            if (wrong) test_fail("case %d: step %d %s", i, step, wrong);
         }
         for (int r = 0; r < all.ranks; r++) trace_free(&all.t[r]);
     }

@@ -76,7 +76,7 @@ TEST(init_that_is_contradicted_or_missing_is_named) {
                                 "--micro 2 --steps 1 %s",
                                 wrong[i].args);
         if (status < 1 || status > 2 || test_count(said, "\n") != 1 || !strstr(said, wrong[i].says))
-            test_fail(__FILE__, __LINE__, "%s: status %d: %s", wrong[i].args, status, said);
+            test_fail("%s: status %d: %s", wrong[i].args, status, said);
     }
 }
 
@@ -104,8 +104,7 @@ TEST(documents_layouts_of_the_readme_are_layouts) {
         CHECK(end);
         *end = 0;
         for (; (column = strchr(column, '`')) && sscanf(column, "`%63[^`]`", spec) == 1; n++) {
-            if (!layout_parse(&l, spec, 0, NULL))
-                test_fail(__FILE__, __LINE__, "%s is no layout", spec);
+            if (!layout_parse(&l, spec, 0, NULL)) test_fail("%s is no layout", spec);
             column += strlen(spec) + 2;
         }
     }
@@ -131,7 +130,7 @@ TEST(documents_files_of_the_readme_have_as_many_lines_as_it_says) {
         int true_lines = lines_of(path);
         all += true_lines;
         if (abs(true_lines - lines) > lines / 4 + 5)
-            test_fail(__FILE__, __LINE__, "%s has %d lines, not %d", path, true_lines, lines);
+            test_fail("%s has %d lines, not %d", path, true_lines, lines);
     }
     CHECK(rows == 12);
     CHECK(page_line("README.md", "These twelve files, some ", 0, row, sizeof row) &&
@@ -338,7 +337,7 @@ TEST(documents_memory_of_layouts_is_what_the_page_says) {
             n++;
         for (int k = 0; k < 3; k++)
             if (fabs(have[k] - want[k]) > 1)
-                test_fail(__FILE__, __LINE__, "%s: docs/layouts.md has %g MiB, not %g",
-                          rows[i].layout, have[k], want[k]);
+                test_fail("%s: docs/layouts.md has %g MiB, not %g", rows[i].layout, have[k],
+                          want[k]);
     }
 }

@@ -110,8 +110,8 @@ TEST(elements_have_the_same_bits_wherever_they_lie) {
                 for (int64_t begin = 0; begin + n <= N; begin += 13) {
                     kernels[i].f(k, t, &in, begin, n, part);
                     if (!same_bits(part, whole + begin, n))
-                        test_fail(__FILE__, __LINE__, "%s: %s of %lld from %lld differs", *s,
-                                  kernels[i].name, (long long)n, (long long)begin);
+                        test_fail("%s: %s of %lld from %lld differs", *s, kernels[i].name,
+                                  (long long)n, (long long)begin);
                 }
             CHECK(!test_failed());
         }

@@ -58,8 +58,8 @@ static bool is_the_sum_of_chains(const char *set, const Case *c, const Matmul *p
                     want += llrint(ldexp((double)sum, EXPONENT)), sum = 0;
             }
             if (y_64[m * p->ldy + n] != want) {
-                test_fail(__FILE__, __LINE__, "%s: y_64[%lld,%lld] is not the sum of panels", set,
-                          (long long)m, (long long)n);
+                test_fail("%s: y_64[%lld,%lld] is not the sum of panels", set, (long long)m,
+                          (long long)n);
                 return false;
             }
         }

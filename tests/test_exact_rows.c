@@ -200,7 +200,7 @@ static ClassifierOut classify(const Kernels *k, int threads, int64_t T, int64_t 
             if (j % c[i].ld < b.width[i])
                 o.gradient[j / c[i].ld * V + c[i].first + j % c[i].ld] = x[i][j];
             else if (x[i][j] != 0)
-                test_fail(__FILE__, __LINE__, "padding holds %g", (double)x[i][j]);
+                test_fail("padding holds %g", (double)x[i][j]);
         }
     }
     return o;

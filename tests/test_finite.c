@@ -71,8 +71,7 @@ static void check(const char *spec, const char *overlap, int recompute, bool cud
     for (int i = 0; i < layout_ranks(&l); i++)
         if (!was_finite[i] || !kept[i] || strcmp(found[i], found[0]) != 0 ||
             (strncmp(found[i], "up of layer 1 (", 15) != 0 && !hidden))
-            test_fail(__FILE__, __LINE__, "%s, %s, rank %d: \"%s\"%s%s", spec,
-                      overlap ? overlap : "none", i, found[i],
+            test_fail("%s, %s, rank %d: \"%s\"%s%s", spec, overlap ? overlap : "none", i, found[i],
                       was_finite[i] ? "" : ", all were finite", kept[i] ? "" : ", weights changed");
 }
 

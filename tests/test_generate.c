@@ -90,14 +90,13 @@ static void compare(const MeshRun *how, const char *layout, const Job *one, doub
     run(how, layout, &on);
     for (int r = 1; r < layout_ranks(&l); r++)
         if (memcmp(&on.seen[r], &on.seen[0], sizeof on.seen[0]) != 0)
-            test_fail(__FILE__, __LINE__, "%s: rank %d has other logits", layout, r);
+            test_fail("%s: rank %d has other logits", layout, r);
     const Seen *is = &on.seen[0], *was = &one->seen[0];
     int64_t first = on.prompt > one->prompt ? on.prompt - 1 : one->prompt - 1;
     double all = apart(is->all, was->all, 0), next = apart(is->next, was->next, first),
            cache = apart(is->next, is->all, on.prompt - 1);
     if (!(all <= limit && next <= limit && cache <= (limit > 0 ? limit : 2e-5)))
         test_fail(
-            __FILE__, __LINE__,
             "%s, %s, overlap %s: logits differ by %.1e, the next by %.1e, from the cache %.1e",
             layout, how->model, how->overlap ? how->overlap : "none", all, next, cache);
 }

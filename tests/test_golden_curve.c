@@ -72,7 +72,7 @@ static void check_initial(const Model *m) {
         if (sscanf(line, "init %47s %lf %lf %lf %lf", name, &sum, &abs_sum, &first, &last) != 5)
             continue;
         int i = tensors_find(&m->tensors, name);
-        if (i < 0) test_fail(__FILE__, __LINE__, "no tensor %s", name);
+        if (i < 0) test_fail("no tensor %s", name);
         if (i < 0) break;
         const Tensor *t = &m->tensors.t[i];
         for (int64_t j = 0; j < tensor_size(t); j++) {
@@ -85,8 +85,8 @@ static void check_initial(const Model *m) {
         if (fabs(got - sum) > eps || fabs(got_abs - abs_sum) > eps ||
             fabs((double)t->param[0] - first) > 1e-8 ||
             fabs((double)t->param[tensor_size(t) - 1] - last) > 1e-8)
-            test_fail(__FILE__, __LINE__, "%s starts with sums %.9g %.9g, not %.9g %.9g", name, got,
-                      got_abs, sum, abs_sum);
+            test_fail("%s starts with sums %.9g %.9g, not %.9g %.9g", name, got, got_abs, sum,
+                      abs_sum);
         n++;
     }
     fclose(f);
@@ -111,8 +111,7 @@ static char *make_shard(const char *folder, const Curve *c) {
     }
     if (!io_write_file(path, shard, (size_t)n_ids * sizeof *shard, NULL, NULL)) die("%s", path);
     if (n_ids != c->n_tokens || sum != c->sum || weighted != c->weighted_sum)
-        test_fail(__FILE__, __LINE__,
-                  "%" PRId64 " tokens of sums %" PRId64 " %" PRId64 ", not %" PRId64 ", %" PRId64
+        test_fail("%" PRId64 " tokens of sums %" PRId64 " %" PRId64 ", not %" PRId64 ", %" PRId64
                   " %" PRId64,
                   n_ids, sum, weighted, c->n_tokens, c->sum, c->weighted_sum);
     return path;

@@ -71,8 +71,8 @@ static void check_time(const Machine *m, const GpuMatmul *g) {
     bool low = rounds ? run > 1.25 * predicted : run > predicted + c->step;
     bool high = rounds ? run < 0.6 * predicted : run < predicted - slack;
     if (low || high)
-        test_fail(__FILE__, __LINE__, "kind %d, %d workers, %d tiles: %g us, run %g us",
-                  g->config.kind, m->sms, matmul_tiles(s), 1e6 * predicted, 1e6 * run);
+        test_fail("kind %d, %d workers, %d tiles: %g us, run %g us", g->config.kind, m->sms,
+                  matmul_tiles(s), 1e6 * predicted, 1e6 * run);
 }
 
 TEST(gpu_matmul_is_the_time_of_its_schedule) {

@@ -367,7 +367,6 @@ TEST(layout_orders_are_all_the_tiles_that_fill_a_unit) {
                 test_path("d%d.z%d.x%d.y%d+sp+heads+zero2", sizes[code & 3], sizes[code >> 2 & 3],
                           sizes[code >> 4 & 3], sizes[code >> 6]);
             Layout l = layout_of(spec);
-            if (!orders_are_right(&l, unit))
-                test_fail(__FILE__, __LINE__, "%s, units of %d", spec, unit);
+            if (!orders_are_right(&l, unit)) test_fail("%s, units of %d", spec, unit);
         }
 }

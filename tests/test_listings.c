@@ -272,7 +272,7 @@ TEST(listings_of_the_readme_are_what_the_passes_make) {
         char line[256];
         int n = 0;
         for (; page_line(PAGE, kinds[kind], n, line, sizeof line); n++)
-            if (!block_is_right(line + 3)) test_fail(__FILE__, __LINE__, "%s", line);
+            if (!block_is_right(line + 3)) test_fail("%s", line);
         CHECK(n >= 3);
     }
 }

@@ -399,8 +399,7 @@ TEST(machine_no_collective_is_cheaper_than_its_start_and_its_slope) {
                       (double)much;
         double least = (start + rate * (double)bytes) * (1 - 1e-9); // sums round
         if (!(least <= t))
-            test_fail(__FILE__, __LINE__, "%d of %d ranks: %.17g s, least %.17g", g.size, m.ranks,
-                      t, least);
+            test_fail("%d of %d ranks: %.17g s, least %.17g", g.size, m.ranks, t, least);
         n += g.size > 1;
         tight += g.size > 1 && least > t * (1 - 1e-6);
     }

@@ -115,8 +115,8 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
         bool ok = machine_parse(&m, text, strlen(text), &e), good = strcmp(rows[i].to, "400") == 0;
         mem_free(text);
         if (ok != good || (!ok && !strstr(e.text, rows[i].words)))
-            test_fail(__FILE__, __LINE__, "\"%s\": \"%s\", not \"%s\"", rows[i].to,
-                      ok ? "accepted" : e.text, rows[i].words);
+            test_fail("\"%s\": \"%s\", not \"%s\"", rows[i].to, ok ? "accepted" : e.text,
+                      rows[i].words);
     }
 }
 

@@ -154,8 +154,7 @@ static void check_case(const char *set, const Form *f, const Case *c, int thread
             }
             if (!(off <= limit)) {
                 char name[16];
-                test_fail(__FILE__, __LINE__,
-                          "%s M=%d N=%d K=%d a'=%d b'=%d bf16=%d addend=%d bias=%d epilogue=%d "
+                test_fail("%s M=%d N=%d K=%d a'=%d b'=%d bf16=%d addend=%d bias=%d epilogue=%d "
                           "act=%s threads=%d: y[%d,%d] = %.9g is off by %.3g > %.3g",
                           set, (int)f->M, (int)f->N, (int)f->K, f->a_turned, f->b_turned, f->bf16,
                           f->addend, f->bias, (int)f->epilogue, config_act_name(f->act, name),
@@ -269,8 +268,8 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
                     continue;
                 }
                 if (memcmp(first.y, c.y, n) != 0 || memcmp(first.aux, c.aux, n) != 0)
-                    test_fail(__FILE__, __LINE__, "%s: case %u differs with %d threads, %lld of L2",
-                              *set, i, ways[j].threads, (long long)ways[j].l2);
+                    test_fail("%s: case %u differs with %d threads, %lld of L2", *set, i,
+                              ways[j].threads, (long long)ways[j].l2);
                 case_free(&c);
             }
             processor_set_l2(0), unlike_cores = false;
@@ -436,7 +435,7 @@ TEST(matmul_of_row_blocks_elsewhere_has_the_same_bits) {
             if (!set_differs(*set, f.bf16)) continue;
             if (!same_in_blocks(*set, &f, i, n, of_y ? BLOCKS_OF_Y : BLOCKS_OF_A,
                                 i % 4 == 3 ? 3 : 1))
-                test_fail(__FILE__, __LINE__, "%s: case %u", *set, i);
+                test_fail("%s: case %u", *set, i);
         }
 }
 
@@ -453,6 +452,6 @@ TEST(matmul_of_step_blocks_elsewhere_has_the_same_bits) {
             if (!set_differs(*set, f.bf16)) continue;
             if (!same_in_blocks(*set, &f, i, n, i & 1 ? BLOCKS_OF_AT : BLOCKS_OF_B,
                                 i % 4 == 3 ? 3 : 1))
-                test_fail(__FILE__, __LINE__, "%s: case %u", *set, i);
+                test_fail("%s: case %u", *set, i);
         }
 }

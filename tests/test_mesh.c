@@ -164,7 +164,7 @@ TEST(axes_texts_go_there_and_back) {
                                       "D", "d z", "x,y", "d.z.x.y.d", " ",    "1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         Axes a;
-        if (axes_parse(&a, bad[i])) test_fail(__FILE__, __LINE__, "\"%s\" is no axes", bad[i]);
+        if (axes_parse(&a, bad[i])) test_fail("\"%s\" is no axes", bad[i]);
     }
 }
 
@@ -242,6 +242,6 @@ TEST(placement_lists_the_ranks_that_agree_in_the_other_axes) {
     for (int i = 0; i < LISTS; i++) {
         Factors f = random_factors(i);
         Mesh m = mesh_make(&f, 0);
-        if (!placements_are_right(&m)) test_fail(__FILE__, __LINE__, "list %d", i);
+        if (!placements_are_right(&m)) test_fail("list %d", i);
     }
 }

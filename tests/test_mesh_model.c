@@ -70,8 +70,7 @@ static Compare comparison(int number, int steps) {
     mesh_run(&c.one);
     MeshDiff d = reordering(c.model, &c.one);
     if (!(d.loss < 1e-6 && d.norm < 1e-5 && d.weights < 1e-4)) // micro-batches that are not added
-        test_fail(__FILE__, __LINE__,
-                  "%s: by another order of sums losses differ by %.2g, norms %.2g, weights %.2g",
+        test_fail("%s: by another order of sums losses differ by %.2g, norms %.2g, weights %.2g",
                   c.model, d.loss, d.norm, d.weights);
     // A reordering may hit the same bits by chance in so few numbers: at least a unit or two in the
     // last place.

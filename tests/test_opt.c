@@ -283,7 +283,7 @@ TEST(opt_wrong_lines_end_with_status_2_and_say_why) {
         Line line = wrong[i].line;
         int status = test_in_child(parse, &line, text, sizeof text);
         if (status != 2 || !strstr(text, wrong[i].says[0]) || !strstr(text, wrong[i].says[1]))
-            test_fail(__FILE__, __LINE__, "%s: status %d, \"%s\"", line.arg[0], status, text);
+            test_fail("%s: status %d, \"%s\"", line.arg[0], status, text);
         CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
     }
 }

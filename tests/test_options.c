@@ -29,10 +29,9 @@ TEST(options_of_other_programs_lead_to_options_that_exist) {
         snprintf(name, sizeof name, "%.*s", (int)strcspn(r->option, " "), r->option);
         const Opt *row = opt_find(table, name);
         const char *value = strchr(r->option, ' ');
-        if (!row) test_fail(__FILE__, __LINE__, "%s: no option %s", r->names, name);
+        if (!row) test_fail("%s: no option %s", r->names, name);
         if (!row || !value || (row->type != OPT_CHOICE && row->type != OPT_BOOL)) continue;
-        if (!opt_set(row, value + 1, why, sizeof why))
-            test_fail(__FILE__, __LINE__, "%s: %s", r->names, why);
+        if (!opt_set(row, value + 1, why, sizeof why)) test_fail("%s: %s", r->names, why);
     }
 }
 
@@ -47,7 +46,7 @@ TEST(options_help_and_version_are_printed_by_the_first_process) {
                      rank, answers[i]);
             int lines = atoi(said);
             if ((lines > 0) != (rank == 0))
-                test_fail(__FILE__, __LINE__, "%s of rank %d: %d lines", answers[i], rank, lines);
+                test_fail("%s of rank %d: %d lines", answers[i], rank, lines);
         }
 }
 
@@ -62,7 +61,7 @@ TEST(options_that_notes_of_other_programs_name_exist) {
             const char *known =
                 strncmp(name, "no-", 3) == 0 ? name + 3 : name; // a switch of theirs
             if (!opt_find(table, known) && !times_known(known))
-                test_fail(__FILE__, __LINE__, "%s: no option --%s", r->names, name);
+                test_fail("%s: no option --%s", r->names, name);
         }
 }
 
@@ -92,7 +91,7 @@ TEST(options_of_other_programs_are_named_once_and_are_none_of_ours) {
     for (const OptForeign *r = options_foreign; r->names; r++)
         for (const char *list = r->names; next_name(&list, name); n++)
             if (opt_find(table, name) || strchr(name, '_') || times_known(name) != 1)
-                test_fail(__FILE__, __LINE__, "%s", name);
+                test_fail("%s", name);
     CHECK(n > 300);
 }
 
@@ -107,5 +106,5 @@ TEST(options_of_llmc_and_nanogpt_are_all_known) {
         "warmup-iters lr-decay-iters device compile start num-samples max-new-tokens";
     char name[64];
     for (const char *list = all; next_name(&list, name);)
-        if (times_known(name) != 1) test_fail(__FILE__, __LINE__, "%s", name);
+        if (times_known(name) != 1) test_fail("%s", name);
 }

@@ -43,8 +43,8 @@ TEST_ALONE(peak_is_above_matmuls_and_not_far) {
                 share = matmul / peak;
             }
             if (!(share > least && share < 1))
-                test_fail(__FILE__, __LINE__, "%s, %s: a matmul does %.1f %% of the peak", *s,
-                          bf16 ? "bf16" : "fp32", 100 * share);
+                test_fail("%s, %s: a matmul does %.1f %% of the peak", *s, bf16 ? "bf16" : "fp32",
+                          100 * share);
         }
 }
 

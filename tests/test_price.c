@@ -157,16 +157,15 @@ static double check_depth(const char *spec, int i, const char *overlap, double m
     price_step(&s, &l, &m, &all);
     double off = fabs(few.seconds / all.seconds - 1);
     if (off > most)
-        test_fail(__FILE__, __LINE__, "%s, %s on %s: %.3f ms of few layers, %.3f ms of all", spec,
-                  overlap, m.name, 1e3 * few.seconds, 1e3 * all.seconds);
+        test_fail("%s, %s on %s: %.3f ms of few layers, %.3f ms of all", spec, overlap, m.name,
+                  1e3 * few.seconds, 1e3 * all.seconds);
     // gaps between temporaries are those of the layers that were recorded
     bool alike = unplaced.seconds == few.seconds && unplaced.memory <= few.memory &&
                  fabs((double)few.memory / (double)all.memory - 1) <= 0.05 &&
                  few.calls == all.calls && few.exposed >= 0;
     // a sum over the vectors of all layers is cut into parts that are not all alike
     if (!alike || llabs(few.received - all.received) > 64 * layout_ranks(&l))
-        test_fail(__FILE__, __LINE__, "%s, %s on %s: memory, bytes or calls of few layers", spec,
-                  overlap, m.name);
+        test_fail("%s, %s on %s: memory, bytes or calls of few layers", spec, overlap, m.name);
     return off;
 }
 
@@ -404,8 +403,7 @@ TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_pending) 
         int n[3];
         stream_works(cases[i].spec, cases[i].recompute, n);
         for (int j = 0; j < 3; j++)
-            if (n[j] != cases[i].n[j])
-                test_fail(__FILE__, __LINE__, "%s: %d %d %d", cases[i].spec, n[0], n[1], n[2]);
+            if (n[j] != cases[i].n[j]) test_fail("%s: %d %d %d", cases[i].spec, n[0], n[1], n[2]);
     }
 }
 
@@ -499,7 +497,7 @@ static double together(int n, int64_t bytes, double latency, double *sent) {
     for (int i = 0; i < n; i++) end[i] = clocks_start(&c, &cost[i]);
     for (int i = 0; i < n; i++) clocks_wait(&c, end[i]);
     if (p.n_ops != n || whole[n - 1] != p.op[n - 1].out || c.spent.exposed != c.now)
-        test_fail(__FILE__, __LINE__, "%d collectives of %d", p.n_ops, n);
+        test_fail("%d collectives of %d", p.n_ops, n);
     *sent = c.spent.sent;
     return c.now;
 }

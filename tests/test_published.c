@@ -63,8 +63,7 @@ static double least(int p, double rho, bool data) {
 static void same(const char *what, int p, double rho, double v, double published) {
     double digit = published >= 20 ? 0.1 : 0.01;
     if (!(fabs(v - published) <= 0.501 * digit)) // 1.125 is written as 1.12
-        test_fail(__FILE__, __LINE__, "%s, %d ranks, rho %g: %.4f T h, the table says %g", what, p,
-                  rho, v, published);
+        test_fail("%s, %d ranks, rho %g: %.4f T h, the table says %g", what, p, rho, v, published);
 }
 
 /* The comparison of all schemes that follows from their papers: Megatron (Shoeybi et al. 2019), ATP

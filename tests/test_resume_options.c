@@ -207,7 +207,7 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
         const Case *c = case_of(o->name);
         int row = row_of(document, o->name);
         if (!c || row < 0) {
-            test_fail(__FILE__, __LINE__, "--%s has %s", o->name,
+            test_fail("--%s has %s", o->name,
                       !c          ? "no case in this test"
                       : row == -1 ? "no row in docs/training.md"
                                   : "several rows in docs/training.md");
@@ -218,7 +218,7 @@ TEST(resume_with_another_value_of_each_option_does_what_the_table_says) {
         const char *option = test_path("--%s=%s", o->name, c->value);
         double loss = resumed(dir, c->with, option, &status);
         if (!c->unseen && !as_said((Row)row, status, loss, before[i]))
-            test_fail(__FILE__, __LINE__, "%s: not \"%s\": status %d, loss %.17g, before %.17g: %s",
-                      option, row_text[row], status, loss, before[i], said);
+            test_fail("%s: not \"%s\": status %d, loss %.17g, before %.17g: %s", option,
+                      row_text[row], status, loss, before[i], said);
     }
 }

@@ -133,7 +133,7 @@ static int64_t compare(const Space *s, const Machine *m) {
         same = close || s->close == 0 ? same_choice(&a[i], &b[i])
                                       : a[i].price.seconds >= b[i].price.seconds;
     }
-    if (!same) test_fail(__FILE__, __LINE__, "%d ranks: not what brute force finds", s->p);
+    if (!same) test_fail("%d ranks: not what brute force finds", s->p);
     return brute.priced - bounded.priced;
 }
 

@@ -96,9 +96,8 @@ static void check_apart(const Lives *l, const char *spec) {
     for (int a = 0; a < p->n_tensors; a++)
         for (int b = 0; b < a; b++) {
             if (!has_memory(p, a) || !has_memory(p, b) || apart(l, a, b)) continue;
-            test_fail(__FILE__, __LINE__, "%s: %s of layer %d lies over %s of layer %d", spec,
-                      p->tensor[a].dist.name, p->tensor[a].layer, p->tensor[b].dist.name,
-                      p->tensor[b].layer);
+            test_fail("%s: %s of layer %d lies over %s of layer %d", spec, p->tensor[a].dist.name,
+                      p->tensor[a].layer, p->tensor[b].dist.name, p->tensor[b].layer);
         }
 }
 
@@ -150,8 +149,7 @@ TEST(step_allocate_keeps_live_values_apart) {
     Worst w = {0};
     for (EACH_LAYOUT(l, 1, 8))
         if (mesh_sampled_thinly(l.number)) on_layout(l.spec, l.number, &w);
-    if (w.ratio > 1.16)
-        test_fail(__FILE__, __LINE__, "%s: arena %.3f of values at once", w.spec, w.ratio);
+    if (w.ratio > 1.16) test_fail("%s: arena %.3f of values at once", w.spec, w.ratio);
     printf("%d programs; arena / values at once: at most %.3f\n", w.n, w.ratio);
 }
 
@@ -231,7 +229,7 @@ static void check_inside(const Program *p, size_t peak, const char *spec) {
         if (x->offset < 0 || x->stride) continue; // columns, whose last row ends with the parent's
         if (end > (int64_t)peak || x->offset < in->offset ||
             end > in->offset + step_tensor_bytes(p, in))
-            test_fail(__FILE__, __LINE__, "%s: %s lies outside", spec, x->dist.name);
+            test_fail("%s: %s lies outside", spec, x->dist.name);
     }
 }
 

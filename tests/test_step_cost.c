@@ -167,9 +167,9 @@ TEST(step_cost_every_kind_has_its_rows) {
         Work w;
         p.op[0].kind = (OpKind)kind;
         if (!info->name)
-            test_fail(__FILE__, __LINE__, "kind %d of ops.h has no row in ops.c", kind);
+            test_fail("kind %d of ops.h has no row in ops.c", kind);
         else if (info->run && !samples && !op_work(&p, 0, &widths, false, &w))
-            test_fail(__FILE__, __LINE__, "\"%s\" of ops.c has no row in cost.c", info->name);
+            test_fail("\"%s\" of ops.c has no row in cost.c", info->name);
     }
 }
 

@@ -215,7 +215,7 @@ TEST(step_end_and_micro_batch_are_made_in_time_linear_in_layers) {
             for (int t = 0; t < 3 || (t < 30 && many > 4 * 8 * few); t++)
                 few = seconds_of(s, 32, few), many = seconds_of(s, 256, many);
             if (many > 4 * 8 * few)
-                test_fail(__FILE__, __LINE__, "%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s",
-                          specs[i], k, few, many);
+                test_fail("%s, overlap %d: 32 layers %.4f s, 256 layers %.4f s", specs[i], k, few,
+                          many);
         }
 }

@@ -24,7 +24,7 @@ static Sums sums_of(const Program *p) {
         const StepTensor *out = &p->tensor[p->op[i].out];
         s.bytes += op_bytes(p, &p->op[i]), s.flops += op_flops(p, &p->op[i]);
         if (op_info(p->op[i].kind)->collective && (!out->what || !*out->what))
-            test_fail(__FILE__, __LINE__, "%s has no name", out->dist.name);
+            test_fail("%s has no name", out->dist.name);
     }
     return s;
 }
@@ -63,15 +63,15 @@ static void check_order(const char *spec, const Program *p) {
     for (int i = 0, first = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         if (!op->fused) first = i;
-        if (!belongs(p, first, i)) test_fail(__FILE__, __LINE__, "%s: kernel of %d", spec, i);
+        if (!belongs(p, first, i)) test_fail("%s: kernel of %d", spec, i);
         for (int k = 0; k < op->n_in; k++) {
             int t = op->in[k], parent = p->tensor[t].parent;
             bool made = parent < 0 || made_by[t];
             if (left[t] > 0 || (!made && left[parent] > 0))
-                test_fail(__FILE__, __LINE__, "%s: operand of operation %d", spec, i);
+                test_fail("%s: operand of operation %d", spec, i);
         }
         int parent = p->tensor[op->out].parent;
-        if (--left[op->out] < 0) test_fail(__FILE__, __LINE__, "%s: operation %d twice", spec, i);
+        if (--left[op->out] < 0) test_fail("%s: operation %d twice", spec, i);
         if (parent >= 0) left[parent]--;
         if (op->also >= 0) left[op->also]--;
     }
@@ -81,7 +81,7 @@ static void check_order(const char *spec, const Program *p) {
     for (int i = 0; i < p->n_ops; i++) {
         int t = whole_of(p, p->op[i].out);
         if (!read[t] && t != p->result && p->tensor[t].storage == STORAGE_TEMPORARY)
-            test_fail(__FILE__, __LINE__, "%s: %s is not read", spec, p->tensor[t].dist.name);
+            test_fail("%s: %s is not read", spec, p->tensor[t].dist.name);
     }
 }
 
@@ -93,7 +93,7 @@ static void check_schedule(const char *spec, Program *p, int window) {
     program_order(p, costs, window);
     for (int i = 0; i < p->n_ops; i++)
         if (p->op[i].kind != OP_WAIT) p->op[n++] = p->op[i];
-    if (n != before) test_fail(__FILE__, __LINE__, "%s: %d of %d operations", spec, n, before);
+    if (n != before) test_fail("%s: %d of %d operations", spec, n, before);
     p->n_ops = n;
     check_order(spec, p);
 }
@@ -104,8 +104,8 @@ static void check_same(const char *spec, const char *what, const Program *whole,
     Sums a = sums_of(whole), b = sums_of(parts);
     if (fabs((double)(a.bytes - b.bytes)) > 16.0 * parts->n_ops ||
         fabs(b.flops / a.flops - 1) > 1e-9)
-        test_fail(__FILE__, __LINE__, "%s: %lld bytes, %g flops of the whole, %lld, %g of its %s",
-                  spec, (long long)a.bytes, a.flops, (long long)b.bytes, b.flops, what);
+        test_fail("%s: %lld bytes, %g flops of the whole, %lld, %g of its %s", spec,
+                  (long long)a.bytes, a.flops, (long long)b.bytes, b.flops, what);
 }
 
 static int number_of(const Program *p, OpKind kind) {
@@ -139,13 +139,13 @@ static void check_sums(const char *spec, int n) {
     check_same(spec, "chunks", &whole, &chunks);
     check_same(spec, "rings", &whole, &rings);
     bool moves = g.mesh.size[AXIS_X] * g.mesh.size[AXIS_Y] > 1 && !g.layout.stay;
-    if ((chunks.n_ops > whole.n_ops) != moves) test_fail(__FILE__, __LINE__, "%s: chunks", spec);
+    if ((chunks.n_ops > whole.n_ops) != moves) test_fail("%s: chunks", spec);
     bool gathers = X > 1 && g.layout.sp && !g.layout.stay;
-    if ((rings.n_ops > whole.n_ops) != gathers) test_fail(__FILE__, __LINE__, "%s: rings", spec);
+    if ((rings.n_ops > whole.n_ops) != gathers) test_fail("%s: rings", spec);
     // a ring in place of a reduce_scatter adds the parts of all ranks
     int scatters = number_of(&whole, OP_REDUCE_SCATTER) - number_of(&rings, OP_REDUCE_SCATTER);
     if (number_of(&rings, OP_ADD) - number_of(&whole, OP_ADD) != (X - 1) * scatters)
-        test_fail(__FILE__, __LINE__, "%s: sums of rings", spec);
+        test_fail("%s: sums of rings", spec);
 }
 
 TEST(step_halves_chunks_and_rings_compute_and_send_what_the_whole_does) {

@@ -9,7 +9,7 @@
 static void compare(MeshRun a, MeshRun b, MeshDiff most) {
     mesh_run(&a);
     mesh_run(&b);
-    if (!mesh_near(&b, &a, most)) test_fail(__FILE__, __LINE__, "%s differs", b.layout);
+    if (!mesh_near(&b, &a, most)) test_fail("%s differs", b.layout);
     mesh_run_free(&a);
     mesh_run_free(&b);
 }

@@ -154,15 +154,14 @@ static int check_orders(const char *spec, int k, bool fused) {
         OWNED(ordered_free) Ordered o = ordered(&s, window);
         double seconds = o.spent.compute + o.spent.exposed, last = 0;
         const char *why = o.p.ordered ? wrong(&o, s.p.n_ops) : NULL;
-        if (why) test_fail(__FILE__, __LINE__, "%s, window %d: %s", spec, window, why);
+        if (why) test_fail("%s, window %d: %s", spec, window, why);
         for (int i = 0; i < o.p.n_ops; i++) last = fmax(last, o.time[i].end);
         if (fabs(last - seconds) > 1e-9 * seconds || fabs(o.spent.sent - sent) > 1e-9 * sent)
-            test_fail(__FILE__, __LINE__, "%s, window %d: parts of time are not the whole", spec,
-                      window);
+            test_fail("%s, window %d: parts of time are not the whole", spec, window);
         if (window == WINDOW_NONE) none = seconds;
         if (k % 4 != 3 && seconds > none * (1 + 1e-9))
-            test_fail(__FILE__, __LINE__, "%s on %s, window %d: slower by %.2f %%", spec,
-                      machines[k % 3], window, 100 * (seconds / none - 1));
+            test_fail("%s on %s, window %d: slower by %.2f %%", spec, machines[k % 3], window,
+                      100 * (seconds / none - 1));
         faster += seconds < 0.99 * none;
     }
     return faster;

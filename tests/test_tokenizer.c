@@ -64,8 +64,8 @@ static void check_pieces(const json_t *c, size_t number, const uint8_t *p, size_
     for (; at < n && i < json_array_size(want); i++) {
         size_t len = presplit_next(p + at, n - at);
         if (len != (size_t)json_integer_value(json_array_get(want, i)))
-            test_fail(__FILE__, __LINE__, "case %zu: piece %zu at byte %zu has %zu bytes, not %lld",
-                      number, i, at, len, (long long)json_integer_value(json_array_get(want, i)));
+            test_fail("case %zu: piece %zu at byte %zu has %zu bytes, not %lld", number, i, at, len,
+                      (long long)json_integer_value(json_array_get(want, i)));
         at += len;
     }
     CHECK(at == n && i == json_array_size(want));
@@ -75,12 +75,11 @@ static void check_ids(const Tokenizer *t, const json_t *want, size_t number, con
                       size_t n) {
     OWNED(test_mem_end) int32_t *ids = NULL;
     size_t n_ids = (size_t)tokenizer_encode(t, p, n, &ids), n_want = json_array_size(want);
-    if (n_ids != n_want)
-        test_fail(__FILE__, __LINE__, "case %zu: %zu ids, not %zu", number, n_ids, n_want);
+    if (n_ids != n_want) test_fail("case %zu: %zu ids, not %zu", number, n_ids, n_want);
     for (size_t i = 0; i < n_ids && i < n_want; i++)
         if (ids[i] != json_integer_value(json_array_get(want, i)))
-            test_fail(__FILE__, __LINE__, "case %zu: id %zu is %d, not %lld", number, i,
-                      (int)ids[i], (long long)json_integer_value(json_array_get(want, i)));
+            test_fail("case %zu: id %zu is %d, not %lld", number, i, (int)ids[i],
+                      (long long)json_integer_value(json_array_get(want, i)));
     check_round_trip(t, p, n);
 }
 
@@ -114,9 +113,7 @@ TEST(presplit_classes_of_all_code_points) {
         uint64_t hash = 0xcbf29ce484222325;
         for (uint32_t c = plane << 16; c < (plane + 1) << 16; c++)
             hash = (hash ^ unicode_class(c)) * 0x100000001b3;
-        if (hash != want)
-            test_fail(__FILE__, __LINE__, "plane %u has other classes than golden_tokenizer.py",
-                      plane);
+        if (hash != want) test_fail("plane %u has other classes than golden_tokenizer.py", plane);
     }
     fclose(f);
     CHECK(planes == 17);

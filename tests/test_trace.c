@@ -142,7 +142,7 @@ static void run_traced(Traced *all, const char *layout, const char *overlap, int
     mesh_run(&plain), mesh_run(&r);
     for (int rank = 0; rank < RANKS; rank++) all->sends[rank] = mesh_collectives(&r, rank);
     if (memcmp(plain.loss, r.loss, sizeof r.loss) || memcmp(plain.norm, r.norm, sizeof r.norm))
-        test_fail(__FILE__, __LINE__, "%s: traced steps make other bits", layout);
+        test_fail("%s: traced steps make other bits", layout);
 }
 
 static void free_traced(Traced *all) {
@@ -210,8 +210,7 @@ static void check_table(const Traced *all, const char *layout) {
     const TraceLayer *row = all->table[0].row;
     int n = all->table[0].n;
     for (int k = 0; k < n - 1; k++) {
-        if (strcmp(row[k].name, "others") == 0)
-            test_fail(__FILE__, __LINE__, "%s: a collective of no layer", layout);
+        if (strcmp(row[k].name, "others") == 0) test_fail("%s: a collective of no layer", layout);
         sum.calls += row[k].calls, sum.bytes += row[k].bytes;
         sum.serial += row[k].serial, sum.exposed += row[k].exposed;
     }
@@ -222,13 +221,13 @@ static void check_table(const Traced *all, const char *layout) {
             if (!s->label && s->step == TRACE_OVERLAP) busy += (s->end - s->begin) / RANKS;
         }
     if (fabs(busy - all->table[0].kernels[TRACE_OVERLAP]) > 1e-9)
-        test_fail(__FILE__, __LINE__, "%s: kernels are not added up", layout);
+        test_fail("%s: kernels are not added up", layout);
     for (int r = 0; r < RANKS; r++) exposed += all->exposed[r][TRACE_OVERLAP] / RANKS;
     if (fabs(sum.exposed - exposed) > 1e-9 || fabs(row[n - 1].exposed - exposed) > 1e-9 ||
         fabs(row[n - 1].serial - sum.serial) > 1e-9 || row[n - 1].calls != all->sends[0])
-        test_fail(__FILE__, __LINE__, "%s: the sum is not that of the rows", layout);
+        test_fail("%s: the sum is not that of the rows", layout);
     if (memcmp(row, all->table[RANKS - 1].row, (size_t)n * sizeof *row))
-        test_fail(__FILE__, __LINE__, "%s: ranks print other tables", layout);
+        test_fail("%s: ranks print other tables", layout);
 }
 
 /* Kernels run under collectives in the second step alone; the table knows the layer of every
@@ -240,12 +239,11 @@ TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
         run_traced(&all, layout, cases[i].overlap, 4096);
         for (int r = 0; r < RANKS; r++) {
             const char *wrong = wrong_spans(&all, r);
-            if (wrong) test_fail(__FILE__, __LINE__, "%s, rank %d: a span %s", layout, r, wrong);
+            if (wrong) test_fail("%s, rank %d: a span %s", layout, r, wrong);
             int serial = hidden_under(&all.t[r], TRACE_SERIAL),
                 overlap = hidden_under(&all.t[r], TRACE_OVERLAP);
             if (serial || !overlap != !cases[i].overlap)
-                test_fail(__FILE__, __LINE__,
-                          "%s, --overlap %s, rank %d: %d kernels under collectives, serial %d",
+                test_fail("%s, --overlap %s, rank %d: %d kernels under collectives, serial %d",
                           layout, cases[i].overlap ? cases[i].overlap : "none", r, overlap, serial);
         }
         check_table(&all, layout);
@@ -324,7 +322,7 @@ TEST(trace_writes_what_perfetto_reads) {
     OWNED(test_mem_end) char *text = NULL;
     PRINTED(text, trace_events(f, &t, 1, "here", 10));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!strstr(text, words[i])) test_fail(__FILE__, __LINE__, "no %s in\n%s", words[i], text);
+        if (!strstr(text, words[i])) test_fail("no %s in\n%s", words[i], text);
     CHECK(test_count(text, "\"cat\":\"step\"") == 2);
     CHECK(test_count(text, "\"cat\":\"kernel\"") == 2);
     CHECK(test_count(text, "\"cat\":\"collective\"") == 4);

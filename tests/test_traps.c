@@ -53,8 +53,7 @@ TEST(trap_blocks_talk_along_one_axis_at_a_time) {
         for (int k = 0; k < c.n; k++) {
             bool statistics = strcmp(c.row[k].what, "statistics of loss") == 0;
             if (strcmp(c.row[k].label, statistics ? "x.y" : "") != 0 && strlen(c.row[k].label) != 1)
-                test_fail(__FILE__, __LINE__, "%s: %s goes over %s", layouts[i], c.row[k].what,
-                          c.row[k].label);
+                test_fail("%s: %s goes over %s", layouts[i], c.row[k].what, c.row[k].label);
         }
     }
 }
@@ -106,8 +105,8 @@ static bool holds(Held *h, int rank, const char *what, double bytes, double want
     double least = 4 * want;
     bool ok = bytes >= least && bytes <= least + (double)n * (ARENA_ALIGN - 1);
     if (!ok)
-        test_fail(__FILE__, __LINE__, "%s, rank %d: %s take %.0f bytes, by the formula %.0f",
-                  h->scheme.layout, rank, what, bytes, least);
+        test_fail("%s, rank %d: %s take %.0f bytes, by the formula %.0f", h->scheme.layout, rank,
+                  what, bytes, least);
     return ok;
 }
 

@@ -48,8 +48,8 @@ TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
             char form[96], last[96];
             // sums round
             if (before.found && at.found && numbers[k].sign * (now - then) > 1e-12 * then)
-                test_fail(__FILE__, __LINE__, "%s on %s: %g s, then %g s", numbers[k].vary,
-                          numbers[k].cluster, then, now);
+                test_fail("%s on %s: %g s, then %g s", numbers[k].vary, numbers[k].cluster, then,
+                          now);
             if (numbers[k].sign > 0 && before.found) CHECK(at.found);
             changes +=
                 before.found && at.found &&

@@ -108,7 +108,7 @@ TEST(work_kinds_have_their_rows) {
     for (int kind = 0; kind < N_WORKS; kind++) {
         Work w = {.kind = (WorkKind)kind};
         if (strcmp(work_name(&w, name), "(null)") == 0)
-            test_fail(__FILE__, __LINE__, "kind %d of work.h has no row in work.c", kind);
+            test_fail("kind %d of work.h has no row in work.c", kind);
     }
 }
 
@@ -117,8 +117,7 @@ TEST(work_bytes_of_bf16_words_are_half_where_all_are_activations) {
     for (int kind = 0; kind < N_WORKS; kind++) {
         Work w = odd_work(kind), words = w;
         words.flags = WORK_BF16_STORED;
-        if (!halved(kind, work_bytes(&words), work_bytes(&w)))
-            test_fail(__FILE__, __LINE__, "%s", work_name(&w, name));
+        if (!halved(kind, work_bytes(&words), work_bytes(&w))) test_fail("%s", work_name(&w, name));
     }
 }
 
