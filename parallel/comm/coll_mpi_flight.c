@@ -206,17 +206,13 @@ static void list_moves(Flight *f) {
     }
 }
 
-static int tag_of(const Flight *f) {
-    return f->tag + (int)f->step;
-}
-
 static void post_one(Flight *f, int i, const Part *p) {
     const MPI_Datatype types[] = {
         [COLL_F32] = MPI_FLOAT,   [COLL_F64] = MPI_DOUBLE, [COLL_I64] = MPI_INT64_T,
         [COLL_I32] = MPI_INT32_T, [COLL_U8] = MPI_UINT8_T, [COLL_BF16] = MPI_UINT16_T};
     MPI_Datatype type = types[f->call->type];
     MPI_Comm mpi = f->comm->mpi;
-    int n = (int)(p->lines * p->width), peer = f->move[i].peer, tag = tag_of(f);
+    int n = (int)(p->lines * p->width), peer = f->move[i].peer, tag = f->tag + (int)f->step;
     bool receive = f->move[i].receive;
     mpi_job_check(receive ? MPI_Irecv(p->at, n, type, peer, tag, mpi, &f->request[i])
                           : MPI_Isend(p->at, n, type, peer, tag, mpi, &f->request[i]),

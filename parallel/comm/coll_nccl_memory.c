@@ -52,16 +52,12 @@ const ArenaMemory *nccl_memory(const World *w, const ArenaMemory *memory) {
 
 /* ---- registered */
 
-static bool has_windows(const NcclWorld *n) {
-    return n->f->window_register && n->f->window_deregister;
-}
-
 /* Registers entry i with a communicator: as a window, or as a buffer. Returns NCCL's result. */
 static int register_one(const NcclWorld *n, NcclGroup *g, int i) {
     void *p = n->registered[i].p;
     size_t n_bytes = n->registered[i].n_bytes;
     int result = NCCL_SUCCESS;
-    if (has_windows(n))
+    if (n->f->window_register && n->f->window_deregister)
         result = n->f->window_register(g->comm, p, n_bytes, &g->window[i], NCCL_SYMMETRIC);
     if (result != NCCL_SUCCESS || g->window[i]) return result;
     return n->f->buffer_register(g->comm, p, n_bytes, &g->buffer[i]);

@@ -341,11 +341,6 @@ void threads_blocks_done(Comm *c, uint64_t number, const CollCall *call) {
     gate_wait(c, BLOCKS, &s->blocks[at], (uint32_t)number, target, call);
 }
 
-static void wait_for_blocks(Comm *c, uint64_t number, const CollCall *call) {
-    threads_blocks_done(c, number, call);
-    if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
-}
-
 /* ---- a rank's part of other calls */
 
 static void add_copy(ThreadsWork *w, const void *src, int64_t src_ld, void *dst) {
@@ -420,7 +415,8 @@ ThreadsWork threads_work(Comm *c, uint64_t number, const CollCall *call) {
 
 static void threads_wait(Comm *c, uint64_t number, const CollCall *call) {
     if (call->by_blocks) {
-        wait_for_blocks(c, number, call);
+        threads_blocks_done(c, number, call);
+        if (call->op == COLL_REDUCE_SCATTER) sum_of_slots(c, call);
         return;
     }
     threads_wait_published(c, number, call);

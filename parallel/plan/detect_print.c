@@ -3,17 +3,13 @@
 #include "base/mem.h"
 #include "parallel/plan/detect_parts.h"
 
-static double gib(int64_t n_bytes) {
-    return (double)n_bytes / (1 << 30);
-}
-
 /* ---- a node ---- */
 
 static void print_facts(const NodeFacts *n, FILE *f) {
     fprintf(f, "%-9s %s, %d socket%s, ", n->name, n->cpu, n->sockets, n->sockets == 1 ? "" : "s");
     fprintf(f, "%d core%s", n->cores, n->cores == 1 ? "" : "s");
     if (n->threads > n->cores) fprintf(f, " (%d hardware threads)", n->threads);
-    if (n->memory) fprintf(f, ", %.1f GiB free", gib(n->memory));
+    if (n->memory) fprintf(f, ", %.1f GiB free", (double)n->memory / (1 << 30));
     fprintf(f, "\n");
 }
 

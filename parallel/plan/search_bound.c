@@ -326,9 +326,6 @@ static double calls_seconds(const Builder *b, WorkKind kind, uint32_t flags, dou
 static int64_t elem_bytes_of(const Space *s) {
     return s->shape.kernels ? (int64_t)s->shape.kernels->elem_bytes : (int64_t)sizeof(float);
 }
-static uint32_t stored_flag(const Space *s) {
-    return elem_bytes_of(s) == 2 ? WORK_BF16_STORED : 0;
-}
 
 /* Adds the end of a step: the gradients' sums along d, their norm, AdamW, and the gathers of new
  * weights along d. Vectors are short, and only their calls are counted. A device adds up squares of
@@ -341,7 +338,8 @@ static void add_end(const Builder *b) {
     double tensors =
         (double)b->micro->outside.tensors + (double)b->layers * b->micro->layer.tensors;
     bool device = kernels_on_device(b->s->shape.kernels);
-    to->update = calls_seconds(b, WORK_ADAMW, stored_flag(b->s), tensors, own);
+    uint32_t stored = elem_bytes_of(b->s) == 2 ? WORK_BF16_STORED : 0;
+    to->update = calls_seconds(b, WORK_ADAMW, stored, tensors, own);
     to->squares = calls_seconds(b, WORK_SQUARES, 0, device ? 1 : tensors, own);
     to->compute += to->update + to->squares;
     if (b->s->shape.local_steps) return;

@@ -20,10 +20,6 @@ static void chunk_head(Program *p, const Kernels *k) {
     program_chunk_head(p, rows);
 }
 
-static bool fuses_collectives(const Program *p) {
-    return p->shape->overlap.fused && !p->shape->unfused && !p->layout->exact;
-}
-
 /* The list in the order in which it runs with --overlap. Without overlap the list stays in its
  * order, and every collective is waited for where it starts. */
 static Program ordered(Program p, Pass upto) {
@@ -51,7 +47,7 @@ Program program_passes(const ModelShape *shape, Pass upto, const Kernels *k) {
     if (upto >= PASS_HEAD && shape->output == OUTPUT_LOSSES) chunk_head(&p, k);
     if (upto >= PASS_EXACT && p.layout->exact) program_exact(&p);
     if (upto >= PASS_FUSE) program_fuse(&p, k && k->bias_with_dw);
-    if (upto >= PASS_FUSE && fuses_collectives(&p))
+    if (upto >= PASS_FUSE && o->fused && !shape->unfused && !p.layout->exact)
         program_fuse_collectives(&p, kernels_on_device(k));
     if (upto >= PASS_SPLIT && (o->chunks > 1 || o->ring)) program_split(&p, o->chunks, o->ring);
     if (upto >= PASS_HALVES && o->halves) program_halves(&p);

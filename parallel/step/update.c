@@ -5,10 +5,6 @@
 #include "parallel/step/mirror.h"
 #include "parallel/step/run_call.h"
 
-static Comm *over_losses(const Model *m) {
-    return grid_comm(m->grid, axes_of("d.z"));
-}
-
 /* ---- loss and gradient norm */
 
 LossSum *model_loss_sum(Model *m) {
@@ -32,8 +28,8 @@ void model_add_losses(Model *m, const float *losses, int64_t n) {
 double model_losses(Model *m) {
     LossSum here, *whole = m->end.device_losses ? &m->end.device_losses[1] : &here;
     m->k->copy(m->team, whole, 1, model_loss_sum(m), 1, 1, 1, sizeof here);
-    coll_sum(over_losses(m), m->exact ? COLL_I64 : COLL_F64, whole, m->exact ? WIDE : 1,
-             "sum of losses");
+    coll_sum(grid_comm(m->grid, axes_of("d.z")), m->exact ? COLL_I64 : COLL_F64, whole,
+             m->exact ? WIDE : 1, "sum of losses");
     if (whole != &here) model_get(m, &here, whole, sizeof here);
     return m->exact ? m->k->exact_wide_to_double(here.wide) : here.sum;
 }

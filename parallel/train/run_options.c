@@ -54,20 +54,12 @@ bool run_only_samples(const Options *o, const Opt *table) {
     return !*o->train && opt_given(opt_find(table, "prompt"));
 }
 
-static void check_of_check_tp(const Options *o) {
-    const struct {
-        bool given;
-        const char *option;
-    } files[] = {{*o->save, "--save"},
-                 {*o->export_hf, "--export-hf"},
-                 {*o->export_llmc, "--export-llmc"},
-                 {*o->json, "--json"},
-                 {*o->csv, "--csv"},
-                 {*o->tensorboard, "--tensorboard"},
-                 {*o->trace, "--trace"}};
+static void check_of_check_tp(const Options *o, const Opt *table) {
+    static const char *const files[] = {"save", "export-hf",   "export-llmc", "json",
+                                        "csv",  "tensorboard", "trace"};
     char given[128] = "";
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        if (files[i].given) strcat(strcat(given, " "), files[i].option);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (**(char **)opt_find(table, files[i])->value) strcat(strcat(given, " --"), files[i]);
     if (!*o->train || o->sync_every > 1 || o->exact)
         die_usage("--check-tp requires --train and excludes --sync-every and --exact");
     if (*given)
@@ -98,7 +90,7 @@ Outer run_check_options(Options *o, const Opt *table) {
     if (o->plan + (o->memory || o->listing) + explains > 1)
         die_usage(
             "--plan, --explain-matmul and --memory or --listing each print and exit: give one");
-    if (o->check_tp) check_of_check_tp(o);
+    if (o->check_tp) check_of_check_tp(o, table);
     if (*o->trace && (!*o->train || o->profile))
         die_usage("--trace requires --train and excludes --profile");
     if (!kernels_cpu(o->kernels))

@@ -406,12 +406,6 @@ void run_open_records(Run *r) {
     r->progress = progress_open(stdout, r->o->steps);
 }
 
-/* A hash of the weights, equal on every mesh: initial weights can be compared without files. */
-static void digest_weights(Run *r) {
-    snprintf(r->digest, sizeof r->digest, "%016" PRIx64,
-             weights_digest(model_pull(&r->m), &r->group));
-}
-
 bool run_prepare(Run *r) {
     Err e;
     char *checkpoint = find_checkpoint(r);
@@ -444,7 +438,9 @@ bool run_prepare(Run *r) {
     load_weights(r, checkpoint);
     mem_free(checkpoint);
     if (!group_agree(&r->group, !io_map_truncated(&e), &e)) die_user("%s", e.text);
-    if (r->o->count) digest_weights(r);
+    if (r->o->count) // equal on every mesh: initial weights can be compared without files
+        snprintf(r->digest, sizeof r->digest, "%016" PRIx64,
+                 weights_digest(model_pull(&r->m), &r->group));
     run_find_peak(r);
     return true;
 }
