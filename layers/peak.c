@@ -1,7 +1,6 @@
 #include "layers/peak.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/simd_block.h"
@@ -70,12 +69,6 @@ static __attribute__((noinline)) float spin_pairs(void) {
     return spin(true);
 }
 
-static double thread_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int by_size(const void *a, const void *b) {
     const float *x = a, *y = b;
     return (*x > *y) - (*x < *y);
@@ -88,7 +81,7 @@ static void member(void *ctx, int me, int size) {
     volatile float sink;
     int n = 0;
     team_barrier(j->team);
-    double begin = now_s(), computed = thread_s(), end = begin;
+    double begin = now_s(), computed = clock_s(CLOCK_THREAD_CPUTIME_ID), end = begin;
     while (n < MOST && (n < LEAST || end < begin + least_s)) {
         double start = now_s();
         sink = j->spin();
@@ -96,7 +89,7 @@ static void member(void *ctx, int me, int size) {
         burst_s[n++] = (float)(end - start);
     }
     (void)sink;
-    double cpu_share = (thread_s() - computed) / (end - begin);
+    double cpu_share = (clock_s(CLOCK_THREAD_CPUTIME_ID) - computed) / (end - begin);
     qsort(burst_s, (size_t)n, sizeof *burst_s, by_size);
     for (int i = 0; i < size; i++, team_barrier(j->team)) {
         if (i != me) continue;

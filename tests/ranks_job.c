@@ -239,7 +239,7 @@ static int run_together(World *w) {
         for (int try = 0; try < TRIES; try++) {
             Ticket t[MOST];
             coll_barrier(world_comm(w));
-            double begin = coll_now();
+            double begin = now_s();
             int n = k ? MOST : 1;
             for (int i = 0; i < n; i++)
                 t[i] = coll_start(world_comm(w), &(CollCall){.op = COLL_ALL_GATHER,
@@ -249,7 +249,7 @@ static int run_together(World *w) {
                                                              .dst = x + (2 * i + 1) * N,
                                                              .what = "together"});
             for (int i = 0; i < n; i++) coll_wait(t[i]);
-            ms[k] = fmin(ms[k], most(w, 1e3 * (coll_now() - begin)));
+            ms[k] = fmin(ms[k], most(w, 1e3 * (now_s() - begin)));
         }
     }
     if (world_rank(w) == 0) printf("one %.1f ms, four %.1f ms\n", ms[0], ms[1]);
@@ -278,12 +278,12 @@ static double both_seconds(Both *b, bool reduces, bool computes) {
         CollCall k = {.op = COLL_ALL_REDUCE, .rows = 1, .cols = REDUCED, .what = "gradient"};
         k.src = k.dst = b->reduced;
         coll_barrier(world_comm(b->w));
-        double begin = coll_now();
+        double begin = now_s();
         Ticket t = reduces ? coll_start(world_comm(b->w), &k) : (Ticket){0};
         for (int n = 0; n < b->matmuls && computes; n++)
             kernels_cpu("auto")->matmul(b->team, &b->matmul);
         coll_wait(t);
-        s[i] = group_sum(&all, coll_now() - begin) / all.size;
+        s[i] = group_sum(&all, now_s() - begin) / all.size;
     }
     for (int i = 1; i < REPEATS; i++)
         for (int j = i; j > 0 && s[j] < s[j - 1]; j--) {

@@ -73,7 +73,7 @@ static int rank_main(World *w, void *ctx) {
     NodeShare node = ranks_on_node(w);
     OWNED(test_team_end) Team *team = team_create(1);
     if (r->backend) w->backend = r->backend;
-    double begin = coll_now();
+    double begin = now_s();
     CalibrateWhere where = {.world = w,
                             .kernels = r->kernels ? r->kernels : kernels_cpu(NULL),
                             .team = team,
@@ -87,7 +87,7 @@ static int rank_main(World *w, void *ctx) {
     Calibration *c = r->c[world_rank(w)] = calibrate_open(w, r->key, r->again);
     if (r->oversubscription > 0) c->oversubscription = r->oversubscription;
     calibrate(c, &where, &r->list);
-    if (world_rank(w) == 0) r->seconds = coll_now() - begin;
+    if (world_rank(w) == 0) r->seconds = now_s() - begin;
     return 0;
 }
 
@@ -414,12 +414,12 @@ static double hidden_share;
 static _Thread_local double started_at;
 
 static void beside_start(Comm *c, uint64_t number, const CollCall *call) {
-    started_at = coll_now();
+    started_at = now_s();
     coll_threads.start(c, number, call);
 }
 static void beside_wait(Comm *c, uint64_t number, const CollCall *call) {
     if (strcmp(call->what, "calibration") == 0) {
-        double hidden = fmin(coll_now() - started_at, hidden_share * beside_s);
+        double hidden = fmin(now_s() - started_at, hidden_share * beside_s);
         sleep_s(beside_s - hidden);
     }
     coll_threads.wait(c, number, call);

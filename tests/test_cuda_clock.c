@@ -1,18 +1,11 @@
 /* The clock of a device: marks in its streams, for which nobody waits before all is done. */
-#include <time.h>
-
+#include "base/clock.h"
 #include "layers/cuda/clock_cuda.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/calls.h"
 #include "tests/test.h"
 
 static const double tick = 1e-6; // that times between events may be wrong: they are floats of ms
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* N marks in two streams, one after the other, around work. */
 TEST(cuda_clock_tells_when_streams_came_to_their_marks) {

@@ -11,9 +11,9 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/debug.h"
 #include "layers/cuda/device.h"
 #include "layers/kernels.h"
@@ -70,11 +70,6 @@ static int in_order(const void *a, const void *b) {
     return c ? c : strcmp(x->name, y->name);
 }
 
-static double wall_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 static double cpu_s(void) {
     double s = 0;
     for (int children = 0; children < 2; children++) {
@@ -88,13 +83,13 @@ static double cpu_s(void) {
 
 static void run_one(int i) {
     Result *r = &results->of[i];
-    double wall = wall_s(), cpu = cpu_s();
+    double wall = now_s(), cpu = cpu_s();
     r->state = RUNNING, r->worker = getpid();
     test_begin();
     // as they are at first, whatever the last test of this process left
     emu_set((EmuSetup){0}), emu_lt_setup = (EmuLtSetup){0}, emu_nccl_fault = (EmuNcclFault){0};
     tests[i].f();
-    r->wall = wall_s() - wall, r->cpu = cpu_s() - cpu;
+    r->wall = now_s() - wall, r->cpu = cpu_s() - cpu;
     r->state = test_failed() ? FAILED : test_skipped() ? SKIPPED : PASSED;
 }
 

@@ -1,7 +1,6 @@
 /* parallel/step/end and sums: the list of the end of a step, and the sums that complete gradients
  * in the last micro-batch. What they send is held against tests/theory.c in test_price.c. */
-#include <time.h>
-
+#include "base/clock.h"
 #include "parallel/plan/cost.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/passes.h"
@@ -185,19 +184,13 @@ TEST(step_sums_of_a_layer_run_under_the_backward_of_the_layers_before) {
 
 /* ---- time ---- */
 
-static double processor_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* To make the lists of a step, or `least`, if that is less. */
+/* Of this thread, to make the lists of a step, or `least`, if that is less. */
 static double seconds_of(ModelShape s, int layers, double least) {
     s.config.layers = layers;
-    double begin = processor_seconds();
+    double begin = clock_s(CLOCK_THREAD_CPUTIME_ID);
     OWNED(program_free) Program p = program_passes(&s, PASS_SCHEDULE, NULL);
     OWNED(program_free) Program end = program_end_passes(&s, PASS_SCHEDULE, NULL, false);
-    return fmin(least, processor_seconds() - begin);
+    return fmin(least, clock_s(CLOCK_THREAD_CPUTIME_ID) - begin);
 }
 
 /* What is quadratic in layers takes 64 times as long for 8 times the layers; what is linear, 10

@@ -95,7 +95,7 @@ static void set_in_place(CollCall *c, int rank) {
 /* Seconds of one call of the op, or of the copy. */
 static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
     coll_barrier(world_comm(b->w));
-    double begin = coll_now();
+    double begin = now_s();
     for (int i = 0; i < r->loop; i++) {
         int64_t at = next_place(b, r);
         CollCall call = r->call;
@@ -106,7 +106,7 @@ static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
         else
             coll_run(world_comm(b->w), &call);
     }
-    return (coll_now() - begin) / r->loop;
+    return (now_s() - begin) / r->loop;
 }
 
 /* Collective. Replaces each s[i] by that of the slowest rank. */

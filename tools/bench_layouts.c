@@ -253,13 +253,13 @@ static double train_step(Trial *t) {
     model_zero_grads(&t->m, t->micro_batches);
     for (int64_t i = 0; i < t->micro_batches; i++)
         model_step(&t->m, t->inputs, t->targets, 1 / (float)batch);
-    double update = coll_now();
+    double update = now_s();
     model_sums_begin(&t->m);
     AdamW rule = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     rule.step = ++t->step;
     model_update_clipped(&t->m, &rule, 1);
     model_sums_end(&t->m);
-    return coll_now() - update;
+    return now_s() - update;
 }
 
 /* Reads the counters of the last step: returns the received bytes; held: seconds that the rank was
@@ -282,9 +282,9 @@ static void take_times(Trial *t, Entry *e, int64_t n, Times *times) {
     for (int64_t i = 0; i < n; i++) {
         double s[N_TIMES];
         world_count_reset(w);
-        double begin = coll_now();
+        double begin = now_s();
         s[TIME_UPDATE] = train_step(t);
-        s[TIME_ALL] = coll_now() - begin;
+        s[TIME_ALL] = now_s() - begin;
         e->received = read_counters(w, s);
         for (int k = 0; times && k < N_TIMES; k++) times->ms[k][times->n] = 1e3 * s[k];
         if (times) times->n++;
@@ -457,7 +457,7 @@ static void show_progress(const Bench *b, int64_t round, int i) {
              o.rounds, i + 1, b->n, layout_print(&e->choice.layout, spec),
              e->steps.n ? e->steps.ms[TIME_ALL][e->steps.n - 1] : 0);
     progress_part(b->progress, what, (double)(round * b->n + i + 1) / (double)(o.rounds * b->n),
-                  coll_now() - b->begin);
+                  now_s() - b->begin);
 }
 
 /* Marks the candidates for the next rounds of the finals: those that have not taken part yet and
@@ -500,7 +500,7 @@ static void play_finals(Bench *b) {
 
 static int rank_main(World *w, void *ctx) {
     (void)ctx;
-    Bench *b = &(Bench){.world = w, .group = comm_group(world_comm(w)), .begin = coll_now()};
+    Bench *b = &(Bench){.world = w, .group = comm_group(world_comm(w)), .begin = now_s()};
     bool lead = world_rank(w) == 0;
     world_set_limit(w, (double)o.timeout);
     b->node = ranks_on_node(w);

@@ -20,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/library.h"
 #include "base/median.h"
@@ -90,10 +90,8 @@ static const Opt options[] = {
     {0}};
 
 /* One thread is timed by processor time, which a busy machine disturbs less. */
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(o.threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+static double spent_s(void) {
+    return clock_s(o.threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
 /* ---- rounding fp32 to bf16 with oneDNN. A memory descriptor is a structure in its version 2 and a
@@ -290,8 +288,8 @@ static double turn(int who, const Shape *s, Data *d) {
     bind_caller(true);
     nanosleep(&pause, NULL);
     multiply(who, s, d);
-    start = now_s();
-    do multiply(who, s, d), calls++, spent = now_s() - start;
+    start = spent_s();
+    do multiply(who, s, d), calls++, spent = spent_s() - start;
     while (spent < 15e-3);
     return flops * calls / spent * 1e-9;
 }

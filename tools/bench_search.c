@@ -45,9 +45,9 @@ static void measure(Plan *p, const char *model, bool limited, const char *option
     Err e;
     bool found = false;
     for (int i = -1; i < rounds; i++) { // -1: warm-up
-        double begin = coll_now();
+        double begin = now_s();
         found = plan_search(p, &e);
-        double seconds = coll_now() - begin;
+        double seconds = now_s() - begin;
         if (i >= 0) search[i] = p->count.seconds, plan[i] = seconds;
     }
     printf("{\"model\":\"%s\",\"layers\":%" PRId64

@@ -19,10 +19,6 @@ const char *coll_op_name(CollOp op) {
     return names[op];
 }
 
-double coll_now(void) {
-    return now_s();
-}
-
 /* ---- worlds and groups */
 
 static Comm *comm_new(World *w, const char *label, int size) {
@@ -347,14 +343,14 @@ static void count_call(const Comm *c, const CollCall *call, int row, bool on_dev
  * watcher. */
 static void finish(Comm *c, int at) {
     const World *w = c->world;
-    double wait = coll_now();
+    double wait = now_s();
     Moment held = moment(c, at, wait);
     enter(c->world);
     if (c->open[at].backend->wait)
         c->open[at].backend->wait(c, c->open[at].number, &c->open[at].call);
     c->world->n_open--;
     leave(c->world);
-    double end = coll_now();
+    double end = now_s();
     c->open[at].number = 0;
     w->rows[c->open[at].row].count.seconds += end - wait;
     if (w->watch) tell_watcher(c, at, held, moment(c, at, end));
@@ -362,7 +358,7 @@ static void finish(Comm *c, int at) {
 
 Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
-    double begin = coll_now();
+    double begin = now_s();
     const CollBackend *by = server_of(c, call);
     if (by == c->world->device && !c->device) by->open(c); // first call of the group
     uint64_t number = ++c->started;
@@ -377,7 +373,7 @@ Ticket coll_start(Comm *c, const CollCall *call) {
     by->start(c, number, &c->open[at].call);
     c->world->n_open++;
     leave(c->world);
-    double started = coll_now();
+    double started = now_s();
     if (c->open[at].started == 0) c->open[at].started = started;
     c->world->rows[row].count.seconds += started - begin;
     if (c->world->wait_at_start && !call->by_blocks) finish(c, at);

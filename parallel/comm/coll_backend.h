@@ -12,6 +12,7 @@
 #include <limits.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "layers/device_clock.h"
 #include "parallel/comm/coll_reduce.h"
 
@@ -193,7 +194,6 @@ enum { COLL_EXPIRED = 75, COLL_TEXT = 256 };
 /* Local. Writes and returns a text like: all_reduce "dx of qkv" of 4096 bytes along x. call NULL: a
  * barrier. */
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]);
-double coll_now(void); // seconds
 // has a rank of this process reached its limit? Then its other ranks stop waiting too
 bool coll_expired(void);
 /* Local. Prints that this rank waits for `what`, usually a text of coll_describe. missing: the

@@ -38,7 +38,7 @@ void queue_drain(const CallQueue *q) {
 /* ---- the checks of the thread */
 
 bool queue_too_long(double since, double limit) {
-    return coll_expired() || (limit > 0 && coll_now() - since > limit);
+    return coll_expired() || (limit > 0 && now_s() - since > limit);
 }
 
 void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
@@ -77,11 +77,11 @@ static void check_oldest(CallQueue *q) {
     if (q->first == q->end) return;
     Queued *t = &q->at[q->first % MAX_QUEUED];
     const Called *c = under_way(t);
-    if (!c || t->since == 0) t->since = c ? coll_now() : 0;
+    if (!c || t->since == 0) t->since = c ? now_s() : 0;
     if (!c || !queue_too_long(t->since, t->limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_missing(c->comm, t->part, others);
-    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), coll_now() - t->since, others);
+    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), now_s() - t->since, others);
 }
 
 /* ---- the thread */

@@ -56,7 +56,7 @@ static void terminated(const Flight *f, double waited) {
         die_set_hook(NULL); // the rank that died ends the others, too
         die_end(128 + SIGTERM);
     }
-    if (coll_now() - job.revived > 5)
+    if (now_s() - job.revived > 5)
         coll_print_waiting(f->comm->group, describe(f, what), waited,
                            flight_missing(f, text, sizeof text));
     mpi_job_deliver();
@@ -74,12 +74,12 @@ static double sleep_after(double still) {
 static void fly(Flight *f) {
     const Comm *c = f->comm->group;
     const World *w = c->world;
-    double begin = coll_now(), last = begin, moved = begin;
+    double begin = now_s(), last = begin, moved = begin;
     for (int tests = 1;; tests++) {
         uint64_t before = flight_count.messages;
         advance_all(w->team);
         if (f->step == FLIGHT_DONE) break;
-        double now = coll_now();
+        double now = now_s();
         if (now - last > longest_sleep) begin += now - last, job.revived = now;
         last = now;
         double waited = now - begin;

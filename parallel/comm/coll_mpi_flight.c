@@ -412,7 +412,7 @@ static void finish(Flight *f, Team *team) {
     buffer_give(f->packed);
     f->step = FLIGHT_DONE;
     if (call != &flight_barrier)
-        f->comm->group->open[f->number % COLL_IN_FLIGHT].complete = coll_now();
+        f->comm->group->open[f->number % COLL_IN_FLIGHT].complete = now_s();
     flight_count.in_flight--;
 }
 

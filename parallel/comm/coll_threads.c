@@ -182,7 +182,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
                       const CollCall *call) {
     Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
-    double begin = coll_now(), looked = 0;
+    double begin = now_s(), looked = 0;
     double *waited = &m->slot[c->rank].waited;
     for (bool yielded = job->spin > 0 || *waited > brief;; yielded = true) {
         bool there = false;
@@ -190,7 +190,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
             there = (int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0;
             if (!there) pause_cpu();
         }
-        double seconds = coll_now() - begin;
+        double seconds = now_s() - begin;
         if (there) {
             *waited = seconds;
             return;

@@ -102,13 +102,13 @@ static void beside_seconds(const Beside *x, int times, double least[N_BESIDE]) {
     for (int i = 0; i < N_BESIDE * times; i++) {
         int which = i % N_BESIDE;
         coll_barrier(world_comm(w->world));
-        double begin = coll_now();
+        double begin = now_s();
         Ticket t = {0};
         if (which != COMPUTES) t = calibrate_collective_start(x->comm, x->op, x->bytes, beside);
         for (int k = 0; which != COMMUNICATES && k < x->matmuls; k++)
             work_run(&matmul_beside, w->kernels, w->team, operands, x->b->memory.base);
         coll_wait(t);
-        double s = coll_now() - begin;
+        double s = now_s() - begin;
         least[which] = i < N_BESIDE ? s : fmin(least[which], s);
     }
     for (int i = 0; i < N_BESIDE; i++) least[i] = meter_agree(&x->b->meter, least[i]).mean;

@@ -15,16 +15,16 @@ static double timed(const Meter *m, MeterCall *call, void *ctx, int64_t n, bool 
     Comm *all = world_comm(m->where->world);
     bool wait = together && m->oversubscribed;
     coll_barrier(all);
-    double begin = coll_now();
+    double begin = now_s();
     for (int64_t i = 0; i < n; i++) call(ctx);
     if (wait) coll_barrier(all);
-    double seconds = coll_now() - begin - (wait ? m->barrier : 0);
+    double seconds = now_s() - begin - (wait ? m->barrier : 0);
     if (m->tidy) m->tidy(ctx);
     return seconds > 0 ? seconds : 0;
 }
 
 CallTime meter_agree(Meter *m, double seconds) {
-    double mine[2] = {seconds, coll_now() - m->begin};
+    double mine[2] = {seconds, now_s() - m->begin};
     CallTime t = {0};
     group_all_gather(&m->all, mine, sizeof mine, m->rank);
     m->elapsed = m->rank[1];
@@ -71,7 +71,7 @@ void meter_progress(Meter *m, const char *format, ...) {
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    m->where->progress(m->where->ctx, m->path, what, coll_now() - m->begin);
+    m->where->progress(m->where->ctx, m->path, what, now_s() - m->begin);
 }
 
 static void nothing(void *ctx) {
@@ -84,7 +84,7 @@ void meter_start(Meter *m, const CalibrateWhere *w, bool oversubscribed) {
                  .path = calibration_path(w->key),
                  .all = comm_group(world_comm(w->world)),
                  .oversubscribed = oversubscribed,
-                 .begin = coll_now(),
+                 .begin = now_s(),
                  .rank = mem_calloc((size_t)world_size(w->world), 2 * sizeof(double))};
     if (!oversubscribed) return;
     for (int i = 0; i < MOST_REPEATS; i++) s[i] = timed(m, nothing, NULL, 1, true);

@@ -37,7 +37,7 @@ typedef struct Meter {
     char *path; // the file that will keep the table, or NULL
     Group all;
     bool oversubscribed; // ranks share cores
-    double begin;        // coll_now() of meter_start
+    double begin;        // now_s() of meter_start
     double elapsed;      // seconds since then, by rank 0's clock
     double barrier;      // seconds of a barrier; 0 unless oversubscribed
     MeterCall *tidy;     // called after timed calls, outside of their time; NULL: nothing to do

@@ -28,10 +28,10 @@ static double matmuls(const CalibrateWhere *w, const Group *all, const Work *wor
                       int times) {
     char *workspace = a->base + work_memory(work, w->kernels, team_size(w->team)).operands;
     group_barrier(all);
-    double begin = coll_now();
+    double begin = now_s();
     for (int i = 0; i < times; i++) work_run(work, w->kernels, w->team, a->base, workspace);
     group_barrier(all);
-    return coll_now() - begin;
+    return now_s() - begin;
 }
 
 /* Machine.oversubscription: the time of kernels while all ranks compute, relative to rank 0 alone;
@@ -110,14 +110,14 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d) {
     CalibrateList list = {0};
     Group all = comm_group(world_comm(w->world));
     char key[256];
-    double begin = coll_now();
+    double begin = now_s();
     if (!teams_alike(w, &all)) return NULL;
     share_key(&all, d, key);
     Calibration *c = open_table(w, d, key, true);
     detect_machine(d, &p->machine); // with its links
     if (all.rank == 0) plan_list(&p->space, &p->machine, &list);
     share_list(&all, &list);
-    double left = PLAN_MEASURE_S - (coll_now() - begin);
+    double left = PLAN_MEASURE_S - (now_s() - begin);
     group_broadcast(&all, &left, sizeof left);
     CalibrateWhere where = *w;
     where.machine = &p->machine, where.key = key, where.budget = left;

@@ -198,13 +198,13 @@ static void search_bounded(Search *w) {
 
 static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme,
                      MicroBatches *read, Choice *best, int max, SearchCount *count) {
-    double begin = coll_now();
+    double begin = now_s();
     MicroBatches own = {.n = 0};
     Search w = {.s = s, .m = m, .scheme = scheme, .max = max, .lists_read = read ? read : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     search_bounded(&w);
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
-    w.count.seconds = coll_now() - begin;
+    w.count.seconds = now_s() - begin;
     if (count) *count = w.count;
     for (int k = 0; k < w.n_orders; k++) orders_free(&w.orders[k]);
     mem_free(w.orders), mem_free(w.open), mem_free(w.best), mem_free(own.at);

@@ -66,9 +66,9 @@ static void compare_clocks(Trace *t, World *w) {
     double mine[BARRIERS][2], (*all)[BARRIERS][2];
     Group g = comm_group(world_comm(w));
     for (int i = 0; i < BARRIERS; i++) {
-        mine[i][0] = coll_now();
+        mine[i][0] = now_s();
         coll_barrier(world_comm(w));
-        mine[i][1] = coll_now();
+        mine[i][1] = now_s();
     }
     all = mem_calloc((size_t)g.size, sizeof *all);
     group_all_gather(&g, mine, sizeof mine, all);
@@ -104,7 +104,7 @@ void trace_begin(Trace *t, int which, int64_t number, Model *m, World *w) {
     world_set_wait_at_start(w, which == TRACE_SERIAL);
     coll_barrier(world_comm(w));
     t->step[which].number = number;
-    t->step[which].begin = coll_now();
+    t->step[which].begin = now_s();
 }
 
 static int by_begin(const void *a, const void *b) {
@@ -115,7 +115,7 @@ static int by_begin(const void *a, const void *b) {
 void trace_end(Trace *t, Model *m, World *w) {
     const DeviceClock *clock = m->k->clock;
     if (clock) t->marks = clock->end();
-    t->step[t->now].end = coll_now();
+    t->step[t->now].end = now_s();
     if (clock) read_marks(t, clock);
     m->hook = NULL;
     t->open = false;

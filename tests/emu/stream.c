@@ -2,8 +2,8 @@
  * are waits between streams. */
 #include <pthread.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/die.h"
 #include "base/mem.h"
 #include "tests/emu/calls.h"
@@ -74,12 +74,6 @@ void emu_forget_wait(int n) {
     forgotten = n;
 }
 
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
 /* --- the order of work */
 
 static bool may_run(const Work *w) {
@@ -87,7 +81,7 @@ static bool may_run(const Work *w) {
 }
 
 static void do_work(Work *w) {
-    if (w->time) *w->time = now_ms();
+    if (w->time) *w->time = 1e3 * now_s();
     if (!w->task.run) return;
     memory_enter();
     w->task.run(w->task.ctx);
