@@ -203,22 +203,13 @@ void die_in_handler(int status, const char *a, const char *b) {
     _exit(status);
 }
 
-void die_line(const char *fmt, ...) {
+void die_print(const char *kind, const char *fmt, ...) {
     char text[1024];
     va_list ap;
     va_start(ap, fmt);
     print_shortened(text, sizeof text, fmt, ap);
     va_end(ap);
-    put_line("", text, "");
-}
-
-void warn_at(const char *fmt, ...) {
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    print_shortened(text, sizeof text, fmt, ap);
-    va_end(ap);
-    put_line("warning: ", text, "");
+    put_line(kind, text, "");
 }
 
 bool err_set(Err *e, const char *fmt, ...) {

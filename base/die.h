@@ -27,13 +27,13 @@ typedef struct Err {
 /* Local. The same for a wrong command line: status 2, no source position. */
 #define die_usage(...) die_at(__FILE__, 0, __func__, 2, __VA_ARGS__)
 /* Local. Continues after printing one line "train_gpt: warning: ...". */
-#define warn(...) warn_at(__VA_ARGS__)
+#define warn(...) die_print("warning: ", __VA_ARGS__)
 /* Local. Fills e (which may be NULL) and yields false: `return err(e, "...")`. */
 #define err(e, ...) err_set((e), __VA_ARGS__)
 
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 5, 6)));
-void warn_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void die_print(const char *kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Local. Puts "PLACE: " in front of the reason in e, and yields false. */
 bool err_in(Err *e, const char *place);
@@ -67,7 +67,7 @@ void die_adopt_rank(DieRank rank);
 
 /* The two halves of die(): die_line prints the line, in any number of threads; die_end ends the
  * process, in the first thread that calls it, while others wait for the end. */
-void die_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+#define die_line(...) die_print("", __VA_ARGS__)
 void die_end(int status) __attribute__((noreturn));
 /* Ends the process with this status after so many seconds, whatever its threads wait for. Another
  * alarm() puts the end off. */
