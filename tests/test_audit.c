@@ -71,49 +71,42 @@ TEST(audit_is_quiet_while_replicas_train_apart) {
 TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
     static const struct {
         const char *layout;
-        Flip flip;
         int ranks;
         const char *says;
+        Flip flip;
     } rows[] = {
+        // the first element of all
         {"dp:3",
-         {.tensor = "wte", .rank = 0, .part = 'p', .element = 0}, // the first of all
          3,
-         "weights of wte differ between replicas: rank 0 from rank 1, 2"},
+         "weights of wte differ between replicas: rank 0 from rank 1, 2",
+         {"wte", 0, .part = 'p'}},
         {"megatron:4",
-         {.tensor = "h.0.ln1.weight", .rank = 1, .part = 'm', .element = 31},
          4,
-         "first moments of h.0.ln1.weight differ between replicas: rank 1 from rank 0, 2, 3"},
+         "first moments of h.0.ln1.weight differ between replicas: rank 1 from rank 0, 2, 3",
+         {"h.0.ln1.weight", 1, 'm', .element = 31}},
         // columns 32 to 35 and 36 to 39 are two key heads; four ranks hold each of them twice
         {"megatron:4",
-         {.tensor = "h.1.qkv.weight", .rank = 3, .part = 'v', .element = 37},
          4,
-         "second moments of h.1.qkv.weight differ between replicas: rank 3 from rank 2"},
+         "second moments of h.1.qkv.weight differ between replicas: rank 3 from rank 2",
+         {"h.1.qkv.weight", 3, 'v', .element = 37}},
         // cut over x, stored in parts over z: only d has replicas, ranks 0 and 4 of this element
         {"d2.z2.x2",
-         {.tensor = "h.0.down.weight", .rank = 4, .part = 'p', .element = 0},
          8,
-         "weights of h.0.down.weight differ between replicas: rank 4 from rank 0"},
+         "weights of h.0.down.weight differ between replicas: rank 4 from rank 0",
+         {"h.0.down.weight", 4, .part = 'p'}},
         // apart: what one replica holds twice, and what all share
         {"d2.x2",
-         {.tensor = "h.0.ln1.weight",
-          .rank = 3,
-          .part = 'p',
-          .element = 5,
-          .outer = {9, 1, 1, 0, 0}},
          4,
-         "weights of h.0.ln1.weight differ between replicas: rank 3 from rank 2"},
+         "weights of h.0.ln1.weight differ between replicas: rank 3 from rank 2",
+         {"h.0.ln1.weight", 3, 'p', {9, 1, 1, 0, 0}, .element = 5}},
         {"d3",
-         {.tensor = "h.1.up.weight",
-          .rank = 1,
-          .part = 'a',
-          .element = 5,
-          .outer = {9, 1, 1, 0, 0}},
          3,
-         "anchor of h.1.up.weight differ between replicas: rank 1 from rank 0, 2"},
+         "anchor of h.1.up.weight differ between replicas: rank 1 from rank 0, 2",
+         {"h.1.up.weight", 1, 'a', {9, 1, 1, 0, 0}, .element = 5}},
         {"d3",
-         {.tensor = "lnf.bias", .rank = 1, .part = 'o', .element = 5, .outer = {2, 1, 1, 0.5f, 0}},
          3,
-         "velocity of lnf.bias differ between replicas: rank 1 from rank 0, 2"},
+         "velocity of lnf.bias differ between replicas: rank 1 from rank 0, 2",
+         {"lnf.bias", 1, 'o', {2, 1, 1, 0.5f, 0}, .element = 5}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Flip f = rows[i].flip;

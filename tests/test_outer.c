@@ -139,12 +139,8 @@ static int walk_main(World *world, void *ctx) {
     Grid grid;
     grid_make(&grid, world, &w.l, &w.config);
     grid_set_local_steps(&grid);
-    ModelShape shape = {.config = w.config,
-                        .B = 1,
-                        .S = 4,
-                        .training = true,
-                        .grid = &grid,
-                        .outer = outer_copies(&w.outer)};
+    ModelShape shape = {.config = w.config, .B = 1, .S = 4, .training = true, .grid = &grid};
+    shape.outer = outer_copies(&w.outer);
     Model m;
     OWNED(test_team_end) Team *team = team_create(2);
     model_plan(&m, &shape, kernels_cpu(NULL), team);
@@ -226,12 +222,8 @@ static int predicted_main(World *w, void *ctx) {
     CollCount row[8];
     grid_make(&grid, w, &f->l, &f->shape.model.config);
     grid_set_local_steps(&grid);
-    ModelShape shape = {.config = f->shape.model.config,
-                        .B = 1,
-                        .S = 4,
-                        .training = true,
-                        .grid = &grid,
-                        .outer = 1};
+    ModelShape shape = {.B = 1, .S = 4, .training = true, .grid = &grid, .outer = 1};
+    shape.config = f->shape.model.config;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     outer_begin(&outer, &m, 0);

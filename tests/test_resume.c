@@ -2,7 +2,6 @@
  * that was not. */
 #include "tests/shell.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,14 +13,8 @@ static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=2
 
 /* Runs a shell command in the test's folder, $RUN standing for the program and the options that all
  * runs share. Its exit status. */
-static int shell(const char *dir, const char *model, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static int shell(const char *dir, const char *model, const char *fmt, ...) {
-    char what[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
+#define shell(dir, model, ...) shell_text(dir, model, test_path(__VA_ARGS__))
+static int shell_text(const char *dir, const char *model, const char *what) {
     return test_shell(dir, said, sizeof said,
                       "RUN=\"$BUILD/train_gpt --train train.bin --model %s --micro 2 --threads 1 "
                       "--schedule constant --eval-every 0\"; %s",

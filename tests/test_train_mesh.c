@@ -4,7 +4,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,13 +52,8 @@ static Log read_log(const char *dir, const char *name) {
 }
 
 /* Runs commands of the test's folder; prints what they said if the status is another than 0. */
-static bool runs(const char *dir, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool runs(const char *dir, const char *fmt, ...) {
-    char command[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(command, sizeof command, fmt, ap);
-    va_end(ap);
+#define runs(dir, ...) runs_text(dir, test_path(__VA_ARGS__))
+static bool runs_text(const char *dir, const char *command) {
     int status = test_shell(dir, said, sizeof said, RUN "%s", command);
     if (status) printf("    %s\n    status %d: %s\n", command, status, said);
     return status == 0;
