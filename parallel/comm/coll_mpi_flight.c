@@ -129,13 +129,6 @@ static Part incoming(const Flight *f, const FlightMove *m) {
     return f->step <= FLIGHT_SPREAD ? term_of(f, m->peer, m->part) : collected(f, m->part);
 }
 
-/* src of this rank in an all_gather. */
-static Part own_src(const Flight *f) {
-    const CollCall *call = f->call;
-    const Comm *c = f->comm->group;
-    return block(f, call->src, coll_src_stride(call, c->rank, c->size));
-}
-
 /* The memory into which owner j writes the sum of part j. */
 static Part result(const Flight *f, int j) {
     const CollCall *call = f->call;
@@ -145,10 +138,12 @@ static Part result(const Flight *f, int j) {
 /* The memory from which a message is sent, before packing. */
 static Part outgoing(const Flight *f, const FlightMove *m) {
     const CollCall *call = f->call;
+    const Comm *c = f->comm->group;
     if (f->step == FLIGHT_SPREAD_NEAR) return part(f, call->src, m->part);
     if (f->step == FLIGHT_SPREAD) return node_sum(f, m->part);
-    if (call->op == COLL_ALL_GATHER)
-        return m->part == f->comm->group->rank ? own_src(f) : collected(f, m->part);
+    if (call->op == COLL_ALL_GATHER && m->part == c->rank)
+        return block(f, call->src, coll_src_stride(call, c->rank, c->size));
+    if (call->op == COLL_ALL_GATHER) return collected(f, m->part);
     return part(f, call->op == COLL_ALL_REDUCE ? call->dst : call->src, m->part);
 }
 

@@ -62,12 +62,6 @@ static void event(FILE *f, const char *category, const char *name, int pid, int 
             category, name, pid, tid, 1e6 * begin, 1e6 * (end - begin));
 }
 
-static void step_event(FILE *f, int pid, const char *kind, int64_t number, double begin,
-                       double end) {
-    event(f, "step", kind, pid, ROW_COMPUTE, begin, end);
-    fprintf(f, ",\"args\":{\"step\":%" PRId64 "}},\n", number);
-}
-
 static void exposed_event(FILE *f, const char *name, int pid, double begin, double end) {
     event(f, "exposed", name, pid, ROW_EXPOSED, begin, end);
     fprintf(f, "},\n");
@@ -126,9 +120,11 @@ void trace_events(FILE *f, const Trace *t, int rank, const char *node, double ze
     double from = zero + t->offset; // by this rank's clock
     snprintf(name, sizeof name, "rank %d on %s", rank, node);
     name_process(f, rank, name);
-    for (int i = 0; i < TRACE_STEPS; i++)
-        step_event(f, rank, kinds[i], t->step[i].number, t->step[i].begin - from,
-                   t->step[i].end - from);
+    for (int i = 0; i < TRACE_STEPS; i++) {
+        event(f, "step", kinds[i], rank, ROW_COMPUTE, t->step[i].begin - from,
+              t->step[i].end - from);
+        fprintf(f, ",\"args\":{\"step\":%" PRId64 "}},\n", t->step[i].number);
+    }
     for (int64_t i = 0; i < t->n; i++) {
         const TraceSpan *s = &t->span[i];
         if (s->label)
