@@ -13,8 +13,8 @@
 #include "base/config.h"
 #include "base/simd.h"
 
-/* e^-2u, as a power of 2. |x| up to GELU_FAR, beyond which gelu is 0 or x to all digits: the power
- * stays within 2^-123 and 2^123, so that 1 / (1 + e^-2u) is no denormal number. */
+/* e^-2u, as a power of 2. x from -GELU_FAR on, below which gelu is 0 to all digits: the power is at
+ * most 2^123, so that 1 / (1 + e^-2u) is no denormal number, and at least the 2^-125 of vf_exp2. */
 #define GELU_FAR 9.9f
 static inline vf gelu_exp(vf x) {
     const float k = -2 * 0.7978845608f * LOG2_E;
@@ -23,11 +23,12 @@ static inline vf gelu_exp(vf x) {
 
 static inline vf gelu(vf x) {
     vf low = vf_max(vf_set1(-GELU_FAR), x); // operand order keeps NaN
-    return low / (vf_set1(1.0f) + gelu_exp(vf_min(vf_set1(GELU_FAR), low)));
+    return low / (vf_set1(1.0f) + gelu_exp(low));
 }
 
 /* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = 1 / (1 + e^-2u). */
 static inline vf gelu_slope(vf x) {
+    // beyond GELU_FAR the slope is 1, but x^3 may be infinite
     vf t = vf_min(vf_set1(GELU_FAR), vf_max(vf_set1(-GELU_FAR), x)), e = gelu_exp(t);
     vf s = vf_set1(1.0f) / (vf_set1(1.0f) + e);
     vf slope = vf_fma(t * t, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
