@@ -96,8 +96,7 @@ static void squares_panels(void *ctx, int64_t begin, int64_t end) {
 }
 
 double sum_of_squares(Team *t, const float *x, int64_t n) {
-    int64_t share = (n + PANELS - 1) / PANELS; // panels depend on n alone
-    Squares q = {.x = x, .n = n, .panel = (share / PANEL + 1) * PANEL};
+    Squares q = {.x = x, .n = n, .panel = (n / PANELS / PANEL + 1) * PANEL}; // by n alone
     int64_t panels = (n + q.panel - 1) / q.panel;
     team_for(t, panels, q.panel < GRAIN ? GRAIN / q.panel : 1, squares_panels, &q);
     double sum = 0;
