@@ -76,6 +76,15 @@ static void faulty_norm_merge(Team *t, const Norm *n, float *mean, float *rstd,
     kernels_cpu(NULL)->norm_merge(t, &x, mean, rstd, stats);
 }
 
+/* Where rank 0 computes alone, the others wait without a limit; afterwards with that of the job. */
+static _Thread_local World *limited; // on rank 0
+static double least_limit;           // in its matmuls
+
+static void matmul_within_limits(Team *t, const Matmul *p) {
+    if (limited && limited->limit < least_limit) least_limit = limited->limit;
+    kernels_cpu(NULL)->matmul(t, p);
+}
+
 /* --- a check on threads ----------------------------------------------------------------------- */
 
 typedef struct Job {
@@ -126,6 +135,9 @@ static int rank_main(World *w, void *ctx) {
     Kernels k = *kernels_cpu(NULL);
     other_eps = fault.how.eps > 0 && world_rank(w) == 1;
     if (fault.how.eps > 0) k.norm_merge = faulty_norm_merge;
+    if (world_rank(w) == 0) limited = w, least_limit = 60;
+    world_set_limit(w, 60);
+    k.matmul = matmul_within_limits;
     model_plan(&m, &s, &k, team);
     model_allocate(&m);
     CheckJob job = {.steps = j->steps,
@@ -139,6 +151,9 @@ static int rank_main(World *w, void *ctx) {
     FILE *f = world_rank(w) == 0 ? open_memstream(&j->text, &j->n_text) : NULL;
     j->ok[world_rank(w)] = check_run(&m, &job, f);
     if (f) fclose(f);
+    if (limited && (least_limit > 0 || w->limit != job.limit))
+        test_fail("limits of rank 0: at least %g s, at last %g s", least_limit, w->limit);
+    limited = NULL;
     for (Comm *c = w->all; c; c = c->next)
         if (c->size > 1) c->backend = w->backend;
     model_free(&m);
