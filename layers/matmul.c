@@ -624,8 +624,8 @@ static void set_panel_ahead(Chunk *c, bool first, bool last, int64_t x, Range ro
 }
 
 /* How many tiles make one run, from panel i of the rows and panel j of the columns on, at most
- * `most`. The tiles of a run write to y directly, have the same number of rows, and all pack b or
- * none does. */
+ * `most`. The tiles of a run need no buffer, have the same number of rows, and all pack b or none
+ * does. */
 static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
@@ -633,7 +633,7 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     if (c->w->exact || j >= whole || !sums_to_y(c->w, s)) return 1;
     if (COLUMNS_STAY ? raw : c->raw_a && j == 0 && !raw) return 1;
     int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
-    int64_t alike = COLUMNS_STAY ? left - in_block : (raw ? c->raw : whole) - j;
+    int64_t alike = COLUMNS_STAY ? left - in_block : whole - j;
     return alike < n ? alike : n;
 }
 
