@@ -48,13 +48,12 @@ static inline vf load_words(const Shape *s, const float *row, int64_t w, vf scal
 
 void attention_pack_tile(const Shape *s, float *dst, const float *src, int64_t stride, int64_t n,
                          float scale) {
-    int64_t padded = (n + MU - 1) / MU * MU;
+    vf f = vf_set1(scale);
     for (int64_t w0 = 0; w0 < s->Dw; w0 += BC, dst += BR * LD) {
         int64_t end = w0 + BC < s->Dw ? w0 + BC : s->Dw;
-        for (int64_t r = 0; r < padded; r++)
+        for (int64_t r = 0; r < n; r++)
             for (int64_t w = w0; w < end; w += VF)
-                vf_store(dst + r * LD + (w - w0),
-                         r < n ? load_words(s, src + r * stride, w, vf_set1(scale)) : vf_zero());
+                vf_store(dst + r * LD + (w - w0), load_words(s, src + r * stride, w, f));
     }
 }
 

@@ -76,8 +76,8 @@ static inline float *member_slice(const Attention *a, int member, int64_t floats
     return (float *)(((uintptr_t)a->workspace + 63) & ~(uintptr_t)63) + member * floats;
 }
 
-/* Local. Packs a left matrix: n rows of D elements, times scale, to dst[chunk of BC words][BR][LD];
- * the rows from n to the next multiple of MU are 0. */
+/* Local. Packs a left matrix: n rows of D elements, times scale, to dst[chunk of BC words][BR][LD].
+ * Tiles also read the rows from n on, of which nobody reads the sums. */
 void attention_pack_tile(const Shape *s, float *dst, const float *src, int64_t stride, int64_t n,
                          float scale);
 /* Local. Packs the right matrix of a sum over D, transposed: the rows begin .. end of a head, begin
