@@ -1,11 +1,14 @@
 /* NCCL beside its calls, emulated: memory that is registered, by libraries of several ages; ranks
  * that do not come, and links that break. */
+#include <unistd.h>
+
 #include "base/arena.h"
 #include "base/die.h"
 #include "layers/cuda/device.h"
 #include "layers/kernels.h"
 #include "parallel/comm/coll.h"
 #include "parallel/comm/coll_backend.h"
+#include "parallel/comm/coll_device.h"
 #include "parallel/comm/devices.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/ranks.h"
@@ -285,4 +288,26 @@ TEST_EMULATED(cuda_nccl_is_aborted_when_a_rank_dies) {
     char text[1024];
     CHECK(test_in_child(nccl_job, &(NcclJob){3, .main = gives_up}, text, sizeof text) == 1);
     CHECK(strstr(text, "something else") && test_count(text, "abort of rank ") == 3);
+}
+
+/* An entry of the queue that is used again begins anew: its first use was longer ago than the
+ * limit. */
+TEST_EMULATED(cuda_queue_counts_the_time_of_an_entry_anew) {
+    enum { MS = 1000 };
+    CallQueue *q = queue_open(NULL, NULL);
+    double since = 0;
+    for (int i = 0; i <= MAX_QUEUED; i++) {
+        Queued *t = queue_take(q, &(Queued){.limit = 0.7});
+        while (i == 0 && since == 0) {
+            usleep(5 * MS);
+            pthread_mutex_lock(&q->lock);
+            since = t->since;
+            pthread_mutex_unlock(&q->lock);
+        }
+        if (i == MAX_QUEUED) usleep(60 * MS); // the thread looks at it
+        device_record(t->done, device_stream());
+        queue_enqueued(q, t);
+        if (i == 0) usleep(700 * MS);
+    }
+    queue_close(q);
 }
