@@ -181,6 +181,12 @@ TEST(run_measures_once_and_says_when_its_steps_are_not_as_predicted) {
     CHECK(train(dir, "--steps 6 --layout d2") == 0);
     CHECK(strstr(said, " may be faster; --plan --calibrate again repeats the measurements\n"));
     CHECK(train(dir, "--steps 6 --ranks 1") == 0 && !strstr(said, " were predicted ("));
+    SHELL(0, "",
+          "sed -i 's/\"per_row\": [0-9.e-]*/\"per_row\": 1e-5/' cache/train_gpt/calibration-*");
+    CHECK(train(dir, "--steps 200 --refine 2") == 0);
+    char *remark = strstr(said, " were predicted (");
+    CHECK(remark && !strstr(remark + 1, " were predicted (")); // of the layout that it stays on
+    CHECK(strstr(said, ", chosen\n") && strstr(said, ", chosen\n") < remark);
 }
 
 TEST(ledger_gets_a_line_from_every_run_that_trains) {

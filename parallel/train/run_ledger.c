@@ -39,11 +39,12 @@ static const char *advice(const Run *r) {
 }
 
 /* Warns once if the first measured steps are far from the prediction: other layouts may be faster
- * than the chosen one. */
-static void compare_first_steps(const Run *r) {
-    const Measured *m = &r->measured;
+ * than the chosen one. Those on trial are printed with their predictions anyway. */
+static void compare_first_steps(Run *r) {
+    Measured *m = &r->measured;
     double first[KEPT];
-    if (m->n != FIRST + COMPARED || r->group.size == 1) return;
+    if (m->n < FIRST + COMPARED || m->on_trial || m->compared || r->group.size == 1) return;
+    m->compared = true;
     memcpy(first, m->ms, sizeof first);
     double ms = median_of(first, (int)measured_steps(m));
     double error = ledger_error(r->predicted_ms, ms);

@@ -88,6 +88,8 @@ void run_refine(Run *r) {
              "fastest; a layout change takes about %.2f s",
              n, steps, move_s);
     Trial t = {r, trial};
+    r->measured.on_trial = true;
     int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move_to, step}, seconds);
+    r->measured.on_trial = false;
     print_trials(r, trial, n, seconds, chosen);
 }

@@ -37,6 +37,8 @@ typedef struct Device {
  * left out (run_ledger.c). */
 typedef struct Measured {
     int64_t n;            // steps since the run began on this layout
+    bool on_trial;        // this layout is one of those that --refine tries
+    bool compared;        // with the prediction
     double last_ms;       // time of the last step
     double ms[50];        // ring buffer
     int64_t received[50]; // ring buffer: bytes
