@@ -140,7 +140,7 @@ typedef struct Measuring {
 static void begin_measuring(Measuring *m, const char *path) {
     m->progress = progress_open(stdout, 0);
     printf("measuring kernels and collectives of this machine: %d s at most, once%s%s\n",
-           PLAN_MEASURE_S, path ? "; kept in " : "", path ? path : "");
+           PLAN_MEASURE_S, path ? "; to be kept in " : "", path ? path : "");
     if (m->run < PLAN_MEASURE_S)
         printf("(the whole run may take less: --calibrate none does not measure, --layout SPEC "
                "does not plan)\n");
