@@ -236,4 +236,8 @@ TEST(whatif_refuses_what_cannot_vary_and_bad_ranges) {
     CHECK(refused("memory=1..5furlongs", "should be a size like"));
     CHECK(refused("nodes=1..999999", "more than 1048576 ranks"));
     CHECK(refused("seq=1024..65536", "less than one sequence"));
+    WhatIf w = question("h100:2", large, 32);
+    Err e;
+    CHECK(!whatif_vary(&w, "nodes=1..8", 1, &e) && strstr(e.text, "--points 1 is a single value"));
+    CHECK(whatif_vary(&w, "nodes=8..8", 1, &e) && w.n == 1);
 }

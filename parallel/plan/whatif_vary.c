@@ -205,6 +205,8 @@ static void put(WhatIf *w, double x) {
 static bool put_all(WhatIf *w, double low, double high, int points, Err *e) {
     char unit[64];
     w->n = w->merged = 0;
+    if (points == 1 && low < high)
+        return err(e, "%s: LOW and HIGH differ, --points 1 is a single value", w->name);
     if (points > 1)
         for (int i = 0; i + 1 < points; i++) put(w, low * pow(high / low, i / (points - 1.0)));
     else
