@@ -301,6 +301,8 @@ TEST(quantity_more_is_a_percentage_or_a_factor) {
     char text[64];
     CHECK_STR(quantity_more(1.124, 0, text), "+12 %");
     CHECK_STR(quantity_more(0.95, 1, text), "-5.0 %");
+    CHECK_STR(quantity_more(0.9991, 0, text), "+0 %");
+    CHECK_STR(quantity_more(0.9991, 1, text), "-0.1 %");
     CHECK_STR(quantity_more(9.9, 0, text), "+890 %");
     CHECK_STR(quantity_more(12.4, 0, text), "12 x");
     CHECK_STR(quantity_more(34242, 0, text), "34242 x");
@@ -404,6 +406,10 @@ TEST(plan_of_the_program_explains_a_described_cluster) {
     CHECK(plan_says("--cluster cpu:4 --ranks 2 --model d12", 2, "leave --ranks out"));
     CHECK(plan_says("--cluster cpu:4 --model d12 --overlap bulk+ring", 0, " bulk+ring "));
     CHECK(!strstr(said, " bulk+halves ") && !strstr(said, slow));
+    CHECK(plan_says("--cluster cpu:8 --model layers=2,heads=8,channels=64,seq=64,vocab=256 "
+                    "--layout x8 --overlap bulk+chunk=8",
+                    0, " % less.\n")); // many small messages
+    CHECK(strstr(said, "The best other named scheme, dp (d8+zero2), takes 89 % less: "));
     CHECK(plan_says("--cluster cpu:4 --model d12 --dtype bf16", 0, slow));
     CHECK(plan_says("--cluster h100:1 --model d12 --dtype bf16", 0, "chosen"));
     CHECK(!strstr(said, "Matmuls in bf16"));

@@ -154,11 +154,11 @@ static void say_where(const Plan *p, FILE *f) {
     fprintf(f, ".\n");
 }
 
-/* "12 % longer"; "12 x as long" */
+/* "12 % longer"; "12 % less"; "12 x as long" */
 static const char *longer(double ratio, char buf[64]) {
     quantity_more(ratio, 0, buf);
     if (ratio < 10) memmove(buf, buf + 1, strlen(buf)); // without the sign
-    return strcat(buf, ratio < 10 ? " longer" : " as long");
+    return strcat(buf, ratio < 1 ? " less" : ratio < 10 ? " longer" : " as long");
 }
 
 /* Prints what overlap hides, and what the same step costs without overlap. */
@@ -184,7 +184,7 @@ static void say_against(const Plan *p, FILE *f) {
     for (int i = 0; i < p->n_presets; i++) {
         const Choice *o = &p->preset[i];
         if (same_layout(o, c) && !own) own = p->preset_name[i];
-        if (!o->fits || o->price.seconds <= c->price.seconds || same_layout(o, c)) continue;
+        if (!o->fits || o->price.seconds == c->price.seconds || same_layout(o, c)) continue;
         if (!other || o->price.seconds < other->price.seconds) other = o, name = p->preset_name[i];
     }
     if (own) fprintf(f, "Same as preset %s.\n", own);

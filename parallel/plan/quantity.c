@@ -77,8 +77,10 @@ const char *quantity_example(Quantity q) {
 
 const char *quantity_more(double ratio, int digits, char buf[64]) {
     char *e;
+    double percent = 100 * (ratio - 1);
+    if (fabs(percent) < 0.5 * pow(10, -digits)) percent = 0; // not "-0 %"
     if (ratio < 10)
-        snprintf(buf, 64, "%+.*f %%", digits, 100 * (ratio - 1));
+        snprintf(buf, 64, "%+.*f %%", digits, percent);
     else
         snprintf(buf, 64, ratio < 99999.5 ? "%.0f x" : "%.1e x", ratio);
     if (ratio >= 99999.5 && (e = strchr(buf, '+'))) { // 3.3e+06 -> 3.3e6
