@@ -109,6 +109,7 @@ works "a listing of the order" train_gpt --listing --model $model --ranks 2 \
 says 6 'reduce_scatter x' train_gpt --listing --model $model --layout d2.x4+sp --cluster h100:1
 says 2 'of 2, layout x2, overlap bulk' train_gpt --listing --model $model --layout x2 \
     --cluster h100:1
+says 0 ' f32 ' train_gpt --listing --model $model --layout x2 --cluster cpu:2 --dtype bf16
 works "a matmul explained" train_gpt --explain-matmul 768,768,4096,wgrad --cluster h200:1
 refuses 2 "has no --json" train_gpt --explain-matmul 768,768,4096 --cluster h200:1 --json out.json
 refuses 2 "M,N,K or M,N,K,wgrad is needed" train_gpt --explain-matmul 768,768 --cluster h200:1
@@ -430,6 +431,7 @@ whatif=(whatif --cluster cpu:4 --model $model)
 refuses 2 "--vary is needed" "${whatif[@]}"
 refuses 2 "4" "${whatif[@]}" --vary layers=2..4 --layout x3
 refuses 2 "megatron" "${whatif[@]}" --vary layers=2..4 --schemes megatrn
+refuses 2 "an even --micro" "${whatif[@]}" --vary layers=2..4 --micro 1 --overlap halves
 refuses 2 "Did you mean cpu:4?" whatif --cluster cpuu:4 --vary nodes=1..2
 refuses 1 "good.bin is not a folder" "${whatif[@]}" --vary nodes=1..2 --json good.bin/x.json
 says 1 ': 1 node$' whatif --cluster h100:1 --model $model --vary ranks_per_node=1..2

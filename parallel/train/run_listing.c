@@ -58,6 +58,7 @@ void run_print_listing(const Run *r) {
     if (!r->lead) return;
     if (upto >= PASS_HALVES && shape.overlap.halves) shape.B /= 2;
     const Kernels *k = described ? machine_kernels(&m, shape.bf16) : r->m.k;
+    if (!k) k = kernels_cpu("portable"); // stores what every CPU's kernels store (price_lists)
     Listed micro_batch = listed(program_passes(&shape, upto, k), upto, &m);
     Listed end = {.costs = NULL};
     if (upto > PASS_BUILD && shape.training)
