@@ -586,7 +586,9 @@ says 0 "does nothing" "${train[@]}" --ranks 2 --layout x2+sp --overlap bulk+ring
 says 1 "overlap bulk (auto of a given layout; --plan prices others)" \
     "${train[@]}" --ranks 2 --layout x2
 says 1 "this plan is --micro" "${plan[@]}" --layout x4+sp --batch 1024
-says 0 "this plan is --micro" "${plan[@]}" --layout x4+sp --micro 4 --recompute none --overlap bulk
+given=(--layout x4+sp --micro 4 --recompute none --overlap bulk)
+says 0 "this plan is" "${plan[@]}" "${given[@]}" --batch 256
+says 1 "this plan is --batch 256 --micro 4" "${plan[@]}" "${given[@]}" # the run's default is 64
 says 1 "Kernels of --exact are priced as" "${plan[@]}" --exact
 says 1 "^chosen .* none  *2 full " "${plan[@]}" --micro 2 --recompute full --overlap none
 tries=("${train[@]}" --ranks 2 --layout auto --calibrate none --ledger none --steps 200 --refine 3)

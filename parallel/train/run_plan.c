@@ -258,15 +258,21 @@ static void measure(Run *r, Plan *p) {
 static void print_hints(const Run *r, const Plan *p) {
     const Choice *c = &p->best[0];
     char spec[64], flags[OVERLAP_TEXT];
+    char batch[64] = ""; // given, or of all ranks (space_of); that of a run is by d and z
+    int64_t data_size = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
+    bool batch_given = r->o->batch || r->state.batch;
+    if (!batch_given) snprintf(batch, sizeof batch, " --batch %" PRId64, p->space.shape.batch);
     bool bulk = overlap_equal(&c->overlap, &(Overlap){.bulk = p->space.p > 1});
-    bool by_default = (!p->space.free_micro || c->micro == r->o->micro) &&
+    bool by_default = (batch_given || r->o->micro * r->seq * data_size == p->space.shape.batch) &&
+                      (!p->space.free_micro || c->micro == r->o->micro) &&
                       c->recompute == (Recompute)r->o->recompute &&
                       (!p->space.free_overlap || bulk);
     if (p->space.only && !by_default)
-        printf("A run of --layout %s chooses nothing else by itself; this plan is --micro %" PRId64
-               " --recompute %s --overlap %s.\n",
-               layout_print(&c->layout, spec), c->micro, recompute_name(c->recompute),
-               overlap_print(&c->overlap, flags));
+        printf(
+            "A run of --layout %s chooses nothing else by itself; this plan is%s --micro %" PRId64
+            " --recompute %s --overlap %s.\n",
+            layout_print(&c->layout, spec), batch, c->micro, recompute_name(c->recompute),
+            overlap_print(&c->overlap, flags));
     if (r->o->exact)
         printf("Kernels of --exact are priced as those of floats that touch as many bytes: they "
                "take longer.\n");
