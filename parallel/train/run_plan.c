@@ -18,23 +18,24 @@ static bool given(const Run *r, const char *option) {
     return opt_given(opt_find(r->options, option));
 }
 
-void run_check_batch(const Run *r, int64_t batch, int64_t seq) {
-    int64_t round = r->o->micro * seq, below = batch / round * round;
-    char nearest[64] = "the next is";
-    if (batch % round == 0) return;
-    if (below) snprintf(nearest, sizeof nearest, "the nearest are %" PRId64 " and", below);
-    die_usage("--batch %" PRId64 " tokens is no multiple of a micro-batch: %s--micro %" PRId64
-              " x --seq %" PRId64 " = %" PRId64 "; %s %" PRId64,
-              batch, given(r, "micro") ? "" : "the default ", r->o->micro, seq, round, nearest,
-              below + round);
+void run_check_batch(int64_t batch, int64_t seq) {
+    if (batch % seq)
+        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, batch, seq);
 }
 
 void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size) {
-    int64_t share = (batch / seq + data_size - 1) / data_size;
-    if (given(r, "micro") && r->o->micro > share)
+    int64_t micro = r->o->micro, share = (batch / seq + data_size - 1) / data_size;
+    bool by_user = given(r, "micro");
+    if (!by_user && (r->plan || r->o->plan)) return; // the search has chosen it
+    if (by_user && micro > share)
         warn("--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
              " data-parallel ranks (d x z), so its only micro-batch is of %" PRId64,
-             r->o->micro, batch / seq, data_size, share);
+             micro, batch / seq, data_size, share);
+    if (micro < share && share % micro)
+        warn("%s--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
+             " data-parallel rank%s (d x z), so of its last micro-batch %" PRId64 " %s padding",
+             by_user ? "" : "the default ", micro, batch / seq, data_size, data_size > 1 ? "s" : "",
+             micro - share % micro, micro - share % micro > 1 ? "are" : "is");
 }
 
 bool run_asks_for_fused(const Run *r) {
@@ -107,10 +108,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
     if (s.shape.model.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
     s.shape.batch = batch ? batch : r->o->micro * r->seq * ranks; // as with pure data parallelism
-    if (s.shape.batch % r->seq)
-        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, s.shape.batch,
-                  r->seq);
-    if (!s.free_micro) run_check_batch(r, s.shape.batch, r->seq);
+    run_check_batch(s.shape.batch, r->seq);
     if (strcmp(r->o->layout, "auto") != 0) {
         Err e;
         if (!layout_parse(fixed, r->o->layout, ranks, &e)) die_usage("--%s", e.text);

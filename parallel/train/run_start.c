@@ -139,7 +139,7 @@ static void choose_batch(Run *r) {
     if (r->plan)
         micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
     else
-        run_check_batch(r, r->batch, r->seq);
+        run_check_batch(r->batch, r->seq);
     int64_t share = (r->batch / r->seq + r->data_size - 1) / r->data_size;
     r->micro = micro < share ? micro : share;
     if (r->lead) run_warn_micro(r, r->batch, r->seq, r->data_size);
