@@ -1,5 +1,5 @@
-/* clock -- seconds, with the system's resolution. now_s never goes back: the clock of all timings.
- */
+/* clock -- seconds, with the system's resolution. now_s never goes back: the clock of timings,
+ * unless processor time is asked for. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -33,6 +33,7 @@ typedef struct Err {
 
 void die_at(const char *file, int line, const char *func, int status, const char *fmt, ...)
     __attribute__((noreturn, format(printf, 5, 6)));
+/* Local. Prints one line "train_gpt: KIND..." of warn (KIND is "warning: ") or die_line (""). */
 void die_print(const char *kind, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool err_set(Err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Local. Puts "PLACE: " in front of the reason in e, and yields false. */

@@ -250,11 +250,6 @@ static char *latest_here(const char *save_dir, int64_t *step) {
         Err why;
         char *path = checkpoint_path(save_dir, steps[i]);
         json_t *m = manifest_read(path, &why);
-        json_int_t holds = json_integer_value(json_object_get(m, "step"));
-        // such a folder would stay the newest, and every --resume would go back to its step
-        if (m && holds != steps[i])
-            die_user("%s holds step %lld: name it step_%08lld again, or move it away", path,
-                     (long long)holds, (long long)holds);
         if (m) {
             found = path;
             *step = steps[i];

@@ -60,8 +60,7 @@ char *checkpoint_path(const char *save_dir, int64_t step);
 
 /* Collective. Path (freed by mem_free) and step of the newest complete checkpoint, as rank 0 sees
  * the folder. If none is complete: NULL and the step of the newest one, -1 without any. `step` may
- * be NULL. A folder that cannot be listed ends the program, and so does a checkpoint under the name
- * of another step. */
+ * be NULL. A folder that cannot be listed ends the program. */
 char *checkpoint_latest(const char *save_dir, int64_t *step, const Group *g);
 /* Collective. Path (freed by mem_free) of the model that --init names: --init itself, also if it is
  * "", or the newest checkpoint if it is a folder of --save. NULL, with what is missing in e, if

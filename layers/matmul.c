@@ -426,9 +426,9 @@ static Fetch ahead_take(Ahead *f, int64_t n) {
     return next;
 }
 
-/* May tile_multiply write the sums of whole tiles? Yes, unless tile registers multiply and bias or
- * an epilogue follows. */
-static bool sums_to_y(const Member *w, const Step *s) {
+/* Can tile_multiply write the sums of whole tiles to y or aux, without a buffer? Yes, unless tile
+ * registers multiply and bias or an epilogue follows. */
+static bool needs_no_buffer(const Member *w, const Step *s) {
     const Matmul *p = w->p;
     return !s->last || !tile_registers(w->kind) || (p->epilogue == EPI_NONE && !p->bias);
 }
@@ -493,7 +493,7 @@ static void finish_tile(const Matmul *p, const Step *s, const RowPanel *m, Range
         finish_columns(p, s, m, n.begin, (int)length(n), sum);
 }
 
-/* A tile that is summed in a buffer first, because it is not whole or sums_to_y says no. */
+/* A tile that is summed in a buffer first: it is not whole, or needs_no_buffer says no. */
 static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, Range n, Tile *t) {
     const Matmul *p = w->p;
     const float *addend = p->addend, *aux = p->aux;
@@ -630,7 +630,7 @@ static int64_t run_length(const Chunk *c, int64_t i, int64_t j, int64_t most) {
     const Step *s = c->s;
     int64_t whole = length(c->columns) / TILE_N, n = most < RUN ? most : RUN;
     bool raw = i == c->first && j < c->raw;
-    if (c->w->exact || j >= whole || !sums_to_y(c->w, s)) return 1;
+    if (c->w->exact || j >= whole || !needs_no_buffer(c->w, s)) return 1;
     if (COLUMNS_STAY ? raw : c->raw_a && j == 0 && !raw) return 1;
     int64_t in_block = i % s->per, left = in_block < s->more ? s->more : s->per;
     int64_t alike = COLUMNS_STAY ? left - in_block : whole - j;
@@ -659,9 +659,10 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     for (int64_t at = 0; at < n; at++)
         fetch[at] = COLUMNS_STAY ? ahead_take(&c->panel, c->share) : rows_fetch(c);
     Range whole = clip(columns, c->columns.end);
-    (w->exact                                        ? exact_tile_at
-     : length(whole) == TILE_N && sums_to_y(w, c->s) ? tiles_at
-                                                     : finished_tile_at)(w, c->s, m, whole, &t);
+    (w->exact ? exact_tile_at
+     : length(whole) == TILE_N && needs_no_buffer(w, c->s)
+         ? tiles_at
+         : finished_tile_at)(w, c->s, m, whole, &t);
 }
 
 /* Packs some panels of rows, unless the tiles of the first column will. In the first panel of a

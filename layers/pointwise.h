@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "base/simd.h"
 
-/* e^-2u, as a power of 2. x from -GELU_FAR on, below which gelu is 0 to all digits: the power is at
+/* e^-2u, as a power of 2. x from -GELU_FAR on, below which gelu stays at -1.1e-36: the power is at
  * most 2^123, so that 1 / (1 + e^-2u) is no denormal number, and at least the 2^-125 of vf_exp2. */
 #define GELU_FAR 9.9f
 static inline vf gelu_exp(vf x) {
@@ -28,7 +28,7 @@ static inline vf gelu(vf x) {
 
 /* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = 1 / (1 + e^-2u). */
 static inline vf gelu_slope(vf x) {
-    // beyond GELU_FAR the slope is 1, but x^3 may be infinite
+    // beyond GELU_FAR the slope is 1, below -GELU_FAR 0 but for 1e-34; x^3 may be infinite
     vf t = vf_min(vf_set1(GELU_FAR), vf_max(vf_set1(-GELU_FAR), x)), e = gelu_exp(t);
     vf s = vf_set1(1.0f) / (vf_set1(1.0f) + e);
     vf slope = vf_fma(t * t, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));

@@ -152,7 +152,8 @@ static int rank_main(World *w, void *ctx) {
     j->ok[world_rank(w)] = check_run(&m, &job, f);
     if (f) fclose(f);
     if (limited && (least_limit > 0 || w->limit != job.limit))
-        test_fail("limits of rank 0: at least %g s, at last %g s", least_limit, w->limit);
+        test_fail("%s: limits of rank 0: at least %g s, at last %g s", j->layout, least_limit,
+                  w->limit);
     limited = NULL;
     for (Comm *c = w->all; c; c = c->next)
         if (c->size > 1) c->backend = w->backend;

@@ -297,7 +297,7 @@ TEST_EMULATED(cuda_queue_counts_the_time_of_an_entry_anew) {
     CallQueue *q = queue_open(NULL, NULL);
     double since = 0;
     for (int i = 0; i <= MAX_QUEUED; i++) {
-        Queued *t = queue_take(q, &(Queued){.limit = 1.5});
+        Queued *t = queue_take(q, &(Queued){.limit = 3});
         while (i == 0 && since == 0) {
             usleep(5 * MS);
             pthread_mutex_lock(&q->lock);
@@ -307,20 +307,20 @@ TEST_EMULATED(cuda_queue_counts_the_time_of_an_entry_anew) {
         if (i == MAX_QUEUED) usleep(60 * MS); // the thread looks at it
         device_record(t->done, device_stream());
         queue_enqueued(q, t);
-        if (i == 0) usleep(1500 * MS);
+        if (i == 0) usleep(3000 * MS);
     }
     queue_close(q);
 }
 
 /* A replay may take longer than the limit if each of its calls takes less. */
 TEST_EMULATED(cuda_queue_counts_the_time_of_a_replay_from_its_last_progress) {
-    Called called[4] = {0};
+    Called called[6] = {0};
     uint32_t *progress = device_pin(sizeof *progress);
-    Recorded r = {.called = called, .n = 4, .progress = progress};
+    Recorded r = {.called = called, .n = 6, .progress = progress};
     *progress = 0;
     CallQueue *q = queue_open(NULL, NULL);
-    Queued *t = queue_take(q, &(Queued){.replay = &r, .limit = 2});
-    for (uint32_t i = 0; i < 4; i++) {
+    Queued *t = queue_take(q, &(Queued){.replay = &r, .limit = 3});
+    for (uint32_t i = 0; i < 6; i++) {
         __atomic_store_n(progress, 2 * i + 1, __ATOMIC_RELAXED);
         usleep(600000);
     }

@@ -104,7 +104,8 @@ const OptForeign options_foreign[] = {
      "batch", "in tokens"},
     {"gradient-accumulation-steps grad-accum accum grad-accum-steps accumulate "
      "gradient-accumulation accumulation-steps",
-     "batch TOKENS", "in tokens; micro-batches follow: batch / (micro x seq x replicas)"},
+     "batch TOKENS",
+     "in tokens; micro-batches follow: batch / (micro x seq x replicas), rounded up"},
     {"block-size -t seq-len seq-length seqlen sequence-length context-length max-seq-len ctx "
      "ctx-len "
      "max-length context context-size training.seq-len training.max-context-length max-seq-length",

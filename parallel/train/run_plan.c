@@ -24,18 +24,20 @@ void run_check_batch(int64_t batch, int64_t seq) {
 }
 
 void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size) {
-    int64_t micro = r->o->micro, share = (batch / seq + data_size - 1) / data_size;
+    int64_t micro = r->o->micro, n = batch / seq, share = div_up(n, data_size),
+            round = micro * data_size;
     bool by_user = given(r, "micro");
-    if (!by_user && (r->plan || r->o->plan)) return; // the search has chosen it
+    if (!by_user && r->plan) return; // the search has chosen it
     if (by_user && micro > share)
         warn("--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
              " data-parallel ranks (d x z), so its only micro-batch is of %" PRId64,
-             micro, batch / seq, data_size, share);
+             micro, n, data_size, share);
     if (micro < share && share % micro)
         warn("%s--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
-             " data-parallel rank%s (d x z), so of its last micro-batch %" PRId64 " %s padding",
-             by_user ? "" : "the default ", micro, batch / seq, data_size, data_size > 1 ? "s" : "",
-             micro - share % micro, micro - share % micro > 1 ? "are" : "is");
+             " data-parallel rank%s (d x z), so %" PRId64 " of the %" PRId64
+             " sequences of the last micro-batch are padding",
+             by_user ? "" : "the default ", micro, n, data_size, data_size > 1 ? "s" : "",
+             div_up(n, round) * round - n, round);
 }
 
 bool run_asks_for_fused(const Run *r) {
@@ -256,7 +258,8 @@ static void measure(Run *r, Plan *p) {
 static void print_hints(const Run *r, const Plan *p) {
     const Choice *c = &p->best[0];
     char spec[64], flags[OVERLAP_TEXT];
-    char batch[64] = ""; // given, or of all ranks (space_of); that of a run is by d and z
+    // without --batch, space_of takes a micro-batch for each rank, a run one for each of d x z
+    char batch[64] = "";
     int64_t data_size = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
     bool batch_given = r->o->batch || r->state.batch;
     if (!batch_given) snprintf(batch, sizeof batch, " --batch %" PRId64, p->space.shape.batch);

@@ -142,13 +142,13 @@ static void choose_batch(Run *r) {
         run_check_batch(r->batch, r->seq);
     int64_t share = (r->batch / r->seq + r->data_size - 1) / r->data_size;
     r->micro = micro < share ? micro : share;
-    if (r->lead) run_warn_micro(r, r->batch, r->seq, r->data_size);
     if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->data_size))
         die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
                   " sequence%s no multiple of %" PRId64 " data-parallel ranks x %" PRId64
                   " of a micro-batch",
                   r->o->sync_every, r->batch / r->seq, r->batch / r->seq > 1 ? "s are" : " is",
                   r->data_size, r->micro);
+    if (r->lead) run_warn_micro(r, r->batch, r->seq, r->data_size);
 }
 
 /* The layout of --listing --cluster, which may use fewer ranks than the cluster has. */
@@ -232,6 +232,10 @@ static void read_state(Run *r, const char *checkpoint) {
     if (!text) die_user("%s", e.text);
     if (!runstate_parse(text, &r->state, &e))
         die_user("%s/train_state.json: %s", checkpoint, e.text);
+    // such a folder would stay the newest, and every --resume would go back to its step
+    if (r->state.step != r->saved_step)
+        die_user("%s holds step %" PRId64 ": name it step_%08" PRId64 " again, or move it away",
+                 checkpoint, r->state.step, r->state.step);
     mem_free(text);
 }
 

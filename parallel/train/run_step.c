@@ -40,11 +40,11 @@ void run_warm_up(Run *r) {
 }
 
 void run_read_step(Run *r) {
-    int64_t per_step = r->batch / r->seq, step = r->state.step, first = sequence_offset(r);
+    int64_t step = r->state.step, first = sequence_offset(r);
     int64_t round = r->micro * r->data_size / grid_replicas(&r->grid), n = run_micro_batches(r);
     for (int64_t i = 0, at = 0; i < n; i++, first += round, at += r->micro * r->seq) {
         batch_fill_padded(&r->train, step, first, r->micro, r->inputs + at, r->targets + at);
-        if (first + r->micro <= per_step) batch_prefetch(&r->train, step + 1, first, r->micro);
+        batch_prefetch(&r->train, step + 1, first, r->micro);
     }
 }
 
