@@ -2,7 +2,7 @@
  * matmul.c: one function and one slope for each kind. pointwise.cuh has the same for CUDA,
  * base/config.c their names.
  *
- *   gelu(x) = x/2 (1 + tanh u) = x / (1 + e^-2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
+ *   gelu(x) = x/2 (1 + tanh u) = x sigmoid(2u),   u = sqrt(2/pi) (x + 0.044715 x^3)
  *
  * The second form costs one exponential and keeps the relative accuracy of small results (1 + tanh
  * u cancels at x < 0).
@@ -13,26 +13,20 @@
 #include "base/config.h"
 #include "base/simd.h"
 
-/* e^-2u, as a power of 2. x from -GELU_FAR on, below which gelu stays at -1.1e-36: the power is at
- * most 2^123, so that 1 / (1 + e^-2u) is no denormal number, and at least the 2^-125 of vf_exp2. */
-#define GELU_FAR 9.9f
-static inline vf gelu_exp(vf x) {
-    const float k = -2 * 0.7978845608f * LOG2_E;
-    return vf_exp2(x * vf_fma(x * x, vf_set1(k * 0.044715f), vf_set1(k)));
-}
-
 static inline vf gelu(vf x) {
-    vf low = vf_max(vf_set1(-GELU_FAR), x); // operand order keeps NaN
-    return low / (vf_set1(1.0f) + gelu_exp(low));
+    vf inner = vf_fma(x * x, vf_set1(2 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
+    return x * vf_sigmoid(x * inner);
 }
 
-/* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = 1 / (1 + e^-2u). */
+/* d gelu / dx = s + x s (1 - s) d(2u)/dx with s = sigmoid(2u). */
 static inline vf gelu_slope(vf x) {
-    // beyond GELU_FAR the slope is 1, below -GELU_FAR 0 but for 1e-34; x^3 may be infinite
-    vf t = vf_min(vf_set1(GELU_FAR), vf_max(vf_set1(-GELU_FAR), x)), e = gelu_exp(t);
-    vf s = vf_set1(1.0f) / (vf_set1(1.0f) + e);
-    vf slope = vf_fma(t * t, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
-    return vf_fma(t * (s * (e * s)), slope, s);
+    // beyond 12 the slope is 0 or 1, but x^3 may be infinite
+    vf t = vf_min(vf_set1(12.0f), vf_max(vf_set1(-12.0f), x));
+    vf t2 = t * t;
+    vf inner = vf_fma(t2, vf_set1(2 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
+    vf slope = vf_fma(t2, vf_set1(6 * 0.7978845608f * 0.044715f), vf_set1(2 * 0.7978845608f));
+    vf rest, s = vf_sigmoid_rest(t * inner, &rest);
+    return vf_fma(t * (s * rest), slope, s);
 }
 
 /* max(x, 0)^2: So et al., "Primer", 2021. NaN stays NaN: of 0 and NaN vf_max gives the second. */
