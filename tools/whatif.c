@@ -106,10 +106,7 @@ static void read_question(WhatIf *w) {
     w->space.free_overlap = strcmp(o.overlap, "any") == 0;
     if (!w->space.free_overlap && !overlap_parse(&p->model.overlap, o.overlap, &e))
         die_usage("--%s", e.text);
-    if (p->model.overlap.halves && o.micro % 2)
-        die_usage("--overlap %s: a micro-batch of %" PRId64
-                  " sequence%s cannot be split into halves: an even --micro, or other flags",
-                  o.overlap, o.micro, o.micro > 1 ? "s" : "");
+    if (!overlap_check_micro(&p->model.overlap, o.overlap, o.micro, &e)) die_usage("--%s", e.text);
     w->layout = o.layout;
     if (!whatif_vary(w, o.vary, (int)o.points, &e)) die_usage("--vary: %s", e.text);
 }

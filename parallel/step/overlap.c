@@ -1,6 +1,7 @@
 #include "parallel/step/overlap.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,14 @@ bool overlap_parse(Overlap *o, const char *text, Err *e) {
         return err_set(e, "overlap: %s: a matmul is split, or fused with its collective, not both",
                        text);
     return good;
+}
+
+bool overlap_check_micro(const Overlap *o, const char *text, int64_t micro, Err *e) {
+    if (!o->halves || micro % 2 == 0) return true;
+    return err_set(e,
+                   "overlap %s: a micro-batch of %" PRId64
+                   " sequence%s cannot be split into halves: an even --micro, or other flags",
+                   text, micro, micro > 1 ? "s" : "");
 }
 
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]) {

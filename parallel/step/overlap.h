@@ -33,6 +33,7 @@
 #define PARALLEL_STEP_OVERLAP_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/die.h"
 #include "parallel/comm/coll.h"
@@ -49,6 +50,9 @@ typedef struct Overlap {
 /* Local, pure. Reads "none" or flags joined by '+'. False with the reason; of an unknown flag the
  * reason names the nearest known one. ring, chunk and fused exclude each other. */
 bool overlap_parse(Overlap *o, const char *text, Err *e);
+/* Local, pure. False with the reason if o, which was read from text, has halves and `micro`, the
+ * sequences of a micro-batch, is odd. */
+bool overlap_check_micro(const Overlap *o, const char *text, int64_t micro, Err *e);
 /* Local, pure. The canonical text, which overlap_parse reads back. */
 const char *overlap_print(const Overlap *o, char buf[OVERLAP_TEXT]);
 /* Local, pure. The reason why the flag chunk, ring or fused has no effect on a layout; NULL: the

@@ -70,13 +70,6 @@ void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l) {
              layout_print(l, spec), why);
 }
 
-void run_check_halves(const Run *r, int64_t micro) {
-    if (micro % 2)
-        die_usage("--overlap %s: a micro-batch of %" PRId64
-                  " sequence%s cannot be split into halves: an even --micro, or other flags",
-                  r->o->overlap, micro, micro > 1 ? "s" : "");
-}
-
 Overlap run_overlap(const Run *r, int ranks) {
     Overlap flags = {.bulk = true}; // the default, since bulk changes no result
     Err e;
@@ -107,12 +100,14 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                .free_recompute = !given(r, "recompute"),
                .free_overlap = strcmp(r->o->overlap, "auto") == 0};
     if (!s.free_overlap) s.shape.model.overlap = run_overlap(r, ranks);
-    if (s.shape.model.overlap.halves && !s.free_micro) run_check_halves(r, r->o->micro);
+    Err e;
+    if (!s.free_micro &&
+        !overlap_check_micro(&s.shape.model.overlap, r->o->overlap, r->o->micro, &e))
+        die_usage("--%s", e.text);
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
     s.shape.batch = batch ? batch : r->o->micro * r->seq * ranks; // as with pure data parallelism
     run_check_batch(s.shape.batch, r->seq);
     if (strcmp(r->o->layout, "auto") != 0) {
-        Err e;
         if (!layout_parse(fixed, r->o->layout, ranks, &e)) die_usage("--%s", e.text);
         s.only = fixed;
     }

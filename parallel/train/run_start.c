@@ -140,7 +140,7 @@ static void choose_batch(Run *r) {
         micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
     else
         run_check_batch(r->batch, r->seq);
-    int64_t share = (r->batch / r->seq + r->data_size - 1) / r->data_size;
+    int64_t share = div_up(r->batch / r->seq, r->data_size);
     r->micro = micro < share ? micro : share;
     if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->data_size))
         die_usage("--sync-every %" PRId64 ": replicas need equal shares of a step: %" PRId64
@@ -198,7 +198,8 @@ static ReplayWhere replay_where(const Run *r) {
 
 static ModelShape shape_of(const Run *r) {
     Overlap overlap = run_overlap(r, layout_ranks(&r->grid.layout));
-    if (overlap.halves) run_check_halves(r, r->micro);
+    Err e;
+    if (!overlap_check_micro(&overlap, r->o->overlap, r->micro, &e)) die_usage("--%s", e.text);
     if (r->lead && !r->plan) run_warn_overlap(r, &overlap, &r->grid.layout);
     return (ModelShape){.config = r->config,
                         .B = r->micro,

@@ -167,10 +167,8 @@ void run_step_lists(const Run *r, StepLists *s);
 /* Collective. Describes the machine of these ranks for the planner: the GPUs if they are used, else
  * the processors. */
 void run_machine(const Run *r, const Detected *d, Machine *m);
-/* Local. run_check_batch: ends the run if the batch is not of whole sequences. run_check_halves:
- * ends the run if --overlap halves has an odd number of sequences to split. */
+/* Local. Ends the run if the batch is not of whole sequences. */
 void run_check_batch(int64_t batch, int64_t seq);
-void run_check_halves(const Run *r, int64_t micro);
 /* Local. run_warn_micro: warns if --micro is more than a rank's share of a step, or does not divide
  * it. run_warn_overlap: warns of flags of --overlap without effect. */
 void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size);
