@@ -152,9 +152,9 @@ static void after_step(Run *r) {
     if (eval && !r->stopping) run_evaluate(r);
     if (show && !r->stopping) run_sample(r, false);
     if (eval || show) outer_swap(&r->m);
-    if (*r->o->save && due(step, r->o->save_every, last || (run_stopping(r) && step > 0)) &&
-        r->saved_step != step)
-        run_save(r);
+    bool best = r->o->save_best && r->state.best_step == step,
+         save = best || due(step, r->o->save_every, last || (run_stopping(r) && step > 0));
+    if (*r->o->save && save && r->saved_step != step) run_save(r);
 }
 
 bool run_train_on(Run *r) {

@@ -314,7 +314,8 @@ static void steps_rotate(const char *save_dir, int64_t newest, const CheckpointO
     int64_t *steps = list_steps(save_dir, &n, &e);
     if (n < 0) warn("old checkpoints are not removed: %s", e.text);
     for (int i = 0; i < n; i++) {
-        if (steps[i] >= newest || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
+        if (steps[i] >= newest || steps[i] == o->keep_step) continue;
+        if (o->keep_every > 0 && steps[i] % o->keep_every == 0) continue;
         char *path = checkpoint_path(save_dir, steps[i]);
         json_t *m = manifest_read(path, NULL);
         if (m && ++kept > o->keep_last) remove_checkpoint(path, aside);

@@ -38,6 +38,7 @@ typedef struct CheckpointOptions {
     // Checkpoints of steps that are a multiple of keep_every are always kept and do not count for
     // keep_last; 0: none.
     int64_t keep_every;
+    int64_t keep_step;            // the checkpoint of this step is kept likewise
     const char *const *files;     // paths of further files to copy in, ended by NULL; NULL: none
     const char *tokenizer_config; // text of a tokenizer_config.json beside them; NULL: none
 } CheckpointOptions;

@@ -31,6 +31,9 @@ char *runstate_print(const RunState *s, const Opt *options) {
                              "tokens", (json_int_t)s->tokens, "batch", (json_int_t)s->batch, "data",
                              (json_int_t)s->data, "loss_z", print_zscore(&s->loss_z), "norm_z",
                              print_zscore(&s->norm_z), "options", record);
+    if (s->best_step)
+        json_object_update_new(root, json_pack("{s:I, s:f}", "best_step", (json_int_t)s->best_step,
+                                               "best_loss", s->best_loss));
     char *out = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     json_decref(root);
     return out;
@@ -57,10 +60,14 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
     json_error_t where;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &where);
     if (!root) return err(e, "not JSON: line %d: %s", where.line, where.text);
+    const json_t *best = json_object_get(root, "best_loss");
+    s->best_loss = json_number_value(best);
     bool ok = parse_whole(root, "step", &s->step) && parse_whole(root, "tokens", &s->tokens) &&
               // older records have neither
               (parse_whole(root, "batch", &s->batch) || !json_object_get(root, "batch")) &&
               (parse_whole(root, "data", &s->data) || !json_object_get(root, "data")) &&
+              // and only runs with --save-best have these
+              (!best || (json_is_number(best) && parse_whole(root, "best_step", &s->best_step))) &&
               parse_zscore(json_object_get(root, "loss_z"), &s->loss_z) &&
               parse_zscore(json_object_get(root, "norm_z"), &s->norm_z);
     json_decref(root);

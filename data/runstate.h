@@ -20,6 +20,9 @@ typedef struct RunState {
     int64_t tokens; // tokens trained on so far
     int64_t batch;  // tokens of a step; 0: not known
     int64_t data;   // tokens in the files of --train; 0: not known
+    // of the checkpoint that --save-best keeps; step 0: none
+    int64_t best_step;
+    double best_loss;
     ZScore loss_z, norm_z;
 } RunState;
 

@@ -74,6 +74,7 @@ for tool in "$top"/tools/*.c; do
     refuses 2 "$tool: unknown option --stesp" "$tool" --stesp 3
 done
 refuses 2 "--model is empty: NAME|k=v,... is needed" "${train[@]}" --model=
+refuses 2 "--save-best requires --save and --val" "${train[@]}" --steps 1 --save s --save-best
 refuses 2 "--kernels is empty: SET is needed" "${train[@]}" --kernels ""
 works "an empty value of an option without default" "${train[@]}" --steps 1 --json= --prompt ""
 refuses 2 "--learning_rate: here it is --lr 1e-3" "${train[@]}" --learning_rate=1e-3

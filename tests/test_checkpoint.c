@@ -234,9 +234,12 @@ TEST(runstate_refuses_what_is_none) {
                                            {"\"batch\": 64", "\"batch\": -64"},
                                            {"\"batch\": 64", "\"batch\": 2305843009213693952"},
                                            {"\"data\": 5", "\"data\": -5"},
+                                           {"\"best_step\": 6", "\"best_step\": -6"},
+                                           {"1.5", "\"low\""},
                                            {"\"count\": 3", "\"count\": 9223372036854775807"},
                                            {"{", ""}};
     RunState s = {.step = 7, .tokens = 9, .batch = 64, .data = 5, .norm_z = {{0.5}, 3}}, back;
+    s.best_step = 6, s.best_loss = 1.5;
     Err e;
     OWNED(test_mem_end) char *good = runstate_print(&s, (const Opt[]){{0}});
     CHECK(runstate_parse(good, &back, &e) && memcmp(&s, &back, sizeof s) == 0);

@@ -70,6 +70,27 @@ TEST(resume_without_tokenizer_config_writes_one) {
     keep_tokenizer("tok/tokenizer_config.json");
 }
 
+/* Training on zeros makes the loss of the validation, another token, grow in the first steps;
+ * training on the validation makes it fall. */
+TEST(save_best_keeps_the_checkpoint_of_the_lowest_loss) {
+    const char *dir = shell_directory(64), *model = "layers=1,heads=1,channels=8,seq=8,vocab=258",
+               *run = "--val ones.bin --eval-every 1 --save run --keep 1 --lr 1e-2 --save-best";
+    CHECK(shell(dir, model,
+                "head -c 400 /dev/zero >zeros.bin && tr '\\0' '\\1' <zeros.bin >ones.bin && "
+                "$RUN --train zeros.bin --steps 3 %s && test \"$(cd run && echo *)\" = "
+                "\"step_00000001 step_00000003\"",
+                run) == 0);
+    CHECK(shell(dir, model,
+                "$RUN --train zeros.bin --steps 4 %s --resume && test \"$(cd run && echo *)\" = "
+                "\"step_00000001 step_00000004\"",
+                run) == 0);
+    CHECK(shell(dir, model,
+                "$RUN --train ones.bin --steps 40 %s --resume && test \"$(cd run && echo *)\" = "
+                "step_00000040",
+                run) == 0);
+    CHECK_SAYS(strstr(said, ", the lowest so far\nstep 40: saved in run"), "%s", said);
+}
+
 TEST(resume_is_bit_identical_gpt2) {
     resume(GPT2, "");
 }

@@ -87,6 +87,7 @@ static const Case cases[] = {
     {"top-p", "0.5", SAMPLE, false},
     {"save", "elsewhere", "--model " SMALL, false},
     {"save-every", "1", "", false},
+    {"save-best", "1", "--val train.bin", false},
     {"keep", "1", "", false},
     {"keep-every", "1", "", false},
     {"resume", "0", "", false},

@@ -17,7 +17,7 @@ typedef struct Options {
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,
         temperature, top_p;
     int backend, graphs, progress, calibrate, dtype, recompute, listing, schedule;
-    bool tune, plan, resume, memory, profile, count, exact, version;
+    bool tune, plan, resume, save_best, memory, profile, count, exact, version;
 } Options;
 
 /* Names of other programs, for opt_set_foreign: nanoGPT, llm.c, Megatron-LM, torchtitan, Hugging

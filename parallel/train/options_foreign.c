@@ -196,6 +196,7 @@ const OptForeign options_foreign[] = {
     {"save-interval -n save-steps checkpoint-every checkpoint.interval ckpt-every save-frequency "
      "checkpoint-interval",
      "save-every", NULL},
+    {"load-best-model-at-end save-best-only", "save-best", NULL},
     {"-nk save-total-limit checkpoint.keep-latest-k keep-last", "keep", NULL},
     {"-nm", "keep-every N", "in steps"},
     {"-y resume-from-checkpoint load checkpoint.load-step resume-from auto-resume", "resume",

@@ -72,7 +72,10 @@ void run_evaluate(Run *r) {
         double loss = validate(r);
         if (run_stopping(r)) return;
         if (!isfinite(loss)) run_stop_not_finite(r, "the validation loss", loss, r->state.step);
-        run_note(r, "step %" PRId64 ": val loss %.6f", r->state.step, loss);
+        bool best = r->o->save_best && (!r->state.best_step || loss < r->state.best_loss);
+        if (best) r->state.best_step = r->state.step, r->state.best_loss = loss;
+        run_note(r, "step %" PRId64 ": val loss %.6f%s", r->state.step, loss,
+                 best ? ", the lowest so far" : "");
         if (r->lead) metrics_eval(r->metrics, r->state.step, "val_loss", loss);
     }
     if (*r->o->hellaswag) {

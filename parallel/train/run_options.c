@@ -91,6 +91,9 @@ Outer run_check_options(Options *o, const Opt *table) {
         die_usage(
             "--plan, --explain-matmul and --memory or --listing each print and exit: give one");
     if (o->check_tp) check_of_check_tp(o, table);
+    // a save between two outer steps would average the replicas
+    if (o->save_best && (!*o->save || !*o->val || o->sync_every > 1))
+        die_usage("--save-best requires --save and --val, and excludes --sync-every");
     if (*o->trace && (!*o->train || o->profile))
         die_usage("--trace requires --train and excludes --profile");
     if (!kernels_cpu(o->kernels))

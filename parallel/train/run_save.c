@@ -73,6 +73,7 @@ void run_save(Run *r) {
     const char *tokenizer_config = find_tokenizer_files(r, copies);
     CheckpointOptions co = {.keep_last = (int)r->o->keep,
                             .keep_every = r->o->keep_every,
+                            .keep_step = r->state.best_step,
                             .tokenizer_config = tokenizer_config,
                             .files = (const char *const *)copies};
     char *text = runstate_print(&r->state, r->options);
