@@ -23,7 +23,7 @@ static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
 /* The keys of --model as a table of options (base/opt.h), in the order in which config_print prints
  * them; the values are the fields of c. The words of a choice stand in the order of its enum. */
-enum { N_KEYS = 14 };
+enum { N_KEYS = 16 };
 static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
     const Opt all[] = {
         {"layers", OPT_INT, &c->layers, "", 1, MAX_DIM, "N", ""},
@@ -41,10 +41,17 @@ static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
         // in fp32 neither 0 nor infinite
         {"eps", OPT_FLOAT, &c->norm_eps, "", 1e-37, 1e37, "X", ""},
         {"theta", OPT_FLOAT, &c->rope_theta, "", 1e-300, 1e300, "X", ""},
+        {"rope_factor", OPT_FLOAT, &c->rope_factor, "", 1, 1e6, "X", ""},
+        {"rope_seq", OPT_INT, &c->rope_seq, "", 1, MAX_DIM, "N", ""},
         {0},
     };
     _Static_assert(sizeof all / sizeof *all == N_KEYS + 1, "rows_of");
     memcpy(rows, all, sizeof all);
+}
+
+/* Keys that mean something: without the last two where positions are not stretched. */
+static int n_keys(const Config *c) {
+    return c->rope_factor == 1 ? N_KEYS - 2 : N_KEYS;
 }
 
 const char *config_act_name(ActKind act, char buf[16]) {
@@ -103,7 +110,9 @@ bool config_parse(Config *c, const char *text, Err *e) {
                   .bias = true,
                   .tied = true,
                   .norm_eps = 1e-5,
-                  .rope_theta = 10000};
+                  .rope_theta = 10000,
+                  .rope_factor = 1,
+                  .rope_seq = 8192};
     return config_change(c, text, e);
 }
 
@@ -172,7 +181,7 @@ void config_print(const Config *c, char *buf, size_t n) {
     Opt rows[N_KEYS + 1];
     char value[32];
     rows_of(&copy, rows);
-    for (int i = 0, at = 0; i < N_KEYS && at < (int)n; i++)
+    for (int i = 0, at = 0; i < n_keys(c) && at < (int)n; i++)
         at += snprintf(buf + at, n - (size_t)at, "%s%s=%s", i ? "," : "", rows[i].name,
                        opt_text(&rows[i], value, sizeof value));
 }
@@ -187,7 +196,7 @@ bool config_difference(const Config *a, const Config *b, char in_a[64], char in_
     Opt x[N_KEYS + 1], y[N_KEYS + 1];
     char p[32], q[32];
     rows_of(&copy[0], x), rows_of(&copy[1], y);
-    for (int i = 0; i < N_KEYS; i++) {
+    for (int i = 0; i < n_keys(a) || i < n_keys(b); i++) {
         if (strcmp(opt_text(&x[i], p, sizeof p), opt_text(&y[i], q, sizeof q)) == 0) continue;
         snprintf(in_a, 64, "%s=%s", x[i].name, p);
         snprintf(in_b, 64, "%s=%s", y[i].name, q);

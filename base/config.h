@@ -37,14 +37,19 @@ typedef struct Config {
     bool bias; // of the linear layers and of layer norm
     bool tied; // the head is the embedding
     double norm_eps, rope_theta;
+    // Rotary positions that were stretched after a first training, as those of LLaMA 3.1 and later
+    // (layers/rope.h): by this factor (1: not), after a training with rope_seq positions
+    double rope_factor;
+    int64_t rope_seq;
     SpecialIds ids; // not part of the --model text; config.json has them
 } Config;
 
-/* Local. Reads --model: words d6 d12 d24 d36 d48 (GPT-2 sizes) or "llama", and pairs key=value with
- * the keys layers, heads, kv_heads, channels, ffn, seq, vocab, norm=layer|rms, pos=learned|rope,
- * act=gelu|relu2|swiglu, bias=0|1, tied=0|1, eps, theta. Words and pairs are joined by commas;
- * later ones override earlier ones. Returns false with a reason, which names the nearest key, when
- * the text is wrong or the shape is impossible. */
+/* Local. Reads --model: words d6 d12 d24 d36 d48 (GPT-2 sizes) or "llama", and pairs key=value
+ * with the keys layers, heads, kv_heads, channels, ffn, seq, vocab, norm=layer|rms,
+ * pos=learned|rope, act=gelu|relu2|swiglu, bias=0|1, tied=0|1, eps, theta, rope_factor,
+ * rope_seq. Words and pairs are joined by commas; later ones override earlier ones. Returns
+ * false with a reason, which names the nearest key, when the text is wrong or the shape is
+ * impossible. */
 bool config_parse(Config *c, const char *text, Err *e);
 /* Local. Applies such a text to an existing model: fields that it does not name keep their
  * values. */
@@ -54,7 +59,8 @@ bool config_change(Config *c, const char *text, Err *e);
 bool config_check(const Config *c, Err *e);
 /* Local, pure. The word of act=WORD, written to buf: "gelu". */
 const char *config_act_name(ActKind act, char buf[16]);
-/* Local. Text that config_parse reads back to the same Config. */
+/* Local. Text that config_parse reads back to the same Config; without rope_factor and rope_seq
+ * where positions are not stretched. */
 void config_print(const Config *c, char *buf, size_t n);
 bool config_equal(const Config *a, const Config *b);
 /* Local. Writes the first key in which a and b differ, as "key=value" of a and of b. False when

@@ -25,7 +25,7 @@ static json_t *gpt2_json(const Config *c) {
 }
 
 static json_t *llama_json(const Config *c) {
-    return json_pack(
+    json_t *root = json_pack(
         "{s:s,s:[s],s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:s,s:b,s:b,s:b,s:f,s:f}", "model_type",
         "llama", "architectures", "LlamaForCausalLM", "hidden_size", (json_int_t)c->channels,
         "intermediate_size", (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers,
@@ -34,6 +34,13 @@ static json_t *llama_json(const Config *c) {
         "vocab_size", (json_int_t)c->vocab, "rms_norm_eps", c->norm_eps, "rope_theta",
         c->rope_theta, "hidden_act", "silu", "tie_word_embeddings", c->tied, "attention_bias",
         c->bias, "mlp_bias", c->bias, "attention_dropout", 0.0, "initializer_range", 0.02);
+    if (c->rope_factor != 1)
+        json_object_set_new(root, "rope_scaling",
+                            json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
+                                      c->rope_factor, "low_freq_factor", 1.0, "high_freq_factor",
+                                      4.0, "original_max_position_embeddings",
+                                      (json_int_t)c->rope_seq));
+    return root;
 }
 
 /* Sets bos_token_id and eos_token_id, to null where no id is known: without the keys `transformers`
@@ -127,6 +134,7 @@ static void demand_bool(Reader *r, const char *key, bool value) {
 
 static void read_gpt2(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_LAYER, .pos = POS_LEARNED, .act = ACT_GELU, .bias = true};
+    c->rope_factor = 1, c->rope_seq = 8192;
     c->layers = get_whole(r, "n_layer", NEEDED), c->heads = get_whole(r, "n_head", NEEDED);
     c->kv_heads = c->heads, c->channels = get_whole(r, "n_embd", NEEDED);
     c->seq = get_whole(r, "n_positions", get_whole(r, "n_ctx", 1024));
@@ -140,10 +148,29 @@ static void read_gpt2(Reader *r, Config *c) {
     demand_bool(r, "add_cross_attention", false);
 }
 
-/* Reads a LLaMA config.json; refuses other activations, biases in only some layers, scaled rotary
- * positions, and a head size other than channels/heads. */
+/* Reads rope_scaling, or rope_parameters of newer files, which have the base inside. */
+static void read_rope(Reader *r, const char *key, Config *c) {
+    Reader in = {json_object_get(r->root, key), r->ok, r->e};
+    const char *type = json_string_value(json_object_get(in.root, "rope_type"));
+    demand_word(&in, in.root, "rope_type", "default", "llama3");
+    demand_word(&in, in.root, "type", "default", "default");
+    c->rope_theta = get_number(&in, in.root, "rope_theta", c->rope_theta);
+    if (type && strcmp(type, "llama3") == 0) {
+        c->rope_factor = get_number(&in, in.root, "factor", 0);
+        c->rope_seq = get_whole(&in, "original_max_position_embeddings", NEEDED);
+        if (in.ok && (get_number(&in, in.root, "low_freq_factor", 0) != 1 ||
+                      get_number(&in, in.root, "high_freq_factor", 0) != 4))
+            in.ok = err(r->e, "\"low_freq_factor\" and \"high_freq_factor\" must be 1 and 4, as "
+                              "in all LLaMA models");
+    }
+    r->ok = in.ok;
+}
+
+/* Reads a LLaMA config.json; refuses other activations, biases in only some layers, rotary
+ * positions scaled in other ways than LLaMA 3.1's, and a head size other than channels/heads. */
 static void read_llama(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_RMS, .pos = POS_ROPE, .act = ACT_SWIGLU};
+    c->rope_factor = 1, c->rope_seq = 8192;
     c->layers = get_whole(r, "num_hidden_layers", NEEDED);
     c->heads = get_whole(r, "num_attention_heads", NEEDED);
     c->kv_heads = get_whole(r, "num_key_value_heads", c->heads);
@@ -162,13 +189,8 @@ static void read_llama(Reader *r, Config *c) {
                     "\"attention_bias\" is %s and \"mlp_bias\" is %s: in this trainer all linear "
                     "layers have biases or none has",
                     c->bias ? "true" : "false", mlp_bias ? "true" : "false");
-    // Older files have rope_scaling, newer ones rope_parameters with the base inside.
-    const json_t *scaling = json_object_get(r->root, "rope_scaling");
-    const json_t *rope = json_object_get(r->root, "rope_parameters");
-    demand_word(r, scaling, "rope_type", "default", "default");
-    demand_word(r, scaling, "type", "default", "default");
-    demand_word(r, rope, "rope_type", "default", "default");
-    c->rope_theta = get_number(r, rope, "rope_theta", c->rope_theta);
+    read_rope(r, "rope_scaling", c);
+    read_rope(r, "rope_parameters", c);
     int64_t head = get_whole(r, "head_dim", c->channels / c->heads);
     if (r->ok && head != c->channels / c->heads)
         r->ok = err(r->e,

@@ -25,7 +25,7 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 GPT2 = dict(vocab_size=131, n_positions=24, n_layer=2, n_head=4, n_embd=32, bos_token_id=None,
             eos_token_id=None)
-LLAMA = dict(vocab_size=131, max_position_embeddings=24, num_hidden_layers=2, num_attention_heads=4,
+LLAMA = dict(vocab_size=131, max_position_embeddings=64, num_hidden_layers=2, num_attention_heads=4,
              hidden_size=32,
              intermediate_size=56, num_key_value_heads=2, bos_token_id=None, eos_token_id=None)
 MODELS = {
@@ -36,6 +36,11 @@ MODELS = {
     "llama tied, biased": lambda: LlamaForCausalLM(LlamaConfig(
         **LLAMA, tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3,
         rope_parameters={"rope_type": "default", "rope_theta": 100.0})),
+    # of its four pairs of features one keeps its speed, two are slowed down, one is between
+    "llama 3": lambda: LlamaForCausalLM(LlamaConfig(
+        **LLAMA, rope_parameters={"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0,
+                                  "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                  "original_max_position_embeddings": 48})),
 }
 failures = 0
 

@@ -26,8 +26,9 @@ TEST(config_flops_of_a_token_leave_out_what_is_looked_up) {
 TEST(config_prints_what_it_parses) {
     static const char *const texts[] = {
         "d6", "llama,layers=3,heads=4,kv_heads=2,channels=64,seq=32,vocab=99",
-        "layers=1,heads=1,channels=1,ffn=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5"};
-    for (int i = 0; i < 4; i++) {
+        "layers=1,heads=1,channels=1,ffn=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5",
+        "llama,rope_factor=32,rope_seq=100"};
+    for (int i = 0; i < 5; i++) {
         char text[512];
         Config a = config_of(texts[i]), b;
         config_print(&a, text, sizeof text);
@@ -46,6 +47,7 @@ TEST(config_refuses_with_a_reason) {
                {"bias=2", "0 or 1"},     {"eps=-1", "between 1"},
                {"eps=0", "between 1"},   {"eps=1e-50", "between 1"},
                {"vocab=1e9", "between"}, {"theta=0", "between"},
+               {"rope_factor=0", "1"},   {"rope_seq=0", "between 1"},
                {"eps=inf", "between"},   {"llama,heads=256", "even"},
                {"heads=0", "between 1"}, {"kv_heads=0", "between 1"},
                {"ffn=0", "between 1"},   {"channels=0", "between 1"},

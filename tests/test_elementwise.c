@@ -142,7 +142,8 @@ static void attend(const Kernels *k, int threads, const Heads *a, float *qkv, co
     Attention at = {a->B, a->S, a->H, a->Hkv, a->D, false, NULL};
     size_t bytes = k->attention_workspace(threads, a->B, a->S, a->H, a->Hkv, a->D);
     float *table = floats(a->S * a->D, 0, 0);
-    rope_table(table, a->S, a->D, 10000);
+    Config heads = {.channels = a->D, .heads = 1, .rope_theta = 10000, .rope_factor = 1};
+    rope_table(table, a->S, &heads);
     Rope r = {a->B, a->S, a->H, a->Hkv, a->D, 0, table};
     at.workspace = mem_alloc_aligned(bytes, 64);
     memset(at.workspace, 0xff, bytes);

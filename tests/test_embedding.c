@@ -152,7 +152,8 @@ static bool turns(const Where *w, const void *of, UNUSED int way) {
     int64_t S = c->S, D = c->D, T = c->B * S, turned = c->H + c->Hkv, heads = turned + c->Hkv;
     Array x = array_random(T * heads * D, 1, 1, w->bf16, c->skew);
     Array table = array_empty((c->first + S) * D, false, 0);
-    rope_table(table.host, c->first + S, D, 10000);
+    Config head = {.channels = D, .heads = 1, .rope_theta = 10000, .rope_factor = 1};
+    rope_table(table.host, c->first + S, &head);
     array_put(&table);
     double *want = doubles_copy(x.host, x.n), *before = doubles_copy(x.host, x.n);
     for (int64_t j = 0; j < T * heads; j++)
@@ -172,3 +173,15 @@ static bool turns(const Where *w, const void *of, UNUSED int way) {
 }
 TEST_ON_CPU(rope_turns_pairs_and_back_for_any_team, turns, ropes, ROPES, 1)
 TEST_ON_CUDA(cuda_rope_turns_pairs_and_back_in_any_order, turns, ropes, ROPES, 6, 1)
+
+/* The angles of position 3 in a model that was first trained on 48 positions; the speeds are those
+ * of `transformers` 5.24 (rope_type llama3, rope_theta 100, factor 8, head_dim 8). */
+TEST(rope_table_stretches_positions_as_llama_3_does) {
+    static const double speed[] = {1, 0.170112297, 0.0125, 0.00395284733};
+    Config c = {.channels = 8, .heads = 1, .rope_theta = 100, .rope_factor = 8, .rope_seq = 48};
+    float table[4 * 8];
+    rope_table(table, 4, &c);
+    for (int i = 0; i < 4; i++)
+        CHECK(fabs(table[3 * 8 + i] - cos(3 * speed[i])) < 1e-6 &&
+              fabs(table[3 * 8 + 4 + i] - sin(3 * speed[i])) < 1e-6);
+}

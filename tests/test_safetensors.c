@@ -229,8 +229,8 @@ static bool config_round_trips(const char *text, HfKind kind) {
     OWNED(test_mem_end) char *json = hf_config_text(&c, false);
     bool ok = hf_config_kind(&c) == kind && hf_config_parse(json, strlen(json), &back, &e);
     if (!ok) printf("    %s\n", e.text);
-    // What a shape does not use (rope_theta of GPT-2) need not come back.
-    if (kind == HF_GPT2) back.rope_theta = c.rope_theta;
+    // What a shape does not use (speeds of rotary positions, of GPT-2) need not come back.
+    if (kind == HF_GPT2) back.rope_theta = c.rope_theta, back.rope_factor = c.rope_factor;
     return ok && config_equal(&c, &back);
 }
 
@@ -239,6 +239,7 @@ TEST(hf_config_round_trips) {
     CHECK(config_round_trips("d6,ffn=100,vocab=256,eps=3e-6,tied=0,seq=77", HF_GPT2));
     CHECK(config_round_trips("llama", HF_LLAMA));
     CHECK(config_round_trips("llama,kv_heads=3,theta=500000,eps=0.1,tied=1,bias=1", HF_LLAMA));
+    CHECK(config_round_trips("llama,rope_factor=32,rope_seq=100", HF_LLAMA));
     CHECK(config_round_trips("d12,pos=rope", HF_OWN));
     CHECK(config_round_trips("d12,kv_heads=4,theta=123.456", HF_OWN));
     CHECK(config_round_trips("d12,bias=0", HF_OWN));
@@ -251,11 +252,11 @@ TEST(hf_config_keeps_every_key) {
     static const char *const bases[] = {"layers=2,heads=4,channels=64,vocab=61",
                                         "llama,layers=2,heads=4,channels=64,vocab=61",
                                         "layers=2,heads=4,channels=64,vocab=61,pos=rope"};
-    static const char *const values[] = {"layers=3",  "heads=8",     "kv_heads=2", "channels=128",
-                                         "ffn=100",   "seq=77",      "vocab=99",   "norm=rms",
-                                         "pos=rope",  "pos=learned", "norm=layer", "act=gelu",
-                                         "act=relu2", "act=swiglu",  "bias=0",     "bias=1",
-                                         "tied=0",    "tied=1",      "eps=3e-6",   "theta=123"};
+    static const char *const values[] = {
+        "layers=3",  "heads=8",    "kv_heads=2",    "channels=128", "ffn=100",    "seq=77",
+        "vocab=99",  "norm=rms",   "pos=rope",      "pos=learned",  "norm=layer", "act=gelu",
+        "act=relu2", "act=swiglu", "bias=0",        "bias=1",       "tied=0",     "tied=1",
+        "eps=3e-6",  "theta=123",  "rope_factor=8", "rope_seq=10"};
     enum { N_VALUES = sizeof values / sizeof *values };
     OWNED(test_mem_end) char *source = test_read("base/config.c", NULL);
     int n_keys = 0;
@@ -299,7 +300,13 @@ TEST(hf_config_reads_what_others_wrote) {
     static const char new[] =
         "{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_theta\":1e6,\"rope_type\":\"default\"}}";
     CHECK(hf_config_parse(new, strlen(new), &c, &e));
-    CHECK(c.kv_heads == 4 && c.rope_theta == 1e6 && c.norm_eps == 1e-6);
+    CHECK(c.kv_heads == 4 && c.rope_theta == 1e6 && c.norm_eps == 1e-6 && c.rope_factor == 1);
+    static const char llama_3[] =
+        "{" LLAMA_KEYS ",\"rope_theta\":5e5,\"rope_scaling\":{\"factor\":32,\"low_freq_factor\":1,"
+        "\"high_freq_factor\":4,\"original_max_position_embeddings\":100,\"rope_type\":\"llama3\"}"
+        "}";
+    CHECK(hf_config_parse(llama_3, strlen(llama_3), &c, &e));
+    CHECK(c.rope_theta == 5e5 && c.rope_factor == 32 && c.rope_seq == 100);
 }
 
 /* The ids of a config.json as our own two files have them. */
@@ -360,7 +367,11 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         {"{" GPT2_KEYS ",\"layer_norm_epsilon\":0}", "eps=0"},
         {"{\"model_type\":\"gpt2\"}", "\"n_layer\" is missing"},
         {"{" LLAMA_KEYS ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}",
-         "\"rope_type\" is \"llama3\""},
+         "\"original_max_position_embeddings\" is missing"},
+        {"{" LLAMA_KEYS ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+         "\"original_max_position_embeddings\":8192,\"low_freq_factor\":2,\"high_freq_factor\":4}}",
+         "must be 1 and 4"},
+        {"{" LLAMA_KEYS ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "\"linear\""},
         {"{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}",
          "\"rope_type\" is \"yarn\""},
         {"{" LLAMA_KEYS ",\"head_dim\":8}",

@@ -141,7 +141,7 @@ static void make_rope(Model *m) {
     int64_t D = config_head_size(c);
     size_t n_bytes = (size_t)(c->seq * D) * sizeof(float);
     float *table = mem_alloc(n_bytes);
-    rope_table(table, c->seq, D, c->rope_theta);
+    rope_table(table, c->seq, c);
     model_put(m, m->rope_table, table, n_bytes);
     mem_free(table);
 }

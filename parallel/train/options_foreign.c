@@ -47,6 +47,7 @@ const OptForeign options_foreign[] = {
     {"position-embedding-type use-rotary-position-embeddings rope pos", "model pos=rope",
      "learned or rope"},
     {"rotary-base rope-theta", "model theta=X", NULL},
+    {"rope-scaling-factor", "model rope_factor=X", "that of LLaMA 3.1: 8, of LLaMA 3.2: 32"},
     {"norm-epsilon layernorm-epsilon layer-norm-epsilon rms-norm-eps", "model eps=X", NULL},
     {"bias disable-bias-linear add-bias-linear add-qkv-bias", "model bias=0", "0 or 1"},
     {"untie-embeddings-and-output-weights tie-word-embeddings tied", "model tied=0", "0 or 1"},

@@ -49,7 +49,7 @@ static void find_tokenizer(Run *r, const char *checkpoint) {
 }
 
 /* The model of --init. --model must agree with it, but may change what no weight depends on: eps,
- * theta, and the number of rotary positions. */
+ * the speeds of rotary positions, and their number. */
 static void config_from_init(Run *r) {
     Err e;
     Config held, said;
@@ -64,6 +64,7 @@ static void config_from_init(Run *r) {
     }
     said = r->config;
     said.norm_eps = held.norm_eps, said.rope_theta = held.rope_theta;
+    said.rope_factor = held.rope_factor, said.rope_seq = held.rope_seq;
     if (held.pos == POS_ROPE) said.seq = held.seq;
     if (config_difference(&held, &said, in_init, in_model))
         die_usage("--model says %s, but --init %s has %s: leave --model out, or train a new model "
