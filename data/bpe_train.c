@@ -47,7 +47,7 @@ void bpe_train_count(BpeTrain *b, const uint8_t *text, size_t n) {
     Documents d = documents_of(text, n);
     for (size_t left; documents_next(&d, &p, &left);)
         for (size_t len; left; p += len, left -= len) {
-            len = presplit_next(p, left);
+            len = presplit_next(SPLIT_GPT2, p, left);
             size_t known = b->pieces.n, i = strings_number(&b->pieces, p, len);
             if (i == known) { // a new piece
                 mem_grow(b->counts, i, b->cap_counts);

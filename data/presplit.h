@@ -1,13 +1,16 @@
-/* presplit -- cuts text into pieces as GPT-2 does; byte pairs are merged only inside a piece.
+/* presplit -- cuts text into pieces; byte pairs are merged only inside a piece.
  *
- *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *   SPLIT_GPT2     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ *   SPLIT_DIGITS   each \p{N} is a piece; GPT-2's expression cuts the text between them (SmolLM)
+ *   SPLIT_LLAMA3   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+ *                   ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *
- * The expression is written out as a loop over a table of character classes. Letters, numbers and
+ * The expressions are written out as loops over a table of character classes. Letters, numbers and
  * spaces are those of the Unicode version that data/unicode_table.c names. In text that is not
  * UTF-8, every byte at which no well-formed sequence begins (Unicode 3.9, table 3-7: no overlong
  * forms, no surrogates, nothing above U+10FFFF) counts as one character of no class, so it joins
- * punctuation. Python sees the same text after decode("utf-8", "surrogateescape"). Source of the
- * expression: GPT-2's encoder.py.
+ * punctuation. Python sees the same text after decode("utf-8", "surrogateescape"). Sources of the
+ * expressions: GPT-2's encoder.py; the tokenizer.json of LLaMA 3.
  */
 #ifndef DATA_PRESPLIT_H
 #define DATA_PRESPLIT_H
@@ -25,11 +28,14 @@ extern const uint32_t unicode_runs[];
 CharClass unicode_class(uint32_t code);
 /* Local. Class of the character at p[0..n), n >= 1; *len is its number of bytes (1..4). */
 CharClass utf8_class(const uint8_t *p, size_t n, int *len);
+typedef enum { SPLIT_NONE, SPLIT_GPT2, SPLIT_DIGITS, SPLIT_LLAMA3 } SplitRule;
+/* The expression of SPLIT_LLAMA3, as tokenizer.json has it. */
+extern const char presplit_llama3[];
 /* Local. Length in bytes of the first piece of the text p[0..n); n >= 1. p must be the beginning of
- * the text or of a piece. */
-size_t presplit_next(const uint8_t *p, size_t n);
-/* Local. An offset >= `from` at which a piece begins, whatever text stands before it; n if there is
- * none. The beginning of a line if one is near, else a blank. */
+ * the text or of a piece. SPLIT_NONE: the text is one piece. */
+size_t presplit_next(SplitRule rule, const uint8_t *p, size_t n);
+/* Local. An offset >= `from` at which a piece begins by every rule, whatever text stands before it;
+ * n if there is none. The beginning of a line if one is near, else a blank. */
 size_t presplit_safe(const uint8_t *p, size_t n, size_t from);
 
 #endif

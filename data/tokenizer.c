@@ -49,7 +49,7 @@ int64_t bytes_of_chars(const char *s, size_t n, uint8_t *out) {
 
 Tokenizer *tokenizer_make(const char *format, Strings tokens) {
     Tokenizer *t = mem_calloc(1, sizeof *t);
-    *t = (Tokenizer){.format = format, .eot = -1, .use_pieces = true, .tokens = tokens};
+    *t = (Tokenizer){.format = format, .eot = -1, .bos = -1, .split = SPLIT_GPT2, .tokens = tokens};
     for (int i = 0; i < 256; i++)
         t->byte_id[i] = (int32_t)strings_find(&tokens, &(uint8_t){(uint8_t)i}, 1);
     return t;
@@ -180,13 +180,18 @@ char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n) {
 
 int64_t sample_prompt(const Tokenizer *t, const char *prompt, int64_t most, int64_t vocab,
                       int32_t **ids) {
+    int32_t begin = t ? t->bos : -1, eot = t ? t->eot : -1;
     int64_t n = 0;
     if (*prompt) n = tokenizer_encode(t, (const uint8_t *)prompt, strlen(prompt), ids);
     if (n == 0) {
-        int32_t eot = t ? tokenizer_eot(t) : -1;
         *ids = mem_alloc(sizeof **ids);
-        (*ids)[0] = eot >= 0 && eot < vocab ? eot : 0;
+        **ids = begin >= 0 && begin < vocab ? begin : eot >= 0 && eot < vocab ? eot : 0;
         return 1;
+    }
+    if (begin >= 0) {
+        *ids = mem_realloc(*ids, (size_t)n + 1, sizeof **ids);
+        memmove(*ids + 1, *ids, (size_t)n++ * sizeof **ids);
+        **ids = begin;
     }
     if (n > most) memmove(*ids, *ids + n - most, (size_t)most * sizeof **ids);
     return n < most ? n : most;

@@ -1,4 +1,4 @@
-/* tokenizer -- text to token ids and back: byte-level byte-pair encoding as in GPT-2.
+/* tokenizer -- text to token ids and back: byte-level byte-pair encoding of GPT-2 and LLaMA 3.
  *
  *     text --presplit--> pieces --bytes--> ids of bytes --merges--> ids
  *
@@ -9,8 +9,8 @@
  *   DIR (vocab.json + merges.txt)      yes       GPT-2's encoder.json and vocab.bpe, as HF names
  *                                                them; tokenizer_save writes them
  *   NAMEvocab.json                     yes       the same pair; NAMEmerges.txt lies beside it
- *   tokenizer.json, or DIR with it     yes       HF tokenizers; refused unless it is exactly this
- *                                                algorithm
+ *   tokenizer.json, or DIR with it     yes       HF tokenizers of GPT-2, SmolLM, LLaMA 3; refused
+ *                                                unless it is exactly this algorithm
  *   gpt2_tokenizer.bin                 no        llm.c, versions 1 and 2: the bytes of each token,
  *                                                no merges
  *
@@ -82,7 +82,8 @@ Documents documents_of(const uint8_t *text, size_t n);
 bool documents_next(Documents *d, const uint8_t **p, size_t *n);
 /* Local. Encodes from d->at on: at least `most` bytes, and some more up to the beginning of a
  * piece, or the rest of the text; then d->at == d->n. With eot the end-of-text token, which must
- * exist, comes before each document. The ids of all calls together do not depend on `most` or on
+ * exist, comes before each document; where a tokenizer.json says with which token a text begins
+ * (LLaMA 3), that one does. The ids of all calls together do not depend on `most` or on
  * the team (NULL: the caller alone). Result as of tokenizer_encode. */
 int64_t documents_encode(Documents *d, const Tokenizer *t, Team *team, bool eot, size_t most,
                          int32_t **ids);
@@ -95,8 +96,9 @@ int64_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, int64_t n, uint
  * a tokenizer the ids as numbers. An id without a token (padding of the vocabulary) gives no
  * text. */
 char *sample_text(const Tokenizer *t, const int32_t *ids, int64_t n);
-/* Local. The last `most` ids of the prompt (mem_free), as many as the model can see. An empty
- * prompt gives the end-of-text id alone, or id 0. vocab: of the model. */
+/* Local. The last `most` ids of the prompt (mem_free), as many as the model can see, behind the
+ * token with which a text begins, if there is one. An empty prompt gives that token alone, or that
+ * of the end of text, or id 0. vocab: of the model. */
 int64_t sample_prompt(const Tokenizer *t, const char *prompt, int64_t most, int64_t vocab,
                       int32_t **ids);
 

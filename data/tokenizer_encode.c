@@ -89,7 +89,7 @@ static size_t merge_and_remember(const Tokenizer *t, Slot *pair, uint64_t low, u
 static void encode_pieces(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
                           size_t end, size_t n, Ids *out) {
     for (size_t i = begin; i < end;) {
-        size_t len = t->use_pieces ? presplit_next(text + i, n - i) : n - i;
+        size_t len = presplit_next(t->split, text + i, n - i);
         ids_reserve(out, len + MAX_IDS);
         int32_t *to = out->p + out->n;
         if (!cache || len > MAX_KEY) {
@@ -188,7 +188,7 @@ static bool next_span(const Tokenizer *t, Documents *d, bool separators, Span *s
     size_t left = d->doc_end - d->at, to = d->doc_end;
     if (left > PART && t->n_merges == 0)
         to = d->at + PART;
-    else if (left > PART && t->use_pieces)
+    else if (left > PART && t->split)
         to = d->doc + presplit_safe(d->text + d->doc, d->doc_end - d->doc, d->at - d->doc + PART);
     *s = (Span){d->doc, d->doc_end, d->at, to};
     d->at = to;
@@ -211,7 +211,8 @@ typedef struct Job {
 static void encode_part(Job *j, size_t part, Slot *cache) {
     for (size_t i = j->first[part]; i < j->first[part + 1]; i++) {
         const Span *s = &j->spans[i];
-        if (j->eot && s->from == s->doc) ids_put(&j->done[part], j->t->eot);
+        if (j->eot && s->from == s->doc)
+            ids_put(&j->done[part], j->t->bos >= 0 ? j->t->bos : j->t->eot);
         encode_range(j->t, cache, j->text + s->doc, s->from - s->doc, s->to - s->doc,
                      s->doc_end - s->doc, &j->done[part]);
     }

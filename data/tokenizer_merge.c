@@ -103,6 +103,7 @@ static size_t merge_long(const Tokenizer *t, const uint8_t *p, size_t n, int32_t
 }
 
 size_t merge_piece(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids) {
+    if (t->ignore_merges && (*ids = tokenizer_find(t, p, n)) >= 0) return 1;
     if (n <= SHORT) return merge_short(t, p, n, ids);
     if (n >= NOWHERE) die("the text has a word of %zu bytes, which is too long to encode", n);
     return merge_long(t, p, n, ids);

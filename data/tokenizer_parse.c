@@ -194,37 +194,95 @@ static bool absent(const json_t *object, const char *where, const char *const *n
     return true;
 }
 
-/* Is this post-processor a template of the text alone, which adds no token? transformers 5 saves a
- * template with every tokenizer. */
-static bool template_of_text(const json_t *stage) {
-    const json_t *single = json_object_get(stage, "single");
-    return type_is(stage, "TemplateProcessing") && json_array_size(single) == 1 &&
-           json_object_get(json_array_get(single, 0), "Sequence");
+static bool is_true(const json_t *x, const char *key, bool otherwise) {
+    const json_t *is = json_object_get(x, key);
+    return is ? json_is_true(is) : otherwise;
 }
 
-/* Refuses a tokenizer.json with a stage or a field that would change ids. */
-static bool check_pipeline(const json_t *root, const json_t *model, Err *e) {
+/* How a pre_tokenizer cuts text: ByteLevel alone as GPT-2; with Digits or with the expression of
+ * LLaMA 3 before it. False: in another way. */
+static bool read_split(const json_t *stage, Tokenizer *t) {
+    const json_t *stages = json_object_get(stage, "pretokenizers"),
+                 *first = json_array_get(stages, 0), *level = stage;
+    if (type_is(stage, "Sequence") && json_array_size(stages) == 2)
+        level = json_array_get(stages, 1);
+    if (!type_is(level, "ByteLevel")) return false;
+    bool regex = is_true(level, "use_regex", true); // absent in old files
+    t->add_prefix_space = is_true(level, "add_prefix_space", false);
+    t->split = regex ? SPLIT_GPT2 : SPLIT_NONE;
+    if (level == stage) return true;
+    const char *pattern =
+                   json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex")),
+               *behavior = json_string_value(json_object_get(first, "behavior"));
+    if (type_is(first, "Digits") && is_true(first, "individual_digits", false) && regex)
+        t->split = SPLIT_DIGITS;
+    else if (type_is(first, "Split") && pattern && strcmp(pattern, presplit_llama3) == 0 &&
+             behavior && strcmp(behavior, "Isolated") == 0 && !is_true(first, "invert", false) &&
+             !regex)
+        t->split = SPLIT_LLAMA3;
+    else
+        return false;
+    return !t->add_prefix_space; // it would put a space before every piece
+}
+
+/* Reads a post_processor: ByteLevel, which changes no id, and a template of the text alone
+ * (transformers 5 saves one with every tokenizer) or of the text behind a special token. */
+static bool read_template(const json_t *stage, Tokenizer *t) {
+    const json_t *several = json_object_get(stage, "processors"),
+                 *single = json_object_get(stage, "single"), *text = json_array_get(single, 0);
+    if (is_nothing(stage) || type_is(stage, "ByteLevel")) return true;
+    if (type_is(stage, "Sequence")) {
+        size_t i;
+        json_t *part;
+        json_array_foreach(several, i, part) if (!read_template(part, t)) return false;
+        return true;
+    }
+    if (!type_is(stage, "TemplateProcessing") || t->bos >= 0) return false;
+    if (json_array_size(single) == 2) {
+        const char *name =
+            json_string_value(json_object_get(json_object_get(text, "SpecialToken"), "id"));
+        if (name) t->bos = tokenizer_find(t, (const uint8_t *)name, strlen(name));
+        if (t->bos < 0) return false;
+        text = json_array_get(single, 1);
+    } else if (json_array_size(single) != 1) {
+        return false;
+    }
+    return json_object_get(text, "Sequence");
+}
+
+/* Refuses a tokenizer.json whose model has a field that would change ids. */
+static bool check_model(const json_t *root, const json_t *model, Err *e) {
     static const char *const outer[] = {"normalizer", "truncation", "padding"};
     static const char *const inner[] = {"dropout", "continuing_subword_prefix",
-                                        "end_of_word_suffix", "ignore_merges"};
+                                        "end_of_word_suffix"};
+    const char *type = json_string_value(json_object_get(model, "type"));
     if (!json_is_object(model)) return err(e, "no \"model\": is this a tokenizer.json?");
     if (!type_is(model, "BPE") && json_object_get(model, "type"))
-        return err(e, "model type \"%.60s\": only BPE is implemented",
-                   json_string_value(json_object_get(model, "type"))
-                       ? json_string_value(json_object_get(model, "type"))
-                       : "?");
-    if (!absent(root, "", outer, 3, e) || !absent(model, "model.", inner, 4, e)) return false;
-    static const char *const stages[] = {"pre_tokenizer", "post_processor", "decoder"};
-    for (int i = 0; i < 3; i++) {
-        const json_t *stage = json_object_get(root, stages[i]);
-        if (i > 0 && is_nothing(stage)) continue;
-        if (i == 1 && template_of_text(stage)) continue;
-        const char *type = json_string_value(json_object_get(stage, "type"));
-        if (!type || strcmp(type, "ByteLevel") != 0)
-            return err(e, "%s \"%.60s\": only ByteLevel is implemented%s", stages[i],
-                       type ? type : "none",
-                       i == 1 ? ", and a TemplateProcessing that adds no token" : "");
-    }
+        return err(e, "model type \"%.60s\": only BPE is implemented", type ? type : "?");
+    return absent(root, "", outer, 3, e) && absent(model, "model.", inner, 3, e);
+}
+
+/* Reads the stages around the model; refuses those that would change ids in another way. */
+static bool read_stages(const json_t *root, Tokenizer *t, Err *e) {
+    const json_t *before = json_object_get(root, "pre_tokenizer"),
+                 *after = json_object_get(root, "post_processor"),
+                 *decoder = json_object_get(root, "decoder");
+    const char *type = json_string_value(json_object_get(before, "type")),
+               *type_after = json_string_value(json_object_get(after, "type")),
+               *type_decoder = json_string_value(json_object_get(decoder, "type"));
+    if (!read_split(before, t))
+        return err(e,
+                   "pre_tokenizer \"%.60s\": only ByteLevel is implemented, alone or behind "
+                   "Digits or the Split of LLaMA 3",
+                   type ? type : "none");
+    if (!read_template(after, t))
+        return err(e,
+                   "post_processor \"%.60s\": only ByteLevel is implemented, and a "
+                   "TemplateProcessing of the text, or of a special token and the text",
+                   type_after ? type_after : "none");
+    if (!is_nothing(decoder) && !type_is(decoder, "ByteLevel"))
+        return err(e, "decoder \"%.60s\": only ByteLevel is implemented",
+                   type_decoder ? type_decoder : "none");
     return true;
 }
 
@@ -252,15 +310,14 @@ static Tokenizer *read_json(const json_t *root, Err *e) {
     const json_t *model = json_object_get(root, "model"),
                  *added = json_object_get(root, "added_tokens");
     json_t *vocab = json_object_get(model, "vocab");
-    if (!check_pipeline(root, model, e)) return NULL;
+    if (!check_model(root, model, e)) return NULL;
     if (!json_object_size(vocab)) return err(e, "no model.vocab"), NULL;
     Tokenizer *t = read_tokens(vocab, added, "Hugging Face tokenizer.json", e);
     if (!t) return NULL;
-    const json_t *level = json_object_get(root, "pre_tokenizer");
-    const json_t *regex = json_object_get(level, "use_regex"); // absent in old files: true
-    t->add_prefix_space = json_is_true(json_object_get(level, "add_prefix_space"));
-    t->use_pieces = !json_is_false(regex);
-    if (read_json_merges(t, json_object_get(model, "merges"), e) && finish(t, e)) return t;
+    t->ignore_merges = is_true(model, "ignore_merges", false);
+    if (read_stages(root, t, e) && read_json_merges(t, json_object_get(model, "merges"), e) &&
+        finish(t, e))
+        return t;
     return tokenizer_free(t), NULL;
 }
 

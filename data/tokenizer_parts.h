@@ -3,6 +3,7 @@
 #ifndef DATA_TOKENIZER_PARTS_H
 #define DATA_TOKENIZER_PARTS_H
 
+#include "data/presplit.h"
 #include "data/strings.h"
 #include "data/tokenizer.h"
 
@@ -28,11 +29,12 @@ typedef struct Merge {
 
 struct Tokenizer {
     const char *format;
-    int32_t eot;
-    bool can_encode, use_pieces, add_prefix_space; // use_pieces: text is cut by presplit first
-    Strings tokens;                                // the bytes of each token, by id
-    int32_t byte_id[256];                          // -1: the vocabulary lacks the byte
-    Merge *merges;                                 // [n_merge_slots] hash table by (left, right)
+    int32_t eot, bos; // bos: a tokenizer.json says that each text begins with it; else -1
+    bool can_encode, add_prefix_space, ignore_merges; // ignore_merges: where a piece is a token
+    SplitRule split;                                  // text is cut into pieces first
+    Strings tokens;                                   // the bytes of each token, by id
+    int32_t byte_id[256];                             // -1: the vocabulary lacks the byte
+    Merge *merges;                                    // [n_merge_slots] hash table by (left, right)
     size_t n_merge_slots;
     int64_t n_merges;
     Merge *list; // [n_merges] in order of rank
@@ -71,7 +73,8 @@ void gpt2_byte_order(uint8_t order[256]);
 /* Local. Converts a string of such characters (n bytes of UTF-8) to bytes. out has room for n
  * bytes; returns the number written, or -1 when a character stands for no byte. */
 int64_t bytes_of_chars(const char *s, size_t n, uint8_t *out);
-/* Local. Encodes one piece of n < 2^32 bytes: merges the pair of lowest rank, the leftmost of equal
+/* Local. Encodes one piece of n < 2^32 bytes: with ignore_merges as the token of these bytes, if
+ * there is one; else merges the pair of lowest rank, the leftmost of equal
  * ranks, until no pair can be merged. Writes at most n ids and returns their number. */
 size_t merge_piece(const Tokenizer *t, const uint8_t *p, size_t n, int32_t *ids);
 

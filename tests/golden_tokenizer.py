@@ -11,12 +11,14 @@ TRAINING_TEXT was tinyshakespeare.
   classes.txt                              of each plane FNV-1a of the classes of its code points (0
                                            other 1 letter 2 number 3 space)
   cases.json                               text (hex, repeated), lengths of its pieces, ids with the
-                                           small and with GPT-2's vocabulary
+                                           small and with GPT-2's vocabulary, lengths of the pieces
+                                           of SmolLM and of LLaMA 3
 
 Pieces: GPT-2's expression in `regex`, on the text decoded with surrogateescape, so that every byte
 that is not UTF-8 is one character without class. Ids of a piece: the BPE models of tokenizers and
 of tiktoken, which must agree. Where the text is UTF-8 and all its characters are known to
-tokenizers' and tiktoken's older Unicode, their complete encoders must agree, too.
+tokenizers' and tiktoken's older Unicode, their complete encoders must agree, too, and the pieces of
+SmolLM (Digits) and LLaMA 3 (Split) are those of tokenizers.
 """
 import json
 import os
@@ -26,10 +28,13 @@ import sys
 import regex
 import tiktoken
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex as TheirRegex
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "tokenizer")
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-SPLIT = regex.compile(GPT2)
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+          r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT, SPLIT_LLAMA3 = regex.compile(GPT2), regex.compile(LLAMA3)
 CLASSES = [(1, regex.compile(r"\p{L}")), (2, regex.compile(r"\p{N}")), (3, regex.compile(r"\s"))]
 
 
@@ -93,9 +98,28 @@ def old_class(c, known={}):
     return known[c]
 
 
-def pieces_of(data):
+LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
+LEVEL_ALONE = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+THEIRS = {
+    "digits": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), LEVEL]),
+    "llama3": pre_tokenizers.Sequence([
+        pre_tokenizers.Split(TheirRegex(LLAMA3), behavior="isolated"), LEVEL_ALONE])
+}
+
+
+def pieces_of(data, rule="gpt2"):
     text = data.decode("utf-8", "surrogateescape")
-    return [len(p.encode("utf-8", "surrogateescape")) for p in SPLIT.findall(text)]
+    if rule == "digits":
+        pieces = [p for part in regex.findall(r"\p{N}|\P{N}+", text) for p in SPLIT.findall(part)]
+    else:
+        pieces = (SPLIT if rule == "gpt2" else SPLIT_LLAMA3).findall(text)
+    lengths = [len(p.encode("utf-8", "surrogateescape")) for p in pieces]
+    assert sum(lengths) == len(data)
+    if rule in THEIRS and not any(0xDC80 <= ord(c) <= 0xDCFF or old_class(c) != new_class(c)
+                                  for c in text):
+        theirs = [len(p) for p, _ in THEIRS[rule].pre_tokenize_str(text)]  # a character is a byte
+        assert lengths == theirs, (rule, text)
+    return lengths
 
 
 def sample_texts(rng):
@@ -142,7 +166,10 @@ def all_cases():
     yield b"V", 1  # the only byte whose token no other text gives
     for lead in range(0xC0, 0xF8):  # a text that ends within a character
         yield bytes([lead]), 1
-    for text in ["I'm you're he'll they've it's we'd don't", "'s't're've'm'll'd", "'S'T'RE'LL",
+    for text in ["don'T 'S 'Re'VE'lL'M'd'\u017f it'\u017fs", "a1 22 333 4444 55555,6 7½x",
+                 "  1  22   x",
+                 "(abc [def] a.b \tc \u3000d\n\ne \r\n f", "!!\n\n?? \n. \r\n;\n a\n b",
+                 "I'm you're he'll they've it's we'd don't", "'s't're've'm'll'd", "'S'T'RE'LL",
                  "''s '' 's  's", "rock'n'roll x'", "'",
                  " '", "'r", "'re", "'l", "'ll", "'lx", "'v\u00e9", "it\u2019s", " ", "  ", "   a",
                  "a   ", "a \n b", "\r\n\r\nx", "\t\ta",
@@ -201,10 +228,10 @@ def main(text_path, gpt2_vocab, gpt2_merges):
         f.write("[\n")
         for i, (data, n) in enumerate(all_cases()):
             pieces = pieces_of(data * n)
-            assert sum(pieces) == len(data * n)
             ids = [r.text(data * n, pieces) for r in references]
-            f.write((",\n" if i else "") + json.dumps([data.hex(), n, pieces, *ids],
-                                                      separators=(",", ":")))
+            f.write((",\n" if i else "") + json.dumps(
+                [data.hex(), n, pieces, *ids, *(pieces_of(data * n, rule) for rule in THEIRS)],
+                separators=(",", ":")))
         f.write("\n]\n")
     print(f"{i + 1} cases; the complete encoders were compared on {Reference.whole_checks} texts")
 

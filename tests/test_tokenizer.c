@@ -44,7 +44,7 @@ TEST(tokenizer_bytes_are_their_own_ids) {
 }
 
 /* tests/golden/tokenizer/cases.json: [text in hex, times, lengths of pieces, ids (small), ids
- * (GPT-2)]. */
+ * (GPT-2), lengths of pieces with digits apart, of LLaMA 3]. */
 static uint8_t *case_text(const json_t *c, size_t *n) {
     const char *hex = json_string_value(json_array_get(c, 0));
     size_t unit = strlen(hex) / 2, times = (size_t)json_integer_value(json_array_get(c, 1));
@@ -58,14 +58,14 @@ static uint8_t *case_text(const json_t *c, size_t *n) {
     return p;
 }
 
-static void check_pieces(const json_t *c, size_t number, const uint8_t *p, size_t n) {
-    const json_t *want = json_array_get(c, 2);
+static void check_pieces(SplitRule rule, const json_t *want, size_t number, const uint8_t *p,
+                         size_t n) {
     size_t at = 0, i = 0;
     for (; at < n && i < json_array_size(want); i++) {
-        size_t len = presplit_next(p + at, n - at);
+        size_t len = presplit_next(rule, p + at, n - at);
         if (len != (size_t)json_integer_value(json_array_get(want, i)))
-            test_fail("case %zu: piece %zu at byte %zu has %zu bytes, not %lld", number, i, at, len,
-                      (long long)json_integer_value(json_array_get(want, i)));
+            test_fail("rule %d, case %zu: piece %zu at byte %zu has %zu bytes, not %lld", (int)rule,
+                      number, i, at, len, (long long)json_integer_value(json_array_get(want, i)));
         at += len;
     }
     CHECK(at == n && i == json_array_size(want));
@@ -83,24 +83,26 @@ static void check_ids(const Tokenizer *t, const json_t *want, size_t number, con
     check_round_trip(t, p, n);
 }
 
-/* column 3: ids of the small vocabulary, 4: of GPT-2's; 2: pieces */
-static void check_cases(const Tokenizer *t, int column) {
+/* Compares a column with the ids of t, or where t is NULL with the pieces of a rule. */
+static void check_cases(const Tokenizer *t, SplitRule rule, size_t column) {
     json_t *cases = json_load_file(TEST_DATA("golden/tokenizer/cases.json"), 0, NULL);
     CHECK(json_array_size(cases) > 200);
     for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
         const json_t *c = json_array_get(cases, i);
         size_t n;
         OWNED(test_mem_end) uint8_t *p = case_text(c, &n);
-        if (column == 2)
-            check_pieces(c, i, p, n);
+        if (t)
+            check_ids(t, json_array_get(c, column), i, p, n);
         else
-            check_ids(t, json_array_get(c, (size_t)column), i, p, n);
+            check_pieces(rule, json_array_get(c, column), i, p, n);
     }
     json_decref(cases);
 }
 
 TEST(presplit_equals_regex_on_every_plane) {
-    check_cases(NULL, 2);
+    check_cases(NULL, SPLIT_GPT2, 2);
+    check_cases(NULL, SPLIT_DIGITS, 5);
+    check_cases(NULL, SPLIT_LLAMA3, 6);
 }
 
 TEST(presplit_classes_of_all_code_points) {
@@ -145,7 +147,7 @@ TEST(presplit_utf8_forms) {
 TEST(tokenizer_equals_reference_small_vocabulary) {
     for (int i = 0; i < 2; i++) {
         OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(i ? SMALL_JSON : SMALL_PAIR);
-        check_cases(t, 3);
+        check_cases(t, SPLIT_NONE, 3);
         CHECK(tokenizer_vocab(t) == 700 && tokenizer_eot(t) == 699);
     }
 }
@@ -154,7 +156,7 @@ TEST(tokenizer_equals_reference_gpt2) {
     SKIP_IF(access(gpt2_path, R_OK) != 0, "../shared/data/gpt2_vocab.json is absent");
     OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(gpt2_path);
     CHECK(tokenizer_vocab(t) == 50257 && tokenizer_eot(t) == 50256 && tokenizer_merges(t) == 50000);
-    check_cases(t, 4);
+    check_cases(t, SPLIT_NONE, 4);
 }
 
 /* Merging by the definition: the leftmost pair of lowest rank, looked for from the start every
@@ -233,12 +235,13 @@ static uint8_t *mixed_text(size_t n, uint64_t seed, bool separators) {
 TEST(presplit_safe_places_are_begins_of_pieces) {
     enum { N = 20000 };
     OWNED(test_mem_end) uint8_t *p = mixed_text(N, 3, false), *begins = mem_calloc(N + 1, 1);
-    for (size_t at = 0; at < N; at += presplit_next(p + at, N - at)) begins[at] = 1;
-    begins[N] = 1;
+    for (SplitRule rule = SPLIT_GPT2; rule <= SPLIT_LLAMA3; rule++)
+        for (size_t at = 0; at < N; at += presplit_next(rule, p + at, N - at)) begins[at]++;
+    begins[N] = 3;
     bool ok = true;
     for (size_t i = 0; i <= N; i++) {
         size_t safe = presplit_safe(p, N, i);
-        ok = ok && safe >= i && safe <= N && begins[safe];
+        ok = ok && safe >= i && safe <= N && begins[safe] == 3;
     }
     CHECK(ok);
 }

@@ -9,6 +9,7 @@
 #include "data/bpe_train.h"
 #include "data/io.h"
 #include "data/output.h"
+#include "data/presplit.h"
 #include "data/token_shard.h"
 #include "data/tokenizer.h"
 #include "tests/test.h"
@@ -83,6 +84,80 @@ TEST(tokenizer_json_takes_what_changes_no_id) {
     }
 }
 
+/* The small tokenizer.json with two stages before the model; further stages behind it, if not NULL;
+ * and a token that no merge leads to, as LLaMA 3 has them. */
+static Tokenizer *staged(json_t *first, bool regex, json_t *behind, Err *e) {
+    json_t *root = json_load_file(SMALL_JSON, 0, NULL), *model = json_object_get(root, "model");
+    json_t *level = json_pack("{s:s, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0,
+                              "use_regex", regex);
+    json_object_set_new(
+        root, "pre_tokenizer",
+        json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first, level));
+    if (behind)
+        json_object_set_new(root, "post_processor",
+                            json_pack("{s:s, s:[{s:s}, o]}", "type", "Sequence", "processors",
+                                      "type", "ByteLevel", behind));
+    json_object_set_new(json_object_get(model, "vocab"), "zqz", json_integer(699));
+    json_object_set_new(json_array_get(json_object_get(root, "added_tokens"), 0), "id",
+                        json_integer(700));
+    json_object_set_new(model, "ignore_merges", json_boolean(behind != NULL));
+    OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    Tokenizer *t = NULL;
+    tokenizer_parse_json((const uint8_t *)text, strlen(text), &t, e);
+    return t;
+}
+static json_t *split_by(const char *expression) {
+    return json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", expression,
+                     "behavior", "Isolated", "invert", 0);
+}
+
+/* Are the ids of the text those of its parts, each encoded alone by `plain`? */
+static bool cut_into(const Tokenizer *t, const Tokenizer *plain, const char *const *parts) {
+    char text[64] = "";
+    int32_t want[64];
+    int64_t n = 0;
+    for (; *parts; parts++) {
+        OWNED(test_mem_end) int32_t *ids = NULL;
+        int64_t more = tokenizer_encode(plain, (const uint8_t *)*parts, strlen(*parts), &ids);
+        memcpy(want + n, ids, (size_t)more * sizeof *ids);
+        n += more, strcat(text, *parts);
+    }
+    OWNED(test_mem_end) int32_t *ids = NULL;
+    return tokenizer_encode(t, (const uint8_t *)text, strlen(text), &ids) == n &&
+           memcmp(ids, want, (size_t)n * sizeof *ids) == 0;
+}
+
+TEST(tokenizer_json_of_smollm_has_digits_apart) {
+    Err e = {""};
+    json_t *digits = json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", 1);
+    OWNED(test_tokenizer_end)
+    Tokenizer *t = staged(json_incref(digits), true, NULL, &e), *plain = tokenizer_load(SMALL_PAIR);
+    CHECK(t && cut_into(t, plain, (const char *const[]){"the", "  ", "1", "2", "zqz", NULL}));
+    json_object_set_new(digits, "individual_digits", json_false());
+    CHECK_REFUSED(staged(digits, true, NULL, &e), e, "pre_tokenizer \"Sequence\"");
+}
+
+TEST(tokenizer_json_of_llama_3) {
+    Err e = {""};
+    json_t *begin = json_pack("{s:s, s:[{s:{s:s}}, {s:{s:s}}]}", "type", "TemplateProcessing",
+                              "single", "SpecialToken", "id", "!", "Sequence", "id", "A");
+    OWNED(test_tokenizer_end)
+    Tokenizer *t = staged(split_by(presplit_llama3), false, begin, &e),
+              *plain = tokenizer_load(SMALL_PAIR);
+    CHECK(t &&
+          cut_into(t, plain, (const char *const[]){"the", "'LL", " ", "123", "4", "\n", NULL}));
+    OWNED(test_mem_end) int32_t *ids = NULL, *of_text = NULL, *of_nothing = NULL;
+    CHECK(tokenizer_encode(t, (const uint8_t *)"zqz", 3, &ids) == 1 && ids[0] == 699);
+    CHECK(sample_prompt(t, "zqz", 9, 701, &of_text) == 2 && !of_text[0] && of_text[1] == 699);
+    CHECK(sample_prompt(t, "", 9, 701, &of_nothing) == 1 && !of_nothing[0]);
+    OWNED(test_mem_end) int32_t *of_documents = NULL;
+    Documents d = documents_of((const uint8_t *)"zqz", 3);
+    CHECK(documents_encode(&d, t, NULL, true, SIZE_MAX, &of_documents) == 2 && !of_documents[0]);
+    CHECK_REFUSED(staged(split_by("\\s+"), false, NULL, &e), e, "the Split of LLaMA 3");
+    CHECK_REFUSED(staged(split_by(presplit_llama3), true, NULL, &e), e, "the Split of LLaMA 3");
+}
+
 /* What of the good tokenizer.json is replaced by what, and a word of the reason. */
 TEST(tokenizer_json_refuses_what_it_does_not_do) {
     static const char *const cases[][3] = {
@@ -94,14 +169,13 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
          "Metaspace"},
         {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"Fuse\"", "Fuse"},
         {"\"post_processor\":null", "\"post_processor\":{\"type\":\"TemplateProcessing\"}",
-         "only ByteLevel is implemented, and a TemplateProcessing that adds no token"},
+         "only ByteLevel is implemented, and a TemplateProcessing of the text"},
         {"\"post_processor\":null",
          "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
          "{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}}]}",
          "TemplateProcessing"},
         {"\"dropout\":null", "\"dropout\":0.1", "dropout"},
         {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix"},
-        {"\"ignore_merges\":false", "\"ignore_merges\":true", "ignore_merges"},
         {"\"special\":true", "\"special\":false", "not special"},
         {"\"id\":699", "\"id\":700", "700"},
         {"\"id\":699", "\"id\":null", "whole number"},

@@ -82,12 +82,12 @@ static void use_tokenizer(Tokenizer *t) {
 }
 
 /* The pieces cover the text, and do not change where it is cut at a safe place. */
-static void split(const uint8_t *p, size_t n) {
+static void split(SplitRule rule, const uint8_t *p, size_t n) {
     size_t safe = presplit_safe(p, n, n / 2);
     bool met = safe == n;
     for (size_t at = 0, len; at < n; at += len) {
         met = met || at == safe;
-        len = presplit_next(p + at, n - at);
+        len = presplit_next(rule, p + at, n - at);
         if (len == 0 || len > n - at) abort();
     }
     if (!met) abort();
@@ -114,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
         if (tokenizer_parse_bin(p, n, &t, &e)) use_tokenizer(t);
         break;
     case 3:
-        split(p, n);
+        split(SPLIT_GPT2, p, n), split(SPLIT_DIGITS, p, n), split(SPLIT_LLAMA3, p, n);
         round_trip(small, p, n);
         break;
     case 4:
