@@ -81,6 +81,7 @@ static const Case cases[] = {
     {"eval-batches", "2", "--val train.bin", false},
     {"sample-every", "1", "--sample-tokens 4", false},
     {"sample-tokens", "5", SAMPLE, false},
+    {"samples", "2", SAMPLE, false},
     {"prompt", "a", SAMPLE " --tokenizer bytes", false},
     {"temperature", "0", SAMPLE, false},
     {"top-k", "2", SAMPLE, false},

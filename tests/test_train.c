@@ -116,6 +116,11 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
           "head -c 194 val.bin >six.bin && for v in 'val.bin --eval-batches 2' six.bin; do "
           "$BUILD/train_gpt --init base --threads 1 --micro 3 --val $v | grep 'val loss'; done "
           ">losses && echo $(sort -u losses | wc -l) loss of $(wc -l <losses)");
+    // several samples are those of consecutive seeds
+    SHELL(0, "",
+          "RUN='train_gpt --init base --tokenizer bytes --threads 1 --prompt AbC'; "
+          "(for s in 7 8 9; do $BUILD/$RUN --seed $s; test $s = 9 || echo ---; done) >apart && "
+          "$BUILD/$RUN --seed 7 --samples 3 >together && cmp apart together");
 }
 
 TEST(train_says_that_bf16_is_slower_without_its_units) {

@@ -140,6 +140,8 @@ static const Opt rows[] = {
     {"sample-every", OPT_INT, AT(sample_every), "0", 0, 1e12, "N",
      "steps between samples; 0 is never"},
     {"sample-tokens", OPT_INT, AT(sample_tokens), "128", 1, 1e9, "N", "length of a sample"},
+    {"samples", OPT_INT, AT(samples), "1", 1, 1e6, "N",
+     "samples at a time: of --seed, of the next seed, and so on"},
     {"prompt", OPT_STR, AT(prompt), "", 0, 0, "TEXT",
      "start of samples; without --train, sample once and exit"},
     {"temperature", OPT_FLOAT, AT(temperature), "1", 0, 1e6, "X", "0 takes the likeliest token"},

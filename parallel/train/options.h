@@ -11,7 +11,7 @@ typedef struct Options {
     const char *config, *json, *csv, *tensorboard, *trace, *ledger, *export_hf, *export_llmc;
     int64_t batch, micro, seq, steps, warmup, seed, threads, save_every, keep, keep_every,
         eval_every, eval_batches;
-    int64_t ranks, timeout, check_tp, audit_every, sample_every, sample_tokens, top_k;
+    int64_t ranks, timeout, check_tp, audit_every, sample_every, sample_tokens, samples, top_k;
     int64_t sync_every, fragments, refine, log_every;
     double outer_lr, outer_momentum;
     double lr, min_lr, wsd_decay, weight_decay, beta1, beta2, eps, clip, skip_loss_z, skip_norm_z,

@@ -187,8 +187,8 @@ const OptForeign options_foreign[] = {
     {"-s sample-interval generate-every", "sample-every", NULL},
     {"-g gent max-new-tokens sample-length genT num-tokens-to-generate", "sample-tokens", NULL},
     {"start text-prompt", "prompt", NULL},
-    {"num-samples do-sample num-return-sequences", NULL,
-     "--prompt makes one sample; another --seed makes another"},
+    {"num-samples num-return-sequences", "samples", NULL},
+    {"do-sample", NULL, "samples are random unless --temperature is 0"},
 
     /* checkpoints and records */
     {"out-dir out output output-dir -o checkpoint-dir save-dir ckpt-dir checkpoint.folder "

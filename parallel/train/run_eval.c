@@ -103,12 +103,13 @@ static bool show_token(void *ctx, int32_t id) {
     return !run_stopping(live->r);
 }
 
-/* Collective. Samples a continuation of --prompt. Returns both as one text (mem_free). */
-static char *sample(Run *r, bool live) {
+/* Collective. Samples a continuation of --prompt; numbers from 0 on have seeds from --seed on.
+ * Returns both as one text (mem_free). */
+static char *sample(Run *r, int64_t number, bool live) {
     Sampling s = {.temperature = r->o->temperature,
                   .top_k = r->o->top_k,
                   .top_p = r->o->top_p,
-                  .seed = (uint64_t)r->o->seed};
+                  .seed = (uint64_t)(r->o->seed + number)};
     int32_t *prompt, eot = r->tokenizer ? tokenizer_eot(r->tokenizer) : -1;
     int32_t *out = mem_alloc((size_t)r->o->sample_tokens * sizeof *out);
     int64_t n_prompt =
@@ -124,10 +125,13 @@ static char *sample(Run *r, bool live) {
 }
 
 void run_sample(Run *r, bool live) {
-    char *text = sample(r, live);
-    if (!r->stopping && !live) run_note(r, "---\n%s\n---", text);
-    if (!r->stopping && r->lead) metrics_sample(r->metrics, r->state.step, text);
-    mem_free(text);
+    for (int64_t i = 0; i < r->o->samples && !r->stopping; i++) {
+        if (i && live && r->lead) printf("---\n");
+        char *text = sample(r, i, live);
+        if (!r->stopping && !live) run_note(r, "---\n%s\n---", text);
+        if (!r->stopping && r->lead) metrics_sample(r->metrics, r->state.step, text);
+        mem_free(text);
+    }
 }
 
 /* ---- --check-tp: the functions that CheckJob calls */
