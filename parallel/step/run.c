@@ -10,10 +10,7 @@ static void clear_padding(const Call *c, int t) {
     const StepTensor *x = tensor(c, t);
     int64_t n = rows(c, t),
             left = x->size[0] - x->padding - mesh_block(c->p->mesh, x->dist.shard[0]) * n;
-    int64_t filled = (left < 0 ? 0 : left < n ? left : n) * cols(c, t);
-    int64_t padding = step_tensor_elements(c->p, x) - filled, bytes = coll_type_bytes(x->dtype);
-    if (padding > 0)
-        c->m->k->zero(c->m->team, (char *)at(c, t) + filled * bytes, (size_t)(padding * bytes));
+    clear_from(c, t, (left < 0 ? 0 : left < n ? left : n) * cols(c, t));
 }
 
 /* Starts the collective of an operation. by_blocks: a matmul kernel sends or receives blocks. */
@@ -159,7 +156,8 @@ static const Op *waited_for(const Program *p, int i) {
 }
 
 void run_operations(const Bound *b, Model *m, int begin, int end_of_list) {
-    Call c = {.m = m, .b = b, .p = &b->p, .at = m->first_micro_batch ? b->at_first : b->at_later};
+    Call c = {.m = m, .k = m->k, .team = m->team, .b = b, .p = &b->p};
+    c.at = m->first_micro_batch ? b->at_first : b->at_later;
     for (int i = begin; i < end_of_list; i += c.n) {
         c.op = &b->p.op[i], c.n = op_kernel_end(b->p.op, b->p.n_ops, i) - i;
         if (!op_runs(c.op, m->micro_batches_left == 1)) continue;

@@ -44,6 +44,8 @@ struct StepRun {
 /* The call of one kernel: operation op[0] and the operations fused into it, op[1] to op[n - 1]. */
 typedef struct Call {
     Model *m;
+    const Kernels *k; // of m
+    Team *team;       // of m
     const Bound *b;
     const Program *p;
     char **at; // [tensors] addresses
@@ -59,6 +61,12 @@ void run_operations(const Bound *b, Model *m, int begin, int end);
 
 static inline Act *at(const Call *c, int t) {
     return c->at[t];
+}
+static inline Act *operand(const Call *c, int k) {
+    return at(c, c->op->in[k]);
+}
+static inline Act *result(const Call *c) {
+    return at(c, c->op->out);
 }
 static inline const StepTensor *tensor(const Call *c, int t) {
     return &c->p->tensor[t];
@@ -110,7 +118,7 @@ static inline void in_place(const Call *c, int out, int in) {
     int64_t bytes = coll_type_bytes(t->dtype), n = step_tensor_bytes(c->p, t) / bytes;
     assert(at(c, out) == at(c, in) || tensor(c, out)->gradient < 0 || c->m->first_micro_batch);
     if (at(c, out) != at(c, in))
-        c->m->k->copy(c->m->team, at(c, out), n, at(c, in), n, 1, n, (size_t)bytes);
+        c->k->copy(c->team, at(c, out), n, at(c, in), n, 1, n, (size_t)bytes);
 }
 /* Is this rank the root of a broadcast or a reduce, or of the operation that stores the reduced
  * panel? True for operations without a root. */
@@ -119,11 +127,14 @@ static inline bool is_root(const Call *c) {
 }
 /* Copies a tensor to another one of the same rows and columns, with another stride. */
 static inline void copy_rows(const Call *c, int out, int in) {
-    c->m->k->copy(c->m->team, at(c, out), stride(c, out), at(c, in), stride(c, in), rows(c, out),
-                  cols(c, out), (size_t)coll_type_bytes(tensor(c, out)->dtype));
+    c->k->copy(c->team, at(c, out), stride(c, out), at(c, in), stride(c, in), rows(c, out),
+               cols(c, out), (size_t)coll_type_bytes(tensor(c, out)->dtype));
 }
-static inline void clear(const Call *c, int t) {
-    c->m->k->zero(c->m->team, at(c, t), (size_t)step_tensor_bytes(c->p, tensor(c, t)));
+/* Zeros a tensor from element number `first` on. */
+static inline void clear_from(const Call *c, int t, int64_t first) {
+    int64_t begin = first * coll_type_bytes(tensor(c, t)->dtype),
+            end = step_tensor_bytes(c->p, tensor(c, t));
+    if (begin < end) c->k->zero(c->team, (char *)at(c, t) + begin, (size_t)(end - begin));
 }
 
 /* Is result t added to the values in its memory? Those are of the other half batch or of earlier
@@ -142,16 +153,8 @@ static inline int start_sum(const Call *c, int result) {
     if (add)
         in_place(c, out, addend_of(c, add));
     else if (tensor(c, out)->gradient < 0 && !adds(c, out))
-        clear(c, out);
+        clear_from(c, out, 0);
     return out;
-}
-/* The wgrad of the head writes only real rows of the vocabulary. Sets its rows of padding to zero.
- * In a stored gradient they are zero already. */
-static inline void clear_vocabulary_padding(const Call *c, int dw, int64_t written, int64_t n) {
-    int64_t padding = rows(c, dw) - written, bytes = coll_type_bytes(tensor(c, dw)->dtype);
-    if (padding > 0 && !adds(c, dw) && tensor(c, dw)->gradient < 0)
-        c->m->k->zero(c->m->team, (char *)at(c, dw) + written * n * bytes,
-                      (size_t)(padding * n * bytes));
 }
 
 /* ---- arguments of kernels ---- */
@@ -167,9 +170,6 @@ static inline Norm norm_of(const Call *c, int64_t T) {
                   .part = c->m->exact ? exact_panel(f->channels) : 0,
                   .eps = (float)f->norm_eps,
                   .workspace = c->m->norm_work};
-}
-static inline Norm norm_of_rows(const Call *c, int x) {
-    return norm_of(c, rows(c, x));
 }
 
 /* Mean and rstd lie one after the other. NULL: backward does not read them. */

@@ -6,9 +6,8 @@
 #include "parallel/step/run_call.h"
 
 void run_loss_total(const Call *c) {
-    int out = c->op->out;
-    int64_t n = rows(c, out); // 1, or with --exact the words of a wide sum
-    c->m->k->copy(c->m->team, at(c, out), n, model_loss_sum(c->m), n, 1, n, sizeof(double));
+    int64_t n = rows(c, c->op->out); // 1, or with --exact the words of a wide sum
+    c->k->copy(c->team, result(c), n, model_loss_sum(c->m), n, 1, n, sizeof(double));
 }
 
 /* Copies the key and value heads of a gradient into a buffer (pack) or back. All ranks that hold
@@ -23,7 +22,7 @@ void run_move_copies(const Call *c) {
     for (TensorRuns it = tensor_runs(t, PART_GRAD, false); tensor_next_rect(&it, &r);) {
         if (r.col < queries) continue;
         float *grad = t->grad + r.offset, *packed = buffer + n;
-        m->k->copy(m->team, pack ? packed : grad, pack ? r.cols : ld, pack ? grad : packed,
+        c->k->copy(c->team, pack ? packed : grad, pack ? r.cols : ld, pack ? grad : packed,
                    pack ? ld : r.cols, r.rows, r.cols, sizeof(float));
         n += r.rows * r.cols;
     }
@@ -79,7 +78,7 @@ static void squares_add(Squares *s, int i) {
 
 static void exact_squares(const Call *c) {
     int dw = c->op->in[0];
-    int64_t *sum = at(c, c->op->out);
+    int64_t *sum = result(c);
     const Tensor *t = step_run_row(c->m, tensor(c, dw));
     TensorRun r;
     if (c->op->n_in > 1)
@@ -87,7 +86,7 @@ static void exact_squares(const Call *c) {
     else
         memset(sum, 0, WIDE * sizeof *sum);
     for (TensorRuns it = tensor_runs(t, PART_MOMENTS, true); tensor_next(&it, &r);)
-        c->m->k->exact_sum(c->m->team, sum, (float *)at(c, dw) + r.offset, r.n, true);
+        c->k->exact_sum(c->team, sum, (float *)at(c, dw) + r.offset, r.n, true);
 }
 
 /* Adds the squares of one gradient to the sum of the gradients before it (operand 1). On a device
@@ -98,25 +97,25 @@ void run_squares(const Call *c) {
         return;
     }
     int out = c->op[c->n - 1].out;
-    const double *before = c->op->n_in > 1 ? at(c, c->op->in[1]) : NULL;
+    const double *before = c->op->n_in > 1 ? operand(c, 1) : NULL;
     Squares s = {.m = c->m, .on_host = before ? *before : 0};
-    if (c->m->k->squares_to) s.on_device = at(c, out), s.on_host = 0;
+    if (c->k->squares_to) s.on_device = at(c, out), s.on_host = 0;
     assert(!s.on_device || c->n == c->m->tensors.n);
     for (int i = 0; i < c->n; i++)
         squares_add(&s, s.on_device ? c->m->grad_order[i] : tensor(c, c->op[i].in[0])->parameter);
     add_adjacent(&s);
-    if (s.on_device && !s.begun) c->m->k->zero(c->m->team, s.on_device, sizeof *s.on_device);
+    if (s.on_device && !s.begun) c->k->zero(c->team, s.on_device, sizeof *s.on_device);
     if (!s.on_device) *(double *)at(c, out) = s.on_host;
 }
 
 /* ---- the update ---- */
 
 void run_clip(const Call *c) {
-    const Totals *totals = at(c, c->op->in[0]);
-    AdamWNow *now = at(c, c->op->out);
+    const Totals *totals = operand(c, 0);
+    AdamWNow *now = result(c);
     double clip = c->m->end.clip;
-    if (c->m->k->adamw_begin) {
-        c->m->k->adamw_begin(now, totals, clip);
+    if (c->k->adamw_begin) {
+        c->k->adamw_begin(now, totals, clip);
         return;
     }
     double norm = sqrt(totals->squares);
@@ -135,29 +134,28 @@ static bool is_deferred(const Call *c) {
 void run_adamw(const Call *c) {
     const Op *op = c->op, *cast = with(c, OP_CAST);
     StepEnd *e = &c->m->end;
-    const AdamWNow *now = at(c, op->in[1]);
+    const AdamWNow *now = operand(c, 1);
     AdamW own = *e->rule;
-    AdamWTensor t = {at(c, op->out),
-                     at(c, op->in[3]),
-                     at(c, op->in[4]),
-                     at(c, op->in[0]),
+    AdamWTensor t = {result(c),
+                     operand(c, 3),
+                     operand(c, 4),
+                     operand(c, 0),
                      cast ? at(c, cast->out) : NULL,
                      step_tensor_elements(c->p, tensor(c, op->out)),
                      step_run_row(c->m, tensor(c, op->out))->decay};
-    if (c->m->k->adamw_list) {
+    if (c->k->adamw_list) {
         e->batch[e->n_batch++] = t;
         if (is_deferred(c)) return;
         own.now = now;
-        c->m->k->adamw_list(&own, e->batch, e->n_batch);
+        c->k->adamw_list(&own, e->batch, e->n_batch);
         e->n_batch = 0;
         return;
     }
     if (!now->finite) return;
     own.cast = t.cast, own.grad_scale = (double)now->grad_scale;
-    c->m->k->adamw(c->m->team, &own, t.param, t.m, t.v, t.grad, t.n, t.decay);
+    c->k->adamw(c->team, &own, t.param, t.m, t.v, t.grad, t.n, t.decay);
 }
 
 void run_cast(const Call *c) {
-    int w = c->op->in[0];
-    c->m->k->to_bf16(at(c, c->op->out), at(c, w), step_tensor_elements(c->p, tensor(c, w)));
+    c->k->to_bf16(result(c), operand(c, 0), step_tensor_elements(c->p, tensor(c, c->op->out)));
 }

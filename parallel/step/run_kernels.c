@@ -39,8 +39,8 @@ static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool
     x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
         x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
-        c->m->k->matmul_exact(c->m->team, &p, &x);
-        p.a = act_at(p.a, every * p.a_row, c->m->k->elem_bytes);
+        c->k->matmul_exact(c->team, &p, &x);
+        p.a = act_at(p.a, every * p.a_row, c->k->elem_bytes);
     }
 }
 
@@ -49,11 +49,11 @@ void run_round(const Call *c) {
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     What what = WHAT_DW;
     if (tensor(c, out)->dtype == COLL_F64) {
-        *(double *)at(c, out) = c->m->k->exact_wide_to_double(at(c, sum));
+        *(double *)result(c) = c->k->exact_wide_to_double(operand(c, 0));
         return;
     }
     if (tensor(c, out)->storage != STORAGE_GRADIENT) linear_named(tensor(c, sum)->what, &what);
-    c->m->k->exact_to_float(c->m->team, at(c, out), at(c, sum), n, exponent_of(c->m, what));
+    c->k->exact_to_float(c->team, result(c), operand(c, 0), n, exponent_of(c->m, what));
 }
 
 /* ---- matmuls ---- */
@@ -61,9 +61,9 @@ void run_round(const Call *c) {
 /* y = a b, plus the other operand of a fused `add` or the values stored in y. A chunk of tokens is
  * a stripe of rows in each block of tokens: one matmul for each stripe. */
 static void matmul_run(const Call *c, Matmul p, const Op *add, int y) {
-    Model *m = c->m;
+    const Model *m = c->m;
     int64_t stripes = step_tensor_stripes(c->p, tensor(c, y)), every = tensor(c, y)->every;
-    size_t elem_bytes = m->k->elem_bytes;
+    size_t elem_bytes = c->k->elem_bytes;
     p.y = at(c, y), p.workspace = m->matmul_work;
     p.M /= stripes;
     if (is_integers(c, y)) {
@@ -74,7 +74,7 @@ static void matmul_run(const Call *c, Matmul p, const Op *add, int y) {
     p.addend = add ? at(c, addend_of(c, add)) : adds(c, y) ? p.y : NULL;
     p.blocks = c->blocks, p.bf16 = m->shape.bf16, p.act = m->shape.config.act;
     for (int64_t i = 0; i < stripes; i++) {
-        m->k->matmul(m->team, &p);
+        c->k->matmul(c->team, &p);
         p.a = act_at(p.a, every * p.a_row, elem_bytes),
         p.y = act_at(p.y, every * p.ldy, elem_bytes);
         if (p.addend) p.addend = act_at(p.addend, every * p.ldy, elem_bytes);
@@ -108,7 +108,8 @@ static void wgrad(const Call *c, const Op *op, const Op *add, float *bias_grad) 
         matmul_wgrad(rows(c, x), real_cols(c, x), cols(c, dy), at(c, x), stride(c, x), at(c, dy));
     p.bias_grad = bias_grad;
     matmul_run(c, p, add, dw);
-    if (!add) clear_vocabulary_padding(c, dw, p.M, p.N);
+    // the kernel writes only real rows of the vocabulary; padding of a stored gradient is zero
+    if (!add && !adds(c, dw) && tensor(c, dw)->gradient < 0) clear_from(c, dw, p.M * p.N);
 }
 void run_matmul_at(const Call *c) {
     wgrad(c, c->op, with(c, OP_ADD), NULL);
@@ -118,12 +119,12 @@ void run_bias_backward(const Call *c) {
     int dy = c->op->in[0];
     const Op *dw = with(c, OP_MATMUL_AT);
     if (dw)
-        wgrad(c, dw, NULL, at(c, c->op->out));
+        wgrad(c, dw, NULL, result(c));
     else if (is_integers(c, c->op->out))
-        c->m->k->exact_bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy),
-                                     cols(c, dy), EXACT_WEIGHTS);
+        c->k->exact_bias_backward(c->team, result(c), at(c, dy), rows(c, dy), cols(c, dy),
+                                  EXACT_WEIGHTS);
     else
-        c->m->k->bias_backward(c->m->team, at(c, c->op->out), at(c, dy), rows(c, dy), cols(c, dy));
+        c->k->bias_backward(c->team, result(c), at(c, dy), rows(c, dy), cols(c, dy));
 }
 
 /* ---- norms ---- */
@@ -134,31 +135,29 @@ static void norm_weights(const Call *c, Norm *n, const Op *op) {
 }
 
 void run_norm_statistics(const Call *c) {
-    int x = c->op->in[0];
     const Op *norm = with(c, OP_NORM);
-    Norm n = norm_of_rows(c, x);
+    Norm n = norm_of(c, rows(c, c->op->in[0]));
     if (!norm) {
-        c->m->k->norm_statistics(c->m->team, &n, at(c, c->op->out), at(c, x));
+        c->k->norm_statistics(c->team, &n, result(c), operand(c, 0));
         return;
     }
     norm_weights(c, &n, norm);
-    c->m->k->norm_forward(c->m->team, &n, at(c, norm->out), mean(c, norm->in[1]),
-                          rstd(c, norm->in[1]), at(c, x));
+    c->k->norm_forward(c->team, &n, at(c, norm->out), mean(c, norm->in[1]), rstd(c, norm->in[1]),
+                       operand(c, 0));
 }
 
 void run_norm_merge(const Call *c) {
-    int stats = c->op->in[0];
-    Norm n = norm_of(c, cols(c, stats));
-    c->m->k->norm_merge(c->m->team, &n, mean(c, c->op->out), rstd(c, c->op->out), at(c, stats));
+    int out = c->op->out;
+    Norm n = norm_of(c, cols(c, out));
+    c->k->norm_merge(c->team, &n, mean(c, out), rstd(c, out), operand(c, 0));
 }
 
 void run_norm(const Call *c) {
     const Op *op = c->op;
-    Norm n = norm_of_rows(c, op->in[0]);
+    Norm n = norm_of(c, rows(c, op->out));
     norm_weights(c, &n, op);
-    if (n.C < n.ld) clear(c, op->out); // the kernel does not touch columns of padding
-    c->m->k->norm_apply(c->m->team, &n, at(c, op->out), at(c, op->in[0]), mean(c, op->in[1]),
-                        rstd(c, op->in[1]));
+    if (n.C < n.ld) clear_from(c, op->out, 0); // the kernel does not touch columns of padding
+    c->k->norm_apply(c->team, &n, result(c), operand(c, 0), mean(c, op->in[1]), rstd(c, op->in[1]));
 }
 
 /* Gradients of gamma and beta. The same kernel computes dx if this rank has whole rows, else the
@@ -166,33 +165,28 @@ void run_norm(const Call *c) {
 void run_norm_weight_backward(const Call *c) {
     const Op *sums = with(c, OP_NORM_SUMS), *dx = with(c, OP_NORM_BACKWARD),
              *beta = c->op[1].kind == OP_NORM_WEIGHT_BACKWARD ? &c->op[1] : NULL;
-    int dy = c->op->in[0], x = c->op->in[1], mean_rstd = c->op->in[2];
-    Norm n = norm_of_rows(c, x);
+    Act *dy = operand(c, 0), *x = operand(c, 1);
+    float *mean_x = mean(c, c->op->in[2]), *rstd_x = rstd(c, c->op->in[2]);
+    Norm n = norm_of(c, rows(c, c->op->in[1]));
     void *dbeta = beta ? at(c, beta->out) : NULL;
     n.gamma = vector(c, sums->in[3]);
     if (is_integers(c, c->op->out))
-        c->m->k->exact_norm_weight_backward(c->m->team, &n, at(c, c->op->out), dbeta, at(c, dy),
-                                            at(c, x), mean(c, mean_rstd), rstd(c, mean_rstd),
-                                            EXACT_WEIGHTS);
+        c->k->exact_norm_weight_backward(c->team, &n, result(c), dbeta, dy, x, mean_x, rstd_x,
+                                         EXACT_WEIGHTS);
     else
-        n.dgamma = at(c, c->op->out), n.dbeta = dbeta;
-    if (!dx) {
-        c->m->k->norm_backward_sums(c->m->team, &n, at(c, sums->out), at(c, dy), at(c, x),
-                                    mean(c, mean_rstd), rstd(c, mean_rstd));
-        return;
-    }
-    int out = start_sum(c, dx->out);
-    c->m->k->norm_backward(c->m->team, &n, at(c, out), at(c, dy), at(c, x), mean(c, mean_rstd),
-                           rstd(c, mean_rstd));
+        n.dgamma = result(c), n.dbeta = dbeta;
+    if (dx)
+        c->k->norm_backward(c->team, &n, at(c, start_sum(c, dx->out)), dy, x, mean_x, rstd_x);
+    else
+        c->k->norm_backward_sums(c->team, &n, at(c, sums->out), dy, x, mean_x, rstd_x);
 }
 
 void run_norm_backward(const Call *c) {
-    const Op *op = c->op;
-    int out = start_sum(c, op->out), x = op->in[1], mean_rstd = op->in[2];
-    Norm n = norm_of_rows(c, x);
-    n.gamma = vector(c, op->in[3]);
-    c->m->k->norm_backward_apply(c->m->team, &n, at(c, out), at(c, op->in[0]), at(c, x),
-                                 mean(c, mean_rstd), rstd(c, mean_rstd), at(c, op->in[4]));
+    int out = start_sum(c, c->op->out), mean_rstd = c->op->in[2];
+    Norm n = norm_of(c, rows(c, out));
+    n.gamma = vector(c, c->op->in[3]);
+    c->k->norm_backward_apply(c->team, &n, at(c, out), operand(c, 0), operand(c, 1),
+                              mean(c, mean_rstd), rstd(c, mean_rstd), operand(c, 4));
 }
 
 /* ---- sums with the result of a collective ---- */
@@ -202,8 +196,8 @@ static void add_integers(const Call *c) {
     int out = c->op->out, a = c->op->in[0], b = c->op->in[1];
     bool in_b = at(c, out) == at(c, b);
     in_place(c, out, in_b ? b : a);
-    c->m->k->exact_add(c->m->team, at(c, out), at(c, in_b ? a : b),
-                       step_tensor_elements(c->p, tensor(c, out)));
+    c->k->exact_add(c->team, at(c, out), at(c, in_b ? a : b),
+                    step_tensor_elements(c->p, tensor(c, out)));
 }
 
 /* y + residual stream + bias, of which one may be absent; then the norm of the sum, if fused. */
@@ -224,14 +218,14 @@ void run_residual(const Call *c) {
     const float *b = bias ? vector(c, bias->in[1]) : NULL;
     const Act *addend = other < 0 ? NULL : at(c, other);
     if (norm) {
-        Norm n = norm_of_rows(c, out);
+        Norm n = norm_of(c, rows(c, out));
         int mean_rstd = norm->in[1];
         norm_weights(c, &n, norm);
-        c->m->k->residual_norm(c->m->team, &n, at(c, out), addend, b, at(c, norm->out),
-                               mean(c, mean_rstd), rstd(c, mean_rstd));
+        c->k->residual_norm(c->team, &n, at(c, out), addend, b, at(c, norm->out),
+                            mean(c, mean_rstd), rstd(c, mean_rstd));
         return;
     }
-    c->m->k->bias_residual(c->m->team, at(c, out), addend, b, rows(c, out), cols(c, out));
+    c->k->bias_residual(c->team, at(c, out), addend, b, rows(c, out), cols(c, out));
 }
 
 /* gradient += part. The first part of a step was received in the memory of the gradient: then there
@@ -241,9 +235,9 @@ void run_accumulate(const Call *c) {
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
     if (!is_root(c) || at(c, part) == at(c, out)) return;
     if (is_integers(c, out))
-        c->m->k->exact_add(c->m->team, at(c, out), at(c, part), n);
+        c->k->exact_add(c->team, at(c, out), at(c, part), n);
     else
-        c->m->k->add_to(c->m->team, at(c, out), at(c, part), n);
+        c->k->add_to(c->team, at(c, out), at(c, part), n);
 }
 
 void run_copy(const Call *c) {
@@ -253,24 +247,23 @@ void run_copy(const Call *c) {
 /* ---- activations ---- */
 
 void run_act(const Call *c) {
-    int x = c->op->in[0];
-    c->m->k->act_forward(c->m->team, c->m->shape.config.act, at(c, c->op->out), at(c, x),
-                         rows(c, x) * cols(c, x));
+    int y = c->op->out;
+    c->k->act_forward(c->team, c->m->shape.config.act, result(c), operand(c, 0),
+                      rows(c, y) * cols(c, y));
 }
 void run_act_backward(const Call *c) {
-    const Op *op = c->op;
-    c->m->k->act_backward(c->m->team, c->m->shape.config.act, at(c, op->out), at(c, op->in[0]),
-                          at(c, op->in[1]), rows(c, op->out) * cols(c, op->out));
+    int dx = c->op->out;
+    c->k->act_backward(c->team, c->m->shape.config.act, result(c), operand(c, 0), operand(c, 1),
+                       rows(c, dx) * cols(c, dx));
 }
 void run_swiglu(const Call *c) {
     int y = c->op->out;
-    c->m->k->swiglu_forward(c->m->team, at(c, y), at(c, c->op->in[0]), rows(c, y), cols(c, y));
+    c->k->swiglu_forward(c->team, result(c), operand(c, 0), rows(c, y), cols(c, y));
 }
 void run_swiglu_backward(const Call *c) {
-    const Op *op = c->op;
-    int dy = op->in[0];
-    c->m->k->swiglu_backward(c->m->team, at(c, op->out), at(c, dy), at(c, op->in[1]), rows(c, dy),
-                             cols(c, dy));
+    int dy = c->op->in[0];
+    c->k->swiglu_backward(c->team, result(c), operand(c, 0), operand(c, 1), rows(c, dy),
+                          cols(c, dy));
 }
 
 /* ---- attention ---- */
@@ -288,40 +281,32 @@ static Attention attention_of(const Call *c) {
 /* Zeros the rows of padding behind the last sequence, which exist if the tokens do not divide by
  * the ranks along x. Backward and the search for values that are not finite read them. */
 static void clear_rows(const Call *c, int t) {
-    int64_t n = c->m->tk.B * c->m->tk.S, padding = rows(c, t) - n;
-    int64_t row_bytes = cols(c, t) * coll_type_bytes(tensor(c, t)->dtype);
-    if (padding > 0)
-        c->m->k->zero(c->m->team, (char *)at(c, t) + n * row_bytes, (size_t)(padding * row_bytes));
+    clear_from(c, t, c->m->tk.B * c->m->tk.S * cols(c, t));
 }
 void run_attention(const Call *c) {
-    const Op *op = c->op;
     Attention a = attention_of(c);
-    c->m->k->attention_forward(c->m->team, &a, at(c, op->out), at(c, op->also), at(c, op->in[0]));
-    clear_rows(c, op->out);
-    clear_rows(c, op->also);
+    c->k->attention_forward(c->team, &a, result(c), at(c, c->op->also), operand(c, 0));
+    clear_rows(c, c->op->out);
+    clear_rows(c, c->op->also);
 }
 void run_attention_backward(const Call *c) {
-    const Op *op = c->op;
     Attention a = attention_of(c);
-    c->m->k->attention_backward(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
-                                at(c, op->in[2]), at(c, op->in[3]));
-    clear_rows(c, op->out);
+    c->k->attention_backward(c->team, &a, result(c), operand(c, 0), operand(c, 1), operand(c, 2),
+                             operand(c, 3));
+    clear_rows(c, c->op->out);
 }
 /* Appends the keys and values of the new tokens to the cache, whose rows are positions. */
 void run_cache(const Call *c) {
     const Tokens *tk = &c->m->tk;
-    int qkv = c->op->in[0], cache = c->op->out;
-    int64_t row = cols(c, cache), wide = cols(c, qkv);
-    size_t elem_bytes = c->m->k->elem_bytes;
-    c->m->k->copy(c->m->team, act_at(at(c, cache), tk->first * row, elem_bytes), row,
-                  act_at(at(c, qkv), wide - row, elem_bytes), wide, tk->S, row, elem_bytes);
+    int64_t row = cols(c, c->op->out), wide = cols(c, c->op->in[0]);
+    size_t elem_bytes = c->k->elem_bytes;
+    c->k->copy(c->team, act_at(result(c), tk->first * row, elem_bytes), row,
+               act_at(operand(c, 0), wide - row, elem_bytes), wide, tk->S, row, elem_bytes);
 }
 void run_attention_cache(const Call *c) {
-    const Op *op = c->op;
     Attention a = attention_of(c);
-    a.S = rows(c, op->in[1]);
-    c->m->k->attention_decode(c->m->team, &a, at(c, op->out), at(c, op->in[0]), at(c, op->in[1]),
-                              c->m->tk.first);
+    a.S = rows(c, c->op->in[1]);
+    c->k->attention_decode(c->team, &a, result(c), operand(c, 0), operand(c, 1), c->m->tk.first);
 }
 void run_rope(const Call *c) {
     const Model *m = c->m;
@@ -333,7 +318,7 @@ void run_rope(const Call *c) {
               .first = m->tk.first,
               .table = m->rope_table};
     in_place(c, c->op->out, c->op->in[0]);
-    m->k->rope(m->team, &r, at(c, c->op->out), c->op->kind == OP_ROPE ? +1 : -1);
+    c->k->rope(c->team, &r, result(c), c->op->kind == OP_ROPE ? +1 : -1);
 }
 
 /* ---- the ends of the model ---- */
@@ -342,19 +327,18 @@ void run_embedding(const Call *c) {
     const Op *position = with(c, OP_POSITION);
     int out = position ? position->out : c->op->out;
     Embedding e = embedding_of(c, out);
-    e.wte = at(c, c->op->in[0]);
+    e.wte = operand(c, 0);
     if (position) {
         e.B = c->m->tk.B, e.S = c->m->tk.S, e.first = c->m->tk.first;
         e.wpe = vector(c, position->in[1]);
     }
-    c->m->k->embedding_forward(c->m->team, &e, at(c, out));
+    c->k->embedding_forward(c->team, &e, at(c, out));
 }
 void run_position(const Call *c) {
-    int out = c->op->out;
-    Embedding e = positions_of(c, out);
+    Embedding e = positions_of(c, c->op->out);
     e.wpe = vector(c, c->op->in[1]);
-    in_place(c, out, c->op->in[0]);
-    c->m->k->position_forward(c->m->team, &e, rows(c, out), c->m->tk.t0, at(c, out));
+    in_place(c, c->op->out, c->op->in[0]);
+    c->k->position_forward(c->team, &e, rows(c, c->op->out), c->m->tk.t0, result(c));
 }
 void run_embedding_backward(const Call *c) {
     int dx = c->op->in[0];
@@ -363,22 +347,22 @@ void run_embedding_backward(const Call *c) {
     assert(e.S == c->m->tk.T); // m->order is an order of all tokens of a pass
     if (c->m->order) e.order = c->m->order + tensor(c, dx)->row;
     if (is_integers(c, out)) {
-        c->m->k->exact_embedding_backward(c->m->team, &e, at(c, out), at(c, dx), EXACT_WEIGHTS);
+        c->k->exact_embedding_backward(c->team, &e, at(c, out), operand(c, 0), EXACT_WEIGHTS);
         return;
     }
     e.dwte = at(c, out);
-    c->m->k->embedding_backward(c->m->team, &e, at(c, dx));
+    c->k->embedding_backward(c->team, &e, operand(c, 0));
 }
 void run_position_backward(const Call *c) {
     int dx = c->op->in[0];
     Embedding e = positions_of(c, dx);
     if (is_integers(c, c->op->out)) {
-        c->m->k->exact_position_backward(c->m->team, &e, at(c, c->op->out), rows(c, dx),
-                                         c->m->tk.t0, at(c, dx), EXACT_WEIGHTS);
+        c->k->exact_position_backward(c->team, &e, result(c), rows(c, dx), c->m->tk.t0,
+                                      operand(c, 0), EXACT_WEIGHTS);
         return;
     }
-    e.dwpe = at(c, c->op->out);
-    c->m->k->position_backward(c->m->team, &e, rows(c, dx), c->m->tk.t0, at(c, dx));
+    e.dwpe = result(c);
+    c->k->position_backward(c->team, &e, rows(c, dx), c->m->tk.t0, operand(c, 0));
 }
 
 /* If this rank has the whole vocabulary, one kernel computes loss and gradient. Else the statistics
@@ -389,23 +373,19 @@ void run_loss_statistics(const Call *c) {
     Classifier f = classifier_of(c, logits);
     if (loss) {
         if (backward) in_place(c, out, logits);
-        c->m->k->classifier(c->m->team, &f, at(c, loss->out), at(c, backward ? out : logits));
+        c->k->classifier(c->team, &f, at(c, loss->out), at(c, backward ? out : logits));
         return;
     }
     in_place(c, out, logits);
-    c->m->k->classifier_statistics(c->m->team, &f, at(c, c->op->also), at(c, out));
+    c->k->classifier_statistics(c->team, &f, at(c, c->op->also), at(c, out));
 }
 void run_loss(const Call *c) {
-    const Op *op = c->op;
-    Classifier f = classifier_of(c, op->in[0]);
-    int64_t n_parts = div_up(c->m->shape.config.vocab, f.part);
-    c->m->k->classifier_merge(c->m->team, &f, at(c, op->out), at(c, op->also), at(c, op->in[2]),
-                              n_parts);
+    Classifier f = classifier_of(c, c->op->in[0]);
+    c->k->classifier_merge(c->team, &f, result(c), at(c, c->op->also), operand(c, 2),
+                           div_up(c->m->shape.config.vocab, f.part));
 }
 void run_loss_backward(const Call *c) {
-    const Op *op = c->op;
-    Classifier f = classifier_of(c, op->in[0]);
-    in_place(c, op->out, op->in[0]);
-    c->m->k->classifier_gradient(c->m->team, &f, at(c, op->in[1]), at(c, op->in[2]),
-                                 at(c, op->out));
+    Classifier f = classifier_of(c, c->op->in[0]);
+    in_place(c, c->op->out, c->op->in[0]);
+    c->k->classifier_gradient(c->team, &f, operand(c, 1), operand(c, 2), result(c));
 }
