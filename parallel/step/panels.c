@@ -51,56 +51,35 @@ typedef struct Panels {
     bool *dropped; // [operations] panels replace it
 } Panels;
 
-/* Is an operation a collective of this kind along this one axis, of dimension dim? */
-static bool is_along(const Op *op, OpKind kind, int axis, int dim) {
-    return op->kind == kind && op->dim == dim && op->axes.n == 1 && op->axes.axis[0] == axis;
-}
-
 /* ---- what a matmul reads and makes ---- */
 
-/* Dimension 1 of x is sharded along y, dimension 0 of w along x. */
-static int axis_of(int dim) {
-    return dim ? AXIS_Y : AXIS_X;
-}
-
-/* Operand t of a matmul. Where an all_gather along the axis of K makes t, the block is what the
- * all_gather reads. */
-static Side operand(const Panels *s, int t, int dim) {
-    int i = s->uses.maker[t];
-    Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1, .is_operand = true};
-    if (i >= 0 && is_along(&s->old[i], OP_ALL_GATHER, axis_of(dim), dim))
-        side.block = s->old[i].in[0], side.axes = s->old[i].axes, side.phase = s->old[i].phase;
-    side.n = step_tensor_local(s->p, &s->p->tensor[side.block], dim);
-    return side;
-}
-
-/* Result t of a matmul. Where a reduce_scatter along the axis of K reads t, the block is what the
- * reduce_scatter makes. */
-static Side result(const Panels *s, int t, int dim) {
-    int i = s->uses.reader[t];
-    Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1};
-    if (i >= 0 && is_along(&s->old[i], OP_REDUCE_SCATTER, axis_of(dim), dim)) {
-        side.block = s->old[i].out, side.axes = s->old[i].axes;
-        int next = s->uses.reader[side.block];
+/* The side of tensor t, whose dimension dim is K. Where an all_gather along the axis of K makes an
+ * operand, the block is what the all_gather reads; where a reduce_scatter along this axis reads a
+ * result, the block is what the reduce_scatter makes. */
+static Side side_of(const Panels *s, int t, int dim, bool is_operand) {
+    int i = is_operand ? s->uses.maker[t] : s->uses.reader[t];
+    Side side = {.whole = t, .block = t, .dim = dim, .gradient = -1, .is_operand = is_operand};
+    const Op *op = i < 0 ? NULL : &s->old[i];
+    uint8_t axis = dim ? AXIS_Y : AXIS_X; // dimension 1 of x is sharded along y, 0 of w along x
+    if (op && op->kind == (is_operand ? OP_ALL_GATHER : OP_REDUCE_SCATTER) && op->dim == dim &&
+        axes_equal(op->axes, (Axes){1, {axis}})) {
+        side.block = is_operand ? op->in[0] : op->out;
+        side.axes = op->axes, side.phase = op->phase;
+        int next = is_operand ? -1 : s->uses.reader[side.block];
         if (next >= 0 && s->old[next].kind == OP_ACCUMULATE) side.gradient = s->old[next].out;
     }
     side.n = step_tensor_local(s->p, &s->p->tensor[side.block], dim);
     return side;
 }
 
-/* The two tensors with a dimension K: x and w of y = x w; dx and w of dx = dy w'; x and dw of
- * dw = x' dy. */
-static void sides_of(const Panels *s, const Op *op, Side side[2]) {
-    bool at = op->kind == OP_MATMUL_AT;
-    side[0] = op->kind == OP_MATMUL_BT ? result(s, op->out, 1) : operand(s, op->in[0], 1);
-    side[1] = at ? result(s, op->out, 0) : operand(s, op->in[1], 0);
-}
-
-/* Does this pass split a matmul into panels? Fills `side` if so. */
+/* Does this pass split a matmul into panels? If so, side has the two tensors with a dimension K: x
+ * and w of y = x w; dx and w of dx = dy w'; x and dw of dw = x' dy. */
 static bool has_panels(const Panels *s, const Op *op, Side side[2]) {
+    bool dx = op->kind == OP_MATMUL_BT, dw = op->kind == OP_MATMUL_AT;
     if (!op_is_matmul(op) || op->layer < 0)
         return false; // the head's weight is sharded in another way
-    sides_of(s, op, side);
+    side[0] = side_of(s, dx ? op->out : op->in[0], 1, !dx);
+    side[1] = side_of(s, dw ? op->out : op->in[1], 0, !dw);
     return side[0].axes.n + side[1].axes.n > 0;
 }
 
