@@ -30,8 +30,6 @@ typedef struct Scheduler {
     double *last;  // [operations] of a unit: the latest time of a result of these operations
     int *reader;   // [operations] the first unit that needs the result; -1: none
     double *ready; // [operations] time of the result; INFINITY: not scheduled yet
-    bool *waited;  // [operations] of a collective: its OP_WAIT is in the new list
-    bool *sends;   // [operations] is the unit a collective? false: a kernel
     int open[MOST_OPEN], n_open; // collectives started and not waited for, in the order of starts
     int number[MOST_OPEN];       // of each of these: how many were started before it
     int n_started;               // collectives so far
@@ -42,7 +40,7 @@ typedef struct Scheduler {
 /* ---- clocks ---- */
 
 /* A kernel is slower while collectives are in flight, by the largest slowdown among them. */
-void clocks_run(Clocks *c, double seconds) {
+static void clocks_run(Clocks *c, double seconds) {
     double begin = c->now;
     while (seconds > 0) {
         double slow = 1, until = INFINITY; // largest slowdown; when the first level is free
@@ -174,15 +172,14 @@ static void add(Scheduler *s, int begin, int end) {
     for (int i = begin; i < end; i++) program_append(s->out, &s->p->op[i]);
 }
 
-/* Appends the OP_WAIT of operation i, if i is a collective and has none yet. */
+/* Appends the OP_WAIT of operation i, if i is a collective in flight. */
 static void wait_for(Scheduler *s, int i) {
     const Op *op = &s->p->op[i];
     int k = 0;
-    if (s->cost[i].level < 0 || s->waited[i]) return;
+    while (k < s->n_open && s->open[k] != i) k++;
+    if (k == s->n_open) return;
     s->out->phase = op->phase, s->out->layer = op->layer;
     EMIT(s->out, OP_WAIT, op->out, op->out, op->in[0]);
-    s->waited[i] = true;
-    while (s->open[k] != i) k++;
     s->n_open--;
     memmove(s->open + k, s->open + k + 1, (size_t)(s->n_open - k) * sizeof(int));
     memmove(s->number + k, s->number + k + 1, (size_t)(s->n_open - k) * sizeof(int));
@@ -347,8 +344,7 @@ static void find_deps(Scheduler *s) {
     s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // the list may be empty
     for (int i = 0; i < s->p->n_ops; i++) s->reader[i] = -1;
     for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
-        s->waited[i] = false, s->ready[i] = INFINITY, s->last[i] = 0;
-        s->sends[i] = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
+        s->ready[i] = INFINITY, s->last[i] = 0;
         s->known[i] = s->n_deps;
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, add_deps(s, i);
         s->first_dep[i + 1] = s->n_deps;
@@ -388,7 +384,8 @@ static void split_units(Scheduler *s) {
     for (int i = s->next[n], next; i < n; i = next) {
         next = s->next[i];
         s->place[i] = s->n_units++;
-        s->next[last[s->sends[i]]] = i, last[s->sends[i]] = i;
+        bool sends = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
+        s->next[last[sends]] = i, last[sends] = i;
     }
     s->next[last[0]] = s->next[last[1]] = n, s->place[n] = INT_MAX;
 }
@@ -401,7 +398,6 @@ void program_order(Program *p, const OpCost *costs, int window) {
     Scheduler s = {
         .p = &old, .cost = costs, .out = p, .window = window, .maker = uses.maker, .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.last = s.ready + n;
-    s.waited = mem_alloc(2 * n * sizeof *s.waited), s.sends = s.waited + n;
     s.next = mem_alloc((5 * n + 4 + 2 * tensors) * sizeof *s.next);
     s.place = s.next + n + 2, s.first_dep = s.place + n + 1, s.known = s.first_dep + n + 1;
     s.reader = s.known + n, s.part = s.reader + n, s.more = s.part + tensors;
@@ -411,7 +407,7 @@ void program_order(Program *p, const OpCost *costs, int window) {
     split_units(&s);
     schedule_all(&s);
     p->ordered = true;
-    mem_free(s.ready), mem_free(s.waited), mem_free(s.next);
+    mem_free(s.ready), mem_free(s.next);
     mem_free(s.dep), mem_free(op), mem_free(uses.maker);
 }
 

@@ -81,8 +81,6 @@ typedef struct Clocks {
     double slow[LINK_LEVELS]; // factor by which kernels are slower until then
     Spent spent;
 } Clocks;
-/* Local, pure. The compute stream runs a kernel. */
-void clocks_run(Clocks *c, double seconds);
 /* Local, pure. A collective starts now; returns the time of its result. */
 double clocks_start(Clocks *c, const OpCost *cost);
 /* Local, pure. The compute stream waits until then. */
