@@ -152,19 +152,17 @@ static void find_lives(Life *l) {
  * an all_gather in a kernel has memory on devices alone. */
 static void find_inner(Life *l) {
     const Program *p = l->p;
-    bool *is_read = mem_calloc((size_t)p->n_tensors, sizeof *is_read);
+    Uses uses = program_uses(p);
     for (int t = 0; t < p->n_tensors; t++) // a parent is read where its rows are
-        if (p->tensor[t].parent >= 0) is_read[p->tensor[t].parent] = true;
-    for (int i = 0; i < p->n_ops; i++)
-        for (int k = 0; k < p->op[i].n_in; k++) is_read[p->op[i].in[k]] = true;
-    for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= is_read[t] && t != p->result;
+        if (p->tensor[t].parent >= 0) uses.readers[p->tensor[t].parent]++;
+    for (int t = 0; t < p->n_tensors; t++) l->inner[t] &= uses.readers[t] > 0 && t != p->result;
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         bool stored = p->copied || op->kind != OP_ALL_GATHER || !op_in_kernel(p, i);
         if (op->fused && op->kind == OP_REDUCE_SCATTER) l->inner[op->in[0]] = false;
         if (op_info(op->kind)->collective && stored) l->inner[op->out] = false;
     }
-    mem_free(is_read);
+    mem_free(uses.maker);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -230,12 +228,6 @@ static int64_t most_in_use(const Block *block, int n, int n_ops) {
     }
     mem_free(change);
     return most;
-}
-
-/* Places blocks one after the other, so that no two share memory. */
-static void place_apart(Block *block, int n) {
-    int64_t at = 0;
-    for (int i = 0; i < n; at += block[i++].bytes) block[i].offset = at;
 }
 
 /* Places blocks in the best of three orders; returns the peak. Stops early at the lower bound. */
@@ -321,7 +313,6 @@ static void set_offsets(const Life *l, Program *p, const Block *block, int n) {
 }
 
 size_t program_allocate(Program *p) {
-    bool placed = !p->shape->unplaced;
     Life l = life_make(p);
     int n;
     find_gradients(&l, p);
@@ -330,8 +321,8 @@ size_t program_allocate(Program *p) {
     for (int i = 0; i < n; i++) // in use when the result, the loss, is made
         if (block[i].begin <= l.made[p->result] && block[i].end > l.made[p->result])
             p->kept += block[i].bytes;
-    int64_t peak = placed ? place_best(block, n, p->n_ops) : most_in_use(block, n, p->n_ops);
-    if (!placed) place_apart(block, n);
+    int64_t peak =
+        p->shape->unplaced ? most_in_use(block, n, p->n_ops) : place_best(block, n, p->n_ops);
     set_offsets(&l, p, block, n);
     mem_free(block), mem_free(l.kernel), mem_free(l.inner);
     return (size_t)peak;

@@ -281,9 +281,9 @@ bool op_in_kernel(const Program *p, int i);
 bool op_begins_kernel(const Program *p, int i);
 
 /* Local. Places temporaries in one arena by their lives in the list: sets `offset` and `gradient`
- * of all tensors. Returns the bytes of the arena. With shape->unplaced they lie one after the
- * other, which takes less time and more memory, and the result is the most bytes in use at the same
- * time, a lower bound of the arena. allocate.c */
+ * of all tensors. Returns the bytes of the arena. With shape->unplaced it looks for no places,
+ * which takes less time: all offsets in the arena are 0, and the result is the most bytes in use at
+ * the same time, a lower bound of the arena. allocate.c */
 size_t program_allocate(Program *p);
 
 #endif
