@@ -182,21 +182,6 @@ void pass_on_rule(Program *p, const Op *op, int g, int *grads) {
 
 /* ---- the walk over the list, in reverse ---- */
 
-static bool made_by_collective(const Program *p, int t) {
-    int i = p->n_ops - 1;
-    while (i > 0 && p->op[i].out != t) i--;
-    return op_info(p->op[i].kind)->collective;
-}
-
-/* Makes tensor g the stored gradient of a parameter, which accumulates over micro-batches. A kernel
- * that makes g adds to the stored gradient itself. A collective overwrites its result, so after a
- * collective an OP_ACCUMULATE adds. */
-static void store_gradient(Program *p, int g, int parameter) {
-    if (made_by_collective(p, g)) g = EMIT(p, OP_ACCUMULATE, program_tensor_like(p, g), g);
-    p->tensor[g].storage = STORAGE_GRADIENT;
-    p->tensor[g].parameter = p->tensor[parameter].parameter;
-}
-
 /* Redistributes gradient g to the sharding of `to`. Along axes that do not shard `to` (data
  * parallel) the sum stays pending. */
 static int shard_gradient(Program *p, int g, Dist to, const char *what) {
@@ -217,19 +202,23 @@ static int store_matrix(Program *p, int g, int weight) {
     return shard_gradient(p, g, part, what);
 }
 
-/* Stores the gradients of a layer's parameters, when the backward of the layer ends; gradients of
- * parameters outside of the layers at the end of the list. n: tensors of the forward pass. t: any
- * tensor of the layer. Tensors of a layer are consecutive, so the loop walks back from t to the
- * first one. wpe [S, C] has no flat parts and is stored like a vector. */
-static void store_layer(Program *p, int *grads, int n, int t) {
+/* Makes the gradients of a layer's parameters stored gradients, which accumulate over
+ * micro-batches, when the backward of the layer ends; gradients of parameters outside of the layers
+ * at the end of the list. n: tensors of the forward pass. t: any tensor of the layer. Tensors of a
+ * layer are consecutive, so the loop walks back from t to the first one. wpe [S, C] has no flat
+ * parts and is stored like a vector. A kernel adds its result to the stored gradient itself. A
+ * collective overwrites its result, so after a collective an OP_ACCUMULATE adds. */
+static void store_layer(Program *p, const int *grads, int n, int t) {
     int layer = p->tensor[t].layer;
     while (t > 0 && (layer < 0 || p->tensor[t - 1].layer == layer)) t--;
     for (; t < n && (layer < 0 || p->tensor[t].layer == layer); t++) {
-        const StepTensor *w = &p->tensor[t];
-        if (w->storage != STORAGE_PARAMETER || grads[t] < 0 || w->layer != layer) continue;
-        if (w->dist.n_dims == 2 && strcmp(w->dist.dim[0], "S") != 0)
-            grads[t] = store_matrix(p, grads[t], t);
-        store_gradient(p, grads[t], t);
+        StepTensor w = p->tensor[t];
+        int g = grads[t];
+        if (w.storage != STORAGE_PARAMETER || g < 0 || w.layer != layer) continue;
+        if (w.dist.n_dims == 2 && strcmp(w.dist.dim[0], "S") != 0) g = store_matrix(p, g, t);
+        if (g != grads[t]) g = EMIT(p, OP_ACCUMULATE, program_tensor_like(p, g), g);
+        p->tensor[g].storage = STORAGE_GRADIENT;
+        p->tensor[g].parameter = w.parameter;
     }
 }
 
