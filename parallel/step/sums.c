@@ -62,7 +62,7 @@ static void find_gradients(Sums *s, const TensorTable *table) {
         if (p->tensor[t].parent >= 0) t = p->tensor[t].parent;
         if (p->tensor[t].storage != STORAGE_GRADIENT) continue;
         Gradient *g = &found[p->tensor[t].parameter];
-        if (end > g->last_op) g->dw = t, g->last_op = end;
+        g->dw = t, g->last_op = end;
     }
     s->gradient = mem_calloc((size_t)n, sizeof *found);
     for (int axes = 1; axes <= N_AXES; axes++)
@@ -122,11 +122,6 @@ static int bucket_of(Program *p, const Bucket *b) {
     return t;
 }
 
-/* The label of the collective that sums a gradient. */
-static const char *what_of(const Gradient *g) {
-    return g->matrix ? "gradients of matrices" : "gradients of vectors";
-}
-
 static Dist summed_type(const Program *p, int t) {
     Dist d = p->tensor[t].dist;
     d.partial = axes_without(d.partial, to_be_summed(p, t));
@@ -135,12 +130,12 @@ static Dist summed_type(const Program *p, int t) {
 
 /* Reduce-scatters the gradient of a matrix to the shard whose moments this rank stores. The type of
  * the result has the flat parts of the moments in place of the gradient's coarser ones. */
-static int scatter_matrix(Program *p, int dw, const char *what) {
+static int scatter_matrix(Program *p, int dw) {
     Dist to = summed_type(p, dw);
     int n_block = p->tensor[dw].n_block;
     to.shard[0].n = (uint8_t)n_block;
     to.shard[0] = axes_join(to.shard[0], layout_store(p->layout, STORE_MOMENTS));
-    int t = program_redistribute(p, dw, &to, what);
+    int t = program_redistribute(p, dw, &to, "gradients of matrices");
     p->tensor[t].storage = STORAGE_GRADIENT;
     return t;
 }
@@ -164,11 +159,12 @@ static void sum_bucket(Program *p, const Bucket *b) {
     int sum = -1;
     p->layer = first->matrix ? p->tensor[first->dw].layer : -1;
     if (to_be_summed(p, first->dw).n > 0 && first->matrix && p->layout->zero > 0) {
-        sum = scatter_matrix(p, first->dw, what_of(first));
+        sum = scatter_matrix(p, first->dw);
     } else if (to_be_summed(p, first->dw).n > 0) {
+        const char *what = first->matrix ? "gradients of matrices" : "gradients of vectors";
         sum = bucket_of(p, b);
         Dist to = summed_type(p, sum);
-        sum = in_memory_of(p, program_redistribute(p, sum, &to, what_of(first)), first->dw);
+        sum = in_memory_of(p, program_redistribute(p, sum, &to, what), first->dw);
     }
     for (int k = 0; k < b->n; k++)
         if (p->tensor[b->g[k].dw].dtype == COLL_I64) round_gradient(p, b->g[k].dw, sum);
