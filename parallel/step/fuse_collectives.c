@@ -42,11 +42,9 @@ static bool is_layer_matmul(const Op *op) {
     return op->layer >= 0 && op_is_matmul(op);
 }
 
-/* Is a tensor a temporary of contiguous rows of tokens, in the dtype of matmuls? */
-static bool has_rows(const Program *p, int t) {
-    const StepTensor *x = &p->tensor[t];
-    return step_tensor_tokens(x) == 0 && x->parent < 0 && x->dtype == p->dtype &&
-           x->storage == STORAGE_TEMPORARY;
+/* Does a collective gather or scatter rows of tokens? */
+static bool moves_tokens(const Program *p, const Op *op) {
+    return op->dim == 0 && step_tensor_tokens(&p->tensor[op->in[0]]) == 0;
 }
 
 static int kernel_end(const Fuse *f, int i) {
@@ -58,8 +56,8 @@ static int kernel_end(const Fuse *f, int i) {
 static void find_scatter(Fuse *f, int i) {
     const Op *op = &f->old[i];
     int maker = f->uses.maker[op->in[0]];
-    if (op->dim != 0 || !has_rows(f->p, op->in[0]) || maker < 0) return;
-    if (!is_layer_matmul(&f->old[maker]) || f->uses.readers[op->in[0]] != 1) return;
+    if (!moves_tokens(f->p, op) || !is_layer_matmul(&f->old[maker])) return;
+    if (f->uses.readers[op->in[0]] != 1) return;
     f->with[i] = maker, f->with[maker] = i;
 }
 
@@ -69,8 +67,7 @@ static bool reads_blocks(const Fuse *f, int i, int x, int64_t rows) {
     const Op *op = &f->old[i];
     if (!is_layer_matmul(op) || op->fused || f->with[i] >= 0) return false;
     if (op->kind != OP_MATMUL_AT) return op->in[0] == x;
-    bool adds = op->adds && op->in[op->n_in - 1] == x;
-    return (op->in[0] == x) != (op->in[1] == x) && !adds && (!f->p->shape->bf16 || rows % 32 == 0);
+    return (op->in[0] == x) != (op->in[1] == x) && (!f->p->shape->bf16 || rows % 32 == 0);
 }
 
 /* Fuses all_gather i with the matmuls that read its result, if these are all of its readers and
@@ -78,7 +75,7 @@ static bool reads_blocks(const Fuse *f, int i, int x, int64_t rows) {
 static void find_gather(Fuse *f, int i) {
     const Op *op = &f->old[i];
     int first = i + 1, left = f->uses.readers[op->out], end;
-    if (op->dim != 0 || !has_rows(f->p, op->in[0]) || left == 0) return;
+    if (!moves_tokens(f->p, op) || left == 0) return;
     int64_t rows = step_tensor_local(f->p, &f->p->tensor[op->in[0]], 0);
     while (first < f->n_ops && !reads_blocks(f, first, op->out, rows)) first++;
     for (end = first; end < f->n_ops && left > 0; end = kernel_end(f, end), left--)
