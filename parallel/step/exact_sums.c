@@ -34,8 +34,7 @@
 
 typedef struct Exact {
     Program *p;
-    StepTensor *was; // [tensors] as before the pass
-    int *rounded;    // [tensors] of integers: the same value as floats; -1: not made yet
+    int *rounded; // [tensors] of integers: the same value as floats; -1: not made yet
 } Exact;
 
 /* Is tensor t of 64-bit integers? */
@@ -65,13 +64,15 @@ static void make_integers(Exact *e, int t) {
     if (x->parent >= 0) make_integers(e, x->parent);
 }
 
-/* Tensor t as floats. Appends the rounding where t is of integers and is read for the first
- * time. */
+/* Tensor t, an activation or its gradient, as floats. Appends the rounding where t is of integers
+ * and is read for the first time. */
 static int floats(Exact *e, int t) {
     Program *p = e->p;
+    StepTensor x = p->tensor[t];
     if (!integers(e, t)) return t;
     if (e->rounded[t] >= 0) return e->rounded[t];
-    return e->rounded[t] = EMIT(p, OP_ROUND, program_add_tensor(p, e->was[t]), t);
+    x.dtype = p->dtype;
+    return e->rounded[t] = EMIT(p, OP_ROUND, program_add_tensor(p, x), t);
 }
 
 /* Appends an operation of the old list: on integers where it adds them, else on floats, with a
@@ -93,12 +94,10 @@ void program_exact(Program *p) {
     size_t n = (size_t)p->n_tensors;
     int n_ops = p->n_ops;
     Exact e = {.p = p};
-    e.was = mem_alloc(n * sizeof *e.was);
     e.rounded = mem_alloc(n * sizeof *e.rounded);
-    memcpy(e.was, p->tensor, n * sizeof *e.was);
     for (size_t t = 0; t < n; t++) e.rounded[t] = -1;
     Op *old = program_take(p);
     for (int i = 0; i < n_ops; i++) rewrite(&e, &old[i]);
     mem_free(old);
-    mem_free(e.was), mem_free(e.rounded);
+    mem_free(e.rounded);
 }
