@@ -16,9 +16,8 @@ static int64_t read_number(const char *path, const char *key) {
     char line[256];
     int64_t x = -1;
     if (!f) return -1;
-    while (x < 0 && fgets(line, sizeof line, f))
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNd64, &x) != 1)
-            x = -1;
+    while (x < 0 && fgets(line, sizeof line, f)) // "max" is no number: x stays -1
+        if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), "%" SCNd64, &x);
     fclose(f);
     return x;
 }
@@ -29,27 +28,24 @@ static int64_t cgroup_number(const char *group, const char *file, const char *ke
     return read_number(path, key);
 }
 
-/* Bytes that a control group leaves to its processes; INT64_MAX: the group sets no limit. The group
- * counts cached pages of files as used. The kernel frees them when a process asks for memory, so
- * they are available here, as in MemAvailable. */
-static int64_t left_of(int64_t limit, int64_t used, int64_t inactive, int64_t active) {
-    if (limit < 0 || used < 0) return INT64_MAX;
-    used -= (inactive > 0 ? inactive : 0) + (active > 0 ? active : 0);
-    return limit - used > 1 ? limit - used : 1;
+/* Bytes that the control group in a folder leaves to its processes; INT64_MAX: the group sets no
+ * limit. The group counts cached pages of files as used. The kernel frees them when a process asks
+ * for memory, so they are available here, as in MemAvailable. limit, used: names of files.
+ * inactive, active: keys of memory.stat. */
+static int64_t left_of(const char *group, const char *limit, const char *used, const char *inactive,
+                       const char *active) {
+    int64_t most = cgroup_number(group, limit, ""), now = cgroup_number(group, used, "");
+    if (most < 0 || now < 0) return INT64_MAX;
+    now -= max_i64(cgroup_number(group, "memory.stat", inactive), 0);
+    now -= max_i64(cgroup_number(group, "memory.stat", active), 0);
+    return max_i64(most - now, 1);
 }
-
-/* The same of the group in a folder, by the files of version 2 and of version 1. */
 static int64_t cgroup_left(const char *group) {
-    return left_of(cgroup_number(group, "memory.max", ""),
-                   cgroup_number(group, "memory.current", ""),
-                   cgroup_number(group, "memory.stat", "inactive_file "),
-                   cgroup_number(group, "memory.stat", "active_file "));
+    return left_of(group, "memory.max", "memory.current", "inactive_file ", "active_file ");
 }
 static int64_t cgroup_left_v1(const char *group) {
-    return left_of(cgroup_number(group, "memory.limit_in_bytes", ""),
-                   cgroup_number(group, "memory.usage_in_bytes", ""),
-                   cgroup_number(group, "memory.stat", "total_inactive_file "),
-                   cgroup_number(group, "memory.stat", "total_active_file "));
+    return left_of(group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ",
+                   "total_active_file ");
 }
 
 int64_t memory_available_under(const char *root) {
