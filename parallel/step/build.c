@@ -16,10 +16,10 @@ typedef struct Builder {
     const Config *c;
     Widths w;
     LinearDist linear[N_LINEARS];
-    int64_t T;                // tokens of all ranks, padded to equal parts
-    int64_t channels, hidden; // C and the features of attention's result, padded; of all ranks
-    int wte;                  // tensor of the stored embedding table; -1: not made yet
-    int n_parameters;         // made so far
+    int64_t T;        // tokens of all ranks, padded to equal parts
+    int64_t hidden;   // features of attention's result, padded; of all ranks
+    int wte;          // tensor of the stored embedding table; -1: not made yet
+    int n_parameters; // made so far
 } Builder;
 
 static const char *const linear_names[N_LINEARS] = {"qkv", "attn_out", "up", "down", "head"};
@@ -56,19 +56,20 @@ static int vector(Builder *b, int t, const char *name) {
 /* Rows and columns of a linear layer's weight [K, N] on all ranks, padded; the head's is [V, C]. */
 static void weight_sizes(const Builder *b, LinearKind kind, int64_t size[2]) {
     const Widths *w = &b->w;
-    int64_t n = mesh_blocks(b->p.mesh, grid_hidden_axes(b->p.grid));
-    int64_t wide = n * (kind == LINEAR_QKV        ? w->qkv
-                        : kind == LINEAR_ATTN_OUT ? w->att
-                        : kind == LINEAR_UP       ? w->up
-                                                  : w->F);
-    bool column = kind == LINEAR_QKV || kind == LINEAR_UP;
-    size[0] = column ? w->C_all : wide, size[1] = column ? wide : w->C_all;
-    if (b->p.layout->stay) // rows over x, padded to equal blocks
-        size[0] = b->p.mesh->size[AXIS_X] * (column                    ? w->rows_C
-                                             : kind == LINEAR_ATTN_OUT ? w->rows_att
-                                                                       : w->rows_F);
-    if (kind == LINEAR_HEAD)
-        size[0] = w->V * mesh_blocks(b->p.mesh, axes_of("x.y")), size[1] = w->C_all;
+    int64_t n = mesh_blocks(b->p.mesh, grid_hidden_axes(b->p.grid)),
+            xy = mesh_blocks(b->p.mesh, axes_of("x.y")), C = w->C_all;
+    const int64_t sizes[N_LINEARS][2] = {[LINEAR_QKV] = {C, n * w->qkv},
+                                         [LINEAR_ATTN_OUT] = {n * w->att, C},
+                                         [LINEAR_UP] = {C, n * w->up},
+                                         [LINEAR_DOWN] = {n * w->F, C},
+                                         [LINEAR_HEAD] = {xy * w->V, C}};
+    const int64_t local_rows[N_LINEARS] = {[LINEAR_QKV] = w->rows_C, // of stay=y
+                                           [LINEAR_ATTN_OUT] = w->rows_att,
+                                           [LINEAR_UP] = w->rows_C,
+                                           [LINEAR_DOWN] = w->rows_F};
+    size[0] = sizes[kind][0], size[1] = sizes[kind][1];
+    if (b->p.layout->stay && kind != LINEAR_HEAD) // rows over x, padded to equal blocks
+        size[0] = b->p.mesh->size[AXIS_X] * local_rows[kind];
 }
 
 /* The weight of a linear layer in the type that its matmul reads. A rank stores a flat part of its
@@ -204,7 +205,7 @@ static int embedding(Builder *b) {
     Dist residual = layout_residual(p->layout), partial = named("x", d->x);
     partial.partial = d->w.shard[0];
     int wte = weight(b, LINEAR_HEAD, -1, "w of embedding");
-    int64_t size[] = {b->T, b->channels};
+    int64_t size[] = {b->T, b->w.C_all};
     int x = EMIT(p, OP_EMBEDDING, program_tensor(p, partial, size, p->dtype), wte);
     x = program_redistribute(p, x, &residual, "x of embedding");
     if (b->c->pos != POS_LEARNED) return x;
@@ -275,7 +276,6 @@ void program_forward(Program *p) {
     Builder b = {.p = *p, .c = &s->config, .w = widths_of(&s->config, p->grid), .wte = -1};
     for (int k = 0; k < N_LINEARS; k++) b.linear[k] = layout_linear(p->layout, (LinearKind)k);
     b.T = tokens(p);
-    b.channels = b.w.C_all;
     b.hidden = b.w.att * mesh_blocks(p->mesh, grid_hidden_axes(p->grid));
     int x = embedding(&b);
     for (int l = 0; l < s->config.layers; l++) {
