@@ -11,7 +11,8 @@ enum {
     OPERANDS_TEXT = 160,
     NAME_TEXT = 48,
     AMOUNT_TEXT = 32,
-    OPERAND_TEXT = DIST_NAME + AMOUNT_TEXT
+    OPERAND_TEXT = DIST_NAME + AMOUNT_TEXT,
+    RESULT_TEXT = DIST_TEXT + AMOUNT_TEXT + 8
 };
 
 typedef struct Listing {
@@ -99,14 +100,12 @@ static const char *wide(const Program *p, const StepTensor *x) {
 /* A result with its type: "qkv[T, N/x]". A part of a parent, or a chunk of tokens, has its offset:
  * "qkv[T, N/x] @512". Elements of 8 bytes have their dtype: "qkv[T, N/x] i64", or f64. So have
  * those of 4 bytes beside bf16: f32. */
-static const char *result(const Listing *l, int t, char text[DIST_TEXT]) {
+static const char *result(const Listing *l, int t, char text[RESULT_TEXT]) {
     const StepTensor *x = &l->p->tensor[t];
-    char type[DIST_TEXT], at[AMOUNT_TEXT];
-    dist_print(&x->dist, type);
-    snprintf(text, DIST_TEXT, "%.66s%s", type, wide(l->p, x));
-    if (x->parent >= 0 || x->row > 0)
-        snprintf(text, DIST_TEXT, "%.*s%s %s", DIST_TEXT - AMOUNT_TEXT - 6, type, wide(l->p, x),
-                 place(x, at));
+    char type[DIST_TEXT], at[AMOUNT_TEXT] = "";
+    bool part = x->parent >= 0 || x->row > 0;
+    snprintf(text, RESULT_TEXT, "%s%s%s%s", dist_print(&x->dist, type), wide(l->p, x),
+             part ? " " : "", part ? place(x, at) : "");
     return text;
 }
 
@@ -170,7 +169,7 @@ static char mark_of(const Program *p, int i) {
 
 static void print_line(FILE *f, const Listing *l, int i) {
     const Op *op = &l->p->op[i];
-    char type[DIST_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[OPERAND_TEXT];
+    char type[RESULT_TEXT], name[NAME_TEXT], operands[OPERANDS_TEXT] = "", one[OPERAND_TEXT];
     for (int k = 0, n = 0; k < op->n_in && n < OPERANDS_TEXT; k++) {
         const char *before = k == 0 ? "" : k == op_operands(op) ? " after " : ", ";
         n += snprintf(operands + n, (size_t)(OPERANDS_TEXT - n), "%s%s", before,
@@ -367,7 +366,7 @@ const char *listing_result(const Program *p, const Op *op, int tensor, char *tex
 static json_t *json_operation(const Listing *l, int k) {
     int i = l->at[k], first, last;
     const Op *op = &l->p->op[i];
-    char type[DIST_TEXT], name[NAME_TEXT], one[OPERAND_TEXT];
+    char type[RESULT_TEXT], name[NAME_TEXT], one[OPERAND_TEXT];
     json_t *operands = json_array();
     for (int j = 0; j < op->n_in; j++)
         json_array_append_new(operands, json_string(operand(l, op->in[j], one)));
