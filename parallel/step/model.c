@@ -238,15 +238,9 @@ void model_tokens(Model *m, int64_t at, int64_t n, const int32_t *inputs, const 
     m->k->copy_tokens(m->targets + at, m->tk.T, targets, n, -1);
 }
 
-/* Runs the list of a micro-batch, whose tokens are in m->inputs and m->targets, and adds its losses
- * to those of the step. */
-static void pass(Model *m, bool backward) {
+void model_pass(Model *m, bool backward) {
     step_run(m, backward);
     for (int i = 0; i < m->halves; i++) model_add_losses(m, m->losses + i * m->tk.T, m->tk.T);
-}
-
-static void pass_with_backward(Model *m) {
-    pass(m, true);
 }
 
 /* Makes the order in which embedding_backward sums the n tokens of half h, and copies it to the
@@ -276,14 +270,14 @@ void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float s
     assert(m->shape.training && m->micro_batches_left > 0);
     m->scale = scale;
     prepare(m, inputs, targets, true);
-    replay(m, pass_with_backward);
+    replay(m);
     m->micro_batches_left--;
 }
 
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses) {
     size_t n = (size_t)(m->B * m->shape.S);
     prepare(m, inputs, targets, false);
-    pass(m, false);
+    model_pass(m, false);
     for (int i = 0; losses && i < m->halves; i++)
         model_get(m, losses + (size_t)i * n, m->losses + i * m->tk.T, n * sizeof *losses);
 }

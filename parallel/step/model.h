@@ -151,6 +151,9 @@ void model_zero_grads(Model *m, int64_t micro_batches);
 void model_step(Model *m, const int32_t *inputs, const int32_t *targets, float scale);
 /* Collective over the mesh. Forward only; losses[B,S] of each token where it is not NULL. */
 void model_loss(Model *m, const int32_t *inputs, const int32_t *targets, float *losses);
+/* Collective over the mesh. Runs the list of a micro-batch, whose tokens are in m->inputs and
+ * m->targets, and adds its losses to those of the step. */
+void model_pass(Model *m, bool backward);
 /* Local. B sequences of S tokens at this coordinate of d x z, as this rank sees them. */
 Tokens tokens_of(const Grid *g, int64_t B, int64_t S, int64_t first);
 /* Local. Copies n tokens of a pass to m->inputs and m->targets (targets may be NULL), from `at` on,

@@ -33,21 +33,21 @@ static Replay *kind_of(Model *m) {
     return r;
 }
 
-static void record(Model *m, Replay *r, void (*pass)(Model *m)) {
+static void record(Model *m, Replay *r) {
     r->calls = world_record(m->grid->world);
     m->k->record();
-    pass(m);
+    model_pass(m, true);
     world_recorded(r->calls);
     r->recording = m->k->recorded();
 }
 
-void replay(Model *m, void (*pass)(Model *m)) {
+void replay(Model *m) {
     Replay *r = replay_obstacle(m) ? NULL : kind_of(m);
     if (!r || r->seen++ == 0) {
-        pass(m);
+        model_pass(m, true);
         return;
     }
-    if (!r->recording) record(m, r, pass);
+    if (!r->recording) record(m, r);
     world_replay(r->calls, m->k->replay, r->recording);
     m->first_micro_batch = false;
 }

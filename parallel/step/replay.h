@@ -53,9 +53,9 @@ typedef struct Replay {
     float scale;                 // of the loss
 } Replay;
 
-/* Collective over the mesh. Runs pass(m), the forward and backward of a micro-batch, or its
+/* Collective over the mesh. Runs forward and backward of a micro-batch (model_pass), or its
  * recording. */
-void replay(Model *m, void (*pass)(Model *m));
+void replay(Model *m);
 /* Local. The reason why micro-batches of the model are not recorded; NULL: they are recorded. */
 const char *replay_obstacle(const Model *m);
 void replay_free(Model *m);
