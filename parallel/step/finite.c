@@ -75,7 +75,7 @@ static Found find_stored(Model *m, bool gradients) {
  * checked already. */
 static Found find_result(Model *m) {
     Found f = {0};
-    if (!m->program || !m->losses) return f; // no micro-batch has run
+    if (!m->losses) return f; // no micro-batch has run
     const StepHook *before = m->hook;
     m->hook = &(StepHook){.look = find, .ctx = &f};
     step_run(m, m->shape.training);

@@ -48,7 +48,6 @@ Generator *generator_create(const Model *m) {
 }
 
 void generator_free(Generator *g) {
-    if (!g) return;
     mem_free(g->logits), mem_free(g->seen);
     model_free(&g->m);
     mem_free(g);

@@ -8,8 +8,7 @@ int outer_copies(const Outer *o) {
 }
 
 static void sum_over_d(Model *m, CollType type, void *x, int64_t n, const char *what) {
-    Comm *d = grid_comm(m->grid, axes_of("d"));
-    coll_sum(d, type, x, n, what);
+    coll_sum(grid_comm(m->grid, axes_of("d")), type, x, n, what);
 }
 
 double outer_mean(Model *m, double x) {

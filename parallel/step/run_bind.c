@@ -75,12 +75,11 @@ StepRun *step_run_plan(const Model *m) {
     return r;
 }
 
-static void bound_free(Bound *b) {
-    program_free(&b->p);
-    mem_free(b->at_first), mem_free(b->ticket);
-}
 void step_run_free(StepRun *r) {
-    for (int i = 0; r && i < N_LISTS; i++) bound_free(&r->list[i]);
+    for (int i = 0; r && i < N_LISTS; i++) {
+        program_free(&r->list[i].p);
+        mem_free(r->list[i].at_first), mem_free(r->list[i].ticket);
+    }
     mem_free(r);
 }
 

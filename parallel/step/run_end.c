@@ -30,9 +30,9 @@ void run_move_copies(const Call *c) {
 
 /* ---- squares of gradients: each element counts on the first rank that holds it ---- */
 
-/* Running sum of the squares of gradients. On the host each gradient is added by itself, in the
- * order of the table. On a device one kernel adds all gradients that are adjacent in memory: fewer
- * launches. */
+/* Running sum of the squares of gradients. On the host each gradient is added by a call of its own,
+ * in the order of the table. On a device one kernel adds all gradients that are adjacent in memory:
+ * fewer launches. */
 typedef struct Squares {
     Model *m;
     double on_host, *on_device; // on_device: the sum in device memory; NULL: the sum is on_host
@@ -64,13 +64,12 @@ static void squares_add(Squares *s, int i) {
     bool all_first = t->first[part], whole = n == tensor_part(t, PART_GRAD);
     for (int k = 0; k < t->n_rects; k++) all_first &= t->rects[k].first;
     if (all_first) {
-        if (s->end != g || !s->on_device) add_adjacent(s), s->begin = g;
+        if (s->end != g) add_adjacent(s), s->begin = g;
         // The alignment gap before the next tensor is never written: it contains zeros, as padding
         // does.
         s->end = g + n + (whole && s->on_device ? gap : 0);
         return;
     }
-    if (!s->on_device) add_adjacent(s);
     TensorRect r;
     for (TensorRuns it = tensor_runs(t, part, true); tensor_next_rect(&it, &r);)
         add_squares(s, g + r.offset, t->local_cols, r.rows, r.cols);
