@@ -1,12 +1,5 @@
-/* The programs that a rank runs, as lists: which passes make them, on which condition. Every list
- * of a run, of --listing and of the planner comes from one of two functions.
- *
- *   program_passes       a micro-batch
- *   program_end_passes   the end of a step
- *
- * A pass that neither layout nor --overlap asks for is left out. The lists that a rank keeps, and
- * which one runs when: run_bind.c, run.c.
- */
+/* A pass that neither layout nor --overlap asks for is left out. The lists that a rank keeps, and
+ * which one runs when: run_bind.c, run.c. */
 #include "parallel/step/passes.h"
 
 #include "parallel/step/schedule.h"
