@@ -12,12 +12,11 @@ double learning_rate(const LrSchedule *s, int64_t step) {
         return s->lr + (s->min_lr - s->lr) * x;
     case LR_CONSTANT:
         return s->lr;
-    case LR_WSD: {
-        double start = (double)s->steps * (1 - s->wsd_decay);
-        if ((double)step < start) return s->lr;
-        double y = ((double)step - start) / ((double)s->steps - start);
-        return s->min_lr + (s->lr - s->min_lr) * (1 - sqrt(y));
+    case LR_WSD:
+        break;
     }
-    }
-    return s->lr;
+    double start = (double)s->steps * (1 - s->wsd_decay);
+    if ((double)step < start) return s->lr;
+    double y = ((double)step - start) / ((double)s->steps - start);
+    return s->min_lr + (s->lr - s->min_lr) * (1 - sqrt(y));
 }
