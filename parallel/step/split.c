@@ -138,32 +138,37 @@ static void find_matmuls(Split *s) {
     }
 }
 
-/* ---- chunks ---- */
-
-/* The rows of chunk k: its part of each block of `block` rows. */
-static Rows chunk(const Split *s, int64_t block, int k) {
-    int64_t begin = k * block / s->chunks, end = (k + 1) * block / s->chunks;
-    return (Rows){k, begin, end - begin, block};
-}
-
-/* Appends the chunks of matmul i, each followed by the same chunk of the collective that reads the
- * result. An all_reduce is in place: its operand becomes rows of its result. */
-static void emit_matmul(Split *s, int i) {
-    int after = s->after[i];
-    int64_t block = block_rows(s, after < 0 ? s->before[i] : after);
-    if (after >= 0 && s->old[after].kind == OP_ALL_REDUCE)
-        s->p->tensor[s->old[after].in[0]].parent = s->old[after].out;
-    for (int k = 0; k < s->chunks; k++) {
-        emit_part(s, i, chunk(s, block, k), -1);
-        if (after >= 0) emit_part(s, after, chunk(s, block, k), -1);
-    }
-}
-
-/* ---- rings ---- */
+/* ---- chunks, and blocks of a ring ---- */
 
 /* The rows of rank b's block, in blocks of `rows` rows. */
 static Rows block(int64_t b, int64_t rows) {
     return (Rows){b, b * rows, rows, 0};
+}
+
+/* The number of parts of collective i and of its matmul, CHUNKS or RING_IN. */
+static int64_t n_parts(const Split *s, int i, int how) {
+    return how == CHUNKS ? s->chunks : mesh_blocks(s->p->mesh, s->old[i].axes);
+}
+
+/* The rows of part k. Chunk k has its part of each block of the collective. Of a ring part 0 is the
+ * rank's own block, then come the blocks of the ranks before it, the nearest rank's first. */
+static Rows rows_of(const Split *s, int i, int how, int64_t k) {
+    int64_t n = n_parts(s, i, how), rows = block_rows(s, i);
+    if (how == RING_IN) return block((mesh_block(s->p->mesh, s->old[i].axes) - k + n) % n, rows);
+    int64_t begin = k * rows / n, end = (k + 1) * rows / n;
+    return (Rows){k, begin, end - begin, rows};
+}
+
+/* Appends the parts of matmul i, each followed by the same chunk of the collective that reads the
+ * result. An all_reduce is in place: its operand becomes rows of its result. */
+static void emit_matmul(Split *s, int i) {
+    int after = s->after[i], coll = after < 0 ? s->before[i] : after, how = s->how[i];
+    if (after >= 0 && s->old[after].kind == OP_ALL_REDUCE)
+        s->p->tensor[s->old[after].in[0]].parent = s->old[after].out;
+    for (int64_t k = 0; k < n_parts(s, coll, how); k++) {
+        emit_part(s, i, rows_of(s, coll, how, k), -1);
+        if (after >= 0) emit_part(s, after, rows_of(s, coll, how, k), -1);
+    }
 }
 
 /* Operations appended from here on have the phase and layer of `like`. */
@@ -179,24 +184,21 @@ static void shift(Split *s, const Op *like, int64_t k, int out, int in) {
     op->axes = like->axes, op->dim = (int)k;
 }
 
-/* Appends an all_gather as a ring: a copy of the rank's own block, then the blocks of the ranks
- * before it, the nearest rank's first. */
-static void emit_ring_gather(Split *s, const Op *gather) {
-    int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
-    int64_t rows = local_rows(s, gather->in[0]);
-    int here = gather->in[0];
-    set_phase(s, gather);
-    EMIT(s->p, OP_COPY, part_of(s, gather->out, block(me, rows)), here);
-    for (int64_t k = 1; k < X; k++)
-        shift(s, gather, k, part_of(s, gather->out, block((me - k + X) % X, rows)), here);
-}
-
-/* Appends matmul i block by block, in the order in which the ring brings its operand. */
-static void emit_ring_in(Split *s, int i) {
-    const Op *gather = &s->old[s->before[i]];
-    int64_t X = mesh_blocks(s->p->mesh, gather->axes), me = mesh_block(s->p->mesh, gather->axes);
-    for (int64_t k = 0; k < X; k++)
-        emit_part(s, i, block((me - k + X) % X, local_rows(s, gather->in[0])), -1);
+/* Appends the parts of collective i, in front of the matmul that reads its result. */
+static void emit_collective(Split *s, int i) {
+    const Op *op = &s->old[i];
+    int how = s->how[i];
+    for (int64_t k = 0; k < n_parts(s, i, how); k++) {
+        Rows r = rows_of(s, i, how, k);
+        if (how == CHUNKS) {
+            emit_part(s, i, r, -1);
+        } else if (k > 0) {
+            shift(s, op, k, part_of(s, op->out, r), op->in[0]);
+        } else {
+            set_phase(s, op);
+            EMIT(s->p, OP_COPY, part_of(s, op->out, r), op->in[0]);
+        }
+    }
 }
 
 /* Appends matmul i and its reduce_scatter as a ring: the block of the next rank first, whose
@@ -236,22 +238,15 @@ static void emit_ring_out(Split *s, int i) {
 /* Appends the kernel or collective that begins with operation i, split or whole; returns the index
  * after it. */
 static int emit(Split *s, int i) {
-    const Op *op = &s->old[i];
-    bool collective = op_info(op->kind)->collective;
     int end = op_kernel_end(s->old, s->n_ops, i);
-    if (s->how[i] == WITH_MATMUL) return end;
-    if (collective && s->how[i] == CHUNKS)
-        for (int k = 0; k < s->chunks; k++) emit_part(s, i, chunk(s, block_rows(s, i), k), -1);
-    else if (collective && s->how[i] == RING_IN)
-        emit_ring_gather(s, op);
-    else if (s->how[i] == CHUNKS)
-        emit_matmul(s, i);
-    else if (s->how[i] == RING_IN)
-        emit_ring_in(s, i);
+    if (s->how[i] == NOT_SPLIT)
+        for (int k = i; k < end; k++) program_append(s->p, &s->old[k]);
     else if (s->how[i] == RING_OUT)
         emit_ring_out(s, i);
-    else
-        for (int k = i; k < end; k++) program_append(s->p, &s->old[k]);
+    else if (op_is_matmul(&s->old[i]))
+        emit_matmul(s, i);
+    else if (s->how[i] != WITH_MATMUL)
+        emit_collective(s, i);
     return end;
 }
 
