@@ -11,6 +11,7 @@
 
 #include "base/die.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/comm/coll.h"
 #include "parallel/step/listing.h"
 #include "parallel/step/memory.h"
@@ -62,17 +63,15 @@ typedef struct Check {
  *     bf16    2e-5      1e-2 (2e-2)
  *
  * A mistake of 1 % in one layer is found in fp32; bf16 hides it. */
-typedef struct Bound {
-    double loss, tensor; // tensors of tokens and gradients
-} Bound;
-static const Bound bounds[] = {[false] = {1e-6, 2e-4}, [true] = {2e-4, 1e-1}}; // [bf16]
+static const double loss_bounds[] = {[false] = 1e-6, [true] = 2e-4};   // [bf16]
+static const double tensor_bounds[] = {[false] = 2e-4, [true] = 1e-1}; // of tokens; gradients
 
 /* Accepted for what is computed from equal gradients, in fp32 or fp64 whatever the dtype: the norm
  * and the parameters. A few units in the last place. */
 static const double update_bound = 1e-6;
 
-static const Bound *bound_of(const Check *c) {
-    return &bounds[c->m->shape.bf16];
+static double tensor_bound(const Check *c) {
+    return tensor_bounds[c->m->shape.bf16];
 }
 
 /* ---- ranges of the local array in the logical tensor */
@@ -112,27 +111,25 @@ static bool features_of(const StepTensor *t, FeatureKind *kind) {
     return false;
 }
 
-/* The features of a tensor on this rank; side->s is freed by mem_free. Returns false if the tensor
- * is not compared. */
-static bool features(const Program *p, int tensor, DimShard *side, FeatureKind *kind) {
+/* The features of a tensor on this rank, and their number in the logical tensor. side->s is freed
+ * by mem_free. Returns false if the tensor is not compared. */
+static bool features(const Program *p, int tensor, DimShard *side, int64_t *width) {
+    const Config *config = &p->shape->config;
     const StepTensor *t = &p->tensor[tensor];
+    FeatureKind kind;
     bool complete = t->value >= 0 && t->dtype == COLL_F32 && t->dist.partial.n == 0;
-    if (!complete || !features_of(t, kind)) return false;
-    Axes cut = t->dist.shard[1];
-    bool wide = *kind == FEATURES_RESIDUAL
-                    ? cut.n == 0
-                    : !axes_equal(cut, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
-    *side = shard_features(&p->shape->config, p->grid, *kind, wide);
+    if (!complete || !features_of(t, &kind)) return false;
+    Axes sharded = t->dist.shard[1];
+    bool wide = kind == FEATURES_RESIDUAL
+                    ? sharded.n == 0
+                    : !axes_equal(sharded, mesh_real(p->mesh, grid_hidden_axes(p->grid)));
+    DimShard logical = shard_features(config, grid_one(), kind, false);
+    *side = shard_features(config, p->grid, kind, wide);
+    *width = logical.size;
+    mem_free(logical.s);
     if (side->size == step_tensor_local(p, t, 1)) return true;
     mem_free(side->s); // the tensor is a panel
     return false;
-}
-
-/* Number of features of the logical tensor: those of a mesh of one rank. */
-static int64_t width_of(const Config *config, FeatureKind kind) {
-    DimShard side = shard_features(config, grid_one(), kind, false);
-    mem_free(side.s);
-    return side.size;
 }
 
 /* The token of row r of a tensor of tokens: its index in the half batch `half` of this rank's
@@ -152,10 +149,9 @@ static int64_t token_of(const Model *m, const Program *p, int tensor, int64_t r,
 static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int tensor, int *half) {
     const StepTensor *t = &p->tensor[tensor];
     DimShard side;
-    FeatureKind kind;
+    int64_t width;
     c->n_ranges = 0;
-    if (!features(p, tensor, &side, &kind)) return false;
-    int64_t width = width_of(&p->shape->config, kind);
+    if (!features(p, tensor, &side, &width)) return false;
     int64_t first = mesh_block(p->mesh, axes_of("d.z")) * m->shape.B; // sequence
     // Gradients of key and value heads of which several ranks hold copies stay partial here: they
     // are summed at the end of the step. Compare the queries alone, which come first.
@@ -177,10 +173,10 @@ static bool ranges_of_tokens(Check *c, const Model *m, const Program *p, int ten
 static Point *points_of(const Program *p) {
     Point *points = mem_calloc((size_t)p->n_values, sizeof *points);
     DimShard side;
-    FeatureKind kind;
+    int64_t width;
     for (int t = 0; t < p->n_tensors; t++) {
-        if (p->tensor[t].offset < 0 || !features(p, t, &side, &kind)) continue;
-        points[p->tensor[t].value].width = width_of(&p->shape->config, kind);
+        if (p->tensor[t].offset < 0 || !features(p, t, &side, &width)) continue;
+        points[p->tensor[t].value].width = width;
         mem_free(side.s);
     }
     return points;
@@ -330,7 +326,7 @@ static bool is_partial(Check *c, const Suspect *s, Comm *over, int64_t n) {
     c->sum = mem_realloc(c->sum, (size_t)s->n_local, sizeof *c->sum);
     memcpy(c->sum, s->local, (size_t)s->n_local * sizeof *c->sum);
     coll_sum(over, COLL_F32, c->sum, s->n_local, "check");
-    difference(c, c->sum, n, bound_of(c)->tensor, &beyond);
+    difference(c, c->sum, n, tensor_bound(c), &beyond);
     return beyond == 0;
 }
 
@@ -395,7 +391,7 @@ static void look_at_mesh(void *ctx, Model *m, const StepResult *r) {
                  .n_local = rows * step_tensor_local(p, t, 1),
                  .op = r->op,
                  .gradient = -1};
-    compare(c, &s, x->values, c->tokens * x->width, bound_of(c)->tensor);
+    compare(c, &s, x->values, c->tokens * x->width, tensor_bound(c));
     if (c->verdict[0]) return;
     c->agreed[r->tensor] = true;
     for (int k = 0; k < op_operands(r->op); k++) c->agreed[r->op->in[k]] = true;
@@ -419,14 +415,16 @@ void check_memory(const Model *m, int ranks, FILE *f) {
     Model reference;
     const Program *p = step_run_micro_batch(m->program);
     Point *points = points_of(p);
-    int64_t n, kept = 0, largest = 0; // floats: of all points; of a tensor
+    int64_t kept = 0, largest = 0; // floats: of all points; of the largest tensor
     plan_reference(&reference, m);
-    for (int i = 0; i<p->n_values; i++, kept += n, largest = n> largest ? n : largest)
-        n = points[i].width * sequences_of(m) * m->shape.S;
+    for (int i = 0; i < p->n_values; i++) {
+        int64_t n = points[i].width * sequences_of(m) * m->shape.S;
+        kept += n, largest = max_i64(largest, n);
+    }
     for (int i = 0; i < m->tensors.n; i++)
-        n = tensor_size(&m->tensors.t[i]), largest = n > largest ? n : largest;
+        largest = max_i64(largest, tensor_size(&m->tensors.t[i]));
     // every rank has the two buffers want and sum
-    n = memory_needed(&reference) + (kept + 2 * largest * ranks) * (int64_t)sizeof(float);
+    int64_t n = memory_needed(&reference) + (kept + 2 * largest * ranks) * (int64_t)sizeof(float);
     int64_t all = memory_needed(m) * ranks + n;
     model_free(&reference);
     mem_free(points);
@@ -492,7 +490,7 @@ static void check_number(Check *c, int row, double mesh, double reference, doubl
 static void check_gradient(Check *c, int i) {
     const Tensor *t = &c->m->tensors.t[i];
     float *grad = t->grad + (t->begin[PART_MOMENTS] - t->begin[PART_GRAD]);
-    double bound = bound_of(c)->tensor;
+    double bound = tensor_bound(c);
     char name[96];
     snprintf(name, sizeof name, "gradient of %s", t->name);
     Suspect s = {
@@ -535,7 +533,7 @@ static void check_step(Check *c, int64_t step, int32_t *inputs, int32_t *targets
     world_set_limit(world, c->job->limit);
     memset(c->agreed, 0, (size_t)c->p->n_tensors * sizeof *c->agreed);
     double mesh_loss = train_step(c, c->m, step, look_at_mesh, inputs, targets);
-    check_number(c, ROW_LOSS, mesh_loss, loss, bound_of(c)->loss);
+    check_number(c, ROW_LOSS, mesh_loss, loss, loss_bounds[c->m->shape.bf16]);
     for (int i = c->m->tensors.n - 1; i >= 0; i--) check_gradient(c, i); // in the order of backward
     check_number(c, ROW_NORM, model_sums(c->m).norm, norm, update_bound);
     AdamW rule = c->job->rule(c->job->ctx, step);
