@@ -24,7 +24,7 @@ static void take_gradient(Model *m, int i) {
 
 /* Gradients of one bucket are contiguous (sums.c): gradients are ordered by the number of axes
  * along which they are partial, so matrices come before vectors. */
-static void cut_gradients(Model *m) {
+static void take_gradients(Model *m) {
     const TensorTable *t = &m->tensors;
     for (int i = 0; m->exact && i < t->n; i++) // the floats to which integers are rounded
         t->t[i].grad = floats(&m->arena[ARENA_GRADS], tensor_part(&t->t[i], PART_GRAD));
@@ -35,7 +35,7 @@ static void cut_gradients(Model *m) {
 }
 
 /* Takes memory of the outer loop: anchor and velocity, each laid out as the arena of parameters. */
-static void cut_outer(Model *m) {
+static void take_outer(Model *m) {
     size_t n = m->arena[ARENA_PARAMS].used;
     m->anchor = arena_take(&m->arena[ARENA_OUTER], n);
     m->velocity = m->shape.outer == 2 ? arena_take(&m->arena[ARENA_OUTER], n) : NULL;
@@ -58,7 +58,7 @@ static void place_casts(Model *m) {
 }
 
 /* Takes memory for weights, gradients, moments, and what the outer loop keeps. */
-static void cut_tensors(Model *m) {
+static void take_tensors(Model *m) {
     for (int i = 0; i < m->tensors.n; i++) {
         Tensor *t = &m->tensors.t[i];
         t->param = m->shape.borrow ? m->shape.borrow->t[i].param
@@ -68,12 +68,12 @@ static void cut_tensors(Model *m) {
         t->v = floats(&m->arena[ARENA_OPTIMIZER], tensor_part(t, PART_MOMENTS));
     }
     place_casts(m);
-    if (m->shape.training) cut_gradients(m);
-    if (m->shape.outer) cut_outer(m);
+    if (m->shape.training) take_gradients(m);
+    if (m->shape.outer) take_outer(m);
 }
 
 /* Takes memory for the tokens of a micro-batch and for the temporaries of all lists. */
-static void cut_activations(Model *m, Arena *a) {
+static void take_activations(Model *m, Arena *a) {
     size_t n = (size_t)(m->halves * m->tk.T);
     m->inputs = arena_take(a, n * sizeof *m->inputs);
     m->targets = arena_take(a, n * sizeof *m->targets);
@@ -83,7 +83,7 @@ static void cut_activations(Model *m, Arena *a) {
 }
 
 /* Takes the workspaces of kernels. */
-static void cut_scratch(Model *m, Arena *a) {
+static void take_workspaces(Model *m, Arena *a) {
     int threads = m->shape.threads ? m->shape.threads : team_size(m->team);
     if (m->shape.training) {
         m->norm_work = arena_take(a, m->k->norm_workspace(m->tk.T_x, m->w.C));
@@ -98,12 +98,12 @@ static void cut_scratch(Model *m, Arena *a) {
 
 /* Takes all memory of the model out of its arenas. model_plan calls it on arenas that only add up
  * sizes, model_allocate on arenas that have memory: sizes and pointers come from the same code. */
-static void walk(Model *m) {
+static void take_memory(Model *m) {
     Arena *acts = &m->arena[ARENA_ACTS], *work = &m->arena[ARENA_WORK];
-    cut_tensors(m);
+    take_tensors(m);
     if (m->shape.config.pos == POS_ROPE) m->rope_table = floats(work, m->shape.config.seq * m->w.D);
-    cut_activations(m, acts);
-    cut_scratch(m, work);
+    take_activations(m, acts);
+    take_workspaces(m, work);
     if (m->k->sum_to) m->end.device_losses = arena_take(work, 2 * sizeof *m->end.device_losses);
 }
 
@@ -133,7 +133,7 @@ void model_plan(Model *m, const ModelShape *shape, const Kernels *k, Team *team)
         m->arena[i] = arena_measure(names[i]);
         m->arena[i].memory = sent(i) ? world_memory(m->grid->world, k->memory) : k->memory;
     }
-    walk(m);
+    take_memory(m);
 }
 
 static void make_rope(Model *m) {
@@ -152,7 +152,7 @@ void model_allocate(Model *m) {
         arena_commit(&m->arena[i]);
         if (sent(i)) world_register(m->grid->world, &m->arena[i]);
     }
-    walk(m);
+    take_memory(m);
     if (c->pos == POS_ROPE) make_rope(m);
     if (kernels_on_device(m->k) && !m->shape.borrow) mirror_make(m);
     if (!m->end.device_losses) return;
