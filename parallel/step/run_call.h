@@ -59,6 +59,7 @@ void run_operations(const Bound *b, Model *m, int begin, int end);
 
 /* ---- operands ---- */
 
+/* Addresses: of a tensor, of operand k, of the result. */
 static inline Act *at(const Call *c, int t) {
     return c->at[t];
 }
@@ -71,11 +72,6 @@ static inline Act *result(const Call *c) {
 static inline const StepTensor *tensor(const Call *c, int t) {
     return &c->p->tensor[t];
 }
-/* A vector of parameters, as fp32. (Biases have a bf16 copy as well, for matmuls that add them:
- * run_matmul.) */
-static inline float *vector(const Call *c, int t) {
-    return step_run_row(c->m, tensor(c, t))->param;
-}
 /* Is t an integer sum of --exact? */
 static inline bool is_integers(const Call *c, int t) {
     return tensor(c, t)->dtype == COLL_I64;
@@ -86,15 +82,6 @@ static inline int64_t rows(const Call *c, int t) {
 static inline int64_t cols(const Call *c, int t) {
     return step_tensor_local(c->p, tensor(c, t), 1);
 }
-/* Does t have the columns of the logits? Their gradient has them, too. Rows are padded to
- * head_ld. */
-static inline bool is_logits(const Call *c, int t) {
-    return strcmp(tensor(c, t)->dist.dim[1], "V") == 0;
-}
-/* Columns without the padding of the vocabulary. */
-static inline int64_t real_cols(const Call *c, int t) {
-    return is_logits(c, t) ? c->m->w.V_n : cols(c, t);
-}
 static inline int64_t stride(const Call *c, int t) {
     return tensor(c, t)->stride ? tensor(c, t)->stride : cols(c, t);
 }
@@ -103,13 +90,6 @@ static inline const Op *with(const Call *c, OpKind kind) {
     for (int i = 1; i < c->n; i++)
         if (c->op[i].kind == kind) return &c->op[i];
     return NULL;
-}
-/* Operation `add` is fused into the call, which computes one of its operands. Returns the other
- * operand: its values are in memory before the kernel starts. */
-static inline int addend_of(const Call *c, const Op *add) {
-    for (int i = 0; i < c->n; i++)
-        if (c->op[i].out == add->in[0]) return add->in[1];
-    return add->in[0];
 }
 /* For kernels that compute in place: copies the operand to the memory of the result, unless both
  * have the same memory. */
@@ -135,76 +115,6 @@ static inline void clear_from(const Call *c, int t, int64_t first) {
     int64_t begin = first * coll_type_bytes(tensor(c, t)->dtype),
             end = step_tensor_bytes(c->p, tensor(c, t));
     if (begin < end) c->k->zero(c->team, (char *)at(c, t) + begin, (size_t)(end - begin));
-}
-
-/* Is result t added to the values in its memory? Those are of the other half batch or of earlier
- * micro-batches. */
-static inline bool adds(const Call *c, int t) {
-    for (int i = 0; i < c->n; i++)
-        if (c->op[i].adds && c->op[i].out == t) return true;
-    return tensor(c, t)->gradient >= 0 && !c->m->first_micro_batch;
-}
-
-/* For kernels that add to memory: fills the memory with the other operand of a fused OP_ADD, with
- * zeros, or leaves the values that are stored in it. Returns the tensor with this memory. */
-static inline int start_sum(const Call *c, int result) {
-    const Op *add = with(c, OP_ADD);
-    int out = add ? add->out : result;
-    if (add)
-        in_place(c, out, addend_of(c, add));
-    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
-        clear_from(c, out, 0);
-    return out;
-}
-
-/* ---- arguments of kernels ---- */
-
-/* The norm of T rows of the residual stream. */
-static inline Norm norm_of(const Call *c, int64_t T) {
-    const Config *f = &c->m->shape.config;
-    return (Norm){.kind = f->norm,
-                  .T = T,
-                  .C = c->m->w.C_n,
-                  .ld = c->m->w.C,
-                  .C_all = f->channels,
-                  .part = c->m->exact ? exact_panel(f->channels) : 0,
-                  .eps = (float)f->norm_eps,
-                  .workspace = c->m->norm_work};
-}
-
-/* Mean and rstd lie one after the other. NULL: backward does not read them. */
-static inline float *mean(const Call *c, int mean_rstd) {
-    return at(c, mean_rstd);
-}
-static inline float *rstd(const Call *c, int mean_rstd) {
-    return mean(c, mean_rstd) ? mean(c, mean_rstd) + cols(c, mean_rstd) : NULL;
-}
-
-static inline Embedding embedding_of(const Call *c, int x) {
-    const Model *m = c->m;
-    return (Embedding){.B = 1,
-                       .S = rows(c, x),
-                       .C = cols(c, x),
-                       .V = m->w.V_n,
-                       .token0 = m->w.V_0,
-                       .tokens = m->inputs + tensor(c, x)->row,
-                       .workspace = m->embedding_work};
-}
-static inline Embedding positions_of(const Call *c, int x) {
-    const Tokens *tk = &c->m->tk;
-    return (Embedding){.B = tk->T / tk->S, .S = tk->S, .C = cols(c, x), .first = tk->first};
-}
-
-static inline Classifier classifier_of(const Call *c, int logits) {
-    const Model *m = c->m;
-    return (Classifier){.T = rows(c, logits),
-                        .V = m->w.V_n,
-                        .ld = stride(c, logits),
-                        .targets = m->targets + tensor(c, logits)->row,
-                        .scale = m->scale,
-                        .backward = c->b->shape.training,
-                        .first = m->w.V_0,
-                        .part = m->exact ? exact_panel(m->shape.config.vocab) : m->w.V};
 }
 
 /* ---- the kernels of ops.c ---- */

@@ -6,6 +6,49 @@
 #include "layers/exact.h"
 #include "parallel/step/run_call.h"
 
+/* ---- operands ---- */
+
+/* A vector of parameters, as fp32. (Biases have a bf16 copy as well, for matmuls that add them:
+ * run_matmul.) */
+static float *vector(const Call *c, int t) {
+    return step_run_row(c->m, tensor(c, t))->param;
+}
+/* Does t have the columns of the logits? Their gradient has them, too. Rows are padded to
+ * head_ld. */
+static bool is_logits(const Call *c, int t) {
+    return strcmp(tensor(c, t)->dist.dim[1], "V") == 0;
+}
+/* Columns without the padding of the vocabulary. */
+static int64_t real_cols(const Call *c, int t) {
+    return is_logits(c, t) ? c->m->w.V_n : cols(c, t);
+}
+/* Operation `add` is fused into the call, which computes one of its operands. Returns the other
+ * operand: its values are in memory before the kernel starts. */
+static int addend_of(const Call *c, const Op *add) {
+    for (int i = 0; i < c->n; i++)
+        if (c->op[i].out == add->in[0]) return add->in[1];
+    return add->in[0];
+}
+/* Is result t added to the values in its memory? Those are of the other half batch or of earlier
+ * micro-batches. */
+static bool adds(const Call *c, int t) {
+    for (int i = 0; i < c->n; i++)
+        if (c->op[i].adds && c->op[i].out == t) return true;
+    return tensor(c, t)->gradient >= 0 && !c->m->first_micro_batch;
+}
+
+/* For kernels that add to memory: fills the memory with the other operand of a fused OP_ADD, with
+ * zeros, or leaves the values that are stored in it. Returns the tensor with this memory. */
+static int start_sum(const Call *c, int result) {
+    const Op *add = with(c, OP_ADD);
+    int out = add ? add->out : result;
+    if (add)
+        in_place(c, out, addend_of(c, add));
+    else if (tensor(c, out)->gradient < 0 && !adds(c, out))
+        clear_from(c, out, 0);
+    return out;
+}
+
 /* ---- sums of integers: --exact ---- */
 
 /* Panels of the contracted dimension of a matmul. On every mesh a panel lies on one rank: partial
@@ -128,6 +171,27 @@ void run_bias_backward(const Call *c) {
 }
 
 /* ---- norms ---- */
+
+/* The norm of T rows of the residual stream. */
+static Norm norm_of(const Call *c, int64_t T) {
+    const Config *f = &c->m->shape.config;
+    return (Norm){.kind = f->norm,
+                  .T = T,
+                  .C = c->m->w.C_n,
+                  .ld = c->m->w.C,
+                  .C_all = f->channels,
+                  .part = c->m->exact ? exact_panel(f->channels) : 0,
+                  .eps = (float)f->norm_eps,
+                  .workspace = c->m->norm_work};
+}
+
+/* Mean and rstd lie one after the other. NULL: backward does not read them. */
+static float *mean(const Call *c, int mean_rstd) {
+    return at(c, mean_rstd);
+}
+static float *rstd(const Call *c, int mean_rstd) {
+    return mean(c, mean_rstd) ? mean(c, mean_rstd) + cols(c, mean_rstd) : NULL;
+}
 
 static void norm_weights(const Call *c, Norm *n, const Op *op) {
     n->gamma = vector(c, op->in[2]);
@@ -323,6 +387,21 @@ void run_rope(const Call *c) {
 
 /* ---- the ends of the model ---- */
 
+static Embedding embedding_of(const Call *c, int x) {
+    const Model *m = c->m;
+    return (Embedding){.B = 1,
+                       .S = rows(c, x),
+                       .C = cols(c, x),
+                       .V = m->w.V_n,
+                       .token0 = m->w.V_0,
+                       .tokens = m->inputs + tensor(c, x)->row,
+                       .workspace = m->embedding_work};
+}
+static Embedding positions_of(const Call *c, int x) {
+    const Tokens *tk = &c->m->tk;
+    return (Embedding){.B = tk->T / tk->S, .S = tk->S, .C = cols(c, x), .first = tk->first};
+}
+
 void run_embedding(const Call *c) {
     const Op *position = with(c, OP_POSITION);
     int out = position ? position->out : c->op->out;
@@ -363,6 +442,18 @@ void run_position_backward(const Call *c) {
     }
     e.dwpe = result(c);
     c->k->position_backward(c->team, &e, rows(c, dx), c->m->tk.t0, operand(c, 0));
+}
+
+static Classifier classifier_of(const Call *c, int logits) {
+    const Model *m = c->m;
+    return (Classifier){.T = rows(c, logits),
+                        .V = m->w.V_n,
+                        .ld = stride(c, logits),
+                        .targets = m->targets + tensor(c, logits)->row,
+                        .scale = m->scale,
+                        .backward = c->b->shape.training,
+                        .first = m->w.V_0,
+                        .part = m->exact ? exact_panel(m->shape.config.vocab) : m->w.V};
 }
 
 /* If this rank has the whole vocabulary, one kernel computes loss and gradient. Else the statistics
