@@ -23,6 +23,7 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/step/program.h"
 
 /* Tensors that share memory. */
@@ -193,8 +194,7 @@ static int64_t lowest(const Block *placed, int n, const Block *b) {
     for (int i = 0; i < n; i++) {
         if (placed[i].end < b->begin || placed[i].begin > b->end) continue;
         if (placed[i].offset >= at + b->bytes) break;
-        int64_t end = placed[i].offset + placed[i].bytes;
-        if (end > at) at = end;
+        at = max_i64(at, placed[i].offset + placed[i].bytes);
     }
     return at;
 }
@@ -211,7 +211,7 @@ static int64_t place(Block *block, int n, int (*order)(const void *, const void 
         b->offset = lowest(placed, i, b);
         for (k = i; k > 0 && placed[k - 1].offset > b->offset; k--) placed[k] = placed[k - 1];
         placed[k] = *b;
-        if (b->offset + b->bytes > peak) peak = b->offset + b->bytes;
+        peak = max_i64(peak, b->offset + b->bytes);
     }
     mem_free(placed);
     return peak;
@@ -224,7 +224,7 @@ static int64_t most_in_use(const Block *block, int n, int n_ops) {
         change[block[i].begin] += block[i].bytes, change[block[i].end + 1] -= block[i].bytes;
     for (int i = 0; i <= n_ops; i++) {
         in_use += change[i];
-        if (in_use > most) most = in_use;
+        most = max_i64(most, in_use);
     }
     mem_free(change);
     return most;
@@ -291,9 +291,7 @@ static Block *make_blocks(const Life *l, int *n) {
     }
     for (int t = 0; t < p->n_tensors; t++) {
         int k = number[block_of(l, t)];
-        if (k < 0) continue;
-        int64_t bytes = step_tensor_aligned(p, &p->tensor[t]);
-        if (block[k].bytes < bytes) block[k].bytes = bytes;
+        if (k >= 0) block[k].bytes = max_i64(block[k].bytes, step_tensor_aligned(p, &p->tensor[t]));
     }
     mem_free(number);
     return block;

@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/step/program.h"
 
 /* One of the two tensors of a matmul that have a dimension K: x or dx, whose columns are the
@@ -176,10 +177,7 @@ static void reduce_panel(Program *p, const Side *side, int part, Span s) {
 /* The end of the panel that begins at feature k: the next end of a block of either side. */
 static int64_t panel_end(const Side side[2], int64_t k, int64_t K) {
     int64_t end = K;
-    for (int i = 0; i < 2; i++) {
-        int64_t next = (k / side[i].n + 1) * side[i].n;
-        if (next < end) end = next;
-    }
+    for (int i = 0; i < 2; i++) end = min_i64(end, (k / side[i].n + 1) * side[i].n);
     return end;
 }
 

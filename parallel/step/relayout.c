@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "base/minmax.h"
 #include "parallel/comm/coll.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/step/memory.h"
@@ -22,9 +23,8 @@ static void exchange(const Model *m, const Tensor *t, int which, int64_t begin, 
                      float *chunk, bool give) {
     TensorRun r;
     for (TensorRuns i = tensor_runs(t, part_of(which), give); tensor_next(&i, &r);) {
-        int64_t run = r.row * t->cols + r.col, from = run, to = run + r.n;
-        if (from < begin) from = begin;
-        if (to > begin + n) to = begin + n;
+        int64_t run = r.row * t->cols + r.col;
+        int64_t from = max_i64(run, begin), to = min_i64(run + r.n, begin + n);
         if (from >= to) continue;
         float *own = values(t, which) + r.offset + (from - run), *at = chunk + (from - begin);
         m->k->copy(m->team, give ? at : own, 0, give ? own : at, 0, 1, to - from, sizeof(float));

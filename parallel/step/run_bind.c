@@ -19,8 +19,7 @@ static size_t staging_bytes(const Program *p) {
         const Op *op = &p->op[i];
         const StepTensor *whole = &p->tensor[op->kind == OP_ALL_GATHER ? op->out : op->in[0]];
         if (!op_info(op->kind)->collective || (op->dim != 1 && !whole->every)) continue;
-        size_t bytes = (size_t)step_tensor_bytes(p, whole);
-        if (bytes > most) most = bytes;
+        most = max_size(most, (size_t)step_tensor_bytes(p, whole));
     }
     return most;
 }
