@@ -167,17 +167,25 @@ static bool is_ignored(const char *name, const Config *c) {
            (c->tied && strcmp(name, "lm_head.weight") == 0);
 }
 
-static bool read_slice(const SafeTensor *x, const LocalSlice *h, Err *e) {
-    int64_t dims[2];
-    SafeTensor want = {.n_dims = slice_dims(h->slice, h->tensor, dims), .dims = {dims[0], dims[1]}};
+/* The shape of slice i in the file. */
+static SafeTensor shape_of(const TensorTable *t, int i) {
+    SafeTensor s = {0};
+    s.n_dims = slice_dims(&t->slices[i], &t->t[t->slices[i].tensor], s.dims);
+    return s;
+}
+
+static bool read_slice(const SafeTensor *x, const TensorTable *t, int i, Err *e) {
+    SafeTensor want = shape_of(t, i);
+    LocalSlice h = local_slice(t, i);
     char have[160], need[64];
-    if (x->n_dims != want.n_dims || memcmp(x->dims, dims, (size_t)x->n_dims * sizeof *dims) != 0)
+    if (x->n_dims != want.n_dims ||
+        memcmp(x->dims, want.dims, (size_t)x->n_dims * sizeof *x->dims) != 0)
         return err(e, "tensor %.100s is %s, the model needs %s", x->name,
                    safetensors_shape(x, have, sizeof have),
                    safetensors_shape(&want, need, sizeof need));
     if (!safetensors_is_float(x))
         return err(e, "tensor %.100s is %s; F32, BF16 or F16 is needed", x->name, x->dtype);
-    slice_get(h, x);
+    slice_get(&h, x);
     return true;
 }
 
@@ -200,12 +208,9 @@ static bool match_tensors(const Source *s, const TensorTable *t, const SafeTenso
         }
     for (int i = 0; i < t->n_slices; i++)
         if (!from[i]) {
-            const TensorSlice *p = &t->slices[i];
-            int64_t dims[2];
-            SafeTensor want = {.n_dims = slice_dims(p, &t->t[p->tensor], dims),
-                               .dims = {dims[0], dims[1]}};
+            SafeTensor want = shape_of(t, i);
             char need[64];
-            return err(e, "tensor %s %s is missing", p->name,
+            return err(e, "tensor %s %s is missing", t->slices[i].name,
                        safetensors_shape(&want, need, sizeof need));
         }
     return true;
@@ -215,10 +220,8 @@ static bool load_here(const char *path, const TensorTable *t, Err *e) {
     Source *s = mem_calloc(1, sizeof *s);
     const SafeTensor **from = mem_calloc((size_t)t->n_slices, sizeof *from);
     bool ok = source_open(s, path, e) && (match_tensors(s, t, from, e) || err_in(e, path));
-    for (int i = 0; ok && i < t->n_slices; i++) {
-        LocalSlice h = local_slice(t, i);
-        ok = read_slice(from[i], &h, e) || err_in(e, path);
-    }
+    for (int i = 0; ok && i < t->n_slices; i++)
+        ok = read_slice(from[i], t, i, e) || err_in(e, path);
     mem_free(from);
     source_close(s);
     return ok;
