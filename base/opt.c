@@ -52,7 +52,7 @@ const char *opt_nearest(const char *word, const char *const *candidates, int n) 
 }
 
 const Opt *opt_find(const Opt *table, const char *name) {
-    for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++)
+    for (const Opt *o = table; o->help; o++)
         if (o->name && strcmp(o->name, name) == 0) return o;
     return NULL;
 }
@@ -242,7 +242,7 @@ static void unknown_text(const Opt *table, const char *typed, const char *name, 
     const char *names[MAX_OPTIONS], *near;
     char here[512];
     int n = 0, len = (int)strcspn(typed, "=");
-    for (const Opt *o = table; (o->name || o->type == OPT_GROUP) && n < MAX_OPTIONS; o++)
+    for (const Opt *o = table; o->help && n < MAX_OPTIONS; o++)
         if (o->name) names[n++] = o->name;
     if (foreign_text(table, name, value, here, sizeof here))
         snprintf(why, n_why, "unknown option %.*s: %s", len, typed, here);
@@ -358,7 +358,7 @@ int opt_parse_files(const Opt *table, int argc, char **argv, const char *usage) 
     char why[512];
     int n = 0;
     n_given = 0;
-    for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++)
+    for (const Opt *o = table; o->help; o++)
         if (o->type != OPT_GROUP && !opt_set(o, o->default_text, why, sizeof why))
             die("option table: %s", why);
     int i = 1;

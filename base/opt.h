@@ -34,7 +34,9 @@ typedef enum {
 
 /* One row. The value lives where `value` points: int64_t, double, const char * (never NULL: "" is
  * unset), bool, or int (the index of the word in `arg`, e.g. "cosine|linear", for OPT_CHOICE).
- * OPT_GROUP rows are headings of --help. */
+ * OPT_GROUP rows are headings of --help: a type and a text in `help`. A table ends with {0}, the
+ * only row without `help`:
+ *     for (const Opt *o = table; o->help; o++) ... */
 typedef struct Opt {
     const char *name;
     OptType type;

@@ -5,10 +5,6 @@
 #include "base/opt.h"
 #include "base/version.h"
 
-static bool is_row(const Opt *o) {
-    return o->name || o->type == OPT_GROUP;
-}
-
 /* Does the help show the default? Not an empty one, nor that a switch is off. */
 static bool shows_default(const Opt *o) {
     return o->default_text[0] && !(o->type == OPT_BOOL && strcmp(o->default_text, "0") == 0);
@@ -16,7 +12,7 @@ static bool shows_default(const Opt *o) {
 
 void opt_print_help(const Opt *table, const char *usage, FILE *f) {
     fprintf(f, "%s", usage);
-    for (const Opt *o = table; is_row(o); o++) {
+    for (const Opt *o = table; o->help; o++) {
         if (o->type == OPT_GROUP) {
             fprintf(f, "\n%s\n", o->help);
             continue;
@@ -68,7 +64,7 @@ void opt_print_man(const Opt *table, const char *usage, FILE *f) {
     const char *rest = usage + line + strspn(usage + line, "\n");
     put_roff(f, rest, strlen(rest));
     fputs(".fi\n.SH OPTIONS\n", f);
-    for (const Opt *o = table; is_row(o); o++)
+    for (const Opt *o = table; o->help; o++)
         if (o->type == OPT_GROUP)
             fprintf(f, ".SS %s\n", o->help);
         else
@@ -76,7 +72,7 @@ void opt_print_man(const Opt *table, const char *usage, FILE *f) {
 }
 
 void opt_print_words(const Opt *table, FILE *f) {
-    for (const Opt *o = table; is_row(o); o++) {
+    for (const Opt *o = table; o->help; o++) {
         if (o->type == OPT_GROUP) continue;
         fprintf(f, "--%s", o->name);
         for (const char *p = o->type == OPT_CHOICE ? o->arg : ""; *p; p += *p == '|') {

@@ -21,7 +21,7 @@ static char *value_text(const Opt *o) {
 
 char *runstate_print(const RunState *s, const Opt *options) {
     json_t *record = json_object();
-    for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
+    for (const Opt *o = options; o->help; o++) {
         if (!o->name) continue;
         char *value = value_text(o);
         json_object_set_new(record, o->name, json_string(value));
@@ -77,7 +77,7 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
 void runstate_differences(const char *text, const Opt *options, bool kept_tokenizer, FILE *f) {
     json_t *root = json_loads(text, 0, NULL);
     const json_t *record = json_object_get(root, "options");
-    for (const Opt *o = options; o->name || o->type == OPT_GROUP; o++) {
+    for (const Opt *o = options; o->help; o++) {
         if (!o->name || strcmp(o->name, "resume") == 0) continue;
         // without --model the model is the checkpoint's
         if (strcmp(o->name, "model") == 0 && !opt_given(o)) continue;
