@@ -1,9 +1,11 @@
 #include "data/metrics.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,7 +83,7 @@ static json_t *option_value(const Opt *o) {
 
 static void add_options(json_t *run, const Opt *table) {
     json_t *values = json_object(), *changed = json_array();
-    for (const Opt *o = table; o->name || o->type == OPT_GROUP; o++) {
+    for (const Opt *o = table; o->help; o++) {
         if (o->type == OPT_GROUP) continue;
         json_object_set_new(values, o->name, option_value(o));
         if (opt_changed(o)) json_array_append_new(changed, json_string(o->name));
@@ -147,18 +149,10 @@ static bool json_is_later(const char *line, size_t n, int64_t step) {
     return later;
 }
 
-/* Reads a decimal number; -1 without digits. Saturates far below overflow. */
-static int64_t digits(const char *p, size_t n, size_t *used) {
-    int64_t x = -1;
-    for (*used = 0; *used < n && p[*used] >= '0' && p[*used] <= '9'; ++*used)
-        x = (x < 0 ? 0 : x > INT64_MAX / 100 ? INT64_MAX / 100 : x) * 10 + (p[*used] - '0');
-    return x;
-}
-
+/* The newline behind the line ends the number at the latest. */
 static bool csv_is_later(const char *line, size_t n, int64_t step) {
-    size_t used;
-    int64_t x = digits(line, n, &used);
-    return x > step && used < n && line[used] == ',';
+    char *end;
+    return n > 0 && isdigit((unsigned char)*line) && strtoll(line, &end, 10) > step && *end == ',';
 }
 
 /* Does the file begin with this text? A file that ends inside the text counts, too: its first line
@@ -267,12 +261,7 @@ void metrics_step(Metrics *m, const StepRecord *s) {
 
 void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
     bool is_loss = strcmp(name, "val_loss") == 0;
-    if (m->json.fd >= 0) {
-        json_t *o = json_object();
-        add_int(o, "step", step);
-        add(o, name, x);
-        write_json(&m->json, o);
-    }
+    write_json(&m->json, json_pack("{s:I,s:o}", "step", (json_int_t)step, name, number(x)));
     char line[128];
     int n = snprintf(line, sizeof line, "%" PRId64 ",,,,,,,,,,,%s%.17g%s\n", step,
                      is_loss ? "" : ",", x, is_loss ? "," : "");
@@ -283,12 +272,7 @@ void metrics_eval(Metrics *m, int64_t step, const char *name, double x) {
 
 void metrics_sample(Metrics *m, int64_t step, const char *text) {
     char *clean = utf8_clean(text);
-    if (m->json.fd >= 0) {
-        json_t *o = json_object();
-        add_int(o, "step", step);
-        json_object_set_new(o, "sample", json_string(clean));
-        write_json(&m->json, o);
-    }
+    write_json(&m->json, json_pack("{s:I,s:s}", "step", (json_int_t)step, "sample", clean));
     if (m->events.fd >= 0)
         put_event(&m->events, tfevents_text(stamp_clock(), step, "sample", clean));
     mem_free(clean);
