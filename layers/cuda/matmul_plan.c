@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "layers/cuda/cublaslt.h"
 #include "layers/cuda/matmul_choices.h"
 #include "layers/matmul_sm80.h"
@@ -319,14 +320,6 @@ static MatmulPlan *plan_new(const Key *k, const Matmul *p) {
     return plan;
 }
 
-/* FNV-1a. */
-static unsigned hash(const Key *k) {
-    const unsigned char *byte = (const unsigned char *)k;
-    uint64_t h = 0xcbf29ce484222325;
-    for (size_t i = 0; i < sizeof *k; i++) h = (h ^ byte[i]) * 0x100000001b3;
-    return (unsigned)(h >> 40) % PLANS;
-}
-
 MatmulPlan *matmul_plan(const Matmul *p, size_t elem_bytes) {
     const CublasLt *lt = plans ? plans->lt : cublaslt();
     if (!lt) return NULL;
@@ -337,7 +330,7 @@ MatmulPlan *matmul_plan(const Matmul *p, size_t elem_bytes) {
         check(&k, lt->create(&plans->handle), "the start");
         device_at_close(free_plans);
     }
-    unsigned at = hash(&k);
+    uint64_t at = (rng_hash(0, &k, sizeof k) >> 40) % PLANS;
     for (int tries = 0; tries < PLANS; tries++, at = (at + 1) % PLANS) {
         MatmulPlan **slot = &plans->slot[at];
         if (!*slot) *slot = plan_new(&k, p);
