@@ -6,22 +6,15 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/llmc.h"
 
 enum {
-    HEADER_BYTES = 1024,
-    MAGIC = 20240522,
     VERSION = 1,
     DELIMITER = 65535,
     MOST = 65535, // bytes of an example, examples
     FIXED =
         6 // uint16 words before the context: delimiter, bytes, index, label, completions, length
 };
-
-static int32_t get_i32(const uint8_t *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 
 static int get_u16(const uint8_t *p) {
     uint16_t v;
@@ -100,16 +93,16 @@ static bool parse_example(const uint8_t *p, int64_t n, int64_t i, int64_t longes
 
 bool hellaswag_parse(const uint8_t *p, size_t n, HellaSwag *out, Err *e) {
     *out = (HellaSwag){.data = p};
-    if (n < 4 || get_i32(p) != MAGIC)
-        return err(e, "is no llm.c evaluation file (its first word is not %d)", MAGIC);
-    if (n < HEADER_BYTES)
+    if (llmc_word(p, n, 0) != LLMC_EVALUATION)
+        return err(e, "is no llm.c evaluation file (its first word is not %d)", LLMC_EVALUATION);
+    if (n < LLMC_HEADER)
         return err(e, "has %zu bytes, fewer than its header of %d: it was cut; copy it again", n,
-                   HEADER_BYTES);
-    int64_t examples = get_i32(p + 8), longest = get_i32(p + 12), at = HEADER_BYTES;
-    if (get_i32(p + 4) != VERSION)
-        return err(e, "evaluation file of version %d, but %d is read here", get_i32(p + 4),
-                   VERSION);
-    if (examples < 1 || examples > 65535)
+                   LLMC_HEADER);
+    int32_t version = llmc_word(p, n, 1);
+    int64_t examples = llmc_word(p, n, 2), longest = llmc_word(p, n, 3), at = LLMC_HEADER;
+    if (version != VERSION)
+        return err(e, "evaluation file of version %d, but %d is read here", version, VERSION);
+    if (examples < 1 || examples > MOST)
         return err(e, "its header says %" PRId64 " examples, not 1..65535: damaged", examples);
     out->n = examples;
     out->at = mem_calloc((size_t)examples, sizeof *out->at);
@@ -199,7 +192,7 @@ typedef struct Writer {
     const Tokenizer *t;
     uint16_t *words; // the file's uint16 values after its header
     size_t n, cap;
-    int32_t header[HEADER_BYTES / 4]; // magic, version, examples, bytes of the longest example
+    int32_t header[LLMC_HEADER / 4]; // magic, version, examples, bytes of the longest example
 } Writer;
 
 static void put(Writer *w, size_t word) {
@@ -275,7 +268,7 @@ static bool put_line(Writer *w, const char *p, size_t n, int line, Err *e) {
 
 uint8_t *hellaswag_encode(const uint8_t *text, size_t n, const Tokenizer *t, size_t *n_out,
                           Err *e) {
-    Writer w = {.t = t, .header = {MAGIC, VERSION}};
+    Writer w = {.t = t, .header = {LLMC_EVALUATION, VERSION}};
     bool ok =
         tokenizer_vocab(t) <= MOST + 1 ||
         err(e, "the format has 16-bit tokens, the tokenizer %d of them", (int)tokenizer_vocab(t));
@@ -286,8 +279,8 @@ uint8_t *hellaswag_encode(const uint8_t *text, size_t n, const Tokenizer *t, siz
         at += len + 1;
     }
     if (ok && w.header[2] == 0) ok = err(e, "the file has no examples");
-    uint8_t *out = ok ? mem_alloc(*n_out = HEADER_BYTES + 2 * w.n) : NULL;
-    if (out) memcpy(out, w.header, HEADER_BYTES), memcpy(out + HEADER_BYTES, w.words, 2 * w.n);
+    uint8_t *out = ok ? mem_alloc(*n_out = LLMC_HEADER + 2 * w.n) : NULL;
+    if (out) memcpy(out, w.header, LLMC_HEADER), memcpy(out + LLMC_HEADER, w.words, 2 * w.n);
     mem_free(w.words);
     return out;
 }

@@ -1,6 +1,6 @@
 /* hellaswag -- multiple choice by likelihood, from llm.c's evaluation file (hellaswag_val.bin).
  *
- * The file: int32 header[256] = magic 20240522, version 1, examples, bytes of the longest example;
+ * The file: int32 header[256] = LLMC_EVALUATION, version 1, examples, bytes of the longest example;
  * then per example a uint16 stream
  *
  *     65535, bytes of this example, its index, label, 4, length and tokens of the context,

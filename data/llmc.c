@@ -10,13 +10,6 @@
 #include "data/output.h"
 #include "data/slice.h"
 
-enum {
-    MODEL_MAGIC = 20240326,
-    STATE_MAGIC = 20240327,
-    LLAMA_MAGIC = 20240803,
-    HEADER_BYTES = 1024
-};
-
 /* Names of our tensors in the order of the file. A tensor of the blocks is stored for all layers,
  * one after another. */
 static const char *const names[] = {"wte",         "wpe",       "ln1.weight",      "ln1.bias",
@@ -32,15 +25,15 @@ static int64_t padded_vocab(int64_t vocab) {
 /* Bytes of a file. No overflow: config_check allows at most 2^50 parameters. */
 static uint64_t file_size(const Config *c, int version) {
     int64_t elements = config_parameters(c) + (padded_vocab(c->vocab) - c->vocab) * c->channels;
-    return HEADER_BYTES + (uint64_t)elements * (version == LLMC_FP32 ? 4 : 2);
+    return LLMC_HEADER + (uint64_t)elements * (version == LLMC_FP32 ? 4 : 2);
 }
 
 static bool check_model_version(const int32_t h[8], Err *e) {
-    if (h[0] == LLAMA_MAGIC)
+    if (h[0] == LLMC_LLAMA)
         return err(e, "an llm.c Llama checkpoint; convert it to safetensors (its layouts share one "
                       "magic number and cannot be told apart)");
-    if (h[0] == STATE_MAGIC) return err(e, "an llm.c debug state, not a model");
-    if (h[0] != MODEL_MAGIC) return err(e, "not an llm.c model (magic %d)", h[0]);
+    if (h[0] == LLMC_DEBUG_STATE) return err(e, "an llm.c debug state, not a model");
+    if (h[0] != LLMC_MODEL) return err(e, "not an llm.c model (magic %d)", h[0]);
     if (h[1] == LLMC_FP32 || h[1] == LLMC_BF16) return true;
     const char *was = h[1] == 1   ? "fp32 without vocabulary padding"
                       : h[1] == 2 ? "bf16 without vocabulary padding"
@@ -54,7 +47,7 @@ static bool check_model_version(const int32_t h[8], Err *e) {
 
 bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
     int32_t h[8];
-    if (n < HEADER_BYTES) return err(e, "not an llm.c file: %zu bytes", n);
+    if (n < LLMC_HEADER) return err(e, "not an llm.c file: %zu bytes", n);
     memcpy(h, p, sizeof h);
     if (!check_model_version(h, e)) return false;
     Config c = {.seq = h[2],
@@ -87,7 +80,7 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
  * them from `file`. */
 static bool move_tensors(const TensorTable *t, int version, const uint8_t *file, IoFile *to,
                          Err *e) {
-    uint64_t at = HEADER_BYTES, width = version == LLMC_FP32 ? 4 : 2;
+    uint64_t at = LLMC_HEADER, width = version == LLMC_FP32 ? 4 : 2;
     for (int k = 0; k < N_NAMES; k++) {
         bool in_blocks = k >= FIRST_OF_BLOCKS && k < AFTER_BLOCKS;
         for (int l = 0; l < (in_blocks ? t->config.layers : 1); l++) {
@@ -154,7 +147,7 @@ bool llmc_model_fits(const Config *c, Err *e) {
 bool llmc_model_save(const char *path, const TensorTable *t, int version, const Group *g, Err *e) {
     const Config *c = &t->config;
     if (!llmc_model_fits(c, e)) return false;
-    int32_t h[256] = {MODEL_MAGIC,          version,
+    int32_t h[256] = {LLMC_MODEL,           version,
                       (int32_t)c->seq,      (int32_t)c->vocab,
                       (int32_t)c->layers,   (int32_t)c->heads,
                       (int32_t)c->channels, (int32_t)padded_vocab(c->vocab)};

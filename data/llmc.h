@@ -1,8 +1,8 @@
-/* llmc -- GPT-2 checkpoints of llm.c.
+/* llmc -- GPT-2 checkpoints of llm.c, and what the headers of all its files have in common.
  *
  * Little-endian; 256 int32 of header, then the tensors without padding between them.
  *
- *   model   h = 20240326, version, longest sequence, V, L, H, C, Vp; version 3 is fp32, 5 is bf16
+ *   model   h = LLMC_MODEL, version, longest sequence, V, L, H, C, Vp; version 3 is fp32, 5 is bf16
  *
  * Sixteen tensors in this order, those of the blocks stacked over layers:
  *
@@ -19,12 +19,32 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/die.h"
 #include "base/group.h"
 #include "base/tensor.h"
 
-enum { LLMC_FP32 = 3, LLMC_BF16 = 5 };
+/* The first word of a header says what the file is, the second has its version. */
+enum {
+    LLMC_MODEL = 20240326, // GPT-2
+    LLMC_DEBUG_STATE = 20240327,
+    LLMC_TOKENIZER = 20240328,
+    LLMC_TOKENS_16 = 20240520,
+    LLMC_EVALUATION = 20240522,
+    LLMC_OPTIMIZER = 20240527,
+    LLMC_TOKENS_32 = 20240801,
+    LLMC_LLAMA = 20240803
+};
+enum { LLMC_HEADER = 1024 }; // bytes
+/* Word i of a file of n bytes at p; 0: the file is shorter. */
+static inline int32_t llmc_word(const uint8_t *p, size_t n, size_t i) {
+    int32_t word = 0;
+    if (n >= 4 * i + 4) memcpy(&word, p + 4 * i, sizeof word);
+    return word;
+}
+
+enum { LLMC_FP32 = 3, LLMC_BF16 = 5 }; // versions of LLMC_MODEL
 
 typedef struct LlmcModel {
     Config config;

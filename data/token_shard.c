@@ -10,13 +10,11 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "data/io.h"
+#include "data/llmc.h"
 #include "data/output.h"
 
 enum {
-    HEADER_BYTES = 1024, // llm.c: int32[256]
-    MAGIC_16 = 20240520,
-    VERSION_16 = 1,
-    MAGIC_32 = 20240801,
+    VERSION_16 = 1, // of LLMC_TOKENS_16
     VERSION_32 = 7,
     IDX_HEADER_BYTES = 34 // Megatron: magic 9, version 8, type 1, sequences 8, documents 8
 };
@@ -67,9 +65,9 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
         int32_t magic;
         const char *what;
     } magics[] = {
-        {20240326, "an llm.c GPT-2 model"},     {20240327, "an llm.c debug state"},
-        {20240328, "an llm.c tokenizer"},       {20240522, "an llm.c evaluation file"},
-        {20240527, "an llm.c optimizer state"}, {20240803, "an llm.c Llama model"},
+        {LLMC_MODEL, "an llm.c GPT-2 model"},         {LLMC_DEBUG_STATE, "an llm.c debug state"},
+        {LLMC_TOKENIZER, "an llm.c tokenizer"},       {LLMC_EVALUATION, "an llm.c evaluation file"},
+        {LLMC_OPTIMIZER, "an llm.c optimizer state"}, {LLMC_LLAMA, "an llm.c Llama model"},
     };
     // torch.save: before PyTorch 1.6 a pickle, since then a zip file that begins with NAME/data.pkl
     static const char pickle[] = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.";
@@ -78,8 +76,8 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
         return "a PyTorch file; save its weights as safetensors instead";
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
         if (n >= starts[i].n && memcmp(p, starts[i].bytes, starts[i].n) == 0) return starts[i].what;
-    for (size_t i = 0; n >= 4 && i < sizeof magics / sizeof *magics; i++)
-        if (get_i32(p) == magics[i].magic) return magics[i].what;
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+        if (llmc_word(p, n, 0) == magics[i].magic) return magics[i].what;
     if (n >= 10 && p[8] == '{' && p[9] == '"' && get_i64(p) > 1 && (uint64_t)get_i64(p) <= n - 8)
         return "a safetensors file";
     return is_text(p, n) ? "text: gpt-tokenize encode makes tokens of it" : NULL;
@@ -87,24 +85,28 @@ static const char *known_foreign(const uint8_t *p, size_t n) {
 
 /* ---- llm.c and nanoGPT ----------------------------------------------------------------------- */
 
+static bool is_llmc(const uint8_t *p, size_t n) {
+    return llmc_word(p, n, 0) == LLMC_TOKENS_16 || llmc_word(p, n, 0) == LLMC_TOKENS_32;
+}
+
 /* Reads an llm.c file, whose magic is known to be right: the header's size of the data must be that
  * of the file. */
 static bool parse_llmc(const uint8_t *p, size_t n, Shard *out, Err *e) {
-    bool wide = get_i32(p) == MAGIC_32;
-    int want = wide ? VERSION_32 : VERSION_16;
+    bool wide = llmc_word(p, n, 0) == LLMC_TOKENS_32;
+    int want = wide ? VERSION_32 : VERSION_16, version = llmc_word(p, n, 1);
     out->format = wide ? SHARD_LLMC32 : SHARD_LLMC16;
     out->width = wide ? 4 : 2;
-    if (n < HEADER_BYTES)
+    if (n < LLMC_HEADER)
         return err(e,
                    "an llm.c token file of %zu bytes, shorter than its header of %d: it was cut; "
                    "copy or encode it again",
-                   n, HEADER_BYTES);
-    if (get_i32(p + 4) != want)
+                   n, LLMC_HEADER);
+    if (version != want)
         return err(e,
                    "llm.c token file of version %d, but version %d is read here; encode it again",
-                   get_i32(p + 4), want);
-    int64_t said = get_i32(p + 8);
-    uint64_t have = n - HEADER_BYTES;
+                   version, want);
+    int64_t said = llmc_word(p, n, 2);
+    uint64_t have = n - LLMC_HEADER;
     if (said < 0) return err(e, "its header says %" PRId64 " tokens: damaged; copy it again", said);
     if ((uint64_t)said * (uint64_t)out->width != have)
         return err(e,
@@ -114,7 +116,7 @@ static bool parse_llmc(const uint8_t *p, size_t n, Shard *out, Err *e) {
                    have < (uint64_t)said * (uint64_t)out->width ? "it was cut"
                                                                 : "too long or damaged");
     if (said == 0) return err(e, "holds no tokens; encode it again");
-    out->tokens = p + HEADER_BYTES;
+    out->tokens = p + LLMC_HEADER;
     out->n_tokens = said;
     return true;
 }
@@ -122,8 +124,7 @@ static bool parse_llmc(const uint8_t *p, size_t n, Shard *out, Err *e) {
 bool shard_parse(const uint8_t *p, size_t n, bool raw, Shard *out, Err *e) {
     *out = (Shard){0};
     if (n == 0) return err(e, "is empty");
-    if (n >= 4 && (get_i32(p) == MAGIC_16 || get_i32(p) == MAGIC_32))
-        return parse_llmc(p, n, out, e);
+    if (is_llmc(p, n)) return parse_llmc(p, n, out, e);
     const char *what = known_foreign(p, n);
     if (what) return err(e, "is no token file but %s", what);
     if (!raw)
@@ -375,8 +376,7 @@ bool shard_map(const char *path, Shard *out, Err *e) {
     char *idx_path = NULL;
     bool ok = io_map(&bin, bin_path, e);
     if (ok) {
-        bool llmc = bin.n >= 4 && (get_i32(bin.p) == MAGIC_16 || get_i32(bin.p) == MAGIC_32);
-        if (!llmc) idx_path = idx_beside(bin_path);
+        if (!is_llmc(bin.p, bin.n)) idx_path = idx_beside(bin_path);
         if (!idx_path) {
             ok = shard_parse(bin.p, bin.n, path_ends(bin_path, ".bin"), out, e) ||
                  err_in(e, bin_path);
@@ -543,13 +543,13 @@ static char *file_name(const ShardWriter *w, int number) {
 }
 
 static void begin_file(ShardWriter *w) {
-    static const uint8_t zeros[HEADER_BYTES];
+    static const uint8_t zeros[LLMC_HEADER];
     char *path = file_name(w, w->n_files);
     w->files = mem_realloc(w->files, (size_t)w->n_files + 1, sizeof *w->files);
     // the header has the number of tokens, known at the end
     bool header = w->format != SHARD_NANOGPT;
     w->files[w->n_files++] = replace_open(path, header);
-    if (header) replace_write(w->files[w->n_files - 1], zeros, HEADER_BYTES);
+    if (header) replace_write(w->files[w->n_files - 1], zeros, LLMC_HEADER);
     w->in_file = 0;
     w->open = true;
     mem_free(path);
@@ -558,7 +558,7 @@ static void begin_file(ShardWriter *w) {
 static void end_file(ShardWriter *w) {
     Replace *r = w->files[w->n_files - 1];
     bool wide = w->format == SHARD_LLMC32;
-    int32_t header[3] = {wide ? MAGIC_32 : MAGIC_16, wide ? VERSION_32 : VERSION_16,
+    int32_t header[3] = {wide ? LLMC_TOKENS_32 : LLMC_TOKENS_16, wide ? VERSION_32 : VERSION_16,
                          (int32_t)w->in_file};
     if (w->format != SHARD_NANOGPT) replace_patch(r, 0, header, sizeof header);
     replace_finish(r);

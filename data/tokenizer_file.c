@@ -5,6 +5,7 @@
 #include "base/path.h"
 #include "data/io.h"
 #include "data/io_map.h"
+#include "data/llmc.h"
 #include "data/output.h"
 #include "data/tokenizer_parts.h"
 
@@ -20,11 +21,10 @@ static Tokenizer *load_gpt2(const char *vocab, const char *merges) {
 }
 
 static Tokenizer *load_one(const char *path) {
-    static const uint8_t magic[4] = {0xC8, 0xD7, 0x34, 0x01}; // 20240328
     Tokenizer *t = NULL;
     Err e;
     IoMap m = io_open(path);
-    bool bin = m.n >= 4 && memcmp(m.p, magic, 4) == 0;
+    bool bin = llmc_word(m.p, m.n, 0) == LLMC_TOKENIZER;
     if (!bin && (m.n == 0 || !memchr("{ \t\r\n", *m.p, 5)))
         die_user("%s is no tokenizer: neither JSON nor llm.c's gpt2_tokenizer.bin; name a folder "
                  "with vocab.json and merges.txt, a tokenizer.json, or \"bytes\"",
@@ -109,7 +109,7 @@ static void put_class(FILE *f, const Tokenizer *t) {
 }
 
 static void put_bin(FILE *f, const Tokenizer *t) {
-    int32_t header[256] = {20240328, 2, tokenizer_vocab(t), t->eot};
+    int32_t header[256] = {LLMC_TOKENIZER, 2, tokenizer_vocab(t), t->eot};
     fwrite(header, sizeof header, 1, f);
     for (int32_t id = 0; id < tokenizer_vocab(t); id++) {
         size_t n;

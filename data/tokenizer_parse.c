@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/llmc.h"
 #include "data/tokenizer_parts.h"
 
 /* Tokens while they are read, in any order of ids. */
@@ -331,19 +332,18 @@ bool tokenizer_parse_json(const uint8_t *p, size_t n, Tokenizer **out, Err *e) {
 }
 
 bool tokenizer_parse_bin(const uint8_t *p, size_t n, Tokenizer **out, Err *e) {
-    enum { HEADER = 1024, MAGIC = 20240328 };
     uint32_t h[4] = {0};
-    if (n >= HEADER) memcpy(h, p, sizeof h); // little-endian, as everywhere in llm.c
-    if (h[0] != MAGIC)
+    if (n >= LLMC_HEADER) memcpy(h, p, sizeof h); // little-endian, as everywhere in llm.c
+    if (h[0] != LLMC_TOKENIZER)
         return err(
             e, "no llm.c tokenizer: its first number is not %d, or it is shorter than its header",
-            MAGIC);
+            LLMC_TOKENIZER);
     if (h[1] != 1 && h[1] != 2) return err(e, "version %u: versions 1 and 2 are read", h[1]);
     size_t vocab = h[2];
     uint32_t eot = h[1] == 2 ? h[3] : 50256;
     if (eot >= vocab) return err(e, "the end of text is token %u of %zu", eot, vocab);
     Strings s = {0};
-    size_t at = HEADER;
+    size_t at = LLMC_HEADER;
     for (size_t i = 0; i < vocab; i++) {
         size_t len = at < n ? p[at] : 0;
         if (at >= n || len > n - at - 1)

@@ -32,12 +32,6 @@
 #include "data/weights.h"
 
 enum {
-    MODEL = 20240326,
-    DEBUG_STATE = 20240327,
-    TOKENIZER = 20240328,
-    EVALUATION = 20240522,
-    OPTIMIZER = 20240527,
-    LLAMA = 20240803,
     MOST_IDS = 1 << 24, // MOST_IDS: ids that are counted; no vocabulary is larger
     SHOWN = 10
 };
@@ -63,11 +57,8 @@ static const char *commas(int64_t n) {
     return b;
 }
 
-/* Word i of a file; 0: the file is shorter. */
 static int32_t word(const IoMap *m, size_t i) {
-    int32_t v = 0;
-    if (m->n >= 4 * i + 4) memcpy(&v, m->p + 4 * i, 4);
-    return v;
+    return llmc_word(m->p, m->n, i);
 }
 
 /* ---- token shards ---------------------------------------------------------------------------- */
@@ -196,8 +187,9 @@ static bool show_safetensors(const IoMap *m, Err *e) {
 
 /* Prints the header of llm.c's debug state or optimizer state. */
 static bool show_state(const IoMap *m, Err *e) {
-    if (m->n < 1024) return err(e, "%zu bytes, fewer than its header of 1024: it was cut", m->n);
-    if (word(m, 0) == DEBUG_STATE)
+    if (m->n < LLMC_HEADER)
+        return err(e, "%zu bytes, fewer than its header of 1024: it was cut", m->n);
+    if (word(m, 0) == LLMC_DEBUG_STATE)
         printf("%s: llm.c debug state, version %d, batch of %d x %d (not read by train_gpt)\n",
                m->path, word(m, 1), word(m, 2), word(m, 3));
     else
@@ -271,13 +263,13 @@ static bool show(const char *path, Err *e) {
     bool ok;
     if (!io_map(&m, path, e)) return false;
     int32_t magic = word(&m, 0);
-    if (magic == MODEL || magic == LLAMA)
+    if (magic == LLMC_MODEL || magic == LLMC_LLAMA)
         ok = show_model(&m, e);
-    else if (magic == DEBUG_STATE || magic == OPTIMIZER)
+    else if (magic == LLMC_DEBUG_STATE || magic == LLMC_OPTIMIZER)
         ok = show_state(&m, e);
-    else if (magic == TOKENIZER)
+    else if (magic == LLMC_TOKENIZER)
         ok = show_tokenizer(&m, false, e);
-    else if (magic == EVALUATION)
+    else if (magic == LLMC_EVALUATION)
         ok = show_evaluation(&m, e);
     else if (path_ends(path, ".safetensors"))
         ok = show_safetensors(&m, e);
