@@ -24,7 +24,6 @@ huge pages, and on AMD processors a preloaded function that makes MKL use the AV
 it otherwise reserves for Intel processors. Both do the same work as train_gpt: SDPA, fused AdamW,
 clipping; bf16 is autocast.
 """
-import argparse
 import json
 import os
 import platform
@@ -245,8 +244,7 @@ def bench_row(args, tmp, row, tuned, peak):
 
 
 def options():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.parser(__doc__)
     p.add_argument("--kernels", default="auto", help="instruction set, as of train_gpt")
     p.add_argument("--python", default="", help="Python with torch (default: no PyTorch)")
     p.add_argument("--llmc", default="", help="command of llm.c with {B} and {T} (default: none)")

@@ -52,14 +52,13 @@ def measure(case, args, _):
 
 
 def table(d):
-    out = bench_page.markdown(
+    return bench_page.markdown(
         " | `bulk`, ms | exposed | `bulk+fused`, ms | exposed | by `bulk` | `fused` by `bulk`",
         [[c["case"]]
          + [f"{c[k][o]:.1f}" for o in OVERLAPS[:2] for k in ("ms", "exposed_ms")]
          + [f"{100 * m:+.1f} ± {100 * e:.1f} %" for m, e in c["cost"].values()]
-         for c in d["cases"]])
-    out += ["", f"{MODEL}. {bench_page.origin(d)}"]
-    return "\n".join(out) + "\n"
+         for c in d["cases"]],
+        f"{MODEL}. {bench_page.origin(d)}")
 
 
 def main():

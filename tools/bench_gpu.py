@@ -34,7 +34,6 @@ A machine without jansson and a compiler can run the programs of another machine
     python3 tools/bench_gpu.py --no-build --programs FOLDER --out RESULTS --stages first
     python3 tools/bench_gpu.py --no-build --programs FOLDER --out RESULTS --stages second
 """
-import argparse
 import glob
 import hashlib
 import json
@@ -636,8 +635,7 @@ def measure(run):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.parser(__doc__)
     p.add_argument("--out", default=os.path.join(TOP, "bench", "results"),
                    help="folder of the results (default bench/results)")
     p.add_argument("--stages", default="first,second",

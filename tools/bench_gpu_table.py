@@ -309,8 +309,6 @@ def page(folder):
     if not prefix:
         return "No GPU has been measured yet.\n"
     data = load(folder, prefix)
-    out = bench_page.markdown(" | measured | must | aim | ",
-                              [[cell.replace("|", "/") for cell in r] for r in lines(data)])
     f = data["facts"]
     torch = next((x["torch"]["version"] for x in data.get("train", {}).get("rows", [])
                   if "version" in x.get("torch", {})), f["torch"] or "absent")
@@ -319,4 +317,5 @@ def page(folder):
             f"bench/results/{prefix}-*.json. {FORMULA}. "
             f"torch.compile: bf16 autocast, cuDNN's attention, fused AdamW; "
             "d12 compiled whole, the others block by block.")
-    return "\n".join(out) + "\n\n" + note + "\n"
+    return bench_page.markdown(" | measured | must | aim | ",
+                               [[cell.replace("|", "/") for cell in r] for r in lines(data)], note)

@@ -92,21 +92,21 @@ def still(case, rounds):
 
 def table(d):
     percent = lambda x: f"{100 * x:.0f} %"
-    out = bench_page.markdown(
+    hidden = bench_page.markdown(
         "link, Mbit/s | compute, ms | communication, ms | compute by it | chosen | exposed, ms "
         "| hidden | step, ms | without overlap | kernels slower | gained",
         [[r["rate"].removesuffix("mbit"), f"{r['compute_ms']:.0f}", f"{r['communication_ms']:.0f}",
           f"{r['ratio']:.1f}", f"x2, {r['overlap']}", f"{r['exposed_ms']:.0f}",
           percent(r["hidden"]), f"{r['ms']:.0f}", f"{r['serial_ms']:.0f}", percent(r["slower"]),
-          percent(r["gained"])] for r in sorted(d["points"], key=lambda r: r["ratio"])])
-    out += ["", "What schedules cost where there is nothing to hide, by `none`:", ""]
-    out += bench_page.markdown(
+          percent(r["gained"])] for r in sorted(d["points"], key=lambda r: r["ratio"])],
+        "What schedules cost where there is nothing to hide, by `none`:")
+    cost = bench_page.markdown(
         " | ms | steps | `none` again | `bulk`",
         [[s["case"], f"{s['ms']:.1f}", s["steps"]]
          + [f"{100 * m:+.2f} ± {100 * e:.2f} %" for m, e in s["cost"].values()]
-         for s in d["still"]])
-    out += ["", bench_page.origin(d)]
-    return "\n".join(out) + "\n"
+         for s in d["still"]],
+        bench_page.origin(d))
+    return hidden + "\n" + cost
 
 
 def main():

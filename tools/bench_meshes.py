@@ -106,23 +106,20 @@ def measure(cluster, args, folder):
 # ---- table and figure
 
 def table(d):
-    out = bench_page.markdown(
+    return bench_page.markdown(
         "hosts | channels, weights of a rank | scheme | layout | MiB received | MiB of memory "
         "| ms | of 1-D | predicted ms",
         [[c["hosts"], f"{c['channels']}, {c['weights'] / 1e6:.2f} M", r["scheme"], r["layout"],
           f"{r['received'] / 2**20:.1f}", f"{r['memory'] / 2**20:.1f}", f"{r['ms']:.0f}",
           f"{c['rows'][0]['ms'] / r['ms']:.2f}x",
           f"{r['predicted_ms']:.0f} ({100 * (r['predicted_ms'] / r['ms'] - 1):+.0f} %)"]
-         for c in d["cases"] for r in c["rows"]])
-    out.append("")
-    out.append(f"{LAYERS} layers, {SEQUENCES} sequences of {SEQ} tokens in a step, medians of one "
-               f"or two steps after one to warm up, no overlap, one rank on each host, cards of "
-               f"{RATE} Mbit/s in one switch "
-               f"(emulated, all ranks on {d['machine']['cores']} cores of {d['machine']['cpu']}), "
-               f"{d['date'][:10]}, commit {bench_page.commits(d['cases'])}: "
-               f"`{d['command']}`. Predicted by `train_gpt --plan --cluster` from the rate of the "
-               f"links, without any calibration.")
-    return "\n".join(out) + "\n"
+         for c in d["cases"] for r in c["rows"]],
+        f"{LAYERS} layers, {SEQUENCES} sequences of {SEQ} tokens in a step, medians of one or two "
+        f"steps after one to warm up, no overlap, one rank on each host, cards of {RATE} Mbit/s in "
+        f"one switch (emulated, all ranks on {d['machine']['cores']} cores of "
+        f"{d['machine']['cpu']}), {d['date'][:10]}, commit {bench_page.commits(d['cases'])}: "
+        f"`{d['command']}`. Predicted by `train_gpt --plan --cluster` from the rate of the links, "
+        "without any calibration.")
 
 
 def draw(d, path):

@@ -34,7 +34,7 @@ import time
 import typing
 
 import bench_page
-from bench_page import build
+from bench_page import build, choice_name
 
 DEEP = ("layers=4,heads=8,channels=128,seq=64,vocab=1024", 2048)  # --model, tokens of a step
 SQUARE = ("layers=2,heads=32,channels=512,seq=64,vocab=512", 512)
@@ -115,10 +115,6 @@ def spec_of(text):
     return f"{layout}@{words}@{recompute}@{micro}"
 
 
-def name_of(row):
-    return f"{row['layout']}@{row['overlap']}@{row['recompute']}@{row['micro']}"
-
-
 def named(cluster, shape):
     return f"{cluster}, {shape}" if shape else cluster
 
@@ -153,7 +149,7 @@ def measure(case, args, folder):
     lines = bench_page.rows_of(on_lab + bench, 1500, who,
                                lambda lines: "regret" in lines[-1])
     last, rows = lines[-1], [r for r in lines[1:-1] if r["ms"]]
-    mine = next((r for r in rows if name_of(r) == kept), None)
+    mine = next((r for r in rows if choice_name(r) == kept), None)
     if not mine:
         sys.exit(f"{who}: train_gpt --layout auto trains on {kept}, which is none of those "
                  f"measured")
@@ -164,7 +160,7 @@ def measure(case, args, folder):
         "pick": last["pick"], "pick_ms": last["pick_ms"], "regret": last["regret"],
         "kept": kept, "kept_ms": mine["ms"], "predicted_ms": mine["predicted_ms"],
         "kept_regret": round(mine["ms"] / best["ms"] - 1, 4), "trained_ms": trained_ms,
-        "best": name_of(best), "best_ms": best["ms"],
+        "best": choice_name(best), "best_ms": best["ms"],
         "error": round(statistics.median(abs(r["ms"] / r["predicted_ms"] - 1) for r in rows), 4),
         "bytes_equal": sum(r["received"] == r["predicted_received"] for r in rows),
         "memory_error": round(max(abs(r["memory"] / r["predicted_memory"] - 1) for r in rows), 4),
@@ -196,7 +192,16 @@ def within(d, what, key):
 
 
 def regret_table(d):
-    out = bench_page.markdown(
+    note = [f"{within(d, what, key)}, {percent(max(r[key] for r in d['cases']))} off at worst."
+            for what, key in [("What is predicted to be the fastest", "regret"),
+                              ("What `--layout auto` keeps", "kept_regret")]]
+    note.append(f"Measuring the machine took {min(r['calibrate_s'] for r in d['cases']):.1f} to "
+                f"{max(r['calibrate_s'] for r in d['cases']):.1f} s. Predictions err by "
+                f"{percent(statistics.median(r['error'] for r in d['cases']))} (median of the "
+                "cases). Of memory: of what was reserved, the layout that errs most; in brackets "
+                "of what of it was touched, which small models do not fill, the median layout. "
+                f"{bench_page.origin(d)}")
+    return bench_page.markdown(
         "cluster | shape | layouts | predicted the fastest | ms | regret | kept by `--layout "
         "auto` | ms | regret | fastest measured | ms | error of ms | of memory | bytes equal",
         [[r["cluster"], r["shape"], r["layouts"], r["pick"], f"{r['pick_ms']:.0f}",
@@ -204,34 +209,22 @@ def regret_table(d):
           percent(r["kept_regret"], 1), layout(r["best"]), f"{r['best_ms']:.0f}",
           percent(r["error"]), f"{percent(r['memory_error'], 1)} "
           f"({percent(r['resident_error'], 1)})", f"{r['bytes_equal']} of {r['layouts']}"]
-         for r in d["cases"]])
-    out.append("")
-    out += [f"{within(d, what, key)}, {percent(max(r[key] for r in d['cases']))} off at worst."
-            for what, key in [("What is predicted to be the fastest", "regret"),
-                              ("What `--layout auto` keeps", "kept_regret")]]
-    out.append(f"Measuring the machine took {min(r['calibrate_s'] for r in d['cases']):.1f} to "
-               f"{max(r['calibrate_s'] for r in d['cases']):.1f} s. Predictions err by "
-               f"{percent(statistics.median(r['error'] for r in d['cases']))} (median of the "
-               "cases). Of memory: of what was reserved, the layout that errs most; in brackets of "
-               "what of it was touched, which small models do not fill, the median layout. "
-               f"{bench_page.origin(d)}")
-    return "\n".join(out) + "\n"
+         for r in d["cases"]], "\n".join(note))
 
 
 def networks_table(d):
-    out = bench_page.markdown(
+    return bench_page.markdown(
         "cluster | `--layout auto` keeps | ms | predicted | fastest of all | ms | regret | others "
         "| error of predictions | calibration, s | cached",
         [[r["cluster"], brief(r["kept"]), f"{r['kept_ms']:.0f}",
           f"{r['predicted_ms']:.0f} ({100 * (r['predicted_ms'] / r['kept_ms'] - 1):+.0f} %)",
           brief(r["best"]), f"{r['best_ms']:.0f}", percent(r["kept_regret"], 1), r["layouts"] - 1,
           percent(r["error"]), f"{r['calibrate_s']:.1f}", f"{r['cached_s']:.1f}"]
-         for r in d["cases"]])
-    out += ["", f"{within(d, '`--layout auto`', 'kept_regret')}. One rank has one thread. The "
-            "choice is of layout, overlap and micro-batch; others are given by the script. Error: "
-            "the median of all layouts of a cluster. "
-            f"{bench_page.origin(d).replace(' cores,', ' cores for all ranks,')}"]
-    return "\n".join(out) + "\n"
+         for r in d["cases"]],
+        f"{within(d, '`--layout auto`', 'kept_regret')}. One rank has one thread. The choice is of "
+        "layout, overlap and micro-batch; others are given by the script. Error: the median of all "
+        "layouts of a cluster. "
+        f"{bench_page.origin(d).replace(' cores,', ' cores for all ranks,')}")
 
 
 def say(r):

@@ -34,6 +34,7 @@ import tempfile
 
 import bench_page
 from bench_page import LAB, TOP, build
+from bench_page import choice_name as name
 
 
 def sizes(layers, seq, heads, width):
@@ -84,19 +85,12 @@ def plan(case, cache, overlap):
         return json.loads(f.read())["plan"]
 
 
-def name(r):
-    return f"{r['layout']}@{r['overlap']}@{r['recompute']}@{r['micro']}"
-
-
 def train(case, cache, choices, steps, rounds):
     """Trains some choices. Returns the rows of bench_layouts by name, with their predictions."""
     predicted = {name(c): c["predicted_ms"] for c in choices}
     out = run(case, cache, "bench_layouts", ["--layouts", ",".join(predicted), "--steps",
                                              str(steps), "--rounds", str(rounds)])
-    rows = [json.loads(line) for line in out.splitlines() if line.startswith('{"layout"')]
-    for r in rows:
-        r["predicted_ms"] = predicted[name(r)]
-    return {name(r): r for r in rows if r["ms"]}
+    return {name(r): r | {"predicted_ms": predicted[name(r)]} for r in bench_page.measured(out)}
 
 
 def communicates(a_plan):
@@ -186,11 +180,10 @@ def table(d):
                      words(r["chosen"]), f"{r['chosen_ms']:.0f} ± {r['chosen_error_ms']:.0f}",
                      f"{r['over_megatron']:.2f}x", f"{r['over_none']:.2f}x",
                      "-" if r["hidden"] is None else f"{100 * r['hidden']:.0f} %"])
-    out = bench_page.markdown(
+    return bench_page.markdown(
         "cluster | layers x C, tokens | Megatron, ms | communicates | with overlap, ms | best "
-        "without overlap | ms | chosen | ms | by Megatron | by the best without | hidden", rows)
-    out += ["", f"With full recompute all of a row has it. {bench_page.origin(d)}"]
-    return "\n".join(out) + "\n"
+        "without overlap | ms | chosen | ms | by Megatron | by the best without | hidden", rows,
+        f"With full recompute all of a row has it. {bench_page.origin(d)}")
 
 
 def say(r):

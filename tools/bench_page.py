@@ -124,10 +124,15 @@ def build(name):
     return os.path.join(TOP, "build", name)
 
 
+def parser(doc):
+    """A parser whose --help begins with this text as it is."""
+    return argparse.ArgumentParser(description=doc,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
 def arguments(doc, out):
     """A parser with --out, a file of bench/results, and --page."""
-    p = argparse.ArgumentParser(description=doc,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = parser(doc)
     p.add_argument("--out", default=os.path.join(TOP, "bench/results", out),
                    help=f"file of the results (default bench/results/{out})")
     add_page(p)
@@ -156,11 +161,15 @@ def put(args, name, text):
             f.write(new)
 
 
-def markdown(head, rows):
-    """Lines of a table: its head with ' | ' between the cells, rows as lists of cells."""
+def markdown(head, rows, note=""):
+    """The text of a table and a note below it: its head with ' | ' between the cells, rows as lists
+    of cells."""
     head = head.split(" | ")
     line = lambda cells: "|" + "".join(f" {c} |" if c != "" else " |" for c in cells)
-    return [line(head), "|" + "---|" * len(head)] + [line(r) for r in rows]
+    lines = [line(head), "|" + "---|" * len(head)] + [line(r) for r in rows]
+    if note:
+        lines += ["", note]
+    return "\n".join(lines) + "\n"
 
 
 def origin(d):
@@ -248,6 +257,11 @@ def rows_of(command, seconds, who, is_whole):
         sys.exit(f"{who}: {os.path.basename(command[0])} ended with status {run.returncode}:\n"
                  f"{run.stdout}")
     return lines
+
+
+def choice_name(row):
+    """The layout of a row as bench_layouts reads it."""
+    return f"{row['layout']}@{row['overlap']}@{row['recompute']}@{row['micro']}"
 
 
 def measured(text):

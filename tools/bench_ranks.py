@@ -47,14 +47,13 @@ def run(args, extra, folder):
 
 
 def table(d):
-    out = bench_page.markdown(
+    return bench_page.markdown(
         " | ms a step | tokens/s | against one rank",
         [[r["name"], f"{r['median_ms']:.0f}", f"{r['tokens_per_s']:.0f}", f"{r['ratio']:.2f}x"]
-         for r in d["rows"]])
-    text = (f"{d['model']}, on {d['machine']['cores']} cores of {d['machine']['cpu']}, "
-            f"{d['date'][:10]}, commit {d['commit']}: "
-            f"`{d['command']}`, medians of {d['rows'][0]['steps']} steps each, in turns.")
-    return "\n".join(out) + "\n\n" + text + "\n"
+         for r in d["rows"]],
+        f"{d['model']}, on {d['machine']['cores']} cores of {d['machine']['cpu']}, "
+        f"{d['date'][:10]}, commit {d['commit']}: "
+        f"`{d['command']}`, medians of {d['rows'][0]['steps']} steps each, in turns.")
 
 
 def main():

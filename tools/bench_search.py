@@ -30,15 +30,13 @@ def table(d):
                      f"{r['priced']:,}{fits}", f"{r['search_ms']:.0f}", f"{r['plan_ms']:.0f}",
                      " / ".join(f"{fixed[o]:.0f}" for o in ("bulk", "no recompute", "layout")),
                      " / ".join(f"{ms:.0f}" for _, ms in deep)])
-    out = bench_page.markdown(
+    return bench_page.markdown(
         "model | ranks | candidates | priced | ms | with named schemes, ms | bulk / no recompute "
-        "/ layout alone, ms | 12 / 96 / 960 layers, ms", rows)
-    text = (f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: "
-            f"`{d['command']}`. The last column is for "
-            "ranks with any memory: otherwise deeper models have fewer candidates. Before it: the "
-            "search where the schedule is given (bulk), or "
-            "recompute (none), or both and the micro-batch.")
-    return "\n".join(out) + "\n\n" + text + "\n"
+        "/ layout alone, ms | 12 / 96 / 960 layers, ms", rows,
+        f"One core of {d['machine']['cpu']}, {d['date'][:10]}, commit {d['commit']}: "
+        f"`{d['command']}`. The last column is for ranks with any memory: otherwise deeper models "
+        "have fewer candidates. Before it: the search where the schedule is given (bulk), or "
+        "recompute (none), or both and the micro-batch.")
 
 
 def main():

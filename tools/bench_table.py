@@ -10,7 +10,6 @@
     python3 tools/bench_table.py [FILE.json] --page PAGE.md --check
         fails if that would change the page
 """
-import argparse
 import glob
 import os
 import statistics
@@ -49,8 +48,6 @@ def table(d):
                            for peer in ("torch", "torch tuned", "llm.c")])
             if one:
                 notes.append(f"{one['median_ms'] / ours['median_ms']:.2f}x in {dtype}")
-    out = bench_page.markdown("model, B x T | type | train_gpt, tokens/s | ms | share of peak "
-                              "| PyTorch | PyTorch tuned | llm.c", rows)
     repeats = sorted({row.get("repeat", d["repeat"]) for row in d["rows"]})
     turns = " or ".join(str(n) for n in repeats)
     peak = " and ".join(f"{v:.0f} GFLOP/s {k}" for k, v in d["peak_gflops"].items())
@@ -67,7 +64,8 @@ def table(d):
                  "source and 2 threads; it has no bf16 on the CPU.")
     if notes:
         text += " Two threads against one: " + ", ".join(notes) + "."
-    return "\n".join(out) + "\n\n" + text + "\n"
+    return bench_page.markdown("model, B x T | type | train_gpt, tokens/s | ms | share of peak "
+                               "| PyTorch | PyTorch tuned | llm.c", rows, text)
 
 
 def matmuls(d):
@@ -86,9 +84,9 @@ def matmuls(d):
                       f"{statistics.median(r['share_of_peak'] for r in rows):.0%}"]
                      + [""] * len(peers)
                      + [f"**{statistics.median(ratios):.2f}** (least {min(ratios):.2f})"])
-        out += [f"#### Matmuls, {name[0]}, {name[1]}", ""] + bench_page.markdown(
+        out += [f"#### Matmuls, {name[0]}, {name[1]}", "", bench_page.markdown(
             " | ".join(["M, K, N | form | GFLOP/s | share of peak", *peers, "ratio to the best"]),
-            cells) + [""]
+            cells)]
     return "\n".join(out) + (f"\nGFLOP/s, medians, on {d['machine']['cores']} cores of "
                              f"{d['machine']['processor']}, commit {d['commit']}: "
                              f"`{d['command']}`. Peers are held to the same instruction set.\n")
@@ -106,8 +104,7 @@ def everything():
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = bench_page.parser(__doc__)
     p.add_argument("file", nargs="?")
     bench_page.add_page(p)
     a = p.parse_args()

@@ -21,7 +21,6 @@ fragments that are not due are averaged once more after the last step, which is 
 of the largest one. The loss is that of 512 sequences of the validation text, for the model on which
 the replicas last agreed. Only the standard library is needed.
 """
-import argparse
 import json
 import math
 import os
@@ -134,18 +133,17 @@ def draw(study, path):
 
 def table(study):
     base = study["runs"][0]
-    return "\n".join(bench_page.markdown(
+    return bench_page.markdown(
         "H | what an outer step does | received, MB | of H = 1 | theory | largest step, MB | "
         "validation loss | against H = 1",
         [[r["every"], r["name"], f"{r['received'] / 1e6:.2f}",
           f"{r['received'] / base['received']:.4f}", f"{1 / r['every']:.4f}",
           f"{r['largest_step'] / 1e6:.2f}", f"{r['val_loss']:.4f}",
-          f"{r['val_loss'] - base['val_loss']:+.4f}"] for r in study["runs"]]))
+          f"{r['val_loss'] - base['val_loss']:+.4f}"] for r in study["runs"]])
 
 
 def main():
-    a = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    a = bench_page.parser(__doc__)
     a.add_argument("--steps", type=int, default=512, help="steps of each run (default 512)")
     a.add_argument("--seed", type=int, default=1337, help="seed of the runs (default 1337)")
     a.add_argument("--prefix", default="", help="command in front of each run, such as nice")
@@ -167,7 +165,7 @@ def main():
             study["runs"] = [train(tmp, s, args) for s in SETTINGS]
         bench_page.save(args.out, None, study)
     draw(study, os.path.splitext(args.out)[0] + ".svg")
-    print(table(study))
+    print(table(study), end="")
 
 
 if __name__ == "__main__":
