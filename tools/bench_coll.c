@@ -111,11 +111,7 @@ static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
 
 /* Collective. Replaces each s[i] by that of the slowest rank. */
 static void take_slowest(const Bench *b, double *s, int n) {
-    static _Thread_local double all[MAX_THREAD_RANKS];
-    for (int i = 0; i < n; i++) {
-        group_all_gather(&b->group, &s[i], sizeof s[i], all);
-        for (int r = 0; r < b->group.size; r++) s[i] = all[r] > s[i] ? all[r] : s[i];
-    }
+    for (int i = 0; i < n; i++) s[i] = -group_min(&b->group, -s[i], NULL);
 }
 
 /* Measures one op at one size beside the copy; rank 0 prints the row. */
@@ -140,7 +136,6 @@ static void measure(Bench *b, const Row *r, Team *team) {
 static int bench(World *w, void *ctx) {
     Bench b = {.w = w, .group = comm_group(world_comm(w)), .pool = o.pool_mib << 20};
     (void)ctx;
-    if (world_size(w) > MAX_THREAD_RANKS) die_usage("--ranks: at most %d", MAX_THREAD_RANKS);
     int64_t least = (o.to + 4096) * (world_size(w) + 1);
     if (b.pool < least) b.pool = least;
     Arena a = arena_measure("bench");

@@ -47,8 +47,7 @@ int main(int argc, char **argv) {
     if (!weights_load(model, &t, &group_alone, &e)) die_user("%s", e.text);
     bool ok = path_ends(out_path, ".bin")
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
-                  : io_make_dirs(out_path, &e) &&
-                        weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e);
+                  : weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e);
     if (!ok) die_user("%s", e.text);
     printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),
            dtype ? "bf16" : "fp32");
