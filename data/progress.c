@@ -38,9 +38,9 @@ static void wipe(void) {
     fflush(wiped->f);
 }
 
-static int columns(FILE *f) {
+int progress_columns(FILE *f, int otherwise) {
     struct winsize w;
-    return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+    return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : otherwise;
 }
 
 void progress_time(char *buf, size_t n, double seconds) {
@@ -147,7 +147,8 @@ void progress_step(Progress *p, const StepRecord *s) {
         if (!last && !stay && fabs(now_s() - p->drawn) < REDRAW_S) return;
         p->drawn = now_s();
         // one column stays free: a full line would wrap, and the next redraw would leave a trail
-        progress_bar(line, sizeof line, columns(p->f) - 1, s, p->steps, tokens_per_s, eta_s);
+        int width = progress_columns(p->f, 80) - 1;
+        progress_bar(line, sizeof line, width, s, p->steps, tokens_per_s, eta_s);
         fprintf(p->f, "\r\033[K%s", last ? "" : line);
     }
     flush(p);
@@ -168,7 +169,7 @@ void progress_part(Progress *p, const char *what, double done, double seconds) {
     p->drawn = seconds;
     progress_part_line(text, sizeof text, what, done, seconds);
     if (p->is_terminal) {
-        put_bar(line, sizeof line, columns(p->f) - 1, done, text);
+        put_bar(line, sizeof line, progress_columns(p->f, 80) - 1, done, text);
         fprintf(p->f, "\r\033[K%s", line);
     } else {
         fprintf(p->f, "%s\n", text);

@@ -46,6 +46,9 @@ void progress_part(Progress *p, const char *what, double done, double seconds);
 /* Local. Wipes the bar and frees. NULL is fine. */
 void progress_close(Progress *p);
 
+/* Local. Columns of the terminal that f is; `otherwise` where it is none. */
+int progress_columns(FILE *f, int otherwise);
+
 /* Pure: the step line without newline; eta_s < 0 leaves out the last column. */
 void progress_line(char *buf, size_t n, const StepRecord *s, int64_t steps, double tokens_per_s,
                    double eta_s);

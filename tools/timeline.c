@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/die.h"
 #include "base/opt.h"
 #include "data/io_map.h"
+#include "data/progress.h"
 #include "data/timeline_text.h"
 
 static const char usage[] =
@@ -17,13 +17,6 @@ static const char usage[] =
     "    gpt-timeline FILE [--step serial|overlap|both] [--width N]\n"
     "\n"
     "FILE is what train_gpt --trace FILE wrote; ui.perfetto.dev shows it, too.\n\n";
-
-/* Columns of the terminal; 100 without one. */
-static int columns(void) {
-    struct winsize w;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
-    return 100;
-}
 
 static bool colourful(void) {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
@@ -47,7 +40,7 @@ int main(int argc, char **argv) {
     Err e;
     IoMap map = io_open(path);
     if (!timeline_draw(stdout, (const char *)map.p, map.n, step < TIMELINE_STEPS ? step : -1,
-                       width ? (int)width : columns(), colourful(), &e))
+                       width ? (int)width : progress_columns(stdout, 100), colourful(), &e))
         die_user("%s: %s", path, e.text);
     io_unmap(&map);
     return 0;
