@@ -35,13 +35,6 @@ static IoMap read_file(const char *path) {
     return m;
 }
 
-static void write_page(const char *out, const char *title, const ReportRun *runs, int n) {
-    ReplaceText text;
-    replace_text_begin(&text);
-    report_write(text.f, title, runs, n);
-    replace_text_end(&text, "--out", out);
-}
-
 int main(int argc, char **argv) {
     const char *out, *title;
     const Opt options[] = {
@@ -66,7 +59,10 @@ int main(int argc, char **argv) {
             warn("%s: %lld of %lld lines are no JSON and are left out", files[i],
                  (long long)runs[i].bad_lines, (long long)runs[i].lines);
     }
-    write_page(out, title, runs, n_files);
+    ReplaceText page;
+    replace_text_begin(&page);
+    report_write(page.f, title, runs, n_files);
+    replace_text_end(&page, "--out", out);
     if (strcmp(out, "-") != 0) printf("%s\n", out);
     for (int i = 0; i < n_files; i++) report_free(&runs[i]);
     mem_free(runs);

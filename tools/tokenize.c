@@ -332,16 +332,16 @@ static int decode(int argc, char **argv) {
     int64_t left = s.n_tokens - o.from;
     if (o.count >= 0 && o.count < left) left = o.count;
     int32_t *ids = mem_alloc(BLOCK * sizeof *ids);
-    for (int64_t at = o.from, n; left > 0; at += n, left -= n) {
+    bool ok = true;
+    for (int64_t at = o.from, n; ok && left > 0; at += n, left -= n) {
         uint8_t *text;
         n = left < BLOCK ? left : BLOCK;
         shard_read(&s, at, n, ids);
         size_t bytes = (size_t)tokenizer_decode(t, ids, n, &text);
-        if (fwrite(text, 1, bytes, stdout) != bytes)
-            die_user("cannot write the text: the standard output is full or closed");
+        ok = fwrite(text, 1, bytes, stdout) == bytes;
         mem_free(text);
     }
-    if (fflush(stdout) != 0)
+    if (!ok || fflush(stdout) != 0)
         die_user("cannot write the text: the standard output is full or closed");
     shard_close(&s);
     mem_free(ids), tokenizer_free(t);
