@@ -1,5 +1,4 @@
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/path.h"
@@ -35,32 +34,29 @@ static Tokenizer *load_one(const char *path) {
     return t;
 }
 
-static Tokenizer *load_folder(const char *dir) {
-    char *vocab = mem_printf("%s/vocab.json", dir), *merges = mem_printf("%s/merges.txt", dir);
-    char *json = mem_printf("%s/tokenizer.json", dir);
-    Tokenizer *t = NULL;
-    if (access(vocab, F_OK) == 0 && access(merges, F_OK) == 0)
-        t = load_gpt2(vocab, merges);
-    else if (access(json, F_OK) == 0)
-        t = load_one(json);
-    else
-        die_user("%s holds no tokenizer: neither vocab.json with merges.txt nor tokenizer.json",
-                 dir);
-    mem_free(vocab);
-    mem_free(merges);
-    mem_free(json);
-    return t;
-}
-
-Tokenizer *tokenizer_load(const char *path) {
+static Tokenizer *load_file(const char *path) {
     static const char vocab[] = "vocab.json";
-    if (strcmp(path, "bytes") == 0) return tokenizer_bytes();
-    if (io_is_folder(path)) return load_folder(path);
     if (!path_ends(path, vocab)) return load_one(path);
     char *merges = mem_printf("%.*smerges.txt", (int)(strlen(path) - strlen(vocab)), path);
     Tokenizer *t = load_gpt2(path, merges);
     mem_free(merges);
     return t;
+}
+
+static Tokenizer *load_folder(const char *dir) {
+    bool pair = io_exists_in(dir, "vocab.json") && io_exists_in(dir, "merges.txt");
+    if (!pair && !io_exists_in(dir, "tokenizer.json"))
+        die_user("%s holds no tokenizer: neither vocab.json with merges.txt nor tokenizer.json",
+                 dir);
+    char *file = mem_printf("%s/%s", dir, pair ? "vocab.json" : "tokenizer.json");
+    Tokenizer *t = load_file(file);
+    mem_free(file);
+    return t;
+}
+
+Tokenizer *tokenizer_load(const char *path) {
+    if (strcmp(path, "bytes") == 0) return tokenizer_bytes();
+    return io_is_folder(path) ? load_folder(path) : load_file(path);
 }
 
 /* Writes a token in GPT-2's characters. In JSON " and \ are escaped; all other characters are
