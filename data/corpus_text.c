@@ -212,20 +212,14 @@ static const char *counted(const Writer *w, int n) {
 
 /* Writes the word that %code stands for; %! draws new numbers instead. */
 static void write_code(Writer *w, char code) {
-    static const char codes[] = "ABJKHI123456OCPQDEnmsfgtvwb";
-    bool she = w->a->she, her = w->b->she;
+    static const char codes[] = "ABJKHIOCPQDEnmsfgtvwb";
+    static const char *const pronouns[2][3] = {{"he", "him", "his"}, {"she", "her", "her"}};
     const char *const word[] = {w->a->name,
                                 w->b->name,
                                 w->a->job,
                                 w->b->job,
                                 w->a->home,
                                 w->b->home,
-                                she ? "she" : "he",
-                                she ? "her" : "him",
-                                she ? "her" : "his",
-                                her ? "she" : "he",
-                                her ? "her" : "him",
-                                her ? "her" : "his",
                                 w->thing,
                                 w->colour,
                                 w->place,
@@ -242,11 +236,13 @@ static void write_code(Writer *w, char code) {
                                 w->n == 1 ? "was" : "were",
                                 w->m == 1 ? "is" : "are"};
     const char *at = strchr(codes, code);
-    assert(code == '!' || at);
+    assert(at || strchr("!123456", code));
     if (code == '!')
         draw_numbers(w);
-    else
+    else if (at)
         put_text(w, word[at - codes]);
+    else
+        put_text(w, pronouns[(code < '4' ? w->a : w->b)->she][(code - '1') % 3]);
 }
 
 /* Writes the text of a rule, in the notation above; a [name] expands to a random option of that
