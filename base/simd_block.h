@@ -25,8 +25,8 @@ static inline void vf_transpose(vf r[VF]) {
             u[i + 2 * h + 1] = _mm512_castpd_ps(
                 _mm512_unpackhi_pd(_mm512_castps_pd(t[i + h]), _mm512_castps_pd(t[i + 2 + h])));
         }
-    for (int c = 0; c < 4;
-         c++) { // a 4 x 4 transpose of the 128-bit blocks of u[c], u[4 + c], u[8 + c], u[12 + c]
+    // a 4 x 4 transpose of the 128-bit blocks of u[c], u[4 + c], u[8 + c], u[12 + c]
+    for (int c = 0; c < 4; c++) {
         __m512 a = _mm512_shuffle_f32x4(u[c], u[4 + c], 0x88),
                b = _mm512_shuffle_f32x4(u[c], u[4 + c], 0xdd);
         __m512 d = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0x88);

@@ -12,8 +12,8 @@ enum {
     VERSION = 1,
     DELIMITER = 65535,
     MOST = 65535, // bytes of an example, examples
-    FIXED =
-        6 // uint16 words before the context: delimiter, bytes, index, label, completions, length
+    // uint16 words before the context: delimiter, bytes, index, label, completions, length
+    FIXED = 6
 };
 
 static int get_u16(const uint8_t *p) {

@@ -158,29 +158,26 @@ IoMap io_read(FILE *f, const char *name) {
     return (IoMap){.p = p, .n = n};
 }
 
+/* p without const, as madvise, munmap and free take it. */
+static void *writable(const uint8_t *p) {
+    return (void *)(uintptr_t)p; // NOLINT(performance-no-int-to-ptr)
+}
+
 void io_prefetch(const void *p, size_t n) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
-    union {
-        const uint8_t *in;
-        void *out;
-    } start = {(const uint8_t *)p - before};
-    madvise(start.out, n + before, MADV_WILLNEED);
+    madvise(writable((const uint8_t *)p - before), n + before, MADV_WILLNEED);
 }
 
 void io_unmap(IoMap *m) {
-    union {
-        const uint8_t *in;
-        void *out;
-    } p = {m->p}; // munmap and free take a pointer without const
     if (m->region) {
         claim_input_end(m->region->device, m->region->inode);
         m->region->n = 0;
         m->region->used = false; // from here on region_add may reuse it
     }
     if (!m->region)
-        mem_free(p.out);
+        mem_free(writable(m->p));
     else if (m->n > 0)
-        munmap(p.out, m->n);
+        munmap(writable(m->p), m->n);
     mem_free(m->path);
     *m = (IoMap){0};
 }

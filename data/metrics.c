@@ -141,9 +141,7 @@ static size_t keep_lines(const char *p, size_t n, int64_t step, Later *is_later)
 }
 
 static bool json_is_later(const char *line, size_t n, int64_t step) {
-    json_t *o =
-        // a line that is no JSON has step 0 and stays
-        json_loadb(line, n, 0, NULL);
+    json_t *o = json_loadb(line, n, 0, NULL); // a line that is no JSON has step 0 and stays
     bool later = json_integer_value(json_object_get(o, "step")) > step;
     json_decref(o);
     return later;

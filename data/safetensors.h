@@ -21,8 +21,8 @@ enum { SAFE_MAX_DIMS = 8 };
 
 typedef struct SafeTensor {
     char *name;
-    const char
-        *dtype; // "F32", "BF16", "F16", or another type of the format, whose values cannot be read
+    // "F32", "BF16", "F16", or another type of the format, whose values cannot be read
+    const char *dtype;
     int n_dims;
     int64_t dims[SAFE_MAX_DIMS];
     int64_t size;        // elements

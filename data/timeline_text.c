@@ -11,9 +11,8 @@
 // columns of the labels; least and most columns of the picture
 enum { LABEL = 10, LEAST = 20, MOST = 1000 };
 enum { FINE = 64 }; // bins of time in a column
-enum {
-    MAX_PROCESSES = 4097
-}; // process ids of a trace are below it: train_gpt has at most 4096 ranks
+// process ids of a trace are below it: train_gpt has at most 4096 ranks
+enum { MAX_PROCESSES = 4097 };
 static const double shortest = 1e-3; // microseconds: times in the file have three digits
 
 /* What a rank does in a bin of time: 1 + the number of the part that is computed (0: none), and

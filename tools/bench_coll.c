@@ -53,10 +53,8 @@ typedef struct Row {
 
 /* The call of one op at one size, the bytes that the copy moves, and the calls of a repetition. */
 static Row row_of(const Bench *b, CollOp op, int64_t whole) {
-    enum {
-        MIN_BYTES = 32 << 20,
-        MAX_LOOP = 100
-    }; // MIN_BYTES of one repetition: its time is well above the jitter of barriers
+    // MIN_BYTES of one repetition: its time is well above the jitter of barriers
+    enum { MIN_BYTES = 32 << 20, MAX_LOOP = 100 };
     int p = world_size(b->w);
     bool blocks = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
     Row r = {.call = {.op = op, .rows = 32, .dim = (int)o.dim, .what = "bench"}};

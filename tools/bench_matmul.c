@@ -155,11 +155,7 @@ static Round round_make(const float *from, uint16_t *to, int64_t n) {
     }
     Round r = {.arg = {{1, NULL}, {17, NULL}}};
     Handle described, cpu = dnnl_api.cpu;
-    union {
-        const float *from;
-        void *at;
-    } source = {from};
-    if (dnnl_api.memory(&r.arg[0].memory, desc[0], cpu, source.at) ||
+    if (dnnl_api.memory(&r.arg[0].memory, desc[0], cpu, (void *)(uintptr_t)from) ||
         dnnl_api.memory(&r.arg[1].memory, desc[1], cpu, to) ||
         dnnl_api.reorder(&described, desc[0], cpu, desc[1], cpu, NULL) ||
         dnnl_api.primitive(&r.primitive, described))
