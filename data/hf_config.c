@@ -101,8 +101,8 @@ static int64_t get_whole(Reader *r, const char *key, int64_t otherwise) {
     return r->ok ? json_integer_value(x) : 1;
 }
 
-static double get_number(Reader *r, const json_t *from, const char *key, double otherwise) {
-    const json_t *x = json_object_get(from, key);
+static double get_number(Reader *r, const char *key, double otherwise) {
+    const json_t *x = json_object_get(r->root, key);
     if (!x || json_is_null(x)) return otherwise;
     if (r->ok && !json_is_number(x)) r->ok = err(r->e, "\"%s\" is not a number", key);
     return json_number_value(x);
@@ -116,9 +116,8 @@ static bool get_bool(Reader *r, const char *key, bool otherwise) {
 }
 
 /* The key must be absent, null, or one of two words. */
-static void demand_word(Reader *r, const json_t *from, const char *key, const char *word,
-                        const char *other) {
-    const json_t *x = json_object_get(from, key);
+static void demand_word(Reader *r, const char *key, const char *word, const char *other) {
+    const json_t *x = json_object_get(r->root, key);
     const char *s = json_string_value(x);
     if (!r->ok || !x || json_is_null(x)) return;
     if (!s || (strcmp(s, word) != 0 && strcmp(s, other) != 0))
@@ -140,9 +139,9 @@ static void read_gpt2(Reader *r, Config *c) {
     c->seq = get_whole(r, "n_positions", get_whole(r, "n_ctx", 1024));
     c->vocab = get_whole(r, "vocab_size", NEEDED);
     c->ffn = get_whole(r, "n_inner", c->channels < INT64_MAX / 4 ? 4 * c->channels : 1);
-    c->norm_eps = get_number(r, r->root, "layer_norm_epsilon", 1e-5), c->rope_theta = 10000;
+    c->norm_eps = get_number(r, "layer_norm_epsilon", 1e-5), c->rope_theta = 10000;
     c->tied = get_bool(r, "tie_word_embeddings", true);
-    demand_word(r, r->root, "activation_function", "gelu_new", "gelu_pytorch_tanh");
+    demand_word(r, "activation_function", "gelu_new", "gelu_pytorch_tanh");
     demand_bool(r, "scale_attn_weights", true);
     demand_bool(r, "scale_attn_by_inverse_layer_idx", false);
     demand_bool(r, "add_cross_attention", false);
@@ -152,14 +151,14 @@ static void read_gpt2(Reader *r, Config *c) {
 static void read_rope(Reader *r, const char *key, Config *c) {
     Reader in = {json_object_get(r->root, key), r->ok, r->e};
     const char *type = json_string_value(json_object_get(in.root, "rope_type"));
-    demand_word(&in, in.root, "rope_type", "default", "llama3");
-    demand_word(&in, in.root, "type", "default", "default");
-    c->rope_theta = get_number(&in, in.root, "rope_theta", c->rope_theta);
+    demand_word(&in, "rope_type", "default", "llama3");
+    demand_word(&in, "type", "default", "default");
+    c->rope_theta = get_number(&in, "rope_theta", c->rope_theta);
     if (type && strcmp(type, "llama3") == 0) {
-        c->rope_factor = get_number(&in, in.root, "factor", 0);
+        c->rope_factor = get_number(&in, "factor", 0);
         c->rope_seq = get_whole(&in, "original_max_position_embeddings", NEEDED);
-        if (in.ok && (get_number(&in, in.root, "low_freq_factor", 0) != 1 ||
-                      get_number(&in, in.root, "high_freq_factor", 0) != 4))
+        if (in.ok && (get_number(&in, "low_freq_factor", 0) != 1 ||
+                      get_number(&in, "high_freq_factor", 0) != 4))
             in.ok = err(r->e, "\"low_freq_factor\" and \"high_freq_factor\" must be 1 and 4, as "
                               "in all LLaMA models");
     }
@@ -178,11 +177,11 @@ static void read_llama(Reader *r, Config *c) {
     c->ffn = get_whole(r, "intermediate_size", NEEDED);
     c->seq = get_whole(r, "max_position_embeddings", 2048),
     c->vocab = get_whole(r, "vocab_size", NEEDED);
-    c->norm_eps = get_number(r, r->root, "rms_norm_eps", 1e-6);
-    c->rope_theta = get_number(r, r->root, "rope_theta", 10000);
+    c->norm_eps = get_number(r, "rms_norm_eps", 1e-6);
+    c->rope_theta = get_number(r, "rope_theta", 10000);
     c->tied = get_bool(r, "tie_word_embeddings", false);
     c->bias = get_bool(r, "attention_bias", false);
-    demand_word(r, r->root, "hidden_act", "silu", "swish");
+    demand_word(r, "hidden_act", "silu", "swish");
     bool mlp_bias = get_bool(r, "mlp_bias", false);
     if (r->ok && mlp_bias != c->bias)
         r->ok = err(r->e,

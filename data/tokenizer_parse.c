@@ -5,6 +5,12 @@
 #include "data/llmc.h"
 #include "data/tokenizer_parts.h"
 
+/* The text of a key; `otherwise` where the key has none. */
+static const char *text_of(const json_t *x, const char *key, const char *otherwise) {
+    const char *text = json_string_value(json_object_get(x, key));
+    return text ? text : otherwise;
+}
+
 /* Tokens while they are read, in any order of ids. */
 typedef struct Vocab {
     size_t n;
@@ -72,7 +78,7 @@ static size_t count_added(const json_t *added, const json_t *vocab) {
     size_t i, n = 0;
     json_t *token;
     json_array_foreach(added, i, token) {
-        const char *text = json_string_value(json_object_get(token, "content"));
+        const char *text = text_of(token, "content", NULL);
         n += text && !json_object_get(vocab, text);
     }
     return n;
@@ -181,8 +187,7 @@ static bool is_nothing(const json_t *x) {
 }
 
 static bool type_is(const json_t *x, const char *type) {
-    const char *is = json_string_value(json_object_get(x, "type"));
-    return is && strcmp(is, type) == 0;
+    return strcmp(text_of(x, "type", ""), type) == 0;
 }
 
 /* Checks that none of these fields is set. */
@@ -212,14 +217,12 @@ static bool read_split(const json_t *stage, Tokenizer *t) {
     t->add_prefix_space = is_true(level, "add_prefix_space", false);
     t->split = regex ? SPLIT_GPT2 : SPLIT_NONE;
     if (level == stage) return true;
-    const char *pattern =
-                   json_string_value(json_object_get(json_object_get(first, "pattern"), "Regex")),
-               *behavior = json_string_value(json_object_get(first, "behavior"));
+    const char *pattern = text_of(json_object_get(first, "pattern"), "Regex", "");
     if (type_is(first, "Digits") && is_true(first, "individual_digits", false) && regex)
         t->split = SPLIT_DIGITS;
-    else if (type_is(first, "Split") && pattern && strcmp(pattern, presplit_llama3) == 0 &&
-             behavior && strcmp(behavior, "Isolated") == 0 && !is_true(first, "invert", false) &&
-             !regex)
+    else if (type_is(first, "Split") && strcmp(pattern, presplit_llama3) == 0 &&
+             strcmp(text_of(first, "behavior", ""), "Isolated") == 0 &&
+             !is_true(first, "invert", false) && !regex)
         t->split = SPLIT_LLAMA3;
     else
         return false;
@@ -240,8 +243,7 @@ static bool read_template(const json_t *stage, Tokenizer *t) {
     }
     if (!type_is(stage, "TemplateProcessing") || t->bos >= 0) return false;
     if (json_array_size(single) == 2) {
-        const char *name =
-            json_string_value(json_object_get(json_object_get(text, "SpecialToken"), "id"));
+        const char *name = text_of(json_object_get(text, "SpecialToken"), "id", NULL);
         if (name) t->bos = tokenizer_find(t, (const uint8_t *)name, strlen(name));
         if (t->bos < 0) return false;
         text = json_array_get(single, 1);
@@ -256,10 +258,9 @@ static bool check_model(const json_t *root, const json_t *model, Err *e) {
     static const char *const outer[] = {"normalizer", "truncation", "padding"};
     static const char *const inner[] = {"dropout", "continuing_subword_prefix",
                                         "end_of_word_suffix"};
-    const char *type = json_string_value(json_object_get(model, "type"));
     if (!json_is_object(model)) return err(e, "no \"model\": is this a tokenizer.json?");
     if (!type_is(model, "BPE") && json_object_get(model, "type"))
-        return err(e, "model type \"%.60s\": only BPE is implemented", type ? type : "?");
+        return err(e, "model type \"%.60s\": only BPE is implemented", text_of(model, "type", "?"));
     return absent(root, "", outer, 3, e) && absent(model, "model.", inner, 3, e);
 }
 
@@ -268,22 +269,19 @@ static bool read_stages(const json_t *root, Tokenizer *t, Err *e) {
     const json_t *before = json_object_get(root, "pre_tokenizer"),
                  *after = json_object_get(root, "post_processor"),
                  *decoder = json_object_get(root, "decoder");
-    const char *type = json_string_value(json_object_get(before, "type")),
-               *type_after = json_string_value(json_object_get(after, "type")),
-               *type_decoder = json_string_value(json_object_get(decoder, "type"));
     if (!read_split(before, t))
         return err(e,
                    "pre_tokenizer \"%.60s\": only ByteLevel is implemented, alone or behind "
                    "Digits or the Split of LLaMA 3",
-                   type ? type : "none");
+                   text_of(before, "type", "none"));
     if (!read_template(after, t))
         return err(e,
                    "post_processor \"%.60s\": only ByteLevel is implemented, and a "
                    "TemplateProcessing of the text, or of a special token and the text",
-                   type_after ? type_after : "none");
+                   text_of(after, "type", "none"));
     if (!is_nothing(decoder) && !type_is(decoder, "ByteLevel"))
         return err(e, "decoder \"%.60s\": only ByteLevel is implemented",
-                   type_decoder ? type_decoder : "none");
+                   text_of(decoder, "type", "none"));
     return true;
 }
 
