@@ -1,14 +1,9 @@
 #include "tests/mesh_run.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "base/debug.h"
 #include "base/die.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
 #include "parallel/comm/coll_device.h"

@@ -3,7 +3,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cache.h"
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/calibrate_parts.h"

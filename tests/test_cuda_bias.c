@@ -8,9 +8,7 @@
 #include "layers/cuda/device.h"
 #include "layers/cuda/matmuls.h"
 #include "parallel/step/model.h"
-#include "tests/emu/emu.h"
 #include "tests/emu/emu_cublaslt.h"
-#include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
 
 enum { RANKS = 4, LAYERS = 1, FLOATS = 512, SEQUENCES = 4, MICRO = 2 };

@@ -3,7 +3,6 @@
 #include "base/debug.h"
 #include "base/rng.h"
 #include "layers/cuda/device.h"
-#include "parallel/comm/devices.h"
 #include "parallel/comm/nccl.h"
 #include "parallel/comm/ranks.h"
 #include "tests/coll_call.h"

@@ -6,7 +6,6 @@
 #include "parallel/comm/nccl.h"
 #include "tests/cuda_test.h"
 #include "tests/emu/emu_cublaslt.h"
-#include "tests/emu/emu_nccl.h"
 
 /* ---- matmuls */
 

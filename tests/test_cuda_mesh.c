@@ -2,10 +2,7 @@
  * and what the CPU trains on the same layout, whatever order streams run in. */
 #include "tests/test.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/debug.h"
 #include "layers/cuda/matmuls.h"
@@ -15,7 +12,6 @@
 #include "tests/emu/calls.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/emu_nccl.h"
-#include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
 
 static const char model[] = "layers=2,heads=4,channels=16,seq=4,vocab=13";

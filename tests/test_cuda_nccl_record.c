@@ -6,7 +6,6 @@
 #include "parallel/comm/coll_backend.h"
 #include "parallel/comm/coll_record.h"
 #include "parallel/comm/devices.h"
-#include "parallel/comm/ranks.h"
 #include "tests/coll_call.h"
 #include "tests/emu/runtime.h"
 #include "tests/nccl_job.h"

@@ -2,10 +2,7 @@
 #include "base/debug.h"
 #include "parallel/plan/trace.h"
 #include "tests/emu/calls.h"
-#include "tests/emu/emu.h"
-#include "tests/emu/runtime.h"
 #include "tests/mesh_run.h"
-#include "tests/parsed.h"
 #include "tests/test.h"
 
 static const double tick = 1e-6; // that times between events may be wrong: they are floats of ms

@@ -1,6 +1,5 @@
 /* parallel/mesh/dist: the notation as a type. */
 #include "parallel/mesh/dist.h"
-#include "tests/page.h"
 #include "tests/test.h"
 
 /* Of ChangeKind. */

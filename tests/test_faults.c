@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/die.h"
-#include "data/io.h"
 #include "data/io_map.h"
 
 #define MODEL "--model layers=1,heads=1,channels=8,seq=8,vocab=61 "

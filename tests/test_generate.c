@@ -3,7 +3,6 @@
  * cache, or with all tokens of a sequence at once. */
 #include "parallel/step/generate.h"
 
-#include "base/debug.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"
 #include "tests/test.h"

@@ -1,5 +1,4 @@
 /* parallel/mesh: coordinates, blocks, lists of axes. */
-#include <string.h>
 
 #include "base/rng.h"
 #include "parallel/mesh/mesh.h"

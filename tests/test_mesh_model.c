@@ -2,9 +2,6 @@
  * start. What a step sends and holds is what its price predicts. */
 #include "tests/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/debug.h"
 #include "tests/mesh_run.h"
 #include "tests/parsed.h"

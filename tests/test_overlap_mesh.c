@@ -1,12 +1,8 @@
 /* Overlap changes when a rank waits, and no sum: whatever its words, steps have the bits of those
  * without, send and hold what their price predicts. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/debug.h"
 #include "base/rng.h"
-#include "parallel/plan/count.h"
 #include "parallel/plan/price.h"
 #include "parallel/step/evaluate.h"
 #include "tests/mesh_run.h"

@@ -7,7 +7,6 @@
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/safetensors.h"
-#include "data/weights.h"
 
 /* A file of this header and n_data bytes 0, 1, 2, ... into buf; its length. */
 static size_t make(uint8_t *buf, const char *header, size_t n_data) {

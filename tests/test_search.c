@@ -4,7 +4,6 @@
 #include "parallel/plan/search_parts.h"
 
 #include "base/rng.h"
-#include "parallel/comm/coll_backend.h"
 #include "tests/parsed.h"
 #include "tests/test.h"
 

@@ -2,7 +2,6 @@
  * a result lies over an operand exactly or not at all; and the arena is hardly larger than what
  * lives at once. */
 #include "base/arena.h"
-#include "base/die.h"
 #include "parallel/step/passes.h"
 #include "parallel/step/schedule.h"
 #include "tests/mesh_run.h"

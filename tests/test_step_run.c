@@ -1,7 +1,6 @@
 /* parallel/step/run.c: the program of a step, executed. That it trains what one rank trains, and
  * that overlap changes no bit, test_mesh_model.c and test_overlap_mesh.c hold against every layout;
  * here is what else may not change a bit. */
-#include "base/die.h"
 #include "tests/mesh_run.h"
 #include "tests/test.h"
 

@@ -8,7 +8,6 @@
 #include "base/rng.h"
 #include "data/bpe_train.h"
 #include "data/io.h"
-#include "data/output.h"
 #include "data/presplit.h"
 #include "data/token_shard.h"
 #include "data/tokenizer.h"

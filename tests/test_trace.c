@@ -5,7 +5,6 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/trace.h"
 #include "tests/mesh_run.h"
-#include "tests/parsed.h"
 #include "tests/test.h"
 
 /* ---- what a world reports to its watcher */
