@@ -85,19 +85,20 @@ int test_count(const char *text, const char *word); // number of occurrences
 /* The text with its first `from` replaced by `to`; freed by mem_free. Dies if there is no
  * `from`. */
 char *test_changed(const char *text, const char *from, const char *to);
-/* Stores in char *text, freed by mem_free, what the statements print to f:
+/* What the statements print to f; freed by mem_free.
  *
- *     OWNED(test_mem_end) char *text = NULL;
- *     PRINTED(text, plan_print(&p, f));
+ *     OWNED(test_mem_end) char *text = PRINTED(plan_print(&p, f));
  */
-#define PRINTED(text, ...)                                                                         \
-    do {                                                                                           \
+#define PRINTED(...)                                                                               \
+    __extension__({                                                                                \
+        char *text_;                                                                               \
         size_t n_;                                                                                 \
-        FILE *f = open_memstream(&(text), &n_);                                                    \
+        FILE *f = open_memstream(&text_, &n_);                                                     \
         if (!f) abort();                                                                           \
         __VA_ARGS__;                                                                               \
         fclose(f);                                                                                 \
-    } while (0)
+        text_;                                                                                     \
+    })
 /* Are all tags of an HTML or SVG text closed, in the right order? */
 bool test_balanced(const char *html);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */

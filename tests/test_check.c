@@ -264,9 +264,8 @@ TEST(check_passes_bf16_on_every_layout) {
 
 /* MiB that are printed for a check on so many ranks of one node. */
 static double printed_memory(const Model *m, int ranks) {
-    OWNED(test_mem_end) char *text = NULL;
     double mib = -1;
-    PRINTED(text, check_memory(m, ranks, f));
+    OWNED(test_mem_end) char *text = PRINTED(check_memory(m, ranks, f));
     sscanf(text, "check MiB reference %lf", &mib);
     return mib;
 }

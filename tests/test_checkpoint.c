@@ -259,19 +259,18 @@ TEST(runstate_records_options_of_any_length_and_bytes) {
     memset(names, 'x', sizeof names - 1);
     names[sizeof names - 1] = 0;
     train = names, val = "no \xff text";
-    OWNED(test_mem_end) char *text = runstate_print(&(RunState){0}, options), *said = NULL;
+    OWNED(test_mem_end) char *text = runstate_print(&(RunState){0}, options);
     OptFile record;
     Err e;
     CHECK(opt_file_parse(text, strlen(text), &record, &e) && record.n == 2);
     CHECK_STR(record.pair[0].value, names);
     CHECK_STR(record.pair[1].value, "no \xef\xbf\xbd text");
     opt_file_free(&record);
-    PRINTED(said, runstate_differences(text, options, false, f));
+    OWNED(test_mem_end) char *said = PRINTED(runstate_differences(text, options, false, f));
     CHECK_STR(said, "");
     names[sizeof names - 2] = 'y';
-    mem_free(said), said = NULL;
-    PRINTED(said, runstate_differences(text, options, false, f));
-    CHECK(strstr(said, "xy\""));
+    OWNED(test_mem_end) char *other = PRINTED(runstate_differences(text, options, false, f));
+    CHECK(strstr(other, "xy\""));
 }
 
 /* ---- failures while saving ---- */

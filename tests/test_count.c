@@ -157,8 +157,9 @@ TEST(count_prints_both_and_what_nobody_predicted) {
     static const CollCount down = {"y of down", "x", COLL_ALL_REDUCE, 2, 1, 128, 0},
                            up = {"dx of up", "x", COLL_ALL_REDUCE, 2, 1, 128, 0},
                            surprise = {"surprise", "all", COLL_BROADCAST, 2, 3, 7, 0};
-    OWNED(test_mem_end) char *text = NULL;
-    PRINTED(text, count_print(f, 2, (CollCount[]){down, up}, 2, (CollCount[]){down, surprise}, 2));
+    OWNED(test_mem_end)
+    char *text =
+        PRINTED(count_print(f, 2, (CollCount[]){down, up}, 2, (CollCount[]){down, surprise}, 2));
     static const char *const rows[] = {
         "y of down                  all_reduce     x          2         1"
         "          128        1          128      0.00\n",

@@ -9,10 +9,8 @@
 /* The caller frees it. */
 static char *printed(const Machine *m, const char *shape) {
     Work w;
-    char *text = NULL;
     if (!explain_matmul_parse(&w, shape, NULL)) die("%s", shape);
-    PRINTED(text, explain_matmul_print(f, m, &w));
-    return text;
+    return PRINTED(explain_matmul_print(f, m, &w));
 }
 
 static void explained(Text *t, const char *shape, const char *cluster) {

@@ -246,15 +246,14 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
         CHECK_REFUSED(hellaswag_encode(text, strlen(wrong[i].text), t, &n, &e), e, wrong[i].says);
     }
     enum { EXAMPLES = 65536 };
-    char *many = NULL;
     for (int k = 0; k < 2; k++) { // a long one, and many
         Err e = {""};
         size_t n;
-        PRINTED(many, for (int i = 0; i < (k ? EXAMPLES : 1); i++) fprintf(
-                          f, "{\"ctx\":\"%0*d\",\"label\":1," ENDINGS "}\n", k ? 1 : 32760, 7));
+        OWNED(test_mem_end)
+        char *many = PRINTED(for (int i = 0; i < (k ? EXAMPLES : 1); i++) fprintf(
+            f, "{\"ctx\":\"%0*d\",\"label\":1," ENDINGS "}\n", k ? 1 : 32760, 7));
         CHECK_REFUSED(hellaswag_encode((uint8_t *)many, strlen(many), t, &n, &e), e,
                       k ? "line 65536: more than 65535" : "has 65560 bytes");
-        mem_free(many);
     }
 }
 

@@ -208,11 +208,10 @@ TEST(memory_is_printed_as_parts_of_a_whole) {
     ModelShape shape = {.config = config_of("d12"), .B = 4, .S = 1024, .training = true};
     shape.samples = true, shape.outer = 2;
     OWNED(test_team_end) Team *team = team_create(2);
-    OWNED(test_mem_end) char *text = NULL;
     Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     double all = (double)memory_needed(&m) / 1048576, sum = 0, mib, percent;
-    PRINTED(text, memory_print(&m, f));
+    OWNED(test_mem_end) char *text = PRINTED(memory_print(&m, f));
     model_free(&m);
     int parts = 0;
     for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n'))

@@ -305,14 +305,14 @@ TEST(opt_text_reads_back) {
 }
 
 TEST(opt_prints_help_and_man) {
-    OWNED(test_mem_end) char *help = NULL, *text = NULL;
     parse(&(Line){{"--steps", "5"}});
-    PRINTED(help, opt_print_help(table, "usage: prog\n", f));
+    OWNED(test_mem_end) char *help = PRINTED(opt_print_help(table, "usage: prog\n", f));
     CHECK(strncmp(help, "usage: prog\n", 12) == 0);
     CHECK(strstr(help, "Training:") && strstr(help, "--learning-rate X") && strstr(help, "6e-4"));
     CHECK(strstr(help, "the head is the embedding [1]\n") && strstr(help, "  continue\n"));
-    PRINTED(text, opt_print_man(table, "prog: does .it\n\n    prog --out DIR\n", f),
-            opt_print_words(table, f));
+    OWNED(test_mem_end)
+    char *text = PRINTED(opt_print_man(table, "prog: does .it\n\n    prog --out DIR\n", f),
+                         opt_print_words(table, f));
     CHECK(strstr(text, ".TH prog 1 ") == text &&
           strstr(text, "\nprog \\- does .it\n.SH SYNOPSIS\n"));
     CHECK(strstr(text, ".SS Training:\n"));

@@ -69,7 +69,6 @@ TEST_ALONE(peak_is_the_same_while_others_compute_and_says_so) {
 TEST(profile_prints_no_share_above_the_peak) {
     ModelShape shape = {.B = 2, .S = 8, .training = true};
     int32_t tokens[16] = {0};
-    OWNED(test_mem_end) char *text = NULL;
     OWNED(test_team_end) Team *t = team_create(1);
     Model m;
     shape.config = config_of("layers=2,heads=2,channels=16,vocab=24,seq=8");
@@ -80,7 +79,7 @@ TEST(profile_prints_no_share_above_the_peak) {
     model_zero_grads(&m, 1);
     model_step(&m, tokens, tokens, 1);
     profile_end(&m);
-    PRINTED(text, profile_print(f, 1e6)); // a peak of 1 MFLOP/s
+    OWNED(test_mem_end) char *text = PRINTED(profile_print(f, 1e6)); // a peak of 1 MFLOP/s
     model_free(&m);
     CHECK(strstr(text, "  matmul up[T, N] ") && strstr(text, "  attention_backward dqkv[T, N] "));
     CHECK(strstr(text, " 100.0%\n"));

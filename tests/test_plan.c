@@ -101,7 +101,6 @@ TEST(plan_takes_named_schemes_that_more_layers_show_to_be_faster) {
 TEST(plan_takes_and_names_schemes_that_fit) {
     Plan p;
     Err e;
-    OWNED(test_mem_end) char *text = NULL;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
     p.machine.memory = p.best[0].price.memory / 5;
@@ -111,7 +110,7 @@ TEST(plan_takes_and_names_schemes_that_fit) {
         faster += p.preset[i].price.seconds < p.best[0].price.seconds;
         CHECK(!p.preset[i].fits || p.preset[i].price.seconds >= p.best[0].price.seconds);
     }
-    PRINTED(text, plan_reasons(&p, f));
+    OWNED(test_mem_end) char *text = PRINTED(plan_reasons(&p, f));
     CHECK(faster > 3 && strstr(text, "Same as preset megatron-sp.\n"));
     CHECK(strstr(text, "The best other named scheme, optimus (y4+stay=y)"));
 }
@@ -144,12 +143,11 @@ TEST(plan_counts_who_is_within_its_error) {
 TEST(plan_as_json_is_what_is_printed) {
     Plan p;
     Err e;
-    OWNED(test_mem_end) char *json = NULL, *table = NULL;
     char spec[64], words[OVERLAP_TEXT];
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
-    PRINTED(json, plan_json(&p, f));
-    PRINTED(table, plan_print(&p, f));
+    OWNED(test_mem_end) char *json = PRINTED(plan_json(&p, f));
+    OWNED(test_mem_end) char *table = PRINTED(plan_print(&p, f));
     json_t *all = json_loads(json, 0, NULL), *plan = json_object_get(all, "plan");
     CHECK(plan);
     CHECK_STR(json_string_value(json_object_get(plan, "layout")),
@@ -174,11 +172,10 @@ TEST(plan_of_unknown_memory_calls_nothing_too_large) {
     Plan p;
     Err e;
     for (int i = 0; i < 2; i++) {
-        OWNED(test_mem_end) char *table = NULL;
         plan_of(&p, "cpu:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
         if (i == 0) p.machine.memory = 0;
         CHECK(plan_search(&p, &e));
-        PRINTED(table, plan_print(&p, f));
+        OWNED(test_mem_end) char *table = PRINTED(plan_print(&p, f));
         CHECK((strstr(table, "too large") != NULL) == i);
     }
 }
@@ -189,10 +186,9 @@ TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
     Plan p;
     Err e;
     for (int i = 0; i < 2; i++) {
-        OWNED(test_mem_end) char *table = NULL;
         plan_of(&p, cluster[i], "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
         CHECK(plan_search(&p, &e));
-        PRINTED(table, plan_print(&p, f));
+        OWNED(test_mem_end) char *table = PRINTED(plan_print(&p, f));
         const char *says = strstr(table, "matmul_sm80.cu, which capability 7.0 does not run\n");
         CHECK((says != NULL) == (i == 0) && (i == 0 || !strstr(table, "does not run")));
     }
@@ -269,19 +265,17 @@ TEST(plan_tries_fused_matmuls_in_the_last_place) {
 TEST(plan_says_that_the_error_of_predictions_is_unknown) {
     Plan p;
     Err e;
-    char *text;
     plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
     CHECK(plan_search(&p, &e));
     for (int known = 0; known < 2; known++) {
         p.error = known ? 0.07 : NAN;
         p.best[0].price.seconds = known ? 1 : 2.6 * 3600;
-        PRINTED(text, plan_reasons(&p, f), plan_json(&p, f));
+        OWNED(test_mem_end) char *text = PRINTED(plan_reasons(&p, f), plan_json(&p, f));
         CHECK((strstr(text, "is unknown: the ledger has no run.") == NULL) == known);
         CHECK((strstr(text, "\"error\":null") == NULL) == known);
         CHECK((strstr(text, "Half of the predictions here erred by less than 7 %.") != NULL) ==
               known);
         CHECK((strstr(text, "A step takes 2.6 hours") == NULL) == known);
-        mem_free(text);
     }
 }
 

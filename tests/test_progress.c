@@ -58,9 +58,9 @@ TEST(progress_bar_never_exceeds_the_width) {
 }
 
 TEST(progress_of_parts_is_silent_at_first_then_a_line_every_ten_seconds) {
-    OWNED(test_mem_end) char *text = NULL;
     char line[128];
-    PRINTED(text, {
+    OWNED(test_mem_end)
+    char *text = PRINTED({
         Progress *p = progress_open(f, 0);
         for (double s = 0; s < 30; s += 0.25) progress_part(p, "searching", s / 60, s);
         progress_close(p);

@@ -22,9 +22,7 @@ static const char canned[] =
     "{\"step\":5,\"lo";
 
 static char *page_of(const ReportRun *runs, int n) {
-    char *text;
-    PRINTED(text, report_write(f, "A <title>", runs, n));
-    return text;
+    return PRINTED(report_write(f, "A <title>", runs, n));
 }
 
 TEST(report_reads_what_is_there) {

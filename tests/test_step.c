@@ -44,10 +44,8 @@ TEST(step_program_of_megatron_has_its_collectives) {
 
 /* The listing of a program behind that pass, without costs. */
 static char *list(const ModelShape *s, Pass last) {
-    char *text;
     OWNED(program_free) Program p = program_passes(s, last, NULL);
-    PRINTED(text, listing_print(f, &(Listed){.p = p}));
-    return text;
+    return PRINTED(listing_print(f, &(Listed){.p = p}));
 }
 
 /* Operations of forward of one layer, in order, without collectives and with their types. */
@@ -78,10 +76,9 @@ TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
     ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
     s.bf16 = true;
     OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
-    OWNED(test_mem_end) char *text = NULL;
     program_chunk_head(&p, 24);
     program_sums(&p);
-    PRINTED(text, listing_print(f, &(Listed){.p = p}));
+    OWNED(test_mem_end) char *text = PRINTED(listing_print(f, &(Listed){.p = p}));
     CHECK(strstr(text, " logits[T/d, V/x] ") && strstr(text, " logits[T/d, V/x] @24 "));
     CHECK(strstr(text, " losses[T/d] f32 @24 ") && strstr(text, " dlogits[T/d, V/x] @24 "));
     CHECK(strstr(text, " qkv[T/d, N/x]  ") && strstr(text, " dqkv.bias[N/x] +d f32 "));
@@ -203,15 +200,14 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
     OWNED(program_free) Program p = program_passes(&s, PASS_SUMS, NULL);
     s.overlap.bulk = true;
     OWNED(listed_free) Listed list = timed(program_passes(&s, PASS_SCHEDULE, NULL));
-    OWNED(test_mem_end) char *text = NULL, *data = NULL;
-    PRINTED(text, listing_print(f, &list));
+    OWNED(test_mem_end) char *text = PRINTED(listing_print(f, &list));
     CHECK(strstr(text, "  under %") && strstr(text, "  waited ") &&
           strstr(text, "back + dx2[T/z.x, C]"));
     CHECK(test_count(text, " of layers 1-3\n") + test_count(text, " of layers 0-2\n") >= 2);
     CHECK(strstr(text, "\npredicted for 4 ranks on cpu: ") && strstr(text, " KFLOP"));
     CHECK(strstr(text, "\n  under      ") && strstr(text, "\n  waited     "));
     CHECK(listed(text) == p.n_ops);
-    PRINTED(data, listing_json(f, &list, &(Listed){.costs = NULL}));
+    OWNED(test_mem_end) char *data = PRINTED(listing_json(f, &list, &(Listed){.costs = NULL}));
     json_error_t why;
     json_t *all = json_loads(data, 0, &why), *ops = json_object_get(all, "operations"), *op;
     CHECK(all && (int)json_array_size(ops) == p.n_ops);
@@ -235,10 +231,8 @@ TEST(step_listing_shows_the_order_and_what_runs_under_what) {
 
 /* The same as text. */
 static char *timed_list(Program p) {
-    char *text;
     OWNED(listed_free) Listed list = timed(p);
-    PRINTED(text, listing_print(f, &list));
-    return text;
+    return PRINTED(listing_print(f, &list));
 }
 
 /* "4.5 +0.3 ms" of a line: when it starts and what it takes. */
@@ -300,8 +294,7 @@ TEST(step_listing_of_fused_collectives_hides_none) {
     ModelShape s = shape_of("layers=1,heads=4,channels=64,vocab=64", &g, RECOMPUTE_NONE);
     s.overlap.fused = true;
     OWNED(listed_free) Listed list = timed(program_passes(&s, PASS_SCHEDULE, NULL));
-    OWNED(test_mem_end) char *text = NULL;
-    PRINTED(text, listing_print(f, &list));
+    OWNED(test_mem_end) char *text = PRINTED(listing_print(f, &list));
     CHECK(strstr(text, " & ") && !strstr(text, " ms  under ") && waiting(text) > 4);
     CHECK_NEAR(list.spent.exposed / list.spent.sent, 1, 1e-9);
 }

@@ -105,12 +105,11 @@ TEST(step_end_adds_squares_in_one_kernel_where_launches_are_slow) {
 }
 
 TEST(step_end_is_listed_with_the_types_of_its_shards) {
-    OWNED(test_mem_end) char *text = NULL;
     Grid g = grid_at("d2.x2+zero1", 0);
     ModelShape s = mesh_shape("layers=4,heads=4,channels=32,vocab=64", &g);
     OWNED(program_free)
     Program p = program_end_passes(&s, PASS_HALVES, &(Kernels){.elem_bytes = 2}, false);
-    PRINTED(text, listing_print(f, &(Listed){.p = p}));
+    OWNED(test_mem_end) char *text = PRINTED(listing_print(f, &(Listed){.p = p}));
     CHECK(strstr(text, "end    squares[1] +d.z.x.y"));
     CHECK(strstr(text, "end  ~ squares[1]") && strstr(text, "= all_reduce d.z.x.y "));
     CHECK(strstr(text, "end    wte[V/x.d, C] f32                  = adamw                dwte, "));

@@ -52,9 +52,8 @@ static const char drawn[] =
 
 /* What is drawn (mem_free); NULL: nothing, for e. */
 static char *draw(const char *trace, int only, int width, bool colours, Err *e) {
-    char *text = NULL;
     bool ok;
-    PRINTED(text, ok = timeline_draw(f, trace, strlen(trace), only, width, colours, e));
+    char *text = PRINTED(ok = timeline_draw(f, trace, strlen(trace), only, width, colours, e));
     if (ok != (*text != 0)) abort();
     if (!ok) mem_free(text);
     return ok ? text : NULL;

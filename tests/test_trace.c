@@ -251,9 +251,8 @@ TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
 }
 
 TEST(trace_table_of_one_rank_has_no_rows_of_zeros) {
-    OWNED(test_mem_end) char *text = NULL;
     TraceTable t = {.n = 1, .row = {{.name = "all"}}, .kernels = {1e-3, 1e-3}};
-    PRINTED(text, trace_print(f, &t, false));
+    OWNED(test_mem_end) char *text = PRINTED(trace_print(f, &t, false));
     CHECK_STR(text, "no collective sends a byte: nothing is waited for\n"
                     "kernels take 1.000 ms, beside communication 1.000\n");
 }
@@ -318,8 +317,7 @@ TEST(trace_writes_what_perfetto_reads) {
                                   .end = at[i] + 1e-3,
                                   .waited = at[i] + 1.2e-3};
     Trace t = {.span = span, .n = 6, .offset = 100, .step = {{3, 110, 110.004}, {4, 111, 111.003}}};
-    OWNED(test_mem_end) char *text = NULL;
-    PRINTED(text, trace_events(f, &t, 1, "here", 10));
+    OWNED(test_mem_end) char *text = PRINTED(trace_events(f, &t, 1, "here", 10));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(text, words[i])) test_fail("no %s in\n%s", words[i], text);
     CHECK(test_count(text, "\"cat\":\"step\"") == 2);
