@@ -22,10 +22,7 @@
 /* Orders in which threads of the emulator run; with the last one streams run late as well. */
 static const EmuSetup cuda_orders[] = {
     {.order = EMU_FORWARD}, {.order = EMU_REVERSE}, {.order = EMU_RANDOM, .seed = 1, .late = true}};
-#define EACH_ORDER(o)                                                                              \
-    const EmuSetup *o = cuda_orders;                                                               \
-    o < cuda_orders + sizeof cuda_orders / sizeof *cuda_orders;                                    \
-    o++
+#define EACH_ORDER(o) EACH(o, cuda_orders)
 #define EACH_DTYPE(bf16)                                                                           \
     int bf16 = 0;                                                                                  \
     bf16 < 2;                                                                                      \

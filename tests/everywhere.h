@@ -70,7 +70,7 @@ static inline void on_cpu(Cases c) {
 }
 
 static inline void on_cuda(Cases c) {
-    enum { ORDERS = sizeof cuda_orders / sizeof *cuda_orders };
+    enum { ORDERS = N_OF(cuda_orders) };
     for (int i = 0; i < c.n * c.ways; i++)
         for (EACH_DTYPE(bf16)) {
             Where w = {.k = kernels_cuda(bf16), .bf16 = bf16};

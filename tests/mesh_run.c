@@ -384,7 +384,7 @@ bool mesh_sampled_thinly(int i) {
 
 bool mesh_next_layout(EachLayout *l) {
     static const char *const flags[] = {"", "+sp", "+heads", "+sp+heads", "+stay=y"};
-    enum { N_FLAGS = sizeof flags / sizeof *flags };
+    enum { N_FLAGS = N_OF(flags) };
     for (; l->ranks <= l->most; l->ranks++, l->next = 0) {
         int p = l->ranks;
         while (l->next < p * p * p * N_FLAGS * 4) { // d, z, x, flags, zero

@@ -31,6 +31,9 @@
 
 #include "base/mem.h"
 
+struct Team;
+struct Tokenizer;
+
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
 void test_begin(void); // resets the state before a test
@@ -133,10 +136,17 @@ bool test_balanced(const char *html);
  *     OWNED(test_mem_end) float *x = mem_alloc(n * sizeof *x);
  */
 #define OWNED(f) __attribute__((cleanup(f), unused))
+/* Over the elements of an array, p points at one after the other.
+ *
+ *     for (EACH(row, rows)) CHECK(twice(row->x) == row->want);
+ */
+#define EACH(p, array)                                                                             \
+    const __typeof__(*(array)) *p = (array);                                                       \
+    p < (array) + N_OF(array);                                                                     \
+    p++
+#define N_OF(array) ((int)(sizeof(array) / sizeof *(array)))
 /* Marks an unused argument of a callback. */
 #define UNUSED __attribute__((unused))
-struct Team;
-struct Tokenizer;
 void test_team_end(struct Team **t);
 void test_tokenizer_end(struct Tokenizer **t);
 void test_mem_end(void *pointer);

@@ -25,7 +25,7 @@ static const struct Vector {
     int64_t n, skew;
 } vectors[] = {{0, 0},  {50001, 0}, {1, 0},    {5, 0},    {7, 0},    {17, 0},
                {64, 0}, {64, 1},    {2051, 0}, {4099, 2}, {16384, 0}};
-enum { VECTORS = sizeof vectors / sizeof *vectors };
+enum { VECTORS = N_OF(vectors) };
 
 static bool pointwise(const Where *w, const void *of, int way) {
     const struct Vector *c = of;
@@ -75,7 +75,7 @@ TEST(gelu_matches_double_over_its_range) {
 
 TEST(relu2_squares_what_is_positive) {
     static const float x[] = {-3, -0.0f, 0, 1e-30f, 0.3f, 3, 1e20f, -1e20f, NAN, INFINITY};
-    enum { N = sizeof x / sizeof *x };
+    enum { N = N_OF(x) };
     for (EACH_SET(s)) {
         OWNED(test_team_end) Team *t = team_create(1);
         float y[N], dx[N], two[N];
@@ -98,7 +98,7 @@ static const struct Matrix {
     {0, 7, 0},     {3, 0, 0},   {1, 40000, 0}, {40, 2048, 0}, {67, 2304, 0},         {301, 513, 0},
     {1, 1, 0},     {3, 5, 0},   {5, 24, 0},    {5, 24, 1},    {130, 40, 0},          {2, 2100, 0},
     {200, 257, 0}, {7, 333, 0}, {64, 5, 0},    {1, 768, 0},   {128 * 64 + 77, 16, 0}};
-enum { MATRICES = sizeof matrices / sizeof *matrices, CPU_ALONE = 6, ALL = MATRICES - CPU_ALONE };
+enum { MATRICES = N_OF(matrices), CPU_ALONE = 6, ALL = MATRICES - CPU_ALONE };
 
 static bool swiglu(const Where *w, const void *of, UNUSED int way) {
     const struct Matrix *c = of;
@@ -133,7 +133,7 @@ static bool same_end(const char *what, float x, float got, double want, double o
 static bool ends_of_gates(const Where *w, UNUSED const void *of, UNUSED int way) {
     static const float ends[] = {0,   -0.0f, 1e-30f, 20,    200,    1e5f, 3e38f,
                                  -20, -88,   -100,   -1e5f, -3e38f, NAN,  INFINITY};
-    enum { N = sizeof ends / sizeof *ends };
+    enum { N = N_OF(ends) };
     Array g = array_empty(N, w->bf16, 0), x = array_empty(2 * N, w->bf16, 0),
           dy = array_empty(N, w->bf16, 0), y = array_empty(N, w->bf16, 0),
           dg = array_empty(N, w->bf16, 0), gated = array_empty(N, w->bf16, 0),

@@ -20,7 +20,7 @@ static const AdamW usual = {.lr = 6e-4,
 static const struct Vector {
     int64_t n, skew;
 } vectors[] = {{0, 0}, {100003, 0}, {1, 0}, {5, 0}, {33, 0}, {1024, 0}, {1024, 1}, {3333, 0}};
-enum { VECTORS = sizeof vectors / sizeof *vectors };
+enum { VECTORS = N_OF(vectors) };
 
 /* Five updates, with decay and without, and by another rule. */
 static bool updates(const Where *w, const void *of, int way) {
@@ -149,7 +149,7 @@ static const struct Sums {
             {4097, 1, 4097, 0}, {100003, 1, 100003, 1}, {100003, 1, 100003, 0},
             {9, 5, 4, 0},       {8, 7, 4, 0},           {8, 7, 4, 1},
             {64, 300, 36, 0},   {64, 300, 37, 0},       {3, 0, 2, 0}};
-enum { SUMS = sizeof sums / sizeof *sums, OF_ROWS = 6, CPU_ALONE = 3 };
+enum { SUMS = N_OF(sums), OF_ROWS = 6, CPU_ALONE = 3 };
 
 static bool sums_of(const Where *w, const void *of, UNUSED int way) {
     const struct Sums *c = of;

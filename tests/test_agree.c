@@ -39,9 +39,9 @@ TEST(agree_names_what_differs_and_the_ranks) {
         {6, {"1", "2", "3", "4", "5", "6"}, "rank 1 was started with --seed 2, rank 0 with 1"},
         {3, {"5", NULL, "5"}, "rank 1 was started with --seed 7, rank 0 with 5"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int i = 0; i < N_OF(cases); i++) {
         Case c = cases[i];
-        CHECK_SAYS(ranks_run(c.size, compare, &c) == 0, "case %zu", i);
+        CHECK_SAYS(ranks_run(c.size, compare, &c) == 0, "case %d", i);
     }
 }
 

@@ -127,7 +127,7 @@ static const Case cpu_cases[] = {
     {2, 130, 2, 2, 64, 0, 2}, {1, 130, 3, 1, 128, 0, 2}, {1, 257, 2, 1, 33, 0, 2},
     {1, 300, 1, 1, 64, 0, 2}, {1, 193, 1, 1, 130, 0, 2}, {1, 100, 2, 1, 257, 0, 2},
     {1, 520, 1, 1, 8, 0, 2},  {2, 200, 3, 3, 33, 0, 2}};
-enum { CPU_CASES = sizeof cpu_cases / sizeof *cpu_cases };
+enum { CPU_CASES = N_OF(cpu_cases) };
 
 TEST_ON_CPU(attention_equals_double_precision_for_any_team, check, cpu_cases, CPU_CASES, 2)
 
@@ -194,7 +194,7 @@ static const Case decoded[] = {
     {2, 130, 4, 2, 64, 0, 1}, {1, 70, 3, 1, 5, 0, 1}, {3, 33, 2, 2, 128, 0, 1},
     {2, 300, 1, 1, 80, 0, 1}, {1, 9, 1, 1, 1, 0, 1},  {2, 5, 4, 2, 64, 0, 2},
     {1, 140, 2, 2, 16, 0, 2}, {2, 3, 3, 1, 7, 0, 2},  {1, 1, 2, 2, 16, 0, 2}};
-enum { DECODED = sizeof decoded / sizeof *decoded, CPU_ALONE = 5 };
+enum { DECODED = N_OF(decoded), CPU_ALONE = 5 };
 
 static bool decodes(const Where *w, const void *of, UNUSED int way) {
     const Case *c = of;
@@ -248,7 +248,7 @@ static const Case plain[] = {
     {2, 9, 4, 2, 48, 0, 2}, {1, 5, 2, 1, 64, 1, 2}, {1, 131, 1, 1, 3, 0, 4},
 };
 TEST(cuda_attention_plain_matches_double_in_any_order) {
-    int n = sizeof plain / sizeof *plain;
+    int n = N_OF(plain);
     ON_CUDA(check, plain, n, n, 1);
 }
 
@@ -265,7 +265,7 @@ static const Case tiles[] = {
     major++
 
 TEST(cuda_attention_by_tiles_matches_double_in_any_order) {
-    int n = sizeof tiles / sizeof *tiles;
+    int n = N_OF(tiles);
     for (EACH_CAPABILITY(major)) ON_CUDA(check_tiles, tiles, n, n, 1);
 }
 
@@ -297,13 +297,13 @@ TEST(cuda_attention_of_long_sequences_matches_double) {
     Attention a = attention_of(&c, true);
     AttentionDouble t = {doubles_copy(NULL, r.out.n), doubles_copy(NULL, r.lse.n),
                          doubles_copy(NULL, n_qkv)};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (EACH(row, rows)) {
         for (int64_t h = 0; h < c.H; h++) {
-            attention_row_double(&a, &t, r.qkv.host, r.dout.host, 0, h, rows[i], p);
-            int64_t at = h * c.S + rows[i];
+            attention_row_double(&a, &t, r.qkv.host, r.dout.host, 0, h, *row, p);
+            int64_t at = h * c.S + *row;
             CHECK_NEAR(r.lse.host[at], t.lse[at], 1e-5 * fmax(1, fabs(t.lse[at])));
         }
-        CHECK(near_units("out", r.out.host + rows[i] * wide, t.out + rows[i] * wide, wide,
+        CHECK(near_units("out", r.out.host + *row * wide, t.out + *row * wide, wide,
                          (double)c.scale, tolerance(true)));
     }
     CHECK(cuda_end());

@@ -108,13 +108,13 @@ TEST(audit_names_tensor_and_ranks_of_a_flipped_bit) {
          "velocity of lnf.bias differ between replicas: rank 1 from rank 0, 2",
          {"lnf.bias", 1, 'o', {2, 1, 1, 0.5f, 0}, .element = 5}},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Flip f = rows[i].flip;
+    for (EACH(r, rows)) {
+        Flip f = r->flip;
         f.step = 2;
-        f = run(rows[i].layout, f);
-        CHECK_STR(f.said, rows[i].says);
+        f = run(r->layout, f);
+        CHECK_STR(f.said, r->says);
         CHECK(f.alarms[0] + f.alarms[1] == 0);
-        CHECK(f.alarms[2] == rows[i].ranks);
+        CHECK(f.alarms[2] == r->ranks);
     }
 }
 

@@ -370,7 +370,7 @@ TEST(utf8_mends_what_belongs_to_no_character) {
         {"\xed\xa0\x80 \xf4\x90\x80\x80", "??? ????"}, // a surrogate; beyond U+10FFFF
         {"cut \xe2\x82", "cut ??"},
         {"cut \xe2 here", "cut ? here"}};
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+    for (int i = 0; i < N_OF(pairs); i++) {
         char text[32];
         strcpy(text, pairs[i][0]);
         utf8_repair(text);

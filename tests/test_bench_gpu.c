@@ -264,8 +264,8 @@ TEST(bench_page_takes_the_lab_down_however_a_campaign_ends) {
         test_skip("no program runs in TMPDIR: it is mounted with noexec");
         return;
     }
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        SHELL_IN("tools", ends[i].status, ends[i].says,
+    for (EACH(e, ends)) {
+        SHELL_IN("tools", e->status, e->says,
                  "python3 -B -c \"import bench_page, os, signal, sys, types\n"
                  "def measure(case, args, folder):\n"
                  "    bench_page.up(2, '1gbit')\n"
@@ -274,9 +274,9 @@ TEST(bench_page_takes_the_lab_down_however_a_campaign_ends) {
                  "args = types.SimpleNamespace(page=None, only='', out='%s/out')\n"
                  "bench_page.campaign(args, 'page', None, 'command', [1], str,\n"
                  "                    lambda r: str(r['case']), measure, None, lambda r: 'said')\"",
-                 ends[i].measure, dir, dir);
+                 e->measure, dir, dir);
         SHELL(0, "", "cat asked; rm asked");
-        CHECK_SAYS(strcmp(said, "up 2 1gbit\ndown\n") == 0, "%s: %s", ends[i].measure, said);
+        CHECK_SAYS(strcmp(said, "up 2 1gbit\ndown\n") == 0, "%s: %s", e->measure, said);
     }
 }
 

@@ -213,7 +213,7 @@ static void check_good(const char *spec, Tally *t) {
 /* Each model on a third of the layouts of up to `ranks` ranks, on a sixth of those of more than
  * four. */
 static void check_passes(Tally how, int ranks) {
-    for (int i = 0; i < (int)(sizeof models / sizeof *models); i++) {
+    for (int i = 0; i < N_OF(models); i++) {
         Tally t = how;
         t.model = i;
         for (EACH_LAYOUT(l, 1, ranks))

@@ -243,9 +243,9 @@ TEST(runstate_refuses_what_is_none) {
     Err e;
     OWNED(test_mem_end) char *good = runstate_print(&s, (const Opt[]){{0}});
     CHECK(runstate_parse(good, &back, &e) && memcmp(&s, &back, sizeof s) == 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int i = 0; i < N_OF(cases); i++) {
         OWNED(test_mem_end) char *bad = test_changed(good, cases[i][0], cases[i][1]);
-        CHECK_SAYS(!runstate_parse(bad, &back, &e), "case %zu was read", i);
+        CHECK_SAYS(!runstate_parse(bad, &back, &e), "case %d was read", i);
     }
 }
 

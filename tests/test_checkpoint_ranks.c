@@ -18,7 +18,7 @@ static const char MIXED[] = "layers=1,heads=2,channels=24,seq=6,vocab=37,pos=rop
 /* Ranks as [z][x][y]: flat parts over z, blocks over x and y. */
 static const int meshes[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1, 1, 3}, {3, 1, 1}, {1, 2, 2},
                                 {2, 2, 1}, {2, 1, 2}, {5, 1, 1}, {1, 5, 1}, {2, 3, 1}, {1, 2, 3}};
-enum { N_MESHES = sizeof meshes / sizeof meshes[0] };
+enum { N_MESHES = N_OF(meshes) };
 
 static int mesh_ranks(int mesh) {
     return meshes[mesh][0] * meshes[mesh][1] * meshes[mesh][2];

@@ -18,11 +18,7 @@ static const Case cuda_cases[] = {
     {6, 43, 48, 0, 20},     {6, 40, 48, 1, 20},    {1, 3000, 3000, 0, 30},
     {2, 5001, 5008, 0, 80}, {2, 4096, 4096, 0, 3}, {1, 120000, 120000, 0, 10},
 };
-enum {
-    CPU_CASES = sizeof cpu_cases / sizeof *cpu_cases,
-    CUDA_CASES = sizeof cuda_cases / sizeof *cuda_cases,
-    QUICK = 6
-};
+enum { CPU_CASES = N_OF(cpu_cases), CUDA_CASES = N_OF(cuda_cases), QUICK = 6 };
 
 static Array logits_of(const Where *w, const Case *c) {
     Array all = array_random(c->T * c->ld, c->size, 1, w->bf16, 0);

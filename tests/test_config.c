@@ -52,10 +52,10 @@ TEST(config_refuses_with_a_reason) {
                {"heads=0", "between 1"}, {"kv_heads=0", "between 1"},
                {"ffn=0", "between 1"},   {"channels=0", "between 1"},
                {"seq=0", "between 1"},   {"vocab=0", "between 1"}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (EACH(b, bad)) {
         Config c;
         Err e = {0};
-        CHECK_REFUSED(config_parse(&c, bad[i].text, &e), e, bad[i].reason);
+        CHECK_REFUSED(config_parse(&c, b->text, &e), e, b->reason);
     }
 }
 

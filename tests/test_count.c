@@ -67,8 +67,8 @@ TEST(count_of_collectives_is_what_the_literature_counts) {
         {"cube:2", 32, {20, 12, 0}},            // 3 + 3 of each matmul, x and w again
         {"optimus:2x2", 48, {0, 0, 0, 32, 16}}, // 4 layers x 6 streams x 2 panels
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Grid g = mesh_grid(rows[i].layout, 0);
+    for (EACH(r, rows)) {
+        Grid g = mesh_grid(r->layout, 0);
         ModelShape s = shape_of("layers=1,heads=8,channels=64,vocab=64", &g, 4, 8);
         Theory c = {.n = 0};
         int64_t ops[N_COLL_OPS] = {0}, norms = 0;
@@ -79,8 +79,8 @@ TEST(count_of_collectives_is_what_the_literature_counts) {
             if (!norm) ops[c.row[k].op] += c.row[k].calls;
         }
         CHECK(norms == (g.mesh.size[AXIS_Y] > 1 ? 4 : 0));
-        if (theory_calls(&c) - norms != rows[i].all || memcmp(ops, rows[i].ops, sizeof ops) != 0)
-            test_fail("%s: %lld gathers, %lld scatters, %lld all_reduces", rows[i].layout,
+        if (theory_calls(&c) - norms != r->all || memcmp(ops, r->ops, sizeof ops) != 0)
+            test_fail("%s: %lld gathers, %lld scatters, %lld all_reduces", r->layout,
                       (long long)ops[0], (long long)ops[1], (long long)ops[2]);
     }
 }
@@ -137,15 +137,15 @@ TEST(costs_of_the_readme_are_what_the_code_counts) {
     text_put(
         &t, "                   a micro-batch       once a step   held by a rank, MiB\n"
             "                   calls  MiB received    MiB received   states  kept for backward\n");
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        Cost a = cost_of(layouts[i], 1), b = cost_of(layouts[i], 2);
-        text_put(&t, "%-18s %5.0f %13.1f %15.1f %8.1f %18.1f\n", layouts[i], b.calls - a.calls,
+    for (EACH(layout, layouts)) {
+        Cost a = cost_of(*layout, 1), b = cost_of(*layout, 2);
+        text_put(&t, "%-18s %5.0f %13.1f %15.1f %8.1f %18.1f\n", *layout, b.calls - a.calls,
                  b.received - a.received, b.at_end - a.at_end, b.states - a.states,
                  b.kept - a.kept);
         // heads: 5 T C (Y-1) / P more, x of attention output and down for their wgrad; T C is 32
         // MiB
-        if (strcmp(layouts[i], "x4.y2") == 0) plain = b.received - a.received;
-        if (strcmp(layouts[i], "atp:4x2") == 0)
+        if (strcmp(*layout, "x4.y2") == 0) plain = b.received - a.received;
+        if (strcmp(*layout, "atp:4x2") == 0)
             CHECK_NEAR(b.received - a.received - plain, 5 * 32.0 / 8, 1e-9);
     }
     CHECK(text_stands_in_readme(&t, "costs"));

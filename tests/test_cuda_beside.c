@@ -68,7 +68,7 @@ TEST_EMULATED(cuda_matmuls_beside_collectives_leave_multiprocessors_to_them) {
     static const Case cases[] = {{"x2", "none", false, false}, {"x2", "bulk", false, true},
                                  {"x2", "bulk", true, false},  {"x2+sp", "bulk+ring", false, true},
                                  {"d2", "bulk", false, true},  {"d2+zero1", "bulk", false, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += BASE_DEBUG && !test_long() ? 3 : 1) {
+    for (int i = 0; i < N_OF(cases); i += BASE_DEBUG && !test_long() ? 3 : 1) {
         const Case *c = &cases[i];
         MeshRun r = {.model = "layers=3,heads=2,channels=16,vocab=32,seq=8", .layout = c->layout};
         r.overlap = c->overlap, r.sequences = 4, r.S = 8, r.steps = STEPS;

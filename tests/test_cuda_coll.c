@@ -16,7 +16,7 @@
 /* How streams run: at once, when somebody waits, in some order. */
 static const EmuSetup orders[] = {
     {.late = false}, {.late = true}, {.late = true, .shuffle = 1}, {.late = true, .shuffle = 2}};
-enum { ORDERS = sizeof orders / sizeof *orders };
+enum { ORDERS = N_OF(orders) };
 
 /* n ranks on so many devices. */
 static int run(int n, int devices, EmuSetup s, int (*rank_main)(World *w, void *ctx), void *ctx) {
@@ -151,12 +151,11 @@ static const struct {
               {COLL_ALL_GATHER, 0, 9, 21, 0, 0, false},
               {COLL_BROADCAST, 0, 9, 77, 0, 0, true},
               {COLL_SHIFT, 0, 2, 250, 0, 0, false}};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static int same_bits_as_host(World *w, UNUSED void *ctx) {
     Comm *c = world_split(w, 0, -world_rank(w), "x");
     static const CollType types[] = {COLL_F32, COLL_BF16, COLL_F64, COLL_I32};
-    for (int i = 0; i < 4 * SHAPES; i++) {
+    for (int i = 0; i < 4 * N_OF(shapes); i++) {
         CollType type = types[i % 4];
         Buffers a = buffers(type, comm_rank(c), 1), b = buffers(type, comm_rank(c), 2);
         CollCall call =
@@ -314,7 +313,7 @@ static int long_line(World *w, UNUSED void *ctx) {
 }
 
 TEST_EMULATED(cuda_coll_of_nccl_the_host_may_be_far_ahead) {
-    for (int i = 0; i < ORDERS; i++) CHECK(run_apart(2, orders[i], long_line, NULL) == 0);
+    for (EACH(o, orders)) CHECK(run_apart(2, *o, long_line, NULL) == 0);
 }
 
 static int one_sum(World *w, void *ctx) {

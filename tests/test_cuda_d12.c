@@ -20,7 +20,6 @@ static const Linear linear[] = {{"qkv", 1, 3, false, EPI_NONE, EPI_NONE},
                                 {"proj", 1, 1, true, EPI_NONE, EPI_NONE},
                                 {"up", 1, 4, false, EPI_ACT, EPI_NONE},
                                 {"down", 4, 1, true, EPI_NONE, EPI_DACT}};
-enum { LINEAR = sizeof linear / sizeof *linear };
 
 /* A matmul, and what it writes. */
 typedef struct Operands {
@@ -82,11 +81,11 @@ static bool alike(const char *what, const Linear *l, Form f, const Array *a, con
  * by time. */
 TEST(cuda_matmul_of_each_kind_of_d12_is_that_of_own_tiles) {
     cuda_forget_choices();
-    for (int i = 0; i < LINEAR; i++)
+    for (EACH(l, linear))
         for (Form f = XW; f < FORMS; f++) {
             cuda_begin(cuda_orders[2]);
             emu_lt_setup = (EmuLtSetup){0};
-            Operands o = operands(&linear[i], f);
+            Operands o = operands(l, f);
             MatmulCounts before = matmul_counts();
             Results got[4] = {run(&o, BACKEND_LIBRARY), run(&o, BACKEND_SM90),
                               run(&o, BACKEND_SM80)};
@@ -99,9 +98,9 @@ TEST(cuda_matmul_of_each_kind_of_d12_is_that_of_own_tiles) {
             matmul_prepare(&o.p, 2);
             got[3] = run(&o, BACKEND_LIBRARY);
             for (int j = 0; j < 4; j++) {
-                CHECK(alike("y", &linear[i], f, &got[j].y, &tiled.y));
-                CHECK(alike("aux", &linear[i], f, &got[j].aux, &tiled.aux));
-                CHECK(alike("bias gradient", &linear[i], f, &got[j].sums, &tiled.sums));
+                CHECK(alike("y", l, f, &got[j].y, &tiled.y));
+                CHECK(alike("aux", l, f, &got[j].aux, &tiled.aux));
+                CHECK(alike("bias gradient", l, f, &got[j].sums, &tiled.sums));
             }
             CHECK(cuda_end());
         }

@@ -195,7 +195,7 @@ static void gathered_free(const Gathered *g) {
     const void *all[] = {g->x,   g->h,    g->y.b,  g->y.bias,     g->y.aux,
                          g->y.y, g->dw.b, g->dw.y, g->y.workspace};
     device_wait();
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) device_free((void *)(uintptr_t)all[i]);
+    for (EACH(p, all)) device_free((void *)(uintptr_t)*p);
 }
 
 static CollCall gather_of(const Gathered *g, const Sizes *s, bool by_blocks) {

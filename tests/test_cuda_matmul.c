@@ -67,7 +67,6 @@ static const Shape shapes[] = {
     // and tiles of a column of one part and of two, in different places
     {WGRAD, 600, 120, 648, ITSELF, false, EPI_NONE, false, ACT_GELU, true},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Of the emulated device: enough for the sums of the few tiles whose k is divided. */
 enum { WORKSPACE = 4 << 20 };
@@ -199,7 +198,7 @@ static bool begin(const Own *own, EmuSetup o) {
 }
 
 static void has_the_bits_of_the_plain_one(const Own *own) {
-    for (int i = 0; i < SHAPES; i++) {
+    for (int i = 0; i < N_OF(shapes); i++) {
         if (!begin(own, cuda_orders[i % 3])) return;
         device_set_sm_margin(i % 2 ? 0 : i % 3);                           // 4, 3 or 2 of them
         bool fine = run_shape(own, &shapes[i], shapes[i].K > 600 ? 0 : i); // 0: k divided
@@ -266,10 +265,10 @@ TEST_EMULATED(cuda_matmul_sm90_waits_for_every_warpgroup) {
         {WGRAD, 72, 200, 700, ITSELF, false, EPI_NONE, false, ACT_GELU, true},
         {FORWARD, 300, 392, 136, ITSELF, false, EPI_NONE, false, ACT_GELU, false},
         {DGRAD, 300, 392, 136, NONE, false, EPI_DACT, true, ACT_GELU, false}};
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+    for (EACH(s, some))
         for (unsigned group = 0; group < 3; group++) {
             if (!begin(&sm90, (EmuSetup){.order = EMU_SLOW, .seed = group})) return;
-            bool fine = run_shape(&sm90, &some[i], 0);
+            bool fine = run_shape(&sm90, s, 0);
             CHECK(cuda_end() && fine);
         }
 }

@@ -56,7 +56,7 @@ static const Form forms[] = {
     {9, 24, 2051, 0, 0, false, false, 2, false, EPI_NONE, false, false, false, false, ACT_GELU},
     {2050, 24, 9, 0, 0, true, false, 1, false, EPI_NONE, false, true, false, false, ACT_GELU},
 };
-enum { FORMS = sizeof forms / sizeof *forms, HEAD = FORMS - 3, LONG = 2048 };
+enum { FORMS = N_OF(forms), HEAD = FORMS - 3, LONG = 2048 };
 
 typedef struct Case {
     Matmul p;

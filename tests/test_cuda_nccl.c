@@ -213,7 +213,7 @@ TEST_EMULATED(cuda_nccl_sees_mistakes_with_registered_memory) {
         {2, moves, .says = "a call on memory that was freed or moved since it was registered"},
         {2, other_memory, .says = "all_reduce: memory that rank 1 registered or rank 0, not both"},
         {2, other_place, .says = "all_reduce: places in registered memory differ"}};
-    nccl_check_ended(jobs, sizeof jobs / sizeof *jobs);
+    nccl_check_ended(jobs, N_OF(jobs));
 }
 
 /* ---- who does not come */

@@ -268,5 +268,5 @@ TEST_EMULATED(cuda_nccl_recordings_refuse_what_cannot_be_replayed) {
         {2, leaves_before_its_graphs,
          .says = "a communicator ends before graphs that hold its calls"},
         {2, asks_for_an_event, .says = "invalid argument"}};
-    nccl_check_ended(jobs, sizeof jobs / sizeof *jobs);
+    nccl_check_ended(jobs, N_OF(jobs));
 }

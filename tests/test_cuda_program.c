@@ -111,21 +111,21 @@ TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
     };
     static const char *const none[] = {"memory ", "objects ", "unpinned ", "choices "};
     const char *dir = tokens_directory();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (EACH(c, cases)) {
         for (int many = 0; many < 2; many++)
-            count_calls(dir, cases[i].machine, cases[i].ranks, cases[i].options, many ? MANY : FEW,
+            count_calls(dir, c->machine, c->ranks, c->options, many ? MANY : FEW,
                         many ? "many" : "few");
         for (int k = 0; k < 4; k++) {
             double n =
                 shell_recorded(dir, "many", none[k], 0) - shell_recorded(dir, "few", none[k], 0);
-            CHECK_SAYS(n == 0, "%s%g in %d steps, %s", none[k], n, MANY - FEW, cases[i].options);
+            CHECK_SAYS(n == 0, "%s%g in %d steps, %s", none[k], n, MANY - FEW, c->options);
         }
         double waits =
             shell_recorded(dir, "many", "waits ", 0) - shell_recorded(dir, "few", "waits ", 0);
-        CHECK_NEAR(waits, (MANY - FEW) * cases[i].ranks, 0);
+        CHECK_NEAR(waits, (MANY - FEW) * c->ranks, 0);
         double replays =
             shell_recorded(dir, "many", "replays ", 0) - shell_recorded(dir, "few", "replays ", 0);
-        CHECK_NEAR(replays, (MANY - FEW) * cases[i].replays, 0);
+        CHECK_NEAR(replays, (MANY - FEW) * c->replays, 0);
     }
 }
 
@@ -245,9 +245,9 @@ TEST_EMULATED(cuda_program_refuses_what_cuda_has_not) {
         {"--kernels portable", "--backend cuda: --kernels names"},
     };
     const char *dir = tokens_directory();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN(2, "", "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out", models[0], cases[i].options);
-        CHECK(strstr(said, cases[i].words));
+    for (EACH(c, cases)) {
+        RUN(2, "", "$EMU $TRAIN --model %s --steps 1 %s 2>&1 >out", models[0], c->options);
+        CHECK(strstr(said, c->words));
         CHECK(strchr(said, '\n') == said + strlen(said) - 1); // one line
     }
     RUN(0, "", "$EMU --plan --model d12 --micro 1");

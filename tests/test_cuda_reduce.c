@@ -50,7 +50,7 @@ static bool moves_blocks(UNUSED const Where *w, const void *of, UNUSED int way) 
     return memcmp(dst, want, (size_t)n_dst) == 0;
 }
 TEST(cuda_reduce_moves_any_number_of_blocks_and_rows) {
-    int n = sizeof moves / sizeof *moves;
+    int n = N_OF(moves);
     ON_CUDA(moves_blocks, moves, n, n, 1);
 }
 

@@ -81,7 +81,6 @@ static const Case cases[] = {{"d1", NULL, 1, false, true, true, 0},
                              {"d2+zero1", "bulk", 2, false, true, true, 0},
                              {"x2", "bulk+halves", 2, true, false, false, 0},
                              {"d2+zero1", "bulk", 2, true, true, true, 3}};
-enum { N_CASES = sizeof cases / sizeof *cases };
 
 /* The first thing that is wrong with a rank's spans; NULL: nothing. They are those of two streams,
  * in each of which one begins when the one before it has ended. */
@@ -130,7 +129,8 @@ static const char *wrong_calls(const Traced *all, int step) {
 }
 
 TEST_EMULATED(cuda_trace_has_every_kernel_and_collective_and_waits_once_more_in_a_step) {
-    for (int i = 0; i < N_CASES; i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
+    for (int i = 0; i < N_OF(cases);
+         i += BASE_DEBUG && !test_long() ? 3 : 1) { // sanitizers are slow
         Traced all;
         if (!trace(&cases[i], &all)) test_fail("case %d: other bits", i);
         for (int r = 0; r < all.ranks; r++) {

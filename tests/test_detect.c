@@ -507,7 +507,7 @@ TEST(detect_machine_has_the_levels_of_the_job) {
 
 TEST(detect_machine_reads_as_a_description) {
     static const int jobs[][2] = {{1, 1}, {1, 2}, {1, 8}, {2, 1}, {3, 2}, {5, 8}};
-    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+    for (int i = 0; i < N_OF(jobs); i++) {
         Job *j = job_make(jobs[i][0], jobs[i][1]);
         Machine m;
         detect_machine(&j->d, &m);

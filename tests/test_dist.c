@@ -5,8 +5,6 @@
 /* Of ChangeKind. */
 static const char *const change_names[] = {"all_gather", "reduce_scatter", "all_reduce"};
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 /* "x[T/d.z, K/y] +x" as a type. */
 static Dist dist_of(const char *text) {
     Dist d = {.n_dims = 0};
@@ -42,10 +40,10 @@ TEST(dist_prints_types_as_they_are_written) {
                                         "stats[T/d.z.x, 2]",
                                         "h_1[T/d.z.x.y, C]",
                                         "x[T, C] +d.z.x.y"};
-    for (size_t i = 0; i < N_OF(texts); i++) {
+    for (EACH(t, texts)) {
         char text[DIST_TEXT];
-        Dist d = dist_of(texts[i]);
-        CHECK_STR(dist_print(&d, text), texts[i]);
+        Dist d = dist_of(*t);
+        CHECK_STR(dist_print(&d, text), *t);
     }
 }
 
@@ -54,8 +52,8 @@ TEST(dist_equal_looks_at_all_but_the_name) {
     static const char *const other[] = {"x[T/d, C/y]", "x[T/d, C] +x",     "x[T/d, K/y] +x",
                                         "x[T/d] +x",   "x[T/d.z, C/y] +x", "x[C/y, T/d] +x"};
     CHECK(dist_equal(&a, &same));
-    for (size_t i = 0; i < N_OF(other); i++) {
-        Dist b = dist_of(other[i]);
+    for (EACH(o, other)) {
+        Dist b = dist_of(*o);
         CHECK(!dist_equal(&a, &b));
     }
 }
@@ -74,10 +72,10 @@ TEST(dist_matmul_refuses_wrong_ones) {
         {"x[T, K]", "w[C, N]", "contracts equal dimensions, not K and C"},
         {"x[K]", "w[K, N]", "two matrices"},
     };
-    for (size_t i = 0; i < N_OF(bad); i++) {
-        Dist x = dist_of(bad[i].x), w = dist_of(bad[i].w), y;
+    for (EACH(b, bad)) {
+        Dist x = dist_of(b->x), w = dist_of(b->w), y;
         Err e = {""};
-        CHECK_REFUSED(dist_matmul(&y, "y", &x, &w, &e), e, bad[i].says);
+        CHECK_REFUSED(dist_matmul(&y, "y", &x, &w, &e), e, b->says);
     }
 }
 
@@ -151,21 +149,21 @@ TEST(dist_path_gives_the_collectives_of_every_scheme) {
          "all_gather x T", "all_gather z K", "reduce_scatter y T", "all_gather y T",
          "reduce_scatter x T", "reduce_scatter z K"},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
+    for (EACH(r, rows)) {
         char text[512], y[DIST_TEXT], dy[DIST_TEXT], dx[DIST_TEXT], dw[DIST_TEXT];
-        Dist X = dist_of(rows[i].x), W = dist_of(rows[i].w), Y, dY, dX, dW;
+        Dist X = dist_of(r->x), W = dist_of(r->w), Y, dY, dX, dW;
         Dist wt = dist_transposed(&W), xt = dist_transposed(&X);
         CHECK(dist_matmul(&Y, "y", &X, &W, NULL));
         dY = Y;
         dY.partial = axes_none();
         CHECK(dist_matmul(&dX, "dx", &dY, &wt, NULL) && dist_matmul(&dW, "dw", &xt, &dY, NULL));
         dist_print(&Y, y), dist_print(&dY, dy), dist_print(&dX, dx), dist_print(&dW, dw);
-        CHECK_STR(path_text(rows[i].x_stored, rows[i].x, text), rows[i].gather_x);
-        CHECK_STR(path_text(rows[i].w_stored, rows[i].w, text), rows[i].gather_w);
-        CHECK_STR(path_text(y, rows[i].y_stored, text), rows[i].pay_y);
-        CHECK_STR(path_text(rows[i].y_stored, dy, text), rows[i].gather_dy);
-        CHECK_STR(path_text(dx, rows[i].x_stored, text), rows[i].pay_dx);
-        CHECK_STR(path_text(dw, rows[i].w_stored, text), rows[i].pay_dw);
+        CHECK_STR(path_text(r->x_stored, r->x, text), r->gather_x);
+        CHECK_STR(path_text(r->w_stored, r->w, text), r->gather_w);
+        CHECK_STR(path_text(y, r->y_stored, text), r->pay_y);
+        CHECK_STR(path_text(r->y_stored, dy, text), r->gather_dy);
+        CHECK_STR(path_text(dx, r->x_stored, text), r->pay_dx);
+        CHECK_STR(path_text(dw, r->w_stored, text), r->pay_dw);
     }
 }
 
@@ -186,7 +184,7 @@ TEST(dist_path_refuses_what_cannot_be) {
                                         {"x[T, C]", "x[T]"},       {"x[T, C]", "x[T/d, C]"},
                                         {"x[T/x, C]", "x[T, C/x]"}};
     char text[512];
-    for (size_t i = 0; i < N_OF(to); i++)
+    for (int i = 0; i < N_OF(to); i++)
         CHECK_STR(path_text(to[i][0], to[i][1], text),
                   test_path("%s -> %s: no collectives make this change", to[i][0], to[i][1]));
 }

@@ -70,13 +70,13 @@ TEST(init_that_is_contradicted_or_missing_is_named) {
           SMALL_RUN
           "mkdir empty && echo hi >my.txt && run --init out --prompt 12 --model "
           "layers=2,eps=1e-4 --sample-tokens 2 && ! run --init out --prompt 1 --model a=1");
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (EACH(w, wrong)) {
         int status = test_shell(dir, said, sizeof said,
                                 "XDG_CACHE_HOME=$PWD $BUILD/train_gpt --threads 1 "
                                 "--micro 2 --steps 1 %s",
-                                wrong[i].args);
-        if (status < 1 || status > 2 || test_count(said, "\n") != 1 || !strstr(said, wrong[i].says))
-            test_fail("%s: status %d: %s", wrong[i].args, status, said);
+                                w->args);
+        if (status < 1 || status > 2 || test_count(said, "\n") != 1 || !strstr(said, w->says))
+            test_fail("%s: status %d: %s", w->args, status, said);
     }
 }
 
@@ -203,8 +203,7 @@ TEST(tables_of_the_documents_are_those_of_the_measurements) {
         "gpu.py --page docs/gpu.md",
         "meshes.py --page docs/benchmarks.md"};
     if (test_shell(".", said, sizeof said, "python3 --version")) test_skip("no python3");
-    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
-        SHELL_IN(".", 0, "", "python3 -B tools/bench_%s --check", checks[i]);
+    for (EACH(c, checks)) SHELL_IN(".", 0, "", "python3 -B tools/bench_%s --check", *c);
 }
 
 /* ---- docs/training.md: the same batches in Python ---- */
@@ -321,8 +320,8 @@ TEST(documents_memory_of_layouts_is_what_the_page_says) {
                 {"megatron", 4, 4096}, {"megatron-sp", 4, 4096},
                 {"atp:2x2", 4, 4096},  {"optimus:2x2", 4, 4096},
                 {"cube:2", 8, 8192},   {"tesseract:2x2x2", 8, 8192}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *begin = test_path("| `%s` | ", rows[i].layout);
+    for (EACH(r, rows)) {
+        const char *begin = test_path("| `%s` | ", r->layout);
         char line[256] = "";
         double want[3], have[3] = {0};
         SHELL_IN(
@@ -330,14 +329,13 @@ TEST(documents_memory_of_layouts_is_what_the_page_says) {
             "$BUILD/train_gpt --memory --model d12 --micro 1 --batch %d --ranks %d --layout %s "
             "--threads 1 --kernels portable | awk '/parameters|gradients|optimizer/ { kept += $2 } "
             "/activations|workspace/ { rest += $2 } /^  all/ { print kept, rest, $2 }'",
-            rows[i].batch, rows[i].ranks, rows[i].layout);
+            r->batch, r->ranks, r->layout);
         CHECK(sscanf(said, "%lf %lf %lf", &want[0], &want[1], &want[2]) == 3);
         for (int n = 0, found = 0; found < 3 && page_line("docs/layouts.md", begin, n, line, 256);)
             found = sscanf(line + strlen(begin), "%lf | %lf | %lf", &have[0], &have[1], &have[2]),
             n++;
         for (int k = 0; k < 3; k++)
             if (fabs(have[k] - want[k]) > 1)
-                test_fail("%s: docs/layouts.md has %g MiB, not %g", rows[i].layout, have[k],
-                          want[k]);
+                test_fail("%s: docs/layouts.md has %g MiB, not %g", r->layout, have[k], want[k]);
     }
 }

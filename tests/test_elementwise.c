@@ -100,17 +100,17 @@ TEST(elements_have_the_same_bits_wherever_they_lie) {
     test_fill(in.a, N, 6, 1), test_fill(in.b, N, 1, 2), test_fill(in.c, N, 1, 3),
         test_fill(in.d, N, 1, 4);
     for (EACH_SET(s))
-        for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        for (EACH(kernel, kernels)) {
             const Kernels *k = kernels_cpu(*s);
             OWNED(test_team_end) Team *t = team_create(1);
             float whole[N], part[N];
-            kernels[i].f(k, t, &in, 0, N, whole);
+            kernel->f(k, t, &in, 0, N, whole);
             for (int64_t n = 1; n <= 70;
                  n++) // vectors have up to 16 lanes, and are taken four at a time
                 for (int64_t begin = 0; begin + n <= N; begin += 13) {
-                    kernels[i].f(k, t, &in, begin, n, part);
+                    kernel->f(k, t, &in, begin, n, part);
                     if (!same_bits(part, whole + begin, n))
-                        test_fail("%s: %s of %lld from %lld differs", *s, kernels[i].name,
+                        test_fail("%s: %s of %lld from %lld differs", *s, kernel->name,
                                   (long long)n, (long long)begin);
                 }
             CHECK(!test_failed());

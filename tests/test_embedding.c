@@ -20,7 +20,7 @@ static const Case cases[] = {
     {2, 7, 5, 0, 2, 3, 0, 3, true},     {4, 600, 8, 1000, 0, 3, 0, 2, true},
     {2, 30, 1200, 9, 0, 0, 0, 4, true}, {1, 40, 8, 50, 0, 2, 0, 0, false},
 };
-enum { CASES = sizeof cases / sizeof *cases, QUICK = 7 };
+enum { CASES = N_OF(cases), QUICK = 7 };
 
 /* Runs that begin and end where chunks of sorted tokens do, and fill one or more of them. */
 static void fill_runs(int32_t *token, int64_t T) {
@@ -113,7 +113,7 @@ TEST(cuda_embedding_takes_no_scratch) {
 static const struct Part {
     int64_t T, t0, C;
 } parts[] = {{4, 0, 8}, {7, 4, 8}, {6, 12, 3}, {2, 15, 8}, {15, 0, 16}, {20, 3, 33}};
-enum { PARTS = sizeof parts / sizeof *parts };
+enum { PARTS = N_OF(parts) };
 
 static bool positions(const Where *w, const void *of, UNUSED int way) {
     enum { B = 3, S = 5, FIRST = 2, POSITIONS = FIRST + S };
@@ -145,7 +145,7 @@ static const RopeCase ropes[] = {
     {2, 3, 2, 1, 64, 0, 0},  {1, 5, 3, 3, 16, 2, 0},  {2, 3, 2, 1, 6, 1, 0},
     {2, 3, 2, 2, 64, 0, 1},  {1, 1, 1, 1, 2, 0, 0},   {1, 2, 25, 25, 64, 0, 0},
     {2, 19, 4, 2, 10, 0, 0}, {2, 1, 5, 1, 34, 70, 0}, {3, 33, 6, 6, 64, 0, 0}};
-enum { ROPES = sizeof ropes / sizeof *ropes };
+enum { ROPES = N_OF(ropes) };
 
 static bool turns(const Where *w, const void *of, UNUSED int way) {
     const RopeCase *c = of;

@@ -22,7 +22,7 @@ static const Case cases[] = {{1, 1, 1, 64, 0, 0, 0},        {3, 5, 64, 64, 0, 0,
                              {29, 40, 1000, 50, 100, 0, 0}, {17, 96, 924, 16, 77, 1, 1},
                              {1050, 34, 130, 13, 0, 0, 0},  {16, 400, 769, 384, 0, 1, 0},
                              {14, 32, 256, 64, 64, 0, 1},   {45, 403, 800, 100, 160, 1, 0}};
-enum { N_CASES = sizeof cases / sizeof *cases, EXPONENT = 36 };
+enum { EXPONENT = 36 };
 
 static Matmul matmul_of(const Case *c, const float *a, const float *b) {
     Matmul p = {.M = c->M, .N = c->N, .K = c->K, .a = a, .b = b, .ldy = c->N + 3};
@@ -68,8 +68,7 @@ static bool is_the_sum_of_chains(const char *set, const Case *c, const Matmul *p
 
 TEST(exact_matmul_is_the_sum_of_chains_over_panels) {
     for (EACH_SET(s))
-        for (int i = 0; i < N_CASES; i++) {
-            const Case *c = &cases[i];
+        for (EACH(c, cases)) {
             Matmul p = matmul_of(c, floats(c->M * c->K, 1, 1), floats(c->K * c->N, 1, 2));
             int64_t n_y = c->M * p.ldy, *y = whole_numbers(n_y), *z = whole_numbers(n_y);
             MatmulExact x = {y, c->panel, c->unit, 0, EXPONENT, true};
@@ -114,7 +113,7 @@ static void add_part(const char *set, const Case *c, const Matmul *whole, int64_
 
 TEST(exact_matmul_in_parts_has_the_bits_of_the_whole) {
     for (EACH_SET(s))
-        for (int i = 0; i < N_CASES; i++)
+        for (int i = 0; i < N_OF(cases); i++)
             for (int n_parts = 1; n_parts <= 8; n_parts++) {
                 const Case *c = &cases[i];
                 if (c->M * c->N > 20000 && n_parts % 3) continue; // enough of the large ones

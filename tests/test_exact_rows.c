@@ -24,7 +24,7 @@ static Blocks blocks_of(int64_t n, int ranks) {
     return b;
 }
 static const int worlds[] = {1, 2, 3, 4, 7};
-enum { WORLDS = sizeof worlds / sizeof *worlds };
+enum { WORLDS = N_OF(worlds) };
 
 /* Numbers of each panel of all ranks and each token; nobody may read those of panels of padding. */
 static float *numbers_of(const Blocks *b, int64_t n) {
@@ -50,7 +50,6 @@ typedef struct NormCase {
 static const NormCase norm_cases[] = {
     {NORM_LAYER, 5, 1, 0, 1},  {NORM_LAYER, 33, 100, 0, 1e-6f}, {NORM_LAYER, 20, 768, 1000, 1},
     {NORM_RMS, 33, 100, 0, 1}, {NORM_RMS, 7, 1023, 100, 1e-3f}, {NORM_LAYER, 6200, 5, 0, 1e-3f}};
-enum { N_NORMS = sizeof norm_cases / sizeof *norm_cases };
 
 typedef struct NormOut {
     float *y, *mean, *rstd, *dx, *dgamma, *dbeta;
@@ -118,8 +117,7 @@ static bool norm_same(const NormOut *a, const NormOut *b, const NormCase *c) {
 
 TEST(exact_norm_in_parts_has_the_bits_of_the_whole) {
     for (EACH_SET(s))
-        for (int i = 0; i < N_NORMS; i++) {
-            const NormCase *c = &norm_cases[i];
+        for (EACH(c, norm_cases)) {
             NormOut whole = norm_on_ranks(kernels_cpu(*s), 1, c, 1);
             for (int j = 1; j < WORLDS; j++) {
                 NormOut parts = norm_on_ranks(kernels_cpu(*s), j == 2 ? 5 : 2, c, worlds[j]);
@@ -133,8 +131,7 @@ TEST(exact_norm_in_parts_has_the_bits_of_the_whole) {
  * as rounding lets them be. */
 TEST(exact_norm_is_the_norm) {
     for (EACH_SET(s))
-        for (int i = 0; i < N_NORMS; i++) {
-            const NormCase *c = &norm_cases[i];
+        for (EACH(c, norm_cases)) {
             const Kernels *k = kernels_cpu(*s);
             int64_t n_x = c->T * c->C;
             NormOut o = norm_on_ranks(k, 2, c, 3), want = norm_out(c);
@@ -244,14 +241,14 @@ TEST(exact_classifier_treats_extremes_as_the_fused_one) {
     enum { V = 40 };
     static const float odd[] = {-INFINITY, INFINITY, NAN, -3e38f, 1e30f};
     for (EACH_SET(s))
-        for (int j = 0; j < WORLDS; j++)
+        for (EACH(w, worlds))
             for (int i = 0; i < 5 * 2; i++) { // one of them, or a block
                 const Kernels *k = kernels_cpu(*s);
                 int32_t target = i % 2 ? 7 : V - 1;
                 float *x = floats(V, 3, 1);
                 for (int v = i / 5 ? 0 : 7; v < 8; v++) x[v] = odd[i % 5];
                 ClassifierOut whole = classify_fused(k, 1, V, &target, x),
-                              parts = classify(k, 1, 1, V, &target, x, worlds[j]);
+                              parts = classify(k, 1, 1, V, &target, x, *w);
                 CHECK(near_or_nan(whole.loss, parts.loss, 1, 1e-6f)); // losses of size 8
                 // log_sum in fp32 rounds away the logarithm of how many logits are 1e30.
                 CHECK(near_or_nan(whole.gradient, parts.gradient, V, i == 9 ? 1 : 2e-6f));

@@ -46,11 +46,11 @@ TEST(explain_matmul_says_whose_tiles_a_gpu_has_not) {
                 {103, "By the tiles of matmul_sm90.cu, which capability 10.3 does not run.\n"},
                 {120, NULL}};
     Machine m = machine_of("a100:1");
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
-        m.capability = gpus[i].capability;
+    for (EACH(g, gpus)) {
+        m.capability = g->capability;
         char *text = printed(&m, "4096,768,768");
-        CHECK(gpus[i].says ? strstr(text, gpus[i].says) != NULL : !strstr(text, "By the tiles"));
-        CHECK(gpu_matmul_runs(&m) == !gpus[i].says);
+        CHECK(g->says ? strstr(text, g->says) != NULL : !strstr(text, "By the tiles"));
+        CHECK(gpu_matmul_runs(&m) == !g->says);
         free(text);
     }
 }
@@ -86,8 +86,8 @@ TEST(explain_matmul_shapes_that_are_none_are_named) {
                                         "16777216,16777216,16777216"};
     Work w;
     Err e;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        CHECK(!explain_matmul_parse(&w, wrong[i], &e));
+    for (EACH(one, wrong)) {
+        CHECK(!explain_matmul_parse(&w, *one, &e));
         CHECK(strstr(e.text, "M,N,K,wgrad is needed") || strstr(e.text, "sizes are from 1") ||
               strstr(e.text, "smaller sizes"));
     }

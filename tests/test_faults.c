@@ -161,10 +161,10 @@ TEST(faults_models_that_cannot_fit_are_refused_at_once) {
         {2, "--micro 1000000000 --model layers=2,heads=1,channels=8,seq=16000000,vocab=16000000",
          "a micro-batch has at most 2097152 tokens"}};
     const char *dir = shell_directory(40000);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        SHELL(cases[i].status, cases[i].word,
+    for (EACH(c, cases))
+        SHELL(c->status, c->word,
               "ulimit -v 3000000; timeout 30 $BUILD/train_gpt --train train.bin --steps 2 %s",
-              cases[i].options);
+              c->options);
 }
 
 /* Whoever holds the lock of a --save directory is the only one who saves there: the temporaries of

@@ -43,13 +43,12 @@ TEST(gpu_peak_is_that_of_the_data_sheet) {
                  {GPU("NVIDIA GeForce RTX 3090", 8, 6, 82, 1695), 71, 35.6, "by clock"},
                  {GPU("NVIDIA GeForce RTX 4090", 8, 9, 128, 2520), 165.2, 82.6, "by clock"},
                  {GPU("NVIDIA GeForce RTX 5090", 12, 0, 170, 2407), 209.5, 104.8, "by clock"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (EACH(c, cases)) {
         const char *how, *fp32_how;
-        double bf16 = gpu_peak(&cases[i].gpu, true, &how),
-               fp32 = gpu_peak(&cases[i].gpu, false, &fp32_how);
-        CHECK_NEAR(bf16 / 1e12 / cases[i].bf16, 1, 5e-3); // sheets round
-        CHECK_NEAR(fp32 / 1e12 / cases[i].fp32, 1, 1e-2);
-        CHECK_STR(how, cases[i].how);
+        double bf16 = gpu_peak(&c->gpu, true, &how), fp32 = gpu_peak(&c->gpu, false, &fp32_how);
+        CHECK_NEAR(bf16 / 1e12 / c->bf16, 1, 5e-3); // sheets round
+        CHECK_NEAR(fp32 / 1e12 / c->fp32, 1, 1e-2);
+        CHECK_STR(how, c->how);
         CHECK_STR(fp32_how, "by clock");
     }
     DeviceFacts newer = GPU("NVIDIA X900", 15, 0, 200, 3000),
@@ -76,9 +75,9 @@ TEST(gpu_sheet_is_of_the_whole_name) {
                  {"NVIDIA L40S", 0.864, 0},
                  {"NVIDIA GeForce RTX 4090", 1.01, 0},
                  {"NVIDIA GeForce RTX 5090", 1.79, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const GpuSheet *s = gpu_sheet(cases[i].name);
-        CHECK(s && s->memory == cases[i].memory && s->nvlink == cases[i].nvlink);
+    for (EACH(c, cases)) {
+        const GpuSheet *s = gpu_sheet(c->name);
+        CHECK(s && s->memory == c->memory && s->nvlink == c->nvlink);
     }
     CHECK(!gpu_sheet("NVIDIA RTX A3000 Laptop GPU") && !gpu_sheet("NVIDIA X900"));
 }

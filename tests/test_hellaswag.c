@@ -239,11 +239,11 @@ TEST(hellaswag_json_that_is_none_is_named_by_line) {
         {"\n\n", "no example"},
     };
     OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load("bytes");
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (EACH(w, wrong)) {
         Err e = {""};
         size_t n;
-        const uint8_t *text = (const uint8_t *)wrong[i].text;
-        CHECK_REFUSED(hellaswag_encode(text, strlen(wrong[i].text), t, &n, &e), e, wrong[i].says);
+        const uint8_t *text = (const uint8_t *)w->text;
+        CHECK_REFUSED(hellaswag_encode(text, strlen(w->text), t, &n, &e), e, w->says);
     }
     enum { EXAMPLES = 65536 };
     for (int k = 0; k < 2; k++) { // a long one, and many

@@ -3,8 +3,6 @@
 #include "tests/parsed.h"
 #include "tests/test.h"
 
-#define N_OF(a) (sizeof(a) / sizeof(a)[0])
-
 static bool same(const Layout *a, const Layout *b) {
     return memcmp(a->size, b->size, sizeof a->size) == 0 &&
            memcmp(&a->factors, &b->factors, sizeof a->factors) == 0 && a->sp == b->sp &&
@@ -61,7 +59,7 @@ TEST(layout_prints_what_is_cut_in_the_order_of_ranks) {
         {"d1.x2.d1.x3.d1", "x6"},
         {"x2.y2.x2.y2.x2.y2.x2.y2.y2", "x2.y2.x2.y2.x2.y2.x2.y4"},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         Layout l = layout_of(rows[i][0]);
         char text[64];
         CHECK_STR(layout_print(&l, text), rows[i][1]);
@@ -98,12 +96,12 @@ TEST(layout_presets_are_the_schemes_of_the_literature) {
         {"fsdp+zero1", 4, "z4+zero1"},
         {"atp:4x2+sp+zero3", 8, "x4.y2+sp+heads+zero3"},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
+    for (EACH(r, rows)) {
         Layout l;
         Err e = {""};
         char text[64];
-        CHECK_SAYS(layout_parse(&l, rows[i].preset, rows[i].p, &e), "%s", e.text);
-        CHECK_STR(layout_print(&l, text), rows[i].spec);
+        CHECK_SAYS(layout_parse(&l, r->preset, r->p, &e), "%s", e.text);
+        CHECK_STR(layout_print(&l, text), r->spec);
     }
 }
 
@@ -160,10 +158,10 @@ TEST(layout_mistakes_are_named_with_what_was_meant) {
         {"atp:4,2", 8, "column 6: sizes are joined by x"},
         {"megatron", 0, "column 9: give the number of ranks: megatron:4"},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
+    for (EACH(r, rows)) {
         Layout l;
         Err e = {""};
-        CHECK_REFUSED(layout_parse(&l, rows[i].text, rows[i].p, &e), e, rows[i].says);
+        CHECK_REFUSED(layout_parse(&l, r->text, r->p, &e), e, r->says);
     }
 }
 
@@ -193,15 +191,15 @@ TEST(layout_linear_has_the_types_of_every_layer) {
         {"x3", LINEAR_QKV, "x[T, C]", "w[C, N/x]", "x[T, C]", "w[C, N/x]", "y[T, N/x]"},
         {"d1", LINEAR_UP, "x[T, C]", "w[C, N]", "x[T, C]", "w[C, N]", "y[T, N]"},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
-        Layout l = layout_of(rows[i].spec);
-        LinearDist d = layout_linear(&l, rows[i].kind);
+    for (EACH(r, rows)) {
+        Layout l = layout_of(r->spec);
+        LinearDist d = layout_linear(&l, r->kind);
         char t[DIST_TEXT];
-        CHECK_STR(dist_print(&d.x, t), rows[i].x);
-        CHECK_STR(dist_print(&d.w, t), rows[i].w);
-        CHECK_STR(dist_print(&d.x_stored, t), rows[i].x_stored);
-        CHECK_STR(dist_print(&d.w_stored, t), rows[i].w_stored);
-        CHECK_STR(dist_print(&d.y_stored, t), rows[i].y_stored);
+        CHECK_STR(dist_print(&d.x, t), r->x);
+        CHECK_STR(dist_print(&d.w, t), r->w);
+        CHECK_STR(dist_print(&d.x_stored, t), r->x_stored);
+        CHECK_STR(dist_print(&d.w_stored, t), r->w_stored);
+        CHECK_STR(dist_print(&d.y_stored, t), r->y_stored);
     }
 }
 
@@ -211,7 +209,7 @@ TEST(layout_zero_stores_over_d_what_its_number_says) {
         {"d2.z2+zero2", "z", "z.d", "z.d"}, {"d2.z2+zero3", "z.d", "z.d", "z.d"},
         {"d2+zero3", "d", "d", "d"},        {"x2+zero3", "", "", ""},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         Layout l = layout_of(rows[i][0]);
         char text[2 * N_AXES + 1];
         CHECK_STR(axes_print(layout_store(&l, STORE_PARAM), text), rows[i][1]);
@@ -247,18 +245,18 @@ TEST(layout_orders_of_small_meshes_can_be_listed) {
         {"d3.y6", {9}, "y2.d3.y3"},
         {"d2.z2.x2", {4}, "x2.d2.z2 z2.d2.x2 d2.z2.x2"},
     };
-    for (size_t i = 0; i < N_OF(rows); i++) {
-        Layout l = layout_of(rows[i].spec);
+    for (EACH(r, rows)) {
+        Layout l = layout_of(r->spec);
         char all[1024] = "";
         int n;
         OWNED(test_mem_end)
-        Layout *out = layout_orders(&l, rows[i].unit, rows[i].unit[1] ? 2 : 1, &n);
+        Layout *out = layout_orders(&l, r->unit, r->unit[1] ? 2 : 1, &n);
         for (int k = 0; k < n; k++) {
             size_t at = strlen(all);
             char spec[64];
             snprintf(all + at, sizeof all - at, "%s%s", k ? " " : "", layout_print(&out[k], spec));
         }
-        CHECK_STR(all, rows[i].orders);
+        CHECK_STR(all, r->orders);
     }
 }
 
@@ -340,12 +338,12 @@ TEST(layout_orders_of_units_in_units_are_all_there_and_can_be_read_back) {
     } rows[] = {{"d8.z8.x4.y4", {8, 8}, 2, 9},
                 {"d4.z4.x8.y8", {4, 2, 8}, 3, 10},
                 {"d16.z16.x8.y8+sp+heads+zero3", {8, 8, 8}, 3, 12}};
-    for (size_t i = 0; i < N_OF(rows); i++) {
-        Layout l = layout_of(rows[i].spec);
+    for (EACH(r, rows)) {
+        Layout l = layout_of(r->spec);
         int unit[3], n, most = 0;
-        for (int k = 0; k < rows[i].n; k++) unit[k] = (k ? unit[k - 1] : 1) * rows[i].ratio[k];
-        OWNED(test_mem_end) Layout *out = layout_orders(&l, unit, rows[i].n, &n);
-        CHECK(n > 128 && n == ways(l.size, rows[i].ratio, rows[i].n));
+        for (int k = 0; k < r->n; k++) unit[k] = (k ? unit[k - 1] : 1) * r->ratio[k];
+        OWNED(test_mem_end) Layout *out = layout_orders(&l, unit, r->n, &n);
+        CHECK(n > 128 && n == ways(l.size, r->ratio, r->n));
         for (int k = 0; k < n; k++) {
             char spec[64];
             Layout back;
@@ -353,7 +351,7 @@ TEST(layout_orders_of_units_in_units_are_all_there_and_can_be_read_back) {
             CHECK(same(&back, &out[k]) && memcmp(back.size, l.size, sizeof l.size) == 0);
             if (out[k].factors.n > most) most = out[k].factors.n;
         }
-        CHECK(most >= rows[i].most);
+        CHECK(most >= r->most);
         qsort(out, (size_t)n, sizeof *out, by_bytes);
         for (int k = 1; k < n; k++) CHECK(by_bytes(&out[k - 1], &out[k]) != 0);
     }

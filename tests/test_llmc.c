@@ -87,10 +87,10 @@ TEST(llmc_refuses_other_files_by_name) {
     Err e = {""};
     LlmcModel x;
     OWNED(test_mem_end) uint8_t *copy = mem_alloc(m.n);
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (EACH(w, wrong)) {
         memcpy(copy, m.p, m.n);
-        memcpy(copy + 4 * wrong[i].word, &wrong[i].value, 4);
-        CHECK_REFUSED(llmc_model_parse(copy, m.n, &x, &e), e, wrong[i].says);
+        memcpy(copy + 4 * w->word, &w->value, 4);
+        CHECK_REFUSED(llmc_model_parse(copy, m.n, &x, &e), e, w->says);
     }
     memcpy(copy, m.p, m.n);
     for (size_t n = 0; n < m.n; n += n < 1030 ? 1 : 997) CHECK(!llmc_model_parse(copy, n, &x, &e));

@@ -108,15 +108,14 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
         {"the lab", "'lab '", "the name \"lab \" has a quote, a # or a space at an end"},
         {"port_rate=2Gb/s", "port_rate=0Gb/s", "line 17: port_rate is 0"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (EACH(r, rows)) {
         Machine m;
         Err e = {""};
-        char *text = test_changed(lab, rows[i].from, rows[i].to);
-        bool ok = machine_parse(&m, text, strlen(text), &e), good = strcmp(rows[i].to, "400") == 0;
+        char *text = test_changed(lab, r->from, r->to);
+        bool ok = machine_parse(&m, text, strlen(text), &e), good = strcmp(r->to, "400") == 0;
         mem_free(text);
-        if (ok != good || (!ok && !strstr(e.text, rows[i].words)))
-            test_fail("\"%s\": \"%s\", not \"%s\"", rows[i].to, ok ? "accepted" : e.text,
-                      rows[i].words);
+        if (ok != good || (!ok && !strstr(e.text, r->words)))
+            test_fail("\"%s\": \"%s\", not \"%s\"", r->to, ok ? "accepted" : e.text, r->words);
     }
 }
 
@@ -161,8 +160,8 @@ TEST(machine_preset_is_of_so_many_nodes) {
     CHECK(machine_open(&m, "v100:1", &e) && m.ranks == 4);
     static const char *const bad[] = {"h100",   "h100:",   "h100:0",     "h100:-1",
                                       "h100:x", "h100:8x", "h100:131073"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK_REFUSED(machine_open(&m, bad[i], &e), e,
+    for (EACH(b, bad)) {
+        CHECK_REFUSED(machine_open(&m, *b, &e), e,
                       "the number of nodes is needed, from 1 to 131072: h100:16");
     }
 }

@@ -185,7 +185,7 @@ static const int64_t some_sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   12,
                                      33, 47, 48, 49, 64, 65, 100, 127, 130, 200};
 
 static Form any_form(uint64_t i) {
-    enum { N_SIZES = sizeof some_sizes / sizeof *some_sizes };
+    enum { N_SIZES = N_OF(some_sizes) };
     uint64_t r = rng_u64(1, 2, i);
     Form f = {.M = some_sizes[r % N_SIZES], .N = some_sizes[r / N_SIZES % N_SIZES]};
     f.K = i % 29 == 0 ? 0 : some_sizes[r / N_SIZES / N_SIZES % N_SIZES];
@@ -212,7 +212,7 @@ TEST(matmul_crosses_every_block) {
     } big[] = {{1, 4099, 5},   {2051, 1, 9},    {1100, 70, 33},  {30, 2100, 40},
                {17, 33, 1537}, {15, 400, 385},  {16, 390, 767},  {40, 384, 768},
                {13, 50, 769},  {1023, 37, 383}, {5, 2048, 1153}, {1040, 2070, 3}};
-    for (unsigned i = 0; i < sizeof big / sizeof *big; i++)
+    for (unsigned i = 0; i < N_OF(big); i++)
         for (unsigned how = 0; how < 8 && !test_failed(); how++) {
             if ((i + how) % 3) continue;
             Form f = {.M = big[i].M, .N = big[i].N, .K = big[i].K, .whole_numbers = true};
@@ -257,7 +257,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
             f.epilogue = (Epilogue)(i % 3), f.aux = true;
             if (!set_differs(*set, f.bf16)) continue;
             Case first = {0};
-            for (unsigned j = 0; j < sizeof ways / sizeof *ways; j++) {
+            for (int j = 0; j < N_OF(ways); j++) {
                 Case c = case_make(&f, i);
                 size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
                 processor_set_l2(ways[j].l2), unlike_cores = ways[j].unlike;

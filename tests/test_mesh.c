@@ -153,17 +153,17 @@ TEST(mesh_real_axes_are_those_that_cut) {
 TEST(axes_texts_go_there_and_back) {
     static const char *const good[] = {"",    "d",     "z",     "x",       "y",
                                        "d.z", "d.z.x", "y.x.z", "x.y.d.z", "d.z.x.y"};
-    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (EACH(g, good)) {
         Axes a;
         char text[2 * N_AXES + 1];
-        CHECK(axes_parse(&a, good[i]));
-        CHECK_STR(axes_print(a, text), good[i]);
+        CHECK(axes_parse(&a, *g));
+        CHECK_STR(axes_print(a, text), *g);
     }
     static const char *const bad[] = {"a", "dz",  "d.",  ".d",        "d..z", "d.d",
                                       "D", "d z", "x,y", "d.z.x.y.d", " ",    "1"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (EACH(b, bad)) {
         Axes a;
-        if (axes_parse(&a, bad[i])) test_fail("\"%s\" is no axes", bad[i]);
+        if (axes_parse(&a, *b)) test_fail("\"%s\" is no axes", *b);
     }
 }
 

@@ -99,14 +99,13 @@ static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.
                                      "d3+sp", "y2.z2+sp",
                                      // parts of a tied table's two gradients that have padding
                                      "d3.y2+zero1"};
-enum { N_OTHERS = sizeof others / sizeof *others };
 
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
     Compare c = comparison(0, MESH_STEPS);
     MeshRun exact = {
         .model = mesh_models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
-    for (int i = 0; i < N_OTHERS; i += BASE_DEBUG ? (test_long() ? 5 : 8) : 1) {
+    for (int i = 0; i < N_OF(others); i += BASE_DEBUG ? (test_long() ? 5 : 8) : 1) {
         OWNED(mesh_run_free)
         MeshRun r = {.model = mesh_models[0],
                      .layout = others[i],

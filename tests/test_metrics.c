@@ -352,7 +352,7 @@ TEST(stamp_tells_processors_of_one_name_apart) {
          "AMD EPYC 9575F 64-Core Processor"},
         {"model name\t: a core\n", "a core"},
         {"processor\t: 0\nBogoMIPS\t: 50.00\n", "unchanged"}};
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    for (int i = 0; i < N_OF(of); i++) {
         char text[512], name[64] = "unchanged";
         snprintf(text, sizeof text, "%s", of[i][0]);
         FILE *f = fmemopen(text, strlen(text), "r");

@@ -14,7 +14,6 @@ static const char *const shapes[] = {
     "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,seq=10,vocab=29",
     "llama,layers=1,heads=2,channels=8,seq=7,vocab=5,tied=1,bias=1",
     "layers=1,heads=1,channels=6,seq=4,vocab=1"};
-enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 typedef struct Setup {
     Team *team;
@@ -50,9 +49,9 @@ static void tear_down(Setup *s) {
 
 /* The directional derivative along a tensor's own gradient is the gradient's squared length. */
 TEST(model_gradients_agree_with_finite_differences) {
-    for (int c = 0; c < N_SHAPES; c++) {
+    for (EACH(shape, shapes)) {
         Setup s;
-        set_up(&s, shapes[c], 2, 1);
+        set_up(&s, *shape, 2, 1);
         model_zero_grads(&s.m, 1);
         model_step(&s.m, s.inputs, s.targets, 1);
         for (int i = 0; i < s.m.tensors.n; i++) {
@@ -76,7 +75,7 @@ TEST(model_gradients_agree_with_finite_differences) {
             // fp32 losses of about 60 carry 1e-5; divided by 2h|g| = 4e-2 that is 2.5e-4 of |g|,
             // plus curvature
             if (!(fabs(slope - len2) <= 2e-2 * len2 + 1e-3 * sqrt(len2)))
-                printf("    %s %s\n", shapes[c], t->name);
+                printf("    %s %s\n", *shape, t->name);
             CHECK_NEAR(slope, len2, 2e-2 * len2 + 1e-3 * sqrt(len2));
         }
         tear_down(&s);

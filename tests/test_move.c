@@ -8,7 +8,7 @@ static const struct Rows {
 } copies[] = {{37, 5, 11, 7, 0},     {37, 8, 12, 16, 0},         {37, 8, 12, 16, 1},
               {5, 300, 300, 304, 0}, {1, 77, 0, 0, 1},           {9, 8, 8, 8, 0},
               {3, 0, 4, 4, 0},       {2, 70001, 70001, 70004, 0}};
-enum { COPIES = sizeof copies / sizeof *copies };
+enum { COPIES = N_OF(copies) };
 
 static bool copied(const Where *w, const void *of, UNUSED int way) {
     const struct Rows *c = of;
@@ -30,7 +30,7 @@ TEST_ON_CUDA(cuda_copy_moves_rows_and_nothing_between_them, copied, copies, COPI
 static const struct Vector {
     int64_t n, skew;
 } vectors[] = {{300001, 0}, {1, 0}, {7, 0}, {1000, 0}, {1030, 0}, {1030, 1}};
-enum { VECTORS = sizeof vectors / sizeof *vectors };
+enum { VECTORS = N_OF(vectors) };
 
 static bool cleared(const Where *w, const void *of, UNUSED int way) {
     const struct Vector *c = of;

@@ -31,11 +31,7 @@ static const Case cuda_cases[] = {
     {NORM_LAYER, 1, 16392, 0, true, 0}, {NORM_RMS, 2, 1280, 0, true, 0},
     {NORM_LAYER, 2, 1536, 0, true, 0},  {NORM_LAYER, 3, 2048, 0, true, 0},
 };
-enum {
-    CPU_CASES = sizeof cpu_cases / sizeof *cpu_cases,
-    CUDA_CASES = sizeof cuda_cases / sizeof *cuda_cases,
-    QUICK = 10
-};
+enum { CPU_CASES = N_OF(cpu_cases), CUDA_CASES = N_OF(cuda_cases), QUICK = 10 };
 
 /* What a norm reads and writes, of whole rows or of some of their columns. */
 typedef struct Data {

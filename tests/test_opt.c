@@ -120,9 +120,9 @@ TEST(opt_names_of_other_programs) {
         {{{"-y", "1"}}, "\"-y\" is no option"},
     };
     opt_set_foreign(names_elsewhere);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        Line line = rows[i].line;
-        CHECK_CHILD(2, parse, &line, rows[i].says);
+    for (EACH(r, rows)) {
+        Line line = r->line;
+        CHECK_CHILD(2, parse, &line, r->says);
     }
     opt_set_foreign(NULL);
 }
@@ -149,7 +149,7 @@ static const struct {
 };
 
 TEST(opt_file_reads_lines_and_json_and_records) {
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    for (int i = 0; i < N_OF(files); i++) {
         char got[512] = "";
         OptFile f;
         Err e;
@@ -188,11 +188,10 @@ TEST(opt_file_of_too_many_keys_is_refused_at_once) {
 }
 
 TEST(opt_file_names_the_line_that_is_wrong) {
-    for (size_t i = 0; i < sizeof bad_files / sizeof bad_files[0]; i++) {
+    for (EACH(b, bad_files)) {
         OptFile f;
         Err e = {{0}};
-        CHECK_REFUSED(opt_file_parse(bad_files[i].text, strlen(bad_files[i].text), &f, &e), e,
-                      bad_files[i].says);
+        CHECK_REFUSED(opt_file_parse(b->text, strlen(b->text), &f, &e), e, b->says);
     }
 }
 
@@ -232,9 +231,9 @@ TEST(opt_config_names_file_and_line) {
         {"steps = 5\n= 6", ":2: no option: NAME = VALUE is expected"},
     };
     opt_set_foreign(names_elsewhere);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        Line line = {{"--config", config_file(rows[i].text)}};
-        CHECK_CHILD(2, parse, &line, "opt.conf:", rows[i].says);
+    for (EACH(r, rows)) {
+        Line line = {{"--config", config_file(r->text)}};
+        CHECK_CHILD(2, parse, &line, "opt.conf:", r->says);
     }
     opt_set_foreign(NULL);
 }
@@ -278,11 +277,11 @@ static const struct {
 };
 
 TEST(opt_wrong_lines_end_with_status_2_and_say_why) {
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (EACH(w, wrong)) {
         char text[512];
-        Line line = wrong[i].line;
+        Line line = w->line;
         int status = test_in_child(parse, &line, text, sizeof text);
-        if (status != 2 || !strstr(text, wrong[i].says[0]) || !strstr(text, wrong[i].says[1]))
+        if (status != 2 || !strstr(text, w->says[0]) || !strstr(text, w->says[1]))
             test_fail("%s: status %d, \"%s\"", line.arg[0], status, text);
         CHECK(strchr(text, '\n') == text + strlen(text) - 1); // one line
     }

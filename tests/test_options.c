@@ -39,14 +39,13 @@ TEST(options_of_other_programs_lead_to_options_that_exist) {
 TEST(options_help_and_version_are_printed_by_the_first_process) {
     static const char *const answers[] = {"--help", "-h", "--version", "--help=man",
                                           "--help=words"};
-    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+    for (EACH(a, answers))
         for (int rank = 0; rank < 2; rank++) {
             SHELL_IN(test_tmpdir(), 0, "",
                      "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=%d $BUILD/train_gpt %s | wc -l",
-                     rank, answers[i]);
+                     rank, *a);
             int lines = atoi(said);
-            if ((lines > 0) != (rank == 0))
-                test_fail("%s of rank %d: %d lines", answers[i], rank, lines);
+            if ((lines > 0) != (rank == 0)) test_fail("%s of rank %d: %d lines", *a, rank, lines);
         }
 }
 
@@ -79,7 +78,7 @@ TEST(options_of_other_programs_have_the_value_of_here) {
         {"--print_config", "not supported: the first line of --json"},
         {"--flash_attn=1", "attention never stores"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int i = 0; i < N_OF(cases); i++)
         SHELL_IN(test_tmpdir(), 2, cases[i][1], "$BUILD/train_gpt %s 2>&1", cases[i][0]);
 }
 

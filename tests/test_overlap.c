@@ -14,13 +14,13 @@ TEST(overlap_words_go_there_and_back) {
                                         "bulk+chunk=3+halves",
                                         "bulk+ring+halves",
                                         "bulk+fused+halves"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (int i = 0; i < N_OF(texts); i++) {
         Overlap o, again;
         char text[OVERLAP_TEXT];
         CHECK(overlap_parse(&o, texts[i], NULL));
         CHECK_STR(overlap_print(&o, text), texts[i]);
         CHECK(overlap_parse(&again, text, NULL) && overlap_equal(&o, &again));
-        for (size_t k = 0; k < i; k++)
+        for (int k = 0; k < i; k++)
             CHECK(overlap_parse(&again, texts[k], NULL) && !overlap_equal(&o, &again));
     }
 }
@@ -31,7 +31,7 @@ TEST(overlap_by_chunk_ring_or_halves_includes_bulk) {
                                           {"halves", "bulk+halves"},
                                           {"halves+bulk", "bulk+halves"},
                                           {"fused+halves", "bulk+fused+halves"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         Overlap o;
         char text[OVERLAP_TEXT];
         CHECK(overlap_parse(&o, rows[i][0], NULL));
@@ -56,7 +56,7 @@ TEST(overlap_says_what_is_wrong) {
                                           {"ring+chunk=2", "not by both"},
                                           {"fused+ring", "not both"},
                                           {"bulk+chunk=2+fused", "not both"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         Overlap o;
         Err e = {""};
         CHECK_REFUSED(overlap_parse(&o, rows[i][0], &e), e, rows[i][1]);
@@ -76,7 +76,7 @@ TEST(overlap_says_where_it_is_idle) {
                                           {"x256+sp", "chunk=2", ""},
                                           {"x512+sp", "chunk=2", "256 ranks"},
                                           {"d2", "bulk+halves", ""}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         Layout l = layout_of(rows[i][0]);
         Overlap o = overlap_of(rows[i][1]);
         const char *why = overlap_idle(&o, &l);

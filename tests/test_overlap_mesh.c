@@ -258,7 +258,7 @@ TEST(overlap_covers_collectives_that_nothing_covers_without) {
         {"x2", "bulk"},       {"x2+sp", "bulk"},     {"z2", "bulk"},       {"d2", "bulk"},
         {"d2+zero3", "bulk"}, {"x2", "chunk=2"},     {"x2+sp", "chunk=2"}, {"x2+sp", "ring"},
         {"x2", "halves"},     {"z2.x2+sp", "halves"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         int without, with, n = sends_of(rows[i][0], "none", any, &without),
                            m = sends_of(rows[i][0], rows[i][1], any, &with);
         CHECK(without == n);

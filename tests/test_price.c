@@ -180,7 +180,7 @@ TEST(price_of_few_layers_tells_that_of_all) {
     } rows[] = {{"none", 2e-4, 1e-5},          {"bulk", 0.07, 0.005},
                 {"bulk+chunk=2", 0.07, 0.005}, {"bulk+chunk=4", 0.07, 0.005},
                 {"bulk+ring", 0.07, 0.005},    {"bulk+halves", 0.1, 0.005}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < N_OF(rows); i++) {
         int n = 0;
         double off = 0;
         for (EACH_LAYOUT(l, 1, 8))
@@ -315,14 +315,14 @@ TEST(price_of_biases_is_in_dw_where_their_gradients_are) {
                  {"x2+sp", 2},       {"x2.y2+heads", 2}, {"x2.y2+sp+heads", 0},
                  {"x2.y2+stay=y", 0}};
     Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (EACH(c, cases))
         for (int cuda = 0; cuda < 2; cuda++) {
             OWNED(price_free) StepLists t;
             int sums[2] = {0};
             k.shape.kernels = cuda ? kernels_cuda_sizes(true) : NULL;
-            lists_on(&t, &k.shape, cases[i].layout);
+            lists_on(&t, &k.shape, c->layout);
             price_each_work(&t, count_bias_sums, sums);
-            int n = cuda ? cases[i].with_dw : 0, all = sums[0] + sums[1];
+            int n = cuda ? c->with_dw : 0, all = sums[0] + sums[1];
             CHECK(4 * sums[0] == n * all && all >= 4);
         }
 }
@@ -399,11 +399,11 @@ TEST(price_has_residuals_and_norms_in_one_where_a_sum_of_whole_rows_is_pending) 
         {"x2+stay=y", RECOMPUTE_NONE, {1, 0, 6}}, {"y2", RECOMPUTE_NONE, {7, 0, 0}},
         {"x2.y2", RECOMPUTE_NONE, {7, 6, 0}}, // rows are cut
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (EACH(c, cases)) {
         int n[3];
-        stream_works(cases[i].spec, cases[i].recompute, n);
+        stream_works(c->spec, c->recompute, n);
         for (int j = 0; j < 3; j++)
-            if (n[j] != cases[i].n[j]) test_fail("%s: %d %d %d", cases[i].spec, n[0], n[1], n[2]);
+            if (n[j] != c->n[j]) test_fail("%s: %d %d %d", c->spec, n[0], n[1], n[2]);
     }
 }
 

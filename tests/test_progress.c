@@ -34,10 +34,10 @@ TEST(progress_time_reads_like_a_clock) {
         const char *text;
     } rows[] = {{0, "0:00"},       {0.6, "0:01"},     {59.4, "0:59"}, {60, "1:00"},
                 {3725, "1:02:05"}, {100000, "1d 3h"}, {-5, "0:00"},   {NAN, "0:00"}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (EACH(r, rows)) {
         char text[32];
-        progress_time(text, sizeof text, rows[i].s);
-        CHECK_STR(text, rows[i].text);
+        progress_time(text, sizeof text, r->s);
+        CHECK_STR(text, r->text);
     }
 }
 

@@ -84,36 +84,34 @@ static const struct {
     {64, 1 / 4., 7.88, 3.0, 3.28, 1.78, 5.91, 8.86, 1.41, "d8.x4.y2"},
     {64, 1, 7.88, 3.0, 6.23, 2.62, 23.6, 35.4, 2.38, "d2.x8.y4"},
 };
-enum { N_ROWS = sizeof table / sizeof *table };
 
 TEST(published_volumes_are_those_of_the_step) {
-    for (int i = 0; i < N_ROWS; i++) {
-        int p = table[i].p, q = p == 4 ? 2 : p == 16 ? 4 : 8, r = p == 8 ? 2 : 4;
+    for (EACH(t, table)) {
+        int p = t->p, q = p == 4 ? 2 : p == 16 ? 4 : 8, r = p == 8 ? 2 : 4;
         const struct {
             const char *spec;
             double published;
             bool once; // its paper's code keeps the gathered x and w from forward to backward; here
                        // they are gathered again
-        } schemes[] = {{test_path("megatron:%d", p), table[i].megatron, false},
-                       {test_path("dp:%d", p), table[i].dp, false},
-                       {test_path("fsdp:%d", p), table[i].fsdp, false},
-                       {test_path("optimus:%dx%d", q, q), table[i].optimus, false},
-                       {test_path("cube:%d", r), table[i].cube, true}};
+        } schemes[] = {{test_path("megatron:%d", p), t->megatron, false},
+                       {test_path("dp:%d", p), t->dp, false},
+                       {test_path("fsdp:%d", p), t->fsdp, false},
+                       {test_path("optimus:%dx%d", q, q), t->optimus, false},
+                       {test_path("cube:%d", r), t->cube, true}};
         for (int k = 0; k < 5; k++)
             if (schemes[k].published > 0)
-                same(schemes[k].spec, p, table[i].rho,
-                     volume_of(schemes[k].spec, table[i].rho, schemes[k].once),
-                     schemes[k].published);
+                same(schemes[k].spec, p, t->rho,
+                     volume_of(schemes[k].spec, t->rho, schemes[k].once), schemes[k].published);
     }
 }
 
 TEST(published_best_meshes_are_the_best_of_the_step) {
-    for (int i = 0; i < N_ROWS; i++) {
-        int p = table[i].p;
-        double rho = table[i].rho, best = least(p, rho, true);
-        same("best of x and y", p, rho, least(p, rho, false), table[i].best_2d);
-        same("best of d, x and y", p, rho, best, table[i].best);
-        same(table[i].spec, p, rho, volume(table[i].spec, rho), table[i].best);
+    for (EACH(t, table)) {
+        int p = t->p;
+        double rho = t->rho, best = least(p, rho, true);
+        same("best of x and y", p, rho, least(p, rho, false), t->best_2d);
+        same("best of d, x and y", p, rho, best, t->best);
+        same(t->spec, p, rho, volume(t->spec, rho), t->best);
     }
 }
 

@@ -111,9 +111,9 @@ TEST(report_of_nothing_is_still_a_page) {
     static const char *const inputs[] = {"", "garbage\n", "{\"step\":1,\"loss\":2}\n",
                                          "{\"run\":3}\n{\"step\":\"x\"}",
                                          "{\"run\":{\"options\":[]}}\n"};
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+    for (EACH(input, inputs)) {
         OWNED(report_free) ReportRun r;
-        report_read(&r, "a", inputs[i], strlen(inputs[i]));
+        report_read(&r, "a", *input, strlen(*input));
         OWNED(test_mem_end) char *page = page_of(&r, 1);
         CHECK(page && test_balanced(page));
         CHECK(test_count(page, "<svg") == 0);

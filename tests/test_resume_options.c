@@ -104,7 +104,7 @@ static const Case cases[] = {
     {"ledger", "ledger", "", false},
     {"version", "1", "", false},
 };
-enum { N_CASES = sizeof cases / sizeof *cases };
+enum { N_CASES = N_OF(cases) };
 
 /* The row that has the option, -1: none, -2: several. */
 static int row_of(const char *document, const char *name) {
@@ -151,8 +151,8 @@ static bool as_said(Row row, int status, double loss, double before) {
 }
 
 static const Case *case_of(const char *name) {
-    for (int i = 0; i < N_CASES; i++)
-        if (strcmp(cases[i].name, name) == 0) return &cases[i];
+    for (EACH(c, cases))
+        if (strcmp(c->name, name) == 0) return c;
     return NULL;
 }
 

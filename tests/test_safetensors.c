@@ -116,9 +116,9 @@ TEST(safetensors_names_every_defect) {
         {"{\"a\":", 0, "no JSON"},
         {"[1]", 0, "not a safetensors file"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (EACH(w, wrong)) {
         Err e = {""};
-        CHECK_REFUSED(parses(wrong[i].header, wrong[i].n_data, &e), e, wrong[i].says);
+        CHECK_REFUSED(parses(w->header, w->n_data, &e), e, w->says);
     }
     uint8_t huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{'};
     SafeTensors s;
@@ -256,7 +256,7 @@ TEST(hf_config_keeps_every_key) {
         "vocab=99",  "norm=rms",   "pos=rope",      "pos=learned",  "norm=layer", "act=gelu",
         "act=relu2", "act=swiglu", "bias=0",        "bias=1",       "tied=0",     "tied=1",
         "eps=3e-6",  "theta=123",  "rope_factor=8", "rope_seq=10"};
-    enum { N_VALUES = sizeof values / sizeof *values };
+    enum { N_VALUES = N_OF(values) };
     OWNED(test_mem_end) char *source = test_read("base/config.c", NULL);
     int n_keys = 0;
     for (const char *at = source; (at = strstr(at, "\", OPT_")); at++, n_keys++) {
@@ -393,10 +393,9 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         {"{", "no JSON"},
         {"", "no JSON"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (EACH(w, wrong)) {
         Config c;
         Err e = {""};
-        CHECK_REFUSED(hf_config_parse(wrong[i].text, strlen(wrong[i].text), &c, &e), e,
-                      wrong[i].says);
+        CHECK_REFUSED(hf_config_parse(w->text, strlen(w->text), &c, &e), e, w->says);
     }
 }

@@ -57,7 +57,7 @@ static const char *save(const char *dir, const char *name, Bytes b) {
 }
 
 static const int64_t ids[] = {0, 7, 300, 50256, 12, 99, 50256, 1};
-enum { N = sizeof ids / sizeof *ids };
+enum { N = N_OF(ids) };
 
 static bool tokens_equal(const Shard *s, const int64_t *want, int n) {
     int32_t got[64];
@@ -107,13 +107,13 @@ TEST(shard_megatron_every_type) {
     const int64_t small[] = {1, 127, 0, 3, 5, 8};
     const int32_t lengths[] = {2, 0, 4};
     const char *dir = test_tmpdir();
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    for (EACH(t, types)) {
         Bytes bin = {0};
-        put_ids(&bin, small, 6, types[i].width);
-        save(dir, "m.idx", megatron_idx(types[i].code, types[i].width, lengths, 3));
+        put_ids(&bin, small, 6, t->width);
+        save(dir, "m.idx", megatron_idx(t->code, t->width, lengths, 3));
         const char *path = save(dir, "m.bin", bin);
         OWNED(shard_close) Shard s = shard_open(path);
-        CHECK_STR(shard_format_name(&s), types[i].name);
+        CHECK_STR(shard_format_name(&s), t->name);
         CHECK(s.n_documents == 3);
         CHECK(tokens_equal(&s, small, 6));
         CHECK(shard_check(&s, 128, NULL, NULL));
@@ -173,10 +173,10 @@ TEST(shard_defects_llmc) {
         {20240801, 7, N, 2, 0, "it was cut"}, // uint16 under uint32's magic
         {20240520, 1, N, 4, 0, "too long or damaged"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        Bytes b = llmc(rows[i].magic, rows[i].version, rows[i].n, rows[i].width, ids);
-        b.n -= rows[i].cut;
-        CHECK(refused(b, true, rows[i].text));
+    for (EACH(r, rows)) {
+        Bytes b = llmc(r->magic, r->version, r->n, r->width, ids);
+        b.n -= r->cut;
+        CHECK(refused(b, true, r->text));
     }
     int32_t negative[256] = {20240520, 1, -5};
     CHECK(refused(literal((char *)negative, sizeof negative), true, "damaged"));
@@ -272,8 +272,7 @@ TEST(shard_check_finds_the_first_wrong_id) {
             Shard s = {.width = width, .tokens = p + odd, .n_tokens = MANY};
             CHECK(shard_check(&s, 200, team, NULL) && shard_check(&s, 200, NULL, NULL));
             static const int64_t places[] = {0, 1, 65535, 65536, 2097152, 4194303, MANY - 1};
-            for (size_t k = sizeof places / sizeof *places;
-                 k-- > 0;) { // from the end: the first must win
+            for (size_t k = N_OF(places); k-- > 0;) { // from the end: the first must win
                 p[odd + places[k] * width] = 200;
                 CHECK(wrong_at(&s, 200, team, places[k], 200));
                 CHECK(wrong_at(&s, 200, NULL, places[k], 200));
@@ -394,9 +393,9 @@ TEST(shards_names) {
         {"@/x_0[12].bin,", {2, 3}},
         {"@/x_*.idx", {4}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (EACH(one, cases)) {
         char text[512] = "";
-        for (const char *c = cases[i].pattern; *c; c++) {
+        for (const char *c = one->pattern; *c; c++) {
             size_t n = strlen(text);
             snprintf(text + n, sizeof text - n, "%.*s", *c == '@' ? (int)strlen(dir) : 1,
                      *c == '@' ? dir : c);
@@ -404,12 +403,12 @@ TEST(shards_names) {
         OWNED(shards_close) ShardSet set = shards_open(text, 50257, NULL);
         int64_t sum = 0;
         int n = 0;
-        while (n < 4 && cases[i].tokens[n]) n++;
+        while (n < 4 && one->tokens[n]) n++;
         CHECK(set.n == n);
         for (int k = 0; k < n; k++) {
-            CHECK(set.shards[k].n_tokens == cases[i].tokens[k]);
-            CHECK(tokens_equal(&set.shards[k], ids, (int)cases[i].tokens[k]));
-            sum += cases[i].tokens[k];
+            CHECK(set.shards[k].n_tokens == one->tokens[k]);
+            CHECK(tokens_equal(&set.shards[k], ids, (int)one->tokens[k]));
+            sum += one->tokens[k];
         }
         CHECK(set.n_tokens == sum && set.vocab == 50257);
     }

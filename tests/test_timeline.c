@@ -88,7 +88,7 @@ TEST(timeline_refuses_what_is_no_trace_in_words) {
         {"{\"cat\":\"kernel\",\"pid\":0,\"ts\":1e300,\"dur\":1e300}", "event 1"},
         {"7, [], \"x\", null", NULL}};
     Err e;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (int i = 0; i < N_OF(wrong); i++) {
         bool alone = i < 2;
         OWNED(test_mem_end)
         char *trace = mem_printf("{\"traceEvents\":[%s%s%s]}", alone ? "" : step, alone ? "" : ",",

@@ -196,7 +196,7 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
         {"\"version\":", "{\"version\":", "JSON"}};
     size_t n;
     OWNED(test_mem_end) char *good = test_read(SMALL_JSON, &n);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int i = 0; i < N_OF(cases); i++) {
         OWNED(test_mem_end) char *bad = test_changed(good, cases[i][0], cases[i][1]);
         OWNED(test_tokenizer_end) Tokenizer *t = NULL;
         Err e = {""};

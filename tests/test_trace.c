@@ -161,7 +161,6 @@ static const struct {
              {"x2.y2+stay=y", "bulk"},
              {"d2.z2+zero2", "bulk+halves"},
              {"x2.y2", NULL}};
-enum { N_CASES = sizeof cases / sizeof *cases };
 
 /* The first thing that is wrong with what a rank wrote down; NULL: nothing. */
 static const char *wrong_spans(const Traced *all, int rank) {
@@ -232,18 +231,18 @@ static void check_table(const Traced *all, const char *layout) {
 /* Kernels run under collectives in the second step alone; the table knows the layer of every
  * collective and adds up. */
 TEST(trace_has_every_kernel_and_collective_of_a_step_in_its_place) {
-    for (int i = 0; i < N_CASES; i++) {
+    for (EACH(c, cases)) {
         Traced all;
-        const char *layout = cases[i].layout;
-        run_traced(&all, layout, cases[i].overlap, 4096);
+        const char *layout = c->layout;
+        run_traced(&all, layout, c->overlap, 4096);
         for (int r = 0; r < RANKS; r++) {
             const char *wrong = wrong_spans(&all, r);
             if (wrong) test_fail("%s, rank %d: a span %s", layout, r, wrong);
             int serial = hidden_under(&all.t[r], TRACE_SERIAL),
                 overlap = hidden_under(&all.t[r], TRACE_OVERLAP);
-            if (serial || !overlap != !cases[i].overlap)
+            if (serial || !overlap != !c->overlap)
                 test_fail("%s, --overlap %s, rank %d: %d kernels under collectives, serial %d",
-                          layout, cases[i].overlap ? cases[i].overlap : "none", r, overlap, serial);
+                          layout, c->overlap ? c->overlap : "none", r, overlap, serial);
         }
         check_table(&all, layout);
         free_traced(&all);
@@ -318,8 +317,8 @@ TEST(trace_writes_what_perfetto_reads) {
                                   .waited = at[i] + 1.2e-3};
     Trace t = {.span = span, .n = 6, .offset = 100, .step = {{3, 110, 110.004}, {4, 111, 111.003}}};
     OWNED(test_mem_end) char *text = PRINTED(trace_events(f, &t, 1, "here", 10));
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!strstr(text, words[i])) test_fail("no %s in\n%s", words[i], text);
+    for (EACH(word, words))
+        if (!strstr(text, *word)) test_fail("no %s in\n%s", *word, text);
     CHECK(test_count(text, "\"cat\":\"step\"") == 2);
     CHECK(test_count(text, "\"cat\":\"kernel\"") == 2);
     CHECK(test_count(text, "\"cat\":\"collective\"") == 4);

@@ -95,7 +95,7 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
           "--save base && head -c 2400 train.bin >val.bin");
     int every = BASE_DEBUG ? (test_long() ? 4 : 6) : test_long() ? 1 : 2;
     double one = 0, one_share = 0;
-    for (int i = -1; i < (int)(sizeof meshes / sizeof *meshes); i += every) {
+    for (int i = -1; i < N_OF(meshes); i += every) {
         SHELL(0, "",
               "RUN=\"$BUILD/train_gpt --init base --tokenizer bytes --threads 1 --ranks %s\"; "
               "$RUN --val val.bin --hellaswag hellaswag.bin --micro 3 --eval-batches 0 --json "

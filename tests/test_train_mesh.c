@@ -123,13 +123,12 @@ static const char *const meshes[] = {
     "2 --layout dp",          "3 --layout fsdp",           "4 --layout x2.y2+sp",
     "4 --layout optimus:2x2", "5 --layout megatron",       "6 --layout y3.z2+heads",
     "8 --layout cube:2",      "8 --layout d2.z2.x2+zero2", "7 --layout megatron-sp"};
-enum { N_MESHES = sizeof meshes / sizeof *meshes };
 
 /* The digest that --count prints is that of the logical model as it begins, in the records too. */
 static void digests(const char *model) {
     const char *dir = shell_directory(1000);
     char digest[17] = "";
-    for (int i = -1; i < N_MESHES; i++) {
+    for (int i = -1; i < N_OF(meshes); i++) {
         SHELL(0, "\nweights  hash ",
               RUN
               "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --json %d.jsonl --ranks %s",
@@ -230,10 +229,9 @@ static const struct {
 
 TEST(train_tells_the_padding_of_awkward_sizes) {
     const char *dir = shell_directory_below(1000, 31);
-    for (size_t i = 0; i < sizeof awkward / sizeof *awkward; i++)
-        SHELL(0, test_path("; padding: %s\n", awkward[i].padding),
-              RUN "$RUN --model %s %s --steps 1 --ranks %s", awkward[i].model, awkward[i].options,
-              awkward[i].mesh);
+    for (EACH(a, awkward))
+        SHELL(0, test_path("; padding: %s\n", a->padding),
+              RUN "$RUN --model %s %s --steps 1 --ranks %s", a->model, a->options, a->mesh);
 }
 
 /* ---- signals ---- */

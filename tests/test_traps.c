@@ -46,14 +46,14 @@ static void micro_batch_of(Theory *c, const char *spec, const char *model) {
 TEST(trap_blocks_talk_along_one_axis_at_a_time) {
     static const char *const layouts[] = {"d2.z2.x2.y2+sp+heads", "d2.z2.x2.y2+stay=y",
                                           "d2.z2.x4.y2"};
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    for (EACH(layout, layouts)) {
         Theory c;
-        micro_batch_of(&c, layouts[i], "layers=2,heads=8,channels=64,seq=8,vocab=96");
+        micro_batch_of(&c, *layout, "layers=2,heads=8,channels=64,seq=8,vocab=96");
         CHECK(c.n > 20);
         for (int k = 0; k < c.n; k++) {
             bool statistics = strcmp(c.row[k].what, "statistics of loss") == 0;
             if (strcmp(c.row[k].label, statistics ? "x.y" : "") != 0 && strlen(c.row[k].label) != 1)
-                test_fail("%s: %s goes over %s", layouts[i], c.row[k].what, c.row[k].label);
+                test_fail("%s: %s goes over %s", *layout, c.row[k].what, c.row[k].label);
         }
     }
 }
@@ -61,10 +61,10 @@ TEST(trap_blocks_talk_along_one_axis_at_a_time) {
 TEST(trap_no_bytes_of_activations_depend_on_the_vocabulary) {
     static const char *const layouts[] = {"megatron:4", "megatron-sp:4", "atp:2x2", "optimus:2x2",
                                           "tesseract:2x2x2"};
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    for (EACH(layout, layouts)) {
         Theory small, large;
-        micro_batch_of(&small, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=96");
-        micro_batch_of(&large, layouts[i], "layers=1,heads=8,channels=64,seq=8,vocab=9600");
+        micro_batch_of(&small, *layout, "layers=1,heads=8,channels=64,seq=8,vocab=96");
+        micro_batch_of(&large, *layout, "layers=1,heads=8,channels=64,seq=8,vocab=9600");
         CHECK(theory_bytes(&small) > 0);
         CHECK(theory_bytes(&small) == theory_bytes(&large)); // weights move in none of these
     }
@@ -165,8 +165,8 @@ TEST(trap_memory_of_every_preset_is_that_of_its_scheme) {
         {"tesseract:2x2x2", 4, 4, 8, 8, 8, 4, 2, 2},  // q^2; d q^2
         {"cube:2", 8, 8, 8, 8, 8, 4, 2, 4},           // q^3, what is saved of x, too
     };
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        Held h = plan(&schemes[i], L), deeper = plan(&schemes[i], 2 * L);
+    for (EACH(s, schemes)) {
+        Held h = plan(s, L), deeper = plan(s, 2 * L);
         CHECK(h.bad == 0);
         CHECK(deeper.bad == 0);
         CHECK(h.work == deeper.work);

@@ -35,28 +35,27 @@ static const struct {
 
 TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
     int changes = 0;
-    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
-        bool cpu = numbers[k].cluster[0] == 'c';
-        WhatIf w = question(numbers[k].cluster, cpu ? small : large, cpu ? 24 : 32);
+    for (EACH(number, numbers)) {
+        bool cpu = number->cluster[0] == 'c';
+        WhatIf w = question(number->cluster, cpu ? small : large, cpu ? 24 : 32);
         WhatIfPoint at, before = {.found = false};
         Err e;
-        CHECK(whatif_vary(&w, numbers[k].vary, 9, &e));
+        CHECK(whatif_vary(&w, number->vary, 9, &e));
         CHECK(w.n == 9);
         for (int i = 0; i < w.n; i++) {
             CHECK(whatif_at(&w, i, &at, &e));
             double now = at.best.price.seconds, then = before.best.price.seconds;
             char form[96], last[96];
             // sums round
-            if (before.found && at.found && numbers[k].sign * (now - then) > 1e-12 * then)
-                test_fail("%s on %s: %g s, then %g s", numbers[k].vary, numbers[k].cluster, then,
-                          now);
-            if (numbers[k].sign > 0 && before.found) CHECK(at.found);
+            if (before.found && at.found && number->sign * (now - then) > 1e-12 * then)
+                test_fail("%s on %s: %g s, then %g s", number->vary, number->cluster, then, now);
+            if (number->sign > 0 && before.found) CHECK(at.found);
             changes +=
                 before.found && at.found &&
                 strcmp(whatif_form(&w, &at.best, form), whatif_form(&w, &before.best, last)) != 0;
             before = at;
         }
-        CHECK(before.found || numbers[k].sign < 0);
+        CHECK(before.found || number->sign < 0);
     }
     CHECK(changes >= 8); // the numbers matter
 }

@@ -152,9 +152,9 @@ TEST(work_run_of_every_kind_stays_inside_its_memory_and_finite) {
         const Kernels *k = kernels_cpu(*set);
         OWNED(test_team_end) Team *team = team_create(2);
         for (int kind = 0; kind < N_WORKS; kind++)
-            for (size_t f = 0; f < sizeof flags / sizeof *flags; f++) {
+            for (EACH(flag, flags)) {
                 Work w = odd_work(kind);
-                w.flags = flags[f];
+                w.flags = *flag;
                 if (kind == WORK_BIAS_RESIDUAL) w.flags |= WORK_ADDEND; // else y stays y
                 if (!runs(&w, k, team)) snprintf(wrong, sizeof wrong, "%s", work_name(&w, name));
             }
