@@ -66,7 +66,7 @@ TEST(cuda_mesh_of_2_and_4_ranks_trains_what_one_rank_trains) {
         {"x2+sp", "bulk+ring", 1, NULL},   {"x4+sp", "chunk=2", 4, NULL},
         {"z2.x2", "bulk+halves", 2, NULL}, {"x2+sp", "fused", 2, NULL},
         {"x4+sp", "bulk+fused", 1, NULL},  {"x2.y2+sp", "bulk+fused+halves", 4, NULL}};
-    CHECK(wrong_of(model, cases, sizeof cases / sizeof *cases, false) == 0);
+    CHECK(wrong_of(model, cases, N_OF(cases), false) == 0);
 }
 
 /* Sums of K in one order, of however many rows. */
@@ -135,7 +135,7 @@ TEST(cuda_mesh_of_llama_and_stationary_outputs) {
                                  {"x2.y2+heads", "none", 2, NULL},
                                  {"d2.x2+zero1", "bulk", 4, NULL},
                                  {"x4", "bulk", 2, NULL}}; // with copies of key heads
-    CHECK(wrong_of(llama, cases, sizeof cases / sizeof *cases, false) == 0);
+    CHECK(wrong_of(llama, cases, N_OF(cases), false) == 0);
 }
 
 static void tensor_cores(UNUSED Model *m, UNUSED void *ctx) {
@@ -289,6 +289,41 @@ TEST_EMULATED(cuda_mesh_by_nccl_sends_from_and_to_registered_memory) {
                    (long long)n.direct, (long long)n.calls);
     }
     emu_nccl_version(22809);
+}
+
+/* Threads and streams may run in any order. */
+TEST_EMULATED(cuda_mesh_has_the_same_bits_in_any_order) {
+    static const char relu2[] = "layers=2,heads=2,channels=10,seq=4,vocab=13,tied=0,act=relu2";
+    static const struct {
+        const char *model, *layout, *overlap;
+        int devices, micro; // sequences of a micro-batch; 0: all at once
+        Recompute recompute;
+        bool bf16;
+    } cases[] = {{model, "d1", "none", 1, 0, RECOMPUTE_NONE, false},
+                 {llama, "d1", "bulk", 1, 2, RECOMPUTE_FULL, true},
+                 // hidden features that are no multiple of 8
+                 {relu2, "x2", "none", 1, 0, RECOMPUTE_FULL, true},
+                 {llama, "x2+sp", "bulk", 2, 2, RECOMPUTE_FULL, false},
+                 {relu2, "y2", "bulk", 1, 0, RECOMPUTE_SELECTIVE, true},
+                 {llama, "x2.y2+heads", "bulk", 4, 1, RECOMPUTE_NONE, true},
+                 {model, "d2.x2+zero1", "none", 1, 1, RECOMPUTE_NONE, true},
+                 {model, "z2.x2+sp", "bulk", 4, 1, RECOMPUTE_FULL, false},
+                 {relu2, "d2+zero3", "bulk", 2, 1, RECOMPUTE_SELECTIVE, false},
+                 {relu2, "x2.y2+stay=y", "bulk", 4, 1, RECOMPUTE_NONE, false},
+                 {llama, "x2+stay=y", "none", 1, 1, RECOMPUTE_FULL, true},
+                 {llama, "x3+sp", "bulk+ring", 3, 0, RECOMPUTE_NONE, false},
+                 {model, "x2+sp", "chunk=2", 2, 0, RECOMPUTE_SELECTIVE, true},
+                 {llama, "d2.x2+zero2", "bulk+halves", 1, 0, RECOMPUTE_NONE, true}};
+    for (int i = 0; i < N_OF(cases); i += BASE_DEBUG && !test_long() ? 3 : 1) {
+        MeshRun r = {.model = cases[i].model, .layout = cases[i].layout, .micro = cases[i].micro};
+        r.overlap = cases[i].overlap, r.recompute = cases[i].recompute, r.bf16 = cases[i].bf16;
+        r.cuda = r.priced = true, r.replay = REPLAY_NEVER, r.steps = 2;
+        EmuSetup s = {.devices = cases[i].devices, .apart = cases[i].devices > 1}; // by NCCL
+        OWNED(mesh_run_free) MeshRun was = run_on(r, s);
+        s.late = true, s.shuffle = i % 3 ? 1 + (unsigned)i % 3 : 0;
+        OWNED(mesh_run_free) MeshRun is = run_on(r, s);
+        CHECK(mesh_near(&is, &was, (MeshDiff){0, 0, 0}) && is.unpredicted == 0);
+    }
 }
 
 /* ---- recorded micro-batches */
