@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "data/tokenizer.h"
+#include "parallel/plan/calibrate_parts.h"
 
 static bool failed, skipped;
 static char tmpdir[64];
@@ -181,6 +182,11 @@ bool test_same_files(const char *a, const char *b) {
     return x && y && n == m && memcmp(x, y, n) == 0;
 }
 
+bool test_same_calibration(const Calibration *a, const Calibration *b) {
+    OWNED(test_mem_end) char *x = calibration_print(a, ""), *y = calibration_print(b, "");
+    return strcmp(x, y) == 0;
+}
+
 int test_count(const char *text, const char *word) {
     int n = 0;
     for (; (text = strstr(text, word)); text++) n++;
@@ -227,6 +233,9 @@ void test_team_end(Team **t) {
 }
 void test_tokenizer_end(Tokenizer **t) {
     tokenizer_free(*t);
+}
+void test_calibration_end(Calibration **c) {
+    calibration_free(*c);
 }
 void test_mem_end(void *pointer) {
     void *p;

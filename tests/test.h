@@ -33,6 +33,7 @@
 
 struct Team;
 struct Tokenizer;
+struct Calibration;
 
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
@@ -102,6 +103,8 @@ char *test_changed(const char *text, const char *from, const char *to);
         fclose(f);                                                                                 \
         text_;                                                                                     \
     })
+/* As JSON, in which every number of the table is. */
+bool test_same_calibration(const struct Calibration *a, const struct Calibration *b);
 /* Are all tags of an HTML or SVG text closed, in the right order? */
 bool test_balanced(const char *html);
 /* Path of a file that is committed under tests/ (the tests run from the top of the tree). */
@@ -149,6 +152,7 @@ bool test_balanced(const char *html);
 #define UNUSED __attribute__((unused))
 void test_team_end(struct Team **t);
 void test_tokenizer_end(struct Tokenizer **t);
+void test_calibration_end(struct Calibration **c);
 void test_mem_end(void *pointer);
 
 #define CHECK(cond) CHECK_SAYS(cond, "%s", #cond)

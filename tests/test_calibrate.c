@@ -101,20 +101,13 @@ static void run_free(Run *r) {
     for (int i = 0; i < RANKS; i++) calibration_free(r->c[i]);
 }
 
-/* As JSON, in which every number of the table is. */
-static bool same_table(const Calibration *a, const Calibration *b) {
-    OWNED(test_mem_end) char *x = calibration_print(a, ""), *y = calibration_print(b, "");
-    bool same = strcmp(x, y) == 0;
-    return same;
-}
-
 TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
     double s;
     cache_in(test_tmpdir());
     OWNED(run_free) Run r = small_run("a machine");
     run(&r);
     for (int i = 0; i < RANKS; i++) {
-        CHECK(same_table(r.c[0], r.c[i]));
+        CHECK(test_same_calibration(r.c[0], r.c[i]));
         CHECK(r.c[i]->seconds > 0);
         for (int k = 0; k < N_SMALL; k++)
             CHECK(calibration_work(r.c[i], &small_works[k], &s) && s > 0 && s < 1);
@@ -135,7 +128,7 @@ TEST(calibration_is_measured_once_for_each_key) {
         forced = first;
     run(&first), run(&again), run(&other);
     CHECK(again.c[1]->seconds == 0);
-    CHECK(same_table(first.c[0], again.c[1]));
+    CHECK(test_same_calibration(first.c[0], again.c[1]));
     CHECK(other.c[0]->seconds > 0);
     forced.again = true;
     run(&forced);
@@ -497,7 +490,7 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     int64_t most[3][N_COLL_OPS] = {
         [0][COLL_ALL_REDUCE] = 1000, [1][COLL_ALL_REDUCE] = 9000, [2][COLL_ALL_GATHER] = 1000};
     CalibrateList list = {.group = g, .most = most, .n_groups = 3};
-    Calibration *c = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new();
     int n;
     CollJob *job = calibrate_jobs(c, &m, &list, &n);
     CHECK(n == 2 && job[0].group.size == 2 && job[0].cost.most == 9000 && job[1].group.size == 4);
@@ -506,7 +499,6 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     job = calibrate_jobs(c, &m, &list, &n); // inside a node and between two
     CHECK(n == 3);
     mem_free(job);
-    calibration_free(c);
     double one, other; // the same ranks once more, as if along two axes
     CollGroup alike[] = {all_ranks, {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"}};
     int64_t both[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000, [1][COLL_ALL_REDUCE] = 9000};
@@ -534,7 +526,7 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     m.level[0].latency = 1e-3, m.level[0].rank_rate = 5e6;
     double s, first = formula(&m, &pair, COLL_ALL_GATHER, COLL_SMALL);
     for (int more = 0; more < 2; more++) {
-        Calibration *c = calibration_new();
+        OWNED(test_calibration_end) Calibration *c = calibration_new();
         CollCost cost = {
             .place = g.place, .op = COLL_ALL_REDUCE, .most = 1 << 20, .measured = 1 << 18, .n = 3};
         for (int i = 0; i < 3; i++) {
@@ -553,7 +545,6 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
         }
         CHECK(calibration_find_collective(c, &pair.place, COLL_ALL_GATHER)->measured == 0);
         CHECK(calibration_find_collective(c, &g.place, COLL_ALL_REDUCE)->measured == 1 << 18);
-        calibration_free(c);
     }
 }
 
@@ -565,7 +556,7 @@ TEST(calibration_derives_from_the_nearest_kind) {
     int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20, [0][COLL_BROADCAST] = 1 << 20};
     CalibrateList list = {.group = &near, .most = most, .n_groups = 1};
     static const CollOp op[] = {COLL_ALL_GATHER, COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_REDUCE};
-    Calibration *c = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new();
     double s;
     m.n_levels = 2, m.level[1] = m.level[0], m.level[0].ranks = 2, m.level[1].ranks = 4;
     m.ranks = 4, m.nodes = m.ranks_per_node = 2;
@@ -584,7 +575,6 @@ TEST(calibration_derives_from_the_nearest_kind) {
                        formula(&m, &near, derived, 1 << 20),
                    1e-12);
     }
-    calibration_free(c);
 }
 
 TEST(calibration_says_what_it_cannot_derive) {
@@ -593,7 +583,7 @@ TEST(calibration_says_what_it_cannot_derive) {
     int64_t most[1][N_COLL_OPS] = {[0][COLL_BROADCAST] = 100};
     CalibrateList list = {
         .work = &work, .n_works = 1, .group = &all_ranks, .most = most, .n_groups = 1};
-    Calibration *c = calibration_new(), *read = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new(), *read = calibration_new();
     calibration_add_work(read, &(WorkCost){.work = work, .per_row = 1e-6});
     CHECK(!calibrate_derived(read, &flat, &list) && read->n_collectives == 0);
     calibration_add_collective(c, &(CollCost){.place = all_ranks.place,
@@ -609,7 +599,6 @@ TEST(calibration_says_what_it_cannot_derive) {
     CHECK(calibrate_derived(c, &flat, &list) && c->n_collectives == 2);
     OWNED(test_mem_end) char *text = calibration_print(c, "key");
     CHECK(calibration_parse(read, text, strlen(text), "key", &e)); // however small it is
-    calibration_free(c), calibration_free(read);
 }
 
 /* ---- wrong data */

@@ -5,13 +5,6 @@
 #include "parallel/plan/calibrate_parts.h"
 #include "tests/test.h"
 
-/* As JSON, in which every number of the table is. */
-static bool same_table(const Calibration *a, const Calibration *b) {
-    OWNED(test_mem_end) char *x = calibration_print(a, ""), *y = calibration_print(b, "");
-    bool same = strcmp(x, y) == 0;
-    return same;
-}
-
 /* ---- the file */
 
 static Calibration *some_table(void) {
@@ -42,17 +35,16 @@ static Calibration *some_table(void) {
 
 TEST(calibration_is_read_back_as_it_was_written) {
     Err e;
-    Calibration *a = some_table(), *b = calibration_new();
+    OWNED(test_calibration_end) Calibration *a = some_table(), *b = calibration_new();
     OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
-    CHECK(same_table(a, b) && b->n_works == 9 && b->n_collectives == 3);
+    CHECK(test_same_calibration(a, b) && b->n_works == 9 && b->n_collectives == 3);
     CHECK(b->collective[0].slowdown == 1.25 && b->slowest == 1.5 && b->oversubscription == 1.25);
     for (int i = 0; i < 9; i++) CHECK(calibration_find_work(b, &a->work[i].work) == &b->work[i]);
     CHECK(memcmp(&a->links, &b->links, sizeof(Links)) == 0); // racks among them
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
     CHECK_STR(e.text, "a calibration of \"key\"");
-    CHECK(same_table(a, b)); // left as it was
-    calibration_free(a), calibration_free(b);
+    CHECK(test_same_calibration(a, b)); // left as it was
 }
 
 /* Costs that a search would believe: whatever a file says, they are finite and not negative. */
@@ -75,26 +67,24 @@ static bool sane(const Calibration *c) {
 
 TEST(calibration_of_a_damaged_file_is_refused_or_sane) {
     Err e;
-    Calibration *c = some_table();
+    OWNED(test_calibration_end) Calibration *c = some_table();
     OWNED(test_mem_end) char *text = calibration_print(c, "key");
     size_t n = strlen(text), read = 0, tries = test_long() ? 20000 : 6000;
     for (size_t i = 0; i < n; i++) CHECK(!calibration_parse(c, text, i, "key", &e));
     for (uint64_t i = 0; i < tries; i++) {
-        char *bad = mem_strdup(text);
+        OWNED(test_mem_end) char *bad = mem_strdup(text);
         bad[rng_u64(1, 1, i) % n] = (char)("0123456789-e.,[]{}\"x"[rng_u64(1, 2, i) % 20]);
-        Calibration *b = calibration_new();
+        OWNED(test_calibration_end) Calibration *b = calibration_new();
         read += calibration_parse(b, bad, n, "key", &e);
         CHECK(sane(b));
-        calibration_free(b), mem_free(bad);
     }
     CHECK(read > 0 && read < tries); // another digit is no damage that can be seen
-    calibration_free(c);
 }
 
 /* Each entry is looked for among those before it: a file of hundreds of thousands would hold up the
  * start. */
 TEST(calibration_refuses_more_entries_than_are_measured) {
-    Calibration *c = some_table(), *read = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = some_table(), *read = calibration_new();
     Err e;
     OWNED(test_mem_end) char *text = calibration_print(c, "key");
     json_t *o = json_loads(text, 0, NULL), *works = json_object_get(o, "works");
@@ -102,7 +92,6 @@ TEST(calibration_refuses_more_entries_than_are_measured) {
     OWNED(test_mem_end) char *many = json_dumps(o, 0);
     json_decref(o);
     CHECK(!calibration_parse(read, many, strlen(many), "key", &e));
-    calibration_free(read), calibration_free(c);
 }
 
 TEST(calibration_refuses_numbers_that_no_measurement_gives) {
@@ -116,20 +105,19 @@ TEST(calibration_refuses_numbers_that_no_measurement_gives) {
                                          {"12:00:00Z", "12:00:00.000000Z"},
                                          {"\"fixed\": ", "\"fixed\": -"},
                                          {"\"most\": 5000", "\"most\": \"5000\""}};
-    Calibration *c = some_table();
+    OWNED(test_calibration_end) Calibration *c = some_table();
     Err e;
     OWNED(test_mem_end) char *text = calibration_print(c, "key");
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (int i = 0; i < N_OF(bad); i++) {
         OWNED(test_mem_end) char *damaged = test_changed(text, bad[i][0], bad[i][1]);
         CHECK(!calibration_parse(c, damaged, strlen(damaged), "key", &e));
     }
-    calibration_free(c);
 }
 
 /* ---- reading */
 
 TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
-    Calibration *c = some_table();
+    OWNED(test_calibration_end) Calibration *c = some_table();
     CollGroup g = {.place = c->collective[0].place};
     double s, last = 0;
     for (int64_t bytes = 1; bytes < 20000; bytes += 7) {
@@ -142,14 +130,13 @@ TEST(calibration_of_collectives_is_monotone_and_meets_its_points) {
     CHECK_NEAR(s, 1e-5 / 3 + (1e-5 / 3 - 1e-6), 1e-18); // the last slope goes on
     g.place.stride[1] = 7;
     CHECK(!calibration_collective(c, &g, COLL_ALL_GATHER, 5000, &s));
-    calibration_free(c);
 }
 
 /* A turn to another way between the last two points, or one of them disturbed. */
 TEST(calibration_goes_on_no_steeper_than_from_nothing) {
     CollCost cost = {.place = {1, {4}, {1}}, .op = COLL_ALL_GATHER, .n = 2};
     CollGroup g = {.place = cost.place, .size = 4};
-    Calibration *c = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new();
     CostLine line;
     double s;
     cost.bytes[0] = 10000, cost.seconds[0] = 1e-3, cost.bytes[1] = 11000, cost.seconds[1] = 3.3e-3;
@@ -171,11 +158,10 @@ TEST(calibration_goes_on_no_steeper_than_from_nothing) {
         }
         cost.bytes[2] = 50000, cost.seconds[2] = 3.4e-3;
     }
-    calibration_free(c);
 }
 
 TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
-    Calibration *c = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new();
     Work w = {.kind = WORK_MATMUL, .rows = 100, .K = 64, .N = 32}, x = w;
     double s;
     calibration_add_work(c, &(WorkCost){.work = w, .fixed = 1e-3, .per_row = 1e-5});
@@ -189,5 +175,4 @@ TEST(calibration_of_works_is_a_line_and_near_ones_are_scaled) {
     CHECK_NEAR(s, 2 * (1e-3 + 500e-5), 1e-15);
     x.flags = WORK_BF16;
     CHECK(!calibration_work(c, &x, &s));
-    calibration_free(c);
 }

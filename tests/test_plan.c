@@ -360,7 +360,7 @@ TEST(plan_lists_the_best_of_many_candidates) {
     OWNED(plan_list_free) CalibrateList list;
     plan_of(&p, "cpu:16", "layers=2,heads=16,channels=64,seq=64,vocab=257", 64);
     plan_list(&p.space, &p.machine, &list);
-    Calibration *c = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new();
     for (int i = 0; i < list.n_works; i++)
         calibration_add_work(c, &(WorkCost){.work = list.work[i], .fixed = 1});
     CHECK(plan_search(&p, &e));
@@ -376,7 +376,6 @@ TEST(plan_lists_the_best_of_many_candidates) {
         for (int k = 0; k < step.n_works; k++) CHECK(calibration_find_work(c, &step.work[k]));
         plan_list_free(&step);
     }
-    calibration_free(c);
 }
 
 /* ---- the program */
@@ -495,9 +494,8 @@ static int shared_cores_of_one_rank(World *w, void *ctx) {
     Team *team = team_create(0); // one thread for each core, each pinned to its own
     CalibrateWhere where = {.world = w, .kernels = kernels_cpu(NULL), .team = team, .node = node};
     detect(&d, w, where.kernels, team, false);
-    Calibration *c = plan_measure(&p, &where, &d);
+    OWNED(test_calibration_end) Calibration *c = plan_measure(&p, &where, &d);
     *(double *)ctx = c->oversubscription;
-    calibration_free(c);
     detect_free(&d);
     return 0;
 }

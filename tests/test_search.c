@@ -403,7 +403,7 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     Machine m = machine_of("cpu:4");
     m.n_levels = 1, m.nodes = 4, m.ranks = 4, m.ranks_per_node = 1;
     m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
-    Calibration *c = calibration_new();
+    OWNED(test_calibration_end) Calibration *c = calibration_new();
     CollGroup g = {.place = {1, {4}, {1}}, .size = 4};
     for (int i = 0; i < 3; i++)
         calibration_add_collective(c, &(CollCost){.place = g.place,
@@ -428,7 +428,6 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
             CHECK(line <= machine_collective(&low, &g, &call));
         }
     CHECK(l->wire.rate > 2e-9);
-    calibration_free(c);
 }
 
 /* Whose chunks are most of what a step holds, and of its calls. */
