@@ -118,7 +118,6 @@ static AdamW rule(UNUSED void *ctx, int64_t step) {
 static int rank_main(World *w, void *ctx) {
     Job *j = ctx;
     Grid grid;
-    Model m;
     OWNED(test_team_end) Team *team = team_create(1);
     grid_make(&grid, w, &j->l, &j->config);
     if (fault.what) make_faulty(w);
@@ -138,6 +137,7 @@ static int rank_main(World *w, void *ctx) {
     if (world_rank(w) == 0) limited = w, least_limit = 60;
     world_set_limit(w, 60);
     k.matmul = matmul_within_limits;
+    OWNED(model_free) Model m;
     model_plan(&m, &s, &k, team);
     model_allocate(&m);
     CheckJob job = {.steps = j->steps,
@@ -157,7 +157,6 @@ static int rank_main(World *w, void *ctx) {
     limited = NULL;
     for (Comm *c = w->all; c; c = c->next)
         if (c->size > 1) c->backend = w->backend;
-    model_free(&m);
     other_eps = false;
     return 0;
 }
@@ -272,16 +271,15 @@ static double printed_memory(const Model *m, int ranks) {
 
 /* Every rank gets a copy of the reference's tensor, and has a buffer for a sum. */
 TEST(check_memory_counts_the_buffers_of_every_rank) {
-    Model m;
     ModelShape s = {.config = config_of("layers=1,heads=1,channels=64,seq=4,vocab=16384"),
                     .B = 1,
                     .S = 4,
                     .training = true};
     OWNED(test_team_end) Team *team = team_create(1);
+    OWNED(model_free) Model m;
     model_plan(&m, &s, kernels_cpu(NULL), team);
     double wte = 16384 * 64 * sizeof(float) / 1048576.0;
     CHECK_NEAR(printed_memory(&m, 3) - printed_memory(&m, 1), 2 * 2 * wte, 0.2);
-    model_free(&m);
 }
 
 /* --- faults ----------------------------------------------------------------------------------- */

@@ -260,12 +260,11 @@ TEST(runstate_records_options_of_any_length_and_bytes) {
     names[sizeof names - 1] = 0;
     train = names, val = "no \xff text";
     OWNED(test_mem_end) char *text = runstate_print(&(RunState){0}, options);
-    OptFile record;
+    OWNED(opt_file_free) OptFile record = {0};
     Err e;
     CHECK(opt_file_parse(text, strlen(text), &record, &e) && record.n == 2);
     CHECK_STR(record.pair[0].value, names);
     CHECK_STR(record.pair[1].value, "no \xef\xbf\xbd text");
-    opt_file_free(&record);
     OWNED(test_mem_end) char *said = PRINTED(runstate_differences(text, options, false, f));
     CHECK_STR(said, "");
     names[sizeof names - 2] = 'y';

@@ -106,7 +106,7 @@ static int cost_main(World *w, void *ctx) {
     s.grid = &g, s.B = 8 / mesh_blocks(&g.mesh, axes_of("d.z"));
     Theory step = {.n = 0}, end = {.n = 0};
     OWNED(test_team_end) Team *team = team_create(1);
-    Model m;
+    OWNED(model_free) Model m;
     model_plan(&m, &s, kernels_cpu(NULL), team);
     theory_micro_batch(&step, &s);
     theory_update(&end, &s);
@@ -116,7 +116,6 @@ static int cost_main(World *w, void *ctx) {
         for (int i = ARENA_PARAMS; i <= ARENA_OPTIMIZER; i++)
             of->c.states += (double)m.arena[i].used / mib;
     }
-    model_free(&m);
     return 0;
 }
 

@@ -36,7 +36,7 @@ static Matmuls predicted(const MeshRun *r) {
     PriceShape s = mesh_price_shape(r);
     Matmuls n = {0, 0};
     for (int rank = 0; rank < RANKS; rank++) {
-        StepLists t;
+        OWNED(price_free) StepLists t;
         StepPart part[STEP_PARTS];
         price_lists(&t, &s, &l, rank, 0);
         for (int parts = price_parts(&t, 0, part), k = 0; k < parts; k++)
@@ -51,7 +51,6 @@ static Matmuls predicted(const MeshRun *r) {
                     continue;
                 n.all += (int)part[k].times, n.beside += open > 0 ? (int)part[k].times : 0;
             }
-        price_free(&t);
     }
     return n;
 }

@@ -222,7 +222,7 @@ static void write_shards(const char *prefix) {
 }
 
 static void want_batches(FILE *f, const char *pattern, uint64_t seed) {
-    ShardSet set = shards_open(pattern, VOCAB, NULL);
+    OWNED(shards_close) ShardSet set = shards_open(pattern, VOCAB, NULL);
     OWNED(batches_free) Batches b = batches_make(&set, SEQ, PER_STEP, seed, true);
     for (int step = 0; step < STEPS; step++) {
         int32_t x[2][PER_STEP * SEQ];
@@ -231,7 +231,6 @@ static void want_batches(FILE *f, const char *pattern, uint64_t seed) {
             fprintf(f, "%d ", x[i / (PER_STEP * SEQ)][i % (PER_STEP * SEQ)]);
         fprintf(f, "\n");
     }
-    shards_close(&set);
 }
 
 /* For each tensor of the file its number of dimensions, as a Python list; which of them decay. */

@@ -15,10 +15,9 @@ static char *printed(const Machine *m, const char *shape) {
 
 static void explained(Text *t, const char *shape, const char *cluster) {
     Machine m = machine_of(cluster);
-    char *text = printed(&m, shape);
+    OWNED(test_mem_end) char *text = printed(&m, shape);
     t->n = 0;
     text_put(t, "$ train_gpt --explain-matmul %s --cluster %s\n%s", shape, cluster, text);
-    free(text);
 }
 
 TEST(explain_matmul_stands_in_the_page_of_gpus) {
@@ -48,10 +47,9 @@ TEST(explain_matmul_says_whose_tiles_a_gpu_has_not) {
     Machine m = machine_of("a100:1");
     for (EACH(g, gpus)) {
         m.capability = g->capability;
-        char *text = printed(&m, "4096,768,768");
+        OWNED(test_mem_end) char *text = printed(&m, "4096,768,768");
         CHECK(g->says ? strstr(text, g->says) != NULL : !strstr(text, "By the tiles"));
         CHECK(gpu_matmul_runs(&m) == !g->says);
-        free(text);
     }
 }
 
@@ -60,14 +58,12 @@ TEST(explain_matmul_keeps_columns_apart) {
     Machine a100 = machine_of("a100:1"), consumer = machine_of("consumer:1");
     int n, tiles;
     double waves;
-    char *text = printed(&a100, "200000,50257,768");
+    OWNED(test_mem_end) char *text = printed(&a100, "200000,50257,768");
+    OWNED(test_mem_end) char *other = printed(&consumer, "4096,768,768");
     CHECK(sscanf(strstr(text, "\ndata-parallel"), " data-parallel 1/2:128x128 %d %lf %n", &tiles,
                  &waves, &n) == 2);
     CHECK(tiles == 1563 * 393 && strstr(text, "\n1/2: "));
-    free(text);
-    text = printed(&consumer, "4096,768,768");
-    CHECK(!strstr(text, "1/2:") && !strstr(text, "2x"));
-    free(text);
+    CHECK(!strstr(other, "1/2:") && !strstr(other, "2x"));
 }
 
 TEST(explain_matmul_shapes_that_are_none_are_named) {

@@ -167,20 +167,17 @@ TEST(generate_ends_before_the_end_of_text_and_when_it_is_told) {
 
 /* Bytes of the workspaces of a model that samples after a prompt of so many tokens. */
 static size_t workspace_bytes(int64_t prompt, Team *team) {
-    Model m;
     ModelShape s = {.config =
                         config_of("llama,layers=1,heads=1,channels=8,ffn=8,seq=200000,vocab=9"),
                     .B = 1,
                     .S = prompt,
                     .output = OUTPUT_NEXT};
+    OWNED(model_free) Model m;
     model_plan(&m, &s, kernels_cpu(NULL), team);
-    size_t n_bytes = m.arena[ARENA_WORK].used;
-    model_free(&m);
-    return n_bytes;
+    return m.arena[ARENA_WORK].used;
 }
 
 TEST(generate_has_workspace_for_the_whole_cache_whatever_the_prompt) {
-    Team *team = team_create(2);
+    OWNED(test_team_end) Team *team = team_create(2);
     CHECK(workspace_bytes(3, team) == workspace_bytes(200000, team));
-    team_destroy(team);
 }

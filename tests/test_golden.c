@@ -263,8 +263,8 @@ static void run(const Golden *g, Team *team, Way w) {
     ModelShape shape = {
         .B = g->B / w.micro, .S = g->S, .bf16 = w.bf16, .recompute = w.recompute, .training = true};
     const Tolerance *limit = w.bf16 ? &bf16_limits : &fp32_limits;
-    Model m;
     shape.config = config_of(g->config);
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, kernels_cpu(w.set), team);
     model_allocate(&m);
     CHECK(g->weights.n == m.tensors.n);
@@ -279,7 +279,6 @@ static void run(const Golden *g, Team *team, Way w) {
     if (test_failed())
         printf("    %s %s, %s, recompute %d, %d micro-batches\n", g->config, w.set,
                w.bf16 ? "bf16" : "fp32", (int)w.recompute, w.micro);
-    model_free(&m);
 }
 
 static void run_all_ways(const char *kind, bool bf16) {

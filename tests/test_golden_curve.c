@@ -139,19 +139,17 @@ static void train_curve(const Curve *c, Model *m, const Batches *b, double *loss
 
 static void run_curve(const Curve *c, const char *shard, bool bf16, double limit) {
     ModelShape shape = {.B = c->B, .S = c->S, .bf16 = bf16, .training = true};
-    Model m;
     double loss[MAX_STEPS], norm[MAX_STEPS], worst = 0;
     shape.config = config_of(c->config);
     OWNED(test_team_end) Team *team = team_create(2);
-    ShardSet set = shards_open(shard, shape.config.vocab, team);
+    OWNED(shards_close) ShardSet set = shards_open(shard, shape.config.vocab, team);
     OWNED(batches_free) Batches b = batches_make(&set, c->S, c->B, (uint64_t)c->seed, true);
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     tensors_init(&m.tensors, team, (uint64_t)c->seed);
     check_initial(&m);
     train_curve(c, &m, &b, loss, norm);
-    model_free(&m);
-    shards_close(&set);
     for (int i = 0; i < c->steps; i++) {
         if (!(fabs(loss[i] - c->loss[i]) <= worst)) worst = fabs(loss[i] - c->loss[i]);
         if (!(worst <= limit)) printf("    step %d\n", i + 1);

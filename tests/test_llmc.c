@@ -130,8 +130,8 @@ TEST(llmc_model_has_the_logits_and_the_loss_of_pytorch) {
     OWNED(test_team_end) Team *team = team_create(1);
     for (int i = 0; i < 2; i++) {
         ModelShape shape = {.B = 2, .S = 9, .training = true};
-        Model m;
         CHECK(weights_config(files[i], &shape.config, &e));
+        OWNED(model_free) Model m;
         model_plan(&m, &shape, kernels_cpu(NULL), team);
         model_allocate(&m);
         CHECK(weights_load(files[i], &m.tensors, &group_alone, &e));
@@ -140,6 +140,5 @@ TEST(llmc_model_has_the_logits_and_the_loss_of_pytorch) {
         model_zero_losses(&m);
         model_loss(&m, tokens, tokens + N, NULL);
         CHECK_NEAR(model_losses(&m) / N / (double)want[N * V], 1, limit[i]);
-        model_free(&m);
     }
 }

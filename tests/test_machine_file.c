@@ -111,9 +111,8 @@ TEST(machine_file_that_is_wrong_names_the_line_and_the_reason) {
     for (EACH(r, rows)) {
         Machine m;
         Err e = {""};
-        char *text = test_changed(lab, r->from, r->to);
+        OWNED(test_mem_end) char *text = test_changed(lab, r->from, r->to);
         bool ok = machine_parse(&m, text, strlen(text), &e), good = strcmp(r->to, "400") == 0;
-        mem_free(text);
         if (ok != good || (!ok && !strstr(e.text, r->words)))
             test_fail("\"%s\": \"%s\", not \"%s\"", r->to, ok ? "accepted" : e.text, r->words);
     }

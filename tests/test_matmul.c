@@ -166,7 +166,7 @@ static void check_case(const char *set, const Form *f, const Case *c, int thread
 
 /* The same case in every set, after one solution. */
 static void check_form(const Form *f, int threads, unsigned seed) {
-    Case c = case_make(f, seed);
+    OWNED(case_free) Case c = case_make(f, seed);
     size_t bytes = (size_t)((f->M - 1) * c.p.ldy + f->N) * sizeof(float);
     OWNED(test_mem_end) float *y = mem_alloc(bytes), *aux = mem_alloc(bytes);
     case_solve(&c, f);
@@ -177,7 +177,6 @@ static void check_form(const Form *f, int threads, unsigned seed) {
         run_matmul(kernels_of(*set), &c.p, threads);
         check_case(*set, f, &c, threads);
     }
-    case_free(&c);
 }
 
 static const int64_t some_sizes[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   12,
@@ -256,7 +255,7 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
             f.a_turned = i & 1, f.b_turned = i >> 1 & 1, f.bf16 = i % 3 == 0,
             f.epilogue = (Epilogue)(i % 3), f.aux = true;
             if (!set_differs(*set, f.bf16)) continue;
-            Case first = {0};
+            OWNED(case_free) Case first = {0};
             for (int j = 0; j < N_OF(ways); j++) {
                 Case c = case_make(&f, i);
                 size_t n = (size_t)((f.M - 1) * c.p.ldy + f.N) * sizeof(float);
@@ -274,7 +273,6 @@ TEST(matmul_does_not_depend_on_threads_and_caches) {
             }
             processor_set_l2(0), unlike_cores = false;
             processor_set_keeps_reread(L2_AS_DETECTED);
-            case_free(&first);
             CHECK(!test_failed());
         }
 }
@@ -317,16 +315,13 @@ TEST(matmul_reads_no_step_beyond_k) {
         for (unsigned i = 0; i < 8; i++) {
             Form f = {.M = 20, .N = 70, .K = 32, .a_turned = i & 1, .bf16 = i >> 2};
             f.b_turned = i >> 1 & 1;
-            Case c = case_make(&f, i);
+            OWNED(case_free) Case c = case_make(&f, i);
             Matmul *p = &c.p;
             p->K = 31;
             for (int m = 0; m < 20; m++) c.a[m * p->a_row + 31 * p->a_col] = NAN;
             for (int n = 0; n < 70; n++) c.b[31 * p->b_row + n * p->b_col] = NAN;
             run_matmul(kernels_of(*set), p, 1);
-            bool good = true;
-            for (int y = 0; y < 20 * 70; y++) good &= isfinite(c.y[y / 70 * p->ldy + y % 70]);
-            case_free(&c);
-            CHECK(good);
+            for (int y = 0; y < 20 * 70; y++) CHECK(isfinite(c.y[y / 70 * p->ldy + y % 70]));
         }
 }
 
@@ -337,18 +332,15 @@ TEST(matmul_passes_nan_and_infinity) {
     for (const char *const *set = matmul_sets(); *set; set++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             Form f = {.M = 20, .N = 40, .K = 30, .bf16 = bf16};
-            Case c = case_make(&f, 1);
+            OWNED(case_free) Case c = case_make(&f, 1);
             c.a[3 * c.p.a_row + 7] = NAN, c.a[5 * c.p.a_row + 8] = INFINITY;
             memcpy(c.a + 6 * c.p.a_row + 9, &few, sizeof few);
             memcpy(c.a + 7 * c.p.a_row + 9, &all, sizeof all);
             run_matmul(kernels_of(*set), &c.p, 1);
-            bool good = true;
             for (int n = 0; n < 40; n++)
-                good &= isnan(c.y[3 * c.p.ldy + n]) && isinf(c.y[5 * c.p.ldy + n]) &&
-                        isnan(c.y[6 * c.p.ldy + n]) && isnan(c.y[7 * c.p.ldy + n]) &&
-                        isfinite(c.y[4 * c.p.ldy + n]);
-            case_free(&c);
-            CHECK(good);
+                CHECK(isnan(c.y[3 * c.p.ldy + n]) && isinf(c.y[5 * c.p.ldy + n]) &&
+                      isnan(c.y[6 * c.p.ldy + n]) && isnan(c.y[7 * c.p.ldy + n]) &&
+                      isfinite(c.y[4 * c.p.ldy + n]));
         }
 }
 
@@ -384,7 +376,7 @@ static void end_block(void *ctx, int block) {
  * was stored. */
 static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_t n, BlocksOf of,
                            int threads) {
-    Case whole = case_make(f, seed), parts = case_make(f, seed);
+    OWNED(case_free) Case whole = case_make(f, seed), parts = case_make(f, seed);
     const Matmul *p = &whole.p;
     bool of_y = of == BLOCKS_OF_Y, steps = of > BLOCKS_OF_Y;
     int64_t rows = (steps ? f->K : f->M) / n, first = steps ? 0 : seed % (unsigned)n;
@@ -418,7 +410,6 @@ static bool same_in_blocks(const char *set, const Form *f, unsigned seed, int64_
                                (size_t)f->N * sizeof *y) == 0;
     }
     for (int64_t i = 0; i < n; i++) mem_free(e.block[i]);
-    case_free(&whole), case_free(&parts);
     return same;
 }
 

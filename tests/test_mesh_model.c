@@ -102,6 +102,7 @@ static const char *const others[] = {"x11", "z13", "x16+sp", "y9", "d4.x4", "d3.
 
 TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
     Compare c = comparison(0, MESH_STEPS);
+    OWNED(mesh_run_free)
     MeshRun exact = {
         .model = mesh_models[0], .layout = "d1", .sequences = SEQUENCES, .S = 4, .exact = true};
     mesh_run(&exact);
@@ -117,7 +118,7 @@ TEST(mesh_of_up_to_16_ranks_in_any_order_of_axes_trains_the_same_model) {
         mesh_run(&r);
         c.bad += !r.agreed || memcmp(r.loss, exact.loss, sizeof r.loss) != 0 || r.unpredicted;
     }
-    mesh_run_free(&exact), mesh_run_free(&c.one);
+    mesh_run_free(&c.one);
     CHECK(c.n > 0 && c.bad == 0);
 }
 
@@ -133,7 +134,7 @@ static MeshRun exact_on(const char *model, const char *layout, int64_t micro, Re
 TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
     for (int i = 0; i < N_MESH_MODELS; i++) {
         Compare c = comparison(i, mesh_sweep_steps());
-        MeshRun plain = c.one;
+        OWNED(mesh_run_free) MeshRun plain = c.one;
         c.one = exact_on(mesh_models[i], "d1", 0, RECOMPUTE_NONE);
         MeshDiff d = mesh_diff(&c.one, &plain); // and it is the same model
         CHECK(d.loss <= c.bound.loss && d.norm <= c.bound.norm && d.weights <= c.bound.weights);
@@ -145,7 +146,7 @@ TEST(mesh_exact_every_layout_of_1_to_8_ranks_gives_the_same_bits) {
             c.bad += !mesh_near(&r, &c.one, (MeshDiff){0, 0, 0});
             c.n++;
         }
-        mesh_run_free(&c.one), mesh_run_free(&plain);
+        mesh_run_free(&c.one);
         CHECK(c.n > (BASE_DEBUG ? 2 : 100));
         CHECK(c.bad == 0);
     }
@@ -157,11 +158,8 @@ static const char wide[] = "layers=1,heads=1,channels=8,seq=60,vocab=50257";
  * chunks end between sequences, or the panels of its gradient would be others. */
 TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
     static const char *const layouts[] = {"d1", "x2", "d2.y3"};
+    SKIP_IF(BASE_DEBUG, "half a gigabyte of logits: nothing for a sanitizer");
     MeshRun r[3];
-    if (BASE_DEBUG) {
-        test_skip("half a gigabyte of logits: nothing for a sanitizer");
-        return;
-    }
     for (int i = 0; i < 3; i++) {
         r[i] = (MeshRun){.model = wide, .layout = layouts[i]};
         r[i].sequences = 24, r[i].S = 60, r[i].exact = true, r[i].steps = 1;
@@ -173,18 +171,15 @@ TEST(mesh_exact_chunks_of_the_head_give_the_same_bits) {
 
 /* The same with sums of floats, and of both halves of a micro-batch. */
 TEST(mesh_chunks_of_the_head_train_what_the_whole_head_does) {
-    if (BASE_DEBUG) {
-        test_skip("half a gigabyte of logits: nothing for a sanitizer");
-        return;
-    }
+    SKIP_IF(BASE_DEBUG, "half a gigabyte of logits: nothing for a sanitizer");
+    OWNED(mesh_run_free)
     MeshRun chunks = {
         .model = wide, .layout = "d1", .sequences = 48, .S = 60, .micro = 24, .steps = 1};
-    MeshRun whole = chunks, halves = chunks;
+    OWNED(mesh_run_free) MeshRun whole = chunks, halves = chunks;
     whole.layout = "x2", halves.micro = 48, halves.overlap = "bulk+halves";
     mesh_run(&chunks), mesh_run(&whole), mesh_run(&halves);
     const MeshDiff most = {1e-6, 1e-5, 1e-4};
     CHECK(mesh_near(&chunks, &whole, most) && mesh_near(&halves, &whole, most));
-    mesh_run_free(&chunks), mesh_run_free(&whole), mesh_run_free(&halves);
 }
 
 /* Three ranks hold 2 of 4 heads each, of 4 channels, and 22 of 64 features or words: 6 heads and 66

@@ -193,11 +193,10 @@ TEST(memory_shrinks_with_recompute) {
     for (int r = 0; r < 3; r++) {
         ModelShape shape = {.config = config_of("d12"), .B = 4, .S = 1024, .training = true};
         OWNED(test_team_end) Team *t = team_create(2);
-        Model m;
         shape.recompute = (Recompute)r;
+        OWNED(model_free) Model m;
         model_plan(&m, &shape, kernels_cpu(NULL), t);
         need[r] = memory_needed(&m);
-        model_free(&m);
     }
     CHECK(need[0] > need[1] && need[1] > need[2]);
     CHECK(need[2] > 16 * 124439808ll); // weights, gradients, m and v are fp32

@@ -151,7 +151,7 @@ static const struct {
 TEST(opt_file_reads_lines_and_json_and_records) {
     for (int i = 0; i < N_OF(files); i++) {
         char got[512] = "";
-        OptFile f;
+        OWNED(opt_file_free) OptFile f = {0};
         Err e;
         CHECK(opt_file_parse(files[i].text, strlen(files[i].text), &f, &e));
         for (int k = 0; k < f.n; k++)
@@ -160,7 +160,6 @@ TEST(opt_file_reads_lines_and_json_and_records) {
                      f.pair[k].line);
         CHECK_STR(got, files[i].pairs);
         CHECK(f.record == (i >= 8));
-        opt_file_free(&f);
     }
 }
 

@@ -141,8 +141,8 @@ static int walk_main(World *world, void *ctx) {
     grid_set_local_steps(&grid);
     ModelShape shape = {.config = w.config, .B = 1, .S = 4, .training = true, .grid = &grid};
     shape.outer = outer_copies(&w.outer);
-    Model m;
     OWNED(test_team_end) Team *team = team_create(2);
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     Reference r = reference_make(grid_replicas(&grid), config_parameters(&w.config));
@@ -169,7 +169,6 @@ static int walk_main(World *world, void *ctx) {
     }
     check_moments(&w, &m, STEPS);
     reference_free(&r);
-    model_free(&m);
     Group g = comm_group(world_comm(world));
     OWNED(test_mem_end) Walk *of = mem_calloc((size_t)g.size, sizeof *of);
     group_all_gather(&g, &w, sizeof w, of);
@@ -216,27 +215,25 @@ static int predicted_main(World *w, void *ctx) {
     int rank = world_rank(w), calls = 0;
     OWNED(test_team_end) Team *team = team_create(1);
     Grid grid;
-    Model m;
-    StepLists t;
     StepCollective sent;
     CollCount row[8];
     grid_make(&grid, w, &f->l, &f->shape.model.config);
     grid_set_local_steps(&grid);
     ModelShape shape = {.B = 1, .S = 4, .training = true, .grid = &grid, .outer = 1};
     shape.config = f->shape.model.config;
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     model_allocate(&m);
     outer_begin(&outer, &m, 0);
     world_count_reset(w);
     for (int step = 1; step <= outer.every; step++) outer_step(&outer, &m, step);
     int n = world_counts(w, row, 8);
+    OWNED(price_free) StepLists t;
     price_lists(&t, &f->shape, &f->l, rank, 0);
     if (n != 1 || !price_outer(&t, &sent, &calls))
         die("%d kinds of collectives in an outer step", n);
     f->bytes[rank] = row[0].bytes, f->extra[rank] = row[0].bytes - sent.received;
     f->extra_calls[rank] = (int)row[0].calls - calls;
-    price_free(&t);
-    model_free(&m);
     return 0;
 }
 

@@ -214,7 +214,7 @@ static bool of_head(const Program *p, const Op *op) {
  * covers. */
 static int sends_of(const char *layout, const char *overlap,
                     bool (*such)(const Program *p, const Op *op), int *alone) {
-    StepLists t;
+    OWNED(price_free) StepLists t;
     StepPart part[STEP_PARTS];
     PriceShape shape = {.model.config = config_of("layers=4,heads=4,channels=16,seq=8,vocab=32"),
                         .model.S = 8,
@@ -232,7 +232,6 @@ static int sends_of(const char *layout, const char *overlap,
             if (!op_info(op->kind)->collective || !such(part[k].p, op)) continue;
             n++, *alone += !covered(part[k].p, i);
         }
-    price_free(&t);
     return n;
 }
 

@@ -70,8 +70,8 @@ TEST(profile_prints_no_share_above_the_peak) {
     ModelShape shape = {.B = 2, .S = 8, .training = true};
     int32_t tokens[16] = {0};
     OWNED(test_team_end) Team *t = team_create(1);
-    Model m;
     shape.config = config_of("layers=2,heads=2,channels=16,vocab=24,seq=8");
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, kernels_cpu("portable"), t);
     model_allocate(&m);
     profile_begin(&m), profile_end(&m); // the first step does not count
@@ -80,7 +80,6 @@ TEST(profile_prints_no_share_above_the_peak) {
     model_step(&m, tokens, tokens, 1);
     profile_end(&m);
     OWNED(test_mem_end) char *text = PRINTED(profile_print(f, 1e6)); // a peak of 1 MFLOP/s
-    model_free(&m);
     CHECK(strstr(text, "  matmul up[T, N] ") && strstr(text, "  attention_backward dqkv[T, N] "));
     CHECK(strstr(text, " 100.0%\n"));
     CHECK(strstr(text, "shares of peak are of the fastest row"));

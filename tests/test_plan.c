@@ -365,16 +365,15 @@ TEST(plan_lists_the_best_of_many_candidates) {
         calibration_add_work(c, &(WorkCost){.work = list.work[i], .fixed = 1});
     CHECK(plan_search(&p, &e));
     for (int i = 0; i < p.n_best + p.n_presets; i++) {
-        CalibrateList step;
         const Choice *best = i < p.n_best ? &p.best[i] : &p.preset[i - p.n_best];
         PriceShape shape = candidate_shape(&p.space, best);
         if (!overlap_equal(&shape.model.overlap, &(Overlap){.bulk = true})) continue;
         OWNED(price_free) StepLists t;
         price_lists(&t, &shape, &best->layout, 0, 0);
+        OWNED(plan_list_free) CalibrateList step;
         plan_list_step(&p.machine, &t, &step);
         CHECK(step.n_works > 20);
         for (int k = 0; k < step.n_works; k++) CHECK(calibration_find_work(c, &step.work[k]));
-        plan_list_free(&step);
     }
 }
 

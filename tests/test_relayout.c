@@ -46,10 +46,10 @@ static void there_and_back(Model *m, int step, void *ctx) {
     Trip *t = ctx;
     World *w = m->grid->world;
     Grid g[2];
-    Model there, back;
     Err e;
     if (step != 1) return; // moments of two steps
     Layout l = layout_of(t->there);
+    OWNED(model_free) Model there, back;
     build(&there, &g[0], w, &l, m);
     build(&back, &g[1], w, &m->grid->layout, m);
     relayout(&there, m);
@@ -59,7 +59,6 @@ static void there_and_back(Model *m, int step, void *ctx) {
     bool ok = audit_replicas(&there, &e) && weights_digest(&there.tensors, &all) == before;
     if (!ok || !same(m, &back, ARENA_PARAMS) || !same(m, &back, ARENA_OPTIMIZER)) t->bad++;
     t->n++;
-    model_free(&there), model_free(&back);
 }
 
 TEST(relayout_there_and_back_restores_every_bit) {
@@ -113,10 +112,10 @@ static void large(Model *m, int step, void *ctx) {
     World *w = m->grid->world;
     for (int k = 0, n = world_counts(w, rows, 128); k < n; k++) before += rows[k].bytes;
     Grid g;
-    Model there;
     Err e;
     if (step != 0) return;
     Layout l = layout_of(t->there);
+    OWNED(model_free) Model there;
     build(&there, &g, w, &l, m);
     relayout(&there, m);
     for (int k = 0, n = world_counts(w, rows, 128); k < n; k++) after += rows[k].bytes;
@@ -125,7 +124,6 @@ static void large(Model *m, int step, void *ctx) {
     t->n += llabs(after - before - 2 * state * (p - 1) / p) < 1 << 12;
     if (!audit_replicas(&there, &e)) t->bad++;
     relayout(m, &there); // and the run goes on with what came back
-    model_free(&there);
 }
 
 TEST(relayout_moves_tensors_of_several_pieces) {

@@ -51,10 +51,10 @@ static int recorded_main(World *w, void *ctx) {
     Recording to = {recorded_work, &mine, 1};
     OWNED(test_team_end) Team *team = team_create(1);
     ModelShape shape = *mine.shape;
-    Grid g;
-    Model m;
+    OWNED(grid_free) Grid g;
     grid_make(&g, w, mine.layout, &shape.config);
     shape.grid = &g;
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, recording_kernels(&to, mine.c->kernels), team);
     model_allocate(&m);
     model_zero_grads(&m, 3);
@@ -63,8 +63,6 @@ static int recorded_main(World *w, void *ctx) {
         model_step(&m, NULL, NULL, 1);
     }
     mine.on = false;
-    model_free(&m);
-    grid_free(&g);
     return 0;
 }
 

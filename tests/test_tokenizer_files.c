@@ -402,10 +402,9 @@ TEST(bpe_train_equals_hf_trainer) {
 
 static void check_shard(const char *path, ShardFormat format, const int32_t *want, int64_t n) {
     int32_t got[64];
-    Shard s = shard_open(path);
+    OWNED(shard_close) Shard s = shard_open(path);
     CHECK(s.format == format && s.n_tokens == n);
     shard_read(&s, 0, n, got);
-    shard_close(&s);
     CHECK(memcmp(got, want, (size_t)n * 4) == 0);
 }
 

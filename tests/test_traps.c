@@ -114,11 +114,11 @@ static int plan_main(World *w, void *ctx) {
     Held *h = ctx;
     const Scheme *s = &h->scheme;
     Grid grid;
-    Model m;
     OWNED(test_team_end) Team *team = team_create(1);
     grid_make(&grid, w, &h->l, &h->config);
     ModelShape shape = {
         .config = h->config, .B = BATCH, .S = POSITIONS, .training = true, .grid = &grid};
+    OWNED(model_free) Model m;
     model_plan(&m, &shape, kernels_cpu(NULL), team);
     double here = BATCH * POSITIONS, T = here * mesh_blocks(&grid.mesh, axes_of("d.z"));
     double TC = T * C, layers = h->layers;
@@ -137,7 +137,6 @@ static int plan_main(World *w, void *ctx) {
     h->acts[rank] = (double)m.arena[ARENA_ACTS].used;
     if (!ok) __atomic_add_fetch(&h->bad, 1, __ATOMIC_RELAXED);
     if (rank == 0) h->work = (double)m.arena[ARENA_WORK].used, h->kept = kept;
-    model_free(&m);
     return 0;
 }
 
