@@ -12,16 +12,28 @@
 #include "tests/parsed.h"
 #include "tests/shell.h"
 
-static void plan_of(Plan *p, const char *cluster, const char *model, int64_t sequences) {
-    *p = (Plan){.error = 0.1};
-    p->machine = machine_of(cluster);
-    p->space = (Space){
-        .p = p->machine.ranks, .free_micro = true, .free_recompute = true, .free_overlap = true};
-    p->space.shape.model.config = config_of(model);
-    p->space.shape.model.S = p->space.shape.model.config.seq;
-    p->space.shape.batch = sequences * p->space.shape.model.S;
-    p->space.shape.model.threads = p->machine.threads;
-    p->space.shape.kernels = machine_kernels(&p->machine, false);
+static const char small[] = "layers=4,heads=8,channels=256,seq=128,vocab=1000";
+static const char tiny[] = "layers=2,heads=4,channels=64,seq=64,vocab=257";
+
+static Plan plan_of(const char *cluster, const char *model, int64_t sequences) {
+    Plan p = {.error = 0.1};
+    p.machine = machine_of(cluster);
+    p.space = (Space){
+        .p = p.machine.ranks, .free_micro = true, .free_recompute = true, .free_overlap = true};
+    p.space.shape.model.config = config_of(model);
+    p.space.shape.model.S = p.space.shape.model.config.seq;
+    p.space.shape.batch = sequences * p.space.shape.model.S;
+    p.space.shape.model.threads = p.machine.threads;
+    p.space.shape.kernels = machine_kernels(&p.machine, false);
+    return p;
+}
+
+/* The plan of a search that finds layouts. */
+static Plan planned(const char *cluster, const char *model, int64_t sequences) {
+    Plan p = plan_of(cluster, model, sequences);
+    Err e;
+    if (!plan_search(&p, &e)) die("%s", e.text);
+    return p;
 }
 
 TEST(recompute_has_the_words_of_its_option) {
@@ -35,10 +47,7 @@ TEST(recompute_has_the_words_of_its_option) {
 }
 
 TEST(plan_chooses_the_fastest_that_fits_and_shows_every_scheme) {
-    Plan p;
-    Err e;
-    plan_of(&p, "a100:2", "d24", 64);
-    CHECK(plan_search(&p, &e));
+    Plan p = planned("a100:2", "d24", 64);
     CHECK(p.n_best > 3 && p.n_presets >= 9);
     for (int i = 1; i < p.n_best; i++)
         CHECK(p.best[i - 1].price.seconds <= p.best[i].price.seconds);
@@ -67,11 +76,8 @@ static double price_error(const Plan *p, bool without_reprice) {
 TEST(plan_prices_its_choices_as_if_from_lists_of_all_layers) {
     static const char *const clusters[] = {"cpu:8", "consumer:2", "h100:4"};
     double without = 0;
-    Plan p;
-    Err e;
     for (int i = 0; i < 3; i++) {
-        plan_of(&p, clusters[i], "d12", 64);
-        CHECK(plan_search(&p, &e));
+        Plan p = planned(clusters[i], "d12", 64);
         CHECK(price_error(&p, false) < 0.02);
         without = fmax(without, price_error(&p, true));
     }
@@ -81,10 +87,9 @@ TEST(plan_prices_its_choices_as_if_from_lists_of_all_layers) {
 /* By lists of two and three layers a dozen layouts are faster than some schemes; by those of five
  * and six layers they are slower. */
 TEST(plan_takes_named_schemes_that_more_layers_show_to_be_faster) {
-    Plan p;
     Err e;
     Choice best[PLAN_TOP];
-    plan_of(&p, "cpu:8", "layers=24,heads=12,channels=192,seq=256,vocab=50257", 64);
+    Plan p = plan_of("cpu:8", "layers=24,heads=12,channels=192,seq=256,vocab=50257", 64);
     for (int l = 0; l < p.machine.n_levels; l++) p.machine.level[l].rank_rate *= 2;
     CHECK(plan_best(&p.space, &p.machine, best) == PLAN_TOP);
     CHECK(plan_search(&p, &e) && p.n_best == PLAN_TOP);
@@ -99,10 +104,8 @@ TEST(plan_takes_named_schemes_that_more_layers_show_to_be_faster) {
 
 /* The fastest schemes do not. */
 TEST(plan_takes_and_names_schemes_that_fit) {
-    Plan p;
     Err e;
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    CHECK(plan_search(&p, &e));
+    Plan p = planned("cpu:4", small, 32);
     p.machine.memory = p.best[0].price.memory / 5;
     CHECK(plan_search(&p, &e) && p.best[0].fits);
     int faster = 0;
@@ -116,9 +119,8 @@ TEST(plan_takes_and_names_schemes_that_fit) {
 }
 
 TEST(plan_that_does_not_fit_says_what_comes_nearest) {
-    Plan p;
     Err e;
-    plan_of(&p, "consumer:1", "layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 8);
+    Plan p = plan_of("consumer:1", "layers=96,heads=96,channels=12288,seq=2048,vocab=50257", 8);
     CHECK(!plan_search(&p, &e));
     CHECK(strstr(e.text, "no layout of 8 ranks fits into") && strstr(e.text, "the smallest, "));
     CHECK(p.count.candidates == p.count.too_large);
@@ -126,7 +128,7 @@ TEST(plan_that_does_not_fit_says_what_comes_nearest) {
     p.space.free_overlap = false,
     p.space.shape.model.overlap = (Overlap){.bulk = true, .halves = true};
     CHECK(!plan_search(&p, &e) && strstr(e.text, ", micro 2, ")); // of one sequence there are none
-    plan_of(&p, "consumer:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+    p = plan_of("consumer:1", tiny, 8);
     CHECK(plan_may_fit(&p) && plan_search(&p, &e));
 }
 
@@ -141,11 +143,8 @@ TEST(plan_counts_who_is_within_its_error) {
 }
 
 TEST(plan_as_json_is_what_is_printed) {
-    Plan p;
-    Err e;
     char spec[64], words[OVERLAP_TEXT];
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    CHECK(plan_search(&p, &e));
+    Plan p = planned("cpu:4", small, 32);
     OWNED(test_mem_end) char *json = PRINTED(plan_json(&p, f));
     OWNED(test_mem_end) char *table = PRINTED(plan_print(&p, f));
     json_t *all = json_loads(json, 0, NULL), *plan = json_object_get(all, "plan");
@@ -169,10 +168,9 @@ TEST(plan_as_json_is_what_is_printed) {
 
 /* A description need not say how much memory a rank has. */
 TEST(plan_of_unknown_memory_calls_nothing_too_large) {
-    Plan p;
     Err e;
     for (int i = 0; i < 2; i++) {
-        plan_of(&p, "cpu:1", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+        Plan p = plan_of("cpu:1", tiny, 8);
         if (i == 0) p.machine.memory = 0;
         CHECK(plan_search(&p, &e));
         OWNED(test_mem_end) char *table = PRINTED(plan_print(&p, f));
@@ -183,11 +181,8 @@ TEST(plan_of_unknown_memory_calls_nothing_too_large) {
 /* Of GPUs for whose capability there is no kernel. */
 TEST(plan_says_whose_tiles_matmuls_are_priced_by) {
     static const char *const cluster[] = {"v100:1", "h100:1"};
-    Plan p;
-    Err e;
     for (int i = 0; i < 2; i++) {
-        plan_of(&p, cluster[i], "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
-        CHECK(plan_search(&p, &e));
+        Plan p = planned(cluster[i], tiny, 8);
         OWNED(test_mem_end) char *table = PRINTED(plan_print(&p, f));
         const char *says = strstr(table, "matmul_sm80.cu, which capability 7.0 does not run\n");
         CHECK((says != NULL) == (i == 0) && (i == 0 || !strstr(table, "does not run")));
@@ -203,11 +198,8 @@ static bool pure(const Choice *c, int a, int b) {
 /* Predictions may favour one kind of layout as a whole: near ties of that kind would not show
  * it. */
 TEST(plan_tries_layouts_of_other_kinds_beside_near_ties) {
-    Plan p;
-    Err e;
     Choice out[8];
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    CHECK(plan_search(&p, &e));
+    Plan p = planned("cpu:4", small, 32);
     p.error = 10;
     bool tensor = false, data = false;
     int n = plan_trials(&p, out, 3);
@@ -241,11 +233,8 @@ TEST(plan_tries_meshes_of_two_axes_as_their_kind) {
 
 /* What fused matmuls bring the first steps show, not a price. */
 TEST(plan_tries_fused_matmuls_in_the_last_place) {
-    Plan p;
-    Err e;
     Choice out[8];
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    CHECK(plan_search(&p, &e));
+    Plan p = planned("cpu:4", small, 32);
     for (int i = 0; i < p.n_best; i++) CHECK(!p.best[i].overlap.fused);
     p.error = 10;
     p.best[0].overlap = (Overlap){.bulk = true};
@@ -263,10 +252,7 @@ TEST(plan_tries_fused_matmuls_in_the_last_place) {
 
 /* An error that no run has shown is not promised. */
 TEST(plan_says_that_the_error_of_predictions_is_unknown) {
-    Plan p;
-    Err e;
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
-    CHECK(plan_search(&p, &e));
+    Plan p = planned("cpu:4", small, 32);
     for (int known = 0; known < 2; known++) {
         p.error = known ? 0.07 : NAN;
         p.best[0].price.seconds = known ? 1 : 2.6 * 3600;
@@ -281,11 +267,10 @@ TEST(plan_says_that_the_error_of_predictions_is_unknown) {
 
 /* 27 ranks are a cube; replicas that train apart need an axis d. */
 TEST(plan_has_the_named_schemes_that_the_ranks_allow) {
-    Plan p;
     Err e;
-    plan_of(&p, "cpu:27", "layers=2,heads=4,channels=64,seq=64,vocab=257", 27);
-    CHECK(plan_search(&p, &e) && p.n_presets == N_SCHEMES);
-    plan_of(&p, "cpu:4", "layers=2,heads=4,channels=64,seq=64,vocab=257", 8);
+    Plan p = planned("cpu:27", tiny, 27);
+    CHECK(p.n_presets == N_SCHEMES);
+    p = plan_of("cpu:4", tiny, 8);
     p.space.shape.local_steps = true, p.space.shape.every = 4;
     CHECK(plan_search(&p, &e) && p.n_presets == N_SCHEMES - 6);
     for (int i = 0; i < p.n_presets; i++) CHECK(p.preset[i].layout.size[AXIS_D] > 1);
@@ -315,9 +300,8 @@ TEST(quantity_short_has_no_exponent) {
 
 /* What candidates do is listed once, the largest rows of each, the heaviest first. */
 TEST(plan_lists_what_its_candidates_do) {
-    Plan p;
     OWNED(plan_list_free) CalibrateList list;
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    Plan p = plan_of("cpu:4", small, 32);
     plan_list(&p.space, &p.machine, &list);
     CHECK(list.n_works > 40 && list.n_groups >= 2);
     CHECK(list.work[0].kind <= WORK_WGRAD); // a matmul
@@ -335,10 +319,9 @@ TEST(plan_lists_what_its_candidates_do) {
 
 /* Groups of named schemes lie among the ranks that there are, whatever one layout was asked for. */
 TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
-    Plan p;
     OWNED(plan_list_free) CalibrateList list;
     int others = 0;
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    Plan p = plan_of("cpu:4", small, 32);
     Layout only = layout_of("d2.x2");
     p.space.only = &only;
     plan_list(&p.space, &p.machine, &list);
@@ -355,10 +338,9 @@ TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
 
 /* Of too many candidates to list all: the best and the named schemes, with what each does. */
 TEST(plan_lists_the_best_of_many_candidates) {
-    Plan p;
     Err e;
     OWNED(plan_list_free) CalibrateList list;
-    plan_of(&p, "cpu:16", "layers=2,heads=16,channels=64,seq=64,vocab=257", 64);
+    Plan p = plan_of("cpu:16", "layers=2,heads=16,channels=64,seq=64,vocab=257", 64);
     plan_list(&p.space, &p.machine, &list);
     OWNED(test_calibration_end) Calibration *c = calibration_new();
     for (int i = 0; i < list.n_works; i++)
@@ -444,8 +426,7 @@ TEST(plan_for_the_cluster_of_the_example) {
 
 /* Ranks that share cores: between all at once and one after the other. */
 TEST(plan_of_ranks_that_share_cores_lets_one_compute_while_another_waits) {
-    Plan p;
-    plan_of(&p, "cpu:4", "layers=4,heads=8,channels=256,seq=128,vocab=1000", 32);
+    Plan p = plan_of("cpu:4", small, 32);
     Choice alone = {.layout = layout_of("d2.x2"), .micro = 4}, shared = alone;
     search_price(&p.space, &p.machine, &alone);
     p.machine.oversubscription = 2;
@@ -484,9 +465,8 @@ TEST(plan_of_a_described_cluster_is_the_same_on_every_processor) {
 /* ---- the machine at hand ---- */
 
 static int shared_cores_of_one_rank(World *w, void *ctx) {
-    Plan p;
     Detected d;
-    plan_of(&p, "cpu:1", "layers=1,heads=1,channels=16,seq=16,vocab=257", 1);
+    Plan p = plan_of("cpu:1", "layers=1,heads=1,channels=16,seq=16,vocab=257", 1);
     p.space.p = 1, p.space.free_overlap = p.space.free_recompute = false;
     NodeShare node = ranks_on_node(w);
     OWNED(test_team_end)
