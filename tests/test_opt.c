@@ -152,8 +152,7 @@ TEST(opt_file_reads_lines_and_json_and_records) {
     for (int i = 0; i < N_OF(files); i++) {
         char got[512] = "";
         OWNED(opt_file_free) OptFile f = {0};
-        Err e;
-        CHECK(opt_file_parse(files[i].text, strlen(files[i].text), &f, &e));
+        CHECK(opt_file_parse(files[i].text, strlen(files[i].text), &f, NULL));
         for (int k = 0; k < f.n; k++)
             snprintf(got + strlen(got), sizeof got - strlen(got), "%s%s%s@%d;", f.pair[k].name,
                      f.pair[k].value ? "=" : "", f.pair[k].value ? f.pair[k].value : "",

@@ -60,16 +60,15 @@ static char *draw(const char *trace, int only, int width, bool colours, Err *e) 
 }
 
 TEST(timeline_draws_every_rank_in_the_terminal) {
-    Err e;
-    OWNED(test_mem_end) char *both = draw(small, -1, 50, false, &e);
+    OWNED(test_mem_end) char *both = draw(small, -1, 50, false, NULL);
     CHECK_STR(both, drawn);
     // one of them, in colours that are put back
-    OWNED(test_mem_end) char *text = draw(small, TIMELINE_OVERLAP, 50, true, &e);
+    OWNED(test_mem_end) char *text = draw(small, TIMELINE_OVERLAP, 50, true, NULL);
     CHECK(!strstr(text, "step 4") && strstr(text, "\033[38;5;160m█"));
     char *last = text;
     for (char *at = text; (at = strstr(at, "\033[")); at++) last = at;
     CHECK(strncmp(last, "\033[0m", 4) == 0);
-    OWNED(test_mem_end) char *parts = draw(small, TIMELINE_SERIAL, 50, true, &e);
+    OWNED(test_mem_end) char *parts = draw(small, TIMELINE_SERIAL, 50, true, NULL);
     CHECK(test_count(parts, "\033[38;5;25m█") == 2); // matmuls, and the words below
     CHECK(strstr(parts, "\033[38;5;97m█") && strstr(parts, "\033[38;5;110m█")); // update, norms
 }

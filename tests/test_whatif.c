@@ -39,11 +39,10 @@ TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
         bool cpu = number->cluster[0] == 'c';
         WhatIf w = question(number->cluster, cpu ? small : large, cpu ? 24 : 32);
         WhatIfPoint at, before = {.found = false};
-        Err e;
-        CHECK(whatif_vary(&w, number->vary, 9, &e));
+        CHECK(whatif_vary(&w, number->vary, 9, NULL));
         CHECK(w.n == 9);
         for (int i = 0; i < w.n; i++) {
-            CHECK(whatif_at(&w, i, &at, &e));
+            CHECK(whatif_at(&w, i, &at, NULL));
             double now = at.best.price.seconds, then = before.best.price.seconds;
             char form[96], last[96];
             // sums round
@@ -64,16 +63,15 @@ TEST(whatif_a_better_machine_and_a_smaller_model_are_never_slower) {
 TEST(whatif_takes_a_named_scheme_that_is_faster) {
     WhatIf w = question("cpu:8", "layers=24,heads=12,channels=192,seq=256,vocab=50257", 64);
     WhatIfPoint without, with, fixed;
-    Err e;
     w.space.free_overlap = true, w.space.shape.model.bf16 = false;
     for (int l = 0; l < w.machine.n_levels; l++) w.machine.level[l].rank_rate *= 2;
-    CHECK(whatif_vary(&w, "batch=16384..16384", 0, &e) && whatif_at(&w, 0, &without, &e));
+    CHECK(whatif_vary(&w, "batch=16384..16384", 0, NULL) && whatif_at(&w, 0, &without, NULL));
     w.scheme[w.n_schemes++] = "dp";
-    CHECK(whatif_at(&w, 0, &with, &e) && with.has[0]);
+    CHECK(whatif_at(&w, 0, &with, NULL) && with.has[0]);
     CHECK(with.best.price.seconds < without.best.price.seconds);
     CHECK(with.best.price.seconds == with.scheme[0].price.seconds);
     w.layout = "d4.z2";
-    CHECK(whatif_at(&w, 0, &fixed, &e) && fixed.best.layout.size[AXIS_Z] == 2);
+    CHECK(whatif_at(&w, 0, &fixed, NULL) && fixed.best.layout.size[AXIS_Z] == 2);
 }
 
 /* Without latency and slowdown the time of a layout is A + B / rate on a cluster of one level. The
@@ -82,13 +80,12 @@ TEST(whatif_takes_a_named_scheme_that_is_faster) {
 TEST(whatif_a_faster_network_moves_the_best_layout_to_more_traffic) {
     WhatIf w = question("cpu:8", small, 4);
     WhatIfPoint at;
-    Err e;
     w.machine.level[0].latency = 0, w.machine.slowdown = 1;
-    CHECK(whatif_vary(&w, "network=10Mb/s..1000Gb/s", 24, &e));
+    CHECK(whatif_vary(&w, "network=10Mb/s..1000Gb/s", 24, NULL));
     double least = 0;
     int grown = 0;
     for (int i = 0; i < w.n; i++) {
-        CHECK(whatif_at(&w, i, &at, &e) && at.found);
+        CHECK(whatif_at(&w, i, &at, NULL) && at.found);
         double traffic = at.best.price.exposed * w.value[i];
         CHECK(traffic >= least * (1 - 1e-9)); // differences of sums
         grown += i > 0 && traffic > least * (1 + 1e-6);
@@ -99,31 +96,30 @@ TEST(whatif_a_faster_network_moves_the_best_layout_to_more_traffic) {
 
 TEST(whatif_values_double_or_are_as_many_as_asked) {
     WhatIf w = question("h100:2", large, 32);
-    Err e;
     char text[64];
-    CHECK(whatif_vary(&w, "nodes=1..24", 0, &e));
+    CHECK(whatif_vary(&w, "nodes=1..24", 0, NULL));
     CHECK(w.n == 6 && w.value[0] == 1 && w.value[4] == 16 && w.value[5] == 24);
-    CHECK(whatif_vary(&w, "network=10G..1600G", 9, &e)); // as networks are sold: bits
+    CHECK(whatif_vary(&w, "network=10G..1600G", 9, NULL)); // as networks are sold: bits
     CHECK(w.n == 9 && w.value[0] == 10e9 / 8 && fabs(w.value[8] - 200e9) < 1);
     CHECK(strcmp(whatif_value(&w, 0, text), "10 Gb/s") == 0);
-    CHECK(whatif_vary(&w, "nvlink=50..450GB/s", 0, &e));
+    CHECK(whatif_vary(&w, "nvlink=50..450GB/s", 0, NULL));
     CHECK(strcmp(whatif_value(&w, w.n - 1, text), "450 GB/s") == 0);
-    CHECK(whatif_vary(&w, "memory=16..80GiB", 0, &e));
+    CHECK(whatif_vary(&w, "memory=16..80GiB", 0, NULL));
     CHECK(strcmp(whatif_value(&w, 1, text), "32 GiB") == 0);
-    CHECK(whatif_vary(&w, "batch=5000..64Ki", 0, &e)); // whole sequences
+    CHECK(whatif_vary(&w, "batch=5000..64Ki", 0, NULL)); // whole sequences
     for (int i = 0; i < w.n; i++) CHECK(fmod(w.value[i], 1024) == 0);
     CHECK(w.value[0] == 5120 && w.value[w.n - 1] == 65536);
-    CHECK(whatif_vary(&w, "channels=1000..4000", 40, &e)); // whole heads of 128
+    CHECK(whatif_vary(&w, "channels=1000..4000", 40, NULL)); // whole heads of 128
     for (int i = 0; i < w.n; i++) CHECK(fmod(w.value[i], 128) == 0);
     CHECK(w.n == 24 && w.value[0] == 1024 && w.value[23] == 3968);
-    CHECK(whatif_vary(&w, "layers=7..7", 0, &e) && w.n == 1);
-    CHECK(whatif_vary(&w, "slowdown=1..1e3", 4, &e)); // an exponent is no unit
+    CHECK(whatif_vary(&w, "layers=7..7", 0, NULL) && w.n == 1);
+    CHECK(whatif_vary(&w, "slowdown=1..1e3", 4, NULL)); // an exponent is no unit
     CHECK(w.n == 4 && w.value[0] == 1 && w.value[3] == 1000);
     for (int n = 3; n <= WHATIF_POINTS; n += WHATIF_POINTS - 3) { // in doubles 7 (61 / 7) < 61
-        CHECK(whatif_vary(&w, "latency=7..61us", n, &e));
+        CHECK(whatif_vary(&w, "latency=7..61us", n, NULL));
         CHECK(w.n == n && w.value[n - 1] == 61e-6);
     }
-    CHECK(whatif_vary(&w, "nvlink=1e2..4e2GB/s", 0, &e) && w.n == 3 && w.value[0] == 100e9);
+    CHECK(whatif_vary(&w, "nvlink=1e2..4e2GB/s", 0, NULL) && w.n == 3 && w.value[0] == 100e9);
 }
 
 TEST(whatif_says_that_the_name_of_a_level_is_its_rate) {
@@ -136,20 +132,19 @@ TEST(whatif_says_that_the_name_of_a_level_is_its_rate) {
 TEST(whatif_a_value_changes_what_it_names) {
     WhatIf w = question("h100:4", large, 32);
     WhatIfPoint at;
-    Err e;
-    CHECK(whatif_vary(&w, "nodes=1..2", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "nodes=1..2", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.machine.ranks == 8 && at.space.p == 8 && layout_ranks(&at.best.layout) == 8);
     CHECK(at.machine.level[1].ranks == 8 && at.space.shape.batch == 32 * 1024);
-    CHECK(whatif_vary(&w, "network=736Gb/s..736Gb/s", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "network=736Gb/s..736Gb/s", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.machine.level[1].rank_rate == 92e9 && at.machine.level[1].port_rate == 736e9);
-    CHECK(whatif_vary(&w, "seq=512..512", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "seq=512..512", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.space.shape.model.S == 512 && at.space.shape.batch == 32 * 1024);
-    CHECK(whatif_vary(&w, "channels=1024..1024", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "channels=1024..1024", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.space.shape.model.config.heads == 8 && at.space.shape.model.config.ffn == 4096);
     const Config *c = &at.space.shape.model.config; // of four heads to a key head as far as it goes
     w.space.shape.model.config.kv_heads = 8;
-    CHECK(whatif_at(&w, 0, &at, &e) && c->heads == 8 && c->kv_heads == 2);
-    CHECK(whatif_vary(&w, "channels=384..384", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_at(&w, 0, &at, NULL) && c->heads == 8 && c->kv_heads == 2);
+    CHECK(whatif_vary(&w, "channels=384..384", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(c->heads == 3 && c->kv_heads == 3);
 }
 
@@ -158,7 +153,6 @@ TEST(whatif_varies_every_number_of_a_description) {
     WhatIf w = question("h100:4", large, 32);
     WhatIfPoint at;
     MachineNumber number;
-    Err e;
     int n = 0;
     w.machine.threads = 4, w.machine.level[0].port_rate = 100e9;
     for (int i = 0; machine_number(&w.machine, i, &number); i++, n++) {
@@ -168,25 +162,25 @@ TEST(whatif_varies_every_number_of_a_description) {
         if (number.as == AS_SECONDS) x = 4e-6;
         const char *unit = number.as == AS_SECONDS ? "s" : number.as == AS_LINK ? "B/s" : "";
         const char *text = test_path("%s=%g%s..%g%s", number.name, x, unit, x, unit);
-        CHECK(whatif_vary(&w, text, 0, &e) && w.n == 1 && w.value[0] == x);
+        CHECK(whatif_vary(&w, text, 0, NULL) && w.n == 1 && w.value[0] == x);
         CHECK_STR(w.name, number.name);
-        CHECK(whatif_at(&w, 0, &at, &e));
+        CHECK(whatif_at(&w, 0, &at, NULL));
         bool same = memcmp(&at.machine, &w.machine, sizeof at.machine) == 0;
         bool was = strcmp(number.name, "nodes") == 0;
         CHECK(same == (threads || was));
     }
     CHECK(n == 13 + 2 * 4);
-    CHECK(whatif_vary(&w, "threads=2..2", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "threads=2..2", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.space.shape.model.threads == 2);
-    CHECK(whatif_vary(&w, "port_rate=80..80GB/s", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "port_rate=80..80GB/s", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.machine.level[1].port_rate == 80e9 && at.machine.level[1].rank_rate == 46e9);
-    CHECK(whatif_vary(&w, "ranks_per_node=2..4", 0, &e) && whatif_at(&w, 0, &at, &e));
+    CHECK(whatif_vary(&w, "ranks_per_node=2..4", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.machine.ranks == 8 && at.machine.level[0].ranks == 2 && at.space.p == 8);
     CHECK(at.machine.level[1].ranks == 8 && layout_ranks(&at.best.layout) == 8);
     char words[96];
     CHECK(*whatif_form(&w, &at.best, words) && words[1] != '8');
-    CHECK(whatif_vary(&w, "batch=1024..4096", 0, &e) && w.n == 3 && w.merged == 0);
-    CHECK(whatif_vary(&w, "batch=1..4096", 0, &e) && w.n == 3 && w.merged == 10);
+    CHECK(whatif_vary(&w, "batch=1024..4096", 0, NULL) && w.n == 3 && w.merged == 0);
+    CHECK(whatif_vary(&w, "batch=1..4096", 0, NULL) && w.n == 3 && w.merged == 10);
 }
 
 TEST(whatif_schemes_are_named_or_spelled) {
