@@ -354,18 +354,6 @@ unlike_nodes() {
     grep -q '^chosen  *d2.x2 ' out || why="${why:-no plan}"
 }
 
-# Containers may all be called "localhost": hosts of one name are told apart by the kernel's start.
-hosts_of_one_name() {
-    local each='h=$((OMPI_COMM_WORLD_RANK / 2))
-        exec unshare --mount sh -c "mount --bind boot$h /proc/sys/kernel/random/boot_id &&
-            exec \"\$@\"" sh "$@"'
-    echo one >boot0 && echo other >boot1
-    mpi 4 sh -c "$each" sh "$programs/train_gpt" --plan --layout d2.x2 --micro 16 --batch 4096 \
-        --model layers=2,heads=4,channels=32,seq=64,vocab=64 --threads 1 --timeout $LIMIT \
-        --calibrate none >out 2>err || why="status $?"
-    grep -q '^2 nodes, 4 ranks ' out || why="${why:-not 2 nodes: $(head -1 out)}"
-}
-
 # Processors of two kinds: all ranks take the best kernels that both have, so replicas stay equal.
 unlike_processors() {
     local who
@@ -568,8 +556,6 @@ layouts() {
     check "ranks with different numbers of threads" unlike_teams
     if unshare --uts true 2>/dev/null; then check "nodes with one rank and three" unlike_nodes
     else skip "nodes with one rank and three" "needs root"; fi
-    if unshare --mount true 2>/dev/null; then check "hosts of one name" hosts_of_one_name
-    else skip "hosts of one name" "needs root"; fi
     check "processors of two kinds" unlike_processors
     check "costs that another build has measured" measured_by_another_build
     check "no bar under a launcher" no_bar
