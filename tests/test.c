@@ -1,6 +1,7 @@
 #include "tests/test.h"
 
 #include <ftw.h>
+#include <jansson.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -236,6 +237,9 @@ void test_tokenizer_end(Tokenizer **t) {
 }
 void test_calibration_end(Calibration **c) {
     calibration_free(*c);
+}
+void test_json_end(json_t **j) {
+    json_decref(*j);
 }
 void test_mem_end(void *pointer) {
     void *p;

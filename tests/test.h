@@ -34,6 +34,7 @@
 struct Team;
 struct Tokenizer;
 struct Calibration;
+struct json_t;
 
 typedef void (*TestFn)(void);
 void test_register(const char *name, const char *file, TestFn f, bool alone);
@@ -144,7 +145,7 @@ bool test_balanced(const char *html);
  *     for (EACH(row, rows)) CHECK(twice(row->x) == row->want);
  */
 #define EACH(p, array)                                                                             \
-    const __typeof__(*(array)) *p = (array);                                                       \
+    __typeof__(*(array)) *p = (array);                                                             \
     p < (array) + N_OF(array);                                                                     \
     p++
 #define N_OF(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -153,6 +154,7 @@ bool test_balanced(const char *html);
 void test_team_end(struct Team **t);
 void test_tokenizer_end(struct Tokenizer **t);
 void test_calibration_end(struct Calibration **c);
+void test_json_end(struct json_t **j);
 void test_mem_end(void *pointer);
 
 #define CHECK(cond) CHECK_SAYS(cond, "%s", #cond)

@@ -343,11 +343,11 @@ static const Case for_few_blocks[] = {
  * are left blocks take many pieces of work, and store each from where those after the next will
  * come, with warpgroups that have nothing to do at the last of them. */
 TEST_EMULATED(cuda_attention_leaves_multiprocessors_with_the_same_bits) {
-    for (int i = 0; i < 3; i++) {
+    for (EACH(c, for_few_blocks)) {
         int64_t blocks[3];
-        uint64_t first = bits_of(&for_few_blocks[i], cuda_orders[0], 0, &blocks[0]);
+        uint64_t first = bits_of(c, cuda_orders[0], 0, &blocks[0]);
         for (int left = 1; left < 3; left++)
-            CHECK(bits_of(&for_few_blocks[i], cuda_orders[left], left, &blocks[left]) == first);
+            CHECK(bits_of(c, cuda_orders[left], left, &blocks[left]) == first);
         CHECK(first && blocks[0] > blocks[1] && blocks[1] > blocks[2]);
     }
 }

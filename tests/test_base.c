@@ -170,8 +170,8 @@ TEST(rng_normal_is_a_function_of_the_global_index) {
 
 TEST(rng_permute_is_a_permutation) {
     static const uint64_t sizes[] = {1, 2, 3, 4, 5, 1000, 1 << 20};
-    for (int s = 0; s < 7; s++) {
-        uint64_t n = sizes[s], fixed = 0;
+    for (EACH(size, sizes)) {
+        uint64_t n = *size, fixed = 0;
         OWNED(test_mem_end) bool *seen = mem_calloc(n, 1);
         for (uint64_t i = 0; i < n; i++) {
             uint64_t x = rng_permute(i, n, 1, 2);
@@ -237,7 +237,7 @@ static void take_too_much(void *arg) {
 
 TEST(arena_that_overflows_dies) {
     size_t sizes[] = {129, SIZE_MAX - 100, SIZE_MAX};
-    for (int i = 0; i < 3; i++) CHECK_CHILD(1, take_too_much, &sizes[i], "arena gradients");
+    for (EACH(size, sizes)) CHECK_CHILD(1, take_too_much, size, "arena gradients");
 }
 
 static void die_hard(UNUSED void *arg) {

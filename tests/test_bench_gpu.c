@@ -80,9 +80,9 @@ TEST(bench_gpu_script_rehearses) {
              "--no-build --programs $BUILD --out .. --stages facts,build,kernels,second --text "
              "\"$top/LICENSE\" --python tests/fake_python.sh --sanitizer tests/fake_sanitizer.sh",
              dir, dir, dir, dir, dir);
+    OWNED(test_json_end)
     json_t *kernels = json_load_file(test_path("%s/rehearsal-kernels.json", dir), 0, NULL);
     check_kernels(json_object_get(json_object_get(kernels, "kernels"), "rows"));
-    json_decref(kernels);
     CHECK(strstr(said, "PyTorch: 9.8.7+fake\n") && strstr(said, "against torch.compile (16000)"));
     CHECK(strstr(said, "attention forward, heads of 64, T = 8: against cuDNN's"));
     CHECK(strstr(said, ", mma.sync ") && strstr(said, ", cudnn 1e-09, flash 5e-10\n"));

@@ -438,11 +438,11 @@ static double slowdown_of(double share, double oversubscription) {
 
 TEST(calibration_knows_how_much_kernels_lose_beside_collectives) {
     static const double share[] = {1, 0.5, 0};
-    for (int i = 0; i < 3; i++) {
+    for (EACH(s, share)) {
         bool near = false;
         for (int tries = 0; tries < 10 && !near; tries++) { // on a busy machine sleepers wake late
-            double hidden = 1 / slowdown_of(share[i], 0);
-            near = fabs(hidden - share[i]) < 0.2;
+            double hidden = 1 / slowdown_of(*s, 0);
+            near = fabs(hidden - *s) < 0.2;
         }
         CHECK(near);
     }

@@ -144,15 +144,15 @@ TEST(checkpoint_notices_every_flipped_byte) {
     OWNED(values_free) Values a = values_make(GPT2, 3, 1), b = values_make(GPT2, 3, 0);
     Err e = {""};
     CHECK(checkpoint_save(dir, 5, &a.t, "{\"step\": 5}", NULL, &group_alone, &e));
-    for (int k = 0; k < 4; k++) {
-        OWNED(test_mem_end) char *path = mem_strdup(in_step(dir, 5, files[k]));
+    for (EACH(file, files)) {
+        OWNED(test_mem_end) char *path = mem_strdup(in_step(dir, 5, *file));
         struct stat st;
         CHECK(stat(path, &st) == 0);
         long stride = st.st_size / 200 + 1;
         for (long at = 0; at < st.st_size; at += stride) {
             flip_byte(path, at, 1 << at % 8);
             CHECK(!load(dir, 5, &b, &e));
-            CHECK(strstr(e.text, files[k]) && strstr(e.text, "checksum"));
+            CHECK(strstr(e.text, *file) && strstr(e.text, "checksum"));
             flip_byte(path, at, 1 << at % 8);
         }
         CHECK(checkpoint_verify(step_dir(dir, 5), &e));

@@ -287,9 +287,9 @@ static void any_ranks(const char *config) {
         Job save = {.what = SAVE, .config = config, .path = dir[p], .mesh = p, .step = 7};
         save.seed = 5, save.cut = (unsigned)p;
         CHECK(job_run(&save) && count_names(dir[p]) == 1);
-        for (int k = 0; k < 5; k++) // whoever wrote it
-            CHECK(test_same_files(test_path("%s/step_00000007/%s", dir[0], files[k]),
-                                  test_path("%s/step_00000007/%s", dir[p], files[k])));
+        for (EACH(file, files)) // whoever wrote it
+            CHECK(test_same_files(test_path("%s/step_00000007/%s", dir[0], *file),
+                                  test_path("%s/step_00000007/%s", dir[p], *file)));
     }
     for (int q = 0; q < N_MESHES; q++) {
         Job load = {.what = LOAD, .config = config, .mesh = q, .seed = 5, .cut = (unsigned)q + 2};

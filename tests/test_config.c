@@ -8,9 +8,9 @@ TEST(config_sizes_have_the_published_parameter_counts) {
         const char *text;
         int64_t n;
     } want[] = {{"d12", 124439808}, {"d24", 354823168}, {"d36", 774030080}, {"d48", 1557611200}};
-    for (int i = 0; i < 4; i++) {
-        Config c = config_of(want[i].text);
-        CHECK(config_parameters(&c) == want[i].n);
+    for (EACH(w, want)) {
+        Config c = config_of(w->text);
+        CHECK(config_parameters(&c) == w->n);
     }
 }
 
@@ -28,9 +28,9 @@ TEST(config_prints_what_it_parses) {
         "d6", "llama,layers=3,heads=4,kv_heads=2,channels=64,seq=32,vocab=99",
         "layers=1,heads=1,channels=1,ffn=1,seq=1,vocab=1,bias=0", "d12,eps=1e-6,theta=5e5",
         "llama,rope_factor=32,rope_seq=100"};
-    for (int i = 0; i < 5; i++) {
+    for (EACH(t, texts)) {
         char text[512];
-        Config a = config_of(texts[i]), b;
+        Config a = config_of(*t), b;
         config_print(&a, text, sizeof text);
         CHECK(config_parse(&b, text, NULL));
         CHECK(config_equal(&a, &b));
@@ -66,8 +66,8 @@ TEST(tensor_table_holds_every_parameter_once) {
                                         "layers=2,heads=2,channels=8,bias=0",
                                         "layers=2,heads=2,channels=8,norm=rms",
                                         "llama,tied=1,layers=1,bias=1"};
-    for (int i = 0; i < 6; i++) {
-        Config c = config_of(texts[i]);
+    for (EACH(text, texts)) {
+        Config c = config_of(*text);
         OWNED(tensors_free) TensorTable t = tensors_describe(&c);
         int64_t n = 0, in_slices = 0;
         for (int j = 0; j < t.n; j++) n += tensor_size(&t.t[j]);

@@ -166,7 +166,7 @@ TEST(count_prints_both_and_what_nobody_predicted) {
         "          128        -            -         -\n",
         "surprise                   broadcast      all        2         -"
         "            -        3            7      0.00\n"};
-    for (int i = 0; i < 3; i++) CHECK_SAYS(strstr(text, rows[i]), "%s", text);
+    for (EACH(r, rows)) CHECK_SAYS(strstr(text, *r), "%s", text);
 }
 
 /* The program: every row of its table but those of its own groups (has a signal come?) is

@@ -291,8 +291,8 @@ TEST_EMULATED(cuda_matmul_takes_the_first_backend_that_serves) {
 TEST_EMULATED(cuda_matmul_with_its_epilogue_is_one_launch) {
     static const int some[] = {0, 1, 2, 12};
     begin(cuda_orders[0]);
-    for (int i = 0; i < 4; i++) {
-        Case c = case_make(&forms[some[i]], true);
+    for (EACH(s, some)) {
+        Case c = case_make(&forms[*s], true);
         int64_t before = emu_calls.launches;
         kernels_cuda(true)->matmul(NULL, &c.p);
         CHECK(emu_calls.launches == before + 1);

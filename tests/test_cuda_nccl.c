@@ -66,10 +66,9 @@ static int two_arenas(World *w, void *ctx) {
 
 TEST_EMULATED(cuda_nccl_registers_what_the_library_can) {
     static const int versions[] = {NCCL_NEWEST, NCCL_WITHOUT_WINDOWS, NCCL_OLDEST};
-    for (int i = 0; i < 3; i++) {
-        int64_t pieces = versions[i] == NCCL_OLDEST ? 0 : 2;
-        CHECK(nccl_run((NcclJob){3, two_arenas, &pieces, .late = true, .version = versions[i]}) ==
-              0);
+    for (EACH(v, versions)) {
+        int64_t pieces = *v == NCCL_OLDEST ? 0 : 2;
+        CHECK(nccl_run((NcclJob){3, two_arenas, &pieces, .late = true, .version = *v}) == 0);
         CHECK(emu_nccl_open() == 0 && emu_nccl_counts().registered == 0);
     }
 }

@@ -115,10 +115,9 @@ TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
         for (int many = 0; many < 2; many++)
             count_calls(dir, c->machine, c->ranks, c->options, many ? MANY : FEW,
                         many ? "many" : "few");
-        for (int k = 0; k < 4; k++) {
-            double n =
-                shell_recorded(dir, "many", none[k], 0) - shell_recorded(dir, "few", none[k], 0);
-            CHECK_SAYS(n == 0, "%s%g in %d steps, %s", none[k], n, MANY - FEW, c->options);
+        for (EACH(one, none)) {
+            double n = shell_recorded(dir, "many", *one, 0) - shell_recorded(dir, "few", *one, 0);
+            CHECK_SAYS(n == 0, "%s%g in %d steps, %s", *one, n, MANY - FEW, c->options);
         }
         double waits =
             shell_recorded(dir, "many", "waits ", 0) - shell_recorded(dir, "few", "waits ", 0);
@@ -133,7 +132,7 @@ TEST_EMULATED(cuda_program_waits_once_in_a_step_and_allocates_nothing) {
 TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
     static const char *const options[] = {"", "--skip-loss-z 9", "--ranks 2 --layout x2"};
     const char *dir = tokens_directory();
-    for (int i = 0; i < 3; i++) {
+    for (EACH(option, options)) {
         RUN(0, "",
             "O=$(echo $TRAIN | sed 's/1e-2/1e6/')\" --schedule constant --weight-decay 1e6 "
             "--steps 9 "
@@ -144,7 +143,7 @@ TEST(cuda_program_stops_before_an_update_that_is_not_finite) {
             "cat cpu emu; S='s/.* at step \\([0-9]*\\); first tensor.*; step \\([0-9]*\\) in run "
             "holds these very weights.*/$((\\1-\\2))/p'; "
             "eval echo $(sed -n \"$S\" cpu) $(sed -n \"$S\" emu) >apart; grep -qx '1 1' apart",
-            options[i]);
+            *option);
     }
 }
 
@@ -284,13 +283,13 @@ TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
                            "21801 or later is needed)"},
                  {"22809", NULL}};
     const char *dir = tokens_directory();
-    for (int i = 0; i < 3; i++) {
+    for (EACH(c, cases)) {
         const char *command = test_path(
             "export EMU_DEVICES=2 EMU_PEERS=0 EMU_NCCL=%s; $BUILD/train_gpt_emu $TRAIN --threads 1 "
             "--ranks 2 --model layers=1,heads=2,channels=8,seq=16 --layout d2 --steps 1",
-            cases[i].nccl);
+            c->nccl);
         RUN(0, "", "%s", command);
-        if (!cases[i].words) {
+        if (!c->words) {
             CHECK(strstr(said, "cuda kernels") && strstr(said, "2 ranks on 2 devices\n"));
             CHECK(strstr(said, "not replayed as graphs: there are several GPUs in this process "
                                "(--graphs all takes the risk)"));
@@ -299,9 +298,9 @@ TEST_EMULATED(cuda_program_without_nccl_trains_on_the_cpu_and_says_why) {
         CHECK(strstr(said, "1 thread a rank"));
         CHECK(strstr(said, test_path("not on the GPU that is here: ranks on GPUs that do not share "
                                      "memory %s",
-                                     cases[i].words)));
+                                     c->words)));
         RUN(2, "", "%s --backend cuda 2>&1 >out", command);
-        CHECK(strstr(said, "--backend cuda: ranks on GPUs") && strstr(said, cases[i].words));
+        CHECK(strstr(said, "--backend cuda: ranks on GPUs") && strstr(said, c->words));
         CHECK(strchr(said, '\n') == said + strlen(said) - 1); // one line
     }
 }

@@ -249,8 +249,8 @@ TEST(detect_of_ranks_on_gpus_goes_by_no_processor) {
 
 TEST(detect_has_nothing_to_say_of_good_bindings) {
     static const int per_node[] = {1, 2, 4, 8};
-    for (int i = 0; i < 4; i++) {
-        Job *j = job_make(3, per_node[i]);
+    for (EACH(p, per_node)) {
+        Job *j = job_make(3, *p);
         CHECK_STR(warnings(j), "");
     }
 }
@@ -464,13 +464,13 @@ TEST(detect_measures_links_inside_nodes_between_them_and_between_racks) {
         // two ranks share what leaves a node, or a rack
         {.node = {0, 0, 1, 1}, .inside = 400e6, .network = 100e6},
         {.node = {0, 1, 2, 3}, .rack = 400e6, .network = 100e6}};
-    for (int i = 0; i < 4; i++) {
-        const Links *l = &some[i].links;
+    for (EACH(s, some)) {
+        const Links *l = &s->links;
         bool good = false;
         for (int tries = 0; tries < 10 && !good; tries++) { // sleepers wake late
-            ranks_run(4, links_of, &some[i]);
-            good = cost_is(&l->node, some[i].inside) && cost_is(&l->network, some[i].network) &&
-                   cost_is(&l->rack, some[i].rack) && l->rack_nodes == (some[i].rack > 0 ? 2 : 0);
+            ranks_run(4, links_of, s);
+            good = cost_is(&l->node, s->inside) && cost_is(&l->network, s->network) &&
+                   cost_is(&l->rack, s->rack) && l->rack_nodes == (s->rack > 0 ? 2 : 0);
         }
         CHECK(good);
     }

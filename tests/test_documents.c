@@ -277,7 +277,7 @@ TEST(documents_python_of_the_training_page_sees_the_batches_rates_and_groups_of_
     CHECK(block && f && py);
     fputs(block, py);
     fprintf(py, driver, STEPS, SEQ, PER_STEP, STEPS, STEPS);
-    for (int i = 0; i < 2; i++) want_batches(f, test_path("%s/d_train_*.bin", dir), seeds[i]);
+    for (EACH(seed, seeds)) want_batches(f, test_path("%s/d_train_*.bin", dir), *seed);
     for (int step = 0; step < STEPS; step++) fprintf(f, "%.10e\n", learning_rate(&cosine, step));
     want_groups(f, py, "layers=2,heads=2,channels=8,seq=4,vocab=10");
     want_groups(f, py, "llama,layers=2,heads=2,channels=8,seq=4,vocab=10");

@@ -163,9 +163,8 @@ static const Heads attentions[] = {{3, 40, 5, 5, 64},
 
 TEST(heads_have_the_same_bits_alone_and_among_others) {
     for (EACH_SET(s))
-        for (int i = 0; i < 5; i++) {
+        for (EACH(a, attentions)) {
             const Kernels *k = kernels_cpu(*s);
-            const Heads *a = &attentions[i];
             int64_t each = a->H / a->Hkv, T = a->B * a->S, W = (a->H + 2 * a->Hkv) * a->D;
             int64_t w = (each + 2) * a->D, n = each * a->D, NO = a->H * a->D;
             float *qkv = floats(T * W, 1, 1), *dout = floats(T * NO, 1, 2),

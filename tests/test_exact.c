@@ -322,12 +322,12 @@ TEST(exact_sum_shows_what_is_out_of_range) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 0x1p37f, -3e38f};
     enum { N = 10000 };
     for (EACH_SET(s))
-        for (int i = 0; i < 5; i++)
+        for (EACH(b, bad))
             for (int where = 0; where < N; where += 1111) {
                 float *x = floats(N, 1, 1);
                 int64_t sum[WIDE] = {0}, squares[WIDE] = {0};
                 OWNED(test_team_end) Team *t = team_create(2);
-                x[where] = bad[i];
+                x[where] = *b;
                 kernels_cpu(*s)->exact_sum(t, sum, x, N, false);
                 kernels_cpu(*s)->exact_sum(t, squares, x, N, true);
                 x[where] = 0;

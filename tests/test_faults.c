@@ -24,12 +24,12 @@ TEST(faults_changed_shard_ends_with_a_line_and_a_checkpoint) {
         "truncate -s 0 train.bin",
         "truncate -s 70000 train.bin", // ends in the midst of a page
         "head -c 80000 /dev/zero | tr '\\0' '\\377' | dd of=train.bin conv=notrunc seek=2"};
-    for (int i = 0; i < 3; i++) {
+    for (EACH(change, changes)) {
         SHELL(1, "train.bin changed while it was in use",
               "rm -rf log run; cp train.bin whole; timeout --foreground 60 " LONG
               "--json log --save run >out & p=$!; " UNTIL_A_STEP
               "%s; wait $p; s=$?; cp whole train.bin; exit $s",
-              changes[i]);
+              *change);
         SHELL(0, "\"step\"",
               "last=$(tail -1 log | grep -o '\"step\":[0-9]*' | tr -dc 0-9); test -d "
               "run/$(printf step_%%08d $last) && " TRAIN
@@ -122,11 +122,11 @@ TEST(faults_lost_readers_and_terminals_do_not_lose_the_run) {
 TEST(faults_stopped_readers_do_not_keep_a_run_that_expired) {
     const char *dir = shell_directory(40000);
     static const char *const err[] = {"err", "&1"};
-    for (int i = 0; i < 2; i++)
+    for (EACH(e, err))
         SHELL(0, "status 75",
               "rm -f code; ( timeout --foreground 60 " LONG
               "--timeout 1 2>%s; echo status $? >code ) | ( " UNTIL("test -s code") "cat code )",
-              err[i]);
+              *e);
     SHELL(0, "rank 1: waited ", "cat err");
 }
 

@@ -145,9 +145,9 @@ TEST(gpu_matmul_streams_gradients_of_weights) {
     Machine m = h200();
     Work qkv = wgrad(768, 2304, 32768), proj = wgrad(768, 768, 32768);
     const Work *each[] = {&qkv, &proj};
-    for (int i = 0; i < 2; i++) {
-        GpuMatmul best = gpu_matmul(&m, each[i]),
-                  tiles = gpu_matmul_of_kind(&m, each[i], MATMUL_DATA_PARALLEL);
+    for (EACH(e, each)) {
+        GpuMatmul best = gpu_matmul(&m, *e),
+                  tiles = gpu_matmul_of_kind(&m, *e, MATMUL_DATA_PARALLEL);
         CHECK(best.config.kind == MATMUL_STREAM_K && tiles.seconds > 1.2 * best.seconds);
     }
 }

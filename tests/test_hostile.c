@@ -157,7 +157,7 @@ TEST(hostile_data_of_one_token_are_learned_without_a_nan) {
     const char *dir = shell_directory(4000);
     static const char *const layouts[] = {"--ranks 1", "--ranks 2 --layout x2",
                                           "--ranks 2 --layout d2"};
-    for (int i = 0; i < 3; i++)
+    for (EACH(layout, layouts))
         SHELL(0, "learned",
               "head -c 4000 /dev/zero >train.bin; $BUILD/train_gpt --train train.bin " MODEL
               "--micro 2 --batch 32 --eval-every 0 --threads 1 %s --steps 500 --schedule constant "
@@ -165,5 +165,5 @@ TEST(hostile_data_of_one_token_are_learned_without_a_nan) {
               "'\"step\"' log) = 500 && tail -1 log | sed "
               "'s/.*\"loss\":\\([^,]*\\).*/\\1/' | awk '$1 >= 0 && $1 < 1e-4 { print "
               "\"learned\" }'",
-              layouts[i]);
+              *layout);
 }

@@ -268,10 +268,10 @@ static bool block_is_right(const char *fence) {
 
 TEST(listings_of_the_readme_are_what_the_passes_make) {
     static const char *const kinds[] = {"```text listing", "```diff listing"};
-    for (int kind = 0; kind < 2; kind++) {
+    for (EACH(k, kinds)) {
         char line[256];
         int n = 0;
-        for (; page_line(PAGE, kinds[kind], n, line, sizeof line); n++)
+        for (; page_line(PAGE, *k, n, line, sizeof line); n++)
             if (!block_is_right(line + 3)) test_fail("%s", line);
         CHECK(n >= 3);
     }

@@ -37,7 +37,7 @@ TEST(machine_the_smallest_dimension_of_a_matmul_makes_it_slow) {
     double large = 2 * pow(4096, 2) * 64 / 4e12;
     Work ways[] = {matmul_work(64, 4096, 4096), matmul_work(4096, 64, 4096),
                    matmul_work(4096, 4096, 64)};
-    for (int i = 0; i < 3; i++) CHECK_SAME(machine_work(&m, &ways[i]), 2 * large);
+    for (EACH(way, ways)) CHECK_SAME(machine_work(&m, way), 2 * large);
     // scores of attention are matmuls of [S,D] with [D,S]
     Work heads = {.kind = WORK_ATTENTION, .rows = 8, .S = 4096, .H = 16, .Hkv = 16, .D = 64};
     CHECK_SAME(machine_work(&m, &heads), 2 * work_flops(&heads) / 1e12);
@@ -46,8 +46,8 @@ TEST(machine_the_smallest_dimension_of_a_matmul_makes_it_slow) {
 /* Of heads that it takes; others are priced as on older devices. */
 TEST(machine_attention_of_hopper_has_rates_of_its_own) {
     static const int64_t sizes[] = {16, 64, 80, 128};
-    for (int i = 0; i < 4; i++) {
-        int64_t D = sizes[i];
+    for (EACH(size, sizes)) {
+        int64_t D = *size;
         Machine older = plain(), m = older;
         older.gpu = m.gpu = true, older.capability = 80, m.capability = 90;
         Work w = {.kind = WORK_ATTENTION, .flags = WORK_BF16 | WORK_BF16_STORED, .rows = 8};

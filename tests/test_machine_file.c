@@ -139,8 +139,8 @@ static void check_round(const Machine *m) {
 TEST(machine_is_the_same_after_being_written_and_read) {
     static const char *const names[] = {"h100:128", "a100:1",     "v100:3",
                                         "h200:2",   "consumer:4", "cpu:17"};
-    for (int i = 0; i < 6; i++) {
-        Machine m = machine_of(names[i]);
+    for (EACH(name, names)) {
+        Machine m = machine_of(*name);
         check_round(&m);
         m.flops[0] /= 3, m.memory_rate /= 7, m.call /= 3, m.memory /= 3, m.level[0].latency *= 1e-5;
         m.level[0].rank_rate = 1e9 / 3, m.level[0].port_rate = 1e-3 / 7, m.slowest = 4 / 3.;

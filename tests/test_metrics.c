@@ -17,10 +17,6 @@
 #include "data/stamp.h"
 #include "data/tfevents.h"
 
-static void json_end(json_t **o) {
-    json_decref(*o);
-}
-
 /* Line i of the text as JSON. */
 static json_t *line_of(const char *text, int i) {
     for (; i > 0 && text; i--) {
@@ -75,7 +71,7 @@ TEST(metrics_json_keeps_every_bit) {
     run(f, 0, 10);
     OWNED(test_mem_end) char *text = test_read(f.json, NULL);
     CHECK(text);
-    OWNED(json_end)
+    OWNED(test_json_end)
     json_t *head = line_of(text, 0), *val = line_of(text, 11), *sample = line_of(text, 12);
     CHECK(json_integer_value(json_object_get(json_object_get(head, "run"), "threads")) == 2);
     CHECK(number(val, "val_loss") == 0.25);
@@ -83,7 +79,7 @@ TEST(metrics_json_keeps_every_bit) {
               "say \"so\"\n\xef\xbf\xbd</script>\xc3\xa9");
     for (int i = 1; i <= 10; i++) {
         StepRecord s = record(i);
-        OWNED(json_end) json_t *o = line_of(text, i);
+        OWNED(test_json_end) json_t *o = line_of(text, i);
         CHECK(o && json_integer_value(json_object_get(o, "step")) == i);
         CHECK(number(o, "loss") == s.loss && number(o, "norm") == s.norm &&
               number(o, "lr") == s.lr);
@@ -136,14 +132,14 @@ TEST(metrics_files_continue_after_the_resumed_step) {
     OWNED(test_mem_end) char *b = test_read(cut.json, NULL);
     int64_t next = 1, runs = 0;
     for (int i = 0; i < 38; i++) { // 30 steps, 3 evaluations, 3 samples, 2 run lines
-        OWNED(json_end) json_t *o = line_of(b, i);
+        OWNED(test_json_end) json_t *o = line_of(b, i);
         CHECK(o);
         runs += json_object_get(o, "run") != NULL;
         if (json_object_get(o, "loss"))
             CHECK(json_integer_value(json_object_get(o, "step")) == next++);
     }
     CHECK(runs == 2 && next == 31 && !line_of(b, 38));
-    OWNED(json_end)
+    OWNED(test_json_end)
     json_t *o = line_of(b, 25); // the second run line: 1 + 20 + 2 + 2 lines are before it
     CHECK(json_integer_value(json_object_get(json_object_get(o, "run"), "resumed_step")) == 20);
 }
@@ -168,7 +164,7 @@ TEST(metrics_resume_goes_on_in_a_file_without_a_whole_line) {
     CHECK(io_write_file(f.json, "{\"run\":{\"prog", 13, NULL, NULL));
     run(f, 1, 2);
     OWNED(test_mem_end) char *text = test_read(f.json, NULL);
-    OWNED(json_end) json_t *head = line_of(text, 0), *step = line_of(text, 1);
+    OWNED(test_json_end) json_t *head = line_of(text, 0), *step = line_of(text, 1);
     CHECK(json_object_get(head, "run") && number(step, "step") == 2);
 }
 

@@ -244,7 +244,7 @@ static bool residual(const Where *w, const void *of, int way) {
     k->norm_forward(w->team, bind(w, c, &two), two.y.device, two.mean.device, two.rstd.device,
                     two.x.device);
     Array *all[] = {&d.x, &two.x, &d.y, &two.y, &d.mean, &two.mean, &d.rstd, &two.rstd};
-    for (int i = 0; i < 8; i++) array_get(all[i]);
+    for (EACH(a, all)) array_get(*a);
     if (w->again) return true;
     // a row that is not aligned is added up in another order
     double off = c->skew ? 4e-6 : 0, off_y = c->skew ? 2 * (rounding_error(w->bf16) + off) : 0;

@@ -65,9 +65,9 @@ TEST(opt_reads_every_spelling) {
                     {"1.5K", 1500},
                     {"64Mi", 64 << 20},
                     {"1M", 1000000}};
-    for (int i = 0; i < 5; i++) {
-        parse(&(Line){{"--steps", prefixes[i].text}});
-        CHECK(steps == prefixes[i].is);
+    for (EACH(p, prefixes)) {
+        parse(&(Line){{"--steps", p->text}});
+        CHECK(steps == p->is);
     }
 }
 
@@ -289,11 +289,11 @@ TEST(opt_text_reads_back) {
     char text[64], why[256];
     const Opt *rate = opt_find(table, "learning-rate");
     static const double values[] = {0, 0.1, 6e-4, 1.0 / 3, 1e-300, 10};
-    for (int i = 0; i < 6; i++) {
-        lr = values[i];
+    for (EACH(value, values)) {
+        lr = *value;
         opt_text(rate, text, sizeof text);
         lr = -1;
-        CHECK(opt_set(rate, text, why, sizeof why) && lr == values[i]);
+        CHECK(opt_set(rate, text, why, sizeof why) && lr == *value);
     }
     lr = 0.1;
     CHECK_STR(opt_text(rate, text, sizeof text), "0.1"); // the shortest that is exact
@@ -328,6 +328,6 @@ TEST(opt_nearest_is_near_or_nothing) {
     CHECK(opt_nearest("x", words, 0) == NULL);
     static const char *const far[] = {"eps", "warmup", "keep", "val", "seq", "lr"};
     static const char *const typed[] = {"epochs", "epoch", "wandb", "workers", "lrs2", "device"};
-    for (int i = 0; i < 6; i++) CHECK(opt_nearest(typed[i], far, 6) == NULL);
+    for (EACH(t, typed)) CHECK(opt_nearest(*t, far, 6) == NULL);
     CHECK_STR(opt_nearest("sqe", far, 6), "seq"); // two letters swapped are one mistake
 }

@@ -186,9 +186,9 @@ TEST(outer_steps_follow_the_formula_on_every_kind_of_mesh) {
     static const Outer settings[] = {
         {2, 1, 1, 0, 0}, {4, 1, 0.7f, 0.9f, 0}, {4, 4, 0.7f, 0.9f, 0}, {8, 8, 0.5f, 0, 0}};
     CHECK(outer_copies(&settings[0]) == 1 && outer_copies(&settings[1]) == 2);
-    for (int i = 0; i < 7; i++)
-        for (int k = 0; k < 4; k++) {
-            Walk w = {.config = config_of(MODEL), .l = layout_of(layouts[i]), .outer = settings[k]};
+    for (EACH(layout, layouts))
+        for (EACH(setting, settings)) {
+            Walk w = {.config = config_of(MODEL), .l = layout_of(*layout), .outer = *setting};
             mesh_ranks_run(layout_ranks(&w.l), walk_main, &w);
             // walks of 0.05 a step: values below 2, a few roundings of 2^-24 each, which momentum
             // adds up tenfold
@@ -329,9 +329,9 @@ static MeshRun train(const char *layout, int64_t every, int fragments, bool alik
 TEST(outer_replicas_send_and_hold_what_is_predicted) {
     static const char *const layouts[] = {"d2", "d3.z2", "d2.x2+sp", "d2.z2.y2+heads",
                                           "x2.d2+stay=y"};
-    for (int i = 0; i < 5; i++) {
+    for (EACH(l, layouts)) {
         OWNED(mesh_run_free)
-        MeshRun r = {.model = MODEL, .layout = layouts[i], .sequences = 12, .S = 4};
+        MeshRun r = {.model = MODEL, .layout = *l, .sequences = 12, .S = 4};
         r.micro = 1, r.outer = (Outer){MESH_STEPS + 1, 1, 1, 0, 0}, r.priced = true;
         mesh_run(&r);
         CHECK(r.unpredicted == 0);
@@ -344,9 +344,9 @@ static bool same_weights(const MeshRun *a, const MeshRun *b) {
 
 TEST(outer_loop_of_one_replica_is_plain_training) {
     static const char *const layouts[] = {"d1", "z2", "x2+sp", "x2.y2+heads", "x2.y2+stay=y"};
-    for (int i = 0; i < 5; i++) {
+    for (EACH(layout, layouts)) {
         OWNED(mesh_run_free)
-        MeshRun a = train(layouts[i], 1, 1, false), b = train(layouts[i], 2, 2, false);
+        MeshRun a = train(*layout, 1, 1, false), b = train(*layout, 2, 2, false);
         CHECK(mesh_same_bits(&a, &b));
     }
 }

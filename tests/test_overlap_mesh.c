@@ -161,8 +161,8 @@ static void evaluate_alike(MeshRun a, const char *overlap) {
  * weights. */
 TEST(overlap_of_halves_evaluates_every_token_alike) {
     static const char *const layouts[] = {"d1", "x2", "z2.x2+sp", "x2.y2+stay=y"};
-    for (int i = 0; i < 4; i++)
-        evaluate_alike((MeshRun){.model = mesh_models[1], .layout = layouts[i], .exact = true},
+    for (EACH(l, layouts))
+        evaluate_alike((MeshRun){.model = mesh_models[1], .layout = *l, .exact = true},
                        "bulk+halves");
 }
 
@@ -244,10 +244,10 @@ TEST(overlap_bulk_of_stay_y_leaves_only_first_panels_uncovered) {
                 {"x4.y4+stay=y", 6 * 4},
                 {"x2.y4+stay=y", 6 * 4},
                 {"y2+stay=y", 3 * 2}}; // x; dx x
-    for (int i = 0; i < 4; i++) {
-        int alone, layers = 4, n = layers * 4 * rows[i].sends;
-        CHECK(sends_of(rows[i].layout, "none", of_panels, &alone) == n && alone == n);
-        CHECK(sends_of(rows[i].layout, "bulk", of_panels, &alone) == n && alone <= layers * 4 * 2);
+    for (EACH(r, rows)) {
+        int alone, layers = 4, n = layers * 4 * r->sends;
+        CHECK(sends_of(r->layout, "none", of_panels, &alone) == n && alone == n);
+        CHECK(sends_of(r->layout, "bulk", of_panels, &alone) == n && alone <= layers * 4 * 2);
     }
 }
 
@@ -267,10 +267,10 @@ TEST(overlap_covers_collectives_that_nothing_covers_without) {
 
 TEST(overlap_bulk_sums_dx_of_the_head_under_its_last_dw) {
     static const char *const layouts[] = {"x2", "x2+sp", "y2", "x2.y2"};
-    for (int i = 0; i < 4; i++) {
-        int without, with, n = sends_of(layouts[i], "none", of_head, &without);
+    for (EACH(layout, layouts)) {
+        int without, with, n = sends_of(*layout, "none", of_head, &without);
         CHECK(n > 0 && without == n);
-        CHECK(sends_of(layouts[i], "bulk", of_head, &with) == n);
+        CHECK(sends_of(*layout, "bulk", of_head, &with) == n);
         CHECK(with == n - 1); // where two follow each other, the second has nothing left
     }
 }

@@ -64,14 +64,14 @@ TEST(the_schedules_of_the_readme_are_what_the_clocks_say) {
     s.model.B = 4;
     t.n = 0;
     text_put(&t, "%-16s", "");
-    for (int i = 0; i < 6; i++) text_put(&t, "%14s", layouts[i]);
+    for (EACH(layout, layouts)) text_put(&t, "%14s", *layout);
     text_end_line(&t);
-    for (int w = 0; w < 6; w++) {
-        text_put(&t, "%-16s", words[w]);
-        for (int i = 0; i < 6; i++) {
+    for (EACH(word, words)) {
+        text_put(&t, "%-16s", *word);
+        for (EACH(layout, layouts)) {
             Price p;
-            Layout l = layout_of(layouts[i]);
-            s.model.overlap = overlap_of(words[w]);
+            Layout l = layout_of(*layout);
+            s.model.overlap = overlap_of(*word);
             price_step(&s, &l, &m, &p);
             text_put(&t, "%7.0f %5.0f ", 1e3 * p.seconds, 1e3 * p.exposed);
         }

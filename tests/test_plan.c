@@ -76,8 +76,8 @@ static double price_error(const Plan *p, bool without_reprice) {
 TEST(plan_prices_its_choices_as_if_from_lists_of_all_layers) {
     static const char *const clusters[] = {"cpu:8", "consumer:2", "h100:4"};
     double without = 0;
-    for (int i = 0; i < 3; i++) {
-        Plan p = planned(clusters[i], "d12", 64);
+    for (EACH(cluster, clusters)) {
+        Plan p = planned(*cluster, "d12", 64);
         CHECK(price_error(&p, false) < 0.02);
         without = fmax(without, price_error(&p, true));
     }
@@ -445,13 +445,13 @@ TEST(plan_of_a_described_cluster_is_the_same_on_every_processor) {
     static const char *const clusters[] = {"cpu:8 --dtype fp32", "cpu:8 --dtype bf16",
                                            "consumer:1 --dtype bf16"};
     static char first[sizeof said];
-    for (int i = 0; i < 3; i++)
+    for (EACH(c, clusters))
         for (int k = 0; k < 2; k++) {
             SHELL_IN(test_tmpdir(), 0, "MiB",
                      "%s $BUILD/train_gpt --plan --cluster %s --model "
                      "layers=2,heads=4,channels=64,seq=32,vocab=512 --layout auto 2>/dev/null | "
                      "sed 's/, [0-9]* ms$//'",
-                     k ? "TRAIN_GPT_KERNELS=portable" : "", clusters[i]);
+                     k ? "TRAIN_GPT_KERNELS=portable" : "", *c);
             if (k) CHECK_STR(said, first);
             strcpy(first, said);
         }

@@ -221,13 +221,13 @@ TEST(price_of_the_norm_is_one_kernel_on_a_device) {
                 {"d2+zero2", true, {1, 1}},
                 {"x2+sp", true, {1, 1}}};
     Case k = case_of(divides, 8 * 12, 3, RECOMPUTE_NONE);
-    for (int i = 0; i < 4; i++) {
+    for (EACH(r, rows)) {
         OWNED(price_free) StepLists t;
-        k.shape.kernels = rows[i].device ? kernels_cuda_sizes(true) : NULL;
-        lists_on(&t, &k.shape, rows[i].layout);
+        k.shape.kernels = r->device ? kernels_cuda_sizes(true) : NULL;
+        lists_on(&t, &k.shape, r->layout);
         for (int more = 0; more < 2; more++)
             CHECK(works_of(&t, more, step_run_end(t.model[more].program), WORK_SQUARES) ==
-                  rows[i].calls[more]);
+                  r->calls[more]);
     }
 }
 
@@ -265,10 +265,10 @@ TEST(price_has_groups_at_places_that_all_ranks_fall_into) {
                             RECOMPUTE_NONE),
                     case_of("layers=2,heads=5,kv_heads=1,channels=20,seq=8,vocab=32", 8 * 16, 1,
                             RECOMPUTE_NONE)};
-    for (int i = 0; i < 2; i++) {
-        for (EACH_LAYOUT(l, 2, 8)) check_places(l.spec, &cases[i]);
-        CHECK(cases[i].bad == 0);
-        CHECK(cases[i].n > 0); // copies that do not divide
+    for (EACH(c, cases)) {
+        for (EACH_LAYOUT(l, 2, 8)) check_places(l.spec, c);
+        CHECK(c->bad == 0);
+        CHECK(c->n > 0); // copies that do not divide
     }
 }
 
@@ -276,7 +276,7 @@ TEST(price_has_groups_at_places_that_all_ranks_fall_into) {
 TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
     static const char *const layouts[] = {"x4",    "x8",          "d2.x4+zero1",
                                           "z2.x4", "d2.x4+zero2", "y2.x4"};
-    for (int i = 0; i < 6; i++) {
+    for (EACH(layout, layouts)) {
         int calls[2][3] = {{0}};
         for (int wide = 0; wide < 2; wide++)
             for (int rank = 0; rank < 3; rank++) {
@@ -285,7 +285,7 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
                 OWNED(price_free) StepLists t;
                 Case k = case_of(model, 8 * 16, 1, RECOMPUTE_NONE);
                 k.shape.kernels = kernels_cuda_sizes(true);
-                Layout l = layout_of(layouts[i]);
+                Layout l = layout_of(*layout);
                 price_lists(&t, &k.shape, &l, rank, 0);
                 const StepRun *r = t.model[0].program;
                 calls[wide][rank] = works_of(&t, 0, step_run_micro_batch(r), WORK_COPY) +

@@ -98,10 +98,9 @@ TEST(published_volumes_are_those_of_the_step) {
                        {test_path("fsdp:%d", p), t->fsdp, false},
                        {test_path("optimus:%dx%d", q, q), t->optimus, false},
                        {test_path("cube:%d", r), t->cube, true}};
-        for (int k = 0; k < 5; k++)
-            if (schemes[k].published > 0)
-                same(schemes[k].spec, p, t->rho,
-                     volume_of(schemes[k].spec, t->rho, schemes[k].once), schemes[k].published);
+        for (EACH(s, schemes))
+            if (s->published > 0)
+                same(s->spec, p, t->rho, volume_of(s->spec, t->rho, s->once), s->published);
     }
 }
 
@@ -122,11 +121,10 @@ TEST(published_gains_of_two_axes_over_megatron) {
         const char *spec;
     } rows[] = {{2, 0, "x2"},       {4, 0, "x4"},       {8, -14, "x4.y2"},
                 {16, -33, "x8.y2"}, {32, -48, "x8.y4"}, {64, -62, "x16.y4"}};
-    for (int i = 0; i < 6; i++) {
-        double one = volume(test_path("megatron:%d", rows[i].p), 1),
-               two = least(rows[i].p, 1, false);
-        CHECK_NEAR(100 * (two / one - 1), rows[i].gain, 0.5); // rounded to a per cent
-        CHECK_NEAR(volume(rows[i].spec, 1), two, 1e-9);
+    for (EACH(r, rows)) {
+        double one = volume(test_path("megatron:%d", r->p), 1), two = least(r->p, 1, false);
+        CHECK_NEAR(100 * (two / one - 1), r->gain, 0.5); // rounded to a per cent
+        CHECK_NEAR(volume(r->spec, 1), two, 1e-9);
     }
     CHECK(volume("x16.y4", 1) < volume("x8.y2", 1) / 1.6);
     CHECK(volume("megatron:64", 1) > volume("megatron:16", 1));
@@ -137,10 +135,10 @@ TEST(published_gains_of_two_axes_over_megatron) {
  * less, whatever rho is. */
 TEST(published_optimus_is_dominated_by_megatron_within_fsdp) {
     static const double rho[] = {1 / 64., 1 / 16., 1 / 4., 1};
-    for (int i = 0; i < 4; i++) {
+    for (EACH(r, rho)) {
         double q = 2, part = (q - 1) / (q * q);
-        CHECK_NEAR(volume("optimus:2x2", rho[i]), part * (21 + 36 * rho[i]), 0.005);
-        CHECK_NEAR(volume("z2.x2+sp", rho[i]), part * (10 + 36 * rho[i]), 0.005);
+        CHECK_NEAR(volume("optimus:2x2", *r), part * (21 + 36 * *r), 0.005);
+        CHECK_NEAR(volume("z2.x2+sp", *r), part * (10 + 36 * *r), 0.005);
     }
     // Tesseract is Optimus with data parallelism
     double one = 0.25 * (21 / 2. + 36) + 12 / 4.;
@@ -159,19 +157,18 @@ TEST(published_bandwidth_between_nodes_falls_with_the_groups_that_share_a_node) 
         double gb[4];
     } rows[] = {{"Perlmutter", 4, 20e9, {1, 2, 4, 8}, {80, 40, 20, 20}},
                 {"Frontier", 8, 5e9, {1, 2, 4, 8}, {40, 20, 10, 5}}};
-    for (int i = 0; i < 2; i++) {
-        int node = rows[i].node;
+    for (EACH(r, rows)) {
+        int node = r->node;
         Machine m = {.ranks = 64 * node, .n_levels = 2, .algorithm = ALGORITHM_RING};
         m.level[0] = (Level){.ranks = node, .rank_rate = 100e9};
-        m.level[1] = (Level){.ranks = m.ranks,
-                             .rank_rate = rows[i].rank_rate,
-                             .port_rate = rows[i].rank_rate * node};
+        m.level[1] =
+            (Level){.ranks = m.ranks, .rank_rate = r->rank_rate, .port_rate = r->rank_rate * node};
         for (int k = 0; k < 4; k++) {
-            int size = m.ranks / rows[i].inner[k];
-            CollGroup g = {.place = {1, {size}, {rows[i].inner[k]}}, .size = size};
+            int size = m.ranks / r->inner[k];
+            CollGroup g = {.place = {1, {size}, {r->inner[k]}}, .size = size};
             Collective s = {.op = COLL_ALL_GATHER, .bytes = 1000000000};
             double bus = (double)s.bytes * (size - 1) / size / machine_collective(&m, &g, &s);
-            CHECK_NEAR(bus / 1e9, rows[i].gb[k], 0.03 * rows[i].gb[k]); // they round to whole GB/s
+            CHECK_NEAR(bus / 1e9, r->gb[k], 0.03 * r->gb[k]); // they round to whole GB/s
         }
     }
 }

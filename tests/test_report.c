@@ -144,9 +144,9 @@ TEST(report_ends_where_doubles_are_too_coarse_for_ticks) {
         "{\"step\":9000000000000000000,\"loss\":1}\n"
         "{\"step\":9000000000000001024,\"loss\":2}\n",
         "{\"step\":1,\"loss\":5e-324}\n{\"step\":2,\"loss\":1e-323}\n"};
-    for (int i = 0; i < 2; i++) {
+    for (EACH(input, inputs)) {
         OWNED(report_free) ReportRun r;
-        report_read(&r, "a", inputs[i], strlen(inputs[i]));
+        report_read(&r, "a", *input, strlen(*input));
         OWNED(test_mem_end) char *page = page_of(&r, 1);
         CHECK(test_balanced(page) && test_count(page, "class='tick'") < 100);
     }

@@ -137,8 +137,8 @@ TEST(resume_does_not_start_over_checkpoints_that_are_not_whole) {
     static const char *const again[] = {"", "--resume"};
     CHECK(shell(dir, GPT2, "$RUN --steps 4 --save-every 2 --save run") == 0);
     CHECK(shell(dir, GPT2, "for s in run/*; do mv $s/checkpoint.json $s/away; done") == 0);
-    for (int i = 0; i < 2; i++) {
-        CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run %s", again[i]) == 1);
+    for (EACH(a, again)) {
+        CHECK(shell(dir, GPT2, "$RUN --steps 6 --save run %s", *a) == 1);
         CHECK(strstr(said, "(the newest is of step 4): mend the storage"));
     }
     CHECK(shell(dir, GPT2, "for s in run/*; do mv $s/away $s/checkpoint.json; done") == 0);
@@ -187,7 +187,7 @@ TEST(resume_after_a_signal_loses_no_step) {
     // the last one as timeout(1) sends it: to the process and to its group
     static const char *const signals[] = {"TERM", "INT", "USR1",
                                           "USR1 $P; sleep 0.002; kill -USR1"};
-    for (int i = 0; i < 4; i++) {
+    for (EACH(one, signals)) {
         const char *dir = shell_directory(4000);
         // INT is ignored by a background process of a shell without job control: exec through env
         // resets it
@@ -195,7 +195,7 @@ TEST(resume_after_a_signal_loses_no_step) {
                     "env --default-signal=INT $RUN --steps 100000000 --save-every 7 --keep 0 "
                     "--save stopped & P=$!; while kill -0 $P && [ ! -e stopped/step_00000007 ]; do "
                     "sleep 0.01; done; kill -%s $P; wait $P",
-                    signals[i]) > 0);
+                    *one) > 0);
         CHECK(strstr(said, "; --resume continues\n"));
         long long step = newest(dir, "stopped");
         CHECK(step >= 7);
@@ -228,8 +228,8 @@ TEST(resume_refuses_in_one_line) {
     const char *dir = shell_directory(4000);
     CHECK(shell(dir, GPT2, "$RUN --steps 4 --save-every 2 --save run") == 0);
     const char *const others[] = {LLAMA, "d12"}; // d12: nor does its --seq divide the batch
-    for (int i = 0; i < 2; i++) {
-        CHECK(shell(dir, others[i], "$RUN --steps 8 --save run --resume >/dev/null") == 1);
+    for (EACH(other, others)) {
+        CHECK(shell(dir, *other, "$RUN --steps 8 --save run --resume >/dev/null") == 1);
         CHECK(strstr(said, "is a checkpoint of another model: it has") &&
               strchr(said, '\n')[1] == 0);
     }

@@ -213,8 +213,7 @@ TEST(safetensors_index_lists_each_file_once) {
                                       "{\"weight_map\":{\"a\":1}}",
                                       "{\"weight_map\":{\"a\":\"../x\"}}",
                                       "{\"weight_map\":{\"a\":\"\"}}"};
-    for (int i = 0; i < 6; i++)
-        CHECK(safetensors_index_parse(bad[i], strlen(bad[i]), files, 2, &e) == -1);
+    for (EACH(b, bad)) CHECK(safetensors_index_parse(*b, strlen(*b), files, 2, &e) == -1);
 }
 
 /* ---- config.json ---- */

@@ -359,10 +359,10 @@ static void check_some(const Choice *c, void *ctx) {
 TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
     static const char *const shape[] = {"layers=96,heads=96,channels=12288,seq=2048,vocab=50257",
                                         "layers=13,heads=96,channels=12288,seq=2048,vocab=50257"};
-    for (int k = 0; k < 2; k++) {
+    for (EACH(one, shape)) {
         Machine m = machine_of("h100:128");
         Space s = {.p = 1024, .free_micro = true, .free_recompute = true, .free_overlap = true};
-        s.shape.model.config = config_of(shape[k]);
+        s.shape.model.config = config_of(*one);
         m.slowest = 1; // which would hide a bound that is not much too high
         s.shape.model.S = 2048, s.shape.batch = 3145728, s.shape.model.bf16 = true,
         s.shape.model.threads = 1;
@@ -378,7 +378,7 @@ TEST(search_bounds_undercut_prices_of_a_deep_mesh) {
 TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
     static const char *const cases[] = {"x8+sp bulk+chunk=4", "x8+sp bulk+ring",
                                         "x4.y2+stay=y bulk", "x4.y2+stay=y bulk+halves"};
-    for (int i = 0; i < 4; i++) {
+    for (EACH(one, cases)) {
         Choice c = {.micro = 4};
         Space s = space_of("layers=4,heads=96,channels=12288,seq=2048,vocab=50257", 8, 8);
         int64_t memory;
@@ -386,7 +386,7 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
         m.level[0].latency = 0, m.level[0].rank_rate = 1e18, m.slowdown = m.slowest = 1;
         s.shape.model.bf16 = true, s.shape.kernels = machine_kernels(&m, true);
         char layout[32], words[32];
-        CHECK(sscanf(cases[i], "%31s %31s", layout, words) == 2);
+        CHECK(sscanf(*one, "%31s %31s", layout, words) == 2);
         c.layout = layout_of(layout), c.overlap = overlap_of(words);
         search_price(&s, &m, &c);
         double bound = bound_of(&s, &m, &c, false, &memory);
@@ -405,9 +405,9 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
     OWNED(test_calibration_end) Calibration *c = calibration_new();
     CollGroup g = {.place = {1, {4}, {1}}, .size = 4};
-    for (int i = 0; i < 3; i++)
+    for (EACH(one, ops))
         calibration_add_collective(c, &(CollCost){.place = g.place,
-                                                  .op = ops[i],
+                                                  .op = *one,
                                                   .n = 3,
                                                   .measured = 1 << 20,
                                                   .bytes = {256, 1 << 18, 1 << 20},
@@ -420,10 +420,10 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
     orders_of(&o, &s, &m, (int[N_AXES]){4, 1, 1, 1});
     const AlongLine *l = &o.at[0].along[ALONG_D];
-    for (int i = 0; i < 3; i++)
+    for (EACH(one, ops))
         for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {
-            Collective call = {.op = ops[i], .bytes = bytes};
-            double halves = ops[i] == COLL_ALL_REDUCE ? 2 : 1;
+            Collective call = {.op = *one, .bytes = bytes};
+            double halves = *one == COLL_ALL_REDUCE ? 2 : 1;
             double line = halves * (l->wire.start + l->wire.rate * (double)bytes);
             CHECK(line <= machine_collective(&low, &g, &call));
         }
@@ -630,19 +630,19 @@ TEST(search_leaves_out_schedules_that_have_nothing_to_hide) {
                 {"x4+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4 bulk+ring"},
                 {"x2.y2+stay=y", 2, "none bulk bulk+halves"},
                 {"x16+sp", 1, "none bulk bulk+chunk=2 bulk+chunk=4"}};
-    for (int i = 0; i < 7; i++) {
+    for (EACH(r, rows)) {
         Space s = space_of(models[0], 1, 64);
         char text[128] = "", words[OVERLAP_TEXT];
-        Layout only = layout_of(rows[i].layout);
+        Layout only = layout_of(r->layout);
         s.p = layout_ranks(&only);
-        s.only = &only, s.free_micro = s.free_recompute = false, s.shape.model.B = rows[i].micro;
+        s.only = &only, s.free_micro = s.free_recompute = false, s.shape.model.B = r->micro;
         search_each(&s, list_words, text);
-        CHECK_STR(text + 1, rows[i].words);
+        CHECK_STR(text + 1, r->words);
         s.free_overlap = false;
         s.shape.model.overlap = overlap_of("bulk+halves");
         *text = 0;
         search_each(&s, list_words, text); // asked for: wherever it can be
-        CHECK_STR(text, rows[i].micro % 2 ? "" : " bulk+halves");
+        CHECK_STR(text, r->micro % 2 ? "" : " bulk+halves");
         CHECK_STR(overlap_print(&s.shape.model.overlap, words), "bulk+halves");
     }
 }
@@ -675,8 +675,8 @@ static void check_pairs(const Choice *c, void *ctx) {
  * otherwise. */
 TEST(search_prices_every_schedule_of_deep_models_to_its_end) {
     static const int ranks[] = {4, 8};
-    for (int i = 0; i < 2; i++) {
-        Space s = space_of("layers=6,heads=4,channels=32,seq=8,vocab=61", ranks[i], 4 * ranks[i]);
+    for (EACH(rank, ranks)) {
+        Space s = space_of("layers=6,heads=4,channels=32,seq=8,vocab=61", *rank, 4 * *rank);
         s.free_micro = s.free_recompute = false, s.shape.model.B = 2;
         s.shape.model.recompute = RECOMPUTE_FULL;
         search_each(&s, check_pairs, &s);

@@ -90,10 +90,10 @@ TEST(shard_files_of_llmc_and_nanogpt) {
                 {"c.bin", llmc(20240801, 7, 5, 4, wide), "llm.c uint32", wide, 5},
                 {"train.bin", raw, "nanoGPT raw uint16", ids, N}};
     const char *dir = test_tmpdir();
-    for (int i = 0; i < 4; i++) {
-        OWNED(shard_close) Shard s = shard_open(save(dir, rows[i].name, rows[i].file));
-        CHECK_STR(shard_format_name(&s), rows[i].format);
-        CHECK(tokens_equal(&s, rows[i].ids, rows[i].n));
+    for (EACH(r, rows)) {
+        OWNED(shard_close) Shard s = shard_open(save(dir, r->name, r->file));
+        CHECK_STR(shard_format_name(&s), r->format);
+        CHECK(tokens_equal(&s, r->ids, r->n));
     }
 }
 
@@ -200,7 +200,7 @@ TEST(shard_defects_foreign) {
                           72),
                   true, "safetensors"));
     static const int32_t magics[] = {20240326, 20240327, 20240328, 20240522, 20240527, 20240803};
-    for (int i = 0; i < 6; i++) CHECK(refused(llmc(magics[i], 1, N, 2, ids), true, "llm.c"));
+    for (EACH(magic, magics)) CHECK(refused(llmc(*magic, 1, N, 2, ids), true, "llm.c"));
 }
 
 /* One field of a good Megatron index is changed (n bytes at `at`); the pair must be refused. */
@@ -298,10 +298,10 @@ TEST(shard_check_types) {
                 {(const int64_t[]){5, 1ll << 32}, 8, true, INT32_MAX, 1ll << 32},
                 {(const uint32_t[]){5, 4000000000u}, 4, false, INT32_MAX, 4000000000},
                 {u16, 2, false, 65535, 65535}};
-    for (int i = 0; i < 7; i++) {
-        Shard s = {.is_signed = rows[i].is_signed, .width = rows[i].width, .n_tokens = 2};
-        s.tokens = rows[i].tokens;
-        CHECK(wrong_at(&s, rows[i].vocab, NULL, 1, rows[i].id));
+    for (EACH(r, rows)) {
+        Shard s = {.is_signed = r->is_signed, .width = r->width, .n_tokens = 2};
+        s.tokens = r->tokens;
+        CHECK(wrong_at(&s, r->vocab, NULL, 1, r->id));
     }
     Shard s = {.width = 2, .tokens = (const uint8_t *)u16, .n_tokens = 2};
     CHECK(shard_check(&s, 65536, NULL, NULL) && shard_check(&s, 65537, NULL, NULL));

@@ -90,8 +90,8 @@ TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
 /* No order interleaves chunks: the memory of one chunk's logits suffices. */
 TEST(step_head_of_chunks_runs_them_one_after_the_other) {
     static const char *const specs[] = {"x2", "d2.x2+sp", "x2.y2+stay=y"};
-    for (int i = 0; i < 3; i++) {
-        Grid g = mesh_grid(specs[i], 0);
+    for (EACH(spec, specs)) {
+        Grid g = mesh_grid(*spec, 0);
         ModelShape s = shape_of("layers=1,heads=4,channels=32,vocab=64", &g, RECOMPUTE_NONE);
         OWNED(program_free) Program p = program_passes(&s, PASS_PANELS, NULL);
         program_chunk_head(&p, 8);

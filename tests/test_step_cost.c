@@ -108,8 +108,8 @@ TEST(step_cost_is_of_the_kernels_that_training_runs) {
                     {llama, kernels_cuda_sizes(true), RECOMPUTE_NONE, 0, 0, 0},
                     {.model = gpt, .recompute = RECOMPUTE_FULL},
                     {.model = gpt, .chunks = 2}};
-    for (int i = 0; i < 6; i++) {
-        Case *c = &cases[i];
+    for (EACH(one, cases)) {
+        Case *c = one;
         for (EACH_LAYOUT(l, 1, 8)) // a sample
             if (test_long() || (l.number + (int)c->recompute + c->chunks) % 9 == 0)
                 compare_works(l.spec, c);

@@ -172,15 +172,15 @@ static Price price(const char *spec, const char *machine, const char *overlap) {
 /* All-reduces along x, of which bulk hides those of backward alone. */
 TEST(step_halves_and_chunks_hide_what_bulk_cannot) {
     static const char *const specs[] = {"x8", "x8+sp", "x4.y2+heads"};
-    for (int i = 0; i < 3; i++) {
-        Price none = price(specs[i], "a100:1", "none"), bulk = price(specs[i], "a100:1", "bulk"),
-              halves = price(specs[i], "a100:1", "halves"),
-              chunks = price(specs[i], "a100:1", "bulk+chunk=4");
+    for (EACH(spec, specs)) {
+        Price none = price(*spec, "a100:1", "none"), bulk = price(*spec, "a100:1", "bulk"),
+              halves = price(*spec, "a100:1", "halves"),
+              chunks = price(*spec, "a100:1", "bulk+chunk=4");
         CHECK(bulk.exposed < none.exposed && halves.exposed < 0.5 * bulk.exposed);
         CHECK(halves.seconds < bulk.seconds);
         CHECK(chunks.exposed < bulk.exposed);
-        if (!strstr(specs[i], "sp")) continue;
-        Price ring = price(specs[i], "a100:1", "bulk+ring");
+        if (!strstr(*spec, "sp")) continue;
+        Price ring = price(*spec, "a100:1", "bulk+ring");
         CHECK(ring.exposed < 0.5 * bulk.exposed);
     }
 }

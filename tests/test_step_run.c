@@ -35,7 +35,7 @@ TEST(step_run_has_the_same_bits_whatever_is_computed_again_and_by_however_many_t
  * it. */
 TEST(step_run_trains_in_bf16_what_one_rank_trains) {
     static const char *const specs[] = {"x2+sp", "d2.y2+zero3", "x2.y2+stay=y"};
-    for (int i = 0; i < 3; i++)
+    for (EACH(spec, specs))
         for (int model = 0; model < 3; model++) {
             MeshRun one = {.model = mesh_models[model],
                            .layout = "d1",
@@ -43,7 +43,7 @@ TEST(step_run_trains_in_bf16_what_one_rank_trains) {
                            .S = 10,
                            .bf16 = true},
                     mesh = one;
-            mesh.layout = specs[i];
+            mesh.layout = *spec;
             compare(one, mesh, (MeshDiff){1e-3, 1e-2, 0.1});
         }
 }

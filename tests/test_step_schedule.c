@@ -254,10 +254,10 @@ static int in_the_way(const Program *before, const Ordered *o) {
 TEST(step_schedule_starts_nothing_that_delays_what_is_waited_for) {
     static const char *const specs[] = {"x2",          "x4+sp", "z4",          "d2.x2+sp+zero1",
                                         "x2.y2+heads", "z2.x2", "x2.y2+stay=y"};
-    for (int i = 0; i < 7; i++)
+    for (EACH(spec, specs))
         for (int mode = 0; mode < 3; mode++) {
             OWNED(step_free) Step s;
-            step_build(&s, specs[i], models[0], (Recompute)mode, 0, false);
+            step_build(&s, *spec, models[0], (Recompute)mode, 0, false);
             step_costs(&s, "cpu:8");
             OWNED(ordered_free) Ordered o = ordered(&s, WINDOW_BULK);
             CHECK(o.spent.exposed > 0);
@@ -284,9 +284,9 @@ static int latest_sum(const Ordered *o) {
  * window reaches. */
 TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
     static const char *const specs[] = {"z4", "z2.x2+sp", "d2.x2+sp+zero2"};
-    for (int i = 0; i < 3; i++) {
+    for (EACH(spec, specs)) {
         OWNED(step_free) Step s;
-        step_build(&s, specs[i], models[0], RECOMPUTE_NONE, 0, false);
+        step_build(&s, *spec, models[0], RECOMPUTE_NONE, 0, false);
         s.shape.overlap.bulk = true;
         step_costs(&s, "cpu:8");
         OWNED(ordered_free) Ordered o = ordered(&s, NOMINAL);
@@ -297,11 +297,11 @@ TEST(step_schedule_starts_sums_of_gradients_behind_their_kernels) {
 /* A collective whose result is read late, with many of the same ranks behind it. */
 TEST(step_schedule_has_tickets_for_all_that_is_under_way) {
     static const char *const specs[] = {"x16+stay=y", "z4.x16+stay=y", "x8.y4+stay=y", "z8.x4"};
-    for (int i = 0; i < 4; i++)
+    for (EACH(spec, specs))
         for (int mode = 0; mode < 3; mode++) {
             OWNED(step_free) Step s;
-            step_build(&s, specs[i], "layers=3,heads=16,channels=64,seq=16,vocab=96",
-                       (Recompute)mode, 0, false);
+            step_build(&s, *spec, "layers=3,heads=16,channels=64,seq=16,vocab=96", (Recompute)mode,
+                       0, false);
             s.shape.overlap.bulk = true;
             step_costs(&s, "cpu:8");
             OWNED(ordered_free) Ordered o = ordered(&s, NOMINAL);

@@ -115,9 +115,9 @@ TEST(team_for_cuts_at_multiples_of_the_grain) {
     static const int64_t grains[] = {1, 7, 299, 300, 301, 1 << 20};
     for (int n = 1; n <= 4; n++) {
         OWNED(test_team_end) Team *t = team_create(n);
-        for (int g = 0; g < 6; g++)
+        for (EACH(one, grains))
             for (int64_t items = 0; items <= 300; items += 50) {
-                Pieces p = {.grain = grains[g], .whole = n == 1};
+                Pieces p = {.grain = *one, .whole = n == 1};
                 team_for(t, items, p.grain, mark, &p);
                 CHECK(p.wrong == 0);
                 for (int64_t i = 0; i < 300; i++) CHECK(p.hits[i] == (i < items));

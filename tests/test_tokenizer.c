@@ -85,6 +85,7 @@ static void check_ids(const Tokenizer *t, const json_t *want, size_t number, con
 
 /* Compares a column with the ids of t, or where t is NULL with the pieces of a rule. */
 static void check_cases(const Tokenizer *t, SplitRule rule, size_t column) {
+    OWNED(test_json_end)
     json_t *cases = json_load_file(TEST_DATA("golden/tokenizer/cases.json"), 0, NULL);
     CHECK(json_array_size(cases) > 200);
     for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
@@ -96,7 +97,6 @@ static void check_cases(const Tokenizer *t, SplitRule rule, size_t column) {
         else
             check_pieces(rule, json_array_get(c, column), i, p, n);
     }
-    json_decref(cases);
 }
 
 TEST(presplit_equals_regex_on_every_plane) {

@@ -225,7 +225,7 @@ TEST(tokenizer_json_may_name_a_special_token_twice) {
 }
 
 TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
-    json_t *root = json_load_file(SMALL_JSON, 0, NULL);
+    OWNED(test_json_end) json_t *root = json_load_file(SMALL_JSON, 0, NULL);
     json_t *merges = json_object_get(json_object_get(root, "model"), "merges");
     CHECK(json_array_size(merges) > 400);
     for (size_t i = 0; i < json_array_size(merges); i++) { // ["a", "b"] -> "a b"
@@ -236,7 +236,6 @@ TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
         json_array_set_new(merges, i, json_string(both));
     }
     OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
-    json_decref(root);
     OWNED(test_tokenizer_end)
     Tokenizer *t = json_tokenizer(text), *pair = tokenizer_load(SMALL_PAIR);
     CHECK(t && tokenizer_merges(t) == tokenizer_merges(pair));
@@ -253,11 +252,10 @@ TEST(tokenizer_json_merges_as_strings_and_prefix_space) {
 }
 
 TEST(tokenizer_json_without_merges_has_the_prefix_space) {
-    json_t *root = json_load_file(SMALL_JSON, 0, NULL);
+    OWNED(test_json_end) json_t *root = json_load_file(SMALL_JSON, 0, NULL);
     json_object_set_new(json_object_get(root, "model"), "merges", json_array());
     json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
     OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
-    json_decref(root);
     OWNED(test_tokenizer_end) Tokenizer *t = json_tokenizer(text);
     CHECK(t && tokenizer_merges(t) == 0);
     static const char *const texts[] = {"ab", " ab", ""};

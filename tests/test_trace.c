@@ -324,9 +324,8 @@ TEST(trace_writes_what_perfetto_reads) {
     CHECK(test_count(text, "\"cat\":\"collective\"") == 4);
     CHECK(test_count(text, "\"cat\":\"exposed\"") == 8);
     OWNED(test_mem_end) char *array = mem_printf("[%s{}]", text);
-    json_t *parsed = json_loads(array, 0, NULL);
+    OWNED(test_json_end) json_t *parsed = json_loads(array, 0, NULL);
     CHECK(parsed);
-    json_decref(parsed);
     TraceTable table;
     trace_table(&table, &t, &group_alone);
     CHECK(table.n == 4 && table.row[3].calls == 4 && table.row[3].bytes == 20);

@@ -43,9 +43,8 @@ static Log read_log(const char *dir, const char *name) {
     char *path = test_path("%s/%s", dir, name);
     FILE *f = fopen(path, "r");
     while (f && fgets(line, sizeof line, f)) {
-        json_t *j = json_loads(line, 0, NULL);
+        OWNED(test_json_end) json_t *j = json_loads(line, 0, NULL);
         read_record(&log, j);
-        json_decref(j);
     }
     if (f) fclose(f);
     return log;
@@ -66,15 +65,15 @@ TEST(train_moves_between_meshes_within_an_epoch) {
     static const char *const legs[] = {"--steps 3 --ranks 4 --layout x2.y2+sp",
                                        "--steps 7 --ranks 3 --layout x3", "--steps 13",
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
-    for (int i = 0; i < 2; i++) {
+    for (EACH(m, models)) {
         const char *dir = shell_directory(55 * 16 + 1);
         CHECK(runs(dir,
                    "$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one "
                    "--json one.jsonl",
-                   models[i]));
+                   *m));
         for (int k = 0; k < 8; k++)
             CHECK(runs(dir, "$RUN --model %s --micro 1 --batch 160 --resume %s %s --json run.jsonl",
-                       models[i], legs[k % 4], k < 4 ? "--save exact --exact" : "--save run"));
+                       *m, legs[k % 4], k < 4 ? "--save exact --exact" : "--save run"));
         CHECK(runs(dir, "for f in model optimizer; do cmp one/step_00000018/$f.safetensors "
                         "exact/step_00000018/$f.safetensors || exit 1; done"));
         Log one = read_log(dir, "one.jsonl"), run = read_log(dir, "run.jsonl");
@@ -143,7 +142,7 @@ static void digests(const char *model) {
     CHECK(!strstr(said, digest));
 }
 TEST(train_begins_with_the_same_weights_on_every_mesh) {
-    for (int i = 0; i < 2; i++) digests(models[i]);
+    for (EACH(model, models)) digests(*model);
 }
 
 /* Rank 0 measures: TSan knows whether other ranks write to its table. And the run saves as others

@@ -160,8 +160,7 @@ TEST(weights_names_what_does_not_fit) {
         {{"", "F32", 0, "transformer.wpe.weight", 0}, "wpe.weight is given twice"},
         {{"", "I16", 0, 0, 0}, "is I16; F32, BF16 or F16 is needed"}};
     Err e = {""};
-    for (int i = 0; i < 5; i++)
-        CHECK(!loads_foreign(cases[i].f, &e) && strstr(e.text, cases[i].says));
+    for (EACH(c, cases)) CHECK(!loads_foreign(c->f, &e) && strstr(e.text, c->says));
     CHECK_REFUSED(weights_load("/nowhere.bin", &(TensorTable){0}, &group_alone, &e), e,
                   "cannot open /nowhere.bin: No such file");
     CHECK_REFUSED(weights_load("/nowhere", &(TensorTable){0}, &group_alone, &e), e,
