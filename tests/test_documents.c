@@ -202,7 +202,7 @@ TEST(tables_of_the_documents_are_those_of_the_measurements) {
         "networks.py networks --page docs/planner.md",
         "gpu.py --page docs/gpu.md",
         "meshes.py --page docs/benchmarks.md"};
-    if (test_shell(".", said, sizeof said, "python3 --version")) test_skip("no python3");
+    SKIP_IF(test_shell(".", said, sizeof said, "python3 --version"), "no python3");
     for (EACH(c, checks)) SHELL_IN(".", 0, "", "python3 -B tools/bench_%s --check", *c);
 }
 
