@@ -226,10 +226,9 @@ TEST(search_looks_at_every_order_of_three_levels) {
 static double bound_of(const Space *s, const Machine *m, const Choice *c, bool any,
                        int64_t *memory) {
     Bound b;
-    OWNED(orders_free) Orders o = {.n = 0};
+    OWNED(orders_free) Orders o = orders_of(s, m, c->layout.size);
     MicroBatches read = {.n = 0};
     candidate_bound(&b, &read, s, m, c, any);
-    orders_of(&o, s, m, c->layout.size);
     *memory = candidate_memory(&read, s, m, c, any);
     mem_free(read.at);
     return bound_least(&b, &o);
@@ -399,7 +398,6 @@ TEST(search_bounds_have_the_waves_of_chunks_and_panels) {
 TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     static const CollOp ops[] = {COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE};
     Space s = space_of(models[0], 4, 4);
-    OWNED(orders_free) Orders o = {.n = 0};
     Machine m = machine_of("cpu:4");
     m.n_levels = 1, m.nodes = 4, m.ranks = 4, m.ranks_per_node = 1;
     m.level[0] = (Level){.name = "network", .ranks = 4, .latency = 5e-3, .rank_rate = 1e7};
@@ -418,7 +416,7 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     Collective large = {.op = COLL_ALL_GATHER, .bytes = 1 << 20};
     double wire = machine_collective(&low, &g, &large);
     CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
-    orders_of(&o, &s, &m, (int[N_AXES]){4, 1, 1, 1});
+    OWNED(orders_free) Orders o = orders_of(&s, &m, (int[N_AXES]){4, 1, 1, 1});
     const AlongLine *l = &o.at[0].along[ALONG_D];
     for (EACH(one, ops))
         for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {

@@ -21,7 +21,6 @@ typedef struct Lister {
     int max_works, max_weights, max_groups, max_most;
     int64_t n_choices;
     StepLists lists;
-    Orders orders;
 } Lister;
 
 static void list_work(void *ctx, const Work *w) {
@@ -66,16 +65,18 @@ static void list_choice(const Choice *c, void *ctx) {
     Lister *l = ctx;
     if (!listed(l->s, c)) return;
     PriceShape shape = candidate_shape(l->s, c);
-    orders_of(&l->orders, l->s, l->m, c->layout.size);
+    int n;
+    Layout *order = orders_list(l->s, l->m, c->layout.size, &n);
     price_lists(&l->lists, &shape, &c->layout, 0, 0);
     price_each_work(&l->lists, list_work, l);
-    for (int k = 0; k < l->orders.n; k++) {
+    for (int k = 0; k < n; k++) {
         Layout ordered = c->layout;
-        ordered.factors = l->orders.layout[k].factors;
+        ordered.factors = order[k].factors;
         price_reorder(&l->lists, &ordered, 0);
         price_each_collective(&l->lists, list_collective, l);
     }
     price_free(&l->lists);
+    mem_free(order);
 }
 
 /* Lists a choice; one with chunks or halves as if its matmuls were whole. */
@@ -122,12 +123,11 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         int n_presets = search_presets(s, described, best, n_best, preset, name);
         Space any = *s; // all layouts, as in search_presets
         any.only = NULL;
-        l.s = &any, l.orders.n = 0;
+        l.s = &any;
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }
     sort_works(&l);
     mem_free(l.weight);
-    orders_free(&l.orders);
 }
 
 void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list) {

@@ -9,25 +9,18 @@
 
 /* ---- the best choices so far */
 
-typedef struct Found {
-    Choice c;
-    int32_t number;      // of the candidate, in the order of enumeration
-    int schedule, order; // index into schedules; into the orders of its axes
-} Found;
-
 /* Is a better than b? Of equally fast ones the one with less memory is, then the earlier. */
-static bool better(const Found *a, const Found *b) {
+static bool better(const Candidate *a, const Candidate *b) {
     if (a->c.price.seconds != b->c.price.seconds) return a->c.price.seconds < b->c.price.seconds;
     if (a->c.price.memory != b->c.price.memory) return a->c.price.memory < b->c.price.memory;
-    if (a->number != b->number) return a->number < b->number;
-    return a->schedule != b->schedule ? a->schedule < b->schedule : a->order < b->order;
+    return a->number != b->number ? a->number < b->number : a->order < b->order;
 }
 
 typedef struct Search {
     const Space *s;
     const Machine *m;
     const NamedScheme *scheme; // only its candidates are searched; NULL: all
-    Found *best;               // [max], n in use, best first
+    Candidate *best;           // [max], n in use, best first
     int n, max;
     Candidate *open; // heap of candidates that are not priced yet, the least bound on top
     int64_t n_open, max_open;
@@ -38,7 +31,7 @@ typedef struct Search {
     SearchCount count;
 } Search;
 
-static void keep(Search *w, const Found *f) {
+static void keep(Search *w, const Candidate *f) {
     if (w->n == w->max && !better(f, &w->best[w->max - 1])) return;
     int at = w->n < w->max ? w->n++ : w->max - 1;
     for (; at > 0 && better(f, &w->best[at - 1]); at--) w->best[at] = w->best[at - 1];
@@ -51,10 +44,8 @@ static const Orders *orders_for(Search *w, const int size[N_AXES]) {
     while (k-- > 0)
         if (memcmp(w->orders[k].size, size, sizeof w->orders[k].size) == 0) return &w->orders[k];
     mem_grow(w->orders, w->n_orders, w->max_orders);
-    Orders *o = &w->orders[w->n_orders++];
-    *o = (Orders){.n = 0};
-    orders_of(o, w->s, w->m, size);
-    return o;
+    w->orders[w->n_orders] = orders_of(w->s, w->m, size);
+    return &w->orders[w->n_orders++];
 }
 
 /* Are max choices kept, and is this bound above all their prices? */
@@ -67,17 +58,17 @@ static bool beyond(const Search *w, double bound) {
  * False: the candidate does not fit. */
 static bool price_orders(Search *w, const Candidate *candidate) {
     Bound bound;
-    Choice c = candidate_choice(w->s, candidate);
-    PriceShape shape = candidate_shape(w->s, &c);
-    Found best = {.number = candidate->number, .schedule = candidate->schedule};
-    const Orders *o = orders_for(w, candidate->size);
+    const Choice *c = &candidate->c;
+    PriceShape shape = candidate_shape(w->s, c);
+    Candidate best = *candidate;
+    const Orders *o = orders_for(w, c->layout.size);
     shape.model.unplaced = true;
-    shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, &c);
-    if (!price_lists(&w->lists, &shape, &c.layout, 0, w->m->memory)) {
+    shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, c);
+    if (!price_lists(&w->lists, &shape, &c->layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
     }
-    candidate_bound(&bound, w->lists_read, w->s, w->m, &c, false);
+    candidate_bound(&bound, w->lists_read, w->s, w->m, c, false);
     double *bound_of = mem_alloc((size_t)o->n * sizeof *bound_of); // [order]; INFINITY: priced
     for (int k = 0; k < o->n; k++) bound_of[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
@@ -87,8 +78,8 @@ static bool price_orders(Search *w, const Candidate *candidate) {
         bool worse = bound_of[next] > best.c.price.seconds || beyond(w, bound_of[next]);
         if (n > 0 && worse) break;
         bound_of[next] = INFINITY;
-        Found f = best;
-        f.c = c, f.order = next;
+        Candidate f = *candidate;
+        f.order = next;
         f.c.layout.factors = o->layout[next].factors;
         price_reorder(&w->lists, &f.c.layout, 0);
         price_of(&w->lists, w->m, &f.c.price);
@@ -108,8 +99,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
 /* ---- the heap of bounds */
 
 static bool sooner(const Candidate *a, const Candidate *b) {
-    if (a->bound != b->bound) return a->bound < b->bound;
-    return a->number != b->number ? a->number < b->number : a->schedule < b->schedule;
+    return a->bound != b->bound ? a->bound < b->bound : a->number < b->number;
 }
 
 static void push(Search *w, const Candidate *candidate) {
@@ -135,20 +125,18 @@ static Candidate pop(Search *w) {
 /* Counts a candidate, or all schedules for which it stands, as too large. */
 static void count_large(Search *w, const Candidate *s) {
     Candidate each[N_SCHEDULES];
-    w->count.too_large += s->schedule == ANY_SCHEDULE ? candidate_schedules(w->s, s, each) : 1;
+    w->count.too_large += s->any ? candidate_schedules(w->s, s, each) : 1;
 }
 
 /* Puts a candidate with its bound on the heap, unless it cannot fit. */
 static void add_candidate(Search *w, Candidate *s) {
-    Choice c = candidate_choice(w->s, s);
     Bound bound;
-    bool any = s->schedule == ANY_SCHEDULE;
-    if (!machine_fits(w->m, candidate_memory(w->lists_read, w->s, w->m, &c, any))) {
+    if (!machine_fits(w->m, candidate_memory(w->lists_read, w->s, w->m, &s->c, s->any))) {
         count_large(w, s);
         return;
     }
-    candidate_bound(&bound, w->lists_read, w->s, w->m, &c, any);
-    s->bound = bound_least(&bound, orders_for(w, s->size));
+    candidate_bound(&bound, w->lists_read, w->s, w->m, &s->c, s->any);
+    s->bound = bound_least(&bound, orders_for(w, s->c.layout.size));
     push(w, s);
 }
 
@@ -186,11 +174,10 @@ static void search_bounded(Search *w) {
     while (w->n_open > 0) {
         Candidate next = pop(w);
         if (enough(w, &next)) break;
-        if (next.schedule == ANY_SCHEDULE) {
+        if (next.any)
             split_candidate(w, &next);
-        } else if (!price_orders(w, &next)) {
+        else if (!price_orders(w, &next))
             count_large(w, &next);
-        }
     }
 }
 
@@ -246,10 +233,7 @@ static void each_choice(const Candidate *candidate, void *ctx) {
     Each *e = ctx;
     Candidate each[N_SCHEDULES];
     int n = candidate_schedules(e->s, candidate, each);
-    for (int i = 0; i < n; i++) {
-        Choice c = candidate_choice(e->s, &each[i]);
-        e->f(&c, e->ctx);
-    }
+    for (int i = 0; i < n; i++) e->f(&each[i].c, e->ctx);
 }
 
 void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ctx) {

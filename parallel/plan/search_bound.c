@@ -162,7 +162,7 @@ static MicroBatchKey key_of(const Choice *c, bool cut) {
         .micro = (int32_t)c->micro,
         .X = c->layout.size[AXIS_X],
         .Y = c->layout.size[AXIS_Y],
-        .flags = candidate_flags(&c->layout),
+        .flags = (uint8_t)(c->layout.sp + 2 * c->layout.heads + 4 * c->layout.stay),
         .recompute = (uint8_t)c->recompute,
         .cut = (uint16_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0)};
 }

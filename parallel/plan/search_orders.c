@@ -92,33 +92,31 @@ static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes
     }
 }
 
-/* The orders of axes with these sizes: all, tiled by the levels' units, or that of s->only. */
-static void list_orders(Orders *o, const Space *s, const Machine *m) {
+Layout *orders_list(const Space *s, const Machine *m, const int size[N_AXES], int *n) {
     int unit[MAX_LEVELS];
-    Layout l = layout_of_sizes(o->size);
+    Layout l = layout_of_sizes(size);
     for (int i = 0; i < m->n_levels; i++) unit[i] = m->level[i].ranks;
-    o->layout = layout_orders(&l, unit, s->only ? 0 : m->n_levels, &o->n);
-    if (s->only) o->layout[0] = *s->only;
-    o->at = mem_calloc((size_t)o->n, sizeof *o->at);
+    Layout *order = layout_orders(&l, unit, s->only ? 0 : m->n_levels, n);
+    if (s->only) order[0] = *s->only;
+    return order;
 }
 
-void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]) {
+Orders orders_of(const Space *s, const Machine *m, const int size[N_AXES]) {
     static const char *const along[N_ALONG] = {"x", "y", "z", "d", "z.d", "x", "y"};
-    if (o->n > 0 && memcmp(o->size, size, sizeof o->size) == 0) return;
-    orders_free(o);
-    memcpy(o->size, size, sizeof o->size);
-    list_orders(o, s, m);
-    Mesh *mesh = mem_alloc((size_t)o->n * sizeof *mesh);
-    for (int k = 0; k < o->n; k++) mesh[k] = mesh_make(&o->layout[k].factors, 0);
+    Orders o;
+    memcpy(o.size, size, sizeof o.size);
+    o.layout = orders_list(s, m, size, &o.n);
+    o.at = mem_calloc((size_t)o.n, sizeof *o.at);
+    Mesh *mesh = mem_alloc((size_t)o.n * sizeof *mesh);
+    for (int k = 0; k < o.n; k++) mesh[k] = mesh_make(&o.layout[k].factors, 0);
     for (int i = 0; i < N_ALONG; i++) {
         Axes real = mesh_real(&mesh[0], axes_of(along[i]));
-        if (real.n > 0) lines_along(o, m, mesh, real, i);
+        if (real.n > 0) lines_along(&o, m, mesh, real, i);
     }
     mem_free(mesh);
+    return o;
 }
 
 void orders_free(Orders *o) {
-    mem_free(o->layout);
-    mem_free(o->at);
-    *o = (Orders){0};
+    mem_free(o->layout), mem_free(o->at);
 }

@@ -7,16 +7,14 @@
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/search.h"
 
-/* A candidate: a choice whose axes have sizes and no order yet. */
+/* A candidate: a choice whose axes are in the order d, z, x, y until a better order is found. */
 typedef struct Candidate {
-    double bound; // seconds: no price of the candidate, in any order of its axes, is below
-    int size[N_AXES];
-    int32_t micro, number; // sequences of a micro-batch; number in the order of enumeration
-    uint8_t flags, zero, recompute;
-    uint8_t schedule; // index into schedules, or ANY_SCHEDULE
+    Choice c;
+    double bound;   // seconds: no price of the candidate, in any order of its axes, is below
+    int32_t number; // in the order of enumeration
+    int order;      // of a priced candidate: index into the orders of its axes
+    bool any;       // stands for all schedules of the choice (candidate_schedules)
 } Candidate;
-enum { FLAG_SP = 1, FLAG_HEADS = 2, FLAG_STAY = 4 };
-uint8_t candidate_flags(const Layout *l); // local, pure
 
 /* Local, pure. Calls f for each candidate of the space. scheme: only the candidates of this named
  * scheme; NULL: all. */
@@ -29,18 +27,12 @@ bool scheme_has(const NamedScheme *f, const Layout *l);
  * exposed, so each is tried together with bulk. chunk and ring hide the collective that a matmul
  * waits for, halves hides every collective: two of the three together would have nothing left to
  * hide. `fused` is not predicted: plan_trials runs it. */
-enum {
-    N_SCHEDULES = 6,
-    ANY_SCHEDULE = N_SCHEDULES // one candidate in place of all its schedules
-};
-extern const Overlap schedules[N_SCHEDULES];
+enum { N_SCHEDULES = 6 };
 /* Local, pure. One candidate for each schedule that can make a difference: on one rank only none;
  * on d and z alone none and bulk; ring only with sp; halves only of an even micro-batch. Where the
  * space fixes the overlap, one candidate; none if that overlap has halves and the micro-batch is
  * odd. Returns the number of candidates. */
 int candidate_schedules(const Space *s, const Candidate *candidate, Candidate out[N_SCHEDULES]);
-/* Local, pure. The candidate with its axes in the order d, z, x, y. */
-Choice candidate_choice(const Space *s, const Candidate *candidate);
 PriceShape candidate_shape(const Space *s, const Choice *c);
 
 /* All orders of a mesh's axes (with tiled ones), and lower bounds of what collectives cost along
@@ -62,13 +54,15 @@ typedef struct Order {
 typedef struct Orders {
     int size[N_AXES];
     int n;
-    Layout *layout; // [n] without flags
+    Layout *layout; // [n] as orders_list makes them
     Order *at;      // [n]
 } Orders;
-/* Local. Fills o, which is zero or has orders of other sizes, with all orders of axes of these
- * sizes. Does nothing when o has these sizes already. */
-void orders_of(Orders *o, const Space *s, const Machine *m, const int size[N_AXES]);
-void orders_free(Orders *o); // to zero
+/* Local. Layouts without flags in all orders of axes of these sizes, tiled by the levels' units; or
+ * s->only alone. Returns a new array (mem_free) of *n layouts. */
+Layout *orders_list(const Space *s, const Machine *m, const int size[N_AXES], int *n);
+/* Local. These orders with their lines. */
+Orders orders_of(const Space *s, const Machine *m, const int size[N_AXES]);
+void orders_free(Orders *o);
 
 /* ---- a lower bound of a candidate's prices (search_bound.c), from the list of a micro-batch
  *
