@@ -227,9 +227,9 @@ static double bound_of(const Space *s, const Machine *m, const Choice *c, bool a
                        int64_t *memory) {
     Bound b;
     OWNED(orders_free) Orders o = orders_of(s, m, c->layout.size);
-    MicroBatches read = {.n = 0};
-    candidate_bound(&b, &read, s, m, c, any);
-    *memory = candidate_memory(&read, s, m, c, any);
+    MicroBatches read = {.s = s, .m = m};
+    candidate_bound(&b, &read, c, any);
+    *memory = candidate_memory(&read, c, any);
     mem_free(read.at);
     return bound_least(&b, &o);
 }

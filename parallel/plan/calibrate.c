@@ -26,6 +26,7 @@ typedef struct Bench {
     CollJob *job; // listed collectives that the table lacks
     int n_works, n_jobs;
     WorkMemory bytes; // for works
+    size_t n_memory;  // bytes for works and collectives
     Arena memory;
     Meter meter;
     Calibration *c;
@@ -76,8 +77,7 @@ static bool find_missing(Bench *b) {
         int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
         memory = max_size(memory, (size_t)calibrate_collective_bytes(most));
     }
-    b->memory = arena_measure("calibration");
-    arena_take(&b->memory, memory);
+    b->n_memory = memory;
     return b->n_jobs > 0 || b->n_works > 0;
 }
 
@@ -290,7 +290,7 @@ static bool cut_short(const Bench *b) {
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
     bool cores_shared = b->c->oversubscription > 1;
-    arena_commit(&b->memory);
+    b->memory = arena_block("calibration", NULL, b->n_memory);
     meter_start(&b->meter, w, cores_shared);
     double slowest = calibrate_works(&b->meter, b->work, b->n_works, b->memory.base, b->bytes,
                                      works_share, w->budget, b->c);

@@ -3,8 +3,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-bool count_same(const CollCount *a, const CollCount *b) {
+static bool same(const CollCount *a, const CollCount *b) {
     return a->op == b->op && strcmp(a->what, b->what) == 0 && strcmp(a->label, b->label) == 0;
+}
+
+int count_find(const CollCount *rows, int n, const CollCount *like) {
+    int at = 0;
+    while (at < n && !same(&rows[at], like)) at++;
+    return at;
 }
 
 /* predicted, measured: NULL prints dashes. */
@@ -35,15 +41,12 @@ void count_print(FILE *f, int ranks, const CollCount *predicted, int n_predicted
     fprintf(f, "%-26s %-14s %-6s %5s %9s %12s %8s %12s %9s\n", "collective", "", "along", "ranks",
             "predicted", "bytes", "measured", "bytes", "ms");
     for (int i = 0; i < n_predicted; i++) {
-        const CollCount *seen = NULL;
-        for (int j = 0; j < n && !seen; j++)
-            if (count_same(&measured[j], &predicted[i])) seen = &measured[j];
-        print_row(f, &predicted[i], &predicted[i], seen);
+        int at = count_find(measured, n, &predicted[i]);
+        print_row(f, &predicted[i], &predicted[i], at < n ? &measured[at] : NULL);
         add_to(&all_predicted, &predicted[i]);
     }
     for (int j = 0; j < n; j++) {
-        bool known = false;
-        for (int i = 0; i < n_predicted; i++) known |= count_same(&measured[j], &predicted[i]);
+        bool known = count_find(predicted, n_predicted, &measured[j]) < n_predicted;
         if (!known) print_row(f, &measured[j], NULL, &measured[j]);
         add_to(&all_measured, &measured[j]);
     }

@@ -14,8 +14,9 @@
 
 enum { COUNT_ROWS = 128 };
 
-/* Local, pure. Do two rows count the same collective (op, what, along)? */
-bool count_same(const CollCount *a, const CollCount *b);
+/* Local, pure. The index of the row that counts the same collective (op, what, along) as `like`; n:
+ * none does. */
+int count_find(const CollCount *rows, int n, const CollCount *like);
 /* Local. Prints a row for each predicted collective of a step (predicted[n_predicted],
  * price_counts) beside the counted one (measured[n], world_counts) with its milliseconds; then
  * collectives that were counted and not predicted; then the sums. */

@@ -49,10 +49,8 @@ static double measure_oversubscription(const CalibrateWhere *w, const Group *all
         return known > 1 ? known : 2; // ranks of another node share cores
     }
     if (all->size == 1) return 1;
-    Arena a = arena_measure("matmul");
     WorkMemory n = work_memory(&work, w->kernels, team_size(w->team));
-    arena_take(&a, n.operands + n.workspace);
-    arena_commit(&a);
+    Arena a = arena_block("matmul", NULL, n.operands + n.workspace);
     bool lead = all->rank == 0;
     for (int i = 0; i < 2; i++) alone = fmin(alone, matmuls(w, all, &work, &a, lead));
     int times = (int)fmax(1, fmin(16, enough / alone));

@@ -136,14 +136,13 @@ static GroupUses group_uses(const Plan *p) {
 }
 
 /* Prints the shares of computing and waiting, and the group whose collectives take most time. */
-static void say_where(const Plan *p, FILE *f) {
+static void say_where(const Plan *p, const GroupUses *uses, FILE *f) {
     const Choice *c = &p->best[0];
-    GroupUses uses = group_uses(p);
     const GroupUse *most = NULL;
     double all = 0;
-    for (int i = 0; i < uses.n; i++) {
-        all += uses.at[i].seconds;
-        if (!most || uses.at[i].seconds > most->seconds) most = &uses.at[i];
+    for (int i = 0; i < uses->n; i++) {
+        all += uses->at[i].seconds;
+        if (!most || uses->at[i].seconds > most->seconds) most = &uses->at[i];
     }
     fprintf(f, "A step is %.0f %% computing and %.0f %% waiting for collectives",
             share(c->price.compute, c->price.seconds), share(c->price.exposed, c->price.seconds));
@@ -202,15 +201,14 @@ static void say_against(const Plan *p, FILE *f) {
 }
 
 /* Prints which collectives of the chosen step were measured, up to what size, and which derived. */
-static void say_sources(const Plan *p, FILE *f) {
+static void say_sources(const Plan *p, const GroupUses *uses, FILE *f) {
     int n[2] = {0};
     if (!p->machine.measured) return;
-    GroupUses uses = group_uses(p);
     for (int derived = 0; derived < 2; derived++)
-        for (int i = 0; i < uses.n; i++)
+        for (int i = 0; i < uses->n; i++)
             for (CollOp op = 0; op < N_COLL_OPS; op++) {
-                const CollGroup *g = &uses.at[i].group;
-                int64_t most = uses.at[i].most[op];
+                const CollGroup *g = &uses->at[i].group;
+                int64_t most = uses->at[i].most[op];
                 const CollCost *cost =
                     calibration_find_collective(p->machine.measured, &g->place, op);
                 int64_t reach = cost ? cost->measured : 0;
@@ -248,10 +246,11 @@ static void say_slow_bf16(const Plan *p, FILE *f) {
 
 void plan_reasons(const Plan *p, FILE *f) {
     int close = plan_close(p);
-    say_where(p, f);
+    GroupUses uses = group_uses(p);
+    say_where(p, &uses, f);
     say_hidden(p, f);
     say_against(p, f);
-    say_sources(p, f);
+    say_sources(p, &uses, f);
     say_long(p, f);
     say_slow_bf16(p, f);
     fprintf(f,

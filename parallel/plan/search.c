@@ -63,12 +63,11 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Candidate best = *candidate;
     const Orders *o = orders_for(w, c->layout.size);
     shape.model.unplaced = true;
-    shape.layer_bytes = candidate_layer_memory(w->lists_read, w->s, w->m, c);
     if (!price_lists(&w->lists, &shape, &c->layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
     }
-    candidate_bound(&bound, w->lists_read, w->s, w->m, c, false);
+    candidate_bound(&bound, w->lists_read, c, false);
     double *bound_of = mem_alloc((size_t)o->n * sizeof *bound_of); // [order]; INFINITY: priced
     for (int k = 0; k < o->n; k++) bound_of[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
@@ -131,11 +130,11 @@ static void count_large(Search *w, const Candidate *s) {
 /* Puts a candidate with its bound on the heap, unless it cannot fit. */
 static void add_candidate(Search *w, Candidate *s) {
     Bound bound;
-    if (!machine_fits(w->m, candidate_memory(w->lists_read, w->s, w->m, &s->c, s->any))) {
+    if (!machine_fits(w->m, candidate_memory(w->lists_read, &s->c, s->any))) {
         count_large(w, s);
         return;
     }
-    candidate_bound(&bound, w->lists_read, w->s, w->m, &s->c, s->any);
+    candidate_bound(&bound, w->lists_read, &s->c, s->any);
     s->bound = bound_least(&bound, orders_for(w, s->c.layout.size));
     push(w, s);
 }
@@ -186,7 +185,7 @@ static void search_bounded(Search *w) {
 static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme,
                      MicroBatches *read, Choice *best, int max, SearchCount *count) {
     double begin = now_s();
-    MicroBatches own = {.n = 0};
+    MicroBatches own = {.s = s, .m = m};
     Search w = {.s = s, .m = m, .scheme = scheme, .max = max, .lists_read = read ? read : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     search_bounded(&w);
@@ -267,7 +266,7 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     int n = 0;
     Space any = *s;
     any.only = NULL; // schemes are compared with the one layout that is asked for
-    MicroBatches read = {.n = 0};
+    MicroBatches read = {.s = &any, .m = m};
     for (int i = 0; i < N_SCHEMES; i++) {
         const Choice *found = s->only ? NULL : best_of_scheme(&named_schemes[i], s, best, n_best);
         if (found)

@@ -218,7 +218,8 @@ static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
 
 /* Reads the list of a choice at the size of its micro-batch and, where the search chooses the size,
  * at all larger ones: the operations are the same, so the list is built once. */
-static void read_lists(MicroBatches *all, const Space *s, const Machine *m, const Choice *c) {
+static void read_lists(MicroBatches *all, const Choice *c) {
+    const Space *s = all->s;
     Grid g;
     ModelShape shape = shape_of(&g, s, c);
     const Kernels *k = s->shape.kernels;
@@ -233,7 +234,7 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
         shape.B = key.micro;
         program_resize(&p);
         MicroBatch *to = add_micro_batch(all, &key);
-        if (to) read_list(to, &p, kept, m);
+        if (to) read_list(to, &p, kept, all->m);
         if (n > INT32_MAX / 2) break;
     }
     mem_free(kept);
@@ -242,26 +243,24 @@ static void read_lists(MicroBatches *all, const Space *s, const Machine *m, cons
 
 /* The figures of a choice's list with whole matmuls. Valid until the next call, which may move the
  * table. */
-static const MicroBatch *micro_batch_of(MicroBatches *all, const Space *s, const Machine *m,
-                                        const Choice *c) {
+static const MicroBatch *micro_batch_of(MicroBatches *all, const Choice *c) {
     MicroBatchKey key = key_of(c, false);
-    if (all->room == 0 || !slot_of(all, &key)->key.micro) read_lists(all, s, m, c);
+    if (all->room == 0 || !slot_of(all, &key)->key.micro) read_lists(all, c);
     return slot_of(all, &key);
 }
 
 /* The kernels of a choice's list with the chunks, panels or halves of its own schedule. */
-static const MicroBatch *cut_list_of(MicroBatches *all, const Space *s, const Machine *m,
-                                     const Choice *c) {
+static const MicroBatch *cut_list_of(MicroBatches *all, const Choice *c) {
     const Overlap *o = &c->overlap;
     MicroBatchKey key = key_of(c, true);
     MicroBatch *to = add_micro_batch(all, &key);
     if (!to) return slot_of(all, &key);
     Grid g;
-    ModelShape shape = shape_of(&g, s, c);
+    ModelShape shape = shape_of(&g, all->s, c);
     shape.overlap = (Overlap){.chunks = o->chunks, .ring = o->ring, .halves = o->halves};
     if (o->halves) shape.B /= 2;
-    Program p = program_passes(&shape, PASS_HALVES, s->shape.kernels);
-    Reader r = reader_of(to, &p, m);
+    Program p = program_passes(&shape, PASS_HALVES, all->s->shape.kernels);
+    Reader r = reader_of(to, &p, all->m);
     for (int i = 0; i < p.n_ops; i++)
         if (!op_info(p.op[i].kind)->collective) read_kernel(&r, i);
     split_parts(&r);
@@ -379,8 +378,9 @@ static void set_kernels(PartTotals *to, const PartTotals *cut, int passes) {
     to->kernels = cut->kernels / passes, to->forward = cut->forward / passes;
 }
 
-void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine *m,
-                     const Choice *c, bool any) {
+void candidate_bound(Bound *to, MicroBatches *all, const Choice *c, bool any) {
+    const Space *s = all->s;
+    const Machine *m = all->m;
     *to = (Bound){.oversubscription = max_f64(m->oversubscription, 1),
                   .slowest = m->slowest,
                   .slowdown = m->measured ? 1 : m->slowdown};
@@ -389,11 +389,11 @@ void candidate_bound(Bound *to, MicroBatches *all, const Space *s, const Machine
     Choice pass = *c;
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
-    const MicroBatch *micro = micro_batch_of(all, s, m, &pass);
+    const MicroBatch *micro = micro_batch_of(all, &pass);
     PartTotals outside = micro->outside.total, layer = micro->layer.total;
     if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring)) {
-        const MicroBatch *cut = cut_list_of(all, s, m, c);
-        micro = micro_batch_of(all, s, m, &pass); // cut_list_of may have moved the table
+        const MicroBatch *cut = cut_list_of(all, c);
+        micro = micro_batch_of(all, &pass); // cut_list_of may have moved the table
         set_kernels(&outside, &cut->outside.total, passes);
         set_kernels(&layer, &cut->layer.total, passes);
     }
@@ -496,21 +496,12 @@ static int64_t states_of(const Space *s, const Layout *l, int64_t weights) {
  * into its own, and has freed their activations. */
 enum { HALVES_APART = 3 };
 
-int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                         bool any) {
-    const MicroBatch *p = micro_batch_of(all, s, m, c);
+int64_t candidate_memory(MicroBatches *all, const Choice *c, bool any) {
+    const Space *s = all->s;
+    const MicroBatch *p = micro_batch_of(all, c);
     int64_t layers = s->shape.model.config.layers;
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
     int64_t kept = halves ? layers - HALVES_APART : layers;
     return states_of(s, &c->layout, all_weights(p, layers)) +
            (kept > 0 ? kept * (int64_t)p->layer.total.kept : 0);
-}
-
-int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
-                               const Choice *c) {
-    const MicroBatch *p = micro_batch_of(all, s, m, c);
-    int64_t layers = s->shape.model.config.layers,
-            kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
-    return states_of(s, &c->layout, p->layer.weights) +
-           (kept > 0 ? (int64_t)p->layer.total.kept * kept / layers : 0);
 }

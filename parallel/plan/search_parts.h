@@ -105,8 +105,10 @@ typedef struct MicroBatch {
     // in no layer, and what the first layer has more than the second
     Part outside, layer;
 } MicroBatch;
-/* Hash table of the lists that were read, for one space and machine. */
+/* Hash table of the lists that were read, for one space and machine (of any memory). */
 typedef struct MicroBatches {
+    const Space *s;
+    const Machine *m;
     MicroBatch *at;
     int n, room;
 } MicroBatches;
@@ -127,15 +129,9 @@ typedef struct Bound {
     double slowdown;                  // Machine's, if the same beside all collectives; else 1
 } Bound;
 /* Local. any: a bound for every schedule of the choice's other parts; else for its own schedule. */
-void candidate_bound(Bound *b, MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                     bool any);
+void candidate_bound(Bound *b, MicroBatches *all, const Choice *c, bool any);
 /* Local. A lower bound of the bytes of the candidate's arenas. any: as in candidate_bound. */
-int64_t candidate_memory(MicroBatches *all, const Space *s, const Machine *m, const Choice *c,
-                         bool any);
-/* Local, pure. A lower bound of the bytes of one layer of a model of more than two layers, for
- * PriceShape.layer_bytes. */
-int64_t candidate_layer_memory(MicroBatches *all, const Space *s, const Machine *m,
-                               const Choice *c);
+int64_t candidate_memory(MicroBatches *all, const Choice *c, bool any);
 /* Local, pure. Seconds: no price of the candidate is below, in this order of the axes, or in any
  * order. */
 double bound_in(const Bound *b, const Orders *o, int order);

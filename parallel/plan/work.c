@@ -399,11 +399,8 @@ static double now_when_done(const Kernels *k) {
 
 double work_seconds(const Work *w, const Kernels *k, Team *team, int times) {
     WorkMemory n = work_memory(w, k, team_size(team));
-    Arena a = arena_measure("a work");
+    Arena a = arena_block("a work", k->memory, n.operands + n.workspace);
     double least = INFINITY;
-    a.memory = k->memory;
-    arena_take(&a, n.operands + n.workspace);
-    arena_commit(&a);
     fill(k, team, a.base, n.operands);
     for (int i = 0; i < times; i++) {
         double begin = now_when_done(k);
