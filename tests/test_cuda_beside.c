@@ -47,8 +47,7 @@ static Matmuls predicted(const MeshRun *r) {
                 // without overlap a collective ends where it starts
                 if (strcmp(r->overlap, "none") != 0)
                     open += op_info(op->kind)->collective - (op->kind == OP_WAIT);
-                if (!op_work(part[k].p, i, &t.model[0].w, false, &w) || w.kind > WORK_WGRAD)
-                    continue;
+                if (!op_work(part[k].p, i, false, &w) || w.kind > WORK_WGRAD) continue;
                 n.all += (int)part[k].times, n.beside += open > 0 ? (int)part[k].times : 0;
             }
     }

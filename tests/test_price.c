@@ -192,11 +192,10 @@ TEST(price_of_few_layers_tells_that_of_all) {
 }
 
 /* Works of a kind in one list of the shorter model, or of the longer. */
-static int works_of(const StepLists *s, int more, const Program *p, WorkKind kind) {
+static int works_of(const Program *p, WorkKind kind) {
     int n = 0;
     Work w;
-    for (int i = 0; i < p->n_ops; i++)
-        n += op_work(p, i, &s->model[more].w, false, &w) && w.kind == kind;
+    for (int i = 0; i < p->n_ops; i++) n += op_work(p, i, false, &w) && w.kind == kind;
     return n;
 }
 
@@ -206,7 +205,7 @@ TEST(price_of_the_head_is_that_of_larger_chunks_on_a_device) {
         OWNED(price_free) StepLists t;
         k.shape.kernels = device ? kernels_cuda_sizes(true) : NULL;
         lists_on(&t, &k.shape, "d1");
-        int n = works_of(&t, 0, step_run_micro_batch(t.model[0].program), WORK_LOSS);
+        int n = works_of(step_run_micro_batch(t.model[0].program), WORK_LOSS);
         CHECK(n == (device ? 1 : 7)); // of 8192 tokens; 1334 in 256 MiB, 42,690 in 8 GiB
     }
 }
@@ -226,8 +225,7 @@ TEST(price_of_the_norm_is_one_kernel_on_a_device) {
         k.shape.kernels = r->device ? kernels_cuda_sizes(true) : NULL;
         lists_on(&t, &k.shape, r->layout);
         for (int more = 0; more < 2; more++)
-            CHECK(works_of(&t, more, step_run_end(t.model[more].program), WORK_SQUARES) ==
-                  r->calls[more]);
+            CHECK(works_of(step_run_end(t.model[more].program), WORK_SQUARES) == r->calls[more]);
     }
 }
 
@@ -288,8 +286,8 @@ TEST(price_of_copied_heads_is_as_many_calls_for_any_width) {
                 Layout l = layout_of(*layout);
                 price_lists(&t, &k.shape, &l, rank, 0);
                 const StepRun *r = t.model[0].program;
-                calls[wide][rank] = works_of(&t, 0, step_run_micro_batch(r), WORK_COPY) +
-                                    works_of(&t, 0, step_run_end(r), WORK_SQUARES);
+                calls[wide][rank] = works_of(step_run_micro_batch(r), WORK_COPY) +
+                                    works_of(step_run_end(r), WORK_SQUARES);
             }
         for (int rank = 0; rank < 3; rank++) {
             CHECK(calls[0][rank] > 4); // there are copies

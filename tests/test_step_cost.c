@@ -80,12 +80,11 @@ static void compare_works(const char *spec, Case *c) {
     m.S = 30, m.recompute = c->recompute;
     m.bf16 = c->kernels != NULL;
     m.overlap.chunks = c->chunks;
-    Widths widths = widths_of(&m.config, &g);
     Works w = {.n = 0};
     OWNED(program_free) Program p = program_passes(&m, PASS_SPLIT, c->kernels);
     for (int i = 0; i < p.n_ops; i++) {
         Work work;
-        if (op_work(&p, i, &widths, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
+        if (op_work(&p, i, false, &work)) count_work(&w, &work, (int)op_calls(&p, i));
     }
     Recorded r = {.c = c, .layout = &g.layout, .shape = &m, .works = &w};
     mesh_ranks_run(layout_ranks(&g.layout), recorded_main, &r);
@@ -154,7 +153,6 @@ TEST(step_fuse_collectives_joins_what_matmuls_send_along_tokens) {
 TEST(step_cost_every_kind_has_its_rows) {
     Grid g = mesh_grid("d1", 0);
     ModelShape s = mesh_shape(gpt, &g);
-    Widths widths = widths_of(&s.config, &g);
     OWNED(program_free) Program p = program_make(&s);
     Dist d = dist_make("x", "T", axes_none(), "C", axes_none());
     int x = program_tensor(&p, d, (int64_t[]){6, 240}, COLL_F32);
@@ -166,7 +164,7 @@ TEST(step_cost_every_kind_has_its_rows) {
         p.op[0].kind = (OpKind)kind;
         if (!info->name)
             test_fail("kind %d of ops.h has no row in ops.c", kind);
-        else if (info->run && !samples && !op_work(&p, 0, &widths, false, &w))
+        else if (info->run && !samples && !op_work(&p, 0, false, &w))
             test_fail("\"%s\" of ops.c has no row in cost.c", info->name);
     }
 }
@@ -177,12 +175,11 @@ TEST(step_cost_every_kernel_has_a_price) {
         Grid g = mesh_grid(layouts[i / 4], 0);
         ModelShape s = mesh_shape(i % 2 ? gpt : llama, &g);
         g.layout.exact = i / 2 % 2;
-        Widths widths = widths_of(&s.config, &g);
         OWNED(program_free) Program p = program_passes(&s, PASS_FUSE, NULL);
         for (int k = 0; k < p.n_ops; k++) {
             Work w = {.rows = -1};
             bool kernel = !p.op[k].fused && !op_info(p.op[k].kind)->collective;
-            CHECK(op_work(&p, k, &widths, false, &w) == kernel);
+            CHECK(op_work(&p, k, false, &w) == kernel);
             CHECK(!kernel || (w.rows > 0 && work_bytes(&w) > 0));
         }
     }

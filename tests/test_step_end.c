@@ -31,12 +31,11 @@ static int64_t moments(const ModelShape *s) {
 }
 
 /* Work of a kind. */
-static int64_t work_rows(const Program *p, const ModelShape *s, WorkKind kind) {
-    Widths widths = widths_of(&s->config, s->grid);
+static int64_t work_rows(const Program *p, WorkKind kind) {
     int64_t n = 0;
     Work w;
     for (int i = 0; i < p->n_ops; i++)
-        if (op_work(p, i, &widths, false, &w) && w.kind == kind) n += w.rows;
+        if (op_work(p, i, false, &w) && w.kind == kind) n += w.rows;
     return n;
 }
 
@@ -49,7 +48,7 @@ static void compare(const char *spec, int n) {
     OWNED(program_free) Program p = program_end_passes(&s, PASS_HALVES, &k, false);
     int64_t all = moments(&s);
     CHECK(elements(&p, OP_ADAMW) == all);
-    CHECK(work_rows(&p, &s, WORK_ADAMW) == all && work_rows(&p, &s, WORK_SQUARES) == all);
+    CHECK(work_rows(&p, WORK_ADAMW) == all && work_rows(&p, WORK_SQUARES) == all);
     CHECK((elements(&p, OP_CAST) > 0) == words);
     for (int i = 0; i < p.n_ops; i++) {
         CHECK(!op_info(p.op[i].kind)->collective || mesh_blocks(&g.mesh, p.op[i].axes) > 1);

@@ -10,7 +10,6 @@
 typedef struct OpCall {
     const Program *p;
     const Op *op;
-    const Widths *w;
 } OpCall;
 
 /* This rank's size of a dimension of operand i; of the result. */
@@ -19,6 +18,10 @@ static int64_t in(const OpCall *k, int i, int dim) {
 }
 static int64_t out(const OpCall *k, int dim) {
     return step_tensor_local(k->p, &k->p->tensor[k->op->out], dim);
+}
+
+static Widths widths(const OpCall *k) {
+    return widths_of(&k->p->shape->config, k->p->grid);
 }
 
 /* Sets the sizes of a Work (work.h) from the tensors of an operation. */
@@ -47,7 +50,8 @@ static void activation(const OpCall *k, Work *w) {
 static void heads(const OpCall *k, Work *w) {
     const ModelShape *s = k->p->shape;
     int64_t X = k->p->mesh->size[AXIS_X], B = k->p->layout->stay ? div_up(s->B, X) : s->B;
-    w->rows = B, w->S = s->S, w->H = k->w->H, w->Hkv = k->w->Hkv, w->D = k->w->D;
+    Widths n = widths(k);
+    w->rows = B, w->S = s->S, w->H = n.H, w->Hkv = n.Hkv, w->D = n.D;
 }
 static void rotations(const OpCall *k, Work *w) {
     heads(k, w);
@@ -55,7 +59,7 @@ static void rotations(const OpCall *k, Work *w) {
 }
 /* operand: statistics [2Y, T], two rows of each of Y ranks */
 static void merged(const OpCall *k, Work *w) {
-    w->rows = in(k, 0, 1), w->width = k->w->C, w->parts = in(k, 0, 0) / 2;
+    w->rows = in(k, 0, 1), w->width = widths(k).C, w->parts = in(k, 0, 0) / 2;
 }
 static void merged_loss(const OpCall *k, Work *w) {
     w->rows = in(k, 0, 0), w->width = in(k, 0, 1), w->parts = in(k, 2, 0) / 3;
@@ -75,11 +79,11 @@ static void one(const OpCall *k, Work *w) {
     w->rows = 1;
 }
 static void vocabulary(const OpCall *k, Work *w) {
-    w->rows = out(k, 0), w->C = out(k, 1), w->V = k->w->V;
+    w->rows = out(k, 0), w->C = out(k, 1), w->V = widths(k).V;
 }
 static void vocabulary_backward(const OpCall *k, Work *w) {
     features(k, w);
-    w->V = k->w->V;
+    w->V = widths(k).V;
 }
 
 /* A kind of operation as a Work. flags: if it runs as a kernel of its own; joined: flags that it
@@ -145,10 +149,10 @@ static const struct {
 };
 
 /* An operation alone, with nothing fused into it. */
-static Work work_of(const Program *p, const Op *op, const Widths *widths, bool first_micro_batch) {
+static Work work_of(const Program *p, const Op *op, bool first_micro_batch) {
     const Row *row = &op_rows[op->kind];
     Work w = {.kind = row->work, .flags = row->flags};
-    row->sizes(&(OpCall){p, op, widths}, &w);
+    row->sizes(&(OpCall){p, op}, &w);
     bool matmul = w.kind <= WORK_ATTENTION_BACKWARD;
     bool norm = w.kind >= WORK_NORM && w.kind <= WORK_NORM_BACKWARD_APPLY;
     const StepTensor *result = &p->tensor[op->out];
@@ -167,12 +171,11 @@ static Work work_of(const Program *p, const Op *op, const Widths *widths, bool f
 
 /* Adds to the Work of a kernel the operation `op`, which is fused into it. first: the operation
  * with which the kernel begins. */
-static void join(const Program *p, Work *w, const Op *op, const Op *first, const Widths *widths,
-                 bool first_micro_batch) {
+static void join(const Program *p, Work *w, const Op *op, const Op *first, bool first_micro_batch) {
     bool matmul = w->kind <= WORK_WGRAD;
     if (op->kind == OP_MATMUL_AT) {
         uint32_t flags = op_rows[first->kind].joined;
-        *w = work_of(p, op, widths, first_micro_batch);
+        *w = work_of(p, op, first_micro_batch);
         w->flags |= flags;
         return;
     }
@@ -197,14 +200,14 @@ int64_t op_calls(const Program *p, int i) {
     return step_tensor_stripes(p, &p->tensor[p->op[i].out]);
 }
 
-bool op_work(const Program *p, int i, const Widths *widths, bool first_micro_batch, Work *work) {
+bool op_work(const Program *p, int i, bool first_micro_batch, Work *work) {
     const Op *op = &p->op[i];
     if (!op_begins_kernel(p, i) || !op_rows[op->kind].sizes ||
         (first_micro_batch && op->kind == OP_ACCUMULATE))
         return false;
-    *work = work_of(p, op, widths, first_micro_batch);
+    *work = work_of(p, op, first_micro_batch);
     for (int k = i + 1; k < p->n_ops && p->op[k].fused && !op_begins_kernel(p, k); k++)
-        join(p, work, &p->op[k], op, widths, first_micro_batch);
+        join(p, work, &p->op[k], op, first_micro_batch);
     work->rows /= op_calls(p, i);
     return true;
 }
@@ -262,7 +265,7 @@ CollGroup op_group(const Program *p, const Op *op) {
 bool op_packing(const Program *p, const Op *op, Work *out) {
     if (op->kind != OP_BROADCAST) return false;
     *out = (Work){.kind = WORK_COPY};
-    copied(&(OpCall){p, op, NULL}, out);
+    copied(&(OpCall){p, op}, out);
     return true;
 }
 
@@ -297,15 +300,13 @@ bool op_of_numbers(const Op *op) {
 
 OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch) {
     OpCost *cost = mem_alloc((size_t)p->n_ops * sizeof *cost);
-    Widths widths = widths_of(&p->shape->config, p->grid);
     Machine low = machine_low_latency(m);
     for (int i = 0; i < p->n_ops; i++) {
         Work work;
         const Op *op = &p->op[i];
         cost[i] = (OpCost){.level = -1};
         if (op_info(op->kind)->collective) cost[i] = collective_cost(p, op, m, &low);
-        if (!op_work(p, i, &widths, first_micro_batch, &work) || (!m->gpu && op_of_numbers(op)))
-            continue;
+        if (!op_work(p, i, first_micro_batch, &work) || (!m->gpu && op_of_numbers(op))) continue;
         cost[i].seconds = (double)op_calls(p, i) * machine_work(m, &work);
         // only the root of a panel runs this kernel, and the ranks of the group are root in turn
         if (op->root >= 0) cost[i].seconds /= mesh_blocks(p->mesh, op->axes);

@@ -23,7 +23,7 @@ OpCost *program_costs(const Program *p, const Machine *m, bool first_micro_batch
 
 /* Local, pure. One call of the kernel of operation i with all operations fused into it. False: the
  * operation is a collective, is fused into another one, or does nothing. */
-bool op_work(const Program *p, int i, const Widths *w, bool first_micro_batch, Work *out);
+bool op_work(const Program *p, int i, bool first_micro_batch, Work *out);
 /* Local, pure. How often operation i calls its kernel. The rows of a chunk lie in several blocks of
  * tokens: a matmul runs once for each. */
 int64_t op_calls(const Program *p, int i);

@@ -298,7 +298,7 @@ void price_each_work(const StepLists *s, void (*f)(void *ctx, const Work *w), vo
             const Op *op = &part[k].p->op[i];
             bool priced = kernels_on_device(m->k) || !op_of_numbers(op);
             if (!op_runs(op, part[k].last)) continue;
-            if (priced && op_work(part[k].p, i, &m->w, part[k].first, &w)) f(ctx, &w);
+            if (priced && op_work(part[k].p, i, part[k].first, &w)) f(ctx, &w);
             if (op_packing(part[k].p, op, &w)) f(ctx, &w);
         }
     for (int i = 0; i <= m->tensors.n; i++)

@@ -21,8 +21,7 @@ typedef struct Reader {
     const Machine *m;
     MicroBatch *to;
     Part part[3]; // [0], [1]: of layers 0 and 1; [2]: outside of layers
-    Widths widths;
-    bool panels; // stay=y: the matmuls of layers are going to be cut into panels
+    bool panels;  // stay=y: the matmuls of layers are going to be cut into panels
 } Reader;
 
 static Part *part_of(Reader *r, int layer) {
@@ -38,7 +37,7 @@ static void read_kernel(Reader *r, int i) {
     PartTotals *total = &part_of(r, op->layer)->total;
     Work w;
     if (op->kind == OP_ACCUMULATE) return;
-    if (!op_work(r->p, i, &r->widths, false, &w)) return;
+    if (!op_work(r->p, i, false, &w)) return;
     if (w.kind <= WORK_WGRAD && r->panels && op->layer >= 0) return;
     if (w.kind == WORK_WGRAD) w.flags &= ~(uint32_t)WORK_ADDEND;
     double seconds = (double)op_calls(r->p, i) * machine_work(r->m, &w);
@@ -133,14 +132,10 @@ static void split_parts(Reader *r) {
     r->to->outside = r->part[2], r->to->layer = r->part[1];
 }
 
-static Reader reader_of(MicroBatch *to, const Program *p, const Machine *m) {
-    return (Reader){.p = p, .m = m, .to = to, .widths = widths_of(&p->shape->config, p->grid)};
-}
-
 /* p: resized to the sequences of to->key. kept: kept_of(p). */
 static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Machine *m) {
-    Reader r = reader_of(to, p, m);
-    r.panels = p->layout->stay && p->mesh->size[AXIS_X] * p->mesh->size[AXIS_Y] > 1;
+    bool panels = p->layout->stay && p->mesh->size[AXIS_X] * p->mesh->size[AXIS_Y] > 1;
+    Reader r = {.p = p, .m = m, .to = to, .panels = panels};
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         if (op_info(op->kind)->collective)
@@ -260,7 +255,7 @@ static const MicroBatch *cut_list_of(MicroBatches *all, const Choice *c) {
     shape.overlap = (Overlap){.chunks = o->chunks, .ring = o->ring, .halves = o->halves};
     if (o->halves) shape.B /= 2;
     Program p = program_passes(&shape, PASS_HALVES, all->s->shape.kernels);
-    Reader r = reader_of(to, &p, all->m);
+    Reader r = {.p = &p, .m = all->m, .to = to};
     for (int i = 0; i < p.n_ops; i++)
         if (!op_info(p.op[i].kind)->collective) read_kernel(&r, i);
     split_parts(&r);
