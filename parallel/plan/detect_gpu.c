@@ -24,10 +24,9 @@ static const struct Reference *reference_of(const DeviceFacts *g) {
 static void set_rates(Machine *m, const Gpus *g) {
     const DeviceFacts *of = &reference_of(&g->facts)->gpu;
     const GpuSheet *mine = gpu_sheet(g->facts.name), *its = gpu_sheet(of->name);
-    const char *how;
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        double peak = gpu_peak(&g->facts, bf16, &how);
-        if (peak > 0) m->flops[bf16] *= peak / gpu_peak(of, bf16, &how);
+        double peak = gpu_peak(&g->facts, bf16, NULL);
+        if (peak > 0) m->flops[bf16] *= peak / gpu_peak(of, bf16, NULL);
         if (peak == 0 && g->measured[bf16] > 0) m->flops[bf16] = g->measured[bf16];
         m->flops[bf16] /= g->sharing;
     }

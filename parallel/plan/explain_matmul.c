@@ -30,6 +30,7 @@ bool explain_matmul_parse(Work *w, const char *text, Err *e) {
 
 static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul *g) {
     int64_t size[3];
+    char tiles[80];
     gpu_matmul_sizes(w, size);
     fprintf(f,
             "y[%" PRId64 ",%" PRId64 "] %s a[%" PRId64 ",%" PRId64 "] b[%" PRId64 ",%" PRId64
@@ -38,9 +39,7 @@ static void print_head(FILE *f, const Machine *m, const Work *w, const GpuMatmul
             size[1], m->name, m->sms);
     fprintf(f, "Predicted, not measured. FLOPs alone take %.1f us, bytes alone %.1f us.\n",
             1e6 * work_flops(w) / m->flops[1], 1e6 * g->memory);
-    if (!gpu_matmul_runs(m))
-        fprintf(f, "By the tiles of %s, which capability %d.%d does not run.\n",
-                gpu_matmul_kernel(m), m->capability / 10, m->capability % 10);
+    if (gpu_matmul_tiles(m, tiles)) fprintf(f, "By %s.\n", tiles);
 }
 
 /* Do blocks share a multiprocessor, each with tiles of its own? */

@@ -68,9 +68,9 @@ static double per_cycle(const DeviceFacts *g, bool bf16) {
 
 double gpu_peak(const DeviceFacts *g, bool bf16, const char **how) {
     const GpuSheet *sheet = bf16 ? gpu_sheet(g->name) : NULL;
-    *how = "by name";
-    if (sheet && sheet->tflops > 0) return 1e12 * sheet->tflops;
-    *how = "by clock";
+    bool named = sheet && sheet->tflops > 0;
+    if (how) *how = named ? "by name" : "by clock";
+    if (named) return 1e12 * sheet->tflops;
     return per_cycle(g, bf16) * g->sms * 1e6 * g->mhz;
 }
 

@@ -17,8 +17,8 @@ typedef struct GpuSheet {
 /* Local, pure. The data sheet of a device by its name; NULL: unknown. */
 const GpuSheet *gpu_sheet(const char *name);
 
-/* Local, pure. FLOP/s of matmuls in bf16 (tensor units, fp32 sums) or fp32; *how: "by name" or "by
- * clock". 0: not known. */
+/* Local, pure. FLOP/s of matmuls in bf16 (tensor units, fp32 sums) or fp32; *how, unless how is
+ * NULL: "by name" or "by clock". 0: not known. */
 double gpu_peak(const DeviceFacts *g, bool bf16, const char **how);
 /* Local. FLOP/s of matmuls on the calling rank's device: the best of growing sizes. Takes some 20
  * ms. */

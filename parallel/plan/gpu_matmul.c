@@ -12,12 +12,15 @@ static MatmulKernel kernel_of(const Machine *m) {
     return m->capability >= 90 && m->capability < 120 ? MATMUL_SM90 : MATMUL_SM80;
 }
 
-const char *gpu_matmul_kernel(const Machine *m) {
-    return kernel_of(m) == MATMUL_SM90 ? "matmul_sm90.cu" : "matmul_sm80.cu";
-}
-
 bool gpu_matmul_runs(const Machine *m) {
     return kernel_of(m) == MATMUL_SM90 ? m->capability / 10 == 9 : m->capability >= 80;
+}
+
+const char *gpu_matmul_tiles(const Machine *m, char buf[80]) {
+    if (gpu_matmul_runs(m)) return NULL;
+    snprintf(buf, 80, "the tiles of matmul_sm%d.cu, which capability %d.%d does not run",
+             kernel_of(m) == MATMUL_SM90 ? 90 : 80, m->capability / 10, m->capability % 10);
+    return buf;
 }
 
 /* Bytes of shared memory that a block may have. Source: CUDA C++ Programming Guide, "Technical

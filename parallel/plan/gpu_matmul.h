@@ -21,9 +21,10 @@ typedef struct GpuMatmul {
 /* Local, pure. Is w a matmul that this model prices: bf16, no size 0, of countable steps
  * (matmul_cost.h), on a GPU whose multiprocessors are known? */
 bool gpu_matmul_is(const Machine *m, const Work *w);
-/* Local, pure. The file of the kernel whose tiles are used; does that kernel run on the GPU? */
-const char *gpu_matmul_kernel(const Machine *m);
+/* Local, pure. Does the kernel whose tiles are used run on the GPU? gpu_matmul_tiles: if it does
+ * not, the words "the tiles of matmul_sm80.cu, which capability 7.0 does not run"; else NULL. */
 bool gpu_matmul_runs(const Machine *m);
+const char *gpu_matmul_tiles(const Machine *m, char buf[80]);
 /* Local, pure. The fastest config of a kind of schedule; with split-K at least 2 parts (none if K
  * is a single step). */
 GpuMatmul gpu_matmul_of_kind(const Machine *m, const Work *w, MatmulKind kind);

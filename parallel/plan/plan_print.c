@@ -72,19 +72,15 @@ static void print_runners(const Plan *p, FILE *f) {
 
 void plan_print(const Plan *p, FILE *f) {
     const SearchCount *n = &p->count;
-    char memory[64];
+    char memory[64], tiles[80];
     fprintf(f, "plan     %d rank%s on %s: %" PRId64 " candidates, ", p->space.p,
             p->space.p == 1 ? "" : "s", p->machine.name, n->candidates);
     if (p->machine.memory > 0)
         fprintf(f, "%" PRId64 " too large for %s a rank, ", n->too_large,
                 size_text(p->machine.memory, memory));
     fprintf(f, "%" PRId64 " priced, %.0f ms\n", n->priced, ms(n->seconds));
-    if (p->machine.gpu && p->machine.sms > 0 && !gpu_matmul_runs(&p->machine))
-        fprintf(f,
-                "         matmuls are priced by the tiles of %s, which capability %d.%d does not "
-                "run\n",
-                gpu_matmul_kernel(&p->machine), p->machine.capability / 10,
-                p->machine.capability % 10);
+    if (p->machine.gpu && p->machine.sms > 0 && gpu_matmul_tiles(&p->machine, tiles))
+        fprintf(f, "         matmuls are priced by %s\n", tiles);
     fprintf(f, "%-12s %-26s %-13s %5s %-9s %10s %7s %9s %8s %8s %8s %10s %9s\n", "a step", "layout",
             "overlap", "micro", "recompute", "ms", "", "compute", "exposed", "hidden", "waiting",
             "MiB recv", "MiB rank");

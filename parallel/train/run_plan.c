@@ -198,10 +198,9 @@ static void search(Run *r, Plan *p) {
 /* Collective. Facts of the slowest GPU, for which all others wait. One whose peak is unknown counts
  * as the slowest. Equal on all ranks. */
 static DeviceFacts slowest_gpu(const Run *r, bool bf16) {
-    const char *how;
     int slowest;
     DeviceFacts *all = mem_calloc((size_t)r->group.size, sizeof *all);
-    group_min(&r->group, gpu_peak(&r->device.facts, bf16, &how), &slowest);
+    group_min(&r->group, gpu_peak(&r->device.facts, bf16, NULL), &slowest);
     group_all_gather(&r->group, &r->device.facts, sizeof *all, all);
     DeviceFacts facts = all[slowest];
     mem_free(all);
@@ -219,8 +218,7 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
     Gpus g = {.facts = slowest_gpu(r, bf16),
               .memory = (int64_t)group_min(&r->group, free_bytes, NULL) * r->device.ranks,
               .sharing = r->device.ranks};
-    const char *how;
-    if (gpu_peak(&g.facts, bf16, &how) == 0)
+    if (gpu_peak(&g.facts, bf16, NULL) == 0)
         g.measured[bf16] = group_min(&r->group, gpu_measure(r->kernels, bf16), NULL);
     group_broadcast(&r->group, &g, sizeof g); // equal on all ranks
     detect_gpu_machine(d, &g, m);
