@@ -68,16 +68,15 @@ static void find_works(Bench *b) {
  * lacks nothing. */
 static bool find_missing(Bench *b) {
     WorkMemory beside = calibrate_work_memory(b->where, &matmul_beside);
-    size_t memory =
+    b->n_memory =
         beside.workspace + beside.operands + (size_t)calibrate_collective_bytes(BESIDE_BYTES);
     find_works(b);
-    memory = max_size(memory, b->bytes.workspace + b->bytes.operands);
+    b->n_memory = max_size(b->n_memory, b->bytes.workspace + b->bytes.operands);
     b->job = calibrate_jobs(b->c, b->where->machine, b->list, &b->n_jobs);
     for (int i = 0; i < b->n_jobs; i++) {
         int64_t most = calibrate_size(&b->job[i], b->where->machine, INFINITY, 1);
-        memory = max_size(memory, (size_t)calibrate_collective_bytes(most));
+        b->n_memory = max_size(b->n_memory, (size_t)calibrate_collective_bytes(most));
     }
-    b->n_memory = memory;
     return b->n_jobs > 0 || b->n_works > 0;
 }
 

@@ -222,7 +222,7 @@ static void read_lists(MicroBatches *all, const Choice *c) {
     program_fuse(&p, k && k->bias_with_dw); // without chunks, panels, halves before and after it
     bool *kept = kept_of(&p);
     int64_t data_parallel = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
-    int64_t share = (s->shape.batch / s->shape.model.S + data_parallel - 1) / data_parallel;
+    int64_t share = div_up(s->shape.batch / s->shape.model.S, data_parallel);
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
         MicroBatchKey key = key_of(c, false);
         if (n > c->micro) key.micro = (int32_t)min_i64(n, share);
@@ -424,21 +424,21 @@ static double seconds_on(CostLine l, const Line *t) {
 
 /* Seconds of exposed collectives. Those along x and y follow each other, each with its latency;
  * those along z and d may be in flight together, so only the time of the links counts. */
-static double traffic_in(const Line t[N_ALONG], const Order *o) {
+static double traffic_in(const Line t[N_ALONG], const AlongLine along[N_ALONG]) {
     double s = 0;
     for (int i = 0; i < N_ALONG; i++) {
         bool alone = i != ALONG_Z && i != ALONG_D && i != ALONG_ZD;
-        s += seconds_on(alone ? o->along[i].whole : o->along[i].wire, &t[i]);
+        s += seconds_on(alone ? along[i].whole : along[i].wire, &t[i]);
     }
     return s;
 }
 
 /* Seconds for which the links of the busiest level are busy, with the bytes of all replicas. */
-static double busiest_of(const Line t[N_ALONG], const Order *o) {
+static double busiest_of(const Line t[N_ALONG], const AlongLine along[N_ALONG]) {
     double links[N_ALONG] = {0}, most = 0; // [level]
     for (int i = 0; i < N_ALONG; i++) {
-        double *link = &links[o->along[i].level];
-        *link += seconds_on(o->along[i].load, &t[i]);
+        double *link = &links[along[i].level];
+        *link += seconds_on(along[i].load, &t[i]);
         most = max_f64(most, *link);
     }
     return most;
@@ -453,11 +453,12 @@ static double busiest_of(const Line t[N_ALONG], const Order *o) {
  *   AdamW's time
  *
  * Ranks that share cores: price_oversubscribed (price.c). */
-double bound_in(const Bound *b, const Orders *orders, int order) {
-    const Order *o = &orders->at[order];
-    double k = b->oversubscription, hidden = 1 - 1 / b->slowdown, busiest = busiest_of(b->all, o);
-    CostLine d = o->along[ALONG_D].wire;
-    double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, o);
+double bound_in(const Bound *b, const Orders *o, int order) {
+    const AlongLine *along = o->along[order];
+    double k = b->oversubscription, hidden = 1 - 1 / b->slowdown;
+    CostLine d = along[ALONG_D].wire;
+    double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, along);
+    double busiest = busiest_of(b->all, along);
     double fresh = seconds_on(d, &b->fresh), more = max_f64(0, fresh - b->update); // beyond AdamW
     double waits = b->compute + exposed + more;
     double step = b->before_sums + sums + b->squares + b->update + more;

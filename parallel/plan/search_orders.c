@@ -88,7 +88,7 @@ static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes
     for (int k = 0; k < o->n; k++) {
         CollGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (!axes_has(axes, AXIS_D)) g.replicas = placement_of(&mesh[k], d);
-        o->at[k].along[along] = line_along(m, &g, along);
+        o->along[k][along] = line_along(m, &g, along);
     }
 }
 
@@ -106,7 +106,7 @@ Orders orders_of(const Space *s, const Machine *m, const int size[N_AXES]) {
     Orders o;
     memcpy(o.size, size, sizeof o.size);
     o.layout = orders_list(s, m, size, &o.n);
-    o.at = mem_calloc((size_t)o.n, sizeof *o.at);
+    o.along = mem_calloc((size_t)o.n, sizeof *o.along);
     Mesh *mesh = mem_alloc((size_t)o.n * sizeof *mesh);
     for (int k = 0; k < o.n; k++) mesh[k] = mesh_make(&o.layout[k].factors, 0);
     for (int i = 0; i < N_ALONG; i++) {
@@ -118,5 +118,5 @@ Orders orders_of(const Space *s, const Machine *m, const int size[N_AXES]) {
 }
 
 void orders_free(Orders *o) {
-    mem_free(o->layout), mem_free(o->at);
+    mem_free(o->layout), mem_free(o->along);
 }

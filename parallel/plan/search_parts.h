@@ -48,14 +48,11 @@ typedef struct AlongLine {
     CostLine load;  // OpCost.load: the links are busy with all replicas along d
     uint8_t level;  // of the cluster, whose links the collective takes
 } AlongLine;
-typedef struct Order {
-    AlongLine along[N_ALONG];
-} Order;
 typedef struct Orders {
     int size[N_AXES];
     int n;
-    Layout *layout; // [n] as orders_list makes them
-    Order *at;      // [n]
+    Layout *layout;              // [n] as orders_list makes them
+    AlongLine (*along)[N_ALONG]; // [n]
 } Orders;
 /* Local. Layouts without flags in all orders of axes of these sizes, tiled by the levels' units; or
  * s->only alone. Returns a new array (mem_free) of *n layouts. */

@@ -40,7 +40,7 @@ static void each_micro(Walk *w) {
     const Space *s = w->s;
     Choice *c = &w->candidate.c;
     int64_t data_parallel = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
-    int64_t share = (s->shape.batch / s->shape.model.S + data_parallel - 1) / data_parallel,
+    int64_t share = div_up(s->shape.batch / s->shape.model.S, data_parallel),
             fixed = s->shape.model.B;
     share = min_i64(share, max_i64(MICRO_TOKENS / s->shape.model.S, 1));
     if (!s->free_micro && fixed < share) share = fixed;
