@@ -167,6 +167,14 @@ static void put_time(char *buf, size_t n, double s) {
         progress_time(buf, n, s);
 }
 
+/* Steps of 10 s and more in seconds: %.4g would print their milliseconds with an exponent. */
+static void put_step_time(char *buf, size_t n, double ms) {
+    if (ms < 9999.5)
+        snprintf(buf, n, "%.4g ms a step", ms);
+    else
+        snprintf(buf, n, "%.4g s a step", ms / 1000);
+}
+
 /* A cell of a run's summary: a label, a value and a small remark, each "" where nothing is
  * known. */
 enum { CELLS = 7 };
@@ -176,7 +184,6 @@ typedef struct Cell {
 } Cell;
 
 static void put_if(char *buf, size_t n, const char *fmt, double x) {
-    buf[0] = 0;
     if (isfinite(x)) snprintf(buf, n, fmt, x);
 }
 
@@ -193,7 +200,7 @@ static void summary(const ReportRun *r, Cell c[CELLS]) {
     if (r->tokens) chart_number(c[2].value, sizeof c[2].value, (double)r->tokens);
     if (r->steps) snprintf(c[2].remark, sizeof c[2].remark, "in %lld steps", (long long)r->steps);
     if (r->ms.n) put_time(c[3].value, sizeof c[3].value, total_s(&r->ms));
-    if (r->ms.n) snprintf(c[3].remark, sizeof c[3].remark, "%.4g ms a step", median(&r->ms));
+    if (r->ms.n) put_step_time(c[3].remark, sizeof c[3].remark, median(&r->ms));
     if (r->speed.n) chart_number(c[4].value, sizeof c[4].value, median(&r->speed));
     if (r->speed.n) snprintf(c[4].remark, sizeof c[4].remark, "median");
     if (isfinite(peak)) snprintf(c[5].value, sizeof c[5].value, "%.1f %%", 100 * peak);

@@ -5,21 +5,36 @@
 #include "data/report_page.h"
 
 static const char canned[] =
-    "{\"run\":{\"model\":\"layers=2\",\"options\":{\"lr\":0.001,\"prompt\":\"</"
+    "{\"run\":{\"model\":\"layers=2\",\"cpu\":\"two & "
+    "more\",\"parameters\":1234567,\"options\":{\"lr\":0.001,\"prompt\":\"</"
     "td><b>\"},\"changed\":[\"lr\"]}}\n"
     "{\"step\":1,\"tokens\":64,\"loss\":4.0,\"norm\":1.5,\"lr\":1e-4,\"ms\":6e4,\"tokens_per_s\":"
-    "3200}\n"
+    "3200,\"peak\":0.25}\n"
     "{\"step\":2,\"tokens\":128,\"loss\":null,\"norm\":1,\"ms\":null}\n"
     "\n"
     "{\"step\":3,\"tokens\":192,\"loss\":2.0,\"norm\":0.5,\"lr\":3e-4,\"ms\":20,\"tokens_per_s\":"
     "3200}\n"
     "{\"step\":4,\"loss\":1.5,\"skipped\":true}\n"
     "{\"step\":4,\"val_loss\":2.25}\n"
+    "{\"step\":4,\"hellaswag\":0.25}\n"
     "{\"step\":5,\"val_loss\":null}\n"
     "{\"step\":4,\"sample\":\"again\"}\n"
     "{\"step\":4,\"sample\":\"<script>alert('x')</script> & so on\"}\n"
     "[1,2]\n"
     "{\"step\":5,\"lo";
+
+// the summary of this run alone, and its row beside others
+static const char tiles[] =
+    "<div class='tile'><span>train loss</span><b>2.5000</b><span>mean of the last 3 steps</span>"
+    "</div>\n<div class='tile'><span>best validation</span><b>2.2500</b><span>at step "
+    "4</span></div>"
+    "\n<div class='tile'><span>tokens</span><b>192</b><span>in 4 steps</span></div>\n"
+    "<div class='tile'><span>time</span><b>1:00</b><span>30.01 s a step</span></div>\n"
+    "<div class='tile'><span>tokens / s</span><b>3.2k</b><span>median</span></div>\n"
+    "<div class='tile'><span>share of peak</span><b>25.0 %</b><span></span></div>\n"
+    "<div class='tile'><span>parameters</span><b>1.23M</b><span></span></div>\n";
+static const char row[] = "<td>2.5000</td><td>2.2500</td><td>192</td><td>1:00</td><td>3.2k</td>"
+                          "<td>25.0 %</td><td>1.23M</td></tr>";
 
 static char *page_of(const ReportRun *runs, int n) {
     return PRINTED(report_write(f, "A <title>", runs, n));
@@ -29,9 +44,10 @@ TEST(report_reads_what_is_there) {
     OWNED(report_free) ReportRun r;
     report_read(&r, "run/a.jsonl", canned, sizeof canned - 1);
     CHECK_STR(r.name, "a");
-    CHECK(r.lines == 11 && r.bad_lines == 2);
+    CHECK(r.lines == 12 && r.bad_lines == 2);
     CHECK(r.loss.n == 4 && r.loss.x[2] == 3 && r.loss.y[2] == 2.0 && isnan(r.loss.y[1]));
     CHECK(r.norm.n == 3 && r.lr.n == 2 && r.val.n == 2 && r.val.y[0] == 2.25);
+    CHECK(r.hellaswag.n == 1 && r.peak.n == 1);
     CHECK(r.tokens == 192 && r.steps == 4 && r.n_samples == 1);
     CHECK(r.skipped == 1);
 }
@@ -62,9 +78,11 @@ TEST(report_page_is_whole_and_escaped) {
         CHECK(test_count(page, "<svg") == 5); // loss wide and narrow, speed, norm, learning rate
         CHECK(test_count(page, "'chart wide'") == 1 && test_count(page, "'chart narrow'") == 1);
         CHECK(strstr(page, "max-width:640px){.wide{display:none}.narrow{display:block}"));
-        CHECK(n > 1 || strstr(page, "<span>mean of the last "));
-        CHECK(strstr(page, n > 1 ? "<td>2.2500</td>" : "<b>2.2500</b><span>at step 4</span>"));
-        CHECK(strstr(page, n > 1 ? "<td>1:00</td>" : "<b>1:00</b>")); // 60 s and 20 ms
+        CHECK(strstr(page, n > 1 ? row : tiles));
+        CHECK(n > 1 || strstr(page, "<p class='sub'>layers=2 &middot; two &amp; more</p>"));
+        CHECK(n == 1 || strstr(page, "<th>run</th><th>train loss</th><th>best validation</th>"));
+        CHECK(strstr(page, n > 1 ? "writes: b&amp;c</h2>" : "writes</h2>"));
+        CHECK(strstr(page, "<h2>The run</h2>") && strstr(page, "<tr><td>cpu</td>"));
         CHECK(n == 1 || (strstr(page, "<td>2.7500</td>") && strstr(page, "<th>b&amp;c</th>")));
         CHECK(strstr(page, "<p class='sub'>Several runs") ? n > 1 : n == 1);
         // what the curves are, in the wide drawing of the loss, the narrow one and the others
@@ -108,7 +126,7 @@ TEST(report_page_is_utf8_whatever_files_are_called) {
 }
 
 TEST(report_of_nothing_is_still_a_page) {
-    static const char *const inputs[] = {"", "garbage\n", "{\"step\":1,\"loss\":2}\n",
+    static const char *const inputs[] = {"", "garbage\n", "{\"step\":1,\"loss\":2,\"ms\":1500}\n",
                                          "{\"run\":3}\n{\"step\":\"x\"}",
                                          "{\"run\":{\"options\":[]}}\n"};
     for (EACH(input, inputs)) {
@@ -116,7 +134,8 @@ TEST(report_of_nothing_is_still_a_page) {
         report_read(&r, "a", *input, strlen(*input));
         OWNED(test_mem_end) char *page = page_of(&r, 1);
         CHECK(page && test_balanced(page));
-        CHECK(test_count(page, "<svg") == 0);
+        CHECK(test_count(page, "<svg") == 0 && strstr(page, "Fewer than two steps"));
+        CHECK(i != 2 || strstr(page, "<b>1.5 s</b><span>1500 ms a step</span>"));
     }
 }
 
