@@ -26,7 +26,7 @@ static const char *two_sockets(void) {
         "for i in 0 1 2 3 4 5 6; do mkdir -p $c/cpu$i/topology; "
         "echo $((i %% 2 * 3)) >$c/cpu$i/topology/physical_package_id; "
         "echo $((i %% 4)),$((i %% 4 + 4)) >$c/cpu$i/topology/thread_siblings_list; done; "
-        "echo 3 >$c/cpu3/topology/thread_siblings_list; echo 0-6 >$c/online");
+        "echo 3 >$c/cpu3/topology/thread_siblings_list; echo 0-2,3,4-6 >$c/online");
     return rc == 0 ? root : NULL;
 }
 

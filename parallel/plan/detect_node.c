@@ -18,7 +18,6 @@ static bool read_line(char *line, size_t n, const char *root, const char *path) 
     mem_free(whole);
     bool ok = f && fgets(line, (int)n, f);
     if (f) fclose(f);
-    if (ok) line[strcspn(line, "\n")] = 0;
     return ok;
 }
 
