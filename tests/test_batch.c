@@ -121,6 +121,8 @@ TEST(batch_in_order) {
         }
     CHECK(g == b.n_samples && g == 27); // 8 + 0 + 1 + 12 + 6
     CHECK(batch_steps(&b) == 7);
+    OWNED(batches_free) Batches one = batches_make(&set, S, 1, 3, false);
+    CHECK(batch_steps(&one) == 27);
     CHECK(batch_sequences(&b, 5) == 4 && batch_sequences(&b, 6) == 3);
     CHECK(batch_sequences(&b, 7) == 0 && batch_sequences(&b, 1000) == 0);
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/version.h"
 #include "data/io.h"
 #include "data/logfile.h"
 #include "data/metrics.h"
@@ -36,7 +37,7 @@ static StepRecord record(int64_t step) {
     double x = (double)step;
     return (StepRecord){.step = step,
                         .loss = 1 / (x + 2),
-                        .loss_z = NAN,
+                        .loss_z = step % 2 ? NAN : 0.3 * x,
                         .norm = sqrt(x),
                         .norm_z = -0.1 * x,
                         .lr = 1e-5 / 3,
@@ -56,7 +57,18 @@ static MetricsFiles files_in(const char *dir) {
 /* A run of `steps` steps after resume_step with an evaluation and a sample at each tenth. */
 static void run(MetricsFiles f, int64_t resume_step, int64_t steps) {
     Metrics *m = metrics_open(&f, resume_step);
-    metrics_run(m, &(RunRecord){.model = "layers=2", .threads = 2});
+    metrics_run(m, &(RunRecord){.model = "layers=2",
+                                .layout = "x2",
+                                .overlap = "none",
+                                .kernels = "avx2",
+                                .cores = 1,
+                                .threads = 2,
+                                .ranks = 3,
+                                .parameters = 4,
+                                .tokens_per_step = 5,
+                                .steps = 6,
+                                .flops_per_token = 7,
+                                .peak_flops = 8});
     for (int64_t i = resume_step + 1; i <= steps; i++) {
         StepRecord s = record(i);
         metrics_step(m, &s);
@@ -73,8 +85,15 @@ TEST(metrics_json_keeps_every_bit) {
     CHECK(text);
     OWNED(test_json_end)
     json_t *head = line_of(text, 0), *val = line_of(text, 11), *sample = line_of(text, 12);
-    CHECK(json_integer_value(json_object_get(json_object_get(head, "run"), "threads")) == 2);
-    CHECK(number(val, "val_loss") == 0.25);
+    const json_t *about = json_object_get(head, "run");
+    CHECK_STR(json_string_value(json_object_get(about, "commit")), version_commit());
+    CHECK(strstr(text,
+                 "\"cores\":1,\"threads\":2,\"ranks\":3,\"layout\":\"x2\",\"overlap\":\"none\","
+                 "\"kernels\":\"avx2\",\"model\":\"layers=2\",\"parameters\":4,"
+                 "\"tokens_per_step\":5,\"steps\":6,\"flops_per_token\":7.0,"
+                 "\"peak_flops\":8.0}"));
+    CHECK(number(val, "val_loss") == 0.25 && number(val, "step") == 10);
+    CHECK(number(sample, "step") == 10);
     CHECK_STR(json_string_value(json_object_get(sample, "sample")),
               "say \"so\"\n\xef\xbf\xbd</script>\xc3\xa9");
     for (int i = 1; i <= 10; i++) {
@@ -84,7 +103,8 @@ TEST(metrics_json_keeps_every_bit) {
         CHECK(number(o, "loss") == s.loss && number(o, "norm") == s.norm &&
               number(o, "lr") == s.lr);
         CHECK(number(o, "ms") == s.ms && number(o, "tokens_per_s") == s.tokens_per_s);
-        CHECK(number(o, "norm_z") == s.norm_z && !json_object_get(o, "loss_z"));
+        CHECK(number(o, "tokens") == (double)s.tokens && number(o, "norm_z") == s.norm_z);
+        CHECK(i % 2 ? !json_object_get(o, "loss_z") : number(o, "loss_z") == s.loss_z);
         CHECK(json_integer_value(json_object_get(o, "received")) == s.received);
         CHECK((json_object_get(o, "received") != NULL) == (i % 2 == 1));
         CHECK(i % 2 ? number(o, "peak") == 0.5 : !json_object_get(o, "peak"));

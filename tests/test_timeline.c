@@ -65,11 +65,14 @@ TEST(timeline_draws_every_rank_in_the_terminal) {
     // one of them, in colours that are put back
     OWNED(test_mem_end) char *text = draw(small, TIMELINE_OVERLAP, 50, true, NULL);
     CHECK(!strstr(text, "step 4") && strstr(text, "\033[38;5;160m█"));
+    CHECK(strstr(text, "\033[0m\nrank 1"));
+    CHECK(strstr(text, "█\033[0m computes") && strstr(text, "█\033[0m below it"));
     char *last = text;
     for (char *at = text; (at = strstr(at, "\033[")); at++) last = at;
     CHECK(strncmp(last, "\033[0m", 4) == 0);
     OWNED(test_mem_end) char *parts = draw(small, TIMELINE_SERIAL, 50, true, NULL);
     CHECK(test_count(parts, "\033[38;5;25m█") == 2); // matmuls, and the words below
+    CHECK(!strstr(parts, "step 5"));
     CHECK(strstr(parts, "\033[38;5;97m█") && strstr(parts, "\033[38;5;110m█")); // update, norms
 }
 
@@ -152,6 +155,10 @@ TEST(timeline_draws_what_train_gpt_traced) {
           strstr(said, "step 4 is --overlap"));
     SHELL(0, "", "$BUILD/timeline trace.json --width 70");
     CHECK(strstr(said, "\nrank 0 ") && strstr(said, "\nrank 3 "));
+    // no terminal is 100 columns wide
+    SHELL(0, "differ",
+          "draw() { $BUILD/timeline trace.json $*; }; draw --width 100 >100 && "
+          "draw | cmp - 100 && ! draw --width 50 | cmp - 100");
     SHELL(0, "", "%s --steps 3 --layout x2.y2 --trace few.json", train);
     CHECK(strstr(said, "trace: needs 4 steps, the run has 3"));
     SHELL(1, "", "test -e few.json");

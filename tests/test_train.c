@@ -194,4 +194,5 @@ TEST(train_records_the_cores_whatever_the_threads) {
         // no more than 1: a faster step shows that the peak was measured too low
         CHECK_NEAR(shell_recorded(dir, log, "\"peak\":", 0), fmin(1, flops / peak), 1e-12);
     }
+    SHELL(0, "\"changed\":[\"train\",\"model\"", "grep -o '\"changed\":[^]]*' run0.json");
 }
