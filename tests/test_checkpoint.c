@@ -247,9 +247,11 @@ TEST(runstate_refuses_what_is_none) {
 
 /* A run is started again from its record: nothing of it may be missing. */
 TEST(runstate_records_options_of_any_length_and_bytes) {
-    const char *train, *val;
+    const char *train, *val, *model = "layers=1", *tokenizer = "a";
     const Opt options[] = {{"train", OPT_STR, &train, "", 0, 0, "FILE", ""},
                            {"val", OPT_STR, &val, "", 0, 0, "FILE", ""},
+                           {"model", OPT_STR, &model, "", 0, 0, "SPEC", ""},
+                           {"tokenizer", OPT_STR, &tokenizer, "", 0, 0, "FILE", ""},
                            {0}};
     char names[9001];
     memset(names, 'x', sizeof names - 1);
@@ -257,14 +259,19 @@ TEST(runstate_records_options_of_any_length_and_bytes) {
     train = names, val = "no \xff text";
     OWNED(test_mem_end) char *text = runstate_print(&(RunState){0}, options);
     OWNED(opt_file_free) OptFile record = {0};
-    CHECK(opt_file_parse(text, strlen(text), &record, NULL) && record.n == 2);
+    CHECK(opt_file_parse(text, strlen(text), &record, NULL) && record.n == 4);
     CHECK_STR(record.pair[0].value, names);
     CHECK_STR(record.pair[1].value, "no \xef\xbf\xbd text");
     OWNED(test_mem_end) char *said = PRINTED(runstate_differences(text, options, false, f));
     CHECK_STR(said, "");
     names[sizeof names - 2] = 'y';
+    // a model that is not given is the checkpoint's
+    model = "layers=2", tokenizer = "b";
     OWNED(test_mem_end) char *other = PRINTED(runstate_differences(text, options, false, f));
-    CHECK(strstr(other, "xy\""));
+    CHECK(strstr(other, "xy\"\n  --tokenizer was \"a\", is \"b\"\n") &&
+          !strstr(other, "--model"));
+    OWNED(test_mem_end) char *kept = PRINTED(runstate_differences(text, options, true, f));
+    CHECK(strstr(kept, "xy\"\n") && !strstr(kept, "--tokenizer"));
 }
 
 /* ---- failures while saving ---- */
