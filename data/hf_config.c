@@ -131,6 +131,14 @@ static void demand_bool(Reader *r, const char *key, bool value) {
                     value ? "false" : "true");
 }
 
+/* With "is_causal" false or null transformers attends to later tokens as well. */
+static void demand_causal(Reader *r) {
+    demand_bool(r, "is_causal", true);
+    if (r->ok && json_is_null(json_object_get(r->root, "is_causal")))
+        r->ok = err(r->e, "\"is_causal\" is null, which transformers takes for false: this trainer "
+                          "does not compute it");
+}
+
 static void read_gpt2(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_LAYER, .pos = POS_LEARNED, .act = ACT_GELU, .bias = true};
     c->rope_factor = 1, c->rope_seq = 8192;
@@ -257,7 +265,7 @@ bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {
     else
         r.ok = err(e, "model_type \"%.60s\": only gpt2 and llama can be read", type);
     refuse_quantized(&r);
-    demand_bool(&r, "is_causal", true); // false: transformers attends to later tokens as well
+    demand_causal(&r);
     if (r.ok) read_ids(root, c);
     json_decref(root);
     return r.ok && config_check(c, e);

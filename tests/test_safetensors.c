@@ -353,6 +353,7 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         {"{" GPT2_KEYS ",\"add_cross_attention\":true}", "\"add_cross_attention\" is true, which"},
         {"{" GPT2_KEYS ",\"is_causal\":false}", "\"is_causal\" is false, which"},
         {"{" LLAMA_KEYS ",\"is_causal\":false}", "\"is_causal\" is false, which"},
+        {"{" LLAMA_KEYS ",\"is_causal\":null}", "\"is_causal\" is null, which"},
         {"{" GPT2_KEYS ",\"n_head\":3}", "heads=3 do not divide"},
         {"{" GPT2_KEYS ",\"n_layer\":0}", "\"n_layer\" is not a positive"},
         {"{" GPT2_KEYS ",\"n_layer\":\"2\"}", "\"n_layer\" is not a positive"},
