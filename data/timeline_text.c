@@ -291,9 +291,21 @@ static void put_picture(Picture *d) {
     put(d, GREEN, "░"), put_colour(d, 0), fputs(" hidden: under way meanwhile\n", d->f);
 }
 
+/* Is the first line of a file that of a record, which has a line of JSON for every step? */
+static bool is_record(const char *p, size_t n) {
+    json_t *first = json_loadb(p, n, JSON_DISABLE_EOF_CHECK, NULL);
+    bool is = json_object_get(first, "run") != NULL;
+    json_decref(first);
+    return is;
+}
+
 bool timeline_draw(FILE *f, const char *p, size_t n, int only, int width, bool colours, Err *e) {
     json_error_t why;
     json_t *root = json_loadb(p, n, 0, &why);
+    if (!root && is_record(p, n))
+        return err(e,
+                   "a record of a run (--json), which gpt-report shows: name a file that train_gpt "
+                   "--trace wrote");
     if (!root) return err(e, "no JSON: line %d: %.200s", why.line, why.text);
     Picture d = {.f = f, .only = only, .colours = colours, .e = e};
     d.columns = width - LABEL < LEAST ? LEAST : width - LABEL > MOST ? MOST : width - LABEL;

@@ -101,6 +101,9 @@ TEST(timeline_refuses_what_is_no_trace_in_words) {
     }
     CHECK_REFUSED(draw("step 1/8", -1, 50, false, &e), e, "no JSON: line 1");
     CHECK_REFUSED(draw("{\"run\":1}", -1, 50, false, &e), e, "no \"traceEvents\"");
+    CHECK_REFUSED(draw("{\"run\":{}}\n{\"step\":1}\n", -1, 50, false, &e), e,
+                  "a record of a run (--json), which gpt-report shows: name a file that train_gpt "
+                  "--trace wrote");
     CHECK_REFUSED(draw("[1]", -1, 50, false, &e), e, "no \"traceEvents\"");
     OWNED(test_mem_end) char *serial = mem_printf("{\"traceEvents\":[%s]}", step);
     CHECK_REFUSED(draw(serial, TIMELINE_OVERLAP, 50, false, &e), e, "does not have this --step");
