@@ -266,4 +266,8 @@ TEST(hellaswag_of_the_tool_is_scored_by_a_run) {
              "t_train.bin --hellaswag new/h.bin --micro 2 --steps 1 --threads 1 --model "
              "layers=1,heads=2,channels=8,seq=32,vocab=257");
     CHECK_SAYS(strstr(said, "new/h.bin: 4 examples"), "%s", said);
+    SHELL_IN(test_tmpdir(), 0, "h.bin: 1 example\n",
+             "echo '{\"ctx\": \"A man is\", \"label\": 0, \"endings\": [\"up.\", \"in a tree.\", "
+             "\"a fish.\", \"it.\"]}' >h.jsonl && $BUILD/tokenize hellaswag --text h.jsonl --out "
+             "h.bin");
 }

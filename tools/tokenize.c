@@ -390,7 +390,7 @@ static int hellaswag(int argc, char **argv) {
     replace_whole("", o.out, bytes, n);
     int32_t examples;
     memcpy(&examples, bytes + 8, sizeof examples);
-    printf("%s: %d examples\n", o.out, examples);
+    printf("%s: %d example%s\n", o.out, examples, examples > 1 ? "s" : "");
     mem_free(bytes);
     tokenizer_free(t);
     close_texts(&x);
