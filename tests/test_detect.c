@@ -72,6 +72,18 @@ TEST(detect_counts_what_a_node_and_a_rank_may_use) {
     CHECK(both.n_cores == 2 && both.first_core == 0 && both.socket == 0 && both.sockets == 2);
 }
 
+/* With the cores above a limit left out, detect_warn would say that no rank may use them. */
+TEST(detect_knows_every_core_of_a_large_node) {
+    static Cpus c;
+    RankFacts r = {0};
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    for (size_t i = 0; i < CPU_SETSIZE; i++) c.cpu[i].core = (int16_t)i, CPU_SET(i, &mine);
+    rank_cores(&r, &c, &mine);
+    CHECK(r.n_cores == CPU_SETSIZE);
+    for (int i = 0; i < r.n_cores; i++) CHECK(rank_has(&r, i));
+}
+
 TEST(detect_takes_one_hardware_thread_of_each_core) {
     static const char *const from[] = {"0123456", "456", "0415", "3", ""}, *const left[] = {
                                                                                "0123", "456", "01",

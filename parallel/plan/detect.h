@@ -18,7 +18,7 @@
 #include "parallel/plan/gpu.h"
 #include "parallel/plan/machine.h"
 
-enum { NODE_CORES = 512, MAX_WARNINGS = 16 };
+enum { NODE_CORES = 1024, MAX_WARNINGS = 16 }; // a cpu_set_t holds no more hardware threads
 
 typedef struct NodeFacts {
     char name[HOST_NAME_MAX + 1]; // of the host
