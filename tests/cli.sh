@@ -606,6 +606,9 @@ says 0 "refine:" "${tries[@]}" --sync-every 2
 # tried add their sums in different orders, but with --exact they train the same weights.
 works "exact on one rank" "${train[@]}" --steps 200 --batch 64 --exact --json one.jsonl
 works "exact on layouts that are tried" "${tries[@]}" --batch 64 --exact --json tried.jsonl
+works "which name the time of a change with digits" test \
+    "$(grep -c '^step .*(moved in [1-9][0-9.]* [mu]*s)$' out)" -ge 1 -a \
+    "$(grep -c '^refine: .* about [1-9][0-9.]* [mu]*s$' out)" = 1
 works "which train the same" test "$(losses tried.jsonl)" = "$(losses one.jsonl)"
 says 1 "hides nothing: both steps are the same" "${train[@]}" --ranks 2 \
     --layout d2 --overlap none --trace none.json

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "parallel/plan/quantity.h"
 #include "parallel/plan/refine.h"
 #include "parallel/step/relayout.h"
 
@@ -20,7 +21,7 @@ static bool move_to(void *ctx, int candidate) {
     Trial *t = ctx;
     Run *r = t->r;
     const Choice *c = &t->choice[candidate];
-    char text[128];
+    char text[128], moved[64];
     double begin = now_s();
     PriceShape s = {.model = r->m.shape, .batch = r->batch};
     s.model.B = c->micro, s.model.recompute = c->recompute, s.model.overlap = c->overlap;
@@ -34,8 +35,8 @@ static bool move_to(void *ctx, int candidate) {
     run_warm_up(r);
     r->predicted_ms = 1e3 * c->price.seconds;
     r->measured.n = 0;
-    run_note(r, "step %" PRId64 ": from here on %s (moved in %.2f s)", r->state.step,
-             choice_print(c, text), now_s() - begin);
+    run_note(r, "step %" PRId64 ": from here on %s (moved in %s)", r->state.step,
+             choice_print(c, text), quantity_short(now_s() - begin, AS_SECONDS, "", moved));
     return true;
 }
 
@@ -73,20 +74,22 @@ void run_refine(Run *r) {
     int n = plan_trials(p, trial, (int)r->o->refine);
     double seconds[REFINE_MAX], step_s = p->best[0].price.seconds;
     double left = (double)(r->o->steps - r->state.step), move_s = move_seconds(r);
+    char move[64];
     if (n < 2 || r->outer.every > 1) return; // with local steps each replica has its own state
     group_broadcast(&r->group, &move_s, sizeof move_s); // ranks may hold unequal parts
+    quantity_short(move_s, AS_SECONDS, "", move);
     if (!refine_pays(n, plan_error(p), step_s, left, move_s)) {
         run_note(r,
                  "refine: %d layouts may be the fastest, but too few steps are left (%.0f) for "
-                 "layout changes of %.2f s to pay off",
-                 n, left, move_s);
+                 "layout changes of %s to pay off",
+                 n, left, move);
         return;
     }
     int steps = refine_steps(n, step_s, left);
     run_note(r,
              "refine: %d layouts may be the fastest: %d steps on each, and the others on the "
-             "fastest; a layout change takes about %.2f s",
-             n, steps, move_s);
+             "fastest; a layout change takes about %s",
+             n, steps, move);
     Trial t = {r, trial};
     r->measured.on_trial = true;
     int chosen = refine_run(&r->group, &(Refine){n, steps, &t, move_to, step}, seconds);
