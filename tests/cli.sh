@@ -238,6 +238,7 @@ says 1 "step_00000001, whose weights replace --init ended" "${ends[@]}" 2 --resu
 works "it has the same end" \
     test "$(grep -c '"eos_token_id": *5\b' kept/step_0000000[12]/config.json | grep -c ':1$')" = 2
 works "an export without training" train_gpt --init given --export-hf same --threads 1
+works "which says where it is" test "$(tail -n 1 out)" = "exported to same (Hugging Face)"
 works "it is the same model" cmp same/model.safetensors given/model.safetensors
 rm given/config.json
 refuses 1 "; given has no config.json, so the shape is that of --model" train_gpt --init given \
@@ -282,7 +283,7 @@ works "a model in bf16" convert --init mean --out half --dtype bf16
 says 1 '"torch_dtype": "bfloat16"' cat half/config.json
 works "a folder of that file" convert --init mean.bin --out back
 works "which holds the same" cmp back/model.safetensors mean/model.safetensors
-works "llm.c's file without training" train_gpt --init mean --export-llmc llmc.bin --threads 1
+says 1 "^exported to llmc.bin (llm.c)$" train_gpt --init mean --export-llmc llmc.bin --threads 1
 works "it is that file" cmp llmc.bin mean.bin
 works "the same in bf16" train_gpt --init mean --export-llmc llmc.bin --threads 1 --dtype bf16
 says 1 'llm.c version 5 (bf16)' inspect llmc.bin
