@@ -198,6 +198,18 @@ char *checkpoint_path(const char *save_dir, int64_t step) {
     return mem_printf("%s/step_%08lld", save_dir, (long long)step);
 }
 
+/* Are the paths of the files of a save short enough for the system? */
+static bool paths_fit(const char *save_dir, Err *e) {
+    char *build = step_build_path(save_dir, 99999999);
+    size_t n = strlen(build) + strlen("/generation_config.json") + 1;
+    mem_free(build);
+    return n <= PATH_MAX ||
+           err(e,
+               "%.60s...: a path of %zu bytes is too long for a folder of checkpoints, whose files "
+               "have up to %zu more; %d are the most",
+               save_dir, strlen(save_dir), n - strlen(save_dir) - 1, PATH_MAX - 1);
+}
+
 /* Locks the file `path` and writes this process's name into it. The file is never removed: a
  * process that opened it before its removal and locked it afterwards would hold a lock that nobody
  * else sees. */
@@ -232,7 +244,8 @@ static bool lock_file(const char *save_dir, const char *path, int *lock, Err *e)
 bool checkpoint_lock(const char *save_dir, const Group *g, int *lock, Err *e) {
     char *path = mem_printf("%s/.lock", save_dir);
     *lock = -1;
-    bool mine = g->rank != 0 || (io_make_dirs(save_dir, e) && lock_file(save_dir, path, lock, e));
+    bool mine = g->rank != 0 || (paths_fit(save_dir, e) && io_make_dirs(save_dir, e) &&
+                                 lock_file(save_dir, path, lock, e));
     mem_free(path);
     return group_agree(g, mine, e);
 }

@@ -1,5 +1,6 @@
 #include "tests/test.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -133,6 +134,32 @@ TEST(checkpoint_folder_is_one_runs_at_a_time) {
     CHECK(checkpoint_lock(dir, &group_alone, &lock, &e));
     close(lock);
     CHECK_REFUSED(checkpoint_lock("/proc/new", &group_alone, &lock, &e), e, "/proc/new");
+}
+
+/* A path of this length in a folder (mem_free). */
+static char *long_path(const char *dir, size_t length) {
+    char *path = mem_strdup(dir);
+    while (strlen(path) < length) {
+        size_t left = length - strlen(path) - 1;
+        char *longer = mem_printf("%s/%0*d", path, (int)(left > 200 ? 100 : left), 0);
+        mem_free(path), path = longer;
+    }
+    return path;
+}
+
+TEST(checkpoint_folder_is_refused_if_a_save_has_paths_that_are_too_long) {
+    const char *dir = test_tmpdir();
+    OWNED(values_free) Values a = values_make(GPT2, 3, 1);
+    Err e;
+    int lock = -1;
+    size_t length = PATH_MAX;
+    char *path = NULL;
+    do mem_free(path), path = long_path(dir, --length);
+    while (!checkpoint_lock(path, &group_alone, &lock, &e) && length > PATH_MAX / 2);
+    bool saved = save(path, 12345678, &a, NULL, &e);
+    close(lock), mem_free(path);
+    CHECK_SAYS(saved, "%zu bytes: %s", length, e.text);
+    CHECK(length > PATH_MAX - 200);
 }
 
 /* ---- damage ---- */
