@@ -48,6 +48,9 @@ TEST(outputs_keep_what_is_no_regular_file) {
           "echo still a pipe");
     SHELL(1, "no regular file", "mkfifo other; " TRAIN "--steps 2 --export-llmc other");
     SHELL(1, "a is a directory: name a file", "mkdir a; " TRAIN "--steps 2 --trace a");
+    SHELL(1, "hf/model.safetensors is a directory: name a file", // before the first step
+          "mkdir -p hf/model.safetensors; " TRAIN "--steps 2 --export-hf hf >out; s=$?; "
+          "grep ^step out && exit 9; exit $s");
     SHELL(1, "write b: Too many levels of symbolic links",
           "ln -s b c; ln -s c b; " TRAIN "--steps 2 --json b");
     SHELL(0, "not replaced", // a file that others write to

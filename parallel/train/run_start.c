@@ -332,16 +332,18 @@ static void open_data(Run *r) {
  * output together; only rank 0 checks the trace. */
 static void check_outputs(const Run *r) {
     Err e;
-    const char *const dirs[] = {*r->o->train ? r->o->save : "", r->o->export_hf};
-    for (int i = 0; i < 2; i++) {
-        char *inside = mem_printf("%s/file", dirs[i]);
-        if (*dirs[i] && (!group_agree(&r->group, !r->lead || io_make_dirs(dirs[i], &e), &e) ||
-                         !output_possible(inside, true, &r->group, &e)))
+    const char *save = *r->o->train ? r->o->save : "", *hf = r->o->export_hf;
+    char *files[1 + EXPORT_FILES] = {mem_printf("%s/file", save)};
+    weights_export_paths(hf, files + 1);
+    for (int i = 0; i < 1 + EXPORT_FILES; i++) {
+        const char *dir = i ? hf : save;
+        if (*dir && (!group_agree(&r->group, !r->lead || io_make_dirs(dir, &e), &e) ||
+                     !output_possible(files[i], true, &r->group, &e)))
             die_user("%s", e.text);
-        mem_free(inside);
+        mem_free(files[i]);
     }
     int lock; // held until the process ends
-    if (*dirs[0] && !checkpoint_lock(r->o->save, &r->group, &lock, &e)) die_user("%s", e.text);
+    if (*save && !checkpoint_lock(save, &r->group, &lock, &e)) die_user("%s", e.text);
     if (*r->o->export_llmc && !llmc_model_fits(&r->config, &e))
         die_user("--export-llmc: %s", e.text);
     if (*r->o->export_llmc && !output_possible(r->o->export_llmc, true, &r->group, &e))
