@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -254,6 +256,12 @@ bool io_exists(const char *path) {
 bool io_is_folder(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+double io_free_bytes(const char *folder) {
+    struct statvfs s;
+    bool known = statvfs(folder, &s) == 0 && s.f_blocks > 0; // some file systems count nothing
+    return known ? (double)s.f_bavail * (double)s.f_frsize : (double)INFINITY;
 }
 
 bool io_exists_in(const char *folder, const char *name) {

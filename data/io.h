@@ -64,6 +64,8 @@ bool io_sync_dir(const char *path, Err *e);
 bool io_remove_tree(const char *path, Err *e);
 bool io_exists(const char *path);
 bool io_is_folder(const char *path);
+/* Local. Bytes that this user may still write to the file system of a folder; INFINITY: unknown. */
+double io_free_bytes(const char *folder);
 /* Local. Does the folder contain a file or folder of this name? */
 bool io_exists_in(const char *folder, const char *name);
 

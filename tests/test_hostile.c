@@ -75,6 +75,15 @@ TEST(hostile_full_disk_keeps_the_checkpoint_before) {
           "rm run/more; " CONTINUES "'");
 }
 
+TEST(hostile_small_disk_is_named_before_the_first_step) {
+    const char *dir = shell_directory(4000);
+    if (!can_mount(dir)) return;
+    SHELL(0, "warning: --save run: a checkpoint takes 16.9 KiB, and ",
+          ALONE "mkdir run && mount -t tmpfs -o size=12k none run || exit 9; " TRAIN
+                "--steps 2 --save run >out 2>err; test $? = 1 && cat err'");
+    SHELL(0, "", TRAIN "--steps 2 --save other >out 2>err && test $(grep -c takes err) = 0");
+}
+
 TEST(hostile_quota_and_renames_keep_the_checkpoint_before) {
     const char *dir = shell_directory(4000);
     if (!has_hostile(dir)) return;

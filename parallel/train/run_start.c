@@ -15,6 +15,7 @@
 #include "data/llmc.h"
 #include "data/output.h"
 #include "data/weights.h"
+#include "parallel/plan/quantity.h"
 #include "parallel/step/check.h"
 #include "parallel/step/memory.h"
 #include "parallel/train/run_agree.h"
@@ -328,6 +329,17 @@ static void open_data(Run *r) {
     run_allocate_tokens(r);
 }
 
+/* Warns where the disk of --save has no room for a checkpoint. The size is that of weights and
+ * moments; --sync-every may save more. */
+static void warn_full(const Run *r) {
+    char size[64], room[64];
+    double bytes = 3.0 * (double)sizeof(float) * (double)config_parameters(&r->config),
+           free = io_free_bytes(r->o->save);
+    if (bytes <= free) return;
+    warn("--save %s: a checkpoint takes %s, and %s are free there: make room for it", r->o->save,
+         quantity_short(bytes, AS_BYTES, "GiB", size), quantity_short(free, AS_BYTES, "GiB", room));
+}
+
 /* Ends the run before training if an output of its end could not be written. All ranks check each
  * output together; only rank 0 checks the trace. */
 static void check_outputs(const Run *r) {
@@ -344,6 +356,7 @@ static void check_outputs(const Run *r) {
     }
     int lock; // held until the process ends
     if (*save && !checkpoint_lock(save, &r->group, &lock, &e)) die_user("%s", e.text);
+    if (*save && r->lead) warn_full(r);
     if (*r->o->export_llmc && !llmc_model_fits(&r->config, &e))
         die_user("--export-llmc: %s", e.text);
     if (*r->o->export_llmc && !output_possible(r->o->export_llmc, true, &r->group, &e))
