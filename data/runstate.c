@@ -74,6 +74,14 @@ bool runstate_parse(const char *text, RunState *s, Err *e) {
     return ok || err(e, "no state of a run: step, tokens, loss_z and norm_z are needed");
 }
 
+char *runstate_option(const char *text, const char *name) {
+    json_t *root = json_loads(text, 0, NULL);
+    const char *value = json_string_value(json_object_get(json_object_get(root, "options"), name));
+    char *copy = value ? mem_strdup(value) : NULL;
+    json_decref(root);
+    return copy;
+}
+
 void runstate_differences(const char *text, const Opt *options, bool kept_tokenizer, FILE *f) {
     json_t *root = json_loads(text, 0, NULL);
     const json_t *record = json_object_get(root, "options");

@@ -31,6 +31,8 @@ typedef struct RunState {
 char *runstate_print(const RunState *s, const Opt *options);
 /* Local, pure. */
 bool runstate_parse(const char *text, RunState *s, Err *e);
+/* Local. The recorded value of an option (mem_free), or NULL. */
+char *runstate_option(const char *text, const char *name);
 /* Local. Prints a line for each option whose recorded value differs from its present one. Options
  * that are not in the record are skipped, and --tokenizer where the run keeps the checkpoint's. */
 void runstate_differences(const char *text, const Opt *options, bool kept_tokenizer, FILE *f);

@@ -47,6 +47,18 @@ static void resume(const char *model, const char *more) {
     CHECK(!same_end(dir, "whole", "other", 14)); // the comparison can tell runs apart
 }
 
+/* A run that is started from the record of a resumed one has the same model. */
+TEST(resume_without_model_and_tokenizer_records_those_of_the_checkpoint) {
+    SHELL_IN(shell_directory(400), 0, "",
+             "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok; "
+             "RUN=\"$BUILD/train_gpt --micro 2 --threads 1 --ledger none\"; "
+             "$RUN --train train.bin --model layers=1,heads=1,channels=8,seq=8 --tokenizer tok "
+             "--steps 1 --save run && $RUN --train train.bin --steps 2 --save run --resume && "
+             "$RUN --config run/step_00000002 --no-resume --save again && "
+             "cmp run/step_00000002/config.json again/step_00000002/config.json && "
+             "cmp tok/vocab.json again/step_00000002/vocab.json");
+}
+
 /* A checkpoint has a copy of the tokenizer; that of the run may be gone, and with --keep 1 the
  * checkpoint that had it. tokenizer_config.json is written where the tokenizer lacks it. */
 static void keep_tokenizer(const char *removed) {

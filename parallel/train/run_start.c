@@ -270,6 +270,18 @@ static char *find_checkpoint(Run *r) {
     return path;
 }
 
+static void take_recorded(const char **option, const char *state, const char *name) {
+    char *then = runstate_option(state, name); // until the process ends, as all options
+    if (then) *option = then;
+}
+
+/* Rank 0. Records of a resumed run name the model and the tokenizer that come from its checkpoint:
+ * --config reads these records. */
+static void record_from_checkpoint(const Run *r, const char *state) {
+    if (!opt_given(opt_find(r->options, "model"))) take_recorded(&r->o->model, state, "model");
+    if (r->carried) take_recorded(&r->o->tokenizer, state, "tokenizer");
+}
+
 static void load_weights(Run *r, const char *checkpoint) {
     Err e;
     if (checkpoint) {
@@ -281,6 +293,7 @@ static void load_weights(Run *r, const char *checkpoint) {
         else if (r->lead)
             printf("resuming from %s\n", checkpoint);
         if (r->lead) runstate_differences(text, r->options, r->carried, stdout);
+        if (r->lead) record_from_checkpoint(r, text);
         // as after a shard was added under the same pattern: batch(step) is of all files together
         int64_t was = r->state.data, is = r->train_set.n_tokens;
         if (r->lead && was && *r->o->train && was != is)
