@@ -225,6 +225,10 @@ works "validation from within a document" tokenize encode --text docs.txt --val-
 works "it begins with the next one" test "$(tokenize decode --shard docs_val.bin)" = \
     '<|endoftext|>a4
 b4'
+works "no validation from within a separator" tokenize encode --text docs.txt --val-fraction 0.1 \
+    --out ends
+works "it is no text" test \
+    "$(tokenize decode --shard ends_train.bin | tail -n 1) $(echo ends_*)" = 'b4 ends_train.bin'
 printf '\346\226\207%.0s' {1..5} >wen.txt
 works "validation from within a character" tokenize encode --text wen.txt --val-fraction 0.3 --out w
 works "it begins with the next one, too" test "$(tokenize decode --shard w_val.bin)" = \

@@ -200,6 +200,14 @@ static void encode_text(Encoding *e, const uint8_t *p, size_t n, ShardWriter *to
     }
 }
 
+/* Is the line around `at`, which is the last one, a separator of documents? */
+static bool ends_in_separator(const uint8_t *p, size_t n, size_t at) {
+    const uint8_t *before = memrchr(p, '\n', at), *line = before ? before + 1 : p, *document;
+    size_t left = n - (size_t)(line - p);
+    Documents d = documents_of(line, left);
+    return !documents_next(&d, &document, &left);
+}
+
 /* Offset at which the last `fraction` of the text begins, moved on to the start of a line, or of a
  * character where no line starts; then to the start of the next document if at least half of the
  * part is left. */
@@ -208,6 +216,7 @@ static size_t validation_at(const uint8_t *p, size_t n, double fraction) {
     if (at == 0 || at == n) return at;
     const uint8_t *newline = memchr(p + at - 1, '\n', n - at), *rest;
     if (newline) at = (size_t)(newline - p) + 1;
+    if (!newline && ends_in_separator(p, n, at)) return n;
     for (int i = 0; i < 3 && at < n && (p[at] & 0xc0) == 0x80; i++) at++;
     Documents d = documents_of(p + at, n - at);
     bool within = documents_next(&d, &rest, &n_rest) && rest == p + at; // a document
