@@ -5,6 +5,7 @@
  *     convert --init gpt2/ --out small/ --dtype bf16      half the bytes, rounded to nearest
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/die.h"
 #include "base/mem.h"
@@ -48,7 +49,10 @@ int main(int argc, char **argv) {
     bool ok = path_ends(out_path, ".bin")
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
                   : weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e);
-    if (!ok) die_user("%s", e.text);
+    if (!ok) {
+        rmdir(out_path); // the next try would be refused because of this empty folder
+        die_user("%s", e.text);
+    }
     printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),
            dtype ? "bf16" : "fp32");
     mem_free(model);
