@@ -603,15 +603,24 @@ int64_t shard_writer_finish(ShardWriter *w) {
     return w->total;
 }
 
+static void warn_if_there(const ShardWriter *w, const char *path) {
+    if (io_exists(path))
+        warn("%s is there from an earlier run: a pattern like %s*.bin will read it, too", path,
+             w->stem);
+}
+
 int shard_writer_commit(ShardWriter *w) {
     shard_writer_finish(w);
     int n = w->n_files;
     for (int i = 0; i < n; i++) replace_commit(w->files[i]);
     char *next = file_name(w, n);
-    if ((w->shard_tokens || n == 0) && io_exists(next))
-        warn("%s is there from an earlier run: a pattern like %s*.bin will read it, too", next,
-             w->stem);
+    // of a run with --shard-tokens, if this one is without, and the other way round
+    char *other =
+        w->shard_tokens ? mem_printf("%s.bin", w->stem) : mem_printf("%s_000000.bin", w->stem);
+    if (w->shard_tokens || n == 0) warn_if_there(w, next);
+    warn_if_there(w, other);
     mem_free(next);
+    mem_free(other);
     mem_free(w->files);
     mem_free(w->stem);
     mem_free(w);

@@ -216,6 +216,9 @@ refuses 1 'saved/tokenizer.json: no "model"' "${saves[@]}" saved
 touch few_train_000002.bin
 says 1 'train_000002.bin is there from an earlier' tokenize encode --text words.txt --val-tokens 1 \
     --shard-tokens 4 --out few
+says 1 'few_train_000000.bin is there from an earlier' tokenize encode --text words.txt --out few
+says 1 'few_train.bin is there from an earlier' tokenize encode --text words.txt --out few \
+    --shard-tokens 4
 refuses 2 "unknown command encoed: did you mean encode?" tokenize encoed
 refuses 1 "999 leaves nothing to train on: --text words.txt has 8 tokens" tokenize encode \
     --text words.txt --val-tokens 999 --out few
