@@ -358,7 +358,7 @@ completes() { # WORDS COMMAND...: the last argument of the command is completed 
     works "completion of $*" test "${COMPREPLY[*]}" = "$words"
 }
 completes "cpu cuda" train_gpt --backend c
-completes "--save --save-every" train_gpt --sav
+completes "--save --save-every --save-best" train_gpt --sav
 completes "train encode hellaswag decode info convert" tokenize ""
 completes "--text" tokenize encode --te
 completes "--out" report log.jsonl --o
