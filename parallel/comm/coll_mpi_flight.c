@@ -129,12 +129,6 @@ static Part incoming(const Flight *f, const FlightMove *m) {
     return f->step <= FLIGHT_SPREAD ? term_of(f, m->peer, m->part) : collected(f, m->part);
 }
 
-/* The memory into which owner j writes the sum of part j. */
-static Part result(const Flight *f, int j) {
-    const CollCall *call = f->call;
-    return coll_has_blocks(call->op) ? block(f, call->dst, call->cols) : part(f, call->dst, j);
-}
-
 /* The memory from which a message is sent, before packing. */
 static Part outgoing(const Flight *f, const FlightMove *m) {
     const CollCall *call = f->call;
@@ -159,46 +153,34 @@ static void add_move(Flight *f, int part, int peer, bool receive) {
     f->move[f->n_moves++] = (FlightMove){part, peer, receive};
 }
 
-/* Lists the messages between the ranks of a node, receives first. Spread: each rank sends the parts
- * that its peer carries. Collect: each rank sends the parts that it carries itself. */
-static void list_near(Flight *f) {
-    int near = f->near, size = f->comm->group->size, rank = f->comm->group->rank;
-    int place = rank % near, first = rank - place;
-    bool spread = f->step == FLIGHT_SPREAD_NEAR;
-    for (int receive = 1; receive >= 0; receive--)
-        for (int node = 0; node < size; node += near)
-            for (int distance = 1; distance < near; distance++) {
-                int at = (place + (receive ? near - distance : distance)) % near;
-                add_move(f, node + (spread == receive ? place : at), first + at, receive);
-            }
-}
-
-/* Lists the messages of this rank in a step, receives first. Each rank begins with another partner,
- * so that not all ranks send to the same one first. */
+/* Lists the messages of this rank in a step, receives first. The n ranks first, first + apart, ...
+ * exchange messages: those of this node, or one of each node. Spread: each rank sends the parts
+ * that its peer owns or carries. Collect: each rank sends the parts that it owns or carries itself.
+ * Each rank begins with another partner, so that not all ranks send to the same one first. */
 static void list_moves(Flight *f) {
     const Comm *c = f->comm->group;
     CollOp op = f->call->op;
-    int me = c->rank, size = c->size, near = f->near, root = f->call->root;
-    bool rooted = op == COLL_REDUCE || op == COLL_BROADCAST, owner = !rooted || me == root;
-    bool spread = f->step == FLIGHT_SPREAD;
+    int me = c->rank, size = c->size, root = f->call->root;
+    bool rooted = op == COLL_REDUCE || op == COLL_BROADCAST; // only the root owns a part
+    bool near = f->step == FLIGHT_SPREAD_NEAR || f->step == FLIGHT_COLLECT_NEAR;
+    int n = near ? f->near : size / f->near, apart = near ? 1 : f->near;
+    int place = me / apart % n, first = me - place * apart;
+    int carried = near ? size / n : 1; // parts from one rank to another
+    bool spread = f->step <= FLIGHT_SPREAD;
     f->n_moves = 0;
-    if (f->step == FLIGHT_SPREAD_NEAR || f->step == FLIGHT_COLLECT_NEAR) {
-        list_near(f);
-    } else if (op == COLL_SHIFT) {
+    if (op == COLL_SHIFT) {
         add_move(f, me, (me - root + size) % size, true);
         add_move(f, me, (me + root) % size, false);
-    } else if (rooted && !owner) {
-        add_move(f, root, root, !spread);
-    } else {
-        for (int distance = near; distance < size && (!rooted || spread); distance += near) {
-            int from = (me - distance + size) % size;
-            add_move(f, spread ? me : from, from, true);
-        }
-        for (int distance = near; distance < size && (!rooted || !spread); distance += near) {
-            int to = (me + distance) % size;
-            add_move(f, spread ? to : me, to, false);
-        }
+        return;
     }
+    for (int receive = 1; receive >= 0; receive--)
+        for (int k = 0; k < carried; k++)
+            for (int distance = 1; distance < n; distance++) {
+                int at = (place + (receive ? n - distance : distance)) % n;
+                int owner = spread == receive ? place : at;
+                int part = (near ? k * n : first) + owner * apart;
+                if (!rooted || part == root) add_move(f, part, first + at * apart, receive);
+            }
 }
 
 static void post_one(Flight *f, int i, const Part *p) {
@@ -215,8 +197,9 @@ static void post_one(Flight *f, int i, const Part *p) {
 }
 
 /* Posts all messages of a step. A strided part is packed once and sent to several ranks. */
-static void post(Flight *f, Team *team) {
+static void begin_step(Flight *f, FlightStep step, Team *team) {
     int last = -1; // the part packed last
+    f->step = step;
     list_moves(f);
     for (int i = 0; i < f->n_moves; i++) {
         const FlightMove *m = &f->move[i];
@@ -277,8 +260,11 @@ static void sum_near(const Flight *f, Team *team) {
  * whole buffer. */
 static void sum_own(const Flight *f, Team *team) {
     const Comm *c = f->comm->group;
-    if (f->call->op == COLL_REDUCE && c->rank != f->call->root) return;
-    Part own = node_sum(f, c->rank), to = result(f, c->rank);
+    const CollCall *call = f->call;
+    if (call->op == COLL_REDUCE && c->rank != call->root) return;
+    Part own = node_sum(f, c->rank);
+    Part to =
+        coll_has_blocks(call->op) ? block(f, call->dst, call->cols) : part(f, call->dst, c->rank);
     sum_part(f, team, c->rank, c->rank % f->near, c->size / f->near, f->near, &own, &to);
 }
 
@@ -341,11 +327,6 @@ void flights_close(MpiComm *m) {
 }
 
 /* ---- flights */
-
-static void begin_step(Flight *f, FlightStep step, Team *team) {
-    f->step = step;
-    post(f, team);
-}
 
 static void begin_chunk(Flight *f, Team *team) {
     FlightStep first = f->near > 1 ? FLIGHT_SPREAD_NEAR : FLIGHT_SPREAD;
