@@ -39,26 +39,25 @@ typedef struct CallEvents {
 typedef struct PeersGroup {
     DeviceGroup blocks;
     CallEvents at[COLL_IN_FLIGHT];
+    struct PeersGroup *of[MAX_THREAD_RANKS]; // of each rank of the group
 } PeersGroup;
 
-static CallEvents *events_of(const Comm *c, uint64_t number) {
-    return &((PeersGroup *)c->device)->at[number % COLL_IN_FLIGHT];
-}
-/* The events of the same call at another rank of the group. */
-static const CallEvents *their_events(const Comm *c, int rank, uint64_t number) {
-    const PeersGroup *g = threads_published(c, rank, number)->note;
-    return &g->at[number % COLL_IN_FLIGHT];
+/* The events of a call at a rank of the group. */
+static const CallEvents *events_of(const Comm *c, int rank, uint64_t number) {
+    return &((const PeersGroup *)c->device)->of[rank]->at[number % COLL_IN_FLIGHT];
 }
 /* The other rank's event for its slot at this rank, or for the block it copies from here. */
 static Event their_block_event(const Comm *c, int rank, uint64_t number) {
-    const PeersGroup *g = threads_published(c, rank, number)->note;
+    const PeersGroup *g = ((const PeersGroup *)c->device)->of[rank];
     return g->blocks.events[number % COLL_IN_FLIGHT].part[c->rank];
 }
 static void peers_open(Comm *c) {
     PeersGroup *g = c->device = mem_calloc(1, sizeof *g);
+    Group all = comm_group(c);
     for (int i = 0; i < COLL_IN_FLIGHT; i++)
         g->at[i].ready = device_event(), g->at[i].done = device_event();
     device_blocks_open(c);
+    group_all_gather(&all, &g, sizeof g, g->of);
 }
 
 /* The barrier ensures that no rank waits for an event of this rank any more. */
@@ -88,8 +87,7 @@ static void wait_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t n
                         const CollCall *call) {
     bool ready = signal == SIGNAL_READY;
     ready ? (void)threads_block(c, number, call, o) : threads_blocks_done(c, number, call);
-    device_stream_wait(s,
-                       ready ? their_events(c, o, number)->ready : their_block_event(c, o, number));
+    device_stream_wait(s, ready ? events_of(c, o, number)->ready : their_block_event(c, o, number));
 }
 
 static void send_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t number,
@@ -100,7 +98,7 @@ static void send_signal(Comm *c, Stream s, int o, BlockSignal signal, uint64_t n
 
 static const void *src_of(Comm *c, int o, uint64_t number, const CollCall *call) {
     (void)call;
-    return threads_published(c, o, number)->call.src;
+    return threads_published(c, o, number)->src;
 }
 
 static const BlockTransport by_events = {
@@ -162,8 +160,8 @@ static void peers_start(Comm *c, uint64_t number, const CollCall *call) {
     if (coll_spreads(call->op))
         reduce_type(call); // dies here for other types, before any rank waits
     if (BASE_DEBUG && call->by_blocks) device_poison_blocks(c, call);
-    device_record(events_of(c, number)->ready, device_stream());
-    threads_publish(c, number, call, c->device);
+    device_record(events_of(c, c->rank, number)->ready, device_stream());
+    threads_publish(c, number, call);
 }
 
 /* Puts this rank's part into the communication stream, behind `ready` of all ranks. The rank's own
@@ -176,15 +174,15 @@ static void peers_wait(Comm *c, uint64_t number, const CollCall *call) {
     }
     threads_wait_published(c, number, call);
     for (int i = 0; i < c->size; i++)
-        device_stream_wait(comm_stream, their_events(c, i, number)->ready);
+        device_stream_wait(comm_stream, events_of(c, i, number)->ready);
     device_begins(c, number, comm_stream);
     ThreadsWork w = threads_work(c, number, call);
     do_work(&w, call, comm_stream);
     device_completes(c, number, comm_stream);
-    device_record(events_of(c, number)->done, comm_stream);
+    device_record(events_of(c, c->rank, number)->done, comm_stream);
     threads_wait_done(c, number, call);
     for (int i = 0; i < c->size; i++)
-        device_stream_wait(device_stream(), their_events(c, i, number)->done);
+        device_stream_wait(device_stream(), events_of(c, i, number)->done);
 }
 
 static const CollBackend coll_peers = {.name = "peers",

@@ -43,7 +43,7 @@
 #include "base/mem.h"
 #include "parallel/comm/coll_threads.h"
 
-enum { ARRIVED, DONE, BARRIER, BLOCKS };
+enum { ARRIVED, DONE, BLOCKS, BARRIER };
 static const double slice = 0.05;  // seconds of sleep between checks of the limit
 static const double brief = 30e-6; // seconds; for a wait shorter than this no rank needs to sleep
 
@@ -57,14 +57,14 @@ typedef struct Slot {
     // [gate][entry] number of the last call with which the rank passed the gate, as waits may come
     // in any order; number of its last barrier
     _Alignas(64) _Atomic uint32_t passed[2][COLL_IN_FLIGHT], barriers;
-    uint32_t laps[2][COLL_IN_FLIGHT]; // number of times that the rank has passed each gate
-    double waited;                    // seconds that the rank waited at its last gate
-    Published published[COLL_IN_FLIGHT];
+    // number of times that the rank has passed each gate; of BLOCKS: number of its calls by blocks
+    uint32_t laps[3][COLL_IN_FLIGHT];
+    double waited; // seconds that the rank waited at its last gate
+    CollCall published[COLL_IN_FLIGHT];
     // [COLL_IN_FLIGHT][size] number of the last call by blocks in which rank r was done with this
     // rank's block
     _Atomic uint32_t *block_done;
-    Gate blocks[COLL_IN_FLIGHT];         // counts the ranks that are done with this rank's block
-    uint32_t block_laps[COLL_IN_FLIGHT]; // number of calls by blocks of this rank in each entry
+    Gate blocks[COLL_IN_FLIGHT]; // counts the ranks that are done with this rank's block
 } Slot;
 
 /* Shared by the ranks of a group. */
@@ -79,8 +79,6 @@ struct ThreadsJob {
     int size;
     double spin; // seconds that a waiting rank spins before it sleeps
     Rendezvous *all;
-    // world_split: the first rank of a group publishes the group's Rendezvous here
-    void *board[MAX_THREAD_RANKS];
     _Atomic bool left[MAX_THREAD_RANKS]; // ranks that start no more collectives
 };
 
@@ -119,6 +117,17 @@ void world_threads_close(World *w) {
 }
 
 /* ---- gates */
+
+static Slot *slot_of(const Comm *c) {
+    return &((Rendezvous *)c->impl)->slot[c->rank];
+}
+
+/* The gate of a call. BLOCKS: that of this rank's block. */
+static Gate *gate_of(const Comm *c, int stage, uint64_t number) {
+    Rendezvous *m = c->impl;
+    uint64_t at = number % COLL_IN_FLIGHT;
+    return stage == BLOCKS ? &slot_of(c)->blocks[at] : &m->gate[stage][at];
+}
 
 /* Address of the number of the last call in which rank `by` was done with the block of rank
  * `owner`. */
@@ -183,7 +192,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
     Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
     double begin = now_s(), looked = 0;
-    double *waited = &m->slot[c->rank].waited;
+    double *waited = &slot_of(c)->waited;
     for (bool yielded = job->spin > 0 || *waited > brief;; yielded = true) {
         bool there = false;
         for (int i = 0; i < (job->spin > 0 ? 32 : 1) && !there; i++) {
@@ -210,21 +219,22 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
 
 static void threads_barrier(Comm *c) {
     Rendezvous *m = c->impl;
-    uint32_t number = atomic_load(&m->slot[c->rank].barriers) + 1;
+    uint32_t number = atomic_load(&slot_of(c)->barriers) + 1;
     uint32_t target = number * (uint32_t)c->size;
     gate_enter(c, BARRIER, &m->barrier, number, target);
     gate_wait(c, BARRIER, &m->barrier, number, target, NULL);
 }
 
+/* The first rank of a group makes the group's Rendezvous. */
 static void threads_open(Comm *c) {
-    World *w = c->world;
-    ThreadsJob *job = w->impl;
+    const ThreadsJob *job = c->world->impl;
+    Group g = comm_group(c->world->all);
+    Rendezvous *mine = NULL, *all[MAX_THREAD_RANKS];
     c->impl = job->all;
-    if (c == w->all) return;
-    if (c->rank == 0) job->board[w->rank] = rendezvous_create(c->size);
-    threads_barrier(w->all);
-    // the board is overwritten only after the next all_gather of world_split
-    c->impl = job->board[c->member[0]];
+    if (c == c->world->all) return;
+    if (c->rank == 0) mine = rendezvous_create(c->size);
+    group_all_gather(&g, &mine, sizeof mine, all);
+    c->impl = all[c->member[0]];
 }
 
 static void threads_close(Comm *c) {
@@ -234,45 +244,35 @@ static void threads_close(Comm *c) {
 
 /* ---- calls */
 
-const Published *threads_published(const Comm *c, int rank, uint64_t number) {
+const CollCall *threads_published(const Comm *c, int rank, uint64_t number) {
     const Rendezvous *m = c->impl;
     return &m->slot[rank].published[number % COLL_IN_FLIGHT];
 }
 
-static const CollCall *call_of(const Comm *c, int rank, uint64_t number) {
-    return &threads_published(c, rank, number)->call;
-}
-
 /* Counts this rank at a gate of a call; does not wait. */
 static void pass_gate(Comm *c, int stage, uint64_t number) {
-    Rendezvous *m = c->impl;
-    uint32_t at = number % COLL_IN_FLIGHT, lap = ++m->slot[c->rank].laps[stage][at];
-    gate_enter(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size);
+    uint32_t lap = ++slot_of(c)->laps[stage][number % COLL_IN_FLIGHT];
+    gate_enter(c, stage, gate_of(c, stage, number), (uint32_t)number, lap * (uint32_t)c->size);
 }
 
 /* Waits until all ranks of the group have passed a gate as often as this rank. */
 static void wait_at_gate(Comm *c, int stage, uint64_t number, const CollCall *call) {
-    Rendezvous *m = c->impl;
-    uint32_t at = number % COLL_IN_FLIGHT, lap = m->slot[c->rank].laps[stage][at];
-    gate_wait(c, stage, &m->gate[stage][at], (uint32_t)number, lap * (uint32_t)c->size, call);
+    uint32_t lap = slot_of(c)->laps[stage][number % COLL_IN_FLIGHT];
+    gate_wait(c, stage, gate_of(c, stage, number), (uint32_t)number, lap * (uint32_t)c->size, call);
 }
 
-static Slot *slot_of(const Comm *c) {
-    return &((Rendezvous *)c->impl)->slot[c->rank];
-}
-
-void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note) {
+void threads_publish(Comm *c, uint64_t number, const CollCall *call) {
     Slot *s = slot_of(c);
-    if (call->by_blocks) s->block_laps[number % COLL_IN_FLIGHT]++;
-    s->published[number % COLL_IN_FLIGHT] = (Published){*call, note};
+    if (call->by_blocks) s->laps[BLOCKS][number % COLL_IN_FLIGHT]++;
+    s->published[number % COLL_IN_FLIGHT] = *call;
     pass_gate(c, ARRIVED, number);
 }
 
 void threads_wait_published(Comm *c, uint64_t number, const CollCall *call) {
     wait_at_gate(c, ARRIVED, number, call);
     for (int i = 0; BASE_DEBUG && i < c->size; i++)
-        if (!coll_agree(call, call_of(c, i, number)))
-            coll_mismatch(c, number, call, i, call_of(c, i, number));
+        if (!coll_agree(call, threads_published(c, i, number)))
+            coll_mismatch(c, number, call, i, threads_published(c, i, number));
 }
 
 void threads_wait_done(Comm *c, uint64_t number, const CollCall *call) {
@@ -284,7 +284,7 @@ static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
     // NaN: every slot must be overwritten
     if (BASE_DEBUG && call->by_blocks && call->op == COLL_REDUCE_SCATTER)
         memset((void *)(uintptr_t)call->src, 0xff, (size_t)(c->size * coll_block_bytes(call)));
-    threads_publish(c, number, call, NULL);
+    threads_publish(c, number, call);
 }
 
 /* ---- calls by blocks */
@@ -294,7 +294,7 @@ static void threads_start(Comm *c, uint64_t number, const CollCall *call) {
 void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
     uint32_t last = atomic_load(passed(c, o, ARRIVED, (uint32_t)number));
     if ((int32_t)(last - (uint32_t)number) < 0) wait_at_gate(c, ARRIVED, number, call);
-    const CollCall *theirs = call_of(c, o, number);
+    const CollCall *theirs = threads_published(c, o, number);
     if (BASE_DEBUG && !coll_agree(call, theirs)) coll_mismatch(c, number, call, o, theirs);
     int64_t slot = call->op == COLL_ALL_GATHER ? 0 : c->rank * coll_elements(call);
     return (char *)(uintptr_t)theirs->src + slot * coll_type_bytes(call->type);
@@ -303,7 +303,7 @@ void *threads_block(Comm *c, uint64_t number, const CollCall *call, int o) {
 /* All ranks make the same calls, so this rank's number of laps is also that of rank o. */
 void threads_block_done(Comm *c, uint64_t number, const CollCall *call, int o) {
     Rendezvous *m = c->impl;
-    uint32_t at = number % COLL_IN_FLIGHT, lap = slot_of(c)->block_laps[at];
+    uint32_t at = number % COLL_IN_FLIGHT, lap = slot_of(c)->laps[BLOCKS][at];
     (void)call;
     atomic_store(block_done(c, o, c->rank, number), (uint32_t)number);
     gate_count(c, &m->slot[o].blocks[at], lap * (uint32_t)c->size);
@@ -336,9 +336,7 @@ static void sum_of_slots(Comm *c, const CollCall *call) {
 }
 
 void threads_blocks_done(Comm *c, uint64_t number, const CollCall *call) {
-    Slot *s = slot_of(c);
-    uint32_t at = number % COLL_IN_FLIGHT, target = s->block_laps[at] * (uint32_t)c->size;
-    gate_wait(c, BLOCKS, &s->blocks[at], (uint32_t)number, target, call);
+    wait_at_gate(c, BLOCKS, number, call);
 }
 
 /* ---- a rank's part of other calls */
@@ -356,7 +354,7 @@ static ThreadsWork gather_blocks(Comm *c, uint64_t number, const CollCall *call)
     // begins with the next rank's block, so that not all ranks read the same one
     for (int i = 1; i <= c->size; i++) {
         int o = (c->rank + i) % c->size;
-        const CollCall *theirs = call_of(c, o, number);
+        const CollCall *theirs = threads_published(c, o, number);
         add_copy(&w, theirs->src, coll_src_stride(theirs, o, c->size) * bytes,
                  coll_own_block(call, o));
     }
@@ -367,7 +365,7 @@ static ThreadsWork gather_blocks(Comm *c, uint64_t number, const CollCall *call)
 static ThreadsWork take_from(Comm *c, int rank, uint64_t number, const CollCall *call) {
     int64_t bytes = coll_block_bytes(call);
     ThreadsWork w = {.rows = 1, .row_bytes = bytes, .dst_ld = bytes};
-    add_copy(&w, call_of(c, rank, number)->src, bytes, call->dst);
+    add_copy(&w, threads_published(c, rank, number)->src, bytes, call->dst);
     return w;
 }
 
@@ -393,14 +391,14 @@ static ThreadsWork sum_part(Comm *c, uint64_t number, const CollCall *call) {
                      .rows = scatter ? call->rows : 1,
                      .row_bytes = n * bytes};
     for (int i = 0; i < c->size; i++) {
-        const CollCall *theirs = call_of(c, i, number);
+        const CollCall *theirs = threads_published(c, i, number);
         int64_t at = begin;
         if (scatter) at = c->rank * (call->dim == 0 ? coll_block_stride(theirs) : call->cols);
         w.src[i] = (const char *)theirs->src + at * bytes;
         w.src_ld[i] = scatter && call->dim == 1 ? c->size * w.row_bytes : w.row_bytes;
         if (all) w.dst[i] = (char *)theirs->dst + begin * bytes;
     }
-    const CollCall *to = call->op == COLL_REDUCE ? call_of(c, call->root, number) : call;
+    const CollCall *to = call->op == COLL_REDUCE ? threads_published(c, call->root, number) : call;
     if (!all) w.dst[0] = (char *)to->dst + begin * bytes;
     return w;
 }

@@ -5,19 +5,13 @@
 
 #include "parallel/comm/coll_backend.h"
 
-/* Local. Publishes this rank's call to its group. note: any pointer for the other ranks, valid
- * until the call has been waited for. */
-void threads_publish(Comm *c, uint64_t number, const CollCall *call, void *note);
+/* Local. Publishes this rank's call to its group. */
+void threads_publish(Comm *c, uint64_t number, const CollCall *call);
 /* Collective. Returns when all ranks have published the call. Dies after the limit of the World
  * (world_set_limit). */
 void threads_wait_published(Comm *c, uint64_t number, const CollCall *call);
-/* What a rank of the group has published. threads_published: local, after
- * threads_wait_published. */
-typedef struct Published {
-    CollCall call;
-    void *note;
-} Published;
-const Published *threads_published(const Comm *c, int rank, uint64_t number);
+/* Local, after threads_wait_published. The call of another rank of the group. */
+const CollCall *threads_published(const Comm *c, int rank, uint64_t number);
 /* One rank's part of a call. sums false: it copies n_src rectangles, src[i] to dst[i]. sums true:
  * it adds all src and writes the sum to all dst. Rows of src[i] lie src_ld[i] bytes apart; rows of
  * dst lie dst_ld bytes apart, rows of a sum are contiguous. */
