@@ -292,31 +292,23 @@ static int count_row(World *w, const Comm *c, const CollCall *call) {
 
 /* Is the call timed by the clock of the rank's device, because it runs in one of the device's
  * streams? */
-static bool is_marked(const Comm *c, int at) {
-    return c->world->clock && c->open[at].backend == c->world->device;
+static bool is_marked(const World *w, const OpenCall *x) {
+    return w->clock && x->backend == w->device;
 }
 
 /* The current moment: a mark in the device's stream for a call on a device, else `now` of the
  * host. */
-static Moment moment(const Comm *c, int at, double now) {
-    return is_marked(c, at) ? c->world->clock->mark() : now;
+static Moment moment(const World *w, const OpenCall *x, double now) {
+    return is_marked(w, x) ? w->clock->mark() : now;
 }
 
 /* Reports a finished call to the function of world_set_watch. */
-static void tell_watcher(const Comm *c, int at, Moment wait, Moment end) {
-    const World *w = c->world;
-    const CollCall *call = &c->open[at].call;
-    CollSpan s = {.call = call,
-                  .comm = c,
-                  .bytes = coll_bytes(call, c->rank, c->size),
-                  .begin = c->open[at].begin,
-                  .started = c->open[at].started,
-                  .wait = wait,
-                  .end = end,
-                  .complete = c->open[at].complete != 0 ? c->open[at].complete : end};
+static void tell_watcher(const World *w, OpenCall *x) {
+    CollSpan *s = &x->span;
+    if (s->complete == 0) s->complete = s->end;
     // the device's kernels do not wait for a collective on host memory: its exposed time is 0
-    if (w->clock && !is_marked(c, at)) s.started = s.begin, s.wait = s.end;
-    w->watch(w->watch_ctx, &s);
+    if (w->clock && !is_marked(w, x)) s->started = s->begin, s->wait = s->end;
+    w->watch(w->watch_ctx, s);
 }
 
 /* Bracket every call of the backend. The backend may use the team, whose polls must not enter the
@@ -329,66 +321,67 @@ static void leave(World *w) {
 }
 
 /* Adds the call to its counters' row, or to the recording in progress. */
-static void count_call(const Comm *c, const CollCall *call, int row, bool on_device) {
+static void count_call(const Comm *c, const OpenCall *x) {
     World *w = c->world;
     if (w->recording) {
-        recording_add(w, c, call, on_device, row);
+        recording_add(w, c, &x->call, x->backend == w->device, x->row);
         return;
     }
-    w->rows[row].count.calls++;
-    w->rows[row].count.bytes += coll_bytes(call, c->rank, c->size);
+    w->rows[x->row].count.calls++;
+    w->rows[x->row].count.bytes += x->span.bytes;
 }
 
-/* Waits for the call in entry `at`, adds the time to its counters' row and reports the call to the
- * watcher. */
-static void finish(Comm *c, int at) {
-    const World *w = c->world;
+/* Waits for a call, adds the time to its counters' row and reports the call to the watcher. */
+static void finish(Comm *c, OpenCall *x) {
+    World *w = c->world;
     double wait = now_s();
-    Moment held = moment(c, at, wait);
-    enter(c->world);
-    if (c->open[at].backend->wait)
-        c->open[at].backend->wait(c, c->open[at].number, &c->open[at].call);
-    c->world->n_open--;
-    leave(c->world);
+    x->span.wait = moment(w, x, wait);
+    enter(w);
+    if (x->backend->wait) x->backend->wait(c, x->number, &x->call);
+    w->n_open--;
+    leave(w);
     double end = now_s();
-    c->open[at].number = 0;
-    w->rows[c->open[at].row].count.seconds += end - wait;
-    if (w->watch) tell_watcher(c, at, held, moment(c, at, end));
+    x->number = 0;
+    w->rows[x->row].count.seconds += end - wait;
+    if (!w->watch) return;
+    x->span.end = moment(w, x, end);
+    tell_watcher(w, x);
+}
+
+static OpenCall *entry_of(Ticket t) {
+    return &t.comm->open[t.number % COLL_IN_FLIGHT];
 }
 
 Ticket coll_start(Comm *c, const CollCall *call) {
     check_call(c, call);
+    World *w = c->world;
     double begin = now_s();
     const CollBackend *by = server_of(c, call);
-    if (by == c->world->device && !c->device) by->open(c); // first call of the group
-    uint64_t number = ++c->started;
-    int at = (int)(number % COLL_IN_FLIGHT), row = count_row(c->world, c, call);
-    c->open[at].call = *call;
-    c->open[at].row = row;
-    c->open[at].number = number;
-    c->open[at].begin = begin, c->open[at].started = c->open[at].complete = 0;
-    count_call(c, call, row, by == c->world->device);
-    enter(c->world);
-    c->open[at].backend = by;
-    by->start(c, number, &c->open[at].call);
-    c->world->n_open++;
-    leave(c->world);
+    if (by == w->device && !c->device) by->open(c); // first call of the group
+    Ticket t = {c, ++c->started};
+    OpenCall *x = entry_of(t);
+    *x = (OpenCall){.number = t.number, .call = *call, .row = count_row(w, c, call), .backend = by};
+    x->span = (CollSpan){
+        .call = &x->call, .comm = c, .bytes = coll_bytes(call, c->rank, c->size), .begin = begin};
+    count_call(c, x);
+    enter(w);
+    by->start(c, t.number, &x->call);
+    w->n_open++;
+    leave(w);
     double started = now_s();
-    if (c->open[at].started == 0) c->open[at].started = started;
-    c->world->rows[row].count.seconds += started - begin;
-    if (c->world->wait_at_start && !call->by_blocks) finish(c, at);
-    return (Ticket){c, number};
+    if (x->span.started == 0) x->span.started = started;
+    w->rows[x->row].count.seconds += started - begin;
+    if (w->wait_at_start && !call->by_blocks) finish(c, x);
+    return t;
 }
 
 void coll_wait(Ticket t) {
     if (t.number == 0) return;
-    Comm *c = t.comm;
-    World *w = c->world;
-    int at = (int)(t.number % COLL_IN_FLIGHT);
-    if (w->wait_at_start && c->open[at].number == 0) return;
-    if (c->open[at].number != t.number)
-        die("ticket %" PRIu64 " along %s is waited for twice", t.number, c->label);
-    finish(c, at);
+    OpenCall *x = entry_of(t);
+    if (t.comm->world->wait_at_start && x->number == 0) return;
+    if (x->number != t.number)
+        die("ticket %" PRIu64 " along %s is waited for twice", t.number, t.comm->label);
+    finish(t.comm, x);
 }
 
 bool world_shares_memory(const World *w) {
@@ -396,19 +389,18 @@ bool world_shares_memory(const World *w) {
 }
 
 void *coll_block(Ticket t, int o) {
-    int at = (int)(t.number % COLL_IN_FLIGHT);
-    return t.comm->open[at].backend->block(t.comm, t.number, &t.comm->open[at].call, o);
+    const OpenCall *x = entry_of(t);
+    return x->backend->block(t.comm, t.number, &x->call, o);
 }
 
 void coll_block_done(Ticket t, int o) {
-    int at = (int)(t.number % COLL_IN_FLIGHT);
-    t.comm->open[at].backend->block_done(t.comm, t.number, &t.comm->open[at].call, o);
+    const OpenCall *x = entry_of(t);
+    x->backend->block_done(t.comm, t.number, &x->call, o);
 }
 
 const uint32_t *coll_flags(Ticket t, uint32_t *ready_value) {
-    int at = (int)(t.number % COLL_IN_FLIGHT);
-    const CollBackend *by = t.comm->open[at].backend;
-    return by->flags ? by->flags(t.comm, t.number, &t.comm->open[at].call, ready_value) : NULL;
+    const OpenCall *x = entry_of(t);
+    return x->backend->flags ? x->backend->flags(t.comm, t.number, &x->call, ready_value) : NULL;
 }
 
 static Act *begin_block(void *ticket, int block) {
@@ -420,7 +412,7 @@ static void end_block(void *ticket, int block) {
 
 RowBlocks coll_row_blocks(Ticket *t, int64_t rows) {
     const Comm *c = t->comm;
-    bool gather = c->open[t->number % COLL_IN_FLIGHT].call.op == COLL_ALL_GATHER;
+    bool gather = entry_of(*t)->call.op == COLL_ALL_GATHER;
     RowBlocks blocks = {.rows = rows,
                         .n = c->size,
                         .first = (c->rank + !gather) % c->size,

@@ -192,13 +192,13 @@ const char *coll_op_name(CollOp op); // "all_gather", ...
  * rank: nothing is done. */
 static inline void coll_sum(Comm *c, CollType type, void *x, int64_t n, const char *what) {
     if (!c) return;
-    coll_wait(coll_start(c, &(CollCall){.op = COLL_ALL_REDUCE,
-                                        .type = type,
-                                        .rows = 1,
-                                        .cols = n,
-                                        .src = x,
-                                        .dst = x,
-                                        .what = what}));
+    coll_run(c, &(CollCall){.op = COLL_ALL_REDUCE,
+                            .type = type,
+                            .rows = 1,
+                            .cols = n,
+                            .src = x,
+                            .dst = x,
+                            .what = what});
 }
 
 #endif

@@ -95,22 +95,25 @@ typedef struct CountRow {
     const Comm *comm; // NULL: the row is free
 } CountRow;
 
+/* A collective in flight. */
+typedef struct OpenCall {
+    uint64_t number; // 0: the entry is free
+    CollCall call;
+    CollSpan span;              // complete 0: at the end of the wait
+    int row;                    // index of the counters' row
+    const CollBackend *backend; // of the memory of src and dst
+} OpenCall;
+
 struct Comm {
     World *world;
     const CollBackend *backend; // coll_self when size is 1
     Comm *next;                 // list of the world's groups, in the order of world_split
     char label[24];
     int rank, size;
-    int *member;      // [size] world rank of each rank of the group
-    uint64_t started; // calls so far
-    struct {
-        CollCall call;                   // call k is open[k % COLL_IN_FLIGHT]
-        int row;                         // index of the counters' row
-        uint64_t number;                 // number of the call in flight; 0: none
-        const CollBackend *backend;      // the backend of the memory of src and dst
-        Moment begin, started, complete; // as in CollSpan. complete 0: at the end of the wait
-    } open[COLL_IN_FLIGHT];
-    void *impl, *device; // state of `backend` and of world->device for this group
+    int *member;                   // [size] world rank of each rank of the group
+    uint64_t started;              // calls so far
+    OpenCall open[COLL_IN_FLIGHT]; // call k is open[k % COLL_IN_FLIGHT]
+    void *impl, *device;           // state of `backend` and of world->device for this group
 };
 
 struct World {

@@ -107,12 +107,12 @@ static const BlockTransport by_events = {
 /* ---- time stamps for tracing */
 
 void device_begins(Comm *c, uint64_t number, Stream s) {
-    int at = (int)(number % COLL_IN_FLIGHT);
-    if (c->world->clock) c->open[at].begin = c->open[at].started = device_mark(s);
+    CollSpan *span = &c->open[number % COLL_IN_FLIGHT].span;
+    if (c->world->clock) span->begin = span->started = device_mark(s);
 }
 
 void device_completes(Comm *c, uint64_t number, Stream s) {
-    if (c->world->clock) c->open[number % COLL_IN_FLIGHT].complete = device_mark(s);
+    if (c->world->clock) c->open[number % COLL_IN_FLIGHT].span.complete = device_mark(s);
 }
 
 /* ---- a rank's part of a call */

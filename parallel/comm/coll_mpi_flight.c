@@ -388,7 +388,7 @@ static void finish(Flight *f, Team *team) {
     buffer_give(f->packed);
     f->step = FLIGHT_DONE;
     if (call != &flight_barrier)
-        f->comm->group->open[f->number % COLL_IN_FLIGHT].complete = now_s();
+        f->comm->group->open[f->number % COLL_IN_FLIGHT].span.complete = now_s();
     flight_count.in_flight--;
 }
 
