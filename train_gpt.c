@@ -195,7 +195,7 @@ static void train(Run *r) {
 
 /* Collective. Does what the options ask for; returns the exit status. */
 static int run_as_asked(Run *r) {
-    bool only_sample = run_only_samples(r->o, r->options);
+    bool only_sample = run_only_samples(r);
     begun = true;
     if (!only_sample && r->lead) run_print_header(r);
     if (r->lead && *r->digest) printf("weights  hash %s\n", r->digest);
@@ -236,7 +236,7 @@ static int rank_main(World *w, void *ctx) {
     Err e;
     bool whole = group_agree(&r->group, !io_map_truncated(&e), &e);
     // of any rank: a signal may reach one rank only, or that rank first
-    int sig = (int)-group_min(&r->group, -(double)caught_signal, NULL);
+    int sig = (int)group_max(&r->group, caught_signal);
     const char *saved = r->saved_step == step ? "; --resume continues"
                         : *r->o->save         ? "; nothing was saved"
                                               : "; nothing was saved (no --save)";
@@ -262,7 +262,8 @@ int main(int argc, char **argv) {
     progress_set(o.progress == 1 || (o.progress == 0 && !ranks_under_launcher()), o.log_every);
     if (strcmp(o.json, "-") == 0 || strcmp(o.csv, "-") == 0 || strcmp(o.trace, "-") == 0)
         io_keep_stdout();
-    Run run = {.o = &o, .options = options, .outer = run_check_options(&o, options)};
+    Run run = {.o = &o, .options = options};
+    run_check_options(&run);
     library_folders(o.libraries);
     if (*o.explain_matmul) return run_explain_matmul(&o);
     run_check_backend(&run);

@@ -80,3 +80,7 @@ double group_min(const Group *g, double x, int *rank) {
     if (rank) *rank = least;
     return x;
 }
+
+double group_max(const Group *g, double x) {
+    return -group_min(g, -x, NULL);
+}

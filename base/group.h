@@ -34,6 +34,8 @@ double group_sum(const Group *g, double x);
 /* Collective. The least x over the ranks; *rank, unless rank is NULL, is the first rank that has
  * it. */
 double group_min(const Group *g, double x, int *rank);
+/* Collective. The greatest x over the ranks. */
+double group_max(const Group *g, double x);
 /* Collective. Broadcast: p[n_bytes] of rank 0 replaces that of all ranks. */
 void group_broadcast(const Group *g, void *p, size_t n_bytes);
 /* Collective. Broadcast: a copy of rank 0's string (mem_free), or NULL where rank 0 has NULL. */

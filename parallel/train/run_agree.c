@@ -28,15 +28,13 @@ static void facts_free(Facts *f) {
 /* Collective. The values of all ranks (mem_free). Those of rank r begin at byte r * *each; each
  * value ends with a NUL, and NULs fill the rest. */
 static char *gather_values(const Facts *f, const Group *g, size_t *each) {
-    size_t n = 1, *sizes = mem_calloc((size_t)g->size, sizeof *sizes);
+    size_t n = 1;
     for (int i = 0; i < f->n; i++) n += strlen(f->at[i].value) + 1;
-    group_all_gather(g, &n, sizeof n, sizes);
-    *each = 0;
-    for (int r = 0; r < g->size; r++) *each = sizes[r] > *each ? sizes[r] : *each;
+    *each = (size_t)group_max(g, (double)n);
     char *mine = mem_calloc(*each, 1), *all = mem_alloc((size_t)g->size * *each), *p = mine;
     for (int i = 0; i < f->n; i++) p = stpcpy(p, f->at[i].value) + 1;
     group_all_gather(g, mine, *each, all);
-    mem_free(sizes), mem_free(mine);
+    mem_free(mine);
     return all;
 }
 

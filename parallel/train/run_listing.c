@@ -22,8 +22,7 @@ static Machine machine_of(const Run *r) {
     Machine m;
     Detected d;
     if (run_lists_cluster(r)) return r->described;
-    detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->o->kernels), r->team,
-           r->o->dtype == 1);
+    run_detect(r, &d);
     run_machine(r, &d, &m);
     detect_free(&d);
     return m;

@@ -46,12 +46,16 @@ static Outer outer_of(Options *o) {
                    .momentum = (float)o->outer_momentum};
 }
 
-bool run_samples(const Options *o, const Opt *table) {
-    return o->sample_every > 0 || opt_given(opt_find(table, "prompt"));
+bool run_given(const Run *r, const char *option) {
+    return opt_given(opt_find(r->options, option));
 }
 
-bool run_only_samples(const Options *o, const Opt *table) {
-    return !*o->train && opt_given(opt_find(table, "prompt"));
+bool run_samples(const Run *r) {
+    return r->o->sample_every > 0 || run_given(r, "prompt");
+}
+
+bool run_only_samples(const Run *r) {
+    return !*r->o->train && run_given(r, "prompt");
 }
 
 static void check_of_check_tp(const Options *o, const Opt *table) {
@@ -68,7 +72,8 @@ static void check_of_check_tp(const Options *o, const Opt *table) {
                   given);
 }
 
-Outer run_check_options(Options *o, const Opt *table) {
+void run_check_options(Run *r) {
+    Options *o = r->o;
     claim_outputs(o);
     if (strcmp(o->ledger, "-") == 0)
         die_usage("--ledger: - is the standard output, and a ledger is a file of many runs");
@@ -78,7 +83,7 @@ Outer run_check_options(Options *o, const Opt *table) {
     if (*o->cluster && o->memory)
         die_usage("--memory shows the memory of the ranks of this job: leave out --cluster");
     bool asks = o->memory || o->listing || o->plan || explains; // needs no model
-    bool uses = run_only_samples(o, table) || *o->val || *o->hellaswag || *o->export_hf ||
+    bool uses = run_only_samples(r) || *o->val || *o->hellaswag || *o->export_hf ||
                 *o->export_llmc || o->count;
     if (!*o->train && !asks && !*o->init)
         die_usage("nothing to do: --train GLOB trains, --init DIR with --prompt or --val uses a "
@@ -90,7 +95,7 @@ Outer run_check_options(Options *o, const Opt *table) {
     if (o->plan + (o->memory || o->listing) + explains > 1)
         die_usage(
             "--plan, --explain-matmul and --memory or --listing each print and exit: give one");
-    if (o->check_tp) check_of_check_tp(o, table);
+    if (o->check_tp) check_of_check_tp(o, r->options);
     // a save between two outer steps would average the replicas
     if (o->save_best && (!*o->save || !*o->val || o->sync_every > 1))
         die_usage("--save-best requires --save and --val, and excludes --sync-every");
@@ -100,5 +105,5 @@ Outer run_check_options(Options *o, const Opt *table) {
         die_usage("--kernels %s: this processor or build has no such set", o->kernels);
     if (o->exact && o->dtype == 1)
         die_usage("--exact requires --dtype fp32: matmuls in bf16 round too early");
-    return outer_of(o);
+    r->outer = outer_of(o);
 }

@@ -14,19 +14,15 @@
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
 
-static bool given(const Run *r, const char *option) {
-    return opt_given(opt_find(r->options, option));
+void run_check_batch(const Run *r, int64_t batch) {
+    if (batch % r->seq)
+        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, batch, r->seq);
 }
 
-void run_check_batch(int64_t batch, int64_t seq) {
-    if (batch % seq)
-        die_usage("--batch %" PRId64 " tokens is no multiple of --seq %" PRId64, batch, seq);
-}
-
-void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size) {
-    int64_t micro = r->o->micro, n = batch / seq, share = div_up(n, data_size),
+void run_warn_micro(const Run *r, int64_t batch, int64_t data_size) {
+    int64_t micro = r->o->micro, n = batch / r->seq, share = div_up(n, data_size),
             round = micro * data_size;
-    bool by_user = given(r, "micro");
+    bool by_user = run_given(r, "micro");
     if (!by_user && r->plan) return; // the search has chosen it
     if (by_user && micro > share)
         warn("--micro %" PRId64 ": a step is %" PRId64 " sequences for %" PRId64
@@ -87,7 +83,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .model.S = r->seq,
                          .model.B = r->o->micro,
                          .model.bf16 = r->o->dtype == 1,
-                         .model.samples = run_samples(r->o, r->options),
+                         .model.samples = run_samples(r),
                          .model.recompute = (Recompute)r->o->recompute,
                          .model.threads = threads,
                          .model.outer = outer_copies(&r->outer),
@@ -96,8 +92,8 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
                          .every = r->outer.every > 1 ? r->outer.every : 0,
                          .fragments = r->outer.fragments},
                .exact = r->o->exact,
-               .free_micro = !given(r, "micro"),
-               .free_recompute = !given(r, "recompute"),
+               .free_micro = !run_given(r, "micro"),
+               .free_recompute = !run_given(r, "recompute"),
                .free_overlap = strcmp(r->o->overlap, "auto") == 0};
     if (!s.free_overlap) s.shape.model.overlap = run_overlap(r, ranks);
     Err e;
@@ -106,7 +102,7 @@ static Space space_of(const Run *r, int ranks, int threads, Layout *fixed) {
         die_usage("--%s", e.text);
     int64_t batch = r->o->batch ? r->o->batch : r->state.batch;
     s.shape.batch = batch ? batch : r->o->micro * r->seq * ranks; // as with pure data parallelism
-    run_check_batch(s.shape.batch, r->seq);
+    run_check_batch(r, s.shape.batch);
     if (strcmp(r->o->layout, "auto") != 0) {
         if (!layout_parse(fixed, r->o->layout, ranks, &e)) die_usage("--%s", e.text);
         s.only = fixed;
@@ -207,6 +203,10 @@ static DeviceFacts slowest_gpu(const Run *r, bool bf16) {
     return facts;
 }
 
+void run_detect(const Run *r, Detected *d) {
+    detect(d, r->world, r->device.used ? NULL : r->kernels, r->team, r->o->dtype == 1);
+}
+
 /* GPUs are priced by a preset and data sheets. Where a GPU's peak is unknown, matmuls are timed. */
 void run_machine(const Run *r, const Detected *d, Machine *m) {
     if (!r->device.used) {
@@ -228,7 +228,7 @@ void run_machine(const Run *r, const Detected *d, Machine *m) {
  * unless --calibrate none. */
 static void measure(Run *r, Plan *p) {
     Detected d;
-    detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    run_detect(r, &d);
     if (r->lead && r->o->plan) detect_print(&d, stdout);
     for (int i = 0; i < d.n_warnings && r->lead && !r->o->plan; i++)
         fprintf(stderr, "train_gpt: warning: %s\n", d.warning[i]);
@@ -289,9 +289,9 @@ bool run_choose_layout(Run *r) {
     if (!r->o->plan && r->o->listing) return true;
     if (!r->o->plan && (!wanted || (!*r->o->train && *r->o->init))) return true;
     Plan *p = r->plan = mem_calloc(1, sizeof *p);
-    if (described && (given(r, "ranks") || given(r, "threads")))
+    if (described && (run_given(r, "ranks") || run_given(r, "threads")))
         die_usage("--cluster %s says how many ranks there are, and threads of each: leave --%s out",
-                  r->o->cluster, given(r, "ranks") ? "ranks" : "threads");
+                  r->o->cluster, run_given(r, "ranks") ? "ranks" : "threads");
     if (described && !machine_open(&p->machine, r->o->cluster, &e))
         die_usage("--cluster: %s", e.text);
     int ranks = described ? p->machine.ranks : r->group.size;
@@ -309,7 +309,7 @@ bool run_choose_layout(Run *r) {
     if (!r->o->plan) return true;
     if (r->lead) {
         const Choice *c = &p->best[0];
-        run_warn_micro(r, p->space.shape.batch, r->seq,
+        run_warn_micro(r, p->space.shape.batch,
                        (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z]);
         if (p->space.only) run_warn_overlap(r, &c->overlap, &c->layout);
         print_plan(r, p);
@@ -335,7 +335,7 @@ void run_predict(Run *r) {
     bool kept = strcmp(r->o->ledger, "none") != 0;
     group_broadcast(&r->group, &kept, sizeof kept); // rank 0 writes the ledger
     if (r->plan || r->o->exact || r->o->profile || !kept) return;
-    detect(&d, r->world, r->device.used ? NULL : kernels_cpu(r->set), r->team, r->o->dtype == 1);
+    run_detect(r, &d);
     run_step_lists(r, &s);
     if (r->device.used) {
         run_machine(r, &d, &m);

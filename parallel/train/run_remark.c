@@ -20,7 +20,7 @@ static void remark_time(const Run *r) {
     char time[32];
     if (!((double)left * step > LONG_S)) return;
     progress_time(time, sizeof time, (double)left * step);
-    bool chosen = opt_given(opt_find(r->options, "model")) || *r->o->init || r->state.step;
+    bool chosen = run_given(r, "model") || *r->o->init || r->state.step;
     run_note(r, "note     about %s for %" PRId64 " steps of %" PRId64 " tokens: %s", time, left,
              r->batch,
              chosen ? "fewer --steps, a smaller --batch or a smaller --model takes less time"
@@ -68,11 +68,10 @@ static void remark_rate(const Run *r) {
 /* Options that have no effect without another option. */
 static void remark_alone(const Run *r) {
     const Options *o = r->o;
-    if (o->save_every && !*o->save && opt_given(opt_find(r->options, "save-every")))
+    if (o->save_every && !*o->save && run_given(r, "save-every"))
         run_note(r, "note     --save-every %" PRId64 " saves nothing without --save DIR",
                  o->save_every);
-    if (o->eval_every && !*o->val && !*o->hellaswag &&
-        opt_given(opt_find(r->options, "eval-every")))
+    if (o->eval_every && !*o->val && !*o->hellaswag && run_given(r, "eval-every"))
         run_note(r,
                  "note     --eval-every %" PRId64
                  " evaluates nothing without --val GLOB or --hellaswag FILE",

@@ -157,7 +157,7 @@ void run_export(Run *r) {
                                                r->o->dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))
         die_user("%s", e.text);
     run_set_limit(r, false);
-    if (run_only_samples(r->o, r->options)) return; // which prints nothing but the sample
+    if (run_only_samples(r)) return; // which prints nothing but the sample
     if (*r->o->export_hf) run_note(r, "exported to %s (Hugging Face)", r->o->export_hf);
     if (*r->o->export_llmc) run_note(r, "exported to %s (llm.c)", r->o->export_llmc);
 }

@@ -57,7 +57,7 @@ static void config_from_init(Run *r) {
     char in_init[64], in_model[64];
     if (!weights_config(r->init, &held, &e)) die_user("%s", e.text);
     r->config = held;
-    if (!opt_given(opt_find(r->options, "model"))) return;
+    if (!run_given(r, "model")) return;
     if (!config_change(&r->config, r->o->model, &e)) {
         char text[512];
         config_print(&held, text, sizeof text);
@@ -89,7 +89,7 @@ static void config_from_checkpoint(Run *r, const char *checkpoint) {
     Config held;
     char in_held[64], in_model[64];
     if (!checkpoint_config(checkpoint, &held, &e)) die_user("%s", e.text);
-    if (!opt_given(opt_find(r->options, "model")))
+    if (!run_given(r, "model"))
         r->config = held;
     else if (config_difference(&held, &r->config, in_held, in_model))
         die_user("%s is a checkpoint of another model: it has %s, --model says %s: leave --model "
@@ -141,7 +141,7 @@ static void choose_batch(Run *r) {
     if (r->plan)
         micro = r->plan->best[0].micro, r->batch = r->plan->space.shape.batch;
     else
-        run_check_batch(r->batch, r->seq);
+        run_check_batch(r, r->batch);
     int64_t share = div_up(r->batch / r->seq, r->data_size);
     r->micro = micro < share ? micro : share;
     if (grid_replicas(&r->grid) > 1 && r->batch / r->seq % (r->micro * r->data_size))
@@ -150,7 +150,7 @@ static void choose_batch(Run *r) {
                   " of a micro-batch",
                   r->o->sync_every, r->batch / r->seq, r->batch / r->seq > 1 ? "s are" : " is",
                   r->data_size, r->micro);
-    if (r->lead) run_warn_micro(r, r->batch, r->seq, r->data_size);
+    if (r->lead) run_warn_micro(r, r->batch, r->data_size);
 }
 
 /* The layout of --listing --cluster, which may use fewer ranks than the cluster has. */
@@ -215,7 +215,7 @@ static ModelShape shape_of(const Run *r) {
                         .training = *r->o->train || !*r->o->init,
                         .replay = replay_where(r),
                         .outer = *r->o->train || !*r->o->init ? outer_copies(&r->outer) : 0,
-                        .samples = run_samples(r->o, r->options)};
+                        .samples = run_samples(r)};
 }
 
 static void plan_model(Run *r) {

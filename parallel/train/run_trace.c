@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -168,16 +167,13 @@ void run_trace_after(Run *r) {
     bool made = r->state.step == t->step[t->now].number; // false: a signal arrived
     if (made && t->now == TRACE_SERIAL) return;
     if (made) {
-        double lost = group_sum(&r->group, (double)t->lost), *errors, error = 0;
-        errors = mem_calloc((size_t)r->group.size, sizeof *errors);
-        double mine = t->error + t->device_error;
-        group_all_gather(&r->group, &mine, sizeof mine, errors);
-        for (int i = 0; i < r->group.size; i++) error = fmax(error, errors[i]);
+        double lost = group_sum(&r->group, (double)t->lost);
+        double error = group_max(&r->group, t->error + t->device_error);
         trace_table(&table, t, &r->group);
         char *text = about(r, lost, error);
         write_file(r, text);
         if (r->lead) print_table(r, &table, lost, error);
-        mem_free(errors), mem_free(text);
+        mem_free(text);
     }
     trace_free(t);
     mem_free(t);

@@ -114,13 +114,15 @@ void run_print_listing(const Run *r);
 void run_print_header(const Run *r);
 void run_open_records(Run *r);
 /* Local, before ranks start. Ends the program (usage) for contradictory options, and for outputs
- * that are inputs or given twice. Returns the settings of the outer loop; rounds save_every up to
+ * that are inputs or given twice. Sets the settings of the outer loop, and rounds save_every up to
  * a multiple of sync_every. */
-Outer run_check_options(Options *o, const Opt *table);
-/* Local. run_samples: does the run print samples? run_only_samples: does the run print one sample
- * and end? An empty --prompt asks for a sample that begins like a document. */
-bool run_samples(const Options *o, const Opt *table);
-bool run_only_samples(const Options *o, const Opt *table);
+void run_check_options(Run *r);
+/* Local. run_given: was the option given? run_samples: does the run print samples?
+ * run_only_samples: does the run print one sample and end? An empty --prompt asks for a sample that
+ * begins like a document. */
+bool run_given(const Run *r, const char *option);
+bool run_samples(const Run *r);
+bool run_only_samples(const Run *r);
 /* Local. --explain-matmul: prints the schedules of a matmul; returns the exit status. */
 int run_explain_matmul(const Options *o);
 /* Collective. Frees the run. */
@@ -164,14 +166,15 @@ void run_remark(const Run *r);
 bool run_choose_layout(Run *r);
 /* Local. The programs of a step on the current layout, for pricing. Freed by price_free. */
 void run_step_lists(const Run *r, StepLists *s);
-/* Collective. Describes the machine of these ranks for the planner: the GPUs if they are used, else
- * the processors. */
+/* Collective. run_detect: detects the hardware of these ranks (detect_free). run_machine: describes
+ * their machine for the planner, the GPUs if they are used, else the processors. */
+void run_detect(const Run *r, Detected *d);
 void run_machine(const Run *r, const Detected *d, Machine *m);
 /* Local. Ends the run if the batch is not of whole sequences. */
-void run_check_batch(int64_t batch, int64_t seq);
+void run_check_batch(const Run *r, int64_t batch);
 /* Local. run_warn_micro: warns if --micro is more than a rank's share of a step, or does not divide
  * it. run_warn_overlap: warns of flags of --overlap without effect. */
-void run_warn_micro(const Run *r, int64_t batch, int64_t seq, int64_t data_size);
+void run_warn_micro(const Run *r, int64_t batch, int64_t data_size);
 void run_warn_overlap(const Run *r, const Overlap *flags, const Layout *l);
 /* Local. Does --overlap ask for matmuls that are fused with their collectives? */
 bool run_asks_for_fused(const Run *r);
