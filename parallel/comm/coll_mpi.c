@@ -14,11 +14,13 @@
  */
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include "base/die.h"
 #include "base/mem.h"
 #include "parallel/comm/coll_mpi_flight.h"
 #include "parallel/comm/coll_mpi_job.h"
+#include "parallel/comm/ranks.h"
 
 enum { VOLLEY = 16 }; // polls between two sleeps
 // seconds without a message before a wait sleeps for the first time
@@ -36,7 +38,6 @@ static struct {
 
 /* Handles the arrived messages of all collectives in flight. */
 static void advance_all(Team *team) {
-    if (flight_count.in_flight == 0) return;
     for (MpiComm *m = job.comms; m; m = m->next)
         for (int i = 0; i <= COLL_IN_FLIGHT; i++)
             if (m->flight[i].step != FLIGHT_DONE) flight_advance(&m->flight[i], team);
@@ -76,14 +77,14 @@ static void fly(Flight *f) {
     const World *w = c->world;
     double begin = now_s(), last = begin, moved = begin;
     for (int tests = 1;; tests++) {
-        uint64_t before = flight_count.messages;
+        uint64_t before = flight_messages;
         advance_all(w->team);
         if (f->step == FLIGHT_DONE) break;
         double now = now_s();
         if (now - last > longest_sleep) begin += now - last, job.revived = now;
         last = now;
         double waited = now - begin;
-        if (flight_count.messages != before) moved = now;
+        if (flight_messages != before) moved = now;
         if (now - moved < spin_for || tests % VOLLEY) {
             sched_yield();
             continue;
@@ -124,7 +125,19 @@ static int square_root(int size) {
     return near;
 }
 
-/* Makes the MPI communicator of a group, and decides how its calls use nodes (near, near_small). */
+/* Collective over the world. The number of each rank's node. If rank 0 has MESH_NODE_RANKS=2 in its
+ * environment, each two consecutive ranks count as one node, to emulate several nodes. */
+static int *find_nodes(World *w) {
+    const char *emulated = getenv("MESH_NODE_RANKS");
+    int *node = ranks_nodes(w), ranks = emulated ? atoi(emulated) : 0;
+    Group all = comm_group(w->all);
+    group_broadcast(&all, &ranks, sizeof ranks);
+    for (int r = 0; r < w->size && ranks > 0; r++) node[r] = r / ranks;
+    return node;
+}
+
+/* Makes the MPI communicator of a group, and decides how its calls use nodes (near, near_small).
+ * The group of all ranks is the first one: it finds the nodes, and uses none meanwhile. */
 static void mpi_open(Comm *c) {
     MpiComm *m = mem_calloc(1, sizeof *m);
     m->group = c;
@@ -133,16 +146,14 @@ static void mpi_open(Comm *c) {
     mpi_job_check(MPI_Comm_split(MPI_COMM_WORLD, c->member[0], c->rank, &m->mpi), "MPI_Comm_split");
     if (!starting) mpi_job_watched();
     MPI_Comm_set_errhandler(m->mpi, MPI_ERRORS_RETURN);
-    if (starting) {
-        job.node = mem_calloc((size_t)c->size, sizeof *job.node);
-        mpi_job_nodes(job.node);
-    }
-    m->near = ranks_near(c);
-    m->near_small = any_near(c) ? m->near : square_root(c->size);
     flights_open(m);
     m->next = job.comms;
     job.comms = m;
     c->impl = m;
+    m->near = m->near_small = 1;
+    if (starting) job.node = find_nodes(c->world);
+    m->near = ranks_near(c);
+    m->near_small = any_near(c) ? m->near : square_root(c->size);
 }
 
 static void mpi_start(Comm *c, uint64_t number, const CollCall *call) {
@@ -158,8 +169,8 @@ static void mpi_wait(Comm *c, uint64_t number, const CollCall *call) {
 static void mpi_progress(World *w) {
     uint64_t before;
     (void)w;
-    do before = flight_count.messages, advance_all(NULL);
-    while (flight_count.messages != before);
+    do before = flight_messages, advance_all(NULL);
+    while (flight_messages != before);
 }
 
 static void mpi_barrier(Comm *c) {

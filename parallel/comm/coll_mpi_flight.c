@@ -33,7 +33,7 @@ static const int64_t nodes_from = 8 << 10;
 static const int64_t rounds_to = 128 << 10;
 
 const CollCall flight_barrier = {.op = COLL_ALL_GATHER};
-struct FlightCount flight_count;
+uint64_t flight_messages;
 
 /* Buffers that flights take and give back. */
 static struct {
@@ -370,7 +370,6 @@ void flight_start(Flight *f, uint64_t number, const CollCall *call) {
         f->near = bytes <= rounds_to ? f->comm->near_small : f->comm->near;
     memset(f->arrived, 0, (size_t)c->size * sizeof *f->arrived);
     take_memory(f);
-    flight_count.in_flight++;
     begin_chunk(f, c->world->team);
 }
 
@@ -389,7 +388,6 @@ static void finish(Flight *f, Team *team) {
     f->step = FLIGHT_DONE;
     if (call != &flight_barrier)
         f->comm->group->open[f->number % COLL_IN_FLIGHT].span.complete = now_s();
-    flight_count.in_flight--;
 }
 
 /* Called when all messages of this step are complete: sums, then begins the next step, the next
@@ -438,7 +436,7 @@ void flight_advance(Flight *f, Team *team) {
         end_step(f, team);
         return;
     }
-    flight_count.messages += (uint64_t)n;
+    flight_messages += (uint64_t)n;
     for (int i = 0; i < n; i++) {
         const FlightMove *move = &f->move[m->done[i]];
         if (move->receive) f->arrived[move->peer] = true;

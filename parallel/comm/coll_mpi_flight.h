@@ -99,11 +99,8 @@ typedef struct MpiComm {
 /* The call of a barrier: every rank sends an empty message to every other. */
 extern const CollCall flight_barrier;
 
-/* State of all flights of this process. */
-extern struct FlightCount {
-    int in_flight;     // flights that are not done
-    uint64_t messages; // messages sent and received so far
-} flight_count;
+/* Messages that this process has sent and received so far. */
+extern uint64_t flight_messages;
 
 /* Local. flights_open allocates the flights of a group; mpi, group, near and near_small are set. */
 void flights_open(MpiComm *m);

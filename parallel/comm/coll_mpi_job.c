@@ -218,19 +218,3 @@ void mpi_job_begin(int *rank, int *size, double limit) {
     MPI_Comm_dup(MPI_COMM_WORLD, &notice);
     die_set_hook(end_all);
 }
-
-void mpi_job_nodes(int *node) {
-    const char *emulated = getenv("MESH_NODE_RANKS");
-    int near = emulated ? atoi(emulated) : 0, mine;
-    MPI_Comm beside;
-    MPI_Comm_rank(MPI_COMM_WORLD, &mine);
-    MPI_Bcast(&near, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &beside);
-    if (near > 0)
-        mine /= near;
-    else
-        // the first rank of a node is the number of the node
-        MPI_Bcast(&mine, 1, MPI_INT, 0, beside);
-    MPI_Allgather(&mine, 1, MPI_INT, node, 1, MPI_INT, MPI_COMM_WORLD);
-    MPI_Comm_free(&beside);
-}

@@ -14,10 +14,6 @@
 void mpi_job_begin(int *rank, int *size, double limit);
 /* Collective over the world. */
 void mpi_job_end(void);
-/* Collective over the world. node[r]: number of the node of rank r; ranks that share memory get
- * equal numbers. If rank 0 has MESH_NODE_RANKS=2 in its environment, each two consecutive ranks
- * count as one node, to emulate several nodes. */
-void mpi_job_nodes(int *node);
 
 /* Local. Brackets a call of MPI that waits for other ranks. If it takes more than `seconds` (0: no
  * limit), a line that begins with not_yet ("MPI has not started") is printed, and the job ends with
