@@ -269,25 +269,23 @@ static void check_call(const Comm *c, const CollCall *call) {
             c->label, COLL_IN_FLIGHT);
 }
 
-/* Finds or adds the counters' row of (what, op, group). Names are string constants, so equal
- * pointers mostly suffice; texts are compared only if no pointer matches. */
+/* Finds or adds the counters' row of (what, op, group). */
 static int count_row(World *w, const Comm *c, const CollCall *call) {
-    int free_row = -1; // row of a freed group, used again
-    for (int by_text = 0; by_text < 2; by_text++)
-        for (int i = 0; i < w->n_rows; i++) {
-            const CountRow *r = &w->rows[i];
-            if (r->comm == c && r->count.op == call->op &&
-                (by_text ? strcmp(r->count.what, call->what) == 0 : r->count.what == call->what))
-                return i;
-        }
-    for (int i = 0; i < w->n_rows && free_row < 0; i++)
-        if (!w->rows[i].comm) free_row = i;
-    if (free_row < 0) mem_grow(w->rows, w->n_rows, w->max_rows);
-    if (free_row < 0) free_row = w->n_rows++;
-    w->rows[free_row] =
+    int row = w->n_rows; // a new row, or that of a freed group
+    for (int i = w->n_rows - 1; i >= 0; i--) {
+        const CountRow *r = &w->rows[i];
+        if (r->comm == c && r->count.op == call->op && strcmp(r->count.what, call->what) == 0)
+            return i;
+        if (!r->comm) row = i;
+    }
+    if (row == w->n_rows) {
+        mem_grow(w->rows, w->n_rows, w->max_rows);
+        w->n_rows++;
+    }
+    w->rows[row] =
         (CountRow){.comm = c, .count = {.what = call->what, .op = call->op, .size = c->size}};
-    memcpy(w->rows[free_row].count.label, c->label, sizeof c->label);
-    return free_row;
+    memcpy(w->rows[row].count.label, c->label, sizeof c->label);
+    return row;
 }
 
 /* Is the call timed by the clock of the rank's device, because it runs in one of the device's
