@@ -111,11 +111,6 @@ Dist dist_transposed(const Dist *x) {
 
 /* --- changes ------------------------------------------------------------------------------- */
 
-/* The next axis over which dimension i of `now` has to be sharded; -1: none. */
-static int next_axis(const Dist *now, const Dist *to, int i) {
-    return now->shard[i].n < to->shard[i].n ? to->shard[i].axis[now->shard[i].n] : -1;
-}
-
 /* Applies one collective along one axis to the type `now`, and describes the collective in *c.
  * Returns true. */
 static bool apply_change(Dist *now, Change *c, ChangeKind kind, int axis, int dim) {
@@ -132,9 +127,9 @@ static bool apply_change(Dist *now, Change *c, ChangeKind kind, int axis, int di
  * innermost axis first): this order moves the fewest bytes. */
 static bool next_change(Dist *now, const Dist *to, Change *c) {
     for (int i = 0; i < now->n_dims; i++) {
-        int axis = next_axis(now, to, i);
-        if (axis >= 0 && axes_has(now->partial, axis))
-            return apply_change(now, c, CHANGE_SCATTER, axis, i);
+        const Axes *own = &now->shard[i], *all = &to->shard[i];
+        if (own->n < all->n && axes_has(now->partial, all->axis[own->n]))
+            return apply_change(now, c, CHANGE_SCATTER, all->axis[own->n], i);
     }
     for (int i = 0; i < now->partial.n; i++) {
         int axis = now->partial.axis[i];

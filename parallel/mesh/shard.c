@@ -214,28 +214,9 @@ static void shard_tensor(TensorTable *table, int i, const Grid *g, bool bf16_cop
     split_flat(table, i, g, axes, bf16_copies);
 }
 
-/* Shards t like the same tensor of another layer. */
-static void shard_alike(Tensor *t, const Tensor *other) {
-    t->local_rows = other->local_rows, t->local_cols = other->local_cols;
-    t->n_rects = other->n_rects;
-    t->rects = mem_realloc(t->rects, (size_t)t->n_rects + 1, sizeof *t->rects);
-    memcpy(t->rects, other->rects, (size_t)t->n_rects * sizeof *t->rects);
-    memcpy(t->begin, other->begin, sizeof t->begin);
-    memcpy(t->end, other->end, sizeof t->end);
-    memcpy(t->first, other->first, sizeof t->first);
-}
-
 void shard_tensors(TensorTable *table, const Grid *g, bool bf16_copies) {
-    int of_layer = 0; // tensors per layer
     if (g->mesh.p == 1 && !g->layout.exact) return;
-    for (int i = 0; i < table->n; i++) of_layer += table->t[i].layer == 0;
-    for (int i = 0; i < table->n; i++) {
-        Tensor *t = &table->t[i];
-        if (t->layer > 0)
-            shard_alike(t, t - of_layer);
-        else
-            shard_tensor(table, i, g, bf16_copies);
-    }
+    for (int i = 0; i < table->n; i++) shard_tensor(table, i, g, bf16_copies);
 }
 
 double shard_waste(const Config *c, const Grid *g) {
