@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/die.h"
@@ -133,45 +132,36 @@ static void add_file(Facts *f, const char *option, const char *path) {
                   : mem_printf("no bytes (%s)", e.text));
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The paths of the files in a folder that belong to a model, a checkpoint or a tokenizer, sorted;
- * returns their number. */
-static int list_folder(const char *path, char ***names) {
-    static const char *const endings[] = {".json", ".safetensors", ".txt", ".bin"};
-    int n = 0;
-    DIR *d = opendir(path);
-    *names = NULL;
-    for (struct dirent *x; d && (x = readdir(d));) {
-        const char *end = strrchr(x->d_name, '.');
-        for (size_t i = 0; end && i < sizeof endings / sizeof *endings; i++) {
-            if (strcmp(end, endings[i]) != 0) continue;
-            *names = mem_realloc(*names, (size_t)n + 1, sizeof **names);
-            (*names)[n++] = mem_printf("%s/%s", path, x->d_name);
-        }
-    }
-    if (d) closedir(d);
-    if (n) qsort(*names, (size_t)n, sizeof **names, by_name);
-    return n;
-}
-
-/* Adds the number of files, then each file. */
-static void add_files(Facts *f, const char *option, const char *text, char *const *path, int n) {
+static void add_count(Facts *f, const char *option, const char *text, int n) {
     facts_add(f, mem_printf("--%s %s of", option, text),
               mem_printf("%d file%s", n, n == 1 ? "" : "s"));
-    for (int i = 0; i < n; i++) add_file(f, option, path[i]);
+}
+
+/* Does a file in a folder belong to a model, a checkpoint or a tokenizer? */
+static int is_input(const struct dirent *x) {
+    static const char *const endings[] = {".json", ".safetensors", ".txt", ".bin"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (path_ends(x->d_name, endings[i])) return 1;
+    return 0;
+}
+
+/* Adds the number of such files in a folder, then each of them in the order of their names. */
+static void add_folder(Facts *f, const char *option, const char *path) {
+    struct dirent **found = NULL;
+    int n = scandir(path, &found, is_input, alphasort);
+    add_count(f, option, path, n > 0 ? n : 0);
+    for (int i = 0; i < n; i++) {
+        char *file = mem_printf("%s/%s", path, found[i]->d_name);
+        add_file(f, option, file);
+        mem_free(file), mem_free(found[i]);
+    }
+    mem_free(found);
 }
 
 /* Adds a file, or the files of a folder. With a .safetensors file its config.json is added. */
 static void add_path(Facts *f, const char *option, const char *path) {
-    char **names;
     if (io_is_folder(path)) {
-        int n = list_folder(path, &names);
-        add_files(f, option, path, names, n);
-        for (int i = 0; i < n; i++) mem_free(names[i]);
-        mem_free(names);
+        add_folder(f, option, path);
         return;
     }
     add_file(f, option, path);
@@ -183,7 +173,8 @@ static void add_path(Facts *f, const char *option, const char *path) {
 
 static void add_shards(Facts *f, const char *option, const char *text) {
     ShardNames names = shard_names(text);
-    add_files(f, option, text, names.at, names.n);
+    add_count(f, option, text, names.n);
+    for (int i = 0; i < names.n; i++) add_file(f, option, names.at[i]);
     shard_names_free(&names);
 }
 
