@@ -73,7 +73,7 @@ typedef struct CollBackend {
     // share memory
     void *(*block)(Comm *c, uint64_t number, const CollCall *call, int o);
     void (*block_done)(Comm *c, uint64_t number, const CollCall *call, int o);
-    // coll_flags; NULL: the backend has no flags
+    // The flags of coll_row_blocks, or NULL. NULL: the backend has none
     const uint32_t *(*flags)(Comm *c, uint64_t number, const CollCall *call, uint32_t *ready_value);
     // Local. Handles arrived messages without the team, which is busy. NULL: nothing to handle
     void (*progress)(World *w);
@@ -145,14 +145,10 @@ void world_free(World *w);
 extern const CollBackend coll_self, coll_threads;
 World *world_self_open(void);
 World *world_mpi_open(int rank, double limit);
-/* State shared by n ranks that are threads. Each rank opens its own World of the job, and calls
- * world_threads_close after its last collective. Free the job after all Worlds. */
-typedef struct ThreadsJob ThreadsJob;
+/* Local. Starts n ranks as threads, each with a World of its own, and calls rank_main(world, ctx)
+ * in each. Returns when all have returned, with the first non-zero result. */
 enum { MAX_THREAD_RANKS = 64 };
-ThreadsJob *threads_job_create(int n);
-void threads_job_free(ThreadsJob *job);
-World *world_threads_open(ThreadsJob *job, int rank);
-void world_threads_close(World *w);
+int world_threads_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx);
 /* Local. Sets the backend for device memory. */
 void world_set_device(World *w, const CollBackend *b, void *impl);
 

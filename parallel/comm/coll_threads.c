@@ -33,6 +33,7 @@
  * lap before all have left the wait of this one. Calls on device memory use the same gates
  * (coll_device.c) or none (coll_nccl.c).
  */
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -75,12 +76,12 @@ typedef struct Rendezvous {
     Slot slot[];
 } Rendezvous;
 
-struct ThreadsJob {
-    int size;
+/* Shared by all ranks of the process. */
+typedef struct ThreadsJob {
     double spin; // seconds that a waiting rank spins before it sleeps
     Rendezvous *all;
     _Atomic bool left[MAX_THREAD_RANKS]; // ranks that start no more collectives
-};
+} ThreadsJob;
 
 static Rendezvous *rendezvous_create(int size) {
     size_t flags = (size_t)size * COLL_IN_FLIGHT;
@@ -91,29 +92,6 @@ static Rendezvous *rendezvous_create(int size) {
     for (int i = 0; i < size; i++) m->slot[i].block_done = flag + (size_t)i * flags;
     atomic_store(&m->users, size);
     return m;
-}
-
-ThreadsJob *threads_job_create(int n) {
-    ThreadsJob *job = mem_calloc(1, sizeof *job);
-    job->size = n;
-    // sleeping and waking up cost some 100 us. If ranks share cores, spinning would keep the
-    // awaited rank from running
-    job->spin = n <= team_cores() ? 200e-6 : 0;
-    job->all = rendezvous_create(n);
-    return job;
-}
-
-void threads_job_free(ThreadsJob *job) {
-    mem_free(job);
-}
-
-World *world_threads_open(ThreadsJob *job, int rank) {
-    return world_create(&coll_threads, rank, job->size, job);
-}
-
-void world_threads_close(World *w) {
-    ThreadsJob *job = w->impl;
-    atomic_store(&job->left[w->rank], true);
 }
 
 /* ---- gates */
@@ -437,3 +415,44 @@ const CollBackend coll_threads = {.name = "threads",
                                   .block = threads_block,
                                   .block_done = threads_block_done,
                                   .barrier = threads_barrier};
+
+/* ---- threads */
+
+typedef struct RankThread {
+    ThreadsJob *job;
+    int rank, size, result;
+    int (*rank_main)(World *w, void *ctx);
+    void *ctx;
+    pthread_t thread;
+} RankThread;
+
+static void *rank_thread(void *arg) {
+    RankThread *t = arg;
+    die_set_rank(t->rank, NULL);
+    team_pin_to_part(t->rank, t->size);
+    World *w = world_create(&coll_threads, t->rank, t->size, t->job);
+    t->result = t->rank_main(w, t->ctx);
+    atomic_store(&t->job->left[t->rank], true);
+    world_free(w);
+    return NULL;
+}
+
+int world_threads_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx) {
+    RankThread t[MAX_THREAD_RANKS];
+    // sleeping and waking up cost some 100 us. If ranks share cores, spinning would keep the
+    // awaited rank from running
+    ThreadsJob job = {.spin = n <= team_cores() ? 200e-6 : 0, .all = rendezvous_create(n)};
+    int result = 0;
+    for (int r = 0; r < n; r++) {
+        t[r] = (RankThread){.job = &job, .rank = r, .size = n, .rank_main = rank_main, .ctx = ctx};
+        int rc = team_start_thread(&t[r].thread, rank_thread, &t[r]);
+        if (rc)
+            die_user("cannot start rank %d of %d as a thread: %s; " TEAM_MORE_THREADS, r, n,
+                     strerror(rc));
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(t[r].thread, NULL);
+        if (result == 0) result = t[r].result;
+    }
+    return result;
+}

@@ -1,7 +1,6 @@
 #include "parallel/comm/ranks.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,47 +85,6 @@ void ranks_set_start_limit(double seconds) {
     start_limit = seconds;
 }
 
-typedef int RankMain(World *w, void *ctx);
-
-typedef struct RankThread {
-    ThreadsJob *job;
-    int rank, size, result;
-    RankMain *rank_main;
-    void *ctx;
-    pthread_t thread;
-} RankThread;
-
-static void *rank_thread(void *arg) {
-    RankThread *t = arg;
-    die_set_rank(t->rank, NULL);
-    team_pin_to_part(t->rank, t->size);
-    World *w = world_threads_open(t->job, t->rank);
-    t->result = t->rank_main(w, t->ctx);
-    world_threads_close(w);
-    world_free(w);
-    return NULL;
-}
-
-static int run_threads(int n, RankMain *rank_main, void *ctx) {
-    RankThread *t = mem_calloc((size_t)n, sizeof *t);
-    ThreadsJob *job = threads_job_create(n);
-    int result = 0;
-    for (int r = 0; r < n; r++) {
-        t[r] = (RankThread){.job = job, .rank = r, .size = n, .rank_main = rank_main, .ctx = ctx};
-        int rc = team_start_thread(&t[r].thread, rank_thread, &t[r]);
-        if (rc)
-            die_user("cannot start rank %d of %d as a thread: %s; " TEAM_MORE_THREADS, r, n,
-                     strerror(rc));
-    }
-    for (int r = 0; r < n; r++) {
-        pthread_join(t[r].thread, NULL);
-        if (result == 0) result = t[r].result;
-    }
-    threads_job_free(job);
-    mem_free(t);
-    return result;
-}
-
 static void check_wanted(int n, int launched) {
     if (n > 0 && n != launched)
         die_usage("--ranks %d, but the launcher started %d: omit --ranks; if there is no "
@@ -134,7 +92,7 @@ static void check_wanted(int n, int launched) {
                   n, launched, ranks_launcher_variable());
 }
 
-int ranks_run(int n, RankMain *rank_main, void *ctx) {
+int ranks_run(int n, int (*rank_main)(World *w, void *ctx), void *ctx) {
     ranks_choose(n);
     int rank, launched = launched_as(&rank);
     ranks_share_usage();
@@ -143,7 +101,7 @@ int ranks_run(int n, RankMain *rank_main, void *ctx) {
         die_usage(
             "--ranks %d: one process runs at most %d ranks; start more by a launcher (mpirun)", n,
             MAX_THREAD_RANKS);
-    if (launched == 0 && n > 1) return run_threads(n, rank_main, ctx);
+    if (launched == 0 && n > 1) return world_threads_run(n, rank_main, ctx);
     bool processes = launched > 1 || launched == UNSAID;
     World *w = processes ? world_mpi_open(rank, start_limit) : world_self_open();
     check_wanted(n, world_size(w));
