@@ -396,11 +396,6 @@ void coll_block_done(Ticket t, int o) {
     x->backend->block_done(t.comm, t.number, &x->call, o);
 }
 
-const uint32_t *coll_flags(Ticket t, uint32_t *ready_value) {
-    const OpenCall *x = entry_of(t);
-    return x->backend->flags ? x->backend->flags(t.comm, t.number, &x->call, ready_value) : NULL;
-}
-
 static Act *begin_block(void *ticket, int block) {
     return coll_block(*(Ticket *)ticket, block);
 }
@@ -409,15 +404,17 @@ static void end_block(void *ticket, int block) {
 }
 
 RowBlocks coll_row_blocks(Ticket *t, int64_t rows) {
-    const Comm *c = t->comm;
-    bool gather = entry_of(*t)->call.op == COLL_ALL_GATHER;
+    Comm *c = t->comm;
+    const OpenCall *x = entry_of(*t);
+    bool gather = x->call.op == COLL_ALL_GATHER;
     RowBlocks blocks = {.rows = rows,
                         .n = c->size,
                         .first = (c->rank + !gather) % c->size,
                         .begin = begin_block,
                         .done = end_block,
                         .ctx = t};
-    if (gather) blocks.flags = coll_flags(*t, &blocks.ready_value);
+    if (gather && x->backend->flags)
+        blocks.flags = x->backend->flags(c, t->number, &x->call, &blocks.ready_value);
     return blocks;
 }
 

@@ -141,19 +141,18 @@ void coll_progress(World *w);
  *
  * Device memory differs: an all_gather is copied to dst, and coll_block returns the block in dst.
  * coll_block returns at once, and work put into the rank's stream after it may read or write the
- * block. coll_block_done is called when that work is in the stream. Alternatively a kernel waits
- * for the blocks itself: coll_flags returns an array of flags, and flag o becomes *ready_value when
- * block o has arrived in dst. By the time a kernel put into the stream after coll_flags begins, src
- * of every rank is written and this rank's own block is copied. What is left of the call needs no
- * multiprocessor of this device, so the waiting kernel cannot block it. coll_flags returns NULL
- * where there are no flags. */
+ * block. coll_block_done is called when that work is in the stream. */
 void *coll_block(Ticket t, int o);
 void coll_block_done(Ticket t, int o);
-const uint32_t *coll_flags(Ticket t, uint32_t *ready_value);
 /* Local. Describes the blocks of a started call by blocks to a matmul that reads or writes them: n
  * blocks of `rows` rows, one of each rank. An all_gather begins with the block of this rank; a
  * reduce_scatter ends with it. The matmul sets `matrix`. If several matmuls use the same blocks,
- * only the last one calls `done`. The result refers to *t, which must live until coll_wait. */
+ * only the last one calls `done`. The result refers to *t, which must live until coll_wait.
+ *
+ * On devices a kernel may wait for the blocks of an all_gather itself: flag o becomes ready_value
+ * when block o has arrived in dst. By the time a kernel put into the stream after coll_row_blocks
+ * begins, src of every rank is written and this rank's own block is copied. What is left of the
+ * call needs no multiprocessor of this device, so the waiting kernel cannot block it. */
 RowBlocks coll_row_blocks(Ticket *t, int64_t rows);
 bool world_shares_memory(const World *w);
 static inline void coll_run(Comm *c, const CollCall *call) {

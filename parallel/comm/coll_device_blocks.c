@@ -109,7 +109,7 @@ static void begin_copies(Comm *c, uint64_t number, const CollCall *call) {
 
 const uint32_t *device_flags(Comm *c, uint64_t number, const CollCall *call,
                              uint32_t *ready_value) {
-    if (!device_world(c)->distinct_devices || call->op != COLL_ALL_GATHER) return NULL;
+    if (!device_world(c)->distinct_devices) return NULL;
     begin_copies(c, number, call);
     device_stream_wait(device_stream(), events_of(c, number)->part[c->rank]);
     *ready_value = (uint32_t)number;
