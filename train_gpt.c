@@ -87,11 +87,11 @@ bool run_stopping(void *ctx) {
 /* Losses and gradients of batch(step), by micro-batches. False when a signal came between them: the
  * weights are still those after the last step, and --resume repeats this step. */
 static bool accumulate(Run *r) {
-    int64_t per_step = r->batch / r->seq, round = r->micro * r->data_size, at = 0;
-    model_zero_grads(&r->m, run_micro_batches(r));
-    for (int64_t first = 0; first < per_step; first += round, at += r->micro * r->seq) {
-        if (first && run_stopping(r)) return false;
-        model_step(&r->m, r->inputs + at, r->targets + at, run_loss_scale(r));
+    int64_t n = run_micro_batches(r), tokens = r->micro * r->seq;
+    model_zero_grads(&r->m, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (i && run_stopping(r)) return false;
+        model_step(&r->m, r->inputs + i * tokens, r->targets + i * tokens, run_loss_scale(r));
     }
     return true;
 }

@@ -380,9 +380,8 @@ static void check_outputs(const Run *r) {
 
 /* Fraction of the computed tokens that is padding. */
 static double batch_waste(const Run *r) {
-    int64_t round = r->micro * r->data_size, n = r->batch / r->seq, rounds = div_up(n, round),
-            tokens = r->m.tk.T * r->m.halves; // of a micro-batch
-    return 1 - (double)r->batch / (double)(rounds * r->data_size * tokens);
+    int64_t tokens = r->m.tk.T * r->m.halves; // of a micro-batch
+    return 1 - (double)r->batch / (double)(run_micro_batches(r) * r->data_size * tokens);
 }
 
 void run_print_header(const Run *r) {
