@@ -48,7 +48,7 @@ typedef struct NcclWorld {
     struct {
         const Comm *comm; // NULL: none
         const char *what;
-        double since, limit;
+        double since;
     } host_call; // the call of NCCL in which the host waits for the other hosts of a group
 } NcclWorld;
 

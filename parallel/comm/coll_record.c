@@ -5,8 +5,8 @@
 #include "parallel/comm/coll_backend.h"
 
 struct CollRecording {
-    World *world; // NULL: no collectives
-    void *impl;   // the backend's recording
+    World *world;
+    void *impl; // the backend's recording
     struct {
         int64_t calls, bytes;
     } * row; // [n_rows] per replay, for each row of the world's counters
@@ -18,39 +18,36 @@ const char *world_record_obstacle(const World *w, bool risk) {
                                : "a recording has only one rank";
 }
 
-/* The device backend's recorder; NULL: there is none. */
-static const CollRecorder *recorder_of(const World *w) {
-    return w && w->device ? w->device->recorder : NULL;
-}
-
 /* Dies if a collective is open. A collective may not start before the start or end of a recording
  * and be waited for after it. */
 static void check_closed(const CollRecording *r) {
-    if (r->world && r->world->n_open > 0)
+    if (r->world->n_open > 0)
         die("%d collectives are open where a recording begins or ends", r->world->n_open);
 }
 
 CollRecording *world_record(World *w) {
+    if (!w || !w->device || !w->device->recorder) return NULL;
     CollRecording *r = mem_calloc(1, sizeof *r);
     r->world = w;
     check_closed(r);
-    if (recorder_of(w)) r->impl = recorder_of(w)->record(w);
-    if (w) w->recording = r;
-    return r;
+    r->impl = w->device->recorder->record(w);
+    return w->recording = r;
 }
 
 void world_recorded(CollRecording *r) {
+    if (!r) return;
     check_closed(r);
-    if (recorder_of(r->world)) recorder_of(r->world)->recorded(r->world, r->impl);
-    if (r->world) r->world->recording = NULL;
+    r->world->device->recorder->recorded(r->world, r->impl);
+    r->world->recording = NULL;
 }
 
 void world_replay(CollRecording *r, void (*replay)(void *recording), void *recording) {
-    check_closed(r);
-    if (recorder_of(r->world))
-        recorder_of(r->world)->replay(r->world, r->impl, replay, recording);
-    else
+    if (!r) {
         replay(recording);
+        return;
+    }
+    check_closed(r);
+    r->world->device->recorder->replay(r->world, r->impl, replay, recording);
     for (int i = 0; i < r->n_rows; i++) {
         CollCount *count = &r->world->rows[i].count;
         count->calls += r->row[i].calls, count->bytes += r->row[i].bytes;
@@ -58,7 +55,8 @@ void world_replay(CollRecording *r, void (*replay)(void *recording), void *recor
 }
 
 void world_record_free(CollRecording *r) {
-    if (recorder_of(r->world)) recorder_of(r->world)->free(r->world, r->impl);
+    if (!r) return;
+    r->world->device->recorder->free(r->world, r->impl);
     mem_free(r->row);
     mem_free(r);
 }

@@ -19,11 +19,11 @@
 typedef struct CollRecording CollRecording;
 
 /* Local. The reason why collectives on device memory cannot be recorded; NULL: they can. risk:
- * accept the possible deadlock of several GPUs in one process. In the functions below a w of NULL
- * has no collectives. */
+ * accept the possible deadlock of several GPUs in one process. */
 const char *world_record_obstacle(const World *w, bool risk);
 
-/* Local, all four. Free a recording before the groups of its calls. */
+/* Local, all four. Free a recording before the groups of its calls. With one rank there are no
+ * collectives, w may be NULL, and the recording is NULL. */
 CollRecording *world_record(World *w);
 void world_recorded(CollRecording *r);
 void world_replay(CollRecording *r, void (*replay)(void *recording), void *recording);

@@ -41,11 +41,6 @@ Widths widths_of(const Config *c, const Grid *g) {
     return w;
 }
 
-/* A dimension without real elements. */
-static DimShard dim_empty(int64_t size) {
-    return (DimShard){.size = size};
-}
-
 /* Appends a range; one of no elements is left out. */
 static void add_range(DimShard *d, int64_t global, int64_t n, int64_t local, bool first) {
     if (n <= 0) return;
@@ -55,14 +50,14 @@ static void add_range(DimShard *d, int64_t global, int64_t n, int64_t local, boo
 
 /* The block [begin, begin + size) of a dimension of `all` elements, padded to `padded`. */
 static DimShard block(int64_t begin, int64_t size, int64_t all, int64_t padded) {
-    DimShard d = dim_empty(padded);
+    DimShard d = {.size = padded};
     add_range(&d, begin, real(begin, size, all), 0, true);
     return d;
 }
 
 /* Blocks `from` to `from` + n - 1, each [q | k | v] of its heads. */
 static DimShard qkv_dim(const Config *c, const Widths *w, int64_t copies, int64_t from, int64_t n) {
-    DimShard d = dim_empty(n * w->qkv);
+    DimShard d = {.size = n * w->qkv};
     for (int64_t i = 0; i < n; i++) {
         int64_t b = from + i, at = i * w->qkv, D = w->D, kv = b / copies * w->Hkv;
         int64_t q_n = real(b * w->H, w->H, c->heads),
@@ -77,7 +72,7 @@ static DimShard qkv_dim(const Config *c, const Widths *w, int64_t copies, int64_
 
 /* Blocks `from` to `from` + n - 1 of the MLP's features, each [gate | up] with swiglu. */
 static DimShard up_dim(const Config *c, const Widths *w, int64_t from, int64_t n) {
-    DimShard d = dim_empty(n * w->up);
+    DimShard d = {.size = n * w->up};
     for (int64_t i = 0; i < n; i++)
         for (int64_t part = 0; part < w->up / w->F; part++) {
             int64_t f = (from + i) * w->F;
@@ -143,7 +138,7 @@ static void block_dims(const TensorTable *table, const Tensor *t, const Grid *g,
     Widths w = widths_of(c, g);
     FeatureKind across = FEATURES_RESIDUAL;
     bool wide = false;
-    *rows = dim_empty(0), *axes = axes_of("x.y"); // of a matmul weight
+    *rows = (DimShard){.size = 0}, *axes = axes_of("x.y"); // of a matmul weight
     if (ends_with(t, "wte") || ends_with(t, "head")) {
         *rows = block(w.V_0, w.V, c->vocab, w.V);
         wide = true;
