@@ -295,8 +295,7 @@ TEST(runstate_records_options_of_any_length_and_bytes) {
     // a model that is not given is the checkpoint's
     model = "layers=2", tokenizer = "b";
     OWNED(test_mem_end) char *other = PRINTED(runstate_differences(text, options, false, f));
-    CHECK(strstr(other, "xy\"\n  --tokenizer was \"a\", is \"b\"\n") &&
-          !strstr(other, "--model"));
+    CHECK(strstr(other, "xy\"\n  --tokenizer was \"a\", is \"b\"\n") && !strstr(other, "--model"));
     OWNED(test_mem_end) char *kept = PRINTED(runstate_differences(text, options, true, f));
     CHECK(strstr(kept, "xy\"\n") && !strstr(kept, "--tokenizer"));
 }
