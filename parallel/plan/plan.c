@@ -106,6 +106,8 @@ static void sort_works(Lister *l) {
 
 void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
     Lister l = {.s = s, .m = described, .list = list};
+    Space any = *s; // all layouts, as in search_presets
+    any.only = NULL;
     *list = (CalibrateList){0};
     search_each(s, count_choice, &l);
     bool few = l.n_choices <= FEW;
@@ -121,8 +123,6 @@ void plan_list(const Space *s, const Machine *described, CalibrateList *list) {
         Choice preset[N_SCHEMES];
         const char *name[N_SCHEMES];
         int n_presets = search_presets(s, described, best, n_best, preset, name);
-        Space any = *s; // all layouts, as in search_presets
-        any.only = NULL;
         l.s = &any;
         for (int i = 0; i < n_presets; i++) list_plain(&preset[i], &l);
     }

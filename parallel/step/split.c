@@ -187,16 +187,16 @@ static void shift(Split *s, const Op *like, int64_t k, int out, int in) {
 /* Appends the parts of collective i, in front of the matmul that reads its result. */
 static void emit_collective(Split *s, int i) {
     const Op *op = &s->old[i];
-    int how = s->how[i];
+    int how = s->how[i], in = op->in[0];
     for (int64_t k = 0; k < n_parts(s, i, how); k++) {
         Rows r = rows_of(s, i, how, k);
         if (how == CHUNKS) {
             emit_part(s, i, r, -1);
         } else if (k > 0) {
-            shift(s, op, k, part_of(s, op->out, r), op->in[0]);
+            shift(s, op, k, part_of(s, op->out, r), in);
         } else {
             set_phase(s, op);
-            EMIT(s->p, OP_COPY, part_of(s, op->out, r), op->in[0]);
+            EMIT(s->p, OP_COPY, part_of(s, op->out, r), in);
         }
     }
 }
