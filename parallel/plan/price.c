@@ -46,8 +46,12 @@ bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int ran
     price_reorder(s, l, rank);
     s->grid.local_steps = shape->local_steps && l->size[AXIS_D] > 1;
     s->micro_batches = price_micro_batches(shape, l);
-    for (int k = 0; k < s->n; k++) // temporaries are placed in the larger model alone
-        plan_model(s, k, few + k, shape->model.unplaced || k < s->n - 1);
+    for (int k = 0, n = s->n; k < n; k++) { // temporaries are placed in the larger model alone
+        plan_model(s, k, few + k, shape->model.unplaced || k < n - 1);
+        s->n = k + 1;
+        if (k < n - 1 && bytes && price_memory(s) + (layers - few) * shape->layer_bytes > bytes)
+            return false;
+    }
     if (bytes && price_memory(s) > bytes) return false;
     for (int k = 0; k < s->n; k++) step_run_plan_end(s->model[k].program, s->model[k].k);
     return true;

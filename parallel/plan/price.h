@@ -25,6 +25,7 @@ typedef struct PriceShape {
     int fragments;          // parts into which an outer step is divided
     bool whole;             // lists have all layers, so their difference is not needed
     int64_t few;            // layers of the smaller model, at least; 0: as few as possible
+    int64_t layer_bytes;    // lower bound of a further layer's bytes; 0: unknown (price_lists)
     const Kernels *kernels; // give element sizes and workspaces; NULL: the portable set
 } PriceShape;
 
@@ -62,7 +63,8 @@ typedef struct Price {
 } Price;
 
 /* Local. The lists of `rank` on this layout. False: the model takes more than `bytes` (0: no
- * limit). price_free is needed in either case. */
+ * limit); with shape->layer_bytes this may show before the second model is planned. price_free is
+ * needed in either case. */
 bool price_lists(StepLists *s, const PriceShape *shape, const Layout *l, int rank, int64_t bytes);
 void price_free(StepLists *s);
 /* Local. Gives the lists a layout of the same sizes with its axes in another order: only the places

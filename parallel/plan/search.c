@@ -63,6 +63,7 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Candidate best = *candidate;
     const Orders *o = orders_for(w, c->layout.size);
     shape.model.unplaced = true;
+    shape.layer_bytes = candidate_layer_memory(w->lists_read, c);
     if (!price_lists(&w->lists, &shape, &c->layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;

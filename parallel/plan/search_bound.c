@@ -501,3 +501,11 @@ int64_t candidate_memory(MicroBatches *all, const Choice *c, bool any) {
     return states_of(s, &c->layout, all_weights(p, layers)) +
            (kept > 0 ? kept * (int64_t)p->layer.total.kept : 0);
 }
+
+int64_t candidate_layer_memory(MicroBatches *all, const Choice *c) {
+    const MicroBatch *p = micro_batch_of(all, c);
+    int64_t layers = all->s->shape.model.config.layers,
+            kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
+    return states_of(all->s, &c->layout, p->layer.weights) +
+           (kept > 0 ? (int64_t)p->layer.total.kept * kept / layers : 0);
+}

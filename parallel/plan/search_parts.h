@@ -129,6 +129,9 @@ typedef struct Bound {
 void candidate_bound(Bound *b, MicroBatches *all, const Choice *c, bool any);
 /* Local. A lower bound of the bytes of the candidate's arenas. any: as in candidate_bound. */
 int64_t candidate_memory(MicroBatches *all, const Choice *c, bool any);
+/* Local, pure. A lower bound of the bytes of one layer of a model of more than two layers, for
+ * PriceShape.layer_bytes. */
+int64_t candidate_layer_memory(MicroBatches *all, const Choice *c);
 /* Local, pure. Seconds: no price of the candidate is below, in this order of the axes, or in any
  * order. */
 double bound_in(const Bound *b, const Orders *o, int order);
