@@ -13,10 +13,12 @@ static double speed(const Config *c, int64_t i) {
 
 void rope_table(float *table, int64_t positions, const Config *c) {
     int64_t D = config_head_size(c);
-    for (int64_t p = 0; p < positions; p++)
-        for (int64_t i = 0; i < D / 2; i++) {
-            double angle = (double)p * speed(c, i);
+    for (int64_t i = 0; i < D / 2; i++) {
+        double turn = speed(c, i);
+        for (int64_t p = 0; p < positions; p++) {
+            double angle = (double)p * turn;
             table[p * D + i] = (float)cos(angle);
             table[p * D + D / 2 + i] = (float)sin(angle);
         }
+    }
 }
