@@ -109,7 +109,7 @@ static double seconds_of(Bench *b, const Row *r, Team *team, bool copy) {
 
 /* Collective. Replaces each s[i] by that of the slowest rank. */
 static void take_slowest(const Bench *b, double *s, int n) {
-    for (int i = 0; i < n; i++) s[i] = -group_min(&b->group, -s[i], NULL);
+    for (int i = 0; i < n; i++) s[i] = group_max(&b->group, s[i]);
 }
 
 /* Measures one op at one size beside the copy; rank 0 prints the row. */
