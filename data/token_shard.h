@@ -1,8 +1,8 @@
 /* token_shard -- files of token ids, read in place.
  *
  *   format            how it is recognised                  tokens
- *   llm.c 16          int32 LLMC_TOKENS_16, version 1      uint16 from byte 1024
- *   llm.c 32          int32 LLMC_TOKENS_32, version 7      uint32 from byte 1024
+ *   llm.c 16          int32 LLMC_TOKENS_16, version 1       uint16 from byte 1024
+ *   llm.c 32          int32 LLMC_TOKENS_32, version 7       uint32 from byte 1024
  *   Megatron          NAME.bin with NAME.idx beside it      u8 i8 i16 i32 i64 u16, as the .idx says
  *   nanoGPT           NAME.bin, anything else               uint16 from byte 0
  *

@@ -154,8 +154,7 @@ static const Opt rows[] = {
      "steps between checkpoints; 0 is only at the end"},
     {"save-best", OPT_BOOL, AT(save_best), "0", 0, 0, "",
      "also save after each validation with the lowest loss so far, and keep that checkpoint until "
-     "a "
-     "better one"},
+     "a better one"},
     {"keep", OPT_INT, AT(keep), "2", 0, 1e6, "N", "newest checkpoints that stay; 0 is all"},
     {"keep-every", OPT_INT, AT(keep_every), "0", 0, 1e12, "N",
      "checkpoints of every N-th step stay for ever"},

@@ -118,8 +118,8 @@ void run_open_records(Run *r);
  * a multiple of sync_every. */
 void run_check_options(Run *r);
 /* Local. run_given: was the option given? run_samples: does the run print samples?
- * run_only_samples: does the run print one sample and end? An empty --prompt asks for a sample that
- * begins like a document. */
+ * run_only_samples: does the run print samples and end? An empty --prompt asks for samples that
+ * begin like a document. */
 bool run_given(const Run *r, const char *option);
 bool run_samples(const Run *r);
 bool run_only_samples(const Run *r);
