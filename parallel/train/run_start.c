@@ -278,7 +278,7 @@ static void take_recorded(const char **option, const char *state, const char *na
 /* Rank 0. Records of a resumed run name the model and the tokenizer that come from its checkpoint:
  * --config reads these records. */
 static void record_from_checkpoint(const Run *r, const char *state) {
-    if (!opt_given(opt_find(r->options, "model"))) take_recorded(&r->o->model, state, "model");
+    if (!run_given(r, "model")) take_recorded(&r->o->model, state, "model");
     if (r->carried) take_recorded(&r->o->tokenizer, state, "tokenizer");
 }
 
