@@ -112,7 +112,7 @@ bool config_parse(Config *c, const char *text, Err *e) {
                   .norm_eps = 1e-5,
                   .rope_theta = 10000,
                   .rope_factor = 1,
-                  .rope_seq = 8192};
+                  .rope_seq = ROPE_SEQ};
     return config_change(c, text, e);
 }
 

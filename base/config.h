@@ -29,6 +29,7 @@ typedef struct SpecialIds {
     int32_t bos;
 } SpecialIds;
 
+enum { ROPE_SEQ = 8192 }; // positions of the first training of LLaMA 3
 typedef struct Config {
     int64_t layers, heads, kv_heads, channels, ffn, seq, vocab; // L, H, Hkv, C, F, S (longest), V
     NormKind norm;
@@ -40,8 +41,8 @@ typedef struct Config {
     // Rotary positions that were stretched after a first training, as those of LLaMA 3.1 and later
     // (layers/rope.h): by this factor (1: not), after a training with rope_seq positions
     double rope_factor;
-    int64_t rope_seq;
-    SpecialIds ids; // not part of the --model text; config.json has them
+    int64_t rope_seq; // ROPE_SEQ unless something else is said
+    SpecialIds ids;   // not part of the --model text; config.json has them
 } Config;
 
 /* Local. Reads --model: words d6 d12 d24 d36 d48 (GPT-2 sizes) or "llama", and pairs key=value

@@ -141,7 +141,7 @@ static void demand_causal(Reader *r) {
 
 static void read_gpt2(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_LAYER, .pos = POS_LEARNED, .act = ACT_GELU, .bias = true};
-    c->rope_factor = 1, c->rope_seq = 8192;
+    c->rope_factor = 1, c->rope_seq = ROPE_SEQ;
     c->layers = get_whole(r, "n_layer", NEEDED), c->heads = get_whole(r, "n_head", NEEDED);
     c->kv_heads = c->heads, c->channels = get_whole(r, "n_embd", NEEDED);
     c->seq = get_whole(r, "n_positions", get_whole(r, "n_ctx", 1024));
@@ -177,7 +177,7 @@ static void read_rope(Reader *r, const char *key, Config *c) {
  * positions scaled in other ways than LLaMA 3.1's, and a head size other than channels/heads. */
 static void read_llama(Reader *r, Config *c) {
     *c = (Config){.norm = NORM_RMS, .pos = POS_ROPE, .act = ACT_SWIGLU};
-    c->rope_factor = 1, c->rope_seq = 8192;
+    c->rope_factor = 1, c->rope_seq = ROPE_SEQ;
     c->layers = get_whole(r, "num_hidden_layers", NEEDED);
     c->heads = get_whole(r, "num_attention_heads", NEEDED);
     c->kv_heads = get_whole(r, "num_key_value_heads", c->heads);

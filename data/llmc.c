@@ -61,7 +61,7 @@ bool llmc_model_parse(const uint8_t *p, size_t n, LlmcModel *out, Err *e) {
                 .norm_eps = 1e-5,
                 .rope_theta = 10000,
                 .rope_factor = 1,
-                .rope_seq = 8192};
+                .rope_seq = ROPE_SEQ};
     c.ffn = 4 * c.channels;
     if (!config_check(&c, e)) return false;
     if (h[7] != padded_vocab(c.vocab))
